@@ -1,1 +1,11 @@
-//! Placeholder.
+//! The contract between Slipstream's binaries: annotations on Kubernetes objects, names of OVN objects, addresses derived
+//! from other addresses, and the request that the CNI executable sends to the node agent. No I/O.
+#![forbid(unsafe_code)]
+
+pub mod addr;
+pub mod annotation;
+pub mod cni;
+pub mod mac;
+pub mod ovn_name;
+
+pub use mac::MacAddr;

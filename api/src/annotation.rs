@@ -1,0 +1,272 @@
+//! Annotations that the controller and the node agent exchange through Node and Pod objects. Keys and values are those of
+//! ovn-kubernetes; a value that cannot be read gives an error that names the key and the field.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::MacAddr;
+
+/// Key of the pod's addresses: written by the controller, read by the node agent. See [`PodNetworks`].
+pub const POD_NETWORKS: &str = "k8s.ovn.org/pod-networks";
+/// Key of the node's pod ranges. See [`NodeSubnets`].
+pub const NODE_SUBNETS: &str = "k8s.ovn.org/node-subnets";
+/// Key of the node's number (decimal text, from 2), from which its join address follows.
+pub const NODE_ID: &str = "k8s.ovn.org/node-id";
+/// Key of the chassis name (the node's OVS `system-id`).
+pub const NODE_CHASSIS_ID: &str = "k8s.ovn.org/node-chassis-id";
+/// Key of the gateway configuration. See [`GatewayConfigs`].
+pub const L3_GATEWAY_CONFIG: &str = "k8s.ovn.org/l3-gateway-config";
+/// Key of the node's tunnel addresses: a JSON list of IP addresses.
+pub const NODE_ENCAP_IPS: &str = "k8s.ovn.org/node-encap-ips";
+/// Key of all the node's addresses with prefix length: a JSON list.
+pub const HOST_CIDRS: &str = "k8s.ovn.org/host-cidrs";
+/// Key of the node's main address. See [`FamilyAddresses`].
+pub const NODE_PRIMARY_IFADDR: &str = "k8s.ovn.org/node-primary-ifaddr";
+/// Key of the node's masquerade subnets. See [`FamilyAddresses`].
+pub const NODE_MASQUERADE_SUBNET: &str = "k8s.ovn.org/node-masquerade-subnet";
+/// Key of the zone the node belongs to; `global` with one database for all nodes.
+pub const ZONE_NAME: &str = "k8s.ovn.org/zone-name";
+/// The only zone name with one database for all nodes.
+pub const GLOBAL_ZONE: &str = "global";
+/// Name of the cluster network inside annotation maps.
+pub const DEFAULT_NETWORK: &str = "default";
+
+/// An annotation's value cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AnnotationError {
+    /// The value is not the JSON it should be.
+    #[error("annotation {key}: {problem}; value: {value}")]
+    Malformed {
+        /// The annotation's key.
+        key: &'static str,
+        /// What is wrong, with field and position.
+        problem: String,
+        /// The value as found.
+        value: String,
+    },
+    /// The map has no entry for the cluster network.
+    #[error("annotation {key}: no entry `default`; value: {value}")]
+    NoDefault {
+        /// The annotation's key.
+        key: &'static str,
+        /// The value as found.
+        value: String,
+    },
+}
+
+/// A pod's addresses on one network.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodNetwork {
+    /// Addresses with the prefix length of the node's range.
+    pub ip_addresses: Vec<IpNet>,
+    /// The pod's MAC address.
+    pub mac_address: MacAddr,
+    /// Default gateways, one for each family.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gateway_ips: Vec<IpAddr>,
+    /// Further routes inside the pod.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<PodRoute>,
+    /// The address once more, when there is exactly one (older readers).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip_address: Option<IpNet>,
+    /// The gateway once more, when there is exactly one (older readers).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway_ip: Option<IpAddr>,
+    /// `primary` for the cluster network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+}
+
+/// A route inside a pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodRoute {
+    /// Destination prefix.
+    pub dest: IpNet,
+    /// Next hop.
+    #[serde(rename = "nextHop")]
+    pub next_hop: IpAddr,
+}
+
+/// Value of [`POD_NETWORKS`]: network name to addresses.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PodNetworks(pub BTreeMap<String, PodNetwork>);
+
+/// Value of [`NODE_SUBNETS`]: network name to pod ranges of the node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NodeSubnets(pub BTreeMap<String, Vec<IpNet>>);
+
+/// How a node reaches the outside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GatewayConfig {
+    /// `shared`: through the gateway router on the bridge.
+    pub mode: String,
+    /// The gateway bridge, such as `breth0`.
+    #[serde(rename = "bridge-id")]
+    pub bridge_id: String,
+    /// The localnet port of the external switch.
+    #[serde(rename = "interface-id")]
+    pub interface_id: String,
+    /// MAC address of the bridge, shared with the gateway router.
+    #[serde(rename = "mac-address")]
+    pub mac_address: MacAddr,
+    /// The node's addresses on the bridge, shared with the gateway router.
+    #[serde(rename = "ip-addresses")]
+    pub ip_addresses: Vec<IpNet>,
+    /// The address once more, when there is exactly one (older readers).
+    #[serde(rename = "ip-address", default, skip_serializing_if = "Option::is_none")]
+    pub ip_address: Option<IpNet>,
+    /// Default gateways of the physical network.
+    #[serde(rename = "next-hops")]
+    pub next_hops: Vec<IpAddr>,
+    /// The gateway once more, when there is exactly one (older readers).
+    #[serde(rename = "next-hop", default, skip_serializing_if = "Option::is_none")]
+    pub next_hop: Option<IpAddr>,
+    /// `"true"` when NodePorts are served on this node.
+    #[serde(rename = "node-port-enable")]
+    pub node_port_enable: String,
+    /// VLAN of the physical network, `"0"` for none.
+    #[serde(rename = "vlan-id")]
+    pub vlan_id: String,
+}
+
+/// Value of [`L3_GATEWAY_CONFIG`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct GatewayConfigs(pub BTreeMap<String, GatewayConfig>);
+
+/// One prefix for each address family ([`NODE_PRIMARY_IFADDR`], [`NODE_MASQUERADE_SUBNET`]).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct FamilyAddresses {
+    /// IPv4 address and prefix length.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipv4: Option<IpNet>,
+    /// IPv6 address and prefix length.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipv6: Option<IpNet>,
+}
+
+/// Reads the JSON value of annotation `key`.
+pub fn decode<T: DeserializeOwned>(key: &'static str, value: &str) -> Result<T, AnnotationError> {
+    serde_json::from_str(value).map_err(|e| AnnotationError::Malformed {
+        key,
+        problem: e.to_string(),
+        value: shorten(value),
+    })
+}
+
+/// Writes an annotation's value as compact JSON.
+pub fn encode<T: Serialize>(value: &T) -> String {
+    // These types hold text, numbers and string-keyed maps only, for which JSON encoding has no failure.
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+impl PodNetworks {
+    /// Reads the cluster network's entry out of [`POD_NETWORKS`].
+    pub fn default_of(value: &str) -> Result<PodNetwork, AnnotationError> {
+        let mut all: Self = decode(POD_NETWORKS, value)?;
+        let found = all.0.remove(DEFAULT_NETWORK);
+        let network =
+            found.ok_or_else(|| AnnotationError::NoDefault { key: POD_NETWORKS, value: shorten(value) })?;
+        if network.ip_addresses.is_empty() {
+            return Err(AnnotationError::Malformed {
+                key: POD_NETWORKS,
+                problem: "`default.ip_addresses` is empty; at least one address is needed".to_owned(),
+                value: shorten(value),
+            });
+        }
+        Ok(network)
+    }
+
+    /// The value for a pod that is only on the cluster network.
+    pub fn with_default(network: PodNetwork) -> String {
+        encode(&Self(BTreeMap::from([(DEFAULT_NETWORK.to_owned(), network)])))
+    }
+}
+
+impl NodeSubnets {
+    /// Reads the cluster network's ranges out of [`NODE_SUBNETS`].
+    pub fn default_of(value: &str) -> Result<Vec<IpNet>, AnnotationError> {
+        let mut all: Self = decode(NODE_SUBNETS, value)?;
+        all.0
+            .remove(DEFAULT_NETWORK)
+            .filter(|nets| !nets.is_empty())
+            .ok_or_else(|| AnnotationError::NoDefault { key: NODE_SUBNETS, value: shorten(value) })
+    }
+
+    /// The value for a node with these ranges of the cluster network.
+    pub fn with_default(nets: Vec<IpNet>) -> String {
+        encode(&Self(BTreeMap::from([(DEFAULT_NETWORK.to_owned(), nets)])))
+    }
+}
+
+impl GatewayConfigs {
+    /// Reads the cluster network's gateway out of [`L3_GATEWAY_CONFIG`].
+    pub fn default_of(value: &str) -> Result<GatewayConfig, AnnotationError> {
+        let mut all: Self = decode(L3_GATEWAY_CONFIG, value)?;
+        all.0
+            .remove(DEFAULT_NETWORK)
+            .ok_or_else(|| AnnotationError::NoDefault { key: L3_GATEWAY_CONFIG, value: shorten(value) })
+    }
+
+    /// The value for a node with this gateway.
+    pub fn with_default(config: GatewayConfig) -> String {
+        encode(&Self(BTreeMap::from([(DEFAULT_NETWORK.to_owned(), config)])))
+    }
+}
+
+/// Keeps error messages short whatever a user wrote: at most 200 characters.
+fn shorten(value: &str) -> String {
+    match value.char_indices().nth(200) {
+        Some((at, _)) => format!("{}…", &value[..at]),
+        None => value.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const POD: &str = r#"{"default":{"ip_addresses":["10.244.1.3/24"],"mac_address":"0a:58:0a:f4:01:03","gateway_ips":["10.244.1.1"],"routes":[{"dest":"10.244.0.0/16","nextHop":"10.244.1.1"}],"ip_address":"10.244.1.3/24","gateway_ip":"10.244.1.1","role":"primary"}}"#;
+    const GATEWAY: &str = r#"{"default":{"mode":"shared","bridge-id":"breth0","interface-id":"breth0_n1","mac-address":"02:42:ac:12:00:02","ip-addresses":["172.18.0.2/16"],"ip-address":"172.18.0.2/16","next-hops":["172.18.0.1"],"next-hop":"172.18.0.1","node-port-enable":"true","vlan-id":"0"}}"#;
+
+    #[test]
+    fn pod_networks_are_written_byte_for_byte_as_read() {
+        assert_eq!(PodNetworks::with_default(PodNetworks::default_of(POD).unwrap()), POD);
+    }
+
+    #[test]
+    fn gateway_config_is_written_byte_for_byte_as_read() {
+        assert_eq!(GatewayConfigs::with_default(GatewayConfigs::default_of(GATEWAY).unwrap()), GATEWAY);
+    }
+
+    #[test]
+    fn an_error_names_the_key_the_problem_and_the_value() {
+        let text = PodNetworks::default_of(r#"{"default":{"ip_addresses":["10.0.0.300/24"]}}"#)
+            .unwrap_err()
+            .to_string();
+        assert!(text.contains(POD_NETWORKS) && text.contains("10.0.0.300"), "{text}");
+        let text = PodNetworks::default_of("{}").unwrap_err().to_string();
+        assert!(text.contains("no entry `default`"), "{text}");
+        let text =
+            PodNetworks::default_of(r#"{"default":{"ip_addresses":[],"mac_address":"0a:58:0a:f4:01:03"}}"#);
+        assert!(text.unwrap_err().to_string().contains("at least one"));
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(text in ".{0,300}") {
+            let _ = PodNetworks::default_of(&text);
+            let _ = NodeSubnets::default_of(&text);
+            let _ = GatewayConfigs::default_of(&text);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Ethernet addresses, and the rule that derives one from an IP address.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// An Ethernet (EUI-48) address.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct MacAddr(pub [u8; 6]);
+
+/// The text is not six hexadecimal bytes separated by colons.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is not a MAC address: six two-digit hexadecimal bytes separated by `:` are needed, such as 0a:58:0a:f4:00:03"
+)]
+pub struct ParseMacError(String);
+
+impl MacAddr {
+    /// The address of whoever has `ip`: `0a:58` followed by the four bytes of an IPv4 address. For IPv6 the four bytes
+    /// are a hash of the address, as sixteen do not fit.
+    pub fn from_ip(ip: IpAddr) -> Self {
+        let tail = match ip {
+            IpAddr::V4(v4) => v4.octets(),
+            IpAddr::V6(v6) => hash32(v6).to_be_bytes(),
+        };
+        Self([0x0a, 0x58, tail[0], tail[1], tail[2], tail[3]])
+    }
+
+    /// Shorthand for [`MacAddr::from_ip`] with an IPv4 address.
+    pub fn from_ipv4(ip: Ipv4Addr) -> Self {
+        Self::from_ip(IpAddr::V4(ip))
+    }
+}
+
+/// FNV-1a over the text of the address, 32 bits.
+fn hash32(ip: Ipv6Addr) -> u32 {
+    ip.to_string().bytes().fold(0x811c_9dc5, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193))
+}
+
+impl fmt::Display for MacAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl fmt::Debug for MacAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for MacAddr {
+    type Err = ParseMacError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let err = || ParseMacError(text.to_owned());
+        let mut bytes = [0u8; 6];
+        let mut parts = text.split(':');
+        for byte in &mut bytes {
+            let part = parts.next().ok_or_else(err)?;
+            if part.len() != 2 || !part.bytes().all(|b| b.is_ascii_hexdigit()) {
+                return Err(err());
+            }
+            *byte = u8::from_str_radix(part, 16).map_err(|_| err())?;
+        }
+        if parts.next().is_some() {
+            return Err(err());
+        }
+        Ok(Self(bytes))
+    }
+}
+
+impl Serialize for MacAddr {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for MacAddr {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        String::deserialize(d)?.parse().map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mac_of_an_ipv4_address_is_0a58_and_its_bytes() {
+        assert_eq!(MacAddr::from_ipv4(Ipv4Addr::new(10, 244, 1, 3)).to_string(), "0a:58:0a:f4:01:03");
+    }
+
+    #[test]
+    fn text_round_trips_and_garbage_is_refused() {
+        let mac: MacAddr = "02:42:ac:12:00:02".parse().unwrap();
+        assert_eq!(mac.to_string(), "02:42:ac:12:00:02");
+        for bad in [
+            "",
+            "02:42",
+            "02:42:ac:12:00:02:03",
+            "2:42:ac:12:00:02",
+            "+2:42:ac:12:00:02",
+            "zz:42:ac:12:00:02",
+        ] {
+            let error = bad.parse::<MacAddr>().unwrap_err().to_string();
+            assert!(error.contains("six two-digit"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Names of OVN and OVS objects and the keys of their `external_ids`. They are ovn-kubernetes' own, so that a cluster can
+//! move node by node and people's habits with `ovn-nbctl show` still work.
+
+/// The distributed router that joins all node switches.
+pub const CLUSTER_ROUTER: &str = "ovn_cluster_router";
+/// The switch between the cluster router and the gateway routers.
+pub const JOIN_SWITCH: &str = "join";
+/// Control-plane protection profile of every router.
+pub const COPP: &str = "ovnkube-default";
+/// Meter of every ACL that could log.
+pub const ACL_METER: &str = "acl-logging";
+/// Physical network name behind the gateway bridge.
+pub const PHYSICAL_NETWORK: &str = "physnet";
+/// Load balancers for all node switches and all gateway routers.
+pub const CLUSTER_LB_GROUP: &str = "clusterLBGroup";
+/// Load balancers for all node switches.
+pub const SWITCH_LB_GROUP: &str = "clusterSwitchLBGroup";
+/// Load balancers for all gateway routers.
+pub const ROUTER_LB_GROUP: &str = "clusterRouterLBGroup";
+/// Interface of the node's management port.
+pub const MANAGEMENT_INTERFACE: &str = "ovn-k8s-mp0";
+/// Integration bridge.
+pub const INTEGRATION_BRIDGE: &str = "br-int";
+/// Name of the controller in `k8s.ovn.org/owner-controller` and at the head of every id.
+pub const OWNER: &str = "default-network-controller";
+
+/// Keys of `external_ids` in the northbound database.
+pub mod key {
+    /// Primary key of generated rows, see [`super::OwnerId`].
+    pub const ID: &str = "k8s.ovn.org/id";
+    /// Controller that owns the row.
+    pub const OWNER_CONTROLLER: &str = "k8s.ovn.org/owner-controller";
+    /// Kind of owner, such as `NetworkPolicy`.
+    pub const OWNER_TYPE: &str = "k8s.ovn.org/owner-type";
+    /// Name of the owner.
+    pub const NAME: &str = "k8s.ovn.org/name";
+    /// `Service` on load balancers.
+    pub const KIND: &str = "k8s.ovn.org/kind";
+    /// `namespace/name` of a load balancer's service.
+    pub const OWNER: &str = "k8s.ovn.org/owner";
+}
+
+/// Router port of the cluster router towards a node switch.
+pub fn router_to_switch(node: &str) -> String {
+    format!("rtos-{node}")
+}
+
+/// Node switch port towards the cluster router.
+pub fn switch_to_router(node: &str) -> String {
+    format!("stor-{node}")
+}
+
+/// Switch port of the node's management port.
+pub fn management_port(node: &str) -> String {
+    format!("k8s-{node}")
+}
+
+/// Gateway router of a node.
+pub fn gateway_router(node: &str) -> String {
+    format!("GR_{node}")
+}
+
+/// External switch of a node.
+pub fn external_switch(node: &str) -> String {
+    format!("ext_{node}")
+}
+
+/// Router port of `router` (the cluster router or a gateway router) towards the join switch.
+pub fn router_to_join(router: &str) -> String {
+    format!("rtoj-{router}")
+}
+
+/// Join switch port towards `router`.
+pub fn join_to_router(router: &str) -> String {
+    format!("jtor-{router}")
+}
+
+/// Gateway router port towards the external switch.
+pub fn router_to_external(node: &str) -> String {
+    format!("rtoe-{}", gateway_router(node))
+}
+
+/// External switch port towards the gateway router.
+pub fn external_to_router(node: &str) -> String {
+    format!("etor-{}", gateway_router(node))
+}
+
+/// Localnet port of the external switch, also the `interface-id` in the gateway configuration.
+pub fn localnet_port(bridge: &str, node: &str) -> String {
+    format!("{bridge}_{node}")
+}
+
+/// Patch port on the gateway bridge that ovn-controller makes for the localnet port.
+pub fn patch_port(bridge: &str, node: &str) -> String {
+    format!("patch-{}-to-{INTEGRATION_BRIDGE}", localnet_port(bridge, node))
+}
+
+/// Switch port of a pod, also the `iface-id` of its OVS interface.
+pub fn pod_port(namespace: &str, pod: &str) -> String {
+    format!("{namespace}_{pod}")
+}
+
+/// Name of the gateway chassis row of a node's router port.
+pub fn gateway_chassis(node: &str, chassis: &str) -> String {
+    format!("{}-{chassis}", router_to_switch(node))
+}
+
+/// A port group's or address set's name: `a` and the decimal FNV-1a hash (64 bits) of the row's whole id, as a name must
+/// be a valid identifier in a match.
+pub fn hashed(id: &str) -> String {
+    let hash = id
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3));
+    format!("a{hash}")
+}
+
+/// The id `default-network-controller:TYPE:PART:PART…` that generated rows carry.
+pub fn owner_id(owner_type: &str, parts: &[&str]) -> String {
+    let mut id = format!("{OWNER}:{owner_type}");
+    for part in parts {
+        id.push(':');
+        id.push_str(part);
+    }
+    id
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashed_names_are_those_of_the_reference() {
+        for (id, name) in [
+            ("default-network-controller:Cluster:clusterPortGroup", "a13298398610555951118"),
+            ("default-network-controller:NetpolNamespace:blue:Egress", "a1339415074182081584"),
+            (
+                "default-network-controller:PodSelector:LS{ML:{team: red,},}_LS{ML:{name: a,},}:v4",
+                "a12378852315740661115",
+            ),
+        ] {
+            assert_eq!(hashed(id), name, "{id}");
+        }
+    }
+
+    #[test]
+    fn an_id_joins_its_parts_by_colons() {
+        assert_eq!(
+            owner_id("Cluster", &["clusterPortGroup"]),
+            "default-network-controller:Cluster:clusterPortGroup"
+        );
+    }
+
+    #[test]
+    fn the_patch_port_is_named_after_the_localnet_port() {
+        assert_eq!(patch_port("breth0", "n1"), "patch-breth0_n1-to-br-int");
+    }
+}
