@@ -1,1 +1,5 @@
-//! Placeholder.
+//! Slipstream's controller: Kubernetes objects → [index] → pure [plan] → reconciliation with the OVN northbound database.
+#![forbid(unsafe_code)]
+
+pub mod index;
+pub mod plan;

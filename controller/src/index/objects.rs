@@ -1,0 +1,101 @@
+//! The plain structs that the index holds: what planning needs of a Kubernetes object, and nothing else.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use api::MacAddr;
+use api::annotation::GatewayConfig;
+use ipnet::IpNet;
+
+use crate::plan::NamespacedName;
+
+/// A node as far as it is known. The gateway half is missing until the node agent has written its annotations.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    pub name: String,
+    /// From which the join address follows; from 2.
+    pub id: u32,
+    /// Pod ranges, one for each family.
+    pub subnets: Vec<IpNet>,
+    /// The node's `InternalIP`s.
+    pub addresses: Vec<IpAddr>,
+    /// OVS `system-id`, once the agent has told it.
+    pub chassis: Option<String>,
+    /// Gateway configuration, once the agent has told it.
+    pub gateway: Option<GatewayConfig>,
+    /// All addresses of the host, with prefix length.
+    pub host_cidrs: Vec<IpNet>,
+    pub labels: BTreeMap<String, String>,
+}
+
+/// A pod that is bound to a node and not finished.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pod {
+    pub name: NamespacedName,
+    pub uid: String,
+    pub node: String,
+    pub host_network: bool,
+    pub labels: BTreeMap<String, String>,
+    /// Allocated addresses with the prefix length of the node's range; empty until allocated, and for host-network pods.
+    pub addresses: Vec<IpNet>,
+    /// Derived from the first address.
+    pub mac: Option<MacAddr>,
+    /// `status.podIPs` (of a host-network pod: the node's).
+    pub status_ips: Vec<IpAddr>,
+    pub ports: Vec<ContainerPort>,
+}
+
+/// A declared container port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainerPort {
+    pub name: Option<String>,
+    pub port: u16,
+    pub protocol: Protocol,
+    pub host_port: Option<u16>,
+    pub host_ip: Option<IpAddr>,
+}
+
+/// A transport protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Protocol {
+    Tcp,
+    Udp,
+    Sctp,
+}
+
+impl Protocol {
+    /// As OVN writes it: `tcp`, `udp`, `sctp`.
+    pub fn lower(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Sctp => "sctp",
+        }
+    }
+
+    /// As Kubernetes writes it: `TCP`, `UDP`, `SCTP`.
+    pub fn upper(self) -> &'static str {
+        match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+            Self::Sctp => "SCTP",
+        }
+    }
+
+    /// From Kubernetes' spelling; absent means TCP.
+    pub fn parse(text: Option<&str>) -> Option<Self> {
+        match text {
+            None | Some("TCP") => Some(Self::Tcp),
+            Some("UDP") => Some(Self::Udp),
+            Some("SCTP") => Some(Self::Sctp),
+            Some(_) => None,
+        }
+    }
+}
+
+/// A namespace's labels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Namespace {
+    pub name: String,
+    pub labels: BTreeMap<String, String>,
+}

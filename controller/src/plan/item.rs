@@ -1,0 +1,144 @@
+//! What a plan is made of: rows and edges, named by natural keys, independent of what the database holds.
+//!
+//! The desired content of NB is a set of [`Item`]s. Every item belongs to one or more *units* (a node, a pod, a service, a
+//! policy): planning a unit again yields its items again, and the reconciler turns the difference into operations. A row
+//! is kept as long as one unit wants it; so is an edge.
+
+use std::collections::BTreeMap;
+
+use ovsdb_client::Datum;
+
+/// A table of the northbound database that the controller writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Table {
+    Acl,
+    AddressSet,
+    Copp,
+    GatewayChassis,
+    LoadBalancer,
+    LoadBalancerGroup,
+    LogicalRouter,
+    LogicalRouterPolicy,
+    LogicalRouterPort,
+    LogicalRouterStaticRoute,
+    LogicalSwitch,
+    LogicalSwitchPort,
+    Meter,
+    MeterBand,
+    Nat,
+    PortGroup,
+    StaticMacBinding,
+}
+
+/// A row by what identifies it: the name where the table has one; `k8s.ovn.org/id` for ACLs; for rows without either a
+/// text built by the constructors in [`super::key`], which starts with the owner's name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RowKey {
+    pub table: Table,
+    pub key: String,
+}
+
+impl RowKey {
+    pub fn new(table: Table, key: impl Into<String>) -> Self {
+        Self { table, key: key.into() }
+    }
+}
+
+/// A row that must exist, with the columns that the plan decides. Columns that are not named are left as they are;
+/// columns that refer to other rows, or that several units fill together, are not here but [`Edge`]s.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DesiredRow {
+    pub key: RowKey,
+    pub columns: BTreeMap<&'static str, Datum>,
+}
+
+impl DesiredRow {
+    pub fn new(key: RowKey) -> Self {
+        Self { key, columns: BTreeMap::new() }
+    }
+
+    /// Adds a column.
+    #[must_use]
+    pub fn with(mut self, column: &'static str, value: impl Into<Datum>) -> Self {
+        self.columns.insert(column, value.into());
+        self
+    }
+}
+
+/// One member of a set-valued column of `owner`, such as a port of a switch or an address of an address set.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Edge {
+    pub owner: RowKey,
+    pub column: &'static str,
+    pub member: Member,
+}
+
+/// What an edge points at.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Member {
+    /// Another row (a reference in the database).
+    Row(RowKey),
+    /// A plain text, such as an address.
+    Text(String),
+}
+
+/// A row or an edge.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Item {
+    Row(DesiredRow),
+    Edge(Edge),
+}
+
+impl Item {
+    /// `owner.column` contains row `member`.
+    pub fn link(owner: &RowKey, column: &'static str, member: &RowKey) -> Self {
+        Self::Edge(Edge { owner: owner.clone(), column, member: Member::Row(member.clone()) })
+    }
+
+    /// `owner.column` contains the text `member`.
+    pub fn text(owner: &RowKey, column: &'static str, member: impl Into<String>) -> Self {
+        Self::Edge(Edge { owner: owner.clone(), column, member: Member::Text(member.into()) })
+    }
+}
+
+impl From<DesiredRow> for Item {
+    fn from(row: DesiredRow) -> Self {
+        Self::Row(row)
+    }
+}
+
+/// What is planned as a whole. Everything that one event makes dirty is sent in one transaction.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Unit {
+    /// Cluster router, join switch, groups, meters: what exists once.
+    Cluster,
+    /// A node's switch, gateway router and management port, by node name.
+    Node(String),
+    /// A pod's port and its memberships.
+    Pod(NamespacedName),
+    /// A service's load balancers.
+    Service(NamespacedName),
+    /// The default-deny port groups of a namespace that has policies, by namespace.
+    PolicyNamespace(String),
+    /// A network policy's port group, ACLs and the address sets of its peers.
+    Policy(NamespacedName),
+}
+
+/// Namespace and name of an object.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NamespacedName {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl NamespacedName {
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl std::fmt::Display for NamespacedName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
