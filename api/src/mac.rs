@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use sha2::{Digest, Sha256};
 
 /// An Ethernet (EUI-48) address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -23,7 +24,7 @@ impl MacAddr {
     pub fn from_ip(ip: IpAddr) -> Self {
         let tail = match ip {
             IpAddr::V4(v4) => v4.octets(),
-            IpAddr::V6(v6) => hash32(v6).to_be_bytes(),
+            IpAddr::V6(v6) => hash32(v6),
         };
         Self([0x0a, 0x58, tail[0], tail[1], tail[2], tail[3]])
     }
@@ -34,9 +35,10 @@ impl MacAddr {
     }
 }
 
-/// FNV-1a over the text of the address, 32 bits.
-fn hash32(ip: Ipv6Addr) -> u32 {
-    ip.to_string().bytes().fold(0x811c_9dc5, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193))
+/// The first four bytes of the SHA-256 of the address as text, which is what ovn-kubernetes takes.
+fn hash32(ip: Ipv6Addr) -> [u8; 4] {
+    let digest = Sha256::digest(ip.to_string().as_bytes());
+    [digest[0], digest[1], digest[2], digest[3]]
 }
 
 impl fmt::Display for MacAddr {
@@ -92,6 +94,13 @@ mod tests {
     #[test]
     fn mac_of_an_ipv4_address_is_0a58_and_its_bytes() {
         assert_eq!(MacAddr::from_ipv4(Ipv4Addr::new(10, 244, 1, 3)).to_string(), "0a:58:0a:f4:01:03");
+    }
+
+    #[test]
+    fn mac_of_an_ipv6_address_is_0a58_and_a_hash() {
+        let mac = MacAddr::from_ip("fd00::1".parse().unwrap());
+        assert_eq!(mac.0[..2], [0x0a, 0x58]);
+        assert_ne!(mac, MacAddr::from_ip("fd00::2".parse().unwrap()));
     }
 
     #[test]
