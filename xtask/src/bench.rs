@@ -1,0 +1,22 @@
+//! `cargo xtask bench`: the performance tests, in release mode.
+
+use anyhow::Result;
+
+use crate::exec;
+use crate::setup;
+
+/// Sets up, builds everything that is measured in release mode, and hands over to `perf-tests`.
+pub(crate) fn run(args: &[String]) -> Result<()> {
+    setup::ensure()?;
+    exec::run(exec::cargo().args([
+        "build",
+        "--release",
+        "-p",
+        "controller",
+        "-p",
+        "node-agent",
+        "-p",
+        "testbed",
+    ]))?;
+    exec::run(exec::cargo().args(["run", "--release", "-p", "perf-tests", "--"]).args(args))
+}

@@ -1,0 +1,69 @@
+//! The command line of `cargo xtask`.
+
+use clap::{Parser, Subcommand};
+
+use crate::{bench, build_ebpf, codegen, demo, exec, lint, setup, test};
+
+/// Builds, tests and demonstrates Slipstream.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Install what building and testing need: packages, bpf-linker, OVS and OVN, Kubernetes.
+    Setup(setup::Args),
+    /// Compile the eBPF programs.
+    BuildEbpf,
+    /// Write the generated OVSDB models from the schemas.
+    Codegen {
+        /// Change nothing; fail if a generated file is out of date.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Formatting, clippy, dependency directions and file rules.
+    Lint,
+    /// Every test, from unit tests to whole clusters. Ends with one line that counts them.
+    Test(test::Args),
+    /// Bring up a two-node cluster, show that its traffic works, and take it down.
+    Demo(demo::Args),
+    /// Start a cluster and leave it running.
+    Up {
+        /// Passed on to `testbed up`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// End a cluster that `up` or `demo --keep` left running.
+    Down {
+        /// Passed on to `testbed down`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Run the performance tests in release mode.
+    Bench {
+        /// Passed on to `perf-tests`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+}
+
+impl Args {
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        let Self { verb } = self;
+        exec::prepare_environment()?;
+        match verb {
+            Verb::Setup(args) => setup::run(&args),
+            Verb::BuildEbpf => build_ebpf::run(),
+            Verb::Codegen { check } => codegen::run(check),
+            Verb::Lint => lint::run(),
+            Verb::Test(args) => test::run(&args),
+            Verb::Demo(args) => demo::run(&args),
+            Verb::Up { args } => demo::testbed("up", &args),
+            Verb::Down { args } => demo::testbed("down", &args),
+            Verb::Bench { args } => bench::run(&args),
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! `cargo xtask demo`, `up` and `down`: build what is needed and let the test bed do the work.
+
+use anyhow::Result;
+
+use crate::{exec, paths, setup};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Leave the cluster running and say how to look around in it.
+    #[arg(long)]
+    keep: bool,
+    /// Passed on to `testbed demo`.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<String>,
+}
+
+/// Sets up, builds, and runs the demonstration.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let mut rest = args.args.clone();
+    if args.keep {
+        rest.insert(0, "--keep".into());
+    }
+    testbed("demo", &rest)
+}
+
+/// Sets up, builds, and runs one verb of the test bed.
+pub(crate) fn testbed(verb: &str, args: &[String]) -> Result<()> {
+    setup::ensure()?;
+    build()?;
+    let status = exec::command(paths::target().join("debug/testbed")).arg(verb).args(args).status()?;
+    if status.success() {
+        return Ok(());
+    }
+    // What went wrong has been said by the test bed itself.
+    std::process::exit(status.code().unwrap_or(1));
+}
+
+/// Builds the programs of a cluster in the dev profile.
+pub(crate) fn build() -> Result<()> {
+    exec::say("building");
+    exec::run(exec::cargo().args([
+        "build",
+        "--quiet",
+        "-p",
+        "controller",
+        "-p",
+        "node-agent",
+        "-p",
+        "testbed",
+    ]))
+}

@@ -1,0 +1,82 @@
+//! Running programs: the only module here that starts any.
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::{env, fmt};
+
+use anyhow::{Context, Result, bail};
+
+use crate::paths;
+
+/// A command that starts in the workspace's root.
+#[expect(clippy::disallowed_methods, reason = "xtask exists to run programs")]
+pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(paths::root());
+    command
+}
+
+/// The cargo that runs us, or the one on `PATH`.
+pub(crate) fn cargo() -> Command {
+    command(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Runs to its end with our standard streams; an exit code other than 0 is an error.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let shown = format!("{command:?}");
+    let status = command.status().with_context(|| format!("cannot start {shown}"))?;
+    if !status.success() {
+        bail!("{shown}: {status}");
+    }
+    Ok(())
+}
+
+/// Runs quietly and returns what was written to standard output; the error holds what was written to standard error.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let shown = format!("{command:?}");
+    let out = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {shown}"))?;
+    if !out.status.success() {
+        bail!("{shown}: {}\n{}", out.status, String::from_utf8_lossy(&out.stderr));
+    }
+    String::from_utf8(out.stdout).with_context(|| format!("{shown} wrote something that is not UTF-8"))
+}
+
+/// A line to standard output; a closed pipe is no reason to fail.
+pub(crate) fn say(line: impl fmt::Display) {
+    let _ = writeln!(std::io::stdout().lock(), "{line}");
+}
+
+/// A heading between the parts of a long run.
+pub(crate) fn heading(title: &str) {
+    say(format_args!("\n=== {title} ==="));
+}
+
+/// The variables that every program we start shall see: a `PATH` with the places where cargo, Go and the
+/// system tools usually are, and the cache.
+pub(crate) fn prepare_environment() -> Result<()> {
+    if env::var_os(PREPARED).is_some() {
+        return Ok(());
+    }
+    let mut path: Vec<PathBuf> = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect();
+    let extra =
+        [paths::home()?.join(".cargo/bin"), "/usr/local/go/bin".into(), "/usr/sbin".into(), "/sbin".into()];
+    for dir in extra {
+        if !path.contains(&dir) {
+            path.push(dir);
+        }
+    }
+    let me = env::current_exe().context("own executable")?;
+    // A process's own environment cannot be changed safely; a second start of ourselves can.
+    let status = command(me)
+        .args(env::args_os().skip(1))
+        .env("PATH", env::join_paths(path).context("PATH")?)
+        .env("SLIPSTREAM_CACHE", paths::cache()?)
+        .env(PREPARED, "1")
+        .status()
+        .context("cannot start xtask again")?;
+    std::process::exit(status.code().unwrap_or(1));
+}
+
+const PREPARED: &str = "SLIPSTREAM_XTASK_PREPARED";

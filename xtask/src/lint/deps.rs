@@ -1,0 +1,109 @@
+//! Which package may depend on which: the arrows between our crates point one way.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+use crate::exec;
+
+/// What each package of ours may depend on, of ours.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("api", &[]),
+    ("ovsdb-client", &[]),
+    ("ebpf", &[]),
+    ("controller", &["api", "ovsdb-client"]),
+    ("node-agent", &["api", "ovsdb-client", "ebpf"]),
+    ("testbed", &["api", "ovsdb-client", "ebpf", "controller", "node-agent"]),
+    ("perf-tests", &["api", "ovsdb-client", "ebpf", "controller", "node-agent", "testbed"]),
+    ("xtask", &[]),
+];
+/// Crates of others that a package must not name.
+const FORBIDDEN: &[(&str, &[&str])] = &[
+    ("api", &["tokio", "kube", "aya", "rtnetlink"]),
+    ("ovsdb-client", &["kube", "k8s-openapi", "aya", "rtnetlink"]),
+    ("controller", &["aya", "rtnetlink", "netlink-sys"]),
+    ("ebpf", &["tokio", "kube"]),
+];
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+    dependencies: Vec<Dependency>,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    name: String,
+    kind: Option<String>,
+}
+
+/// Reads the workspace's metadata and fails on an arrow that must not be.
+pub(super) fn check() -> Result<()> {
+    let text = exec::output(exec::cargo().args(["metadata", "--format-version=1", "--no-deps"]))?;
+    let metadata: Metadata = serde_json::from_str(&text).context("output of cargo metadata")?;
+    let wrong = violations(&metadata.packages);
+    if wrong.is_empty() { Ok(()) } else { bail!("{}", wrong.join("\n")) }
+}
+
+fn violations(packages: &[Package]) -> Vec<String> {
+    let allowed: BTreeMap<_, _> = ALLOWED.iter().copied().collect();
+    let forbidden: BTreeMap<_, _> = FORBIDDEN.iter().copied().collect();
+    let mut wrong = Vec::new();
+    for package in packages {
+        let Some(may) = allowed.get(package.name.as_str()) else {
+            wrong.push(format!(
+                "package {} is new: say in xtask/src/lint/deps.rs what it may depend on",
+                package.name
+            ));
+            continue;
+        };
+        for dependency in &package.dependencies {
+            let ours = allowed.contains_key(dependency.name.as_str()) && dependency.name != package.name;
+            if ours && !may.contains(&dependency.name.as_str()) {
+                wrong.push(format!("{} must not depend on {}", package.name, dependency.name));
+            }
+            // A test may use what the product must not.
+            let of_tests = dependency.kind.as_deref() == Some("dev");
+            let no =
+                forbidden.get(package.name.as_str()).is_some_and(|f| f.contains(&dependency.name.as_str()));
+            if no && !of_tests {
+                wrong.push(format!("{} must not depend on {}", package.name, dependency.name));
+            }
+        }
+    }
+    wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(name: &str, dependency: &str, kind: Option<&str>) -> Vec<Package> {
+        let dependency = Dependency { name: dependency.into(), kind: kind.map(Into::into) };
+        vec![Package { name: name.into(), dependencies: vec![dependency] }]
+    }
+
+    #[test]
+    fn controller_and_node_agent_meet_only_in_api() {
+        assert_eq!(violations(&package("controller", "api", None)).len(), 0);
+        assert_eq!(violations(&package("controller", "node-agent", None)).len(), 1);
+        assert_eq!(violations(&package("node-agent", "controller", Some("dev"))).len(), 1);
+    }
+
+    #[test]
+    fn tests_may_use_crates_that_the_product_must_not() {
+        assert_eq!(violations(&package("api", "tokio", None)).len(), 1);
+        assert_eq!(violations(&package("api", "tokio", Some("dev"))).len(), 0);
+    }
+
+    #[test]
+    fn a_new_package_must_be_named() {
+        assert_eq!(violations(&package("surprise", "serde", None)).len(), 1);
+    }
+}

@@ -1,0 +1,55 @@
+//! `cargo xtask lint`: formatting, clippy, generated files, dependency directions and file rules.
+
+mod deps;
+mod tidy;
+
+use anyhow::{Result, bail};
+
+use crate::{codegen, exec};
+
+/// Runs every check and reports all that failed.
+pub(crate) fn run() -> Result<()> {
+    let failed = failures();
+    if failed.is_empty() {
+        exec::say("lint: clean");
+        return Ok(());
+    }
+    bail!("lint: failed: {}", failed.join(", "));
+}
+
+/// The checks by name.
+pub(crate) const CHECKS: &[&str] =
+    &["formatting", "dependency directions", "file rules", "generated files", "clippy"];
+
+/// The names of the checks that failed; what each found has been printed.
+pub(crate) fn failures() -> Vec<&'static str> {
+    let mut failed = Vec::new();
+    for (name, check) in CHECKS.iter().zip([formatting, deps::check, tidy::check, generated, clippy]) {
+        exec::say(format_args!("lint: {name}"));
+        if let Err(error) = check() {
+            exec::say(format_args!("{error:#}"));
+            failed.push(*name);
+        }
+    }
+    failed
+}
+
+fn formatting() -> Result<()> {
+    exec::run(exec::cargo().args(["fmt", "--all", "--check"]))
+}
+
+fn generated() -> Result<()> {
+    codegen::run(true)
+}
+
+fn clippy() -> Result<()> {
+    exec::run(exec::cargo().args([
+        "clippy",
+        "--quiet",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ]))
+}

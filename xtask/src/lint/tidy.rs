@@ -1,0 +1,148 @@
+//! Rules about files: length, what a directory may name, nothing unfinished, no paths of one machine.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{exec, paths};
+
+const WARN_LINES: usize = 600;
+const MOST_LINES: usize = 1000;
+
+/// Code under a prefix must not name any of these words.
+struct Rule {
+    under: &'static str,
+    except: &'static [&'static str],
+    words: &'static [&'static str],
+    why: &'static str,
+}
+
+const RULES: &[Rule] = &[
+    Rule {
+        under: "controller/src/plan/",
+        except: &[],
+        words: &["tokio", "kube::Client", "kube::client", "ovsdb_client::Client", "ovsdb_client::Session"],
+        why: "the plan is pure",
+    },
+    Rule {
+        under: "controller/src/index/",
+        except: &[],
+        words: &["tokio", "kube::Client", "kube::client", "ovsdb_client"],
+        why: "the index is plain data with synchronous methods",
+    },
+    Rule {
+        under: "node-agent/src/",
+        except: &["node-agent/src/netns.rs"],
+        words: &["setns("],
+        why: "only netns.rs changes a thread's namespace",
+    },
+    Rule {
+        under: "node-agent/src/",
+        except: &["node-agent/src/bpf/"],
+        words: &["aya::", "use aya"],
+        why: "only bpf/ names aya",
+    },
+    Rule {
+        under: "",
+        except: &["ebpf/", "node-agent/src/netns.rs", "xtask/src/lint/"],
+        words: &["unsafe {", "unsafe fn", "unsafe impl", "allow(unsafe_code", "expect(unsafe_code"],
+        why: "unsafe code is in the eBPF programs and in node-agent/src/netns.rs only",
+    },
+    Rule {
+        under: "",
+        except: &["xtask/src/lint/"],
+        words: &["todo!(", "unimplemented!("],
+        why: "nothing unfinished is kept",
+    },
+];
+
+/// What only makes sense on one machine, split so that this file does not find itself.
+const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/tmp/", "boot")];
+
+/// Checks every file that git knows or would take.
+pub(super) fn check() -> Result<()> {
+    let list =
+        exec::output(exec::command("git").args(["ls-files", "--cached", "--others", "--exclude-standard"]))
+            .context("list of files")?;
+    let mut wrong = Vec::new();
+    for file in list.lines() {
+        let path = paths::root().join(file);
+        // Deleted but not yet committed, or not text: nothing to check.
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        let (errors, warnings) = problems(file, &text);
+        for warning in warnings {
+            exec::say(format_args!("warning: {warning}"));
+        }
+        wrong.extend(errors);
+    }
+    if wrong.is_empty() { Ok(()) } else { bail!("{}", wrong.join("\n")) }
+}
+
+/// Errors and warnings of one file.
+fn problems(file: &str, text: &str) -> (Vec<String>, Vec<String>) {
+    let (mut errors, mut warnings) = (Vec::new(), Vec::new());
+    let generated = text.lines().next().is_some_and(|l| l.contains("@generated"));
+    let is_code = Path::new(file).extension().is_some_and(|e| e == "rs");
+    if is_code && !generated {
+        match text.lines().count() {
+            n if n > MOST_LINES => {
+                errors.push(format!("{file}: {n} lines, more than {MOST_LINES}: split it by concern"))
+            }
+            n if n > WARN_LINES => warnings.push(format!("{file}: {n} lines; over {WARN_LINES} is a smell")),
+            _ => {}
+        }
+    }
+    for (number, line) in (1..).zip(text.lines()) {
+        if let Some(path) = MACHINE_PATHS.iter().find(|p| line.contains(*p)) {
+            errors.push(format!("{file}:{number}: {path} is a path of one machine"));
+        }
+        let code = line.trim_start();
+        if !is_code || code.starts_with("//") {
+            continue;
+        }
+        for rule in RULES {
+            if !file.starts_with(rule.under) || rule.except.iter().any(|e| file.starts_with(e)) {
+                continue;
+            }
+            if let Some(word) = rule.words.iter().find(|w| code.contains(*w)) {
+                errors.push(format!("{file}:{number}: names {word}: {}", rule.why));
+            }
+        }
+    }
+    (errors, warnings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn errors(file: &str, text: &str) -> usize {
+        problems(file, text).0.len()
+    }
+
+    #[test]
+    fn the_plan_names_no_runtime_and_no_client() {
+        assert_eq!(errors("controller/src/plan/lb.rs", "use tokio::sync::watch;"), 1);
+        assert_eq!(errors("controller/src/watch.rs", "use tokio::sync::watch;"), 0);
+        assert_eq!(errors("controller/src/plan/lb.rs", "//! no tokio here"), 0);
+    }
+
+    #[test]
+    fn only_bpf_names_aya() {
+        assert_eq!(errors("node-agent/src/bpf/load.rs", "use aya::Ebpf;"), 0);
+        assert_eq!(errors("node-agent/src/sync.rs", "use aya::Ebpf;"), 1);
+    }
+
+    #[test]
+    fn a_file_over_the_limit_fails_unless_it_is_generated() {
+        let long = "x\n".repeat(MOST_LINES + 1);
+        assert_eq!(errors("api/src/lib.rs", &long), 1);
+        assert_eq!(errors("api/src/lib.rs", &format!("// @generated\n{long}")), 0);
+        assert_eq!(errors("Cargo.lock", &long), 0);
+    }
+
+    #[test]
+    fn a_path_of_one_machine_is_found_in_any_file() {
+        assert_eq!(errors("docs/x.md", concat!("see /ro", "ot/x")), 1);
+    }
+}

@@ -1,0 +1,96 @@
+//! Directories made whole or not at all, with a stamp that says from what.
+
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// A short name for a set of inputs; it changes when one of them does.
+pub(super) fn hash(inputs: impl Hash) -> String {
+    let mut hasher = DefaultHasher::new();
+    inputs.hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
+}
+
+/// Whether `dir` was made whole from these inputs.
+pub(super) fn is_current(dir: &Path, inputs: &str) -> bool {
+    fs::read_to_string(dir.join(NAME)).is_ok_and(|s| s.trim() == inputs)
+}
+
+/// Lets `fill` make a directory beside `dir`, stamps it and puts it in `dir`'s place.
+pub(super) fn replace(
+    dir: &Path,
+    work: &Path,
+    inputs: &str,
+    fill: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
+    let fresh = scratch(work, "new")?;
+    fill(&fresh)?;
+    fs::write(fresh.join(NAME), inputs).context("stamp")?;
+    let old = work.join(format!("old-{}", std::process::id()));
+    if dir.symlink_metadata().is_ok() {
+        fs::rename(dir, &old).with_context(|| format!("cannot move {} aside", dir.display()))?;
+    }
+    fs::rename(&fresh, dir).with_context(|| format!("cannot put {} in place", dir.display()))?;
+    // The new directory is in place; what cannot be removed now goes with the next setup.
+    let _ = fs::remove_dir_all(work);
+    Ok(())
+}
+
+/// An empty directory under `work`, whatever an earlier run has left there.
+pub(super) fn scratch(work: &Path, name: &str) -> Result<PathBuf> {
+    let dir = work.join(format!("{name}-{}", std::process::id()));
+    if dir.exists() {
+        fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))?;
+    }
+    fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    Ok(dir)
+}
+
+const NAME: &str = ".stamp";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn temp(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("slipstream-stamp-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    #[test]
+    fn a_directory_is_current_only_for_the_inputs_it_was_made_from() {
+        let base = temp("current");
+        let dir = base.join("made");
+        replace(&dir, &base.join("work"), "a", |d| Ok(fs::write(d.join("file"), "1")?)).unwrap();
+        assert!(is_current(&dir, "a"));
+        assert!(!is_current(&dir, "b"));
+        fs::remove_dir_all(base).unwrap();
+    }
+
+    #[test]
+    fn a_half_made_directory_is_replaced_whole() {
+        let base = temp("heal");
+        let dir = base.join("made");
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("rest-of-a-crash"), "x").unwrap();
+        assert!(!is_current(&dir, "a"));
+        replace(&dir, &base.join("work"), "a", |d| Ok(fs::write(d.join("file"), "1")?)).unwrap();
+        assert!(is_current(&dir, "a"));
+        assert!(!dir.join("rest-of-a-crash").exists());
+        fs::remove_dir_all(base).unwrap();
+    }
+
+    #[test]
+    fn a_failed_fill_leaves_the_old_directory_in_place() {
+        let base = temp("fail");
+        let dir = base.join("made");
+        replace(&dir, &base.join("work"), "a", |d| Ok(fs::write(d.join("file"), "1")?)).unwrap();
+        assert!(replace(&dir, &base.join("work"), "b", |_| anyhow::bail!("no")).is_err());
+        assert!(is_current(&dir, "a"));
+        fs::remove_dir_all(base).unwrap();
+    }
+}

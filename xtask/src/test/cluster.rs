@@ -1,0 +1,32 @@
+//! The tests on whole clusters: the test bed runs them and prints a count of its own.
+
+use anyhow::Result;
+
+use super::cargo::stream;
+use super::tally::Tally;
+use crate::{exec, paths};
+
+/// Name and arguments of each run of the test bed.
+const RUNS: &[(&str, &[&str])] = &[
+    ("demonstration", &["demo"]),
+    ("demonstration without eBPF", &["demo", "--datapath", "ovs"]),
+    ("golden reference", &["golden"]),
+    ("churn", &["churn", "--pods", "40", "--rounds", "2"]),
+    ("churn with kills", &["churn", "--pods", "40", "--rounds", "2", "--kill"]),
+];
+
+/// Runs them one after another, each on a cluster of its own.
+pub(super) fn run(tally: &mut Tally) -> Result<()> {
+    let testbed = paths::target().join("debug/testbed");
+    for (name, args) in RUNS {
+        exec::heading(name);
+        let (output, good) = stream(exec::command(&testbed).args(*args))?;
+        let before = tally.failures();
+        if !tally.read(name, &output) {
+            tally.fail(format!("{name}: ended without a count"));
+        } else if !good && tally.failures() == before {
+            tally.fail(format!("{name}: ended badly"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! Counting: what passed, failed and was skipped, over every kind of test.
+
+use anyhow::Result;
+
+use crate::exec;
+
+/// The counts of a run so far.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    passed: u64,
+    failed: Vec<String>,
+    skipped: u64,
+}
+
+impl Tally {
+    /// So many checks passed.
+    pub(super) fn pass(&mut self, count: u64) {
+        self.passed += count;
+    }
+
+    /// One check failed.
+    pub(super) fn fail(&mut self, what: impl Into<String>) {
+        let what = what.into();
+        exec::say(format_args!("FAILED: {what}"));
+        self.failed.push(what);
+    }
+
+    /// A step that is a check by itself.
+    pub(super) fn step(&mut self, name: &str, outcome: Result<()>) {
+        match outcome {
+            Ok(()) => self.pass(1),
+            Err(error) => self.fail(format!("{name}: {error:#}")),
+        }
+    }
+
+    /// Reads what a Rust test program or the test bed printed: summary lines and single verdicts.
+    /// Returns whether there was a count at all.
+    pub(super) fn read(&mut self, origin: &str, output: &str) -> bool {
+        let mut any = false;
+        for line in output.lines().map(str::trim) {
+            if let Some(summary) = Summary::parse(line) {
+                any = true;
+                self.passed += summary.passed;
+                self.skipped += summary.skipped;
+                for _ in 0..summary.failed {
+                    self.failed.push(origin.to_owned());
+                }
+            }
+        }
+        any
+    }
+
+    /// How many failures there are so far.
+    pub(super) fn failures(&self) -> usize {
+        self.failed.len()
+    }
+
+    /// Prints what failed.
+    pub(super) fn report(&self) {
+        for failure in &self.failed {
+            exec::say(format_args!("failed: {failure}"));
+        }
+    }
+
+    /// `N passed, N failed`, and `, N skipped` if there are any.
+    pub(super) fn closing_line(&self) -> String {
+        let mut line = format!("{} passed, {} failed", self.passed, self.failed.len());
+        if self.skipped > 0 {
+            line.push_str(&format!(", {} skipped", self.skipped));
+        }
+        line
+    }
+
+    /// Nothing failed, nothing was left out, and something ran.
+    pub(super) fn is_good(&self) -> bool {
+        self.failed.is_empty() && self.skipped == 0 && self.passed > 0
+    }
+}
+
+/// A summary line: cargo's `test result: ok. 3 passed; 0 failed; 1 ignored; ..`, or the test bed's
+/// `checks: 3 passed, 0 failed`.
+#[derive(Debug, PartialEq, Eq)]
+struct Summary {
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+}
+
+impl Summary {
+    fn parse(line: &str) -> Option<Self> {
+        let rest = line.strip_prefix("test result:").or_else(|| line.strip_prefix("checks:"))?;
+        let words: Vec<&str> = rest.split([' ', ';', ',', '.']).filter(|w| !w.is_empty()).collect();
+        let count =
+            |name: &str| words.windows(2).find(|w| w[1] == name).and_then(|w| w[0].parse::<u64>().ok());
+        Some(Self {
+            passed: count("passed")?,
+            failed: count("failed")?,
+            skipped: count("ignored").or_else(|| count("skipped")).unwrap_or(0),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summaries_of_cargo_and_of_the_test_bed_are_counted() {
+        let mut tally = Tally::default();
+        let cargo = "test a ... ok\ntest result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s";
+        assert!(tally.read("x", cargo));
+        assert!(tally.read("y", "checks: 7 passed, 2 failed"));
+        assert_eq!(tally.closing_line(), "10 passed, 2 failed, 1 skipped");
+        assert!(!tally.is_good());
+    }
+
+    #[test]
+    fn a_run_without_a_summary_is_noticed() {
+        let mut tally = Tally::default();
+        assert!(!tally.read("x", "killed by a signal"));
+        assert!(!tally.is_good());
+        assert_eq!(tally.closing_line(), "0 passed, 0 failed");
+    }
+
+    #[test]
+    fn a_skipped_test_is_no_success() {
+        let mut tally = Tally::default();
+        tally.pass(1);
+        assert!(tally.is_good());
+        tally.read("x", "test result: ok. 0 passed; 0 failed; 1 ignored");
+        assert!(!tally.is_good());
+    }
+}
