@@ -1,0 +1,157 @@
+//! Addresses of interfaces, and permanent neighbours.
+
+use std::net::IpAddr;
+
+use api::MacAddr;
+use futures::TryStreamExt;
+use ipnet::IpNet;
+use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
+use rtnetlink::packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+};
+
+use super::{LinkError, Netlink};
+
+/// One permanent neighbour entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Neighbour {
+    /// Its address.
+    pub ip: IpAddr,
+    /// Its hardware address.
+    pub mac: MacAddr,
+}
+
+impl Netlink {
+    /// Adds an address with its prefix length. IPv6 addresses are usable at once: no duplicate address detection.
+    pub async fn add_address(&self, index: u32, name: &str, address: IpNet) -> Result<(), LinkError> {
+        self.put_address(index, name, address, false).await
+    }
+
+    /// As [`Netlink::add_address`]; an address that is there already is no error.
+    pub async fn replace_address(&self, index: u32, name: &str, address: IpNet) -> Result<(), LinkError> {
+        self.put_address(index, name, address, true).await
+    }
+
+    async fn put_address(
+        &self,
+        index: u32,
+        name: &str,
+        address: IpNet,
+        replace: bool,
+    ) -> Result<(), LinkError> {
+        let mut request = self.raw().address().add(index, address.addr(), address.prefix_len());
+        if address.addr().is_ipv6() {
+            request.message_mut().header.flags |= AddressHeaderFlags::Nodad;
+        }
+        let request = if replace { request.replace() } else { request };
+        let object = || format!("{name} {address}");
+        request.execute().await.map_err(|e| LinkError::netlink(object(), "add an address", e))
+    }
+
+    /// Removes an address; `false` when it was not there.
+    pub async fn delete_address(&self, index: u32, name: &str, address: IpNet) -> Result<bool, LinkError> {
+        let mut found = self.raw().address().get().set_link_index_filter(index).execute();
+        let list = |e| LinkError::netlink(name, "list addresses", e);
+        while let Some(message) = found.try_next().await.map_err(list)? {
+            if address_of(&message) == Some(address) {
+                let object = format!("{name} {address}");
+                return match self.raw().address().del(message).execute().await {
+                    Ok(()) => Ok(true),
+                    Err(e) => {
+                        let error = LinkError::netlink(object, "remove an address", e);
+                        if error.is_missing() { Ok(false) } else { Err(error) }
+                    }
+                };
+            }
+        }
+        Ok(false)
+    }
+
+    /// The interface's addresses, link-local ones too, in the kernel's order.
+    pub async fn addresses(&self, index: u32, name: &str) -> Result<Vec<IpNet>, LinkError> {
+        let found = self.raw().address().get().set_link_index_filter(index).execute();
+        let messages: Vec<AddressMessage> =
+            found.try_collect().await.map_err(|e| LinkError::netlink(name, "list addresses", e))?;
+        // Older kernels do not filter.
+        Ok(messages.iter().filter(|m| m.header.index == index).filter_map(address_of).collect())
+    }
+
+    /// Sets a permanent neighbour entry, in place of what was there.
+    pub async fn replace_neighbour(
+        &self,
+        index: u32,
+        name: &str,
+        neighbour: Neighbour,
+    ) -> Result<(), LinkError> {
+        let request = self
+            .raw()
+            .neighbours()
+            .add(index, neighbour.ip)
+            .link_layer_address(&neighbour.mac.0)
+            .state(NeighbourState::Permanent)
+            .replace();
+        let object = || format!("{name} {}", neighbour.ip);
+        request.execute().await.map_err(|e| LinkError::netlink(object(), "set a permanent neighbour", e))
+    }
+
+    /// Removes the neighbour entry of `ip`; `false` when there was none.
+    pub async fn delete_neighbour(&self, index: u32, name: &str, ip: IpAddr) -> Result<bool, LinkError> {
+        let mut found = self.raw().neighbours().get().execute();
+        let list = |e| LinkError::netlink(name, "list neighbours", e);
+        while let Some(message) = found.try_next().await.map_err(list)? {
+            if message.header.ifindex == index && neighbour_ip(&message) == Some(ip) {
+                return match self.raw().neighbours().del(message).execute().await {
+                    Ok(()) => Ok(true),
+                    Err(e) => {
+                        let error = LinkError::netlink(format!("{name} {ip}"), "remove a neighbour", e);
+                        if error.is_missing() { Ok(false) } else { Err(error) }
+                    }
+                };
+            }
+        }
+        Ok(false)
+    }
+
+    /// The permanent neighbours of an interface.
+    pub async fn permanent_neighbours(&self, index: u32, name: &str) -> Result<Vec<Neighbour>, LinkError> {
+        let found = self.raw().neighbours().get().execute();
+        let messages: Vec<NeighbourMessage> =
+            found.try_collect().await.map_err(|e| LinkError::netlink(name, "list neighbours", e))?;
+        let permanent = messages
+            .iter()
+            .filter(|m| m.header.ifindex == index && m.header.state == NeighbourState::Permanent);
+        Ok(permanent
+            .filter_map(|m| Some(Neighbour { ip: neighbour_ip(m)?, mac: neighbour_mac(m)? }))
+            .collect())
+    }
+}
+
+fn address_of(message: &AddressMessage) -> Option<IpNet> {
+    // On IPv4 `Local` is the address and `Address` the far end of a point-to-point link; on IPv6 there is `Address` only.
+    let local = message.attributes.iter().find_map(|a| match a {
+        AddressAttribute::Local(ip) => Some(*ip),
+        _ => None,
+    });
+    let address = message.attributes.iter().find_map(|a| match a {
+        AddressAttribute::Address(ip) => Some(*ip),
+        _ => None,
+    });
+    IpNet::new(local.or(address)?, message.header.prefix_len).ok()
+}
+
+fn neighbour_ip(message: &NeighbourMessage) -> Option<IpAddr> {
+    message.attributes.iter().find_map(|a| match a {
+        NeighbourAttribute::Destination(NeighbourAddress::Inet(ip)) => Some(IpAddr::V4(*ip)),
+        NeighbourAttribute::Destination(NeighbourAddress::Inet6(ip)) => Some(IpAddr::V6(*ip)),
+        _ => None,
+    })
+}
+
+fn neighbour_mac(message: &NeighbourMessage) -> Option<MacAddr> {
+    message.attributes.iter().find_map(|a| match a {
+        NeighbourAttribute::LinkLayerAddress(bytes) => {
+            <[u8; 6]>::try_from(bytes.as_slice()).ok().map(MacAddr)
+        }
+        _ => None,
+    })
+}

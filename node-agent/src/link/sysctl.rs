@@ -1,0 +1,39 @@
+//! Kernel settings under /proc/sys/net, of the namespace the calling thread is in.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::LinkError;
+
+/// Writes `net/FAMILY/conf/INTERFACE/KEY`, such as `ipv6`, `eth0`, `disable_ipv6`.
+pub fn set_interface(family: &str, interface: &str, key: &'static str, value: &str) -> Result<(), LinkError> {
+    let path = interface_path(family, interface, key);
+    std::fs::write(&path, value)
+        .map_err(|e| LinkError::new(format!("{interface} ({})", path.display()), "write", e))
+}
+
+/// Reads `net/FAMILY/conf/INTERFACE/KEY`, without the line end.
+pub fn get_interface(family: &str, interface: &str, key: &'static str) -> Result<String, LinkError> {
+    let path = interface_path(family, interface, key);
+    let read = std::fs::read_to_string(&path);
+    read.map(|t| t.trim_end().to_owned())
+        .map_err(|e| LinkError::new(format!("{interface} ({})", path.display()), "read", e))
+}
+
+/// Turns IPv6 off on one interface. A kernel without IPv6 is fine.
+pub fn disable_ipv6(interface: &str) -> Result<(), LinkError> {
+    match set_interface("ipv6", interface, "disable_ipv6", "1") {
+        Err(e)
+            if e.source.kind() == io::ErrorKind::NotFound
+                && !PathBuf::from("/proc/sys/net/ipv6").exists() =>
+        {
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+fn interface_path(family: &str, interface: &str, key: &str) -> PathBuf {
+    // A dot in an interface name is part of the name here: only sysctl(8) turns dots into slashes.
+    ["/proc/sys/net", family, "conf", interface, key].iter().collect()
+}

@@ -1,0 +1,151 @@
+//! Network namespaces of pods: opening them, telling what a path is, and running a function inside one.
+//!
+//! A function runs on a thread of its own that enters the namespace and ends with it, so that no thread of the runtime
+//! is ever in a foreign namespace.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use nix::sched::{CloneFlags, setns};
+use nix::sys::statfs::{FsType, fstatfs};
+use tokio::sync::oneshot;
+
+/// Magic number of the file system behind namespace files (`NSFS_MAGIC`, linux/magic.h).
+const NSFS_MAGIC: FsType = FsType(0x6e73_6673);
+
+/// A namespace cannot be opened or entered.
+#[derive(Debug, thiserror::Error)]
+pub enum NetnsError {
+    /// No file at this path.
+    #[error("network namespace {path}: there is no such file")]
+    Missing {
+        /// The path as given.
+        path: PathBuf,
+    },
+    /// A file, but not a namespace.
+    #[error(
+        "network namespace {path}: the file is not a namespace (a bind mount of /proc/PID/ns/net is needed)"
+    )]
+    NotANamespace {
+        /// The path as given.
+        path: PathBuf,
+    },
+    /// The namespace this process is in: the node's own.
+    #[error("network namespace {path}: this is the node's own namespace, not a pod's")]
+    Own {
+        /// The path as given.
+        path: PathBuf,
+    },
+    /// The system refused.
+    #[error("network namespace {path}: {operation}: {source}")]
+    System {
+        /// The path as given.
+        path: PathBuf,
+        /// What was tried.
+        operation: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+impl NetnsError {
+    /// True when the namespace is gone, which for DEL is as good as done.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Self::Missing { .. } | Self::NotANamespace { .. })
+    }
+}
+
+/// An open network namespace. It stays alive as long as this value.
+#[derive(Debug)]
+pub struct Netns {
+    file: File,
+    path: PathBuf,
+}
+
+impl Netns {
+    /// Opens the namespace of a pod.
+    pub fn open(path: &Path) -> Result<Self, NetnsError> {
+        let system = |operation, source| NetnsError::System { path: path.to_owned(), operation, source };
+        let file = File::open(path).map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                NetnsError::Missing { path: path.to_owned() }
+            }
+            _ => system("open", e),
+        })?;
+        let fs = fstatfs(&file).map_err(|e| system("fstatfs", e.into()))?;
+        if fs.filesystem_type() != NSFS_MAGIC {
+            return Err(NetnsError::NotANamespace { path: path.to_owned() });
+        }
+        let meta = file.metadata().map_err(|e| system("stat", e))?;
+        let own = std::fs::metadata("/proc/thread-self/ns/net")
+            .map_err(|e| system("stat of the own namespace", e))?;
+        if (meta.dev(), meta.ino()) == (own.dev(), own.ino()) {
+            return Err(NetnsError::Own { path: path.to_owned() });
+        }
+        Ok(Self { file, path: path.to_owned() })
+    }
+
+    /// The path it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The descriptor, for netlink requests that name a namespace. Valid as long as this value.
+    pub fn raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    /// Runs `work` inside the namespace, on a thread named `name` (15 bytes at most are shown by the kernel).
+    ///
+    /// `work` must not hand out sockets or threads that it does not mean to be in this namespace.
+    pub async fn run<T, F>(&self, name: &str, work: F) -> Result<T, NetnsError>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let system = |operation, source| NetnsError::System { path: self.path.clone(), operation, source };
+        let file = self.file.try_clone().map_err(|e| system("dup", e))?;
+        let (tx, rx) = oneshot::channel();
+        std::thread::Builder::new()
+            .name(name.to_owned())
+            .stack_size(512 * 1024)
+            .spawn(move || {
+                let answer = setns(&file, CloneFlags::CLONE_NEWNET).map(|()| work());
+                // The receiver is gone when the caller was cancelled: nobody wants the answer.
+                let _ = tx.send(answer);
+            })
+            .map_err(|e| system("start of a thread", e))?;
+        match rx.await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(errno)) => Err(system("setns", errno.into())),
+            Err(_closed) => {
+                Err(system("the thread inside ended without an answer", io::Error::other("panic")))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_path_and_a_plain_file_are_gone_and_named() {
+        let missing = Netns::open(Path::new("/run/netns/slipstream-no-such")).unwrap_err();
+        assert!(missing.is_gone() && missing.to_string().contains("slipstream-no-such"), "{missing}");
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("plain");
+        std::fs::write(&file, "").unwrap();
+        let plain = Netns::open(&file).unwrap_err();
+        assert!(plain.is_gone() && plain.to_string().contains("not a namespace"), "{plain}");
+    }
+
+    #[test]
+    fn the_own_namespace_is_refused() {
+        let own = Netns::open(Path::new("/proc/thread-self/ns/net")).unwrap_err();
+        assert!(!own.is_gone() && own.to_string().contains("own namespace"), "{own}");
+    }
+}
