@@ -1,6 +1,124 @@
 //! What the controller knows of the cluster: plain structs, changed by synchronous `apply`/`delete`/`reset`, which answer
 //! with the [units](crate::plan::Unit) that must be planned again. No client inside; tests feed objects.
 
+pub mod convert;
 pub mod objects;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 pub use objects::{ContainerPort, Namespace, Node, Pod, Protocol};
+
+use crate::plan::{NamespacedName, Unit};
+
+/// Units to plan again. Sorted, so that runs are alike.
+pub type Dirty = BTreeSet<Unit>;
+
+/// The cluster as planning sees it.
+#[derive(Debug, Default)]
+pub struct Index {
+    /// Nodes that have a number and ranges.
+    pub nodes: BTreeMap<String, Node>,
+    /// Pods that are bound to a node and not finished.
+    pub pods: BTreeMap<NamespacedName, Pod>,
+    /// Namespaces.
+    pub namespaces: BTreeMap<String, Namespace>,
+    /// Pods by node name.
+    pods_by_node: BTreeMap<String, BTreeSet<NamespacedName>>,
+}
+
+impl Index {
+    /// Takes a node's present state.
+    pub fn apply_node(&mut self, node: Node) -> Dirty {
+        let mut dirty = Dirty::new();
+        let name = node.name.clone();
+        let old = self.nodes.get(&name);
+        if old == Some(&node) {
+            return dirty;
+        }
+        // Pod ports carry the chassis and stand on the node's switch.
+        if old.is_none_or(|old| old.chassis != node.chassis || old.subnets != node.subnets) {
+            dirty.extend(self.pods_of_node(&name).map(|pod| Unit::Pod(pod.clone())));
+        }
+        self.nodes.insert(name.clone(), node);
+        dirty.insert(Unit::Node(name));
+        dirty
+    }
+
+    /// Forgets a node.
+    pub fn delete_node(&mut self, name: &str) -> Dirty {
+        let mut dirty = Dirty::new();
+        if self.nodes.remove(name).is_some() {
+            dirty.insert(Unit::Node(name.to_owned()));
+            dirty.extend(self.pods_of_node(name).map(|pod| Unit::Pod(pod.clone())));
+        }
+        dirty
+    }
+
+    /// Takes a pod's present state.
+    pub fn apply_pod(&mut self, pod: Pod) -> Dirty {
+        let mut dirty = Dirty::new();
+        let name = pod.name.clone();
+        let old = self.pods.get(&name);
+        if old == Some(&pod) {
+            return dirty;
+        }
+        if let Some(old) = old.filter(|old| old.node != pod.node) {
+            let node = old.node.clone();
+            self.unlink(&node, &name);
+        }
+        self.pods_by_node.entry(pod.node.clone()).or_default().insert(name.clone());
+        self.pods.insert(name.clone(), pod);
+        dirty.insert(Unit::Pod(name));
+        dirty
+    }
+
+    /// Forgets a pod.
+    pub fn delete_pod(&mut self, name: &NamespacedName) -> Dirty {
+        let mut dirty = Dirty::new();
+        if let Some(old) = self.pods.remove(name) {
+            self.unlink(&old.node, name);
+            dirty.insert(Unit::Pod(name.clone()));
+        }
+        dirty
+    }
+
+    /// Takes a namespace's present state.
+    pub fn apply_namespace(&mut self, namespace: Namespace) -> Dirty {
+        self.namespaces.insert(namespace.name.clone(), namespace);
+        Dirty::new()
+    }
+
+    /// Forgets a namespace.
+    pub fn delete_namespace(&mut self, name: &str) -> Dirty {
+        self.namespaces.remove(name);
+        Dirty::new()
+    }
+
+    /// Pods bound to a node.
+    pub fn pods_of_node(&self, node: &str) -> impl Iterator<Item = &NamespacedName> {
+        self.pods_by_node.get(node).into_iter().flatten()
+    }
+
+    /// Pods of a namespace.
+    pub fn pods_of_namespace<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a Pod> {
+        let from = NamespacedName::new(namespace, "");
+        self.pods.range(from..).map(|(_, pod)| pod).take_while(move |pod| pod.name.namespace == namespace)
+    }
+
+    /// Every unit that the index knows of.
+    pub fn units(&self) -> Dirty {
+        let mut units = Dirty::from([Unit::Cluster]);
+        units.extend(self.nodes.keys().cloned().map(Unit::Node));
+        units.extend(self.pods.keys().cloned().map(Unit::Pod));
+        units
+    }
+
+    fn unlink(&mut self, node: &str, pod: &NamespacedName) {
+        if let Some(pods) = self.pods_by_node.get_mut(node) {
+            pods.remove(pod);
+            if pods.is_empty() {
+                self.pods_by_node.remove(node);
+            }
+        }
+    }
+}

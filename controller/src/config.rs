@@ -1,0 +1,261 @@
+//! What the cluster is configured to be: address ranges, MTU, and what the northbound schema can hold. Checked once, at
+//! start; pure data afterwards.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use api::addr::{self, Masquerade};
+use ipnet::{IpNet, Ipv6Net};
+
+/// Pod range of the cluster and the prefix length of one node's part of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClusterSubnet {
+    /// The whole range.
+    pub cidr: IpNet,
+    /// Prefix length of a node's range.
+    pub host_len: u8,
+}
+
+/// Default prefix length of a node's IPv4 range.
+const DEFAULT_HOST_LEN_V4: u8 = 24;
+/// Default prefix length of a node's IPv6 range.
+const DEFAULT_HOST_LEN_V6: u8 = 64;
+
+/// The configuration cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// Not a `CIDR/hostlen`.
+    #[error(
+        "cluster subnet `{0}`: CIDR/HOSTLEN is needed, such as 10.244.0.0/16/24, with HOSTLEN longer than the prefix and room for 4 addresses"
+    )]
+    ClusterSubnet(String),
+    /// Two ranges share addresses.
+    #[error("{0} and {1} overlap; they must be separate ranges")]
+    Overlap(String, String),
+    /// Something is missing.
+    #[error("{0}")]
+    Missing(String),
+}
+
+impl FromStr for ClusterSubnet {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let error = || ConfigError::ClusterSubnet(text.to_owned());
+        let (cidr, host_len) = match text.splitn(3, '/').collect::<Vec<_>>()[..] {
+            [ip, len, host] => (format!("{ip}/{len}"), Some(host)),
+            _ => (text.to_owned(), None),
+        };
+        let cidr: IpNet = cidr.parse().map_err(|_| error())?;
+        let host_len = match (host_len, cidr) {
+            (Some(host), _) => host.parse().map_err(|_| error())?,
+            (None, IpNet::V4(_)) => DEFAULT_HOST_LEN_V4,
+            (None, IpNet::V6(_)) => DEFAULT_HOST_LEN_V6,
+        };
+        // A node's range needs the network address, gateway, management port, broadcast and one pod.
+        let fits = host_len > cidr.prefix_len() && host_len <= cidr.max_prefix_len() - 3;
+        fits.then_some(Self { cidr: cidr.trunc(), host_len }).ok_or_else(error)
+    }
+}
+
+impl fmt::Display for ClusterSubnet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.cidr, self.host_len)
+    }
+}
+
+/// What the northbound schema of the server can hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Features {
+    /// `ACL.tier` (OVN 23.06 and later).
+    pub acl_tier: bool,
+    /// `NAT.external_port_range`.
+    pub nat_port_range: bool,
+    /// Table `Static_MAC_Binding` with `override_dynamic_mac`.
+    pub static_mac_binding: bool,
+    /// Table `Copp` and `Logical_Router.copp`.
+    pub copp: bool,
+    /// Table `Load_Balancer_Group`.
+    pub load_balancer_group: bool,
+}
+
+impl Features {
+    /// Everything a current OVN has.
+    pub const ALL: Self = Self {
+        acl_tier: true,
+        nat_port_range: true,
+        static_mac_binding: true,
+        copp: true,
+        load_balancer_group: true,
+    };
+}
+
+/// The cluster's configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Pod ranges.
+    pub cluster_subnets: Vec<ClusterSubnet>,
+    /// Service ranges.
+    pub service_cidrs: Vec<IpNet>,
+    /// Range between cluster router and gateway routers, one for each family.
+    pub join_subnets: Vec<IpNet>,
+    /// Masquerade range, one for each family.
+    pub masquerade_subnets: Vec<IpNet>,
+    /// MTU of pods, bytes.
+    pub mtu: u16,
+    /// What the schema can hold.
+    pub features: Features,
+}
+
+/// Whether two addresses or ranges are of one family.
+pub fn same_family(a: IpAddr, b: IpAddr) -> bool {
+    a.is_ipv4() == b.is_ipv4()
+}
+
+impl Config {
+    /// Checks that no two ranges overlap and that every pod family has a join and a masquerade range.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let named: Vec<(String, IpNet)> = self
+            .cluster_subnets
+            .iter()
+            .map(|subnet| ("cluster subnet", subnet.cidr))
+            .chain(self.service_cidrs.iter().map(|&net| ("service range", net)))
+            .chain(self.join_subnets.iter().map(|&net| ("join subnet", net)))
+            .chain(self.masquerade_subnets.iter().map(|&net| ("masquerade subnet", net)))
+            .map(|(what, net)| (format!("{what} {net}"), net))
+            .collect();
+        for (at, (name, net)) in named.iter().enumerate() {
+            for (other_name, other) in &named[at + 1..] {
+                if net.contains(&other.network()) || other.contains(&net.network()) {
+                    return Err(ConfigError::Overlap(name.clone(), other_name.clone()));
+                }
+            }
+        }
+        if self.cluster_subnets.is_empty() {
+            return Err(ConfigError::Missing("at least one cluster subnet is needed".to_owned()));
+        }
+        for subnet in &self.cluster_subnets {
+            let ip = subnet.cidr.addr();
+            if self.join(ip).is_none() {
+                return Err(ConfigError::Missing(format!(
+                    "cluster subnet {subnet}: a join subnet of its family is needed"
+                )));
+            }
+            if self.masquerade(ip).is_none() {
+                return Err(ConfigError::Missing(format!(
+                    "cluster subnet {subnet}: a masquerade subnet of its family with room for 5 addresses is needed"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The join range of the family of `ip`.
+    pub fn join(&self, ip: IpAddr) -> Option<IpNet> {
+        self.join_subnets.iter().copied().find(|net| same_family(net.addr(), ip))
+    }
+
+    /// The masquerade range of the family of `ip`.
+    pub fn masquerade_subnet(&self, ip: IpAddr) -> Option<IpNet> {
+        self.masquerade_subnets.iter().copied().find(|net| same_family(net.addr(), ip))
+    }
+
+    /// The masquerade addresses of the family of `ip`.
+    pub fn masquerade(&self, ip: IpAddr) -> Option<Masquerade> {
+        self.masquerade_subnet(ip).and_then(|net| Masquerade::of(&net))
+    }
+
+    /// Whether pods have addresses of this family.
+    pub fn has_family(&self, ipv4: bool) -> bool {
+        self.cluster_subnets.iter().any(|subnet| subnet.cidr.addr().is_ipv4() == ipv4)
+    }
+
+    /// An address of every family that pods have, IPv4 first.
+    pub fn families(&self) -> Vec<IpAddr> {
+        let mut families: Vec<IpAddr> = Vec::new();
+        for subnet in &self.cluster_subnets {
+            if !families.iter().any(|ip| same_family(*ip, subnet.cidr.addr())) {
+                families.push(subnet.cidr.addr());
+            }
+        }
+        families.sort();
+        families
+    }
+
+    /// Join addresses of the router with number `id` (1 is the cluster router), with prefix length.
+    pub fn join_addresses(&self, id: u32) -> Vec<IpNet> {
+        self.families()
+            .into_iter()
+            .filter_map(|family| self.join(family))
+            .filter_map(|net| IpNet::new(addr::join_of(&net, id)?, net.prefix_len()).ok())
+            .collect()
+    }
+
+    /// Sources of a pod's connection to itself through a service, as a load balancer names them: IPv4 and IPv6, the
+    /// latter from `fd69::/125` where no range is configured.
+    pub fn hairpin_addresses(&self) -> String {
+        let v6_default =
+            IpNet::V6(Ipv6Net::new_assert(std::net::Ipv6Addr::new(0xfd69, 0, 0, 0, 0, 0, 0, 0), 125));
+        let of =
+            |ipv4: bool| self.masquerade_subnets.iter().copied().find(|net| net.addr().is_ipv4() == ipv4);
+        [of(true), of(false).or(Some(v6_default))]
+            .into_iter()
+            .flatten()
+            .filter_map(|net| Masquerade::of(&net))
+            .map(|addresses| addresses.hairpin.to_string())
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(cluster: &str, service: &str) -> Config {
+        Config {
+            cluster_subnets: vec![cluster.parse().unwrap()],
+            service_cidrs: vec![service.parse().unwrap()],
+            join_subnets: vec!["100.64.0.0/16".parse().unwrap()],
+            masquerade_subnets: vec!["169.254.169.0/29".parse().unwrap()],
+            mtu: 1400,
+            features: Features::ALL,
+        }
+    }
+
+    #[test]
+    fn separate_ranges_are_accepted() {
+        config("10.244.0.0/16/24", "10.96.0.0/16").validate().unwrap();
+    }
+
+    #[test]
+    fn overlapping_ranges_are_refused_by_name() {
+        let text = config("10.0.0.0/8/24", "10.96.0.0/16").validate().unwrap_err().to_string();
+        assert!(
+            text.contains("cluster subnet 10.0.0.0/8") && text.contains("service range 10.96.0.0/16"),
+            "{text}"
+        );
+        let text = config("100.64.128.0/17/24", "10.96.0.0/16").validate().unwrap_err().to_string();
+        assert!(text.contains("join subnet 100.64.0.0/16"), "{text}");
+    }
+
+    #[test]
+    fn a_family_without_join_subnet_is_refused() {
+        let text = config("fd00::/48/64", "10.96.0.0/16").validate().unwrap_err().to_string();
+        assert!(text.contains("join subnet of its family"), "{text}");
+    }
+
+    #[test]
+    fn host_length_has_a_default_and_must_fit() {
+        assert_eq!("10.0.0.0/16".parse::<ClusterSubnet>().unwrap().to_string(), "10.0.0.0/16/24");
+        for bad in ["10.0.0.0/24/24", "10.0.0.0/16/30", "10.0.0.0", "x/16/24", "10.0.0.0/16/24/1"] {
+            assert!(bad.parse::<ClusterSubnet>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn hairpin_addresses_name_both_families() {
+        assert_eq!(config("10.244.0.0/16/24", "10.96.0.0/16").hairpin_addresses(), "169.254.169.5 fd69::5");
+    }
+}

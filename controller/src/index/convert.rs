@@ -1,0 +1,235 @@
+//! From Kubernetes objects to the index's structs. Everything that planning does not need is dropped here, before it is
+//! kept; what users or other programs wrote wrongly becomes a [`Problem`] that names object and field.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use api::annotation::{
+    self, AnnotationError, FamilyAddresses, GatewayConfig, GatewayConfigs, NodeSubnets, PodNetwork,
+    PodNetworks,
+};
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1 as core;
+
+use super::{ContainerPort, Namespace, Pod, Protocol};
+use crate::plan::NamespacedName;
+
+/// An object that cannot be used as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Kind and name, such as `node n1`.
+    pub object: String,
+    /// What is wrong, with the field and what would be right.
+    pub message: String,
+}
+
+/// A node as the API server has it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SeenNode {
+    pub name: String,
+    pub uid: String,
+    /// Ranges in the annotation; `None` when there is none.
+    pub subnets: Option<Result<Vec<IpNet>, AnnotationError>>,
+    /// Number in the annotation; `None` when there is none.
+    pub id: Option<Result<u32, AnnotationError>>,
+    pub addresses: Vec<IpAddr>,
+    pub chassis: Option<String>,
+    pub gateway: Option<GatewayConfig>,
+    pub host_cidrs: Vec<IpNet>,
+    pub labels: BTreeMap<String, String>,
+    /// Annotations of others that could not be read.
+    pub problems: Vec<Problem>,
+}
+
+/// A pod as the API server has it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SeenPod {
+    /// Without addresses: those are the allocator's.
+    pub pod: Pod,
+    /// Succeeded or Failed: its address is free for others.
+    pub finished: bool,
+    /// Creation time, seconds since the epoch; the order in which pods without an address get one.
+    pub created: i64,
+    /// Addresses in the annotation; `None` when there is none.
+    pub networks: Option<Result<PodNetwork, AnnotationError>>,
+}
+
+fn malformed(key: &'static str, problem: impl Into<String>, value: &str) -> AnnotationError {
+    AnnotationError::Malformed { key, problem: problem.into(), value: value.to_owned() }
+}
+
+/// Reads a node.
+pub fn node(object: core::Node) -> Option<SeenNode> {
+    let name = object.metadata.name?;
+    let annotations = object.metadata.annotations.unwrap_or_default();
+    let mut problems = Vec::new();
+    let mut note = |error: AnnotationError| {
+        problems.push(Problem { object: format!("node {name}"), message: error.to_string() });
+    };
+    let gateway = annotations
+        .get(annotation::L3_GATEWAY_CONFIG)
+        .and_then(|value| gateway(value).map_err(&mut note).ok());
+    let host_cidrs = annotations.get(annotation::HOST_CIDRS).and_then(|value| {
+        annotation::decode::<Vec<IpNet>>(annotation::HOST_CIDRS, value).map_err(&mut note).ok()
+    });
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    for address in object.status.and_then(|status| status.addresses).unwrap_or_default() {
+        match address.address.parse() {
+            Ok(ip) if address.type_ == "InternalIP" => addresses.push(ip),
+            _ => {}
+        }
+    }
+    // Before the kubelet has told addresses, the agent may have told the main one.
+    if addresses.is_empty()
+        && let Some(value) = annotations.get(annotation::NODE_PRIMARY_IFADDR)
+        && let Ok(main) =
+            annotation::decode::<FamilyAddresses>(annotation::NODE_PRIMARY_IFADDR, value).map_err(&mut note)
+    {
+        addresses.extend([main.ipv4, main.ipv6].into_iter().flatten().map(|net| net.addr()));
+    }
+    let chassis = annotations.get(annotation::NODE_CHASSIS_ID).filter(|id| !id.is_empty()).cloned();
+    let subnets = annotations.get(annotation::NODE_SUBNETS).map(|value| NodeSubnets::default_of(value));
+    let id = annotations.get(annotation::NODE_ID).map(|value| {
+        value.parse().map_err(|_| malformed(annotation::NODE_ID, "a decimal number from 2 is needed", value))
+    });
+    Some(SeenNode {
+        uid: object.metadata.uid.unwrap_or_default(),
+        subnets,
+        id,
+        addresses,
+        chassis,
+        gateway,
+        host_cidrs: host_cidrs.unwrap_or_default(),
+        labels: object.metadata.labels.unwrap_or_default(),
+        problems,
+        name,
+    })
+}
+
+fn gateway(value: &str) -> Result<GatewayConfig, AnnotationError> {
+    let config = GatewayConfigs::default_of(value)?;
+    if config.mode != "shared" {
+        let problem = format!("`default.mode` is `{}`; `shared` is needed", config.mode);
+        return Err(malformed(annotation::L3_GATEWAY_CONFIG, problem, value));
+    }
+    if config.ip_addresses.is_empty() || config.interface_id.is_empty() {
+        let problem = "`default.ip-addresses` and `default.interface-id` must not be empty";
+        return Err(malformed(annotation::L3_GATEWAY_CONFIG, problem, value));
+    }
+    Ok(config)
+}
+
+/// Reads a pod; `None` while it is bound to no node.
+pub fn pod(object: core::Pod) -> Option<SeenPod> {
+    let name = NamespacedName::new(object.metadata.namespace?, object.metadata.name?);
+    let spec = object.spec?;
+    let node = spec.node_name.filter(|node| !node.is_empty())?;
+    let status = object.status.unwrap_or_default();
+    let finished = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+    let ports = spec
+        .containers
+        .into_iter()
+        .chain(restartable(spec.init_containers))
+        .flat_map(|c| c.ports.unwrap_or_default());
+    let status_ips = match status.pod_ips {
+        Some(ips) if !ips.is_empty() => ips.into_iter().filter_map(|ip| ip.ip.parse().ok()).collect(),
+        _ => status.pod_ip.and_then(|ip| ip.parse().ok()).into_iter().collect(),
+    };
+    let networks = object
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(annotation::POD_NETWORKS))
+        .map(|value| PodNetworks::default_of(value));
+    Some(SeenPod {
+        finished,
+        created: object.metadata.creation_timestamp.map_or(0, |time| time.0.as_second()),
+        networks,
+        pod: Pod {
+            name,
+            uid: object.metadata.uid.unwrap_or_default(),
+            node,
+            host_network: spec.host_network.unwrap_or(false),
+            labels: object.metadata.labels.unwrap_or_default(),
+            addresses: Vec::new(),
+            mac: None,
+            status_ips,
+            ports: ports.filter_map(container_port).collect(),
+        },
+    })
+}
+
+/// Init containers that go on running beside the pod's containers.
+fn restartable(containers: Option<Vec<core::Container>>) -> impl Iterator<Item = core::Container> {
+    containers.into_iter().flatten().filter(|container| container.restart_policy.as_deref() == Some("Always"))
+}
+
+fn container_port(port: core::ContainerPort) -> Option<ContainerPort> {
+    let positive = |port: i32| u16::try_from(port).ok().filter(|port| *port > 0);
+    Some(ContainerPort {
+        port: positive(port.container_port)?,
+        protocol: Protocol::parse(port.protocol.as_deref())?,
+        host_port: port.host_port.and_then(positive),
+        host_ip: port.host_ip.and_then(|ip| ip.parse().ok()),
+        name: port.name,
+    })
+}
+
+/// Reads a namespace.
+pub fn namespace(object: core::Namespace) -> Option<Namespace> {
+    Some(Namespace { name: object.metadata.name?, labels: object.metadata.labels.unwrap_or_default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node_with(annotations: serde_json::Value) -> SeenNode {
+        let object = serde_json::json!({ "metadata": { "name": "n1", "annotations": annotations } });
+        node(serde_json::from_value(object).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_malformed_gateway_configuration_names_node_and_annotation_and_leaves_the_rest() {
+        let seen = node_with(serde_json::json!({
+            "k8s.ovn.org/l3-gateway-config": "{\"default\":{\"mode\":\"shared\"}}",
+            "k8s.ovn.org/node-chassis-id": "c1",
+        }));
+        assert_eq!(seen.gateway, None);
+        assert_eq!(seen.chassis.as_deref(), Some("c1"));
+        assert_eq!(seen.problems.len(), 1);
+        assert_eq!(seen.problems[0].object, "node n1");
+        assert!(seen.problems[0].message.contains("l3-gateway-config"), "{}", seen.problems[0].message);
+    }
+
+    #[test]
+    fn a_node_id_that_is_no_number_is_an_error() {
+        let seen = node_with(serde_json::json!({ "k8s.ovn.org/node-id": "two" }));
+        assert!(seen.id.unwrap().unwrap_err().to_string().contains("decimal number"));
+    }
+
+    #[test]
+    fn a_pod_without_a_node_is_not_seen() {
+        let object = serde_json::json!({ "metadata": { "name": "a", "namespace": "x" }, "spec": { "containers": [] } });
+        assert_eq!(pod(serde_json::from_value(object).unwrap()), None);
+    }
+
+    #[test]
+    fn finished_pods_and_ports_are_read() {
+        let object = serde_json::json!({
+            "metadata": { "name": "a", "namespace": "x", "uid": "u" },
+            "spec": { "nodeName": "n1", "containers": [{ "name": "c", "ports": [
+                { "name": "http", "containerPort": 8080, "hostPort": 80, "hostIP": "10.0.0.1" },
+                { "containerPort": 0 },
+                { "containerPort": 53, "protocol": "UDP" },
+            ] }] },
+            "status": { "phase": "Succeeded", "podIPs": [{ "ip": "10.244.0.3" }] },
+        });
+        let seen = pod(serde_json::from_value(object).unwrap()).unwrap();
+        assert!(seen.finished);
+        assert_eq!(seen.pod.ports.len(), 2);
+        assert_eq!(seen.pod.ports[0].host_port, Some(80));
+        assert_eq!(seen.pod.ports[1].protocol, Protocol::Udp);
+        assert_eq!(seen.pod.status_ips.len(), 1);
+    }
+}

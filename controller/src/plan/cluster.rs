@@ -1,0 +1,208 @@
+//! What exists once: load balancer groups, control-plane protection, meters, cluster-wide port groups, the cluster router
+//! and the join switch.
+
+use std::collections::BTreeMap;
+
+use api::{MacAddr, ovn_name};
+use ovsdb_client::Datum;
+
+use super::{DesiredRow, Item, RowKey, Table, key};
+use crate::config::Config;
+
+/// Protocols that OVN can limit towards the controller, and their meters `<protocol>-rate-limiter`.
+const PROTECTED: [&str; 9] = [
+    "arp",
+    "arp-resolve",
+    "bfd",
+    "event-elb",
+    "icmp4-error",
+    "icmp6-error",
+    "reject",
+    "svc-monitor",
+    "tcp-reset",
+];
+/// Packets a second that one protected protocol may send to the controller.
+const PROTECTED_RATE: i64 = 25;
+/// ACL log lines a second.
+const ACL_LOG_RATE: i64 = 20;
+
+/// Tier of ordinary network policy, below administrators' policies.
+pub const POLICY_TIER: i64 = 2;
+/// Priority of ACLs that allow.
+pub const ALLOW_PRIORITY: i64 = 1001;
+
+/// A map column.
+pub fn map<const N: usize>(pairs: [(&str, &str); N]) -> Datum {
+    Datum::map(pairs)
+}
+
+/// The load balancer group of this name.
+pub fn load_balancer_group(name: &str) -> RowKey {
+    RowKey::new(Table::LoadBalancerGroup, name)
+}
+
+/// `external_ids` of a generated row: the owner's marks and `extra`.
+pub fn owner_ids(id: &str, owner_type: &str, name: &str, extra: &[(&str, &str)]) -> Datum {
+    let mut ids = BTreeMap::from([
+        (ovn_name::key::ID, id),
+        (ovn_name::key::OWNER_CONTROLLER, ovn_name::OWNER),
+        (ovn_name::key::OWNER_TYPE, owner_type),
+        (ovn_name::key::NAME, name),
+    ]);
+    ids.extend(extra.iter().copied());
+    Datum::map(ids)
+}
+
+/// The port group of an id, named by its hash.
+pub fn port_group(id: &str) -> RowKey {
+    RowKey::new(Table::PortGroup, ovn_name::hashed(id))
+}
+
+/// The port group of all management ports.
+pub fn cluster_port_group() -> RowKey {
+    port_group(&ovn_name::owner_id("Cluster", &["clusterPortGroup"]))
+}
+
+/// The items that exist once.
+pub fn items(config: &Config) -> Vec<Item> {
+    let mut items = Vec::new();
+    if config.features.load_balancer_group {
+        for name in [ovn_name::CLUSTER_LB_GROUP, ovn_name::SWITCH_LB_GROUP, ovn_name::ROUTER_LB_GROUP] {
+            items.push(DesiredRow::new(load_balancer_group(name)).with("name", name).into());
+        }
+    }
+    meters(config, &mut items);
+    port_groups(config, &mut items);
+    router_and_join(config, &mut items);
+    items
+}
+
+fn meters(config: &Config, items: &mut Vec<Item>) {
+    let mut meter = |name: &str, rate: i64| {
+        let band = key::meter_band("drop", rate, 0);
+        let row = RowKey::new(Table::Meter, name);
+        items.push(
+            DesiredRow::new(band.clone())
+                .with("action", "drop")
+                .with("rate", rate)
+                .with("burst_size", 0)
+                .into(),
+        );
+        items.push(
+            DesiredRow::new(row.clone()).with("name", name).with("unit", "pktps").with("fair", true).into(),
+        );
+        items.push(Item::link(&row, "bands", &band));
+    };
+    meter(ovn_name::ACL_METER, ACL_LOG_RATE);
+    if config.features.copp {
+        for protocol in PROTECTED {
+            meter(&format!("{protocol}-rate-limiter"), PROTECTED_RATE);
+        }
+        let meters = PROTECTED.map(|protocol| (protocol, format!("{protocol}-rate-limiter")));
+        let copp = DesiredRow::new(copp()).with("name", ovn_name::COPP).with("meters", Datum::map(meters));
+        items.push(copp.into());
+    }
+}
+
+/// The control-plane protection profile.
+pub fn copp() -> RowKey {
+    RowKey::new(Table::Copp, ovn_name::COPP)
+}
+
+fn port_groups(config: &Config, items: &mut Vec<Item>) {
+    for name in ["clusterPortGroup", "clusterRtrPortGroup"] {
+        let id = ovn_name::owner_id("Cluster", &[name]);
+        let group = port_group(&id);
+        let row = DesiredRow::new(group.clone()).with("name", group.key.clone());
+        items.push(row.with("external_ids", owner_ids(&id, "Cluster", name, &[])).into());
+    }
+    // A pod that reaches itself through a service is seen from the hairpin address: no policy may stop it.
+    let sources: Vec<String> = config
+        .families()
+        .into_iter()
+        .filter_map(|family| config.masquerade(family))
+        .map(|addresses| {
+            let family = if addresses.hairpin.is_ipv4() { "ip4" } else { "ip6" };
+            format!("{family}.src == {}", addresses.hairpin)
+        })
+        .collect();
+    for (direction, column) in [("Egress", "from-lport"), ("Ingress", "to-lport")] {
+        let id = ovn_name::owner_id("NetpolDefault", &["allow-hairpinning", direction]);
+        let acl = RowKey::new(Table::Acl, id.clone());
+        let ids = owner_ids(&id, "NetpolDefault", "allow-hairpinning", &[("direction", direction)]);
+        let mut row = DesiredRow::new(acl.clone())
+            .with("action", "allow-related")
+            .with("direction", column)
+            .with("match", sources.join(" || "))
+            .with("meter", ovn_name::ACL_METER)
+            .with("priority", ALLOW_PRIORITY)
+            .with("external_ids", ids);
+        if direction == "Egress" {
+            row = row.with("options", map([("apply-after-lb", "true")]));
+        }
+        if config.features.acl_tier {
+            row = row.with("tier", POLICY_TIER);
+        }
+        items.push(row.into());
+        items.push(Item::link(&cluster_port_group(), "acls", &acl));
+    }
+}
+
+fn router_and_join(config: &Config, items: &mut Vec<Item>) {
+    let router = RowKey::new(Table::LogicalRouter, ovn_name::CLUSTER_ROUTER);
+    items.push(
+        DesiredRow::new(router.clone())
+            .with("name", ovn_name::CLUSTER_ROUTER)
+            .with("external_ids", map([("k8s-cluster-router", "yes")]))
+            .with("options", map([("always_learn_from_arp_request", "false")]))
+            .into(),
+    );
+    if config.features.copp {
+        items.push(Item::link(&router, "copp", &copp()));
+    }
+    let join = RowKey::new(Table::LogicalSwitch, ovn_name::JOIN_SWITCH);
+    items.push(DesiredRow::new(join).with("name", ovn_name::JOIN_SWITCH).into());
+    join_ports(config, &router, 1, None, items);
+}
+
+/// The pair of ports between `router` (number `id`) and the join switch.
+pub fn join_ports(
+    config: &Config,
+    router: &RowKey,
+    id: u32,
+    gateway_mtu: Option<u16>,
+    items: &mut Vec<Item>,
+) {
+    let join = RowKey::new(Table::LogicalSwitch, ovn_name::JOIN_SWITCH);
+    let router_port = RowKey::new(Table::LogicalRouterPort, ovn_name::router_to_join(&router.key));
+    let switch_port = RowKey::new(Table::LogicalSwitchPort, ovn_name::join_to_router(&router.key));
+    let networks = config.join_addresses(id);
+    let mac = networks.first().map(|net| MacAddr::from_ip(net.addr())).unwrap_or_default();
+    let mut row = DesiredRow::new(router_port.clone())
+        .with("name", router_port.key.clone())
+        .with("mac", mac.to_string())
+        .with("networks", Datum::set(networks.iter().map(ToString::to_string)));
+    if let Some(mtu) = gateway_mtu {
+        row = row.with("options", map([("gateway_mtu", &mtu.to_string())]));
+    }
+    items.push(row.into());
+    items.push(Item::link(router, "ports", &router_port));
+    items.push(router_side(&switch_port, &router_port, "router", &[]).into());
+    items.push(Item::link(&join, "ports", &switch_port));
+}
+
+/// A switch port of type `router` that is peer of `router_port`.
+pub fn router_side(
+    port: &RowKey,
+    router_port: &RowKey,
+    address: &str,
+    options: &[(&str, &str)],
+) -> DesiredRow {
+    let mut all = BTreeMap::from([("router-port", router_port.key.as_str())]);
+    all.extend(options.iter().copied());
+    DesiredRow::new(port.clone())
+        .with("name", port.key.clone())
+        .with("type", "router")
+        .with("addresses", address)
+        .with("options", Datum::map(all))
+}

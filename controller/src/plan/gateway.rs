@@ -1,0 +1,220 @@
+//! A node's gateway router with its external switch, and the routes and policies that lead to it.
+
+use api::annotation::GatewayConfig;
+use api::{MacAddr, addr, ovn_name};
+use ipnet::IpNet;
+use ovsdb_client::Datum;
+
+use super::cluster::{self, map};
+use super::{DesiredRow, Item, RowKey, Table, key};
+use crate::config::{Config, same_family};
+use crate::index::Node;
+
+/// Source ports of the node's own address that OVN may use: what Linux uses for outgoing connections by default
+/// (`net.ipv4.ip_local_port_range`), so that it stays clear of NodePorts.
+const SNAT_PORTS: &str = "32768-60999";
+/// Priority of the policies that send packets for the node's own addresses to its management port.
+const OWN_NODE_PRIORITY: i64 = 1004;
+/// Marks the route to the masquerade range.
+const MASQUERADE_MARK: &str = "k8s.ovn.org/node-masquerade-subnet";
+
+/// Adds the gateway half of a node, once the node agent has told chassis and gateway configuration.
+pub fn items(node: &Node, config: &Config, items: &mut Vec<Item>) {
+    let (Some(chassis), Some(gateway)) = (&node.chassis, &node.gateway) else { return };
+    own_node_policies(node, gateway, items);
+    if gateway.ip_addresses.is_empty() {
+        return;
+    }
+    router(node, chassis, gateway, config, items);
+    external_switch(node, gateway, items);
+    routes(node, gateway, config, items);
+    nat(node, gateway, config, items);
+    mac_bindings(node, config, items);
+}
+
+fn router(node: &Node, chassis: &str, gateway: &GatewayConfig, config: &Config, items: &mut Vec<Item>) {
+    let name = ovn_name::gateway_router(&node.name);
+    let router = RowKey::new(Table::LogicalRouter, name.clone());
+    let ips: Vec<String> = gateway.ip_addresses.iter().map(|net| net.addr().to_string()).collect();
+    let options = map([
+        ("chassis", chassis),
+        ("always_learn_from_arp_request", "false"),
+        ("dynamic_neigh_routers", "true"),
+        ("lb_force_snat_ip", "router_ip"),
+        ("mac_binding_age_threshold", "300"),
+        ("snat-ct-zone", "0"),
+    ]);
+    items.push(
+        DesiredRow::new(router.clone())
+            .with("name", name)
+            .with("external_ids", map([("physical_ip", &ips[0]), ("physical_ips", &ips.join(","))]))
+            .with("options", options)
+            .into(),
+    );
+    if config.features.copp {
+        items.push(Item::link(&router, "copp", &cluster::copp()));
+    }
+    if config.features.load_balancer_group {
+        let router_group = (gateway.node_port_enable == "true").then_some(ovn_name::ROUTER_LB_GROUP);
+        for group in [Some(ovn_name::CLUSTER_LB_GROUP), router_group].into_iter().flatten() {
+            items.push(Item::link(&router, "load_balancer_group", &cluster::load_balancer_group(group)));
+        }
+    }
+    cluster::join_ports(config, &router, node.id, Some(config.mtu), items);
+
+    let port = external_router_port(node);
+    items.push(
+        DesiredRow::new(port.clone())
+            .with("name", port.key.clone())
+            .with("mac", gateway.mac_address.to_string())
+            .with("networks", Datum::set(gateway.ip_addresses.iter().map(ToString::to_string)))
+            .with("external_ids", map([("gateway-physical-ip", "yes")]))
+            .into(),
+    );
+    items.push(Item::link(&router, "ports", &port));
+}
+
+fn external_router_port(node: &Node) -> RowKey {
+    RowKey::new(Table::LogicalRouterPort, ovn_name::router_to_external(&node.name))
+}
+
+fn external_switch(node: &Node, gateway: &GatewayConfig, items: &mut Vec<Item>) {
+    let switch = RowKey::new(Table::LogicalSwitch, ovn_name::external_switch(&node.name));
+    items.push(DesiredRow::new(switch.clone()).with("name", switch.key.clone()).into());
+
+    let localnet = RowKey::new(Table::LogicalSwitchPort, gateway.interface_id.clone());
+    let vlan: Option<i64> = gateway.vlan_id.parse().ok().filter(|vlan| (1..4095).contains(vlan));
+    items.push(
+        DesiredRow::new(localnet.clone())
+            .with("name", localnet.key.clone())
+            .with("type", "localnet")
+            .with("addresses", "unknown")
+            .with("options", map([("network_name", ovn_name::PHYSICAL_NETWORK)]))
+            .with("tag_request", vlan)
+            .into(),
+    );
+    items.push(Item::link(&switch, "ports", &localnet));
+
+    let port = RowKey::new(Table::LogicalSwitchPort, ovn_name::external_to_router(&node.name));
+    let options = [("nat-addresses", "router"), ("exclude-lb-vips-from-garp", "true")];
+    let mac = gateway.mac_address.to_string();
+    items.push(cluster::router_side(&port, &external_router_port(node), &mac, &options).into());
+    items.push(Item::link(&switch, "ports", &port));
+}
+
+/// A static route with its edge.
+fn route(
+    router: &str,
+    prefix: &str,
+    nexthop: &str,
+    policy: Option<&str>,
+    port: Option<&str>,
+    items: &mut Vec<Item>,
+) -> DesiredRow {
+    let row = key::static_route(router, prefix, nexthop, policy, port);
+    items.push(Item::link(&RowKey::new(Table::LogicalRouter, router), "static_routes", &row));
+    DesiredRow::new(row)
+        .with("ip_prefix", prefix)
+        .with("nexthop", nexthop)
+        .with("policy", policy)
+        .with("output_port", port)
+}
+
+fn routes(node: &Node, gateway: &GatewayConfig, config: &Config, items: &mut Vec<Item>) {
+    let name = ovn_name::gateway_router(&node.name);
+    let out = external_router_port(node).key;
+    let mut rows = Vec::new();
+    for subnet in &config.cluster_subnets {
+        if let Some(cluster_router) = config.join(subnet.cidr.addr()).and_then(|join| addr::join_of(&join, 1))
+        {
+            rows.push(route(&name, &subnet.cidr.to_string(), &cluster_router.to_string(), None, None, items));
+        }
+    }
+    for family in config.families() {
+        if let (Some(net), Some(addresses)) = (config.masquerade_subnet(family), config.masquerade(family)) {
+            let row =
+                route(&name, &net.to_string(), &addresses.next_hop.to_string(), None, Some(&out), items);
+            rows.push(row.with("external_ids", map([(MASQUERADE_MARK, "")])));
+        }
+    }
+    for next_hop in &gateway.next_hops {
+        let everything = if next_hop.is_ipv4() { "0.0.0.0/0" } else { "::/0" };
+        rows.push(route(&name, everything, &next_hop.to_string(), None, Some(&out), items));
+    }
+    // On the cluster router: what comes from the node's pods leaves by the node's own gateway router.
+    for join in config.join_addresses(node.id) {
+        let ip = join.addr().to_string();
+        rows.push(route(ovn_name::CLUSTER_ROUTER, &ip, &ip, None, None, items));
+        for subnet in node.subnets.iter().filter(|net| same_family(net.addr(), join.addr())) {
+            rows.push(route(ovn_name::CLUSTER_ROUTER, &subnet.to_string(), &ip, Some("src-ip"), None, items));
+        }
+    }
+    items.extend(rows.into_iter().map(Item::from));
+}
+
+fn nat(node: &Node, gateway: &GatewayConfig, config: &Config, items: &mut Vec<Item>) {
+    let name = ovn_name::gateway_router(&node.name);
+    let router = RowKey::new(Table::LogicalRouter, name.clone());
+    let clusters = config.cluster_subnets.iter().map(|subnet| (subnet.cidr.addr(), subnet.cidr.to_string()));
+    let joins = config.join_addresses(node.id).into_iter().map(|net| (net.addr(), net.addr().to_string()));
+    for (family, logical) in clusters.chain(joins) {
+        let external = gateway.ip_addresses.iter().map(IpNet::addr).find(|ip| same_family(*ip, family));
+        let Some(external) = external else { continue };
+        let row = key::nat(&name, "snat", external, &logical);
+        let mut desired = DesiredRow::new(row.clone())
+            .with("type", "snat")
+            .with("external_ip", external.to_string())
+            .with("logical_ip", logical)
+            .with("options", map([("stateless", "false")]));
+        if config.features.nat_port_range {
+            desired = desired.with("external_port_range", SNAT_PORTS);
+        }
+        items.push(desired.into());
+        items.push(Item::link(&router, "nat", &row));
+    }
+}
+
+/// Packets of the node's pods to the node's own addresses go to the management port, keeping their source.
+fn own_node_policies(node: &Node, gateway: &GatewayConfig, items: &mut Vec<Item>) {
+    let router = RowKey::new(Table::LogicalRouter, ovn_name::CLUSTER_ROUTER);
+    let mut ips: Vec<_> = gateway.ip_addresses.iter().chain(&node.host_cidrs).map(IpNet::addr).collect();
+    ips.sort();
+    ips.dedup();
+    for ip in ips {
+        let management =
+            node.subnets.iter().filter(|net| same_family(net.addr(), ip)).find_map(addr::management_of);
+        let Some(management) = management else { continue };
+        let family = if ip.is_ipv4() { "ip4" } else { "ip6" };
+        let port = ovn_name::router_to_switch(&node.name);
+        let matching = format!("inport == \"{port}\" && {family}.dst == {ip} /* {} */", node.name);
+        let row = key::policy(ovn_name::CLUSTER_ROUTER, OWN_NODE_PRIORITY, &matching);
+        items.push(
+            DesiredRow::new(row.clone())
+                .with("priority", OWN_NODE_PRIORITY)
+                .with("match", matching)
+                .with("action", "reroute")
+                .with("nexthops", management.to_string())
+                .into(),
+        );
+        items.push(Item::link(&router, "policies", &row));
+    }
+}
+
+/// The next hop towards the masquerade range stands for the host and never answers ARP.
+fn mac_bindings(node: &Node, config: &Config, items: &mut Vec<Item>) {
+    if !config.features.static_mac_binding {
+        return;
+    }
+    let port = external_router_port(node).key;
+    for addresses in config.families().into_iter().filter_map(|family| config.masquerade(family)) {
+        let ip = addresses.next_hop;
+        items.push(
+            DesiredRow::new(key::mac_binding(&port, ip))
+                .with("logical_port", port.clone())
+                .with("ip", ip.to_string())
+                .with("mac", MacAddr::from_ip(ip).to_string())
+                .with("override_dynamic_mac", true)
+                .into(),
+        );
+    }
+}

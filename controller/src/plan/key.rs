@@ -1,0 +1,66 @@
+//! Keys of rows that have no name of their own. Rows that belong to one router are keyed `ROUTER|CONTENT`, where the
+//! content is what tells two rows of a router apart; the reconciler builds the same text from rows it finds.
+
+use std::fmt::Display;
+
+use super::{RowKey, Table};
+
+/// Between the owner and the content.
+const SEPARATOR: char = '|';
+
+fn owned(table: Table, owner: &str, content: &str) -> RowKey {
+    RowKey::new(table, format!("{owner}{SEPARATOR}{content}"))
+}
+
+/// The owner's name and the content of a key made here.
+pub fn split(key: &str) -> Option<(&str, &str)> {
+    key.split_once(SEPARATOR)
+}
+
+/// What tells two static routes of a router apart.
+pub fn static_route_content(prefix: &str, nexthop: &str, policy: &str, output_port: &str) -> String {
+    format!("{prefix} via {nexthop} {policy} {output_port}")
+}
+
+/// A static route of `router`.
+pub fn static_route(
+    router: &str,
+    prefix: &str,
+    nexthop: &str,
+    policy: Option<&str>,
+    output_port: Option<&str>,
+) -> RowKey {
+    let content =
+        static_route_content(prefix, nexthop, policy.unwrap_or_default(), output_port.unwrap_or_default());
+    owned(Table::LogicalRouterStaticRoute, router, &content)
+}
+
+/// What tells two NAT rules of a router apart.
+pub fn nat_content(kind: &str, external_ip: &str, logical_ip: &str) -> String {
+    format!("{kind} {external_ip} {logical_ip}")
+}
+
+/// A NAT rule of `router`.
+pub fn nat(router: &str, kind: &str, external_ip: impl Display, logical_ip: impl Display) -> RowKey {
+    owned(Table::Nat, router, &nat_content(kind, &external_ip.to_string(), &logical_ip.to_string()))
+}
+
+/// What tells two routing policies of a router apart.
+pub fn policy_content(priority: i64, matching: &str) -> String {
+    format!("{priority} {matching}")
+}
+
+/// A routing policy of `router`.
+pub fn policy(router: &str, priority: i64, matching: &str) -> RowKey {
+    owned(Table::LogicalRouterPolicy, router, &policy_content(priority, matching))
+}
+
+/// A meter band. Bands have no owner in their key: meters of the same rate share one.
+pub fn meter_band(action: &str, rate: i64, burst: i64) -> RowKey {
+    RowKey::new(Table::MeterBand, format!("{action} {rate} {burst}"))
+}
+
+/// A static MAC binding, by port and address.
+pub fn mac_binding(port: &str, ip: impl Display) -> RowKey {
+    RowKey::new(Table::StaticMacBinding, format!("{port} {ip}"))
+}

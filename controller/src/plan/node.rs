@@ -1,0 +1,105 @@
+//! A node's switch, its ports towards the cluster router, and its management port.
+
+use api::addr;
+use api::{MacAddr, ovn_name};
+use ipnet::IpNet;
+use ovsdb_client::Datum;
+
+use super::cluster::{self, map, owner_ids};
+use super::{DesiredRow, Item, RowKey, Table, gateway};
+use crate::config::Config;
+use crate::index::Node;
+
+/// The items of a node. The parts that need the node agent's annotations are missing until those are there.
+pub fn items(node: &Node, config: &Config) -> Vec<Item> {
+    let mut items = Vec::new();
+    switch(node, config, &mut items);
+    management_port(node, config, &mut items);
+    gateway::items(node, config, &mut items);
+    items
+}
+
+/// The switch of a node.
+pub fn switch_key(node: &str) -> RowKey {
+    RowKey::new(Table::LogicalSwitch, node)
+}
+
+fn switch(node: &Node, config: &Config, items: &mut Vec<Item>) {
+    let switch = switch_key(&node.name);
+    let mut other_config = Vec::new();
+    for net in &node.subnets {
+        match net {
+            IpNet::V4(_) => other_config.push(("subnet", net.to_string())),
+            IpNet::V6(_) => other_config.push(("ipv6_prefix", net.network().to_string())),
+        }
+    }
+    let row = DesiredRow::new(switch.clone()).with("name", node.name.clone());
+    items.push(row.with("other_config", Datum::map(other_config)).into());
+    if config.features.load_balancer_group {
+        for group in [ovn_name::CLUSTER_LB_GROUP, ovn_name::SWITCH_LB_GROUP] {
+            items.push(Item::link(&switch, "load_balancer_group", &cluster::load_balancer_group(group)));
+        }
+    }
+
+    let router = RowKey::new(Table::LogicalRouter, ovn_name::CLUSTER_ROUTER);
+    let router_port = RowKey::new(Table::LogicalRouterPort, ovn_name::router_to_switch(&node.name));
+    let gateways: Vec<_> =
+        node.subnets.iter().filter_map(|net| Some((addr::gateway_of(net)?, net))).collect();
+    let mac = gateways.first().map(|(ip, _)| MacAddr::from_ip(*ip)).unwrap_or_default();
+    items.push(
+        DesiredRow::new(router_port.clone())
+            .with("name", router_port.key.clone())
+            .with("mac", mac.to_string())
+            .with("networks", Datum::set(gateways.iter().map(|(ip, net)| addr::with_prefix_of(*ip, net))))
+            .with("options", map([("gateway_mtu", &config.mtu.to_string())]))
+            .into(),
+    );
+    items.push(Item::link(&router, "ports", &router_port));
+    if let Some(chassis) = &node.chassis {
+        let name = ovn_name::gateway_chassis(&node.name, chassis);
+        let row = RowKey::new(Table::GatewayChassis, name.clone());
+        let desired = DesiredRow::new(row.clone()).with("name", name).with("chassis_name", chassis);
+        items.push(desired.with("priority", 1).into());
+        items.push(Item::link(&router_port, "gateway_chassis", &row));
+    }
+
+    let switch_port = RowKey::new(Table::LogicalSwitchPort, ovn_name::switch_to_router(&node.name));
+    items.push(cluster::router_side(&switch_port, &router_port, "router", &[]).into());
+    items.push(Item::link(&switch, "ports", &switch_port));
+}
+
+fn management_port(node: &Node, config: &Config, items: &mut Vec<Item>) {
+    let switch = switch_key(&node.name);
+    let port = RowKey::new(Table::LogicalSwitchPort, ovn_name::management_port(&node.name));
+    let ips: Vec<_> = node.subnets.iter().filter_map(addr::management_of).collect();
+    let Some(first) = ips.first() else { return };
+    let mut addresses = MacAddr::from_ip(*first).to_string();
+    for ip in &ips {
+        addresses.push_str(&format!(" {ip}"));
+    }
+    items.push(
+        DesiredRow::new(port.clone()).with("name", port.key.clone()).with("addresses", addresses).into(),
+    );
+    items.push(Item::link(&switch, "ports", &port));
+    items.push(Item::link(&cluster::cluster_port_group(), "ports", &port));
+
+    // The node reaches its own pods whatever policies say (probes).
+    for ip in ips {
+        let text = ip.to_string();
+        let id = ovn_name::owner_id("NetpolNode", &[&node.name, &text]);
+        let acl = RowKey::new(Table::Acl, id.clone());
+        let family = if ip.is_ipv4() { "ip4" } else { "ip6" };
+        let mut row = DesiredRow::new(acl.clone())
+            .with("action", "allow-related")
+            .with("direction", "to-lport")
+            .with("match", format!("{family}.src=={ip}"))
+            .with("meter", ovn_name::ACL_METER)
+            .with("priority", cluster::ALLOW_PRIORITY)
+            .with("external_ids", owner_ids(&id, "NetpolNode", &node.name, &[("ip", &text)]));
+        if config.features.acl_tier {
+            row = row.with("tier", cluster::POLICY_TIER);
+        }
+        items.push(row.into());
+        items.push(Item::link(&switch, "acls", &acl));
+    }
+}

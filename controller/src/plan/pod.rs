@@ -1,0 +1,37 @@
+//! A pod's switch port.
+
+use api::ovn_name;
+use ovsdb_client::Datum;
+
+use super::cluster::map;
+use super::{DesiredRow, Item, RowKey, Table, node};
+use crate::index::{Index, Pod};
+
+/// The switch port of a pod.
+pub fn port_key(pod: &Pod) -> RowKey {
+    RowKey::new(Table::LogicalSwitchPort, ovn_name::pod_port(&pod.name.namespace, &pod.name.name))
+}
+
+/// The items of a pod; none for host-network pods and until it has an address.
+pub fn items(index: &Index, pod: &Pod) -> Vec<Item> {
+    let (false, Some(mac), false) = (pod.host_network, pod.mac, pod.addresses.is_empty()) else {
+        return Vec::new();
+    };
+    let Some(node) = index.nodes.get(&pod.node) else { return Vec::new() };
+    let port = port_key(pod);
+    let mut address = mac.to_string();
+    for net in &pod.addresses {
+        address.push_str(&format!(" {}", net.addr()));
+    }
+    let mut options = vec![("iface-id-ver", pod.uid.as_str())];
+    if let Some(chassis) = &node.chassis {
+        options.push(("requested-chassis", chassis));
+    }
+    let row = DesiredRow::new(port.clone())
+        .with("name", port.key.clone())
+        .with("addresses", address.clone())
+        .with("port_security", address)
+        .with("options", Datum::map(options))
+        .with("external_ids", map([("namespace", &pod.name.namespace), ("pod", "true")]));
+    vec![row.into(), Item::link(&node::switch_key(&pod.node), "ports", &port)]
+}
