@@ -1,0 +1,134 @@
+//! One connection to one server: opening it, moving bytes, framing, and the probe timer. No knowledge of requests.
+
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use rustls_pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{Instant, sleep_until};
+use tokio_rustls::TlsConnector;
+
+use crate::framing::Framer;
+use crate::{Endpoint, TlsOptions};
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// An open connection. Its futures may be dropped at any await without losing bytes.
+pub(crate) struct Connection {
+    reader: ReadHalf<Box<dyn Stream>>,
+    writer: WriteHalf<Box<dyn Stream>>,
+    framer: Framer,
+    outgoing: BytesMut,
+    flush: bool,
+    probe_interval: Duration,
+    last_heard: Instant,
+    probed: bool,
+}
+
+/// Result of [`Connection::event`].
+pub(crate) enum Event {
+    /// A message came.
+    Message(Bytes),
+    /// Nothing was heard for a probe interval: the caller should send an echo request.
+    Idle,
+}
+
+impl Connection {
+    /// Connects, with TLS handshake where the endpoint asks for it. The error says what failed.
+    pub(crate) async fn open(
+        endpoint: &Endpoint,
+        tls: Option<&TlsOptions>,
+        probe_interval: Duration,
+    ) -> Result<Self, String> {
+        let stream: Box<dyn Stream> = match endpoint {
+            Endpoint::Unix(path) => {
+                Box::new(UnixStream::connect(path).await.map_err(|error| error.to_string())?)
+            }
+            Endpoint::Tcp(host, port) => Box::new(tcp(host, *port).await?),
+            Endpoint::Ssl(host, port) => {
+                let options = tls.ok_or("an ssl endpoint needs the CA, certificate and key files")?;
+                let connector = TlsConnector::from(options.load()?);
+                let name = ServerName::try_from(host.clone())
+                    .map_err(|error| format!("host name {host:?}: {error}"))?;
+                let stream = tcp(host, *port).await?;
+                Box::new(
+                    connector
+                        .connect(name, stream)
+                        .await
+                        .map_err(|error| format!("TLS handshake: {error}"))?,
+                )
+            }
+        };
+        let (reader, writer) = tokio::io::split(stream);
+        Ok(Self {
+            reader,
+            writer,
+            framer: Framer::default(),
+            outgoing: BytesMut::new(),
+            flush: false,
+            probe_interval,
+            last_heard: Instant::now(),
+            probed: false,
+        })
+    }
+
+    /// Queues a message.
+    pub(crate) fn send(&mut self, message: &[u8]) {
+        self.outgoing.extend_from_slice(message);
+    }
+
+    /// Bytes queued and not yet taken by the kernel.
+    pub(crate) fn backlog(&self) -> usize {
+        self.outgoing.len()
+    }
+
+    /// Writes what is queued and waits for the next event. An error ends the connection and says why.
+    pub(crate) async fn event(&mut self) -> Result<Event, String> {
+        loop {
+            if let Some(message) = self.framer.next().map_err(|error| error.to_string())? {
+                return Ok(Event::Message(message));
+            }
+            let probing = !self.probe_interval.is_zero();
+            let deadline =
+                self.last_heard + self.probe_interval.saturating_mul(if self.probed { 2 } else { 1 });
+            tokio::select! {
+                read = self.reader.read_buf(self.framer.space()) => match read {
+                    Ok(0) => return Err("the server closed the connection".to_owned()),
+                    Ok(_) => {
+                        self.last_heard = Instant::now();
+                        self.probed = false;
+                    }
+                    Err(error) => return Err(format!("reading failed: {error}")),
+                },
+                sent = push(&mut self.writer, &self.outgoing), if self.flush || !self.outgoing.is_empty() => match sent {
+                    Ok(0) if !self.outgoing.is_empty() => return Err("the connection takes no more bytes".to_owned()),
+                    Ok(count) => {
+                        self.outgoing.advance(count);
+                        self.flush = count > 0;
+                    }
+                    Err(error) => return Err(format!("writing failed: {error}")),
+                },
+                () = sleep_until(deadline), if probing => {
+                    if self.probed {
+                        return Err(format!("the server was silent for {:?}", self.last_heard.elapsed()));
+                    }
+                    self.probed = true;
+                    return Ok(Event::Idle);
+                }
+            }
+        }
+    }
+}
+
+/// Writes some of the bytes, or flushes when there are none. Cancel safe, as both are.
+async fn push(writer: &mut WriteHalf<Box<dyn Stream>>, bytes: &[u8]) -> std::io::Result<usize> {
+    if bytes.is_empty() { writer.flush().await.map(|()| 0) } else { writer.write(bytes).await }
+}
+
+async fn tcp(host: &str, port: u16) -> Result<TcpStream, String> {
+    let stream = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
+    stream.set_nodelay(true).map_err(|error| error.to_string())?;
+    Ok(stream)
+}

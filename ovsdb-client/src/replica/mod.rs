@@ -1,0 +1,217 @@
+//! Replicas: typed copies of monitored tables, kept current by the session.
+
+mod changes;
+mod spec;
+mod table;
+mod wire;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::sync::{broadcast, mpsc, watch};
+
+pub use changes::{Change, ChangeKind, ChangeStream, RowChange};
+pub use spec::{MonitorProtocol, MonitorSpec};
+pub use table::Table;
+
+use crate::session::Command;
+use crate::{Row, Schema};
+use spec::TableSpec;
+use table::AnyTable;
+
+/// Change messages kept for a slow reader before it gets [`Change::Resync`]. One message is one server update.
+const CHANGE_BACKLOG: usize = 1024;
+
+type Tables = HashMap<&'static str, Box<dyn AnyTable>>;
+
+/// A typed, indexed copy of the monitored tables. Clones share it.
+///
+/// Updates are applied whole: a [`Snapshot`] never shows half of a transaction. While the session is down the last
+/// contents stay readable.
+#[derive(Debug, Clone)]
+pub struct Replica {
+    handle: Arc<Handle>,
+}
+
+/// Ends the monitor when the last [`Replica`] goes.
+#[derive(Debug)]
+struct Handle {
+    core: Arc<Core>,
+    commands: mpsc::UnboundedSender<Command>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // A session that is gone has nothing to cancel.
+        let _ = self.commands.send(Command::CancelMonitor(self.core.id));
+    }
+}
+
+impl Replica {
+    pub(crate) fn new(core: Arc<Core>, commands: mpsc::UnboundedSender<Command>) -> Self {
+        Self { handle: Arc::new(Handle { core, commands }) }
+    }
+
+    /// Access to the tables. Updates wait while a snapshot is held, so keep it short and never across an await.
+    pub fn read(&self) -> Snapshot<'_> {
+        self.handle.core.snapshot()
+    }
+
+    /// Changes from now on. To miss nothing, take the stream first and read the tables after.
+    pub fn changes(&self) -> ChangeStream {
+        ChangeStream::new(self.handle.core.changes.subscribe())
+    }
+
+    /// Whether the session is up and the contents follow the server. False from the loss of the connection until the
+    /// contents have been brought up to date again.
+    pub fn is_synced(&self) -> bool {
+        *self.handle.core.synced.borrow()
+    }
+
+    /// Follows [`Replica::is_synced`].
+    pub fn synced(&self) -> watch::Receiver<bool> {
+        self.handle.core.synced.subscribe()
+    }
+}
+
+/// Read access to a replica at one point between two updates.
+#[derive(Debug)]
+pub struct Snapshot<'a> {
+    tables: RwLockReadGuard<'a, Tables>,
+}
+
+impl Snapshot<'_> {
+    /// A monitored table.
+    ///
+    /// # Panics
+    /// When `R` was not named in the replica's [`MonitorSpec`]: a mistake in the program, not in its input.
+    pub fn table<R: Row>(&self) -> &Table<R> {
+        self.try_table()
+            .unwrap_or_else(|| panic!("table {} is not part of this replica's MonitorSpec", R::TABLE))
+    }
+
+    /// A table, if it is monitored.
+    pub fn try_table<R: Row>(&self) -> Option<&Table<R>> {
+        self.tables.get(R::TABLE)?.as_any().downcast_ref()
+    }
+}
+
+/// How the server words an update.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Load {
+    /// Everything there is: rows not mentioned are gone.
+    Full,
+    /// Changes to what is here.
+    Update,
+}
+
+/// The replica's state, owned by the session and read by [`Replica`]s.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) id: u64,
+    specs: Vec<TableSpec>,
+    tables: RwLock<Tables>,
+    changes: broadcast::Sender<Arc<Vec<RowChange>>>,
+    synced: watch::Sender<bool>,
+    /// Last transaction seen (`monitor_cond_since`); kept over reconnects.
+    last_transaction: Mutex<Option<String>>,
+}
+
+impl Core {
+    pub(crate) fn new(id: u64, spec: MonitorSpec) -> Self {
+        let (specs, tables) = spec.into_parts();
+        Self {
+            id,
+            specs,
+            tables: RwLock::new(tables),
+            changes: broadcast::channel(CHANGE_BACKLOG).0,
+            synced: watch::channel(false).0,
+            last_transaction: Mutex::new(None),
+        }
+    }
+
+    /// The monitor requests, restricted to what the server's schema has.
+    pub(crate) fn requests(&self, schema: &Schema, protocol: MonitorProtocol) -> serde_json::Value {
+        let tables = self.specs.iter().filter(|spec| {
+            let known = schema.has_table(spec.name);
+            if !known {
+                tracing::warn!(
+                    database = schema.name,
+                    table = spec.name,
+                    "the server's schema lacks a monitored table; it stays empty"
+                );
+            }
+            known
+        });
+        serde_json::Value::Object(
+            tables.map(|spec| (spec.name.to_owned(), spec.request(schema, protocol))).collect(),
+        )
+    }
+
+    pub(crate) fn snapshot(&self) -> Snapshot<'_> {
+        Snapshot { tables: self.tables.read() }
+    }
+
+    pub(crate) fn last_transaction(&self) -> Option<String> {
+        self.last_transaction.lock().clone()
+    }
+
+    pub(crate) fn set_last_transaction(&self, id: Option<String>) {
+        *self.last_transaction.lock() = id;
+    }
+
+    pub(crate) fn set_synced(&self, synced: bool) {
+        self.synced.send_if_modified(|was| std::mem::replace(was, synced) != synced);
+    }
+
+    /// Applies `<table-updates>` or `<table-updates2>` and tells the change streams.
+    pub(crate) fn apply(
+        &self,
+        updates: &RawValue,
+        load: Load,
+        protocol: MonitorProtocol,
+    ) -> Result<(), serde_json::Error> {
+        let mut changes = Vec::new();
+        let result = self.apply_tables(updates, load, protocol, &mut changes);
+        if result.is_err() {
+            // Half an update may have been applied: only a full load is right after that.
+            self.set_last_transaction(None);
+        }
+        if !changes.is_empty() {
+            // Fails when nobody listens, which is fine.
+            let _ = self.changes.send(Arc::new(changes));
+        }
+        result
+    }
+
+    fn apply_tables(
+        &self,
+        updates: &RawValue,
+        load: Load,
+        protocol: MonitorProtocol,
+        changes: &mut Vec<RowChange>,
+    ) -> Result<(), serde_json::Error> {
+        #[derive(Deserialize)]
+        struct Updates<'a>(#[serde(borrow)] HashMap<&'a str, &'a RawValue>);
+        let Updates(updates) = serde_json::from_str(updates.get())?;
+        let mut tables = self.tables.write();
+        match load {
+            Load::Full => {
+                for (name, table) in tables.iter_mut() {
+                    table.load(updates.get(name).map(|raw| raw.get()), protocol, changes)?;
+                }
+            }
+            Load::Update => {
+                for (name, raw) in updates {
+                    if let Some(table) = tables.get_mut(name) {
+                        table.update(raw.get(), protocol, changes)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,240 @@
+//! One table of a replica: rows by identifier, and the indexes.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::changes::RowChange;
+use super::spec::MonitorProtocol;
+use super::wire::{self, Sink};
+use crate::{Condition, Row};
+
+/// The rows of a monitored table.
+pub struct Table<R: Row> {
+    rows: HashMap<Uuid, Arc<R>>,
+    indexes: Vec<Index<R>>,
+    /// Evaluated here only where the server cannot (`monitor` of RFC 7047).
+    conditions: Vec<Condition>,
+}
+
+struct Index<R> {
+    name: &'static str,
+    keys: fn(&R) -> Vec<String>,
+    map: HashMap<String, Vec<Uuid>>,
+}
+
+impl<R: Row> Index<R> {
+    fn add(&mut self, row: &R) {
+        for key in (self.keys)(row) {
+            let uuids = self.map.entry(key).or_default();
+            if !uuids.contains(&row.uuid()) {
+                uuids.push(row.uuid());
+            }
+        }
+    }
+
+    fn remove(&mut self, row: &R) {
+        for key in (self.keys)(row) {
+            if let Some(uuids) = self.map.get_mut(&key) {
+                uuids.retain(|uuid| *uuid != row.uuid());
+                if uuids.is_empty() {
+                    self.map.remove(&key);
+                }
+            }
+        }
+    }
+}
+
+impl<R: Row> Table<R> {
+    pub(super) fn new(conditions: Vec<Condition>) -> Self {
+        Self { rows: HashMap::new(), indexes: Vec::new(), conditions }
+    }
+
+    pub(super) fn add_index(&mut self, name: &'static str, keys: fn(&R) -> Vec<String>) {
+        self.indexes.push(Index { name, keys, map: HashMap::new() });
+    }
+
+    /// The row with this identifier.
+    pub fn get(&self, uuid: &Uuid) -> Option<&Arc<R>> {
+        self.rows.get(uuid)
+    }
+
+    /// All rows, in no order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<R>> {
+        self.rows.values()
+    }
+
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Rows that the index of this name has under the key.
+    ///
+    /// # Panics
+    /// When the [`super::MonitorSpec`] declared no such index: a mistake in the program.
+    pub fn by_index<'a>(&'a self, index: &str, key: &str) -> impl Iterator<Item = &'a Arc<R>> + use<'a, R> {
+        let index = self
+            .indexes
+            .iter()
+            .find(|one| one.name == index)
+            .unwrap_or_else(|| panic!("table {} has no index {index:?}", R::TABLE));
+        index.map.get(key).into_iter().flatten().filter_map(|uuid| self.rows.get(uuid))
+    }
+
+    fn put(&mut self, row: Arc<R>, changes: &mut Vec<RowChange>) {
+        let old = self.rows.insert(row.uuid(), Arc::clone(&row));
+        if old.as_deref() == Some(&*row) {
+            return;
+        }
+        for index in &mut self.indexes {
+            if let Some(old) = &old {
+                index.remove(old);
+            }
+            index.add(&row);
+        }
+        changes.push(RowChange::new(row.uuid(), old, Some(row)));
+    }
+
+    fn remove(&mut self, uuid: &Uuid, changes: &mut Vec<RowChange>) {
+        if let Some(old) = self.rows.remove(uuid) {
+            for index in &mut self.indexes {
+                index.remove(&old);
+            }
+            changes.push(RowChange::new(*uuid, Some(old), None));
+        }
+    }
+
+    fn wanted(&self, row: &R, protocol: MonitorProtocol) -> bool {
+        protocol != MonitorProtocol::Monitor
+            || self.conditions.is_empty()
+            || self.conditions.iter().any(|condition| condition.matches(row))
+    }
+}
+
+impl<R: Row> fmt::Debug for Table<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table")
+            .field("name", &R::TABLE)
+            .field("rows", &self.rows.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A table whose row type is not known to the caller.
+pub(crate) trait AnyTable: Any + Send + Sync + fmt::Debug {
+    fn as_any(&self) -> &dyn Any;
+    fn as_any_mut(&mut self) -> &mut dyn Any;
+    /// Applies one table's part of an update.
+    fn update(
+        &mut self,
+        json: &str,
+        protocol: MonitorProtocol,
+        changes: &mut Vec<RowChange>,
+    ) -> Result<(), serde_json::Error>;
+    /// Replaces the contents and tells the net difference. `None`: the table is empty.
+    fn load(
+        &mut self,
+        json: Option<&str>,
+        protocol: MonitorProtocol,
+        changes: &mut Vec<RowChange>,
+    ) -> Result<(), serde_json::Error>;
+}
+
+impl<R: Row> AnyTable for Table<R> {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn update(
+        &mut self,
+        json: &str,
+        protocol: MonitorProtocol,
+        changes: &mut Vec<RowChange>,
+    ) -> Result<(), serde_json::Error> {
+        wire::read(json, &mut Updating { table: self, protocol, changes })
+    }
+
+    fn load(
+        &mut self,
+        json: Option<&str>,
+        protocol: MonitorProtocol,
+        changes: &mut Vec<RowChange>,
+    ) -> Result<(), serde_json::Error> {
+        let mut fresh = Fresh { rows: Vec::new() };
+        if let Some(json) = json {
+            wire::read(json, &mut fresh)?;
+        }
+        let mut gone = std::mem::take(&mut self.rows);
+        self.rows.reserve(fresh.rows.len());
+        for row in fresh.rows {
+            if !self.wanted(&row, protocol) {
+                continue;
+            }
+            if let Some(old) = gone.remove(&row.uuid()) {
+                self.rows.insert(old.uuid(), old);
+            }
+            self.put(Arc::new(row), changes);
+        }
+        for old in gone.into_values() {
+            let uuid = old.uuid();
+            self.rows.insert(uuid, old);
+            self.remove(&uuid, changes);
+        }
+        Ok(())
+    }
+}
+
+/// Applies rows as they are read.
+struct Updating<'a, R: Row> {
+    table: &'a mut Table<R>,
+    protocol: MonitorProtocol,
+    changes: &'a mut Vec<RowChange>,
+}
+
+impl<R: Row> Sink<R> for Updating<'_, R> {
+    fn old(&self, uuid: &Uuid) -> Option<&R> {
+        self.table.rows.get(uuid).map(|row| &**row)
+    }
+
+    fn put(&mut self, row: R) {
+        if self.table.wanted(&row, self.protocol) {
+            self.table.put(Arc::new(row), self.changes);
+        } else {
+            self.table.remove(&row.uuid(), self.changes);
+        }
+    }
+
+    fn remove(&mut self, uuid: &Uuid) {
+        self.table.remove(uuid, self.changes);
+    }
+}
+
+/// Collects rows of a full load.
+struct Fresh<R> {
+    rows: Vec<R>,
+}
+
+impl<R: Row> Sink<R> for Fresh<R> {
+    fn old(&self, _uuid: &Uuid) -> Option<&R> {
+        None
+    }
+
+    fn put(&mut self, row: R) {
+        self.rows.push(row);
+    }
+
+    fn remove(&mut self, _uuid: &Uuid) {}
+}
