@@ -336,7 +336,7 @@ impl<'de> Visitor<'de> for DatumVisitor {
     fn visit_u64<E: de::Error>(self, value: u64) -> Result<Datum, E> {
         i64::try_from(value)
             .map(Datum::from)
-            .map_err(|_| E::custom(format!("integer {value} does not fit in 64 bits with sign")))
+            .map_err(|_range| E::custom(format!("integer {value} does not fit in 64 bits with sign")))
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Datum, E> {

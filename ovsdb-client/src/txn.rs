@@ -343,11 +343,11 @@ impl Transaction {
 
     /// The longest time the server may hold the reply back, `None` for ever.
     pub(crate) fn longest_wait(&self) -> Option<Duration> {
-        let waits = self.operations.iter().filter_map(|op| match op {
+        let mut waits = self.operations.iter().filter_map(|op| match op {
             Operation::Wait { timeout, .. } => Some(*timeout),
             _ => None,
         });
-        waits.fold(Some(Duration::ZERO), |sum, wait| Some(sum?.saturating_add(wait?)))
+        waits.try_fold(Duration::ZERO, |sum, wait| Some(sum.saturating_add(wait?)))
     }
 
     /// Parameters of `transact`.

@@ -88,9 +88,11 @@ impl State {
             Command::Monitor { core, done } => self.add_monitor(core, done),
             Command::CancelMonitor(id) => drop(self.monitors.remove(&id)),
             Command::Lock { id, name, steal, owned, done } => {
-                drop(self.add_lock(id, name, steal, owned, done))
+                self.add_lock(id, name, steal, owned, done);
             }
-            Command::Unlock { id, name } => drop(self.remove_lock(id, &name)),
+            Command::Unlock { id, name } => {
+                self.remove_lock(id, &name);
+            }
         }
     }
 
@@ -130,7 +132,7 @@ impl State {
             monitor.core.set_synced(false);
         }
         for lock in self.locks.values() {
-            lock.owned.send_if_modified(|owned| std::mem::take(owned));
+            lock.owned.send_if_modified(std::mem::take);
         }
     }
 }
