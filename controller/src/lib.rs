@@ -5,3 +5,4 @@ pub mod alloc;
 pub mod config;
 pub mod index;
 pub mod plan;
+pub mod reconcile;
