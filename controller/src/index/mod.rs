@@ -3,12 +3,19 @@
 
 pub mod convert;
 pub mod objects;
+pub mod policy;
+pub mod problem;
+pub mod selector;
+pub mod service;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ipnet::IpNet;
 pub use objects::{ContainerPort, Namespace, Node, Pod, Protocol};
 
 use crate::plan::{NamespacedName, Unit};
+use policy::{Cluster, Policy, PolicyStore};
+use service::{EndpointSlice, Service, ServiceStore};
 
 /// Units to plan again. Sorted, so that runs are alike.
 pub type Dirty = BTreeSet<Unit>;
@@ -22,11 +29,20 @@ pub struct Index {
     pub pods: BTreeMap<NamespacedName, Pod>,
     /// Namespaces.
     pub namespaces: BTreeMap<String, Namespace>,
+    /// Services and endpoint slices.
+    pub services: ServiceStore,
+    /// Network policies.
+    pub policies: PolicyStore,
     /// Pods by node name.
     pods_by_node: BTreeMap<String, BTreeSet<NamespacedName>>,
 }
 
 impl Index {
+    /// An empty index of a cluster with these pod ranges.
+    pub fn new(cluster_subnets: Vec<IpNet>) -> Self {
+        Self { services: ServiceStore::new(cluster_subnets), ..Self::default() }
+    }
+
     /// Takes a node's present state.
     pub fn apply_node(&mut self, node: Node) -> Dirty {
         let mut dirty = Dirty::new();
@@ -39,6 +55,15 @@ impl Index {
         if old.is_none_or(|old| old.chassis != node.chassis || old.subnets != node.subnets) {
             dirty.extend(self.pods_of_node(&name).map(|pod| Unit::Pod(pod.clone())));
         }
+        // Load balancers look at the node's addresses and at whether it has a switch and a gateway.
+        if old.is_none_or(|old| {
+            old.chassis != node.chassis
+                || old.subnets != node.subnets
+                || old.addresses != node.addresses
+                || old.gateway != node.gateway
+        }) {
+            dirty.extend(self.services.nodes_changed());
+        }
         self.nodes.insert(name.clone(), node);
         dirty.insert(Unit::Node(name));
         dirty
@@ -49,6 +74,7 @@ impl Index {
         let mut dirty = Dirty::new();
         if self.nodes.remove(name).is_some() {
             dirty.insert(Unit::Node(name.to_owned()));
+            dirty.extend(self.services.nodes_changed());
             dirty.extend(self.pods_of_node(name).map(|pod| Unit::Pod(pod.clone())));
         }
         dirty
@@ -68,7 +94,9 @@ impl Index {
         }
         self.pods_by_node.entry(pod.node.clone()).or_default().insert(name.clone());
         self.pods.insert(name.clone(), pod);
-        dirty.insert(Unit::Pod(name));
+        dirty.extend(
+            self.policies.pod_changed(&name, Cluster { pods: &self.pods, namespaces: &self.namespaces }),
+        );
         dirty
     }
 
@@ -77,21 +105,56 @@ impl Index {
         let mut dirty = Dirty::new();
         if let Some(old) = self.pods.remove(name) {
             self.unlink(&old.node, name);
-            dirty.insert(Unit::Pod(name.clone()));
+            let cluster = Cluster { pods: &self.pods, namespaces: &self.namespaces };
+            dirty.extend(self.policies.pod_changed(name, cluster));
         }
         dirty
     }
 
     /// Takes a namespace's present state.
     pub fn apply_namespace(&mut self, namespace: Namespace) -> Dirty {
-        self.namespaces.insert(namespace.name.clone(), namespace);
-        Dirty::new()
+        let name = namespace.name.clone();
+        if self.namespaces.get(&name) == Some(&namespace) {
+            return Dirty::new();
+        }
+        self.namespaces.insert(name.clone(), namespace);
+        self.policies.namespace_changed(&name, Cluster { pods: &self.pods, namespaces: &self.namespaces })
     }
 
     /// Forgets a namespace.
     pub fn delete_namespace(&mut self, name: &str) -> Dirty {
         self.namespaces.remove(name);
-        Dirty::new()
+        self.policies.namespace_changed(name, Cluster { pods: &self.pods, namespaces: &self.namespaces })
+    }
+
+    /// Takes a service's present state.
+    pub fn apply_service(&mut self, service: Service) -> Dirty {
+        self.services.apply(service)
+    }
+
+    /// Forgets a service.
+    pub fn delete_service(&mut self, name: &NamespacedName) -> Dirty {
+        self.services.delete(name)
+    }
+
+    /// Takes an endpoint slice's present state.
+    pub fn apply_endpoint_slice(&mut self, slice: EndpointSlice) -> Dirty {
+        self.services.apply_slice(slice)
+    }
+
+    /// Forgets an endpoint slice.
+    pub fn delete_endpoint_slice(&mut self, name: &NamespacedName) -> Dirty {
+        self.services.delete_slice(name)
+    }
+
+    /// Takes a network policy's present state.
+    pub fn apply_policy(&mut self, policy: Policy) -> Dirty {
+        self.policies.apply(policy, Cluster { pods: &self.pods, namespaces: &self.namespaces })
+    }
+
+    /// Forgets a network policy.
+    pub fn delete_policy(&mut self, name: &NamespacedName) -> Dirty {
+        self.policies.delete(name, Cluster { pods: &self.pods, namespaces: &self.namespaces })
     }
 
     /// Pods bound to a node.
@@ -110,6 +173,8 @@ impl Index {
         let mut units = Dirty::from([Unit::Cluster]);
         units.extend(self.nodes.keys().cloned().map(Unit::Node));
         units.extend(self.pods.keys().cloned().map(Unit::Pod));
+        units.extend(self.services.names().cloned().map(Unit::Service));
+        units.extend(self.policies.units());
         units
     }
 

@@ -7,18 +7,42 @@ pub mod item;
 pub mod key;
 pub mod node;
 pub mod pod;
+pub mod policy;
+pub mod service;
 
 pub use item::{DesiredRow, Edge, Item, Member, NamespacedName, RowKey, Table, Unit};
 
 use crate::config::Config;
-use crate::index::Index;
+use crate::index::{Index, Pod};
 
 /// The items of a unit; none when what it is about does not exist (any more).
 pub fn plan(index: &Index, config: &Config, unit: &Unit) -> Vec<Item> {
     match unit {
         Unit::Cluster => cluster::items(config),
         Unit::Node(name) => index.nodes.get(name).map(|node| node::items(node, config)).unwrap_or_default(),
-        Unit::Pod(name) => index.pods.get(name).map(|pod| pod::items(index, pod)).unwrap_or_default(),
-        Unit::Service(_) | Unit::PolicyNamespace(_) | Unit::Policy(_) => Vec::new(),
+        Unit::Pod(name) => index.pods.get(name).map(|pod| pod_items(index, pod)).unwrap_or_default(),
+        Unit::Service(name) => index
+            .services
+            .get(name)
+            .map(|service| {
+                let endpoints = index.services.endpoints(name);
+                service::service_items(service, &endpoints, service::NodesView(&index.nodes), config)
+            })
+            .unwrap_or_default(),
+        Unit::PolicyNamespace(name) => policy::namespace_items(&index.policies, name, config),
+        Unit::Policy(name) => index
+            .policies
+            .get(name)
+            .map(|found| policy::policy_items(&index.policies, found, config))
+            .unwrap_or_default(),
     }
+}
+
+/// A pod's port and its memberships, in one transaction.
+fn pod_items(index: &Index, pod: &Pod) -> Vec<Item> {
+    let mut items = pod::items(index, pod);
+    let port = pod::port_key(pod);
+    let port = (!items.is_empty()).then_some(&port);
+    items.extend(policy::pod_items(&index.policies, pod, port, &index.namespaces));
+    items
 }

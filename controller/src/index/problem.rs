@@ -1,0 +1,36 @@
+//! Collecting what is wrong with one object, so that an operator finds the field to change.
+
+use super::convert::Problem;
+use crate::plan::NamespacedName;
+
+/// Collects the problems of one object.
+#[derive(Debug)]
+pub(crate) struct Problems {
+    object: String,
+    found: Vec<Problem>,
+}
+
+impl Problems {
+    /// `kind` is written as in `service red/web`.
+    pub(crate) fn new(kind: &str, name: &NamespacedName) -> Self {
+        Self { object: format!("{kind} {name}"), found: Vec::new() }
+    }
+
+    /// `field` is a path such as `spec.ingress[0].ports[1].endPort`; `problem` says what is wrong and what would be right.
+    pub(crate) fn add(&mut self, field: impl std::fmt::Display, problem: impl std::fmt::Display) {
+        self.found.push(Problem { object: self.object.clone(), message: format!("{field}: {problem}") });
+    }
+
+    /// A port number from 1 to 65535.
+    pub(crate) fn port(&mut self, field: impl std::fmt::Display, value: i32) -> Option<u16> {
+        let port = u16::try_from(value).ok().filter(|port| *port != 0);
+        if port.is_none() {
+            self.add(field, format_args!("port {value} is not between 1 and 65535"));
+        }
+        port
+    }
+
+    pub(crate) fn into_inner(self) -> Vec<Problem> {
+        self.found
+    }
+}

@@ -1,0 +1,229 @@
+//! All services and slices, and which services a change makes dirty.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipnet::IpNet;
+
+use super::{Endpoint, EndpointSlice, Service};
+use crate::plan::{NamespacedName, Unit};
+
+/// Services and endpoint slices. Every change answers with the units to plan again.
+#[derive(Debug, Default)]
+pub struct ServiceStore {
+    cluster_subnets: Vec<IpNet>,
+    services: BTreeMap<NamespacedName, Service>,
+    slices: BTreeMap<NamespacedName, EndpointSlice>,
+    /// Names of the slices of a service.
+    by_service: BTreeMap<NamespacedName, BTreeSet<String>>,
+}
+
+impl ServiceStore {
+    /// `cluster_subnets`: where pods have their addresses; endpoints elsewhere are on a host. Without any, every service
+    /// with endpoints counts as one that depends on nodes.
+    pub fn new(cluster_subnets: Vec<IpNet>) -> Self {
+        Self { cluster_subnets, ..Self::default() }
+    }
+
+    /// A service was added or changed.
+    pub fn apply(&mut self, service: Service) -> BTreeSet<Unit> {
+        if self.services.get(&service.name) == Some(&service) {
+            return BTreeSet::new();
+        }
+        let name = service.name.clone();
+        self.services.insert(name.clone(), service);
+        BTreeSet::from([Unit::Service(name)])
+    }
+
+    /// A service is gone.
+    pub fn delete(&mut self, name: &NamespacedName) -> BTreeSet<Unit> {
+        self.services.remove(name).map(|service| Unit::Service(service.name)).into_iter().collect()
+    }
+
+    /// A slice was added or changed. Its service before and after are dirty.
+    pub fn apply_slice(&mut self, slice: EndpointSlice) -> BTreeSet<Unit> {
+        if self.slices.get(&slice.name) == Some(&slice) {
+            return BTreeSet::new();
+        }
+        let mut dirty = self.delete_slice(&slice.name.clone());
+        if let Some(service) = owner(&slice) {
+            self.by_service.entry(service.clone()).or_default().insert(slice.name.name.clone());
+            dirty.insert(Unit::Service(service));
+        }
+        self.slices.insert(slice.name.clone(), slice);
+        dirty
+    }
+
+    /// A slice is gone.
+    pub fn delete_slice(&mut self, name: &NamespacedName) -> BTreeSet<Unit> {
+        let Some(service) = self.slices.remove(name).as_ref().and_then(owner) else { return BTreeSet::new() };
+        if let Some(slices) = self.by_service.get_mut(&service) {
+            slices.remove(&name.name);
+            if slices.is_empty() {
+                self.by_service.remove(&service);
+            }
+        }
+        BTreeSet::from([Unit::Service(service)])
+    }
+
+    /// A node came, went, or got other addresses or a gateway: the services with load balancers of single nodes.
+    pub fn nodes_changed(&self) -> BTreeSet<Unit> {
+        self.services
+            .values()
+            .filter(|service| service.needs_nodes(&self.endpoints(&service.name), &self.cluster_subnets))
+            .map(|service| Unit::Service(service.name.clone()))
+            .collect()
+    }
+
+    /// A service by name.
+    pub fn get(&self, name: &NamespacedName) -> Option<&Service> {
+        self.services.get(name)
+    }
+
+    /// Names of all services.
+    pub fn names(&self) -> impl Iterator<Item = &NamespacedName> {
+        self.services.keys()
+    }
+
+    /// Names of all slices.
+    pub fn slice_names(&self) -> impl Iterator<Item = &NamespacedName> {
+        self.slices.keys()
+    }
+
+    /// Endpoints of a service from all its slices, each address and port once, in its best condition.
+    pub fn endpoints(&self, service: &NamespacedName) -> Vec<Endpoint> {
+        let mut merged: BTreeMap<_, Endpoint> = BTreeMap::new();
+        let slices = self.by_service.get(service).into_iter().flatten();
+        for slice in slices.filter_map(|name| self.slices.get(&NamespacedName::new(&service.namespace, name)))
+        {
+            for endpoint in &slice.endpoints {
+                for port in &slice.ports {
+                    let key = (port.name.clone(), port.protocol, endpoint.address, port.port);
+                    let new = Endpoint {
+                        port_name: port.name.clone(),
+                        protocol: port.protocol,
+                        address: endpoint.address,
+                        port: port.port,
+                        node: endpoint.node.clone(),
+                        condition: endpoint.condition,
+                    };
+                    let known = merged.entry(key).or_insert_with(|| new.clone());
+                    if known.condition < new.condition {
+                        *known = new;
+                    }
+                }
+            }
+        }
+        merged.into_values().collect()
+    }
+}
+
+impl Service {
+    /// True when some of the service's load balancers belong to single nodes: node ports, Local policies, endpoints on a host.
+    pub fn needs_nodes(&self, endpoints: &[Endpoint], cluster_subnets: &[IpNet]) -> bool {
+        self.is_balanced()
+            && (self.internal_local
+                || (self.external_local && !self.external_ips.is_empty())
+                || self.ports.iter().any(|port| port.node_port.is_some())
+                || endpoints.iter().any(|endpoint| endpoint.on_host(cluster_subnets)))
+    }
+}
+
+impl Endpoint {
+    /// True when the address is no pod's: a host-network pod's or one outside the cluster.
+    pub fn on_host(&self, cluster_subnets: &[IpNet]) -> bool {
+        !cluster_subnets.iter().any(|subnet| subnet.contains(&self.address))
+    }
+}
+
+fn owner(slice: &EndpointSlice) -> Option<NamespacedName> {
+    slice.service.as_ref().map(|service| NamespacedName::new(&slice.name.namespace, service))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Condition, EndpointPort, ServicePort, SliceEndpoint};
+    use super::*;
+    use crate::index::Protocol;
+
+    fn slice(name: &str, service: Option<&str>, address: &str, condition: Condition) -> EndpointSlice {
+        EndpointSlice {
+            name: NamespacedName::new("n", name),
+            service: service.map(str::to_owned),
+            ports: vec![EndpointPort { name: String::new(), protocol: Protocol::Tcp, port: 8080 }],
+            endpoints: vec![SliceEndpoint { address: address.parse().unwrap(), node: None, condition }],
+        }
+    }
+
+    fn service(name: &str) -> Service {
+        Service {
+            name: NamespacedName::new("n", name),
+            cluster_ips: vec!["10.96.0.9".parse().unwrap()],
+            external_ips: Vec::new(),
+            ports: vec![ServicePort {
+                name: String::new(),
+                protocol: Protocol::Tcp,
+                port: 80,
+                node_port: None,
+            }],
+            external_local: false,
+            internal_local: false,
+            affinity: None,
+        }
+    }
+
+    fn unit(name: &str) -> BTreeSet<Unit> {
+        BTreeSet::from([Unit::Service(NamespacedName::new("n", name))])
+    }
+
+    fn store() -> ServiceStore {
+        ServiceStore::new(vec!["10.244.0.0/16".parse().unwrap()])
+    }
+
+    #[test]
+    fn a_change_makes_its_service_dirty_and_no_change_makes_nothing_dirty() {
+        let mut store = store();
+        assert_eq!(store.apply(service("a")), unit("a"));
+        assert!(store.apply(service("a")).is_empty());
+        assert_eq!(store.delete(&NamespacedName::new("n", "a")), unit("a"));
+        assert!(store.delete(&NamespacedName::new("n", "a")).is_empty());
+    }
+
+    #[test]
+    fn a_slice_that_moves_makes_both_services_dirty() {
+        let mut store = store();
+        assert_eq!(store.apply_slice(slice("s", Some("a"), "10.244.0.3", Condition::Ready)), unit("a"));
+        let moved = store.apply_slice(slice("s", Some("b"), "10.244.0.3", Condition::Ready));
+        assert_eq!(moved, unit("a").union(&unit("b")).cloned().collect());
+        assert!(store.endpoints(&NamespacedName::new("n", "a")).is_empty());
+        assert_eq!(store.apply_slice(slice("s", None, "10.244.0.3", Condition::Ready)), unit("b"));
+        assert!(store.by_service.is_empty());
+    }
+
+    #[test]
+    fn slices_of_a_service_are_merged_and_the_better_condition_wins() {
+        let mut store = store();
+        store.apply_slice(slice("s1", Some("a"), "10.244.0.3", Condition::NotReady));
+        store.apply_slice(slice("s2", Some("a"), "10.244.0.3", Condition::Ready));
+        store.apply_slice(slice("s3", Some("a"), "10.244.0.4", Condition::Terminating));
+        let endpoints = store.endpoints(&NamespacedName::new("n", "a"));
+        let seen: Vec<_> = endpoints.iter().map(|e| (e.address.to_string(), e.condition)).collect();
+        assert_eq!(
+            seen,
+            [("10.244.0.3".into(), Condition::Ready), ("10.244.0.4".into(), Condition::Terminating)]
+        );
+    }
+
+    #[test]
+    fn a_node_makes_only_services_dirty_that_have_load_balancers_of_nodes() {
+        let mut store = store();
+        store.apply(service("plain"));
+        store.apply(Service { internal_local: true, ..service("local") });
+        store.apply(service("host"));
+        store.apply_slice(slice("s", Some("host"), "172.18.0.2", Condition::Ready));
+        let mut node_port = service("nodeport");
+        node_port.ports[0].node_port = Some(30080);
+        store.apply(node_port);
+        let expected: BTreeSet<Unit> = ["local", "host", "nodeport"].into_iter().flat_map(unit).collect();
+        assert_eq!(store.nodes_changed(), expected);
+    }
+}
