@@ -66,7 +66,7 @@ impl FromStr for MacAddr {
             if part.len() != 2 || !part.bytes().all(|b| b.is_ascii_hexdigit()) {
                 return Err(err());
             }
-            *byte = u8::from_str_radix(part, 16).map_err(|_| err())?;
+            *byte = u8::from_str_radix(part, 16).ok().ok_or_else(err)?;
         }
         if parts.next().is_some() {
             return Err(err());
