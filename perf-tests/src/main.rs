@@ -1,1 +1,13 @@
-fn main() {}
+//! Benchmarks of Slipstream on a test bed. They print samples and goals; they assert nothing about time.
+
+use clap::Parser;
+
+mod args;
+mod bed;
+mod kubernetes;
+mod record;
+mod scenario;
+
+fn main() -> anyhow::Result<()> {
+    args::Args::parse().run()
+}

@@ -1,0 +1,95 @@
+//! The few Kubernetes objects that the scenarios make.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde_json::json;
+
+/// Label of pods that the test bed's kubelet leaves alone: the benchmark runs their CNI calls itself.
+pub(crate) const MANUAL_LABEL: &str = "testbed.slipstream.dev/manual";
+
+/// A client from a kubeconfig file.
+pub(crate) async fn client(kubeconfig: &Path) -> Result<Client> {
+    // Fails only when a provider is installed already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let file = Kubeconfig::read_from(kubeconfig).with_context(|| format!("kubeconfig {}", kubeconfig.display()))?;
+    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    Ok(Client::try_from(config)?)
+}
+
+/// Makes the namespace if it is not there.
+pub(crate) async fn ensure_namespace(client: &Client, name: &str) -> Result<()> {
+    let api: Api<Namespace> = Api::all(client.clone());
+    let object: Namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
+    match api.create(&PostParams::default(), &object).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(e)) if e.code == 409 => Ok(()),
+        Err(e) => Err(e).with_context(|| format!("namespace {name}")),
+    }
+}
+
+/// A pod bound to `node` that nobody but the benchmark plugs in.
+pub(crate) fn manual_pod(name: &str, node: &str) -> Result<Pod> {
+    Ok(serde_json::from_value(json!({
+        "metadata": {"name": name, "labels": {MANUAL_LABEL: "true", "app": "bench"}},
+        "spec": {
+            "nodeName": node,
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": false,
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [{"name": "main", "image": "none"}],
+        },
+    }))?)
+}
+
+/// Deletes every benchmark pod of the namespace at once.
+pub(crate) async fn delete_pods(client: &Client, namespace: &str) -> Result<()> {
+    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    api.delete_collection(&DeleteParams::default().grace_period(0), &ListParams::default().labels("app=bench"))
+        .await
+        .with_context(|| format!("deleting the pods of {namespace}"))?;
+    Ok(())
+}
+
+/// A node that exists only as an object, with the annotations that its agent would write. `index` from 0 to 199.
+pub(crate) async fn simulated_node(client: &Client, index: u8) -> Result<String> {
+    let api: Api<Node> = Api::all(client.clone());
+    let name = format!("sim{index}");
+    let address = format!("172.18.1.{index}");
+    let mac = format!("02:42:ac:12:01:{index:02x}");
+    let gateway = json!({"default": {
+        "mode": "shared", "bridge-id": "breth0", "interface-id": format!("breth0_{name}"), "mac-address": mac,
+        "ip-addresses": [format!("{address}/16")], "ip-address": format!("{address}/16"),
+        "next-hops": ["172.18.0.1"], "next-hop": "172.18.0.1", "node-port-enable": "true", "vlan-id": "0",
+    }});
+    let object: Node = serde_json::from_value(json!({"metadata": {"name": name, "labels": {"app": "bench"}}}))?;
+    match api.create(&PostParams::default(), &object).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(e)) if e.code == 409 => {}
+        Err(e) => return Err(e).with_context(|| format!("node {name}")),
+    }
+    let annotations = json!({"metadata": {"annotations": {
+        api::annotation::NODE_CHASSIS_ID: format!("00000000-0000-4000-8000-0000000001{index:02x}"),
+        api::annotation::L3_GATEWAY_CONFIG: gateway.to_string(),
+        api::annotation::NODE_ENCAP_IPS: json!([address]).to_string(),
+        api::annotation::HOST_CIDRS: json!([format!("{address}/16")]).to_string(),
+        api::annotation::NODE_PRIMARY_IFADDR: json!({"ipv4": format!("{address}/16")}).to_string(),
+        api::annotation::ZONE_NAME: api::annotation::GLOBAL_ZONE,
+    }}});
+    api.patch(&name, &PatchParams::default(), &Patch::Merge(&annotations)).await?;
+    let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": address}],
+        "conditions": [{"type": "Ready", "status": "True", "reason": "Simulated", "message": "an object only"}]}});
+    api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await?;
+    Ok(name)
+}
+
+/// Deletes the simulated nodes.
+pub(crate) async fn delete_simulated_nodes(client: &Client) -> Result<()> {
+    let api: Api<Node> = Api::all(client.clone());
+    api.delete_collection(&DeleteParams::default(), &ListParams::default().labels("app=bench")).await?;
+    Ok(())
+}

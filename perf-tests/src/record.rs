@@ -1,0 +1,122 @@
+//! Samples, their summary, and the table that is printed.
+
+use std::io::Write;
+
+use serde::{Deserialize, Serialize};
+
+/// One measured series: equal things measured one after another.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Series {
+    /// What was measured.
+    pub name: String,
+    /// Unit of the samples, such as `ms`.
+    pub unit: String,
+    /// The samples in the order they were taken.
+    pub samples: Vec<f64>,
+    /// Upper bound that the project set itself, and for which figure.
+    pub goal: Option<Goal>,
+}
+
+/// A bound on one figure of a series.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Goal {
+    /// The figure that is bounded.
+    pub figure: Figure,
+    /// It must be below this, in the series' unit.
+    pub below: f64,
+}
+
+/// A figure of a series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Figure {
+    Median,
+    Max,
+}
+
+impl Series {
+    /// A series without samples.
+    pub(crate) fn new(name: impl Into<String>, unit: &str) -> Self {
+        Self { name: name.into(), unit: unit.to_owned(), samples: Vec::new(), goal: None }
+    }
+
+    /// Sets the goal.
+    pub(crate) fn below(mut self, figure: Figure, below: f64) -> Self {
+        self.goal = Some(Goal { figure, below });
+        self
+    }
+
+    /// The `q`-quantile (0 to 1) by the nearest rank, or `None` without samples.
+    pub(crate) fn quantile(&self, q: f64) -> Option<f64> {
+        let mut sorted = self.samples.clone();
+        sorted.sort_by(f64::total_cmp);
+        let last = sorted.len().checked_sub(1)?;
+        // The index lies between 0 and `last` by construction, and sample counts are far below 2^52.
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "an index between 0 and the number of samples"
+        )]
+        let at = (q * last as f64).round() as usize;
+        sorted.get(at.min(last)).copied()
+    }
+
+    fn figure(&self, figure: Figure) -> Option<f64> {
+        self.quantile(match figure {
+            Figure::Median => 0.5,
+            Figure::Max => 1.0,
+        })
+    }
+
+    /// Whether the goal is met; `None` without a goal. A series without samples misses its goal.
+    pub(crate) fn met(&self) -> Option<bool> {
+        self.goal.map(|goal| self.figure(goal.figure).is_some_and(|value| value < goal.below))
+    }
+}
+
+/// Prints the table; answers with the names of the series that miss their goal.
+pub(crate) fn print(out: &mut impl Write, series: &[Series]) -> std::io::Result<Vec<String>> {
+    let mut missed = Vec::new();
+    writeln!(out, "{:<58} {:>5} {:>9} {:>9} {:>9}  goal", "series", "n", "median", "p90", "max")?;
+    for s in series {
+        let cell = |q| s.quantile(q).map_or("-".to_owned(), |v| format!("{v:.2}"));
+        let goal = match s.goal {
+            None => String::new(),
+            Some(goal) => {
+                let met = s.met() == Some(true);
+                if !met {
+                    missed.push(s.name.clone());
+                }
+                let figure = if goal.figure == Figure::Median { "median" } else { "max" };
+                format!("{figure} < {} {}", goal.below, if met { "met" } else { "MISSED" })
+            }
+        };
+        let name = format!("{} [{}]", s.name, s.unit);
+        writeln!(out, "{name:<58} {:>5} {:>9} {:>9} {:>9}  {goal}", s.samples.len(), cell(0.5), cell(0.9), cell(1.0))?;
+    }
+    Ok(missed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_take_the_nearest_rank() {
+        let mut s = Series::new("x", "ms");
+        assert_eq!(s.quantile(0.5), None);
+        s.samples = vec![3.0, 1.0, 2.0];
+        assert_eq!(s.quantile(0.5), Some(2.0));
+        assert_eq!(s.quantile(1.0), Some(3.0));
+    }
+
+    #[test]
+    fn a_series_without_samples_misses_its_goal() {
+        let s = Series::new("x", "ms").below(Figure::Median, 5.0);
+        assert_eq!(s.met(), Some(false));
+        let mut out = Vec::new();
+        assert_eq!(print(&mut out, &[s]).unwrap(), ["x"]);
+        assert!(String::from_utf8(out).unwrap().contains("MISSED"));
+    }
+}

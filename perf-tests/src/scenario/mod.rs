@@ -1,0 +1,6 @@
+//! What is measured. Each scenario runs inside a host of the test bed and answers with its series.
+
+pub(crate) mod cni;
+pub(crate) mod rows;
+pub(crate) mod scale;
+pub(crate) mod watch_rows;
