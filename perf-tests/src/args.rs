@@ -1,0 +1,131 @@
+//! The command line: which scenarios run, and the hidden half that runs inside a host of the test bed.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::bed::Bed;
+use crate::record::{self, Series};
+use crate::scenario;
+
+/// Measures Slipstream on a test bed.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask bench")]
+pub(crate) struct Args {
+    /// Scenarios to run, in this order.
+    #[arg(value_enum, default_values_t = [Scenario::Cni, Scenario::Rows, Scenario::Scale])]
+    scenarios: Vec<Scenario>,
+    /// Exit with 1 and name the series when a goal is missed.
+    #[arg(long)]
+    check: bool,
+    /// Use this running test bed instead of a new one.
+    #[arg(long)]
+    name: Option<String>,
+    /// Pods for each series of one pod after another.
+    #[arg(long, default_value_t = 50)]
+    pods: usize,
+    /// Pods plugged in at once.
+    #[arg(long, default_value_t = 30)]
+    burst: usize,
+    /// Pods on simulated nodes.
+    #[arg(long, default_value_t = 2000)]
+    scale: usize,
+    /// How often the scenarios are repeated; samples are put together.
+    #[arg(long, default_value_t = 1)]
+    rounds: usize,
+    /// Passed to the node agents: `auto`, `ebpf` or `ovs`.
+    #[arg(long, default_value = "auto")]
+    datapath: String,
+    /// Write all samples to this file, as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    #[command(subcommand)]
+    inside: Option<Inside>,
+}
+
+/// A group of series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Scenario {
+    /// CNI ADD, by situation and by step.
+    Cni,
+    /// Pod created until its port row.
+    Rows,
+    /// Thousands of pods on simulated nodes.
+    Scale,
+}
+
+/// Runs inside a host and prints its series as JSON.
+#[derive(Debug, Subcommand)]
+enum Inside {
+    #[command(hide = true)]
+    InHost {
+        #[arg(value_enum)]
+        what: Scenario,
+        #[arg(long)]
+        kubeconfig: PathBuf,
+        #[arg(long, default_value = "tcp:172.18.0.10:6641")]
+        nb: String,
+        #[arg(long, default_value = "n1")]
+        node: String,
+        #[arg(long)]
+        count: usize,
+        #[arg(long, default_value_t = 30)]
+        burst: usize,
+    },
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<()> {
+        let Self { scenarios, check, name, pods, burst, scale, rounds, datapath, json, inside } = self;
+        if let Some(inside) = inside {
+            return inside.run();
+        }
+        let bed = Bed::open(name.as_deref(), &datapath)?;
+        let mut all: Vec<Series> = Vec::new();
+        for _ in 0..rounds {
+            for scenario in &scenarios {
+                let (host, what, count) = match scenario {
+                    Scenario::Cni => ("n1", "cni", pods),
+                    Scenario::Rows => ("central", "rows", pods),
+                    Scenario::Scale => ("central", "scale", scale),
+                };
+                let found = bed.inside(host, what, count, burst)?;
+                for series in found {
+                    match all.iter_mut().find(|s| s.name == series.name) {
+                        Some(known) => known.samples.extend(series.samples),
+                        None => all.push(series),
+                    }
+                }
+            }
+        }
+        bed.close()?;
+        let mut out = std::io::stdout().lock();
+        let missed = record::print(&mut out, &all)?;
+        if let Some(path) = json {
+            std::fs::write(&path, serde_json::to_vec_pretty(&all)?).with_context(|| path.display().to_string())?;
+        }
+        if check && !missed.is_empty() {
+            anyhow::bail!("goals missed: {}", missed.join("; "));
+        }
+        writeln!(out, "goals missed: {}", missed.len())?;
+        Ok(())
+    }
+}
+
+impl Inside {
+    fn run(self) -> Result<()> {
+        let Self::InHost { what, kubeconfig, nb, node, count, burst } = self;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let series = runtime.block_on(async {
+            match what {
+                Scenario::Cni => scenario::cni::run(&kubeconfig, &node, count, burst).await,
+                Scenario::Rows => scenario::rows::run(&kubeconfig, &nb, &node, count).await,
+                Scenario::Scale => scenario::scale::run(&kubeconfig, &nb, 20, count).await,
+            }
+        })?;
+        serde_json::to_writer(std::io::stdout(), &series)?;
+        Ok(())
+    }
+}
