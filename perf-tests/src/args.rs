@@ -104,7 +104,8 @@ impl Args {
         let mut out = std::io::stdout().lock();
         let missed = record::print(&mut out, &all)?;
         if let Some(path) = json {
-            std::fs::write(&path, serde_json::to_vec_pretty(&all)?).with_context(|| path.display().to_string())?;
+            std::fs::write(&path, serde_json::to_vec_pretty(&all)?)
+                .with_context(|| path.display().to_string())?;
         }
         if check && !missed.is_empty() {
             anyhow::bail!("goals missed: {}", missed.join("; "));

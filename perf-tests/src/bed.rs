@@ -57,9 +57,15 @@ impl Bed {
     }
 
     fn run(&self, args: &[&str]) -> Result<String> {
-        let output = self.command().args(args).output().with_context(|| self.program.display().to_string())?;
+        let output =
+            self.command().args(args).output().with_context(|| self.program.display().to_string())?;
         if !output.status.success() {
-            bail!("testbed {}: {}\n{}", args.join(" "), output.status, String::from_utf8_lossy(&output.stderr));
+            bail!(
+                "testbed {}: {}\n{}",
+                args.join(" "),
+                output.status,
+                String::from_utf8_lossy(&output.stderr)
+            );
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }

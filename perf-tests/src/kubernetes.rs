@@ -16,7 +16,8 @@ pub(crate) const MANUAL_LABEL: &str = "testbed.slipstream.dev/manual";
 pub(crate) async fn client(kubeconfig: &Path) -> Result<Client> {
     // Fails only when a provider is installed already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let file = Kubeconfig::read_from(kubeconfig).with_context(|| format!("kubeconfig {}", kubeconfig.display()))?;
+    let file =
+        Kubeconfig::read_from(kubeconfig).with_context(|| format!("kubeconfig {}", kubeconfig.display()))?;
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     Ok(Client::try_from(config)?)
 }
@@ -49,9 +50,12 @@ pub(crate) fn manual_pod(name: &str, node: &str) -> Result<Pod> {
 /// Deletes every benchmark pod of the namespace at once.
 pub(crate) async fn delete_pods(client: &Client, namespace: &str) -> Result<()> {
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    api.delete_collection(&DeleteParams::default().grace_period(0), &ListParams::default().labels("app=bench"))
-        .await
-        .with_context(|| format!("deleting the pods of {namespace}"))?;
+    api.delete_collection(
+        &DeleteParams::default().grace_period(0),
+        &ListParams::default().labels("app=bench"),
+    )
+    .await
+    .with_context(|| format!("deleting the pods of {namespace}"))?;
     Ok(())
 }
 
@@ -66,7 +70,8 @@ pub(crate) async fn simulated_node(client: &Client, index: u8) -> Result<String>
         "ip-addresses": [format!("{address}/16")], "ip-address": format!("{address}/16"),
         "next-hops": ["172.18.0.1"], "next-hop": "172.18.0.1", "node-port-enable": "true", "vlan-id": "0",
     }});
-    let object: Node = serde_json::from_value(json!({"metadata": {"name": name, "labels": {"app": "bench"}}}))?;
+    let object: Node =
+        serde_json::from_value(json!({"metadata": {"name": name, "labels": {"app": "bench"}}}))?;
     match api.create(&PostParams::default(), &object).await {
         Ok(_) => {}
         Err(kube::Error::Api(e)) if e.code == 409 => {}

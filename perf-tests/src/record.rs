@@ -93,7 +93,14 @@ pub(crate) fn print(out: &mut impl Write, series: &[Series]) -> std::io::Result<
             }
         };
         let name = format!("{} [{}]", s.name, s.unit);
-        writeln!(out, "{name:<58} {:>5} {:>9} {:>9} {:>9}  {goal}", s.samples.len(), cell(0.5), cell(0.9), cell(1.0))?;
+        writeln!(
+            out,
+            "{name:<58} {:>5} {:>9} {:>9} {:>9}  {goal}",
+            s.samples.len(),
+            cell(0.5),
+            cell(0.9),
+            cell(1.0)
+        )?;
     }
     Ok(missed)
 }

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, PostParams};
 
+use super::steps;
 use crate::kubernetes;
 use crate::record::{Figure, Series};
 
@@ -18,6 +19,9 @@ const NAMESPACE: &str = "bench-cni";
 const PLUGIN: &str = "/opt/cni/bin/slipstream-cni";
 /// The configuration that the agent wrote.
 const CONFIG: &str = "/etc/cni/net.d/10-slipstream.conf";
+
+/// Steps of the agent that wait for nobody: the links and the OVS rows.
+const OURS: &[&str] = &["pair", "shim", "addresses", "plug", "programs"];
 
 /// A pod with its sandbox.
 struct Sandbox {
@@ -31,7 +35,8 @@ pub(crate) async fn run(kubeconfig: &Path, node: &str, count: usize, burst: usiz
     let client = kubernetes::client(kubeconfig).await?;
     kubernetes::ensure_namespace(&client, NAMESPACE).await?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
-    let config = std::fs::read_to_string(CONFIG).with_context(|| format!("{CONFIG}: is the node agent ready?"))?;
+    let config =
+        std::fs::read_to_string(CONFIG).with_context(|| format!("{CONFIG}: is the node agent ready?"))?;
 
     let mut settled = Series::new("CNI ADD, port row long there", "ms").below(Figure::Median, 60.0);
     let boxes = create(&pods, node, "settled", count).await?;
@@ -39,6 +44,7 @@ pub(crate) async fn run(kubeconfig: &Path, node: &str, count: usize, burst: usiz
     for sandbox in &boxes {
         settled.samples.push(add(sandbox, &config)?);
     }
+    let settled_ids: Vec<String> = boxes.iter().map(|s| s.id.clone()).collect();
     remove(&boxes, &config)?;
     kubernetes::delete_pods(&client, NAMESPACE).await?;
 
@@ -52,6 +58,7 @@ pub(crate) async fn run(kubeconfig: &Path, node: &str, count: usize, burst: usiz
         from_request.samples.push(start.elapsed().as_secs_f64() * 1e3);
         made.push(sandbox);
     }
+    let fresh_ids: Vec<String> = made.iter().map(|s| s.id.clone()).collect();
     remove(&made, &config)?;
     kubernetes::delete_pods(&client, NAMESPACE).await?;
 
@@ -62,7 +69,8 @@ pub(crate) async fn run(kubeconfig: &Path, node: &str, count: usize, burst: usiz
     }
     let start = Instant::now();
     let children: Vec<_> = boxes.iter().map(|s| spawn(s, "ADD", &config)).collect::<Result<_>>()?;
-    let mut last = Series::new(format!("{burst} CNI ADDs at once, last answer"), "ms").below(Figure::Max, 1200.0);
+    let mut last =
+        Series::new(format!("{burst} CNI ADDs at once, last answer"), "ms").below(Figure::Max, 1200.0);
     for child in children {
         finish(child, "ADD")?;
     }
@@ -71,7 +79,9 @@ pub(crate) async fn run(kubeconfig: &Path, node: &str, count: usize, burst: usiz
     kubernetes::delete_pods(&client, NAMESPACE).await?;
 
     let mut series = vec![settled, fresh, from_request, last];
-    series.extend(steps()?);
+    let calls = steps::last_calls()?;
+    series.extend(steps::series(&calls, &settled_ids, "settled ADD", OURS));
+    series.extend(steps::series(&calls, &fresh_ids, "fresh ADD", OURS));
     Ok(series)
 }
 

@@ -3,4 +3,5 @@
 pub(crate) mod cni;
 pub(crate) mod rows;
 pub(crate) mod scale;
+mod steps;
 pub(crate) mod watch_rows;

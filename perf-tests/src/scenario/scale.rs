@@ -44,7 +44,8 @@ pub(crate) async fn run(kubeconfig: &Path, nb: &str, nodes: u8, pods: usize) -> 
         })
         .buffer_unordered(POSTERS)
         .try_collect::<Vec<()>>();
-    let wanted: HashSet<String> = (0..pods).map(|i| api::ovn_name::pod_port(NAMESPACE, &format!("scale-{i}"))).collect();
+    let wanted: HashSet<String> =
+        (0..pods).map(|i| api::ovn_name::pod_port(NAMESPACE, &format!("scale-{i}"))).collect();
     let (posted, seen) = tokio::join!(
         async {
             let result = posting.await;
@@ -82,7 +83,9 @@ async fn wait_for_subnets(client: &kube::Client, names: &[String]) -> Result<()>
         let nodes = api.list(&ListParams::default().labels("app=bench")).await?;
         let ready = nodes
             .iter()
-            .filter(|n| n.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(api::annotation::NODE_SUBNETS)))
+            .filter(|n| {
+                n.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(api::annotation::NODE_SUBNETS))
+            })
             .count();
         if ready >= names.len() {
             return Ok(());
@@ -97,7 +100,9 @@ async fn wait_for_annotations(api: &Api<Pod>, pods: usize) -> Result<()> {
         let list = api.list_metadata(&ListParams::default()).await?;
         let done = list
             .iter()
-            .filter(|p| p.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(api::annotation::POD_NETWORKS)))
+            .filter(|p| {
+                p.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(api::annotation::POD_NETWORKS))
+            })
             .count();
         if done >= pods {
             return Ok(());
@@ -117,7 +122,9 @@ fn controller_memory() -> Result<Option<f64>> {
             continue;
         }
         let status = std::fs::read_to_string(path.join("status"))?;
-        let kib = status.lines().find_map(|l| l.strip_prefix("VmRSS:")?.trim().strip_suffix("kB")?.trim().parse::<f64>().ok());
+        let kib = status
+            .lines()
+            .find_map(|l| l.strip_prefix("VmRSS:")?.trim().strip_suffix("kB")?.trim().parse::<f64>().ok());
         return Ok(kib.map(|k| k * 1024.0 / 1e6));
     }
     Ok(None)

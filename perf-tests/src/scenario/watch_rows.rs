@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use ovsdb_client::model::nb;
-use ovsdb_client::{Change, ChangeStream, Client, MonitorSpec, Options, Replica, Row, RowKind};
+use ovsdb_client::{Change, ChangeKind, ChangeStream, Client, Endpoint, MonitorSpec, Options, Replica, Row};
 
 /// A monitor of the switch ports.
 pub(crate) struct PortRows {
@@ -18,7 +18,11 @@ pub(crate) struct PortRows {
 impl PortRows {
     /// Connects to NB, such as `tcp:172.18.0.10:6641`.
     pub(crate) async fn open(nb: &str) -> Result<Self> {
-        let client = Client::new(Options::new(ovsdb_client::parse_endpoints(nb)?, "OVN_Northbound"));
+        let client = Client::new(Options {
+            endpoints: Endpoint::parse_list(nb)?,
+            database: "OVN_Northbound".to_owned(),
+            ..Options::default()
+        });
         client.connected(Duration::from_secs(10)).await?;
         let replica = client.monitor(MonitorSpec::new().table::<nb::LogicalSwitchPort>(&["name"])).await?;
         let changes = replica.changes();
@@ -26,7 +30,11 @@ impl PortRows {
     }
 
     /// Waits until all `names` have rows; answers with the moment each was first seen.
-    pub(crate) async fn wait(&mut self, names: &HashSet<String>, limit: Duration) -> Result<HashMap<String, Instant>> {
+    pub(crate) async fn wait(
+        &mut self,
+        names: &HashSet<String>,
+        limit: Duration,
+    ) -> Result<HashMap<String, Instant>> {
         let end = Instant::now() + limit;
         loop {
             let missing = names.iter().filter(|n| !self.seen.contains_key(*n)).count();
@@ -48,7 +56,7 @@ impl PortRows {
         match change {
             Change::Rows(rows) => {
                 for row in rows {
-                    if row.table != nb::LogicalSwitchPort::TABLE || row.kind != RowKind::Inserted {
+                    if row.table != nb::LogicalSwitchPort::TABLE || row.kind != ChangeKind::Inserted {
                         continue;
                     }
                     if let Some(port) = table.get(&row.uuid) {
