@@ -23,6 +23,9 @@ const MAX_BACKLOG: usize = 1 << 20;
 /// `monitor_cond_since` with this identifier asks for everything.
 const NO_TRANSACTION: &str = "00000000-0000-0000-0000-000000000000";
 
+/// How ovsdb-server refuses a method it does not have.
+const UNKNOWN_METHOD: &str = "\"unknown method\"";
+
 /// What a reply is for.
 enum Pending {
     Call {
@@ -307,7 +310,9 @@ impl Live {
         outcome: Result<&RawValue, &RawValue>,
         state: &mut State,
     ) -> Result<(), String> {
-        if let Err(error) = outcome {
+        if let Err(error) = outcome
+            && error.get() == UNKNOWN_METHOD
+        {
             let older = match protocol {
                 MonitorProtocol::MonitorCondSince => Some(MonitorProtocol::MonitorCond),
                 MonitorProtocol::MonitorCond => Some(MonitorProtocol::Monitor),

@@ -74,11 +74,19 @@ impl Server {
 
     /// The same with further arguments.
     pub fn start_with(schema: &str, more: impl FnOnce(&Path) -> Vec<String>) -> Self {
+        Self::start_args(schema, |dir| {
+            let mut args = vec!["db".to_owned(), "--remote=punix:db.sock".to_owned()];
+            args.extend(more(dir));
+            args
+        })
+    }
+
+    /// A server with these arguments; the database is the file `db`, and it must come to listen on `db.sock`.
+    pub fn start_args(schema: &str, args: impl FnOnce(&Path) -> Vec<String>) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let schema = schema_file(schema);
         ovs_run("ovsdb-tool", dir.path(), &["create", "db", schema.to_str().expect("a UTF-8 path")]);
-        let mut args = vec!["db".to_owned(), "--remote=punix:db.sock".to_owned()];
-        args.extend(more(dir.path()));
+        let args = args(dir.path());
         let mut server = Self { dir, child: None, args };
         server.run();
         server
@@ -130,7 +138,8 @@ impl Server {
 
     /// Runs an appctl command on the server.
     pub fn appctl(&self, args: &[&str]) -> String {
-        let mut all = vec!["-t", "./ctl.sock"];
+        let target = self.dir.path().join("ctl.sock");
+        let mut all = vec!["-t", target.to_str().expect("a UTF-8 path")];
         all.extend(args);
         String::from_utf8(ovs_run("ovs-appctl", self.dir.path(), &all).stdout).expect("UTF-8 output")
     }
