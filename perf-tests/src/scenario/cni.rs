@@ -21,7 +21,7 @@ const PLUGIN: &str = "/opt/cni/bin/slipstream-cni";
 const CONFIG: &str = "/etc/cni/net.d/10-slipstream.conf";
 
 /// Steps of the agent that wait for nobody: the links and the OVS rows.
-const OURS: &[&str] = &["pair", "shim", "addresses", "plug", "programs"];
+const OURS: &[&str] = &["pair", "shim", "plug"];
 
 /// A pod with its sandbox.
 struct Sandbox {
