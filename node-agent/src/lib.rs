@@ -4,6 +4,7 @@
 //! Only `netns` enters other namespaces, only `bpf` names aya.
 
 pub mod args;
+pub mod bpf;
 pub mod link;
 pub mod netns;
 pub mod run;

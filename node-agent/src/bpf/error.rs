@@ -1,0 +1,115 @@
+//! Errors of the datapath. Each names the object (program, map, interface, pin) and what would be right.
+
+use std::{fmt, io, path::PathBuf};
+
+use aya::{EbpfError, maps::MapError, programs::ProgramError};
+
+use super::Unsupported;
+
+/// What can go wrong with the datapath.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// This machine cannot run it; the node belongs on the plain OVS path.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+    /// A file operation on the pins.
+    #[error("cannot {action} {}", path.display())]
+    Pin {
+        action: &'static str,
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    /// The object as a whole: parsing it, creating or pinning its maps.
+    #[error("cannot load the eBPF object with its maps pinned in {}", dir.display())]
+    Object {
+        dir: PathBuf,
+        #[source]
+        source: Box<EbpfError>,
+    },
+    /// The kernel does not take a program; the source has the end of the verifier's log.
+    #[error("the kernel refuses the eBPF program {program}: {text}")]
+    Program { program: &'static str, text: String },
+    /// The object has no such program or map: it was built from another source than the agent.
+    #[error("the eBPF object has no {what} {name}; build agent and object from the same source")]
+    NotInObject { what: &'static str, name: &'static str },
+    /// Attaching a program to an interface.
+    #[error("cannot attach {program} to interface {ifindex} ({})", if *ingress { "ingress" } else { "egress" })]
+    Attach {
+        program: &'static str,
+        ifindex: u32,
+        ingress: bool,
+        #[source]
+        source: Box<ProgramError>,
+    },
+    /// There is no interface with this index in this network namespace.
+    #[error("cannot attach {program}: no interface has index {ifindex} in this network namespace ({errno})")]
+    NoInterface { program: &'static str, ifindex: u32, errno: nix::errno::Errno },
+    /// Reading or writing a map.
+    #[error("cannot {action} map {map}")]
+    Map {
+        map: &'static str,
+        action: &'static str,
+        #[source]
+        source: Box<MapError>,
+    },
+    /// A port that the datapath cannot take as it was asked for.
+    #[error("endpoint {id:?}: {problem}")]
+    BadEndpoint { id: String, problem: String },
+    /// The uplink as it was asked for.
+    #[error("uplink {ifindex}: {problem}")]
+    BadUplink { ifindex: u32, problem: &'static str },
+    /// Every counter slot is taken.
+    #[error("no counter slot left: the datapath takes {capacity} pods a node")]
+    NoSlot { capacity: u32 },
+    /// Setting up a port failed, and so did taking back what was done.
+    #[error("{cause}; taking it back failed too: {rollback}")]
+    Rollback { cause: Box<Error>, rollback: Failures },
+    /// Running a program on a packet in memory.
+    #[error("cannot run {program} on a packet: {text}")]
+    DryRun { program: String, text: String },
+    /// Reading the programs' log.
+    #[error("cannot read the programs' log")]
+    Log(#[source] io::Error),
+}
+
+/// What failed in an operation that goes on to its end whatever happens.
+#[derive(Debug)]
+pub struct Failures(pub Vec<Error>);
+
+impl Failures {
+    /// Ok if nothing failed.
+    pub(super) fn check(self) -> Result<(), Self> {
+        if self.0.is_empty() { Ok(()) } else { Err(self) }
+    }
+
+    /// Notes the error, if there is one.
+    pub(super) fn note<T>(&mut self, result: Result<T, Error>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.0.push(error);
+                None
+            }
+        }
+    }
+}
+
+impl std::error::Error for Failures {}
+
+impl fmt::Display for Failures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, error) in self.0.iter().enumerate() {
+            if i > 0 {
+                f.write_str("; ")?;
+            }
+            write!(f, "{error}")?;
+            let mut cause = std::error::Error::source(error);
+            while let Some(inner) = cause {
+                write!(f, ": {inner}")?;
+                cause = inner.source();
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,187 @@
+//! Loading: new programs and maps, or those of the agent before us taken over.
+
+use std::path::Path;
+
+use aya::{Ebpf, EbpfLoader, programs::ProgramError};
+use ebpf::maps::{Config, GENEVE_PORT, LAYOUT};
+
+use super::{
+    Attached, Datapath, Error, Failures,
+    links::{self, Kind, hooks},
+    object::{OBJECT, Program},
+    pins::{self, Pins},
+    probe::chain,
+    shape::{self, CONFIG},
+    slots::Slots,
+};
+
+/// Lines of the verifier's log that go into an error: the last ones say why.
+const VERIFIER_LINES: usize = 12;
+
+/// Level of aya's log, as the programs know it: 0 = nothing, so that the kernel removes the code.
+const LOG_OFF: u8 = 0;
+const LOG_DEBUG: u8 = 4;
+
+/// How to load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// The programs log malformed packets, a few of many, see [`Datapath::take_log`]. Off costs nothing.
+    pub log_malformed: bool,
+}
+
+impl Datapath {
+    /// Loads with the default [`Options`].
+    ///
+    /// # Errors
+    /// As [`Self::load_with`].
+    pub fn load(dir: &Path) -> Result<Self, Error> {
+        Self::load_with(dir, Options::default())
+    }
+
+    /// Loads the programs and takes over what is pinned under `dir`: maps with their counters, and links, which get
+    /// the new programs one by one, each atomically. Pins of another map layout are taken over too, only their
+    /// counters and the bound addresses are lost. The same again changes nothing.
+    ///
+    /// # Errors
+    /// The machine cannot run it, or the kernel refuses. What was attached before goes on as it was.
+    pub fn load_with(dir: &Path, options: Options) -> Result<Self, Error> {
+        super::probe(dir)?;
+        let pins = Pins::new(dir);
+        pins.create()?;
+        shape::remove_misshapen(&pins.maps())?;
+        let ebpf = load_object(&pins, options)?;
+        let mut datapath = Self {
+            pins,
+            ebpf,
+            endpoints: Default::default(),
+            uplink: None,
+            slots: Slots::default(),
+            tunnels_before: Default::default(),
+        };
+        datapath.write_config()?;
+        datapath.adopt_uplink()?;
+        datapath.adopt_endpoints()?;
+        let strays = datapath.clear_stray_entries()?;
+        let mut failures = Failures(Vec::new());
+        datapath.pins.remove_other_layouts(&mut failures);
+        if let Err(failures) = failures.check() {
+            tracing::warn!(%failures, "cannot remove maps of another layout; they only take memory");
+        }
+        tracing::info!(
+            dir = %datapath.pins.dir().display(),
+            endpoints = datapath.endpoints.len(),
+            uplink = datapath.uplink.map(|(ifindex, _)| ifindex),
+            strays,
+            "eBPF datapath loaded"
+        );
+        Ok(datapath)
+    }
+
+    /// Detaches and removes everything pinned under `dir`, of this or any other layout; the node is on the plain OVS
+    /// path then (direct mode) or its ports are cut off (interposed mode: unplug them first).
+    ///
+    /// # Errors
+    /// What could not be removed; everything else is.
+    pub fn cleanup(dir: &Path) -> Result<(), Failures> {
+        if !dir.exists() {
+            return Ok(());
+        }
+        Pins::new(dir).remove_all().check()
+    }
+
+    fn write_config(&mut self) -> Result<(), Error> {
+        let config = Config { layout: LAYOUT, geneve_port: GENEVE_PORT, ..Config::default() };
+        let mut map: aya::maps::Array<_, Config> = super::stats::typed(&mut self.ebpf, CONFIG)?;
+        map.set(0, config, 0).map_err(|source| Error::Map {
+            map: CONFIG,
+            action: "write",
+            source: Box::new(source),
+        })
+    }
+
+    fn adopt_uplink(&mut self) -> Result<(), Error> {
+        let dir = self.pins.uplink();
+        let Some((ifindex, mode)) = Kind::Uplink.recognise(&pins::places(&dir)?) else { return Ok(()) };
+        if hooks(Kind::Uplink, ifindex, mode).into_iter().all(|hook| links::alive(&dir, hook)) {
+            // Known before it is set again, so that its counters go on.
+            self.uplink = Some((ifindex, mode));
+            return self.set_uplink(ifindex, mode);
+        }
+        tracing::warn!(ifindex, "the uplink that was attached is gone; waiting for the next one");
+        for place in pins::places(&dir)? {
+            pins::remove_pin(&dir.join(place.file_name()))?;
+        }
+        Ok(())
+    }
+
+    fn adopt_endpoints(&mut self) -> Result<(), Error> {
+        for id in self.pins.endpoint_ids()? {
+            if let Err(error) = self.adopt_endpoint(&id) {
+                // One bad port must not keep the node from loading: it is taken down, and the agent's
+                // reconciliation plugs it again.
+                tracing::warn!(endpoint = %id, error = chain(&error), "cannot take over a port; removing it");
+                if let Err(failures) = self.remove_endpoint(&id) {
+                    tracing::warn!(endpoint = %id, %failures, "cannot remove it either");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn adopt_endpoint(&mut self, id: &str) -> Result<(), Error> {
+        let dir = self.pins.endpoint(id);
+        let Some((host_ifindex, mode)) = Kind::Pod.recognise(&pins::places(&dir)?) else {
+            return Err(Error::BadEndpoint {
+                id: id.to_owned(),
+                problem: "its links are not complete".into(),
+            });
+        };
+        let entry = self.read_entry(host_ifindex)?.unwrap_or_default();
+        let kept = self.slots.claim(entry.slot);
+        let slot = match kept {
+            true => entry.slot,
+            false => self.slots.take().ok_or(Error::NoSlot { capacity: Slots::CAPACITY })?,
+        };
+        let port = Attached {
+            host_ifindex,
+            mode,
+            slot,
+            ipv4: Some(entry.ipv4).filter(|octets| *octets != [0; 4]).map(Into::into),
+            ipv6: Some(entry.ipv6).filter(|octets| *octets != [0; 16]).map(Into::into),
+            mac: entry.mac,
+        };
+        self.endpoints.insert(id.to_owned(), port.clone());
+        if !kept {
+            self.zero_port_counters(slot)?;
+        }
+        self.write_endpoint(&port)?;
+        // A link whose interface is gone stays as it is: `endpoints` shows it, reconciliation removes it.
+        for hook in hooks(Kind::Pod, host_ifindex, mode) {
+            links::adopt(&mut self.ebpf, &dir, hook)?;
+        }
+        Ok(())
+    }
+}
+
+fn load_object(pins: &Pins, options: Options) -> Result<Ebpf, Error> {
+    let level = if options.log_malformed { LOG_DEBUG } else { LOG_OFF };
+    let mut ebpf = EbpfLoader::new()
+        .default_map_pin_directory(pins.maps())
+        .override_global(aya_log::LEVEL, &level, true)
+        .load(OBJECT)
+        .map_err(|source| Error::Object { dir: pins.maps(), source: Box::new(source) })?;
+    for program in Program::ALL {
+        links::classifier(&mut ebpf, program)?
+            .load()
+            .map_err(|error| Error::Program { program: program.name(), text: verifier_text(&error) })?;
+    }
+    Ok(ebpf)
+}
+
+fn verifier_text(error: &ProgramError) -> String {
+    let ProgramError::LoadError { io_error, verifier_log } = error else { return chain(error) };
+    let log = verifier_log.to_string();
+    let lines: Vec<_> = log.lines().filter(|line| !line.trim().is_empty()).collect();
+    let last = &lines[lines.len().saturating_sub(VERIFIER_LINES)..];
+    format!("{io_error}: {}", last.join(" | "))
+}

@@ -1,0 +1,136 @@
+//! The eBPF datapath as the agent uses it: loads the programs, attaches them to pod veths, shims and the uplink,
+//! keeps everything pinned, reads the counters.
+//!
+//! This is the only place that names aya. What the programs do is in the package `ebpf`; what is attached where, and
+//! what survives the agent, is told in `docs/datapath.md`.
+//!
+//! Invariant: the bpffs directory tells the whole state. `endpoints/<id>/<program>-<ifindex>` and
+//! `uplink/<program>-<ifindex>` are the pinned links, `v<layout>/` the pinned maps. A [`Datapath`] holds nothing that
+//! a later one could not read back from there, so the agent may be killed between any two steps.
+//!
+//! Interface indexes are those of the network namespace of the calling thread.
+
+mod dry_run;
+mod error;
+mod links;
+mod load;
+mod log;
+mod object;
+mod pins;
+mod ports;
+mod probe;
+mod shape;
+mod slots;
+mod stats;
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    path::PathBuf,
+};
+
+pub use dry_run::Verdict;
+pub use ebpf::{
+    Reason,
+    maps::{PortCounters, TunnelCounters, TunnelKey},
+};
+pub use error::{Error, Failures};
+pub use load::Options;
+pub use log::Log;
+pub use probe::{Capabilities, Unsupported, probe};
+
+use pins::Pins;
+use slots::Slots;
+
+/// How a port's slow path runs (design 4.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The interface itself is the OVS port (kernel datapath).
+    Direct,
+    /// A second veth pair, the shim, is between the interface and OVS (userspace datapath).
+    Interposed {
+        /// Index of the shim's end that the programs use.
+        agent_end: u32,
+        /// Index of the shim's end that is the OVS port.
+        ovs_end: u32,
+    },
+}
+
+/// A pod's port, as the agent wants it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointConfig {
+    /// Container (sandbox) id: letters, digits, `-` and `_`.
+    pub id: String,
+    /// Index of the host end of the pod's veth.
+    pub host_ifindex: u32,
+    pub mode: Mode,
+    /// Addresses bound to the port: at most one of each family.
+    pub addresses: Vec<IpAddr>,
+    /// MAC bound to the port.
+    pub mac: [u8; 6],
+}
+
+/// A pod's port, as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    pub id: String,
+    pub host_ifindex: u32,
+    pub mode: Mode,
+    pub ipv4: Option<Ipv4Addr>,
+    pub ipv6: Option<Ipv6Addr>,
+    pub mac: [u8; 6],
+    /// Whether every link that the mode needs is pinned and attached to an interface that exists.
+    pub alive: bool,
+}
+
+/// What is known of a port between calls.
+#[derive(Clone, Debug)]
+struct Attached {
+    host_ifindex: u32,
+    mode: Mode,
+    slot: u32,
+    ipv4: Option<Ipv4Addr>,
+    ipv6: Option<Ipv6Addr>,
+    mac: [u8; 6],
+}
+
+/// The loaded programs and maps of one node. One per node; dropping it detaches nothing.
+pub struct Datapath {
+    pins: Pins,
+    ebpf: aya::Ebpf,
+    endpoints: BTreeMap<String, Attached>,
+    uplink: Option<(u32, Mode)>,
+    slots: Slots,
+    /// Counters at the last call of [`Datapath::prune_tunnels`].
+    tunnels_before: BTreeMap<TunnelKey, TunnelCounters>,
+}
+
+impl std::fmt::Debug for Datapath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Datapath")
+            .field("dir", &self.pins.dir())
+            .field("endpoints", &self.endpoints.len())
+            .field("uplink", &self.uplink)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Datapath {
+    /// Whether this machine can run the datapath with its pins under `dir`, see [`probe()`].
+    ///
+    /// # Errors
+    /// The first thing that is missing, with what would help.
+    pub fn probe(dir: &std::path::Path) -> Result<Capabilities, Unsupported> {
+        probe(dir)
+    }
+
+    /// Directory of the pins.
+    pub fn dir(&self) -> PathBuf {
+        self.pins.dir().to_path_buf()
+    }
+}
+
+/// The peer of a tunnel as an address.
+pub fn tunnel_remote(key: &TunnelKey) -> IpAddr {
+    stats::remote(key)
+}

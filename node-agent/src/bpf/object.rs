@@ -1,0 +1,30 @@
+//! The embedded eBPF object and the names in it.
+
+/// The object; empty if the agent was built without an eBPF toolchain.
+pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/slipstream-ebpf"));
+
+/// A program of the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Program {
+    FromPod,
+    ToPod,
+    FromUplink,
+    ToUplink,
+    Stop,
+}
+
+impl Program {
+    pub(super) const ALL: [Self; 5] =
+        [Self::FromPod, Self::ToPod, Self::FromUplink, Self::ToUplink, Self::Stop];
+
+    /// Name in the object, in pins and in messages.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::FromPod => "from_pod",
+            Self::ToPod => "to_pod",
+            Self::FromUplink => "from_uplink",
+            Self::ToUplink => "to_uplink",
+            Self::Stop => "stop",
+        }
+    }
+}

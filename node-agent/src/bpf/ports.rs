@@ -1,0 +1,353 @@
+//! Ports: the entries in `ENDPOINTS` and the links that belong to them.
+
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use aya::maps::{Array, HashMap, MapData, MapError};
+use ebpf::maps::{PORT_ARRAY_SIZE, PORT_INTERPOSED, PORT_PRESENT, PORT_UPLINK, Port, SLOT_UPLINK};
+
+use super::{
+    Attached, Datapath, Endpoint, EndpointConfig, Error, Failures, Mode,
+    links::{self, Kind, hooks},
+    pins,
+    shape::{ENDPOINTS, ENDPOINTS_HIGH},
+    slots::Slots,
+};
+
+impl Datapath {
+    /// Attaches the programs to a pod's port and takes it into the maps. The same again changes nothing; with other
+    /// interfaces the old ones are let go first. Pins and entries of another endpoint that has one of these
+    /// interfaces are removed: an index belongs to one interface, so that endpoint's is gone.
+    ///
+    /// # Errors
+    /// What was asked for makes no sense, an interface does not exist, or the kernel refuses. Nothing is left
+    /// attached then.
+    pub fn add_endpoint(&mut self, config: &EndpointConfig) -> Result<(), Error> {
+        let (ipv4, ipv6) = check(config)?;
+        let EndpointConfig { id, host_ifindex, mode, mac, .. } = config;
+        if self.endpoints.get(id).is_some_and(|old| (old.host_ifindex, old.mode) != (*host_ifindex, *mode)) {
+            self.drop_for_replacement(id)?;
+        }
+        let ours = interfaces(*host_ifindex, *mode);
+        if let Some((uplink, _)) =
+            self.uplink.filter(|(uplink, mode)| !ours.is_disjoint(&interfaces(*uplink, *mode)))
+        {
+            return Err(bad(id, format!("shares an interface with the uplink ({uplink})")));
+        }
+        let stale: Vec<String> = self
+            .endpoints
+            .iter()
+            .filter(|(other, port)| {
+                *other != id && !ours.is_disjoint(&interfaces(port.host_ifindex, port.mode))
+            })
+            .map(|(other, _)| other.clone())
+            .collect();
+        for other in stale {
+            tracing::warn!(endpoint = %other, by = %id, "interface index is another endpoint's now; removing the old one");
+            self.drop_for_replacement(&other)?;
+        }
+
+        let known = self.endpoints.get(id).map(|old| old.slot);
+        let slot = match known {
+            Some(slot) => slot,
+            None => {
+                let slot = self.slots.take().ok_or(Error::NoSlot { capacity: Slots::CAPACITY })?;
+                if let Err(error) = self.zero_port_counters(slot) {
+                    self.slots.give_back(slot);
+                    return Err(error);
+                }
+                slot
+            }
+        };
+        let port = Attached { host_ifindex: *host_ifindex, mode: *mode, slot, ipv4, ipv6, mac: *mac };
+        self.endpoints.insert(id.clone(), port.clone());
+        self.wire_endpoint(id, &port).map_err(|cause| match self.remove_endpoint(id) {
+            Ok(()) => cause,
+            Err(rollback) => Error::Rollback { cause: Box::new(cause), rollback },
+        })
+    }
+
+    /// Detaches a pod's port and forgets it: links, map entries, counters. Every step is tried whatever the ones
+    /// before it gave; an endpoint that is not there is a success.
+    ///
+    /// # Errors
+    /// What could not be removed.
+    pub fn remove_endpoint(&mut self, id: &str) -> Result<(), Failures> {
+        let mut failures = Failures(Vec::new());
+        if !pins::valid_id(id) {
+            return Ok(());
+        }
+        let dir = self.pins.endpoint(id);
+        for name in failures.note(pins::list(&dir)).unwrap_or_default() {
+            failures.note(pins::remove_pin(&dir.join(name)));
+        }
+        failures.note(pins::remove_dir(&dir));
+        if let Some(port) = self.endpoints.remove(id) {
+            for ifindex in interfaces(port.host_ifindex, port.mode) {
+                failures.note(self.clear_entry(ifindex));
+            }
+            failures.note(self.zero_port_counters(port.slot));
+            self.slots.give_back(port.slot);
+        }
+        failures.check()
+    }
+
+    /// The ports that are attached, and whether they still stand.
+    pub fn endpoints(&self) -> Vec<Endpoint> {
+        self.endpoints
+            .iter()
+            .map(|(id, port)| {
+                let dir = self.pins.endpoint(id);
+                let Attached { host_ifindex, mode, ipv4, ipv6, mac, .. } = *port;
+                let alive =
+                    hooks(Kind::Pod, host_ifindex, mode).into_iter().all(|hook| links::alive(&dir, hook));
+                Endpoint { id: id.clone(), host_ifindex, mode, ipv4, ipv6, mac, alive }
+            })
+            .collect()
+    }
+
+    /// Attaches the programs to the uplink, or moves them to another interface or mode. The same again changes
+    /// nothing. The new links are made before the old ones are let go.
+    ///
+    /// # Errors
+    /// An interface does not exist or the kernel refuses. Links that were made are kept, so that a further try goes
+    /// on from there.
+    pub fn set_uplink(&mut self, uplink: u32, mode: Mode) -> Result<(), Error> {
+        check_interfaces(uplink, mode).map_err(|problem| Error::BadUplink { ifindex: uplink, problem })?;
+        let before = self.uplink;
+        if before.is_none_or(|(ifindex, _)| ifindex != uplink) {
+            self.zero_port_counters(SLOT_UPLINK)?;
+        }
+        let port = Port { slot: SLOT_UPLINK, flags: PORT_UPLINK, ..Port::default() };
+        self.write_entries(uplink, mode, port)?;
+        self.uplink = Some((uplink, mode));
+        let dir = self.pins.uplink();
+        let wanted = hooks(Kind::Uplink, uplink, mode);
+        for hook in &wanted {
+            links::ensure(&mut self.ebpf, &dir, *hook)?;
+        }
+        for place in pins::places(&dir)? {
+            if !wanted.iter().any(|hook| hook.place == place) {
+                pins::remove_pin(&dir.join(place.file_name()))?;
+            }
+        }
+        if let Some((ifindex, old)) = before {
+            for stale in interfaces(ifindex, old).difference(&interfaces(uplink, mode)) {
+                self.clear_entry(*stale)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The uplink, its mode, and whether all its links stand.
+    pub fn uplink(&self) -> Option<(u32, Mode, bool)> {
+        let (ifindex, mode) = self.uplink?;
+        let dir = self.pins.uplink();
+        let alive = hooks(Kind::Uplink, ifindex, mode).into_iter().all(|hook| links::alive(&dir, hook));
+        Some((ifindex, mode, alive))
+    }
+
+    /// Entries first, links after: a program never runs on a port it does not know.
+    fn wire_endpoint(&mut self, id: &str, port: &Attached) -> Result<(), Error> {
+        self.write_endpoint(port)?;
+        let dir = self.pins.endpoint(id);
+        pins::create_dir(&dir)?;
+        for hook in hooks(Kind::Pod, port.host_ifindex, port.mode) {
+            links::ensure(&mut self.ebpf, &dir, hook)?;
+        }
+        Ok(())
+    }
+
+    fn drop_for_replacement(&mut self, id: &str) -> Result<(), Error> {
+        self.remove_endpoint(id)
+            .map_err(|failures| bad(id, format!("cannot remove what was attached before: {failures}")))
+    }
+
+    /// Writes the entries of a pod's port.
+    pub(super) fn write_endpoint(&mut self, port: &Attached) -> Result<(), Error> {
+        let entry = Port {
+            slot: port.slot,
+            mac: port.mac,
+            ipv4: port.ipv4.map_or([0; 4], |address| address.octets()),
+            ipv6: port.ipv6.map_or([0; 16], |address| address.octets()),
+            ..Port::default()
+        };
+        self.write_entries(port.host_ifindex, port.mode, entry)
+    }
+
+    /// Writes the entries of a port's interfaces, wired to one another.
+    fn write_entries(&mut self, ifindex: u32, mode: Mode, port: Port) -> Result<(), Error> {
+        let port = Port { flags: port.flags | PORT_PRESENT, ..port };
+        match mode {
+            Mode::Direct => self.write_entry(ifindex, port),
+            Mode::Interposed { agent_end, .. } => {
+                let port = Port { flags: port.flags | PORT_INTERPOSED, ..port };
+                self.write_entry(agent_end, Port { redirect: ifindex, ..port })?;
+                self.write_entry(ifindex, Port { redirect: agent_end, ..port })
+            }
+        }
+    }
+
+    fn write_entry(&mut self, ifindex: u32, port: Port) -> Result<(), Error> {
+        let (map, result) = if ifindex < PORT_ARRAY_SIZE {
+            (ENDPOINTS, self.port_array()?.set(ifindex, port, 0))
+        } else {
+            (ENDPOINTS_HIGH, self.port_hash()?.insert(ifindex, port, 0))
+        };
+        result.map_err(|source| Error::Map { map, action: "write", source: Box::new(source) })
+    }
+
+    fn clear_entry(&mut self, ifindex: u32) -> Result<(), Error> {
+        if ifindex < PORT_ARRAY_SIZE {
+            return self.write_entry(ifindex, Port::default());
+        }
+        match self.port_hash()?.remove(&ifindex) {
+            Ok(()) | Err(MapError::KeyNotFound) => Ok(()),
+            Err(MapError::SyscallError(error))
+                if error.io_error.raw_os_error() == Some(nix::libc::ENOENT) =>
+            {
+                Ok(())
+            }
+            Err(source) => {
+                Err(Error::Map { map: ENDPOINTS_HIGH, action: "remove from", source: Box::new(source) })
+            }
+        }
+    }
+
+    /// The entry of an interface.
+    pub(super) fn read_entry(&mut self, ifindex: u32) -> Result<Option<Port>, Error> {
+        let (map, result) = if ifindex < PORT_ARRAY_SIZE {
+            (ENDPOINTS, self.port_array()?.get(&ifindex, 0))
+        } else {
+            (ENDPOINTS_HIGH, self.port_hash()?.get(&ifindex, 0))
+        };
+        match result {
+            Ok(port) => Ok(Some(port).filter(|port| port.flags & PORT_PRESENT != 0)),
+            Err(MapError::KeyNotFound) => Ok(None),
+            Err(source) => Err(Error::Map { map, action: "read", source: Box::new(source) }),
+        }
+    }
+
+    /// Clears every entry of an interface that no known port has: left by an agent that died between two steps.
+    pub(super) fn clear_stray_entries(&mut self) -> Result<usize, Error> {
+        let mut known: BTreeSet<u32> =
+            self.endpoints.values().flat_map(|port| interfaces(port.host_ifindex, port.mode)).collect();
+        known.extend(self.uplink.iter().flat_map(|(ifindex, mode)| interfaces(*ifindex, *mode)));
+        let array = self.port_array()?;
+        let mut present: Vec<u32> = (0..PORT_ARRAY_SIZE)
+            .zip(array.iter())
+            .filter(|(_, port)| port.as_ref().is_ok_and(|port| port.flags & PORT_PRESENT != 0))
+            .map(|(ifindex, _)| ifindex)
+            .collect();
+        drop(array);
+        present.extend(self.port_hash()?.keys().filter_map(Result::ok));
+        let strays: Vec<u32> = present.into_iter().filter(|ifindex| !known.contains(ifindex)).collect();
+        for ifindex in &strays {
+            self.clear_entry(*ifindex)?;
+        }
+        Ok(strays.len())
+    }
+
+    fn port_array(&mut self) -> Result<Array<&mut MapData, Port>, Error> {
+        super::stats::typed(&mut self.ebpf, ENDPOINTS)
+    }
+
+    fn port_hash(&mut self) -> Result<HashMap<&mut MapData, u32, Port>, Error> {
+        super::stats::typed(&mut self.ebpf, ENDPOINTS_HIGH)
+    }
+}
+
+/// The interfaces of a port.
+fn interfaces(ifindex: u32, mode: Mode) -> BTreeSet<u32> {
+    match mode {
+        Mode::Direct => BTreeSet::from([ifindex]),
+        Mode::Interposed { agent_end, ovs_end } => BTreeSet::from([ifindex, agent_end, ovs_end]),
+    }
+}
+
+fn bad(id: &str, problem: impl Into<String>) -> Error {
+    Error::BadEndpoint { id: id.to_owned(), problem: problem.into() }
+}
+
+/// The addresses of a configuration that makes sense.
+fn check(config: &EndpointConfig) -> Result<(Option<Ipv4Addr>, Option<Ipv6Addr>), Error> {
+    let id = &config.id;
+    if !pins::valid_id(id) {
+        return Err(bad(id, "an id has 1 to 128 letters, digits, '-' or '_'"));
+    }
+    check_interfaces(config.host_ifindex, config.mode).map_err(|problem| bad(id, problem))?;
+    let (mut ipv4, mut ipv6) = (None, None);
+    for address in &config.addresses {
+        let second = match address {
+            IpAddr::V4(address) => ipv4.replace(*address).is_some(),
+            IpAddr::V6(address) => ipv6.replace(*address).is_some(),
+        };
+        if second {
+            return Err(bad(
+                id,
+                format!("{address} is the second address of its family; a port has one of each"),
+            ));
+        }
+    }
+    Ok((ipv4, ipv6))
+}
+
+fn check_interfaces(ifindex: u32, mode: Mode) -> Result<(), &'static str> {
+    let needed = match mode {
+        Mode::Direct => 1,
+        Mode::Interposed { .. } => 3,
+    };
+    let interfaces = interfaces(ifindex, mode);
+    if interfaces.contains(&0) {
+        return Err("interface index 0 is no interface");
+    }
+    if interfaces.len() != needed {
+        return Err("the port and the two ends of its shim are three different interfaces");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> EndpointConfig {
+        EndpointConfig {
+            id: "abc".into(),
+            host_ifindex: 5,
+            mode: Mode::Interposed { agent_end: 6, ovs_end: 7 },
+            addresses: vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
+            mac: [2, 0, 0, 0, 0, 1],
+        }
+    }
+
+    #[test]
+    fn one_address_of_each_family_is_taken() {
+        let (ipv4, ipv6) = check(&config()).unwrap();
+        assert_eq!((ipv4, ipv6), ("10.0.0.1".parse().ok(), "fd00::1".parse().ok()));
+    }
+
+    #[test]
+    fn a_second_address_of_a_family_is_refused_by_name() {
+        let mut config = config();
+        config.addresses.push("10.0.0.2".parse().unwrap());
+        assert!(check(&config).unwrap_err().to_string().contains("10.0.0.2"));
+    }
+
+    #[test]
+    fn interfaces_must_be_real_and_distinct() {
+        for (host, mode) in [
+            (0, Mode::Direct),
+            (5, Mode::Interposed { agent_end: 5, ovs_end: 7 }),
+            (5, Mode::Interposed { agent_end: 6, ovs_end: 6 }),
+            (5, Mode::Interposed { agent_end: 6, ovs_end: 0 }),
+        ] {
+            assert!(
+                check(&EndpointConfig { host_ifindex: host, mode, ..config() }).is_err(),
+                "{host} {mode:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Numbers of counter slots for pods: 1 and up, 0 is the uplink's.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use ebpf::maps::{PORT_SLOTS, SLOT_UPLINK};
+
+/// Which slots are taken. A slot that was given back is used again as late as possible: a program that is just
+/// ending on another CPU may still add to it.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    taken: BTreeSet<u32>,
+    given_back: VecDeque<u32>,
+    /// Slots from here on were never used.
+    next: u32,
+}
+
+impl Slots {
+    /// Pods that can have a slot.
+    pub(super) const CAPACITY: u32 = PORT_SLOTS - 1;
+
+    /// Marks a slot that is in use already. False if it is no pod's slot, or someone else's.
+    pub(super) fn claim(&mut self, slot: u32) -> bool {
+        slot != SLOT_UPLINK && slot < PORT_SLOTS && self.taken.insert(slot)
+    }
+
+    /// A free slot.
+    pub(super) fn take(&mut self) -> Option<u32> {
+        while self.next < Self::CAPACITY {
+            self.next += 1;
+            if self.taken.insert(self.next) {
+                return Some(self.next);
+            }
+        }
+        while let Some(slot) = self.given_back.pop_front() {
+            if self.taken.insert(slot) {
+                return Some(slot);
+            }
+        }
+        None
+    }
+
+    /// Gives a slot back.
+    pub(super) fn give_back(&mut self, slot: u32) {
+        if self.taken.remove(&slot) {
+            self.given_back.push_back(slot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_slot_is_handed_out_twice_and_the_uplinks_never() {
+        let mut slots = Slots::default();
+        assert!(slots.claim(3));
+        assert!(!slots.claim(3));
+        assert!(!slots.claim(SLOT_UPLINK));
+        assert!(!slots.claim(PORT_SLOTS));
+        let mut seen = BTreeSet::from([3]);
+        while let Some(slot) = slots.take() {
+            assert!(slot != SLOT_UPLINK && slot < PORT_SLOTS);
+            assert!(seen.insert(slot), "{slot} twice");
+        }
+        assert_eq!(seen.len(), usize::try_from(Slots::CAPACITY).unwrap());
+    }
+
+    #[test]
+    fn a_slot_given_back_is_used_again_last() {
+        let mut slots = Slots::default();
+        let first = slots.take().unwrap();
+        slots.give_back(first);
+        assert_ne!(slots.take(), Some(first));
+        while slots.take().is_some_and(|slot| slot != first) {}
+        assert_eq!(slots.take(), None);
+    }
+
+    #[test]
+    fn a_slot_of_the_previous_agent_that_is_given_back_becomes_free() {
+        let mut slots = Slots::default();
+        assert!(slots.claim(1));
+        slots.give_back(1);
+        let mut all = Vec::new();
+        while let Some(slot) = slots.take() {
+            all.push(slot);
+        }
+        assert_eq!(all.iter().filter(|slot| **slot == 1).count(), 1);
+    }
+}
