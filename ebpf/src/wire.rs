@@ -35,13 +35,11 @@ pub struct Amount {
 #[inline(always)]
 pub fn amount(len: u32, headers: u32, meta: Meta) -> Amount {
     let tag = if meta.vlan_beside { VLAN_TAG } else { 0 };
-    let segments = if meta.gso_size == 0 {
-        1
-    } else {
-        let payload = len.saturating_sub(headers);
-        let whole = payload / meta.gso_size;
-        let rest = if whole.wrapping_mul(meta.gso_size) == payload { 0 } else { 1 };
-        (whole + rest).max(1)
+    let payload = len.saturating_sub(headers);
+    let segments = match payload.checked_div(meta.gso_size) {
+        None => 1,
+        Some(whole) if whole.wrapping_mul(meta.gso_size) == payload => whole.max(1),
+        Some(whole) => whole + 1,
     };
     let repeated = u64::from(segments - 1) * u64::from(headers);
     Amount {

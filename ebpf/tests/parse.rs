@@ -1,5 +1,7 @@
 //! The parser against packets built by etherparse, the same packets broken in one place, and any bytes at all.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use ebpf::{
     maps::{GENEVE_PORT, mapped},
     parse::{self, MAX_EXTENSION_HEADERS, Packet, Seen, Tunnel},

@@ -29,7 +29,7 @@ impl Datapath {
     /// `gso_size` payload bytes if that is not 0, `repeat` times. The mean time of one run comes with the verdict.
     ///
     /// # Errors
-    /// There is no such program, the packet is shorter than 15 bytes, or the kernel refuses.
+    /// There is no such program, the packet is shorter than 15 bytes or than its IP header, or the kernel refuses.
     pub fn dry_run(
         &mut self,
         name: &str,

@@ -43,8 +43,8 @@ pub enum Error {
         source: Box<ProgramError>,
     },
     /// There is no interface with this index in this network namespace.
-    #[error("cannot attach {program}: no interface has index {ifindex} in this network namespace ({errno})")]
-    NoInterface { program: &'static str, ifindex: u32, errno: nix::errno::Errno },
+    #[error("cannot attach {program}: no interface has index {ifindex} in this network namespace")]
+    NoInterface { program: &'static str, ifindex: u32 },
     /// Reading or writing a map.
     #[error("cannot {action} map {map}")]
     Map {

@@ -14,7 +14,7 @@ use aya::{
 use nix::{errno::Errno, net::if_::if_indextoname};
 
 use super::{
-    Error, Mode,
+    Error, Failures, Mode,
     object::Program,
     pins::{self, Place},
 };
@@ -82,12 +82,10 @@ pub(super) fn ensure(ebpf: &mut Ebpf, dir: &Path, hook: Hook) -> Result<(), Erro
         return Ok(());
     }
     let path = dir.join(hook.place.file_name());
-    pins::remove_pin(&path)?;
+    remove(&path)?;
     let Place { program, ifindex } = hook.place;
     let name = program.name();
-    let interface =
-        if_indextoname(ifindex).map_err(|errno| Error::NoInterface { program: name, ifindex, errno })?;
-    let interface = interface.to_string_lossy();
+    let interface = interface_name(ifindex).ok_or(Error::NoInterface { program: name, ifindex })?;
     let failed = |source| attach_error(hook, source);
     let classifier = classifier(ebpf, program)?;
     let id = classifier
@@ -124,12 +122,31 @@ pub(super) fn adopt(ebpf: &mut Ebpf, dir: &Path, hook: Hook) -> Result<bool, Err
     }
 }
 
+/// Removes a pinned link and detaches its program; fine if it is not there.
+///
+/// The link is held open meanwhile: the last reference is then the file descriptor, whose closing detaches at once,
+/// while that of a pin alone is put to a kernel worker, and the program could not be attached there again yet.
+pub(super) fn remove(path: &Path) -> Result<(), Error> {
+    let held = PinnedLink::from_pin(path);
+    pins::remove_pin(path)?;
+    drop(held);
+    Ok(())
+}
+
+/// Removes the links pinned in a directory, and the directory.
+pub(super) fn remove_dir(dir: &Path, failures: &mut Failures) {
+    for name in failures.note(pins::list(dir)).unwrap_or_default() {
+        failures.note(remove(&dir.join(name)));
+    }
+    failures.note(pins::remove_dir(dir));
+}
+
 /// Whether the link is pinned and its program is attached to the interface it was made for.
 pub(super) fn alive(dir: &Path, hook: Hook) -> bool {
     let Ok(Some(link)) = open(&dir.join(hook.place.file_name()), hook) else { return false };
     let Ok(info) = link.info() else { return false };
-    let Ok(interface) = if_indextoname(hook.place.ifindex) else { return false };
-    SchedClassifier::query_tcx(&interface.to_string_lossy(), attach_type(hook.ingress))
+    let Some(interface) = interface_name(hook.place.ifindex) else { return false };
+    SchedClassifier::query_tcx(&interface, attach_type(hook.ingress))
         .is_ok_and(|(_, programs)| programs.iter().any(|program| program.id() == info.program_id()))
 }
 
@@ -148,6 +165,12 @@ fn open(path: &Path, hook: Hook) -> Result<Option<FdLink>, Error> {
         Err(LinkError::SyscallError(error)) if is(&error, Errno::ENOENT) => Ok(None),
         Err(error) => Err(attach_error(hook, link_error(error))),
     }
+}
+
+/// Name of an interface. nix takes no notice of the failure of `if_indextoname`: the name is empty then.
+fn interface_name(ifindex: u32) -> Option<String> {
+    let name = if_indextoname(ifindex).ok()?.to_string_lossy().into_owned();
+    Some(name).filter(|name| !name.is_empty())
 }
 
 fn is(error: &SyscallError, errno: Errno) -> bool {

@@ -109,7 +109,7 @@ impl Datapath {
         }
         tracing::warn!(ifindex, "the uplink that was attached is gone; waiting for the next one");
         for place in pins::places(&dir)? {
-            pins::remove_pin(&dir.join(place.file_name()))?;
+            links::remove(&dir.join(place.file_name()))?;
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use std::{
 
 use ebpf::maps::LAYOUT;
 
-use super::{Error, Failures, object::Program};
+use super::{Error, Failures, links, object::Program};
 
 /// A program on an interface: what a pinned link's file name says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -101,9 +101,9 @@ impl Pins {
     /// Removes everything the agent ever pins, of any layout, and the directory itself if nothing else is in it.
     pub(super) fn remove_all(&self) -> Failures {
         let mut failures = Failures(Vec::new());
-        remove_flat(&self.uplink(), &mut failures);
+        links::remove_dir(&self.uplink(), &mut failures);
         for id in failures.note(self.endpoint_ids()).unwrap_or_default() {
-            remove_flat(&self.endpoint(&id), &mut failures);
+            links::remove_dir(&self.endpoint(&id), &mut failures);
         }
         failures.note(remove_dir(&self.endpoints()));
         for name in failures.note(list(&self.dir)).unwrap_or_default() {

@@ -79,11 +79,7 @@ impl Datapath {
         if !pins::valid_id(id) {
             return Ok(());
         }
-        let dir = self.pins.endpoint(id);
-        for name in failures.note(pins::list(&dir)).unwrap_or_default() {
-            failures.note(pins::remove_pin(&dir.join(name)));
-        }
-        failures.note(pins::remove_dir(&dir));
+        links::remove_dir(&self.pins.endpoint(id), &mut failures);
         if let Some(port) = self.endpoints.remove(id) {
             for ifindex in interfaces(port.host_ifindex, port.mode) {
                 failures.note(self.clear_entry(ifindex));
@@ -130,7 +126,7 @@ impl Datapath {
         }
         for place in pins::places(&dir)? {
             if !wanted.iter().any(|hook| hook.place == place) {
-                pins::remove_pin(&dir.join(place.file_name()))?;
+                links::remove(&dir.join(place.file_name()))?;
             }
         }
         if let Some((ifindex, old)) = before {
@@ -241,7 +237,6 @@ impl Datapath {
             .filter(|(_, port)| port.as_ref().is_ok_and(|port| port.flags & PORT_PRESENT != 0))
             .map(|(ifindex, _)| ifindex)
             .collect();
-        drop(array);
         present.extend(self.port_hash()?.keys().filter_map(Result::ok));
         let strays: Vec<u32> = present.into_iter().filter(|ifindex| !known.contains(ifindex)).collect();
         for ifindex in &strays {

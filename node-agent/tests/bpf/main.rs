@@ -1,0 +1,12 @@
+//! The real eBPF object in the real kernel, in network namespaces and a bpffs of the test's own.
+//!
+//! Needs root, and says so by failing: a run without the kernel proves nothing.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod forwarder;
+mod packets;
+mod pins;
+mod programs;
+mod sandbox;
+mod wiring;
