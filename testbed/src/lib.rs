@@ -1,1 +1,18 @@
-//! Placeholder.
+//! A whole cluster on one machine: hosts made of namespaces, a real Kubernetes control plane, real OVN and OVS,
+//! and the programs of Slipstream.
+//!
+//! [`bed`] brings clusters up and down; [`host`] is one host of them; [`nodes`] plays scheduler and kubelet;
+//! [`probe`] is the traffic tool; [`demo`], [`golden`] and [`churn`] are what is run on a cluster.
+#![forbid(unsafe_code)]
+
+pub mod bed;
+pub mod churn;
+pub mod cli;
+pub mod demo;
+pub mod exec;
+pub mod golden;
+pub mod host;
+pub mod nodes;
+pub mod pod;
+pub mod probe;
+pub mod ui;

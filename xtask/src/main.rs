@@ -13,8 +13,16 @@ mod paths;
 mod setup;
 mod test;
 
+use std::process::ExitCode;
+
 use clap::Parser;
 
-fn main() -> anyhow::Result<()> {
-    cli::Args::parse().run()
+fn main() -> ExitCode {
+    match cli::Args::parse().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            exec::say(format_args!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
 }

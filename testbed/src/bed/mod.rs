@@ -1,0 +1,243 @@
+//! A cluster: brought up in order, taken down whole.
+
+mod central;
+pub mod config;
+pub mod leftovers;
+mod node;
+mod pki;
+mod underlay;
+
+use std::fs::{self, File, TryLockError};
+use std::path::Path;
+use std::process::Command;
+use std::thread::{self, Scope, ScopedJoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use nix::sched::{CloneFlags, setns};
+
+use crate::exec;
+use crate::host::HostHandle;
+use crate::nodes::{Light, NodeRuntime};
+use crate::ui::Progress;
+use config::Config;
+
+pub use node::agent_arguments;
+
+/// A running cluster.
+#[derive(Debug)]
+pub struct Bed {
+    config: Config,
+}
+
+impl Bed {
+    /// Brings a cluster up. If that fails, what was started is taken down again.
+    pub fn up(config: Config) -> Result<Self> {
+        let progress = Progress::new();
+        let lock = Lock::take(&config)?;
+        if config.dir.join("bed.json").exists() {
+            bail!("cluster {0} exists ({1}); end it with `testbed down --name {0}`", config.name, config.dir.display());
+        }
+        for dir in ["hosts", "log", "pki", "conf"] {
+            fs::create_dir_all(config.dir.join(dir)).with_context(|| format!("cannot create {}", config.dir.display()))?;
+        }
+        config.save()?;
+        let bed = Self { config };
+        let outcome = bed.start(&progress);
+        drop(lock);
+        match outcome {
+            Ok(()) => Ok(bed),
+            Err(error) => {
+                let kept = bed.keep_logs();
+                let ended = bed.down();
+                Err(error.context(match (kept, ended) {
+                    (Ok(logs), Ok(())) => format!("the cluster did not come up and was taken down; logs are in {logs}"),
+                    (_, Err(down)) => format!("the cluster did not come up, and could not be taken down: {down:#}"),
+                    (Err(_), Ok(())) => "the cluster did not come up and was taken down".to_owned(),
+                }))
+            }
+        }
+    }
+
+    /// A cluster that was brought up before.
+    pub fn open(name: &str) -> Result<Self> {
+        Ok(Self { config: Config::load(name)? })
+    }
+
+    /// Its description.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// One host.
+    #[must_use]
+    pub fn host(&self, name: &str) -> HostHandle<'_> {
+        HostHandle::new(&self.config, name)
+    }
+
+    /// What plays kubelet and container runtime here.
+    #[must_use]
+    pub fn runtime(&self) -> &dyn NodeRuntime {
+        &Light
+    }
+
+    fn start(&self, progress: &Progress) -> Result<()> {
+        let config = &self.config;
+        for host in config.hosts() {
+            self.host(&host.name).create()?;
+        }
+        pki::write(config)?;
+        for host in config.hosts() {
+            self.host(&host.name).wait_ready()?;
+        }
+        underlay::connect(self)?;
+        progress.done("hosts and underlay");
+        // Kubernetes, OVN's databases and the nodes' switches do not need each other to start.
+        thread::scope(|scope| {
+            let mut parts = vec![
+                part(scope, progress, "Kubernetes API".into(), || central::start_kubernetes(self))?,
+                part(scope, progress, "OVN databases".into(), || central::start_ovn(self))?,
+            ];
+            for node in config.node_names() {
+                parts.push(part(scope, progress, format!("{node}: OVS and OVN"), move || node::start_ovs(self, &node))?);
+            }
+            parts.into_iter().try_for_each(|p| p.join().map_err(|_| anyhow!("a thread panicked"))?)
+        })?;
+        central::prepare_cluster(self)?;
+        progress.done("nodes, users and their rights");
+        self.runtime().start_scheduler(self)?;
+        if config.plugin {
+            central::start_controller(self)?;
+            for node in config.node_names() {
+                node::start_agent(self, &node)?;
+            }
+        }
+        for node in config.node_names() {
+            self.runtime().start_node(self, &node)?;
+        }
+        if config.plugin {
+            self.wait_nodes_ready()?;
+            progress.done("nodes are Ready");
+        }
+        Ok(())
+    }
+
+    fn wait_nodes_ready(&self) -> Result<()> {
+        for node in self.config.node_names() {
+            let what = format!("node {node} becomes Ready");
+            exec::retry(Duration::from_secs(60), &what, || {
+                self.host("central").check_running("controller")?;
+                self.host(&node).check_running("node-agent")?;
+                self.host(&node).check_running("fake-node")?;
+                let query = "jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
+                match self.kubectl(&["get", "node", &node, "-o", query])?.as_str() {
+                    "True" => Ok(()),
+                    other => Err(anyhow!("Ready is {other:?}; see {}", self.config.log(&node, "node-agent").display())),
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Runs kubectl as the administrator and returns what it printed.
+    pub fn kubectl(&self, args: &[&str]) -> Result<String> {
+        exec::output(self.kubectl_command()?.args(args))
+    }
+
+    /// kubectl as the administrator, to be given arguments.
+    pub fn kubectl_command(&self) -> Result<Command> {
+        let mut command = self.host("central").network_command(self.config.kubernetes("kubectl"))?;
+        command.arg("--kubeconfig").arg(self.config.kubeconfig("admin"));
+        Ok(command)
+    }
+
+    /// Runs `ovn-nbctl` on the cluster's northbound database.
+    pub fn nbctl(&self, args: &[&str]) -> Result<String> {
+        let mut command = self.host("central").command(self.config.ovs("ovn-nbctl"))?;
+        exec::output(command.args(["--timeout=30", "--no-leader-only", "--db=unix:/run/ovn/ovnnb_db.sock"]).args(args))
+    }
+
+    /// Moves the calling thread, and those that it starts later, into the network of a host. Do this before an
+    /// asynchronous runtime is made, to talk to the API server.
+    pub fn enter_network(&self, host: &str) -> Result<()> {
+        let pid = self.host(host).init()?.pid;
+        let namespace = File::open(format!("/proc/{pid}/ns/net")).with_context(|| format!("network of {host}"))?;
+        setns(&namespace, CloneFlags::CLONE_NEWNET).with_context(|| format!("cannot enter the network of {host}"))
+    }
+
+    /// Ends everything and removes every file. Works on what is left of a cluster that never came up whole.
+    pub fn down(self) -> Result<()> {
+        let config = &self.config;
+        let lock = Lock::take(config)?;
+        for host in config.hosts().iter().rev() {
+            for process in self.host(&host.name).recorded() {
+                process.kill()?;
+            }
+        }
+        // What was started and not yet written down carries the mark.
+        leftovers::end_marked(&config.dir)?;
+        exec::retry(Duration::from_secs(20), "the cluster's processes end", || {
+            leftovers::end_marked(&config.dir)?;
+            let left = leftovers::processes(&config.dir)?;
+            if left.is_empty() { Ok(()) } else { Err(anyhow!("still there: {}", left.join(", "))) }
+        })?;
+        exec::retry(Duration::from_secs(5), "the cluster's files go", || {
+            fs::remove_dir_all(&config.dir).with_context(|| format!("cannot remove {}", config.dir.display()))
+        })?;
+        drop(lock);
+        let left = leftovers::find(config)?;
+        if !left.is_empty() {
+            bail!("left behind: {}", left.join("; "));
+        }
+        Ok(())
+    }
+
+    /// Copies the logs to where they outlive the cluster; returns that place.
+    pub fn keep_logs(&self) -> Result<String> {
+        let to = self.config.cache.join("logs").join(&self.config.name);
+        if to.exists() {
+            fs::remove_dir_all(&to)?;
+        }
+        fs::create_dir_all(&to)?;
+        for entry in fs::read_dir(self.config.dir.join("log"))?.flatten() {
+            fs::copy(entry.path(), to.join(entry.file_name()))?;
+        }
+        Ok(to.display().to_string())
+    }
+}
+
+/// Runs one part of the start in a thread of its own.
+fn part<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    progress: &'scope Progress,
+    name: String,
+    work: impl FnOnce() -> Result<()> + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, Result<()>>> {
+    let begin = move || {
+        work().with_context(|| name.clone())?;
+        progress.done(&name);
+        Ok(())
+    };
+    thread::Builder::new().spawn_scoped(scope, begin).context("cannot start a thread")
+}
+
+/// Two commands at once on one cluster would get into each other's way.
+struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    fn take(config: &Config) -> Result<Self> {
+        let base = config.dir.parent().unwrap_or(Path::new("/"));
+        fs::create_dir_all(base).with_context(|| format!("cannot create {}", base.display()))?;
+        // Beside the cluster's directory, which goes away.
+        let path = base.join(format!(".{}.lock", config.name));
+        let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { _file: file }),
+            Err(TryLockError::WouldBlock) => bail!("another command works on cluster {}", config.name),
+            Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
+        }
+    }
+}

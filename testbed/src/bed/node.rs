@@ -1,0 +1,100 @@
+//! A node: its switch, OVN's controller, and our agent.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::Bed;
+use super::central::ENVIRONMENT;
+use super::config::{CENTRAL_IP, CLUSTER_SUBNETS, Config, EXT_IP, POD_MTU, SB_PORT, SERVICE_CIDR, node_index, system_id};
+use crate::exec;
+
+const SOCKET: &str = "/run/openvswitch/db.sock";
+
+/// The switch's database, the switch, and ovn-controller, which waits for the agent to tell it where SB is.
+pub(super) fn start_ovs(bed: &Bed, node: &str) -> Result<()> {
+    let config = bed.config();
+    let host = bed.host(node);
+    let index = node_index(node).with_context(|| format!("{node} is no node"))?;
+    let mut create = host.command(config.ovs("ovsdb-tool"))?;
+    exec::output(create.args(["create", "/run/openvswitch/conf.db"]).arg(config.schema("vswitch.ovsschema")))?;
+    let program = |name: &str| config.ovs(name).display().to_string();
+    let remote = format!("--remote=punix:{SOCKET}");
+    let server = program("ovsdb-server");
+    let argv = [
+        server.as_str(),
+        "/run/openvswitch/conf.db",
+        &remote,
+        "--pidfile=/run/openvswitch/ovsdb-server.pid",
+        "-vconsole:info",
+    ];
+    host.start("ovsdb-server", &argv, ENVIRONMENT)?;
+    exec::retry(Duration::from_secs(10), "the switch's database answers", || {
+        let mut command = host.command(config.ovs("ovs-vsctl"))?;
+        command.args([&format!("--db=unix:{SOCKET}"), "--timeout=5", "--no-wait", "init", "--", "set", "Open_vSwitch", "."]);
+        command.args([
+            &format!("external_ids:system-id={}", system_id(index)),
+            &format!("external_ids:hostname={node}"),
+            // No kernel module is asked of the machine.
+            "external_ids:ovn-bridge-datapath-type=netdev",
+            "other_config:vlan-limit=0",
+        ]);
+        // Without eBPF between OVS and the pods, OVS itself must take packets whose checksum or segmentation
+        // is left to the device. It reads this at its start only.
+        if plain_ovs(config) {
+            command.arg("other_config:userspace-tso-enable=true");
+        }
+        exec::output(&mut command)
+    })?;
+    let database = format!("unix:{SOCKET}");
+    let switch = program("ovs-vswitchd");
+    let argv = [switch.as_str(), &database, "--pidfile=/run/openvswitch/ovs-vswitchd.pid", "-vconsole:info"];
+    host.start("ovs-vswitchd", &argv, ENVIRONMENT)?;
+    let controller = program("ovn-controller");
+    let argv = [controller.as_str(), &database, "--pidfile=/run/ovn/ovn-controller.pid", "-vconsole:info"];
+    host.start("ovn-controller", &argv, ENVIRONMENT)
+}
+
+/// Whether pods' interfaces are OVS's own ports.
+fn plain_ovs(config: &Config) -> bool {
+    use super::config::{AttachMode, Datapath};
+    config.datapath == Datapath::Ovs || config.attach_mode == AttachMode::Direct
+}
+
+/// Our agent.
+pub(super) fn start_agent(bed: &Bed, node: &str) -> Result<()> {
+    let config = bed.config();
+    let argv: Vec<String> = [config.program("slipstream-node-agent").display().to_string(), "run".into()]
+        .into_iter()
+        .chain(agent_arguments(config, node))
+        .collect();
+    let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
+    bed.host(node).start("node-agent", &argv, ENVIRONMENT)
+}
+
+/// The flags of an agent, the same for `run` and for `cleanup`.
+#[must_use]
+pub fn agent_arguments(config: &Config, node: &str) -> Vec<String> {
+    let flag = |name: &str, value: String| format!("--{name}={value}");
+    vec![
+        flag("node-name", node.to_owned()),
+        flag("kubeconfig", config.kubeconfig(&format!("agent-{node}")).display().to_string()),
+        flag("ovs-db", format!("unix:{SOCKET}")),
+        flag("sb", format!("tcp:{CENTRAL_IP}:{SB_PORT}")),
+        flag("cluster-subnets", CLUSTER_SUBNETS.into()),
+        flag("service-cidrs", SERVICE_CIDR.into()),
+        flag("mtu", POD_MTU.to_string()),
+        flag("encap-ip", "auto".into()),
+        flag("gateway-interface", "eth0".into()),
+        flag("gateway-next-hop", EXT_IP.to_string()),
+        flag("datapath", config.datapath.as_str().into()),
+        flag("attach-mode", config.attach_mode.as_str().into()),
+        flag("cni-socket", "/run/slipstream/cni.sock".into()),
+        flag("cni-conf-dir", "/etc/cni/net.d".into()),
+        flag("cni-bin-dir", "/opt/cni/bin".into()),
+        flag("state-dir", "/var/lib/slipstream".into()),
+        flag("bpf-dir", "/sys/fs/bpf/slipstream".into()),
+        flag("metrics-bind-address", "127.0.0.1:9410".into()),
+        flag("ofctl", config.ovs("ovs-ofctl").display().to_string()),
+    ]
+}

@@ -1,0 +1,116 @@
+//! The cluster's keys and kubeconfigs. Users are those of the manifests in `deploy/`: a certificate for the name
+//! of a service account has exactly that account's rights.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+};
+
+use super::config::{API_PORT, API_SERVICE_IP, CENTRAL_IP, Config};
+
+/// A user of the API server: file name, user name, groups.
+struct User {
+    file: String,
+    name: String,
+    groups: Vec<&'static str>,
+}
+
+/// Writes everything.
+pub(super) fn write(config: &Config) -> Result<()> {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, format!("slipstream test bed {}", config.name));
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let key = KeyPair::generate()?;
+    let certificate = params.self_signed(&key)?;
+    put(&config.pki("ca.crt"), &certificate.pem())?;
+    put(&config.pki("ca.key"), &key.serialize_pem())?;
+    let issuer = Issuer::new(params, key);
+
+    let names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost"];
+    let mut server = CertificateParams::new(names.map(str::to_owned).to_vec())?;
+    server.distinguished_name.push(DnType::CommonName, "kube-apiserver");
+    for ip in [API_SERVICE_IP, CENTRAL_IP, Ipv4Addr::LOCALHOST] {
+        server.subject_alt_names.push(SanType::IpAddress(IpAddr::V4(ip)));
+    }
+    issue(config, "apiserver", server, ExtendedKeyUsagePurpose::ServerAuth, &issuer)?;
+    // Signs service account tokens.
+    let accounts = KeyPair::generate()?;
+    put(&config.pki("sa.key"), &accounts.serialize_pem())?;
+    put(&config.pki("sa.pub"), &accounts.public_key_pem())?;
+
+    for user in users(config) {
+        let mut client = CertificateParams::default();
+        client.distinguished_name.push(DnType::CommonName, user.name.as_str());
+        for group in &user.groups {
+            client.distinguished_name.push(DnType::OrganizationName, *group);
+        }
+        issue(config, &user.file, client, ExtendedKeyUsagePurpose::ClientAuth, &issuer)?;
+        put(&config.kubeconfig(&user.file), &kubeconfig(config, &user.file))?;
+    }
+    Ok(())
+}
+
+fn users(config: &Config) -> Vec<User> {
+    let user = |file: &str, name: &str, groups: &[&'static str]| User {
+        file: file.to_owned(),
+        name: name.to_owned(),
+        groups: groups.to_vec(),
+    };
+    let accounts = &["system:serviceaccounts", "system:serviceaccounts:kube-system"];
+    let mut users = vec![
+        user("admin", "admin", &["system:masters"]),
+        user("kube-controller-manager", "system:kube-controller-manager", &["system:masters"]),
+        user("controller", "system:serviceaccount:kube-system:slipstream-controller", accounts),
+    ];
+    for node in config.node_names() {
+        let agent = format!("agent-{node}");
+        users.push(user(&agent, "system:serviceaccount:kube-system:slipstream-node-agent", accounts));
+    }
+    users
+}
+
+fn issue(
+    config: &Config,
+    file: &str,
+    mut params: CertificateParams,
+    purpose: ExtendedKeyUsagePurpose,
+    issuer: &Issuer<'_, KeyPair>,
+) -> Result<()> {
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![purpose];
+    let key = KeyPair::generate()?;
+    let certificate = params.signed_by(&key, issuer).with_context(|| format!("certificate {file}"))?;
+    put(&config.pki(&format!("{file}.crt")), &certificate.pem())?;
+    put(&config.pki(&format!("{file}.key")), &key.serialize_pem())
+}
+
+fn kubeconfig(config: &Config, user: &str) -> String {
+    let file = |name: String| config.pki(&name).display().to_string();
+    serde_json::json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "bed", "cluster": {
+            "server": format!("https://{CENTRAL_IP}:{API_PORT}"),
+            "certificate-authority": file("ca.crt".into()),
+        }}],
+        "users": [{"name": user, "user": {
+            "client-certificate": file(format!("{user}.crt")),
+            "client-key": file(format!("{user}.key")),
+        }}],
+        "contexts": [{"name": "bed", "context": {"cluster": "bed", "user": user}}],
+        "current-context": "bed",
+    })
+    .to_string()
+}
+
+fn put(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    Ok(())
+}

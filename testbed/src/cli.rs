@@ -1,0 +1,200 @@
+//! The command line of `testbed`.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+
+use crate::bed::Bed;
+use crate::bed::config::{AttachMode, Config, Datapath};
+use crate::host::init;
+use crate::nodes::{kubelet, scheduler};
+use crate::{churn, demo, golden, pod, probe, ui};
+
+/// A Slipstream cluster on one machine.
+#[derive(Debug, Parser)]
+#[command(name = "testbed")]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+/// Which cluster.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Which {
+    /// Name of the cluster.
+    #[arg(long, default_value = "bed")]
+    pub name: String,
+}
+
+/// What cluster to make.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Shape {
+    #[command(flatten)]
+    pub which: Which,
+    /// Number of nodes.
+    #[arg(long, default_value_t = 2)]
+    pub nodes: u8,
+    /// What the node agents forward with.
+    #[arg(long, value_enum, default_value_t)]
+    pub datapath: Datapath,
+    /// How the node agents attach their programs.
+    #[arg(long, value_enum, default_value_t)]
+    pub attach_mode: AttachMode,
+    /// Neither controller nor node agents: a bed to try things on by hand.
+    #[arg(long)]
+    pub no_plugin: bool,
+}
+
+impl Shape {
+    /// The description of that cluster.
+    pub fn config(self) -> Result<Config> {
+        let Self { which, nodes, datapath, attach_mode, no_plugin } = self;
+        Ok(Config { datapath, attach_mode, plugin: !no_plugin, ..Config::new(&which.name, nodes)? })
+    }
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Bring a cluster up.
+    Up(Shape),
+    /// Take a cluster down, whatever state it is in.
+    Down(Which),
+    /// Say what is left of a cluster on this machine.
+    Leftovers(Which),
+    /// Show hosts, processes, nodes and pods.
+    Status(Which),
+    /// Add, remove and look into pods.
+    #[command(subcommand)]
+    Pod(pod::Verb),
+    /// kubectl as the cluster's administrator.
+    Kubectl(Passed),
+    /// Run a command on a host: `testbed exec n1 -- ip addr`.
+    Exec {
+        #[command(flatten)]
+        which: Which,
+        /// The host: central, ext, n1, ..
+        host: String,
+        /// The command.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        command: Vec<String>,
+    },
+    /// Kill a process of a host with SIGKILL and start it again.
+    Restart {
+        #[command(flatten)]
+        which: Which,
+        /// The host: central, n1, ..
+        host: String,
+        /// The process, as `status` shows it.
+        process: String,
+    },
+    /// Show that a cluster works, in a table.
+    Demo(demo::Args),
+    /// Compare with what ovn-kubernetes does for the same objects.
+    Golden(golden::Args),
+    /// Add and delete many pods at once, and look for what is left.
+    Churn(churn::Args),
+    /// The traffic tool.
+    #[command(subcommand)]
+    Probe(probe::Args),
+    #[command(hide = true)]
+    HostInit { host: String, bed: PathBuf },
+    #[command(hide = true)]
+    FakeNode(kubelet::Args),
+    #[command(hide = true)]
+    Scheduler(scheduler::Args),
+}
+
+/// A command line of another program.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Passed {
+    #[command(flatten)]
+    which: Which,
+    /// Its arguments.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<String>,
+}
+
+impl Args {
+    /// Does what was asked.
+    pub fn run(self) -> Result<ExitCode> {
+        let Self { verb } = self;
+        match verb {
+            Verb::Up(shape) => {
+                let bed = Bed::up(shape.config()?)?;
+                ui::say(format_args!("cluster {} is up; `testbed status`, `testbed kubectl get pods -A`", bed.config().name));
+            }
+            Verb::Down(which) => Bed::open(&which.name)?.down()?,
+            Verb::Leftovers(which) => return leftovers(&which),
+            Verb::Status(which) => status(&Bed::open(&which.name)?)?,
+            Verb::Pod(verb) => return verb.run(),
+            Verb::Kubectl(Passed { which, args }) => {
+                return run(Bed::open(&which.name)?.kubectl_command()?.args(args));
+            }
+            Verb::Exec { which, host, command } => {
+                let bed = Bed::open(&which.name)?;
+                let (program, args) = command.split_first().context("no command")?;
+                return run(bed.host(&host).command(program)?.args(args));
+            }
+            Verb::Restart { which, host, process } => Bed::open(&which.name)?.host(&host).restart(&process)?,
+            Verb::Demo(args) => return verdict(args.run()?),
+            Verb::Golden(args) => return verdict(args.run()?),
+            Verb::Churn(args) => return verdict(args.run()?),
+            Verb::Probe(args) => args.run()?,
+            Verb::HostInit { host, bed } => init::run(&host, &bed)?,
+            Verb::FakeNode(args) => block_on(args.run())?,
+            Verb::Scheduler(args) => block_on(args.run())?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn verdict(good: bool) -> Result<ExitCode> {
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs a program in the foreground and takes over its exit code.
+pub(crate) fn run(command: &mut Command) -> Result<ExitCode> {
+    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
+    Ok(status.code().and_then(|c| u8::try_from(c).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+/// Runs an asynchronous part on a small runtime, with logging.
+pub(crate) fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    // Both of the libraries' providers may be compiled in; a second call finds the first one's choice.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let filter = tracing_subscriber::EnvFilter::try_from_env("SLIPSTREAM_LOG").unwrap_or_else(|_| "info".into());
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).try_init();
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(work)
+}
+
+fn leftovers(which: &Which) -> Result<ExitCode> {
+    let left = crate::bed::leftovers::find(&Config::new(&which.name, 1)?)?;
+    for line in &left {
+        ui::say(line);
+    }
+    verdict(left.is_empty())
+}
+
+fn status(bed: &Bed) -> Result<()> {
+    for host in bed.config().hosts() {
+        let handle = bed.host(&host.name);
+        let ip = host.ip.map(|ip| ip.to_string()).unwrap_or_default();
+        match handle.processes() {
+            Err(error) => ui::say(format_args!("{:<8} {ip:<12} {error:#}", host.name)),
+            Ok(processes) => {
+                ui::say(format_args!("{:<8} {ip:<12} runs as {}", host.name, handle.init()?.pid));
+                for process in processes {
+                    let state = match (process.pid, process.end) {
+                        (Some(pid), _) => format!("runs ({pid})"),
+                        (None, end) => format!("ended: {}", end.unwrap_or_default()),
+                    };
+                    ui::say(format_args!("  {:<26} {state}", process.name));
+                }
+            }
+        }
+    }
+    ui::say(bed.kubectl(&["get", "nodes,pods,services", "-A", "-o", "wide"])?);
+    Ok(())
+}

@@ -1,0 +1,6 @@
+//! Stub.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {}
+impl Args { 
+/// .
+pub fn run(self) -> anyhow::Result<bool> { Ok(false) } }

@@ -1,0 +1,254 @@
+//! One node's kubelet, as far as the network can tell: registers the node, keeps its lease, and runs the pods that
+//! are bound to it. It may be killed at any moment; the next one takes up what the records say.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures::TryStreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, DeleteParams, Preconditions};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Client, Config};
+use tokio::sync::{Semaphore, watch};
+
+use super::cni::{CONF_DIR, Network};
+use super::record::{DIRECTORY, PodRecord};
+use super::sandbox::{self, Wanted};
+use super::status;
+use crate::bed::config::{node_index, node_ip};
+
+/// Pods started at the same time.
+const PARALLEL: usize = 30;
+
+/// `testbed fake-node`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// The node's name.
+    #[arg(long)]
+    node: String,
+    /// How to reach the API server.
+    #[arg(long)]
+    kubeconfig: PathBuf,
+}
+
+/// A client for the cluster that a kubeconfig names.
+pub async fn client(kubeconfig: &Path) -> Result<Client> {
+    let file = Kubeconfig::read_from(kubeconfig).with_context(|| format!("kubeconfig {}", kubeconfig.display()))?;
+    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    Ok(Client::try_from(config)?)
+}
+
+struct Node {
+    client: Client,
+    name: String,
+    ip: String,
+    starting: Semaphore,
+}
+
+/// A pod that runs or is being started: tells its task to stop.
+type Stop = watch::Sender<bool>;
+
+impl Args {
+    /// Runs until it is killed.
+    pub async fn run(self) -> Result<()> {
+        let Self { node: name, kubeconfig } = self;
+        let index = node_index(&name).with_context(|| format!("{name} is no name of a node"))?;
+        let node = Arc::new(Node {
+            client: client(&kubeconfig).await?,
+            name,
+            ip: node_ip(index).to_string(),
+            starting: Semaphore::new(PARALLEL),
+        });
+        let reporting = tokio::spawn(report(Arc::clone(&node)));
+        let outcome = node.watch().await;
+        reporting.abort();
+        outcome
+    }
+}
+
+/// Keeps the lease, and says whether the node is Ready: it is when its network has a configuration.
+async fn report(node: Arc<Node>) {
+    let mut said = None;
+    let mut renewed: Option<tokio::time::Instant> = None;
+    loop {
+        let ready = Network::find(Path::new(CONF_DIR)).is_ok_and(|n| n.is_some());
+        if said != Some(ready) {
+            match status::node(&node.client, &node.name, &node.ip, ready).await {
+                Ok(()) => said = Some(ready),
+                Err(error) => tracing::warn!("status of the node: {error:#}"),
+            }
+        }
+        if renewed.is_none_or(|r| r.elapsed() > Duration::from_secs(10)) {
+            match status::lease(&node.client, &node.name).await {
+                Ok(()) => renewed = Some(tokio::time::Instant::now()),
+                Err(error) => tracing::warn!("lease of the node: {error:#}"),
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+impl Node {
+    /// Follows the node's pods for ever.
+    async fn watch(self: Arc<Self>) -> Result<()> {
+        let mut running: HashMap<String, Stop> = HashMap::new();
+        let mut listed: Option<HashMap<String, ()>> = None;
+        let mut first = true;
+        let query = watcher::Config::default().fields(&format!("spec.nodeName={}", self.name));
+        let mut events = std::pin::pin!(watcher(Api::<Pod>::all(self.client.clone()), query));
+        loop {
+            let event = match events.try_next().await {
+                Ok(Some(event)) => event,
+                Ok(None) => return Ok(()),
+                Err(error) => {
+                    tracing::warn!("watch of pods: {error}");
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                    continue;
+                }
+            };
+            match event {
+                Event::Init => listed = Some(HashMap::new()),
+                Event::InitApply(pod) => {
+                    if let (Some(listed), Some(uid)) = (&mut listed, pod.metadata.uid.clone()) {
+                        listed.insert(uid, ());
+                    }
+                    self.apply(&mut running, pod);
+                }
+                Event::InitDone => {
+                    let listed = listed.take().unwrap_or_default();
+                    running.retain(|uid, stop| listed.contains_key(uid) || stop.send(true).is_err());
+                    if std::mem::take(&mut first) {
+                        self.collect_garbage(&listed)?;
+                    }
+                }
+                Event::Apply(pod) => self.apply(&mut running, pod),
+                Event::Delete(pod) => {
+                    if let Some(stop) = pod.metadata.uid.as_ref().and_then(|uid| running.remove(uid)) {
+                        // Its task may have ended by itself.
+                        let _ = stop.send(true);
+                    }
+                }
+            }
+        }
+    }
+
+    fn apply(self: &Arc<Self>, running: &mut HashMap<String, Stop>, pod: Pod) {
+        let Some(uid) = pod.metadata.uid.clone() else { return };
+        let going = pod.metadata.deletion_timestamp.is_some();
+        if let Some(stop) = running.get(&uid) {
+            if going {
+                let _ = stop.send(true);
+            }
+            return;
+        }
+        let (stop, stopped) = watch::channel(going);
+        running.insert(uid, stop);
+        let node = Arc::clone(self);
+        tokio::spawn(async move {
+            let wanted = Wanted::of(&pod);
+            if let Err(error) = node.live(&pod, &wanted, stopped).await {
+                tracing::error!(namespace = wanted.namespace, name = wanted.name, "{error:#}");
+            }
+        });
+    }
+
+    /// A pod's whole life on this node.
+    async fn live(&self, pod: &Pod, wanted: &Wanted, mut stopped: watch::Receiver<bool>) -> Result<()> {
+        let mut told = stopped.clone();
+        let end = async move {
+            // An error means that the watch has gone, and with it this process.
+            let _ = told.wait_for(|&s| s).await;
+        };
+        let begin = async {
+            let record = match self.take_up(wanted).await? {
+                Some(record) => record,
+                None => {
+                    let _permit = self.starting.acquire().await?;
+                    sandbox::start(wanted, &self.ip).await?
+                }
+            };
+            self.until_done("status of the pod", || status::running(&self.client, pod, &record, &self.ip)).await;
+            anyhow::Ok(())
+        };
+        tokio::select! {
+            // A sandbox that is cut short by deletion is removed by its record, below.
+            () = end => {}
+            outcome = begin => {
+                outcome?;
+                let _ = stopped.wait_for(|&s| s).await;
+            }
+        }
+        self.until_done("removal of the sandbox", || async {
+            for record in PodRecord::all(Path::new(DIRECTORY))?.into_iter().filter(|r| r.uid == wanted.uid) {
+                sandbox::stop(&record).await?;
+            }
+            anyhow::Ok(())
+        })
+        .await;
+        self.until_done("deletion of the pod", || self.forget(wanted)).await;
+        Ok(())
+    }
+
+    /// The pod's sandbox from before this process, if it was complete.
+    async fn take_up(&self, wanted: &Wanted) -> Result<Option<PodRecord>> {
+        let records = PodRecord::all(Path::new(DIRECTORY))?;
+        let Some(mut record) = records.into_iter().find(|r| r.uid == wanted.uid) else { return Ok(None) };
+        if record.addresses.is_empty() {
+            self.until_done("removal of half a sandbox", || sandbox::stop(&record)).await;
+            return Ok(None);
+        }
+        sandbox::ensure_server(wanted, &mut record)?;
+        Ok(Some(record))
+    }
+
+    /// Removes what belongs to no pod: sandboxes whose pod went while no process was here, and namespaces
+    /// without a record.
+    fn collect_garbage(self: &Arc<Self>, listed: &HashMap<String, ()>) -> Result<()> {
+        let records = PodRecord::all(Path::new(DIRECTORY))?;
+        for record in records.into_iter().filter(|r| !listed.contains_key(&r.uid)) {
+            let node = Arc::clone(self);
+            tokio::spawn(async move {
+                node.until_done("removal of a leftover sandbox", || sandbox::stop(&record)).await;
+            });
+        }
+        Ok(())
+    }
+
+    /// Lets the pod object go, now that nothing of it is here.
+    async fn forget(&self, wanted: &Wanted) -> Result<()> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &wanted.namespace);
+        let params = DeleteParams {
+            grace_period_seconds: Some(0),
+            preconditions: Some(Preconditions { uid: Some(wanted.uid.clone()), resource_version: None }),
+            ..DeleteParams::default()
+        };
+        match pods.delete(&wanted.name, &params).await {
+            Ok(_) => Ok(()),
+            // Gone, or another pod of that name.
+            Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Tries until it works.
+    async fn until_done<F>(&self, what: &str, mut attempt: impl FnMut() -> F)
+    where
+        F: Future<Output = Result<()>>,
+    {
+        let mut pause = Duration::from_millis(100);
+        while let Err(error) = attempt().await {
+            if let Some(kube::Error::Api(status)) = error.downcast_ref::<kube::Error>()
+                && status.code == 404
+            {
+                return;
+            }
+            tracing::warn!("{what}: {error:#}; trying again");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(2));
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! `testbed pod`: pods without writing YAML.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+
+use crate::bed::Bed;
+use crate::cli::{Which, run};
+use crate::exec;
+use crate::nodes::PodName;
+use crate::ui;
+
+/// What to do with a pod.
+#[derive(Debug, clap::Subcommand)]
+pub enum Verb {
+    /// Add a pod that answers on TCP and UDP port 8080, and wait until it runs.
+    Add {
+        #[command(flatten)]
+        which: Which,
+        /// `NAME` or `NAMESPACE/NAME`.
+        pod: String,
+        /// The node; without it the scheduler picks one.
+        #[arg(long)]
+        node: Option<String>,
+    },
+    /// Delete a pod and wait until it is gone.
+    Del {
+        #[command(flatten)]
+        which: Which,
+        /// `NAME` or `NAMESPACE/NAME`.
+        pod: String,
+    },
+    /// Run a command in a pod's network: `testbed pod exec a -- ip addr`.
+    Exec {
+        #[command(flatten)]
+        which: Which,
+        /// `NAME` or `NAMESPACE/NAME`.
+        pod: String,
+        /// The command; `probe` is the traffic tool.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        command: Vec<String>,
+    },
+}
+
+fn split(pod: &str) -> (&str, &str) {
+    pod.split_once('/').unwrap_or(("default", pod))
+}
+
+impl Verb {
+    /// Does it.
+    pub fn run(self) -> Result<ExitCode> {
+        match self {
+            Self::Add { which, pod, node } => {
+                let bed = Bed::open(&which.name)?;
+                let (namespace, name) = split(&pod);
+                exec::input_output(
+                    bed.kubectl_command()?.args(["apply", "-f", "-"]),
+                    &manifest(namespace, name, node.as_deref()).to_string(),
+                )?;
+                bed.kubectl(&["wait", "-n", namespace, "--for=condition=Ready", "--timeout=60s", &format!("pod/{name}")])?;
+                ui::say(bed.kubectl(&["get", "pod", "-n", namespace, name, "-o", "wide"])?.trim_end());
+            }
+            Self::Del { which, pod } => {
+                let (namespace, name) = split(&pod);
+                Bed::open(&which.name)?.kubectl(&["delete", "pod", "-n", namespace, name, "--timeout=60s"])?;
+            }
+            Self::Exec { which, pod, command } => {
+                let bed = Bed::open(&which.name)?;
+                let (namespace, name) = split(&pod);
+                let node = bed.kubectl(&["get", "pod", "-n", namespace, name, "-o", "jsonpath={.spec.nodeName}"])?;
+                if node.is_empty() {
+                    bail!("pod {namespace}/{name} is not bound to a node yet");
+                }
+                let (program, args) = command.split_first().context("no command")?;
+                let own = bed.config().program("testbed");
+                let target = PodName { node: &node, namespace, name };
+                return if program == "probe" {
+                    run(bed.runtime().pod_command(&bed, &target, &own)?.arg("probe").args(args))
+                } else {
+                    run(bed.runtime().pod_command(&bed, &target, Path::new(program))?.args(args))
+                };
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// A pod that answers on port 8080.
+#[must_use]
+pub fn manifest(namespace: &str, name: &str, node: Option<&str>) -> serde_json::Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"app": name}},
+        "spec": {
+            "nodeName": node,
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "main", "image": "none", "ports": [
+                {"name": "http", "containerPort": 8080, "protocol": "TCP"},
+                {"name": "query", "containerPort": 8080, "protocol": "UDP"},
+            ]}],
+        },
+    })
+}

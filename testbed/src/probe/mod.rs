@@ -1,0 +1,31 @@
+//! The traffic tool: small servers that say who they are and whom they saw, and clients that ask them.
+
+mod dial;
+mod get;
+mod serve;
+
+use anyhow::Result;
+
+pub use dial::{Answer, Attempt};
+
+/// `testbed probe`.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Args {
+    /// Answer `NAME CLIENT-ADDRESS` on TCP and UDP ports.
+    Serve(serve::Args),
+    /// Ask a server and print its answer, or `ERR` and the reason.
+    Dial(dial::Args),
+    /// Get a page over HTTP or HTTPS and print its status.
+    Get(get::Args),
+}
+
+impl Args {
+    /// Runs it.
+    pub fn run(self) -> Result<()> {
+        match self {
+            Self::Serve(args) => args.run(),
+            Self::Dial(args) => args.run(),
+            Self::Get(args) => args.run(),
+        }
+    }
+}
