@@ -123,7 +123,10 @@ impl Args {
         match verb {
             Verb::Up(shape) => {
                 let bed = Bed::up(shape.config()?)?;
-                ui::say(format_args!("cluster {} is up; `testbed status`, `testbed kubectl get pods -A`", bed.config().name));
+                ui::say(format_args!(
+                    "cluster {} is up; `testbed status`, `testbed kubectl get pods -A`",
+                    bed.config().name
+                ));
             }
             Verb::Down(which) => Bed::open(&which.name)?.down()?,
             Verb::Leftovers(which) => return leftovers(&which),
@@ -137,7 +140,9 @@ impl Args {
                 let (program, args) = command.split_first().context("no command")?;
                 return run(bed.host(&host).command(program)?.args(args));
             }
-            Verb::Restart { which, host, process } => Bed::open(&which.name)?.host(&host).restart(&process)?,
+            Verb::Restart { which, host, process } => {
+                Bed::open(&which.name)?.host(&host).restart(&process)?
+            }
             Verb::Demo(args) => return verdict(args.run()?),
             Verb::Golden(args) => return verdict(args.run()?),
             Verb::Churn(args) => return verdict(args.run()?),
@@ -164,7 +169,8 @@ pub(crate) fn run(command: &mut Command) -> Result<ExitCode> {
 pub(crate) fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     // Both of the libraries' providers may be compiled in; a second call finds the first one's choice.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let filter = tracing_subscriber::EnvFilter::try_from_env("SLIPSTREAM_LOG").unwrap_or_else(|_| "info".into());
+    let filter =
+        tracing_subscriber::EnvFilter::try_from_env("SLIPSTREAM_LOG").unwrap_or_else(|_| "info".into());
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).try_init();
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(work)
 }

@@ -44,7 +44,8 @@ pub fn input_output(command: &mut Command, input: &str) -> Result<String> {
     let out = child.wait_with_output().with_context(|| format!("waiting for {shown}"))?;
     let _ = writer.join();
     if !out.status.success() {
-        let said = [&out.stderr, &out.stdout].map(|s| String::from_utf8_lossy(s).trim().to_owned()).join("\n");
+        let said =
+            [&out.stderr, &out.stdout].map(|s| String::from_utf8_lossy(s).trim().to_owned()).join("\n");
         bail!("{shown}: {}: {}", out.status, said.trim());
     }
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
@@ -52,7 +53,10 @@ pub fn input_output(command: &mut Command, input: &str) -> Result<String> {
 
 /// Program and arguments on one line, shortened.
 fn shown(command: &Command) -> String {
-    let words: Vec<_> = std::iter::once(command.get_program()).chain(command.get_args()).map(OsStr::to_string_lossy).collect();
+    let words: Vec<_> = std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(OsStr::to_string_lossy)
+        .collect();
     let mut line = words.join(" ");
     if line.len() > 400 {
         line = line.chars().take(400).collect::<String>() + " ..";

@@ -15,4 +15,5 @@ pub mod host;
 pub mod nodes;
 pub mod pod;
 pub mod probe;
+pub mod traffic;
 pub mod ui;

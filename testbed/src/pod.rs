@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
@@ -59,17 +60,32 @@ impl Verb {
                     bed.kubectl_command()?.args(["apply", "-f", "-"]),
                     &manifest(namespace, name, node.as_deref()).to_string(),
                 )?;
-                bed.kubectl(&["wait", "-n", namespace, "--for=condition=Ready", "--timeout=60s", &format!("pod/{name}")])?;
+                bed.kubectl(&[
+                    "wait",
+                    "-n",
+                    namespace,
+                    "--for=condition=Ready",
+                    "--timeout=60s",
+                    &format!("pod/{name}"),
+                ])?;
                 ui::say(bed.kubectl(&["get", "pod", "-n", namespace, name, "-o", "wide"])?.trim_end());
             }
             Self::Del { which, pod } => {
                 let (namespace, name) = split(&pod);
-                Bed::open(&which.name)?.kubectl(&["delete", "pod", "-n", namespace, name, "--timeout=60s"])?;
+                Bed::open(&which.name)?.kubectl(&[
+                    "delete",
+                    "pod",
+                    "-n",
+                    namespace,
+                    name,
+                    "--timeout=60s",
+                ])?;
             }
             Self::Exec { which, pod, command } => {
                 let bed = Bed::open(&which.name)?;
                 let (namespace, name) = split(&pod);
-                let node = bed.kubectl(&["get", "pod", "-n", namespace, name, "-o", "jsonpath={.spec.nodeName}"])?;
+                let node =
+                    bed.kubectl(&["get", "pod", "-n", namespace, name, "-o", "jsonpath={.spec.nodeName}"])?;
                 if node.is_empty() {
                     bail!("pod {namespace}/{name} is not bound to a node yet");
                 }
@@ -85,6 +101,16 @@ impl Verb {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Waits until all pods of a namespace are Ready.
+pub fn wait_ready(bed: &Bed, namespace: &str, limit: Duration) -> Result<()> {
+    let timeout = format!("--timeout={}s", limit.as_secs());
+    let waited = bed.kubectl(&["wait", "-n", namespace, "pods", "--all", "--for=condition=Ready", &timeout]);
+    waited.map(drop).with_context(|| match bed.kubectl(&["get", "pods", "-n", namespace, "-o", "wide"]) {
+        Ok(list) => format!("not all pods became Ready:\n{list}"),
+        Err(error) => format!("not all pods became Ready, and they cannot be listed: {error:#}"),
+    })
 }
 
 /// A pod that answers on port 8080.

@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 
 use super::Bed;
 use super::config::{
-    API_PORT, CENTRAL_IP, CLUSTER_SUBNETS, JOIN_SUBNET, MASQUERADE_SUBNET, NB_PORT, POD_MTU, SB_PORT, SERVICE_CIDR, node_ip,
-    node_name,
+    API_PORT, CENTRAL_IP, CLUSTER_SUBNETS, JOIN_SUBNET, MASQUERADE_SUBNET, NB_PORT, POD_MTU, SB_PORT,
+    SERVICE_CIDR, node_ip, node_name,
 };
 use crate::exec;
 
@@ -59,7 +59,15 @@ pub(super) fn start_kubernetes(bed: &Bed) -> Result<()> {
         central.check_running("etcd")?;
         central.check_running("kube-apiserver")?;
         let mut get = central.network_command(config.program("testbed"))?;
-        get.args(["probe", "get", &CENTRAL_IP.to_string(), &API_PORT.to_string(), "/readyz", "--body", "--ca"]);
+        get.args([
+            "probe",
+            "get",
+            &CENTRAL_IP.to_string(),
+            &API_PORT.to_string(),
+            "/readyz",
+            "--body",
+            "--ca",
+        ]);
         exec::output(get.arg(config.pki("ca.crt")))
     })?;
     let argv = [
@@ -85,7 +93,9 @@ pub(super) fn start_ovn(bed: &Bed) -> Result<()> {
         let database = format!("/run/ovn/ovn{kind}_db.db");
         let socket = format!("/run/ovn/ovn{kind}_db.sock");
         let mut create = central.command(config.ovs("ovsdb-tool"))?;
-        exec::output(create.args(["create", &database]).arg(config.schema(&format!("ovn-{kind}.ovsschema"))))?;
+        exec::output(
+            create.args(["create", &database]).arg(config.schema(&format!("ovn-{kind}.ovsschema"))),
+        )?;
         let server = config.ovs("ovsdb-server").display().to_string();
         let argv = [
             server.as_str(),
@@ -101,7 +111,17 @@ pub(super) fn start_ovn(bed: &Bed) -> Result<()> {
         exec::retry(Duration::from_secs(10), "the database answers", || {
             let mut command = central.command(config.ovs(&format!("ovn-{kind}ctl")))?;
             command.args(["--timeout=5", "--no-leader-only", &format!("--db=unix:{socket}")]);
-            command.args(["init", "--", "set-connection", &target, "--", "set", "connection", ".", "inactivity_probe=0"]);
+            command.args([
+                "init",
+                "--",
+                "set-connection",
+                &target,
+                "--",
+                "set",
+                "connection",
+                ".",
+                "inactivity_probe=0",
+            ]);
             exec::output(&mut command)
         })
         .with_context(|| name)?;

@@ -123,22 +123,25 @@ impl Config {
     /// Reads the description of a cluster that was brought up.
     pub fn load(name: &str) -> Result<Self> {
         let path = directory(name)?.join(FILE);
-        let text = fs::read_to_string(&path)
-            .with_context(|| format!("there is no cluster named {name} ({} cannot be read)", path.display()))?;
+        let text = fs::read_to_string(&path).with_context(|| {
+            format!("there is no cluster named {name} ({} cannot be read)", path.display())
+        })?;
         serde_json::from_str(&text).with_context(|| format!("{} is damaged", path.display()))
     }
 
     /// Writes the description.
     pub fn save(&self) -> Result<()> {
         let path = self.dir.join(FILE);
-        fs::write(&path, serde_json::to_vec_pretty(self)?).with_context(|| format!("cannot write {}", path.display()))
+        fs::write(&path, serde_json::to_vec_pretty(self)?)
+            .with_context(|| format!("cannot write {}", path.display()))
     }
 
     /// All hosts; the switch comes first.
     #[must_use]
     pub fn hosts(&self) -> Vec<Host> {
         let named = |name: &str, ip| Host { name: name.to_owned(), ip };
-        let mut hosts = vec![named("switch", None), named("central", Some(CENTRAL_IP)), named("ext", Some(EXT_IP))];
+        let mut hosts =
+            vec![named("switch", None), named("central", Some(CENTRAL_IP)), named("ext", Some(EXT_IP))];
         hosts.extend((1..=self.nodes).map(|i| named(&node_name(i), Some(node_ip(i)))));
         hosts
     }
@@ -201,7 +204,11 @@ impl Config {
     #[must_use]
     pub fn path(&self) -> String {
         let rest = env::var("PATH").unwrap_or_else(|_| "/usr/bin:/bin".into());
-        format!("{}:{}:{rest}:/usr/sbin:/sbin", self.cache.join("ovs/bin").display(), self.cache.join("k8s").display())
+        format!(
+            "{}:{}:{rest}:/usr/sbin:/sbin",
+            self.cache.join("ovs/bin").display(),
+            self.cache.join("k8s").display()
+        )
     }
 }
 
@@ -270,7 +277,8 @@ mod tests {
     #[test]
     fn hosts_have_the_addresses_of_the_reference_cluster() {
         let config = Config::new("t", 2).unwrap();
-        let ips: Vec<_> = config.hosts().into_iter().filter_map(|h| h.ip.map(|ip| format!("{} {ip}", h.name))).collect();
+        let ips: Vec<_> =
+            config.hosts().into_iter().filter_map(|h| h.ip.map(|ip| format!("{} {ip}", h.name))).collect();
         assert_eq!(ips, ["central 172.18.0.10", "ext 172.18.0.1", "n1 172.18.0.2", "n2 172.18.0.3"]);
         assert_eq!(underlay_mac(node_ip(2)), "02:42:ac:12:00:03");
         assert_eq!(system_id(1), "00000000-0000-4000-8000-000000000001");

@@ -8,7 +8,7 @@ mod pki;
 mod underlay;
 
 use std::fs::{self, File, TryLockError};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::Duration;
@@ -36,10 +36,15 @@ impl Bed {
         let progress = Progress::new();
         let lock = Lock::take(&config)?;
         if config.dir.join("bed.json").exists() {
-            bail!("cluster {0} exists ({1}); end it with `testbed down --name {0}`", config.name, config.dir.display());
+            bail!(
+                "cluster {0} exists ({1}); end it with `testbed down --name {0}`",
+                config.name,
+                config.dir.display()
+            );
         }
         for dir in ["hosts", "log", "pki", "conf"] {
-            fs::create_dir_all(config.dir.join(dir)).with_context(|| format!("cannot create {}", config.dir.display()))?;
+            fs::create_dir_all(config.dir.join(dir))
+                .with_context(|| format!("cannot create {}", config.dir.display()))?;
         }
         config.save()?;
         let bed = Self { config };
@@ -51,8 +56,12 @@ impl Bed {
                 let kept = bed.keep_logs();
                 let ended = bed.down();
                 Err(error.context(match (kept, ended) {
-                    (Ok(logs), Ok(())) => format!("the cluster did not come up and was taken down; logs are in {logs}"),
-                    (_, Err(down)) => format!("the cluster did not come up, and could not be taken down: {down:#}"),
+                    (Ok(logs), Ok(())) => {
+                        format!("the cluster did not come up and was taken down; logs are in {logs}")
+                    }
+                    (_, Err(down)) => {
+                        format!("the cluster did not come up, and could not be taken down: {down:#}")
+                    }
                     (Err(_), Ok(())) => "the cluster did not come up and was taken down".to_owned(),
                 }))
             }
@@ -100,9 +109,11 @@ impl Bed {
                 part(scope, progress, "OVN databases".into(), || central::start_ovn(self))?,
             ];
             for node in config.node_names() {
-                parts.push(part(scope, progress, format!("{node}: OVS and OVN"), move || node::start_ovs(self, &node))?);
+                parts.push(part(scope, progress, format!("{node}: OVS and OVN"), move || {
+                    node::start_ovs(self, &node)
+                })?);
             }
-            parts.into_iter().try_for_each(|p| p.join().map_err(|_| anyhow!("a thread panicked"))?)
+            parts.into_iter().try_for_each(|p| p.join().unwrap_or_else(|_| bail!("a thread panicked")))
         })?;
         central::prepare_cluster(self)?;
         progress.done("nodes, users and their rights");
@@ -133,7 +144,10 @@ impl Bed {
                 let query = "jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
                 match self.kubectl(&["get", "node", &node, "-o", query])?.as_str() {
                     "True" => Ok(()),
-                    other => Err(anyhow!("Ready is {other:?}; see {}", self.config.log(&node, "node-agent").display())),
+                    other => Err(anyhow!(
+                        "Ready is {other:?}; see {}",
+                        self.config.log(&node, "node-agent").display()
+                    )),
                 }
             })?;
         }
@@ -155,15 +169,19 @@ impl Bed {
     /// Runs `ovn-nbctl` on the cluster's northbound database.
     pub fn nbctl(&self, args: &[&str]) -> Result<String> {
         let mut command = self.host("central").command(self.config.ovs("ovn-nbctl"))?;
-        exec::output(command.args(["--timeout=30", "--no-leader-only", "--db=unix:/run/ovn/ovnnb_db.sock"]).args(args))
+        exec::output(
+            command.args(["--timeout=30", "--no-leader-only", "--db=unix:/run/ovn/ovnnb_db.sock"]).args(args),
+        )
     }
 
     /// Moves the calling thread, and those that it starts later, into the network of a host. Do this before an
     /// asynchronous runtime is made, to talk to the API server.
     pub fn enter_network(&self, host: &str) -> Result<()> {
         let pid = self.host(host).init()?.pid;
-        let namespace = File::open(format!("/proc/{pid}/ns/net")).with_context(|| format!("network of {host}"))?;
-        setns(&namespace, CloneFlags::CLONE_NEWNET).with_context(|| format!("cannot enter the network of {host}"))
+        let namespace =
+            File::open(format!("/proc/{pid}/ns/net")).with_context(|| format!("network of {host}"))?;
+        setns(&namespace, CloneFlags::CLONE_NEWNET)
+            .with_context(|| format!("cannot enter the network of {host}"))
     }
 
     /// Ends everything and removes every file. Works on what is left of a cluster that never came up whole.
@@ -185,7 +203,7 @@ impl Bed {
         exec::retry(Duration::from_secs(5), "the cluster's files go", || {
             fs::remove_dir_all(&config.dir).with_context(|| format!("cannot remove {}", config.dir.display()))
         })?;
-        drop(lock);
+        lock.remove();
         let left = leftovers::find(config)?;
         if !left.is_empty() {
             bail!("left behind: {}", left.join("; "));
@@ -225,6 +243,7 @@ fn part<'scope>(
 /// Two commands at once on one cluster would get into each other's way.
 struct Lock {
     _file: File,
+    path: PathBuf,
 }
 
 impl Lock {
@@ -235,9 +254,16 @@ impl Lock {
         let path = base.join(format!(".{}.lock", config.name));
         let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
         match file.try_lock() {
-            Ok(()) => Ok(Self { _file: file }),
+            Ok(()) => Ok(Self { _file: file, path }),
             Err(TryLockError::WouldBlock) => bail!("another command works on cluster {}", config.name),
-            Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
+            Err(TryLockError::Error(error)) => {
+                Err(error).with_context(|| format!("cannot lock {}", path.display()))
+            }
         }
+    }
+    /// Gives the lock up with its file.
+    fn remove(self) {
+        // The cluster is gone; an empty file more or less is no failure.
+        let _ = fs::remove_file(&self.path);
     }
 }

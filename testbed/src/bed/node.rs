@@ -6,7 +6,9 @@ use anyhow::{Context, Result};
 
 use super::Bed;
 use super::central::ENVIRONMENT;
-use super::config::{CENTRAL_IP, CLUSTER_SUBNETS, Config, EXT_IP, POD_MTU, SB_PORT, SERVICE_CIDR, node_index, system_id};
+use super::config::{
+    CENTRAL_IP, CLUSTER_SUBNETS, Config, EXT_IP, POD_MTU, SB_PORT, SERVICE_CIDR, node_index, system_id,
+};
 use crate::exec;
 
 const SOCKET: &str = "/run/openvswitch/db.sock";
@@ -17,7 +19,9 @@ pub(super) fn start_ovs(bed: &Bed, node: &str) -> Result<()> {
     let host = bed.host(node);
     let index = node_index(node).with_context(|| format!("{node} is no node"))?;
     let mut create = host.command(config.ovs("ovsdb-tool"))?;
-    exec::output(create.args(["create", "/run/openvswitch/conf.db"]).arg(config.schema("vswitch.ovsschema")))?;
+    exec::output(
+        create.args(["create", "/run/openvswitch/conf.db"]).arg(config.schema("vswitch.ovsschema")),
+    )?;
     let program = |name: &str| config.ovs(name).display().to_string();
     let remote = format!("--remote=punix:{SOCKET}");
     let server = program("ovsdb-server");
@@ -31,7 +35,16 @@ pub(super) fn start_ovs(bed: &Bed, node: &str) -> Result<()> {
     host.start("ovsdb-server", &argv, ENVIRONMENT)?;
     exec::retry(Duration::from_secs(10), "the switch's database answers", || {
         let mut command = host.command(config.ovs("ovs-vsctl"))?;
-        command.args([&format!("--db=unix:{SOCKET}"), "--timeout=5", "--no-wait", "init", "--", "set", "Open_vSwitch", "."]);
+        command.args([
+            &format!("--db=unix:{SOCKET}"),
+            "--timeout=5",
+            "--no-wait",
+            "init",
+            "--",
+            "set",
+            "Open_vSwitch",
+            ".",
+        ]);
         command.args([
             &format!("external_ids:system-id={}", system_id(index)),
             &format!("external_ids:hostname={node}"),

@@ -8,7 +8,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
 };
 
 use super::config::{API_PORT, API_SERVICE_IP, CENTRAL_IP, Config};
@@ -25,14 +26,21 @@ pub(super) fn write(config: &Config) -> Result<()> {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.distinguished_name.push(DnType::CommonName, format!("slipstream test bed {}", config.name));
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params.key_usages =
+        vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let key = KeyPair::generate()?;
     let certificate = params.self_signed(&key)?;
     put(&config.pki("ca.crt"), &certificate.pem())?;
     put(&config.pki("ca.key"), &key.serialize_pem())?;
     let issuer = Issuer::new(params, key);
 
-    let names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost"];
+    let names = [
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+        "localhost",
+    ];
     let mut server = CertificateParams::new(names.map(str::to_owned).to_vec())?;
     server.distinguished_name.push(DnType::CommonName, "kube-apiserver");
     for ip in [API_SERVICE_IP, CENTRAL_IP, Ipv4Addr::LOCALHOST] {

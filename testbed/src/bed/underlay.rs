@@ -11,7 +11,8 @@ use crate::exec;
 
 /// Joins all hosts and gives them their addresses.
 pub(super) fn connect(bed: &Bed) -> Result<()> {
-    let hosts: Vec<_> = bed.config().hosts().into_iter().filter_map(|h| h.ip.map(|ip| (h.name, ip))).collect();
+    let hosts: Vec<_> =
+        bed.config().hosts().into_iter().filter_map(|h| h.ip.map(|ip| (h.name, ip))).collect();
     let mut wires = String::from("link add underlay type bridge mcast_snooping 0\nlink set underlay up\n");
     for (name, ip) in &hosts {
         let pid = bed.host(name).init()?.pid;

@@ -1,6 +1,9 @@
 //! Stub.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {}
-impl Args { 
-/// .
-pub fn run(self) -> anyhow::Result<bool> { Ok(false) } }
+impl Args {
+    /// .
+    pub fn run(self) -> anyhow::Result<bool> {
+        Ok(false)
+    }
+}

@@ -45,7 +45,8 @@ fn mounts(host: &str, bed: &Path, dir: &Path) -> Result<()> {
     // Changes lie in memory: an overlay's upper directory cannot be on an overlay, and nothing is left on disk.
     let changes = dir.join("changes");
     fs::create_dir_all(&changes)?;
-    mount(Some("tmpfs"), &changes, Some("tmpfs"), MsFlags::empty(), Some("mode=755")).context("tmpfs for changes")?;
+    mount(Some("tmpfs"), &changes, Some("tmpfs"), MsFlags::empty(), Some("mode=755"))
+        .context("tmpfs for changes")?;
     for name in OVERLAID {
         let (upper, inner) = (changes.join(name), changes.join(format!("work-{name}")));
         fs::create_dir_all(&upper)?;
@@ -60,7 +61,8 @@ fn mounts(host: &str, bed: &Path, dir: &Path) -> Result<()> {
         fs::create_dir_all(bed)?;
         bind(&bed_dir, bed)?;
     }
-    for made in ["/run/netns", "/run/lock", "/run/openvswitch", "/run/ovn", "/opt/cni/bin", "/etc/cni/net.d"] {
+    for made in ["/run/netns", "/run/lock", "/run/openvswitch", "/run/ovn", "/opt/cni/bin", "/etc/cni/net.d"]
+    {
         fs::create_dir_all(made).with_context(|| format!("cannot create {made}"))?;
     }
     for leftover in fs::read_dir("/etc/cni/net.d")?.flatten() {

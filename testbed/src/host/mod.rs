@@ -68,9 +68,9 @@ impl<'a> HostHandle<'a> {
     /// Waits until the host's first process takes requests.
     pub fn wait_ready(&self) -> Result<()> {
         let log = self.config.log(&self.name, "init");
-        exec::retry(Duration::from_secs(20), "host comes up", || self.processes().map(drop)).with_context(|| {
-            format!("host {}: {}", self.name, fs::read_to_string(log).unwrap_or_default().trim())
-        })
+        exec::retry(Duration::from_secs(20), "host comes up", || self.processes().map(drop)).with_context(
+            || format!("host {}: {}", self.name, fs::read_to_string(log).unwrap_or_default().trim()),
+        )
     }
 
     /// The host's first process, as the machine sees it.
@@ -148,7 +148,10 @@ impl<'a> HostHandle<'a> {
     pub fn pod_command(&self, netns: &str, program: impl AsRef<Path>) -> Result<Command> {
         let path = self.path(netns)?;
         let mut command = exec::command("nsenter");
-        command.arg(format!("--net={}", path.display())).env(MARK, &self.config.dir).env("PATH", self.config.path());
+        command
+            .arg(format!("--net={}", path.display()))
+            .env(MARK, &self.config.dir)
+            .env("PATH", self.config.path());
         command.arg("--").arg(program.as_ref());
         Ok(command)
     }

@@ -74,7 +74,8 @@ type Table = Arc<Mutex<BTreeMap<String, Entry>>>;
 
 /// Serves requests and reaps for ever.
 pub fn run(socket: &Path) -> Result<()> {
-    let listener = UnixListener::bind(socket).with_context(|| format!("cannot listen on {}", socket.display()))?;
+    let listener =
+        UnixListener::bind(socket).with_context(|| format!("cannot listen on {}", socket.display()))?;
     let table = Table::default();
     let served = Arc::clone(&table);
     thread::Builder::new().name("requests".into()).spawn(move || {
@@ -89,7 +90,8 @@ pub fn run(socket: &Path) -> Result<()> {
 
 /// Asks the supervisor behind `socket`.
 pub fn ask(socket: &Path, request: &Request) -> Result<Reply> {
-    let mut stream = UnixStream::connect(socket).with_context(|| format!("no host behind {}", socket.display()))?;
+    let mut stream =
+        UnixStream::connect(socket).with_context(|| format!("no host behind {}", socket.display()))?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     stream.write_all(format!("{}\n", serde_json::to_string(request)?).as_bytes())?;
     let mut line = String::new();
@@ -129,7 +131,8 @@ fn answer(request: Request, table: &Table) -> Result<Reply> {
         }
         Request::List => {
             let table = lock(table);
-            let list = table.values().map(|e| Process { name: e.spec.name.clone(), pid: e.pid, end: e.end.clone() });
+            let list =
+                table.values().map(|e| Process { name: e.spec.name.clone(), pid: e.pid, end: e.end.clone() });
             return Ok(Reply::Processes(list.collect()));
         }
     }
@@ -151,7 +154,8 @@ fn start(spec: Spec, table: &Table) -> Result<()> {
         .append(true)
         .open(&spec.log)
         .with_context(|| format!("cannot open {}", spec.log.display()))?;
-    let (program, arguments) = spec.argv.split_first().ok_or_else(|| anyhow!("{} has no program", spec.name))?;
+    let (program, arguments) =
+        spec.argv.split_first().ok_or_else(|| anyhow!("{} has no program", spec.name))?;
     let mut command = exec::command(program);
     command
         .args(arguments)

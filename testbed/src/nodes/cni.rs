@@ -38,13 +38,17 @@ impl Network {
     /// The first configuration in the directory, if there is one yet.
     pub fn find(directory: &Path) -> Result<Option<Self>> {
         let Ok(entries) = std::fs::read_dir(directory) else { return Ok(None) };
-        let mut files: Vec<_> =
-            entries.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "conf")).collect();
+        let mut files: Vec<_> = entries
+            .flatten()
+            .map(|e| e.path())
+            .filter(|p| p.extension().is_some_and(|e| e == "conf"))
+            .collect();
         files.sort();
         let Some(first) = files.first() else { return Ok(None) };
-        let configuration = std::fs::read_to_string(first).with_context(|| format!("cannot read {}", first.display()))?;
-        let parsed: serde_json::Value =
-            serde_json::from_str(&configuration).with_context(|| format!("{} is no JSON", first.display()))?;
+        let configuration =
+            std::fs::read_to_string(first).with_context(|| format!("cannot read {}", first.display()))?;
+        let parsed: serde_json::Value = serde_json::from_str(&configuration)
+            .with_context(|| format!("{} is no JSON", first.display()))?;
         let kind = parsed["type"].as_str().with_context(|| format!("{} names no type", first.display()))?;
         Ok(Some(Self { executable: Path::new(BIN_DIR).join(kind), configuration }))
     }
@@ -52,11 +56,16 @@ impl Network {
     /// ADD: returns the pod's addresses, without their prefix length.
     pub async fn add(&self, pod: &PodRecord) -> Result<Vec<String>> {
         let answer = self.call("ADD", pod).await?;
-        let result: AddResult = serde_json::from_str(&answer).with_context(|| format!("ADD answered {answer:?}"))?;
+        let result: AddResult =
+            serde_json::from_str(&answer).with_context(|| format!("ADD answered {answer:?}"))?;
         if result.ips.is_empty() {
             bail!("ADD answered without an address: {answer}");
         }
-        Ok(result.ips.into_iter().map(|ip| ip.address.split('/').next().unwrap_or_default().to_owned()).collect())
+        Ok(result
+            .ips
+            .into_iter()
+            .map(|ip| ip.address.split('/').next().unwrap_or_default().to_owned())
+            .collect())
     }
 
     /// DEL.
@@ -91,7 +100,12 @@ impl Network {
             .with_context(|| format!("CNI {verb} took more than a minute"))??;
         let answer = String::from_utf8_lossy(&out.stdout).into_owned();
         if !out.status.success() {
-            bail!("CNI {verb}: {}: {} {}", out.status, answer.trim(), String::from_utf8_lossy(&out.stderr).trim());
+            bail!(
+                "CNI {verb}: {}: {} {}",
+                out.status,
+                answer.trim(),
+                String::from_utf8_lossy(&out.stderr).trim()
+            );
         }
         Ok(answer)
     }

@@ -37,7 +37,8 @@ pub struct Args {
 
 /// A client for the cluster that a kubeconfig names.
 pub async fn client(kubeconfig: &Path) -> Result<Client> {
-    let file = Kubeconfig::read_from(kubeconfig).with_context(|| format!("kubeconfig {}", kubeconfig.display()))?;
+    let file =
+        Kubeconfig::read_from(kubeconfig).with_context(|| format!("kubeconfig {}", kubeconfig.display()))?;
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     Ok(Client::try_from(config)?)
 }
@@ -171,7 +172,8 @@ impl Node {
                     sandbox::start(wanted, &self.ip).await?
                 }
             };
-            self.until_done("status of the pod", || status::running(&self.client, pod, &record, &self.ip)).await;
+            self.until_done("status of the pod", || status::running(&self.client, pod, &record, &self.ip))
+                .await;
             anyhow::Ok(())
         };
         tokio::select! {

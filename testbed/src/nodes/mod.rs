@@ -51,7 +51,11 @@ impl NodeRuntime for Light {
         let config = bed.config();
         let program = config.program("testbed").display().to_string();
         let kubeconfig = config.kubeconfig("admin").display().to_string();
-        bed.host(node).start("fake-node", &[&program, "fake-node", "--node", node, "--kubeconfig", &kubeconfig], &[])
+        bed.host(node).start(
+            "fake-node",
+            &[&program, "fake-node", "--node", node, "--kubeconfig", &kubeconfig],
+            &[],
+        )
     }
 
     fn pod_command(&self, bed: &Bed, pod: &PodName<'_>, program: &Path) -> Result<Command> {

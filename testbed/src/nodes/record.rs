@@ -59,7 +59,8 @@ impl PodRecord {
         for entry in fs::read_dir(directory)?.flatten() {
             if entry.path().extension().is_some_and(|e| e == "json") {
                 let text = fs::read(entry.path())?;
-                let record = serde_json::from_slice(&text).with_context(|| format!("record {:?}", entry.file_name()))?;
+                let record = serde_json::from_slice(&text)
+                    .with_context(|| format!("record {:?}", entry.file_name()))?;
                 records.push(record);
             }
         }
@@ -68,8 +69,10 @@ impl PodRecord {
 
     /// The record of a pod by name; the one with addresses, if a pod of that name is just being replaced.
     pub fn find(directory: &Path, namespace: &str, name: &str) -> Result<Self> {
-        let mut matching: Vec<_> =
-            Self::all(directory)?.into_iter().filter(|r| r.namespace == namespace && r.name == name).collect();
+        let mut matching: Vec<_> = Self::all(directory)?
+            .into_iter()
+            .filter(|r| r.namespace == namespace && r.name == name)
+            .collect();
         matching.sort_by_key(|r| r.addresses.is_empty());
         matching.into_iter().next().context("no record")
     }

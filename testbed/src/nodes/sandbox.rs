@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Stdio;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -38,7 +39,9 @@ impl Wanted {
             containers
                 .iter()
                 .flat_map(|c| c.ports.as_deref().unwrap_or_default())
-                .filter(|p| (p.protocol.as_deref() == Some("UDP")) == udp && p.protocol.as_deref() != Some("SCTP"))
+                .filter(|p| {
+                    (p.protocol.as_deref() == Some("UDP")) == udp && p.protocol.as_deref() != Some("SCTP")
+                })
                 .filter_map(|p| u16::try_from(p.container_port).ok())
                 .collect()
         };
@@ -60,7 +63,9 @@ pub async fn start(pod: &Wanted, node_ip: &str) -> Result<PodRecord> {
     loop {
         match attempt(pod, node_ip).await {
             Ok(record) => return Ok(record),
-            Err(error) => tracing::warn!(namespace = pod.namespace, name = pod.name, "sandbox: {error:#}; trying again"),
+            Err(error) => {
+                tracing::warn!(namespace = pod.namespace, name = pod.name, "sandbox: {error:#}; trying again")
+            }
         }
         pause = backoff.next().copied().unwrap_or(pause);
         tokio::time::sleep(pause).await;
@@ -121,9 +126,10 @@ pub fn ensure_server(pod: &Wanted, record: &mut PodRecord) -> Result<()> {
             command.args([flag, &port.to_string()]);
         }
     }
-    // Its end is seen by the host's first process; it outlives this one.
-    let child = command.stdin(Stdio::null()).spawn().context("cannot start the pod's server")?;
+    // It outlives this process if need be; then the host's first process sees its end.
+    let mut child = command.stdin(Stdio::null()).spawn().context("cannot start the pod's server")?;
     record.server = Some(Identity::of(i32::try_from(child.id())?)?);
+    thread::Builder::new().name("reaper".into()).stack_size(16 * 1024).spawn(move || child.wait())?;
     record.save(Path::new(DIRECTORY))
 }
 

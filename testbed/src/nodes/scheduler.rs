@@ -79,7 +79,9 @@ async fn bind_all(client: &Client, waiting: &mut BTreeMap<String, Pod>, turn: &m
         match pods.create_subresource("binding", &pod.name_any(), &PostParams::default(), &binding).await {
             Ok(serde_json::Value::Null | _) => bound.push(uid.clone()),
             // Gone or bound already.
-            Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => bound.push(uid.clone()),
+            Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => {
+                bound.push(uid.clone())
+            }
             Err(error) => tracing::warn!("binding of {namespace}/{}: {error}", pod.name_any()),
         }
     }

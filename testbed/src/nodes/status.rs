@@ -33,7 +33,9 @@ pub(super) async fn node(client: &Client, name: &str, address: &str, ready: bool
         ],
         "nodeInfo": {"kubeletVersion": "v1.36.0-testbed"},
     }});
-    Api::<Node>::all(client.clone()).patch_status(name, &PatchParams::apply(MANAGER), &Patch::Strategic(status)).await?;
+    Api::<Node>::all(client.clone())
+        .patch_status(name, &PatchParams::apply(MANAGER), &Patch::Strategic(status))
+        .await?;
     Ok(())
 }
 
@@ -63,8 +65,8 @@ pub(super) async fn running(client: &Client, pod: &Pod, record: &PodRecord, node
                    "containerID": format!("testbed://{}", record.sandbox), "state": {"running": {"startedAt": now}}})
         })
         .collect();
-    let conditions =
-        ["PodScheduled", "PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready"].map(condition);
+    let conditions = ["PodScheduled", "PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready"]
+        .map(condition);
     let ips: Vec<_> = record.addresses.iter().map(|ip| json!({"ip": ip})).collect();
     let status = json!({"status": {
         "phase": "Running",

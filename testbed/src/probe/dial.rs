@@ -63,7 +63,8 @@ impl Args {
         let limit = Duration::from_secs_f64(timeout.clamp(0.001, 3600.0));
         for _ in 0..count {
             let begin = Instant::now();
-            let outcome = if udp { ask_udp(server, limit, source_port) } else { ask_tcp(server, limit, source_port) };
+            let outcome =
+                if udp { ask_udp(server, limit, source_port) } else { ask_tcp(server, limit, source_port) };
             let ms = begin.elapsed().as_secs_f64() * 1000.0;
             let answer = match outcome {
                 Ok(text) if text.trim().is_empty() => Answer::Err("empty answer".into()),
@@ -84,7 +85,9 @@ impl Args {
 }
 
 fn reason(error: &std::io::Error) -> String {
-    use std::io::ErrorKind::{ConnectionRefused, ConnectionReset, HostUnreachable, NetworkUnreachable, TimedOut, WouldBlock};
+    use std::io::ErrorKind::{
+        ConnectionRefused, ConnectionReset, HostUnreachable, NetworkUnreachable, TimedOut, WouldBlock,
+    };
     match error.kind() {
         TimedOut | WouldBlock => "timed out".into(),
         ConnectionRefused => "refused".into(),
@@ -115,10 +118,8 @@ fn connect_from(server: SocketAddr, limit: Duration, port: u16) -> std::io::Resu
     let fd: OwnedFd = socket::socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     setsockopt(&fd, sockopt::ReuseAddr, &true)?;
     // Bounds connect() too: socket(7), SO_SNDTIMEO.
-    let wait = TimeVal::new(
-        i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
-        i64::from(limit.subsec_micros()),
-    );
+    let wait =
+        TimeVal::new(i64::try_from(limit.as_secs()).unwrap_or(i64::MAX), i64::from(limit.subsec_micros()));
     setsockopt(&fd, sockopt::SendTimeout, &wait)?;
     socket::bind(fd.as_raw_fd(), &SockaddrStorage::from(any(server, port)))?;
     socket::connect(fd.as_raw_fd(), &SockaddrStorage::from(server))?;

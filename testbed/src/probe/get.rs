@@ -40,7 +40,8 @@ impl Args {
         let begin = Instant::now();
         let limit = Duration::from_secs_f64(timeout.clamp(0.001, 3600.0));
         let server = SocketAddr::new(host, port);
-        let stream = TcpStream::connect_timeout(&server, limit).with_context(|| format!("cannot reach {server}"))?;
+        let stream =
+            TcpStream::connect_timeout(&server, limit).with_context(|| format!("cannot reach {server}"))?;
         stream.set_read_timeout(Some(limit))?;
         stream.set_write_timeout(Some(limit))?;
         let request = format!("GET {path} HTTP/1.0\r\nHost: {host}\r\nConnection: close\r\n\r\n");
@@ -76,7 +77,8 @@ fn talk(mut stream: impl Read + Write, request: &str) -> Result<String> {
 
 fn tls(stream: TcpStream, host: IpAddr, ca: &Path) -> Result<StreamOwned<ClientConnection, TcpStream>> {
     let mut roots = RootCertStore::empty();
-    let authority = CertificateDer::from_pem_file(ca).with_context(|| format!("authority {}", ca.display()))?;
+    let authority =
+        CertificateDer::from_pem_file(ca).with_context(|| format!("authority {}", ca.display()))?;
     roots.add(authority)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)

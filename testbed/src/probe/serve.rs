@@ -29,12 +29,13 @@ impl Args {
         let name = Arc::new(name);
         let mut threads = Vec::new();
         for port in tcp {
-            let listener = bind(port, |a| TcpListener::bind(a)).with_context(|| format!("TCP port {port}"))?;
+            let listener = bind(port, TcpListener::bind).with_context(|| format!("TCP port {port}"))?;
             let name = Arc::clone(&name);
-            threads.push(thread::Builder::new().stack_size(STACK).spawn(move || serve_tcp(&listener, &name))?);
+            threads
+                .push(thread::Builder::new().stack_size(STACK).spawn(move || serve_tcp(&listener, &name))?);
         }
         for port in udp {
-            let socket = bind(port, |a| UdpSocket::bind(a)).with_context(|| format!("UDP port {port}"))?;
+            let socket = bind(port, UdpSocket::bind).with_context(|| format!("UDP port {port}"))?;
             let name = Arc::clone(&name);
             threads.push(thread::Builder::new().stack_size(STACK).spawn(move || serve_udp(&socket, &name))?);
         }

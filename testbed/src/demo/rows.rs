@@ -1,0 +1,217 @@
+//! What the demonstration tries, and what must come of it.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::counters;
+use crate::bed::Bed;
+use crate::bed::config::{API_SERVICE_IP, EXT_IP, OUTSIDE_IP, node_index, node_ip};
+use crate::exec;
+use crate::traffic::{self, Dial, Expect, Place, median_ms};
+use crate::ui::Checks;
+
+/// One line of the table.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) what: &'static str,
+    pub(super) from: String,
+    pub(super) to: String,
+    pub(super) verdict: Result<String, String>,
+    /// Median over some connections.
+    pub(super) ms: f64,
+    /// What the agent of the client's node says about it.
+    pub(super) path: String,
+}
+
+/// Connections that the latency is taken from.
+const SAMPLES: u32 = 9;
+/// Time for the cluster to settle after a change.
+const LIMIT: Duration = Duration::from_secs(15);
+
+struct Try {
+    what: &'static str,
+    from: Place,
+    dial: Dial,
+    expect: Expect,
+}
+
+/// Does everything in order.
+pub(super) fn measure(bed: &Bed, checks: &mut Checks) -> Result<Vec<Row>> {
+    bed.host("ext").start(
+        "server",
+        &[
+            &bed.config().program("testbed").display().to_string(),
+            "probe",
+            "serve",
+            "--name",
+            "outside",
+            "--tcp",
+            "9000",
+        ],
+        &[],
+    )?;
+    let mut rows = Vec::new();
+    for one in tries(bed)? {
+        let row = measure_one(bed, one);
+        checks.count(row.verdict.is_ok());
+        rows.push(row);
+    }
+    let row = api_server(bed)?;
+    checks.count(row.verdict.is_ok());
+    rows.push(row);
+    Ok(rows)
+}
+
+fn pod(node: &str, name: &str) -> Place {
+    Place::Pod { node: node.to_owned(), namespace: "shop".to_owned(), name: name.to_owned() }
+}
+
+fn pod_ip(bed: &Bed, name: &str) -> Result<Ipv4Addr> {
+    let text = bed.kubectl(&["get", "pod", "-n", "shop", name, "-o", "jsonpath={.status.podIP}"])?;
+    text.parse().with_context(|| format!("pod {name} has the address {text:?}"))
+}
+
+fn tries(bed: &Bed) -> Result<Vec<Try>> {
+    let (client, web1, web2, db) =
+        (pod_ip(bed, "client")?, pod_ip(bed, "web-1")?, pod_ip(bed, "web-2")?, pod_ip(bed, "db")?);
+    let service =
+        bed.kubectl(&["get", "service", "-n", "shop", "web", "-o", "jsonpath={.spec.clusterIP}"])?;
+    let service: Ipv4Addr =
+        service.parse().with_context(|| format!("the service has the address {service:?}"))?;
+    let (n1, n2) = (node_ip(1), node_ip(2));
+    let on = |host: &str| Place::Host(host.to_owned());
+    let both = |seen: &str| Expect::All(vec![format!("web-1 {seen}"), format!("web-2 {seen}")]);
+    let one = |what, from, dial, expect| Try { what, from, dial, expect };
+    // OVN gives the gateway routers addresses of the join range in the order of their nodes.
+    let join = |node: u8| format!("100.64.0.{}", node + 1);
+    let mp0 = |pod: Ipv4Addr| {
+        let [a, b, c, _] = pod.octets();
+        Ipv4Addr::new(a, b, c, 2)
+    };
+    Ok(vec![
+        one(
+            "pod -> pod, same node",
+            pod("n1", "client"),
+            Dial::tcp(web1, 8080),
+            Expect::only(&format!("web-1 {client}")),
+        ),
+        one(
+            "pod -> pod, across nodes",
+            pod("n1", "client"),
+            Dial::tcp(web2, 8080),
+            Expect::only(&format!("web-2 {client}")),
+        ),
+        one(
+            "the same, UDP",
+            pod("n1", "client"),
+            Dial::udp(web2, 5353),
+            Expect::only(&format!("web-2 {client}")),
+        ),
+        one("pod -> ClusterIP", pod("n1", "client"), Dial::tcp(service, 80), both(&client.to_string())),
+        one("outside -> NodePort on n1", on("ext"), Dial::tcp(n1, 30080), both(&join(1))),
+        one("outside -> NodePort on n2", on("ext"), Dial::tcp(n2, 30080), both(&join(2))),
+        one(
+            "pod -> outside, SNAT",
+            pod("n1", "client"),
+            Dial::tcp(OUTSIDE_IP, 9000),
+            Expect::only(&format!("outside {n1}")),
+        ),
+        one(
+            "pod -> gateway, SNAT",
+            pod("n2", "db"),
+            Dial::tcp(EXT_IP, 9000),
+            Expect::only(&format!("outside {n2}")),
+        ),
+        one(
+            "node -> pod, own",
+            on("n1"),
+            Dial::tcp(web1, 8080),
+            Expect::only(&format!("web-1 {}", mp0(web1))),
+        ),
+        one(
+            "node -> pod, other node's",
+            on("n1"),
+            Dial::tcp(web2, 8080),
+            Expect::only(&format!("web-2 {}", mp0(web1))),
+        ),
+        one("policy: denied", pod("n1", "client"), Dial::tcp(db, 5432), Expect::Dropped),
+        one("policy: allowed", pod("n1", "web-1"), Dial::tcp(db, 5432), Expect::only(&format!("db {web1}"))),
+    ])
+}
+
+fn measure_one(bed: &Bed, one: Try) -> Row {
+    let Try { what, from, dial, expect } = one;
+    let (dial, samples) = match expect {
+        // Nothing to take a time from.
+        Expect::Dropped => (dial.within(Duration::from_secs(1)), 1),
+        _ => (dial, SAMPLES),
+    };
+    // The first try settles and warms up; the times are those of the second.
+    let (first, verdict) = traffic::settle(bed, &from, dial.times(samples), &expect, LIMIT);
+    let dropped = expect == Expect::Dropped;
+    let measured = if verdict.is_ok() && !dropped {
+        traffic::dial(bed, &from, dial.times(samples)).unwrap_or(first)
+    } else {
+        first
+    };
+    let ms = if verdict.is_ok() && !dropped { median_ms(&measured) } else { f64::NAN };
+    let protocol = if dial.udp { " udp" } else { "" };
+    Row {
+        what,
+        to: format!("{}:{}{protocol}", dial.host, dial.port),
+        path: path(bed, &from),
+        from: from.to_string(),
+        verdict,
+        ms,
+    }
+}
+
+/// The way of packets on the client's node, from its agent. The outside world has none.
+fn path(bed: &Bed, from: &Place) -> String {
+    let node = match from {
+        Place::Pod { node, .. } => node,
+        Place::Host(host) if node_index(host).is_some() => host,
+        Place::Host(_) => return "-".into(),
+    };
+    counters::node_path(bed, node).unwrap_or_else(|_| "unknown".into())
+}
+
+/// HTTPS through the service address of the API server, whose certificate must hold for it.
+fn api_server(bed: &Bed) -> Result<Row> {
+    let from = pod("n1", "client");
+    let attempt = || -> Result<String> {
+        let mut client = traffic::command(bed, &from, &bed.config().program("testbed"))?;
+        client.args([
+            "probe",
+            "get",
+            &API_SERVICE_IP.to_string(),
+            "443",
+            "/readyz",
+            "--timeout",
+            "3",
+            "--ca",
+        ]);
+        exec::output(client.arg(bed.config().pki("ca.crt")))
+    };
+    let outcome = exec::retry(LIMIT, "the API server answers", || {
+        let said = attempt()?;
+        anyhow::ensure!(said.starts_with("200 "), "status {said}");
+        Ok(said)
+    })
+    .and_then(|_| attempt());
+    let ms = outcome
+        .as_ref()
+        .ok()
+        .and_then(|said| said.split_once('(')?.1.split(' ').next()?.parse().ok())
+        .unwrap_or(f64::NAN);
+    Ok(Row {
+        what: "pod -> API server, HTTPS",
+        to: format!("{API_SERVICE_IP}:443"),
+        path: path(bed, &from),
+        from: from.to_string(),
+        verdict: outcome.map(|_| "200, certificate valid".to_owned()).map_err(|e| format!("{e:#}")),
+        ms,
+    })
+}
