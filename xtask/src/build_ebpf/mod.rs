@@ -1,0 +1,34 @@
+//! `cargo xtask build-ebpf`: compiles the eBPF programs, the same way as node-agent's build script, and says what is
+//! in the object.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result, anyhow};
+
+use crate::{exec, paths};
+
+mod elf;
+#[allow(dead_code, reason = "shared with node-agent's build script, which alone asks what to watch")]
+#[path = "../../../ebpf/build/object.rs"]
+mod object;
+
+/// Compiles the eBPF programs for the kernel and prints what came out.
+pub(crate) fn run() -> Result<()> {
+    let built = object::build(&paths::root(), &paths::target().join("ebpf"))
+        .map_err(|why| anyhow!("no eBPF object: {why}; `cargo xtask setup` installs what it needs"))?;
+    report(&built)
+}
+
+fn report(path: &Path) -> Result<()> {
+    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let contents = elf::contents(&bytes).with_context(|| format!("{} is no eBPF object", path.display()))?;
+    exec::say(format_args!("{}: {} bytes", path.display(), bytes.len()));
+    for (name, instructions) in &contents.programs {
+        exec::say(format_args!("  program {name:<16} {instructions:>6} instructions"));
+    }
+    exec::say(format_args!("  shared functions {:>13} instructions", contents.shared));
+    for map in &contents.maps {
+        exec::say(format_args!("  map     {map}"));
+    }
+    Ok(())
+}
