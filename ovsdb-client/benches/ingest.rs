@@ -7,6 +7,7 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -36,13 +37,15 @@ fn main() {
         }
     }
     let (ours, theirs) = (Spread::of(ours), Spread::of(theirs));
-    println!("{ports} Logical_Switch_Port rows, columns {}, {rounds} rounds in turn", COLUMNS.join(" "));
-    println!("  connect, monitor, typed rows with an index: {ours}");
-    println!("  C ovsdb-client dump of the same:            {theirs}");
-    println!(
-        "  ratio of medians: {:.3} (goal: at most 1.5)",
-        ours.median.as_secs_f64() / theirs.median.as_secs_f64()
+    let ratio = ours.median.as_secs_f64() / theirs.median.as_secs_f64();
+    let report = format!(
+        "{ports} Logical_Switch_Port rows, columns {}, {rounds} rounds in turn\n\
+         connect, monitor, typed rows with an index: {ours}\n\
+         C ovsdb-client dump of the same:            {theirs}\n\
+         ratio of medians: {ratio:.3} (goal: at most 1.5)\n",
+        COLUMNS.join(" ")
     );
+    std::io::stdout().write_all(report.as_bytes()).expect("the report can be written");
 }
 
 async fn fill(server: &Server, ports: usize) {

@@ -1,4 +1,82 @@
-//! OVSDB client: RFC 7047 and the Open vSwitch extensions of ovsdb-server(7).
+//! OVSDB client: RFC 7047 and the Open vSwitch extensions of ovsdb-server(7), with typed rows.
+//!
+//! # Session
+//!
+//! A [`Client`] is a handle on one database. [`Client::new`] starts a task that connects to the first of the
+//! [`Options::endpoints`] that will do, and reconnects for ever: to the next endpoint at once, after a whole round
+//! without success with a jittered wait that doubles. [`Client::status`] shows the state, [`Client::connected`] waits for
+//! a session.
+//!
+//! Before a server is used its `_Server` database is read. A server without the database, cut off from its Raft cluster,
+//! with an older log than one we saw before, or, with [`Options::leader_only`], not the leader, is passed over, and left
+//! as soon as it becomes so. Silence is ended by an own probe, and probes of the server are answered.
+//!
+//! # Calls
+//!
+//! Any number of calls may be under way at once. [`Client::transact`] carries out a [`Transaction`]. Its errors are
+//! precise about what may have happened:
+//!
+//! | error | what happened on the server |
+//! |---|---|
+//! | [`Error::NotConnected`] | nothing: the request was not sent |
+//! | [`Error::Operation`], [`Error::Commit`] | nothing: one operation, or the whole at commit, was refused |
+//! | [`Error::OutcomeUnknown`], [`Error::Timeout`] | unknown: no reply came |
+//!
+//! There are no retries inside: after an unknown outcome only the caller knows whether doing it twice hurts. Dropping the
+//! future of a call is always safe; replies find their call by identifier, and a waiting transaction is canceled.
+//!
+//! # Replicas
+//!
+//! [`Client::monitor`] keeps the tables of a [`MonitorSpec`] as a [`Replica`]: rows of the structs in [`model`], by
+//! identifier and by indexes, and a [`ChangeStream`]. What holds:
+//!
+//! - When `monitor` returns, the contents are complete.
+//! - When `transact` returns `Ok`, every replica of the same client already shows the effect: the server sends the update
+//!   before the reply, and one task handles both in order.
+//! - One update of the server (one transaction) is applied at once and is one [`Change::Rows`].
+//! - A lost session leaves the contents as they were. The next one brings them up to date, by what was missed where the
+//!   server remembers (`monitor_cond_since` in a cluster), else by everything; either way the change stream tells the
+//!   net difference only. [`Replica::is_synced`] is false in between.
+//! - A reader of changes that falls behind gets [`Change::Resync`] and reads the tables again; nothing grows without bound.
+//!
+//! Tables and columns that the server's schema lacks are left out of monitors; [`Client::schema`] tells what is there.
+//!
+//! # Locks
+//!
+//! [`Client::lock`] requests an OVSDB lock, again after every reconnect. Together with [`Transaction::assert_lock`] it
+//! fences writers: a transaction of a client that has lost the lock fails with `not owner`.
+//!
+//! # Example
+//!
+//! ```no_run
+//! use ovsdb_client::nb::{LogicalSwitch, LogicalSwitchPort};
+//! use ovsdb_client::{Client, Condition, Datum, Endpoint, MonitorSpec, Mutator, Options, Row, Transaction};
+//! # use std::time::Duration;
+//! # async fn example() -> Result<(), ovsdb_client::Error> {
+//! let client = Client::new(Options {
+//!     endpoints: Endpoint::parse_list("tcp:192.0.2.1:6641,tcp:192.0.2.2:6641")?,
+//!     database: ovsdb_client::nb::DATABASE.to_owned(),
+//!     leader_only: true,
+//!     ..Options::default()
+//! });
+//! client.connected(Duration::from_secs(10)).await?;
+//! let replica = client
+//!     .monitor(
+//!         MonitorSpec::new()
+//!             .table::<LogicalSwitch>(&["name", "ports"])
+//!             .table::<LogicalSwitchPort>(&[])
+//!             .index::<LogicalSwitchPort>("name", |port| vec![port.name.clone()]),
+//!     )
+//!     .await?;
+//!
+//! let mut txn = Transaction::new();
+//! let port = txn.insert(LogicalSwitchPort::TABLE, [("name", Datum::from("default_web-0"))]);
+//! txn.mutate(LogicalSwitch::TABLE, vec![Condition::equal("name", "n1")], [("ports", Mutator::Insert, port.into())]);
+//! client.transact(txn).await?;
+//! assert!(replica.read().table::<LogicalSwitchPort>().by_index("name", "default_web-0").next().is_some());
+//! # Ok(())
+//! # }
+//! ```
 
 mod backoff;
 mod client;

@@ -1,5 +1,7 @@
 //! Laws of values and differences, on arbitrary ones.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are test code")]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use ovsdb_client::column::{Column, Mode};

@@ -1,6 +1,8 @@
 //! Replicas under random transactions equal what the server has, whatever the monitor method, and so does a copy kept
 //! from the change stream alone.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are test code")]
+
 mod support;
 
 use std::collections::HashMap;
@@ -18,15 +20,16 @@ const NB: &str = "OVN_Northbound";
 struct Random(u64);
 
 impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
+    fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        self.0 % limit
+        let limit = u64::try_from(limit).expect("a small number");
+        usize::try_from(self.0 % limit).expect("less than the limit")
     }
 
     fn text(&mut self) -> String {
-        ["", "a", "b\"\\", "ü", "d", "e"][self.below(6) as usize].to_owned()
+        ["", "a", "b\"\\", "ü", "d", "e"][self.below(6)].to_owned()
     }
 
     fn texts(&mut self) -> Vec<String> {
@@ -41,8 +44,8 @@ impl Random {
         vec![
             ("addresses", self.texts().into()),
             ("options", self.map()),
-            ("up", [None, Some(true), Some(false)][self.below(3) as usize].into()),
-            ("tag_request", [None, Some(0), Some(7)][self.below(3) as usize].into()),
+            ("up", [None, Some(true), Some(false)][self.below(3)].into()),
+            ("tag_request", [None, Some(0), Some(7)][self.below(3)].into()),
             ("type", self.text().into()),
         ]
     }
@@ -51,9 +54,7 @@ impl Random {
 /// One random transaction over a switch and its ports.
 fn transaction(random: &mut Random, serial: u64, switches: &[Uuid], ports: &[Uuid]) -> Transaction {
     let mut txn = Transaction::new();
-    let pick = |random: &mut Random, from: &[Uuid]| {
-        from.get(random.below(from.len().max(1) as u64) as usize).copied()
-    };
+    let pick = |random: &mut Random, from: &[Uuid]| from.get(random.below(from.len().max(1))).copied();
     for step in 0..=random.below(3) {
         let switch = pick(random, switches);
         let port = pick(random, ports);
@@ -78,7 +79,7 @@ fn transaction(random: &mut Random, serial: u64, switches: &[Uuid], ports: &[Uui
             }
             (3, _, Some(port)) => {
                 let mut row = random.port_columns();
-                let keep = random.below(row.len() as u64) as usize;
+                let keep = random.below(row.len());
                 txn.update(LogicalSwitchPort::TABLE, vec![Condition::uuid(port)], row.drain(..=keep));
             }
             (4, _, Some(port)) => {

@@ -1,5 +1,7 @@
 //! The client against a peer that misbehaves in ways a real server does so only now and then.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are test code")]
+
 mod support;
 
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! The client against a private ovsdb-server: every operation, every way to fail, locks, reconnection.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are test code")]
+
 mod support;
 
 use std::collections::BTreeMap;
@@ -462,6 +464,40 @@ async fn columns_that_an_older_server_lacks_are_left_out() {
 }
 
 #[tokio::test]
+async fn a_converted_schema_is_taken_up_and_contents_stay() {
+    let schema = |columns: &str| {
+        format!(
+            r#"{{"name":"{NB}","version":"1.0.0","tables":{{"Logical_Switch":{{"isRoot":true,"columns":{{"name":{{"type":"string"}}{columns}}}}}}}}}"#
+        )
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let (old, new) = (dir.path().join("old.ovsschema"), dir.path().join("new.ovsschema"));
+    std::fs::write(&old, schema("")).unwrap();
+    std::fs::write(&new, schema(r#","copp":{"type":{"key":"uuid","min":0,"max":1}}"#)).unwrap();
+    let server = Server::start(old.to_str().unwrap());
+    let client = server.client(NB).await;
+    add_switch(&client, "s").await;
+    let replica = switches(&client).await;
+    let mut changes = replica.changes();
+    let mut synced = replica.synced();
+    support::ovs_run("ovsdb-client", server.dir.path(), &["convert", "unix:db.sock", new.to_str().unwrap()]);
+    soon("notice", synced.wait_for(|synced| !*synced)).await.unwrap();
+    soon("sync", synced.wait_for(|synced| *synced)).await.unwrap();
+    assert!(client.schema().await.unwrap().has_column("Logical_Switch", "copp"));
+    let reference = Uuid::from_u128(5);
+    one(&client, |txn| txn.update(LogicalSwitch::TABLE, vec![], [("copp", Datum::from(reference))]))
+        .await
+        .unwrap();
+    let Some(Change::Rows(rows)) = soon("change", changes.next()).await else { panic!("no rows") };
+    assert_eq!(
+        (rows.len(), rows[0].kind),
+        (1, ChangeKind::Modified),
+        "the conversion itself changed nothing"
+    );
+    assert_eq!(replica.read().table::<LogicalSwitch>().iter().next().unwrap().copp, Some(reference));
+}
+
+#[tokio::test]
 async fn a_database_the_server_lacks_is_named_in_the_error() {
     let server = Server::start(NB_SCHEMA);
     let client = Client::new(server.options("OVN_Southbound"));
@@ -472,7 +508,7 @@ async fn a_database_the_server_lacks_is_named_in_the_error() {
 #[tokio::test]
 async fn the_next_endpoint_is_tried_when_one_does_not_answer() {
     let server = Server::start_with(NB_SCHEMA, |_| vec!["--remote=ptcp:0:127.0.0.1".to_owned()]);
-    let port = tcp_port(&server);
+    let port = server.port();
     let dead = tempfile::tempdir().unwrap();
     let list = format!("unix:{}/none.sock,tcp:127.0.0.1:1,tcp:localhost:{port}", dead.path().display());
     let client = Client::new(support::options(ovsdb_client::Endpoint::parse_list(&list).unwrap(), NB));
@@ -481,17 +517,6 @@ async fn the_next_endpoint_is_tried_when_one_does_not_answer() {
     let Status::Connected { endpoint, .. } = status else { panic!("{status:?}") };
     assert_eq!(endpoint.to_string(), format!("tcp:localhost:{port}"));
     add_switch(&client, "over tcp").await;
-}
-
-fn tcp_port(server: &Server) -> u16 {
-    let log = server.log();
-    let at = log.find("listening on port ").unwrap_or_else(|| panic!("no port in {log}"));
-    log[at + "listening on port ".len()..]
-        .split(|c: char| !c.is_ascii_digit())
-        .next()
-        .unwrap()
-        .parse()
-        .unwrap()
 }
 
 #[tokio::test]

@@ -152,7 +152,8 @@ impl Core {
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot<'_> {
-        Snapshot { tables: self.tables.read() }
+        // Recursive, so that a reader that holds one snapshot may take another while an update waits.
+        Snapshot { tables: self.tables.read_recursive() }
     }
 
     pub(crate) fn last_transaction(&self) -> Option<String> {

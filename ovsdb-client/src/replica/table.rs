@@ -1,7 +1,7 @@
 //! One table of a replica: rows by identifier, and the indexes.
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
@@ -23,23 +23,20 @@ pub struct Table<R: Row> {
 struct Index<R> {
     name: &'static str,
     keys: fn(&R) -> Vec<String>,
-    map: HashMap<String, Vec<Uuid>>,
+    map: HashMap<String, BTreeSet<Uuid>>,
 }
 
 impl<R: Row> Index<R> {
     fn add(&mut self, row: &R) {
         for key in (self.keys)(row) {
-            let uuids = self.map.entry(key).or_default();
-            if !uuids.contains(&row.uuid()) {
-                uuids.push(row.uuid());
-            }
+            self.map.entry(key).or_default().insert(row.uuid());
         }
     }
 
     fn remove(&mut self, row: &R) {
         for key in (self.keys)(row) {
             if let Some(uuids) = self.map.get_mut(&key) {
-                uuids.retain(|uuid| *uuid != row.uuid());
+                uuids.remove(&row.uuid());
                 if uuids.is_empty() {
                     self.map.remove(&key);
                 }
@@ -77,7 +74,7 @@ impl<R: Row> Table<R> {
         self.rows.is_empty()
     }
 
-    /// Rows that the index of this name has under the key.
+    /// Rows that the index of this name has under the key, ordered by identifier.
     ///
     /// # Panics
     /// When the [`super::MonitorSpec`] declared no such index: a mistake in the program.

@@ -120,6 +120,12 @@ impl Server {
         let _ = std::fs::remove_file(self.socket());
     }
 
+    /// Changes an argument for the next [`Server::run`].
+    pub fn replace_arg(&mut self, old: &str, new: String) {
+        let arg = self.args.iter_mut().find(|arg| *arg == old).expect("the argument is there");
+        *arg = new;
+    }
+
     pub fn pid(&self) -> u32 {
         self.child.as_ref().expect("the server runs").id()
     }
@@ -134,6 +140,20 @@ impl Server {
 
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("server.log")).unwrap_or_default()
+    }
+
+    /// The TCP port that the server chose for a remote with port 0, from its log.
+    pub fn port(&self) -> u16 {
+        let start = Instant::now();
+        loop {
+            let log = self.log();
+            let port = log.split_once("listening on port ").and_then(|(_, rest)| rest.split_once('\n'));
+            if let Some((port, _)) = port {
+                return port.trim().parse().expect("a port number");
+            }
+            assert!(start.elapsed() < PATIENCE, "no port in the log: {log}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Runs an appctl command on the server.
