@@ -47,9 +47,9 @@ impl FromStr for ClusterSubnet {
             [ip, len, host] => (format!("{ip}/{len}"), Some(host)),
             _ => (text.to_owned(), None),
         };
-        let cidr: IpNet = cidr.parse().map_err(|_| error())?;
+        let cidr: IpNet = cidr.parse().map_err(|_bad| error())?;
         let host_len = match (host_len, cidr) {
-            (Some(host), _) => host.parse().map_err(|_| error())?,
+            (Some(host), _) => host.parse().map_err(|_bad| error())?,
             (None, IpNet::V4(_)) => DEFAULT_HOST_LEN_V4,
             (None, IpNet::V6(_)) => DEFAULT_HOST_LEN_V6,
         };

@@ -90,7 +90,9 @@ pub fn node(object: core::Node) -> Option<SeenNode> {
     let chassis = annotations.get(annotation::NODE_CHASSIS_ID).filter(|id| !id.is_empty()).cloned();
     let subnets = annotations.get(annotation::NODE_SUBNETS).map(|value| NodeSubnets::default_of(value));
     let id = annotations.get(annotation::NODE_ID).map(|value| {
-        value.parse().map_err(|_| malformed(annotation::NODE_ID, "a decimal number from 2 is needed", value))
+        value
+            .parse()
+            .map_err(|_bad| malformed(annotation::NODE_ID, "a decimal number from 2 is needed", value))
     });
     Some(SeenNode {
         uid: object.metadata.uid.unwrap_or_default(),

@@ -14,7 +14,7 @@ use crate::index::Node;
 /// (`net.ipv4.ip_local_port_range`), so that it stays clear of NodePorts.
 const SNAT_PORTS: &str = "32768-60999";
 /// Priority of the policies that send packets for the node's own addresses to its management port.
-const OWN_NODE_PRIORITY: i64 = 1004;
+pub const OWN_NODE_PRIORITY: i64 = 1004;
 /// Marks the route to the masquerade range.
 const MASQUERADE_MARK: &str = "k8s.ovn.org/node-masquerade-subnet";
 

@@ -30,6 +30,71 @@ pub enum Table {
     StaticMacBinding,
 }
 
+impl Table {
+    /// Name in the schema.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Acl => "ACL",
+            Self::AddressSet => "Address_Set",
+            Self::Copp => "Copp",
+            Self::GatewayChassis => "Gateway_Chassis",
+            Self::LoadBalancer => "Load_Balancer",
+            Self::LoadBalancerGroup => "Load_Balancer_Group",
+            Self::LogicalRouter => "Logical_Router",
+            Self::LogicalRouterPolicy => "Logical_Router_Policy",
+            Self::LogicalRouterPort => "Logical_Router_Port",
+            Self::LogicalRouterStaticRoute => "Logical_Router_Static_Route",
+            Self::LogicalSwitch => "Logical_Switch",
+            Self::LogicalSwitchPort => "Logical_Switch_Port",
+            Self::Meter => "Meter",
+            Self::MeterBand => "Meter_Band",
+            Self::Nat => "NAT",
+            Self::PortGroup => "Port_Group",
+            Self::StaticMacBinding => "Static_MAC_Binding",
+        }
+    }
+
+    /// Whether rows live without being referred to (`isRoot` in the schema). Others need a strong reference.
+    pub fn is_root(self) -> bool {
+        !matches!(
+            self,
+            Self::Acl
+                | Self::GatewayChassis
+                | Self::LogicalRouterPolicy
+                | Self::LogicalRouterPort
+                | Self::LogicalRouterStaticRoute
+                | Self::LogicalSwitchPort
+                | Self::MeterBand
+                | Self::Nat
+        )
+    }
+
+    /// Whether a reference in this column keeps the row it refers to (`refType` strong, or none, in the schema).
+    pub fn is_strong(self, column: &str) -> bool {
+        matches!(
+            (self, column),
+            (Self::LogicalSwitch, "ports" | "acls" | "load_balancer_group")
+                | (
+                    Self::LogicalRouter,
+                    "ports" | "static_routes" | "policies" | "nat" | "load_balancer_group"
+                )
+                | (Self::LogicalRouterPort, "gateway_chassis")
+                | (Self::PortGroup, "acls")
+                | (Self::Meter, "bands")
+        )
+    }
+
+    /// Whether a reference column holds at most one row.
+    pub fn is_single(self, column: &str) -> bool {
+        column == "copp"
+    }
+
+    /// Whether the schema lets a name occur only once, among the tables that are not root.
+    pub fn has_unique_name(self) -> bool {
+        matches!(self, Self::GatewayChassis | Self::LogicalRouterPort | Self::LogicalSwitchPort)
+    }
+}
+
 /// A row by what identifies it: the name where the table has one; `k8s.ovn.org/id` for ACLs; for rows without either a
 /// text built by the constructors in [`super::key`], which starts with the owner's name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -8,7 +8,8 @@ use super::{RowKey, Table};
 /// Between the owner and the content.
 const SEPARATOR: char = '|';
 
-fn owned(table: Table, owner: &str, content: &str) -> RowKey {
+/// The key of a row of `owner`, a router.
+pub fn in_router(table: Table, owner: &str, content: &str) -> RowKey {
     RowKey::new(table, format!("{owner}{SEPARATOR}{content}"))
 }
 
@@ -32,7 +33,7 @@ pub fn static_route(
 ) -> RowKey {
     let content =
         static_route_content(prefix, nexthop, policy.unwrap_or_default(), output_port.unwrap_or_default());
-    owned(Table::LogicalRouterStaticRoute, router, &content)
+    in_router(Table::LogicalRouterStaticRoute, router, &content)
 }
 
 /// What tells two NAT rules of a router apart.
@@ -42,7 +43,7 @@ pub fn nat_content(kind: &str, external_ip: &str, logical_ip: &str) -> String {
 
 /// A NAT rule of `router`.
 pub fn nat(router: &str, kind: &str, external_ip: impl Display, logical_ip: impl Display) -> RowKey {
-    owned(Table::Nat, router, &nat_content(kind, &external_ip.to_string(), &logical_ip.to_string()))
+    in_router(Table::Nat, router, &nat_content(kind, &external_ip.to_string(), &logical_ip.to_string()))
 }
 
 /// What tells two routing policies of a router apart.
@@ -52,7 +53,7 @@ pub fn policy_content(priority: i64, matching: &str) -> String {
 
 /// A routing policy of `router`.
 pub fn policy(router: &str, priority: i64, matching: &str) -> RowKey {
-    owned(Table::LogicalRouterPolicy, router, &policy_content(priority, matching))
+    in_router(Table::LogicalRouterPolicy, router, &policy_content(priority, matching))
 }
 
 /// A meter band. Bands have no owner in their key: meters of the same rate share one.

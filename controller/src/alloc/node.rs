@@ -1,0 +1,321 @@
+//! Ranges and numbers of nodes. What a node's annotations say wins, as long as it is usable and nobody else's.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+
+use api::annotation::{AnnotationError, NODE_ID, NODE_SUBNETS};
+use ipnet::IpNet;
+
+use crate::config::{ClusterSubnet, Config, same_family};
+use crate::index::convert::SeenNode;
+
+/// The first number: 1 is the cluster router on the join switch.
+const FIRST_ID: u32 = 2;
+/// The last number.
+const LAST_ID: u32 = 5000;
+
+/// Why a node cannot have what it needs.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NodeError {
+    /// The annotation cannot be read.
+    #[error("{0}")]
+    Annotation(#[from] AnnotationError),
+    /// A range in the annotation lies outside the cluster's.
+    #[error(
+        "annotation {NODE_SUBNETS}: {subnet} is in no cluster subnet ({cluster}); remove the annotation to get a free range"
+    )]
+    OutOfRange {
+        /// The range found.
+        subnet: IpNet,
+        /// The configured ranges.
+        cluster: String,
+    },
+    /// The annotation lacks a family, or has one twice.
+    #[error(
+        "annotation {NODE_SUBNETS}: one range for each of {wanted} is needed; remove the annotation to get free ranges"
+    )]
+    Families {
+        /// Families of the cluster.
+        wanted: String,
+    },
+    /// Another node has the range.
+    #[error(
+        "annotation {NODE_SUBNETS}: {subnet} overlaps {other_subnet} of node {other}; remove the annotation of one of them"
+    )]
+    SubnetTaken {
+        /// The range found.
+        subnet: IpNet,
+        /// The other node's range.
+        other_subnet: IpNet,
+        /// The other node.
+        other: String,
+    },
+    /// The number is not usable.
+    #[error(
+        "annotation {NODE_ID}: {id} is not in {FIRST_ID}–{last}; remove the annotation to get a free number"
+    )]
+    IdOutOfRange {
+        /// The number found.
+        id: u32,
+        /// The last usable number.
+        last: u32,
+    },
+    /// Another node has the number.
+    #[error("annotation {NODE_ID}: {id} is the number of node {other}; remove the annotation of one of them")]
+    IdTaken {
+        /// The number found.
+        id: u32,
+        /// The other node.
+        other: String,
+    },
+    /// No range is left.
+    #[error(
+        "no free range of length /{host_len} is left in cluster subnet {cidr}; add a cluster subnet or remove nodes"
+    )]
+    Exhausted {
+        /// The last range tried.
+        cidr: IpNet,
+        /// Prefix length of a node's range.
+        host_len: u8,
+    },
+    /// No number is left.
+    #[error("all node numbers up to {last} are taken; enlarge the join subnet or remove nodes")]
+    NoId {
+        /// The last usable number.
+        last: u32,
+    },
+}
+
+impl NodeError {
+    /// Whether it heals by another node going away.
+    pub fn is_exhaustion(&self) -> bool {
+        matches!(self, Self::Exhausted { .. } | Self::NoId { .. })
+    }
+}
+
+/// What a node has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Assignment {
+    /// The node's number.
+    pub id: u32,
+    /// The node's ranges, one for each family.
+    pub subnets: Vec<IpNet>,
+}
+
+/// Ranges and numbers in use.
+#[derive(Debug)]
+pub struct NodeAllocator {
+    cluster: Vec<ClusterSubnet>,
+    families: Vec<IpAddr>,
+    last_id: u32,
+    held: HashMap<String, Assignment>,
+    ids: BTreeMap<u32, String>,
+    /// By network address, so that neighbours tell of overlaps.
+    ranges: BTreeMap<IpAddr, (IpNet, String)>,
+}
+
+impl NodeAllocator {
+    /// Everything is free.
+    pub fn new(config: &Config) -> Self {
+        // The last address of an IPv4 join range is its broadcast address.
+        let host_bits =
+            config.join_subnets.iter().map(|net| u32::from(net.max_prefix_len() - net.prefix_len())).min();
+        let room = 1u32.checked_shl(host_bits.unwrap_or(32)).unwrap_or(u32::MAX);
+        Self {
+            cluster: config.cluster_subnets.clone(),
+            families: config.families(),
+            last_id: LAST_ID.min(room.saturating_sub(2)),
+            held: HashMap::new(),
+            ids: BTreeMap::new(),
+            ranges: BTreeMap::new(),
+        }
+    }
+
+    /// What the node has, giving it what it lacks. A node that has something keeps it, whatever its annotations say later.
+    pub fn assign(&mut self, node: &SeenNode) -> Result<Assignment, NodeError> {
+        if let Some(held) = self.held.get(&node.name) {
+            return Ok(held.clone());
+        }
+        let subnets = match &node.subnets {
+            Some(found) => self.check_subnets(found.clone()?)?,
+            None => self.free_subnets()?,
+        };
+        let id = match &node.id {
+            Some(found) => self.check_id(found.clone()?)?,
+            None => self.free_id()?,
+        };
+        for subnet in &subnets {
+            self.ranges.insert(subnet.network(), (*subnet, node.name.clone()));
+        }
+        self.ids.insert(id, node.name.clone());
+        let assignment = Assignment { id, subnets };
+        self.held.insert(node.name.clone(), assignment.clone());
+        Ok(assignment)
+    }
+
+    /// Frees what the node has.
+    pub fn release(&mut self, node: &str) {
+        if let Some(held) = self.held.remove(node) {
+            self.ids.remove(&held.id);
+            for subnet in held.subnets {
+                self.ranges.remove(&subnet.network());
+            }
+        }
+    }
+
+    fn check_subnets(&self, found: Vec<IpNet>) -> Result<Vec<IpNet>, NodeError> {
+        let found: Vec<IpNet> = found.into_iter().map(|net| net.trunc()).collect();
+        let one_each = self
+            .families
+            .iter()
+            .all(|family| found.iter().filter(|net| same_family(net.addr(), *family)).count() == 1);
+        for subnet in &found {
+            if !self.cluster.iter().any(|cluster| cluster.cidr.contains(subnet)) {
+                let cluster: Vec<_> = self.cluster.iter().map(ToString::to_string).collect();
+                return Err(NodeError::OutOfRange { subnet: *subnet, cluster: cluster.join(", ") });
+            }
+            if let Some((other_subnet, other)) = self.overlapping(subnet) {
+                let (other_subnet, other) = (*other_subnet, other.clone());
+                return Err(NodeError::SubnetTaken { subnet: *subnet, other_subnet, other });
+            }
+        }
+        if !one_each {
+            let names = self.families.iter().map(|ip| if ip.is_ipv4() { "IPv4" } else { "IPv6" });
+            return Err(NodeError::Families { wanted: names.collect::<Vec<_>>().join(" and ") });
+        }
+        Ok(found)
+    }
+
+    /// The range in use that shares addresses with `subnet`. Ranges in use do not overlap each other, so it can only be
+    /// the one that starts at or before it, or the next one.
+    fn overlapping(&self, subnet: &IpNet) -> Option<&(IpNet, String)> {
+        let before = self.ranges.range(..=subnet.network()).next_back().map(|(_, range)| range);
+        let after = self.ranges.range(subnet.network()..).next().map(|(_, range)| range);
+        before
+            .filter(|(net, _)| net.contains(&subnet.network()))
+            .or_else(|| after.filter(|(net, _)| subnet.contains(&net.network())))
+    }
+
+    fn free_subnets(&self) -> Result<Vec<IpNet>, NodeError> {
+        self.families.iter().map(|family| self.free_subnet(*family)).collect()
+    }
+
+    fn free_subnet(&self, family: IpAddr) -> Result<IpNet, NodeError> {
+        let mut exhausted = None;
+        for cluster in self.cluster.iter().filter(|cluster| same_family(cluster.cidr.addr(), family)) {
+            let free = match cluster.cidr {
+                IpNet::V4(net) => net
+                    .subnets(cluster.host_len)
+                    .ok()
+                    .and_then(|mut nets| nets.find(|net| self.overlapping(&IpNet::V4(*net)).is_none()))
+                    .map(IpNet::V4),
+                IpNet::V6(net) => net
+                    .subnets(cluster.host_len)
+                    .ok()
+                    .and_then(|mut nets| nets.find(|net| self.overlapping(&IpNet::V6(*net)).is_none()))
+                    .map(IpNet::V6),
+            };
+            match free {
+                Some(net) => return Ok(net),
+                None => {
+                    exhausted = Some(NodeError::Exhausted { cidr: cluster.cidr, host_len: cluster.host_len })
+                }
+            }
+        }
+        // A family comes from a cluster subnet, so at least one was tried.
+        Err(exhausted.unwrap_or(NodeError::NoId { last: self.last_id }))
+    }
+
+    fn check_id(&self, id: u32) -> Result<u32, NodeError> {
+        if !(FIRST_ID..=self.last_id).contains(&id) {
+            return Err(NodeError::IdOutOfRange { id, last: self.last_id });
+        }
+        match self.ids.get(&id) {
+            Some(other) => Err(NodeError::IdTaken { id, other: other.clone() }),
+            None => Ok(id),
+        }
+    }
+
+    fn free_id(&self) -> Result<u32, NodeError> {
+        (FIRST_ID..=self.last_id)
+            .find(|id| !self.ids.contains_key(id))
+            .ok_or(NodeError::NoId { last: self.last_id })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Features;
+    use crate::index::convert;
+
+    fn allocator(cluster: &str) -> NodeAllocator {
+        NodeAllocator::new(&Config {
+            cluster_subnets: vec![cluster.parse().unwrap()],
+            service_cidrs: vec![],
+            join_subnets: vec!["100.64.0.0/16".parse().unwrap()],
+            masquerade_subnets: vec!["169.254.169.0/29".parse().unwrap()],
+            mtu: 1400,
+            features: Features::ALL,
+        })
+    }
+
+    fn node(name: &str, subnet: Option<&str>, id: Option<&str>) -> SeenNode {
+        let mut annotations = serde_json::Map::new();
+        if let Some(subnet) = subnet {
+            annotations.insert(NODE_SUBNETS.to_owned(), format!("{{\"default\":[\"{subnet}\"]}}").into());
+        }
+        if let Some(id) = id {
+            annotations.insert(NODE_ID.to_owned(), id.into());
+        }
+        let object = serde_json::json!({ "metadata": { "name": name, "annotations": annotations } });
+        convert::node(serde_json::from_value(object).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn nodes_get_ranges_in_order_and_numbers_from_two() {
+        let mut nodes = allocator("10.244.0.0/16/24");
+        let a = nodes.assign(&node("n1", None, None)).unwrap();
+        let b = nodes.assign(&node("n2", None, None)).unwrap();
+        assert_eq!((a.id, a.subnets[0].to_string().as_str()), (2, "10.244.0.0/24"));
+        assert_eq!((b.id, b.subnets[0].to_string().as_str()), (3, "10.244.1.0/24"));
+    }
+
+    #[test]
+    fn annotations_win_and_are_skipped_for_others() {
+        let mut nodes = allocator("10.244.0.0/16/24");
+        let a = nodes.assign(&node("n1", Some("10.244.0.0/23"), Some("2"))).unwrap();
+        assert_eq!(a.subnets[0].prefix_len(), 23);
+        let b = nodes.assign(&node("n2", None, None)).unwrap();
+        assert_eq!((b.id, b.subnets[0].to_string().as_str()), (3, "10.244.2.0/24"));
+    }
+
+    #[test]
+    fn conflicts_and_nonsense_name_the_annotation_and_the_other_node() {
+        let mut nodes = allocator("10.244.0.0/16/24");
+        nodes.assign(&node("n1", None, None)).unwrap();
+        for (wrong, hint) in [
+            (node("n2", Some("10.244.0.128/25"), None), "of node n1"),
+            (node("n2", Some("10.9.0.0/24"), None), "no cluster subnet (10.244.0.0/16/24)"),
+            (node("n2", None, Some("2")), "number of node n1"),
+            (node("n2", None, Some("1")), "not in 2–5000"),
+            (node("n2", Some("nonsense"), None), "node-subnets"),
+        ] {
+            let error = nodes.assign(&wrong).unwrap_err();
+            assert!(error.to_string().contains(hint) && !error.is_exhaustion(), "{error}");
+        }
+        // Nothing was kept of the failures.
+        assert_eq!(nodes.assign(&node("n2", None, None)).unwrap().id, 3);
+    }
+
+    #[test]
+    fn exhaustion_heals_when_a_node_goes() {
+        let mut nodes = allocator("10.244.0.0/23/24");
+        nodes.assign(&node("n1", None, None)).unwrap();
+        nodes.assign(&node("n2", None, None)).unwrap();
+        assert!(nodes.assign(&node("n3", None, None)).unwrap_err().is_exhaustion());
+        nodes.release("n1");
+        let third = nodes.assign(&node("n3", None, None)).unwrap();
+        assert_eq!((third.id, third.subnets[0].to_string().as_str()), (2, "10.244.0.0/24"));
+    }
+}

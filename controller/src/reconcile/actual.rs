@@ -1,0 +1,352 @@
+//! The northbound replica as the differ asks for it: rows by the same keys that plans use.
+
+use ovsdb_client::{Atom, Datum, MonitorSpec, Row, RowChange, Schema, Snapshot, Uuid, nb};
+
+use super::diff::Actual;
+use crate::plan::{RowKey, Table, key};
+
+/// Name of the index by [key](RowKey) that every table has.
+const BY_KEY: &str = "key";
+
+/// Runs the body with `$row` standing for the row type of a table.
+macro_rules! with_table {
+    ($table:expr, $row:ident => $body:expr) => {
+        match $table {
+            Table::Acl => {
+                type $row = nb::Acl;
+                $body
+            }
+            Table::AddressSet => {
+                type $row = nb::AddressSet;
+                $body
+            }
+            Table::Copp => {
+                type $row = nb::Copp;
+                $body
+            }
+            Table::GatewayChassis => {
+                type $row = nb::GatewayChassis;
+                $body
+            }
+            Table::LoadBalancer => {
+                type $row = nb::LoadBalancer;
+                $body
+            }
+            Table::LoadBalancerGroup => {
+                type $row = nb::LoadBalancerGroup;
+                $body
+            }
+            Table::LogicalRouter => {
+                type $row = nb::LogicalRouter;
+                $body
+            }
+            Table::LogicalRouterPolicy => {
+                type $row = nb::LogicalRouterPolicy;
+                $body
+            }
+            Table::LogicalRouterPort => {
+                type $row = nb::LogicalRouterPort;
+                $body
+            }
+            Table::LogicalRouterStaticRoute => {
+                type $row = nb::LogicalRouterStaticRoute;
+                $body
+            }
+            Table::LogicalSwitch => {
+                type $row = nb::LogicalSwitch;
+                $body
+            }
+            Table::LogicalSwitchPort => {
+                type $row = nb::LogicalSwitchPort;
+                $body
+            }
+            Table::Meter => {
+                type $row = nb::Meter;
+                $body
+            }
+            Table::MeterBand => {
+                type $row = nb::MeterBand;
+                $body
+            }
+            Table::Nat => {
+                type $row = nb::Nat;
+                $body
+            }
+            Table::PortGroup => {
+                type $row = nb::PortGroup;
+                $body
+            }
+            Table::StaticMacBinding => {
+                type $row = nb::StaticMacBinding;
+                $body
+            }
+        }
+    };
+}
+
+/// Every table that the controller writes.
+pub const TABLES: [Table; 17] = [
+    Table::Acl,
+    Table::AddressSet,
+    Table::Copp,
+    Table::GatewayChassis,
+    Table::LoadBalancer,
+    Table::LoadBalancerGroup,
+    Table::LogicalRouter,
+    Table::LogicalRouterPolicy,
+    Table::LogicalRouterPort,
+    Table::LogicalRouterStaticRoute,
+    Table::LogicalSwitch,
+    Table::LogicalSwitchPort,
+    Table::Meter,
+    Table::MeterBand,
+    Table::Nat,
+    Table::PortGroup,
+    Table::StaticMacBinding,
+];
+
+/// A row type with a natural key. Rows that belong to one router are keyed without the router here.
+trait Keyed: Row {
+    fn natural_key(&self) -> Option<String>;
+}
+
+macro_rules! keyed_by_name {
+    ($($row:ident)*) => {$(
+        impl Keyed for nb::$row {
+            fn natural_key(&self) -> Option<String> {
+                Some(self.name.clone())
+            }
+        }
+    )*};
+}
+
+keyed_by_name! {
+    AddressSet Copp GatewayChassis LoadBalancer LoadBalancerGroup LogicalRouter LogicalRouterPort LogicalSwitch
+    LogicalSwitchPort Meter PortGroup
+}
+
+impl Keyed for nb::Acl {
+    fn natural_key(&self) -> Option<String> {
+        self.external_ids.get(api::ovn_name::key::ID).cloned()
+    }
+}
+
+impl Keyed for nb::LogicalRouterPolicy {
+    fn natural_key(&self) -> Option<String> {
+        Some(key::policy_content(self.priority, &self.r#match))
+    }
+}
+
+impl Keyed for nb::LogicalRouterStaticRoute {
+    fn natural_key(&self) -> Option<String> {
+        let policy = self.policy.as_deref().unwrap_or_default();
+        let port = self.output_port.as_deref().unwrap_or_default();
+        Some(key::static_route_content(&self.ip_prefix, &self.nexthop, policy, port))
+    }
+}
+
+impl Keyed for nb::MeterBand {
+    fn natural_key(&self) -> Option<String> {
+        Some(key::meter_band(&self.action, self.rate, self.burst_size).key)
+    }
+}
+
+impl Keyed for nb::Nat {
+    fn natural_key(&self) -> Option<String> {
+        Some(key::nat_content(&self.r#type, &self.external_ip, &self.logical_ip))
+    }
+}
+
+impl Keyed for nb::StaticMacBinding {
+    fn natural_key(&self) -> Option<String> {
+        Some(key::mac_binding(&self.logical_port, &self.ip).key)
+    }
+}
+
+fn keys<R: Keyed>(row: &R) -> Vec<String> {
+    row.natural_key().into_iter().collect()
+}
+
+/// Columns of a table that others write and nobody here reads.
+fn monitored<R: Row>() -> Vec<&'static str> {
+    let ignored: &[&str] = match R::TABLE {
+        "Logical_Switch_Port" => &["up", "dynamic_addresses", "tag"],
+        "Logical_Router_Port" => &["status"],
+        _ => &[],
+    };
+    R::COLUMNS.iter().copied().filter(|column| !ignored.contains(column)).collect()
+}
+
+/// What to monitor.
+pub fn monitor_spec() -> MonitorSpec {
+    TABLES.iter().fold(MonitorSpec::new(), |spec, table| {
+        with_table!(table, R => spec.table::<R>(&monitored::<R>()).index::<R>(BY_KEY, keys::<R>))
+    })
+}
+
+/// Column of a router that holds rows of a table without names.
+fn router_column(table: Table) -> Option<&'static str> {
+    match table {
+        Table::LogicalRouterStaticRoute => Some("static_routes"),
+        Table::LogicalRouterPolicy => Some("policies"),
+        Table::Nat => Some("nat"),
+        _ => None,
+    }
+}
+
+/// One state of the replica, and the schema of its server.
+pub struct ReplicaView<'a> {
+    snapshot: Snapshot<'a>,
+    schema: &'a Schema,
+}
+
+impl<'a> ReplicaView<'a> {
+    /// A view on a snapshot. Keep it short: updates wait meanwhile.
+    pub fn new(snapshot: Snapshot<'a>, schema: &'a Schema) -> Self {
+        Self { snapshot, schema }
+    }
+
+    /// The tables.
+    pub fn snapshot(&self) -> &Snapshot<'a> {
+        &self.snapshot
+    }
+
+    /// The key of a row that has a name or an id; `None` for rows of routers, and for ACLs without id.
+    pub fn key_of(&self, table: Table, uuid: Uuid) -> Option<RowKey> {
+        if router_column(table).is_some() {
+            return None;
+        }
+        let key = with_table!(table, R => self.snapshot.table::<R>().get(&uuid)?.natural_key());
+        Some(RowKey::new(table, key?))
+    }
+
+    /// The key of a row of `router`, which is in no other router.
+    pub fn key_in_router(&self, router: &str, table: Table, uuid: Uuid) -> Option<RowKey> {
+        let content = with_table!(table, R => self.snapshot.table::<R>().get(&uuid)?.natural_key())?;
+        Some(key::in_router(table, router, &content))
+    }
+}
+
+/// The key of a changed row before and after the change. Rows of routers have none.
+pub fn changed_keys(change: &RowChange) -> Option<(Table, Option<RowKey>, Option<RowKey>)> {
+    let table = TABLES.into_iter().find(|table| table.name() == change.table)?;
+    if router_column(table).is_some() {
+        return Some((table, None, None));
+    }
+    let (old, new) = with_table!(table, R => (
+        change.old::<R>().and_then(Keyed::natural_key),
+        change.new_row::<R>().and_then(Keyed::natural_key),
+    ));
+    Some((table, old.map(|key| RowKey::new(table, key)), new.map(|key| RowKey::new(table, key))))
+}
+
+/// What told a row of a router apart before it was changed in place.
+pub fn changed_content(change: &RowChange) -> Option<String> {
+    let table = TABLES.into_iter().find(|table| table.name() == change.table)?;
+    router_column(table)?;
+    with_table!(table, R => {
+        change.new_row::<R>()?;
+        change.old::<R>()?.natural_key()
+    })
+}
+
+/// Whether a change of a row touched one of these columns.
+pub fn column_changed(table: Table, change: &RowChange, column: &str) -> bool {
+    with_table!(table, R => match (change.old::<R>(), change.new_row::<R>()) {
+        (Some(old), Some(new)) => old.get(column) != new.get(column),
+        _ => true,
+    })
+}
+
+impl Actual for ReplicaView<'_> {
+    fn find_all(&self, key: &RowKey) -> Vec<Uuid> {
+        let by_key = |text: &str| -> Vec<Uuid> {
+            with_table!(key.table, R => {
+                self.snapshot.table::<R>().by_index(BY_KEY, text).map(|row| row.uuid()).collect()
+            })
+        };
+        let mut found = match router_column(key.table) {
+            None => by_key(&key.key),
+            Some(column) => {
+                let Some((router, content)) = key::split(&key.key) else { return Vec::new() };
+                let routers = self.find_all(&RowKey::new(Table::LogicalRouter, router));
+                let held = |uuid: &Uuid| {
+                    let atom = Atom::Uuid(*uuid);
+                    routers.iter().any(|router| self.contains(Table::LogicalRouter, *router, column, &atom))
+                };
+                by_key(content).into_iter().filter(held).collect()
+            }
+        };
+        found.sort_unstable();
+        found
+    }
+
+    fn column(&self, table: Table, uuid: Uuid, column: &str) -> Option<Datum> {
+        with_table!(table, R => self.snapshot.table::<R>().get(&uuid)?.get(column))
+    }
+
+    fn contains(&self, table: Table, uuid: Uuid, column: &str, member: &Atom) -> bool {
+        // The large sets first, without building a value of them.
+        match (table, column, member) {
+            (Table::LogicalSwitch, "ports", Atom::Uuid(member)) => self
+                .snapshot
+                .table::<nb::LogicalSwitch>()
+                .get(&uuid)
+                .is_some_and(|row| row.ports.contains(member)),
+            (Table::PortGroup, "ports", Atom::Uuid(member)) => self
+                .snapshot
+                .table::<nb::PortGroup>()
+                .get(&uuid)
+                .is_some_and(|row| row.ports.contains(member)),
+            (Table::AddressSet, "addresses", Atom::String(member)) => self
+                .snapshot
+                .table::<nb::AddressSet>()
+                .get(&uuid)
+                .is_some_and(|row| row.addresses.contains(member)),
+            (Table::LoadBalancerGroup, "load_balancer", Atom::Uuid(member)) => self
+                .snapshot
+                .table::<nb::LoadBalancerGroup>()
+                .get(&uuid)
+                .is_some_and(|row| row.load_balancer.contains(member)),
+            (Table::LogicalRouter, "static_routes", Atom::Uuid(member)) => self
+                .snapshot
+                .table::<nb::LogicalRouter>()
+                .get(&uuid)
+                .is_some_and(|row| row.static_routes.contains(member)),
+            (Table::LogicalRouter, "policies", Atom::Uuid(member)) => self
+                .snapshot
+                .table::<nb::LogicalRouter>()
+                .get(&uuid)
+                .is_some_and(|row| row.policies.contains(member)),
+            _ => match self.column(table, uuid, column) {
+                Some(Datum::Set(atoms)) => atoms.contains(member),
+                _ => false,
+            },
+        }
+    }
+
+    fn has_column(&self, table: Table, column: &str) -> bool {
+        self.schema.has_column(table.name(), column)
+    }
+
+    fn holders(&self, table: Table, uuid: Uuid) -> Vec<(Table, Uuid, &'static str)> {
+        let switches = self.snapshot.table::<nb::LogicalSwitch>();
+        let routers = self.snapshot.table::<nb::LogicalRouter>();
+        let router_ports = self.snapshot.table::<nb::LogicalRouterPort>();
+        match table {
+            Table::LogicalSwitchPort => {
+                let holding = switches.iter().filter(|row| row.ports.contains(&uuid));
+                holding.map(|row| (Table::LogicalSwitch, row.uuid, "ports")).collect()
+            }
+            Table::LogicalRouterPort => {
+                let holding = routers.iter().filter(|row| row.ports.contains(&uuid));
+                holding.map(|row| (Table::LogicalRouter, row.uuid, "ports")).collect()
+            }
+            Table::GatewayChassis => {
+                let holding = router_ports.iter().filter(|row| row.gateway_chassis.contains(&uuid));
+                holding.map(|row| (Table::LogicalRouterPort, row.uuid, "gateway_chassis")).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! What in the database is ours although nobody wants it: left over from an earlier life of the controller. Rows are
+//! recognised by their marks, or, where ovn-kubernetes' format has none, by their names and shapes. Whatever is not
+//! recognised is somebody else's and never touched.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use api::ovn_name::{self, key};
+use ovsdb_client::{Atom, Uuid, nb};
+
+use super::actual::ReplicaView;
+use super::diff::{Actual, Changes};
+use super::wanted::Wanted;
+use crate::config::Config;
+use crate::plan::{Member, RowKey, Table};
+
+fn owned(ids: &BTreeMap<String, String>) -> bool {
+    ids.get(key::OWNER_CONTROLLER).is_some_and(|owner| owner == ovn_name::OWNER)
+}
+
+/// Removes what is ours and not wanted. To be used only when everything that is wanted has been planned.
+pub fn sweep(wanted: &Wanted, view: &ReplicaView<'_>, config: &Config) -> Changes {
+    let mut sweep = Sweep { wanted, view, config, changes: Changes::default() };
+    sweep.marked();
+    sweep.load_balancers();
+    sweep.switches();
+    sweep.routers();
+    sweep.mac_bindings();
+    sweep.changes
+}
+
+struct Sweep<'a> {
+    wanted: &'a Wanted,
+    view: &'a ReplicaView<'a>,
+    config: &'a Config,
+    changes: Changes,
+}
+
+impl Sweep<'_> {
+    fn wants(&self, table: Table, name: &str) -> bool {
+        self.wanted.row(&RowKey::new(table, name)).is_some()
+    }
+
+    /// True when the edge to a row is not wanted; rows without key are nobody's of ours.
+    fn unwanted(&self, owner: &RowKey, column: &'static str, member: Option<RowKey>) -> bool {
+        member.is_some_and(|member| !self.wanted.has_edge(owner, column, &Member::Row(member)))
+    }
+
+    /// Port groups and address sets carry the owner's mark, and are filled by nobody else.
+    fn marked(&mut self) {
+        for row in self.view.snapshot().table::<nb::PortGroup>().iter().filter(|row| owned(&row.external_ids))
+        {
+            let owner = RowKey::new(Table::PortGroup, row.name.clone());
+            if self.wanted.row(&owner).is_none() {
+                self.changes.delete(Table::PortGroup, row.uuid);
+                continue;
+            }
+            for (column, table, members) in
+                [("ports", Table::LogicalSwitchPort, &row.ports), ("acls", Table::Acl, &row.acls)]
+            {
+                for member in members {
+                    let key = self.view.key_of(table, *member);
+                    if self.unwanted(&owner, column, key) {
+                        self.changes.remove(Table::PortGroup, row.uuid, column, Atom::Uuid(*member));
+                    }
+                }
+            }
+        }
+        for row in
+            self.view.snapshot().table::<nb::AddressSet>().iter().filter(|row| owned(&row.external_ids))
+        {
+            let owner = RowKey::new(Table::AddressSet, row.name.clone());
+            if self.wanted.row(&owner).is_none() {
+                self.changes.delete(Table::AddressSet, row.uuid);
+                continue;
+            }
+            for address in &row.addresses {
+                if !self.wanted.has_edge(&owner, "addresses", &Member::Text(address.clone())) {
+                    self.changes.remove(
+                        Table::AddressSet,
+                        row.uuid,
+                        "addresses",
+                        Atom::String(address.clone()),
+                    );
+                }
+            }
+        }
+    }
+
+    fn our_balancer(&self, uuid: &Uuid) -> Option<RowKey> {
+        let row = self.view.snapshot().table::<nb::LoadBalancer>().get(uuid)?;
+        let ours = row.external_ids.get(key::KIND).is_some_and(|kind| kind == "Service");
+        ours.then(|| RowKey::new(Table::LoadBalancer, row.name.clone()))
+    }
+
+    fn load_balancers(&mut self) {
+        for row in self.view.snapshot().table::<nb::LoadBalancer>().iter() {
+            let Some(key) = self.our_balancer(&row.uuid) else { continue };
+            // The table has no unique index: of several rows of one name the first is in use.
+            let in_use = self.view.find_all(&key).first() == Some(&row.uuid);
+            if self.wanted.row(&key).is_none() || !in_use {
+                self.changes.delete(Table::LoadBalancer, row.uuid);
+            }
+        }
+        for row in self.view.snapshot().table::<nb::LoadBalancerGroup>().iter() {
+            let owner = RowKey::new(Table::LoadBalancerGroup, row.name.clone());
+            self.balancers_of(&owner, row.uuid, row.load_balancer.iter());
+        }
+    }
+
+    fn balancers_of<'b>(&mut self, owner: &RowKey, uuid: Uuid, members: impl Iterator<Item = &'b Uuid>) {
+        if self.wanted.row(owner).is_none() {
+            return;
+        }
+        for member in members {
+            // Those that go altogether leave their sets by themselves.
+            let key = self.our_balancer(member).filter(|key| self.wanted.row(key).is_some());
+            if self.unwanted(owner, "load_balancer", key) {
+                self.changes.remove(owner.table, uuid, "load_balancer", Atom::Uuid(*member));
+            }
+        }
+    }
+
+    fn switches(&mut self) {
+        let ports = self.view.snapshot().table::<nb::LogicalSwitchPort>();
+        for row in self.view.snapshot().table::<nb::LogicalSwitch>().iter() {
+            let owner = RowKey::new(Table::LogicalSwitch, row.name.clone());
+            let held = || row.ports.iter().filter_map(|uuid| ports.get(uuid));
+            if self.wanted.row(&owner).is_none() {
+                let peer = match row.name.strip_prefix("ext_") {
+                    Some(node) => ovn_name::external_to_router(node),
+                    None => ovn_name::switch_to_router(&row.name),
+                };
+                if held().any(|port| port.name == peer && port.r#type == "router") {
+                    self.changes.delete(Table::LogicalSwitch, row.uuid);
+                }
+                continue;
+            }
+            for port in held() {
+                let pod = port.external_ids.get("pod").is_some_and(|pod| pod == "true");
+                let localnet = port.r#type == "localnet"
+                    && port
+                        .options
+                        .get("network_name")
+                        .is_some_and(|name| name == ovn_name::PHYSICAL_NETWORK);
+                let gateway = port.r#type == "router" && port.name.starts_with("jtor-GR_");
+                let key = Some(RowKey::new(Table::LogicalSwitchPort, port.name.clone()));
+                if (pod || localnet || gateway) && self.unwanted(&owner, "ports", key) {
+                    self.changes.remove(owner.table, row.uuid, "ports", Atom::Uuid(port.uuid));
+                }
+            }
+            let acls = self.view.snapshot().table::<nb::Acl>();
+            for acl in
+                row.acls.iter().filter_map(|uuid| acls.get(uuid)).filter(|acl| owned(&acl.external_ids))
+            {
+                if self.unwanted(&owner, "acls", self.view.key_of(Table::Acl, acl.uuid)) {
+                    self.changes.remove(owner.table, row.uuid, "acls", Atom::Uuid(acl.uuid));
+                }
+            }
+            self.balancers_of(&owner, row.uuid, row.load_balancer.iter());
+        }
+    }
+
+    fn routers(&mut self) {
+        for row in self.view.snapshot().table::<nb::LogicalRouter>().iter() {
+            let owner = RowKey::new(Table::LogicalRouter, row.name.clone());
+            if self.wanted.row(&owner).is_none() {
+                let join_port = ovn_name::router_to_join(&row.name);
+                let ports = self.view.snapshot().table::<nb::LogicalRouterPort>();
+                let joined =
+                    row.ports.iter().filter_map(|uuid| ports.get(uuid)).any(|port| port.name == join_port);
+                if row.name.starts_with("GR_") && joined {
+                    self.changes.delete(Table::LogicalRouter, row.uuid);
+                }
+                continue;
+            }
+            self.router_ports(&owner, row);
+            self.routes(&owner, row);
+            self.nats(&owner, row);
+            self.balancers_of(&owner, row.uuid, row.load_balancer.iter());
+        }
+    }
+
+    fn router_ports(&mut self, owner: &RowKey, row: &nb::LogicalRouter) {
+        let ports = self.view.snapshot().table::<nb::LogicalRouterPort>();
+        for port in row.ports.iter().filter_map(|uuid| ports.get(uuid)) {
+            let key = RowKey::new(Table::LogicalRouterPort, port.name.clone());
+            if port.name.starts_with("rtos-") && self.unwanted(owner, "ports", Some(key.clone())) {
+                self.changes.remove(owner.table, row.uuid, "ports", Atom::Uuid(port.uuid));
+                continue;
+            }
+            for chassis in &port.gateway_chassis {
+                let member = self.view.key_of(Table::GatewayChassis, *chassis);
+                let ours =
+                    member.as_ref().is_some_and(|member| member.key.starts_with(&format!("{}-", port.name)));
+                if ours && self.wanted.row(&key).is_some() && self.unwanted(&key, "gateway_chassis", member) {
+                    self.changes.remove(key.table, port.uuid, "gateway_chassis", Atom::Uuid(*chassis));
+                }
+            }
+        }
+    }
+
+    fn is_join(&self, ip: &str) -> bool {
+        ip.parse().is_ok_and(|ip: IpAddr| self.config.join_subnets.iter().any(|net| net.contains(&ip)))
+    }
+
+    /// Static routes and policies have no marks: ours are those of the shapes that [`crate::plan::gateway`] writes.
+    fn routes(&mut self, owner: &RowKey, row: &nb::LogicalRouter) {
+        let routes = self.view.snapshot().table::<nb::LogicalRouterStaticRoute>();
+        for route in row.static_routes.iter().filter_map(|uuid| routes.get(uuid)) {
+            let ours = if owner.key == ovn_name::CLUSTER_ROUTER {
+                let to_gateway = self.is_join(&route.nexthop);
+                to_gateway && (route.ip_prefix == route.nexthop || route.policy.as_deref() == Some("src-ip"))
+            } else {
+                let node = owner.key.strip_prefix("GR_").unwrap_or_default();
+                let out = route.output_port.as_deref() == Some(&ovn_name::router_to_external(node));
+                let default = matches!(route.ip_prefix.as_str(), "0.0.0.0/0" | "::/0");
+                let masquerade = route.external_ids.contains_key("k8s.ovn.org/node-masquerade-subnet");
+                (out && default && route.external_ids.is_empty()) || masquerade
+            };
+            let key = self.view.key_in_router(&owner.key, Table::LogicalRouterStaticRoute, route.uuid);
+            if ours && self.unwanted(owner, "static_routes", key) {
+                self.changes.remove(owner.table, row.uuid, "static_routes", Atom::Uuid(route.uuid));
+            }
+        }
+        let policies = self.view.snapshot().table::<nb::LogicalRouterPolicy>();
+        for policy in row.policies.iter().filter_map(|uuid| policies.get(uuid)) {
+            let node = policy.r#match.rsplit_once("/* ").and_then(|(_, tail)| tail.strip_suffix(" */"));
+            let ours = node.is_some_and(|node| {
+                policy.priority == crate::plan::gateway::OWN_NODE_PRIORITY
+                    && policy
+                        .r#match
+                        .starts_with(&format!("inport == \"{}\"", ovn_name::router_to_switch(node)))
+            });
+            let key = self.view.key_in_router(&owner.key, Table::LogicalRouterPolicy, policy.uuid);
+            if ours && self.unwanted(owner, "policies", key) {
+                self.changes.remove(owner.table, row.uuid, "policies", Atom::Uuid(policy.uuid));
+            }
+        }
+    }
+
+    fn nats(&mut self, owner: &RowKey, row: &nb::LogicalRouter) {
+        let nats = self.view.snapshot().table::<nb::Nat>();
+        for nat in row.nat.iter().filter_map(|uuid| nats.get(uuid)) {
+            let clusters = self.config.cluster_subnets.iter().map(|subnet| subnet.cidr.to_string());
+            let joined = self.is_join(&nat.logical_ip);
+            let ours = nat.r#type == "snat"
+                && nat.options.get("stateless").is_some_and(|stateless| stateless == "false")
+                && nat.external_ids.is_empty()
+                && (joined || clusters.clone().any(|cluster| cluster == nat.logical_ip));
+            let key = self.view.key_in_router(&owner.key, Table::Nat, nat.uuid);
+            if ours && self.unwanted(owner, "nat", key) {
+                self.changes.remove(owner.table, row.uuid, "nat", Atom::Uuid(nat.uuid));
+            }
+        }
+    }
+
+    fn mac_bindings(&mut self) {
+        let ours: Vec<String> = self
+            .config
+            .families()
+            .into_iter()
+            .filter_map(|family| Some(self.config.masquerade(family)?.next_hop.to_string()))
+            .collect();
+        for row in self.view.snapshot().table::<nb::StaticMacBinding>().iter() {
+            let key = format!("{} {}", row.logical_port, row.ip);
+            let shape = row.logical_port.starts_with("rtoe-GR_") && ours.contains(&row.ip);
+            if shape && !self.wants(Table::StaticMacBinding, &key) {
+                self.changes.delete(Table::StaticMacBinding, row.uuid);
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Notices that somebody else changed our rows, and bounds how often the same row is put right, so that two writers who
+//! disagree do not fight.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use ovsdb_client::{ChangeKind, RowChange};
+
+use super::actual::{changed_content, changed_keys, column_changed};
+use super::diff::touch_row;
+use super::wanted::{Touched, Wanted};
+use crate::plan::{Edge, RowKey, Table, key};
+
+/// Repairs of one row within [`WINDOW`].
+const LIMIT: u32 = 5;
+/// After this long a row's count starts anew.
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// Set columns that several units fill, by table.
+fn set_columns(table: Table) -> &'static [&'static str] {
+    match table {
+        Table::AddressSet => &["addresses"],
+        Table::LoadBalancerGroup => &["load_balancer"],
+        Table::LogicalRouter => {
+            &["ports", "static_routes", "policies", "nat", "load_balancer", "load_balancer_group", "copp"]
+        }
+        Table::LogicalRouterPort => &["gateway_chassis"],
+        Table::LogicalSwitch => &["ports", "acls", "load_balancer", "load_balancer_group"],
+        Table::Meter => &["bands"],
+        Table::PortGroup => &["ports", "acls"],
+        _ => &[],
+    }
+}
+
+/// What a change of the database concerns of what is wanted: for each row concerned, what to compare. Our own
+/// transactions show up here too: comparing them once more finds nothing to do.
+pub fn touched_by(wanted: &Wanted, change: &RowChange) -> Vec<(RowKey, Touched)> {
+    let Some((table, old, new)) = changed_keys(change) else { return Vec::new() };
+    let whole = |key: RowKey| {
+        let mut touched = Touched::default();
+        touch_row(wanted, &key, &mut touched);
+        (key, touched)
+    };
+    if let Some(content) = changed_content(change) {
+        // Rows of routers come and go with a change of the router; only changes in place are to be looked for.
+        let concerned = wanted
+            .rows()
+            .filter(|key| key.table == table && key::split(&key.key).is_some_and(|(_, own)| own == content));
+        return concerned.cloned().map(whole).collect();
+    }
+    if change.kind == ChangeKind::Inserted {
+        return Vec::new();
+    }
+    if old != new {
+        return [old, new].into_iter().flatten().filter(|key| wanted.row(key).is_some()).map(whole).collect();
+    }
+    let Some(key) = new.filter(|key| wanted.row(key).is_some()) else { return Vec::new() };
+    let mut touched = Touched::default();
+    touched.rows.insert(key.clone());
+    for column in set_columns(table) {
+        if column_changed(table, change, column) {
+            let members = wanted.edges_of(&key).filter(|(wanted, _)| wanted == column);
+            touched.edges.extend(members.map(|(column, member)| Edge {
+                owner: key.clone(),
+                column,
+                member: member.clone(),
+            }));
+        }
+    }
+    vec![(key, touched)]
+}
+
+/// How often rows were put right lately.
+#[derive(Debug, Default)]
+pub struct RepairLimit {
+    rows: HashMap<RowKey, (u32, Instant)>,
+}
+
+impl RepairLimit {
+    /// Counts a repair of a row; false when there were too many of it lately.
+    pub fn allow(&mut self, key: &RowKey, now: Instant) -> bool {
+        if self.rows.len() > 10_000 {
+            self.rows.retain(|_, (_, since)| now.duration_since(*since) < WINDOW);
+        }
+        let (count, since) = self.rows.entry(key.clone()).or_insert((0, now));
+        if now.duration_since(*since) >= WINDOW {
+            (*count, *since) = (0, now);
+        }
+        *count += 1;
+        *count <= LIMIT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_put_right_a_few_times_a_minute_and_again_after_it() {
+        let mut limit = RepairLimit::default();
+        let key = RowKey::new(Table::Acl, "x");
+        let start = Instant::now();
+        for _ in 0..LIMIT {
+            assert!(limit.allow(&key, start));
+        }
+        assert!(!limit.allow(&key, start));
+        assert!(limit.allow(&RowKey::new(Table::Acl, "y"), start));
+        assert!(limit.allow(&key, start + WINDOW));
+    }
+}

@@ -1,0 +1,193 @@
+//! The controller's whole state but the database: the [index](crate::index) and the allocators. Takes what the watches
+//! report, one change at a time, and answers with what is to be done about it. Synchronous, without a client.
+
+pub mod network;
+mod nodes;
+mod pods;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::net::IpAddr;
+
+use api::MacAddr;
+
+use crate::alloc::{Ipam, NodeAllocator};
+use crate::config::Config;
+use crate::index::convert::{Problem, SeenNode, SeenPod};
+use crate::index::{Dirty, Index, Namespace};
+use crate::plan::{NamespacedName, Unit};
+
+/// What a watch reports about one kind.
+#[derive(Debug)]
+pub enum Watched<T, K> {
+    /// The object is there, as given.
+    Apply(T),
+    /// The object is gone.
+    Delete(K),
+    /// These are all objects there are.
+    Reset(Vec<T>),
+}
+
+/// A Kubernetes object as events and messages name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectRef {
+    /// `Node` or `Pod`.
+    pub kind: &'static str,
+    pub namespace: Option<String>,
+    pub name: String,
+    pub uid: String,
+}
+
+impl std::fmt::Display for ObjectRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind.to_lowercase(), self.name),
+            None => write!(f, "{} {}", self.kind.to_lowercase(), self.name),
+        }
+    }
+}
+
+/// Annotations to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Patch {
+    pub object: ObjectRef,
+    pub annotations: BTreeMap<&'static str, String>,
+}
+
+/// Why an object does not get what it should; the label of a counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum NoticeKind {
+    /// An object or annotation cannot be read or contradicts others.
+    Malformed,
+    /// No subnet, number or address is left.
+    Exhausted,
+}
+
+/// Something an operator should know about an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    pub kind: NoticeKind,
+    /// Where an event is published; `None` for objects known by name only.
+    pub object: Option<ObjectRef>,
+    /// Names object, field and what would be right.
+    pub message: String,
+}
+
+/// What a change leads to.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// Units to plan again, together.
+    pub dirty: Dirty,
+    /// Annotations to write, at the same time as the database.
+    pub patches: Vec<Patch>,
+    /// Errors to tell.
+    pub notices: Vec<Notice>,
+    /// UIDs of pods whose addresses become free once the database shows the change.
+    pub release: Vec<String>,
+}
+
+impl Effects {
+    /// Adds what another change leads to.
+    pub fn merge(&mut self, other: Self) {
+        self.dirty.extend(other.dirty);
+        self.patches.extend(other.patches);
+        self.notices.extend(other.notices);
+        self.release.extend(other.release);
+    }
+}
+
+/// A pod port found in the database at start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundPort {
+    /// The pod's UID (`iface-id-ver`).
+    pub uid: String,
+    /// The switch it is on.
+    pub node: String,
+    pub ips: Vec<IpAddr>,
+    pub mac: MacAddr,
+}
+
+/// Index and allocators.
+#[derive(Debug)]
+pub struct State {
+    pub config: Config,
+    pub index: Index,
+    nodes: NodeAllocator,
+    ipam: Ipam,
+    /// Nodes that have no ranges because of an error.
+    failed_nodes: BTreeMap<String, SeenNode>,
+    /// Pods without an address, oldest first.
+    waiting: BTreeMap<(i64, NamespacedName), SeenPod>,
+    /// Ports found at start whose pods have not been seen yet.
+    found_ports: Vec<FoundPort>,
+    /// UIDs of pods whose annotation is being written.
+    annotating: HashSet<String>,
+    /// Pod UIDs by name, also of pods that are not in the index.
+    uids: BTreeMap<NamespacedName, String>,
+}
+
+impl State {
+    /// Nothing is known yet.
+    pub fn new(config: Config) -> Self {
+        Self {
+            nodes: NodeAllocator::new(&config),
+            index: Index::default(),
+            ipam: Ipam::default(),
+            failed_nodes: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            found_ports: Vec::new(),
+            annotating: HashSet::new(),
+            uids: BTreeMap::new(),
+            config,
+        }
+    }
+
+    /// Tells of the pod ports that the database holds, before the first pod.
+    pub fn found_ports(&mut self, ports: Vec<FoundPort>) {
+        self.found_ports = ports;
+    }
+
+    /// Takes a report about namespaces.
+    pub fn namespaces(&mut self, change: Watched<Namespace, String>) -> Effects {
+        let mut effects = Effects::default();
+        match change {
+            Watched::Apply(namespace) => effects.dirty.extend(self.index.apply_namespace(namespace)),
+            Watched::Delete(name) => effects.dirty.extend(self.index.delete_namespace(&name)),
+            Watched::Reset(all) => {
+                let there: BTreeSet<_> = all.iter().map(|namespace| namespace.name.clone()).collect();
+                let gone: Vec<_> =
+                    self.index.namespaces.keys().filter(|name| !there.contains(*name)).cloned().collect();
+                for name in gone {
+                    effects.dirty.extend(self.index.delete_namespace(&name));
+                }
+                for namespace in all {
+                    effects.dirty.extend(self.index.apply_namespace(namespace));
+                }
+            }
+        }
+        effects
+    }
+
+    /// Every unit there is.
+    pub fn units(&self) -> BTreeSet<Unit> {
+        self.index.units()
+    }
+
+    /// Number of pods that have an address, and of those that wait for one.
+    pub fn address_counts(&self) -> (usize, usize) {
+        (self.ipam.len(), self.waiting.len())
+    }
+}
+
+/// The notices of an object's problems.
+fn notices(problems: &[Problem], object: Option<&ObjectRef>) -> Vec<Notice> {
+    problems
+        .iter()
+        .map(|problem| Notice {
+            kind: NoticeKind::Malformed,
+            object: object.cloned(),
+            message: format!("{}: {}", problem.object, problem.message),
+        })
+        .collect()
+}

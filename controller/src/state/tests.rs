@@ -1,0 +1,193 @@
+//! The state fed with objects.
+
+use super::*;
+use crate::config::Features;
+use crate::index::convert;
+
+fn state(cluster: &str) -> State {
+    State::new(Config {
+        cluster_subnets: vec![cluster.parse().unwrap()],
+        service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
+        join_subnets: vec!["100.64.0.0/16".parse().unwrap()],
+        masquerade_subnets: vec!["169.254.169.0/29".parse().unwrap()],
+        mtu: 1400,
+        features: Features::ALL,
+    })
+}
+
+fn node(name: &str, annotations: serde_json::Value) -> SeenNode {
+    let object = serde_json::json!({ "metadata": { "name": name, "uid": name, "annotations": annotations } });
+    convert::node(serde_json::from_value(object).unwrap()).unwrap()
+}
+
+fn pod(name: &str, uid: &str, phase: &str, annotation: Option<&str>) -> SeenPod {
+    let mut object = serde_json::json!({
+        "metadata": { "name": name, "namespace": "x", "uid": uid, "annotations": {} },
+        "spec": { "nodeName": "n1", "containers": [] },
+        "status": { "phase": phase },
+    });
+    if let Some(value) = annotation {
+        object["metadata"]["annotations"]["k8s.ovn.org/pod-networks"] = value.into();
+    }
+    convert::pod(serde_json::from_value(object).unwrap()).unwrap()
+}
+
+fn ip(state: &State, name: &str) -> Option<String> {
+    state.index.pods.get(&NamespacedName::new("x", name))?.addresses.first().map(ToString::to_string)
+}
+
+#[test]
+fn a_new_node_and_pod_get_the_annotations_of_the_reference() {
+    let mut state = state("10.244.0.0/16/24");
+    let effects = state.nodes(Watched::Apply(node("n1", serde_json::json!({}))));
+    assert_eq!(
+        effects.patches[0].annotations["k8s.ovn.org/node-subnets"],
+        r#"{"default":["10.244.0.0/24"]}"#
+    );
+    assert_eq!(effects.patches[0].annotations["k8s.ovn.org/node-id"], "2");
+    let effects = state.pods(Watched::Apply(pod("a", "u1", "Pending", None)));
+    assert_eq!(
+        effects.patches[0].annotations["k8s.ovn.org/pod-networks"],
+        r#"{"default":{"ip_addresses":["10.244.0.3/24"],"mac_address":"0a:58:0a:f4:00:03","gateway_ips":["10.244.0.1"],"routes":[{"dest":"10.244.0.0/16","nextHop":"10.244.0.1"},{"dest":"10.96.0.0/16","nextHop":"10.244.0.1"},{"dest":"169.254.169.5/32","nextHop":"10.244.0.1"},{"dest":"100.64.0.0/16","nextHop":"10.244.0.1"}],"ip_address":"10.244.0.3/24","gateway_ip":"10.244.0.1","role":"primary"}}"#
+    );
+    // The watch shows the pod again before the patch is through: no second patch.
+    assert!(state.pods(Watched::Apply(pod("a", "u1", "Running", None))).patches.is_empty());
+}
+
+#[test]
+fn a_pod_before_its_node_waits_and_is_placed_when_the_node_comes() {
+    let mut state = state("10.244.0.0/16/24");
+    assert!(state.pods(Watched::Apply(pod("a", "u1", "Pending", None))).notices.is_empty());
+    assert_eq!(ip(&state, "a"), None);
+    let effects = state.nodes(Watched::Apply(node("n1", serde_json::json!({}))));
+    assert_eq!(ip(&state, "a").as_deref(), Some("10.244.0.3/24"));
+    assert!(effects.dirty.contains(&Unit::Pod(NamespacedName::new("x", "a"))));
+}
+
+#[test]
+fn an_address_is_free_only_after_the_database_let_go_of_it() {
+    let mut state = state("10.0.0.0/26/29");
+    state.nodes(Watched::Apply(node("n1", serde_json::json!({}))));
+    for uid in ["a", "b", "c", "d"] {
+        state.pods(Watched::Apply(pod(uid, uid, "Running", None)));
+    }
+    let effects = state.pods(Watched::Apply(pod("e", "e", "Pending", None)));
+    assert_eq!(effects.notices[0].kind, NoticeKind::Exhausted);
+    assert!(
+        effects.notices[0].message.contains("pod x/e: node n1: no free address"),
+        "{}",
+        effects.notices[0].message
+    );
+    assert!(state.pods(Watched::Apply(pod("e", "e", "Pending", None))).notices.is_empty(), "told once");
+    // A finished pod lets go, but not before the transaction.
+    let gone = state.pods(Watched::Apply(pod("b", "b", "Succeeded", None)));
+    assert_eq!(gone.release, ["b"]);
+    assert_eq!(ip(&state, "e"), None);
+    state.released(&gone.release);
+    assert_eq!(ip(&state, "e").as_deref(), Some("10.0.0.4/29"));
+}
+
+#[test]
+fn a_recreated_pod_of_the_same_name_gets_another_address_first() {
+    let mut state = state("10.244.0.0/16/24");
+    state.nodes(Watched::Apply(node("n1", serde_json::json!({}))));
+    state.pods(Watched::Apply(pod("a", "u1", "Running", None)));
+    let effects = state.pods(Watched::Apply(pod("a", "u2", "Pending", None)));
+    assert_eq!(effects.release, ["u1"]);
+    assert_eq!(ip(&state, "a").as_deref(), Some("10.244.0.4/24"));
+}
+
+#[test]
+fn after_a_crash_between_database_and_annotation_the_pod_keeps_its_address() {
+    let mut state = state("10.244.0.0/16/24");
+    let port = |uid: &str, last: u8| FoundPort {
+        uid: uid.to_owned(),
+        node: "n1".to_owned(),
+        ips: vec![IpAddr::from([10, 244, 0, last])],
+        mac: MacAddr::from_ip(IpAddr::from([10, 244, 0, last])),
+    };
+    state.found_ports(vec![port("u1", 9), port("gone", 3)]);
+    state.nodes(Watched::Reset(vec![node("n1", serde_json::json!({}))]));
+    let effects =
+        state.pods(Watched::Reset(vec![pod("b", "u2", "Pending", None), pod("a", "u1", "Pending", None)]));
+    assert_eq!(ip(&state, "a").as_deref(), Some("10.244.0.9/24"));
+    // The port of a pod that is gone still blocks .3.
+    assert_eq!(ip(&state, "b").as_deref(), Some("10.244.0.4/24"));
+    assert_eq!(effects.release, ["gone"]);
+    assert_eq!(effects.patches.len(), 2);
+}
+
+#[test]
+fn annotated_pods_keep_their_addresses_and_conflicts_are_told() {
+    let annotation = |last: u8| {
+        format!(
+            r#"{{"default":{{"ip_addresses":["10.244.0.{last}/24"],"mac_address":"0a:58:0a:f4:00:{last:02x}"}}}}"#
+        )
+    };
+    let mut state = state("10.244.0.0/16/24");
+    state.nodes(Watched::Apply(node("n1", serde_json::json!({}))));
+    let effects = state.pods(Watched::Reset(vec![
+        pod("new", "u0", "Pending", None),
+        pod("a", "u1", "Running", Some(&annotation(3))),
+        pod("b", "u2", "Running", Some(&annotation(3))),
+        pod("c", "u3", "Running", Some("nonsense")),
+        pod(
+            "d",
+            "u4",
+            "Running",
+            Some(r#"{"default":{"ip_addresses":["10.9.0.3/24"],"mac_address":"0a:58:0a:f4:00:03"}}"#),
+        ),
+    ]));
+    assert_eq!(ip(&state, "a").as_deref(), Some("10.244.0.3/24"));
+    assert_eq!(ip(&state, "new").as_deref(), Some("10.244.0.4/24"));
+    let messages: Vec<_> = effects.notices.iter().map(|notice| notice.message.as_str()).collect();
+    assert_eq!(messages.len(), 3, "{messages:?}");
+    assert!(
+        messages[0].starts_with("pod x/b: annotation k8s.ovn.org/pod-networks: address 10.244.0.3"),
+        "{messages:?}"
+    );
+    assert!(messages[1].starts_with("pod x/c: annotation k8s.ovn.org/pod-networks"), "{messages:?}");
+    assert!(messages[2].contains("10.9.0.3 is not a pod address of node n1"), "{messages:?}");
+    assert_eq!(effects.patches.len(), 1);
+}
+
+#[test]
+fn a_node_without_ranges_left_is_told_once_and_healed_by_another_going() {
+    let mut state = state("10.244.0.0/24/25");
+    for name in ["n1", "n2"] {
+        state.nodes(Watched::Apply(node(name, serde_json::json!({}))));
+    }
+    let effects = state.nodes(Watched::Apply(node("n3", serde_json::json!({}))));
+    assert_eq!(effects.notices[0].kind, NoticeKind::Exhausted);
+    assert!(effects.notices[0].message.starts_with("node n3: no free range of length /25"));
+    assert!(state.nodes(Watched::Apply(node("n3", serde_json::json!({})))).notices.is_empty());
+    let effects = state.nodes(Watched::Delete("n2".to_owned()));
+    assert!(state.index.nodes.contains_key("n3"));
+    assert!(
+        effects.dirty.contains(&Unit::Node("n2".to_owned()))
+            && effects.dirty.contains(&Unit::Node("n3".to_owned()))
+    );
+}
+
+#[test]
+fn a_malformed_node_annotation_is_an_error_until_it_changes() {
+    let mut state = state("10.244.0.0/16/24");
+    let effects =
+        state.nodes(Watched::Apply(node("n1", serde_json::json!({ "k8s.ovn.org/node-subnets": "x" }))));
+    assert_eq!(effects.notices[0].kind, NoticeKind::Malformed);
+    assert!(state.index.nodes.is_empty());
+    state.nodes(Watched::Apply(node("n1", serde_json::json!({}))));
+    assert!(state.index.nodes.contains_key("n1"));
+}
+
+#[test]
+fn a_relist_forgets_what_went_meanwhile() {
+    let mut state = state("10.244.0.0/16/24");
+    state.nodes(Watched::Reset(vec![node("n1", serde_json::json!({}))]));
+    state.pods(Watched::Reset(vec![pod("a", "u1", "Running", None)]));
+    let effects = state.pods(Watched::Reset(vec![]));
+    assert_eq!(effects.release, ["u1"]);
+    assert!(state.index.pods.is_empty());
+    let effects = state.nodes(Watched::Reset(vec![]));
+    assert!(effects.dirty.contains(&Unit::Node("n1".to_owned())));
+}
