@@ -152,11 +152,6 @@ impl Ipam {
         self.pods.get(uid)
     }
 
-    /// UIDs of the pods that have addresses.
-    pub fn uids(&self) -> impl Iterator<Item = &String> {
-        self.pods.keys()
-    }
-
     /// Number of pods with addresses.
     pub fn len(&self) -> usize {
         self.pods.len()

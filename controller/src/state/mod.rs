@@ -132,7 +132,7 @@ impl State {
     pub fn new(config: Config) -> Self {
         Self {
             nodes: NodeAllocator::new(&config),
-            index: Index::default(),
+            index: Index::new(config.cluster_subnets.iter().map(|subnet| subnet.cidr).collect()),
             ipam: Ipam::default(),
             failed_nodes: BTreeMap::new(),
             waiting: BTreeMap::new(),

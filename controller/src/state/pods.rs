@@ -42,11 +42,16 @@ impl State {
         for seen in all {
             self.apply_pod(seen, effects);
         }
+        let mut found = Vec::new();
         for port in std::mem::take(&mut self.found_ports) {
-            if self.ipam.get(&port.uid).is_none()
-                && let Err(error) = self.ipam.claim(&port.uid, &port.node, &port.ips, port.mac)
-            {
-                tracing::info!(uid = port.uid, node = port.node, %error, "address of a port in the database is not kept");
+            if self.ipam.get(&port.uid).is_some() {
+                continue;
+            }
+            match self.ipam.claim(&port.uid, &port.node, &port.ips, port.mac) {
+                Ok(_) => found.push(port.uid),
+                Err(error) => {
+                    tracing::info!(uid = port.uid, node = port.node, %error, "a port in the database does not keep its address");
+                }
             }
         }
         for seen in rest {
@@ -54,8 +59,7 @@ impl State {
         }
         // Ports of pods that are gone keep their addresses until the ports are gone too.
         let live: BTreeSet<&String> = self.uids.values().collect();
-        let stale: Vec<String> = self.ipam.uids().filter(|uid| !live.contains(uid)).cloned().collect();
-        effects.release.extend(stale);
+        effects.release.extend(found.into_iter().filter(|uid| !live.contains(uid)));
     }
 
     fn apply_pod(&mut self, seen: SeenPod, effects: &mut Effects) {
