@@ -1,10 +1,19 @@
 //! The node agent: plugs pods into OVS, keeps the node's gateway, attaches the eBPF programs, and says how the node is.
 //!
-//! `run` is the order of start-up. `cni` serves the container runtime; `link`, `netns` and `ovs` are what it is made of.
-//! Only `netns` enters other namespaces, only `bpf` names aya.
+//! `run` is the order of start-up. `cni` serves the container runtime; `link`, `netns`, `ovs` and `pods` are what it is
+//! made of; `sync` puts right what an earlier agent left. Only `netns` enters other namespaces, only `bpf` names aya.
 
+pub mod admin;
 pub mod args;
 pub mod bpf;
+pub mod cleanup;
+pub mod cni;
+pub mod datapath;
 pub mod link;
+pub mod metrics;
 pub mod netns;
+pub mod node;
+pub mod ovs;
+pub mod pods;
 pub mod run;
+pub mod sync;

@@ -1,13 +1,188 @@
 //! Order of start-up, and of cleaning up.
+//!
+//! Start: OVS, the API, the data path, the gateway, what an earlier agent left, the CNI socket, and last the CNI
+//! configuration, by which the runtime finds us. End: SIGTERM stops serving and touches no traffic.
 
-use crate::args::Config;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::args::{AttachMode, Config, Datapath as Wanted};
+use crate::cni::{install, server};
+use crate::datapath::Datapath;
+use crate::link::Netlink;
+use crate::metrics::Metrics;
+use crate::node::{Health, Node};
+use crate::ovs::Ovs;
+use crate::pods::{self, Pods};
+use crate::{admin, sync};
+
+/// How long OVS and the API may take to be there when the agent starts. Whoever started us starts us again.
+const START_WAIT: Duration = Duration::from_secs(60);
 
 /// Serves the node until SIGTERM or SIGINT.
 pub fn run(config: Config) -> anyhow::Result<()> {
-    anyhow::bail!("node {}: not built yet", config.node_name)
+    log();
+    runtime()?.block_on(serve(config))
 }
 
 /// Puts the node back as it was before the agent.
 pub fn cleanup(config: Config) -> anyhow::Result<()> {
-    anyhow::bail!("node {}: not built yet", config.node_name)
+    log();
+    runtime()?.block_on(crate::cleanup::cleanup(config))
+}
+
+fn log() {
+    use tracing_subscriber::EnvFilter;
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_unset| EnvFilter::new("info"));
+    // Fails when a test has set one: then that one it is.
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")
+}
+
+async fn serve(config: Config) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    let (stop, stopped) = watch::channel(false);
+    let work = start(config, stopped);
+    tokio::pin!(work);
+    tokio::select! {
+        done = &mut work => return done,
+        _ = terminate.recv() => tracing::info!("SIGTERM: ending; pods keep their connections"),
+        _ = interrupt.recv() => tracing::info!("SIGINT: ending; pods keep their connections"),
+    }
+    stop.send_replace(true);
+    // Calls under way get a moment to finish. One that still waits for its addresses is undone by its DEL, or by the next
+    // start.
+    match tokio::time::timeout(Duration::from_secs(5), work).await {
+        Ok(done) => done,
+        Err(_elapsed) => Ok(()),
+    }
+}
+
+async fn start(config: Config, stopped: watch::Receiver<bool>) -> anyhow::Result<()> {
+    let netlink = Netlink::open()?;
+    let ovs = Ovs::connect(&config.ovs_db, START_WAIT).await.context("Open_vSwitch database (--ovs-db)")?;
+    let client = kube_client(&config).await?;
+    let pods = Pods::default();
+    tokio::spawn({
+        let (client, node, pods) = (client.clone(), config.node_name.clone(), pods.clone());
+        async move { pods::follow(client, &node, pods).await }
+    });
+    let datapath = Arc::new(choose_datapath(&config, &ovs)?);
+    tracing::info!(path = datapath.path(), attach = ?datapath.mode, netdev = datapath.netdev, reason = datapath.reason, "data path");
+    let node = Node {
+        netlink,
+        ovs,
+        pods,
+        datapath,
+        mtu: config.mtu,
+        calls: Default::default(),
+        journal: Default::default(),
+        metrics: Metrics::default(),
+        health: Health::default(),
+    };
+    node.metrics.watch_datapath(&node.datapath);
+    node.health.bad("cni", "the agent is starting");
+    tokio::spawn(serve_admin(config.metrics_bind_address, node.clone(), stopped.clone()));
+
+    anyhow::ensure!(
+        node.pods.synced(START_WAIT).await,
+        "no list of this node's pods from the Kubernetes API within {START_WAIT:?}; is the API server reachable, and may the agent list pods?"
+    );
+    match sync::round(&node).await {
+        Ok(done) => tracing::info!(done, "what an earlier agent left is put right"),
+        Err(error) => {
+            tracing::warn!(%error, "what an earlier agent left could not all be put right; trying again later")
+        }
+    }
+    tokio::spawn(sync::follow(node.clone()));
+    let listener = server::listen(&config.cni_socket)
+        .with_context(|| format!("CNI socket {} (--cni-socket)", config.cni_socket.display()))?;
+    let cni = server::serve(listener, node.clone(), until(stopped.clone()));
+    let ready = async {
+        wait_ready(&node).await;
+        install::install_executable(&config.cni_bin_dir)?;
+        install::write_conf(&config.cni_conf_dir, &config.cni_socket)?;
+        node.health.good("cni");
+        tracing::info!(node = config.node_name, "ready");
+        Ok::<(), anyhow::Error>(())
+    };
+    let (served, _ready) = tokio::try_join!(async { cni.await.context("CNI server") }, async {
+        tokio::select! {
+            done = ready => done,
+            () = until(stopped.clone()) => Ok(()),
+        }
+    })?;
+    Ok(served)
+}
+
+/// Waits until ADD could be served, saying now and then what is missing.
+async fn wait_ready(node: &Node) {
+    let missing = |node: &Node| {
+        let all = node.problems();
+        all.into_iter().filter(|p| !p.starts_with("cni:")).collect::<Vec<_>>()
+    };
+    loop {
+        // Any change of the database may be the one waited for; the clock is for the conditions outside of it.
+        let good =
+            node.ovs.wait_for(Duration::from_secs(1), |_| missing(node).is_empty().then_some(())).await;
+        if good.is_some() {
+            return;
+        }
+        tracing::debug!(problems = missing(node).join("; "), "not ready yet");
+    }
+}
+
+async fn until(mut stopped: watch::Receiver<bool>) {
+    // An error means that the sender is gone, and with it the program.
+    let _ = stopped.wait_for(|s| *s).await;
+}
+
+async fn serve_admin(address: std::net::SocketAddr, node: Node, stopped: watch::Receiver<bool>) {
+    let served = async {
+        let listener = tokio::net::TcpListener::bind(address).await?;
+        axum::serve(listener, admin::router(node.clone())).with_graceful_shutdown(until(stopped)).await
+    };
+    if let Err(error) = served.await {
+        tracing::error!(%address, %error, "metrics and health are not served (--metrics-bind-address)");
+        node.health.bad("metrics", format!("{address}: {error}"));
+    }
+}
+
+/// A client of the Kubernetes API.
+pub(crate) async fn kube_client(config: &Config) -> anyhow::Result<kube::Client> {
+    // Fails when it was installed before, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let kube_config = match &config.kubeconfig {
+        Some(path) => {
+            let file = kube::config::Kubeconfig::read_from(path);
+            let file = file.with_context(|| format!("kubeconfig {} (--kubeconfig)", path.display()))?;
+            kube::Config::from_custom_kubeconfig(file, &Default::default())
+                .await
+                .with_context(|| format!("kubeconfig {} (--kubeconfig)", path.display()))?
+        }
+        None => kube::Config::incluster().context("no --kubeconfig, and not inside a cluster")?,
+    };
+    kube::Client::try_from(kube_config).context("client of the Kubernetes API")
+}
+
+/// Chooses path and attach mode from what is wanted and what is there.
+pub(crate) fn choose_datapath(config: &Config, ovs: &Ovs) -> anyhow::Result<Datapath> {
+    let netdev = ovs.datapath_type() == "netdev";
+    let ovs_only = |reason: &str| Datapath::ovs_only(netdev, ovs.userspace_tso(), reason);
+    match (config.datapath, config.attach_mode) {
+        (Wanted::Ovs, AttachMode::Interposed) => {
+            anyhow::bail!("--attach-mode=interposed needs eBPF programs, which --datapath=ovs turns off")
+        }
+        (Wanted::Ovs, _) => Ok(ovs_only("--datapath=ovs")),
+        (Wanted::Ebpf, _) => anyhow::bail!("--datapath=ebpf: this build has no eBPF programs"),
+        (Wanted::Auto, _) => Ok(ovs_only("this build has no eBPF programs")),
+    }
 }

@@ -1,5 +1,7 @@
 //! Links and namespaces against the real kernel. Needs root.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 mod common;
 
 use common::{Pod, on_a_node};

@@ -43,6 +43,8 @@ pub struct Link {
     pub group: u32,
     /// Kind, such as `veth`; `None` for a device of hardware.
     pub kind: Option<String>,
+    /// Free text its maker wrote on it.
+    pub alias: Option<String>,
     /// The other end's number in its namespace (veth), or the lower device's.
     pub peer_index: Option<u32>,
 }
@@ -161,6 +163,11 @@ impl Netlink {
         self.set(LinkUnspec::new_with_index(index).up().build(), name, "set up").await
     }
 
+    /// Sets the interface up and writes free text on it, at most 255 bytes.
+    pub async fn set_up_with_alias(&self, index: u32, name: &str, alias: &str) -> Result<(), LinkError> {
+        self.set(LinkUnspec::new_with_index(index).alias(alias).up().build(), name, "set alias and up").await
+    }
+
     /// Sets the interface down.
     pub async fn set_down(&self, index: u32, name: &str) -> Result<(), LinkError> {
         self.set(LinkUnspec::new_with_index(index).down().build(), name, "set down").await
@@ -219,6 +226,7 @@ impl From<LinkMessage> for Link {
             promiscuous: message.header.flags.contains(LinkFlags::Promisc),
             group: 0,
             kind: None,
+            alias: None,
             peer_index: None,
         };
         for attribute in message.attributes {
@@ -227,6 +235,7 @@ impl From<LinkMessage> for Link {
                 LinkAttribute::Address(bytes) => link.mac = <[u8; 6]>::try_from(bytes).ok().map(MacAddr),
                 LinkAttribute::Mtu(mtu) => link.mtu = mtu,
                 LinkAttribute::Group(group) => link.group = group,
+                LinkAttribute::IfAlias(alias) => link.alias = Some(alias),
                 LinkAttribute::Link(index) => link.peer_index = Some(index),
                 LinkAttribute::LinkInfo(infos) => {
                     link.kind = infos.into_iter().find_map(|info| match info {

@@ -1,6 +1,7 @@
 //! Namespaces for tests: the test's own "node", and "pods" that live as long as a value.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;

@@ -1,0 +1,63 @@
+//! Metrics, health and status over HTTP.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::get;
+use axum::{Json, Router};
+use serde_json::{Value, json};
+
+use crate::cni::steps::Finished;
+use crate::datapath::Mode;
+use crate::node::Node;
+
+/// The resources.
+pub fn router(node: Node) -> Router {
+    Router::new()
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(ready))
+        .route("/status", get(status))
+        .route("/metrics", get(metrics))
+        .route("/debug/adds", get(adds))
+        .with_state(node)
+}
+
+async fn ready(State(node): State<Node>) -> (StatusCode, String) {
+    let problems = node.problems();
+    if problems.is_empty() {
+        (StatusCode::OK, "ok\n".to_owned())
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", problems.join("\n")))
+    }
+}
+
+async fn status(State(node): State<Node>) -> Json<Value> {
+    let datapath = &node.datapath;
+    let conditions: serde_json::Map<String, Value> = node
+        .health
+        .list()
+        .into_iter()
+        .map(|(name, reason)| (name.to_owned(), reason.map_or_else(|| json!("good"), |r| json!(r))))
+        .collect();
+    Json(json!({
+        "path": datapath.path(),
+        "reason": datapath.reason,
+        "attach": match datapath.mode { Mode::Direct => "direct", Mode::Interposed => "interposed" },
+        "ovsDatapath": if datapath.netdev { "netdev" } else { "system" },
+        "mtu": node.mtu,
+        "ready": node.problems().is_empty(),
+        "problems": node.problems(),
+        "conditions": conditions,
+        "endpoints": node.ovs.pod_ports().len(),
+    }))
+}
+
+async fn metrics(State(node): State<Node>) -> (StatusCode, String) {
+    match node.metrics.encode() {
+        Ok(text) => (StatusCode::OK, text),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
+    }
+}
+
+async fn adds(State(node): State<Node>) -> Json<Vec<Finished>> {
+    Json(node.journal.list())
+}

@@ -1,0 +1,176 @@
+//! ADD: plugs a container in, or leaves nothing behind.
+//!
+//! Order: link pair (at once, while the addresses are perhaps still being waited for), then side by side the pod's side,
+//! the node's side and the OVS row, then OVN's word that the port is in place.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use api::annotation::PodNetwork;
+use api::ovn_name::pod_port;
+use tokio::time::Instant;
+
+use super::attach::{self, Names};
+use super::locks::Cancel;
+use super::podside::PodSide;
+use super::request::Call;
+use super::result::AddResult;
+use super::steps::{Steps, timed};
+use super::{CniError, del};
+use crate::datapath::{Endpoint, Mode};
+use crate::netns::Netns;
+use crate::node::Node;
+use crate::ovs::ports::PodPort;
+use crate::pods::{PodError, PodKey};
+
+/// How long an ADD may take: less than the two minutes after which runtimes give up.
+pub const BUDGET: Duration = Duration::from_secs(110);
+
+type Addresses = (String, PodNetwork);
+
+/// Does it. `cancel` ends the waits when nobody wants the result any more.
+pub async fn add(
+    node: &Node,
+    call: &Call,
+    cancel: &Cancel,
+    steps: &mut Steps,
+) -> Result<AddResult, CniError> {
+    let deadline = Instant::now() + BUDGET;
+    let pod = call.pod().ok_or_else(|| CniError::failure("CNI_ARGS name no pod"))?;
+    let netns = Netns::open(call.netns.as_deref().unwrap_or_default().as_ref())?;
+    let names = Names::of(&call.container_id);
+    let mut addresses = pin!(timed(node.pods.addresses(&pod, call.pod_uid(), BUDGET)));
+    // Mostly the addresses are there already, and the pair can be made with the right MAC.
+    let known: Option<Addresses> = match futures::poll!(addresses.as_mut()) {
+        std::task::Poll::Ready((done, _)) => Some(done?),
+        std::task::Poll::Pending => None,
+    };
+    let mac = known.as_ref().map(|(_, network)| network.mac_address);
+    steps.time("pair", attach::create_pair(node, &names, &netns, &call.ifname, mac)).await?;
+
+    let add = Add { node, call, netns: &netns, names: &names, pod: &pod, mac_is_set: mac.is_some() };
+    let work = async {
+        if node.datapath.mode == Mode::Interposed {
+            steps.time("shim", attach::create_shim(&node.netlink, &names, node.mtu)).await?;
+        }
+        let known = match known {
+            Some(known) => known,
+            None => wait_addresses(addresses, cancel, steps).await?,
+        };
+        add.plug(known, cancel, deadline, steps).await
+    };
+    match work.await {
+        Ok(result) => Ok(result),
+        Err(error) => match del::release(node, &call.container_id).await {
+            Ok(()) => Err(error),
+            Err(left) => Err(error.and(&format!("and undoing it failed: {left}"))),
+        },
+    }
+}
+
+async fn wait_addresses(
+    addresses: impl Future<Output = (Result<Addresses, PodError>, Duration)>,
+    cancel: &Cancel,
+    steps: &mut Steps,
+) -> Result<Addresses, CniError> {
+    let (done, took) = cancel.unless(addresses).await.map_err(CniError::again)?;
+    steps.add("addresses", took);
+    Ok(done?)
+}
+
+struct Add<'a> {
+    node: &'a Node,
+    call: &'a Call,
+    netns: &'a Netns,
+    names: &'a Names,
+    pod: &'a PodKey,
+    mac_is_set: bool,
+}
+
+impl Add<'_> {
+    async fn plug(
+        &self,
+        (uid, network): Addresses,
+        cancel: &Cancel,
+        deadline: Instant,
+        steps: &mut Steps,
+    ) -> Result<AddResult, CniError> {
+        let (node, call, datapath) = (self.node, self.call, &*self.node.datapath);
+        let side = PodSide::new(&call.ifname, &network, self.mac_is_set, datapath.pod_completes_checksums());
+        let port = self.port(uid, &network);
+        let host_side = async {
+            let (host, shim) =
+                attach::set_up_host(&node.netlink, self.names, &call.container_id, datapath).await?;
+            let endpoint = Endpoint {
+                id: call.container_id.clone(),
+                host: host.index,
+                shim,
+                addresses: network.ip_addresses.clone(),
+                mac: network.mac_address,
+            };
+            let took = attach::add_endpoint(datapath, endpoint).await?;
+            Ok::<_, CniError>((host, took))
+        };
+        let all = async {
+            tokio::join!(
+                timed(side.clone().configure(self.netns)),
+                timed(host_side),
+                timed(node.ovs.add_pod_port(&port))
+            )
+        };
+        let ((pod, host, row), took) = timed(all).await;
+        steps.add("pod", pod.1);
+        steps.add("host", host.1);
+        steps.add("row", row.1);
+        steps.add("plug", took);
+        let mut errors = Vec::new();
+        let (mut host_link, mut row_id) = (None, None);
+        match host.0 {
+            Ok((link, took)) => {
+                steps.add("programs", took);
+                host_link = Some(link);
+            }
+            Err(e) => errors.push(e),
+        }
+        if let Err(e) = pod.0 {
+            errors.push(e);
+        }
+        match row.0 {
+            Ok(id) => row_id = Some(id),
+            Err(e) => errors.push(e.into()),
+        }
+        let (Some(host), Some(row), None) = (host_link, row_id, CniError::join(errors.clone())) else {
+            return Err(CniError::join(errors).unwrap_or_else(|| CniError::failure("nothing was made")));
+        };
+        let left = deadline.saturating_duration_since(Instant::now());
+        let installed = cancel.unless(node.ovs.wait_installed(row, &port.name, left));
+        steps.time("installed", installed).await.map_err(CniError::again)??;
+        self.still_current()?;
+        Ok(AddResult {
+            host: self.names.host.clone(),
+            host_mac: host.mac.unwrap_or_default(),
+            ifname: call.ifname.clone(),
+            mac: network.mac_address,
+            sandbox: call.netns.clone().unwrap_or_default(),
+            mtu: node.mtu,
+            ips: network.ip_addresses.iter().map(|a| (*a, side.gateway_of(a))).collect(),
+        })
+    }
+
+    fn port(&self, uid: String, network: &PodNetwork) -> PodPort {
+        PodPort {
+            name: self.names.ovs_port(self.node.datapath.mode).to_owned(),
+            iface_id: pod_port(&self.pod.namespace, &self.pod.name),
+            iface_id_ver: uid,
+            sandbox: self.call.container_id.clone(),
+            pod_interface: self.call.ifname.clone(),
+            mac: network.mac_address.to_string(),
+            addresses: network.ip_addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
+        }
+    }
+
+    /// The namespace may have gone while we waited, and the links with it.
+    fn still_current(&self) -> Result<(), CniError> {
+        Netns::open(self.netns.path()).map(drop).map_err(CniError::from)
+    }
+}

@@ -1,0 +1,94 @@
+//! Errors in the CNI specification's form.
+
+use api::cni::code;
+use serde_json::json;
+
+use crate::link::LinkError;
+use crate::netns::NetnsError;
+use crate::ovs::ports::PortError;
+use crate::pods::PodError;
+
+/// One error object of the specification, less the version.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{msg}")]
+pub struct CniError {
+    /// See [`code`].
+    pub code: u32,
+    /// What went wrong, with the object and what would be right.
+    pub msg: String,
+    /// More, such as what could not be undone.
+    pub details: String,
+}
+
+impl CniError {
+    /// An error without details.
+    pub fn new(code: u32, msg: impl Into<String>) -> Self {
+        Self { code, msg: msg.into(), details: String::new() }
+    }
+
+    /// A passing fault.
+    pub fn again(msg: impl Into<String>) -> Self {
+        Self::new(code::TRY_AGAIN_LATER, msg)
+    }
+
+    /// A fault of ours that trying again alone does not heal.
+    pub fn failure(msg: impl Into<String>) -> Self {
+        Self::new(code::AGENT_FAILURE, msg)
+    }
+
+    /// Adds to the details.
+    #[must_use]
+    pub fn and(mut self, more: &str) -> Self {
+        if !more.is_empty() {
+            let gap = if self.details.is_empty() { "" } else { "; " };
+            self.details = format!("{}{gap}{more}", self.details);
+        }
+        self
+    }
+
+    /// All of them as one, `None` for none. The first gives the code.
+    pub fn join(errors: Vec<Self>) -> Option<Self> {
+        let code = errors.first()?.code;
+        let list = |part: fn(&Self) -> &str| {
+            errors.iter().map(part).filter(|t| !t.is_empty()).collect::<Vec<_>>().join("; ")
+        };
+        Some(Self { code, msg: list(|e| &e.msg), details: list(|e| &e.details) })
+    }
+
+    /// The JSON object a runtime reads.
+    pub fn to_json(&self, version: &str) -> String {
+        json!({ "cniVersion": version, "code": self.code, "msg": self.msg, "details": self.details })
+            .to_string()
+    }
+}
+
+impl From<LinkError> for CniError {
+    fn from(e: LinkError) -> Self {
+        Self::failure(e.to_string())
+    }
+}
+
+impl From<NetnsError> for CniError {
+    fn from(e: NetnsError) -> Self {
+        let code = match e {
+            NetnsError::Missing { .. } => code::UNKNOWN_CONTAINER,
+            NetnsError::NotANamespace { .. } => code::INVALID_ENVIRONMENT,
+            // Go's skeleton has a code of its own for the plugin's own namespace.
+            NetnsError::Own { .. } => 8,
+            NetnsError::System { .. } => code::AGENT_FAILURE,
+        };
+        Self::new(code, format!("CNI_NETNS: {e}"))
+    }
+}
+
+impl From<PodError> for CniError {
+    fn from(e: PodError) -> Self {
+        if e.is_transient() { Self::again(e.to_string()) } else { Self::failure(e.to_string()) }
+    }
+}
+
+impl From<PortError> for CniError {
+    fn from(e: PortError) -> Self {
+        if e.is_transient() { Self::again(e.to_string()) } else { Self::failure(e.to_string()) }
+    }
+}

@@ -1,0 +1,171 @@
+//! The CNI server: HTTP on a unix socket that only root reaches.
+
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::Path;
+
+use api::cni::{PATH, Reply, Request, code};
+use axum::extract::State;
+use axum::routing::post;
+use axum::{Json, Router};
+use serde_json::json;
+use tokio::net::UnixListener;
+
+use super::request::{Call, Command, VERSIONS, version_of};
+use super::steps::{Finished, Steps, ms};
+use super::{CniError, add, check, del};
+use crate::node::Node;
+
+/// Opens the socket: its directory is made with mode 0700, the socket has mode 0600 from the moment it has its name, and
+/// takes the place of one that was left behind.
+pub fn listen(socket: &Path) -> io::Result<UnixListener> {
+    let directory = socket.parent().ok_or_else(|| io::Error::other("the socket needs a directory"))?;
+    if !directory.exists() {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    }
+    let mut new = socket.as_os_str().to_owned();
+    new.push(format!(".{}", std::process::id()));
+    match std::fs::remove_file(&new) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&new)?;
+    std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o600))?;
+    std::fs::rename(&new, socket)?;
+    Ok(listener)
+}
+
+/// Serves calls until `stop` is done; calls under way are finished first.
+pub async fn serve(
+    listener: UnixListener,
+    node: Node,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    let router = Router::new().route(PATH, post(call)).with_state(node);
+    axum::serve(listener, router).with_graceful_shutdown(stop).await
+}
+
+async fn call(State(node): State<Node>, Json(request): Json<Request>) -> Json<Reply> {
+    Json(answer(&node, request).await)
+}
+
+/// Answers one call of the executable.
+pub async fn answer(node: &Node, request: Request) -> Reply {
+    let mut steps = Steps::new(request.started_ns);
+    let version = version_of(&request.config);
+    let command = request.env.get("CNI_COMMAND").cloned().unwrap_or_default();
+    let parsed = Call::parse(&request);
+    let done = match &parsed {
+        Ok(call) => run(node, call, &mut steps).await,
+        Err(error) => Err(error.clone()),
+    };
+    let label = parsed.as_ref().map_or("invalid", |call| call.command.word());
+    record(node, label, &parsed, &done, &steps);
+    match done {
+        Ok(stdout) => Reply { stdout, exit_code: 0 },
+        Err(error) => {
+            tracing::warn!(command, code = error.code, details = error.details, "{}", error.msg);
+            Reply { stdout: error.to_json(&version), exit_code: 1 }
+        }
+    }
+}
+
+async fn run(node: &Node, call: &Call, steps: &mut Steps) -> Result<String, CniError> {
+    match call.command {
+        Command::Version => {
+            Ok(json!({ "cniVersion": call.conf.version, "supportedVersions": VERSIONS }).to_string())
+        }
+        Command::Status => check::status(node).map(|()| String::new()),
+        Command::Gc => del::gc(node, call).await.map(|()| String::new()),
+        Command::Check => check::check(node, call).await.map(|()| String::new()),
+        Command::Del => {
+            node.calls.cancel_add(&call.container_id, "DEL of the same container came");
+            let (node, call) = (node.clone(), call.clone());
+            let work = async move {
+                let _turn = node.calls.turn(&call.container_id).await;
+                let mut steps = Steps::new(0);
+                let done = del::del(&node, &call, &mut steps).await;
+                (done, steps)
+            };
+            // On a task of its own: it ends also when the executable is killed.
+            let (done, inner) = tokio::spawn(work).await.map_err(panicked)?;
+            inner.list().iter().for_each(|(step, took)| steps.add(step, *took));
+            done.map(|()| String::new())
+        }
+        Command::Add => run_add(node, call, steps).await,
+    }
+}
+
+async fn run_add(node: &Node, call: &Call, steps: &mut Steps) -> Result<String, CniError> {
+    let problems = node.problems();
+    if !node.ovs.replica().is_synced() {
+        return Err(CniError::again(problems.join("; ")));
+    }
+    let pod = call.pod().ok_or_else(|| CniError::new(code::INVALID_ENVIRONMENT, "CNI_ARGS: no pod"))?;
+    let cancel = node.calls.start_add(&call.container_id, &pod);
+    let hung_up = HungUp { node: node.clone(), container: call.container_id.clone() };
+    let (node, call) = (node.clone(), call.clone());
+    let work = async move {
+        let _turn = node.calls.turn(&call.container_id).await;
+        let mut steps = Steps::new(0);
+        let done = add::add(&node, &call, &cancel, &mut steps).await;
+        node.calls.end_add(&call.container_id);
+        (done.map(|result| result.to_json(&call.conf.version).to_string()), steps)
+    };
+    // On a task of its own: when the executable is killed, the ADD is told to end and undoes itself.
+    let (done, inner) = tokio::spawn(work).await.map_err(panicked)?;
+    drop(hung_up);
+    inner.list().iter().for_each(|(step, took)| steps.add(step, *took));
+    done
+}
+
+fn panicked(error: tokio::task::JoinError) -> CniError {
+    CniError::failure(format!("the call ended without an answer: {error}"))
+}
+
+/// Dropped when the ADD is over, or when the connection is.
+struct HungUp {
+    node: Node,
+    container: String,
+}
+
+impl Drop for HungUp {
+    fn drop(&mut self) {
+        self.node.calls.cancel_add(&self.container, "the runtime gave up");
+    }
+}
+
+fn record(
+    node: &Node,
+    label: &'static str,
+    parsed: &Result<Call, CniError>,
+    done: &Result<String, CniError>,
+    steps: &Steps,
+) {
+    let code = done.as_ref().err().map_or(0, |e| e.code);
+    node.metrics.cni_call(label, code, steps);
+    if !matches!(label, "ADD" | "DEL") {
+        return;
+    }
+    let call = parsed.as_ref().ok();
+    let finished = Finished {
+        command: label,
+        container: call.map(|c| c.container_id.clone()).unwrap_or_default(),
+        pod: call.and_then(Call::pod).map(|p| p.to_string()).unwrap_or_default(),
+        code,
+        total_ms: ms(steps.total()),
+        steps: steps.list().iter().map(|(step, took)| (*step, ms(*took))).collect(),
+    };
+    let split: Vec<String> = finished.steps.iter().map(|(step, took)| format!("{step}={took:.2}")).collect();
+    let (pod, total) = (finished.pod.as_str(), format!("{:.2}", finished.total_ms));
+    tracing::info!(
+        command = label,
+        pod,
+        container = finished.container,
+        code,
+        ms = total,
+        steps = split.join(" "),
+        "cni"
+    );
+    node.journal.push(finished);
+}

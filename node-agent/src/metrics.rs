@@ -1,0 +1,216 @@
+//! Counters and histograms of the agent, in the Prometheus text format.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use crate::cni::steps::Steps;
+use crate::datapath::Datapath;
+
+/// All of them. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    registry: Arc<Mutex<Registry>>,
+    cni_calls: Family<CallLabels, Counter>,
+    cni_seconds: Family<CommandLabels, Histogram, fn() -> Histogram>,
+    cni_steps: Family<StepLabels, Histogram, fn() -> Histogram>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CallLabels {
+    command: &'static str,
+    code: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CommandLabels {
+    command: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StepLabels {
+    command: &'static str,
+    step: &'static str,
+}
+
+fn from_100_microseconds() -> Histogram {
+    Histogram::new(exponential_buckets(0.000_1, 2.0, 21))
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("slipstream_node");
+        let cni_calls = Family::default();
+        let cni_seconds = Family::new_with_constructor(from_100_microseconds as fn() -> Histogram);
+        let cni_steps = Family::new_with_constructor(from_100_microseconds as fn() -> Histogram);
+        registry.register(
+            "cni_calls",
+            "CNI calls by command and result code, 0 for success",
+            cni_calls.clone(),
+        );
+        registry.register(
+            "cni_seconds",
+            "Duration of CNI calls from the executable's start",
+            cni_seconds.clone(),
+        );
+        registry.register(
+            "cni_step_seconds",
+            "Duration of the steps of CNI calls; some run side by side",
+            cni_steps.clone(),
+        );
+        Self { registry: Arc::new(Mutex::new(registry)), cni_calls, cni_seconds, cni_steps }
+    }
+}
+
+impl Metrics {
+    /// Counts one CNI call.
+    pub fn cni_call(&self, command: &'static str, code: u32, steps: &Steps) {
+        self.cni_calls.get_or_create(&CallLabels { command, code }).inc();
+        self.cni_seconds.get_or_create(&CommandLabels { command }).observe(steps.total().as_secs_f64());
+        for (step, took) in steps.list() {
+            self.cni_steps.get_or_create(&StepLabels { command, step }).observe(took.as_secs_f64());
+        }
+    }
+
+    /// Adds metrics of another part of the agent. Names get the prefix `slipstream_node_`.
+    pub fn register(&self, add: impl FnOnce(&mut Registry)) {
+        add(&mut self.registry.lock());
+    }
+
+    /// Adds the data path's counters, read anew at every scrape.
+    pub fn watch_datapath(&self, datapath: &Arc<Datapath>) {
+        let collector = Box::new(DatapathCollector { datapath: Arc::clone(datapath) });
+        self.registry.lock().register_collector(collector);
+    }
+
+    /// The text a scraper reads.
+    pub fn encode(&self) -> Result<String, std::fmt::Error> {
+        let mut out = String::new();
+        text::encode(&mut out, &self.registry.lock())?;
+        Ok(out)
+    }
+}
+
+/// A counter of the data path at the moment of reading.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Count {
+    /// Labels and values.
+    pub labels: Vec<(&'static str, String)>,
+    /// Its value.
+    pub value: u64,
+}
+
+/// What the eBPF programs counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DatapathCounts {
+    /// Geneve packets by `remote`, `vni` and `direction`.
+    pub tunnel_packets: Vec<Count>,
+    /// Geneve bytes by `remote`, `vni` and `direction`.
+    pub tunnel_bytes: Vec<Count>,
+    /// Packets by `endpoint` and `direction`.
+    pub endpoint_packets: Vec<Count>,
+    /// Bytes by `endpoint` and `direction`.
+    pub endpoint_bytes: Vec<Count>,
+    /// Packets that could not be understood, by `reason`.
+    pub malformed_packets: Vec<Count>,
+}
+
+#[derive(Debug)]
+struct DatapathCollector {
+    datapath: Arc<Datapath>,
+}
+
+impl Collector for DatapathCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let info = [("path", self.datapath.path()), ("reason", self.datapath.reason.as_str())];
+        let mut gauge = encoder.encode_descriptor(
+            "datapath",
+            "The node's data path and why; always 1",
+            None,
+            MetricType::Gauge,
+        )?;
+        gauge.encode_family(&info)?.encode_gauge(&1_i64)?;
+        let Some(programs) = &self.datapath.programs else { return Ok(()) };
+        let counts = match programs.counts() {
+            Ok(counts) => counts,
+            Err(error) => {
+                tracing::warn!(error, "counters of the eBPF programs cannot be read");
+                return Ok(());
+            }
+        };
+        for (name, help, list) in [
+            ("tunnel_packets", "Geneve packets", counts.tunnel_packets),
+            ("tunnel_bytes", "Geneve bytes, outer headers included", counts.tunnel_bytes),
+            ("endpoint_packets", "Packets of pods", counts.endpoint_packets),
+            ("endpoint_bytes", "Bytes of pods", counts.endpoint_bytes),
+            ("malformed_packets", "Packets that could not be understood", counts.malformed_packets),
+        ] {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for count in list {
+                family
+                    .encode_family(&count.labels)?
+                    .encode_counter::<[(&str, &str); 0], u64, u64>(&count.value, None)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::datapath::{Endpoint, Programs};
+
+    #[derive(Debug)]
+    struct Fixed;
+
+    impl Programs for Fixed {
+        fn add(&self, _: &Endpoint) -> Result<(), String> {
+            Ok(())
+        }
+        fn remove(&self, _: &str) -> Result<(), String> {
+            Ok(())
+        }
+        fn list(&self) -> Result<Vec<String>, String> {
+            Ok(Vec::new())
+        }
+        fn counts(&self) -> Result<DatapathCounts, String> {
+            let labels = vec![
+                ("remote", "172.18.0.3".to_owned()),
+                ("vni", "5".to_owned()),
+                ("direction", "out".to_owned()),
+            ];
+            Ok(DatapathCounts {
+                tunnel_packets: vec![Count { labels, value: 7 }],
+                ..DatapathCounts::default()
+            })
+        }
+    }
+
+    #[test]
+    fn names_and_labels_are_those_people_graph() {
+        let metrics = Metrics::default();
+        let mut datapath = Datapath::ovs_only(true, false, "asked for");
+        datapath.programs = Some(Arc::new(Fixed));
+        metrics.watch_datapath(&Arc::new(datapath));
+        let mut steps = Steps::new(0);
+        steps.add("pair", std::time::Duration::from_millis(1));
+        metrics.cni_call("ADD", 11, &steps);
+        let text = metrics.encode().unwrap();
+        for line in [
+            r#"slipstream_node_cni_calls_total{command="ADD",code="11"} 1"#,
+            r#"slipstream_node_cni_step_seconds_count{command="ADD",step="pair"} 1"#,
+            r#"slipstream_node_tunnel_packets_total{remote="172.18.0.3",vni="5",direction="out"} 7"#,
+            r#"slipstream_node_datapath{path="ebpf",reason="asked for"} 1"#,
+        ] {
+            assert!(text.contains(line), "{line} in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What the parts of the agent share: handles to the kernel, OVS and the API, and how the node is.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+use crate::cni::locks::Calls;
+use crate::cni::steps::Journal;
+use crate::datapath::Datapath;
+use crate::link::Netlink;
+use crate::metrics::Metrics;
+use crate::ovs::Ovs;
+use crate::pods::Pods;
+
+/// The node, to those who work on it. Clones share everything.
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// The node's own network namespace.
+    pub netlink: Netlink,
+    /// The Open_vSwitch database.
+    pub ovs: Ovs,
+    /// This node's pods.
+    pub pods: Pods,
+    /// The path chosen at start.
+    pub datapath: Arc<Datapath>,
+    /// MTU of pod interfaces in bytes.
+    pub mtu: u32,
+    /// CNI calls under way.
+    pub calls: Calls,
+    /// CNI calls of the past.
+    pub journal: Journal,
+    /// Counters.
+    pub metrics: Metrics,
+    /// What keeps the node from being ready.
+    pub health: Health,
+}
+
+/// Named conditions that must hold for the node to be ready. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Health {
+    conditions: Arc<RwLock<BTreeMap<&'static str, Option<String>>>>,
+}
+
+impl Health {
+    /// The condition holds.
+    pub fn good(&self, condition: &'static str) {
+        let old = self.conditions.write().insert(condition, None);
+        if old != Some(None) {
+            tracing::info!(condition, "good");
+        }
+    }
+
+    /// The condition does not hold, and why.
+    pub fn bad(&self, condition: &'static str, reason: impl Into<String>) {
+        let reason = reason.into();
+        let old = self.conditions.write().insert(condition, Some(reason.clone()));
+        if old.flatten().as_ref() != Some(&reason) {
+            tracing::warn!(condition, reason, "not good");
+        }
+    }
+
+    /// Every condition with the reason why it does not hold.
+    pub fn list(&self) -> BTreeMap<&'static str, Option<String>> {
+        self.conditions.read().clone()
+    }
+
+    /// `CONDITION: REASON` of all that do not hold.
+    pub fn problems(&self) -> Vec<String> {
+        let conditions = self.conditions.read();
+        conditions.iter().filter_map(|(name, reason)| Some(format!("{name}: {}", reason.as_ref()?))).collect()
+    }
+}
+
+impl Node {
+    /// Everything that keeps ADD from being served, empty when it can be.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = self.health.problems();
+        if !self.ovs.replica().is_synced() {
+            problems.push("ovs: not connected to the Open_vSwitch database".to_owned());
+        }
+        if self.ovs.bridge(api::ovn_name::INTEGRATION_BRIDGE).is_none() {
+            problems.push("ovs: no bridge br-int; ovn-controller makes it".to_owned());
+        }
+        if !self.pods.is_synced() {
+            problems.push("pods: this node's pods are not yet read from the Kubernetes API".to_owned());
+        }
+        problems
+    }
+}

@@ -1,0 +1,263 @@
+//! Pod ports on the integration bridge: rows of Port and Interface with the external_ids that OVN and we go by.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::ovn_name::INTEGRATION_BRIDGE;
+use ovsdb_client::vswitch::{Bridge, Interface, Port};
+use ovsdb_client::{Atom, Condition, Datum, Error, Mutator, Transaction, Uuid};
+
+use super::{BY_CHILD, BY_IFACE_ID, BY_SANDBOX, Ovs};
+
+/// What a pod's port row says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodPort {
+    /// Name of the port and its interface.
+    pub name: String,
+    /// The logical port, `NAMESPACE_POD`.
+    pub iface_id: String,
+    /// The pod's UID; OVN binds the port only when the logical port says the same.
+    pub iface_id_ver: String,
+    /// The container (sandbox) id.
+    pub sandbox: String,
+    /// Name of the interface in the pod.
+    pub pod_interface: String,
+    /// The pod's MAC address.
+    pub mac: String,
+    /// The pod's addresses with prefix length, separated by commas.
+    pub addresses: String,
+}
+
+/// A pod port cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum PortError {
+    /// The integration bridge is not there (ovn-controller makes it).
+    #[error("bridge br-int is not in the Open_vSwitch database yet; ovn-controller makes it")]
+    NoBridge,
+    /// The name is taken by a port that is not this container's.
+    #[error("OVS port {name} belongs to {owner}; it is left alone")]
+    Foreign {
+        /// Port name.
+        name: String,
+        /// Whose it is.
+        owner: String,
+    },
+    /// The port was removed by somebody while we waited.
+    #[error("OVS port {name} was removed while waiting for OVN")]
+    Removed {
+        /// Port name.
+        name: String,
+    },
+    /// OVN did not report the port as installed in time.
+    #[error("OVS port {name}: OVN did not set external_ids:ovn-installed within {after:?}{hint}")]
+    NotInstalled {
+        /// Port name.
+        name: String,
+        /// How long we waited.
+        after: Duration,
+        /// What the interface's row says is wrong, if it does.
+        hint: String,
+    },
+    /// The database refused or is away.
+    #[error("OVS port {name}: {source}")]
+    Database {
+        /// Port name.
+        name: String,
+        /// Why.
+        source: Error,
+    },
+}
+
+impl PortError {
+    /// True when trying again later may help.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::NoBridge | Self::NotInstalled { .. } | Self::Removed { .. } => true,
+            Self::Foreign { .. } => false,
+            Self::Database { source, .. } => {
+                source.not_sent() || source.outcome_unknown() || matches!(source, Error::Closed)
+            }
+        }
+    }
+}
+
+impl PodPort {
+    fn external_ids(&self) -> Datum {
+        Datum::map([
+            ("attached_mac", self.mac.as_str()),
+            ("iface-id", &self.iface_id),
+            ("iface-id-ver", &self.iface_id_ver),
+            ("ip_addresses", &self.addresses),
+            ("pod-if-name", &self.pod_interface),
+            ("sandbox", &self.sandbox),
+        ])
+    }
+
+    /// Reads it back from an interface's row; `None` when the row is not a pod's.
+    pub fn of(row: &Interface) -> Option<Self> {
+        let ids = &row.external_ids;
+        let get = |key: &str| ids.get(key).cloned().unwrap_or_default();
+        Some(Self {
+            name: row.name.clone(),
+            iface_id: ids.get("iface-id")?.clone(),
+            iface_id_ver: get("iface-id-ver"),
+            sandbox: ids.get("sandbox")?.clone(),
+            pod_interface: ids.get("pod-if-name").cloned().unwrap_or_else(|| "eth0".to_owned()),
+            mac: get("attached_mac"),
+            addresses: get("ip_addresses"),
+        })
+    }
+}
+
+impl Ovs {
+    /// Puts a pod's port on the integration bridge, in one transaction that also removes other ports of the same logical
+    /// port (an older sandbox of the pod). Returns the interface's row id.
+    pub async fn add_pod_port(&self, port: &PodPort) -> Result<Uuid, PortError> {
+        let (mut transaction, interface_op) = self.plan_add(port)?;
+        transaction.comment(format!("slipstream: pod {} in sandbox {}", port.iface_id, port.sandbox));
+        let database = |source| PortError::Database { name: port.name.clone(), source };
+        let results = self.transact(transaction).await.map_err(database)?;
+        let uuid = results.get(interface_op).and_then(|r| r.uuid);
+        uuid.ok_or_else(|| database(Error::Protocol("an insert without a row id in the reply".to_owned())))
+    }
+
+    fn plan_add(&self, port: &PodPort) -> Result<(Transaction, usize), PortError> {
+        let bridge = self.bridge(INTEGRATION_BRIDGE).ok_or(PortError::NoBridge)?;
+        let mut transaction = Transaction::new();
+        let snapshot = self.replica().read();
+        let interfaces = snapshot.table::<Interface>();
+        if let Some(there) = interfaces.by_index("name", &port.name).next() {
+            let ours =
+                PodPort::of(there).is_some_and(|p| p.sandbox == port.sandbox && p.iface_id == port.iface_id);
+            if !ours {
+                let ids = &there.external_ids;
+                let owner = ids.get("iface-id").map_or("nobody we know", String::as_str);
+                return Err(PortError::Foreign { name: port.name.clone(), owner: format!("`{owner}`") });
+            }
+        }
+        for stale in interfaces.by_index(BY_IFACE_ID, &port.iface_id) {
+            for row in snapshot.table::<Port>().by_index(BY_CHILD, &stale.uuid.to_string()) {
+                tracing::info!(
+                    port = row.name,
+                    iface_id = port.iface_id,
+                    "removing a stale port of the same pod"
+                );
+                for holder in snapshot.table::<Bridge>().by_index(BY_CHILD, &row.uuid.to_string()) {
+                    let gone = Datum::set([row.uuid]);
+                    transaction.mutate(
+                        "Bridge",
+                        vec![Condition::uuid(holder.uuid)],
+                        [("ports", Mutator::Delete, gone)],
+                    );
+                }
+            }
+        }
+        let interface_op = transaction.len();
+        let interface = transaction.insert(
+            "Interface",
+            [("name", port.name.as_str().into()), ("external_ids", port.external_ids())],
+        );
+        let row = transaction.insert(
+            "Port",
+            [
+                ("name", Datum::from(port.name.as_str())),
+                ("interfaces", Datum::set([interface])),
+                ("other_config", Datum::map([("transient", "true")])),
+            ],
+        );
+        let new = Datum::set::<Atom>([row]);
+        transaction.mutate("Bridge", vec![Condition::uuid(bridge.uuid)], [("ports", Mutator::Insert, new)]);
+        Ok((transaction, interface_op))
+    }
+
+    /// Waits until ovn-controller has set up the port's flows (`external_ids:ovn-installed=true`).
+    pub async fn wait_installed(&self, uuid: Uuid, name: &str, timeout: Duration) -> Result<(), PortError> {
+        enum Seen {
+            Installed,
+            Gone,
+        }
+        let look = |ovs: &Self| {
+            // While the session is down the replica is of the past, and a row missing from it means nothing.
+            let snapshot = ovs.replica().read();
+            match snapshot.table::<Interface>().get(&uuid) {
+                Some(row) if row.external_ids.get("ovn-installed").is_some_and(|v| v == "true") => {
+                    Some(Seen::Installed)
+                }
+                Some(_) => None,
+                None => Some(Seen::Gone),
+            }
+        };
+        match self.wait_for(timeout, look).await {
+            Some(Seen::Installed) => Ok(()),
+            Some(Seen::Gone) => Err(PortError::Removed { name: name.to_owned() }),
+            None => Err(PortError::NotInstalled {
+                name: name.to_owned(),
+                after: timeout,
+                hint: self.why_not(uuid),
+            }),
+        }
+    }
+
+    fn why_not(&self, uuid: Uuid) -> String {
+        let row = self.replica().read().table::<Interface>().get(&uuid).cloned();
+        match row {
+            Some(row) if row.error.is_some() => format!("; OVS says: {}", row.error.as_deref().unwrap_or_default()),
+            Some(row) if row.ofport.is_none() => "; OVS has not opened it: is ovs-vswitchd running?".to_owned(),
+            _ => "; is ovn-controller running and connected, and does the logical port exist with this iface-id-ver?".to_owned(),
+        }
+    }
+
+    /// Removes every port of one container, whatever its bridge. Returns their names.
+    pub async fn delete_ports_of(&self, sandbox: &str) -> Result<Vec<String>, PortError> {
+        let names: Vec<String> = {
+            let snapshot = self.replica().read();
+            snapshot.table::<Interface>().by_index(BY_SANDBOX, sandbox).map(|row| row.name.clone()).collect()
+        };
+        self.delete_ports(&names).await?;
+        Ok(names)
+    }
+
+    /// Removes ports by name, in one transaction. Names that are not there are fine.
+    pub async fn delete_ports(&self, names: &[String]) -> Result<(), PortError> {
+        let mut transaction = Transaction::new();
+        {
+            let snapshot = self.replica().read();
+            let mut gone: BTreeMap<Uuid, Vec<Uuid>> = BTreeMap::new();
+            for name in names {
+                for row in snapshot.table::<Port>().by_index("name", name) {
+                    for holder in snapshot.table::<Bridge>().by_index(BY_CHILD, &row.uuid.to_string()) {
+                        gone.entry(holder.uuid).or_default().push(row.uuid);
+                    }
+                }
+            }
+            for (bridge, ports) in gone {
+                transaction.mutate(
+                    "Bridge",
+                    vec![Condition::uuid(bridge)],
+                    [("ports", Mutator::Delete, Datum::set(ports))],
+                );
+            }
+        }
+        let database = |source| PortError::Database { name: names.join(", "), source };
+        self.transact(transaction).await.map_err(database).map(drop)
+    }
+
+    /// Every pod port there is.
+    pub fn pod_ports(&self) -> Vec<PodPort> {
+        let snapshot = self.replica().read();
+        snapshot.table::<Interface>().iter().filter_map(|row| PodPort::of(row)).collect()
+    }
+
+    /// The pod ports of one container with their rows.
+    pub fn ports_of(&self, sandbox: &str) -> Vec<Arc<Interface>> {
+        let snapshot = self.replica().read();
+        snapshot.table::<Interface>().by_index(BY_SANDBOX, sandbox).cloned().collect()
+    }
+
+    /// True when a port of this name is on the integration bridge.
+    pub fn is_on_integration_bridge(&self, port: &str) -> bool {
+        let Some(bridge) = self.bridge(INTEGRATION_BRIDGE) else { return false };
+        self.port(port).is_some_and(|row| bridge.ports.contains(&row.uuid))
+    }
+}

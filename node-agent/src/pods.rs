@@ -1,0 +1,311 @@
+//! This node's pods, as far as plugging them in needs to know: UID and addresses. Fed by a watch of metadata alone.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::annotation::{AnnotationError, POD_NETWORKS, PodNetwork, PodNetworks};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::core::PartialObjectMeta;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client, ResourceExt};
+use parking_lot::RwLock;
+use tokio::sync::watch;
+
+/// Annotation of a mirror pod: what the kubelet passes as the UID of the static pod behind it.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// How long a request may be ahead of the watch: the runtime knows a pod that we have not been told of yet.
+const UNKNOWN_POD_WAIT: Duration = Duration::from_secs(10);
+
+/// Namespace and name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PodKey {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl std::fmt::Display for PodKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// What is kept of a pod.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PodInfo {
+    /// `metadata.uid`.
+    pub uid: String,
+    /// UID of the static pod this one mirrors, if it does.
+    pub mirror_uid: Option<String>,
+    /// Annotation [`POD_NETWORKS`] as it stands.
+    pub networks: Option<String>,
+}
+
+impl PodInfo {
+    fn is(&self, uid: Option<&str>) -> bool {
+        uid.is_none_or(|uid| uid == self.uid || self.mirror_uid.as_deref() == Some(uid))
+    }
+}
+
+/// The pod's addresses are not to be had.
+#[derive(Debug, thiserror::Error)]
+pub enum PodError {
+    /// The API has no such pod on this node.
+    #[error("pod {pod} is not known on this node (waited {after:?}){detail}")]
+    Unknown {
+        /// The pod.
+        pod: PodKey,
+        /// How long we waited for it.
+        after: Duration,
+        /// What is known instead.
+        detail: String,
+    },
+    /// The pod went away, or another one took its name, while we waited.
+    #[error("pod {pod} with UID {uid} was deleted or replaced while waiting for its addresses")]
+    Gone {
+        /// The pod.
+        pod: PodKey,
+        /// The UID that is gone.
+        uid: String,
+    },
+    /// The controller has not written the annotation.
+    #[error(
+        "pod {pod}: no annotation k8s.ovn.org/pod-networks after {after:?}; is slipstream-controller running?"
+    )]
+    NoAddresses {
+        /// The pod.
+        pod: PodKey,
+        /// How long we waited.
+        after: Duration,
+    },
+    /// The annotation cannot be read.
+    #[error("pod {pod}: {source}")]
+    Annotation {
+        /// The pod.
+        pod: PodKey,
+        /// What is wrong with it.
+        source: AnnotationError,
+    },
+}
+
+impl PodError {
+    /// True when trying again later may help.
+    pub fn is_transient(&self) -> bool {
+        !matches!(self, Self::Annotation { .. })
+    }
+}
+
+/// The pods. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Pods {
+    pods: Arc<RwLock<HashMap<PodKey, PodInfo>>>,
+    /// Counts changes; 0 until the first full list is in.
+    version: watch::Sender<u64>,
+}
+
+impl Default for Pods {
+    fn default() -> Self {
+        Self { pods: Arc::default(), version: watch::Sender::new(0) }
+    }
+}
+
+impl Pods {
+    /// Takes a new or changed pod.
+    pub fn apply(&self, key: PodKey, info: PodInfo) {
+        let old = self.pods.write().insert(key, info.clone());
+        if old.as_ref() != Some(&info) {
+            self.bump();
+        }
+    }
+
+    /// Forgets a pod.
+    pub fn delete(&self, key: &PodKey) {
+        if self.pods.write().remove(key).is_some() {
+            self.bump();
+        }
+    }
+
+    /// Takes the full list in place of what was there.
+    pub fn reset(&self, all: HashMap<PodKey, PodInfo>) {
+        *self.pods.write() = all;
+        self.bump();
+    }
+
+    fn bump(&self) {
+        self.version.send_modify(|v| *v += 1);
+    }
+
+    /// True once a full list has been read.
+    pub fn is_synced(&self) -> bool {
+        *self.version.borrow() > 0
+    }
+
+    /// Waits for the first full list; `false` when `timeout` passes first.
+    pub async fn synced(&self, timeout: Duration) -> bool {
+        let mut version = self.version.subscribe();
+        tokio::time::timeout(timeout, version.wait_for(|v| *v > 0)).await.is_ok_and(|r| r.is_ok())
+    }
+
+    /// What is known of a pod.
+    pub fn get(&self, key: &PodKey) -> Option<PodInfo> {
+        self.pods.read().get(key).cloned()
+    }
+
+    /// True when a pod with this UID is on the node.
+    pub fn has_uid(&self, uid: &str) -> bool {
+        self.pods.read().values().any(|info| info.uid == uid)
+    }
+
+    /// Waits for a pod's addresses: returns its UID in the API and its place on the cluster network.
+    ///
+    /// `uid` is what the runtime said. The wait ends early when the pod goes away.
+    pub async fn addresses(
+        &self,
+        key: &PodKey,
+        uid: Option<&str>,
+        timeout: Duration,
+    ) -> Result<(String, PodNetwork), PodError> {
+        let mut version = self.version.subscribe();
+        let start = tokio::time::Instant::now();
+        let mut seen: Option<String> = None;
+        loop {
+            version.mark_unchanged();
+            let now = self.get(key);
+            let limit = match (&now, &seen) {
+                (Some(info), _) if info.is(uid) => {
+                    if let Some(value) = &info.networks {
+                        let network = PodNetworks::default_of(value);
+                        let network =
+                            network.map_err(|source| PodError::Annotation { pod: key.clone(), source })?;
+                        return Ok((info.uid.clone(), network));
+                    }
+                    seen = Some(info.uid.clone());
+                    timeout
+                }
+                (_, Some(uid)) => return Err(PodError::Gone { pod: key.clone(), uid: uid.clone() }),
+                _ => UNKNOWN_POD_WAIT.min(timeout),
+            };
+            if tokio::time::timeout_at(start + limit, version.changed()).await.is_err() {
+                let pod = key.clone();
+                return Err(match (now, seen) {
+                    (_, Some(_)) => PodError::NoAddresses { pod, after: limit },
+                    (now, None) => PodError::Unknown { pod, after: limit, detail: other(now, uid) },
+                });
+            }
+        }
+    }
+}
+
+fn other(now: Option<PodInfo>, uid: Option<&str>) -> String {
+    match (now, uid) {
+        (Some(info), Some(uid)) => format!("; one with UID {} is, the runtime asks for {uid}", info.uid),
+        _ => String::new(),
+    }
+}
+
+/// Follows the API's pods of one node, for ever.
+pub async fn follow(client: Client, node: &str, pods: Pods) {
+    let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
+    let stream = watcher::watcher(Api::<PartialObjectMeta<Pod>>::all(client), config).default_backoff();
+    let mut stream = std::pin::pin!(stream);
+    let mut fresh = HashMap::new();
+    while let Some(event) = stream.next().await {
+        match event {
+            Ok(Event::Apply(pod)) => {
+                let (key, info) = trim(&pod);
+                pods.apply(key, info);
+            }
+            Ok(Event::Delete(pod)) => pods.delete(&trim(&pod).0),
+            Ok(Event::Init) => fresh.clear(),
+            Ok(Event::InitApply(pod)) => {
+                let (key, info) = trim(&pod);
+                fresh.insert(key, info);
+            }
+            Ok(Event::InitDone) => pods.reset(std::mem::take(&mut fresh)),
+            Err(error) => tracing::warn!(%error, "watch of this node's pods; trying again"),
+        }
+    }
+}
+
+fn trim(pod: &PartialObjectMeta<Pod>) -> (PodKey, PodInfo) {
+    let key = PodKey { namespace: pod.namespace().unwrap_or_default(), name: pod.name_any() };
+    let annotation = |name: &str| pod.annotations().get(name).cloned();
+    let info = PodInfo {
+        uid: pod.uid().unwrap_or_default(),
+        mirror_uid: annotation(MIRROR),
+        networks: annotation(POD_NETWORKS),
+    };
+    (key, info)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NETWORKS: &str =
+        r#"{"default":{"ip_addresses":["10.244.0.3/24"],"mac_address":"0a:58:0a:f4:00:03"}}"#;
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn key() -> PodKey {
+        PodKey { namespace: "red".to_owned(), name: "a".to_owned() }
+    }
+
+    fn info(uid: &str, networks: Option<&str>) -> PodInfo {
+        PodInfo { uid: uid.to_owned(), mirror_uid: None, networks: networks.map(str::to_owned) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_wait_ends_when_the_annotation_comes() {
+        let pods = Pods::default();
+        pods.reset(HashMap::from([(key(), info("u1", None))]));
+        let (key, waiting) = (key(), pods.clone());
+        let wait = tokio::spawn(async move { waiting.addresses(&key, Some("u1"), LONG).await });
+        tokio::task::yield_now().await;
+        pods.apply(self::key(), info("u1", Some(NETWORKS)));
+        let (uid, network) = wait.await.unwrap().unwrap();
+        assert_eq!((uid.as_str(), network.ip_addresses[0].to_string().as_str()), ("u1", "10.244.0.3/24"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_replaced_pod_ends_the_wait_and_an_older_one_does_not_answer_for_the_new() {
+        let pods = Pods::default();
+        pods.apply(key(), info("old", Some(NETWORKS)));
+        let error = pods.addresses(&key(), Some("new"), LONG).await.unwrap_err();
+        assert!(error.to_string().contains("UID old is, the runtime asks for new"), "{error}");
+
+        pods.apply(key(), info("new", None));
+        let waiting = pods.clone();
+        let wait = tokio::spawn(async move { waiting.addresses(&key(), Some("new"), LONG).await });
+        tokio::task::yield_now().await;
+        pods.delete(&key());
+        assert!(matches!(wait.await.unwrap().unwrap_err(), PodError::Gone { .. }));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_malformed_annotation_is_an_error_at_once_and_a_missing_one_after_the_wait() {
+        let pods = Pods::default();
+        pods.apply(key(), info("u1", Some("{")));
+        let error = pods.addresses(&key(), None, LONG).await.unwrap_err();
+        assert!(
+            !error.is_transient()
+                && error.to_string().contains("pod red/a: annotation k8s.ovn.org/pod-networks"),
+            "{error}"
+        );
+        pods.apply(key(), info("u1", None));
+        let error = pods.addresses(&key(), None, LONG).await.unwrap_err();
+        assert!(error.is_transient() && error.to_string().contains("slipstream-controller"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_static_pod_is_found_by_the_uid_of_its_manifest() {
+        let pods = Pods::default();
+        let mirror = PodInfo { mirror_uid: Some("hash".to_owned()), ..info("u1", Some(NETWORKS)) };
+        pods.apply(key(), mirror);
+        assert_eq!(pods.addresses(&key(), Some("hash"), LONG).await.unwrap().0, "u1");
+    }
+}
