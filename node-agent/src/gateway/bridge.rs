@@ -1,0 +1,199 @@
+//! The gateway bridge's rows in the Open_vSwitch database. Every function looks first and changes only what differs.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use api::MacAddr;
+use ovsdb_client::vswitch::{Bridge, Interface};
+use ovsdb_client::{Atom, Condition, Datum, Mutator, Transaction};
+
+use crate::ovs::Ovs;
+
+/// How long ovs-vswitchd may take to carry out a change of a port, before the take-over is given up.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// The bridge as it should be.
+#[derive(Debug, Clone)]
+pub struct BridgeSpec<'a> {
+    /// Name.
+    pub name: &'a str,
+    /// The physical interface whose place it takes.
+    pub uplink: &'a str,
+    /// `system` (kernel) or `netdev` (userspace).
+    pub datapath_type: &'a str,
+    /// Hardware address.
+    pub mac: MacAddr,
+}
+
+/// Makes the bridge, or corrects its columns; an existing one keeps its ports. True when it was not there.
+pub async fn ensure(ovs: &Ovs, spec: &BridgeSpec<'_>) -> anyhow::Result<bool> {
+    let external_ids = BTreeMap::from([
+        ("bridge-id".to_owned(), spec.name.to_owned()),
+        ("bridge-uplink".to_owned(), spec.uplink.to_owned()),
+    ]);
+    let mac = spec.mac.to_string();
+    let mut txn = Transaction::new();
+    let existing = ovs.bridge(spec.name);
+    match &existing {
+        Some(row) => correct(&mut txn, row, &external_ids, &mac),
+        None => create(&mut txn, spec, &external_ids, &mac),
+    }
+    ovs.transact(txn).await.with_context(|| format!("bridge {}", spec.name))?;
+    wait_for_port(ovs, spec.name).await?;
+    Ok(existing.is_none())
+}
+
+fn correct(txn: &mut Transaction, row: &Bridge, external_ids: &BTreeMap<String, String>, mac: &str) {
+    let mut columns: Vec<(&str, Datum)> = Vec::new();
+    if external_ids.iter().any(|(k, v)| row.external_ids.get(k) != Some(v)) {
+        let mut all = row.external_ids.clone();
+        all.extend(external_ids.clone());
+        columns.push(("external_ids", all.into()));
+    }
+    if row.other_config.get("hwaddr").map(String::as_str) != Some(mac) {
+        let mut all = row.other_config.clone();
+        all.insert("hwaddr".to_owned(), mac.to_owned());
+        columns.push(("other_config", all.into()));
+    }
+    if row.fail_mode.as_deref() != Some("standalone") {
+        columns.push(("fail_mode", "standalone".into()));
+    }
+    if !columns.is_empty() {
+        txn.update("Bridge", vec![Condition::uuid(row.uuid)], columns);
+    }
+}
+
+fn create(
+    txn: &mut Transaction,
+    spec: &BridgeSpec<'_>,
+    external_ids: &BTreeMap<String, String>,
+    mac: &str,
+) {
+    let interface = txn.insert("Interface", [("name", spec.name.into()), ("type", "internal".into())]);
+    let port = txn.insert("Port", [("name", spec.name.into()), ("interfaces", Datum::set([interface]))]);
+    let bridge = txn.insert(
+        "Bridge",
+        [
+            ("name", spec.name.into()),
+            ("ports", Datum::set([port])),
+            ("datapath_type", spec.datapath_type.into()),
+            ("fail_mode", "standalone".into()),
+            ("external_ids", external_ids.clone().into()),
+            ("other_config", Datum::map([("hwaddr", mac)])),
+        ],
+    );
+    attach(txn, "Open_vSwitch", vec![], "bridges", bridge);
+    request_configuration(txn);
+}
+
+/// Puts an interface of the node on the bridge, marked so that it does not outlive a reboot.
+pub async fn ensure_port(ovs: &Ovs, bridge: &str, port: &str) -> anyhow::Result<()> {
+    let row = ovs.bridge(bridge).with_context(|| format!("bridge {bridge} is not there"))?;
+    if !has_port(ovs, &row, port) {
+        if ovs.port(port).is_some() {
+            bail!("interface {port} is a port of another OVS bridge, not of {bridge}; remove it there");
+        }
+        let mut txn = Transaction::new();
+        let interface = txn.insert("Interface", [("name", Datum::from(port))]);
+        let new = txn.insert(
+            "Port",
+            [
+                ("name", port.into()),
+                ("interfaces", Datum::set([interface])),
+                ("other_config", Datum::map([("transient", "true")])),
+            ],
+        );
+        attach(&mut txn, "Bridge", vec![Condition::uuid(row.uuid)], "ports", new);
+        request_configuration(&mut txn);
+        ovs.transact(txn).await.with_context(|| format!("port {port} of bridge {bridge}"))?;
+    }
+    wait_for_port(ovs, port).await
+}
+
+/// Takes an interface of the node off the bridge; false when it was not there.
+pub async fn remove_port(ovs: &Ovs, bridge: &str, port: &str) -> anyhow::Result<bool> {
+    let (Some(bridge_row), Some(port_row)) = (ovs.bridge(bridge), ovs.port(port)) else { return Ok(false) };
+    if !bridge_row.ports.contains(&port_row.uuid) {
+        return Ok(false);
+    }
+    let mut txn = Transaction::new();
+    let which = vec![Condition::uuid(bridge_row.uuid)];
+    txn.mutate("Bridge", which, [("ports", Mutator::Delete, Datum::set([Atom::Uuid(port_row.uuid)]))]);
+    configured(ovs, txn).await.with_context(|| format!("remove port {port} of bridge {bridge}"))?;
+    Ok(true)
+}
+
+/// Removes the bridge with its ports; false when it was not there.
+pub async fn remove(ovs: &Ovs, bridge: &str) -> anyhow::Result<bool> {
+    let Some(row) = ovs.bridge(bridge) else { return Ok(false) };
+    let mut txn = Transaction::new();
+    let value = Datum::set([Atom::Uuid(row.uuid)]);
+    txn.mutate("Open_vSwitch", vec![], [("bridges", Mutator::Delete, value)]);
+    configured(ovs, txn).await.with_context(|| format!("remove bridge {bridge}"))?;
+    Ok(true)
+}
+
+/// Carries out a transaction and waits until ovs-vswitchd has done what it says.
+async fn configured(ovs: &Ovs, mut txn: Transaction) -> anyhow::Result<()> {
+    request_configuration(&mut txn);
+    txn.select("Open_vSwitch", vec![], &["next_cfg"]);
+    let results = ovs.transact(txn).await?;
+    let wanted = results
+        .last()
+        .and_then(|r| r.rows.first())
+        .and_then(|row| row.get("next_cfg"))
+        .and_then(Datum::scalar)
+        .and_then(|atom| match atom {
+            Atom::Integer(n) => Some(*n),
+            _ => None,
+        })
+        .context("the database did not answer with next_cfg")?;
+    ovs.wait_for(PATIENCE, |ovs| ovs.system().filter(|row| row.cur_cfg >= wanted).map(drop))
+        .await
+        .with_context(|| format!("ovs-vswitchd did not carry it out within {PATIENCE:?}; is it running?"))
+}
+
+fn attach(
+    txn: &mut Transaction,
+    table: &str,
+    which: Vec<Condition>,
+    column: &str,
+    row: Atom,
+) {
+    txn.mutate(table, which, [(column, Mutator::Insert, Datum::set([row]))]);
+}
+
+/// ovs-vswitchd copies `next_cfg` to `cur_cfg` when it has carried out a change (ovs-vswitchd.conf.db(5)).
+fn request_configuration(txn: &mut Transaction) {
+    txn.mutate("Open_vSwitch", vec![], [("next_cfg", Mutator::Add, Datum::from(1_i64))]);
+}
+
+/// True when the port is one of the bridge's.
+pub fn has_port(ovs: &Ovs, bridge: &Bridge, port: &str) -> bool {
+    ovs.port(port).is_some_and(|row| bridge.ports.contains(&row.uuid))
+}
+
+/// Waits until ovs-vswitchd has given the interface an OpenFlow port number.
+pub async fn wait_for_port(ovs: &Ovs, name: &str) -> anyhow::Result<()> {
+    let outcome = ovs
+        .wait_for(PATIENCE, |ovs| {
+            let row = ovs.interface(name)?;
+            match (&row.error, row.ofport) {
+                (Some(error), _) => Some(Err(error.clone())),
+                (None, Some(port)) if port > 0 => Some(Ok(())),
+                _ => None,
+            }
+        })
+        .await;
+    match outcome {
+        Some(Ok(())) => Ok(()),
+        Some(Err(error)) => bail!("OVS cannot use interface {name}: {error}"),
+        None => bail!("ovs-vswitchd did not take interface {name} within {PATIENCE:?}; is it running?"),
+    }
+}
+
+/// OpenFlow number of an interface, once it has one.
+pub fn openflow_port(row: &Interface) -> Option<i64> {
+    row.ofport.filter(|port| *port > 0)
+}

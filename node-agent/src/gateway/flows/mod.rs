@@ -1,0 +1,242 @@
+//! The OpenFlow table of the gateway bridge, computed from plain values. The node and the gateway router share one MAC and
+//! one IP address on the bridge; connection tracking marks tell whose a connection is.
+//!
+//! Connection tracking zones: 64000 connections of node and OVN to the outside, 64001 host masquerade (`.2`), 64002 OVN
+//! masquerade (`.1`), 64003 services with a backend in the host network, 64004 reassembly of fragments. Marks: 1 came from
+//! OVN, 2 came from the node. Tables, priorities, zones and marks are those of ovn-kubernetes, so that nodes of both kinds
+//! can be read alike.
+
+mod service;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use api::MacAddr;
+use ipnet::Ipv4Net;
+
+use super::services::NodeService;
+
+/// Cookie of flows that do not belong to a service.
+pub const BASE_COOKIE: u64 = 0x0def_f105;
+/// Cookie of flows that keep "fragmentation needed" away from other nodes.
+pub const PMTUD_COOKIE: u64 = 0x304;
+/// Cookie of flows of local-policy services with a backend in the host network.
+pub const HOST_BACKEND_COOKIE: u64 = 0x00e7_45ec_f105;
+/// UDP port of Geneve (RFC 8926).
+const GENEVE: u16 = 6081;
+/// UDP port of bidirectional forwarding detection (RFC 5881).
+const BFD: u16 = 3784;
+/// Mark that OVN puts on packets whose source the bridge must translate to the node's address.
+const TRANSLATE_MARK: u32 = 0x3f0;
+
+/// What the flows depend on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inputs {
+    /// The uplink's port on the bridge: a number, or a name for reading.
+    pub uplink: String,
+    /// OVN's patch port on the bridge, `None` until ovn-controller has made it.
+    pub patch: Option<String>,
+    /// MAC address of bridge, uplink and gateway router.
+    pub mac: MacAddr,
+    /// Address of node and gateway router.
+    pub node: Ipv4Net,
+    /// Service ranges.
+    pub service_cidrs: Vec<Ipv4Net>,
+    /// The masquerade address that stands for OVN (`.1`).
+    pub masquerade_ovn: Ipv4Addr,
+    /// The masquerade address that stands for the node (`.2`).
+    pub masquerade_host: Ipv4Addr,
+    /// Addresses of the other nodes.
+    pub remote_nodes: BTreeSet<Ipv4Addr>,
+}
+
+/// What tells two flows of a bridge apart: table, priority and match. Also the order in which flows are written.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct FlowKey {
+    table: u8,
+    priority: u16,
+    matches: String,
+}
+
+/// A set of flows, at most one for each table, priority and match; the first one added stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FlowSet(BTreeMap<FlowKey, (u64, String)>);
+
+impl FlowSet {
+    fn add(
+        &mut self,
+        cookie: u64,
+        table: u8,
+        priority: u16,
+        matches: impl Into<String>,
+        actions: impl Into<String>,
+    ) {
+        let key = FlowKey { table, priority, matches: matches.into() };
+        self.0.entry(key).or_insert_with(|| (cookie, actions.into()));
+    }
+
+    /// Number of flows.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// True when there is no flow.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Display for FlowSet {
+    /// One flow a line, as `ovs-ofctl` reads it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (key, (cookie, actions)) in &self.0 {
+            write!(f, "cookie={cookie:#x},table={},priority={}", key.table, key.priority)?;
+            if !key.matches.is_empty() {
+                write!(f, ",{}", key.matches)?;
+            }
+            writeln!(f, ",actions={actions}")?;
+        }
+        Ok(())
+    }
+}
+
+/// All flows of the bridge. Until OVN's patch port is there the bridge only switches.
+pub fn compute(inputs: &Inputs, services: &[NodeService]) -> FlowSet {
+    let mut set = FlowSet::default();
+    set.add(0, 0, 0, "", "NORMAL");
+    let Some(patch) = &inputs.patch else { return set };
+    base(&mut set, inputs, patch);
+    masquerade(&mut set, inputs, patch);
+    replies(&mut set, inputs, patch);
+    for service in services {
+        service::add(&mut set, inputs, patch, service);
+    }
+    set
+}
+
+/// Tunnel packets, the node's and OVN's own connections to the outside, and what arrives from there.
+fn base(set: &mut FlowSet, inputs: &Inputs, patch: &str) {
+    let Inputs { uplink, mac, node, .. } = inputs;
+    let subnet = node.trunc();
+    let node_ip = node.addr();
+    let commit = |mark: u8| format!("ct(commit,zone=64000,exec(load:{mark:#x}->NXM_NX_CT_MARK[]))");
+    let c = BASE_COOKIE;
+
+    for remote in &inputs.remote_nodes {
+        let matches = format!("icmp,in_port={patch},nw_dst={remote},icmp_type=3,icmp_code=4");
+        set.add(PMTUD_COOKIE, 0, 700, matches, "drop");
+    }
+    set.add(c, 0, 205, format!("udp,in_port={uplink},dl_dst={mac},tp_dst={GENEVE}"), "LOCAL");
+    set.add(c, 0, 200, format!("udp,in_port={uplink},tp_dst={GENEVE}"), "NORMAL");
+    set.add(c, 0, 200, format!("udp,in_port=LOCAL,tp_dst={GENEVE}"), format!("output:{uplink}"));
+    for cidr in &inputs.service_cidrs {
+        // A service address that comes back from OVN would go round for ever.
+        set.add(c, 0, 115, format!("ip,in_port={patch},nw_dst={}", net(cidr)), "drop");
+    }
+    set.add(c, 0, 110, format!("ip,in_port={uplink},nw_frag=yes"), "ct(table=0,zone=64004)");
+    set.add(
+        c,
+        0,
+        105,
+        format!("pkt_mark={TRANSLATE_MARK:#x},ip,in_port={patch},dl_src={mac}"),
+        format!(
+            "ct(commit,zone=64000,nat(src={node_ip}),exec(load:0x1->NXM_NX_CT_MARK[])),output:{uplink}"
+        ),
+    );
+    let near = net(&subnet);
+    set.add(
+        c,
+        0,
+        102,
+        format!("ip,in_port={patch},dl_src={mac},nw_dst={near}"),
+        format!("{},NORMAL", commit(1)),
+    );
+    set.add(
+        c,
+        0,
+        102,
+        format!("ip,in_port=LOCAL,dl_src={mac},nw_dst={near}"),
+        format!("{},NORMAL", commit(2)),
+    );
+    set.add(
+        c,
+        0,
+        100,
+        format!("ip,in_port={patch},dl_src={mac}"),
+        format!("{},output:{uplink}", commit(1)),
+    );
+    set.add(c, 0, 100, "ip,in_port=LOCAL", format!("{},output:{uplink}", commit(2)));
+    set.add(c, 0, 50, format!("ip,dl_dst={mac}"), "ct(table=1,zone=64000,nat)");
+    set.add(c, 0, 10, format!("dl_dst={mac}"), format!("output:{patch},NORMAL"));
+    set.add(c, 0, 10, format!("in_port={patch},dl_src={mac}"), "NORMAL");
+    set.add(c, 0, 9, format!("in_port={patch}"), "drop");
+}
+
+/// Between node and OVN: the node speaks to services from `.2`, OVN's connections to the node's own address come from `.1`.
+fn masquerade(set: &mut FlowSet, inputs: &Inputs, patch: &str) {
+    let Inputs { mac, node, masquerade_host: host, masquerade_ovn: ovn, .. } = inputs;
+    let node_ip = node.addr();
+    let c = BASE_COOKIE;
+    for cidr in &inputs.service_cidrs {
+        let cidr = net(cidr);
+        set.add(
+            c,
+            0,
+            500,
+            format!("ip,in_port={patch},nw_src={cidr},nw_dst={host}"),
+            "ct(table=3,zone=64001,nat)",
+        );
+        set.add(
+            c,
+            0,
+            500,
+            format!("ip,in_port=LOCAL,nw_dst={cidr}"),
+            format!("ct(commit,table=2,zone=64001,nat(src={host}))"),
+        );
+    }
+    set.add(
+        c,
+        0,
+        500,
+        format!("ip,in_port={patch},nw_src={node_ip},nw_dst={host}"),
+        format!("ct(commit,table=4,zone=64001,nat(dst={node_ip}))"),
+    );
+    set.add(c, 0, 500, format!("ip,in_port=LOCAL,nw_dst={ovn}"), "ct(table=5,zone=64002,nat)");
+    set.add(c, 2, 100, "", format!("mod_dl_dst:{mac},output:{patch}"));
+    set.add(
+        c,
+        3,
+        DEFAULT_PRIORITY,
+        "",
+        format!("move:NXM_OF_ETH_DST[]->NXM_OF_ETH_SRC[],mod_dl_dst:{mac},LOCAL"),
+    );
+    set.add(c, 4, DEFAULT_PRIORITY, "ip", format!("ct(commit,table=3,zone=64002,nat(src={ovn}))"));
+    set.add(c, 5, DEFAULT_PRIORITY, "ip", "ct(commit,table=2,zone=64001,nat)");
+}
+
+/// Table 1: what belongs to a known connection goes to its owner, the rest to the node.
+fn replies(set: &mut FlowSet, inputs: &Inputs, patch: &str) {
+    let Inputs { uplink, mac, .. } = inputs;
+    let c = BASE_COOKIE;
+    for state in ["est", "rel"] {
+        let matches = |mark: u8| format!("ct_state=+{state}+trk,ct_mark={mark:#x},ip");
+        set.add(c, 1, 100, matches(1), format!("output:{patch}"));
+        set.add(c, 1, 100, matches(2), "LOCAL");
+    }
+    set.add(c, 1, 13, format!("udp,in_port={uplink},tp_dst={BFD}"), format!("output:{patch},LOCAL"));
+    set.add(c, 1, 10, format!("dl_dst={mac}"), "LOCAL");
+    set.add(c, 1, 0, "", "NORMAL");
+}
+
+/// OpenFlow's priority of a flow for which none is given (`OFP_DEFAULT_PRIORITY`).
+const DEFAULT_PRIORITY: u16 = 32768;
+
+/// A prefix as OVS prints it: without length for a single address, so that two spellings of a match never differ.
+fn net(cidr: &Ipv4Net) -> String {
+    let cidr = cidr.trunc();
+    if cidr.prefix_len() == 32 { cidr.addr().to_string() } else { cidr.to_string() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+//! The journal of the bridge take-over: what was found, and which steps have begun. It is on disk before the first change
+//! and before every step, so that an agent that died in the middle knows what to finish or to undo.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use api::MacAddr;
+use serde::{Deserialize, Serialize};
+
+use super::saved::{SavedAddress, SavedRoute};
+
+/// Name of the journal in the state directory.
+const FILE: &str = "gateway.json";
+/// Version of the format.
+const VERSION: u32 = 1;
+
+/// How far the take-over has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Moving to the bridge.
+    TakingOver,
+    /// The bridge is in use.
+    Done,
+    /// Moving back to the uplink.
+    RollingBack,
+}
+
+/// Steps of the take-over, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Step {
+    /// The pair of links between uplink and OVS (interposed mode only).
+    Shim,
+    /// The bridge with its own interface, up, with the uplink's MAC and MTU.
+    Bridge,
+    /// The uplink's addresses, on the bridge as well.
+    Addresses,
+    /// The uplink's packets go through the bridge.
+    Uplink,
+    /// The uplink's routes lead through the bridge.
+    Routes,
+    /// The addresses leave the uplink.
+    Release,
+    /// The node's own stack no longer sees what OVS reads from the uplink.
+    Isolate,
+}
+
+impl Step {
+    /// All steps, in order.
+    pub const ALL: [Self; 7] = [
+        Self::Shim,
+        Self::Bridge,
+        Self::Addresses,
+        Self::Uplink,
+        Self::Routes,
+        Self::Release,
+        Self::Isolate,
+    ];
+}
+
+/// The uplink as it was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// Hardware address.
+    pub mac: MacAddr,
+    /// MTU in bytes.
+    pub mtu: u32,
+    /// Promiscuous already.
+    pub promiscuous: bool,
+    /// Link group.
+    pub group: u32,
+    /// Addresses that reach beyond the link.
+    pub addresses: Vec<SavedAddress>,
+    /// Routes that somebody added.
+    pub routes: Vec<SavedRoute>,
+}
+
+/// The journal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Journal {
+    version: u32,
+    /// Which boot of the machine this is about (`/proc/sys/kernel/random/boot_id`).
+    pub boot: String,
+    /// The physical interface.
+    pub uplink: String,
+    /// The bridge.
+    pub bridge: String,
+    /// True when OVS has the far end of a pair of links instead of the uplink.
+    pub interposed: bool,
+    /// True when somebody else had made the bridge with the node's address on it: it is never taken apart.
+    pub adopted: bool,
+    /// True when the bridge was not there before.
+    pub created_bridge: bool,
+    /// What was found on the uplink, or on an adopted bridge.
+    pub found: Found,
+    /// How far it has come.
+    pub phase: Phase,
+    /// Steps that have begun.
+    pub begun: Vec<Step>,
+}
+
+impl Journal {
+    /// A new journal of this boot.
+    pub fn new(uplink: &str, bridge: &str, interposed: bool, found: Found) -> anyhow::Result<Self> {
+        Ok(Self {
+            version: VERSION,
+            boot: boot_id()?,
+            uplink: uplink.to_owned(),
+            bridge: bridge.to_owned(),
+            interposed,
+            adopted: false,
+            created_bridge: false,
+            found,
+            phase: Phase::TakingOver,
+            begun: Vec::new(),
+        })
+    }
+
+    /// True when it was written since the machine booted.
+    pub fn is_of_this_boot(&self) -> anyhow::Result<bool> {
+        Ok(self.boot == boot_id()?)
+    }
+}
+
+/// Identity of this boot of the machine.
+pub fn boot_id() -> anyhow::Result<String> {
+    let path = "/proc/sys/kernel/random/boot_id";
+    let id = std::fs::read_to_string(path).with_context(|| format!("read {path}"))?;
+    Ok(id.trim().to_owned())
+}
+
+/// Where the journal is kept.
+#[derive(Debug, Clone)]
+pub struct Store {
+    dir: PathBuf,
+}
+
+impl Store {
+    /// A journal in this directory.
+    pub fn new(dir: &Path) -> Self {
+        Self { dir: dir.to_owned() }
+    }
+
+    /// The journal, or `None` when there is none.
+    pub fn load(&self) -> anyhow::Result<Option<Journal>> {
+        let path = self.dir.join(FILE);
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e).with_context(|| format!("read the gateway journal {}", path.display())),
+        };
+        let journal: Journal = serde_json::from_str(&text).with_context(|| {
+            format!("the gateway journal {} cannot be read; move it away to start anew", path.display())
+        })?;
+        anyhow::ensure!(
+            journal.version == VERSION,
+            "the gateway journal {} has version {}, this agent knows {VERSION}",
+            path.display(),
+            journal.version
+        );
+        Ok(Some(journal))
+    }
+
+    /// Writes the journal so that it survives a crash of the machine: whole, or the one before.
+    pub fn save(&self, journal: &Journal) -> anyhow::Result<()> {
+        let path = self.dir.join(FILE);
+        let new = self.dir.join(format!("{FILE}.new"));
+        let write = || -> io::Result<()> {
+            std::fs::create_dir_all(&self.dir)?;
+            let mut file = File::create(&new)?;
+            file.write_all(&serde_json::to_vec_pretty(journal)?)?;
+            file.sync_all()?;
+            std::fs::rename(&new, &path)?;
+            File::open(&self.dir)?.sync_all()
+        };
+        write().with_context(|| format!("write the gateway journal {}", path.display()))
+    }
+
+    /// Removes the journal.
+    pub fn remove(&self) -> anyhow::Result<()> {
+        let path = self.dir.join(FILE);
+        match std::fs::remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                Err(e).with_context(|| format!("remove the gateway journal {}", path.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+}

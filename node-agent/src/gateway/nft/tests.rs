@@ -1,0 +1,92 @@
+use super::*;
+use crate::gateway::services::fixture;
+
+fn inputs() -> Inputs {
+    Inputs {
+        node: "172.18.0.2".parse().unwrap(),
+        masquerade_local: "169.254.169.3".parse().unwrap(),
+        management: Some(("ovn-k8s-mp0".to_owned(), "10.244.0.2".parse().unwrap())),
+        remote_nodes: BTreeSet::from(["172.18.0.3".parse().unwrap()]),
+    }
+}
+
+/// The elements of a set or map of the ruleset.
+fn elements(text: &str, head: &str) -> Vec<String> {
+    let at = text.find(&format!("{head} {{")).unwrap_or_else(|| panic!("no {head} in\n{text}"));
+    let body = &text[at..at + text[at..].find("\n\t}").unwrap()];
+    let Some((_, list)) = body.split_once("elements = { ") else { return Vec::new() };
+    list.trim_end_matches([' ', '}']).split(", ").map(str::to_owned).collect()
+}
+
+#[test]
+fn translations_are_those_of_the_reference() {
+    let text = services_table(&inputs(), &fixture::reference_services("n1"));
+    // The reference's rules, chain by chain: NODEPORT, EXTERNALIP, ETP, ITP mark, no-snat node ports.
+    assert_eq!(
+        elements(&text, "map node_ports"),
+        [
+            "tcp . 30080 : 10.96.0.51 . 80",
+            "tcp . 30081 : 10.96.0.53 . 80",
+            "tcp . 30082 : 10.96.0.60 . 80"
+        ]
+    );
+    assert_eq!(
+        elements(&text, "map external_addresses"),
+        [
+            "172.18.10.1 . tcp . 80 : 10.96.0.53 . 80",
+            "172.18.10.2 . tcp . 80 : 10.96.0.60 . 80",
+            "172.18.11.1 . tcp . 80 : 10.96.0.54 . 80"
+        ]
+    );
+    assert_eq!(
+        elements(&text, "map local_policy_addresses"),
+        ["172.18.10.1 . tcp . 80 : 169.254.169.3 . 30081"]
+    );
+    assert_eq!(elements(&text, "set internal_local_services"), ["10.96.0.56 . tcp . 80"]);
+    assert_eq!(elements(&text, "set unchanged_source_node_ports"), ["tcp . 30081"]);
+    assert_eq!(elements(&text, "set remote_nodes"), ["172.18.0.3"]);
+}
+
+#[test]
+fn the_node_s_own_rules_do_not_depend_on_where_the_backends_are() {
+    // In the reference, a node without backends has the same rules as one with.
+    assert_eq!(
+        services_table(&inputs(), &fixture::reference_services("n1")),
+        services_table(&inputs(), &fixture::reference_services("n2"))
+    );
+}
+
+#[test]
+fn without_node_ports_local_policy_addresses_go_straight_to_the_backends_here() {
+    let mut services = fixture::reference_services("n1");
+    services.retain(|s| s.key == "red/lb-local");
+    services[0].ports[0].node_port = None;
+    let text = services_table(&inputs(), &services);
+    assert!(
+        text.contains("ip daddr 172.18.10.1 tcp dport 80 dnat ip to numgen random mod 1 map { 0 : 10.244.0.3 . 8080 }"),
+        "{text}"
+    );
+    assert_eq!(elements(&text, "set unchanged_source_services"), ["10.244.0.3 . tcp . 8080"]);
+}
+
+#[test]
+fn an_internal_local_service_with_a_host_backend_is_redirected_not_marked() {
+    let mut services = fixture::reference_services("n1");
+    services.retain(|s| s.key == "red/internal-local");
+    services[0].ports[0].local = vec![("172.18.0.2".parse().unwrap(), 9090)];
+    let text = services_table(&inputs(), &services);
+    assert!(text.contains("ip daddr 10.96.0.56 tcp dport 80 redirect to :9090"), "{text}");
+    assert!(elements(&text, "set internal_local_services").is_empty());
+}
+
+#[test]
+fn two_services_with_one_address_make_one_element() {
+    let mut services = fixture::reference_services("n1");
+    let mut twin = services.iter().find(|s| s.key == "red/external").unwrap().clone();
+    twin.key = "red/zzz".to_owned();
+    twin.cluster_ip = "10.96.0.99".parse().unwrap();
+    services.insert(0, twin);
+    let text = services_table(&inputs(), &services);
+    assert!(text.contains("172.18.11.1 . tcp . 80 : 10.96.0.54 . 80"), "{text}");
+    assert!(!text.contains("10.96.0.99"), "{text}");
+}

@@ -1,0 +1,293 @@
+//! Addresses and routes as the kernel described them, kept whole so that they can be put on another interface and back
+//! without losing an attribute (metric, scope, lifetime, source, several next hops).
+
+use std::fmt;
+use std::net::IpAddr;
+
+use futures::{StreamExt, TryStreamExt};
+use ipnet::IpNet;
+use rtnetlink::packet_core::{
+    Emitable, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+    Parseable,
+};
+use rtnetlink::packet_route::address::{
+    AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope,
+};
+use rtnetlink::packet_route::route::{
+    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteProtocol, RouteType,
+};
+use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
+use serde::{Deserialize, Serialize};
+
+use crate::link::{LinkError, Netlink};
+
+/// An address with everything the kernel says of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedAddress {
+    /// Address and prefix length.
+    pub address: IpNet,
+    /// The kernel's message (linux/rtnetlink.h, `RTM_NEWADDR`), hexadecimal.
+    message: String,
+}
+
+/// A route with everything the kernel says of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedRoute {
+    /// The route as `ip route` would word it.
+    pub text: String,
+    /// True when it has a next hop, so that it needs others to be there first.
+    pub has_gateway: bool,
+    /// The kernel's message (linux/rtnetlink.h, `RTM_NEWROUTE`), hexadecimal.
+    message: String,
+}
+
+impl fmt::Display for SavedAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.fmt(f)
+    }
+}
+
+impl fmt::Display for SavedRoute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl SavedAddress {
+    /// The address `address` as an administrator would add it, for what was not read from the kernel.
+    fn read(message: &AddressMessage) -> Option<Self> {
+        let mut message = message.clone();
+        let ip = address_of(&message)?;
+        let address = IpNet::new(ip, message.header.prefix_len).ok()?;
+        // A label names the interface; an address usable at once must not wait for duplicate detection again.
+        message.attributes.retain(|a| !matches!(a, AddressAttribute::Label(_) | AddressAttribute::Flags(_)));
+        let keep = AddressHeaderFlags::Noprefixroute | AddressHeaderFlags::Nodad;
+        message.header.flags &= keep;
+        if address.addr().is_ipv6() {
+            message.header.flags |= AddressHeaderFlags::Nodad;
+        }
+        Some(Self { address, message: hex(&message) })
+    }
+
+    fn message(&self, index: u32) -> Result<AddressMessage, String> {
+        let mut message = AddressMessage::parse(&unhex(&self.message)?).map_err(|e| e.to_string())?;
+        message.header.index = index;
+        Ok(message)
+    }
+}
+
+impl SavedRoute {
+    fn read(message: &RouteMessage) -> Self {
+        let mut message = message.clone();
+        let transient = |a: &RouteAttribute| {
+            matches!(a, RouteAttribute::CacheInfo(_) | RouteAttribute::Uid(_) | RouteAttribute::Expires(_))
+        };
+        message.attributes.retain(|a| !transient(a));
+        message.header.flags &= RouteFlags::Onlink;
+        let has_gateway = message.attributes.iter().any(|a| {
+            matches!(a, RouteAttribute::Gateway(_) | RouteAttribute::Via(_) | RouteAttribute::MultiPath(_))
+        });
+        Self { text: text_of(&message), has_gateway, message: hex(&message) }
+    }
+
+    /// The route with every mention of interface `from` (any, when `None`) replaced by `to`.
+    fn message(&self, to: u32) -> Result<RouteMessage, String> {
+        let mut message = RouteMessage::parse(&unhex(&self.message)?).map_err(|e| e.to_string())?;
+        let from = oif(&message);
+        for attribute in &mut message.attributes {
+            match attribute {
+                RouteAttribute::Oif(index) => *index = to,
+                RouteAttribute::MultiPath(hops) => {
+                    for hop in hops.iter_mut().filter(|h| from.is_none_or(|f| h.interface_index == f)) {
+                        hop.interface_index = to;
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(message)
+    }
+}
+
+impl Netlink {
+    /// The interface's addresses that reach beyond the link.
+    pub async fn saved_addresses(&self, index: u32, name: &str) -> Result<Vec<SavedAddress>, LinkError> {
+        let found = self.raw().address().get().set_link_index_filter(index).execute();
+        let messages: Vec<AddressMessage> =
+            found.try_collect().await.map_err(|e| LinkError::netlink(name, "list addresses", e))?;
+        Ok(messages
+            .iter()
+            .filter(|m| m.header.index == index && m.header.scope == AddressScope::Universe)
+            .filter_map(SavedAddress::read)
+            .collect())
+    }
+
+    /// The routes through the interface that somebody added (not those that come with an address), in all tables; those
+    /// without a next hop first.
+    pub async fn saved_routes(&self, index: u32, name: &str) -> Result<Vec<SavedRoute>, LinkError> {
+        let mut routes = Vec::new();
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut filter = RouteMessage::default();
+            filter.header.address_family = family;
+            let found = self.raw().route().get(filter).execute();
+            let messages: Vec<RouteMessage> =
+                found.try_collect().await.map_err(|e| LinkError::netlink(name, "list routes", e))?;
+            routes.extend(messages.iter().filter(|m| oif(m) == Some(index) && is_added(m)).map(SavedRoute::read));
+        }
+        routes.sort_by_key(|r| r.has_gateway);
+        Ok(routes)
+    }
+
+    /// Puts a saved address on an interface; `false` when it was there already.
+    pub async fn put_saved_address(
+        &self,
+        index: u32,
+        name: &str,
+        saved: &SavedAddress,
+    ) -> Result<bool, LinkError> {
+        const WHAT: &str = "add an address";
+        let object = || format!("{name} {saved}");
+        let message =
+            saved.message(index).map_err(|e| LinkError::new(object(), WHAT, std::io::Error::other(e)))?;
+        let flags = NLM_F_CREATE | rtnetlink::packet_core::NLM_F_EXCL;
+        done(self.send(RouteNetlinkMessage::NewAddress(message), flags).await, object(), WHAT, LinkError::already_exists)
+    }
+
+    /// Takes a saved address from an interface; `false` when it was not there.
+    pub async fn take_saved_address(
+        &self,
+        index: u32,
+        name: &str,
+        saved: &SavedAddress,
+    ) -> Result<bool, LinkError> {
+        const WHAT: &str = "remove an address";
+        let object = || format!("{name} {saved}");
+        let message =
+            saved.message(index).map_err(|e| LinkError::new(object(), WHAT, std::io::Error::other(e)))?;
+        done(self.send(RouteNetlinkMessage::DelAddress(message), 0).await, object(), WHAT, LinkError::is_missing)
+    }
+
+    /// Adds a saved route through an interface, beside those of the same destination; `false` when it was there already.
+    pub async fn put_saved_route(&self, index: u32, name: &str, saved: &SavedRoute) -> Result<bool, LinkError> {
+        const WHAT: &str = "add a route";
+        let object = || format!("{name} {saved}");
+        let message =
+            saved.message(index).map_err(|e| LinkError::new(object(), WHAT, std::io::Error::other(e)))?;
+        let flags = NLM_F_CREATE | NLM_F_APPEND;
+        done(self.send(RouteNetlinkMessage::NewRoute(message), flags).await, object(), WHAT, LinkError::already_exists)
+    }
+
+    /// Takes a saved route through an interface away; `false` when it was not there.
+    pub async fn take_saved_route(
+        &self,
+        index: u32,
+        name: &str,
+        saved: &SavedRoute,
+    ) -> Result<bool, LinkError> {
+        const WHAT: &str = "remove a route";
+        let object = || format!("{name} {saved}");
+        let message =
+            saved.message(index).map_err(|e| LinkError::new(object(), WHAT, std::io::Error::other(e)))?;
+        done(self.send(RouteNetlinkMessage::DelRoute(message), 0).await, object(), WHAT, LinkError::is_missing)
+    }
+
+    async fn send(&self, message: RouteNetlinkMessage, flags: u16) -> Result<(), rtnetlink::Error> {
+        let mut request = NetlinkMessage::from(message);
+        request.header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
+        let mut answers = self.raw().clone().request(request)?;
+        while let Some(answer) = answers.next().await {
+            if let NetlinkPayload::Error(error) = answer.payload
+                && error.code.is_some()
+            {
+                return Err(rtnetlink::Error::NetlinkError(error));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `true` when it worked, `false` when the error says that nothing was to be done.
+fn done(
+    result: Result<(), rtnetlink::Error>,
+    object: String,
+    operation: &'static str,
+    nothing_to_do: fn(&LinkError) -> bool,
+) -> Result<bool, LinkError> {
+    match result.map_err(|e| LinkError::netlink(object, operation, e)) {
+        Ok(()) => Ok(true),
+        Err(e) if nothing_to_do(&e) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// The interface a route leaves by, the first one of several.
+fn oif(message: &RouteMessage) -> Option<u32> {
+    message.attributes.iter().find_map(|a| match a {
+        RouteAttribute::Oif(index) => Some(*index),
+        RouteAttribute::MultiPath(hops) => hops.first().map(|h| h.interface_index),
+        _ => None,
+    })
+}
+
+/// True for routes that somebody added, and not the kernel with an address.
+fn is_added(message: &RouteMessage) -> bool {
+    let header = &message.header;
+    header.kind == RouteType::Unicast
+        && header.protocol != RouteProtocol::Kernel
+        && header.table != RouteHeader::RT_TABLE_LOCAL
+        && !header.flags.contains(RouteFlags::Cloned)
+}
+
+fn address_of(message: &AddressMessage) -> Option<IpAddr> {
+    let local = message.attributes.iter().find_map(|a| match a {
+        AddressAttribute::Local(ip) => Some(*ip),
+        _ => None,
+    });
+    local.or_else(|| {
+        message.attributes.iter().find_map(|a| match a {
+            AddressAttribute::Address(ip) => Some(*ip),
+            _ => None,
+        })
+    })
+}
+
+fn text_of(message: &RouteMessage) -> String {
+    let ip = |a: &RouteAddress| match a {
+        RouteAddress::Inet(ip) => ip.to_string(),
+        RouteAddress::Inet6(ip) => ip.to_string(),
+        other => format!("{other:?}"),
+    };
+    let mut dest = "default".to_owned();
+    let mut rest = String::new();
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Destination(a) => {
+                dest = format!("{}/{}", ip(a), message.header.destination_prefix_length);
+            }
+            RouteAttribute::Gateway(a) => rest.push_str(&format!(" via {}", ip(a))),
+            RouteAttribute::Priority(metric) => rest.push_str(&format!(" metric {metric}")),
+            RouteAttribute::Table(table) if *table != 254 => rest.push_str(&format!(" table {table}")),
+            RouteAttribute::MultiPath(hops) => rest.push_str(&format!(" with {} next hops", hops.len())),
+            _ => {}
+        }
+    }
+    dest + &rest
+}
+
+fn hex(message: &impl Emitable) -> String {
+    let mut bytes = vec![0; message.buffer_len()];
+    message.emit(&mut bytes);
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Result<Vec<u8>, String> {
+    let digit = |c: u8| char::from(c).to_digit(16).and_then(|d| u8::try_from(d).ok());
+    text.as_bytes()
+        .chunks(2)
+        .map(|pair| match pair {
+            [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
+            _ => None,
+        })
+        .collect::<Option<Vec<u8>>>()
+        .ok_or_else(|| format!("`{text}` is not hexadecimal; the journal has been changed by hand"))
+}

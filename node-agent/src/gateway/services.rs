@@ -1,0 +1,299 @@
+//! What this node needs to know of Services and EndpointSlices, kept as plain values: node ports, external addresses,
+//! local-policy services and the backends on this node. Everything else of the objects is dropped on arrival.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::Ipv4Addr;
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+/// Label of an EndpointSlice that names its service.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+/// Transport protocol of a service port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// SCTP.
+    Sctp,
+}
+
+impl Protocol {
+    /// Reads the API's spelling; absent means TCP.
+    fn parse(text: Option<&str>) -> Option<Self> {
+        match text {
+            None | Some("TCP") => Some(Self::Tcp),
+            Some("UDP") => Some(Self::Udp),
+            Some("SCTP") => Some(Self::Sctp),
+            Some(_) => None,
+        }
+    }
+
+    /// Lower-case name, as nftables writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Sctp => "sctp",
+        }
+    }
+}
+
+/// One port of a service, with its backends on this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeServicePort {
+    /// Transport protocol.
+    pub protocol: Protocol,
+    /// Port on the service's addresses.
+    pub port: u16,
+    /// Port on every node, if the service has one.
+    pub node_port: Option<u16>,
+    /// Ready backends on this node: address and port, sorted.
+    pub local: Vec<(Ipv4Addr, u16)>,
+}
+
+/// A service that needs something on this node outside OVN.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeService {
+    /// `namespace/name`.
+    pub key: String,
+    /// The cluster address.
+    pub cluster_ip: Ipv4Addr,
+    /// External addresses and those of the load balancer, sorted.
+    pub external_ips: Vec<Ipv4Addr>,
+    /// External traffic only to backends on this node, with the client's address kept.
+    pub external_local: bool,
+    /// Traffic from inside only to backends on this node.
+    pub internal_local: bool,
+    /// Port on which load balancers ask whether this node has backends.
+    pub health_check_port: Option<u16>,
+    /// The ports.
+    pub ports: Vec<NodeServicePort>,
+    /// Number of different ready backend addresses on this node.
+    pub local_backends: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Kept {
+    cluster_ip: Ipv4Addr,
+    external_ips: Vec<Ipv4Addr>,
+    external_local: bool,
+    internal_local: bool,
+    health_check_port: Option<u16>,
+    ports: Vec<KeptPort>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct KeptPort {
+    name: String,
+    protocol: Protocol,
+    port: u16,
+    node_port: Option<u16>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct KeptSlice {
+    service: String,
+    /// Ready IPv4 addresses on this node.
+    addresses: BTreeSet<Ipv4Addr>,
+    /// Port name to port.
+    ports: BTreeMap<String, u16>,
+}
+
+/// The node's view of all services, fed by watches.
+#[derive(Debug)]
+pub struct ServiceIndex {
+    node: String,
+    services: BTreeMap<String, Kept>,
+    /// By `namespace/name` of the slice.
+    slices: HashMap<String, KeptSlice>,
+}
+
+impl ServiceIndex {
+    /// An empty index for the node of this name.
+    pub fn new(node: &str) -> Self {
+        Self { node: node.to_owned(), services: BTreeMap::new(), slices: HashMap::new() }
+    }
+
+    /// Takes in a service. True when something this node cares about has changed.
+    pub fn apply_service(&mut self, service: &Service) -> bool {
+        let key = key(service.metadata.namespace.as_deref(), service.metadata.name.as_deref());
+        match keep_service(service) {
+            Some(kept) => match self.services.get(&key) {
+                Some(old) if *old == kept => false,
+                _ => {
+                    self.services.insert(key, kept);
+                    true
+                }
+            },
+            None => self.services.remove(&key).is_some(),
+        }
+    }
+
+    /// Forgets a service. True when this node cared about it.
+    pub fn delete_service(&mut self, service: &Service) -> bool {
+        let key = key(service.metadata.namespace.as_deref(), service.metadata.name.as_deref());
+        self.services.remove(&key).is_some()
+    }
+
+    /// Takes in a slice. True when the backends on this node have changed.
+    pub fn apply_slice(&mut self, slice: &EndpointSlice) -> bool {
+        let key = key(slice.metadata.namespace.as_deref(), slice.metadata.name.as_deref());
+        match keep_slice(slice, &self.node) {
+            Some(kept) if self.slices.get(&key) == Some(&kept) => false,
+            Some(kept) => {
+                self.slices.insert(key, kept);
+                true
+            }
+            None => self.slices.remove(&key).is_some(),
+        }
+    }
+
+    /// Forgets a slice. True when it had backends on this node.
+    pub fn delete_slice(&mut self, slice: &EndpointSlice) -> bool {
+        let key = key(slice.metadata.namespace.as_deref(), slice.metadata.name.as_deref());
+        self.slices.remove(&key).is_some()
+    }
+
+    /// Drops services that are not among `alive` (after a watch began anew).
+    pub fn retain_services(&mut self, alive: &BTreeSet<String>) {
+        self.services.retain(|key, _| alive.contains(key));
+    }
+
+    /// Drops slices that are not among `alive` (after a watch began anew).
+    pub fn retain_slices(&mut self, alive: &BTreeSet<String>) {
+        self.slices.retain(|key, _| alive.contains(key));
+    }
+
+    /// The services that need something here, in the order of their names.
+    pub fn services(&self) -> Vec<NodeService> {
+        let mut by_service: HashMap<&str, Vec<&KeptSlice>> = HashMap::new();
+        for slice in self.slices.values() {
+            by_service.entry(&slice.service).or_default().push(slice);
+        }
+        let none = Vec::new();
+        self.services
+            .iter()
+            .map(|(key, kept)| view(key, kept, by_service.get(key.as_str()).unwrap_or(&none)))
+            .collect()
+    }
+}
+
+/// `namespace/name`.
+pub fn key(namespace: Option<&str>, name: Option<&str>) -> String {
+    format!("{}/{}", namespace.unwrap_or_default(), name.unwrap_or_default())
+}
+
+fn view(key: &str, kept: &Kept, slices: &[&KeptSlice]) -> NodeService {
+    let ports = kept.ports.iter().map(|port| {
+        let local: BTreeSet<(Ipv4Addr, u16)> = slices
+            .iter()
+            .filter_map(|slice| slice.ports.get(&port.name).map(|target| (slice, *target)))
+            .flat_map(|(slice, target)| slice.addresses.iter().map(move |ip| (*ip, target)))
+            .collect();
+        NodeServicePort {
+            protocol: port.protocol,
+            port: port.port,
+            node_port: port.node_port,
+            local: local.into_iter().collect(),
+        }
+    });
+    let backends: BTreeSet<Ipv4Addr> = slices.iter().flat_map(|slice| &slice.addresses).copied().collect();
+    NodeService {
+        key: key.to_owned(),
+        cluster_ip: kept.cluster_ip,
+        external_ips: kept.external_ips.clone(),
+        external_local: kept.external_local,
+        internal_local: kept.internal_local,
+        health_check_port: kept.health_check_port,
+        ports: ports.collect(),
+        local_backends: backends.len(),
+    }
+}
+
+/// What to keep of a service; `None` when OVN's load balancers are all it needs.
+fn keep_service(service: &Service) -> Option<Kept> {
+    let spec = service.spec.as_ref()?;
+    let cluster_ip = spec
+        .cluster_ips
+        .iter()
+        .flatten()
+        .chain(spec.cluster_ip.iter())
+        .find_map(|ip| ip.parse::<Ipv4Addr>().ok())?;
+    let kind = spec.type_.as_deref().unwrap_or("ClusterIP");
+    let has_node_ports = matches!(kind, "NodePort" | "LoadBalancer");
+    let ingress = service
+        .status
+        .iter()
+        .filter_map(|s| s.load_balancer.as_ref())
+        .flat_map(|lb| lb.ingress.iter().flatten())
+        .filter(|i| i.ip_mode.as_deref() != Some("Proxy"))
+        .filter_map(|i| i.ip.as_deref());
+    let external: BTreeSet<Ipv4Addr> = spec
+        .external_ips
+        .iter()
+        .flatten()
+        .map(String::as_str)
+        .chain(ingress.filter(|_| kind == "LoadBalancer"))
+        .filter_map(|ip| ip.parse().ok())
+        .collect();
+    let ports: Vec<KeptPort> = spec
+        .ports
+        .iter()
+        .flatten()
+        .filter_map(|port| {
+            Some(KeptPort {
+                name: port.name.clone().unwrap_or_default(),
+                protocol: Protocol::parse(port.protocol.as_deref())?,
+                port: u16::try_from(port.port).ok()?,
+                node_port: port
+                    .node_port
+                    .filter(|_| has_node_ports)
+                    .and_then(|p| u16::try_from(p).ok())
+                    .filter(|p| *p != 0),
+            })
+        })
+        .collect();
+    let external_local =
+        has_node_ports && spec.external_traffic_policy.as_deref() == Some("Local");
+    let internal_local = spec.internal_traffic_policy.as_deref() == Some("Local");
+    let needed = internal_local || !external.is_empty() || ports.iter().any(|p| p.node_port.is_some());
+    needed.then(|| Kept {
+        cluster_ip,
+        external_ips: external.into_iter().collect(),
+        external_local,
+        internal_local,
+        health_check_port: spec
+            .health_check_node_port
+            .filter(|_| external_local && kind == "LoadBalancer")
+            .and_then(|p| u16::try_from(p).ok())
+            .filter(|p| *p != 0),
+        ports,
+    })
+}
+
+/// What to keep of a slice; `None` when it has no ready IPv4 backend on `node`.
+fn keep_slice(slice: &EndpointSlice, node: &str) -> Option<KeptSlice> {
+    let service = slice.metadata.labels.as_ref()?.get(SERVICE_NAME)?;
+    let addresses: BTreeSet<Ipv4Addr> = slice
+        .endpoints
+        .iter()
+        .filter(|e| e.node_name.as_deref() == Some(node))
+        .filter(|e| e.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true))
+        .flat_map(|e| &e.addresses)
+        .filter_map(|ip| ip.parse().ok())
+        .collect();
+    if addresses.is_empty() {
+        return None;
+    }
+    let ports = slice
+        .ports
+        .iter()
+        .flatten()
+        .filter_map(|p| Some((p.name.clone().unwrap_or_default(), u16::try_from(p.port?).ok()?)))
+        .collect();
+    Some(KeptSlice { service: key(slice.metadata.namespace.as_deref(), Some(service)), addresses, ports })
+}
