@@ -6,13 +6,17 @@
 pub mod admin;
 pub mod args;
 pub mod bpf;
+pub mod chassis;
 pub mod cleanup;
 pub mod cni;
 pub mod datapath;
+pub mod gateway;
 pub mod link;
+pub mod management_port;
 pub mod metrics;
 pub mod netns;
 pub mod node;
+pub mod node_annotations;
 pub mod ovs;
 pub mod pods;
 pub mod run;

@@ -137,6 +137,21 @@ impl Datapath {
         Ok(())
     }
 
+    /// Detaches the uplink's programs and forgets it; without an uplink it does nothing. The maps keep what was counted.
+    ///
+    /// # Errors
+    /// What could not be removed.
+    pub fn clear_uplink(&mut self) -> Result<(), Failures> {
+        let mut failures = Failures(Vec::new());
+        links::remove_dir(&self.pins.uplink(), &mut failures);
+        if let Some((ifindex, mode)) = self.uplink.take() {
+            for stale in interfaces(ifindex, mode) {
+                failures.note(self.clear_entry(stale));
+            }
+        }
+        failures.check()
+    }
+
     /// The uplink, its mode, and whether all its links stand.
     pub fn uplink(&self) -> Option<(u32, Mode, bool)> {
         let (ifindex, mode) = self.uplink?;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use api::MacAddr;
-use ovsdb_client::vswitch::{Bridge, Interface};
-use ovsdb_client::{Atom, Condition, Datum, Mutator, Transaction};
+use ovsdb_client::vswitch::{Bridge, Interface, OpenVSwitch};
+use ovsdb_client::{Atom, Condition, Datum, MonitorSpec, Mutator, Transaction};
 
 use crate::ovs::Ovs;
 
@@ -149,9 +149,21 @@ async fn configured(ovs: &Ovs, mut txn: Transaction) -> anyhow::Result<()> {
             _ => None,
         })
         .context("the database did not answer with next_cfg")?;
-    ovs.wait_for(PATIENCE, |ovs| ovs.system().filter(|row| row.cur_cfg >= wanted).map(drop))
-        .await
-        .with_context(|| format!("ovs-vswitchd did not carry it out within {PATIENCE:?}; is it running?"))
+    let replica = ovs
+        .client()
+        .monitor(MonitorSpec::new().table::<OpenVSwitch>(&["cur_cfg"]))
+        .await?;
+    let reached = || replica.read().table::<OpenVSwitch>().iter().any(|row| row.cur_cfg >= wanted);
+    let mut changes = replica.changes();
+    let wait = async {
+        while !reached() {
+            changes.next().await.context("the OVS session ended")?;
+        }
+        Ok(())
+    };
+    tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| {
+        bail!("ovs-vswitchd did not carry it out within {PATIENCE:?}; is it running?")
+    })
 }
 
 fn attach(
@@ -196,4 +208,76 @@ pub async fn wait_for_port(ovs: &Ovs, name: &str) -> anyhow::Result<()> {
 /// OpenFlow number of an interface, once it has one.
 pub fn openflow_port(row: &Interface) -> Option<i64> {
     row.ofport.filter(|port| *port > 0)
+}
+
+/// Makes the integration bridge as ovn-controller would, unless it is there.
+pub async fn ensure_integration(ovs: &Ovs) -> anyhow::Result<()> {
+    let name = api::ovn_name::INTEGRATION_BRIDGE;
+    if ovs.bridge(name).is_some() {
+        return Ok(());
+    }
+    let mut txn = Transaction::new();
+    let interface = txn.insert("Interface", [("name", name.into()), ("type", "internal".into())]);
+    let port = txn.insert("Port", [("name", name.into()), ("interfaces", Datum::set([interface]))]);
+    let bridge = txn.insert(
+        "Bridge",
+        [
+            ("name", name.into()),
+            ("ports", Datum::set([port])),
+            ("datapath_type", ovs.datapath_type().into()),
+            ("fail_mode", "secure".into()),
+        ],
+    );
+    attach(&mut txn, "Open_vSwitch", vec![], "bridges", bridge);
+    request_configuration(&mut txn);
+    ovs.transact(txn).await.map(drop).with_context(|| format!("bridge {name}"))
+}
+
+/// An internal port of the integration bridge.
+#[derive(Debug, Clone)]
+pub struct InternalPort<'a> {
+    /// Name of port and interface.
+    pub name: &'a str,
+    /// Logical switch port it is bound to.
+    pub iface_id: &'a str,
+    /// Hardware address.
+    pub mac: MacAddr,
+    /// MTU in bytes.
+    pub mtu: u32,
+}
+
+/// Makes an internal port of the integration bridge, or corrects it.
+pub async fn ensure_internal_port(ovs: &Ovs, spec: &InternalPort<'_>) -> anyhow::Result<()> {
+    ensure_integration(ovs).await?;
+    let integration = api::ovn_name::INTEGRATION_BRIDGE;
+    let bridge = ovs.bridge(integration).with_context(|| format!("bridge {integration} has gone"))?;
+    let mut txn = Transaction::new();
+    let mac = spec.mac.to_string();
+    match ovs.interface(spec.name) {
+        Some(row) if has_port(ovs, &bridge, spec.name) => {
+            let mut columns: Vec<(&str, Datum)> = vec![("mac", mac.into()), ("mtu_request", spec.mtu.into())];
+            if row.external_ids.get("iface-id").map(String::as_str) != Some(spec.iface_id) {
+                columns.push(("external_ids", Datum::map([("iface-id", spec.iface_id)])));
+            }
+            txn.update("Interface", vec![Condition::uuid(row.uuid)], columns);
+        }
+        Some(_) => bail!("interface {} is a port of another OVS bridge; remove it there", spec.name),
+        None => {
+            let interface = txn.insert(
+                "Interface",
+                [
+                    ("name", spec.name.into()),
+                    ("type", "internal".into()),
+                    ("mac", mac.into()),
+                    ("mtu_request", spec.mtu.into()),
+                    ("external_ids", Datum::map([("iface-id", spec.iface_id)])),
+                ],
+            );
+            let port = txn.insert("Port", [("name", spec.name.into()), ("interfaces", Datum::set([interface]))]);
+            attach(&mut txn, "Bridge", vec![Condition::uuid(bridge.uuid)], "ports", port);
+            request_configuration(&mut txn);
+        }
+    }
+    ovs.transact(txn).await.with_context(|| format!("port {}", spec.name))?;
+    wait_for_port(ovs, spec.name).await
 }

@@ -18,8 +18,6 @@ use crate::link::{LinkError, Netlink, Route, sysctl};
 pub const RULE_PRIORITY: u32 = 30;
 /// Routing table of internal-policy Local services.
 pub const LOCAL_POLICY_TABLE: u32 = 7;
-/// Range of all masquerade subnets in use: link-local (RFC 3927), so never a node's routable address.
-const MASQUERADE_RANGE: &str = "169.254.0.0/16";
 
 /// What the node's own side of the bridge depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,19 +38,6 @@ pub struct HostConfig {
     pub service_cidrs: Vec<Ipv4Net>,
     /// MTU of pods in bytes; no packet to a service may be larger.
     pub mtu: u32,
-}
-
-/// True for an address that is not the node's own but stands for it towards OVN.
-pub fn is_masquerade(address: &IpNet) -> bool {
-    match (address, MASQUERADE_RANGE.parse::<Ipv4Net>()) {
-        (IpNet::V4(net), Ok(range)) => range.contains(&net.addr()),
-        _ => false,
-    }
-}
-
-/// True for a route, as text, that leads to OVN and not to the physical network.
-pub fn is_ours(route: &str) -> bool {
-    route.starts_with("169.254.169.") || route.contains(" via 169.254.169.")
 }
 
 /// Brings the bridge's own address, routes and neighbours in line. Changes only what is missing.

@@ -11,21 +11,27 @@ use rtnetlink::packet_core::{
     Parseable,
 };
 use rtnetlink::packet_route::address::{
-    AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope,
+    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope,
 };
 use rtnetlink::packet_route::route::{
-    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteProtocol, RouteType,
+    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteProtocol, RouteType,
 };
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use serde::{Deserialize, Serialize};
 
 use crate::link::{LinkError, Netlink};
 
+/// Table of addresses that are the node's own (`RT_TABLE_LOCAL`, linux/rtnetlink.h).
+const LOCAL_TABLE: u8 = 255;
+
 /// An address with everything the kernel says of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedAddress {
     /// Address and prefix length.
     pub address: IpNet,
+    /// Label (`eth0:1`), which must begin with the interface's name and so holds on that interface only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    label: Option<String>,
     /// The kernel's message (linux/rtnetlink.h, `RTM_NEWADDR`), hexadecimal.
     message: String,
 }
@@ -54,24 +60,39 @@ impl fmt::Display for SavedRoute {
 }
 
 impl SavedAddress {
-    /// The address `address` as an administrator would add it, for what was not read from the kernel.
     fn read(message: &AddressMessage) -> Option<Self> {
         let mut message = message.clone();
         let ip = address_of(&message)?;
         let address = IpNet::new(ip, message.header.prefix_len).ok()?;
-        // A label names the interface; an address usable at once must not wait for duplicate detection again.
-        message.attributes.retain(|a| !matches!(a, AddressAttribute::Label(_) | AddressAttribute::Flags(_)));
-        let keep = AddressHeaderFlags::Noprefixroute | AddressHeaderFlags::Nodad;
-        message.header.flags &= keep;
+        let label = message.attributes.iter().find_map(|a| match a {
+            AddressAttribute::Label(label) => Some(label.clone()),
+            _ => None,
+        });
+        let mut flags = message
+            .attributes
+            .iter()
+            .find_map(|a| match a {
+                AddressAttribute::Flags(flags) => Some(*flags),
+                _ => None,
+            })
+            .unwrap_or(AddressFlags::empty());
+        flags &= AddressFlags::Noprefixroute | AddressFlags::Managetempaddr | AddressFlags::Mcautojoin;
         if address.addr().is_ipv6() {
-            message.header.flags |= AddressHeaderFlags::Nodad;
+            // It is in use already: no waiting for duplicate address detection.
+            flags |= AddressFlags::Nodad;
         }
-        Some(Self { address, message: hex(&message) })
+        message.header.flags = AddressHeaderFlags::empty();
+        message.attributes.retain(|a| !matches!(a, AddressAttribute::Label(_) | AddressAttribute::Flags(_)));
+        message.attributes.push(AddressAttribute::Flags(flags));
+        Some(Self { address, label, message: hex(&message) })
     }
 
-    fn message(&self, index: u32) -> Result<AddressMessage, String> {
+    fn message(&self, index: u32, name: &str) -> Result<AddressMessage, String> {
         let mut message = AddressMessage::parse(&unhex(&self.message)?).map_err(|e| e.to_string())?;
         message.header.index = index;
+        if let Some(label) = self.label.as_ref().filter(|label| label.starts_with(name)) {
+            message.attributes.push(AddressAttribute::Label(label.clone()));
+        }
         Ok(message)
     }
 }
@@ -90,7 +111,21 @@ impl SavedRoute {
         Self { text: text_of(&message), has_gateway, message: hex(&message) }
     }
 
-    /// The route with every mention of interface `from` (any, when `None`) replaced by `to`.
+    /// True when destination or next hop lies in `net`.
+    pub fn involves(&self, net: &IpNet) -> bool {
+        let Ok(message) = unhex(&self.message).and_then(|b| RouteMessage::parse(&b).map_err(|e| e.to_string()))
+        else {
+            return false;
+        };
+        message.attributes.iter().any(|a| match a {
+            RouteAttribute::Destination(RouteAddress::Inet(ip)) | RouteAttribute::Gateway(RouteAddress::Inet(ip)) => {
+                net.contains(&IpAddr::V4(*ip))
+            }
+            _ => false,
+        })
+    }
+
+    /// The route with its interface replaced by `to`.
     fn message(&self, to: u32) -> Result<RouteMessage, String> {
         let mut message = RouteMessage::parse(&unhex(&self.message)?).map_err(|e| e.to_string())?;
         let from = oif(&message);
@@ -148,7 +183,7 @@ impl Netlink {
         const WHAT: &str = "add an address";
         let object = || format!("{name} {saved}");
         let message =
-            saved.message(index).map_err(|e| LinkError::new(object(), WHAT, std::io::Error::other(e)))?;
+            saved.message(index, name).map_err(|e| LinkError::new(object(), WHAT, std::io::Error::other(e)))?;
         let flags = NLM_F_CREATE | rtnetlink::packet_core::NLM_F_EXCL;
         done(self.send(RouteNetlinkMessage::NewAddress(message), flags).await, object(), WHAT, LinkError::already_exists)
     }
@@ -163,7 +198,7 @@ impl Netlink {
         const WHAT: &str = "remove an address";
         let object = || format!("{name} {saved}");
         let message =
-            saved.message(index).map_err(|e| LinkError::new(object(), WHAT, std::io::Error::other(e)))?;
+            saved.message(index, name).map_err(|e| LinkError::new(object(), WHAT, std::io::Error::other(e)))?;
         done(self.send(RouteNetlinkMessage::DelAddress(message), 0).await, object(), WHAT, LinkError::is_missing)
     }
 
@@ -234,7 +269,7 @@ fn is_added(message: &RouteMessage) -> bool {
     let header = &message.header;
     header.kind == RouteType::Unicast
         && header.protocol != RouteProtocol::Kernel
-        && header.table != RouteHeader::RT_TABLE_LOCAL
+        && header.table != LOCAL_TABLE
         && !header.flags.contains(RouteFlags::Cloned)
 }
 

@@ -297,3 +297,7 @@ fn keep_slice(slice: &EndpointSlice, node: &str) -> Option<KeptSlice> {
         .collect();
     Some(KeptSlice { service: key(slice.metadata.namespace.as_deref(), Some(service)), addresses, ports })
 }
+
+#[cfg(test)]
+#[path = "fixture.rs"]
+pub(crate) mod fixture;

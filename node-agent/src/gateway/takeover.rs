@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
+use ipnet::IpNet;
 use tracing::{info, warn};
 
 use super::bridge::{self, BridgeSpec};
@@ -36,6 +37,8 @@ pub struct Takeover {
     pub store: Store,
     /// OVS gets the far end of a pair of links instead of the uplink.
     pub interposed: bool,
+    /// Addresses that stand for node and OVN towards each other; they are not the node's own.
+    pub masquerade: IpNet,
 }
 
 /// Bridge and uplink after a take-over.
@@ -179,8 +182,8 @@ impl Takeover {
             promiscuous: link.promiscuous,
             group: link.group,
             // What an earlier agent added for OVN is none of the node's own.
-            addresses: addresses.into_iter().filter(|a| !super::host::is_masquerade(&a.address)).collect(),
-            routes: routes.into_iter().filter(|r| !super::host::is_ours(&r.text)).collect(),
+            addresses: addresses.into_iter().filter(|a| !self.masquerade.contains(&a.address.addr())).collect(),
+            routes: routes.into_iter().filter(|r| !r.involves(&self.masquerade)).collect(),
         })
     }
 

@@ -101,10 +101,16 @@ impl fmt::Display for FlowSet {
     }
 }
 
-/// All flows of the bridge. Until OVN's patch port is there the bridge only switches.
-pub fn compute(inputs: &Inputs, services: &[NodeService]) -> FlowSet {
+/// The flows of a bridge that only switches, as OVS makes them for a new one.
+pub fn switching() -> FlowSet {
     let mut set = FlowSet::default();
     set.add(0, 0, 0, "", "NORMAL");
+    set
+}
+
+/// All flows of the bridge. Until OVN's patch port is there the bridge only switches.
+pub fn compute(inputs: &Inputs, services: &[NodeService]) -> FlowSet {
+    let mut set = switching();
     let Some(patch) = &inputs.patch else { return set };
     base(&mut set, inputs, patch);
     masquerade(&mut set, inputs, patch);

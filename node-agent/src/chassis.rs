@@ -1,0 +1,126 @@
+//! What ovn-controller reads of the node: `external_ids` of the Open_vSwitch row (ovn-controller(8)).
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use ovsdb_client::vswitch::OpenVSwitch;
+use ovsdb_client::{Condition, Transaction, Uuid};
+
+use crate::ovs::Ovs;
+
+/// Values that differ from node to node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChassisConfig {
+    /// Name of the Node object.
+    pub node: String,
+    /// Southbound database, as in `tcp:172.18.0.10:6642`.
+    pub southbound: String,
+    /// Address of the node's tunnel end.
+    pub encap_ip: String,
+    /// Gateway bridge.
+    pub bridge: String,
+}
+
+/// Sets what ovn-controller needs, in one transaction with only what differs. Returns the chassis name (`system-id`), which
+/// is kept when there is one and made up otherwise.
+pub async fn ensure(ovs: &Ovs, config: &ChassisConfig) -> anyhow::Result<String> {
+    let row = ovs.system().context("the Open_vSwitch database has no row; `ovs-vsctl init` makes it")?;
+    let chassis = chassis_name(&row).unwrap_or_else(|| Uuid::new_v4().to_string());
+    let mut txn = Transaction::new();
+    let mut columns = Vec::new();
+    if let Some(ids) = changed(&row.external_ids, external_ids(config, &chassis)) {
+        columns.push(("external_ids", ids.into()));
+    }
+    if let Some(other) = changed(&row.other_config, other_config()) {
+        columns.push(("other_config", other.into()));
+    }
+    if !columns.is_empty() {
+        txn.update("Open_vSwitch", vec![Condition::uuid(row.uuid)], columns);
+        ovs.transact(txn).await.context("chassis settings in Open_vSwitch")?;
+    }
+    Ok(chassis)
+}
+
+/// The chassis name that OVS's start scripts or an earlier agent set.
+fn chassis_name(row: &OpenVSwitch) -> Option<String> {
+    row.external_ids.get("system-id").filter(|id| !id.is_empty()).cloned()
+}
+
+fn external_ids(config: &ChassisConfig, chassis: &str) -> Vec<(&'static str, String)> {
+    let mut ids = vec![
+        ("system-id", chassis.to_owned()),
+        ("hostname", config.node.clone()),
+        ("ovn-encap-type", "geneve".to_owned()),
+        ("ovn-encap-ip", config.encap_ip.clone()),
+        // Slow and fast packets then look the same to the peer: the fast path cannot keep an outer UDP checksum over
+        // segmentation offload.
+        ("ovn-encap-csum", "false".to_owned()),
+        ("ovn-bridge-mappings", format!("{}:{}", api::ovn_name::PHYSICAL_NETWORK, config.bridge)),
+        ("ovn-monitor-all", "true".to_owned()),
+        ("ovn-remote-probe-interval", "100000".to_owned()),
+        ("ovn-bridge-remote-probe-interval", "0".to_owned()),
+        ("ovn-enable-lflow-cache", "true".to_owned()),
+        ("ovn-ofctrl-wait-before-clear", "0".to_owned()),
+        ("ovn-is-interconn", "false".to_owned()),
+        ("ovn-set-local-ip", "true".to_owned()),
+    ];
+    if !config.southbound.is_empty() {
+        ids.push(("ovn-remote", config.southbound.clone()));
+    }
+    ids
+}
+
+fn other_config() -> Vec<(&'static str, String)> {
+    // A bundle of many flows takes OVS longer than its default patience on a busy node.
+    vec![("bundle-idle-timeout", "0".to_owned())]
+}
+
+/// `current` with `wanted` in it, or `None` when it has it already. Keys of others stay.
+fn changed(
+    current: &BTreeMap<String, String>,
+    wanted: Vec<(&'static str, String)>,
+) -> Option<BTreeMap<String, String>> {
+    let mut new = current.clone();
+    new.extend(wanted.into_iter().map(|(k, v)| (k.to_owned(), v)));
+    (new != *current).then_some(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> ChassisConfig {
+        ChassisConfig {
+            node: "n1".to_owned(),
+            southbound: "tcp:172.18.0.10:6642".to_owned(),
+            encap_ip: "172.18.0.2".to_owned(),
+            bridge: "breth0".to_owned(),
+        }
+    }
+
+    /// Settings of the reference's node that are the agent's, not the start script's.
+    const REFERENCE: &str = "hostname=n1 ovn-bridge-mappings=physnet:breth0 ovn-bridge-remote-probe-interval=0 \
+        ovn-enable-lflow-cache=true ovn-encap-ip=172.18.0.2 ovn-encap-type=geneve ovn-is-interconn=false \
+        ovn-monitor-all=true ovn-ofctrl-wait-before-clear=0 ovn-remote-probe-interval=100000 \
+        ovn-remote=tcp:172.18.0.10:6642 ovn-set-local-ip=true system-id=00000000-0000-4000-8000-000000000001";
+
+    #[test]
+    fn settings_are_those_of_the_reference_and_the_tunnel_checksum() {
+        let ids = external_ids(&config(), "00000000-0000-4000-8000-000000000001");
+        let mut ours: Vec<String> = ids.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        ours.retain(|pair| pair != "ovn-encap-csum=false");
+        ours.sort();
+        let mut reference: Vec<&str> = REFERENCE.split_whitespace().collect();
+        reference.sort_unstable();
+        assert_eq!(ours, reference);
+        assert_eq!(ids.len(), reference.len() + 1);
+    }
+
+    #[test]
+    fn settings_of_others_stay_and_the_same_again_is_no_change() {
+        let foreign = BTreeMap::from([("ovn-bridge-datapath-type".to_owned(), "netdev".to_owned())]);
+        let new = changed(&foreign, external_ids(&config(), "x")).unwrap();
+        assert_eq!(new.get("ovn-bridge-datapath-type").map(String::as_str), Some("netdev"));
+        assert_eq!(changed(&new, external_ids(&config(), "x")), None);
+    }
+}

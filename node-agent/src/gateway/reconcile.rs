@@ -1,0 +1,372 @@
+//! The gateway's long-running part: events of the cluster, OVS and the kernel come together here, and everything that
+//! depends on them is brought in line. A step that fails does not keep the others from being done, and is tried again.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use api::{annotation, ovn_name};
+use futures::StreamExt;
+use futures::channel::mpsc::UnboundedReceiver;
+use ipnet::{IpNet, Ipv4Net};
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, Client};
+use ovsdb_client::vswitch::{Interface, OpenVSwitch};
+use ovsdb_client::{Change, Row, RowChange};
+use rtnetlink::packet_core::{NetlinkMessage, NetlinkPayload};
+use rtnetlink::packet_route::RouteNetlinkMessage;
+use rtnetlink::packet_route::address::AddressScope;
+use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage};
+use rtnetlink::sys::SocketAddr;
+use rtnetlink::{MulticastGroup, new_multicast_connection};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tracing::{debug, info, warn};
+
+use super::bridge::openflow_port;
+use super::flows;
+use super::health::HealthServers;
+use super::nft;
+use super::openflow::{self, FlowWriter};
+use super::watch::{ClusterView, Watches};
+use super::{Gateway, host, tunnels};
+use crate::management_port::ManagementPort;
+use crate::node_annotations::{self, NodeFacts};
+
+/// Events that come together are handled together: how long the first one waits for others.
+const GATHER: Duration = Duration::from_millis(10);
+/// First and longest wait before what failed is tried again.
+const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
+
+/// How the gateway is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Status {
+    /// The flows of the bridge are written, with OVN's patch port.
+    pub flows: bool,
+    /// The management port is there, with the node's subnet.
+    pub management_port: bool,
+    /// What failed at the last attempt.
+    pub failures: Vec<String>,
+}
+
+/// Keeps the gateway in line with nodes, services, OVS and the kernel. Ends only when a watch of this machine cannot be
+/// begun or has broken.
+pub async fn run(gateway: Gateway, client: Client, status: watch::Sender<Status>) -> anyhow::Result<()> {
+    let (connection, _handle, mut kernel) = new_multicast_connection(&[
+        MulticastGroup::Link,
+        MulticastGroup::Ipv4Ifaddr,
+        MulticastGroup::Ipv6Ifaddr,
+    ])
+    .context("watch links and addresses")?;
+    tokio::spawn(connection);
+    let mut changes = gateway.context.ovs.replica().changes();
+    let mut watches = Watches::new(&client);
+    let config = &gateway.context.config;
+    let (counter, mut sessions) = watch::channel(0);
+    let socket = openflow::management_socket(&config.ovs_db, gateway.bridge());
+    let keep_session = async {
+        match socket {
+            Some(socket) => openflow::watch_sessions(socket, counter).await,
+            // The database is elsewhere: there is no socket to hold.
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(keep_session);
+    let mut worker = Worker::new(gateway.clone(), client);
+    let mut keep_warm = tokio::time::interval(tunnels::REFRESH);
+    let mut due = Some(Instant::now());
+    let mut wait = RETRY.0;
+    loop {
+        let mut dirty = false;
+        tokio::select! {
+            changed = watches.next(&mut worker.view) => dirty = changed.context("watches of the cluster ended")?,
+            change = changes.next() => match change.context("the OVS session ended")? {
+                Change::Rows(rows) => dirty = rows.iter().any(|row| worker.concerns(row)),
+                Change::Resync => dirty = true,
+            },
+            message = kernel.next() => {
+                dirty = worker.kernel_event(message.context("the kernel's notifications ended")?.0, &mut kernel);
+            }
+            changed = sessions.changed() => {
+                changed.context("OpenFlow watch ended")?;
+                debug!(bridge = worker.gateway.bridge(), "new OpenFlow session; checking the flows");
+                worker.lost_flows();
+                dirty = true;
+            }
+            () = &mut keep_session => {}
+            _ = keep_warm.tick() => {
+                worker.probed.clear();
+                dirty = true;
+            }
+            () = sleep_until(due) => {
+                let failures = worker.reconcile().await;
+                due = if failures.is_empty() {
+                    wait = RETRY.0;
+                    None
+                } else {
+                    let again = Instant::now() + wait;
+                    wait = (wait * 2).min(RETRY.1);
+                    Some(again)
+                };
+                worker.report(&status, failures);
+            }
+        }
+        if dirty {
+            let soon = Instant::now() + GATHER;
+            due = Some(due.map_or(soon, |at| at.min(soon)));
+        }
+    }
+}
+
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+struct Worker {
+    gateway: Gateway,
+    nodes: Api<Node>,
+    view: ClusterView,
+    flows: FlowWriter,
+    nft: nft::apply::Writer,
+    health: HealthServers,
+    /// Tunnel ends whose MAC has been asked for.
+    probed: BTreeSet<Ipv4Addr>,
+    flows_written: bool,
+    management: Option<ManagementPort>,
+    names: Names,
+}
+
+/// Interfaces whose changes matter.
+struct Names {
+    bridge: String,
+    uplink: String,
+    port: String,
+    patch: String,
+}
+
+impl Names {
+    fn contains(&self, name: &str) -> bool {
+        [&self.bridge, &self.uplink, &self.port, &self.patch].into_iter().any(|n| n == name)
+            || name == ManagementPort::NAME
+    }
+}
+
+impl Worker {
+    fn new(gateway: Gateway, client: Client) -> Self {
+        let config = &gateway.context.config;
+        let names = Names {
+            bridge: gateway.taken.bridge.clone(),
+            uplink: gateway.taken.uplink.clone(),
+            port: gateway.taken.port.clone(),
+            patch: ovn_name::patch_port(&gateway.taken.bridge, &config.node_name),
+        };
+        Self {
+            nodes: Api::all(client),
+            view: ClusterView::new(&config.node_name),
+            flows: FlowWriter::new(&config.ofctl, &config.ovs_db, &gateway.taken.bridge),
+            nft: nft::apply::Writer::default(),
+            health: HealthServers::default(),
+            probed: BTreeSet::new(),
+            flows_written: false,
+            management: None,
+            names,
+            gateway,
+        }
+    }
+
+    /// OVS has started anew: flows and its neighbour cache are gone.
+    fn lost_flows(&mut self) {
+        self.flows.forget();
+        self.probed.clear();
+    }
+
+    /// True when a row is one that flows, tunnels or the management port depend on.
+    fn concerns(&self, change: &RowChange) -> bool {
+        if change.table == Interface::TABLE {
+            return [change.old::<Interface>(), change.new_row::<Interface>()]
+                .into_iter()
+                .flatten()
+                .any(|row| row.r#type == "geneve" || self.names.contains(&row.name));
+        }
+        if change.table != OpenVSwitch::TABLE {
+            return false;
+        }
+        match (change.old::<OpenVSwitch>(), change.new_row::<OpenVSwitch>()) {
+            (Some(old), Some(new)) => old.external_ids != new.external_ids || old.bridges != new.bridges,
+            _ => true,
+        }
+    }
+
+    /// True when a notification of the kernel, or one of those that wait behind it, matters.
+    fn kernel_event(
+        &self,
+        first: NetlinkMessage<RouteNetlinkMessage>,
+        rest: &mut UnboundedReceiver<(NetlinkMessage<RouteNetlinkMessage>, SocketAddr)>,
+    ) -> bool {
+        let mut dirty = self.matters(&first);
+        while let Ok((message, _)) = rest.try_recv() {
+            dirty |= self.matters(&message);
+        }
+        dirty
+    }
+
+    fn matters(&self, message: &NetlinkMessage<RouteNetlinkMessage>) -> bool {
+        let NetlinkPayload::InnerMessage(inner) = &message.payload else { return false };
+        match inner {
+            RouteNetlinkMessage::NewLink(link) | RouteNetlinkMessage::DelLink(link) => {
+                name_of(link).is_some_and(|name| self.names.contains(name))
+            }
+            RouteNetlinkMessage::NewAddress(address) | RouteNetlinkMessage::DelAddress(address) => {
+                address.header.scope == AddressScope::Universe
+            }
+            _ => false,
+        }
+    }
+
+    /// Brings everything in line; the failures, if any.
+    async fn reconcile(&mut self) -> Vec<String> {
+        let mut failures = Vec::new();
+        let mut note = |what: &str, result: anyhow::Result<()>| {
+            if let Err(error) = result {
+                failures.push(format!("{what}: {error:#}"));
+            }
+        };
+        note("addresses of the bridge", self.bridge().await);
+        note("management port", self.management_port().await);
+        if self.view.is_complete() {
+            let services = self.view.services.services();
+            note("nftables", self.translations(&services).await);
+            note("flows", self.bridge_flows(&services).await);
+            self.health.update(&services).await;
+        }
+        note("annotations", self.annotations().await);
+        self.warm_tunnels().await;
+        failures
+    }
+
+    async fn bridge(&self) -> anyhow::Result<()> {
+        let gateway = &self.gateway;
+        if gateway.takeover().restore_bridge(&gateway.taken).await? {
+            info!(bridge = gateway.bridge(), "OVS made the bridge's interface anew; addresses and routes are back on it");
+        }
+        host::ensure(&gateway.context.netlink, &gateway.host_config()).await
+    }
+
+    async fn management_port(&mut self) -> anyhow::Result<()> {
+        let Some(text) = self.view.own_annotations().and_then(|a| a.get(annotation::NODE_SUBNETS)) else {
+            return Ok(());
+        };
+        let subnets = annotation::NodeSubnets::default_of(text)?;
+        let subnet: Ipv4Net = subnets
+            .iter()
+            .find_map(super::v4)
+            .with_context(|| format!("annotation {}: no IPv4 range; value: {text}", annotation::NODE_SUBNETS))?;
+        let port = self.gateway.management_port(subnet);
+        let context = &self.gateway.context;
+        port.ensure(&context.ovs, &context.netlink).await?;
+        self.management = Some(port);
+        Ok(())
+    }
+
+    async fn translations(&mut self, services: &[super::services::NodeService]) -> anyhow::Result<()> {
+        let management = match &self.management {
+            Some(port) => Some((ManagementPort::NAME.to_owned(), port.address()?)),
+            None => None,
+        };
+        let inputs = nft::Inputs {
+            node: self.gateway.address.addr(),
+            masquerade_local: self.gateway.masquerade.local_service,
+            management,
+            remote_nodes: self.view.remote_nodes(),
+        };
+        if self.nft.write(nft::services_table(&inputs, services)).await? {
+            debug!(services = services.len(), "nftables ruleset written");
+        }
+        Ok(())
+    }
+
+    async fn bridge_flows(&mut self, services: &[super::services::NodeService]) -> anyhow::Result<()> {
+        let ovs = &self.gateway.context.ovs;
+        let number = |name: &str| ovs.interface(name).and_then(|row| openflow_port(&row)).map(|n| n.to_string());
+        let Some(uplink) = number(&self.names.port) else {
+            self.flows_written = false;
+            anyhow::bail!("OVS has no port number for {} yet", self.names.port);
+        };
+        let gateway = &self.gateway;
+        let inputs = flows::Inputs {
+            uplink,
+            patch: number(&self.names.patch),
+            mac: gateway.taken.journal.found.mac,
+            node: gateway.address,
+            service_cidrs: gateway.service_cidrs.clone(),
+            masquerade_ovn: gateway.masquerade.ovn,
+            masquerade_host: gateway.masquerade.host,
+            remote_nodes: self.view.remote_nodes(),
+        };
+        let set = flows::compute(&inputs, services);
+        if self.flows.write(&set).await? {
+            info!(bridge = gateway.bridge(), flows = set.len(), patch = inputs.patch, "flows of the bridge written");
+        }
+        self.flows_written = inputs.patch.is_some();
+        Ok(())
+    }
+
+    async fn annotations(&self) -> anyhow::Result<()> {
+        let Some(current) = self.view.own_annotations() else { return Ok(()) };
+        let gateway = &self.gateway;
+        let hidden = [IpNet::V4(gateway.masquerade.subnet)];
+        let host_cidrs = node_annotations::host_cidrs(&gateway.context.netlink, &hidden).await?;
+        let facts = NodeFacts {
+            node: gateway.context.config.node_name.clone(),
+            chassis: gateway.chassis.clone(),
+            encap_ip: gateway.encap_ip,
+            bridge: gateway.taken.bridge.clone(),
+            mac: gateway.taken.journal.found.mac,
+            address: IpNet::V4(gateway.address),
+            next_hops: gateway.next_hops.clone(),
+            masquerade: hidden[0],
+            host_cidrs,
+        };
+        if node_annotations::publish(&self.nodes, &facts, Some(current)).await? {
+            info!(node = facts.node, "annotations of the node written");
+        }
+        Ok(())
+    }
+
+    /// Only the userspace datapath resolves tunnel ends itself.
+    async fn warm_tunnels(&mut self) {
+        let context = &self.gateway.context;
+        if context.ovs.datapath_type() != "netdev" {
+            return;
+        }
+        let remotes = tunnels::remotes(&context.ovs);
+        let new: BTreeSet<Ipv4Addr> = remotes.difference(&self.probed).copied().collect();
+        tunnels::probe(&context.netlink, self.gateway.bridge(), &new).await;
+        self.probed = remotes;
+    }
+
+    fn report(&self, status: &watch::Sender<Status>, failures: Vec<String>) {
+        let new = Status { flows: self.flows_written, management_port: self.management.is_some(), failures };
+        status.send_if_modified(|old| {
+            if *old == new {
+                return false;
+            }
+            for failure in new.failures.iter().filter(|f| !old.failures.contains(f)) {
+                warn!("gateway: {failure}");
+            }
+            *old = new;
+            true
+        });
+    }
+}
+
+fn name_of(link: &LinkMessage) -> Option<&str> {
+    link.attributes.iter().find_map(|a| match a {
+        LinkAttribute::IfName(name) => Some(name.as_str()),
+        _ => None,
+    })
+}

@@ -1,0 +1,216 @@
+//! What the gateway watches in Kubernetes: Nodes, Services and EndpointSlices, trimmed to what it uses.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+
+use api::annotation;
+use futures::{StreamExt, TryStreamExt, stream::BoxStream};
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt, watcher as watch};
+use kube::{Api, Client, ResourceExt};
+use tracing::warn;
+
+use super::services::{self, ServiceIndex};
+
+/// One event of any of the watches.
+enum Any {
+    Node(Event<Node>),
+    Service(Event<Service>),
+    Slice(Event<EndpointSlice>),
+}
+
+/// The cluster as this node's gateway sees it.
+#[derive(Debug)]
+pub struct ClusterView {
+    node: String,
+    /// Node name to its IPv4 addresses.
+    nodes: BTreeMap<String, BTreeSet<Ipv4Addr>>,
+    /// Annotations of the own Node; `None` until it has been seen.
+    own: Option<BTreeMap<String, String>>,
+    /// Services and their backends here.
+    pub services: ServiceIndex,
+    listed: Listed,
+    pending: Pending,
+}
+
+/// Which watches have given their full contents once.
+#[derive(Debug, Default, Clone, Copy)]
+struct Listed {
+    nodes: bool,
+    services: bool,
+    slices: bool,
+}
+
+/// Names seen while a watch lists anew.
+#[derive(Debug, Default)]
+struct Pending {
+    nodes: BTreeSet<String>,
+    services: BTreeSet<String>,
+    slices: BTreeSet<String>,
+}
+
+/// The watches, as one stream of changes.
+pub struct Watches {
+    events: BoxStream<'static, Result<Any, watcher::Error>>,
+}
+
+impl Watches {
+    /// Begins to watch. Errors are retried with growing waits, for ever.
+    pub fn new(client: &Client) -> Self {
+        let config = || watcher::Config::default();
+        let nodes = watch(Api::<Node>::all(client.clone()), config()).modify(|node| {
+            node.metadata.managed_fields = None;
+            if let Some(status) = &mut node.status {
+                status.images = None;
+                status.conditions = None;
+            }
+        });
+        let services = watch(Api::<Service>::all(client.clone()), config()).modify(|s| s.metadata.managed_fields = None);
+        let slices =
+            watch(Api::<EndpointSlice>::all(client.clone()), config()).modify(|s| s.metadata.managed_fields = None);
+        let events = futures::stream::select_all([
+            nodes.default_backoff().map_ok(Any::Node).boxed(),
+            services.default_backoff().map_ok(Any::Service).boxed(),
+            slices.default_backoff().map_ok(Any::Slice).boxed(),
+        ]);
+        Self { events: events.boxed() }
+    }
+
+    /// Takes the next event into `view`. True when something the gateway uses has changed; `None` when the watches ended.
+    pub async fn next(&mut self, view: &mut ClusterView) -> Option<bool> {
+        match self.events.next().await? {
+            Ok(event) => Some(view.take(event)),
+            Err(error) => {
+                warn!(%error, "watch of the cluster failed; it is tried again");
+                Some(false)
+            }
+        }
+    }
+}
+
+impl ClusterView {
+    /// An empty view of the node of this name.
+    pub fn new(node: &str) -> Self {
+        Self {
+            node: node.to_owned(),
+            nodes: BTreeMap::new(),
+            own: None,
+            services: ServiceIndex::new(node),
+            listed: Listed::default(),
+            pending: Pending::default(),
+        }
+    }
+
+    /// True once every watch has given its full contents, so that nothing is missing by mere order.
+    pub fn is_complete(&self) -> bool {
+        self.listed.nodes && self.listed.services && self.listed.slices
+    }
+
+    /// IPv4 addresses of all other nodes.
+    pub fn remote_nodes(&self) -> BTreeSet<Ipv4Addr> {
+        self.nodes.iter().filter(|(name, _)| **name != self.node).flat_map(|(_, ips)| ips).copied().collect()
+    }
+
+    /// Annotations of the own Node, once it has been seen.
+    pub fn own_annotations(&self) -> Option<&BTreeMap<String, String>> {
+        self.own.as_ref()
+    }
+
+    fn take(&mut self, event: Any) -> bool {
+        match event {
+            Any::Node(Event::Apply(node)) => self.apply_node(&node),
+            Any::Node(Event::InitApply(node)) => {
+                self.pending.nodes.insert(node.name_any());
+                self.apply_node(&node);
+                false
+            }
+            Any::Node(Event::Delete(node)) => self.nodes.remove(&node.name_any()).is_some(),
+            Any::Node(Event::Init) => {
+                self.pending.nodes.clear();
+                false
+            }
+            Any::Node(Event::InitDone) => {
+                let alive = std::mem::take(&mut self.pending.nodes);
+                self.nodes.retain(|name, _| alive.contains(name));
+                self.listed.nodes = true;
+                true
+            }
+            Any::Service(Event::Apply(service)) => self.services.apply_service(&service),
+            Any::Service(Event::InitApply(service)) => {
+                self.pending.services.insert(key(&service));
+                self.services.apply_service(&service);
+                false
+            }
+            Any::Service(Event::Delete(service)) => self.services.delete_service(&service),
+            Any::Service(Event::Init) => {
+                self.pending.services.clear();
+                false
+            }
+            Any::Service(Event::InitDone) => {
+                self.services.retain_services(&std::mem::take(&mut self.pending.services));
+                self.listed.services = true;
+                true
+            }
+            Any::Slice(Event::Apply(slice)) => self.services.apply_slice(&slice),
+            Any::Slice(Event::InitApply(slice)) => {
+                self.pending.slices.insert(key(&slice));
+                self.services.apply_slice(&slice);
+                false
+            }
+            Any::Slice(Event::Delete(slice)) => self.services.delete_slice(&slice),
+            Any::Slice(Event::Init) => {
+                self.pending.slices.clear();
+                false
+            }
+            Any::Slice(Event::InitDone) => {
+                self.services.retain_slices(&std::mem::take(&mut self.pending.slices));
+                self.listed.slices = true;
+                true
+            }
+        }
+    }
+
+    fn apply_node(&mut self, node: &Node) -> bool {
+        let name = node.name_any();
+        let mut changed = false;
+        if name == self.node {
+            let own = node.metadata.annotations.clone().unwrap_or_default();
+            changed |= self.own.as_ref() != Some(&own);
+            self.own = Some(own);
+        }
+        let ips = addresses_of(node);
+        changed | (self.nodes.insert(name, ips.clone()) != Some(ips))
+    }
+}
+
+fn key(object: &impl ResourceExt) -> String {
+    services::key(object.namespace().as_deref(), Some(&object.name_any()))
+}
+
+/// A node's IPv4 addresses on the physical network, from its status and from what its agent wrote.
+fn addresses_of(node: &Node) -> BTreeSet<Ipv4Addr> {
+    let from_status = node
+        .status
+        .iter()
+        .flat_map(|s| s.addresses.iter().flatten())
+        .filter(|a| a.type_ == "InternalIP")
+        .filter_map(|a| a.address.parse().ok());
+    let primary = node.annotations().get(annotation::NODE_PRIMARY_IFADDR).and_then(|value| {
+        let read = annotation::decode::<annotation::FamilyAddresses>(annotation::NODE_PRIMARY_IFADDR, value);
+        match read {
+            Ok(addresses) => addresses.ipv4,
+            Err(error) => {
+                warn!(node = node.name_any(), %error, "ignoring the annotation");
+                None
+            }
+        }
+    });
+    let primary = primary.map(|net: IpNet| net.addr()).and_then(|ip| match ip {
+        IpAddr::V4(ip) => Some(ip),
+        IpAddr::V6(_) => None,
+    });
+    from_status.chain(primary).collect()
+}

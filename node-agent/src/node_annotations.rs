@@ -1,0 +1,177 @@
+//! Annotations of the node's own Node object that the agent writes: who it is to OVN, its gateway and its addresses. Values
+//! are byte for byte those of ovn-kubernetes; a patch is sent only when a value differs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use anyhow::Context;
+use api::annotation::{self, FamilyAddresses, GatewayConfig, GatewayConfigs};
+use api::{MacAddr, ovn_name};
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use crate::link::{LinkError, Netlink};
+
+/// IPv6 masquerade subnet that is announced along with the IPv4 one, as readers expect both.
+const MASQUERADE_V6: &str = "fd69::/125";
+
+/// What the annotations say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeFacts {
+    /// Name of the Node object.
+    pub node: String,
+    /// OVN chassis name.
+    pub chassis: String,
+    /// Tunnel end.
+    pub encap_ip: IpAddr,
+    /// Gateway bridge.
+    pub bridge: String,
+    /// Its hardware address.
+    pub mac: MacAddr,
+    /// The node's address on it.
+    pub address: IpNet,
+    /// Gateways of the physical network.
+    pub next_hops: Vec<IpAddr>,
+    /// Subnet of the masquerade addresses.
+    pub masquerade: IpNet,
+    /// All addresses of the node, without masquerade and management port.
+    pub host_cidrs: BTreeSet<IpNet>,
+}
+
+/// The annotations, key to value.
+pub fn annotations(facts: &NodeFacts) -> BTreeMap<&'static str, String> {
+    let gateway = GatewayConfig {
+        mode: "shared".to_owned(),
+        bridge_id: facts.bridge.clone(),
+        interface_id: ovn_name::localnet_port(&facts.bridge, &facts.node),
+        mac_address: facts.mac,
+        ip_addresses: vec![facts.address],
+        ip_address: Some(facts.address),
+        next_hops: facts.next_hops.clone(),
+        next_hop: match facts.next_hops.as_slice() {
+            [one] => Some(*one),
+            _ => None,
+        },
+        node_port_enable: "true".to_owned(),
+        vlan_id: "0".to_owned(),
+    };
+    let primary = match facts.address {
+        IpNet::V4(_) => FamilyAddresses { ipv4: Some(facts.address), ipv6: None },
+        IpNet::V6(_) => FamilyAddresses { ipv4: None, ipv6: Some(facts.address) },
+    };
+    let masquerade =
+        FamilyAddresses { ipv4: Some(facts.masquerade), ipv6: MASQUERADE_V6.parse().ok() };
+    BTreeMap::from([
+        (annotation::ZONE_NAME, annotation::GLOBAL_ZONE.to_owned()),
+        (annotation::NODE_ENCAP_IPS, annotation::encode(&[facts.encap_ip])),
+        (annotation::NODE_CHASSIS_ID, facts.chassis.clone()),
+        (annotation::L3_GATEWAY_CONFIG, GatewayConfigs::with_default(gateway)),
+        (annotation::HOST_CIDRS, annotation::encode(&facts.host_cidrs)),
+        (annotation::NODE_PRIMARY_IFADDR, annotation::encode(&primary)),
+        (annotation::NODE_MASQUERADE_SUBNET, annotation::encode(&masquerade)),
+    ])
+}
+
+/// The annotations whose value on the object differs.
+pub fn differing(
+    wanted: &BTreeMap<&'static str, String>,
+    current: Option<&BTreeMap<String, String>>,
+) -> BTreeMap<&'static str, String> {
+    let same = |key: &str, value: &String| current.and_then(|c| c.get(key)) == Some(value);
+    wanted.iter().filter(|(k, v)| !same(k, v)).map(|(k, v)| (*k, v.clone())).collect()
+}
+
+/// Writes the annotations that differ from those of the Node object as it was last seen. True when a patch was sent.
+pub async fn publish(
+    nodes: &Api<Node>,
+    facts: &NodeFacts,
+    current: Option<&BTreeMap<String, String>>,
+) -> anyhow::Result<bool> {
+    let changes = differing(&annotations(facts), current);
+    if changes.is_empty() {
+        return Ok(false);
+    }
+    let patch = json!({ "metadata": { "annotations": changes } });
+    nodes
+        .patch_metadata(&facts.node, &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .with_context(|| format!("annotations of node {}", facts.node))?;
+    Ok(true)
+}
+
+/// The node's addresses that others may use: global ones, on every interface but loopback, the management port and what is
+/// in `hidden`.
+pub async fn host_cidrs(netlink: &Netlink, hidden: &[IpNet]) -> Result<BTreeSet<IpNet>, LinkError> {
+    let mut found = BTreeSet::new();
+    for link in netlink.list().await? {
+        if link.name == "lo" || link.name == ovn_name::MANAGEMENT_INTERFACE {
+            continue;
+        }
+        for saved in netlink.saved_addresses(link.index, &link.name).await? {
+            let ip = saved.address.addr();
+            if !hidden.iter().any(|net| net.contains(&ip)) && !is_link_local(ip) {
+                found.insert(saved.address);
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> NodeFacts {
+        NodeFacts {
+            node: "n1".to_owned(),
+            chassis: "00000000-0000-4000-8000-000000000001".to_owned(),
+            encap_ip: "172.18.0.2".parse().unwrap(),
+            bridge: "breth0".to_owned(),
+            mac: "02:42:ac:12:00:02".parse().unwrap(),
+            address: "172.18.0.2/16".parse().unwrap(),
+            next_hops: vec!["172.18.0.1".parse().unwrap()],
+            masquerade: "169.254.169.0/29".parse().unwrap(),
+            host_cidrs: BTreeSet::from(["172.18.0.2/16".parse().unwrap()]),
+        }
+    }
+
+    #[test]
+    fn annotations_are_byte_for_byte_those_of_the_reference() {
+        let reference = BTreeMap::from([
+            ("k8s.ovn.org/host-cidrs", r#"["172.18.0.2/16"]"#),
+            (
+                "k8s.ovn.org/l3-gateway-config",
+                r#"{"default":{"mode":"shared","bridge-id":"breth0","interface-id":"breth0_n1","mac-address":"02:42:ac:12:00:02","ip-addresses":["172.18.0.2/16"],"ip-address":"172.18.0.2/16","next-hops":["172.18.0.1"],"next-hop":"172.18.0.1","node-port-enable":"true","vlan-id":"0"}}"#,
+            ),
+            ("k8s.ovn.org/node-chassis-id", "00000000-0000-4000-8000-000000000001"),
+            ("k8s.ovn.org/node-encap-ips", r#"["172.18.0.2"]"#),
+            ("k8s.ovn.org/node-masquerade-subnet", r#"{"ipv4":"169.254.169.0/29","ipv6":"fd69::/125"}"#),
+            ("k8s.ovn.org/node-primary-ifaddr", r#"{"ipv4":"172.18.0.2/16"}"#),
+            ("k8s.ovn.org/zone-name", "global"),
+        ]);
+        let ours = annotations(&facts());
+        let ours: BTreeMap<&str, &str> = ours.iter().map(|(k, v)| (*k, v.as_str())).collect();
+        assert_eq!(ours, reference);
+    }
+
+    #[test]
+    fn only_what_differs_is_written() {
+        let wanted = annotations(&facts());
+        let mut current: BTreeMap<String, String> =
+            wanted.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect();
+        assert!(differing(&wanted, Some(&current)).is_empty());
+        current.insert(annotation::HOST_CIDRS.to_owned(), "[]".to_owned());
+        assert_eq!(differing(&wanted, Some(&current)).into_keys().collect::<Vec<_>>(), [annotation::HOST_CIDRS]);
+        assert_eq!(differing(&wanted, None).len(), wanted.len());
+    }
+}
