@@ -47,7 +47,11 @@ impl ManagementPort {
     fn host_address(&self, n: u32) -> anyhow::Result<Ipv4Addr> {
         match addr::nth(&IpNet::V4(self.subnet), n) {
             Some(IpAddr::V4(ip)) => Ok(ip),
-            _ => anyhow::bail!("node {}: pod range {} is too small; it needs at least 4 addresses", self.node, self.subnet),
+            _ => anyhow::bail!(
+                "node {}: pod range {} is too small; it needs at least 4 addresses",
+                self.node,
+                self.subnet
+            ),
         }
     }
 
@@ -78,7 +82,8 @@ impl ManagementPort {
         let next_hop = self.next_hop()?;
         host::ensure_neighbour(netlink, link.index, Self::NAME, next_hop).await?;
         let via = |dest| Route::via(dest, IpAddr::V4(next_hop), link.index);
-        let mut routes: Vec<Route> = self.cluster_subnets.iter().map(|net| via(IpNet::V4(net.trunc()))).collect();
+        let mut routes: Vec<Route> =
+            self.cluster_subnets.iter().map(|net| via(IpNet::V4(net.trunc()))).collect();
         routes.push(via(host::host_net(self.local_service)));
         for cidr in &self.service_cidrs {
             routes.push(Route { table: host::LOCAL_POLICY_TABLE, ..via(IpNet::V4(cidr.trunc())) });

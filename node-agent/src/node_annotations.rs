@@ -62,8 +62,7 @@ pub fn annotations(facts: &NodeFacts) -> BTreeMap<&'static str, String> {
         IpNet::V4(_) => FamilyAddresses { ipv4: Some(facts.address), ipv6: None },
         IpNet::V6(_) => FamilyAddresses { ipv4: None, ipv6: Some(facts.address) },
     };
-    let masquerade =
-        FamilyAddresses { ipv4: Some(facts.masquerade), ipv6: MASQUERADE_V6.parse().ok() };
+    let masquerade = FamilyAddresses { ipv4: Some(facts.masquerade), ipv6: MASQUERADE_V6.parse().ok() };
     BTreeMap::from([
         (annotation::ZONE_NAME, annotation::GLOBAL_ZONE.to_owned()),
         (annotation::NODE_ENCAP_IPS, annotation::encode(&[facts.encap_ip])),
@@ -171,7 +170,10 @@ mod tests {
             wanted.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect();
         assert!(differing(&wanted, Some(&current)).is_empty());
         current.insert(annotation::HOST_CIDRS.to_owned(), "[]".to_owned());
-        assert_eq!(differing(&wanted, Some(&current)).into_keys().collect::<Vec<_>>(), [annotation::HOST_CIDRS]);
+        assert_eq!(
+            differing(&wanted, Some(&current)).into_keys().collect::<Vec<_>>(),
+            [annotation::HOST_CIDRS]
+        );
         assert_eq!(differing(&wanted, None).len(), wanted.len());
     }
 }

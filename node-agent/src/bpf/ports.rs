@@ -143,7 +143,10 @@ impl Datapath {
     /// What could not be removed.
     pub fn clear_uplink(&mut self) -> Result<(), Failures> {
         let mut failures = Failures(Vec::new());
-        links::remove_dir(&self.pins.uplink(), &mut failures);
+        let dir = self.pins.uplink();
+        for place in failures.note(pins::places(&dir)).unwrap_or_default() {
+            failures.note(links::remove(&dir.join(place.file_name())));
+        }
         if let Some((ifindex, mode)) = self.uplink.take() {
             for stale in interfaces(ifindex, mode) {
                 failures.note(self.clear_entry(stale));

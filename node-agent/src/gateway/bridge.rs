@@ -64,12 +64,7 @@ fn correct(txn: &mut Transaction, row: &Bridge, external_ids: &BTreeMap<String, 
     }
 }
 
-fn create(
-    txn: &mut Transaction,
-    spec: &BridgeSpec<'_>,
-    external_ids: &BTreeMap<String, String>,
-    mac: &str,
-) {
+fn create(txn: &mut Transaction, spec: &BridgeSpec<'_>, external_ids: &BTreeMap<String, String>, mac: &str) {
     let interface = txn.insert("Interface", [("name", spec.name.into()), ("type", "internal".into())]);
     let port = txn.insert("Port", [("name", spec.name.into()), ("interfaces", Datum::set([interface]))]);
     let bridge = txn.insert(
@@ -149,10 +144,7 @@ async fn configured(ovs: &Ovs, mut txn: Transaction) -> anyhow::Result<()> {
             _ => None,
         })
         .context("the database did not answer with next_cfg")?;
-    let replica = ovs
-        .client()
-        .monitor(MonitorSpec::new().table::<OpenVSwitch>(&["cur_cfg"]))
-        .await?;
+    let replica = ovs.client().monitor(MonitorSpec::new().table::<OpenVSwitch>(&["cur_cfg"])).await?;
     let reached = || replica.read().table::<OpenVSwitch>().iter().any(|row| row.cur_cfg >= wanted);
     let mut changes = replica.changes();
     let wait = async {
@@ -161,18 +153,12 @@ async fn configured(ovs: &Ovs, mut txn: Transaction) -> anyhow::Result<()> {
         }
         Ok(())
     };
-    tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| {
-        bail!("ovs-vswitchd did not carry it out within {PATIENCE:?}; is it running?")
-    })
+    tokio::time::timeout(PATIENCE, wait)
+        .await
+        .unwrap_or_else(|_| bail!("ovs-vswitchd did not carry it out within {PATIENCE:?}; is it running?"))
 }
 
-fn attach(
-    txn: &mut Transaction,
-    table: &str,
-    which: Vec<Condition>,
-    column: &str,
-    row: Atom,
-) {
+fn attach(txn: &mut Transaction, table: &str, which: Vec<Condition>, column: &str, row: Atom) {
     txn.mutate(table, which, [(column, Mutator::Insert, Datum::set([row]))]);
 }
 
@@ -273,7 +259,8 @@ pub async fn ensure_internal_port(ovs: &Ovs, spec: &InternalPort<'_>) -> anyhow:
                     ("external_ids", Datum::map([("iface-id", spec.iface_id)])),
                 ],
             );
-            let port = txn.insert("Port", [("name", spec.name.into()), ("interfaces", Datum::set([interface]))]);
+            let port =
+                txn.insert("Port", [("name", spec.name.into()), ("interfaces", Datum::set([interface]))]);
             attach(&mut txn, "Bridge", vec![Condition::uuid(bridge.uuid)], "ports", port);
             request_configuration(&mut txn);
         }

@@ -31,15 +31,36 @@ fn objects() -> Vec<Service> {
     };
     vec![
         service("web", cluster("10.96.0.50"), None),
-        service("nodeport", with("10.96.0.51", json!({ "type": "NodePort", "externalTrafficPolicy": "Cluster", "ports": port(json!({ "nodePort": 30080 })) })), None),
-        service("headless", json!({ "type": "ClusterIP", "clusterIP": "None", "clusterIPs": ["None"], "ports": port(json!({})) }), None),
+        service(
+            "nodeport",
+            with(
+                "10.96.0.51",
+                json!({ "type": "NodePort", "externalTrafficPolicy": "Cluster", "ports": port(json!({ "nodePort": 30080 })) }),
+            ),
+            None,
+        ),
+        service(
+            "headless",
+            json!({ "type": "ClusterIP", "clusterIP": "None", "clusterIPs": ["None"], "ports": port(json!({})) }),
+            None,
+        ),
         service("sticky", with("10.96.0.52", json!({ "sessionAffinity": "ClientIP" })), None),
         service(
             "lb-local",
-            with("10.96.0.53", json!({ "type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30181, "ports": port(json!({ "nodePort": 30081 })) })),
+            with(
+                "10.96.0.53",
+                json!({ "type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30181, "ports": port(json!({ "nodePort": 30081 })) }),
+            ),
             Some("172.18.10.1"),
         ),
-        service("lb", with("10.96.0.60", json!({ "type": "LoadBalancer", "externalTrafficPolicy": "Cluster", "ports": port(json!({ "nodePort": 30082 })) })), Some("172.18.10.2")),
+        service(
+            "lb",
+            with(
+                "10.96.0.60",
+                json!({ "type": "LoadBalancer", "externalTrafficPolicy": "Cluster", "ports": port(json!({ "nodePort": 30082 })) }),
+            ),
+            Some("172.18.10.2"),
+        ),
         service("external", with("10.96.0.54", json!({ "externalIPs": ["172.18.11.1"] })), None),
         service("internal-local", with("10.96.0.56", json!({ "internalTrafficPolicy": "Local" })), None),
         service("empty", cluster("10.96.0.57"), None),
@@ -108,7 +129,11 @@ fn the_same_object_again_is_no_change_and_a_deletion_is_one() {
 #[test]
 fn a_service_that_loses_its_node_ports_is_forgotten() {
     let mut index = reference_index("n1");
-    let plain = service("nodeport", json!({ "type": "ClusterIP", "clusterIP": "10.96.0.51", "ports": port(json!({})) }), None);
+    let plain = service(
+        "nodeport",
+        json!({ "type": "ClusterIP", "clusterIP": "10.96.0.51", "ports": port(json!({})) }),
+        None,
+    );
     assert!(index.apply_service(&plain));
     assert!(index.services().iter().all(|s| s.key != "red/nodeport"));
 }

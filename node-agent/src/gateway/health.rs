@@ -46,9 +46,10 @@ impl HealthServers {
         let mut wanted: BTreeMap<u16, Answer> = BTreeMap::new();
         for service in services {
             if let Some(port) = service.health_check_port {
-                wanted
-                    .entry(port)
-                    .or_insert_with(|| Answer { service: service.key.clone(), backends: service.local_backends });
+                wanted.entry(port).or_insert_with(|| Answer {
+                    service: service.key.clone(),
+                    backends: service.local_backends,
+                });
             }
         }
         self.servers.retain(|port, server| {
@@ -102,7 +103,11 @@ async fn start(port: u16, answer: Answer) -> std::io::Result<Server> {
 async fn handle(State(answer): State<Arc<RwLock<Answer>>>) -> impl IntoResponse {
     let answer = answer.read().clone();
     let status = if answer.backends > 0 { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, [(header::CONTENT_TYPE, "application/json".to_owned()), (WEIGHT, answer.backends.to_string())], body(&answer))
+    (
+        status,
+        [(header::CONTENT_TYPE, "application/json".to_owned()), (WEIGHT, answer.backends.to_string())],
+        body(&answer),
+    )
 }
 
 fn body(answer: &Answer) -> String {

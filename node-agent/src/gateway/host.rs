@@ -142,7 +142,9 @@ pub async fn ensure_rule(netlink: &Netlink) -> anyhow::Result<()> {
         .priority(RULE_PRIORITY)
         .table_id(LOCAL_POLICY_TABLE)
         .action(RuleAction::ToTable);
-    rule.execute().await.with_context(|| format!("policy rule {RULE_PRIORITY} for mark {LOCAL_POLICY_MARK:#x}"))
+    rule.execute()
+        .await
+        .with_context(|| format!("policy rule {RULE_PRIORITY} for mark {LOCAL_POLICY_MARK:#x}"))
 }
 
 /// Removes the rule for marked packets.

@@ -50,15 +50,8 @@ pub enum Step {
 
 impl Step {
     /// All steps, in order.
-    pub const ALL: [Self; 7] = [
-        Self::Shim,
-        Self::Bridge,
-        Self::Addresses,
-        Self::Uplink,
-        Self::Routes,
-        Self::Release,
-        Self::Isolate,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::Shim, Self::Bridge, Self::Addresses, Self::Uplink, Self::Routes, Self::Release, Self::Isolate];
 }
 
 /// The uplink as it was found.

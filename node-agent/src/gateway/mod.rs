@@ -37,7 +37,7 @@ use crate::management_port::ManagementPort;
 use crate::ovs::Ovs;
 use host::HostConfig;
 use openflow::FlowWriter;
-use takeover::{Takeover, Taken};
+use takeover::{Taken, Takeover};
 
 /// What the gateway works with.
 #[derive(Clone)]
@@ -84,14 +84,12 @@ struct V4Masquerade {
 
 impl V4Masquerade {
     fn of(config: &Config) -> anyhow::Result<Self> {
-        let subnet = config
-            .masquerade_subnet
-            .iter()
-            .find_map(v4)
-            .context("--masquerade-subnet names no IPv4 subnet; one is needed, such as 169.254.169.0/29")?;
-        let addresses = Masquerade::of(&IpNet::V4(subnet)).with_context(|| {
-            format!("--masquerade-subnet {subnet} is too small; /29 or larger is needed")
-        })?;
+        let subnet =
+            config.masquerade_subnet.iter().find_map(v4).context(
+                "--masquerade-subnet names no IPv4 subnet; one is needed, such as 169.254.169.0/29",
+            )?;
+        let addresses = Masquerade::of(&IpNet::V4(subnet))
+            .with_context(|| format!("--masquerade-subnet {subnet} is too small; /29 or larger is needed"))?;
         let pick = |ip| match ip {
             IpAddr::V4(ip) => Ok(ip),
             IpAddr::V6(ip) => Err(anyhow::anyhow!("masquerade address {ip} is not IPv4")),
@@ -111,7 +109,8 @@ pub async fn setup(context: Context) -> anyhow::Result<Gateway> {
     let config = Arc::clone(&context.config);
     let masquerade = V4Masquerade::of(&config)?;
     let taken = takeover(&context, &masquerade).take(&config.gateway_interface).await?;
-    let addresses: Vec<Ipv4Net> = taken.journal.found.addresses.iter().filter_map(|a| v4(&a.address)).collect();
+    let addresses: Vec<Ipv4Net> =
+        taken.journal.found.addresses.iter().filter_map(|a| v4(&a.address)).collect();
     let next_hops = next_hops(&context, &taken).await?;
     let reaches = |net: &&Ipv4Net| next_hops.iter().any(|hop| IpNet::V4(**net).contains(hop));
     let address = addresses.iter().find(reaches).or(addresses.first()).copied().with_context(|| {
@@ -160,7 +159,8 @@ pub async fn cleanup(context: Context) -> anyhow::Result<()> {
             let config = host_config(&context.config, &masquerade, &journal.bridge, Ipv4Addr::UNSPECIFIED);
             note("routes of the bridge", host::remove(&context.netlink, &config).await);
             if journal.adopted {
-                let mut writer = FlowWriter::new(&context.config.ofctl, &context.config.ovs_db, &journal.bridge);
+                let mut writer =
+                    FlowWriter::new(&context.config.ofctl, &context.config.ovs_db, &journal.bridge);
                 let only_switching = flows::switching();
                 note("flows of the bridge", writer.write(&only_switching).await.map(drop));
             }

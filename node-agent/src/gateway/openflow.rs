@@ -55,7 +55,10 @@ impl FlowWriter {
     }
 
     async fn replace(&self, flows: &str) -> anyhow::Result<()> {
-        #[expect(clippy::disallowed_methods, reason = "the only place that starts ovs-ofctl, and only when flows change")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the only place that starts ovs-ofctl, and only when flows change"
+        )]
         let mut child = tokio::process::Command::new(&self.ofctl)
             .args(["--bundle", "replace-flows", &self.target, "-"])
             .stdin(Stdio::piped())

@@ -251,7 +251,10 @@ impl Worker {
     async fn bridge(&self) -> anyhow::Result<()> {
         let gateway = &self.gateway;
         if gateway.takeover().restore_bridge(&gateway.taken).await? {
-            info!(bridge = gateway.bridge(), "OVS made the bridge's interface anew; addresses and routes are back on it");
+            info!(
+                bridge = gateway.bridge(),
+                "OVS made the bridge's interface anew; addresses and routes are back on it"
+            );
         }
         host::ensure(&gateway.context.netlink, &gateway.host_config()).await
     }
@@ -261,10 +264,9 @@ impl Worker {
             return Ok(());
         };
         let subnets = annotation::NodeSubnets::default_of(text)?;
-        let subnet: Ipv4Net = subnets
-            .iter()
-            .find_map(super::v4)
-            .with_context(|| format!("annotation {}: no IPv4 range; value: {text}", annotation::NODE_SUBNETS))?;
+        let subnet: Ipv4Net = subnets.iter().find_map(super::v4).with_context(|| {
+            format!("annotation {}: no IPv4 range; value: {text}", annotation::NODE_SUBNETS)
+        })?;
         let port = self.gateway.management_port(subnet);
         let context = &self.gateway.context;
         port.ensure(&context.ovs, &context.netlink).await?;
@@ -291,7 +293,8 @@ impl Worker {
 
     async fn bridge_flows(&mut self, services: &[super::services::NodeService]) -> anyhow::Result<()> {
         let ovs = &self.gateway.context.ovs;
-        let number = |name: &str| ovs.interface(name).and_then(|row| openflow_port(&row)).map(|n| n.to_string());
+        let number =
+            |name: &str| ovs.interface(name).and_then(|row| openflow_port(&row)).map(|n| n.to_string());
         let Some(uplink) = number(&self.names.port) else {
             self.flows_written = false;
             anyhow::bail!("OVS has no port number for {} yet", self.names.port);
@@ -309,7 +312,12 @@ impl Worker {
         };
         let set = flows::compute(&inputs, services);
         if self.flows.write(&set).await? {
-            info!(bridge = gateway.bridge(), flows = set.len(), patch = inputs.patch, "flows of the bridge written");
+            info!(
+                bridge = gateway.bridge(),
+                flows = set.len(),
+                patch = inputs.patch,
+                "flows of the bridge written"
+            );
         }
         self.flows_written = inputs.patch.is_some();
         Ok(())

@@ -7,8 +7,7 @@ use std::net::IpAddr;
 use futures::{StreamExt, TryStreamExt};
 use ipnet::IpNet;
 use rtnetlink::packet_core::{
-    Emitable, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
-    Parseable,
+    Emitable, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload, Parseable,
 };
 use rtnetlink::packet_route::address::{
     AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope,
@@ -113,14 +112,14 @@ impl SavedRoute {
 
     /// True when destination or next hop lies in `net`.
     pub fn involves(&self, net: &IpNet) -> bool {
-        let Ok(message) = unhex(&self.message).and_then(|b| RouteMessage::parse(&b).map_err(|e| e.to_string()))
+        let Ok(message) =
+            unhex(&self.message).and_then(|b| RouteMessage::parse(&b).map_err(|e| e.to_string()))
         else {
             return false;
         };
         message.attributes.iter().any(|a| match a {
-            RouteAttribute::Destination(RouteAddress::Inet(ip)) | RouteAttribute::Gateway(RouteAddress::Inet(ip)) => {
-                net.contains(&IpAddr::V4(*ip))
-            }
+            RouteAttribute::Destination(RouteAddress::Inet(ip))
+            | RouteAttribute::Gateway(RouteAddress::Inet(ip)) => net.contains(&IpAddr::V4(*ip)),
             _ => false,
         })
     }
@@ -167,7 +166,9 @@ impl Netlink {
             let found = self.raw().route().get(filter).execute();
             let messages: Vec<RouteMessage> =
                 found.try_collect().await.map_err(|e| LinkError::netlink(name, "list routes", e))?;
-            routes.extend(messages.iter().filter(|m| oif(m) == Some(index) && is_added(m)).map(SavedRoute::read));
+            routes.extend(
+                messages.iter().filter(|m| oif(m) == Some(index) && is_added(m)).map(SavedRoute::read),
+            );
         }
         routes.sort_by_key(|r| r.has_gateway);
         Ok(routes)
@@ -182,10 +183,16 @@ impl Netlink {
     ) -> Result<bool, LinkError> {
         const WHAT: &str = "add an address";
         let object = || format!("{name} {saved}");
-        let message =
-            saved.message(index, name).map_err(|e| LinkError::new(object(), WHAT, std::io::Error::other(e)))?;
+        let message = saved
+            .message(index, name)
+            .map_err(|e| LinkError::new(object(), WHAT, std::io::Error::other(e)))?;
         let flags = NLM_F_CREATE | rtnetlink::packet_core::NLM_F_EXCL;
-        done(self.send(RouteNetlinkMessage::NewAddress(message), flags).await, object(), WHAT, LinkError::already_exists)
+        done(
+            self.send(RouteNetlinkMessage::NewAddress(message), flags).await,
+            object(),
+            WHAT,
+            LinkError::already_exists,
+        )
     }
 
     /// Takes a saved address from an interface; `false` when it was not there.
@@ -197,19 +204,35 @@ impl Netlink {
     ) -> Result<bool, LinkError> {
         const WHAT: &str = "remove an address";
         let object = || format!("{name} {saved}");
-        let message =
-            saved.message(index, name).map_err(|e| LinkError::new(object(), WHAT, std::io::Error::other(e)))?;
-        done(self.send(RouteNetlinkMessage::DelAddress(message), 0).await, object(), WHAT, LinkError::is_missing)
+        let message = saved
+            .message(index, name)
+            .map_err(|e| LinkError::new(object(), WHAT, std::io::Error::other(e)))?;
+        done(
+            self.send(RouteNetlinkMessage::DelAddress(message), 0).await,
+            object(),
+            WHAT,
+            LinkError::is_missing,
+        )
     }
 
     /// Adds a saved route through an interface, beside those of the same destination; `false` when it was there already.
-    pub async fn put_saved_route(&self, index: u32, name: &str, saved: &SavedRoute) -> Result<bool, LinkError> {
+    pub async fn put_saved_route(
+        &self,
+        index: u32,
+        name: &str,
+        saved: &SavedRoute,
+    ) -> Result<bool, LinkError> {
         const WHAT: &str = "add a route";
         let object = || format!("{name} {saved}");
         let message =
             saved.message(index).map_err(|e| LinkError::new(object(), WHAT, std::io::Error::other(e)))?;
         let flags = NLM_F_CREATE | NLM_F_APPEND;
-        done(self.send(RouteNetlinkMessage::NewRoute(message), flags).await, object(), WHAT, LinkError::already_exists)
+        done(
+            self.send(RouteNetlinkMessage::NewRoute(message), flags).await,
+            object(),
+            WHAT,
+            LinkError::already_exists,
+        )
     }
 
     /// Takes a saved route through an interface away; `false` when it was not there.
@@ -223,7 +246,12 @@ impl Netlink {
         let object = || format!("{name} {saved}");
         let message =
             saved.message(index).map_err(|e| LinkError::new(object(), WHAT, std::io::Error::other(e)))?;
-        done(self.send(RouteNetlinkMessage::DelRoute(message), 0).await, object(), WHAT, LinkError::is_missing)
+        done(
+            self.send(RouteNetlinkMessage::DelRoute(message), 0).await,
+            object(),
+            WHAT,
+            LinkError::is_missing,
+        )
     }
 
     async fn send(&self, message: RouteNetlinkMessage, flags: u16) -> Result<(), rtnetlink::Error> {

@@ -257,8 +257,7 @@ fn keep_service(service: &Service) -> Option<Kept> {
             })
         })
         .collect();
-    let external_local =
-        has_node_ports && spec.external_traffic_policy.as_deref() == Some("Local");
+    let external_local = has_node_ports && spec.external_traffic_policy.as_deref() == Some("Local");
     let internal_local = spec.internal_traffic_policy.as_deref() == Some("Local");
     let needed = internal_local || !external.is_empty() || ports.iter().any(|p| p.node_port.is_some());
     needed.then(|| Kept {

@@ -94,7 +94,10 @@ impl Takeover {
             if crashed || journal.adopted {
                 return Err(error);
             }
-            warn!(error = format!("{error:#}"), "the bridge cannot take the uplink's place; putting everything back");
+            warn!(
+                error = format!("{error:#}"),
+                "the bridge cannot take the uplink's place; putting everything back"
+            );
             return Err(match self.roll_back(&mut journal, &|_| Ok(())).await {
                 Ok(()) => error.context("everything was put back"),
                 Err(more) => error.context(format!("{more:#}")),
@@ -182,7 +185,10 @@ impl Takeover {
             promiscuous: link.promiscuous,
             group: link.group,
             // What an earlier agent added for OVN is none of the node's own.
-            addresses: addresses.into_iter().filter(|a| !self.masquerade.contains(&a.address.addr())).collect(),
+            addresses: addresses
+                .into_iter()
+                .filter(|a| !self.masquerade.contains(&a.address.addr()))
+                .collect(),
             routes: routes.into_iter().filter(|r| !r.involves(&self.masquerade)).collect(),
         })
     }
@@ -367,7 +373,10 @@ impl Takeover {
             info!(uplink = %journal.uplink, "the uplink is as it was found");
             return self.store.remove();
         }
-        bail!("could not be put back completely (the journal is kept, a further run tries again): {}", failures.join("; "))
+        bail!(
+            "could not be put back completely (the journal is kept, a further run tries again): {}",
+            failures.join("; ")
+        )
     }
 
     async fn undo(&self, journal: &Journal, step: Step) -> anyhow::Result<()> {

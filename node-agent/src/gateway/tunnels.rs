@@ -31,7 +31,9 @@ pub async fn probe(netlink: &Netlink, bridge: &str, remotes: &BTreeSet<Ipv4Addr>
     for remote in remotes {
         match probe_one(netlink, bridge, *remote).await {
             Ok(()) => debug!(%remote, bridge, "asked for the tunnel end's MAC"),
-            Err(error) => warn!(%remote, bridge, %error, "cannot ask for the tunnel end's MAC; the first packet to it is lost"),
+            Err(error) => {
+                warn!(%remote, bridge, %error, "cannot ask for the tunnel end's MAC; the first packet to it is lost")
+            }
         }
     }
 }
@@ -52,5 +54,8 @@ async fn probe_one(netlink: &Netlink, bridge: &str, remote: Ipv4Addr) -> Result<
         .state(NeighbourState::None)
         .flags(NeighbourFlags::Use)
         .replace();
-    request.execute().await.map_err(|e| LinkError::netlink(format!("{bridge} {remote}"), "ask for a neighbour", e))
+    request
+        .execute()
+        .await
+        .map_err(|e| LinkError::netlink(format!("{bridge} {remote}"), "ask for a neighbour", e))
 }

@@ -17,7 +17,7 @@ use super::services::{self, ServiceIndex};
 
 /// One event of any of the watches.
 enum Any {
-    Node(Event<Node>),
+    Node(Box<Event<Node>>),
     Service(Event<Service>),
     Slice(Event<EndpointSlice>),
 }
@@ -68,11 +68,12 @@ impl Watches {
                 status.conditions = None;
             }
         });
-        let services = watch(Api::<Service>::all(client.clone()), config()).modify(|s| s.metadata.managed_fields = None);
-        let slices =
-            watch(Api::<EndpointSlice>::all(client.clone()), config()).modify(|s| s.metadata.managed_fields = None);
+        let services =
+            watch(Api::<Service>::all(client.clone()), config()).modify(|s| s.metadata.managed_fields = None);
+        let slices = watch(Api::<EndpointSlice>::all(client.clone()), config())
+            .modify(|s| s.metadata.managed_fields = None);
         let events = futures::stream::select_all([
-            nodes.default_backoff().map_ok(Any::Node).boxed(),
+            nodes.default_backoff().map_ok(|event| Any::Node(Box::new(event))).boxed(),
             services.default_backoff().map_ok(Any::Service).boxed(),
             slices.default_backoff().map_ok(Any::Slice).boxed(),
         ]);
@@ -121,23 +122,7 @@ impl ClusterView {
 
     fn take(&mut self, event: Any) -> bool {
         match event {
-            Any::Node(Event::Apply(node)) => self.apply_node(&node),
-            Any::Node(Event::InitApply(node)) => {
-                self.pending.nodes.insert(node.name_any());
-                self.apply_node(&node);
-                false
-            }
-            Any::Node(Event::Delete(node)) => self.nodes.remove(&node.name_any()).is_some(),
-            Any::Node(Event::Init) => {
-                self.pending.nodes.clear();
-                false
-            }
-            Any::Node(Event::InitDone) => {
-                let alive = std::mem::take(&mut self.pending.nodes);
-                self.nodes.retain(|name, _| alive.contains(name));
-                self.listed.nodes = true;
-                true
-            }
+            Any::Node(event) => self.take_node(*event),
             Any::Service(Event::Apply(service)) => self.services.apply_service(&service),
             Any::Service(Event::InitApply(service)) => {
                 self.pending.services.insert(key(&service));
@@ -168,6 +153,28 @@ impl ClusterView {
             Any::Slice(Event::InitDone) => {
                 self.services.retain_slices(&std::mem::take(&mut self.pending.slices));
                 self.listed.slices = true;
+                true
+            }
+        }
+    }
+
+    fn take_node(&mut self, event: Event<Node>) -> bool {
+        match event {
+            Event::Apply(node) => self.apply_node(&node),
+            Event::InitApply(node) => {
+                self.pending.nodes.insert(node.name_any());
+                self.apply_node(&node);
+                false
+            }
+            Event::Delete(node) => self.nodes.remove(&node.name_any()).is_some(),
+            Event::Init => {
+                self.pending.nodes.clear();
+                false
+            }
+            Event::InitDone => {
+                let alive = std::mem::take(&mut self.pending.nodes);
+                self.nodes.retain(|name, _| alive.contains(name));
+                self.listed.nodes = true;
                 true
             }
         }

@@ -146,9 +146,7 @@ fn base(set: &mut FlowSet, inputs: &Inputs, patch: &str) {
         0,
         105,
         format!("pkt_mark={TRANSLATE_MARK:#x},ip,in_port={patch},dl_src={mac}"),
-        format!(
-            "ct(commit,zone=64000,nat(src={node_ip}),exec(load:0x1->NXM_NX_CT_MARK[])),output:{uplink}"
-        ),
+        format!("ct(commit,zone=64000,nat(src={node_ip}),exec(load:0x1->NXM_NX_CT_MARK[])),output:{uplink}"),
     );
     let near = net(&subnet);
     set.add(
@@ -165,13 +163,7 @@ fn base(set: &mut FlowSet, inputs: &Inputs, patch: &str) {
         format!("ip,in_port=LOCAL,dl_src={mac},nw_dst={near}"),
         format!("{},NORMAL", commit(2)),
     );
-    set.add(
-        c,
-        0,
-        100,
-        format!("ip,in_port={patch},dl_src={mac}"),
-        format!("{},output:{uplink}", commit(1)),
-    );
+    set.add(c, 0, 100, format!("ip,in_port={patch},dl_src={mac}"), format!("{},output:{uplink}", commit(1)));
     set.add(c, 0, 100, "ip,in_port=LOCAL", format!("{},output:{uplink}", commit(2)));
     set.add(c, 0, 50, format!("ip,dl_dst={mac}"), "ct(table=1,zone=64000,nat)");
     set.add(c, 0, 10, format!("dl_dst={mac}"), format!("output:{patch},NORMAL"));

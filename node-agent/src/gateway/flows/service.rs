@@ -68,13 +68,7 @@ fn add_host_backend(
     let c = HOST_BACKEND_COOKIE;
     let actions = format!("ct(commit,table=6,zone=64003,nat(dst={node}:{target}))");
     if let Some(node_port) = port.node_port {
-        set.add(
-            c,
-            0,
-            PRIORITY,
-            format!("{proto},in_port={uplink},tp_dst={node_port}"),
-            actions.clone(),
-        );
+        set.add(c, 0, PRIORITY, format!("{proto},in_port={uplink},tp_dst={node_port}"), actions.clone());
     }
     for ip in &service.external_ips {
         let matches = format!("{proto},in_port={uplink},nw_dst={ip},tp_dst={}", port.port);

@@ -62,10 +62,8 @@ fn until_the_patch_port_is_there_the_bridge_only_switches() {
 
 #[test]
 fn a_local_policy_service_with_a_host_backend_is_served_on_the_bridge() {
-    let mut service = fixture::reference_services("n1")
-        .into_iter()
-        .find(|s| s.key == "red/lb-local")
-        .unwrap();
+    let mut service =
+        fixture::reference_services("n1").into_iter().find(|s| s.key == "red/lb-local").unwrap();
     service.ports[0].local = vec![("172.18.0.2".parse().unwrap(), 9090)];
     let text = compute(&inputs(), &[service]).to_string();
     for flow in [

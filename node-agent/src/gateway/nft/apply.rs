@@ -8,7 +8,10 @@ use tokio::io::AsyncWriteExt;
 
 /// Applies `ruleset` in one transaction: all of it or nothing.
 pub async fn apply(ruleset: &str) -> anyhow::Result<()> {
-    #[expect(clippy::disallowed_methods, reason = "nft has the only complete compiler of rulesets; started on change only")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "nft has the only complete compiler of rulesets; started on change only"
+    )]
     let mut child = tokio::process::Command::new("nft")
         .args(["-f", "-"])
         .stdin(Stdio::piped())

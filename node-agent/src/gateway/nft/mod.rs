@@ -113,14 +113,11 @@ impl Translations {
             }
             match port.node_port {
                 Some(node_port) => {
-                    self.local_external
-                        .entry(address)
-                        .or_insert((inputs.masquerade_local, node_port));
+                    self.local_external.entry(address).or_insert((inputs.masquerade_local, node_port));
                 }
                 None if !port.local.is_empty() => {
                     self.local_backends.entry(address).or_insert_with(|| port.local.clone());
-                    self.unsnat_services
-                        .extend(port.local.iter().map(|(ip, target)| (*ip, proto, *target)));
+                    self.unsnat_services.extend(port.local.iter().map(|(ip, target)| (*ip, proto, *target)));
                 }
                 None => {}
             }
@@ -176,11 +173,8 @@ fn chains(out: &mut String, inputs: &Inputs, t: &Translations) {
     let mut rules: Vec<String> =
         vec!["dnat ip to ip daddr . meta l4proto . th dport map @local_policy_addresses".to_owned()];
     for ((ip, proto, port), backends) in &t.local_backends {
-        let choice: Vec<String> = backends
-            .iter()
-            .enumerate()
-            .map(|(n, (ip, target))| format!("{n} : {ip} . {target}"))
-            .collect();
+        let choice: Vec<String> =
+            backends.iter().enumerate().map(|(n, (ip, target))| format!("{n} : {ip} . {target}")).collect();
         rules.push(format!(
             "ip daddr {ip} {} dport {port} dnat ip to numgen random mod {} map {{ {} }}",
             proto.name(),

@@ -24,11 +24,7 @@ fn translations_are_those_of_the_reference() {
     // The reference's rules, chain by chain: NODEPORT, EXTERNALIP, ETP, ITP mark, no-snat node ports.
     assert_eq!(
         elements(&text, "map node_ports"),
-        [
-            "tcp . 30080 : 10.96.0.51 . 80",
-            "tcp . 30081 : 10.96.0.53 . 80",
-            "tcp . 30082 : 10.96.0.60 . 80"
-        ]
+        ["tcp . 30080 : 10.96.0.51 . 80", "tcp . 30081 : 10.96.0.53 . 80", "tcp . 30082 : 10.96.0.60 . 80"]
     );
     assert_eq!(
         elements(&text, "map external_addresses"),
@@ -63,7 +59,9 @@ fn without_node_ports_local_policy_addresses_go_straight_to_the_backends_here() 
     services[0].ports[0].node_port = None;
     let text = services_table(&inputs(), &services);
     assert!(
-        text.contains("ip daddr 172.18.10.1 tcp dport 80 dnat ip to numgen random mod 1 map { 0 : 10.244.0.3 . 8080 }"),
+        text.contains(
+            "ip daddr 172.18.10.1 tcp dport 80 dnat ip to numgen random mod 1 map { 0 : 10.244.0.3 . 8080 }"
+        ),
         "{text}"
     );
     assert_eq!(elements(&text, "set unchanged_source_services"), ["10.244.0.3 . tcp . 8080"]);
