@@ -16,23 +16,16 @@ use crate::{churn, demo, golden, pod, probe, ui};
 #[derive(Debug, Parser)]
 #[command(name = "testbed")]
 pub struct Args {
+    /// Name of the cluster: `bed`, or for `demo`, `golden` and `churn` the name of the verb.
+    #[arg(long, global = true)]
+    name: Option<String>,
     #[command(subcommand)]
     verb: Verb,
-}
-
-/// Which cluster.
-#[derive(Clone, Debug, clap::Args)]
-pub struct Which {
-    /// Name of the cluster.
-    #[arg(long, default_value = "bed")]
-    pub name: String,
 }
 
 /// What cluster to make.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Shape {
-    #[command(flatten)]
-    pub which: Which,
     /// Number of nodes.
     #[arg(long, default_value_t = 2)]
     pub nodes: u8,
@@ -49,9 +42,18 @@ pub struct Shape {
 
 impl Shape {
     /// The description of that cluster.
-    pub fn config(self) -> Result<Config> {
-        let Self { which, nodes, datapath, attach_mode, no_plugin } = self;
-        Ok(Config { datapath, attach_mode, plugin: !no_plugin, ..Config::new(&which.name, nodes)? })
+    pub fn config(&self, name: &str) -> Result<Config> {
+        let Self { nodes, datapath, attach_mode, no_plugin } = *self;
+        Ok(Config { datapath, attach_mode, plugin: !no_plugin, ..Config::new(name, nodes)? })
+    }
+
+    /// Brings that cluster up, in place of one that an earlier run has left.
+    pub fn bring_up(&self, name: &str) -> Result<Bed> {
+        if let Ok(old) = Bed::open(name) {
+            ui::say(format_args!("taking down the cluster {name} of an earlier run"));
+            old.down()?;
+        }
+        Bed::up(self.config(name)?)
     }
 }
 
@@ -60,20 +62,24 @@ enum Verb {
     /// Bring a cluster up.
     Up(Shape),
     /// Take a cluster down, whatever state it is in.
-    Down(Which),
+    Down,
     /// Say what is left of a cluster on this machine.
-    Leftovers(Which),
+    Leftovers,
     /// Show hosts, processes, nodes and pods.
-    Status(Which),
+    Status,
+    /// Print the path of the administrator's kubeconfig.
+    Kubeconfig,
     /// Add, remove and look into pods.
     #[command(subcommand)]
     Pod(pod::Verb),
     /// kubectl as the cluster's administrator.
-    Kubectl(Passed),
+    Kubectl {
+        /// Its arguments.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// Run a command on a host: `testbed exec n1 -- ip addr`.
     Exec {
-        #[command(flatten)]
-        which: Which,
         /// The host: central, ext, n1, ..
         host: String,
         /// The command.
@@ -82,8 +88,6 @@ enum Verb {
     },
     /// Kill a process of a host with SIGKILL and start it again.
     Restart {
-        #[command(flatten)]
-        which: Which,
         /// The host: central, n1, ..
         host: String,
         /// The process, as `status` shows it.
@@ -106,46 +110,32 @@ enum Verb {
     Scheduler(scheduler::Args),
 }
 
-/// A command line of another program.
-#[derive(Clone, Debug, clap::Args)]
-pub struct Passed {
-    #[command(flatten)]
-    which: Which,
-    /// Its arguments.
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    args: Vec<String>,
-}
-
 impl Args {
     /// Does what was asked.
     pub fn run(self) -> Result<ExitCode> {
-        let Self { verb } = self;
+        let Self { name, verb } = self;
+        let or = |default: &str| name.clone().unwrap_or_else(|| default.to_owned());
+        let name = or("bed");
+        let open = || Bed::open(&name);
         match verb {
             Verb::Up(shape) => {
-                let bed = Bed::up(shape.config()?)?;
-                ui::say(format_args!(
-                    "cluster {} is up; `testbed status`, `testbed kubectl get pods -A`",
-                    bed.config().name
-                ));
+                Bed::up(shape.config(&name)?)?;
+                ui::say(format_args!("cluster {name} is up; see `testbed --name {name} status`"));
             }
-            Verb::Down(which) => Bed::open(&which.name)?.down()?,
-            Verb::Leftovers(which) => return leftovers(&which),
-            Verb::Status(which) => status(&Bed::open(&which.name)?)?,
-            Verb::Pod(verb) => return verb.run(),
-            Verb::Kubectl(Passed { which, args }) => {
-                return run(Bed::open(&which.name)?.kubectl_command()?.args(args));
-            }
-            Verb::Exec { which, host, command } => {
-                let bed = Bed::open(&which.name)?;
+            Verb::Down => open()?.down()?,
+            Verb::Leftovers => return leftovers(&name),
+            Verb::Status => status(&open()?)?,
+            Verb::Kubeconfig => ui::say(open()?.config().kubeconfig("admin").display()),
+            Verb::Pod(verb) => return verb.run(&open()?),
+            Verb::Kubectl { args } => return run(open()?.kubectl_command()?.args(args)),
+            Verb::Exec { host, command } => {
                 let (program, args) = command.split_first().context("no command")?;
-                return run(bed.host(&host).command(program)?.args(args));
+                return run(open()?.host(&host).command(program)?.args(args));
             }
-            Verb::Restart { which, host, process } => {
-                Bed::open(&which.name)?.host(&host).restart(&process)?
-            }
-            Verb::Demo(args) => return verdict(args.run()?),
-            Verb::Golden(args) => return verdict(args.run()?),
-            Verb::Churn(args) => return verdict(args.run()?),
+            Verb::Restart { host, process } => open()?.host(&host).restart(&process)?,
+            Verb::Demo(args) => return verdict(args.run(&or("demo"))?),
+            Verb::Golden(args) => return verdict(args.run(&or("golden"))?),
+            Verb::Churn(args) => return verdict(args.run(&or("churn"))?),
             Verb::Probe(args) => args.run()?,
             Verb::HostInit { host, bed } => init::run(&host, &bed)?,
             Verb::FakeNode(args) => block_on(args.run())?,
@@ -175,8 +165,8 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(work)
 }
 
-fn leftovers(which: &Which) -> Result<ExitCode> {
-    let left = crate::bed::leftovers::find(&Config::new(&which.name, 1)?)?;
+fn leftovers(name: &str) -> Result<ExitCode> {
+    let left = crate::bed::leftovers::find(&Config::new(name, 1)?)?;
     for line in &left {
         ui::say(line);
     }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 
 use crate::bed::Bed;
-use crate::cli::{Which, run};
+use crate::cli::run;
 use crate::exec;
 use crate::nodes::PodName;
 use crate::ui;
@@ -18,8 +18,6 @@ use crate::ui;
 pub enum Verb {
     /// Add a pod that answers on TCP and UDP port 8080, and wait until it runs.
     Add {
-        #[command(flatten)]
-        which: Which,
         /// `NAME` or `NAMESPACE/NAME`.
         pod: String,
         /// The node; without it the scheduler picks one.
@@ -28,15 +26,11 @@ pub enum Verb {
     },
     /// Delete a pod and wait until it is gone.
     Del {
-        #[command(flatten)]
-        which: Which,
         /// `NAME` or `NAMESPACE/NAME`.
         pod: String,
     },
     /// Run a command in a pod's network: `testbed pod exec a -- ip addr`.
     Exec {
-        #[command(flatten)]
-        which: Which,
         /// `NAME` or `NAMESPACE/NAME`.
         pod: String,
         /// The command; `probe` is the traffic tool.
@@ -51,10 +45,9 @@ fn split(pod: &str) -> (&str, &str) {
 
 impl Verb {
     /// Does it.
-    pub fn run(self) -> Result<ExitCode> {
+    pub fn run(self, bed: &Bed) -> Result<ExitCode> {
         match self {
-            Self::Add { which, pod, node } => {
-                let bed = Bed::open(&which.name)?;
+            Self::Add { pod, node } => {
                 let (namespace, name) = split(&pod);
                 exec::input_output(
                     bed.kubectl_command()?.args(["apply", "-f", "-"]),
@@ -70,19 +63,11 @@ impl Verb {
                 ])?;
                 ui::say(bed.kubectl(&["get", "pod", "-n", namespace, name, "-o", "wide"])?.trim_end());
             }
-            Self::Del { which, pod } => {
+            Self::Del { pod } => {
                 let (namespace, name) = split(&pod);
-                Bed::open(&which.name)?.kubectl(&[
-                    "delete",
-                    "pod",
-                    "-n",
-                    namespace,
-                    name,
-                    "--timeout=60s",
-                ])?;
+                bed.kubectl(&["delete", "pod", "-n", namespace, name, "--timeout=60s"])?;
             }
-            Self::Exec { which, pod, command } => {
-                let bed = Bed::open(&which.name)?;
+            Self::Exec { pod, command } => {
                 let (namespace, name) = split(&pod);
                 let node =
                     bed.kubectl(&["get", "pod", "-n", namespace, name, "-o", "jsonpath={.spec.nodeName}"])?;
@@ -93,9 +78,9 @@ impl Verb {
                 let own = bed.config().program("testbed");
                 let target = PodName { node: &node, namespace, name };
                 return if program == "probe" {
-                    run(bed.runtime().pod_command(&bed, &target, &own)?.arg("probe").args(args))
+                    run(bed.runtime().pod_command(bed, &target, &own)?.arg("probe").args(args))
                 } else {
-                    run(bed.runtime().pod_command(&bed, &target, Path::new(program))?.args(args))
+                    run(bed.runtime().pod_command(bed, &target, Path::new(program))?.args(args))
                 };
             }
         }

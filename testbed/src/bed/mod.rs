@@ -19,7 +19,7 @@ use nix::sched::{CloneFlags, setns};
 use crate::exec;
 use crate::host::HostHandle;
 use crate::nodes::{Light, NodeRuntime};
-use crate::ui::Progress;
+use crate::ui::{Progress, say};
 use config::Config;
 
 pub use node::agent_arguments;
@@ -209,6 +209,14 @@ impl Bed {
             bail!("left behind: {}", left.join("; "));
         }
         Ok(())
+    }
+
+    /// Takes the cluster down at the end of a run; after a bad one its logs are kept.
+    pub fn finish(self, good: bool) -> Result<()> {
+        if !good {
+            say(format_args!("logs are kept in {}", self.keep_logs()?));
+        }
+        self.down()
     }
 
     /// Copies the logs to where they outlive the cluster; returns that place.

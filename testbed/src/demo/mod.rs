@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::bed::Bed;
-use crate::bed::config::{AttachMode, Config, Datapath};
+use crate::cli::Shape;
 use crate::ui::{Checks, Progress, say};
 use crate::{exec, pod};
 
@@ -27,35 +27,21 @@ pub struct Args {
     /// Leave the cluster running and say how to look around in it.
     #[arg(long)]
     keep: bool,
-    /// Name of the cluster.
-    #[arg(long, default_value = "demo")]
-    name: String,
-    /// What the node agents forward with.
-    #[arg(long, value_enum, default_value_t)]
-    datapath: Datapath,
-    /// How the node agents attach their programs.
-    #[arg(long, value_enum, default_value_t)]
-    attach_mode: AttachMode,
+    #[command(flatten)]
+    shape: Shape,
 }
 
 impl Args {
-    /// Runs it; true if everything holds.
-    pub fn run(self) -> Result<bool> {
-        let Self { keep, name, datapath, attach_mode } = self;
+    /// Runs it on a cluster of that name; true if everything holds.
+    pub fn run(self, name: &str) -> Result<bool> {
+        let Self { keep, shape } = self;
         let progress = Progress::new();
-        if let Ok(old) = Bed::open(&name) {
-            say(format_args!("taking down the cluster {name} of an earlier run"));
-            old.down()?;
-        }
-        let bed = Bed::up(Config { datapath, attach_mode, ..Config::new(&name, 2)? })?;
+        let bed = shape.bring_up(name)?;
         let outcome = show(&bed, &progress);
         if keep {
             poke(&bed);
         } else {
-            if !matches!(outcome, Ok(true)) {
-                say(format_args!("logs are kept in {}", bed.keep_logs()?));
-            }
-            bed.down()?;
+            bed.finish(matches!(outcome, Ok(true)))?;
             progress.done("taken down, nothing is left");
         }
         outcome
@@ -98,12 +84,6 @@ fn poke(bed: &Bed) {
         "restart n1 node-agent",
         "down",
     ] {
-        // The options of a verb come before what is passed on.
-        let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
-        let (verb, rest) = match (verb, rest.split_once(' ')) {
-            ("pod", Some((sub, rest))) => (format!("pod {sub}"), rest),
-            _ => (verb.to_owned(), rest),
-        };
-        say(format_args!("  {testbed} {verb} --name {name} {rest}"));
+        say(format_args!("  {testbed} --name {name} {line}"));
     }
 }

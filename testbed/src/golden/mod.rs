@@ -3,7 +3,7 @@
 pub struct Args {}
 impl Args {
     /// .
-    pub fn run(self) -> anyhow::Result<bool> {
+    pub fn run(self, _name: &str) -> anyhow::Result<bool> {
         Ok(false)
     }
 }
