@@ -1,6 +1,14 @@
 //! Private OVSDB servers for tests: started in a temporary directory, ended by their own process handle.
 
-#![allow(dead_code, unreachable_pub, reason = "shared by test binaries, each of which uses a part")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "shared by test binaries, each of which uses a part"
+)]
+
+pub mod fake;
+pub mod nb;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
