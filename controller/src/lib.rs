@@ -1,9 +1,15 @@
-//! Slipstream's controller: Kubernetes objects → [index] → pure [plan] → reconciliation with the OVN northbound database.
+//! Slipstream's controller: Kubernetes objects → [index] → pure [plan] → [reconcile]iation with the OVN northbound
+//! database.
 #![forbid(unsafe_code)]
 
+pub mod admin;
 pub mod alloc;
+pub mod args;
 pub mod config;
+pub mod engine;
 pub mod index;
+pub mod kubernetes;
+pub mod metrics;
 pub mod plan;
 pub mod reconcile;
 pub mod state;

@@ -250,12 +250,22 @@ pub fn changed_content(change: &RowChange) -> Option<String> {
     })
 }
 
-/// Whether a change of a row touched one of these columns.
-pub fn column_changed(table: Table, change: &RowChange, column: &str) -> bool {
-    with_table!(table, R => match (change.old::<R>(), change.new_row::<R>()) {
-        (Some(old), Some(new)) => old.get(column) != new.get(column),
-        _ => true,
-    })
+/// Members that a change of a row took out of a set column, and those that it put in.
+pub fn members_changed(table: Table, change: &RowChange, column: &str) -> (Vec<Atom>, Vec<Atom>) {
+    let (old, new) = with_table!(table, R => (
+        change.old::<R>().and_then(|row| row.get(column)),
+        change.new_row::<R>().and_then(|row| row.get(column)),
+    ));
+    match (old, new) {
+        // Both are sorted.
+        (Some(Datum::Set(old)), Some(Datum::Set(new))) if old != new => {
+            let lacks = |set: &[Atom], atom: &Atom| set.binary_search(atom).is_err();
+            let gone = old.iter().filter(|atom| lacks(&new, atom)).cloned().collect();
+            let came = new.iter().filter(|atom| lacks(&old, atom)).cloned().collect();
+            (gone, came)
+        }
+        _ => (Vec::new(), Vec::new()),
+    }
 }
 
 impl Actual for ReplicaView<'_> {

@@ -4,12 +4,12 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use ovsdb_client::{ChangeKind, RowChange};
+use ovsdb_client::{Atom, ChangeKind, RowChange};
 
-use super::actual::{changed_content, changed_keys, column_changed};
+use super::actual::{ReplicaView, changed_content, changed_keys, members_changed};
 use super::diff::touch_row;
 use super::wanted::{Touched, Wanted};
-use crate::plan::{Edge, RowKey, Table, key};
+use crate::plan::{Edge, Member, RowKey, Table, key};
 
 /// Repairs of one row within [`WINDOW`].
 const LIMIT: u32 = 5;
@@ -34,7 +34,7 @@ fn set_columns(table: Table) -> &'static [&'static str] {
 
 /// What a change of the database concerns of what is wanted: for each row concerned, what to compare. Our own
 /// transactions show up here too: comparing them once more finds nothing to do.
-pub fn touched_by(wanted: &Wanted, change: &RowChange) -> Vec<(RowKey, Touched)> {
+pub fn touched_by(wanted: &Wanted, view: &ReplicaView<'_>, change: &RowChange) -> Vec<(RowKey, Touched)> {
     let Some((table, old, new)) = changed_keys(change) else { return Vec::new() };
     let whole = |key: RowKey| {
         let mut touched = Touched::default();
@@ -58,13 +58,24 @@ pub fn touched_by(wanted: &Wanted, change: &RowChange) -> Vec<(RowKey, Touched)>
     let mut touched = Touched::default();
     touched.rows.insert(key.clone());
     for column in set_columns(table) {
-        if column_changed(table, change, column) {
+        let (gone, came) = members_changed(table, change, column);
+        if !gone.is_empty() {
             let members = wanted.edges_of(&key).filter(|(wanted, _)| wanted == column);
             touched.edges.extend(members.map(|(column, member)| Edge {
                 owner: key.clone(),
                 column,
                 member: member.clone(),
             }));
+        }
+        // Nobody else has business in these sets.
+        if matches!(table, Table::AddressSet | Table::PortGroup) {
+            let held = if *column == "ports" { Table::LogicalSwitchPort } else { Table::Acl };
+            let members = came.into_iter().filter_map(|atom| match atom {
+                Atom::String(text) => Some(Member::Text(text)),
+                Atom::Uuid(uuid) => view.key_of(held, uuid).map(Member::Row),
+                _ => None,
+            });
+            touched.edges.extend(members.map(|member| Edge { owner: key.clone(), column, member }));
         }
     }
     vec![(key, touched)]

@@ -3,6 +3,7 @@
 
 pub mod network;
 mod nodes;
+mod others;
 mod pods;
 #[cfg(test)]
 mod tests;

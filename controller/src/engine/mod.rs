@@ -1,0 +1,367 @@
+//! The loop that holds everything together: what the watches report goes into the [state](crate::state), units that
+//! became dirty are planned, the difference to the database is sent. While one transaction is under way, what arrives is
+//! collected for the next one, so that a single pod costs one round trip and a thousand pods few transactions.
+
+mod batch;
+mod schema;
+mod seed;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::BoxFuture;
+use ovsdb_client::{Change, ChangeStream, Client, Error, Lock, OpResult, Replica, Schema};
+use tokio::sync::{mpsc, watch};
+
+pub use schema::features;
+pub use seed::Input;
+
+use crate::config::Config;
+use crate::metrics::{ErrorKind, Metrics};
+use crate::reconcile::{ReplicaView, Wanted, monitor_spec, repair};
+use crate::state::{Effects, Notice, Patch, State};
+use batch::Work;
+use seed::Seeding;
+
+/// Name of the database lock that fences writers.
+pub const LOCK: &str = "slipstream_controller";
+/// First wait after a failed transaction; doubled up to [`MAX_BACKOFF`].
+const MIN_BACKOFF: Duration = Duration::from_millis(100);
+/// Longest wait after a failed transaction.
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
+/// After this long units that the database refused, and repairs that were put off, are looked at again.
+const RETRY: Duration = Duration::from_secs(30);
+/// Inputs applied before the next transaction is built, so that a flood of events does not hold back the first ones.
+const INPUTS_AT_ONCE: usize = 512;
+
+/// Where the engine hands over what it does not do itself.
+#[derive(Debug, Clone)]
+pub struct Outlets {
+    /// Annotations to write.
+    pub patches: mpsc::UnboundedSender<Patch>,
+    /// Errors to tell.
+    pub notices: mpsc::UnboundedSender<Notice>,
+}
+
+/// What the engine is doing, for readiness: `None` when all is well.
+pub type Reason = Option<String>;
+
+type InFlight = BoxFuture<'static, Result<Vec<OpResult>, Error>>;
+
+/// The engine.
+pub struct Engine {
+    state: State,
+    wanted: Wanted,
+    client: Client,
+    replica: Replica,
+    changes: ChangeStream,
+    schema: Arc<Schema>,
+    lock: Lock,
+    metrics: Metrics,
+    outlets: Outlets,
+    seeding: Option<Seeding>,
+    work: Work,
+    repairs: repair::RepairLimit,
+    backoff: Duration,
+    /// No transaction before this.
+    not_before: Option<tokio::time::Instant>,
+    /// When units that were refused are tried again.
+    retry_at: Option<tokio::time::Instant>,
+    reason: watch::Sender<Reason>,
+}
+
+impl Engine {
+    /// Connects the parts. The client must be connected, as the schema decides what is planned.
+    pub async fn new(
+        client: Client,
+        mut config: Config,
+        metrics: Metrics,
+        outlets: Outlets,
+        reason: watch::Sender<Reason>,
+    ) -> Result<Self, Error> {
+        let schema = client.schema().await?;
+        config.features = features(&schema, &metrics);
+        let replica = client.monitor(monitor_spec()).await?;
+        let changes = replica.changes();
+        let lock = client.lock(LOCK).await?;
+        Ok(Self {
+            state: State::new(config),
+            wanted: Wanted::default(),
+            client,
+            replica,
+            changes,
+            schema,
+            lock,
+            metrics,
+            outlets,
+            seeding: Some(Seeding::default()),
+            work: Work::default(),
+            repairs: repair::RepairLimit::default(),
+            backoff: MIN_BACKOFF,
+            not_before: None,
+            retry_at: None,
+            reason,
+        })
+    }
+
+    /// The state, for tests and status.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Whether every kind has been listed, and everything found was compared and what was left over removed.
+    pub fn is_settled(&self) -> bool {
+        self.seeding.is_none() && self.work.is_empty()
+    }
+
+    /// Takes a report of a watch.
+    pub fn apply(&mut self, input: Input) {
+        let seen = Instant::now();
+        if let Some(seeding) = &mut self.seeding {
+            seeding.take(input);
+            if seeding.is_complete() {
+                self.seed(seen);
+            }
+            return;
+        }
+        let effects = seed::apply(&mut self.state, input);
+        self.take(effects, seen);
+    }
+
+    fn seed(&mut self, seen: Instant) {
+        let Some(seeding) = self.seeding.take() else { return };
+        let ports = seed::found_ports(&self.replica.read());
+        self.state.found_ports(ports);
+        for input in seeding.into_inputs() {
+            let effects = seed::apply(&mut self.state, input);
+            self.take(effects, seen);
+        }
+        self.work.start_full(self.state.units());
+        tracing::info!(
+            units = self.state.units().len(),
+            "everything is listed; comparing it with the database"
+        );
+    }
+
+    fn take(&mut self, effects: Effects, seen: Instant) {
+        for notice in effects.notices {
+            tracing::error!(kind = ?notice.kind, "{}", notice.message);
+            self.metrics.error(notice.kind.into());
+            // Fails only when the process is about to end.
+            let _ = self.outlets.notices.send(notice);
+        }
+        for patch in effects.patches {
+            let _ = self.outlets.patches.send(patch);
+        }
+        self.work.add(effects.dirty, effects.release, seen);
+    }
+
+    /// Takes a change of the database.
+    fn changed(&mut self, change: Change) {
+        match change {
+            Change::Rows(rows) => {
+                let view = ReplicaView::new(self.replica.read(), &self.schema);
+                for row in rows.iter() {
+                    for (key, touched) in repair::touched_by(&self.wanted, &view, row) {
+                        self.work.suspect(key, touched);
+                    }
+                }
+            }
+            Change::Resync => self.start_full("changes of the database were missed"),
+        }
+    }
+
+    fn start_full(&mut self, why: &str) {
+        if self.seeding.is_none() {
+            tracing::info!(why, "comparing everything with the database");
+            let mut units = self.state.units();
+            units.extend(self.wanted.units().cloned());
+            self.work.start_full(units);
+        }
+    }
+
+    /// Why nothing can be sent now.
+    fn obstacle(&self) -> Reason {
+        if !self.replica.is_synced() {
+            return Some("no connection to the northbound database".to_owned());
+        }
+        if !self.lock.is_owned() {
+            return Some(format!("the northbound database's lock `{LOCK}` belongs to another controller"));
+        }
+        None
+    }
+
+    fn report(&self) {
+        let reason = self.obstacle().or_else(|| match &self.seeding {
+            Some(seeding) => Some(format!("waiting for the first list of {}", seeding.missing())),
+            None if self.work.is_full() => Some("comparing everything with the database".to_owned()),
+            None => None,
+        });
+        self.reason.send_if_modified(|old| {
+            let changed = *old != reason;
+            if changed && let Some(reason) = &reason {
+                tracing::info!(reason, "not ready");
+            }
+            *old = reason;
+            changed
+        });
+        let (with, waiting) = self.state.address_counts();
+        self.metrics.pods.set(i64::try_from(with).unwrap_or(i64::MAX));
+        self.metrics.pods_waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+    }
+
+    /// The next transaction under way, when there is something to do and nothing in its way. What needs no transaction is
+    /// done here.
+    fn start(&mut self) -> Option<InFlight> {
+        if self.not_before.is_some_and(|at| at > tokio::time::Instant::now()) || self.obstacle().is_some() {
+            return None;
+        }
+        while self.seeding.is_none() && self.work.has_next() {
+            let view = ReplicaView::new(self.replica.read(), &self.schema);
+            let built =
+                self.work.next(&self.state, &mut self.wanted, &view, &mut self.repairs, &self.metrics);
+            drop(view);
+            match built {
+                Some(mut transaction) => {
+                    transaction.assert_lock(LOCK);
+                    let client = self.client.clone();
+                    return Some(Box::pin(async move { client.transact(transaction).await }));
+                }
+                None => self.done(),
+            }
+        }
+        None
+    }
+
+    /// What was being worked on is in the database.
+    fn done(&mut self) {
+        let release = self.work.done(&self.metrics);
+        if !release.is_empty() {
+            let effects = self.state.released(&release);
+            self.take(effects, Instant::now());
+        }
+    }
+
+    fn finished(&mut self, result: Result<Vec<OpResult>, Error>) {
+        match result {
+            Ok(results) => {
+                self.backoff = MIN_BACKOFF;
+                self.not_before = None;
+                self.metrics.transactions.inc();
+                self.metrics
+                    .operations
+                    .inc_by(u64::try_from(results.len().saturating_sub(1)).unwrap_or(u64::MAX));
+                self.done();
+            }
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    fn failed(&mut self, error: &Error) {
+        let not_owner = matches!(error, Error::Operation { error, .. } if error == "not owner");
+        if matches!(error, Error::Operation { .. } | Error::Commit { .. }) && !not_owner {
+            self.metrics.error(ErrorKind::TransactionRefused);
+            let poisoned = self.work.refused();
+            match poisoned {
+                Some(what) => {
+                    tracing::error!(%error, what, "the database refuses this; tried again later");
+                    self.retry_at.get_or_insert(tokio::time::Instant::now() + RETRY);
+                }
+                None => {
+                    tracing::warn!(%error, "the database refuses a transaction; sending its parts one by one")
+                }
+            }
+            return;
+        }
+        let kind = if error.outcome_unknown() {
+            ErrorKind::TransactionUnknown
+        } else {
+            ErrorKind::TransactionNotSent
+        };
+        self.metrics.error(kind);
+        tracing::warn!(%error, "transaction failed");
+        self.work.abandon();
+        self.start_full("a transaction failed");
+        self.not_before = Some(tokio::time::Instant::now() + self.backoff);
+        self.backoff = (self.backoff * 2).min(MAX_BACKOFF);
+    }
+
+    fn retry(&mut self) {
+        self.retry_at = None;
+        self.start_full("trying again what the database refused");
+    }
+
+    /// Runs until the inputs end.
+    pub async fn run(
+        mut self,
+        mut inputs: mpsc::Receiver<Input>,
+        mut annotated: mpsc::UnboundedReceiver<String>,
+    ) {
+        let mut in_flight: Option<InFlight> = None;
+        let mut synced = self.replica.synced();
+        let mut owned = self.lock.owned.clone();
+        let mut deferred = tokio::time::interval(RETRY);
+        loop {
+            if in_flight.is_none() {
+                in_flight = self.start();
+            }
+            self.report();
+            let wake =
+                [self.not_before.filter(|_| in_flight.is_none()), self.retry_at].into_iter().flatten().min();
+            tokio::select! {
+                biased;
+                result = async { in_flight.as_mut().expect("checked by the condition").await }, if in_flight.is_some() => {
+                    in_flight = None;
+                    self.finished(result);
+                }
+                Some(change) = self.changes.next() => self.changed(change),
+                Some(uid) = annotated.recv() => self.state.annotated(&uid),
+                input = inputs.recv() => {
+                    let Some(input) = input else { return };
+                    self.apply(input);
+                    for _ in 0..INPUTS_AT_ONCE {
+                        match inputs.try_recv() {
+                            Ok(input) => self.apply(input),
+                            Err(_) => break,
+                        }
+                    }
+                }
+                // A lost sender means that the session is gone, which `obstacle` shows as well.
+                Ok(()) = synced.changed() => {}
+                Ok(()) = owned.changed() => {
+                    // Another writer may have been at work meanwhile.
+                    if *owned.borrow_and_update() {
+                        self.start_full("the database's lock is ours again");
+                    }
+                }
+                () = async { tokio::time::sleep_until(wake.expect("checked by the condition")).await }, if wake.is_some() => {
+                    if self.not_before.is_some_and(|at| at <= tokio::time::Instant::now()) {
+                        self.not_before = None;
+                    }
+                    if self.retry_at.is_some_and(|at| at <= tokio::time::Instant::now()) {
+                        self.retry();
+                    }
+                }
+                _ = deferred.tick() => self.work.suspect_deferred(&self.wanted),
+            }
+        }
+    }
+
+    /// Works until nothing is left to do, for tests: applies nothing, waits for no input.
+    pub async fn settle(&mut self) -> Result<(), Error> {
+        loop {
+            while let Ok(Some(change)) = tokio::time::timeout(Duration::ZERO, self.changes.next()).await {
+                self.changed(change);
+            }
+            let Some(in_flight) = self.start() else { break };
+            let result = in_flight.await;
+            let error = result.as_ref().err().cloned();
+            self.finished(result);
+            if let Some(error) = error {
+                return Err(error);
+            }
+        }
+        self.report();
+        Ok(())
+    }
+}

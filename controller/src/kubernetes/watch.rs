@@ -1,0 +1,121 @@
+//! Watches: one task a kind. Objects are cut down to the index's structs as soon as they are read; what is not needed is
+//! never kept.
+
+use std::fmt::Debug;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::discovery::v1 as discovery;
+use k8s_openapi::api::networking::v1 as networking;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+
+use crate::engine::Input;
+use crate::index::convert;
+use crate::index::policy::Policy;
+use crate::index::service::{EndpointSlice, Service};
+use crate::metrics::{ErrorKind, Metrics};
+use crate::plan::NamespacedName;
+use crate::state::Watched;
+
+/// Objects fetched at once in a list: bounds memory, as objects are much larger than what is kept of them.
+const PAGE: u32 = 500;
+
+/// One kind: how to read it and how to name it.
+struct Kind<K, T, N> {
+    name: &'static str,
+    /// `None` for objects of no interest (yet).
+    read: fn(K) -> Option<T>,
+    key: fn(&K) -> N,
+    input: fn(Watched<T, N>) -> Input,
+}
+
+/// Starts all watches. They end when the engine's end of the channel goes.
+pub fn start(client: &Client, inputs: &mpsc::Sender<Input>, metrics: &Metrics) {
+    let plain = |kind: &'static str| tracing::info_span!("watch", kind);
+    macro_rules! watch {
+        ($kind:expr) => {{
+            let kind = $kind;
+            let span = plain(kind.name);
+            let api = Api::all(client.clone());
+            let task = follow(api, kind, inputs.clone(), metrics.clone());
+            tokio::spawn(tracing::Instrument::instrument(task, span));
+        }};
+    }
+    watch!(Kind {
+        name: "nodes",
+        read: convert::node,
+        key: |node: &core::Node| node.name_any(),
+        input: Input::Nodes
+    });
+    watch!(Kind { name: "pods", read: convert::pod, key: namespaced::<core::Pod>, input: Input::Pods });
+    watch!(Kind {
+        name: "namespaces",
+        read: convert::namespace,
+        key: |namespace: &core::Namespace| namespace.name_any(),
+        input: Input::Namespaces,
+    });
+    watch!(Kind {
+        name: "services",
+        read: |object: core::Service| Some(Service::from_object(&object)),
+        key: namespaced::<core::Service>,
+        input: Input::Services,
+    });
+    watch!(Kind {
+        name: "endpoint slices",
+        read: |object: discovery::EndpointSlice| Some(EndpointSlice::from_object(&object)),
+        key: namespaced::<discovery::EndpointSlice>,
+        input: Input::EndpointSlices,
+    });
+    watch!(Kind {
+        name: "network policies",
+        read: |object: networking::NetworkPolicy| Some(Policy::from_object(&object)),
+        key: namespaced::<networking::NetworkPolicy>,
+        input: Input::Policies,
+    });
+}
+
+fn namespaced<K: Resource>(object: &K) -> NamespacedName {
+    NamespacedName::new(object.namespace().unwrap_or_default(), object.name_any())
+}
+
+async fn follow<K, T, N>(api: Api<K>, kind: Kind<K, T, N>, inputs: mpsc::Sender<Input>, metrics: Metrics)
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let config = watcher::Config::default().page_size(PAGE);
+    let mut events = watcher::watcher(api, config).default_backoff().boxed();
+    let mut listed = Vec::new();
+    while let Some(event) = events.next().await {
+        let change = match event {
+            Ok(Event::Init) => {
+                listed.clear();
+                continue;
+            }
+            Ok(Event::InitApply(object)) => {
+                listed.extend((kind.read)(object));
+                continue;
+            }
+            Ok(Event::InitDone) => {
+                tracing::info!(objects = listed.len(), "listed");
+                Watched::Reset(std::mem::take(&mut listed))
+            }
+            Ok(Event::Apply(object)) => match (kind.read)(object) {
+                Some(object) => Watched::Apply(object),
+                None => continue,
+            },
+            Ok(Event::Delete(object)) => Watched::Delete((kind.key)(&object)),
+            Err(error) => {
+                metrics.error(ErrorKind::Watch);
+                tracing::warn!(%error, "watch failed; trying again");
+                continue;
+            }
+        };
+        if inputs.send((kind.input)(change)).await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Counters and histograms, in Prometheus' text form on `/metrics`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::time::Duration;
+
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::state::NoticeKind;
+
+/// Kinds of errors, as labels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub enum ErrorKind {
+    /// The database refused a transaction.
+    TransactionRefused,
+    /// The connection was lost before the outcome of a transaction was known.
+    TransactionUnknown,
+    /// There was no connection to the database, or the lock was not ours.
+    TransactionNotSent,
+    /// An annotation could not be written and was given up.
+    Annotation,
+    /// A watch failed and is started again.
+    Watch,
+    /// A Kubernetes object or annotation cannot be read or contradicts others.
+    Malformed,
+    /// No subnet, number or address is left.
+    Exhausted,
+    /// The lease could not be read or written.
+    Lease,
+}
+
+impl From<NoticeKind> for ErrorKind {
+    fn from(kind: NoticeKind) -> Self {
+        match kind {
+            NoticeKind::Malformed => Self::Malformed,
+            NoticeKind::Exhausted => Self::Exhausted,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ErrorLabels {
+    kind: ErrorKind,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FeatureLabels {
+    feature: &'static str,
+    reason: String,
+}
+
+/// Everything that is counted.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    registry: Arc<Registry>,
+    errors: Family<ErrorLabels, Counter>,
+    features: Family<FeatureLabels, Gauge>,
+    /// Transactions that the database carried out.
+    pub transactions: Counter,
+    /// Operations of those.
+    pub operations: Counter,
+    /// Rows put right after somebody else changed them.
+    pub repairs: Counter,
+    /// Rows not put right because it happened too often.
+    pub repairs_deferred: Counter,
+    /// Annotations written.
+    pub annotations: Counter,
+    /// 1 while this process is the leader.
+    pub leader: Gauge<i64, AtomicI64>,
+    /// Pods with an address.
+    pub pods: Gauge<i64, AtomicI64>,
+    /// Pods that wait for an address.
+    pub pods_waiting: Gauge<i64, AtomicI64>,
+    /// From sending a transaction to its reply.
+    pub transaction_seconds: Histogram,
+    /// From seeing a pod to its port being in the database.
+    pub pod_seconds: Histogram,
+    /// From the first to the last attempt of writing an annotation.
+    pub annotation_seconds: Histogram,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        // 0.25 ms to 8 s.
+        let seconds = || Histogram::new(exponential_buckets(0.000_25, 2.0, 16));
+        let mut metrics = Self {
+            registry: Arc::default(),
+            errors: Family::default(),
+            features: Family::default(),
+            transactions: Counter::<u64, AtomicU64>::default(),
+            operations: Counter::default(),
+            repairs: Counter::default(),
+            repairs_deferred: Counter::default(),
+            annotations: Counter::default(),
+            leader: Gauge::default(),
+            pods: Gauge::default(),
+            pods_waiting: Gauge::default(),
+            transaction_seconds: seconds(),
+            pod_seconds: seconds(),
+            annotation_seconds: seconds(),
+        };
+        let mut r = Registry::with_prefix("slipstream_controller");
+        r.register("errors", "Errors by kind", metrics.errors.clone());
+        r.register("feature_off", "Features that the northbound schema lacks", metrics.features.clone());
+        r.register("nb_transactions", "Transactions carried out", metrics.transactions.clone());
+        r.register("nb_operations", "Operations of transactions carried out", metrics.operations.clone());
+        r.register("nb_repairs", "Rows put right after a change by somebody else", metrics.repairs.clone());
+        r.register(
+            "nb_repairs_deferred",
+            "Repairs put off because there were many",
+            metrics.repairs_deferred.clone(),
+        );
+        r.register("annotations", "Annotations written", metrics.annotations.clone());
+        r.register("leader", "1 while this process is the leader", metrics.leader.clone());
+        r.register("pods", "Pods with an address", metrics.pods.clone());
+        r.register("pods_waiting", "Pods that wait for an address", metrics.pods_waiting.clone());
+        let mut seconds = |name: &str, help: &str, histogram: &Histogram| {
+            r.register_with_unit(name, help, Unit::Seconds, histogram.clone());
+        };
+        seconds("nb_transaction", "Round trip of a transaction", &metrics.transaction_seconds);
+        seconds("pod_to_nb", "From seeing a pod to its port in the database", &metrics.pod_seconds);
+        seconds("annotation", "Writing an annotation", &metrics.annotation_seconds);
+        metrics.registry = Arc::new(r);
+        metrics
+    }
+}
+
+impl Metrics {
+    /// Counts an error.
+    pub fn error(&self, kind: ErrorKind) {
+        self.errors.get_or_create(&ErrorLabels { kind }).inc();
+    }
+
+    /// Number of errors of a kind.
+    pub fn errors(&self, kind: ErrorKind) -> u64 {
+        self.errors.get_or_create(&ErrorLabels { kind }).get()
+    }
+
+    /// Notes a feature that is off.
+    pub fn feature_off(&self, feature: &'static str, reason: &str) {
+        self.features.get_or_create(&FeatureLabels { feature, reason: reason.to_owned() }).set(1);
+    }
+
+    /// Observes a duration.
+    pub fn observe(histogram: &Histogram, duration: Duration) {
+        histogram.observe(duration.as_secs_f64());
+    }
+
+    /// All of it as text.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing into a String has no failure.
+        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_counted_by_kind_and_shown() {
+        let metrics = Metrics::default();
+        metrics.error(ErrorKind::Malformed);
+        metrics.error(ErrorKind::Malformed);
+        assert_eq!(metrics.errors(ErrorKind::Malformed), 2);
+        assert!(
+            metrics.text().contains("slipstream_controller_errors_total{kind=\"Malformed\"} 2"),
+            "{}",
+            metrics.text()
+        );
+    }
+}
