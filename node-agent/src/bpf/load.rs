@@ -7,7 +7,7 @@ use ebpf::maps::{Config, GENEVE_PORT, LAYOUT};
 
 use super::{
     Attached, Datapath, Error, Failures,
-    links::{self, Kind, hooks},
+    links::{self, Kind, Via, hooks},
     object::{OBJECT, Program},
     pins::{self, Pins},
     probe::chain,
@@ -27,6 +27,8 @@ const LOG_DEBUG: u8 = 4;
 pub struct Options {
     /// The programs log malformed packets, a few of many, see [`Datapath::take_log`]. Off costs nothing.
     pub log_malformed: bool,
+    /// Attach as on a kernel without TCX.
+    pub without_tcx: bool,
 }
 
 impl Datapath {
@@ -45,7 +47,8 @@ impl Datapath {
     /// # Errors
     /// The machine cannot run it, or the kernel refuses. What was attached before goes on as it was.
     pub fn load_with(dir: &Path, options: Options) -> Result<Self, Error> {
-        super::probe(dir)?;
+        let capabilities = super::probe(dir)?;
+        let uplink_via = if capabilities.tcx && !options.without_tcx { Via::Tcx } else { Via::Clsact };
         let pins = Pins::new(dir);
         pins.create()?;
         shape::remove_misshapen(&pins.maps())?;
@@ -55,6 +58,7 @@ impl Datapath {
             ebpf,
             endpoints: Default::default(),
             uplink: None,
+            uplink_via,
             slots: Slots::default(),
             tunnels_before: Default::default(),
         };
@@ -102,14 +106,15 @@ impl Datapath {
     fn adopt_uplink(&mut self) -> Result<(), Error> {
         let dir = self.pins.uplink();
         let Some((ifindex, mode)) = Kind::Uplink.recognise(&pins::places(&dir)?) else { return Ok(()) };
-        if hooks(Kind::Uplink, ifindex, mode).into_iter().all(|hook| links::alive(&dir, hook)) {
+        if hooks(Kind::Uplink, ifindex, mode).into_iter().all(|hook| links::alive(&mut self.ebpf, &dir, hook))
+        {
             // Known before it is set again, so that its counters go on.
             self.uplink = Some((ifindex, mode));
             return self.set_uplink(ifindex, mode);
         }
         tracing::warn!(ifindex, "the uplink that was attached is gone; waiting for the next one");
         for place in pins::places(&dir)? {
-            links::remove(&dir.join(place.file_name()))?;
+            links::remove(&dir, place)?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 //! what survives the agent, is told in `docs/datapath.md`.
 //!
 //! Invariant: the bpffs directory tells the whole state. `endpoints/<id>/<program>-<ifindex>` and
-//! `uplink/<program>-<ifindex>` are the pinned links, `v<layout>/` the pinned maps. A [`Datapath`] holds nothing that
+//! `uplink/<program>-<ifindex>` record what is attached, `v<layout>/` holds the pinned maps. A [`Datapath`] holds nothing that
 //! a later one could not read back from there, so the agent may be killed between any two steps.
 //!
 //! Interface indexes are those of the network namespace of the calling thread.
@@ -100,6 +100,7 @@ pub struct Datapath {
     ebpf: aya::Ebpf,
     endpoints: BTreeMap<String, Attached>,
     uplink: Option<(u32, Mode)>,
+    uplink_via: links::Via,
     slots: Slots,
     /// Counters at the last call of [`Datapath::prune_tunnels`].
     tunnels_before: BTreeMap<TunnelKey, TunnelCounters>,

@@ -5,6 +5,7 @@ pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_
 
 /// A program of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u16)]
 pub(super) enum Program {
     FromPod,
     ToPod,

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! <dir>/v1/<MAP>                           maps of layout 1
-//! <dir>/uplink/<program>-<ifindex>         links
-//! <dir>/endpoints/<id>/<program>-<ifindex> links
+//! <dir>/uplink/<program>-<ifindex>         what is attached to the uplink
+//! <dir>/endpoints/<id>/<program>-<ifindex> what is attached for a pod
 //! ```
 //! Links are beside the maps, not below the layout: a link outlives a change of layout, its program is replaced.
 

@@ -10,7 +10,7 @@ use ebpf::maps::{PORT_ARRAY_SIZE, PORT_INTERPOSED, PORT_PRESENT, PORT_UPLINK, Po
 
 use super::{
     Attached, Datapath, Endpoint, EndpointConfig, Error, Failures, Mode,
-    links::{self, Kind, hooks},
+    links::{self, Kind, Via, hooks},
     pins,
     shape::{ENDPOINTS, ENDPOINTS_HIGH},
     slots::Slots,
@@ -91,17 +91,21 @@ impl Datapath {
     }
 
     /// The ports that are attached, and whether they still stand.
-    pub fn endpoints(&self) -> Vec<Endpoint> {
-        self.endpoints
-            .iter()
-            .map(|(id, port)| {
-                let dir = self.pins.endpoint(id);
-                let Attached { host_ifindex, mode, ipv4, ipv6, mac, .. } = *port;
-                let alive =
-                    hooks(Kind::Pod, host_ifindex, mode).into_iter().all(|hook| links::alive(&dir, hook));
-                Endpoint { id: id.clone(), host_ifindex, mode, ipv4, ipv6, mac, alive }
-            })
-            .collect()
+    pub fn endpoints(&mut self) -> Vec<Endpoint> {
+        let Self { ebpf, pins, endpoints, .. } = self;
+        let mut state = |(id, port): (&String, &Attached)| {
+            let dir = pins.endpoint(id);
+            let Attached { host_ifindex, mode, ipv4, ipv6, mac, .. } = *port;
+            let mut hooks = hooks(Kind::Pod, host_ifindex, mode).into_iter();
+            let alive = hooks.all(|hook| links::alive(ebpf, &dir, hook));
+            Endpoint { id: id.clone(), host_ifindex, mode, ipv4, ipv6, mac, alive }
+        };
+        endpoints.iter().map(&mut state).collect()
+    }
+
+    /// Ids of the ports that are attached, as far as this process knows.
+    pub fn endpoint_ids(&self) -> impl Iterator<Item = &str> {
+        self.endpoints.keys().map(String::as_str)
     }
 
     /// Attaches the programs to the uplink, or moves them to another interface or mode. The same again changes
@@ -122,11 +126,11 @@ impl Datapath {
         let dir = self.pins.uplink();
         let wanted = hooks(Kind::Uplink, uplink, mode);
         for hook in &wanted {
-            links::ensure(&mut self.ebpf, &dir, *hook)?;
+            links::ensure(&mut self.ebpf, &dir, *hook, self.uplink_via)?;
         }
         for place in pins::places(&dir)? {
             if !wanted.iter().any(|hook| hook.place == place) {
-                links::remove(&dir.join(place.file_name()))?;
+                links::remove(&dir, place)?;
             }
         }
         if let Some((ifindex, old)) = before {
@@ -156,10 +160,11 @@ impl Datapath {
     }
 
     /// The uplink, its mode, and whether all its links stand.
-    pub fn uplink(&self) -> Option<(u32, Mode, bool)> {
+    pub fn uplink(&mut self) -> Option<(u32, Mode, bool)> {
         let (ifindex, mode) = self.uplink?;
         let dir = self.pins.uplink();
-        let alive = hooks(Kind::Uplink, ifindex, mode).into_iter().all(|hook| links::alive(&dir, hook));
+        let mut hooks = hooks(Kind::Uplink, ifindex, mode).into_iter();
+        let alive = hooks.all(|hook| links::alive(&mut self.ebpf, &dir, hook));
         Some((ifindex, mode, alive))
     }
 
@@ -169,7 +174,7 @@ impl Datapath {
         let dir = self.pins.endpoint(id);
         pins::create_dir(&dir)?;
         for hook in hooks(Kind::Pod, port.host_ifindex, port.mode) {
-            links::ensure(&mut self.ebpf, &dir, hook)?;
+            links::ensure(&mut self.ebpf, &dir, hook, Via::Clsact)?;
         }
         Ok(())
     }

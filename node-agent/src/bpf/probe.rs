@@ -20,7 +20,7 @@ pub struct Capabilities {
     pub kernel: String,
     /// Kernel type information is there (`/sys/kernel/btf/vmlinux`).
     pub btf: bool,
-    /// Programs can be attached by TCX links.
+    /// Programs can be attached by TCX links (6.6); if not, everything is attached by filters.
     pub tcx: bool,
     /// Bytes of the embedded object.
     pub object_bytes: usize,
@@ -41,8 +41,6 @@ pub enum Unsupported {
     NoCapability { missing: &'static str },
     #[error("{} is not on a bpffs; mount one with `mount -t bpf bpf /sys/fs/bpf`", dir.display())]
     NotBpffs { dir: PathBuf },
-    #[error("the kernel cannot attach programs by TCX (needs 6.6 or newer): {text}")]
-    NoTcx { text: String },
 }
 
 impl Unsupported {
@@ -54,7 +52,6 @@ impl Unsupported {
             Self::NoBtf => "no_btf",
             Self::NoCapability { .. } => "no_capability",
             Self::NotBpffs { .. } => "not_bpffs",
-            Self::NoTcx { .. } => "no_tcx",
         }
     }
 }
@@ -90,9 +87,8 @@ pub fn probe(dir: &Path) -> Result<Capabilities, Unsupported> {
         return Err(Unsupported::NotBpffs { dir: dir.to_path_buf() });
     }
     // Asking what is attached to the loopback changes nothing and fails where the kernel does not know the hook.
-    SchedClassifier::query_tcx("lo", TcAttachType::Ingress)
-        .map_err(|error| Unsupported::NoTcx { text: chain(&error) })?;
-    Ok(Capabilities { kernel, btf, tcx: true, object_bytes: OBJECT.len() })
+    let tcx = SchedClassifier::query_tcx("lo", TcAttachType::Ingress).is_ok();
+    Ok(Capabilities { kernel, btf, tcx, object_bytes: OBJECT.len() })
 }
 
 /// An error with its causes, in one line.

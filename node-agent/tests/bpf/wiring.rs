@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use node_agent::bpf::{Datapath, EndpointConfig, Mode, PortCounters};
+use node_agent::bpf::{Datapath, EndpointConfig, Mode, Options, PortCounters};
 
 use crate::{
     forwarder::Forwarder,
@@ -68,6 +68,7 @@ impl Wired {
         };
         Config {
             dir: self.node.pins(),
+            options: Options::default(),
             uplink: (self.node.ifindex("up0"), mode("sau", "sou")),
             endpoint: endpoint("pod0", self.node.ifindex("host0"), mode("sa0", "so0")),
         }
@@ -110,13 +111,14 @@ impl Wired {
 /// What the agent would attach.
 pub(crate) struct Config {
     pub(crate) dir: PathBuf,
+    pub(crate) options: Options,
     pub(crate) uplink: (u32, Mode),
     pub(crate) endpoint: EndpointConfig,
 }
 
 impl Config {
     pub(crate) fn attach(&self) -> Datapath {
-        let mut datapath = Datapath::load(&self.dir).unwrap();
+        let mut datapath = Datapath::load_with(&self.dir, self.options).unwrap();
         datapath.set_uplink(self.uplink.0, self.uplink.1).unwrap();
         datapath.add_endpoint(&self.endpoint).unwrap();
         datapath
@@ -205,7 +207,30 @@ fn the_nodes_own_stack_does_not_see_what_ovs_reads() {
     wired.node.sh("ip addr add 10.9.0.99/24 dev so0");
     let answers = || wired.pod.try_sh("ping -n -c 1 -W 1 10.9.0.99");
     assert!(!answers(), "the stack answered a packet that belongs to OVS");
-    let stop = wired.node.pins().join(format!("endpoints/pod0/stop-{}", wired.node.ifindex("so0")));
-    wired.node.run(move || std::fs::remove_file(stop).unwrap());
+    wired.node.sh("tc filter del dev so0 ingress");
     assert!(eventually(answers), "without the program the stack answers, so the check above can fail");
+    // The next reconciliation sees that it is gone and puts it back.
+    let endpoint = wired.config().endpoint;
+    wired.reloaded(move |datapath| {
+        assert!(!datapath.endpoints()[0].alive);
+        datapath.add_endpoint(&endpoint).unwrap();
+        assert!(datapath.endpoints()[0].alive);
+    });
+    assert!(!answers());
+}
+
+#[test]
+fn a_kernel_without_tcx_links_is_wired_the_same() {
+    let wired = Wired::new();
+    let config = Config { options: Options { without_tcx: true, ..Options::default() }, ..wired.config() };
+    let uplink = config.uplink;
+    wired.node.run(move || {
+        assert_eq!(config.attach().uplink(), Some((uplink.0, uplink.1, true)));
+    });
+    assert!(wired.ping());
+    wired.reloaded(move |datapath| assert_eq!(datapath.uplink(), Some((uplink.0, uplink.1, true))));
+    assert!(wired.ping());
+    let dir = wired.node.pins();
+    wired.node.run(move || Datapath::cleanup(&dir).unwrap());
+    assert!(!wired.ping());
 }

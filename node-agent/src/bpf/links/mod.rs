@@ -1,23 +1,33 @@
-//! Links: attaching a program to an interface by TCX, pinning the link, taking over one that is pinned already.
+//! Links: a program on an interface, recorded on bpffs so that it outlives the agent.
+//!
+//! Two ways, told apart by what is recorded: a pinned TCX link is a file, a filter on a `clsact` qdisc an empty
+//! directory. The uplink has TCX links where the kernel has them (6.6). Pods always have filters: attaching by TCX
+//! waits for a grace period of RCU with the lock on all network configuration held (`tcx_link_attach` in
+//! kernel/bpf/tcx.c), and so does a pod's removal, while a filter is there at once.
+
+mod clsact;
+mod tcx;
 
 use std::path::Path;
 
 use aya::{
     Ebpf,
-    programs::{
-        LinkOrder, ProgramError, SchedClassifier, TcAttachType,
-        links::{FdLink, LinkError, PinnedLink},
-        tc::{SchedClassifierLink, TcAttachOptions},
-    },
-    sys::SyscallError,
+    programs::{ProgramError, SchedClassifier, TcAttachType},
 };
-use nix::{errno::Errno, net::if_::if_indextoname};
+use nix::net::if_::if_indextoname;
 
 use super::{
     Error, Failures, Mode,
     object::Program,
     pins::{self, Place},
 };
+
+/// How a program is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Via {
+    Tcx,
+    Clsact,
+}
 
 /// The two kinds of port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,79 +85,73 @@ impl Kind {
     }
 }
 
-/// Makes the link if it is not pinned in `dir`; a pinned one gets the loaded program, atomically. A pinned one whose
-/// interface is gone is replaced.
-pub(super) fn ensure(ebpf: &mut Ebpf, dir: &Path, hook: Hook) -> Result<(), Error> {
+/// Makes the link if it is not recorded in `dir`; one that is gets the loaded program, atomically. One whose
+/// interface is gone, or that somebody removed, is made anew.
+pub(super) fn ensure(ebpf: &mut Ebpf, dir: &Path, hook: Hook, via: Via) -> Result<(), Error> {
     if adopt(ebpf, dir, hook)? {
         return Ok(());
     }
-    let path = dir.join(hook.place.file_name());
-    remove(&path)?;
+    remove(dir, hook.place)?;
     let Place { program, ifindex } = hook.place;
-    let name = program.name();
-    let interface = interface_name(ifindex).ok_or(Error::NoInterface { program: name, ifindex })?;
-    let failed = |source| attach_error(hook, source);
-    let classifier = classifier(ebpf, program)?;
-    let id = classifier
-        .attach_with_options(
-            &interface,
-            attach_type(hook.ingress),
-            TcAttachOptions::TcxOrder(LinkOrder::last()),
-        )
-        .map_err(failed)?;
-    let link = classifier.take_link(id).map_err(failed)?;
-    let link = FdLink::try_from(link).map_err(|error| failed(link_error(error)))?;
-    link.pin(&path).map_err(|error| Error::Pin {
-        action: "pin the link at",
-        path,
-        source: std::io::Error::other(super::probe::chain(&error)),
-    })?;
-    Ok(())
+    let absent = Error::NoInterface { program: program.name(), ifindex };
+    let interface = interface_name(ifindex).ok_or(absent)?;
+    let path = dir.join(hook.place.file_name());
+    let attached = match via {
+        Via::Tcx => tcx::attach(ebpf, &path, hook, &interface),
+        Via::Clsact => clsact::attach(ebpf, &path, hook, &interface),
+    };
+    attached.or_else(|error| remove(dir, hook.place).and(Err(error)))
 }
 
-/// Gives a pinned link the loaded program. False if there is no such pin or its interface is gone.
+/// Gives a recorded link the loaded program. False if there is no such record, or what it records is gone.
 pub(super) fn adopt(ebpf: &mut Ebpf, dir: &Path, hook: Hook) -> Result<bool, Error> {
-    let Some(link) = open(&dir.join(hook.place.file_name()), hook)? else { return Ok(false) };
-    let Ok(link) = SchedClassifierLink::try_from(link) else { return Ok(false) };
-    let failed = |source| attach_error(hook, source);
-    let classifier = classifier(ebpf, hook.place.program)?;
-    match classifier.attach_to_link(link) {
-        Ok(id) => {
-            // Taken out of aya's hands and closed; the pin keeps it.
-            classifier.take_link(id).map_err(failed)?;
-            Ok(true)
-        }
-        Err(ProgramError::SyscallError(error)) if is(&error, Errno::ENOLINK) => Ok(false),
-        Err(error) => Err(failed(error)),
+    let path = dir.join(hook.place.file_name());
+    match recorded(&path) {
+        Some(Via::Tcx) => tcx::adopt(ebpf, &path, hook),
+        Some(Via::Clsact) => clsact::adopt(ebpf, hook),
+        None => Ok(false),
     }
 }
 
-/// Removes a pinned link and detaches its program; fine if it is not there.
-///
-/// The link is held open meanwhile: the last reference is then the file descriptor, whose closing detaches at once,
-/// while that of a pin alone is put to a kernel worker, and the program could not be attached there again yet.
-pub(super) fn remove(path: &Path) -> Result<(), Error> {
-    let held = PinnedLink::from_pin(path);
-    pins::remove_pin(path)?;
-    drop(held);
-    Ok(())
+/// Whether the link is recorded and its program is attached to the interface it was made for.
+pub(super) fn alive(ebpf: &mut Ebpf, dir: &Path, hook: Hook) -> bool {
+    let path = dir.join(hook.place.file_name());
+    match recorded(&path) {
+        Some(Via::Tcx) => tcx::alive(&path, hook),
+        // A filter is asked for by putting the same program in its place.
+        Some(Via::Clsact) => clsact::adopt(ebpf, hook).unwrap_or(false),
+        None => false,
+    }
 }
 
-/// Removes the links pinned in a directory, and the directory.
+/// Detaches a program and removes the record; fine if it is not there.
+pub(super) fn remove(dir: &Path, place: Place) -> Result<(), Error> {
+    let path = dir.join(place.file_name());
+    match recorded(&path) {
+        Some(Via::Tcx) => tcx::remove(&path),
+        Some(Via::Clsact) => {
+            // The record does not say at which end the program is; it is at one of them only.
+            for ingress in [true, false] {
+                clsact::remove(Hook { place, ingress })?;
+            }
+            pins::remove_dir(&path)
+        }
+        None => Ok(()),
+    }
+}
+
+/// Removes the links recorded in a directory, and the directory.
 pub(super) fn remove_dir(dir: &Path, failures: &mut Failures) {
-    for name in failures.note(pins::list(dir)).unwrap_or_default() {
-        failures.note(remove(&dir.join(name)));
+    for place in failures.note(pins::places(dir)).unwrap_or_default() {
+        failures.note(remove(dir, place));
     }
     failures.note(pins::remove_dir(dir));
 }
 
-/// Whether the link is pinned and its program is attached to the interface it was made for.
-pub(super) fn alive(dir: &Path, hook: Hook) -> bool {
-    let Ok(Some(link)) = open(&dir.join(hook.place.file_name()), hook) else { return false };
-    let Ok(info) = link.info() else { return false };
-    let Some(interface) = interface_name(hook.place.ifindex) else { return false };
-    SchedClassifier::query_tcx(&interface, attach_type(hook.ingress))
-        .is_ok_and(|(_, programs)| programs.iter().any(|program| program.id() == info.program_id()))
+/// What is recorded at the path.
+fn recorded(path: &Path) -> Option<Via> {
+    let kind = std::fs::symlink_metadata(path).ok()?.file_type();
+    Some(if kind.is_dir() { Via::Clsact } else { Via::Tcx })
 }
 
 pub(super) fn classifier(ebpf: &mut Ebpf, program: Program) -> Result<&mut SchedClassifier, Error> {
@@ -158,30 +162,10 @@ pub(super) fn classifier(ebpf: &mut Ebpf, program: Program) -> Result<&mut Sched
     }
 }
 
-/// The pinned link, `None` if there is no pin.
-fn open(path: &Path, hook: Hook) -> Result<Option<FdLink>, Error> {
-    match PinnedLink::from_pin(path) {
-        Ok(pinned) => Ok(Some(FdLink::from(pinned))),
-        Err(LinkError::SyscallError(error)) if is(&error, Errno::ENOENT) => Ok(None),
-        Err(error) => Err(attach_error(hook, link_error(error))),
-    }
-}
-
 /// Name of an interface. nix takes no notice of the failure of `if_indextoname`: the name is empty then.
 fn interface_name(ifindex: u32) -> Option<String> {
     let name = if_indextoname(ifindex).ok()?.to_string_lossy().into_owned();
     Some(name).filter(|name| !name.is_empty())
-}
-
-fn is(error: &SyscallError, errno: Errno) -> bool {
-    error.io_error.raw_os_error() == Some(errno as i32)
-}
-
-fn link_error(error: LinkError) -> ProgramError {
-    match error {
-        LinkError::SyscallError(error) => ProgramError::SyscallError(error),
-        other => ProgramError::IOError(std::io::Error::other(other.to_string())),
-    }
 }
 
 fn attach_error(hook: Hook, source: ProgramError) -> Error {

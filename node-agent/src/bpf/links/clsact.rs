@@ -1,0 +1,117 @@
+//! Filters on a `clsact` qdisc: for pods, and for everything on kernels before 6.6.
+//!
+//! A filter stays until it or its interface is removed, whoever made it; an empty directory beside the pins records
+//! that it is there. Its priority and handle are fixed, so that it is found and replaced without a search.
+
+use std::path::Path;
+
+use aya::{
+    Ebpf,
+    programs::{
+        Link as _, ProgramError,
+        tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcError, TcHandle, qdisc_add_clsact},
+    },
+    sys::NetlinkError,
+};
+use nix::errno::Errno;
+
+use super::{Hook, attach_error, attach_type, classifier, interface_name};
+use crate::bpf::{Error, object::Program, pins};
+
+/// Priority of our filters among those on the same qdisc; lower comes first.
+const PRIORITY: u16 = 0x51;
+
+/// Handle of a program's filter: one of its own for each, so that removing one never meets another.
+const fn handle(program: Program) -> TcHandle {
+    TcHandle::new(0, program as u16 + 1)
+}
+
+/// Attaches the hook's program, or puts it in the place of a filter of ours that nobody recorded.
+pub(super) fn attach(ebpf: &mut Ebpf, path: &Path, hook: Hook, interface: &str) -> Result<(), Error> {
+    // The record first: a filter is never there without one.
+    pins::create_dir(path)?;
+    match qdisc_add_clsact(interface) {
+        Ok(()) => {}
+        Err(error) if errno_of(&error) == Some(Errno::EEXIST) => {}
+        Err(error) => return Err(attach_error(hook, error.into())),
+    }
+    let options = NlOptions { priority: PRIORITY, handle: handle(hook.place.program), classid: None };
+    let classifier = classifier(ebpf, hook.place.program)?;
+    let id = match classifier.attach_with_options(
+        interface,
+        attach_type(hook.ingress),
+        TcAttachOptions::Netlink(options),
+    ) {
+        Ok(id) => id,
+        Err(ProgramError::TcError(error)) if errno_of(&error) == Some(Errno::EEXIST) => {
+            let link = ours(interface, hook).map_err(|error| attach_error(hook, error))?;
+            classifier.attach_to_link(link).map_err(|error| attach_error(hook, error))?
+        }
+        Err(error) => return Err(attach_error(hook, error)),
+    };
+    let link = classifier.take_link(id).map_err(|error| attach_error(hook, error))?;
+    keep(link);
+    Ok(())
+}
+
+/// Gives the filter the loaded program, atomically. False if there is no such filter or interface any more.
+pub(super) fn adopt(ebpf: &mut Ebpf, hook: Hook) -> Result<bool, Error> {
+    let Some(interface) = interface_name(hook.place.ifindex) else { return Ok(false) };
+    let classifier = classifier(ebpf, hook.place.program)?;
+    let Ok(link) = ours(&interface, hook) else { return Ok(false) };
+    match classifier.attach_to_link(link) {
+        Ok(id) => {
+            keep(classifier.take_link(id).map_err(|error| attach_error(hook, error))?);
+            Ok(true)
+        }
+        Err(ProgramError::TcError(error)) if is_absent(errno_of(&error)) => Ok(false),
+        Err(error) => Err(attach_error(hook, error)),
+    }
+}
+
+/// Removes the filter, if it is there.
+pub(super) fn remove(hook: Hook) -> Result<(), Error> {
+    let Some(link) = interface_name(hook.place.ifindex).and_then(|interface| ours(&interface, hook).ok())
+    else {
+        return Ok(());
+    };
+    match link.detach() {
+        Ok(()) => Ok(()),
+        Err(ProgramError::NetlinkError(error)) if is_absent(netlink_errno(&error)) => Ok(()),
+        Err(error) => Err(attach_error(hook, error)),
+    }
+}
+
+/// Our filter on the interface, whether or not it is there. Dropped, it is detached.
+fn ours(interface: &str, hook: Hook) -> Result<SchedClassifierLink, ProgramError> {
+    SchedClassifierLink::attached(
+        interface,
+        attach_type(hook.ingress),
+        PRIORITY,
+        handle(hook.place.program),
+        None,
+    )
+    .map_err(ProgramError::IOError)
+}
+
+/// Lets the filter outlive us. The link holds nothing but the filter's place.
+fn keep(link: SchedClassifierLink) {
+    std::mem::forget(link);
+}
+
+/// No such filter, no such qdisc, no such interface.
+fn is_absent(errno: Option<Errno>) -> bool {
+    matches!(errno, Some(Errno::ENOENT | Errno::EINVAL | Errno::ENODEV))
+}
+
+fn errno_of(error: &TcError) -> Option<Errno> {
+    match error {
+        TcError::NetlinkError(error) => netlink_errno(error),
+        TcError::IoError(error) => error.raw_os_error().map(Errno::from_raw),
+        _ => None,
+    }
+}
+
+fn netlink_errno(error: &NetlinkError) -> Option<Errno> {
+    error.raw_os_error().map(Errno::from_raw)
+}
