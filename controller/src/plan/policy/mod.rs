@@ -116,3 +116,6 @@ pub fn pod_items(
     }
     items
 }
+
+#[cfg(test)]
+mod tests;

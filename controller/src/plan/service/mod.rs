@@ -109,3 +109,6 @@ fn node_balancers(
     }
     found
 }
+
+#[cfg(test)]
+mod tests;
