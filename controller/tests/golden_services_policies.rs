@@ -1,7 +1,9 @@
 //! What is planned for services and policies, row by row against what ovn-kubernetes wrote for the same objects.
 //!
-//! `golden/differences-services-policies.txt` lists the deliberate differences with their reasons. A difference that is
+//! `differences-services-policies.txt` lists the deliberate differences with their reasons. A difference that is
 //! not listed fails, and so does a listed one that does not occur.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are test code")]
 
 mod fixture;
 
@@ -155,7 +157,11 @@ fn differences(ours: &Rows, theirs: &Rows) -> BTreeMap<String, String> {
 
 /// The reviewed list of one stage: blocks of `stage N`, then lines of differences, each followed by an indented reason.
 fn reviewed(stage: u8) -> BTreeSet<String> {
-    let text = std::fs::read_to_string(fixture::golden().join("differences-services-policies.txt")).unwrap();
+    let text = std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/differences-services-policies.txt"
+    ))
+    .unwrap();
     let mut at = 0;
     let mut found = BTreeSet::new();
     let mut lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).peekable();

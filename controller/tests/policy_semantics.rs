@@ -1,6 +1,8 @@
 //! Planned policies against Kubernetes' rules: random objects come, change and go; after each change the plan of the
 //! dirty units alone must be what a fresh plan of everything is, and the ACLs must let pass exactly what the rules allow.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are test code")]
+
 #[path = "semantics/acl.rs"]
 mod acl;
 #[path = "semantics/model.rs"]

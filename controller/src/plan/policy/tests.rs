@@ -170,7 +170,7 @@ fn with_two_families_a_peer_has_two_sets_and_one_match() {
         addresses: vec!["10.244.0.3/24".parse().unwrap(), "fd00:10:244::3/64".parse().unwrap()],
         ..pod("a", "10.244.0.3/24", &[], None)
     };
-    let index = index(&[policy], &[both.clone()]);
+    let index = index(&[policy], std::slice::from_ref(&both));
     let items = items(&index, "p", &dual_stack());
     let sets = sets(&items);
     let (v4, v6) = (&sets["PodSelector:n_LS{}:v4"], &sets["PodSelector:n_LS{}:v6"]);
@@ -217,7 +217,7 @@ fn the_same_rule_twice_keeps_ids_unique() {
 fn a_set_shared_by_two_policies_stays_for_the_one_that_is_left() {
     let spec = json!({"podSelector": {"matchLabels": {"x": "1"}}, "ingress": [{"from": [{"podSelector": {"matchLabels": {"a": "1"}}}]}]});
     let peer = pod("a", "10.244.0.3/24", &[("a", "1")], None);
-    let mut index = index(&[policy("p", spec.clone()), policy("q", spec)], &[peer.clone()]);
+    let mut index = index(&[policy("p", spec.clone()), policy("q", spec)], std::slice::from_ref(&peer));
     let is_member = |index: &Index| !pod_items(&index.policies, &peer, None, &index.namespaces).is_empty();
     let dirty = index.delete_policy(&NamespacedName::new("n", "p"));
     assert!(!dirty.contains(&Unit::Pod(peer.name.clone())), "its memberships do not change: {dirty:?}");
