@@ -20,6 +20,9 @@ pub async fn cleanup(config: Config) -> anyhow::Result<()> {
     if let Err(error) = pods(&config).await {
         errors.push(error);
     }
+    if let Err(error) = crate::bpf::Datapath::cleanup(&config.bpf_dir) {
+        errors.push(anyhow::anyhow!("eBPF programs and maps under {}: {error}", config.bpf_dir.display()));
+    }
     for error in &errors {
         tracing::error!("{error:#}");
     }

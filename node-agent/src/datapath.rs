@@ -40,8 +40,8 @@ pub trait Programs: std::fmt::Debug + Send + Sync {
     fn add(&self, endpoint: &Endpoint) -> Result<(), String>;
     /// Takes an endpoint's programs and entries away; one that is not there is fine.
     fn remove(&self, id: &str) -> Result<(), String>;
-    /// Ids of the endpoints that have programs.
-    fn list(&self) -> Result<Vec<String>, String>;
+    /// Ids of the endpoints that have programs, and whether all of theirs are still attached.
+    fn list(&self) -> Result<Vec<(String, bool)>, String>;
     /// What was counted so far.
     fn counts(&self) -> Result<DatapathCounts, String>;
 }

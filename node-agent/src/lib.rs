@@ -19,5 +19,6 @@ pub mod node;
 pub mod node_annotations;
 pub mod ovs;
 pub mod pods;
+pub mod programs;
 pub mod run;
 pub mod sync;

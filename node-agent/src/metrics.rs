@@ -178,7 +178,7 @@ mod tests {
         fn remove(&self, _: &str) -> Result<(), String> {
             Ok(())
         }
-        fn list(&self) -> Result<Vec<String>, String> {
+        fn list(&self) -> Result<Vec<(String, bool)>, String> {
             Ok(Vec::new())
         }
         fn counts(&self) -> Result<DatapathCounts, String> {

@@ -12,12 +12,13 @@ use tokio::sync::watch;
 
 use crate::args::{AttachMode, Config, Datapath as Wanted};
 use crate::cni::{install, server};
-use crate::datapath::Datapath;
+use crate::datapath::{Datapath, Mode};
 use crate::link::Netlink;
 use crate::metrics::Metrics;
 use crate::node::{Health, Node};
 use crate::ovs::Ovs;
 use crate::pods::{self, Pods};
+use crate::programs::Loaded;
 use crate::{admin, sync};
 
 /// How long OVS and the API may take to be there when the agent starts. Whoever started us starts us again.
@@ -176,13 +177,28 @@ pub(crate) async fn kube_client(config: &Config) -> anyhow::Result<kube::Client>
 /// Chooses path and attach mode from what is wanted and what is there.
 pub(crate) fn choose_datapath(config: &Config, ovs: &Ovs) -> anyhow::Result<Datapath> {
     let netdev = ovs.datapath_type() == "netdev";
-    let ovs_only = |reason: &str| Datapath::ovs_only(netdev, ovs.userspace_tso(), reason);
-    match (config.datapath, config.attach_mode) {
-        (Wanted::Ovs, AttachMode::Interposed) => {
-            anyhow::bail!("--attach-mode=interposed needs eBPF programs, which --datapath=ovs turns off")
-        }
-        (Wanted::Ovs, _) => Ok(ovs_only("--datapath=ovs")),
-        (Wanted::Ebpf, _) => anyhow::bail!("--datapath=ebpf: this build has no eBPF programs"),
-        (Wanted::Auto, _) => Ok(ovs_only("this build has no eBPF programs")),
+    let ovs_only = |reason: String| Datapath::ovs_only(netdev, ovs.userspace_tso(), reason);
+    if config.datapath == Wanted::Ovs {
+        let clash = config.attach_mode == AttachMode::Interposed;
+        anyhow::ensure!(!clash, "--attach-mode=interposed needs eBPF programs, which --datapath=ovs turns off");
+        return Ok(ovs_only("--datapath=ovs".to_owned()));
     }
+    let loaded = match Loaded::load(&config.bpf_dir) {
+        Ok(loaded) => loaded,
+        Err(reason) if config.datapath == Wanted::Ebpf => anyhow::bail!("--datapath=ebpf: {reason}"),
+        Err(reason) => {
+            tracing::warn!(reason, "no eBPF on this node: every packet goes through OVS");
+            return Ok(ovs_only(reason));
+        }
+    };
+    let mode = match config.attach_mode {
+        AttachMode::Direct => Mode::Direct,
+        AttachMode::Interposed => Mode::Interposed,
+        AttachMode::Auto if netdev => Mode::Interposed,
+        AttachMode::Auto => Mode::Direct,
+    };
+    let mut datapath = ovs_only("eBPF programs are loaded".to_owned());
+    datapath.mode = mode;
+    datapath.programs = Some(Arc::new(loaded));
+    Ok(datapath)
 }

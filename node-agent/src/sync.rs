@@ -26,8 +26,8 @@ pub struct Found {
     pub by_alias: BTreeSet<String>,
     /// Names of the veths on the node.
     pub veths: BTreeSet<String>,
-    /// Containers that have eBPF programs.
-    pub endpoints: BTreeSet<String>,
+    /// Containers that have eBPF programs, and whether all of theirs are attached.
+    pub endpoints: BTreeMap<String, bool>,
 }
 
 /// What is to be done.
@@ -44,14 +44,14 @@ pub struct Plan {
 /// Decides; does nothing.
 pub fn plan(found: &Found, interposed: bool) -> Plan {
     let mut plan = Plan::default();
-    let containers = found.ports.keys().chain(&found.by_alias).chain(&found.endpoints);
+    let containers = found.ports.keys().chain(&found.by_alias).chain(found.endpoints.keys());
     for container in containers.collect::<BTreeSet<_>>() {
         let names = Names::of(container);
         if !found.veths.contains(&names.host) {
             plan.release.insert(container.clone());
         } else if interposed
             && found.ports.get(container).is_some_and(|port| port.name == names.shim_ovs)
-            && !found.endpoints.contains(container)
+            && found.endpoints.get(container) != Some(&true)
         {
             plan.reattach.insert(container.clone());
         }
@@ -73,7 +73,7 @@ pub fn plan(found: &Found, interposed: bool) -> Plan {
 pub async fn look(node: &Node) -> Result<Found, CniError> {
     let links: Vec<Link> = node.netlink.list().await?;
     let veths = links.iter().filter(|l| l.kind.as_deref() == Some("veth"));
-    let mut endpoints = BTreeSet::new();
+    let mut endpoints = BTreeMap::new();
     if let Some(programs) = node.datapath.programs.clone() {
         let list =
             tokio::task::spawn_blocking(move || programs.list()).await.unwrap_or_else(|e| Err(e.to_string()));
@@ -193,7 +193,7 @@ mod tests {
             ports: [port(&names.shim_ovs, A)].into(),
             by_alias: set(&[A, B]),
             veths: set(&[&names.host, &names.shim_agent, &names.shim_ovs, &dead.shim_agent, &dead.shim_ovs]),
-            endpoints: set(&[B]),
+            endpoints: [(B.to_owned(), true)].into(),
         };
         assert_eq!(plan(&found, true), Plan { release: set(&[B]), reattach: set(&[A]), ..Plan::default() });
     }

@@ -53,7 +53,8 @@ pub async fn containers(node: &Node) -> Result<BTreeSet<String>, CniError> {
     if let Some(programs) = node.datapath.programs.clone() {
         let list =
             tokio::task::spawn_blocking(move || programs.list()).await.unwrap_or_else(|e| Err(e.to_string()));
-        all.extend(list.map_err(|e| CniError::failure(format!("list of eBPF endpoints: {e}")))?);
+        let list = list.map_err(|e| CniError::failure(format!("list of eBPF endpoints: {e}")))?;
+        all.extend(list.into_iter().map(|(id, _)| id));
     }
     Ok(all)
 }

@@ -1,0 +1,96 @@
+//! The eBPF side of [`crate::datapath`]: the same calls, worded for `bpf`.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use parking_lot::Mutex;
+
+use crate::bpf::{self, EndpointConfig};
+use crate::datapath::{Endpoint, Programs};
+use crate::metrics::{Count, DatapathCounts};
+
+/// Loaded programs. One for the node.
+#[derive(Debug)]
+pub struct Loaded {
+    inner: Mutex<bpf::Datapath>,
+}
+
+impl Loaded {
+    /// Loads the programs and takes over what is pinned under `dir`. The error says why this node cannot.
+    pub fn load(dir: &Path) -> Result<Self, String> {
+        let inner = bpf::Datapath::load(dir).map_err(|e| chain(&e))?;
+        Ok(Self { inner: Mutex::new(inner) })
+    }
+
+    /// Attaches the programs to the uplink; `shim` as for an endpoint.
+    pub fn set_uplink(&self, index: u32, shim: Option<(u32, u32)>) -> Result<(), String> {
+        self.inner.lock().set_uplink(index, mode(shim)).map_err(|e| chain(&e))
+    }
+}
+
+/// An error with all its sources.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        source = inner.source();
+    }
+    text
+}
+
+fn mode(shim: Option<(u32, u32)>) -> bpf::Mode {
+    shim.map_or(bpf::Mode::Direct, |(agent_end, ovs_end)| bpf::Mode::Interposed { agent_end, ovs_end })
+}
+
+impl Programs for Loaded {
+    fn add(&self, endpoint: &Endpoint) -> Result<(), String> {
+        let config = EndpointConfig {
+            id: endpoint.id.clone(),
+            host_ifindex: endpoint.host,
+            mode: mode(endpoint.shim),
+            addresses: endpoint.addresses.iter().map(|a| a.addr()).collect::<Vec<IpAddr>>(),
+            mac: endpoint.mac.0,
+        };
+        self.inner.lock().add_endpoint(&config).map_err(|e| chain(&e))
+    }
+
+    fn remove(&self, id: &str) -> Result<(), String> {
+        self.inner.lock().remove_endpoint(id).map_err(|e| e.to_string())
+    }
+
+    fn list(&self) -> Result<Vec<(String, bool)>, String> {
+        Ok(self.inner.lock().endpoints().into_iter().map(|e| (e.id, e.alive)).collect())
+    }
+
+    fn counts(&self) -> Result<DatapathCounts, String> {
+        let inner = self.inner.lock();
+        let mut counts = DatapathCounts::default();
+        for (key, value) in inner.tunnel_stats().map_err(|e| chain(&e))? {
+            let count = |direction: &str, value| Count {
+                labels: vec![
+                    ("remote", bpf::tunnel_remote(&key).to_string()),
+                    ("vni", key.vni.to_string()),
+                    ("direction", direction.to_owned()),
+                ],
+                value,
+            };
+            counts.tunnel_packets.extend([count("in", value.rx_packets), count("out", value.tx_packets)]);
+            counts.tunnel_bytes.extend([count("in", value.rx_bytes), count("out", value.tx_bytes)]);
+        }
+        for (endpoint, value) in inner.endpoint_stats().map_err(|e| chain(&e))? {
+            let count = |direction: &str, value| Count {
+                labels: vec![("endpoint", endpoint.clone()), ("direction", direction.to_owned())],
+                value,
+            };
+            counts.endpoint_packets.extend([count("from", value.from_packets), count("to", value.to_packets)]);
+            counts.endpoint_bytes.extend([count("from", value.from_bytes), count("to", value.to_bytes)]);
+        }
+        for (reason, value) in inner.reasons().map_err(|e| chain(&e))? {
+            let labels = vec![("reason", reason.as_str().to_owned())];
+            counts.malformed_packets.push(Count { labels, value });
+        }
+        Ok(counts)
+    }
+}
