@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
@@ -12,19 +13,19 @@ use crate::metrics::{Count, DatapathCounts};
 /// Loaded programs. One for the node.
 #[derive(Debug)]
 pub struct Loaded {
-    inner: Mutex<bpf::Datapath>,
+    inner: Arc<Mutex<bpf::Datapath>>,
 }
 
 impl Loaded {
     /// Loads the programs and takes over what is pinned under `dir`. The error says why this node cannot.
     pub fn load(dir: &Path) -> Result<Self, String> {
         let inner = bpf::Datapath::load(dir).map_err(|e| chain(&e))?;
-        Ok(Self { inner: Mutex::new(inner) })
+        Ok(Self { inner: Arc::new(Mutex::new(inner)) })
     }
 
-    /// Attaches the programs to the uplink; `shim` as for an endpoint.
-    pub fn set_uplink(&self, index: u32, shim: Option<(u32, u32)>) -> Result<(), String> {
-        self.inner.lock().set_uplink(index, mode(shim)).map_err(|e| chain(&e))
+    /// The same programs, for those who attach the uplink.
+    pub fn shared(&self) -> Arc<Mutex<bpf::Datapath>> {
+        Arc::clone(&self.inner)
     }
 }
 
@@ -84,7 +85,9 @@ impl Programs for Loaded {
                 labels: vec![("endpoint", endpoint.clone()), ("direction", direction.to_owned())],
                 value,
             };
-            counts.endpoint_packets.extend([count("from", value.from_packets), count("to", value.to_packets)]);
+            counts
+                .endpoint_packets
+                .extend([count("from", value.from_packets), count("to", value.to_packets)]);
             counts.endpoint_bytes.extend([count("from", value.from_bytes), count("to", value.to_bytes)]);
         }
         for (reason, value) in inner.reasons().map_err(|e| chain(&e))? {

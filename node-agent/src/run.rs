@@ -68,16 +68,30 @@ async fn serve(config: Config) -> anyhow::Result<()> {
 }
 
 async fn start(config: Config, stopped: watch::Receiver<bool>) -> anyhow::Result<()> {
+    let client = kube_client(&config).await?;
+    let node = connect(&config, client.clone()).await?;
+    tokio::spawn(serve_admin(config.metrics_bind_address, node.clone(), stopped.clone()));
+    let announced = async {
+        tokio::select! {
+            done = announce(&node, &config) => done,
+            () = until(stopped.clone()) => Ok(()),
+        }
+    };
+    tokio::try_join!(serve_pods(&node, &config, stopped.clone()), announced).map(drop)
+}
+
+/// Connects to OVS and the API, loads the programs, and starts to follow this node's pods.
+pub async fn connect(config: &Config, client: kube::Client) -> anyhow::Result<Node> {
     let netlink = Netlink::open()?;
     let ovs = Ovs::connect(&config.ovs_db, START_WAIT).await.context("Open_vSwitch database (--ovs-db)")?;
-    let client = kube_client(&config).await?;
     let pods = Pods::default();
     tokio::spawn({
-        let (client, node, pods) = (client.clone(), config.node_name.clone(), pods.clone());
+        let (node, pods) = (config.node_name.clone(), pods.clone());
         async move { pods::follow(client, &node, pods).await }
     });
-    let datapath = Arc::new(choose_datapath(&config, &ovs)?);
-    tracing::info!(path = datapath.path(), attach = ?datapath.mode, netdev = datapath.netdev, reason = datapath.reason, "data path");
+    let datapath = Arc::new(choose_datapath(config, &ovs)?);
+    let (path, attach, netdev) = (datapath.path(), datapath.mode, datapath.netdev);
+    tracing::info!(path, ?attach, netdev, reason = datapath.reason, "data path");
     let node = Node {
         netlink,
         ovs,
@@ -90,14 +104,16 @@ async fn start(config: Config, stopped: watch::Receiver<bool>) -> anyhow::Result
         health: Health::default(),
     };
     node.metrics.watch_datapath(&node.datapath);
-    node.health.bad("cni", "the agent is starting");
-    tokio::spawn(serve_admin(config.metrics_bind_address, node.clone(), stopped.clone()));
+    Ok(node)
+}
 
+/// Puts right what an earlier agent left, then serves the container runtime until told to stop.
+pub async fn serve_pods(node: &Node, config: &Config, stopped: watch::Receiver<bool>) -> anyhow::Result<()> {
     anyhow::ensure!(
         node.pods.synced(START_WAIT).await,
         "no list of this node's pods from the Kubernetes API within {START_WAIT:?}; is the API server reachable, and may the agent list pods?"
     );
-    match sync::round(&node).await {
+    match sync::round(node).await {
         Ok(done) => tracing::info!(done, "what an earlier agent left is put right"),
         Err(error) => {
             tracing::warn!(%error, "what an earlier agent left could not all be put right; trying again later")
@@ -106,22 +122,18 @@ async fn start(config: Config, stopped: watch::Receiver<bool>) -> anyhow::Result
     tokio::spawn(sync::follow(node.clone()));
     let listener = server::listen(&config.cni_socket)
         .with_context(|| format!("CNI socket {} (--cni-socket)", config.cni_socket.display()))?;
-    let cni = server::serve(listener, node.clone(), until(stopped.clone()));
-    let ready = async {
-        wait_ready(&node).await;
-        install::install_executable(&config.cni_bin_dir)?;
-        install::write_conf(&config.cni_conf_dir, &config.cni_socket)?;
-        node.health.good("cni");
-        tracing::info!(node = config.node_name, "ready");
-        Ok::<(), anyhow::Error>(())
-    };
-    let (served, _ready) = tokio::try_join!(async { cni.await.context("CNI server") }, async {
-        tokio::select! {
-            done = ready => done,
-            () = until(stopped.clone()) => Ok(()),
-        }
-    })?;
-    Ok(served)
+    server::serve(listener, node.clone(), until(stopped)).await.context("CNI server")
+}
+
+/// Once ADD can be served: lets the runtime know of us.
+async fn announce(node: &Node, config: &Config) -> anyhow::Result<()> {
+    node.health.bad("cni", "the agent is starting");
+    wait_ready(node).await;
+    install::install_executable(&config.cni_bin_dir)?;
+    install::write_conf(&config.cni_conf_dir, &config.cni_socket)?;
+    node.health.good("cni");
+    tracing::info!(node = config.node_name, "ready");
+    Ok(())
 }
 
 /// Waits until ADD could be served, saying now and then what is missing.
@@ -158,7 +170,7 @@ async fn serve_admin(address: std::net::SocketAddr, node: Node, stopped: watch::
 }
 
 /// A client of the Kubernetes API.
-pub(crate) async fn kube_client(config: &Config) -> anyhow::Result<kube::Client> {
+pub async fn kube_client(config: &Config) -> anyhow::Result<kube::Client> {
     // Fails when it was installed before, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let kube_config = match &config.kubeconfig {
@@ -180,7 +192,10 @@ pub(crate) fn choose_datapath(config: &Config, ovs: &Ovs) -> anyhow::Result<Data
     let ovs_only = |reason: String| Datapath::ovs_only(netdev, ovs.userspace_tso(), reason);
     if config.datapath == Wanted::Ovs {
         let clash = config.attach_mode == AttachMode::Interposed;
-        anyhow::ensure!(!clash, "--attach-mode=interposed needs eBPF programs, which --datapath=ovs turns off");
+        anyhow::ensure!(
+            !clash,
+            "--attach-mode=interposed needs eBPF programs, which --datapath=ovs turns off"
+        );
         return Ok(ovs_only("--datapath=ovs".to_owned()));
     }
     let loaded = match Loaded::load(&config.bpf_dir) {

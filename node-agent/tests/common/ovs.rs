@@ -1,0 +1,148 @@
+//! A node's OVS for tests: ovsdb-server and ovs-vswitchd of the project's cache, userspace datapath, and a stand-in for
+//! ovn-controller that marks ports as installed.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use node_agent::ovs::Ovs;
+use ovsdb_client::vswitch::Interface;
+use ovsdb_client::{Condition, Datum, Mutator, Transaction};
+
+pub(crate) struct OvsNode {
+    dir: tempfile::TempDir,
+    processes: Vec<Child>,
+}
+
+fn tools() -> PathBuf {
+    let var = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let cache = var("SLIPSTREAM_CACHE").or_else(|| var("XDG_CACHE_HOME").map(|d| d.join("slipstream")));
+    let cache = cache.unwrap_or_else(|| var("HOME").expect("HOME").join(".cache/slipstream"));
+    let dir = cache.join("ovs");
+    assert!(dir.join("bin/ovs-vswitchd").exists(), "{} has no OVS: run `cargo xtask setup`", dir.display());
+    dir
+}
+
+#[expect(clippy::disallowed_methods, reason = "the test starts the node's OVS")]
+fn command(program: &str) -> Command {
+    let mut command = Command::new(tools().join("bin").join(program));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+impl OvsNode {
+    /// Starts both, with an empty br-int.
+    pub(crate) fn start() -> Self {
+        let mut node = Self { dir: tempfile::tempdir().unwrap(), processes: Vec::new() };
+        let schema = tools().join("share/vswitch.ovsschema");
+        let db = node.path("conf.db");
+        assert!(command("ovsdb-tool").arg("create").args([&db, &schema]).status().unwrap().success());
+        let mut server = node.daemon("ovsdb-server");
+        server.arg(&db).arg(format!("--remote=punix:{}", node.path("db.sock").display()));
+        node.processes.push(server.spawn().unwrap());
+        for _ in 0..1000 {
+            if node.path("db.sock").exists() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        node.vsctl(&["--no-wait", "init"]);
+        let mut switch = node.daemon("ovs-vswitchd");
+        switch.arg(node.db());
+        node.processes.push(switch.spawn().unwrap());
+        node.vsctl(&["set", "Open_vSwitch", ".", "external_ids:ovn-bridge-datapath-type=netdev"]);
+        node.vsctl(&[
+            "add-br",
+            "br-int",
+            "--",
+            "set",
+            "bridge",
+            "br-int",
+            "datapath_type=netdev",
+            "fail_mode=secure",
+        ]);
+        node
+    }
+
+    fn daemon(&self, program: &str) -> Command {
+        let mut command = command(program);
+        let control = self.path(&format!("{program}.ctl"));
+        command.arg(format!("--unixctl={}", control.display())).args(["-vconsole:off", "-vsyslog:off"]);
+        command.env("OVS_RUNDIR", self.dir.path()).env("OVS_LOGDIR", self.dir.path());
+        command
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(crate) fn db(&self) -> String {
+        format!("unix:{}", self.path("db.sock").display())
+    }
+
+    pub(crate) fn vsctl(&self, args: &[&str]) -> String {
+        let mut vsctl = command("ovs-vsctl");
+        vsctl.arg(format!("--db={}", self.db())).arg("--timeout=20").args(args);
+        let out = vsctl.stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap();
+        assert!(out.status.success(), "ovs-vsctl {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap().trim().to_owned()
+    }
+
+    /// Ports of br-int.
+    pub(crate) fn ports(&self) -> Vec<String> {
+        self.vsctl(&["list-ports", "br-int"]).lines().map(str::to_owned).collect()
+    }
+
+    /// Kills the database server; its socket goes with it.
+    pub(crate) fn kill_database(&mut self) {
+        let mut server = self.processes.remove(0);
+        server.kill().unwrap();
+        server.wait().unwrap();
+    }
+
+    /// Plays ovn-controller: every port that OVS has opened is reported as installed.
+    pub(crate) async fn play_ovn_controller(&self) -> tokio::task::JoinHandle<()> {
+        let ovs = Ovs::connect(&self.db(), Duration::from_secs(10)).await.unwrap();
+        tokio::spawn(async move {
+            let mut changes = ovs.replica().changes();
+            loop {
+                let waiting: Vec<_> = {
+                    let snapshot = ovs.replica().read();
+                    let open = |row: &&std::sync::Arc<Interface>| {
+                        let ids = &row.external_ids;
+                        ids.contains_key("iface-id")
+                            && !ids.contains_key("ovn-installed")
+                            && row.ofport.is_some_and(|p| p > 0)
+                    };
+                    snapshot.table::<Interface>().iter().filter(open).map(|row| row.uuid).collect()
+                };
+                for row in waiting {
+                    let mut transaction = Transaction::new();
+                    let installed = Datum::map([("ovn-installed", "true")]);
+                    transaction.mutate(
+                        "Interface",
+                        vec![Condition::uuid(row)],
+                        [("external_ids", Mutator::Insert, installed)],
+                    );
+                    let _ = ovs.transact(transaction).await;
+                }
+                if changes.next().await.is_none() {
+                    return;
+                }
+            }
+        })
+    }
+}
+
+impl Drop for OvsNode {
+    fn drop(&mut self) {
+        for process in self.processes.iter_mut().rev() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
