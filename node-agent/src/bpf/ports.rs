@@ -149,7 +149,7 @@ impl Datapath {
         let mut failures = Failures(Vec::new());
         let dir = self.pins.uplink();
         for place in failures.note(pins::places(&dir)).unwrap_or_default() {
-            failures.note(links::remove(&dir.join(place.file_name())));
+            failures.note(links::remove(&dir, place));
         }
         if let Some((ifindex, mode)) = self.uplink.take() {
             for stale in interfaces(ifindex, mode) {
