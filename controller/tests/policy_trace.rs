@@ -1,0 +1,206 @@
+//! The reference's policies in a real northbound database, translated by a real ovn-northd, judged by `ovn-trace`: which
+//! packets between the reference's pods reach the other pod's port.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are test code")]
+
+mod fixture;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use controller::plan;
+use controller::reconcile::{ReplicaView, Wanted, diff, monitor_spec, wanted::Touched};
+use ovsdb_client::{Client, Endpoint, Options, Transaction};
+use tempfile::TempDir;
+
+/// Longest wait for anything that should happen.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Name, MAC address and address of the pods.
+const PODS: [(&str, &str, &str); 4] = [
+    ("red_a", "0a:58:0a:f4:00:03", "10.244.0.3"),
+    ("red_b", "0a:58:0a:f4:01:03", "10.244.1.3"),
+    ("blue_c", "0a:58:0a:f4:00:04", "10.244.0.4"),
+    ("blue_d", "0a:58:0a:f4:01:04", "10.244.1.4"),
+];
+
+/// A directory with OVN's central processes, which end with it.
+struct Ovn {
+    dir: TempDir,
+    children: Vec<Child>,
+}
+
+impl Ovn {
+    fn start() -> Self {
+        let mut ovn = Self { dir: tempfile::tempdir().unwrap(), children: Vec::new() };
+        for database in ["nb", "sb"] {
+            let schema = bin().parent().unwrap().join(format!("share/ovn-{database}.ovsschema"));
+            let file = format!("{database}.db");
+            ovn.run("ovsdb-tool", &["create", &file, schema.to_str().unwrap()]);
+        }
+        ovn.spawn(
+            "ovsdb-server",
+            &["nb.db", "sb.db", "--remote=punix:db.sock", "--unixctl=server.ctl", "--no-chdir"],
+        );
+        let start = Instant::now();
+        while std::os::unix::net::UnixStream::connect(ovn.socket()).is_err() {
+            assert!(start.elapsed() < PATIENCE, "ovsdb-server does not listen");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let databases = ["--ovnnb-db=unix:db.sock", "--ovnsb-db=unix:db.sock", "--unixctl=northd.ctl"];
+        ovn.spawn("ovn-northd", &databases);
+        ovn
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.path().join("db.sock")
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "tests start the programs they test against")]
+    fn command(&self, program: &str, args: &[&str]) -> Command {
+        let mut command = Command::new(bin().join(program));
+        command.current_dir(self.dir.path()).args(args);
+        for variable in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVN_RUNDIR", "OVN_LOGDIR", "OVN_DBDIR"] {
+            command.env(variable, self.dir.path());
+        }
+        command
+    }
+
+    fn spawn(&mut self, program: &str, args: &[&str]) {
+        let log = std::fs::File::create(self.dir.path().join(format!("{program}.log"))).unwrap();
+        self.children.push(self.command(program, args).stdout(Stdio::null()).stderr(log).spawn().unwrap());
+    }
+
+    fn run(&self, program: &str, args: &[&str]) -> String {
+        let output = self.command(program, args).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{program} {args:?}: {error}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Waits until northd has translated what is in the northbound database.
+    fn sync(&self) {
+        self.run("ovn-nbctl", &["--db=unix:db.sock", "--timeout=30", "--wait=sb", "sync"]);
+    }
+
+    /// True when the first packet of a connection comes out at the port of pod `to`.
+    fn reaches(&self, from: &str, to: &str, protocol: &str, port: u16) -> bool {
+        let pod = |name: &str| PODS.into_iter().find(|(pod, ..)| *pod == name).unwrap();
+        let ((_, source_mac, source), (_, destination_mac, destination)) = (pod(from), pod(to));
+        // A pod of the same node is reached directly, one of another node through the router.
+        let node = |ip: &str| ip.rsplit_once('.').unwrap().0.to_owned();
+        let router = if node(source) == "10.244.0" { "0a:58:0a:f4:00:01" } else { "0a:58:0a:f4:01:01" };
+        let next = if node(source) == node(destination) { destination_mac } else { router };
+        self.trace(from, source_mac, next, source, destination, protocol, port)
+            .contains(&format!("output to \"{to}\""))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of a packet")]
+    fn trace(
+        &self,
+        from: &str,
+        mac: &str,
+        next: &str,
+        source: &str,
+        to: &str,
+        protocol: &str,
+        port: u16,
+    ) -> String {
+        let flow = format!(
+            "inport == \"{from}\" && eth.src == {mac} && eth.dst == {next} && ip4.src == {source} && ip4.dst == {to} \
+             && ip.ttl == 64 && {protocol} && {protocol}.src == 40000 && {protocol}.dst == {port}"
+        );
+        let mut args = vec!["--db=unix:db.sock", "--detailed"];
+        args.extend(["--ct=new"; 8]);
+        args.push(&flow);
+        self.run("ovn-trace", &args)
+    }
+}
+
+impl Drop for Ovn {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The programs of the OVN installation.
+fn bin() -> PathBuf {
+    let var = |name| std::env::var_os(name).map(PathBuf::from);
+    let bin = var("SLIPSTREAM_OVS_BIN").unwrap_or_else(|| {
+        var("SLIPSTREAM_CACHE")
+            .or_else(|| var("XDG_CACHE_HOME").map(|dir| dir.join("slipstream")))
+            .or_else(|| var("HOME").map(|dir| dir.join(".cache/slipstream")))
+            .expect("none of SLIPSTREAM_CACHE, XDG_CACHE_HOME and HOME is set")
+            .join("ovs/bin")
+    });
+    assert!(bin.join("ovn-northd").exists(), "no ovn-northd in {}; run `cargo xtask setup`", bin.display());
+    bin
+}
+
+/// Writes the plan of the stage.
+async fn write(socket: &Path, stage: u8) {
+    let client = Client::new(Options {
+        endpoints: vec![Endpoint::Unix(socket.to_owned())],
+        database: "OVN_Northbound".to_owned(),
+        ..Options::default()
+    });
+    client.connected(PATIENCE).await.unwrap();
+    let schema = client.schema().await.unwrap();
+    let replica = client.monitor(monitor_spec()).await.unwrap();
+    let (index, config) = (fixture::index(stage), fixture::config());
+    let (mut wanted, mut touched) = (Wanted::default(), Touched::default());
+    for unit in index.units() {
+        wanted.set(&unit, plan::plan(&index, &config, &unit), true, &mut touched);
+    }
+    let changes = diff::compare(&wanted, &ReplicaView::new(replica.read(), &schema), &touched);
+    assert!(!changes.is_empty());
+    let mut transaction = Transaction::new();
+    changes.write(&mut transaction);
+    client.transact(transaction).await.unwrap();
+}
+
+#[test]
+fn packets_between_the_pods_of_the_reference_pass_as_its_policies_say() {
+    let ovn = Ovn::start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(write(&ovn.socket(), 4));
+    ovn.sync();
+    let cases = [
+        ("red_a", "blue_c", "tcp", 8080, true, "allowed by namespace and pod selector"),
+        ("red_a", "blue_c", "tcp", 8085, true, "inside the port range"),
+        ("red_a", "blue_c", "tcp", 8091, false, "behind the port range"),
+        ("red_a", "blue_c", "udp", 5353, true, "the rule's other protocol"),
+        ("red_a", "blue_c", "udp", 8080, false, "the port of the other protocol"),
+        ("red_b", "blue_c", "tcp", 8080, false, "another pod of the same namespace"),
+        ("blue_c", "blue_d", "tcp", 8080, true, "in the block, and the named port"),
+        ("blue_c", "blue_d", "tcp", 9999, false, "in the block, but not the named port"),
+        ("blue_c", "blue_d", "udp", 8080, false, "in the block, but not the named port's protocol"),
+        ("red_a", "blue_d", "tcp", 8080, false, "an exception of the block"),
+        ("red_b", "blue_d", "tcp", 8080, true, "allowed on both sides"),
+        ("red_b", "red_a", "tcp", 8080, false, "denied on egress"),
+        ("red_a", "red_b", "tcp", 8080, true, "egress isolation does not touch ingress"),
+    ];
+    let wrong: Vec<String> = cases
+        .into_iter()
+        .filter(|(from, to, protocol, port, expected, _)| ovn.reaches(from, to, protocol, *port) != *expected)
+        .map(|(from, to, protocol, port, expected, why)| {
+            format!("{from} -> {to} {protocol} {port} ({why}): expected {expected}")
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn without_policies_all_packets_between_pods_pass() {
+    let ovn = Ovn::start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(write(&ovn.socket(), 3));
+    ovn.sync();
+    for (from, to) in [("red_a", "blue_c"), ("red_b", "blue_c"), ("blue_c", "blue_d"), ("red_b", "red_a")] {
+        assert!(ovn.reaches(from, to, "tcp", 9999), "{from} -> {to}");
+    }
+}
