@@ -186,7 +186,7 @@ mod tests {
         let first = election("a").spec(LeaseSpec::default(), now());
         assert_eq!(first.lease_transitions, Some(1));
         let renewed = election("a").spec(first.clone(), now());
-        assert_eq!((renewed.lease_transitions, renewed.acquire_time), (Some(1), first.acquire_time));
+        assert_eq!((renewed.lease_transitions, renewed.acquire_time.clone()), (Some(1), first.acquire_time));
         assert_eq!(election("b").spec(renewed, now()).lease_transitions, Some(2));
     }
 
