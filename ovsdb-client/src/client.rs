@@ -60,7 +60,7 @@ impl Default for Options {
 pub enum Status {
     /// No usable server yet, or no more.
     Connecting {
-        /// Why the last attempt or session ended.
+        /// Why there is no session: the last failure of every endpoint tried since there was one.
         last_error: Option<String>,
     },
     /// Calls are answered and replicas are current.
@@ -103,7 +103,7 @@ impl Client {
         &self.shared.options.database
     }
 
-    /// Waits until the session is up. The error names the endpoints and the last failure.
+    /// Waits until the session is up. The error names the endpoints and how each failed last.
     pub async fn connected(&self, timeout: Duration) -> Result<(), Error> {
         let mut status = self.status();
         let wait = status.wait_for(|status| matches!(status, Status::Connected { .. }));

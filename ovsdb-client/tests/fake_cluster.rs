@@ -156,6 +156,7 @@ async fn refusal(fake: &Fake, client: &Client, database: Value) -> String {
     let mut peer = fake.accept().await;
     peer.introduce(database).await;
     while let Some(request) = peer.try_receive().await {
+        assert_ne!(request["method"], "echo", "the client stays although it should turn away");
         let result = if request["method"] == "get_schema" { schema() } else { json!({}) };
         let reply = json!({ "id": request["id"], "result": result, "error": null });
         // The client may be gone already.

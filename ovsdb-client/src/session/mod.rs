@@ -137,6 +137,23 @@ impl State {
     }
 }
 
+/// Why there is no session: the last failure of every endpoint tried since there was one.
+struct Failures(Vec<(Endpoint, String)>);
+
+impl Failures {
+    fn add(&mut self, endpoint: &Endpoint, reason: String) {
+        self.0.retain(|(of, _)| of != endpoint);
+        self.0.push((endpoint.clone(), reason));
+    }
+
+    fn text(&self) -> String {
+        if self.0.is_empty() {
+            return "no attempt has finished yet".to_owned();
+        }
+        self.0.iter().map(|(endpoint, reason)| format!("{endpoint}: {reason}")).collect::<Vec<_>>().join("; ")
+    }
+}
+
 /// Runs until every handle is gone.
 pub(crate) async fn run(
     options: Arc<Options>,
@@ -146,50 +163,62 @@ pub(crate) async fn run(
 ) {
     let mut state = State::default();
     let mut sessions = 0;
-    let mut failures: u32 = 0;
+    // Rounds over all endpoints without a session that lasted; decides the wait.
+    let mut rounds: u32 = 0;
     let mut tried = 0;
-    let mut reason = String::from("no attempt has finished yet");
+    let mut failures = Failures(Vec::new());
+    let mut warned = String::new();
     let mut endpoints = options.endpoints.iter().cycle();
     loop {
-        let end = match endpoints.next() {
-            None => "the endpoint list is empty".to_owned(),
-            Some(endpoint) => {
-                tried += 1;
-                let attempt = attempt(&options, endpoint);
-                match offline(&mut state, &options, &reason, &mut queue, attempt).await {
-                    None => return,
-                    Some(Err(error)) => format!("{endpoint}: {error}"),
-                    Some(Ok(mut live)) => {
-                        sessions += 1;
-                        let connected = Status::Connected { endpoint: endpoint.clone(), session: sessions };
-                        let started = Instant::now();
-                        let end = live.serve(&mut state, &mut queue, &status, connected, &schema).await;
-                        state.disconnected();
-                        schema.send_replace(None);
-                        let Some(end) = end else { return };
-                        live.fail_pending(&end);
-                        if live.was_ready() {
-                            // A server that keeps ending sessions at once must not be hammered.
-                            tried = 0;
-                            failures = u32::from(started.elapsed() < Duration::from_secs(1));
-                        }
-                        format!("{endpoint}: {end}")
-                    }
-                }
+        let Some(endpoint) = endpoints.next() else {
+            let reason = "the endpoint list is empty";
+            status.send_replace(Status::Connecting { last_error: Some(reason.to_owned()) });
+            while let Some(command) = queue.recv().await {
+                state.offline(command, &options, reason);
             }
+            return;
         };
-        if end == reason {
-            tracing::debug!(database = options.database, error = end, "OVSDB session");
-        } else {
-            tracing::warn!(database = options.database, error = end, "no OVSDB session");
+        let attempt = attempt(&options, endpoint);
+        let mut pause = false;
+        match offline(&mut state, &options, &failures.text(), &mut queue, attempt).await {
+            None => return,
+            Some(Err(reason)) => {
+                tracing::debug!(database = options.database, %endpoint, reason, "endpoint passed over");
+                failures.add(endpoint, reason);
+                tried += 1;
+            }
+            Some(Ok(mut live)) => {
+                sessions += 1;
+                let connected = Status::Connected { endpoint: endpoint.clone(), session: sessions };
+                let started = Instant::now();
+                let end = live.serve(&mut state, &mut queue, &status, connected, &schema).await;
+                state.disconnected();
+                schema.send_replace(None);
+                let Some(reason) = end else { return };
+                live.fail_pending(&reason);
+                if live.was_ready() {
+                    tracing::warn!(database = options.database, %endpoint, reason, "OVSDB session ended");
+                    failures = Failures(Vec::new());
+                    tried = 0;
+                    // A server that keeps ending sessions at once must not be hammered.
+                    pause = started.elapsed() < Duration::from_secs(1);
+                    rounds = if pause { rounds } else { 0 };
+                } else {
+                    tried += 1;
+                }
+                failures.add(endpoint, reason);
+            }
         }
-        reason = end;
+        let reason = failures.text();
         status.send_replace(Status::Connecting { last_error: Some(reason.clone()) });
-        let round_over = tried >= options.endpoints.len();
-        if round_over || failures > 0 && tried == 0 {
-            failures = failures.saturating_add(1);
+        if pause || tried >= options.endpoints.len() {
+            if !pause && reason != warned {
+                tracing::warn!(database = options.database, reason, "no OVSDB server will do; trying on");
+                warned.clone_from(&reason);
+            }
+            rounds = rounds.saturating_add(1);
             tried = 0;
-            let wait = tokio::time::sleep(options.backoff.wait(failures));
+            let wait = tokio::time::sleep(options.backoff.wait(rounds));
             if offline(&mut state, &options, &reason, &mut queue, wait).await.is_none() {
                 return;
             }
