@@ -363,7 +363,7 @@ impl Takeover {
         journal.phase = Phase::RollingBack;
         self.store.save(journal)?;
         let mut failures = Vec::new();
-        for step in Step::ALL.into_iter().rev().filter(|s| journal.begun.contains(s)) {
+        for step in Step::UNDONE.into_iter().filter(|s| journal.begun.contains(s)) {
             hook(step)?;
             if let Err(error) = self.undo(journal, step).await {
                 failures.push(format!("{step:?}: {error:#}"));

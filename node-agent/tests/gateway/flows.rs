@@ -1,0 +1,126 @@
+use std::collections::BTreeSet;
+
+use node_agent::gateway::flows::{self, Inputs};
+use node_agent::gateway::openflow::{FlowWriter, management_socket};
+use node_agent::gateway::nft;
+
+use crate::world::{World, on_a_node, output};
+
+fn inputs() -> Inputs {
+    Inputs {
+        uplink: "1".to_owned(),
+        patch: Some("2".to_owned()),
+        mac: "02:42:ac:12:00:02".parse().unwrap(),
+        node: "172.18.0.2/16".parse().unwrap(),
+        service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
+        masquerade_ovn: "169.254.169.1".parse().unwrap(),
+        masquerade_host: "169.254.169.2".parse().unwrap(),
+        remote_nodes: BTreeSet::from(["172.18.0.3".parse().unwrap()]),
+    }
+}
+
+fn dump(world: &World) -> Vec<String> {
+    let socket = management_socket(&world.db(), "breth0").unwrap();
+    let target = format!("unix:{}", socket.display());
+    let text = output(world.ofctl(), &["--no-stats", "--sort", "dump-flows", &target]);
+    text.lines().map(|l| l.trim().to_owned()).filter(|l| !l.is_empty()).collect()
+}
+
+#[test]
+fn ovs_takes_all_flows_and_is_written_to_only_when_they_differ() {
+    on_a_node(|mut world| async move {
+        let takeover = world.takeover();
+        takeover.take("eth0").await.unwrap();
+        let mut writer = FlowWriter::new(&world.ofctl(), &world.db(), "breth0");
+        let set = flows::compute(&inputs(), &[]);
+        assert!(writer.write(&set).await.unwrap());
+        assert_eq!(dump(&world).len(), set.len());
+        assert!(!writer.write(&set).await.unwrap(), "the same again starts nothing");
+
+        let mut fewer = inputs();
+        fewer.remote_nodes.clear();
+        let fewer = flows::compute(&fewer, &[]);
+        assert!(writer.write(&fewer).await.unwrap());
+        assert_eq!(dump(&world).len(), set.len() - 1);
+
+        // A restarted OVS has only its own flow; the writer must be told.
+        world.kill_switch();
+        world.start_switch();
+        node_agent::gateway::bridge::wait_for_port(&world.ovs, "breth0").await.unwrap();
+        let socket = management_socket(&world.db(), "breth0").unwrap();
+        while std::os::unix::net::UnixStream::connect(&socket).is_err() {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        writer.forget();
+        assert!(writer.write(&set).await.unwrap());
+        assert_eq!(dump(&world).len(), set.len());
+    });
+}
+
+#[test]
+fn the_kernel_takes_the_rulesets_and_their_removal() {
+    on_a_node(|_world| async move {
+        let inputs = nft::Inputs {
+            node: "172.18.0.2".parse().unwrap(),
+            masquerade_local: "169.254.169.3".parse().unwrap(),
+            management: Some(("ovn-k8s-mp0".to_owned(), "10.244.0.2".parse().unwrap())),
+            remote_nodes: BTreeSet::from(["172.18.0.3".parse().unwrap()]),
+        };
+        let mut writer = nft::apply::Writer::default();
+        assert!(writer.write(nft::services_table(&inputs, &services())).await.unwrap());
+        assert!(!writer.write(nft::services_table(&inputs, &services())).await.unwrap());
+        nft::apply::apply(&nft::ports_tables()).await.unwrap();
+        let text = output("nft", &["list", "ruleset"]);
+        for rule in [
+            "tcp . 30080 : 10.96.0.51 . 80",
+            "172.18.10.1 . tcp . 80 : 169.254.169.3 . 30081",
+            "ip daddr 172.18.10.9 tcp dport 80 dnat ip to numgen random mod 2",
+            "redirect to :9090",
+            "snat ip to 10.244.0.2",
+            "iifgroup 20817 drop",
+        ] {
+            assert!(text.contains(rule), "{rule} is not in\n{text}");
+        }
+        nft::apply::apply(&nft::removal()).await.unwrap();
+        assert_eq!(output("nft", &["list", "ruleset"]).trim(), "");
+        nft::apply::apply(&nft::removal()).await.unwrap();
+        let error = nft::apply::apply("table inet x { nonsense }").await.unwrap_err().to_string();
+        assert!(error.contains("nft refused"), "{error}");
+    });
+}
+
+/// One service of each kind that makes rules of its own.
+fn services() -> Vec<nft_services::NodeService> {
+    use nft_services::{NodeService, NodeServicePort, Protocol};
+    let service = |key: &str, cluster_ip: &str| NodeService {
+        key: key.to_owned(),
+        cluster_ip: cluster_ip.parse().unwrap(),
+        external_ips: Vec::new(),
+        external_local: false,
+        internal_local: false,
+        health_check_port: None,
+        ports: vec![NodeServicePort { protocol: Protocol::Tcp, port: 80, node_port: None, local: Vec::new() }],
+        local_backends: 0,
+    };
+    let backends = || vec![("10.244.0.3".parse().unwrap(), 8080), ("10.244.0.4".parse().unwrap(), 8080)];
+    let mut node_port = service("red/nodeport", "10.96.0.51");
+    node_port.ports[0].node_port = Some(30080);
+    let mut local = service("red/lb-local", "10.96.0.53");
+    local.external_local = true;
+    local.external_ips = vec!["172.18.10.1".parse().unwrap()];
+    local.ports[0].node_port = Some(30081);
+    local.ports[0].local = backends();
+    let mut no_node_port = local.clone();
+    no_node_port.key = "red/lb-direct".to_owned();
+    no_node_port.external_ips = vec!["172.18.10.9".parse().unwrap()];
+    no_node_port.ports[0].node_port = None;
+    let mut internal = service("red/internal", "10.96.0.56");
+    internal.internal_local = true;
+    internal.ports[0].local = backends();
+    let mut redirected = service("red/host", "10.96.0.58");
+    redirected.internal_local = true;
+    redirected.ports[0].local = vec![("172.18.0.2".parse().unwrap(), 9090)];
+    vec![node_port, local, no_node_port, internal, redirected]
+}
+
+use node_agent::gateway::services as nft_services;

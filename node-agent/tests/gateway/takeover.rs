@@ -1,0 +1,208 @@
+use std::time::Duration;
+
+use anyhow::bail;
+use node_agent::gateway::journal::{Phase, Step};
+use node_agent::gateway::takeover::Hook;
+use node_agent::link::route::MAIN_TABLE;
+
+use crate::world::{World, ip, on_a_node};
+
+/// Addresses, link and routes of the whole node, but for the interfaces' numbers and counters of OVS's own interfaces.
+fn state() -> String {
+    let mut links: Vec<serde_json::Value> = serde_json::from_str(&ip("-j addr show")).unwrap();
+    // Bridges of other tests' OVS are not here; ovs-netdev is the userspace datapath's own.
+    links.retain(|l| l["ifname"] != "ovs-netdev");
+    for link in &mut links {
+        let link = link.as_object_mut().unwrap();
+        for volatile in ["ifindex", "link_index", "operstate", "stats"] {
+            link.remove(volatile);
+        }
+    }
+    links.sort_by_key(|l| l["ifname"].to_string());
+    let routes = ip("-4 route show table all");
+    let mut routes: Vec<&str> = routes.lines().collect();
+    routes.sort_unstable();
+    format!("{}\n{}", serde_json::to_string_pretty(&links).unwrap(), routes.join("\n"))
+}
+
+/// Stops at `step` as a crash would.
+fn crash_at(step: Step) -> impl Fn(Step) -> anyhow::Result<()> + Sync {
+    move |now| if now == step { bail!("crash") } else { Ok(()) }
+}
+
+fn crash_after_all(_: Step) -> anyhow::Result<()> {
+    Ok(())
+}
+
+async fn assert_taken(world: &World) {
+    let bridge = world.netlink.get("breth0").await.unwrap();
+    let uplink = world.netlink.get("eth0").await.unwrap();
+    let on_bridge = ip("-4 -br addr show dev breth0");
+    assert!(on_bridge.contains("172.18.0.2/16") && on_bridge.contains("172.18.0.77/16"), "{on_bridge}");
+    assert!(world.netlink.saved_addresses(uplink.index, "eth0").await.unwrap().is_empty());
+    assert_eq!((bridge.mac, bridge.mtu, bridge.up), (uplink.mac, 1450, true));
+    let routes = world.netlink.routes(false, MAIN_TABLE).await.unwrap();
+    assert!(routes.iter().all(|r| r.interface == bridge.index), "{routes:?}");
+    let text = ip("-4 route show table all");
+    for route in [
+        "default via 172.18.0.1 dev breth0 proto dhcp metric 100",
+        "198.51.100.0/24 via 172.18.0.9 dev breth0 src 172.18.0.77 mtu 1300",
+        "203.0.113.0/24 dev breth0 table 77 scope link",
+    ] {
+        assert!(text.contains(route), "{route} is not in\n{text}");
+    }
+    assert_eq!(world.vsctl("list-ports breth0").trim(), "eth0");
+    assert_eq!(world.vsctl("get bridge breth0 fail_mode external_ids").replace('\n', " ").trim(),
+        "standalone {bridge-id=breth0, bridge-uplink=eth0}");
+    assert!(world.reaches_neighbour());
+    assert_eq!(world.store().load().unwrap().unwrap().phase, Phase::Done);
+}
+
+async fn assert_given_back(world: &World, before: &str) {
+    assert_eq!(state(), before);
+    assert!(world.reaches_neighbour());
+    assert_eq!(world.vsctl("list-br").trim(), "");
+    assert!(world.store().load().unwrap().is_none());
+}
+
+#[test]
+fn the_bridge_takes_addresses_and_routes_and_gives_them_back_exactly() {
+    on_a_node(|world| async move {
+        let before = state();
+        let takeover = world.takeover();
+        let taken = takeover.take("eth0").await.unwrap();
+        assert_eq!((taken.bridge.as_str(), taken.uplink.as_str(), taken.port.as_str()), ("breth0", "eth0", "eth0"));
+        assert_taken(&world).await;
+        let after = state();
+        takeover.take("eth0").await.unwrap();
+        assert_eq!(state(), after, "a second take-over changes nothing");
+        // The bridge's own name names the same gateway.
+        assert_eq!(takeover.take("breth0").await.unwrap().uplink, "eth0");
+        takeover.release().await.unwrap();
+        assert_given_back(&world, &before).await;
+        takeover.release().await.unwrap();
+    });
+}
+
+#[test]
+fn after_a_crash_before_any_step_the_next_start_finishes() {
+    on_a_node(|world| async move {
+        let before = state();
+        for step in Step::ALL {
+            let crash = crash_at(step);
+            let hook: Hook<'_> = &crash;
+            world.takeover().take_with("eth0", hook).await.unwrap_err();
+            assert!(world.reaches_neighbour(), "{step:?}: the node must stay reachable");
+            world.takeover().take("eth0").await.unwrap_or_else(|e| panic!("{step:?}: {e:#}"));
+            assert_taken(&world).await;
+            world.takeover().release().await.unwrap_or_else(|e| panic!("{step:?}: {e:#}"));
+            assert_given_back(&world, &before).await;
+        }
+    });
+}
+
+#[test]
+fn after_a_crash_before_any_step_cleanup_puts_everything_back() {
+    on_a_node(|world| async move {
+        let before = state();
+        for step in Step::ALL {
+            let crash = crash_at(step);
+            let hook: Hook<'_> = &crash;
+            world.takeover().take_with("eth0", hook).await.unwrap_err();
+            world.takeover().release().await.unwrap_or_else(|e| panic!("{step:?}: {e:#}"));
+            assert_given_back(&world, &before).await;
+        }
+    });
+}
+
+#[test]
+fn after_a_crash_of_the_roll_back_both_ways_are_open() {
+    on_a_node(|world| async move {
+        let before = state();
+        for (n, step) in Step::ALL.into_iter().enumerate() {
+            world.takeover().take_with("eth0", &crash_after_all).await.unwrap();
+            let crash = crash_at(step);
+            let hook: Hook<'_> = &crash;
+            world.takeover().release_with(hook).await.unwrap_err();
+            assert!(world.reaches_neighbour(), "{step:?}: the node must stay reachable");
+            if n % 2 == 0 {
+                world.takeover().take("eth0").await.unwrap_or_else(|e| panic!("{step:?}: {e:#}"));
+                assert_taken(&world).await;
+            }
+            world.takeover().release().await.unwrap_or_else(|e| panic!("{step:?}: {e:#}"));
+            assert_given_back(&world, &before).await;
+        }
+    });
+}
+
+#[test]
+fn a_step_that_fails_is_named_and_everything_is_put_back() {
+    on_a_node(|world| async move {
+        world.vsctl("add-br other -- set bridge other datapath_type=netdev -- add-port other eth0");
+        let before = state();
+        let error = format!("{:#}", world.takeover().take("eth0").await.unwrap_err());
+        assert!(error.contains("Uplink") && error.contains("eth0 is a port of another OVS bridge"), "{error}");
+        assert!(error.contains("everything was put back"), "{error}");
+        assert_eq!(state(), before);
+        assert_eq!(world.vsctl("list-br").trim(), "other");
+        assert!(world.store().load().unwrap().is_none());
+    });
+}
+
+#[test]
+fn without_an_address_the_error_says_what_to_do() {
+    on_a_node(|world| async move {
+        ip("addr flush dev eth0");
+        let error = format!("{:#}", world.takeover().take("eth0").await.unwrap_err());
+        assert!(error.contains("neither eth0 nor breth0 has an address"), "{error}");
+        let error = format!("{:#}", world.takeover().take("eth7").await.unwrap_err());
+        assert!(error.contains("eth7"), "{error}");
+    });
+}
+
+#[test]
+fn a_bridge_made_by_somebody_else_is_adopted_and_left_in_place() {
+    on_a_node(|world| async move {
+        world.vsctl("add-br breth0 -- set bridge breth0 datapath_type=netdev -- add-port breth0 eth0");
+        ip("addr flush dev eth0");
+        ip("link set breth0 up");
+        ip("addr add 172.18.0.2/16 dev breth0");
+        ip("addr add 169.254.169.2/29 dev breth0");
+        ip("route add default via 172.18.0.1 dev breth0");
+        let before = state();
+        let taken = world.takeover().take("eth0").await.unwrap();
+        assert!(taken.journal.adopted);
+        let addresses: Vec<String> = taken.journal.found.addresses.iter().map(ToString::to_string).collect();
+        assert_eq!(addresses, ["172.18.0.2/16"], "the masquerade address is not the node's own");
+        world.takeover().release().await.unwrap();
+        assert_eq!(world.vsctl("list-ports breth0").trim(), "eth0");
+        let bridge = |state: &str| state.matches("172.18.0.2").count();
+        assert_eq!(bridge(&state()), bridge(&before));
+    });
+}
+
+#[test]
+fn when_ovs_makes_the_bridge_s_interface_anew_addresses_and_routes_come_back() {
+    on_a_node(|mut world| async move {
+        let takeover = world.takeover();
+        let taken = takeover.take("eth0").await.unwrap();
+        let old = world.netlink.get("breth0").await.unwrap().index;
+        assert!(!takeover.restore_bridge(&taken).await.unwrap(), "nothing is missing");
+        world.kill_switch();
+        assert!(ip("-br link").contains("breth0"), "the interface outlives the process");
+        ip("link del breth0");
+        world.start_switch();
+        let appears = async {
+            loop {
+                match world.netlink.find("breth0").await.unwrap() {
+                    Some(link) if link.index != old => return,
+                    _ => tokio::time::sleep(Duration::from_millis(10)).await,
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), appears).await.expect("OVS makes its interface again");
+        assert!(takeover.restore_bridge(&taken).await.unwrap());
+        assert_taken(&world).await;
+        takeover.release().await.unwrap();
+    });
+}
