@@ -52,6 +52,11 @@ impl Step {
     /// All steps, in order.
     pub const ALL: [Self; 7] =
         [Self::Shim, Self::Bridge, Self::Addresses, Self::Uplink, Self::Routes, Self::Release, Self::Isolate];
+
+    /// All steps in the order in which they are undone. The bridge gives up its addresses while the uplink's packets still
+    /// come through it: otherwise the node's subnet would lead into a bridge without an uplink for a while.
+    pub const UNDONE: [Self; 7] =
+        [Self::Isolate, Self::Release, Self::Routes, Self::Addresses, Self::Uplink, Self::Bridge, Self::Shim];
 }
 
 /// The uplink as it was found.

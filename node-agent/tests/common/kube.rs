@@ -80,11 +80,7 @@ impl FakeApi {
 async fn pods(State(api): State<FakeApi>, RawQuery(query): RawQuery) -> Response {
     let query = query.unwrap_or_default().replace("%3D", "=");
     let query: BTreeMap<&str, &str> = query.split('&').filter_map(|pair| pair.split_once('=')).collect();
-    assert_eq!(
-        query.get("fieldSelector").copied(),
-        Some("spec.nodeName=n1"),
-        "only this node's pods"
-    );
+    assert_eq!(query.get("fieldSelector").copied(), Some("spec.nodeName=n1"), "only this node's pods");
     let pods = api.pods.lock();
     if !query.contains_key("watch") {
         let list = json!({

@@ -1,8 +1,8 @@
 use std::collections::BTreeSet;
 
 use node_agent::gateway::flows::{self, Inputs};
-use node_agent::gateway::openflow::{FlowWriter, management_socket};
 use node_agent::gateway::nft;
+use node_agent::gateway::openflow::{FlowWriter, management_socket};
 
 use crate::world::{World, on_a_node, output};
 
@@ -99,7 +99,12 @@ fn services() -> Vec<nft_services::NodeService> {
         external_local: false,
         internal_local: false,
         health_check_port: None,
-        ports: vec![NodeServicePort { protocol: Protocol::Tcp, port: 80, node_port: None, local: Vec::new() }],
+        ports: vec![NodeServicePort {
+            protocol: Protocol::Tcp,
+            port: 80,
+            node_port: None,
+            local: Vec::new(),
+        }],
         local_backends: 0,
     };
     let backends = || vec![("10.244.0.3".parse().unwrap(), 8080), ("10.244.0.4".parse().unwrap(), 8080)];

@@ -52,8 +52,10 @@ async fn assert_taken(world: &World) {
         assert!(text.contains(route), "{route} is not in\n{text}");
     }
     assert_eq!(world.vsctl("list-ports breth0").trim(), "eth0");
-    assert_eq!(world.vsctl("get bridge breth0 fail_mode external_ids").replace('\n', " ").trim(),
-        "standalone {bridge-id=breth0, bridge-uplink=eth0}");
+    assert_eq!(
+        world.vsctl("get bridge breth0 fail_mode external_ids").replace('\n', " ").trim(),
+        "standalone {bridge-id=breth0, bridge-uplink=eth0}"
+    );
     assert!(world.reaches_neighbour());
     assert_eq!(world.store().load().unwrap().unwrap().phase, Phase::Done);
 }
@@ -71,7 +73,10 @@ fn the_bridge_takes_addresses_and_routes_and_gives_them_back_exactly() {
         let before = state();
         let takeover = world.takeover();
         let taken = takeover.take("eth0").await.unwrap();
-        assert_eq!((taken.bridge.as_str(), taken.uplink.as_str(), taken.port.as_str()), ("breth0", "eth0", "eth0"));
+        assert_eq!(
+            (taken.bridge.as_str(), taken.uplink.as_str(), taken.port.as_str()),
+            ("breth0", "eth0", "eth0")
+        );
         assert_taken(&world).await;
         let after = state();
         takeover.take("eth0").await.unwrap();
@@ -141,7 +146,10 @@ fn a_step_that_fails_is_named_and_everything_is_put_back() {
         world.vsctl("add-br other -- set bridge other datapath_type=netdev -- add-port other eth0");
         let before = state();
         let error = format!("{:#}", world.takeover().take("eth0").await.unwrap_err());
-        assert!(error.contains("Uplink") && error.contains("eth0 is a port of another OVS bridge"), "{error}");
+        assert!(
+            error.contains("Uplink") && error.contains("eth0 is a port of another OVS bridge"),
+            "{error}"
+        );
         assert!(error.contains("everything was put back"), "{error}");
         assert_eq!(state(), before);
         assert_eq!(world.vsctl("list-br").trim(), "other");

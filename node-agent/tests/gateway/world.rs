@@ -50,7 +50,10 @@ fn tools() -> PathBuf {
     dir
 }
 
-#[expect(clippy::disallowed_methods, reason = "the test starts OVS, and looks at the result with the usual tools")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the test starts OVS, and looks at the result with the usual tools"
+)]
 fn command(program: impl AsRef<Path>) -> Command {
     let mut command = Command::new(program.as_ref());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -166,10 +169,14 @@ impl World {
     pub(crate) fn reaches_neighbour(&self) -> bool {
         [NEIGHBOUR, FAR].into_iter().all(|ip| {
             let address = SocketAddr::from((ip, PORT));
-            let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_secs(5)) else { return false };
+            let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_secs(5)) else {
+                return false;
+            };
             stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
             let mut text = String::new();
-            stream.write_all(b"hello").is_ok() && stream.read_to_string(&mut text).is_ok() && text == "from 172.18.0.2"
+            stream.write_all(b"hello").is_ok()
+                && stream.read_to_string(&mut text).is_ok()
+                && text == "from 172.18.0.2"
         })
     }
 }
