@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::sched::{CloneFlags, unshare};
 use node_agent::gateway::journal::Store;
 use node_agent::gateway::takeover::Takeover;
-use node_agent::link::{Netlink, Veth, ethtool};
+use node_agent::link::{Netlink, Veth, ethtool, sysctl};
 use node_agent::ovs::Ovs;
 
 /// The neighbour's address, the node's default gateway.
@@ -108,6 +108,8 @@ impl World {
         let mut world = Self { netlink, ovs, dir, database, switch: None, neighbour: Some(neighbour) };
         world.start_switch();
         ip("link set lo up");
+        // The states to compare must not differ by whether duplicate address detection has ended.
+        sysctl::set_interface("ipv6", "eth0", "accept_dad", "0").unwrap();
         ip("link set eth0 up mtu 1450");
         ip("addr add 172.18.0.2/16 brd + dev eth0");
         ip("addr add 172.18.0.77/16 dev eth0 label eth0:vip noprefixroute");
