@@ -1,5 +1,6 @@
 //! `slipstream-node-agent cleanup`: the node as it was before the agent. Every step is tried; the failures come together.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -12,14 +13,15 @@ use crate::metrics::Metrics;
 use crate::node::{Health, Node};
 use crate::ovs::Ovs;
 use crate::pods::Pods;
+use crate::programs::Loaded;
+use crate::{gateway, gateway_task};
 
 /// Does it. First the CNI configuration goes, so that no pod comes in between; pods still there lose their connection.
 pub async fn cleanup(config: Config) -> anyhow::Result<()> {
+    let config = Arc::new(config);
     let mut errors = install::uninstall(&config.cni_conf_dir, &config.cni_bin_dir);
     errors.extend(remove_socket(&config));
-    if let Err(error) = pods(&config).await {
-        errors.push(error);
-    }
+    errors.extend(with_ovs(&config).await);
     if let Err(error) = crate::bpf::Datapath::cleanup(&config.bpf_dir) {
         errors.push(anyhow::anyhow!("eBPF programs and maps under {}: {error}", config.bpf_dir.display()));
     }
@@ -39,23 +41,56 @@ fn remove_socket(config: &Config) -> Option<anyhow::Error> {
     }
 }
 
-async fn pods(config: &Config) -> anyhow::Result<()> {
+/// The steps that need OVS: pods, then the gateway.
+async fn with_ovs(config: &Arc<Config>) -> Vec<anyhow::Error> {
+    let node = match connect(config).await {
+        Ok(node) => node,
+        Err(error) => return vec![error],
+    };
+    let mut errors = Vec::new();
+    if let Err(error) = pods(&node).await {
+        errors.push(error.context("pods"));
+    }
+    let context = gateway_task::context(config, &node.netlink, &node.ovs, &node.datapath);
+    if let Err(error) = gateway::cleanup(context).await {
+        errors.push(error);
+    }
+    errors
+}
+
+async fn connect(config: &Config) -> anyhow::Result<Node> {
     let ovs = Ovs::connect(&config.ovs_db, Duration::from_secs(10)).await.context("Open_vSwitch database")?;
-    let node = Node {
+    let mut datapath = Datapath::ovs_only(ovs.datapath_type() == "netdev", ovs.userspace_tso(), "cleanup");
+    // Loading what is not there would only make it.
+    if config.bpf_dir.exists() {
+        match Loaded::load(&config.bpf_dir) {
+            Ok(loaded) => {
+                datapath.uplink = Some(loaded.shared());
+                datapath.programs = Some(Arc::new(loaded));
+            }
+            Err(reason) => {
+                tracing::warn!(reason, "the programs cannot be taken over; their pins are removed")
+            }
+        }
+    }
+    Ok(Node {
         netlink: Netlink::open()?,
-        datapath: Datapath::ovs_only(false, false, "cleanup").into(),
         ovs,
         pods: Pods::default(),
+        datapath: Arc::new(datapath),
         mtu: config.mtu,
         calls: Default::default(),
         journal: Default::default(),
         metrics: Metrics::default(),
         health: Health::default(),
-    };
+    })
+}
+
+async fn pods(node: &Node) -> anyhow::Result<()> {
     let mut failed = Vec::new();
-    for container in del::containers(&node).await? {
+    for container in del::containers(node).await? {
         tracing::info!(container, "removing");
-        failed.extend(del::release(&node, &container).await.err());
+        failed.extend(del::release(node, &container).await.err());
     }
     crate::cni::CniError::join(failed).map_or(Ok(()), |e| Err(e.into()))
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use api::MacAddr;
 use ipnet::IpNet;
+use parking_lot::Mutex;
 
 use crate::metrics::DatapathCounts;
 
@@ -57,6 +58,8 @@ pub struct Datapath {
     pub userspace_tso: bool,
     /// The eBPF side; `None` for OVS alone.
     pub programs: Option<Arc<dyn Programs>>,
+    /// The same programs, for the uplink.
+    pub uplink: Option<Arc<Mutex<crate::bpf::Datapath>>>,
     /// Why it is so, for status.
     pub reason: String,
 }
@@ -64,7 +67,14 @@ pub struct Datapath {
 impl Datapath {
     /// OVS alone.
     pub fn ovs_only(netdev: bool, userspace_tso: bool, reason: impl Into<String>) -> Self {
-        Self { mode: Mode::Direct, netdev, userspace_tso, programs: None, reason: reason.into() }
+        Self {
+            mode: Mode::Direct,
+            netdev,
+            userspace_tso,
+            programs: None,
+            uplink: None,
+            reason: reason.into(),
+        }
     }
 
     /// `ebpf` or `ovs`.

@@ -11,6 +11,7 @@ pub mod cleanup;
 pub mod cni;
 pub mod datapath;
 pub mod gateway;
+mod gateway_task;
 pub mod link;
 pub mod management_port;
 pub mod metrics;

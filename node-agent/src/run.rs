@@ -19,7 +19,7 @@ use crate::node::{Health, Node};
 use crate::ovs::Ovs;
 use crate::pods::{self, Pods};
 use crate::programs::Loaded;
-use crate::{admin, sync};
+use crate::{admin, gateway_task, sync};
 
 /// How long OVS and the API may take to be there when the agent starts. Whoever started us starts us again.
 const START_WAIT: Duration = Duration::from_secs(60);
@@ -68,9 +68,13 @@ async fn serve(config: Config) -> anyhow::Result<()> {
 }
 
 async fn start(config: Config, stopped: watch::Receiver<bool>) -> anyhow::Result<()> {
+    let config = Arc::new(config);
     let client = kube_client(&config).await?;
     let node = connect(&config, client.clone()).await?;
     tokio::spawn(serve_admin(config.metrics_bind_address, node.clone(), stopped.clone()));
+    let context = gateway_task::context(&config, &node.netlink, &node.ovs, &node.datapath);
+    node.health.bad("gateway", "not set up yet");
+    tokio::spawn(gateway_task::keep(node.clone(), context, client));
     let announced = async {
         tokio::select! {
             done = announce(&node, &config) => done,
@@ -214,6 +218,7 @@ pub(crate) fn choose_datapath(config: &Config, ovs: &Ovs) -> anyhow::Result<Data
     };
     let mut datapath = ovs_only("eBPF programs are loaded".to_owned());
     datapath.mode = mode;
+    datapath.uplink = Some(loaded.shared());
     datapath.programs = Some(Arc::new(loaded));
     Ok(datapath)
 }
