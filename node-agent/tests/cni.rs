@@ -446,3 +446,116 @@ fn an_agent_killed_in_the_middle_of_adds_is_clean_after_its_restart() {
         bed.assert_clean().await;
     });
 }
+
+/// Sends a megabyte from one namespace to a server in the other, and gets the number of bytes back.
+async fn megabyte(from: &Pod, to: &Pod, address: &'static str) {
+    use std::io::{Read, Write};
+    let (ready, listening) = tokio::sync::oneshot::channel();
+    let server = node_agent::netns::Netns::open(to.path()).unwrap();
+    let serve = move || {
+        let listener = std::net::TcpListener::bind(address).unwrap();
+        ready.send(()).unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut got = 0;
+        let mut buffer = vec![0; 65536];
+        while got < 1 << 20 {
+            got += stream.read(&mut buffer).unwrap();
+        }
+        stream.write_all(&got.to_be_bytes()).unwrap();
+    };
+    let client = node_agent::netns::Netns::open(from.path()).unwrap();
+    let ask = move || {
+        let to = address.parse().unwrap();
+        let mut stream = std::net::TcpStream::connect_timeout(&to, Duration::from_secs(20)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(&vec![7; 1 << 20]).unwrap();
+        let mut got = [0; size_of::<usize>()];
+        stream.read_exact(&mut got).unwrap();
+        usize::from_be_bytes(got)
+    };
+    let ask = async {
+        listening.await.unwrap();
+        client.run("client", ask).await.unwrap()
+    };
+    let (served, got) = tokio::join!(server.run("server", serve), ask);
+    served.unwrap();
+    assert_eq!(got, 1 << 20);
+}
+
+async fn two_pods(bed: &Bed) -> [Pod; 2] {
+    let pods = [Pod::new(), Pod::new()];
+    for (n, pod) in (1..=2_u8).zip(&pods) {
+        let (name, uid) = (format!("p{n}"), format!("u{n}"));
+        bed.api.put(&name, &uid, Some(&networks(n + 2)));
+        let added = bed.add(&id(u32::from(n)), pod, &name, &uid).await;
+        assert_eq!(added.error(), 0, "{added:?} {}", bed.log());
+    }
+    pods
+}
+
+#[test]
+fn pods_reach_each_other_directly_and_without_the_agent() {
+    on_a_node(async || {
+        let mut bed = Bed::ready("ovs").await;
+        bed.ovs.vsctl(&["set", "bridge", "br-int", "fail_mode=standalone"]);
+        let _ovn = bed.ovs.play_ovn_controller().await;
+        let [a, b] = two_pods(&bed).await;
+        megabyte(&a, &b, "10.244.0.4:7001").await;
+        bed.kill_agent();
+        megabyte(&b, &a, "10.244.0.3:7002").await;
+    });
+}
+
+#[test]
+fn pods_reach_each_other_interposed_and_without_the_agent_and_nothing_is_left() {
+    on_a_node(async || {
+        let mut bed = Bed::ready("ebpf").await;
+        bed.ovs.vsctl(&["set", "bridge", "br-int", "fail_mode=standalone"]);
+        let _ovn = bed.ovs.play_ovn_controller().await;
+        let [a, b] = two_pods(&bed).await;
+        let shims = [1, 2].map(|n| format!("so{}", &id(n)[..13]));
+        assert_eq!(bed.ovs.ports(), shims, "the shim's far end is the OVS port");
+        let agent_end = format!("sa{}", &id(1)[..13]);
+        let features = node_agent::link::ethtool::active_features(&agent_end).unwrap();
+        assert!(
+            !features.iter().any(|f| f.starts_with("tx-checksum-") || f.ends_with("-segmentation")),
+            "{features:?}"
+        );
+        for end in [&agent_end, &shims[0]] {
+            assert_eq!(node_agent::link::sysctl::get_interface("ipv6", end, "disable_ipv6").unwrap(), "1");
+        }
+        let netns = node_agent::netns::Netns::open(a.path()).unwrap();
+        let (_, features) = netns.run("look", look).await.unwrap();
+        assert!(
+            features.iter().any(|f| f == "tx-checksum-ip-generic"),
+            "the pod keeps its offloads: {features:?}"
+        );
+        megabyte(&a, &b, "10.244.0.4:7001").await;
+
+        bed.kill_agent();
+        megabyte(&b, &a, "10.244.0.3:7002").await;
+        bed.start_agent().await;
+        megabyte(&a, &b, "10.244.0.4:7003").await;
+        let checked = Call {
+            command: "CHECK",
+            id: &id(1),
+            netns: Some(a.path()),
+            pod: "p1",
+            uid: "u1",
+            ..Call::default()
+        };
+        let prev = json!({ "prevResult": {
+            "interfaces": [{ "name": "eth0", "mac": "0a:58:0a:f4:00:03", "sandbox": a.path() }],
+            "ips": [{ "address": "10.244.0.3/24", "gateway": "10.244.0.1", "interface": 0 }],
+        }});
+        assert_eq!(bed.call(Call { extra: prev, ..checked }).await.error(), 0);
+
+        for n in 1..=2 {
+            assert_eq!(bed.del(&id(n), None).await.error(), 0);
+        }
+        bed.assert_clean().await;
+        let pinned = std::path::Path::new(&bed.bpf_dir()).join("endpoints");
+        assert_eq!(std::fs::read_dir(pinned).unwrap().count(), 0, "no pinned programs");
+    });
+}

@@ -83,7 +83,13 @@ impl Bed {
     /// OVS and the API; the agent comes with [`Bed::start_agent`].
     pub(crate) async fn new(datapath: &'static str) -> Self {
         lo_up().await;
-        Self { ovs: OvsNode::start(), api: FakeApi::start().await, agent: None, datapath }
+        let ovs = OvsNode::start();
+        let bpf = ovs.path("bpf");
+        std::fs::create_dir(&bpf).unwrap();
+        // Of the test's own mount namespace: it goes with it, and with it what is pinned.
+        nix::mount::mount(Some("bpf"), &bpf, Some("bpf"), nix::mount::MsFlags::empty(), None::<&str>)
+            .unwrap();
+        Self { ovs, api: FakeApi::start().await, agent: None, datapath }
     }
 
     pub(crate) async fn ready(datapath: &'static str) -> Self {
@@ -93,8 +99,7 @@ impl Bed {
     }
 
     pub(crate) fn bpf_dir(&self) -> String {
-        let name = self.ovs.dir().file_name().unwrap().to_string_lossy().replace('.', "");
-        format!("/sys/fs/bpf/slipstream-{name}")
+        self.ovs.path("bpf/slipstream").display().to_string()
     }
 
     pub(crate) fn socket(&self) -> PathBuf {

@@ -140,6 +140,8 @@ impl OvsNode {
 
 impl Drop for OvsNode {
     fn drop(&mut self) {
+        // Mounted by some tests; the directory could not be removed.
+        let _ = nix::mount::umount2(&self.path("bpf"), nix::mount::MntFlags::MNT_DETACH);
         for process in self.processes.iter_mut().rev() {
             let _ = process.kill();
             let _ = process.wait();
