@@ -13,7 +13,7 @@ use crate::ui::{Checks, say};
 pub(super) type Tunnels = BTreeMap<(String, String), f64>;
 
 const PACKETS: &str = "slipstream_node_tunnel_packets_total";
-const PATH: &str = "slipstream_node_path";
+const PATH: &str = "slipstream_node_datapath";
 
 fn metrics(bed: &Bed, node: &str) -> Result<String> {
     let program = bed.config().program("testbed");
