@@ -19,6 +19,11 @@ use crate::ui::{Checks, Progress, say};
 use compare::{Difference, Reviewed};
 use data::Stage;
 
+/// The northbound database in comparable form: table to rows.
+pub fn northbound(bed: &Bed) -> Result<Value> {
+    stages::northbound(bed)
+}
+
 /// How long a stage may take to reach its final state.
 const LIMIT: Duration = Duration::from_secs(30);
 
