@@ -225,7 +225,13 @@ impl Engine {
                 Some(mut transaction) => {
                     transaction.assert_lock(LOCK);
                     let client = self.client.clone();
-                    return Some(Box::pin(async move { client.transact(transaction).await }));
+                    let seconds = self.metrics.transaction_seconds.clone();
+                    return Some(Box::pin(async move {
+                        let sent = Instant::now();
+                        let result = client.transact(transaction).await;
+                        Metrics::observe(&seconds, sent.elapsed());
+                        result
+                    }));
                 }
                 None => self.done(),
             }
