@@ -136,11 +136,15 @@ async fn reattach(node: &Node, container: &str, port: &PodPort) -> Result<(), Cn
     attach::add_endpoint(&node.datapath, endpoint).await.map(drop)
 }
 
-/// Rounds for ever: some soon, as namespaces vanish a little after their last process, then at leisure.
+/// Rounds for ever: some soon, as namespaces vanish a little after their last process, then at leisure, and one whenever
+/// the database is back.
 pub async fn follow(node: Node) {
+    let mut connected = node.ovs.replica().synced();
     let soon = [2, 5, 10, 20].map(Duration::from_secs);
     for wait in soon.into_iter().chain(std::iter::repeat(PERIOD)) {
-        tokio::time::sleep(wait).await;
+        connected.mark_unchanged();
+        // Either of both is a reason to look.
+        let _ = tokio::time::timeout(wait, connected.changed()).await;
         if !node.ovs.replica().is_synced() {
             continue;
         }

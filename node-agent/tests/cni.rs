@@ -303,6 +303,29 @@ fn squat() {
 }
 
 #[test]
+fn a_pod_goes_while_the_database_is_away_and_its_port_when_it_is_back() {
+    on_a_node(async || {
+        let mut bed = Bed::ready("ovs").await;
+        let ovn = bed.ovs.play_ovn_controller().await;
+        let [_a, _b] = two_pods(&bed).await;
+        ovn.abort();
+        bed.ovs.kill_database();
+        assert_eq!(bed.del(&id(1), None).await.error(), 0);
+        assert_eq!(bed.left_links().await, [&id(2)[..15]]);
+        bed.ovs.start_database();
+        for _ in 0..400 {
+            if bed.ovs.ports().len() == 1 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+        assert_eq!(bed.ovs.ports(), [&id(2)[..15]], "{}", bed.log());
+        assert_eq!(bed.del(&id(2), None).await.error(), 0);
+        bed.assert_clean().await;
+    });
+}
+
+#[test]
 fn bad_calls_get_the_specifications_codes_and_version_needs_nobody() {
     on_a_node(async || {
         let mut bed = Bed::ready("ovs").await;

@@ -3,34 +3,57 @@
 
 use std::collections::BTreeSet;
 
+use api::cni::code;
+
 use super::attach::{self, Names};
 use super::request::Call;
 use super::{CniError, steps::Steps};
 use crate::node::Node;
 
 /// DEL. Unknown containers, missing namespaces and repeated calls are fine.
+///
+/// A database that is away does not keep a pod from going: the links go now, and the port, which connects nothing any
+/// more, goes with the first round of [`crate::sync`] after the database is back.
 pub async fn del(node: &Node, call: &Call, steps: &mut Steps) -> Result<(), CniError> {
-    steps.time("release", release(node, &call.container_id)).await
+    let container = call.container_id.as_str();
+    let (port, rest) = steps.time("release", release_each(node, container)).await;
+    match (port, rest) {
+        (Err(later), Ok(())) if later.code == code::TRY_AGAIN_LATER => {
+            tracing::warn!(container, reason = later.msg, "the OVS port is removed when the database is back");
+            Ok(())
+        }
+        (port, rest) => join(port, rest),
+    }
 }
 
 /// Takes away everything of one container. Every step is tried; the failures come back together.
 pub async fn release(node: &Node, container: &str) -> Result<(), CniError> {
+    let (port, rest) = release_each(node, container).await;
+    join(port, rest)
+}
+
+fn join(port: Result<(), CniError>, rest: Result<(), CniError>) -> Result<(), CniError> {
+    CniError::join([port.err(), rest.err()].into_iter().flatten().collect()).map_or(Ok(()), Err)
+}
+
+/// The OVS port, and the rest.
+async fn release_each(node: &Node, container: &str) -> (Result<(), CniError>, Result<(), CniError>) {
     let names = Names::of(container);
+    let port = node.ovs.delete_ports_of(container).await.map(drop).map_err(CniError::from);
     let mut errors = Vec::new();
     let mut note = |done: Result<(), CniError>| errors.extend(done.err());
-    note(node.ovs.delete_ports_of(container).await.map(drop).map_err(CniError::from));
     note(attach::remove_endpoint(&node.datapath, container).await);
     // A pair goes with either end. The shim is looked for in every mode: the mode may have been another one.
     note(attach::delete_link(&node.netlink, &names.shim_agent, container).await);
     note(attach::delete_link(&node.netlink, &names.host, container).await);
-    CniError::join(errors).map_or(Ok(()), Err)
+    (port, CniError::join(errors).map_or(Ok(()), Err))
 }
 
 /// GC: takes away every container that is not in the runtime's list.
 pub async fn gc(node: &Node, call: &Call) -> Result<(), CniError> {
     let Some(valid) = &call.conf.valid_attachments else {
         let msg = "GC: `cni.dev/valid-attachments` is missing; an empty list is needed to free everything";
-        return Err(CniError::new(api::cni::code::INVALID_CONFIG, msg));
+        return Err(CniError::new(code::INVALID_CONFIG, msg));
     };
     let valid: BTreeSet<&str> = valid.iter().map(|(id, _)| id.as_str()).collect();
     let mut errors = Vec::new();

@@ -37,15 +37,7 @@ impl OvsNode {
         let schema = tools().join("share/vswitch.ovsschema");
         let db = node.path("conf.db");
         assert!(command("ovsdb-tool").arg("create").args([&db, &schema]).status().unwrap().success());
-        let mut server = node.daemon("ovsdb-server");
-        server.arg(&db).arg(format!("--remote=punix:{}", node.path("db.sock").display()));
-        node.processes.push(server.spawn().unwrap());
-        for _ in 0..1000 {
-            if node.path("db.sock").exists() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        node.start_database();
         node.vsctl(&["--no-wait", "init"]);
         let mut switch = node.daemon("ovs-vswitchd");
         switch.arg(node.db());
@@ -62,6 +54,21 @@ impl OvsNode {
             "fail_mode=secure",
         ]);
         node
+    }
+
+    /// Starts the database server, the first time or again.
+    pub(crate) fn start_database(&mut self) {
+        let mut server = self.daemon("ovsdb-server");
+        server.arg(self.path("conf.db")).arg(format!("--remote=punix:{}", self.path("db.sock").display()));
+        let _ = std::fs::remove_file(self.path("db.sock"));
+        self.processes.insert(0, server.spawn().unwrap());
+        for _ in 0..1000 {
+            if self.path("db.sock").exists() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("ovsdb-server does not listen");
     }
 
     fn daemon(&self, program: &str) -> Command {
