@@ -1,7 +1,12 @@
 //! Every program on a table of packets (BPF_PROG_TEST_RUN): what it returns and what it counts.
 
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
 use node_agent::bpf::{
-    Datapath, EndpointConfig, Mode, PortCounters, Reason, TunnelCounters, Verdict, tunnel_remote,
+    Datapath, EndpointConfig, Mode, Options, PortCounters, Reason, TunnelCounters, Verdict, tunnel_remote,
 };
 
 use crate::{
@@ -256,4 +261,55 @@ fn a_sender_of_made_up_vnis_fills_the_tunnel_map_only_until_it_is_pruned() {
         assert_eq!(left.len(), 1, "{left:?}");
         assert_eq!((left[0].1, left[0].2.tx_packets), (1, 2));
     });
+}
+
+#[test]
+fn malformed_packets_are_logged_a_few_of_many_when_asked_for() {
+    let bench = Bench::new();
+    let (uplink, dir) = (bench.uplink, bench.node.pins());
+    let log = bench.node.run(move || {
+        let mut datapath =
+            Datapath::load_with(&dir, Options { log_malformed: true, ..Options::default() }).unwrap();
+        datapath.set_uplink(uplink, Mode::Direct).unwrap();
+        let log = datapath.take_log().unwrap();
+        assert!(datapath.take_log().is_err(), "there is one log");
+        let bad = patched(from_peer(&ovn(5, &tcp(0))), 42, &[0x42]);
+        datapath.dry_run("from_uplink", &bad, uplink, 0, 1000).unwrap();
+        captured(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            // The log runs until it is dropped; what is there is handed on first.
+            let reading = async { tokio::time::timeout(Duration::from_secs(1), log.run()).await };
+            assert!(runtime.block_on(reading).is_err(), "the log ended");
+        })
+    });
+    let wanted = format!("reason {}, interface {uplink}", Reason::BadGeneveVersion.index());
+    let lines = log.lines().filter(|line| line.contains(&wanted)).count();
+    assert_eq!(lines, 1, "{log}");
+}
+
+/// What `tracing` was told during `job`.
+fn captured(job: impl FnOnce()) -> String {
+    let text = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&text);
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::DEBUG)
+        .with_ansi(false)
+        .with_writer(move || Sink(Arc::clone(&sink)))
+        .finish();
+    tracing::subscriber::with_default(subscriber, job);
+    let text = text.lock().unwrap().clone();
+    String::from_utf8(text).unwrap()
+}
+
+struct Sink(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
