@@ -24,6 +24,9 @@ use crate::bed::config::{node_index, node_ip};
 /// Pods started at the same time.
 const PARALLEL: usize = 30;
 
+/// Label of pods that this kubelet leaves alone: a benchmark runs their CNI calls itself.
+pub const MANUAL_LABEL: &str = "testbed.slipstream.dev/manual";
+
 /// `testbed fake-node`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
@@ -99,7 +102,9 @@ impl Node {
         let mut running: HashMap<String, Stop> = HashMap::new();
         let mut listed: Option<HashMap<String, ()>> = None;
         let mut first = true;
-        let query = watcher::Config::default().fields(&format!("spec.nodeName={}", self.name));
+        let query = watcher::Config::default()
+            .fields(&format!("spec.nodeName={}", self.name))
+            .labels(&format!("{MANUAL_LABEL}!=true"));
         let mut events = std::pin::pin!(watcher(Api::<Pod>::all(self.client.clone()), query));
         loop {
             let event = match events.try_next().await {
