@@ -242,3 +242,27 @@ async fn calls_without_a_session_fail_as_not_sent() {
     let error = client.transact(one_insert()).await.unwrap_err();
     assert!(error.not_sent() && !error.outcome_unknown(), "{error}");
 }
+
+#[tokio::test]
+async fn the_session_lasts_as_long_as_a_handle_on_it() {
+    let fake = Fake::new();
+    let client = Client::new(fake.options());
+    let mut peer = fake.session().await;
+    connected(&client).await;
+    let monitor =
+        tokio::spawn(
+            async move { client.monitor(MonitorSpec::new().table::<LogicalSwitch>(&["name"])).await },
+        );
+    let request = peer.expect("monitor_cond_since").await;
+    peer.reply(&request, json!([false, ZERO, {}])).await;
+    let replica = soon("monitor", monitor).await.unwrap().unwrap();
+    let mut changes = replica.changes();
+    // The client is gone, the replica still follows.
+    let update = json!({ "Logical_Switch": { uuid(1).to_string(): { "insert": { "name": "a" } } } });
+    peer.send(&json!({ "id": null, "method": "update3", "params": [request["params"][1], ZERO, update] }))
+        .await;
+    assert!(matches!(soon("change", changes.next()).await, Some(Change::Rows(_))));
+    drop(replica);
+    while peer.try_receive().await.is_some() {}
+    assert!(soon("end", changes.next()).await.is_none());
+}

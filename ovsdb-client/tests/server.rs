@@ -188,6 +188,19 @@ async fn a_failing_operation_is_named_and_nothing_is_done() {
 }
 
 #[tokio::test]
+async fn a_monitor_that_the_server_refuses_is_an_error_and_the_session_goes_on() {
+    let server = Server::start(NB_SCHEMA);
+    let client = server.client(NB).await;
+    let nonsense = vec![Condition::equal("name", 5)];
+    let spec = MonitorSpec::new().table_where::<LogicalSwitch>(&[], nonsense);
+    let error = soon("refusal", client.monitor(spec)).await.unwrap_err();
+    assert!(matches!(&error, Error::Rpc { method, .. } if method == "monitor"), "{error:?}");
+    let replica = switches(&client).await;
+    add_switch(&client, "s").await;
+    assert_eq!(replica.read().table::<LogicalSwitch>().len(), 1);
+}
+
+#[tokio::test]
 async fn a_refused_commit_is_told_apart_from_a_refused_operation() {
     let server = Server::start(NB_SCHEMA);
     let client = server.client(NB).await;
@@ -280,7 +293,7 @@ async fn a_conditional_monitor_follows_rows_in_and_out() {
     let client = server.client(NB).await;
     let wanted = ["a", "b"].map(|name| Condition::equal("name", name)).to_vec();
     let spec = MonitorSpec::new().table_where::<LogicalSwitch>(&["name"], wanted);
-    let replica = client.monitor(spec).await.unwrap();
+    let replica = soon("monitor", client.monitor(spec)).await.unwrap();
     let names = || {
         let mut names: Vec<_> =
             replica.read().table::<LogicalSwitch>().iter().map(|row| row.name.clone()).collect();

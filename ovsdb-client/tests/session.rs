@@ -24,7 +24,10 @@ async fn a_lock_is_a_fence_and_passes_to_the_next_in_line() {
     let lock = soon("lock", first.lock("leader")).await.unwrap();
     assert!(lock.is_owned());
     one(&first, guarded).await.unwrap();
-    assert_eq!(first.lock("leader").await.unwrap_err(), Error::LockInUse("leader".to_owned()));
+    assert_eq!(
+        soon("refusal", first.lock("leader")).await.unwrap_err(),
+        Error::LockInUse("leader".to_owned())
+    );
     one(&first, guarded).await.expect("a refused second request does not release the first");
 
     let mut queued = soon("lock", second.lock("leader")).await.unwrap();
@@ -51,7 +54,7 @@ async fn after_a_restart_replica_and_lock_come_back_and_only_differences_are_tol
         add_switch(&client, name).await;
     }
     let replica = switches(&client).await;
-    let mut lock = client.lock("leader").await.unwrap();
+    let mut lock = soon("lock", client.lock("leader")).await.unwrap();
     let mut changes = replica.changes();
     let mut synced = replica.synced();
     server.kill();

@@ -1,5 +1,6 @@
 //! `cargo xtask codegen`: typed OVSDB rows from the schema files of the installed OVS and OVN.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
@@ -7,7 +8,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::{exec, paths};
 
@@ -78,8 +79,9 @@ fn generate(schema: &Value, about: &str) -> Result<String> {
     Ok(out)
 }
 
-fn object(value: &Value) -> Result<&Map<String, Value>> {
-    value.as_object().context("expected a JSON object")
+/// Members of an object by name, sorted whatever order the JSON library keeps.
+fn object(value: &Value) -> Result<BTreeMap<&String, &Value>> {
+    Ok(value.as_object().context("expected a JSON object")?.iter().collect())
 }
 
 /// What the schema says of a table as a whole.
