@@ -19,7 +19,11 @@ pub async fn del(node: &Node, call: &Call, steps: &mut Steps) -> Result<(), CniE
     let (port, rest) = steps.time("release", release_each(node, container)).await;
     match (port, rest) {
         (Err(later), Ok(())) if later.code == code::TRY_AGAIN_LATER => {
-            tracing::warn!(container, reason = later.msg, "the OVS port is removed when the database is back");
+            tracing::warn!(
+                container,
+                reason = later.msg,
+                "the OVS port is removed when the database is back"
+            );
             Ok(())
         }
         (port, rest) => join(port, rest),

@@ -32,7 +32,7 @@ fn traffic_and_counters_go_on_when_the_agent_is_killed_and_the_next_one_takes_ov
     wired.node.run(move || {
         #[expect(clippy::disallowed_methods, reason = "an agent to be killed is a process of its own")]
         let mut agent = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "pins::agent_to_be_killed", "--ignored", "--nocapture"])
+            .args(["--exact", "pins::an_agent_that_ends_leaves_its_programs_attached", "--nocapture"])
             .env(CHILD, value)
             .stdout(Stdio::piped())
             .spawn()
@@ -62,11 +62,14 @@ fn traffic_and_counters_go_on_when_the_agent_is_killed_and_the_next_one_takes_ov
     assert!(after.from_packets >= before.from_packets + 3, "{before:?} {after:?}");
 }
 
-/// The agent of the test above, started by it as a process.
+/// Run as a process by the test above, it is the agent that gets killed.
 #[test]
-#[ignore = "a helper of the SIGKILL test, not a test"]
-fn agent_to_be_killed() {
-    let value = std::env::var(CHILD).expect("started by the SIGKILL test only");
+fn an_agent_that_ends_leaves_its_programs_attached() {
+    let Ok(value) = std::env::var(CHILD) else {
+        let wired = Wired::new();
+        wired.attached(|_| ());
+        return assert!(wired.ping());
+    };
     let mut parts = value.split(',');
     let dir = parts.next().unwrap().into();
     let mut next = || parts.next().unwrap().parse::<u32>().unwrap();

@@ -243,6 +243,28 @@ fn an_interface_that_is_not_ours_is_left_alone_and_said_so() {
 }
 
 #[test]
+fn an_interface_whose_index_is_beyond_the_array_is_a_port_like_any_other() {
+    let node = Node::new();
+    node.sh("ip link add high index 70000 type veth peer name highx");
+    node.sh("ip link add sa index 70002 type veth peer name so");
+    let (dir, mode) = (node.pins(), Mode::Interposed { agent_end: 70002, ovs_end: node.ifindex("so") });
+    node.run(move || {
+        let mut datapath = Datapath::load(&dir).unwrap();
+        datapath.add_endpoint(&endpoint("pod0", 70000, mode)).unwrap();
+        assert_eq!(run(&mut datapath, "from_pod", &tcp(0), 70000), Verdict::Redirect);
+        assert_eq!(run(&mut datapath, "to_pod", &tcp(0), 70002), Verdict::Redirect);
+        drop(datapath);
+        let mut datapath = Datapath::load(&dir).unwrap();
+        assert!(datapath.endpoints()[0].alive);
+        let (_, counters) = datapath.endpoint_stats().unwrap().remove(0);
+        assert_eq!((counters.from_packets, counters.to_packets), (1, 1));
+        datapath.remove_endpoint("pod0").unwrap();
+        assert_eq!(run(&mut datapath, "from_pod", &tcp(0), 70000), Verdict::Pass);
+        assert_eq!(counted(&datapath), [(Reason::UnknownPort, 1)]);
+    });
+}
+
+#[test]
 fn a_sender_of_made_up_vnis_fills_the_tunnel_map_only_until_it_is_pruned() {
     Bench::new().with(false, |datapath, _, uplink, _| {
         let real = to_peer(&ovn(1, &tcp(0)));
