@@ -75,6 +75,7 @@ async fn connect(config: &Config) -> anyhow::Result<Node> {
     }
     Ok(Node {
         netlink: Netlink::open()?,
+        reaper: Netlink::open_on_thread("netlink-reaper").await?,
         ovs,
         pods: Pods::default(),
         datapath: Arc::new(datapath),

@@ -18,6 +18,8 @@ use crate::pods::Pods;
 pub struct Node {
     /// The node's own network namespace.
     pub netlink: Netlink,
+    /// The same, for deleting links: that blocks for tens of milliseconds, and must hold up nobody else.
+    pub reaper: Netlink,
     /// The Open_vSwitch database.
     pub ovs: Ovs,
     /// This node's pods.

@@ -98,6 +98,7 @@ pub async fn connect(config: &Config, client: kube::Client) -> anyhow::Result<No
     tracing::info!(path, ?attach, netdev, reason = datapath.reason, "data path");
     let node = Node {
         netlink,
+        reaper: Netlink::open_on_thread("netlink-reaper").await?,
         ovs,
         pods,
         datapath,

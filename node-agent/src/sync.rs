@@ -108,7 +108,7 @@ pub async fn round(node: &Node) -> Result<usize, CniError> {
     }
     for shim in &plan.shims {
         tracing::info!(shim, "removing a shim that belongs to no container");
-        errors.extend(node.netlink.delete_if_exists(shim).await.err().map(CniError::from));
+        errors.extend(node.reaper.delete_if_exists(shim).await.err().map(CniError::from));
         done += 1;
     }
     for container in &plan.reattach {

@@ -1,6 +1,6 @@
 //! ADD: plugs a container in, or leaves nothing behind.
 //!
-//! Order: link pair (at once, while the addresses are perhaps still being waited for), then side by side the pod's side,
+//! Order: links (at once, while the addresses are perhaps still being waited for), then side by side the pod's side,
 //! the node's side and the OVS row, then OVN's word that the port is in place.
 
 use std::pin::pin;
@@ -10,14 +10,14 @@ use api::annotation::PodNetwork;
 use api::ovn_name::pod_port;
 use tokio::time::Instant;
 
-use super::attach::{self, Names};
+use super::attach::{self, Ends, Names};
 use super::locks::Cancel;
 use super::podside::PodSide;
 use super::request::Call;
 use super::result::AddResult;
 use super::steps::{Steps, timed};
 use super::{CniError, del};
-use crate::datapath::{Endpoint, Mode};
+use crate::datapath::Endpoint;
 use crate::netns::Netns;
 use crate::node::Node;
 use crate::ovs::ports::PodPort;
@@ -46,13 +46,10 @@ pub async fn add(
         std::task::Poll::Pending => None,
     };
     let mac = known.as_ref().map(|(_, network)| network.mac_address);
-    steps.time("pair", attach::create_pair(node, &names, &netns, &call.ifname, mac)).await?;
+    steps.time("pair", attach::create_links(node, &names, &netns, &call.ifname, mac)).await?;
 
     let add = Add { node, call, netns: &netns, names: &names, pod: &pod, mac_is_set: mac.is_some() };
     let work = async {
-        if node.datapath.mode == Mode::Interposed {
-            steps.time("shim", attach::create_shim(&node.netlink, &names, node.mtu)).await?;
-        }
         let known = match known {
             Some(known) => known,
             None => wait_addresses(addresses, cancel, steps).await?,
@@ -99,17 +96,18 @@ impl Add<'_> {
         let side = PodSide::new(&call.ifname, &network, self.mac_is_set, datapath.pod_completes_checksums());
         let port = self.port(uid, &network);
         let host_side = async {
-            let (host, shim) =
-                attach::set_up_host(&node.netlink, self.names, &call.container_id, datapath).await?;
+            let ends = Ends::find(&node.netlink, self.names, datapath.mode).await?;
             let endpoint = Endpoint {
                 id: call.container_id.clone(),
-                host: host.index,
-                shim,
+                host: ends.host.index,
+                shim: ends.shim_indexes(),
                 addresses: network.ip_addresses.clone(),
                 mac: network.mac_address,
             };
-            let took = attach::add_endpoint(datapath, endpoint).await?;
-            Ok::<_, CniError>((host, took))
+            let up = ends.set_up(&node.netlink, &call.container_id);
+            let (up, attached) = tokio::join!(up, attach::add_endpoint(datapath, endpoint));
+            up?;
+            Ok::<_, CniError>((ends.host, attached?))
         };
         let all = async {
             tokio::join!(

@@ -50,8 +50,35 @@ pub fn owner(link: &Link) -> Option<&str> {
     link.alias.as_deref()?.strip_prefix(ALIAS)
 }
 
-/// Makes the pod's pair, the pod's end in its namespace. Nothing is left behind on failure.
-pub async fn create_pair(
+/// Makes the container's links: the pod's pair, and in interposed mode beside it the shim. Nothing is left behind on
+/// failure, and nothing is taken from a container that was there before.
+pub async fn create_links(
+    node: &Node,
+    names: &Names,
+    netns: &Netns,
+    ifname: &str,
+    mac: Option<MacAddr>,
+) -> Result<(), CniError> {
+    let pair = create_pair(node, names, netns, ifname, mac);
+    if node.datapath.mode == Mode::Direct {
+        return pair.await;
+    }
+    let made = tokio::join!(pair, create_shim(node, names));
+    let (error, made) = match made {
+        (Ok(()), Ok(())) => return Ok(()),
+        (Ok(()), Err(error)) => (error, Some(&names.host)),
+        (Err(error), Ok(())) => (error, Some(&names.shim_agent)),
+        (Err(error), Err(_)) => (error, None),
+    };
+    let undone = match made {
+        Some(name) => node.reaper.delete_if_exists(name).await.map(drop),
+        None => Ok(()),
+    };
+    Err(undone
+        .map_or_else(|left| error.clone().and(&format!("and undoing it failed: {left}")), |()| error.clone()))
+}
+
+async fn create_pair(
     node: &Node,
     names: &Names,
     netns: &Netns,
@@ -84,7 +111,7 @@ pub async fn create_pair(
 }
 
 /// Makes the shim pair, with nothing of the node's stack on either end and whole, finished packets leaving the agent end.
-pub async fn create_shim(netlink: &Netlink, names: &Names, mtu: u32) -> Result<(), CniError> {
+async fn create_shim(node: &Node, names: &Names) -> Result<(), CniError> {
     let pair = Veth {
         name: &names.shim_agent,
         mac: None,
@@ -93,10 +120,16 @@ pub async fn create_shim(netlink: &Netlink, names: &Names, mtu: u32) -> Result<(
         peer_mac: None,
         peer_group: 0,
         peer_netns: None,
-        mtu,
+        mtu: node.mtu,
     };
-    netlink.create_veth(&pair).await?;
-    quiet_shim(names).await
+    node.netlink.create_veth(&pair).await?;
+    match quiet_shim(names).await {
+        Ok(()) => Ok(()),
+        Err(error) => match node.reaper.delete_if_exists(&names.shim_agent).await {
+            Ok(_) => Err(error),
+            Err(left) => Err(error.and(&format!("and undoing it failed: {left}"))),
+        },
+    }
 }
 
 async fn quiet_shim(names: &Names) -> Result<(), CniError> {
@@ -111,25 +144,43 @@ async fn quiet_shim(names: &Names) -> Result<(), CniError> {
     Ok(())
 }
 
-/// Sets the node's ends up and marks them as the container's. Returns the pod's host end, and the shim's ends.
-pub async fn set_up_host(
-    netlink: &Netlink,
-    names: &Names,
-    container: &str,
-    datapath: &Datapath,
-) -> Result<(Link, Option<(u32, u32)>), CniError> {
-    let alias = format!("{ALIAS}{}", container.get(..200).unwrap_or(container));
-    let host = netlink.get(&names.host).await?;
-    netlink.no_ipv6_address(host.index, &names.host).await?;
-    netlink.set_up_with_alias(host.index, &names.host, &alias).await?;
-    let mut shim = None;
-    if datapath.mode == Mode::Interposed {
-        let (agent, ovs) = (netlink.get(&names.shim_agent).await?, netlink.get(&names.shim_ovs).await?);
-        netlink.set_up_with_alias(agent.index, &names.shim_agent, &alias).await?;
-        netlink.set_up_with_alias(ovs.index, &names.shim_ovs, &alias).await?;
-        shim = Some((agent.index, ovs.index));
+/// The node's ends of a container's links.
+#[derive(Debug, Clone)]
+pub struct Ends {
+    /// The pod's host veth.
+    pub host: Link,
+    /// The shim's agent end and OVS end.
+    pub shim: Option<(Link, Link)>,
+}
+
+impl Ends {
+    /// Looks them up.
+    pub async fn find(netlink: &Netlink, names: &Names, mode: Mode) -> Result<Self, CniError> {
+        let host = netlink.get(&names.host).await?;
+        let shim = match mode {
+            Mode::Direct => None,
+            Mode::Interposed => {
+                Some((netlink.get(&names.shim_agent).await?, netlink.get(&names.shim_ovs).await?))
+            }
+        };
+        Ok(Self { host, shim })
     }
-    Ok((host, shim))
+
+    /// Numbers of the shim's ends.
+    pub fn shim_indexes(&self) -> Option<(u32, u32)> {
+        self.shim.as_ref().map(|(agent, ovs)| (agent.index, ovs.index))
+    }
+
+    /// Sets them up and marks them as the container's.
+    pub async fn set_up(&self, netlink: &Netlink, container: &str) -> Result<(), CniError> {
+        let alias = format!("{ALIAS}{}", container.get(..200).unwrap_or(container));
+        netlink.no_ipv6_address(self.host.index, &self.host.name).await?;
+        let shim = self.shim.iter().flat_map(|(agent, ovs)| [agent, ovs]);
+        for link in std::iter::once(&self.host).chain(shim) {
+            netlink.set_up_with_alias(link.index, &link.name, &alias).await?;
+        }
+        Ok(())
+    }
 }
 
 /// Lets the programs know of an endpoint. Returns how long it took.

@@ -48,8 +48,8 @@ async fn release_each(node: &Node, container: &str) -> (Result<(), CniError>, Re
     let mut note = |done: Result<(), CniError>| errors.extend(done.err());
     note(attach::remove_endpoint(&node.datapath, container).await);
     // A pair goes with either end. The shim is looked for in every mode: the mode may have been another one.
-    note(attach::delete_link(&node.netlink, &names.shim_agent, container).await);
-    note(attach::delete_link(&node.netlink, &names.host, container).await);
+    note(attach::delete_link(&node.reaper, &names.shim_agent, container).await);
+    note(attach::delete_link(&node.reaper, &names.host, container).await);
     (port, CniError::join(errors).map_or(Ok(()), Err))
 }
 

@@ -85,6 +85,34 @@ impl Netlink {
         Ok(Self { handle })
     }
 
+    /// Opens a socket that is served on a thread of its own, for requests that keep the kernel busy for long: a request is
+    /// carried out while it is sent, and holds up everything else on that thread. The thread ends with the last handle.
+    pub async fn open_on_thread(name: &str) -> Result<Self, LinkError> {
+        let failed = |e| LinkError::new("(all)", "open a netlink socket", e);
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let serve = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+            let opened = runtime.and_then(|runtime| {
+                let inside = runtime.enter();
+                let (connection, handle, _messages) = rtnetlink::new_connection()?;
+                drop(inside);
+                Ok((connection, handle, runtime))
+            });
+            match opened {
+                Ok((connection, handle, runtime)) => {
+                    // Nobody to serve when the caller is gone.
+                    if tell.send(Ok(handle)).is_ok() {
+                        runtime.block_on(connection);
+                    }
+                }
+                Err(error) => drop(tell.send(Err(error))),
+            }
+        };
+        std::thread::Builder::new().name(name.to_owned()).spawn(serve).map_err(failed)?;
+        let handle = told.await.map_err(|closed| failed(io::Error::other(closed)))?.map_err(failed)?;
+        Ok(Self { handle })
+    }
+
     /// The handle below, for requests this module has no words for.
     pub fn raw(&self) -> &Handle {
         &self.handle
