@@ -11,15 +11,17 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::args::{AttachMode, Config, Datapath as Wanted};
+use crate::cni::attach::Names;
 use crate::cni::{install, server};
 use crate::datapath::{Datapath, Mode};
+use crate::gateway::takeover::shim_ovs_end;
 use crate::link::Netlink;
 use crate::metrics::Metrics;
 use crate::node::{Health, Node};
 use crate::ovs::Ovs;
 use crate::pods::{self, Pods};
 use crate::programs::Loaded;
-use crate::{admin, gateway_task, sync};
+use crate::{admin, bpf, gateway_task, sync};
 
 /// How long OVS and the API may take to be there when the agent starts. Whoever started us starts us again.
 const START_WAIT: Duration = Duration::from_secs(60);
@@ -201,6 +203,7 @@ pub(crate) fn choose_datapath(config: &Config, ovs: &Ovs) -> anyhow::Result<Data
             !clash,
             "--attach-mode=interposed needs eBPF programs, which --datapath=ovs turns off"
         );
+        leave_ebpf(config, ovs)?;
         return Ok(ovs_only("--datapath=ovs".to_owned()));
     }
     let loaded = match Loaded::load(&config.bpf_dir) {
@@ -208,6 +211,7 @@ pub(crate) fn choose_datapath(config: &Config, ovs: &Ovs) -> anyhow::Result<Data
         Err(reason) if config.datapath == Wanted::Ebpf => anyhow::bail!("--datapath=ebpf: {reason}"),
         Err(reason) => {
             tracing::warn!(reason, "no eBPF on this node: every packet goes through OVS");
+            leave_ebpf(config, ovs).with_context(|| reason.clone())?;
             return Ok(ovs_only(reason));
         }
     };
@@ -222,4 +226,25 @@ pub(crate) fn choose_datapath(config: &Config, ovs: &Ovs) -> anyhow::Result<Data
     datapath.uplink = Some(loaded.shared());
     datapath.programs = Some(Arc::new(loaded));
     Ok(datapath)
+}
+
+/// Takes away the programs of an earlier run with eBPF. Not while OVS is connected through them: then this is an error,
+/// and traffic goes on as it is.
+fn leave_ebpf(config: &Config, ovs: &Ovs) -> anyhow::Result<()> {
+    if !config.bpf_dir.exists() {
+        return Ok(());
+    }
+    let pods = ovs.pod_ports().into_iter().filter(|port| port.name == Names::of(&port.sandbox).shim_ovs);
+    let mut through: Vec<String> = pods.map(|port| port.iface_id).collect();
+    let uplink = shim_ovs_end(&config.gateway_interface);
+    through.extend(ovs.port(&uplink).map(|_| format!("uplink {}", config.gateway_interface)));
+    anyhow::ensure!(
+        through.is_empty(),
+        "connected through the eBPF programs of an earlier run: {}; run `slipstream-node-agent cleanup` first, which cuts \
+         these pods off, and restart them",
+        through.join(", ")
+    );
+    let dir = config.bpf_dir.display();
+    bpf::Datapath::cleanup(&config.bpf_dir)
+        .map_err(|e| anyhow::anyhow!("eBPF programs of an earlier run under {dir}: {e}"))
 }

@@ -574,11 +574,24 @@ fn pods_reach_each_other_interposed_and_without_the_agent_and_nothing_is_left() 
         }});
         assert_eq!(bed.call(Call { extra: prev, ..checked }).await.error(), 0);
 
+        // Without eBPF the connections of these pods would be cut: that is refused, and they go on.
+        bed.kill_agent();
+        bed.datapath = "ovs";
+        let log = bed.refused();
+        assert!(log.contains("connected through the eBPF programs of an earlier run: ns_p"), "{log}");
+        megabyte(&a, &b, "10.244.0.4:7004").await;
+        bed.datapath = "ebpf";
+        bed.start_agent().await;
+
         for n in 1..=2 {
             assert_eq!(bed.del(&id(n), None).await.error(), 0);
         }
         bed.assert_clean().await;
         let pinned = std::path::Path::new(&bed.bpf_dir()).join("endpoints");
         assert_eq!(std::fs::read_dir(pinned).unwrap().count(), 0, "no pinned programs");
+        bed.kill_agent();
+        bed.datapath = "ovs";
+        bed.start_agent().await;
+        assert!(!std::path::Path::new(&bed.bpf_dir()).exists(), "nobody needs the programs any more");
     });
 }

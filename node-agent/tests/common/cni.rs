@@ -18,7 +18,7 @@ pub(crate) struct Bed {
     pub(crate) ovs: OvsNode,
     pub(crate) api: FakeApi,
     agent: Option<Child>,
-    datapath: &'static str,
+    pub(crate) datapath: &'static str,
 }
 
 /// What the executable left.
@@ -107,7 +107,7 @@ impl Bed {
     }
 
     #[expect(clippy::disallowed_methods, reason = "the test starts the agent")]
-    pub(crate) async fn start_agent(&mut self) {
+    fn spawn_agent(&self) -> Child {
         let kubeconfig = self.api.write_kubeconfig(self.ovs.dir());
         let args = [
             "--node-name=n1".to_owned(),
@@ -122,7 +122,11 @@ impl Bed {
         let log =
             std::fs::File::options().create(true).append(true).open(self.ovs.path("agent.log")).unwrap();
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
-        self.agent = Some(command.spawn().unwrap());
+        command.spawn().unwrap()
+    }
+
+    pub(crate) async fn start_agent(&mut self) {
+        self.agent = Some(self.spawn_agent());
         for _ in 0..400 {
             let status = self.call(Call { command: "STATUS", ..Call::default() }).await;
             if status.code == 0 {
@@ -131,6 +135,12 @@ impl Bed {
             tokio::time::sleep(Duration::from_millis(25)).await;
         }
         panic!("the agent does not get ready: {}", self.log());
+    }
+
+    /// Starts an agent that is expected to end by itself, and returns the log.
+    pub(crate) fn refused(&self) -> String {
+        assert!(!self.spawn_agent().wait().unwrap().success());
+        self.log()
     }
 
     pub(crate) fn log(&self) -> String {
