@@ -76,7 +76,7 @@ pub(super) fn print(before: &Tunnels, after: &Tunnels, bed: &Bed, checks: &mut C
             say(format_args!("  {node}  none: no eBPF program is on its path"));
             continue;
         }
-        for direction in ["tx", "rx"] {
+        for direction in ["out", "in"] {
             let count = sums.get(&(node.clone(), direction.to_owned())).copied().unwrap_or(0.0);
             let verdict = if count > 0.0 {
                 Ok(format!("{count} packets"))
@@ -94,11 +94,11 @@ mod tests {
 
     #[test]
     fn samples_of_one_metric_are_read_with_their_labels() {
-        let text = "# TYPE x counter\nx_total{a=\"1\",direction=\"tx\"} 4\nx_total_other{a=\"2\"} 9\nx_total{a=\"b}c\"} 5 1700\n";
+        let text = "# TYPE x counter\nx_total{a=\"1\",direction=\"out\"} 4\nx_total_other{a=\"2\"} 9\nx_total{a=\"b}c\"} 5 1700\n";
         assert_eq!(
             samples(text, "x_total"),
-            [("a=\"1\",direction=\"tx\"".into(), 4.0), ("a=\"b}c\"".into(), 5.0)]
+            [("a=\"1\",direction=\"out\"".into(), 4.0), ("a=\"b}c\"".into(), 5.0)]
         );
-        assert_eq!(label("a=\"1\",direction=\"tx\"", "direction").as_deref(), Some("tx"));
+        assert_eq!(label("a=\"1\",direction=\"out\"", "direction").as_deref(), Some("out"));
     }
 }

@@ -89,13 +89,26 @@ fn by_name(tables: &Value) -> BTreeMap<(String, String), Vec<Value>> {
 fn columns(expected: &Value, actual: &Value) -> Vec<(String, String)> {
     let keys: BTreeSet<_> =
         [expected, actual].into_iter().filter_map(Value::as_object).flat_map(|o| o.keys()).collect();
-    keys.into_iter()
-        .filter(|k| expected.get(*k) != actual.get(*k))
-        .map(|k| {
-            let side = |v: &Value| v.get(k).map_or("nothing".to_owned(), shorten);
-            (k.clone(), format!("expected {} but it is {}", side(expected), side(actual)))
-        })
-        .collect()
+    let mut found = Vec::new();
+    for key in keys {
+        let (left, right) = (expected.get(key), actual.get(key));
+        match (left.and_then(Value::as_object), right.and_then(Value::as_object)) {
+            _ if left == right => {}
+            // Maps differ by key, so that a reviewed difference covers one key only.
+            (Some(left), Some(right)) => {
+                let keys: BTreeSet<_> = left.keys().chain(right.keys()).collect();
+                let differing = keys.into_iter().filter(|k| left.get(*k) != right.get(*k));
+                found.extend(differing.map(|k| (format!("{key}:{k}"), sides(left.get(k), right.get(k)))));
+            }
+            _ => found.push((key.clone(), sides(left, right))),
+        }
+    }
+    found
+}
+
+fn sides(expected: Option<&Value>, actual: Option<&Value>) -> String {
+    let side = |v: Option<&Value>| v.map_or("nothing".to_owned(), shorten);
+    format!("expected {} but it is {}", side(expected), side(actual))
 }
 
 fn shorten(value: &Value) -> String {
@@ -202,6 +215,13 @@ mod tests {
         let actual = json!({"T": [{"name": "b", "x": 2}, {"name": "c"}]});
         assert_eq!(shown(&expected, &actual), ["T a (missing)", "T b x", "T c (extra)"]);
         assert!(shown(&expected, &expected).is_empty());
+    }
+
+    #[test]
+    fn a_map_differs_by_its_keys() {
+        let expected = json!({"T": [{"name": "a", "options": {"x": "1", "y": "1"}}]});
+        let actual = json!({"T": [{"name": "a", "options": {"y": "1", "z": "1"}}]});
+        assert_eq!(shown(&expected, &actual), ["T a options:x", "T a options:z"]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub(super) fn expected(state: &str) -> Value {
 /// The flows of a node.
 pub(super) fn actual(bed: &Bed, node: &str) -> Result<Value> {
     let mut command = bed.host(node).command(bed.config().ovs("ovs-ofctl"))?;
-    command.args(["-OOpenFlow15", "--names", "--no-stats", "dump-flows", "breth0"]);
+    command.args(["--names", "--no-stats", "dump-flows", "breth0"]);
     Ok(rows(exec::output(command.env("OVS_RUNDIR", "/run/openvswitch"))?.lines()))
 }
 

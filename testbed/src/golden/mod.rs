@@ -25,7 +25,7 @@ pub fn northbound(bed: &Bed) -> Result<Value> {
 }
 
 /// How long a stage may take to reach its final state.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(15);
 
 /// `testbed golden`.
 #[derive(Clone, Debug, clap::Args)]
