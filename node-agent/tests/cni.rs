@@ -19,14 +19,13 @@ use serde_json::json;
 
 /// Not a test by itself: the agent process of the others, with everything but the gateway.
 #[test]
-#[ignore = "started by the other tests as their agent"]
 fn the_agent() {
     #[derive(clap::Parser)]
     struct Arguments {
         #[command(flatten)]
         config: node_agent::args::Config,
     }
-    let args = std::env::var(bed::AGENT).expect("only the other tests start this one");
+    let Ok(args) = std::env::var(bed::AGENT) else { return };
     let all = std::iter::once("agent").chain(args.lines());
     let config = <Arguments as clap::Parser>::parse_from(all).config;
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();

@@ -118,7 +118,7 @@ impl Bed {
             format!("--bpf-dir={}", self.bpf_dir()),
         ];
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "the_agent", "--nocapture", "--ignored"]).env(AGENT, args.join("\n"));
+        command.args(["--exact", "the_agent", "--nocapture"]).env(AGENT, args.join("\n"));
         let log =
             std::fs::File::options().create(true).append(true).open(self.ovs.path("agent.log")).unwrap();
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
