@@ -1,6 +1,7 @@
 //! The objects of the golden reference through index, plan and reconciliation into a real northbound database, row by row
 //! against what ovn-kubernetes wrote. `golden/differences.txt` lists the deliberate differences with their reasons; one
 //! that is not listed fails, and so does a listed one that does not occur.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 #[allow(dead_code, reason = "shared with the other tests")]
 mod common;

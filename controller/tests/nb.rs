@@ -1,4 +1,5 @@
 //! The engine on a real northbound database.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 #[allow(dead_code, reason = "shared with the other tests")]
 mod common;

@@ -1,4 +1,5 @@
 //! What OVN makes of our rows: northd compiles them, ovn-trace follows packets through them.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 #[allow(dead_code, reason = "shared with the other tests")]
 mod common;
