@@ -55,8 +55,9 @@ fn judge(error: &kube::Error) -> Verdict {
     match error {
         kube::Error::Api(status) => match status.code {
             404 => Verdict::Gone,
-            // A UID that differs is a conflict.
             409 => Verdict::Gone,
+            // How the API server words that the UID differs.
+            422 if status.message.contains("metadata.uid") => Verdict::Gone,
             408 | 429 | 500.. => Verdict::Retry,
             // Rights may be granted later.
             401 | 403 => Verdict::Retry,

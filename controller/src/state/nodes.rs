@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::annotation::{NODE_ID, NODE_SUBNETS, NodeSubnets};
 
-use super::{Effects, Notice, NoticeKind, ObjectRef, Patch, State, Watched, notices};
-use crate::index::Node;
-use crate::index::convert::SeenNode;
+use super::{Effects, Notice, NoticeKind, ObjectRef, Patch, State, Watched, network, notices};
+use crate::index::convert::{SeenNode, SeenPod};
+use crate::index::{Node, Pod};
 
 fn object(node: &SeenNode) -> ObjectRef {
     ObjectRef { kind: "Node", namespace: None, name: node.name.clone(), uid: node.uid.clone() }
@@ -89,19 +89,31 @@ impl State {
 
     fn delete_node(&mut self, name: &str, effects: &mut Effects) {
         self.failed_nodes.remove(name);
+        let stranded = self.stranded_pods(name);
         self.nodes.release(name);
         self.ipam.remove_node(name);
         effects.dirty.extend(self.index.delete_node(name));
-        for pod in self.index.pods_of_node(name).cloned().collect::<Vec<_>>() {
-            if let Some(mut pod) = self.index.pods.get(&pod).cloned() {
-                pod.addresses.clear();
-                pod.mac = None;
-                effects.dirty.extend(self.index.apply_pod(pod));
-            }
+        for seen in stranded {
+            effects.dirty.extend(self.index.apply_pod(seen.pod.clone()));
+            self.waiting.insert((seen.created, seen.pod.name.clone()), seen);
         }
         for node in std::mem::take(&mut self.failed_nodes).into_values() {
             self.apply_node(node, effects);
         }
+    }
+
+    /// The pods of a node that goes, as they wait for it to come back: with the addresses that they have now.
+    fn stranded_pods(&self, node: &str) -> Vec<SeenPod> {
+        let pods = self.index.pods_of_node(node).filter_map(|name| self.index.pods.get(name));
+        let placed = pods.filter_map(|pod| Some((pod, self.ipam.get(&pod.uid)?)));
+        placed
+            .map(|(pod, allocation)| SeenPod {
+                pod: Pod { addresses: Vec::new(), mac: None, ..pod.clone() },
+                finished: false,
+                created: 0,
+                networks: Some(Ok(network::of_pod(&self.config, allocation))),
+            })
+            .collect()
     }
 
     /// A node's annotations have been written, or never will be.

@@ -191,3 +191,17 @@ fn a_relist_forgets_what_went_meanwhile() {
     let effects = state.nodes(Watched::Reset(vec![]));
     assert!(effects.dirty.contains(&Unit::Node("n1".to_owned())));
 }
+
+#[test]
+fn pods_of_a_node_that_comes_back_get_their_addresses_again() {
+    let mut state = state("10.244.0.0/16/24");
+    state.nodes(Watched::Apply(node("n1", serde_json::json!({}))));
+    state.pods(Watched::Apply(pod("a", "u1", "Running", None)));
+    state.pods(Watched::Apply(pod("b", "u2", "Running", None)));
+    let effects = state.nodes(Watched::Delete("n1".to_owned()));
+    assert!(effects.dirty.contains(&Unit::Pod(NamespacedName::new("x", "b"))));
+    assert_eq!(ip(&state, "b"), None);
+    state.nodes(Watched::Apply(node("n1", serde_json::json!({}))));
+    assert_eq!(ip(&state, "b").as_deref(), Some("10.244.0.4/24"));
+    assert_eq!(ip(&state, "a").as_deref(), Some("10.244.0.3/24"));
+}
