@@ -5,7 +5,7 @@ use node_agent::gateway::journal::{Phase, Step};
 use node_agent::gateway::takeover::Hook;
 use node_agent::link::route::MAIN_TABLE;
 
-use crate::world::{World, ip, on_a_node};
+use crate::world::{World, in_both_modes, ip, on_a_node};
 
 /// Addresses, link and routes of the whole node, but for the interfaces' numbers and counters of OVS's own interfaces.
 fn state() -> String {
@@ -34,6 +34,11 @@ fn crash_after_all(_: Step) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The interface that is the bridge's port.
+fn port(world: &World) -> &'static str {
+    if world.is_interposed() { "so-eth0" } else { "eth0" }
+}
+
 async fn assert_taken(world: &World) {
     let bridge = world.netlink.get("breth0").await.unwrap();
     let uplink = world.netlink.get("eth0").await.unwrap();
@@ -51,7 +56,8 @@ async fn assert_taken(world: &World) {
     ] {
         assert!(text.contains(route), "{route} is not in\n{text}");
     }
-    assert_eq!(world.vsctl("list-ports breth0").trim(), "eth0");
+    assert_eq!(world.vsctl("list-ports breth0").trim(), port(world));
+    assert!(uplink.promiscuous, "set by OVS on its port, by us when OVS has another");
     assert_eq!(
         world.vsctl("get bridge breth0 fail_mode external_ids").replace('\n', " ").trim(),
         "standalone {bridge-id=breth0, bridge-uplink=eth0}"
@@ -69,13 +75,13 @@ async fn assert_given_back(world: &World, before: &str) {
 
 #[test]
 fn the_bridge_takes_addresses_and_routes_and_gives_them_back_exactly() {
-    on_a_node(|world| async move {
+    in_both_modes(|world| async move {
         let before = state();
         let takeover = world.takeover();
         let taken = takeover.take("eth0").await.unwrap();
         assert_eq!(
             (taken.bridge.as_str(), taken.uplink.as_str(), taken.port.as_str()),
-            ("breth0", "eth0", "eth0")
+            ("breth0", "eth0", port(&world))
         );
         assert_taken(&world).await;
         let after = state();
@@ -91,7 +97,7 @@ fn the_bridge_takes_addresses_and_routes_and_gives_them_back_exactly() {
 
 #[test]
 fn after_a_crash_before_any_step_the_next_start_finishes() {
-    on_a_node(|world| async move {
+    in_both_modes(|world| async move {
         let before = state();
         for step in Step::ALL {
             let crash = crash_at(step);
@@ -108,7 +114,7 @@ fn after_a_crash_before_any_step_the_next_start_finishes() {
 
 #[test]
 fn after_a_crash_before_any_step_cleanup_puts_everything_back() {
-    on_a_node(|world| async move {
+    in_both_modes(|world| async move {
         let before = state();
         for step in Step::ALL {
             let crash = crash_at(step);
@@ -122,7 +128,7 @@ fn after_a_crash_before_any_step_cleanup_puts_everything_back() {
 
 #[test]
 fn after_a_crash_of_the_roll_back_both_ways_are_open() {
-    on_a_node(|world| async move {
+    in_both_modes(|world| async move {
         let before = state();
         for (n, step) in Step::ALL.into_iter().enumerate() {
             world.takeover().take_with("eth0", &crash_after_all).await.unwrap();

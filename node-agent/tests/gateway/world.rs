@@ -4,14 +4,18 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
+use node_agent::bpf::Datapath;
+use node_agent::gateway::UplinkPrograms;
 use node_agent::gateway::journal::Store;
 use node_agent::gateway::takeover::Takeover;
 use node_agent::link::{Netlink, Veth, ethtool, sysctl};
 use node_agent::ovs::Ovs;
+use parking_lot::Mutex;
 
 /// The neighbour's address, the node's default gateway.
 pub(crate) const NEIGHBOUR: Ipv4Addr = Ipv4Addr::new(172, 18, 0, 1);
@@ -27,14 +31,31 @@ pub(crate) struct World {
     database: Child,
     switch: Option<Child>,
     neighbour: Option<(mpsc::Sender<()>, std::thread::JoinHandle<()>)>,
+    /// The eBPF programs, in interposed mode.
+    programs: Option<Arc<Mutex<Datapath>>>,
 }
 
-/// Runs `test` on a thread in a network namespace of its own.
+/// Runs `test` on a thread in a network and mount namespace of its own, in direct mode.
 pub(crate) fn on_a_node<Fut: Future<Output = ()>>(test: impl FnOnce(World) -> Fut + Send + 'static) {
+    on_a_node_in(false, test);
+}
+
+/// Runs `test` once in direct and once in interposed mode.
+pub(crate) fn in_both_modes<Fut: Future<Output = ()>>(test: impl Fn(World) -> Fut + Clone + Send + 'static) {
+    on_a_node_in(false, test.clone());
+    on_a_node_in(true, test);
+}
+
+fn on_a_node_in<Fut: Future<Output = ()>>(
+    interposed: bool,
+    test: impl FnOnce(World) -> Fut + Send + 'static,
+) {
     let thread = std::thread::Builder::new().name("node".to_owned()).spawn(move || {
-        unshare(CloneFlags::CLONE_NEWNET).expect("root is needed for network namespaces");
+        unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).expect("root is needed for namespaces");
+        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+        mount(None::<&str>, "/", None::<&str>, private, None::<&str>).expect("private mounts");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async { test(World::new().await).await });
+        runtime.block_on(async { test(World::new(interposed).await).await });
     });
     if let Err(panic) = thread.unwrap().join() {
         std::panic::resume_unwind(panic);
@@ -74,7 +95,7 @@ pub(crate) fn ip(args: &str) -> String {
 }
 
 impl World {
-    async fn new() -> Self {
+    async fn new(interposed: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let db = dir.path().join("conf.db");
         let schema = tools().join("share/vswitch.ovsschema");
@@ -105,7 +126,14 @@ impl World {
             output(tools().join("bin/ovs-vsctl"), &args.iter().map(String::as_str).collect::<Vec<_>>());
             Ovs::connect(&url, Duration::from_secs(20)).await.unwrap()
         };
-        let mut world = Self { netlink, ovs, dir, database, switch: None, neighbour: Some(neighbour) };
+        let programs = interposed.then(|| {
+            let bpffs = dir.path().join("bpf");
+            std::fs::create_dir(&bpffs).unwrap();
+            mount(Some("bpf"), &bpffs, Some("bpf"), MsFlags::empty(), None::<&str>).unwrap();
+            Arc::new(Mutex::new(Datapath::load(&bpffs.join("slipstream")).unwrap()))
+        });
+        let neighbour = Some(neighbour);
+        let mut world = Self { netlink, ovs, dir, database, switch: None, neighbour, programs };
         world.start_switch();
         ip("link set lo up");
         // The states to compare must not differ by whether duplicate address detection has ended.
@@ -148,6 +176,10 @@ impl World {
         output(tools().join("bin/ovs-vsctl"), &all)
     }
 
+    pub(crate) fn is_interposed(&self) -> bool {
+        self.programs.is_some()
+    }
+
     pub(crate) fn store(&self) -> Store {
         Store::new(&self.dir.path().join("state"))
     }
@@ -156,9 +188,9 @@ impl World {
         Takeover {
             netlink: self.netlink.clone(),
             ovs: self.ovs.clone(),
-            programs: None,
+            programs: self.programs.clone().map(|programs| programs as Arc<dyn UplinkPrograms>),
             store: self.store(),
-            interposed: false,
+            interposed: self.is_interposed(),
             masquerade: "169.254.169.0/29".parse().unwrap(),
         }
     }
@@ -185,6 +217,9 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
+        if self.programs.take().is_some() {
+            let _ = umount2(&self.dir.path().join("bpf"), MntFlags::MNT_DETACH);
+        }
         for process in self.switch.iter_mut().chain([&mut self.database]) {
             let _ = process.kill();
             let _ = process.wait();
