@@ -12,6 +12,7 @@ use rtnetlink::packet_core::{
 use rtnetlink::packet_route::address::{
     AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope,
 };
+use rtnetlink::packet_route::neighbour::{NeighbourAttribute, NeighbourState};
 use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteProtocol, RouteType,
 };
@@ -252,6 +253,37 @@ impl Netlink {
             WHAT,
             LinkError::is_missing,
         )
+    }
+
+    /// Lets interface `to` know the hardware addresses that `from` knows, so that nobody has to be asked anew. Answers to
+    /// questions asked on one of the two come in by the other while the uplink changes hands. What cannot be copied is found
+    /// out in the usual way.
+    pub async fn copy_neighbours(&self, from: u32, to: u32) {
+        let mut found = self.raw().neighbours().get().execute();
+        let mut known = Vec::new();
+        while let Ok(Some(message)) = found.try_next().await {
+            let usable = matches!(
+                message.header.state,
+                NeighbourState::Reachable
+                    | NeighbourState::Stale
+                    | NeighbourState::Delay
+                    | NeighbourState::Probe
+            );
+            if message.header.ifindex == from && usable {
+                known.push(message);
+            }
+        }
+        for mut message in known {
+            message.header.ifindex = to;
+            message.header.state = NeighbourState::Reachable;
+            let wanted = |a: &NeighbourAttribute| {
+                matches!(a, NeighbourAttribute::Destination(_) | NeighbourAttribute::LinkLayerAddress(_))
+            };
+            message.attributes.retain(wanted);
+            if let Err(error) = self.send(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE).await {
+                tracing::debug!(to, %error, "a neighbour could not be copied");
+            }
+        }
     }
 
     async fn send(&self, message: RouteNetlinkMessage, flags: u16) -> Result<(), rtnetlink::Error> {

@@ -219,7 +219,11 @@ impl Takeover {
                 }
                 Ok(())
             }
-            Step::Uplink => self.connect(journal, &uplink).await,
+            Step::Uplink => {
+                let bridge = self.netlink.get(&journal.bridge).await?;
+                self.netlink.copy_neighbours(uplink.index, bridge.index).await;
+                self.connect(journal, &uplink).await
+            }
             Step::Routes => self.move_routes(journal, &journal.uplink, &journal.bridge).await,
             Step::Release => {
                 for address in &journal.found.addresses {
@@ -391,6 +395,9 @@ impl Takeover {
             Step::Release => {
                 for address in &journal.found.addresses {
                     self.netlink.put_saved_address(uplink.index, &uplink.name, address).await?;
+                }
+                if let Some(bridge) = bridge {
+                    self.netlink.copy_neighbours(bridge.index, uplink.index).await;
                 }
             }
             Step::Routes => self.move_routes(journal, &journal.bridge, &journal.uplink).await?,
