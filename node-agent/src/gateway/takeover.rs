@@ -301,6 +301,10 @@ impl Takeover {
             }
             false => None,
         };
+        if !journal.interposed {
+            // An earlier agent may have worked in interposed mode.
+            self.netlink.delete_if_exists(&shim_agent_end(&journal.uplink)).await?;
+        }
         match &self.programs {
             Some(programs) => programs.attach(uplink.index, shim).context("eBPF programs of the uplink")?,
             None if journal.interposed => {
@@ -354,9 +358,7 @@ impl Takeover {
 
     async fn roll_back(&self, journal: &mut Journal, hook: Hook<'_>) -> anyhow::Result<()> {
         if journal.adopted {
-            if let Some(programs) = &self.programs {
-                programs.detach()?;
-            }
+            self.give_back_adopted(journal).await?;
             return self.store.remove();
         }
         if !journal.is_of_this_boot()? {
@@ -381,6 +383,22 @@ impl Takeover {
             "could not be put back completely (the journal is kept, a further run tries again): {}",
             failures.join("; ")
         )
+    }
+
+    /// A bridge that somebody else made keeps the addresses; only its port becomes the uplink again.
+    async fn give_back_adopted(&self, journal: &Journal) -> anyhow::Result<()> {
+        let uplink = self.netlink.get(&journal.uplink).await?;
+        if journal.interposed {
+            self.disconnect(journal, &uplink).await?;
+            bridge::ensure_port(&self.ovs, &journal.bridge, &journal.uplink).await?;
+            self.netlink.delete_if_exists(&shim_agent_end(&journal.uplink)).await?;
+        } else if let Some(programs) = &self.programs {
+            programs.detach()?;
+        }
+        if uplink.group != journal.found.group {
+            self.netlink.set_group(uplink.index, &uplink.name, journal.found.group).await?;
+        }
+        Ok(())
     }
 
     async fn undo(&self, journal: &Journal, step: Step) -> anyhow::Result<()> {
