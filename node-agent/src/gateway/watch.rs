@@ -18,7 +18,7 @@ use super::services::{self, ServiceIndex};
 /// One event of any of the watches.
 enum Any {
     Node(Box<Event<Node>>),
-    Service(Event<Service>),
+    Service(Box<Event<Service>>),
     Slice(Event<EndpointSlice>),
 }
 
@@ -74,7 +74,7 @@ impl Watches {
             .modify(|s| s.metadata.managed_fields = None);
         let events = futures::stream::select_all([
             nodes.default_backoff().map_ok(|event| Any::Node(Box::new(event))).boxed(),
-            services.default_backoff().map_ok(Any::Service).boxed(),
+            services.default_backoff().map_ok(|event| Any::Service(Box::new(event))).boxed(),
             slices.default_backoff().map_ok(Any::Slice).boxed(),
         ]);
         Self { events: events.boxed() }
@@ -123,22 +123,7 @@ impl ClusterView {
     fn take(&mut self, event: Any) -> bool {
         match event {
             Any::Node(event) => self.take_node(*event),
-            Any::Service(Event::Apply(service)) => self.services.apply_service(&service),
-            Any::Service(Event::InitApply(service)) => {
-                self.pending.services.insert(key(&service));
-                self.services.apply_service(&service);
-                false
-            }
-            Any::Service(Event::Delete(service)) => self.services.delete_service(&service),
-            Any::Service(Event::Init) => {
-                self.pending.services.clear();
-                false
-            }
-            Any::Service(Event::InitDone) => {
-                self.services.retain_services(&std::mem::take(&mut self.pending.services));
-                self.listed.services = true;
-                true
-            }
+            Any::Service(event) => self.take_service(*event),
             Any::Slice(Event::Apply(slice)) => self.services.apply_slice(&slice),
             Any::Slice(Event::InitApply(slice)) => {
                 self.pending.slices.insert(key(&slice));
@@ -153,6 +138,27 @@ impl ClusterView {
             Any::Slice(Event::InitDone) => {
                 self.services.retain_slices(&std::mem::take(&mut self.pending.slices));
                 self.listed.slices = true;
+                true
+            }
+        }
+    }
+
+    fn take_service(&mut self, event: Event<Service>) -> bool {
+        match event {
+            Event::Apply(service) => self.services.apply_service(&service),
+            Event::InitApply(service) => {
+                self.pending.services.insert(key(&service));
+                self.services.apply_service(&service);
+                false
+            }
+            Event::Delete(service) => self.services.delete_service(&service),
+            Event::Init => {
+                self.pending.services.clear();
+                false
+            }
+            Event::InitDone => {
+                self.services.retain_services(&std::mem::take(&mut self.pending.services));
+                self.listed.services = true;
                 true
             }
         }

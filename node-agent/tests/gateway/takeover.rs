@@ -176,7 +176,7 @@ fn without_an_address_the_error_says_what_to_do() {
 
 #[test]
 fn a_bridge_made_by_somebody_else_is_adopted_and_left_in_place() {
-    on_a_node(|world| async move {
+    in_both_modes(|world| async move {
         world.vsctl("add-br breth0 -- set bridge breth0 datapath_type=netdev -- add-port breth0 eth0");
         ip("addr flush dev eth0");
         ip("link set breth0 up");
@@ -186,10 +186,12 @@ fn a_bridge_made_by_somebody_else_is_adopted_and_left_in_place() {
         let before = state();
         let taken = world.takeover().take("eth0").await.unwrap();
         assert!(taken.journal.adopted);
+        assert_eq!(world.vsctl("list-ports breth0").trim(), port(&world));
         let addresses: Vec<String> = taken.journal.found.addresses.iter().map(ToString::to_string).collect();
         assert_eq!(addresses, ["172.18.0.2/16"], "the masquerade address is not the node's own");
         world.takeover().release().await.unwrap();
         assert_eq!(world.vsctl("list-ports breth0").trim(), "eth0");
+        assert!(world.netlink.find("so-eth0").await.unwrap().is_none());
         let bridge = |state: &str| state.matches("172.18.0.2").count();
         assert_eq!(bridge(&state()), bridge(&before));
     });
