@@ -19,7 +19,7 @@ use super::services::{self, ServiceIndex};
 enum Any {
     Node(Box<Event<Node>>),
     Service(Box<Event<Service>>),
-    Slice(Event<EndpointSlice>),
+    Slice(Box<Event<EndpointSlice>>),
 }
 
 /// The cluster as this node's gateway sees it.
@@ -75,7 +75,7 @@ impl Watches {
         let events = futures::stream::select_all([
             nodes.default_backoff().map_ok(|event| Any::Node(Box::new(event))).boxed(),
             services.default_backoff().map_ok(|event| Any::Service(Box::new(event))).boxed(),
-            slices.default_backoff().map_ok(Any::Slice).boxed(),
+            slices.default_backoff().map_ok(|event| Any::Slice(Box::new(event))).boxed(),
         ]);
         Self { events: events.boxed() }
     }
@@ -124,22 +124,7 @@ impl ClusterView {
         match event {
             Any::Node(event) => self.take_node(*event),
             Any::Service(event) => self.take_service(*event),
-            Any::Slice(Event::Apply(slice)) => self.services.apply_slice(&slice),
-            Any::Slice(Event::InitApply(slice)) => {
-                self.pending.slices.insert(key(&slice));
-                self.services.apply_slice(&slice);
-                false
-            }
-            Any::Slice(Event::Delete(slice)) => self.services.delete_slice(&slice),
-            Any::Slice(Event::Init) => {
-                self.pending.slices.clear();
-                false
-            }
-            Any::Slice(Event::InitDone) => {
-                self.services.retain_slices(&std::mem::take(&mut self.pending.slices));
-                self.listed.slices = true;
-                true
-            }
+            Any::Slice(event) => self.take_slice(*event),
         }
     }
 
@@ -159,6 +144,27 @@ impl ClusterView {
             Event::InitDone => {
                 self.services.retain_services(&std::mem::take(&mut self.pending.services));
                 self.listed.services = true;
+                true
+            }
+        }
+    }
+
+    fn take_slice(&mut self, event: Event<EndpointSlice>) -> bool {
+        match event {
+            Event::Apply(slice) => self.services.apply_slice(&slice),
+            Event::InitApply(slice) => {
+                self.pending.slices.insert(key(&slice));
+                self.services.apply_slice(&slice);
+                false
+            }
+            Event::Delete(slice) => self.services.delete_slice(&slice),
+            Event::Init => {
+                self.pending.slices.clear();
+                false
+            }
+            Event::InitDone => {
+                self.services.retain_slices(&std::mem::take(&mut self.pending.slices));
+                self.listed.slices = true;
                 true
             }
         }
