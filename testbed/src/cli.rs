@@ -49,7 +49,7 @@ impl Shape {
 
     /// Brings that cluster up, in place of one that an earlier run has left.
     pub fn bring_up(&self, name: &str) -> Result<Bed> {
-        if let Ok(old) = Bed::open(name) {
+        if let Some(old) = Bed::rest(name)? {
             ui::say(format_args!("taking down the cluster {name} of an earlier run"));
             old.down()?;
         }
@@ -122,7 +122,10 @@ impl Args {
                 Bed::up(shape.config(&name)?)?;
                 ui::say(format_args!("cluster {name} is up; see `testbed --name {name} status`"));
             }
-            Verb::Down => open()?.down()?,
+            Verb::Down => match Bed::rest(&name)? {
+                Some(rest) => rest.down()?,
+                None => ui::say(format_args!("there is no cluster named {name}")),
+            },
             Verb::Leftovers => return leftovers(&name),
             Verb::Status => status(&open()?)?,
             Verb::Kubeconfig => ui::say(open()?.config().kubeconfig("admin").display()),

@@ -8,6 +8,7 @@ mod pki;
 mod underlay;
 
 use std::fs::{self, File, TryLockError};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::{self, Scope, ScopedJoinHandle};
@@ -71,6 +72,19 @@ impl Bed {
     /// A cluster that was brought up before.
     pub fn open(name: &str) -> Result<Self> {
         Ok(Self { config: Config::load(name)? })
+    }
+
+    /// What there is of a cluster, to take it down: also one whose `up` was killed before it could describe it.
+    pub fn rest(name: &str) -> Result<Option<Self>> {
+        let config = match Config::load(name) {
+            Ok(config) => config,
+            // Any number of hosts will do, as what was started is found by its mark too.
+            Err(_) => Config::new(name, 8)?,
+        };
+        let there = config.dir.exists()
+            || Lock::path(&config).exists()
+            || !leftovers::processes(&config.dir)?.is_empty();
+        Ok(there.then_some(Self { config }))
     }
 
     /// Its description.
@@ -201,7 +215,12 @@ impl Bed {
             if left.is_empty() { Ok(()) } else { Err(anyhow!("still there: {}", left.join(", "))) }
         })?;
         exec::retry(Duration::from_secs(5), "the cluster's files go", || {
-            fs::remove_dir_all(&config.dir).with_context(|| format!("cannot remove {}", config.dir.display()))
+            match fs::remove_dir_all(&config.dir) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    Err(error).with_context(|| format!("cannot remove {}", config.dir.display()))
+                }
+                _ => Ok(()),
+            }
         })?;
         lock.remove();
         let left = leftovers::find(config)?;
@@ -258,8 +277,7 @@ impl Lock {
     fn take(config: &Config) -> Result<Self> {
         let base = config.dir.parent().unwrap_or(Path::new("/"));
         fs::create_dir_all(base).with_context(|| format!("cannot create {}", base.display()))?;
-        // Beside the cluster's directory, which goes away.
-        let path = base.join(format!(".{}.lock", config.name));
+        let path = Self::path(config);
         let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
         match file.try_lock() {
             Ok(()) => Ok(Self { _file: file, path }),
@@ -269,6 +287,11 @@ impl Lock {
             }
         }
     }
+    /// Beside the cluster's directory, which goes away.
+    fn path(config: &Config) -> PathBuf {
+        config.dir.with_file_name(format!(".{}.lock", config.name))
+    }
+
     /// Gives the lock up with its file.
     fn remove(self) {
         // The cluster is gone; an empty file more or less is no failure.

@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::bed::Bed;
+use crate::bed::config::Datapath;
 use crate::exec;
 use crate::ui::{Checks, say};
 
@@ -85,6 +86,22 @@ pub(super) fn print(before: &Tunnels, after: &Tunnels, bed: &Bed, checks: &mut C
             };
             checks.check(format_args!("{node} counts Geneve, {direction}"), verdict);
         }
+    }
+}
+
+/// A datapath that was asked for must be the one that is used.
+pub(super) fn check_path(bed: &Bed, checks: &mut Checks) {
+    let wanted = bed.config().datapath;
+    if wanted == Datapath::Auto {
+        return;
+    }
+    for node in bed.config().node_names() {
+        let verdict = match node_path(bed, &node) {
+            Ok(path) if path == wanted.as_str() => Ok(String::new()),
+            Ok(path) => Err(format!("it is {path}")),
+            Err(error) => Err(format!("{error:#}")),
+        };
+        checks.check(format_args!("{node} forwards by {}", wanted.as_str()), verdict);
     }
 }
 

@@ -66,6 +66,7 @@ fn show(bed: &Bed, progress: &Progress) -> Result<bool> {
     table::print(&rows);
     say("");
     counters::print(&before, &counters::tunnels(bed)?, bed, &mut checks);
+    counters::check_path(bed, &mut checks);
     say("");
     Ok(checks.finish())
 }

@@ -8,11 +8,12 @@ use crate::{exec, paths};
 
 /// Name and arguments of each run of the test bed.
 const RUNS: &[(&str, &[&str])] = &[
-    ("demonstration", &["demo"]),
+    ("demonstration", &["demo", "--datapath", "ebpf"]),
     ("demonstration without eBPF", &["demo", "--datapath", "ovs"]),
     ("golden reference", &["golden"]),
     ("churn", &["churn", "--pods", "40", "--rounds", "2"]),
-    ("churn with kills", &["churn", "--pods", "40", "--rounds", "2", "--kill"]),
+    ("churn with our processes killed", &["churn", "--pods", "40", "--rounds", "2", "--kill"]),
+    ("churn with every process killed", &["churn", "--pods", "20", "--rounds", "1", "--kill=all"]),
 ];
 
 /// Runs them one after another, each on a cluster of its own.
