@@ -15,7 +15,7 @@ fn testbed(name: &str, args: &[&str]) -> Command {
 }
 
 fn run(name: &str, args: &[&str]) -> Output {
-    testbed(name, args).output().unwrap()
+    testbed(name, args).output().expect("testbed starts")
 }
 
 /// Fails with what the command printed.
@@ -96,5 +96,5 @@ fn a_process_of_a_host_can_be_killed_and_restarted() {
 }
 
 fn testbed_dir(name: &str) -> std::path::PathBuf {
-    testbed::bed::config::Config::new(name, 1).unwrap().dir
+    testbed::bed::config::Config::new(name, 1).expect("a good name").dir
 }
