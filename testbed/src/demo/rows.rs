@@ -168,14 +168,19 @@ fn measure_one(bed: &Bed, one: Try) -> Row {
     }
 }
 
-/// The way of packets on the client's node, from its agent. The outside world has none.
+/// The way of packets on the client's node, from its agent. The outside world has none. The programs carry a packet to
+/// OVS and count it; it is OVS that decides and forwards, and the table says so.
 fn path(bed: &Bed, from: &Place) -> String {
     let node = match from {
         Place::Pod { node, .. } => node,
         Place::Host(host) if node_index(host).is_some() => host,
         Place::Host(_) => return "-".into(),
     };
-    counters::node_path(bed, node).unwrap_or_else(|_| "unknown".into())
+    match counters::node_path(bed, node).as_deref() {
+        Ok("ebpf") => "ebpf > ovs".into(),
+        Ok(other) => other.to_owned(),
+        Err(_) => "unknown".into(),
+    }
 }
 
 /// HTTPS through the service address of the API server, whose certificate must hold for it.
