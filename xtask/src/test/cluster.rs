@@ -11,14 +11,8 @@ const RUNS: &[(&str, &[&str])] = &[
     ("demonstration", &["demo", "--datapath", "ebpf"]),
     ("demonstration without eBPF", &["demo", "--datapath", "ovs"]),
     ("golden reference", &["golden"]),
-<<<<<<< HEAD
-    ("churn", &["churn", "--pods", "40", "--rounds", "2"]),
-    ("churn with our processes killed", &["churn", "--pods", "40", "--rounds", "2", "--kill"]),
-    ("churn with every process killed", &["churn", "--pods", "20", "--rounds", "1", "--kill=all"]),
-=======
     ("churn of 100 pods, twice", &["churn"]),
-    ("churn of 100 pods, twice, every process killed", &["churn", "--kill", "all"]),
->>>>>>> b373f0f (xtask: the churn tests run with 100 pods and kill every process)
+    ("churn of 100 pods, twice, every process killed", &["churn", "--kill=all"]),
 ];
 
 /// Runs them one after another, each on a cluster of its own.
