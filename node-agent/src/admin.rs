@@ -18,6 +18,7 @@ pub fn router(node: Node) -> Router {
         .route("/status", get(status))
         .route("/metrics", get(metrics))
         .route("/debug/adds", get(adds))
+        .route("/debug/entries", get(entries))
         .with_state(node)
 }
 
@@ -60,4 +61,12 @@ async fn metrics(State(node): State<Node>) -> (StatusCode, String) {
 
 async fn adds(State(node): State<Node>) -> Json<Vec<Finished>> {
     Json(node.journal.list())
+}
+
+/// How many interfaces have an entry in the eBPF maps; 0 without eBPF.
+async fn entries(State(node): State<Node>) -> (StatusCode, String) {
+    match node.datapath.programs.as_ref().map_or(Ok(0), |programs| programs.entries()) {
+        Ok(count) => (StatusCode::OK, format!("{count}\n")),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
+    }
 }

@@ -43,6 +43,8 @@ pub trait Programs: std::fmt::Debug + Send + Sync {
     fn remove(&self, id: &str) -> Result<(), String>;
     /// Ids of the endpoints that have programs, and whether all of theirs are still attached.
     fn list(&self) -> Result<Vec<(String, bool)>, String>;
+    /// How many interfaces have an entry in the maps, whoever wrote it.
+    fn entries(&self) -> Result<usize, String>;
     /// What was counted so far.
     fn counts(&self) -> Result<DatapathCounts, String>;
 }

@@ -181,6 +181,9 @@ mod tests {
         fn list(&self) -> Result<Vec<(String, bool)>, String> {
             Ok(Vec::new())
         }
+        fn entries(&self) -> Result<usize, String> {
+            Ok(0)
+        }
         fn counts(&self) -> Result<DatapathCounts, String> {
             let labels = vec![
                 ("remote", "172.18.0.3".to_owned()),

@@ -65,6 +65,10 @@ impl Programs for Loaded {
         Ok(self.inner.lock().endpoints().into_iter().map(|e| (e.id, e.alive)).collect())
     }
 
+    fn entries(&self) -> Result<usize, String> {
+        self.inner.lock().port_entries().map(|e| e.len()).map_err(|e| chain(&e))
+    }
+
     fn counts(&self) -> Result<DatapathCounts, String> {
         let mut inner = self.inner.lock();
         // Made-up VNIs must not keep the real ones out for good; does nothing while there is room.

@@ -254,6 +254,19 @@ impl Datapath {
         let mut known: BTreeSet<u32> =
             self.endpoints.values().flat_map(|port| interfaces(port.host_ifindex, port.mode)).collect();
         known.extend(self.uplink.iter().flat_map(|(ifindex, mode)| interfaces(*ifindex, *mode)));
+        let present = self.port_entries()?;
+        let strays: Vec<u32> = present.into_iter().filter(|ifindex| !known.contains(ifindex)).collect();
+        for ifindex in &strays {
+            self.clear_entry(*ifindex)?;
+        }
+        Ok(strays.len())
+    }
+
+    /// Interfaces that have an entry in the maps, whatever this process knows of them.
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub fn port_entries(&mut self) -> Result<Vec<u32>, Error> {
         let array = self.port_array()?;
         let mut present: Vec<u32> = (0..PORT_ARRAY_SIZE)
             .zip(array.iter())
@@ -261,11 +274,7 @@ impl Datapath {
             .map(|(ifindex, _)| ifindex)
             .collect();
         present.extend(self.port_hash()?.keys().filter_map(Result::ok));
-        let strays: Vec<u32> = present.into_iter().filter(|ifindex| !known.contains(ifindex)).collect();
-        for ifindex in &strays {
-            self.clear_entry(*ifindex)?;
-        }
-        Ok(strays.len())
+        Ok(present)
     }
 
     fn port_array(&mut self) -> Result<Array<&mut MapData, Port>, Error> {

@@ -16,11 +16,16 @@ pub(super) type Tunnels = BTreeMap<(String, String), f64>;
 const PACKETS: &str = "slipstream_node_tunnel_packets_total";
 const PATH: &str = "slipstream_node_datapath";
 
-fn metrics(bed: &Bed, node: &str) -> Result<String> {
+/// What the agent of `node` answers at `path`.
+pub(crate) fn agent(bed: &Bed, node: &str, path: &str) -> Result<String> {
     let program = bed.config().program("testbed");
     let mut command = bed.host(node).network_command(Path::new(&program))?;
-    exec::output(command.args(["probe", "get", "127.0.0.1", "9410", "/metrics", "--body"]))
-        .with_context(|| format!("metrics of the agent on {node}"))
+    exec::output(command.args(["probe", "get", "127.0.0.1", "9410", path, "--body"]))
+        .with_context(|| format!("{path} of the agent on {node}"))
+}
+
+fn metrics(bed: &Bed, node: &str) -> Result<String> {
+    agent(bed, node, "/metrics")
 }
 
 /// The tunnel counters of all nodes.
