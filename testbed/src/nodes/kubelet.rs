@@ -155,37 +155,34 @@ impl Node {
         running.insert(uid, stop);
         let node = Arc::clone(self);
         tokio::spawn(async move {
-            let wanted = Wanted::of(&pod);
-            if let Err(error) = node.live(&pod, &wanted, stopped).await {
-                tracing::error!(namespace = wanted.namespace, name = wanted.name, "{error:#}");
-            }
+            node.live(&pod, &Wanted::of(&pod), stopped).await;
         });
     }
 
     /// A pod's whole life on this node.
-    async fn live(&self, pod: &Pod, wanted: &Wanted, mut stopped: watch::Receiver<bool>) -> Result<()> {
+    async fn live(&self, pod: &Pod, wanted: &Wanted, mut stopped: watch::Receiver<bool>) {
         let mut told = stopped.clone();
         let end = async move {
             // An error means that the watch has gone, and with it this process.
             let _ = told.wait_for(|&s| s).await;
         };
         let begin = async {
-            let record = match self.take_up(wanted).await? {
-                Some(record) => record,
-                None => {
-                    let _permit = self.starting.acquire().await?;
-                    sandbox::start(wanted, &self.ip).await?
+            let record = loop {
+                match self.take_up_or_start(wanted).await {
+                    Ok(record) => break record,
+                    Err(error) => {
+                        tracing::warn!(namespace = wanted.namespace, name = wanted.name, "start: {error:#}");
+                        tokio::time::sleep(Duration::from_millis(200)).await;
+                    }
                 }
             };
             self.until_done("status of the pod", || status::running(&self.client, pod, &record, &self.ip))
                 .await;
-            anyhow::Ok(())
         };
         tokio::select! {
             // A sandbox that is cut short by deletion is removed by its record, below.
             () = end => {}
-            outcome = begin => {
-                outcome?;
+            () = begin => {
                 let _ = stopped.wait_for(|&s| s).await;
             }
         }
@@ -197,7 +194,14 @@ impl Node {
         })
         .await;
         self.until_done("deletion of the pod", || self.forget(wanted)).await;
-        Ok(())
+    }
+
+    async fn take_up_or_start(&self, wanted: &Wanted) -> Result<PodRecord> {
+        if let Some(record) = self.take_up(wanted).await? {
+            return Ok(record);
+        }
+        let _permit = self.starting.acquire().await?;
+        sandbox::start(wanted, &self.ip).await
     }
 
     /// The pod's sandbox from before this process, if it was complete.

@@ -52,13 +52,16 @@ impl PodRecord {
         }
     }
 
-    /// All records.
+    /// All records. One that is removed while they are read is not among them.
     pub fn all(directory: &Path) -> Result<Vec<Self>> {
         fs::create_dir_all(directory)?;
         let mut records = Vec::new();
         for entry in fs::read_dir(directory)?.flatten() {
             if entry.path().extension().is_some_and(|e| e == "json") {
-                let text = fs::read(entry.path())?;
+                let text = match fs::read(entry.path()) {
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                    read => read.with_context(|| format!("record {:?}", entry.file_name()))?,
+                };
                 let record = serde_json::from_slice(&text)
                     .with_context(|| format!("record {:?}", entry.file_name()))?;
                 records.push(record);
