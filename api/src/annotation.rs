@@ -154,11 +154,17 @@ pub struct FamilyAddresses {
 
 /// Reads the JSON value of annotation `key`.
 pub fn decode<T: DeserializeOwned>(key: &'static str, value: &str) -> Result<T, AnnotationError> {
-    serde_json::from_str(value).map_err(|e| AnnotationError::Malformed {
-        key,
-        problem: e.to_string(),
-        value: shorten(value),
-    })
+    let malformed = |problem| AnnotationError::Malformed { key, problem, value: shorten(value) };
+    let mut json = serde_json::Deserializer::from_str(value);
+    let read = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        // `.` stands for the whole, `?` for what the parser could not name.
+        match error.path().to_string() {
+            whole if matches!(whole.as_str(), "." | "?") => malformed(error.inner().to_string()),
+            field => malformed(format!("`{field}`: {}", error.inner())),
+        }
+    })?;
+    json.end().map_err(|error| malformed(error.to_string()))?;
+    Ok(read)
 }
 
 /// Writes an annotation's value as compact JSON.
@@ -254,6 +260,7 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(text.contains(POD_NETWORKS) && text.contains("10.0.0.300"), "{text}");
+        assert!(text.contains("`default.ip_addresses[0]`: "), "{text}");
         let text = PodNetworks::default_of("{}").unwrap_err().to_string();
         assert!(text.contains("no entry `default`"), "{text}");
         let text =
