@@ -35,6 +35,8 @@ pub struct SeenNode {
     pub addresses: Vec<IpAddr>,
     pub chassis: Option<String>,
     pub gateway: Option<GatewayConfig>,
+    /// The gateway's annotation is there and cannot be read.
+    pub gateway_unreadable: bool,
     pub host_cidrs: Vec<IpNet>,
     pub labels: BTreeMap<String, String>,
     /// Annotations of others that could not be read.
@@ -69,6 +71,7 @@ pub fn node(object: core::Node) -> Option<SeenNode> {
     let gateway = annotations
         .get(annotation::L3_GATEWAY_CONFIG)
         .and_then(|value| gateway(value).map_err(&mut note).ok());
+    let gateway_unreadable = gateway.is_none() && annotations.contains_key(annotation::L3_GATEWAY_CONFIG);
     let host_cidrs = annotations.get(annotation::HOST_CIDRS).and_then(|value| {
         annotation::decode::<Vec<IpNet>>(annotation::HOST_CIDRS, value).map_err(&mut note).ok()
     });
@@ -101,6 +104,7 @@ pub fn node(object: core::Node) -> Option<SeenNode> {
         addresses,
         chassis,
         gateway,
+        gateway_unreadable,
         host_cidrs: host_cidrs.unwrap_or_default(),
         labels: object.metadata.labels.unwrap_or_default(),
         problems,

@@ -10,6 +10,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use tokio::sync::watch;
 
+use super::chain;
 use crate::metrics::{ErrorKind, Metrics};
 
 /// How long a lease holds without being renewed.
@@ -72,7 +73,12 @@ impl Election {
                 }
                 Ok(Err(error)) => {
                     metrics.error(ErrorKind::Lease);
-                    tracing::warn!(lease = self.name, %error, "lease could not be read or written; trying again");
+                    let error = chain(&error);
+                    tracing::warn!(
+                        lease = self.name,
+                        error,
+                        "lease could not be read or written; trying again"
+                    );
                 }
                 Err(_elapsed) => {
                     metrics.error(ErrorKind::Lease);

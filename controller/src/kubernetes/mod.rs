@@ -22,6 +22,22 @@ pub async fn client(kubeconfig: Option<&std::path::Path>) -> anyhow::Result<kube
             .context("no --kubeconfig given and not running in a pod with a service account")?,
     };
     let server = config.cluster_url.clone();
+    tracing::info!(%server, "Kubernetes API");
     kube::Client::try_from(config)
         .with_context(|| format!("API server {server}: the client cannot be set up"))
+}
+
+/// An error with all its causes: what a client of the API says alone is often no more than "connect".
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let part = error.to_string();
+        // Some errors repeat their causes.
+        if !text.contains(&part) {
+            text = format!("{text}: {part}");
+        }
+        cause = error.source();
+    }
+    text
 }

@@ -13,6 +13,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
+use super::chain;
 use crate::engine::Input;
 use crate::index::convert;
 use crate::index::policy::Policy;
@@ -110,7 +111,7 @@ where
             Ok(Event::Delete(object)) => Watched::Delete((kind.key)(&object)),
             Err(error) => {
                 metrics.error(ErrorKind::Watch);
-                tracing::warn!(%error, "watch failed; trying again");
+                tracing::warn!(error = chain(&error), "watch failed; trying again");
                 continue;
             }
         };

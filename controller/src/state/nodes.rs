@@ -70,17 +70,29 @@ impl State {
             annotations.insert(NODE_ID, assignment.id.to_string());
         }
         if !annotations.is_empty() && self.annotating.insert(seen.uid.clone()) {
+            let unreadable = [
+                seen.subnets.as_ref().and_then(|s| s.as_ref().err()),
+                seen.id.as_ref().and_then(|i| i.as_ref().err()),
+            ];
+            effects.notices.extend(unreadable.into_iter().flatten().map(|error| Notice {
+                kind: NoticeKind::Malformed,
+                message: format!("node {}: {error}; written again as the node has it", seen.name),
+                object: Some(object(&seen)),
+            }));
             effects.patches.push(Patch { object: object(&seen), annotations });
         }
         self.ipam.set_node(&seen.name, &assignment.subnets);
         let name = seen.name.clone();
+        // Nobody's traffic is cut off for an annotation that cannot be read: what was known last stays.
+        let last = || self.index.nodes.get(&name)?.gateway.clone();
+        let gateway = if seen.gateway_unreadable { last() } else { seen.gateway };
         effects.dirty.extend(self.index.apply_node(Node {
             name: seen.name,
             id: assignment.id,
             subnets: assignment.subnets,
             addresses: seen.addresses,
             chassis: seen.chassis,
-            gateway: seen.gateway,
+            gateway,
             host_cidrs: seen.host_cidrs,
             labels: seen.labels,
         }));

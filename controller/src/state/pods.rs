@@ -32,12 +32,14 @@ impl State {
         for name in gone {
             self.delete_pod(&name, effects);
         }
-        // First who has an address by annotation, then who has one by a port in the database, then the others by age.
+        // First who has an address by annotation, then who has one by a port in the database, then the others by age. An
+        // annotation that cannot be read is as good as none: the port may still tell.
+        let bare = |seen: &SeenPod| !matches!(seen.networks, Some(Ok(_)));
         all.sort_by(|a, b| {
-            let order = |seen: &SeenPod| (seen.networks.is_none(), seen.created);
+            let order = |seen: &SeenPod| (bare(seen), seen.created);
             order(a).cmp(&order(b)).then_with(|| a.pod.name.cmp(&b.pod.name))
         });
-        let bare = all.partition_point(|seen| seen.networks.is_some());
+        let bare = all.partition_point(|seen| !bare(seen));
         let rest = all.split_off(bare);
         for seen in all {
             self.apply_pod(seen, effects);
@@ -125,6 +127,13 @@ impl State {
         let written = matches!(&seen.networks, Some(Ok(network))
             if network.ip_addresses == allocation.addresses && network.mac_address == allocation.mac);
         if !written && self.annotating.insert(seen.pod.uid.clone()) {
+            if let Some(Err(error)) = &seen.networks {
+                effects.notices.push(Notice {
+                    kind: NoticeKind::Malformed,
+                    object: Some(object(&seen)),
+                    message: format!("pod {}: {error}; written again as the pod has it", seen.pod.name),
+                });
+            }
             let value = PodNetworks::with_default(network::of_pod(&self.config, allocation));
             effects
                 .patches

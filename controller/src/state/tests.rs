@@ -146,8 +146,9 @@ fn annotated_pods_keep_their_addresses_and_conflicts_are_told() {
         messages[0].starts_with("pod x/b: annotation k8s.ovn.org/pod-networks: address 10.244.0.3"),
         "{messages:?}"
     );
-    assert!(messages[1].starts_with("pod x/c: annotation k8s.ovn.org/pod-networks"), "{messages:?}");
-    assert!(messages[2].contains("10.9.0.3 is not a pod address of node n1"), "{messages:?}");
+    assert!(messages[1].contains("10.9.0.3 is not a pod address of node n1"), "{messages:?}");
+    // What cannot be read comes after what can.
+    assert!(messages[2].starts_with("pod x/c: annotation k8s.ovn.org/pod-networks"), "{messages:?}");
     assert_eq!(effects.patches.len(), 1);
 }
 
@@ -204,4 +205,54 @@ fn pods_of_a_node_that_comes_back_get_their_addresses_again() {
     state.nodes(Watched::Apply(node("n1", serde_json::json!({}))));
     assert_eq!(ip(&state, "b").as_deref(), Some("10.244.0.4/24"));
     assert_eq!(ip(&state, "a").as_deref(), Some("10.244.0.3/24"));
+}
+
+#[test]
+fn a_pod_keeps_its_address_whatever_is_written_over_its_annotation() {
+    let mut state = state("10.244.0.0/16/24");
+    state.nodes(Watched::Apply(node("n1", serde_json::json!({}))));
+    state.pods(Watched::Apply(pod("a", "u1", "Running", None)));
+    state.annotated("u1");
+    let effects = state.pods(Watched::Apply(pod("a", "u1", "Running", Some("{"))));
+    assert_eq!(effects.patches.len(), 1);
+    let message = &effects.notices[0].message;
+    assert!(message.starts_with("pod x/a: annotation k8s.ovn.org/pod-networks: "), "{message}");
+    assert_eq!(ip(&state, "a").as_deref(), Some("10.244.0.3/24"));
+    // The patch is under way: nothing more is to be said.
+    assert!(state.pods(Watched::Apply(pod("a", "u1", "Running", Some("{")))).notices.is_empty());
+}
+
+#[test]
+fn after_a_restart_a_port_in_the_database_stands_in_for_an_unreadable_annotation() {
+    let mut state = state("10.244.0.0/16/24");
+    let address = IpAddr::from([10, 244, 0, 9]);
+    let mac = MacAddr::from_ip(address);
+    state.found_ports(vec![FoundPort { uid: "u1".into(), node: "n1".into(), ips: vec![address], mac }]);
+    state.nodes(Watched::Reset(vec![node("n1", serde_json::json!({}))]));
+    let effects = state.pods(Watched::Reset(vec![pod("a", "u1", "Running", Some("[]"))]));
+    assert_eq!(ip(&state, "a").as_deref(), Some("10.244.0.9/24"));
+    assert_eq!((effects.patches.len(), effects.notices.len()), (1, 1));
+    assert!(effects.release.is_empty());
+}
+
+#[test]
+fn unreadable_annotations_of_a_node_are_told_and_change_nothing() {
+    let gateway = r#"{"default":{"mode":"shared","bridge-id":"breth0","interface-id":"breth0_n1","mac-address":"02:42:ac:12:00:02","ip-addresses":["172.18.0.2/16"],"next-hops":["172.18.0.1"],"node-port-enable":"true","vlan-id":"0"}}"#;
+    let mut state = state("10.244.0.0/16/24");
+    state.nodes(Watched::Apply(node("n1", serde_json::json!({ "k8s.ovn.org/l3-gateway-config": gateway }))));
+    state.annotated("n1");
+    let before = state.index.nodes["n1"].clone();
+    assert!(before.gateway.is_some());
+    let broken = serde_json::json!({ "k8s.ovn.org/l3-gateway-config": "{", "k8s.ovn.org/node-subnets": "x" });
+    let effects = state.nodes(Watched::Apply(node("n1", broken)));
+    for key in ["l3-gateway-config", "node-subnets"] {
+        let told =
+            effects.notices.iter().any(|n| n.message.starts_with("node n1: ") && n.message.contains(key));
+        assert!(told, "{key}: {:?}", effects.notices);
+    }
+    assert!(effects.patches[0].annotations.contains_key("k8s.ovn.org/node-subnets"));
+    assert_eq!(state.index.nodes["n1"], before);
+    // Without the annotation there is no gateway.
+    state.nodes(Watched::Apply(node("n1", serde_json::json!({}))));
+    assert_eq!(state.index.nodes["n1"].gateway, None);
 }
