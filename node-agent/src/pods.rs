@@ -14,6 +14,8 @@ use kube::{Api, Client, ResourceExt};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
+use crate::programs::chain;
+
 /// Annotation of a mirror pod: what the kubelet passes as the UID of the static pod behind it.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
@@ -227,7 +229,9 @@ pub async fn follow(client: Client, node: &str, pods: Pods) {
                 fresh.insert(key, info);
             }
             Ok(Event::InitDone) => pods.reset(std::mem::take(&mut fresh)),
-            Err(error) => tracing::warn!(%error, "watch of this node's pods; trying again"),
+            Err(error) => {
+                tracing::warn!(error = chain(&error), "watch of this node's pods; trying again");
+            }
         }
     }
 }

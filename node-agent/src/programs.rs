@@ -30,7 +30,7 @@ impl Loaded {
 }
 
 /// An error with all its sources.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(inner) = source {

@@ -190,6 +190,7 @@ pub async fn kube_client(config: &Config) -> anyhow::Result<kube::Client> {
         }
         None => kube::Config::incluster().context("no --kubeconfig, and not inside a cluster")?,
     };
+    tracing::info!(server = %kube_config.cluster_url, "Kubernetes API");
     kube::Client::try_from(kube_config).context("client of the Kubernetes API")
 }
 

@@ -6,7 +6,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use api::annotation::PodNetwork;
+use api::annotation::{PodNetwork, PodNetworks};
 use api::ovn_name::pod_port;
 use tokio::time::Instant;
 
@@ -143,7 +143,7 @@ impl Add<'_> {
         let left = deadline.saturating_duration_since(Instant::now());
         let installed = cancel.unless(node.ovs.wait_installed(row, &port.name, left));
         steps.time("installed", installed).await.map_err(CniError::again)??;
-        self.still_current()?;
+        self.still_current(&network)?;
         Ok(AddResult {
             host: self.names.host.clone(),
             host_mac: host.mac.unwrap_or_default(),
@@ -167,8 +167,16 @@ impl Add<'_> {
         }
     }
 
-    /// The namespace may have gone while we waited, and the links with it.
-    fn still_current(&self) -> Result<(), CniError> {
+    /// The namespace may have gone while we waited, and the links with it. And the addresses may have been others': when
+    /// the controller refuses an annotation and gives the pod new ones, the port is in place with those.
+    fn still_current(&self, network: &PodNetwork) -> Result<(), CniError> {
+        let value = self.node.pods.get(self.pod).and_then(|info| info.networks);
+        if let Some(Ok(now)) = value.as_deref().map(PodNetworks::default_of)
+            && (&now.ip_addresses, now.mac_address) != (&network.ip_addresses, network.mac_address)
+        {
+            let msg = format!("pod {}: its addresses were changed while it was plugged in", self.pod);
+            return Err(CniError::again(msg));
+        }
         Netns::open(self.netns.path()).map(drop).map_err(CniError::from)
     }
 }

@@ -14,6 +14,7 @@ use kube::{Api, Client, ResourceExt};
 use tracing::warn;
 
 use super::services::{self, ServiceIndex};
+use crate::programs::chain;
 
 /// One event of any of the watches.
 enum Any {
@@ -85,7 +86,7 @@ impl Watches {
         match self.events.next().await? {
             Ok(event) => Some(view.take(event)),
             Err(error) => {
-                warn!(%error, "watch of the cluster failed; it is tried again");
+                warn!(error = chain(&error), "watch of the cluster failed; it is tried again");
                 Some(false)
             }
         }
