@@ -10,13 +10,13 @@ use crate::bed::Bed;
 use crate::bed::config::{AttachMode, Config, Datapath};
 use crate::host::init;
 use crate::nodes::{kubelet, scheduler};
-use crate::{churn, demo, golden, pod, probe, ui};
+use crate::{churn, demo, golden, hardship, pod, probe, ui};
 
 /// A Slipstream cluster on one machine.
 #[derive(Debug, Parser)]
 #[command(name = "testbed")]
 pub struct Args {
-    /// Name of the cluster: `bed`, or for `demo`, `golden` and `churn` the name of the verb.
+    /// Name of the cluster: `bed`, or for `demo`, `golden`, `churn` and `hardship` the name of the verb.
     #[arg(long, global = true)]
     name: Option<String>,
     #[command(subcommand)]
@@ -99,6 +99,8 @@ enum Verb {
     Golden(golden::Args),
     /// Add and delete many pods at once, and look for what is left.
     Churn(churn::Args),
+    /// Give it bad input and take away what it needs, and look for clear errors, nothing left behind, and healing.
+    Hardship(hardship::Args),
     /// The traffic tool.
     #[command(subcommand)]
     Probe(probe::Args),
@@ -139,6 +141,7 @@ impl Args {
             Verb::Demo(args) => return verdict(args.run(&or("demo"))?),
             Verb::Golden(args) => return verdict(args.run(&or("golden"))?),
             Verb::Churn(args) => return verdict(args.run(&or("churn"))?),
+            Verb::Hardship(args) => return verdict(args.run(&or("hardship"))?),
             Verb::Probe(args) => args.run()?,
             Verb::HostInit { host, bed } => init::run(&host, &bed)?,
             Verb::FakeNode(args) => block_on(args.run())?,

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,24 @@ pub fn output(command: &mut Command) -> Result<String> {
 
 /// The same with something on standard input.
 pub fn input_output(command: &mut Command, input: &str) -> Result<String> {
+    let Captured { status, stdout, stderr } = capture(command, input)?;
+    if !status.success() {
+        let said = [stderr.trim(), stdout.trim()].join("\n");
+        bail!("{}: {status}: {}", shown(command), said.trim());
+    }
+    Ok(stdout)
+}
+
+/// How a program ended and what it said.
+#[derive(Clone, Debug)]
+pub struct Captured {
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// Runs to the end, however that may be, with something on standard input.
+pub fn capture(command: &mut Command, input: &str) -> Result<Captured> {
     let shown = shown(command);
     let mut child = command
         .stdin(Stdio::piped())
@@ -43,12 +61,8 @@ pub fn input_output(command: &mut Command, input: &str) -> Result<String> {
     })?;
     let out = child.wait_with_output().with_context(|| format!("waiting for {shown}"))?;
     let _ = writer.join();
-    if !out.status.success() {
-        let said =
-            [&out.stderr, &out.stdout].map(|s| String::from_utf8_lossy(s).trim().to_owned()).join("\n");
-        bail!("{shown}: {}: {}", out.status, said.trim());
-    }
-    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok(Captured { status: out.status, stdout: text(&out.stdout), stderr: text(&out.stderr) })
 }
 
 /// Program and arguments on one line, shortened.

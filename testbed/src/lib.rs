@@ -2,7 +2,7 @@
 //! and the programs of Slipstream.
 //!
 //! [`bed`] brings clusters up and down; [`host`] is one host of them; [`nodes`] plays scheduler and kubelet;
-//! [`probe`] is the traffic tool; [`demo`], [`golden`] and [`churn`] are what is run on a cluster.
+//! [`probe`] is the traffic tool; [`demo`], [`golden`], [`churn`] and [`hardship`] are what is run on a cluster.
 #![forbid(unsafe_code)]
 
 pub mod bed;
@@ -11,6 +11,7 @@ pub mod cli;
 pub mod demo;
 pub mod exec;
 pub mod golden;
+pub mod hardship;
 pub mod host;
 pub mod nodes;
 pub mod pod;

@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 
 use super::Bed;
 use super::config::{
-    API_PORT, CENTRAL_IP, CLUSTER_SUBNETS, JOIN_SUBNET, MASQUERADE_SUBNET, NB_PORT, POD_MTU, SB_PORT,
-    SERVICE_CIDR, node_ip, node_name,
+    API_PORT, CENTRAL_IP, Config, JOIN_SUBNET, MASQUERADE_SUBNET, NB_PORT, POD_MTU, SB_PORT, SERVICE_CIDR,
+    node_ip, node_name,
 };
 use crate::exec;
 
@@ -172,13 +172,22 @@ pub(super) fn prepare_cluster(bed: &Bed) -> Result<()> {
 /// Our controller.
 pub(super) fn start_controller(bed: &Bed) -> Result<()> {
     let config = bed.config();
+    let argv: Vec<String> = [config.program("slipstream-controller").display().to_string(), "run".into()]
+        .into_iter()
+        .chain(controller_arguments(config))
+        .collect();
+    let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
+    bed.host("central").start("controller", &argv, &[])
+}
+
+/// The flags of the controller.
+#[must_use]
+pub fn controller_arguments(config: &Config) -> Vec<String> {
     let flag = |name: &str, value: String| format!("--{name}={value}");
-    let argv = [
-        config.program("slipstream-controller").display().to_string(),
-        "run".into(),
+    vec![
         flag("kubeconfig", config.kubeconfig("controller").display().to_string()),
         flag("nb", format!("tcp:{CENTRAL_IP}:{NB_PORT}")),
-        flag("cluster-subnets", CLUSTER_SUBNETS.into()),
+        flag("cluster-subnets", config.cluster_subnets.clone()),
         flag("service-cidrs", SERVICE_CIDR.into()),
         flag("join-subnet", JOIN_SUBNET.into()),
         flag("masquerade-subnet", MASQUERADE_SUBNET.into()),
@@ -187,6 +196,5 @@ pub(super) fn start_controller(bed: &Bed) -> Result<()> {
         "--lease-name=slipstream-controller".into(),
         "--leader-elect=true".into(),
         "--metrics-bind-address=127.0.0.1:9409".into(),
-    ];
-    bed.host("central").start("controller", &argv.each_ref().map(String::as_str), &[])
+    ]
 }

@@ -85,6 +85,8 @@ pub struct Config {
     pub attach_mode: AttachMode,
     /// Whether controller and agents run; without them it is a bed to try things on by hand.
     pub plugin: bool,
+    /// Range of all pods and the length of a node's part of it.
+    pub cluster_subnets: String,
     /// Everything the cluster leaves on disk is in here, and goes with `down`.
     pub dir: PathBuf,
     /// The project's cache with the programs of OVS, OVN and Kubernetes.
@@ -114,6 +116,7 @@ impl Config {
             datapath: Datapath::Auto,
             attach_mode: AttachMode::Auto,
             plugin: true,
+            cluster_subnets: CLUSTER_SUBNETS.to_owned(),
             dir: directory(name)?,
             cache: cache()?,
             bin: env::current_exe()?.parent().context("own executable has no directory")?.to_path_buf(),

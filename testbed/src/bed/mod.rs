@@ -23,6 +23,7 @@ use crate::nodes::{Light, NodeRuntime};
 use crate::ui::{Progress, say};
 use config::Config;
 
+pub use central::controller_arguments;
 pub use node::agent_arguments;
 
 /// A running cluster.

@@ -6,9 +6,7 @@ use anyhow::{Context, Result};
 
 use super::Bed;
 use super::central::ENVIRONMENT;
-use super::config::{
-    CENTRAL_IP, CLUSTER_SUBNETS, Config, EXT_IP, POD_MTU, SB_PORT, SERVICE_CIDR, node_index, system_id,
-};
+use super::config::{CENTRAL_IP, Config, EXT_IP, POD_MTU, SB_PORT, SERVICE_CIDR, node_index, system_id};
 use crate::exec;
 
 const SOCKET: &str = "/run/openvswitch/db.sock";
@@ -94,7 +92,7 @@ pub fn agent_arguments(config: &Config, node: &str) -> Vec<String> {
         flag("kubeconfig", config.kubeconfig(&format!("agent-{node}")).display().to_string()),
         flag("ovs-db", format!("unix:{SOCKET}")),
         flag("sb", format!("tcp:{CENTRAL_IP}:{SB_PORT}")),
-        flag("cluster-subnets", CLUSTER_SUBNETS.into()),
+        flag("cluster-subnets", config.cluster_subnets.clone()),
         flag("service-cidrs", SERVICE_CIDR.into()),
         flag("mtu", POD_MTU.to_string()),
         flag("encap-ip", "auto".into()),

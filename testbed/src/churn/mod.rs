@@ -2,7 +2,7 @@
 //! meanwhile.
 
 mod chaos;
-mod snapshot;
+pub(crate) mod snapshot;
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;

@@ -12,7 +12,7 @@ use crate::{demo, exec, golden};
 
 /// Names of things by the place where they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Snapshot(BTreeMap<String, BTreeSet<String>>);
+pub(crate) struct Snapshot(BTreeMap<String, BTreeSet<String>>);
 
 /// Directories of a node whose files pods may leave.
 const DIRECTORIES: &[&str] = &[
@@ -26,7 +26,7 @@ const DIRECTORIES: &[&str] = &[
 
 impl Snapshot {
     /// Looks everywhere.
-    pub(super) fn take(bed: &Bed) -> Result<Self> {
+    pub(crate) fn take(bed: &Bed) -> Result<Self> {
         let mut all = BTreeMap::new();
         all.insert("northbound database".to_owned(), northbound(bed)?);
         for node in bed.config().node_names() {
@@ -51,7 +51,7 @@ impl Snapshot {
     }
 
     /// Fails with the differences.
-    pub(super) fn equals(&self, other: &Self) -> Result<()> {
+    pub(crate) fn equals(&self, other: &Self) -> Result<()> {
         let mut found = Vec::new();
         let empty = BTreeSet::new();
         for (place, before) in &self.0 {

@@ -53,7 +53,7 @@ impl Args {
         let status = head.split_whitespace().nth(1).unwrap_or("none");
         if body {
             if status != "200" {
-                bail!("{server}{path}: status {status}");
+                bail!("{server}{path}: status {status}: {}", page.trim());
             }
             ui::say(page.trim_end());
         } else {

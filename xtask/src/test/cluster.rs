@@ -13,6 +13,7 @@ const RUNS: &[(&str, &[&str])] = &[
     ("golden reference", &["golden"]),
     ("churn of 100 pods, twice", &["churn"]),
     ("churn of 100 pods, twice, every process killed", &["churn", "--kill=all"]),
+    ("bad input", &["hardship"]),
 ];
 
 /// Runs them one after another, each on a cluster of its own.
