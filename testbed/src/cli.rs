@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
 use crate::bed::Bed;
-use crate::bed::config::{AttachMode, Config, Datapath};
+use crate::bed::config::{AttachMode, Config, Datapath, Runtime};
 use crate::host::init;
 use crate::nodes::{kubelet, scheduler};
 use crate::{churn, demo, golden, hardship, pod, probe, ui};
@@ -35,6 +35,12 @@ pub struct Shape {
     /// How the node agents attach their programs.
     #[arg(long, value_enum, default_value_t)]
     pub attach_mode: AttachMode,
+    /// What runs pods on the nodes.
+    #[arg(long, value_enum, default_value_t)]
+    pub runtime: Runtime,
+    /// IPv6 beside IPv4.
+    #[arg(long)]
+    pub dual_stack: bool,
     /// Neither controller nor node agents: a bed to try things on by hand.
     #[arg(long)]
     pub no_plugin: bool,
@@ -43,8 +49,10 @@ pub struct Shape {
 impl Shape {
     /// The description of that cluster.
     pub fn config(&self, name: &str) -> Result<Config> {
-        let Self { nodes, datapath, attach_mode, no_plugin } = *self;
-        Ok(Config { datapath, attach_mode, plugin: !no_plugin, ..Config::new(name, nodes)? })
+        let Self { nodes, datapath, attach_mode, runtime, dual_stack, no_plugin } = *self;
+        let config =
+            Config { datapath, attach_mode, runtime, plugin: !no_plugin, ..Config::new(name, nodes)? };
+        Ok(if dual_stack { config.with_dual_stack() } else { config })
     }
 
     /// Brings that cluster up, in place of one that an earlier run has left.
@@ -105,7 +113,12 @@ enum Verb {
     #[command(subcommand)]
     Probe(probe::Args),
     #[command(hide = true)]
-    HostInit { host: String, bed: PathBuf },
+    HostInit {
+        host: String,
+        bed: PathBuf,
+        #[arg(long)]
+        disk: bool,
+    },
     #[command(hide = true)]
     FakeNode(kubelet::Args),
     #[command(hide = true)]
@@ -143,7 +156,7 @@ impl Args {
             Verb::Churn(args) => return verdict(args.run(&or("churn"))?),
             Verb::Hardship(args) => return verdict(args.run(&or("hardship"))?),
             Verb::Probe(args) => args.run()?,
-            Verb::HostInit { host, bed } => init::run(&host, &bed)?,
+            Verb::HostInit { host, bed, disk } => init::run(&host, &bed, disk)?,
             Verb::FakeNode(args) => block_on(args.run())?,
             Verb::Scheduler(args) => block_on(args.run())?,
         }

@@ -1,4 +1,4 @@
-//! The host with the control plane: etcd, the Kubernetes API, OVN's databases, northd, and our controller.
+//! The host with the control plane, as far as it is ours: OVN's databases, northd, and our controller.
 
 use std::time::Duration;
 
@@ -6,82 +6,10 @@ use anyhow::{Context, Result};
 
 use super::Bed;
 use super::config::{
-    API_PORT, CENTRAL_IP, Config, JOIN_SUBNET, MASQUERADE_SUBNET, NB_PORT, POD_MTU, SB_PORT, SERVICE_CIDR,
-    node_ip, node_name,
+    CENTRAL_IP, Config, JOIN_SUBNET, JOIN_SUBNET_6, MASQUERADE_SUBNET, MASQUERADE_SUBNET_6, NB_PORT, POD_MTU,
+    SB_PORT, SERVICE_CIDR, SERVICE_CIDR_6, node_ip, node_name,
 };
 use crate::exec;
-
-/// Controllers of Kubernetes that a cluster of networks needs; the rest would only cost time.
-const CONTROLLERS: &str = "endpointslice-controller,endpoints-controller,namespace-controller,serviceaccount-controller,\
-                           garbage-collector-controller,deployment-controller,replicaset-controller,daemonset-controller,\
-                           job-controller,node-lifecycle-controller,root-ca-certificate-publisher-controller";
-
-/// etcd, the API server and the controller manager; returns when the API server is ready.
-pub(super) fn start_kubernetes(bed: &Bed) -> Result<()> {
-    let config = bed.config();
-    let central = bed.host("central");
-    let path = |p: std::path::PathBuf| p.display().to_string();
-    let etcd = path(config.kubernetes("etcd"));
-    let argv = [
-        etcd.as_str(),
-        // In memory, and gone with the host.
-        "--data-dir=/run/etcd",
-        "--unsafe-no-fsync",
-        "--listen-client-urls=http://127.0.0.1:2379",
-        "--advertise-client-urls=http://127.0.0.1:2379",
-        "--listen-peer-urls=http://127.0.0.1:2380",
-        "--log-level=warn",
-    ];
-    central.start("etcd", &argv, &[])?;
-    let flag = |name: &str, value: String| format!("--{name}={value}");
-    let pki = |file: &str| path(config.pki(file));
-    let argv = [
-        path(config.kubernetes("kube-apiserver")),
-        "--etcd-servers=http://127.0.0.1:2379".into(),
-        "--bind-address=0.0.0.0".into(),
-        flag("secure-port", API_PORT.to_string()),
-        flag("advertise-address", CENTRAL_IP.to_string()),
-        flag("service-cluster-ip-range", SERVICE_CIDR.into()),
-        "--authorization-mode=Node,RBAC".into(),
-        flag("client-ca-file", pki("ca.crt")),
-        flag("tls-cert-file", pki("apiserver.crt")),
-        flag("tls-private-key-file", pki("apiserver.key")),
-        flag("service-account-key-file", pki("sa.pub")),
-        flag("service-account-signing-key-file", pki("sa.key")),
-        "--service-account-issuer=https://kubernetes.default.svc.cluster.local".into(),
-        // Pods run no code that wants a token, and need not wait for their account.
-        "--disable-admission-plugins=ServiceAccount".into(),
-        "--allow-privileged".into(),
-        "--profiling=false".into(),
-    ];
-    central.start("kube-apiserver", &argv.each_ref().map(String::as_str), &[])?;
-    exec::retry(Duration::from_secs(60), "the API server is ready", || {
-        central.check_running("etcd")?;
-        central.check_running("kube-apiserver")?;
-        let mut get = central.network_command(config.program("testbed"))?;
-        get.args([
-            "probe",
-            "get",
-            &CENTRAL_IP.to_string(),
-            &API_PORT.to_string(),
-            "/readyz",
-            "--body",
-            "--ca",
-        ]);
-        exec::output(get.arg(config.pki("ca.crt")))
-    })?;
-    let argv = [
-        path(config.kubernetes("kube-controller-manager")),
-        flag("kubeconfig", path(config.kubeconfig("kube-controller-manager"))),
-        flag("controllers", CONTROLLERS.into()),
-        "--bind-address=127.0.0.1".into(),
-        "--leader-elect=false".into(),
-        "--use-service-account-credentials=false".into(),
-        flag("service-account-private-key-file", pki("sa.key")),
-        flag("root-ca-file", pki("ca.crt")),
-    ];
-    central.start("kube-controller-manager", &argv.each_ref().map(String::as_str), &[])
-}
 
 /// The northbound and southbound database and the daemon between them.
 pub(super) fn start_ovn(bed: &Bed) -> Result<()> {
@@ -159,6 +87,7 @@ pub(super) fn prepare_cluster(bed: &Bed) -> Result<()> {
                 "metadata": {"name": name, "labels": {
                     "kubernetes.io/hostname": name,
                     "kubernetes.io/os": "linux",
+                    "topology.kubernetes.io/zone": format!("zone-{name}"),
                     "node.kubernetes.io/test-bed-address": node_ip(i).to_string(),
                 }},
             })
@@ -188,9 +117,9 @@ pub fn controller_arguments(config: &Config) -> Vec<String> {
         flag("kubeconfig", config.kubeconfig("controller").display().to_string()),
         flag("nb", format!("tcp:{CENTRAL_IP}:{NB_PORT}")),
         flag("cluster-subnets", config.cluster_subnets.clone()),
-        flag("service-cidrs", SERVICE_CIDR.into()),
-        flag("join-subnet", JOIN_SUBNET.into()),
-        flag("masquerade-subnet", MASQUERADE_SUBNET.into()),
+        flag("service-cidrs", config.families(SERVICE_CIDR, SERVICE_CIDR_6)),
+        flag("join-subnet", config.families(JOIN_SUBNET, JOIN_SUBNET_6)),
+        flag("masquerade-subnet", config.families(MASQUERADE_SUBNET, MASQUERADE_SUBNET_6)),
         flag("mtu", POD_MTU.to_string()),
         "--lease-namespace=kube-system".into(),
         "--lease-name=slipstream-controller".into(),

@@ -1,6 +1,7 @@
 //! What a cluster looks like: its hosts, addresses and settings.
 
 use std::env;
+use std::fmt::Display;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -8,26 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-/// Address of the host with etcd, API server and OVN's databases.
-pub const CENTRAL_IP: Ipv4Addr = Ipv4Addr::new(172, 18, 0, 10);
-/// Address of the outside world on the underlay: the nodes' default gateway.
-pub const EXT_IP: Ipv4Addr = Ipv4Addr::new(172, 18, 0, 1);
-/// Address of the outside world beyond the gateway.
-pub const OUTSIDE_IP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
-/// Length of the underlay's prefix.
-pub const UNDERLAY_PREFIX: u8 = 16;
-/// Cluster and service ranges, and those that OVN uses inside.
-pub const CLUSTER_SUBNETS: &str = "10.244.0.0/16/24";
-pub const SERVICE_CIDR: &str = "10.96.0.0/16";
-pub const JOIN_SUBNET: &str = "100.64.0.0/16";
-pub const MASQUERADE_SUBNET: &str = "169.254.169.0/29";
-/// The first service address, which is the API server's.
-pub const API_SERVICE_IP: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
-/// MTU of pods: the underlay's 1500 less the 58 bytes of Geneve, rounded down.
-pub const POD_MTU: u16 = 1400;
-pub const API_PORT: u16 = 6443;
-pub const NB_PORT: u16 = 6641;
-pub const SB_PORT: u16 = 6642;
+pub use super::addresses::*;
 
 /// Which datapath the node agents are told to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -38,6 +20,17 @@ pub enum Datapath {
     Auto,
     Ebpf,
     Ovs,
+}
+
+/// What runs pods on the nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Runtime {
+    /// Small stand-ins; pods are network namespaces.
+    #[default]
+    Netns,
+    /// The real kubelet, scheduler and container runtime.
+    Containerd,
 }
 
 /// How the agents attach their programs.
@@ -83,6 +76,11 @@ pub struct Config {
     pub nodes: u8,
     pub datapath: Datapath,
     pub attach_mode: AttachMode,
+    #[serde(default)]
+    pub runtime: Runtime,
+    /// IPv6 beside IPv4, everywhere.
+    #[serde(default)]
+    pub dual_stack: bool,
     /// Whether controller and agents run; without them it is a bed to try things on by hand.
     pub plugin: bool,
     /// Range of all pods and the length of a node's part of it.
@@ -115,12 +113,21 @@ impl Config {
             nodes,
             datapath: Datapath::Auto,
             attach_mode: AttachMode::Auto,
+            runtime: Runtime::Netns,
+            dual_stack: false,
             plugin: true,
             cluster_subnets: CLUSTER_SUBNETS.to_owned(),
             dir: directory(name)?,
             cache: cache()?,
             bin: env::current_exe()?.parent().context("own executable has no directory")?.to_path_buf(),
         })
+    }
+
+    /// The same with IPv6 beside IPv4.
+    #[must_use]
+    pub fn with_dual_stack(self) -> Self {
+        let cluster_subnets = format!("{},{CLUSTER_SUBNETS_6}", self.cluster_subnets);
+        Self { dual_stack: true, cluster_subnets, ..self }
     }
 
     /// Reads the description of a cluster that was brought up.
@@ -197,6 +204,24 @@ impl Config {
         self.cache.join("k8s").join(program)
     }
 
+    /// A program of containerd.
+    #[must_use]
+    pub fn containerd(&self, program: &str) -> PathBuf {
+        self.cache.join("containerd").join(program)
+    }
+
+    /// Where the image archives are, and the list of their names.
+    #[must_use]
+    pub fn images(&self) -> PathBuf {
+        self.cache.join("images")
+    }
+
+    /// Two values separated by a comma, or the first alone where there is IPv4 only.
+    #[must_use]
+    pub fn families(&self, first: impl Display, second: impl Display) -> String {
+        if self.dual_stack { format!("{first},{second}") } else { first.to_string() }
+    }
+
     /// A program of ours.
     #[must_use]
     pub fn program(&self, name: &str) -> PathBuf {
@@ -208,45 +233,15 @@ impl Config {
     pub fn path(&self) -> String {
         let rest = env::var("PATH").unwrap_or_else(|_| "/usr/bin:/bin".into());
         format!(
-            "{}:{}:{rest}:/usr/sbin:/sbin",
+            "{}:{}:{}:{rest}:/usr/sbin:/sbin",
             self.cache.join("ovs/bin").display(),
-            self.cache.join("k8s").display()
+            self.cache.join("k8s").display(),
+            self.cache.join("containerd").display()
         )
     }
 }
 
 const FILE: &str = "bed.json";
-
-/// `n1`, `n2`, ..
-#[must_use]
-pub fn node_name(index: u8) -> String {
-    format!("n{index}")
-}
-
-/// 172.18.0.2 for the first node, and so on.
-#[must_use]
-pub fn node_ip(index: u8) -> Ipv4Addr {
-    Ipv4Addr::new(172, 18, 0, 1 + index)
-}
-
-/// The index in a node's name.
-#[must_use]
-pub fn node_index(name: &str) -> Option<u8> {
-    name.strip_prefix('n')?.parse().ok()
-}
-
-/// `02:42` and the address, so that a capture is easy to read.
-#[must_use]
-pub fn underlay_mac(ip: Ipv4Addr) -> String {
-    let [a, b, c, d] = ip.octets();
-    format!("02:42:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
-}
-
-/// The chassis id of a node, fixed so that databases can be compared.
-#[must_use]
-pub fn system_id(index: u8) -> String {
-    format!("00000000-0000-4000-8000-{index:012}")
-}
 
 /// `$SLIPSTREAM_CACHE`, else `$XDG_CACHE_HOME/slipstream`, else `~/.cache/slipstream`.
 pub fn cache() -> Result<PathBuf> {

@@ -9,13 +9,15 @@ use anyhow::{Context, Result};
 use super::config::Config;
 use crate::host::MARK;
 use crate::host::identity::Identity;
+use crate::nodes::real;
 
-/// Everything of a cluster that is still there: processes, mounts, interfaces and files.
+/// Everything of a cluster that is still there: processes, mounts, control groups, settings and files.
 pub fn find(config: &Config) -> Result<Vec<String>> {
     let mut left = processes(&config.dir)?;
     let mounts = fs::read_to_string("/proc/self/mounts").context("/proc/self/mounts")?;
     let dir = config.dir.to_string_lossy();
     left.extend(mounts.lines().filter(|l| l.contains(dir.as_ref())).map(|l| format!("mount {l}")));
+    left.extend(real::leftovers(&config.name));
     if config.dir.exists() {
         left.push(format!("directory {}", config.dir.display()));
     }

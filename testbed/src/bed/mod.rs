@@ -1,7 +1,9 @@
 //! A cluster: brought up in order, taken down whole.
 
+mod addresses;
 mod central;
 pub mod config;
+pub(crate) mod kubernetes;
 pub mod leftovers;
 mod node;
 mod pki;
@@ -19,9 +21,10 @@ use nix::sched::{CloneFlags, setns};
 
 use crate::exec;
 use crate::host::HostHandle;
+use crate::nodes::real::{self, Real};
 use crate::nodes::{Light, NodeRuntime};
 use crate::ui::{Progress, say};
-use config::Config;
+use config::{Config, Runtime};
 
 pub use central::controller_arguments;
 pub use node::agent_arguments;
@@ -84,7 +87,8 @@ impl Bed {
         };
         let there = config.dir.exists()
             || Lock::path(&config).exists()
-            || !leftovers::processes(&config.dir)?.is_empty();
+            || !leftovers::processes(&config.dir)?.is_empty()
+            || !real::leftovers(name).is_empty();
         Ok(there.then_some(Self { config }))
     }
 
@@ -103,11 +107,15 @@ impl Bed {
     /// What plays kubelet and container runtime here.
     #[must_use]
     pub fn runtime(&self) -> &dyn NodeRuntime {
-        &Light
+        match self.config.runtime {
+            Runtime::Netns => &Light,
+            Runtime::Containerd => &Real,
+        }
     }
 
     fn start(&self, progress: &Progress) -> Result<()> {
         let config = &self.config;
+        self.runtime().prepare_machine(config)?;
         for host in config.hosts() {
             self.host(&host.name).create()?;
         }
@@ -120,13 +128,19 @@ impl Bed {
         // Kubernetes, OVN's databases and the nodes' switches do not need each other to start.
         thread::scope(|scope| {
             let mut parts = vec![
-                part(scope, progress, "Kubernetes API".into(), || central::start_kubernetes(self))?,
+                part(scope, progress, "Kubernetes API".into(), || kubernetes::start(self))?,
                 part(scope, progress, "OVN databases".into(), || central::start_ovn(self))?,
             ];
             for node in config.node_names() {
+                let name = node.clone();
                 parts.push(part(scope, progress, format!("{node}: OVS and OVN"), move || {
-                    node::start_ovs(self, &node)
+                    node::start_ovs(self, &name)
                 })?);
+                if config.runtime == Runtime::Containerd {
+                    parts.push(part(scope, progress, format!("{node}: containerd and images"), move || {
+                        self.runtime().start_runtime(self, &node)
+                    })?);
+                }
             }
             parts.into_iter().try_for_each(|p| p.join().unwrap_or_else(|_| bail!("a thread panicked")))
         })?;
@@ -142,31 +156,37 @@ impl Bed {
         for node in config.node_names() {
             self.runtime().start_node(self, &node)?;
         }
+        self.runtime().start_addons(self)?;
         if config.plugin {
             self.wait_nodes_ready()?;
             progress.done("nodes are Ready");
+            if config.runtime == Runtime::Containerd {
+                self.runtime().wait_addons(self)?;
+                progress.done("cluster DNS answers");
+            }
         }
         Ok(())
     }
 
     fn wait_nodes_ready(&self) -> Result<()> {
-        for node in self.config.node_names() {
-            let what = format!("node {node} becomes Ready");
-            exec::retry(Duration::from_secs(60), &what, || {
-                self.host("central").check_running("controller")?;
-                self.host(&node).check_running("node-agent")?;
-                self.host(&node).check_running("fake-node")?;
-                let query = "jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
-                match self.kubectl(&["get", "node", &node, "-o", query])?.as_str() {
-                    "True" => Ok(()),
-                    other => Err(anyhow!(
-                        "Ready is {other:?}; see {}",
-                        self.config.log(&node, "node-agent").display()
-                    )),
-                }
-            })?;
-        }
-        Ok(())
+        self.config.node_names().iter().try_for_each(|node| self.wait_node_ready(node))
+    }
+
+    /// Waits until a node is Ready. The error says what has ended, or what the node itself says.
+    pub fn wait_node_ready(&self, node: &str) -> Result<()> {
+        exec::retry(Duration::from_secs(60), &format!("node {node} becomes Ready"), || {
+            self.host("central").check_running("controller")?;
+            for process in ["node-agent"].iter().chain(self.runtime().processes()) {
+                self.host(node).check_running(process)?;
+            }
+            let ready = "{.status.conditions[?(@.type==\"Ready\")].";
+            let query = format!("jsonpath={ready}status}} {ready}message}}");
+            let said = self.kubectl(&["get", "node", node, "-o", &query])?;
+            match said.split_once(' ') {
+                Some(("True", _)) => Ok(()),
+                _ => Err(anyhow!("Ready is {said:?}; see {}", self.config.log(node, "node-agent").display())),
+            }
+        })
     }
 
     /// Runs kubectl as the administrator and returns what it printed.
@@ -215,6 +235,7 @@ impl Bed {
             let left = leftovers::processes(&config.dir)?;
             if left.is_empty() { Ok(()) } else { Err(anyhow!("still there: {}", left.join(", "))) }
         })?;
+        real::clean_machine(&config.name)?;
         exec::retry(Duration::from_secs(5), "the cluster's files go", || {
             match fs::remove_dir_all(&config.dir) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {

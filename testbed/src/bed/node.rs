@@ -6,9 +6,14 @@ use anyhow::{Context, Result};
 
 use super::Bed;
 use super::central::ENVIRONMENT;
-use super::config::{CENTRAL_IP, Config, EXT_IP, POD_MTU, SB_PORT, SERVICE_CIDR, node_index, system_id};
+use super::config::{
+    CENTRAL_IP, Config, EXT_IP, POD_MTU, SB_PORT, SERVICE_CIDR, SERVICE_CIDR_6, node_index, system_id,
+    underlay_ip6,
+};
 use crate::exec;
 
+/// Where packages of Open vSwitch have it.
+const DATABASE: &str = "/etc/openvswitch/conf.db";
 const SOCKET: &str = "/run/openvswitch/db.sock";
 
 /// The switch's database, the switch, and ovn-controller, which waits for the agent to tell it where SB is.
@@ -16,20 +21,16 @@ pub(super) fn start_ovs(bed: &Bed, node: &str) -> Result<()> {
     let config = bed.config();
     let host = bed.host(node);
     let index = node_index(node).with_context(|| format!("{node} is no node"))?;
-    let mut create = host.command(config.ovs("ovsdb-tool"))?;
-    exec::output(
-        create.args(["create", "/run/openvswitch/conf.db"]).arg(config.schema("vswitch.ovsschema")),
-    )?;
+    // A node that was rebooted finds its database where its disk outlives it.
+    if !host.path(DATABASE)?.exists() {
+        let mut create = host.command(config.ovs("ovsdb-tool"))?;
+        exec::output(create.args(["create", DATABASE]).arg(config.schema("vswitch.ovsschema")))?;
+    }
     let program = |name: &str| config.ovs(name).display().to_string();
     let remote = format!("--remote=punix:{SOCKET}");
     let server = program("ovsdb-server");
-    let argv = [
-        server.as_str(),
-        "/run/openvswitch/conf.db",
-        &remote,
-        "--pidfile=/run/openvswitch/ovsdb-server.pid",
-        "-vconsole:info",
-    ];
+    let argv =
+        [server.as_str(), DATABASE, &remote, "--pidfile=/run/openvswitch/ovsdb-server.pid", "-vconsole:info"];
     host.start("ovsdb-server", &argv, ENVIRONMENT)?;
     exec::retry(Duration::from_secs(10), "the switch's database answers", || {
         let mut command = host.command(config.ovs("ovs-vsctl"))?;
@@ -93,11 +94,11 @@ pub fn agent_arguments(config: &Config, node: &str) -> Vec<String> {
         flag("ovs-db", format!("unix:{SOCKET}")),
         flag("sb", format!("tcp:{CENTRAL_IP}:{SB_PORT}")),
         flag("cluster-subnets", config.cluster_subnets.clone()),
-        flag("service-cidrs", SERVICE_CIDR.into()),
+        flag("service-cidrs", config.families(SERVICE_CIDR, SERVICE_CIDR_6)),
         flag("mtu", POD_MTU.to_string()),
         flag("encap-ip", "auto".into()),
         flag("gateway-interface", "eth0".into()),
-        flag("gateway-next-hop", EXT_IP.to_string()),
+        flag("gateway-next-hop", config.families(EXT_IP, underlay_ip6(EXT_IP))),
         flag("datapath", config.datapath.as_str().into()),
         flag("attach-mode", config.attach_mode.as_str().into()),
         flag("cni-socket", "/run/slipstream/cni.sock".into()),

@@ -12,7 +12,9 @@ use rcgen::{
     KeyUsagePurpose, SanType,
 };
 
-use super::config::{API_PORT, API_SERVICE_IP, CENTRAL_IP, Config};
+use super::config::{
+    API_PORT, API_SERVICE_IP, API_SERVICE_IP_6, CENTRAL_IP, Config, Runtime, node_ip, node_name, underlay_ip6,
+};
 
 /// A user of the API server: file name, user name, groups.
 struct User {
@@ -43,9 +45,14 @@ pub(super) fn write(config: &Config) -> Result<()> {
     ];
     let mut server = CertificateParams::new(names.map(str::to_owned).to_vec())?;
     server.distinguished_name.push(DnType::CommonName, "kube-apiserver");
-    for ip in [API_SERVICE_IP, CENTRAL_IP, Ipv4Addr::LOCALHOST] {
-        server.subject_alt_names.push(SanType::IpAddress(IpAddr::V4(ip)));
-    }
+    let ips: [IpAddr; 5] = [
+        API_SERVICE_IP.into(),
+        CENTRAL_IP.into(),
+        Ipv4Addr::LOCALHOST.into(),
+        API_SERVICE_IP_6.into(),
+        underlay_ip6(CENTRAL_IP).into(),
+    ];
+    server.subject_alt_names.extend(ips.map(SanType::IpAddress));
     issue(config, "apiserver", server, ExtendedKeyUsagePurpose::ServerAuth, &issuer)?;
     // Signs service account tokens.
     let accounts = KeyPair::generate()?;
@@ -61,6 +68,22 @@ pub(super) fn write(config: &Config) -> Result<()> {
         issue(config, &user.file, client, ExtendedKeyUsagePurpose::ClientAuth, &issuer)?;
         put(&config.kubeconfig(&user.file), &kubeconfig(config, &user.file))?;
     }
+    if config.runtime == Runtime::Containerd {
+        kubelets(config, &issuer)?;
+    }
+    Ok(())
+}
+
+/// What kubelets serve with.
+fn kubelets(config: &Config, issuer: &Issuer<'_, KeyPair>) -> Result<()> {
+    for index in 1..=config.nodes {
+        let (name, ip) = (node_name(index), node_ip(index));
+        let mut params = CertificateParams::new(vec![name.clone()])?;
+        params.distinguished_name.push(DnType::CommonName, format!("system:node:{name}"));
+        let ips: [IpAddr; 2] = [ip.into(), underlay_ip6(ip).into()];
+        params.subject_alt_names.extend(ips.map(SanType::IpAddress));
+        issue(config, &format!("serving-{name}"), params, ExtendedKeyUsagePurpose::ServerAuth, issuer)?;
+    }
     Ok(())
 }
 
@@ -71,14 +94,26 @@ fn users(config: &Config) -> Vec<User> {
         groups: groups.to_vec(),
     };
     let accounts = &["system:serviceaccounts", "system:serviceaccounts:kube-system"];
+    // The whole controller manager has the accounts of its controllers; the short one is not to wait for them.
+    let manager: &[_] = if config.runtime == Runtime::Netns { &["system:masters"] } else { &[] };
     let mut users = vec![
         user("admin", "admin", &["system:masters"]),
-        user("kube-controller-manager", "system:kube-controller-manager", &["system:masters"]),
+        user("kube-controller-manager", "system:kube-controller-manager", manager),
         user("controller", "system:serviceaccount:kube-system:slipstream-controller", accounts),
     ];
     for node in config.node_names() {
         let agent = format!("agent-{node}");
         users.push(user(&agent, "system:serviceaccount:kube-system:slipstream-node-agent", accounts));
+    }
+    if config.runtime == Runtime::Containerd {
+        users.push(user("kube-scheduler", "system:kube-scheduler", &[]));
+        // The API server, as kubelets and as aggregated servers see it.
+        users.push(user("kubelet-client", "kube-apiserver-kubelet-client", &["system:masters"]));
+        users.push(user("front-proxy", "front-proxy", &[]));
+        for node in config.node_names() {
+            let name = format!("system:node:{node}");
+            users.push(user(&format!("kubelet-{node}"), &name, &["system:nodes"]));
+        }
     }
     users
 }

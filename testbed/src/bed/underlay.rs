@@ -6,25 +6,36 @@ use std::net::Ipv4Addr;
 use anyhow::{Context, Result};
 
 use super::Bed;
-use super::config::{CENTRAL_IP, EXT_IP, OUTSIDE_IP, UNDERLAY_PREFIX, node_index, node_ip, underlay_mac};
+use super::config::{
+    CENTRAL_IP, EXT_IP, OUTSIDE_IP, UNDERLAY_PREFIX, UNDERLAY_PREFIX_6, node_index, node_ip, underlay_ip6,
+    underlay_mac,
+};
 use crate::exec;
 
 /// Joins all hosts and gives them their addresses.
 pub(super) fn connect(bed: &Bed) -> Result<()> {
-    let hosts: Vec<_> =
-        bed.config().hosts().into_iter().filter_map(|h| h.ip.map(|ip| (h.name, ip))).collect();
-    let mut wires = String::from("link add underlay type bridge mcast_snooping 0\nlink set underlay up\n");
-    for (name, ip) in &hosts {
-        let pid = bed.host(name).init()?.pid;
-        let mac = underlay_mac(*ip);
-        writeln!(wires, "link add {name} type veth peer name eth0 address {mac} netns {pid}")?;
-        writeln!(wires, "link set {name} master underlay up")?;
-    }
-    batch(bed, "switch", &wires)?;
-    for (name, ip) in &hosts {
-        batch(bed, name, &addresses(name, *ip)).with_context(|| format!("addresses of {name}"))?;
+    batch(bed, "switch", "link add underlay type bridge mcast_snooping 0\nlink set underlay up\n")?;
+    let config = bed.config();
+    let hosts = config.hosts().into_iter().filter_map(|h| h.ip.map(|ip| (h.name, ip)));
+    for (name, ip) in hosts {
+        plug_in(bed, &name, ip)?;
     }
     Ok(())
+}
+
+/// Joins one host that has no wire yet.
+pub(super) fn plug_in(bed: &Bed, name: &str, ip: Ipv4Addr) -> Result<()> {
+    let pid = bed.host(name).init()?.pid;
+    let mac = underlay_mac(ip);
+    let mut wires = String::new();
+    writeln!(wires, "link add {name} type veth peer name eth0 address {mac} netns {pid}")?;
+    writeln!(wires, "link set {name} master underlay up")?;
+    batch(bed, "switch", &wires).with_context(|| format!("wire of {name}"))?;
+    let mut lines = addresses(name, ip);
+    if bed.config().dual_stack {
+        lines += &addresses_6(name, ip);
+    }
+    batch(bed, name, &lines).with_context(|| format!("addresses of {name}"))
 }
 
 fn addresses(name: &str, ip: Ipv4Addr) -> String {
@@ -40,6 +51,15 @@ fn addresses(name: &str, ip: Ipv4Addr) -> String {
         lines += &format!("route add default via {EXT_IP}\n");
     }
     debug_assert!(ip != CENTRAL_IP || node_index(name).is_none());
+    lines
+}
+
+fn addresses_6(name: &str, ip: Ipv4Addr) -> String {
+    // Nobody else can have the address, so it need not be looked for before it is used.
+    let mut lines = format!("addr add {}/{UNDERLAY_PREFIX_6} dev eth0 nodad\n", underlay_ip6(ip));
+    if name != "ext" {
+        lines += &format!("route add default via {}\n", underlay_ip6(EXT_IP));
+    }
     lines
 }
 

@@ -2,6 +2,7 @@
 
 pub mod identity;
 pub mod init;
+pub mod machine;
 pub mod supervisor;
 
 use std::fs::{self, File};
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::bed::config::Config;
+use crate::bed::config::{Config, Runtime, node_index};
 use crate::exec;
 use identity::Identity;
 use supervisor::{Process, Reply, Request, Spec};
@@ -44,7 +45,7 @@ impl<'a> HostHandle<'a> {
     pub fn create(&self) -> Result<()> {
         let dir = self.config.host_dir(&self.name);
         fs::create_dir_all(&dir)?;
-        let log = File::create(self.config.log(&self.name, "init"))?;
+        let log = File::options().create(true).append(true).open(self.config.log(&self.name, "init"))?;
         let mut command = exec::command("unshare");
         command
             .args(["--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--kill-child=KILL"])
@@ -52,6 +53,7 @@ impl<'a> HostHandle<'a> {
             .arg("host-init")
             .arg(&self.name)
             .arg(&self.config.dir)
+            .args(self.is_machine().then_some("--disk"))
             .env(MARK, &self.config.dir)
             .env("PATH", self.config.path())
             .stdin(Stdio::null())
@@ -63,6 +65,12 @@ impl<'a> HostHandle<'a> {
         let identity = Identity::of(i32::try_from(child.id())?)?;
         fs::write(dir.join("unshare.json"), serde_json::to_vec(&identity)?)?;
         Ok(())
+    }
+
+    /// Whether it has a disk, and what else a kubelet wants.
+    #[must_use]
+    pub fn is_machine(&self) -> bool {
+        self.config.runtime == Runtime::Containerd && node_index(&self.name).is_some()
     }
 
     /// Waits until the host's first process takes requests.
@@ -105,6 +113,11 @@ impl<'a> HostHandle<'a> {
     /// Kills a process with SIGKILL and waits for its end.
     pub fn kill(&self, name: &str) -> Result<()> {
         self.ask(&Request::Kill(name.to_owned())).map(drop)
+    }
+
+    /// Asks a process to end, and kills it if it does not within `limit`.
+    pub fn stop(&self, name: &str, limit: Duration) -> Result<()> {
+        self.ask(&Request::Stop(name.to_owned(), limit)).map(drop)
     }
 
     /// Kills a process if it runs, and starts it as before.

@@ -39,6 +39,8 @@ pub enum Request {
     Start(Spec),
     /// SIGKILL, and wait until it is gone.
     Kill(String),
+    /// SIGTERM, and SIGKILL if it is still there after this time. Shorter than the limit of [`ask`].
+    Stop(String, Duration),
     /// Kill if it runs, then start again as before.
     Restart(String),
     List,
@@ -124,6 +126,11 @@ fn answer(request: Request, table: &Table) -> Result<Reply> {
     match request {
         Request::Start(spec) => start(spec, table)?,
         Request::Kill(name) => end(&name, table)?,
+        Request::Stop(name, limit) => {
+            if signal(&name, Signal::SIGTERM, limit, table).is_err() {
+                end(&name, table)?;
+            }
+        }
         Request::Restart(name) => {
             end(&name, table)?;
             let spec = lock(table).get(&name).map(|e| e.spec.clone()).with_context(|| unknown(&name))?;
@@ -172,16 +179,21 @@ fn start(spec: Spec, table: &Table) -> Result<()> {
 }
 
 fn end(name: &str, table: &Table) -> Result<()> {
+    signal(name, Signal::SIGKILL, Duration::from_secs(10), table)
+}
+
+/// Sends a signal and waits for the end.
+fn signal(name: &str, signal: Signal, limit: Duration, table: &Table) -> Result<()> {
     let pid = lock(table).get(name).with_context(|| unknown(name))?.pid;
     let Some(pid) = pid else { return Ok(()) };
-    match kill(Pid::from_raw(pid), Signal::SIGKILL) {
+    match kill(Pid::from_raw(pid), signal) {
         Ok(()) | Err(Errno::ESRCH) => {}
-        Err(error) => return Err(error).with_context(|| format!("cannot kill {name}")),
+        Err(error) => return Err(error).with_context(|| format!("cannot end {name}")),
     }
-    let limit = Instant::now() + Duration::from_secs(10);
+    let limit = Instant::now() + limit;
     while lock(table).get(name).is_some_and(|e| e.pid == Some(pid)) {
         if Instant::now() > limit {
-            bail!("{name} was killed and does not end");
+            bail!("{name} got {signal} and does not end");
         }
         thread::sleep(Duration::from_millis(2));
     }

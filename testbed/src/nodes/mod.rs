@@ -2,6 +2,7 @@
 
 pub mod cni;
 pub mod kubelet;
+pub mod real;
 pub mod record;
 pub mod sandbox;
 pub mod scheduler;
@@ -13,18 +14,40 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::bed::Bed;
+use crate::bed::config::Config;
 use record::PodRecord;
 
-/// Plays, or is, the scheduler, the kubelet and the container runtime.
+/// Plays, or is, the scheduler, the kubelet and the container runtime. What is above it is the same for all.
 pub trait NodeRuntime: Sync {
+    /// Changes outside of namespaces, before the hosts are made. `down` takes them back.
+    fn prepare_machine(&self, config: &Config) -> Result<()>;
+
+    /// Starts what a node needs to run pods and what can start without the API server.
+    fn start_runtime(&self, bed: &Bed, node: &str) -> Result<()>;
+
     /// Starts what binds pods to nodes.
     fn start_scheduler(&self, bed: &Bed) -> Result<()>;
 
     /// Starts what runs pods on a node.
     fn start_node(&self, bed: &Bed, node: &str) -> Result<()>;
 
+    /// Gives the cluster what every such cluster has; its network may not be there yet.
+    fn start_addons(&self, bed: &Bed) -> Result<()>;
+
+    /// Waits until that is there.
+    fn wait_addons(&self, bed: &Bed) -> Result<()>;
+
+    /// The processes without which a node cannot become Ready.
+    fn processes(&self) -> &'static [&'static str];
+
+    /// Removes what a node has outside of its namespaces and would not outlive a reboot.
+    fn forget_node(&self, config: &Config, node: &str) -> Result<()>;
+
     /// A command in the network of a pod, with the machine's files.
     fn pod_command(&self, bed: &Bed, pod: &PodName<'_>, program: &Path) -> Result<Command>;
+
+    /// An image whose program answers on ports, as `agnhost netexec` does.
+    fn image(&self, config: &Config) -> Result<String>;
 }
 
 /// A pod by name and the node that it runs on.
@@ -40,6 +63,14 @@ pub struct PodName<'a> {
 pub struct Light;
 
 impl NodeRuntime for Light {
+    fn prepare_machine(&self, _: &Config) -> Result<()> {
+        Ok(())
+    }
+
+    fn start_runtime(&self, _: &Bed, _: &str) -> Result<()> {
+        Ok(())
+    }
+
     fn start_scheduler(&self, bed: &Bed) -> Result<()> {
         let config = bed.config();
         let program = config.program("testbed").display().to_string();
@@ -58,6 +89,22 @@ impl NodeRuntime for Light {
         )
     }
 
+    fn start_addons(&self, _: &Bed) -> Result<()> {
+        Ok(())
+    }
+
+    fn wait_addons(&self, _: &Bed) -> Result<()> {
+        Ok(())
+    }
+
+    fn processes(&self) -> &'static [&'static str] {
+        &["fake-node"]
+    }
+
+    fn forget_node(&self, _: &Config, _: &str) -> Result<()> {
+        Ok(())
+    }
+
     fn pod_command(&self, bed: &Bed, pod: &PodName<'_>, program: &Path) -> Result<Command> {
         let host = bed.host(pod.node);
         let record = PodRecord::find(&host.path(record::DIRECTORY)?, pod.namespace, pod.name)
@@ -66,5 +113,10 @@ impl NodeRuntime for Light {
             Some(netns) => host.pod_command(netns, program),
             None => host.network_command(program),
         }
+    }
+
+    fn image(&self, _: &Config) -> Result<String> {
+        // Nobody pulls it.
+        Ok("none".to_owned())
     }
 }

@@ -2,6 +2,7 @@
 
 mod dial;
 mod get;
+mod name;
 mod serve;
 
 use anyhow::Result;
@@ -17,6 +18,8 @@ pub enum Args {
     Dial(dial::Args),
     /// Get a page over HTTP or HTTPS and print its status.
     Get(get::Args),
+    /// Ask a DNS server for the addresses of a name.
+    Name(name::Args),
 }
 
 impl Args {
@@ -26,6 +29,7 @@ impl Args {
             Self::Serve(args) => args.run(),
             Self::Dial(args) => args.run(),
             Self::Get(args) => args.run(),
+            Self::Name(args) => args.run(),
         }
     }
 }

@@ -1,0 +1,104 @@
+//! Real nodes: containerd, runc and kubelet in the namespaces of each node, the real scheduler, and cluster DNS.
+
+pub mod cgroups;
+mod containerd;
+mod kubelet;
+mod sandbox;
+mod store;
+pub mod sysctl;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::{NodeRuntime, PodName};
+use crate::bed::config::{Config, DNS_SERVICE_IP};
+use crate::bed::{Bed, kubernetes};
+use crate::exec;
+
+/// Cluster DNS, with a place for its address.
+const DNS: &str = include_str!("../../../manifests/coredns.yaml");
+
+/// Pods are containers of runc, started by containerd for a kubelet.
+#[derive(Clone, Copy, Debug)]
+pub struct Real;
+
+impl NodeRuntime for Real {
+    fn prepare_machine(&self, config: &Config) -> Result<()> {
+        store::check(config)?;
+        sysctl::take(&config.name)?;
+        config.node_names().iter().try_for_each(|node| cgroups::create(&config.name, node))
+    }
+
+    fn start_runtime(&self, bed: &Bed, node: &str) -> Result<()> {
+        store::fill(bed, node)?;
+        containerd::start(bed, node)
+    }
+
+    fn start_scheduler(&self, bed: &Bed) -> Result<()> {
+        kubernetes::start_scheduler(bed)
+    }
+
+    fn start_node(&self, bed: &Bed, node: &str) -> Result<()> {
+        kubelet::start(bed, node)
+    }
+
+    fn start_addons(&self, bed: &Bed) -> Result<()> {
+        let text = DNS.replace("@DNS_SERVICE_IP@", &DNS_SERVICE_IP.to_string());
+        exec::input_output(bed.kubectl_command()?.args(["apply", "-f", "-"]), &text)
+            .map(drop)
+            .context("cluster DNS")
+    }
+
+    fn wait_addons(&self, bed: &Bed) -> Result<()> {
+        // From every node: its way to services, across the network, to a real pod.
+        for node in bed.config().node_names() {
+            exec::retry(Duration::from_secs(60), "cluster DNS answers", || {
+                let mut ask = bed.host(&node).network_command(bed.config().program("testbed"))?;
+                ask.args(["probe", "name", "--timeout", "1", &DNS_SERVICE_IP.to_string()]);
+                exec::output(ask.arg("kubernetes.default.svc.cluster.local"))
+            })
+            .with_context(|| {
+                format!("asked from {node}; see `testbed kubectl -n kube-system describe pods`")
+            })?;
+        }
+        Ok(())
+    }
+
+    fn processes(&self) -> &'static [&'static str] {
+        &["containerd", "kubelet"]
+    }
+
+    fn forget_node(&self, config: &Config, node: &str) -> Result<()> {
+        // What a reboot ends, beside the node's namespaces.
+        cgroups::remove(&config.name, Some(node))?;
+        cgroups::create(&config.name, node)
+    }
+
+    fn pod_command(&self, bed: &Bed, pod: &PodName<'_>, program: &Path) -> Result<Command> {
+        let host = bed.host(pod.node);
+        match sandbox::network(bed, pod)? {
+            Some(netns) => host.pod_command(&netns, program),
+            None => host.network_command(program),
+        }
+    }
+
+    fn image(&self, config: &Config) -> Result<String> {
+        store::image(config, "e2e-test-images/agnhost")
+    }
+}
+
+/// What real nodes have changed outside of namespaces, put back; nothing is done twice.
+pub fn clean_machine(name: &str) -> Result<()> {
+    cgroups::remove(name, None)?;
+    sysctl::give_back(name)
+}
+
+/// What is still there of that.
+pub fn leftovers(name: &str) -> Vec<String> {
+    let mut left = cgroups::leftovers(name);
+    left.extend(sysctl::leftovers(name));
+    left
+}
