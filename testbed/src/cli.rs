@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 
 use crate::bed::Bed;
 use crate::bed::config::{AttachMode, Config, Datapath, Runtime};
-use crate::host::init;
+use crate::host::{init, relay};
 use crate::nodes::{kubelet, scheduler};
 use crate::{churn, demo, golden, hardship, pod, probe, ui};
 
@@ -101,6 +101,11 @@ enum Verb {
         /// The process, as `status` shows it.
         process: String,
     },
+    /// End a node with all that runs on it and start it again; only a real node keeps its disk.
+    Reboot {
+        /// n1, n2, ..
+        node: String,
+    },
     /// Show that a cluster works, in a table.
     Demo(demo::Args),
     /// Compare with what ovn-kubernetes does for the same objects.
@@ -119,6 +124,8 @@ enum Verb {
         #[arg(long)]
         disk: bool,
     },
+    #[command(hide = true)]
+    Relay(relay::Args),
     #[command(hide = true)]
     FakeNode(kubelet::Args),
     #[command(hide = true)]
@@ -151,12 +158,14 @@ impl Args {
                 return run(open()?.host(&host).command(program)?.args(args));
             }
             Verb::Restart { host, process } => open()?.host(&host).restart(&process)?,
+            Verb::Reboot { node } => open()?.reboot(&node)?,
             Verb::Demo(args) => return verdict(args.run(&or("demo"))?),
             Verb::Golden(args) => return verdict(args.run(&or("golden"))?),
             Verb::Churn(args) => return verdict(args.run(&or("churn"))?),
             Verb::Hardship(args) => return verdict(args.run(&or("hardship"))?),
             Verb::Probe(args) => args.run()?,
             Verb::HostInit { host, bed, disk } => init::run(&host, &bed, disk)?,
+            Verb::Relay(args) => block_on(args.run())?,
             Verb::FakeNode(args) => block_on(args.run())?,
             Verb::Scheduler(args) => block_on(args.run())?,
         }

@@ -1,6 +1,6 @@
 //! The addresses and names of a cluster's hosts, and its ranges. IPv4 is always there; IPv6 in a dual-stack cluster.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Address of the host with etcd, API server and OVN's databases.
 pub const CENTRAL_IP: Ipv4Addr = Ipv4Addr::new(172, 18, 0, 10);
@@ -75,6 +75,15 @@ pub fn underlay_ip6(ip: Ipv4Addr) -> Ipv6Addr {
     Ipv6Addr::new(0xfd00, 0x172, 0x18, 0, 0, 0, 0, as_written)
 }
 
+/// Whether an address is one of the underlay.
+#[must_use]
+pub fn is_underlay(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.octets()[..2] == CENTRAL_IP.octets()[..2],
+        IpAddr::V6(ip) => ip.segments()[..4] == underlay_ip6(CENTRAL_IP).segments()[..4],
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,5 +93,13 @@ mod tests {
         assert_eq!(underlay_ip6(CENTRAL_IP).to_string(), "fd00:172:18::10");
         assert_eq!(underlay_ip6(EXT_IP).to_string(), "fd00:172:18::1");
         assert_eq!(underlay_ip6(node_ip(2)).to_string(), "fd00:172:18::3");
+    }
+
+    #[test]
+    fn hosts_are_on_the_underlay_and_pods_are_not() {
+        assert!(is_underlay(CENTRAL_IP.into()));
+        assert!(is_underlay(underlay_ip6(EXT_IP).into()));
+        assert!(!is_underlay(DNS_SERVICE_IP.into()));
+        assert!(!is_underlay(API_SERVICE_IP_6.into()));
     }
 }

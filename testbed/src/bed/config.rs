@@ -174,6 +174,12 @@ impl Config {
         self.dir.join("log").join(format!("{host}-{process}.log"))
     }
 
+    /// Where the relay of a host is asked for connections.
+    #[must_use]
+    pub fn relay(&self, host: &str) -> PathBuf {
+        self.host_dir(host).join("relay.sock")
+    }
+
     /// Kubeconfig of a user of the cluster.
     #[must_use]
     pub fn kubeconfig(&self, user: &str) -> PathBuf {

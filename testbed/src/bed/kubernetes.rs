@@ -2,10 +2,12 @@
 //!
 //! Beside the small stand-ins it is kept small too; beside real kubelets it is whole.
 
+use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use serde_json::json;
 
 use super::Bed;
 use super::config::{API_PORT, CENTRAL_IP, Config, Runtime, SERVICE_CIDR, SERVICE_CIDR_6};
@@ -32,6 +34,9 @@ pub(super) fn start(bed: &Bed) -> Result<()> {
         "--log-level=warn",
     ];
     central.start("etcd", &argv, &[])?;
+    if config.runtime == Runtime::Containerd {
+        start_egress(bed)?;
+    }
     start_strings(bed, "kube-apiserver", api_server(config))?;
     exec::retry(Duration::from_secs(60), "the API server is ready", || {
         central.check_running("etcd")?;
@@ -64,6 +69,37 @@ pub(crate) fn start_scheduler(bed: &Bed) -> Result<()> {
         "--leader-elect=false".into(),
     ];
     start_strings(bed, "kube-scheduler", argv)
+}
+
+/// The way of the API server to nodes, pods and services.
+fn start_egress(bed: &Bed) -> Result<()> {
+    let config = bed.config();
+    let connection = |protocol: &str| json!({"proxyProtocol": protocol});
+    let relayed = json!({
+        "proxyProtocol": "HTTPConnect",
+        "transport": {"uds": {"udsName": config.relay("central")}},
+    });
+    let settings = json!({
+        "apiVersion": "apiserver.k8s.io/v1beta1",
+        "kind": "EgressSelectorConfiguration",
+        "egressSelections": [
+            {"name": "cluster", "connection": relayed},
+            {"name": "controlplane", "connection": connection("Direct")},
+            {"name": "etcd", "connection": connection("Direct")},
+        ],
+    });
+    let file = config.kubeconfig("egress");
+    fs::write(&file, settings.to_string()).with_context(|| format!("cannot write {}", file.display()))?;
+    let mut argv = relay(config, "central");
+    for node in config.node_names() {
+        argv.push(flag("via", &text(config.relay(&node))));
+    }
+    start_strings(bed, "relay", argv)
+}
+
+/// The command of a host's relay.
+pub(crate) fn relay(config: &Config, host: &str) -> Vec<String> {
+    vec![text(config.program("testbed")), "relay".into(), flag("listen", &text(config.relay(host)))]
 }
 
 fn start_strings(bed: &Bed, name: &str, argv: Vec<String>) -> Result<()> {
@@ -115,6 +151,7 @@ fn api_server(config: &Config) -> Vec<String> {
             pki("proxy-client-cert-file", "front-proxy.crt"),
             pki("proxy-client-key-file", "front-proxy.key"),
             "--enable-aggregator-routing".into(),
+            flag("egress-selector-config-file", &text(config.kubeconfig("egress"))),
         ]),
     }
     argv

@@ -7,6 +7,7 @@ pub(crate) mod kubernetes;
 pub mod leftovers;
 mod node;
 mod pki;
+mod reboot;
 mod underlay;
 
 use std::fs::{self, File, TryLockError};

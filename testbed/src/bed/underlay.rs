@@ -38,6 +38,16 @@ pub(super) fn plug_in(bed: &Bed, name: &str, ip: Ipv4Addr) -> Result<()> {
     batch(bed, name, &lines).with_context(|| format!("addresses of {name}"))
 }
 
+/// Removes the wire of a host whose namespace has ended.
+pub(super) fn unplug(bed: &Bed, name: &str) -> Result<()> {
+    let list = exec::output(bed.host("switch").network_command("ip")?.args(["-o", "link", "show"]))?;
+    // `5: n1@if2: <..`
+    if list.lines().any(|line| line.split([' ', '@', ':']).any(|word| word == name)) {
+        batch(bed, "switch", &format!("link del {name}\n"))?;
+    }
+    Ok(())
+}
+
 fn addresses(name: &str, ip: Ipv4Addr) -> String {
     let mut lines = format!("addr add {ip}/{UNDERLAY_PREFIX} brd + dev eth0\nlink set eth0 up\n");
     if name == "ext" {

@@ -3,6 +3,7 @@
 pub mod identity;
 pub mod init;
 pub mod machine;
+pub mod relay;
 pub mod supervisor;
 
 use std::fs::{self, File};

@@ -33,6 +33,8 @@ impl NodeRuntime for Real {
     }
 
     fn start_runtime(&self, bed: &Bed, node: &str) -> Result<()> {
+        let relay = kubernetes::relay(bed.config(), node);
+        bed.host(node).start("relay", &relay.iter().map(String::as_str).collect::<Vec<_>>(), &[])?;
         store::fill(bed, node)?;
         containerd::start(bed, node)
     }
