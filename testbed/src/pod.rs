@@ -51,7 +51,7 @@ impl Verb {
                 let (namespace, name) = split(&pod);
                 exec::input_output(
                     bed.kubectl_command()?.args(["apply", "-f", "-"]),
-                    &manifest(namespace, name, node.as_deref()).to_string(),
+                    &with_image(bed, manifest(namespace, name, node.as_deref()))?.to_string(),
                 )?;
                 bed.kubectl(&[
                     "wait",
@@ -98,7 +98,15 @@ pub fn wait_ready(bed: &Bed, namespace: &str, limit: Duration) -> Result<()> {
     })
 }
 
-/// A pod that answers on port 8080.
+/// The same with an image that the cluster's runtime can start.
+pub fn with_image(bed: &Bed, mut pod: serde_json::Value) -> Result<serde_json::Value> {
+    let container = &mut pod["spec"]["containers"][0];
+    container["image"] = bed.runtime().image(bed.config())?.into();
+    container["args"] = json!(["netexec", "--http-port=8080", "--udp-port=8080"]);
+    Ok(pod)
+}
+
+/// A pod that answers on port 8080. Its image is there for stand-ins only.
 #[must_use]
 pub fn manifest(namespace: &str, name: &str, node: Option<&str>) -> serde_json::Value {
     json!({

@@ -34,6 +34,8 @@ impl fmt::Display for Place {
 #[derive(Clone, Copy, Debug)]
 pub struct Dial {
     pub udp: bool,
+    /// The server is `agnhost netexec`, not our own.
+    pub netexec: bool,
     pub host: Ipv4Addr,
     pub port: u16,
     pub count: u32,
@@ -44,7 +46,7 @@ impl Dial {
     /// One TCP connection.
     #[must_use]
     pub fn tcp(host: Ipv4Addr, port: u16) -> Self {
-        Self { udp: false, host, port, count: 1, timeout: Duration::from_secs(3) }
+        Self { udp: false, netexec: false, host, port, count: 1, timeout: Duration::from_secs(3) }
     }
 
     /// One UDP exchange.
@@ -83,6 +85,9 @@ pub fn dial(bed: &Bed, place: &Place, dial: Dial) -> Result<Vec<Attempt>> {
     client.args(["--timeout", &dial.timeout.as_secs_f64().to_string()]);
     if dial.udp {
         client.arg("--udp");
+    }
+    if dial.netexec {
+        client.arg("--netexec");
     }
     client.args([dial.host.to_string(), dial.port.to_string()]);
     let out = exec::output(&mut client).with_context(|| format!("client in {place}"))?;

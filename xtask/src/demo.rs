@@ -9,6 +9,9 @@ pub(crate) struct Args {
     /// Leave the cluster running and say how to look around in it.
     #[arg(long)]
     keep: bool,
+    /// On real nodes: containerd and kubelet, with Deployments in place of stand-in pods.
+    #[arg(long)]
+    real: bool,
     /// Passed on to `testbed demo`.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<String>,
@@ -17,6 +20,9 @@ pub(crate) struct Args {
 /// Sets up, builds, and runs the demonstration.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut rest = args.args.clone();
+    if args.real {
+        rest.insert(0, "--real".into());
+    }
     if args.keep {
         rest.insert(0, "--keep".into());
     }

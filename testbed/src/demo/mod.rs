@@ -3,23 +3,22 @@
 pub(crate) mod counters;
 mod rows;
 mod table;
+mod workloads;
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use crate::bed::Bed;
+use crate::bed::config::Runtime;
 use crate::cli::Shape;
 use crate::ui::{Checks, Progress, say};
 use crate::{exec, pod};
 
-/// The objects, as an operator would write them.
-const EXAMPLES: &[(&str, &str)] = &[
-    ("10-namespace.yaml", include_str!("../../../deploy/examples/10-namespace.yaml")),
-    ("20-pods.yaml", include_str!("../../../deploy/examples/20-pods.yaml")),
-    ("30-service.yaml", include_str!("../../../deploy/examples/30-service.yaml")),
-    ("40-networkpolicy.yaml", include_str!("../../../deploy/examples/40-networkpolicy.yaml")),
-];
+/// The other objects, as an operator would write them.
+const NAMESPACE: &str = include_str!("../../../deploy/examples/10-namespace.yaml");
+const SERVICE: &str = include_str!("../../../deploy/examples/30-service.yaml");
+const POLICY: &str = include_str!("../../../deploy/examples/40-networkpolicy.yaml");
 
 /// `testbed demo`.
 #[derive(Clone, Debug, clap::Args)]
@@ -27,6 +26,9 @@ pub struct Args {
     /// Leave the cluster running and say how to look around in it.
     #[arg(long)]
     keep: bool,
+    /// On real nodes, with Deployments: short for `--runtime containerd`.
+    #[arg(long)]
+    real: bool,
     #[command(flatten)]
     shape: Shape,
 }
@@ -34,7 +36,10 @@ pub struct Args {
 impl Args {
     /// Runs it on a cluster of that name; true if everything holds.
     pub fn run(self, name: &str) -> Result<bool> {
-        let Self { keep, shape } = self;
+        let Self { keep, real, mut shape } = self;
+        if real {
+            shape.runtime = Runtime::Containerd;
+        }
         let progress = Progress::new();
         let bed = shape.bring_up(name)?;
         let outcome = show(&bed, &progress);
@@ -49,12 +54,31 @@ impl Args {
 }
 
 fn show(bed: &Bed, progress: &Progress) -> Result<bool> {
-    for (file, text) in EXAMPLES {
+    let (pods, manifest) = workloads::manifest(bed)?;
+    for (file, text) in [
+        ("10-namespace.yaml", NAMESPACE),
+        (pods, &manifest),
+        ("30-service.yaml", SERVICE),
+        ("40-networkpolicy.yaml", POLICY),
+    ] {
         let said =
-            exec::input_output(bed.kubectl_command()?.args(["apply", "-f", "-"]), text).context(*file)?;
+            exec::input_output(bed.kubectl_command()?.args(["apply", "-f", "-"]), text).context(file)?;
         for line in said.lines() {
             progress.done(format_args!("{file}: {line}"));
         }
+    }
+    if bed.config().runtime == Runtime::Containerd {
+        // Until then there may be no pods to wait for.
+        bed.kubectl(&[
+            "wait",
+            "-n",
+            "shop",
+            "deployments",
+            "--all",
+            "--for=condition=Available",
+            "--timeout=60s",
+        ])
+        .context("the Deployments")?;
     }
     pod::wait_ready(bed, "shop", Duration::from_secs(60))?;
     progress.done("pods are Ready");
@@ -78,7 +102,6 @@ fn poke(bed: &Bed) {
     for line in [
         "status",
         "kubectl get pods -A -o wide",
-        "pod exec shop/client -- probe dial 10.96.0.1 443",
         "exec n1 -- ovs-vsctl show",
         "exec n1 -- ovs-ofctl --names --no-stats dump-flows breth0",
         "exec central -- ovn-nbctl --db=unix:/run/ovn/ovnnb_db.sock show",

@@ -6,8 +6,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::counters;
+use super::workloads::Pods;
 use crate::bed::Bed;
-use crate::bed::config::{API_SERVICE_IP, EXT_IP, OUTSIDE_IP, node_index, node_ip};
+use crate::bed::config::{API_SERVICE_IP, EXT_IP, OUTSIDE_IP, Runtime, node_index, node_ip};
 use crate::exec;
 use crate::traffic::{self, Dial, Expect, Place, median_ms};
 use crate::ui::Checks;
@@ -52,13 +53,14 @@ pub(super) fn measure(bed: &Bed, checks: &mut Checks) -> Result<Vec<Row>> {
         ],
         &[],
     )?;
+    let pods = Pods::list(bed)?;
     let mut rows = Vec::new();
-    for one in tries(bed)? {
+    for one in tries(bed, &pods)? {
         let row = measure_one(bed, one);
         checks.count(row.verdict.is_ok());
         rows.push(row);
     }
-    let row = api_server(bed)?;
+    let row = api_server(bed, pods.find("client")?.0)?;
     checks.count(row.verdict.is_ok());
     rows.push(row);
     Ok(rows)
@@ -68,14 +70,13 @@ fn pod(node: &str, name: &str) -> Place {
     Place::Pod { node: node.to_owned(), namespace: "shop".to_owned(), name: name.to_owned() }
 }
 
-fn pod_ip(bed: &Bed, name: &str) -> Result<Ipv4Addr> {
-    let text = bed.kubectl(&["get", "pod", "-n", "shop", name, "-o", "jsonpath={.status.podIP}"])?;
-    text.parse().with_context(|| format!("pod {name} has the address {text:?}"))
-}
-
-fn tries(bed: &Bed) -> Result<Vec<Try>> {
-    let (client, web1, web2, db) =
-        (pod_ip(bed, "client")?, pod_ip(bed, "web-1")?, pod_ip(bed, "web-2")?, pod_ip(bed, "db")?);
+fn tries(bed: &Bed, pods: &Pods) -> Result<Vec<Try>> {
+    let ((client_pod, client), (web1_pod, web1)) = (pods.find("client")?, pods.find("web-1")?);
+    let ((_, web2), (db_pod, db)) = (pods.find("web-2")?, pods.find("db")?);
+    // The servers in real pods are agnhost's; outside there is always our own.
+    let real = bed.config().runtime == Runtime::Containerd;
+    let tcp = |host, port| Dial { netexec: real, ..Dial::tcp(host, port) };
+    let udp = |host, port| Dial { netexec: real, ..Dial::udp(host, port) };
     let service =
         bed.kubectl(&["get", "service", "-n", "shop", "web", "-o", "jsonpath={.spec.clusterIP}"])?;
     let service: Ipv4Addr =
@@ -93,51 +94,46 @@ fn tries(bed: &Bed) -> Result<Vec<Try>> {
     Ok(vec![
         one(
             "pod -> pod, same node",
-            pod("n1", "client"),
-            Dial::tcp(web1, 8080),
+            pod("n1", client_pod),
+            tcp(web1, 8080),
             Expect::only(&format!("web-1 {client}")),
         ),
         one(
             "pod -> pod, across nodes",
-            pod("n1", "client"),
-            Dial::tcp(web2, 8080),
+            pod("n1", client_pod),
+            tcp(web2, 8080),
             Expect::only(&format!("web-2 {client}")),
         ),
         one(
             "the same, UDP",
-            pod("n1", "client"),
-            Dial::udp(web2, 5353),
+            pod("n1", client_pod),
+            udp(web2, 5353),
             Expect::only(&format!("web-2 {client}")),
         ),
-        one("pod -> ClusterIP", pod("n1", "client"), Dial::tcp(service, 80), both(&client.to_string())),
-        one("outside -> NodePort on n1", on("ext"), Dial::tcp(n1, 30080), both(&join(1))),
-        one("outside -> NodePort on n2", on("ext"), Dial::tcp(n2, 30080), both(&join(2))),
+        one("pod -> ClusterIP", pod("n1", client_pod), tcp(service, 80), both(&client.to_string())),
+        one("outside -> NodePort on n1", on("ext"), tcp(n1, 30080), both(&join(1))),
+        one("outside -> NodePort on n2", on("ext"), tcp(n2, 30080), both(&join(2))),
         one(
             "pod -> outside, SNAT",
-            pod("n1", "client"),
+            pod("n1", client_pod),
             Dial::tcp(OUTSIDE_IP, 9000),
             Expect::only(&format!("outside {n1}")),
         ),
         one(
             "pod -> gateway, SNAT",
-            pod("n2", "db"),
+            pod("n2", db_pod),
             Dial::tcp(EXT_IP, 9000),
             Expect::only(&format!("outside {n2}")),
         ),
-        one(
-            "node -> pod, own",
-            on("n1"),
-            Dial::tcp(web1, 8080),
-            Expect::only(&format!("web-1 {}", mp0(web1))),
-        ),
+        one("node -> pod, own", on("n1"), tcp(web1, 8080), Expect::only(&format!("web-1 {}", mp0(web1)))),
         one(
             "node -> pod, other node's",
             on("n1"),
-            Dial::tcp(web2, 8080),
+            tcp(web2, 8080),
             Expect::only(&format!("web-2 {}", mp0(web1))),
         ),
-        one("policy: denied", pod("n1", "client"), Dial::tcp(db, 5432), Expect::Dropped),
-        one("policy: allowed", pod("n1", "web-1"), Dial::tcp(db, 5432), Expect::only(&format!("db {web1}"))),
+        one("policy: denied", pod("n1", client_pod), tcp(db, 5432), Expect::Dropped),
+        one("policy: allowed", pod("n1", web1_pod), tcp(db, 5432), Expect::only(&format!("db {web1}"))),
     ])
 }
 
@@ -184,8 +180,8 @@ fn path(bed: &Bed, from: &Place) -> String {
 }
 
 /// HTTPS through the service address of the API server, whose certificate must hold for it.
-fn api_server(bed: &Bed) -> Result<Row> {
-    let from = pod("n1", "client");
+fn api_server(bed: &Bed, client: &str) -> Result<Row> {
+    let from = pod("n1", client);
     let attempt = || -> Result<String> {
         let mut client = traffic::command(bed, &from, &bed.config().program("testbed"))?;
         client.args([

@@ -10,6 +10,7 @@ use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, SockaddrStorage,
 use nix::sys::time::TimeVal;
 use serde::{Deserialize, Serialize};
 
+use super::netexec;
 use crate::ui;
 
 /// `testbed probe dial`.
@@ -24,6 +25,9 @@ pub struct Args {
     /// Seconds to wait for each answer.
     #[arg(long, default_value_t = 3.0)]
     timeout: f64,
+    /// The server is `agnhost netexec`: it is asked for its name and for the client it sees.
+    #[arg(long, conflicts_with = "source_port")]
+    netexec: bool,
     /// The client's port.
     #[arg(long)]
     source_port: Option<u16>,
@@ -58,13 +62,17 @@ pub enum Answer {
 impl Args {
     /// Asks and prints. Succeeds whatever the answers are.
     pub fn run(self) -> Result<()> {
-        let Self { udp, count, timeout, source_port, json, host, port } = self;
+        let Self { udp, count, timeout, netexec, source_port, json, host, port } = self;
         let server = SocketAddr::new(host, port);
         let limit = Duration::from_secs_f64(timeout.clamp(0.001, 3600.0));
         for _ in 0..count {
             let begin = Instant::now();
-            let outcome =
-                if udp { ask_udp(server, limit, source_port) } else { ask_tcp(server, limit, source_port) };
+            let outcome = match (udp, netexec) {
+                (false, false) => ask_tcp(server, limit, source_port),
+                (true, false) => ask_udp(server, limit, source_port),
+                (false, true) => netexec::ask_http(server, limit),
+                (true, true) => netexec::ask_udp(server, limit),
+            };
             let ms = begin.elapsed().as_secs_f64() * 1000.0;
             let answer = match outcome {
                 Ok(text) if text.trim().is_empty() => Answer::Err("empty answer".into()),

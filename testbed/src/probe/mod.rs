@@ -3,6 +3,7 @@
 mod dial;
 mod get;
 mod name;
+mod netexec;
 mod serve;
 
 use anyhow::Result;
