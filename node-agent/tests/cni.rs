@@ -402,6 +402,8 @@ fn thirty_at_once_and_back() {
                 assert_eq!(added.error(), 0, "{added:?}");
             }
             assert_eq!(bed.left().await.1.len(), 30);
+            // Else ovs-vswitchd may set them down again.
+            assert_eq!(bed.ovs.early(), [""; 0], "interfaces are up before OVS hears of them");
             let dels = ids.iter().zip(&pods).map(|(id, pod)| bed.del(id, Some(pod.path())));
             for deleted in futures::future::join_all(dels).await {
                 assert_eq!(deleted.error(), 0, "{deleted:?}");

@@ -1,7 +1,7 @@
 //! ADD: plugs a container in, or leaves nothing behind.
 //!
-//! Order: links (at once, while the addresses are perhaps still being waited for), then side by side the pod's side,
-//! the node's side and the OVS row, then OVN's word that the port is in place.
+//! Order: links (at once, while the addresses are perhaps still being waited for), then the pod's side, and beside it the
+//! node's ends and, when these are up, the OVS row and the programs; then OVN's word that the port is in place.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -95,8 +95,17 @@ impl Add<'_> {
         let (node, call, datapath) = (self.node, self.call, &*self.node.datapath);
         let side = PodSide::new(&call.ifname, &network, self.mac_is_set, datapath.pod_completes_checksums());
         let port = self.port(uid, &network);
-        let host_side = async {
+        // OVS's end is up before OVS hears of it: with the userspace datapath ovs-vswitchd writes back the flags it found
+        // when it opened the interface, with promiscuous mode added (netdev-linux.c, update_flags), and an interface that
+        // is set up in between would be down again for good.
+        let ends = timed(async {
             let ends = Ends::find(&node.netlink, self.names, datapath.mode).await?;
+            ends.set_up(&node.netlink, &call.container_id).await?;
+            Ok::<_, CniError>(ends)
+        });
+        let host_side = async {
+            let (ends, up) = ends.await;
+            let ends = ends?;
             let endpoint = Endpoint {
                 id: call.container_id.clone(),
                 host: ends.host.index,
@@ -104,38 +113,36 @@ impl Add<'_> {
                 addresses: network.ip_addresses.clone(),
                 mac: network.mac_address,
             };
-            let up = ends.set_up(&node.netlink, &call.container_id);
-            let (up, attached) = tokio::join!(up, attach::add_endpoint(datapath, endpoint));
-            up?;
-            Ok::<_, CniError>((ends.host, attached?))
+            let (attached, row) = tokio::join!(
+                attach::add_endpoint(datapath, endpoint),
+                timed(async { node.ovs.add_pod_port(&port).await.map_err(CniError::from) })
+            );
+            Ok::<_, CniError>((ends.host, up, attached, row))
         };
-        let all = async {
-            tokio::join!(
-                timed(side.clone().configure(self.netns)),
-                timed(host_side),
-                timed(node.ovs.add_pod_port(&port))
-            )
-        };
-        let ((pod, host, row), took) = timed(all).await;
+        let ((pod, host), took) =
+            timed(async { tokio::join!(timed(side.clone().configure(self.netns)), host_side) }).await;
         steps.add("pod", pod.1);
-        steps.add("host", host.1);
-        steps.add("row", row.1);
-        steps.add("plug", took);
         let mut errors = Vec::new();
         let (mut host_link, mut row_id) = (None, None);
-        match host.0 {
-            Ok((link, took)) => {
-                steps.add("programs", took);
+        match host {
+            Ok((link, up, attached, (row, row_took))) => {
+                steps.add("host", up);
+                steps.add("row", row_took);
                 host_link = Some(link);
+                match attached {
+                    Ok(took) => steps.add("programs", took),
+                    Err(e) => errors.push(e),
+                }
+                match row {
+                    Ok(id) => row_id = Some(id),
+                    Err(e) => errors.push(e),
+                }
             }
             Err(e) => errors.push(e),
         }
+        steps.add("plug", took);
         if let Err(e) = pod.0 {
             errors.push(e);
-        }
-        match row.0 {
-            Ok(id) => row_id = Some(id),
-            Err(e) => errors.push(e.into()),
         }
         let (Some(host), Some(row), None) = (host_link, row_id, CniError::join(errors.clone())) else {
             return Err(CniError::join(errors).unwrap_or_else(|| CniError::failure("nothing was made")));

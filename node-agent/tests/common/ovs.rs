@@ -1,10 +1,13 @@
 //! A node's OVS for tests: ovsdb-server and ovs-vswitchd of the project's cache, userspace datapath, and a stand-in for
 //! ovn-controller that marks ports as installed.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use node_agent::link::Netlink;
 use node_agent::ovs::Ovs;
 use ovsdb_client::vswitch::Interface;
 use ovsdb_client::{Condition, Datum, Mutator, Transaction};
@@ -12,6 +15,8 @@ use ovsdb_client::{Condition, Datum, Mutator, Transaction};
 pub(crate) struct OvsNode {
     dir: tempfile::TempDir,
     processes: Vec<Child>,
+    /// Interfaces that were not up when their row appeared; filled while ovn-controller is played.
+    early: Arc<Mutex<Vec<String>>>,
 }
 
 fn tools() -> PathBuf {
@@ -33,7 +38,8 @@ fn command(program: &str) -> Command {
 impl OvsNode {
     /// Starts both, with an empty br-int.
     pub(crate) fn start() -> Self {
-        let mut node = Self { dir: tempfile::tempdir().unwrap(), processes: Vec::new() };
+        let mut node =
+            Self { dir: tempfile::tempdir().unwrap(), processes: Vec::new(), early: Arc::default() };
         let schema = tools().join("share/vswitch.ovsschema");
         let db = node.path("conf.db");
         assert!(command("ovsdb-tool").arg("create").args([&db, &schema]).status().unwrap().success());
@@ -104,6 +110,11 @@ impl OvsNode {
         self.vsctl(&["list-ports", "br-int"]).lines().map(str::to_owned).collect()
     }
 
+    /// Interfaces of pods that OVS heard of before they were up.
+    pub(crate) fn early(&self) -> Vec<String> {
+        self.early.lock().unwrap().clone()
+    }
+
     /// Kills the database server; its socket goes with it.
     pub(crate) fn kill_database(&mut self) {
         let mut server = self.processes.remove(0);
@@ -114,12 +125,26 @@ impl OvsNode {
     /// Plays ovn-controller: every port that OVS has opened is reported as installed.
     pub(crate) async fn play_ovn_controller(&self) -> tokio::task::JoinHandle<()> {
         let ovs = Ovs::connect(&self.db(), Duration::from_secs(10)).await.unwrap();
+        let netlink = Netlink::open().unwrap();
+        let early = Arc::clone(&self.early);
         tokio::spawn(async move {
             let mut changes = ovs.replica().changes();
+            let mut seen = BTreeSet::new();
             loop {
+                let new: Vec<_> = {
+                    let snapshot = ovs.replica().read();
+                    let pods = |row: &&Arc<Interface>| row.external_ids.contains_key("iface-id");
+                    let new = |row: &Arc<Interface>| seen.insert(row.uuid).then(|| row.name.clone());
+                    snapshot.table::<Interface>().iter().filter(pods).filter_map(new).collect()
+                };
+                for name in new {
+                    if !netlink.find(&name).await.unwrap().is_some_and(|link| link.up) {
+                        early.lock().unwrap().push(name);
+                    }
+                }
                 let waiting: Vec<_> = {
                     let snapshot = ovs.replica().read();
-                    let open = |row: &&std::sync::Arc<Interface>| {
+                    let open = |row: &&Arc<Interface>| {
                         let ids = &row.external_ids;
                         ids.contains_key("iface-id")
                             && !ids.contains_key("ovn-installed")
