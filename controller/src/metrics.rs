@@ -30,6 +30,8 @@ pub enum ErrorKind {
     Malformed,
     /// No subnet, number or address is left.
     Exhausted,
+    /// Another object has what one asks for.
+    Conflict,
     /// The lease could not be read or written.
     Lease,
 }
@@ -39,6 +41,7 @@ impl From<NoticeKind> for ErrorKind {
         match kind {
             NoticeKind::Malformed => Self::Malformed,
             NoticeKind::Exhausted => Self::Exhausted,
+            NoticeKind::Conflict => Self::Conflict,
         }
     }
 }

@@ -56,6 +56,7 @@ fn pod(end: &End) -> Pod {
     Pod {
         name: NamespacedName::new(end.namespace.clone().unwrap(), &end.name),
         uid: String::new(),
+        created: 0,
         node: "n1".into(),
         host_network: end.host_network,
         labels: end.labels.clone(),

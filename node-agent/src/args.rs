@@ -106,6 +106,12 @@ pub struct Config {
     /// Where metrics, health and status are served.
     #[arg(long, env = "SLIPSTREAM_METRICS_BIND_ADDRESS", default_value = "127.0.0.1:9410")]
     pub metrics_bind_address: SocketAddr,
+    /// Where load balancers ask whether this node serves services, as they ask kube-proxy (`/healthz`).
+    #[arg(long, env = "SLIPSTREAM_PROXY_HEALTHZ_BIND_ADDRESS", default_value = "0.0.0.0:10256")]
+    pub proxy_healthz_bind_address: SocketAddr,
+    /// Where `/proxyMode` is served, as kube-proxy does.
+    #[arg(long, env = "SLIPSTREAM_PROXY_STATUS_BIND_ADDRESS", default_value = "127.0.0.1:10249")]
+    pub proxy_status_bind_address: SocketAddr,
     /// The `ovs-ofctl` executable.
     #[arg(long, env = "SLIPSTREAM_OFCTL", default_value = "ovs-ofctl")]
     pub ofctl: PathBuf,

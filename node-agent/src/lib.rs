@@ -21,5 +21,6 @@ pub mod node_annotations;
 pub mod ovs;
 pub mod pods;
 pub mod programs;
+mod proxy_health;
 pub mod run;
 pub mod sync;

@@ -21,7 +21,7 @@ use crate::node::{Health, Node};
 use crate::ovs::Ovs;
 use crate::pods::{self, Pods};
 use crate::programs::Loaded;
-use crate::{admin, bpf, gateway_task, sync};
+use crate::{admin, bpf, gateway_task, proxy_health, sync};
 
 /// How long OVS and the API may take to be there when the agent starts. Whoever started us starts us again.
 const START_WAIT: Duration = Duration::from_secs(60);
@@ -74,6 +74,8 @@ async fn start(config: Config, stopped: watch::Receiver<bool>) -> anyhow::Result
     let client = kube_client(&config).await?;
     let node = connect(&config, client.clone()).await?;
     tokio::spawn(serve_admin(config.metrics_bind_address, node.clone(), stopped.clone()));
+    let (health, status) = (config.proxy_healthz_bind_address, config.proxy_status_bind_address);
+    tokio::spawn(proxy_health::serve(health, status, node.clone()));
     let context = gateway_task::context(&config, &node.netlink, &node.ovs, &node.datapath);
     node.health.bad("gateway", "not set up yet");
     tokio::spawn(gateway_task::keep(node.clone(), context, client));

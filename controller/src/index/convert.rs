@@ -130,6 +130,7 @@ pub fn pod(object: core::Pod) -> Option<SeenPod> {
     let name = NamespacedName::new(object.metadata.namespace?, object.metadata.name?);
     let spec = object.spec?;
     let node = spec.node_name.filter(|node| !node.is_empty())?;
+    let created = object.metadata.creation_timestamp.map_or(0, |time| time.0.as_second());
     let status = object.status.unwrap_or_default();
     let finished = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
     let ports = spec
@@ -149,11 +150,12 @@ pub fn pod(object: core::Pod) -> Option<SeenPod> {
         .map(|value| PodNetworks::default_of(value));
     Some(SeenPod {
         finished,
-        created: object.metadata.creation_timestamp.map_or(0, |time| time.0.as_second()),
+        created,
         networks,
         pod: Pod {
             name,
             uid: object.metadata.uid.unwrap_or_default(),
+            created,
             node,
             host_network: spec.host_network.unwrap_or(false),
             labels: object.metadata.labels.unwrap_or_default(),

@@ -10,6 +10,7 @@ pub mod service;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::host_port::{self, Conflict, Place, Served};
 use ipnet::IpNet;
 pub use objects::{ContainerPort, Namespace, Node, Pod, Protocol};
 
@@ -19,6 +20,9 @@ use service::{EndpointSlice, Service, ServiceStore};
 
 /// Units to plan again. Sorted, so that runs are alike.
 pub type Dirty = BTreeSet<Unit>;
+
+/// Who serves which port of a node, and the claims that found it taken.
+pub type HostPorts = (BTreeMap<Place<Protocol>, Served>, Vec<Conflict<Protocol>>);
 
 /// The cluster as planning sees it.
 #[derive(Debug, Default)]
@@ -55,16 +59,18 @@ impl Index {
         if old.is_none_or(|old| old.chassis != node.chassis || old.subnets != node.subnets) {
             dirty.extend(self.pods_of_node(&name).map(|pod| Unit::Pod(pod.clone())));
         }
-        // Load balancers look at the node's addresses and at whether it has a switch and a gateway.
+        // Load balancers look at the node's addresses and zone, and at whether it has a switch and a gateway.
         if old.is_none_or(|old| {
             old.chassis != node.chassis
                 || old.subnets != node.subnets
                 || old.addresses != node.addresses
                 || old.gateway != node.gateway
+                || old.zone() != node.zone()
         }) {
             dirty.extend(self.services.nodes_changed());
         }
         self.nodes.insert(name.clone(), node);
+        dirty.insert(Unit::HostPorts(name.clone()));
         dirty.insert(Unit::Node(name));
         dirty
     }
@@ -74,6 +80,7 @@ impl Index {
         let mut dirty = Dirty::new();
         if self.nodes.remove(name).is_some() {
             dirty.insert(Unit::Node(name.to_owned()));
+            dirty.insert(Unit::HostPorts(name.to_owned()));
             dirty.extend(self.services.nodes_changed());
             dirty.extend(self.pods_of_node(name).map(|pod| Unit::Pod(pod.clone())));
         }
@@ -88,6 +95,7 @@ impl Index {
         if old == Some(&pod) {
             return dirty;
         }
+        dirty.extend(host_ports_changed(old, Some(&pod)));
         if let Some(old) = old.filter(|old| old.node != pod.node) {
             let node = old.node.clone();
             self.unlink(&node, &name);
@@ -105,6 +113,7 @@ impl Index {
         let mut dirty = Dirty::new();
         if let Some(old) = self.pods.remove(name) {
             self.unlink(&old.node, name);
+            dirty.extend(host_ports_changed(Some(&old), None));
             let cluster = Cluster { pods: &self.pods, namespaces: &self.namespaces };
             dirty.extend(self.policies.pod_changed(name, cluster));
         }
@@ -157,6 +166,12 @@ impl Index {
         self.policies.delete(name, Cluster { pods: &self.pods, namespaces: &self.namespaces })
     }
 
+    /// Who serves the host ports of a node, and who does not because another does.
+    pub fn host_ports(&self, node: &str) -> HostPorts {
+        let pods = self.pods_of_node(node).filter_map(|name| self.pods.get(name));
+        host_port::serve(pods.flat_map(Pod::host_ports))
+    }
+
     /// Pods bound to a node.
     pub fn pods_of_node(&self, node: &str) -> impl Iterator<Item = &NamespacedName> {
         self.pods_by_node.get(node).into_iter().flatten()
@@ -172,6 +187,7 @@ impl Index {
     pub fn units(&self) -> Dirty {
         let mut units = Dirty::from([Unit::Cluster]);
         units.extend(self.nodes.keys().cloned().map(Unit::Node));
+        units.extend(self.nodes.keys().cloned().map(Unit::HostPorts));
         units.extend(self.pods.keys().cloned().map(Unit::Pod));
         units.extend(self.services.names().cloned().map(Unit::Service));
         units.extend(self.policies.units());
@@ -186,4 +202,17 @@ impl Index {
             }
         }
     }
+}
+
+/// The nodes whose host ports may be served differently when a pod changes.
+fn host_ports_changed(old: Option<&Pod>, new: Option<&Pod>) -> Dirty {
+    let claims = |pod: Option<&Pod>| {
+        pod.map(|pod| (pod.node.clone(), pod.host_ports().collect::<Vec<_>>()))
+            .filter(|(_, claims)| !claims.is_empty())
+    };
+    let (old, new) = (claims(old), claims(new));
+    if old == new {
+        return Dirty::new();
+    }
+    [old, new].into_iter().flatten().map(|(node, _)| Unit::HostPorts(node)).collect()
 }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use api::MacAddr;
 use api::annotation::GatewayConfig;
+use api::host_port::Claim;
 use ipnet::IpNet;
 
 use crate::plan::NamespacedName;
@@ -28,11 +29,20 @@ pub struct Node {
     pub labels: BTreeMap<String, String>,
 }
 
+impl Node {
+    /// The zone that the node is in (label `topology.kubernetes.io/zone`).
+    pub fn zone(&self) -> Option<&str> {
+        self.labels.get("topology.kubernetes.io/zone").map(String::as_str)
+    }
+}
+
 /// A pod that is bound to a node and not finished.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pod {
     pub name: NamespacedName,
     pub uid: String,
+    /// Creation time, seconds since the epoch.
+    pub created: i64,
     pub node: String,
     pub host_network: bool,
     pub labels: BTreeMap<String, String>,
@@ -43,6 +53,24 @@ pub struct Pod {
     /// `status.podIPs` (of a host-network pod: the node's).
     pub status_ips: Vec<IpAddr>,
     pub ports: Vec<ContainerPort>,
+}
+
+impl Pod {
+    /// The node's ports that the pod asks for. A host-network pod listens on them itself.
+    pub fn host_ports(&self) -> impl Iterator<Item = Claim<Protocol>> {
+        let claims = self.ports.iter().filter_map(|port| {
+            Some(Claim {
+                pod: self.name.to_string(),
+                created: self.created,
+                protocol: port.protocol,
+                host_port: port.host_port?,
+                host_ip: port.host_ip,
+                addresses: self.addresses.iter().map(IpNet::addr).collect(),
+                container_port: port.port,
+            })
+        });
+        claims.filter(|_| !self.host_network)
+    }
 }
 
 /// A declared container port.

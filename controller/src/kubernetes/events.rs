@@ -19,6 +19,7 @@ pub async fn run(client: Client, identity: String, mut notices: mpsc::UnboundedR
         let reason = match notice.kind {
             NoticeKind::Malformed => "NetworkAnnotationUnusable",
             NoticeKind::Exhausted => "NetworkAddressesExhausted",
+            NoticeKind::Conflict => "HostPortConflict",
         };
         let mut note = notice.message;
         if note.len() > NOTE {

@@ -179,6 +179,8 @@ pub enum Unit {
     Cluster,
     /// A node's switch, gateway router and management port, by node name.
     Node(String),
+    /// The load balancers of a node's host ports, by node name.
+    HostPorts(String),
     /// A pod's port and its memberships.
     Pod(NamespacedName),
     /// A service's load balancers.

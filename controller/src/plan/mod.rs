@@ -3,6 +3,7 @@
 
 pub mod cluster;
 pub mod gateway;
+pub mod host_port;
 pub mod item;
 pub mod key;
 pub mod node;
@@ -20,6 +21,9 @@ pub fn plan(index: &Index, config: &Config, unit: &Unit) -> Vec<Item> {
     match unit {
         Unit::Cluster => cluster::items(config),
         Unit::Node(name) => index.nodes.get(name).map(|node| node::items(node, config)).unwrap_or_default(),
+        Unit::HostPorts(name) => {
+            index.nodes.get(name).map(|node| host_port::items(index, node, config)).unwrap_or_default()
+        }
         Unit::Pod(name) => index.pods.get(name).map(|pod| pod_items(index, pod)).unwrap_or_default(),
         Unit::Service(name) => index
             .services

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use api::host_port::OWNER_KEY;
 use api::ovn_name::{self, key};
 use ovsdb_client::{Atom, Uuid, nb};
 
@@ -89,7 +90,8 @@ impl Sweep<'_> {
 
     fn our_balancer(&self, uuid: &Uuid) -> Option<RowKey> {
         let row = self.view.snapshot().table::<nb::LoadBalancer>().get(uuid)?;
-        let ours = row.external_ids.get(key::KIND).is_some_and(|kind| kind == "Service");
+        let ours = row.external_ids.get(key::KIND).is_some_and(|kind| kind == "Service")
+            || row.external_ids.contains_key(OWNER_KEY);
         ours.then(|| RowKey::new(Table::LoadBalancer, row.name.clone()))
     }
 

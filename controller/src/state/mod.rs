@@ -63,6 +63,8 @@ pub enum NoticeKind {
     Malformed,
     /// No subnet, number or address is left.
     Exhausted,
+    /// Another object has what it asks for.
+    Conflict,
 }
 
 /// Something an operator should know about an object.

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::annotation::{POD_NETWORKS, PodNetworks};
+use api::host_port::Conflict;
 
 use super::{Effects, Notice, NoticeKind, ObjectRef, Patch, State, Watched, network};
 use crate::alloc::{Allocation, IpamError};
 use crate::index::convert::SeenPod;
-use crate::plan::NamespacedName;
+use crate::plan::{NamespacedName, Unit};
 
 fn object(seen: &SeenPod) -> ObjectRef {
     let NamespacedName { namespace, name } = seen.pod.name.clone();
@@ -141,7 +142,31 @@ impl State {
         }
         seen.pod.addresses.clone_from(&allocation.addresses);
         seen.pod.mac = Some(allocation.mac);
-        effects.dirty.extend(self.index.apply_pod(seen.pod));
+        let pod = object(&seen);
+        let (name, node) = (seen.pod.name.clone(), seen.pod.node.clone());
+        let dirty = self.index.apply_pod(seen.pod);
+        if dirty.contains(&Unit::HostPorts(node.clone())) {
+            self.host_port_conflicts(&name, &node, &pod, effects);
+        }
+        effects.dirty.extend(dirty);
+    }
+
+    /// Tells of the host ports that a pod does not get because an older one has them.
+    fn host_port_conflicts(&self, name: &NamespacedName, node: &str, pod: &ObjectRef, effects: &mut Effects) {
+        let (_, conflicts) = self.index.host_ports(node);
+        let name = name.to_string();
+        effects.notices.extend(conflicts.into_iter().filter(|conflict| conflict.loser == name).map(
+            |Conflict { place, winner, .. }| Notice {
+                kind: NoticeKind::Conflict,
+                object: Some(pod.clone()),
+                message: format!(
+                    "pod {name}: hostPort {} ({}) of node {node} is served by pod {winner}, which is older; the pod gets it \
+                     when that one is gone",
+                    place.port,
+                    place.protocol.upper()
+                ),
+            },
+        ));
     }
 
     /// Keeps a pod that cannot have an address yet. The error is told once.

@@ -256,3 +256,25 @@ fn unreadable_annotations_of_a_node_are_told_and_change_nothing() {
     state.nodes(Watched::Apply(node("n1", serde_json::json!({}))));
     assert_eq!(state.index.nodes["n1"].gateway, None);
 }
+
+#[test]
+fn a_host_port_that_an_older_pod_has_is_told_of_once() {
+    let mut state = state("10.244.0.0/16/24");
+    state.nodes(Watched::Apply(node("n1", serde_json::json!({}))));
+    let with_port = |name: &str, second: u8, phase: &str| {
+        let object = serde_json::json!({
+            "metadata": { "name": name, "namespace": "x", "uid": name,
+                "creationTimestamp": format!("2026-01-01T00:00:0{second}Z") },
+            "spec": { "nodeName": "n1", "containers": [{ "name": "c", "ports": [{ "containerPort": 80, "hostPort": 80 }] }] },
+            "status": { "phase": phase },
+        });
+        convert::pod(serde_json::from_value(object).unwrap()).unwrap()
+    };
+    assert!(state.pods(Watched::Apply(with_port("old", 1, "Running"))).notices.is_empty());
+    let effects = state.pods(Watched::Apply(with_port("young", 2, "Pending")));
+    assert!(effects.notices.iter().all(|notice| notice.kind == NoticeKind::Conflict));
+    assert!(effects.notices[0].message.contains("hostPort 80 (TCP) of node n1 is served by pod x/old"));
+    assert!(state.pods(Watched::Apply(with_port("young", 2, "Running"))).notices.is_empty());
+    let gone = state.pods(Watched::Apply(with_port("old", 1, "Succeeded")));
+    assert!(gone.dirty.contains(&Unit::HostPorts("n1".to_owned())), "a finished pod gives its ports back");
+}

@@ -15,6 +15,7 @@ pub mod bridge;
 pub mod flows;
 pub mod health;
 pub mod host;
+pub mod host_ports;
 pub mod journal;
 pub mod nft;
 pub mod openflow;
@@ -169,7 +170,8 @@ pub async fn cleanup(context: Context) -> anyhow::Result<()> {
         Err(error) => note("journal", Err(error)),
     }
     note("uplink", takeover.release().await);
-    note("nftables", nft::apply::apply(&nft::removal()).await);
+    let tables = nft::removal() + &host_ports::nft::removal();
+    note("nftables", nft::apply::apply(&tables).await);
     anyhow::ensure!(failures.is_empty(), "the gateway could not be cleaned up: {}", failures.join("; "));
     Ok(())
 }

@@ -2,7 +2,7 @@
 //! depends on them is brought in line. A step that fails does not keep the others from being done, and is tried again.
 
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -27,6 +27,7 @@ use tracing::{debug, info, warn};
 use super::bridge::openflow_port;
 use super::flows;
 use super::health::HealthServers;
+use super::host_ports::{self, HostPortView, HostPortWatch, HostPorts};
 use super::nft;
 use super::openflow::{self, FlowWriter};
 use super::watch::{ClusterView, Watches};
@@ -63,6 +64,7 @@ pub async fn run(gateway: Gateway, client: Client, status: watch::Sender<Status>
     let mut changes = gateway.context.ovs.replica().changes();
     let mut watches = Watches::new(&client);
     let config = &gateway.context.config;
+    let mut pods = HostPortWatch::new(&client, &config.node_name);
     let (counter, mut sessions) = watch::channel(0);
     let socket = openflow::management_socket(&config.ovs_db, gateway.bridge());
     let keep_session = async {
@@ -81,6 +83,7 @@ pub async fn run(gateway: Gateway, client: Client, status: watch::Sender<Status>
         let mut dirty = false;
         tokio::select! {
             changed = watches.next(&mut worker.view) => dirty = changed.context("watches of the cluster ended")?,
+            changed = pods.next(&mut worker.host_ports) => dirty = changed.context("watch of this node's pods ended")?,
             change = changes.next() => match change.context("the OVS session ended")? {
                 Change::Rows(rows) => dirty = rows.iter().any(|row| worker.concerns(row)),
                 Change::Resync => dirty = true,
@@ -132,6 +135,10 @@ struct Worker {
     view: ClusterView,
     flows: FlowWriter,
     nft: nft::apply::Writer,
+    host_ports: HostPortView,
+    host_ports_nft: nft::apply::Writer,
+    /// The host ports whose translations are written.
+    host_ports_written: HostPorts,
     health: HealthServers,
     /// Tunnel ends whose MAC has been asked for.
     probed: BTreeSet<Ipv4Addr>,
@@ -165,6 +172,9 @@ impl Worker {
             patch: ovn_name::patch_port(&gateway.taken.bridge, &config.node_name),
         };
         Self {
+            host_ports: HostPortView::default(),
+            host_ports_nft: nft::apply::Writer::default(),
+            host_ports_written: HostPorts::new(),
             nodes: Api::all(client),
             view: ClusterView::new(&config.node_name),
             flows: FlowWriter::new(&config.ofctl, &config.ovs_db, &gateway.taken.bridge),
@@ -237,10 +247,11 @@ impl Worker {
         };
         note("addresses of the bridge", self.bridge().await);
         note("management port", self.management_port().await);
-        if self.view.is_complete() {
+        if let (true, Some(ports)) = (self.view.is_complete(), self.host_ports.served()) {
             let services = self.view.services.services();
             note("nftables", self.translations(&services).await);
-            note("flows", self.bridge_flows(&services).await);
+            note("host ports", self.host_ports(&ports).await);
+            note("flows", self.bridge_flows(&services, &ports).await);
             self.health.update(&services).await;
         }
         note("annotations", self.annotations().await);
@@ -291,7 +302,28 @@ impl Worker {
         Ok(())
     }
 
-    async fn bridge_flows(&mut self, services: &[super::services::NodeService]) -> anyhow::Result<()> {
+    /// The node's own connections to host ports.
+    async fn host_ports(&mut self, ports: &HostPorts) -> anyhow::Result<()> {
+        if self.host_ports_nft.write(host_ports::nft::table(ports)).await? {
+            debug!(ports = ports.len(), "nftables of host ports written");
+        }
+        // At start nothing is known to be written, and so every port may be stale.
+        for port in host_ports::conntrack::stale(&self.host_ports_written, ports) {
+            host_ports::conntrack::forget(port).await?;
+        }
+        self.host_ports_written.clone_from(ports);
+        // Only behind the guard that the table has.
+        if self.management.is_some() && host_ports::nft::on_loopback(ports) {
+            host::ensure_sysctl(ManagementPort::NAME, "route_localnet", "1")?;
+        }
+        Ok(())
+    }
+
+    async fn bridge_flows(
+        &mut self,
+        services: &[super::services::NodeService],
+        ports: &HostPorts,
+    ) -> anyhow::Result<()> {
         let ovs = &self.gateway.context.ovs;
         let number =
             |name: &str| ovs.interface(name).and_then(|row| openflow_port(&row)).map(|n| n.to_string());
@@ -310,7 +342,9 @@ impl Worker {
             masquerade_host: gateway.masquerade.host,
             remote_nodes: self.view.remote_nodes(),
         };
-        let set = flows::compute(&inputs, services);
+        let mut set = flows::compute(&inputs, services);
+        let own = [IpAddr::V4(gateway.address.addr())];
+        host_ports::flows::add(&mut set, &inputs, &own, ports);
         if self.flows.write(&set).await? {
             info!(
                 bridge = gateway.bridge(),

@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1 as discovery;
 
-use super::{Condition, EndpointPort, EndpointSlice, Service, ServicePort, SliceEndpoint};
+use super::{Condition, EndpointPort, EndpointSlice, Hints, Service, ServicePort, SliceEndpoint};
 use crate::index::Protocol;
 use crate::index::convert::Problem;
 use crate::index::problem::Problems;
@@ -32,6 +33,8 @@ impl Service {
             name,
             cluster_ips: Vec::new(),
             external_ips: Vec::new(),
+            ingress_ips: Vec::new(),
+            source_ranges: Vec::new(),
             ports: Vec::new(),
             external_local: false,
             internal_local: false,
@@ -63,7 +66,9 @@ impl Service {
             service.external_ips.extend(ip(text, &format!("spec.externalIPs[{i}]"), &mut problems));
         }
         if kind == "LoadBalancer" {
-            service.external_ips.extend(ingress_ips(object, &mut problems));
+            service.ingress_ips = ingress_ips(object, &mut problems);
+            service.external_ips.extend(&service.ingress_ips);
+            service.source_ranges = source_ranges(spec, &mut problems);
         }
         let node_ports = matches!(kind, "NodePort" | "LoadBalancer");
         for (i, port) in spec.ports.iter().flatten().enumerate() {
@@ -100,6 +105,21 @@ fn ingress_ips(object: &core::Service, problems: &mut Problems) -> Vec<IpAddr> {
         }
         if let Some(text) = ingress.ip.as_deref().filter(|text| !text.is_empty()) {
             found.extend(ip(text, &format!("status.loadBalancer.ingress[{i}].ip"), problems));
+        }
+    }
+    found
+}
+
+/// A range that cannot be read is left out and named.
+fn source_ranges(spec: &core::ServiceSpec, problems: &mut Problems) -> Vec<IpNet> {
+    let mut found = Vec::new();
+    for (i, text) in spec.load_balancer_source_ranges.iter().flatten().enumerate() {
+        match text.trim().parse::<IpNet>() {
+            Ok(net) => found.push(net.trunc()),
+            Err(_) => {
+                let problem = format!("`{text}` is not a CIDR such as 192.0.2.0/24");
+                problems.add(format!("spec.loadBalancerSourceRanges[{i}]"), problem);
+            }
         }
     }
     found
@@ -173,9 +193,24 @@ impl EndpointSlice {
                 continue;
             };
             let condition = Condition::of(endpoint.conditions.as_ref());
-            slice.endpoints.push(SliceEndpoint { address, node: endpoint.node_name.clone(), condition });
+            let hints = endpoint.hints.as_ref().map(Hints::of).unwrap_or_default();
+            slice.endpoints.push(SliceEndpoint {
+                address,
+                node: endpoint.node_name.clone(),
+                condition,
+                hints,
+            });
         }
         (slice, problems.into_inner())
+    }
+}
+
+impl Hints {
+    fn of(hints: &discovery::EndpointHints) -> Self {
+        Self {
+            zones: hints.for_zones.iter().flatten().map(|zone| zone.name.clone()).collect(),
+            nodes: hints.for_nodes.iter().flatten().map(|node| node.name.clone()).collect(),
+        }
     }
 }
 
@@ -300,5 +335,17 @@ mod tests {
             slice(json!({"metadata": {"name": "s", "namespace": "n"}, "addressType": "FQDN",
             "endpoints": [{"addresses": ["a.example"]}]}));
         assert!(slice.endpoints.is_empty() && problems.is_empty());
+    }
+
+    #[test]
+    fn hints_for_zones_and_nodes_are_read() {
+        let (slice, _) = slice(
+            json!({"metadata": {"name": "s", "namespace": "n"}, "addressType": "IPv4", "endpoints": [
+                {"addresses": ["10.0.0.1"], "hints": {"forZones": [{"name": "z1"}], "forNodes": [{"name": "n1"}]}},
+                {"addresses": ["10.0.0.2"]}]}),
+        );
+        assert_eq!(slice.endpoints[0].hints.zones.iter().collect::<Vec<_>>(), ["z1"]);
+        assert_eq!(slice.endpoints[0].hints.nodes.iter().collect::<Vec<_>>(), ["n1"]);
+        assert_eq!(slice.endpoints[1].hints, Hints::default());
     }
 }

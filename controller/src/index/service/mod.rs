@@ -3,7 +3,10 @@
 mod convert;
 mod store;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
+
+use ipnet::IpNet;
 
 use crate::index::Protocol;
 use crate::plan::NamespacedName;
@@ -18,6 +21,10 @@ pub struct Service {
     pub cluster_ips: Vec<IpAddr>,
     /// `externalIPs`, then the load balancer's addresses.
     pub external_ips: Vec<IpAddr>,
+    /// The load balancer's addresses alone.
+    pub ingress_ips: Vec<IpAddr>,
+    /// Who may come to the load balancer's addresses; everybody when there is none.
+    pub source_ranges: Vec<IpNet>,
     pub ports: Vec<ServicePort>,
     /// `externalTrafficPolicy: Local`.
     pub external_local: bool,
@@ -62,6 +69,17 @@ pub struct SliceEndpoint {
     pub address: IpAddr,
     pub node: Option<String>,
     pub condition: Condition,
+    pub hints: Hints,
+}
+
+/// For which clients an endpoint is meant; empty sets mean no hint. Filled by the slice controller for services with
+/// `trafficDistribution` or `topology-mode: Auto`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Hints {
+    /// `hints.forZones`.
+    pub zones: BTreeSet<String>,
+    /// `hints.forNodes`.
+    pub nodes: BTreeSet<String>,
 }
 
 /// Whether an endpoint may be used; later is better.
@@ -85,6 +103,7 @@ pub struct Endpoint {
     pub port: u16,
     pub node: Option<String>,
     pub condition: Condition,
+    pub hints: Hints,
 }
 
 impl Service {

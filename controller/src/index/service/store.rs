@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
 
-use super::{Endpoint, EndpointSlice, Service};
+use super::{Endpoint, EndpointSlice, Hints, Service};
 use crate::plan::{NamespacedName, Unit};
 
 /// Services and endpoint slices. Every change answers with the units to plan again.
@@ -105,6 +105,7 @@ impl ServiceStore {
                         port: port.port,
                         node: endpoint.node.clone(),
                         condition: endpoint.condition,
+                        hints: endpoint.hints.clone(),
                     };
                     let known = merged.entry(key).or_insert_with(|| new.clone());
                     if known.condition < new.condition {
@@ -118,13 +119,15 @@ impl ServiceStore {
 }
 
 impl Service {
-    /// True when some of the service's load balancers belong to single nodes: node ports, Local policies, endpoints on a host.
+    /// True when some of the service's load balancers belong to single nodes: node ports, Local policies, endpoints on a host
+    /// or meant for some of the nodes.
     pub fn needs_nodes(&self, endpoints: &[Endpoint], cluster_subnets: &[IpNet]) -> bool {
         self.is_balanced()
             && (self.internal_local
                 || (self.external_local && !self.external_ips.is_empty())
+                || !self.source_ranges.is_empty()
                 || self.ports.iter().any(|port| port.node_port.is_some())
-                || endpoints.iter().any(|endpoint| endpoint.on_host(cluster_subnets)))
+                || endpoints.iter().any(|e| e.on_host(cluster_subnets) || e.hints != Hints::default()))
     }
 }
 
@@ -150,7 +153,12 @@ mod tests {
             name: NamespacedName::new("n", name),
             service: service.map(str::to_owned),
             ports: vec![EndpointPort { name: String::new(), protocol: Protocol::Tcp, port: 8080 }],
-            endpoints: vec![SliceEndpoint { address: address.parse().unwrap(), node: None, condition }],
+            endpoints: vec![SliceEndpoint {
+                address: address.parse().unwrap(),
+                node: None,
+                condition,
+                hints: Hints::default(),
+            }],
         }
     }
 
@@ -159,6 +167,8 @@ mod tests {
             name: NamespacedName::new("n", name),
             cluster_ips: vec!["10.96.0.9".parse().unwrap()],
             external_ips: Vec::new(),
+            ingress_ips: Vec::new(),
+            source_ranges: Vec::new(),
             ports: vec![ServicePort {
                 name: String::new(),
                 protocol: Protocol::Tcp,
@@ -223,7 +233,12 @@ mod tests {
         let mut node_port = service("nodeport");
         node_port.ports[0].node_port = Some(30080);
         store.apply(node_port);
-        let expected: BTreeSet<Unit> = ["local", "host", "nodeport"].into_iter().flat_map(unit).collect();
+        store.apply(service("hinted"));
+        let mut hinted = slice("h", Some("hinted"), "10.244.0.3", Condition::Ready);
+        hinted.endpoints[0].hints.zones.insert("z1".to_owned());
+        store.apply_slice(hinted);
+        let expected: BTreeSet<Unit> =
+            ["local", "host", "nodeport", "hinted"].into_iter().flat_map(unit).collect();
         assert_eq!(store.nodes_changed(), expected);
     }
 }

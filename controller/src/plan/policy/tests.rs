@@ -42,6 +42,7 @@ fn pod(name: &str, address: &str, labels: &[(&str, &str)], port: Option<(&str, u
     Pod {
         name: NamespacedName::new("n", name),
         uid: String::new(),
+        created: 0,
         node: "n1".into(),
         host_network: false,
         labels: labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),

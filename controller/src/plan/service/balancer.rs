@@ -13,6 +13,29 @@ use crate::plan::{DesiredRow, Item, RowKey, Table};
 /// The longest affinity that Kubernetes allows, in seconds. It asks for "for ever", which hashing gives without state.
 const MAX_AFFINITY_SECONDS: u32 = 86_400;
 
+/// The longest timeout that OVN takes, in seconds: it is that of an OpenFlow flow (16 bits).
+const MAX_TIMEOUT: u32 = 65_535;
+
+/// Options of every load balancer. Connections of protocols that do not end by themselves are forgotten with their backend,
+/// so that a client that keeps its port is not sent to one that is gone.
+pub(in crate::plan) fn options(
+    protocol: Protocol,
+    skip_snat: bool,
+    config: &Config,
+) -> BTreeMap<String, String> {
+    let mut options = BTreeMap::from([
+        ("event".to_owned(), "false".to_owned()),
+        ("hairpin_snat_ip".to_owned(), config.hairpin_addresses()),
+        ("neighbor_responder".to_owned(), "none".to_owned()),
+        ("reject".to_owned(), "true".to_owned()),
+        ("skip_snat".to_owned(), skip_snat.to_string()),
+    ]);
+    if protocol != Protocol::Tcp {
+        options.insert("ct_flush".to_owned(), "true".to_owned());
+    }
+    options
+}
+
 /// What a load balancer of a node is attached to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -80,20 +103,14 @@ impl Balancer {
     pub(super) fn items(&self, service: &Service, config: &Config) -> Vec<Item> {
         let name = format!("Service_{}_{}_{}", service.name, self.protocol.upper(), self.suffix);
         let row_key = RowKey::new(Table::LoadBalancer, name.clone());
-        let mut options = BTreeMap::from([
-            ("event".to_owned(), "false".to_owned()),
-            ("hairpin_snat_ip".to_owned(), config.hairpin_addresses()),
-            ("neighbor_responder".to_owned(), "none".to_owned()),
-            ("reject".to_owned(), "true".to_owned()),
-            ("skip_snat".to_owned(), self.skip_snat.to_string()),
-        ]);
+        let mut options = options(self.protocol, self.skip_snat, config);
         let mut selection = Datum::Set(Vec::new());
         match service.affinity {
             Some(seconds) if seconds >= MAX_AFFINITY_SECONDS => {
                 selection = Datum::Set(vec!["ip_dst".into(), "ip_src".into()]);
             }
             Some(seconds) => {
-                options.insert("affinity_timeout".to_owned(), seconds.to_string());
+                options.insert("affinity_timeout".to_owned(), seconds.min(MAX_TIMEOUT).to_string());
             }
             None => {}
         }

@@ -1,11 +1,13 @@
 //! Services as OVN load balancers: one row for each service, protocol and shape, named and attached as ovn-kubernetes does.
 //!
 //! A service that looks the same everywhere is one `…_cluster` load balancer in the cluster's group. Node ports, Local
-//! traffic policies and endpoints on hosts look different from node to node: then switch and gateway router of every
+//! traffic policies, topology hints and endpoints on hosts look different from node to node: then switch and gateway router of every
 //! node get rows of their own, and rows that came out equal are one row (`…_merged`).
 
 mod balancer;
 mod rules;
+mod source_ranges;
+mod topology;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,6 +19,7 @@ use crate::index::service::{Endpoint, Service};
 use crate::index::{Node, Protocol};
 use crate::plan::Item;
 
+pub(super) use balancer::options as balancer_options;
 use balancer::{Balancer, Kind};
 
 /// The nodes, by name, as load balancers see them.
@@ -33,6 +36,11 @@ impl<'a> NodesView<'a> {
 /// True when the node has a gateway router.
 fn has_gateway(node: &Node) -> bool {
     node.gateway.is_some() && node.chassis.is_some()
+}
+
+/// False where the node's gateway is told to serve no node ports.
+fn serves_node_ports(node: &Node) -> bool {
+    node.gateway.as_ref().is_none_or(|gateway| gateway.node_port_enable == "true")
 }
 
 /// The addresses on which a node serves node ports: those of its gateway, or its own until the gateway is known.
@@ -70,7 +78,10 @@ pub fn service_items(
         }
         balancers.extend(balancer::merge(per_node));
     }
-    balancers.iter().flat_map(|balancer| balancer.items(service, config)).collect()
+    let mut items: Vec<Item> =
+        balancers.iter().flat_map(|balancer| balancer.items(service, config)).collect();
+    items.extend(source_ranges::items(service, nodes, config));
+    items
 }
 
 /// The load balancers of one node, before merging.

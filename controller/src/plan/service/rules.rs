@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::config::{self, Config};
-use crate::index::service::{Condition, Endpoint, Service};
+use crate::config::Config;
+use crate::index::service::{Endpoint, Service};
 use crate::index::{Node, Protocol};
 
-use super::node_addresses;
+use super::topology::{self, Scope};
+use super::{node_addresses, serves_node_ports};
 
 /// One service port on one kind of address: what clients connect to, and what stands behind it.
 pub(super) struct Exposure<'a> {
@@ -49,12 +50,13 @@ pub(super) fn exposures<'a>(
     for port in service.ports.iter().filter(|port| port.protocol == protocol) {
         let behind: Vec<&Endpoint> =
             endpoints.iter().filter(|e| e.port_name == port.name && e.protocol == protocol).collect();
-        let on_host = behind.iter().any(|endpoint| endpoint.on_host(&subnets));
+        let differs =
+            behind.iter().any(|endpoint| endpoint.on_host(&subnets)) || topology::depends_on_node(&behind);
         let plain = |vips, number| Exposure {
             vips,
             port: number,
             endpoints: behind.clone(),
-            per_node: on_host,
+            per_node: differs,
             external_local: false,
             internal_local: false,
         };
@@ -76,7 +78,7 @@ pub(super) fn exposures<'a>(
             cluster.extend(&externals);
         }
         found.push(Exposure {
-            per_node: on_host || service.internal_local,
+            per_node: differs || service.internal_local,
             internal_local: service.internal_local,
             ..plain(Vips::Fixed(cluster), port.port)
         });
@@ -88,22 +90,24 @@ impl Exposure<'_> {
     /// The VIPs of an exposure that is the same everywhere.
     pub(super) fn cluster_vips(&self) -> Vec<VipRule> {
         let Vips::Fixed(vips) = &self.vips else { return Vec::new() };
-        vips.iter().map(|vip| (socket(*vip, self.port), self.targets(*vip, None, |ip| ip))).collect()
+        vips.iter()
+            .map(|vip| (socket(*vip, self.port), self.targets(*vip, Scope::Everywhere, |ip| ip)))
+            .collect()
     }
 
     /// What the node's switch does: clients there are pods. External policy Local leaves out no endpoint for them, but on
     /// the address that stands for the node's own processes.
     pub(super) fn switch_vips(&self, node: &Node, config: &Config) -> Vec<VipRule> {
-        let only = self.internal_local.then_some(node.name.as_str());
+        let scope = if self.internal_local { Scope::Local(node) } else { Scope::Cluster(node) };
         let mut rules = Vec::new();
         for vip in self.vips_on(node) {
-            rules.push((socket(vip, self.port), self.targets(vip, only, |ip| ip)));
+            rules.push((socket(vip, self.port), self.targets(vip, scope, |ip| ip)));
             if self.external_local
                 && matches!(self.vips, Vips::OfNode { .. })
                 && let Some(masquerade) = config.masquerade(vip)
             {
                 let local = masquerade.local_service;
-                rules.push((socket(local, self.port), self.targets(vip, Some(&node.name), |ip| ip)));
+                rules.push((socket(local, self.port), self.targets(vip, Scope::Local(node), |ip| ip)));
             }
         }
         rules
@@ -112,7 +116,7 @@ impl Exposure<'_> {
     /// What the node's gateway router does: clients there come from outside or are the node itself. An endpoint on the
     /// node's own address is reached by the masquerade address, as the router has the node's address, too.
     pub(super) fn router_vips(&self, node: &Node, config: &Config) -> Vec<VipRule> {
-        let only = self.external_local.then_some(node.name.as_str());
+        let scope = if self.external_local { Scope::Local(node) } else { Scope::Cluster(node) };
         let own = node_addresses(node);
         let to_host = |ip: IpAddr| match config.masquerade(ip) {
             Some(masquerade) if own.contains(&ip) => masquerade.host,
@@ -120,36 +124,24 @@ impl Exposure<'_> {
         };
         self.vips_on(node)
             .into_iter()
-            .map(|vip| (socket(vip, self.port), self.targets(vip, only, to_host)))
+            .map(|vip| (socket(vip, self.port), self.targets(vip, scope, to_host)))
             .collect()
     }
 
     fn vips_on(&self, node: &Node) -> Vec<IpAddr> {
         match &self.vips {
             Vips::Fixed(vips) => vips.clone(),
+            Vips::OfNode { .. } if !serves_node_ports(node) => Vec::new(),
             Vips::OfNode { v4, v6 } => {
                 node_addresses(node).into_iter().filter(|ip| if ip.is_ipv4() { *v4 } else { *v6 }).collect()
             }
         }
     }
 
-    /// Targets of the VIP's family, optionally only those on one node: the ready ones; where there are none, those that
-    /// still serve while they terminate.
-    fn targets(&self, vip: IpAddr, node: Option<&str>, rewrite: impl Fn(IpAddr) -> IpAddr) -> String {
-        let eligible: Vec<&&Endpoint> = self
-            .endpoints
-            .iter()
-            .filter(|endpoint| config::same_family(endpoint.address, vip))
-            .filter(|endpoint| node.is_none_or(|node| endpoint.node.as_deref() == Some(node)))
-            .collect();
-        let of = |condition| {
-            let targets = eligible.iter().filter(move |endpoint| endpoint.condition == condition);
-            targets.map(|endpoint| socket(rewrite(endpoint.address), endpoint.port)).collect::<BTreeSet<_>>()
-        };
-        let mut targets = of(Condition::Ready);
-        if targets.is_empty() {
-            targets = of(Condition::Terminating);
-        }
+    /// The chosen endpoints, as the database has them.
+    fn targets(&self, vip: IpAddr, scope: Scope<'_>, rewrite: impl Fn(IpAddr) -> IpAddr) -> String {
+        let chosen = topology::choose(&self.endpoints, vip, scope).into_iter();
+        let targets: BTreeSet<_> = chosen.map(|e| socket(rewrite(e.address), e.port)).collect();
         targets.into_iter().collect::<Vec<_>>().join(",")
     }
 }

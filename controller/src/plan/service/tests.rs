@@ -5,8 +5,8 @@ use serde_json::json;
 
 use super::*;
 use crate::config::Features;
-use crate::index::service::{Condition, ServicePort};
-use crate::plan::{Member, NamespacedName};
+use crate::index::service::{Condition, Hints, ServicePort};
+use crate::plan::{Member, NamespacedName, Table};
 
 fn config() -> Config {
     Config {
@@ -46,6 +46,8 @@ fn service(ip: &str) -> Service {
         name: NamespacedName::new("ns", "s"),
         cluster_ips: vec![ip.parse().unwrap()],
         external_ips: Vec::new(),
+        ingress_ips: Vec::new(),
+        source_ranges: Vec::new(),
         ports: vec![ServicePort { name: String::new(), protocol: Protocol::Tcp, port: 80, node_port: None }],
         external_local: false,
         internal_local: false,
@@ -66,6 +68,7 @@ fn endpoint(address: &str, node: u32, condition: Condition) -> Endpoint {
         port: 8080,
         node: Some(format!("n{node}")),
         condition,
+        hints: Hints::default(),
     }
 }
 
@@ -85,21 +88,24 @@ fn plan_on(service: &Service, endpoints: &[Endpoint], nodes: &[Node]) -> Vec<Str
     let items = service_items(service, endpoints, NodesView(&nodes), &config());
     let mut attached: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for item in &items {
-        if let Item::Edge(edge) = item {
+        if let Item::Edge(edge) = item
+            && edge.column != "acls"
+        {
             assert_eq!(edge.column, "load_balancer");
             let Member::Row(row) = &edge.member else { panic!("{edge:?}") };
             attached.entry(row.key.clone()).or_default().insert(edge.owner.key.clone());
         }
     }
     let rows = items.iter().filter_map(|item| if let Item::Row(row) = item { Some(row) } else { None });
-    rows.map(|row| {
-        let name = row.key.key.strip_prefix("Service_ns/s_").unwrap();
-        let places: Vec<_> = attached[&row.key.key].iter().map(String::as_str).collect();
-        let vips: Vec<_> =
-            strings(&row.columns["vips"]).into_iter().map(|(k, v)| format!("{k}={v}")).collect();
-        format!("{name} @ {}: {}", places.join(","), vips.join(" "))
-    })
-    .collect()
+    rows.filter(|row| row.key.table == Table::LoadBalancer)
+        .map(|row| {
+            let name = row.key.key.strip_prefix("Service_ns/s_").unwrap();
+            let places: Vec<_> = attached[&row.key.key].iter().map(String::as_str).collect();
+            let vips: Vec<_> =
+                strings(&row.columns["vips"]).into_iter().map(|(k, v)| format!("{k}={v}")).collect();
+            format!("{name} @ {}: {}", places.join(","), vips.join(" "))
+        })
+        .collect()
 }
 
 fn plan(service: &Service, endpoints: &[Endpoint]) -> Vec<String> {
@@ -265,4 +271,137 @@ fn affinity_writes_a_timeout_or_hashes_and_always_writes_both_columns() {
     assert_eq!(columns(None), (None, 0));
     assert_eq!(columns(Some(125)), (Some("125".into()), 0));
     assert_eq!(columns(Some(86_400)), (None, 2));
+}
+
+fn hinted(address: &str, node: u32, zones: &[&str], nodes: &[&str]) -> Endpoint {
+    let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    Endpoint { hints: Hints { zones: set(zones), nodes: set(nodes) }, ..ready(address, node) }
+}
+
+fn in_zone(number: u32, zone: &str) -> Node {
+    let zone = ("topology.kubernetes.io/zone".to_owned(), zone.to_owned());
+    Node { labels: BTreeMap::from([zone]), ..node(number) }
+}
+
+/// The targets of the cluster address on the switch of each node.
+fn targets_on_switches(endpoints: &[Endpoint], nodes: &[Node]) -> Vec<String> {
+    let lines = plan_on(&service("10.96.0.9"), endpoints, nodes);
+    let of = |node: &Node| {
+        let attached = |line: &&String| {
+            let places = line.split(" @ ").nth(1).unwrap().split(": ").next().unwrap();
+            places == "clusterLBGroup" || places.split(',').any(|place| place == node.name)
+        };
+        let line = lines.iter().find(attached).unwrap_or_else(|| panic!("{} in {lines:#?}", node.name));
+        line.rsplit_once('=').unwrap().1.replace(":8080", "")
+    };
+    nodes.iter().map(of).collect()
+}
+
+const A: &str = "10.244.1.3";
+const B: &str = "10.244.2.3";
+
+#[test]
+fn clients_stay_in_their_zone_and_those_without_an_endpoint_there_use_all() {
+    let nodes = [in_zone(1, "z1"), in_zone(2, "z2"), in_zone(3, "z3"), node(4)];
+    let endpoints = [hinted(A, 1, &["z1"], &[]), hinted(B, 2, &["z2"], &[])];
+    let both = format!("{A},{B}");
+    assert_eq!(targets_on_switches(&endpoints, &nodes), [A, B, &both, &both]);
+}
+
+#[test]
+fn nodes_of_one_zone_share_a_load_balancer() {
+    let nodes = [in_zone(1, "z1"), in_zone(2, "z2"), in_zone(3, "z1")];
+    let lines =
+        plan_on(&service("10.96.0.9"), &[hinted(A, 1, &["z1"], &[]), hinted(B, 2, &["z2"], &[])], &nodes);
+    assert_eq!(
+        lines,
+        [
+            format!("TCP_node_router+switch_n1_merged @ GR_n1,GR_n3,n1,n3: 10.96.0.9:80={A}:8080"),
+            format!("TCP_node_router+switch_n2 @ GR_n2,n2: 10.96.0.9:80={B}:8080"),
+        ]
+    );
+}
+
+#[test]
+fn one_ready_endpoint_without_a_hint_makes_all_hints_void() {
+    let nodes = [in_zone(1, "z1"), in_zone(2, "z2")];
+    let lines = plan_on(&service("10.96.0.9"), &[hinted(A, 1, &["z1"], &["n1"]), ready(B, 2)], &nodes);
+    assert_eq!(lines, [format!("TCP_cluster @ clusterLBGroup: 10.96.0.9:80={A}:8080,{B}:8080")]);
+    let not_ready = Endpoint { condition: Condition::NotReady, ..ready(B, 2) };
+    assert_eq!(targets_on_switches(&[hinted(A, 1, &["z1"], &[]), not_ready], &nodes), [A, A]);
+}
+
+#[test]
+fn hints_for_nodes_go_before_hints_for_zones_and_fall_back_to_them() {
+    let nodes = [in_zone(1, "z1"), in_zone(2, "z1"), in_zone(3, "z2"), in_zone(4, "z3")];
+    let c = "10.244.3.3";
+    let endpoints =
+        [hinted(A, 1, &["z1"], &["n1"]), hinted(B, 2, &["z1"], &["n2"]), hinted(c, 9, &["z2"], &["n9"])];
+    assert_eq!(targets_on_switches(&endpoints, &nodes), [A, B, c, &format!("{A},{B},{c}")]);
+}
+
+#[test]
+fn with_no_ready_endpoint_terminating_ones_serve_whatever_their_hints() {
+    let nodes = [in_zone(1, "z1"), in_zone(2, "z2")];
+    let leaving = |endpoint| Endpoint { condition: Condition::Terminating, ..endpoint };
+    let endpoints = [leaving(hinted(A, 1, &["z1"], &[])), leaving(hinted(B, 2, &["z2"], &[]))];
+    let both = format!("{A},{B}");
+    assert_eq!(targets_on_switches(&endpoints, &nodes), [both.clone(), both]);
+}
+
+#[test]
+fn local_traffic_policies_do_not_look_at_hints() {
+    let nodes = [in_zone(1, "z1"), in_zone(2, "z2")];
+    let service = Service { internal_local: true, ..service("10.96.0.9") };
+    let lines = plan_on(&service, &[hinted(A, 1, &["z2"], &[]), hinted(B, 2, &["z1"], &[])], &nodes);
+    // The switch of n1 and, by the hints, the gateway router of n2 have the same.
+    assert_eq!(lines[1], format!("TCP_node_switch_n1_merged @ GR_n2,n1: 10.96.0.9:80={A}:8080"));
+}
+
+#[test]
+fn a_gateway_that_serves_no_node_ports_has_no_load_balancer_for_them() {
+    let mut closed = node(1);
+    closed.gateway.as_mut().unwrap().node_port_enable = "false".to_owned();
+    assert_eq!(
+        plan_on(&with_node_port(service("10.96.0.9")), &[ready(A, 1)], &[closed]),
+        [format!("TCP_cluster @ clusterLBGroup: 10.96.0.9:80={A}:8080")]
+    );
+}
+
+#[test]
+fn connections_of_udp_and_sctp_are_forgotten_with_their_backend() {
+    for (protocol, flushed) in [(Protocol::Tcp, false), (Protocol::Udp, true), (Protocol::Sctp, true)] {
+        let options = balancer_options(protocol, false, &config());
+        assert_eq!(options.get("ct_flush").map(String::as_str), flushed.then_some("true"), "{protocol:?}");
+    }
+}
+
+#[test]
+fn source_ranges_drop_others_before_load_balancing_on_switches_and_external_switches() {
+    let ingress: Vec<IpAddr> = vec!["192.0.2.7".parse().unwrap(), "2001:db8::7".parse().unwrap()];
+    let restricted = Service {
+        external_ips: ingress.clone(),
+        ingress_ips: ingress,
+        source_ranges: vec!["10.0.0.0/8".parse().unwrap(), "198.51.100.1/32".parse().unwrap()],
+        ..service("10.96.0.9")
+    };
+    let nodes = BTreeMap::from([("n1".to_owned(), node(1))]);
+    let items = service_items(&restricted, &[], NodesView(&nodes), &config());
+    let acls: Vec<_> = items
+        .iter()
+        .filter_map(|item| match item {
+            Item::Row(row) if row.key.table == Table::Acl => Some(row.columns["match"].clone()),
+            _ => None,
+        })
+        .collect();
+    let expected = "ip4.dst == 192.0.2.7 && tcp && tcp.dst == 80 && ip4.src != {10.0.0.0/8, 198.51.100.1/32}";
+    assert_eq!(acls, [Datum::from(expected)], "ranges of one family do not restrict the other");
+    let places: Vec<_> = items
+        .iter()
+        .filter_map(|item| match item {
+            Item::Edge(edge) if edge.column == "acls" => Some(edge.owner.key.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(places, ["n1", "ext_n1"]);
 }

@@ -64,7 +64,7 @@ struct FlowKey {
 pub struct FlowSet(BTreeMap<FlowKey, (u64, String)>);
 
 impl FlowSet {
-    fn add(
+    pub(super) fn add(
         &mut self,
         cookie: u64,
         table: u8,
@@ -237,4 +237,4 @@ fn net(cidr: &Ipv4Net) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

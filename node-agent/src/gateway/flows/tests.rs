@@ -5,7 +5,7 @@ use crate::gateway::services::fixture;
 const NODES: &str = include_str!("golden/nodes.txt");
 const SERVICES: &str = include_str!("golden/services.txt");
 
-fn inputs() -> Inputs {
+pub(in crate::gateway) fn inputs() -> Inputs {
     Inputs {
         uplink: "eth0".to_owned(),
         patch: Some("\"patch-breth0_n1\"".to_owned()),
