@@ -302,13 +302,15 @@ impl Lock {
         fs::create_dir_all(base).with_context(|| format!("cannot create {}", base.display()))?;
         let path = Self::path(config);
         let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Self { _file: file, path }),
+        // A program that a killed command was about to start may hold it for a moment longer.
+        exec::retry(Duration::from_secs(3), "the lock of the cluster", || match file.try_lock() {
+            Ok(()) => Ok(()),
             Err(TryLockError::WouldBlock) => bail!("another command works on cluster {}", config.name),
             Err(TryLockError::Error(error)) => {
                 Err(error).with_context(|| format!("cannot lock {}", path.display()))
             }
-        }
+        })?;
+        Ok(Self { _file: file, path })
     }
     /// Beside the cluster's directory, which goes away.
     fn path(config: &Config) -> PathBuf {
