@@ -3,7 +3,63 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+/// Address family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// The family of an address.
+    pub fn of(ip: IpAddr) -> Self {
+        if ip.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
+
+    /// The family of a range.
+    pub fn of_net(net: &IpNet) -> Self {
+        Self::of(net.addr())
+    }
+
+    /// `IPv4` or `IPv6`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        }
+    }
+}
+
+/// Join ranges where none is configured, one for each family; those of ovn-kubernetes.
+pub const DEFAULT_JOIN: [IpNet; 2] = [
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(100, 64, 0, 0), 16)),
+    IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(0xfd98, 0, 0, 0, 0, 0, 0, 0), 64)),
+];
+
+/// Masquerade ranges where none is configured, one for each family; those of ovn-kubernetes.
+pub const DEFAULT_MASQUERADE: [IpNet; 2] = [
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(169, 254, 169, 0), 29)),
+    IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(0xfd69, 0, 0, 0, 0, 0, 0, 0), 125)),
+];
+
+/// `given`, and the default range of each of `families` that it lacks.
+pub fn with_defaults(
+    given: &[IpNet],
+    families: impl IntoIterator<Item = Family>,
+    defaults: &[IpNet],
+) -> Vec<IpNet> {
+    let mut ranges = given.to_vec();
+    for family in families {
+        if !ranges.iter().any(|net| Family::of_net(net) == family) {
+            ranges.extend(defaults.iter().find(|net| Family::of_net(net) == family));
+        }
+    }
+    ranges
+}
 
 /// The `n`-th address of `subnet` (0 is the network address), or `None` when it lies outside.
 pub fn nth(subnet: &IpNet, n: u32) -> Option<IpAddr> {
@@ -72,6 +128,16 @@ mod tests {
         assert_eq!(gateway_of(&net).unwrap().to_string(), "10.244.1.1");
         assert_eq!(management_of(&net).unwrap().to_string(), "10.244.1.2");
         assert_eq!(with_prefix_of(gateway_of(&net).unwrap(), &net), "10.244.1.1/24");
+    }
+
+    #[test]
+    fn a_family_without_a_range_gets_the_default_and_no_other_does() {
+        let v4: IpNet = "100.65.0.0/16".parse().unwrap();
+        assert_eq!(with_defaults(&[v4], [Family::V4], &DEFAULT_JOIN), [v4]);
+        let both = with_defaults(&[v4], [Family::V4, Family::V6], &DEFAULT_JOIN);
+        assert_eq!(both, [v4, "fd98::/64".parse().unwrap()]);
+        let only_v6 = with_defaults(&[], [Family::V6], &DEFAULT_MASQUERADE);
+        assert_eq!(only_v6, ["fd69::/125".parse().unwrap()]);
     }
 
     #[test]

@@ -64,10 +64,10 @@ struct Run {
     /// Service ranges, separated by commas.
     #[arg(long, env = "SLIPSTREAM_SERVICE_CIDRS", value_delimiter = ',', default_value = "10.96.0.0/16")]
     service_cidrs: Vec<IpNet>,
-    /// Range of the join switch, one for each family.
+    /// Range of the join switch, one for each family; fd98::/64 where pods have IPv6 and none is given.
     #[arg(long, env = "SLIPSTREAM_JOIN_SUBNET", value_delimiter = ',', default_value = "100.64.0.0/16")]
     join_subnet: Vec<IpNet>,
-    /// Masquerade range, one for each family.
+    /// Masquerade range, one for each family; fd69::/125 where pods have IPv6 and none is given.
     #[arg(
         long,
         env = "SLIPSTREAM_MASQUERADE_SUBNET",
@@ -136,7 +136,8 @@ impl Run {
             masquerade_subnets: masquerade_subnet,
             mtu,
             features: Features::ALL,
-        };
+        }
+        .with_default_ranges();
         config.validate().context("address ranges")?;
         let tls = tls_options(nb_ca, nb_cert, nb_key)?;
         let endpoints: Vec<Endpoint> = Endpoint::parse_list(&nb).with_context(|| format!("--nb {nb}"))?;

@@ -5,8 +5,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use api::addr::{self, Masquerade};
-use ipnet::{IpNet, Ipv6Net};
+use api::addr::{self, Family, Masquerade};
+use ipnet::IpNet;
 
 /// Pod range of the cluster and the prefix length of one node's part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,6 +114,15 @@ pub fn same_family(a: IpAddr, b: IpAddr) -> bool {
 }
 
 impl Config {
+    /// Adds the join and masquerade ranges that are not given for a family that pods have.
+    #[must_use]
+    pub fn with_default_ranges(self) -> Self {
+        let families: Vec<Family> = self.families().into_iter().map(Family::of).collect();
+        let join = addr::with_defaults(&self.join_subnets, families.iter().copied(), &addr::DEFAULT_JOIN);
+        let masquerade = addr::with_defaults(&self.masquerade_subnets, families, &addr::DEFAULT_MASQUERADE);
+        Self { join_subnets: join, masquerade_subnets: masquerade, ..self }
+    }
+
     /// Checks that no two ranges overlap and that every pod family has a join and a masquerade range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let named: Vec<(String, IpNet)> = self
@@ -195,14 +204,11 @@ impl Config {
     /// Sources of a pod's connection to itself through a service, as a load balancer names them: IPv4 and IPv6, the
     /// latter from `fd69::/125` where no range is configured.
     pub fn hairpin_addresses(&self) -> String {
-        let v6_default =
-            IpNet::V6(Ipv6Net::new_assert(std::net::Ipv6Addr::new(0xfd69, 0, 0, 0, 0, 0, 0, 0), 125));
-        let of =
-            |ipv4: bool| self.masquerade_subnets.iter().copied().find(|net| net.addr().is_ipv4() == ipv4);
-        [of(true), of(false).or(Some(v6_default))]
+        let ranges = addr::with_defaults(&self.masquerade_subnets, [Family::V6], &addr::DEFAULT_MASQUERADE);
+        [Family::V4, Family::V6]
             .into_iter()
-            .flatten()
-            .filter_map(|net| Masquerade::of(&net))
+            .filter_map(|family| ranges.iter().find(|net| Family::of_net(net) == family))
+            .filter_map(Masquerade::of)
             .map(|addresses| addresses.hairpin.to_string())
             .collect::<Vec<_>>()
             .join(" ")
@@ -244,6 +250,19 @@ mod tests {
     fn a_family_without_join_subnet_is_refused() {
         let text = config("fd00::/48/64", "10.96.0.0/16").validate().unwrap_err().to_string();
         assert!(text.contains("join subnet of its family"), "{text}");
+    }
+
+    #[test]
+    fn a_dual_cluster_gets_the_ranges_it_does_not_name() {
+        let mut dual = config("10.244.0.0/16/24", "10.96.0.0/16");
+        dual.cluster_subnets.push("fd00:10:244::/48/64".parse().unwrap());
+        dual.service_cidrs.push("fd00:10:96::/112".parse().unwrap());
+        let dual = dual.with_default_ranges();
+        dual.validate().unwrap();
+        let joined: Vec<String> = dual.join_addresses(2).iter().map(ToString::to_string).collect();
+        assert_eq!(joined, ["100.64.0.2/16", "fd98::2/64"]);
+        let v4 = config("10.244.0.0/16/24", "10.96.0.0/16");
+        assert_eq!(v4.clone().with_default_ranges(), v4);
     }
 
     #[test]

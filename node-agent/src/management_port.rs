@@ -1,12 +1,13 @@
 //! The management port `ovn-k8s-mp0`: the node's own leg on its pods' switch. Through it the node reaches pods, and traffic
 //! for backends on this node only.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::Context;
-use api::{MacAddr, addr, ovn_name};
-use ipnet::{IpNet, Ipv4Net};
+use api::addr::{self, Family};
+use api::{MacAddr, ovn_name};
+use ipnet::IpNet;
 
 use crate::gateway::bridge::{self, InternalPort};
 use crate::gateway::host;
@@ -18,14 +19,14 @@ use crate::ovs::Ovs;
 pub struct ManagementPort {
     /// Name of the Node object.
     pub node: String,
-    /// The node's pod range.
-    pub subnet: Ipv4Net,
+    /// The node's pod ranges, in the annotation's order: MAC addresses follow from the first.
+    pub subnets: Vec<IpNet>,
     /// All pods' ranges.
-    pub cluster_subnets: Vec<Ipv4Net>,
+    pub cluster_subnets: Vec<IpNet>,
     /// Service ranges.
-    pub service_cidrs: Vec<Ipv4Net>,
-    /// The masquerade address for local-policy services (`.3`).
-    pub local_service: Ipv4Addr,
+    pub service_cidrs: Vec<IpNet>,
+    /// The masquerade addresses for local-policy services (`.3`).
+    pub local_services: Vec<IpAddr>,
     /// MTU in bytes.
     pub mtu: u32,
 }
@@ -34,34 +35,29 @@ impl ManagementPort {
     /// Interface name.
     pub const NAME: &str = ovn_name::MANAGEMENT_INTERFACE;
 
-    /// The node's address among its pods: the second of the range.
-    pub fn address(&self) -> anyhow::Result<Ipv4Addr> {
-        self.host_address(2)
+    /// The node's addresses among its pods: the second of each range.
+    pub fn addresses(&self) -> anyhow::Result<Vec<IpAddr>> {
+        self.subnets.iter().map(|subnet| self.host_address(subnet, 2)).collect()
     }
 
-    /// The next hop: the first address of the range, the cluster router's.
-    pub fn next_hop(&self) -> anyhow::Result<Ipv4Addr> {
-        self.host_address(1)
+    fn host_address(&self, subnet: &IpNet, n: u32) -> anyhow::Result<IpAddr> {
+        addr::nth(subnet, n).with_context(|| {
+            format!("node {}: pod range {subnet} is too small; it needs at least 4 addresses", self.node)
+        })
     }
 
-    fn host_address(&self, n: u32) -> anyhow::Result<Ipv4Addr> {
-        match addr::nth(&IpNet::V4(self.subnet), n) {
-            Some(IpAddr::V4(ip)) => Ok(ip),
-            _ => anyhow::bail!(
-                "node {}: pod range {} is too small; it needs at least 4 addresses",
-                self.node,
-                self.subnet
-            ),
-        }
+    /// The MAC that follows from the `n`-th address of the first range: the port's own (2), the cluster router's (1).
+    fn mac(&self, n: u32) -> anyhow::Result<MacAddr> {
+        let first = self.subnets.first().with_context(|| format!("node {} has no pod range", self.node))?;
+        Ok(MacAddr::from_ip(self.host_address(first, n)?))
     }
 
-    /// Makes the port and gives it its address, routes, neighbour and settings. Changes only what differs.
+    /// Makes the port and gives it its addresses, routes, neighbours and settings. Changes only what differs.
     pub async fn ensure(&self, ovs: &Ovs, netlink: &Netlink) -> anyhow::Result<()> {
-        let address = self.address()?;
         let spec = InternalPort {
             name: Self::NAME,
             iface_id: &ovn_name::management_port(&self.node),
-            mac: MacAddr::from_ipv4(address),
+            mac: self.mac(2)?,
             mtu: self.mtu,
         };
         bridge::ensure_internal_port(ovs, &spec).await?;
@@ -75,33 +71,51 @@ impl ManagementPort {
         if !link.up {
             netlink.set_up(link.index, Self::NAME).await?;
         }
-        host::ensure_sysctl(Self::NAME, "forwarding", "1")?;
         // Answers may come from an interface other than the one by which the node would send there.
-        host::ensure_sysctl(Self::NAME, "rp_filter", "2")?;
-        self.addresses(netlink, link.index, address).await?;
-        let next_hop = self.next_hop()?;
-        host::ensure_neighbour(netlink, link.index, Self::NAME, next_hop).await?;
-        let via = |dest| Route::via(dest, IpAddr::V4(next_hop), link.index);
-        let mut routes: Vec<Route> =
-            self.cluster_subnets.iter().map(|net| via(IpNet::V4(net.trunc()))).collect();
-        routes.push(via(host::host_net(self.local_service)));
-        for cidr in &self.service_cidrs {
-            routes.push(Route { table: host::LOCAL_POLICY_TABLE, ..via(IpNet::V4(cidr.trunc())) });
+        host::ensure_sysctl("ipv4", Self::NAME, "rp_filter", "2")?;
+        for subnet in &self.subnets {
+            if subnet.addr().is_ipv6() {
+                // OVN's routers send no advertisements there, and nobody else shall.
+                host::ensure_sysctl("ipv6", Self::NAME, "accept_ra", "0")?;
+            }
+            host::forward(Self::NAME, Family::of_net(subnet))?;
+            let address = IpNet::new(self.host_address(subnet, 2)?, subnet.prefix_len())?;
+            Self::only_address(netlink, link.index, address).await?;
+            self.ways(netlink, link.index, subnet).await?;
         }
-        host::ensure_routes(netlink, Self::NAME, &routes).await?;
-        host::ensure_rule(netlink).await
+        Ok(())
     }
 
-    async fn addresses(&self, netlink: &Netlink, index: u32, address: Ipv4Addr) -> anyhow::Result<()> {
-        let wanted = IpNet::V4(Ipv4Net::new(address, self.subnet.prefix_len())?);
+    /// The port's address of a family, in place of others; link-local ones are the kernel's.
+    async fn only_address(netlink: &Netlink, index: u32, wanted: IpNet) -> anyhow::Result<()> {
         let there = netlink.addresses(index, Self::NAME).await?;
-        for old in there.iter().filter(|a| matches!(a, IpNet::V4(_)) && **a != wanted) {
+        let stale =
+            |a: &&IpNet| Family::of_net(a) == Family::of_net(&wanted) && **a != wanted && !is_link_local(a);
+        for old in there.iter().filter(stale) {
             netlink.delete_address(index, Self::NAME, *old).await?;
         }
         if !there.contains(&wanted) {
             netlink.replace_address(index, Self::NAME, wanted).await?;
         }
         Ok(())
+    }
+
+    /// Neighbour, routes and rule of one family.
+    async fn ways(&self, netlink: &Netlink, index: u32, subnet: &IpNet) -> anyhow::Result<()> {
+        let family = Family::of_net(subnet);
+        let next_hop = self.host_address(subnet, 1)?;
+        host::ensure_neighbour(netlink, index, Self::NAME, next_hop, self.mac(1)?).await?;
+        let via = |dest| Route::via(dest, next_hop, index);
+        let of_family = |net: &&IpNet| Family::of_net(net) == family;
+        let mut routes: Vec<Route> =
+            self.cluster_subnets.iter().filter(of_family).map(|net| via(net.trunc())).collect();
+        let local = self.local_services.iter().filter(|ip| Family::of(**ip) == family);
+        routes.extend(local.map(|ip| via(host::host_net(*ip))));
+        for cidr in self.service_cidrs.iter().filter(of_family) {
+            routes.push(Route { table: host::LOCAL_POLICY_TABLE, ..via(cidr.trunc()) });
+        }
+        host::ensure_routes(netlink, Self::NAME, &routes).await?;
+        host::ensure_rule(netlink, family).await
     }
 
     /// Waits until OVN has bound the port and its flows are in place. The error says what OVS knows of it.
@@ -119,5 +133,13 @@ impl ManagementPort {
     pub async fn remove(ovs: &Ovs, netlink: &Netlink) -> anyhow::Result<()> {
         bridge::remove_port(ovs, ovn_name::INTEGRATION_BRIDGE, Self::NAME).await?;
         host::remove_rule(netlink).await
+    }
+}
+
+fn is_link_local(net: &IpNet) -> bool {
+    match net {
+        // An IPv4 link-local address there is nobody's.
+        IpNet::V4(_) => false,
+        IpNet::V6(net) => net.addr().is_unicast_link_local(),
     }
 }

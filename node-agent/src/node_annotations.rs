@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use anyhow::Context;
+use api::addr::{self, Family};
 use api::annotation::{self, FamilyAddresses, GatewayConfig, GatewayConfigs};
 use api::{MacAddr, ovn_name};
 use ipnet::IpNet;
@@ -14,9 +15,6 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use crate::link::{LinkError, Netlink};
-
-/// IPv6 masquerade subnet that is announced along with the IPv4 one, as readers expect both.
-const MASQUERADE_V6: &str = "fd69::/125";
 
 /// What the annotations say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,12 +29,12 @@ pub struct NodeFacts {
     pub bridge: String,
     /// Its hardware address.
     pub mac: MacAddr,
-    /// The node's address on it.
-    pub address: IpNet,
+    /// The node's addresses on it, one for each family.
+    pub addresses: Vec<IpNet>,
     /// Gateways of the physical network.
     pub next_hops: Vec<IpAddr>,
-    /// Subnet of the masquerade addresses.
-    pub masquerade: IpNet,
+    /// Subnets of the masquerade addresses.
+    pub masquerade: Vec<IpNet>,
     /// All addresses of the node, without masquerade and management port.
     pub host_cidrs: BTreeSet<IpNet>,
 }
@@ -48,30 +46,38 @@ pub fn annotations(facts: &NodeFacts) -> BTreeMap<&'static str, String> {
         bridge_id: facts.bridge.clone(),
         interface_id: ovn_name::localnet_port(&facts.bridge, &facts.node),
         mac_address: facts.mac,
-        ip_addresses: vec![facts.address],
-        ip_address: Some(facts.address),
+        ip_addresses: facts.addresses.clone(),
+        ip_address: only(&facts.addresses),
         next_hops: facts.next_hops.clone(),
-        next_hop: match facts.next_hops.as_slice() {
-            [one] => Some(*one),
-            _ => None,
-        },
+        next_hop: only(&facts.next_hops),
         node_port_enable: "true".to_owned(),
         vlan_id: "0".to_owned(),
     };
-    let primary = match facts.address {
-        IpNet::V4(_) => FamilyAddresses { ipv4: Some(facts.address), ipv6: None },
-        IpNet::V6(_) => FamilyAddresses { ipv4: None, ipv6: Some(facts.address) },
-    };
-    let masquerade = FamilyAddresses { ipv4: Some(facts.masquerade), ipv6: MASQUERADE_V6.parse().ok() };
+    // Readers expect both, whatever the families of the pods are.
+    let masquerade =
+        addr::with_defaults(&facts.masquerade, [Family::V4, Family::V6], &addr::DEFAULT_MASQUERADE);
     BTreeMap::from([
         (annotation::ZONE_NAME, annotation::GLOBAL_ZONE.to_owned()),
         (annotation::NODE_ENCAP_IPS, annotation::encode(&[facts.encap_ip])),
         (annotation::NODE_CHASSIS_ID, facts.chassis.clone()),
         (annotation::L3_GATEWAY_CONFIG, GatewayConfigs::with_default(gateway)),
         (annotation::HOST_CIDRS, annotation::encode(&facts.host_cidrs)),
-        (annotation::NODE_PRIMARY_IFADDR, annotation::encode(&primary)),
-        (annotation::NODE_MASQUERADE_SUBNET, annotation::encode(&masquerade)),
+        (annotation::NODE_PRIMARY_IFADDR, annotation::encode(&by_family(&facts.addresses))),
+        (annotation::NODE_MASQUERADE_SUBNET, annotation::encode(&by_family(&masquerade))),
     ])
+}
+
+/// The only element, which older readers look for.
+fn only<T: Copy>(list: &[T]) -> Option<T> {
+    match list {
+        [one] => Some(*one),
+        _ => None,
+    }
+}
+
+fn by_family(nets: &[IpNet]) -> FamilyAddresses {
+    let of = |family| nets.iter().copied().find(|net| Family::of_net(net) == family);
+    FamilyAddresses { ipv4: of(Family::V4), ipv6: of(Family::V6) }
 }
 
 /// The annotations whose value on the object differs.
@@ -137,9 +143,9 @@ mod tests {
             encap_ip: "172.18.0.2".parse().unwrap(),
             bridge: "breth0".to_owned(),
             mac: "02:42:ac:12:00:02".parse().unwrap(),
-            address: "172.18.0.2/16".parse().unwrap(),
+            addresses: vec!["172.18.0.2/16".parse().unwrap()],
             next_hops: vec!["172.18.0.1".parse().unwrap()],
-            masquerade: "169.254.169.0/29".parse().unwrap(),
+            masquerade: vec!["169.254.169.0/29".parse().unwrap()],
             host_cidrs: BTreeSet::from(["172.18.0.2/16".parse().unwrap()]),
         }
     }
@@ -161,6 +167,26 @@ mod tests {
         let ours = annotations(&facts());
         let ours: BTreeMap<&str, &str> = ours.iter().map(|(k, v)| (*k, v.as_str())).collect();
         assert_eq!(ours, reference);
+    }
+
+    #[test]
+    fn two_families_are_announced_as_lists_and_without_the_singular() {
+        let mut facts = facts();
+        facts.addresses.push("fd00:172:18::2/64".parse().unwrap());
+        facts.next_hops.push("fd00:172:18::1".parse().unwrap());
+        facts.masquerade.push("fd69::/112".parse().unwrap());
+        let ours = annotations(&facts);
+        let gateway = GatewayConfigs::default_of(&ours[annotation::L3_GATEWAY_CONFIG]).unwrap();
+        assert_eq!((gateway.ip_addresses.len(), gateway.next_hops.len()), (2, 2));
+        assert_eq!((gateway.ip_address, gateway.next_hop), (None, None));
+        assert_eq!(
+            ours[annotation::NODE_PRIMARY_IFADDR],
+            r#"{"ipv4":"172.18.0.2/16","ipv6":"fd00:172:18::2/64"}"#
+        );
+        assert_eq!(
+            ours[annotation::NODE_MASQUERADE_SUBNET],
+            r#"{"ipv4":"169.254.169.0/29","ipv6":"fd69::/112"}"#
+        );
     }
 
     #[test]

@@ -147,3 +147,27 @@ fn backends_that_are_not_ready_do_not_count() {
     let services = index.services();
     assert_eq!(services.iter().find(|s| s.key == "red/lb-local").unwrap().local_backends, 0);
 }
+
+#[test]
+fn a_dual_service_has_the_addresses_of_both_families_and_a_pod_counts_once() {
+    let mut index = ServiceIndex::new("n1");
+    let spec = json!({ "type": "NodePort", "clusterIP": "10.96.0.51", "clusterIPs": ["10.96.0.51", "fd00:10:96::51"],
+        "externalIPs": ["172.18.11.1"], "ports": port(json!({ "nodePort": 30080 })) });
+    index.apply_service(&service("dual", spec.clone(), None));
+    for (n, ip) in ["10.244.0.3", "fd00:10:244::3"].iter().enumerate() {
+        let mut slice = slice("dual", &[(ip, "n1")]);
+        slice.metadata.name = Some(format!("dual-{n}"));
+        index.apply_slice(&slice);
+    }
+    let seen = index.services().remove(0);
+    assert_eq!(seen.cluster_ips.len(), 2);
+    assert_eq!(seen.ports[0].local.len(), 2);
+    assert_eq!(seen.local_backends, 1);
+    // The service loses a family, and with it the external address.
+    let mut single = spec;
+    single["clusterIP"] = json!("fd00:10:96::51");
+    single["clusterIPs"] = json!(["fd00:10:96::51"]);
+    assert!(index.apply_service(&service("dual", single, None)));
+    let seen = index.services().remove(0);
+    assert_eq!((seen.cluster_ips.len(), seen.external_ips.len()), (1, 0));
+}

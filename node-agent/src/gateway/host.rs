@@ -1,12 +1,13 @@
 //! The node's own side of the gateway: masquerade address, routes to services and OVN, permanent neighbours, forwarding, and
 //! the policy rule for internal-policy Local services. Addresses and numbers are those of ovn-kubernetes.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use anyhow::Context as _;
 use api::MacAddr;
+use api::addr::Family;
 use futures::TryStreamExt;
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::IpNet;
 use rtnetlink::IpVersion;
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 
@@ -19,54 +20,80 @@ pub const RULE_PRIORITY: u32 = 30;
 /// Routing table of internal-policy Local services.
 pub const LOCAL_POLICY_TABLE: u32 = 7;
 
-/// What the node's own side of the bridge depends on.
+/// What the node's own side of the bridge depends on, for one address family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostConfig {
     /// Gateway bridge.
     pub bridge: String,
     /// The node's address on it.
-    pub node: Ipv4Addr,
+    pub node: IpAddr,
     /// Subnet of the masquerade addresses.
-    pub masquerade: Ipv4Net,
+    pub masquerade: IpNet,
     /// `.1`: OVN, seen from the node.
-    pub ovn: Ipv4Addr,
+    pub ovn: IpAddr,
     /// `.2`: the node, seen from OVN.
-    pub host: Ipv4Addr,
+    pub host: IpAddr,
     /// `.4`: next hop that stands for OVN.
-    pub next_hop: Ipv4Addr,
-    /// Service ranges.
-    pub service_cidrs: Vec<Ipv4Net>,
+    pub next_hop: IpAddr,
+    /// Service ranges of the family.
+    pub service_cidrs: Vec<IpNet>,
     /// MTU of pods in bytes; no packet to a service may be larger.
     pub mtu: u32,
+}
+
+impl HostConfig {
+    fn address(&self) -> anyhow::Result<IpNet> {
+        Ok(IpNet::new(self.host, self.masquerade.prefix_len())?)
+    }
 }
 
 /// Brings the bridge's own address, routes and neighbours in line. Changes only what is missing.
 pub async fn ensure(netlink: &Netlink, config: &HostConfig) -> anyhow::Result<()> {
     let link = netlink.get(&config.bridge).await?;
     let name = link.name.as_str();
-    let address = IpNet::V4(Ipv4Net::new(config.host, config.masquerade.prefix_len())?);
+    forward(name, Family::of(config.node))?;
+    let address = config.address()?;
     if !netlink.addresses(link.index, name).await?.contains(&address) {
         netlink.replace_address(link.index, name, address).await?;
     }
     for ip in [config.ovn, config.next_hop] {
-        ensure_neighbour(netlink, link.index, name, ip).await?;
+        ensure_neighbour(netlink, link.index, name, ip, MacAddr::from_ip(ip)).await?;
     }
     let mut wanted = vec![Route {
         dest: host_net(config.ovn),
         gateway: None,
-        source: Some(IpAddr::V4(config.node)),
-        ..Route::via(host_net(config.ovn), IpAddr::V4(config.ovn), link.index)
+        source: Some(config.node),
+        ..Route::via(host_net(config.ovn), config.ovn, link.index)
     }];
     for cidr in &config.service_cidrs {
         wanted.push(Route {
-            source: Some(IpAddr::V4(config.host)),
+            source: Some(config.host),
             mtu: Some(config.mtu),
-            ..Route::via(IpNet::V4(cidr.trunc()), IpAddr::V4(config.next_hop), link.index)
+            ..Route::via(cidr.trunc(), config.next_hop, link.index)
         });
     }
     ensure_routes(netlink, name, &wanted).await?;
-    ensure_sysctl(name, "forwarding", "1")?;
     Ok(())
+}
+
+/// Lets the node forward what comes in by an interface.
+pub fn forward(interface: &str, family: Family) -> Result<(), LinkError> {
+    if family == Family::V4 {
+        return ensure_sysctl("ipv4", interface, "forwarding", "1");
+    }
+    ensure_sysctl("ipv6", interface, "disable_ipv6", "0")?;
+    // A router takes no advertisements unless it is told to, and would lose the default route it has by one
+    // (Documentation/networking/ip-sysctl.rst, accept_ra).
+    if sysctl::get_interface("ipv6", interface, "accept_ra")? == "1" {
+        sysctl::set_interface("ipv6", interface, "accept_ra", "2")?;
+    }
+    // Before Linux 6.17 IPv6 is forwarded on all interfaces or on none.
+    match ensure_sysctl("ipv6", interface, "force_forwarding", "1") {
+        Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => {
+            ensure_sysctl("ipv6", "all", "forwarding", "1")
+        }
+        other => other,
+    }
 }
 
 /// Removes what [`ensure`] and [`ensure_rule`] added.
@@ -75,16 +102,15 @@ pub async fn remove(netlink: &Netlink, config: &HostConfig) -> anyhow::Result<()
     let Some(link) = netlink.find(&config.bridge).await? else { return Ok(()) };
     let name = link.name.as_str();
     for ip in [config.ovn, config.next_hop] {
-        netlink.delete_neighbour(link.index, name, IpAddr::V4(ip)).await?;
+        netlink.delete_neighbour(link.index, name, ip).await?;
     }
-    for route in netlink.routes(false, crate::link::route::MAIN_TABLE).await? {
-        let to_ovn = route.gateway == Some(IpAddr::V4(config.next_hop)) || route.dest == host_net(config.ovn);
+    for route in netlink.routes(config.host.is_ipv6(), crate::link::route::MAIN_TABLE).await? {
+        let to_ovn = route.gateway == Some(config.next_hop) || route.dest == host_net(config.ovn);
         if route.interface == link.index && to_ovn {
             netlink.delete_route(name, &route).await?;
         }
     }
-    let address = IpNet::V4(Ipv4Net::new(config.host, config.masquerade.prefix_len())?);
-    netlink.delete_address(link.index, name, address).await?;
+    netlink.delete_address(link.index, name, config.address()?).await?;
     Ok(())
 }
 
@@ -106,58 +132,68 @@ pub async fn ensure_routes(netlink: &Netlink, name: &str, wanted: &[Route]) -> R
     Ok(())
 }
 
-/// Sets the permanent neighbour whose MAC follows from its address, unless it is there.
+/// Sets a permanent neighbour, unless it is there.
 pub async fn ensure_neighbour(
     netlink: &Netlink,
     index: u32,
     name: &str,
-    ip: Ipv4Addr,
+    ip: IpAddr,
+    mac: MacAddr,
 ) -> Result<(), LinkError> {
-    let neighbour = Neighbour { ip: IpAddr::V4(ip), mac: MacAddr::from_ipv4(ip) };
+    let neighbour = Neighbour { ip, mac };
     if netlink.permanent_neighbours(index, name).await?.contains(&neighbour) {
         return Ok(());
     }
     netlink.replace_neighbour(index, name, neighbour).await
 }
 
-/// Sets an IPv4 setting of an interface, unless it has the value.
-pub fn ensure_sysctl(interface: &str, key: &'static str, value: &str) -> Result<(), LinkError> {
-    if sysctl::get_interface("ipv4", interface, key)? == value {
+/// Sets a setting of an interface and a family (`ipv4`, `ipv6`), unless it has the value.
+pub fn ensure_sysctl(family: &str, interface: &str, key: &'static str, value: &str) -> Result<(), LinkError> {
+    if sysctl::get_interface(family, interface, key)? == value {
         return Ok(());
     }
-    sysctl::set_interface("ipv4", interface, key, value)
+    sysctl::set_interface(family, interface, key, value)
 }
 
-/// Adds the rule for marked packets, unless it is there.
-pub async fn ensure_rule(netlink: &Netlink) -> anyhow::Result<()> {
-    if find_rule(netlink).await?.is_some() {
+/// Adds the rule of a family for marked packets, unless it is there.
+pub async fn ensure_rule(netlink: &Netlink, family: Family) -> anyhow::Result<()> {
+    if find_rule(netlink, family).await?.is_some() {
         return Ok(());
     }
     let rule = netlink
         .raw()
         .rule()
         .add()
-        .v4()
         .fw_mark(LOCAL_POLICY_MARK)
         .priority(RULE_PRIORITY)
         .table_id(LOCAL_POLICY_TABLE)
         .action(RuleAction::ToTable);
-    rule.execute()
-        .await
-        .with_context(|| format!("policy rule {RULE_PRIORITY} for mark {LOCAL_POLICY_MARK:#x}"))
+    let done = match family {
+        Family::V4 => rule.v4().execute().await,
+        Family::V6 => rule.v6().execute().await,
+    };
+    done.with_context(|| {
+        format!("{} policy rule {RULE_PRIORITY} for mark {LOCAL_POLICY_MARK:#x}", family.name())
+    })
 }
 
-/// Removes the rule for marked packets.
+/// Removes the rules for marked packets.
 pub async fn remove_rule(netlink: &Netlink) -> anyhow::Result<()> {
-    if let Some(rule) = find_rule(netlink).await? {
-        let what = || format!("remove policy rule {RULE_PRIORITY}");
-        netlink.raw().rule().del(rule).execute().await.with_context(what)?;
+    for family in [Family::V4, Family::V6] {
+        if let Some(rule) = find_rule(netlink, family).await? {
+            let what = || format!("remove {} policy rule {RULE_PRIORITY}", family.name());
+            netlink.raw().rule().del(rule).execute().await.with_context(what)?;
+        }
     }
     Ok(())
 }
 
-async fn find_rule(netlink: &Netlink) -> anyhow::Result<Option<RuleMessage>> {
-    let rules = netlink.raw().rule().get(IpVersion::V4).execute();
+async fn find_rule(netlink: &Netlink, family: Family) -> anyhow::Result<Option<RuleMessage>> {
+    let version = match family {
+        Family::V4 => IpVersion::V4,
+        Family::V6 => IpVersion::V6,
+    };
+    let rules = netlink.raw().rule().get(version).execute();
     let rules: Vec<RuleMessage> = rules.try_collect().await.context("list policy rules")?;
     Ok(rules.into_iter().find(|rule| {
         rule.attributes.contains(&RuleAttribute::FwMark(LOCAL_POLICY_MARK))
@@ -166,6 +202,6 @@ async fn find_rule(netlink: &Netlink) -> anyhow::Result<Option<RuleMessage>> {
 }
 
 /// The prefix that holds one address.
-pub fn host_net(ip: Ipv4Addr) -> IpNet {
-    IpNet::from(IpAddr::V4(ip))
+pub fn host_net(ip: IpAddr) -> IpNet {
+    IpNet::from(ip)
 }

@@ -4,12 +4,13 @@
 //! [`setup`] moves the node's addresses to the bridge and tells ovn-controller who the node is; [`run`] keeps everything in
 //! line with nodes, services and OVS until it is dropped; [`cleanup`] puts the node back. Traffic goes on without the agent.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use api::addr::Masquerade;
-use ipnet::{IpNet, Ipv4Net};
+use api::addr::{self, Family, Masquerade};
+use ipnet::IpNet;
+use tracing::warn;
 
 pub mod bridge;
 pub mod flows;
@@ -60,65 +61,104 @@ pub struct Context {
 pub struct Gateway {
     context: Context,
     taken: Taken,
-    /// The node's address on the bridge, shared with the gateway router.
-    pub address: Ipv4Net,
+    /// The address families in which the node reaches the outside, IPv4 first.
+    pub families: Vec<FamilyGateway>,
     /// Gateways of the physical network.
     pub next_hops: Vec<IpAddr>,
     /// Address of the tunnel end.
     pub encap_ip: IpAddr,
     /// OVN chassis name.
     pub chassis: String,
-    masquerade: V4Masquerade,
-    service_cidrs: Vec<Ipv4Net>,
-    cluster_subnets: Vec<Ipv4Net>,
+    /// Of every family that pods have.
+    masquerade: Vec<MasqueradeRange>,
 }
 
-/// The IPv4 masquerade subnet and its addresses.
+/// The gateway of one address family.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FamilyGateway {
+    /// The node's address on the bridge, shared with the gateway router.
+    pub address: IpNet,
+    masquerade: MasqueradeRange,
+    /// Service ranges of the family.
+    service_cidrs: Vec<IpNet>,
+}
+
+/// A masquerade subnet and its addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct V4Masquerade {
-    subnet: Ipv4Net,
-    ovn: Ipv4Addr,
-    host: Ipv4Addr,
-    local_service: Ipv4Addr,
-    next_hop: Ipv4Addr,
+struct MasqueradeRange {
+    subnet: IpNet,
+    addresses: Masquerade,
 }
 
-impl V4Masquerade {
-    fn of(config: &Config) -> anyhow::Result<Self> {
-        let subnet =
-            config.masquerade_subnet.iter().find_map(v4).context(
-                "--masquerade-subnet names no IPv4 subnet; one is needed, such as 169.254.169.0/29",
-            )?;
-        let addresses = Masquerade::of(&IpNet::V4(subnet))
-            .with_context(|| format!("--masquerade-subnet {subnet} is too small; /29 or larger is needed"))?;
-        let pick = |ip| match ip {
-            IpAddr::V4(ip) => Ok(ip),
-            IpAddr::V6(ip) => Err(anyhow::anyhow!("masquerade address {ip} is not IPv4")),
-        };
-        Ok(Self {
-            subnet,
-            ovn: pick(addresses.ovn)?,
-            host: pick(addresses.host)?,
-            local_service: pick(addresses.local_service)?,
-            next_hop: pick(addresses.next_hop)?,
-        })
-    }
+/// The families that pods have, IPv4 first.
+fn families(config: &Config) -> Vec<Family> {
+    let mut found: Vec<Family> = config.cluster_subnets.iter().map(|s| Family::of_net(&s.net)).collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// The masquerade ranges of the families that pods have, IPv4 first.
+fn masquerade_ranges(config: &Config) -> anyhow::Result<Vec<MasqueradeRange>> {
+    let families = families(config);
+    let given =
+        addr::with_defaults(&config.masquerade_subnet, families.iter().copied(), &addr::DEFAULT_MASQUERADE);
+    let range = |family: &Family| {
+        let subnet = *given.iter().find(|net| Family::of_net(net) == *family)?;
+        Some((subnet, Masquerade::of(&subnet)))
+    };
+    let checked = families.iter().filter_map(range).map(|(subnet, addresses)| {
+        let addresses = addresses.with_context(|| {
+            format!(
+                "--masquerade-subnet {subnet} is too small; room for 5 addresses is needed, such as a /29"
+            )
+        })?;
+        Ok(MasqueradeRange { subnet, addresses })
+    });
+    checked.collect()
 }
 
 /// Puts the bridge in the uplink's place and tells ovn-controller who this node is.
 pub async fn setup(context: Context) -> anyhow::Result<Gateway> {
     let config = Arc::clone(&context.config);
-    let masquerade = V4Masquerade::of(&config)?;
+    let masquerade = masquerade_ranges(&config)?;
     let taken = takeover(&context, &masquerade).take(&config.gateway_interface).await?;
-    let addresses: Vec<Ipv4Net> =
-        taken.journal.found.addresses.iter().filter_map(|a| v4(&a.address)).collect();
     let next_hops = next_hops(&context, &taken).await?;
-    let reaches = |net: &&Ipv4Net| next_hops.iter().any(|hop| IpNet::V4(**net).contains(hop));
-    let address = addresses.iter().find(reaches).or(addresses.first()).copied().with_context(|| {
-        format!("gateway interface {}: it has no IPv4 address, which is needed for now", taken.uplink)
-    })?;
+    let mut families = Vec::new();
+    for range in &masquerade {
+        let family = Family::of_net(&range.subnet);
+        let Some(address) = node_address(&taken, family, &next_hops) else {
+            // With one family there is no gateway at all; with two the other one works.
+            warn!(
+                interface = taken.uplink,
+                "the gateway interface has no {} address: pods of this node reach nothing outside the cluster by {0}, \
+                 and the node serves no {0} node ports",
+                family.name()
+            );
+            continue;
+        };
+        if !next_hops.iter().any(|hop| Family::of(*hop) == family) {
+            warn!(
+                interface = taken.uplink,
+                "there is no {} default route through a next hop: pods of this node reach by {0} only what is near; add \
+                 one, or name the gateway of the physical network with --gateway-next-hop",
+                family.name()
+            );
+        }
+        let of_family = |net: &&IpNet| Family::of_net(net) == family;
+        let service_cidrs = config.service_cidrs.iter().filter(of_family).copied().collect();
+        families.push(FamilyGateway { address, masquerade: *range, service_cidrs });
+    }
+    let Some(first) = families.first() else {
+        let names: Vec<&str> = self::families(&config).into_iter().map(Family::name).collect();
+        anyhow::bail!(
+            "gateway interface {}: it has no {} address, as the pods of --cluster-subnets have",
+            taken.uplink,
+            names.join(" or ")
+        );
+    };
     let encap_ip = match config.encap_ip {
-        EncapIp::Auto => IpAddr::V4(address.addr()),
+        EncapIp::Auto => first.address.addr(),
         EncapIp::Fixed(ip) => ip,
     };
     let chassis_config = ChassisConfig {
@@ -128,25 +168,22 @@ pub async fn setup(context: Context) -> anyhow::Result<Gateway> {
         bridge: taken.bridge.clone(),
     };
     let chassis = chassis::ensure(&context.ovs, &chassis_config).await?;
-    let gateway = Gateway {
-        taken,
-        address,
-        next_hops,
-        encap_ip,
-        chassis,
-        masquerade,
-        service_cidrs: config.service_cidrs.iter().filter_map(v4).collect(),
-        cluster_subnets: config.cluster_subnets.iter().filter_map(|s| v4(&s.net)).collect(),
-        context,
-    };
-    host::ensure(&gateway.context.netlink, &gateway.host_config()).await?;
+    let gateway = Gateway { taken, families, next_hops, encap_ip, chassis, masquerade, context };
+    gateway.ensure_host().await?;
     Ok(gateway)
+}
+
+/// The node's address of a family: the one from which a next hop is reached, or the first.
+fn node_address(taken: &Taken, family: Family, next_hops: &[IpAddr]) -> Option<IpNet> {
+    let addresses =
+        || taken.journal.found.addresses.iter().map(|a| a.address).filter(|a| Family::of_net(a) == family);
+    addresses().find(|net| next_hops.iter().any(|hop| net.contains(hop))).or_else(|| addresses().next())
 }
 
 /// Takes away everything [`setup`] and [`run`] made, and puts the uplink back as it was found. All of it is tried; the error
 /// tells everything that failed.
 pub async fn cleanup(context: Context) -> anyhow::Result<()> {
-    let masquerade = V4Masquerade::of(&context.config)?;
+    let masquerade = masquerade_ranges(&context.config)?;
     let takeover = takeover(&context, &masquerade);
     let mut failures = Vec::new();
     let mut note = |what: &str, result: anyhow::Result<()>| {
@@ -157,8 +194,10 @@ pub async fn cleanup(context: Context) -> anyhow::Result<()> {
     note("management port", ManagementPort::remove(&context.ovs, &context.netlink).await);
     match takeover.store.load() {
         Ok(Some(journal)) => {
-            let config = host_config(&context.config, &masquerade, &journal.bridge, Ipv4Addr::UNSPECIFIED);
-            note("routes of the bridge", host::remove(&context.netlink, &config).await);
+            for range in &masquerade {
+                let config = host_config(&context.config, range, &journal.bridge, None);
+                note("routes of the bridge", host::remove(&context.netlink, &config).await);
+            }
             if journal.adopted {
                 let mut writer =
                     FlowWriter::new(&context.config.ofctl, &context.config.ovs_db, &journal.bridge);
@@ -187,73 +226,82 @@ impl Gateway {
         &self.taken.uplink
     }
 
-    fn host_config(&self) -> HostConfig {
-        host_config(&self.context.config, &self.masquerade, &self.taken.bridge, self.address.addr())
+    /// Brings the bridge's own addresses, routes and neighbours in line.
+    async fn ensure_host(&self) -> anyhow::Result<()> {
+        for family in &self.families {
+            let node = Some(family.address.addr());
+            let config = host_config(&self.context.config, &family.masquerade, &self.taken.bridge, node);
+            host::ensure(&self.context.netlink, &config).await?;
+        }
+        Ok(())
     }
 
     fn takeover(&self) -> Takeover {
         takeover(&self.context, &self.masquerade)
     }
 
-    fn management_port(&self, subnet: Ipv4Net) -> ManagementPort {
+    fn management_port(&self, subnets: Vec<IpNet>) -> ManagementPort {
+        let config = &self.context.config;
         ManagementPort {
-            node: self.context.config.node_name.clone(),
-            subnet,
-            cluster_subnets: self.cluster_subnets.clone(),
-            service_cidrs: self.service_cidrs.clone(),
-            local_service: self.masquerade.local_service,
-            mtu: self.context.config.mtu,
+            node: config.node_name.clone(),
+            subnets,
+            cluster_subnets: config.cluster_subnets.iter().map(|s| s.net).collect(),
+            service_cidrs: config.service_cidrs.clone(),
+            local_services: self.masquerade.iter().map(|range| range.addresses.local_service).collect(),
+            mtu: config.mtu,
         }
     }
 }
 
-fn takeover(context: &Context, masquerade: &V4Masquerade) -> Takeover {
+fn takeover(context: &Context, masquerade: &[MasqueradeRange]) -> Takeover {
     Takeover {
         netlink: context.netlink.clone(),
         ovs: context.ovs.clone(),
         programs: context.programs.clone(),
         store: journal::Store::new(&context.config.state_dir),
         interposed: context.interposed,
-        masquerade: IpNet::V4(masquerade.subnet),
+        masquerade: masquerade.iter().map(|range| range.subnet).collect(),
     }
 }
 
-fn host_config(config: &Config, masquerade: &V4Masquerade, bridge: &str, node: Ipv4Addr) -> HostConfig {
+/// `node` is not needed to take everything away.
+fn host_config(config: &Config, range: &MasqueradeRange, bridge: &str, node: Option<IpAddr>) -> HostConfig {
+    let Masquerade { ovn, host, next_hop, .. } = range.addresses;
+    let of_family = |net: &&IpNet| Family::of_net(net) == Family::of_net(&range.subnet);
     HostConfig {
         bridge: bridge.to_owned(),
-        node,
-        masquerade: masquerade.subnet,
-        ovn: masquerade.ovn,
-        host: masquerade.host,
-        next_hop: masquerade.next_hop,
-        service_cidrs: config.service_cidrs.iter().filter_map(v4).collect(),
+        node: node.unwrap_or(host),
+        masquerade: range.subnet,
+        ovn,
+        host,
+        next_hop,
+        service_cidrs: config.service_cidrs.iter().filter(of_family).copied().collect(),
         mtu: config.mtu,
     }
 }
 
-/// Gateways of the physical network: those the operator names, or those of the default routes through the bridge.
+/// Gateways of the physical network, one for each family that pods have and that has one: those the operator names, else
+/// those of the default routes through the bridge. Without any nothing would work.
 async fn next_hops(context: &Context, taken: &Taken) -> anyhow::Result<Vec<IpAddr>> {
-    if !context.config.gateway_next_hop.is_empty() {
-        return Ok(context.config.gateway_next_hop.clone());
+    let given = &context.config.gateway_next_hop;
+    let mut hops = Vec::new();
+    for family in families(&context.config) {
+        let named: Vec<IpAddr> = given.iter().copied().filter(|hop| Family::of(*hop) == family).collect();
+        if !named.is_empty() {
+            hops.extend(named);
+            continue;
+        }
+        let link = context.netlink.get(&taken.bridge).await?;
+        let mut routes = context.netlink.routes(family == Family::V6, MAIN_TABLE).await?;
+        routes.retain(|r| r.interface == link.index && r.dest.prefix_len() == 0);
+        routes.sort_by_key(|r| r.priority.unwrap_or(0));
+        hops.extend(routes.iter().find_map(|r| r.gateway));
     }
-    let link = context.netlink.get(&taken.bridge).await?;
-    let mut routes = context.netlink.routes(false, MAIN_TABLE).await?;
-    routes.retain(|r| r.interface == link.index && r.dest.prefix_len() == 0);
-    routes.sort_by_key(|r| r.priority.unwrap_or(0));
-    let first = routes.iter().find_map(|r| r.gateway);
-    let hop = first.with_context(|| {
-        format!(
-            "gateway interface {}: it has no default route through a next hop; add one, or name the gateway of the physical \
-             network with --gateway-next-hop",
-            taken.uplink
-        )
-    })?;
-    Ok(vec![hop])
-}
-
-fn v4(net: &IpNet) -> Option<Ipv4Net> {
-    match net {
-        IpNet::V4(net) => Some(*net),
-        IpNet::V6(_) => None,
-    }
+    anyhow::ensure!(
+        !hops.is_empty(),
+        "gateway interface {}: it has no default route through a next hop; add one, or name the gateway of the physical \
+         network with --gateway-next-hop",
+        taken.uplink
+    );
+    Ok(hops)
 }

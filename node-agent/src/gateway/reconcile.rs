@@ -2,14 +2,15 @@
 //! depends on them is brought in line. A step that fails does not keep the others from being done, and is tried again.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use api::addr::Masquerade;
 use api::{annotation, ovn_name};
 use futures::StreamExt;
 use futures::channel::mpsc::UnboundedReceiver;
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client};
 use ovsdb_client::vswitch::{Interface, OpenVSwitch};
@@ -31,7 +32,7 @@ use super::host_ports::{self, HostPortView, HostPortWatch, HostPorts};
 use super::nft;
 use super::openflow::{self, FlowWriter};
 use super::watch::{ClusterView, Watches};
-use super::{Gateway, host, tunnels};
+use super::{FamilyGateway, Gateway, host, tunnels};
 use crate::management_port::ManagementPort;
 use crate::node_annotations::{self, NodeFacts};
 
@@ -141,7 +142,7 @@ struct Worker {
     host_ports_written: HostPorts,
     health: HealthServers,
     /// Tunnel ends whose MAC has been asked for.
-    probed: BTreeSet<Ipv4Addr>,
+    probed: BTreeSet<IpAddr>,
     flows_written: bool,
     management: Option<ManagementPort>,
     names: Names,
@@ -159,6 +160,23 @@ impl Names {
     fn contains(&self, name: &str) -> bool {
         [&self.bridge, &self.uplink, &self.port, &self.patch].into_iter().any(|n| n == name)
             || name == ManagementPort::NAME
+    }
+}
+
+impl FamilyGateway {
+    fn nft(&self) -> nft::FamilyInputs {
+        let masquerade_local = self.masquerade.addresses.local_service;
+        nft::FamilyInputs { node: self.address.addr(), masquerade_local }
+    }
+
+    fn flows(&self) -> flows::FamilyInputs {
+        let Masquerade { ovn, host, .. } = self.masquerade.addresses;
+        flows::FamilyInputs {
+            node: self.address,
+            service_cidrs: self.service_cidrs.clone(),
+            masquerade_ovn: ovn,
+            masquerade_host: host,
+        }
     }
 }
 
@@ -267,7 +285,7 @@ impl Worker {
                 "OVS made the bridge's interface anew; addresses and routes are back on it"
             );
         }
-        host::ensure(&gateway.context.netlink, &gateway.host_config()).await
+        gateway.ensure_host().await
     }
 
     async fn management_port(&mut self) -> anyhow::Result<()> {
@@ -275,10 +293,7 @@ impl Worker {
             return Ok(());
         };
         let subnets = annotation::NodeSubnets::default_of(text)?;
-        let subnet: Ipv4Net = subnets.iter().find_map(super::v4).with_context(|| {
-            format!("annotation {}: no IPv4 range; value: {text}", annotation::NODE_SUBNETS)
-        })?;
-        let port = self.gateway.management_port(subnet);
+        let port = self.gateway.management_port(subnets);
         let context = &self.gateway.context;
         port.ensure(&context.ovs, &context.netlink).await?;
         self.management = Some(port);
@@ -287,12 +302,11 @@ impl Worker {
 
     async fn translations(&mut self, services: &[super::services::NodeService]) -> anyhow::Result<()> {
         let management = match &self.management {
-            Some(port) => Some((ManagementPort::NAME.to_owned(), port.address()?)),
+            Some(port) => Some((ManagementPort::NAME.to_owned(), port.addresses()?)),
             None => None,
         };
         let inputs = nft::Inputs {
-            node: self.gateway.address.addr(),
-            masquerade_local: self.gateway.masquerade.local_service,
+            families: self.gateway.families.iter().map(FamilyGateway::nft).collect(),
             management,
             remote_nodes: self.view.remote_nodes(),
         };
@@ -314,7 +328,7 @@ impl Worker {
         self.host_ports_written.clone_from(ports);
         // Only behind the guard that the table has.
         if self.management.is_some() && host_ports::nft::on_loopback(ports) {
-            host::ensure_sysctl(ManagementPort::NAME, "route_localnet", "1")?;
+            host::ensure_sysctl("ipv4", ManagementPort::NAME, "route_localnet", "1")?;
         }
         Ok(())
     }
@@ -336,14 +350,11 @@ impl Worker {
             uplink,
             patch: number(&self.names.patch),
             mac: gateway.taken.journal.found.mac,
-            node: gateway.address,
-            service_cidrs: gateway.service_cidrs.clone(),
-            masquerade_ovn: gateway.masquerade.ovn,
-            masquerade_host: gateway.masquerade.host,
+            families: gateway.families.iter().map(FamilyGateway::flows).collect(),
             remote_nodes: self.view.remote_nodes(),
         };
         let mut set = flows::compute(&inputs, services);
-        let own = [IpAddr::V4(gateway.address.addr())];
+        let own: Vec<IpAddr> = gateway.families.iter().map(|family| family.address.addr()).collect();
         host_ports::flows::add(&mut set, &inputs, &own, ports);
         if self.flows.write(&set).await? {
             info!(
@@ -360,17 +371,17 @@ impl Worker {
     async fn annotations(&self) -> anyhow::Result<()> {
         let Some(current) = self.view.own_annotations() else { return Ok(()) };
         let gateway = &self.gateway;
-        let hidden = [IpNet::V4(gateway.masquerade.subnet)];
-        let host_cidrs = node_annotations::host_cidrs(&gateway.context.netlink, &hidden).await?;
+        let masquerade: Vec<IpNet> = gateway.masquerade.iter().map(|range| range.subnet).collect();
+        let host_cidrs = node_annotations::host_cidrs(&gateway.context.netlink, &masquerade).await?;
         let facts = NodeFacts {
             node: gateway.context.config.node_name.clone(),
             chassis: gateway.chassis.clone(),
             encap_ip: gateway.encap_ip,
             bridge: gateway.taken.bridge.clone(),
             mac: gateway.taken.journal.found.mac,
-            address: IpNet::V4(gateway.address),
+            addresses: gateway.families.iter().map(|family| family.address).collect(),
             next_hops: gateway.next_hops.clone(),
-            masquerade: hidden[0],
+            masquerade,
             host_cidrs,
         };
         if node_annotations::publish(&self.nodes, &facts, Some(current)).await? {
@@ -386,7 +397,7 @@ impl Worker {
             return;
         }
         let remotes = tunnels::remotes(&context.ovs);
-        let new: BTreeSet<Ipv4Addr> = remotes.difference(&self.probed).copied().collect();
+        let new: BTreeSet<IpAddr> = remotes.difference(&self.probed).copied().collect();
         tunnels::probe(&context.netlink, self.gateway.bridge(), &new).await;
         self.probed = remotes;
     }

@@ -121,6 +121,8 @@ impl SavedRoute {
         message.attributes.iter().any(|a| match a {
             RouteAttribute::Destination(RouteAddress::Inet(ip))
             | RouteAttribute::Gateway(RouteAddress::Inet(ip)) => net.contains(&IpAddr::V4(*ip)),
+            RouteAttribute::Destination(RouteAddress::Inet6(ip))
+            | RouteAttribute::Gateway(RouteAddress::Inet6(ip)) => net.contains(&IpAddr::V6(*ip)),
             _ => false,
         })
     }

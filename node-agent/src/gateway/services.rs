@@ -2,8 +2,9 @@
 //! local-policy services and the backends on this node. Everything else of the objects is dropped on arrival.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
+use api::addr::Family;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
@@ -52,7 +53,7 @@ pub struct NodeServicePort {
     /// Port on every node, if the service has one.
     pub node_port: Option<u16>,
     /// Ready backends on this node: address and port, sorted.
-    pub local: Vec<(Ipv4Addr, u16)>,
+    pub local: Vec<(IpAddr, u16)>,
 }
 
 /// A service that needs something on this node outside OVN.
@@ -60,10 +61,10 @@ pub struct NodeServicePort {
 pub struct NodeService {
     /// `namespace/name`.
     pub key: String,
-    /// The cluster address.
-    pub cluster_ip: Ipv4Addr,
-    /// External addresses and those of the load balancer, sorted.
-    pub external_ips: Vec<Ipv4Addr>,
+    /// The cluster addresses, one for each family that the service has.
+    pub cluster_ips: Vec<IpAddr>,
+    /// External addresses and those of the load balancer, of the service's families, sorted.
+    pub external_ips: Vec<IpAddr>,
     /// External traffic only to backends on this node, with the client's address kept.
     pub external_local: bool,
     /// Traffic from inside only to backends on this node.
@@ -72,14 +73,33 @@ pub struct NodeService {
     pub health_check_port: Option<u16>,
     /// The ports.
     pub ports: Vec<NodeServicePort>,
-    /// Number of different ready backend addresses on this node.
+    /// Number of different ready backend addresses on this node, of the family that has more of them.
     pub local_backends: usize,
+}
+
+impl NodeService {
+    /// The cluster address of a family, if the service has that family.
+    pub fn cluster_ip(&self, family: Family) -> Option<IpAddr> {
+        self.cluster_ips.iter().copied().find(|ip| Family::of(*ip) == family)
+    }
+
+    /// The external addresses of a family.
+    pub fn external_ips_of(&self, family: Family) -> impl Iterator<Item = IpAddr> {
+        self.external_ips.iter().copied().filter(move |ip| Family::of(*ip) == family)
+    }
+}
+
+impl NodeServicePort {
+    /// The backends on this node of a family.
+    pub fn local_of(&self, family: Family) -> impl Iterator<Item = (IpAddr, u16)> {
+        self.local.iter().copied().filter(move |(ip, _)| Family::of(*ip) == family)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Kept {
-    cluster_ip: Ipv4Addr,
-    external_ips: Vec<Ipv4Addr>,
+    cluster_ips: Vec<IpAddr>,
+    external_ips: Vec<IpAddr>,
     external_local: bool,
     internal_local: bool,
     health_check_port: Option<u16>,
@@ -97,8 +117,8 @@ struct KeptPort {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct KeptSlice {
     service: String,
-    /// Ready IPv4 addresses on this node.
-    addresses: BTreeSet<Ipv4Addr>,
+    /// Ready addresses on this node.
+    addresses: BTreeSet<IpAddr>,
     /// Port name to port.
     ports: BTreeMap<String, u16>,
 }
@@ -189,7 +209,7 @@ pub fn key(namespace: Option<&str>, name: Option<&str>) -> String {
 
 fn view(key: &str, kept: &Kept, slices: &[&KeptSlice]) -> NodeService {
     let ports = kept.ports.iter().map(|port| {
-        let local: BTreeSet<(Ipv4Addr, u16)> = slices
+        let local: BTreeSet<(IpAddr, u16)> = slices
             .iter()
             .filter_map(|slice| slice.ports.get(&port.name).map(|target| (slice, *target)))
             .flat_map(|(slice, target)| slice.addresses.iter().map(move |ip| (*ip, target)))
@@ -201,28 +221,35 @@ fn view(key: &str, kept: &Kept, slices: &[&KeptSlice]) -> NodeService {
             local: local.into_iter().collect(),
         }
     });
-    let backends: BTreeSet<Ipv4Addr> = slices.iter().flat_map(|slice| &slice.addresses).copied().collect();
+    let backends: BTreeSet<IpAddr> = slices.iter().flat_map(|slice| &slice.addresses).copied().collect();
+    let ipv4 = backends.iter().filter(|ip| ip.is_ipv4()).count();
     NodeService {
         key: key.to_owned(),
-        cluster_ip: kept.cluster_ip,
+        cluster_ips: kept.cluster_ips.clone(),
         external_ips: kept.external_ips.clone(),
         external_local: kept.external_local,
         internal_local: kept.internal_local,
         health_check_port: kept.health_check_port,
         ports: ports.collect(),
-        local_backends: backends.len(),
+        local_backends: ipv4.max(backends.len() - ipv4),
     }
 }
 
 /// What to keep of a service; `None` when OVN's load balancers are all it needs.
 fn keep_service(service: &Service) -> Option<Kept> {
     let spec = service.spec.as_ref()?;
-    let cluster_ip = spec
-        .cluster_ips
-        .iter()
-        .flatten()
-        .chain(spec.cluster_ip.iter())
-        .find_map(|ip| ip.parse::<Ipv4Addr>().ok())?;
+    let mut cluster_ips: Vec<IpAddr> = Vec::new();
+    for text in spec.cluster_ips.iter().flatten().chain(&spec.cluster_ip) {
+        // Headless services say `None`.
+        if let Ok(ip) = text.parse()
+            && !cluster_ips.contains(&ip)
+        {
+            cluster_ips.push(ip);
+        }
+    }
+    if cluster_ips.is_empty() {
+        return None;
+    }
     let kind = spec.type_.as_deref().unwrap_or("ClusterIP");
     let has_node_ports = matches!(kind, "NodePort" | "LoadBalancer");
     let ingress = service
@@ -232,13 +259,14 @@ fn keep_service(service: &Service) -> Option<Kept> {
         .flat_map(|lb| lb.ingress.iter().flatten())
         .filter(|i| i.ip_mode.as_deref() != Some("Proxy"))
         .filter_map(|i| i.ip.as_deref());
-    let external: BTreeSet<Ipv4Addr> = spec
+    let external: BTreeSet<IpAddr> = spec
         .external_ips
         .iter()
         .flatten()
         .map(String::as_str)
         .chain(ingress.filter(|_| kind == "LoadBalancer"))
         .filter_map(|ip| ip.parse().ok())
+        .filter(|ip| cluster_ips.iter().any(|own| Family::of(*own) == Family::of(*ip)))
         .collect();
     let ports: Vec<KeptPort> = spec
         .ports
@@ -261,7 +289,7 @@ fn keep_service(service: &Service) -> Option<Kept> {
     let internal_local = spec.internal_traffic_policy.as_deref() == Some("Local");
     let needed = internal_local || !external.is_empty() || ports.iter().any(|p| p.node_port.is_some());
     needed.then(|| Kept {
-        cluster_ip,
+        cluster_ips,
         external_ips: external.into_iter().collect(),
         external_local,
         internal_local,
@@ -274,10 +302,10 @@ fn keep_service(service: &Service) -> Option<Kept> {
     })
 }
 
-/// What to keep of a slice; `None` when it has no ready IPv4 backend on `node`.
+/// What to keep of a slice; `None` when it has no ready backend on `node`.
 fn keep_slice(slice: &EndpointSlice, node: &str) -> Option<KeptSlice> {
     let service = slice.metadata.labels.as_ref()?.get(SERVICE_NAME)?;
-    let addresses: BTreeSet<Ipv4Addr> = slice
+    let addresses: BTreeSet<IpAddr> = slice
         .endpoints
         .iter()
         .filter(|e| e.node_name.as_deref() == Some(node))

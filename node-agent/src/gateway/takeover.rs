@@ -38,7 +38,7 @@ pub struct Takeover {
     /// OVS gets the far end of a pair of links instead of the uplink.
     pub interposed: bool,
     /// Addresses that stand for node and OVN towards each other; they are not the node's own.
-    pub masquerade: IpNet,
+    pub masquerade: Vec<IpNet>,
 }
 
 /// Bridge and uplink after a take-over.
@@ -187,9 +187,12 @@ impl Takeover {
             // What an earlier agent added for OVN is none of the node's own.
             addresses: addresses
                 .into_iter()
-                .filter(|a| !self.masquerade.contains(&a.address.addr()))
+                .filter(|a| !self.masquerade.iter().any(|net| net.contains(&a.address.addr())))
                 .collect(),
-            routes: routes.into_iter().filter(|r| !r.involves(&self.masquerade)).collect(),
+            routes: routes
+                .into_iter()
+                .filter(|r| !self.masquerade.iter().any(|net| r.involves(net)))
+                .collect(),
         })
     }
 

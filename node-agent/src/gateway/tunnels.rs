@@ -1,9 +1,9 @@
 //! Keeping OVS's own neighbour cache warm. The userspace datapath resolves the far ends of tunnels itself and learns only from
-//! ARP packets it sees pass while a tunnel exists; the first packet to a node it has not seen is lost. So the node asks for
+//! answers that it sees pass while a tunnel exists; the first packet to a node it has not seen is lost. So the node asks for
 //! each far end's MAC when its tunnel comes, and the answer passes through OVS.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use ovsdb_client::vswitch::Interface;
@@ -17,7 +17,7 @@ use crate::ovs::Ovs;
 pub const REFRESH: Duration = Duration::from_secs(300);
 
 /// Far ends of the tunnels that OVS has.
-pub fn remotes(ovs: &Ovs) -> BTreeSet<Ipv4Addr> {
+pub fn remotes(ovs: &Ovs) -> BTreeSet<IpAddr> {
     let snapshot = ovs.replica().read();
     let tunnels = snapshot.table::<Interface>().iter().filter(|row| row.r#type == "geneve");
     tunnels
@@ -27,7 +27,7 @@ pub fn remotes(ovs: &Ovs) -> BTreeSet<Ipv4Addr> {
 }
 
 /// Lets the node resolve the MACs of `remotes` anew on the bridge.
-pub async fn probe(netlink: &Netlink, bridge: &str, remotes: &BTreeSet<Ipv4Addr>) {
+pub async fn probe(netlink: &Netlink, bridge: &str, remotes: &BTreeSet<IpAddr>) {
     for remote in remotes {
         match probe_one(netlink, bridge, *remote).await {
             Ok(()) => debug!(%remote, bridge, "asked for the tunnel end's MAC"),
@@ -38,19 +38,18 @@ pub async fn probe(netlink: &Netlink, bridge: &str, remotes: &BTreeSet<Ipv4Addr>
     }
 }
 
-async fn probe_one(netlink: &Netlink, bridge: &str, remote: Ipv4Addr) -> Result<(), LinkError> {
+async fn probe_one(netlink: &Netlink, bridge: &str, remote: IpAddr) -> Result<(), LinkError> {
     let link = netlink.get(bridge).await?;
-    let ip = IpAddr::V4(remote);
-    if netlink.permanent_neighbours(link.index, bridge).await?.iter().any(|n| n.ip == ip) {
+    if netlink.permanent_neighbours(link.index, bridge).await?.iter().any(|n| n.ip == remote) {
         return Ok(());
     }
     // A known neighbour is asked only when it is used and old. One that is not known is asked at once (NTF_USE,
     // linux/neighbour.h).
-    netlink.delete_neighbour(link.index, bridge, ip).await?;
+    netlink.delete_neighbour(link.index, bridge, remote).await?;
     let request = netlink
         .raw()
         .neighbours()
-        .add(link.index, ip)
+        .add(link.index, remote)
         .state(NeighbourState::None)
         .flags(NeighbourFlags::Use)
         .replace();

@@ -1,7 +1,7 @@
 //! What the gateway watches in Kubernetes: Nodes, Services and EndpointSlices, trimmed to what it uses.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use api::annotation;
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
@@ -27,8 +27,8 @@ enum Any {
 #[derive(Debug)]
 pub struct ClusterView {
     node: String,
-    /// Node name to its IPv4 addresses.
-    nodes: BTreeMap<String, BTreeSet<Ipv4Addr>>,
+    /// Node name to its addresses.
+    nodes: BTreeMap<String, BTreeSet<IpAddr>>,
     /// Annotations of the own Node; `None` until it has been seen.
     own: Option<BTreeMap<String, String>>,
     /// Services and their backends here.
@@ -111,8 +111,8 @@ impl ClusterView {
         self.listed.nodes && self.listed.services && self.listed.slices
     }
 
-    /// IPv4 addresses of all other nodes.
-    pub fn remote_nodes(&self) -> BTreeSet<Ipv4Addr> {
+    /// Addresses of all other nodes.
+    pub fn remote_nodes(&self) -> BTreeSet<IpAddr> {
         self.nodes.iter().filter(|(name, _)| **name != self.node).flat_map(|(_, ips)| ips).copied().collect()
     }
 
@@ -210,8 +210,8 @@ fn key(object: &impl ResourceExt) -> String {
     services::key(object.namespace().as_deref(), Some(&object.name_any()))
 }
 
-/// A node's IPv4 addresses on the physical network, from its status and from what its agent wrote.
-fn addresses_of(node: &Node) -> BTreeSet<Ipv4Addr> {
+/// A node's addresses on the physical network, from its status and from what its agent wrote.
+fn addresses_of(node: &Node) -> BTreeSet<IpAddr> {
     let from_status = node
         .status
         .iter()
@@ -221,16 +221,13 @@ fn addresses_of(node: &Node) -> BTreeSet<Ipv4Addr> {
     let primary = node.annotations().get(annotation::NODE_PRIMARY_IFADDR).and_then(|value| {
         let read = annotation::decode::<annotation::FamilyAddresses>(annotation::NODE_PRIMARY_IFADDR, value);
         match read {
-            Ok(addresses) => addresses.ipv4,
+            Ok(addresses) => Some(addresses),
             Err(error) => {
                 warn!(node = node.name_any(), %error, "ignoring the annotation");
                 None
             }
         }
     });
-    let primary = primary.map(|net: IpNet| net.addr()).and_then(|ip| match ip {
-        IpAddr::V4(ip) => Some(ip),
-        IpAddr::V6(_) => None,
-    });
-    from_status.chain(primary).collect()
+    let primary = primary.into_iter().flat_map(|both| [both.ipv4, both.ipv6]).flatten();
+    from_status.chain(primary.map(|net: IpNet| net.addr())).collect()
 }

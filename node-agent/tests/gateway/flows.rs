@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use node_agent::gateway::flows::{self, Inputs};
+use node_agent::gateway::flows::{self, FamilyInputs, Inputs};
 use node_agent::gateway::nft;
 use node_agent::gateway::openflow::{FlowWriter, management_socket};
 
@@ -11,12 +11,26 @@ fn inputs() -> Inputs {
         uplink: "1".to_owned(),
         patch: Some("2".to_owned()),
         mac: "02:42:ac:12:00:02".parse().unwrap(),
-        node: "172.18.0.2/16".parse().unwrap(),
-        service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
-        masquerade_ovn: "169.254.169.1".parse().unwrap(),
-        masquerade_host: "169.254.169.2".parse().unwrap(),
+        families: vec![FamilyInputs {
+            node: "172.18.0.2/16".parse().unwrap(),
+            service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
+            masquerade_ovn: "169.254.169.1".parse().unwrap(),
+            masquerade_host: "169.254.169.2".parse().unwrap(),
+        }],
         remote_nodes: BTreeSet::from(["172.18.0.3".parse().unwrap()]),
     }
+}
+
+fn dual_inputs() -> Inputs {
+    let mut dual = inputs();
+    dual.families.push(FamilyInputs {
+        node: "fd00:172:18::2/64".parse().unwrap(),
+        service_cidrs: vec!["fd00:10:96::/112".parse().unwrap()],
+        masquerade_ovn: "fd69::1".parse().unwrap(),
+        masquerade_host: "fd69::2".parse().unwrap(),
+    });
+    dual.remote_nodes.insert("fd00:172:18::3".parse().unwrap());
+    dual
 }
 
 fn dump(world: &World) -> Vec<String> {
@@ -36,6 +50,12 @@ fn ovs_takes_all_flows_and_is_written_to_only_when_they_differ() {
         assert!(writer.write(&set).await.unwrap());
         assert_eq!(dump(&world).len(), set.len());
         assert!(!writer.write(&set).await.unwrap(), "the same again starts nothing");
+
+        let dual = flows::compute(&dual_inputs(), &services());
+        assert!(writer.write(&dual).await.unwrap());
+        let there = dump(&world);
+        assert_eq!(there.len(), dual.len(), "{there:#?}");
+        assert!(writer.write(&set).await.unwrap());
 
         let mut fewer = inputs();
         fewer.remote_nodes.clear();
@@ -61,10 +81,21 @@ fn ovs_takes_all_flows_and_is_written_to_only_when_they_differ() {
 fn the_kernel_takes_the_rulesets_and_their_removal() {
     on_a_node(|_world| async move {
         let inputs = nft::Inputs {
-            node: "172.18.0.2".parse().unwrap(),
-            masquerade_local: "169.254.169.3".parse().unwrap(),
-            management: Some(("ovn-k8s-mp0".to_owned(), "10.244.0.2".parse().unwrap())),
-            remote_nodes: BTreeSet::from(["172.18.0.3".parse().unwrap()]),
+            families: vec![
+                nft::FamilyInputs {
+                    node: "172.18.0.2".parse().unwrap(),
+                    masquerade_local: "169.254.169.3".parse().unwrap(),
+                },
+                nft::FamilyInputs {
+                    node: "fd00:172:18::2".parse().unwrap(),
+                    masquerade_local: "fd69::3".parse().unwrap(),
+                },
+            ],
+            management: Some((
+                "ovn-k8s-mp0".to_owned(),
+                vec!["10.244.0.2".parse().unwrap(), "fd00:10:244::2".parse().unwrap()],
+            )),
+            remote_nodes: BTreeSet::from(["172.18.0.3".parse().unwrap(), "fd00:172:18::3".parse().unwrap()]),
         };
         let mut writer = nft::apply::Writer::default();
         assert!(writer.write(nft::services_table(&inputs, &services())).await.unwrap());
@@ -77,6 +108,12 @@ fn the_kernel_takes_the_rulesets_and_their_removal() {
             "ip daddr 172.18.10.9 tcp dport 80 dnat ip to numgen random mod 2",
             "redirect to :9090",
             "snat ip to 10.244.0.2",
+            "tcp . 30080 : fd00:10:96::51 . 80",
+            "fd00:172:18:10::1 . tcp . 80 : fd69::3 . 30081",
+            "ip6 daddr fd00:172:18:10::9 tcp dport 80 dnat ip6 to numgen random mod 2",
+            "ip6 daddr fd00:10:96::58 tcp dport 80 redirect to :9090",
+            "ip6 daddr @remote_nodes6 icmpv6 type packet-too-big drop",
+            "snat ip6 to fd00:10:244::2",
             "iifgroup 20817 drop",
         ] {
             assert!(text.contains(rule), "{rule} is not in\n{text}");
@@ -92,9 +129,12 @@ fn the_kernel_takes_the_rulesets_and_their_removal() {
 /// One service of each kind that makes rules of its own.
 fn services() -> Vec<nft_services::NodeService> {
     use nft_services::{NodeService, NodeServicePort, Protocol};
-    let service = |key: &str, cluster_ip: &str| NodeService {
+    let service = |key: &str, last: &str| NodeService {
         key: key.to_owned(),
-        cluster_ip: cluster_ip.parse().unwrap(),
+        cluster_ips: vec![
+            format!("10.96.0.{last}").parse().unwrap(),
+            format!("fd00:10:96::{last}").parse().unwrap(),
+        ],
         external_ips: Vec::new(),
         external_local: false,
         internal_local: false,
@@ -107,24 +147,29 @@ fn services() -> Vec<nft_services::NodeService> {
         }],
         local_backends: 0,
     };
-    let backends = || vec![("10.244.0.3".parse().unwrap(), 8080), ("10.244.0.4".parse().unwrap(), 8080)];
-    let mut node_port = service("red/nodeport", "10.96.0.51");
+    let ips = |list: &[&str]| list.iter().map(|ip| ip.parse().unwrap()).collect::<Vec<_>>();
+    let backends = || {
+        let pods = ips(&["10.244.0.3", "10.244.0.4", "fd00:10:244::3", "fd00:10:244::4"]);
+        pods.into_iter().map(|ip| (ip, 8080)).collect::<Vec<_>>()
+    };
+    let mut node_port = service("red/nodeport", "51");
     node_port.ports[0].node_port = Some(30080);
-    let mut local = service("red/lb-local", "10.96.0.53");
+    let mut local = service("red/lb-local", "53");
     local.external_local = true;
-    local.external_ips = vec!["172.18.10.1".parse().unwrap()];
+    local.external_ips = ips(&["172.18.10.1", "fd00:172:18:10::1"]);
     local.ports[0].node_port = Some(30081);
     local.ports[0].local = backends();
     let mut no_node_port = local.clone();
     no_node_port.key = "red/lb-direct".to_owned();
-    no_node_port.external_ips = vec!["172.18.10.9".parse().unwrap()];
+    no_node_port.external_ips = ips(&["172.18.10.9", "fd00:172:18:10::9"]);
     no_node_port.ports[0].node_port = None;
-    let mut internal = service("red/internal", "10.96.0.56");
+    let mut internal = service("red/internal", "56");
     internal.internal_local = true;
     internal.ports[0].local = backends();
-    let mut redirected = service("red/host", "10.96.0.58");
+    let mut redirected = service("red/host", "58");
     redirected.internal_local = true;
-    redirected.ports[0].local = vec![("172.18.0.2".parse().unwrap(), 9090)];
+    redirected.ports[0].local =
+        ips(&["172.18.0.2", "fd00:172:18::2"]).into_iter().map(|ip| (ip, 9090)).collect();
     vec![node_port, local, no_node_port, internal, redirected]
 }
 

@@ -191,7 +191,7 @@ impl World {
             programs: self.programs.clone().map(|programs| programs as Arc<dyn UplinkPrograms>),
             store: self.store(),
             interposed: self.is_interposed(),
-            masquerade: "169.254.169.0/29".parse().unwrap(),
+            masquerade: vec!["169.254.169.0/29".parse().unwrap(), "fd69::/125".parse().unwrap()],
         }
     }
 

@@ -10,10 +10,11 @@ mod service;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use api::MacAddr;
-use ipnet::Ipv4Net;
+use api::addr::Family;
+use ipnet::IpNet;
 
 use super::services::NodeService;
 
@@ -27,6 +28,9 @@ pub const HOST_BACKEND_COOKIE: u64 = 0x00e7_45ec_f105;
 const GENEVE: u16 = 6081;
 /// UDP port of bidirectional forwarding detection (RFC 5881).
 const BFD: u16 = 3784;
+/// ICMPv6 types of neighbour discovery (RFC 4861).
+const ROUTER_ADVERTISEMENT: u8 = 134;
+const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
 /// Mark that OVN puts on packets whose source the bridge must translate to the node's address.
 const TRANSLATE_MARK: u32 = 0x3f0;
 
@@ -39,16 +43,57 @@ pub struct Inputs {
     pub patch: Option<String>,
     /// MAC address of bridge, uplink and gateway router.
     pub mac: MacAddr,
-    /// Address of node and gateway router.
-    pub node: Ipv4Net,
-    /// Service ranges.
-    pub service_cidrs: Vec<Ipv4Net>,
-    /// The masquerade address that stands for OVN (`.1`).
-    pub masquerade_ovn: Ipv4Addr,
-    /// The masquerade address that stands for the node (`.2`).
-    pub masquerade_host: Ipv4Addr,
+    /// The address families of the gateway.
+    pub families: Vec<FamilyInputs>,
     /// Addresses of the other nodes.
-    pub remote_nodes: BTreeSet<Ipv4Addr>,
+    pub remote_nodes: BTreeSet<IpAddr>,
+}
+
+/// What the flows of one address family depend on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FamilyInputs {
+    /// Address of node and gateway router.
+    pub node: IpNet,
+    /// Service ranges.
+    pub service_cidrs: Vec<IpNet>,
+    /// The masquerade address that stands for OVN (`.1`).
+    pub masquerade_ovn: IpAddr,
+    /// The masquerade address that stands for the node (`.2`).
+    pub masquerade_host: IpAddr,
+}
+
+/// How matches of one address family are written (ovs-fields(7)).
+struct Words {
+    ip: &'static str,
+    icmp: &'static str,
+    udp: &'static str,
+    source: &'static str,
+    destination: &'static str,
+    /// "Fragmentation needed" (RFC 792), "packet too big" (RFC 4443).
+    too_big: &'static str,
+}
+
+impl Words {
+    fn of(family: Family) -> Self {
+        match family {
+            Family::V4 => Self {
+                ip: "ip",
+                icmp: "icmp",
+                udp: "udp",
+                source: "nw_src",
+                destination: "nw_dst",
+                too_big: "icmp_type=3,icmp_code=4",
+            },
+            Family::V6 => Self {
+                ip: "ipv6",
+                icmp: "icmp6",
+                udp: "udp6",
+                source: "ipv6_src",
+                destination: "ipv6_dst",
+                too_big: "icmp_type=2,icmp_code=0",
+            },
+        }
+    }
 }
 
 /// What tells two flows of a bridge apart: table, priority and match. Also the order in which flows are written.
@@ -113,94 +158,37 @@ pub fn compute(inputs: &Inputs, services: &[NodeService]) -> FlowSet {
     let mut set = switching();
     let Some(patch) = &inputs.patch else { return set };
     base(&mut set, inputs, patch);
-    masquerade(&mut set, inputs, patch);
-    replies(&mut set, inputs, patch);
+    for family in &inputs.families {
+        let words = Words::of(Family::of_net(&family.node));
+        outside(&mut set, inputs, family, &words, patch);
+        masquerade(&mut set, family, &words, patch);
+        replies(&mut set, inputs, &words, patch);
+    }
+    if inputs.families.iter().any(|family| family.node.addr().is_ipv6()) {
+        discovery(&mut set);
+    }
     for service in services {
-        service::add(&mut set, inputs, patch, service);
+        for family in &inputs.families {
+            service::add(&mut set, inputs, family, patch, service);
+        }
     }
     set
 }
 
-/// Tunnel packets, the node's and OVN's own connections to the outside, and what arrives from there.
+/// What does not depend on the address family: whose a packet is by its MAC, and the ways between node and OVN.
 fn base(set: &mut FlowSet, inputs: &Inputs, patch: &str) {
-    let Inputs { uplink, mac, node, .. } = inputs;
-    let subnet = node.trunc();
-    let node_ip = node.addr();
-    let commit = |mark: u8| format!("ct(commit,zone=64000,exec(load:{mark:#x}->NXM_NX_CT_MARK[]))");
+    let Inputs { mac, .. } = inputs;
     let c = BASE_COOKIE;
-
     for remote in &inputs.remote_nodes {
-        let matches = format!("icmp,in_port={patch},nw_dst={remote},icmp_type=3,icmp_code=4");
+        let Words { icmp, destination, too_big, .. } = Words::of(Family::of(*remote));
+        let matches = format!("{icmp},in_port={patch},{destination}={remote},{too_big}");
         set.add(PMTUD_COOKIE, 0, 700, matches, "drop");
     }
-    set.add(c, 0, 205, format!("udp,in_port={uplink},dl_dst={mac},tp_dst={GENEVE}"), "LOCAL");
-    set.add(c, 0, 200, format!("udp,in_port={uplink},tp_dst={GENEVE}"), "NORMAL");
-    set.add(c, 0, 200, format!("udp,in_port=LOCAL,tp_dst={GENEVE}"), format!("output:{uplink}"));
-    for cidr in &inputs.service_cidrs {
-        // A service address that comes back from OVN would go round for ever.
-        set.add(c, 0, 115, format!("ip,in_port={patch},nw_dst={}", net(cidr)), "drop");
-    }
-    set.add(c, 0, 110, format!("ip,in_port={uplink},nw_frag=yes"), "ct(table=0,zone=64004)");
-    set.add(
-        c,
-        0,
-        105,
-        format!("pkt_mark={TRANSLATE_MARK:#x},ip,in_port={patch},dl_src={mac}"),
-        format!("ct(commit,zone=64000,nat(src={node_ip}),exec(load:0x1->NXM_NX_CT_MARK[])),output:{uplink}"),
-    );
-    let near = net(&subnet);
-    set.add(
-        c,
-        0,
-        102,
-        format!("ip,in_port={patch},dl_src={mac},nw_dst={near}"),
-        format!("{},NORMAL", commit(1)),
-    );
-    set.add(
-        c,
-        0,
-        102,
-        format!("ip,in_port=LOCAL,dl_src={mac},nw_dst={near}"),
-        format!("{},NORMAL", commit(2)),
-    );
-    set.add(c, 0, 100, format!("ip,in_port={patch},dl_src={mac}"), format!("{},output:{uplink}", commit(1)));
-    set.add(c, 0, 100, "ip,in_port=LOCAL", format!("{},output:{uplink}", commit(2)));
-    set.add(c, 0, 50, format!("ip,dl_dst={mac}"), "ct(table=1,zone=64000,nat)");
     set.add(c, 0, 10, format!("dl_dst={mac}"), format!("output:{patch},NORMAL"));
     set.add(c, 0, 10, format!("in_port={patch},dl_src={mac}"), "NORMAL");
     set.add(c, 0, 9, format!("in_port={patch}"), "drop");
-}
-
-/// Between node and OVN: the node speaks to services from `.2`, OVN's connections to the node's own address come from `.1`.
-fn masquerade(set: &mut FlowSet, inputs: &Inputs, patch: &str) {
-    let Inputs { mac, node, masquerade_host: host, masquerade_ovn: ovn, .. } = inputs;
-    let node_ip = node.addr();
-    let c = BASE_COOKIE;
-    for cidr in &inputs.service_cidrs {
-        let cidr = net(cidr);
-        set.add(
-            c,
-            0,
-            500,
-            format!("ip,in_port={patch},nw_src={cidr},nw_dst={host}"),
-            "ct(table=3,zone=64001,nat)",
-        );
-        set.add(
-            c,
-            0,
-            500,
-            format!("ip,in_port=LOCAL,nw_dst={cidr}"),
-            format!("ct(commit,table=2,zone=64001,nat(src={host}))"),
-        );
-    }
-    set.add(
-        c,
-        0,
-        500,
-        format!("ip,in_port={patch},nw_src={node_ip},nw_dst={host}"),
-        format!("ct(commit,table=4,zone=64001,nat(dst={node_ip}))"),
-    );
-    set.add(c, 0, 500, format!("ip,in_port=LOCAL,nw_dst={ovn}"), "ct(table=5,zone=64002,nat)");
+    set.add(c, 1, 10, format!("dl_dst={mac}"), "LOCAL");
+    set.add(c, 1, 0, "", "NORMAL");
     set.add(c, 2, 100, "", format!("mod_dl_dst:{mac},output:{patch}"));
     set.add(
         c,
@@ -209,31 +197,119 @@ fn masquerade(set: &mut FlowSet, inputs: &Inputs, patch: &str) {
         "",
         format!("move:NXM_OF_ETH_DST[]->NXM_OF_ETH_SRC[],mod_dl_dst:{mac},LOCAL"),
     );
-    set.add(c, 4, DEFAULT_PRIORITY, "ip", format!("ct(commit,table=3,zone=64002,nat(src={ovn}))"));
-    set.add(c, 5, DEFAULT_PRIORITY, "ip", "ct(commit,table=2,zone=64001,nat)");
+}
+
+/// Tunnel packets, the node's and OVN's own connections to the outside, and what arrives from there.
+fn outside(set: &mut FlowSet, inputs: &Inputs, family: &FamilyInputs, words: &Words, patch: &str) {
+    let Inputs { uplink, mac, .. } = inputs;
+    let Words { ip, udp, destination, .. } = words;
+    let node = family.node.addr();
+    let commit = |mark: u8| format!("ct(commit,zone=64000,exec(load:{mark:#x}->NXM_NX_CT_MARK[]))");
+    let c = BASE_COOKIE;
+
+    set.add(c, 0, 205, format!("{udp},in_port={uplink},dl_dst={mac},tp_dst={GENEVE}"), "LOCAL");
+    set.add(c, 0, 200, format!("{udp},in_port={uplink},tp_dst={GENEVE}"), "NORMAL");
+    set.add(c, 0, 200, format!("{udp},in_port=LOCAL,tp_dst={GENEVE}"), format!("output:{uplink}"));
+    for cidr in &family.service_cidrs {
+        // A service address that comes back from OVN would go round for ever.
+        set.add(c, 0, 115, format!("{ip},in_port={patch},{destination}={}", net(cidr)), "drop");
+    }
+    set.add(c, 0, 110, format!("{ip},in_port={uplink},nw_frag=yes"), "ct(table=0,zone=64004)");
+    set.add(
+        c,
+        0,
+        105,
+        format!("pkt_mark={TRANSLATE_MARK:#x},{ip},in_port={patch},dl_src={mac}"),
+        format!("ct(commit,zone=64000,nat(src={node}),exec(load:0x1->NXM_NX_CT_MARK[])),output:{uplink}"),
+    );
+    let near = net(&family.node);
+    set.add(
+        c,
+        0,
+        102,
+        format!("{ip},in_port={patch},dl_src={mac},{destination}={near}"),
+        format!("{},NORMAL", commit(1)),
+    );
+    set.add(
+        c,
+        0,
+        102,
+        format!("{ip},in_port=LOCAL,dl_src={mac},{destination}={near}"),
+        format!("{},NORMAL", commit(2)),
+    );
+    set.add(
+        c,
+        0,
+        100,
+        format!("{ip},in_port={patch},dl_src={mac}"),
+        format!("{},output:{uplink}", commit(1)),
+    );
+    set.add(c, 0, 100, format!("{ip},in_port=LOCAL"), format!("{},output:{uplink}", commit(2)));
+    set.add(c, 0, 50, format!("{ip},dl_dst={mac}"), "ct(table=1,zone=64000,nat)");
+}
+
+/// Between node and OVN: the node speaks to services from `.2`, OVN's connections to the node's own address come from `.1`.
+fn masquerade(set: &mut FlowSet, family: &FamilyInputs, words: &Words, patch: &str) {
+    let FamilyInputs { masquerade_host: host, masquerade_ovn: ovn, .. } = family;
+    let Words { ip, source, destination, .. } = words;
+    let node = family.node.addr();
+    let c = BASE_COOKIE;
+    for cidr in &family.service_cidrs {
+        let cidr = net(cidr);
+        set.add(
+            c,
+            0,
+            500,
+            format!("{ip},in_port={patch},{source}={cidr},{destination}={host}"),
+            "ct(table=3,zone=64001,nat)",
+        );
+        set.add(
+            c,
+            0,
+            500,
+            format!("{ip},in_port=LOCAL,{destination}={cidr}"),
+            format!("ct(commit,table=2,zone=64001,nat(src={host}))"),
+        );
+    }
+    set.add(
+        c,
+        0,
+        500,
+        format!("{ip},in_port={patch},{source}={node},{destination}={host}"),
+        format!("ct(commit,table=4,zone=64001,nat(dst={node}))"),
+    );
+    set.add(c, 0, 500, format!("{ip},in_port=LOCAL,{destination}={ovn}"), "ct(table=5,zone=64002,nat)");
+    set.add(c, 4, DEFAULT_PRIORITY, *ip, format!("ct(commit,table=3,zone=64002,nat(src={ovn}))"));
+    set.add(c, 5, DEFAULT_PRIORITY, *ip, "ct(commit,table=2,zone=64001,nat)");
 }
 
 /// Table 1: what belongs to a known connection goes to its owner, the rest to the node.
-fn replies(set: &mut FlowSet, inputs: &Inputs, patch: &str) {
-    let Inputs { uplink, mac, .. } = inputs;
+fn replies(set: &mut FlowSet, inputs: &Inputs, words: &Words, patch: &str) {
+    let Words { ip, udp, .. } = words;
     let c = BASE_COOKIE;
     for state in ["est", "rel"] {
-        let matches = |mark: u8| format!("ct_state=+{state}+trk,ct_mark={mark:#x},ip");
+        let matches = |mark: u8| format!("ct_state=+{state}+trk,ct_mark={mark:#x},{ip}");
         set.add(c, 1, 100, matches(1), format!("output:{patch}"));
         set.add(c, 1, 100, matches(2), "LOCAL");
     }
-    set.add(c, 1, 13, format!("udp,in_port={uplink},tp_dst={BFD}"), format!("output:{patch},LOCAL"));
-    set.add(c, 1, 10, format!("dl_dst={mac}"), "LOCAL");
-    set.add(c, 1, 0, "", "NORMAL");
+    let matches = format!("{udp},in_port={},tp_dst={BFD}", inputs.uplink);
+    set.add(c, 1, 13, matches, format!("output:{patch},LOCAL"));
+}
+
+/// Neighbour discovery makes no tracked connection: answers to either of the two that share the MAC reach both.
+fn discovery(set: &mut FlowSet) {
+    for kind in [ROUTER_ADVERTISEMENT, NEIGHBOUR_ADVERTISEMENT] {
+        set.add(BASE_COOKIE, 1, 14, format!("icmp6,icmp_type={kind}"), "FLOOD");
+    }
 }
 
 /// OpenFlow's priority of a flow for which none is given (`OFP_DEFAULT_PRIORITY`).
 const DEFAULT_PRIORITY: u16 = 32768;
 
 /// A prefix as OVS prints it: without length for a single address, so that two spellings of a match never differ.
-fn net(cidr: &Ipv4Net) -> String {
+fn net(cidr: &IpNet) -> String {
     let cidr = cidr.trunc();
-    if cidr.prefix_len() == 32 { cidr.addr().to_string() } else { cidr.to_string() }
+    if cidr.prefix_len() == cidr.max_prefix_len() { cidr.addr().to_string() } else { cidr.to_string() }
 }
 
 #[cfg(test)]

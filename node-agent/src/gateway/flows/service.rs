@@ -2,45 +2,65 @@
 //! them, and OVN's answers straight out. A local-policy service with a backend in the host network is served on the bridge
 //! instead, because OVN would hide the client's address from it.
 
-use super::{FlowSet, HOST_BACKEND_COOKIE, Inputs};
+use std::net::{IpAddr, SocketAddr};
+
+use api::addr::Family;
+
+use super::{FamilyInputs, FlowSet, HOST_BACKEND_COOKIE, Inputs, Words};
 use crate::gateway::services::{NodeService, NodeServicePort, Protocol};
 
 /// Priority of all service flows.
 const PRIORITY: u16 = 110;
+/// ICMPv6 type of a question for a neighbour's MAC (RFC 4861).
+const NEIGHBOUR_SOLICITATION: u8 = 135;
 
-pub(super) fn add(set: &mut FlowSet, inputs: &Inputs, patch: &str, service: &NodeService) {
+pub(super) fn add(
+    set: &mut FlowSet,
+    inputs: &Inputs,
+    family: &FamilyInputs,
+    patch: &str,
+    service: &NodeService,
+) {
+    let kind = Family::of_net(&family.node);
+    if service.cluster_ip(kind).is_none() {
+        return;
+    }
+    let words = Words::of(kind);
     let cookie = cookie(&service.key);
     for port in &service.ports {
-        if let Some(target) = host_backend(inputs, service, port) {
-            add_host_backend(set, inputs, service, port, target);
-            continue;
+        match host_backend(family, service, port) {
+            Some(target) => add_host_backend(set, inputs, family, service, port, target),
+            None => add_ovn(set, inputs, kind, patch, service, port, cookie),
         }
-        add_ovn(set, inputs, patch, service, port, cookie);
     }
-    for ip in &service.external_ips {
+    for ip in service.external_ips_of(kind) {
         let uplink = &inputs.uplink;
+        let question = match ip {
+            IpAddr::V4(ip) => format!("arp,in_port={uplink},arp_tpa={ip},arp_op=1"),
+            IpAddr::V6(ip) => {
+                format!("icmp6,in_port={uplink},icmp_type={NEIGHBOUR_SOLICITATION},nd_target={ip}")
+            }
+        };
         // The node answers for the address; OVN would answer with the same MAC a second time.
-        set.add(cookie, 0, PRIORITY, format!("arp,in_port={uplink},arp_tpa={ip},arp_op=1"), "LOCAL");
-        set.add(
-            cookie,
-            0,
-            PRIORITY,
-            format!("icmp,in_port={uplink},nw_dst={ip},icmp_type=3,icmp_code=4"),
-            format!("output:{patch}"),
-        );
+        set.add(cookie, 0, PRIORITY, question, "LOCAL");
+        let Words { icmp, destination, too_big, .. } = words;
+        let matches = format!("{icmp},in_port={uplink},{destination}={ip},{too_big}");
+        set.add(cookie, 0, PRIORITY, matches, format!("output:{patch}"));
     }
 }
 
 fn add_ovn(
     set: &mut FlowSet,
     inputs: &Inputs,
+    family: Family,
     patch: &str,
     service: &NodeService,
     port: &NodeServicePort,
     cookie: u64,
 ) {
     let Inputs { uplink, mac, .. } = inputs;
-    let proto = proto(port.protocol);
+    let Words { source, destination, .. } = Words::of(family);
+    let proto = proto(port.protocol, family);
     let mut pair = |to: String, from: String| {
         set.add(cookie, 0, PRIORITY, format!("{proto},in_port={uplink},{to}"), format!("output:{patch}"));
         let matches = format!("{proto},in_port={patch},dl_src={mac},{from}");
@@ -49,8 +69,9 @@ fn add_ovn(
     if let Some(node_port) = port.node_port {
         pair(format!("tp_dst={node_port}"), format!("tp_src={node_port}"));
     }
-    for ip in &service.external_ips {
-        pair(format!("nw_dst={ip},tp_dst={}", port.port), format!("nw_src={ip},tp_src={}", port.port));
+    for ip in service.external_ips_of(family) {
+        let port = port.port;
+        pair(format!("{destination}={ip},tp_dst={port}"), format!("{source}={ip},tp_src={port}"));
     }
 }
 
@@ -58,20 +79,23 @@ fn add_ovn(
 fn add_host_backend(
     set: &mut FlowSet,
     inputs: &Inputs,
+    family: &FamilyInputs,
     service: &NodeService,
     port: &NodeServicePort,
     target: u16,
 ) {
     let uplink = &inputs.uplink;
-    let node = inputs.node.addr();
-    let proto = proto(port.protocol);
+    let kind = Family::of_net(&family.node);
+    let destination = Words::of(kind).destination;
+    let to = SocketAddr::new(family.node.addr(), target);
+    let proto = proto(port.protocol, kind);
     let c = HOST_BACKEND_COOKIE;
-    let actions = format!("ct(commit,table=6,zone=64003,nat(dst={node}:{target}))");
+    let actions = format!("ct(commit,table=6,zone=64003,nat(dst={to}))");
     if let Some(node_port) = port.node_port {
         set.add(c, 0, PRIORITY, format!("{proto},in_port={uplink},tp_dst={node_port}"), actions.clone());
     }
-    for ip in &service.external_ips {
-        let matches = format!("{proto},in_port={uplink},nw_dst={ip},tp_dst={}", port.port);
+    for ip in service.external_ips_of(kind) {
+        let matches = format!("{proto},in_port={uplink},{destination}={ip},tp_dst={}", port.port);
         set.add(c, 0, PRIORITY, matches, actions.clone());
     }
     let matches = format!("{proto},in_port=LOCAL,tp_src={target}");
@@ -81,18 +105,21 @@ fn add_host_backend(
 }
 
 /// The port of a backend in this node's host network, when the service must keep the client's address.
-fn host_backend(inputs: &Inputs, service: &NodeService, port: &NodeServicePort) -> Option<u16> {
+fn host_backend(family: &FamilyInputs, service: &NodeService, port: &NodeServicePort) -> Option<u16> {
     if !service.external_local {
         return None;
     }
-    port.local.iter().find(|(ip, _)| *ip == inputs.node.addr()).map(|(_, target)| *target)
+    port.local.iter().find(|(ip, _)| *ip == family.node.addr()).map(|(_, target)| *target)
 }
 
-fn proto(protocol: Protocol) -> &'static str {
-    match protocol {
-        Protocol::Tcp => "tcp",
-        Protocol::Udp => "udp",
-        Protocol::Sctp => "sctp",
+fn proto(protocol: Protocol, family: Family) -> &'static str {
+    match (protocol, family) {
+        (Protocol::Tcp, Family::V4) => "tcp",
+        (Protocol::Udp, Family::V4) => "udp",
+        (Protocol::Sctp, Family::V4) => "sctp",
+        (Protocol::Tcp, Family::V6) => "tcp6",
+        (Protocol::Udp, Family::V6) => "udp6",
+        (Protocol::Sctp, Family::V6) => "sctp6",
     }
 }
 

@@ -10,12 +10,26 @@ pub(in crate::gateway) fn inputs() -> Inputs {
         uplink: "eth0".to_owned(),
         patch: Some("\"patch-breth0_n1\"".to_owned()),
         mac: "02:42:ac:12:00:02".parse().unwrap(),
-        node: "172.18.0.2/16".parse().unwrap(),
-        service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
-        masquerade_ovn: "169.254.169.1".parse().unwrap(),
-        masquerade_host: "169.254.169.2".parse().unwrap(),
+        families: vec![FamilyInputs {
+            node: "172.18.0.2/16".parse().unwrap(),
+            service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
+            masquerade_ovn: "169.254.169.1".parse().unwrap(),
+            masquerade_host: "169.254.169.2".parse().unwrap(),
+        }],
         remote_nodes: BTreeSet::from(["172.18.0.3".parse().unwrap()]),
     }
+}
+
+fn dual_inputs() -> Inputs {
+    let mut dual = inputs();
+    dual.families.push(FamilyInputs {
+        node: "fd00:172:18::2/64".parse().unwrap(),
+        service_cidrs: vec!["fd00:10:96::/112".parse().unwrap()],
+        masquerade_ovn: "fd69::1".parse().unwrap(),
+        masquerade_host: "fd69::2".parse().unwrap(),
+    });
+    dual.remote_nodes.insert("fd00:172:18::3".parse().unwrap());
+    dual
 }
 
 /// A line of a dump as (table, priority, cookie of base flows, match, actions).
@@ -86,4 +100,80 @@ fn the_order_of_services_and_nodes_does_not_matter() {
     let services = fixture::reference_services("n1");
     let reversed: Vec<_> = services.iter().rev().cloned().collect();
     assert_eq!(compute(&inputs(), &services).to_string(), compute(&inputs(), &reversed).to_string());
+}
+
+/// The same service with both families.
+fn dual(key: &str) -> NodeService {
+    let mut service = fixture::reference_services("n1").into_iter().find(|s| s.key == key).unwrap();
+    service.cluster_ips.push("fd00:10:96::53".parse().unwrap());
+    service.external_ips.push("fd00:172:18:10::1".parse().unwrap());
+    service
+}
+
+#[test]
+fn a_second_family_changes_no_flow_of_the_first() {
+    let services = fixture::reference_services("n1");
+    let single = set_of(&compute(&inputs(), &services).to_string());
+    let both = set_of(&compute(&dual_inputs(), &services).to_string());
+    assert!(single.is_subset(&both));
+    // Every flow of one IPv4 family has its IPv6 twin, and discovery has two.
+    let count =
+        |ip: &str| both.difference(&single).filter(|flow| flow.3.split(',').any(|field| field == ip)).count();
+    let of_ipv4 = single.iter().filter(|flow| flow.3.split(',').any(|field| field == "ip")).count();
+    assert_eq!(count("ipv6"), of_ipv4);
+}
+
+#[test]
+fn ipv6_flows_are_written_as_ovs_reads_them() {
+    let text = compute(&dual_inputs(), &[]).to_string();
+    let mac = "02:42:ac:12:00:02";
+    for flow in [
+        "cookie=0x304,table=0,priority=700,icmp6,in_port=\"patch-breth0_n1\",ipv6_dst=fd00:172:18::3,\
+         icmp_type=2,icmp_code=0,actions=drop"
+            .to_owned(),
+        "priority=500,ipv6,in_port=LOCAL,ipv6_dst=fd00:10:96::/112,\
+         actions=ct(commit,table=2,zone=64001,nat(src=fd69::2))"
+            .to_owned(),
+        "priority=500,ipv6,in_port=LOCAL,ipv6_dst=fd69::1,actions=ct(table=5,zone=64002,nat)".to_owned(),
+        "priority=500,ipv6,in_port=\"patch-breth0_n1\",ipv6_src=fd00:172:18::2,ipv6_dst=fd69::2,\
+         actions=ct(commit,table=4,zone=64001,nat(dst=fd00:172:18::2))"
+            .to_owned(),
+        format!("priority=102,ipv6,in_port=LOCAL,dl_src={mac},ipv6_dst=fd00:172:18::/64,actions=ct(commit"),
+        format!("priority=50,ipv6,dl_dst={mac},actions=ct(table=1,zone=64000,nat)"),
+        "table=1,priority=14,icmp6,icmp_type=136,actions=FLOOD".to_owned(),
+        "table=4,priority=32768,ipv6,actions=ct(commit,table=3,zone=64002,nat(src=fd69::1))".to_owned(),
+    ] {
+        assert!(text.contains(&flow), "{flow} is not in\n{text}");
+    }
+}
+
+#[test]
+fn a_dual_service_is_served_in_both_families_and_a_single_one_in_its_own() {
+    let text = compute(&dual_inputs(), &[dual("red/lb-local")]).to_string();
+    for flow in [
+        "tcp,in_port=eth0,tp_dst=30081,actions=output:\"patch-breth0_n1\"",
+        "tcp6,in_port=eth0,tp_dst=30081,actions=output:\"patch-breth0_n1\"",
+        "tcp6,in_port=eth0,ipv6_dst=fd00:172:18:10::1,tp_dst=80,actions=output:\"patch-breth0_n1\"",
+        "icmp6,in_port=eth0,icmp_type=135,nd_target=fd00:172:18:10::1,actions=LOCAL",
+        "icmp6,in_port=eth0,ipv6_dst=fd00:172:18:10::1,icmp_type=2,icmp_code=0,actions=output",
+    ] {
+        assert!(text.contains(flow), "{flow} is not in\n{text}");
+    }
+    let text = compute(&dual_inputs(), &fixture::reference_services("n1")).to_string();
+    assert!(!text.contains("tcp6"), "{text}");
+}
+
+#[test]
+fn an_ipv6_host_backend_is_named_in_brackets() {
+    let mut service = dual("red/lb-local");
+    service.ports[0].local = vec![("fd00:172:18::2".parse().unwrap(), 9090)];
+    let text = compute(&dual_inputs(), &[service]).to_string();
+    assert!(
+        text.contains(
+            "tcp6,in_port=eth0,tp_dst=30081,\
+             actions=ct(commit,table=6,zone=64003,nat(dst=[fd00:172:18::2]:9090))"
+        ),
+        "{text}"
+    );
+    assert!(text.contains("tcp,in_port=eth0,tp_dst=30081,actions=output"), "IPv4 stays with OVN:\n{text}");
 }

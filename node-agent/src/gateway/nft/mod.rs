@@ -10,7 +10,9 @@ pub mod apply;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
+
+use api::addr::Family;
 
 use super::services::{NodeService, NodeServicePort, Protocol};
 
@@ -22,26 +24,62 @@ pub const LOCAL_POLICY_MARK: u32 = 0x0017_45ec;
 /// What the ruleset depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inputs {
-    /// Address of the node on the gateway bridge.
-    pub node: Ipv4Addr,
-    /// The masquerade address for local-policy services (`.3`).
-    pub masquerade_local: Ipv4Addr,
-    /// Name and address of the management port, `None` until the node has a subnet.
-    pub management: Option<(String, Ipv4Addr)>,
+    /// The address families of the gateway.
+    pub families: Vec<FamilyInputs>,
+    /// Name and addresses of the management port, `None` until the node has a subnet.
+    pub management: Option<(String, Vec<IpAddr>)>,
     /// Addresses of the other nodes.
-    pub remote_nodes: BTreeSet<Ipv4Addr>,
+    pub remote_nodes: BTreeSet<IpAddr>,
 }
 
-type Address = (Ipv4Addr, Protocol, u16);
+/// What the translations of one address family depend on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FamilyInputs {
+    /// Address of the node on the gateway bridge.
+    pub node: IpAddr,
+    /// The masquerade address for local-policy services (`.3`).
+    pub masquerade_local: IpAddr,
+}
 
-/// The translations of all services, sorted and without doubles; where two services claim the same, the first name wins.
-#[derive(Debug, Default)]
+type Address = (IpAddr, Protocol, u16);
+
+/// How rules of one address family are written (nft(8)).
+struct Words {
+    ip: &'static str,
+    /// Type of an address in sets and maps.
+    kind: &'static str,
+    /// End of the names of sets and maps.
+    suffix: &'static str,
+    /// "Fragmentation needed" (RFC 792), "packet too big" (RFC 4443).
+    too_big: &'static str,
+}
+
+impl Words {
+    fn of(family: Family) -> Self {
+        match family {
+            Family::V4 => Self {
+                ip: "ip",
+                kind: "ipv4_addr",
+                suffix: "",
+                too_big: "icmp type destination-unreachable icmp code 4",
+            },
+            Family::V6 => {
+                Self { ip: "ip6", kind: "ipv6_addr", suffix: "6", too_big: "icmpv6 type packet-too-big" }
+            }
+        }
+    }
+}
+
+/// The translations of all services of one family, sorted and without doubles; where two services claim the same, the first
+/// name wins.
+#[derive(Debug)]
 struct Translations {
-    node_ports: BTreeMap<(Protocol, u16), (Ipv4Addr, u16)>,
-    external: BTreeMap<Address, (Ipv4Addr, u16)>,
-    local_external: BTreeMap<Address, (Ipv4Addr, u16)>,
+    family: Family,
+    node_ports: BTreeMap<(Protocol, u16), (IpAddr, u16)>,
+    external: BTreeMap<Address, (IpAddr, u16)>,
+    local_external: BTreeMap<Address, (IpAddr, u16)>,
     /// Local-policy addresses of services without node ports: straight to the backends here.
-    local_backends: BTreeMap<Address, Vec<(Ipv4Addr, u16)>>,
+    local_backends: BTreeMap<Address, Vec<(IpAddr, u16)>>,
     internal_marked: BTreeSet<Address>,
     internal_redirected: BTreeMap<Address, u16>,
     unsnat_ports: BTreeSet<(Protocol, u16)>,
@@ -50,17 +88,15 @@ struct Translations {
 
 /// The table that follows services and nodes, as input of `nft -f`.
 pub fn services_table(inputs: &Inputs, services: &[NodeService]) -> String {
-    let mut t = Translations::default();
     let mut sorted: Vec<&NodeService> = services.iter().collect();
     sorted.sort_by(|a, b| a.key.cmp(&b.key));
-    for service in sorted {
-        for port in &service.ports {
-            t.add(inputs, service, port);
-        }
-    }
+    let all: Vec<Translations> =
+        inputs.families.iter().map(|family| Translations::of(family, &sorted)).collect();
     let mut out = replace_head("inet", "slipstream");
-    sets(&mut out, inputs, &t);
-    chains(&mut out, inputs, &t);
+    for translations in &all {
+        sets(&mut out, inputs, translations);
+    }
+    chains(&mut out, inputs, &all);
     out.push_str("}\n");
     out
 }
@@ -94,10 +130,39 @@ fn replace_head(family: &str, name: &str) -> String {
 }
 
 impl Translations {
-    fn add(&mut self, inputs: &Inputs, service: &NodeService, port: &NodeServicePort) {
+    fn of(inputs: &FamilyInputs, services: &[&NodeService]) -> Self {
+        let family = Family::of(inputs.node);
+        let mut found = Self {
+            family,
+            node_ports: BTreeMap::new(),
+            external: BTreeMap::new(),
+            local_external: BTreeMap::new(),
+            local_backends: BTreeMap::new(),
+            internal_marked: BTreeSet::new(),
+            internal_redirected: BTreeMap::new(),
+            unsnat_ports: BTreeSet::new(),
+            unsnat_services: BTreeSet::new(),
+        };
+        for service in services {
+            let Some(cluster_ip) = service.cluster_ip(family) else { continue };
+            for port in &service.ports {
+                found.add(inputs, service, cluster_ip, port);
+            }
+        }
+        found
+    }
+
+    fn add(
+        &mut self,
+        inputs: &FamilyInputs,
+        service: &NodeService,
+        cluster_ip: IpAddr,
+        port: &NodeServicePort,
+    ) {
         let proto = port.protocol;
-        let cluster = (service.cluster_ip, port.port);
+        let cluster = (cluster_ip, port.port);
         let host_backend = port.local.iter().find(|(ip, _)| *ip == inputs.node);
+        let local: Vec<(IpAddr, u16)> = port.local_of(self.family).collect();
         let local_path = service.external_local && host_backend.is_none();
         if let Some(node_port) = port.node_port {
             self.node_ports.entry((proto, node_port)).or_insert(cluster);
@@ -105,8 +170,8 @@ impl Translations {
                 self.unsnat_ports.insert((proto, node_port));
             }
         }
-        for ip in &service.external_ips {
-            let address = (*ip, proto, port.port);
+        for ip in service.external_ips_of(self.family) {
+            let address = (ip, proto, port.port);
             self.external.entry(address).or_insert(cluster);
             if !local_path {
                 continue;
@@ -115,15 +180,15 @@ impl Translations {
                 Some(node_port) => {
                     self.local_external.entry(address).or_insert((inputs.masquerade_local, node_port));
                 }
-                None if !port.local.is_empty() => {
-                    self.local_backends.entry(address).or_insert_with(|| port.local.clone());
-                    self.unsnat_services.extend(port.local.iter().map(|(ip, target)| (*ip, proto, *target)));
+                None if !local.is_empty() => {
+                    self.unsnat_services.extend(local.iter().map(|(ip, target)| (*ip, proto, *target)));
+                    self.local_backends.entry(address).or_insert_with(|| local.clone());
                 }
                 None => {}
             }
         }
         if service.internal_local {
-            let address = (service.cluster_ip, proto, port.port);
+            let address = (cluster_ip, proto, port.port);
             match host_backend {
                 Some((_, target)) => {
                     self.internal_redirected.entry(address).or_insert(*target);
@@ -137,78 +202,108 @@ impl Translations {
 }
 
 fn sets(out: &mut String, inputs: &Inputs, t: &Translations) {
+    let Words { kind: ip, suffix, .. } = Words::of(t.family);
     let address = |(ip, proto, port): &Address| format!("{ip} . {} . {port}", proto.name());
     let node_port = |(proto, port): &(Protocol, u16)| format!("{} . {port}", proto.name());
-    let target = |(ip, port): &(Ipv4Addr, u16)| format!("{ip} . {port}");
+    let target = |(ip, port): &(IpAddr, u16)| format!("{ip} . {port}");
+    let mut set = |head: &str, kind: &str, elements: Vec<String>| {
+        set(out, &format!("{head}{suffix}"), kind, &elements);
+    };
 
-    set(out, "set remote_nodes", "ipv4_addr", inputs.remote_nodes.iter().map(ToString::to_string));
-    let kind = "inet_proto . inet_service : ipv4_addr . inet_service";
+    let remote = inputs.remote_nodes.iter().filter(|ip| Family::of(**ip) == t.family);
+    set("set remote_nodes", ip, remote.map(ToString::to_string).collect());
+    let kind = format!("inet_proto . inet_service : {ip} . inet_service");
     let elements = t.node_ports.iter().map(|(k, v)| format!("{} : {}", node_port(k), target(v)));
-    set(out, "map node_ports", kind, elements);
-    let kind = "ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service";
+    set("map node_ports", &kind, elements.collect());
+    let kind = format!("{ip} . inet_proto . inet_service : {ip} . inet_service");
     let elements = t.external.iter().map(|(k, v)| format!("{} : {}", address(k), target(v)));
-    set(out, "map external_addresses", kind, elements);
+    set("map external_addresses", &kind, elements.collect());
     let elements = t.local_external.iter().map(|(k, v)| format!("{} : {}", address(k), target(v)));
-    set(out, "map local_policy_addresses", kind, elements);
-    let kind = "ipv4_addr . inet_proto . inet_service";
-    set(out, "set internal_local_services", kind, t.internal_marked.iter().map(address));
-    set(out, "set unchanged_source_services", kind, t.unsnat_services.iter().map(address));
+    set("map local_policy_addresses", &kind, elements.collect());
+    let kind = format!("{ip} . inet_proto . inet_service");
+    set("set internal_local_services", &kind, t.internal_marked.iter().map(address).collect());
+    set("set unchanged_source_services", &kind, t.unsnat_services.iter().map(address).collect());
     let kind = "inet_proto . inet_service";
-    set(out, "set unchanged_source_node_ports", kind, t.unsnat_ports.iter().map(node_port));
+    set("set unchanged_source_node_ports", kind, t.unsnat_ports.iter().map(node_port).collect());
 }
 
-fn set(out: &mut String, head: &str, kind: &str, elements: impl Iterator<Item = String>) {
+fn set(out: &mut String, head: &str, kind: &str, elements: &[String]) {
     let _ = writeln!(out, "\t{head} {{\n\t\ttype {kind}");
-    let elements: Vec<String> = elements.collect();
     if !elements.is_empty() {
         let _ = writeln!(out, "\t\telements = {{ {} }}", elements.join(", "));
     }
     out.push_str("\t}\n");
 }
 
-fn chains(out: &mut String, inputs: &Inputs, t: &Translations) {
-    let external = "dnat ip to ip daddr . meta l4proto . th dport map @external_addresses";
-    let node_ports = "fib daddr type local dnat ip to meta l4proto . th dport map @node_ports";
-
-    let mut rules: Vec<String> =
-        vec!["dnat ip to ip daddr . meta l4proto . th dport map @local_policy_addresses".to_owned()];
-    for ((ip, proto, port), backends) in &t.local_backends {
-        let choice: Vec<String> =
-            backends.iter().enumerate().map(|(n, (ip, target))| format!("{n} : {ip} . {target}")).collect();
-        rules.push(format!(
-            "ip daddr {ip} {} dport {port} dnat ip to numgen random mod {} map {{ {} }}",
-            proto.name(),
-            backends.len(),
-            choice.join(", ")
+fn chains(out: &mut String, inputs: &Inputs, all: &[Translations]) {
+    let (mut prerouting, mut output, mut mark, mut pmtud) = (vec![], vec![], vec![], vec![]);
+    for t in all {
+        let Words { ip, suffix, too_big, .. } = Words::of(t.family);
+        let external =
+            format!("dnat {ip} to {ip} daddr . meta l4proto . th dport map @external_addresses{suffix}");
+        let node_ports =
+            format!("fib daddr type local dnat {ip} to meta l4proto . th dport map @node_ports{suffix}");
+        prerouting.push(format!(
+            "dnat {ip} to {ip} daddr . meta l4proto . th dport map @local_policy_addresses{suffix}"
         ));
+        for ((address, proto, port), backends) in &t.local_backends {
+            let choice =
+                backends.iter().enumerate().map(|(n, (ip, target))| format!("{n} : {ip} . {target}"));
+            prerouting.push(format!(
+                "{ip} daddr {address} {} dport {port} dnat {ip} to numgen random mod {} map {{ {} }}",
+                proto.name(),
+                backends.len(),
+                choice.collect::<Vec<_>>().join(", ")
+            ));
+        }
+        prerouting.extend([external.clone(), node_ports.clone()]);
+        output.extend([external, node_ports]);
+        for ((address, proto, port), target) in &t.internal_redirected {
+            output.push(format!("{ip} daddr {address} {} dport {port} redirect to :{target}", proto.name()));
+        }
+        mark.push(format!(
+            "{ip} daddr . meta l4proto . th dport @internal_local_services{suffix} meta mark set {LOCAL_POLICY_MARK:#x}"
+        ));
+        pmtud.push(format!("{ip} daddr @remote_nodes{suffix} {too_big} drop"));
     }
-    rules.extend([external.to_owned(), node_ports.to_owned()]);
-    chain(out, "prerouting", "nat hook prerouting priority dstnat", &rules);
-
-    let mut rules = vec![external.to_owned(), node_ports.to_owned()];
-    for ((ip, proto, port), target) in &t.internal_redirected {
-        rules.push(format!("ip daddr {ip} {} dport {port} redirect to :{target}", proto.name()));
+    chain(out, "prerouting", "nat hook prerouting priority dstnat", &prerouting);
+    chain(out, "output", "nat hook output priority -100", &output);
+    chain(out, "output_mark", "route hook output priority mangle", &mark);
+    chain(out, "no_pmtud", "filter hook output priority filter", &pmtud);
+    if let Some((name, addresses)) = &inputs.management {
+        chain(
+            out,
+            "management_snat",
+            "nat hook postrouting priority srcnat",
+            &management_snat(name, addresses, all),
+        );
     }
-    chain(out, "output", "nat hook output priority -100", &rules);
+}
 
-    let mark = format!(
-        "ip daddr . meta l4proto . th dport @internal_local_services meta mark set {LOCAL_POLICY_MARK:#x}"
-    );
-    chain(out, "output_mark", "route hook output priority mangle", &[mark]);
-
-    let pmtud = "ip daddr @remote_nodes icmp type destination-unreachable icmp code 4 drop".to_owned();
-    chain(out, "no_pmtud", "filter hook output priority filter", &[pmtud]);
-
-    if let Some((name, ip)) = &inputs.management {
-        let rules = [
-            format!("oifname != \"{name}\" return"),
-            "meta l4proto . th dport @unchanged_source_node_ports return".to_owned(),
-            format!("ip saddr {ip} return"),
-            "ip daddr . meta l4proto . th dport @unchanged_source_services return".to_owned(),
-            format!("snat ip to {ip}"),
-        ];
-        chain(out, "management_snat", "nat hook postrouting priority srcnat", &rules);
+/// What leaves by the management port has its address, but for clients that keep theirs.
+fn management_snat(name: &str, addresses: &[IpAddr], all: &[Translations]) -> Vec<String> {
+    let mut rules = vec![format!("oifname != \"{name}\" return")];
+    for address in addresses {
+        let family = Family::of(*address);
+        let Words { ip, suffix, .. } = Words::of(family);
+        // A family of pods that the gateway has not: then there are no services to except.
+        let has_sets = all.iter().any(|t| t.family == family);
+        if has_sets {
+            // Node ports of the other family have the same numbers.
+            let of_family = if family == Family::V6 { "meta nfproto ipv6 " } else { "" };
+            rules.push(format!(
+                "{of_family}meta l4proto . th dport @unchanged_source_node_ports{suffix} return"
+            ));
+        }
+        rules.push(format!("{ip} saddr {address} return"));
+        if has_sets {
+            rules.push(format!(
+                "{ip} daddr . meta l4proto . th dport @unchanged_source_services{suffix} return"
+            ));
+        }
+        rules.push(format!("snat {ip} to {address}"));
     }
+    rules
 }
 
 fn chain(out: &mut String, name: &str, hook: &str, rules: &[String]) {

@@ -3,9 +3,11 @@ use crate::gateway::services::fixture;
 
 fn inputs() -> Inputs {
     Inputs {
-        node: "172.18.0.2".parse().unwrap(),
-        masquerade_local: "169.254.169.3".parse().unwrap(),
-        management: Some(("ovn-k8s-mp0".to_owned(), "10.244.0.2".parse().unwrap())),
+        families: vec![FamilyInputs {
+            node: "172.18.0.2".parse().unwrap(),
+            masquerade_local: "169.254.169.3".parse().unwrap(),
+        }],
+        management: Some(("ovn-k8s-mp0".to_owned(), vec!["10.244.0.2".parse().unwrap()])),
         remote_nodes: BTreeSet::from(["172.18.0.3".parse().unwrap()]),
     }
 }
@@ -82,9 +84,60 @@ fn two_services_with_one_address_make_one_element() {
     let mut services = fixture::reference_services("n1");
     let mut twin = services.iter().find(|s| s.key == "red/external").unwrap().clone();
     twin.key = "red/zzz".to_owned();
-    twin.cluster_ip = "10.96.0.99".parse().unwrap();
+    twin.cluster_ips = vec!["10.96.0.99".parse().unwrap()];
     services.insert(0, twin);
     let text = services_table(&inputs(), &services);
     assert!(text.contains("172.18.11.1 . tcp . 80 : 10.96.0.54 . 80"), "{text}");
     assert!(!text.contains("10.96.0.99"), "{text}");
+}
+
+fn dual_inputs() -> Inputs {
+    let mut dual = inputs();
+    dual.families.push(FamilyInputs {
+        node: "fd00:172:18::2".parse().unwrap(),
+        masquerade_local: "fd69::3".parse().unwrap(),
+    });
+    let (_, management) = dual.management.as_mut().unwrap();
+    management.push("fd00:10:244::2".parse().unwrap());
+    dual.remote_nodes.insert("fd00:172:18::3".parse().unwrap());
+    dual
+}
+
+#[test]
+fn a_dual_service_has_translations_of_both_families_and_a_single_one_of_its_own() {
+    let mut services = fixture::reference_services("n1");
+    let local = services.iter_mut().find(|s| s.key == "red/lb-local").unwrap();
+    local.cluster_ips.push("fd00:10:96::53".parse().unwrap());
+    local.external_ips.push("fd00:172:18:10::1".parse().unwrap());
+    let text = services_table(&dual_inputs(), &services);
+    assert_eq!(elements(&text, "map node_ports6"), ["tcp . 30081 : fd00:10:96::53 . 80"]);
+    assert_eq!(
+        elements(&text, "map external_addresses6"),
+        ["fd00:172:18:10::1 . tcp . 80 : fd00:10:96::53 . 80"]
+    );
+    assert_eq!(
+        elements(&text, "map local_policy_addresses6"),
+        ["fd00:172:18:10::1 . tcp . 80 : fd69::3 . 30081"]
+    );
+    assert_eq!(elements(&text, "set unchanged_source_node_ports6"), ["tcp . 30081"]);
+    assert_eq!(elements(&text, "set remote_nodes6"), ["fd00:172:18::3"]);
+    assert!(text.contains("snat ip6 to fd00:10:244::2"), "{text}");
+    // IPv4 is as without IPv6.
+    let single = services_table(&inputs(), &services);
+    for head in ["map node_ports", "map external_addresses", "map local_policy_addresses", "set remote_nodes"]
+    {
+        assert_eq!(elements(&text, head), elements(&single, head), "{head}");
+    }
+    for line in single.lines() {
+        assert!(text.contains(line), "{line} is missing in\n{text}");
+    }
+}
+
+#[test]
+fn without_an_ipv6_address_of_the_node_its_pods_are_still_reached_by_ipv6() {
+    let mut inputs = dual_inputs();
+    inputs.families.truncate(1);
+    let text = services_table(&inputs, &fixture::reference_services("n1"));
+    assert!(text.contains("snat ip6 to fd00:10:244::2"), "{text}");
+    assert!(!text.contains("6 {") && !text.contains("ports6"), "no set of IPv6 services:\n{text}");
 }
