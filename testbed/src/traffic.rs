@@ -1,7 +1,7 @@
 //! Real packets between places of a cluster, with the traffic tool at both ends.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ pub struct Dial {
     pub udp: bool,
     /// The server is `agnhost netexec`, not our own.
     pub netexec: bool,
-    pub host: Ipv4Addr,
+    pub host: IpAddr,
     pub port: u16,
     pub count: u32,
     pub timeout: Duration,
@@ -45,13 +45,14 @@ pub struct Dial {
 impl Dial {
     /// One TCP connection.
     #[must_use]
-    pub fn tcp(host: Ipv4Addr, port: u16) -> Self {
-        Self { udp: false, netexec: false, host, port, count: 1, timeout: Duration::from_secs(3) }
+    pub fn tcp(host: impl Into<IpAddr>, port: u16) -> Self {
+        let timeout = Duration::from_secs(3);
+        Self { udp: false, netexec: false, host: host.into(), port, count: 1, timeout }
     }
 
     /// One UDP exchange.
     #[must_use]
-    pub fn udp(host: Ipv4Addr, port: u16) -> Self {
+    pub fn udp(host: impl Into<IpAddr>, port: u16) -> Self {
         Self { udp: true, ..Self::tcp(host, port) }
     }
 

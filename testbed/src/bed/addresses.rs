@@ -32,6 +32,8 @@ pub const JOIN_SUBNET_6: &str = "fd98::/64";
 pub const MASQUERADE_SUBNET_6: &str = "fd69::/125";
 /// The first service address of that family.
 pub const API_SERVICE_IP_6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x10, 0x96, 0, 0, 0, 0, 1);
+/// Address of the outside world beyond the gateway, of that family.
+pub const OUTSIDE_IP_6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 /// Length of the underlay's IPv6 prefix.
 pub const UNDERLAY_PREFIX_6: u8 = 64;
 

@@ -67,7 +67,9 @@ fn addresses(name: &str, ip: Ipv4Addr) -> String {
 fn addresses_6(name: &str, ip: Ipv4Addr) -> String {
     // Nobody else can have the address, so it need not be looked for before it is used.
     let mut lines = format!("addr add {}/{UNDERLAY_PREFIX_6} dev eth0 nodad\n", underlay_ip6(ip));
-    if name != "ext" {
+    if name == "ext" {
+        lines += &format!("addr add {OUTSIDE_IP_6}/128 dev lo nodad\n");
+    } else {
         lines += &format!("route add default via {}\n", underlay_ip6(EXT_IP));
     }
     lines

@@ -2,6 +2,7 @@
 
 pub(crate) mod counters;
 mod rows;
+mod rows_6;
 mod table;
 mod workloads;
 
@@ -66,6 +67,11 @@ fn show(bed: &Bed, progress: &Progress) -> Result<bool> {
         for line in said.lines() {
             progress.done(format_args!("{file}: {line}"));
         }
+    }
+    if bed.config().dual_stack {
+        // The service has one family until somebody wants the other as well.
+        let policy = r#"{"spec":{"ipFamilyPolicy":"PreferDualStack"}}"#;
+        progress.done(bed.kubectl(&["patch", "service", "-n", "shop", "web", "-p", policy])?.trim());
     }
     if bed.config().runtime == Runtime::Containerd {
         // Until then there may be no pods to wait for.

@@ -1,12 +1,12 @@
 //! What the demonstration tries, and what must come of it.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::counters;
 use super::workloads::Pods;
+use super::{counters, rows_6};
 use crate::bed::Bed;
 use crate::bed::config::{API_SERVICE_IP, EXT_IP, OUTSIDE_IP, Runtime, node_index, node_ip};
 use crate::exec;
@@ -31,11 +31,12 @@ const SAMPLES: u32 = 9;
 /// Time for the cluster to settle after a change.
 const LIMIT: Duration = Duration::from_secs(15);
 
-struct Try {
-    what: &'static str,
-    from: Place,
-    dial: Dial,
-    expect: Expect,
+/// One thing that is tried.
+pub(super) struct Try {
+    pub(super) what: &'static str,
+    pub(super) from: Place,
+    pub(super) dial: Dial,
+    pub(super) expect: Expect,
 }
 
 /// Does everything in order.
@@ -55,7 +56,11 @@ pub(super) fn measure(bed: &Bed, checks: &mut Checks) -> Result<Vec<Row>> {
     )?;
     let pods = Pods::list(bed)?;
     let mut rows = Vec::new();
-    for one in tries(bed, &pods)? {
+    let mut all = tries(bed, &pods)?;
+    if bed.config().dual_stack {
+        all.extend(rows_6::tries(bed, &pods)?);
+    }
+    for one in all {
         let row = measure_one(bed, one);
         checks.count(row.verdict.is_ok());
         rows.push(row);
@@ -66,7 +71,7 @@ pub(super) fn measure(bed: &Bed, checks: &mut Checks) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn pod(node: &str, name: &str) -> Place {
+pub(super) fn pod(node: &str, name: &str) -> Place {
     Place::Pod { node: node.to_owned(), namespace: "shop".to_owned(), name: name.to_owned() }
 }
 
@@ -156,7 +161,7 @@ fn measure_one(bed: &Bed, one: Try) -> Row {
     let protocol = if dial.udp { " udp" } else { "" };
     Row {
         what,
-        to: format!("{}:{}{protocol}", dial.host, dial.port),
+        to: format!("{}{protocol}", SocketAddr::new(dial.host, dial.port)),
         path: path(bed, &from),
         from: from.to_string(),
         verdict,

@@ -1,7 +1,7 @@
 //! The pods of the demonstration: those of the examples where pods are stand-ins, and Deployments with the same
 //! labels, ports and places where they are real.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -78,28 +78,42 @@ fn deployment(workload: &Workload, image: &str) -> Value {
     })
 }
 
-/// The pods that run: name and address.
-pub(super) struct Pods(Vec<(String, Ipv4Addr)>);
+/// The pods that run: name and addresses.
+pub(super) struct Pods(Vec<(String, Vec<IpAddr>)>);
 
 impl Pods {
     /// Reads them.
     pub(super) fn list(bed: &Bed) -> Result<Self> {
-        let query = "jsonpath={range .items[*]}{.metadata.name} {.status.podIP}{\"\\n\"}{end}";
+        let query = "jsonpath={range .items[*]}{.metadata.name} {.status.podIPs[*].ip}{\"\\n\"}{end}";
         let text = bed.kubectl(&["get", "pods", "-n", "shop", "-o", query])?;
-        let one = |line: &str| -> Result<(String, Ipv4Addr)> {
-            let (name, ip) = line.split_once(' ').context("no address")?;
-            Ok((name.to_owned(), ip.parse()?))
+        let one = |line: &str| -> Result<(String, Vec<IpAddr>)> {
+            let (name, ips) = line.split_once(' ').context("no address")?;
+            let ips = ips.split(' ').map(str::parse).collect::<Result<_, _>>()?;
+            Ok((name.to_owned(), ips))
         };
         let pods = text.lines().map(|line| one(line).with_context(|| format!("pod {line:?}")));
         pods.collect::<Result<_>>().map(Self)
     }
 
-    /// The pod of that name, or of the Deployment of that name.
+    /// The pod of that name, or of the Deployment of that name, with its IPv4 address.
     pub(super) fn find(&self, name: &str) -> Result<(&str, Ipv4Addr)> {
+        let (pod, ips) = self.look_up(name)?;
+        let ip = ips.iter().find_map(|ip| if let IpAddr::V4(ip) = ip { Some(*ip) } else { None });
+        Ok((pod, ip.with_context(|| format!("pod {pod} has no IPv4 address"))?))
+    }
+
+    /// The same with its IPv6 address.
+    pub(super) fn find_6(&self, name: &str) -> Result<(&str, Ipv6Addr)> {
+        let (pod, ips) = self.look_up(name)?;
+        let ip = ips.iter().find_map(|ip| if let IpAddr::V6(ip) = ip { Some(*ip) } else { None });
+        Ok((pod, ip.with_context(|| format!("pod {pod} has no IPv6 address"))?))
+    }
+
+    fn look_up(&self, name: &str) -> Result<(&str, &[IpAddr])> {
         let made_for =
             |pod: &str| pod.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
         let found = self.0.iter().find(|(pod, _)| made_for(pod));
-        found.map(|(pod, ip)| (pod.as_str(), *ip)).with_context(|| format!("no pod of {name}"))
+        found.map(|(pod, ips)| (pod.as_str(), ips.as_slice())).with_context(|| format!("no pod of {name}"))
     }
 }
 
@@ -110,13 +124,14 @@ mod tests {
     #[test]
     fn a_pod_is_found_by_its_own_name_or_its_deployments() {
         let pods = Pods(vec![
-            ("web-1-5d-x2".into(), Ipv4Addr::new(10, 0, 0, 1)),
-            ("web-10".into(), Ipv4Addr::new(10, 0, 0, 2)),
-            ("db".into(), Ipv4Addr::new(10, 0, 0, 3)),
+            ("web-1-5d-x2".into(), vec![Ipv4Addr::new(10, 0, 0, 1).into()]),
+            ("web-10".into(), vec![Ipv4Addr::new(10, 0, 0, 2).into()]),
+            ("db".into(), vec![Ipv4Addr::new(10, 0, 0, 3).into(), Ipv6Addr::LOCALHOST.into()]),
         ]);
         assert_eq!(pods.find("web-1").unwrap().0, "web-1-5d-x2");
         assert_eq!(pods.find("db").unwrap().1, Ipv4Addr::new(10, 0, 0, 3));
-        assert!(pods.find("client").is_err());
+        assert_eq!(pods.find_6("db").unwrap().1, Ipv6Addr::LOCALHOST);
+        assert!(pods.find("client").is_err() && pods.find_6("web-1").is_err());
     }
 
     #[test]

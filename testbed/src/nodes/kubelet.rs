@@ -19,7 +19,7 @@ use super::cni::{CONF_DIR, Network};
 use super::record::{DIRECTORY, PodRecord};
 use super::sandbox::{self, Wanted};
 use super::status;
-use crate::bed::config::{node_index, node_ip};
+use crate::bed::config::{node_index, node_ip, underlay_ip6};
 
 /// Pods started at the same time.
 const PARALLEL: usize = 30;
@@ -36,6 +36,9 @@ pub struct Args {
     /// How to reach the API server.
     #[arg(long)]
     kubeconfig: PathBuf,
+    /// The node has an IPv6 address as well.
+    #[arg(long)]
+    dual_stack: bool,
 }
 
 /// A client for the cluster that a kubeconfig names.
@@ -49,7 +52,8 @@ pub async fn client(kubeconfig: &Path) -> Result<Client> {
 struct Node {
     client: Client,
     name: String,
-    ip: String,
+    /// Addresses of the node, the main one first.
+    ips: Vec<String>,
     starting: Semaphore,
 }
 
@@ -59,12 +63,17 @@ type Stop = watch::Sender<bool>;
 impl Args {
     /// Runs until it is killed.
     pub async fn run(self) -> Result<()> {
-        let Self { node: name, kubeconfig } = self;
+        let Self { node: name, kubeconfig, dual_stack } = self;
         let index = node_index(&name).with_context(|| format!("{name} is no name of a node"))?;
+        let ip = node_ip(index);
+        let mut ips = vec![ip.to_string()];
+        if dual_stack {
+            ips.push(underlay_ip6(ip).to_string());
+        }
         let node = Arc::new(Node {
             client: client(&kubeconfig).await?,
             name,
-            ip: node_ip(index).to_string(),
+            ips,
             starting: Semaphore::new(PARALLEL),
         });
         let reporting = tokio::spawn(report(Arc::clone(&node)));
@@ -81,7 +90,7 @@ async fn report(node: Arc<Node>) {
     loop {
         let ready = Network::find(Path::new(CONF_DIR)).is_ok_and(|n| n.is_some());
         if said != Some(ready) {
-            match status::node(&node.client, &node.name, &node.ip, ready).await {
+            match status::node(&node.client, &node.name, &node.ips, ready).await {
                 Ok(()) => said = Some(ready),
                 Err(error) => tracing::warn!("status of the node: {error:#}"),
             }
@@ -176,7 +185,7 @@ impl Node {
                     }
                 }
             };
-            self.until_done("status of the pod", || status::running(&self.client, pod, &record, &self.ip))
+            self.until_done("status of the pod", || status::running(&self.client, pod, &record, &self.ips))
                 .await;
         };
         tokio::select! {
@@ -201,7 +210,7 @@ impl Node {
             return Ok(record);
         }
         let _permit = self.starting.acquire().await?;
-        sandbox::start(wanted, &self.ip).await
+        sandbox::start(wanted, &self.ips).await
     }
 
     /// The pod's sandbox from before this process, if it was complete.

@@ -82,11 +82,11 @@ impl NodeRuntime for Light {
         let config = bed.config();
         let program = config.program("testbed").display().to_string();
         let kubeconfig = config.kubeconfig("admin").display().to_string();
-        bed.host(node).start(
-            "fake-node",
-            &[&program, "fake-node", "--node", node, "--kubeconfig", &kubeconfig],
-            &[],
-        )
+        let mut argv = vec![program.as_str(), "fake-node", "--node", node, "--kubeconfig", &kubeconfig];
+        if config.dual_stack {
+            argv.push("--dual-stack");
+        }
+        bed.host(node).start("fake-node", &argv, &[])
     }
 
     fn start_addons(&self, _: &Bed) -> Result<()> {

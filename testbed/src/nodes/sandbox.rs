@@ -57,11 +57,11 @@ impl Wanted {
 }
 
 /// Tries until the pod has its network; each try has a sandbox of its own, as with a runtime.
-pub async fn start(pod: &Wanted, node_ip: &str) -> Result<PodRecord> {
+pub async fn start(pod: &Wanted, node_ips: &[String]) -> Result<PodRecord> {
     let mut backoff = BACKOFF.iter();
     let mut pause = BACKOFF[0];
     loop {
-        match attempt(pod, node_ip).await {
+        match attempt(pod, node_ips).await {
             Ok(record) => return Ok(record),
             Err(error) => {
                 tracing::warn!(namespace = pod.namespace, name = pod.name, "sandbox: {error:#}; trying again")
@@ -72,7 +72,7 @@ pub async fn start(pod: &Wanted, node_ip: &str) -> Result<PodRecord> {
     }
 }
 
-async fn attempt(pod: &Wanted, node_ip: &str) -> Result<PodRecord> {
+async fn attempt(pod: &Wanted, node_ips: &[String]) -> Result<PodRecord> {
     let directory = Path::new(DIRECTORY);
     let mut record = PodRecord {
         uid: pod.uid.clone(),
@@ -84,7 +84,7 @@ async fn attempt(pod: &Wanted, node_ip: &str) -> Result<PodRecord> {
         server: None,
     };
     if pod.host_network {
-        record.addresses = vec![node_ip.to_owned()];
+        record.addresses = node_ips.to_vec();
     } else {
         let network = Network::find(Path::new(CONF_DIR))?.context("the node has no network yet")?;
         record.netns = Some(format!("/run/netns/cni-{}", Uuid::new_v4()));

@@ -13,7 +13,7 @@ use super::record::PodRecord;
 const MANAGER: &str = "testbed";
 
 /// Marks the node Ready or not, with its address and its size.
-pub(super) async fn node(client: &Client, name: &str, address: &str, ready: bool) -> Result<()> {
+pub(super) async fn node(client: &Client, name: &str, ips: &[String], ready: bool) -> Result<()> {
     let now = Timestamp::now().to_string();
     let condition = |kind: &str, good: bool, reason: &str| {
         json!({"type": kind, "status": if good { "True" } else { "False" }, "reason": reason, "message": reason,
@@ -21,8 +21,10 @@ pub(super) async fn node(client: &Client, name: &str, address: &str, ready: bool
     };
     let reason = if ready { "KubeletReady" } else { "NetworkPluginNotReady" };
     let resources = json!({"cpu": "8", "memory": "16Gi", "pods": "250"});
+    let internal = ips.iter().map(|ip| json!({"type": "InternalIP", "address": ip}));
+    let addresses: Vec<_> = internal.chain([json!({"type": "Hostname", "address": name})]).collect();
     let status = json!({"status": {
-        "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
+        "addresses": addresses,
         "capacity": resources,
         "allocatable": resources,
         "conditions": [
@@ -53,7 +55,12 @@ pub(super) async fn lease(client: &Client, name: &str) -> Result<()> {
 }
 
 /// Marks a pod Running and Ready, with its addresses.
-pub(super) async fn running(client: &Client, pod: &Pod, record: &PodRecord, node_ip: &str) -> Result<()> {
+pub(super) async fn running(
+    client: &Client,
+    pod: &Pod,
+    record: &PodRecord,
+    node_ips: &[String],
+) -> Result<()> {
     let now = Timestamp::now().to_string();
     let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": now});
     let containers: Vec<_> = pod
@@ -68,9 +75,10 @@ pub(super) async fn running(client: &Client, pod: &Pod, record: &PodRecord, node
     let conditions = ["PodScheduled", "PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready"]
         .map(condition);
     let ips: Vec<_> = record.addresses.iter().map(|ip| json!({"ip": ip})).collect();
+    let host_ips: Vec<_> = node_ips.iter().map(|ip| json!({"ip": ip})).collect();
     let status = json!({"status": {
         "phase": "Running",
-        "hostIP": node_ip, "hostIPs": [{"ip": node_ip}],
+        "hostIP": node_ips.first(), "hostIPs": host_ips,
         "podIP": record.addresses.first(), "podIPs": ips,
         "startTime": now,
         "conditions": conditions,
