@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 
 use super::Bed;
 use super::config::{
-    CENTRAL_IP, EXT_IP, OUTSIDE_IP, UNDERLAY_PREFIX, UNDERLAY_PREFIX_6, node_index, node_ip, underlay_ip6,
-    underlay_mac,
+    CENTRAL_IP, EXT_IP, OUTSIDE_IP, OUTSIDE_IP_6, UNDERLAY_PREFIX, UNDERLAY_PREFIX_6, node_index, node_ip,
+    underlay_ip6, underlay_mac,
 };
 use crate::exec;
 
