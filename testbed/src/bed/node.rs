@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use super::Bed;
 use super::central::ENVIRONMENT;
 use super::config::{
-    CENTRAL_IP, Config, EXT_IP, POD_MTU, SB_PORT, SERVICE_CIDR, SERVICE_CIDR_6, node_index, system_id,
-    underlay_ip6,
+    CENTRAL_IP, Config, EXT_IP, JOIN_SUBNET, JOIN_SUBNET_6, MASQUERADE_SUBNET, MASQUERADE_SUBNET_6, POD_MTU,
+    SB_PORT, SERVICE_CIDR, SERVICE_CIDR_6, node_index, system_id, underlay_ip6,
 };
 use crate::exec;
 
@@ -95,6 +95,8 @@ pub fn agent_arguments(config: &Config, node: &str) -> Vec<String> {
         flag("sb", format!("tcp:{CENTRAL_IP}:{SB_PORT}")),
         flag("cluster-subnets", config.cluster_subnets.clone()),
         flag("service-cidrs", config.families(SERVICE_CIDR, SERVICE_CIDR_6)),
+        flag("join-subnet", config.families(JOIN_SUBNET, JOIN_SUBNET_6)),
+        flag("masquerade-subnet", config.families(MASQUERADE_SUBNET, MASQUERADE_SUBNET_6)),
         flag("mtu", POD_MTU.to_string()),
         flag("encap-ip", "auto".into()),
         flag("gateway-interface", "eth0".into()),
