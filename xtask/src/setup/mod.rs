@@ -4,10 +4,11 @@
 //! in a temporary directory and renames it at its end: a run that was cut short leaves nothing half made.
 
 mod apt;
-mod kubernetes;
+mod go;
 mod linker;
 mod ovs;
 mod packages;
+mod programs;
 mod stamp;
 
 use std::path::PathBuf;
@@ -56,12 +57,13 @@ pub(crate) fn ensure() -> Result<()> {
 
 fn steps() -> Result<Vec<Box<dyn Step>>> {
     let cache = paths::cache()?;
-    Ok(vec![
+    let mut steps: Vec<Box<dyn Step>> = vec![
         Box::new(packages::Packages),
         Box::new(linker::BpfLinker),
         Box::new(ovs::Ovs { dir: cache.join("ovs"), work: cache.join("tmp") }),
-        Box::new(kubernetes::Kubernetes { dir: cache.join("k8s"), work: cache.join("tmp") }),
-    ])
+    ];
+    steps.extend(programs::steps(&cache));
+    Ok(steps)
 }
 
 fn report(steps: &[Box<dyn Step>]) -> Result<()> {

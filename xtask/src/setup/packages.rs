@@ -22,6 +22,17 @@ const WANTED: &[(&str, &str)] = &[
     ("gcc", "cc"),
     ("libc6-dev", "/usr/include/stdio.h"),
     ("pkg-config", "pkg-config"),
+    // What a node runs.
+    ("runc", "runc"),
+    ("conntrack", "conntrack"),
+    // What the images for the upstream suite are made of.
+    ("bash", "bash"),
+    ("bind9-dnsutils", "dig"),
+    ("busybox-static", "busybox"),
+    ("curl", "curl"),
+    ("iperf", "iperf"),
+    ("netcat-openbsd", "nc.openbsd"),
+    ("wget", "wget"),
 ];
 
 pub(super) struct Packages;

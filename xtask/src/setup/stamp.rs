@@ -1,4 +1,4 @@
-//! Directories made whole or not at all, with a stamp that says from what.
+//! Directories, and groups of files in one, made whole or not at all, with a stamp that says from what.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -36,6 +36,43 @@ pub(super) fn replace(
     // The new directory is in place; what cannot be removed now goes with the next setup.
     let _ = fs::remove_dir_all(work);
     Ok(())
+}
+
+/// Whether the files of a group in `dir` were made from these inputs.
+pub(super) fn group_is_current(dir: &Path, group: &str, inputs: &str) -> bool {
+    fs::read_to_string(dir.join(group_stamp(group))).is_ok_and(|s| s.trim() == inputs)
+}
+
+/// Lets `fill` make the files of a group beside `dir` and moves them into it. Other files there stay. The group's
+/// stamp goes first and comes back last, so that a group which was cut short is not taken for whole.
+pub(super) fn replace_group(
+    dir: &Path,
+    work: &Path,
+    group: &str,
+    inputs: &str,
+    fill: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
+    let fresh = scratch(work, group)?;
+    fill(&fresh)?;
+    fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let stamp = dir.join(group_stamp(group));
+    if stamp.exists() {
+        fs::remove_file(&stamp).with_context(|| format!("cannot remove {}", stamp.display()))?;
+    }
+    for entry in fs::read_dir(&fresh)? {
+        let entry = entry?;
+        let place = dir.join(entry.file_name());
+        fs::rename(entry.path(), &place)
+            .with_context(|| format!("cannot put {} in place", place.display()))?;
+    }
+    fs::write(&stamp, inputs).context("stamp")?;
+    // The files are in place; what cannot be removed now goes with the next setup.
+    let _ = fs::remove_dir_all(work);
+    Ok(())
+}
+
+fn group_stamp(group: &str) -> String {
+    format!("{NAME}-{group}")
 }
 
 /// An empty directory under `work`, whatever an earlier run has left there.
@@ -81,6 +118,24 @@ mod tests {
         replace(&dir, &base.join("work"), "a", |d| Ok(fs::write(d.join("file"), "1")?)).unwrap();
         assert!(is_current(&dir, "a"));
         assert!(!dir.join("rest-of-a-crash").exists());
+        fs::remove_dir_all(base).unwrap();
+    }
+
+    #[test]
+    fn a_group_is_replaced_beside_the_others_and_is_not_current_before_its_end() {
+        let base = temp("group");
+        let (dir, work) = (base.join("made"), base.join("work"));
+        let write =
+            |name: &'static str, text: &'static str| move |d: &Path| Ok(fs::write(d.join(name), text)?);
+        replace_group(&dir, &work, "one", "a", write("x", "1")).unwrap();
+        replace_group(&dir, &work, "other", "a", write("y", "2")).unwrap();
+        assert!(group_is_current(&dir, "one", "a") && group_is_current(&dir, "other", "a"));
+        // A file of the group that cannot be replaced: the stamp must not survive.
+        fs::create_dir_all(dir.join("z/full")).unwrap();
+        assert!(replace_group(&dir, &work, "one", "b", write("z", "3")).is_err());
+        assert!(!group_is_current(&dir, "one", "a") && !group_is_current(&dir, "one", "b"));
+        assert!(group_is_current(&dir, "other", "a"));
+        assert_eq!(fs::read_to_string(dir.join("y")).unwrap(), "2");
         fs::remove_dir_all(base).unwrap();
     }
 

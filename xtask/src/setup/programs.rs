@@ -1,0 +1,277 @@
+//! The programs of a cluster that are built here: Kubernetes, its test suite, the container runtime and the DNS
+//! server. They come in groups, each a step with a stamp of its own. A program that `KUBEBUILDER_ASSETS` has is
+//! taken from there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::go::{Kind, Module};
+use super::{Step, stamp};
+use crate::exec;
+
+const KUBERNETES: Module = Module {
+    name: "kubernetes",
+    tags: "",
+    version_of: "k8s.io/kubernetes",
+    version_variables: |version| {
+        let minor = version.split('.').nth(1).unwrap_or_default();
+        [("gitVersion", format!("v{version}")), ("gitMajor", "1".into()), ("gitMinor", minor.into())]
+            .map(|(name, value)| format!("k8s.io/component-base/version.{name}={value}"))
+            .to_vec()
+    },
+};
+
+const CONTAINERD: Module = Module {
+    name: "containerd",
+    // Snapshotters that need libraries or kernel features which a node here does not use.
+    tags: "no_btrfs,no_devmapper,no_zfs,no_aufs",
+    version_of: "github.com/containerd/containerd/v2",
+    version_variables: |version| {
+        vec![format!("github.com/containerd/containerd/v2/version.Version=v{version}")]
+    },
+};
+
+const COREDNS: Module = Module {
+    name: "coredns",
+    tags: "",
+    version_of: "github.com/coredns/coredns",
+    version_variables: |_| Vec::new(),
+};
+
+/// Where a file of a group comes from.
+#[derive(Clone, Copy, Debug, Hash)]
+enum Source {
+    /// A Go package.
+    Go(Kind, &'static str),
+    /// A C file in the sources of the module whose version is reported, linked statically.
+    C(&'static str),
+    /// A file in those sources, as it is.
+    Copy(&'static str),
+}
+
+#[derive(Debug)]
+struct Group {
+    /// For the reader.
+    title: &'static str,
+    /// Names the stamp.
+    key: &'static str,
+    /// Directory in the cache.
+    directory: &'static str,
+    module: Module,
+    files: &'static [(&'static str, Source)],
+}
+
+const fn go(package: &'static str) -> Source {
+    Source::Go(Kind::Program, package)
+}
+
+const GROUPS: &[Group] = &[
+    Group {
+        title: "etcd and the Kubernetes control plane",
+        key: "control",
+        directory: "k8s",
+        module: KUBERNETES,
+        files: &[
+            ("etcd", go("go.etcd.io/etcd/server/v3")),
+            ("kube-apiserver", go("k8s.io/kubernetes/cmd/kube-apiserver")),
+            ("kube-controller-manager", go("k8s.io/kubernetes/cmd/kube-controller-manager")),
+            ("kubectl", go("k8s.io/kubernetes/cmd/kubectl")),
+        ],
+    },
+    Group {
+        title: "kubelet and scheduler",
+        key: "node",
+        directory: "k8s",
+        module: KUBERNETES,
+        files: &[
+            ("kube-scheduler", go("k8s.io/kubernetes/cmd/kube-scheduler")),
+            ("kubelet", go("k8s.io/kubernetes/cmd/kubelet")),
+            ("pause", Source::C("build/pause/linux/pause.c")),
+        ],
+    },
+    Group {
+        title: "the upstream end-to-end suite",
+        key: "suite",
+        directory: "k8s",
+        module: KUBERNETES,
+        files: &[
+            ("e2e.test", Source::Go(Kind::Tests, "k8s.io/kubernetes/test/e2e")),
+            ("ginkgo", go("github.com/onsi/ginkgo/v2/ginkgo")),
+            ("agnhost", go("k8s.io/kubernetes/test/images/agnhost")),
+            ("regression-issue-74839", go("k8s.io/kubernetes/test/images/regression-issue-74839")),
+            ("porter.crt", Source::Copy("test/images/agnhost/porter/localhost.crt")),
+            ("porter.key", Source::Copy("test/images/agnhost/porter/localhost.key")),
+        ],
+    },
+    Group {
+        title: "containerd",
+        key: "containerd",
+        directory: "containerd",
+        module: CONTAINERD,
+        files: &[
+            ("containerd", go("github.com/containerd/containerd/v2/cmd/containerd")),
+            (
+                "containerd-shim-runc-v2",
+                go("github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2"),
+            ),
+            ("ctr", go("github.com/containerd/containerd/v2/cmd/ctr")),
+        ],
+    },
+    Group {
+        title: "CoreDNS",
+        key: "coredns",
+        directory: "coredns",
+        module: COREDNS,
+        files: &[("coredns", go("."))],
+    },
+];
+
+/// One group in the cache.
+struct Programs {
+    group: &'static Group,
+    dir: PathBuf,
+    work: PathBuf,
+    assets: Option<PathBuf>,
+}
+
+/// The steps of all groups.
+pub(super) fn steps(cache: &Path) -> Vec<Box<dyn Step>> {
+    let assets = std::env::var_os("KUBEBUILDER_ASSETS").filter(|v| !v.is_empty()).map(PathBuf::from);
+    GROUPS
+        .iter()
+        .map(|group| -> Box<dyn Step> {
+            Box::new(Programs {
+                group,
+                dir: cache.join(group.directory),
+                work: cache.join("tmp"),
+                assets: assets.clone(),
+            })
+        })
+        .collect()
+}
+
+impl Programs {
+    fn inputs(&self) -> Result<String> {
+        let module = &self.group.module;
+        let taken: Vec<_> = self.group.files.iter().filter_map(|(name, _)| self.asset(name)).collect();
+        Ok(stamp::hash((self.group.files, module.tags, module.files()?, taken)))
+    }
+
+    /// The program in `KUBEBUILDER_ASSETS`, if it is there.
+    fn asset(&self, name: &str) -> Option<PathBuf> {
+        let path = std::path::absolute(self.assets.as_ref()?.join(name)).ok()?;
+        path.is_file().then_some(path)
+    }
+
+    /// The same if it is of the minor version that the rest is built from. Components of Kubernetes that are
+    /// further apart are not made for each other.
+    fn fitting_asset(&self, name: &str) -> Result<Option<PathBuf>> {
+        let Some(path) = self.asset(name) else { return Ok(None) };
+        if !name.starts_with("kube-") {
+            return Ok(Some(path));
+        }
+        let wanted = self.group.module.version()?;
+        let said = exec::output(exec::command(&path).arg("--version")).unwrap_or_default();
+        if same_minor(&said, &wanted) {
+            return Ok(Some(path));
+        }
+        exec::say(format_args!(
+            "setup: {} says {:?}, and {wanted} is wanted: {name} is built instead",
+            path.display(),
+            said.trim()
+        ));
+        Ok(None)
+    }
+
+    fn make(&self, name: &str, source: Source, to: &Path) -> Result<()> {
+        if let Some(asset) = self.fitting_asset(name)? {
+            return Ok(std::os::unix::fs::symlink(asset, to)?);
+        }
+        let module = &self.group.module;
+        match source {
+            Source::Go(kind, package) => module.compile(kind, package, to),
+            Source::C(file) => {
+                let file = module.sources_of(module.version_of)?.join(file);
+                let version = format!("-DVERSION={}-slipstream", module.version()?);
+                exec::run(
+                    exec::command("gcc").args(["-Os", "-static", "-s", &version, "-o"]).arg(to).arg(file),
+                )
+            }
+            Source::Copy(file) => {
+                let file = module.sources_of(module.version_of)?.join(file);
+                // Not the mode: module sources are read-only.
+                let data = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+                fs::write(to, data).with_context(|| format!("cannot write {}", to.display()))
+            }
+        }
+    }
+}
+
+impl Step for Programs {
+    fn name(&self) -> String {
+        self.group.title.into()
+    }
+
+    fn missing(&self) -> Result<Vec<String>> {
+        let mut missing = Vec::new();
+        if !stamp::group_is_current(&self.dir, self.group.key, &self.inputs()?) {
+            missing.push("programs in the cache (the first build takes some minutes)".to_owned());
+        }
+        let absent = self.group.files.iter().filter(|(name, _)| !self.dir.join(name).exists());
+        missing.extend(absent.map(|(name, _)| (*name).to_owned()));
+        Ok(missing)
+    }
+
+    fn install(&self) -> Result<()> {
+        stamp::replace_group(&self.dir, &self.work, self.group.key, &self.inputs()?, |fresh| {
+            for (name, source) in self.group.files {
+                self.make(name, *source, &fresh.join(name)).with_context(|| (*name).to_owned())?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Whether what a component says of itself (`Kubernetes v1.36.3`) is of the same minor version.
+fn same_minor(said: &str, wanted: &str) -> bool {
+    let minor = |v: &str| v.split('.').take(2).map(str::to_owned).collect::<Vec<_>>();
+    said.split_whitespace()
+        .find_map(|w| w.strip_prefix('v'))
+        .is_some_and(|v| minor(v) == minor(wanted) && minor(v).len() == 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn only_components_of_one_minor_version_are_put_together() {
+        assert!(same_minor("Kubernetes v1.36.0\n", "1.36.3"));
+        assert!(!same_minor("Kubernetes v1.35.3", "1.36.3"));
+        assert!(!same_minor("Kubernetes v1", "1"));
+        assert!(!same_minor("", "1.36.3"));
+    }
+
+    #[test]
+    fn no_two_groups_make_the_same_file_or_share_a_stamp() {
+        let (mut files, mut stamps) = (BTreeSet::new(), BTreeSet::new());
+        for group in GROUPS {
+            assert!(stamps.insert((group.directory, group.key)), "{}", group.key);
+            for (name, _) in group.files {
+                assert!(files.insert((group.directory, name)), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_wrapper_module_pins_what_it_builds() {
+        for group in GROUPS {
+            assert!(group.module.version().unwrap().split('.').count() >= 3, "{}", group.key);
+            assert!(group.module.files().unwrap().iter().any(|(name, _)| name == "go.sum"), "{}", group.key);
+        }
+    }
+}
