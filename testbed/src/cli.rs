@@ -7,10 +7,10 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
 use crate::bed::Bed;
-use crate::bed::config::{AttachMode, Config, Datapath, Runtime};
+use crate::bed::config::{self, AttachMode, Config, Datapath, Runtime};
 use crate::host::{init, relay};
 use crate::nodes::{kubelet, scheduler};
-use crate::{churn, demo, golden, hardship, pod, probe, ui};
+use crate::{churn, demo, golden, hardship, images, pod, probe, ui};
 
 /// A Slipstream cluster on one machine.
 #[derive(Debug, Parser)]
@@ -73,6 +73,8 @@ enum Verb {
     Down,
     /// Say what is left of a cluster on this machine.
     Leftovers,
+    /// Make the container images of real nodes, unless they are there and fit.
+    Images,
     /// Show hosts, processes, nodes and pods.
     Status,
     /// Print the path of the administrator's kubeconfig.
@@ -149,6 +151,11 @@ impl Args {
                 None => ui::say(format_args!("there is no cluster named {name}")),
             },
             Verb::Leftovers => return leftovers(&name),
+            Verb::Images => {
+                let (archive, made) = images::ensure(&config::cache()?)?;
+                let what = if made { "made" } else { "up to date" };
+                ui::say(format_args!("{}: {what}", archive.display()));
+            }
             Verb::Status => status(&open()?)?,
             Verb::Kubeconfig => ui::say(open()?.config().kubeconfig("admin").display()),
             Verb::Pod(verb) => return verb.run(&open()?),

@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{bench, build_ebpf, codegen, demo, exec, lint, setup, test};
+use crate::{bench, build_ebpf, codegen, conformance, demo, exec, lint, setup, test};
 
 /// Builds, tests and demonstrates Slipstream.
 #[derive(Debug, Parser)]
@@ -30,6 +30,8 @@ enum Verb {
     Test(test::Args),
     /// Bring up a two-node cluster, show that its traffic works, and take it down.
     Demo(demo::Args),
+    /// Run the upstream Kubernetes end-to-end suite on a cluster with real nodes.
+    Conformance(conformance::Args),
     /// Start a cluster and leave it running.
     Up {
         /// Passed on to `testbed up`.
@@ -61,6 +63,7 @@ impl Args {
             Verb::Lint => lint::run(),
             Verb::Test(args) => test::run(&args),
             Verb::Demo(args) => demo::run(&args),
+            Verb::Conformance(args) => conformance::run(&args),
             Verb::Up { args } => demo::testbed("up", &args),
             Verb::Down { args } => demo::testbed("down", &args),
             Verb::Bench { args } => bench::run(&args),

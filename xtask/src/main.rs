@@ -6,6 +6,7 @@ mod bench;
 mod build_ebpf;
 mod cli;
 mod codegen;
+mod conformance;
 mod demo;
 mod exec;
 mod lint;

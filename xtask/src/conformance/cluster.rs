@@ -1,0 +1,132 @@
+//! The cluster that specs run on, by the test bed's command line.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{exec, paths};
+
+/// What cluster to make.
+#[derive(Clone, Debug)]
+pub(super) struct Shape {
+    pub(super) nodes: u8,
+    pub(super) datapath: String,
+    pub(super) dual_stack: bool,
+    pub(super) without_policy: bool,
+}
+
+/// A running cluster.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    name: String,
+    /// Ours is taken down at the end.
+    ours: bool,
+}
+
+impl Cluster {
+    /// Brings one up, in place of one of that name that an earlier run has left.
+    pub(super) fn up(name: &str, shape: &Shape) -> Result<Self> {
+        let cluster = Self { name: name.to_owned(), ours: true };
+        exec::output(cluster.testbed().arg("down"))?;
+        let mut up = cluster.testbed();
+        up.args(["up", "--runtime", "containerd", "--nodes", &shape.nodes.to_string()]);
+        up.args(["--datapath", &shape.datapath]);
+        if shape.dual_stack {
+            up.arg("--dual-stack");
+        }
+        if shape.without_policy {
+            up.arg("--without-policy");
+        }
+        exec::run(&mut up)?;
+        Ok(cluster)
+    }
+
+    /// One that somebody else has brought up.
+    pub(super) fn open(name: &str) -> Result<Self> {
+        let cluster = Self { name: name.to_owned(), ours: false };
+        exec::output(cluster.testbed().arg("kubeconfig"))
+            .with_context(|| format!("there is no cluster {name}"))?;
+        Ok(cluster)
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How many nodes it has.
+    pub(super) fn nodes(&self) -> Result<u8> {
+        let nodes = self.kubectl(&["get", "nodes", "-o", "name"])?;
+        match u8::try_from(nodes.lines().count()) {
+            Ok(count) if count > 0 => Ok(count),
+            _ => bail!("cluster {} has no nodes", self.name),
+        }
+    }
+
+    /// Whether its nodes have pod ranges of both families.
+    pub(super) fn is_dual_stack(&self) -> Result<bool> {
+        let addresses =
+            self.kubectl(&["get", "service", "kubernetes", "-o", "jsonpath={.spec.clusterIP}"])?;
+        let nodes = self.kubectl(&[
+            "get",
+            "nodes",
+            "-o",
+            "jsonpath={.items[0].status.addresses[?(@.type==\"InternalIP\")].address}",
+        ])?;
+        Ok(nodes.split_whitespace().any(|a| a.contains(':') != addresses.contains(':')))
+    }
+
+    /// The administrator's kubeconfig.
+    pub(super) fn kubeconfig(&self) -> Result<PathBuf> {
+        let path = exec::output(self.testbed().arg("kubeconfig"))?;
+        Ok(PathBuf::from(path.trim()))
+    }
+
+    /// A command in the network of the control plane's host, with this machine's files.
+    pub(super) fn command(&self, program: &Path) -> Command {
+        let mut command = self.testbed();
+        command.args(["exec", "--network", "central", "--"]).arg(program);
+        command
+    }
+
+    fn kubectl(&self, args: &[&str]) -> Result<String> {
+        exec::output(self.testbed().arg("kubectl").args(args))
+    }
+
+    /// Keeps what tells why something failed: the logs of every process, events, and the state of all objects.
+    pub(super) fn dump(&self, to: &Path) -> Result<()> {
+        let logs = to.join("logs");
+        fs::create_dir_all(&logs).with_context(|| format!("cannot create {}", logs.display()))?;
+        let kubeconfig = self.kubeconfig()?;
+        let bed = kubeconfig.parent().and_then(Path::parent).context("the kubeconfig has no directory")?;
+        for entry in fs::read_dir(bed.join("log")).context("logs of the cluster")?.flatten() {
+            fs::copy(entry.path(), logs.join(entry.file_name()))?;
+        }
+        let questions: [(&str, &[&str]); 3] = [
+            ("status.txt", &["status"]),
+            ("events.txt", &["kubectl", "get", "events", "-A", "--sort-by=.lastTimestamp"]),
+            (
+                "objects.yaml",
+                &["kubectl", "get", "nodes,pods,services,endpointslices,networkpolicies", "-A", "-o", "yaml"],
+            ),
+        ];
+        for (file, args) in questions {
+            // A cluster that cannot answer says something by that too.
+            let said = exec::output(self.testbed().args(args)).unwrap_or_else(|e| format!("{e:#}\n"));
+            fs::write(to.join(file), said).with_context(|| format!("cannot write {file}"))?;
+        }
+        Ok(())
+    }
+
+    /// Takes it down, if it is ours.
+    pub(super) fn down(&self) -> Result<()> {
+        if self.ours { exec::run(self.testbed().arg("down")) } else { Ok(()) }
+    }
+
+    fn testbed(&self) -> Command {
+        let mut command = exec::command(paths::target().join("debug/testbed"));
+        command.args(["--name", &self.name]);
+        command
+    }
+}
