@@ -78,6 +78,9 @@ struct Run {
     /// MTU of pods, bytes.
     #[arg(long, env = "SLIPSTREAM_MTU", default_value_t = 1400)]
     mtu: u16,
+    /// Whether network policies are enforced; without that every pod can be reached.
+    #[arg(long, env = "SLIPSTREAM_NETWORK_POLICY", default_value_t = true, action = ArgAction::Set)]
+    network_policy: bool,
     /// Namespace of the lease.
     #[arg(long, env = "SLIPSTREAM_LEASE_NAMESPACE", default_value = "kube-system")]
     lease_namespace: String,
@@ -124,6 +127,7 @@ impl Run {
             join_subnet,
             masquerade_subnet,
             mtu,
+            network_policy,
             lease_namespace,
             lease_name,
             leader_elect,
@@ -139,6 +143,9 @@ impl Run {
         }
         .with_default_ranges();
         config.validate().context("address ranges")?;
+        if !network_policy {
+            tracing::warn!("network policies are not enforced (--network-policy=false)");
+        }
         let tls = tls_options(nb_ca, nb_cert, nb_key)?;
         let endpoints: Vec<Endpoint> = Endpoint::parse_list(&nb).with_context(|| format!("--nb {nb}"))?;
         let kube = kubernetes::client(kubeconfig.as_deref()).await?;
@@ -157,7 +164,8 @@ impl Run {
         let identity = identity();
         let election = Election { namespace: lease_namespace, name: lease_name, identity: identity.clone() };
         let mut stop = pin_signals()?;
-        let work = lead(&client, &kube, config, &election, leader_elect, &metrics, reason, identity);
+        let work =
+            lead(&client, &kube, config, network_policy, &election, leader_elect, &metrics, reason, identity);
         let result = tokio::select! {
             result = work => result,
             signal = &mut stop => {
@@ -210,6 +218,7 @@ async fn lead(
     client: &Client,
     kube: &kube::Client,
     config: Config,
+    network_policy: bool,
     election: &Election,
     elect: bool,
     metrics: &Metrics,
@@ -240,7 +249,7 @@ async fn lead(
         .context("northbound database")?;
     tokio::spawn(annotate::run(kube.clone(), patch_queue, done, metrics.clone()));
     tokio::spawn(events::run(kube.clone(), identity, notice_queue));
-    kubernetes::watch::start(kube, &inputs, metrics);
+    kubernetes::watch::start(kube, &inputs, metrics, network_policy);
     let lost = async {
         if elect {
             // An error means that the election has ended, which is the same.

@@ -44,14 +44,23 @@ pub struct Shape {
     /// Neither controller nor node agents: a bed to try things on by hand.
     #[arg(long)]
     pub no_plugin: bool,
+    /// A control: network policies are not enforced.
+    #[arg(long)]
+    pub without_policy: bool,
 }
 
 impl Shape {
     /// The description of that cluster.
     pub fn config(&self, name: &str) -> Result<Config> {
-        let Self { nodes, datapath, attach_mode, runtime, dual_stack, no_plugin } = *self;
-        let config =
-            Config { datapath, attach_mode, runtime, plugin: !no_plugin, ..Config::new(name, nodes)? };
+        let Self { nodes, datapath, attach_mode, runtime, dual_stack, no_plugin, without_policy } = *self;
+        let config = Config {
+            datapath,
+            attach_mode,
+            runtime,
+            plugin: !no_plugin,
+            network_policy: !without_policy,
+            ..Config::new(name, nodes)?
+        };
         Ok(if dual_stack { config.with_dual_stack() } else { config })
     }
 
@@ -90,6 +99,9 @@ enum Verb {
     },
     /// Run a command on a host: `testbed exec n1 -- ip addr`.
     Exec {
+        /// Only in the host's network, with this machine's files.
+        #[arg(long)]
+        network: bool,
         /// The host: central, ext, n1, ..
         host: String,
         /// The command.
@@ -160,9 +172,13 @@ impl Args {
             Verb::Kubeconfig => ui::say(open()?.config().kubeconfig("admin").display()),
             Verb::Pod(verb) => return verb.run(&open()?),
             Verb::Kubectl { args } => return run(open()?.kubectl_command()?.args(args)),
-            Verb::Exec { host, command } => {
+            Verb::Exec { network, host, command } => {
                 let (program, args) = command.split_first().context("no command")?;
-                return run(open()?.host(&host).command(program)?.args(args));
+                let bed = open()?;
+                let host = bed.host(&host);
+                let mut command =
+                    if network { host.network_command(program) } else { host.command(program) }?;
+                return run(command.args(args));
             }
             Verb::Restart { host, process } => open()?.host(&host).restart(&process)?,
             Verb::Reboot { node } => open()?.reboot(&node)?,

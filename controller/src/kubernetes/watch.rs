@@ -34,8 +34,9 @@ struct Kind<K, T, N> {
     input: fn(Watched<T, N>) -> Input,
 }
 
-/// Starts all watches. They end when the engine's end of the channel goes.
-pub fn start(client: &Client, inputs: &mpsc::Sender<Input>, metrics: &Metrics) {
+/// Starts all watches. They end when the engine's end of the channel goes. Without `network_policy` no policy is of
+/// interest.
+pub fn start(client: &Client, inputs: &mpsc::Sender<Input>, metrics: &Metrics, network_policy: bool) {
     let plain = |kind: &'static str| tracing::info_span!("watch", kind);
     macro_rules! watch {
         ($kind:expr) => {{
@@ -73,7 +74,11 @@ pub fn start(client: &Client, inputs: &mpsc::Sender<Input>, metrics: &Metrics) {
     });
     watch!(Kind {
         name: "network policies",
-        read: |object: networking::NetworkPolicy| Some(Policy::from_object(&object)),
+        read: if network_policy {
+            |object: networking::NetworkPolicy| Some(Policy::from_object(&object))
+        } else {
+            |_| None
+        },
         key: namespaced::<networking::NetworkPolicy>,
         input: Input::Policies,
     });

@@ -83,6 +83,8 @@ pub struct Config {
     pub dual_stack: bool,
     /// Whether controller and agents run; without them it is a bed to try things on by hand.
     pub plugin: bool,
+    /// Whether the controller enforces network policies; without that the bed shows that a test would see it.
+    pub network_policy: bool,
     /// Range of all pods and the length of a node's part of it.
     pub cluster_subnets: String,
     /// Everything the cluster leaves on disk is in here, and goes with `down`.
@@ -116,6 +118,7 @@ impl Config {
             runtime: Runtime::Netns,
             dual_stack: false,
             plugin: true,
+            network_policy: true,
             cluster_subnets: CLUSTER_SUBNETS.to_owned(),
             dir: directory(name)?,
             cache: cache()?,

@@ -27,6 +27,7 @@ impl Baseline {
     }
 
     /// Whether the spec must pass on a cluster of so many nodes.
+    #[cfg(test)]
     pub(super) fn expects(&self, name: &str, nodes: u8) -> bool {
         self.nodes.get(name).is_some_and(|least| *least <= nodes)
     }

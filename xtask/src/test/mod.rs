@@ -2,6 +2,7 @@
 
 mod cargo;
 mod cluster;
+mod real;
 mod tally;
 
 use std::time::Instant;
@@ -14,7 +15,7 @@ use tally::Tally;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only these parts (lint, unit, ebpf, ovsdb, controller, agent, cluster); the default is all of them.
+    /// Only these parts (lint, unit, ebpf, ovsdb, controller, agent, doc, cluster, real); the default is all of them.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
 }
@@ -47,6 +48,7 @@ const PARTS: &[Part] = &[
     },
     Part { key: "doc", title: "documentation examples", run: |t| cargo::run_doc_tests(t) },
     Part { key: "cluster", title: "whole clusters", run: cluster::run },
+    Part { key: "real", title: "real nodes", run: real::run },
 ];
 
 /// Runs the parts one after another; a failed part does not stop the next.

@@ -13,13 +13,11 @@ use crate::bed::Bed;
 use crate::bed::config::Config;
 use crate::exec;
 use crate::host::machine;
+use crate::images;
 
-/// Fails early if there are no images.
+/// Makes the images if need be, and fails early if that cannot be or the runtime is not there.
 pub(super) fn check(config: &Config) -> Result<()> {
-    let archives = archives(config)?;
-    if archives.is_empty() {
-        bail!("there are no images in {}; run `cargo xtask setup`", config.images().display());
-    }
+    images::ensure(&config.cache).context("container images")?;
     for program in ["containerd", "ctr", "containerd-shim-runc-v2"] {
         let path = config.containerd(program);
         if !path.exists() {
