@@ -171,3 +171,53 @@ fn a_dual_service_has_the_addresses_of_both_families_and_a_pod_counts_once() {
     let seen = index.services().remove(0);
     assert_eq!((seen.cluster_ips.len(), seen.external_ips.len()), (1, 0));
 }
+
+/// The index with other conditions of `lb-local`'s backends, by node.
+fn with_conditions(node: &str, endpoints: &[(&str, &str, Value)]) -> ServiceIndex {
+    let mut index = reference_index(node);
+    let names: Vec<(&str, &str)> = endpoints.iter().map(|(ip, node, _)| (*ip, *node)).collect();
+    let mut changed = slice("lb-local", &names);
+    for (endpoint, (_, _, conditions)) in changed.endpoints.iter_mut().zip(endpoints) {
+        endpoint.conditions = serde_json::from_value(conditions.clone()).unwrap();
+    }
+    index.apply_slice(&changed);
+    index
+}
+
+fn lb_local(index: &ServiceIndex) -> NodeService {
+    index.services().into_iter().find(|s| s.key == "red/lb-local").unwrap()
+}
+
+#[test]
+fn terminating_backends_serve_where_none_is_ready_but_do_not_count_as_healthy() {
+    let leaving = json!({ "ready": false, "serving": true, "terminating": true });
+    let only = lb_local(&with_conditions("n1", &[("10.244.0.3", "n1", leaving.clone())]));
+    assert_eq!(only.ports[0].local, [("10.244.0.3".parse().unwrap(), 8080)]);
+    assert_eq!(only.local_backends, 0);
+    let ready = json!({ "ready": true });
+    let both = [("10.244.0.3", "n1", leaving), ("10.244.0.4", "n1", ready)];
+    let both = lb_local(&with_conditions("n1", &both));
+    assert_eq!(both.ports[0].local, [("10.244.0.4".parse().unwrap(), 8080)]);
+    assert_eq!(both.local_backends, 1);
+}
+
+#[test]
+fn other_nodes_with_backends_are_known_and_a_change_there_is_one_for_local_policy_services_only() {
+    let index = with_conditions("n1", &[("10.244.1.3", "n2", json!({ "ready": true }))]);
+    let service = lb_local(&index);
+    assert!(service.ports[0].local.is_empty());
+    assert_eq!(service.ports[0].elsewhere.iter().collect::<Vec<_>>(), ["n2"]);
+    let mut index = index;
+    assert!(index.apply_slice(&slice("lb-local", &[("10.244.2.3", "n3")])));
+    assert!(!index.apply_slice(&slice("web", &[("10.244.0.3", "n1"), ("10.244.2.3", "n3")])));
+}
+
+#[test]
+fn services_of_other_proxies_are_not_kept() {
+    let mut index = reference_index("n1");
+    let mut other = objects().remove(1);
+    other.metadata.labels =
+        Some([("service.kubernetes.io/service-proxy-name".to_owned(), "x".to_owned())].into());
+    assert!(index.apply_service(&other));
+    assert!(index.services().iter().all(|s| s.key != "red/nodeport"));
+}

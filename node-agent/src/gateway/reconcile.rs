@@ -309,6 +309,7 @@ impl Worker {
             families: self.gateway.families.iter().map(FamilyGateway::nft).collect(),
             management,
             remote_nodes: self.view.remote_nodes(),
+            nodes: self.view.other_nodes(),
         };
         if self.nft.write(nft::services_table(&inputs, services)).await? {
             debug!(services = services.len(), "nftables ruleset written");

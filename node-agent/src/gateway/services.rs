@@ -8,6 +8,13 @@ use api::addr::Family;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
+/// A service with this label is left to another proxy.
+const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
+/// A service with this label is nobody's to balance.
+const HEADLESS: &str = "service.kubernetes.io/headless";
+/// So many other nodes with backends are remembered of a slice: enough for this node's own connections.
+const ELSEWHERE: usize = 8;
+
 /// Label of an EndpointSlice that names its service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
@@ -52,8 +59,11 @@ pub struct NodeServicePort {
     pub port: u16,
     /// Port on every node, if the service has one.
     pub node_port: Option<u16>,
-    /// Ready backends on this node: address and port, sorted.
+    /// Backends on this node, address and port, sorted: the ready ones, or, where there is none, those that still serve while
+    /// they terminate.
     pub local: Vec<(IpAddr, u16)>,
+    /// Names of some other nodes that have backends.
+    pub elsewhere: BTreeSet<String>,
 }
 
 /// A service that needs something on this node outside OVN.
@@ -69,6 +79,8 @@ pub struct NodeService {
     pub external_local: bool,
     /// Traffic from inside only to backends on this node.
     pub internal_local: bool,
+    /// A client stays with its backend.
+    pub sticky: bool,
     /// Port on which load balancers ask whether this node has backends.
     pub health_check_port: Option<u16>,
     /// The ports.
@@ -102,6 +114,7 @@ struct Kept {
     external_ips: Vec<IpAddr>,
     external_local: bool,
     internal_local: bool,
+    sticky: bool,
     health_check_port: Option<u16>,
     ports: Vec<KeptPort>,
 }
@@ -118,7 +131,11 @@ struct KeptPort {
 struct KeptSlice {
     service: String,
     /// Ready addresses on this node.
-    addresses: BTreeSet<IpAddr>,
+    ready: BTreeSet<IpAddr>,
+    /// Addresses on this node that serve while they terminate.
+    leaving: BTreeSet<IpAddr>,
+    /// Other nodes with either.
+    elsewhere: BTreeSet<String>,
     /// Port name to port.
     ports: BTreeMap<String, u16>,
 }
@@ -162,20 +179,34 @@ impl ServiceIndex {
     /// Takes in a slice. True when the backends on this node have changed.
     pub fn apply_slice(&mut self, slice: &EndpointSlice) -> bool {
         let key = key(slice.metadata.namespace.as_deref(), slice.metadata.name.as_deref());
-        match keep_slice(slice, &self.node) {
-            Some(kept) if self.slices.get(&key) == Some(&kept) => false,
-            Some(kept) => {
-                self.slices.insert(key, kept);
-                true
-            }
-            None => self.slices.remove(&key).is_some(),
-        }
+        let new = keep_slice(slice, &self.node);
+        let old = match &new {
+            Some(kept) => self.slices.insert(key, kept.clone()),
+            None => self.slices.remove(&key),
+        };
+        self.matters(old.as_ref(), new.as_ref())
+    }
+
+    /// Whether a slice's change is one for this node: its own backends, and others where the service must find one elsewhere.
+    fn matters(&self, old: Option<&KeptSlice>, new: Option<&KeptSlice>) -> bool {
+        let local = |slice: Option<&KeptSlice>| {
+            let here = slice.filter(|slice| !slice.ready.is_empty() || !slice.leaving.is_empty())?;
+            Some((here.service.clone(), here.ready.clone(), here.leaving.clone(), here.ports.clone()))
+        };
+        let looks_elsewhere = |slice: &KeptSlice| {
+            self.services.get(&slice.service).is_some_and(|service| service.external_local)
+        };
+        let remote = |slice: Option<&KeptSlice>| {
+            slice.filter(|slice| looks_elsewhere(slice)).map(|slice| slice.elsewhere.clone())
+        };
+        local(old) != local(new) || remote(old) != remote(new)
     }
 
     /// Forgets a slice. True when it had backends on this node.
     pub fn delete_slice(&mut self, slice: &EndpointSlice) -> bool {
         let key = key(slice.metadata.namespace.as_deref(), slice.metadata.name.as_deref());
-        self.slices.remove(&key).is_some()
+        let old = self.slices.remove(&key);
+        self.matters(old.as_ref(), None)
     }
 
     /// Drops services that are not among `alive` (after a watch began anew).
@@ -209,19 +240,29 @@ pub fn key(namespace: Option<&str>, name: Option<&str>) -> String {
 
 fn view(key: &str, kept: &Kept, slices: &[&KeptSlice]) -> NodeService {
     let ports = kept.ports.iter().map(|port| {
-        let local: BTreeSet<(IpAddr, u16)> = slices
-            .iter()
-            .filter_map(|slice| slice.ports.get(&port.name).map(|target| (slice, *target)))
-            .flat_map(|(slice, target)| slice.addresses.iter().map(move |ip| (*ip, target)))
-            .collect();
+        let of_port = || slices.iter().filter_map(|slice| Some((slice, *slice.ports.get(&port.name)?)));
+        let backends = |addresses: fn(&KeptSlice) -> &BTreeSet<IpAddr>| -> BTreeSet<(IpAddr, u16)> {
+            of_port()
+                .flat_map(|(slice, target)| addresses(slice).iter().map(move |ip| (*ip, target)))
+                .collect()
+        };
+        let mut local = backends(|slice| &slice.ready);
+        // Each family is judged by itself.
+        for (ip, target) in backends(|slice| &slice.leaving) {
+            let family = |other: &(IpAddr, u16)| other.0.is_ipv4() == ip.is_ipv4();
+            if !backends(|slice| &slice.ready).iter().any(family) {
+                local.insert((ip, target));
+            }
+        }
         NodeServicePort {
             protocol: port.protocol,
             port: port.port,
             node_port: port.node_port,
             local: local.into_iter().collect(),
+            elsewhere: of_port().flat_map(|(slice, _)| &slice.elsewhere).take(ELSEWHERE).cloned().collect(),
         }
     });
-    let backends: BTreeSet<IpAddr> = slices.iter().flat_map(|slice| &slice.addresses).copied().collect();
+    let backends: BTreeSet<IpAddr> = slices.iter().flat_map(|slice| &slice.ready).copied().collect();
     let ipv4 = backends.iter().filter(|ip| ip.is_ipv4()).count();
     NodeService {
         key: key.to_owned(),
@@ -229,6 +270,7 @@ fn view(key: &str, kept: &Kept, slices: &[&KeptSlice]) -> NodeService {
         external_ips: kept.external_ips.clone(),
         external_local: kept.external_local,
         internal_local: kept.internal_local,
+        sticky: kept.sticky,
         health_check_port: kept.health_check_port,
         ports: ports.collect(),
         local_backends: ipv4.max(backends.len() - ipv4),
@@ -237,6 +279,10 @@ fn view(key: &str, kept: &Kept, slices: &[&KeptSlice]) -> NodeService {
 
 /// What to keep of a service; `None` when OVN's load balancers are all it needs.
 fn keep_service(service: &Service) -> Option<Kept> {
+    let labels = service.metadata.labels.as_ref();
+    if labels.is_some_and(|l| l.contains_key(PROXY_NAME) || l.contains_key(HEADLESS)) {
+        return None;
+    }
     let spec = service.spec.as_ref()?;
     let mut cluster_ips: Vec<IpAddr> = Vec::new();
     for text in spec.cluster_ips.iter().flatten().chain(&spec.cluster_ip) {
@@ -293,6 +339,7 @@ fn keep_service(service: &Service) -> Option<Kept> {
         external_ips: external.into_iter().collect(),
         external_local,
         internal_local,
+        sticky: spec.session_affinity.as_deref() == Some("ClientIP"),
         health_check_port: spec
             .health_check_node_port
             .filter(|_| external_local && kind == "LoadBalancer")
@@ -302,27 +349,44 @@ fn keep_service(service: &Service) -> Option<Kept> {
     })
 }
 
-/// What to keep of a slice; `None` when it has no ready backend on `node`.
+/// What to keep of a slice; `None` when it has no backend at all.
 fn keep_slice(slice: &EndpointSlice, node: &str) -> Option<KeptSlice> {
     let service = slice.metadata.labels.as_ref()?.get(SERVICE_NAME)?;
-    let addresses: BTreeSet<IpAddr> = slice
-        .endpoints
-        .iter()
-        .filter(|e| e.node_name.as_deref() == Some(node))
-        .filter(|e| e.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true))
-        .flat_map(|e| &e.addresses)
-        .filter_map(|ip| ip.parse().ok())
-        .collect();
-    if addresses.is_empty() {
-        return None;
+    let mut kept = KeptSlice {
+        service: key(slice.metadata.namespace.as_deref(), Some(service)),
+        ports: slice
+            .ports
+            .iter()
+            .flatten()
+            .filter_map(|p| Some((p.name.clone().unwrap_or_default(), u16::try_from(p.port?).ok()?)))
+            .collect(),
+        ..KeptSlice::default()
+    };
+    for endpoint in &slice.endpoints {
+        let conditions = endpoint.conditions.as_ref();
+        let ready = conditions.and_then(|c| c.ready).unwrap_or(true);
+        let serving = conditions.and_then(|c| c.serving).unwrap_or(ready);
+        let terminating = conditions.and_then(|c| c.terminating).unwrap_or(false);
+        if !ready && !(serving && terminating) {
+            continue;
+        }
+        match endpoint.node_name.as_deref() {
+            Some(name) if name == node => {
+                let into = if ready { &mut kept.ready } else { &mut kept.leaving };
+                // Only the first address of an endpoint is to be used (EndpointSlice API).
+                into.extend(endpoint.addresses.first().and_then(|ip| ip.parse::<IpAddr>().ok()));
+            }
+            Some(name) => {
+                kept.elsewhere.insert(name.to_owned());
+            }
+            None => {}
+        }
     }
-    let ports = slice
-        .ports
-        .iter()
-        .flatten()
-        .filter_map(|p| Some((p.name.clone().unwrap_or_default(), u16::try_from(p.port?).ok()?)))
-        .collect();
-    Some(KeptSlice { service: key(slice.metadata.namespace.as_deref(), Some(service)), addresses, ports })
+    while kept.elsewhere.len() > ELSEWHERE {
+        kept.elsewhere.pop_last();
+    }
+    let empty = kept.ready.is_empty() && kept.leaving.is_empty() && kept.elsewhere.is_empty();
+    (!empty).then_some(kept)
 }
 
 #[cfg(test)]

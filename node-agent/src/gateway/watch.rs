@@ -116,6 +116,15 @@ impl ClusterView {
         self.nodes.iter().filter(|(name, _)| **name != self.node).flat_map(|(_, ips)| ips).copied().collect()
     }
 
+    /// Addresses of all other nodes, by name.
+    pub fn other_nodes(&self) -> BTreeMap<String, BTreeSet<IpAddr>> {
+        self.nodes
+            .iter()
+            .filter(|(name, _)| **name != self.node)
+            .map(|(n, ips)| (n.clone(), ips.clone()))
+            .collect()
+    }
+
     /// Annotations of the own Node, once it has been seen.
     pub fn own_annotations(&self) -> Option<&BTreeMap<String, String>> {
         self.own.as_ref()

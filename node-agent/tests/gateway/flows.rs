@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use node_agent::gateway::flows::{self, FamilyInputs, Inputs};
 use node_agent::gateway::nft;
@@ -96,6 +96,7 @@ fn the_kernel_takes_the_rulesets_and_their_removal() {
                 vec!["10.244.0.2".parse().unwrap(), "fd00:10:244::2".parse().unwrap()],
             )),
             remote_nodes: BTreeSet::from(["172.18.0.3".parse().unwrap(), "fd00:172:18::3".parse().unwrap()]),
+            nodes: BTreeMap::new(),
         };
         let mut writer = nft::apply::Writer::default();
         assert!(writer.write(nft::services_table(&inputs, &services())).await.unwrap());

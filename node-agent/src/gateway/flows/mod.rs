@@ -189,7 +189,11 @@ fn base(set: &mut FlowSet, inputs: &Inputs, patch: &str) {
     set.add(c, 0, 9, format!("in_port={patch}"), "drop");
     set.add(c, 1, 10, format!("dl_dst={mac}"), "LOCAL");
     set.add(c, 1, 0, "", "NORMAL");
-    set.add(c, 2, 100, "", format!("mod_dl_dst:{mac},output:{patch}"));
+    // OVN answers a connection that it refuses to the MAC that it came from. That must not be the one that it has itself, or it
+    // would drop the answer.
+    let source = inputs.families.first().map(|family| MacAddr::from_ip(family.masquerade_ovn));
+    let from = source.map(|source| format!("mod_dl_src:{source},")).unwrap_or_default();
+    set.add(c, 2, 100, "", format!("{from}mod_dl_dst:{mac},output:{patch}"));
     set.add(
         c,
         3,

@@ -30,6 +30,8 @@ pub struct Inputs {
     pub management: Option<(String, Vec<IpAddr>)>,
     /// Addresses of the other nodes.
     pub remote_nodes: BTreeSet<IpAddr>,
+    /// The same, by the name of the node.
+    pub nodes: BTreeMap<String, BTreeSet<IpAddr>>,
 }
 
 /// What the translations of one address family depend on.
@@ -76,6 +78,8 @@ impl Words {
 struct Translations {
     family: Family,
     node_ports: BTreeMap<(Protocol, u16), (IpAddr, u16)>,
+    /// Local-policy node ports without a backend here: the other nodes that have some, for the node's own connections.
+    elsewhere: BTreeMap<(Protocol, u16), Vec<IpAddr>>,
     external: BTreeMap<Address, (IpAddr, u16)>,
     local_external: BTreeMap<Address, (IpAddr, u16)>,
     /// Local-policy addresses of services without node ports: straight to the backends here.
@@ -91,7 +95,7 @@ pub fn services_table(inputs: &Inputs, services: &[NodeService]) -> String {
     let mut sorted: Vec<&NodeService> = services.iter().collect();
     sorted.sort_by(|a, b| a.key.cmp(&b.key));
     let all: Vec<Translations> =
-        inputs.families.iter().map(|family| Translations::of(family, &sorted)).collect();
+        inputs.families.iter().map(|family| Translations::of(inputs, family, &sorted)).collect();
     let mut out = replace_head("inet", "slipstream");
     for translations in &all {
         sets(&mut out, inputs, translations);
@@ -130,11 +134,12 @@ fn replace_head(family: &str, name: &str) -> String {
 }
 
 impl Translations {
-    fn of(inputs: &FamilyInputs, services: &[&NodeService]) -> Self {
+    fn of(all: &Inputs, inputs: &FamilyInputs, services: &[&NodeService]) -> Self {
         let family = Family::of(inputs.node);
         let mut found = Self {
             family,
             node_ports: BTreeMap::new(),
+            elsewhere: BTreeMap::new(),
             external: BTreeMap::new(),
             local_external: BTreeMap::new(),
             local_backends: BTreeMap::new(),
@@ -147,6 +152,7 @@ impl Translations {
             let Some(cluster_ip) = service.cluster_ip(family) else { continue };
             for port in &service.ports {
                 found.add(inputs, service, cluster_ip, port);
+                found.add_elsewhere(all, service, port);
             }
         }
         found
@@ -197,6 +203,24 @@ impl Translations {
                     self.internal_marked.insert(address);
                 }
             }
+        }
+    }
+
+    /// The node itself may use a node port of its own whatever the policy (as with kube-proxy), and its address is kept:
+    /// without a backend here it goes to the node port of a node that has one.
+    fn add_elsewhere(&mut self, inputs: &Inputs, service: &NodeService, port: &NodeServicePort) {
+        let Some(node_port) = port.node_port.filter(|_| service.external_local) else { return };
+        if port.local_of(self.family).next().is_some() {
+            return;
+        }
+        let nodes = port.elsewhere.iter().filter_map(|name| inputs.nodes.get(name));
+        let mut nodes: Vec<IpAddr> =
+            nodes.filter_map(|ips| ips.iter().copied().find(|ip| Family::of(*ip) == self.family)).collect();
+        if service.sticky {
+            nodes.truncate(1);
+        }
+        if !nodes.is_empty() {
+            self.elsewhere.entry((port.protocol, node_port)).or_insert(nodes);
         }
     }
 }
@@ -257,6 +281,15 @@ fn chains(out: &mut String, inputs: &Inputs, all: &[Translations]) {
             ));
         }
         prerouting.extend([external.clone(), node_ports.clone()]);
+        for ((proto, port), nodes) in &t.elsewhere {
+            let choice = nodes.iter().enumerate().map(|(n, ip)| format!("{n} : {ip} . {port}"));
+            output.push(format!(
+                "fib daddr type local {} dport {port} dnat {ip} to numgen random mod {} map {{ {} }}",
+                proto.name(),
+                nodes.len(),
+                choice.collect::<Vec<_>>().join(", ")
+            ));
+        }
         output.extend([external, node_ports]);
         for ((address, proto, port), target) in &t.internal_redirected {
             output.push(format!("{ip} daddr {address} {} dport {port} redirect to :{target}", proto.name()));

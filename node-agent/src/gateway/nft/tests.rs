@@ -9,6 +9,7 @@ fn inputs() -> Inputs {
         }],
         management: Some(("ovn-k8s-mp0".to_owned(), vec!["10.244.0.2".parse().unwrap()])),
         remote_nodes: BTreeSet::from(["172.18.0.3".parse().unwrap()]),
+        nodes: BTreeMap::from([("n2".to_owned(), BTreeSet::from(["172.18.0.3".parse().unwrap()]))]),
     }
 }
 
@@ -46,8 +47,9 @@ fn translations_are_those_of_the_reference() {
 }
 
 #[test]
-fn the_node_s_own_rules_do_not_depend_on_where_the_backends_are() {
+fn but_for_local_policies_the_node_s_own_rules_do_not_depend_on_where_the_backends_are() {
     // In the reference, a node without backends has the same rules as one with.
+    let inputs = || Inputs { nodes: BTreeMap::new(), ..inputs() };
     assert_eq!(
         services_table(&inputs(), &fixture::reference_services("n1")),
         services_table(&inputs(), &fixture::reference_services("n2"))
@@ -140,4 +142,20 @@ fn without_an_ipv6_address_of_the_node_its_pods_are_still_reached_by_ipv6() {
     let text = services_table(&inputs, &fixture::reference_services("n1"));
     assert!(text.contains("snat ip6 to fd00:10:244::2"), "{text}");
     assert!(!text.contains("6 {") && !text.contains("ports6"), "no set of IPv6 services:\n{text}");
+}
+
+#[test]
+fn the_nodes_own_connections_to_a_local_policy_node_port_go_where_the_backends_are() {
+    // lb-local has its only backend on n1; this is n2.
+    let mut inputs = inputs();
+    inputs.families[0].node = "172.18.0.3".parse().unwrap();
+    inputs.nodes = BTreeMap::from([("n1".to_owned(), BTreeSet::from(["172.18.0.2".parse().unwrap()]))]);
+    let text = services_table(&inputs, &fixture::reference_services("n2"));
+    let rule =
+        "fib daddr type local tcp dport 30081 dnat ip to numgen random mod 1 map { 0 : 172.18.0.2 . 30081 }";
+    assert_eq!(text.matches(rule).count(), 1, "{text}");
+    let output = text.split("chain output {").nth(1).unwrap();
+    assert!(output.find(rule) < output.find("@node_ports"), "before the cluster address:\n{text}");
+    let with_backend = services_table(&inputs, &fixture::reference_services("n1"));
+    assert!(!with_backend.contains("dport 30081 dnat"), "{with_backend}");
 }
