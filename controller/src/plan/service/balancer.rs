@@ -79,7 +79,10 @@ pub(super) struct Balancer {
 impl Balancer {
     pub(super) fn of_cluster(protocol: Protocol, vips: BTreeMap<String, String>) -> Self {
         let attached = vec![RowKey::new(Table::LoadBalancerGroup, ovn_name::CLUSTER_LB_GROUP)];
-        Self { protocol, suffix: "cluster".to_owned(), vips, skip_snat: false, attached }
+        // Nobody is behind it: the gateway router would give its refusals its own address, and the node that asked would not
+        // know them for an answer.
+        let skip_snat = vips.values().all(String::is_empty);
+        Self { protocol, suffix: "cluster".to_owned(), vips, skip_snat, attached }
     }
 
     pub(super) fn of_node(

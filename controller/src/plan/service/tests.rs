@@ -405,3 +405,13 @@ fn source_ranges_drop_others_before_load_balancing_on_switches_and_external_swit
         .collect();
     assert_eq!(places, ["n1", "ext_n1"]);
 }
+
+#[test]
+fn a_service_without_endpoints_refuses_without_source_nat() {
+    let skip = |endpoints: &[Endpoint]| {
+        let items = service_items(&service("10.96.0.9"), endpoints, NodesView(&BTreeMap::new()), &config());
+        let Item::Row(row) = &items[0] else { panic!() };
+        strings(&row.columns["options"]).into_iter().find(|(key, _)| key == "skip_snat").unwrap().1
+    };
+    assert_eq!((skip(&[]).as_str(), skip(&[ready(A, 1)]).as_str()), ("true", "false"));
+}
