@@ -25,6 +25,8 @@ pub struct ManagementPort {
     pub cluster_subnets: Vec<IpNet>,
     /// Service ranges.
     pub service_cidrs: Vec<IpNet>,
+    /// Service ranges that the node reaches by this port, as its gateway has not the family.
+    pub services_without_gateway: Vec<IpNet>,
     /// The masquerade addresses for local-policy services (`.3`).
     pub local_services: Vec<IpAddr>,
     /// MTU in bytes.
@@ -111,6 +113,7 @@ impl ManagementPort {
             self.cluster_subnets.iter().filter(of_family).map(|net| via(net.trunc())).collect();
         let local = self.local_services.iter().filter(|ip| Family::of(**ip) == family);
         routes.extend(local.map(|ip| via(host::host_net(*ip))));
+        routes.extend(self.services_without_gateway.iter().filter(of_family).map(|net| via(net.trunc())));
         for cidr in self.service_cidrs.iter().filter(of_family) {
             routes.push(Route { table: host::LOCAL_POLICY_TABLE, ..via(cidr.trunc()) });
         }

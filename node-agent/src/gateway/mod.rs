@@ -242,7 +242,16 @@ impl Gateway {
 
     fn management_port(&self, subnets: Vec<IpNet>) -> ManagementPort {
         let config = &self.context.config;
+        let has_gateway = |net: &IpNet| {
+            self.families.iter().any(|family| Family::of_net(&family.address) == Family::of_net(net))
+        };
         ManagementPort {
+            services_without_gateway: config
+                .service_cidrs
+                .iter()
+                .filter(|net| !has_gateway(net))
+                .copied()
+                .collect(),
             node: config.node_name.clone(),
             subnets,
             cluster_subnets: config.cluster_subnets.iter().map(|s| s.net).collect(),

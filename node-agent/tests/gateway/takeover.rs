@@ -19,7 +19,7 @@ fn state() -> String {
         }
     }
     links.sort_by_key(|l| l["ifname"].to_string());
-    let routes = ip("-4 route show table all");
+    let routes = ip("-4 route show table all") + &ip("-6 route show table main");
     let mut routes: Vec<&str> = routes.lines().collect();
     routes.sort_unstable();
     format!("{}\n{}", serde_json::to_string_pretty(&links).unwrap(), routes.join("\n"))
@@ -56,6 +56,17 @@ async fn assert_taken(world: &World) {
     ] {
         assert!(text.contains(route), "{route} is not in\n{text}");
     }
+    let on_bridge = ip("-6 -br addr show dev breth0 scope global");
+    assert!(on_bridge.contains("fd00:172:18::2/64"), "{on_bridge}");
+    let text = ip("-6 route show table main");
+    for route in [
+        "default via fd00:172:18::1 dev breth0 proto static metric 100",
+        "2001:db8:7::/48 via fd00:172:18::9 dev breth0 metric 1024 mtu 1300",
+        "fd00:172:18::/64 dev breth0 proto kernel",
+    ] {
+        assert!(text.contains(route), "{route} is not in\n{text}");
+    }
+    assert!(!text.lines().any(|l| l.contains("dev eth0") && !l.starts_with("fe80::")), "{text}");
     assert_eq!(world.vsctl("list-ports breth0").trim(), port(world));
     assert!(uplink.promiscuous, "set by OVS on its port, by us when OVS has another");
     assert_eq!(

@@ -144,6 +144,9 @@ impl World {
         ip("route add default via 172.18.0.1 dev eth0 proto dhcp metric 100");
         ip("route add 198.51.100.0/24 via 172.18.0.9 dev eth0 src 172.18.0.77 mtu 1300");
         ip("route add 203.0.113.0/24 dev eth0 scope link table 77");
+        ip("addr add fd00:172:18::2/64 dev eth0 nodad");
+        ip("route add default via fd00:172:18::1 dev eth0 proto static metric 100");
+        ip("route add 2001:db8:7::/48 via fd00:172:18::9 dev eth0 mtu 1300");
         world.neighbour_ready();
         world
     }
