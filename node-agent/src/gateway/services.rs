@@ -8,9 +8,9 @@ use api::addr::Family;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
-/// A service with this label is left to another proxy.
+/// A service or a slice with this label is left to another proxy.
 const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
-/// A service with this label is nobody's to balance.
+/// A service or a slice with this label is nobody's to balance.
 const HEADLESS: &str = "service.kubernetes.io/headless";
 /// So many other nodes with backends are remembered of a slice: enough for this node's own connections.
 const ELSEWHERE: usize = 8;
@@ -351,7 +351,11 @@ fn keep_service(service: &Service) -> Option<Kept> {
 
 /// What to keep of a slice; `None` when it has no backend at all.
 fn keep_slice(slice: &EndpointSlice, node: &str) -> Option<KeptSlice> {
-    let service = slice.metadata.labels.as_ref()?.get(SERVICE_NAME)?;
+    let labels = slice.metadata.labels.as_ref()?;
+    if labels.contains_key(PROXY_NAME) || labels.contains_key(HEADLESS) {
+        return None;
+    }
+    let service = labels.get(SERVICE_NAME)?;
     let mut kept = KeptSlice {
         service: key(slice.metadata.namespace.as_deref(), Some(service)),
         ports: slice

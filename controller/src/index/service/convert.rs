@@ -165,7 +165,13 @@ impl EndpointSlice {
             object.metadata.name.clone().unwrap_or_default(),
         );
         let mut problems = Problems::new("endpoint slice", &name);
-        let service = object.metadata.labels.as_ref().and_then(|labels| labels.get(LABEL_SERVICE)).cloned();
+        // A slice with one of these labels is not for service proxies, whatever its service says (as kube-proxy's watch).
+        let labels = object
+            .metadata
+            .labels
+            .as_ref()
+            .filter(|l| ![LABEL_PROXY_NAME, LABEL_HEADLESS].iter().any(|k| l.contains_key(*k)));
+        let service = labels.and_then(|labels| labels.get(LABEL_SERVICE)).cloned();
         let mut slice = Self { name, service, ports: Vec::new(), endpoints: Vec::new() };
         if object.address_type == "FQDN" {
             return (slice, problems.into_inner());
@@ -327,6 +333,19 @@ mod tests {
             assert_eq!(slice.endpoints.len(), 1, "only the first address counts");
             assert_eq!(slice.endpoints[0].condition, expected, "{conditions}");
         }
+    }
+
+    #[test]
+    fn a_slice_that_is_not_for_service_proxies_belongs_to_no_service() {
+        let make = |label: &str| {
+            slice(json!({"metadata": {"name": "s", "namespace": "n",
+                "labels": {LABEL_SERVICE: "web", label: ""}}, "addressType": "IPv4"}))
+            .0
+            .service
+        };
+        assert_eq!(make("app").as_deref(), Some("web"));
+        assert_eq!(make(LABEL_HEADLESS), None);
+        assert_eq!(make(LABEL_PROXY_NAME), None);
     }
 
     #[test]
