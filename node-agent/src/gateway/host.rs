@@ -20,6 +20,10 @@ pub const RULE_PRIORITY: u32 = 30;
 /// Routing table of internal-policy Local services.
 pub const LOCAL_POLICY_TABLE: u32 = 7;
 
+/// So long, in seconds, the node's kernel remembers a translated connection of which one side has been closed: as with
+/// kube-proxy (`conntrack.tcpCloseWaitTimeout`), for clients that close and go on reading. Linux's own value is a minute.
+const HALF_CLOSED: u32 = 3600;
+
 /// What the node's own side of the bridge depends on, for one address family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostConfig {
@@ -52,6 +56,7 @@ pub async fn ensure(netlink: &Netlink, config: &HostConfig) -> anyhow::Result<()
     let link = netlink.get(&config.bridge).await?;
     let name = link.name.as_str();
     forward(name, Family::of(config.node))?;
+    sysctl::raise_netfilter("nf_conntrack_tcp_timeout_close_wait", HALF_CLOSED)?;
     let address = config.address()?;
     if !netlink.addresses(link.index, name).await?.contains(&address) {
         netlink.replace_address(link.index, name, address).await?;

@@ -20,6 +20,23 @@ pub fn get_interface(family: &str, interface: &str, key: &'static str) -> Result
         .map_err(|e| LinkError::new(format!("{interface} ({})", path.display()), "read", e))
 }
 
+/// Raises `net/netfilter/KEY`, a number, to at least `value`. False when the kernel has no such setting (yet): it comes with
+/// connection tracking.
+pub fn raise_netfilter(key: &'static str, value: u32) -> Result<bool, LinkError> {
+    let path = PathBuf::from("/proc/sys/net/netfilter").join(key);
+    let error = |doing, e| LinkError::new(path.display().to_string(), doing, e);
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(e) => return Err(error("read", e)),
+    };
+    // What is no number is none of ours.
+    if text.trim().parse::<u32>().is_ok_and(|now| now < value) {
+        std::fs::write(&path, value.to_string()).map_err(|e| error("write", e))?;
+    }
+    Ok(true)
+}
+
 /// Turns IPv6 off on one interface. A kernel without IPv6 is fine.
 pub fn disable_ipv6(interface: &str) -> Result<(), LinkError> {
     match set_interface("ipv6", interface, "disable_ipv6", "1") {
