@@ -39,6 +39,9 @@ pub(crate) struct Args {
     /// Specs at a time.
     #[arg(long, default_value_t = 4)]
     procs: u8,
+    /// Name of the cluster that is brought up; one of that name which an earlier run has left is taken down.
+    #[arg(long, default_value = "conformance")]
+    name: String,
     /// Leave the cluster running.
     #[arg(long)]
     keep: bool,
@@ -75,6 +78,7 @@ pub(crate) fn smoke(datapath: &str) -> Result<Counts> {
         dual_stack: false,
         nodes: None,
         procs: 4,
+        name: "smoke".into(),
         keep: false,
         cluster: None,
         repeat: 1,
@@ -125,7 +129,7 @@ fn on_cluster(args: &Args) -> Result<Outcome> {
     };
     let cluster = match &args.cluster {
         Some(name) => Cluster::open(name)?,
-        None => Cluster::up("conformance", &shape)?,
+        None => Cluster::up(&args.name, &shape)?,
     };
     let outcome = runs(args, &focus, &skips, &baseline, &cluster);
     if args.keep {

@@ -19,6 +19,8 @@ pub(super) enum Selection {
     Unit,
     /// The eBPF package, and the tests of the node agent that run programs in the kernel.
     Ebpf,
+    /// Those of the test bed that bring up real nodes.
+    Real,
     /// All other test programs of one package.
     Package(&'static str),
 }
@@ -37,8 +39,10 @@ struct TestProgram {
 impl Selection {
     fn takes(self, program: &TestProgram) -> bool {
         let kernel = program.package == "node-agent" && program.target.contains("bpf");
+        let real = program.package == "testbed" && program.target.starts_with("real");
         match self {
-            Self::Unit => !OWN_PART.contains(&program.package.as_str()),
+            Self::Unit => !OWN_PART.contains(&program.package.as_str()) && !real,
+            Self::Real => real,
             Self::Ebpf => program.package == "ebpf" || kernel,
             Self::Package(package) => program.package == package && !kernel,
         }
@@ -181,6 +185,7 @@ mod tests {
         let parts = [
             Selection::Unit,
             Selection::Ebpf,
+            Selection::Real,
             Selection::Package("ovsdb-client"),
             Selection::Package("controller"),
             Selection::Package("node-agent"),
@@ -188,6 +193,8 @@ mod tests {
         for p in [
             program("api", "api"),
             program("testbed", "testbed"),
+            program("testbed", "real"),
+            program("testbed", "real_life"),
             program("xtask", "xtask"),
             program("perf-tests", "perf_tests"),
             program("ebpf", "ebpf"),
