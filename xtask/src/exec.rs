@@ -18,9 +18,21 @@ pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// The cargo that runs us, or the one on `PATH`.
+/// The cargo that runs us, or the one on `PATH`. What the outer cargo says about this package is taken away: build
+/// scripts of dependencies (ring's) watch these variables, so that builds with and without them would undo each other.
 pub(crate) fn cargo() -> Command {
-    command(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut cargo = command(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in env::vars_os() {
+        if name.to_str().is_some_and(is_about_package) {
+            cargo.env_remove(name);
+        }
+    }
+    cargo
+}
+
+/// Whether `cargo run` sets the variable to describe the package that it runs.
+fn is_about_package(variable: &str) -> bool {
+    ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|p| variable.starts_with(p))
 }
 
 /// Runs to its end with our standard streams; an exit code other than 0 is an error.
@@ -80,3 +92,18 @@ pub(crate) fn prepare_environment() -> Result<()> {
 }
 
 const PREPARED: &str = "SLIPSTREAM_XTASK_PREPARED";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_of_the_user_reach_cargo_and_descriptions_of_this_package_do_not() {
+        for name in ["CARGO_PKG_VERSION", "CARGO_MANIFEST_DIR", "CARGO_MANIFEST_PATH"] {
+            assert!(is_about_package(name), "{name}");
+        }
+        for name in ["CARGO_HOME", "CARGO_TARGET_DIR", "CARGO_INCREMENTAL", "CARGO", "PATH"] {
+            assert!(!is_about_package(name), "{name}");
+        }
+    }
+}
