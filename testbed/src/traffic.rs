@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::bed::Bed;
+use crate::bed::config::Runtime;
 use crate::exec;
 use crate::nodes::PodName;
 use crate::probe::{Answer, Attempt};
@@ -54,6 +55,12 @@ impl Dial {
     #[must_use]
     pub fn udp(host: impl Into<IpAddr>, port: u16) -> Self {
         Self { udp: true, ..Self::tcp(host, port) }
+    }
+
+    /// The same, to the server in a pod: on real nodes that is agnhost's.
+    #[must_use]
+    pub fn to_pod(self, bed: &Bed) -> Self {
+        Self { netexec: bed.config().runtime == Runtime::Containerd, ..self }
     }
 
     /// The same, so many times.

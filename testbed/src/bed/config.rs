@@ -225,6 +225,16 @@ impl Config {
         self.cache.join("images")
     }
 
+    /// The cluster in places that it shares with all clusters of the machine. Those of one name may be in several
+    /// directories.
+    #[must_use]
+    pub fn mark(&self) -> String {
+        // FNV-1a, which stays the same whatever we are compiled with.
+        let bytes = self.dir.as_os_str().as_encoded_bytes();
+        let hash = bytes.iter().fold(0x811c_9dc5_u32, |h, &b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
+        format!("{}-{hash:08x}", self.name)
+    }
+
     /// Two values separated by a comma, or the first alone where there is IPv4 only.
     #[must_use]
     pub fn families(&self, first: impl Display, second: impl Display) -> String {

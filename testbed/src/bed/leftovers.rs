@@ -17,7 +17,7 @@ pub fn find(config: &Config) -> Result<Vec<String>> {
     let mounts = fs::read_to_string("/proc/self/mounts").context("/proc/self/mounts")?;
     let dir = config.dir.to_string_lossy();
     left.extend(mounts.lines().filter(|l| l.contains(dir.as_ref())).map(|l| format!("mount {l}")));
-    left.extend(real::leftovers(&config.name));
+    left.extend(real::leftovers(config));
     if config.dir.exists() {
         left.push(format!("directory {}", config.dir.display()));
     }

@@ -22,8 +22,7 @@ use nix::sched::{CloneFlags, setns};
 
 use crate::exec;
 use crate::host::HostHandle;
-use crate::nodes::real::{self, Real};
-use crate::nodes::{Light, NodeRuntime};
+use crate::nodes::{self, NodeRuntime, real};
 use crate::ui::{Progress, say};
 use config::{Config, Runtime};
 
@@ -89,7 +88,7 @@ impl Bed {
         let there = config.dir.exists()
             || Lock::path(&config).exists()
             || !leftovers::processes(&config.dir)?.is_empty()
-            || !real::leftovers(name).is_empty();
+            || !real::leftovers(&config).is_empty();
         Ok(there.then_some(Self { config }))
     }
 
@@ -108,10 +107,7 @@ impl Bed {
     /// What plays kubelet and container runtime here.
     #[must_use]
     pub fn runtime(&self) -> &dyn NodeRuntime {
-        match self.config.runtime {
-            Runtime::Netns => &Light,
-            Runtime::Containerd => &Real,
-        }
+        nodes::runtime(&self.config)
     }
 
     fn start(&self, progress: &Progress) -> Result<()> {
@@ -236,7 +232,7 @@ impl Bed {
             let left = leftovers::processes(&config.dir)?;
             if left.is_empty() { Ok(()) } else { Err(anyhow!("still there: {}", left.join(", "))) }
         })?;
-        real::clean_machine(&config.name)?;
+        real::clean_machine(config)?;
         exec::retry(Duration::from_secs(5), "the cluster's files go", || {
             match fs::remove_dir_all(&config.dir) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {

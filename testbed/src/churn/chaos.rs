@@ -10,6 +10,7 @@ use anyhow::{Context, Result, anyhow};
 use crate::bed::Bed;
 use crate::bed::config::Config;
 use crate::host::HostHandle;
+use crate::nodes;
 use crate::ui::say;
 
 /// Which processes are killed.
@@ -104,7 +105,8 @@ fn processes(config: &Config, victims: Victims) -> Vec<(String, String)> {
         add("central", &["ovn-northd", "ovsdb-nb", "ovsdb-sb"]);
     }
     for node in config.node_names() {
-        add(&node, &["node-agent", "fake-node"]);
+        add(&node, &["node-agent"]);
+        add(&node, nodes::runtime(config).processes());
         if victims == Victims::All {
             add(&node, &["ovn-controller", "ovs-vswitchd", "ovsdb-server"]);
         }

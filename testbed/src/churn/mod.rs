@@ -159,7 +159,7 @@ impl Run<'_> {
                 let api = api.clone();
                 async move {
                     let name = format!("p{i}");
-                    let mut object = pod::manifest(NAMESPACE, &name, None);
+                    let mut object = pod::with_image(self.bed, pod::manifest(NAMESPACE, &name, None))?;
                     object["metadata"]["labels"]["churn"] = "yes".into();
                     let object: Pod = serde_json::from_value(object)?;
                     api.create(&PostParams::default(), &object)
@@ -287,7 +287,7 @@ impl Run<'_> {
             traffic::settle(
                 self.bed,
                 &Place::Host(node),
-                Dial::tcp(ip, 8080),
+                Dial::tcp(ip, 8080).to_pod(self.bed),
                 &expect,
                 Duration::from_secs(20),
             )

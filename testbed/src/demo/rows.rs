@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use super::workloads::Pods;
 use super::{counters, rows_6};
 use crate::bed::Bed;
-use crate::bed::config::{API_SERVICE_IP, EXT_IP, OUTSIDE_IP, Runtime, node_index, node_ip};
+use crate::bed::config::{API_SERVICE_IP, EXT_IP, OUTSIDE_IP, node_index, node_ip};
 use crate::exec;
 use crate::traffic::{self, Dial, Expect, Place, median_ms};
 use crate::ui::Checks;
@@ -79,9 +79,8 @@ fn tries(bed: &Bed, pods: &Pods) -> Result<Vec<Try>> {
     let ((client_pod, client), (web1_pod, web1)) = (pods.find("client")?, pods.find("web-1")?);
     let ((_, web2), (db_pod, db)) = (pods.find("web-2")?, pods.find("db")?);
     // The servers in real pods are agnhost's; outside there is always our own.
-    let real = bed.config().runtime == Runtime::Containerd;
-    let tcp = |host, port| Dial { netexec: real, ..Dial::tcp(host, port) };
-    let udp = |host, port| Dial { netexec: real, ..Dial::udp(host, port) };
+    let tcp = |host, port| Dial::tcp(host, port).to_pod(bed);
+    let udp = |host, port| Dial::udp(host, port).to_pod(bed);
     let service =
         bed.kubectl(&["get", "service", "-n", "shop", "web", "-o", "jsonpath={.spec.clusterIP}"])?;
     let service: Ipv4Addr =

@@ -14,7 +14,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::bed::Bed;
-use crate::bed::config::Config;
+use crate::bed::config::{Config, Runtime};
 use record::PodRecord;
 
 /// Plays, or is, the scheduler, the kubelet and the container runtime. What is above it is the same for all.
@@ -48,6 +48,15 @@ pub trait NodeRuntime: Sync {
 
     /// An image whose program answers on ports, as `agnhost netexec` does.
     fn image(&self, config: &Config) -> Result<String>;
+}
+
+/// What a cluster's nodes run.
+#[must_use]
+pub fn runtime(config: &Config) -> &'static dyn NodeRuntime {
+    match config.runtime {
+        Runtime::Netns => &Light,
+        Runtime::Containerd => &real::Real,
+    }
 }
 
 /// A pod by name and the node that it runs on.

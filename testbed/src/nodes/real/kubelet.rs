@@ -42,7 +42,7 @@ fn settings(config: &Config, node: &str) -> serde_json::Value {
         "tlsPrivateKeyFile": pki(&format!("serving-{node}.key")),
         "containerRuntimeEndpoint": format!("unix://{}", containerd::SOCKET),
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": cgroups::node_root(&config.name, node),
+        "cgroupRoot": cgroups::node_root(&config.mark(), node),
         "failCgroupV1": false,
         "failSwapOn": false,
         "clusterDNS": [DNS_SERVICE_IP.to_string()],

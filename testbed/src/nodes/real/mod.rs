@@ -28,8 +28,8 @@ pub struct Real;
 impl NodeRuntime for Real {
     fn prepare_machine(&self, config: &Config) -> Result<()> {
         store::check(config)?;
-        sysctl::take(&config.name)?;
-        config.node_names().iter().try_for_each(|node| cgroups::create(&config.name, node))
+        sysctl::take(&config.mark())?;
+        config.node_names().iter().try_for_each(|node| cgroups::create(&config.mark(), node))
     }
 
     fn start_runtime(&self, bed: &Bed, node: &str) -> Result<()> {
@@ -75,8 +75,8 @@ impl NodeRuntime for Real {
 
     fn forget_node(&self, config: &Config, node: &str) -> Result<()> {
         // What a reboot ends, beside the node's namespaces.
-        cgroups::remove(&config.name, Some(node))?;
-        cgroups::create(&config.name, node)
+        cgroups::remove(&config.mark(), Some(node))?;
+        cgroups::create(&config.mark(), node)
     }
 
     fn pod_command(&self, bed: &Bed, pod: &PodName<'_>, program: &Path) -> Result<Command> {
@@ -93,14 +93,14 @@ impl NodeRuntime for Real {
 }
 
 /// What real nodes have changed outside of namespaces, put back; nothing is done twice.
-pub fn clean_machine(name: &str) -> Result<()> {
-    cgroups::remove(name, None)?;
-    sysctl::give_back(name)
+pub fn clean_machine(config: &Config) -> Result<()> {
+    cgroups::remove(&config.mark(), None)?;
+    sysctl::give_back(&config.mark())
 }
 
 /// What is still there of that.
-pub fn leftovers(name: &str) -> Vec<String> {
-    let mut left = cgroups::leftovers(name);
-    left.extend(sysctl::leftovers(name));
+pub fn leftovers(config: &Config) -> Vec<String> {
+    let mut left = cgroups::leftovers(&config.mark());
+    left.extend(sysctl::leftovers(&config.mark()));
     left
 }

@@ -18,13 +18,12 @@ use crate::images;
 /// Makes the images if need be, and fails early if that cannot be or the runtime is not there.
 pub(super) fn check(config: &Config) -> Result<()> {
     images::ensure(&config.cache).context("container images")?;
-    for program in ["containerd", "ctr", "containerd-shim-runc-v2"] {
-        let path = config.containerd(program);
-        if !path.exists() {
-            bail!("{} is missing; run `cargo xtask setup`", path.display());
-        }
+    let programs = ["containerd", "ctr", "containerd-shim-runc-v2"].map(|p| config.containerd(p));
+    let kubernetes = ["kubelet", "kube-scheduler"].map(|p| config.kubernetes(p));
+    match programs.iter().chain(&kubernetes).find(|path| !path.exists()) {
+        Some(path) => bail!("{} is missing; run `cargo xtask setup`", path.display()),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// The reference of an image that the upstream suite wants: the last of those whose path ends so, the newest.
