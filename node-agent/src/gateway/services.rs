@@ -371,7 +371,8 @@ fn keep_slice(slice: &EndpointSlice, node: &str) -> Option<KeptSlice> {
         let ready = conditions.and_then(|c| c.ready).unwrap_or(true);
         let serving = conditions.and_then(|c| c.serving).unwrap_or(ready);
         let terminating = conditions.and_then(|c| c.terminating).unwrap_or(false);
-        if !ready && !(serving && terminating) {
+        let usable = ready || (serving && terminating);
+        if !usable {
             continue;
         }
         match endpoint.node_name.as_deref() {

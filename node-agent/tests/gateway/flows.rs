@@ -139,12 +139,14 @@ fn services() -> Vec<nft_services::NodeService> {
         external_ips: Vec::new(),
         external_local: false,
         internal_local: false,
+        sticky: false,
         health_check_port: None,
         ports: vec![NodeServicePort {
             protocol: Protocol::Tcp,
             port: 80,
             node_port: None,
             local: Vec::new(),
+            elsewhere: BTreeSet::new(),
         }],
         local_backends: 0,
     };

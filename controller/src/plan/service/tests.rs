@@ -407,11 +407,16 @@ fn source_ranges_drop_others_before_load_balancing_on_switches_and_external_swit
 }
 
 #[test]
-fn a_service_without_endpoints_refuses_without_source_nat() {
+fn a_tcp_service_without_endpoints_refuses_without_source_nat() {
     let skip = |endpoints: &[Endpoint]| {
         let items = service_items(&service("10.96.0.9"), endpoints, NodesView(&BTreeMap::new()), &config());
         let Item::Row(row) = &items[0] else { panic!() };
         strings(&row.columns["options"]).into_iter().find(|(key, _)| key == "skip_snat").unwrap().1
     };
     assert_eq!((skip(&[]).as_str(), skip(&[ready(A, 1)]).as_str()), ("true", "false"));
+    let mut udp = service("10.96.0.9");
+    udp.ports[0].protocol = Protocol::Udp;
+    let items = service_items(&udp, &[], NodesView(&BTreeMap::new()), &config());
+    let Item::Row(row) = &items[0] else { panic!() };
+    assert!(strings(&row.columns["options"]).contains(&("skip_snat".into(), "false".into())), "UDP keeps it");
 }
