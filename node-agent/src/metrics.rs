@@ -21,6 +21,7 @@ pub struct Metrics {
     cni_calls: Family<CallLabels, Counter>,
     cni_seconds: Family<CommandLabels, Histogram, fn() -> Histogram>,
     cni_steps: Family<StepLabels, Histogram, fn() -> Histogram>,
+    cni_files_restored: Family<FileLabels, Counter>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -38,6 +39,11 @@ struct CommandLabels {
 struct StepLabels {
     command: &'static str,
     step: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FileLabels {
+    file: &'static str,
 }
 
 fn from_100_microseconds() -> Histogram {
@@ -65,7 +71,14 @@ impl Default for Metrics {
             "Duration of the steps of CNI calls; some run side by side",
             cni_steps.clone(),
         );
-        Self { registry: Arc::new(Mutex::new(registry)), cni_calls, cni_seconds, cni_steps }
+        let cni_files_restored = Family::default();
+        registry.register(
+            "cni_files_restored",
+            "CNI configuration or executable written again after somebody changed or removed it",
+            cni_files_restored.clone(),
+        );
+        let registry = Arc::new(Mutex::new(registry));
+        Self { registry, cni_calls, cni_seconds, cni_steps, cni_files_restored }
     }
 }
 
@@ -77,6 +90,11 @@ impl Metrics {
         for (step, took) in steps.list() {
             self.cni_steps.get_or_create(&StepLabels { command, step }).observe(took.as_secs_f64());
         }
+    }
+
+    /// Counts one file of the container runtime's that had to be written again.
+    pub fn cni_file_restored(&self, file: &'static str) {
+        self.cni_files_restored.get_or_create(&FileLabels { file }).inc();
     }
 
     /// Adds metrics of another part of the agent. Names get the prefix `slipstream_node_`.

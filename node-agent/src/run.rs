@@ -12,7 +12,8 @@ use tokio::sync::watch;
 
 use crate::args::{AttachMode, Config, Datapath as Wanted};
 use crate::cni::attach::Names;
-use crate::cni::{install, server};
+use crate::cni::install::Files;
+use crate::cni::{guard, server};
 use crate::datapath::{Datapath, Mode};
 use crate::gateway::takeover::shim_ovs_end;
 use crate::link::Netlink;
@@ -134,14 +135,13 @@ pub async fn serve_pods(node: &Node, config: &Config, stopped: watch::Receiver<b
     server::serve(listener, node.clone(), until(stopped)).await.context("CNI server")
 }
 
-/// Once ADD can be served: lets the runtime know of us.
+/// Once ADD can be served: lets the runtime know of us, and keeps it so.
 async fn announce(node: &Node, config: &Config) -> anyhow::Result<()> {
-    node.health.bad("cni", "the agent is starting");
+    node.health.bad(guard::CONDITION, "the agent is starting");
+    let files = Files::new(&config.cni_bin_dir, &config.cni_conf_dir, &config.cni_socket)?;
     wait_ready(node).await;
-    install::install_executable(&config.cni_bin_dir)?;
-    install::write_conf(&config.cni_conf_dir, &config.cni_socket)?;
-    node.health.good("cni");
-    tracing::info!(node = config.node_name, "ready");
+    tracing::info!(node = config.node_name, "ready to serve pods");
+    guard::keep(node, files).await;
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! The two files by which the container runtime finds us: the executable and the network configuration.
 
+use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -12,29 +13,89 @@ pub const EXECUTABLE: &str = "slipstream-cni";
 /// Name of the configuration file. Runtimes take the first by name.
 pub const CONF: &str = "10-slipstream.conf";
 
-/// Copies the executable from the agent's own directory. By rename, so that a runtime never runs half of it.
-pub fn install_executable(bin_dir: &Path) -> anyhow::Result<()> {
-    let own = std::env::current_exe().context("path of the agent's own executable")?;
-    let source = own.with_file_name(EXECUTABLE);
-    let target = bin_dir.join(EXECUTABLE);
-    if source == target {
-        return Ok(());
-    }
-    let bytes = std::fs::read(&source).with_context(|| format!("read {}", source.display()))?;
-    write_atomically(&target, &bytes, 0o755).with_context(|| format!("install {}", target.display()))
+/// Both files as they shall be.
+#[derive(Debug, Clone)]
+pub struct Files {
+    list: Vec<File>,
 }
 
-/// Writes the configuration: from now on the runtime calls us.
-pub fn write_conf(conf_dir: &Path, socket: &Path) -> anyhow::Result<()> {
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct File {
+    /// `executable` or `configuration`.
+    pub what: &'static str,
+    /// Where it is.
+    pub path: PathBuf,
+    bytes: Vec<u8>,
+    mode: u32,
+}
+
+impl Files {
+    /// The executable is the one beside the agent's own, as it is now: a later change there is for a later agent.
+    pub fn new(bin_dir: &Path, conf_dir: &Path, socket: &Path) -> anyhow::Result<Self> {
+        let own = std::env::current_exe().context("path of the agent's own executable")?;
+        let source = own.with_file_name(EXECUTABLE);
+        let target = bin_dir.join(EXECUTABLE);
+        let mut list = Vec::new();
+        if source != target {
+            let bytes = std::fs::read(&source).with_context(|| format!("read {}", source.display()))?;
+            list.push(File { what: "executable", path: target, bytes, mode: 0o755 });
+        }
+        // The last one: with it the runtime begins to call us.
+        list.push(configuration(conf_dir, socket));
+        Ok(Self { list })
+    }
+
+    /// The configuration without the executable.
+    #[cfg(test)]
+    pub(super) fn configuration_only(conf_dir: &Path, socket: &Path) -> Self {
+        Self { list: vec![configuration(conf_dir, socket)] }
+    }
+
+    /// Writes those that are missing or other than they shall be, and returns them.
+    pub fn put_right(&self) -> anyhow::Result<Vec<&File>> {
+        let mut written = Vec::new();
+        for file in &self.list {
+            if !file.is_right() {
+                write_atomically(&file.path, &file.bytes, file.mode)
+                    .with_context(|| format!("write {}", file.path.display()))?;
+                written.push(file);
+            }
+        }
+        Ok(written)
+    }
+
+    /// The directories they are in.
+    pub fn directories(&self) -> impl Iterator<Item = &Path> {
+        self.list.iter().filter_map(|file| file.path.parent())
+    }
+
+    /// Whether one of them has this name.
+    pub fn has_name(&self, name: &OsStr) -> bool {
+        self.list.iter().any(|file| file.path.file_name() == Some(name))
+    }
+}
+
+impl File {
+    fn is_right(&self) -> bool {
+        // What cannot be read is written anew.
+        let Ok(there) = std::fs::symlink_metadata(&self.path) else { return false };
+        let same = there.is_file()
+            && there.permissions().mode() & 0o7777 == self.mode
+            && there.len() == u64::try_from(self.bytes.len()).unwrap_or(u64::MAX);
+        same && std::fs::read(&self.path).is_ok_and(|bytes| bytes == self.bytes)
+    }
+}
+
+fn configuration(conf_dir: &Path, socket: &Path) -> File {
     let conf = json!({
         "cniVersion": "1.1.0",
         "name": "slipstream",
         "type": EXECUTABLE,
         "socket": socket,
     });
-    let target = conf_dir.join(CONF);
-    write_atomically(&target, format!("{conf}\n").as_bytes(), 0o644)
-        .with_context(|| format!("write {}", target.display()))
+    let bytes = format!("{conf}\n").into_bytes();
+    File { what: "configuration", path: conf_dir.join(CONF), bytes, mode: 0o644 }
 }
 
 /// Removes the configuration and the executable; `Ok` when they are not there.
@@ -70,26 +131,63 @@ pub fn write_atomically(target: &Path, bytes: &[u8], mode: u32) -> io::Result<()
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_configuration_names_version_type_and_socket_and_nothing_else_is_left() {
-        let dir = tempfile::tempdir().unwrap();
-        write_conf(dir.path(), Path::new("/run/x.sock")).unwrap();
-        write_conf(dir.path(), Path::new("/run/y.sock")).unwrap();
-        let text = std::fs::read_to_string(dir.path().join(CONF)).unwrap();
-        let conf: serde_json::Value = serde_json::from_str(&text).unwrap();
-        let want = json!({ "cniVersion": "1.1.0", "name": "slipstream", "type": "slipstream-cni", "socket": "/run/y.sock" });
-        assert_eq!(conf, want);
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
-        assert!(uninstall(dir.path(), dir.path()).is_empty());
-        assert!(uninstall(dir.path(), dir.path()).is_empty());
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    fn files(dir: &Path, socket: &str) -> Files {
+        let executable = File {
+            what: "executable",
+            path: dir.join("bin").join(EXECUTABLE),
+            bytes: b"#!program".to_vec(),
+            mode: 0o755,
+        };
+        Files { list: vec![executable, configuration(&dir.join("conf"), Path::new(socket))] }
+    }
+
+    fn written(files: &Files) -> Vec<&'static str> {
+        files.put_right().unwrap().iter().map(|file| file.what).collect()
     }
 
     #[test]
-    fn a_directory_in_the_way_is_named() {
+    fn the_configuration_names_version_type_and_socket_and_nothing_else_is_left() {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("file"), "").unwrap();
-        let error = write_conf(&dir.path().join("file"), Path::new("/x")).unwrap_err();
+        assert_eq!(written(&files(dir.path(), "/run/x.sock")), ["executable", "configuration"]);
+        assert_eq!(written(&files(dir.path(), "/run/y.sock")), ["configuration"]);
+        let (bin, conf) = (dir.path().join("bin"), dir.path().join("conf"));
+        let text = std::fs::read_to_string(conf.join(CONF)).unwrap();
+        let read: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let want = json!({ "cniVersion": "1.1.0", "name": "slipstream", "type": "slipstream-cni", "socket": "/run/y.sock" });
+        assert_eq!(read, want);
+        assert_eq!(std::fs::read_dir(&conf).unwrap().count(), 1);
+        assert!(uninstall(&conf, &bin).is_empty());
+        assert!(uninstall(&conf, &bin).is_empty());
+        assert_eq!(std::fs::read_dir(&conf).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn only_what_somebody_changed_is_written_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = files(dir.path(), "/run/x.sock");
+        written(&files);
+        assert!(written(&files).is_empty());
+        let (executable, conf) = (&files.list[0].path, &files.list[1].path);
+        std::fs::write(conf, "{").unwrap();
+        assert_eq!(written(&files), ["configuration"]);
+        std::fs::remove_file(executable).unwrap();
+        assert_eq!(written(&files), ["executable"]);
+        std::fs::set_permissions(executable, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(written(&files), ["executable"]);
+        std::fs::remove_file(conf).unwrap();
+        std::os::unix::fs::symlink(executable, conf).unwrap();
+        assert_eq!(written(&files), ["configuration"]);
+        assert_eq!(std::fs::read(executable).unwrap(), b"#!program");
+        std::fs::remove_dir_all(dir.path().join("conf")).unwrap();
+        assert_eq!(written(&files), ["configuration"]);
+        assert!(written(&files).is_empty());
+    }
+
+    #[test]
+    fn a_file_in_the_way_of_the_directory_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("conf"), "").unwrap();
+        let error = files(dir.path(), "/x").put_right().unwrap_err();
         assert!(format!("{error:#}").contains(CONF), "{error:#}");
     }
 }

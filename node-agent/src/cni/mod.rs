@@ -8,6 +8,7 @@ pub mod attach;
 pub mod check;
 pub mod del;
 pub mod error;
+pub mod guard;
 pub mod install;
 pub mod locks;
 pub mod podside;

@@ -108,7 +108,7 @@ async fn run_add(node: &Node, call: &Call, steps: &mut Steps) -> Result<String, 
     let work = async move {
         let _turn = node.calls.turn(&call.container_id).await;
         let mut steps = Steps::new(0);
-        let done = add::add(&node, &call, &cancel, &mut steps).await;
+        let done = Box::pin(add::add(&node, &call, &cancel, &mut steps)).await;
         node.calls.end_add(&call.container_id);
         (done.map(|result| result.to_json(&call.conf.version).to_string()), steps)
     };
