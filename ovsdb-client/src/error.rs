@@ -77,6 +77,12 @@ impl Error {
         matches!(self, Self::OutcomeUnknown { .. } | Self::Timeout { .. })
     }
 
+    /// True when the server could not write to its disk; nothing was done, and it may work once there is room.
+    pub fn is_servers_disk(&self) -> bool {
+        // RFC 7047 section 4.1.3.
+        matches!(self, Self::Commit { error, .. } | Self::Operation { error, .. } if error == "I/O error")
+    }
+
     /// True when the request was not sent, so that sending it later is safe.
     pub fn not_sent(&self) -> bool {
         matches!(self, Self::NotConnected { .. })

@@ -162,8 +162,12 @@ impl Store {
         Ok(Some(journal))
     }
 
-    /// Writes the journal so that it survives a crash of the machine: whole, or the one before.
+    /// Writes the journal so that it survives a crash of the machine: whole, or the one before. What is there already is
+    /// not written again, so an agent on a node it knows starts with a full disk, too.
     pub fn save(&self, journal: &Journal) -> anyhow::Result<()> {
+        if self.load().is_ok_and(|there| there.as_ref() == Some(journal)) {
+            return Ok(());
+        }
         let path = self.dir.join(FILE);
         let new = self.dir.join(format!("{FILE}.new"));
         let write = || -> io::Result<()> {
@@ -174,7 +178,10 @@ impl Store {
             std::fs::rename(&new, &path)?;
             File::open(&self.dir)?.sync_all()
         };
-        write().with_context(|| format!("write the gateway journal {}", path.display()))
+        // Half a file would take the room that the next attempt needs.
+        write()
+            .inspect_err(|_| drop(std::fs::remove_file(&new)))
+            .with_context(|| format!("write the gateway journal {}", path.display()))
     }
 
     /// Removes the journal.
@@ -186,5 +193,33 @@ impl Store {
             }
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_is_not_written_again_and_what_cannot_be_written_is_named_and_leaves_the_old() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path());
+        let found = Found {
+            mac: "02:42:ac:12:00:02".parse().unwrap(),
+            mtu: 1500,
+            promiscuous: false,
+            group: 0,
+            addresses: Vec::new(),
+            routes: Vec::new(),
+        };
+        let mut journal = Journal::new("eth0", "breth0", false, found).unwrap();
+        store.save(&journal).unwrap();
+        // From now on no file can be made.
+        std::fs::create_dir(dir.path().join(format!("{FILE}.new"))).unwrap();
+        store.save(&journal).unwrap();
+        journal.phase = Phase::Done;
+        let error = store.save(&journal).unwrap_err();
+        assert!(format!("{error:#}").contains("gateway.json: "), "{error:#}");
+        assert_eq!(store.load().unwrap().unwrap().phase, Phase::TakingOver);
     }
 }

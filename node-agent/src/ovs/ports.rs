@@ -76,7 +76,10 @@ impl PortError {
             Self::NoBridge | Self::NotInstalled { .. } | Self::Removed { .. } => true,
             Self::Foreign { .. } => false,
             Self::Database { source, .. } => {
-                source.not_sent() || source.outcome_unknown() || matches!(source, Error::Closed)
+                source.not_sent()
+                    || source.outcome_unknown()
+                    || source.is_servers_disk()
+                    || matches!(source, Error::Closed)
             }
         }
     }

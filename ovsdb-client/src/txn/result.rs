@@ -16,7 +16,10 @@ pub(super) fn read(operations: &[Operation], reply: &RawValue) -> Result<Vec<OpR
     for (index, reply) in replies.into_iter().enumerate() {
         let reply = reply.unwrap_or_default();
         if let Some(error) = reply.error {
-            let details = reply.details.unwrap_or_default();
+            let mut details = reply.details.unwrap_or_default();
+            if let Some(reason) = reply.io_error {
+                details = format!("{details}: {reason}");
+            }
             return Err(match operations.get(index) {
                 Some(operation) => Error::Operation { index, op: operation.label(), error, details },
                 None => Error::Commit { error, details },
@@ -40,6 +43,9 @@ pub(super) fn read(operations: &[Operation], reply: &RawValue) -> Result<Vec<OpR
 struct WireResult {
     error: Option<String>,
     details: Option<String>,
+    /// The system's reason, which ovsdb-server adds to an `I/O error` (lib/ovsdb-error.c, `ovsdb_error_to_json`).
+    #[serde(rename = "io-error")]
+    io_error: Option<String>,
     count: Option<u64>,
     uuid: Option<Datum>,
     rows: Option<Vec<Columns>>,
@@ -54,4 +60,21 @@ pub struct OpResult {
     pub uuid: Option<Uuid>,
     /// Rows read by `select`.
     pub rows: Vec<Columns>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_servers_disk_tells_the_systems_reason() {
+        let reply = r#"[{"details":"conf.db: write failed","error":"I/O error","io-error":"No space left on device"}]"#;
+        let reply = RawValue::from_string(reply.to_owned()).unwrap();
+        let error = read(&[], &reply).unwrap_err();
+        assert!(error.is_servers_disk(), "{error}");
+        assert!(
+            error.to_string().ends_with("I/O error: conf.db: write failed: No space left on device"),
+            "{error}"
+        );
+    }
 }
