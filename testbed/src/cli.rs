@@ -10,13 +10,13 @@ use crate::bed::Bed;
 use crate::bed::config::{self, AttachMode, Config, Datapath, Runtime};
 use crate::host::{init, relay};
 use crate::nodes::{kubelet, scheduler};
-use crate::{churn, demo, golden, hardship, images, pod, probe, ui};
+use crate::{churn, demo, golden, hardship, images, life, pod, probe, ui};
 
 /// A Slipstream cluster on one machine.
 #[derive(Debug, Parser)]
 #[command(name = "testbed")]
 pub struct Args {
-    /// Name of the cluster: `bed`, or for `demo`, `golden`, `churn` and `hardship` the name of the verb.
+    /// Name of the cluster: `bed`, or for `demo`, `golden`, `churn`, `hardship` and `life` the name of the verb.
     #[arg(long, global = true)]
     name: Option<String>,
     #[command(subcommand)]
@@ -128,6 +128,8 @@ enum Verb {
     Churn(churn::Args),
     /// Give it bad input and take away what it needs, and look for clear errors, nothing left behind, and healing.
     Hardship(hardship::Args),
+    /// Let real nodes live: many pods at once, restarts, crashes, a drain, a reboot, broken files, full disks.
+    Life(life::Args),
     /// The traffic tool.
     #[command(subcommand)]
     Probe(probe::Args),
@@ -186,6 +188,7 @@ impl Args {
             Verb::Golden(args) => return verdict(args.run(&or("golden"))?),
             Verb::Churn(args) => return verdict(args.run(&or("churn"))?),
             Verb::Hardship(args) => return verdict(args.run(&or("hardship"))?),
+            Verb::Life(args) => return verdict(args.run(&or("life"))?),
             Verb::Probe(args) => args.run()?,
             Verb::HostInit { host, bed, disk } => init::run(&host, &bed, disk)?,
             Verb::Relay(args) => block_on(args.run())?,

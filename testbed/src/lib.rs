@@ -2,8 +2,8 @@
 //! and the programs of Slipstream.
 //!
 //! [`bed`] brings clusters up and down; [`host`] is one host of them; [`nodes`] plays scheduler and kubelet;
-//! [`images`] makes the container images of real nodes; [`probe`] is the traffic tool; [`demo`], [`golden`], [`churn`]
-//! and [`hardship`] are what is run on a cluster.
+//! [`images`] makes the container images of real nodes; [`probe`] is the traffic tool; [`demo`], [`golden`], [`churn`],
+//! [`hardship`] and [`life`] are what is run on a cluster.
 #![forbid(unsafe_code)]
 
 pub mod bed;
@@ -15,6 +15,7 @@ pub mod golden;
 pub mod hardship;
 pub mod host;
 pub mod images;
+pub mod life;
 pub mod nodes;
 pub mod pod;
 pub mod probe;

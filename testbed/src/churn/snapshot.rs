@@ -78,7 +78,7 @@ fn northbound(bed: &Bed) -> Result<BTreeSet<String>> {
     Ok(rows)
 }
 
-fn links(bed: &Bed, node: &str) -> Result<BTreeSet<String>> {
+pub(crate) fn links(bed: &Bed, node: &str) -> Result<BTreeSet<String>> {
     let out = exec::output(bed.host(node).network_command("ip")?.args(["-o", "link"]))?;
     Ok(out
         .lines()
@@ -88,7 +88,7 @@ fn links(bed: &Bed, node: &str) -> Result<BTreeSet<String>> {
 }
 
 /// Name and `iface-id` of every interface of a node's OVS.
-fn interfaces(bed: &Bed, node: &str) -> Result<Vec<(String, String)>> {
+pub(crate) fn interfaces(bed: &Bed, node: &str) -> Result<Vec<(String, String)>> {
     let mut command = bed.host(node).command(bed.config().ovs("ovs-vsctl"))?;
     command.args(["--db=unix:/run/openvswitch/db.sock", "--timeout=10", "--format=json"]);
     let out = exec::output(command.args(["--columns=name,external_ids", "list", "Interface"]))?;
@@ -106,13 +106,13 @@ fn interfaces(bed: &Bed, node: &str) -> Result<Vec<(String, String)>> {
 }
 
 /// The logical ports that are plugged in on a node, without the node's own.
-pub(super) fn pod_ports(bed: &Bed, node: &str) -> Result<Vec<String>> {
+pub(crate) fn pod_ports(bed: &Bed, node: &str) -> Result<Vec<String>> {
     let all = interfaces(bed, node)?;
     Ok(all.into_iter().map(|(_, id)| id).filter(|id| !id.is_empty() && !id.starts_with("k8s-")).collect())
 }
 
 /// How many logical ports a namespace's pods have.
-pub(super) fn logical_ports(bed: &Bed, namespace: &str) -> Result<usize> {
+pub(crate) fn logical_ports(bed: &Bed, namespace: &str) -> Result<usize> {
     let out = bed.nbctl(&[
         "--bare",
         "--columns=name",

@@ -58,6 +58,7 @@ pub(super) fn furnish(host: &str, host_dir: &Path) -> Result<()> {
         fs::write(&file, format!("{value}\n"))?;
         bind_path(&file, &target)?;
     }
+    boot_identity(shown)?;
     fs::create_dir_all("/etc/kubernetes/manifests")?;
     // Nobody serves names to the node itself. A link would lead to the machine's own file.
     replace("/etc/resolv.conf", "nameserver 127.0.0.1\n")?;
@@ -67,6 +68,14 @@ pub(super) fn furnish(host: &str, host_dir: &Path) -> Result<()> {
     }
     let none: Option<&str> = None;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SHARED, none).context("shared mounts")
+}
+
+/// Each start of a host is a boot of its own: whoever compares boots must see a new one after a reboot.
+fn boot_identity(shown: &Path) -> Result<()> {
+    let file = shown.join("boot_id");
+    fs::create_dir_all(shown)?;
+    fs::write(&file, format!("{}\n", uuid::Uuid::new_v4()))?;
+    bind_path(&file, Path::new("/proc/sys/kernel/random/boot_id"))
 }
 
 /// Whether the host was there before, and has its disk from then.

@@ -5,6 +5,7 @@ mod get;
 mod name;
 mod netexec;
 mod serve;
+mod stream;
 
 use anyhow::Result;
 
@@ -19,6 +20,8 @@ pub enum Args {
     Dial(dial::Args),
     /// Get a page over HTTP or HTTPS and print its status.
     Get(get::Args),
+    /// Ask an `agnhost netexec` over one connection, for ever.
+    Stream(stream::Args),
     /// Ask a DNS server for the addresses of a name.
     Name(name::Args),
 }
@@ -30,6 +33,7 @@ impl Args {
             Self::Serve(args) => args.run(),
             Self::Dial(args) => args.run(),
             Self::Get(args) => args.run(),
+            Self::Stream(args) => args.run(),
             Self::Name(args) => args.run(),
         }
     }

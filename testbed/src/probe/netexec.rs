@@ -38,7 +38,7 @@ fn address(text: &str) -> std::io::Result<String> {
 }
 
 /// One request on a connection that is used again.
-fn get(stream: &mut TcpStream, path: &str, server: SocketAddr) -> std::io::Result<String> {
+pub(super) fn get(stream: &mut TcpStream, path: &str, server: SocketAddr) -> std::io::Result<String> {
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {server}\r\n\r\n").as_bytes())?;
     let mut answer = Vec::new();
     let mut buffer = [0; 2048];

@@ -4,6 +4,7 @@ pub mod cgroups;
 mod containerd;
 mod kubelet;
 mod sandbox;
+mod skew;
 mod store;
 pub mod sysctl;
 
@@ -28,6 +29,7 @@ pub struct Real;
 impl NodeRuntime for Real {
     fn prepare_machine(&self, config: &Config) -> Result<()> {
         store::check(config)?;
+        skew::check(config)?;
         sysctl::take(&config.mark())?;
         config.node_names().iter().try_for_each(|node| cgroups::create(&config.mark(), node))
     }
@@ -90,6 +92,11 @@ impl NodeRuntime for Real {
     fn image(&self, config: &Config) -> Result<String> {
         store::image(config, "e2e-test-images/agnhost")
     }
+}
+
+/// The reference of an image that the upstream suite wants, by the end of its path.
+pub(crate) fn image(config: &Config, path: &str) -> Result<String> {
+    store::image(config, path)
 }
 
 /// What real nodes have changed outside of namespaces, put back; nothing is done twice.
