@@ -18,16 +18,19 @@ const RUNS: &[(&str, &[&str])] = &[
 
 /// Runs them one after another, each on a cluster of its own.
 pub(super) fn run(tally: &mut Tally) -> Result<()> {
+    RUNS.iter().try_for_each(|(name, args)| one(tally, name, args))
+}
+
+/// One run of the test bed.
+pub(super) fn one(tally: &mut Tally, name: &str, args: &[&str]) -> Result<()> {
     let testbed = paths::target().join("debug/testbed");
-    for (name, args) in RUNS {
-        exec::heading(name);
-        let (output, good) = stream(exec::command(&testbed).args(*args))?;
-        let before = tally.failures();
-        if !tally.read(name, &output) {
-            tally.fail(format!("{name}: ended without a count"));
-        } else if !good && tally.failures() == before {
-            tally.fail(format!("{name}: ended badly"));
-        }
+    exec::heading(name);
+    let (output, good) = stream(exec::command(&testbed).args(args))?;
+    let before = tally.failures();
+    if !tally.read(name, &output) {
+        tally.fail(format!("{name}: ended without a count"));
+    } else if !good && tally.failures() == before {
+        tally.fail(format!("{name}: ended badly"));
     }
     Ok(())
 }
