@@ -157,6 +157,12 @@ impl Config {
                 )));
             }
         }
+        if !self.has_family(true) {
+            return Err(ConfigError::Missing(
+                "no cluster subnet is IPv4; IPv6 alone is not supported, IPv4 with IPv6 beside it is"
+                    .to_owned(),
+            ));
+        }
         Ok(())
     }
 
@@ -250,6 +256,12 @@ mod tests {
     fn a_family_without_join_subnet_is_refused() {
         let text = config("fd00::/48/64", "10.96.0.0/16").validate().unwrap_err().to_string();
         assert!(text.contains("join subnet of its family"), "{text}");
+    }
+
+    #[test]
+    fn ipv6_alone_is_refused_with_what_is_possible() {
+        let text = config("fd00::/48/64", "10.96.0.0/16").with_default_ranges().validate().unwrap_err();
+        assert!(text.to_string().contains("IPv6 alone is not supported"), "{text}");
     }
 
     #[test]

@@ -121,6 +121,10 @@ fn masquerade_ranges(config: &Config) -> anyhow::Result<Vec<MasqueradeRange>> {
 /// Puts the bridge in the uplink's place and tells ovn-controller who this node is.
 pub async fn setup(context: Context) -> anyhow::Result<Gateway> {
     let config = Arc::clone(&context.config);
+    anyhow::ensure!(
+        families(&config).contains(&Family::V4),
+        "--cluster-subnets names no IPv4 range; IPv6 alone is not supported, IPv4 with IPv6 beside it is"
+    );
     let masquerade = masquerade_ranges(&config)?;
     let taken = takeover(&context, &masquerade).take(&config.gateway_interface).await?;
     let next_hops = next_hops(&context, &taken).await?;

@@ -65,6 +65,11 @@ pub(super) fn measure(bed: &Bed, checks: &mut Checks) -> Result<Vec<Row>> {
         checks.count(row.verdict.is_ok());
         rows.push(row);
     }
+    if bed.config().dual_stack {
+        let row = measure_one(bed, rows_6::without_ipv6(bed)?);
+        checks.count(row.verdict.is_ok());
+        rows.push(row);
+    }
     let row = api_server(bed, pods.find("client")?.0)?;
     checks.count(row.verdict.is_ok());
     rows.push(row);
@@ -145,18 +150,18 @@ fn measure_one(bed: &Bed, one: Try) -> Row {
     let Try { what, from, dial, expect } = one;
     let (dial, samples) = match expect {
         // Nothing to take a time from.
-        Expect::Dropped => (dial.within(Duration::from_secs(1)), 1),
+        Expect::Dropped | Expect::Refused => (dial.within(Duration::from_secs(1)), 1),
         _ => (dial, SAMPLES),
     };
     // The first try settles and warms up; the times are those of the second.
     let (first, verdict) = traffic::settle(bed, &from, dial.times(samples), &expect, LIMIT);
-    let dropped = expect == Expect::Dropped;
-    let measured = if verdict.is_ok() && !dropped {
+    let answered = !matches!(expect, Expect::Dropped | Expect::Refused);
+    let measured = if verdict.is_ok() && answered {
         traffic::dial(bed, &from, dial.times(samples)).unwrap_or(first)
     } else {
         first
     };
-    let ms = if verdict.is_ok() && !dropped { median_ms(&measured) } else { f64::NAN };
+    let ms = if verdict.is_ok() && answered { median_ms(&measured) } else { f64::NAN };
     let protocol = if dial.udp { " udp" } else { "" };
     Row {
         what,

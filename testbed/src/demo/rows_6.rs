@@ -67,3 +67,15 @@ pub(super) fn tries(bed: &Bed, pods: &Pods) -> Result<Vec<Try>> {
         one("v6: policy: allowed", pod("n1", web1_pod), tcp(db, 5432), seen("db", web1)),
     ])
 }
+
+/// Takes IPv6 from the service again: its node port is then nobody's.
+pub(super) fn without_ipv6(bed: &Bed) -> Result<Try> {
+    let policy = r#"{"spec":{"ipFamilyPolicy":"SingleStack"}}"#;
+    bed.kubectl(&["patch", "service", "-n", "shop", "web", "-p", policy])?;
+    Ok(Try {
+        what: "v6: NodePort, family given up",
+        from: Place::Host("ext".to_owned()),
+        dial: Dial::tcp(underlay_ip6(node_ip(1)), 30080),
+        expect: Expect::Refused,
+    })
+}

@@ -10,6 +10,8 @@ use crate::{exec, paths};
 const RUNS: &[(&str, &[&str])] = &[
     ("demonstration", &["demo", "--datapath", "ebpf"]),
     ("demonstration without eBPF", &["demo", "--datapath", "ovs"]),
+    ("demonstration with IPv4 and IPv6", &["demo", "--dual-stack", "--datapath", "ebpf"]),
+    ("demonstration with IPv4 and IPv6, without eBPF", &["demo", "--dual-stack", "--datapath", "ovs"]),
     ("golden reference", &["golden"]),
     ("churn of 100 pods, twice", &["churn"]),
     ("churn of 100 pods, twice, every process killed", &["churn", "--kill=all"]),
