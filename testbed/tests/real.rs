@@ -90,6 +90,19 @@ fn real_nodes_run_containers_live_through_a_reboot_and_leave_nothing() {
     assert!(answers(&run(name, &["pod", "exec", "a", "--", "probe", "dial", "--netexec", &ip, "8080"])));
     assert_eq!(jsonpath("b", "{.status.containerStatuses[0].state.running.startedAt}"), started);
 
+    // What ends by itself is started again, as by a service manager.
+    let runtime = || {
+        let status = succeed(
+            name,
+            &["exec", "n2", "--", "sh", "-c", "for p in /proc/[0-9]*; do cat $p/comm; echo $p; done"],
+        );
+        let mut lines = status.lines();
+        lines.find(|l| *l == "containerd").and_then(|_| lines.next()).map(|p| p.replace("/proc/", ""))
+    };
+    let killed = runtime().expect("containerd runs");
+    succeed(name, &["exec", "n2", "--", "kill", "-9", &killed]);
+    eventually(name, "another containerd", || runtime().is_some_and(|pid| pid != killed));
+
     // A node that is rebooted has the containers of its pods started again by what is on its disk.
     succeed(name, &["reboot", "n2"]);
     eventually(name, "the pod after the reboot", || {

@@ -102,13 +102,22 @@ impl<'a> HostHandle<'a> {
 
     /// Starts a process that the host keeps track of.
     pub fn start(&self, name: &str, argv: &[&str], env: &[(&str, &str)]) -> Result<()> {
-        let spec = Spec {
+        self.ask(&Request::Start(self.spec(name, argv, env))).map(drop)
+    }
+
+    /// The same for one that the host starts again when it ends by itself.
+    pub fn start_service(&self, name: &str, argv: &[&str]) -> Result<()> {
+        self.ask(&Request::Start(Spec { service: true, ..self.spec(name, argv, &[]) })).map(drop)
+    }
+
+    fn spec(&self, name: &str, argv: &[&str], env: &[(&str, &str)]) -> Spec {
+        Spec {
             name: name.to_owned(),
             argv: argv.iter().map(|&a| a.to_owned()).collect(),
             env: env.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect(),
             log: self.config.log(&self.name, name),
-        };
-        self.ask(&Request::Start(spec)).map(drop)
+            service: false,
+        }
     }
 
     /// Kills a process with SIGKILL and waits for its end.

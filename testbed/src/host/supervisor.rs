@@ -30,6 +30,9 @@ pub struct Spec {
     pub env: Vec<(String, String)>,
     /// Where its standard output and error go, added at the end.
     pub log: PathBuf,
+    /// Started again when it ends by itself, as a machine's service manager does.
+    #[serde(default)]
+    pub service: bool,
 }
 
 /// What is asked.
@@ -70,7 +73,12 @@ struct Entry {
     spec: Spec,
     pid: Option<i32>,
     end: Option<String>,
+    /// False from when it was asked to end.
+    wanted: bool,
 }
+
+/// How long a service that ended stays away.
+const PAUSE: Duration = Duration::from_secs(1);
 
 type Table = Arc<Mutex<BTreeMap<String, Entry>>>;
 
@@ -174,7 +182,21 @@ fn start(spec: Spec, table: &Table) -> Result<()> {
     // Not waited for through this handle: the reaper waits for every child.
     let child = command.spawn().with_context(|| format!("cannot start {program}"))?;
     let pid = i32::try_from(child.id())?;
-    table.insert(spec.name.clone(), Entry { spec, pid: Some(pid), end: None });
+    table.insert(spec.name.clone(), Entry { spec, pid: Some(pid), end: None, wanted: true });
+    Ok(())
+}
+
+/// Starts a service after the pause, unless somebody has done so or does not want it any more.
+fn start_again(spec: Spec, table: Table) -> Result<()> {
+    let again = move || {
+        thread::sleep(PAUSE);
+        let wanted = lock(&table).get(&spec.name).is_some_and(|e| e.wanted && e.pid.is_none());
+        if wanted && let Err(error) = start(spec, &table) {
+            // To the log of the host.
+            crate::ui::say(format_args!("{error:#}"));
+        }
+    };
+    thread::Builder::new().name("service".into()).spawn(again).context("cannot start a thread")?;
     Ok(())
 }
 
@@ -184,7 +206,12 @@ fn end(name: &str, table: &Table) -> Result<()> {
 
 /// Sends a signal and waits for the end.
 fn signal(name: &str, signal: Signal, limit: Duration, table: &Table) -> Result<()> {
-    let pid = lock(table).get(name).with_context(|| unknown(name))?.pid;
+    let pid = {
+        let mut table = lock(table);
+        let entry = table.get_mut(name).with_context(|| unknown(name))?;
+        entry.wanted = false;
+        entry.pid
+    };
     let Some(pid) = pid else { return Ok(()) };
     match kill(Pid::from_raw(pid), signal) {
         Ok(()) | Err(Errno::ESRCH) => {}
@@ -216,6 +243,9 @@ fn reap(table: &Table) -> Result<()> {
         if let Some(entry) = lock(table).values_mut().find(|e| e.pid == Some(pid.as_raw())) {
             entry.pid = None;
             entry.end = Some(how);
+            if entry.wanted && entry.spec.service {
+                start_again(entry.spec.clone(), Arc::clone(table))?;
+            }
         }
     }
 }
