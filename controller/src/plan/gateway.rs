@@ -157,16 +157,24 @@ fn nat(node: &Node, gateway: &GatewayConfig, config: &Config, items: &mut Vec<It
     let router = RowKey::new(Table::LogicalRouter, name.clone());
     let clusters = config.cluster_subnets.iter().map(|subnet| (subnet.cidr.addr(), subnet.cidr.to_string()));
     let joins = config.join_addresses(node.id).into_iter().map(|net| (net.addr(), net.addr().to_string()));
-    for (family, logical) in clusters.chain(joins) {
-        let external = gateway.ip_addresses.iter().map(IpNet::addr).find(|ip| same_family(*ip, family));
-        let Some(external) = external else { continue };
+    let by_node = clusters.chain(joins).filter_map(|(family, logical)| {
+        let external = gateway.ip_addresses.iter().map(IpNet::addr).find(|ip| same_family(*ip, family))?;
+        Some((external, logical, config.features.nat_port_range))
+    });
+    // The node's own connections to services have the router's join address behind it. Load balancing sees to that for the
+    // first packet and for answered ones; OVS's userspace datapath translates a second packet before load balancing sees it.
+    let of_host = config.join_addresses(node.id).into_iter().filter_map(|join| {
+        let host = config.masquerade(join.addr())?.host;
+        Some((join.addr(), host.to_string(), false))
+    });
+    for (external, logical, range) in by_node.chain(of_host) {
         let row = key::nat(&name, "snat", external, &logical);
         let mut desired = DesiredRow::new(row.clone())
             .with("type", "snat")
             .with("external_ip", external.to_string())
             .with("logical_ip", logical)
             .with("options", map([("stateless", "false")]));
-        if config.features.nat_port_range {
+        if range {
             desired = desired.with("external_port_range", SNAT_PORTS);
         }
         items.push(desired.into());

@@ -245,7 +245,7 @@ impl Sweep<'_> {
         let nats = self.view.snapshot().table::<nb::Nat>();
         for nat in row.nat.iter().filter_map(|uuid| nats.get(uuid)) {
             let clusters = self.config.cluster_subnets.iter().map(|subnet| subnet.cidr.to_string());
-            let joined = self.is_join(&nat.logical_ip);
+            let joined = self.is_join(&nat.logical_ip) || self.is_join(&nat.external_ip);
             let ours = nat.r#type == "snat"
                 && nat.options.get("stateless").is_some_and(|stateless| stateless == "false")
                 && nat.external_ids.is_empty()
