@@ -155,6 +155,6 @@ fn full_database(world: &World<'_>, small: &Small<'_, '_>) -> Result<String> {
     world.ready(&["no-room"]).context("once there is room")?;
     let answers = world.answers("no-room")?;
     let reason = told.find("OVS port").and_then(|at| told.get(at..)).unwrap_or(&told);
-    let reason: String = reason.chars().take(140).collect();
-    Ok(format!("running pods answer, ADD fails: {reason}..; with room again, {answers}"))
+    let reason: String = reason.chars().take_while(|c| *c != '\x1b').take(160).collect();
+    Ok(format!("running pods answer, ADD fails: {}; with room again, {answers}", reason.trim()))
 }

@@ -38,5 +38,6 @@ pub(super) fn run(world: &World<'_>) -> Result<String> {
     let api = exec::output(exec::command(config.kubernetes("kube-apiserver")).arg("--version"))?;
     let api = api.trim().trim_start_matches("Kubernetes ");
     ensure!(said.contains(OLD) && said.contains(api), "{OLD} and {api} are not both named: {said}");
-    Ok(format!("refused: {}", said.chars().take(200).collect::<String>()))
+    let reason = said.find("the kubelet is").and_then(|at| said.get(at..)).unwrap_or(&said);
+    Ok(format!("refused: {reason}"))
 }
