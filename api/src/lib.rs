@@ -1,12 +1,14 @@
 //! The contract between Slipstream's binaries: annotations on Kubernetes objects, names of OVN objects, addresses derived
-//! from other addresses, who serves a node's host ports, and the request that the CNI executable sends to the node agent. No I/O.
+//! from other addresses, who serves a node's host ports, reading Kubernetes objects leniently, and the request that the CNI executable sends to the node agent. No I/O.
 #![forbid(unsafe_code)]
 
 pub mod addr;
 pub mod annotation;
 pub mod cni;
 pub mod host_port;
+pub mod lenient;
 pub mod mac;
 pub mod ovn_name;
 
+pub use lenient::Lenient;
 pub use mac::MacAddr;

@@ -3,6 +3,7 @@
 
 use std::fmt::Debug;
 
+use api::Lenient;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1 as discovery;
@@ -62,8 +63,8 @@ pub fn start(client: &Client, inputs: &mpsc::Sender<Input>, metrics: &Metrics, n
     });
     watch!(Kind {
         name: "services",
-        read: |object: core::Service| Some(Service::from_object(&object)),
-        key: namespaced::<core::Service>,
+        read: |Lenient(object): Lenient<core::Service>| Some(Service::from_object(&object)),
+        key: namespaced::<Lenient<core::Service>>,
         input: Input::Services,
     });
     watch!(Kind {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use api::annotation;
+use api::{Lenient, annotation};
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Node, Service};
@@ -19,7 +19,7 @@ use crate::programs::chain;
 /// One event of any of the watches.
 enum Any {
     Node(Box<Event<Node>>),
-    Service(Box<Event<Service>>),
+    Service(Box<Event<Lenient<Service>>>),
     Slice(Box<Event<EndpointSlice>>),
 }
 
@@ -69,8 +69,8 @@ impl Watches {
                 status.conditions = None;
             }
         });
-        let services =
-            watch(Api::<Service>::all(client.clone()), config()).modify(|s| s.metadata.managed_fields = None);
+        let services = watch(Api::<Lenient<Service>>::all(client.clone()), config())
+            .modify(|Lenient(service)| service.metadata.managed_fields = None);
         let slices = watch(Api::<EndpointSlice>::all(client.clone()), config())
             .modify(|s| s.metadata.managed_fields = None);
         let events = futures::stream::select_all([
@@ -138,15 +138,15 @@ impl ClusterView {
         }
     }
 
-    fn take_service(&mut self, event: Event<Service>) -> bool {
+    fn take_service(&mut self, event: Event<Lenient<Service>>) -> bool {
         match event {
-            Event::Apply(service) => self.services.apply_service(&service),
-            Event::InitApply(service) => {
+            Event::Apply(Lenient(service)) => self.services.apply_service(&service),
+            Event::InitApply(Lenient(service)) => {
                 self.pending.services.insert(key(&service));
                 self.services.apply_service(&service);
                 false
             }
-            Event::Delete(service) => self.services.delete_service(&service),
+            Event::Delete(Lenient(service)) => self.services.delete_service(&service),
             Event::Init => {
                 self.pending.services.clear();
                 false
