@@ -28,6 +28,10 @@ pub const HOST_CIDRS: &str = "k8s.ovn.org/host-cidrs";
 pub const NODE_PRIMARY_IFADDR: &str = "k8s.ovn.org/node-primary-ifaddr";
 /// Key of the node's masquerade subnets. See [`FamilyAddresses`].
 pub const NODE_MASQUERADE_SUBNET: &str = "k8s.ovn.org/node-masquerade-subnet";
+/// Key that the agent writes, with the value `true`, while OVS's userspace datapath segments packets itself
+/// (`other_config:userspace-tso-enable`). That datapath compares the length of a packet before segmentation with a limit
+/// (`check_pkt_larger`), so the controller sets no `gateway_mtu` for such a node.
+pub const USERSPACE_TSO: &str = "slipstream.dev/userspace-tso";
 /// Key of the zone the node belongs to; `global` with one database for all nodes.
 pub const ZONE_NAME: &str = "k8s.ovn.org/zone-name";
 /// The only zone name with one database for all nodes.

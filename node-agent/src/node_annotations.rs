@@ -37,6 +37,8 @@ pub struct NodeFacts {
     pub masquerade: Vec<IpNet>,
     /// All addresses of the node, without masquerade and management port.
     pub host_cidrs: BTreeSet<IpNet>,
+    /// OVS's userspace datapath segments packets itself.
+    pub userspace_tso: bool,
 }
 
 /// The annotations, key to value.
@@ -56,7 +58,7 @@ pub fn annotations(facts: &NodeFacts) -> BTreeMap<&'static str, String> {
     // Readers expect both, whatever the families of the pods are.
     let masquerade =
         addr::with_defaults(&facts.masquerade, [Family::V4, Family::V6], &addr::DEFAULT_MASQUERADE);
-    BTreeMap::from([
+    let mut all = BTreeMap::from([
         (annotation::ZONE_NAME, annotation::GLOBAL_ZONE.to_owned()),
         (annotation::NODE_ENCAP_IPS, annotation::encode(&[facts.encap_ip])),
         (annotation::NODE_CHASSIS_ID, facts.chassis.clone()),
@@ -64,7 +66,11 @@ pub fn annotations(facts: &NodeFacts) -> BTreeMap<&'static str, String> {
         (annotation::HOST_CIDRS, annotation::encode(&facts.host_cidrs)),
         (annotation::NODE_PRIMARY_IFADDR, annotation::encode(&by_family(&facts.addresses))),
         (annotation::NODE_MASQUERADE_SUBNET, annotation::encode(&by_family(&masquerade))),
-    ])
+    ]);
+    if facts.userspace_tso {
+        all.insert(annotation::USERSPACE_TSO, "true".to_owned());
+    }
+    all
 }
 
 /// The only element, which older readers look for.
@@ -80,13 +86,19 @@ fn by_family(nets: &[IpNet]) -> FamilyAddresses {
     FamilyAddresses { ipv4: of(Family::V4), ipv6: of(Family::V6) }
 }
 
-/// The annotations whose value on the object differs.
+/// The annotations whose value on the object differs; `None` for one that is to go.
 pub fn differing(
     wanted: &BTreeMap<&'static str, String>,
     current: Option<&BTreeMap<String, String>>,
-) -> BTreeMap<&'static str, String> {
+) -> BTreeMap<&'static str, Option<String>> {
     let same = |key: &str, value: &String| current.and_then(|c| c.get(key)) == Some(value);
-    wanted.iter().filter(|(k, v)| !same(k, v)).map(|(k, v)| (*k, v.clone())).collect()
+    let mut changes: BTreeMap<_, _> =
+        wanted.iter().filter(|(k, v)| !same(k, v)).map(|(k, v)| (*k, Some(v.clone()))).collect();
+    let optional = annotation::USERSPACE_TSO;
+    if !wanted.contains_key(optional) && current.is_some_and(|c| c.contains_key(optional)) {
+        changes.insert(optional, None);
+    }
+    changes
 }
 
 /// Writes the annotations that differ from those of the Node object as it was last seen. True when a patch was sent.
@@ -147,6 +159,7 @@ mod tests {
             next_hops: vec!["172.18.0.1".parse().unwrap()],
             masquerade: vec!["169.254.169.0/29".parse().unwrap()],
             host_cidrs: BTreeSet::from(["172.18.0.2/16".parse().unwrap()]),
+            userspace_tso: false,
         }
     }
 
@@ -201,5 +214,16 @@ mod tests {
             [annotation::HOST_CIDRS]
         );
         assert_eq!(differing(&wanted, None).len(), wanted.len());
+    }
+
+    #[test]
+    fn userspace_segmentation_is_told_and_taken_back() {
+        let with = annotations(&NodeFacts { userspace_tso: true, ..facts() });
+        assert_eq!(with.get(annotation::USERSPACE_TSO).map(String::as_str), Some("true"));
+        let without = annotations(&facts());
+        assert!(!without.contains_key(annotation::USERSPACE_TSO));
+        let current: BTreeMap<String, String> =
+            with.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect();
+        assert_eq!(differing(&without, Some(&current)), BTreeMap::from([(annotation::USERSPACE_TSO, None)]));
     }
 }

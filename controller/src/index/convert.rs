@@ -38,6 +38,7 @@ pub struct SeenNode {
     /// The gateway's annotation is there and cannot be read.
     pub gateway_unreadable: bool,
     pub host_cidrs: Vec<IpNet>,
+    pub userspace_tso: bool,
     pub labels: BTreeMap<String, String>,
     /// Annotations of others that could not be read.
     pub problems: Vec<Problem>,
@@ -106,6 +107,7 @@ pub fn node(object: core::Node) -> Option<SeenNode> {
         gateway,
         gateway_unreadable,
         host_cidrs: host_cidrs.unwrap_or_default(),
+        userspace_tso: annotations.get(annotation::USERSPACE_TSO).is_some_and(|value| value == "true"),
         labels: object.metadata.labels.unwrap_or_default(),
         problems,
         name,

@@ -8,6 +8,7 @@ use api::annotation::GatewayConfig;
 use api::host_port::Claim;
 use ipnet::IpNet;
 
+use crate::config::Config;
 use crate::plan::NamespacedName;
 
 /// A node as far as it is known. The gateway half is missing until the node agent has written its annotations.
@@ -26,10 +27,18 @@ pub struct Node {
     pub gateway: Option<GatewayConfig>,
     /// All addresses of the host, with prefix length.
     pub host_cidrs: Vec<IpNet>,
+    /// Its OVS segments packets in the userspace datapath ([`api::annotation::USERSPACE_TSO`]).
+    pub userspace_tso: bool,
     pub labels: BTreeMap<String, String>,
 }
 
 impl Node {
+    /// The limit for packets towards the node's pods, in bytes; none where OVS would take a packet that is yet to be segmented
+    /// for a long one.
+    pub fn gateway_mtu(&self, config: &Config) -> Option<u16> {
+        (!self.userspace_tso).then_some(config.mtu)
+    }
+
     /// The zone that the node is in (label `topology.kubernetes.io/zone`).
     pub fn zone(&self) -> Option<&str> {
         self.labels.get("topology.kubernetes.io/zone").map(String::as_str)

@@ -165,6 +165,11 @@ fn router_and_join(config: &Config, items: &mut Vec<Item>) {
     join_ports(config, &router, 1, None, items);
 }
 
+/// Options of a router port: longer packets than this, in bytes, are refused with ICMP where they would leave by it.
+pub fn gateway_mtu(mtu: Option<u16>) -> Datum {
+    Datum::map(mtu.map(|mtu| ("gateway_mtu", mtu.to_string())))
+}
+
 /// The pair of ports between `router` (number `id`) and the join switch.
 pub fn join_ports(
     config: &Config,
@@ -178,13 +183,11 @@ pub fn join_ports(
     let switch_port = RowKey::new(Table::LogicalSwitchPort, ovn_name::join_to_router(&router.key));
     let networks = config.join_addresses(id);
     let mac = networks.first().map(|net| MacAddr::from_ip(net.addr())).unwrap_or_default();
-    let mut row = DesiredRow::new(router_port.clone())
+    let row = DesiredRow::new(router_port.clone())
         .with("name", router_port.key.clone())
         .with("mac", mac.to_string())
-        .with("networks", Datum::set(networks.iter().map(ToString::to_string)));
-    if let Some(mtu) = gateway_mtu {
-        row = row.with("options", map([("gateway_mtu", &mtu.to_string())]));
-    }
+        .with("networks", Datum::set(networks.iter().map(ToString::to_string)))
+        .with("options", self::gateway_mtu(gateway_mtu));
     items.push(row.into());
     items.push(Item::link(router, "ports", &router_port));
     items.push(router_side(&switch_port, &router_port, "router", &[]).into());

@@ -60,7 +60,7 @@ fn router(node: &Node, chassis: &str, gateway: &GatewayConfig, config: &Config, 
             items.push(Item::link(&router, "load_balancer_group", &cluster::load_balancer_group(group)));
         }
     }
-    cluster::join_ports(config, &router, node.id, Some(config.mtu), items);
+    cluster::join_ports(config, &router, node.id, node.gateway_mtu(config), items);
 
     let port = external_router_port(node);
     items.push(

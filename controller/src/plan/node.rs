@@ -5,7 +5,7 @@ use api::{MacAddr, ovn_name};
 use ipnet::IpNet;
 use ovsdb_client::Datum;
 
-use super::cluster::{self, map, owner_ids};
+use super::cluster::{self, owner_ids};
 use super::{DesiredRow, Item, RowKey, Table, gateway};
 use crate::config::Config;
 use crate::index::Node;
@@ -51,7 +51,7 @@ fn switch(node: &Node, config: &Config, items: &mut Vec<Item>) {
             .with("name", router_port.key.clone())
             .with("mac", mac.to_string())
             .with("networks", Datum::set(gateways.iter().map(|(ip, net)| addr::with_prefix_of(*ip, net))))
-            .with("options", map([("gateway_mtu", &config.mtu.to_string())]))
+            .with("options", cluster::gateway_mtu(node.gateway_mtu(config)))
             .into(),
     );
     items.push(Item::link(&router, "ports", &router_port));
@@ -101,5 +101,48 @@ fn management_port(node: &Node, config: &Config, items: &mut Vec<Item>) {
         }
         items.push(row.into());
         items.push(Item::link(&switch, "acls", &acl));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use crate::config::{Config, Features};
+    use crate::index::Node;
+    use crate::plan::Item;
+
+    #[test]
+    fn a_node_whose_ovs_segments_itself_has_no_limit_on_any_router_port() {
+        let config = Config {
+            cluster_subnets: Vec::new(),
+            service_cidrs: Vec::new(),
+            join_subnets: vec!["100.64.0.0/16".parse().unwrap()],
+            masquerade_subnets: vec!["169.254.169.0/29".parse().unwrap()],
+            mtu: 1400,
+            features: Features::ALL,
+        };
+        let gateway = serde_json::json!({"mode": "shared", "bridge-id": "b", "interface-id": "b_n",
+            "mac-address": "02:42:ac:12:00:02", "ip-addresses": ["172.18.0.2/16"], "next-hops": [],
+            "node-port-enable": "true", "vlan-id": "0"});
+        let limited = |userspace_tso| {
+            let node = Node {
+                name: "n1".to_owned(),
+                id: 2,
+                subnets: vec!["10.244.0.0/24".parse().unwrap()],
+                addresses: Vec::new(),
+                chassis: Some("c".to_owned()),
+                gateway: Some(serde_json::from_value(gateway.clone()).unwrap()),
+                host_cidrs: Vec::new(),
+                userspace_tso,
+                labels: BTreeMap::new(),
+            };
+            let has_limit = |item: &Item| match item {
+                Item::Row(row) => format!("{:?}", row.columns.get("options")).contains("gateway_mtu"),
+                _ => false,
+            };
+            super::items(&node, &config).iter().filter(|item| has_limit(item)).count()
+        };
+        assert_eq!((limited(false), limited(true)), (2, 0));
     }
 }

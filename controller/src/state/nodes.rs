@@ -94,6 +94,7 @@ impl State {
             chassis: seen.chassis,
             gateway,
             host_cidrs: seen.host_cidrs,
+            userspace_tso: seen.userspace_tso,
             labels: seen.labels,
         }));
         self.retry_pods(&name, effects);

@@ -384,6 +384,8 @@ impl Worker {
             next_hops: gateway.next_hops.clone(),
             masquerade,
             host_cidrs,
+            userspace_tso: gateway.context.ovs.datapath_type() == "netdev"
+                && gateway.context.ovs.userspace_tso(),
         };
         if node_annotations::publish(&self.nodes, &facts, Some(current)).await? {
             info!(node = facts.node, "annotations of the node written");

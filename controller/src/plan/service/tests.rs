@@ -37,6 +37,7 @@ fn node(number: u32) -> Node {
             .unwrap(),
         ),
         host_cidrs: Vec::new(),
+        userspace_tso: false,
         labels: BTreeMap::new(),
     }
 }
