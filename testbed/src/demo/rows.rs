@@ -51,6 +51,8 @@ pub(super) fn measure(bed: &Bed, checks: &mut Checks) -> Result<Vec<Row>> {
             "outside",
             "--tcp",
             "9000",
+            "--bulk",
+            "9001",
         ],
         &[],
     )?;
@@ -70,6 +72,9 @@ pub(super) fn measure(bed: &Bed, checks: &mut Checks) -> Result<Vec<Row>> {
         checks.count(row.verdict.is_ok());
         rows.push(row);
     }
+    let row = bulk(bed, pods.find("client")?.0)?;
+    checks.count(row.verdict.is_ok());
+    rows.push(row);
     let row = api_server(bed, pods.find("client")?.0)?;
     checks.count(row.verdict.is_ok());
     rows.push(row);
@@ -186,6 +191,29 @@ fn path(bed: &Bed, from: &Place) -> String {
         Ok(other) => other.to_owned(),
         Err(_) => "unknown".into(),
     }
+}
+
+/// Many bytes from the outside to a pod: segments that somebody on the way takes for too long come one at a time, and not
+/// all of them in time.
+fn bulk(bed: &Bed, client: &str) -> Result<Row> {
+    let from = pod("n1", client);
+    let mut command = traffic::command(bed, &from, &bed.config().program("testbed"))?;
+    let outcome = exec::output(command.args(["probe", "bulk", &OUTSIDE_IP.to_string(), "9001"]));
+    let ms = outcome
+        .as_ref()
+        .ok()
+        .and_then(|said| said.split_once('(')?.1.split(' ').next()?.parse().ok())
+        .unwrap_or(f64::NAN);
+    Ok(Row {
+        what: "outside -> pod, 16 MiB",
+        to: format!("{OUTSIDE_IP}:9001"),
+        path: path(bed, &from),
+        from: from.to_string(),
+        verdict: outcome
+            .map(|said| said.split_once(" (").map_or(said.clone(), |(bytes, _)| bytes.to_owned()))
+            .map_err(|e| format!("{e:#}")),
+        ms,
+    })
 }
 
 /// HTTPS through the service address of the API server, whose certificate must hold for it.

@@ -1,5 +1,6 @@
 //! The traffic tool: small servers that say who they are and whom they saw, and clients that ask them.
 
+mod bulk;
 mod dial;
 mod get;
 mod name;
@@ -18,6 +19,8 @@ pub enum Args {
     Serve(serve::Args),
     /// Ask a server and print its answer, or `ERR` and the reason.
     Dial(dial::Args),
+    /// Take many bytes from a bulk port of a server.
+    Bulk(bulk::Args),
     /// Get a page over HTTP or HTTPS and print its status.
     Get(get::Args),
     /// Ask an `agnhost netexec` over one connection, for ever.
@@ -32,6 +35,7 @@ impl Args {
         match self {
             Self::Serve(args) => args.run(),
             Self::Dial(args) => args.run(),
+            Self::Bulk(args) => args.run(),
             Self::Get(args) => args.run(),
             Self::Stream(args) => args.run(),
             Self::Name(args) => args.run(),

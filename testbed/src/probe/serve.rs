@@ -17,6 +17,9 @@ pub struct Args {
     /// A TCP port.
     #[arg(long)]
     tcp: Vec<u16>,
+    /// A TCP port on which each client gets many bytes.
+    #[arg(long)]
+    bulk: Option<u16>,
     /// A UDP port.
     #[arg(long)]
     udp: Vec<u16>,
@@ -25,7 +28,7 @@ pub struct Args {
 impl Args {
     /// Serves until it is killed.
     pub fn run(self) -> Result<()> {
-        let Self { name, tcp, udp } = self;
+        let Self { name, tcp, bulk, udp } = self;
         let name = Arc::new(name);
         let mut threads = Vec::new();
         for port in tcp {
@@ -33,6 +36,16 @@ impl Args {
             let name = Arc::clone(&name);
             threads
                 .push(thread::Builder::new().stack_size(STACK).spawn(move || serve_tcp(&listener, &name))?);
+        }
+        if let Some(port) = bulk {
+            let listener = bind(port, TcpListener::bind).with_context(|| format!("TCP port {port}"))?;
+            let serve = move || {
+                for stream in listener.incoming().flatten() {
+                    // A client that has gone needs no more.
+                    let _ = super::bulk::send(stream);
+                }
+            };
+            threads.push(thread::Builder::new().stack_size(2 * STACK).spawn(serve)?);
         }
         for port in udp {
             let socket = bind(port, UdpSocket::bind).with_context(|| format!("UDP port {port}"))?;
