@@ -40,6 +40,7 @@ fn node() -> Node {
         chassis: None,
         gateway: None,
         host_cidrs: Vec::new(),
+        userspace_tso: false,
         labels: BTreeMap::new(),
     }
 }
