@@ -194,9 +194,9 @@ async fn what_somebody_else_changes_is_put_right_and_counted() {
                 .len()
                 .to_string(),
         );
-        // The order in which rows are listed is nobody's business.
+        // The order in which rows are listed is nobody's business, and an empty value looks like the space between rows.
         for line in &mut lines {
-            let mut sorted: Vec<&str> = line.lines().collect();
+            let mut sorted: Vec<&str> = line.lines().filter(|line| !line.is_empty()).collect();
             sorted.sort_unstable();
             *line = sorted.join("\n");
         }
