@@ -177,12 +177,15 @@ impl Add<'_> {
     /// The namespace may have gone while we waited, and the links with it. And the addresses may have been others': when
     /// the controller refuses an annotation and gives the pod new ones, the port is in place with those.
     fn still_current(&self, network: &PodNetwork) -> Result<(), CniError> {
-        let value = self.node.pods.get(self.pod).and_then(|info| info.networks);
-        if let Some(Ok(now)) = value.as_deref().map(PodNetworks::default_of)
-            && (&now.ip_addresses, now.mac_address) != (&network.ip_addresses, network.mac_address)
-        {
-            let msg = format!("pod {}: its addresses were changed while it was plugged in", self.pod);
-            return Err(CniError::again(msg));
+        if let Some(info) = self.node.pods.get(self.pod) {
+            let now = info.networks.as_deref().map(PodNetworks::default_of);
+            // An annotation that went, or cannot be read any more, is on its way to another value.
+            let same = matches!(&now, Some(Ok(now))
+                if (&now.ip_addresses, now.mac_address) == (&network.ip_addresses, network.mac_address));
+            if !same {
+                let msg = format!("pod {}: its addresses were changed while it was plugged in", self.pod);
+                return Err(CniError::again(msg));
+            }
         }
         Netns::open(self.netns.path()).map(drop).map_err(CniError::from)
     }
