@@ -106,8 +106,8 @@ impl<'a> HostHandle<'a> {
     }
 
     /// The same for one that the host starts again when it ends by itself.
-    pub fn start_service(&self, name: &str, argv: &[&str]) -> Result<()> {
-        self.ask(&Request::Start(Spec { service: true, ..self.spec(name, argv, &[]) })).map(drop)
+    pub fn start_service(&self, name: &str, argv: &[&str], env: &[(&str, &str)]) -> Result<()> {
+        self.ask(&Request::Start(Spec { service: true, ..self.spec(name, argv, env) })).map(drop)
     }
 
     fn spec(&self, name: &str, argv: &[&str], env: &[(&str, &str)]) -> Spec {

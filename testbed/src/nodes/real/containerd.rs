@@ -44,7 +44,7 @@ fn launch(bed: &Bed, node: &str, name: &str, socket: &str, settings: &str) -> Re
     let file = config.host_dir(node).join(format!("{name}.toml"));
     fs::write(&file, settings).with_context(|| format!("cannot write {}", file.display()))?;
     let program = config.containerd("containerd").display().to_string();
-    host.start_service(name, &[&program, "--config", &file.display().to_string()])?;
+    host.start_service(name, &[&program, "--config", &file.display().to_string()], &[])?;
     let socket = host.path(socket)?;
     exec::retry(Duration::from_secs(30), "containerd answers", || {
         host.check_running(name)?;

@@ -24,7 +24,7 @@ pub(super) fn start(bed: &Bed, node: &str) -> Result<()> {
         format!("--node-ip={}", config.families(ip, underlay_ip6(ip))),
         "--v=2".into(),
     ];
-    bed.host(node).start_service("kubelet", &argv.each_ref().map(String::as_str))
+    bed.host(node).start_service("kubelet", &argv.each_ref().map(String::as_str), &[])
 }
 
 fn settings(config: &Config, node: &str) -> serde_json::Value {
