@@ -193,17 +193,19 @@ fn path(bed: &Bed, from: &Place) -> String {
     }
 }
 
+/// The time that a probe tells: `… (12.3 ms)`.
+fn told_ms(outcome: &Result<String>) -> f64 {
+    let said = outcome.as_ref().ok();
+    said.and_then(|said| said.split_once('(')?.1.split(' ').next()?.parse().ok()).unwrap_or(f64::NAN)
+}
+
 /// Many bytes from the outside to a pod: segments that somebody on the way takes for too long come one at a time, and not
 /// all of them in time.
 fn bulk(bed: &Bed, client: &str) -> Result<Row> {
     let from = pod("n1", client);
     let mut command = traffic::command(bed, &from, &bed.config().program("testbed"))?;
     let outcome = exec::output(command.args(["probe", "bulk", &OUTSIDE_IP.to_string(), "9001"]));
-    let ms = outcome
-        .as_ref()
-        .ok()
-        .and_then(|said| said.split_once('(')?.1.split(' ').next()?.parse().ok())
-        .unwrap_or(f64::NAN);
+    let ms = told_ms(&outcome);
     Ok(Row {
         what: "outside -> pod, 16 MiB",
         to: format!("{OUTSIDE_IP}:9001"),
@@ -239,11 +241,7 @@ fn api_server(bed: &Bed, client: &str) -> Result<Row> {
         Ok(said)
     })
     .and_then(|_| attempt());
-    let ms = outcome
-        .as_ref()
-        .ok()
-        .and_then(|said| said.split_once('(')?.1.split(' ').next()?.parse().ok())
-        .unwrap_or(f64::NAN);
+    let ms = told_ms(&outcome);
     Ok(Row {
         what: "pod -> API server, HTTPS",
         to: format!("{API_SERVICE_IP}:443"),

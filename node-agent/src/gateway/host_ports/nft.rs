@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use api::host_port::Listen;
 
 use super::HostPorts;
+use crate::gateway::nft::chain;
 use crate::management_port::ManagementPort;
 
 /// The table's name.
@@ -73,14 +74,6 @@ pub fn removal() -> String {
 fn map(out: &mut String, name: &str, kind: &str, elements: &[String]) {
     let elements = elements.join(", ");
     let _ = writeln!(out, "\tmap {name} {{\n\t\ttype {kind}\n\t\telements = {{ {elements} }}\n\t}}");
-}
-
-fn chain(out: &mut String, name: &str, hook: &str, rules: &[String]) {
-    let _ = writeln!(out, "\tchain {name} {{\n\t\ttype {hook}; policy accept;");
-    for rule in rules {
-        let _ = writeln!(out, "\t\t{rule}");
-    }
-    out.push_str("\t}\n");
 }
 
 #[cfg(test)]

@@ -339,7 +339,8 @@ fn management_snat(name: &str, addresses: &[IpAddr], all: &[Translations]) -> Ve
     rules
 }
 
-fn chain(out: &mut String, name: &str, hook: &str, rules: &[String]) {
+/// Writes a base chain that accepts what no rule takes.
+pub(super) fn chain(out: &mut String, name: &str, hook: &str, rules: &[String]) {
     let _ = writeln!(out, "\tchain {name} {{\n\t\ttype {hook}; policy accept;");
     for rule in rules {
         let _ = writeln!(out, "\t\t{rule}");
