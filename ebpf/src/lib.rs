@@ -9,6 +9,7 @@
 //! answers `None` past the end.
 #![no_std]
 
+pub mod flow;
 pub mod maps;
 pub mod parse;
 pub mod reason;

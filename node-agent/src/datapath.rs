@@ -6,6 +6,7 @@ use api::MacAddr;
 use ipnet::IpNet;
 use parking_lot::Mutex;
 
+use crate::fast_path::FastPath;
 use crate::metrics::DatapathCounts;
 
 /// Link group of links whose packets only OVS shall see; one nft rule keeps them from the node's own stack.
@@ -60,6 +61,8 @@ pub struct Datapath {
     pub userspace_tso: bool,
     /// The eBPF side; `None` for OVS alone.
     pub programs: Option<Arc<dyn Programs>>,
+    /// The flow cache; `None` for OVS alone.
+    pub fast_path: Option<Arc<dyn FastPath>>,
     /// The same programs, for the uplink.
     pub uplink: Option<Arc<Mutex<crate::bpf::Datapath>>>,
     /// Why it is so, for status.
@@ -74,6 +77,7 @@ impl Datapath {
             netdev,
             userspace_tso,
             programs: None,
+            fast_path: None,
             uplink: None,
             reason: reason.into(),
         }

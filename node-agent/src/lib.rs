@@ -10,6 +10,7 @@ pub mod chassis;
 pub mod cleanup;
 pub mod cni;
 pub mod datapath;
+pub mod fast_path;
 pub mod gateway;
 mod gateway_task;
 pub mod link;

@@ -1,0 +1,253 @@
+//! Layout of the flow cache: what OVS decided for a flow, and what is remembered while a packet is inside OVS.
+//!
+//! Two families of maps, one for each IP version: a key of 20 bytes is hashed and compared in about two thirds of the
+//! time of one that holds 16-byte addresses, and most clusters have IPv4 inside. Ports and addresses are in network
+//! byte order, everything else in the host's.
+//!
+//! **Ticks.** Time is counted in units of 2^20 ns (about 1.05 ms) of `CLOCK_MONOTONIC_COARSE`, as a `u32` that wraps
+//! after 52 days. User space reads the same clock. Differences are taken as signed numbers.
+
+/// Nanoseconds are shifted by this to get ticks.
+pub const TICK_SHIFT: u32 = 20;
+
+/// Milliseconds as ticks, rounded up.
+pub const fn ticks(milliseconds: u32) -> u32 {
+    ((milliseconds as u64 * 1_000_000).div_ceil(1 << TICK_SHIFT)) as u32
+}
+
+/// Bytes put in front of a packet: IPv4 20, UDP 8, Geneve 8, OVN's option 8, inner Ethernet 14.
+pub const OVERHEAD: u32 = 58;
+
+/// Bytes replaced at the front of a packet: the outer Ethernet header and [`OVERHEAD`].
+pub const HEADER: usize = 72;
+
+/// Words of [`HEADER`].
+pub const HEADER_WORDS: usize = HEADER / 8;
+
+/// Index into `STATE`: the node's epoch. Never 0.
+pub const STATE_EPOCH: u32 = 0;
+/// Index into `STATE`: `GATE_*` bits.
+pub const STATE_GATE: u32 = 1;
+/// Index into `STATE`: tick at which the agent was last alive.
+pub const STATE_HEARTBEAT: u32 = 2;
+/// Entries of `STATE`.
+pub const STATE_SIZE: u32 = 4;
+
+/// Cached flows are forwarded. Without it every packet takes the slow path.
+pub const GATE_FORWARD: u32 = 1 << 0;
+/// New entries are learned.
+pub const GATE_LEARN: u32 = 1 << 1;
+/// TCP is forwarded and learned too.
+pub const GATE_TCP: u32 = 1 << 2;
+/// OVS is away: entries are not sent to it for refresh.
+pub const GATE_HOLD: u32 = 1 << 3;
+
+/// A flow as a packet shows it, IPv4.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Tuple4 {
+    pub source: [u8; 4],
+    pub destination: [u8; 4],
+    pub source_port: [u8; 2],
+    pub destination_port: [u8; 2],
+    pub protocol: u8,
+    /// [`FROM_POD`] or [`FROM_TUNNEL`] in keys of `PENDING`, else 0.
+    pub direction: u8,
+    pub _pad: [u8; 2],
+}
+const _: () = assert!(size_of::<Tuple4>() == 16);
+
+/// A flow as a packet shows it, IPv6.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Tuple6 {
+    pub source: [u8; 16],
+    pub destination: [u8; 16],
+    pub source_port: [u8; 2],
+    pub destination_port: [u8; 2],
+    pub protocol: u8,
+    /// [`FROM_POD`] or [`FROM_TUNNEL`] in keys of `PENDING`, else 0.
+    pub direction: u8,
+    pub _pad: [u8; 2],
+}
+const _: () = assert!(size_of::<Tuple6>() == 40);
+
+/// The packet entered OVS from a pod.
+pub const FROM_POD: u8 = 0;
+/// The packet entered OVS from the uplink, in a tunnel.
+pub const FROM_TUNNEL: u8 = 1;
+
+/// Key of `FLOW_EGRESS*` and `CONNS*`: a pod's port and the flow as the pod sees it leave.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct EgressKey<T> {
+    /// Index of the pod's host veth.
+    pub ifindex: u32,
+    pub tuple: T,
+}
+const _: () = assert!(size_of::<EgressKey<Tuple4>>() == 20 && size_of::<EgressKey<Tuple6>>() == 44);
+
+/// Key of `FLOW_INGRESS*`: where a tunnelled packet comes from, and the flow in it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct IngressKey<T> {
+    /// Virtual network identifier, 24 bits, as the number it is.
+    pub vni: u32,
+    /// Data of OVN's option (ingress and egress port keys), as it is on the wire.
+    pub option: [u8; 4],
+    /// Outer source address.
+    pub remote: [u8; 4],
+    pub tuple: T,
+}
+const _: () = assert!(size_of::<IngressKey<Tuple4>>() == 28 && size_of::<IngressKey<Tuple6>>() == 52);
+
+/// [`EgressFlow::kind`]: through the tunnel to another node.
+pub const KIND_TUNNEL: u8 = 1;
+/// [`EgressFlow::kind`]: to a pod of this node.
+pub const KIND_LOCAL: u8 = 2;
+
+/// Value of `FLOW_EGRESS*`: what OVS did with packets of this flow from this pod.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EgressFlow {
+    /// The epoch in which the packet that taught it entered OVS.
+    pub epoch: u32,
+    /// Tick from which on a packet is sent through OVS again.
+    pub deadline: u32,
+    /// `KIND_*`.
+    pub kind: u8,
+    /// A refresh packet is inside OVS.
+    pub probing: u8,
+    /// Packets may use the entry: both directions were seen (TCP), or one (UDP).
+    pub active: u8,
+    /// How much OVS lowered the TTL or hop limit.
+    pub ttl_step: u8,
+    /// Where to redirect: the uplink, or the other pod's host veth.
+    pub target: u32,
+    /// Source and destination MAC as the pod wrote them, in the order of the packet: destination first.
+    pub macs: [u8; 12],
+    /// One's complement sum of the outer IPv4 header in [`Self::header`], whose length, ECN bits and checksum are 0.
+    pub checksum: u32,
+    /// Slot in `TUNNEL_STATS` (tunnel) or in `ENDPOINT_STATS`, the receiver's (local).
+    pub slot: u32,
+    /// Tick at which it was learned.
+    pub learned: u32,
+    /// Packets that used the entry. Approximate while several CPUs carry one flow.
+    pub packets: u64,
+    /// What OVS put at the front of the packet. Local: the first 12 bytes are the MACs as delivered.
+    pub header: [u64; HEADER_WORDS],
+}
+const _: () = assert!(size_of::<EgressFlow>() == 120 && align_of::<EgressFlow>() == 8);
+
+/// Value of `FLOW_INGRESS*`: what OVS did with packets of this flow from the tunnel.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IngressFlow {
+    /// As in [`EgressFlow`].
+    pub epoch: u32,
+    pub deadline: u32,
+    pub probing: u8,
+    pub active: u8,
+    pub ttl_step: u8,
+    pub _pad: u8,
+    /// Host veth of the pod that gets the packet.
+    pub target: u32,
+    /// Destination and source MAC as OVS delivered them.
+    pub macs: [u8; 12],
+    /// Slot in `TUNNEL_STATS`.
+    pub slot: u32,
+    /// Tick at which it was learned.
+    pub learned: u32,
+    pub _pad2: u32,
+    pub packets: u64,
+}
+const _: () = assert!(size_of::<IngressFlow>() == 48 && align_of::<IngressFlow>() == 8);
+
+/// Value of `CONNS*`: a TCP connection of a pod.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Conn {
+    /// Epoch in which a packet out of the pod came out of OVS.
+    pub epoch_out: u32,
+    /// Epoch in which a packet to the pod came out of OVS.
+    pub epoch_in: u32,
+    /// The other direction's entry: for a tunnel the rest of its [`IngressKey`] …
+    pub vni: u32,
+    pub option: [u8; 4],
+    pub remote: [u8; 4],
+    /// … for a local flow the other pod's host veth, else 0.
+    pub peer: u32,
+    /// FIN or RST was seen: nothing is learned before the next SYN.
+    pub closing: u32,
+}
+const _: () = assert!(size_of::<Conn>() == 28);
+
+/// What is remembered of a packet that entered OVS: value of `PENDING*`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Note {
+    /// Epoch at entry.
+    pub epoch: u32,
+    /// Tick at entry.
+    pub when: u32,
+    /// Host veth of the pod it came from; 0 = from the tunnel.
+    pub ifindex: u32,
+    /// Destination and source MAC at entry.
+    pub macs: [u8; 12],
+    pub vni: u32,
+    pub option: [u8; 4],
+    /// Outer source address.
+    pub remote: [u8; 4],
+    /// TTL or hop limit at entry.
+    pub ttl: u8,
+    /// Not yet used. Array slots that never held a note have 0.
+    pub live: u8,
+    pub _pad: [u8; 2],
+}
+const _: () = assert!(size_of::<Note>() == 40);
+
+/// A note with its flow: value of `NOTES*`, which are found by number and not by flow.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slot<T> {
+    pub note: Note,
+    pub tuple: T,
+}
+const _: () = assert!(size_of::<Slot<Tuple4>>() == 56 && size_of::<Slot<Tuple6>>() == 80);
+
+/// [`Divergence::what`]: an egress entry.
+pub const DIVERGED_EGRESS: u32 = 1;
+/// [`Divergence::what`]: an ingress entry.
+pub const DIVERGED_INGRESS: u32 = 2;
+
+/// Record in the ring buffer `EVENTS`: OVS answered otherwise than the entry says, in the same epoch.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Divergence {
+    /// `DIVERGED_*`.
+    pub what: u32,
+    /// Host veth of the endpoint that is taken off the fast path.
+    pub ifindex: u32,
+    pub epoch: u32,
+    /// 4 or 6.
+    pub family: u32,
+    /// The flow; IPv4 in mapped form.
+    pub tuple: Tuple6,
+    /// What was remembered, and what OVS did now. An ingress entry has only target, TTL step and, in the first 12 bytes
+    /// of the header, the MACs.
+    pub remembered: Answer,
+    pub ovs: Answer,
+}
+const _: () = assert!(size_of::<Divergence>() == 216);
+
+/// One answer in a [`Divergence`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    pub target: u32,
+    pub kind: u8,
+    pub ttl_step: u8,
+    pub _pad: [u8; 2],
+    pub header: [u64; HEADER_WORDS],
+}
+const _: () = assert!(size_of::<Answer>() == 80);
