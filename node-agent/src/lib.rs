@@ -1,7 +1,9 @@
 //! The node agent: plugs pods into OVS, keeps the node's gateway, attaches the eBPF programs, and says how the node is.
 //!
 //! `run` is the order of start-up. `cni` serves the container runtime; `link`, `netns`, `ovs` and `pods` are what it is
-//! made of; `sync` puts right what an earlier agent left. Only `netns` enters other namespaces, only `bpf` names aya.
+//! made of; `sync` puts right what an earlier agent left. `fast_path` is what the flow cache can be told and asked, `bpf`
+//! does it, and `fastpath` is who tells it: when to forget, when to hold, who may use it. Only `netns` enters other
+//! namespaces, only `bpf` names aya.
 
 pub mod admin;
 pub mod args;
@@ -11,6 +13,7 @@ pub mod cleanup;
 pub mod cni;
 pub mod datapath;
 pub mod fast_path;
+pub mod fastpath;
 pub mod gateway;
 mod gateway_task;
 pub mod link;

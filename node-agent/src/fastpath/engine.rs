@@ -1,0 +1,490 @@
+//! When cached flows may be used, learned and refreshed: the rules, without any I/O. Time comes from the caller.
+//!
+//! Two things are kept apart. A *burst* of changes: at its first change everything cached becomes invalid and learning
+//! stops, a little after its last everything becomes invalid once more and learning goes on. OVS brings its own caches in
+//! line only some time after its tables changed, and what it answers in between must not be remembered. And *sight*: while
+//! the sources of changes are not all there, cached flows first go on as they are (a restart of OVS is no reason to cut
+//! anybody off), then the gate closes.
+
+use std::time::{Duration, Instant};
+
+use super::status::Sight;
+use crate::fast_path::Gate;
+
+/// Times of the rules.
+#[derive(Debug, Clone, Copy)]
+pub struct Times {
+    /// A burst is over when nothing has come for this long.
+    pub quiet: Duration,
+    /// A burst is taken to be over after this, whatever still comes; the next change begins another.
+    pub longest: Duration,
+    /// Cached flows go on for this long without sight.
+    pub hold: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            quiet: Duration::from_millis(20),
+            longest: Duration::from_millis(200),
+            hold: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Why everything cached was made invalid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    /// A flow of br-int changed.
+    Flows,
+    /// A port, interface or bridge of OVS changed.
+    Ports,
+    /// Settings of the chassis changed.
+    Chassis,
+    /// A link of the underlay changed.
+    Links,
+    /// A neighbour or route of the underlay changed.
+    Neighbours,
+    /// A pod was taken away.
+    Removal,
+    /// A path was changed.
+    Path,
+    /// A burst is over.
+    Quiet,
+    /// OVS has brought its datapath flows in line.
+    Revalidated,
+    /// Sight is back, or the agent has started.
+    Resync,
+}
+
+impl Source {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Flows,
+        Self::Ports,
+        Self::Chassis,
+        Self::Links,
+        Self::Neighbours,
+        Self::Removal,
+        Self::Path,
+        Self::Quiet,
+        Self::Revalidated,
+        Self::Resync,
+    ];
+
+    /// Its name in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Flows => "flows",
+            Self::Ports => "ports",
+            Self::Chassis => "chassis",
+            Self::Links => "links",
+            Self::Neighbours => "neighbours",
+            Self::Removal => "removal",
+            Self::Path => "path",
+            Self::Quiet => "quiet",
+            Self::Revalidated => "revalidated",
+            Self::Resync => "resync",
+        }
+    }
+}
+
+/// Whether OVS's connection tracking takes TCP flows back that it has not seen all of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tracking {
+    /// It does: the kernel's, or the userspace one with its sequence check known to be off.
+    Tolerant,
+    /// Not known since ovs-vswitchd was started.
+    Unknown,
+    /// It does not, and why.
+    Strict(String),
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    /// Something changed that verdicts may depend on.
+    Changed(Source),
+    /// OVS stops (`true`) or goes on telling of changed flows, as it has too many to tell.
+    Paused(bool),
+    /// OVS has revalidated all of its datapath flows since the last burst.
+    Revalidated,
+    /// The monitor of br-int's flows is there, with so many flows in the table.
+    Monitor {
+        /// Flows in the table.
+        flows: usize,
+    },
+    /// The monitor is gone, and why.
+    MonitorLost(String),
+    /// The Open_vSwitch database is there, or not.
+    Database(bool),
+    /// What is known of OVS's connection tracking.
+    Tracking(Tracking),
+    /// The node may use the fast path, or not.
+    Enable(bool),
+    /// Time has passed.
+    Tick,
+}
+
+/// What is to be done, in this order: take away what the gate loses, make everything invalid, open what it gains.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// Why everything cached becomes invalid; `None`: it does not.
+    pub bump: Option<Source>,
+    /// The gate from now on.
+    pub gate: Gate,
+    /// Ask OVS to tell when it has revalidated.
+    pub revalidate: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Burst {
+    first: Instant,
+    last: Instant,
+    /// Flows were among what changed.
+    flows: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    Hold(Instant),
+    Closed,
+}
+
+/// The rules' state. It begins closed, as nothing is known.
+#[derive(Debug)]
+pub struct Engine {
+    times: Times,
+    enabled: bool,
+    burst: Option<Burst>,
+    paused: bool,
+    monitor: Result<(), String>,
+    /// The table was empty when the monitor came: ovs-vswitchd was started anew, and its flows are still to come.
+    empty: bool,
+    database: bool,
+    tracking: Tracking,
+    /// TCP was allowed when the gate was open last.
+    tcp: bool,
+    state: State,
+}
+
+impl Engine {
+    /// Knows nothing, allows nothing.
+    pub fn new(times: Times, tracking: Tracking) -> Self {
+        Self {
+            times,
+            enabled: false,
+            burst: None,
+            paused: false,
+            monitor: Err("not connected yet".to_owned()),
+            empty: false,
+            database: false,
+            tracking,
+            tcp: false,
+            state: State::Closed,
+        }
+    }
+
+    /// Takes what happened at `now`.
+    pub fn take(&mut self, now: Instant, input: Input) -> Step {
+        let (mut bump, mut revalidate) = (None, false);
+        match input {
+            Input::Changed(source) => bump = self.change(now, source),
+            Input::Paused(paused) => {
+                self.paused = paused;
+                bump = self.change(now, Source::Flows);
+            }
+            Input::Revalidated => bump = Some(Source::Revalidated),
+            Input::Monitor { flows } => {
+                self.monitor = Ok(());
+                self.empty = flows == 0;
+                self.paused = false;
+                // Whatever was seen before belongs to another session.
+                self.burst = None;
+            }
+            Input::MonitorLost(why) => {
+                self.monitor = Err(why);
+                self.paused = false;
+            }
+            Input::Database(there) => self.database = there,
+            Input::Tracking(tracking) => self.tracking = tracking,
+            Input::Enable(enabled) => {
+                if self.enabled != enabled {
+                    self.enabled = enabled;
+                    bump = Some(Source::Path);
+                }
+            }
+            Input::Tick => {}
+        }
+        if let Some(burst) = self.burst.filter(|burst| now >= self.end(*burst)) {
+            self.burst = None;
+            self.empty &= !burst.flows;
+            bump = Some(Source::Quiet);
+            revalidate = true;
+        }
+        self.look(now, &mut bump);
+        if self.state == State::Open {
+            self.tcp = self.tracking == Tracking::Tolerant;
+        }
+        Step { bump, gate: self.gate(), revalidate }
+    }
+
+    /// When to call again with [`Input::Tick`] if nothing happens.
+    pub fn due(&self) -> Option<Instant> {
+        let burst = self.burst.map(|burst| self.end(burst));
+        let hold = match self.state {
+            State::Hold(since) => Some(since + self.times.hold),
+            _ => None,
+        };
+        burst.into_iter().chain(hold).min()
+    }
+
+    /// Whether changes are seen.
+    pub fn sight(&self) -> Sight {
+        match self.state {
+            State::Open => Sight::Open,
+            State::Hold(_) => Sight::Hold,
+            State::Closed => Sight::Closed,
+        }
+    }
+
+    /// When the hold began.
+    pub fn held_since(&self) -> Option<Instant> {
+        match self.state {
+            State::Hold(since) => Some(since),
+            _ => None,
+        }
+    }
+
+    /// What is known of connection tracking.
+    pub fn tracking(&self) -> &Tracking {
+        &self.tracking
+    }
+
+    /// What is missing for sight; `None` when nothing is.
+    pub fn blind(&self) -> Option<String> {
+        if let Err(why) = &self.monitor {
+            return Some(format!("flows of br-int are not watched: {why}"));
+        }
+        if !self.database {
+            return Some("no connection to the Open_vSwitch database".to_owned());
+        }
+        if self.empty {
+            return Some("br-int has no flows yet; ovn-controller writes them".to_owned());
+        }
+        if self.tracking == Tracking::Unknown {
+            return Some(
+                "the sequence check of OVS's connection tracking is not known to be off yet".to_owned(),
+            );
+        }
+        None
+    }
+
+    /// What the cache may do.
+    pub fn gate(&self) -> Gate {
+        if !self.enabled {
+            return Gate::default();
+        }
+        match self.state {
+            State::Closed => Gate::default(),
+            State::Hold(_) => {
+                let tcp = match self.tracking {
+                    Tracking::Tolerant | Tracking::Unknown => self.tcp,
+                    Tracking::Strict(_) => false,
+                };
+                Gate { forward: true, learn: false, tcp, hold: true }
+            }
+            State::Open => Gate {
+                forward: true,
+                learn: self.burst.is_none() && !self.paused,
+                tcp: self.tracking == Tracking::Tolerant,
+                hold: false,
+            },
+        }
+    }
+
+    fn end(&self, burst: Burst) -> Instant {
+        (burst.last + self.times.quiet).min(burst.first + self.times.longest)
+    }
+
+    fn change(&mut self, now: Instant, source: Source) -> Option<Source> {
+        let away = self.monitor.is_err() || self.empty;
+        let follows_from_start = matches!(source, Source::Ports | Source::Chassis | Source::Neighbours);
+        if away && follows_from_start {
+            // Signs of OVS's end and start, after which everything becomes invalid anyway. Without OVS they change
+            // nothing, and during a hold they would cut off what the hold is for.
+            return None;
+        }
+        let flows = source == Source::Flows;
+        if let Some(burst) = &mut self.burst {
+            burst.last = now;
+            burst.flows |= flows;
+            return None;
+        }
+        self.burst = Some(Burst { first: now, last: now, flows });
+        // The flows of a new ovs-vswitchd are no change of what was cached; that they are there ends the hold.
+        (!(self.empty && flows)).then_some(source)
+    }
+
+    /// Compares what is there with what is needed.
+    fn look(&mut self, now: Instant, bump: &mut Option<Source>) {
+        match (self.blind().is_none(), self.state) {
+            (true, State::Hold(_) | State::Closed) => {
+                self.state = State::Open;
+                self.burst = Some(Burst { first: now, last: now, flows: false });
+                *bump = Some(Source::Resync);
+            }
+            (false, State::Open) => self.state = State::Hold(now),
+            (false, State::Hold(since)) if now >= since + self.times.hold => self.state = State::Closed,
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// An engine that sees everything and has come to rest, and its time.
+    fn open() -> (Engine, Instant) {
+        let mut engine = Engine::new(Times::default(), Tracking::Tolerant);
+        let now = Instant::now();
+        engine.take(now, Input::Enable(true));
+        engine.take(now, Input::Database(true));
+        let step = engine.take(now, Input::Monitor { flows: 100 });
+        assert_eq!(step.bump, Some(Source::Resync));
+        assert!(step.gate.forward && !step.gate.learn, "a resync is a burst of its own");
+        let now = engine.due().unwrap();
+        let step = engine.take(now, Input::Tick);
+        assert_eq!(step.bump, Some(Source::Quiet));
+        assert_eq!(step.gate, Gate { forward: true, learn: true, tcp: true, hold: false });
+        (engine, now)
+    }
+
+    #[test]
+    fn nothing_is_allowed_before_every_source_is_there() {
+        let mut engine = Engine::new(Times::default(), Tracking::Unknown);
+        let now = Instant::now();
+        let inputs = [Input::Enable(true), Input::Database(true), Input::Monitor { flows: 3 }, Input::Tick];
+        for input in inputs {
+            assert_eq!(engine.take(now, input).gate, Gate::default());
+        }
+        assert!(engine.blind().unwrap().contains("sequence check"));
+        let step = engine.take(now, Input::Tracking(Tracking::Strict("x".to_owned())));
+        assert_eq!(step.bump, Some(Source::Resync));
+        assert!(step.gate.forward && !step.gate.tcp, "UDP may be cached without TCP");
+    }
+
+    #[test]
+    fn the_first_change_of_a_burst_makes_invalid_and_learning_waits_for_its_end() {
+        let (mut engine, now) = open();
+        let step = engine.take(now, Input::Changed(Source::Flows));
+        assert_eq!((step.bump, step.gate.learn, step.gate.forward), (Some(Source::Flows), false, true));
+        let step = engine.take(now + 15 * MS, Input::Changed(Source::Flows));
+        assert_eq!((step.bump, step.gate.learn), (None, false));
+        assert_eq!(engine.due(), Some(now + 35 * MS));
+        let step = engine.take(now + 34 * MS, Input::Tick);
+        assert_eq!((step.bump, step.gate.learn), (None, false));
+        let step = engine.take(now + 35 * MS, Input::Tick);
+        assert_eq!((step.bump, step.gate.learn, step.revalidate), (Some(Source::Quiet), true, true));
+        let step = engine.take(now + 300 * MS, Input::Revalidated);
+        assert_eq!((step.bump, step.gate.learn), (Some(Source::Revalidated), true), "without stopping");
+    }
+
+    #[test]
+    fn a_burst_that_does_not_end_is_cut_and_the_next_change_makes_invalid_again() {
+        let (mut engine, start) = open();
+        let mut bumps = Vec::new();
+        for ms in (0..=400).step_by(10) {
+            bumps.extend(engine.take(start + ms * MS, Input::Changed(Source::Flows)).bump.map(|b| (ms, b)));
+        }
+        let seen: Vec<_> = bumps.iter().map(|(ms, source)| (*ms, source.name())).collect();
+        assert_eq!(seen, [(0, "flows"), (200, "quiet"), (210, "flows")]);
+    }
+
+    #[test]
+    fn cached_flows_go_on_through_a_restart_of_ovs_and_end_when_its_flows_are_back() {
+        let (mut engine, now) = open();
+        let step = engine.take(now, Input::MonitorLost("end of file".to_owned()));
+        assert_eq!(
+            step,
+            Step {
+                bump: None,
+                gate: Gate { forward: true, learn: false, tcp: true, hold: true },
+                revalidate: false,
+            }
+        );
+        engine.take(now, Input::Tracking(Tracking::Unknown));
+        // What ovs-vswitchd writes when it starts.
+        let step = engine.take(now + 500 * MS, Input::Changed(Source::Ports));
+        assert_eq!((step.bump, engine.due()), (None, Some(now + Duration::from_secs(10))));
+        let step = engine.take(now + 900 * MS, Input::Monitor { flows: 0 });
+        assert!(step.gate.hold && step.gate.tcp && step.bump.is_none());
+        engine.take(now + 900 * MS, Input::Tracking(Tracking::Tolerant));
+        assert!(engine.blind().unwrap().contains("no flows yet"));
+        let step = engine.take(now + 1000 * MS, Input::Changed(Source::Flows));
+        assert_eq!((step.bump, step.gate.hold), (None, true), "the table is being filled");
+        let step = engine.take(now + 1020 * MS, Input::Tick);
+        assert_eq!(step.bump, Some(Source::Resync));
+        assert_eq!(step.gate, Gate { forward: true, learn: false, tcp: true, hold: false });
+    }
+
+    #[test]
+    fn a_hold_ends_after_its_time_and_a_resync_opens_again() {
+        let (mut engine, now) = open();
+        engine.take(now, Input::Database(false));
+        assert_eq!(engine.held_since(), Some(now));
+        let almost = now + Duration::from_secs(10) - MS;
+        assert!(engine.take(almost, Input::Tick).gate.forward);
+        let step = engine.take(almost + MS, Input::Tick);
+        assert_eq!((step.gate, engine.sight()), (Gate::default(), Sight::Closed));
+        let step = engine.take(almost + 2 * MS, Input::Database(true));
+        assert_eq!((step.bump, step.gate.forward), (Some(Source::Resync), true));
+    }
+
+    #[test]
+    fn flow_changes_are_still_obeyed_while_only_the_database_is_away() {
+        let (mut engine, now) = open();
+        engine.take(now, Input::Database(false));
+        assert_eq!(engine.take(now, Input::Changed(Source::Flows)).bump, Some(Source::Flows));
+    }
+
+    #[test]
+    fn a_removed_pod_makes_invalid_even_while_ovs_is_away() {
+        let (mut engine, now) = open();
+        engine.take(now, Input::MonitorLost("x".to_owned()));
+        assert_eq!(engine.take(now, Input::Changed(Source::Removal)).bump, Some(Source::Removal));
+    }
+
+    #[test]
+    fn a_strict_connection_tracking_takes_tcp_out_even_in_a_hold() {
+        let (mut engine, now) = open();
+        engine.take(now, Input::MonitorLost("x".to_owned()));
+        let step = engine.take(now, Input::Tracking(Tracking::Strict("on".to_owned())));
+        assert!(step.gate.forward && step.gate.hold && !step.gate.tcp);
+    }
+
+    #[test]
+    fn nothing_is_learned_while_ovs_cannot_tell_what_changes() {
+        let (mut engine, now) = open();
+        assert_eq!(engine.take(now, Input::Paused(true)).bump, Some(Source::Flows));
+        let due = engine.due().unwrap();
+        assert!(!engine.take(due, Input::Tick).gate.learn);
+        let step = engine.take(due + MS, Input::Paused(false));
+        assert_eq!(step.bump, Some(Source::Flows));
+        let due = engine.due().unwrap();
+        assert!(engine.take(due, Input::Tick).gate.learn);
+    }
+
+    #[test]
+    fn a_node_that_is_switched_off_is_closed_and_comes_back_with_nothing_cached() {
+        let (mut engine, now) = open();
+        let step = engine.take(now, Input::Enable(false));
+        assert_eq!(step.gate, Gate::default());
+        let step = engine.take(now, Input::Enable(true));
+        assert_eq!((step.bump, step.gate.forward), (Some(Source::Path), true));
+    }
+}
