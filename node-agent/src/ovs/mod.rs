@@ -7,6 +7,7 @@ use ovsdb_client::vswitch::{Bridge, Interface, OpenVSwitch, Port};
 use ovsdb_client::{Client, Endpoint, Error, MonitorSpec, OpResult, Options, Replica, Transaction};
 
 pub mod ports;
+pub mod unixctl;
 
 /// Session and replica. Clones share them.
 #[derive(Debug, Clone)]
