@@ -84,6 +84,7 @@ async fn connect(config: &Config) -> anyhow::Result<Node> {
         journal: Default::default(),
         metrics: Metrics::default(),
         health: Health::default(),
+        peers: Default::default(),
     })
 }
 

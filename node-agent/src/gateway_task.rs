@@ -60,6 +60,7 @@ async fn report(node: &Node, mut status: watch::Receiver<Status>) {
             None => node.health.good(GATEWAY),
             Some(reason) => node.health.bad(GATEWAY, reason),
         }
+        node.peers.set(now.peers);
         if status.changed().await.is_err() {
             return;
         }

@@ -1,6 +1,7 @@
 //! What the parts of the agent share: handles to the kernel, OVS and the API, and how the node is.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -36,6 +37,26 @@ pub struct Node {
     pub metrics: Metrics,
     /// What keeps the node from being ready.
     pub health: Health,
+    /// The other nodes.
+    pub peers: Peers,
+}
+
+/// Addresses of the other nodes with their names. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Peers {
+    names: Arc<RwLock<BTreeMap<IpAddr, String>>>,
+}
+
+impl Peers {
+    /// Takes all of them in place of what was there.
+    pub fn set(&self, names: BTreeMap<IpAddr, String>) {
+        *self.names.write() = names;
+    }
+
+    /// All of them.
+    pub fn list(&self) -> BTreeMap<IpAddr, String> {
+        self.names.read().clone()
+    }
 }
 
 /// Named conditions that must hold for the node to be ready. Clones share them.

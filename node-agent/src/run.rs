@@ -112,6 +112,7 @@ pub async fn connect(config: &Config, client: kube::Client) -> anyhow::Result<No
         journal: Default::default(),
         metrics: Metrics::default(),
         health: Health::default(),
+        peers: Default::default(),
     };
     node.metrics.watch_datapath(&node.datapath);
     Ok(node)

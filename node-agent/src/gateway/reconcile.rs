@@ -1,7 +1,7 @@
 //! The gateway's long-running part: events of the cluster, OVS and the kernel come together here, and everything that
 //! depends on them is brought in line. A step that fails does not keep the others from being done, and is tried again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -50,6 +50,8 @@ pub struct Status {
     pub management_port: bool,
     /// What failed at the last attempt.
     pub failures: Vec<String>,
+    /// Addresses of the other nodes with their names.
+    pub peers: BTreeMap<IpAddr, String>,
 }
 
 /// Keeps the gateway in line with nodes, services, OVS and the kernel. Ends only when a watch of this machine cannot be
@@ -406,7 +408,10 @@ impl Worker {
     }
 
     fn report(&self, status: &watch::Sender<Status>, failures: Vec<String>) {
-        let new = Status { flows: self.flows_written, management_port: self.management.is_some(), failures };
+        let peers = self.view.other_nodes().into_iter();
+        let peers = peers.flat_map(|(name, ips)| ips.into_iter().map(move |ip| (ip, name.clone()))).collect();
+        let (flows, management_port) = (self.flows_written, self.management.is_some());
+        let new = Status { flows, management_port, failures, peers };
         status.send_if_modified(|old| {
             if *old == new {
                 return false;
