@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 
     let target = out.join(object::OBJECT);
-    match object::build(workspace, &out.join("ebpf-target")) {
+    match object::build(object::OBJECT, workspace, &out.join("ebpf-target")) {
         Ok(built) => {
             fs::copy(&built, &target)?;
         }

@@ -1,7 +1,7 @@
 //! Builds the eBPF object with a compiler that has a core library for `bpfel-unknown-none`.
 //!
-//! Not part of a crate: node-agent's build script and `cargo xtask build-ebpf` both include this file, so that there
-//! is one way to build the object. It uses the standard library only.
+//! Not part of a crate: node-agent's build script, that of perf-tests and `cargo xtask build-ebpf` include this file, so that there
+//! is one way to build an object. It uses the standard library only.
 
 use std::{
     env,
@@ -20,7 +20,7 @@ pub(crate) const TOOLCHAIN: &str = "EBPF_TOOLCHAIN";
 /// The compilation target. Both ends of a map are on one machine: little endian, as every machine we build for.
 pub(crate) const TARGET: &str = "bpfel-unknown-none";
 
-/// File name of the object.
+/// File name of the agent's object.
 pub(crate) const OBJECT: &str = "slipstream-ebpf";
 
 /// Cargo and rustc of a distribution (Debian's cargo-web, rustc-web).
@@ -55,9 +55,9 @@ pub(crate) fn watched() -> Vec<PathBuf> {
     files
 }
 
-/// Builds the object; `workspace` is the directory of the workspace's Cargo.toml, `target_dir` a directory of its
+/// Builds the object of the binary `name`; `workspace` is the directory of the workspace's Cargo.toml, `target_dir` a directory of its
 /// own, as the outer cargo holds the lock on the usual one. Returns the object's path.
-pub(crate) fn build(workspace: &Path, target_dir: &Path) -> Result<PathBuf, NoObject> {
+pub(crate) fn build(name: &str, workspace: &Path, target_dir: &Path) -> Result<PathBuf, NoObject> {
     if env::var_os(SKIP).is_some_and(|value| value == "1") {
         return Err(NoObject::Skipped);
     }
@@ -69,7 +69,7 @@ pub(crate) fn build(workspace: &Path, target_dir: &Path) -> Result<PathBuf, NoOb
     };
     command
         .current_dir(workspace)
-        .args(["build", "--quiet", "--release", "--package", "ebpf", "--bin", OBJECT, "--target", TARGET])
+        .args(["build", "--quiet", "--release", "--package", "ebpf", "--bin", name, "--target", TARGET])
         .arg("--target-dir")
         .arg(target_dir)
         .env("PATH", path_with(linker.parent()))
@@ -89,7 +89,7 @@ pub(crate) fn build(workspace: &Path, target_dir: &Path) -> Result<PathBuf, NoOb
     if !output.status.success() {
         return Err(NoObject::Failed(String::from_utf8_lossy(&output.stderr).into_owned()));
     }
-    Ok(target_dir.join(TARGET).join("release").join(OBJECT))
+    Ok(target_dir.join(TARGET).join("release").join(name))
 }
 
 fn missing(what: impl Into<String>) -> NoObject {

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::bed::Bed;
+use crate::fastpath;
 use crate::record::{self, Series};
 use crate::scenario;
 
@@ -56,9 +57,18 @@ enum Scenario {
     Scale,
 }
 
-/// Runs inside a host and prints its series as JSON.
+/// What is not a scenario of pods: the benchmark of the fast path, and parts that run inside a namespace.
 #[derive(Debug, Subcommand)]
 enum Inside {
+    /// The fast path against OVS, against other ways to connect pods, and against its goals.
+    Fastpath(fastpath::Args),
+    /// One end of a load.
+    #[command(hide = true)]
+    Load(fastpath::LoadArgs),
+    /// The programs of the path `direct`, attached until standard input ends.
+    #[command(hide = true)]
+    Direct,
+    /// Runs scenarios inside a host and prints their series as JSON.
     #[command(hide = true)]
     InHost {
         #[arg(value_enum)]
@@ -117,7 +127,14 @@ impl Args {
 
 impl Inside {
     fn run(self) -> Result<()> {
-        let Self::InHost { what, kubeconfig, nb, node, count, burst } = self;
+        let (what, kubeconfig, nb, node, count, burst) = match self {
+            Self::Fastpath(args) => return args.run(),
+            Self::Load(args) => return args.run(),
+            Self::Direct => return fastpath::keep_direct(),
+            Self::InHost { what, kubeconfig, nb, node, count, burst } => {
+                (what, kubeconfig, nb, node, count, burst)
+            }
+        };
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let series = runtime.block_on(async {
             match what {

@@ -4,6 +4,7 @@ use clap::Parser;
 
 mod args;
 mod bed;
+mod fastpath;
 mod kubernetes;
 mod record;
 mod scenario;

@@ -14,7 +14,7 @@ mod object;
 
 /// Compiles the eBPF programs for the kernel and prints what came out.
 pub(crate) fn run() -> Result<()> {
-    let built = object::build(&paths::root(), &paths::target().join("ebpf"))
+    let built = object::build(object::OBJECT, &paths::root(), &paths::target().join("ebpf"))
         .map_err(|why| anyhow!("no eBPF object: {why}; `cargo xtask setup` installs what it needs"))?;
     report(&built)
 }

@@ -43,6 +43,13 @@ const RULES: &[Rule] = &[
         why: "only bpf/ names aya",
     },
     Rule {
+        under: "perf-tests/src/",
+        // Programs that the product must not carry: the ceiling that it is compared with.
+        except: &["perf-tests/src/fastpath/direct/"],
+        words: &["aya::", "use aya"],
+        why: "only the programs to compare with are loaded by the benchmark itself",
+    },
+    Rule {
         under: "",
         except: &["ebpf/", "node-agent/src/netns.rs", "xtask/src/lint/"],
         words: &["unsafe {", "unsafe fn", "unsafe impl", "allow(unsafe_code", "expect(unsafe_code"],

@@ -1,0 +1,116 @@
+//! The clusters that are measured: two nodes each, and the pods of the benchmark.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+use testbed::bed::Bed;
+use testbed::bed::config::{Config, Datapath};
+use testbed::{exec, pod};
+
+use super::cell::Route;
+use super::place::Place;
+
+/// Namespace of the pods.
+pub(super) const NAMESPACE: &str = "bench";
+/// The pods and their nodes.
+const PODS: [(&str, &str); 3] = [("near", "n1"), ("beside", "n1"), ("far", "n2")];
+/// How long pods may take to run.
+const START: Duration = Duration::from_secs(60);
+/// Flag of the agent: programs without counters and audit.
+const WITHOUT_COUNTERS: &str = "--bench-without-counters";
+
+/// A running cluster with its pods; taken down when it is dropped.
+pub(super) struct Cluster {
+    bed: Option<Bed>,
+}
+
+impl Cluster {
+    /// Brings one up, in place of what an earlier run has left.
+    pub(super) fn up(name: &str, datapath: Datapath) -> Result<Self> {
+        let cluster = Self::without_pods(name, datapath)?;
+        cluster.make_pods()?;
+        Ok(cluster)
+    }
+
+    /// One whose programs neither count nor compare. None if the agents know of no such thing.
+    pub(super) fn uncounted(name: &str) -> Result<Option<Self>> {
+        let cluster = Self::without_pods(name, Datapath::Auto)?;
+        let bed = cluster.bed()?;
+        for node in bed.config().node_names() {
+            let host = bed.host(&node);
+            host.kill("node-agent")?;
+            let mut argv =
+                vec![bed.config().program("slipstream-node-agent").display().to_string(), "run".into()];
+            argv.extend(testbed::bed::agent_arguments(bed.config(), &node));
+            argv.push(WITHOUT_COUNTERS.into());
+            let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
+            host.start("node-agent", &argv, &[("OVS_RUNDIR", "/run/openvswitch")])?;
+            std::thread::sleep(Duration::from_millis(1500));
+            if host.check_running("node-agent").is_err() {
+                return Ok(None);
+            }
+        }
+        cluster.make_pods()?;
+        Ok(Some(cluster))
+    }
+
+    fn without_pods(name: &str, datapath: Datapath) -> Result<Self> {
+        if let Some(old) = Bed::rest(name)? {
+            old.down()?;
+        }
+        let bed = Bed::up(Config { datapath, ..Config::new(name, 2)? })?;
+        Ok(Self { bed: Some(bed) })
+    }
+
+    fn make_pods(&self) -> Result<()> {
+        let bed = self.bed()?;
+        let mut items =
+            vec![json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})];
+        for (name, node) in PODS {
+            items.push(pod::with_image(bed, pod::manifest(NAMESPACE, name, Some(node)))?);
+        }
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+        exec::input_output(bed.kubectl_command()?.args(["apply", "-f", "-"]), &list.to_string())?;
+        pod::wait_ready(bed, NAMESPACE, START)
+    }
+
+    pub(super) fn bed(&self) -> Result<&Bed> {
+        self.bed.as_ref().context("the cluster is down")
+    }
+
+    /// From a pod of n1 to one of n2.
+    pub(super) fn across(&self) -> Result<Route> {
+        self.route("far")
+    }
+
+    /// Between two pods of n1.
+    pub(super) fn same_node(&self) -> Result<Route> {
+        self.route("beside")
+    }
+
+    fn route(&self, to: &str) -> Result<Route> {
+        let bed = self.bed()?;
+        let place = |name: &str| {
+            let (_, node) = PODS.iter().find(|pod| pod.0 == name).context("a pod of the benchmark")?;
+            Place::pod(bed, node, NAMESPACE, name)
+        };
+        let (client, _) = place("near")?;
+        let (server, address) = place(to)?;
+        Ok(Route { client, server, address })
+    }
+
+    /// Ends it; the error says what is left.
+    pub(super) fn down(mut self) -> Result<()> {
+        self.bed.take().map_or(Ok(()), Bed::down)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // Reached with a cluster only after an error, which is what the user must see.
+        if let Some(bed) = self.bed.take() {
+            let _ = bed.down();
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! `cargo xtask bench fastpath`: the fast path against everything that it is held against, in one run.
+//!
+//! [`worlds`] and [`cluster`] make the paths, [`rounds`] runs the load tool of [`load`] on them in turn, [`revoke`] looks
+//! for packets that come too late, [`icount`] reads what was counted in emulated machines; [`rows`] holds the goals and
+//! [`report`] writes it down.
+
+mod cell;
+mod cluster;
+mod direct;
+mod icount;
+mod load;
+mod place;
+mod report;
+mod revoke;
+mod rounds;
+mod rows;
+mod worlds;
+
+use std::io::Write;
+use std::path::{Path as FilePath, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+use testbed::bed::config::Datapath;
+
+use cell::{Route, Settings};
+use cluster::Cluster;
+use rounds::Path;
+use rows::Found;
+use worlds::World;
+
+pub(crate) use direct::keep as keep_direct;
+pub(crate) use load::Args as LoadArgs;
+
+/// Where `--write` puts the page.
+const PAGE: &str = "docs/performance.md";
+
+/// How the fast path is measured.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Exit with 1 and name the rows when a goal is missed or a row was not measured.
+    #[arg(long)]
+    check: bool,
+    /// Write the tables to docs/performance.md.
+    #[arg(long)]
+    write: bool,
+    /// Rounds; every path is measured once in each.
+    #[arg(long, default_value_t = 7)]
+    rounds: usize,
+    /// Seconds of one measurement.
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// CPU that both ends stay on.
+    #[arg(long, default_value_t = 1)]
+    cpu: usize,
+    /// How often a policy is revoked, with eBPF and with OVS.
+    #[arg(long, default_value_t = 20)]
+    revocations: u16,
+    /// Begin of the clusters' names.
+    #[arg(long, default_value = "fastpath")]
+    name: String,
+    /// Directory for the samples, and with the counts of emulated machines.
+    #[arg(long, default_value = "target/bench")]
+    out: PathBuf,
+}
+
+/// What is measured in one run.
+struct Scene {
+    fast: Cluster,
+    ovs: Cluster,
+    uncounted: Option<Cluster>,
+    worlds: Vec<(Path, World)>,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<()> {
+        let Self { check, write, rounds, seconds, cpu, revocations, name, out, .. } = self;
+        let circumstances = report::Circumstances::now(cpu, rounds, seconds);
+        let scene = Scene::set(&name)?;
+        let settings = Settings { cpu, seconds, warm_up: 0.25 };
+        let mut found =
+            Found { samples: rounds::run(&scene.routes()?, rounds, settings)?, ..Found::default() };
+        say("policy revoked, eBPF");
+        found.revoked = revoke::by_policy(&scene.fast, revocations, cpu)?;
+        say("policy revoked, OVS");
+        found.revoked_ovs = revoke::by_policy(&scene.ovs, revocations, cpu)?;
+        for (node, port) in [("n2", 7401), ("n1", 7402)] {
+            say(&format!("user space killed, then the flows of {node} changed"));
+            found.orphaned.push(revoke::without_user_space(&scene.fast, node, port, cpu)?);
+        }
+        scene.end()?;
+        found.machines = icount::Machines::read(&out)?;
+        let rows = rows::rows(&found);
+        let missed = report::print(&mut std::io::stdout().lock(), &rows)?;
+        std::fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
+        let all = json!({"circumstances": circumstances, "rows": rows, "found": found});
+        put(&out.join("fastpath.json"), &serde_json::to_string_pretty(&all)?)?;
+        if write {
+            put(FilePath::new(PAGE), &report::markdown(&circumstances, &found, &rows))?;
+        }
+        if check && !missed.is_empty() {
+            bail!("goals missed: {}", missed.join("; "));
+        }
+        writeln!(std::io::stdout(), "goals missed: {}", missed.len())?;
+        Ok(())
+    }
+}
+
+impl Scene {
+    fn set(name: &str) -> Result<Self> {
+        let worlds = vec![
+            (Path::Host, worlds::host()?),
+            (Path::Direct, worlds::direct()?),
+            (Path::Routed, worlds::routed()?),
+            (Path::Vxlan, worlds::vxlan()?),
+            (Path::Veth, worlds::veth()?),
+        ];
+        let uncounted = Cluster::uncounted(&format!("{name}-uncounted"))?;
+        if uncounted.is_none() {
+            say("the agent has no programs without counters; those rows are not measured");
+        }
+        Ok(Self {
+            fast: Cluster::up(&format!("{name}-ebpf"), Datapath::Auto)?,
+            ovs: Cluster::up(&format!("{name}-ovs"), Datapath::Ovs)?,
+            uncounted,
+            worlds,
+        })
+    }
+
+    fn routes(&self) -> Result<Vec<(Path, Route)>> {
+        let mut routes = vec![
+            (Path::Fast, self.fast.across()?),
+            (Path::FastSame, self.fast.same_node()?),
+            (Path::Ovs, self.ovs.across()?),
+            (Path::OvsSame, self.ovs.same_node()?),
+        ];
+        if let Some(cluster) = &self.uncounted {
+            routes.push((Path::Uncounted, cluster.across()?));
+        }
+        routes.extend(self.worlds.iter().map(|(path, world)| (*path, world.route())));
+        Ok(routes)
+    }
+
+    fn end(self) -> Result<()> {
+        self.fast.down()?;
+        self.ovs.down()?;
+        self.uncounted.map_or(Ok(()), Cluster::down)
+    }
+}
+
+fn put(path: &FilePath, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// How far it is; the table has standard output to itself.
+fn say(line: &str) {
+    // Nobody reads it any more: no reason to stop.
+    let _ = writeln!(std::io::stderr(), "{line}");
+}

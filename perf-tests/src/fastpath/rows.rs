@@ -1,0 +1,216 @@
+//! The goals, and which figures are held against them.
+
+use serde::{Deserialize, Serialize};
+
+use super::icount::Machines;
+use super::load::Kind::{Crr, TcpRr, TcpStream, UdpPps, UdpRr};
+use super::revoke::Late;
+use super::rounds::{Load, Path, Samples};
+
+/// A bound on a figure.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Goal {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+/// A figure with its goal.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Row {
+    /// What is measured.
+    pub(super) what: String,
+    /// Against what.
+    pub(super) against: String,
+    pub(super) goal: Goal,
+    /// Unit of figure and goal; empty for a ratio.
+    pub(super) unit: String,
+    /// None: not measured, which misses the goal.
+    pub(super) figure: Option<f64>,
+    /// Smallest and largest of what the figure sums up.
+    pub(super) spread: Option<(f64, f64)>,
+    /// What else to know of it.
+    pub(super) note: String,
+}
+
+/// Mean times of one run of a program, in nanoseconds, less those of an empty one.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Alone {
+    pub(super) hit_tx: f64,
+    pub(super) hit_rx: f64,
+    pub(super) miss: f64,
+}
+
+/// Everything that was measured.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Found {
+    pub(super) samples: Samples,
+    pub(super) revoked: Vec<Late>,
+    pub(super) revoked_ovs: Vec<Late>,
+    pub(super) orphaned: Vec<Late>,
+    pub(super) alone: Option<Alone>,
+    pub(super) machines: Machines,
+}
+
+impl Row {
+    fn new(what: impl Into<String>, against: impl Into<String>, goal: Goal, unit: &str) -> Self {
+        Self {
+            what: what.into(),
+            against: against.into(),
+            goal,
+            unit: unit.to_owned(),
+            figure: None,
+            spread: None,
+            note: String::new(),
+        }
+    }
+
+    /// The median of some values, which also give the spread.
+    fn median_of(mut self, mut values: Vec<f64>) -> Self {
+        self.figure = median(&mut values);
+        self.spread = values.first().copied().zip(values.last().copied());
+        self
+    }
+
+    fn figure(self, figure: Option<f64>) -> Self {
+        Self { figure, ..self }
+    }
+
+    fn note(self, note: impl Into<String>) -> Self {
+        Self { note: note.into(), ..self }
+    }
+
+    /// Whether the goal is met. What was not measured is not.
+    pub(super) fn met(&self) -> bool {
+        self.figure.is_some_and(|figure| match self.goal {
+            Goal::AtLeast(bound) => figure >= bound,
+            Goal::AtMost(bound) => figure <= bound,
+        })
+    }
+
+    /// By which it is named when it misses.
+    pub(super) fn name(&self) -> String {
+        if self.against.is_empty() { self.what.clone() } else { format!("{} / {}", self.what, self.against) }
+    }
+}
+
+/// The median, and the values sorted; of an even number the mean of the two in the middle.
+pub(super) fn median(values: &mut [f64]) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let half = values.len() / 2;
+    let upper = values.get(half).copied()?;
+    if values.len() % 2 == 1 { Some(upper) } else { Some(f64::midpoint(values[half - 1], upper)) }
+}
+
+/// All rows, measured or not, in the order of the goals.
+pub(super) fn rows(found: &Found) -> Vec<Row> {
+    let mut rows = ratios(&found.samples);
+    rows.extend(found.machines.rows());
+    rows.extend(alone(found.alone));
+    rows.extend(revoked(found));
+    rows.extend(counters(&found.samples));
+    rows.push(
+        ratio(&found.samples, "new connections across nodes", Load::One(Crr), Path::Fast, Path::Ovs, 1.0)
+            .note("userspace datapath"),
+    );
+    rows.extend(found.machines.connections());
+    rows
+}
+
+fn ratio(samples: &Samples, what: &str, load: Load, path: Path, against: Path, goal: f64) -> Row {
+    Row::new(what, against.label(), Goal::AtLeast(goal), "").median_of(samples.ratios(load, path, against))
+}
+
+fn ratios(samples: &Samples) -> Vec<Row> {
+    let row = |what, kind, path, against, goal| ratio(samples, what, Load::One(kind), path, against, goal);
+    let (tcp, udp) = ("TCP_RR across nodes", "UDP_RR across nodes");
+    vec![
+        row(tcp, TcpRr, Path::Fast, Path::Direct, 0.95),
+        row(udp, UdpRr, Path::Fast, Path::Direct, 0.95),
+        row(tcp, TcpRr, Path::Fast, Path::Host, 0.88),
+        row(udp, UdpRr, Path::Fast, Path::Host, 0.85),
+        row(tcp, TcpRr, Path::Fast, Path::Routed, 1.05),
+        row(udp, UdpRr, Path::Fast, Path::Routed, 1.05),
+        row(tcp, TcpRr, Path::Fast, Path::Vxlan, 1.45),
+        row(udp, UdpRr, Path::Fast, Path::Vxlan, 1.45),
+        row("UDP 18 B packets/s across nodes", UdpPps, Path::Fast, Path::Vxlan, 1.5),
+        row("TCP stream across nodes", TcpStream, Path::Fast, Path::Host, 0.97),
+        row("TCP_RR same node", TcpRr, Path::FastSame, Path::Veth, 0.95),
+        row("UDP_RR same node", UdpRr, Path::FastSame, Path::Veth, 0.95),
+    ]
+}
+
+fn alone(alone: Option<Alone>) -> Vec<Row> {
+    let row = |what: &str, goal, figure: Option<f64>| {
+        Row::new(format!("program alone, {what}"), "", Goal::AtMost(goal), "ns").figure(figure)
+    };
+    vec![
+        row("hit TX", 110.0, alone.map(|a| a.hit_tx)),
+        row("hit RX", 110.0, alone.map(|a| a.hit_rx)),
+        row("miss", 60.0, alone.map(|a| a.miss)),
+    ]
+}
+
+fn revoked(found: &Found) -> Vec<Row> {
+    let packets = |late: &[Late]| -> Vec<f64> {
+        late.iter().map(|l| u32::try_from(l.packets).map_or(f64::MAX, f64::from)).collect()
+    };
+    let (mut fast, mut ovs) = (packets(&found.revoked), packets(&found.revoked_ovs));
+    let most = |values: &[f64]| values.iter().copied().reduce(f64::max);
+    let shown = |value: Option<f64>| value.map_or("-".to_owned(), |v| format!("{v:.0}"));
+    let note = format!("OVS alone: {} / {}", shown(median(&mut ovs)), shown(most(&ovs)));
+    let what = "policy revoked under 5,000 packets/s, late packets";
+    let orphaned = packets(&found.orphaned);
+    let last = most(&found.orphaned.iter().map(|l| l.last_ms).collect::<Vec<_>>());
+    vec![
+        Row::new(format!("{what}, median"), "", Goal::AtMost(5.0), "").median_of(fast.clone()).note(&note),
+        Row::new(format!("{what}, most"), "", Goal::AtMost(40.0), "").figure({
+            median(&mut fast);
+            fast.last().copied()
+        }),
+        Row::new("user space killed, then flows changed, packets after 2.4 s", "", Goal::AtMost(0.0), "")
+            .figure(most(&orphaned))
+            .note(last.map_or(String::new(), |ms| format!("last packet at {ms:+.0} ms"))),
+    ]
+}
+
+fn counters(samples: &Samples) -> Vec<Row> {
+    let row = |what, load, goal| {
+        ratio(samples, what, load, Path::Fast, Path::Uncounted, goal)
+            .note("counters and audit on against off")
+    };
+    vec![
+        row("TCP_RR with counters and audit", Load::One(TcpRr), 0.98),
+        row("UDP_RR with counters and audit", Load::One(UdpRr), 0.98),
+        row("new connections, every CPU busy, with counters and audit", Load::All(Crr), 0.95),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_measured_misses_its_goal() {
+        let rows = rows(&Found::default());
+        assert!(rows.len() > 25, "{}", rows.len());
+        assert!(rows.iter().all(|row| !row.met()));
+    }
+
+    #[test]
+    fn a_figure_on_its_bound_meets_the_goal() {
+        let at_least = Row::new("a", "b", Goal::AtLeast(0.95), "");
+        assert!(at_least.clone().figure(Some(0.95)).met());
+        assert!(!at_least.figure(Some(0.949)).met());
+        let at_most = Row::new("a", "", Goal::AtMost(5.0), "");
+        assert!(at_most.clone().figure(Some(5.0)).met());
+        assert!(!at_most.figure(Some(5.1)).met());
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_lies_between() {
+        assert_eq!(median(&mut [3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median(&mut []), None);
+    }
+}

@@ -1,0 +1,158 @@
+//! What the fast path is compared with: small networks of our own, with the hops of what they stand for.
+//!
+//! Two nodes are always joined as the test bed joins its own: a veth pair each to a bridge in a namespace between them.
+//! Pods have a veth pair to their node and an MTU of 1400.
+
+use std::fmt::Write;
+
+use anyhow::Result;
+
+use super::cell::Route;
+use super::direct;
+use super::place::{Keeper, Namespace};
+
+/// MTU of pods here and in the clusters.
+const MTU: u32 = 1400;
+
+/// A network: the two ends, and what else keeps it alive.
+#[derive(Debug)]
+pub(super) struct World {
+    ends: [Namespace; 2],
+    address: String,
+    _between: Vec<Namespace>,
+    _programs: Vec<Keeper>,
+}
+
+impl World {
+    fn new(ends: [Namespace; 2], address: impl Into<String>) -> Self {
+        Self { ends, address: address.into(), _between: Vec::new(), _programs: Vec::new() }
+    }
+
+    /// The same with a switch and two nodes between the ends.
+    fn over(self, Underlay { switch, nodes }: Underlay) -> Self {
+        let mut between = vec![switch];
+        between.extend(nodes);
+        Self { _between: between, ..self }
+    }
+
+    /// From one end to the other.
+    pub(super) fn route(&self) -> Route {
+        let [client, server] = &self.ends;
+        Route { client: client.place(), server: server.place(), address: self.address.clone() }
+    }
+}
+
+/// Two namespaces and one veth pair.
+pub(super) fn veth() -> Result<World> {
+    let [a, b] = [Namespace::new()?, Namespace::new()?];
+    a.ip(&format!("link add eth0 mtu {MTU} type veth peer name eth0 mtu {MTU} netns {}\n", b.pid()))?;
+    a.ip("addr add 10.70.0.1/24 dev eth0\nlink set eth0 up\n")?;
+    b.ip("addr add 10.70.0.2/24 dev eth0\nlink set eth0 up\n")?;
+    Ok(World::new([a, b], "10.70.0.2"))
+}
+
+/// Processes of two nodes: nothing but the wires.
+pub(super) fn host() -> Result<World> {
+    let Underlay { switch, nodes } = Underlay::new()?;
+    Ok(World { _between: vec![switch], ..World::new(nodes, node_ip(2)) })
+}
+
+/// Pods whose nodes route to each other's range.
+pub(super) fn routed() -> Result<World> {
+    let underlay = Underlay::new()?;
+    let pods = [Namespace::new()?, Namespace::new()?];
+    for (i, (node, pod)) in (1..).zip(underlay.nodes.iter().zip(&pods)) {
+        let j = 3 - i;
+        node.place().set("net.ipv4.ip_forward", "1")?;
+        let mut lines = pod_link(pod);
+        writeln!(lines, "addr add 10.78.{i}.1/24 dev pod\nlink set pod up")?;
+        writeln!(lines, "route add 10.78.{j}.0/24 via {}", node_ip(j))?;
+        node.ip(&lines)?;
+        pod.ip(&format!(
+            "addr add 10.78.{i}.2/24 dev eth0\nlink set eth0 up\nroute add default via 10.78.{i}.1\n"
+        ))?;
+    }
+    Ok(World::new(pods, "10.78.2.2").over(underlay))
+}
+
+/// Pods on a bridge of their node; the nodes route to each other's range through a VXLAN device with fixed neighbours.
+pub(super) fn vxlan() -> Result<World> {
+    let underlay = Underlay::new()?;
+    let pods = [Namespace::new()?, Namespace::new()?];
+    let mac = |i: u8| format!("0e:00:00:00:00:0{i}");
+    for (i, (node, pod)) in (1_u8..).zip(underlay.nodes.iter().zip(&pods)) {
+        let j = 3 - i;
+        node.place().set("net.ipv4.ip_forward", "1")?;
+        let mut lines = pod_link(pod);
+        writeln!(
+            lines,
+            "link add tunnel address {} mtu 1450 type vxlan id 1 local {} dstport 8472 nolearning dev eth0",
+            mac(i),
+            node_ip(i)
+        )?;
+        writeln!(lines, "addr add 10.79.{i}.0/32 dev tunnel\nlink set tunnel up")?;
+        writeln!(lines, "link add pods mtu {MTU} type bridge\nlink set pod master pods up")?;
+        writeln!(lines, "addr add 10.79.{i}.1/24 dev pods\nlink set pods up")?;
+        writeln!(lines, "neigh add 10.79.{j}.0 lladdr {} dev tunnel", mac(j))?;
+        writeln!(lines, "route add 10.79.{j}.0/24 via 10.79.{j}.0 dev tunnel onlink")?;
+        node.ip(&lines)?;
+        let to = format!("dst {}", node_ip(j));
+        let mut bridge = node.place().command("bridge");
+        bridge.args(["fdb", "add", &mac(j), "dev", "tunnel"]).args(to.split(' '));
+        testbed::exec::output(&mut bridge)?;
+        pod.ip(&format!(
+            "addr add 10.79.{i}.2/24 dev eth0\nlink set eth0 up\nroute add default via 10.79.{i}.1\n"
+        ))?;
+    }
+    Ok(World::new(pods, "10.79.2.2").over(underlay))
+}
+
+/// Pods whose packets are redirected by eBPF, unchanged: out of the node's interface, and in at the other's pod.
+pub(super) fn direct() -> Result<World> {
+    let underlay = Underlay::new()?;
+    let pods = [Namespace::new()?, Namespace::new()?];
+    let mac = |i: u8| format!("0a:00:00:00:00:0{i}");
+    let mut programs = Vec::new();
+    for (i, (node, pod)) in (1_u8..).zip(underlay.nodes.iter().zip(&pods)) {
+        let j = 3 - i;
+        node.ip(&format!("{}link set pod up\n", pod_link(pod)))?;
+        pod.ip(&format!(
+            "link set eth0 address {}\naddr add 10.77.0.{i}/24 dev eth0\nlink set eth0 up\n\
+             neigh add 10.77.0.{j} lladdr {} dev eth0\n",
+            mac(i),
+            mac(j)
+        ))?;
+        programs.push(direct::attach(&node.place())?);
+    }
+    Ok(World { _programs: programs, ..World::new(pods, "10.77.0.2").over(underlay) })
+}
+
+/// Two nodes and the bridge between them.
+struct Underlay {
+    switch: Namespace,
+    nodes: [Namespace; 2],
+}
+
+impl Underlay {
+    fn new() -> Result<Self> {
+        let (switch, nodes) = (Namespace::new()?, [Namespace::new()?, Namespace::new()?]);
+        switch.ip("link add underlay type bridge mcast_snooping 0\nlink set underlay up\n")?;
+        for (i, node) in (1..).zip(&nodes) {
+            switch.ip(&format!(
+                "link add n{i} type veth peer name eth0 netns {}\nlink set n{i} master underlay up\n",
+                node.pid()
+            ))?;
+            node.ip(&format!("addr add {}/24 dev eth0\nlink set eth0 up\n", node_ip(i)))?;
+        }
+        Ok(Self { switch, nodes })
+    }
+}
+
+fn node_ip(i: u8) -> String {
+    format!("10.72.0.{i}")
+}
+
+/// Line that joins a node, as `pod`, with a pod, as `eth0`.
+fn pod_link(pod: &Namespace) -> String {
+    format!("link add pod mtu {MTU} type veth peer name eth0 mtu {MTU} netns {}\n", pod.pid())
+}
