@@ -91,6 +91,9 @@ pub struct Config {
     /// Socket on which the CNI executable calls the agent.
     #[arg(long, env = "SLIPSTREAM_CNI_SOCKET", default_value = api::cni::DEFAULT_SOCKET)]
     pub cni_socket: PathBuf,
+    /// Socket on which `slipctl` asks the agent.
+    #[arg(long, env = "SLIPSTREAM_ADMIN_SOCKET", default_value = crate::ctl::wire::DEFAULT_SOCKET)]
+    pub admin_socket: PathBuf,
     /// Directory of the container runtime's CNI configuration.
     #[arg(long, env = "SLIPSTREAM_CNI_CONF_DIR", default_value = "/etc/cni/net.d")]
     pub cni_conf_dir: PathBuf,

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use api::MacAddr;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What the flow cache may do at this moment. The default is nothing: every packet takes the slow path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -216,7 +216,7 @@ pub struct EndpointAmounts {
 }
 
 /// Packets and bytes on the wire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Amount {
     /// Packets; an aggregate counts as what it stands for.
     pub packets: u64,

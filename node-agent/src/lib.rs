@@ -11,6 +11,7 @@ pub mod bpf;
 pub mod chassis;
 pub mod cleanup;
 pub mod cni;
+pub mod ctl;
 pub mod datapath;
 pub mod fast_path;
 pub mod fastpath;

@@ -1,0 +1,115 @@
+//! A flow cache for unit tests: answers what it was given, remembers what it was told.
+
+use std::net::Ipv4Addr;
+
+use api::MacAddr;
+use parking_lot::Mutex;
+
+use crate::fast_path::{
+    Action, Amount, Divergence, EndpointAmounts, FastPath, Flow, Gate, Pressure, Timing, Tunnel, Underlay,
+};
+
+/// The cache.
+#[derive(Debug, Default)]
+pub(crate) struct Fake {
+    /// Endpoints taken off the fast path or put on it, in order.
+    pub(crate) told: Mutex<Vec<(String, bool)>>,
+    /// How often the maps were walked for their pressure.
+    pub(crate) walks: Mutex<u32>,
+}
+
+pub(crate) const OPTION: u32 = 0x0003_0002;
+
+/// One flow of each kind.
+pub(crate) fn flows() -> Vec<Flow> {
+    let remote = Ipv4Addr::new(172, 18, 0, 3);
+    let flow = |endpoint: &str, protocol, from: (&str, u16), to: (&str, u16), action| Flow {
+        endpoint: endpoint.to_owned(),
+        protocol,
+        source: from.0.parse().unwrap(),
+        destination: to.0.parse().unwrap(),
+        source_port: from.1,
+        destination_port: to.1,
+        action,
+        epoch: 7,
+        valid: true,
+        probing: false,
+        ttl_step: 1,
+        destination_mac: MacAddr([0x0a, 0x58, 0x0a, 0xf4, 0, 1]),
+        source_mac: MacAddr([0x0a, 0x58, 0x0a, 0xf4, 0, 3]),
+        age_ms: 1_200,
+        refresh_in_ms: 800,
+        packets: 42,
+    };
+    let tunnel = Action::Tunnel { remote, vni: 5, option: OPTION };
+    let deliver = Action::Deliver { remote, vni: 5, option: OPTION };
+    let local = Action::Local { to: "c0ffee01".to_owned() };
+    vec![
+        flow("c0ffee01", 6, ("10.244.0.3", 40_000), ("10.244.1.4", 80), tunnel),
+        flow("c0ffee01", 6, ("10.244.1.4", 80), ("10.244.0.3", 40_000), deliver),
+        flow("c0ffee02", 17, ("10.244.0.4", 5_000), ("10.244.0.3", 53), local),
+    ]
+}
+
+impl FastPath for Fake {
+    fn epoch(&self) -> Result<u32, String> {
+        Ok(7)
+    }
+    fn bump(&self) -> Result<u32, String> {
+        Ok(8)
+    }
+    fn set_gate(&self, _: Gate) -> Result<(), String> {
+        Ok(())
+    }
+    fn gate(&self) -> Result<Gate, String> {
+        Ok(Gate { forward: true, learn: true, tcp: true, hold: false })
+    }
+    fn heartbeat(&self) -> Result<(), String> {
+        Ok(())
+    }
+    fn set_underlay(&self, _: Option<Underlay>) -> Result<(), String> {
+        Ok(())
+    }
+    fn set_timing(&self, _: Timing) -> Result<(), String> {
+        Ok(())
+    }
+    fn set_endpoint_fast(&self, id: &str, fast: bool) -> Result<(), String> {
+        self.told.lock().push((id.to_owned(), fast));
+        Ok(())
+    }
+    fn flows(&self, limit: usize) -> Result<Vec<Flow>, String> {
+        Ok(flows().into_iter().take(limit).collect())
+    }
+    fn pressure(&self) -> Result<Vec<Pressure>, String> {
+        *self.walks.lock() += 1;
+        Ok(vec![Pressure { map: "FLOW_EGRESS", entries: 3, capacity: 262_144 }])
+    }
+    fn divergences(&self) -> Result<Vec<Divergence>, String> {
+        Ok(Vec::new())
+    }
+    fn tunnels(&self) -> Result<Vec<Tunnel>, String> {
+        let amount = |packets| Amount { packets, bytes: packets * 100 };
+        Ok(vec![Tunnel {
+            remote: [172, 18, 0, 3].into(),
+            vni: 5,
+            fast_in: amount(3),
+            slow_in: amount(1),
+            fast_out: amount(7),
+            slow_out: amount(2),
+        }])
+    }
+    fn endpoints(&self) -> Result<Vec<EndpointAmounts>, String> {
+        let amount = |packets| Amount { packets, bytes: packets * 60 };
+        Ok(vec![EndpointAmounts {
+            endpoint: "c0ffee01".to_owned(),
+            fast_from: amount(7),
+            slow_from: amount(2),
+            fast_to: amount(3),
+            slow_to: amount(1),
+            diverged: None,
+        }])
+    }
+    fn reasons(&self) -> Result<Vec<(&'static str, u64)>, String> {
+        Ok(vec![("tcp_flags", 4), ("fragment", 0)])
+    }
+}

@@ -1,0 +1,145 @@
+//! What the admin socket looks at: the node, its flow cache, and who steers that.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::collect;
+use super::error::CtlError;
+use super::naming::Naming;
+use super::pressure::PressureCache;
+use super::versions::versions;
+use super::wire::{self, Endpoint};
+use crate::datapath::Mode;
+use crate::fast_path::FastPath;
+use crate::fastpath::status::{self, NodePath, Path, Reasoned};
+use crate::node::Node;
+
+/// Who decides what the flow cache may do.
+pub trait Steering: std::fmt::Debug + Send + Sync {
+    /// How it is.
+    fn status(&self) -> status::Status;
+    /// Wants another path of the node from now on. Returns the path it takes; the error says why that cannot be wanted.
+    fn set_node_path(&self, path: NodePath) -> Result<Reasoned, String>;
+}
+
+/// What is looked at. Calls may block.
+pub trait View: Send + Sync {
+    /// The flow cache, if the node has one.
+    fn fast_path(&self) -> Option<Arc<dyn FastPath>>;
+    /// Who steers it.
+    fn steering(&self) -> Option<Arc<dyn Steering>>;
+    /// Names of pods and nodes now.
+    fn naming(&self) -> Naming;
+    /// The node's path and why.
+    fn path(&self) -> Reasoned;
+    /// Everything about the node.
+    fn status(&self) -> Result<wire::Status, CtlError>;
+    /// Milliseconds on a clock that never jumps.
+    fn now_ms(&self) -> u64;
+}
+
+/// The node of this agent.
+#[derive(Debug, Clone)]
+pub struct NodeView {
+    node: Node,
+    name: String,
+    steering: Option<Arc<dyn Steering>>,
+    pressure: PressureCache,
+    start: Instant,
+}
+
+impl NodeView {
+    /// The node called `name`.
+    pub fn new(node: Node, name: &str, steering: Option<Arc<dyn Steering>>, pressure: PressureCache) -> Self {
+        Self { node, name: name.to_owned(), steering, pressure, start: Instant::now() }
+    }
+
+    fn endpoints(&self, steered: Option<&status::Status>) -> Vec<Endpoint> {
+        let Some(steered) = steered else { return endpoints(&self.naming(), &self.path()) };
+        let naming = self.naming();
+        let mut list: Vec<Endpoint> = steered
+            .endpoints
+            .iter()
+            .map(|e| Endpoint {
+                pod: naming.pod(&e.id),
+                addresses: naming.pods.get(&e.id).map(|named| named.addresses.clone()).unwrap_or_default(),
+                id: e.id.clone(),
+                path: e.path.clone(),
+            })
+            .collect();
+        list.sort_by(|a, b| (&a.pod, &a.id).cmp(&(&b.pod, &b.id)));
+        list
+    }
+}
+
+/// Pods of a node where all take one path.
+fn endpoints(naming: &Naming, path: &Reasoned) -> Vec<Endpoint> {
+    let mut list: Vec<Endpoint> = naming
+        .pods
+        .iter()
+        .map(|(id, named)| Endpoint {
+            id: id.clone(),
+            pod: Some(named.pod.clone()),
+            addresses: named.addresses.clone(),
+            path: path.clone(),
+        })
+        .collect();
+    list.sort_by(|a, b| a.pod.cmp(&b.pod));
+    list
+}
+
+impl View for NodeView {
+    fn fast_path(&self) -> Option<Arc<dyn FastPath>> {
+        self.node.datapath.fast_path.clone()
+    }
+
+    fn steering(&self) -> Option<Arc<dyn Steering>> {
+        self.steering.clone()
+    }
+
+    fn naming(&self) -> Naming {
+        Naming::of(&self.node)
+    }
+
+    fn path(&self) -> Reasoned {
+        let datapath = &self.node.datapath;
+        match &self.steering {
+            Some(steering) => steering.status().node,
+            // Programs without a flow cache carry the slow path and count.
+            None => Reasoned { path: Path::Ovs, reason: datapath.reason.clone() },
+        }
+    }
+
+    fn status(&self) -> Result<wire::Status, CtlError> {
+        let (node, datapath) = (&self.node, &self.node.datapath);
+        let (mut maps, mut packet_reasons) = (Vec::new(), std::collections::BTreeMap::new());
+        if let Some(cache) = self.fast_path() {
+            maps = collect::maps(&self.pressure.read(&*cache).map_err(CtlError::Failed)?);
+            let reasons = cache.reasons().map_err(CtlError::Failed)?;
+            let counted = reasons.into_iter().filter(|(_, count)| *count > 0);
+            packet_reasons = counted.map(|(name, count)| (name.to_owned(), count)).collect();
+        }
+        let steered = self.steering.as_ref().map(|steering| steering.status());
+        let problems = node.problems();
+        Ok(wire::Status {
+            node: self.name.clone(),
+            path: self.path(),
+            attach: match datapath.mode {
+                Mode::Direct => "direct".to_owned(),
+                Mode::Interposed => "interposed".to_owned(),
+            },
+            ovs_datapath: if datapath.netdev { "netdev" } else { "system" }.to_owned(),
+            ready: problems.is_empty(),
+            problems,
+            endpoints: self.endpoints(steered.as_ref()),
+            cache: steered.map(wire::Cache::from),
+            versions: versions(node),
+            maps,
+            packet_reasons,
+        })
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
