@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use testbed::bed::Bed;
 use testbed::bed::config::{Config, Datapath};
+use testbed::bed::{Bed, start_agent_with};
 use testbed::{exec, pod};
 
 use super::cell::Route;
@@ -17,7 +17,7 @@ pub(super) const NAMESPACE: &str = "bench";
 const PODS: [(&str, &str); 3] = [("near", "n1"), ("beside", "n1"), ("far", "n2")];
 /// How long pods may take to run.
 const START: Duration = Duration::from_secs(60);
-/// Flag of the agent: programs without counters and audit.
+/// Hidden flag of the agent: programs without counters and audit.
 const WITHOUT_COUNTERS: &str = "--bench-without-counters";
 
 /// A running cluster with its pods; taken down when it is dropped.
@@ -40,15 +40,11 @@ impl Cluster {
         for node in bed.config().node_names() {
             let host = bed.host(&node);
             host.kill("node-agent")?;
-            let mut argv =
-                vec![bed.config().program("slipstream-node-agent").display().to_string(), "run".into()];
-            argv.extend(testbed::bed::agent_arguments(bed.config(), &node));
-            argv.push(WITHOUT_COUNTERS.into());
-            let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
-            host.start("node-agent", &argv, &[("OVS_RUNDIR", "/run/openvswitch")])?;
+            start_agent_with(bed, &node, &[WITHOUT_COUNTERS])?;
             std::thread::sleep(Duration::from_millis(1500));
-            if host.check_running("node-agent").is_err() {
-                return Ok(None);
+            if let Err(error) = host.check_running("node-agent") {
+                // clap's exit code for a flag that it does not know.
+                return if error.to_string().contains("exit code 2") { Ok(None) } else { Err(error) };
             }
         }
         cluster.make_pods()?;

@@ -20,6 +20,7 @@ use std::io::Write;
 use std::path::{Path as FilePath, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 use serde_json::json;
 use testbed::bed::config::Datapath;
 
@@ -34,6 +35,9 @@ pub(crate) use load::Args as LoadArgs;
 
 /// Where `--write` puts the page.
 const PAGE: &str = "docs/performance.md";
+
+/// Seconds before each measurement.
+const WARM_UP: f64 = 0.25;
 
 /// How the fast path is measured.
 #[derive(Debug, clap::Args)]
@@ -56,12 +60,30 @@ pub(crate) struct Args {
     /// How often a policy is revoked, with eBPF and with OVS.
     #[arg(long, default_value_t = 20)]
     revocations: u16,
+    /// Parts to measure, instead of all; rows of the others are not measured.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Part::ALL)]
+    only: Vec<Part>,
     /// Begin of the clusters' names.
     #[arg(long, default_value = "fastpath")]
     name: String,
     /// Directory for the samples, and with the counts of emulated machines.
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
+}
+
+/// A part of the benchmark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// All paths in rounds.
+    Rounds,
+    /// A policy revoked under load.
+    Revoked,
+    /// User space killed, then the flows changed.
+    Killed,
+}
+
+impl Part {
+    const ALL: [Self; 3] = [Self::Rounds, Self::Revoked, Self::Killed];
 }
 
 /// What is measured in one run.
@@ -74,19 +96,29 @@ struct Scene {
 
 impl Args {
     pub(crate) fn run(self) -> Result<()> {
-        let Self { check, write, rounds, seconds, cpu, revocations, name, out, .. } = self;
+        let Self { check, write, rounds, seconds, cpu, revocations, only, name, out } = self;
         let circumstances = report::Circumstances::now(cpu, rounds, seconds);
-        let scene = Scene::set(&name)?;
-        let settings = Settings { cpu, seconds, warm_up: 0.25 };
-        let mut found =
-            Found { samples: rounds::run(&scene.routes()?, rounds, settings)?, ..Found::default() };
-        say("policy revoked, eBPF");
-        found.revoked = revoke::by_policy(&scene.fast, revocations, cpu)?;
-        say("policy revoked, OVS");
-        found.revoked_ovs = revoke::by_policy(&scene.ovs, revocations, cpu)?;
-        for (node, port) in [("n2", 7401), ("n1", 7402)] {
-            say(&format!("user space killed, then the flows of {node} changed"));
-            found.orphaned.push(revoke::without_user_space(&scene.fast, node, port, cpu)?);
+        let scene = Scene::set(&name, only.contains(&Part::Rounds))?;
+        let mut found = Found::default();
+        for part in only {
+            match part {
+                Part::Rounds => {
+                    let settings = Settings { cpu, seconds, warm_up: WARM_UP };
+                    found.samples = rounds::run(&scene.routes()?, rounds, settings)?;
+                }
+                Part::Revoked => {
+                    say("policy revoked, eBPF");
+                    found.revoked = revoke::by_policy(&scene.fast, revocations, cpu)?;
+                    say("policy revoked, OVS");
+                    found.revoked_ovs = revoke::by_policy(&scene.ovs, revocations, cpu)?;
+                }
+                Part::Killed => {
+                    for (node, port) in [("n2", 7401), ("n1", 7402)] {
+                        say(&format!("user space killed, then the flows of {node} changed"));
+                        found.orphaned.push(revoke::without_user_space(&scene.fast, node, port, cpu)?);
+                    }
+                }
+            }
         }
         scene.end()?;
         found.machines = icount::Machines::read(&out)?;
@@ -107,7 +139,8 @@ impl Args {
 }
 
 impl Scene {
-    fn set(name: &str) -> Result<Self> {
+    /// Brings everything up; the cluster without counters only if it is `compared`.
+    fn set(name: &str, compared: bool) -> Result<Self> {
         let worlds = vec![
             (Path::Host, worlds::host()?),
             (Path::Direct, worlds::direct()?),
@@ -115,8 +148,8 @@ impl Scene {
             (Path::Vxlan, worlds::vxlan()?),
             (Path::Veth, worlds::veth()?),
         ];
-        let uncounted = Cluster::uncounted(&format!("{name}-uncounted"))?;
-        if uncounted.is_none() {
+        let uncounted = if compared { Cluster::uncounted(&format!("{name}-uncounted"))? } else { None };
+        if compared && uncounted.is_none() {
             say("the agent has no programs without counters; those rows are not measured");
         }
         Ok(Self {

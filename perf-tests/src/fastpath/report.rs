@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-use super::rounds::{Load, PLAN, Path, Samples};
+use super::rounds::{Load, PLAN, Path, Samples, shown};
 use super::rows::{Found, Goal, Row, median};
 
 /// Under which circumstances it was measured.
@@ -155,8 +155,7 @@ fn paths(samples: &Samples) -> String {
 
 fn cell(samples: &Samples, load: Load, path: Path) -> String {
     let Some(rate) = median(&mut samples.rates(load, path)) else { return String::new() };
-    let rate = rate / load.label().1;
-    let mut text = if rate < 100.0 { format!("{rate:.2}") } else { format!("{rate:.0}") };
+    let mut text = shown(rate / load.label().1);
     if let Some(time) = median(&mut samples.times(load, path)) {
         // Writing to a string cannot fail.
         let _ = write!(text, " ({time:.1})");

@@ -132,6 +132,11 @@ impl Samples {
     }
 }
 
+/// A rate, with decimals where they say something.
+pub(super) fn shown(rate: f64) -> String {
+    if rate < 100.0 { format!("{rate:.2}") } else { format!("{rate:.0}") }
+}
+
 /// Measures all that there are routes for.
 pub(super) fn run(routes: &[(Path, Route)], rounds: usize, settings: Settings) -> Result<Samples> {
     let mut samples = Samples::default();
@@ -149,7 +154,7 @@ pub(super) fn run(routes: &[(Path, Route)], rounds: usize, settings: Settings) -
                     Load::All(kind) => cell::measure_on_all(*kind, route, settings),
                 };
                 let measured = measured.with_context(|| format!("{label} on path {}", path.label()))?;
-                write!(err, " {} {:.0};", path.label(), measured.per_second / unit)?;
+                write!(err, " {} {};", path.label(), shown(measured.per_second / unit))?;
                 samples.0.push(Sample {
                     round,
                     path: *path,

@@ -27,7 +27,7 @@ use crate::ui::{Progress, say};
 use config::{Config, Runtime};
 
 pub use central::controller_arguments;
-pub use node::agent_arguments;
+pub use node::{agent_arguments, start_agent_with};
 
 /// A running cluster.
 #[derive(Debug)]

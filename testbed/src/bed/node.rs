@@ -77,10 +77,16 @@ fn plain_ovs(config: &Config) -> bool {
 
 /// Our agent.
 pub(super) fn start_agent(bed: &Bed, node: &str) -> Result<()> {
+    start_agent_with(bed, node, &[])
+}
+
+/// Our agent with flags that it usually has not. It must not run already.
+pub fn start_agent_with(bed: &Bed, node: &str, flags: &[&str]) -> Result<()> {
     let config = bed.config();
     let argv: Vec<String> = [config.program("slipstream-node-agent").display().to_string(), "run".into()]
         .into_iter()
         .chain(agent_arguments(config, node))
+        .chain(flags.iter().map(|&flag| flag.to_owned()))
         .collect();
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
     bed.host(node).start("node-agent", &argv, ENVIRONMENT)
