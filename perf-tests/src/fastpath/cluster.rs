@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use serde_json::json;
+use serde_json::{Value, json};
 use testbed::bed::config::{Config, Datapath};
 use testbed::bed::{Bed, start_agent_with};
 use testbed::{exec, pod};
@@ -75,6 +75,15 @@ impl Cluster {
         self.bed.as_ref().context("the cluster is down")
     }
 
+    /// Whether packets to this port go by the cache of a node now.
+    pub(super) fn is_cached(&self, node: &str, port: u16) -> Result<bool> {
+        let bed = self.bed()?;
+        let mut slipctl = bed.host(node).command(bed.config().program("slipctl"))?;
+        let text = exec::output(slipctl.args(["--output", "json", "flows", "--limit", "100000"]))?;
+        let flows: Vec<Value> = serde_json::from_str(&text).context("flows of slipctl")?;
+        Ok(flows.iter().any(|flow| is_used(flow, port)))
+    }
+
     /// From a pod of n1 to one of n2.
     pub(super) fn across(&self) -> Result<Route> {
         self.route("far")
@@ -102,11 +111,31 @@ impl Cluster {
     }
 }
 
+/// Whether a flow of slipctl's list goes to this port, is valid, and was used.
+fn is_used(flow: &Value, port: u16) -> bool {
+    let to = flow["destination"].as_str().is_some_and(|address| address.ends_with(&format!(":{port}")));
+    to && flow["valid"] == true && flow["packets"].as_u64().is_some_and(|packets| packets > 0)
+}
+
 impl Drop for Cluster {
     fn drop(&mut self) {
         // Reached with a cluster only after an error, which is what the user must see.
         if let Some(bed) = self.bed.take() {
             let _ = bed.down();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_counts_as_used_when_it_is_valid_and_had_packets() {
+        let flow = |valid: bool, packets: u64| json!({"protocol": "udp", "source": "10.0.0.1:7401", "destination": "10.0.0.2:7402", "valid": valid, "packets": packets});
+        assert!(is_used(&flow(true, 9), 7402));
+        assert!(!is_used(&flow(true, 9), 7401));
+        assert!(!is_used(&flow(false, 9), 7402));
+        assert!(!is_used(&flow(true, 0), 7402));
     }
 }

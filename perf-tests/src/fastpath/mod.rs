@@ -19,7 +19,7 @@ mod worlds;
 use std::io::Write;
 use std::path::{Path as FilePath, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde_json::json;
 use testbed::bed::config::Datapath;
@@ -130,10 +130,16 @@ impl Args {
         if write {
             put(FilePath::new(PAGE), &report::markdown(&circumstances, &found, &rows))?;
         }
-        if check && !missed.is_empty() {
-            bail!("goals missed: {}", missed.join("; "));
+        let mut stdout = std::io::stdout().lock();
+        writeln!(stdout, "\ngoals missed: {}", missed.len())?;
+        for row in &missed {
+            writeln!(stdout, "  {row}")?;
         }
-        writeln!(std::io::stdout(), "goals missed: {}", missed.len())?;
+        stdout.flush()?;
+        if check && !missed.is_empty() {
+            // An error of anyhow would show where in the program it was raised.
+            std::process::exit(1);
+        }
         Ok(())
     }
 }

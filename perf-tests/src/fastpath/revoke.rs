@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use testbed::bed::Bed;
+use testbed::bed::config::Datapath;
 
 use super::cell::{End, Route, Settings};
 use super::cluster::{Cluster, NAMESPACE};
@@ -36,15 +37,17 @@ pub(super) struct Late {
     pub(super) last_ms: f64,
     /// How many had arrived before.
     pub(super) before: usize,
+    /// Whether the stream went by the receiving node's flow cache when it was forbidden.
+    pub(super) cached: bool,
 }
 
 impl Late {
-    fn of(measured: &Measured, from: u64) -> Result<Self> {
+    fn of(measured: &Measured, from: u64, cached: bool) -> Result<Self> {
         let packets = measured.arrivals.iter().filter(|(at, _)| *at > from).count();
         let last = measured.arrivals.last().context("nothing arrived")?.0;
         let ms = |nanoseconds: u64| Duration::from_nanos(nanoseconds).as_secs_f64() * 1e3;
         let last_ms = if last >= from { ms(last - from) } else { -ms(from - last) };
-        let late = Self { packets, last_ms, before: measured.arrivals.len() - packets };
+        let late = Self { packets, last_ms, before: measured.arrivals.len() - packets, cached };
         if late.before < 100 {
             bail!("only {} packets arrived before they were forbidden", late.before);
         }
@@ -60,20 +63,39 @@ pub(super) fn by_policy(cluster: &Cluster, times: u16, cpu: usize) -> Result<Vec
     (0..times)
         .map(|i| {
             let port = PORT + i;
-            let late = policy_once(bed, &route, &mut monitor, port, cpu);
+            let late = policy_once(cluster, &route, &mut monitor, port, cpu);
             acl(bed, "acl-del", port, &["--wait=hv"])?;
             late.with_context(|| format!("stream to port {port}"))
         })
         .collect()
 }
 
-fn policy_once(bed: &Bed, route: &Route, monitor: &mut Monitor, port: u16, cpu: usize) -> Result<Late> {
+fn policy_once(
+    cluster: &Cluster,
+    route: &Route,
+    monitor: &mut Monitor,
+    port: u16,
+    cpu: usize,
+) -> Result<Late> {
+    let bed = cluster.bed()?;
     let stream = Stream::start(route, port, cpu)?;
     thread::sleep(LEARN);
+    let cached = is_cached(cluster, port)?;
     monitor.forget();
     acl(bed, "acl-add", port, &[])?;
     let event = monitor.next(Duration::from_secs(3)).context("br-int's flows do not change")?;
-    Late::of(&stream.finish()?, event)
+    Late::of(&stream.finish()?, event, cached)
+}
+
+/// Whether a stream goes by the receiving node's cache; never without eBPF. An agent that cannot say has none.
+fn is_cached(cluster: &Cluster, port: u16) -> Result<bool> {
+    Ok(match cluster.bed()?.config().datapath {
+        Datapath::Ovs => false,
+        Datapath::Auto | Datapath::Ebpf => cluster.is_cached("n2", port).unwrap_or_else(|error| {
+            super::say(&format!("the flow cache cannot be read: {error:#}"));
+            false
+        }),
+    })
 }
 
 /// Adds or removes the ACL; removing one that is not there is fine.
@@ -93,6 +115,7 @@ pub(super) fn without_user_space(cluster: &Cluster, node: &str, port: u16, cpu: 
     let (bed, route) = (cluster.bed()?, cluster.across()?);
     let stream = Stream::start(&route, port, cpu)?;
     thread::sleep(LEARN);
+    let cached = is_cached(cluster, port)?;
     let nodes = bed.config().node_names();
     for name in &nodes {
         bed.host(name).kill("node-agent")?;
@@ -108,7 +131,7 @@ pub(super) fn without_user_space(cluster: &Cluster, node: &str, port: u16, cpu: 
         bed.host(name).restart("node-agent")?;
     }
     changed?;
-    Late::of(&measured?, from)
+    Late::of(&measured?, from, cached)
 }
 
 fn ofctl(bed: &Bed, node: &str, args: &[&str]) -> Result<String> {
@@ -201,7 +224,7 @@ mod tests {
     fn packets_count_as_late_from_the_moment_on() {
         let arrivals = (0..200_u32).map(|i| (1_000_000_000 + u64::from(i) * 200_000, i)).collect();
         let measured = Measured { arrivals, ..Measured::default() };
-        let late = Late::of(&measured, 1_000_000_000 + 197 * 200_000).unwrap();
+        let late = Late::of(&measured, 1_000_000_000 + 197 * 200_000, true).unwrap();
         assert_eq!((late.packets, late.before), (2, 198));
         assert!((late.last_ms - 0.4).abs() < 1e-9, "{late:?}");
     }
@@ -209,6 +232,6 @@ mod tests {
     #[test]
     fn a_stream_that_hardly_ran_proves_nothing() {
         let measured = Measured { arrivals: vec![(1, 0), (2, 1)], ..Measured::default() };
-        assert!(Late::of(&measured, 10).is_err());
+        assert!(Late::of(&measured, 10, true).is_err());
     }
 }
