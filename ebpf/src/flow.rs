@@ -1,8 +1,10 @@
 //! Layout of the flow cache: what OVS decided for a flow, and what is remembered while a packet is inside OVS.
 //!
 //! Two families of maps, one for each IP version: a key of 20 bytes is hashed and compared in about two thirds of the
-//! time of one that holds 16-byte addresses, and most clusters have IPv4 inside. Ports and addresses are in network
-//! byte order, everything else in the host's.
+//! time of one that holds 16-byte addresses, and most clusters have IPv4 inside.
+//!
+//! **Wire order.** Addresses, ports, MACs and OVN's option are numbers whose bytes in memory are those on the wire, so
+//! that the programs copy them by words. `u32::to_ne_bytes` gives the bytes. Everything else is in the host's order.
 //!
 //! **Ticks.** Time is counted in units of 2^20 ns (about 1.05 ms) of `CLOCK_MONOTONIC_COARSE`, as a `u32` that wraps
 //! after 52 days. User space reads the same clock. Differences are taken as signed numbers.
@@ -12,7 +14,10 @@ pub const TICK_SHIFT: u32 = 20;
 
 /// Milliseconds as ticks, rounded up.
 pub const fn ticks(milliseconds: u32) -> u32 {
-    ((milliseconds as u64 * 1_000_000).div_ceil(1 << TICK_SHIFT)) as u32
+    // 10^6 / 2^20 is below 1: the result is smaller than what went in.
+    #[expect(clippy::cast_possible_truncation, reason = "see above")]
+    let ticks = (milliseconds as u64 * 1_000_000).div_ceil(1 << TICK_SHIFT) as u32;
+    ticks
 }
 
 /// Bytes put in front of a packet: IPv4 20, UDP 8, Geneve 8, OVN's option 8, inner Ethernet 14.
@@ -46,14 +51,14 @@ pub const GATE_HOLD: u32 = 1 << 3;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tuple4 {
-    pub source: [u8; 4],
-    pub destination: [u8; 4],
-    pub source_port: [u8; 2],
-    pub destination_port: [u8; 2],
+    pub source: u32,
+    pub destination: u32,
+    pub source_port: u16,
+    pub destination_port: u16,
     pub protocol: u8,
     /// [`FROM_POD`] or [`FROM_TUNNEL`] in keys of `PENDING`, else 0.
     pub direction: u8,
-    pub _pad: [u8; 2],
+    pub _pad: u16,
 }
 const _: () = assert!(size_of::<Tuple4>() == 16);
 
@@ -61,14 +66,14 @@ const _: () = assert!(size_of::<Tuple4>() == 16);
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tuple6 {
-    pub source: [u8; 16],
-    pub destination: [u8; 16],
-    pub source_port: [u8; 2],
-    pub destination_port: [u8; 2],
+    pub source: [u32; 4],
+    pub destination: [u32; 4],
+    pub source_port: u16,
+    pub destination_port: u16,
     pub protocol: u8,
     /// [`FROM_POD`] or [`FROM_TUNNEL`] in keys of `PENDING`, else 0.
     pub direction: u8,
-    pub _pad: [u8; 2],
+    pub _pad: u16,
 }
 const _: () = assert!(size_of::<Tuple6>() == 40);
 
@@ -93,10 +98,10 @@ const _: () = assert!(size_of::<EgressKey<Tuple4>>() == 20 && size_of::<EgressKe
 pub struct IngressKey<T> {
     /// Virtual network identifier, 24 bits, as the number it is.
     pub vni: u32,
-    /// Data of OVN's option (ingress and egress port keys), as it is on the wire.
-    pub option: [u8; 4],
+    /// Data of OVN's option (ingress and egress port keys).
+    pub option: u32,
     /// Outer source address.
-    pub remote: [u8; 4],
+    pub remote: u32,
     pub tuple: T,
 }
 const _: () = assert!(size_of::<IngressKey<Tuple4>>() == 28 && size_of::<IngressKey<Tuple6>>() == 52);
@@ -125,7 +130,7 @@ pub struct EgressFlow {
     /// Where to redirect: the uplink, or the other pod's host veth.
     pub target: u32,
     /// Source and destination MAC as the pod wrote them, in the order of the packet: destination first.
-    pub macs: [u8; 12],
+    pub macs: [u32; 3],
     /// One's complement sum of the outer IPv4 header in [`Self::header`], whose length, ECN bits and checksum are 0.
     pub checksum: u32,
     /// Slot in `TUNNEL_STATS` (tunnel) or in `ENDPOINT_STATS`, the receiver's (local).
@@ -153,7 +158,7 @@ pub struct IngressFlow {
     /// Host veth of the pod that gets the packet.
     pub target: u32,
     /// Destination and source MAC as OVS delivered them.
-    pub macs: [u8; 12],
+    pub macs: [u32; 3],
     /// Slot in `TUNNEL_STATS`.
     pub slot: u32,
     /// Tick at which it was learned.
@@ -173,8 +178,8 @@ pub struct Conn {
     pub epoch_in: u32,
     /// The other direction's entry: for a tunnel the rest of its [`IngressKey`] …
     pub vni: u32,
-    pub option: [u8; 4],
-    pub remote: [u8; 4],
+    pub option: u32,
+    pub remote: u32,
     /// … for a local flow the other pod's host veth, else 0.
     pub peer: u32,
     /// FIN or RST was seen: nothing is learned before the next SYN.
@@ -193,11 +198,11 @@ pub struct Note {
     /// Host veth of the pod it came from; 0 = from the tunnel.
     pub ifindex: u32,
     /// Destination and source MAC at entry.
-    pub macs: [u8; 12],
+    pub macs: [u32; 3],
     pub vni: u32,
-    pub option: [u8; 4],
+    pub option: u32,
     /// Outer source address.
-    pub remote: [u8; 4],
+    pub remote: u32,
     /// TTL or hop limit at entry.
     pub ttl: u8,
     /// Not yet used. Array slots that never held a note have 0.
@@ -251,3 +256,38 @@ pub struct Answer {
     pub header: [u64; HEADER_WORDS],
 }
 const _: () = assert!(size_of::<Answer>() == 80);
+
+impl Divergence {
+    /// A record from the ring buffer's bytes; `None` if they are not one.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; size_of::<Self>()] = bytes.try_into().ok()?;
+        let word = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let half = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
+        let address = |at: usize| [word(at), word(at + 4), word(at + 8), word(at + 12)];
+        let answer = |at: usize| {
+            let mut header = [0; HEADER_WORDS];
+            for (number, value) in header.iter_mut().enumerate() {
+                let at = at + 8 + number * 8;
+                *value = u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+            }
+            Answer { target: word(at), kind: bytes[at + 4], ttl_step: bytes[at + 5], _pad: [0; 2], header }
+        };
+        Some(Self {
+            what: word(0),
+            ifindex: word(4),
+            epoch: word(8),
+            family: word(12),
+            tuple: Tuple6 {
+                source: address(16),
+                destination: address(32),
+                source_port: half(48),
+                destination_port: half(50),
+                protocol: bytes[52],
+                direction: bytes[53],
+                _pad: 0,
+            },
+            remembered: answer(56),
+            ovs: answer(136),
+        })
+    }
+}

@@ -9,8 +9,10 @@
 //! answers `None` past the end.
 #![no_std]
 
+pub mod age;
 pub mod flow;
 pub mod maps;
+pub mod mark;
 pub mod parse;
 pub mod reason;
 pub mod verdict;

@@ -5,9 +5,9 @@
 //! same bytes, and a pinned map outlives the agent that made it. A change of size, order or meaning needs a new
 //! [`LAYOUT`].
 
-/// Version of everything in this module. It is part of the pin path (`…/v1/`): an agent with another layout never
+/// Version of everything in this module. It is part of the pin path (`…/v2/`): an agent with another layout never
 /// touches these maps, it fills its own and moves the links over.
-pub const LAYOUT: u32 = 1;
+pub const LAYOUT: u32 = 2;
 
 /// UDP destination port of Geneve (RFC 8926, 3.3).
 pub const GENEVE_PORT: u16 = 6081;
@@ -21,13 +21,39 @@ pub const PORT_HASH_SIZE: u32 = 16_384;
 /// Number of counter slots for ports, slot [`SLOT_UPLINK`] included.
 pub const PORT_SLOTS: u32 = 4_096;
 
-/// Capacity of `TUNNEL_STATS`. A cluster of 1,000 nodes has 2 entries a peer: one VNI in, one out.
+/// Tunnels that can be counted: capacity of `TUNNELS` and, with slot [`TUNNEL_OTHER`], of `TUNNEL_STATS`. A cluster of
+/// 1,000 nodes has 2 entries a peer: one VNI in, one out.
 pub const TUNNEL_SLOTS: u32 = 8_192;
+
+/// Slot in `TUNNEL_STATS` of all tunnels that found no room.
+pub const TUNNEL_OTHER: u32 = 0;
+
+/// Default capacity of the flow cache's maps for IPv4; a flag of the agent changes it.
+pub const FLOWS: u32 = 262_144;
+
+/// The maps for IPv6 have this part of it.
+pub const FLOWS6_PART: u32 = 4;
+
+/// Capacity of `PENDING*`: packets that are inside OVS at one time.
+pub const PENDING: u32 = 16_384;
+
+/// Slots of `NOTES*` a CPU has; it goes round.
+pub const NOTES_PER_CPU: u32 = 128;
+
+/// CPUs that have slots of their own in `NOTES*`; higher ones share them.
+pub const NOTES_CPUS: u32 = 512;
+
+/// Capacity of `NOTES*`. The number of a slot is 16 bits of the packet's mark.
+pub const NOTES: u32 = NOTES_PER_CPU * NOTES_CPUS;
+const _: () = assert!(NOTES == 1 << 16);
+
+/// Bytes of `EVENTS`: some 240 divergences.
+pub const EVENTS_BYTES: u32 = 1 << 16;
 
 /// Counter slot of the uplink; pods have slots from 1.
 pub const SLOT_UPLINK: u32 = 0;
 
-/// Contents of `CONFIG`, an array of one.
+/// Contents of `CONFIG`, an array of one. Times are in ticks, see [`crate::flow`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {
@@ -36,8 +62,50 @@ pub struct Config {
     /// UDP port of Geneve, host byte order; 0 = count nothing as Geneve.
     pub geneve_port: u16,
     pub _pad: u16,
+    /// Index of the uplink; 0 = none.
+    pub uplink: u32,
+    /// MTU of the uplink in bytes.
+    pub mtu: u32,
+    /// Address of the tunnel endpoint, network byte order; 0 = nothing crosses the tunnel on the fast path.
+    pub local: [u8; 4],
+    /// MAC of the node on the uplink.
+    pub mac: [u8; 6],
+    pub _pad2: [u8; 2],
+    /// An entry is sent through OVS again after this time; 0 = every packet is.
+    pub refresh: u32,
+    /// Each deadline is put off by a random time below this, a power of two, so that entries made together part.
+    pub jitter: u32,
+    /// How long a refresh that is due waits for a packet that is cheap to delay.
+    pub slack: u32,
+    /// How long OVS may take for the refresh packet.
+    pub grace: u32,
+    /// An entry that nobody used for this long after its deadline is not trusted: OVS may have forgotten the
+    /// connection.
+    pub overdue: u32,
+    /// A note older than this teaches nothing.
+    pub note_age: u32,
+    /// A flow whose note nobody used is not noted again for this time.
+    pub note_backoff: u32,
+    /// Nothing is learned when the agent has not been heard of for this time.
+    pub heartbeat_limit: u32,
+    /// New entries per CPU in one [`BUDGET_WINDOW`].
+    pub budget: u32,
 }
-const _: () = assert!(size_of::<Config>() == 8);
+const _: () = assert!(size_of::<Config>() == 64);
+
+/// Length of a window of the budget of new entries, in ticks; a power of two.
+pub const BUDGET_WINDOW: u32 = 128;
+
+/// Value of `BUDGET`, one per CPU.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Budget {
+    /// Number of the window.
+    pub window: u32,
+    /// Entries made in it.
+    pub used: u32,
+}
+const _: () = assert!(size_of::<Budget>() == 8);
 
 /// The entry is in use. Array slots of interfaces that are not ours are all zero.
 pub const PORT_PRESENT: u32 = 1 << 0;
@@ -45,6 +113,8 @@ pub const PORT_PRESENT: u32 = 1 << 0;
 pub const PORT_INTERPOSED: u32 = 1 << 1;
 /// The uplink or the agent's end of its shim.
 pub const PORT_UPLINK: u32 = 1 << 2;
+/// The flow cache is used for this port.
+pub const PORT_FAST: u32 = 1 << 3;
 
 /// One interface that a program is attached to, by its index. In interposed mode the host veth and the agent's end
 /// of the shim have an entry each, with the same counter slot, that point at one another.
@@ -64,23 +134,36 @@ pub struct Port {
     pub ipv4: [u8; 4],
     /// IPv6 address bound to the port; zero = none.
     pub ipv6: [u8; 16],
+    /// Epoch in which OVS answered otherwise than an entry of this port said; 0 = never. The port is slow as long as
+    /// the epoch is this one. Written by the programs, in the entry of the host veth.
+    pub diverged: u32,
 }
-const _: () = assert!(size_of::<Port>() == 40 && align_of::<Port>() == 4);
+const _: () = assert!(size_of::<Port>() == 44 && align_of::<Port>() == 4);
 
-/// Packets and bytes of one port. Bytes are bytes on the wire, see [`crate::wire`].
+/// Packets, and their bytes on the wire, see [`crate::wire`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    pub packets: u64,
+    pub bytes: u64,
+}
+
+/// What went through one port: value of `ENDPOINT_STATS`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortCounters {
-    /// From the port: sent by the pod, or received on the uplink.
-    pub from_packets: u64,
-    pub from_bytes: u64,
-    /// To the port: received by the pod, or sent on the uplink.
-    pub to_packets: u64,
-    pub to_bytes: u64,
+    /// From the port, to OVS: sent by the pod, or received on the uplink.
+    pub slow_from: Count,
+    /// To the port, from OVS: received by the pod, or sent on the uplink.
+    pub slow_to: Count,
+    /// From the port on the fast path.
+    pub fast_from: Count,
+    /// To the port on the fast path.
+    pub fast_to: Count,
 }
-const _: () = assert!(size_of::<PortCounters>() == 32);
+const _: () = assert!(size_of::<PortCounters>() == 64);
 
-/// Key of `TUNNEL_STATS`.
+/// Key of `TUNNELS`, whose value is the slot in `TUNNEL_STATS`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TunnelKey {
@@ -95,12 +178,12 @@ const _: () = assert!(size_of::<TunnelKey>() == 20);
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TunnelCounters {
-    pub rx_packets: u64,
-    pub rx_bytes: u64,
-    pub tx_packets: u64,
-    pub tx_bytes: u64,
+    pub slow_rx: Count,
+    pub slow_tx: Count,
+    pub fast_rx: Count,
+    pub fast_tx: Count,
 }
-const _: () = assert!(size_of::<TunnelCounters>() == 32);
+const _: () = assert!(size_of::<TunnelCounters>() == 64);
 
 /// IPv4 address in the 16-byte form that all maps use (`::ffff:a.b.c.d`).
 #[inline(always)]
@@ -108,26 +191,59 @@ pub const fn mapped(v4: [u8; 4]) -> [u8; 16] {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, v4[0], v4[1], v4[2], v4[3]]
 }
 
-impl PortCounters {
-    /// Sum of two counters (over CPUs).
+impl Count {
+    /// Sum of two.
+    #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
-            from_packets: self.from_packets.wrapping_add(other.from_packets),
-            from_bytes: self.from_bytes.wrapping_add(other.from_bytes),
-            to_packets: self.to_packets.wrapping_add(other.to_packets),
-            to_bytes: self.to_bytes.wrapping_add(other.to_bytes),
+            packets: self.packets.wrapping_add(other.packets),
+            bytes: self.bytes.wrapping_add(other.bytes),
         }
+    }
+}
+
+impl PortCounters {
+    /// Sum of two counters (over CPUs).
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            slow_from: self.slow_from.plus(other.slow_from),
+            slow_to: self.slow_to.plus(other.slow_to),
+            fast_from: self.fast_from.plus(other.fast_from),
+            fast_to: self.fast_to.plus(other.fast_to),
+        }
+    }
+
+    /// From the port, on both paths.
+    pub const fn from(self) -> Count {
+        self.slow_from.plus(self.fast_from)
+    }
+
+    /// To the port, on both paths.
+    pub const fn to(self) -> Count {
+        self.slow_to.plus(self.fast_to)
     }
 }
 
 impl TunnelCounters {
     /// Sum of two counters (over CPUs).
+    #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
-            rx_packets: self.rx_packets.wrapping_add(other.rx_packets),
-            rx_bytes: self.rx_bytes.wrapping_add(other.rx_bytes),
-            tx_packets: self.tx_packets.wrapping_add(other.tx_packets),
-            tx_bytes: self.tx_bytes.wrapping_add(other.tx_bytes),
+            slow_rx: self.slow_rx.plus(other.slow_rx),
+            slow_tx: self.slow_tx.plus(other.slow_tx),
+            fast_rx: self.fast_rx.plus(other.fast_rx),
+            fast_tx: self.fast_tx.plus(other.fast_tx),
         }
+    }
+
+    /// Received, on both paths.
+    pub const fn rx(self) -> Count {
+        self.slow_rx.plus(self.fast_rx)
+    }
+
+    /// Sent, on both paths.
+    pub const fn tx(self) -> Count {
+        self.slow_tx.plus(self.fast_tx)
     }
 }

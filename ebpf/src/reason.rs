@@ -1,6 +1,7 @@
 //! Why a packet was not treated as an ordinary one. Every reason has its own counter in the map `REASONS`.
 //!
-//! A reason is never a verdict: the packet is counted and goes on to OVS, which decides (law 2 of the design).
+//! A reason is never a verdict: the packet is counted and goes on to OVS, which decides (law 2 of the design). The one
+//! exception is [`Reason::DroppedChanged`].
 
 /// Why a packet was counted apart. The number is the index into `REASONS`; numbers are never reused, only added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,14 +41,106 @@ pub enum Reason {
     UnknownPort = 15,
     /// `TUNNEL_STATS` is full: the packet was not counted for its tunnel.
     TunnelMapFull = 16,
+    /// IPv4 options, or IPv6 extension headers: not for the fast path.
+    Options = 17,
+    /// A fragment: not for the fast path.
+    PodFragment = 18,
+    /// Neither TCP nor UDP.
+    OtherProtocol = 19,
+    /// Neither IPv4 nor IPv6 (ARP and the like).
+    NotIp = 20,
+    /// With a VLAN tag.
+    Tagged = 21,
+    /// To a group address.
+    Multicast = 22,
+    /// TTL or hop limit too low to be lowered.
+    LowTtl = 23,
+    /// The headers' lengths do not agree with the packet's: padding, or an aggregate above 65,535 bytes.
+    OddLength = 24,
+    /// TCP data offset below 5 words or beyond the packet.
+    BadTcpHeader = 25,
+    /// TCP without ACK: connection tracking calls it invalid.
+    TcpFlags = 26,
+    /// TCP with SYN, FIN or RST: OVS follows the connection's state.
+    TcpHandshake = 27,
+    /// Source address or MAC is not the one bound to the port.
+    SourceMismatch = 28,
+    /// With the tunnel's headers it would not fit the uplink's MTU, or 65,535 bytes.
+    TooLong = 29,
+    /// A Geneve packet that is not for this node's tunnel endpoint.
+    OtherDestination = 30,
+    /// The outer IPv4 header has options, is a fragment or has a wrong checksum.
+    OuterHeader = 31,
+    /// The outer UDP checksum is not 0: OVS is to verify it.
+    OuterChecksum = 32,
+    /// The outer ECN bits are CE, or differ from the inner ones.
+    CongestionMark = 33,
+    /// Geneve with anything else than OVN's one option.
+    OtherOptions = 34,
+    /// The fast path is closed on this node.
+    GateClosed = 35,
+    /// TCP is closed on this node: connection tracking would not take it back.
+    TcpGateClosed = 36,
+    /// The endpoint is not on the fast path.
+    EndpointSlow = 37,
+    /// OVS answered otherwise than remembered for this endpoint, in this epoch.
+    EndpointDiverged = 38,
+    /// No entry.
+    Miss = 39,
+    /// The entry is of another epoch.
+    Stale = 40,
+    /// The entry was learned with other MAC addresses.
+    MacMismatch = 41,
+    /// The other direction of the connection was not seen yet.
+    Waiting = 42,
+    /// The packet by which an entry is refreshed.
+    Probe = 43,
+    /// OVS did not let the refresh packet through; the entry is gone.
+    Dead = 44,
+    /// Nobody used the entry for long after its deadline; it is learned anew.
+    Overdue = 45,
+    /// The kernel refused to make or take room for headers; the packet was not changed.
+    RoomRefused = 46,
+    /// Dropped: a helper failed after the packet was changed.
+    DroppedChanged = 47,
+    /// An entry was made.
+    Learned = 48,
+    /// OVS gave the same answer again.
+    Refreshed = 49,
+    /// OVS gave another answer in the same epoch.
+    Diverged = 50,
+    /// OVS chose another outer UDP source port; the entry follows.
+    PortChanged = 51,
+    /// A packet came out of OVS that was not noted, or that OVS changed (NAT).
+    NoteMissing = 52,
+    /// It entered OVS in an earlier epoch: nothing is learned from it.
+    NoteOldEpoch = 53,
+    /// It was inside OVS for too long: nothing is learned from it.
+    NoteExpired = 54,
+    /// Not noted: an earlier packet of the flow may still be inside OVS, or OVS changes the flow.
+    NoteKept = 55,
+    /// Not learned: the flow table is changing.
+    LearningOff = 56,
+    /// Not learned: the agent has not been heard of.
+    NoHeartbeat = 57,
+    /// Not learned: too many new flows.
+    OverBudget = 58,
+    /// Not learned: the connection is being closed.
+    Closing = 59,
+    /// Both directions of a connection were taken out of the cache.
+    Closed = 60,
+    /// Not learned: the map refused the entry.
+    InsertFailed = 61,
+    /// A record for the agent found no room in the ring buffer.
+    EventLost = 62,
 }
 
 /// Slots of the map `REASONS`. Larger than [`Reason::ALL`], so that a new reason does not change the map's layout.
-pub const REASON_SLOTS: u32 = 64;
+pub const REASON_SLOTS: u32 = 96;
 
 impl Reason {
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 63] = [
         Self::TruncatedEthernet,
         Self::TruncatedIp,
         Self::BadIpVersion,
@@ -65,6 +158,52 @@ impl Reason {
         Self::Fragment,
         Self::UnknownPort,
         Self::TunnelMapFull,
+        Self::Options,
+        Self::PodFragment,
+        Self::OtherProtocol,
+        Self::NotIp,
+        Self::Tagged,
+        Self::Multicast,
+        Self::LowTtl,
+        Self::OddLength,
+        Self::BadTcpHeader,
+        Self::TcpFlags,
+        Self::TcpHandshake,
+        Self::SourceMismatch,
+        Self::TooLong,
+        Self::OtherDestination,
+        Self::OuterHeader,
+        Self::OuterChecksum,
+        Self::CongestionMark,
+        Self::OtherOptions,
+        Self::GateClosed,
+        Self::TcpGateClosed,
+        Self::EndpointSlow,
+        Self::EndpointDiverged,
+        Self::Miss,
+        Self::Stale,
+        Self::MacMismatch,
+        Self::Waiting,
+        Self::Probe,
+        Self::Dead,
+        Self::Overdue,
+        Self::RoomRefused,
+        Self::DroppedChanged,
+        Self::Learned,
+        Self::Refreshed,
+        Self::Diverged,
+        Self::PortChanged,
+        Self::NoteMissing,
+        Self::NoteOldEpoch,
+        Self::NoteExpired,
+        Self::NoteKept,
+        Self::LearningOff,
+        Self::NoHeartbeat,
+        Self::OverBudget,
+        Self::Closing,
+        Self::Closed,
+        Self::InsertFailed,
+        Self::EventLost,
     ];
 
     /// Index into the map `REASONS`.
@@ -93,12 +232,59 @@ impl Reason {
             Self::Fragment => "fragment",
             Self::UnknownPort => "unknown_port",
             Self::TunnelMapFull => "tunnel_map_full",
+            Self::Options => "ip_options",
+            Self::PodFragment => "ip_fragment",
+            Self::OtherProtocol => "other_protocol",
+            Self::NotIp => "not_ip",
+            Self::Tagged => "vlan",
+            Self::Multicast => "multicast",
+            Self::LowTtl => "low_ttl",
+            Self::OddLength => "odd_length",
+            Self::BadTcpHeader => "bad_tcp_header",
+            Self::TcpFlags => "tcp_flags",
+            Self::TcpHandshake => "tcp_handshake",
+            Self::SourceMismatch => "source_mismatch",
+            Self::TooLong => "too_long",
+            Self::OtherDestination => "other_destination",
+            Self::OuterHeader => "outer_header",
+            Self::OuterChecksum => "outer_checksum",
+            Self::CongestionMark => "congestion_mark",
+            Self::OtherOptions => "other_options",
+            Self::GateClosed => "gate_closed",
+            Self::TcpGateClosed => "tcp_gate_closed",
+            Self::EndpointSlow => "endpoint_slow",
+            Self::EndpointDiverged => "endpoint_diverged",
+            Self::Miss => "miss",
+            Self::Stale => "stale",
+            Self::MacMismatch => "mac_mismatch",
+            Self::Waiting => "waiting",
+            Self::Probe => "probe",
+            Self::Dead => "dead",
+            Self::Overdue => "overdue",
+            Self::RoomRefused => "room_refused",
+            Self::DroppedChanged => "dropped_changed",
+            Self::Learned => "learned",
+            Self::Refreshed => "refreshed",
+            Self::Diverged => "diverged",
+            Self::PortChanged => "source_port_changed",
+            Self::NoteMissing => "note_missing",
+            Self::NoteOldEpoch => "note_old_epoch",
+            Self::NoteExpired => "note_expired",
+            Self::NoteKept => "note_kept",
+            Self::LearningOff => "learning_off",
+            Self::NoHeartbeat => "no_heartbeat",
+            Self::OverBudget => "over_budget",
+            Self::Closing => "closing",
+            Self::Closed => "closed",
+            Self::InsertFailed => "insert_failed",
+            Self::EventLost => "event_lost",
         }
     }
 
-    /// Whether the packet itself was wrong, as opposed to one that is in order but could not be counted.
+    /// Whether the packet itself was wrong, as opposed to one that is in order and took the slow path, or could not be
+    /// counted.
     pub const fn is_malformed(self) -> bool {
-        !matches!(self, Self::Fragment | Self::UnknownPort | Self::TunnelMapFull)
+        self.index() < Self::Fragment.index() || matches!(self, Self::BadTcpHeader)
     }
 }
 

@@ -31,6 +31,15 @@ pub struct Amount {
     pub bytes: u64,
 }
 
+impl Amount {
+    /// The same packets with `bytes` more in front of each.
+    #[inline(always)]
+    #[must_use]
+    pub const fn with_headers(self, bytes: u32) -> Self {
+        Self { packets: self.packets, bytes: self.bytes + self.packets * bytes as u64 }
+    }
+}
+
 /// What `len` bytes count for. `headers`: bytes in front of the TCP or UDP payload that is segmented.
 #[inline(always)]
 pub fn amount(len: u32, headers: u32, meta: Meta) -> Amount {

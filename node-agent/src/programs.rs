@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use crate::bpf::{self, EndpointConfig};
 use crate::datapath::{Endpoint, Programs};
+use crate::fast_path::FastPath;
 use crate::metrics::{Count, DatapathCounts};
 
 /// Loaded programs. One for the node.
@@ -21,6 +22,12 @@ impl Loaded {
     pub fn load(dir: &Path) -> Result<Self, String> {
         let inner = bpf::Datapath::load(dir).map_err(|e| chain(&e))?;
         Ok(Self { inner: Arc::new(Mutex::new(inner)) })
+    }
+
+    /// The flow cache of these programs.
+    pub fn fast_path(&self) -> Result<Arc<dyn FastPath>, String> {
+        let cache = bpf::FlowCache::open(self.shared()).map_err(|e| chain(&e))?;
+        Ok(Arc::new(cache))
     }
 
     /// The same programs, for those who attach the uplink.
@@ -85,8 +92,8 @@ impl Programs for Loaded {
                 ],
                 value,
             };
-            counts.tunnel_packets.extend([count("in", value.rx_packets), count("out", value.tx_packets)]);
-            counts.tunnel_bytes.extend([count("in", value.rx_bytes), count("out", value.tx_bytes)]);
+            counts.tunnel_packets.extend([count("in", value.rx().packets), count("out", value.tx().packets)]);
+            counts.tunnel_bytes.extend([count("in", value.rx().bytes), count("out", value.tx().bytes)]);
         }
         for (endpoint, value) in inner.endpoint_stats().map_err(|e| chain(&e))? {
             let count = |direction: &str, value| Count {
@@ -95,8 +102,8 @@ impl Programs for Loaded {
             };
             counts
                 .endpoint_packets
-                .extend([count("from", value.from_packets), count("to", value.to_packets)]);
-            counts.endpoint_bytes.extend([count("from", value.from_bytes), count("to", value.to_bytes)]);
+                .extend([count("from", value.from().packets), count("to", value.to().packets)]);
+            counts.endpoint_bytes.extend([count("from", value.from().bytes), count("to", value.to().bytes)]);
         }
         for (reason, value) in inner.reasons().map_err(|e| chain(&e))? {
             let labels = vec![("reason", reason.as_str().to_owned())];

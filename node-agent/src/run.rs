@@ -228,6 +228,7 @@ pub(crate) fn choose_datapath(config: &Config, ovs: &Ovs) -> anyhow::Result<Data
     let mut datapath = ovs_only("eBPF programs are loaded".to_owned());
     datapath.mode = mode;
     datapath.uplink = Some(loaded.shared());
+    datapath.fast_path = Some(loaded.fast_path().map_err(anyhow::Error::msg)?);
     datapath.programs = Some(Arc::new(loaded));
     Ok(datapath)
 }

@@ -3,9 +3,13 @@
 //! Order of the checks: a header is read only after the one before it said that it is there, and only inside the
 //! length that one gave. The first thing wrong is the [`Reason`].
 
+mod flow;
 mod geneve;
 mod network;
 
+pub use flow::{
+    FIN, Flow, IPV4, IPV6, Outer, RST, SYN, Window, fold, ipv4, ipv6, outer, outer_sum_is_right, word_sum,
+};
 pub use geneve::{Seen, Tunnel, uplink};
 pub use network::{MAX_EXTENSION_HEADERS, Network, network};
 

@@ -3,30 +3,38 @@
 use aya_ebpf::{bindings::BPF_NOEXIST, programs::TcContext};
 use aya_log_ebpf::debug;
 use ebpf::{
-    maps::{TunnelCounters, TunnelKey},
+    maps::{Count, PortCounters, TUNNEL_OTHER, TunnelCounters, TunnelKey},
     parse::Packet as _,
     reason::Reason,
     wire::Amount,
 };
 
 use super::{
-    maps::{ENDPOINT_STATS, REASONS, TUNNEL_STATS},
+    maps::{ENDPOINT_STATS, REASONS, TUNNEL_FREE, TUNNEL_STATS, TUNNELS},
     packet::Skb,
 };
-
-/// Which way a packet goes, seen from the port.
-#[derive(Clone, Copy)]
-pub(super) enum Direction {
-    From,
-    To,
-}
 
 /// One packet in this many is logged per reason and CPU, if logging is on at all.
 const LOG_EVERY: u64 = 1024;
 
+/// 0: count nothing and compare nothing. Only for measuring what counting costs. A constant to the kernel's verifier,
+/// which removes the code.
+#[unsafe(no_mangle)]
+static COUNTING: u8 = 1;
+
+/// Whether counters and the audit are on.
+#[inline(always)]
+pub(super) fn counting() -> bool {
+    // SAFETY: a plain static; volatile, as the loader may have set another value than the compiler saw.
+    unsafe { core::ptr::read_volatile(&raw const COUNTING) != 0 }
+}
+
 /// Counts a reason; the new count of this CPU.
 #[inline(always)]
 pub(super) fn reason(reason: Reason) -> u64 {
+    if !counting() {
+        return 0;
+    }
     let Some(count) = REASONS.get_ptr_mut(reason.index()) else { return 0 };
     // SAFETY: a value of a per-CPU array: valid, aligned, and only this CPU writes it.
     unsafe {
@@ -45,53 +53,61 @@ pub(super) fn malformed(ctx: &TcContext, skb: &Skb<'_>, why: Reason) {
     }
 }
 
-/// Counts a packet for its port.
+/// Counts a packet for its port, in the counter that `which` chooses.
 #[inline(always)]
-pub(super) fn port(slot: u32, amount: Amount, direction: Direction) {
+pub(super) fn port(slot: u32, amount: Amount, which: impl FnOnce(&mut PortCounters) -> &mut Count) {
+    if !counting() {
+        return;
+    }
     let Some(counters) = ENDPOINT_STATS.get_ptr_mut(slot) else { return };
     // SAFETY: a value of a per-CPU array: valid, aligned, and only this CPU writes it.
-    let counters = unsafe { &mut *counters };
-    match direction {
-        Direction::From => {
-            counters.from_packets += amount.packets;
-            counters.from_bytes += amount.bytes;
-        }
-        Direction::To => {
-            counters.to_packets += amount.packets;
-            counters.to_bytes += amount.bytes;
-        }
+    add(which(unsafe { &mut *counters }), amount);
+}
+
+/// Counts a Geneve packet for its tunnel, in the counter that `which` chooses.
+#[inline(always)]
+pub(super) fn tunnel(slot: u32, amount: Amount, which: impl FnOnce(&mut TunnelCounters) -> &mut Count) {
+    if !counting() {
+        return;
+    }
+    let Some(counters) = TUNNEL_STATS.get_ptr_mut(slot) else { return };
+    // SAFETY: as above.
+    add(which(unsafe { &mut *counters }), amount);
+}
+
+#[inline(always)]
+fn add(count: &mut Count, amount: Amount) {
+    count.packets += amount.packets;
+    count.bytes += amount.bytes;
+}
+
+/// The slot of a tunnel; the first packet takes one.
+#[inline(always)]
+pub(super) fn tunnel_slot(key: &TunnelKey) -> u32 {
+    // SAFETY: the map is not preallocated, see `maps::port`.
+    match unsafe { TUNNELS.get(key) } {
+        Some(slot) => *slot,
+        None => new_tunnel(key),
     }
 }
 
-/// Counts a Geneve packet for its tunnel; the first one makes the entry.
-#[inline(always)]
-pub(super) fn tunnel(remote: [u8; 16], vni: u32, amount: Amount, direction: Direction) {
-    let key = TunnelKey { remote, vni };
-    let counters = match TUNNEL_STATS.get_ptr_mut(&key) {
-        Some(counters) => counters,
-        None => {
-            // Another CPU may have been first: then this fails, and the entry is there all the same.
-            let _ = TUNNEL_STATS.insert(&key, TunnelCounters::default(), u64::from(BPF_NOEXIST));
-            match TUNNEL_STATS.get_ptr_mut(&key) {
-                Some(counters) => counters,
-                None => {
-                    reason(Reason::TunnelMapFull);
-                    return;
-                }
-            }
-        }
+#[inline(never)]
+fn new_tunnel(key: &TunnelKey) -> u32 {
+    let Ok(Some(slot)) = TUNNEL_FREE.pop() else {
+        reason(Reason::TunnelMapFull);
+        return TUNNEL_OTHER;
     };
-    // SAFETY: a value of a per-CPU hash: valid, aligned, and only this CPU writes it. The map is not preallocated,
-    // so an entry removed meanwhile is not reused before the program has ended (RCU).
-    let counters = unsafe { &mut *counters };
-    match direction {
-        Direction::From => {
-            counters.rx_packets += amount.packets;
-            counters.rx_bytes += amount.bytes;
-        }
-        Direction::To => {
-            counters.tx_packets += amount.packets;
-            counters.tx_bytes += amount.bytes;
+    if TUNNELS.insert(key, slot, u64::from(BPF_NOEXIST)).is_ok() {
+        return slot;
+    }
+    // Another CPU was first, or the map is full.
+    let _ = TUNNEL_FREE.push(slot, 0);
+    // SAFETY: as above.
+    match unsafe { TUNNELS.get(key) } {
+        Some(slot) => *slot,
+        None => {
+            reason(Reason::TunnelMapFull);
+            TUNNEL_OTHER
         }
     }
 }

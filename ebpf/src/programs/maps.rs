@@ -1,13 +1,18 @@
-//! The maps. Their keys, values and sizes are those of `ebpf::maps`; all are pinned by name.
+//! The maps. Their keys, values and sizes are those of `ebpf::maps` and `ebpf::flow`; all are pinned by name.
 
 use aya_ebpf::{
     bindings::BPF_F_NO_PREALLOC,
     macros::map,
-    maps::{Array, HashMap, PerCpuArray, PerCpuHashMap},
+    maps::{Array, HashMap, LruHashMap, PerCpuArray, Queue, RingBuf},
 };
 use ebpf::{
+    flow::{
+        Conn, EgressFlow, EgressKey, IngressFlow, IngressKey, Note, STATE_EPOCH, STATE_GATE, STATE_HEARTBEAT,
+        STATE_SIZE, Slot, Tuple4, Tuple6,
+    },
     maps::{
-        Config, PORT_ARRAY_SIZE, PORT_HASH_SIZE, PORT_SLOTS, Port, PortCounters, TUNNEL_SLOTS,
+        Budget, Config, EVENTS_BYTES, FLOWS, FLOWS6_PART, NOTES as NOTE_SLOTS, PENDING as PENDING_SIZE,
+        PORT_ARRAY_SIZE, PORT_HASH_SIZE, PORT_PRESENT, PORT_SLOTS, Port, PortCounters, TUNNEL_SLOTS,
         TunnelCounters, TunnelKey,
     },
     reason::REASON_SLOTS,
@@ -15,6 +20,9 @@ use ebpf::{
 
 #[map]
 static CONFIG: Array<Config> = Array::pinned(1, 0);
+
+#[map]
+static STATE: Array<u32> = Array::pinned(STATE_SIZE, 0);
 
 #[map]
 static ENDPOINTS: Array<Port> = Array::pinned(PORT_ARRAY_SIZE, 0);
@@ -25,32 +33,114 @@ static ENDPOINTS_HIGH: HashMap<u32, Port> = HashMap::pinned(PORT_HASH_SIZE, BPF_
 #[map]
 pub(super) static ENDPOINT_STATS: PerCpuArray<PortCounters> = PerCpuArray::pinned(PORT_SLOTS, 0);
 
-// Not LRU: with few entries and many CPUs an LRU hash evicts live ones, and a counter that falls back to zero is
-// worse than one that was refused and says so. A sender of made-up VNIs can fill it; the agent prunes idle entries.
+// Not LRU: a counter that falls back to zero is worse than one that was refused and says so. A sender of made-up VNIs
+// can use up the slots; the agent takes idle ones back.
 #[map]
-pub(super) static TUNNEL_STATS: PerCpuHashMap<TunnelKey, TunnelCounters> =
-    PerCpuHashMap::pinned(TUNNEL_SLOTS, BPF_F_NO_PREALLOC);
+pub(super) static TUNNELS: HashMap<TunnelKey, u32> = HashMap::pinned(TUNNEL_SLOTS, BPF_F_NO_PREALLOC);
+
+/// Slots of `TUNNEL_STATS` that nobody has; the agent fills it.
+#[map]
+pub(super) static TUNNEL_FREE: Queue<u32> = Queue::pinned(TUNNEL_SLOTS, 0);
+
+#[map]
+pub(super) static TUNNEL_STATS: PerCpuArray<TunnelCounters> = PerCpuArray::pinned(TUNNEL_SLOTS, 0);
 
 #[map]
 pub(super) static REASONS: PerCpuArray<u64> = PerCpuArray::pinned(REASON_SLOTS, 0);
 
-/// The port entry of an interface, if it has one. An array slot that is not in use is all zero.
+#[map]
+pub(super) static FLOW_EGRESS: LruHashMap<EgressKey<Tuple4>, EgressFlow> = LruHashMap::pinned(FLOWS, 0);
+
+#[map]
+pub(super) static FLOW_EGRESS6: LruHashMap<EgressKey<Tuple6>, EgressFlow> =
+    LruHashMap::pinned(FLOWS / FLOWS6_PART, 0);
+
+#[map]
+pub(super) static FLOW_INGRESS: LruHashMap<IngressKey<Tuple4>, IngressFlow> = LruHashMap::pinned(FLOWS, 0);
+
+#[map]
+pub(super) static FLOW_INGRESS6: LruHashMap<IngressKey<Tuple6>, IngressFlow> =
+    LruHashMap::pinned(FLOWS / FLOWS6_PART, 0);
+
+#[map]
+pub(super) static CONNS: LruHashMap<EgressKey<Tuple4>, Conn> = LruHashMap::pinned(FLOWS, 0);
+
+#[map]
+pub(super) static CONNS6: LruHashMap<EgressKey<Tuple6>, Conn> = LruHashMap::pinned(FLOWS / FLOWS6_PART, 0);
+
+#[map]
+pub(super) static PENDING: LruHashMap<Tuple4, Note> = LruHashMap::pinned(PENDING_SIZE, 0);
+
+#[map]
+pub(super) static PENDING6: LruHashMap<Tuple6, Note> = LruHashMap::pinned(PENDING_SIZE / FLOWS6_PART, 0);
+
+#[map]
+pub(super) static NOTES: Array<Slot<Tuple4>> = Array::pinned(NOTE_SLOTS, 0);
+
+#[map]
+pub(super) static NOTES6: Array<Slot<Tuple6>> = Array::pinned(NOTE_SLOTS, 0);
+
+/// Where each CPU is in its slots of `NOTES`.
+#[map]
+pub(super) static NOTE_CURSOR: PerCpuArray<u32> = PerCpuArray::pinned(1, 0);
+
+#[map]
+pub(super) static BUDGET: PerCpuArray<Budget> = PerCpuArray::pinned(1, 0);
+
+/// Room to build a value in: it is too large for the stack beside the rest. Two for each CPU, see `learn`.
+#[map]
+pub(super) static SCRATCH: PerCpuArray<EgressFlow> = PerCpuArray::pinned(1, 0);
+
+#[map]
+pub(super) static EVENTS: RingBuf = RingBuf::pinned(EVENTS_BYTES, 0);
+
+/// The port entry of an interface, if it has one. For reading; `diverged` alone is written, by [`port_mut`].
 #[inline(always)]
 pub(super) fn port(ifindex: u32) -> Option<&'static Port> {
+    let port = port_mut(ifindex)?;
+    // SAFETY: a value of an array, or of a hash that is not preallocated, so that an entry that user space removes
+    // meanwhile is not reused before the program has ended (RCU).
+    let port = unsafe { &*port };
+    if port.flags & PORT_PRESENT == 0 { None } else { Some(port) }
+}
+
+#[inline(always)]
+pub(super) fn port_mut(ifindex: u32) -> Option<*mut Port> {
     if ifindex < PORT_ARRAY_SIZE {
-        ENDPOINTS.get(ifindex)
+        ENDPOINTS.get_ptr_mut(ifindex)
     } else {
-        // SAFETY: the map is not preallocated, so an entry that user space removes meanwhile is not reused before
-        // the program has ended (RCU).
-        unsafe { ENDPOINTS_HIGH.get(ifindex) }
+        ENDPOINTS_HIGH.get_ptr_mut(ifindex)
     }
 }
 
-/// UDP port of Geneve, 0 if not configured.
 #[inline(always)]
-pub(super) fn geneve_port() -> u16 {
-    match CONFIG.get(0) {
-        Some(config) => config.geneve_port,
+pub(super) fn config() -> Option<&'static Config> {
+    CONFIG.get(0)
+}
+
+#[inline(always)]
+fn state(index: u32) -> u32 {
+    match STATE.get_ptr(index) {
+        // SAFETY: a value of an array. Volatile: user space changes it while we run.
+        Some(value) => unsafe { core::ptr::read_volatile(value) },
         None => 0,
     }
+}
+
+/// The node's epoch now.
+#[inline(always)]
+pub(super) fn epoch() -> u32 {
+    state(STATE_EPOCH)
+}
+
+/// `GATE_*` bits.
+#[inline(always)]
+pub(super) fn gate() -> u32 {
+    state(STATE_GATE)
+}
+
+/// Tick of the agent's last sign of life.
+#[inline(always)]
+pub(super) fn heartbeat() -> u32 {
+    state(STATE_HEARTBEAT)
 }

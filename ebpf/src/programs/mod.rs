@@ -1,11 +1,18 @@
-//! The programs' entry points: fetch, let the library look, count, pass on or redirect. Nothing is decided here.
+//! The programs' entry points. What the flow cache knows goes its way; everything else goes to OVS, is counted, and is
+//! learned from when it comes back.
 //!
-//! All are TC classifiers, attached by TCX. Where each one sits in the two attach modes is told in
-//! `docs/datapath.md`; the code is the same in both, the port's entry in `ENDPOINTS` says what to do.
+//! All are TC classifiers. Where each one sits in the two attach modes is told in `docs/datapath.md`; the code is the
+//! same in both, the port's entry in `ENDPOINTS` says what to do.
 #![expect(unsafe_code, reason = "map values and packet context are raw pointers in BPF")]
 
+mod conn;
 mod count;
+mod egress;
+mod family;
+mod ingress;
+mod learn;
 mod maps;
+mod note;
 mod packet;
 
 use aya_ebpf::{
@@ -15,43 +22,101 @@ use aya_ebpf::{
     programs::TcContext,
 };
 use ebpf::{
-    parse::{self, Packet as _, Seen, Tunnel},
+    flow::HEADER,
+    maps::{Config, Count, Port, PortCounters, TunnelCounters, TunnelKey, mapped},
+    mark,
+    parse::{self, Outer, Packet as _, Seen},
     reason::Reason,
     verdict::{Verdict, wiring},
-    wire,
+    wire::{self, Meta},
 };
+use egress::Outcome;
 use packet::Skb;
 
 /// Ingress of a pod's host veth: what the pod sends.
 #[classifier]
 fn from_pod(ctx: TcContext) -> i32 {
     let skb = Skb::new(&ctx);
-    let meta = skb.meta();
-    if let Err(reason) = parse::pod(&skb, meta.gso_size != 0) {
-        count::malformed(&ctx, &skb, reason);
+    let Some(port) = maps::port(skb.ifindex()) else { return unknown() };
+    match egress::from_pod(&skb, port) {
+        Outcome::Done(action) => return action,
+        Outcome::Slow => {}
+        Outcome::Unread => {
+            if let Err(reason) = parse::pod(&skb, skb.meta().gso_size != 0) {
+                count::malformed(&ctx, &skb, reason);
+            }
+        }
     }
-    let amount = wire::measure(&skb, meta);
-    act(&skb, amount, count::Direction::From)
+    count::port(port.slot, wire::measure(&skb, skb.meta()), |counters| &mut counters.slow_from);
+    go_on(port)
 }
 
 /// Direct: egress of the pod's host veth. Interposed: ingress of the agent's end of the pod's shim, what OVS sent.
 #[classifier]
 fn to_pod(ctx: TcContext) -> i32 {
     let skb = Skb::new(&ctx);
-    let amount = wire::measure(&skb, skb.meta());
-    act(&skb, amount, count::Direction::To)
+    let mark = skb.mark();
+    if mark == mark::FAST {
+        skb.set_mark(0);
+        return TC_ACT_UNSPEC;
+    }
+    let Some(port) = maps::port(skb.ifindex()) else { return unknown() };
+    if mark::slot(mark).is_some() {
+        skb.set_mark(0);
+    }
+    let (ifindex, port_verdict) = match wiring(Some(port)) {
+        Verdict::Redirect(host) => (host, Verdict::Redirect(host)),
+        other => (skb.ifindex(), other),
+    };
+    learn::to_pod(&skb, port, ifindex, mark);
+    count::port(port.slot, wire::measure(&skb, skb.meta()), |counters| &mut counters.slow_to);
+    act(port_verdict)
 }
 
 /// Ingress of the uplink.
 #[classifier]
 fn from_uplink(ctx: TcContext) -> i32 {
-    uplink(&ctx, count::Direction::From)
+    let skb = Skb::new(&ctx);
+    let Some(port) = maps::port(skb.ifindex()) else { return unknown() };
+    let Some(config) = maps::config() else { return go_on(port) };
+    let meta = skb.meta();
+    let front = skb.front(HEADER as u32);
+    let seen = parse::outer(&front, skb.len(), config.geneve_port);
+    if let Ok(Some(outer)) = &seen {
+        if let Outcome::Done(action) = ingress::from_uplink(&skb, &front, outer, config, port, meta) {
+            return action;
+        }
+        tunnel(&skb, outer.source, outer.vni, port, meta, Direction::From);
+    } else {
+        other(&ctx, &skb, &seen, config, port, meta, Direction::From);
+    }
+    go_on(port)
 }
 
 /// Direct: egress of the uplink. Interposed: ingress of the agent's end of the uplink's shim, what OVS sent.
 #[classifier]
 fn to_uplink(ctx: TcContext) -> i32 {
-    uplink(&ctx, count::Direction::To)
+    let skb = Skb::new(&ctx);
+    let mark = skb.mark();
+    if mark == mark::FAST {
+        skb.set_mark(0);
+        return TC_ACT_UNSPEC;
+    }
+    let Some(port) = maps::port(skb.ifindex()) else { return unknown() };
+    let Some(config) = maps::config() else { return go_on(port) };
+    if mark::slot(mark).is_some() {
+        skb.set_mark(0);
+    }
+    let meta = skb.meta();
+    let front = skb.front(HEADER as u32);
+    let seen = parse::outer(&front, skb.len(), config.geneve_port);
+    if let Ok(Some(outer)) = &seen {
+        let slot = tunnel(&skb, outer.destination, outer.vni, port, meta, Direction::To);
+        learn::to_uplink(&skb, outer, slot, config, port, mark);
+    } else {
+        other(&ctx, &skb, &seen, config, port, meta, Direction::To);
+    }
+    go_on(port)
 }
 
 /// Ingress of the OVS end of a shim: OVS has read the packet by its packet socket, the node's own stack must not
@@ -61,47 +126,96 @@ fn stop(_ctx: TcContext) -> i32 {
     TC_ACT_SHOT
 }
 
-#[inline(always)]
-fn uplink(ctx: &TcContext, direction: count::Direction) -> i32 {
-    let skb = Skb::new(ctx);
-    let meta = skb.meta();
-    let aggregate = meta.gso_size != 0;
-    let amount = match parse::uplink(&skb, maps::geneve_port(), aggregate) {
-        Ok(Seen::Tunnel(tunnel)) => {
-            let headers = if aggregate { parse::headers(&skb, tunnel.inner) } else { 0 };
-            let amount = wire::amount(skb.len(), headers, meta);
-            let Tunnel { source, destination, vni, .. } = tunnel;
-            let remote = match direction {
-                count::Direction::From => source,
-                count::Direction::To => destination,
-            };
-            count::tunnel(remote, vni, amount, direction);
-            amount
-        }
-        Ok(Seen::Other) => wire::measure(&skb, meta),
-        Err(reason) => {
-            count::malformed(ctx, &skb, reason);
-            wire::measure(&skb, meta)
-        }
-    };
-    act(&skb, amount, direction)
+/// Which way a packet goes, seen from the uplink.
+#[derive(Clone, Copy)]
+enum Direction {
+    From,
+    To,
 }
 
-/// Counts the packet for the port it was seen on and does what the port's wiring says.
-#[inline(always)]
-fn act(skb: &Skb<'_>, amount: wire::Amount, direction: count::Direction) -> i32 {
-    let port = maps::port(skb.ifindex());
-    let verdict = wiring(port);
-    if let (Some(port), false) = (port, matches!(verdict, Verdict::Unknown)) {
-        count::port(port.slot, amount, direction);
+impl Direction {
+    #[inline(always)]
+    fn of_port(self, counters: &mut PortCounters) -> &mut Count {
+        match self {
+            Self::From => &mut counters.slow_from,
+            Self::To => &mut counters.slow_to,
+        }
     }
+
+    #[inline(always)]
+    fn of_tunnel(self, counters: &mut TunnelCounters) -> &mut Count {
+        match self {
+            Self::From => &mut counters.slow_rx,
+            Self::To => &mut counters.slow_tx,
+        }
+    }
+}
+
+/// Counts a packet of OVN's Geneve on the slow path; the tunnel's slot.
+#[inline(always)]
+fn tunnel(skb: &Skb<'_>, remote: u32, vni: u32, port: &Port, meta: Meta, direction: Direction) -> u32 {
+    let headers = if meta.gso_size == 0 { 0 } else { parse::headers(skb, HEADER as u32 - 14) };
+    let amount = wire::amount(skb.len(), headers, meta);
+    let slot = count::tunnel_slot(&TunnelKey { remote: mapped(remote.to_ne_bytes()), vni });
+    count::tunnel(slot, amount, |counters| direction.of_tunnel(counters));
+    count::port(port.slot, amount, |counters| direction.of_port(counters));
+    slot
+}
+
+/// Counts any other packet on the uplink, for its tunnel if it is Geneve after all.
+#[inline(always)]
+fn other(
+    ctx: &TcContext,
+    skb: &Skb<'_>,
+    seen: &Result<Option<Outer>, Reason>,
+    config: &Config,
+    port: &Port,
+    meta: Meta,
+    direction: Direction,
+) {
+    if let Err(reason) = seen {
+        count::reason(*reason);
+    }
+    let aggregate = meta.gso_size != 0;
+    let amount = match parse::uplink(skb, config.geneve_port, aggregate) {
+        Ok(Seen::Tunnel(tunnel)) => {
+            let headers = if aggregate { parse::headers(skb, tunnel.inner) } else { 0 };
+            let amount = wire::amount(skb.len(), headers, meta);
+            let remote = match direction {
+                Direction::From => tunnel.source,
+                Direction::To => tunnel.destination,
+            };
+            let slot = count::tunnel_slot(&TunnelKey { remote, vni: tunnel.vni });
+            count::tunnel(slot, amount, |counters| direction.of_tunnel(counters));
+            amount
+        }
+        Ok(Seen::Other) => wire::measure(skb, meta),
+        Err(reason) => {
+            count::malformed(ctx, skb, reason);
+            wire::measure(skb, meta)
+        }
+    };
+    count::port(port.slot, amount, |counters| direction.of_port(counters));
+}
+
+/// What the port's wiring says.
+#[inline(always)]
+fn go_on(port: &Port) -> i32 {
+    act(wiring(Some(port)))
+}
+
+#[inline(always)]
+fn act(verdict: Verdict) -> i32 {
     match verdict {
         Verdict::Pass => TC_ACT_UNSPEC,
         // SAFETY: the helper only records the target; flags 0 = egress of that interface.
         Verdict::Redirect(target) => unsafe { bpf_redirect(target, 0) as i32 },
-        Verdict::Unknown => {
-            count::reason(Reason::UnknownPort);
-            TC_ACT_UNSPEC
-        }
+        Verdict::Unknown => unknown(),
     }
+}
+
+#[inline(always)]
+fn unknown() -> i32 {
+    count::reason(Reason::UnknownPort);
+    TC_ACT_UNSPEC
 }

@@ -1,7 +1,15 @@
-//! The packet buffer as the library's parser wants it.
+//! The packet buffer as the library's parsers want it.
 
-use aya_ebpf::programs::TcContext;
-use ebpf::{parse::Packet, wire::Meta};
+use aya_ebpf::{
+    bindings::__sk_buff,
+    helpers::{bpf_ktime_get_coarse_ns, bpf_skb_pull_data},
+    programs::TcContext,
+};
+use ebpf::{
+    flow::TICK_SHIFT,
+    parse::{Packet, Window},
+    wire::Meta,
+};
 
 /// A packet at a TC hook, from its Ethernet header on.
 pub(super) struct Skb<'a> {
@@ -14,11 +22,16 @@ impl<'a> Skb<'a> {
         Self { ctx }
     }
 
+    #[inline(always)]
+    pub(super) fn raw(&self) -> *mut __sk_buff {
+        self.ctx.skb.skb
+    }
+
     /// Interface at which the packet is.
     #[inline(always)]
     pub(super) fn ifindex(&self) -> u32 {
         // SAFETY: the context is valid for the length of the program.
-        unsafe { (*self.ctx.skb.skb).ifindex }
+        unsafe { (*self.raw()).ifindex }
     }
 
     /// What the kernel knows besides the bytes.
@@ -26,8 +39,46 @@ impl<'a> Skb<'a> {
     pub(super) fn meta(&self) -> Meta {
         // SAFETY: as above.
         unsafe {
-            let skb = self.ctx.skb.skb;
+            let skb = self.raw();
             Meta { gso_size: (*skb).gso_size, vlan_beside: (*skb).vlan_present != 0 }
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn mark(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe { (*self.raw()).mark }
+    }
+
+    #[inline(always)]
+    pub(super) fn set_mark(&self, mark: u32) {
+        // SAFETY: as above; the kernel allows TC programs to write it.
+        unsafe { (*self.raw()).mark = mark }
+    }
+
+    /// Direct access to the bytes, of which the first `wanted` are made contiguous if the packet has them.
+    #[inline(always)]
+    pub(super) fn front(&self, wanted: u32) -> Front {
+        let front = self.front_as_is();
+        if front.has(wanted) {
+            return front;
+        }
+        let len = self.len();
+        // SAFETY: the helper checks its arguments. It may move the data: pointers are fetched anew.
+        unsafe { bpf_skb_pull_data(self.raw(), if len < wanted { len } else { wanted }) };
+        self.front_as_is()
+    }
+
+    /// Direct access to what is contiguous.
+    #[inline(always)]
+    pub(super) fn front_as_is(&self) -> Front {
+        // SAFETY: as above. Volatile: the pointers change under helpers, and the compiler must not keep old ones.
+        unsafe {
+            let skb = self.raw();
+            Front {
+                data: core::ptr::read_volatile(&raw const (*skb).data) as usize,
+                end: core::ptr::read_volatile(&raw const (*skb).data_end) as usize,
+            }
         }
     }
 }
@@ -44,4 +95,52 @@ impl Packet for Skb<'_> {
     fn read<const N: usize>(&self, offset: u32) -> Option<[u8; N]> {
         self.ctx.load::<[u8; N]>(offset as usize).ok()
     }
+}
+
+/// The contiguous front of a packet. Only as long as no helper moves the packet.
+#[derive(Clone, Copy)]
+pub(super) struct Front {
+    data: usize,
+    end: usize,
+}
+
+impl Front {
+    /// Address of an offset. To be used for bytes in front of an end that [`Window::has`] confirmed: the verifier
+    /// refuses the program otherwise.
+    #[inline(always)]
+    pub(super) fn at<T>(&self, at: u32) -> *mut T {
+        (self.data + at as usize) as *mut T
+    }
+}
+
+impl Window for Front {
+    #[inline(always)]
+    fn has(&self, end: u32) -> bool {
+        self.data + end as usize <= self.end
+    }
+
+    #[inline(always)]
+    fn u8(&self, at: u32) -> u8 {
+        // SAFETY: inside the packet, which the verifier makes sure of.
+        unsafe { *self.at::<u8>(at) }
+    }
+
+    #[inline(always)]
+    fn u16(&self, at: u32) -> u16 {
+        // SAFETY: as above. Packet data need not be aligned for the machines that have a BPF compiler.
+        unsafe { *self.at::<u16>(at) }
+    }
+
+    #[inline(always)]
+    fn u32(&self, at: u32) -> u32 {
+        // SAFETY: as above.
+        unsafe { *self.at::<u32>(at) }
+    }
+}
+
+/// The time in ticks.
+#[inline(always)]
+pub(super) fn now() -> u32 {
+    // SAFETY: reads a clock. Cut to 32 bits on purpose.
+    unsafe { (bpf_ktime_get_coarse_ns() >> TICK_SHIFT) as u32 }
 }

@@ -3,17 +3,22 @@
 use std::path::Path;
 
 use aya::{Ebpf, EbpfLoader, programs::ProgramError};
-use ebpf::maps::{Config, GENEVE_PORT, LAYOUT};
+use ebpf::{
+    flow::STATE_EPOCH,
+    maps::{Config, FLOWS, FLOWS6_PART, GENEVE_PORT, LAYOUT, PORT_FAST},
+};
 
 use super::{
     Attached, Datapath, Error, Failures,
+    config::timed,
     links::{self, Kind, Via, hooks},
     object::{OBJECT, Program},
     pins::{self, Pins},
     probe::chain,
-    shape::{self, CONFIG},
+    shape::{self, CONFIG, STATE},
     slots::Slots,
 };
+use crate::fast_path::Timing;
 
 /// Lines of the verifier's log that go into an error: the last ones say why.
 const VERIFIER_LINES: usize = 12;
@@ -29,6 +34,16 @@ pub struct Options {
     pub log_malformed: bool,
     /// Attach as on a kernel without TCX.
     pub without_tcx: bool,
+    /// Flows that can be cached (IPv4; a quarter of it for IPv6). 0 = the default.
+    pub flows: u32,
+    /// Count and compare nothing: only to measure what that costs.
+    pub without_counters: bool,
+}
+
+impl Options {
+    fn flows(self) -> u32 {
+        if self.flows == 0 { FLOWS } else { self.flows.max(FLOWS6_PART) }
+    }
 }
 
 impl Datapath {
@@ -51,7 +66,8 @@ impl Datapath {
         let uplink_via = if capabilities.tcx && !options.without_tcx { Via::Tcx } else { Via::Clsact };
         let pins = Pins::new(dir);
         pins.create()?;
-        shape::remove_misshapen(&pins.maps())?;
+        shape::remove_misshapen(&pins.maps(), options.flows())?;
+        let new_slots = !pins.maps().join(shape::TUNNEL_FREE).exists();
         let ebpf = load_object(&pins, options)?;
         let mut datapath = Self {
             pins,
@@ -61,8 +77,13 @@ impl Datapath {
             uplink_via,
             slots: Slots::default(),
             tunnels_before: Default::default(),
+            tunnels_idle: Vec::new(),
+            config: Config::default(),
         };
-        datapath.write_config()?;
+        if new_slots {
+            datapath.fill_tunnel_slots()?;
+        }
+        datapath.adopt_config()?;
         datapath.adopt_uplink()?;
         datapath.adopt_endpoints()?;
         let strays = datapath.clear_stray_entries()?;
@@ -93,8 +114,24 @@ impl Datapath {
         Pins::new(dir).remove_all().check()
     }
 
-    fn write_config(&mut self) -> Result<(), Error> {
-        let config = Config { layout: LAYOUT, geneve_port: GENEVE_PORT, ..Config::default() };
+    /// Takes over the settings of the agent before us, so that cached flows go on; what has a default gets it.
+    fn adopt_config(&mut self) -> Result<(), Error> {
+        let map: aya::maps::Array<_, Config> = super::stats::typed(&mut self.ebpf, CONFIG)?;
+        let read = map.get(&0, 0);
+        let old =
+            read.map_err(|source| Error::Map { map: CONFIG, action: "read", source: Box::new(source) })?;
+        self.config = Config { layout: LAYOUT, geneve_port: GENEVE_PORT, ..timed(old, Timing::default()) };
+        self.write_config()?;
+        let mut state: aya::maps::Array<_, u32> = super::stats::typed(&mut self.ebpf, STATE)?;
+        let failed = |source| Error::Map { map: STATE, action: "write", source: Box::new(source) };
+        if state.get(&STATE_EPOCH, 0).map_err(failed)? == 0 {
+            state.set(STATE_EPOCH, 1, 0).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn write_config(&mut self) -> Result<(), Error> {
+        let config = self.config;
         let mut map: aya::maps::Array<_, Config> = super::stats::typed(&mut self.ebpf, CONFIG)?;
         map.set(0, config, 0).map_err(|source| Error::Map {
             map: CONFIG,
@@ -154,6 +191,7 @@ impl Datapath {
             ipv4: Some(entry.ipv4).filter(|octets| *octets != [0; 4]).map(Into::into),
             ipv6: Some(entry.ipv6).filter(|octets| *octets != [0; 16]).map(Into::into),
             mac: entry.mac,
+            fast: entry.flags & PORT_FAST != 0,
         };
         self.endpoints.insert(id.to_owned(), port.clone());
         if !kept {
@@ -170,9 +208,16 @@ impl Datapath {
 
 fn load_object(pins: &Pins, options: Options) -> Result<Ebpf, Error> {
     let level = if options.log_malformed { LOG_DEBUG } else { LOG_OFF };
-    let mut ebpf = EbpfLoader::new()
-        .default_map_pin_directory(pins.maps())
+    let counting = u8::from(!options.without_counters);
+    let maps = pins.maps();
+    let mut loader = EbpfLoader::new();
+    for (name, six) in shape::SIZED {
+        loader.map_max_entries(name, shape::size(options.flows(), six));
+    }
+    let mut ebpf = loader
+        .default_map_pin_directory(maps)
         .override_global(aya_log::LEVEL, &level, true)
+        .override_global("COUNTING", &counting, true)
         .load(OBJECT)
         .map_err(|source| Error::Object { dir: pins.maps(), source: Box::new(source) })?;
     for program in Program::ALL {

@@ -10,8 +10,11 @@
 //!
 //! Interface indexes are those of the network namespace of the calling thread.
 
+mod cache;
+mod config;
 mod dry_run;
 mod error;
+mod flows;
 mod links;
 mod load;
 mod log;
@@ -29,10 +32,11 @@ use std::{
     path::PathBuf,
 };
 
+pub use cache::FlowCache;
 pub use dry_run::Verdict;
 pub use ebpf::{
     Reason,
-    maps::{PortCounters, TunnelCounters, TunnelKey},
+    maps::{Count, PortCounters, TunnelCounters, TunnelKey},
 };
 pub use error::{Error, Failures};
 pub use load::Options;
@@ -92,6 +96,8 @@ struct Attached {
     ipv4: Option<Ipv4Addr>,
     ipv6: Option<Ipv6Addr>,
     mac: [u8; 6],
+    /// The flow cache is used for it.
+    fast: bool,
 }
 
 /// The loaded programs and maps of one node. One per node; dropping it detaches nothing.
@@ -104,6 +110,10 @@ pub struct Datapath {
     slots: Slots,
     /// Counters at the last call of [`Datapath::prune_tunnels`].
     tunnels_before: BTreeMap<TunnelKey, TunnelCounters>,
+    /// Slots of tunnels that were removed at that call: no program uses them any more by the next one.
+    tunnels_idle: Vec<u32>,
+    /// What is in `CONFIG`.
+    config: ebpf::maps::Config,
 }
 
 impl std::fmt::Debug for Datapath {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use aya::maps::{Array, HashMap, MapData, MapError};
-use ebpf::maps::{PORT_ARRAY_SIZE, PORT_INTERPOSED, PORT_PRESENT, PORT_UPLINK, Port, SLOT_UPLINK};
+use ebpf::maps::{PORT_ARRAY_SIZE, PORT_FAST, PORT_INTERPOSED, PORT_PRESENT, PORT_UPLINK, Port, SLOT_UPLINK};
 
 use super::{
     Attached, Datapath, Endpoint, EndpointConfig, Error, Failures, Mode,
@@ -61,7 +61,8 @@ impl Datapath {
                 slot
             }
         };
-        let port = Attached { host_ifindex: *host_ifindex, mode: *mode, slot, ipv4, ipv6, mac: *mac };
+        let fast = self.endpoints.get(id).is_some_and(|old| old.fast);
+        let port = Attached { host_ifindex: *host_ifindex, mode: *mode, slot, ipv4, ipv6, mac: *mac, fast };
         self.endpoints.insert(id.clone(), port.clone());
         self.wire_endpoint(id, &port).map_err(|cause| match self.remove_endpoint(id) {
             Ok(()) => cause,
@@ -123,6 +124,10 @@ impl Datapath {
         let port = Port { slot: SLOT_UPLINK, flags: PORT_UPLINK, ..Port::default() };
         self.write_entries(uplink, mode, port)?;
         self.uplink = Some((uplink, mode));
+        if self.config.uplink != uplink {
+            self.config.uplink = uplink;
+            self.write_config()?;
+        }
         let dir = self.pins.uplink();
         let wanted = hooks(Kind::Uplink, uplink, mode);
         for hook in &wanted {
@@ -151,6 +156,8 @@ impl Datapath {
         for place in failures.note(pins::places(&dir)).unwrap_or_default() {
             failures.note(links::remove(&dir, place));
         }
+        self.config.uplink = 0;
+        failures.note(self.write_config());
         if let Some((ifindex, mode)) = self.uplink.take() {
             for stale in interfaces(ifindex, mode) {
                 failures.note(self.clear_entry(stale));
@@ -166,6 +173,34 @@ impl Datapath {
         let mut hooks = hooks(Kind::Uplink, ifindex, mode).into_iter();
         let alive = hooks.all(|hook| links::alive(&mut self.ebpf, &dir, hook));
         Some((ifindex, mode, alive))
+    }
+
+    /// Puts a pod's port on the fast path, or takes it off; one that is not there is fine.
+    ///
+    /// # Errors
+    /// The map cannot be written.
+    pub fn set_endpoint_fast(&mut self, id: &str, fast: bool) -> Result<(), Error> {
+        let Some(port) = self.endpoints.get_mut(id) else { return Ok(()) };
+        if port.fast == fast {
+            return Ok(());
+        }
+        port.fast = fast;
+        let port = port.clone();
+        self.write_endpoint(&port)
+    }
+
+    /// Host veths of all pods, with their ids.
+    pub(super) fn endpoint_names(&self) -> std::collections::BTreeMap<u32, String> {
+        self.endpoints.iter().map(|(id, port)| (port.host_ifindex, id.clone())).collect()
+    }
+
+    /// Epoch in which OVS answered otherwise than remembered for a pod's port, if that ever happened.
+    ///
+    /// # Errors
+    /// The map cannot be read.
+    pub(super) fn endpoint_diverged(&mut self, id: &str) -> Result<Option<u32>, Error> {
+        let Some(ifindex) = self.endpoints.get(id).map(|port| port.host_ifindex) else { return Ok(None) };
+        Ok(self.read_entry(ifindex)?.map(|entry| entry.diverged).filter(|epoch| *epoch != 0))
     }
 
     /// Entries first, links after: a program never runs on a port it does not know.
@@ -187,6 +222,7 @@ impl Datapath {
     /// Writes the entries of a pod's port.
     pub(super) fn write_endpoint(&mut self, port: &Attached) -> Result<(), Error> {
         let entry = Port {
+            flags: if port.fast { PORT_FAST } else { 0 },
             slot: port.slot,
             mac: port.mac,
             ipv4: port.ipv4.map_or([0; 4], |address| address.octets()),

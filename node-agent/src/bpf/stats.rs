@@ -4,17 +4,19 @@ use std::{collections::BTreeMap, net::Ipv6Addr};
 
 use aya::{
     Ebpf, Pod,
-    maps::{Map, MapData, MapError, PerCpuArray, PerCpuHashMap, PerCpuValues},
+    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, PerCpuValues, Queue},
     util::nr_cpus,
 };
 use ebpf::{
     Reason,
-    maps::{PortCounters, SLOT_UPLINK, TUNNEL_SLOTS, TunnelCounters, TunnelKey},
+    flow::STATE_EPOCH,
+    maps::{PortCounters, SLOT_UPLINK, TUNNEL_OTHER, TUNNEL_SLOTS, TunnelCounters, TunnelKey},
 };
 
 use super::{
     Datapath, Error,
-    shape::{ENDPOINT_STATS, REASONS, TUNNEL_STATS},
+    config::next_epoch,
+    shape::{ENDPOINT_STATS, REASONS, STATE, TUNNEL_FREE, TUNNEL_STATS, TUNNELS},
 };
 
 impl Datapath {
@@ -23,19 +25,23 @@ impl Datapath {
     /// # Errors
     /// The map cannot be read.
     pub fn tunnel_stats(&self) -> Result<Vec<(TunnelKey, TunnelCounters)>, Error> {
-        let map: PerCpuHashMap<&MapData, TunnelKey, TunnelCounters> = typed_ref(&self.ebpf, TUNNEL_STATS)?;
+        let slots: HashMap<&MapData, TunnelKey, u32> = typed_ref(&self.ebpf, TUNNELS)?;
+        let counters: PerCpuArray<&MapData, TunnelCounters> = typed_ref(&self.ebpf, TUNNEL_STATS)?;
         let mut stats = Vec::new();
-        for key in map.keys() {
-            let key = key.map_err(|source| failed(TUNNEL_STATS, "list", source))?;
-            match map.get(&key, 0) {
-                Ok(values) => stats.push((key, sum(&values, TunnelCounters::plus))),
-                // Pruned since it was listed.
-                Err(MapError::KeyNotFound) => {}
-                Err(source) => return Err(failed(TUNNEL_STATS, "read", source)),
-            }
+        for entry in slots.iter() {
+            let (key, slot) = entry.map_err(|source| failed(TUNNELS, "list", source))?;
+            let values = counters.get(&slot, 0).map_err(|source| failed(TUNNEL_STATS, "read", source))?;
+            stats.push((key, sum(&values, TunnelCounters::plus)));
         }
         stats.sort_by_key(|(key, _)| *key);
         Ok(stats)
+    }
+
+    /// The tunnel of each slot.
+    pub(super) fn tunnel_slots(&self) -> Result<BTreeMap<u32, TunnelKey>, Error> {
+        let slots: HashMap<&MapData, TunnelKey, u32> = typed_ref(&self.ebpf, TUNNELS)?;
+        let entries = slots.iter().map(|entry| entry.map(|(key, slot)| (slot, key)));
+        entries.collect::<Result<_, _>>().map_err(|source| failed(TUNNELS, "list", source))
     }
 
     /// Packets and bytes of every pod's port, by endpoint id.
@@ -46,12 +52,17 @@ impl Datapath {
         self.endpoints.iter().map(|(id, port)| Ok((id.clone(), self.port_counters(port.slot)?))).collect()
     }
 
-    /// Packets and bytes of the uplink; `from` is received.
+    /// Packets and bytes of the uplink; `from` is received. The fast path's are those of its tunnels.
     ///
     /// # Errors
     /// The map cannot be read.
     pub fn uplink_stats(&self) -> Result<PortCounters, Error> {
-        self.port_counters(SLOT_UPLINK)
+        let mut total = self.port_counters(SLOT_UPLINK)?;
+        for (_, tunnel) in self.tunnel_stats()? {
+            total.fast_from = total.fast_from.plus(tunnel.fast_rx);
+            total.fast_to = total.fast_to.plus(tunnel.fast_tx);
+        }
+        Ok(total)
     }
 
     /// How often each reason was counted, all reasons, in the order of their numbers.
@@ -69,27 +80,61 @@ impl Datapath {
             .collect()
     }
 
-    /// Keeps made-up VNIs from filling `TUNNEL_STATS` for good: if it is more than three quarters full, removes the
-    /// tunnels that counted nothing since the call before. Returns how many. To be called now and then.
+    /// Keeps made-up VNIs from filling `TUNNELS` for good: if it is more than three quarters full, removes the
+    /// tunnels that counted nothing since the call before. Returns how many. To be called now and then. Their slots are
+    /// free again at the next call, as cached flows that hold them are made invalid.
     ///
     /// # Errors
-    /// The map cannot be read or written.
+    /// A map cannot be read or written.
     pub fn prune_tunnels(&mut self) -> Result<usize, Error> {
+        let idle = std::mem::take(&mut self.tunnels_idle);
+        self.zero_tunnel_counters(&idle)?;
+        self.give_back_tunnel_slots(&idle)?;
         let now: BTreeMap<_, _> = self.tunnel_stats()?.into_iter().collect();
         let crowded = u32::try_from(now.len()).is_ok_and(|entries| entries > TUNNEL_SLOTS / 4 * 3);
-        let mut removed = 0;
         if crowded {
-            let mut map: PerCpuHashMap<&mut MapData, TunnelKey, TunnelCounters> =
-                typed(&mut self.ebpf, TUNNEL_STATS)?;
+            let mut map: HashMap<&mut MapData, TunnelKey, u32> = typed(&mut self.ebpf, TUNNELS)?;
             for (key, counters) in &now {
                 if self.tunnels_before.get(key) == Some(counters) {
-                    map.remove(key).map_err(|source| failed(TUNNEL_STATS, "remove from", source))?;
-                    removed += 1;
+                    let slot = map.get(key, 0).map_err(|source| failed(TUNNELS, "read", source))?;
+                    map.remove(key).map_err(|source| failed(TUNNELS, "remove from", source))?;
+                    self.tunnels_idle.push(slot);
                 }
             }
+            let mut state: Array<&mut MapData, u32> = typed(&mut self.ebpf, STATE)?;
+            let epoch = state.get(&STATE_EPOCH, 0).map_err(|source| failed(STATE, "read", source))?;
+            state.set(STATE_EPOCH, next_epoch(epoch), 0).map_err(|source| failed(STATE, "write", source))?;
         }
         self.tunnels_before = now;
-        Ok(removed)
+        Ok(self.tunnels_idle.len())
+    }
+
+    /// Makes every slot free, in a new map.
+    pub(super) fn fill_tunnel_slots(&mut self) -> Result<(), Error> {
+        let all: Vec<u32> = (0..TUNNEL_SLOTS).filter(|slot| *slot != TUNNEL_OTHER).collect();
+        self.give_back_tunnel_slots(&all)
+    }
+
+    fn give_back_tunnel_slots(&mut self, slots: &[u32]) -> Result<(), Error> {
+        let mut free: Queue<&mut MapData, u32> = typed(&mut self.ebpf, TUNNEL_FREE)?;
+        for slot in slots {
+            free.push(slot, 0).map_err(|source| failed(TUNNEL_FREE, "write", source))?;
+        }
+        Ok(())
+    }
+
+    fn zero_tunnel_counters(&mut self, slots: &[u32]) -> Result<(), Error> {
+        if slots.is_empty() {
+            return Ok(());
+        }
+        let cpus = cpus(TUNNEL_STATS)?;
+        let mut map: PerCpuArray<&mut MapData, TunnelCounters> = typed(&mut self.ebpf, TUNNEL_STATS)?;
+        for slot in slots {
+            let zero = PerCpuValues::try_from(vec![TunnelCounters::default(); cpus])
+                .map_err(|error| failed(TUNNEL_STATS, "write", MapError::IoError(error)))?;
+            map.set(*slot, zero, 0).map_err(|source| failed(TUNNEL_STATS, "write", source))?;
+        }
+        Ok(())
     }
 
     fn port_counters(&self, slot: u32) -> Result<PortCounters, Error> {
@@ -100,18 +145,19 @@ impl Datapath {
 
     /// Sets a port's counters to zero.
     pub(super) fn zero_port_counters(&mut self, slot: u32) -> Result<(), Error> {
-        let cpus = nr_cpus().map_err(|(what, error)| {
-            failed(
-                ENDPOINT_STATS,
-                "write",
-                MapError::IoError(std::io::Error::new(error.kind(), format!("{what}: {error}"))),
-            )
-        })?;
+        let cpus = cpus(ENDPOINT_STATS)?;
         let zero = PerCpuValues::try_from(vec![PortCounters::default(); cpus])
             .map_err(|error| failed(ENDPOINT_STATS, "write", MapError::IoError(error)))?;
         let mut map: PerCpuArray<&mut MapData, PortCounters> = typed(&mut self.ebpf, ENDPOINT_STATS)?;
         map.set(slot, zero, 0).map_err(|source| failed(ENDPOINT_STATS, "write", source))
     }
+}
+
+fn cpus(map: &'static str) -> Result<usize, Error> {
+    nr_cpus().map_err(|(what, error)| {
+        let error = std::io::Error::new(error.kind(), format!("{what}: {error}"));
+        failed(map, "write", MapError::IoError(error))
+    })
 }
 
 /// The remote address of a tunnel, IPv4 as such.

@@ -187,14 +187,14 @@ fn packets_cross_the_shims_both_ways_and_are_counted_on_both_ports() {
 
     let (pod, _) = wired.counters();
     let amount = u64::try_from(amount).unwrap();
-    assert!(pod.from_bytes > amount && pod.to_bytes > amount, "{pod:?}");
+    assert!(pod.from().bytes > amount && pod.to().bytes > amount, "{pod:?}");
     // At most 1,460 bytes of payload a packet: aggregates of the pod count as what they became on the wire.
-    assert!(pod.from_packets > amount / 1460 && pod.to_packets > amount / 1460, "{pod:?}");
+    assert!(pod.from().packets > amount / 1460 && pod.to().packets > amount / 1460, "{pod:?}");
     // The pod's side was counted before the kernel cut the aggregates, the uplink's side after.
     let same = || {
         let (pod, uplink) = wired.counters();
-        (pod.from_packets, pod.from_bytes) == (uplink.to_packets, uplink.to_bytes)
-            && (pod.to_packets, pod.to_bytes) == (uplink.from_packets, uplink.from_bytes)
+        (pod.from().packets, pod.from().bytes) == (uplink.to().packets, uplink.to().bytes)
+            && (pod.to().packets, pod.to().bytes) == (uplink.from().packets, uplink.from().bytes)
     };
     assert!(eventually(same), "{:?}", wired.counters());
 }

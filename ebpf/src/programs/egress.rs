@@ -1,0 +1,306 @@
+//! Out of a pod on the fast path: to another node through the tunnel, or to a pod of this node.
+
+use aya_ebpf::{
+    bindings::{
+        BPF_F_ADJ_ROOM_ENCAP_L2_ETH, BPF_F_ADJ_ROOM_ENCAP_L3_IPV4, BPF_F_ADJ_ROOM_ENCAP_L4_UDP,
+        BPF_F_ADJ_ROOM_FIXED_GSO, TC_ACT_SHOT, bpf_adj_room_mode::BPF_ADJ_ROOM_MAC,
+    },
+    helpers::{bpf_redirect, bpf_redirect_peer, bpf_skb_adjust_room},
+};
+use ebpf::{
+    age::{Due, Times, due},
+    flow::{
+        EgressFlow, EgressKey, GATE_FORWARD, GATE_HOLD, GATE_TCP, HEADER, HEADER_WORDS, KIND_LOCAL, Note,
+        OVERHEAD,
+    },
+    maps::{Config, PORT_FAST, PORT_INTERPOSED, Port},
+    mark,
+    parse::{self, Flow, Packet as _, Window as _},
+    reason::Reason,
+    wire::{self, Meta},
+};
+
+use super::{
+    conn, count,
+    family::{Family, V4, V6},
+    maps, note,
+    packet::{self, Front, Skb},
+};
+
+/// What became of a packet.
+pub(super) enum Outcome {
+    /// It is on its way; what the program returns.
+    Done(i32),
+    /// To OVS. Its headers are in order.
+    Slow,
+    /// To OVS. It was not looked at, or not understood.
+    Unread,
+}
+
+/// `BPF_F_ADJ_ROOM_ENCAP_L2(len)` of linux/bpf.h: length of the inner Ethernet header.
+const fn encap_l2(len: u64) -> u64 {
+    (len & 0xff) << 56
+}
+
+const ENCAPSULATE: u64 = (BPF_F_ADJ_ROOM_FIXED_GSO
+    | BPF_F_ADJ_ROOM_ENCAP_L3_IPV4
+    | BPF_F_ADJ_ROOM_ENCAP_L4_UDP
+    | BPF_F_ADJ_ROOM_ENCAP_L2_ETH) as u64
+    | encap_l2(14);
+
+#[inline(always)]
+pub(super) fn from_pod(skb: &Skb<'_>, port: &Port) -> Outcome {
+    let gate = maps::gate();
+    let epoch = maps::epoch();
+    let Some(config) = maps::config() else { return Outcome::Unread };
+    let closed = if gate & GATE_FORWARD == 0 {
+        Some(Reason::GateClosed)
+    } else if port.flags & PORT_FAST == 0 {
+        Some(Reason::EndpointSlow)
+    } else if port.diverged == epoch {
+        Some(Reason::EndpointDiverged)
+    } else {
+        None
+    };
+    if let Some(reason) = closed {
+        count::reason(reason);
+        return Outcome::Unread;
+    }
+    let meta = skb.meta();
+    if meta.vlan_beside {
+        count::reason(Reason::Tagged);
+        return Outcome::Unread;
+    }
+    let front = skb.front(14 + 20 + 20);
+    if !front.has(14) {
+        return Outcome::Unread;
+    }
+    let pass = Pass { config, port, meta, gate, epoch };
+    let ethertype = u16::from_be(front.u16(12));
+    if ethertype == V4::TYPE {
+        return family::<V4>(skb, &front, &pass);
+    }
+    if ethertype == V6::TYPE {
+        return family::<V6>(skb, &skb.front(14 + 40 + 20), &pass);
+    }
+    count::reason(Reason::NotIp);
+    Outcome::Unread
+}
+
+/// What stays the same for one packet.
+struct Pass<'a> {
+    config: &'a Config,
+    port: &'a Port,
+    meta: Meta,
+    gate: u32,
+    epoch: u32,
+}
+
+#[inline(always)]
+fn family<F: Family>(skb: &Skb<'_>, front: &Front, pass: &Pass<'_>) -> Outcome {
+    let flow = match F::parse(front, 14, skb.len().wrapping_sub(14)) {
+        Ok(flow) => flow,
+        Err(reason) => {
+            count::reason(reason);
+            return Outcome::Unread;
+        }
+    };
+    let macs = [front.u32(0), front.u32(4), front.u32(8)];
+    if !F::is_bound(&flow.tuple, pass.port) || !is_source(&macs, &pass.port.mac) {
+        count::reason(Reason::SourceMismatch);
+        return Outcome::Slow;
+    }
+    if front.u8(0) & 1 != 0 {
+        count::reason(Reason::Multicast);
+        return Outcome::Slow;
+    }
+    let key = EgressKey { ifindex: skb.ifindex(), tuple: flow.tuple };
+    if flow.changes_connection() {
+        count::reason(Reason::TcpHandshake);
+        conn::close::<F>(&key, u32::from(flow.flags));
+        return Outcome::Slow;
+    }
+    if pass.gate & GATE_TCP == 0 && F::is_tcp(&flow.tuple) {
+        count::reason(Reason::TcpGateClosed);
+        return Outcome::Slow;
+    }
+    let now = packet::now();
+    let reason = match F::egress().get_ptr_mut(&key) {
+        None => Reason::Miss,
+        // SAFETY: a map value. An LRU map may reuse it for another flow while we use it, only after as many new flows
+        // on this CPU as a whole free list has; design 4.2 accepts that of LRU maps.
+        Some(entry) => match check::<F>(unsafe { &mut *entry }, &key, &flow, &macs, pass, now) {
+            Ok(()) => return carry::<F>(skb, front, unsafe { &mut *entry }, &flow, pass),
+            Err(reason) => reason,
+        },
+    };
+    count::reason(reason);
+    if matches!(reason, Reason::LowTtl) {
+        return Outcome::Slow;
+    }
+    let left =
+        Note { epoch: pass.epoch, when: now, ifindex: key.ifindex, macs, ttl: flow.ttl, ..Note::default() };
+    note::leave::<F>(
+        skb,
+        pass.port,
+        pass.config,
+        pass.gate,
+        &flow.tuple,
+        left,
+        matches!(reason, Reason::Probe),
+    );
+    Outcome::Slow
+}
+
+/// Whether the source MAC, bytes 6 to 11 of the header, is this one.
+#[inline(always)]
+fn is_source(macs: &[u32; 3], mac: &[u8; 6]) -> bool {
+    let [a, b, c, d, e, f] = *mac;
+    macs[1] >> 16 == u32::from(u16::from_ne_bytes([a, b])) && macs[2] == u32::from_ne_bytes([c, d, e, f])
+}
+
+/// Whether the packet may use the entry.
+#[inline(always)]
+fn check<F: Family>(
+    entry: &mut EgressFlow,
+    key: &EgressKey<F::Tuple>,
+    flow: &Flow<F::Tuple>,
+    macs: &[u32; 3],
+    pass: &Pass<'_>,
+    now: u32,
+) -> Result<(), Reason> {
+    if entry.epoch != pass.epoch {
+        return Err(Reason::Stale);
+    }
+    if entry.macs[0] != macs[0] || entry.macs[1] != macs[1] || entry.macs[2] != macs[2] {
+        return Err(Reason::MacMismatch);
+    }
+    if entry.active == 0 {
+        if !conn::is_open::<F>(key, pass.epoch) {
+            return Err(Reason::Waiting);
+        }
+        entry.active = 1;
+    }
+    if flow.ttl <= entry.ttl_step.saturating_add(1) {
+        return Err(Reason::LowTtl);
+    }
+    if pass.gate & GATE_HOLD != 0 {
+        return Ok(());
+    }
+    let times = Times { slack: pass.config.slack, overdue: pass.config.overdue };
+    match due(now, entry.deadline, entry.probing != 0, pass.meta.gso_size == 0, times) {
+        Due::Fresh => Ok(()),
+        Due::Probe => {
+            entry.deadline = now.wrapping_add(pass.config.grace);
+            entry.probing = 1;
+            Err(Reason::Probe)
+        }
+        Due::Dead => {
+            let _ = F::egress().remove(key);
+            Err(Reason::Dead)
+        }
+        Due::Overdue => {
+            let _ = F::egress().remove(key);
+            Err(Reason::Overdue)
+        }
+    }
+}
+
+#[inline(always)]
+fn carry<F: Family>(
+    skb: &Skb<'_>,
+    front: &Front,
+    entry: &mut EgressFlow,
+    flow: &Flow<F::Tuple>,
+    pass: &Pass<'_>,
+) -> Outcome {
+    let amount = wire::amount(skb.len(), 14 + flow.headers, pass.meta);
+    if entry.kind == KIND_LOCAL {
+        return deliver::<F>(skb, front, entry, amount, pass);
+    }
+    // The size of the packet on the wire: the whole, or a full segment.
+    let size =
+        if pass.meta.gso_size == 0 { flow.length } else { flow.headers.wrapping_add(pass.meta.gso_size) };
+    let total = flow.length.wrapping_add(OVERHEAD);
+    if total > 65_535 || size.wrapping_add(OVERHEAD) > pass.config.mtu {
+        count::reason(Reason::TooLong);
+        return Outcome::Slow;
+    }
+    // SAFETY: the helper checks its arguments.
+    let refused =
+        unsafe { bpf_skb_adjust_room(skb.raw(), OVERHEAD.cast_signed(), BPF_ADJ_ROOM_MAC, ENCAPSULATE) };
+    if refused != 0 {
+        count::reason(Reason::RoomRefused);
+        return Outcome::Slow;
+    }
+    let front = skb.front_as_is();
+    if !front.has(HEADER as u32 + 20) {
+        count::reason(Reason::DroppedChanged);
+        return Outcome::Done(TC_ACT_SHOT);
+    }
+    let mut at = 0;
+    while at < HEADER_WORDS {
+        // SAFETY: inside the packet, as just checked.
+        unsafe { *front.at::<u64>(at as u32 * 8) = entry.header[at] };
+        at += 1;
+    }
+    let length = (total as u16).to_be();
+    let datagram = (total.wrapping_sub(20) as u16).to_be();
+    let ecn = u16::from(flow.ecn);
+    let sum = parse::fold(entry.checksum + u32::from(length) + u32::from(ecn.to_be()));
+    // SAFETY: as above.
+    unsafe {
+        *front.at::<u8>(15) = front.u8(15) | flow.ecn;
+        *front.at::<u16>(16) = length;
+        *front.at::<u16>(24) = !(sum as u16);
+        *front.at::<u16>(38) = datagram;
+    }
+    if entry.ttl_step != 0 {
+        F::lower_ttl(&front, HEADER as u32, entry.ttl_step);
+    }
+    entry.packets = entry.packets.wrapping_add(amount.packets);
+    count::port(pass.port.slot, amount, |counters| &mut counters.fast_from);
+    count::tunnel(entry.slot, amount.with_headers(OVERHEAD), |counters| &mut counters.fast_tx);
+    if pass.port.flags & PORT_INTERPOSED == 0 {
+        skb.set_mark(mark::FAST);
+    }
+    // SAFETY: the helper only records the target; flags 0 = egress of that interface.
+    Outcome::Done(unsafe { bpf_redirect(entry.target, 0) as i32 })
+}
+
+#[inline(always)]
+fn deliver<F: Family>(
+    skb: &Skb<'_>,
+    front: &Front,
+    entry: &mut EgressFlow,
+    amount: wire::Amount,
+    pass: &Pass<'_>,
+) -> Outcome {
+    let target = entry.target;
+    let slot = match maps::port(target) {
+        Some(receiver) if receiver.flags & PORT_FAST != 0 && receiver.diverged != pass.epoch => receiver.slot,
+        _ => {
+            count::reason(Reason::EndpointSlow);
+            return Outcome::Slow;
+        }
+    };
+    if !front.has(14 + 20) {
+        return Outcome::Slow;
+    }
+    // SAFETY: inside the packet, as just checked.
+    unsafe {
+        *front.at::<u64>(0) = entry.header[0];
+        *front.at::<u32>(8) = entry.header[1] as u32;
+    }
+    if entry.ttl_step != 0 {
+        F::lower_ttl(front, 14, entry.ttl_step);
+    }
+    entry.packets = entry.packets.wrapping_add(amount.packets);
+    count::port(pass.port.slot, amount, |counters| &mut counters.fast_from);
+    count::port(slot, amount, |counters| &mut counters.fast_to);
+    if skb.mark() != 0 {
+        skb.set_mark(0);
+    }
+    // SAFETY: the helper only records the target.
+    Outcome::Done(unsafe { bpf_redirect_peer(target, 0) as i32 })
+}

@@ -1,0 +1,232 @@
+//! The two IP versions: their maps, and what differs in their headers.
+
+use aya_ebpf::maps::{Array, LruHashMap};
+use ebpf::{
+    flow::{Conn, EgressFlow, EgressKey, IngressFlow, IngressKey, Note, Slot, Tuple4, Tuple6},
+    maps::Port,
+    parse::{self, Flow, Window as _},
+    reason::Reason,
+};
+
+use super::{maps, packet::Front};
+
+/// An IP version.
+pub(super) trait Family {
+    type Tuple: Copy + PartialEq + 'static;
+
+    /// EtherType.
+    const TYPE: u16;
+    /// 4 or 6.
+    const VERSION: u32;
+
+    fn egress() -> &'static LruHashMap<EgressKey<Self::Tuple>, EgressFlow>;
+    fn ingress() -> &'static LruHashMap<IngressKey<Self::Tuple>, IngressFlow>;
+    fn conns() -> &'static LruHashMap<EgressKey<Self::Tuple>, Conn>;
+    fn pending() -> &'static LruHashMap<Self::Tuple, Note>;
+    fn notes() -> &'static Array<Slot<Self::Tuple>>;
+
+    /// Reads the packet whose IP header is at `at`.
+    fn parse(front: &Front, at: u32, length: u32) -> Result<Flow<Self::Tuple>, Reason>;
+    /// The same flow the other way.
+    fn reverse(tuple: &Self::Tuple) -> Self::Tuple;
+    fn with_direction(tuple: &Self::Tuple, direction: u8) -> Self::Tuple;
+    /// Whether the source address is the one bound to the port.
+    fn is_bound(tuple: &Self::Tuple, port: &Port) -> bool;
+    fn is_tcp(tuple: &Self::Tuple) -> bool;
+    /// Lowers TTL or hop limit of the header at `at`, whose first 20 bytes are known to be there.
+    fn lower_ttl(front: &Front, at: u32, step: u8);
+    /// For messages: addresses in mapped form.
+    fn wide(tuple: &Self::Tuple) -> Tuple6;
+}
+
+pub(super) struct V4;
+pub(super) struct V6;
+
+/// `::ffff:0:0/96`, as words on the wire.
+const MAPPED: [u32; 3] = [0, 0, 0xffff_u32.to_be()];
+
+impl Family for V4 {
+    type Tuple = Tuple4;
+
+    const TYPE: u16 = parse::IPV4;
+    const VERSION: u32 = 4;
+
+    #[inline(always)]
+    fn egress() -> &'static LruHashMap<EgressKey<Tuple4>, EgressFlow> {
+        &maps::FLOW_EGRESS
+    }
+
+    #[inline(always)]
+    fn ingress() -> &'static LruHashMap<IngressKey<Tuple4>, IngressFlow> {
+        &maps::FLOW_INGRESS
+    }
+
+    #[inline(always)]
+    fn conns() -> &'static LruHashMap<EgressKey<Tuple4>, Conn> {
+        &maps::CONNS
+    }
+
+    #[inline(always)]
+    fn pending() -> &'static LruHashMap<Tuple4, Note> {
+        &maps::PENDING
+    }
+
+    #[inline(always)]
+    fn notes() -> &'static Array<Slot<Tuple4>> {
+        &maps::NOTES
+    }
+
+    #[inline(always)]
+    fn parse(front: &Front, at: u32, length: u32) -> Result<Flow<Tuple4>, Reason> {
+        parse::ipv4(front, at, length)
+    }
+
+    #[inline(always)]
+    fn reverse(tuple: &Tuple4) -> Tuple4 {
+        Tuple4 {
+            source: tuple.destination,
+            destination: tuple.source,
+            source_port: tuple.destination_port,
+            destination_port: tuple.source_port,
+            protocol: tuple.protocol,
+            direction: 0,
+            _pad: 0,
+        }
+    }
+
+    #[inline(always)]
+    fn with_direction(tuple: &Tuple4, direction: u8) -> Tuple4 {
+        Tuple4 { direction, ..*tuple }
+    }
+
+    #[inline(always)]
+    fn is_bound(tuple: &Tuple4, port: &Port) -> bool {
+        tuple.source != 0 && tuple.source == word(&raw const port.ipv4 as *const u32, 0)
+    }
+
+    #[inline(always)]
+    fn is_tcp(tuple: &Tuple4) -> bool {
+        tuple.protocol == parse::TCP
+    }
+
+    #[inline(always)]
+    fn lower_ttl(front: &Front, at: u32, step: u8) {
+        // TTL is the upper byte of a word of the checksum, on the wire the first: in memory of a little-endian machine
+        // the lower one. What the data loses the checksum gains, never becoming 0xffff (RFC 1624, 3).
+        let sum = u32::from(front.u16(at + 10)) + u32::from((u16::from(step) << 8).to_be());
+        let sum = if sum >= 0xffff { sum + 1 } else { sum };
+        // SAFETY: inside the packet: the caller has checked, and the verifier makes sure.
+        unsafe {
+            *front.at::<u16>(at + 10) = sum as u16;
+            *front.at::<u8>(at + 8) = front.u8(at + 8).wrapping_sub(step);
+        }
+    }
+
+    #[inline(always)]
+    fn wide(tuple: &Tuple4) -> Tuple6 {
+        let [a, b, c] = MAPPED;
+        Tuple6 {
+            source: [a, b, c, tuple.source],
+            destination: [a, b, c, tuple.destination],
+            source_port: tuple.source_port,
+            destination_port: tuple.destination_port,
+            protocol: tuple.protocol,
+            direction: 0,
+            _pad: 0,
+        }
+    }
+}
+
+impl Family for V6 {
+    type Tuple = Tuple6;
+
+    const TYPE: u16 = parse::IPV6;
+    const VERSION: u32 = 6;
+
+    #[inline(always)]
+    fn egress() -> &'static LruHashMap<EgressKey<Tuple6>, EgressFlow> {
+        &maps::FLOW_EGRESS6
+    }
+
+    #[inline(always)]
+    fn ingress() -> &'static LruHashMap<IngressKey<Tuple6>, IngressFlow> {
+        &maps::FLOW_INGRESS6
+    }
+
+    #[inline(always)]
+    fn conns() -> &'static LruHashMap<EgressKey<Tuple6>, Conn> {
+        &maps::CONNS6
+    }
+
+    #[inline(always)]
+    fn pending() -> &'static LruHashMap<Tuple6, Note> {
+        &maps::PENDING6
+    }
+
+    #[inline(always)]
+    fn notes() -> &'static Array<Slot<Tuple6>> {
+        &maps::NOTES6
+    }
+
+    #[inline(always)]
+    fn parse(front: &Front, at: u32, length: u32) -> Result<Flow<Tuple6>, Reason> {
+        parse::ipv6(front, at, length)
+    }
+
+    #[inline(always)]
+    fn reverse(tuple: &Tuple6) -> Tuple6 {
+        Tuple6 {
+            source: tuple.destination,
+            destination: tuple.source,
+            source_port: tuple.destination_port,
+            destination_port: tuple.source_port,
+            protocol: tuple.protocol,
+            direction: 0,
+            _pad: 0,
+        }
+    }
+
+    #[inline(always)]
+    fn with_direction(tuple: &Tuple6, direction: u8) -> Tuple6 {
+        Tuple6 { direction, ..*tuple }
+    }
+
+    #[inline(always)]
+    fn is_bound(tuple: &Tuple6, port: &Port) -> bool {
+        let bound = &raw const port.ipv6 as *const u32;
+        let mut same = true;
+        let mut any = 0;
+        let mut at = 0;
+        while at < 4 {
+            let word = word(bound, at);
+            same &= tuple.source[at] == word;
+            any |= word;
+            at += 1;
+        }
+        same && any != 0
+    }
+
+    #[inline(always)]
+    fn is_tcp(tuple: &Tuple6) -> bool {
+        tuple.protocol == parse::TCP
+    }
+
+    #[inline(always)]
+    fn lower_ttl(front: &Front, at: u32, step: u8) {
+        // No checksum in the header, and the hop limit is not in the pseudo-header (RFC 8200, 8.1).
+        // SAFETY: inside the packet: the caller has checked, and the verifier makes sure.
+        unsafe { *front.at::<u8>(at + 7) = front.u8(at + 7).wrapping_sub(step) }
+    }
+
+    #[inline(always)]
+    fn wide(tuple: &Tuple6) -> Tuple6 {
+        *tuple
+    }
+}
+
+/// A word of an address in a map value; those fields are at multiples of four.
+#[inline(always)]
+fn word(base: *const u32, at: usize) -> u32 {
+    // SAFETY: inside the value.
+    unsafe { *base.add(at) }
+}

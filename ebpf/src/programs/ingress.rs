@@ -1,0 +1,264 @@
+//! From the tunnel into a pod on the fast path.
+
+use aya_ebpf::{
+    bindings::{BPF_F_ADJ_ROOM_FIXED_GSO, TC_ACT_SHOT, bpf_adj_room_mode::BPF_ADJ_ROOM_MAC},
+    helpers::{bpf_redirect, bpf_redirect_peer, bpf_skb_adjust_room},
+};
+use ebpf::{
+    age::{Due, Times, due},
+    flow::{EgressKey, GATE_FORWARD, GATE_HOLD, GATE_TCP, HEADER, IngressFlow, IngressKey, Note, OVERHEAD},
+    maps::{Config, PORT_FAST, Port},
+    mark,
+    parse::{self, Flow, Outer, Packet as _, Window as _},
+    reason::Reason,
+    wire::{self, Meta},
+};
+
+use super::{
+    conn, count,
+    egress::Outcome,
+    family::{Family, V4, V6},
+    maps, note,
+    packet::{self, Front, Skb},
+};
+
+/// Looks at a packet on the uplink whose outer headers are Geneve's.
+#[inline(always)]
+pub(super) fn from_uplink(
+    skb: &Skb<'_>,
+    front: &Front,
+    outer: &Outer,
+    config: &Config,
+    port: &Port,
+    meta: Meta,
+) -> Outcome {
+    let gate = maps::gate();
+    let refused = if gate & GATE_FORWARD == 0 {
+        Some(Reason::GateClosed)
+    } else if meta.vlan_beside {
+        Some(Reason::Tagged)
+    } else if !is_ours(front, outer, config) {
+        Some(Reason::OtherDestination)
+    } else if !parse::outer_sum_is_right(front) {
+        Some(Reason::OuterHeader)
+    } else if !outer.plain {
+        Some(Reason::OuterChecksum)
+    } else {
+        None
+    };
+    if let Some(reason) = refused {
+        count::reason(reason);
+        return Outcome::Slow;
+    }
+    let pass = Pass { config, port, outer, meta, gate, epoch: maps::epoch() };
+    if outer.inner == V4::TYPE {
+        return family::<V4>(skb, &skb.front(HEADER as u32 + 20 + 20), &pass);
+    }
+    if outer.inner == V6::TYPE {
+        return family::<V6>(skb, &skb.front(HEADER as u32 + 40 + 20), &pass);
+    }
+    count::reason(Reason::NotIp);
+    Outcome::Slow
+}
+
+/// Whether the packet is for this node's tunnel endpoint, by MAC and address.
+#[inline(always)]
+fn is_ours(front: &Front, outer: &Outer, config: &Config) -> bool {
+    let [a, b, c, d, e, f] = config.mac;
+    let local = u32::from_ne_bytes(config.local);
+    local != 0
+        && outer.destination == local
+        && front.u32(0) == u32::from_ne_bytes([a, b, c, d])
+        && front.u16(4) == u16::from_ne_bytes([e, f])
+}
+
+/// What stays the same for one packet.
+struct Pass<'a> {
+    config: &'a Config,
+    port: &'a Port,
+    outer: &'a Outer,
+    meta: Meta,
+    gate: u32,
+    epoch: u32,
+}
+
+#[inline(always)]
+fn family<F: Family>(skb: &Skb<'_>, front: &Front, pass: &Pass<'_>) -> Outcome {
+    let flow = match F::parse(front, HEADER as u32, skb.len().wrapping_sub(HEADER as u32)) {
+        Ok(flow) => flow,
+        Err(reason) => {
+            count::reason(reason);
+            return Outcome::Slow;
+        }
+    };
+    if pass.outer.ecn == 3 || pass.outer.ecn != flow.ecn {
+        count::reason(Reason::CongestionMark);
+        return Outcome::Slow;
+    }
+    if pass.gate & GATE_TCP == 0 && F::is_tcp(&flow.tuple) {
+        count::reason(Reason::TcpGateClosed);
+        return Outcome::Slow;
+    }
+    let Outer { vni, option, source, .. } = *pass.outer;
+    let key = IngressKey { vni, option, remote: source, tuple: flow.tuple };
+    let entry = F::ingress().get_ptr_mut(&key);
+    if flow.changes_connection() {
+        count::reason(Reason::TcpHandshake);
+        if let Some(entry) = entry {
+            // SAFETY: a map value, see `egress`.
+            let ifindex = unsafe { (*entry).target };
+            conn::close::<F>(&EgressKey { ifindex, tuple: F::reverse(&flow.tuple) }, u32::from(flow.flags));
+        }
+        return Outcome::Slow;
+    }
+    let now = packet::now();
+    let reason = match entry {
+        None => Reason::Miss,
+        // SAFETY: as above.
+        Some(entry) => match check::<F>(unsafe { &mut *entry }, &key, &flow, pass, now) {
+            Ok(slot) => return deliver::<F>(skb, unsafe { &mut *entry }, slot, &flow, pass),
+            Err(reason) => reason,
+        },
+    };
+    count::reason(reason);
+    if matches!(reason, Reason::LowTtl | Reason::EndpointSlow | Reason::EndpointDiverged) {
+        return Outcome::Slow;
+    }
+    let left =
+        Note { epoch: pass.epoch, when: now, vni, option, remote: source, ttl: flow.ttl, ..Note::default() };
+    note::leave::<F>(
+        skb,
+        pass.port,
+        pass.config,
+        pass.gate,
+        &flow.tuple,
+        left,
+        matches!(reason, Reason::Probe),
+    );
+    Outcome::Slow
+}
+
+/// Whether the packet may use the entry; the receiver's counter slot.
+#[inline(always)]
+fn check<F: Family>(
+    entry: &mut IngressFlow,
+    key: &IngressKey<F::Tuple>,
+    flow: &Flow<F::Tuple>,
+    pass: &Pass<'_>,
+    now: u32,
+) -> Result<u32, Reason> {
+    if entry.epoch != pass.epoch {
+        return Err(Reason::Stale);
+    }
+    let slot = match maps::port(entry.target) {
+        Some(receiver) if receiver.flags & PORT_FAST == 0 => return Err(Reason::EndpointSlow),
+        Some(receiver) if receiver.diverged == pass.epoch => return Err(Reason::EndpointDiverged),
+        Some(receiver) => receiver.slot,
+        None => return Err(Reason::EndpointSlow),
+    };
+    if entry.active == 0 {
+        let reverse = EgressKey { ifindex: entry.target, tuple: F::reverse(&key.tuple) };
+        if !conn::is_open::<F>(&reverse, pass.epoch) {
+            return Err(Reason::Waiting);
+        }
+        entry.active = 1;
+    }
+    if flow.ttl <= entry.ttl_step.saturating_add(1) {
+        return Err(Reason::LowTtl);
+    }
+    if pass.gate & GATE_HOLD != 0 {
+        return Ok(slot);
+    }
+    let times = Times { slack: pass.config.slack, overdue: pass.config.overdue };
+    match due(now, entry.deadline, entry.probing != 0, pass.meta.gso_size == 0, times) {
+        Due::Fresh => Ok(slot),
+        Due::Probe => {
+            entry.deadline = now.wrapping_add(pass.config.grace);
+            entry.probing = 1;
+            Err(Reason::Probe)
+        }
+        Due::Dead => {
+            let _ = F::ingress().remove(key);
+            Err(Reason::Dead)
+        }
+        Due::Overdue => {
+            let _ = F::ingress().remove(key);
+            Err(Reason::Overdue)
+        }
+    }
+}
+
+#[inline(always)]
+fn deliver<F: Family>(
+    skb: &Skb<'_>,
+    entry: &mut IngressFlow,
+    slot: u32,
+    flow: &Flow<F::Tuple>,
+    pass: &Pass<'_>,
+) -> Outcome {
+    let amount = wire::amount(skb.len().wrapping_sub(OVERHEAD), 14 + flow.headers, pass.meta);
+    let Some(way) = strip::<F>(skb) else {
+        count::reason(Reason::RoomRefused);
+        return Outcome::Slow;
+    };
+    let front = skb.front_as_is();
+    if !front.has(14 + 20) {
+        count::reason(Reason::DroppedChanged);
+        return Outcome::Done(TC_ACT_SHOT);
+    }
+    // SAFETY: inside the packet, as just checked. What was in front of the IP header is the outer header's rest.
+    unsafe {
+        *front.at::<u32>(0) = entry.macs[0];
+        *front.at::<u32>(4) = entry.macs[1];
+        *front.at::<u32>(8) = entry.macs[2];
+        *front.at::<u16>(12) = F::TYPE.to_be();
+    }
+    if entry.ttl_step != 0 {
+        F::lower_ttl(&front, 14, entry.ttl_step);
+    }
+    entry.packets = entry.packets.wrapping_add(amount.packets);
+    count::port(slot, amount, |counters| &mut counters.fast_to);
+    count::tunnel(entry.slot, amount.with_headers(OVERHEAD), |counters| &mut counters.fast_rx);
+    match way {
+        Way::Peer => {
+            if skb.mark() != 0 {
+                skb.set_mark(0);
+            }
+            // SAFETY: the helper only records the target.
+            Outcome::Done(unsafe { bpf_redirect_peer(entry.target, 0) as i32 })
+        }
+        Way::Egress => {
+            skb.set_mark(mark::FAST);
+            // SAFETY: as above; flags 0 = egress of that interface.
+            Outcome::Done(unsafe { bpf_redirect(entry.target, 0) as i32 })
+        }
+    }
+}
+
+/// How a packet without its outer headers gets into the pod.
+enum Way {
+    /// Handed to the pod's end of the veth.
+    Peer,
+    /// Sent out of the host's end, which finds out the protocol anew.
+    Egress,
+}
+
+/// `BPF_F_ADJ_ROOM_DECAP_L3_IPV6` of linux/bpf.h: the packet is IPv6 from now on. Linux 6.3.
+const DECAP_L3_IPV6: u64 = 1 << 8;
+
+/// Takes the outer headers away, all but an Ethernet header.
+#[inline(always)]
+fn strip<F: Family>(skb: &Skb<'_>) -> Option<Way> {
+    let fixed = u64::from(BPF_F_ADJ_ROOM_FIXED_GSO);
+    // SAFETY: the helper checks its arguments.
+    let shrink =
+        |flags| unsafe { bpf_skb_adjust_room(skb.raw(), -OVERHEAD.cast_signed(), BPF_ADJ_ROOM_MAC, flags) };
+    if F::VERSION == 4 {
+        return if shrink(fixed) == 0 { Some(Way::Peer) } else { None };
+    }
+    // The outer packet is IPv4, and the kernel keeps a packet's protocol beside it.
+    if shrink(fixed | DECAP_L3_IPV6) == 0 {
+        return Some(Way::Peer);
+    }
+    if shrink(fixed) == 0 { Some(Way::Egress) } else { None }
+}

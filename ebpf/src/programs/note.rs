@@ -1,0 +1,121 @@
+//! Notes: what is remembered of a packet while it is inside OVS, and how the packet that comes out finds its own.
+//!
+//! Direct mode: the packet keeps its mark, which names a slot. Interposed mode: OVS drops the mark, and the note is
+//! found by the flow. There a younger packet must not take the place of one that is still inside OVS and entered in
+//! another epoch: that one would be credited with the younger one's.
+
+use aya_ebpf::helpers::bpf_get_smp_processor_id;
+use ebpf::{
+    flow::{FROM_POD, FROM_TUNNEL, GATE_LEARN, Note, Slot},
+    maps::{Config, NOTES_PER_CPU, PORT_INTERPOSED, Port},
+    mark,
+    reason::Reason,
+};
+
+use super::{count, family::Family, maps, packet::Skb};
+
+/// Remembers the packet, whose `note` has all but its life. `port` is where the packet is; `urgent`: an entry dies if
+/// this packet is not noted.
+#[inline(always)]
+pub(super) fn leave<F: Family>(
+    skb: &Skb<'_>,
+    port: &Port,
+    config: &Config,
+    gate: u32,
+    tuple: &F::Tuple,
+    note: Note,
+    urgent: bool,
+) {
+    if gate & GATE_LEARN == 0 {
+        count::reason(Reason::LearningOff);
+        return;
+    }
+    let note = Note { live: 1, ..note };
+    if port.flags & PORT_INTERPOSED != 0 {
+        by_flow::<F>(config, tuple, note, urgent);
+    } else {
+        by_mark::<F>(skb, tuple, note);
+    }
+}
+
+#[inline(always)]
+fn by_flow<F: Family>(config: &Config, tuple: &F::Tuple, note: Note, urgent: bool) {
+    let direction = if note.ifindex == 0 { FROM_TUNNEL } else { FROM_POD };
+    let key = F::with_direction(tuple, direction);
+    if let Some(old) = F::pending().get_ptr(&key) {
+        // SAFETY: a map value. An LRU map may reuse it meanwhile; then what is read is another note, and the worst is
+        // that this packet is not noted.
+        let (epoch, when) = unsafe { ((*old).epoch, (*old).when) };
+        let patience = if epoch != note.epoch || urgent { config.note_age } else { config.note_backoff };
+        if note.when.wrapping_sub(when) < patience {
+            count::reason(Reason::NoteKept);
+            return;
+        }
+    }
+    if F::pending().insert(&key, note, 0).is_err() {
+        count::reason(Reason::InsertFailed);
+    }
+}
+
+#[inline(always)]
+fn by_mark<F: Family>(skb: &Skb<'_>, tuple: &F::Tuple, note: Note) {
+    if skb.mark() != 0 {
+        // Somebody else's: it stays.
+        count::reason(Reason::NoteKept);
+        return;
+    }
+    let Some(cursor) = maps::NOTE_CURSOR.get_ptr_mut(0) else { return };
+    // SAFETY: a value of a per-CPU array, which only this CPU writes; the helper only reads a number.
+    let (at, cpu) = unsafe {
+        *cursor = (*cursor).wrapping_add(1);
+        (*cursor, bpf_get_smp_processor_id())
+    };
+    let number = (cpu.wrapping_mul(NOTES_PER_CPU) | (at & (NOTES_PER_CPU - 1))) & 0xffff;
+    let Some(slot) = F::notes().get_ptr_mut(number) else { return };
+    let epoch = note.epoch;
+    // SAFETY: a value of an array. Who reads it while it is written finds another flow or epoch than its packet's.
+    unsafe { slot.write(Slot { note, tuple: *tuple }) };
+    skb.set_mark(mark::note(epoch, number));
+}
+
+/// Takes the note of the packet, if it was left by one that entered as `direction` says (in direct mode the note tells).
+#[inline(always)]
+pub(super) fn take<F: Family>(interposed: bool, mark: u32, tuple: &F::Tuple, direction: u8) -> Option<Note> {
+    if interposed {
+        let key = F::with_direction(tuple, direction);
+        let note = F::pending().get_ptr(&key)?;
+        // SAFETY: a map value, copied at once. If the LRU map reuses it meanwhile, epoch and age decide.
+        let note = unsafe { note.read() };
+        let _ = F::pending().remove(&key);
+        return Some(note);
+    }
+    let slot = F::notes().get_ptr_mut(mark::slot(mark)?)?;
+    // SAFETY: a value of an array.
+    let Slot { note, tuple: noted } = unsafe { slot.read() };
+    if note.live == 0 || noted != *tuple || !mark::is_of(mark, note.epoch) {
+        return None;
+    }
+    // SAFETY: as above. One verdict teaches one entry.
+    unsafe { (*slot).note.live = 0 };
+    Some(note)
+}
+
+/// Whether something may be learned from a packet with this note that comes out of OVS now.
+#[inline(always)]
+pub(super) fn judge(note: &Note, config: &Config, gate: u32, epoch: u32, now: u32) -> Result<(), Reason> {
+    if gate & GATE_LEARN == 0 {
+        return Err(Reason::LearningOff);
+    }
+    if note.epoch != epoch {
+        return Err(Reason::NoteOldEpoch);
+    }
+    if now.wrapping_sub(note.when) > config.note_age {
+        return Err(Reason::NoteExpired);
+    }
+    // The agent's clock and ours are read at different times: a heartbeat may be of the next tick.
+    let silence = now.wrapping_sub(maps::heartbeat()).cast_signed();
+    if silence > config.heartbeat_limit.cast_signed() {
+        return Err(Reason::NoHeartbeat);
+    }
+    Ok(())
+}

@@ -1,0 +1,282 @@
+//! The flow cache as [`FastPath`]: steering by single stores into pinned maps, of which it has handles of its own, so
+//! that it never waits for somebody who attaches a pod.
+
+use std::sync::Arc;
+
+use aya::{
+    Pod,
+    maps::{Array, HashMap, IterableMap, Map, MapData, MapError, RingBuf},
+};
+use ebpf::{
+    flow::{
+        self, EgressFlow, EgressKey, IngressFlow, IngressKey, STATE_EPOCH, STATE_GATE, STATE_HEARTBEAT,
+        TICK_SHIFT, Tuple4, Tuple6,
+    },
+    maps::{Count, TUNNEL_SLOTS},
+};
+use nix::time::{ClockId, clock_gettime};
+use parking_lot::Mutex;
+
+use super::{
+    Datapath, Error,
+    config::{gate_bits, gate_of, next_epoch, timed, with_underlay},
+    flows::Reader,
+    probe::chain,
+    shape::{CONNS, CONNS6, EVENTS, FLOW_EGRESS, FLOW_EGRESS6, FLOW_INGRESS, FLOW_INGRESS6, STATE, TUNNELS},
+};
+use crate::fast_path::{
+    Amount, Divergence, EndpointAmounts, FastPath, Flow, Gate, Pressure, Timing, Tunnel, Underlay,
+};
+
+/// The flow cache of the loaded programs.
+pub struct FlowCache {
+    datapath: Arc<Mutex<Datapath>>,
+    state: Mutex<Array<MapData, u32>>,
+    events: Mutex<RingBuf<MapData>>,
+    maps: std::path::PathBuf,
+}
+
+impl std::fmt::Debug for FlowCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FlowCache").field("maps", &self.maps).finish_non_exhaustive()
+    }
+}
+
+fn failed(map: &'static str, action: &'static str, source: MapError) -> Error {
+    Error::Map { map, action, source: Box::new(source) }
+}
+
+/// The time in ticks, by the clock that the programs read.
+fn now() -> Result<u32, Error> {
+    let time = clock_gettime(ClockId::CLOCK_MONOTONIC_COARSE);
+    let time = time.map_err(|errno| failed(STATE, "read the clock for", MapError::IoError(errno.into())))?;
+    let nanoseconds = i128::from(time.tv_sec()) * 1_000_000_000 + i128::from(time.tv_nsec());
+    // The programs cut it to 32 bits as well.
+    Ok(u32::try_from((nanoseconds >> TICK_SHIFT) & 0xffff_ffff).unwrap_or(0))
+}
+
+impl FlowCache {
+    /// Opens the pinned maps of a loaded datapath.
+    ///
+    /// # Errors
+    /// A map is not there.
+    pub fn open(datapath: Arc<Mutex<Datapath>>) -> Result<Self, Error> {
+        let maps = datapath.lock().pins.maps();
+        let pinned = |name| MapData::from_pin(maps.join(name)).map_err(|source| failed(name, "open", source));
+        let state = Array::try_from(Map::Array(pinned(STATE)?)).map_err(|e| failed(STATE, "open", e))?;
+        let events =
+            RingBuf::try_from(Map::RingBuf(pinned(EVENTS)?)).map_err(|e| failed(EVENTS, "open", e))?;
+        Ok(Self { datapath, state: Mutex::new(state), events: Mutex::new(events), maps })
+    }
+
+    fn lru<K: Pod, V: Pod>(&self, name: &'static str) -> Result<HashMap<MapData, K, V>, Error> {
+        let data = MapData::from_pin(self.maps.join(name)).map_err(|source| failed(name, "open", source))?;
+        HashMap::try_from(Map::LruHashMap(data)).map_err(|source| failed(name, "open", source))
+    }
+
+    fn read(&self, index: u32) -> Result<u32, Error> {
+        self.state.lock().get(&index, 0).map_err(|source| failed(STATE, "read", source))
+    }
+
+    fn write(&self, index: u32, value: u32) -> Result<(), Error> {
+        self.state.lock().set(index, value, 0).map_err(|source| failed(STATE, "write", source))
+    }
+
+    fn reader(&self) -> Result<Reader, Error> {
+        let datapath = self.datapath.lock();
+        Ok(Reader { epoch: self.read(STATE_EPOCH)?, now: now()?, names: datapath.endpoint_names() })
+    }
+
+    fn list<K: Pod, V: Pod>(
+        &self,
+        name: &'static str,
+        limit: usize,
+        flows: &mut Vec<Flow>,
+        read: impl Fn(K, &V) -> Flow,
+    ) -> Result<(), Error> {
+        let map = self.lru::<K, V>(name)?;
+        let mut rest = Vec::new();
+        for entry in map.iter() {
+            // An entry may be evicted between listing its key and reading it.
+            let Ok((key, value)) = entry else { continue };
+            let flow = read(key, &value);
+            match flow.valid {
+                true if flows.len() < limit => flows.push(flow),
+                false if rest.len() < limit => rest.push(flow),
+                _ => {}
+            }
+        }
+        flows.append(&mut rest);
+        Ok(())
+    }
+
+    fn all_flows(&self, limit: usize) -> Result<Vec<Flow>, Error> {
+        let reader = self.reader()?;
+        let mut flows = Vec::new();
+        self.list(FLOW_EGRESS, limit, &mut flows, |key: EgressKey<Tuple4>, value: &EgressFlow| {
+            reader.egress(key, value)
+        })?;
+        self.list(FLOW_EGRESS6, limit, &mut flows, |key: EgressKey<Tuple6>, value: &EgressFlow| {
+            reader.egress(key, value)
+        })?;
+        self.list(FLOW_INGRESS, limit, &mut flows, |key: IngressKey<Tuple4>, value: &IngressFlow| {
+            reader.ingress(key, value)
+        })?;
+        self.list(FLOW_INGRESS6, limit, &mut flows, |key: IngressKey<Tuple6>, value: &IngressFlow| {
+            reader.ingress(key, value)
+        })?;
+        flows.sort_by_key(|flow| (!flow.valid, std::cmp::Reverse(flow.packets)));
+        flows.truncate(limit);
+        Ok(flows)
+    }
+
+    fn count<K: Pod, V: Pod>(&self, name: &'static str) -> Result<Pressure, Error> {
+        let map = self.lru::<K, V>(name)?;
+        let capacity = map.map().info().map_err(|source| failed(name, "read", source))?.max_entries();
+        let entries = map.keys().filter(Result::is_ok).count();
+        Ok(Pressure {
+            map: name,
+            entries: u64::try_from(entries).unwrap_or(u64::MAX),
+            capacity: u64::from(capacity),
+        })
+    }
+
+    fn all_pressure(&self) -> Result<Vec<Pressure>, Error> {
+        let tunnels = self.datapath.lock().tunnel_slots()?.len();
+        Ok(vec![
+            self.count::<EgressKey<Tuple4>, EgressFlow>(FLOW_EGRESS)?,
+            self.count::<EgressKey<Tuple6>, EgressFlow>(FLOW_EGRESS6)?,
+            self.count::<IngressKey<Tuple4>, IngressFlow>(FLOW_INGRESS)?,
+            self.count::<IngressKey<Tuple6>, IngressFlow>(FLOW_INGRESS6)?,
+            self.count::<EgressKey<Tuple4>, flow::Conn>(CONNS)?,
+            self.count::<EgressKey<Tuple6>, flow::Conn>(CONNS6)?,
+            Pressure {
+                map: TUNNELS,
+                entries: u64::try_from(tunnels).unwrap_or(u64::MAX),
+                capacity: u64::from(TUNNEL_SLOTS - 1),
+            },
+        ])
+    }
+
+    fn take_divergences(&self) -> Result<Vec<Divergence>, Error> {
+        let mut events = self.events.lock();
+        let mut records = Vec::new();
+        while let Some(item) = events.next() {
+            records.extend(parse(&item));
+        }
+        if records.is_empty() {
+            return Ok(Vec::new());
+        }
+        let reader = self.reader()?;
+        Ok(records.iter().map(|record| reader.divergence(record)).collect())
+    }
+
+    fn set_config(&self, change: impl FnOnce(ebpf::maps::Config) -> ebpf::maps::Config) -> Result<(), Error> {
+        let mut datapath = self.datapath.lock();
+        let wanted = change(datapath.config);
+        if wanted == datapath.config {
+            return Ok(());
+        }
+        datapath.config = wanted;
+        datapath.write_config()
+    }
+}
+
+/// A record of the ring buffer. `Divergence` has no invalid values, and its layout is asserted where it is defined.
+fn parse(bytes: &[u8]) -> Option<flow::Divergence> {
+    flow::Divergence::from_bytes(bytes)
+}
+
+fn amount(count: Count) -> Amount {
+    Amount { packets: count.packets, bytes: count.bytes }
+}
+
+fn text<T>(result: Result<T, Error>) -> Result<T, String> {
+    result.map_err(|error| chain(&error))
+}
+
+impl FastPath for FlowCache {
+    fn epoch(&self) -> Result<u32, String> {
+        text(self.read(STATE_EPOCH))
+    }
+
+    fn bump(&self) -> Result<u32, String> {
+        let mut state = self.state.lock();
+        let epoch = text(state.get(&STATE_EPOCH, 0).map_err(|source| failed(STATE, "read", source)))?;
+        let next = next_epoch(epoch);
+        text(state.set(STATE_EPOCH, next, 0).map_err(|source| failed(STATE, "write", source)))?;
+        Ok(next)
+    }
+
+    fn set_gate(&self, gate: Gate) -> Result<(), String> {
+        text(self.write(STATE_GATE, gate_bits(gate)))
+    }
+
+    fn gate(&self) -> Result<Gate, String> {
+        text(self.read(STATE_GATE).map(gate_of))
+    }
+
+    fn heartbeat(&self) -> Result<(), String> {
+        text(now().and_then(|now| self.write(STATE_HEARTBEAT, now)))
+    }
+
+    fn set_underlay(&self, underlay: Option<Underlay>) -> Result<(), String> {
+        text(self.set_config(|config| with_underlay(config, underlay)))
+    }
+
+    fn set_timing(&self, timing: Timing) -> Result<(), String> {
+        text(self.set_config(|config| timed(config, timing)))
+    }
+
+    fn set_endpoint_fast(&self, id: &str, fast: bool) -> Result<(), String> {
+        text(self.datapath.lock().set_endpoint_fast(id, fast))
+    }
+
+    fn flows(&self, limit: usize) -> Result<Vec<Flow>, String> {
+        text(self.all_flows(limit))
+    }
+
+    fn pressure(&self) -> Result<Vec<Pressure>, String> {
+        text(self.all_pressure())
+    }
+
+    fn divergences(&self) -> Result<Vec<Divergence>, String> {
+        text(self.take_divergences())
+    }
+
+    fn tunnels(&self) -> Result<Vec<Tunnel>, String> {
+        let stats = text(self.datapath.lock().tunnel_stats())?;
+        Ok(stats
+            .into_iter()
+            .map(|(key, counters)| Tunnel {
+                remote: super::tunnel_remote(&key),
+                vni: key.vni,
+                fast_in: amount(counters.fast_rx),
+                slow_in: amount(counters.slow_rx),
+                fast_out: amount(counters.fast_tx),
+                slow_out: amount(counters.slow_tx),
+            })
+            .collect())
+    }
+
+    fn endpoints(&self) -> Result<Vec<EndpointAmounts>, String> {
+        let mut datapath = self.datapath.lock();
+        let stats = text(datapath.endpoint_stats())?;
+        let of = |(endpoint, counters): (String, super::PortCounters)| {
+            Ok(EndpointAmounts {
+                diverged: text(datapath.endpoint_diverged(&endpoint))?,
+                endpoint,
+                fast_from: amount(counters.fast_from),
+                slow_from: amount(counters.slow_from),
+                fast_to: amount(counters.fast_to),
+                slow_to: amount(counters.slow_to),
+            })
+        };
+        stats.into_iter().map(of).collect()
+    }
+
+    fn reasons(&self) -> Result<Vec<(&'static str, u64)>, String> {
+        let reasons = text(self.datapath.lock().reasons())?;
+        Ok(reasons.into_iter().map(|(reason, count)| (reason.as_str(), count)).collect())
+    }
+}

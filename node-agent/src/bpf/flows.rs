@@ -1,0 +1,244 @@
+//! What is in the flow cache, from the maps' bytes to what people read.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use api::MacAddr;
+use ebpf::flow::{
+    self, DIVERGED_INGRESS, EgressFlow, EgressKey, HEADER_WORDS, IngressFlow, IngressKey, KIND_LOCAL,
+    TICK_SHIFT, Tuple4, Tuple6,
+};
+
+use crate::fast_path::{Action, Answer, Divergence, Flow};
+
+/// A flow's addresses and ports, of either family.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Five {
+    pub(super) protocol: u8,
+    pub(super) source: IpAddr,
+    pub(super) destination: IpAddr,
+    pub(super) source_port: u16,
+    pub(super) destination_port: u16,
+}
+
+fn address4(word: u32) -> IpAddr {
+    Ipv4Addr::from(word.to_ne_bytes()).into()
+}
+
+fn address6(words: [u32; 4]) -> IpAddr {
+    let mut bytes = [0; 16];
+    for (part, word) in bytes.chunks_exact_mut(4).zip(words) {
+        part.copy_from_slice(&word.to_ne_bytes());
+    }
+    Ipv6Addr::from(bytes).to_canonical()
+}
+
+impl From<Tuple4> for Five {
+    fn from(tuple: Tuple4) -> Self {
+        Self {
+            protocol: tuple.protocol,
+            source: address4(tuple.source),
+            destination: address4(tuple.destination),
+            source_port: u16::from_be(tuple.source_port),
+            destination_port: u16::from_be(tuple.destination_port),
+        }
+    }
+}
+
+impl From<Tuple6> for Five {
+    fn from(tuple: Tuple6) -> Self {
+        Self {
+            protocol: tuple.protocol,
+            source: address6(tuple.source),
+            destination: address6(tuple.destination),
+            source_port: u16::from_be(tuple.source_port),
+            destination_port: u16::from_be(tuple.destination_port),
+        }
+    }
+}
+
+/// What is needed to read the entries.
+#[derive(Debug)]
+pub(super) struct Reader {
+    pub(super) epoch: u32,
+    /// The time, in ticks.
+    pub(super) now: u32,
+    /// Ids of pods by their host veths.
+    pub(super) names: BTreeMap<u32, String>,
+}
+
+/// Ticks as milliseconds, rounded.
+fn milliseconds(ticks: i64) -> i64 {
+    (ticks << TICK_SHIFT) / 1_000_000
+}
+
+/// Destination and source MAC from the words that hold them.
+fn macs(words: [u32; 3]) -> (MacAddr, MacAddr) {
+    let [a, b, c] = words.map(u32::to_ne_bytes);
+    (MacAddr([a[0], a[1], a[2], a[3], b[0], b[1]]), MacAddr([b[2], b[3], c[0], c[1], c[2], c[3]]))
+}
+
+fn bytes(header: &[u64; HEADER_WORDS]) -> Vec<u8> {
+    header.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+/// Four bytes of the header as a number.
+fn word(header: &[u8], at: usize) -> u32 {
+    header.get(at..at + 4).and_then(|part| part.try_into().ok()).map_or(0, u32::from_be_bytes)
+}
+
+impl Reader {
+    fn name(&self, ifindex: u32) -> String {
+        self.names.get(&ifindex).cloned().unwrap_or_else(|| format!("interface {ifindex}"))
+    }
+
+    fn age(&self, learned: u32) -> u64 {
+        u64::try_from(milliseconds(i64::from(self.now.wrapping_sub(learned)))).unwrap_or(0)
+    }
+
+    fn left(&self, deadline: u32) -> i64 {
+        milliseconds(i64::from(deadline.wrapping_sub(self.now).cast_signed()))
+    }
+
+    /// An egress entry.
+    pub(super) fn egress<T: Into<Five>>(&self, key: EgressKey<T>, entry: &EgressFlow) -> Flow {
+        let header = bytes(&entry.header);
+        let action = if entry.kind == KIND_LOCAL {
+            Action::Local { to: self.name(entry.target) }
+        } else {
+            Action::Tunnel {
+                // Outer destination, VNI and OVN's option: offsets of Geneve over IPv4 without options.
+                remote: Ipv4Addr::from(word(&header, 30)),
+                vni: word(&header, 46) >> 8,
+                option: word(&header, 54),
+            }
+        };
+        let (destination_mac, source_mac) = macs(entry.macs);
+        let five: Five = key.tuple.into();
+        Flow {
+            endpoint: self.name(key.ifindex),
+            protocol: five.protocol,
+            source: five.source,
+            destination: five.destination,
+            source_port: five.source_port,
+            destination_port: five.destination_port,
+            action,
+            epoch: entry.epoch,
+            valid: entry.epoch == self.epoch && entry.active != 0,
+            probing: entry.probing != 0,
+            ttl_step: entry.ttl_step,
+            destination_mac,
+            source_mac,
+            age_ms: self.age(entry.learned),
+            refresh_in_ms: self.left(entry.deadline),
+            packets: entry.packets,
+        }
+    }
+
+    /// An ingress entry.
+    pub(super) fn ingress<T: Into<Five>>(&self, key: IngressKey<T>, entry: &IngressFlow) -> Flow {
+        let (destination_mac, source_mac) = macs(entry.macs);
+        let five: Five = key.tuple.into();
+        Flow {
+            endpoint: self.name(entry.target),
+            protocol: five.protocol,
+            source: five.source,
+            destination: five.destination,
+            source_port: five.source_port,
+            destination_port: five.destination_port,
+            action: Action::Deliver {
+                remote: Ipv4Addr::from(key.remote.to_ne_bytes()),
+                vni: key.vni,
+                option: u32::from_be(key.option),
+            },
+            epoch: entry.epoch,
+            valid: entry.epoch == self.epoch && entry.active != 0,
+            probing: entry.probing != 0,
+            ttl_step: entry.ttl_step,
+            destination_mac,
+            source_mac,
+            age_ms: self.age(entry.learned),
+            refresh_in_ms: self.left(entry.deadline),
+            packets: entry.packets,
+        }
+    }
+
+    /// A record of the ring buffer.
+    pub(super) fn divergence(&self, record: &flow::Divergence) -> Divergence {
+        let five: Five = record.tuple.into();
+        let deliver = record.what == DIVERGED_INGRESS;
+        let answer = |answer: &flow::Answer| Answer {
+            target: answer.target,
+            kind: match (deliver, answer.kind) {
+                (true, _) => "deliver",
+                (false, KIND_LOCAL) => "local",
+                (false, _) => "tunnel",
+            },
+            ttl_step: answer.ttl_step,
+            header: bytes(&answer.header).iter().map(|byte| format!("{byte:02x}")).collect(),
+        };
+        Divergence {
+            endpoint: self.name(record.ifindex),
+            epoch: record.epoch,
+            protocol: five.protocol,
+            source: five.source,
+            destination: five.destination,
+            source_port: five.source_port,
+            destination_port: five.destination_port,
+            remembered: answer(&record.remembered),
+            ovs: answer(&record.ovs),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reader() -> Reader {
+        Reader { epoch: 7, now: 5_000, names: [(12, "pod".to_owned())].into() }
+    }
+
+    #[test]
+    fn an_egress_entry_tells_the_tunnel_from_the_bytes_it_puts_in_front() {
+        let mut header = [0_u8; 72];
+        header[30..34].copy_from_slice(&[172, 18, 0, 3]);
+        header[46..50].copy_from_slice(&[0, 0, 5, 0]);
+        header[54..58].copy_from_slice(&[0, 1, 0, 2]);
+        let words: Vec<u64> =
+            header.chunks_exact(8).map(|c| u64::from_ne_bytes(c.try_into().unwrap())).collect();
+        let tuple = Tuple4 {
+            source: u32::from_ne_bytes([10, 244, 0, 3]),
+            destination: u32::from_ne_bytes([10, 244, 1, 3]),
+            source_port: 40_000_u16.to_be(),
+            destination_port: 80_u16.to_be(),
+            protocol: 6,
+            ..Tuple4::default()
+        };
+        let entry = EgressFlow {
+            epoch: 7,
+            active: 1,
+            deadline: 6_000,
+            learned: 4_000,
+            header: words.try_into().unwrap(),
+            ..EgressFlow::default()
+        };
+        let flow = reader().egress(EgressKey { ifindex: 12, tuple }, &entry);
+        assert_eq!(
+            flow.action,
+            Action::Tunnel { remote: Ipv4Addr::new(172, 18, 0, 3), vni: 5, option: 0x0001_0002 }
+        );
+        assert_eq!((flow.endpoint.as_str(), flow.source_port, flow.destination_port), ("pod", 40_000, 80));
+        assert_eq!((flow.age_ms, flow.refresh_in_ms, flow.valid), (1_048, 1_048, true));
+    }
+
+    #[test]
+    fn an_entry_of_another_epoch_or_that_waits_for_the_other_direction_is_not_valid() {
+        for (epoch, active) in [(6, 1), (7, 0)] {
+            let entry = IngressFlow { epoch, active, ..IngressFlow::default() };
+            assert!(!reader().ingress(IngressKey::<Tuple6>::default(), &entry).valid);
+        }
+    }
+}
