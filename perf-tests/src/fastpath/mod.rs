@@ -19,7 +19,7 @@ mod worlds;
 use std::io::Write;
 use std::path::{Path as FilePath, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use serde_json::json;
 use testbed::bed::config::Datapath;
@@ -36,6 +36,8 @@ pub(crate) use load::Args as LoadArgs;
 /// Where `--write` puts the page.
 const PAGE: &str = "docs/performance.md";
 
+/// Rounds without which a median says too little.
+const FEWEST_ROUNDS: usize = 7;
 /// Seconds before each measurement.
 const WARM_UP: f64 = 0.25;
 
@@ -97,6 +99,9 @@ struct Scene {
 impl Args {
     pub(crate) fn run(self) -> Result<()> {
         let Self { check, write, rounds, seconds, cpu, revocations, only, name, out } = self;
+        if check && rounds < FEWEST_ROUNDS {
+            bail!("--rounds {rounds} with --check: a verdict needs at least {FEWEST_ROUNDS}");
+        }
         let circumstances = report::Circumstances::now(cpu, rounds, seconds);
         let scene = Scene::set(&name, only.contains(&Part::Rounds))?;
         let mut found = Found::default();

@@ -138,6 +138,8 @@ mod tests {
     fn only_bpf_names_aya() {
         assert_eq!(errors("node-agent/src/bpf/load.rs", "use aya::Ebpf;"), 0);
         assert_eq!(errors("node-agent/src/sync.rs", "use aya::Ebpf;"), 1);
+        assert_eq!(errors("perf-tests/src/fastpath/direct/mod.rs", "use aya::Ebpf;"), 0);
+        assert_eq!(errors("perf-tests/src/fastpath/cell.rs", "use aya::Ebpf;"), 1);
     }
 
     #[test]
