@@ -22,7 +22,7 @@ use crate::node::{Health, Node};
 use crate::ovs::Ovs;
 use crate::pods::{self, Pods};
 use crate::programs::Loaded;
-use crate::{admin, bpf, gateway_task, proxy_health, sync};
+use crate::{admin, bpf, ctl, gateway_task, proxy_health, sync};
 
 /// How long OVS and the API may take to be there when the agent starts. Whoever started us starts us again.
 const START_WAIT: Duration = Duration::from_secs(60);
@@ -75,6 +75,7 @@ async fn start(config: Config, stopped: watch::Receiver<bool>) -> anyhow::Result
     let client = kube_client(&config).await?;
     let node = connect(&config, client.clone()).await?;
     tokio::spawn(serve_admin(config.metrics_bind_address, node.clone(), stopped.clone()));
+    tokio::spawn(serve_ctl(Arc::clone(&config), node.clone(), stopped.clone()));
     let (health, status) = (config.proxy_healthz_bind_address, config.proxy_status_bind_address);
     tokio::spawn(proxy_health::serve(health, status, node.clone()));
     let context = gateway_task::context(&config, &node.netlink, &node.ovs, &node.datapath);
@@ -176,6 +177,14 @@ async fn serve_admin(address: std::net::SocketAddr, node: Node, stopped: watch::
     if let Err(error) = served.await {
         tracing::error!(%address, %error, "metrics and health are not served (--metrics-bind-address)");
         node.health.bad("metrics", format!("{address}: {error}"));
+    }
+}
+
+async fn serve_ctl(config: Arc<Config>, node: Node, stopped: watch::Receiver<bool>) {
+    let view = ctl::NodeView::new(node, &config.node_name, None, ctl::pressure::PressureCache::default());
+    let socket = config.admin_socket.as_path();
+    if let Err(error) = ctl::serve(socket, Arc::new(view), until(stopped)).await {
+        tracing::error!(socket = %socket.display(), %error, "slipctl is not served (--admin-socket)");
     }
 }
 
