@@ -181,7 +181,13 @@ async fn serve_admin(address: std::net::SocketAddr, node: Node, stopped: watch::
 }
 
 async fn serve_ctl(config: Arc<Config>, node: Node, stopped: watch::Receiver<bool>) {
-    let view = ctl::NodeView::new(node, &config.node_name, None, ctl::pressure::PressureCache::default());
+    let view = ctl::NodeView::new(
+        node,
+        &config.node_name,
+        None,
+        ctl::pressure::PressureCache::default(),
+        &config.ovs_db,
+    );
     let socket = config.admin_socket.as_path();
     if let Err(error) = ctl::serve(socket, Arc::new(view), until(stopped)).await {
         tracing::error!(socket = %socket.display(), %error, "slipctl is not served (--admin-socket)");

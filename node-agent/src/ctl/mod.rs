@@ -3,6 +3,8 @@
 //! `wire` is the language, shared with `slipctl`. `collect` and `naming` turn the flow cache's figures into what is shown;
 //! `audit` asks OVS. Reading costs nothing but the reading: nothing here is on a packet's way.
 
+pub mod audit;
+mod audit_metrics;
 pub mod collect;
 mod error;
 #[cfg(test)]
@@ -46,6 +48,7 @@ pub fn router(view: Arc<dyn View>) -> Router {
         .route(wire::FLOWS, get(flows).post(flows))
         .route(wire::COUNTERS, get(counters))
         .route(wire::PATH_NODE, post(path_node))
+        .route(wire::AUDIT, post(audit_flows))
         .fallback(nowhere)
         .method_not_allowed_fallback(wrong_method)
         .with_state(view)
@@ -55,12 +58,13 @@ type Answer<T> = Result<Json<T>, CtlError>;
 
 async fn nowhere(uri: axum::http::Uri) -> CtlError {
     CtlError::NotFound(format!(
-        "`{}` is not here: {}, {}, {} and {} are; are slipctl and the agent of one version?",
+        "`{}` is not here: {}, {}, {}, {} and {} are; are slipctl and the agent of one version?",
         uri.path(),
         wire::STATUS,
         wire::FLOWS,
         wire::COUNTERS,
-        wire::PATH_NODE
+        wire::PATH_NODE,
+        wire::AUDIT
     ))
 }
 
@@ -69,7 +73,12 @@ async fn wrong_method(method: axum::http::Method, uri: axum::http::Uri) -> CtlEr
 }
 
 async fn status(State(view): State<Arc<dyn View>>) -> Answer<wire::Status> {
-    blocking(move || view.status()).await
+    let unixctl = view.unixctl();
+    let Json(mut status) = blocking(move || view.status()).await?;
+    if let (None, Some(unixctl)) = (&status.versions.ovs, unixctl) {
+        status.versions.ovs = versions::ovs(&unixctl).await;
+    }
+    Ok(Json(status))
 }
 
 async fn flows(State(view): State<Arc<dyn View>>, body: Bytes) -> Answer<Vec<wire::Flow>> {
@@ -107,6 +116,10 @@ async fn path_node(State(view): State<Arc<dyn View>>, body: Bytes) -> Answer<Rea
         steering.set_node_path(request.path).map_err(CtlError::Cannot)
     })
     .await
+}
+
+async fn audit_flows(State(view): State<Arc<dyn View>>, body: Bytes) -> Answer<wire::AuditReply> {
+    audit::audit(&view, read(&body)?).await.map(Json)
 }
 
 /// The flow cache, or why there is none.

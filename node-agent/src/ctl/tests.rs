@@ -14,6 +14,15 @@ struct Node {
     cache: Option<Arc<Fake>>,
 }
 
+impl audit::Ports for Node {
+    fn number(&self, _: &str) -> Option<i64> {
+        None
+    }
+    fn tunnel(&self, _: std::net::IpAddr) -> Option<(i64, Option<std::net::IpAddr>)> {
+        None
+    }
+}
+
 #[derive(Debug)]
 struct Wheel;
 
@@ -42,6 +51,16 @@ impl Steering for Wheel {
 }
 
 impl View for Node {
+    fn unixctl(&self) -> Option<crate::ovs::unixctl::Unixctl> {
+        None
+    }
+    fn kernel_datapath(&self) -> bool {
+        false
+    }
+    fn ports(&self) -> &dyn audit::Ports {
+        self
+    }
+    fn audited(&self, _: &wire::Audited, _: Option<u32>) {}
     fn fast_path(&self) -> Option<Arc<dyn FastPath>> {
         self.cache.clone().map(|cache| cache as Arc<dyn FastPath>)
     }
@@ -116,6 +135,8 @@ async fn what_cannot_be_done_is_said_with_value_and_remedy() {
         (with_cache(), "POST", wire::FLOWS, r#"{"limits":1}"#, "400", ["`limits`", "`limit`"]),
         (with_cache(), "POST", wire::PATH_NODE, r#"{"path":"fast"}"#, "400", ["`fast`", "`auto`"]),
         (with_cache(), "POST", wire::PATH_NODE, "", "400", ["path", "missing"]),
+        (with_cache(), "POST", wire::AUDIT, r#"{"limit":0}"#, "400", ["limit `0`", "at least 1"]),
+        (with_cache(), "POST", wire::AUDIT, "", "409", ["not on this machine", "--ovs-db"]),
         (with_cache(), "GET", wire::STATUS, "", "500", ["CONFIG", "cannot be read"]),
         (with_cache(), "DELETE", wire::STATUS, "", "400", ["`DELETE`", wire::STATUS]),
         (with_cache(), "GET", "/v9/x", "", "404", ["`/v9/x`", "of one version"]),

@@ -1,8 +1,11 @@
 //! Which versions work together on this node.
 
+use std::time::Duration;
+
 use super::wire::Versions;
 use crate::bpf;
 use crate::node::Node;
+use crate::ovs::unixctl::Unixctl;
 
 /// Reads them. The kernel's release is that of the running kernel.
 pub(super) fn versions(node: &Node) -> Versions {
@@ -14,5 +17,18 @@ pub(super) fn versions(node: &Node) -> Versions {
         map_layout: ebpf::maps::LAYOUT,
         kernel,
         ovs: node.ovs.system().and_then(|row| row.ovs_version.clone()),
+    }
+}
+
+/// OVS's version from the daemon itself, for where nobody wrote it into the database.
+pub(super) async fn ovs(unixctl: &Unixctl) -> Option<String> {
+    let answer = unixctl.call("version", &[], Duration::from_secs(2)).await;
+    match answer {
+        // `ovs-vswitchd (Open vSwitch) 3.5.0`, perhaps with more lines.
+        Ok(text) => text.lines().next()?.split_whitespace().last().map(str::to_owned),
+        Err(error) => {
+            tracing::debug!(%error, "the version of OVS is not known");
+            None
+        }
     }
 }

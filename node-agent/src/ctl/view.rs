@@ -1,8 +1,11 @@
 //! What the admin socket looks at: the node, its flow cache, and who steers that.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::audit::Ports;
+use super::audit_metrics::AuditMetrics;
 use super::collect;
 use super::error::CtlError;
 use super::naming::Naming;
@@ -13,6 +16,8 @@ use crate::datapath::Mode;
 use crate::fast_path::FastPath;
 use crate::fastpath::status::{self, NodePath, Path, Reasoned};
 use crate::node::Node;
+use crate::ovs::unixctl::Unixctl;
+use ovsdb_client::vswitch::Interface;
 
 /// Who decides what the flow cache may do.
 pub trait Steering: std::fmt::Debug + Send + Sync {
@@ -24,6 +29,14 @@ pub trait Steering: std::fmt::Debug + Send + Sync {
 
 /// What is looked at. Calls may block.
 pub trait View: Send + Sync {
+    /// ovs-vswitchd, if it is on this machine.
+    fn unixctl(&self) -> Option<Unixctl>;
+    /// OVS forwards in the kernel.
+    fn kernel_datapath(&self) -> bool;
+    /// Ports of br-int.
+    fn ports(&self) -> &dyn Ports;
+    /// A flow was audited. `diverged`: in this epoch the cache does something else than OVS would, and packets use it.
+    fn audited(&self, audited: &wire::Audited, diverged: Option<u32>);
     /// The flow cache, if the node has one.
     fn fast_path(&self) -> Option<Arc<dyn FastPath>>;
     /// Who steers it.
@@ -46,12 +59,23 @@ pub struct NodeView {
     steering: Option<Arc<dyn Steering>>,
     pressure: PressureCache,
     start: Instant,
+    unixctl: Option<Unixctl>,
+    metrics: AuditMetrics,
 }
 
 impl NodeView {
     /// The node called `name`.
-    pub fn new(node: Node, name: &str, steering: Option<Arc<dyn Steering>>, pressure: PressureCache) -> Self {
-        Self { node, name: name.to_owned(), steering, pressure, start: Instant::now() }
+    pub fn new(
+        node: Node,
+        name: &str,
+        steering: Option<Arc<dyn Steering>>,
+        pressure: PressureCache,
+        ovs_db: &str,
+    ) -> Self {
+        let metrics = AuditMetrics::default();
+        node.metrics.register(|registry| metrics.register(registry));
+        let (name, start) = (name.to_owned(), Instant::now());
+        Self { node, name, steering, pressure, start, unixctl: Unixctl::beside(ovs_db), metrics }
     }
 
     fn endpoints(&self, steered: Option<&status::Status>) -> Vec<Endpoint> {
@@ -88,7 +112,45 @@ fn endpoints(naming: &Naming, path: &Reasoned) -> Vec<Endpoint> {
     list
 }
 
+impl Ports for NodeView {
+    fn number(&self, name: &str) -> Option<i64> {
+        self.node.ovs.interface(name)?.ofport.filter(|port| *port > 0)
+    }
+
+    fn tunnel(&self, remote: IpAddr) -> Option<(i64, Option<IpAddr>)> {
+        let snapshot = self.node.ovs.replica().read();
+        let interfaces = snapshot.table::<Interface>();
+        let address = |row: &Interface, key: &str| row.options.get(key)?.parse::<IpAddr>().ok();
+        let mut tunnels = interfaces.iter().filter(|row| row.r#type == "geneve");
+        let row = tunnels.find(|row| address(row, "remote_ip") == Some(remote))?;
+        Some((row.ofport.filter(|port| *port > 0)?, address(row, "local_ip")))
+    }
+}
+
 impl View for NodeView {
+    fn unixctl(&self) -> Option<Unixctl> {
+        self.unixctl.clone()
+    }
+
+    fn kernel_datapath(&self) -> bool {
+        !self.node.datapath.netdev
+    }
+
+    fn ports(&self) -> &dyn Ports {
+        self
+    }
+
+    fn audited(&self, audited: &wire::Audited, diverged: Option<u32>) {
+        self.metrics.count(audited.verdict);
+        let Some(epoch) = diverged else { return };
+        let (pod, flow, why) = (audited.pod.as_deref().unwrap_or("?"), audited.flow, audited.why.join("; "));
+        tracing::error!(
+            pod, container = audited.endpoint, %flow, epoch, why, remembered = ?audited.remembered, ovs = ?audited.ovs,
+            asked = ?audited.asked, actions = ?audited.datapath_actions,
+            "audit: OVS would do otherwise than the flow cache; the endpoint leaves the fast path until the epoch moves"
+        );
+    }
+
     fn fast_path(&self) -> Option<Arc<dyn FastPath>> {
         self.node.datapath.fast_path.clone()
     }

@@ -371,6 +371,17 @@ pub enum Verdict {
     Undecided,
 }
 
+impl Verdict {
+    /// `same`, `different` or `undecided`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::Different => "different",
+            Self::Undecided => "undecided",
+        }
+    }
+}
+
 /// What becomes of a packet. Members that are not known are none, and are not compared.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

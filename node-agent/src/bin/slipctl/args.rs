@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use node_agent::ctl::flow_spec::FlowSpec;
 use node_agent::ctl::wire;
 use node_agent::fastpath::status::{NodePath, Reasoned};
 use serde_json::Value;
@@ -15,7 +16,7 @@ use crate::{show, top, units};
 
 /// Ask the node agent of Slipstream how this node's packets travel.
 ///
-/// Exit codes: 0 success; 1 the agent could not do it; 2 wrong usage or input; 3 the agent is not there.
+/// Exit codes: 0 success; 1 the agent could not do it; 2 wrong usage or input; 3 the agent is not there; 4 and 5 see `audit`.
 #[derive(Debug, Parser)]
 #[command(name = "slipctl", version)]
 pub(crate) struct Args {
@@ -61,6 +62,20 @@ enum Command {
         #[arg(long)]
         count: Option<u64>,
     },
+    /// Ask OVS what it would do with a flow's packets now, and compare with what the cache does.
+    ///
+    /// Exit code 4 when an answer differs, 5 when none differs but one could not be decided.
+    Audit {
+        /// The flow, as `slipctl flows` shows it: `tcp 10.244.0.3:40000 10.244.1.4:80`, IPv6 as `[fd00::3]:40000`.
+        #[arg(num_args = 3, value_names = ["PROTO", "SRC:PORT", "DST:PORT"], required_unless_present = "all")]
+        flow: Vec<String>,
+        /// Every valid flow of the cache, up to the limit.
+        #[arg(long, conflicts_with = "flow")]
+        all: bool,
+        /// With --all, at most so many.
+        #[arg(long, requires = "all", default_value_t = wire::DEFAULT_FLOWS, value_parser = at_least_one)]
+        limit: usize,
+    },
     /// Choose the path of packets, live.
     #[command(subcommand)]
     Path(PathCommand),
@@ -97,6 +112,17 @@ impl Args {
             Command::Top { interval, count } => {
                 top::run(&client, interval, count, self.output == Output::Json)?;
             }
+            Command::Audit { flow, limit, .. } => {
+                let flow = match flow.as_slice() {
+                    [protocol, source, destination] => {
+                        Some(FlowSpec::parse(protocol, source, destination).map_err(Error::Usage)?)
+                    }
+                    _ => None,
+                };
+                let value = client.post(wire::AUDIT, &wire::AuditRequest { flow, limit: Some(limit) })?;
+                self.output.print(&value, |reply: wire::AuditReply| show::audit::text(&reply))?;
+                return Ok(audit_code(&value));
+            }
             Command::Path(PathCommand::Node { path }) => {
                 let value = client.post(wire::PATH_NODE, &wire::PathRequest { path })?;
                 self.output.print(&value, |now: Reasoned| show::status::path(path, &now))?;
@@ -104,6 +130,16 @@ impl Args {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// 0 when all are the same, 4 when one differs, 5 when none differs but one is undecided.
+fn audit_code(reply: &Value) -> ExitCode {
+    let some = |name: &str| reply.get(name).and_then(Value::as_u64).is_some_and(|n| n > 0);
+    ExitCode::from(match (some("different"), some("undecided")) {
+        (true, _) => 4,
+        (false, true) => 5,
+        (false, false) => 0,
+    })
 }
 
 impl Output {
@@ -153,10 +189,23 @@ mod tests {
             (vec!["top", "--interval", "1ms"], "'1ms'", "100ms"),
             (vec!["path", "node", "fast"], "'fast'", "`auto`, `ebpf` or `ovs`"),
             (vec!["status", "-o", "xml"], "'xml'", "json"),
+            (vec!["audit"], "not provided", "<PROTO> <SRC:PORT> <DST:PORT>"),
+            (vec!["audit", "tcp", "1.2.3.4:1"], "3 values required", "2 were provided"),
+            (vec!["audit", "tcp", "1.2.3.4:1", "1.2.3.4:2", "--all"], "cannot be used with", "--all"),
         ] {
             let error = refused(&words);
             assert!(error.contains(wrong) && error.contains(right), "{words:?}: {error}");
         }
+    }
+
+    #[test]
+    fn an_audit_that_found_a_difference_is_told_apart_from_one_that_could_not_decide() {
+        let code = |different, undecided| {
+            audit_code(&serde_json::json!({"different": different, "undecided": undecided}))
+        };
+        assert_eq!(code(1, 1), ExitCode::from(4));
+        assert_eq!(code(0, 1), ExitCode::from(5));
+        assert_eq!(code(0, 0), ExitCode::from(0));
     }
 
     #[test]

@@ -31,6 +31,9 @@ pub(crate) enum Error {
     /// The agent refuses.
     #[error("{message}")]
     Refused { status: u16, message: String },
+    /// The command line is wrong.
+    #[error("{0}")]
+    Usage(String),
     /// Standard output.
     #[error("cannot write to standard output: {0}")]
     Output(io::Error),
@@ -63,7 +66,7 @@ impl Error {
     /// The exit code: 1 the agent could not, 2 wrong input, 3 no agent.
     pub(crate) fn code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Self::Refused { status: 400, .. } => 2,
+            Self::Refused { status: 400, .. } | Self::Usage(_) => 2,
             Self::Refused { .. } | Self::Output(_) => 1,
             Self::NoAgent { .. } | Self::Exchange { .. } => 3,
         })

@@ -1,5 +1,6 @@
 //! The agent's answers as text. Pure: from structs to strings.
 
+pub(crate) mod audit;
 pub(crate) mod flows;
 pub(crate) mod status;
 pub(crate) mod tunnels;

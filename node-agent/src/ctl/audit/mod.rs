@@ -1,0 +1,269 @@
+//! The audit: OVS is asked what it would do with a packet of a flow now (`ofproto/trace`), and that is held against what the
+//! flow cache does.
+//!
+//! Asking changes nothing in OVS: a trace without a packet has no side effects. The state of connection tracking is read
+//! from the datapath, zone by zone, as OVS asks for it.
+//!
+//! `subject` is the question, `trace`, `actions` and `conntrack` read OVS's answers, `compare` judges. All are pure; the I/O
+//! is here.
+
+mod actions;
+mod compare;
+mod conntrack;
+mod question;
+mod subject;
+mod trace;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use subject::Ports;
+use subject::{Cached, Subject};
+use trace::Traced;
+
+use super::error::CtlError;
+use super::naming::Naming;
+use super::view::View;
+use super::wire::{AuditReply, AuditRequest, Audited, DEFAULT_FLOWS, Outcome, Verdict};
+use crate::fast_path::Flow;
+use crate::ovs::unixctl::{Unixctl, UnixctlError};
+use api::ovn_name::INTEGRATION_BRIDGE;
+
+/// How long one answer of OVS may take.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// A packet passes connection tracking at most so often.
+const PASSES: usize = 16;
+
+/// An answer that differs is asked for again after this: OVS may just have changed, and the cache is about to learn of it.
+const AGAIN_AFTER: Duration = Duration::from_millis(250);
+
+/// OVS as the audit sees it.
+struct Ovs {
+    unixctl: Unixctl,
+    /// Names of the datapath's ports.
+    ports: BTreeMap<String, String>,
+    /// The kernel's datapath.
+    kernel: bool,
+}
+
+/// OVS's answer with how it came about.
+#[derive(Debug, Default)]
+struct Answer {
+    traced: Option<Traced>,
+    asked: Vec<String>,
+    /// Why the answer may not be what OVS does with a real packet.
+    doubts: Vec<String>,
+}
+
+/// Audits one flow or all.
+pub async fn audit(view: &Arc<dyn View>, request: AuditRequest) -> Result<AuditReply, CtlError> {
+    let limit = request.limit.unwrap_or(DEFAULT_FLOWS);
+    if limit == 0 {
+        return Err(CtlError::Bad("limit `0`: at least 1 is needed".to_owned()));
+    }
+    let unixctl = view.unixctl().ok_or_else(|| {
+        CtlError::Cannot(
+            "OVS's database is not on this machine (--ovs-db), so OVS cannot be asked".to_owned(),
+        )
+    })?;
+    let ports = unixctl.call("dpif/show", &[], ANSWER).await.map_err(failed)?;
+    let ovs = Ovs { unixctl, ports: compare::ports(&ports), kernel: view.kernel_datapath() };
+    let mut flows = Vec::new();
+    for (subject, flow) in subjects(view, &request, limit).await? {
+        flows.push(match subject {
+            Ok(subject) => one(view, &ovs, &subject).await,
+            Err(why) => unaskable(flow, why, &view.naming()),
+        });
+    }
+    let count = |verdict| flows.iter().filter(|flow| flow.verdict == verdict).count();
+    let (same, different, undecided) =
+        (count(Verdict::Same), count(Verdict::Different), count(Verdict::Undecided));
+    Ok(AuditReply { flows, same, different, undecided })
+}
+
+type Asked = (Result<Subject, String>, Option<Flow>);
+
+/// What is to be audited: entries of the cache, or the flow as it was described.
+async fn subjects(
+    view: &Arc<dyn View>,
+    request: &AuditRequest,
+    limit: usize,
+) -> Result<Vec<Asked>, CtlError> {
+    let (wanted, naming) = (request.flow, view.naming());
+    let mut list = cached(view, usize::MAX).await?;
+    match wanted {
+        Some(wanted) => list.retain(|flow| super::collect::spec(flow) == Some(wanted)),
+        None => list.retain(|flow| flow.valid),
+    }
+    list.truncate(limit);
+    if let (Some(wanted), true) = (wanted, list.is_empty()) {
+        return Ok(vec![(Ok(Subject::described(wanted, &naming, view.ports())?), None)]);
+    }
+    let subjects = list.into_iter().map(|flow| (Subject::cached(&flow, &naming, view.ports()), Some(flow)));
+    Ok(subjects.collect())
+}
+
+/// Flows of the cache; none without a cache.
+async fn cached(view: &Arc<dyn View>, limit: usize) -> Result<Vec<Flow>, CtlError> {
+    let Some(cache) = view.fast_path() else { return Ok(Vec::new()) };
+    let list = tokio::task::spawn_blocking(move || cache.flows(limit)).await;
+    list.unwrap_or_else(|e| Err(e.to_string())).map_err(CtlError::Failed)
+}
+
+fn failed(error: UnixctlError) -> CtlError {
+    CtlError::Failed(error.to_string())
+}
+
+fn unaskable(flow: Option<Flow>, why: String, naming: &Naming) -> Audited {
+    let spec = flow.as_ref().and_then(super::collect::spec);
+    let unknown = super::flow_spec::FlowSpec {
+        protocol: super::flow_spec::Protocol::Udp,
+        source: ([0; 4], 0).into(),
+        destination: ([0; 4], 0).into(),
+    };
+    let endpoint = flow.as_ref().map(|flow| flow.endpoint.clone()).unwrap_or_default();
+    Audited {
+        pod: naming.pod(&endpoint),
+        endpoint,
+        flow: spec.unwrap_or(unknown),
+        verdict: Verdict::Undecided,
+        why: vec![why],
+        remembered: flow.map(|flow| compare::remembered(&flow, naming)),
+        ovs: None,
+        asked: Vec::new(),
+        datapath_actions: Vec::new(),
+    }
+}
+
+/// Audits one flow. A difference that stays is told to the agent.
+async fn one(view: &Arc<dyn View>, ovs: &Ovs, subject: &Subject) -> Audited {
+    let mut audited = judge(view, ovs, subject).await;
+    if audited.verdict != Verdict::Different {
+        view.audited(&audited, None);
+        return audited;
+    }
+    tokio::time::sleep(AGAIN_AFTER).await;
+    match unchanged(view, subject).await {
+        Ok(true) => audited = judge(view, ovs, subject).await,
+        Ok(false) => {
+            audited.verdict = Verdict::Undecided;
+            audited.why.insert(0, "the cache has changed while OVS was asked; ask again".to_owned());
+        }
+        Err(error) => {
+            audited.verdict = Verdict::Undecided;
+            audited.why.insert(0, error.to_string());
+        }
+    }
+    let diverged = subject.cached.as_ref().filter(|c| c.valid && audited.verdict == Verdict::Different);
+    view.audited(&audited, diverged.map(|cached| cached.epoch));
+    audited
+}
+
+/// Whether the cache still does the same with the flow, in the same epoch.
+async fn unchanged(view: &Arc<dyn View>, subject: &Subject) -> Result<bool, CtlError> {
+    let Some(before) = &subject.cached else { return Ok(true) };
+    let naming = view.naming();
+    Ok(cached(view, usize::MAX).await?.iter().any(|flow| {
+        flow.endpoint == subject.container
+            && super::collect::spec(flow) == Some(subject.flow)
+            && flow.epoch == before.epoch
+            && flow.valid == before.valid
+            && compare::remembered(flow, &naming) == before.outcome
+    }))
+}
+
+async fn judge(view: &Arc<dyn View>, ovs: &Ovs, subject: &Subject) -> Audited {
+    let naming = view.naming();
+    let mut answer = Answer::default();
+    let error = ask(ovs, subject, &mut answer).await.err();
+    let question = &subject.question;
+    let from_tunnel = matches!(question.entry, question::Entry::Tunnel { .. });
+    let before = (question.source_mac.to_string(), question.destination_mac.to_string());
+    let traced = answer.traced.as_ref();
+    let outcome = traced.map(|t| compare::answered(t, &ovs.ports, &naming, before, from_tunnel));
+    let remarks = traced.map(|t| t.remarks.clone()).unwrap_or_default();
+    let (verdict, why) = verdict(subject.cached.as_ref(), outcome.as_ref(), &remarks, &answer.doubts, error);
+    Audited {
+        pod: naming.pod(&subject.container),
+        endpoint: subject.container.clone(),
+        flow: subject.flow,
+        verdict,
+        why,
+        remembered: subject.cached.as_ref().map(|cached| cached.outcome.clone()),
+        ovs: outcome,
+        asked: answer.asked,
+        datapath_actions: traced
+            .map(|t| t.passes.iter().map(|pass| pass.actions.clone()).collect())
+            .unwrap_or_default(),
+    }
+}
+
+fn verdict(
+    cached: Option<&Cached>,
+    ovs: Option<&Outcome>,
+    remarks: &[String],
+    doubts: &[String],
+    error: Option<String>,
+) -> (Verdict, Vec<String>) {
+    let undecided = |why: String| (Verdict::Undecided, vec![why]);
+    match (cached, ovs, error) {
+        (_, _, Some(error)) => undecided(error),
+        (_, None, None) => undecided("OVS gave no answer".to_owned()),
+        (None, Some(_), None) => undecided("the flow is not cached; this is what OVS would do".to_owned()),
+        (Some(cached), Some(ovs), None) => {
+            let (mut verdict, mut why) = compare::compare(&cached.outcome, ovs, remarks);
+            if !doubts.is_empty() && verdict != Verdict::Undecided {
+                verdict = Verdict::Undecided;
+                why.extend(doubts.iter().cloned());
+            }
+            if !cached.valid && verdict == Verdict::Different {
+                why.push(format!("the entry is of epoch {} and is not used any more", cached.epoch));
+            }
+            (verdict, why)
+        }
+    }
+}
+
+/// Asks OVS, giving it the state of connection tracking that it asks for, zone by zone.
+async fn ask(ovs: &Ovs, subject: &Subject, answer: &mut Answer) -> Result<(), String> {
+    let mut question = subject.question.clone();
+    let (mut states, mut dumps): (Vec<&'static str>, HashMap<u16, String>) = Default::default();
+    for _ in 0..=PASSES {
+        let spec = question.text();
+        let mut params = vec![INTEGRATION_BRIDGE, spec.as_str()];
+        params.extend(states.iter().flat_map(|state| ["--ct-next", state]));
+        let text = ovs.unixctl.call("ofproto/trace", &params, ANSWER).await.map_err(|e| e.to_string())?;
+        let traced = trace::read(&text).map_err(|e| e.to_string())?;
+        let Some(zone) = traced.zones.get(states.len()).copied() else {
+            answer.asked.insert(0, format!("ofproto/trace {}", params.join(" ")));
+            answer.traced = Some(traced);
+            return Ok(());
+        };
+        let Some(zone) = zone else {
+            states.push(conntrack::NEW);
+            answer.doubts.push("OVS tracks the packet in a zone that its answer does not name".to_owned());
+            continue;
+        };
+        if !dumps.contains_key(&zone) {
+            let which = format!("zone={zone}");
+            let dump = ovs.unixctl.call("dpctl/dump-conntrack", &["-m", &which], ANSWER).await;
+            dumps.insert(zone, dump.map_err(|e| e.to_string())?);
+        }
+        let dump = dumps.get(&zone).map(String::as_str).unwrap_or_default();
+        let state = conntrack::state(dump, &subject.flow, ovs.kernel);
+        answer.asked.push(format!("zone {zone}: {}", state.words));
+        if states.is_empty() {
+            question.mark = state.mark;
+        } else if state.mark != 0 {
+            let mark = state.mark;
+            answer.doubts.push(format!("connection mark {mark:#x} in zone {zone} cannot be told to OVS"));
+        }
+        states.push(state.ct_next);
+    }
+    Err(format!("the packet passes connection tracking more than {PASSES} times"))
+}
+
+#[cfg(test)]
+mod tests;
