@@ -135,7 +135,7 @@ mod tests {
     fn many_flows_have_a_line_each_details_of_those_that_differ_and_a_summary() {
         let text = text(&reply());
         assert!(
-            text.contains("same       c0ffee02   udp 10.244.0.4:1 10.244.0.3:2           local default/a\n"),
+            text.contains("same       c0ffee02   udp 10.244.0.4:1 10.244.0.3:2         local default/a\n"),
             "{text}"
         );
         assert_eq!(text.matches("Verdict  ").count(), 1);
