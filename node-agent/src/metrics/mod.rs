@@ -1,5 +1,7 @@
 //! Counters and histograms of the agent, in the Prometheus text format.
 
+mod fast_path;
+
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -12,6 +14,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::cni::steps::Steps;
+use crate::ctl::pressure::PressureCache;
 use crate::datapath::Datapath;
 
 /// All of them. Clones share them.
@@ -104,7 +107,10 @@ impl Metrics {
 
     /// Adds the data path's counters, read anew at every scrape.
     pub fn watch_datapath(&self, datapath: &Arc<Datapath>) {
-        let collector = Box::new(DatapathCollector { datapath: Arc::clone(datapath) });
+        let collector = Box::new(DatapathCollector {
+            datapath: Arc::clone(datapath),
+            pressure: PressureCache::default(),
+        });
         self.registry.lock().register_collector(collector);
     }
 
@@ -143,6 +149,7 @@ pub struct DatapathCounts {
 #[derive(Debug)]
 struct DatapathCollector {
     datapath: Arc<Datapath>,
+    pressure: PressureCache,
 }
 
 impl Collector for DatapathCollector {
@@ -156,6 +163,10 @@ impl Collector for DatapathCollector {
         )?;
         gauge.encode_family(&info)?.encode_gauge(&1_i64)?;
         let Some(programs) = &self.datapath.programs else { return Ok(()) };
+        let cache = self.datapath.fast_path.as_deref();
+        if let Some(cache) = cache {
+            fast_path::encode(cache, self.pressure.read(cache), &mut encoder)?;
+        }
         let counts = match programs.counts() {
             Ok(counts) => counts,
             Err(error) => {
@@ -164,12 +175,16 @@ impl Collector for DatapathCollector {
             }
         };
         for (name, help, list) in [
+            ("malformed_packets", "Packets that could not be understood", counts.malformed_packets),
             ("tunnel_packets", "Geneve packets", counts.tunnel_packets),
             ("tunnel_bytes", "Geneve bytes, outer headers included", counts.tunnel_bytes),
             ("endpoint_packets", "Packets of pods", counts.endpoint_packets),
             ("endpoint_bytes", "Bytes of pods", counts.endpoint_bytes),
-            ("malformed_packets", "Packets that could not be understood", counts.malformed_packets),
         ] {
+            // The flow cache counts the same packets, by path.
+            if cache.is_some() && name != "malformed_packets" {
+                continue;
+            }
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             for count in list {
                 family
@@ -213,6 +228,29 @@ mod tests {
                 ..DatapathCounts::default()
             })
         }
+    }
+
+    #[test]
+    fn with_a_flow_cache_packets_are_counted_once_and_by_path() {
+        let metrics = Metrics::default();
+        let mut datapath = Datapath::ovs_only(true, false, "asked for");
+        datapath.programs = Some(Arc::new(Fixed));
+        datapath.fast_path = Some(Arc::new(crate::ctl::fake::Fake::default()));
+        metrics.watch_datapath(&Arc::new(datapath));
+        let text = metrics.encode().unwrap();
+        for line in [
+            r#"slipstream_node_tunnel_packets_total{remote="172.18.0.3",vni="5",direction="out",path="fast"} 7"#,
+            r#"slipstream_node_tunnel_bytes_total{remote="172.18.0.3",vni="5",direction="in",path="slow"} 100"#,
+            r#"slipstream_node_endpoint_packets_total{endpoint="c0ffee01",direction="to",path="fast"} 3"#,
+            r#"slipstream_node_packet_reasons_total{reason="tcp_flags"} 4"#,
+            r#"slipstream_node_map_entries{map="FLOW_EGRESS"} 3"#,
+            r#"slipstream_node_map_capacity{map="FLOW_EGRESS"} 262144"#,
+            "slipstream_node_fastpath_epoch 7",
+        ] {
+            assert!(text.contains(line), "{line} in\n{text}");
+        }
+        assert_eq!(text.matches("# TYPE slipstream_node_tunnel_packets counter").count(), 1, "{text}");
+        assert!(!text.contains(r#"direction="out"} 7"#), "{text}");
     }
 
     #[test]
