@@ -120,6 +120,10 @@ pub struct Flow {
     pub destination_mac: MacAddr,
     /// Source MAC, likewise.
     pub source_mac: MacAddr,
+    /// Destination MAC behind OVS: of the inner frame in a tunnel, else as the pod gets it.
+    pub delivered_destination_mac: MacAddr,
+    /// Source MAC, likewise.
+    pub delivered_source_mac: MacAddr,
     /// Milliseconds since it was learned.
     pub age_ms: u64,
     /// Milliseconds until the refresh; negative when it is due.

@@ -89,6 +89,14 @@ fn word(header: &[u8], at: usize) -> u32 {
     header.get(at..at + 4).and_then(|part| part.try_into().ok()).map_or(0, u32::from_be_bytes)
 }
 
+/// Offset of the inner Ethernet header.
+const INNER: usize = flow::HEADER - 14;
+
+/// Six bytes of the header as a MAC; zeros where it is shorter.
+fn mac(header: &[u8], at: usize) -> MacAddr {
+    MacAddr(header.get(at..at + 6).and_then(|part| part.try_into().ok()).unwrap_or_default())
+}
+
 impl Reader {
     fn name(&self, ifindex: u32) -> String {
         self.names.get(&ifindex).cloned().unwrap_or_else(|| format!("interface {ifindex}"))
@@ -116,8 +124,12 @@ impl Reader {
             }
         };
         let (destination_mac, source_mac) = macs(entry.macs);
+        // Local: the frame's own. Tunnel: the inner frame's, at the end of the header.
+        let front = if entry.kind == KIND_LOCAL { 0 } else { INNER };
         let five: Five = key.tuple.into();
         Flow {
+            delivered_destination_mac: mac(&header, front),
+            delivered_source_mac: mac(&header, front + 6),
             endpoint: self.name(key.ifindex),
             protocol: five.protocol,
             source: five.source,
@@ -142,6 +154,8 @@ impl Reader {
         let (destination_mac, source_mac) = macs(entry.macs);
         let five: Five = key.tuple.into();
         Flow {
+            delivered_destination_mac: destination_mac,
+            delivered_source_mac: source_mac,
             endpoint: self.name(entry.target),
             protocol: five.protocol,
             source: five.source,
@@ -207,6 +221,7 @@ mod tests {
         header[30..34].copy_from_slice(&[172, 18, 0, 3]);
         header[46..50].copy_from_slice(&[0, 0, 5, 0]);
         header[54..58].copy_from_slice(&[0, 1, 0, 2]);
+        header[58..70].copy_from_slice(&[10, 88, 10, 244, 1, 3, 10, 88, 10, 244, 1, 1]);
         let words: Vec<u64> =
             header.chunks_exact(8).map(|c| u64::from_ne_bytes(c.try_into().unwrap())).collect();
         let tuple = Tuple4 {
@@ -230,6 +245,8 @@ mod tests {
             flow.action,
             Action::Tunnel { remote: Ipv4Addr::new(172, 18, 0, 3), vni: 5, option: 0x0001_0002 }
         );
+        let delivered = (flow.delivered_destination_mac.to_string(), flow.delivered_source_mac.to_string());
+        assert_eq!(delivered, ("0a:58:0a:f4:01:03".to_owned(), "0a:58:0a:f4:01:01".to_owned()));
         assert_eq!((flow.endpoint.as_str(), flow.source_port, flow.destination_port), ("pod", 40_000, 80));
         assert_eq!((flow.age_ms, flow.refresh_in_ms, flow.valid), (1_048, 1_048, true));
     }

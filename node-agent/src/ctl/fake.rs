@@ -37,6 +37,8 @@ pub(crate) fn flows() -> Vec<Flow> {
         ttl_step: 1,
         destination_mac: MacAddr([0x0a, 0x58, 0x0a, 0xf4, 0, 1]),
         source_mac: MacAddr([0x0a, 0x58, 0x0a, 0xf4, 0, 3]),
+        delivered_destination_mac: MacAddr([0x0a, 0x58, 0x0a, 0xf4, 1, 4]),
+        delivered_source_mac: MacAddr([0x0a, 0x58, 0x0a, 0xf4, 1, 1]),
         age_ms: 1_200,
         refresh_in_ms: 800,
         packets: 42,

@@ -26,7 +26,12 @@ pub(super) fn ports(text: &str) -> BTreeMap<String, String> {
 /// What the cache does with the flow's packets.
 pub(super) fn remembered(flow: &Flow, naming: &Naming) -> Outcome {
     let pod = |container: &str| naming.pod(container).unwrap_or_else(|| container.to_owned());
-    let outcome = Outcome { ttl_step: Some(flow.ttl_step), ..Outcome::default() };
+    let outcome = Outcome {
+        ttl_step: Some(flow.ttl_step),
+        destination_mac: Some(flow.delivered_destination_mac.to_string()),
+        source_mac: Some(flow.delivered_source_mac.to_string()),
+        ..Outcome::default()
+    };
     match &flow.action {
         Action::Tunnel { remote, vni, option } => Outcome {
             kind: "tunnel".to_owned(),
@@ -36,13 +41,9 @@ pub(super) fn remembered(flow: &Flow, naming: &Naming) -> Outcome {
             ..outcome
         },
         Action::Local { to } => Outcome { kind: "local".to_owned(), to: Some(pod(to)), ..outcome },
-        Action::Deliver { .. } => Outcome {
-            kind: "deliver".to_owned(),
-            to: Some(pod(&flow.endpoint)),
-            destination_mac: Some(flow.destination_mac.to_string()),
-            source_mac: Some(flow.source_mac.to_string()),
-            ..outcome
-        },
+        Action::Deliver { .. } => {
+            Outcome { kind: "deliver".to_owned(), to: Some(pod(&flow.endpoint)), ..outcome }
+        }
     }
 }
 
@@ -167,11 +168,7 @@ mod tests {
 
     /// What OVS does when it does the same.
     fn same() -> Outcome {
-        Outcome {
-            source_mac: Some("0a:58:0a:f4:01:01".to_owned()),
-            destination_mac: Some("0a:58:0a:f4:01:04".to_owned()),
-            ..tunnel()
-        }
+        tunnel()
     }
 
     #[test]
@@ -185,7 +182,11 @@ mod tests {
     #[test]
     fn each_part_that_differs_is_told_with_both_values() {
         type Change = fn(&mut Outcome);
-        let changes: [(Change, &str); 6] = [
+        let changes: [(Change, &str); 7] = [
+            (
+                |o| o.destination_mac = Some("0a:58:0a:f4:01:05".to_owned()),
+                "destination MAC: the cache has 0a:58:0a:f4:01:04, OVS 0a:58:0a:f4:01:05",
+            ),
             (|o| o.to = Some("172.18.0.4".to_owned()), "target: the cache has 172.18.0.3, OVS 172.18.0.4"),
             (|o| o.vni = Some(6), "VNI: the cache has 0x5, OVS 0x6"),
             (|o| o.option = None, "option: the cache has 0x30002, OVS none"),
@@ -209,8 +210,9 @@ mod tests {
 
     #[test]
     fn delivery_compares_pod_and_macs() {
-        let flow = &fake::flows()[1];
-        let ours = remembered(flow, &naming());
+        let mut flow = fake::flows().remove(1);
+        (flow.delivered_destination_mac, flow.delivered_source_mac) = (flow.destination_mac, flow.source_mac);
+        let ours = remembered(&flow, &naming());
         let output = Output { port: "7".to_owned(), packet: Packet::default() };
         let traced =
             Traced { passes: Vec::new(), outputs: vec![output], remarks: Vec::new(), zones: Vec::new() };

@@ -65,7 +65,7 @@ struct Switch {
     zones: usize,
 }
 
-const PUSH: &str = "set(ipv4(ttl=63)),tnl_push(tnl_port(5),header(ipv4(src=172.18.0.2,dst=172.18.0.3),\
+const PUSH: &str = "set(eth(src=0a:58:0a:f4:01:01,dst=0a:58:0a:f4:01:04)),set(ipv4(ttl=63)),tnl_push(tnl_port(5),header(ipv4(src=172.18.0.2,dst=172.18.0.3),\
     geneve(crit,vni=0x5,options({class=0x102,type=0x80,len=4,0x30002}))),out_port(2)),3";
 
 impl Switch {
