@@ -115,9 +115,35 @@ pub struct Config {
     /// Where `/proxyMode` is served, as kube-proxy does.
     #[arg(long, env = "SLIPSTREAM_PROXY_STATUS_BIND_ADDRESS", default_value = "127.0.0.1:10249")]
     pub proxy_status_bind_address: SocketAddr,
+    /// Flows that can be cached (IPv4; a quarter of it for IPv6). Some 440 bytes of memory each.
+    #[arg(long, env = "SLIPSTREAM_FLOW_TABLE_SIZE", default_value_t = ebpf::maps::FLOWS, value_parser = clap::value_parser!(u32).range(64..=16_777_216))]
+    pub flow_table_size: u32,
+    /// A cached flow is sent through OVS again after this time, in milliseconds; 0 = every packet. For measurements.
+    #[arg(long, env = "SLIPSTREAM_REFRESH_MS", default_value_t = 2_000, hide = true)]
+    pub refresh_ms: u64,
+    /// The programs count and compare nothing. For measurements.
+    #[arg(long, env = "SLIPSTREAM_BENCH_WITHOUT_COUNTERS", hide = true)]
+    pub bench_without_counters: bool,
     /// The `ovs-ofctl` executable.
     #[arg(long, env = "SLIPSTREAM_OFCTL", default_value = "ovs-ofctl")]
     pub ofctl: PathBuf,
+}
+
+impl Config {
+    /// How the programs are loaded.
+    pub fn programs(&self) -> crate::bpf::Options {
+        crate::bpf::Options {
+            flows: self.flow_table_size,
+            without_counters: self.bench_without_counters,
+            ..crate::bpf::Options::default()
+        }
+    }
+
+    /// Times of the flow cache.
+    pub fn timing(&self) -> crate::fast_path::Timing {
+        let refresh = std::time::Duration::from_millis(self.refresh_ms);
+        crate::fast_path::Timing { refresh, ..crate::fast_path::Timing::default() }
+    }
 }
 
 /// Which data path the operator wants.

@@ -63,7 +63,7 @@ async fn connect(config: &Config) -> anyhow::Result<Node> {
     let mut datapath = Datapath::ovs_only(ovs.datapath_type() == "netdev", ovs.userspace_tso(), "cleanup");
     // Loading what is not there would only make it.
     if config.bpf_dir.exists() {
-        match Loaded::load(&config.bpf_dir) {
+        match Loaded::load(&config.bpf_dir, config.programs()) {
             Ok(loaded) => {
                 datapath.uplink = Some(loaded.shared());
                 datapath.programs = Some(Arc::new(loaded));

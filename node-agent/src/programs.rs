@@ -19,8 +19,8 @@ pub struct Loaded {
 
 impl Loaded {
     /// Loads the programs and takes over what is pinned under `dir`. The error says why this node cannot.
-    pub fn load(dir: &Path) -> Result<Self, String> {
-        let inner = bpf::Datapath::load(dir).map_err(|e| chain(&e))?;
+    pub fn load(dir: &Path, options: bpf::Options) -> Result<Self, String> {
+        let inner = bpf::Datapath::load_with(dir, options).map_err(|e| chain(&e))?;
         Ok(Self { inner: Arc::new(Mutex::new(inner)) })
     }
 

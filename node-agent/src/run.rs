@@ -225,7 +225,7 @@ pub(crate) fn choose_datapath(config: &Config, ovs: &Ovs) -> anyhow::Result<Data
         leave_ebpf(config, ovs)?;
         return Ok(ovs_only("--datapath=ovs".to_owned()));
     }
-    let loaded = match Loaded::load(&config.bpf_dir) {
+    let loaded = match Loaded::load(&config.bpf_dir, config.programs()) {
         Ok(loaded) => loaded,
         Err(reason) if config.datapath == Wanted::Ebpf => anyhow::bail!("--datapath=ebpf: {reason}"),
         Err(reason) => {
@@ -243,7 +243,9 @@ pub(crate) fn choose_datapath(config: &Config, ovs: &Ovs) -> anyhow::Result<Data
     let mut datapath = ovs_only("eBPF programs are loaded".to_owned());
     datapath.mode = mode;
     datapath.uplink = Some(loaded.shared());
-    datapath.fast_path = Some(loaded.fast_path().map_err(anyhow::Error::msg)?);
+    let fast_path = loaded.fast_path().map_err(anyhow::Error::msg)?;
+    fast_path.set_timing(config.timing()).map_err(anyhow::Error::msg)?;
+    datapath.fast_path = Some(fast_path);
     datapath.programs = Some(Arc::new(loaded));
     Ok(datapath)
 }

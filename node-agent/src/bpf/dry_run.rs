@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use aya::{TestRunOptions, programs::TestRun};
+use aya::{
+    TestRunOptions,
+    programs::{SchedClassifier, TestRun},
+    sys::{Stats, enable_stats},
+};
 
 use super::{Datapath, Error, links, object::Program, probe::chain};
 
@@ -21,10 +25,108 @@ pub enum Verdict {
 
 /// Bytes of `struct __sk_buff` that are handed over, up to and including `gso_size` (linux/bpf.h).
 const CONTEXT_LEN: usize = 180;
+const MARK_AT: usize = 8;
 const IFINDEX_AT: usize = 40;
 const GSO_SIZE_AT: usize = 176;
 
+/// A packet for a program.
+#[derive(Clone, Copy, Debug)]
+pub struct Given<'a> {
+    /// From the Ethernet header on.
+    pub packet: &'a [u8],
+    /// Interface on which it is seen.
+    pub ifindex: u32,
+    /// `skb->mark`.
+    pub mark: u32,
+    /// Payload bytes of a segment, if it is an aggregate.
+    pub gso_size: u32,
+}
+
+/// What a program made of a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Passed {
+    pub verdict: Verdict,
+    pub packet: Vec<u8>,
+    pub mark: u32,
+}
+
+fn context(given: Given<'_>) -> [u8; CONTEXT_LEN] {
+    let mut context = [0; CONTEXT_LEN];
+    for (at, value) in [(MARK_AT, given.mark), (IFINDEX_AT, given.ifindex), (GSO_SIZE_AT, given.gso_size)] {
+        context[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+    }
+    context
+}
+
+fn verdict(value: u32) -> Verdict {
+    match value.cast_signed() {
+        -1 => Verdict::Pass,
+        2 => Verdict::Drop,
+        7 => Verdict::Redirect,
+        other => Verdict::Other(other),
+    }
+}
+
 impl Datapath {
+    /// Runs the program `name` once and gives back the packet as it left it.
+    ///
+    /// # Errors
+    /// As [`Self::dry_run`].
+    pub fn pass(&mut self, name: &str, given: Given<'_>) -> Result<Passed, Error> {
+        let program = known(name)?;
+        let context = context(given);
+        // The kernel wants room for the whole structure, which grows now and then.
+        let (mut data, mut context_out) = (vec![0; given.packet.len() + 256], vec![0; 512]);
+        let options = TestRunOptions {
+            data_in: Some(given.packet),
+            data_out: Some(&mut data),
+            ctx_in: Some(&context),
+            ctx_out: Some(&mut context_out),
+            ..TestRunOptions::default()
+        };
+        let result = links::classifier(&mut self.ebpf, program)?
+            .test_run(options)
+            .map_err(|error| Error::DryRun { program: name.to_owned(), text: chain(&error) })?;
+        data.truncate(usize::try_from(result.data_size_out).unwrap_or(usize::MAX));
+        let mut mark = [0; 4];
+        mark.copy_from_slice(&context_out[MARK_AT..MARK_AT + 4]);
+        Ok(Passed { verdict: verdict(result.return_value), packet: data, mark: u32::from_ne_bytes(mark) })
+    }
+
+    /// Mean time of one run of the program `name` on a packet, as the kernel's own statistics give it over `runs` runs
+    /// on a fresh packet each. The statistics' own cost is in it: take off that of the program `stop`, which does
+    /// nothing.
+    ///
+    /// # Errors
+    /// As [`Self::dry_run`], or the kernel has no statistics.
+    pub fn mean_time(&mut self, name: &str, given: Given<'_>, runs: u32) -> Result<Duration, Error> {
+        let program = known(name)?;
+        let failed = |text: String| Error::DryRun { program: name.to_owned(), text };
+        let context = context(given);
+        let classifier = links::classifier(&mut self.ebpf, program)?;
+        let _statistics = enable_stats(Stats::RunTime).map_err(|error| failed(chain(&error)))?;
+        let counted = |classifier: &SchedClassifier| {
+            let info = classifier.info().map_err(|error| failed(chain(&error)))?;
+            Ok::<_, Error>((info.run_time(), info.run_count()))
+        };
+        let before = counted(classifier)?;
+        for _ in 0..runs {
+            let options = TestRunOptions {
+                data_in: Some(given.packet),
+                ctx_in: Some(&context),
+                ..TestRunOptions::default()
+            };
+            classifier.test_run(options).map_err(|error| failed(chain(&error)))?;
+        }
+        let after = counted(classifier)?;
+        let count = u32::try_from(after.1.saturating_sub(before.1)).unwrap_or(u32::MAX);
+        after
+            .0
+            .saturating_sub(before.0)
+            .checked_div(count)
+            .ok_or_else(|| failed("the kernel counted no run".to_owned()))
+    }
+
     /// Runs the program `name` on `packet`, as if it were seen on `ifindex`, as an aggregate of segments of
     /// `gso_size` payload bytes if that is not 0, `repeat` times. The mean time of one run comes with the verdict.
     ///
@@ -38,13 +140,8 @@ impl Datapath {
         gso_size: u32,
         repeat: u32,
     ) -> Result<(Verdict, Duration), Error> {
-        let program = Program::ALL
-            .into_iter()
-            .find(|program| program.name() == name)
-            .ok_or_else(|| Error::DryRun { program: name.to_owned(), text: "no such program".into() })?;
-        let mut context = [0; CONTEXT_LEN];
-        context[IFINDEX_AT..IFINDEX_AT + 4].copy_from_slice(&ifindex.to_ne_bytes());
-        context[GSO_SIZE_AT..GSO_SIZE_AT + 4].copy_from_slice(&gso_size.to_ne_bytes());
+        let program = known(name)?;
+        let context = context(Given { packet, ifindex, mark: 0, gso_size });
         let options = TestRunOptions {
             data_in: Some(packet),
             ctx_in: Some(&context),
@@ -54,12 +151,12 @@ impl Datapath {
         let result = links::classifier(&mut self.ebpf, program)?
             .test_run(options)
             .map_err(|error| Error::DryRun { program: name.to_owned(), text: chain(&error) })?;
-        let verdict = match result.return_value.cast_signed() {
-            -1 => Verdict::Pass,
-            2 => Verdict::Drop,
-            7 => Verdict::Redirect,
-            other => Verdict::Other(other),
-        };
-        Ok((verdict, result.duration))
+        Ok((verdict(result.return_value), result.duration))
     }
+}
+
+fn known(name: &str) -> Result<Program, Error> {
+    let mut all = Program::ALL.into_iter();
+    all.find(|program| program.name() == name)
+        .ok_or_else(|| Error::DryRun { program: name.to_owned(), text: "no such program".into() })
 }

@@ -33,7 +33,7 @@ use std::{
 };
 
 pub use cache::FlowCache;
-pub use dry_run::Verdict;
+pub use dry_run::{Given, Passed, Verdict};
 pub use ebpf::{
     Reason,
     maps::{Count, PortCounters, TunnelCounters, TunnelKey},

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod flow_cache;
 mod forwarder;
 mod packets;
 mod pins;
