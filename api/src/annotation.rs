@@ -32,6 +32,8 @@ pub const NODE_MASQUERADE_SUBNET: &str = "k8s.ovn.org/node-masquerade-subnet";
 /// (`other_config:userspace-tso-enable`). That datapath compares the length of a packet before segmentation with a limit
 /// (`check_pkt_larger`), so the controller sets no `gateway_mtu` for such a node.
 pub const USERSPACE_TSO: &str = "slipstream.dev/userspace-tso";
+/// Key on a pod that says which data path it takes: `ebpf` or `ovs`. May be changed at any time.
+pub const POD_PATH: &str = "slipstream.dev/path";
 /// Key of the zone the node belongs to; `global` with one database for all nodes.
 pub const ZONE_NAME: &str = "k8s.ovn.org/zone-name";
 /// The only zone name with one database for all nodes.

@@ -49,6 +49,7 @@ async fn status(State(node): State<Node>) -> Json<Value> {
         "problems": node.problems(),
         "conditions": conditions,
         "endpoints": node.ovs.pod_ports().len(),
+        "fastPath": node.fastpath.status(),
     }))
 }
 

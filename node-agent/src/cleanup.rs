@@ -8,6 +8,7 @@ use anyhow::Context;
 use crate::args::Config;
 use crate::cni::{del, install};
 use crate::datapath::Datapath;
+use crate::fastpath::Fastpath;
 use crate::link::Netlink;
 use crate::metrics::Metrics;
 use crate::node::{Health, Node};
@@ -73,6 +74,7 @@ async fn connect(config: &Config) -> anyhow::Result<Node> {
             }
         }
     }
+    let fastpath = Fastpath::none(&datapath);
     Ok(Node {
         netlink: Netlink::open()?,
         reaper: Netlink::open_on_thread("netlink-reaper").await?,
@@ -85,6 +87,7 @@ async fn connect(config: &Config) -> anyhow::Result<Node> {
         metrics: Metrics::default(),
         health: Health::default(),
         peers: Default::default(),
+        fastpath,
     })
 }
 

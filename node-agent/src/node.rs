@@ -9,6 +9,7 @@ use parking_lot::RwLock;
 use crate::cni::locks::Calls;
 use crate::cni::steps::Journal;
 use crate::datapath::Datapath;
+use crate::fastpath::Fastpath;
 use crate::link::Netlink;
 use crate::metrics::Metrics;
 use crate::ovs::Ovs;
@@ -39,6 +40,8 @@ pub struct Node {
     pub health: Health,
     /// The other nodes.
     pub peers: Peers,
+    /// Who may use the flow cache, and when.
+    pub fastpath: Fastpath,
 }
 
 /// Addresses of the other nodes with their names. Clones share them.

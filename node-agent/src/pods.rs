@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::annotation::{AnnotationError, POD_NETWORKS, PodNetwork, PodNetworks};
+use api::annotation::{AnnotationError, POD_NETWORKS, POD_PATH, PodNetwork, PodNetworks};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::PartialObjectMeta;
@@ -46,6 +46,8 @@ pub struct PodInfo {
     pub mirror_uid: Option<String>,
     /// Annotation [`POD_NETWORKS`] as it stands.
     pub networks: Option<String>,
+    /// Annotation [`POD_PATH`] as it stands.
+    pub path: Option<String>,
 }
 
 impl PodInfo {
@@ -153,6 +155,11 @@ impl Pods {
         tokio::time::timeout(timeout, version.wait_for(|v| *v > 0)).await.is_ok_and(|r| r.is_ok())
     }
 
+    /// Tells of every change of any pod.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
+    }
+
     /// What is known of a pod.
     pub fn get(&self, key: &PodKey) -> Option<PodInfo> {
         self.pods.read().get(key).cloned()
@@ -243,6 +250,7 @@ fn trim(pod: &PartialObjectMeta<Pod>) -> (PodKey, PodInfo) {
         uid: pod.uid().unwrap_or_default(),
         mirror_uid: annotation(MIRROR),
         networks: annotation(POD_NETWORKS),
+        path: annotation(POD_PATH),
     };
     (key, info)
 }
@@ -260,7 +268,7 @@ mod tests {
     }
 
     fn info(uid: &str, networks: Option<&str>) -> PodInfo {
-        PodInfo { uid: uid.to_owned(), mirror_uid: None, networks: networks.map(str::to_owned) }
+        PodInfo { uid: uid.to_owned(), mirror_uid: None, networks: networks.map(str::to_owned), path: None }
     }
 
     #[tokio::test(start_paused = true)]

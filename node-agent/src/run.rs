@@ -15,6 +15,7 @@ use crate::cni::attach::Names;
 use crate::cni::install::Files;
 use crate::cni::{guard, server};
 use crate::datapath::{Datapath, Mode};
+use crate::fastpath::{Fastpath, Places};
 use crate::gateway::takeover::shim_ovs_end;
 use crate::link::Netlink;
 use crate::metrics::Metrics;
@@ -102,6 +103,7 @@ pub async fn connect(config: &Config, client: kube::Client) -> anyhow::Result<No
     let datapath = Arc::new(choose_datapath(config, &ovs)?);
     let (path, attach, netdev) = (datapath.path(), datapath.mode, datapath.netdev);
     tracing::info!(path, ?attach, netdev, reason = datapath.reason, "data path");
+    let fastpath = Fastpath::new(&datapath, &config.state_dir)?;
     let node = Node {
         netlink,
         reaper: Netlink::open_on_thread("netlink-reaper").await?,
@@ -114,8 +116,11 @@ pub async fn connect(config: &Config, client: kube::Client) -> anyhow::Result<No
         metrics: Metrics::default(),
         health: Health::default(),
         peers: Default::default(),
+        fastpath,
     };
     node.metrics.watch_datapath(&node.datapath);
+    let places = Places { ovs_db: config.ovs_db.clone(), uplink: config.gateway_interface.clone() };
+    node.fastpath.start(&node, places);
     Ok(node)
 }
 
@@ -181,10 +186,11 @@ async fn serve_admin(address: std::net::SocketAddr, node: Node, stopped: watch::
 }
 
 async fn serve_ctl(config: Arc<Config>, node: Node, stopped: watch::Receiver<bool>) {
+    let steering: Arc<dyn ctl::Steering> = Arc::new(node.fastpath.clone());
     let view = ctl::NodeView::new(
         node,
         &config.node_name,
-        None,
+        Some(steering),
         ctl::pressure::PressureCache::default(),
         &config.ovs_db,
     );

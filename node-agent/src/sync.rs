@@ -133,7 +133,9 @@ async fn reattach(node: &Node, container: &str, port: &PodPort) -> Result<(), Cn
     let mac = port.mac.parse().map_err(|e| bad(format!("attached_mac: {e}")))?;
     let shim = Some((shim.0.index, shim.1.index));
     let endpoint = Endpoint { id: container.to_owned(), host: host.index, shim, addresses, mac };
-    attach::add_endpoint(&node.datapath, endpoint).await.map(drop)
+    attach::add_endpoint(&node.datapath, endpoint).await?;
+    node.fastpath.endpoint_added(container);
+    Ok(())
 }
 
 /// Rounds for ever: some soon, as namespaces vanish a little after their last process, then at leisure, and one whenever

@@ -130,7 +130,10 @@ impl Add<'_> {
                 steps.add("row", row_took);
                 host_link = Some(link);
                 match attached {
-                    Ok(took) => steps.add("programs", took),
+                    Ok(took) => {
+                        node.fastpath.endpoint_added(&call.container_id);
+                        steps.add("programs", took);
+                    }
                     Err(e) => errors.push(e),
                 }
                 match row {

@@ -47,6 +47,8 @@ async fn release_each(node: &Node, container: &str) -> (Result<(), CniError>, Re
     let mut errors = Vec::new();
     let mut note = |done: Result<(), CniError>| errors.extend(done.err());
     note(attach::remove_endpoint(&node.datapath, container).await);
+    // Flows of other pods to this one end before its links do.
+    node.fastpath.endpoint_goes(container);
     // A pair goes with either end. The shim is looked for in every mode: the mode may have been another one.
     note(attach::delete_link(&node.reaper, &names.shim_agent, container).await);
     note(attach::delete_link(&node.reaper, &names.host, container).await);

@@ -262,6 +262,11 @@ impl Engine {
         &self.tracking
     }
 
+    /// The flows of a new ovs-vswitchd are still to come.
+    pub fn waits_for_flows(&self) -> bool {
+        self.empty
+    }
+
     /// What is missing for sight; `None` when nothing is.
     pub fn blind(&self) -> Option<String> {
         if let Err(why) = &self.monitor {

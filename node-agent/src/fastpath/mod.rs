@@ -2,7 +2,21 @@
 //! cache while it cannot see, and decides which endpoints may use it. What it steers through is
 //! [`crate::fast_path::FastPath`], which `bpf` implements.
 //!
-//! `engine` has the rules of invalidation, without I/O.
+//! `engine` has the rules of invalidation and `exclude` those of who stays out, both without I/O. `control` is the handle
+//! that the rest of the agent holds. `monitor`, `underlay` and `tasks` are the sources of changes.
 
+mod control;
+mod decide;
 pub mod engine;
+pub mod exclude;
+mod metrics;
+pub mod monitor;
+pub mod openflow;
 pub mod status;
+mod store;
+mod tasks;
+mod underlay;
+
+pub use control::{Fastpath, IGNORE_FLOWS};
+pub use store::StoreError;
+pub use tasks::Places;

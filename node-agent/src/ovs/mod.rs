@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ovsdb_client::vswitch::{Bridge, Interface, OpenVSwitch, Port};
+use ovsdb_client::vswitch::{Bridge, Interface, Mirror, OpenVSwitch, Port};
 use ovsdb_client::{Client, Endpoint, Error, MonitorSpec, OpResult, Options, Replica, Transaction};
 
 pub mod ports;
@@ -48,8 +48,13 @@ impl Ovs {
                 "datapath_type",
                 "fail_mode",
                 "datapath_id",
+                "mirrors",
+                "sflow",
+                "netflow",
+                "ipfix",
             ])
-            .table::<Port>(&["name", "interfaces", "external_ids", "other_config"])
+            .table::<Mirror>(&["name", "select_all", "select_src_port", "select_dst_port", "select_vlan"])
+            .table::<Port>(&["name", "interfaces", "external_ids", "other_config", "qos"])
             .table::<Interface>(&[
                 "name",
                 "external_ids",
@@ -59,6 +64,8 @@ impl Ovs {
                 "mac_in_use",
                 "ifindex",
                 "options",
+                "ingress_policing_rate",
+                "ingress_policing_kpkts_rate",
             ])
             .index::<Bridge>(BY_NAME, |row| vec![row.name.clone()])
             .index::<Bridge>(BY_CHILD, |row| row.ports.iter().map(ToString::to_string).collect())
@@ -83,7 +90,7 @@ impl Ovs {
         &self.client
     }
 
-    /// The replica of Open_vSwitch, Bridge, Port and Interface.
+    /// The replica of Open_vSwitch, Bridge, Mirror, Port and Interface.
     pub fn replica(&self) -> &Replica {
         &self.replica
     }

@@ -1,0 +1,191 @@
+//! Sees changes of br-int's flows as they happen: an OpenFlow flow monitor on the bridge's management socket.
+//!
+//! It has a thread of its own that blocks in `read`, so that no other work of the agent is between OVS's word and the
+//! stop of the cache. The first bytes of a message are enough to act on.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::openflow::{self, Effect, Key, Message, Update};
+
+/// What the monitor tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// It is there; so many flows are.
+    Up {
+        /// Flows in all tables.
+        flows: usize,
+    },
+    /// Flows have changed; when the word came.
+    Changed(Instant),
+    /// OVS stops telling of changes, or goes on.
+    Paused(bool),
+    /// What flows of the bridge do to every packet, other than before.
+    Effects(Option<String>),
+    /// It is gone, and why.
+    Down(String),
+}
+
+/// Time between two attempts to connect. A socket file gives no sign when somebody listens on it again.
+const RETRY: Duration = Duration::from_millis(50);
+/// How often the thread looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Watches until `stop`, over any number of connections. `tell` is called on this thread.
+pub fn watch(socket: &Path, stop: &AtomicBool, mut tell: impl FnMut(Event)) {
+    let mut last = String::new();
+    while !stop.load(Ordering::Relaxed) {
+        let why = match UnixStream::connect(socket) {
+            Ok(stream) => {
+                last.clear();
+                session(stream, stop, &mut tell)
+            }
+            Err(error) => format!("{}: {error}", socket.display()),
+        };
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        if why != last {
+            tell(Event::Down(why.clone()));
+            last = why;
+        }
+        std::thread::sleep(RETRY);
+    }
+}
+
+/// One connection. Returns why it ended.
+fn session(mut stream: UnixStream, stop: &AtomicBool, tell: &mut impl FnMut(Event)) -> String {
+    let mut session = Session { flows: 0, up: false, effects: Effects::default() };
+    let begin = |stream: &mut UnixStream| {
+        stream.set_read_timeout(Some(LOOK))?;
+        let mut greeting = openflow::hello();
+        greeting.extend(openflow::monitor_request());
+        stream.write_all(&greeting)
+    };
+    if let Err(error) = begin(&mut stream) {
+        return format!("greeting: {error}");
+    }
+    let mut buffer = Vec::new();
+    let mut chunk = vec![0; 65_536];
+    loop {
+        let count = match stream.read(&mut chunk) {
+            Ok(0) => return "OVS closed the connection".to_owned(),
+            Ok(count) => count,
+            Err(e) if matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {
+                if stop.load(Ordering::Relaxed) {
+                    return "stopped".to_owned();
+                }
+                continue;
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => return format!("read: {error}"),
+        };
+        let came = Instant::now();
+        buffer.extend(chunk.iter().take(count));
+        let mut at = 0;
+        while let Some(rest) = buffer.get(at..) {
+            if openflow::begins_change(rest) {
+                tell(Event::Changed(came));
+            }
+            let Some(one) = openflow::length(rest).and_then(|length| rest.get(..length)) else { break };
+            match session.take(openflow::read(one), tell) {
+                Ok(None) => {}
+                Ok(Some(reply)) => {
+                    if let Err(error) = stream.write_all(&reply) {
+                        return format!("write: {error}");
+                    }
+                }
+                Err(why) => return why,
+            }
+            at += one.len();
+        }
+        buffer.drain(..at);
+    }
+}
+
+struct Session {
+    flows: usize,
+    up: bool,
+    effects: Effects,
+}
+
+impl Session {
+    /// Takes one message; returns what to answer. An error ends the session.
+    fn take(
+        &mut self,
+        message: Message<'_>,
+        tell: &mut impl FnMut(Event),
+    ) -> Result<Option<Vec<u8>>, String> {
+        match message {
+            Message::Echo { xid, body } => return Ok(Some(openflow::echo_reply(xid, body))),
+            Message::Hello(true) | Message::Other => {}
+            Message::Hello(false) => {
+                return Err("br-int does not speak OpenFlow 1.5; add it to the bridge's column `protocols`"
+                    .to_owned());
+            }
+            Message::Error(kind, code) => {
+                return Err(format!("OVS refuses the flow monitor: OpenFlow error type {kind}, code {code}"));
+            }
+            Message::Initial { updates, more } => {
+                for update in openflow::updates(updates) {
+                    self.flows += 1;
+                    self.effects.take(&update);
+                }
+                if !more && !self.up {
+                    self.up = true;
+                    tell(Event::Effects(self.effects.summary()));
+                    self.effects.changed = false;
+                    tell(Event::Up { flows: self.flows });
+                }
+            }
+            Message::Changed(updates) => {
+                for update in openflow::updates(updates) {
+                    if let Update::Paused(paused) = update {
+                        tell(Event::Paused(paused));
+                    }
+                    self.effects.take(&update);
+                }
+                if self.up && std::mem::take(&mut self.effects.changed) {
+                    tell(Event::Effects(self.effects.summary()));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Flows that do something to every packet.
+#[derive(Debug, Default)]
+struct Effects {
+    flows: HashMap<(u8, u16, Vec<u8>), Effect>,
+    changed: bool,
+}
+
+impl Effects {
+    fn take(&mut self, update: &Update<'_>) {
+        let owned = |key: &Key<'_>| (key.table, key.priority, key.fields.to_vec());
+        match update {
+            Update::Present { key, effect: Some(effect) } => {
+                self.changed |= self.flows.insert(owned(key), *effect) != Some(*effect);
+            }
+            // Nearly always: nothing is known of any.
+            _ if self.flows.is_empty() => {}
+            Update::Present { key, effect: None } | Update::Removed(key) => {
+                self.changed |= self.flows.remove(&owned(key)).is_some();
+            }
+            Update::Paused(_) | Update::Unknown => {}
+        }
+    }
+
+    /// Why the node must not use the fast path.
+    fn summary(&self) -> Option<String> {
+        let (key, effect) =
+            self.flows.iter().min_by_key(|((table, priority, _), e)| (**e, *table, *priority))?;
+        let count = self.flows.len();
+        Some(format!("{count} flows of br-int {} (table {})", effect.verb(), key.0))
+    }
+}

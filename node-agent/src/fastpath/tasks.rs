@@ -1,0 +1,396 @@
+//! What runs beside the rest of the agent: the sources of changes, the clock, and the questions to OVS.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ovsdb_client::vswitch::{Bridge, Interface, Mirror, OpenVSwitch, Port};
+use ovsdb_client::{Change, Row, RowChange};
+use tokio::time::MissedTickBehavior;
+
+use super::control::{Fastpath, IGNORE_FLOWS, Shared};
+use super::decide::{self, View};
+use super::engine::{Input, Source, Tracking};
+use super::{monitor, underlay};
+use crate::gateway::openflow::management_socket;
+use crate::node::Node;
+use crate::ovs::Ovs;
+use crate::ovs::unixctl::{Unixctl, UnixctlError};
+
+/// The programs stop to learn without a sign of life for five of these.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// Between two looks at what the programs report.
+const REPORTS: Duration = Duration::from_millis(250);
+/// Between two looks at how full the maps are; a look walks them.
+const PRESSURE: Duration = Duration::from_secs(10);
+/// Decisions are made anew at least this often, whatever was missed.
+const DECIDE: Duration = Duration::from_secs(30);
+/// An entry is refreshed at the usual time up to so many entries; above, the more the later.
+const MANY_FLOWS: u64 = 50_000;
+/// The latest refresh.
+const LATEST_REFRESH: Duration = Duration::from_secs(10);
+/// How long OVS may take to revalidate; its longest time between two rounds is 500 ms by default.
+const REVALIDATION: Duration = Duration::from_secs(5);
+/// What is taken for a round of revalidation when OVS cannot be asked.
+const ASSUMED_REVALIDATION: Duration = Duration::from_millis(700);
+/// The userspace datapath.
+const USERSPACE: &str = "netdev@ovs-netdev";
+
+/// Where things are on this node.
+#[derive(Debug, Clone)]
+pub struct Places {
+    /// `--ovs-db`: OVS's sockets are beside it.
+    pub ovs_db: String,
+    /// `--gateway-interface`.
+    pub uplink: String,
+}
+
+impl Fastpath {
+    /// Runs for as long as the agent. At its end everything stays in the kernel as it is, and the heartbeat stops.
+    pub fn start(&self, node: &Node, places: Places) {
+        node.metrics.register(|registry| self.shared.figures.register(registry));
+        let view = View {
+            ovs: node.ovs.clone(),
+            pods: node.pods.clone(),
+            netlink: node.netlink.clone(),
+            uplink: places.uplink.clone(),
+        };
+        let view = self.shared.view.get_or_init(|| view).clone();
+        tokio::spawn(decisions(Arc::clone(&self.shared), view));
+        if self.shared.cache.is_none() {
+            return;
+        }
+        // What an agent before us left in the cache is older than anything we know.
+        self.shared.take(Input::Changed(Source::Resync));
+        let unixctl = Unixctl::beside(&places.ovs_db);
+        tokio::spawn(clock(Arc::clone(&self.shared)));
+        tokio::spawn(reports(Arc::clone(&self.shared)));
+        tokio::spawn(pressure(Arc::clone(&self.shared)));
+        tokio::spawn(revalidation(Arc::clone(&self.shared), unixctl.clone()));
+        tokio::spawn(database(Arc::clone(&self.shared), node.ovs.clone()));
+        tokio::spawn(underlay::follow(Arc::clone(&self.shared), node.netlink.clone(), places.uplink));
+        if node.datapath.netdev {
+            tokio::spawn(tracking(Arc::clone(&self.shared), unixctl));
+        }
+        match management_socket(&places.ovs_db, api::ovn_name::INTEGRATION_BRIDGE) {
+            Some(socket) => watch_flows(&self.shared, socket),
+            None => {
+                let why = format!("--ovs-db {} is not on this machine", places.ovs_db);
+                self.shared.take(Input::MonitorLost(why));
+            }
+        }
+    }
+}
+
+/// Starts the thread of the flow monitor. It ends with the last handle of the control.
+fn watch_flows(shared: &Arc<Shared>, socket: PathBuf) {
+    let ignore = std::env::var(IGNORE_FLOWS).is_ok_and(|value| value == "1");
+    if ignore {
+        tracing::error!(
+            "{IGNORE_FLOWS} is set: changed flows are ignored, and what OVS forbids may go on for seconds. For tests only"
+        );
+    }
+    let weak = Arc::downgrade(shared);
+    let stop = Arc::new(AtomicBool::new(false));
+    let body = move || {
+        monitor::watch(&socket, &stop, |event| {
+            let Some(shared) = weak.upgrade() else {
+                stop.store(true, Ordering::Relaxed);
+                return;
+            };
+            take_event(&shared, event, ignore);
+        });
+    };
+    if let Err(error) = std::thread::Builder::new().name("flow-monitor".to_owned()).spawn(body) {
+        shared.take(Input::MonitorLost(format!("cannot start a thread: {error}")));
+    }
+}
+
+fn take_event(shared: &Shared, event: monitor::Event, ignore: bool) {
+    match event {
+        monitor::Event::Changed(_) | monitor::Event::Paused(_) if ignore => {
+            // Only so that an empty table does not stay one.
+            if shared.waits_for_flows() {
+                shared.take(Input::Changed(Source::Flows));
+            }
+        }
+        monitor::Event::Changed(came) => {
+            shared.take(Input::Changed(Source::Flows));
+            shared.figures.delay.observe(came.elapsed().as_secs_f64());
+        }
+        monitor::Event::Paused(paused) => shared.take(Input::Paused(paused)),
+        monitor::Event::Effects(effects) => shared.set_effects(effects),
+        monitor::Event::Up { flows } => {
+            tracing::info!(flows, "watching the flows of br-int");
+            shared.ovs_is_new.notify_one();
+            shared.take(Input::Monitor { flows });
+        }
+        monitor::Event::Down(why) => {
+            tracing::warn!(why, "the flows of br-int are not watched");
+            shared.ovs_is_gone(why);
+        }
+    }
+}
+
+/// Lets time pass for the engine.
+async fn clock(shared: Arc<Shared>) {
+    loop {
+        let due = shared.next_due();
+        let wait = async {
+            match due {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = wait => shared.take(Input::Tick),
+            () = shared.due.notified() => {}
+        }
+    }
+}
+
+/// Says that we live, and listens to what the programs found.
+async fn reports(shared: Arc<Shared>) {
+    let Some(cache) = shared.cache.clone() else { return };
+    let mut period = tokio::time::interval(REPORTS);
+    period.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut beaten: Option<Instant> = None;
+    loop {
+        period.tick().await;
+        if beaten.is_none_or(|at| at.elapsed() >= HEARTBEAT - REPORTS / 2) {
+            shared.check("say that the agent lives", cache.heartbeat());
+            beaten = Some(Instant::now());
+        }
+        for divergence in shared.check("read divergences", cache.divergences()).unwrap_or_default() {
+            tracing::error!(
+                endpoint = divergence.endpoint,
+                epoch = divergence.epoch,
+                protocol = divergence.protocol,
+                source = %divergence.source,
+                destination = %divergence.destination,
+                source_port = divergence.source_port,
+                destination_port = divergence.destination_port,
+                remembered = ?divergence.remembered,
+                ovs = ?divergence.ovs,
+                "OVS answers otherwise than was remembered, and nothing had changed; the endpoint takes the slow path until \
+                 the next change"
+            );
+            shared.diverged(1);
+        }
+    }
+}
+
+/// Refreshes later when there is much to refresh.
+async fn pressure(shared: Arc<Shared>) {
+    let Some(cache) = shared.cache.clone() else { return };
+    let mut period = tokio::time::interval(PRESSURE);
+    period.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        period.tick().await;
+        let reader = Arc::clone(&cache);
+        let read = tokio::task::spawn_blocking(move || reader.pressure()).await;
+        let read = read.unwrap_or_else(|e| Err(e.to_string()));
+        let Some(maps) = shared.check("read how full the maps are", read) else { continue };
+        let flows = maps.iter().filter(|map| map.map.starts_with("FLOW_")).map(|map| map.entries).sum();
+        let mut timing = shared.timing();
+        let refresh = refresh_for(flows);
+        if timing.refresh != refresh {
+            tracing::info!(flows, ?refresh, "time after which cached flows are refreshed");
+            timing.refresh = refresh;
+            if shared.check("set the refresh", cache.set_timing(timing)).is_some() {
+                shared.set_timing(timing);
+            }
+        }
+    }
+}
+
+/// In whole seconds, so that it does not change with every look.
+fn refresh_for(flows: u64) -> Duration {
+    let usual = crate::fast_path::Timing::default().refresh;
+    let times = u32::try_from(flows.div_ceil(MANY_FLOWS).max(1)).unwrap_or(u32::MAX);
+    usual.saturating_mul(times).min(LATEST_REFRESH)
+}
+
+/// After each burst: waits until OVS has brought its datapath flows in line.
+async fn revalidation(shared: Arc<Shared>, unixctl: Option<Unixctl>) {
+    let mut told = false;
+    loop {
+        shared.revalidate.notified().await;
+        let began = Instant::now();
+        let waited = match &unixctl {
+            Some(unixctl) => {
+                unixctl.call("revalidator/wait", &[], REVALIDATION).await.map_err(|e| e.to_string())
+            }
+            None => Err("ovs-vswitchd is not on this machine".to_owned()),
+        };
+        match waited {
+            Ok(_) => {
+                shared.figures.revalidation.observe(began.elapsed().as_secs_f64());
+                told = false;
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut told, true) {
+                    tracing::warn!(
+                        error,
+                        "OVS does not tell when it has revalidated; taking a fixed time for it"
+                    );
+                }
+                tokio::time::sleep(ASSUMED_REVALIDATION).await;
+            }
+        }
+        shared.take(Input::Revalidated);
+    }
+}
+
+/// Turns the sequence check of the userspace datapath's connection tracking off, and makes sure that it is.
+async fn tracking(shared: Arc<Shared>, unixctl: Option<Unixctl>) {
+    let Some(unixctl) = unixctl else {
+        let why = "ovs-vswitchd is not on this machine, so its sequence check cannot be turned off";
+        shared.take(Input::Tracking(Tracking::Strict(why.to_owned())));
+        return;
+    };
+    loop {
+        let lives = shared.lives();
+        match turn_check_off(&unixctl).await {
+            Ok(()) => {
+                if shared.tracking() != Tracking::Tolerant {
+                    tracing::info!("OVS's connection tracking does not compare sequence numbers");
+                }
+                if shared.take_tracking(lives, Tracking::Tolerant) {
+                    shared.ovs_is_new.notified().await;
+                }
+            }
+            Err(why) => {
+                let strict = Tracking::Strict(why.clone());
+                if shared.tracking() != strict {
+                    tracing::warn!(why, "TCP takes the slow path");
+                    shared.take_tracking(lives, strict);
+                }
+                let _ = tokio::time::timeout(Duration::from_secs(1), shared.ovs_is_new.notified()).await;
+            }
+        }
+    }
+}
+
+/// An error is OVS's refusal. While it cannot be asked, and while the datapath is not there, this goes on asking.
+async fn turn_check_off(unixctl: &Unixctl) -> Result<(), String> {
+    const SOON: Duration = Duration::from_secs(5);
+    const COMMANDS: [&str; 2] = ["dpctl/ct-disable-tcp-seq-chk", "dpctl/ct-get-tcp-seq-chk"];
+    let began = Instant::now();
+    loop {
+        let asked = async {
+            unixctl.call(COMMANDS[0], &[USERSPACE], SOON).await?;
+            unixctl.call(COMMANDS[1], &[USERSPACE], SOON).await
+        };
+        let refusal = match asked.await {
+            Ok(answer) if answer.contains("disabled") => return Ok(()),
+            Ok(answer) => format!("OVS compares sequence numbers all the same: {}", answer.trim()),
+            Err(UnixctlError::Refused { message, .. }) => format!("OVS does not stop to compare: {message}"),
+            // It is not there, or does not answer: the monitor knows that too.
+            Err(error) => {
+                tracing::debug!(%error, "sequence check");
+                String::new()
+            }
+        };
+        // A new ovs-vswitchd has its datapath a moment after its socket.
+        if !refusal.is_empty() && began.elapsed() >= Duration::from_secs(2) {
+            return Err(refusal);
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Follows the Open_vSwitch database.
+async fn database(shared: Arc<Shared>, ovs: Ovs) {
+    let mut changes = ovs.replica().changes();
+    let mut synced = ovs.replica().synced();
+    shared.take(Input::Database(*synced.borrow_and_update()));
+    loop {
+        tokio::select! {
+            changed = synced.changed() => {
+                if changed.is_err() {
+                    break;
+                }
+                let there = *synced.borrow_and_update();
+                shared.take(Input::Database(there));
+            }
+            change = changes.next() => {
+                let source = match change {
+                    Some(Change::Rows(rows)) => rows.iter().filter_map(meaning).max_by_key(|s| *s == Source::Ports),
+                    Some(Change::Resync) => Some(Source::Ports),
+                    None => break,
+                };
+                if let Some(source) = source {
+                    shared.take(Input::Changed(source));
+                }
+                shared.decide.notify_one();
+            }
+        }
+    }
+    shared.take(Input::Database(false));
+}
+
+/// What a changed row has to do with verdicts. The rest comes and goes with every pod: `external_ids` above all.
+fn meaning(change: &RowChange) -> Option<Source> {
+    let ports = |differs: bool| differs.then_some(Source::Ports);
+    match change.table {
+        OpenVSwitch::TABLE => {
+            let facts = |row: &OpenVSwitch| (row.external_ids.clone(), row.other_config.clone());
+            differs(change, facts).then_some(Source::Chassis)
+        }
+        Interface::TABLE => ports(differs(change, |row: &Interface| {
+            let policing = (row.ingress_policing_rate, row.ingress_policing_kpkts_rate);
+            (row.name.clone(), row.ofport, row.r#type.clone(), row.options.clone(), row.ifindex, policing)
+        })),
+        Port::TABLE => ports(differs(change, |row: &Port| {
+            (row.name.clone(), row.interfaces.clone(), row.qos, row.other_config.clone())
+        })),
+        Bridge::TABLE => ports(differs(change, |row: &Bridge| {
+            let copies = (row.mirrors.clone(), row.sflow, row.netflow, row.ipfix);
+            (row.name.clone(), row.ports.clone(), row.datapath_type.clone(), row.fail_mode.clone(), copies)
+        })),
+        Mirror::TABLE => Some(Source::Ports),
+        _ => None,
+    }
+}
+
+fn differs<R: Row, T: PartialEq>(change: &RowChange, facts: impl Fn(&R) -> T) -> bool {
+    change.old::<R>().map(&facts) != change.new_row::<R>().map(&facts)
+}
+
+/// Decides anew whenever something changed.
+async fn decisions(shared: Arc<Shared>, view: View) {
+    let mut pods = view.pods.changes();
+    let mut changes = view.ovs.replica().changes();
+    loop {
+        decide::round(&shared, &view).await;
+        tokio::select! {
+            () = shared.decide.notified() => {}
+            changed = pods.changed() => if changed.is_err() { return },
+            change = changes.next() => if change.is_none() { return },
+            () = tokio::time::sleep(DECIDE) => {}
+        }
+    }
+}
+
+/// Whether a neighbour's or route's address has to do with tunnels: multicast and link-local ones have not.
+pub(super) fn concerns(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => !v4.is_multicast() && !v4.is_loopback(),
+        IpAddr::V6(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refresh_is_stretched_with_the_number_of_flows_up_to_a_limit() {
+        let seconds = |flows| refresh_for(flows).as_secs();
+        assert_eq!([seconds(0), seconds(50_000), seconds(50_001), seconds(150_001)], [2, 2, 4, 8]);
+        assert_eq!(seconds(10_000_000), 10);
+    }
+}

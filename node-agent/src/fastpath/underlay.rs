@@ -1,0 +1,118 @@
+//! Follows the kernel: links, routes and neighbours of the underlay, by which tunnelled packets find their way.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use rtnetlink::packet_core::NetlinkPayload;
+use rtnetlink::packet_route::RouteNetlinkMessage as Kernel;
+use rtnetlink::packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+};
+use rtnetlink::{MulticastGroup, new_multicast_connection};
+
+use super::control::Shared;
+use super::engine::{Input, Source};
+use super::tasks::concerns;
+use crate::link::{Link, Netlink};
+
+/// What is known of the underlay.
+#[derive(Debug, Default)]
+struct Seen {
+    uplink: String,
+    /// The uplink as it was told of last.
+    link: Option<(u32, bool, u32, Option<api::MacAddr>)>,
+    neighbours: HashMap<(u32, IpAddr), Vec<u8>>,
+}
+
+/// For ever. A broken subscription is made again, with everything invalid, as nobody knows what was missed.
+pub(super) async fn follow(shared: Arc<Shared>, netlink: Netlink, uplink: String) {
+    let mut seen = Seen { uplink, ..Seen::default() };
+    loop {
+        let groups = [MulticastGroup::Link, MulticastGroup::Neigh, MulticastGroup::Ipv4Route];
+        match new_multicast_connection(&groups) {
+            Ok((connection, _handle, mut messages)) => {
+                let connection = tokio::spawn(connection);
+                if let Ok(Some(link)) = netlink.find(&seen.uplink).await {
+                    seen.link = Some(facts(&link));
+                }
+                shared.decide.notify_one();
+                while let Some((message, _)) = messages.next().await {
+                    match message.payload {
+                        NetlinkPayload::InnerMessage(message) => {
+                            if let Some(source) = seen.take(message) {
+                                shared.take(Input::Changed(source));
+                                shared.decide.notify_one();
+                            }
+                        }
+                        // The kernel had more to tell than we could take.
+                        NetlinkPayload::Overrun(_) => shared.take(Input::Changed(Source::Links)),
+                        _ => {}
+                    }
+                }
+                connection.abort();
+                tracing::warn!("the kernel's word of links and neighbours has ended; asking for it again");
+                shared.take(Input::Changed(Source::Links));
+            }
+            Err(error) => tracing::warn!(%error, "cannot follow links and neighbours; trying again"),
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+fn facts(link: &Link) -> (u32, bool, u32, Option<api::MacAddr>) {
+    (link.index, link.up, link.mtu, link.mac)
+}
+
+impl Seen {
+    /// Why this message is a reason to forget; `None` when it is none.
+    fn take(&mut self, message: Kernel) -> Option<Source> {
+        match message {
+            Kernel::NewLink(message) => {
+                let link = Link::from(message);
+                let now = (link.name == self.uplink).then(|| facts(&link))?;
+                let before = self.link.replace(now);
+                (before != Some(now)).then_some(Source::Links)
+            }
+            Kernel::DelLink(message) => {
+                let index = message.header.index;
+                self.neighbours.retain(|(link, _), _| *link != index);
+                self.link.take_if(|link| link.0 == index).map(|_| Source::Links)
+            }
+            Kernel::NewNeighbour(message) => self.neighbour(&message),
+            Kernel::DelNeighbour(message) => {
+                let key = key(&message)?;
+                self.neighbours.remove(&key).map(|_| Source::Neighbours)
+            }
+            Kernel::NewRoute(_) | Kernel::DelRoute(_) => Some(Source::Neighbours),
+            _ => None,
+        }
+    }
+
+    /// Only another MAC is news: the state changes all the time.
+    fn neighbour(&mut self, message: &NeighbourMessage) -> Option<Source> {
+        let key = key(message)?;
+        let mac = message.attributes.iter().find_map(|attribute| match attribute {
+            NeighbourAttribute::LinkLayerAddress(mac) => Some(mac.clone()),
+            _ => None,
+        });
+        let gone = matches!(message.header.state, NeighbourState::Failed | NeighbourState::Incomplete);
+        match mac.filter(|_| !gone) {
+            Some(mac) => {
+                let before = self.neighbours.insert(key, mac.clone());
+                before.is_some_and(|before| before != mac).then_some(Source::Neighbours)
+            }
+            None => self.neighbours.remove(&key).map(|_| Source::Neighbours),
+        }
+    }
+}
+
+fn key(message: &NeighbourMessage) -> Option<(u32, IpAddr)> {
+    let address = message.attributes.iter().find_map(|attribute| match attribute {
+        NeighbourAttribute::Destination(NeighbourAddress::Inet(v4)) => Some(IpAddr::V4(*v4)),
+        _ => None,
+    })?;
+    concerns(address).then_some((message.header.ifindex, address))
+}
