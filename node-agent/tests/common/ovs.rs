@@ -1,6 +1,8 @@
 //! A node's OVS for tests: ovsdb-server and ovs-vswitchd of the project's cache, userspace datapath, and a stand-in for
 //! ovn-controller that marks ports as installed.
 
+#![allow(dead_code, reason = "each test binary uses a part")]
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -45,9 +47,7 @@ impl OvsNode {
         assert!(command("ovsdb-tool").arg("create").args([&db, &schema]).status().unwrap().success());
         node.start_database();
         node.vsctl(&["--no-wait", "init"]);
-        let mut switch = node.daemon("ovs-vswitchd");
-        switch.arg(node.db());
-        node.processes.push(switch.spawn().unwrap());
+        node.start_switch();
         node.vsctl(&["set", "Open_vSwitch", ".", "external_ids:ovn-bridge-datapath-type=netdev"]);
         node.vsctl(&[
             "add-br",
@@ -77,10 +77,45 @@ impl OvsNode {
         panic!("ovsdb-server does not listen");
     }
 
+    /// Starts ovs-vswitchd, the first time or again. Its control socket has the usual name.
+    pub(crate) fn start_switch(&mut self) {
+        let mut switch = self.daemon("ovs-vswitchd");
+        let pid = self.path("ovs-vswitchd.pid");
+        let _ = std::fs::remove_file(&pid);
+        switch.arg(self.db()).arg(format!("--pidfile={}", pid.display()));
+        self.processes.push(switch.spawn().unwrap());
+    }
+
+    /// Kills ovs-vswitchd.
+    pub(crate) fn kill_switch(&mut self) {
+        let mut switch = self.processes.pop().unwrap();
+        switch.kill().unwrap();
+        switch.wait().unwrap();
+    }
+
+    /// Asks ovs-vswitchd.
+    pub(crate) fn appctl(&self, args: &[&str]) -> String {
+        let pid = std::fs::read_to_string(self.path("ovs-vswitchd.pid")).unwrap();
+        let control = self.path(&format!("ovs-vswitchd.{}.ctl", pid.trim()));
+        let out =
+            command("ovs-appctl").arg("-t").arg(control).args(args).stdout(Stdio::piped()).output().unwrap();
+        String::from_utf8(out.stdout).unwrap()
+    }
+
+    /// Changes br-int's flows, as in `add-flow`.
+    pub(crate) fn ofctl(&self, command_name: &str, flow: &str) {
+        let socket = format!("unix:{}", self.path("br-int.mgmt").display());
+        let status = command("ovs-ofctl").args(["-O", "OpenFlow15", command_name, &socket, flow]).status();
+        assert!(status.unwrap().success(), "ovs-ofctl {command_name} {flow}");
+    }
+
     fn daemon(&self, program: &str) -> Command {
         let mut command = command(program);
-        let control = self.path(&format!("{program}.ctl"));
-        command.arg(format!("--unixctl={}", control.display())).args(["-vconsole:off", "-vsyslog:off"]);
+        if program == "ovsdb-server" {
+            let control = self.path(&format!("{program}.ctl"));
+            command.arg(format!("--unixctl={}", control.display()));
+        }
+        command.args(["-vconsole:off", "-vsyslog:off"]);
         command.env("OVS_RUNDIR", self.dir.path()).env("OVS_LOGDIR", self.dir.path());
         command
     }

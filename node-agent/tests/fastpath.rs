@@ -1,0 +1,417 @@
+//! The control of the flow cache against real OVS: what it does to the cache when flows change, when OVS restarts, and when
+//! somebody asks for another path. The cache itself is recorded, not run. Needs root, and OVS in the project's cache.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+#[path = "common/ovs.rs"]
+mod ovs;
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use common::on_a_node;
+use node_agent::datapath::Datapath;
+use node_agent::fast_path::{
+    Divergence, EndpointAmounts, FastPath, Flow, Gate, Pressure, Timing, Tunnel, Underlay,
+};
+use node_agent::fastpath::status::{NodePath, Path, Sight, Status};
+use node_agent::fastpath::{Fastpath, Places};
+use node_agent::link::Netlink;
+use node_agent::metrics::Metrics;
+use node_agent::node::{Health, Node};
+use node_agent::ovs::Ovs;
+use node_agent::pods::{PodInfo, PodKey, Pods};
+use ovs::OvsNode;
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// What was done to the cache, in order.
+#[derive(Debug, Clone, PartialEq)]
+enum Call {
+    Bump,
+    Gate(Gate),
+    Endpoint(String, bool),
+    Underlay(Option<Underlay>),
+}
+
+#[derive(Debug, Default)]
+struct Recorder {
+    calls: Mutex<Vec<(Instant, Call)>>,
+    beats: Mutex<u32>,
+}
+
+impl Recorder {
+    fn note(&self, call: Call) {
+        self.calls.lock().unwrap().push((Instant::now(), call));
+    }
+
+    fn forget(&self) {
+        self.calls.lock().unwrap().clear();
+    }
+
+    fn all(&self) -> Vec<Call> {
+        self.calls.lock().unwrap().iter().map(|(_, call)| call.clone()).collect()
+    }
+
+    fn bumps(&self) -> usize {
+        self.all().iter().filter(|call| **call == Call::Bump).count()
+    }
+
+    fn first_bump(&self) -> Option<Instant> {
+        let calls = self.calls.lock().unwrap();
+        calls.iter().find(|(_, call)| *call == Call::Bump).map(|(at, _)| *at)
+    }
+
+    /// What the endpoint was told last.
+    fn endpoint(&self, id: &str) -> Option<bool> {
+        let told = |call: &Call| match call {
+            Call::Endpoint(told, fast) if told == id => Some(*fast),
+            _ => None,
+        };
+        self.all().iter().rev().find_map(told)
+    }
+}
+
+impl FastPath for Recorder {
+    fn epoch(&self) -> Result<u32, String> {
+        Ok(1)
+    }
+    fn bump(&self) -> Result<u32, String> {
+        self.note(Call::Bump);
+        Ok(1)
+    }
+    fn set_gate(&self, gate: Gate) -> Result<(), String> {
+        self.note(Call::Gate(gate));
+        Ok(())
+    }
+    fn gate(&self) -> Result<Gate, String> {
+        Ok(Gate::default())
+    }
+    fn heartbeat(&self) -> Result<(), String> {
+        *self.beats.lock().unwrap() += 1;
+        Ok(())
+    }
+    fn set_underlay(&self, underlay: Option<Underlay>) -> Result<(), String> {
+        self.note(Call::Underlay(underlay));
+        Ok(())
+    }
+    fn set_timing(&self, _: Timing) -> Result<(), String> {
+        Ok(())
+    }
+    fn set_endpoint_fast(&self, id: &str, fast: bool) -> Result<(), String> {
+        self.note(Call::Endpoint(id.to_owned(), fast));
+        Ok(())
+    }
+    fn flows(&self, _: usize) -> Result<Vec<Flow>, String> {
+        Ok(Vec::new())
+    }
+    fn pressure(&self) -> Result<Vec<Pressure>, String> {
+        Ok(Vec::new())
+    }
+    fn divergences(&self) -> Result<Vec<Divergence>, String> {
+        Ok(Vec::new())
+    }
+    fn tunnels(&self) -> Result<Vec<Tunnel>, String> {
+        Ok(Vec::new())
+    }
+    fn endpoints(&self) -> Result<Vec<EndpointAmounts>, String> {
+        Ok(Vec::new())
+    }
+    fn reasons(&self) -> Result<Vec<(&'static str, u64)>, String> {
+        Ok(Vec::new())
+    }
+}
+
+struct Bed {
+    ovs: OvsNode,
+    node: Node,
+    cache: Arc<Recorder>,
+}
+
+impl Bed {
+    /// A node whose br-int has one flow, with the control at rest.
+    async fn open() -> Self {
+        let ovs = OvsNode::start();
+        ovs.ofctl("add-flow", "table=0,priority=0,actions=drop");
+        let mut bed = Self::start(ovs).await;
+        bed.rest().await;
+        bed
+    }
+
+    async fn start(ovs: OvsNode) -> Self {
+        let cache = Arc::new(Recorder::default());
+        let mut datapath = Datapath::ovs_only(true, false, "a test");
+        datapath.fast_path = Some(Arc::clone(&cache) as Arc<dyn FastPath>);
+        let fastpath = Fastpath::new(&datapath, &ovs.path("state")).unwrap();
+        let node = Node {
+            netlink: Netlink::open().unwrap(),
+            reaper: Netlink::open().unwrap(),
+            ovs: Ovs::connect(&ovs.db(), SOON).await.unwrap(),
+            pods: Pods::default(),
+            datapath: Arc::new(datapath),
+            mtu: 1400,
+            calls: Default::default(),
+            journal: Default::default(),
+            metrics: Metrics::default(),
+            health: Health::default(),
+            peers: Default::default(),
+            fastpath,
+        };
+        node.fastpath.start(&node, Places { ovs_db: ovs.db(), uplink: "eth0".to_owned() });
+        Self { ovs, node, cache }
+    }
+
+    fn status(&self) -> Status {
+        self.node.fastpath.status()
+    }
+
+    async fn until(&self, what: &str, good: impl Fn(&Status) -> bool) {
+        let start = Instant::now();
+        while !good(&self.status()) {
+            assert!(start.elapsed() < SOON, "{what} did not come about: {:#?}", self.status());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Waits until the gate is open and nothing happens any more.
+    async fn rest(&mut self) {
+        self.until("an open gate", |s| s.sight == Sight::Open && s.gate.learn && s.gate.tcp).await;
+        let mut bumps = self.cache.bumps();
+        loop {
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+            if std::mem::replace(&mut bumps, self.cache.bumps()) == bumps {
+                return self.cache.forget();
+            }
+        }
+    }
+}
+
+fn gates(calls: &[Call]) -> Vec<Gate> {
+    let gate = |call: &Call| match call {
+        Call::Gate(gate) => Some(*gate),
+        _ => None,
+    };
+    calls.iter().filter_map(gate).collect()
+}
+
+#[test]
+fn a_changed_flow_stops_learning_before_it_makes_invalid_and_learning_returns_after_the_burst() {
+    on_a_node(|| async {
+        let bed = Bed::open().await;
+        bed.ovs.ofctl("add-flow", "table=5,priority=9,ip,nw_dst=10.244.0.3,actions=drop");
+        bed.until("a third bump", |s| s.bumps["revalidated"] >= 1 && s.gate.learn).await;
+        let wait = Instant::now();
+        while bed.cache.bumps() < 3 {
+            assert!(wait.elapsed() < SOON, "{:?}", bed.cache.all());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let open = Gate { forward: true, learn: true, tcp: true, hold: false };
+        let closed = Gate { learn: false, ..open };
+        let expected = [Call::Gate(closed), Call::Bump, Call::Bump, Call::Gate(open), Call::Bump].to_vec();
+        assert_eq!(bed.cache.all(), expected);
+        for command in ["mod-flows", "del-flows"] {
+            bed.cache.forget();
+            let flow = if command == "mod-flows" {
+                "table=5,ip,nw_dst=10.244.0.3,actions=output:1"
+            } else {
+                "table=5"
+            };
+            bed.ovs.ofctl(command, flow);
+            let wait = Instant::now();
+            while bed.cache.bumps() < 3 {
+                assert!(wait.elapsed() < SOON, "{command}: {:?}", bed.cache.all());
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+    });
+}
+
+/// Not a limit but a figure to read: `--nocapture` shows it.
+#[test]
+fn the_delay_from_a_flow_change_to_the_bump_is_measured() {
+    on_a_node(|| async {
+        let bed = Bed::open().await;
+        let mut delays = Vec::new();
+        for n in 0..30 {
+            bed.cache.forget();
+            let began = Instant::now();
+            bed.ovs.ofctl("add-flow", &format!("table=7,priority={},actions=drop", n + 1));
+            let returned = Instant::now();
+            tokio::time::sleep(Duration::from_millis(60)).await;
+            let bump = bed.cache.first_bump().expect("a bump");
+            assert!(bump >= began);
+            delays.push((bump.saturating_duration_since(began), returned - began));
+        }
+        delays.sort();
+        let text = bed.node.metrics.encode().unwrap();
+        let sum = text.lines().find(|l| l.contains("invalidation_seconds_sum")).unwrap();
+        println!("start of ovs-ofctl to bump, median {:?}, longest {:?}; {sum}", delays[15], delays[29]);
+        assert!(text.contains("slipstream_node_fastpath_bumps_total{source=\"flows\"}"), "{text}");
+    });
+}
+
+#[test]
+fn cached_flows_are_held_through_a_restart_of_vswitchd_until_it_has_flows_and_no_sequence_check() {
+    on_a_node(|| async {
+        let mut bed = Bed::open().await;
+        assert!(bed.ovs.appctl(&["dpctl/ct-get-tcp-seq-chk", "netdev@ovs-netdev"]).contains("disabled"));
+        bed.ovs.kill_switch();
+        bed.until("a hold", |s| s.sight == Sight::Hold).await;
+        let hold = Gate { forward: true, learn: false, tcp: true, hold: true };
+        assert_eq!(gates(&bed.cache.all()), [hold]);
+        assert_eq!(bed.cache.bumps(), 0, "a restart of OVS cuts nobody off: {:?}", bed.cache.all());
+        bed.ovs.start_switch();
+        bed.until("the new ovs-vswitchd", |s| s.blind.contains("no flows yet")).await;
+        assert!(bed.status().gate.hold && bed.cache.bumps() == 0, "{:?}", bed.cache.all());
+        bed.ovs.ofctl("add-flow", "table=0,priority=0,actions=drop");
+        bed.until("an open gate", |s| s.sight == Sight::Open && s.gate.learn).await;
+        let seq = bed.ovs.appctl(&["dpctl/ct-get-tcp-seq-chk", "netdev@ovs-netdev"]);
+        assert!(seq.contains("disabled"), "{seq}");
+        let calls = bed.cache.all();
+        let bump = calls.iter().position(|call| *call == Call::Bump).unwrap();
+        let open = calls.iter().position(|c| matches!(c, Call::Gate(g) if !g.hold)).unwrap();
+        assert!(bump < open, "what was held is invalid before the gate opens: {calls:?}");
+    });
+}
+
+#[test]
+fn without_ovs_the_gate_closes_after_the_hold_and_the_heartbeat_goes_on() {
+    on_a_node(|| async {
+        let mut bed = Bed::open().await;
+        bed.ovs.kill_switch();
+        bed.until("a hold", |s| s.sight == Sight::Hold).await;
+        let (began, beats) = (Instant::now(), *bed.cache.beats.lock().unwrap());
+        bed.until("a closed gate", |s| s.sight == Sight::Closed).await;
+        let held = began.elapsed();
+        assert!(held > Duration::from_secs(9) && held < Duration::from_secs(12), "{held:?}");
+        assert_eq!(gates(&bed.cache.all()).last(), Some(&Gate::default()));
+        assert!(*bed.cache.beats.lock().unwrap() - beats >= 8);
+    });
+}
+
+#[test]
+fn the_nodes_path_is_switched_live_and_kept_for_the_next_agent() {
+    on_a_node(|| async {
+        let mut bed = Bed::open().await;
+        assert_eq!(bed.status().node.path, Path::Ebpf);
+        let path = bed.node.fastpath.set_node_path(NodePath::Ovs).unwrap();
+        assert_eq!(
+            (path.path, path.reason.as_str()),
+            (Path::Ovs, "set for the node (slipctl path node ovs)")
+        );
+        assert_eq!(gates(&bed.cache.all()).last(), Some(&Gate::default()));
+        bed.until("the decision", |s| s.node.path == Path::Ovs).await;
+        let again = Fastpath::new(&bed.node.datapath, &bed.ovs.path("state")).unwrap();
+        assert_eq!(again.wanted(), NodePath::Ovs);
+        bed.node.fastpath.set_node_path(NodePath::Auto).unwrap();
+        bed.until("the fast path", |s| s.node.path == Path::Ebpf && s.gate.forward).await;
+        bed.rest().await;
+    });
+}
+
+/// A port of pod `ns/NAME` in container NAME.
+fn plug(ovs: &OvsNode, name: &str) {
+    let id = |key: &str, value: &str| format!("external_ids:{key}={value}");
+    let ids = [id("iface-id", &format!("ns_{name}")), id("iface-id-ver", "u"), id("sandbox", name)];
+    let mut args = vec!["add-port", "br-int", name, "--", "set", "interface", name, "type=internal"];
+    args.extend(ids.iter().map(String::as_str));
+    ovs.vsctl(&args);
+}
+
+#[test]
+fn an_endpoint_is_taken_off_the_fast_path_by_annotation_mirror_policing_and_qos_and_comes_back() {
+    on_a_node(|| async {
+        let mut bed = Bed::open().await;
+        plug(&bed.ovs, "a");
+        plug(&bed.ovs, "b");
+        let reason = |s: &Status, id: &str| {
+            s.endpoints.iter().find(|e| e.id == id).map(|e| (e.path.path, e.path.reason.clone()))
+        };
+        let slow = async |why: &'static str| {
+            bed.until(why, |s| reason(s, "a").is_some_and(|(p, r)| p == Path::Ovs && r.contains(why))).await;
+            assert_eq!(reason(&bed.status(), "b").unwrap().0, Path::Ebpf, "only the one");
+            assert_eq!(bed.cache.endpoint("a"), Some(false));
+        };
+        let fast = async || {
+            bed.until("fast", |s| reason(s, "a").is_some_and(|(p, _)| p == Path::Ebpf)).await;
+            assert_eq!(bed.cache.endpoint("a"), Some(true));
+        };
+        fast().await;
+        let key = PodKey { namespace: "ns".to_owned(), name: "a".to_owned() };
+        let info = PodInfo { uid: "u".to_owned(), path: Some("ovs".to_owned()), ..PodInfo::default() };
+        bed.node.pods.apply(key.clone(), info.clone());
+        slow("annotation slipstream.dev/path").await;
+        bed.node.pods.apply(key.clone(), PodInfo { path: Some("fast".to_owned()), ..info.clone() });
+        slow("`fast`").await;
+        bed.node.pods.apply(key, PodInfo { path: None, ..info });
+        fast().await;
+        let mirror = ["--id=@a", "get", "port", "a", "--", "--id=@m", "create", "mirror", "name=m"];
+        let select = ["select-src-port=@a", "--", "set", "bridge", "br-int", "mirrors=@m"];
+        bed.ovs.vsctl(
+            &["--", mirror[0]]
+                .into_iter()
+                .chain(mirror[1..].iter().copied())
+                .chain(select)
+                .collect::<Vec<_>>(),
+        );
+        slow("mirror m").await;
+        bed.ovs.vsctl(&["clear", "bridge", "br-int", "mirrors"]);
+        fast().await;
+        bed.ovs.vsctl(&["set", "interface", "a", "ingress_policing_rate=1000"]);
+        slow("policing").await;
+        bed.ovs.vsctl(&["set", "interface", "a", "ingress_policing_rate=0"]);
+        fast().await;
+        bed.ovs.vsctl(&["set", "port", "a", "qos=@q", "--", "--id=@q", "create", "qos", "type=linux-noop"]);
+        slow("QoS").await;
+        bed.ovs.vsctl(&["clear", "port", "a", "qos"]);
+        fast().await;
+        bed.rest().await;
+        bed.node.fastpath.endpoint_goes("a");
+        assert_eq!(bed.cache.all().last().filter(|_| bed.cache.bumps() == 1), Some(&Call::Bump));
+    });
+}
+
+#[test]
+fn flows_that_log_sample_or_limit_and_settings_of_the_chassis_take_the_node_off() {
+    on_a_node(|| async {
+        let bed = Bed::open().await;
+        let slow = async |why: &'static str| {
+            bed.until(why, |s| s.node.path == Path::Ovs && s.node.reason.contains(why)).await;
+            bed.until("a closed gate", |s| !s.gate.forward).await;
+        };
+        let fast = async || bed.until("fast", |s| s.node.path == Path::Ebpf && s.gate.forward).await;
+        let log = "table=44,priority=7,actions=controller(userdata=00.00.00.07.00.00.00.00)";
+        for (flow, why) in [
+            (log, "log packets"),
+            ("table=44,priority=7,actions=sample(probability=655,collector_set_id=1)", "sample packets"),
+            (
+                "table=44,priority=7,actions=clone(sample(probability=655,collector_set_id=1))",
+                "sample packets",
+            ),
+            ("table=44,priority=7,actions=set_queue:3", "use queues"),
+        ] {
+            bed.ovs.ofctl("add-flow", flow);
+            slow(why).await;
+            bed.ovs.ofctl("del-flows", "table=44");
+            fast().await;
+        }
+        // A flow of another kind that tells ovn-controller of packets.
+        bed.ovs.ofctl("add-flow", "table=44,actions=controller(userdata=00.00.00.02.00.00.00.00)");
+        for (set, unset, why) in [
+            ("ovn-encap-type=vxlan", "ovn-encap-type=geneve", "ovn-encap-type is `vxlan`"),
+            ("ovn-encap-tos=inherit", "ovn-encap-tos=0", "ovn-encap-tos"),
+        ] {
+            bed.ovs.vsctl(&["set", "Open_vSwitch", ".", &format!("external_ids:{set}")]);
+            slow(why).await;
+            bed.ovs.vsctl(&["set", "Open_vSwitch", ".", &format!("external_ids:{unset}")]);
+            fast().await;
+        }
+        let tunnel = ["add-port", "br-int", "t", "--", "set", "interface", "t", "type=geneve"];
+        let options = ["options:remote_ip=172.18.0.3", "options:key=flow", "options:csum=false"];
+        bed.ovs.vsctl(&tunnel.into_iter().chain(options).collect::<Vec<_>>());
+        fast().await;
+        bed.ovs.vsctl(&["set", "interface", "t", "options:psk=secret"]);
+        slow("IPsec").await;
+    });
+}
