@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
 use crate::bed::Bed;
-use crate::bed::config::{self, AttachMode, Config, Datapath, Runtime};
+use crate::bed::config::{self, AttachMode, Config, Datapath, OvsDatapath, Runtime};
 use crate::host::{init, relay};
 use crate::nodes::{kubelet, scheduler};
 use crate::{churn, demo, golden, hardship, images, life, pod, probe, ui};
@@ -35,6 +35,9 @@ pub struct Shape {
     /// How the node agents attach their programs.
     #[arg(long, value_enum, default_value_t)]
     pub attach_mode: AttachMode,
+    /// Which datapath of OVS the nodes have.
+    #[arg(long, value_enum, default_value_t)]
+    pub ovs_datapath: OvsDatapath,
     /// What runs pods on the nodes.
     #[arg(long, value_enum, default_value_t)]
     pub runtime: Runtime,
@@ -52,10 +55,20 @@ pub struct Shape {
 impl Shape {
     /// The description of that cluster.
     pub fn config(&self, name: &str) -> Result<Config> {
-        let Self { nodes, datapath, attach_mode, runtime, dual_stack, no_plugin, without_policy } = *self;
+        let Self {
+            nodes,
+            datapath,
+            attach_mode,
+            ovs_datapath,
+            runtime,
+            dual_stack,
+            no_plugin,
+            without_policy,
+        } = *self;
         let config = Config {
             datapath,
             attach_mode,
+            ovs_datapath,
             runtime,
             plugin: !no_plugin,
             network_policy: !without_policy,

@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{bench, build_ebpf, codegen, conformance, demo, exec, lint, setup, test};
+use crate::{bench, build_ebpf, codegen, conformance, demo, exec, lint, setup, test, vm_test};
 
 /// Builds, tests and demonstrates Slipstream.
 #[derive(Debug, Parser)]
@@ -32,6 +32,8 @@ enum Verb {
     Demo(demo::Args),
     /// Run the upstream Kubernetes end-to-end suite on a cluster with real nodes.
     Conformance(conformance::Args),
+    /// Run a cluster on Debian's kernels, with OVS's kernel datapath, in virtual machines.
+    VmTest(vm_test::Args),
     /// Start a cluster and leave it running.
     Up {
         /// Passed on to `testbed up`.
@@ -64,6 +66,7 @@ impl Args {
             Verb::Test(args) => test::run(&args),
             Verb::Demo(args) => demo::run(&args),
             Verb::Conformance(args) => conformance::run(&args),
+            Verb::VmTest(args) => vm_test::run(&args),
             Verb::Up { args } => demo::testbed("up", &args),
             Verb::Down { args } => demo::testbed("down", &args),
             Verb::Bench { args } => bench::run(&args),

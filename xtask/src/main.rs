@@ -13,6 +13,8 @@ mod lint;
 mod paths;
 mod setup;
 mod test;
+mod vm_test;
+mod vmlinux;
 
 use std::process::ExitCode;
 

@@ -43,6 +43,28 @@ pub enum AttachMode {
     Interposed,
 }
 
+/// Which datapath of OVS the nodes have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum OvsDatapath {
+    /// In ovs-vswitchd; needs nothing of the kernel.
+    #[default]
+    Netdev,
+    /// The kernel's, by its module `openvswitch`.
+    System,
+}
+
+impl OvsDatapath {
+    /// As `datapath_type` of a bridge has it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Netdev => "netdev",
+            Self::System => "system",
+        }
+    }
+}
+
 impl Datapath {
     /// As the agent's flag has it.
     #[must_use]
@@ -76,6 +98,8 @@ pub struct Config {
     pub nodes: u8,
     pub datapath: Datapath,
     pub attach_mode: AttachMode,
+    #[serde(default)]
+    pub ovs_datapath: OvsDatapath,
     #[serde(default)]
     pub runtime: Runtime,
     /// IPv6 beside IPv4, everywhere.
@@ -115,6 +139,7 @@ impl Config {
             nodes,
             datapath: Datapath::Auto,
             attach_mode: AttachMode::Auto,
+            ovs_datapath: OvsDatapath::Netdev,
             runtime: Runtime::Netns,
             dual_stack: false,
             plugin: true,

@@ -47,8 +47,7 @@ pub(super) fn start_ovs(bed: &Bed, node: &str) -> Result<()> {
         command.args([
             &format!("external_ids:system-id={}", system_id(index)),
             &format!("external_ids:hostname={node}"),
-            // No kernel module is asked of the machine.
-            "external_ids:ovn-bridge-datapath-type=netdev",
+            &format!("external_ids:ovn-bridge-datapath-type={}", config.ovs_datapath.as_str()),
             "other_config:vlan-limit=0",
         ]);
         // Without eBPF between OVS and the pods, OVS itself must take packets whose checksum or segmentation
@@ -71,8 +70,9 @@ pub(super) fn start_ovs(bed: &Bed, node: &str) -> Result<()> {
 
 /// Whether pods' interfaces are OVS's own ports.
 fn plain_ovs(config: &Config) -> bool {
-    use super::config::{AttachMode, Datapath};
-    config.datapath == Datapath::Ovs || config.attach_mode == AttachMode::Direct
+    use super::config::{AttachMode, Datapath, OvsDatapath};
+    config.ovs_datapath == OvsDatapath::Netdev
+        && (config.datapath == Datapath::Ovs || config.attach_mode == AttachMode::Direct)
 }
 
 /// Our agent.

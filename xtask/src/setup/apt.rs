@@ -1,7 +1,7 @@
 //! apt: installing packages, and reading which mirror the system uses.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
@@ -123,30 +123,61 @@ fn parse_one_line(text: &str) -> Vec<Archive> {
     archives
 }
 
-/// Downloads packages of another release, with their dependencies, beside the system: it has its own lists and
-/// an empty status file, and installs nothing.
-pub(super) fn download(state: &Path, suite: &str, packages: &[&str]) -> Result<std::path::PathBuf> {
-    const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
-    if !Path::new(KEYRING).exists() {
-        bail!("{KEYRING} is not there; install debian-archive-keyring");
+/// The packages of another release, beside the system: with its own lists and an empty status file, and nothing is
+/// installed.
+pub(super) struct OtherRelease {
+    state: PathBuf,
+}
+
+impl OtherRelease {
+    /// Reads the lists of `suite` into the directory `state`.
+    pub(super) fn open(state: &Path, suite: &str) -> Result<Self> {
+        const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+        if !Path::new(KEYRING).exists() {
+            bail!("{KEYRING} is not there; install debian-archive-keyring");
+        }
+        let this = Self { state: state.to_owned() };
+        for dir in [&state.join("lists/partial"), &this.archives().join("partial"), &state.join("etc")] {
+            fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        }
+        let list = format!("deb [signed-by={KEYRING}] {} {suite} main\n", debian_mirror()?);
+        fs::write(state.join("sources.list"), list)?;
+        fs::write(state.join("status"), "")?;
+        this.run("apt-get", &["update", "-q"])?;
+        Ok(this)
     }
-    let archives = state.join("archives");
-    for dir in [&state.join("lists/partial"), &archives.join("partial"), &state.join("etc")] {
-        fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+
+    /// Where downloaded packages lie.
+    pub(super) fn archives(&self) -> PathBuf {
+        self.state.join("archives")
     }
-    let list = state.join("sources.list");
-    fs::write(&list, format!("deb [signed-by={KEYRING}] {} {suite} main\n", debian_mirror()?))?;
-    let status = state.join("status");
-    fs::write(&status, "")?;
-    let apt = |verb: &[&str]| {
-        let mut command = exec::command("apt-get");
-        command.env("DEBIAN_FRONTEND", "noninteractive");
+
+    /// Downloads packages with everything that they depend on.
+    pub(super) fn download(&self, packages: &[&str]) -> Result<()> {
+        let verb = ["-d", "-q", "-y", "--no-install-recommends", "install"];
+        self.run("apt-get", &[&verb, packages].concat()).map(drop)
+    }
+
+    /// Downloads packages and nothing else.
+    pub(super) fn download_only(&self, packages: &[&str]) -> Result<()> {
+        self.run("apt-get", &[&["-q", "download"], packages].concat()).map(drop)
+    }
+
+    /// The names of what a package depends on.
+    pub(super) fn dependencies(&self, package: &str) -> Result<Vec<String>> {
+        let said = self.run("apt-cache", &["depends", package])?;
+        Ok(said.lines().filter_map(|l| l.trim().strip_prefix("Depends: ")).map(Into::into).collect())
+    }
+
+    fn run(&self, program: &str, verb: &[&str]) -> Result<String> {
+        let mut command = exec::command(program);
+        command.env("DEBIAN_FRONTEND", "noninteractive").current_dir(self.archives());
         for (key, value) in [
-            ("Dir::Etc::sourcelist", list.as_path()),
+            ("Dir::Etc::sourcelist", self.state.join("sources.list").as_path()),
             ("Dir::Etc::sourceparts", Path::new("-")),
-            ("Dir::State::lists", state.join("lists").as_path()),
-            ("Dir::State::status", status.as_path()),
-            ("Dir::Cache::archives", archives.as_path()),
+            ("Dir::State::lists", self.state.join("lists").as_path()),
+            ("Dir::State::status", self.state.join("status").as_path()),
+            ("Dir::Cache::archives", self.archives().as_path()),
             ("Dir::Cache::pkgcache", Path::new("")),
             ("Dir::Cache::srcpkgcache", Path::new("")),
             ("Debug::NoLocking", Path::new("true")),
@@ -156,10 +187,7 @@ pub(super) fn download(state: &Path, suite: &str, packages: &[&str]) -> Result<s
             command.arg("-o").arg(format!("{key}={}", value.display()));
         }
         exec::output(command.args(verb))
-    };
-    apt(&["update", "-q"])?;
-    apt(&[&["-d", "-q", "-y", "--no-install-recommends", "install"], packages].concat())?;
-    Ok(archives)
+    }
 }
 
 #[cfg(test)]

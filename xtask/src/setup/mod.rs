@@ -5,6 +5,7 @@
 
 mod apt;
 mod go;
+pub(crate) mod kernel;
 mod linker;
 mod ovs;
 mod packages;
@@ -55,10 +56,20 @@ pub(crate) fn ensure() -> Result<()> {
     apply(&steps()?)
 }
 
+/// The same for virtual machines with these kernels, which only their tests need.
+pub(crate) fn ensure_machines(kernels: &[kernel::Kernel]) -> Result<()> {
+    let work = paths::cache()?.join("tmp");
+    let mut steps: Vec<Box<dyn Step>> = vec![Box::new(packages::Packages::for_machines())];
+    for &kernel in kernels {
+        steps.push(Box::new(kernel::Fetch { kernel, dir: kernel.dir()?, work: work.clone() }));
+    }
+    apply(&steps)
+}
+
 fn steps() -> Result<Vec<Box<dyn Step>>> {
     let cache = paths::cache()?;
     let mut steps: Vec<Box<dyn Step>> = vec![
-        Box::new(packages::Packages),
+        Box::new(packages::Packages::usual()),
         Box::new(linker::BpfLinker),
         Box::new(ovs::Ovs { dir: cache.join("ovs"), work: cache.join("tmp") }),
     ];

@@ -111,9 +111,10 @@ fn link_system(dir: &Path) -> Result<()> {
 
 /// Downloads the packages and arranges them in `dir`, whose final place is `place`.
 fn unpack(dir: &Path, place: &Path, work: &Path) -> Result<()> {
-    let archives = apt::download(&stamp::scratch(work, "apt")?, SUITE, PACKAGES)?;
+    let release = apt::OtherRelease::open(&stamp::scratch(work, "apt")?, SUITE)?;
+    release.download(PACKAGES)?;
     let root = stamp::scratch(work, "root")?;
-    for entry in fs::read_dir(&archives)? {
+    for entry in fs::read_dir(release.archives())? {
         let deb = entry?.path();
         let name = deb.file_name().and_then(|n| n.to_str()).unwrap_or_default();
         let wanted = ["lib", "openvswitch-", "ovn-"].iter().any(|p| name.starts_with(p))

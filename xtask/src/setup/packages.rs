@@ -35,15 +35,41 @@ const WANTED: &[(&str, &str)] = &[
     ("wget", "wget"),
 ];
 
-pub(super) struct Packages;
+/// What virtual machines need beside that.
+const WANTED_FOR_MACHINES: &[(&str, &str)] = &[
+    ("qemu-system-x86", "qemu-system-x86_64"),
+    ("busybox-static", "busybox"),
+    ("kmod", "depmod"),
+    ("xz-utils", "xz"),
+    ("zstd", "zstd"),
+];
+
+/// A set of packages.
+pub(super) struct Packages {
+    name: &'static str,
+    wanted: &'static [(&'static str, &'static str)],
+}
+
+impl Packages {
+    /// What building, tests and clusters need.
+    pub(super) fn usual() -> Self {
+        Self { name: "system packages", wanted: WANTED }
+    }
+
+    /// What virtual machines need.
+    pub(super) fn for_machines() -> Self {
+        Self { name: "packages for virtual machines", wanted: WANTED_FOR_MACHINES }
+    }
+}
 
 impl Step for Packages {
     fn name(&self) -> String {
-        "system packages".into()
+        self.name.into()
     }
 
     fn missing(&self) -> Result<Vec<String>> {
-        Ok(WANTED
+        Ok(self
+            .wanted
             .iter()
             .filter(|(_, proof)| !is_there(proof))
             .map(|(package, _)| (*package).to_owned())

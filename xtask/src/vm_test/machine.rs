@@ -1,0 +1,141 @@
+//! One virtual machine: QEMU with software emulation, which needs nothing of the processor. It sees this machine's files
+//! (its changes stay in its memory) and runs one shell script.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::initramfs;
+use crate::setup::kernel::Kernel;
+use crate::{exec, paths};
+
+/// How to make a machine.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Machine {
+    pub(super) kernel: Kernel,
+    /// One processor whose clock advances a nanosecond with each instruction, instead of two in real time.
+    pub(super) count_instructions: bool,
+    /// After this it is ended.
+    pub(super) limit: Duration,
+}
+
+/// What came of a script.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    /// What it wrote.
+    pub(super) output: String,
+    /// Its exit code; none if the machine ended before it.
+    pub(super) code: Option<i32>,
+    /// Files that it left in `/run/vm/keep`, and the console.
+    pub(super) dir: PathBuf,
+}
+
+/// Megabytes.
+const MEMORY: &str = "6144";
+/// The least that this machine's programs need: what is emulated costs, and wide vector instructions most of all.
+const PROCESSOR: &str = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+cx16,+rdrand";
+const ARGUMENTS: &str = "console=ttyS0 loglevel=4 panic=-1 mitigations=off random.trust_cpu=on audit=0 selinux=0 \
+                         apparmor=0 nowatchdog tsc=reliable net.ifnames=0";
+/// Modules that a node with OVS's kernel datapath has, and those of the paths that it is compared with.
+const MODULES: &str =
+    "openvswitch vport_geneve geneve vxlan veth bridge nf_conntrack nf_nat nf_tables nft_ct nft_nat nft_masq nft_chain_nat \
+     nft_fib_inet sch_ingress cls_bpf tun";
+
+impl Machine {
+    /// Starts the machine, runs the script in the workspace's root, and shows what it writes.
+    pub(super) fn run(&self, script: &str) -> Result<Outcome> {
+        let dir = paths::target().join("vm").join(self.kernel.line);
+        if dir.exists() {
+            fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))?;
+        }
+        let (work, out) = (dir.join("initramfs"), dir.join("out"));
+        fs::create_dir_all(out.join("keep")).with_context(|| format!("cannot create {}", out.display()))?;
+        let archive = dir.join("initrd");
+        initramfs::write(self.kernel, &work, &archive)?;
+        fs::write(out.join("run"), Self::frame(script)?)?;
+        let limit = self.limit.as_secs().to_string();
+        let mut command = exec::command("timeout");
+        command.args(["-k", "5", &limit, "qemu-system-x86_64", "-nodefaults", "-no-user-config"]);
+        command.args(["-machine", "pc,usb=off,hpet=off", "-cpu", PROCESSOR, "-m", MEMORY]);
+        if self.count_instructions {
+            command.args(["-accel", "tcg,thread=single,tb-size=512", "-icount", "shift=0,sleep=off"]);
+        } else {
+            command.args(["-accel", "tcg,thread=multi,tb-size=512", "-smp", "2"]);
+        }
+        command.args(["-display", "none", "-no-reboot", "-nic", "none", "-device", "virtio-rng-pci"]);
+        command.arg("-kernel").arg(self.kernel.image()?).arg("-initrd").arg(&archive);
+        command.args(["-append", ARGUMENTS]);
+        let modules = self.kernel.dir()?.join("lib/modules");
+        for (tag, path, more) in [
+            ("root", PathBuf::from("/"), ",readonly=on,multidevs=remap"),
+            ("out", out.clone(), ""),
+            ("modules", modules, ",readonly=on"),
+        ] {
+            let path = path.display();
+            command.arg("-virtfs").arg(format!("local,path={path},mount_tag={tag},security_model=none{more}"));
+        }
+        let console = dir.join("console");
+        command.arg("-serial").arg(format!("file:{}", console.display())).args(["-serial", "stdio"]);
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(fs::File::create(dir.join("qemu.log"))?)
+            .spawn()
+            .context("cannot start QEMU")?;
+        let pipe = child.stdout.take().context("no pipe")?;
+        let mut output = String::new();
+        for line in BufReader::new(pipe).split(b'\n') {
+            let line = line?;
+            let line = String::from_utf8_lossy(&line);
+            let line = line.trim_end_matches('\r');
+            exec::say(line);
+            output.push_str(line);
+            output.push('\n');
+        }
+        let ended = child.wait()?;
+        let code = fs::read_to_string(out.join("code")).ok().and_then(|c| c.trim().parse().ok());
+        if code.is_none() {
+            let read = |file| fs::read_to_string(dir.join(file)).unwrap_or_default();
+            let (console, qemu) = (read("console"), read("qemu.log"));
+            let last: Vec<&str> = console.lines().rev().take(20).collect();
+            for line in last.into_iter().rev().chain(qemu.lines()) {
+                exec::say(line);
+            }
+            if ended.code() == Some(124) {
+                bail!("the machine was ended after {limit} s; see {}", dir.display());
+            }
+        }
+        fs::remove_dir_all(work)?;
+        Ok(Outcome { output, code, dir: out })
+    }
+
+    /// What the machine's first shell runs: the script between a beginning and an end.
+    fn frame(script: &str) -> Result<String> {
+        let (root, cache) = (paths::root(), paths::cache()?);
+        let path = std::env::var("PATH").unwrap_or_default();
+        let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
+        Ok(format!(
+            "export PATH={} HOME={} SLIPSTREAM_CACHE={} SLIPSTREAM_RUN=/run/slipstream-testbed\n\
+             ip link set lo up\n\
+             for m in {MODULES}; do modprobe -q $m || echo \"vm: no module $m\" >/dev/console; done\n\
+             stty -F /dev/ttyS1 -opost\n\
+             cd {}\n\
+             (\n{script}\n) >/dev/ttyS1 2>&1\n\
+             code=$?\n\
+             cp -r {}/logs/. /run/vm/keep/ 2>/dev/null\n\
+             dmesg >/run/vm/keep/dmesg\n\
+             echo $code >/run/vm/code\n\
+             sync\n\
+             busybox poweroff -f\n",
+            quoted(&path),
+            quoted(&paths::home()?.display().to_string()),
+            quoted(&cache.display().to_string()),
+            quoted(&root.display().to_string()),
+            quoted(&cache.display().to_string()),
+        ))
+    }
+}
