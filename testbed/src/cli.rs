@@ -10,13 +10,13 @@ use crate::bed::Bed;
 use crate::bed::config::{self, AttachMode, Config, Datapath, OvsDatapath, Runtime};
 use crate::host::{init, relay};
 use crate::nodes::{kubelet, scheduler};
-use crate::{churn, demo, golden, hardship, images, life, pod, probe, ui};
+use crate::{churn, demo, golden, hardship, icount, images, kernel, life, pod, probe, ui};
 
 /// A Slipstream cluster on one machine.
 #[derive(Debug, Parser)]
 #[command(name = "testbed")]
 pub struct Args {
-    /// Name of the cluster: `bed`, or for `demo`, `golden`, `churn`, `hardship` and `life` the name of the verb.
+    /// Name of the cluster: `bed`, or for `demo`, `golden`, `churn`, `hardship`, `life` and `kernel` the name of the verb.
     #[arg(long, global = true)]
     name: Option<String>,
     #[command(subcommand)]
@@ -143,6 +143,10 @@ enum Verb {
     Hardship(hardship::Args),
     /// Let real nodes live: many pods at once, restarts, crashes, a drain, a reboot, broken files, full disks.
     Life(life::Args),
+    /// On the datapath of this machine's kernel: traffic, a policy, the programs, the fast path.
+    Kernel(kernel::Args),
+    /// Count the instructions of round trips, in a virtual machine that counts them.
+    Icount(icount::Args),
     /// The traffic tool.
     #[command(subcommand)]
     Probe(probe::Args),
@@ -202,6 +206,8 @@ impl Args {
             Verb::Churn(args) => return verdict(args.run(&or("churn"))?),
             Verb::Hardship(args) => return verdict(args.run(&or("hardship"))?),
             Verb::Life(args) => return verdict(args.run(&or("life"))?),
+            Verb::Kernel(args) => return verdict(args.run(&or("kernel"))?),
+            Verb::Icount(args) => args.run(&or("icount"))?,
             Verb::Probe(args) => args.run()?,
             Verb::HostInit { host, bed, disk } => init::run(&host, &bed, disk)?,
             Verb::Relay(args) => block_on(args.run())?,

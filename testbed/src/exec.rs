@@ -83,8 +83,17 @@ fn shown(command: &Command) -> String {
 #[error("{0}")]
 pub struct Fatal(pub String);
 
+/// A time to wait for something, on this machine: `$SLIPSTREAM_PATIENCE` times as long, where everything is slow because
+/// its processor is emulated.
+#[must_use]
+pub fn patient(limit: Duration) -> Duration {
+    let factor = std::env::var("SLIPSTREAM_PATIENCE").ok().and_then(|v| v.parse::<u32>().ok()).unwrap_or(1);
+    limit * factor.clamp(1, 100)
+}
+
 /// Tries until it works or the time is over; the error is that of the last try.
 pub fn retry<T>(limit: Duration, what: &str, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    let limit = patient(limit);
     let end = Instant::now() + limit;
     loop {
         match attempt() {

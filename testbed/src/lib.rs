@@ -3,7 +3,7 @@
 //!
 //! [`bed`] brings clusters up and down; [`host`] is one host of them; [`nodes`] plays scheduler and kubelet;
 //! [`images`] makes the container images of real nodes; [`probe`] is the traffic tool; [`demo`], [`golden`], [`churn`],
-//! [`hardship`] and [`life`] are what is run on a cluster.
+//! [`hardship`], [`life`], [`kernel`] and [`icount`] are what is run on a cluster.
 #![forbid(unsafe_code)]
 
 pub mod bed;
@@ -14,7 +14,9 @@ pub mod exec;
 pub mod golden;
 pub mod hardship;
 pub mod host;
+pub mod icount;
 pub mod images;
+pub mod kernel;
 pub mod life;
 pub mod nodes;
 pub mod pod;

@@ -90,7 +90,7 @@ impl Verb {
 
 /// Waits until all pods of a namespace are Ready.
 pub fn wait_ready(bed: &Bed, namespace: &str, limit: Duration) -> Result<()> {
-    let timeout = format!("--timeout={}s", limit.as_secs());
+    let timeout = format!("--timeout={}s", exec::patient(limit).as_secs());
     let waited = bed.kubectl(&["wait", "-n", namespace, "pods", "--all", "--for=condition=Ready", &timeout]);
     waited.map(drop).with_context(|| match bed.kubectl(&["get", "pods", "-n", namespace, "-o", "wide"]) {
         Ok(list) => format!("not all pods became Ready:\n{list}"),

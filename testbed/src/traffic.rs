@@ -197,7 +197,7 @@ pub fn settle(
     expect: &Expect,
     limit: Duration,
 ) -> (Vec<Attempt>, Result<String, String>) {
-    let end = Instant::now() + limit;
+    let end = Instant::now() + exec::patient(limit);
     loop {
         let (attempts, verdict) = match dial(bed, place, what) {
             Ok(attempts) => {

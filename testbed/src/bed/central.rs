@@ -66,7 +66,7 @@ pub(super) fn start_ovn(bed: &Bed) -> Result<()> {
 }
 
 /// Where the programs of OVS and OVN keep their sockets, whatever they were compiled for.
-pub(super) const ENVIRONMENT: &[(&str, &str)] = &[
+pub(crate) const ENVIRONMENT: &[(&str, &str)] = &[
     ("OVS_RUNDIR", "/run/openvswitch"),
     ("OVS_LOGDIR", "/run/openvswitch"),
     ("OVS_DBDIR", "/run/openvswitch"),

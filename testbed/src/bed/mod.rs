@@ -26,6 +26,7 @@ use crate::nodes::{self, NodeRuntime, real};
 use crate::ui::{Progress, say};
 use config::{Config, Runtime};
 
+pub(crate) use central::ENVIRONMENT;
 pub use central::controller_arguments;
 pub use node::{agent_arguments, start_agent_with};
 

@@ -6,6 +6,8 @@ mod rows_6;
 mod table;
 mod workloads;
 
+pub(crate) use workloads::Pods;
+
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -54,7 +56,15 @@ impl Args {
     }
 }
 
+/// The table; true if everything holds.
 fn show(bed: &Bed, progress: &Progress) -> Result<bool> {
+    let mut checks = Checks::default();
+    play(bed, progress, &mut checks)?;
+    Ok(checks.finish())
+}
+
+/// Creates the objects, tries the traffic, and shows and counts what comes of it.
+pub(crate) fn play(bed: &Bed, progress: &Progress, checks: &mut Checks) -> Result<()> {
     let (pods, manifest) = workloads::manifest(bed)?;
     for (file, text) in [
         ("10-namespace.yaml", NAMESPACE),
@@ -88,17 +98,16 @@ fn show(bed: &Bed, progress: &Progress) -> Result<bool> {
     }
     pod::wait_ready(bed, "shop", Duration::from_secs(60))?;
     progress.done("pods are Ready");
-    let mut checks = Checks::default();
     let before = counters::tunnels(bed)?;
-    let rows = rows::measure(bed, &mut checks)?;
+    let rows = rows::measure(bed, checks)?;
     progress.done("traffic measured");
     say("");
     table::print(&rows);
     say("");
-    counters::print(&before, &counters::tunnels(bed)?, bed, &mut checks);
-    counters::check_path(bed, &mut checks);
+    counters::print(&before, &counters::tunnels(bed)?, bed, checks);
+    counters::check_path(bed, checks);
     say("");
-    Ok(checks.finish())
+    Ok(())
 }
 
 fn poke(bed: &Bed) {

@@ -79,11 +79,11 @@ fn deployment(workload: &Workload, image: &str) -> Value {
 }
 
 /// The pods that run: name and addresses.
-pub(super) struct Pods(Vec<(String, Vec<IpAddr>)>);
+pub(crate) struct Pods(Vec<(String, Vec<IpAddr>)>);
 
 impl Pods {
     /// Reads them.
-    pub(super) fn list(bed: &Bed) -> Result<Self> {
+    pub(crate) fn list(bed: &Bed) -> Result<Self> {
         let query = "jsonpath={range .items[*]}{.metadata.name} {.status.podIPs[*].ip}{\"\\n\"}{end}";
         let text = bed.kubectl(&["get", "pods", "-n", "shop", "-o", query])?;
         let one = |line: &str| -> Result<(String, Vec<IpAddr>)> {
@@ -96,14 +96,14 @@ impl Pods {
     }
 
     /// The pod of that name, or of the Deployment of that name, with its IPv4 address.
-    pub(super) fn find(&self, name: &str) -> Result<(&str, Ipv4Addr)> {
+    pub(crate) fn find(&self, name: &str) -> Result<(&str, Ipv4Addr)> {
         let (pod, ips) = self.look_up(name)?;
         let ip = ips.iter().find_map(|ip| if let IpAddr::V4(ip) = ip { Some(*ip) } else { None });
         Ok((pod, ip.with_context(|| format!("pod {pod} has no IPv4 address"))?))
     }
 
     /// The same with its IPv6 address.
-    pub(super) fn find_6(&self, name: &str) -> Result<(&str, Ipv6Addr)> {
+    pub(crate) fn find_6(&self, name: &str) -> Result<(&str, Ipv6Addr)> {
         let (pod, ips) = self.look_up(name)?;
         let ip = ips.iter().find_map(|ip| if let IpAddr::V6(ip) = ip { Some(*ip) } else { None });
         Ok((pod, ip.with_context(|| format!("pod {pod} has no IPv6 address"))?))

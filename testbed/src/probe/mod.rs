@@ -5,12 +5,14 @@ mod dial;
 mod get;
 mod name;
 mod netexec;
+mod rr;
 mod serve;
 mod stream;
 
 use anyhow::Result;
 
 pub use dial::{Answer, Attempt};
+pub use rr::RoundTrips;
 
 /// `testbed probe`.
 #[derive(Clone, Debug, clap::Subcommand)]
@@ -21,6 +23,10 @@ pub enum Args {
     Dial(dial::Args),
     /// Take many bytes from a bulk port of a server.
     Bulk(bulk::Args),
+    /// Send back whatever comes.
+    Echo(rr::EchoArgs),
+    /// Ask an echo over and over, and print how long it takes.
+    Rr(rr::Args),
     /// Get a page over HTTP or HTTPS and print its status.
     Get(get::Args),
     /// Ask an `agnhost netexec` over one connection, for ever.
@@ -36,6 +42,8 @@ impl Args {
             Self::Serve(args) => args.run(),
             Self::Dial(args) => args.run(),
             Self::Bulk(args) => args.run(),
+            Self::Echo(args) => args.run(),
+            Self::Rr(args) => args.run(),
             Self::Get(args) => args.run(),
             Self::Stream(args) => args.run(),
             Self::Name(args) => args.run(),

@@ -3,19 +3,19 @@
 mod cargo;
 mod cluster;
 mod real;
-mod tally;
+pub(crate) mod tally;
 
 use std::time::Instant;
 
 use anyhow::{Result, bail};
 
-use crate::{build_ebpf, demo, exec, lint, setup};
+use crate::{build_ebpf, demo, exec, lint, setup, vm_test};
 use cargo::Selection;
 use tally::Tally;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only these parts (lint, unit, ebpf, ovsdb, controller, agent, doc, cluster, real); the default is all of them.
+    /// Only these parts (lint, unit, ebpf, ovsdb, controller, agent, doc, cluster, real, vm); the default is all of them.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
 }
@@ -49,6 +49,7 @@ const PARTS: &[Part] = &[
     Part { key: "doc", title: "documentation examples", run: |t| cargo::run_doc_tests(t) },
     Part { key: "cluster", title: "whole clusters", run: cluster::run },
     Part { key: "real", title: "real nodes", run: real::run },
+    Part { key: "vm", title: "the kernel's datapath in a virtual machine", run: vm_test::part },
 ];
 
 /// Runs the parts one after another; a failed part does not stop the next.

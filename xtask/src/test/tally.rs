@@ -6,7 +6,7 @@ use crate::exec;
 
 /// The counts of a run so far.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(crate) struct Tally {
     passed: u64,
     failed: Vec<String>,
     skipped: u64,
@@ -14,19 +14,19 @@ pub(super) struct Tally {
 
 impl Tally {
     /// So many checks passed.
-    pub(super) fn pass(&mut self, count: u64) {
+    pub(crate) fn pass(&mut self, count: u64) {
         self.passed += count;
     }
 
     /// One check failed.
-    pub(super) fn fail(&mut self, what: impl Into<String>) {
+    pub(crate) fn fail(&mut self, what: impl Into<String>) {
         let what = what.into();
         exec::say(format_args!("FAILED: {what}"));
         self.failed.push(what);
     }
 
     /// A step that is a check by itself.
-    pub(super) fn step(&mut self, name: &str, outcome: Result<()>) {
+    pub(crate) fn step(&mut self, name: &str, outcome: Result<()>) {
         match outcome {
             Ok(()) => self.pass(1),
             Err(error) => self.fail(format!("{name}: {error:#}")),
@@ -35,7 +35,7 @@ impl Tally {
 
     /// Reads what a Rust test program or the test bed printed: summary lines and single verdicts.
     /// Returns whether there was a count at all.
-    pub(super) fn read(&mut self, origin: &str, output: &str) -> bool {
+    pub(crate) fn read(&mut self, origin: &str, output: &str) -> bool {
         let mut any = false;
         for line in output.lines().map(str::trim) {
             if let Some(summary) = Summary::parse(line) {
@@ -51,19 +51,19 @@ impl Tally {
     }
 
     /// How many failures there are so far.
-    pub(super) fn failures(&self) -> usize {
+    pub(crate) fn failures(&self) -> usize {
         self.failed.len()
     }
 
     /// Prints what failed.
-    pub(super) fn report(&self) {
+    pub(crate) fn report(&self) {
         for failure in &self.failed {
             exec::say(format_args!("failed: {failure}"));
         }
     }
 
     /// `N passed, N failed`, and `, N skipped` if there are any.
-    pub(super) fn closing_line(&self) -> String {
+    pub(crate) fn closing_line(&self) -> String {
         let mut line = format!("{} passed, {} failed", self.passed, self.failed.len());
         if self.skipped > 0 {
             line.push_str(&format!(", {} skipped", self.skipped));
@@ -72,7 +72,7 @@ impl Tally {
     }
 
     /// Nothing failed, nothing was left out, and something ran.
-    pub(super) fn is_good(&self) -> bool {
+    pub(crate) fn is_good(&self) -> bool {
         self.failed.is_empty() && self.skipped == 0 && self.passed > 0
     }
 }

@@ -53,12 +53,12 @@ pub(super) fn write(kernel: Kernel, work: &Path, file: &Path) -> Result<()> {
 fn modules(kernel: Kernel) -> Result<Vec<PathBuf>> {
     let mut files: Vec<PathBuf> = Vec::new();
     for module in MODULES {
-        let said = exec::output(
-            exec::command("modprobe")
-                .arg("-d")
-                .arg(kernel.dir()?)
-                .args(["-S", &kernel.release()?, "--show-depends", module]),
-        )?;
+        let said = exec::output(exec::command("modprobe").arg("-d").arg(kernel.dir()?).args([
+            "-S",
+            &kernel.release()?,
+            "--show-depends",
+            module,
+        ]))?;
         // `insmod FILE`; what the kernel has built in says `builtin NAME`.
         let new = said.lines().filter_map(|l| l.strip_prefix("insmod ")).map(|f| PathBuf::from(f.trim()));
         for file in new {

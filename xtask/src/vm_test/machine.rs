@@ -28,10 +28,10 @@ pub(super) struct Machine {
 pub(super) struct Outcome {
     /// What it wrote.
     pub(super) output: String,
-    /// Its exit code; none if the machine ended before it.
-    pub(super) code: Option<i32>,
-    /// Files that it left in `/run/vm/keep`, and the console.
-    pub(super) dir: PathBuf,
+    /// Its exit code.
+    pub(super) code: i32,
+    /// Where the logs are that it left.
+    pub(super) kept: PathBuf,
 }
 
 /// Megabytes.
@@ -41,13 +41,16 @@ const PROCESSOR: &str = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+cx16,+rdrand";
 const ARGUMENTS: &str = "console=ttyS0 loglevel=4 panic=-1 mitigations=off random.trust_cpu=on audit=0 selinux=0 \
                          apparmor=0 nowatchdog tsc=reliable net.ifnames=0";
 /// Modules that a node with OVS's kernel datapath has, and those of the paths that it is compared with.
-const MODULES: &str =
-    "openvswitch vport_geneve geneve vxlan veth bridge nf_conntrack nf_nat nf_tables nft_ct nft_nat nft_masq nft_chain_nat \
+const MODULES: &str = "openvswitch vport_geneve geneve vxlan veth bridge nf_conntrack nf_nat nf_tables nft_ct nft_nat nft_masq nft_chain_nat \
      nft_fib_inet sch_ingress cls_bpf tun";
 
+/// How many times as long as usual the test bed waits.
+const PATIENCE: u32 = 4;
+
 impl Machine {
-    /// Starts the machine, runs the script in the workspace's root, and shows what it writes.
-    pub(super) fn run(&self, script: &str) -> Result<Outcome> {
+    /// Starts the machine, runs the script in the workspace's root, and shows what it writes. None if the machine ended
+    /// before the script.
+    pub(super) fn run(&self, script: &str) -> Result<Option<Outcome>> {
         let dir = paths::target().join("vm").join(self.kernel.line);
         if dir.exists() {
             fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))?;
@@ -76,7 +79,9 @@ impl Machine {
             ("modules", modules, ",readonly=on"),
         ] {
             let path = path.display();
-            command.arg("-virtfs").arg(format!("local,path={path},mount_tag={tag},security_model=none{more}"));
+            command
+                .arg("-virtfs")
+                .arg(format!("local,path={path},mount_tag={tag},security_model=none{more}"));
         }
         let console = dir.join("console");
         command.arg("-serial").arg(format!("file:{}", console.display())).args(["-serial", "stdio"]);
@@ -98,19 +103,21 @@ impl Machine {
         }
         let ended = child.wait()?;
         let code = fs::read_to_string(out.join("code")).ok().and_then(|c| c.trim().parse().ok());
-        if code.is_none() {
+        fs::remove_dir_all(work)?;
+        let Some(code) = code else {
             let read = |file| fs::read_to_string(dir.join(file)).unwrap_or_default();
             let (console, qemu) = (read("console"), read("qemu.log"));
             let last: Vec<&str> = console.lines().rev().take(20).collect();
             for line in last.into_iter().rev().chain(qemu.lines()) {
                 exec::say(line);
             }
+            // See timeout(1).
             if ended.code() == Some(124) {
                 bail!("the machine was ended after {limit} s; see {}", dir.display());
             }
-        }
-        fs::remove_dir_all(work)?;
-        Ok(Outcome { output, code, dir: out })
+            return Ok(None);
+        };
+        Ok(Some(Outcome { output, code, kept: out.join("keep") }))
     }
 
     /// What the machine's first shell runs: the script between a beginning and an end.
@@ -119,7 +126,7 @@ impl Machine {
         let path = std::env::var("PATH").unwrap_or_default();
         let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
         Ok(format!(
-            "export PATH={} HOME={} SLIPSTREAM_CACHE={} SLIPSTREAM_RUN=/run/slipstream-testbed\n\
+            "export PATH={} HOME={} SLIPSTREAM_CACHE={} SLIPSTREAM_RUN=/run/slipstream-testbed SLIPSTREAM_PATIENCE={PATIENCE}\n\
              ip link set lo up\n\
              for m in {MODULES}; do modprobe -q $m || echo \"vm: no module $m\" >/dev/console; done\n\
              stty -F /dev/ttyS1 -opost\n\

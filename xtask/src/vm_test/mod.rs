@@ -1,5 +1,6 @@
 //! `cargo xtask vm-test`: a cluster on Debian's kernels with OVS's kernel datapath, in virtual machines.
 
+mod icount;
 mod initramfs;
 mod machine;
 
@@ -8,8 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::setup::kernel::{KERNELS, Kernel};
-use crate::{exec, setup};
-use machine::Machine;
+use crate::test::tally::Tally;
+use crate::{demo, exec, paths, setup};
+use machine::{Machine, Outcome};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -18,13 +20,16 @@ pub(crate) struct Args {
     /// Instead of the tests, run this shell command in the machine.
     #[arg(long)]
     exec: Option<String>,
-    /// One processor, whose clock advances a nanosecond with each instruction.
+    /// One processor, whose clock advances a nanosecond with each instruction; instead of the tests, count the instructions of
+    /// round trips.
     #[arg(long)]
     icount: bool,
 }
 
 /// After this a machine is taken for stuck.
 const LIMIT: Duration = Duration::from_secs(900);
+/// That of `cargo xtask test`: the oldest kernel on which the programs run.
+const USUAL: &str = "6.1";
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -33,14 +38,71 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     } else {
         args.kernels.iter().map(|k| Kernel::find(k)).collect::<Result<_>>()?
     };
+    setup::ensure()?;
     setup::ensure_machines(&kernels)?;
+    if let Some(script) = &args.exec {
+        for kernel in kernels {
+            let outcome = start(kernel, args.icount, script)?;
+            exec::say(format_args!("exit code {}", outcome.code));
+        }
+        return Ok(());
+    }
+    demo::build()?;
+    if args.icount {
+        return kernels.into_iter().try_for_each(icount::run);
+    }
+    let mut tally = Tally::default();
     for kernel in kernels {
-        let machine = Machine { kernel, count_instructions: args.icount, limit: LIMIT };
-        exec::heading(&format!("kernel {}", kernel.release()?));
-        let begin = Instant::now();
-        let Some(script) = &args.exec else { bail!("not yet") };
-        let outcome = machine.run(script)?;
-        exec::say(format_args!("--- exit code {:?} after {:.0?}", outcome.code, begin.elapsed()));
+        if let Err(error) = test(&mut tally, kernel) {
+            tally.fail(format!("kernel {}: {error:#}", kernel.line));
+        }
+    }
+    exec::heading("result");
+    tally.report();
+    exec::say(tally.closing_line());
+    if tally.is_good() { Ok(()) } else { bail!("not everything passed") }
+}
+
+/// One kernel, as a part of `cargo xtask test`.
+pub(crate) fn part(tally: &mut Tally) -> Result<()> {
+    let kernel = Kernel::find(USUAL)?;
+    setup::ensure_machines(&[kernel])?;
+    test(tally, kernel)
+}
+
+/// The test bed's checks of a kernel's datapath.
+fn test(tally: &mut Tally, kernel: Kernel) -> Result<()> {
+    let expect = if kernel.runs_programs() { "ebpf" } else { "ovs" };
+    let testbed = paths::target().join("debug/testbed");
+    let script = format!("'{}' --name vm kernel --expect {expect}", testbed.display());
+    let outcome = start(kernel, false, &script)?;
+    let name = format!("kernel {}", kernel.line);
+    let before = tally.failures();
+    if !tally.read(&name, &outcome.output) {
+        tally.fail(format!("{name}: ended without a count"));
+    } else if outcome.code != 0 && tally.failures() == before {
+        tally.fail(format!("{name}: ended badly"));
+    }
+    if tally.failures() > before {
+        exec::say(format_args!("logs are in {}", outcome.kept.display()));
     }
     Ok(())
+}
+
+/// Runs a script on a kernel. A machine that ends before the script is started once more: newer kernels patch their own code
+/// while they boot, which the emulation of several processors does not always survive.
+fn start(kernel: Kernel, count_instructions: bool, script: &str) -> Result<Outcome> {
+    let machine = Machine { kernel, count_instructions, limit: LIMIT };
+    let release = kernel.release()?;
+    exec::heading(&format!("kernel {release}"));
+    let begin = Instant::now();
+    let outcome = match machine.run(script)? {
+        Some(outcome) => outcome,
+        None => match machine.run(script)? {
+            Some(outcome) => outcome,
+            None => bail!("the machine with kernel {release} ended by itself, twice"),
+        },
+    };
+    exec::say(format_args!("--- kernel {release} took {:.0?}", begin.elapsed()));
+    Ok(outcome)
 }

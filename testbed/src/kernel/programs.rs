@@ -1,0 +1,81 @@
+//! That every program is loaded, attached, and sees packets: by what is pinned, and by what each program counts.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::bed::Bed;
+use crate::demo::counters;
+use crate::ui::Checks;
+
+/// Where the agents pin, see `bed::node`.
+const PINS: &str = "/sys/fs/bpf/slipstream";
+
+/// The links of one node.
+pub(super) fn check(bed: &Bed, node: &str, checks: &mut Checks) {
+    let pinned = || -> Result<String> {
+        let pins = bed.host(node).path(PINS)?;
+        let uplink = programs(&pins.join("uplink"))?;
+        ensure!(uplink == set(&["from_uplink", "to_uplink"]), "on the uplink: {uplink:?}");
+        let endpoints = pins.join("endpoints");
+        let mut count = 0;
+        for endpoint in fs::read_dir(&endpoints).with_context(|| endpoints.display().to_string())? {
+            let found = programs(&endpoint?.path())?;
+            ensure!(found == set(&["from_pod", "to_pod"]), "on a pod: {found:?}");
+            count += 1;
+        }
+        ensure!(count == 2, "{count} pods have programs instead of 2");
+        Ok(format!("uplink and {count} pods"))
+    };
+    let what = format!("{node}: every program is attached");
+    checks.check(what, pinned().map_err(|e| format!("{e:#}")));
+    // Each direction of each kind of port is counted by a program of its own.
+    let counted = || -> Result<String> {
+        let text = counters::agent(bed, node, "/metrics")?;
+        let mut shown = Vec::new();
+        for (metric, direction) in
+            [("tunnel", "in"), ("tunnel", "out"), ("endpoint", "from"), ("endpoint", "to")]
+        {
+            let packets = packets(&text, &format!("slipstream_node_{metric}_packets_total"), direction);
+            ensure!(packets > 0.0, "{metric} packets, {direction}: none");
+            shown.push(format!("{metric} {direction} {packets}"));
+        }
+        Ok(shown.join(", "))
+    };
+    checks.check(format_args!("{node}: every program sees packets"), counted().map_err(|e| format!("{e:#}")));
+}
+
+/// The programs that are pinned in a directory: `PROGRAM-IFINDEX`.
+fn programs(dir: &Path) -> Result<BTreeSet<String>> {
+    let entries = fs::read_dir(dir).with_context(|| dir.display().to_string())?;
+    let names = entries.flatten().filter_map(|e| e.file_name().into_string().ok());
+    Ok(names.map(|name| name.rsplit_once('-').map_or(name.clone(), |(program, _)| program.into())).collect())
+}
+
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
+/// Sum of a metric's samples of one direction.
+fn packets(text: &str, metric: &str, direction: &str) -> f64 {
+    let wanted = format!("direction=\"{direction}\"");
+    text.lines()
+        .filter_map(|line| line.strip_prefix(metric)?.strip_prefix('{')?.rsplit_once('}'))
+        .filter(|(labels, _)| labels.contains(&wanted))
+        .filter_map(|(_, value)| value.trim().parse::<f64>().ok())
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_of_one_direction_are_added_up() {
+        let text = "x_total{a=\"1\",direction=\"in\"} 2\nx_total{a=\"2\",direction=\"in\"} 3\nx_total{direction=\"out\"} 9\n";
+        assert!((packets(text, "x_total", "in") - 5.0).abs() < 0.1);
+        assert!(packets(text, "y_total", "in").abs() < 0.1);
+    }
+}

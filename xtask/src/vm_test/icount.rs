@@ -1,0 +1,79 @@
+//! `cargo xtask vm-test --icount`: instructions of a round trip on each path, from a machine whose clock counts them.
+
+use std::fs;
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+use super::start;
+use crate::setup::kernel::Kernel;
+use crate::{exec, paths};
+
+/// What the test bed writes; `perf-tests` reads the same.
+#[derive(Debug, Deserialize)]
+struct Figures {
+    rows: Vec<Row>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Row {
+    name: String,
+    instructions: u64,
+}
+
+/// Ratios that the reader wants to see, and what they shall be at most.
+const RATIOS: &[(&str, &str, f64)] = &[
+    ("fast", "ovs", 0.49),
+    ("fast", "host", 1.15),
+    ("fast", "vxlan", 0.60),
+    ("fast-same", "ovs-same", 0.72),
+    ("fast-same", "veth", 1.05),
+    ("learn", "off", 1.05),
+];
+
+/// Measures on one kernel and leaves the figures where `cargo xtask bench fastpath` looks for them.
+pub(super) fn run(kernel: Kernel) -> Result<()> {
+    let testbed = paths::target().join("debug/testbed");
+    let script = format!("'{}' --name icount icount --out /run/vm/keep/icount.json", testbed.display());
+    let outcome = start(kernel, true, &script)?;
+    let file = outcome.kept.join("icount.json");
+    let text =
+        fs::read_to_string(&file).with_context(|| format!("the machine left no {}", file.display()))?;
+    let figures: Figures = serde_json::from_str(&text).with_context(|| file.display().to_string())?;
+    let place = paths::target().join("bench").join(format!("icount-{}.json", kernel.line));
+    fs::create_dir_all(paths::target().join("bench"))?;
+    fs::write(&place, text).with_context(|| format!("cannot write {}", place.display()))?;
+    for (name, against, goal) in RATIOS {
+        match figures.ratio(name, against) {
+            Some(ratio) => exec::say(format_args!("{name:>10} / {against:<9} {ratio:.3}, goal {goal:.2}")),
+            None => exec::say(format_args!("{name:>10} / {against:<9} not measured")),
+        }
+    }
+    exec::say(format_args!("figures are in {}", place.display()));
+    if outcome.code != 0 {
+        bail!("not everything could be measured; logs are in {}", outcome.kept.display());
+    }
+    Ok(())
+}
+
+impl Figures {
+    #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+    fn ratio(&self, name: &str, against: &str) -> Option<f64> {
+        let count = |name: &str| self.rows.iter().find(|r| r.name == name).map(|r| r.instructions as f64);
+        count(name).zip(count(against)).map(|(a, b)| a / b)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_needs_both_figures() {
+        let text = r#"{"kernel": "6.1.0", "rows": [{"name": "fast", "instructions": 50, "all": [50]},
+                      {"name": "host", "instructions": 40, "all": [40]}]}"#;
+        let figures: Figures = serde_json::from_str(text).unwrap();
+        assert_eq!(figures.ratio("fast", "host"), Some(1.25));
+        assert_eq!(figures.ratio("fast", "ovs"), None);
+    }
+}
