@@ -83,12 +83,18 @@ fn shown(command: &Command) -> String {
 #[error("{0}")]
 pub struct Fatal(pub String);
 
-/// A time to wait for something, on this machine: `$SLIPSTREAM_PATIENCE` times as long, where everything is slow because
-/// its processor is emulated.
+/// How many times as long as usual things may take on this machine: `$SLIPSTREAM_PATIENCE`, for where everything is slow
+/// because the processor is emulated.
+#[must_use]
+pub fn patience() -> u32 {
+    let set = std::env::var("SLIPSTREAM_PATIENCE").ok().and_then(|v| v.parse::<u32>().ok());
+    set.unwrap_or(1).clamp(1, 100)
+}
+
+/// A time to wait for something, on this machine.
 #[must_use]
 pub fn patient(limit: Duration) -> Duration {
-    let factor = std::env::var("SLIPSTREAM_PATIENCE").ok().and_then(|v| v.parse::<u32>().ok()).unwrap_or(1);
-    limit * factor.clamp(1, 100)
+    limit * patience()
 }
 
 /// Tries until it works or the time is over; the error is that of the last try.

@@ -124,7 +124,8 @@ pub fn controller_arguments(config: &Config) -> Vec<String> {
         flag("network-policy", config.network_policy.to_string()),
         "--lease-namespace=kube-system".into(),
         "--lease-name=slipstream-controller".into(),
-        "--leader-elect=true".into(),
+        // Where everything is slow, a lease may run out before it can be renewed.
+        flag("leader-elect", (exec::patience() == 1).to_string()),
         "--metrics-bind-address=127.0.0.1:9409".into(),
     ]
 }
