@@ -27,7 +27,7 @@ pub(crate) struct Args {
 }
 
 /// After this a machine is taken for stuck.
-const LIMIT: Duration = Duration::from_secs(900);
+const LIMIT: Duration = Duration::from_secs(1800);
 /// That of `cargo xtask test`: the oldest kernel on which the programs run.
 const USUAL: &str = "6.1";
 
