@@ -46,7 +46,9 @@ impl End {
         settings: Settings,
     ) -> Result<Self> {
         let place = if role == "serve" { &route.server } else { &route.client };
-        let mut command = place.command(std::env::current_exe()?);
+        // What else the machine runs shall disturb little.
+        let mut command = place.command("nice");
+        command.args(["-n", "-20"]).arg(std::env::current_exe()?);
         let kind = kind.to_possible_value().context("kinds have names")?;
         command.args(["load", role, kind.get_name(), "--address", &route.address]);
         for (flag, value) in [

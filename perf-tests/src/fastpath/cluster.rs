@@ -20,12 +20,20 @@ const START: Duration = Duration::from_secs(60);
 /// Hidden flag of the agent: programs without counters and audit.
 const WITHOUT_COUNTERS: &str = "--bench-without-counters";
 
-/// A running cluster with its pods; taken down when it is dropped.
+/// A running cluster with its pods; taken down when it is dropped, unless it was there before.
 pub(super) struct Cluster {
     bed: Option<Bed>,
+    ours: bool,
 }
 
 impl Cluster {
+    /// One that runs already; pods are made in it.
+    pub(super) fn there(name: &str) -> Result<Self> {
+        let cluster = Self { bed: Some(Bed::open(name)?), ours: false };
+        cluster.make_pods()?;
+        Ok(cluster)
+    }
+
     /// Brings one up, in place of what an earlier run has left.
     pub(super) fn up(name: &str, datapath: Datapath) -> Result<Self> {
         let cluster = Self::without_pods(name, datapath)?;
@@ -56,7 +64,7 @@ impl Cluster {
             old.down()?;
         }
         let bed = Bed::up(Config { datapath, ..Config::new(name, 2)? })?;
-        Ok(Self { bed: Some(bed) })
+        Ok(Self { bed: Some(bed), ours: true })
     }
 
     fn make_pods(&self) -> Result<()> {
@@ -107,7 +115,7 @@ impl Cluster {
 
     /// Ends it; the error says what is left.
     pub(super) fn down(mut self) -> Result<()> {
-        self.bed.take().map_or(Ok(()), Bed::down)
+        self.bed.take().filter(|_| self.ours).map_or(Ok(()), Bed::down)
     }
 }
 
@@ -120,7 +128,7 @@ fn is_used(flow: &Value, port: u16) -> bool {
 impl Drop for Cluster {
     fn drop(&mut self) {
         // Reached with a cluster only after an error, which is what the user must see.
-        if let Some(bed) = self.bed.take() {
+        if let Some(bed) = self.bed.take().filter(|_| self.ours) {
             let _ = bed.down();
         }
     }

@@ -68,6 +68,9 @@ pub(crate) struct Args {
     /// Begin of the clusters' names.
     #[arg(long, default_value = "fastpath")]
     name: String,
+    /// Use the running clusters NAME-ebpf and NAME-ovs, and leave them running.
+    #[arg(long)]
+    there: bool,
     /// Directory for the samples, and with the counts of emulated machines.
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
@@ -98,12 +101,12 @@ struct Scene {
 
 impl Args {
     pub(crate) fn run(self) -> Result<()> {
-        let Self { check, write, rounds, seconds, cpu, revocations, only, name, out } = self;
+        let Self { check, write, rounds, seconds, cpu, revocations, only, name, there, out } = self;
         if check && rounds < FEWEST_ROUNDS {
             bail!("--rounds {rounds} with --check: a verdict needs at least {FEWEST_ROUNDS}");
         }
         let circumstances = report::Circumstances::now(cpu, rounds, seconds);
-        let scene = Scene::set(&name, only.contains(&Part::Rounds))?;
+        let scene = Scene::set(&name, there, only.contains(&Part::Rounds))?;
         let mut found = Found::default();
         for part in only {
             match part {
@@ -151,7 +154,7 @@ impl Args {
 
 impl Scene {
     /// Brings everything up; the cluster without counters only if it is `compared`.
-    fn set(name: &str, compared: bool) -> Result<Self> {
+    fn set(name: &str, there: bool, compared: bool) -> Result<Self> {
         let worlds = vec![
             (Path::Host, worlds::host()?),
             (Path::Direct, worlds::direct()?),
@@ -159,13 +162,18 @@ impl Scene {
             (Path::Vxlan, worlds::vxlan()?),
             (Path::Veth, worlds::veth()?),
         ];
+        let compared = compared && !there;
         let uncounted = if compared { Cluster::uncounted(&format!("{name}-uncounted"))? } else { None };
         if compared && uncounted.is_none() {
             say("the agent has no programs without counters; those rows are not measured");
         }
+        let cluster = |kind: &str, datapath| {
+            let name = format!("{name}-{kind}");
+            if there { Cluster::there(&name) } else { Cluster::up(&name, datapath) }
+        };
         Ok(Self {
-            fast: Cluster::up(&format!("{name}-ebpf"), Datapath::Auto)?,
-            ovs: Cluster::up(&format!("{name}-ovs"), Datapath::Ovs)?,
+            fast: cluster("ebpf", Datapath::Auto)?,
+            ovs: cluster("ovs", Datapath::Ovs)?,
             uncounted,
             worlds,
         })

@@ -118,7 +118,14 @@ pub(super) fn rows(found: &Found) -> Vec<Row> {
 }
 
 fn ratio(samples: &Samples, what: &str, load: Load, path: Path, against: Path, goal: f64) -> Row {
-    Row::new(what, against.label(), Goal::AtLeast(goal), "").median_of(samples.ratios(load, path, against))
+    let row = Row::new(what, against.label(), Goal::AtLeast(goal), "")
+        .median_of(samples.ratios(load, path, against));
+    // A process that takes the CPU away for a while moves the rate, but not the median of the times.
+    let times = |path| median(&mut samples.times(load, path));
+    match times(against).zip(times(path)) {
+        Some((against, ours)) => row.note(format!("by median times {:.3}", against / ours)),
+        None => row,
+    }
 }
 
 fn ratios(samples: &Samples) -> Vec<Row> {
