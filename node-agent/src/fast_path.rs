@@ -246,6 +246,9 @@ pub trait FastPath: std::fmt::Debug + Send + Sync {
     fn set_timing(&self, timing: Timing) -> Result<(), String>;
     /// Puts an endpoint on the fast path or takes it off. An endpoint that is not there is fine.
     fn set_endpoint_fast(&self, id: &str, fast: bool) -> Result<(), String>;
+    /// OVS would do otherwise than an entry of this epoch: the endpoint is slow while the epoch lasts. An endpoint that is not
+    /// there is fine.
+    fn set_endpoint_diverged(&self, id: &str, epoch: u32) -> Result<(), String>;
     /// Cached flows, at most `limit`, valid ones first.
     fn flows(&self, limit: usize) -> Result<Vec<Flow>, String>;
     /// How full the maps are. Walks them: not more often than every few seconds.

@@ -232,6 +232,10 @@ impl FastPath for FlowCache {
         text(self.datapath.lock().set_endpoint_fast(id, fast))
     }
 
+    fn set_endpoint_diverged(&self, id: &str, epoch: u32) -> Result<(), String> {
+        text(self.datapath.lock().set_endpoint_diverged(id, epoch))
+    }
+
     fn flows(&self, limit: usize) -> Result<Vec<Flow>, String> {
         text(self.all_flows(limit))
     }

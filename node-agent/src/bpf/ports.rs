@@ -203,6 +203,18 @@ impl Datapath {
         Ok(self.read_entry(ifindex)?.map(|entry| entry.diverged).filter(|epoch| *epoch != 0))
     }
 
+    /// Says what the programs say themselves when a refresh shows that OVS answers otherwise than remembered.
+    ///
+    /// # Errors
+    /// The map cannot be read or written.
+    pub(super) fn set_endpoint_diverged(&mut self, id: &str, epoch: u32) -> Result<(), Error> {
+        let Some(ifindex) = self.endpoints.get(id).map(|port| port.host_ifindex) else { return Ok(()) };
+        match self.read_entry(ifindex)? {
+            Some(entry) => self.write_entry(ifindex, Port { diverged: epoch, ..entry }),
+            None => Ok(()),
+        }
+    }
+
     /// Entries first, links after: a program never runs on a port it does not know.
     fn wire_endpoint(&mut self, id: &str, port: &Attached) -> Result<(), Error> {
         self.write_endpoint(port)?;

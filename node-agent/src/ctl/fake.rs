@@ -14,6 +14,8 @@ use crate::fast_path::{
 pub(crate) struct Fake {
     /// Endpoints taken off the fast path or put on it, in order.
     pub(crate) told: Mutex<Vec<(String, bool)>>,
+    /// Endpoints said to have diverged, with the epoch.
+    pub(crate) diverged: Mutex<Vec<(String, u32)>>,
     /// How often the maps were walked for their pressure.
     pub(crate) walks: Mutex<u32>,
 }
@@ -77,6 +79,10 @@ impl FastPath for Fake {
     }
     fn set_endpoint_fast(&self, id: &str, fast: bool) -> Result<(), String> {
         self.told.lock().push((id.to_owned(), fast));
+        Ok(())
+    }
+    fn set_endpoint_diverged(&self, id: &str, epoch: u32) -> Result<(), String> {
+        self.diverged.lock().push((id.to_owned(), epoch));
         Ok(())
     }
     fn flows(&self, limit: usize) -> Result<Vec<Flow>, String> {

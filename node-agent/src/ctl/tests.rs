@@ -45,6 +45,7 @@ impl Steering for Wheel {
             endpoints: Vec::new(),
         }
     }
+    fn diverged(&self) {}
     fn set_node_path(&self, path: NodePath) -> Result<Reasoned, String> {
         Ok(Reasoned { path: PacketPath::Ovs, reason: format!("asked for: {}", path.name()) })
     }
@@ -60,7 +61,7 @@ impl View for Node {
     fn ports(&self) -> &dyn audit::Ports {
         self
     }
-    fn audited(&self, _: &wire::Audited, _: Option<u32>) {}
+    fn audited(&self, _: wire::Verdict, _: bool) {}
     fn fast_path(&self) -> Option<Arc<dyn FastPath>> {
         self.cache.clone().map(|cache| cache as Arc<dyn FastPath>)
     }

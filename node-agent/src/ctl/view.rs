@@ -25,6 +25,8 @@ pub trait Steering: std::fmt::Debug + Send + Sync {
     fn status(&self) -> status::Status;
     /// Wants another path of the node from now on. Returns the path it takes; the error says why that cannot be wanted.
     fn set_node_path(&self, path: NodePath) -> Result<Reasoned, String>;
+    /// Counts a divergence that the audit found.
+    fn diverged(&self);
 }
 
 /// What is looked at. Calls may block.
@@ -35,8 +37,8 @@ pub trait View: Send + Sync {
     fn kernel_datapath(&self) -> bool;
     /// Ports of br-int.
     fn ports(&self) -> &dyn Ports;
-    /// A flow was audited. `diverged`: in this epoch the cache does something else than OVS would, and packets use it.
-    fn audited(&self, audited: &wire::Audited, diverged: Option<u32>);
+    /// A flow was audited. `diverged`: the cache does something else than OVS would, and packets use it.
+    fn audited(&self, verdict: wire::Verdict, diverged: bool);
     /// The flow cache, if the node has one.
     fn fast_path(&self) -> Option<Arc<dyn FastPath>>;
     /// Who steers it.
@@ -140,15 +142,11 @@ impl View for NodeView {
         self
     }
 
-    fn audited(&self, audited: &wire::Audited, diverged: Option<u32>) {
-        self.metrics.count(audited.verdict);
-        let Some(epoch) = diverged else { return };
-        let (pod, flow, why) = (audited.pod.as_deref().unwrap_or("?"), audited.flow, audited.why.join("; "));
-        tracing::error!(
-            pod, container = audited.endpoint, %flow, epoch, why, remembered = ?audited.remembered, ovs = ?audited.ovs,
-            asked = ?audited.asked, actions = ?audited.datapath_actions,
-            "audit: OVS would do otherwise than the flow cache; the endpoint leaves the fast path until the epoch moves"
-        );
+    fn audited(&self, verdict: wire::Verdict, diverged: bool) {
+        self.metrics.count(verdict);
+        if let (true, Some(steering)) = (diverged, &self.steering) {
+            steering.diverged();
+        }
     }
 
     fn fast_path(&self) -> Option<Arc<dyn FastPath>> {

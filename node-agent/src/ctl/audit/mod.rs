@@ -141,8 +141,7 @@ fn unaskable(flow: Option<Flow>, why: String, naming: &Naming) -> Audited {
 async fn one(view: &Arc<dyn View>, ovs: &Ovs, subject: &Subject) -> Audited {
     let mut audited = judge(view, ovs, subject).await;
     if audited.verdict != Verdict::Different {
-        view.audited(&audited, None);
-        return audited;
+        return tell(view, audited, None).await;
     }
     tokio::time::sleep(AGAIN_AFTER).await;
     match unchanged(view, subject).await {
@@ -157,7 +156,32 @@ async fn one(view: &Arc<dyn View>, ovs: &Ovs, subject: &Subject) -> Audited {
         }
     }
     let diverged = subject.cached.as_ref().filter(|c| c.valid && audited.verdict == Verdict::Different);
-    view.audited(&audited, diverged.map(|cached| cached.epoch));
+    tell(view, audited, diverged.map(|cached| cached.epoch)).await
+}
+
+/// Counts it. A difference in an entry that packets use (of epoch `diverged`) takes the endpoint off the fast path while that
+/// epoch lasts, and is logged with both answers.
+async fn tell(view: &Arc<dyn View>, mut audited: Audited, diverged: Option<u32>) -> Audited {
+    view.audited(audited.verdict, diverged.is_some());
+    let (Some(epoch), Some(cache)) = (diverged, view.fast_path()) else { return audited };
+    let endpoint = audited.endpoint.clone();
+    let done = tokio::task::spawn_blocking(move || cache.set_endpoint_diverged(&endpoint, epoch)).await;
+    audited.why.push(match done.unwrap_or_else(|e| Err(e.to_string())) {
+        Ok(()) => format!("the pod takes the slow path until the node's epoch is no longer {epoch}"),
+        Err(error) => format!("the pod could not be taken off the fast path: {error}"),
+    });
+    tracing::error!(
+        pod = audited.pod.as_deref().unwrap_or("?"),
+        container = audited.endpoint,
+        flow = %audited.flow,
+        epoch,
+        why = audited.why.join("; "),
+        remembered = ?audited.remembered,
+        ovs = ?audited.ovs,
+        asked = ?audited.asked,
+        actions = ?audited.datapath_actions,
+        "audit: OVS would do otherwise than the flow cache"
+    );
     audited
 }
 
