@@ -7,10 +7,16 @@ use super::naming::Naming;
 use super::wire::{self, ByPath, Counters, EndpointCounters, MapUse, TunnelCounters, TunnelEnd};
 use crate::fast_path::{Action, EndpointAmounts, Flow, Pressure, Tunnel};
 
-/// Flows of one container, or of all, at most `limit`, in the order given.
-pub fn flows(list: Vec<Flow>, only: Option<&str>, limit: usize, naming: &Naming) -> Vec<wire::Flow> {
+/// Flows of one container, or of all, at most `limit`, in the order given. `epoch` is the node's.
+pub fn flows(
+    list: Vec<Flow>,
+    epoch: u32,
+    only: Option<&str>,
+    limit: usize,
+    naming: &Naming,
+) -> Vec<wire::Flow> {
     let wanted = list.into_iter().filter(|flow| only.is_none_or(|id| flow.endpoint == id));
-    wanted.filter_map(|flow| show(flow, naming)).take(limit).collect()
+    wanted.filter_map(|flow| show(flow, epoch, naming)).take(limit).collect()
 }
 
 /// The flow's five numbers; `None` for a protocol that the cache does not know.
@@ -22,7 +28,7 @@ pub fn spec(flow: &Flow) -> Option<FlowSpec> {
     })
 }
 
-fn show(flow: Flow, naming: &Naming) -> Option<wire::Flow> {
+fn show(flow: Flow, epoch: u32, naming: &Naming) -> Option<wire::Flow> {
     Some(wire::Flow {
         flow: spec(&flow)?,
         pod: naming.pod(&flow.endpoint),
@@ -30,6 +36,7 @@ fn show(flow: Flow, naming: &Naming) -> Option<wire::Flow> {
         endpoint: flow.endpoint,
         ttl_step: flow.ttl_step,
         epoch: flow.epoch,
+        waiting: !flow.valid && flow.epoch == epoch,
         valid: flow.valid,
         probing: flow.probing,
         age_ms: flow.age_ms,
@@ -98,7 +105,7 @@ mod tests {
 
     #[test]
     fn flows_get_the_names_of_pods_and_nodes() {
-        let list = flows(fake::flows(), None, 10, &naming());
+        let list = flows(fake::flows(), 7, None, 10, &naming());
         let shown: Vec<_> = list
             .iter()
             .map(|f| {
@@ -121,8 +128,16 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_of_the_nodes_epoch_that_is_not_used_waits_and_an_older_one_does_not() {
+        let mut list = fake::flows();
+        (list[1].valid, list[2].valid, list[2].epoch) = (false, false, 6);
+        let waiting: Vec<_> = flows(list, 7, None, 10, &naming()).iter().map(|f| f.waiting).collect();
+        assert_eq!(waiting, [false, true, false]);
+    }
+
+    #[test]
     fn the_limit_counts_flows_of_the_endpoint_that_was_asked_for() {
-        let of = |only, limit| flows(fake::flows(), only, limit, &naming()).len();
+        let of = |only, limit| flows(fake::flows(), 7, only, limit, &naming()).len();
         assert_eq!((of(None, 2), of(Some("c0ffee02"), 2), of(Some("c0ffee01"), 2)), (2, 1, 2));
     }
 

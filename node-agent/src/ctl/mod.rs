@@ -94,7 +94,8 @@ async fn flows(State(view): State<Arc<dyn View>>, body: Bytes) -> Answer<Vec<wir
         // Flows of one endpoint may be anywhere among all.
         let enough = if only.is_some() { usize::MAX } else { limit };
         let list = cache.flows(enough).map_err(CtlError::Failed)?;
-        Ok(collect::flows(list, only.as_deref(), limit, &naming))
+        let epoch = cache.epoch().map_err(CtlError::Failed)?;
+        Ok(collect::flows(list, epoch, only.as_deref(), limit, &naming))
     })
     .await
 }

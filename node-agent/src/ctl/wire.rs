@@ -188,6 +188,8 @@ pub struct Flow {
     pub epoch: u32,
     /// Packets may use it.
     pub valid: bool,
+    /// It is of the node's epoch, but packets may not use it yet: of a TCP connection the other direction is missing.
+    pub waiting: bool,
     /// A refresh packet is inside OVS.
     pub probing: bool,
     /// Milliseconds since it was learned.

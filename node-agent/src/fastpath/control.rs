@@ -211,6 +211,10 @@ impl Steering for Fastpath {
     fn set_node_path(&self, path: NodePath) -> Result<Reasoned, String> {
         self.set_node_path(path).map_err(|error| error.to_string())
     }
+
+    fn diverged(&self) {
+        self.shared.diverged(1);
+    }
 }
 
 impl Shared {

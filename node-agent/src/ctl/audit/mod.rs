@@ -14,6 +14,7 @@ mod question;
 mod subject;
 mod trace;
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -270,12 +271,14 @@ async fn ask(ovs: &Ovs, subject: &Subject, answer: &mut Answer) -> Result<(), St
             answer.doubts.push("OVS tracks the packet in a zone that its answer does not name".to_owned());
             continue;
         };
-        if !dumps.contains_key(&zone) {
-            let which = format!("zone={zone}");
-            let dump = ovs.unixctl.call("dpctl/dump-conntrack", &["-m", &which], ANSWER).await;
-            dumps.insert(zone, dump.map_err(|e| e.to_string())?);
-        }
-        let dump = dumps.get(&zone).map(String::as_str).unwrap_or_default();
+        let dump = match dumps.entry(zone) {
+            Entry::Occupied(there) => there.into_mut(),
+            Entry::Vacant(place) => {
+                let which = format!("zone={zone}");
+                let dump = ovs.unixctl.call("dpctl/dump-conntrack", &["-m", &which], ANSWER).await;
+                place.insert(dump.map_err(|e| e.to_string())?)
+            }
+        };
         let state = conntrack::state(dump, &subject.flow, ovs.kernel);
         answer.asked.push(format!("zone {zone}: {}", state.words));
         if states.is_empty() {

@@ -69,7 +69,7 @@ impl Question {
         parts.push(format!("{protocol}{six}"));
         parts.push(format!("dl_src={},dl_dst={}", self.source_mac, self.destination_mac));
         parts.push(format!("{ip}_src={},{ip}_dst={},nw_ttl={TTL}", source.ip(), destination.ip()));
-        parts.push(format!("tp_src={},tp_dst={}", source.port(), destination.port()));
+        parts.push(format!("{protocol}_src={},{protocol}_dst={}", source.port(), destination.port()));
         if protocol.name() == "tcp" {
             parts.push("tcp_flags=ack".to_owned());
         }
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(
             pod.text(),
             "in_port=4,tcp,dl_src=0a:58:0a:f4:00:03,dl_dst=0a:58:0a:f4:00:01,nw_src=10.244.0.3,nw_dst=10.244.1.3,nw_ttl=64,\
-             tp_src=40000,tp_dst=9000,tcp_flags=ack"
+             tcp_src=40000,tcp_dst=9000,tcp_flags=ack"
         );
         let (remote, local) = ("172.18.0.3".parse().unwrap(), "172.18.0.2".parse().ok());
         let tunnel = Question {
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(
             tunnel.text(),
             "in_port=2,tun_id=0x4,tun_src=172.18.0.3,tun_dst=172.18.0.2,tun_metadata0=0x30005,ct_mark=0x1,udp6,\
-             dl_src=0a:58:0a:f4:00:03,dl_dst=0a:58:0a:f4:00:01,ipv6_src=fd00::4,ipv6_dst=fd00::3,nw_ttl=64,tp_src=53,tp_dst=1"
+             dl_src=0a:58:0a:f4:00:03,dl_dst=0a:58:0a:f4:00:01,ipv6_src=fd00::4,ipv6_dst=fd00::3,nw_ttl=64,udp_src=53,udp_dst=1"
         );
     }
 }

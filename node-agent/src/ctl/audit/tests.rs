@@ -137,7 +137,7 @@ async fn run(switch: Switch, cache: bool) -> (Audited, Vec<(Verdict, bool)>, Vec
         cache: cache.then(Arc::default),
         audited: Mutex::default(),
     });
-    let view: Arc<dyn View> = node.clone();
+    let view: Arc<dyn View> = Arc::<Node>::clone(&node);
     let flow = FlowSpec::parse("tcp", "10.244.0.3:40000", "10.244.1.4:80").unwrap();
     let mut reply = audit(&view, AuditRequest { flow: Some(flow), limit: None }).await.unwrap();
     let slow = node.cache.as_ref().map(|cache| cache.diverged.lock().clone()).unwrap_or_default();
@@ -150,7 +150,7 @@ async fn the_same_answer_is_the_same_and_the_question_has_the_connections_state(
     let (audited, told, slow) = run(Switch::new(PUSH), true).await;
     assert_eq!((audited.verdict, told), (Verdict::Same, vec![(Verdict::Same, false)]), "{audited:?}");
     assert!(slow.is_empty(), "{slow:?}");
-    assert!(audited.asked[0].ends_with("tp_dst=80,tcp_flags=ack --ct-next trk,est"), "{:?}", audited.asked);
+    assert!(audited.asked[0].ends_with("tcp_dst=80,tcp_flags=ack --ct-next trk,est"), "{:?}", audited.asked);
     assert_eq!(audited.asked[1], "zone 6: original direction of a connection, trk,est");
     assert_eq!(audited.datapath_actions, ["ct(zone=6),recirc(0x1)", PUSH]);
 }
