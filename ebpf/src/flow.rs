@@ -205,9 +205,11 @@ pub struct Note {
     pub remote: u32,
     /// TTL or hop limit at entry.
     pub ttl: u8,
+    /// Type of service or traffic class at entry.
+    pub tos: u8,
     /// Not yet used. Array slots that never held a note have 0.
     pub live: u8,
-    pub _pad: [u8; 2],
+    pub _pad: u8,
 }
 const _: () = assert!(size_of::<Note>() == 40);
 

@@ -59,8 +59,8 @@ pub struct Flow<T> {
     pub tuple: T,
     /// TTL or hop limit.
     pub ttl: u8,
-    /// ECN bits.
-    pub ecn: u8,
+    /// Type of service or traffic class.
+    pub tos: u8,
     /// TCP flags; 0 for UDP.
     pub flags: u8,
     /// Bytes from the IP header to the end.
@@ -70,6 +70,12 @@ pub struct Flow<T> {
 }
 
 impl<T> Flow<T> {
+    /// The ECN bits.
+    #[inline(always)]
+    pub const fn ecn(&self) -> u8 {
+        self.tos & 3
+    }
+
     /// TCP with SYN, FIN or RST: for OVS, and the end of what is cached of the connection.
     #[inline(always)]
     pub const fn changes_connection(&self) -> bool {
@@ -115,7 +121,7 @@ pub fn ipv4<W: Window>(packet: &W, at: u32, length: u32) -> Result<Flow<Tuple4>,
         direction: 0,
         _pad: 0,
     };
-    Ok(Flow { tuple, ttl, ecn: packet.u8(at + 1) & 3, flags, length, headers: 20 + headers })
+    Ok(Flow { tuple, ttl, tos: packet.u8(at + 1), flags, length, headers: 20 + headers })
 }
 
 /// Reads an IPv6 packet whose header is at `at` and that has `length` bytes from there to the end.
@@ -156,8 +162,9 @@ pub fn ipv6<W: Window>(packet: &W, at: u32, length: u32) -> Result<Flow<Tuple6>,
         direction: 0,
         _pad: 0,
     };
-    // The traffic class is across the first two bytes; its lower two bits are ECN.
-    Ok(Flow { tuple, ttl, ecn: packet.u8(at + 1) >> 4 & 3, flags, length, headers: 40 + headers })
+    // The traffic class is across the first two bytes.
+    let tos = packet.u8(at) << 4 | packet.u8(at + 1) >> 4;
+    Ok(Flow { tuple, ttl, tos, flags, length, headers: 40 + headers })
 }
 
 /// TCP flags, and the length of the header.

@@ -138,8 +138,15 @@ fn family<F: Family>(skb: &Skb<'_>, front: &Front, pass: &Pass<'_>) -> Outcome {
     if matches!(reason, Reason::LowTtl) {
         return Outcome::Slow;
     }
-    let left =
-        Note { epoch: pass.epoch, when: now, ifindex: key.ifindex, macs, ttl: flow.ttl, ..Note::default() };
+    let left = Note {
+        epoch: pass.epoch,
+        when: now,
+        ifindex: key.ifindex,
+        macs,
+        ttl: flow.ttl,
+        tos: flow.tos,
+        ..Note::default()
+    };
     note::leave::<F>(
         skb,
         pass.port,
@@ -246,11 +253,11 @@ fn carry<F: Family>(
     }
     let length = (total as u16).to_be();
     let datagram = (total.wrapping_sub(20) as u16).to_be();
-    let ecn = u16::from(flow.ecn);
+    let ecn = u16::from(flow.ecn());
     let sum = parse::fold(entry.checksum + u32::from(length) + u32::from(ecn.to_be()));
     // SAFETY: as above.
     unsafe {
-        *front.at::<u8>(15) = front.u8(15) | flow.ecn;
+        *front.at::<u8>(15) = front.u8(15) | flow.ecn();
         *front.at::<u16>(16) = length;
         *front.at::<u16>(24) = !(sum as u16);
         *front.at::<u16>(38) = datagram;

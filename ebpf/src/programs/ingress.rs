@@ -91,7 +91,7 @@ fn family<F: Family>(skb: &Skb<'_>, front: &Front, pass: &Pass<'_>) -> Outcome {
             return Outcome::Slow;
         }
     };
-    if pass.outer.ecn == 3 || pass.outer.ecn != flow.ecn {
+    if pass.outer.ecn == 3 || pass.outer.ecn != flow.ecn() {
         count::reason(Reason::CongestionMark);
         return Outcome::Slow;
     }
@@ -124,8 +124,16 @@ fn family<F: Family>(skb: &Skb<'_>, front: &Front, pass: &Pass<'_>) -> Outcome {
     if matches!(reason, Reason::LowTtl | Reason::EndpointSlow | Reason::EndpointDiverged) {
         return Outcome::Slow;
     }
-    let left =
-        Note { epoch: pass.epoch, when: now, vni, option, remote: source, ttl: flow.ttl, ..Note::default() };
+    let left = Note {
+        epoch: pass.epoch,
+        when: now,
+        vni,
+        option,
+        remote: source,
+        ttl: flow.ttl,
+        tos: flow.tos,
+        ..Note::default()
+    };
     note::leave::<F>(
         skb,
         pass.port,

@@ -102,7 +102,7 @@ fn egress<F: Family>(skb: &Skb<'_>, front: &Front, seen: &Seen<'_>, tunnel: u32)
     let Some(note) = note::take::<F>(seen.interposed, seen.mark, &flow.tuple, FROM_POD) else {
         return Err(Reason::NoteMissing);
     };
-    if note.ifindex == 0 || note.ttl < flow.ttl {
+    if note.ifindex == 0 || !is_same(&note, &flow) {
         return Err(Reason::NoteMissing);
     }
     seen.judge(&note)?;
@@ -145,6 +145,12 @@ fn egress<F: Family>(skb: &Skb<'_>, front: &Front, seen: &Seen<'_>, tunnel: u32)
         + word_sum(front.u32(26))
         + word_sum(front.u32(30));
     save::<F>(&key, value, seen)
+}
+
+/// Whether OVS left the packet as it was, but for what an entry can repeat: a DSCP mark (OVN's QoS) is not.
+#[inline(always)]
+fn is_same<T>(note: &Note, flow: &Flow<T>) -> bool {
+    note.tos == flow.tos && note.ttl >= flow.ttl
 }
 
 /// Bits of the header's fifth word that hold the outer UDP source port: OVS may choose another at any time.
@@ -192,7 +198,7 @@ fn delivered<F: Family>(skb: &Skb<'_>, front: &Front, seen: &Seen<'_>, ifindex: 
         None => None,
     };
     let Some(note) = note else { return Err(Reason::NoteMissing) };
-    if note.ttl < flow.ttl {
+    if !is_same(&note, &flow) {
         return Err(Reason::NoteMissing);
     }
     seen.judge(&note)?;

@@ -343,6 +343,24 @@ fn learn_back(world: &World, shape: Shape) {
 }
 
 #[test]
+fn a_packet_that_ovs_marked_teaches_nothing() {
+    World::both(|world| {
+        for six in [false, true] {
+            let shape = Shape { six, ..UDP };
+            let (sent, geneve) = shape.out();
+            // OVN's QoS sets the DSCP of the inner packet: type of service, or traffic class.
+            let marked = match six {
+                false => patched(geneve, 58 + 15, &[46 << 2]),
+                true => patched(geneve, 58 + 14, &[0x6b, 0x80]),
+            };
+            world.through_ovs(&sent, &marked);
+            assert!(!is_fast(&world, shape));
+        }
+        assert_eq!(world.count(Reason::Learned), 0);
+    });
+}
+
+#[test]
 fn a_new_epoch_makes_every_entry_invalid() {
     World::both(|world| {
         learn(&world, UDP);
