@@ -31,12 +31,15 @@ pub(super) fn serve(at: SocketAddr) -> Result<Measured> {
     }
 }
 
+/// Makes the namespace that we are in fit for [`drive`].
+pub(super) fn prepare_namespace() -> Result<()> {
+    SETTINGS.iter().try_for_each(|(name, value)| {
+        fs::write(format!("/proc/sys/net/ipv4/{name}"), value).with_context(|| format!("sysctl {name}"))
+    })
+}
+
 /// Opens connections.
 pub(super) fn drive(at: SocketAddr, window: Window) -> Result<Measured> {
-    for (name, value) in SETTINGS {
-        // These files are those of the namespace that we are in.
-        fs::write(format!("/proc/sys/net/ipv4/{name}"), value).with_context(|| format!("sysctl {name}"))?;
-    }
     let (begin, end) = window.starting_now();
     let mut start = None;
     let mut count = 0;

@@ -144,7 +144,9 @@ impl Args {
             (Role::Serve, Kind::TcpStream) => oneway::count_bytes(at, window),
             (Role::Drive, Kind::TcpStream) => oneway::pour(at, window),
             (Role::Serve, Kind::Crr) => connections::serve(at),
-            (Role::Drive, Kind::Crr) => connections::drive(at, window),
+            (Role::Drive, Kind::Crr) => {
+                connections::prepare_namespace().and_then(|()| connections::drive(at, window))
+            }
             (Role::Serve, Kind::Paced) => paced::record(at, window),
             (Role::Drive, Kind::Paced) => paced::send(at, window, rate),
         }?;
