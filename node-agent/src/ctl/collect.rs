@@ -1,5 +1,6 @@
 //! From the flow cache's figures to what is shown, with names. Pure: reads nothing by itself.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use super::flow_spec::{FlowSpec, Protocol};
@@ -7,16 +8,24 @@ use super::naming::Naming;
 use super::wire::{self, ByPath, Counters, EndpointCounters, MapUse, TunnelCounters, TunnelEnd};
 use crate::fast_path::{Action, EndpointAmounts, Flow, Pressure, Tunnel};
 
-/// Flows of one container, or of all, at most `limit`, in the order given. `epoch` is the node's.
+/// Containers where OVS answered otherwise than remembered in the node's epoch: their entries are not used.
+pub fn diverged(endpoints: &[EndpointAmounts], epoch: u32) -> BTreeSet<String> {
+    let now = endpoints.iter().filter(|e| e.diverged == Some(epoch));
+    now.map(|e| e.endpoint.clone()).collect()
+}
+
+/// Flows of one container, or of all, at most `limit`, in the order given. `epoch` is the node's, `diverged` are containers
+/// as of [`diverged`].
 pub fn flows(
     list: Vec<Flow>,
     epoch: u32,
+    diverged: &BTreeSet<String>,
     only: Option<&str>,
     limit: usize,
     naming: &Naming,
 ) -> Vec<wire::Flow> {
     let wanted = list.into_iter().filter(|flow| only.is_none_or(|id| flow.endpoint == id));
-    wanted.filter_map(|flow| show(flow, epoch, naming)).take(limit).collect()
+    wanted.filter_map(|flow| show(flow, epoch, diverged, naming)).take(limit).collect()
 }
 
 /// The flow's five numbers; `None` for a protocol that the cache does not know.
@@ -28,7 +37,8 @@ pub fn spec(flow: &Flow) -> Option<FlowSpec> {
     })
 }
 
-fn show(flow: Flow, epoch: u32, naming: &Naming) -> Option<wire::Flow> {
+fn show(flow: Flow, epoch: u32, diverged: &BTreeSet<String>, naming: &Naming) -> Option<wire::Flow> {
+    let off = diverged.contains(&flow.endpoint);
     Some(wire::Flow {
         flow: spec(&flow)?,
         pod: naming.pod(&flow.endpoint),
@@ -37,7 +47,8 @@ fn show(flow: Flow, epoch: u32, naming: &Naming) -> Option<wire::Flow> {
         ttl_step: flow.ttl_step,
         epoch: flow.epoch,
         waiting: !flow.valid && flow.epoch == epoch,
-        valid: flow.valid,
+        valid: flow.valid && !off,
+        diverged: flow.valid && off,
         probing: flow.probing,
         age_ms: flow.age_ms,
         refresh_in_ms: flow.refresh_in_ms,
@@ -105,7 +116,7 @@ mod tests {
 
     #[test]
     fn flows_get_the_names_of_pods_and_nodes() {
-        let list = flows(fake::flows(), 7, None, 10, &naming());
+        let list = flows(fake::flows(), 7, &BTreeSet::new(), None, 10, &naming());
         let shown: Vec<_> = list
             .iter()
             .map(|f| {
@@ -131,13 +142,29 @@ mod tests {
     fn an_entry_of_the_nodes_epoch_that_is_not_used_waits_and_an_older_one_does_not() {
         let mut list = fake::flows();
         (list[1].valid, list[2].valid, list[2].epoch) = (false, false, 6);
-        let waiting: Vec<_> = flows(list, 7, None, 10, &naming()).iter().map(|f| f.waiting).collect();
-        assert_eq!(waiting, [false, true, false]);
+        let list = flows(list, 7, &BTreeSet::new(), None, 10, &naming());
+        assert_eq!(list.iter().map(|f| f.waiting).collect::<Vec<_>>(), [false, true, false]);
+    }
+
+    #[test]
+    fn entries_of_a_container_that_diverged_in_this_epoch_are_not_valid() {
+        let amounts = |id: &str, diverged| EndpointAmounts {
+            endpoint: id.to_owned(),
+            fast_from: Amount::default(),
+            slow_from: Amount::default(),
+            fast_to: Amount::default(),
+            slow_to: Amount::default(),
+            diverged,
+        };
+        let off = diverged(&[amounts("c0ffee01", Some(7)), amounts("c0ffee02", Some(6))], 7);
+        let list = flows(fake::flows(), 7, &off, None, 10, &naming());
+        let states: Vec<_> = list.iter().map(|f| (f.valid, f.diverged, f.waiting)).collect();
+        assert_eq!(states, [(false, true, false), (false, true, false), (true, false, false)]);
     }
 
     #[test]
     fn the_limit_counts_flows_of_the_endpoint_that_was_asked_for() {
-        let of = |only, limit| flows(fake::flows(), 7, only, limit, &naming()).len();
+        let of = |only, limit| flows(fake::flows(), 7, &BTreeSet::new(), only, limit, &naming()).len();
         assert_eq!((of(None, 2), of(Some("c0ffee02"), 2), of(Some("c0ffee01"), 2)), (2, 1, 2));
     }
 

@@ -95,7 +95,8 @@ async fn flows(State(view): State<Arc<dyn View>>, body: Bytes) -> Answer<Vec<wir
         let enough = if only.is_some() { usize::MAX } else { limit };
         let list = cache.flows(enough).map_err(CtlError::Failed)?;
         let epoch = cache.epoch().map_err(CtlError::Failed)?;
-        Ok(collect::flows(list, epoch, only.as_deref(), limit, &naming))
+        let off = collect::diverged(&cache.endpoints().map_err(CtlError::Failed)?, epoch);
+        Ok(collect::flows(list, epoch, &off, only.as_deref(), limit, &naming))
     })
     .await
 }

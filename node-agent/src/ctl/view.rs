@@ -1,5 +1,6 @@
 //! What the admin socket looks at: the node, its flow cache, and who steers that.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -172,14 +173,21 @@ impl View for NodeView {
 
     fn status(&self) -> Result<wire::Status, CtlError> {
         let (node, datapath) = (&self.node, &self.node.datapath);
-        let (mut maps, mut packet_reasons) = (Vec::new(), std::collections::BTreeMap::new());
+        let (mut maps, mut packet_reasons) = (Vec::new(), BTreeMap::new());
+        let (mut epoch, mut diverged) = (0, BTreeSet::new());
         if let Some(cache) = self.fast_path() {
             maps = collect::maps(&self.pressure.read(&*cache).map_err(CtlError::Failed)?);
             let reasons = cache.reasons().map_err(CtlError::Failed)?;
             let counted = reasons.into_iter().filter(|(_, count)| *count > 0);
             packet_reasons = counted.map(|(name, count)| (name.to_owned(), count)).collect();
+            epoch = cache.epoch().map_err(CtlError::Failed)?;
+            diverged = collect::diverged(&cache.endpoints().map_err(CtlError::Failed)?, epoch);
         }
         let steered = self.steering.as_ref().map(|steering| steering.status());
+        let mut endpoints = self.endpoints(steered.as_ref());
+        for endpoint in endpoints.iter_mut().filter(|e| diverged.contains(&e.id)) {
+            endpoint.path = Reasoned::ovs(format!("OVS answered otherwise than remembered in epoch {epoch}"));
+        }
         let problems = node.problems();
         Ok(wire::Status {
             node: self.name.clone(),
@@ -191,7 +199,7 @@ impl View for NodeView {
             ovs_datapath: if datapath.netdev { "netdev" } else { "system" }.to_owned(),
             ready: problems.is_empty(),
             problems,
-            endpoints: self.endpoints(steered.as_ref()),
+            endpoints,
             cache: steered.map(wire::Cache::from),
             versions: versions(node),
             maps,

@@ -190,6 +190,8 @@ pub struct Flow {
     pub valid: bool,
     /// It is of the node's epoch, but packets may not use it yet: of a TCP connection the other direction is missing.
     pub waiting: bool,
+    /// It would be valid, but OVS answered otherwise than remembered for this pod in this epoch, and nothing of the pod's is used.
+    pub diverged: bool,
     /// A refresh packet is inside OVS.
     pub probing: bool,
     /// Milliseconds since it was learned.

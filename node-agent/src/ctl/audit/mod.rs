@@ -106,10 +106,16 @@ async fn subjects(
     Ok(subjects.collect())
 }
 
-/// Flows of the cache; none without a cache.
+/// Flows of the cache; none without a cache. Those of a pod that has diverged already are not used, and so not valid.
 async fn cached(view: &Arc<dyn View>, limit: usize) -> Result<Vec<Flow>, CtlError> {
     let Some(cache) = view.fast_path() else { return Ok(Vec::new()) };
-    let list = tokio::task::spawn_blocking(move || cache.flows(limit)).await;
+    let read = move || {
+        let mut list = cache.flows(limit)?;
+        let off = super::collect::diverged(&cache.endpoints()?, cache.epoch()?);
+        list.iter_mut().filter(|flow| off.contains(&flow.endpoint)).for_each(|flow| flow.valid = false);
+        Ok(list)
+    };
+    let list = tokio::task::spawn_blocking(read).await;
     list.unwrap_or_else(|e| Err(e.to_string())).map_err(CtlError::Failed)
 }
 
@@ -244,7 +250,7 @@ fn verdict(
                 why.extend(doubts.iter().cloned());
             }
             if !cached.valid && verdict == Verdict::Different {
-                why.push(format!("the entry is of epoch {} and is not used any more", cached.epoch));
+                why.push(format!("the entry, of epoch {}, is not used by packets", cached.epoch));
             }
             (verdict, why)
         }

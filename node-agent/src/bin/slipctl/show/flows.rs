@@ -46,12 +46,13 @@ fn row(flow: &Flow) -> Vec<String> {
 }
 
 /// `valid` forwards; `probing` does too while a refresh packet is inside OVS; `waiting` will when the other direction has been
-/// seen; `stale` is of another epoch and never will.
+/// seen; `diverged` does not while the epoch lasts, as OVS answered otherwise; `stale` is of another epoch and never will.
 fn state(flow: &Flow) -> &'static str {
     match flow {
         Flow { valid: true, probing: false, .. } => "valid",
         Flow { valid: true, probing: true, .. } => "probing",
         Flow { waiting: true, .. } => "waiting",
+        Flow { diverged: true, .. } => "diverged",
         _ => "stale",
     }
 }
@@ -79,12 +80,12 @@ mod tests {
             {"endpoint": "c0ffee0100000000", "pod": "default/web-1", "protocol": "tcp",
              "source": "10.244.0.3:40000", "destination": "10.244.1.4:80",
              "action": {"kind": "tunnel", "remote": "172.18.0.3", "node": "n2", "vni": 4, "option": 131_076},
-             "ttlStep": 1, "epoch": 7, "valid": true, "waiting": false, "probing": false, "ageMs": 61_000, "refreshInMs": 900,
+             "ttlStep": 1, "epoch": 7, "valid": true, "waiting": false, "diverged": false, "probing": false, "ageMs": 61_000, "refreshInMs": 900,
              "packets": 123_456},
             {"endpoint": "c0ffee0100000000", "pod": null, "protocol": "udp",
              "source": "[fd00::3]:53", "destination": "[fd00::4]:5353",
              "action": {"kind": "local", "to": "c0ffee0200000000", "pod": null},
-             "ttlStep": 0, "epoch": 6, "valid": false, "waiting": false, "probing": true, "ageMs": 5, "refreshInMs": -3,
+             "ttlStep": 0, "epoch": 6, "valid": false, "waiting": false, "diverged": false, "probing": true, "ageMs": 5, "refreshInMs": -3,
              "packets": 0}
         ]))
         .unwrap()
