@@ -15,7 +15,7 @@ use crate::cni::attach::Names;
 use crate::cni::install::Files;
 use crate::cni::{guard, server};
 use crate::datapath::{Datapath, Mode};
-use crate::fastpath::{Fastpath, Places};
+use crate::fastpath::{Fastpath, Places, Sabotage};
 use crate::gateway::takeover::shim_ovs_end;
 use crate::link::Netlink;
 use crate::metrics::Metrics;
@@ -119,7 +119,11 @@ pub async fn connect(config: &Config, client: kube::Client) -> anyhow::Result<No
         fastpath,
     };
     node.metrics.watch_datapath(&node.datapath);
-    let places = Places { ovs_db: config.ovs_db.clone(), uplink: config.gateway_interface.clone() };
+    let places = Places {
+        ovs_db: config.ovs_db.clone(),
+        uplink: config.gateway_interface.clone(),
+        sabotage: Sabotage::from_environment(),
+    };
     node.fastpath.start(&node, places);
     Ok(node)
 }

@@ -16,7 +16,7 @@ use node_agent::fast_path::{
     Divergence, EndpointAmounts, FastPath, Flow, Gate, Pressure, Timing, Tunnel, Underlay,
 };
 use node_agent::fastpath::status::{NodePath, Path, Sight, Status};
-use node_agent::fastpath::{Fastpath, Places};
+use node_agent::fastpath::{Fastpath, Places, Sabotage};
 use node_agent::link::Netlink;
 use node_agent::metrics::Metrics;
 use node_agent::node::{Health, Node};
@@ -137,12 +137,12 @@ impl Bed {
     async fn open() -> Self {
         let ovs = OvsNode::start();
         ovs.ofctl("add-flow", "table=0,priority=0,actions=drop");
-        let mut bed = Self::start(ovs).await;
+        let mut bed = Self::start(ovs, Sabotage::default()).await;
         bed.rest().await;
         bed
     }
 
-    async fn start(ovs: OvsNode) -> Self {
+    async fn start(ovs: OvsNode, sabotage: Sabotage) -> Self {
         let cache = Arc::new(Recorder::default());
         let mut datapath = Datapath::ovs_only(true, false, "a test");
         datapath.fast_path = Some(Arc::clone(&cache) as Arc<dyn FastPath>);
@@ -161,7 +161,7 @@ impl Bed {
             peers: Default::default(),
             fastpath,
         };
-        node.fastpath.start(&node, Places { ovs_db: ovs.db(), uplink: "eth0".to_owned() });
+        node.fastpath.start(&node, Places { ovs_db: ovs.db(), uplink: "eth0".to_owned(), sabotage });
         Self { ovs, node, cache }
     }
 
@@ -310,6 +310,34 @@ fn the_nodes_path_is_switched_live_and_kept_for_the_next_agent() {
         bed.node.fastpath.set_node_path(NodePath::Auto).unwrap();
         bed.until("the fast path", |s| s.node.path == Path::Ebpf && s.gate.forward).await;
         bed.rest().await;
+    });
+}
+
+#[test]
+fn without_a_switched_off_sequence_check_udp_is_cached_and_tcp_is_not() {
+    on_a_node(|| async {
+        let ovs = OvsNode::start();
+        ovs.ofctl("add-flow", "table=0,priority=0,actions=drop");
+        let bed = Bed::start(ovs, Sabotage { keep_sequence_check: true, ..Sabotage::default() }).await;
+        bed.until("an open gate", |s| s.gate.forward && s.gate.learn).await;
+        let status = bed.status();
+        assert!(!status.gate.tcp && status.tcp.path == Path::Ovs, "{status:?}");
+        assert!(status.tcp.reason.contains("compares sequence numbers"), "{}", status.tcp.reason);
+        assert!(bed.ovs.appctl(&["dpctl/ct-get-tcp-seq-chk", "netdev@ovs-netdev"]).contains("enabled"));
+    });
+}
+
+/// That the other tests can fail.
+#[test]
+fn an_agent_made_blind_for_flows_makes_nothing_invalid_when_they_change() {
+    on_a_node(|| async {
+        let ovs = OvsNode::start();
+        ovs.ofctl("add-flow", "table=0,priority=0,actions=drop");
+        let mut bed = Bed::start(ovs, Sabotage { ignore_flows: true, ..Sabotage::default() }).await;
+        bed.rest().await;
+        bed.ovs.ofctl("add-flow", "table=5,priority=9,ip,nw_dst=10.244.0.3,actions=drop");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(bed.cache.all(), []);
     });
 }
 

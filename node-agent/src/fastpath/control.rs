@@ -16,9 +16,6 @@ use crate::ctl::view::Steering;
 use crate::datapath::Datapath;
 use crate::fast_path::{FastPath, Gate, Timing, Underlay};
 
-/// Environment variable that makes the agent blind for changed flows: a test proves with it that a test can fail.
-pub const IGNORE_FLOWS: &str = "SLIPSTREAM_TEST_IGNORE_FLOW_EVENTS";
-
 /// The control of the node's flow cache. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Fastpath {
@@ -219,8 +216,10 @@ impl Steering for Fastpath {
 
 impl Shared {
     /// Lets the engine know, and does what it says. Never blocks for long.
-    pub(super) fn take(&self, input: Input) {
-        self.take_locked(&mut self.inner.lock(), input);
+    ///
+    /// True when everything cached was made invalid.
+    pub(super) fn take(&self, input: Input) -> bool {
+        self.take_locked(&mut self.inner.lock(), input)
     }
 
     /// The number of ovs-vswitchd's lives that we saw end.
@@ -238,7 +237,7 @@ impl Shared {
         true
     }
 
-    fn take_locked(&self, inner: &mut Inner, input: Input) {
+    fn take_locked(&self, inner: &mut Inner, input: Input) -> bool {
         let before = inner.engine.due();
         let sight = inner.engine.sight();
         let now = Instant::now();
@@ -268,6 +267,7 @@ impl Shared {
         if step.revalidate {
             self.revalidate.notify_one();
         }
+        step.bump.is_some()
     }
 
     /// First takes away, then makes invalid, then opens: whatever comes in between must not be learned or used.

@@ -17,6 +17,6 @@ mod store;
 mod tasks;
 mod underlay;
 
-pub use control::{Fastpath, IGNORE_FLOWS};
+pub use control::Fastpath;
 pub use store::StoreError;
-pub use tasks::Places;
+pub use tasks::{Places, Sabotage};

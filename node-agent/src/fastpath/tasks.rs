@@ -10,7 +10,7 @@ use ovsdb_client::vswitch::{Bridge, Interface, Mirror, OpenVSwitch, Port};
 use ovsdb_client::{Change, Row, RowChange};
 use tokio::time::MissedTickBehavior;
 
-use super::control::{Fastpath, IGNORE_FLOWS, Shared};
+use super::control::{Fastpath, Shared};
 use super::decide::{self, View};
 use super::engine::{Input, Source, Tracking};
 use super::{monitor, underlay};
@@ -45,6 +45,28 @@ pub struct Places {
     pub ovs_db: String,
     /// `--gateway-interface`.
     pub uplink: String,
+    /// For tests.
+    pub sabotage: Sabotage,
+}
+
+/// What a test makes the agent do wrong, to show that it would be noticed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sabotage {
+    /// `SLIPSTREAM_TEST_IGNORE_FLOW_EVENTS=1`: changed flows do not make anything invalid.
+    pub ignore_flows: bool,
+    /// `SLIPSTREAM_TEST_KEEP_SEQUENCE_CHECK=1`: the sequence check of connection tracking is read, and not turned off.
+    pub keep_sequence_check: bool,
+}
+
+impl Sabotage {
+    /// What the environment says.
+    pub fn from_environment() -> Self {
+        let set = |name: &str| std::env::var(name).is_ok_and(|value| value == "1");
+        Self {
+            ignore_flows: set("SLIPSTREAM_TEST_IGNORE_FLOW_EVENTS"),
+            keep_sequence_check: set("SLIPSTREAM_TEST_KEEP_SEQUENCE_CHECK"),
+        }
+    }
 }
 
 impl Fastpath {
@@ -72,10 +94,11 @@ impl Fastpath {
         tokio::spawn(database(Arc::clone(&self.shared), node.ovs.clone()));
         tokio::spawn(underlay::follow(Arc::clone(&self.shared), node.netlink.clone(), places.uplink));
         if node.datapath.netdev {
-            tokio::spawn(tracking(Arc::clone(&self.shared), unixctl));
+            let keep = places.sabotage.keep_sequence_check;
+            tokio::spawn(tracking(Arc::clone(&self.shared), unixctl, keep));
         }
         match management_socket(&places.ovs_db, api::ovn_name::INTEGRATION_BRIDGE) {
-            Some(socket) => watch_flows(&self.shared, socket),
+            Some(socket) => watch_flows(&self.shared, socket, places.sabotage.ignore_flows),
             None => {
                 let why = format!("--ovs-db {} is not on this machine", places.ovs_db);
                 self.shared.take(Input::MonitorLost(why));
@@ -85,11 +108,11 @@ impl Fastpath {
 }
 
 /// Starts the thread of the flow monitor. It ends with the last handle of the control.
-fn watch_flows(shared: &Arc<Shared>, socket: PathBuf) {
-    let ignore = std::env::var(IGNORE_FLOWS).is_ok_and(|value| value == "1");
+fn watch_flows(shared: &Arc<Shared>, socket: PathBuf, ignore: bool) {
     if ignore {
         tracing::error!(
-            "{IGNORE_FLOWS} is set: changed flows are ignored, and what OVS forbids may go on for seconds. For tests only"
+            "SLIPSTREAM_TEST_IGNORE_FLOW_EVENTS is set: changed flows are ignored, and what OVS forbids may go on for \
+             seconds. For tests only"
         );
     }
     let weak = Arc::downgrade(shared);
@@ -117,10 +140,13 @@ fn take_event(shared: &Shared, event: monitor::Event, ignore: bool) {
             }
         }
         monitor::Event::Changed(came) => {
-            shared.take(Input::Changed(Source::Flows));
-            shared.figures.delay.observe(came.elapsed().as_secs_f64());
+            if shared.take(Input::Changed(Source::Flows)) {
+                shared.figures.delay.observe(came.elapsed().as_secs_f64());
+            }
         }
-        monitor::Event::Paused(paused) => shared.take(Input::Paused(paused)),
+        monitor::Event::Paused(paused) => {
+            shared.take(Input::Paused(paused));
+        }
         monitor::Event::Effects(effects) => shared.set_effects(effects),
         monitor::Event::Up { flows } => {
             tracing::info!(flows, "watching the flows of br-int");
@@ -145,7 +171,9 @@ async fn clock(shared: Arc<Shared>) {
             }
         };
         tokio::select! {
-            () = wait => shared.take(Input::Tick),
+            () = wait => {
+                shared.take(Input::Tick);
+            }
             () = shared.due.notified() => {}
         }
     }
@@ -245,7 +273,10 @@ async fn revalidation(shared: Arc<Shared>, unixctl: Option<Unixctl>) {
 }
 
 /// Turns the sequence check of the userspace datapath's connection tracking off, and makes sure that it is.
-async fn tracking(shared: Arc<Shared>, unixctl: Option<Unixctl>) {
+async fn tracking(shared: Arc<Shared>, unixctl: Option<Unixctl>, keep: bool) {
+    if keep {
+        tracing::error!("SLIPSTREAM_TEST_KEEP_SEQUENCE_CHECK is set: TCP gets no fast path. For tests only");
+    }
     let Some(unixctl) = unixctl else {
         let why = "ovs-vswitchd is not on this machine, so its sequence check cannot be turned off";
         shared.take(Input::Tracking(Tracking::Strict(why.to_owned())));
@@ -253,7 +284,7 @@ async fn tracking(shared: Arc<Shared>, unixctl: Option<Unixctl>) {
     };
     loop {
         let lives = shared.lives();
-        match turn_check_off(&unixctl).await {
+        match turn_check_off(&unixctl, keep).await {
             Ok(()) => {
                 if shared.tracking() != Tracking::Tolerant {
                     tracing::info!("OVS's connection tracking does not compare sequence numbers");
@@ -275,13 +306,15 @@ async fn tracking(shared: Arc<Shared>, unixctl: Option<Unixctl>) {
 }
 
 /// An error is OVS's refusal. While it cannot be asked, and while the datapath is not there, this goes on asking.
-async fn turn_check_off(unixctl: &Unixctl) -> Result<(), String> {
+async fn turn_check_off(unixctl: &Unixctl, keep: bool) -> Result<(), String> {
     const SOON: Duration = Duration::from_secs(5);
     const COMMANDS: [&str; 2] = ["dpctl/ct-disable-tcp-seq-chk", "dpctl/ct-get-tcp-seq-chk"];
     let began = Instant::now();
     loop {
         let asked = async {
-            unixctl.call(COMMANDS[0], &[USERSPACE], SOON).await?;
+            if !keep {
+                unixctl.call(COMMANDS[0], &[USERSPACE], SOON).await?;
+            }
             unixctl.call(COMMANDS[1], &[USERSPACE], SOON).await
         };
         let refusal = match asked.await {

@@ -48,7 +48,9 @@ pub(super) async fn follow(shared: Arc<Shared>, netlink: Netlink, uplink: String
                             }
                         }
                         // The kernel had more to tell than we could take.
-                        NetlinkPayload::Overrun(_) => shared.take(Input::Changed(Source::Links)),
+                        NetlinkPayload::Overrun(_) => {
+                            shared.take(Input::Changed(Source::Links));
+                        }
                         _ => {}
                     }
                 }
@@ -115,4 +117,34 @@ fn key(message: &NeighbourMessage) -> Option<(u32, IpAddr)> {
         _ => None,
     })?;
     concerns(address).then_some((message.header.ifindex, address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn neighbour(state: NeighbourState, mac: Option<[u8; 6]>, address: &str) -> NeighbourMessage {
+        let mut message = NeighbourMessage::default();
+        message.header.ifindex = 2;
+        message.header.state = state;
+        message
+            .attributes
+            .push(NeighbourAttribute::Destination(NeighbourAddress::Inet(address.parse().unwrap())));
+        message.attributes.extend(mac.map(|mac| NeighbourAttribute::LinkLayerAddress(mac.to_vec())));
+        message
+    }
+
+    #[test]
+    fn a_neighbour_is_news_when_its_mac_changes_or_it_is_lost_and_not_when_it_ages() {
+        let mut seen = Seen::default();
+        let mut take = |state, mac, address| seen.take(Kernel::NewNeighbour(neighbour(state, mac, address)));
+        let (one, other) = (Some([2, 0, 0, 0, 0, 1]), Some([2, 0, 0, 0, 0, 2]));
+        assert_eq!(take(NeighbourState::Reachable, one, "172.18.0.3"), None);
+        assert_eq!(take(NeighbourState::Stale, one, "172.18.0.3"), None);
+        assert_eq!(take(NeighbourState::Reachable, other, "172.18.0.3"), Some(Source::Neighbours));
+        assert_eq!(take(NeighbourState::Failed, None, "172.18.0.3"), Some(Source::Neighbours));
+        assert_eq!(take(NeighbourState::Failed, None, "172.18.0.3"), None);
+        assert_eq!(take(NeighbourState::Noarp, one, "224.0.0.1"), None);
+        assert_eq!(take(NeighbourState::Noarp, other, "224.0.0.1"), None);
+    }
 }
