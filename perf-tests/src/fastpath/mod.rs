@@ -121,7 +121,7 @@ impl Args {
                     found.revoked_ovs = revoke::by_policy(&scene.ovs, revocations, cpu)?;
                 }
                 Part::Killed => {
-                    for (node, port) in [("n2", 7401), ("n1", 7402)] {
+                    for (node, port) in [("n2", 7401), ("n1", 7402), ("n2", 7403), ("n1", 7404)] {
                         say(&format!("user space killed, then the flows of {node} changed"));
                         found.orphaned.push(revoke::without_user_space(&scene.fast, node, port, cpu)?);
                     }

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use testbed::bed::Bed;
 use testbed::bed::config::Datapath;
+use testbed::exec::retry;
 
 use super::cell::{End, Route, Settings};
 use super::cluster::{Cluster, NAMESPACE};
@@ -21,8 +22,12 @@ const BRIDGE: &str = "unix:/run/openvswitch/br-int.mgmt";
 const PORT: u16 = 7300;
 /// How long a stream runs before it is forbidden: long enough to be learned.
 const LEARN: Duration = Duration::from_millis(700);
-/// How long it may go on: more than the time after which nothing may arrive.
-const LONGEST: f64 = 4.5;
+/// How long it may take to be learned, on a busy machine.
+const LEARN_AT_MOST: Duration = Duration::from_secs(5);
+/// How long it may go on: more than all of that and the time after which nothing may arrive.
+const LONGEST: f64 = 9.0;
+/// How long agents may take to answer after they were started again.
+const RECOVER: Duration = Duration::from_secs(30);
 /// By when nothing may arrive with nobody to tell the programs: refresh 2 s, slack 0.2 s, grace 0.2 s.
 const BOUND: Duration = Duration::from_millis(2400);
 /// Of an ACL that comes before all others.
@@ -37,7 +42,7 @@ pub(super) struct Late {
     pub(super) last_ms: f64,
     /// How many had arrived before.
     pub(super) before: usize,
-    /// Whether the stream went by the receiving node's flow cache when it was forbidden.
+    /// Whether the stream went by the flow cache of the node that was told, when it was forbidden.
     pub(super) cached: bool,
 }
 
@@ -79,23 +84,27 @@ fn policy_once(
 ) -> Result<Late> {
     let bed = cluster.bed()?;
     let stream = Stream::start(route, port, cpu)?;
-    thread::sleep(LEARN);
-    let cached = is_cached(cluster, port)?;
+    let cached = learned(cluster, "n2", port)?;
     monitor.forget();
     acl(bed, "acl-add", port, &[])?;
     let event = monitor.next(Duration::from_secs(3)).context("br-int's flows do not change")?;
     Late::of(&stream.finish()?, event, cached)
 }
 
-/// Whether a stream goes by the receiving node's cache; never without eBPF. An agent that cannot say has none.
-fn is_cached(cluster: &Cluster, port: u16) -> Result<bool> {
-    Ok(match cluster.bed()?.config().datapath {
-        Datapath::Ovs => false,
-        Datapath::Auto | Datapath::Ebpf => cluster.is_cached("n2", port).unwrap_or_else(|error| {
-            super::say(&format!("the flow cache cannot be read: {error:#}"));
-            false
-        }),
-    })
+/// Lets a stream run; whether it goes by the node's cache then. Never without eBPF.
+fn learned(cluster: &Cluster, node: &str, port: u16) -> Result<bool> {
+    thread::sleep(LEARN);
+    if cluster.bed()?.config().datapath == Datapath::Ovs {
+        return Ok(false);
+    }
+    let learned = retry(LEARN_AT_MOST, "the stream is cached", || match cluster.is_cached(node, port)? {
+        true => Ok(()),
+        false => bail!("it takes the slow path"),
+    });
+    if let Err(error) = &learned {
+        super::say(&format!("{error:#}"));
+    }
+    Ok(learned.is_ok())
 }
 
 /// Adds or removes the ACL; removing one that is not there is fine.
@@ -113,10 +122,12 @@ fn acl(bed: &Bed, verb: &str, port: u16, wait: &[&str]) -> Result<()> {
 /// after the bound. Everything runs again afterwards.
 pub(super) fn without_user_space(cluster: &Cluster, node: &str, port: u16, cpu: usize) -> Result<Late> {
     let (bed, route) = (cluster.bed()?, cluster.across()?);
-    let stream = Stream::start(&route, port, cpu)?;
-    thread::sleep(LEARN);
-    let cached = is_cached(cluster, port)?;
     let nodes = bed.config().node_names();
+    for name in &nodes {
+        retry(RECOVER, "the agent answers", || cluster.is_cached(name, port))?;
+    }
+    let stream = Stream::start(&route, port, cpu)?;
+    let cached = learned(cluster, node, port)?;
     for name in &nodes {
         bed.host(name).kill("node-agent")?;
         bed.host(name).kill("ovn-controller")?;

@@ -183,10 +183,7 @@ fn revoked(found: &Found) -> Vec<Row> {
 }
 
 fn counters(samples: &Samples) -> Vec<Row> {
-    let row = |what, load, goal| {
-        ratio(samples, what, load, Path::Fast, Path::Uncounted, goal)
-            .note("counters and audit on against off")
-    };
+    let row = |what, load, goal| ratio(samples, what, load, Path::Fast, Path::Uncounted, goal);
     vec![
         row("TCP_RR with counters and audit", Load::One(TcpRr), 0.98),
         row("UDP_RR with counters and audit", Load::One(UdpRr), 0.98),
