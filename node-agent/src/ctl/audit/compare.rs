@@ -214,8 +214,13 @@ mod tests {
         (flow.delivered_destination_mac, flow.delivered_source_mac) = (flow.destination_mac, flow.source_mac);
         let ours = remembered(&flow, &naming());
         let output = Output { port: "7".to_owned(), packet: Packet::default() };
-        let traced =
-            Traced { passes: Vec::new(), outputs: vec![output], remarks: Vec::new(), zones: Vec::new() };
+        let traced = Traced {
+            passes: Vec::new(),
+            outputs: vec![output],
+            remarks: Vec::new(),
+            doubts: Vec::new(),
+            zones: Vec::new(),
+        };
         let ports = ports(
             "netdev@ovs-netdev: hit:1 missed:2\n  br-int:\n    br-int 65534/1: (tap)\n    soc0ffee01 5/7: (system)\n    patch 3/none: (patch)\n",
         );
@@ -238,6 +243,7 @@ mod tests {
             passes: Vec::new(),
             outputs: vec![Output { port: "9".to_owned(), packet: Packet::default() }; n],
             remarks: Vec::new(),
+            doubts: Vec::new(),
             zones: Vec::new(),
         };
         let kind = |n| answered(&traced(n), &BTreeMap::new(), &naming(), Default::default(), false).kind;

@@ -269,6 +269,7 @@ async fn ask(ovs: &Ovs, subject: &Subject, answer: &mut Answer) -> Result<(), St
         let traced = trace::read(&text).map_err(|e| e.to_string())?;
         let Some(zone) = traced.zones.get(states.len()).copied() else {
             answer.asked.insert(0, format!("ofproto/trace {}", params.join(" ")));
+            answer.doubts.extend(traced.doubts.iter().cloned());
             answer.traced = Some(traced);
             return Ok(());
         };

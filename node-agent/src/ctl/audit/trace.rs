@@ -37,6 +37,8 @@ pub(super) struct Traced {
     pub(super) outputs: Vec<Output>,
     /// Things done that were not followed.
     pub(super) remarks: Vec<String>,
+    /// What keeps the answer from being OVS's last word.
+    pub(super) doubts: Vec<String>,
     /// Zones of the passes behind connection tracking, in order; `None` where it is not known.
     pub(super) zones: Vec<Option<u16>>,
 }
@@ -57,7 +59,18 @@ pub(super) fn read(text: &str) -> Result<Traced, TraceError> {
         let packet = resume.map_or_else(Packet::default, |resume| resume.packet);
         walk.follow(&pass.actions, &packet)?;
     }
-    Ok(Traced { passes, outputs: walk.outputs, remarks: walk.remarks, zones })
+    Ok(Traced { passes, outputs: walk.outputs, remarks: walk.remarks, doubts: doubts(text), zones })
+}
+
+/// Without route or neighbour OVS drops what goes into a tunnel, and asks for the neighbour: a state of moments, and no
+/// decision about the flow (OVS ofproto/ofproto-dpif-xlate.c, `native_tunnel_output`).
+fn doubts(text: &str) -> Vec<String> {
+    let said =
+        |line: &&str| line.contains("native tunnel routing failed") || line.contains("neighbor cache miss");
+    text.lines()
+        .filter(said)
+        .map(|line| format!("OVS cannot reach the tunnel's far end now: {}", line.trim()))
+        .collect()
 }
 
 fn passes(text: &str) -> Vec<Pass> {
@@ -118,6 +131,16 @@ Datapath actions: 7
         assert_eq!(traced.zones, [Some(6), Some(7)]);
         let seen: Vec<_> = traced.outputs.iter().map(|o| (o.port.as_str(), o.packet.ttl)).collect();
         assert_eq!(seen, [("7", Some(63))]);
+    }
+
+    #[test]
+    fn a_tunnel_end_that_ovs_cannot_reach_now_is_a_doubt() {
+        let text = "    output:2\n     >> native tunnel routing failed\nDatapath actions: drop\n";
+        assert_eq!(read(LOCAL).unwrap().doubts.len(), 0);
+        assert_eq!(
+            read(text).unwrap().doubts,
+            ["OVS cannot reach the tunnel's far end now: >> native tunnel routing failed"]
+        );
     }
 
     #[test]
