@@ -146,6 +146,35 @@ fn port_groups(config: &Config, items: &mut Vec<Item>) {
         items.push(row.into());
         items.push(Item::link(&cluster_port_group(), "acls", &acl));
     }
+    if config.features.acl_tier {
+        lower_tiers(items);
+    }
+}
+
+/// The tiers before the policies' say nothing of their own, in so many words. Where none of a tier's ACLs matches, OVN lets
+/// a connection that was cut off (`ct_mark.blocked`) pass before it comes to the next tier (northd 25.03, `build_acls`: the
+/// flow of priority 1 sets the verdict): every second packet of a TCP connection would pass whatever policies say.
+fn lower_tiers(items: &mut Vec<Item>) {
+    for tier in 0..POLICY_TIER {
+        for (direction, column) in [("Egress", "from-lport"), ("Ingress", "to-lport")] {
+            let (name, number) = ("pass-to-policies", tier.to_string());
+            let id = ovn_name::owner_id("NetpolDefault", &[name, direction, &number]);
+            let acl = RowKey::new(Table::Acl, id.clone());
+            let ids = [("direction", direction), ("tier", number.as_str())];
+            let mut row = DesiredRow::new(acl.clone())
+                .with("action", "pass")
+                .with("direction", column)
+                .with("match", "ip")
+                .with("priority", 0)
+                .with("tier", tier)
+                .with("external_ids", owner_ids(&id, "NetpolDefault", name, &ids));
+            if direction == "Egress" {
+                row = row.with("options", map([("apply-after-lb", "true")]));
+            }
+            items.push(row.into());
+            items.push(Item::link(&cluster_port_group(), "acls", &acl));
+        }
+    }
 }
 
 fn router_and_join(config: &Config, items: &mut Vec<Item>) {
