@@ -3,7 +3,7 @@
 //!
 //! [`bed`] brings clusters up and down; [`host`] is one host of them; [`nodes`] plays scheduler and kubelet;
 //! [`images`] makes the container images of real nodes; [`probe`] is the traffic tool; [`demo`], [`golden`], [`churn`],
-//! [`hardship`], [`life`], [`kernel`] and [`icount`] are what is run on a cluster.
+//! [`hardship`], [`life`], [`kernel`], [`icount`] and [`laws`] are what is run on a cluster.
 #![forbid(unsafe_code)]
 
 pub mod bed;
@@ -17,9 +17,11 @@ pub mod host;
 pub mod icount;
 pub mod images;
 pub mod kernel;
+pub mod laws;
 pub mod life;
 pub mod nodes;
 pub mod pod;
 pub mod probe;
+pub mod random;
 pub mod traffic;
 pub mod ui;

@@ -11,6 +11,7 @@ use crate::bed::Bed;
 use crate::bed::config::Config;
 use crate::host::HostHandle;
 use crate::nodes;
+use crate::random::Random;
 use crate::ui::say;
 
 /// Which processes are killed.
@@ -27,34 +28,6 @@ const PAUSE: Duration = Duration::from_millis(1500);
 /// The longest time that a process stays away.
 const AWAY: Duration = Duration::from_millis(800);
 
-/// Numbers that only look random: xorshift64*.
-#[derive(Clone, Debug)]
-pub(super) struct Random(u64);
-
-impl Random {
-    pub(super) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// A number below `limit`, which is not 0.
-    pub(super) fn below(&mut self, limit: usize) -> usize {
-        let limit = u64::try_from(limit.max(1)).unwrap_or(u64::MAX);
-        usize::try_from(self.next() % limit).unwrap_or(0)
-    }
-
-    fn duration(&mut self, most: Duration) -> Duration {
-        let most = u64::try_from(most.as_micros()).unwrap_or(u64::MAX).max(1);
-        Duration::from_micros(self.next() % most)
-    }
-}
-
 /// A thread that kills.
 pub(super) struct Chaos {
     stop: Arc<AtomicBool>,
@@ -66,12 +39,12 @@ impl Chaos {
     pub(super) fn begin(bed: &Bed, victims: Victims, random: &mut Random) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let config = bed.config().clone();
-        let mut random = Random::new(random.next());
+        let mut random = random.fork();
         let flag = Arc::clone(&stop);
         let work = move || {
             let begin = Instant::now();
             let mut list = processes(&config, victims);
-            shuffle(&mut list, &mut random);
+            random.shuffle(&mut list);
             for (host, process) in list {
                 thread::sleep(random.duration(PAUSE));
                 // When the cluster is faster than we are, the rest is killed at once, while it settles.
@@ -112,29 +85,4 @@ fn processes(config: &Config, victims: Victims) -> Vec<(String, String)> {
         }
     }
     list
-}
-
-fn shuffle<T>(list: &mut [T], random: &mut Random) {
-    for i in (1..list.len()).rev() {
-        list.swap(i, random.below(i + 1));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_same_seed_gives_the_same_order() {
-        let order = |seed| {
-            let mut list: Vec<_> = (0..20).collect();
-            shuffle(&mut list, &mut Random::new(seed));
-            list
-        };
-        assert_eq!(order(7), order(7));
-        assert_ne!(order(7), order(8));
-        let mut sorted = order(7);
-        sorted.sort_unstable();
-        assert_eq!(sorted, (0..20).collect::<Vec<_>>());
-    }
 }

@@ -6,7 +6,7 @@ pub(crate) mod snapshot;
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -17,10 +17,11 @@ use kube::{Client, ResourceExt};
 use crate::bed::Bed;
 use crate::cli::{Shape, block_on};
 use crate::nodes::kubelet;
+use crate::random::Random;
 use crate::traffic::{self, Dial, Expect, Place};
 use crate::ui::{Checks, Progress, say};
 use crate::{exec, pod};
-use chaos::{Chaos, Random, Victims};
+use chaos::{Chaos, Victims};
 use snapshot::Snapshot;
 
 const NAMESPACE: &str = "churn";
@@ -80,8 +81,7 @@ impl Args {
     }
 
     fn churn(&self, bed: &Bed) -> Result<bool> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let seed = self.seed.unwrap_or(now.as_secs() ^ u64::from(now.subsec_nanos()));
+        let seed = self.seed.unwrap_or_else(Random::seed);
         say(format_args!("seed {seed}"));
         let progress = Progress::new();
         let mut checks = Checks::default();

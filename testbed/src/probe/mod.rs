@@ -3,6 +3,7 @@
 mod bulk;
 mod dial;
 mod get;
+pub mod load;
 mod name;
 mod netexec;
 mod rr;
@@ -31,6 +32,8 @@ pub enum Args {
     Get(get::Args),
     /// Ask an `agnhost netexec` over one connection, for ever.
     Stream(stream::Args),
+    /// Hold many flows, as told on standard input, and report what arrives.
+    Load(load::Args),
     /// Ask a DNS server for the addresses of a name.
     Name(name::Args),
 }
@@ -46,6 +49,7 @@ impl Args {
             Self::Rr(args) => args.run(),
             Self::Get(args) => args.run(),
             Self::Stream(args) => args.run(),
+            Self::Load(args) => args.run(),
             Self::Name(args) => args.run(),
         }
     }

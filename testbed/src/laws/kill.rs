@@ -1,0 +1,74 @@
+//! Law 4: the agent may die. It is killed with SIGKILL and stays away, and comes back; and it is restarted, which replaces
+//! the programs by new ones, as an upgrade does. All that under TCP and UDP flows: no TCP message takes longer than a limit,
+//! and no UDP message is lost.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio::time::sleep;
+
+use super::Stage;
+use super::scene::{Scene, Seen};
+use crate::ui::say;
+
+/// How long a TCP message may take.
+const STALL: Duration = Duration::from_millis(200);
+/// How long the agent stays away.
+const AWAY: Duration = Duration::from_secs(2);
+/// How long the flows are watched afterwards.
+const AFTER: Duration = Duration::from_secs(3);
+/// How often each thing is done.
+const ROUNDS: u32 = 3;
+
+fn ms(nanoseconds: u64) -> f64 {
+    Duration::from_nanos(nanoseconds).as_secs_f64() * 1e3
+}
+
+/// Runs it and checks.
+pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
+    let scene = Scene::new(stage).await?;
+    sleep(AFTER).await;
+    for seen in scene.seen().await {
+        say(format_args!(
+            "  undisturbed: {}: {} messages, the longest took {:.1} ms, {} lost",
+            seen.name,
+            seen.arrivals.len(),
+            ms(seen.longest_way()),
+            seen.lost()
+        ));
+    }
+    for round in 1..=ROUNDS {
+        for node in scene.nodes.clone() {
+            scene.cast.kill(&node, "node-agent")?;
+            sleep(AWAY).await;
+            judge(stage, &format!("{round}: the agent of {node} is killed and away"), &scene.seen().await);
+            scene.cast.restart(&node, "node-agent")?;
+            scene.cast.agent_ready(&node).await?;
+            sleep(AFTER).await;
+            judge(stage, &format!("{round}: the agent of {node} comes back"), &scene.seen().await);
+            scene.cast.restart(&node, "node-agent")?;
+            scene.cast.agent_ready(&node).await?;
+            sleep(AFTER).await;
+            judge(stage, &format!("{round}: the agent of {node} is replaced"), &scene.seen().await);
+        }
+    }
+    scene.end().await
+}
+
+fn judge(stage: &mut Stage<'_>, what: &str, flows: &[Seen]) {
+    let limit = u64::try_from(STALL.as_nanos()).unwrap_or(u64::MAX);
+    let mut wrong = Vec::new();
+    let (mut longest, mut lost) = (0, 0);
+    for seen in flows {
+        if seen.arrivals.is_empty() {
+            wrong.push(format!("{}: nothing arrived", seen.name));
+        } else if seen.udp && seen.lost() > 0 {
+            wrong.push(format!("{}: {} of {} lost", seen.name, seen.lost(), seen.arrivals.len()));
+        } else if !seen.udp && seen.longest_way() > limit {
+            wrong.push(format!("{}: a message took {:.0} ms", seen.name, ms(seen.longest_way())));
+        }
+        if seen.udp { lost += seen.lost() } else { longest = longest.max(seen.longest_way()) }
+    }
+    let good = format!("TCP took {:.0} ms at most, {lost} UDP messages lost", ms(longest));
+    stage.checks.check(what, if wrong.is_empty() { Ok(good) } else { Err(wrong.join("; ")) });
+}

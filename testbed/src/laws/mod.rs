@@ -1,0 +1,124 @@
+//! `testbed laws`: the laws of the design on a running cluster of two nodes, with eBPF and without, by the same expectations.
+
+mod cast;
+mod dead;
+mod kill;
+mod loader;
+mod random;
+mod scene;
+
+use anyhow::{Context, Result};
+
+use crate::bed::Bed;
+use crate::bed::config::Datapath;
+use crate::cli::{Shape, block_on};
+use crate::random::Random;
+use crate::ui::{Checks, Progress, say};
+
+/// Where a fast path would break its promises on purpose, to show that the tests see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Sabotage {
+    /// The agents ignore changes of the flow table.
+    NoBump,
+}
+
+/// What is tested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// Random changes under random flows: never more than OVS allows, and all that it allows.
+    Random,
+    /// The agent is killed and replaced under traffic.
+    Kill,
+    /// Everything in user space is dead, and OVS's flows are changed; OVS itself is dead.
+    Dead,
+}
+
+impl Part {
+    const ALL: &'static [Self] = &[Self::Random, Self::Kill, Self::Dead];
+}
+
+/// `testbed laws`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// Makes the random changes repeatable.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How many random changes.
+    #[arg(long, default_value_t = 200)]
+    changes: usize,
+    /// Only these parts.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Part>,
+    /// Say every change.
+    #[arg(long)]
+    verbose: bool,
+    /// Leave the cluster running.
+    #[arg(long)]
+    keep: bool,
+    /// Use a cluster that runs already, and leave it.
+    #[arg(long)]
+    there: bool,
+    /// A control: what must make the test fail.
+    #[arg(long, value_enum, hide = true)]
+    sabotage: Option<Sabotage>,
+    #[command(flatten)]
+    shape: Shape,
+}
+
+/// What a part works with.
+struct Stage<'a> {
+    bed: &'a Bed,
+    checks: &'a mut Checks,
+    progress: &'a Progress,
+    seed: u64,
+    changes: usize,
+    verbose: bool,
+}
+
+impl Stage<'_> {
+    /// Whether packets may go by eBPF here.
+    fn fast(&self) -> bool {
+        self.bed.config().datapath != Datapath::Ovs
+    }
+}
+
+impl Args {
+    /// Runs it on a cluster of that name; true if every law held.
+    pub fn run(self, name: &str) -> Result<bool> {
+        let bed = if self.there { Bed::open(name)? } else { self.shape.bring_up(name)? };
+        let outcome = self.play(&bed);
+        if self.keep || self.there {
+            say(format_args!("the cluster {name} goes on running"));
+        } else {
+            bed.finish(matches!(outcome, Ok(true)))?;
+        }
+        outcome
+    }
+
+    fn play(&self, bed: &Bed) -> Result<bool> {
+        let seed = self.seed.unwrap_or_else(Random::seed);
+        say(format_args!("seed {seed}"));
+        let progress = Progress::new();
+        let mut checks = Checks::default();
+        bed.enter_network("central")?;
+        let parts = if self.only.is_empty() { Part::ALL } else { &self.only };
+        for part in parts {
+            let mut stage = Stage {
+                bed,
+                checks: &mut checks,
+                progress: &progress,
+                seed,
+                changes: self.changes,
+                verbose: self.verbose,
+            };
+            let done = match part {
+                Part::Random => block_on(random::run(&mut stage)),
+                Part::Kill => block_on(kill::run(&mut stage)),
+                Part::Dead => block_on(dead::run(&mut stage)),
+            };
+            done.with_context(|| format!("{part:?}"))?;
+            progress.done(format_args!("{part:?}"));
+        }
+        Ok(checks.finish())
+    }
+}

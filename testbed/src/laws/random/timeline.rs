@@ -1,0 +1,224 @@
+//! What was to be of one flow when, and whether its arrivals were so. Pure. Times are nanoseconds of one clock.
+
+/// What the oracle says of a stretch of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rule {
+    /// Arrivals go on: the first within `recover`.
+    Allowed { recover: u64 },
+    /// Nothing arrives later than `bound` after the beginning.
+    Denied { bound: u64 },
+    /// Anything may be, as a change is under way.
+    Either,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    from: u64,
+    rule: Rule,
+    /// Number of the change that began it.
+    change: usize,
+}
+
+/// A change under way, and a moment after it: OVN does not rewrite the flows of a port group in one go, so that a packet may
+/// pass that neither the old nor the new policy allows, with any datapath.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Window {
+    pub(super) from: u64,
+    pub(super) to: u64,
+    /// So many packets of a flow.
+    pub(super) most: usize,
+}
+
+/// What was wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Violation {
+    /// Arrived although denied; times since the change was in force, of the first and the last.
+    Leak { change: usize, packets: usize, first: u64, last: u64 },
+    /// Nothing came for so long although allowed; `at` is the time since the span began.
+    Silence { change: usize, at: u64, lasted: u64 },
+}
+
+/// After one change that began to deny the flow: what still arrived once it was in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tail {
+    /// Arrivals within the bound.
+    pub(super) packets: usize,
+    /// Time of the last of them since the change was in force, 0 without any.
+    pub(super) delay: u64,
+}
+
+/// What came of a flow.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Outcome {
+    pub(super) violations: Vec<Violation>,
+    pub(super) tails: Vec<Tail>,
+    /// Packets that passed in a [`Window`] although denied before and after it.
+    pub(super) slipped: usize,
+    /// Time for which arrivals were forbidden, and demanded, by the above.
+    pub(super) denied: u64,
+    pub(super) allowed: u64,
+}
+
+/// The rules for a flow over time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Timeline {
+    spans: Vec<Span>,
+}
+
+impl Timeline {
+    /// From `from` on this holds. The same verdict again changes nothing: what was denied stays denied since then.
+    pub(super) fn set(&mut self, from: u64, rule: Rule, change: usize) {
+        let same = self
+            .spans
+            .last()
+            .is_some_and(|last| std::mem::discriminant(&last.rule) == std::mem::discriminant(&rule));
+        if !same {
+            self.spans.push(Span { from, rule, change });
+        }
+    }
+
+    /// Judges arrivals, in order of time. `gap` is how long an allowed flow may be silent; `windows` are in order too.
+    pub(super) fn judge(&self, arrivals: &[u64], end: u64, gap: u64, windows: &[Window]) -> Outcome {
+        let mut outcome = Outcome::default();
+        for (at, span) in self.spans.iter().enumerate() {
+            let to = self.spans.get(at + 1).map_or(end, |next| next.from);
+            let begin = arrivals.partition_point(|&time| time < span.from);
+            let stop = arrivals.partition_point(|&time| time < to);
+            let inside = arrivals.get(begin..stop).unwrap_or_default();
+            match span.rule {
+                Rule::Either => {}
+                Rule::Denied { bound } => denied(span, bound, inside, to, windows, &mut outcome),
+                Rule::Allowed { recover } => allowed(span, recover, inside, to, gap, &mut outcome),
+            }
+        }
+        outcome
+    }
+}
+
+fn denied(span: &Span, bound: u64, inside: &[u64], to: u64, windows: &[Window], outcome: &mut Outcome) {
+    let limit = span.from.saturating_add(bound);
+    let (tail, leaked) = inside.split_at(inside.partition_point(|&time| time <= limit));
+    let since = |time: &u64| time - span.from;
+    if to > limit {
+        let delay = tail.last().map_or(0, since);
+        outcome.tails.push(Tail { packets: tail.len(), delay });
+        outcome.denied += to - limit;
+    }
+    let mut used = vec![0; windows.len()];
+    let mut excused = |time: u64| {
+        let open =
+            windows.iter().zip(&mut used).filter(|(window, _)| (window.from..=window.to).contains(&time));
+        open.filter(|(window, used)| **used < window.most).map(|(_, used)| *used += 1).next().is_some()
+    };
+    let all = leaked.len();
+    let leaked: Vec<u64> = leaked.iter().copied().filter(|&time| !excused(time)).collect();
+    outcome.slipped += all - leaked.len();
+    if let (Some(first), Some(last)) = (leaked.first(), leaked.last()) {
+        let (change, packets) = (span.change, leaked.len());
+        outcome.violations.push(Violation::Leak { change, packets, first: since(first), last: since(last) });
+    }
+}
+
+fn allowed(span: &Span, recover: u64, inside: &[u64], to: u64, gap: u64, outcome: &mut Outcome) {
+    let due = span.from.saturating_add(recover);
+    if to <= due {
+        return;
+    }
+    outcome.allowed += to - due;
+    // As if one had come just so long before the first is due.
+    let mut last = due.saturating_sub(gap);
+    for &time in inside.iter().chain([&to]) {
+        let lasted = time.saturating_sub(last);
+        // The end of the span is no arrival; a silence is one only if it is too long by then.
+        if lasted > gap {
+            outcome.violations.push(Violation::Silence {
+                change: span.change,
+                at: last.saturating_sub(span.from),
+                lasted,
+            });
+        }
+        last = last.max(time);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GAP: u64 = 10;
+
+    fn judge(spans: &[(u64, Rule)], arrivals: &[u64], end: u64) -> Outcome {
+        let mut timeline = Timeline::default();
+        for (change, &(from, rule)) in spans.iter().enumerate() {
+            timeline.set(from, rule, change);
+        }
+        timeline.judge(arrivals, end, GAP, &[])
+    }
+
+    const DENIED: Rule = Rule::Denied { bound: 20 };
+    const ALLOWED: Rule = Rule::Allowed { recover: 30 };
+
+    #[test]
+    fn what_arrives_after_the_bound_is_a_leak() {
+        let outcome = judge(&[(100, DENIED)], &[90, 105, 121, 130], 200);
+        let leak = Violation::Leak { change: 0, packets: 2, first: 21, last: 30 };
+        assert_eq!(outcome.violations, [leak]);
+        assert_eq!(outcome.tails, [Tail { packets: 1, delay: 5 }]);
+        assert_eq!(outcome.denied, 80);
+        assert!(judge(&[(100, DENIED)], &[90, 105, 120], 200).violations.is_empty());
+    }
+
+    #[test]
+    fn a_packet_or_two_may_slip_through_while_a_change_is_under_way() {
+        let mut timeline = Timeline::default();
+        timeline.set(100, DENIED, 0);
+        let windows = [Window { from: 140, to: 160, most: 2 }];
+        let outcome = timeline.judge(&[145, 150], 200, GAP, &windows);
+        assert_eq!((outcome.violations.len(), outcome.slipped), (0, 2));
+        let outcome = timeline.judge(&[145, 150, 155], 200, GAP, &windows);
+        assert_eq!((outcome.violations.len(), outcome.slipped), (1, 2), "not more");
+        let outcome = timeline.judge(&[139, 161], 200, GAP, &windows);
+        assert_eq!((outcome.violations.len(), outcome.slipped), (1, 0), "and not before or after");
+    }
+
+    #[test]
+    fn a_denial_again_does_not_renew_the_bound() {
+        let outcome = judge(&[(100, DENIED), (150, DENIED)], &[160], 200);
+        assert_eq!(outcome.violations, [Violation::Leak { change: 0, packets: 1, first: 60, last: 60 }]);
+    }
+
+    #[test]
+    fn while_a_change_is_under_way_anything_may_be() {
+        let spans = [(0, DENIED), (100, Rule::Either), (200, DENIED)];
+        assert!(judge(&spans, &[100, 150, 199, 210], 300).violations.is_empty());
+        assert_eq!(judge(&spans, &[99], 300).violations.len(), 1);
+        assert_eq!(judge(&spans, &[221], 300).violations.len(), 1);
+    }
+
+    #[test]
+    fn a_denial_shorter_than_its_bound_measures_nothing() {
+        let outcome = judge(&[(100, DENIED), (110, ALLOWED)], &[105], 115);
+        assert_eq!((outcome.denied, outcome.tails.len()), (0, 0));
+    }
+
+    #[test]
+    fn an_allowed_flow_must_come_back_in_time_and_go_on() {
+        let regular: Vec<u64> = (120..=200).step_by(5).collect();
+        let outcome = judge(&[(100, ALLOWED)], &regular, 200);
+        assert!(outcome.violations.is_empty());
+        assert_eq!(outcome.allowed, 70);
+        let late = judge(&[(100, ALLOWED)], &(140..=200).step_by(5).collect::<Vec<_>>(), 200);
+        assert_eq!(late.violations, [Violation::Silence { change: 0, at: 20, lasted: 20 }]);
+        let hole: Vec<u64> = regular.iter().copied().filter(|t| !(150..170).contains(t)).collect();
+        let outcome = judge(&[(100, ALLOWED)], &hole, 200);
+        assert_eq!(outcome.violations, [Violation::Silence { change: 0, at: 45, lasted: 25 }]);
+        let stopped: Vec<u64> = regular.iter().copied().filter(|&t| t < 180).collect();
+        assert_eq!(judge(&[(100, ALLOWED)], &stopped, 200).violations.len(), 1);
+        assert_eq!(judge(&[(100, ALLOWED)], &[], 200).violations.len(), 1);
+    }
+
+    #[test]
+    fn an_allowance_that_ends_before_it_is_due_demands_nothing() {
+        assert!(judge(&[(100, ALLOWED), (125, DENIED)], &[], 200).violations.is_empty());
+    }
+}

@@ -1,0 +1,253 @@
+//! Many long-lived flows in one process: numbered, time-stamped messages at a steady pace to other processes of this kind,
+//! and a report of what arrives from them. Orders come on standard input, reports go to standard output, a line of JSON each.
+//!
+//! All times are nanoseconds of `CLOCK_MONOTONIC`, which all processes of a machine share. Nothing is ever sent in answer:
+//! a reply could open a connection-tracking entry of its own after OVS has lost the one of the request.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nix::sys::socket::{setsockopt, sockopt};
+use nix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+
+use crate::ui;
+
+/// `testbed probe load`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// Where others' messages come in, TCP and UDP.
+    #[arg(long, default_value_t = PORT)]
+    port: u16,
+    /// Milliseconds between two messages of a flow.
+    #[arg(long, default_value_t = 10)]
+    pause: u64,
+}
+
+/// The usual port.
+pub const PORT: u16 = 7000;
+/// Time between two reports.
+const REPORT: Duration = Duration::from_millis(50);
+/// A connection attempt that is not answered is given up for a fresh one, well before the kernel would try again (1 s).
+const CONNECT: Duration = Duration::from_millis(250);
+/// A connection whose data is not acknowledged for so long is given up. Longer than the bound of a policy change, so that a
+/// connection is still in use when it ought to be cut.
+const USER_TIMEOUT: Duration = Duration::from_millis(900);
+/// Before the next connection attempt.
+const AGAIN: Duration = Duration::from_millis(30);
+/// Bytes of a message: flow, number, time of sending.
+const MESSAGE: usize = 16;
+
+/// What is ordered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// Begin a flow, or begin it anew from another port.
+    Dial(Dial),
+    /// End a flow.
+    Drop(u32),
+}
+
+/// A flow to begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dial {
+    /// Its number, in every message.
+    pub flow: u32,
+    pub udp: bool,
+    pub to: SocketAddr,
+}
+
+/// What came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arrival {
+    /// Number of the flow.
+    pub flow: u32,
+    /// Number of the message since the flow was dialled.
+    pub number: u32,
+    /// When it was sent.
+    pub sent: u64,
+    /// When it was taken from the socket.
+    pub at: u64,
+}
+
+/// `CLOCK_MONOTONIC` in nanoseconds.
+#[must_use]
+pub fn now() -> u64 {
+    // Every Linux has this clock.
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |time| {
+        let nanoseconds = Duration::from(time).as_nanos();
+        u64::try_from(nanoseconds).unwrap_or(u64::MAX)
+    })
+}
+
+type Arrivals = Arc<Mutex<Vec<Arrival>>>;
+
+fn note(arrivals: &Arrivals, message: &[u8]) {
+    if let Some((flow, number, sent)) = parse(message) {
+        let mut list = arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+        list.push(Arrival { flow, number, sent, at: now() });
+    }
+}
+
+fn message(flow: u32, number: u32) -> [u8; MESSAGE] {
+    let mut bytes = [0; MESSAGE];
+    bytes[..4].copy_from_slice(&flow.to_be_bytes());
+    bytes[4..8].copy_from_slice(&number.to_be_bytes());
+    bytes[8..].copy_from_slice(&now().to_be_bytes());
+    bytes
+}
+
+fn parse(message: &[u8]) -> Option<(u32, u32, u64)> {
+    let word = |at: usize| Some(u32::from_be_bytes(message.get(at..at + 4)?.try_into().ok()?));
+    Some((word(0)?, word(4)?, u64::from_be_bytes(message.get(8..MESSAGE)?.try_into().ok()?)))
+}
+
+impl Args {
+    /// Runs until standard input ends.
+    pub fn run(self) -> Result<()> {
+        // One thread: there are many of these processes on one machine.
+        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(self.serve())
+    }
+
+    async fn serve(self) -> Result<()> {
+        let Self { port, pause } = self;
+        let pause = Duration::from_millis(pause.max(1));
+        let arrivals = Arrivals::default();
+        let here = (Ipv4Addr::UNSPECIFIED, port);
+        let udp = UdpSocket::bind(here).await.with_context(|| format!("UDP port {port}"))?;
+        let tcp = TcpListener::bind(here).await.with_context(|| format!("TCP port {port}"))?;
+        tokio::spawn(take_udp(udp, Arc::clone(&arrivals)));
+        tokio::spawn(take_tcp(tcp, Arc::clone(&arrivals)));
+        tokio::spawn(report(arrivals));
+        let mut flows: BTreeMap<u32, JoinHandle<()>> = BTreeMap::new();
+        let (lines, mut orders) = mpsc::unbounded_channel();
+        let read =
+            move || std::io::stdin().lines().map_while(Result::ok).try_for_each(|line| lines.send(line));
+        thread::Builder::new().name("orders".into()).spawn(read)?;
+        while let Some(line) = orders.recv().await {
+            let order: Order = serde_json::from_str(&line).with_context(|| format!("order {line:?}"))?;
+            let flow = match &order {
+                Order::Dial(dial) => dial.flow,
+                Order::Drop(flow) => *flow,
+            };
+            if let Some(old) = flows.remove(&flow) {
+                old.abort();
+            }
+            if let Order::Dial(dial) = order {
+                flows.insert(flow, tokio::spawn(send(dial, pause)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Prints what has arrived since the last time.
+async fn report(arrivals: Arrivals) {
+    let mut ticks = interval(REPORT);
+    loop {
+        ticks.tick().await;
+        let list = std::mem::take(&mut *arrivals.lock().unwrap_or_else(PoisonError::into_inner));
+        if let (false, Ok(line)) = (list.is_empty(), serde_json::to_string(&list)) {
+            ui::say(line);
+        }
+    }
+}
+
+async fn take_udp(socket: UdpSocket, arrivals: Arrivals) {
+    let mut buffer = [0; 64];
+    loop {
+        // An error here is an old message's, not the socket's.
+        if let Ok(length) = socket.recv(&mut buffer).await {
+            note(&arrivals, &buffer[..length]);
+        }
+    }
+}
+
+async fn take_tcp(listener: TcpListener, arrivals: Arrivals) {
+    loop {
+        let Ok((mut stream, _)) = listener.accept().await else {
+            sleep(AGAIN).await;
+            continue;
+        };
+        let arrivals = Arc::clone(&arrivals);
+        tokio::spawn(async move {
+            let mut buffer = [0; MESSAGE];
+            while stream.read_exact(&mut buffer).await.is_ok() {
+                note(&arrivals, &buffer);
+            }
+        });
+    }
+}
+
+/// Sends for ever.
+async fn send(dial: Dial, pause: Duration) {
+    let mut number = 0;
+    loop {
+        // Whatever ends a connection, the next one is tried.
+        let _ = if dial.udp {
+            send_udp(dial, pause, &mut number).await
+        } else {
+            send_tcp(dial, pause, &mut number).await
+        };
+        sleep(AGAIN).await;
+    }
+}
+
+async fn send_udp(dial: Dial, pause: Duration, number: &mut u32) -> Result<()> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await?;
+    socket.connect(dial.to).await?;
+    let mut ticks = interval(pause);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        *number = number.wrapping_add(1);
+        // Nobody may listen for a moment; the flow keeps its port.
+        let _ = socket.send(&message(dial.flow, *number)).await;
+    }
+}
+
+async fn send_tcp(dial: Dial, pause: Duration, number: &mut u32) -> Result<()> {
+    let mut stream = timeout(CONNECT, TcpStream::connect(dial.to)).await??;
+    stream.set_nodelay(true)?;
+    setsockopt(&stream, sockopt::TcpUserTimeout, &u32::try_from(USER_TIMEOUT.as_millis())?)?;
+    // Once given up, nothing of it is sent any more.
+    setsockopt(&stream, sockopt::Linger, &nix::libc::linger { l_onoff: 1, l_linger: 0 })?;
+    let mut ticks = interval(pause);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        *number = number.wrapping_add(1);
+        stream.write_all(&message(dial.flow, *number)).await?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_tells_its_flow_number_and_time() {
+        let before = now();
+        let (flow, number, sent) = parse(&message(7, 0x0102_0304)).unwrap();
+        assert_eq!((flow, number), (7, 0x0102_0304));
+        assert!((before..=now()).contains(&sent));
+        assert_eq!(parse(&[0; MESSAGE - 1]), None);
+    }
+
+    #[test]
+    fn orders_are_lines_of_json() {
+        let order = Order::Dial(Dial { flow: 1, udp: true, to: "10.0.0.1:7000".parse().unwrap() });
+        let text = serde_json::to_string(&order).unwrap();
+        assert_eq!(text, r#"{"dial":{"flow":1,"udp":true,"to":"10.0.0.1:7000"}}"#);
+        assert_eq!(serde_json::from_str::<Order>(&text).unwrap(), order);
+    }
+}
