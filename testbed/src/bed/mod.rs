@@ -28,7 +28,7 @@ use config::{Config, Runtime};
 
 pub(crate) use central::ENVIRONMENT;
 pub use central::controller_arguments;
-pub use node::{agent_arguments, start_agent_with};
+pub use node::{agent_arguments, start_agent_in, start_agent_with};
 
 /// A running cluster.
 #[derive(Debug)]

@@ -82,6 +82,11 @@ pub(super) fn start_agent(bed: &Bed, node: &str) -> Result<()> {
 
 /// Our agent with flags that it usually has not. It must not run already.
 pub fn start_agent_with(bed: &Bed, node: &str, flags: &[&str]) -> Result<()> {
+    start_agent_in(bed, node, flags, &[])
+}
+
+/// The same with environment that it usually has not.
+pub fn start_agent_in(bed: &Bed, node: &str, flags: &[&str], environment: &[(&str, &str)]) -> Result<()> {
     let config = bed.config();
     let argv: Vec<String> = [config.program("slipstream-node-agent").display().to_string(), "run".into()]
         .into_iter()
@@ -89,7 +94,7 @@ pub fn start_agent_with(bed: &Bed, node: &str, flags: &[&str]) -> Result<()> {
         .chain(flags.iter().map(|&flag| flag.to_owned()))
         .collect();
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
-    bed.host(node).start("node-agent", &argv, ENVIRONMENT)
+    bed.host(node).start("node-agent", &argv, &[ENVIRONMENT, environment].concat())
 }
 
 /// The flags of an agent, the same for `run` and for `cleanup`.

@@ -152,6 +152,24 @@ impl<'a> Cast<'a> {
         page(self.bed, node, path)
     }
 
+    /// Runs slipctl on a node.
+    pub(super) fn slipctl(&self, node: &str, args: &[&str]) -> Result<String> {
+        let mut command = self.bed.host(node).command(self.bed.config().program("slipctl"))?;
+        exec::output(command.args(args))
+    }
+
+    /// What the agent of a node says of it.
+    pub(super) fn status(&self, node: &str) -> Result<Value> {
+        let text = self.slipctl(node, &["status", "-o", "json"])?;
+        serde_json::from_str(&text).with_context(|| format!("status of {node}: {text:?}"))
+    }
+
+    /// Whether the agent of a node sees every change of OVS, or the node has no cache.
+    pub(super) fn sees(&self, node: &str) -> bool {
+        let sees = |status: Value| status["cache"].is_null() || status["cache"]["sight"] == "open";
+        tokio::task::block_in_place(|| self.status(node)).is_ok_and(sees)
+    }
+
     /// Waits until the agent of a node is ready.
     pub(super) async fn agent_ready(&self, node: &str) -> Result<()> {
         let end = Instant::now() + POD;

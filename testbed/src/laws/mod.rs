@@ -2,15 +2,17 @@
 
 mod cast;
 mod dead;
+mod fallback;
 mod kill;
 mod loader;
 mod random;
+mod refresh;
 mod scene;
 
 use anyhow::{Context, Result};
 
-use crate::bed::Bed;
 use crate::bed::config::Datapath;
+use crate::bed::{Bed, start_agent_in};
 use crate::cli::{Shape, block_on};
 use crate::random::Random;
 use crate::ui::{Checks, Progress, say};
@@ -31,10 +33,14 @@ enum Part {
     Kill,
     /// Everything in user space is dead, and OVS's flows are changed; OVS itself is dead.
     Dead,
+    /// Connection tracking of cached flows stays alive.
+    Refresh,
+    /// The fallback table.
+    Fallback,
 }
 
 impl Part {
-    const ALL: &'static [Self] = &[Self::Random, Self::Kill, Self::Dead];
+    const ALL: &'static [Self] = &[Self::Random, Self::Kill, Self::Dead, Self::Refresh, Self::Fallback];
 }
 
 /// `testbed laws`.
@@ -100,6 +106,12 @@ impl Args {
         say(format_args!("seed {seed}"));
         let progress = Progress::new();
         let mut checks = Checks::default();
+        if self.sabotage == Some(Sabotage::NoBump) {
+            for node in bed.config().node_names() {
+                bed.host(&node).kill("node-agent")?;
+                start_agent_in(bed, &node, &[], &[("SLIPSTREAM_TEST_IGNORE_FLOW_EVENTS", "1")])?;
+            }
+        }
         bed.enter_network("central")?;
         let parts = if self.only.is_empty() { Part::ALL } else { &self.only };
         for part in parts {
@@ -115,6 +127,8 @@ impl Args {
                 Part::Random => block_on(random::run(&mut stage)),
                 Part::Kill => block_on(kill::run(&mut stage)),
                 Part::Dead => block_on(dead::run(&mut stage)),
+                Part::Refresh => block_on(refresh::run(&mut stage)),
+                Part::Fallback => block_on(fallback::run(&mut stage)),
             };
             done.with_context(|| format!("{part:?}"))?;
             progress.done(format_args!("{part:?}"));

@@ -16,6 +16,8 @@ const RUNS: &[(&str, &[&str])] = &[
     ("churn of 100 pods, twice", &["churn"]),
     ("churn of 100 pods, twice, every process killed", &["churn", "--kill=all"]),
     ("bad input", &["hardship"]),
+    ("laws of the fast path", &["laws", "--datapath", "ebpf"]),
+    ("the same laws without eBPF", &["laws", "--datapath", "ovs", "--changes", "150"]),
 ];
 
 /// Runs them one after another, each on a cluster of its own.

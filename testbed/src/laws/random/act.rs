@@ -94,8 +94,7 @@ impl<'a> Act<'a> {
     pub(super) fn agents_are_well(&mut self) -> bool {
         let starting: Vec<usize> = self.starting.iter().copied().collect();
         for node in starting {
-            let page = tokio::task::block_in_place(|| self.cast.page(&self.nodes[node], "/readyz"));
-            if page.is_ok() {
+            if self.cast.sees(&self.nodes[node]) {
                 self.starting.remove(&node);
             }
         }
@@ -131,6 +130,7 @@ impl<'a> Act<'a> {
             Change::RestartController { node } => self.cast.restart(&self.nodes[*node], "ovn-controller"),
             Change::RestartSwitch { node } => {
                 self.cast.restart(&self.nodes[*node], "ovs-vswitchd")?;
+                self.starting.insert(*node);
                 self.in_force(model).await?;
                 // OVS has forgotten its connections. One whose acknowledgement is the first packet that it sees would be
                 // taken for one of the other direction.
@@ -161,7 +161,7 @@ impl<'a> Act<'a> {
         if name == MOVER {
             // At home it is a pod like others to the controller. Elsewhere the controller refuses its address, and its
             // port is made here, on the switch of the address.
-            self.nb.remove_port(name).await?;
+            self.nb.remove_port(name, FORCE).await?;
             if *node != 0 {
                 self.nb.add_port(name, &self.nodes[0], MOVER_MAC, MOVER_IP).await?;
             }

@@ -56,7 +56,7 @@ impl Nb {
             .table::<nb::Acl>(&["match", "external_ids"])
             .table::<PortGroup>(&[])
             .table::<AddressSet>(&[])
-            .table::<LogicalSwitchPort>(&["name", "addresses"]);
+            .table::<LogicalSwitchPort>(&["name", "addresses", "external_ids"]);
         let replica = client.monitor(spec).await?;
         let mut txn = Transaction::new();
         txn.insert(PortGroup::TABLE, [("name", Datum::from(GROUP))]);
@@ -180,11 +180,20 @@ impl Nb {
         Ok(())
     }
 
-    /// Removes the port of a pod, whoever made it.
-    pub(super) async fn remove_port(&self, pod: &str) -> Result<()> {
+    /// Sees to it that the port of a pod that is gone is gone too: the controller removes those that it made.
+    pub(super) async fn remove_port(&self, pod: &str, limit: Duration) -> Result<()> {
         let name = port_name(pod);
-        let uuid = ports(&self.replica.read()).get(&name).map(|row| row.uuid);
-        let Some(uuid) = uuid else { return Ok(()) };
+        let found = ports(&self.replica.read())
+            .get(&name)
+            .map(|row| (row.uuid, row.external_ids.get("pod").is_some_and(|pod| pod == "true")));
+        let Some((uuid, managed)) = found else { return Ok(()) };
+        if managed {
+            let gone = |rows: &Snapshot<'_>| {
+                ensure!(!ports(rows).contains_key(&name), "port {name} is still there");
+                Ok(())
+            };
+            return self.until(limit, "the controller removes the port of a pod", gone).await;
+        }
         let mut txn = Transaction::new();
         let holder = Condition::new("ports", Function::Includes, Datum::from(uuid));
         txn.mutate(nb::LogicalSwitch::TABLE, vec![holder], [("ports", Mutator::Delete, Datum::from(uuid))]);
