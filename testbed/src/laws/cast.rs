@@ -170,6 +170,18 @@ impl<'a> Cast<'a> {
         tokio::task::block_in_place(|| self.status(node)).is_ok_and(sees)
     }
 
+    /// Waits until the agent of a node sees every change of OVS.
+    pub(super) async fn agent_sees(&self, node: &str) -> Result<()> {
+        let end = Instant::now() + POD;
+        while !self.sees(node) {
+            if Instant::now() > end {
+                bail!("the agent of {node} does not see what OVS does: {:?}", self.status(node));
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+        Ok(())
+    }
+
     /// Waits until the agent of a node is ready.
     pub(super) async fn agent_ready(&self, node: &str) -> Result<()> {
         let end = Instant::now() + POD;

@@ -97,9 +97,10 @@ async fn flows_changed(stage: &mut Stage<'_>, scene: &Scene<'_>) -> Result<()> {
 async fn ready(scene: &Scene<'_>) -> Result<()> {
     for node in &scene.nodes {
         scene.cast.agent_ready(node).await?;
+        scene.cast.agent_sees(node).await?;
     }
-    // OVS's flows come back with ovn-controller.
-    sleep(Duration::from_secs(2)).await;
+    // OVS's flows come back with ovn-controller, and each change of them makes the cache begin anew.
+    sleep(Duration::from_secs(3)).await;
     Ok(())
 }
 

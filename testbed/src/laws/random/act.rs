@@ -44,6 +44,8 @@ pub(super) struct Act<'a> {
     /// Nodes whose agent is away, or was started and may not be ready yet.
     away: BTreeSet<usize>,
     starting: BTreeSet<usize>,
+    /// The ovn-controller of each node.
+    controllers: Vec<Option<i32>>,
 }
 
 impl<'a> Act<'a> {
@@ -57,12 +59,22 @@ impl<'a> Act<'a> {
         let nb = Nb::new().await?;
         let (away, starting) = (BTreeSet::new(), BTreeSet::new());
         let addresses = vec![String::new(); model.pods.len()];
-        let mut act = Self { cast, nb, nodes, flows: flows.to_vec(), addresses, away, starting };
+        let mut act = Self {
+            cast,
+            nb,
+            nodes,
+            flows: flows.to_vec(),
+            addresses,
+            away,
+            starting,
+            controllers: Vec::new(),
+        };
         for pod in 0..model.pods.len() {
             act.make(pod, model).await?;
         }
         act.dial(model, |_| true)?;
         act.nb.join(model).await?;
+        act.crashed()?;
         Ok(act)
     }
 
@@ -101,6 +113,18 @@ impl<'a> Act<'a> {
         self.away.is_empty() && self.starting.is_empty()
     }
 
+    /// The nodes whose ovn-controller is another process than when this was asked last.
+    pub(super) fn crashed(&mut self) -> Result<BTreeSet<usize>> {
+        let mut now = Vec::new();
+        for node in &self.nodes {
+            let list = tokio::task::block_in_place(|| self.cast.bed.host(node).processes())?;
+            now.push(list.into_iter().find(|p| p.name == "ovn-controller").and_then(|p| p.pid));
+        }
+        let before = std::mem::replace(&mut self.controllers, now);
+        let pairs = before.iter().zip(&self.controllers).enumerate();
+        Ok(pairs.filter(|(_, (before, now))| before != now).map(|(node, _)| node).collect())
+    }
+
     /// Starts the agents that are still away.
     pub(super) async fn all_up(&mut self) -> Result<()> {
         for node in std::mem::take(&mut self.away) {
@@ -113,7 +137,7 @@ impl<'a> Act<'a> {
     /// Does it; it need not be in force when this returns. The model is the one after the change.
     pub(super) async fn carry_out(&mut self, change: &Change, model: &Model) -> Result<()> {
         match change {
-            Change::AddPolicy { id, policy } | Change::ChangePolicy { id, policy } => {
+            Change::AddPolicy { id, policy } | Change::RewritePolicy { id, policy } => {
                 self.write_policy(*id, policy).await
             }
             Change::RemovePolicy { id } => {

@@ -21,7 +21,7 @@ pub(super) enum Change {
         id: u16,
         policy: Policy,
     },
-    ChangePolicy {
+    RewritePolicy {
         id: u16,
         policy: Policy,
     },
@@ -88,7 +88,7 @@ impl Change {
     pub(super) fn kind(&self) -> usize {
         match self {
             Self::AddPolicy { .. } => 0,
-            Self::ChangePolicy { .. } => 1,
+            Self::RewritePolicy { .. } => 1,
             Self::RemovePolicy { .. } => 2,
             Self::Relabel { .. } => 3,
             Self::AddAcl { .. } => 4,
@@ -105,7 +105,7 @@ impl Change {
     /// The model after it.
     pub(super) fn apply(&self, model: &mut Model) {
         match self {
-            Self::AddPolicy { id, policy } | Self::ChangePolicy { id, policy } => {
+            Self::AddPolicy { id, policy } | Self::RewritePolicy { id, policy } => {
                 model.policies.insert(*id, policy.clone());
             }
             Self::RemovePolicy { id } => {
@@ -145,7 +145,7 @@ impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", KINDS[self.kind()])?;
         match self {
-            Self::AddPolicy { id, policy } | Self::ChangePolicy { id, policy } => write!(
+            Self::AddPolicy { id, policy } | Self::RewritePolicy { id, policy } => write!(
                 f,
                 " p{id}: {:?} of r{} from/to {:?} {:?}",
                 policy.direction, policy.target, policy.peers, policy.protocols
@@ -240,7 +240,7 @@ impl Source {
             }
             2..=4 => {
                 let id = *self.random.pick(&ids)?;
-                Some(Change::ChangePolicy { id, policy: self.policy() })
+                Some(Change::RewritePolicy { id, policy: self.policy() })
             }
             5 => Some(Change::RemovePolicy { id: *self.random.pick(&ids)? }),
             6 | 7 => {

@@ -74,6 +74,7 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
         lines: vec![Timeline::default(); flows.len()],
         log: Vec::new(),
         windows: Vec::new(),
+        crashes: 0,
     };
     play.verdicts(&model, 0, (BOUND, RECOVER), |_| true);
     sleep(RECOVER).await;
@@ -136,6 +137,8 @@ struct Play<'a> {
     log: Vec<String>,
     /// When.
     windows: Vec<Window>,
+    /// Times that an ovn-controller ended by itself: 25.03 does (`ofctrl.c`, `remove_flows_from_sb_to_flow`, an assertion).
+    crashes: usize,
 }
 
 impl Play<'_> {
@@ -178,14 +181,29 @@ impl Play<'_> {
             act.in_force(model).await
         };
         done.await.with_context(|| format!("change {number}: {change}"))?;
+        let restart = matches!(change, Change::RestartController { .. } | Change::RestartSwitch { .. });
+        let mut crashed = act.crashed()?;
+        if let Change::RestartController { node } = change {
+            crashed.remove(&node);
+        }
+        self.crashes += crashed.len();
+        // OVS has half of the change until it is started again a second later, and whatever that half lets pass.
+        let hit =
+            |flow: &Flow| [flow.from, flow.to].iter().any(|&pod| crashed.contains(&model.pods[pod].node));
+        let begin =
+            if crashed.is_empty() { begin } else { self.windows.last().map_or(begin, |last| last.from) };
+        let closed = |flow: &Flow| hit(flow) && !open(flow);
+        for (_, line) in self.flows.iter().zip(&mut self.lines).filter(|(flow, _)| closed(flow)) {
+            line.set(begin, Rule::Either, number);
+        }
         let well = act.agents_are_well();
         let bound = if well { BOUND } else { BOUND_WITHOUT_AGENT };
         let (slip, most) = if well { (SLIP, SLIPPED) } else { (BOUND_WITHOUT_AGENT, usize::MAX) };
         self.windows.push(Window { from: begin, to: now() + nanos(slip), most });
-        let restart = matches!(change, Change::RestartController { .. } | Change::RestartSwitch { .. });
-        let recover = if restart { RECOVER_RESTART } else { RECOVER };
-        self.verdicts(model, number, (bound, recover), open);
-        let line = format!("{number}: {change} ({} ms)", ms(now() - begin));
+        let recover = if restart || !crashed.is_empty() { RECOVER_RESTART } else { RECOVER };
+        self.verdicts(model, number, (bound, recover), |flow| open(flow) || hit(flow));
+        let crash = if crashed.is_empty() { "" } else { "; an ovn-controller ended by itself" };
+        let line = format!("{number}: {change} ({} ms{crash})", ms(now() - begin));
         if verbose {
             say(format_args!("  {line}"));
         }
