@@ -106,6 +106,9 @@ impl Programs for Loaded {
             counts.endpoint_bytes.extend([count("from", value.from().bytes), count("to", value.to().bytes)]);
         }
         for (reason, value) in inner.reasons().map_err(|e| chain(&e))? {
+            if !reason.is_malformed() {
+                continue;
+            }
             let labels = vec![("reason", reason.as_str().to_owned())];
             counts.malformed_packets.push(Count { labels, value });
         }
