@@ -165,3 +165,79 @@ pub fn endpoint(pod: Pod<'_>, mirrored: &Mirrored) -> Reasoned {
     }
     Reasoned::ebpf("nothing is against it")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::status::Path;
+    use super::*;
+
+    fn chassis(ids: &[(&str, &str)]) -> OpenVSwitch {
+        let external_ids = ids.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        OpenVSwitch { external_ids, ..OpenVSwitch::default() }
+    }
+
+    fn tunnel_row(kind: &str, options: &[(&str, &str)]) -> Interface {
+        let options = options.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        Interface { name: "ovn-n2-0".to_owned(), r#type: kind.to_owned(), options, ..Interface::default() }
+    }
+
+    #[test]
+    fn an_ipv6_underlay_a_mirrored_or_shaped_uplink_and_a_missing_bridge_keep_the_tunnel_slow() {
+        let v4 = chassis(&[("ovn-encap-ip", "172.18.0.2")]);
+        let bridge = Bridge { name: "breth0".to_owned(), ..Bridge::default() };
+        let port = Port { uuid: Uuid::new_v4(), name: "so-eth0".to_owned(), ..Port::default() };
+        let none = Mirrored::default();
+        let ask = |system: &OpenVSwitch, gateway, port: &Port, mirrored: &Mirrored| {
+            tunnel_endpoint(system, gateway, Some(port), mirrored)
+        };
+        assert_eq!(ask(&v4, Some(&bridge), &port, &none), Ok(Ipv4Addr::new(172, 18, 0, 2)));
+        let v6 = chassis(&[("ovn-encap-ip", "fd00::2")]);
+        assert!(ask(&v6, Some(&bridge), &port, &none).unwrap_err().contains("underlay is IPv6"));
+        assert!(ask(&chassis(&[]), Some(&bridge), &port, &none).unwrap_err().contains("not set"));
+        assert!(ask(&v4, None, &port, &none).unwrap_err().contains("no gateway bridge"));
+        let copied = Mirrored { all: None, ports: vec![(port.uuid, "m".to_owned())] };
+        assert!(ask(&v4, Some(&bridge), &port, &copied).unwrap_err().contains("mirror m"));
+        let shaped = Port { qos: Some(Uuid::new_v4()), ..port };
+        assert!(ask(&v4, Some(&bridge), &shaped, &none).unwrap_err().contains("QoS"));
+    }
+
+    #[test]
+    fn several_endpoints_and_tunnels_that_cannot_be_repeated_keep_the_node_slow() {
+        let bridge = Bridge::default();
+        let ask = |system: &OpenVSwitch, rows: &[Interface]| node(system, &bridge, None, rows.iter());
+        let geneve = chassis(&[("ovn-encap-type", "geneve"), ("ovn-encap-ip", "172.18.0.2")]);
+        let plain = tunnel_row("geneve", &[("remote_ip", "172.18.0.3"), ("key", "flow"), ("csum", "false")]);
+        assert_eq!(ask(&geneve, &[plain, tunnel_row("", &[]), tunnel_row("patch", &[("peer", "x")])]), None);
+        let two = chassis(&[("ovn-encap-ip", "172.18.0.2,172.19.0.2")]);
+        assert!(ask(&two, &[]).unwrap().contains("several tunnel endpoints"));
+        let both = chassis(&[("ovn-encap-type", "geneve,vxlan")]);
+        assert!(ask(&both, &[]).unwrap().contains("`geneve,vxlan`"));
+        for (row, why) in [
+            (tunnel_row("vxlan", &[]), "is of type vxlan"),
+            (tunnel_row("geneve", &[("remote_name", "n2")]), "inside IPsec"),
+            (tunnel_row("geneve", &[("ttl", "inherit")]), "ttl=inherit"),
+        ] {
+            assert!(ask(&geneve, &[row]).unwrap().contains(why), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_bridge_that_reports_its_packets_keeps_the_node_slow() {
+        let system = chassis(&[]);
+        let bridge = Bridge { netflow: Some(Uuid::new_v4()), ..Bridge::default() };
+        assert!(node(&system, &bridge, None, std::iter::empty()).unwrap().contains("NetFlow"));
+    }
+
+    #[test]
+    fn a_mirror_that_takes_all_takes_every_port_and_one_of_another_bridge_none() {
+        let mirror =
+            Mirror { uuid: Uuid::new_v4(), name: "m".to_owned(), select_all: true, ..Mirror::default() };
+        let bridge = Bridge { mirrors: BTreeSet::from([mirror.uuid]), ..Bridge::default() };
+        let port = Port { uuid: Uuid::new_v4(), ..Port::default() };
+        let interface = Interface { ofport: Some(3), ..Interface::default() };
+        let pod = Pod { port: &port, interface: &interface, wanted: None };
+        let of = |bridge: &Bridge| endpoint(pod, &Mirrored::of(bridge, std::iter::once(&mirror))).path;
+        assert_eq!(of(&bridge), Path::Ovs);
+        assert_eq!(of(&Bridge::default()), Path::Ebpf);
+    }
+}
