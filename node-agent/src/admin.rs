@@ -54,7 +54,9 @@ async fn status(State(node): State<Node>) -> Json<Value> {
 }
 
 async fn metrics(State(node): State<Node>) -> (StatusCode, String) {
-    match node.metrics.encode() {
+    // Reading the flow cache's maps may take a while, and must hold up nobody else.
+    let text = tokio::task::spawn_blocking(move || node.metrics.encode().map_err(|e| e.to_string())).await;
+    match text.unwrap_or_else(|e| Err(e.to_string())) {
         Ok(text) => (StatusCode::OK, text),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
     }
