@@ -68,6 +68,9 @@ enum Inside {
     /// The programs of the path `direct`, attached until standard input ends.
     #[command(hide = true)]
     Direct,
+    /// The programs by themselves, in namespaces of their own.
+    #[command(hide = true)]
+    Alone,
     /// Runs scenarios inside a host and prints their series as JSON.
     #[command(hide = true)]
     InHost {
@@ -130,6 +133,12 @@ impl Inside {
         let (what, kubeconfig, nb, node, count, burst) = match self {
             Self::Fastpath(args) => return args.run(),
             Self::Load(args) => return args.run(),
+            Self::Alone => {
+                let mut out = std::io::stdout().lock();
+                serde_json::to_writer(&mut out, &fastpath::alone()?)?;
+                writeln!(out)?;
+                return Ok(());
+            }
             Self::Direct => return fastpath::keep_direct(),
             Self::InHost { what, kubeconfig, nb, node, count, burst } => {
                 (what, kubeconfig, nb, node, count, burst)

@@ -1,9 +1,11 @@
 //! `cargo xtask bench fastpath`: the fast path against everything that it is held against, in one run.
 //!
 //! [`worlds`] and [`cluster`] make the paths, [`rounds`] runs the load tool of [`load`] on them in turn, [`revoke`] looks
-//! for packets that come too late, [`icount`] reads what was counted in emulated machines; [`rows`] holds the goals and
+//! for packets that come too late, [`alone`] measures
+//! the programs by themselves, [`icount`] reads what was counted in emulated machines; [`rows`] holds the goals and
 //! [`report`] writes it down.
 
+mod alone;
 mod cell;
 mod cluster;
 mod direct;
@@ -30,6 +32,7 @@ use rounds::Path;
 use rows::Found;
 use worlds::World;
 
+pub(crate) use alone::run as alone;
 pub(crate) use direct::keep as keep_direct;
 pub(crate) use load::Args as LoadArgs;
 
@@ -81,6 +84,8 @@ pub(crate) struct Args {
 enum Part {
     /// All paths in rounds.
     Rounds,
+    /// The programs by themselves.
+    Alone,
     /// A policy revoked under load.
     Revoked,
     /// User space killed, then the flows changed.
@@ -88,7 +93,7 @@ enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 3] = [Self::Rounds, Self::Revoked, Self::Killed];
+    const ALL: [Self; 4] = [Self::Alone, Self::Rounds, Self::Revoked, Self::Killed];
 }
 
 /// What is measured in one run.
@@ -114,6 +119,7 @@ impl Args {
                     let settings = Settings { cpu, seconds, warm_up: WARM_UP };
                     found.samples = rounds::run(&scene.routes()?, rounds, settings)?;
                 }
+                Part::Alone => found.alone = alone::measure(cpu).context("the programs by themselves")?,
                 Part::Revoked => {
                     say("policy revoked, eBPF");
                     found.revoked = revoke::by_policy(&scene.fast, revocations, cpu)?;

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::alone::Alone;
 use super::icount::Machines;
 use super::load::Kind::{Crr, TcpRr, TcpStream, UdpPps, UdpRr};
 use super::revoke::Late;
@@ -33,14 +34,6 @@ pub(super) struct Row {
     pub(super) note: String,
 }
 
-/// Mean times of one run of a program, in nanoseconds, less those of an empty one.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) struct Alone {
-    pub(super) hit_tx: f64,
-    pub(super) hit_rx: f64,
-    pub(super) miss: f64,
-}
-
 /// Everything that was measured.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Found {
@@ -48,7 +41,7 @@ pub(super) struct Found {
     pub(super) revoked: Vec<Late>,
     pub(super) revoked_ovs: Vec<Late>,
     pub(super) orphaned: Vec<Late>,
-    pub(super) alone: Option<Alone>,
+    pub(super) alone: Alone,
     pub(super) machines: Machines,
 }
 
@@ -106,7 +99,7 @@ pub(super) fn median(values: &mut [f64]) -> Option<f64> {
 pub(super) fn rows(found: &Found) -> Vec<Row> {
     let mut rows = ratios(&found.samples);
     rows.extend(found.machines.rows());
-    rows.extend(alone(found.alone));
+    rows.extend(alone(&found.alone));
     rows.extend(revoked(found));
     rows.extend(counters(&found.samples));
     rows.push(
@@ -147,14 +140,14 @@ fn ratios(samples: &Samples) -> Vec<Row> {
     ]
 }
 
-fn alone(alone: Option<Alone>) -> Vec<Row> {
-    let row = |what: &str, goal, figure: Option<f64>| {
-        Row::new(format!("program alone, {what}"), "", Goal::AtMost(goal), "ns").figure(figure)
+fn alone(alone: &Alone) -> Vec<Row> {
+    let row = |what: &str, goal, values: &[f64]| {
+        Row::new(format!("program alone, {what}"), "", Goal::AtMost(goal), "ns").median_of(values.to_vec())
     };
     vec![
-        row("hit TX", 110.0, alone.map(|a| a.hit_tx)),
-        row("hit RX", 110.0, alone.map(|a| a.hit_rx)),
-        row("miss", 60.0, alone.map(|a| a.miss)),
+        row("hit TX", 110.0, &alone.hit_tx),
+        row("hit RX", 110.0, &alone.hit_rx),
+        row("miss", 60.0, &alone.miss),
     ]
 }
 

@@ -1,0 +1,192 @@
+//! The agent's programs by themselves: the kernel's own statistics of runs on packets in memory.
+//!
+//! Runs as a process of its own in new namespaces, with interfaces that are wired as in the test bed and stay down. OVS is
+//! played: it makes of a packet what OVS would, once, so that it is learned.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use etherparse::{Ipv4Header, PacketBuilder};
+use nix::mount::{MsFlags, mount};
+use nix::net::if_::if_nametoindex;
+use node_agent::bpf::{Datapath, EndpointConfig, FlowCache, Given, Mode, Options, Verdict};
+use node_agent::fast_path::{FastPath, Gate, Underlay};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+/// Where bpffs is mounted, in a mount namespace of our own.
+const BPFFS: &str = "/sys/fs/bpf";
+/// Runs whose mean is one value, and how many values are taken.
+const RUNS: u32 = 20_000;
+const VALUES: usize = 9;
+
+const POD: [u8; 6] = [0x0a, 0x58, 10, 244, 0, 3];
+const ROUTER: [u8; 6] = [0x0a, 0x58, 10, 244, 0, 1];
+const FAR_POD: [u8; 6] = [0x0a, 0x58, 10, 244, 1, 3];
+const FAR_ROUTER: [u8; 6] = [0x0a, 0x58, 10, 244, 1, 1];
+const UPLINK: [u8; 6] = [2, 0x42, 0xac, 0x12, 0, 2];
+const FAR_UPLINK: [u8; 6] = [2, 0x42, 0xac, 0x12, 0, 3];
+const NEAR_NODE: [u8; 4] = [172, 18, 0, 2];
+const FAR_NODE: [u8; 4] = [172, 18, 0, 3];
+
+/// Nanoseconds of a run, less those of a program that does nothing; one value for each time it was measured.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Alone {
+    /// `from_pod`, to another node, cached.
+    pub(super) hit_tx: Vec<f64>,
+    /// `from_uplink`, to a pod, cached.
+    pub(super) hit_rx: Vec<f64>,
+    /// `from_pod`, not cached, again and again.
+    pub(super) miss: Vec<f64>,
+}
+
+/// Measures in a process of its own.
+pub(super) fn measure(cpu: usize) -> Result<Alone> {
+    let mut command = testbed::exec::command("unshare");
+    command.args(["--net", "--mount", "--propagation", "private", "--"]);
+    command.args(["taskset", "-c", &cpu.to_string(), "nice", "-n", "-20"]).arg(std::env::current_exe()?);
+    let text = testbed::exec::output(command.arg("alone"))?;
+    // The agent's library may log before it.
+    let line = text.lines().last().unwrap_or_default();
+    serde_json::from_str(line).with_context(|| format!("result {line:?}"))
+}
+
+/// Measures, in namespaces that may be changed.
+pub(crate) fn run() -> Result<Alone> {
+    let none: Option<&str> = None;
+    mount(Some("bpf"), BPFFS, Some("bpf"), MsFlags::empty(), none).context("bpffs")?;
+    let node = Node::new()?;
+    node.learn()?;
+    let mut alone = Alone::default();
+    let (sent, _) = out(40_000);
+    let (arriving, _) = back();
+    let (unknown, _) = out(40_001);
+    for _ in 0..VALUES {
+        // Kept young: an entry that is due for its refresh takes another way.
+        node.learn()?;
+        let floor = node.time("stop", &sent, node.pod)?;
+        for (values, program, packet, ifindex) in [
+            (&mut alone.hit_tx, "from_pod", &sent, node.pod),
+            (&mut alone.hit_rx, "from_uplink", &arriving, node.uplink),
+            (&mut alone.miss, "from_pod", &unknown, node.pod),
+        ] {
+            node.learn()?;
+            values.push(node.time(program, packet, ifindex)? - floor);
+        }
+    }
+    Ok(alone)
+}
+
+/// A node with one pod.
+struct Node {
+    datapath: Arc<Mutex<Datapath>>,
+    cache: FlowCache,
+    pod: u32,
+    uplink: u32,
+    /// Where OVS's packets to the pod and to the uplink come in.
+    from_ovs: [u32; 2],
+}
+
+impl Node {
+    fn new() -> Result<Self> {
+        for pair in [("pod", "podx"), ("uplink", "uplinkx"), ("sp", "op"), ("su", "ou")] {
+            let mut ip = testbed::exec::command("ip");
+            testbed::exec::output(ip.args(["link", "add", pair.0, "type", "veth", "peer", "name", pair.1]))?;
+        }
+        let index = |name: &str| if_nametoindex(name).with_context(|| format!("interface {name}"));
+        let (pod, uplink, from_ovs) = (index("pod")?, index("uplink")?, [index("sp")?, index("su")?]);
+        let mode = |agent_end, ovs_end| Mode::Interposed { agent_end, ovs_end };
+        let mut datapath = Datapath::load_with(&Path::new(BPFFS).join("slipstream"), Options::default())?;
+        datapath.set_uplink(uplink, mode(from_ovs[1], index("ou")?))?;
+        datapath.add_endpoint(&EndpointConfig {
+            id: "pod".into(),
+            host_ifindex: pod,
+            mode: mode(from_ovs[0], index("op")?),
+            addresses: vec!["10.244.0.3".parse()?],
+            mac: POD,
+        })?;
+        let datapath = Arc::new(Mutex::new(datapath));
+        let cache = FlowCache::open(Arc::clone(&datapath))?;
+        let told = |result: Result<(), String>| result.map_err(anyhow::Error::msg);
+        let underlay = Underlay { address: Ipv4Addr::from(NEAR_NODE), mac: api::MacAddr(UPLINK), mtu: 1500 };
+        told(cache.set_underlay(Some(underlay)))?;
+        told(cache.set_endpoint_fast("pod", true))?;
+        Ok(Self { datapath, cache, pod, uplink, from_ovs })
+    }
+
+    /// Makes both directions of the flow known anew, and sees that they are used.
+    fn learn(&self) -> Result<()> {
+        let told = |result: Result<(), String>| result.map_err(anyhow::Error::msg);
+        told(self.cache.heartbeat())?;
+        told(self.cache.bump().map(drop))?;
+        told(self.cache.set_gate(Gate { forward: true, learn: true, tcp: true, hold: false }))?;
+        let (sent, tunnelled) = out(40_000);
+        let mark = self.pass("from_pod", &sent, self.pod, 0)?.1;
+        self.pass("to_uplink", &tunnelled, self.from_ovs[1], mark)?;
+        let (arriving, delivered) = back();
+        let mark = self.pass("from_uplink", &arriving, self.uplink, 0)?.1;
+        self.pass("to_pod", &delivered, self.from_ovs[0], mark)?;
+        let out = self.pass("from_pod", &sent, self.pod, 0)?.0;
+        ensure!(out.len() > sent.len(), "a packet from the pod is not cached");
+        let back = self.pass("from_uplink", &arriving, self.uplink, 0)?.0;
+        ensure!(back.len() < arriving.len(), "a packet to the pod is not cached");
+        Ok(())
+    }
+
+    /// One run: the packet and the mark after it.
+    fn pass(&self, program: &str, packet: &[u8], ifindex: u32, mark: u32) -> Result<(Vec<u8>, u32)> {
+        let passed = self.datapath.lock().pass(program, Given { packet, ifindex, mark, gso_size: 0 })?;
+        ensure!(passed.verdict == Verdict::Redirect, "{program}: {:?}", passed.verdict);
+        Ok((passed.packet, passed.mark))
+    }
+
+    /// Mean time of a run in nanoseconds.
+    fn time(&self, program: &str, packet: &[u8], ifindex: u32) -> Result<f64> {
+        let given = Given { packet, ifindex, mark: 0, gso_size: 0 };
+        Ok(self.datapath.lock().mean_time(program, given, RUNS)?.as_secs_f64() * 1e9)
+    }
+}
+
+/// A packet to the other node's pod: as the pod sends it, and as OVS puts it on the wire.
+fn out(port: u16) -> (Vec<u8>, Vec<u8>) {
+    let sent = udp((POD, ROUTER), ([10, 244, 0, 3], port), ([10, 244, 1, 3], 80), 64);
+    let inner = udp((FAR_ROUTER, FAR_POD), ([10, 244, 0, 3], port), ([10, 244, 1, 3], 80), 63);
+    (sent, geneve((UPLINK, FAR_UPLINK), (NEAR_NODE, FAR_NODE), 7, [0, 3, 0, 5], &inner))
+}
+
+/// An answer: as it comes from the wire, and as OVS delivers it.
+fn back() -> (Vec<u8>, Vec<u8>) {
+    let inner = udp((ROUTER, POD), ([10, 244, 1, 3], 80), ([10, 244, 0, 3], 40_000), 63);
+    (geneve((FAR_UPLINK, UPLINK), (FAR_NODE, NEAR_NODE), 9, [0, 5, 0, 3], &inner), inner)
+}
+
+type Macs = ([u8; 6], [u8; 6]);
+
+fn udp(macs: Macs, from: ([u8; 4], u16), to: ([u8; 4], u16), ttl: u8) -> Vec<u8> {
+    let builder = PacketBuilder::ethernet2(macs.0, macs.1).ipv4(from.0, to.0, ttl).udp(from.1, to.1);
+    let mut bytes = Vec::new();
+    // Writing 18 bytes to memory.
+    let _ = builder.write(&mut bytes, &[7; 18]);
+    bytes
+}
+
+/// As OVN has it: one option of 4 bytes with the ports' keys; not to be fragmented, without a UDP checksum.
+fn geneve(macs: Macs, nodes: ([u8; 4], [u8; 4]), vni: u8, keys: [u8; 4], inner: &[u8]) -> Vec<u8> {
+    let mut payload = vec![2, 0x40, 0x65, 0x58, 0, 0, vni, 0, 0x01, 0x02, 0x80, 0x01];
+    payload.extend(keys);
+    payload.extend(inner);
+    let mut ip = Ipv4Header { time_to_live: 64, dont_fragment: true, ..Ipv4Header::default() };
+    (ip.source, ip.destination, ip.identification) = (nodes.0, nodes.1, 0);
+    let builder = PacketBuilder::ethernet2(macs.0, macs.1)
+        .ip(etherparse::IpHeaders::Ipv4(ip, Default::default()))
+        .udp(51_000, 6081);
+    let mut bytes = Vec::new();
+    // As above.
+    let _ = builder.write(&mut bytes, &payload);
+    if let Some(checksum) = bytes.get_mut(40..42) {
+        checksum.fill(0);
+    }
+    bytes
+}
