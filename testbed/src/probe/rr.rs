@@ -32,6 +32,9 @@ pub struct Args {
     /// Go on for at most so many seconds.
     #[arg(long, default_value_t = 60.0)]
     seconds: f64,
+    /// End after so many in a row that were not answered.
+    #[arg(long)]
+    give_up: Option<u64>,
     /// Bytes of a message.
     #[arg(long, default_value_t = 64)]
     size: usize,
@@ -159,14 +162,16 @@ impl Args {
         let message = vec![b'x'; self.size.max(1)];
         let mut times = Vec::with_capacity(usize::try_from(self.count.min(1 << 24))?);
         let (begin, most) = (Instant::now(), Duration::from_secs_f64(self.seconds.clamp(0.0, 86_400.0)));
-        let (mut lost, mut last) = (0, Duration::ZERO);
+        let (mut lost, mut in_a_row, mut last) = (0, 0, Duration::ZERO);
         for _ in 0..self.count {
             let sent = Instant::now();
-            if sent.duration_since(begin) >= most {
+            if sent.duration_since(begin) >= most || self.give_up.is_some_and(|limit| in_a_row >= limit) {
                 break;
             }
+            in_a_row += 1;
             match ask(&message) {
                 Ok(()) => {
+                    in_a_row = 0;
                     let now = Instant::now();
                     times.push(nanoseconds(now.duration_since(sent)));
                     last = now.duration_since(begin);
@@ -227,6 +232,18 @@ mod tests {
         });
         let seen = seen.unwrap();
         assert_eq!((seen.answers, seen.lost), (2, 2));
+    }
+
+    #[test]
+    fn a_client_gives_up_after_losses_in_a_row_and_not_after_scattered_ones() {
+        let mut asked = 0;
+        let seen = args(100).measure(|_| {
+            asked += 1;
+            if asked % 2 == 0 || asked > 10 { Err(ErrorKind::WouldBlock.into()) } else { Ok(()) }
+        });
+        // Answered: 1, 3, 5, 7, 9. The tenth and eleventh are two in a row.
+        let seen = seen.unwrap();
+        assert_eq!((seen.answers, seen.lost), (5, 6));
     }
 
     #[test]
