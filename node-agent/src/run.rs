@@ -122,6 +122,7 @@ pub async fn connect(config: &Config, client: kube::Client) -> anyhow::Result<No
     let places = Places {
         ovs_db: config.ovs_db.clone(),
         uplink: config.gateway_interface.clone(),
+        timing: config.timing(),
         sabotage: Sabotage::from_environment(),
     };
     node.fastpath.start(&node, places);

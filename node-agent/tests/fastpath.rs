@@ -161,7 +161,8 @@ impl Bed {
             peers: Default::default(),
             fastpath,
         };
-        node.fastpath.start(&node, Places { ovs_db: ovs.db(), uplink: "eth0".to_owned(), sabotage });
+        let (ovs_db, uplink) = (ovs.db(), "eth0".to_owned());
+        node.fastpath.start(&node, Places { ovs_db, uplink, timing: Default::default(), sabotage });
         Self { ovs, node, cache }
     }
 

@@ -45,6 +45,8 @@ pub struct Places {
     pub ovs_db: String,
     /// `--gateway-interface`.
     pub uplink: String,
+    /// The times that the programs were given.
+    pub timing: crate::fast_path::Timing,
     /// For tests.
     pub sabotage: Sabotage,
 }
@@ -84,6 +86,7 @@ impl Fastpath {
         if self.shared.cache.is_none() {
             return;
         }
+        self.shared.set_timing(places.timing);
         // What an agent before us left in the cache is older than anything we know.
         self.shared.take(Input::Changed(Source::Resync));
         let unixctl = Unixctl::beside(&places.ovs_db);
@@ -215,6 +218,8 @@ async fn pressure(shared: Arc<Shared>) {
     let Some(cache) = shared.cache.clone() else { return };
     let mut period = tokio::time::interval(PRESSURE);
     period.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // What the operator asked for is where stretching begins.
+    let usual = shared.timing().refresh;
     loop {
         period.tick().await;
         let reader = Arc::clone(&cache);
@@ -223,7 +228,7 @@ async fn pressure(shared: Arc<Shared>) {
         let Some(maps) = shared.check("read how full the maps are", read) else { continue };
         let flows = maps.iter().filter(|map| map.map.starts_with("FLOW_")).map(|map| map.entries).sum();
         let mut timing = shared.timing();
-        let refresh = refresh_for(flows);
+        let refresh = refresh_for(usual, flows);
         if timing.refresh != refresh {
             tracing::info!(flows, ?refresh, "time after which cached flows are refreshed");
             timing.refresh = refresh;
@@ -235,8 +240,7 @@ async fn pressure(shared: Arc<Shared>) {
 }
 
 /// In whole seconds, so that it does not change with every look.
-fn refresh_for(flows: u64) -> Duration {
-    let usual = crate::fast_path::Timing::default().refresh;
+fn refresh_for(usual: Duration, flows: u64) -> Duration {
     let times = u32::try_from(flows.div_ceil(MANY_FLOWS).max(1)).unwrap_or(u32::MAX);
     usual.saturating_mul(times).min(LATEST_REFRESH)
 }
@@ -422,7 +426,8 @@ mod tests {
 
     #[test]
     fn refresh_is_stretched_with_the_number_of_flows_up_to_a_limit() {
-        let seconds = |flows| refresh_for(flows).as_secs();
+        let usual = crate::fast_path::Timing::default().refresh;
+        let seconds = |flows| refresh_for(usual, flows).as_secs();
         assert_eq!([seconds(0), seconds(50_000), seconds(50_001), seconds(150_001)], [2, 2, 4, 8]);
         assert_eq!(seconds(10_000_000), 10);
     }

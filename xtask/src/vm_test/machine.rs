@@ -51,7 +51,8 @@ impl Machine {
     /// Starts the machine, runs the script in the workspace's root, and shows what it writes. None if the machine ended
     /// before the script.
     pub(super) fn run(&self, script: &str) -> Result<Option<Outcome>> {
-        let dir = paths::target().join("vm").join(self.kernel.line);
+        let kind = if self.count_instructions { "-icount" } else { "" };
+        let dir = paths::target().join("vm").join(format!("{}{kind}", self.kernel.line));
         if dir.exists() {
             fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))?;
         }
