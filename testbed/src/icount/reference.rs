@@ -28,8 +28,10 @@ pub(super) fn build(bed: &Bed, addresses: [&str; 2]) -> Result<()> {
         writeln!(pair, "netns add {name}")?;
     }
     let [one, two] = PAIR;
-    writeln!(pair, "link add eth0 mtu {MTU} netns {one} type veth peer name eth0 mtu {MTU} netns {two}")?;
     batch(bed, HOSTS[0], "", &pair)?;
+    // From inside: the name is looked for where the command runs, and a host has an eth0.
+    let link = format!("link add eth0 mtu {MTU} type veth peer name eth0 mtu {MTU} netns {two}\n");
+    batch(bed, HOSTS[0], one, &link)?;
     for (name, address) in [(one, "10.251.0.1"), (two, PAIR_SERVER)] {
         batch(bed, HOSTS[0], name, &format!("addr add {address}/24 dev eth0\nlink set eth0 up\n"))?;
     }

@@ -134,7 +134,7 @@ impl Machine {
              cd {}\n\
              (\n{script}\n) >/dev/ttyS1 2>&1\n\
              code=$?\n\
-             cp -r {}/logs/. /run/vm/keep/ 2>/dev/null\n\
+             find {}/logs -mindepth 1 -maxdepth 1 -newer /run/vm/run -exec cp -r '{{}}' /run/vm/keep ';' 2>/dev/null\n\
              dmesg >/run/vm/keep/dmesg\n\
              echo $code >/run/vm/code\n\
              sync\n\
