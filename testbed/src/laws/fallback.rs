@@ -156,8 +156,8 @@ async fn switch_down(stage: &mut Stage<'_>, scene: &Scene<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Without a heartbeat nothing is learned. A flow that began then goes by OVS: it ends at once when vswitchd does, while those
-/// that were learned before go on.
+/// Without a heartbeat nothing is learned. A flow that began then goes by OVS: it ends at once when vswitchd does. (That one
+/// that is cached does not is shown by the part about dead processes.)
 async fn agent_down(stage: &mut Stage<'_>, scene: &mut Scene<'_>) -> Result<()> {
     for node in &scene.nodes {
         scene.cast.kill(node, "node-agent")?;
@@ -171,7 +171,6 @@ async fn agent_down(stage: &mut Stage<'_>, scene: &mut Scene<'_>) -> Result<()> 
         count => Ok(format!("{count} packets")),
     };
     stage.checks.check("agent down for 6.5 s: a new flow passes", outcome);
-    let stopped = now();
     for node in &scene.nodes {
         scene.cast.kill(node, "ovs-vswitchd")?;
     }
@@ -185,12 +184,6 @@ async fn agent_down(stage: &mut Stage<'_>, scene: &mut Scene<'_>) -> Result<()> 
         count => Err(format!("{count} packets after OVS had ended")),
     };
     stage.checks.check("agent down for 6.5 s: the new flow was not learned", outcome);
-    // Number 1 is UDP across nodes.
-    let outcome = match late(1, stopped) {
-        0 => Err("nothing arrived".to_owned()),
-        count => Ok(format!("{count} packets")),
-    };
-    stage.checks.check("an older flow was still carried by the cache", outcome);
     for node in &scene.nodes {
         scene.cast.restart(node, "ovs-vswitchd")?;
         scene.cast.restart(node, "node-agent")?;

@@ -28,7 +28,11 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
     for (pod, node) in &places {
         shorten(stage.bed, node, pod)?;
     }
-    // The timeout of an entry is that of its zone when it was made.
+    // The timeout of an entry is that of its zone when it was made: all begin anew.
+    for (_, node) in &places {
+        let mut flush = stage.bed.host(node).command(stage.bed.config().ovs("ovs-appctl"))?;
+        exec::output(flush.arg("dpctl/flush-conntrack"))?;
+    }
     scene.dial().await?;
     let to = scene.cast.ip("b")?.to_string();
     for udp in [false, true] {

@@ -11,7 +11,7 @@ mod model;
 mod nb;
 mod timeline;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -92,6 +92,10 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
     }
     let took = now() - begin;
     act.all_up().await?;
+    act.in_force(&model).await?;
+    let hit = play.crashed(&mut act, &model, stage.changes, None)?;
+    let crashed = |flow: &Flow| hit.iter().any(|&node| on(flow, node, &model));
+    play.verdicts(&model, stage.changes, (BOUND_WITHOUT_AGENT, RECOVER_RESTART), crashed);
     // What is denied now is watched for its bound as well, and what is allowed for its gap.
     sleep(BOUND_WITHOUT_AGENT + GAP).await;
     let end = now();
@@ -128,6 +132,11 @@ fn draw_flows(random: &mut Random, model: &Model) -> Vec<Flow> {
         }
     }
     flows
+}
+
+/// Whether a flow begins or ends on a node.
+fn on(flow: &Flow, node: usize, model: &Model) -> bool {
+    [flow.from, flow.to].iter().any(|&pod| model.pods[pod].node == node)
 }
 
 struct Play<'a> {
@@ -182,33 +191,47 @@ impl Play<'_> {
         };
         done.await.with_context(|| format!("change {number}: {change}"))?;
         let restart = matches!(change, Change::RestartController { .. } | Change::RestartSwitch { .. });
-        let mut crashed = act.crashed()?;
-        if let Change::RestartController { node } = change {
-            crashed.remove(&node);
-        }
-        self.crashes += crashed.len();
-        // OVS has half of the change until it is started again a second later, and whatever that half lets pass.
-        let hit =
-            |flow: &Flow| [flow.from, flow.to].iter().any(|&pod| crashed.contains(&model.pods[pod].node));
-        let begin =
-            if crashed.is_empty() { begin } else { self.windows.last().map_or(begin, |last| last.from) };
-        let closed = |flow: &Flow| hit(flow) && !open(flow);
-        for (_, line) in self.flows.iter().zip(&mut self.lines).filter(|(flow, _)| closed(flow)) {
-            line.set(begin, Rule::Either, number);
-        }
+        let expected = if let Change::RestartController { node } = change { Some(node) } else { None };
+        let hit = self.crashed(act, model, number, expected)?;
+        let crashed = !hit.is_empty();
+        let open = |flow: &Flow| open(flow) || hit.iter().any(|node| on(flow, *node, model));
+        let begin = self.windows.last().filter(|_| crashed).map_or(begin, |last| last.from);
         let well = act.agents_are_well();
         let bound = if well { BOUND } else { BOUND_WITHOUT_AGENT };
         let (slip, most) = if well { (SLIP, SLIPPED) } else { (BOUND_WITHOUT_AGENT, usize::MAX) };
         self.windows.push(Window { from: begin, to: now() + nanos(slip), most });
-        let recover = if restart || !crashed.is_empty() { RECOVER_RESTART } else { RECOVER };
-        self.verdicts(model, number, (bound, recover), |flow| open(flow) || hit(flow));
-        let crash = if crashed.is_empty() { "" } else { "; an ovn-controller ended by itself" };
+        let recover = if restart || crashed { RECOVER_RESTART } else { RECOVER };
+        self.verdicts(model, number, (bound, recover), open);
+        let crash = if crashed { "; an ovn-controller ended by itself" } else { "" };
         let line = format!("{number}: {change} ({} ms{crash})", ms(now() - begin));
         if verbose {
             say(format_args!("  {line}"));
         }
         self.log.push(line);
         Ok(())
+    }
+
+    /// The nodes whose ovn-controller has ended by itself since the last change. OVS has half of that change until it is
+    /// started again a second later, and lets pass whatever that half lets pass.
+    fn crashed(
+        &mut self,
+        act: &mut Act<'_>,
+        model: &Model,
+        number: usize,
+        expected: Option<usize>,
+    ) -> Result<BTreeSet<usize>> {
+        let mut nodes = act.crashed()?;
+        if let Some(node) = expected {
+            nodes.remove(&node);
+        }
+        self.crashes += nodes.len();
+        let begin = self.windows.last().map_or_else(now, |last| last.from);
+        for (flow, line) in self.flows.iter().zip(&mut self.lines) {
+            if nodes.iter().any(|&node| on(flow, node, model)) {
+                line.set(begin, Rule::Either, number);
+            }
+        }
+        Ok(nodes)
     }
 
     fn report(
@@ -246,6 +269,10 @@ impl Play<'_> {
             seconds(total.allowed)
         ));
         say(tails(total.tails));
+        say(format_args!(
+            "ovn-controllers ended by themselves {} times, and were started again",
+            self.crashes
+        ));
         say(format_args!(
             "{} packets slipped through while OVN rewrote the flows that denied them",
             total.slipped
