@@ -69,7 +69,9 @@ impl Programs for Loaded {
     }
 
     fn list(&self) -> Result<Vec<(String, bool)>, String> {
-        Ok(self.inner.lock().endpoints().into_iter().map(|e| (e.id, e.alive)).collect())
+        // One taken over from another map layout has lost what is bound to it, and is brought up to date.
+        let whole = |e: &bpf::Endpoint| e.alive && e.mac != [0; 6];
+        Ok(self.inner.lock().endpoints().into_iter().map(|e| (e.id.clone(), whole(&e))).collect())
     }
 
     fn entries(&self) -> Result<usize, String> {

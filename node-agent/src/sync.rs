@@ -41,17 +41,21 @@ pub struct Plan {
     pub reattach: BTreeSet<String>,
 }
 
-/// Decides; does nothing.
-pub fn plan(found: &Found, interposed: bool) -> Plan {
+/// Decides; does nothing. `programs`: how pods are attached, if there are programs to attach.
+pub fn plan(found: &Found, programs: Option<Mode>) -> Plan {
     let mut plan = Plan::default();
     let containers = found.ports.keys().chain(&found.by_alias).chain(found.endpoints.keys());
     for container in containers.collect::<BTreeSet<_>>() {
         let names = Names::of(container);
         if !found.veths.contains(&names.host) {
             plan.release.insert(container.clone());
-        } else if interposed
-            && found.ports.get(container).is_some_and(|port| port.name == names.shim_ovs)
-            && found.endpoints.get(container) != Some(&true)
+        } else if programs.is_some_and(|mode| {
+            let wanted = match mode {
+                Mode::Direct => &names.host,
+                Mode::Interposed => &names.shim_ovs,
+            };
+            found.ports.get(container).is_some_and(|port| port.name == *wanted)
+        }) && found.endpoints.get(container) != Some(&true)
         {
             plan.reattach.insert(container.clone());
         }
@@ -93,7 +97,8 @@ pub async fn look(node: &Node) -> Result<Found, CniError> {
 /// One round. Containers with a call under way are left to it. Failures are logged, the next round tries again.
 pub async fn round(node: &Node) -> Result<usize, CniError> {
     let found = look(node).await?;
-    let plan = plan(&found, node.datapath.mode == Mode::Interposed && node.datapath.programs.is_some());
+    let programs = node.datapath.programs.as_ref().map(|_| node.datapath.mode);
+    let plan = plan(&found, programs);
     let mut errors = Vec::new();
     let mut done = 0;
     for container in &plan.release {
@@ -124,14 +129,19 @@ pub async fn round(node: &Node) -> Result<usize, CniError> {
 async fn reattach(node: &Node, container: &str, port: &PodPort) -> Result<(), CniError> {
     let names = Names::of(container);
     let host = node.netlink.get(&names.host).await?;
-    let shim = (node.netlink.get(&names.shim_agent).await?, node.netlink.get(&names.shim_ovs).await?);
+    let shim = match node.datapath.mode {
+        Mode::Direct => None,
+        Mode::Interposed => {
+            let ends = (node.netlink.get(&names.shim_agent).await?, node.netlink.get(&names.shim_ovs).await?);
+            Some((ends.0.index, ends.1.index))
+        }
+    };
     let bad = |what: String| CniError::failure(format!("OVS port {}: {what}", port.name));
     let mut addresses = Vec::new();
     for address in port.addresses.split(',').filter(|a| !a.is_empty()) {
         addresses.push(address.parse().map_err(|e| bad(format!("ip_addresses `{address}`: {e}")))?);
     }
     let mac = port.mac.parse().map_err(|e| bad(format!("attached_mac: {e}")))?;
-    let shim = Some((shim.0.index, shim.1.index));
     let endpoint = Endpoint { id: container.to_owned(), host: host.index, shim, addresses, mac };
     attach::add_endpoint(&node.datapath, endpoint).await?;
     node.fastpath.endpoint_added(container);
@@ -188,7 +198,7 @@ mod tests {
             veths: set(&[&A[..15], "eth0peer"]),
             ..Found::default()
         };
-        assert_eq!(plan(&found, false), Plan { release: set(&[B]), ..Plan::default() });
+        assert_eq!(plan(&found, None), Plan { release: set(&[B]), ..Plan::default() });
     }
 
     #[test]
@@ -201,7 +211,26 @@ mod tests {
             veths: set(&[&names.host, &names.shim_agent, &names.shim_ovs, &dead.shim_agent, &dead.shim_ovs]),
             endpoints: [(B.to_owned(), true)].into(),
         };
-        assert_eq!(plan(&found, true), Plan { release: set(&[B]), reattach: set(&[A]), ..Plan::default() });
+        assert_eq!(
+            plan(&found, Some(Mode::Interposed)),
+            Plan { release: set(&[B]), reattach: set(&[A]), ..Plan::default() }
+        );
+    }
+
+    #[test]
+    fn programs_come_to_a_pod_only_in_the_way_it_is_attached() {
+        let names = Names::of(A);
+        for (name, mode) in [(&names.host, Mode::Direct), (&names.shim_ovs, Mode::Interposed)] {
+            let found = Found {
+                ports: [port(name, A)].into(),
+                veths: set(&[&names.host, &names.shim_agent, &names.shim_ovs]),
+                by_alias: set(&[A]),
+                ..Found::default()
+            };
+            let other = if mode == Mode::Direct { Mode::Interposed } else { Mode::Direct };
+            assert_eq!(plan(&found, Some(mode)).reattach, set(&[A]));
+            assert_eq!(plan(&found, Some(other)).reattach, set(&[]));
+        }
     }
 
     #[test]
@@ -210,6 +239,9 @@ mod tests {
         let veths =
             set(&[&a.shim_agent, &a.shim_ovs, &b.host, &b.shim_agent, &b.shim_ovs, "sa-eth0", "so-eth0"]);
         let found = Found { veths, ..Found::default() };
-        assert_eq!(plan(&found, true), Plan { shims: set(&[&a.shim_agent]), ..Plan::default() });
+        assert_eq!(
+            plan(&found, Some(Mode::Interposed)),
+            Plan { shims: set(&[&a.shim_agent]), ..Plan::default() }
+        );
     }
 }
