@@ -64,8 +64,10 @@ impl Row {
 
     fn figure_text(&self) -> String {
         // Not rounded over its bound.
-        self.figure.map_or("-".into(), |figure| {
-            if figure.fract() == 0.0 { number(figure) } else { format!("{figure:.3}") }
+        self.figure.map_or("-".into(), |figure| match figure {
+            whole if whole.fract() == 0.0 => number(whole),
+            large if large >= 10.0 => format!("{large:.1}"),
+            small => format!("{small:.3}"),
         })
     }
 
