@@ -36,11 +36,11 @@ const BOUND_WITHOUT_AGENT: Duration = Duration::from_millis(2400 + 300);
 const SLIP: Duration = Duration::from_millis(100);
 const SLIPPED: usize = 3;
 /// How soon an allowed flow must be there after a change. A connection that was cut is given up after 0.9 s.
-const RECOVER: Duration = Duration::from_millis(2500);
+const RECOVER: Duration = Duration::from_millis(3500);
 /// The same after a process of OVS or OVN was killed.
 const RECOVER_RESTART: Duration = Duration::from_secs(8);
 /// How long an allowed flow may stand still for no reason of its own: a machine with few cores shared by many.
-const GAP: Duration = Duration::from_millis(1500);
+const GAP: Duration = Duration::from_millis(2500);
 /// Longest pause after a change.
 const DWELL: Duration = Duration::from_millis(350);
 /// How long a change may take until it is in force.
