@@ -12,9 +12,9 @@
 pub mod age;
 pub mod flow;
 pub mod maps;
-pub mod mark;
 pub mod parse;
 pub mod reason;
+pub mod tag;
 pub mod verdict;
 pub mod wire;
 

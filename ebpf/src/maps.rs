@@ -43,7 +43,7 @@ pub const NOTES_PER_CPU: u32 = 128;
 /// CPUs that have slots of their own in `NOTES*`; higher ones share them.
 pub const NOTES_CPUS: u32 = 512;
 
-/// Capacity of `NOTES*`. The number of a slot is 16 bits of the packet's mark.
+/// Capacity of `NOTES*`. The number of a slot is 16 bits of the packet's tag.
 pub const NOTES: u32 = NOTES_PER_CPU * NOTES_CPUS;
 const _: () = assert!(NOTES == 1 << 16);
 

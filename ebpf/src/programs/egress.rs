@@ -14,9 +14,9 @@ use ebpf::{
         OVERHEAD,
     },
     maps::{Config, PORT_FAST, PORT_INTERPOSED, Port},
-    mark,
     parse::{self, Flow, Packet as _, Window as _},
     reason::Reason,
+    tag,
     wire::{self, Meta},
 };
 
@@ -269,7 +269,7 @@ fn carry<F: Family>(
     count::port(pass.port.slot, amount, |counters| &mut counters.fast_from);
     count::tunnel(entry.slot, amount.with_headers(OVERHEAD), |counters| &mut counters.fast_tx);
     if pass.port.flags & PORT_INTERPOSED == 0 {
-        skb.set_mark(mark::FAST);
+        skb.set_tag(tag::FAST);
     }
     // SAFETY: the helper only records the target; flags 0 = egress of that interface.
     Outcome::Done(unsafe { bpf_redirect(entry.target, 0) as i32 })

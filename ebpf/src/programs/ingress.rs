@@ -8,9 +8,9 @@ use ebpf::{
     age::{Due, Times, due},
     flow::{EgressKey, GATE_FORWARD, GATE_HOLD, GATE_TCP, HEADER, IngressFlow, IngressKey, Note, OVERHEAD},
     maps::{Config, PORT_FAST, Port},
-    mark,
     parse::{self, Flow, Outer, Packet as _, Window as _},
     reason::Reason,
+    tag,
     wire::{self, Meta},
 };
 
@@ -236,7 +236,7 @@ fn deliver<F: Family>(
             Outcome::Done(unsafe { bpf_redirect_peer(entry.target, 0) as i32 })
         }
         Way::Egress => {
-            skb.set_mark(mark::FAST);
+            skb.set_tag(tag::FAST);
             // SAFETY: as above; flags 0 = egress of that interface.
             Outcome::Done(unsafe { bpf_redirect(entry.target, 0) as i32 })
         }

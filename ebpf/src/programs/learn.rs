@@ -25,19 +25,19 @@ struct Seen<'a> {
     epoch: u32,
     now: u32,
     interposed: bool,
-    mark: u32,
+    tag: u32,
 }
 
 impl<'a> Seen<'a> {
     #[inline(always)]
-    fn new(config: &'a Config, port: &Port, mark: u32, gate: u32) -> Self {
+    fn new(config: &'a Config, port: &Port, tag: u32, gate: u32) -> Self {
         Self {
             config,
             gate,
             epoch: maps::epoch(),
             now: packet::now(),
             interposed: port.flags & PORT_INTERPOSED != 0,
-            mark,
+            tag,
         }
     }
 
@@ -73,12 +73,12 @@ impl<'a> Seen<'a> {
 
 /// A Geneve packet as OVS sends it.
 #[inline(always)]
-pub(super) fn to_uplink(skb: &Skb<'_>, outer: &Outer, tunnel: u32, config: &Config, port: &Port, mark: u32) {
+pub(super) fn to_uplink(skb: &Skb<'_>, outer: &Outer, tunnel: u32, config: &Config, port: &Port, tag: u32) {
     let gate = maps::gate();
     if gate & GATE_FORWARD == 0 || config.uplink == 0 || outer.source != u32::from_ne_bytes(config.local) {
         return;
     }
-    let seen = Seen::new(config, port, mark, gate);
+    let seen = Seen::new(config, port, tag, gate);
     let learned = if outer.inner == V4::TYPE {
         egress::<V4>(skb, &skb.front(HEADER as u32 + 20 + 20), &seen, tunnel)
     } else if outer.inner == V6::TYPE {
@@ -99,7 +99,7 @@ fn egress<F: Family>(skb: &Skb<'_>, front: &Front, seen: &Seen<'_>, tunnel: u32)
     if flow.changes_connection() {
         return Ok(());
     }
-    let Some(note) = note::take::<F>(seen.interposed, seen.mark, &flow.tuple, FROM_POD) else {
+    let Some(note) = note::take::<F>(seen.interposed, seen.tag, &flow.tuple, FROM_POD) else {
         return Err(Reason::NoteMissing);
     };
     if note.ifindex == 0 || !is_same(&note, &flow) {
@@ -158,7 +158,7 @@ const SOURCE_PORT: u64 = 0xffff << 16;
 
 /// A packet that OVS delivers to the pod at `ifindex`, its host veth. `port`: where it is seen.
 #[inline(always)]
-pub(super) fn to_pod(skb: &Skb<'_>, port: &Port, ifindex: u32, mark: u32) {
+pub(super) fn to_pod(skb: &Skb<'_>, port: &Port, ifindex: u32, tag: u32) {
     let gate = maps::gate();
     let Some(config) = maps::config() else { return };
     if gate & GATE_FORWARD == 0 || port.flags & PORT_FAST == 0 {
@@ -168,7 +168,7 @@ pub(super) fn to_pod(skb: &Skb<'_>, port: &Port, ifindex: u32, mark: u32) {
     if !front.has(14) {
         return;
     }
-    let seen = Seen::new(config, port, mark, gate);
+    let seen = Seen::new(config, port, tag, gate);
     let ethertype = u16::from_be(front.u16(12));
     let learned = if ethertype == V4::TYPE {
         delivered::<V4>(skb, &front, &seen, ifindex)
@@ -190,10 +190,10 @@ fn delivered<F: Family>(skb: &Skb<'_>, front: &Front, seen: &Seen<'_>, ifindex: 
         conn::close::<F>(&receiver, u32::from(flow.flags));
         return Ok(());
     }
-    let tunnelled = note::take::<F>(seen.interposed, seen.mark, &flow.tuple, FROM_TUNNEL);
+    let tunnelled = note::take::<F>(seen.interposed, seen.tag, &flow.tuple, FROM_TUNNEL);
     let note = match tunnelled {
         Some(note) => Some(note),
-        // By its mark the packet has one note.
+        // By its tag the packet has one note.
         None if seen.interposed => note::take::<F>(true, 0, &flow.tuple, FROM_POD),
         None => None,
     };

@@ -24,9 +24,9 @@ use aya_ebpf::{
 use ebpf::{
     flow::HEADER,
     maps::{Config, Count, Port, PortCounters, TunnelCounters, TunnelKey, mapped},
-    mark,
     parse::{self, Outer, Packet as _, Seen},
     reason::Reason,
+    tag,
     verdict::{Verdict, wiring},
     wire::{self, Meta},
 };
@@ -55,20 +55,20 @@ fn from_pod(ctx: TcContext) -> i32 {
 #[classifier]
 fn to_pod(ctx: TcContext) -> i32 {
     let skb = Skb::new(&ctx);
-    let mark = skb.mark();
-    if mark == mark::FAST {
-        skb.set_mark(0);
+    let tag = skb.tag();
+    if tag == tag::FAST {
+        skb.set_tag(0);
         return TC_ACT_UNSPEC;
     }
     let Some(port) = maps::port(skb.ifindex()) else { return unknown() };
-    if mark::slot(mark).is_some() {
-        skb.set_mark(0);
+    if tag::slot(tag).is_some() {
+        skb.set_tag(0);
     }
     let (ifindex, port_verdict) = match wiring(Some(port)) {
         Verdict::Redirect(host) => (host, Verdict::Redirect(host)),
         other => (skb.ifindex(), other),
     };
-    learn::to_pod(&skb, port, ifindex, mark);
+    learn::to_pod(&skb, port, ifindex, tag);
     count::port(port.slot, wire::measure(&skb, skb.meta()), |counters| &mut counters.slow_to);
     act(port_verdict)
 }
@@ -97,22 +97,22 @@ fn from_uplink(ctx: TcContext) -> i32 {
 #[classifier]
 fn to_uplink(ctx: TcContext) -> i32 {
     let skb = Skb::new(&ctx);
-    let mark = skb.mark();
-    if mark == mark::FAST {
-        skb.set_mark(0);
+    let tag = skb.tag();
+    if tag == tag::FAST {
+        skb.set_tag(0);
         return TC_ACT_UNSPEC;
     }
     let Some(port) = maps::port(skb.ifindex()) else { return unknown() };
     let Some(config) = maps::config() else { return go_on(port) };
-    if mark::slot(mark).is_some() {
-        skb.set_mark(0);
+    if tag::slot(tag).is_some() {
+        skb.set_tag(0);
     }
     let meta = skb.meta();
     let front = skb.front(HEADER as u32);
     let seen = parse::outer(&front, skb.len(), config.geneve_port);
     if let Ok(Some(outer)) = &seen {
         let slot = tunnel(&skb, outer.destination, outer.vni, port, meta, Direction::To);
-        learn::to_uplink(&skb, outer, slot, config, port, mark);
+        learn::to_uplink(&skb, outer, slot, config, port, tag);
     } else {
         other(&ctx, &skb, &seen, config, port, meta, Direction::To);
     }

@@ -1,6 +1,6 @@
 //! Notes: what is remembered of a packet while it is inside OVS, and how the packet that comes out finds its own.
 //!
-//! Direct mode: the packet keeps its mark, which names a slot. Interposed mode: OVS drops the mark, and the note is
+//! Direct mode: the packet keeps its tag, which names a slot. Interposed mode: OVS drops it, and the note is
 //! found by the flow. There a younger packet must not take the place of one that is still inside OVS and entered in
 //! another epoch: that one would be credited with the younger one's.
 
@@ -8,8 +8,8 @@ use aya_ebpf::helpers::bpf_get_smp_processor_id;
 use ebpf::{
     flow::{FROM_POD, FROM_TUNNEL, GATE_LEARN, Note, Slot},
     maps::{Config, NOTES_PER_CPU, PORT_INTERPOSED, Port},
-    mark,
     reason::Reason,
+    tag,
 };
 
 use super::{count, family::Family, maps, packet::Skb};
@@ -34,7 +34,7 @@ pub(super) fn leave<F: Family>(
     if port.flags & PORT_INTERPOSED != 0 {
         by_flow::<F>(config, tuple, note, urgent);
     } else {
-        by_mark::<F>(skb, tuple, note);
+        by_tag::<F>(skb, tuple, note);
     }
 }
 
@@ -58,8 +58,8 @@ fn by_flow<F: Family>(config: &Config, tuple: &F::Tuple, note: Note, urgent: boo
 }
 
 #[inline(always)]
-fn by_mark<F: Family>(skb: &Skb<'_>, tuple: &F::Tuple, note: Note) {
-    if skb.mark() != 0 {
+fn by_tag<F: Family>(skb: &Skb<'_>, tuple: &F::Tuple, note: Note) {
+    if skb.tag() != 0 {
         // Somebody else's: it stays.
         count::reason(Reason::NoteKept);
         return;
@@ -75,12 +75,12 @@ fn by_mark<F: Family>(skb: &Skb<'_>, tuple: &F::Tuple, note: Note) {
     let epoch = note.epoch;
     // SAFETY: a value of an array. Who reads it while it is written finds another flow or epoch than its packet's.
     unsafe { slot.write(Slot { note, tuple: *tuple }) };
-    skb.set_mark(mark::note(epoch, number));
+    skb.set_tag(tag::note(epoch, number));
 }
 
 /// Takes the note of the packet, if it was left by one that entered as `direction` says (in direct mode the note tells).
 #[inline(always)]
-pub(super) fn take<F: Family>(interposed: bool, mark: u32, tuple: &F::Tuple, direction: u8) -> Option<Note> {
+pub(super) fn take<F: Family>(interposed: bool, tag: u32, tuple: &F::Tuple, direction: u8) -> Option<Note> {
     if interposed {
         let key = F::with_direction(tuple, direction);
         let note = F::pending().get_ptr(&key)?;
@@ -89,10 +89,10 @@ pub(super) fn take<F: Family>(interposed: bool, mark: u32, tuple: &F::Tuple, dir
         let _ = F::pending().remove(&key);
         return Some(note);
     }
-    let slot = F::notes().get_ptr_mut(mark::slot(mark)?)?;
+    let slot = F::notes().get_ptr_mut(tag::slot(tag)?)?;
     // SAFETY: a value of an array.
     let Slot { note, tuple: noted } = unsafe { slot.read() };
-    if note.live == 0 || noted != *tuple || !mark::is_of(mark, note.epoch) {
+    if note.live == 0 || noted != *tuple || !tag::is_of(tag, note.epoch) {
         return None;
     }
     // SAFETY: as above. One verdict teaches one entry.

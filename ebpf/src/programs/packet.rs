@@ -44,6 +44,19 @@ impl<'a> Skb<'a> {
         }
     }
 
+    /// What our programs tell one another about the packet, see [`ebpf::tag`].
+    #[inline(always)]
+    pub(super) fn tag(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe { (*self.raw()).priority }
+    }
+
+    #[inline(always)]
+    pub(super) fn set_tag(&self, tag: u32) {
+        // SAFETY: as above; the kernel allows TC programs to write it.
+        unsafe { (*self.raw()).priority = tag }
+    }
+
     #[inline(always)]
     pub(super) fn mark(&self) -> u32 {
         // SAFETY: as above.

@@ -25,7 +25,7 @@ pub enum Verdict {
 
 /// Bytes of `struct __sk_buff` that are handed over, up to and including `gso_size` (linux/bpf.h).
 const CONTEXT_LEN: usize = 180;
-const MARK_AT: usize = 8;
+const PRIORITY_AT: usize = 32;
 const IFINDEX_AT: usize = 40;
 const GSO_SIZE_AT: usize = 176;
 
@@ -36,8 +36,8 @@ pub struct Given<'a> {
     pub packet: &'a [u8],
     /// Interface on which it is seen.
     pub ifindex: u32,
-    /// `skb->mark`.
-    pub mark: u32,
+    /// `skb->priority`, where the programs keep their tag.
+    pub tag: u32,
     /// Payload bytes of a segment, if it is an aggregate.
     pub gso_size: u32,
 }
@@ -47,12 +47,13 @@ pub struct Given<'a> {
 pub struct Passed {
     pub verdict: Verdict,
     pub packet: Vec<u8>,
-    pub mark: u32,
+    pub tag: u32,
 }
 
 fn context(given: Given<'_>) -> [u8; CONTEXT_LEN] {
     let mut context = [0; CONTEXT_LEN];
-    for (at, value) in [(MARK_AT, given.mark), (IFINDEX_AT, given.ifindex), (GSO_SIZE_AT, given.gso_size)] {
+    for (at, value) in [(PRIORITY_AT, given.tag), (IFINDEX_AT, given.ifindex), (GSO_SIZE_AT, given.gso_size)]
+    {
         context[at..at + 4].copy_from_slice(&value.to_ne_bytes());
     }
     context
@@ -88,9 +89,9 @@ impl Datapath {
             .test_run(options)
             .map_err(|error| Error::DryRun { program: name.to_owned(), text: chain(&error) })?;
         data.truncate(usize::try_from(result.data_size_out).unwrap_or(usize::MAX));
-        let mut mark = [0; 4];
-        mark.copy_from_slice(&context_out[MARK_AT..MARK_AT + 4]);
-        Ok(Passed { verdict: verdict(result.return_value), packet: data, mark: u32::from_ne_bytes(mark) })
+        let mut tag = [0; 4];
+        tag.copy_from_slice(&context_out[PRIORITY_AT..PRIORITY_AT + 4]);
+        Ok(Passed { verdict: verdict(result.return_value), packet: data, tag: u32::from_ne_bytes(tag) })
     }
 
     /// Mean time of one run of the program `name` on a packet, as the kernel's own statistics give it over `runs` runs
@@ -141,7 +142,7 @@ impl Datapath {
         repeat: u32,
     ) -> Result<(Verdict, Duration), Error> {
         let program = known(name)?;
-        let context = context(Given { packet, ifindex, mark: 0, gso_size });
+        let context = context(Given { packet, ifindex, tag: 0, gso_size });
         let options = TestRunOptions {
             data_in: Some(packet),
             ctx_in: Some(&context),

@@ -114,8 +114,8 @@ impl World {
         self.datapath.lock()
     }
 
-    fn pass(&self, program: &str, packet: &[u8], ifindex: u32, mark: u32) -> Passed {
-        self.lock().pass(program, Given { packet, ifindex, mark, gso_size: 0 }).unwrap()
+    fn pass(&self, program: &str, packet: &[u8], ifindex: u32, tag: u32) -> Passed {
+        self.lock().pass(program, Given { packet, ifindex, tag, gso_size: 0 }).unwrap()
     }
 
     fn from_pod(&self, packet: &[u8]) -> Passed {
@@ -126,14 +126,14 @@ impl World {
     fn through_ovs(&self, packet: &[u8], geneve: &[u8]) -> Passed {
         let entered = self.from_pod(packet);
         assert_eq!(entered.packet, packet, "the slow path changes nothing");
-        self.pass("to_uplink", geneve, self.uplink_from_ovs, entered.mark)
+        self.pass("to_uplink", geneve, self.uplink_from_ovs, entered.tag)
     }
 
     /// `geneve` comes from the wire, and OVS delivers `packet` to the pod.
     fn delivered_by_ovs(&self, geneve: &[u8], packet: &[u8]) -> Passed {
         let entered = self.pass("from_uplink", geneve, self.uplink, 0);
         assert_eq!(entered.packet, geneve, "the slow path changes nothing");
-        self.pass("to_pod", packet, self.from_ovs[0], entered.mark)
+        self.pass("to_pod", packet, self.from_ovs[0], entered.tag)
     }
 
     fn count(&self, reason: Reason) -> u64 {
@@ -314,7 +314,7 @@ fn a_pod_of_the_same_node_gets_what_ovs_gave_it_before() {
             bytes
         };
         let entered = world.from_pod(&frame((POD, OTHER), 64, 1));
-        world.pass("to_pod", &frame((POD, OTHER), 64, 1), world.from_ovs[1], entered.mark);
+        world.pass("to_pod", &frame((POD, OTHER), 64, 1), world.from_ovs[1], entered.tag);
         let sent = frame((POD, OTHER), 64, 50);
         let passed = world.from_pod(&sent);
         assert_eq!((passed.verdict, &passed.packet), (Verdict::Redirect, &sent), "{:?}", world.reasons());
@@ -377,7 +377,7 @@ fn a_packet_that_entered_before_a_change_and_leaves_after_it_teaches_nothing() {
         let (sent, geneve) = UDP.out();
         let entered = world.from_pod(&sent);
         world.cache.bump().unwrap();
-        world.pass("to_uplink", &geneve, world.uplink_from_ovs, entered.mark);
+        world.pass("to_uplink", &geneve, world.uplink_from_ovs, entered.tag);
         assert!(!is_fast(&world, UDP), "{:?}", world.reasons());
         assert_eq!(world.count(Reason::Learned), 0);
         assert_eq!(world.count(Reason::NoteOldEpoch), 1);
@@ -392,7 +392,7 @@ fn a_younger_packet_does_not_lend_its_epoch_to_one_that_is_still_inside_ovs() {
         world.cache.bump().unwrap();
         // The younger one enters in the new epoch, and OVS drops it: what comes out is the older one.
         world.from_pod(&sent);
-        world.pass("to_uplink", &geneve, world.uplink_from_ovs, first.mark);
+        world.pass("to_uplink", &geneve, world.uplink_from_ovs, first.tag);
         assert_eq!(world.count(Reason::Learned), 0, "{:?}", world.reasons());
         assert!(!is_fast(&world, UDP));
     });
@@ -403,8 +403,8 @@ fn one_verdict_teaches_one_entry() {
     World::both(|world| {
         let (sent, geneve) = UDP.out();
         let entered = world.from_pod(&sent);
-        world.pass("to_uplink", &geneve, world.uplink_from_ovs, entered.mark);
-        world.pass("to_uplink", &geneve, world.uplink_from_ovs, entered.mark);
+        world.pass("to_uplink", &geneve, world.uplink_from_ovs, entered.tag);
+        world.pass("to_uplink", &geneve, world.uplink_from_ovs, entered.tag);
         assert_eq!((world.count(Reason::Learned), world.count(Reason::NoteMissing)), (1, 1));
     });
 }
@@ -472,7 +472,7 @@ fn a_pod_cannot_use_another_pods_entry_nor_send_as_somebody_else() {
             let passed = world.pass("from_pod", &packet, world.pods[1], 0);
             assert_eq!(passed.packet, packet);
             // Even if OVS let it through, nothing is learned.
-            world.pass("to_uplink", &geneve, world.uplink_from_ovs, passed.mark);
+            world.pass("to_uplink", &geneve, world.uplink_from_ovs, passed.tag);
         }
         assert_eq!(world.count(Reason::SourceMismatch), 2);
         assert_eq!((world.count(Reason::Learned), world.cache.flows(10).unwrap().len()), (1, 1));
@@ -614,7 +614,7 @@ fn an_entry_asks_ovs_again_and_lives_on_when_the_answer_is_the_same() {
         assert!(is_fast(&world, UDP), "the others do not wait for it");
         // OVS may choose another source port; the entry follows.
         let moved = patched(geneve, 34, &[0xc9, 0x01]);
-        world.pass("to_uplink", &moved, world.uplink_from_ovs, probe.mark);
+        world.pass("to_uplink", &moved, world.uplink_from_ovs, probe.tag);
         assert_eq!((world.count(Reason::Refreshed), world.count(Reason::PortChanged)), (1, 1));
         assert_eq!(world.from_pod(&sent).packet, moved);
         assert_eq!(world.count(Reason::Diverged), 0);

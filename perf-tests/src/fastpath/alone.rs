@@ -123,11 +123,11 @@ impl Node {
         told(self.cache.bump().map(drop))?;
         told(self.cache.set_gate(Gate { forward: true, learn: true, tcp: true, hold: false }))?;
         let (sent, tunnelled) = out(40_000);
-        let mark = self.pass("from_pod", &sent, self.pod, 0)?.1;
-        self.pass("to_uplink", &tunnelled, self.from_ovs[1], mark)?;
+        let tag = self.pass("from_pod", &sent, self.pod, 0)?.1;
+        self.pass("to_uplink", &tunnelled, self.from_ovs[1], tag)?;
         let (arriving, delivered) = back();
-        let mark = self.pass("from_uplink", &arriving, self.uplink, 0)?.1;
-        self.pass("to_pod", &delivered, self.from_ovs[0], mark)?;
+        let tag = self.pass("from_uplink", &arriving, self.uplink, 0)?.1;
+        self.pass("to_pod", &delivered, self.from_ovs[0], tag)?;
         let out = self.pass("from_pod", &sent, self.pod, 0)?.0;
         ensure!(out.len() > sent.len(), "a packet from the pod is not cached");
         let back = self.pass("from_uplink", &arriving, self.uplink, 0)?.0;
@@ -135,16 +135,16 @@ impl Node {
         Ok(())
     }
 
-    /// One run: the packet and the mark after it.
-    fn pass(&self, program: &str, packet: &[u8], ifindex: u32, mark: u32) -> Result<(Vec<u8>, u32)> {
-        let passed = self.datapath.lock().pass(program, Given { packet, ifindex, mark, gso_size: 0 })?;
+    /// One run: the packet and the tag after it.
+    fn pass(&self, program: &str, packet: &[u8], ifindex: u32, tag: u32) -> Result<(Vec<u8>, u32)> {
+        let passed = self.datapath.lock().pass(program, Given { packet, ifindex, tag, gso_size: 0 })?;
         ensure!(passed.verdict == Verdict::Redirect, "{program}: {:?}", passed.verdict);
-        Ok((passed.packet, passed.mark))
+        Ok((passed.packet, passed.tag))
     }
 
     /// Mean time of a run in nanoseconds.
     fn time(&self, program: &str, packet: &[u8], ifindex: u32) -> Result<f64> {
-        let given = Given { packet, ifindex, mark: 0, gso_size: 0 };
+        let given = Given { packet, ifindex, tag: 0, gso_size: 0 };
         Ok(self.datapath.lock().mean_time(program, given, RUNS)?.as_secs_f64() * 1e9)
     }
 }
