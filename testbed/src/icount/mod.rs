@@ -26,7 +26,7 @@ pub struct Args {
     /// Round trips of one measurement.
     #[arg(long, default_value_t = 1000)]
     count: u32,
-    /// Measurements of one row; OVS's table of flows is emptied between them.
+    /// Measurements of one row; where packets go through OVS, its table of flows is emptied between them.
     #[arg(long, default_value_t = 5)]
     repeat: u32,
     #[command(flatten)]

@@ -125,7 +125,7 @@ impl Measure<'_> {
         };
         let mut all = Vec::new();
         for _ in 0..self.repeat {
-            if path.starts_with("ovs") {
+            if path.starts_with("ovs") || path.starts_with("learn") {
                 for node in self.bed.config().node_names() {
                     let mut flush = self.bed.host(&node).command(self.bed.config().ovs("ovs-appctl"))?;
                     exec::output(flush.env("OVS_RUNDIR", "/run/openvswitch").arg("dpctl/del-flows"))?;
