@@ -215,6 +215,7 @@ mod tests {
             connect: false,
             count,
             seconds: 5.0,
+            give_up: None,
             size: 64,
             pause: 0,
             timeout: 20,
@@ -237,7 +238,7 @@ mod tests {
     #[test]
     fn a_client_gives_up_after_losses_in_a_row_and_not_after_scattered_ones() {
         let mut asked = 0;
-        let seen = args(100).measure(|_| {
+        let seen = Args { give_up: Some(2), ..args(100) }.measure(|_| {
             asked += 1;
             if asked % 2 == 0 || asked > 10 { Err(ErrorKind::WouldBlock.into()) } else { Ok(()) }
         });
