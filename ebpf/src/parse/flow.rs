@@ -108,10 +108,7 @@ pub fn ipv4<W: Window>(packet: &W, at: u32, length: u32) -> Result<Flow<Tuple4>,
         return Err(Reason::LowTtl);
     }
     let protocol = packet.u8(at + 9);
-    let (flags, headers) = match transport(packet, protocol, at + 20, length.wrapping_sub(20)) {
-        Ok(transport) => transport,
-        Err(reason) => return Err(reason),
-    };
+    let (flags, headers) = transport(packet, protocol, at + 20, length.wrapping_sub(20))?;
     let tuple = Tuple4 {
         source: packet.u32(at + 12),
         destination: packet.u32(at + 16),
@@ -148,10 +145,7 @@ pub fn ipv6<W: Window>(packet: &W, at: u32, length: u32) -> Result<Flow<Tuple6>,
     if matches!(protocol, 0 | 43 | 44 | 51 | 60) {
         return Err(if protocol == 44 { Reason::PodFragment } else { Reason::Options });
     }
-    let (flags, headers) = match transport(packet, protocol, at + 40, length.wrapping_sub(40)) {
-        Ok(transport) => transport,
-        Err(reason) => return Err(reason),
-    };
+    let (flags, headers) = transport(packet, protocol, at + 40, length.wrapping_sub(40))?;
     let address = |at| [packet.u32(at), packet.u32(at + 4), packet.u32(at + 8), packet.u32(at + 12)];
     let tuple = Tuple6 {
         source: address(at + 8),

@@ -16,6 +16,9 @@ use crate::ctl::view::Steering;
 use crate::datapath::Datapath;
 use crate::fast_path::{FastPath, Gate, Timing, Underlay};
 
+/// Reason before anything was decided.
+pub(super) const STARTING: &str = "the agent is starting";
+
 /// The control of the node's flow cache. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Fastpath {
@@ -92,7 +95,7 @@ impl Fastpath {
 
     fn with(datapath: &Datapath, store: Store, wanted: NodePath) -> Self {
         let tracking = if datapath.netdev { Tracking::Unknown } else { Tracking::Tolerant };
-        let starting = Reasoned::ovs("the agent is starting");
+        let starting = Reasoned::ovs(STARTING);
         let inner = Inner {
             engine: Engine::new(Times::default(), tracking),
             gate: None,
@@ -220,6 +223,16 @@ impl Shared {
     /// True when everything cached was made invalid.
     pub(super) fn take(&self, input: Input) -> bool {
         self.take_locked(&mut self.inner.lock(), input)
+    }
+
+    /// Begins with what an agent before us left. Its flows go on until changes are seen, when all of them become invalid:
+    /// a restart of the agent is no reason to send every packet through OVS.
+    pub(super) fn adopt(&self) {
+        let Some(cache) = &self.cache else { return };
+        match self.check("read the gate", cache.gate()) {
+            Some(gate) if gate.forward => self.take(Input::Adopt { tcp: gate.tcp }),
+            _ => self.take(Input::Changed(Source::Resync)),
+        };
     }
 
     /// The number of ovs-vswitchd's lives that we saw end.

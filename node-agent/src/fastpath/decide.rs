@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use api::ovn_name::INTEGRATION_BRIDGE;
 use ovsdb_client::vswitch::{Bridge, Interface, Mirror, OpenVSwitch, Port};
 
-use super::control::{Decided, Shared};
+use super::control::{Decided, STARTING, Shared};
 use super::engine::{Input, Source};
 use super::exclude::{self, Mirrored, Pod};
 use super::status::{EndpointStatus, NodePath, Path, Reasoned};
@@ -152,11 +152,13 @@ pub(super) async fn round(shared: &Shared, view: &View) {
     if before.tunnel != tunnel {
         tracing::info!(path = ?tunnel.path, reason = tunnel.reason, "path across the tunnel");
     }
+    // At the start everything becomes invalid as soon as changes are seen; not earlier for this.
+    let starting = before.node.reason == STARTING;
     if let Some(cache) = &shared.cache
-        && (before.underlay != underlay || before.node.reason == "the agent is starting")
+        && (before.underlay != underlay || starting)
     {
         shared.check("set the tunnel endpoint", cache.set_underlay(underlay));
-        taken_off = true;
+        taken_off |= !starting;
     }
     shared.take(Input::Enable(node.path == Path::Ebpf && shared.wanted() != NodePath::Ovs));
     if taken_off {

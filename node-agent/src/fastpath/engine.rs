@@ -122,6 +122,12 @@ pub enum Input {
     Tracking(Tracking),
     /// The node may use the fast path, or not.
     Enable(bool),
+    /// An agent before us left the gate open, with TCP or without: what it left goes on as while OVS is away, until
+    /// changes are seen again.
+    Adopt {
+        /// TCP was allowed.
+        tcp: bool,
+    },
     /// Time has passed.
     Tick,
 }
@@ -214,6 +220,11 @@ impl Engine {
                     self.enabled = enabled;
                     bump = Some(Source::Path);
                 }
+            }
+            Input::Adopt { tcp } => {
+                self.enabled = true;
+                self.tcp = tcp;
+                self.state = State::Hold(now);
             }
             Input::Tick => {}
         }
@@ -381,6 +392,31 @@ mod tests {
         let step = engine.take(now, Input::Tracking(Tracking::Strict("x".to_owned())));
         assert_eq!(step.bump, Some(Source::Resync));
         assert!(step.gate.forward && !step.gate.tcp, "UDP may be cached without TCP");
+    }
+
+    #[test]
+    fn what_an_agent_before_us_left_goes_on_until_changes_are_seen_and_no_longer_than_a_hold() {
+        let start = Instant::now();
+        let adopted = || {
+            let mut engine = Engine::new(Times::default(), Tracking::Unknown);
+            let step = engine.take(start, Input::Adopt { tcp: true });
+            assert_eq!(
+                (step.bump, step.gate),
+                (None, Gate { forward: true, learn: false, tcp: true, hold: true })
+            );
+            engine.take(start, Input::Enable(true));
+            engine
+        };
+        let mut engine = adopted();
+        let now = start + 300 * MS;
+        engine.take(now, Input::Database(true));
+        engine.take(now, Input::Tracking(Tracking::Tolerant));
+        assert!(engine.gate().hold, "flows are not watched yet");
+        let step = engine.take(now, Input::Monitor { flows: 100 });
+        assert_eq!((step.bump, step.gate.hold), (Some(Source::Resync), false));
+        let mut engine = adopted();
+        let step = engine.take(start + Times::default().hold, Input::Tick);
+        assert_eq!(step.gate, Gate::default());
     }
 
     #[test]

@@ -87,8 +87,7 @@ impl Fastpath {
             return;
         }
         self.shared.set_timing(places.timing);
-        // What an agent before us left in the cache is older than anything we know.
-        self.shared.take(Input::Changed(Source::Resync));
+        self.shared.adopt();
         let unixctl = Unixctl::beside(&places.ovs_db);
         tokio::spawn(clock(Arc::clone(&self.shared)));
         tokio::spawn(reports(Arc::clone(&self.shared)));

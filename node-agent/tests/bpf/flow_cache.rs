@@ -118,13 +118,13 @@ impl World {
         self.lock().pass(program, Given { packet, ifindex, tag, gso_size: 0 }).unwrap()
     }
 
-    fn from_pod(&self, packet: &[u8]) -> Passed {
+    fn sends(&self, packet: &[u8]) -> Passed {
         self.pass("from_pod", packet, self.pods[0], 0)
     }
 
     /// The pod sends `packet`, and OVS makes `geneve` of it.
     fn through_ovs(&self, packet: &[u8], geneve: &[u8]) -> Passed {
-        let entered = self.from_pod(packet);
+        let entered = self.sends(packet);
         assert_eq!(entered.packet, packet, "the slow path changes nothing");
         self.pass("to_uplink", geneve, self.uplink_from_ovs, entered.tag)
     }
@@ -271,7 +271,7 @@ fn the_second_packet_leaves_exactly_as_ovs_sent_the_first() {
             // Another length and ECN than the one that was learned.
             let next = Shape { payload: shape.payload + 33, ecn: 2, ..shape };
             let (sent, geneve) = next.out();
-            let passed = world.from_pod(&sent);
+            let passed = world.sends(&sent);
             assert_eq!(passed.verdict, Verdict::Redirect, "{number}: {:?}", world.reasons());
             assert_eq!(passed.packet, geneve, "{number}");
         }
@@ -313,23 +313,23 @@ fn a_pod_of_the_same_node_gets_what_ovs_gave_it_before() {
                 .unwrap();
             bytes
         };
-        let entered = world.from_pod(&frame((POD, OTHER), 64, 1));
+        let entered = world.sends(&frame((POD, OTHER), 64, 1));
         world.pass("to_pod", &frame((POD, OTHER), 64, 1), world.from_ovs[1], entered.tag);
         let sent = frame((POD, OTHER), 64, 50);
-        let passed = world.from_pod(&sent);
+        let passed = world.sends(&sent);
         assert_eq!((passed.verdict, &passed.packet), (Verdict::Redirect, &sent), "{:?}", world.reasons());
         let amounts = world.cache.endpoints().unwrap();
         assert_eq!((amounts[0].fast_from.packets, amounts[1].fast_to.packets), (1, 1));
         // The receiver is taken off: the entry is not used any more.
         world.cache.set_endpoint_fast("b", false).unwrap();
-        assert_eq!(world.from_pod(&sent).packet, sent);
+        assert_eq!(world.sends(&sent).packet, sent);
         assert_eq!(world.cache.endpoints().unwrap()[0].fast_from.packets, 1);
     });
 }
 
 /// Whether a packet of this kind leaves on the fast path now.
 fn is_fast(world: &World, shape: Shape) -> bool {
-    world.from_pod(&shape.out().0).packet.len() > shape.out().0.len()
+    world.sends(&shape.out().0).packet.len() > shape.out().0.len()
 }
 
 fn learn(world: &World, shape: Shape) {
@@ -375,7 +375,7 @@ fn a_new_epoch_makes_every_entry_invalid() {
 fn a_packet_that_entered_before_a_change_and_leaves_after_it_teaches_nothing() {
     World::both(|world| {
         let (sent, geneve) = UDP.out();
-        let entered = world.from_pod(&sent);
+        let entered = world.sends(&sent);
         world.cache.bump().unwrap();
         world.pass("to_uplink", &geneve, world.uplink_from_ovs, entered.tag);
         assert!(!is_fast(&world, UDP), "{:?}", world.reasons());
@@ -388,10 +388,10 @@ fn a_packet_that_entered_before_a_change_and_leaves_after_it_teaches_nothing() {
 fn a_younger_packet_does_not_lend_its_epoch_to_one_that_is_still_inside_ovs() {
     World::both(|world| {
         let (sent, geneve) = UDP.out();
-        let first = world.from_pod(&sent);
+        let first = world.sends(&sent);
         world.cache.bump().unwrap();
         // The younger one enters in the new epoch, and OVS drops it: what comes out is the older one.
-        world.from_pod(&sent);
+        world.sends(&sent);
         world.pass("to_uplink", &geneve, world.uplink_from_ovs, first.tag);
         assert_eq!(world.count(Reason::Learned), 0, "{:?}", world.reasons());
         assert!(!is_fast(&world, UDP));
@@ -402,7 +402,7 @@ fn a_younger_packet_does_not_lend_its_epoch_to_one_that_is_still_inside_ovs() {
 fn one_verdict_teaches_one_entry() {
     World::both(|world| {
         let (sent, geneve) = UDP.out();
-        let entered = world.from_pod(&sent);
+        let entered = world.sends(&sent);
         world.pass("to_uplink", &geneve, world.uplink_from_ovs, entered.tag);
         world.pass("to_uplink", &geneve, world.uplink_from_ovs, entered.tag);
         assert_eq!((world.count(Reason::Learned), world.count(Reason::NoteMissing)), (1, 1));
@@ -478,7 +478,7 @@ fn a_pod_cannot_use_another_pods_entry_nor_send_as_somebody_else() {
         assert_eq!((world.count(Reason::Learned), world.cache.flows(10).unwrap().len()), (1, 1));
         // The right address with a wrong MAC.
         let wrong = patched(sent, 6, &OTHER);
-        assert_eq!(world.from_pod(&wrong).packet, wrong);
+        assert_eq!(world.sends(&wrong).packet, wrong);
     });
 }
 
@@ -487,7 +487,7 @@ fn another_next_hop_than_the_learned_one_is_for_ovs() {
     World::both(|world| {
         learn(&world, UDP);
         let other = patched(UDP.out().0, 0, &OTHER);
-        assert_eq!(world.from_pod(&other).packet, other);
+        assert_eq!(world.sends(&other).packet, other);
         assert_eq!(world.count(Reason::MacMismatch), 1);
     });
 }
@@ -564,11 +564,11 @@ fn what_the_cache_does_not_carry_goes_to_ovs_unchanged_with_its_reason() {
         ];
         for (packet, reason) in table {
             let before = world.count(reason);
-            let passed = world.from_pod(&packet);
+            let passed = world.sends(&packet);
             assert_eq!(passed.packet, packet, "{reason:?}");
             assert_eq!(world.count(reason), before + 1, "{reason:?}: {:?}", world.reasons());
         }
-        assert_eq!(world.from_pod(&tagged).packet, tagged);
+        assert_eq!(world.sends(&tagged).packet, tagged);
         // One byte less fits: 1414 of payload, 42 of headers without Ethernet's, 58 around.
         assert!(is_fast(&world, Shape { payload: 1414, ..UDP }));
         // A UDP packet of one byte is no short TCP packet.
@@ -585,7 +585,7 @@ fn ipv6_with_extension_headers_goes_to_ovs() {
         assert!(is_fast(&world, six));
         for (next, reason) in [(0, Reason::Options), (44, Reason::PodFragment), (60, Reason::Options)] {
             let packet = patched(six.out().0, 20, &[next]);
-            assert_eq!(world.from_pod(&packet).packet, packet);
+            assert_eq!(world.sends(&packet).packet, packet);
             assert_eq!(world.count(reason), if next == 60 { 2 } else { 1 });
         }
     });
@@ -608,7 +608,7 @@ fn an_entry_asks_ovs_again_and_lives_on_when_the_answer_is_the_same() {
         learn(&world, UDP);
         std::thread::sleep(Duration::from_millis(80));
         let (sent, geneve) = UDP.out();
-        let probe = world.from_pod(&sent);
+        let probe = world.sends(&sent);
         assert_eq!(probe.packet, sent, "the refresh packet goes to OVS");
         assert_eq!(world.count(Reason::Probe), 1, "{:?}", world.reasons());
         assert!(is_fast(&world, UDP), "the others do not wait for it");
@@ -616,7 +616,7 @@ fn an_entry_asks_ovs_again_and_lives_on_when_the_answer_is_the_same() {
         let moved = patched(geneve, 34, &[0xc9, 0x01]);
         world.pass("to_uplink", &moved, world.uplink_from_ovs, probe.tag);
         assert_eq!((world.count(Reason::Refreshed), world.count(Reason::PortChanged)), (1, 1));
-        assert_eq!(world.from_pod(&sent).packet, moved);
+        assert_eq!(world.sends(&sent).packet, moved);
         assert_eq!(world.count(Reason::Diverged), 0);
     });
 }

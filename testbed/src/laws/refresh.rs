@@ -24,13 +24,11 @@ const GONE: Duration = Duration::from_secs(40);
 /// Runs it and checks.
 pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
     let mut scene = Scene::new(stage).await?;
-    let mut places = Vec::new();
     // The receiver only: the entry of the sender's zone did not follow a shorter timeout, so that it would prove nothing.
-    for (pod, node) in [("b", scene.nodes[1].clone())] {
-        let zone = zone(stage.bed, &node, pod).with_context(|| format!("zone of {pod}"))?;
-        shorten(stage.bed, &node, &zone)?;
-        places.push((pod, node, zone));
-    }
+    let (pod, node) = ("b", scene.nodes[1].clone());
+    let zone = zone(stage.bed, &node, pod).with_context(|| format!("zone of {pod}"))?;
+    shorten(stage.bed, &node, &zone)?;
+    let places = [(pod, node, zone)];
     // The timeout of an entry is that of its zone when it was made: all begin anew.
     for (_, node, _) in &places {
         let mut flush = stage.bed.host(node).command(stage.bed.config().ovs("ovs-appctl"))?;

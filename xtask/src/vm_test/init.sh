@@ -13,20 +13,20 @@ for module in $($b cat /modules/order); do $b insmod "/modules/$module"; done
 share root /lower ,ro,cache=loose
 $b mount -t tmpfs -o size=70% changes /changes
 $b mkdir -p /changes/upper /changes/work
-$b mount -t overlay -o lowerdir=/lower,upperdir=/changes/upper,workdir=/changes/work,xino=off root /root ||
+$b mount -t overlay -o lowerdir=/lower,upperdir=/changes/upper,workdir=/changes/work,xino=off root /new ||
     fail "cannot mount the root directory"
-$b mount -t proc proc /root/proc
-$b mount -t sysfs sysfs /root/sys
-$b mount -t devtmpfs devtmpfs /root/dev
-$b mkdir -p /root/dev/pts /root/dev/shm
-$b mount -t devpts devpts /root/dev/pts
-$b mount -t tmpfs shm /root/dev/shm
-$b mount -t tmpfs run /root/run
-$b mount -t tmpfs tmp /root/tmp
-$b mkdir -p /root/run/netns /root/run/lock /root/run/vm /root/usr/lib/modules
-share out /root/run/vm ""
-share modules /root/usr/lib/modules ,ro,cache=loose
-$b mount -t cgroup2 cgroup2 /root/sys/fs/cgroup
-$b mount -t bpf bpf /root/sys/fs/bpf
+$b mount -t proc proc /new/proc
+$b mount -t sysfs sysfs /new/sys
+$b mount -t devtmpfs devtmpfs /new/dev
+$b mkdir -p /new/dev/pts /new/dev/shm
+$b mount -t devpts devpts /new/dev/pts
+$b mount -t tmpfs shm /new/dev/shm
+$b mount -t tmpfs run /new/run
+$b mount -t tmpfs tmp /new/tmp
+$b mkdir -p /new/run/netns /new/run/lock /new/run/vm /new/usr/lib/modules
+share out /new/run/vm ""
+share modules /new/usr/lib/modules ,ro,cache=loose
+$b mount -t cgroup2 cgroup2 /new/sys/fs/cgroup
+$b mount -t bpf bpf /new/sys/fs/bpf
 # Not chroot: for a module that it wants, the kernel starts modprobe in the first root directory.
-exec $b switch_root /root /bin/sh /run/vm/run </dev/null
+exec $b switch_root /new /bin/sh /run/vm/run </dev/null

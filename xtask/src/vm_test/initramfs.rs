@@ -16,7 +16,7 @@ const MODULES: &[&str] = &["virtio_pci", "9pnet_virtio", "9p", "overlay", "virti
 
 /// Writes the archive for a kernel to `file`; `work` is an empty directory.
 pub(super) fn write(kernel: Kernel, work: &Path, file: &Path) -> Result<()> {
-    for dir in ["bin", "modules", "proc", "sys", "dev", "lower", "changes", "root"] {
+    for dir in ["bin", "modules", "proc", "sys", "dev", "lower", "changes", "new"] {
         fs::create_dir_all(work.join(dir))?;
     }
     let busybox = paths::which("busybox").context("busybox is not on PATH")?;
