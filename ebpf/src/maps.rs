@@ -73,7 +73,7 @@ pub struct Config {
     pub _pad2: [u8; 2],
     /// An entry is sent through OVS again after this time; 0 = every packet is.
     pub refresh: u32,
-    /// Each deadline is put off by a random time below this, a power of two, so that entries made together part.
+    /// Each deadline is earlier by a random time below this, a power of two, so that entries made together part.
     pub jitter: u32,
     /// How long a refresh that is due waits for a packet that is cheap to delay.
     pub slack: u32,

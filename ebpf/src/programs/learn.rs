@@ -46,7 +46,7 @@ impl<'a> Seen<'a> {
     fn deadline(&self) -> u32 {
         // SAFETY: draws a number.
         let random = unsafe { bpf_get_prandom_u32() } & self.config.jitter.saturating_sub(1);
-        self.now.wrapping_add(self.config.refresh).wrapping_add(random)
+        self.now.wrapping_add(self.config.refresh).wrapping_sub(random)
     }
 
     #[inline(always)]

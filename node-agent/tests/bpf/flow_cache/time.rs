@@ -1,0 +1,173 @@
+//! Deadlines, divergence, gates, heartbeat and budget.
+
+use std::time::{Duration, Instant};
+
+use node_agent::{
+    bpf::Reason,
+    fast_path::{FastPath, Gate, Timing},
+};
+
+use super::world::{OPEN, OTHER, Shape, TCP, UDP, World, is_fast, learn, learn_back};
+use crate::packets::patched;
+
+/// A node whose entries are due after `refresh`.
+fn timed(world: &World, refresh: u64, grace: u64) {
+    let timing = Timing {
+        refresh: Duration::from_millis(refresh),
+        grace: Duration::from_millis(grace),
+        ..Timing::default()
+    };
+    world.cache.set_timing(timing).unwrap();
+}
+
+#[test]
+fn an_entry_asks_ovs_again_and_lives_on_when_the_answer_is_the_same() {
+    World::both(|world| {
+        timed(&world, 50, 10_000);
+        learn(&world, UDP);
+        std::thread::sleep(Duration::from_millis(80));
+        let (sent, geneve) = UDP.out();
+        let probe = world.sends(&sent);
+        assert_eq!(probe.packet, sent, "the refresh packet goes to OVS");
+        assert_eq!(world.count(Reason::Probe), 1, "{:?}", world.reasons());
+        assert!(is_fast(&world, UDP), "the others do not wait for it");
+        // OVS may choose another source port; the entry follows.
+        let moved = patched(geneve, 34, &[0xc9, 0x01]);
+        world.pass("to_uplink", &moved, world.uplink_from_ovs, probe.tag);
+        assert_eq!((world.count(Reason::Refreshed), world.count(Reason::PortChanged)), (1, 1));
+        assert_eq!(world.sends(&sent).packet, moved);
+        assert_eq!(world.count(Reason::Diverged), 0);
+    });
+}
+
+#[test]
+fn an_entry_whose_refresh_packet_does_not_come_out_dies() {
+    World::both(|world| {
+        timed(&world, 20, 60);
+        learn(&world, UDP);
+        learn_back(&world, UDP);
+        std::thread::sleep(Duration::from_millis(40));
+        assert!(!is_fast(&world, UDP), "the refresh packet");
+        world.pass("from_uplink", &UDP.back().0, world.uplink, 0);
+        std::thread::sleep(Duration::from_millis(80));
+        assert!(!is_fast(&world, UDP));
+        let geneve = UDP.back().0;
+        assert_eq!(world.pass("from_uplink", &geneve, world.uplink, 0).packet, geneve);
+        assert_eq!(world.count(Reason::Dead), 2, "{:?}", world.reasons());
+    });
+}
+
+#[test]
+fn another_answer_in_the_same_epoch_is_told_with_both_and_takes_the_endpoint_off() {
+    World::both(|world| {
+        timed(&world, 0, 10_000);
+        learn(&world, UDP);
+        learn(&world, Shape { six: true, ..UDP });
+        let (sent, geneve) = UDP.out();
+        // The same flow, to another node.
+        let other = patched(geneve, 30, &[172, 18, 0, 9]);
+        world.through_ovs(&sent, &other);
+        assert_eq!(world.count(Reason::Diverged), 1, "{:?}", world.reasons());
+        let told = world.cache.divergences().unwrap();
+        assert_eq!(told.len(), 1);
+        assert_eq!((told[0].endpoint.as_str(), told[0].protocol), ("a", 17));
+        assert_ne!(told[0].remembered.header, told[0].ovs.header);
+        assert_eq!(&told[0].ovs.header[60..68], "ac120009");
+        assert_eq!(world.cache.divergences().unwrap(), []);
+        // Every flow of the endpoint is slow, until the epoch moves.
+        timed(&world, 10_000, 10_000);
+        assert!(!is_fast(&world, Shape { six: true, ..UDP }));
+        assert!(world.count(Reason::EndpointDiverged) > 0);
+        assert_eq!(world.cache.endpoints().unwrap()[0].diverged, Some(world.cache.epoch().unwrap()));
+        world.cache.bump().unwrap();
+        learn(&world, UDP);
+        assert!(is_fast(&world, UDP), "{:?}", world.reasons());
+    });
+}
+
+#[test]
+fn a_delivery_that_ovs_changed_is_a_divergence_too() {
+    World::both(|world| {
+        timed(&world, 0, 10_000);
+        learn_back(&world, UDP);
+        let (geneve, delivered) = UDP.back();
+        world.delivered_by_ovs(&geneve, &patched(delivered, 6, &OTHER));
+        assert_eq!(world.count(Reason::Diverged), 1, "{:?}", world.reasons());
+        assert_eq!(world.cache.divergences().unwrap()[0].ovs.kind, "deliver");
+    });
+}
+
+#[test]
+fn each_gate_keeps_out_what_it_is_for() {
+    World::both(|world| {
+        learn(&world, UDP);
+        learn(&world, TCP);
+        learn_back(&world, TCP);
+        world.cache.set_gate(Gate { tcp: false, ..OPEN }).unwrap();
+        assert!(is_fast(&world, UDP) && !is_fast(&world, TCP));
+        assert_eq!(world.count(Reason::TcpGateClosed), 1);
+        world.cache.set_gate(Gate { forward: false, ..OPEN }).unwrap();
+        assert!(!is_fast(&world, UDP));
+        world.cache.set_gate(Gate { learn: false, ..OPEN }).unwrap();
+        assert!(is_fast(&world, UDP), "what is known is used");
+        world.cache.bump().unwrap();
+        let before = world.count(Reason::Learned);
+        learn(&world, UDP);
+        assert_eq!(world.count(Reason::Learned), before);
+        assert!(world.count(Reason::LearningOff) > 0);
+    });
+}
+
+#[test]
+fn while_ovs_is_away_entries_are_not_sent_to_it() {
+    World::both(|world| {
+        timed(&world, 10, 10_000);
+        learn(&world, UDP);
+        world.cache.set_gate(Gate { hold: true, ..OPEN }).unwrap();
+        std::thread::sleep(Duration::from_millis(40));
+        assert!(is_fast(&world, UDP), "{:?}", world.reasons());
+        world.cache.set_gate(OPEN).unwrap();
+        assert!(!is_fast(&world, UDP), "now it is asked");
+    });
+}
+
+#[test]
+fn without_a_heartbeat_for_five_seconds_nothing_new_is_learned_and_nothing_known_is_lost() {
+    World::both(|world| {
+        timed(&world, 60_000, 200);
+        learn(&world, UDP);
+        std::thread::sleep(Duration::from_millis(5_100));
+        assert!(is_fast(&world, UDP), "{:?}", world.reasons());
+        let six = Shape { six: true, ..UDP };
+        learn(&world, six);
+        assert!(!is_fast(&world, six));
+        assert_eq!(world.count(Reason::NoHeartbeat), 1);
+        world.cache.heartbeat().unwrap();
+        // The note of the packet before has to be forgotten.
+        std::thread::sleep(Duration::from_millis(1_100));
+        learn(&world, six);
+        assert!(is_fast(&world, six), "{:?}", world.reasons());
+    });
+}
+
+#[test]
+fn a_scan_uses_up_its_budget_and_what_is_busy_stays() {
+    World::both(|world| {
+        world.cache.set_timing(Timing { budget: 8, ..Timing::default() }).unwrap();
+        learn(&world, UDP);
+        let end = Instant::now() + Duration::from_secs(10);
+        let mut port = 1000_u16;
+        while world.count(Reason::OverBudget) == 0 && Instant::now() < end {
+            port += 1;
+            let (sent, geneve) = UDP.out();
+            let mut sent = patched(sent, 34, &port.to_be_bytes());
+            let mut geneve = patched(geneve, 58 + 34, &port.to_be_bytes());
+            // No UDP checksum.
+            sent[40..42].copy_from_slice(&[0, 0]);
+            geneve[58 + 40..58 + 42].copy_from_slice(&[0, 0]);
+            world.through_ovs(&sent, &geneve);
+        }
+        assert!(world.count(Reason::OverBudget) > 0, "{:?}", world.reasons());
+        assert!(is_fast(&world, UDP));
+    });
+}

@@ -1,0 +1,268 @@
+//! A node for the tests of the flow cache, and the packets that its pods and its peer send.
+
+use node_agent::{
+    bpf::{Datapath, FlowCache, Given, Mode, Options, Passed, Reason},
+    fast_path::{FastPath, Gate, Underlay},
+};
+use std::{net::Ipv4Addr, sync::Arc};
+
+use etherparse::PacketBuilder;
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::{
+    packets::{FAR, NEAR},
+    programs::endpoint,
+    sandbox::Node,
+};
+
+pub(super) const POD: [u8; 6] = [0x0a, 0x58, 10, 244, 0, 3];
+pub(super) const OTHER: [u8; 6] = [0x0a, 0x58, 10, 244, 0, 4];
+/// The logical router, as the pod sees it and as the peer's pod does.
+pub(super) const ROUTER: [u8; 6] = [0x0a, 0x58, 10, 244, 0, 1];
+pub(super) const FAR_ROUTER: [u8; 6] = [0x0a, 0x58, 10, 244, 1, 1];
+pub(super) const FAR_POD: [u8; 6] = [0x0a, 0x58, 10, 244, 1, 3];
+pub(super) const UPLINK: [u8; 6] = [2, 0x42, 0xac, 0x12, 0, 2];
+pub(super) const FAR_UPLINK: [u8; 6] = [2, 0x42, 0xac, 0x12, 0, 3];
+pub(super) const OPEN: Gate = Gate { forward: true, learn: true, tcp: true, hold: false };
+
+/// A node with two pods and an uplink, open.
+pub(super) struct World {
+    pub(super) datapath: Arc<Mutex<Datapath>>,
+    pub(super) cache: FlowCache,
+    pub(super) pods: [u32; 2],
+    /// Where OVS's packets to the pods come in.
+    pub(super) from_ovs: [u32; 2],
+    pub(super) uplink: u32,
+    pub(super) uplink_from_ovs: u32,
+}
+
+impl World {
+    pub(super) fn run(interposed: bool, test: impl FnOnce(World) + Send + 'static) {
+        let node = Node::new();
+        for pair in
+            ["pod0 type veth peer name px0", "pod1 type veth peer name px1", "upl type veth peer name upx"]
+        {
+            node.sh(&format!("ip link add {pair}"));
+        }
+        for pair in
+            ["sa0 type veth peer name so0", "sa1 type veth peer name so1", "sau type veth peer name sou"]
+        {
+            node.sh(&format!("ip link add {pair}"));
+        }
+        let [pod0, pod1, uplink, sa0, sa1, sau] =
+            ["pod0", "pod1", "upl", "sa0", "sa1", "sau"].map(|name| node.ifindex(name));
+        let [so0, so1, sou] = ["so0", "so1", "sou"].map(|name| node.ifindex(name));
+        let mode = |agent_end, ovs_end| match interposed {
+            true => Mode::Interposed { agent_end, ovs_end },
+            false => Mode::Direct,
+        };
+        let modes = [mode(sa0, so0), mode(sa1, so1), mode(sau, sou)];
+        let dir = node.pins();
+        node.run(move || {
+            let options = Options { flows: 4096, ..Options::default() };
+            let mut datapath = Datapath::load_with(&dir, options).unwrap();
+            datapath.set_uplink(uplink, modes[2]).unwrap();
+            for (id, host, mode, last) in [("a", pod0, modes[0], 3), ("b", pod1, modes[1], 4)] {
+                let mut config = endpoint(id, host, mode);
+                config.addresses = vec![
+                    format!("10.244.0.{last}").parse().unwrap(),
+                    format!("fd00:10:244::{last}").parse().unwrap(),
+                ];
+                config.mac = [0x0a, 0x58, 10, 244, 0, last];
+                datapath.add_endpoint(&config).unwrap();
+            }
+            let datapath = Arc::new(Mutex::new(datapath));
+            let cache = FlowCache::open(Arc::clone(&datapath)).unwrap();
+            cache
+                .set_underlay(Some(Underlay {
+                    address: Ipv4Addr::from(NEAR),
+                    mac: api::MacAddr(UPLINK),
+                    mtu: 1500,
+                }))
+                .unwrap();
+            cache.set_gate(OPEN).unwrap();
+            cache.heartbeat().unwrap();
+            for id in ["a", "b"] {
+                cache.set_endpoint_fast(id, true).unwrap();
+            }
+            let [a, b, up] = if interposed { [sa0, sa1, sau] } else { [pod0, pod1, uplink] };
+            test(World {
+                datapath,
+                cache,
+                pods: [pod0, pod1],
+                from_ovs: [a, b],
+                uplink,
+                uplink_from_ovs: up,
+            });
+        });
+    }
+
+    /// In both attach modes.
+    pub(super) fn both(test: impl Fn(World) + Send + Clone + 'static) {
+        for interposed in [false, true] {
+            let test = test.clone();
+            Self::run(interposed, test);
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Datapath> {
+        self.datapath.lock()
+    }
+
+    pub(super) fn pass(&self, program: &str, packet: &[u8], ifindex: u32, tag: u32) -> Passed {
+        self.lock().pass(program, Given { packet, ifindex, tag, gso_size: 0 }).unwrap()
+    }
+
+    pub(super) fn sends(&self, packet: &[u8]) -> Passed {
+        self.pass("from_pod", packet, self.pods[0], 0)
+    }
+
+    /// The pod sends `packet`, and OVS makes `geneve` of it.
+    pub(super) fn through_ovs(&self, packet: &[u8], geneve: &[u8]) -> Passed {
+        let entered = self.sends(packet);
+        assert_eq!(entered.packet, packet, "the slow path changes nothing");
+        self.pass("to_uplink", geneve, self.uplink_from_ovs, entered.tag)
+    }
+
+    /// `geneve` comes from the wire, and OVS delivers `packet` to the pod.
+    pub(super) fn delivered_by_ovs(&self, geneve: &[u8], packet: &[u8]) -> Passed {
+        let entered = self.pass("from_uplink", geneve, self.uplink, 0);
+        assert_eq!(entered.packet, geneve, "the slow path changes nothing");
+        self.pass("to_pod", packet, self.from_ovs[0], entered.tag)
+    }
+
+    pub(super) fn count(&self, reason: Reason) -> u64 {
+        self.lock().reasons().unwrap().into_iter().find(|(r, _)| *r == reason).unwrap().1
+    }
+
+    pub(super) fn reasons(&self) -> Vec<(Reason, u64)> {
+        self.lock().reasons().unwrap().into_iter().filter(|(_, count)| *count > 0).collect()
+    }
+}
+
+/// A packet of the pod to a pod of the other node, or back.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
+    pub(super) six: bool,
+    /// TCP flags, or UDP.
+    pub(super) tcp: Option<&'static str>,
+    pub(super) payload: usize,
+    pub(super) ttl: u8,
+    pub(super) ecn: u8,
+}
+
+pub(super) const UDP: Shape = Shape { six: false, tcp: None, payload: 18, ttl: 64, ecn: 0 };
+pub(super) const TCP: Shape = Shape { tcp: Some("A"), ..UDP };
+
+pub(super) const SIX_NEAR: [u8; 16] = [0xfd, 0, 0, 0x10, 2, 0x44, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3];
+pub(super) const SIX_FAR: [u8; 16] = [0xfd, 0, 0, 0x10, 2, 0x44, 0, 1, 0, 0, 0, 0, 0, 0, 0, 3];
+
+impl Shape {
+    pub(super) fn frame(self, macs: ([u8; 6], [u8; 6]), out: bool, ttl_step: u8) -> Vec<u8> {
+        let (source, destination) = macs;
+        let (near, far) = ([10, 244, 0, 3], [10, 244, 1, 3]);
+        let (sport, dport) = if out { (40_000, 80) } else { (80, 40_000) };
+        let mut bytes = Vec::new();
+        let payload: Vec<u8> = (0..self.payload).map(|n| u8::try_from(n % 251).unwrap()).collect();
+        let ethernet = PacketBuilder::ethernet2(source, destination);
+        let ip = if self.six {
+            let (from, to) = if out { (SIX_NEAR, SIX_FAR) } else { (SIX_FAR, SIX_NEAR) };
+            ethernet.ipv6(from, to, self.ttl - ttl_step)
+        } else {
+            let (from, to) = if out { (near, far) } else { (far, near) };
+            ethernet.ipv4(from, to, self.ttl - ttl_step)
+        };
+        match self.tcp {
+            None => ip.udp(sport, dport).write(&mut bytes, &payload).unwrap(),
+            Some(flags) => {
+                let mut tcp = ip.tcp(sport, dport, 1, 1000);
+                for flag in flags.chars() {
+                    tcp = match flag {
+                        'A' => tcp.ack(7),
+                        'S' => tcp.syn(),
+                        'F' => tcp.fin(),
+                        'R' => tcp.rst(),
+                        'P' => tcp.psh(),
+                        other => panic!("{other}"),
+                    };
+                }
+                tcp.write(&mut bytes, &payload).unwrap();
+            }
+        }
+        if self.ecn != 0 {
+            match self.six {
+                true => bytes[15] |= self.ecn << 4,
+                false => {
+                    bytes[15] |= self.ecn;
+                    fix_checksum(&mut bytes[14..34]);
+                }
+            }
+        }
+        bytes
+    }
+
+    /// As the pod sends it, and as OVS puts it on the wire.
+    pub(super) fn out(self) -> (Vec<u8>, Vec<u8>) {
+        let sent = self.frame((POD, ROUTER), true, 0);
+        let inner = self.frame((FAR_ROUTER, FAR_POD), true, 1);
+        (sent, geneve(UPLINK, FAR_UPLINK, NEAR, FAR, [0, 3, 0, 5], 7, self.ecn, &inner))
+    }
+
+    /// As it comes from the wire, and as OVS delivers it.
+    pub(super) fn back(self) -> (Vec<u8>, Vec<u8>) {
+        let inner = self.frame((ROUTER, POD), false, 1);
+        let delivered = self.frame((ROUTER, POD), false, 1);
+        (geneve(FAR_UPLINK, UPLINK, FAR, NEAR, [0, 5, 0, 3], 9, self.ecn, &inner), delivered)
+    }
+}
+
+pub(super) fn fix_checksum(header: &mut [u8]) {
+    header[10..12].copy_from_slice(&[0, 0]);
+    let sum: u32 = header.chunks_exact(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
+    header[10..12].copy_from_slice(&(!sum).to_be_bytes());
+}
+
+#[expect(clippy::too_many_arguments, reason = "the fields of a header")]
+pub(super) fn geneve(
+    from: [u8; 6],
+    to: [u8; 6],
+    source: [u8; 4],
+    destination: [u8; 4],
+    option: [u8; 4],
+    vni: u8,
+    ecn: u8,
+    inner: &[u8],
+) -> Vec<u8> {
+    let mut payload = vec![2, 0x40, 0x65, 0x58, 0, 0, vni, 0, 0x01, 0x02, 0x80, 0x01];
+    payload.extend(option);
+    payload.extend(inner);
+    let mut bytes = Vec::new();
+    PacketBuilder::ethernet2(from, to)
+        .ipv4(source, destination, 64)
+        .udp(51_000, 6081)
+        .write(&mut bytes, &payload)
+        .unwrap();
+    // OVS: do not fragment, no UDP checksum, ECN of the inner packet.
+    bytes[15] |= ecn;
+    bytes[18..22].copy_from_slice(&[0, 0, 0x40, 0]);
+    bytes[40..42].copy_from_slice(&[0, 0]);
+    fix_checksum(&mut bytes[14..34]);
+    bytes
+}
+
+/// Whether a packet of this kind leaves on the fast path now.
+pub(super) fn is_fast(world: &World, shape: Shape) -> bool {
+    world.sends(&shape.out().0).packet.len() > shape.out().0.len()
+}
+
+pub(super) fn learn(world: &World, shape: Shape) {
+    let (sent, geneve) = shape.out();
+    world.through_ovs(&sent, &geneve);
+}
+
+pub(super) fn learn_back(world: &World, shape: Shape) {
+    let (geneve, delivered) = shape.back();
+    world.delivered_by_ovs(&geneve, &delivered);
+}
