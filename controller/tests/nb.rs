@@ -306,6 +306,7 @@ async fn a_port_of_the_same_name_elsewhere_gives_way_to_the_pod() {
     // Names of ports are unique in the database.
     server.nbctl(&["ls-add", "foreign"]);
     server.nbctl(&["lsp-add", "foreign", "x_taken"]);
+    controller.catch_up().await;
     controller.feed([pods(Watched::Apply(pod("x", "taken", "uid-t", "n1")))]).await;
     assert!(server.nbctl(&["lsp-list", "n1"]).contains("x_taken"));
     assert!(!server.nbctl(&["lsp-list", "foreign"]).contains("x_taken"));

@@ -10,7 +10,7 @@ use controller::index::convert;
 use controller::metrics::Metrics;
 use controller::plan::NamespacedName;
 use controller::state::{Notice, Patch, Watched};
-use ovsdb_client::{Client, Options, nb};
+use ovsdb_client::{Client, Options, Transaction, nb};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
@@ -114,6 +114,7 @@ impl Server {
 
 /// An engine and what it hands out.
 pub(crate) struct Controller {
+    client: Client,
     pub(crate) engine: Engine,
     pub(crate) metrics: Metrics,
     pub(crate) patches: mpsc::UnboundedReceiver<Patch>,
@@ -128,8 +129,15 @@ impl Controller {
         let (notice_sender, notices) = mpsc::unbounded_channel();
         let (reason_sender, reason) = watch::channel(None);
         let outlets = Outlets { patches: patch_sender, notices: notice_sender };
-        let engine = Engine::new(client, config, metrics.clone(), outlets, reason_sender).await.unwrap();
-        Self { engine, metrics, patches, notices, reason }
+        let engine = Engine::new(client.clone(), config, metrics.clone(), outlets, reason_sender).await.unwrap();
+        Self { client, engine, metrics, patches, notices, reason }
+    }
+
+    /// Waits until the engine's replica has what others have committed so far: the server tells it before it answers.
+    pub(crate) async fn catch_up(&self) {
+        let mut nothing = Transaction::new();
+        nothing.comment("nothing");
+        self.client.transact(nothing).await.unwrap();
     }
 
     /// Applies reports and carries out what follows.
