@@ -129,7 +129,8 @@ impl Controller {
         let (notice_sender, notices) = mpsc::unbounded_channel();
         let (reason_sender, reason) = watch::channel(None);
         let outlets = Outlets { patches: patch_sender, notices: notice_sender };
-        let engine = Engine::new(client.clone(), config, metrics.clone(), outlets, reason_sender).await.unwrap();
+        let engine =
+            Engine::new(client.clone(), config, metrics.clone(), outlets, reason_sender).await.unwrap();
         Self { client, engine, metrics, patches, notices, reason }
     }
 

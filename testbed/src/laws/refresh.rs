@@ -18,8 +18,9 @@ use crate::probe::load::{Order, PORT};
 const TIMEOUT: u32 = 4;
 /// How often, a second apart, the entries must be there: several timeouts long.
 const LOOKS: u32 = 14;
-/// Until an entry that nothing uses is gone: the timeout, and the sweeper of the userspace datapath, which needs a while.
-const GONE: Duration = Duration::from_secs(40);
+/// Until an entry that nothing uses is gone: the timeout, and the sweeper of the userspace datapath, which comes every 20 s and
+/// needs several rounds at times.
+const GONE: Duration = Duration::from_secs(120);
 
 /// Runs it and checks.
 pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
