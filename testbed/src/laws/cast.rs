@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::loader::{Loader, Log};
 use crate::bed::Bed;
+use crate::bed::config::Datapath;
 use crate::exec;
 use crate::nodes::{PodName, kubelet};
 use crate::pod::with_image;
@@ -166,7 +167,8 @@ impl<'a> Cast<'a> {
 
     /// Whether the agent of a node sees every change of OVS, or the node has no cache.
     pub(super) fn sees(&self, node: &str) -> bool {
-        let sees = |status: Value| status["cache"].is_null() || status["cache"]["sight"] == "open";
+        let without = self.bed.config().datapath == Datapath::Ovs;
+        let sees = |status: Value| without || status["cache"]["sight"] == "open";
         tokio::task::block_in_place(|| self.status(node)).is_ok_and(sees)
     }
 

@@ -22,7 +22,6 @@ $b mkdir -p /new/dev/pts /new/dev/shm
 $b mount -t devpts devpts /new/dev/pts
 $b mount -t tmpfs shm /new/dev/shm
 $b mount -t tmpfs run /new/run
-$b mount -t tmpfs tmp /new/tmp
 $b mkdir -p /new/run/netns /new/run/lock /new/run/vm /new/usr/lib/modules
 share out /new/run/vm ""
 share modules /new/usr/lib/modules ,ro,cache=loose
