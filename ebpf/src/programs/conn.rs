@@ -2,7 +2,7 @@
 
 use aya_ebpf::bindings::BPF_NOEXIST;
 use ebpf::{
-    flow::{Conn, EgressKey, IngressKey},
+    flow::{Conn, EgressKey, GATE_TCP, IngressKey},
     parse::SYN,
     reason::Reason,
 };
@@ -19,9 +19,19 @@ pub(super) fn is_open<F: Family>(key: &EgressKey<F::Tuple>, epoch: u32) -> bool 
     conn.epoch_out == epoch && conn.epoch_in == epoch && conn.closing == 0
 }
 
-/// The connection's state, made if it is not there.
+/// The state of a connection of which something may be learned, made if it is not there.
 #[inline(always)]
-pub(super) fn state<F: Family>(key: &EgressKey<F::Tuple>) -> Option<*mut Conn> {
+pub(super) fn learnable<F: Family>(key: &EgressKey<F::Tuple>, gate: u32) -> Result<*mut Conn, Reason> {
+    if gate & GATE_TCP == 0 {
+        return Err(Reason::TcpGateClosed);
+    }
+    let Some(conn) = state::<F>(key) else { return Err(Reason::InsertFailed) };
+    // SAFETY: a map value, see `is_open`.
+    if unsafe { (*conn).closing } == 0 { Ok(conn) } else { Err(Reason::Closing) }
+}
+
+#[inline(always)]
+fn state<F: Family>(key: &EgressKey<F::Tuple>) -> Option<*mut Conn> {
     if let Some(conn) = F::conns().get_ptr_mut(key) {
         return Some(conn);
     }

@@ -45,36 +45,66 @@ pub(super) struct V6;
 /// `::ffff:0:0/96`, as words on the wire.
 const MAPPED: [u32; 3] = [0, 0, 0xffff_u32.to_be()];
 
+/// What is the same in both but for types and the names of maps.
+macro_rules! alike {
+    ($tuple:ident, $egress:ident, $ingress:ident, $conns:ident, $pending:ident, $notes:ident) => {
+        #[inline(always)]
+        fn egress() -> &'static LruHashMap<EgressKey<$tuple>, EgressFlow> {
+            &maps::$egress
+        }
+
+        #[inline(always)]
+        fn ingress() -> &'static LruHashMap<IngressKey<$tuple>, IngressFlow> {
+            &maps::$ingress
+        }
+
+        #[inline(always)]
+        fn conns() -> &'static LruHashMap<EgressKey<$tuple>, Conn> {
+            &maps::$conns
+        }
+
+        #[inline(always)]
+        fn pending() -> &'static LruHashMap<$tuple, Note> {
+            &maps::$pending
+        }
+
+        #[inline(always)]
+        fn notes() -> &'static Array<Slot<$tuple>> {
+            &maps::$notes
+        }
+
+        #[inline(always)]
+        fn reverse(tuple: &$tuple) -> $tuple {
+            $tuple {
+                source: tuple.destination,
+                destination: tuple.source,
+                source_port: tuple.destination_port,
+                destination_port: tuple.source_port,
+                protocol: tuple.protocol,
+                direction: 0,
+                _pad: 0,
+            }
+        }
+
+        #[inline(always)]
+        fn with_direction(tuple: &$tuple, direction: u8) -> $tuple {
+            $tuple { direction, ..*tuple }
+        }
+
+        #[inline(always)]
+        fn is_tcp(tuple: &$tuple) -> bool {
+            tuple.protocol == parse::TCP
+        }
+    };
+}
+
 impl Family for V4 {
     type Tuple = Tuple4;
 
     const TYPE: u16 = parse::IPV4;
     const VERSION: u32 = 4;
 
-    #[inline(always)]
-    fn egress() -> &'static LruHashMap<EgressKey<Tuple4>, EgressFlow> {
-        &maps::FLOW_EGRESS
-    }
-
-    #[inline(always)]
-    fn ingress() -> &'static LruHashMap<IngressKey<Tuple4>, IngressFlow> {
-        &maps::FLOW_INGRESS
-    }
-
-    #[inline(always)]
-    fn conns() -> &'static LruHashMap<EgressKey<Tuple4>, Conn> {
-        &maps::CONNS
-    }
-
-    #[inline(always)]
-    fn pending() -> &'static LruHashMap<Tuple4, Note> {
-        &maps::PENDING
-    }
-
-    #[inline(always)]
-    fn notes() -> &'static Array<Slot<Tuple4>> {
-        &maps::NOTES
-    }
+    alike!(Tuple4, FLOW_EGRESS, FLOW_INGRESS, CONNS, PENDING, NOTES);
 
     #[inline(always)]
     fn parse(front: &Front, at: u32, length: u32) -> Result<Flow<Tuple4>, Reason> {
@@ -82,31 +112,8 @@ impl Family for V4 {
     }
 
     #[inline(always)]
-    fn reverse(tuple: &Tuple4) -> Tuple4 {
-        Tuple4 {
-            source: tuple.destination,
-            destination: tuple.source,
-            source_port: tuple.destination_port,
-            destination_port: tuple.source_port,
-            protocol: tuple.protocol,
-            direction: 0,
-            _pad: 0,
-        }
-    }
-
-    #[inline(always)]
-    fn with_direction(tuple: &Tuple4, direction: u8) -> Tuple4 {
-        Tuple4 { direction, ..*tuple }
-    }
-
-    #[inline(always)]
     fn is_bound(tuple: &Tuple4, port: &Port) -> bool {
         tuple.source != 0 && tuple.source == word(&raw const port.ipv4 as *const u32, 0)
-    }
-
-    #[inline(always)]
-    fn is_tcp(tuple: &Tuple4) -> bool {
-        tuple.protocol == parse::TCP
     }
 
     #[inline(always)]
@@ -143,52 +150,11 @@ impl Family for V6 {
     const TYPE: u16 = parse::IPV6;
     const VERSION: u32 = 6;
 
-    #[inline(always)]
-    fn egress() -> &'static LruHashMap<EgressKey<Tuple6>, EgressFlow> {
-        &maps::FLOW_EGRESS6
-    }
-
-    #[inline(always)]
-    fn ingress() -> &'static LruHashMap<IngressKey<Tuple6>, IngressFlow> {
-        &maps::FLOW_INGRESS6
-    }
-
-    #[inline(always)]
-    fn conns() -> &'static LruHashMap<EgressKey<Tuple6>, Conn> {
-        &maps::CONNS6
-    }
-
-    #[inline(always)]
-    fn pending() -> &'static LruHashMap<Tuple6, Note> {
-        &maps::PENDING6
-    }
-
-    #[inline(always)]
-    fn notes() -> &'static Array<Slot<Tuple6>> {
-        &maps::NOTES6
-    }
+    alike!(Tuple6, FLOW_EGRESS6, FLOW_INGRESS6, CONNS6, PENDING6, NOTES6);
 
     #[inline(always)]
     fn parse(front: &Front, at: u32, length: u32) -> Result<Flow<Tuple6>, Reason> {
         parse::ipv6(front, at, length)
-    }
-
-    #[inline(always)]
-    fn reverse(tuple: &Tuple6) -> Tuple6 {
-        Tuple6 {
-            source: tuple.destination,
-            destination: tuple.source,
-            source_port: tuple.destination_port,
-            destination_port: tuple.source_port,
-            protocol: tuple.protocol,
-            direction: 0,
-            _pad: 0,
-        }
-    }
-
-    #[inline(always)]
-    fn with_direction(tuple: &Tuple6, direction: u8) -> Tuple6 {
-        Tuple6 { direction, ..*tuple }
     }
 
     #[inline(always)]
@@ -204,11 +170,6 @@ impl Family for V6 {
             at += 1;
         }
         same && any != 0
-    }
-
-    #[inline(always)]
-    fn is_tcp(tuple: &Tuple6) -> bool {
-        tuple.protocol == parse::TCP
     }
 
     #[inline(always)]

@@ -4,7 +4,7 @@ use aya_ebpf::helpers::bpf_get_prandom_u32;
 use ebpf::{
     flow::{
         Answer, DIVERGED_EGRESS, DIVERGED_INGRESS, Divergence, EgressFlow, EgressKey, FROM_POD, FROM_TUNNEL,
-        GATE_FORWARD, GATE_TCP, HEADER, HEADER_WORDS, IngressFlow, IngressKey, KIND_LOCAL, KIND_TUNNEL, Note,
+        GATE_FORWARD, HEADER, HEADER_WORDS, IngressFlow, IngressKey, KIND_LOCAL, KIND_TUNNEL, Note,
     },
     maps::{BUDGET_WINDOW, Config, PORT_FAST, PORT_INTERPOSED, Port, TunnelKey, mapped},
     parse::{Flow, Outer, Packet as _, Window as _, word_sum},
@@ -54,20 +54,27 @@ impl<'a> Seen<'a> {
         note::judge(note, self.config, self.gate, self.epoch, self.now)
     }
 
-    /// Whether this CPU may make another entry now.
+    /// Whether another entry may be made now: the agent is alive, and this CPU has budget. What there is already is
+    /// refreshed without that.
     #[inline(always)]
-    fn has_budget(&self) -> bool {
-        let Some(budget) = maps::BUDGET.get_ptr_mut(0) else { return false };
+    fn may_add(&self) -> Result<(), Reason> {
+        // The agent's clock and ours are read at different times: a heartbeat may be of the next tick.
+        let silence = self.now.wrapping_sub(maps::heartbeat()).cast_signed();
+        if silence > self.config.heartbeat_limit.cast_signed() {
+            return Err(Reason::NoHeartbeat);
+        }
+        let Some(budget) = maps::BUDGET.get_ptr_mut(0) else { return Err(Reason::OverBudget) };
         let window = self.now / BUDGET_WINDOW;
         // SAFETY: a value of a per-CPU array, which only this CPU writes.
-        unsafe {
+        let used = unsafe {
             if (*budget).window != window {
                 (*budget).window = window;
                 (*budget).used = 0;
             }
             (*budget).used += 1;
-            (*budget).used <= self.config.budget
-        }
+            (*budget).used
+        };
+        if used <= self.config.budget { Ok(()) } else { Err(Reason::OverBudget) }
     }
 }
 
@@ -108,14 +115,9 @@ fn egress<F: Family>(skb: &Skb<'_>, front: &Front, seen: &Seen<'_>, tunnel: u32)
     seen.judge(&note)?;
     let key = EgressKey { ifindex: note.ifindex, tuple: flow.tuple };
     if F::is_tcp(&flow.tuple) {
-        let Some(state) = conn::state::<F>(&key) else { return Err(Reason::InsertFailed) };
+        let state = conn::learnable::<F>(&key, seen.gate)?;
         // SAFETY: a map value, see `conn`.
-        unsafe {
-            if (*state).closing != 0 || seen.gate & GATE_TCP == 0 {
-                return Err(Reason::Closing);
-            }
-            (*state).epoch_out = seen.epoch;
-        }
+        unsafe { (*state).epoch_out = seen.epoch };
     }
     let Some(scratch) = maps::SCRATCH.get_ptr_mut(0) else { return Ok(()) };
     // SAFETY: a value of a per-CPU array, which only this CPU uses.
@@ -220,12 +222,9 @@ fn ingress<F: Family>(
 ) -> Result<(), Reason> {
     let key = IngressKey { vni: note.vni, option: note.option, remote: note.remote, tuple: flow.tuple };
     if F::is_tcp(&flow.tuple) {
-        let Some(state) = conn::state::<F>(receiver) else { return Err(Reason::InsertFailed) };
+        let state = conn::learnable::<F>(receiver, seen.gate)?;
         // SAFETY: a map value, see `conn`.
         unsafe {
-            if (*state).closing != 0 || seen.gate & GATE_TCP == 0 {
-                return Err(Reason::Closing);
-            }
             (*state).epoch_in = seen.epoch;
             (*state).vni = key.vni;
             (*state).option = key.option;
@@ -255,9 +254,7 @@ fn ingress<F: Family>(
             return Err(Reason::Diverged);
         }
     }
-    if !seen.has_budget() {
-        return Err(Reason::OverBudget);
-    }
+    seen.may_add()?;
     let remote = mapped(note.remote.to_ne_bytes());
     let value = IngressFlow {
         epoch: seen.epoch,
@@ -294,13 +291,10 @@ fn local<F: Family>(
         return Ok(());
     }
     if F::is_tcp(&flow.tuple) {
-        let Some(sender) = conn::state::<F>(&key) else { return Err(Reason::InsertFailed) };
-        let Some(other) = conn::state::<F>(receiver) else { return Err(Reason::InsertFailed) };
+        let sender = conn::learnable::<F>(&key, seen.gate)?;
+        let other = conn::learnable::<F>(receiver, seen.gate)?;
         // SAFETY: map values, see `conn`.
         unsafe {
-            if (*sender).closing != 0 || (*other).closing != 0 || seen.gate & GATE_TCP == 0 {
-                return Err(Reason::Closing);
-            }
             (*sender).epoch_out = seen.epoch;
             (*sender).peer = receiver.ifindex;
             (*other).epoch_in = seen.epoch;
@@ -380,9 +374,7 @@ fn save<F: Family>(key: &EgressKey<F::Tuple>, value: &EgressFlow, seen: &Seen<'_
             return Err(Reason::Diverged);
         }
     }
-    if !seen.has_budget() {
-        return Err(Reason::OverBudget);
-    }
+    seen.may_add()?;
     match F::egress().insert(key, value, 0) {
         Ok(()) => Err(Reason::Learned),
         Err(_) => Err(Reason::InsertFailed),

@@ -87,7 +87,7 @@ pub(super) static NOTE_CURSOR: PerCpuArray<u32> = PerCpuArray::pinned(1, 0);
 #[map]
 pub(super) static BUDGET: PerCpuArray<Budget> = PerCpuArray::pinned(1, 0);
 
-/// Room to build a value in: it is too large for the stack beside the rest. Two for each CPU, see `learn`.
+/// Room to build a value in: it is too large for the stack beside the rest.
 #[map]
 pub(super) static SCRATCH: PerCpuArray<EgressFlow> = PerCpuArray::pinned(1, 0);
 

@@ -151,6 +151,33 @@ fn without_a_heartbeat_for_five_seconds_nothing_new_is_learned_and_nothing_known
 }
 
 #[test]
+fn without_a_heartbeat_what_is_known_is_still_asked_for_and_goes_on() {
+    World::both(|world| {
+        timed(&world, 50, 10_000);
+        learn(&world, UDP);
+        let (sent, geneve) = UDP.out();
+        let end = Instant::now() + Duration::from_millis(6_000);
+        let mut late = 0;
+        while Instant::now() < end {
+            let passed = world.sends(&sent);
+            if passed.packet == sent {
+                late += u32::from(end.duration_since(Instant::now()) < Duration::from_millis(800));
+                world.pass("to_uplink", &geneve, world.uplink_from_ovs, passed.tag);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(late > 0, "entries were asked for after the limit too");
+        assert_eq!(
+            (world.count(Reason::Learned), world.count(Reason::NoHeartbeat)),
+            (1, 0),
+            "{:?}",
+            world.reasons()
+        );
+        assert!(world.count(Reason::Refreshed) > 10);
+    });
+}
+
+#[test]
 fn a_scan_uses_up_its_budget_and_what_is_busy_stays() {
     World::both(|world| {
         world.cache.set_timing(Timing { budget: 8, ..Timing::default() }).unwrap();
