@@ -4,7 +4,7 @@
 //! slow and learned) and `off` (programs off) across nodes; `fast-same`, `ovs-same`, `veth` on one node. `fast-crr` and
 //! `ovs-crr` are those of a new connection across nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -16,10 +16,23 @@ use super::rows::{Goal, Row};
 /// Kernel whose figures the goals are about.
 const KERNEL: &str = "6.1";
 
-/// What a file holds.
+/// Ends of names: the load is UDP, or new connections.
+const UDP: &str = "-udp";
+const CONNECTIONS: &str = "-crr";
+
+/// The path in a name.
+fn base(name: &str) -> &str {
+    name.strip_suffix(UDP).or_else(|| name.strip_suffix(CONNECTIONS)).unwrap_or(name)
+}
+
+/// What a file holds. Commit and date are those of the run; files of other tools may lack them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct File {
     kernel: String,
+    #[serde(default)]
+    commit: String,
+    #[serde(default)]
+    date: String,
     rows: Vec<Count>,
 }
 
@@ -29,9 +42,28 @@ struct Count {
     instructions: f64,
 }
 
-/// The counts of all kernels, by kernel and name.
+/// What was counted on one kernel.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Machines(BTreeMap<String, BTreeMap<String, f64>>);
+struct Machine {
+    commit: String,
+    date: String,
+    counts: BTreeMap<String, f64>,
+}
+
+impl Machine {
+    /// Commit and date, as far as they are known, to go on a line.
+    fn origin(&self) -> String {
+        [&self.commit, &self.date]
+            .into_iter()
+            .filter(|text| !text.is_empty())
+            .map(|text| format!(", {text}"))
+            .collect()
+    }
+}
+
+/// The counts of all kernels, by kernel.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Machines(BTreeMap<String, Machine>);
 
 impl Machines {
     /// Reads what is there.
@@ -45,30 +77,64 @@ impl Machines {
                 continue;
             }
             let text = fs::read_to_string(entry.path())?;
-            let File { kernel, rows } =
+            let File { kernel, commit, date, rows } =
                 serde_json::from_str(&text).with_context(|| entry.path().display().to_string())?;
-            let counts = machines.0.entry(kernel).or_default();
+            let mut counts = BTreeMap::new();
             // Of several of one name the lowest: OVS has modes.
             for Count { name, instructions } in rows {
                 let least = counts.entry(name).or_insert(instructions);
                 *least = least.min(instructions);
             }
+            machines.0.insert(kernel, Machine { commit, date, counts });
         }
         Ok(machines)
     }
 
-    fn count(&self, name: &str) -> Option<f64> {
-        let of = |prefix: &str| self.0.iter().find(|(kernel, _)| kernel.starts_with(prefix));
+    /// The machine that the goals are about, and its kernel.
+    fn machine(&self) -> Option<(&String, &Machine)> {
         // 6.1 is not 6.12.
-        of(&format!("{KERNEL}."))
-            .or_else(|| self.0.get_key_value(KERNEL))
-            .and_then(|(_, counts)| counts.get(name))
-            .copied()
+        let prefix = format!("{KERNEL}.");
+        self.0.iter().find(|(kernel, _)| *kernel == KERNEL || kernel.starts_with(&prefix))
+    }
+
+    fn count(&self, name: &str) -> Option<f64> {
+        self.machine()?.1.counts.get(name).copied()
+    }
+
+    /// Where the figures are from.
+    fn note(&self) -> String {
+        match self.machine() {
+            Some((kernel, machine)) => format!("QEMU, Linux {kernel}, kernel datapath{}", machine.origin()),
+            None => format!("QEMU, Linux {KERNEL}, kernel datapath"),
+        }
+    }
+
+    /// The counts themselves, as a part of the page; empty when there are none.
+    pub(super) fn markdown(&self) -> String {
+        let mut page = String::new();
+        for (kernel, machine) in &self.0 {
+            let (counts, origin) = (&machine.counts, machine.origin());
+            page += &format!(
+                "\n## Instructions on Linux {kernel}\n\n\
+                 Counted by `cargo xtask vm-test --icount`{origin}: thousands of instructions of a round trip, the lowest \
+                 of the medians.\n\n\
+                 | path | TCP_RR | UDP_RR | new connection |\n|---|---|---|---|\n"
+            );
+            let paths: BTreeSet<&str> = counts.keys().map(|name| base(name)).collect();
+            for path in paths {
+                let cell = |load: &str| {
+                    let count = counts.get(&format!("{path}{load}"));
+                    count.map_or(String::new(), |count| format!("{:.1}", count / 1e3))
+                };
+                page += &format!("| {path} | {} | {} | {} |\n", cell(""), cell(UDP), cell(CONNECTIONS));
+            }
+        }
+        page
     }
 
     fn row(&self, what: &str, names: [&str; 2], goal: f64) -> Row {
         let figure = self.count(names[0]).zip(self.count(names[1])).map(|(a, b)| a / b);
-        Row::instructions(what, names[1], goal, figure, KERNEL)
+        Row::instructions(what, names[1], goal, figure, self.note())
     }
 
     /// The rows about established flows.
@@ -87,12 +153,12 @@ impl Machines {
     /// The row about new connections: as many a second are as few instructions each.
     pub(super) fn connections(&self) -> Vec<Row> {
         let figure = self.count("ovs-crr").zip(self.count("fast-crr")).map(|(a, b)| a / b);
-        vec![Row::connections("new connections across nodes", "ovs", 1.0, figure, KERNEL)]
+        vec![Row::connections("new connections across nodes", "ovs", 1.0, figure, self.note())]
     }
 }
 
 impl Row {
-    fn instructions(what: &str, against: &str, goal: f64, figure: Option<f64>, kernel: &str) -> Self {
+    fn instructions(what: &str, against: &str, goal: f64, figure: Option<f64>, note: String) -> Self {
         Self {
             what: what.to_owned(),
             against: against.to_owned(),
@@ -100,12 +166,12 @@ impl Row {
             unit: String::new(),
             figure,
             spread: None,
-            note: format!("QEMU, Linux {kernel}, kernel datapath"),
+            note,
         }
     }
 
-    fn connections(what: &str, against: &str, goal: f64, figure: Option<f64>, kernel: &str) -> Self {
-        Self { goal: Goal::AtLeast(goal), ..Self::instructions(what, against, goal, figure, kernel) }
+    fn connections(what: &str, against: &str, goal: f64, figure: Option<f64>, note: String) -> Self {
+        Self { goal: Goal::AtLeast(goal), ..Self::instructions(what, against, goal, figure, note) }
     }
 }
 
@@ -121,14 +187,19 @@ mod tests {
         write("icount-6.12.107.json", r#"{"kernel":"6.12.107","rows":[{"name":"fast","instructions":1}]}"#);
         write(
             "icount-6.1.0-56.json",
-            r#"{"kernel":"6.1.0-56","rows":[{"name":"fast","instructions":49},{"name":"ovs","instructions":120},
-               {"name":"ovs","instructions":100}]}"#,
+            r#"{"kernel":"6.1.0-56","commit":"abc","date":"2026-11-21","rows":[{"name":"fast","instructions":4900},{"name":"ovs","instructions":12000},
+               {"name":"ovs","instructions":10000},{"name":"fast-crr","instructions":9900}]}"#,
         );
         write("other.json", "{}");
         let machines = Machines::read(&dir).unwrap();
         fs::remove_dir_all(&dir).unwrap();
         let rows = machines.rows();
         assert_eq!(rows[0].figure, Some(0.49));
+        assert_eq!(rows[0].note, "QEMU, Linux 6.1.0-56, kernel datapath, abc, 2026-11-21");
         assert_eq!(rows[1].figure, None);
+        let page = machines.markdown();
+        assert!(page.contains("Linux 6.1.0-56") && page.contains("--icount`, abc, 2026-11-21:"), "{page}");
+        assert!(page.contains("\n| fast | 4.9 |  | 9.9 |\n"), "{page}");
+        assert_eq!(Machines::default().markdown(), "");
     }
 }

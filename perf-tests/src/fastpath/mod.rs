@@ -23,6 +23,7 @@ use std::path::{Path as FilePath, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
+use serde::Deserialize;
 use serde_json::json;
 use testbed::bed::config::Datapath;
 
@@ -74,6 +75,9 @@ pub(crate) struct Args {
     /// Use the running clusters NAME-ebpf and NAME-ovs, and leave them running.
     #[arg(long)]
     there: bool,
+    /// Measure nothing: take the figures of the last run from --out, and the counts of emulated machines as they are now.
+    #[arg(long, conflicts_with_all = ["there", "only"])]
+    kept: bool,
     /// Directory for the samples, and with the counts of emulated machines.
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
@@ -96,6 +100,28 @@ impl Part {
     const ALL: [Self; 4] = [Self::Alone, Self::Rounds, Self::Revoked, Self::Killed];
 }
 
+/// One run: what was measured and when.
+#[derive(Debug, Deserialize)]
+struct Run {
+    circumstances: report::Circumstances,
+    found: Found,
+}
+
+impl Run {
+    /// Reads what [`Args::run`] has left.
+    fn read(file: &FilePath) -> Result<Self> {
+        let text = std::fs::read_to_string(file)
+            .with_context(|| format!("{}: a run without --kept leaves it", file.display()))?;
+        let mut all: serde_json::Value =
+            serde_json::from_str(&text).with_context(|| file.display().to_string())?;
+        // Counted anew from the files of the machines, whose form may be another.
+        if let Some(found) = all["found"].as_object_mut() {
+            found.remove("machines");
+        }
+        serde_json::from_value(all).with_context(|| file.display().to_string())
+    }
+}
+
 /// What is measured in one run.
 struct Scene {
     fast: Cluster,
@@ -106,12 +132,42 @@ struct Scene {
 
 impl Args {
     pub(crate) fn run(self) -> Result<()> {
-        let Self { check, write, rounds, seconds, cpu, revocations, only, name, there, out } = self;
-        if check && rounds < FEWEST_ROUNDS {
-            bail!("--rounds {rounds} with --check: a verdict needs at least {FEWEST_ROUNDS}");
+        if self.check && self.rounds < FEWEST_ROUNDS {
+            bail!("--rounds {} with --check: a verdict needs at least {FEWEST_ROUNDS}", self.rounds);
         }
+        let file = self.out.join("fastpath.json");
+        let Run { circumstances, mut found } = if self.kept { Run::read(&file)? } else { self.measure()? };
+        if self.check && circumstances.rounds < FEWEST_ROUNDS {
+            bail!("{}: {} rounds are no verdict", file.display(), circumstances.rounds);
+        }
+        found.machines = icount::Machines::read(&self.out)?;
+        let rows = rows::rows(&found);
+        let missed = report::print(&mut std::io::stdout().lock(), &rows)?;
+        std::fs::create_dir_all(&self.out).with_context(|| self.out.display().to_string())?;
+        let all = json!({"circumstances": circumstances, "rows": rows, "found": found});
+        put(&file, &serde_json::to_string_pretty(&all)?)?;
+        if self.write {
+            put(FilePath::new(PAGE), &report::markdown(&circumstances, &found, &rows))?;
+        }
+        let mut stdout = std::io::stdout().lock();
+        writeln!(stdout, "\ngoals missed: {}", missed.len())?;
+        for row in &missed {
+            writeln!(stdout, "  {row}")?;
+        }
+        stdout.flush()?;
+        if self.check && !missed.is_empty() {
+            // An error of anyhow would show where in the program it was raised.
+            std::process::exit(1);
+        }
+        Ok(())
+    }
+
+    /// Measures the parts that are wanted.
+    fn measure(&self) -> Result<Run> {
+        let Self { rounds, seconds, cpu, revocations, only, .. } = self;
+        let (rounds, seconds, cpu) = (*rounds, *seconds, *cpu);
         let circumstances = report::Circumstances::now(cpu, rounds, seconds);
-        let scene = Scene::set(&name, there, only.contains(&Part::Rounds))?;
+        let scene = Scene::set(&self.name, self.there, only.contains(&Part::Rounds))?;
         let mut found = Found::default();
         for part in only {
             match part {
@@ -122,9 +178,9 @@ impl Args {
                 Part::Alone => found.alone = alone::measure(cpu).context("the programs by themselves")?,
                 Part::Revoked => {
                     say("policy revoked, eBPF");
-                    found.revoked = revoke::by_policy(&scene.fast, revocations, cpu)?;
+                    found.revoked = revoke::by_policy(&scene.fast, *revocations, cpu)?;
                     say("policy revoked, OVS");
-                    found.revoked_ovs = revoke::by_policy(&scene.ovs, revocations, cpu)?;
+                    found.revoked_ovs = revoke::by_policy(&scene.ovs, *revocations, cpu)?;
                 }
                 Part::Killed => {
                     for (node, port) in [("n2", 7401), ("n1", 7402), ("n2", 7403), ("n1", 7404)] {
@@ -135,26 +191,7 @@ impl Args {
             }
         }
         scene.end()?;
-        found.machines = icount::Machines::read(&out)?;
-        let rows = rows::rows(&found);
-        let missed = report::print(&mut std::io::stdout().lock(), &rows)?;
-        std::fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
-        let all = json!({"circumstances": circumstances, "rows": rows, "found": found});
-        put(&out.join("fastpath.json"), &serde_json::to_string_pretty(&all)?)?;
-        if write {
-            put(FilePath::new(PAGE), &report::markdown(&circumstances, &found, &rows))?;
-        }
-        let mut stdout = std::io::stdout().lock();
-        writeln!(stdout, "\ngoals missed: {}", missed.len())?;
-        for row in &missed {
-            writeln!(stdout, "  {row}")?;
-        }
-        stdout.flush()?;
-        if check && !missed.is_empty() {
-            // An error of anyhow would show where in the program it was raised.
-            std::process::exit(1);
-        }
-        Ok(())
+        Ok(Run { circumstances, found })
     }
 }
 

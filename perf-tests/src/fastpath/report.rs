@@ -132,6 +132,7 @@ pub(super) fn markdown(circumstances: &Circumstances, found: &Found, rows: &[Row
     }
     page += "\n## The paths themselves\n\nMedians over the rounds; in brackets the median time of a round trip in microseconds.\n\n";
     page += &paths(&found.samples);
+    page += &found.machines.markdown();
     page
 }
 

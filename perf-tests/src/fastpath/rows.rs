@@ -42,6 +42,7 @@ pub(super) struct Found {
     pub(super) revoked_ovs: Vec<Late>,
     pub(super) orphaned: Vec<Late>,
     pub(super) alone: Alone,
+    #[serde(default)]
     pub(super) machines: Machines,
 }
 
