@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
 use crate::{exec, paths};
 
@@ -55,10 +56,23 @@ impl Cluster {
         &self.name
     }
 
+    /// Their names.
+    pub(super) fn node_names(&self) -> Result<Vec<String>> {
+        let nodes = self.kubectl(&["get", "nodes", "-o", "name"])?;
+        Ok(nodes.lines().map(|line| line.trim_start_matches("node/").to_owned()).collect())
+    }
+
+    /// What `slipctl` of a node answers, as JSON.
+    pub(super) fn slipctl(&self, node: &str, args: &[&str]) -> Result<Value> {
+        let mut command = self.testbed();
+        command.args(["exec", node, "--"]).arg(paths::target().join("debug/slipctl"));
+        let said = exec::output(command.args(["--output", "json"]).args(args))?;
+        serde_json::from_str(&said).with_context(|| format!("slipctl {args:?} on {node}: {said}"))
+    }
+
     /// How many nodes it has.
     pub(super) fn nodes(&self) -> Result<u8> {
-        let nodes = self.kubectl(&["get", "nodes", "-o", "name"])?;
-        match u8::try_from(nodes.lines().count()) {
+        match u8::try_from(self.node_names()?.len()) {
             Ok(count) if count > 0 => Ok(count),
             _ => bail!("cluster {} has no nodes", self.name),
         }

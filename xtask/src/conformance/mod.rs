@@ -2,6 +2,7 @@
 
 mod baseline;
 mod cluster;
+mod divergence;
 mod focus;
 mod report;
 mod suite;
@@ -101,6 +102,8 @@ struct Outcome {
     broken: usize,
     /// With a control: whether enough failed, in each run.
     control: Option<bool>,
+    /// A node's flow cache said otherwise than OVS, or a node could not tell.
+    diverged: bool,
     /// The cluster did not end as it should.
     left_behind: bool,
 }
@@ -108,7 +111,7 @@ struct Outcome {
 impl Outcome {
     fn is_good(&self) -> bool {
         let specs = self.control.unwrap_or(self.counts.is_good() && self.broken == 0);
-        specs && !self.left_behind
+        specs && !self.diverged && !self.left_behind
     }
 }
 
@@ -131,7 +134,13 @@ fn on_cluster(args: &Args) -> Result<Outcome> {
         Some(name) => Cluster::open(name)?,
         None => Cluster::up(&args.name, &shape)?,
     };
-    let outcome = runs(args, &focus, &skips, &baseline, &cluster);
+    let mut outcome = runs(args, &focus, &skips, &baseline, &cluster);
+    if let Ok(outcome) = &mut outcome {
+        outcome.diverged = !divergence::none(&cluster, &args.datapath).unwrap_or_else(|error| {
+            exec::say(format_args!("FAILED: the nodes cannot be asked for divergences: {error:#}"));
+            false
+        });
+    }
     if args.keep {
         exec::say(format_args!(
             "the cluster is kept: target/debug/testbed --name {0} status; it ends with `testbed --name {0} down`",
@@ -231,11 +240,12 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_good_unless_something_failed_or_is_missing_from_the_baseline_or_is_left_behind() {
+    fn a_run_is_good_unless_something_failed_is_missing_diverged_or_is_left_behind() {
         assert!(outcome(3, 0).is_good());
         assert!(!outcome(3, 1).is_good());
         assert!(!outcome(0, 0).is_good());
         assert!(!Outcome { broken: 1, ..outcome(3, 0) }.is_good());
+        assert!(!Outcome { diverged: true, ..outcome(3, 0) }.is_good());
         assert!(!Outcome { left_behind: true, ..outcome(3, 0) }.is_good());
     }
 
