@@ -10,13 +10,13 @@ use crate::bed::Bed;
 use crate::bed::config::{self, AttachMode, Config, Datapath, OvsDatapath, Runtime};
 use crate::host::{init, relay};
 use crate::nodes::{kubelet, scheduler};
-use crate::{churn, demo, golden, hardship, icount, images, kernel, laws, life, pod, probe, ui};
+use crate::{churn, demo, exact, golden, hardship, icount, images, kernel, laws, life, pod, probe, ui};
 
 /// A Slipstream cluster on one machine.
 #[derive(Debug, Parser)]
 #[command(name = "testbed")]
 pub struct Args {
-    /// Name of the cluster: `bed`, or for `demo`, `golden`, `churn`, `hardship`, `life`, `kernel` and `laws` the name of the verb.
+    /// Name of the cluster: `bed`, or for `demo`, `golden`, `churn`, `hardship`, `life`, `kernel`, `laws` and `exact` the name of the verb.
     #[arg(long, global = true)]
     name: Option<String>,
     #[command(subcommand)]
@@ -149,6 +149,8 @@ enum Verb {
     Icount(icount::Args),
     /// Test the laws of the fast path on a running cluster: never more than OVS allows, and what happens when parts die.
     Laws(laws::Args),
+    /// Show that what arrives by the flow cache is what arrives through OVS, and that nobody uses another's entry.
+    Exact(exact::Args),
     /// The traffic tool.
     #[command(subcommand)]
     Probe(probe::Args),
@@ -211,6 +213,7 @@ impl Args {
             Verb::Kernel(args) => return verdict(args.run(&or("kernel"))?),
             Verb::Icount(args) => args.run(&or("icount"))?,
             Verb::Laws(args) => return verdict(args.run(&or("laws"))?),
+            Verb::Exact(args) => return verdict(args.run(&or("exact"))?),
             Verb::Probe(args) => args.run()?,
             Verb::HostInit { host, bed, disk } => init::run(&host, &bed, disk)?,
             Verb::Relay(args) => block_on(args.run())?,

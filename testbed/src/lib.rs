@@ -3,13 +3,14 @@
 //!
 //! [`bed`] brings clusters up and down; [`host`] is one host of them; [`nodes`] plays scheduler and kubelet;
 //! [`images`] makes the container images of real nodes; [`probe`] is the traffic tool; [`demo`], [`golden`], [`churn`],
-//! [`hardship`], [`life`], [`kernel`], [`icount`] and [`laws`] are what is run on a cluster.
+//! [`hardship`], [`life`], [`kernel`], [`icount`], [`laws`] and [`exact`] are what is run on a cluster.
 #![forbid(unsafe_code)]
 
 pub mod bed;
 pub mod churn;
 pub mod cli;
 pub mod demo;
+pub mod exact;
 pub mod exec;
 pub mod golden;
 pub mod hardship;

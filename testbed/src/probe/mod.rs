@@ -6,6 +6,7 @@ mod get;
 pub mod load;
 mod name;
 mod netexec;
+pub mod packets;
 mod rr;
 mod serve;
 mod stream;
@@ -34,6 +35,8 @@ pub enum Args {
     Stream(stream::Args),
     /// Hold many flows, as told on standard input, and report what arrives.
     Load(load::Args),
+    /// Send and take whole packets, as told on standard input.
+    Packets(packets::Args),
     /// Ask a DNS server for the addresses of a name.
     Name(name::Args),
 }
@@ -50,6 +53,7 @@ impl Args {
             Self::Get(args) => args.run(),
             Self::Stream(args) => args.run(),
             Self::Load(args) => args.run(),
+            Self::Packets(args) => args.run(),
             Self::Name(args) => args.run(),
         }
     }

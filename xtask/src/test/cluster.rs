@@ -18,6 +18,7 @@ const RUNS: &[(&str, &[&str])] = &[
     ("bad input", &["hardship"]),
     ("laws of the fast path", &["laws", "--datapath", "ebpf"]),
     ("the same laws without eBPF", &["laws", "--datapath", "ovs", "--changes", "150"]),
+    ("what arrives by the flow cache and through OVS", &["exact"]),
 ];
 
 /// Runs them one after another, each on a cluster of its own.
