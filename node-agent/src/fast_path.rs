@@ -138,7 +138,7 @@ pub struct Flow {
 pub struct Pressure {
     /// Name of the map.
     pub map: &'static str,
-    /// Entries now. Of a map that evicts its oldest, stale ones count until they are needed.
+    /// Entries now. Those of flows that have ended count until the next sweep; in `CONNS` until their place is needed.
     pub entries: u64,
     /// Entries it can hold.
     pub capacity: u64,
@@ -253,6 +253,9 @@ pub trait FastPath: std::fmt::Debug + Send + Sync {
     fn flows(&self, limit: usize) -> Result<Vec<Flow>, String>;
     /// How full the maps are. Walks them: not more often than every few seconds.
     fn pressure(&self) -> Result<Vec<Pressure>, String>;
+    /// Removes entries that no packet will use again, a limited number at a time; how many that were. Not while the gate
+    /// holds: then entries are used beyond their deadlines. Walks the maps as [`Self::pressure`] does.
+    fn sweep(&self) -> Result<u64, String>;
     /// Divergences since the last call.
     fn divergences(&self) -> Result<Vec<Divergence>, String>;
     /// Tunnels with what went through them.

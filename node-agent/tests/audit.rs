@@ -72,6 +72,9 @@ impl FastPath for Cache {
     fn pressure(&self) -> Result<Vec<Pressure>, String> {
         Ok(Vec::new())
     }
+    fn sweep(&self) -> Result<u64, String> {
+        Ok(0)
+    }
     fn divergences(&self) -> Result<Vec<Divergence>, String> {
         Ok(Vec::new())
     }

@@ -23,6 +23,7 @@ use super::{
     flows::Reader,
     probe::chain,
     shape::{CONNS, CONNS6, EVENTS, FLOW_EGRESS, FLOW_EGRESS6, FLOW_INGRESS, FLOW_INGRESS6, STATE, TUNNELS},
+    sweep::{Aged, Moment, sweep},
 };
 use crate::fast_path::{
     Amount, Divergence, EndpointAmounts, FastPath, Flow, Gate, Pressure, Timing, Tunnel, Underlay,
@@ -158,6 +159,20 @@ impl FlowCache {
         ])
     }
 
+    fn sweep_all(&self) -> Result<u64, Error> {
+        let overdue = self.datapath.lock().config.overdue;
+        let moment = Moment { epoch: self.read(STATE_EPOCH)?, now: now()?, overdue };
+        Ok(self.sweep_one::<EgressKey<Tuple4>, EgressFlow>(FLOW_EGRESS, moment)?
+            + self.sweep_one::<EgressKey<Tuple6>, EgressFlow>(FLOW_EGRESS6, moment)?
+            + self.sweep_one::<IngressKey<Tuple4>, IngressFlow>(FLOW_INGRESS, moment)?
+            + self.sweep_one::<IngressKey<Tuple6>, IngressFlow>(FLOW_INGRESS6, moment)?)
+    }
+
+    fn sweep_one<K: Pod, V: Aged>(&self, name: &'static str, moment: Moment) -> Result<u64, Error> {
+        let mut map = self.lru::<K, V>(name)?;
+        sweep(&mut map, moment).map_err(|source| failed(name, "sweep", source))
+    }
+
     fn take_divergences(&self) -> Result<Vec<Divergence>, Error> {
         let mut events = self.events.lock();
         let mut records = Vec::new();
@@ -242,6 +257,10 @@ impl FastPath for FlowCache {
 
     fn pressure(&self) -> Result<Vec<Pressure>, String> {
         text(self.all_pressure())
+    }
+
+    fn sweep(&self) -> Result<u64, String> {
+        text(self.sweep_all())
     }
 
     fn divergences(&self) -> Result<Vec<Divergence>, String> {

@@ -25,6 +25,7 @@ mod probe;
 mod shape;
 mod slots;
 mod stats;
+mod sweep;
 
 use std::{
     collections::BTreeMap,

@@ -92,6 +92,9 @@ impl FastPath for Fake {
         *self.walks.lock() += 1;
         Ok(vec![Pressure { map: "FLOW_EGRESS", entries: 3, capacity: 262_144 }])
     }
+    fn sweep(&self) -> Result<u64, String> {
+        Ok(0)
+    }
     fn divergences(&self) -> Result<Vec<Divergence>, String> {
         Ok(Vec::new())
     }

@@ -212,7 +212,7 @@ async fn reports(shared: Arc<Shared>) {
     }
 }
 
-/// Refreshes later when there is much to refresh.
+/// Takes out what has ended, and refreshes later when there is much to refresh.
 async fn pressure(shared: Arc<Shared>) {
     let Some(cache) = shared.cache.clone() else { return };
     let mut period = tokio::time::interval(PRESSURE);
@@ -222,8 +222,14 @@ async fn pressure(shared: Arc<Shared>) {
     loop {
         period.tick().await;
         let reader = Arc::clone(&cache);
-        let read = tokio::task::spawn_blocking(move || reader.pressure()).await;
-        let read = read.unwrap_or_else(|e| Err(e.to_string()));
+        let read = tokio::task::spawn_blocking(move || {
+            let swept = reader.gate().and_then(|gate| if gate.hold { Ok(0) } else { reader.sweep() });
+            (swept, reader.pressure())
+        });
+        let (swept, read) = read.await.unwrap_or_else(|e| (Err(e.to_string()), Err("not read".to_owned())));
+        if let Some(removed @ 1..) = shared.check("remove what has ended from the maps", swept) {
+            tracing::debug!(removed, "flows that have ended were removed from the maps");
+        }
         let Some(maps) = shared.check("read how full the maps are", read) else { continue };
         let flows = maps.iter().filter(|map| map.map.starts_with("FLOW_")).map(|map| map.entries).sum();
         let mut timing = shared.timing();
