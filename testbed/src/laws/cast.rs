@@ -165,6 +165,14 @@ impl<'a> Cast<'a> {
         serde_json::from_str(&text).with_context(|| format!("status of {node}: {text:?}"))
     }
 
+    /// What the agent of a node has counted, for its pods and tunnels, fast and slow.
+    pub(super) fn counters(&self, node: &str) -> Result<Value> {
+        let mut get = self.bed.host(node).command("curl")?;
+        get.args(["--silent", "--show-error", "--fail", "--unix-socket", "/run/slipstream/admin.sock"]);
+        let text = exec::output(get.arg("http://agent/v1/counters"))?;
+        serde_json::from_str(&text).with_context(|| format!("counters of {node}: {text:?}"))
+    }
+
     /// Whether the agent of a node sees every change of OVS, or the node has no cache.
     pub(super) fn sees(&self, node: &str) -> bool {
         let without = self.bed.config().datapath == Datapath::Ovs;

@@ -7,9 +7,9 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::Stage;
 use super::cast::NAMESPACE;
 use super::scene::Scene;
+use super::{Stage, no_bpf};
 use crate::exec;
 use crate::probe::load::now;
 
@@ -34,7 +34,9 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
     switch_down(stage, &scene).await?;
     scene.dial().await?;
     agent_down(stage, &mut scene).await?;
-    scene.end().await
+    no_bpf::lost(stage, &scene).await?;
+    scene.end().await?;
+    no_bpf::never(stage).await
 }
 
 /// Without eBPF there is one row: the path is `ovs`, and the status says who wanted it.
@@ -46,12 +48,13 @@ async fn without(stage: &mut Stage<'_>) -> Result<()> {
     scene.end().await
 }
 
-fn said(outcome: Result<String>) -> Result<String, String> {
+/// An outcome as checks take it.
+pub(super) fn said(outcome: Result<String>) -> Result<String, String> {
     outcome.map_err(|error| format!("{error:#}"))
 }
 
 /// Waits until a member of a node's status is as it must be; returns another one, the reason.
-async fn told(
+pub(super) async fn told(
     scene: &Scene<'_>,
     node: &str,
     member: &str,
@@ -80,7 +83,7 @@ async fn told(
 }
 
 /// All flows of the scene arrive.
-async fn traffic(stage: &mut Stage<'_>, scene: &Scene<'_>, what: &str) {
+pub(super) async fn traffic(stage: &mut Stage<'_>, scene: &Scene<'_>, what: &str) {
     scene.cast.log.take();
     sleep(Duration::from_secs(2)).await;
     let silent: Vec<_> = scene
@@ -120,10 +123,32 @@ async fn pod_switch(stage: &mut Stage<'_>, scene: &Scene<'_>) -> Result<()> {
     let outcome = told(scene, &node, "/endpoints", |list| on("ovs")(path_of(list)), "/node").await;
     stage.checks.check("slipstream.dev/path: ovs on a pod: its endpoint is on ovs", said(outcome));
     traffic(stage, scene, "slipstream.dev/path: ovs").await;
+    // The next agent must not put the pod on the fast path before it has asked the API server.
+    let before = fast_packets(scene, &node, &pod);
+    scene.cast.restart(&node, "node-agent")?;
+    scene.cast.agent_ready(&node).await?;
+    let outcome = told(scene, &node, "/endpoints", |list| on("ovs")(path_of(list)), "/node").await;
+    stage.checks.check("slipstream.dev/path: ovs outlives the agent", said(outcome));
+    scene.cast.agent_sees(&node).await?;
+    traffic(stage, scene, "slipstream.dev/path: ovs, another agent").await;
+    let outcome = match (before, fast_packets(scene, &node, &pod)) {
+        (Ok(before), Ok(after)) if before == after => Ok(String::new()),
+        other => Err(format!("fast packets before and after: {other:?}")),
+    };
+    stage.checks.check("slipstream.dev/path: ovs, another agent: no packet of the pod was fast", outcome);
     scene.cast.patch("a", annotate(Value::Null)).await?;
     let outcome = told(scene, &node, "/endpoints", |list| on("ebpf")(path_of(list)), "/node").await;
     stage.checks.check("without the annotation: its endpoint is on ebpf again", said(outcome));
     Ok(())
+}
+
+/// Packets of a pod that were carried by the flow cache, as counted since its programs were attached.
+fn fast_packets(scene: &Scene<'_>, node: &str, pod: &str) -> Result<u64> {
+    let shown = scene.cast.counters(node)?;
+    let list = shown["endpoints"].as_array().context("no endpoints")?;
+    let mine = list.iter().find(|endpoint| endpoint["pod"] == pod).with_context(|| format!("no {pod}"))?;
+    let of = |way: &str| mine[way]["fast"]["packets"].as_u64().with_context(|| format!("{way}: {mine}"));
+    Ok(of("in")? + of("out")?)
 }
 
 /// The agent cannot ask vswitchd about the sequence check, as its control socket is not where it was.

@@ -5,9 +5,11 @@ mod dead;
 mod fallback;
 mod kill;
 mod loader;
+mod no_bpf;
 mod random;
 mod refresh;
 mod scene;
+mod spray;
 
 use anyhow::{Context, Result};
 
@@ -37,10 +39,13 @@ enum Part {
     Refresh,
     /// The fallback table.
     Fallback,
+    /// Very many flows at once, and full maps.
+    Spray,
 }
 
 impl Part {
-    const ALL: &'static [Self] = &[Self::Random, Self::Kill, Self::Dead, Self::Refresh, Self::Fallback];
+    const ALL: &'static [Self] =
+        &[Self::Random, Self::Kill, Self::Dead, Self::Refresh, Self::Fallback, Self::Spray];
 }
 
 /// `testbed laws`.
@@ -52,6 +57,9 @@ pub struct Args {
     /// How many random changes.
     #[arg(long, default_value_t = 200)]
     changes: usize,
+    /// How many flows are sprayed.
+    #[arg(long, default_value_t = 1_000_000)]
+    flows: u32,
     /// Only these parts.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
@@ -78,6 +86,7 @@ struct Stage<'a> {
     progress: &'a Progress,
     seed: u64,
     changes: usize,
+    flows: u32,
     verbose: bool,
 }
 
@@ -121,6 +130,7 @@ impl Args {
                 progress: &progress,
                 seed,
                 changes: self.changes,
+                flows: self.flows,
                 verbose: self.verbose,
             };
             let done = match part {
@@ -129,6 +139,7 @@ impl Args {
                 Part::Dead => block_on(dead::run(&mut stage)),
                 Part::Refresh => block_on(refresh::run(&mut stage)),
                 Part::Fallback => block_on(fallback::run(&mut stage)),
+                Part::Spray => block_on(spray::run(&mut stage)),
             };
             done.with_context(|| format!("{part:?}"))?;
             progress.done(format_args!("{part:?}"));

@@ -76,7 +76,8 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
     scene.end().await
 }
 
-fn vsctl(bed: &Bed, node: &str, args: &[&str]) -> Result<String> {
+/// Asks or changes the Open_vSwitch database of a node.
+pub(super) fn vsctl(bed: &Bed, node: &str, args: &[&str]) -> Result<String> {
     let mut command = bed.host(node).command(bed.config().ovs("ovs-vsctl"))?;
     exec::output(command.args(["--timeout=10", "--db=unix:/run/openvswitch/db.sock"]).args(args))
 }

@@ -9,6 +9,7 @@ mod netexec;
 pub mod packets;
 mod rr;
 mod serve;
+pub mod spray;
 mod stream;
 
 use anyhow::Result;
@@ -37,6 +38,10 @@ pub enum Args {
     Load(load::Args),
     /// Send and take whole packets, as told on standard input.
     Packets(packets::Args),
+    /// Send many flows of one packet each: TCP SYN and UDP.
+    Spray(spray::Args),
+    /// Count what arrives of such a spray.
+    Tally(spray::TallyArgs),
     /// Ask a DNS server for the addresses of a name.
     Name(name::Args),
 }
@@ -54,6 +59,8 @@ impl Args {
             Self::Stream(args) => args.run(),
             Self::Load(args) => args.run(),
             Self::Packets(args) => args.run(),
+            Self::Spray(args) => args.run(),
+            Self::Tally(args) => args.run(),
             Self::Name(args) => args.run(),
         }
     }

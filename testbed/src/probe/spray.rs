@@ -1,0 +1,292 @@
+//! Many flows of one packet each, as somebody does who scans: half of them TCP SYN, half UDP, no two alike. And the other end,
+//! which counts what arrives on each port, whether anybody listens there or not.
+//!
+//! Both use raw IPv4 sockets: the kernel neither keeps a socket for each flow nor answers what it does not know of.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::IoSliceMut;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, recvmsg, sendto, setsockopt,
+    socket, sockopt,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::ui;
+
+/// First destination port of a spray.
+pub const FIRST_PORT: u16 = 9000;
+/// It goes to so many, one after another.
+pub const PORTS: u16 = 8;
+/// Source ports begin here.
+const FIRST_SOURCE: u16 = 1024;
+/// Bytes of a packet's headers: IPv4, and the longer one of TCP and UDP.
+const ROOM: usize = 40;
+const IP: usize = 20;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+/// Time between two batches of packets.
+const BATCH: Duration = Duration::from_millis(2);
+/// Time between two reports.
+const REPORT: Duration = Duration::from_millis(250);
+/// Room for what has arrived and was not read yet.
+const BUFFER: usize = 64 << 20;
+
+/// `testbed probe spray`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// This pod's address.
+    #[arg(long)]
+    from: Ipv4Addr,
+    /// So many flows in all, evenly to every destination.
+    #[arg(long, default_value_t = 1_000_000)]
+    flows: u32,
+    /// So many packets a second at most.
+    #[arg(long, default_value_t = 20_000)]
+    rate: u32,
+    /// Where to.
+    #[arg(required = true)]
+    to: Vec<Ipv4Addr>,
+}
+
+/// What a spray ends with.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sprayed {
+    /// Packets that the kernel took, each of a flow of its own.
+    pub sent: u64,
+    /// Packets that it did not take.
+    pub refused: u64,
+    pub seconds: f64,
+}
+
+/// `testbed probe tally`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct TallyArgs {}
+
+/// What has arrived so far, at ports of a spray.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    /// TCP packets by destination port.
+    pub tcp: BTreeMap<u16, u64>,
+    /// UDP packets by destination port.
+    pub udp: BTreeMap<u16, u64>,
+    /// Packets that arrived and found no room in the sockets.
+    pub missed: u64,
+}
+
+/// One flow of a spray.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Flow {
+    to: Ipv4Addr,
+    udp: bool,
+    source_port: u16,
+    port: u16,
+}
+
+impl Flow {
+    /// The flow of that number; none when there are no more. Destinations, protocols and ports change from one to the next.
+    fn number(number: u32, to: &[Ipv4Addr]) -> Option<Self> {
+        let places = u32::try_from(to.len()).ok()?;
+        let (rest, place) = (number.checked_div(places)?, number.checked_rem(places)?);
+        let (rest, udp) = (rest / 2, rest % 2 == 1);
+        let (rest, port) = (rest / u32::from(PORTS), rest % u32::from(PORTS));
+        Some(Self {
+            to: *to.get(usize::try_from(place).ok()?)?,
+            udp,
+            source_port: FIRST_SOURCE.checked_add(u16::try_from(rest).ok()?)?,
+            port: FIRST_PORT + u16::try_from(port).ok()?,
+        })
+    }
+
+    /// The packet, with its checksums. The IP header's is the kernel's.
+    fn packet(self, from: Ipv4Addr) -> ([u8; ROOM], usize) {
+        let mut packet = [0; ROOM];
+        let length: u16 = if self.udp { 28 } else { 40 };
+        packet[0] = 0x45;
+        packet[2..4].copy_from_slice(&length.to_be_bytes());
+        packet[8] = 64;
+        packet[9] = if self.udp { UDP } else { TCP };
+        packet[12..16].copy_from_slice(&from.octets());
+        packet[16..20].copy_from_slice(&self.to.octets());
+        packet[20..22].copy_from_slice(&self.source_port.to_be_bytes());
+        packet[22..24].copy_from_slice(&self.port.to_be_bytes());
+        let checksum_at = if self.udp {
+            packet[24..26].copy_from_slice(&(length - 20).to_be_bytes());
+            26
+        } else {
+            // Data offset of 5 words, SYN, a window.
+            packet[32] = 5 << 4;
+            packet[33] = 2;
+            packet[34..36].copy_from_slice(&0xffff_u16.to_be_bytes());
+            36
+        };
+        let end = usize::from(length);
+        let pseudo = u32::from(packet[9]) + u32::from(length - 20) + sum(&packet[12..20]);
+        let checksum = !fold(pseudo + sum(&packet[IP..end]));
+        // 0 would mean that there is none.
+        let checksum = if checksum == 0 { 0xffff } else { checksum };
+        packet[checksum_at..checksum_at + 2].copy_from_slice(&checksum.to_be_bytes());
+        (packet, end)
+    }
+}
+
+/// Sum of the 16-bit words of an even number of bytes.
+fn sum(bytes: &[u8]) -> u32 {
+    bytes.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum()
+}
+
+fn fold(sum: u32) -> u16 {
+    let sum = (sum & 0xffff) + (sum >> 16);
+    u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap_or(u16::MAX)
+}
+
+fn raw(protocol: SockProtocol) -> Result<OwnedFd> {
+    socket(AddressFamily::Inet, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol).context("raw socket")
+}
+
+impl Args {
+    /// Sends everything, and says how much that was.
+    pub fn run(self) -> Result<()> {
+        let Self { from, flows, rate, to } = self;
+        ensure!(rate > 0, "--rate must not be 0");
+        let last = flows.checked_sub(1).context("--flows must not be 0")?;
+        ensure!(
+            Flow::number(last, &to).is_some(),
+            "there are fewer than {flows} flows to {} places",
+            to.len()
+        );
+        let socket = raw(SockProtocol::Raw)?;
+        let start = Instant::now();
+        let mut said = Sprayed::default();
+        let mut number = 0;
+        while number < flows {
+            let due = start.elapsed().as_secs_f64() * f64::from(rate);
+            while number < flows && f64::from(number) <= due {
+                if let Some(flow) = Flow::number(number, &to) {
+                    let (packet, length) = flow.packet(from);
+                    let place = SockaddrIn::from(SocketAddrV4::new(flow.to, 0));
+                    match sendto(socket.as_raw_fd(), &packet[..length], &place, MsgFlags::empty()) {
+                        Ok(_) => said.sent += 1,
+                        Err(_) => said.refused += 1,
+                    }
+                }
+                number += 1;
+            }
+            thread::sleep(BATCH);
+        }
+        said.seconds = start.elapsed().as_secs_f64();
+        ui::say(serde_json::to_string(&said)?);
+        Ok(())
+    }
+}
+
+type Shared = Arc<Mutex<Tally>>;
+
+impl TallyArgs {
+    /// Counts until it is killed, and prints a line of JSON whenever there is something new.
+    pub fn run(self) -> Result<()> {
+        let tally = Shared::default();
+        for udp in [false, true] {
+            let socket = raw(if udp { SockProtocol::Udp } else { SockProtocol::Tcp })?;
+            setsockopt(&socket, sockopt::RcvBufForce, &BUFFER).context("receive buffer")?;
+            let tally = Arc::clone(&tally);
+            thread::Builder::new().name("tally".into()).spawn(move || count(&socket, udp, &tally))?;
+        }
+        let mut last = None;
+        loop {
+            let now = Tally {
+                missed: missed(&fs::read_to_string("/proc/thread-self/net/raw").context("/proc/net/raw")?),
+                ..tally.lock().unwrap_or_else(PoisonError::into_inner).clone()
+            };
+            if last.as_ref() != Some(&now) {
+                ui::say(serde_json::to_string(&now)?);
+                last = Some(now);
+            }
+            thread::sleep(REPORT);
+        }
+    }
+}
+
+fn count(socket: &impl AsFd, udp: bool, tally: &Shared) {
+    let mut buffer = [0; 128];
+    loop {
+        let mut room = [IoSliceMut::new(&mut buffer)];
+        let fd = socket.as_fd().as_raw_fd();
+        let length = match recvmsg::<()>(fd, &mut room, None, MsgFlags::empty()) {
+            Ok(message) => message.bytes.min(128),
+            Err(Errno::EINTR) => continue,
+            Err(_) => return,
+        };
+        let Some(port) = port(&buffer[..length]) else { continue };
+        let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+        *(if udp { &mut tally.udp } else { &mut tally.tcp }).entry(port).or_default() += 1;
+    }
+}
+
+/// Destination port of an IPv4 packet, if a spray goes there.
+fn port(packet: &[u8]) -> Option<u16> {
+    let at = usize::from(packet.first()? & 15) * 4 + 2;
+    let port = u16::from_be_bytes(packet.get(at..at + 2)?.try_into().ok()?);
+    (FIRST_PORT..FIRST_PORT + PORTS).contains(&port).then_some(port)
+}
+
+/// Sum of the last column of `/proc/net/raw`: packets dropped for want of room, of each socket.
+fn missed(table: &str) -> u64 {
+    let drops = |line: &str| line.split_whitespace().next_back().and_then(|last| last.parse::<u64>().ok());
+    table.lines().skip(1).filter_map(drops).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places() -> [Ipv4Addr; 2] {
+        [Ipv4Addr::new(10, 244, 0, 3), Ipv4Addr::new(10, 244, 1, 3)]
+    }
+
+    #[test]
+    fn a_million_flows_are_all_different_and_half_are_udp() {
+        let flows: Vec<_> = (0..1_000_000).map(|n| Flow::number(n, &places()).unwrap()).collect();
+        let different: std::collections::BTreeSet<_> = flows.iter().copied().collect();
+        assert_eq!(different.len(), flows.len());
+        assert_eq!(flows.iter().filter(|flow| flow.udp).count(), 500_000);
+        for port in FIRST_PORT..FIRST_PORT + PORTS {
+            assert_eq!(flows.iter().filter(|flow| flow.port == port).count(), 125_000);
+        }
+    }
+
+    #[test]
+    fn flows_that_do_not_fit_into_source_ports_are_none() {
+        assert_eq!(Flow::number(u32::MAX, &places()), None);
+        assert_eq!(Flow::number(0, &[]), None);
+    }
+
+    #[test]
+    fn checksums_are_right_and_the_port_is_read_back() {
+        for number in 0..64 {
+            let flow = Flow::number(number, &places()).unwrap();
+            let (packet, length) = flow.packet(Ipv4Addr::new(10, 244, 0, 9));
+            let rest = u32::try_from(length - IP).unwrap();
+            let all = u32::from(packet[9]) + rest + sum(&packet[12..20]) + sum(&packet[IP..length]);
+            assert_eq!(fold(all), 0xffff, "{flow:?}");
+            assert_eq!(port(&packet[..length]), Some(flow.port));
+        }
+        assert_eq!(port(&[0x45; 20]), None);
+    }
+
+    #[test]
+    fn packets_that_found_no_room_are_the_last_column() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n   \
+             6: 00000000:0006 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 71 2 0000 3\n  \
+             17: 00000000:0011 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 72 2 0000 4\n";
+        assert_eq!(missed(table), 7);
+    }
+}
