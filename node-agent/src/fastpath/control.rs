@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::decide::View;
+use super::effects::Effects;
 use super::engine::{Engine, Input, Source, Step, Times, Tracking};
 use super::metrics::Figures;
 use super::status::{EndpointStatus, GateStatus, NodePath, Reasoned, Sight, Status, UnderlayStatus};
@@ -60,8 +61,8 @@ struct Inner {
     decided: Decided,
     /// How often ovs-vswitchd went away.
     lives: u64,
-    /// What flows of br-int do to every packet.
-    effects: Option<String>,
+    /// Whose packets br-int's flows log, sample or shape, and how often that changed.
+    effects: (Arc<Effects>, u64),
     timing: Timing,
     divergences: u64,
 }
@@ -108,7 +109,7 @@ impl Fastpath {
                 endpoints: Vec::new(),
             },
             lives: 0,
-            effects: None,
+            effects: Default::default(),
             timing: Timing::default(),
             divergences: 0,
         };
@@ -366,16 +367,27 @@ impl Shared {
         self.inner.lock().engine.waits_for_flows()
     }
 
-    pub(super) fn set_effects(&self, effects: Option<String>) {
+    /// Nothing is learned until [`Shared::effects_are_decided`].
+    pub(super) fn set_effects(&self, effects: Effects) {
         let mut inner = self.inner.lock();
-        if inner.effects != effects {
-            inner.effects = effects;
+        if *inner.effects.0 != effects {
+            inner.effects = (Arc::new(effects), inner.effects.1 + 1);
+            self.take_locked(&mut inner, Input::Deciding(true));
             self.decide.notify_one();
         }
     }
 
-    pub(super) fn effects(&self) -> Option<String> {
+    /// What was set last, and its number.
+    pub(super) fn effects(&self) -> (Arc<Effects>, u64) {
         self.inner.lock().effects.clone()
+    }
+
+    /// Those with this number have been carried out.
+    pub(super) fn effects_are_decided(&self, number: u64) {
+        let mut inner = self.inner.lock();
+        if inner.effects.1 == number {
+            self.take_locked(&mut inner, Input::Deciding(false));
+        }
     }
 
     pub(super) fn wanted(&self) -> NodePath {

@@ -6,6 +6,7 @@ use api::ovn_name::INTEGRATION_BRIDGE;
 use ovsdb_client::vswitch::{Bridge, Interface, Mirror, OpenVSwitch, Port};
 
 use super::control::{Decided, STARTING, Shared};
+use super::effects::Effects;
 use super::engine::{Input, Source};
 use super::exclude::{self, Mirrored, Pod};
 use super::status::{EndpointStatus, NodePath, Path, Reasoned};
@@ -35,8 +36,13 @@ impl View {
         mappings.split(',').find(wanted)?.split(':').nth(1).map(str::to_owned)
     }
 
-    fn decide(&self, shared: &Shared, bridge: Option<&str>) -> (Decided, Result<std::net::Ipv4Addr, String>) {
-        let node = self.node(shared);
+    fn decide(
+        &self,
+        shared: &Shared,
+        bridge: Option<&str>,
+        effects: &Effects,
+    ) -> (Decided, Result<std::net::Ipv4Addr, String>) {
+        let node = self.node_with(shared, effects);
         let snapshot = self.ovs.replica().read();
         let mirrors = || snapshot.table::<Mirror>().iter().map(AsRef::as_ref);
         let find = |name: &str| snapshot.table::<Bridge>().by_index("name", name).next().cloned();
@@ -58,7 +64,8 @@ impl View {
                 (Path::Ebpf, None) => Reasoned::ovs("no OVS port yet"),
                 (Path::Ebpf, Some(port)) => {
                     let wanted = self.annotation(&pod);
-                    exclude::endpoint(Pod { port: &port, interface, wanted: wanted.as_deref() }, &mirrored)
+                    let pod = Pod { port: &port, interface, wanted: wanted.as_deref() };
+                    exclude::endpoint(pod, &mirrored, effects)
                 }
             };
             endpoints.push(EndpointStatus {
@@ -79,6 +86,10 @@ impl View {
 
     /// The node's path and why.
     pub(super) fn node(&self, shared: &Shared) -> Reasoned {
+        self.node_with(shared, &shared.effects().0)
+    }
+
+    fn node_with(&self, shared: &Shared, effects: &Effects) -> Reasoned {
         if shared.cache.is_none() {
             return Reasoned::ovs(shared.without());
         }
@@ -90,10 +101,9 @@ impl View {
         else {
             return Reasoned::ovs("no bridge br-int yet; ovn-controller makes it");
         };
-        let effects = shared.effects();
         let snapshot = self.ovs.replica().read();
         let interfaces = snapshot.table::<Interface>().iter().map(AsRef::as_ref);
-        match exclude::node(&system, &integration, effects.as_deref(), interfaces) {
+        match exclude::node(&system, &integration, effects, interfaces) {
             Some(why) => Reasoned::ovs(why),
             None if wanted == NodePath::Ebpf => Reasoned::ebpf("set for the node (slipctl path node ebpf)"),
             None => Reasoned::ebpf("nothing is against it"),
@@ -126,7 +136,8 @@ impl View {
 /// Decides anew and tells the cache what differs.
 pub(super) async fn round(shared: &Shared, view: &View) {
     let bridge = view.bridge();
-    let (mut decided, address) = view.decide(shared, bridge.as_deref());
+    let (effects, number) = shared.effects();
+    let (mut decided, address) = view.decide(shared, bridge.as_deref(), &effects);
     if let (Path::Ebpf, Some(bridge), Ok(address)) = (decided.tunnel.path, &bridge, address) {
         match view.underlay(bridge, address).await {
             Ok(underlay) => decided.underlay = Some(underlay),
@@ -164,4 +175,5 @@ pub(super) async fn round(shared: &Shared, view: &View) {
     if taken_off {
         shared.take(Input::Changed(Source::Path));
     }
+    shared.effects_are_decided(number);
 }

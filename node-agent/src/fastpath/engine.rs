@@ -107,6 +107,10 @@ pub enum Input {
     Changed(Source),
     /// OVS stops (`true`) or goes on telling of changed flows, as it has too many to tell.
     Paused(bool),
+    /// What OVS told is being read (`true`), or has been: whose packets it is about is not known in between.
+    Reading(bool),
+    /// Who may use the cache is being decided (`true`), or has been, because flows changed what they do to packets.
+    Deciding(bool),
     /// OVS has revalidated all of its datapath flows since the last burst.
     Revalidated,
     /// The monitor of br-int's flows is there, with so many flows in the table.
@@ -165,6 +169,8 @@ pub struct Engine {
     enabled: bool,
     burst: Option<Burst>,
     paused: bool,
+    reading: bool,
+    deciding: bool,
     monitor: Result<(), String>,
     /// The table was empty when the monitor came: ovs-vswitchd was started anew, and its flows are still to come.
     empty: bool,
@@ -183,6 +189,8 @@ impl Engine {
             enabled: false,
             burst: None,
             paused: false,
+            reading: false,
+            deciding: false,
             monitor: Err("not connected yet".to_owned()),
             empty: false,
             database: false,
@@ -201,6 +209,8 @@ impl Engine {
                 self.paused = paused;
                 bump = self.change(now, Source::Flows);
             }
+            Input::Reading(reading) => self.reading = reading,
+            Input::Deciding(deciding) => self.deciding = deciding,
             Input::Revalidated => bump = Some(Source::Revalidated),
             Input::Monitor { flows } => {
                 self.monitor = Ok(());
@@ -212,6 +222,7 @@ impl Engine {
             Input::MonitorLost(why) => {
                 self.monitor = Err(why);
                 self.paused = false;
+                self.reading = false;
             }
             Input::Database(there) => self.database = there,
             Input::Tracking(tracking) => self.tracking = tracking,
@@ -313,7 +324,7 @@ impl Engine {
             }
             State::Open => Gate {
                 forward: true,
-                learn: self.burst.is_none() && !self.paused,
+                learn: self.burst.is_none() && !self.paused && !self.reading && !self.deciding,
                 tcp: self.tracking == Tracking::Tolerant,
                 hold: false,
             },
@@ -518,6 +529,26 @@ mod tests {
         assert_eq!(step.bump, Some(Source::Flows));
         let due = engine.due().unwrap();
         assert!(engine.take(due, Input::Tick).gate.learn);
+    }
+
+    #[test]
+    fn nothing_is_learned_before_what_changed_was_read_and_who_may_be_cached_was_decided() {
+        let (mut engine, now) = open();
+        engine.take(now, Input::Changed(Source::Flows));
+        engine.take(now, Input::Reading(true));
+        let due = engine.due().unwrap();
+        assert!(!engine.take(due, Input::Tick).gate.learn, "the end of the burst came first");
+        engine.take(due, Input::Deciding(true));
+        assert!(!engine.take(due, Input::Reading(false)).gate.learn);
+        assert!(engine.take(due, Input::Deciding(false)).gate.learn);
+        engine.take(due, Input::Reading(true));
+        engine.take(due, Input::MonitorLost("x".to_owned()));
+        engine.take(due, Input::Monitor { flows: 1 });
+        let due = engine.due().unwrap();
+        assert!(
+            engine.take(due, Input::Tick).gate.learn,
+            "a session that ended in the middle is not read on"
+        );
     }
 
     #[test]

@@ -8,7 +8,9 @@ use api::annotation::POD_PATH;
 use ovsdb_client::Uuid;
 use ovsdb_client::vswitch::{Bridge, Interface, Mirror, OpenVSwitch, Port};
 
+use super::effects::Effects;
 use super::status::Reasoned;
+use crate::ovs::ports::PodPort;
 
 /// Options of a tunnel that say where it goes and do not change from packet to packet. Others may.
 const PLAIN_OPTIONS: [&str; 7] =
@@ -51,11 +53,11 @@ impl Mirrored {
 pub fn node<'a>(
     system: &OpenVSwitch,
     integration: &Bridge,
-    effects: Option<&str>,
+    effects: &Effects,
     interfaces: impl Iterator<Item = &'a Interface>,
 ) -> Option<String> {
-    if let Some(effects) = effects {
-        return Some(effects.to_owned());
+    if let Some(why) = &effects.node {
+        return Some(why.clone());
     }
     let counted = [
         ("sFlow", integration.sflow.is_some()),
@@ -77,7 +79,18 @@ pub fn node<'a>(
     if !matches!(tos, "" | "0") {
         return Some(format!("ovn-encap-tos is `{tos}`: the outer header depends on the packet"));
     }
-    interfaces.filter_map(tunnel).next()
+    interfaces.filter_map(|row| tunnel(row).or_else(|| shared_port(row, effects))).next()
+}
+
+/// Why this interface, which is no pod's, keeps the node off the fast path: what passes it may be of any pod. A port that has no
+/// row any more carries nothing.
+fn shared_port(row: &Interface, effects: &Effects) -> Option<String> {
+    let why = concerning(row, effects).filter(|_| PodPort::of(row).is_none())?;
+    Some(format!("interface {}: {why}", row.name))
+}
+
+fn concerning<'a>(row: &Interface, effects: &'a Effects) -> Option<&'a str> {
+    effects.ports.get(&u32::try_from(row.ofport?).ok()?).map(String::as_str)
 }
 
 /// Why this tunnel keeps the node off the fast path.
@@ -143,7 +156,7 @@ pub struct Pod<'a> {
 }
 
 /// The path of one pod's endpoint when the node's is `ebpf`.
-pub fn endpoint(pod: Pod<'_>, mirrored: &Mirrored) -> Reasoned {
+pub fn endpoint(pod: Pod<'_>, mirrored: &Mirrored, effects: &Effects) -> Reasoned {
     match pod.wanted {
         None | Some("ebpf") => {}
         Some("ovs") => return Reasoned::ovs(format!("annotation {POD_PATH} of the pod")),
@@ -159,6 +172,9 @@ pub fn endpoint(pod: Pod<'_>, mirrored: &Mirrored) -> Reasoned {
     }
     if pod.interface.ingress_policing_rate > 0 || pod.interface.ingress_policing_kpkts_rate > 0 {
         return Reasoned::ovs("the OVS interface limits its rate (ingress policing)");
+    }
+    if let Some(why) = concerning(pod.interface, effects) {
+        return Reasoned::ovs(why);
     }
     if pod.interface.ofport.is_none_or(|port| port <= 0) {
         return Reasoned::ovs("OVS has not opened the port yet");
@@ -204,7 +220,9 @@ mod tests {
     #[test]
     fn several_endpoints_and_tunnels_that_cannot_be_repeated_keep_the_node_slow() {
         let bridge = Bridge::default();
-        let ask = |system: &OpenVSwitch, rows: &[Interface]| node(system, &bridge, None, rows.iter());
+        let ask = |system: &OpenVSwitch, rows: &[Interface]| {
+            node(system, &bridge, &Effects::default(), rows.iter())
+        };
         let geneve = chassis(&[("ovn-encap-type", "geneve"), ("ovn-encap-ip", "172.18.0.2")]);
         let plain = tunnel_row("geneve", &[("remote_ip", "172.18.0.3"), ("key", "flow"), ("csum", "false")]);
         assert_eq!(ask(&geneve, &[plain, tunnel_row("", &[]), tunnel_row("patch", &[("peer", "x")])]), None);
@@ -225,7 +243,7 @@ mod tests {
     fn a_bridge_that_reports_its_packets_keeps_the_node_slow() {
         let system = chassis(&[]);
         let bridge = Bridge { netflow: Some(Uuid::new_v4()), ..Bridge::default() };
-        assert!(node(&system, &bridge, None, std::iter::empty()).unwrap().contains("NetFlow"));
+        assert!(node(&system, &bridge, &Effects::default(), std::iter::empty()).unwrap().contains("NetFlow"));
     }
 
     #[test]
@@ -236,8 +254,30 @@ mod tests {
         let port = Port { uuid: Uuid::new_v4(), ..Port::default() };
         let interface = Interface { ofport: Some(3), ..Interface::default() };
         let pod = Pod { port: &port, interface: &interface, wanted: None };
-        let of = |bridge: &Bridge| endpoint(pod, &Mirrored::of(bridge, std::iter::once(&mirror))).path;
+        let of = |bridge: &Bridge| {
+            endpoint(pod, &Mirrored::of(bridge, std::iter::once(&mirror)), &Effects::default()).path
+        };
         assert_eq!(of(&bridge), Path::Ovs);
         assert_eq!(of(&Bridge::default()), Path::Ebpf);
+    }
+
+    #[test]
+    fn a_pods_port_that_is_logged_is_slow_alone_and_a_port_of_the_node_makes_all_slow() {
+        let effects = Effects { node: None, ports: [(3, "logged".to_owned())].into() };
+        let row = |ids: &[(&str, &str)], number| {
+            let external_ids =
+                ids.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+            Interface { external_ids, ofport: Some(number), ..Interface::default() }
+        };
+        let ids = [("iface-id", "red_a"), ("sandbox", "c1")];
+        let path = |number| {
+            let (port, interface) = (Port::default(), row(&ids, number));
+            let pod = Pod { port: &port, interface: &interface, wanted: None };
+            endpoint(pod, &Mirrored::default(), &effects)
+        };
+        assert_eq!((path(3), path(4).path), (Reasoned::ovs("logged"), Path::Ebpf));
+        let ask = |rows: &[Interface]| node(&chassis(&[]), &Bridge::default(), &effects, rows.iter());
+        assert_eq!(ask(&[row(&ids, 3), row(&[], 4)]), None);
+        assert!(ask(&[row(&[], 3)]).unwrap().contains("logged"));
     }
 }

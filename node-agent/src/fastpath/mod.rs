@@ -2,11 +2,13 @@
 //! cache while it cannot see, and decides which endpoints may use it. What it steers through is
 //! [`crate::fast_path::FastPath`], which `bpf` implements.
 //!
-//! `engine` has the rules of invalidation and `exclude` those of who stays out, both without I/O. `control` is the handle
+//! `engine` has the rules of invalidation, `exclude` those of who stays out and `effects` what br-int's flows say to that, all
+//! without I/O. `control` is the handle
 //! that the rest of the agent holds. `monitor`, `underlay` and `tasks` are the sources of changes.
 
 mod control;
 mod decide;
+pub mod effects;
 pub mod engine;
 pub mod exclude;
 mod metrics;

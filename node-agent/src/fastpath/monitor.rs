@@ -3,14 +3,14 @@
 //! It has a thread of its own that blocks in `read`, so that no other work of the agent is between OVS's word and the
 //! stop of the cache. The first bytes of a message are enough to act on.
 
-use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::openflow::{self, Effect, Key, Message, Update};
+use super::effects::{Effects, Ledger};
+use super::openflow::{self, Message, Update};
 
 /// What the monitor tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,8 +24,10 @@ pub enum Event {
     Changed(Instant),
     /// OVS stops telling of changes, or goes on.
     Paused(bool),
-    /// What flows of the bridge do to every packet, other than before.
-    Effects(Option<String>),
+    /// Whose packets flows of the bridge log, sample or shape, other than before.
+    Effects(Effects),
+    /// Everything that was told until now has been read. Comes after [`Event::Changed`], and after the effects.
+    Read,
     /// It is gone, and why.
     Down(String),
 }
@@ -59,7 +61,7 @@ pub fn watch(socket: &Path, stop: &AtomicBool, mut tell: impl FnMut(Event)) {
 
 /// One connection. Returns why it ended.
 fn session(mut stream: UnixStream, stop: &AtomicBool, tell: &mut impl FnMut(Event)) -> String {
-    let mut session = Session { flows: 0, up: false, effects: Effects::default() };
+    let mut session = Session { flows: 0, up: false, ledger: Ledger::default() };
     let begin = |stream: &mut UnixStream| {
         stream.set_read_timeout(Some(LOOK))?;
         let mut greeting = openflow::hello();
@@ -71,6 +73,7 @@ fn session(mut stream: UnixStream, stop: &AtomicBool, tell: &mut impl FnMut(Even
     }
     let mut buffer = Vec::new();
     let mut chunk = vec![0; 65_536];
+    let mut unread = false;
     loop {
         let count = match stream.read(&mut chunk) {
             Ok(0) => return "OVS closed the connection".to_owned(),
@@ -89,6 +92,7 @@ fn session(mut stream: UnixStream, stop: &AtomicBool, tell: &mut impl FnMut(Even
         let mut at = 0;
         while let Some(rest) = buffer.get(at..) {
             if openflow::begins_change(rest) {
+                unread = true;
                 tell(Event::Changed(came));
             }
             let Some(one) = openflow::length(rest).and_then(|length| rest.get(..length)) else { break };
@@ -104,13 +108,19 @@ fn session(mut stream: UnixStream, stop: &AtomicBool, tell: &mut impl FnMut(Even
             at += one.len();
         }
         buffer.drain(..at);
+        if buffer.is_empty() {
+            session.tell_effects(tell);
+            if std::mem::take(&mut unread) {
+                tell(Event::Read);
+            }
+        }
     }
 }
 
 struct Session {
     flows: usize,
     up: bool,
-    effects: Effects,
+    ledger: Ledger,
 }
 
 impl Session {
@@ -133,12 +143,11 @@ impl Session {
             Message::Initial { updates, more } => {
                 for update in openflow::updates(updates) {
                     self.flows += 1;
-                    self.effects.take(&update);
+                    self.ledger.take(update);
                 }
                 if !more && !self.up {
                     self.up = true;
-                    tell(Event::Effects(self.effects.summary()));
-                    self.effects.changed = false;
+                    self.tell_effects(tell);
                     tell(Event::Up { flows: self.flows });
                 }
             }
@@ -147,45 +156,19 @@ impl Session {
                     if let Update::Paused(paused) = update {
                         tell(Event::Paused(paused));
                     }
-                    self.effects.take(&update);
-                }
-                if self.up && std::mem::take(&mut self.effects.changed) {
-                    tell(Event::Effects(self.effects.summary()));
+                    self.ledger.take(update);
                 }
             }
         }
         Ok(None)
     }
-}
 
-/// Flows that do something to every packet.
-#[derive(Debug, Default)]
-struct Effects {
-    flows: HashMap<(u8, u16, Vec<u8>), Effect>,
-    changed: bool,
-}
-
-impl Effects {
-    fn take(&mut self, update: &Update<'_>) {
-        let owned = |key: &Key<'_>| (key.table, key.priority, key.fields.to_vec());
-        match update {
-            Update::Present { key, effect: Some(effect) } => {
-                self.changed |= self.flows.insert(owned(key), *effect) != Some(*effect);
-            }
-            // Nearly always: nothing is known of any.
-            _ if self.flows.is_empty() => {}
-            Update::Present { key, effect: None } | Update::Removed(key) => {
-                self.changed |= self.flows.remove(&owned(key)).is_some();
-            }
-            Update::Paused(_) | Update::Unknown => {}
+    /// Once the first list is complete; before, half of it would say too much.
+    fn tell_effects(&mut self, tell: &mut impl FnMut(Event)) {
+        if self.up
+            && let Some(effects) = self.ledger.changes()
+        {
+            tell(Event::Effects(effects));
         }
-    }
-
-    /// Why the node must not use the fast path.
-    fn summary(&self) -> Option<String> {
-        let (key, effect) =
-            self.flows.iter().min_by_key(|((table, priority, _), e)| (**e, *table, *priority))?;
-        let count = self.flows.len();
-        Some(format!("{count} flows of br-int {} (table {})", effect.verb(), key.0))
     }
 }

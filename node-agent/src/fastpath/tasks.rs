@@ -145,6 +145,10 @@ fn take_event(shared: &Shared, event: monitor::Event, ignore: bool) {
             if shared.take(Input::Changed(Source::Flows)) {
                 shared.figures.delay.observe(came.elapsed().as_secs_f64());
             }
+            shared.take(Input::Reading(true));
+        }
+        monitor::Event::Read => {
+            shared.take(Input::Reading(false));
         }
         monitor::Event::Paused(paused) => {
             shared.take(Input::Paused(paused));

@@ -1,6 +1,12 @@
 //! OpenFlow messages of a flow monitor (OpenFlow 1.5, ONF TS-025, section 7.3.5), as far as they are needed to know *that*
 //! flows change and whether a flow does something to every packet that a cache would leave out.
 
+mod actions;
+mod fields;
+
+pub use actions::{Deeds, Effect, Part};
+pub use fields::{Fields, LogicalPort};
+
 /// Version 1.5: what ovn-controller speaks, so br-int always does.
 const OPENFLOW_1_5: u8 = 6;
 /// Bytes of every message's header: version, type, length, transaction number.
@@ -11,8 +17,6 @@ const MULTIPART: usize = 16;
 const FLOW_MONITOR: u16 = 16;
 /// Transaction number of our request; updates come with 0.
 const REQUEST: u32 = 2;
-/// Nicira's experimenter number, for OVS's own actions (nicira-ext.h).
-const NICIRA: u32 = 0x2320;
 
 /// A message of the switch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,8 +130,8 @@ pub enum Update<'a> {
     Present {
         /// Table, priority and match as bytes: what names a flow.
         key: Key<'a>,
-        /// What it does to every packet besides forwarding.
-        effect: Option<Effect>,
+        /// What its instructions say.
+        deeds: Deeds,
     },
     /// A flow is gone.
     Removed(Key<'a>),
@@ -148,28 +152,11 @@ pub struct Key<'a> {
     pub fields: &'a [u8],
 }
 
-/// What a flow does to a packet that must not be left out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Effect {
-    /// Tells ovn-controller of it, to be logged.
-    Log,
-    /// Copies a share of packets to a collector.
-    Sample,
-    /// Limits the rate.
-    Meter,
-    /// Puts it into a queue.
-    Queue,
-}
-
-impl Effect {
-    /// What such a flow does, for people.
-    pub fn verb(self) -> &'static str {
-        match self {
-            Self::Log => "log packets",
-            Self::Sample => "sample packets",
-            Self::Meter => "limit a rate",
-            Self::Queue => "use queues",
-        }
+impl Key<'_> {
+    /// The match, as far as it tells whose packets it is about.
+    pub fn read(&self) -> Fields {
+        // Its type and length come first.
+        Fields::read(self.fields.get(4..).unwrap_or_default())
     }
 }
 
@@ -199,78 +186,12 @@ fn update(bytes: &[u8]) -> Option<Update<'_>> {
                 return Some(Update::Removed(key));
             }
             let instructions = fields.get(length.next_multiple_of(8)..)?;
-            Some(Update::Present { key, effect: effect_of_instructions(instructions) })
+            Some(Update::Present { key, deeds: Deeds::read(instructions) })
         }
         5 => Some(Update::Paused(true)),
         6 => Some(Update::Paused(false)),
         _ => None,
     }
-}
-
-/// Type, body and rest of the first of a list of things that begin with type and length.
-fn split(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
-    let length = usize::from(u16_at(bytes, 2)?);
-    let (one, rest) = bytes.split_at_checked(length.max(4))?;
-    Some((u16_at(one, 0)?, one.get(4..)?, rest))
-}
-
-fn effect_of_instructions(mut bytes: &[u8]) -> Option<Effect> {
-    while let Some((kind, body, rest)) = split(bytes) {
-        let found = match kind {
-            // Write and apply actions.
-            3 | 4 => effect_of_actions(body.get(4..).unwrap_or_default(), 0),
-            6 => Some(Effect::Meter),
-            _ => None,
-        };
-        if found.is_some() {
-            return found;
-        }
-        bytes = rest;
-    }
-    None
-}
-
-fn effect_of_actions(mut bytes: &[u8], depth: u8) -> Option<Effect> {
-    while let Some((kind, body, rest)) = split(bytes) {
-        let found = match kind {
-            21 => Some(Effect::Queue),
-            29 => Some(Effect::Meter),
-            0xffff if u32_at(body, 0) == Some(NICIRA) => effect_of_nicira(body.get(4..)?, depth),
-            _ => None,
-        };
-        if found.is_some() {
-            return found;
-        }
-        bytes = rest;
-    }
-    None
-}
-
-/// OVS's own actions, from their subtype on (ofp-actions.c).
-fn effect_of_nicira(bytes: &[u8], depth: u8) -> Option<Effect> {
-    let body = bytes.get(2..)?;
-    match u16_at(bytes, 0)? {
-        // sample, in its four forms.
-        29 | 38 | 41 | 51 => Some(Effect::Sample),
-        37 => is_log(body.get(6..)?).then_some(Effect::Log),
-        // clone: actions inside.
-        42 if depth < 4 => effect_of_actions(body.get(6..)?, depth + 1),
-        _ => None,
-    }
-}
-
-/// Whether the properties of a controller action (`nx_action_controller2_prop`) have user data of OVN's `log` action: its
-/// opcode is 7 (OVN's actions.h, `ACTION_OPCODE_LOG`).
-fn is_log(mut properties: &[u8]) -> bool {
-    while let Some(length) = u16_at(properties, 2).map(usize::from) {
-        let Some(one) = properties.get(..length.max(4)) else { return false };
-        // User data.
-        if u16_at(one, 0) == Some(3) && u32_at(one, 4) == Some(7) {
-            return true;
-        }
-        properties = properties.get(length.max(4).next_multiple_of(8)..).unwrap_or_default();
-    }
-    false
 }
 
 #[cfg(test)]

@@ -1,0 +1,110 @@
+//! Fields of a match and of `set_field` in OXM form (OpenFlow 1.5, section 7.2.3), as far as they tell whose packets a flow
+//! is about. What cannot be read counts as not there.
+
+use super::u32_at;
+
+/// A port of OVN's logical network: numbers of its datapath and of the port in that (`tunnel_key` in the southbound database).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LogicalPort {
+    /// `metadata` in OVN's flows.
+    pub datapath: u64,
+    /// Register 14 (the port a packet came from) or 15 (the one it goes to) in OVN's flows (OVN's logical-fields.h).
+    pub port: u32,
+}
+
+/// Fields with one value; what is masked is not among them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Fields {
+    /// The port of the bridge that a packet came by.
+    pub in_port: Option<u32>,
+    /// OVN's datapath.
+    pub datapath: Option<u64>,
+    /// OVN's number of the port that it came from.
+    pub from: Option<u32>,
+    /// OVN's number of the port that it goes to.
+    pub to: Option<u32>,
+    /// Number of a conjunction whose parts have all matched.
+    pub conjunction: Option<u32>,
+}
+
+/// Class and field number of a header, without the bit for masks and the length.
+const IN_PORT: u32 = 0x8000 << 7;
+const METADATA: u32 = 0x8000 << 7 | 2;
+const REGISTER_14: u32 = 0x0001 << 7 | 14;
+const REGISTER_15: u32 = 0x0001 << 7 | 15;
+/// Both of them: the form in matches of OpenFlow 1.5.
+const REGISTERS_14_15: u32 = 0x8001 << 7 | 7;
+const CONJUNCTION: u32 = 0x0001 << 7 | 37;
+
+impl Fields {
+    /// Reads a list of fields; ends at the first that cannot be.
+    pub fn read(mut bytes: &[u8]) -> Self {
+        let mut fields = Self::default();
+        while let Some(header) = u32_at(bytes, 0) {
+            let length = usize::from(header.to_be_bytes()[3]);
+            let Some((one, rest)) = bytes.get(4..).and_then(|after| after.split_at_checked(length)) else {
+                break;
+            };
+            let masked = header & 0x100 != 0;
+            let (value, mask) = one.split_at(if masked { length / 2 } else { length });
+            // One word of the value, if all of it counts.
+            let word = |at: usize| {
+                let counts = !masked || u32_at(mask, at) == Some(u32::MAX);
+                u32_at(value, at).filter(|_| counts)
+            };
+            match header >> 9 {
+                IN_PORT => fields.in_port = word(0),
+                METADATA => {
+                    fields.datapath = word(0).zip(word(4)).map(|(h, l)| u64::from(h) << 32 | u64::from(l));
+                }
+                REGISTER_14 => fields.from = word(0),
+                REGISTER_15 => fields.to = word(0),
+                REGISTERS_14_15 => (fields.from, fields.to) = (word(0), word(4)),
+                CONJUNCTION => fields.conjunction = word(0),
+                _ => {}
+            }
+            bytes = rest;
+        }
+        fields
+    }
+
+    /// The logical port that packets come from.
+    pub fn source(&self) -> Option<LogicalPort> {
+        self.datapath.zip(self.from).map(|(datapath, port)| LogicalPort { datapath, port })
+    }
+
+    /// The logical port that packets go to.
+    pub fn destination(&self) -> Option<LogicalPort> {
+        self.datapath.zip(self.to).map(|(datapath, port)| LogicalPort { datapath, port })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_register_that_is_masked_says_nothing_and_its_neighbour_still_does() {
+        // Registers 14 and 15 with a mask, of which 15 counts whole; then metadata.
+        let mut bytes =
+            vec![0x80, 0x01, 0x0f, 16, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff];
+        bytes.extend([0x80, 0, 0x04, 8, 0, 0, 0, 0, 0, 0, 0, 9]);
+        let fields = Fields::read(&bytes);
+        assert_eq!(
+            (fields.source(), fields.destination()),
+            (None, Some(LogicalPort { datapath: 9, port: 3 }))
+        );
+        assert_eq!(
+            Fields::read(&bytes[..20]).destination(),
+            None,
+            "without a datapath a number names no port"
+        );
+    }
+
+    #[test]
+    fn what_is_cut_short_ends_the_reading() {
+        assert_eq!(Fields::read(&[0x80, 0, 0, 4, 0, 0]), Fields::default());
+        assert_eq!(Fields::read(&[0x80, 0, 0, 4, 0, 0, 0, 7, 0, 0]).in_port, Some(7));
+        assert_eq!(Fields::read(&[0; 12]), Fields::default());
+    }
+}
