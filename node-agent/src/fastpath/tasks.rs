@@ -143,7 +143,9 @@ fn take_event(shared: &Shared, event: monitor::Event, ignore: bool) {
         }
         monitor::Event::Changed(came) => {
             if shared.take(Input::Changed(Source::Flows)) {
-                shared.figures.delay.observe(came.elapsed().as_secs_f64());
+                let delay = came.elapsed();
+                shared.figures.delay.observe(delay.as_secs_f64());
+                tracing::debug!(?delay, "flows of br-int changed: everything cached is invalid");
             }
             shared.take(Input::Reading(true));
         }

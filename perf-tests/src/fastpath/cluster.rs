@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use clap::ValueEnum;
 use serde_json::{Value, json};
 use testbed::bed::config::{Config, Datapath};
-use testbed::bed::{Bed, start_agent_with};
+use testbed::bed::{Bed, start_agent_in, start_agent_with};
 use testbed::{exec, pod};
 
 use super::cell::Route;
@@ -19,6 +20,15 @@ const PODS: [(&str, &str); 3] = [("near", "n1"), ("beside", "n1"), ("far", "n2")
 const START: Duration = Duration::from_secs(60);
 /// Hidden flag of the agent: programs without counters and audit.
 const WITHOUT_COUNTERS: &str = "--bench-without-counters";
+
+/// What the agents of a control do wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Sabotage {
+    /// Changed flows do not make anything invalid: a revoked policy must be late.
+    NoBump,
+    /// Entries are not refreshed for a minute: with user space gone, packets must go on.
+    NoRefresh,
+}
 
 /// A running cluster with its pods; taken down when it is dropped, unless it was there before.
 pub(super) struct Cluster {
@@ -57,6 +67,22 @@ impl Cluster {
         }
         cluster.make_pods()?;
         Ok(Some(cluster))
+    }
+
+    /// One whose agents do something wrong.
+    pub(super) fn sabotaged(name: &str, sabotage: Sabotage) -> Result<Self> {
+        let cluster = Self::without_pods(name, Datapath::Auto)?;
+        let bed = cluster.bed()?;
+        let (flags, environment): (&[&str], &[(&str, &str)]) = match sabotage {
+            Sabotage::NoBump => (&[], &[("SLIPSTREAM_TEST_IGNORE_FLOW_EVENTS", "1")]),
+            Sabotage::NoRefresh => (&["--refresh-ms=60000"], &[]),
+        };
+        for node in bed.config().node_names() {
+            bed.host(&node).kill("node-agent")?;
+            start_agent_in(bed, &node, flags, environment)?;
+        }
+        cluster.make_pods()?;
+        Ok(cluster)
     }
 
     fn without_pods(name: &str, datapath: Datapath) -> Result<Self> {

@@ -28,7 +28,7 @@ use serde_json::json;
 use testbed::bed::config::Datapath;
 
 use cell::{Route, Settings};
-use cluster::Cluster;
+use cluster::{Cluster, Sabotage};
 use rounds::Path;
 use rows::Found;
 use worlds::World;
@@ -75,6 +75,9 @@ pub(crate) struct Args {
     /// Use the running clusters NAME-ebpf and NAME-ovs, and leave them running.
     #[arg(long)]
     there: bool,
+    /// A control: the agents with eBPF do something wrong, and the rows about it must miss.
+    #[arg(long, value_enum, conflicts_with_all = ["there", "write", "kept"])]
+    sabotage: Option<Sabotage>,
     /// Measure nothing: take the figures of the last run from --out, and the counts of emulated machines as they are now.
     #[arg(long, conflicts_with_all = ["there", "only"])]
     kept: bool,
@@ -167,7 +170,7 @@ impl Args {
         let Self { rounds, seconds, cpu, revocations, only, .. } = self;
         let (rounds, seconds, cpu) = (*rounds, *seconds, *cpu);
         let circumstances = report::Circumstances::now(cpu, rounds, seconds);
-        let scene = Scene::set(&self.name, self.there, only.contains(&Part::Rounds))?;
+        let scene = Scene::set(&self.name, self.there, self.sabotage, only.contains(&Part::Rounds))?;
         let mut found = Found::default();
         for part in only {
             match part {
@@ -197,7 +200,7 @@ impl Args {
 
 impl Scene {
     /// Brings everything up; the cluster without counters only if it is `compared`.
-    fn set(name: &str, there: bool, compared: bool) -> Result<Self> {
+    fn set(name: &str, there: bool, sabotage: Option<Sabotage>, compared: bool) -> Result<Self> {
         let worlds = vec![
             (Path::Host, worlds::host()?),
             (Path::Direct, worlds::direct()?),
@@ -214,12 +217,11 @@ impl Scene {
             let name = format!("{name}-{kind}");
             if there { Cluster::there(&name) } else { Cluster::up(&name, datapath) }
         };
-        Ok(Self {
-            fast: cluster("ebpf", Datapath::Auto)?,
-            ovs: cluster("ovs", Datapath::Ovs)?,
-            uncounted,
-            worlds,
-        })
+        let fast = match sabotage {
+            Some(sabotage) => Cluster::sabotaged(&format!("{name}-ebpf"), sabotage)?,
+            None => cluster("ebpf", Datapath::Auto)?,
+        };
+        Ok(Self { fast, ovs: cluster("ovs", Datapath::Ovs)?, uncounted, worlds })
     }
 
     fn routes(&self) -> Result<Vec<(Path, Route)>> {
