@@ -183,7 +183,10 @@ impl Bed {
 
     /// Waits until the gate is open and nothing happens any more.
     async fn rest(&mut self) {
-        self.until("an open gate", |s| s.sight == Sight::Open && s.gate.learn && s.gate.tcp).await;
+        self.until("an open gate", |s| {
+            s.cache.sight == Sight::Open && s.cache.gate.learn && s.cache.gate.tcp
+        })
+        .await;
         let mut bumps = self.cache.bumps();
         loop {
             tokio::time::sleep(Duration::from_millis(1500)).await;
@@ -207,7 +210,7 @@ fn a_changed_flow_stops_learning_before_it_makes_invalid_and_learning_returns_af
     on_a_node(|| async {
         let bed = Bed::open().await;
         bed.ovs.ofctl("add-flow", "table=5,priority=9,ip,nw_dst=10.244.0.3,actions=drop");
-        bed.until("a third bump", |s| s.bumps["revalidated"] >= 1 && s.gate.learn).await;
+        bed.until("a third bump", |s| s.cache.bumps["revalidated"] >= 1 && s.cache.gate.learn).await;
         let wait = Instant::now();
         while bed.cache.bumps() < 3 {
             assert!(wait.elapsed() < SOON, "{:?}", bed.cache.all());
@@ -264,15 +267,15 @@ fn cached_flows_are_held_through_a_restart_of_vswitchd_until_it_has_flows_and_no
         let mut bed = Bed::open().await;
         assert!(bed.ovs.appctl(&["dpctl/ct-get-tcp-seq-chk", "netdev@ovs-netdev"]).contains("disabled"));
         bed.ovs.kill_switch();
-        bed.until("a hold", |s| s.sight == Sight::Hold).await;
+        bed.until("a hold", |s| s.cache.sight == Sight::Hold).await;
         let hold = Gate { forward: true, learn: false, tcp: true, hold: true };
         assert_eq!(gates(&bed.cache.all()), [hold]);
         assert_eq!(bed.cache.bumps(), 0, "a restart of OVS cuts nobody off: {:?}", bed.cache.all());
         bed.ovs.start_switch();
-        bed.until("the new ovs-vswitchd", |s| s.blind.contains("no flows yet")).await;
-        assert!(bed.status().gate.hold && bed.cache.bumps() == 0, "{:?}", bed.cache.all());
+        bed.until("the new ovs-vswitchd", |s| s.cache.blind.contains("no flows yet")).await;
+        assert!(bed.status().cache.gate.hold && bed.cache.bumps() == 0, "{:?}", bed.cache.all());
         bed.ovs.ofctl("add-flow", "table=0,priority=0,actions=drop");
-        bed.until("an open gate", |s| s.sight == Sight::Open && s.gate.learn).await;
+        bed.until("an open gate", |s| s.cache.sight == Sight::Open && s.cache.gate.learn).await;
         let seq = bed.ovs.appctl(&["dpctl/ct-get-tcp-seq-chk", "netdev@ovs-netdev"]);
         assert!(seq.contains("disabled"), "{seq}");
         let calls = bed.cache.all();
@@ -287,9 +290,9 @@ fn without_ovs_the_gate_closes_after_the_hold_and_the_heartbeat_goes_on() {
     on_a_node(|| async {
         let mut bed = Bed::open().await;
         bed.ovs.kill_switch();
-        bed.until("a hold", |s| s.sight == Sight::Hold).await;
+        bed.until("a hold", |s| s.cache.sight == Sight::Hold).await;
         let (began, beats) = (Instant::now(), *bed.cache.beats.lock().unwrap());
-        bed.until("a closed gate", |s| s.sight == Sight::Closed).await;
+        bed.until("a closed gate", |s| s.cache.sight == Sight::Closed).await;
         let held = began.elapsed();
         assert!(held > Duration::from_secs(9) && held < Duration::from_secs(12), "{held:?}");
         assert_eq!(gates(&bed.cache.all()).last(), Some(&Gate::default()));
@@ -312,7 +315,7 @@ fn the_nodes_path_is_switched_live_and_kept_for_the_next_agent() {
         let again = Fastpath::new(&bed.node.datapath, &bed.ovs.path("state")).unwrap();
         assert_eq!(again.wanted(), NodePath::Ovs);
         bed.node.fastpath.set_node_path(NodePath::Auto).unwrap();
-        bed.until("the fast path", |s| s.node.path == Path::Ebpf && s.gate.forward).await;
+        bed.until("the fast path", |s| s.node.path == Path::Ebpf && s.cache.gate.forward).await;
         bed.rest().await;
     });
 }
@@ -323,10 +326,10 @@ fn without_a_switched_off_sequence_check_udp_is_cached_and_tcp_is_not() {
         let ovs = OvsNode::start();
         ovs.ofctl("add-flow", "table=0,priority=0,actions=drop");
         let bed = Bed::start(ovs, Sabotage { keep_sequence_check: true, ..Sabotage::default() }).await;
-        bed.until("an open gate", |s| s.gate.forward && s.gate.learn).await;
+        bed.until("an open gate", |s| s.cache.gate.forward && s.cache.gate.learn).await;
         let status = bed.status();
-        assert!(!status.gate.tcp && status.tcp.path == Path::Ovs, "{status:?}");
-        assert!(status.tcp.reason.contains("compares sequence numbers"), "{}", status.tcp.reason);
+        assert!(!status.cache.gate.tcp && status.cache.tcp.path == Path::Ovs, "{status:?}");
+        assert!(status.cache.tcp.reason.contains("compares sequence numbers"), "{}", status.cache.tcp.reason);
         assert!(bed.ovs.appctl(&["dpctl/ct-get-tcp-seq-chk", "netdev@ovs-netdev"]).contains("enabled"));
     });
 }
@@ -401,6 +404,23 @@ fn an_endpoint_is_taken_off_the_fast_path_by_annotation_mirror_policing_and_qos_
         slow("QoS").await;
         bed.ovs.vsctl(&["clear", "port", "a", "qos"]);
         fast().await;
+        // OVN's port 5 of datapath 3; an ACL that logs what goes there, and one on a port group with an address set.
+        bed.ovs.ofctl(
+            "add-flow",
+            "table=0,in_port=a,actions=set_field:3->metadata,set_field:5->reg14,resubmit(,8)",
+        );
+        let log = "actions=controller(userdata=00.00.00.07.00.00.00.00)";
+        bed.ovs.ofctl("add-flow", &format!("table=44,udp,reg0=0x2/0x2,reg15=5,metadata=3,{log}"));
+        slow("log packets of this port").await;
+        bed.ovs.ofctl("del-flows", "table=44");
+        fast().await;
+        for part in ["nw_src=10.0.0.1,actions=conjunction(9,1/2)", "reg15=5,actions=conjunction(9,2/2)"] {
+            bed.ovs.ofctl("add-flow", &format!("table=44,ip,metadata=3,{part}"));
+        }
+        bed.ovs.ofctl("add-flow", &format!("table=44,ip,conj_id=9,metadata=3,{log}"));
+        slow("log packets of this port").await;
+        bed.ovs.ofctl("del-flows", "table=44");
+        fast().await;
         bed.rest().await;
         bed.node.fastpath.endpoint_goes("a");
         assert_eq!(bed.cache.all().last().filter(|_| bed.cache.bumps() == 1), Some(&Call::Bump));
@@ -413,9 +433,9 @@ fn flows_that_log_sample_or_limit_and_settings_of_the_chassis_take_the_node_off(
         let bed = Bed::open().await;
         let slow = async |why: &'static str| {
             bed.until(why, |s| s.node.path == Path::Ovs && s.node.reason.contains(why)).await;
-            bed.until("a closed gate", |s| !s.gate.forward).await;
+            bed.until("a closed gate", |s| !s.cache.gate.forward).await;
         };
-        let fast = async || bed.until("fast", |s| s.node.path == Path::Ebpf && s.gate.forward).await;
+        let fast = async || bed.until("fast", |s| s.node.path == Path::Ebpf && s.cache.gate.forward).await;
         let log = "table=44,priority=7,actions=controller(userdata=00.00.00.07.00.00.00.00)";
         for (flow, why) in [
             (log, "log packets"),

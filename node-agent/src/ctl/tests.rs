@@ -8,7 +8,7 @@ use tokio::net::UnixStream;
 use super::fake::Fake;
 use super::naming::{Naming, tests::naming};
 use super::*;
-use crate::fastpath::status::{NodePath, Path as PacketPath, Reasoned, Status};
+use crate::fastpath::status::{Cache, NodePath, Path as PacketPath, Reasoned, Status};
 
 struct Node {
     cache: Option<Arc<Fake>>,
@@ -28,9 +28,8 @@ struct Wheel;
 
 impl Steering for Wheel {
     fn status(&self) -> Status {
-        Status {
+        let cache = Cache {
             wanted: NodePath::Auto,
-            node: Reasoned::ebpf(""),
             tcp: Reasoned::ebpf(""),
             tunnel: Reasoned::ebpf(""),
             underlay: None,
@@ -42,8 +41,8 @@ impl Steering for Wheel {
             refresh_ms: 2_000,
             bumps: Default::default(),
             divergences: 0,
-            endpoints: Vec::new(),
-        }
+        };
+        Status { node: Reasoned::ebpf(""), cache, endpoints: Vec::new() }
     }
     fn diverged(&self) {}
     fn set_node_path(&self, path: NodePath) -> Result<Reasoned, String> {

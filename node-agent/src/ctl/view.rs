@@ -200,7 +200,7 @@ impl View for NodeView {
             ready: problems.is_empty(),
             problems,
             endpoints,
-            cache: steered.map(wire::Cache::from),
+            cache: steered.map(|status| status.cache),
             versions: versions(node),
             maps,
             packet_reasons,

@@ -9,8 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::flow_spec::FlowSpec;
 use crate::fast_path::Amount;
-use crate::fastpath;
-use crate::fastpath::status::{GateStatus, NodePath, Reasoned, Sight, UnderlayStatus};
+use crate::fastpath::status::{Cache, NodePath, Reasoned};
 
 /// Where the agent listens unless told otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/slipstream/admin.sock";
@@ -60,55 +59,6 @@ pub struct Status {
     pub maps: Vec<MapUse>,
     /// Why packets were counted apart, and how often; those that were never counted are left out.
     pub packet_reasons: BTreeMap<String, u64>,
-}
-
-/// The flow cache at this moment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Cache {
-    /// What is wanted of the node.
-    pub wanted: NodePath,
-    /// Path of TCP, and why.
-    pub tcp: Reasoned,
-    /// Path across the tunnel, and why.
-    pub tunnel: Reasoned,
-    /// Tunnel endpoint, where the fast path crosses the tunnel.
-    pub underlay: Option<UnderlayStatus>,
-    /// Entries of another epoch are not used.
-    pub epoch: Option<u32>,
-    /// What it may do.
-    pub gate: GateStatus,
-    /// Whether changes of OVS are seen.
-    pub sight: Sight,
-    /// Why they are not all seen; empty when they are.
-    pub blind: String,
-    /// Milliseconds that the hold lasts already.
-    pub hold_ms: Option<u64>,
-    /// An entry is sent through OVS again after so many milliseconds.
-    pub refresh_ms: u64,
-    /// Times the cache was made invalid, by what caused it.
-    pub bumps: BTreeMap<String, u64>,
-    /// Times OVS answered otherwise than was remembered, since the agent's start.
-    pub divergences: u64,
-}
-
-impl From<fastpath::status::Status> for Cache {
-    fn from(status: fastpath::status::Status) -> Self {
-        Self {
-            wanted: status.wanted,
-            tcp: status.tcp,
-            tunnel: status.tunnel,
-            underlay: status.underlay,
-            epoch: status.epoch,
-            gate: status.gate,
-            sight: status.sight,
-            blind: status.blind,
-            hold_ms: status.hold_ms,
-            refresh_ms: status.refresh_ms,
-            bumps: status.bumps,
-            divergences: status.divergences,
-        }
-    }
 }
 
 /// Versions of what works together on the node.

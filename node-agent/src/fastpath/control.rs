@@ -11,7 +11,7 @@ use super::decide::View;
 use super::effects::Effects;
 use super::engine::{Engine, Input, Source, Step, Times, Tracking};
 use super::metrics::Figures;
-use super::status::{EndpointStatus, GateStatus, NodePath, Reasoned, Sight, Status, UnderlayStatus};
+use super::status::{Cache, EndpointStatus, GateStatus, NodePath, Reasoned, Sight, Status, UnderlayStatus};
 use super::store::{Store, StoreError};
 use crate::ctl::view::Steering;
 use crate::datapath::Datapath;
@@ -137,7 +137,7 @@ impl Fastpath {
         let Gate { forward, learn, tcp, hold } = inner.gate.unwrap_or_default();
         let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let there = self.shared.cache.is_some();
-        Status {
+        let cache = Cache {
             wanted: inner.wanted,
             tcp: match (there, inner.engine.tracking()) {
                 (false, _) => node.clone(),
@@ -147,7 +147,6 @@ impl Fastpath {
                 ),
                 (_, Tracking::Strict(why)) => Reasoned::ovs(why.clone()),
             },
-            node,
             tunnel,
             underlay: underlay.map(|underlay| UnderlayStatus {
                 address: underlay.address,
@@ -162,8 +161,8 @@ impl Fastpath {
             refresh_ms: milliseconds(inner.timing.refresh),
             bumps: self.shared.figures.bumps().map(|(name, count)| (name.to_owned(), count)).collect(),
             divergences: inner.divergences,
-            endpoints,
-        }
+        };
+        Status { node, cache, endpoints }
     }
 
     /// What is wanted of the node.

@@ -128,23 +128,21 @@ pub struct EndpointStatus {
     pub path: Reasoned,
 }
 
-/// Everything there is to tell.
+/// The flow cache at this moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Status {
+pub struct Cache {
     /// What is wanted of the node.
     pub wanted: NodePath,
-    /// The node's path and why.
-    pub node: Reasoned,
-    /// Path of TCP and why: the userspace datapath must not compare sequence numbers.
+    /// Path of TCP, and why.
     pub tcp: Reasoned,
-    /// Path across the tunnel and why.
+    /// Path across the tunnel, and why.
     pub tunnel: Reasoned,
     /// Tunnel endpoint, where the fast path crosses the tunnel.
     pub underlay: Option<UnderlayStatus>,
-    /// Epoch of the cache; none without eBPF.
+    /// Entries of another epoch are not used.
     pub epoch: Option<u32>,
-    /// What the cache may do now.
+    /// What it may do.
     pub gate: GateStatus,
     /// Whether changes of OVS are seen.
     pub sight: Sight,
@@ -152,12 +150,23 @@ pub struct Status {
     pub blind: String,
     /// Milliseconds that the hold lasts already; none outside of one.
     pub hold_ms: Option<u64>,
-    /// The time after which an entry is sent through OVS again, in milliseconds.
+    /// An entry is sent through OVS again after so many milliseconds.
     pub refresh_ms: u64,
     /// Times the cache was made invalid, by what caused it.
     pub bumps: BTreeMap<String, u64>,
     /// Times OVS answered otherwise than was remembered, since the agent's start.
     pub divergences: u64,
+}
+
+/// Everything there is to tell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Status {
+    /// The node's path and why.
+    pub node: Reasoned,
+    /// The cache.
+    #[serde(flatten)]
+    pub cache: Cache,
     /// Endpoints, by container id.
     pub endpoints: Vec<EndpointStatus>,
 }

@@ -1,7 +1,7 @@
 //! `slipctl status` and `slipctl path`.
 
-use node_agent::ctl::wire::{Cache, Status};
-use node_agent::fastpath::status::{NodePath, Path, Reasoned, Sight};
+use node_agent::ctl::wire::Status;
+use node_agent::fastpath::status::{Cache, NodePath, Path, Reasoned, Sight};
 
 use super::{pod_or_container, short_id};
 use crate::table::{Column, pairs, table};
