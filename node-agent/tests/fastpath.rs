@@ -239,6 +239,21 @@ fn a_changed_flow_stops_learning_before_it_makes_invalid_and_learning_returns_af
 
 /// Not a limit but a figure to read: `--nocapture` shows it.
 #[test]
+fn the_thread_that_watches_flows_goes_before_ordinary_work() {
+    on_a_node(|| async {
+        let _bed = Bed::open().await;
+        // proc(5): the scheduling policy is the 41st field of `stat`; the second is the name. 1 is SCHED_FIFO.
+        let policies: Vec<String> = std::fs::read_dir("/proc/self/task")
+            .unwrap()
+            .filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("stat")).ok())
+            .filter(|stat| stat.contains("(flow-monitor)"))
+            .map(|stat| stat.rsplit_once(") ").unwrap().1.split(' ').nth(38).unwrap().to_owned())
+            .collect();
+        assert!(!policies.is_empty() && policies.iter().all(|policy| policy == "1"), "{policies:?}");
+    });
+}
+
+#[test]
 fn the_delay_from_a_flow_change_to_the_bump_is_measured() {
     on_a_node(|| async {
         let bed = Bed::open().await;

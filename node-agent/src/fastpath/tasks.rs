@@ -120,6 +120,12 @@ fn watch_flows(shared: &Arc<Shared>, socket: PathBuf, ignore: bool) {
     let weak = Arc::downgrade(shared);
     let stop = Arc::new(AtomicBool::new(false));
     let body = move || {
+        if let Err(error) = monitor::before_others() {
+            tracing::warn!(
+                %error,
+                "the flow monitor gets no real-time priority (CAP_SYS_NICE); when all CPUs are busy it may be late"
+            );
+        }
         monitor::watch(&socket, &stop, |event| {
             let Some(shared) = weak.upgrade() else {
                 stop.store(true, Ordering::Relaxed);
