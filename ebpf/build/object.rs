@@ -73,10 +73,11 @@ pub(crate) fn build(name: &str, workspace: &Path, target_dir: &Path) -> Result<P
         .arg("--target-dir")
         .arg(target_dir)
         .env("PATH", path_with(linker.parent()))
+        // v3: with 32-bit arithmetic and jumps, which every kernel has that the programs run on (Linux 5.1).
         .env(
             "RUSTFLAGS",
             format!(
-                "--cfg bpf_target_arch=\"{}\" -Cdebuginfo=2 -Clink-arg=--btf",
+                "--cfg bpf_target_arch=\"{}\" -Cdebuginfo=2 -Clink-arg=--btf -Ctarget-cpu=v3",
                 env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_else(|_| env::consts::ARCH.to_owned())
             ),
         )

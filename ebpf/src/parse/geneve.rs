@@ -10,7 +10,7 @@ const TRANSPARENT_ETHERNET: u16 = 0x6558;
 const MAX_OPTIONS: u32 = 63;
 
 /// A well-formed Geneve packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tunnel {
     /// Outer source address, IPv4 in mapped form.
     pub source: [u8; 16],
@@ -35,15 +35,33 @@ pub enum Seen {
 ///
 /// # Errors
 /// The first thing that is wrong with the packet, or [`Reason::Fragment`] for a UDP fragment.
-#[inline(always)]
 pub fn uplink<P: Packet>(packet: &P, port: u16, aggregate: bool) -> Result<Seen, Reason> {
+    let mut tunnel = Tunnel::default();
+    let is_tunnel = read_tunnel(packet, port, aggregate, &mut tunnel)?;
+    Ok(if is_tunnel { Seen::Tunnel(tunnel) } else { Seen::Other })
+}
+
+/// As [`uplink`], into `tunnel`; whether it is one. In a program no value may be undefined on any way, not even one that is
+/// looked at on no way: the verifier refuses to have it copied.
+///
+/// # Errors
+/// As [`uplink`].
+#[inline(always)]
+pub fn read_tunnel<P: Packet>(
+    packet: &P,
+    port: u16,
+    aggregate: bool,
+    tunnel: &mut Tunnel,
+) -> Result<bool, Reason> {
     let network = match network(packet, 0, aggregate) {
         Ok(Some(network)) => network,
-        Ok(None) => return Ok(Seen::Other),
+        Ok(None) => return Ok(false),
         Err(reason) => return Err(reason),
     };
+    tunnel.source = network.source;
+    tunnel.destination = network.destination;
     if network.protocol != UDP {
-        return Ok(Seen::Other);
+        return Ok(false);
     }
     if network.fragment {
         return Err(Reason::Fragment);
@@ -54,7 +72,7 @@ pub fn uplink<P: Packet>(packet: &P, port: u16, aggregate: bool) -> Result<Seen,
     }
     let Some(udp) = packet.read::<8>(network.payload) else { return Err(Reason::TruncatedUdp) };
     if port == 0 || u16::from_be_bytes([udp[2], udp[3]]) != port {
-        return Ok(Seen::Other);
+        return Ok(false);
     }
     let declared = u32::from(u16::from_be_bytes([udp[4], udp[5]]));
     let length = if aggregate { room } else { declared };
@@ -76,18 +94,15 @@ pub fn uplink<P: Packet>(packet: &P, port: u16, aggregate: bool) -> Result<Seen,
     if u16::from_be_bytes([header[2], header[3]]) != TRANSPARENT_ETHERNET {
         return Err(Reason::BadProtocolType);
     }
+    tunnel.vni = u32::from_be_bytes([0, header[4], header[5], header[6]]);
+    tunnel.inner = base.wrapping_add(8).wrapping_add(options);
     if !options_fit(packet, base.wrapping_add(8), options) {
         return Err(Reason::OptionOverrun);
     }
     if 16 + options + 14 > length {
         return Err(Reason::TruncatedInner);
     }
-    Ok(Seen::Tunnel(Tunnel {
-        source: network.source,
-        destination: network.destination,
-        vni: u32::from_be_bytes([0, header[4], header[5], header[6]]),
-        inner: base.wrapping_add(8).wrapping_add(options),
-    }))
+    Ok(true)
 }
 
 /// Whether the options fill their space exactly. `space` is a multiple of 4.

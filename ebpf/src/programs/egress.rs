@@ -106,16 +106,16 @@ fn family<F: Family>(skb: &Skb<'_>, front: &Front, pass: &Pass<'_>) -> Outcome {
         }
     };
     let macs = [front.u32(0), front.u32(4), front.u32(8)];
-    if !F::is_bound(&flow.tuple, pass.port) || !is_source(&macs, &pass.port.mac) {
+    if !F::is_bound(&flow.tuple, pass.port) {
         count::reason(Reason::SourceMismatch);
-        return Outcome::Slow;
-    }
-    if front.u8(0) & 1 != 0 {
-        count::reason(Reason::Multicast);
         return Outcome::Slow;
     }
     let key = EgressKey { ifindex: skb.ifindex(), tuple: flow.tuple };
     if flow.changes_connection() {
+        if let Err(reason) = addressed(&macs, &pass.port.mac) {
+            count::reason(reason);
+            return Outcome::Slow;
+        }
         count::reason(Reason::TcpHandshake);
         conn::close::<F>(&key, u32::from(flow.flags));
         return Outcome::Slow;
@@ -134,6 +134,11 @@ fn family<F: Family>(skb: &Skb<'_>, front: &Front, pass: &Pass<'_>) -> Outcome {
             Err(reason) => reason,
         },
     };
+    // Not before: an entry has the MACs of a packet that came this way.
+    if let Err(reason) = addressed(&macs, &pass.port.mac) {
+        count::reason(reason);
+        return Outcome::Slow;
+    }
     count::reason(reason);
     if matches!(reason, Reason::LowTtl) {
         return Outcome::Slow;
@@ -159,11 +164,20 @@ fn family<F: Family>(skb: &Skb<'_>, front: &Front, pass: &Pass<'_>) -> Outcome {
     Outcome::Slow
 }
 
-/// Whether the source MAC, bytes 6 to 11 of the header, is this one.
+/// Whether an entry may be made for packets with these MACs: the source is the port's own, the destination one
+/// station.
 #[inline(always)]
-fn is_source(macs: &[u32; 3], mac: &[u8; 6]) -> bool {
-    let [a, b, c, d, e, f] = *mac;
-    macs[1] >> 16 == u32::from(u16::from_ne_bytes([a, b])) && macs[2] == u32::from_ne_bytes([c, d, e, f])
+fn addressed(macs: &[u32; 3], own: &[u8; 6]) -> Result<(), Reason> {
+    let [a, b, c, d, e, f] = *own;
+    // Bytes 6 to 11 of the header.
+    if macs[1] >> 16 != u32::from(u16::from_ne_bytes([a, b])) || macs[2] != u32::from_ne_bytes([c, d, e, f]) {
+        return Err(Reason::SourceMismatch);
+    }
+    // The group bit of the first byte (IEEE 802, 8.2).
+    if macs[0].to_ne_bytes()[0] & 1 != 0 {
+        return Err(Reason::Multicast);
+    }
+    Ok(())
 }
 
 /// Whether the packet may use the entry.

@@ -16,7 +16,7 @@ mod note;
 mod packet;
 
 use aya_ebpf::{
-    bindings::{TC_ACT_SHOT, TC_ACT_UNSPEC},
+    bindings::{__sk_buff, TC_ACT_SHOT, TC_ACT_UNSPEC},
     helpers::bpf_redirect,
     macros::classifier,
     programs::TcContext,
@@ -24,7 +24,7 @@ use aya_ebpf::{
 use ebpf::{
     flow::HEADER,
     maps::{Config, Count, Port, PortCounters, TunnelCounters, TunnelKey, mapped},
-    parse::{self, Outer, Packet as _, Seen},
+    parse::{self, Packet as _, Tunnel},
     reason::Reason,
     tag,
     verdict::{Verdict, wiring},
@@ -35,6 +35,7 @@ use packet::Skb;
 
 /// Ingress of a pod's host veth: what the pod sends.
 #[classifier]
+#[inline(always)]
 fn from_pod(ctx: TcContext) -> i32 {
     let skb = Skb::new(&ctx);
     let Some(port) = maps::port(skb.ifindex()) else { return unknown() };
@@ -42,17 +43,27 @@ fn from_pod(ctx: TcContext) -> i32 {
         Outcome::Done(action) => return action,
         Outcome::Slow => {}
         Outcome::Unread => {
-            if let Err(reason) = parse::pod(&skb, skb.meta().gso_size != 0) {
-                count::malformed(&ctx, &skb, reason);
-            }
+            unread(skb.raw());
         }
     }
     count::port(port.slot, wire::measure(&skb, skb.meta()), |counters| &mut counters.slow_from);
     go_on(port)
 }
 
+/// Counts what is wrong with a pod's packet that the flow cache did not look at.
+#[inline(never)]
+fn unread(raw: *mut __sk_buff) -> u32 {
+    let ctx = TcContext::new(raw);
+    let skb = Skb::new(&ctx);
+    if let Err(reason) = parse::pod(&skb, skb.meta().gso_size != 0) {
+        count::malformed(&ctx, &skb, reason);
+    }
+    0
+}
+
 /// Direct: egress of the pod's host veth. Interposed: ingress of the agent's end of the pod's shim, what OVS sent.
 #[classifier]
+#[inline(always)]
 fn to_pod(ctx: TcContext) -> i32 {
     let skb = Skb::new(&ctx);
     let tag = skb.tag();
@@ -75,6 +86,7 @@ fn to_pod(ctx: TcContext) -> i32 {
 
 /// Ingress of the uplink.
 #[classifier]
+#[inline(always)]
 fn from_uplink(ctx: TcContext) -> i32 {
     let skb = Skb::new(&ctx);
     let Some(port) = maps::port(skb.ifindex()) else { return unknown() };
@@ -88,13 +100,17 @@ fn from_uplink(ctx: TcContext) -> i32 {
         }
         tunnel(&skb, outer.source, outer.vni, port, meta, Direction::From);
     } else {
-        other(&ctx, &skb, &seen, config, port, meta, Direction::From);
+        if let Err(reason) = seen {
+            count::reason(reason);
+        }
+        other(skb.raw(), config, port.slot, Direction::From);
     }
     go_on(port)
 }
 
 /// Direct: egress of the uplink. Interposed: ingress of the agent's end of the uplink's shim, what OVS sent.
 #[classifier]
+#[inline(always)]
 fn to_uplink(ctx: TcContext) -> i32 {
     let skb = Skb::new(&ctx);
     let tag = skb.tag();
@@ -114,7 +130,10 @@ fn to_uplink(ctx: TcContext) -> i32 {
         let slot = tunnel(&skb, outer.destination, outer.vni, port, meta, Direction::To);
         learn::to_uplink(&skb, outer, slot, config, port, tag);
     } else {
-        other(&ctx, &skb, &seen, config, port, meta, Direction::To);
+        if let Err(reason) = seen {
+            count::reason(reason);
+        }
+        other(skb.raw(), config, port.slot, Direction::To);
     }
     go_on(port)
 }
@@ -164,22 +183,15 @@ fn tunnel(skb: &Skb<'_>, remote: u32, vni: u32, port: &Port, meta: Meta, directi
 
 /// Counts any other packet on the uplink, for its tunnel if it is Geneve after all.
 #[inline(always)]
-fn other(
-    ctx: &TcContext,
-    skb: &Skb<'_>,
-    seen: &Result<Option<Outer>, Reason>,
-    config: &Config,
-    port: &Port,
-    meta: Meta,
-    direction: Direction,
-) {
-    if let Err(reason) = seen {
-        count::reason(*reason);
-    }
+fn other(raw: *mut __sk_buff, config: &Config, slot: u32, direction: Direction) -> u32 {
+    let ctx = TcContext::new(raw);
+    let skb = Skb::new(&ctx);
+    let meta = skb.meta();
     let aggregate = meta.gso_size != 0;
-    let amount = match parse::uplink(skb, config.geneve_port, aggregate) {
-        Ok(Seen::Tunnel(tunnel)) => {
-            let headers = if aggregate { parse::headers(skb, tunnel.inner) } else { 0 };
+    let mut tunnel = Tunnel::default();
+    let amount = match parse::read_tunnel(&skb, config.geneve_port, aggregate, &mut tunnel) {
+        Ok(true) => {
+            let headers = if aggregate { parse::headers(&skb, tunnel.inner) } else { 0 };
             let amount = wire::amount(skb.len(), headers, meta);
             let remote = match direction {
                 Direction::From => tunnel.source,
@@ -189,13 +201,14 @@ fn other(
             count::tunnel(slot, amount, |counters| direction.of_tunnel(counters));
             amount
         }
-        Ok(Seen::Other) => wire::measure(skb, meta),
+        Ok(false) => wire::measure(&skb, meta),
         Err(reason) => {
-            count::malformed(ctx, skb, reason);
-            wire::measure(skb, meta)
+            count::malformed(&ctx, &skb, reason);
+            wire::measure(&skb, meta)
         }
     };
-    count::port(port.slot, amount, |counters| direction.of_port(counters));
+    count::port(slot, amount, |counters| direction.of_port(counters));
+    0
 }
 
 /// What the port's wiring says.

@@ -74,8 +74,22 @@ fn by_tag<F: Family>(skb: &Skb<'_>, tuple: &F::Tuple, note: Note) {
     let Some(slot) = F::notes().get_ptr_mut(number) else { return };
     let epoch = note.epoch;
     // SAFETY: a value of an array. Who reads it while it is written finds another flow or epoch than its packet's.
-    unsafe { slot.write(Slot { note, tuple: *tuple }) };
+    unsafe { write_words(slot, &Slot { note, tuple: *tuple }) };
     skb.set_tag(tag::note(epoch, number));
+}
+
+/// Writes a value word by word: for what may overlap, as far as the compiler knows, it would call a function that goes byte by
+/// byte.
+#[inline(always)]
+unsafe fn write_words<T: Copy>(to: *mut T, value: &T) {
+    const { assert!(size_of::<T>().is_multiple_of(4) && align_of::<T>() >= 4) };
+    let (to, from) = (to.cast::<u32>(), core::ptr::from_ref(value).cast::<u32>());
+    let mut at = 0;
+    while at < size_of::<T>() / 4 {
+        // SAFETY: inside both values, which the caller vouches for. Volatile, so that the loop stays one of words.
+        unsafe { to.add(at).write_volatile(from.add(at).read()) };
+        at += 1;
+    }
 }
 
 /// Takes the note of the packet, if it was left by one that entered as `direction` says (in direct mode the note tells).
