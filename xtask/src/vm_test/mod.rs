@@ -3,6 +3,7 @@
 mod icount;
 mod initramfs;
 mod machine;
+mod origin;
 
 use std::time::{Duration, Instant};
 
@@ -49,7 +50,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     demo::build()?;
     if args.icount {
-        return kernels.into_iter().try_for_each(icount::run);
+        return kernels.into_iter().try_for_each(|kernel| {
+            let line = kernel.line;
+            icount::run(kernel)?;
+            origin::note(line)
+        });
     }
     let mut tally = Tally::default();
     for kernel in kernels {
