@@ -106,7 +106,7 @@ fn egress<F: Family>(skb: &Skb<'_>, front: &Front, seen: &Seen<'_>, tunnel: u32)
     if flow.changes_connection() {
         return Ok(());
     }
-    let Some(note) = note::take::<F>(seen.interposed, seen.tag, &flow.tuple, FROM_POD) else {
+    let Some(note) = note::take::<F>(seen.interposed, seen.tag, &flow.tuple, FROM_POD, seen.epoch) else {
         return Err(Reason::NoteMissing);
     };
     if note.ifindex == 0 || !is_same(&note, &flow) {
@@ -192,11 +192,13 @@ fn delivered<F: Family>(skb: &Skb<'_>, front: &Front, seen: &Seen<'_>, ifindex: 
         conn::close::<F>(&receiver, u32::from(flow.flags));
         return Ok(());
     }
-    let tunnelled = note::take::<F>(seen.interposed, seen.tag, &flow.tuple, FROM_TUNNEL);
+    let tunnelled = note::take::<F>(seen.interposed, seen.tag, &flow.tuple, FROM_TUNNEL, seen.epoch);
     let note = match tunnelled {
+        // A pod of this node sends the flow too, and the one that came out may be that.
+        Some(_) if seen.interposed && note::is_there::<F>(&flow.tuple, FROM_POD) => None,
         Some(note) => Some(note),
         // By its tag the packet has one note.
-        None if seen.interposed => note::take::<F>(true, 0, &flow.tuple, FROM_POD),
+        None if seen.interposed => note::take::<F>(true, 0, &flow.tuple, FROM_POD, seen.epoch),
         None => None,
     };
     let Some(note) = note else { return Err(Reason::NoteMissing) };

@@ -2,7 +2,7 @@
 //!
 //! Direct mode: the packet keeps its tag, which names a slot. Interposed mode: OVS drops it, and the note is
 //! found by the flow. There a younger packet must not take the place of one that is still inside OVS and entered in
-//! another epoch: that one would be credited with the younger one's.
+//! another epoch: that one would be credited with the younger one's. And where packets of one flow came two ways, none teaches.
 
 use aya_ebpf::helpers::bpf_get_smp_processor_id;
 use ebpf::{
@@ -42,12 +42,18 @@ pub(super) fn leave<F: Family>(
 fn by_flow<F: Family>(config: &Config, tuple: &F::Tuple, note: Note, urgent: bool) {
     let direction = if note.ifindex == 0 { FROM_TUNNEL } else { FROM_POD };
     let key = F::with_direction(tuple, direction);
-    if let Some(old) = F::pending().get_ptr(&key) {
+    if let Some(old) = F::pending().get_ptr_mut(&key) {
         // SAFETY: a map value. An LRU map may reuse it meanwhile; then what is read is another note, and the worst is
         // that this packet is not noted.
         let (epoch, when) = unsafe { ((*old).epoch, (*old).when) };
         let patience = if epoch != note.epoch || urgent { config.note_age } else { config.note_backoff };
         if note.when.wrapping_sub(when) < patience {
+            // SAFETY: as above; a store of one byte.
+            unsafe {
+                if !is_same_way(&*old, &note) {
+                    (*old).live = 0;
+                }
+            }
             count::reason(Reason::NoteKept);
             return;
         }
@@ -55,6 +61,16 @@ fn by_flow<F: Family>(config: &Config, tuple: &F::Tuple, note: Note, urgent: boo
     if F::pending().insert(&key, note, 0).is_err() {
         count::reason(Reason::InsertFailed);
     }
+}
+
+/// Whether two packets of a flow came the same way. Where they did not, nobody can tell which of them OVS lets through: one may
+/// be from a tunnel's end that OVS does not know, and what comes out must not be credited to it.
+#[inline(always)]
+fn is_same_way(one: &Note, other: &Note) -> bool {
+    one.ifindex == other.ifindex
+        && one.remote == other.remote
+        && one.vni == other.vni
+        && one.option == other.option
 }
 
 #[inline(always)]
@@ -94,13 +110,27 @@ unsafe fn write_words<T: Copy>(to: *mut T, value: &T) {
 
 /// Takes the note of the packet, if it was left by one that entered as `direction` says (in direct mode the note tells).
 #[inline(always)]
-pub(super) fn take<F: Family>(interposed: bool, tag: u32, tuple: &F::Tuple, direction: u8) -> Option<Note> {
+pub(super) fn take<F: Family>(
+    interposed: bool,
+    tag: u32,
+    tuple: &F::Tuple,
+    direction: u8,
+    epoch: u32,
+) -> Option<Note> {
     if interposed {
         let key = F::with_direction(tuple, direction);
         let note = F::pending().get_ptr(&key)?;
         // SAFETY: a map value, copied at once. If the LRU map reuses it meanwhile, epoch and age decide.
         let note = unsafe { note.read() };
-        let _ = F::pending().remove(&key);
+        if note.live == 0 {
+            // It stays, so that no other takes its place while packets of both ways may be inside OVS.
+            return None;
+        }
+        // A note of another epoch teaches nothing, and stays: more packets that entered with it may be inside OVS, and must
+        // not be credited to one that enters now.
+        if note.epoch == epoch {
+            let _ = F::pending().remove(&key);
+        }
         return Some(note);
     }
     let slot = F::notes().get_ptr_mut(tag::slot(tag)?)?;
@@ -112,6 +142,12 @@ pub(super) fn take<F: Family>(interposed: bool, tag: u32, tuple: &F::Tuple, dire
     // SAFETY: as above. One verdict teaches one entry.
     unsafe { (*slot).note.live = 0 };
     Some(note)
+}
+
+/// Whether a packet of this flow that entered as `direction` says is remembered (interposed mode).
+#[inline(always)]
+pub(super) fn is_there<F: Family>(tuple: &F::Tuple, direction: u8) -> bool {
+    F::pending().get_ptr(&F::with_direction(tuple, direction)).is_some()
 }
 
 /// Whether something may be learned from a packet with this note that comes out of OVS now.

@@ -6,29 +6,26 @@
 //! a checksum is left to the device; that follows from the way and not from the verdict. But a packet that the kernel calls checked
 //! must have a right checksum.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use super::cases::{self, Addresses, Arrives, Case, tcp};
+use super::cases::{self, Addresses, Arrives, Case};
 use super::checksum::pseudo_header;
-use super::frame::{ACK, SYN, TCP, UDP};
-use super::scene::{FlowKey, Scene, Who};
+use super::frame::{TCP, UDP};
+use super::lessons::{Caches, learn, teach};
+use super::scene::{Scene, Who};
 use super::segments;
 use crate::probe::packets::{CHECKED, Capture, Frame, to_hex};
 use crate::ui::Checks;
 
 /// Between two packets, so that they come in their order whichever way each of them takes.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Between two packets that teach.
-const BRISK: Duration = Duration::from_micros(300);
 /// Until the last packet has come; OVN's answers come by way of ovn-controller.
 const SETTLE: Duration = Duration::from_millis(400);
-/// How often a flow is taught before it is given up.
-const LESSONS: u32 = 12;
 /// How often a case is tried until the cache is seen to have carried what it must: everything may be forgotten at any time.
 const TRIES: u32 = 5;
 
@@ -44,7 +41,8 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    fn count(&self) -> usize {
+    /// Packets at all pods.
+    pub(super) fn count(&self) -> usize {
         self.at.values().map(Vec::len).sum()
     }
 }
@@ -140,7 +138,7 @@ fn judge(case: &Case, cache: &Pass, switched: &Pass, plain: &Pass) -> Result<Str
 }
 
 /// The first thing in which two outcomes differ.
-fn difference(one: &Seen, other: &Seen) -> Option<String> {
+pub(super) fn difference(one: &Seen, other: &Seen) -> Option<String> {
     Who::ALL.into_iter().find_map(|who| {
         let empty = Vec::new();
         let list = |seen: &'_ Seen| seen.at.get(&who).unwrap_or(&empty).clone();
@@ -161,77 +159,6 @@ fn difference(one: &Seen, other: &Seen) -> Option<String> {
     })
 }
 
-/// Lets OVS see both directions of each flow, a TCP connection from its SYN on.
-fn teach(scene: &mut Scene<'_>, addresses: &Addresses, list: &[&Case], rounds: u32) -> Result<()> {
-    greet(scene, addresses, list)?;
-    for _ in 0..rounds {
-        talk(scene, addresses, list)?;
-    }
-    Ok(())
-}
-
-/// The handshakes.
-fn greet(scene: &mut Scene<'_>, addresses: &Addresses, list: &[&Case]) -> Result<()> {
-    for (who, flags) in [(false, SYN), (true, SYN | ACK), (false, ACK)] {
-        lesson(scene, addresses, list.iter().filter(|case| !case.kind.udp), who, Some(flags))?;
-    }
-    Ok(())
-}
-
-/// A packet in each direction.
-fn talk(scene: &mut Scene<'_>, addresses: &Addresses, list: &[&Case]) -> Result<()> {
-    lesson(scene, addresses, list.iter(), false, None)?;
-    lesson(scene, addresses, list.iter(), true, None)
-}
-
-fn lesson<'c>(
-    scene: &mut Scene<'_>,
-    addresses: &Addresses,
-    list: impl Iterator<Item = &'c &'c Case>,
-    back: bool,
-    flags: Option<u8>,
-) -> Result<()> {
-    let mut frames: BTreeMap<Who, Vec<Frame>> = BTreeMap::new();
-    for case in list {
-        let pair = addresses.pair(case.kind, case.number);
-        let (who, mut packet) = if back { (case.kind.to(), pair.back) } else { (Who::A, pair.there) };
-        if let Some(flags) = flags {
-            // SYN is a byte of its own (RFC 9293, 3.4), and the first one acknowledges nothing.
-            packet.sequence -= u32::from(flags & SYN != 0);
-            packet.acknowledged *= u32::from(flags & ACK != 0);
-            packet.upper = tcp(flags);
-            packet.payload.clear();
-        }
-        frames.entry(who).or_default().push(packet.frame());
-    }
-    for (who, frames) in frames {
-        scene.tap(who)?.send(frames, BRISK)?;
-    }
-    thread::sleep(Duration::from_millis(60));
-    Ok(())
-}
-
-/// Teaches until the caches know the flows. Those that they never know are seen in what was carried.
-fn learn(scene: &mut Scene<'_>, addresses: &Addresses, list: &[&Case]) -> Result<()> {
-    scene.open()?;
-    let mut left = list.to_vec();
-    greet(scene, addresses, &left)?;
-    for round in 1..=LESSONS {
-        talk(scene, addresses, &left)?;
-        let caches = Caches::read(scene)?;
-        left.retain(|case| !caches.know(addresses, case));
-        if left.is_empty() {
-            return Ok(());
-        }
-        if round % 4 == 0 {
-            // A note of a flow that nobody used is in the way for a second.
-            thread::sleep(Duration::from_secs(1));
-            greet(scene, addresses, &left)?;
-        }
-    }
-    Ok(())
-}
-
 /// Sends the packets of the cases, and gathers what comes of each.
 fn send(scene: &mut Scene<'_>, list: &[&Case]) -> Result<BTreeMap<u16, Seen>> {
     scene.forget();
@@ -246,17 +173,22 @@ fn send(scene: &mut Scene<'_>, list: &[&Case]) -> Result<BTreeMap<u16, Seen>> {
         thread::sleep(PAUSE);
     }
     thread::sleep(SETTLE);
-    let numbers: BTreeSet<u16> = list.iter().map(|case| case.number).collect();
-    let mut all: BTreeMap<u16, Seen> = numbers.iter().map(|&number| (number, Seen::default())).collect();
+    let mut all = gather(scene);
+    all.retain(|number, _| list.iter().any(|case| case.number == *number));
+    Ok(all)
+}
+
+/// What the taps have seen, by case.
+pub(super) fn gather(scene: &Scene<'_>) -> BTreeMap<u16, Seen> {
+    let mut all: BTreeMap<u16, Seen> = BTreeMap::new();
     for who in Who::ALL {
         for capture in scene.member(who).tap.take() {
-            let Some(number) = cases::number(&capture.frame.bytes) else { continue };
-            if let Some(seen) = all.get_mut(&number) {
-                take(seen, who, &capture);
+            if let Some(number) = cases::number(&capture.frame.bytes) {
+                take(all.entry(number).or_default(), who, &capture);
             }
         }
     }
-    Ok(all)
+    all
 }
 
 fn take(seen: &mut Seen, who: Who, capture: &Capture) {
@@ -298,46 +230,4 @@ fn is_right(bytes: &[u8]) -> bool {
         Some(pseudo_header(source, destination, protocol, upper.len()).add(upper).folded() == 0xffff)
     };
     check().unwrap_or(true)
-}
-
-/// What the caches of both nodes hold.
-struct Caches([BTreeMap<FlowKey, super::scene::Flow>; 2]);
-
-impl Caches {
-    fn read(scene: &Scene<'_>) -> Result<Self> {
-        let of =
-            |node: usize| scene.nodes.get(node).context("no such node").and_then(|node| scene.flows(node));
-        Ok(Self([of(0)?, of(1)?]))
-    }
-
-    /// Whether packets of the case's flow may use it all the way.
-    fn know(&self, addresses: &Addresses, case: &Case) -> bool {
-        let known = |node: usize, key: &FlowKey| self.0[node].get(key).is_some_and(|flow| flow.valid);
-        let [out, into] = addresses.keys(case.kind, case.number);
-        known(0, &out) && (!case.kind.far || known(1, &into))
-    }
-
-    /// Why these and later counts do not show that the cache carried what it must of the case, and no more.
-    fn unproven(&self, later: &Self, addresses: &Addresses, case: &Case) -> Option<String> {
-        let carried = |node: usize, key: &FlowKey| {
-            let count = |caches: &Self| caches.0[node].get(key).map(|flow| (flow.epoch, flow.packets));
-            match (count(self), count(later)) {
-                (Some((epoch, before)), Some((same, after))) if epoch == same => after.checked_sub(before),
-                // It was learned anew, or went.
-                (_, Some((_, after))) => Some(after),
-                (_, None) => Some(0),
-            }
-        };
-        let [out, into] = addresses.keys(case.kind, case.number);
-        if !self.know(addresses, case) {
-            return Some("the cache does not know the flow".to_owned());
-        }
-        let out = carried(0, &out);
-        let wanted = case.carried;
-        let into = if case.kind.far { carried(1, &into) } else { Some(wanted.into) };
-        let good = out == Some(wanted.out) && into == Some(wanted.into);
-        (!good).then(|| {
-            format!("the caches carried {out:?} and {into:?}, not {} and {}", wanted.out, wanted.into)
-        })
-    }
 }

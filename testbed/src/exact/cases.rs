@@ -100,6 +100,26 @@ const PORT: u16 = 30_000;
 const FIRST: u16 = 20_000;
 
 impl Case {
+    /// A flow without packets of its own.
+    pub(super) fn flow(kind: Kind, number: u16) -> Self {
+        let (carried, arrives) = (Carried::NONE, Arrives::Whatever);
+        Self {
+            name: kind.name(),
+            kind,
+            number,
+            packets: Vec::new(),
+            carried,
+            arrives,
+            known: None,
+            unasked: None,
+        }
+    }
+
+    /// The first identification of its packets.
+    pub(super) fn id(number: u16) -> u16 {
+        number * IDS
+    }
+
     /// The case that a packet's identification belongs to.
     pub(super) fn of_id(id: u16) -> u16 {
         id / IDS
@@ -149,6 +169,12 @@ impl Addresses {
         let next = if near { self.macs[t] } else { self.routers[f] };
         let family = usize::from(six);
         Packet::new([next, self.macs[f]], self.ips[f][family], self.ips[t][family], ports, upper)
+    }
+
+    /// MACs of a packet that a router of OVN has sent on to the receiver.
+    pub(super) fn delivered(&self, kind: Kind) -> [[u8; 6]; 2] {
+        let to = Self::index(kind.to());
+        [self.macs[to], self.routers[to]]
     }
 
     /// The flow of a case.

@@ -5,9 +5,12 @@ mod bytes;
 mod cases;
 mod checksum;
 mod frame;
+mod lessons;
 mod scene;
 mod segments;
+mod spoof;
 mod tap;
+mod tunnel;
 
 use anyhow::{Context, Result, ensure};
 
@@ -22,10 +25,14 @@ use scene::Scene;
 enum Part {
     /// The same packets by the cache and through OVS.
     Bytes,
+    /// A pod sends what another pod's cached flow looks like.
+    Spoof,
+    /// Geneve packets made by hand on the underlay.
+    Tunnel,
 }
 
 impl Part {
-    const ALL: &'static [Self] = &[Self::Bytes];
+    const ALL: &'static [Self] = &[Self::Bytes, Self::Spoof, Self::Tunnel];
 }
 
 /// `testbed exact`.
@@ -37,6 +44,9 @@ pub struct Args {
     /// Leave the cluster with eBPF running.
     #[arg(long)]
     keep: bool,
+    /// Use a cluster that runs already, and leave it.
+    #[arg(long)]
+    there: bool,
 }
 
 impl Args {
@@ -47,13 +57,15 @@ impl Args {
         let parts = if self.only.is_empty() { Part::ALL } else { &self.only };
         let plain = if parts.contains(&Part::Bytes) { plain(name)? } else { Pass::default() };
         progress.done("what OVS alone does");
-        let bed = up(name, Datapath::Ebpf)?;
+        let bed = if self.there { Bed::open(name)? } else { up(name, Datapath::Ebpf)? };
         let mut play = || -> Result<bool> {
             let mut scene = Scene::new(&bed, &[])?;
             progress.done("pods");
             for part in parts {
                 match part {
                     Part::Bytes => compare(&mut scene, &plain, &mut checks),
+                    Part::Spoof => spoof::run(&mut scene, &mut checks),
+                    Part::Tunnel => tunnel::run(&mut scene, &mut checks),
                 }
                 .with_context(|| format!("{part:?}"))?;
                 progress.done(format_args!("{part:?}"));
@@ -61,7 +73,7 @@ impl Args {
             Ok(checks.finish())
         };
         let outcome = play();
-        if self.keep {
+        if self.keep || self.there {
             say(format_args!("the cluster {name} goes on running"));
         } else {
             bed.finish(matches!(outcome, Ok(true)))?;

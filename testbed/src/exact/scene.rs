@@ -204,11 +204,32 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
+    /// How often a reason was counted on a node.
+    pub(super) fn reason(&self, node: usize, reason: &str) -> Result<u64> {
+        let status = self.status(self.nodes.get(node).context("no such node")?)?;
+        Ok(status["packetReasons"][reason].as_u64().unwrap_or_default())
+    }
+
+    /// Packets that a node's cache took out of tunnels.
+    pub(super) fn delivered_fast(&self, node: usize) -> Result<u64> {
+        let text = self.slipctl(self.nodes.get(node).context("no such node")?, &["tunnels", "-o", "json"])?;
+        let tunnels: Vec<Value> = serde_json::from_str(&text)?;
+        Ok(tunnels.iter().filter_map(|tunnel| tunnel["in"]["fast"]["packets"].as_u64()).sum())
+    }
+
     /// What a node's cache holds.
     pub(super) fn flows(&self, node: &str) -> Result<BTreeMap<FlowKey, Flow>> {
         let text = self.slipctl(node, &["flows", "-o", "json", "--limit", "100000"])?;
         let list: Vec<Flow> = serde_json::from_str(&text).with_context(|| format!("flows of {node}"))?;
-        Ok(list.into_iter().map(|flow| (flow.key(), flow)).collect())
+        // Where OVS lets packets with another option through there is an entry for each; the oldest one is the flow's own.
+        let mut flows: BTreeMap<FlowKey, Flow> = BTreeMap::new();
+        for flow in list {
+            match flows.get(&flow.key()) {
+                Some(other) if other.valid && (!flow.valid || other.age_ms >= flow.age_ms) => {}
+                _ => drop(flows.insert(flow.key(), flow)),
+            }
+        }
+        Ok(flows)
     }
 
     /// Runs a program of OVS on a node.
@@ -245,6 +266,8 @@ pub(super) struct Flow {
     pub(super) valid: bool,
     pub(super) epoch: u32,
     pub(super) packets: u64,
+    #[serde(rename = "ageMs")]
+    age_ms: u64,
 }
 
 impl Flow {
@@ -255,5 +278,11 @@ impl Flow {
             destination: self.destination,
             delivers: self.action["kind"] == "deliver",
         }
+    }
+
+    /// VNI and OVN's option of a flow across nodes.
+    pub(super) fn tunnel(&self) -> Option<(u32, u32)> {
+        let number = |name: &str| u32::try_from(self.action[name].as_u64()?).ok();
+        Some((number("vni")?, number("option")?))
     }
 }

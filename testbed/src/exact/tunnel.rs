@@ -1,0 +1,305 @@
+//! Geneve packets made by hand on the underlay, like those of a cached flow but for one thing. None of them may get to a
+//! pod by the entry, and what does get to a pod is what OVS lets through: the same with the cache switched off.
+//!
+//! They are sent by the host outside of the cluster. The control is the right packet: with the right outer source address too it is
+//! no other than the node's own, and the cache takes it.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::bytes::{Seen, difference, gather};
+use super::cases::{Addresses, Case, Kind};
+use super::checksum::Sum;
+use super::frame::Packet;
+use super::lessons::{Caches, learn};
+use super::scene::{Scene, Who};
+use super::tap::Tap;
+use crate::bed::config::{EXT_IP, node_ip, underlay_mac};
+use crate::probe::packets::{Frame, Offload};
+use crate::ui::Checks;
+
+/// Numbers of the flows.
+const FIRST: u16 = 520;
+/// Numbers of flows that nobody knows yet.
+const POISONED: [u16; 3] = [530, 531, 532];
+/// Between two packets of which the second shall come while the first is still remembered.
+const QUICK: Duration = Duration::from_millis(2);
+/// Until what passes has come.
+const SETTLE: Duration = Duration::from_millis(60);
+/// Offsets in the packet: outer IPv4, UDP, Geneve, OVN's option, inner Ethernet.
+const IP: usize = 14;
+const UDP: usize = 34;
+const GENEVE: usize = 42;
+const OPTION: usize = 50;
+const INNER: usize = 58;
+
+/// What is wrong with a packet.
+struct Fault {
+    name: &'static str,
+    /// How the programs call it.
+    reason: &'static str,
+    /// What the receiver's pods know of it through OVS; the cache must not say otherwise.
+    make: fn(&mut Vec<u8>),
+}
+
+const FAULTS: &[Fault] = &[
+    Fault { name: "outer source that nobody knows", reason: "miss", make: |p| p[IP + 15] = 77 },
+    Fault {
+        name: "outer source of the host that sends it",
+        reason: "miss",
+        make: |p| p[IP + 12..IP + 16].copy_from_slice(&EXT_IP.octets()),
+    },
+    Fault { name: "another VNI", reason: "miss", make: |p| p[GENEVE + 6] ^= 1 },
+    Fault { name: "a VNI that nobody has", reason: "miss", make: |p| p[GENEVE + 4] ^= 0x40 },
+    Fault { name: "another logical ingress port", reason: "miss", make: |p| p[OPTION + 5] ^= 1 },
+    Fault { name: "another logical egress port", reason: "miss", make: |p| p[OPTION + 7] ^= 1 },
+    Fault { name: "a logical egress port that nobody has", reason: "miss", make: |p| p[OPTION + 6] ^= 0x7f },
+    Fault { name: "another class of option", reason: "other_options", make: |p| p[OPTION] ^= 1 },
+    Fault { name: "another type of option", reason: "other_options", make: |p| p[OPTION + 2] ^= 1 },
+    Fault {
+        name: "no option",
+        reason: "other_options",
+        make: |p| {
+            p.drain(OPTION..INNER);
+            p[GENEVE] = 0;
+        },
+    },
+    Fault {
+        name: "a second option",
+        reason: "other_options",
+        make: |p| {
+            p.splice(INNER..INNER, [0xff, 0xff, 1, 1, 0, 0, 0, 0]);
+            p[GENEVE] = 4;
+        },
+    },
+    Fault {
+        name: "a frame of another kind than Ethernet",
+        reason: "bad_protocol_type",
+        make: |p| p[GENEVE + 2] = 0x08,
+    },
+    Fault { name: "version 1", reason: "bad_geneve_version", make: |p| p[GENEVE] |= 0x40 },
+    Fault { name: "a control packet", reason: "other_options", make: |p| p[GENEVE + 1] |= 0x80 },
+    Fault { name: "a wrong outer UDP checksum", reason: "outer_checksum", make: |p| p[UDP + 7] = 1 },
+    Fault { name: "a UDP port that is not Geneve's", reason: "", make: |p| p[UDP + 3] ^= 1 },
+    Fault { name: "another inner flow", reason: "miss", make: |p| p[INNER + 14 + 20 + 1] ^= 1 },
+    Fault {
+        name: "an inner VLAN tag",
+        reason: "not_ip",
+        make: |p| {
+            p.splice(INNER + 12..INNER + 12, [0x81, 0, 0, 100]);
+        },
+    },
+    Fault { name: "an outer congestion mark", reason: "congestion_mark", make: |p| p[IP + 1] |= 3 },
+    Fault { name: "a cut inner packet", reason: "", make: |p| p.truncate(INNER + 14 + 10) },
+];
+
+/// Runs it and checks.
+pub(super) fn run(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+    let addresses = Addresses::of(scene);
+    let kinds = [true, false].map(|udp| Kind { udp, six: false, far: true });
+    let flows: Vec<Case> = (FIRST..).zip(kinds).map(|(number, kind)| Case::flow(kind, number)).collect();
+    let program = scene.bed.config().program("testbed");
+    let mut outside = Tap::start(scene.bed.host("ext").network_command(program)?, "eth0", false)?;
+    let mut fast = Vec::new();
+    for case in &flows {
+        learn(scene, &addresses, &[case])?;
+        let right = outer(scene, &addresses, case)?;
+        checks.check(
+            format_args!("{}: the right packet by hand", case.kind.name()),
+            control(scene, &addresses, case, &mut outside, &right)?,
+        );
+        for fault in FAULTS {
+            learn(scene, &addresses, &[case])?;
+            let frame = broken(&right, fault);
+            fast.push(attempt(scene, &addresses, case, &mut outside, &frame, fault)?);
+        }
+    }
+    let poisoned = poison(scene, &addresses, &flows[0], &mut outside)?;
+    checks
+        .check("a packet from an unknown outer source before the first right one teaches nothing", poisoned);
+    let rights: Vec<Vec<u8>> =
+        flows.iter().map(|case| outer(scene, &addresses, case)).collect::<Result<_>>()?;
+    scene.path("ovs")?;
+    let slow = through_ovs(scene, &mut outside, &flows, &rights);
+    scene.path("auto")?;
+    let slow = slow?;
+    let names = flows
+        .iter()
+        .flat_map(|case| FAULTS.iter().map(move |fault| format!("{}: {}", case.kind.name(), fault.name)));
+    for ((name, fast), slow) in names.zip(&fast).zip(&slow) {
+        let outcome = fast.as_ref().map_err(Clone::clone).and_then(|seen| match difference(seen, slow) {
+            Some(difference) => Err(format!("with the cache and without: {difference}")),
+            None => Ok(format!("{} packets, as through OVS", seen.count())),
+        });
+        checks.check(name, outcome);
+    }
+    Ok(())
+}
+
+/// The case's packet as the first node would send it in the tunnel, by what the second node's entry says.
+fn outer(scene: &Scene<'_>, addresses: &Addresses, case: &Case) -> Result<Vec<u8>> {
+    outer_of(scene, addresses, case, case)
+}
+
+/// The same by what the entry of another flow between the pods says.
+fn outer_of(scene: &Scene<'_>, addresses: &Addresses, case: &Case, like: &Case) -> Result<Vec<u8>> {
+    let [_, into] = addresses.keys(like.kind, like.number);
+    let caches = Caches::read(scene)?;
+    let flow = caches.flow(1, &into).context("the cache does not know the flow")?;
+    let (vni, option) = flow.tunnel().context("the flow is in no tunnel")?;
+    let there = addresses.pair(case.kind, case.number).there;
+    let macs = addresses.delivered(case.kind);
+    let inner = Packet { id: Case::id(case.number), macs, ttl: 63, ..there }.frame().bytes;
+    let mut bytes = Vec::new();
+    for ip in [node_ip(2), EXT_IP] {
+        let mac = underlay_mac(ip);
+        let digits = mac.split(':').map(|byte| u8::from_str_radix(byte, 16));
+        bytes.extend(digits.collect::<Result<Vec<u8>, _>>()?);
+    }
+    bytes.extend([0x08, 0x00, 0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0]);
+    bytes.extend(node_ip(1).octets());
+    bytes.extend(node_ip(2).octets());
+    bytes.extend([0xab, 0xcd, 0x17, 0xc1, 0, 0, 0, 0]);
+    bytes.extend([2, 0x40, 0x65, 0x58]);
+    bytes.extend((vni << 8).to_be_bytes());
+    // OVN's option (ovn-architecture(7)): class 0x0102, type 0x80, 4 bytes.
+    bytes.extend([0x01, 0x02, 0x80, 0x01]);
+    bytes.extend(option.to_be_bytes());
+    bytes.extend(inner);
+    Ok(finish(bytes))
+}
+
+/// Lengths and the header's checksum, after something was changed.
+fn finish(mut bytes: Vec<u8>) -> Vec<u8> {
+    let total = u16::try_from(bytes.len() - IP).unwrap_or(u16::MAX);
+    bytes[IP + 2..IP + 4].copy_from_slice(&total.to_be_bytes());
+    bytes[UDP + 4..UDP + 6].copy_from_slice(&(total - 20).to_be_bytes());
+    bytes[IP + 10..IP + 12].fill(0);
+    let sum = Sum::default().add(&bytes[IP..UDP]).complement();
+    bytes[IP + 10..IP + 12].copy_from_slice(&sum.to_be_bytes());
+    bytes
+}
+
+fn broken(right: &[u8], fault: &Fault) -> Frame {
+    let mut bytes = right.to_vec();
+    (fault.make)(&mut bytes);
+    Frame { bytes: finish(bytes), offload: Offload::default() }
+}
+
+/// Sends a packet; what came to pods.
+fn inject(scene: &Scene<'_>, outside: &mut Tap, case: &Case, frame: &Frame) -> Result<Seen> {
+    scene.forget();
+    outside.send(vec![frame.clone()], Duration::from_millis(1))?;
+    thread::sleep(SETTLE);
+    // Of a packet whose options it does not know OVS remembers a drop that all packets of the tunnel meet, for 10 s.
+    scene.ovs(&scene.nodes[1], "ovs-appctl", &["dpctl/del-flows"])?;
+    Ok(gather(scene).remove(&case.number).unwrap_or_default())
+}
+
+/// The right packet is taken by the cache.
+fn control(
+    scene: &Scene<'_>,
+    addresses: &Addresses,
+    case: &Case,
+    outside: &mut Tap,
+    right: &[u8],
+) -> Result<Result<String, String>> {
+    let before = Caches::read(scene)?;
+    let frame = Frame { bytes: right.to_vec(), offload: Offload::default() };
+    let came = inject(scene, outside, case, &frame)?.count();
+    let carried = before.carried(&Caches::read(scene)?, 1, &addresses.keys(case.kind, case.number)[1]);
+    let good = came == 1 && carried == Some(1);
+    Ok(if good {
+        Ok("arrives by the cache".to_owned())
+    } else {
+        Err(format!("{came} came, the cache carried {carried:?}"))
+    })
+}
+
+/// A wrong packet while the cache knows the right ones; an error is that it was taken by the cache.
+fn attempt(
+    scene: &Scene<'_>,
+    addresses: &Addresses,
+    case: &Case,
+    outside: &mut Tap,
+    frame: &Frame,
+    fault: &Fault,
+) -> Result<Result<Seen, String>> {
+    let node = |scene: &Scene<'_>| -> Result<(u64, u64)> {
+        let counted = if fault.reason.is_empty() { 0 } else { scene.reason(1, fault.reason)? };
+        Ok((scene.delivered_fast(1)?, counted))
+    };
+    let before = Caches::read(scene)?;
+    let (fast_before, counted_before) = node(scene)?;
+    let seen = inject(scene, outside, case, frame)?;
+    let (fast, counted) = node(scene)?;
+    let carried = before.carried(&Caches::read(scene)?, 1, &addresses.keys(case.kind, case.number)[1]);
+    if !before.know(addresses, case) {
+        return Ok(Err("the cache does not know the flow".to_owned()));
+    }
+    if carried != Some(0) || fast != fast_before {
+        return Ok(Err(format!(
+            "the cache took it: its entry {carried:?}, all entries {}",
+            fast.saturating_sub(fast_before)
+        )));
+    }
+    if !fault.reason.is_empty() && counted != counted_before + 1 {
+        let counted = counted.saturating_sub(counted_before);
+        return Ok(Err(format!("counted {counted} times as {}", fault.reason)));
+    }
+    Ok(Ok(seen))
+}
+
+/// Before the receiver's node knows a flow, a packet of it comes from an outer source that nobody knows, and OVS drops it. Right
+/// after it comes the first right one, which OVS delivers. What is learned from that must not be the unknown source's.
+fn poison(
+    scene: &mut Scene<'_>,
+    addresses: &Addresses,
+    like: &Case,
+    outside: &mut Tap,
+) -> Result<Result<String, String>> {
+    for number in POISONED {
+        // VNI and option are those of all flows between the two pods.
+        learn(scene, addresses, &[like])?;
+        let case = Case::flow(like.kind, number);
+        let mut bytes = outer_of(scene, addresses, &case, like)?;
+        bytes[IP + 15] = 77;
+        let forged = Frame { bytes: finish(bytes), offload: Offload::default() };
+        let right = Packet { id: Case::id(number), ..addresses.pair(case.kind, number).there }.frame();
+        scene.forget();
+        outside.send(vec![forged.clone()], QUICK)?;
+        scene.tap(Who::A)?.send(vec![right], QUICK)?;
+        thread::sleep(SETTLE);
+        let right = gather(scene).get(&number).map_or(0, Seen::count);
+        if right != 1 {
+            return Ok(Err(format!("{right} packets came at first, not the right one alone")));
+        }
+        let before = scene.delivered_fast(1)?;
+        let came = inject(scene, outside, &case, &forged)?.count();
+        let fast = scene.delivered_fast(1)?.saturating_sub(before);
+        if came != 0 || fast != 0 {
+            return Ok(Err(format!(
+                "{came} packets of the unknown source came to a pod, {fast} by the cache"
+            )));
+        }
+    }
+    Ok(Ok(format!("{} times nothing", POISONED.len())))
+}
+
+/// The same packets while nothing uses the cache.
+fn through_ovs(
+    scene: &Scene<'_>,
+    outside: &mut Tap,
+    flows: &[Case],
+    rights: &[Vec<u8>],
+) -> Result<Vec<Seen>> {
+    let mut list = Vec::new();
+    for (case, right) in flows.iter().zip(rights) {
+        for fault in FAULTS {
+            list.push(inject(scene, outside, case, &broken(right, fault))?);
+        }
+    }
+    Ok(list)
+}
