@@ -6,6 +6,7 @@ mod cases;
 mod checksum;
 mod frame;
 mod lessons;
+mod race;
 mod scene;
 mod segments;
 mod spoof;
@@ -29,10 +30,19 @@ enum Part {
     Spoof,
     /// Geneve packets made by hand on the underlay.
     Tunnel,
+    /// Packets inside OVS while something changes.
+    Race,
+}
+
+/// Where the fast path would break its promises on purpose, to show that the tests see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Sabotage {
+    /// The agents ignore changes of the flow table.
+    NoBump,
 }
 
 impl Part {
-    const ALL: &'static [Self] = &[Self::Bytes, Self::Spoof, Self::Tunnel];
+    const ALL: &'static [Self] = &[Self::Bytes, Self::Spoof, Self::Tunnel, Self::Race];
 }
 
 /// `testbed exact`.
@@ -47,6 +57,9 @@ pub struct Args {
     /// Use a cluster that runs already, and leave it.
     #[arg(long)]
     there: bool,
+    /// A control: what must make the test fail.
+    #[arg(long, value_enum, hide = true)]
+    sabotage: Option<Sabotage>,
 }
 
 impl Args {
@@ -59,12 +72,17 @@ impl Args {
         progress.done("what OVS alone does");
         let bed = if self.there { Bed::open(name)? } else { up(name, Datapath::Ebpf)? };
         let mut play = || -> Result<bool> {
-            let mut scene = Scene::new(&bed, &[])?;
+            let environment: &[(&str, &str)] = match self.sabotage {
+                Some(Sabotage::NoBump) => &[("SLIPSTREAM_TEST_IGNORE_FLOW_EVENTS", "1")],
+                None => &[],
+            };
+            let mut scene = Scene::new(&bed, environment)?;
             progress.done("pods");
             for part in parts {
                 match part {
                     Part::Bytes => compare(&mut scene, &plain, &mut checks),
                     Part::Spoof => spoof::run(&mut scene, &mut checks),
+                    Part::Race => race::run(&mut scene, &mut checks),
                     Part::Tunnel => tunnel::run(&mut scene, &mut checks),
                 }
                 .with_context(|| format!("{part:?}"))?;

@@ -1,0 +1,207 @@
+//! A packet that entered OVS before a change and leaves it after it must not teach: what it says is what OVS said before.
+//!
+//! Packets are held in two places. *Before* OVS's verdict: ovs-vswitchd is stopped (SIGSTOP) with packets in its sockets; it is not
+//! there to tell of flows, so that the change comes by the database, which another process serves. *After* the verdict: a queue
+//! (tbf, two bytes a millisecond: a packet in 54 ms, all within the 250 ms that a note counts) behind OVS's end of the uplink's shim, while everybody lives and a flow changes.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::bytes::gather;
+use super::cases::{self, Addresses, Case, Kind};
+use super::frame::Packet;
+use super::lessons::{Caches, learn};
+use super::scene::{Scene, Who};
+use crate::exec;
+use crate::probe::load::now;
+use crate::ui::Checks;
+
+/// Numbers of the flows.
+const STOPPED: [u16; 3] = [540, 541, 542];
+const HELD: u16 = 543;
+const STREAM: u16 = 544;
+const FILLER: u16 = 545;
+/// All are from a to b.
+const KIND: Kind = Kind { udp: true, six: false, far: true };
+/// OVS's end of the uplink's shim, by which its tunnel packets leave.
+const QUEUE: &str = "so-eth0";
+/// Until OVS has carried out a change of its flows, in nanoseconds.
+const ENFORCED: u64 = 50_000_000;
+/// What comes after the change, and the time between two of them. Longer together than OVS takes for revalidation (500 ms).
+const LATER: u16 = 40;
+const PAUSE: Duration = Duration::from_millis(20);
+const QUICK: Duration = Duration::from_millis(1);
+
+/// Runs it and checks.
+pub(super) fn run(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+    let mut outcome = None;
+    for number in STOPPED {
+        // Whatever happens in a cluster may have kept the node from noting anything just then.
+        outcome = stopped(scene, number)?;
+        if outcome.is_some() {
+            break;
+        }
+    }
+    let outcome = outcome.unwrap_or_else(|| Err("the packets were never noted".to_owned()));
+    checks.check("stopped before OVS's verdict, and a port changed: nothing is learned", outcome);
+    for (number, count, what) in [(HELD, 1, "one packet"), (STREAM, 3, "three packets of a flow")] {
+        let (taught, passed) = held(scene, number, count)?;
+        checks.check(
+            format_args!("{what} held behind OVS's verdict, and a flow changed: nothing is learned"),
+            taught,
+        );
+        checks.check(
+            format_args!("{what} held behind OVS's verdict: what is denied then does not pass"),
+            passed,
+        );
+    }
+    Ok(())
+}
+
+fn packets(addresses: &Addresses, number: u16, first: u16, count: u16) -> Vec<crate::probe::packets::Frame> {
+    let there = addresses.pair(KIND, number).there;
+    (first..first + count).map(|id| Packet { id: Case::id(number) + id, ..there.clone() }.frame()).collect()
+}
+
+/// Whether the sender's node has an entry for a flow.
+fn known(scene: &Scene<'_>, addresses: &Addresses, number: u16) -> Result<bool> {
+    let [out, _] = addresses.keys(KIND, number);
+    Ok(Caches::read(scene)?.flow(0, &out).is_some_and(|flow| flow.valid))
+}
+
+/// How often everything that the node knows was made invalid. The status would not do: it asks OVS too.
+fn bumps(scene: &Scene<'_>) -> Result<u64> {
+    let config = scene.bed.config();
+    let mut get = scene.bed.host(&scene.nodes[0]).network_command(config.program("testbed"))?;
+    let page = exec::output(get.args(["probe", "get", "127.0.0.1", "9410", "/metrics", "--body"]))?;
+    let lines = page.lines().filter(|line| line.starts_with("slipstream_node_fastpath_bumps_total{"));
+    Ok(lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum())
+}
+
+fn command(scene: &Scene<'_>, program: &str, args: &[&str]) -> Result<()> {
+    exec::output(scene.bed.host(&scene.nodes[0]).command(program)?.args(args)).map(drop)
+}
+
+/// Waits until it was once more, but not for long: what is held must still be held then.
+fn moved(scene: &Scene<'_>, from: u64) -> Result<()> {
+    for _ in 0..10 {
+        if bumps(scene)? > from {
+            break;
+        }
+        thread::sleep(QUICK);
+    }
+    Ok(())
+}
+
+/// Held before the verdict; nothing if the packets were not noted.
+fn stopped(scene: &mut Scene<'_>, number: u16) -> Result<Option<Outcome>> {
+    let addresses = Addresses::of(scene);
+    scene.open()?;
+    let node = scene.nodes[0].clone();
+    let processes = scene.bed.host(&node).processes()?;
+    let pid = processes.iter().find(|one| one.name == "ovs-vswitchd").and_then(|one| one.pid);
+    let pid = pid.context("ovs-vswitchd does not run")?.to_string();
+    let (before, old) = (bumps(scene)?, scene.reason(0, OLD)?);
+    scene.forget();
+    command(scene, "kill", &["-STOP", &pid])?;
+    let mut held = || -> Result<()> {
+        scene.tap(Who::A)?.send(packets(&addresses, number, 0, 5), QUICK)?;
+        let set =
+            ["--no-wait", "--db=unix:/run/openvswitch/db.sock", "set", "Port", QUEUE, "other_config:exact=1"];
+        scene.ovs(&node, "ovs-vsctl", &set)?;
+        moved(scene, before)?;
+        // These enter after the change, and must not stand in for the first.
+        scene.tap(Who::A)?.send(packets(&addresses, number, 5, 5), QUICK)
+    };
+    let began = now();
+    let done = held();
+    command(scene, "kill", &["-CONT", &pid])?;
+    let took = (now() - began) / 1_000_000;
+    done?;
+    thread::sleep(Duration::from_millis(100));
+    let came = gather(scene).get(&number).map_or(0, |seen| seen.count());
+    let taught = known(scene, &addresses, number)?;
+    let old = scene.reason(0, OLD)?.saturating_sub(old);
+    let remove =
+        ["--no-wait", "--db=unix:/run/openvswitch/db.sock", "remove", "Port", QUEUE, "other_config", "exact"];
+    scene.ovs(&node, "ovs-vsctl", &remove)?;
+    // The same flow is learned when nothing is in the way.
+    learn(scene, &addresses, &[&Case::flow(KIND, number)])?;
+    let later = known(scene, &addresses, number)?;
+    let text =
+        format!("{came} packets came after {took} ms, {OLD} {old}, learned {taught}, learned later {later}");
+    if old == 0 && !taught {
+        return Ok(None);
+    }
+    Ok(Some(if came == 10 && !taught && later { Ok(text) } else { Err(text) }))
+}
+
+/// How the programs call it.
+const OLD: &str = "note_old_epoch";
+
+type Outcome = Result<String, String>;
+
+/// Held behind the verdict: whether something was learned, and whether something passed that OVS denies.
+fn held(scene: &mut Scene<'_>, number: u16, count: u16) -> Result<(Outcome, Outcome)> {
+    let addresses = Addresses::of(scene);
+    let node = scene.nodes[0].clone();
+    // The tunnel's way is known to OVS, and the receiver's node is at rest.
+    learn(scene, &addresses, &[&Case::flow(KIND, FILLER)])?;
+    let (before, old) = (bumps(scene)?, scene.reason(0, OLD)?);
+    let port = addresses.keys(KIND, number)[0].source.port();
+    let flow = format!("table=0,priority=65535,udp,tp_src={port}");
+    let bridge = "unix:/run/openvswitch/br-int.mgmt";
+    command(
+        scene,
+        "tc",
+        &[
+            "qdisc", "replace", "dev", QUEUE, "root", "tbf", "rate", "16kbit", "burst", "1600", "limit",
+            "100000",
+        ],
+    )?;
+    let mut act = || -> Result<u64> {
+        fill(scene, &addresses)?;
+        scene.forget();
+        scene.tap(Who::A)?.send(packets(&addresses, number, 0, count), QUICK)?;
+        scene.ovs(&node, "ovs-ofctl", &["add-flow", bridge, &format!("{flow},actions=drop")])?;
+        let changed = now();
+        moved(scene, before)?;
+        scene.tap(Who::A)?.send(packets(&addresses, number, 10, LATER), PAUSE)?;
+        Ok(changed)
+    };
+    let changed = act();
+    command(scene, "tc", &["qdisc", "del", "dev", QUEUE, "root"])?;
+    thread::sleep(Duration::from_millis(100));
+    let arrivals = scene.member(Who::B).tap.take();
+    let taught = known(scene, &addresses, number)?;
+    let old = scene.reason(0, OLD)?.saturating_sub(old);
+    scene.ovs(&node, "ovs-ofctl", &["--strict", "del-flows", bridge, &flow])?;
+    let changed = changed?;
+    let mine = || arrivals.iter().filter(|one| cases::number(&one.frame.bytes) == Some(number));
+    let first = mine().filter(|one| !is_later(&one.frame.bytes, number)).count();
+    let late = mine().filter(|one| is_later(&one.frame.bytes, number) && one.at > changed + ENFORCED).count();
+    let text = format!("{first} of {count} held came, {OLD} {old}, learned {taught}");
+    let held_well = usize::from(count) == first && old > 0;
+    let learned = if held_well && !taught { Ok(text) } else { Err(text) };
+    let text = format!("{late} of {LATER} denied packets came");
+    Ok((learned, if late == 0 { Ok(text) } else { Err(text) }))
+}
+
+/// Uses up what the queue lets through at once.
+fn fill(scene: &mut Scene<'_>, addresses: &Addresses) -> Result<()> {
+    let there = addresses.pair(KIND, FILLER).there;
+    let large = Packet { payload: vec![0; 1300], ..there.clone() };
+    // It does not use the cache, which sends past the queue.
+    let slow = |packet: Packet| Packet { options: vec![1, 1, 1, 0], ..packet }.frame();
+    scene.tap(Who::A)?.send(vec![slow(large), slow(there.clone()), slow(there)], QUICK)?;
+    thread::sleep(Duration::from_millis(20));
+    Ok(())
+}
+
+/// Whether it was sent after the change.
+fn is_later(bytes: &[u8], number: u16) -> bool {
+    let id = bytes.get(18..20).map_or(0, |id| u16::from_be_bytes([id[0], id[1]]));
+    id >= Case::id(number) + 10
+}
