@@ -24,6 +24,18 @@ use crate::ui::{Checks, Progress, say};
 enum Sabotage {
     /// The agents ignore changes of the flow table.
     NoBump,
+    /// Cached flows are sent through OVS again after 10 s only, the latest that an agent allows.
+    LateRefresh,
+}
+
+impl Sabotage {
+    /// Flags and environment that an agent gets for it.
+    fn agent(self) -> (&'static [&'static str], &'static [(&'static str, &'static str)]) {
+        match self {
+            Self::NoBump => (&[], &[("SLIPSTREAM_TEST_IGNORE_FLOW_EVENTS", "1")]),
+            Self::LateRefresh => (&["--refresh-ms=10000"], &[]),
+        }
+    }
 }
 
 /// What is tested.
@@ -115,10 +127,10 @@ impl Args {
         say(format_args!("seed {seed}"));
         let progress = Progress::new();
         let mut checks = Checks::default();
-        if self.sabotage == Some(Sabotage::NoBump) {
+        if let Some((flags, environment)) = self.sabotage.map(Sabotage::agent) {
             for node in bed.config().node_names() {
                 bed.host(&node).kill("node-agent")?;
-                start_agent_in(bed, &node, &[], &[("SLIPSTREAM_TEST_IGNORE_FLOW_EVENTS", "1")])?;
+                start_agent_in(bed, &node, flags, environment)?;
             }
         }
         bed.enter_network("central")?;

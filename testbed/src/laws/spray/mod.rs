@@ -21,7 +21,9 @@ use self::tally::{Arrived, Counter, DENIED};
 use super::Stage;
 use super::cast::{NAMESPACE, New};
 use super::scene::Scene;
+use crate::bed::config::OvsDatapath;
 use crate::bed::{Bed, start_agent_in};
+use crate::exec;
 use crate::nodes::PodName;
 use crate::probe::load::{PORT, now};
 use crate::probe::spray::{FIRST_PORT, Sprayed};
@@ -33,6 +35,8 @@ const RATE: u32 = 20_000;
 /// Flows that the small table can hold, and how many are sprayed at it.
 const SMALL: u32 = 1_024;
 const SMALL_FLOWS: u32 = 200_000;
+/// Connections for which OVS gets room once.
+const CONNECTIONS: u32 = 2_000;
 /// As in the part about random changes: the slow path of a busy machine does stand still at times.
 const SILENCE: Duration = Duration::from_millis(2_500);
 /// Part of the allowed packets that must arrive.
@@ -76,16 +80,19 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
     without_policy(stage, &world).await?;
     policy(&world).await?;
     let flows = stage.flows;
-    spray(stage, &mut world, "spray", flows, None).await?;
+    spray(stage, &mut world, Case { what: "spray", flows, full: Full::Nothing }).await?;
     if stage.fast() {
         aged(stage, &world, "spray").await?;
         again(stage, &mut world, "spray").await?;
         agents(&world, &[&format!("--flow-table-size={SMALL}")]).await?;
         world.scene.dial().await?;
-        spray(stage, &mut world, "small table", SMALL_FLOWS.min(flows), Some(u64::from(SMALL))).await?;
+        let full = Full::FlowTable(u64::from(SMALL));
+        spray(stage, &mut world, Case { what: "small table", flows: flows.min(SMALL_FLOWS), full }).await?;
         again(stage, &mut world, "small table").await?;
         agents(&world, &[]).await?;
+        world.scene.dial().await?;
     }
+    connections_full(stage, &mut world).await?;
     let World { mut scene, counters, servers, .. } = world;
     drop((counters, servers));
     scene.cast.remove(SPRAYER).await?;
@@ -174,27 +181,83 @@ async fn policy(world: &World<'_>) -> Result<()> {
     }
 }
 
-/// Sprays, watches, and judges. `full`: flows that the table can hold, if it must become full.
-async fn spray(
-    stage: &mut Stage<'_>,
-    world: &mut World<'_>,
-    what: &str,
+/// OVS's connection tracking has room for a few: what it has seen goes on. (New connections do not, with any datapath: their
+/// answers belong to nothing that it knows.) With room again there are new connections again.
+async fn connections_full(stage: &mut Stage<'_>, world: &mut World<'_>) -> Result<()> {
+    if stage.bed.config().ovs_datapath != OvsDatapath::Netdev {
+        return Ok(());
+    }
+    let mut usual = Vec::new();
+    for node in &world.scene.nodes {
+        usual.push(dpctl(stage.bed, node, &["ct-get-maxconns"])?);
+        dpctl(stage.bed, node, &["ct-set-maxconns", &CONNECTIONS.to_string()])?;
+    }
+    let what = "OVS tracks too many connections";
+    let full = Full::Connections;
+    spray(stage, world, Case { what, flows: SMALL_FLOWS.min(stage.flows), full }).await?;
+    for (node, usual) in world.scene.nodes.iter().zip(&usual) {
+        let now = dpctl(stage.bed, node, &["ct-get-nconns"])?;
+        let good = now.parse::<u32>().is_ok_and(|now| now >= CONNECTIONS / 2);
+        let text = format!("{now} with room for {CONNECTIONS}");
+        let outcome = if good { Ok(text) } else { Err(text) };
+        stage.checks.check(format_args!("{what}: on {node} it did"), outcome);
+        dpctl(stage.bed, node, &["ct-set-maxconns", usual])?;
+    }
+    let mut connections = NewConnections::default();
+    connect(world, &mut connections)?;
+    stage.checks.check(format_args!("{what}: with room again new ones are made"), connections.judge());
+    Ok(())
+}
+
+/// Asks the switch of a node about its datapath.
+fn dpctl(bed: &Bed, node: &str, args: &[&str]) -> Result<String> {
+    let mut command = bed.host(node).command(bed.config().ovs("ovs-appctl"))?;
+    command.arg(format!("dpctl/{}", args[0])).args(&args[1..]);
+    Ok(exec::output(&mut command)?.trim().to_owned())
+}
+
+/// New connections to all targets.
+fn connect(world: &World<'_>, connections: &mut NewConnections) -> Result<()> {
+    let node = world.scene.nodes[0].clone();
+    let client = Place::Pod { node, namespace: NAMESPACE.into(), name: "a".into() };
+    for name in TARGETS {
+        let to = world.scene.cast.ip(name)?;
+        tokio::task::block_in_place(|| connections.make(world.bed, &client, to));
+    }
+    Ok(())
+}
+
+/// What has less room than the spray needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Full {
+    Nothing,
+    /// The flow cache, with room for so many flows.
+    FlowTable(u64),
+    /// OVS's connection tracking.
+    Connections,
+}
+
+/// One spray.
+#[derive(Clone, Copy, Debug)]
+struct Case<'a> {
+    what: &'a str,
     flows: u32,
-    full: Option<u64>,
-) -> Result<()> {
+    full: Full,
+}
+
+/// Sprays, watches, and judges.
+async fn spray(stage: &mut Stage<'_>, world: &mut World<'_>, case: Case<'_>) -> Result<()> {
+    let Case { what, flows, full } = case;
     let before = arrived(world);
     let at_first = figures(stage, world)?;
     world.scene.cast.log.take();
     let from = now();
     let mut child = sprayer(world, flows)?;
     let mut connections = NewConnections::default();
-    let node = world.scene.nodes[0].clone();
-    let client = Place::Pod { node, namespace: NAMESPACE.into(), name: "a".into() };
     let mut most = at_first.clone();
     while child.try_wait()?.is_none() {
-        for name in TARGETS {
-            let to = world.scene.cast.ip(name)?;
-            tokio::task::block_in_place(|| connections.make(world.bed, &client, to));
+        if full != Full::Connections {
+            connect(world, &mut connections)?;
         }
         for (most, now) in most.iter_mut().zip(figures(stage, world)?) {
             most.raise(&now);
@@ -240,15 +303,17 @@ async fn spray(
         let outcome = if silence <= SILENCE { Ok(text) } else { Err(text) };
         stage.checks.check(format_args!("{what}: {} goes on", seen.name), outcome);
     }
-    stage.checks.check(format_args!("{what}: new connections are made"), connections.judge());
+    if full != Full::Connections {
+        stage.checks.check(format_args!("{what}: new connections are made"), connections.judge());
+    }
     for ((node, first), most) in world.scene.nodes.iter().zip(&at_first).zip(&most) {
         let text = format!("{} kB before, {} kB at most", first.resident_kb, most.resident_kb);
         let grown = most.resident_kb.saturating_sub(first.resident_kb);
         let outcome = if grown <= GROWTH_KB && first.resident_kb > 0 { Ok(text) } else { Err(text) };
         stage.checks.check(format_args!("{what}: the agent of {node} does not grow"), outcome);
     }
-    if stage.fast() {
-        pressure(stage, world, what, &at_first, &most, full);
+    if stage.fast() && full != Full::Connections {
+        pressure(stage, world, case, &at_first, &most);
     }
     Ok(())
 }
@@ -259,14 +324,8 @@ fn figures(stage: &Stage<'_>, world: &World<'_>) -> Result<Vec<Figures>> {
 }
 
 /// What could be seen of the maps while it went on.
-fn pressure(
-    stage: &mut Stage<'_>,
-    world: &World<'_>,
-    what: &str,
-    first: &[Figures],
-    most: &[Figures],
-    full: Option<u64>,
-) {
+fn pressure(stage: &mut Stage<'_>, world: &World<'_>, case: Case<'_>, first: &[Figures], most: &[Figures]) {
+    let Case { what, full, .. } = case;
     let too_full: Vec<_> = most.iter().flat_map(Figures::too_full).collect();
     let outcome = if too_full.is_empty() { Ok(String::new()) } else { Err(too_full.join(", ")) };
     stage.checks.check(format_args!("{what}: no map has more entries than room"), outcome);
@@ -278,8 +337,8 @@ fn pressure(
         let text = format!("{entries} of {room} in {map}, {learned} learned");
         let good = match full {
             // The kernel keeps a few slots of each processor free.
-            Some(room_wanted) => room == room_wanted && entries >= room / 2 && learned > 2 * room,
-            None => learned > MANY && entries > MANY,
+            Full::FlowTable(room_wanted) => room == room_wanted && entries >= room / 2 && learned > 2 * room,
+            _ => learned > MANY && entries > MANY,
         };
         let outcome = if good { Ok(text) } else { Err(text) };
         stage.checks.check(format_args!("{what}: slipctl shows the pressure on {node}"), outcome);
