@@ -1,7 +1,8 @@
 //! Law 4: the agent may die. It is killed with SIGKILL and stays away, and comes back; and it is restarted, which replaces
 //! the programs by new ones, as an upgrade does. All that under TCP and UDP flows: no TCP message takes longer than a limit,
-//! and no UDP message is lost.
+//! no flow is silent for longer than that, and no UDP message is lost.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -9,6 +10,7 @@ use tokio::time::sleep;
 
 use super::Stage;
 use super::scene::{Scene, Seen};
+use crate::probe::load::now;
 use crate::ui::say;
 
 /// How long a TCP message may take.
@@ -39,23 +41,26 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
     }
     for round in 1..=ROUNDS {
         for node in scene.nodes.clone() {
+            let from = now();
             scene.cast.kill(&node, "node-agent")?;
             sleep(AWAY).await;
-            judge(stage, &format!("{round}: the agent of {node} is killed and away"), &scene.seen().await);
-            scene.cast.restart(&node, "node-agent")?;
-            scene.cast.agent_ready(&node).await?;
-            sleep(AFTER).await;
-            judge(stage, &format!("{round}: the agent of {node} comes back"), &scene.seen().await);
-            scene.cast.restart(&node, "node-agent")?;
-            scene.cast.agent_ready(&node).await?;
-            sleep(AFTER).await;
-            judge(stage, &format!("{round}: the agent of {node} is replaced"), &scene.seen().await);
+            let what = format!("{round}: the agent of {node} is killed and away");
+            judge(stage, &what, from..=now(), &scene.seen().await);
+            for what in ["comes back", "is replaced"] {
+                let from = now();
+                scene.cast.restart(&node, "node-agent")?;
+                scene.cast.agent_ready(&node).await?;
+                sleep(AFTER).await;
+                let what = format!("{round}: the agent of {node} {what}");
+                judge(stage, &what, from..=now(), &scene.seen().await);
+            }
         }
     }
     scene.end().await
 }
 
-fn judge(stage: &mut Stage<'_>, what: &str, flows: &[Seen]) {
+/// `time`: when the flows were watched.
+fn judge(stage: &mut Stage<'_>, what: &str, time: RangeInclusive<u64>, flows: &[Seen]) {
     let limit = u64::try_from(STALL.as_nanos()).unwrap_or(u64::MAX);
     let mut wrong = Vec::new();
     let (mut longest, mut lost) = (0, 0);
@@ -66,6 +71,11 @@ fn judge(stage: &mut Stage<'_>, what: &str, flows: &[Seen]) {
             wrong.push(format!("{}: {} of {} lost", seen.name, seen.lost(), seen.arrivals.len()));
         } else if !seen.udp && seen.longest_way() > limit {
             wrong.push(format!("{}: a message took {:.0} ms", seen.name, ms(seen.longest_way())));
+        }
+        // A flow that has ended, or lost the way for answers, takes no time for the messages that never arrive.
+        let silence = seen.longest_silence(*time.start(), *time.end());
+        if silence > limit {
+            wrong.push(format!("{}: silent for {:.0} ms", seen.name, ms(silence)));
         }
         if seen.udp { lost += seen.lost() } else { longest = longest.max(seen.longest_way()) }
     }
