@@ -1,7 +1,8 @@
 //! Geneve packets made by hand on the underlay, like those of a cached flow but for one thing. None of them may get to a
 //! pod by the entry, and what does get to a pod is what OVS lets through: the same with the cache switched off.
 //!
-//! They are sent by the host outside of the cluster. The control is the right packet: with the right outer source address too it is
+//! They leave by the first node's own interface, past its OVS and its programs: from anywhere else the nodes' OVS would learn a wrong
+//! MAC for the first node from them, as its neighbour table learns from tunnelled packets too. The control is the right packet: it is
 //! no other than the node's own, and the cache takes it.
 
 use std::thread;
@@ -16,7 +17,7 @@ use super::frame::Packet;
 use super::lessons::{Caches, learn};
 use super::scene::{Scene, Who};
 use super::tap::Tap;
-use crate::bed::config::{EXT_IP, node_ip, underlay_mac};
+use crate::bed::config::{node_ip, underlay_mac};
 use crate::probe::packets::{Frame, Offload};
 use crate::ui::Checks;
 
@@ -46,11 +47,6 @@ struct Fault {
 
 const FAULTS: &[Fault] = &[
     Fault { name: "outer source that nobody knows", reason: "miss", make: |p| p[IP + 15] = 77 },
-    Fault {
-        name: "outer source of the host that sends it",
-        reason: "miss",
-        make: |p| p[IP + 12..IP + 16].copy_from_slice(&EXT_IP.octets()),
-    },
     Fault { name: "another VNI", reason: "miss", make: |p| p[GENEVE + 6] ^= 1 },
     Fault { name: "a VNI that nobody has", reason: "miss", make: |p| p[GENEVE + 4] ^= 0x40 },
     Fault { name: "another logical ingress port", reason: "miss", make: |p| p[OPTION + 5] ^= 1 },
@@ -84,6 +80,7 @@ const FAULTS: &[Fault] = &[
     Fault { name: "a wrong outer UDP checksum", reason: "outer_checksum", make: |p| p[UDP + 7] = 1 },
     Fault { name: "a UDP port that is not Geneve's", reason: "", make: |p| p[UDP + 3] ^= 1 },
     Fault { name: "another inner flow", reason: "miss", make: |p| p[INNER + 14 + 20 + 1] ^= 1 },
+    Fault { name: "an inner TTL of 1", reason: "low_ttl", make: |p| inner_ttl(p, 1) },
     Fault {
         name: "an inner VLAN tag",
         reason: "not_ip",
@@ -95,34 +92,43 @@ const FAULTS: &[Fault] = &[
     Fault { name: "a cut inner packet", reason: "", make: |p| p.truncate(INNER + 14 + 10) },
 ];
 
+/// Sets the inner TTL, and the header's checksum right.
+fn inner_ttl(packet: &mut [u8], ttl: u8) {
+    let header = INNER + 14..INNER + 34;
+    packet[INNER + 14 + 8] = ttl;
+    packet[INNER + 24..INNER + 26].fill(0);
+    let sum = Sum::default().add(&packet[header]).complement();
+    packet[INNER + 24..INNER + 26].copy_from_slice(&sum.to_be_bytes());
+}
+
 /// Runs it and checks.
 pub(super) fn run(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
     let addresses = Addresses::of(scene);
     let kinds = [true, false].map(|udp| Kind { udp, six: false, far: true });
     let flows: Vec<Case> = (FIRST..).zip(kinds).map(|(number, kind)| Case::flow(kind, number)).collect();
     let program = scene.bed.config().program("testbed");
-    let mut outside = Tap::start(scene.bed.host("ext").network_command(program)?, "eth0", false)?;
+    let mut uplink = Tap::start(scene.bed.host(&scene.nodes[0]).network_command(program)?, "eth0", false)?;
     let mut fast = Vec::new();
     for case in &flows {
         learn(scene, &addresses, &[case])?;
         let right = outer(scene, &addresses, case)?;
         checks.check(
             format_args!("{}: the right packet by hand", case.kind.name()),
-            control(scene, &addresses, case, &mut outside, &right)?,
+            control(scene, &addresses, case, &mut uplink, &right)?,
         );
         for fault in FAULTS {
             learn(scene, &addresses, &[case])?;
             let frame = broken(&right, fault);
-            fast.push(attempt(scene, &addresses, case, &mut outside, &frame, fault)?);
+            fast.push(attempt(scene, &addresses, case, &mut uplink, &frame, fault)?);
         }
     }
-    let poisoned = poison(scene, &addresses, &flows[0], &mut outside)?;
+    let poisoned = poison(scene, &addresses, &flows[0], &mut uplink)?;
     checks
         .check("a packet from an unknown outer source before the first right one teaches nothing", poisoned);
     let rights: Vec<Vec<u8>> =
         flows.iter().map(|case| outer(scene, &addresses, case)).collect::<Result<_>>()?;
     scene.path("ovs")?;
-    let slow = through_ovs(scene, &mut outside, &flows, &rights);
+    let slow = through_ovs(scene, &mut uplink, &flows, &rights);
     scene.path("auto")?;
     let slow = slow?;
     let names = flows
@@ -153,7 +159,7 @@ fn outer_of(scene: &Scene<'_>, addresses: &Addresses, case: &Case, like: &Case) 
     let macs = addresses.delivered(case.kind);
     let inner = Packet { id: Case::id(case.number), macs, ttl: 63, ..there }.frame().bytes;
     let mut bytes = Vec::new();
-    for ip in [node_ip(2), EXT_IP] {
+    for ip in [node_ip(2), node_ip(1)] {
         let mac = underlay_mac(ip);
         let digits = mac.split(':').map(|byte| u8::from_str_radix(byte, 16));
         bytes.extend(digits.collect::<Result<Vec<u8>, _>>()?);
@@ -189,9 +195,9 @@ fn broken(right: &[u8], fault: &Fault) -> Frame {
 }
 
 /// Sends a packet; what came to pods.
-fn inject(scene: &Scene<'_>, outside: &mut Tap, case: &Case, frame: &Frame) -> Result<Seen> {
+fn inject(scene: &Scene<'_>, uplink: &mut Tap, case: &Case, frame: &Frame) -> Result<Seen> {
     scene.forget();
-    outside.send(vec![frame.clone()], Duration::from_millis(1))?;
+    uplink.send(vec![frame.clone()], Duration::from_millis(1))?;
     thread::sleep(SETTLE);
     // Of a packet whose options it does not know OVS remembers a drop that all packets of the tunnel meet, for 10 s.
     scene.ovs(&scene.nodes[1], "ovs-appctl", &["dpctl/del-flows"])?;
@@ -203,12 +209,12 @@ fn control(
     scene: &Scene<'_>,
     addresses: &Addresses,
     case: &Case,
-    outside: &mut Tap,
+    uplink: &mut Tap,
     right: &[u8],
 ) -> Result<Result<String, String>> {
     let before = Caches::read(scene)?;
     let frame = Frame { bytes: right.to_vec(), offload: Offload::default() };
-    let came = inject(scene, outside, case, &frame)?.count();
+    let came = inject(scene, uplink, case, &frame)?.count();
     let carried = before.carried(&Caches::read(scene)?, 1, &addresses.keys(case.kind, case.number)[1]);
     let good = came == 1 && carried == Some(1);
     Ok(if good {
@@ -223,7 +229,7 @@ fn attempt(
     scene: &Scene<'_>,
     addresses: &Addresses,
     case: &Case,
-    outside: &mut Tap,
+    uplink: &mut Tap,
     frame: &Frame,
     fault: &Fault,
 ) -> Result<Result<Seen, String>> {
@@ -233,7 +239,7 @@ fn attempt(
     };
     let before = Caches::read(scene)?;
     let (fast_before, counted_before) = node(scene)?;
-    let seen = inject(scene, outside, case, frame)?;
+    let seen = inject(scene, uplink, case, frame)?;
     let (fast, counted) = node(scene)?;
     let carried = before.carried(&Caches::read(scene)?, 1, &addresses.keys(case.kind, case.number)[1]);
     if !before.know(addresses, case) {
@@ -258,7 +264,7 @@ fn poison(
     scene: &mut Scene<'_>,
     addresses: &Addresses,
     like: &Case,
-    outside: &mut Tap,
+    uplink: &mut Tap,
 ) -> Result<Result<String, String>> {
     for number in POISONED {
         // VNI and option are those of all flows between the two pods.
@@ -269,7 +275,7 @@ fn poison(
         let forged = Frame { bytes: finish(bytes), offload: Offload::default() };
         let right = Packet { id: Case::id(number), ..addresses.pair(case.kind, number).there }.frame();
         scene.forget();
-        outside.send(vec![forged.clone()], QUICK)?;
+        uplink.send(vec![forged.clone()], QUICK)?;
         scene.tap(Who::A)?.send(vec![right], QUICK)?;
         thread::sleep(SETTLE);
         let right = gather(scene).get(&number).map_or(0, Seen::count);
@@ -277,7 +283,7 @@ fn poison(
             return Ok(Err(format!("{right} packets came at first, not the right one alone")));
         }
         let before = scene.delivered_fast(1)?;
-        let came = inject(scene, outside, &case, &forged)?.count();
+        let came = inject(scene, uplink, &case, &forged)?.count();
         let fast = scene.delivered_fast(1)?.saturating_sub(before);
         if came != 0 || fast != 0 {
             return Ok(Err(format!(
@@ -289,16 +295,11 @@ fn poison(
 }
 
 /// The same packets while nothing uses the cache.
-fn through_ovs(
-    scene: &Scene<'_>,
-    outside: &mut Tap,
-    flows: &[Case],
-    rights: &[Vec<u8>],
-) -> Result<Vec<Seen>> {
+fn through_ovs(scene: &Scene<'_>, uplink: &mut Tap, flows: &[Case], rights: &[Vec<u8>]) -> Result<Vec<Seen>> {
     let mut list = Vec::new();
     for (case, right) in flows.iter().zip(rights) {
         for fault in FAULTS {
-            list.push(inject(scene, outside, case, &broken(right, fault))?);
+            list.push(inject(scene, uplink, case, &broken(right, fault))?);
         }
     }
     Ok(list)
