@@ -195,14 +195,12 @@ pub struct Note {
     pub epoch: u32,
     /// Tick at entry.
     pub when: u32,
+    /// Tick at which the last packet entered that left no note because of this one.
+    pub last: u32,
     /// Host veth of the pod it came from; 0 = from the tunnel.
     pub ifindex: u32,
-    /// Destination and source MAC at entry.
-    pub macs: [u32; 3],
-    pub vni: u32,
-    pub option: u32,
-    /// Outer source address.
-    pub remote: u32,
+    /// From a pod: destination and source MAC at entry. From the tunnel: VNI, OVN's option, outer source address.
+    pub way: [u32; 3],
     /// TTL or hop limit at entry.
     pub ttl: u8,
     /// Type of service or traffic class at entry.
@@ -211,7 +209,7 @@ pub struct Note {
     pub live: u8,
     pub _pad: u8,
 }
-const _: () = assert!(size_of::<Note>() == 40);
+const _: () = assert!(size_of::<Note>() == 32);
 
 /// A note with its flow: value of `NOTES*`, which are found by number and not by flow.
 #[repr(C)]
@@ -220,7 +218,7 @@ pub struct Slot<T> {
     pub note: Note,
     pub tuple: T,
 }
-const _: () = assert!(size_of::<Slot<Tuple4>>() == 56 && size_of::<Slot<Tuple6>>() == 80);
+const _: () = assert!(size_of::<Slot<Tuple4>>() == 48 && size_of::<Slot<Tuple6>>() == 72);
 
 /// [`Divergence::what`]: an egress entry.
 pub const DIVERGED_EGRESS: u32 = 1;

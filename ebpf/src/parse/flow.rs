@@ -258,9 +258,10 @@ pub fn outer_sum_is_right<W: Window>(packet: &W) -> bool {
         sum += u64::from(packet.u32(at));
         at += 4;
     }
-    // Five words leave at most three bits above them.
-    let sum = (sum as u32 & 0xffff) + (sum as u32 >> 16) + (sum >> 32) as u32;
-    fold(sum) == 0xffff
+    // What goes over 32 bits, and once more: then 16 bits and a carry are left after each of two steps.
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    (sum & 0xffff) + (sum >> 16) == 0xffff
 }
 
 /// The two halves of four bytes, added.

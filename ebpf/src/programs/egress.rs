@@ -146,11 +146,13 @@ fn family<F: Family>(skb: &Skb<'_>, front: &Front, pass: &Pass<'_>) -> Outcome {
     let left = Note {
         epoch: pass.epoch,
         when: now,
+        last: now,
         ifindex: key.ifindex,
-        macs,
+        way: macs,
         ttl: flow.ttl,
         tos: flow.tos,
-        ..Note::default()
+        live: 1,
+        _pad: 0,
     };
     note::leave::<F>(
         skb,

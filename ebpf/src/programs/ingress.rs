@@ -127,12 +127,13 @@ fn family<F: Family>(skb: &Skb<'_>, front: &Front, pass: &Pass<'_>) -> Outcome {
     let left = Note {
         epoch: pass.epoch,
         when: now,
-        vni,
-        option,
-        remote: source,
+        last: now,
+        ifindex: 0,
+        way: [vni, option, source],
         ttl: flow.ttl,
         tos: flow.tos,
-        ..Note::default()
+        live: 1,
+        _pad: 0,
     };
     note::leave::<F>(
         skb,

@@ -222,7 +222,8 @@ fn ingress<F: Family>(
     receiver: &EgressKey<F::Tuple>,
     macs: [u32; 3],
 ) -> Result<(), Reason> {
-    let key = IngressKey { vni: note.vni, option: note.option, remote: note.remote, tuple: flow.tuple };
+    let [vni, option, remote] = note.way;
+    let key = IngressKey { vni, option, remote, tuple: flow.tuple };
     if F::is_tcp(&flow.tuple) {
         let state = conn::learnable::<F>(receiver, seen.gate)?;
         // SAFETY: a map value, see `conn`.
@@ -257,7 +258,7 @@ fn ingress<F: Family>(
         }
     }
     seen.may_add()?;
-    let remote = mapped(note.remote.to_ne_bytes());
+    let remote = mapped(remote.to_ne_bytes());
     let value = IngressFlow {
         epoch: seen.epoch,
         deadline: seen.deadline(),
@@ -267,7 +268,7 @@ fn ingress<F: Family>(
         _pad: 0,
         target: receiver.ifindex,
         macs,
-        slot: count::tunnel_slot(&TunnelKey { remote, vni: note.vni }),
+        slot: count::tunnel_slot(&TunnelKey { remote, vni }),
         learned: seen.now,
         _pad2: 0,
         packets: 0,
@@ -311,7 +312,14 @@ fn local<F: Family>(
     value.target = receiver.ifindex;
     value.slot = port.slot;
     value.checksum = 0;
-    value.header = header(macs);
+    let front = [u64::from(macs[0]) | u64::from(macs[1]) << 32, u64::from(macs[2])];
+    let mut at = 0;
+    while at < HEADER_WORDS {
+        let word = if at < front.len() { front[at] } else { 0 };
+        // SAFETY: a word of the value. Volatile, for the reason of `note::write_words`.
+        unsafe { (&raw mut value.header[at]).write_volatile(word) };
+        at += 1;
+    }
     save::<F>(&key, value, seen)
 }
 
@@ -332,7 +340,7 @@ fn fill<F: Family>(value: &mut EgressFlow, seen: &Seen<'_>, note: &Note, flow: &
     value.probing = 0;
     value.active = u8::from(!F::is_tcp(&flow.tuple));
     value.ttl_step = note.ttl.wrapping_sub(flow.ttl);
-    value.macs = note.macs;
+    value.macs = note.way;
     value.learned = seen.now;
     value.packets = 0;
 }

@@ -14,7 +14,7 @@ use ebpf::{
 
 use super::{count, family::Family, maps, packet::Skb};
 
-/// Remembers the packet, whose `note` has all but its life. `port` is where the packet is; `urgent`: an entry dies if
+/// Remembers the packet. `port` is where the packet is; `urgent`: an entry dies if
 /// this packet is not noted.
 #[inline(always)]
 pub(super) fn leave<F: Family>(
@@ -30,7 +30,6 @@ pub(super) fn leave<F: Family>(
         count::reason(Reason::LearningOff);
         return;
     }
-    let note = Note { live: 1, ..note };
     if port.flags & PORT_INTERPOSED != 0 {
         by_flow::<F>(config, tuple, note, urgent);
     } else {
@@ -43,17 +42,10 @@ fn by_flow<F: Family>(config: &Config, tuple: &F::Tuple, note: Note, urgent: boo
     let direction = if note.ifindex == 0 { FROM_TUNNEL } else { FROM_POD };
     let key = F::with_direction(tuple, direction);
     if let Some(old) = F::pending().get_ptr_mut(&key) {
-        // SAFETY: a map value. An LRU map may reuse it meanwhile; then what is read is another note, and the worst is
-        // that this packet is not noted.
-        let (epoch, when) = unsafe { ((*old).epoch, (*old).when) };
-        let patience = if epoch != note.epoch || urgent { config.note_age } else { config.note_backoff };
-        if note.when.wrapping_sub(when) < patience {
-            // SAFETY: as above; a store of one byte.
-            unsafe {
-                if !is_same_way(&*old, &note) {
-                    (*old).live = 0;
-                }
-            }
+        // SAFETY: a map value. An LRU map may reuse it meanwhile; then what is read and written is another note, and the
+        // worst is that a packet is not noted.
+        let old = unsafe { &mut *old };
+        if !is_free(old, &note, config, urgent) {
             count::reason(Reason::NoteKept);
             return;
         }
@@ -63,14 +55,28 @@ fn by_flow<F: Family>(config: &Config, tuple: &F::Tuple, note: Note, urgent: boo
     }
 }
 
-/// Whether two packets of a flow came the same way. Where they did not, nobody can tell which of them OVS lets through: one may
-/// be from a tunnel's end that OVS does not know, and what comes out must not be credited to it.
+/// Whether a packet's note may take the place of an old one of its flow. It may not while packets may be inside OVS that
+/// would be credited to it but entered in another epoch, or another way: one may be from a tunnel's end that OVS does not know.
+/// Where two ways were seen at a time nobody can tell which of them OVS lets through, and the old note is void as well.
 #[inline(always)]
-fn is_same_way(one: &Note, other: &Note) -> bool {
-    one.ifindex == other.ifindex
-        && one.remote == other.remote
-        && one.vni == other.vni
-        && one.option == other.option
+fn is_free(old: &mut Note, new: &Note, config: &Config, urgent: bool) -> bool {
+    let same_way = old.ifindex == new.ifindex && (old.ifindex != 0 || old.way == new.way);
+    let alike = same_way && old.epoch == new.epoch && old.live != 0;
+    let (since, patience) = match (alike, urgent) {
+        (false, _) => (old.last, config.note_age),
+        (true, true) => (old.when, config.note_age),
+        (true, false) => (old.when, config.note_backoff),
+    };
+    if new.when.wrapping_sub(since) >= patience {
+        return true;
+    }
+    if !same_way {
+        old.live = 0;
+    }
+    if alike || old.live == 0 {
+        old.last = new.when;
+    }
+    false
 }
 
 #[inline(always)]
@@ -90,7 +96,10 @@ fn by_tag<F: Family>(skb: &Skb<'_>, tuple: &F::Tuple, note: Note) {
     let Some(slot) = F::notes().get_ptr_mut(number) else { return };
     let epoch = note.epoch;
     // SAFETY: a value of an array. Who reads it while it is written finds another flow or epoch than its packet's.
-    unsafe { write_words(slot, &Slot { note, tuple: *tuple }) };
+    unsafe {
+        write_words(&raw mut (*slot).note, &note);
+        write_words(&raw mut (*slot).tuple, tuple);
+    }
     skb.set_tag(tag::note(epoch, number));
 }
 
@@ -98,7 +107,7 @@ fn by_tag<F: Family>(skb: &Skb<'_>, tuple: &F::Tuple, note: Note) {
 /// byte.
 #[inline(always)]
 unsafe fn write_words<T: Copy>(to: *mut T, value: &T) {
-    const { assert!(size_of::<T>().is_multiple_of(4) && align_of::<T>() >= 4) };
+    const { assert!(size_of::<T>().is_multiple_of(4) && align_of::<T>() == 4) };
     let (to, from) = (to.cast::<u32>(), core::ptr::from_ref(value).cast::<u32>());
     let mut at = 0;
     while at < size_of::<T>() / 4 {

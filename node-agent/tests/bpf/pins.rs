@@ -5,6 +5,7 @@ use std::{
     process::{Command, Stdio},
 };
 
+use ebpf::maps::LAYOUT;
 use node_agent::bpf::{Datapath, EndpointConfig, Error, Mode, Options};
 
 use crate::{
@@ -86,7 +87,7 @@ fn a_change_of_map_layout_does_not_interrupt_the_slow_path() {
     wired.attached(|_| ());
     assert!(wired.ping());
     let dir = wired.node.pins();
-    let (from, to) = (dir.join("v2"), dir.join("v0"));
+    let (from, to) = (dir.join(format!("v{LAYOUT}")), dir.join("v0"));
     // As if an agent with layout 0 had made the maps.
     wired.node.run(move || std::fs::rename(from, to).unwrap());
     wired.reloaded(|datapath| {
@@ -94,7 +95,7 @@ fn a_change_of_map_layout_does_not_interrupt_the_slow_path() {
         assert!(endpoints.len() == 1 && endpoints[0].alive, "{endpoints:?}");
         assert_eq!(datapath.endpoint_stats().unwrap()[0].1.from().packets, 0, "counters begin again");
     });
-    assert_eq!(wired.node.list(&dir), ["endpoints", "uplink", "v2"]);
+    assert_eq!(wired.node.list(&dir), ["endpoints", "uplink", &format!("v{LAYOUT}")]);
     assert!(wired.ping(), "through the new maps");
     assert!(wired.counters().0.from().packets >= 3);
 }

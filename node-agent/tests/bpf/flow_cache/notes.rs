@@ -1,5 +1,7 @@
 //! Notes, where several packets of one flow are inside OVS at a time: none is credited with what another did.
 
+use std::time::Duration;
+
 use etherparse::PacketBuilder;
 use node_agent::{bpf::Reason, fast_path::FastPath};
 
@@ -67,5 +69,22 @@ fn of_several_packets_inside_ovs_while_the_epoch_moves_none_is_taken_for_a_young
         }
         assert_eq!(world.count(Reason::Learned), 0, "{:?}", world.reasons());
         assert!(!is_fast(&world, UDP));
+    });
+}
+
+#[test]
+fn a_note_of_the_epoch_before_stays_until_all_that_entered_under_it_are_out() {
+    World::both(|world| {
+        let (sent, geneve) = UDP.out();
+        world.sends(&sent);
+        std::thread::sleep(Duration::from_millis(200));
+        // In interposed mode without a note of its own.
+        let held = world.sends(&sent).tag;
+        world.cache.bump().unwrap();
+        // The first one cannot be inside any more, the second one can.
+        std::thread::sleep(Duration::from_millis(100));
+        world.sends(&sent);
+        world.pass("to_uplink", &geneve, world.uplink_from_ovs, held);
+        assert_eq!(world.count(Reason::Learned), 0, "{:?}", world.reasons());
     });
 }
