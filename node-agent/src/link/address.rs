@@ -21,6 +21,11 @@ pub struct Neighbour {
     pub mac: MacAddr,
 }
 
+/// Before a list is asked for again, and how often it is: the kernel refuses one now and then while interfaces change (seen when
+/// a tap device went with its ovs-vswitchd), and gives it a moment later.
+const AGAIN: std::time::Duration = std::time::Duration::from_millis(5);
+const LISTS: u32 = 10;
+
 impl Netlink {
     /// Adds an address with its prefix length. IPv6 addresses are usable at once: no duplicate address detection.
     pub async fn add_address(&self, index: u32, name: &str, address: IpNet) -> Result<(), LinkError> {
@@ -69,9 +74,15 @@ impl Netlink {
 
     /// The interface's addresses, link-local ones too, in the kernel's order.
     pub async fn addresses(&self, index: u32, name: &str) -> Result<Vec<IpNet>, LinkError> {
-        let found = self.raw().address().get().set_link_index_filter(index).execute();
-        let messages: Vec<AddressMessage> =
-            found.try_collect().await.map_err(|e| LinkError::netlink(name, "list addresses", e))?;
+        let mut tries = 1;
+        let messages: Vec<AddressMessage> = loop {
+            let found = self.raw().address().get().set_link_index_filter(index).execute();
+            match found.try_collect().await.map_err(|e| LinkError::netlink(name, "list addresses", e)) {
+                Err(error) if error.is_busy() && tries < LISTS => tries += 1,
+                done => break done?,
+            }
+            tokio::time::sleep(AGAIN).await;
+        };
         // Older kernels do not filter.
         Ok(messages.iter().filter(|m| m.header.index == index).filter_map(address_of).collect())
     }

@@ -40,6 +40,11 @@ impl LinkError {
         self.is(nix::errno::Errno::EEXIST)
     }
 
+    /// The kernel could not answer at this moment.
+    pub fn is_busy(&self) -> bool {
+        self.is(nix::errno::Errno::EBUSY)
+    }
+
     /// The interface, address or route is not there.
     pub fn is_missing(&self) -> bool {
         use nix::errno::Errno;
