@@ -66,6 +66,8 @@ pub struct Config {
     pub uplink: u32,
     /// MTU of the uplink in bytes.
     pub mtu: u32,
+    /// MTU of the pods' interfaces in bytes, as OVN's routers know it. A pod may think otherwise.
+    pub pod_mtu: u32,
     /// Address of the tunnel endpoint, network byte order; 0 = nothing crosses the tunnel on the fast path.
     pub local: [u8; 4],
     /// MAC of the node on the uplink.
@@ -91,7 +93,7 @@ pub struct Config {
     /// New entries per CPU in one [`BUDGET_WINDOW`].
     pub budget: u32,
 }
-const _: () = assert!(size_of::<Config>() == 64);
+const _: () = assert!(size_of::<Config>() == 68);
 
 /// Length of a window of the budget of new entries, in ticks; a power of two.
 pub const BUDGET_WINDOW: u32 = 128;

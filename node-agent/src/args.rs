@@ -133,6 +133,7 @@ impl Config {
     /// How the programs are loaded.
     pub fn programs(&self) -> crate::bpf::Options {
         crate::bpf::Options {
+            pod_mtu: self.mtu,
             flows: self.flow_table_size,
             without_counters: self.bench_without_counters,
             ..crate::bpf::Options::default()

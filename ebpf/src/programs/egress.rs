@@ -238,12 +238,16 @@ fn carry<F: Family>(
     pass: &Pass<'_>,
 ) -> Outcome {
     let amount = wire::amount(skb.len(), 14 + flow.headers, pass.meta);
-    if entry.kind == KIND_LOCAL {
-        return deliver::<F>(skb, front, entry, amount, pass);
-    }
     // The size of the packet on the wire: the whole, or a full segment.
     let size =
         if pass.meta.gso_size == 0 { flow.length } else { flow.headers.wrapping_add(pass.meta.gso_size) };
+    if size > pass.config.pod_mtu {
+        count::reason(Reason::TooLong);
+        return Outcome::Slow;
+    }
+    if entry.kind == KIND_LOCAL {
+        return deliver::<F>(skb, front, entry, amount, pass);
+    }
     let total = flow.length.wrapping_add(OVERHEAD);
     if total > 65_535 || size.wrapping_add(OVERHEAD) > pass.config.mtu {
         count::reason(Reason::TooLong);

@@ -34,6 +34,8 @@ pub struct Options {
     pub log_malformed: bool,
     /// Attach as on a kernel without TCX.
     pub without_tcx: bool,
+    /// MTU of the pods' interfaces in bytes: longer packets are for OVS. 0 = any length.
+    pub pod_mtu: u32,
     /// Flows that can be cached (IPv4; a quarter of it for IPv6). 0 = the default.
     pub flows: u32,
     /// Count and compare nothing: only to measure what that costs.
@@ -41,6 +43,10 @@ pub struct Options {
 }
 
 impl Options {
+    fn pod_mtu(self) -> u32 {
+        if self.pod_mtu == 0 { u32::MAX } else { self.pod_mtu }
+    }
+
     fn flows(self) -> u32 {
         if self.flows == 0 { FLOWS } else { self.flows.max(FLOWS6_PART) }
     }
@@ -83,7 +89,7 @@ impl Datapath {
         if new_slots {
             datapath.fill_tunnel_slots()?;
         }
-        datapath.adopt_config()?;
+        datapath.adopt_config(options.pod_mtu())?;
         datapath.adopt_uplink()?;
         datapath.adopt_endpoints()?;
         let strays = datapath.clear_stray_entries()?;
@@ -115,12 +121,13 @@ impl Datapath {
     }
 
     /// Takes over the settings of the agent before us, so that cached flows go on; what has a default gets it.
-    fn adopt_config(&mut self) -> Result<(), Error> {
+    fn adopt_config(&mut self, pod_mtu: u32) -> Result<(), Error> {
         let map: aya::maps::Array<_, Config> = super::stats::typed(&mut self.ebpf, CONFIG)?;
         let read = map.get(&0, 0);
         let old =
             read.map_err(|source| Error::Map { map: CONFIG, action: "read", source: Box::new(source) })?;
-        self.config = Config { layout: LAYOUT, geneve_port: GENEVE_PORT, ..timed(old, Timing::default()) };
+        self.config =
+            Config { layout: LAYOUT, geneve_port: GENEVE_PORT, pod_mtu, ..timed(old, Timing::default()) };
         self.write_config()?;
         let mut state: aya::maps::Array<_, u32> = super::stats::typed(&mut self.ebpf, STATE)?;
         let failed = |source| Error::Map { map: STATE, action: "write", source: Box::new(source) };

@@ -79,10 +79,16 @@ fn a_pod_of_the_same_node_gets_what_ovs_gave_it_before() {
         assert_eq!((passed.verdict, &passed.packet), (Verdict::Redirect, &sent), "{:?}", world.reasons());
         let amounts = world.cache.endpoints().unwrap();
         assert_eq!((amounts[0].fast_from.packets, amounts[1].fast_to.packets), (1, 1));
+        // Above the pods' MTU a packet is for OVS, whatever the sender's own interface lets through.
+        assert_eq!(world.sends(&frame((POD, OTHER), 64, 1442 - 28)).verdict, Verdict::Redirect);
+        let fast = world.cache.endpoints().unwrap()[0].fast_from.packets;
+        world.sends(&frame((POD, OTHER), 64, 1443 - 28));
+        assert_eq!(world.count(Reason::TooLong), 1);
+        assert_eq!((fast, world.cache.endpoints().unwrap()[0].fast_from.packets), (2, 2));
         // The receiver is taken off: the entry is not used any more.
         world.cache.set_endpoint_fast("b", false).unwrap();
         assert_eq!(world.sends(&sent).packet, sent);
-        assert_eq!(world.cache.endpoints().unwrap()[0].fast_from.packets, 1);
+        assert_eq!(world.cache.endpoints().unwrap()[0].fast_from.packets, 2);
     });
 }
 

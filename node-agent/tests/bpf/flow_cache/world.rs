@@ -59,7 +59,7 @@ impl World {
         let modes = [mode(sa0, so0), mode(sa1, so1), mode(sau, sou)];
         let dir = node.pins();
         node.run(move || {
-            let options = Options { flows: 4096, ..Options::default() };
+            let options = Options { flows: 4096, pod_mtu: 1442, ..Options::default() };
             let mut datapath = Datapath::load_with(&dir, options).unwrap();
             datapath.set_uplink(uplink, modes[2]).unwrap();
             for (id, host, mode, last) in [("a", pod0, modes[0], 3), ("b", pod1, modes[1], 4)] {
