@@ -13,6 +13,7 @@ pub mod age;
 pub mod flow;
 pub mod maps;
 pub mod parse;
+pub mod pending;
 pub mod reason;
 pub mod tag;
 pub mod verdict;

@@ -4,7 +4,7 @@
 
 use ebpf::{
     maps::{GENEVE_PORT, mapped},
-    parse::{self, MAX_EXTENSION_HEADERS, Packet, Seen, Tunnel},
+    parse::{self, MAX_EXTENSION_HEADERS, Packet, Tunnel},
     reason::Reason,
     wire::{self, Meta},
 };
@@ -55,13 +55,19 @@ fn ovn(vni: u32) -> Vec<u8> {
     geneve(vni, &OVN_OPTION, &inner_tcp(100))
 }
 
-fn seen(bytes: &[u8]) -> Result<Seen, Reason> {
-    parse::uplink(&bytes, GENEVE_PORT, false)
+/// The tunnel that a packet on the uplink belongs to, if any.
+fn uplink<P: Packet>(packet: &P, port: u16, aggregate: bool) -> Result<Option<Tunnel>, Reason> {
+    let mut tunnel = Tunnel::default();
+    Ok(parse::uplink(packet, port, aggregate, &mut tunnel)?.then_some(tunnel))
+}
+
+fn seen(bytes: &[u8]) -> Result<Option<Tunnel>, Reason> {
+    uplink(&bytes, GENEVE_PORT, false)
 }
 
 fn tunnel(bytes: &[u8]) -> Tunnel {
     match seen(bytes) {
-        Ok(Seen::Tunnel(tunnel)) => tunnel,
+        Ok(Some(tunnel)) => tunnel,
         other => panic!("no tunnel: {other:?}"),
     }
 }
@@ -101,7 +107,7 @@ fn more_than_two_vlan_tags_are_not_looked_into() {
     for _ in 0..3 {
         packet.splice(12..12, [0x81, 0x00, 0, 9]);
     }
-    assert_eq!(seen(&packet), Ok(Seen::Other));
+    assert_eq!(seen(&packet), Ok(None));
 }
 
 #[test]
@@ -117,14 +123,14 @@ fn other_traffic_of_the_node_is_neither_tunnel_nor_malformed() {
         .write(&mut icmp, &[0; 8])
         .unwrap();
     for packet in [arp, icmp, inner_tcp(10), v4(53, &[0; 20]), v6(53, &[]), v4(GENEVE_PORT - 1, &ovn(1))] {
-        assert_eq!(seen(&packet), Ok(Seen::Other));
+        assert_eq!(seen(&packet), Ok(None));
     }
 }
 
 #[test]
 fn nothing_is_geneve_while_the_port_is_not_configured() {
     let packet = v4(0, &ovn(5));
-    assert_eq!(parse::uplink(&packet.as_slice(), 0, false), Ok(Seen::Other));
+    assert_eq!(uplink(&packet.as_slice(), 0, false), Ok(None));
 }
 
 /// Where the headers of the packet end, and the reason when it ends before that.
@@ -136,7 +142,7 @@ fn cut_short(packet: &[u8], limits: &[(usize, Reason)]) {
         }
         from = *to;
     }
-    assert!(matches!(seen(packet), Ok(Seen::Tunnel(_))));
+    assert!(matches!(seen(packet), Ok(Some(_))));
 }
 
 #[test]
@@ -204,15 +210,15 @@ fn options_must_fill_their_space_exactly() {
     };
     // The largest space there is: 63 empty options, or three of the largest and the rest.
     let many = [0x01, 0x02, 0x80, 0x00].repeat(63);
-    assert!(matches!(seen(&v4(GENEVE_PORT, &geneve(1, &many, &inner))), Ok(Seen::Tunnel(_))));
+    assert!(matches!(seen(&v4(GENEVE_PORT, &geneve(1, &many, &inner))), Ok(Some(_))));
     let large = [one(31, 124), one(30, 120)].concat();
-    assert!(matches!(seen(&v4(GENEVE_PORT, &geneve(1, &large, &inner))), Ok(Seen::Tunnel(_))));
+    assert!(matches!(seen(&v4(GENEVE_PORT, &geneve(1, &large, &inner))), Ok(Some(_))));
     // The last one reaches one word beyond.
     let overrun = [one(31, 124), one(31, 120)].concat();
     assert_eq!(seen(&v4(GENEVE_PORT, &geneve(1, &overrun, &inner))), Err(Reason::OptionOverrun));
     // The upper three bits of an option's length byte are reserved.
     let reserved = one(0xe1, 4);
-    assert!(matches!(seen(&v4(GENEVE_PORT, &geneve(1, &reserved, &inner))), Ok(Seen::Tunnel(_))));
+    assert!(matches!(seen(&v4(GENEVE_PORT, &geneve(1, &reserved, &inner))), Ok(Some(_))));
 }
 
 #[test]
@@ -275,7 +281,7 @@ fn an_ipv6_fragment_is_counted_as_one_but_an_atomic_one_is_a_whole_packet() {
     };
     assert_eq!(seen(&fragment(0, true)), Err(Reason::Fragment));
     assert_eq!(seen(&fragment(3, false)), Err(Reason::Fragment));
-    assert!(matches!(seen(&fragment(0, false)), Ok(Seen::Tunnel(_))));
+    assert!(matches!(seen(&fragment(0, false)), Ok(Some(_))));
 }
 
 #[test]
@@ -284,7 +290,7 @@ fn an_aggregate_whose_length_fields_are_zero_is_read_by_its_own_length() {
     packet[16..18].copy_from_slice(&[0, 0]);
     packet[38..40].copy_from_slice(&[0, 0]);
     assert_eq!(seen(&packet), Err(Reason::BadIpLength));
-    assert!(matches!(parse::uplink(&packet.as_slice(), GENEVE_PORT, true), Ok(Seen::Tunnel(_))));
+    assert!(matches!(uplink(&packet.as_slice(), GENEVE_PORT, true), Ok(Some(_))));
 }
 
 #[test]
@@ -363,7 +369,7 @@ fn check_any(bytes: &[u8], port: u16, gso_size: u32, vlan_beside: bool) {
     let packet = Guarded(bytes);
     let meta = Meta { gso_size, vlan_beside };
     for aggregate in [false, true] {
-        if let Ok(Seen::Tunnel(tunnel)) = parse::uplink(&packet, port, aggregate) {
+        if let Ok(Some(tunnel)) = uplink(&packet, port, aggregate) {
             assert!(tunnel.inner + 14 <= packet.len(), "inner frame at {} of {}", tunnel.inner, packet.len());
             assert!(tunnel.vni < 1 << 24);
             let amount = wire::amount(packet.len(), parse::headers(&packet, tunnel.inner), meta);

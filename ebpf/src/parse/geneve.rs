@@ -22,32 +22,15 @@ pub struct Tunnel {
     pub inner: u32,
 }
 
-/// What a packet on the uplink is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
-    /// Geneve.
-    Tunnel(Tunnel),
-    /// Anything else: the node's own traffic, NodePort traffic, ARP, …
-    Other,
-}
-
-/// Looks at a packet on the uplink. `port`: UDP destination port of Geneve.
+/// Looks at a packet on the uplink. `port`: UDP destination port of Geneve. True if it is Geneve; then `tunnel` tells of it.
+/// Anything else is the node's own traffic, NodePort traffic, ARP, …
+///
+/// Not by return value: on the ways that have no tunnel it would be undefined, and the verifier refuses to have that copied.
 ///
 /// # Errors
 /// The first thing that is wrong with the packet, or [`Reason::Fragment`] for a UDP fragment.
-pub fn uplink<P: Packet>(packet: &P, port: u16, aggregate: bool) -> Result<Seen, Reason> {
-    let mut tunnel = Tunnel::default();
-    let is_tunnel = read_tunnel(packet, port, aggregate, &mut tunnel)?;
-    Ok(if is_tunnel { Seen::Tunnel(tunnel) } else { Seen::Other })
-}
-
-/// As [`uplink`], into `tunnel`; whether it is one. In a program no value may be undefined on any way, not even one that is
-/// looked at on no way: the verifier refuses to have it copied.
-///
-/// # Errors
-/// As [`uplink`].
 #[inline(always)]
-pub fn read_tunnel<P: Packet>(
+pub fn uplink<P: Packet>(
     packet: &P,
     port: u16,
     aggregate: bool,

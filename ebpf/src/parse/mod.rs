@@ -10,7 +10,7 @@ mod network;
 pub use flow::{
     FIN, Flow, IPV4, IPV6, Outer, RST, SYN, Window, fold, ipv4, ipv6, outer, outer_sum_is_right, word_sum,
 };
-pub use geneve::{Seen, Tunnel, read_tunnel, uplink};
+pub use geneve::{Tunnel, uplink};
 pub use network::{MAX_EXTENSION_HEADERS, Network, network};
 
 use crate::reason::Reason;

@@ -312,7 +312,7 @@ fn local<F: Family>(
     value.target = receiver.ifindex;
     value.slot = port.slot;
     value.checksum = 0;
-    let front = [u64::from(macs[0]) | u64::from(macs[1]) << 32, u64::from(macs[2])];
+    let front = front(macs);
     let mut at = 0;
     while at < HEADER_WORDS {
         let word = if at < front.len() { front[at] } else { 0 };
@@ -323,12 +323,17 @@ fn local<F: Family>(
     save::<F>(&key, value, seen)
 }
 
-/// The MACs as the front of a header.
+/// The MACs as the first words of a header.
+#[inline(always)]
+fn front(macs: [u32; 3]) -> [u64; 2] {
+    [u64::from(macs[0]) | u64::from(macs[1]) << 32, u64::from(macs[2])]
+}
+
+/// The MACs as a header with nothing behind them.
 #[inline(always)]
 fn header(macs: [u32; 3]) -> [u64; HEADER_WORDS] {
     let mut header = [0; HEADER_WORDS];
-    header[0] = u64::from(macs[0]) | u64::from(macs[1]) << 32;
-    header[1] = u64::from(macs[2]);
+    [header[0], header[1]] = front(macs);
     header
 }
 

@@ -100,10 +100,7 @@ fn from_uplink(ctx: TcContext) -> i32 {
         }
         tunnel(&skb, outer.source, outer.vni, port, meta, Direction::From);
     } else {
-        if let Err(reason) = seen {
-            count::reason(reason);
-        }
-        other(skb.raw(), config, port.slot, Direction::From);
+        other(&ctx, &skb, seen.err(), config, port, meta, Direction::From);
     }
     go_on(port)
 }
@@ -130,10 +127,7 @@ fn to_uplink(ctx: TcContext) -> i32 {
         let slot = tunnel(&skb, outer.destination, outer.vni, port, meta, Direction::To);
         learn::to_uplink(&skb, outer, slot, config, port, tag);
     } else {
-        if let Err(reason) = seen {
-            count::reason(reason);
-        }
-        other(skb.raw(), config, port.slot, Direction::To);
+        other(&ctx, &skb, seen.err(), config, port, meta, Direction::To);
     }
     go_on(port)
 }
@@ -181,17 +175,26 @@ fn tunnel(skb: &Skb<'_>, remote: u32, vni: u32, port: &Port, meta: Meta, directi
     slot
 }
 
-/// Counts any other packet on the uplink, for its tunnel if it is Geneve after all.
+/// Counts any other packet on the uplink, for its tunnel if it is Geneve after all. `wrong`: why the flow cache does not
+/// carry it.
 #[inline(always)]
-fn other(raw: *mut __sk_buff, config: &Config, slot: u32, direction: Direction) -> u32 {
-    let ctx = TcContext::new(raw);
-    let skb = Skb::new(&ctx);
-    let meta = skb.meta();
+fn other(
+    ctx: &TcContext,
+    skb: &Skb<'_>,
+    wrong: Option<Reason>,
+    config: &Config,
+    port: &Port,
+    meta: Meta,
+    direction: Direction,
+) {
+    if let Some(reason) = wrong {
+        count::reason(reason);
+    }
     let aggregate = meta.gso_size != 0;
     let mut tunnel = Tunnel::default();
-    let amount = match parse::read_tunnel(&skb, config.geneve_port, aggregate, &mut tunnel) {
+    let amount = match parse::uplink(skb, config.geneve_port, aggregate, &mut tunnel) {
         Ok(true) => {
-            let headers = if aggregate { parse::headers(&skb, tunnel.inner) } else { 0 };
+            let headers = if aggregate { parse::headers(skb, tunnel.inner) } else { 0 };
             let amount = wire::amount(skb.len(), headers, meta);
             let remote = match direction {
                 Direction::From => tunnel.source,
@@ -201,14 +204,13 @@ fn other(raw: *mut __sk_buff, config: &Config, slot: u32, direction: Direction) 
             count::tunnel(slot, amount, |counters| direction.of_tunnel(counters));
             amount
         }
-        Ok(false) => wire::measure(&skb, meta),
+        Ok(false) => wire::measure(skb, meta),
         Err(reason) => {
-            count::malformed(&ctx, &skb, reason);
-            wire::measure(&skb, meta)
+            count::malformed(ctx, skb, reason);
+            wire::measure(skb, meta)
         }
     };
-    count::port(slot, amount, |counters| direction.of_port(counters));
-    0
+    count::port(port.slot, amount, |counters| direction.of_port(counters));
 }
 
 /// What the port's wiring says.

@@ -8,6 +8,7 @@ use aya_ebpf::helpers::bpf_get_smp_processor_id;
 use ebpf::{
     flow::{FROM_POD, FROM_TUNNEL, GATE_LEARN, Note, Slot},
     maps::{Config, NOTES_PER_CPU, PORT_INTERPOSED, Port},
+    pending,
     reason::Reason,
     tag,
 };
@@ -45,7 +46,7 @@ fn by_flow<F: Family>(config: &Config, tuple: &F::Tuple, note: Note, urgent: boo
         // SAFETY: a map value. An LRU map may reuse it meanwhile; then what is read and written is another note, and the
         // worst is that a packet is not noted.
         let old = unsafe { &mut *old };
-        if !is_free(old, &note, config, urgent) {
+        if !pending::gives_way(old, &note, config, urgent) {
             count::reason(Reason::NoteKept);
             return;
         }
@@ -53,30 +54,6 @@ fn by_flow<F: Family>(config: &Config, tuple: &F::Tuple, note: Note, urgent: boo
     if F::pending().insert(&key, note, 0).is_err() {
         count::reason(Reason::InsertFailed);
     }
-}
-
-/// Whether a packet's note may take the place of an old one of its flow. It may not while packets may be inside OVS that
-/// would be credited to it but entered in another epoch, or another way: one may be from a tunnel's end that OVS does not know.
-/// Where two ways were seen at a time nobody can tell which of them OVS lets through, and the old note is void as well.
-#[inline(always)]
-fn is_free(old: &mut Note, new: &Note, config: &Config, urgent: bool) -> bool {
-    let same_way = old.ifindex == new.ifindex && (old.ifindex != 0 || old.way == new.way);
-    let alike = same_way && old.epoch == new.epoch && old.live != 0;
-    let (since, patience) = match (alike, urgent) {
-        (false, _) => (old.last, config.note_age),
-        (true, true) => (old.when, config.note_age),
-        (true, false) => (old.when, config.note_backoff),
-    };
-    if new.when.wrapping_sub(since) >= patience {
-        return true;
-    }
-    if !same_way {
-        old.live = 0;
-    }
-    if alike || old.live == 0 {
-        old.last = new.when;
-    }
-    false
 }
 
 #[inline(always)]

@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use super::start;
+use super::{origin, start};
 use crate::setup::kernel::Kernel;
 use crate::{exec, paths};
 
@@ -42,7 +42,7 @@ pub(super) fn run(kernel: Kernel) -> Result<()> {
     let figures: Figures = serde_json::from_str(&text).with_context(|| file.display().to_string())?;
     let place = paths::target().join("bench").join(format!("icount-{}.json", kernel.line));
     fs::create_dir_all(paths::target().join("bench"))?;
-    fs::write(&place, text).with_context(|| format!("cannot write {}", place.display()))?;
+    fs::write(&place, origin::told(&text)?).with_context(|| format!("cannot write {}", place.display()))?;
     for (name, against, goal) in RATIOS {
         match figures.ratio(name, against) {
             Some(ratio) => exec::say(format_args!("{name:>10} / {against:<9} {ratio:.3}, goal {goal:.2}")),

@@ -50,11 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     demo::build()?;
     if args.icount {
-        return kernels.into_iter().try_for_each(|kernel| {
-            let line = kernel.line;
-            icount::run(kernel)?;
-            origin::note(line)
-        });
+        return kernels.into_iter().try_for_each(icount::run);
     }
     let mut tally = Tally::default();
     for kernel in kernels {

@@ -1,20 +1,15 @@
 //! Where instruction counts are from: the machine that counted them knows neither the commit nor, by its clock, the date.
 
-use std::fs;
-
 use anyhow::{Context, Result};
 use serde_json::{Map, Value};
 
-use crate::{exec, paths};
+use crate::exec;
 
-/// Adds commit of this checkout and today's date (UTC) to the figures of a kernel's line, just counted.
-pub(super) fn note(line: &str) -> Result<()> {
-    let file = paths::target().join("bench").join(format!("icount-{line}.json"));
-    let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+/// The figures with commit of this checkout and today's date (UTC).
+pub(super) fn told(figures: &str) -> Result<String> {
     let commit = exec::output(exec::command("git").args(["describe", "--always", "--dirty", "--abbrev=10"]))?;
     let date = exec::output(exec::command("date").args(["-u", "+%Y-%m-%d"]))?;
-    let told = with(&text, &[("commit", commit.trim()), ("date", date.trim())])?;
-    fs::write(&file, told).with_context(|| format!("cannot write {}", file.display()))
+    with(figures, &[("commit", commit.trim()), ("date", date.trim())])
 }
 
 fn with(text: &str, origin: &[(&str, &str)]) -> Result<String> {

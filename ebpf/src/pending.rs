@@ -1,0 +1,90 @@
+//! Notes that are found by flow (interposed mode): when a younger packet's note may take the place of an older one.
+
+use crate::{flow::Note, maps::Config};
+
+/// Whether `old`, a note of the same flow, gives way to `new`; if not, what is seen is put down in `old`.
+///
+/// It does not while packets may be inside OVS that would be credited to `new` but entered in another epoch, or another way:
+/// one may be from a tunnel's end that OVS does not know. Where two ways were seen at a time nobody can tell which of them OVS
+/// lets through, and `old` is void as well. `urgent`: an entry dies if the packet is not noted.
+#[inline(always)]
+pub fn gives_way(old: &mut Note, new: &Note, config: &Config, urgent: bool) -> bool {
+    let same_way = old.ifindex == new.ifindex && (old.ifindex != 0 || old.way == new.way);
+    let alike = same_way && old.epoch == new.epoch && old.live != 0;
+    let (since, patience) = match (alike, urgent) {
+        (false, _) => (old.last, config.note_age),
+        (true, true) => (old.when, config.note_age),
+        (true, false) => (old.when, config.note_backoff),
+    };
+    let age = new.when.wrapping_sub(since);
+    // Another CPU may have read the clock after us and written first: then the age is a little less than 0.
+    if age >= patience && age <= patience.wrapping_neg() {
+        return true;
+    }
+    if !same_way {
+        old.live = 0;
+    }
+    if alike || old.live == 0 {
+        old.last = new.when;
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AGE: u32 = 250;
+    const BACKOFF: u32 = 1_000;
+
+    fn config() -> Config {
+        Config { note_age: AGE, note_backoff: BACKOFF, ..Config::default() }
+    }
+
+    /// A note from the tunnel.
+    fn note(epoch: u32, when: u32, remote: u32) -> Note {
+        Note { epoch, when, last: when, way: [7, 9, remote], live: 1, ..Note::default() }
+    }
+
+    /// Whether a packet at `when` may be noted.
+    fn may(old: &mut Note, epoch: u32, when: u32, remote: u32) -> bool {
+        gives_way(old, &note(epoch, when, remote), &config(), false)
+    }
+
+    #[test]
+    fn a_note_of_the_same_kind_gives_way_after_the_backoff_and_to_an_urgent_one_when_its_packet_is_out() {
+        assert!(!may(&mut note(1, 0, 1), 1, BACKOFF - 1, 1));
+        assert!(may(&mut note(1, 0, 1), 1, BACKOFF, 1));
+        let urgent = |when| gives_way(&mut note(1, 0, 1), &note(1, when, 1), &config(), true);
+        assert!(!urgent(AGE - 1) && urgent(AGE));
+    }
+
+    #[test]
+    fn a_note_of_another_epoch_stays_until_the_last_packet_that_entered_under_it_is_out() {
+        let mut old = note(1, 0, 1);
+        assert!(!may(&mut old, 1, 200, 1), "no note of its own");
+        // Those of the next epoch do not put it off.
+        assert!(!may(&mut old, 2, AGE, 1) && !may(&mut old, 2, 200 + AGE - 1, 1));
+        assert!(may(&mut old, 2, 200 + AGE, 1));
+    }
+
+    #[test]
+    fn two_ways_at_a_time_make_the_note_void_until_neither_was_seen_for_long_enough() {
+        let mut old = note(1, 0, 1);
+        assert!(!may(&mut old, 1, 10, 2));
+        assert_eq!(old.live, 0);
+        assert!(!may(&mut old, 1, 200, 1) && !may(&mut old, 1, 200 + AGE - 1, 2));
+        assert!(may(&mut old, 1, 200 + 2 * AGE - 1, 1));
+    }
+
+    #[test]
+    fn a_packet_that_read_the_clock_before_the_note_was_touched_finds_it_young_also_where_the_clock_wraps() {
+        for when in [1_000, 0] {
+            let mut old = note(1, when, 1);
+            assert!(!may(&mut old, 2, when.wrapping_sub(1), 1), "{when}");
+            assert!(!may(&mut old, 1, when.wrapping_sub(1), 1), "{when}");
+        }
+        // Left for 30 days.
+        assert!(may(&mut note(1, 0, 1), 2, 30 * 86_400 * 954, 1));
+    }
+}
