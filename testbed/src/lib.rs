@@ -2,7 +2,7 @@
 //! and the programs of Slipstream.
 //!
 //! [`bed`] brings clusters up and down; [`host`] is one host of them; [`nodes`] plays scheduler and kubelet;
-//! [`images`] makes the container images of real nodes; [`probe`] is the traffic tool; [`demo`], [`golden`], [`churn`],
+//! [`images`] makes the container images of real nodes; [`probe`] is the traffic tool; [`metrics`] reads what processes have counted; [`demo`], [`golden`], [`churn`],
 //! [`hardship`], [`life`], [`kernel`], [`icount`], [`laws`] and [`exact`] are what is run on a cluster.
 #![forbid(unsafe_code)]
 
@@ -20,6 +20,7 @@ pub mod images;
 pub mod kernel;
 pub mod laws;
 pub mod life;
+pub mod metrics;
 pub mod nodes;
 pub mod pod;
 pub mod probe;

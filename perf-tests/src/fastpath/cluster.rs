@@ -111,10 +111,7 @@ impl Cluster {
 
     /// Whether packets to this port go by the cache of a node now.
     pub(super) fn is_cached(&self, node: &str, port: u16) -> Result<bool> {
-        let bed = self.bed()?;
-        let mut slipctl = bed.host(node).command(bed.config().program("slipctl"))?;
-        let text = exec::output(slipctl.args(["--output", "json", "flows", "--limit", "100000"]))?;
-        let flows: Vec<Value> = serde_json::from_str(&text).context("flows of slipctl")?;
+        let flows: Vec<Value> = self.bed()?.agent(node).slipctl_json(&["flows", "--limit", "100000"])?;
         Ok(flows.iter().any(|flow| is_used(flow, port)))
     }
 

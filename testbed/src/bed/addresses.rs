@@ -22,6 +22,9 @@ pub const POD_MTU: u16 = 1400;
 pub const API_PORT: u16 = 6443;
 pub const NB_PORT: u16 = 6641;
 pub const SB_PORT: u16 = 6642;
+/// Where controller and agents serve their metrics and say whether they are ready, on their own host.
+pub const CONTROLLER_PORT: u16 = 9409;
+pub const AGENT_PORT: u16 = 9410;
 
 /// Address of cluster DNS, where there is one.
 pub const DNS_SERVICE_IP: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);

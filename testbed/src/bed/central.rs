@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 
 use super::Bed;
 use super::config::{
-    CENTRAL_IP, Config, JOIN_SUBNET, JOIN_SUBNET_6, MASQUERADE_SUBNET, MASQUERADE_SUBNET_6, NB_PORT, POD_MTU,
-    SB_PORT, SERVICE_CIDR, SERVICE_CIDR_6, node_ip, node_name,
+    CENTRAL_IP, CONTROLLER_PORT, Config, JOIN_SUBNET, JOIN_SUBNET_6, MASQUERADE_SUBNET, MASQUERADE_SUBNET_6,
+    NB_PORT, POD_MTU, SB_PORT, SERVICE_CIDR, SERVICE_CIDR_6, node_ip, node_name,
 };
 use crate::exec;
 
@@ -126,6 +126,6 @@ pub fn controller_arguments(config: &Config) -> Vec<String> {
         "--lease-name=slipstream-controller".into(),
         // Where everything is slow, a lease may run out before it can be renewed.
         flag("leader-elect", (exec::patience() == 1).to_string()),
-        "--metrics-bind-address=127.0.0.1:9409".into(),
+        flag("metrics-bind-address", format!("127.0.0.1:{CONTROLLER_PORT}")),
     ]
 }

@@ -1,6 +1,7 @@
 //! A cluster: brought up in order, taken down whole.
 
 mod addresses;
+mod agent;
 mod central;
 pub mod config;
 pub(crate) mod kubernetes;
@@ -26,6 +27,7 @@ use crate::nodes::{self, NodeRuntime, real};
 use crate::ui::{Progress, say};
 use config::{Config, Runtime};
 
+pub use agent::Agent;
 pub(crate) use central::ENVIRONMENT;
 pub use central::controller_arguments;
 pub use node::{agent_arguments, start_agent_in, start_agent_with};

@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use super::Bed;
 use super::central::ENVIRONMENT;
 use super::config::{
-    CENTRAL_IP, Config, EXT_IP, JOIN_SUBNET, JOIN_SUBNET_6, MASQUERADE_SUBNET, MASQUERADE_SUBNET_6, POD_MTU,
-    SB_PORT, SERVICE_CIDR, SERVICE_CIDR_6, node_index, system_id, underlay_ip6,
+    AGENT_PORT, CENTRAL_IP, Config, EXT_IP, JOIN_SUBNET, JOIN_SUBNET_6, MASQUERADE_SUBNET,
+    MASQUERADE_SUBNET_6, POD_MTU, SB_PORT, SERVICE_CIDR, SERVICE_CIDR_6, node_index, system_id, underlay_ip6,
 };
 use crate::exec;
 
@@ -121,7 +121,7 @@ pub fn agent_arguments(config: &Config, node: &str) -> Vec<String> {
         flag("cni-bin-dir", "/opt/cni/bin".into()),
         flag("state-dir", "/var/lib/slipstream".into()),
         flag("bpf-dir", "/sys/fs/bpf/slipstream".into()),
-        flag("metrics-bind-address", "127.0.0.1:9410".into()),
+        flag("metrics-bind-address", format!("127.0.0.1:{AGENT_PORT}")),
         flag("ofctl", config.ovs("ovs-ofctl").display().to_string()),
     ]
 }

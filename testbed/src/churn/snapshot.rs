@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::bed::Bed;
-use crate::{demo, exec, golden};
+use crate::{exec, golden};
 
 /// Names of things by the place where they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Snapshot {
                 format!("{node}: OVS interfaces"),
                 interfaces(bed, &node)?.into_iter().map(|(n, _)| n).collect(),
             );
-            let entries = demo::counters::agent(bed, &node, "/debug/entries")?;
+            let entries = bed.agent(&node).page("/debug/entries")?;
             all.insert(
                 format!("{node}: interfaces in the eBPF maps"),
                 BTreeSet::from([entries.trim().to_owned()]),

@@ -1,6 +1,6 @@
 //! `testbed demo`: a two-node cluster, ordinary objects, and a table that shows what its traffic does.
 
-pub(crate) mod counters;
+mod counters;
 mod rows;
 mod rows_6;
 mod table;

@@ -81,21 +81,12 @@ fn known(scene: &Scene<'_>, addresses: &Addresses, number: u16) -> Result<bool> 
 
 /// How often everything that the node knows was made invalid. The status would not do: it asks OVS too.
 fn bumps(scene: &Scene<'_>) -> Result<u64> {
-    sum(scene, "slipstream_node_fastpath_bumps_total{")
+    scene.agent(0)?.metrics()?.sum("slipstream_node_fastpath_bumps_total", &[])
 }
 
 /// How many packets came while nothing might be learned, and so left no note.
 fn unnoted(scene: &Scene<'_>) -> Result<u64> {
-    sum(scene, r#"slipstream_node_packet_reasons_total{reason="learning_off"}"#)
-}
-
-/// The sum of those of the node's counters that begin so.
-fn sum(scene: &Scene<'_>, begin: &str) -> Result<u64> {
-    let config = scene.bed.config();
-    let mut get = scene.bed.host(&scene.nodes[0]).network_command(config.program("testbed"))?;
-    let page = exec::output(get.args(["probe", "get", "127.0.0.1", "9410", "/metrics", "--body"]))?;
-    let lines = page.lines().filter(|line| line.starts_with(begin));
-    Ok(lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum())
+    scene.agent(0)?.metrics()?.sum("slipstream_node_packet_reasons_total", &[("reason", "learning_off")])
 }
 
 fn command(scene: &Scene<'_>, program: &str, args: &[&str]) -> Result<()> {

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::tap::Tap;
 use crate::bed::config::Datapath;
-use crate::bed::{Bed, start_agent_in};
+use crate::bed::{Agent, Bed, start_agent_in};
 use crate::exec;
 use crate::nodes::PodName;
 use crate::pod::{manifest, with_image};
@@ -164,23 +164,11 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Runs slipctl on a node.
-    pub(super) fn slipctl(&self, node: &str, args: &[&str]) -> Result<String> {
-        let mut command = self.bed.host(node).command(self.bed.config().program("slipctl"))?;
-        exec::output(command.args(args))
-    }
-
-    /// What the agent of a node says of it.
-    pub(super) fn status(&self, node: &str) -> Result<Value> {
-        let text = self.slipctl(node, &["status", "-o", "json"])?;
-        serde_json::from_str(&text).with_context(|| format!("status of {node}: {text:?}"))
-    }
-
     /// Waits until both nodes learn and forward.
     pub(super) fn open(&self) -> Result<()> {
         for node in &self.nodes {
             exec::retry(READY, "the fast path is open", || {
-                let status = self.status(node)?;
+                let status = self.bed.agent(node).status()?;
                 let gate = &status["cache"]["gate"];
                 let open = gate["forward"] == true && gate["learn"] == true && gate["tcp"] == true;
                 ensure!(status["path"] == "ebpf" && open, "{node}: {}: {gate}", status["reason"]);
@@ -193,10 +181,10 @@ impl<'a> Scene<'a> {
     /// Sets the path of both nodes.
     pub(super) fn path(&self, path: &str) -> Result<()> {
         for node in &self.nodes {
-            self.slipctl(node, &["path", "node", path])?;
+            self.bed.agent(node).slipctl(&["path", "node", path])?;
             let is = if path == "ovs" { "ovs" } else { "ebpf" };
             exec::retry(READY, "the path is set", || {
-                let status = self.status(node)?;
+                let status = self.bed.agent(node).status()?;
                 ensure!(status["path"] == is, "{node}: {}", status["path"]);
                 Ok(())
             })?;
@@ -204,23 +192,26 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
+    /// The agent of a node, by the node's number.
+    pub(super) fn agent(&self, node: usize) -> Result<Agent<'_>> {
+        Ok(self.bed.agent(self.nodes.get(node).context("no such node")?))
+    }
+
     /// How often a reason was counted on a node.
     pub(super) fn reason(&self, node: usize, reason: &str) -> Result<u64> {
-        let status = self.status(self.nodes.get(node).context("no such node")?)?;
+        let status = self.agent(node)?.status()?;
         Ok(status["packetReasons"][reason].as_u64().unwrap_or_default())
     }
 
     /// Packets that a node's cache took out of tunnels.
     pub(super) fn delivered_fast(&self, node: usize) -> Result<u64> {
-        let text = self.slipctl(self.nodes.get(node).context("no such node")?, &["tunnels", "-o", "json"])?;
-        let tunnels: Vec<Value> = serde_json::from_str(&text)?;
+        let tunnels: Vec<Value> = self.agent(node)?.slipctl_json(&["tunnels"])?;
         Ok(tunnels.iter().filter_map(|tunnel| tunnel["in"]["fast"]["packets"].as_u64()).sum())
     }
 
     /// What a node's cache holds.
     pub(super) fn flows(&self, node: &str) -> Result<BTreeMap<FlowKey, Flow>> {
-        let text = self.slipctl(node, &["flows", "-o", "json", "--limit", "100000"])?;
-        let list: Vec<Flow> = serde_json::from_str(&text).with_context(|| format!("flows of {node}"))?;
+        let list: Vec<Flow> = self.bed.agent(node).slipctl_json(&["flows", "--limit", "100000"])?;
         // Where OVS lets packets with another option through there is an entry for each; the oldest one is the flow's own.
         let mut flows: BTreeMap<FlowKey, Flow> = BTreeMap::new();
         for flow in list {

@@ -112,7 +112,7 @@ fn while_the_controller_is_away(world: &mut World<'_>) -> Result<()> {
     let log = world.log("central", "controller");
     central.restart("controller")?;
     world.check("ready after a start with malformed annotations", |world| {
-        world.eventually(HEAL, || world.page("central", 9409, "/readyz").map(drop))
+        world.eventually(HEAL, || world.controller("/readyz").map(drop))
     });
     world
         .check("node, annotation and value are named", |_| log.tells(&[&"node n2", &SUBNETS, &"value: ten"]));

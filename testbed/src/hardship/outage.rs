@@ -18,7 +18,7 @@ fn northbound(world: &mut World<'_>) -> Result<()> {
     let central = world.bed.host("central");
     central.kill("ovsdb-nb")?;
     world.check("northbound database away: /readyz of the controller says so", |world| {
-        exec::retry(SOON, "it says so", || match world.page("central", 9409, "/readyz") {
+        exec::retry(SOON, "it says so", || match world.controller("/readyz") {
             Ok(page) => anyhow::bail!("it says {page:?}"),
             Err(error) => has(&format!("{error:#}"), &["503", "northbound database"]).map(drop),
         })?;
@@ -35,7 +35,7 @@ fn northbound(world: &mut World<'_>) -> Result<()> {
     central.restart("ovsdb-nb")?;
     world.check("after it is back the new pod has its network", |world| world.answers("meanwhile"));
     world.check("and the controller is ready", |world| {
-        world.eventually(HEAL, || world.page("central", 9409, "/readyz").map(drop))
+        world.eventually(HEAL, || world.controller("/readyz").map(drop))
     });
     world.delete(&["meanwhile"])
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::bed::Bed;
-use crate::bed::config::node_index;
+use crate::bed::config::{CONTROLLER_PORT, node_index};
 use crate::churn::snapshot::Snapshot;
 use crate::traffic::{self, Dial, Expect, Place};
 use crate::ui::Checks;
@@ -138,10 +138,9 @@ impl<'a> World<'a> {
         Log { path, from }
     }
 
-    /// A page of the administrative server of a process.
-    pub(super) fn page(&self, host: &str, port: u16, path: &str) -> Result<String> {
-        let mut get = self.bed.host(host).network_command(self.bed.config().program("testbed"))?;
-        exec::output(get.args(["probe", "get", "127.0.0.1", &port.to_string(), path, "--body"]))
+    /// A page of the controller.
+    pub(super) fn controller(&self, path: &str) -> Result<String> {
+        self.bed.page("central", CONTROLLER_PORT, path)
     }
 
     /// The state of everything that pods leave marks in.

@@ -158,7 +158,7 @@ impl Measure<'_> {
             host.start("node-agent", &argv, bed::ENVIRONMENT)?;
             let ready = exec::retry(Duration::from_secs(60), "the agent is ready", || {
                 host.check_running("node-agent")?;
-                crate::demo::counters::agent(self.bed, &node, "/readyz").map(drop)
+                self.bed.agent(&node).page("/readyz").map(drop)
             });
             if let Err(error) = ready {
                 say(format_args!("no agent for {what:?}: {error:#}"));

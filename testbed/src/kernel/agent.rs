@@ -4,16 +4,12 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::bed::Bed;
-use crate::demo::counters;
 use crate::exec;
 use crate::ui::Checks;
 
-/// Where the agent answers operators; in the host's own files.
-const SOCKET: &str = "/run/slipstream/admin.sock";
-
 /// The path that the node chose, the reason, and that OVS forwards in the kernel.
 pub(super) fn check(bed: &Bed, node: &str, ebpf: bool, checks: &mut Checks) {
-    let status = || -> Result<Value> { Ok(serde_json::from_str(&counters::agent(bed, node, "/status")?)?) };
+    let status = || -> Result<Value> { Ok(serde_json::from_str(&bed.agent(node).page("/status")?)?) };
     let judged = status().and_then(|status| judge(&status, ebpf));
     let path = if ebpf { "ebpf" } else { "ovs, with the reason" };
     checks.check(format_args!("{node} takes the path {path}"), judged.map_err(|e| format!("{e:#}")));
@@ -52,7 +48,7 @@ pub(super) struct Fast {
 
 /// Reads them.
 pub(super) fn fast(bed: &Bed, node: &str) -> Result<Fast> {
-    let counters = ask(bed, node, "/v1/counters")?;
+    let counters = bed.agent(node).counters()?;
     let sum = |list: &str, direction: &str| -> Result<u64> {
         let list = counters[list].as_array().with_context(|| format!("no {list} in {counters}"))?;
         let one = |of: &Value| of[direction]["fast"]["packets"].as_u64();
@@ -67,18 +63,10 @@ pub(super) fn fast(bed: &Bed, node: &str) -> Result<Fast> {
 
 /// Times that OVS answered otherwise than the flow cache remembered.
 pub(super) fn divergences(bed: &Bed, node: &str) -> Result<u64> {
-    let status = ask(bed, node, "/v1/status")?;
+    let status = bed.agent(node).status()?;
     let reasons = status["packetReasons"].as_object().context("no packetReasons in the status")?;
     // Those that were never counted are left out.
     Ok(reasons.iter().filter(|(name, _)| name.contains("diverged")).filter_map(|(_, n)| n.as_u64()).sum())
-}
-
-fn ask(bed: &Bed, node: &str, path: &str) -> Result<Value> {
-    let mut command = bed.host(node).command("curl")?;
-    command.args(["--silent", "--show-error", "--fail", "--unix-socket", SOCKET]);
-    let body = exec::output(command.arg(format!("http://agent{path}")))
-        .with_context(|| format!("{path} of the agent on {node}"))?;
-    serde_json::from_str(&body).with_context(|| format!("{path} of the agent on {node}: {body}"))
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 use crate::bed::Bed;
-use crate::demo::counters;
 use crate::ui::Checks;
 
 /// Where the agents pin, see `bed::node`.
@@ -33,13 +32,14 @@ pub(super) fn check(bed: &Bed, node: &str, checks: &mut Checks) {
     checks.check(what, pinned().map_err(|e| format!("{e:#}")));
     // Each direction of each kind of port is counted by a program of its own.
     let counted = || -> Result<String> {
-        let text = counters::agent(bed, node, "/metrics")?;
+        let metrics = bed.agent(node).metrics()?;
         let mut shown = Vec::new();
         for (metric, direction) in
             [("tunnel", "in"), ("tunnel", "out"), ("endpoint", "from"), ("endpoint", "to")]
         {
-            let packets = packets(&text, &format!("slipstream_node_{metric}_packets_total"), direction);
-            ensure!(packets > 0.0, "{metric} packets, {direction}: none");
+            let name = format!("slipstream_node_{metric}_packets_total");
+            let packets = metrics.sum(&name, &[("direction", direction)])?;
+            ensure!(packets > 0, "{metric} packets, {direction}: none");
             shown.push(format!("{metric} {direction} {packets}"));
         }
         Ok(shown.join(", "))
@@ -56,26 +56,4 @@ fn programs(dir: &Path) -> Result<BTreeSet<String>> {
 
 fn set(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|&name| name.to_owned()).collect()
-}
-
-/// Sum of a metric's samples of one direction.
-fn packets(text: &str, metric: &str, direction: &str) -> f64 {
-    let wanted = format!("direction=\"{direction}\"");
-    text.lines()
-        .filter_map(|line| line.strip_prefix(metric)?.strip_prefix('{')?.rsplit_once('}'))
-        .filter(|(labels, _)| labels.contains(&wanted))
-        .filter_map(|(_, value)| value.trim().parse::<f64>().ok())
-        .sum()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn packets_of_one_direction_are_added_up() {
-        let text = "x_total{a=\"1\",direction=\"in\"} 2\nx_total{a=\"2\",direction=\"in\"} 3\nx_total{direction=\"out\"} 9\n";
-        assert!((packets(text, "x_total", "in") - 5.0).abs() < 0.1);
-        assert!(packets(text, "y_total", "in").abs() < 0.1);
-    }
 }

@@ -12,9 +12,8 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::loader::{Loader, Log};
-use crate::bed::Bed;
 use crate::bed::config::Datapath;
-use crate::exec;
+use crate::bed::{Agent, Bed};
 use crate::nodes::{PodName, kubelet};
 use crate::pod::with_image;
 use crate::probe::load::{Dial, Order, PORT};
@@ -148,36 +147,16 @@ impl<'a> Cast<'a> {
         tokio::task::block_in_place(|| self.bed.host(node).kill(process))
     }
 
-    /// A page of the agent of a node.
-    pub(super) fn page(&self, node: &str, path: &str) -> Result<String> {
-        page(self.bed, node, path)
-    }
-
-    /// Runs slipctl on a node.
-    pub(super) fn slipctl(&self, node: &str, args: &[&str]) -> Result<String> {
-        let mut command = self.bed.host(node).command(self.bed.config().program("slipctl"))?;
-        exec::output(command.args(args))
-    }
-
-    /// What the agent of a node says of it.
-    pub(super) fn status(&self, node: &str) -> Result<Value> {
-        let text = self.slipctl(node, &["status", "-o", "json"])?;
-        serde_json::from_str(&text).with_context(|| format!("status of {node}: {text:?}"))
-    }
-
-    /// What the agent of a node has counted, for its pods and tunnels, fast and slow.
-    pub(super) fn counters(&self, node: &str) -> Result<Value> {
-        let mut get = self.bed.host(node).command("curl")?;
-        get.args(["--silent", "--show-error", "--fail", "--unix-socket", "/run/slipstream/admin.sock"]);
-        let text = exec::output(get.arg("http://agent/v1/counters"))?;
-        serde_json::from_str(&text).with_context(|| format!("counters of {node}: {text:?}"))
+    /// The agent of a node.
+    pub(super) fn agent<'n>(&'n self, node: &'n str) -> Agent<'n> {
+        self.bed.agent(node)
     }
 
     /// Whether the agent of a node sees every change of OVS, or the node has no cache.
     pub(super) fn sees(&self, node: &str) -> bool {
         let without = self.bed.config().datapath == Datapath::Ovs;
         let sees = |status: Value| without || status["cache"]["sight"] == "open";
-        tokio::task::block_in_place(|| self.status(node)).is_ok_and(sees)
+        tokio::task::block_in_place(|| self.agent(node).status()).is_ok_and(sees)
     }
 
     /// Waits until the agent of a node sees every change of OVS.
@@ -185,7 +164,7 @@ impl<'a> Cast<'a> {
         let end = Instant::now() + POD;
         while !self.sees(node) {
             if Instant::now() > end {
-                bail!("the agent of {node} does not see what OVS does: {:?}", self.status(node));
+                bail!("the agent of {node} does not see what OVS does: {:?}", self.agent(node).status());
             }
             sleep(Duration::from_millis(100)).await;
         }
@@ -196,17 +175,11 @@ impl<'a> Cast<'a> {
     pub(super) async fn agent_ready(&self, node: &str) -> Result<()> {
         let end = Instant::now() + POD;
         loop {
-            match tokio::task::block_in_place(|| self.page(node, "/readyz")) {
+            match tokio::task::block_in_place(|| self.agent(node).page("/readyz")) {
                 Ok(_) => return Ok(()),
                 Err(error) if Instant::now() > end => return Err(error.context("the agent is not ready")),
                 Err(_) => sleep(Duration::from_millis(30)).await,
             }
         }
     }
-}
-
-/// A page of the agent of a node.
-pub(super) fn page(bed: &Bed, node: &str, path: &str) -> Result<String> {
-    let mut get = bed.host(node).network_command(bed.config().program("testbed"))?;
-    exec::output(get.args(["probe", "get", "127.0.0.1", "9410", path, "--body"]))
 }

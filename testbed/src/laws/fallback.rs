@@ -63,7 +63,7 @@ pub(super) async fn told(
 ) -> Result<String> {
     let end = Instant::now() + SOON;
     loop {
-        let status = tokio::task::block_in_place(|| scene.cast.status(node));
+        let status = tokio::task::block_in_place(|| scene.cast.agent(node).status());
         let status = match status {
             Ok(status) if status.pointer(member).is_some_and(&good) => {
                 let text = status.pointer(reason).and_then(Value::as_str).unwrap_or_default();
@@ -100,11 +100,11 @@ pub(super) async fn traffic(stage: &mut Stage<'_>, scene: &Scene<'_>, what: &str
 
 async fn node_switch(stage: &mut Stage<'_>, scene: &Scene<'_>) -> Result<()> {
     let node = scene.nodes[0].clone();
-    scene.cast.slipctl(&node, &["path", "node", "ovs"])?;
+    scene.cast.agent(&node).slipctl(&["path", "node", "ovs"])?;
     let outcome = told(scene, &node, "/path", |path| path == "ovs", "/reason").await;
     stage.checks.check("slipctl path node ovs: the node is on ovs", said(outcome));
     traffic(stage, scene, "slipctl path node ovs").await;
-    scene.cast.slipctl(&node, &["path", "node", "auto"])?;
+    scene.cast.agent(&node).slipctl(&["path", "node", "auto"])?;
     let outcome = told(scene, &node, "/path", |path| path == "ebpf", "/path").await;
     stage.checks.check("slipctl path node auto: the node is on ebpf again", said(outcome));
     Ok(())
@@ -144,7 +144,7 @@ async fn pod_switch(stage: &mut Stage<'_>, scene: &Scene<'_>) -> Result<()> {
 
 /// Packets of a pod that were carried by the flow cache, as counted since its programs were attached.
 fn fast_packets(scene: &Scene<'_>, node: &str, pod: &str) -> Result<u64> {
-    let shown = scene.cast.counters(node)?;
+    let shown = scene.cast.agent(node).counters()?;
     let list = shown["endpoints"].as_array().context("no endpoints")?;
     let mine = list.iter().find(|endpoint| endpoint["pod"] == pod).with_context(|| format!("no {pod}"))?;
     let of = |way: &str| mine[way]["fast"]["packets"].as_u64().with_context(|| format!("{way}: {mine}"));

@@ -107,7 +107,7 @@ pub(super) async fn never(stage: &mut Stage<'_>) -> Result<()> {
         Ok(reason)
     });
     stage.checks.check("no bpffs, --datapath=auto: the node is on ovs and says why", said(reason));
-    let table = scene.cast.slipctl(&node, &["status"]);
+    let table = scene.cast.agent(&node).slipctl(&["status"]);
     let shown = table.and_then(|text| {
         ensure!(text.contains("is not on a bpffs"), "{text}");
         Ok(String::new())

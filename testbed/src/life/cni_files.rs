@@ -40,7 +40,7 @@ pub(super) fn mended(world: &World<'_>) -> Result<String> {
     log.tells(&["CNI configuration", "written again"])?;
     log.tells(&["CNI executable", "written again"])?;
     let counted = count(world)? - before;
-    ensure!(counted >= 3.0, "the agent counted {counted} files");
+    ensure!(counted >= 3, "the agent counted {counted} files");
     world.wait_node(NODE, "True")?;
     let started = world.start("after-files", NODE)?;
     world.delete(&["after-files"])?;
@@ -61,8 +61,6 @@ pub(super) fn agent_away(world: &World<'_>) -> Result<String> {
     Ok(format!("garbled without an agent: NotReady after {noticed}; Ready {back} after the agent's start"))
 }
 
-fn count(world: &World<'_>) -> Result<f64> {
-    let page = world.page(NODE, "/metrics")?;
-    let lines = page.lines().filter(|line| line.starts_with(METRIC));
-    Ok(lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
+fn count(world: &World<'_>) -> Result<u64> {
+    world.bed.agent(NODE).metrics()?.sum(METRIC, &[])
 }

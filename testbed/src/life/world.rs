@@ -195,7 +195,7 @@ impl<'a> World<'a> {
 
     /// What the agent of a node answers.
     pub(super) fn page(&self, node: &str, path: &str) -> Result<String> {
-        crate::demo::counters::agent(self.bed, node, path)
+        self.bed.agent(node).page(path)
     }
 
     /// The log of a process from here on.

@@ -61,21 +61,21 @@ pub(super) fn node_figures(stage: &Stage<'_>, scene: &Scene<'_>, node: &str) -> 
     if !stage.fast() {
         return Ok(figures);
     }
-    let status = scene.cast.status(node)?;
+    let agent = scene.cast.agent(node);
+    let status = agent.status()?;
     for map in status["maps"].as_array().context("no maps in the status")? {
         let number = |name: &str| map[name].as_u64().with_context(|| format!("no {name} in {map}"));
         let name = map["map"].as_str().with_context(|| format!("no name in {map}"))?;
         figures.maps.insert(name.to_owned(), (number("entries")?, number("capacity")?));
     }
-    let page = scene.cast.page(node, "/metrics")?;
+    let metrics = agent.metrics()?;
     for name in figures.maps.keys() {
-        let one = |what: &str| metric(&page, &format!("slipstream_node_map_{what}{{map=\"{name}\"}}"));
-        figures.metrics.extend(one("entries").zip(one("capacity")).map(|both| (name.clone(), both)));
+        let one = |what: &str| metrics.find(&format!("slipstream_node_map_{what}"), &[("map", name)]);
+        figures.metrics.extend(one("entries")?.zip(one("capacity")?).map(|both| (name.clone(), both)));
     }
     figures.learned = status["packetReasons"]["learned"].as_u64().unwrap_or_default();
     figures.refresh_ms = status["cache"]["refreshMs"].as_u64().context("no refreshMs in the status")?;
-    let text = scene.cast.slipctl(node, &["tunnels", "-o", "json"])?;
-    let tunnels: Vec<Value> = serde_json::from_str(&text).context("tunnels")?;
+    let tunnels: Vec<Value> = agent.slipctl_json(&["tunnels"])?;
     let sum = |path: &str| -> u64 {
         let both = |tunnel: &Value| {
             ["in", "out"].map(|way| tunnel[way][path]["packets"].as_u64().unwrap_or_default()).iter().sum()
@@ -96,11 +96,6 @@ fn resident(stage: &Stage<'_>, node: &str) -> Result<u64> {
     number.with_context(|| format!("no VmRSS of the agent of {node}"))
 }
 
-/// The value of a line of metrics.
-fn metric(page: &str, name: &str) -> Option<u64> {
-    page.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,12 +113,5 @@ mod tests {
         assert_eq!(most.too_full().collect::<Vec<_>>(), ["A: 11 of 10"]);
         assert_eq!(most.map("B"), (0, 0));
         assert_eq!(of(10, 0).too_full().count(), 0);
-    }
-
-    #[test]
-    fn a_metric_is_found_by_its_whole_name() {
-        let page = "# TYPE a gauge\na{map=\"X6\"} 5\na{map=\"X\"} 7\n";
-        assert_eq!(metric(page, "a{map=\"X\"}"), Some(7));
-        assert_eq!(metric(page, "b"), None);
     }
 }
