@@ -6,19 +6,9 @@
 //! **Wire order.** Addresses, ports, MACs and OVN's option are numbers whose bytes in memory are those on the wire, so
 //! that the programs copy them by words. `u32::to_ne_bytes` gives the bytes. Everything else is in the host's order.
 //!
-//! **Ticks.** Time is counted in units of 2^20 ns (about 1.05 ms) of `CLOCK_MONOTONIC_COARSE`, as a `u32` that wraps
-//! after 52 days. User space reads the same clock. Differences are taken as signed numbers.
-
-/// Nanoseconds are shifted by this to get ticks.
-pub const TICK_SHIFT: u32 = 20;
-
-/// Milliseconds as ticks, rounded up.
-pub const fn ticks(milliseconds: u32) -> u32 {
-    // 10^6 / 2^20 is below 1: the result is smaller than what went in.
-    #[expect(clippy::cast_possible_truncation, reason = "see above")]
-    let ticks = (milliseconds as u64 * 1_000_000).div_ceil(1 << TICK_SHIFT) as u32;
-    ticks
-}
+//! **Ticks.** Time is counted in the kernel's timer ticks (`jiffies`: 100 to 1,000 a second, as the kernel was built), as a
+//! `u32` that wraps after 49 days or more. To read them is a load for a program, where a clock is a call. User space asks a
+//! program. Differences are taken as signed numbers.
 
 /// Bytes put in front of a packet: IPv4 20, UDP 8, Geneve 8, OVN's option 8, inner Ethernet 14.
 pub const OVERHEAD: u32 = 58;

@@ -90,13 +90,12 @@ pub struct Config {
     pub note_backoff: u32,
     /// Nothing is learned when the agent has not been heard of for this time.
     pub heartbeat_limit: u32,
-    /// New entries per CPU in one [`BUDGET_WINDOW`].
+    /// New entries per CPU in one window of this budget …
     pub budget: u32,
+    /// … whose length in ticks is 2 to this power.
+    pub budget_shift: u32,
 }
-const _: () = assert!(size_of::<Config>() == 68);
-
-/// Length of a window of the budget of new entries, in ticks; a power of two.
-pub const BUDGET_WINDOW: u32 = 128;
+const _: () = assert!(size_of::<Config>() == 72);
 
 /// Value of `BUDGET`, one per CPU.
 #[repr(C)]

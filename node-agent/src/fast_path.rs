@@ -43,7 +43,7 @@ pub struct Timing {
     pub slack: Duration,
     /// How long OVS may take for the refresh packet.
     pub grace: Duration,
-    /// New entries per CPU and 134 ms.
+    /// New entries per CPU in about an eighth of a second.
     pub budget: u32,
 }
 

@@ -6,7 +6,7 @@ use ebpf::{
         Answer, DIVERGED_EGRESS, DIVERGED_INGRESS, Divergence, EgressFlow, EgressKey, FROM_POD, FROM_TUNNEL,
         GATE_FORWARD, HEADER, HEADER_WORDS, IngressFlow, IngressKey, KIND_LOCAL, KIND_TUNNEL, Note,
     },
-    maps::{BUDGET_WINDOW, Config, PORT_FAST, PORT_INTERPOSED, Port, TunnelKey, mapped},
+    maps::{Config, PORT_FAST, PORT_INTERPOSED, Port, TunnelKey, mapped},
     parse::{Flow, Outer, Packet as _, Window as _, word_sum},
     reason::Reason,
 };
@@ -64,7 +64,7 @@ impl<'a> Seen<'a> {
             return Err(Reason::NoHeartbeat);
         }
         let Some(budget) = maps::BUDGET.get_ptr_mut(0) else { return Err(Reason::OverBudget) };
-        let window = self.now / BUDGET_WINDOW;
+        let window = self.now >> (self.config.budget_shift & 31);
         // SAFETY: a value of a per-CPU array, which only this CPU writes.
         let used = unsafe {
             if (*budget).window != window {

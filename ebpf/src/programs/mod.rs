@@ -139,6 +139,12 @@ fn stop(_ctx: TcContext) -> i32 {
     TC_ACT_SHOT
 }
 
+/// The time in ticks: for the agent, which runs it on a packet of its own.
+#[classifier]
+fn clock(_ctx: TcContext) -> i32 {
+    packet::now().cast_signed()
+}
+
 /// Which way a packet goes, seen from the uplink.
 #[derive(Clone, Copy)]
 enum Direction {

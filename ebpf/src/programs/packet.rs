@@ -2,11 +2,10 @@
 
 use aya_ebpf::{
     bindings::__sk_buff,
-    helpers::{bpf_ktime_get_coarse_ns, bpf_skb_pull_data},
+    helpers::{bpf_jiffies64, bpf_skb_pull_data},
     programs::TcContext,
 };
 use ebpf::{
-    flow::TICK_SHIFT,
     parse::{Packet, Window},
     wire::Meta,
 };
@@ -154,6 +153,6 @@ impl Window for Front {
 /// The time in ticks.
 #[inline(always)]
 pub(super) fn now() -> u32 {
-    // SAFETY: reads a clock. Cut to 32 bits on purpose.
-    unsafe { (bpf_ktime_get_coarse_ns() >> TICK_SHIFT) as u32 }
+    // SAFETY: reads a number of the kernel, in one load since Linux 5.6. Cut to 32 bits on purpose.
+    unsafe { bpf_jiffies64() as u32 }
 }

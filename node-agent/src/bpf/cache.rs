@@ -10,15 +10,15 @@ use aya::{
 use ebpf::{
     flow::{
         self, EgressFlow, EgressKey, IngressFlow, IngressKey, STATE_EPOCH, STATE_GATE, STATE_HEARTBEAT,
-        TICK_SHIFT, Tuple4, Tuple6,
+        Tuple4, Tuple6,
     },
     maps::{Count, TUNNEL_SLOTS},
 };
-use nix::time::{ClockId, clock_gettime};
 use parking_lot::Mutex;
 
 use super::{
     Datapath, Error,
+    clock::Clock,
     config::{gate_bits, gate_of, next_epoch, timed, with_underlay},
     flows::Reader,
     probe::chain,
@@ -32,6 +32,7 @@ use crate::fast_path::{
 /// The flow cache of the loaded programs.
 pub struct FlowCache {
     datapath: Arc<Mutex<Datapath>>,
+    clock: Clock,
     state: Mutex<Array<MapData, u32>>,
     events: Mutex<RingBuf<MapData>>,
     maps: std::path::PathBuf,
@@ -47,27 +48,21 @@ fn failed(map: &'static str, action: &'static str, source: MapError) -> Error {
     Error::Map { map, action, source: Box::new(source) }
 }
 
-/// The time in ticks, by the clock that the programs read.
-fn now() -> Result<u32, Error> {
-    let time = clock_gettime(ClockId::CLOCK_MONOTONIC_COARSE);
-    let time = time.map_err(|errno| failed(STATE, "read the clock for", MapError::IoError(errno.into())))?;
-    let nanoseconds = i128::from(time.tv_sec()) * 1_000_000_000 + i128::from(time.tv_nsec());
-    // The programs cut it to 32 bits as well.
-    Ok(u32::try_from((nanoseconds >> TICK_SHIFT) & 0xffff_ffff).unwrap_or(0))
-}
-
 impl FlowCache {
     /// Opens the pinned maps of a loaded datapath.
     ///
     /// # Errors
     /// A map is not there.
     pub fn open(datapath: Arc<Mutex<Datapath>>) -> Result<Self, Error> {
-        let maps = datapath.lock().pins.maps();
+        let (maps, clock) = {
+            let mut datapath = datapath.lock();
+            (datapath.pins.maps(), Clock::set(&mut datapath)?)
+        };
         let pinned = |name| MapData::from_pin(maps.join(name)).map_err(|source| failed(name, "open", source));
         let state = Array::try_from(Map::Array(pinned(STATE)?)).map_err(|e| failed(STATE, "open", e))?;
         let events =
             RingBuf::try_from(Map::RingBuf(pinned(EVENTS)?)).map_err(|e| failed(EVENTS, "open", e))?;
-        Ok(Self { datapath, state: Mutex::new(state), events: Mutex::new(events), maps })
+        Ok(Self { datapath, clock, state: Mutex::new(state), events: Mutex::new(events), maps })
     }
 
     fn lru<K: Pod, V: Pod>(&self, name: &'static str) -> Result<HashMap<MapData, K, V>, Error> {
@@ -85,7 +80,12 @@ impl FlowCache {
 
     fn reader(&self) -> Result<Reader, Error> {
         let datapath = self.datapath.lock();
-        Ok(Reader { epoch: self.read(STATE_EPOCH)?, now: now()?, names: datapath.endpoint_names() })
+        Ok(Reader {
+            epoch: self.read(STATE_EPOCH)?,
+            now: self.clock.now()?,
+            tick: self.clock.tick,
+            names: datapath.endpoint_names(),
+        })
     }
 
     fn list<K: Pod, V: Pod>(
@@ -161,7 +161,7 @@ impl FlowCache {
 
     fn sweep_all(&self) -> Result<u64, Error> {
         let overdue = self.datapath.lock().config.overdue;
-        let moment = Moment { epoch: self.read(STATE_EPOCH)?, now: now()?, overdue };
+        let moment = Moment { epoch: self.read(STATE_EPOCH)?, now: self.clock.now()?, overdue };
         Ok(self.sweep_one::<EgressKey<Tuple4>, EgressFlow>(FLOW_EGRESS, moment)?
             + self.sweep_one::<EgressKey<Tuple6>, EgressFlow>(FLOW_EGRESS6, moment)?
             + self.sweep_one::<IngressKey<Tuple4>, IngressFlow>(FLOW_INGRESS, moment)?
@@ -232,7 +232,7 @@ impl FastPath for FlowCache {
     }
 
     fn heartbeat(&self) -> Result<(), String> {
-        text(now().and_then(|now| self.write(STATE_HEARTBEAT, now)))
+        text(self.clock.now().and_then(|now| self.write(STATE_HEARTBEAT, now)))
     }
 
     fn set_underlay(&self, underlay: Option<Underlay>) -> Result<(), String> {
@@ -240,7 +240,7 @@ impl FastPath for FlowCache {
     }
 
     fn set_timing(&self, timing: Timing) -> Result<(), String> {
-        text(self.set_config(|config| timed(config, timing)))
+        text(self.set_config(|config| timed(config, timing, self.clock.tick)))
     }
 
     fn set_endpoint_fast(&self, id: &str, fast: bool) -> Result<(), String> {

@@ -3,44 +3,40 @@
 use std::time::Duration;
 
 use ebpf::{
-    flow::{GATE_FORWARD, GATE_HOLD, GATE_LEARN, GATE_TCP, ticks},
+    flow::{GATE_FORWARD, GATE_HOLD, GATE_LEARN, GATE_TCP},
     maps::Config,
 };
 
+use super::clock::Tick;
 use crate::fast_path::{Gate, Timing, Underlay};
 
 /// An entry that nobody used for this long after its deadline is learned anew.
-const OVERDUE: u32 = ticks(1_000);
+const OVERDUE: Duration = Duration::from_secs(1);
 /// A packet is inside OVS no longer than this, or teaches nothing.
-const NOTE_AGE: u32 = ticks(250);
+const NOTE_AGE: Duration = Duration::from_millis(250);
 /// A flow that OVS changes is not noted again for this time.
-const NOTE_BACKOFF: u32 = ticks(1_000);
+const NOTE_BACKOFF: Duration = Duration::from_secs(1);
 /// Without a sign of life from the agent nothing is learned after this time.
-const HEARTBEAT_LIMIT: u32 = ticks(5_000);
-/// Longest jitter of a deadline, a power of two; a sixteenth of the refresh time if that is shorter.
-const JITTER: u32 = 128;
+const HEARTBEAT_LIMIT: Duration = Duration::from_secs(5);
+/// Longest jitter of a deadline; a sixteenth of the refresh time if that is shorter.
+const JITTER: Duration = Duration::from_millis(128);
+/// Time in which a CPU may use up its budget of new entries.
+const BUDGET_WINDOW: Duration = Duration::from_millis(128);
 
-fn in_ticks(time: Duration) -> u32 {
-    ticks(u32::try_from(time.as_millis()).unwrap_or(u32::MAX))
-}
-
-/// `config` with this timing.
-pub(super) fn timed(config: Config, timing: Timing) -> Config {
-    let refresh = in_ticks(timing.refresh);
-    let jitter = match refresh / 16 {
-        0 => 0,
-        part => 1 << part.ilog2(),
-    };
+/// `config` with this timing, for a kernel with this tick.
+pub(super) fn timed(config: Config, timing: Timing, tick: Tick) -> Config {
+    let jitter = tick.count(JITTER.min(timing.refresh / 16));
     Config {
-        refresh,
-        jitter: JITTER.min(jitter),
-        slack: in_ticks(timing.slack),
-        grace: in_ticks(timing.grace),
-        overdue: OVERDUE,
-        note_age: NOTE_AGE,
-        note_backoff: NOTE_BACKOFF,
-        heartbeat_limit: HEARTBEAT_LIMIT,
+        refresh: tick.count(timing.refresh),
+        jitter: jitter.checked_ilog2().map_or(0, |power| 1 << power),
+        slack: tick.count(timing.slack),
+        grace: tick.count(timing.grace),
+        overdue: tick.count(OVERDUE),
+        note_age: tick.count(NOTE_AGE),
+        note_backoff: tick.count(NOTE_BACKOFF),
+        heartbeat_limit: tick.count(HEARTBEAT_LIMIT),
         budget: timing.budget,
+        budget_shift: tick.count(BUDGET_WINDOW).max(1).ilog2(),
         ..config
     }
 }
@@ -84,21 +80,39 @@ pub(super) const fn next_epoch(epoch: u32) -> u32 {
 mod tests {
     use super::*;
 
+    /// Ticks of all lengths that kernels are built with, in nanoseconds.
+    fn kernels() -> impl Iterator<Item = Tick> {
+        [1_000_000, 3_333_333, 4_000_000, 10_000_000].into_iter().map(|length| Tick::new(length).unwrap())
+    }
+
     #[test]
     fn entries_are_stale_no_later_than_refresh_slack_and_grace() {
-        let config = timed(Config::default(), Timing::default());
-        // Each was rounded up.
-        let bound = config.refresh + config.slack + config.grace;
-        assert!(bound <= ticks(2_400) + 3, "{config:?}");
-        // The jitter makes deadlines earlier, never later.
-        assert!(config.jitter.is_power_of_two() && config.jitter < config.refresh, "{config:?}");
+        for tick in kernels() {
+            let config = timed(Config::default(), Timing::default(), tick);
+            // Each was rounded up.
+            let bound = config.refresh + config.slack + config.grace;
+            assert!(bound <= tick.count(Duration::from_millis(2_400)) + 3, "{config:?}");
+            // The jitter makes deadlines earlier, never later.
+            assert!(config.jitter.is_power_of_two() && config.jitter < config.refresh, "{config:?}");
+        }
+    }
+
+    #[test]
+    fn the_budget_is_for_about_an_eighth_of_a_second_on_every_kernel() {
+        for tick in kernels() {
+            let config = timed(Config::default(), Timing::default(), tick);
+            let window = tick.milliseconds(1 << config.budget_shift);
+            assert!((64..=128).contains(&window), "{tick:?}: {window} ms");
+        }
     }
 
     #[test]
     fn refresh_0_sends_every_packet_through_ovs() {
         let timing = Timing { refresh: Duration::ZERO, ..Timing::default() };
-        let config = timed(Config::default(), timing);
-        assert_eq!((config.refresh, config.jitter), (0, 0));
+        for tick in kernels() {
+            let config = timed(Config::default(), timing, tick);
+            assert_eq!((config.refresh, config.jitter), (0, 0));
+        }
     }
 
     #[test]

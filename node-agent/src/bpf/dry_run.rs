@@ -154,6 +154,20 @@ impl Datapath {
             .map_err(|error| Error::DryRun { program: name.to_owned(), text: chain(&error) })?;
         Ok((verdict(result.return_value), result.duration))
     }
+
+    /// Runs a program once; what it returned.
+    pub(super) fn run(&mut self, program: Program, given: Given<'_>) -> Result<u32, Error> {
+        let context = context(given);
+        let options = TestRunOptions {
+            data_in: Some(given.packet),
+            ctx_in: Some(&context),
+            ..TestRunOptions::default()
+        };
+        let result = links::classifier(&mut self.ebpf, program)?.test_run(options);
+        let result = result
+            .map_err(|error| Error::DryRun { program: program.name().to_owned(), text: chain(&error) })?;
+        Ok(result.return_value)
+    }
 }
 
 fn known(name: &str) -> Result<Program, Error> {

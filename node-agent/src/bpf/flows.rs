@@ -7,10 +7,11 @@ use std::{
 
 use api::MacAddr;
 use ebpf::flow::{
-    self, DIVERGED_INGRESS, EgressFlow, EgressKey, HEADER_WORDS, IngressFlow, IngressKey, KIND_LOCAL,
-    TICK_SHIFT, Tuple4, Tuple6,
+    self, DIVERGED_INGRESS, EgressFlow, EgressKey, HEADER_WORDS, IngressFlow, IngressKey, KIND_LOCAL, Tuple4,
+    Tuple6,
 };
 
+use super::clock::Tick;
 use crate::fast_path::{Action, Answer, Divergence, Flow};
 
 /// A flow's addresses and ports, of either family.
@@ -65,13 +66,9 @@ pub(super) struct Reader {
     pub(super) epoch: u32,
     /// The time, in ticks.
     pub(super) now: u32,
+    pub(super) tick: Tick,
     /// Ids of pods by their host veths.
     pub(super) names: BTreeMap<u32, String>,
-}
-
-/// Ticks as milliseconds, rounded.
-fn milliseconds(ticks: i64) -> i64 {
-    (ticks << TICK_SHIFT) / 1_000_000
 }
 
 /// Destination and source MAC from the words that hold them.
@@ -103,11 +100,11 @@ impl Reader {
     }
 
     fn age(&self, learned: u32) -> u64 {
-        u64::try_from(milliseconds(i64::from(self.now.wrapping_sub(learned)))).unwrap_or(0)
+        u64::try_from(self.tick.milliseconds(i64::from(self.now.wrapping_sub(learned)))).unwrap_or(0)
     }
 
     fn left(&self, deadline: u32) -> i64 {
-        milliseconds(i64::from(deadline.wrapping_sub(self.now).cast_signed()))
+        self.tick.milliseconds(i64::from(deadline.wrapping_sub(self.now).cast_signed()))
     }
 
     /// An egress entry.
@@ -212,7 +209,12 @@ mod tests {
     use super::*;
 
     fn reader() -> Reader {
-        Reader { epoch: 7, now: 5_000, names: [(12, "pod".to_owned())].into() }
+        Reader {
+            epoch: 7,
+            now: 5_000,
+            tick: Tick::new(1_000_000).unwrap(),
+            names: [(12, "pod".to_owned())].into(),
+        }
     }
 
     #[test]
@@ -248,7 +250,7 @@ mod tests {
         let delivered = (flow.delivered_destination_mac.to_string(), flow.delivered_source_mac.to_string());
         assert_eq!(delivered, ("0a:58:0a:f4:01:03".to_owned(), "0a:58:0a:f4:01:01".to_owned()));
         assert_eq!((flow.endpoint.as_str(), flow.source_port, flow.destination_port), ("pod", 40_000, 80));
-        assert_eq!((flow.age_ms, flow.refresh_in_ms, flow.valid), (1_048, 1_048, true));
+        assert_eq!((flow.age_ms, flow.refresh_in_ms, flow.valid), (1_000, 1_000, true));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use ebpf::{
 
 use super::{
     Attached, Datapath, Error, Failures,
+    clock::Tick,
     config::timed,
     links::{self, Kind, Via, hooks},
     object::{OBJECT, Program},
@@ -85,6 +86,7 @@ impl Datapath {
             tunnels_before: Default::default(),
             tunnels_idle: Vec::new(),
             config: Config::default(),
+            tick: Tick::of_kernel()?,
         };
         if new_slots {
             datapath.fill_tunnel_slots()?;
@@ -126,8 +128,12 @@ impl Datapath {
         let read = map.get(&0, 0);
         let old =
             read.map_err(|source| Error::Map { map: CONFIG, action: "read", source: Box::new(source) })?;
-        self.config =
-            Config { layout: LAYOUT, geneve_port: GENEVE_PORT, pod_mtu, ..timed(old, Timing::default()) };
+        self.config = Config {
+            layout: LAYOUT,
+            geneve_port: GENEVE_PORT,
+            pod_mtu,
+            ..timed(old, Timing::default(), self.tick)
+        };
         self.write_config()?;
         let mut state: aya::maps::Array<_, u32> = super::stats::typed(&mut self.ebpf, STATE)?;
         let failed = |source| Error::Map { map: STATE, action: "write", source: Box::new(source) };

@@ -11,6 +11,7 @@
 //! Interface indexes are those of the network namespace of the calling thread.
 
 mod cache;
+mod clock;
 mod config;
 mod dry_run;
 mod error;
@@ -115,6 +116,8 @@ pub struct Datapath {
     tunnels_idle: Vec<u32>,
     /// What is in `CONFIG`.
     config: ebpf::maps::Config,
+    /// Length of the unit of times in it.
+    tick: clock::Tick,
 }
 
 impl std::fmt::Debug for Datapath {

@@ -23,11 +23,12 @@ pub(super) enum Program {
     FromUplink,
     ToUplink,
     Stop,
+    Clock,
 }
 
 impl Program {
-    pub(super) const ALL: [Self; 5] =
-        [Self::FromPod, Self::ToPod, Self::FromUplink, Self::ToUplink, Self::Stop];
+    pub(super) const ALL: [Self; 6] =
+        [Self::FromPod, Self::ToPod, Self::FromUplink, Self::ToUplink, Self::Stop, Self::Clock];
 
     /// Name in the object, in pins and in messages.
     pub(super) const fn name(self) -> &'static str {
@@ -37,6 +38,7 @@ impl Program {
             Self::FromUplink => "from_uplink",
             Self::ToUplink => "to_uplink",
             Self::Stop => "stop",
+            Self::Clock => "clock",
         }
     }
 }
