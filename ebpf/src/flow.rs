@@ -19,15 +19,6 @@ pub const HEADER: usize = 72;
 /// Words of [`HEADER`].
 pub const HEADER_WORDS: usize = HEADER / 8;
 
-/// Index into `STATE`: the node's epoch. Never 0.
-pub const STATE_EPOCH: u32 = 0;
-/// Index into `STATE`: `GATE_*` bits.
-pub const STATE_GATE: u32 = 1;
-/// Index into `STATE`: tick at which the agent was last alive.
-pub const STATE_HEARTBEAT: u32 = 2;
-/// Entries of `STATE`.
-pub const STATE_SIZE: u32 = 4;
-
 /// Cached flows are forwarded. Without it every packet takes the slow path.
 pub const GATE_FORWARD: u32 = 1 << 0;
 /// New entries are learned.

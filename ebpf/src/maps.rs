@@ -5,9 +5,9 @@
 //! same bytes, and a pinned map outlives the agent that made it. A change of size, order or meaning needs a new
 //! [`LAYOUT`].
 
-/// Version of everything in this module. It is part of the pin path (`…/v3/`): an agent with another layout never
+/// Version of everything in this module. It is part of the pin path (`…/v4/`): an agent with another layout never
 /// touches these maps, it fills its own and moves the links over.
-pub const LAYOUT: u32 = 3;
+pub const LAYOUT: u32 = 4;
 
 /// UDP destination port of Geneve (RFC 8926, 3.3).
 pub const GENEVE_PORT: u16 = 6081;
@@ -53,10 +53,16 @@ pub const EVENTS_BYTES: u32 = 1 << 16;
 /// Counter slot of the uplink; pods have slots from 1.
 pub const SLOT_UPLINK: u32 = 0;
 
-/// Contents of `CONFIG`, an array of one. Times are in ticks, see [`crate::flow`].
+/// Contents of `CONFIG`, an array of one: all that steers the programs. Times are in ticks, see [`crate::flow`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {
+    /// The node's epoch. Never 0 once the agent has been there.
+    pub epoch: u32,
+    /// `GATE_*` bits.
+    pub gate: u32,
+    /// Tick at which the agent was last alive.
+    pub heartbeat: u32,
     /// [`LAYOUT`] of the agent that wrote it; 0 = not written yet.
     pub layout: u32,
     /// UDP port of Geneve, host byte order; 0 = count nothing as Geneve.
@@ -64,10 +70,11 @@ pub struct Config {
     pub _pad: u16,
     /// Index of the uplink; 0 = none.
     pub uplink: u32,
-    /// MTU of the uplink in bytes.
-    pub mtu: u32,
     /// MTU of the pods' interfaces in bytes, as OVN's routers know it. A pod may think otherwise.
     pub pod_mtu: u32,
+    /// The longest packet of a pod that the tunnel takes, in bytes: [`Self::pod_mtu`], or less where the uplink's MTU leaves
+    /// less room for it and [`crate::flow::OVERHEAD`].
+    pub tunnel_mtu: u32,
     /// Address of the tunnel endpoint, network byte order; 0 = nothing crosses the tunnel on the fast path.
     pub local: [u8; 4],
     /// MAC of the node on the uplink.
@@ -95,7 +102,7 @@ pub struct Config {
     /// … whose length in ticks is 2 to this power.
     pub budget_shift: u32,
 }
-const _: () = assert!(size_of::<Config>() == 72);
+const _: () = assert!(size_of::<Config>() == 84);
 
 /// Value of `BUDGET`, one per CPU.
 #[repr(C)]

@@ -8,11 +8,7 @@ use aya_ebpf::{
     helpers::{bpf_redirect, bpf_redirect_peer, bpf_skb_adjust_room},
 };
 use ebpf::{
-    age::{Due, Times, due},
-    flow::{
-        EgressFlow, EgressKey, GATE_FORWARD, GATE_HOLD, GATE_TCP, HEADER, HEADER_WORDS, KIND_LOCAL, Note,
-        OVERHEAD,
-    },
+    flow::{EgressFlow, EgressKey, GATE_FORWARD, GATE_TCP, HEADER, HEADER_WORDS, KIND_LOCAL, Note, OVERHEAD},
     maps::{Config, PORT_FAST, PORT_INTERPOSED, Port},
     parse::{self, Flow, Packet as _, Window as _},
     reason::Reason,
@@ -25,6 +21,7 @@ use super::{
     family::{Family, V4, V6},
     maps, note,
     packet::{self, Front, Skb},
+    refresh,
 };
 
 /// What became of a packet.
@@ -50,9 +47,8 @@ const ENCAPSULATE: u64 = (BPF_F_ADJ_ROOM_FIXED_GSO
 
 #[inline(always)]
 pub(super) fn from_pod(skb: &Skb<'_>, port: &Port) -> Outcome {
-    let gate = maps::gate();
-    let epoch = maps::epoch();
     let Some(config) = maps::config() else { return Outcome::Unread };
+    let (gate, epoch) = (maps::gate(config), maps::epoch(config));
     let closed = if gate & GATE_FORWARD == 0 {
         Some(Reason::GateClosed)
     } else if port.flags & PORT_FAST == 0 {
@@ -125,24 +121,34 @@ fn family<F: Family>(skb: &Skb<'_>, front: &Front, pass: &Pass<'_>) -> Outcome {
         return Outcome::Slow;
     }
     let now = packet::now();
-    let reason = match F::egress().get_ptr_mut(&key) {
+    // SAFETY: a map value. An LRU map may reuse it for another flow while we use it, only after as many new flows on this
+    // CPU as a whole free list has; design 4.2 accepts that of LRU maps.
+    let reason = match F::egress().get_ptr_mut(&key).map(|entry| unsafe { &mut *entry }) {
         None => Reason::Miss,
-        // SAFETY: a map value. An LRU map may reuse it for another flow while we use it, only after as many new flows
-        // on this CPU as a whole free list has; design 4.2 accepts that of LRU maps.
-        Some(entry) => match check::<F>(unsafe { &mut *entry }, &key, &flow, &macs, pass, now) {
-            Ok(()) => return carry::<F>(skb, front, unsafe { &mut *entry }, &flow, pass),
-            Err(reason) => reason,
-        },
+        Some(entry) => {
+            if let Err(reason) = check::<F>(entry, &key, &macs, pass.epoch) {
+                reason
+            } else if u32::from(flow.ttl) <= u32::from(entry.ttl_step) + 1 {
+                count::reason(Reason::LowTtl);
+                return Outcome::Slow;
+            } else {
+                let EgressFlow { deadline, probing, .. } = entry;
+                match refresh::check(deadline, probing, pass.config, pass.gate, pass.meta, now) {
+                    Ok(()) => return carry::<F>(skb, front, entry, &flow, pass),
+                    Err(reason) => reason,
+                }
+            }
+        }
     };
+    if matches!(reason, Reason::Dead | Reason::Overdue) {
+        let _ = F::egress().remove(&key);
+    }
     // Not before: an entry has the MACs of a packet that came this way.
     if let Err(reason) = addressed(&macs, &pass.port.mac) {
         count::reason(reason);
         return Outcome::Slow;
     }
     count::reason(reason);
-    if matches!(reason, Reason::LowTtl) {
-        return Outcome::Slow;
-    }
     let left = Note {
         epoch: pass.epoch,
         when: now,
@@ -182,51 +188,27 @@ fn addressed(macs: &[u32; 3], own: &[u8; 6]) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Whether the packet may use the entry.
+/// Whether the entry is valid, and for packets like this one.
 #[inline(always)]
 fn check<F: Family>(
     entry: &mut EgressFlow,
     key: &EgressKey<F::Tuple>,
-    flow: &Flow<F::Tuple>,
     macs: &[u32; 3],
-    pass: &Pass<'_>,
-    now: u32,
+    epoch: u32,
 ) -> Result<(), Reason> {
-    if entry.epoch != pass.epoch {
-        return Err(Reason::Stale);
-    }
-    if entry.macs[0] != macs[0] || entry.macs[1] != macs[1] || entry.macs[2] != macs[2] {
-        return Err(Reason::MacMismatch);
+    // One branch for what nearly always holds.
+    let stale = entry.epoch ^ epoch;
+    let other = (entry.macs[0] ^ macs[0]) | (entry.macs[1] ^ macs[1]) | (entry.macs[2] ^ macs[2]);
+    if stale | other != 0 {
+        return Err(if stale != 0 { Reason::Stale } else { Reason::MacMismatch });
     }
     if entry.active == 0 {
-        if !conn::is_open::<F>(key, pass.epoch) {
+        if !conn::is_open::<F>(key, epoch) {
             return Err(Reason::Waiting);
         }
         entry.active = 1;
     }
-    if flow.ttl <= entry.ttl_step.saturating_add(1) {
-        return Err(Reason::LowTtl);
-    }
-    if pass.gate & GATE_HOLD != 0 {
-        return Ok(());
-    }
-    let times = Times { slack: pass.config.slack, overdue: pass.config.overdue };
-    match due(now, entry.deadline, entry.probing != 0, pass.meta.gso_size == 0, times) {
-        Due::Fresh => Ok(()),
-        Due::Probe => {
-            entry.deadline = now.wrapping_add(pass.config.grace);
-            entry.probing = 1;
-            Err(Reason::Probe)
-        }
-        Due::Dead => {
-            let _ = F::egress().remove(key);
-            Err(Reason::Dead)
-        }
-        Due::Overdue => {
-            let _ = F::egress().remove(key);
-            Err(Reason::Overdue)
-        }
-    }
+    Ok(())
 }
 
 #[inline(always)]
@@ -241,15 +223,15 @@ fn carry<F: Family>(
     // The size of the packet on the wire: the whole, or a full segment.
     let size =
         if pass.meta.gso_size == 0 { flow.length } else { flow.headers.wrapping_add(pass.meta.gso_size) };
-    if size > pass.config.pod_mtu {
-        count::reason(Reason::TooLong);
-        return Outcome::Slow;
-    }
     if entry.kind == KIND_LOCAL {
+        if size > pass.config.pod_mtu {
+            count::reason(Reason::TooLong);
+            return Outcome::Slow;
+        }
         return deliver::<F>(skb, front, entry, amount, pass);
     }
     let total = flow.length.wrapping_add(OVERHEAD);
-    if total > 65_535 || size.wrapping_add(OVERHEAD) > pass.config.mtu {
+    if total > 65_535 || size > pass.config.tunnel_mtu {
         count::reason(Reason::TooLong);
         return Outcome::Slow;
     }

@@ -5,8 +5,7 @@ use aya_ebpf::{
     helpers::{bpf_redirect, bpf_redirect_peer, bpf_skb_adjust_room},
 };
 use ebpf::{
-    age::{Due, Times, due},
-    flow::{EgressKey, GATE_FORWARD, GATE_HOLD, GATE_TCP, HEADER, IngressFlow, IngressKey, Note, OVERHEAD},
+    flow::{EgressKey, GATE_FORWARD, GATE_TCP, HEADER, IngressFlow, IngressKey, Note, OVERHEAD},
     maps::{Config, PORT_FAST, Port},
     parse::{self, Flow, Outer, Packet as _, Window as _},
     reason::Reason,
@@ -20,6 +19,7 @@ use super::{
     family::{Family, V4, V6},
     maps, note,
     packet::{self, Front, Skb},
+    refresh,
 };
 
 /// Looks at a packet on the uplink whose outer headers are Geneve's.
@@ -32,7 +32,7 @@ pub(super) fn from_uplink(
     port: &Port,
     meta: Meta,
 ) -> Outcome {
-    let gate = maps::gate();
+    let gate = maps::gate(config);
     let refused = if gate & GATE_FORWARD == 0 {
         Some(Reason::GateClosed)
     } else if meta.vlan_beside {
@@ -50,7 +50,7 @@ pub(super) fn from_uplink(
         count::reason(reason);
         return Outcome::Slow;
     }
-    let pass = Pass { config, port, outer, meta, gate, epoch: maps::epoch() };
+    let pass = Pass { config, port, outer, meta, gate, epoch: maps::epoch(config) };
     if outer.inner == V4::TYPE {
         return family::<V4>(skb, &skb.front(HEADER as u32 + 20 + 20), &pass);
     }
@@ -112,18 +112,36 @@ fn family<F: Family>(skb: &Skb<'_>, front: &Front, pass: &Pass<'_>) -> Outcome {
         return Outcome::Slow;
     }
     let now = packet::now();
-    let reason = match entry {
+    // SAFETY: as above.
+    let reason = match entry.map(|entry| unsafe { &mut *entry }) {
         None => Reason::Miss,
-        // SAFETY: as above.
-        Some(entry) => match check::<F>(unsafe { &mut *entry }, &key, &flow, pass, now) {
-            Ok(slot) => return deliver::<F>(skb, unsafe { &mut *entry }, slot, &flow, pass),
-            Err(reason) => reason,
-        },
+        Some(entry) if entry.epoch != pass.epoch => Reason::Stale,
+        Some(entry) => {
+            let slot = match receiver(entry.target, pass.epoch) {
+                Ok(slot) => slot,
+                Err(reason) => {
+                    count::reason(reason);
+                    return Outcome::Slow;
+                }
+            };
+            if !is_active::<F>(entry, &key, pass.epoch) {
+                Reason::Waiting
+            } else if u32::from(flow.ttl) <= u32::from(entry.ttl_step) + 1 {
+                count::reason(Reason::LowTtl);
+                return Outcome::Slow;
+            } else {
+                let IngressFlow { deadline, probing, .. } = entry;
+                match refresh::check(deadline, probing, pass.config, pass.gate, pass.meta, now) {
+                    Ok(()) => return deliver::<F>(skb, entry, slot, &flow, pass),
+                    Err(reason) => reason,
+                }
+            }
+        }
     };
-    count::reason(reason);
-    if matches!(reason, Reason::LowTtl | Reason::EndpointSlow | Reason::EndpointDiverged) {
-        return Outcome::Slow;
+    if matches!(reason, Reason::Dead | Reason::Overdue) {
+        let _ = F::ingress().remove(&key);
     }
+    count::reason(reason);
     let left = Note {
         epoch: pass.epoch,
         when: now,
@@ -147,54 +165,30 @@ fn family<F: Family>(skb: &Skb<'_>, front: &Front, pass: &Pass<'_>) -> Outcome {
     Outcome::Slow
 }
 
-/// Whether the packet may use the entry; the receiver's counter slot.
+/// The counter slot of the pod that gets the packet, if it takes part.
 #[inline(always)]
-fn check<F: Family>(
-    entry: &mut IngressFlow,
-    key: &IngressKey<F::Tuple>,
-    flow: &Flow<F::Tuple>,
-    pass: &Pass<'_>,
-    now: u32,
-) -> Result<u32, Reason> {
-    if entry.epoch != pass.epoch {
-        return Err(Reason::Stale);
+fn receiver(target: u32, epoch: u32) -> Result<u32, Reason> {
+    let Some(port) = maps::port(target) else { return Err(Reason::EndpointSlow) };
+    if port.flags & PORT_FAST == 0 {
+        return Err(Reason::EndpointSlow);
     }
-    let slot = match maps::port(entry.target) {
-        Some(receiver) if receiver.flags & PORT_FAST == 0 => return Err(Reason::EndpointSlow),
-        Some(receiver) if receiver.diverged == pass.epoch => return Err(Reason::EndpointDiverged),
-        Some(receiver) => receiver.slot,
-        None => return Err(Reason::EndpointSlow),
-    };
+    if port.diverged == epoch {
+        return Err(Reason::EndpointDiverged);
+    }
+    Ok(port.slot)
+}
+
+/// Whether both directions of the flow are known, as far as it needs them.
+#[inline(always)]
+fn is_active<F: Family>(entry: &mut IngressFlow, key: &IngressKey<F::Tuple>, epoch: u32) -> bool {
     if entry.active == 0 {
         let reverse = EgressKey { ifindex: entry.target, tuple: F::reverse(&key.tuple) };
-        if !conn::is_open::<F>(&reverse, pass.epoch) {
-            return Err(Reason::Waiting);
+        if !conn::is_open::<F>(&reverse, epoch) {
+            return false;
         }
         entry.active = 1;
     }
-    if flow.ttl <= entry.ttl_step.saturating_add(1) {
-        return Err(Reason::LowTtl);
-    }
-    if pass.gate & GATE_HOLD != 0 {
-        return Ok(slot);
-    }
-    let times = Times { slack: pass.config.slack, overdue: pass.config.overdue };
-    match due(now, entry.deadline, entry.probing != 0, pass.meta.gso_size == 0, times) {
-        Due::Fresh => Ok(slot),
-        Due::Probe => {
-            entry.deadline = now.wrapping_add(pass.config.grace);
-            entry.probing = 1;
-            Err(Reason::Probe)
-        }
-        Due::Dead => {
-            let _ = F::ingress().remove(key);
-            Err(Reason::Dead)
-        }
-        Due::Overdue => {
-            let _ = F::ingress().remove(key);
-            Err(Reason::Overdue)
-        }
-    }
+    true
 }
 
 #[inline(always)]

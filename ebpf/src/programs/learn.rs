@@ -34,7 +34,7 @@ impl<'a> Seen<'a> {
         Self {
             config,
             gate,
-            epoch: maps::epoch(),
+            epoch: maps::epoch(config),
             now: packet::now(),
             interposed: port.flags & PORT_INTERPOSED != 0,
             tag,
@@ -59,7 +59,7 @@ impl<'a> Seen<'a> {
     #[inline(always)]
     fn may_add(&self) -> Result<(), Reason> {
         // The agent's clock and ours are read at different times: a heartbeat may be of the next tick.
-        let silence = self.now.wrapping_sub(maps::heartbeat()).cast_signed();
+        let silence = self.now.wrapping_sub(maps::heartbeat(self.config)).cast_signed();
         if silence > self.config.heartbeat_limit.cast_signed() {
             return Err(Reason::NoHeartbeat);
         }
@@ -81,7 +81,7 @@ impl<'a> Seen<'a> {
 /// A Geneve packet as OVS sends it.
 #[inline(always)]
 pub(super) fn to_uplink(skb: &Skb<'_>, outer: &Outer, tunnel: u32, config: &Config, port: &Port, tag: u32) {
-    let gate = maps::gate();
+    let gate = maps::gate(config);
     if gate & GATE_FORWARD == 0 || config.uplink == 0 || outer.source != u32::from_ne_bytes(config.local) {
         return;
     }
@@ -161,8 +161,8 @@ const SOURCE_PORT: u64 = 0xffff << 16;
 /// A packet that OVS delivers to the pod at `ifindex`, its host veth. `port`: where it is seen.
 #[inline(always)]
 pub(super) fn to_pod(skb: &Skb<'_>, port: &Port, ifindex: u32, tag: u32) {
-    let gate = maps::gate();
     let Some(config) = maps::config() else { return };
+    let gate = maps::gate(config);
     if gate & GATE_FORWARD == 0 || port.flags & PORT_FAST == 0 {
         return;
     }

@@ -6,10 +6,7 @@ use aya_ebpf::{
     maps::{Array, HashMap, LruHashMap, PerCpuArray, Queue, RingBuf},
 };
 use ebpf::{
-    flow::{
-        Conn, EgressFlow, EgressKey, IngressFlow, IngressKey, Note, STATE_EPOCH, STATE_GATE, STATE_HEARTBEAT,
-        STATE_SIZE, Slot, Tuple4, Tuple6,
-    },
+    flow::{Conn, EgressFlow, EgressKey, IngressFlow, IngressKey, Note, Slot, Tuple4, Tuple6},
     maps::{
         Budget, Config, EVENTS_BYTES, FLOWS, FLOWS6_PART, NOTES as NOTE_SLOTS, PENDING as PENDING_SIZE,
         PORT_ARRAY_SIZE, PORT_HASH_SIZE, PORT_PRESENT, PORT_SLOTS, Port, PortCounters, TUNNEL_SLOTS,
@@ -20,9 +17,6 @@ use ebpf::{
 
 #[map]
 static CONFIG: Array<Config> = Array::pinned(1, 0);
-
-#[map]
-static STATE: Array<u32> = Array::pinned(STATE_SIZE, 0);
 
 #[map]
 static ENDPOINTS: Array<Port> = Array::pinned(PORT_ARRAY_SIZE, 0);
@@ -118,29 +112,23 @@ pub(super) fn config() -> Option<&'static Config> {
     CONFIG.get(0)
 }
 
+/// The node's epoch now. User space changes it while we run.
 #[inline(always)]
-fn state(index: u32) -> u32 {
-    match STATE.get_ptr(index) {
-        // SAFETY: a value of an array. Volatile: user space changes it while we run.
-        Some(value) => unsafe { core::ptr::read_volatile(value) },
-        None => 0,
-    }
+pub(super) fn epoch(config: &Config) -> u32 {
+    // SAFETY: a field of a map value.
+    unsafe { core::ptr::read_volatile(&raw const config.epoch) }
 }
 
-/// The node's epoch now.
+/// `GATE_*` bits, as they are now.
 #[inline(always)]
-pub(super) fn epoch() -> u32 {
-    state(STATE_EPOCH)
-}
-
-/// `GATE_*` bits.
-#[inline(always)]
-pub(super) fn gate() -> u32 {
-    state(STATE_GATE)
+pub(super) fn gate(config: &Config) -> u32 {
+    // SAFETY: as above.
+    unsafe { core::ptr::read_volatile(&raw const config.gate) }
 }
 
 /// Tick of the agent's last sign of life.
 #[inline(always)]
-pub(super) fn heartbeat() -> u32 {
-    state(STATE_HEARTBEAT)
+pub(super) fn heartbeat(config: &Config) -> u32 {
+    // SAFETY: as above.
+    unsafe { core::ptr::read_volatile(&raw const config.heartbeat) }
 }

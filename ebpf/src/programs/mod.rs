@@ -14,6 +14,7 @@ mod learn;
 mod maps;
 mod note;
 mod packet;
+mod refresh;
 
 use aya_ebpf::{
     bindings::{__sk_buff, TC_ACT_SHOT, TC_ACT_UNSPEC},

@@ -5,24 +5,22 @@ use std::sync::Arc;
 
 use aya::{
     Pod,
-    maps::{Array, HashMap, IterableMap, Map, MapData, MapError, RingBuf},
+    maps::{HashMap, IterableMap, Map, MapData, MapError, RingBuf},
 };
 use ebpf::{
-    flow::{
-        self, EgressFlow, EgressKey, IngressFlow, IngressKey, STATE_EPOCH, STATE_GATE, STATE_HEARTBEAT,
-        Tuple4, Tuple6,
-    },
-    maps::{Count, TUNNEL_SLOTS},
+    flow::{self, EgressFlow, EgressKey, IngressFlow, IngressKey, Tuple4, Tuple6},
+    maps::{Config, Count, TUNNEL_SLOTS},
 };
 use parking_lot::Mutex;
 
 use super::{
     Datapath, Error,
     clock::Clock,
-    config::{gate_bits, gate_of, next_epoch, timed, with_underlay},
+    config::{gate_bits, gate_of, timed, with_underlay},
+    control::Control,
     flows::Reader,
     probe::chain,
-    shape::{CONNS, CONNS6, EVENTS, FLOW_EGRESS, FLOW_EGRESS6, FLOW_INGRESS, FLOW_INGRESS6, STATE, TUNNELS},
+    shape::{CONNS, CONNS6, EVENTS, FLOW_EGRESS, FLOW_EGRESS6, FLOW_INGRESS, FLOW_INGRESS6, TUNNELS},
     sweep::{Aged, Moment, sweep},
 };
 use crate::fast_path::{
@@ -33,7 +31,7 @@ use crate::fast_path::{
 pub struct FlowCache {
     datapath: Arc<Mutex<Datapath>>,
     clock: Clock,
-    state: Mutex<Array<MapData, u32>>,
+    control: Control,
     events: Mutex<RingBuf<MapData>>,
     maps: std::path::PathBuf,
 }
@@ -54,15 +52,14 @@ impl FlowCache {
     /// # Errors
     /// A map is not there.
     pub fn open(datapath: Arc<Mutex<Datapath>>) -> Result<Self, Error> {
-        let (maps, clock) = {
+        let (maps, control, clock) = {
             let mut datapath = datapath.lock();
-            (datapath.pins.maps(), Clock::set(&mut datapath)?)
+            (datapath.pins.maps(), datapath.control.clone(), Clock::set(&mut datapath)?)
         };
         let pinned = |name| MapData::from_pin(maps.join(name)).map_err(|source| failed(name, "open", source));
-        let state = Array::try_from(Map::Array(pinned(STATE)?)).map_err(|e| failed(STATE, "open", e))?;
         let events =
             RingBuf::try_from(Map::RingBuf(pinned(EVENTS)?)).map_err(|e| failed(EVENTS, "open", e))?;
-        Ok(Self { datapath, clock, state: Mutex::new(state), events: Mutex::new(events), maps })
+        Ok(Self { datapath, clock, control, events: Mutex::new(events), maps })
     }
 
     fn lru<K: Pod, V: Pod>(&self, name: &'static str) -> Result<HashMap<MapData, K, V>, Error> {
@@ -70,18 +67,10 @@ impl FlowCache {
         HashMap::try_from(Map::LruHashMap(data)).map_err(|source| failed(name, "open", source))
     }
 
-    fn read(&self, index: u32) -> Result<u32, Error> {
-        self.state.lock().get(&index, 0).map_err(|source| failed(STATE, "read", source))
-    }
-
-    fn write(&self, index: u32, value: u32) -> Result<(), Error> {
-        self.state.lock().set(index, value, 0).map_err(|source| failed(STATE, "write", source))
-    }
-
     fn reader(&self) -> Result<Reader, Error> {
         let datapath = self.datapath.lock();
         Ok(Reader {
-            epoch: self.read(STATE_EPOCH)?,
+            epoch: self.control.get()?.epoch,
             now: self.clock.now()?,
             tick: self.clock.tick,
             names: datapath.endpoint_names(),
@@ -160,8 +149,8 @@ impl FlowCache {
     }
 
     fn sweep_all(&self) -> Result<u64, Error> {
-        let overdue = self.datapath.lock().config.overdue;
-        let moment = Moment { epoch: self.read(STATE_EPOCH)?, now: self.clock.now()?, overdue };
+        let Config { epoch, overdue, .. } = self.control.get()?;
+        let moment = Moment { epoch, now: self.clock.now()?, overdue };
         Ok(self.sweep_one::<EgressKey<Tuple4>, EgressFlow>(FLOW_EGRESS, moment)?
             + self.sweep_one::<EgressKey<Tuple6>, EgressFlow>(FLOW_EGRESS6, moment)?
             + self.sweep_one::<IngressKey<Tuple4>, IngressFlow>(FLOW_INGRESS, moment)?
@@ -185,16 +174,6 @@ impl FlowCache {
         let reader = self.reader()?;
         Ok(records.iter().map(|record| reader.divergence(record)).collect())
     }
-
-    fn set_config(&self, change: impl FnOnce(ebpf::maps::Config) -> ebpf::maps::Config) -> Result<(), Error> {
-        let mut datapath = self.datapath.lock();
-        let wanted = change(datapath.config);
-        if wanted == datapath.config {
-            return Ok(());
-        }
-        datapath.config = wanted;
-        datapath.write_config()
-    }
 }
 
 /// A record of the ring buffer. `Divergence` has no invalid values, and its layout is asserted where it is defined.
@@ -212,35 +191,32 @@ fn text<T>(result: Result<T, Error>) -> Result<T, String> {
 
 impl FastPath for FlowCache {
     fn epoch(&self) -> Result<u32, String> {
-        text(self.read(STATE_EPOCH))
+        text(self.control.get().map(|config| config.epoch))
     }
 
     fn bump(&self) -> Result<u32, String> {
-        let mut state = self.state.lock();
-        let epoch = text(state.get(&STATE_EPOCH, 0).map_err(|source| failed(STATE, "read", source)))?;
-        let next = next_epoch(epoch);
-        text(state.set(STATE_EPOCH, next, 0).map_err(|source| failed(STATE, "write", source)))?;
-        Ok(next)
+        text(self.control.bump())
     }
 
     fn set_gate(&self, gate: Gate) -> Result<(), String> {
-        text(self.write(STATE_GATE, gate_bits(gate)))
+        text(self.control.change(|config| Config { gate: gate_bits(gate), ..config }).map(drop))
     }
 
     fn gate(&self) -> Result<Gate, String> {
-        text(self.read(STATE_GATE).map(gate_of))
+        text(self.control.get().map(|config| gate_of(config.gate)))
     }
 
     fn heartbeat(&self) -> Result<(), String> {
-        text(self.clock.now().and_then(|now| self.write(STATE_HEARTBEAT, now)))
+        let beat = |now| self.control.change(|config| Config { heartbeat: now, ..config });
+        text(self.clock.now().and_then(beat).map(drop))
     }
 
     fn set_underlay(&self, underlay: Option<Underlay>) -> Result<(), String> {
-        text(self.set_config(|config| with_underlay(config, underlay)))
+        text(self.control.change(|config| with_underlay(config, underlay)).map(drop))
     }
 
     fn set_timing(&self, timing: Timing) -> Result<(), String> {
-        text(self.set_config(|config| timed(config, timing, self.clock.tick)))
+        text(self.control.change(|config| timed(config, timing, self.clock.tick)).map(drop))
     }
 
     fn set_endpoint_fast(&self, id: &str, fast: bool) -> Result<(), String> {

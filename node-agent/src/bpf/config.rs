@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ebpf::{
-    flow::{GATE_FORWARD, GATE_HOLD, GATE_LEARN, GATE_TCP},
+    flow::{GATE_FORWARD, GATE_HOLD, GATE_LEARN, GATE_TCP, OVERHEAD},
     maps::Config,
 };
 
@@ -44,8 +44,13 @@ pub(super) fn timed(config: Config, timing: Timing, tick: Tick) -> Config {
 /// `config` with this tunnel endpoint.
 pub(super) fn with_underlay(config: Config, underlay: Option<Underlay>) -> Config {
     match underlay {
-        Some(Underlay { address, mac, mtu }) => Config { local: address.octets(), mac: mac.0, mtu, ..config },
-        None => Config { local: [0; 4], mac: [0; 6], mtu: 0, ..config },
+        Some(Underlay { address, mac, mtu }) => Config {
+            local: address.octets(),
+            mac: mac.0,
+            tunnel_mtu: mtu.saturating_sub(OVERHEAD).min(config.pod_mtu),
+            ..config
+        },
+        None => Config { local: [0; 4], mac: [0; 6], tunnel_mtu: 0, ..config },
     }
 }
 
@@ -78,6 +83,8 @@ pub(super) const fn next_epoch(epoch: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     /// Ticks of all lengths that kernels are built with, in nanoseconds.
@@ -113,6 +120,16 @@ mod tests {
             let config = timed(Config::default(), timing, tick);
             assert_eq!((config.refresh, config.jitter), (0, 0));
         }
+    }
+
+    #[test]
+    fn the_tunnel_takes_what_the_uplink_has_room_for_and_no_more_than_pods_may_send() {
+        let underlay = |mtu| Underlay { address: Ipv4Addr::LOCALHOST, mac: api::MacAddr([2; 6]), mtu };
+        let pods = Config { pod_mtu: 1_400, ..Config::default() };
+        for (mtu, longest) in [(9_000, 1_400), (1_458, 1_400), (1_457, 1_399), (57, 0)] {
+            assert_eq!(with_underlay(pods, Some(underlay(mtu))).tunnel_mtu, longest, "MTU {mtu}");
+        }
+        assert_eq!(with_underlay(pods, None).tunnel_mtu, 0);
     }
 
     #[test]

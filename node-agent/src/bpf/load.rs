@@ -3,20 +3,18 @@
 use std::path::Path;
 
 use aya::{Ebpf, EbpfLoader, programs::ProgramError};
-use ebpf::{
-    flow::STATE_EPOCH,
-    maps::{Config, FLOWS, FLOWS6_PART, GENEVE_PORT, LAYOUT, PORT_FAST},
-};
+use ebpf::maps::{Config, FLOWS, FLOWS6_PART, GENEVE_PORT, LAYOUT, PORT_FAST};
 
 use super::{
     Attached, Datapath, Error, Failures,
     clock::Tick,
     config::timed,
+    control::Control,
     links::{self, Kind, Via, hooks},
     object::{OBJECT, Program},
     pins::{self, Pins},
     probe::chain,
-    shape::{self, CONFIG, STATE},
+    shape,
     slots::Slots,
 };
 use crate::fast_path::Timing;
@@ -76,6 +74,7 @@ impl Datapath {
         shape::remove_misshapen(&pins.maps(), options.flows())?;
         let new_slots = !pins.maps().join(shape::TUNNEL_FREE).exists();
         let ebpf = load_object(&pins, options)?;
+        let control = Control::open(&pins.maps())?;
         let mut datapath = Self {
             pins,
             ebpf,
@@ -85,7 +84,7 @@ impl Datapath {
             slots: Slots::default(),
             tunnels_before: Default::default(),
             tunnels_idle: Vec::new(),
-            config: Config::default(),
+            control,
             tick: Tick::of_kernel()?,
         };
         if new_slots {
@@ -123,34 +122,16 @@ impl Datapath {
     }
 
     /// Takes over the settings of the agent before us, so that cached flows go on; what has a default gets it.
-    fn adopt_config(&mut self, pod_mtu: u32) -> Result<(), Error> {
-        let map: aya::maps::Array<_, Config> = super::stats::typed(&mut self.ebpf, CONFIG)?;
-        let read = map.get(&0, 0);
-        let old =
-            read.map_err(|source| Error::Map { map: CONFIG, action: "read", source: Box::new(source) })?;
-        self.config = Config {
+    fn adopt_config(&self, pod_mtu: u32) -> Result<(), Error> {
+        self.control.change(|old| Config {
+            epoch: old.epoch.max(1),
             layout: LAYOUT,
             geneve_port: GENEVE_PORT,
             pod_mtu,
+            tunnel_mtu: old.tunnel_mtu.min(pod_mtu),
             ..timed(old, Timing::default(), self.tick)
-        };
-        self.write_config()?;
-        let mut state: aya::maps::Array<_, u32> = super::stats::typed(&mut self.ebpf, STATE)?;
-        let failed = |source| Error::Map { map: STATE, action: "write", source: Box::new(source) };
-        if state.get(&STATE_EPOCH, 0).map_err(failed)? == 0 {
-            state.set(STATE_EPOCH, 1, 0).map_err(failed)?;
-        }
+        })?;
         Ok(())
-    }
-
-    pub(super) fn write_config(&mut self) -> Result<(), Error> {
-        let config = self.config;
-        let mut map: aya::maps::Array<_, Config> = super::stats::typed(&mut self.ebpf, CONFIG)?;
-        map.set(0, config, 0).map_err(|source| Error::Map {
-            map: CONFIG,
-            action: "write",
-            source: Box::new(source),
-        })
     }
 
     fn adopt_uplink(&mut self) -> Result<(), Error> {

@@ -13,6 +13,7 @@
 mod cache;
 mod clock;
 mod config;
+mod control;
 mod dry_run;
 mod error;
 mod flows;
@@ -114,9 +115,8 @@ pub struct Datapath {
     tunnels_before: BTreeMap<TunnelKey, TunnelCounters>,
     /// Slots of tunnels that were removed at that call: no program uses them any more by the next one.
     tunnels_idle: Vec<u32>,
-    /// What is in `CONFIG`.
-    config: ebpf::maps::Config,
-    /// Length of the unit of times in it.
+    control: control::Control,
+    /// Length of the unit of times in maps.
     tick: clock::Tick,
 }
 

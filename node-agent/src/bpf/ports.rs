@@ -6,7 +6,9 @@ use std::{
 };
 
 use aya::maps::{Array, HashMap, MapData, MapError};
-use ebpf::maps::{PORT_ARRAY_SIZE, PORT_FAST, PORT_INTERPOSED, PORT_PRESENT, PORT_UPLINK, Port, SLOT_UPLINK};
+use ebpf::maps::{
+    Config, PORT_ARRAY_SIZE, PORT_FAST, PORT_INTERPOSED, PORT_PRESENT, PORT_UPLINK, Port, SLOT_UPLINK,
+};
 
 use super::{
     Attached, Datapath, Endpoint, EndpointConfig, Error, Failures, Mode,
@@ -124,10 +126,7 @@ impl Datapath {
         let port = Port { slot: SLOT_UPLINK, flags: PORT_UPLINK, ..Port::default() };
         self.write_entries(uplink, mode, port)?;
         self.uplink = Some((uplink, mode));
-        if self.config.uplink != uplink {
-            self.config.uplink = uplink;
-            self.write_config()?;
-        }
+        self.control.change(|config| Config { uplink, ..config })?;
         let dir = self.pins.uplink();
         let wanted = hooks(Kind::Uplink, uplink, mode);
         for hook in &wanted {
@@ -156,8 +155,7 @@ impl Datapath {
         for place in failures.note(pins::places(&dir)).unwrap_or_default() {
             failures.note(links::remove(&dir, place));
         }
-        self.config.uplink = 0;
-        failures.note(self.write_config());
+        failures.note(self.control.change(|config| Config { uplink: 0, ..config }));
         if let Some((ifindex, mode)) = self.uplink.take() {
             for stale in interfaces(ifindex, mode) {
                 failures.note(self.clear_entry(stale));

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use aya::maps::MapInfo;
 use ebpf::{
-    flow::{Conn, EgressFlow, EgressKey, IngressFlow, IngressKey, Note, STATE_SIZE, Slot, Tuple4, Tuple6},
+    flow::{Conn, EgressFlow, EgressKey, IngressFlow, IngressKey, Note, Slot, Tuple4, Tuple6},
     maps::{
         Budget, Config, EVENTS_BYTES, FLOWS6_PART, NOTES as NOTE_SLOTS, PENDING as PENDING_SIZE,
         PORT_ARRAY_SIZE, PORT_HASH_SIZE, PORT_SLOTS, Port, PortCounters, TUNNEL_SLOTS, TunnelCounters,
@@ -24,7 +24,6 @@ pub(super) const TUNNELS: &str = "TUNNELS";
 pub(super) const TUNNEL_FREE: &str = "TUNNEL_FREE";
 pub(super) const TUNNEL_STATS: &str = "TUNNEL_STATS";
 pub(super) const REASONS: &str = "REASONS";
-pub(super) const STATE: &str = "STATE";
 pub(super) const EVENTS: &str = "EVENTS";
 pub(super) const FLOW_EGRESS: &str = "FLOW_EGRESS";
 pub(super) const FLOW_EGRESS6: &str = "FLOW_EGRESS6";
@@ -58,7 +57,6 @@ fn shapes(flows: u32) -> Vec<Shape> {
     };
     vec![
         (CONFIG, 4, size_of::<Config>(), 1),
-        (STATE, 4, 4, STATE_SIZE),
         (ENDPOINTS, 4, size_of::<Port>(), PORT_ARRAY_SIZE),
         (ENDPOINTS_HIGH, 4, size_of::<Port>(), PORT_HASH_SIZE),
         (ENDPOINT_STATS, 4, size_of::<PortCounters>(), PORT_SLOTS),

@@ -4,19 +4,17 @@ use std::{collections::BTreeMap, net::Ipv6Addr};
 
 use aya::{
     Ebpf, Pod,
-    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, PerCpuValues, Queue},
+    maps::{HashMap, Map, MapData, MapError, PerCpuArray, PerCpuValues, Queue},
     util::nr_cpus,
 };
 use ebpf::{
     Reason,
-    flow::STATE_EPOCH,
     maps::{PortCounters, SLOT_UPLINK, TUNNEL_OTHER, TUNNEL_SLOTS, TunnelCounters, TunnelKey},
 };
 
 use super::{
     Datapath, Error,
-    config::next_epoch,
-    shape::{ENDPOINT_STATS, REASONS, STATE, TUNNEL_FREE, TUNNEL_STATS, TUNNELS},
+    shape::{ENDPOINT_STATS, REASONS, TUNNEL_FREE, TUNNEL_STATS, TUNNELS},
 };
 
 impl Datapath {
@@ -101,9 +99,7 @@ impl Datapath {
                     self.tunnels_idle.push(slot);
                 }
             }
-            let mut state: Array<&mut MapData, u32> = typed(&mut self.ebpf, STATE)?;
-            let epoch = state.get(&STATE_EPOCH, 0).map_err(|source| failed(STATE, "read", source))?;
-            state.set(STATE_EPOCH, next_epoch(epoch), 0).map_err(|source| failed(STATE, "write", source))?;
+            self.control.bump()?;
         }
         self.tunnels_before = now;
         Ok(self.tunnels_idle.len())

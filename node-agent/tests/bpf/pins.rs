@@ -86,14 +86,17 @@ fn a_change_of_map_layout_does_not_interrupt_the_slow_path() {
     let wired = Wired::new();
     wired.attached(|_| ());
     assert!(wired.ping());
+    let before = wired.counters().0.from().packets;
     let dir = wired.node.pins();
     let (from, to) = (dir.join(format!("v{LAYOUT}")), dir.join("v0"));
     // As if an agent with layout 0 had made the maps.
     wired.node.run(move || std::fs::rename(from, to).unwrap());
-    wired.reloaded(|datapath| {
+    wired.reloaded(move |datapath| {
         let endpoints = datapath.endpoints();
         assert!(endpoints.len() == 1 && endpoints[0].alive, "{endpoints:?}");
-        assert_eq!(datapath.endpoint_stats().unwrap()[0].1.from().packets, 0, "counters begin again");
+        // The kernel may have asked for a neighbour meanwhile.
+        let after = datapath.endpoint_stats().unwrap()[0].1.from().packets;
+        assert!(after < before, "counters begin again: {before}, then {after}");
     });
     assert_eq!(wired.node.list(&dir), ["endpoints", "uplink", &format!("v{LAYOUT}")]);
     assert!(wired.ping(), "through the new maps");

@@ -1,0 +1,36 @@
+//! When a packet that could use an entry goes through OVS all the same.
+
+use ebpf::{
+    age::{Due, Times, due},
+    flow::GATE_HOLD,
+    maps::Config,
+    reason::Reason,
+    wire::Meta,
+};
+
+/// Looks at an entry's deadline. The packet takes the fast path, or the reason says why it does not; after
+/// [`Reason::Dead`] and [`Reason::Overdue`] the entry must go.
+#[inline(always)]
+pub(super) fn check(
+    deadline: &mut u32,
+    probing: &mut u8,
+    config: &Config,
+    gate: u32,
+    meta: Meta,
+    now: u32,
+) -> Result<(), Reason> {
+    if gate & GATE_HOLD != 0 {
+        return Ok(());
+    }
+    let times = Times { slack: config.slack, overdue: config.overdue };
+    match due(now, *deadline, *probing != 0, meta.gso_size == 0, times) {
+        Due::Fresh => Ok(()),
+        Due::Probe => {
+            *deadline = now.wrapping_add(config.grace);
+            *probing = 1;
+            Err(Reason::Probe)
+        }
+        Due::Dead => Err(Reason::Dead),
+        Due::Overdue => Err(Reason::Overdue),
+    }
+}
