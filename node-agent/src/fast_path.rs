@@ -144,6 +144,15 @@ pub struct Pressure {
     pub capacity: u64,
 }
 
+/// What a sweep did and saw.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Entries that were removed.
+    pub removed: u64,
+    /// How full the maps are after it, all of them, as [`FastPath::pressure`] has them.
+    pub maps: Vec<Pressure>,
+}
+
 /// What OVS answered, or what was remembered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -253,9 +262,9 @@ pub trait FastPath: std::fmt::Debug + Send + Sync {
     fn flows(&self, limit: usize) -> Result<Vec<Flow>, String>;
     /// How full the maps are. Walks them: not more often than every few seconds.
     fn pressure(&self) -> Result<Vec<Pressure>, String>;
-    /// Removes entries that no packet will use again, a limited number at a time; how many that were. Not while the gate
-    /// holds: then entries are used beyond their deadlines. Walks the maps as [`Self::pressure`] does.
-    fn sweep(&self) -> Result<u64, String>;
+    /// Removes entries that no packet will use again, a limited number at a time. Not while the gate holds: then entries are
+    /// used beyond their deadlines. Walks the maps once, instead of [`Self::pressure`].
+    fn sweep(&self) -> Result<Swept, String>;
     /// Divergences since the last call.
     fn divergences(&self) -> Result<Vec<Divergence>, String>;
     /// Tunnels with what went through them.

@@ -17,7 +17,7 @@ use node_agent::ctl::wire::{AuditReply, AuditRequest, Audited, Verdict};
 use node_agent::ctl::{NodeView, View};
 use node_agent::datapath::Datapath;
 use node_agent::fast_path::{
-    Action, Divergence, EndpointAmounts, FastPath, Flow, Gate, Pressure, Timing, Tunnel, Underlay,
+    Action, Divergence, EndpointAmounts, FastPath, Flow, Gate, Pressure, Swept, Timing, Tunnel, Underlay,
 };
 use node_agent::fastpath::Fastpath;
 use node_agent::link::Netlink;
@@ -72,8 +72,8 @@ impl FastPath for Cache {
     fn pressure(&self) -> Result<Vec<Pressure>, String> {
         Ok(Vec::new())
     }
-    fn sweep(&self) -> Result<u64, String> {
-        Ok(0)
+    fn sweep(&self) -> Result<Swept, String> {
+        Ok(Swept::default())
     }
     fn divergences(&self) -> Result<Vec<Divergence>, String> {
         Ok(Vec::new())

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use common::on_a_node;
 use node_agent::datapath::Datapath;
 use node_agent::fast_path::{
-    Divergence, EndpointAmounts, FastPath, Flow, Gate, Pressure, Timing, Tunnel, Underlay,
+    Divergence, EndpointAmounts, FastPath, Flow, Gate, Pressure, Swept, Timing, Tunnel, Underlay,
 };
 use node_agent::fastpath::status::{NodePath, Path, Sight, Status};
 use node_agent::fastpath::{Fastpath, Places, Sabotage};
@@ -112,8 +112,8 @@ impl FastPath for Recorder {
     fn pressure(&self) -> Result<Vec<Pressure>, String> {
         Ok(Vec::new())
     }
-    fn sweep(&self) -> Result<u64, String> {
-        Ok(0)
+    fn sweep(&self) -> Result<Swept, String> {
+        Ok(Swept::default())
     }
     fn divergences(&self) -> Result<Vec<Divergence>, String> {
         Ok(Vec::new())

@@ -21,10 +21,10 @@ use super::{
     flows::Reader,
     probe::chain,
     shape::{CONNS, CONNS6, EVENTS, FLOW_EGRESS, FLOW_EGRESS6, FLOW_INGRESS, FLOW_INGRESS6, TUNNELS},
-    sweep::{Aged, Moment, sweep},
+    sweep::{Aged, Moment, Walk, count, sweep},
 };
 use crate::fast_path::{
-    Amount, Divergence, EndpointAmounts, FastPath, Flow, Gate, Pressure, Timing, Tunnel, Underlay,
+    Amount, Divergence, EndpointAmounts, FastPath, Flow, Gate, Pressure, Swept, Timing, Tunnel, Underlay,
 };
 
 /// The flow cache of the loaded programs.
@@ -120,24 +120,29 @@ impl FlowCache {
         Ok(flows)
     }
 
-    fn count<K: Pod, V: Pod>(&self, name: &'static str) -> Result<Pressure, Error> {
-        let map = self.lru::<K, V>(name)?;
+    /// Walks a map, and says how full it is afterwards; `walk` gets the number of its entries at most.
+    fn walk<K: Pod, V: Pod>(
+        &self,
+        name: &'static str,
+        walk: impl FnOnce(&mut HashMap<MapData, K, V>, usize) -> Result<Walk, MapError>,
+    ) -> Result<(u64, Pressure), Error> {
+        let mut map = self.lru::<K, V>(name)?;
         let capacity = map.map().info().map_err(|source| failed(name, "read", source))?.max_entries();
-        let entries = map.keys().filter(Result::is_ok).count();
-        Ok(Pressure {
-            map: name,
-            entries: u64::try_from(entries).unwrap_or(u64::MAX),
-            capacity: u64::from(capacity),
-        })
+        let most = usize::try_from(capacity).unwrap_or(usize::MAX);
+        let walk = walk(&mut map, most).map_err(|source| failed(name, "walk", source))?;
+        Ok((walk.removed, Pressure { map: name, entries: walk.stayed, capacity: u64::from(capacity) }))
     }
 
-    fn all_pressure(&self) -> Result<Vec<Pressure>, Error> {
+    /// How full a map is.
+    fn count<K: Pod, V: Pod>(&self, name: &'static str) -> Result<Pressure, Error> {
+        let (_, pressure) = self.walk::<K, V>(name, |map, capacity| count(map, capacity))?;
+        Ok(pressure)
+    }
+
+    /// How full the maps are that nothing is swept from.
+    fn unswept(&self) -> Result<[Pressure; 3], Error> {
         let tunnels = self.datapath.lock().tunnel_slots()?.len();
-        Ok(vec![
-            self.count::<EgressKey<Tuple4>, EgressFlow>(FLOW_EGRESS)?,
-            self.count::<EgressKey<Tuple6>, EgressFlow>(FLOW_EGRESS6)?,
-            self.count::<IngressKey<Tuple4>, IngressFlow>(FLOW_INGRESS)?,
-            self.count::<IngressKey<Tuple6>, IngressFlow>(FLOW_INGRESS6)?,
+        Ok([
             self.count::<EgressKey<Tuple4>, flow::Conn>(CONNS)?,
             self.count::<EgressKey<Tuple6>, flow::Conn>(CONNS6)?,
             Pressure {
@@ -148,18 +153,39 @@ impl FlowCache {
         ])
     }
 
-    fn sweep_all(&self) -> Result<u64, Error> {
-        let Config { epoch, overdue, .. } = self.control.get()?;
-        let moment = Moment { epoch, now: self.clock.now()?, overdue };
-        Ok(self.sweep_one::<EgressKey<Tuple4>, EgressFlow>(FLOW_EGRESS, moment)?
-            + self.sweep_one::<EgressKey<Tuple6>, EgressFlow>(FLOW_EGRESS6, moment)?
-            + self.sweep_one::<IngressKey<Tuple4>, IngressFlow>(FLOW_INGRESS, moment)?
-            + self.sweep_one::<IngressKey<Tuple6>, IngressFlow>(FLOW_INGRESS6, moment)?)
+    fn all_pressure(&self) -> Result<Vec<Pressure>, Error> {
+        let mut maps = vec![
+            self.count::<EgressKey<Tuple4>, EgressFlow>(FLOW_EGRESS)?,
+            self.count::<EgressKey<Tuple6>, EgressFlow>(FLOW_EGRESS6)?,
+            self.count::<IngressKey<Tuple4>, IngressFlow>(FLOW_INGRESS)?,
+            self.count::<IngressKey<Tuple6>, IngressFlow>(FLOW_INGRESS6)?,
+        ];
+        maps.extend(self.unswept()?);
+        Ok(maps)
     }
 
-    fn sweep_one<K: Pod, V: Aged>(&self, name: &'static str, moment: Moment) -> Result<u64, Error> {
-        let mut map = self.lru::<K, V>(name)?;
-        sweep(&mut map, moment).map_err(|source| failed(name, "sweep", source))
+    fn sweep_all(&self) -> Result<Swept, Error> {
+        let Config { epoch, overdue, .. } = self.control.get()?;
+        let moment = Moment { epoch, now: self.clock.now()?, overdue };
+        let mut swept = Swept::default();
+        self.sweep_one::<EgressKey<Tuple4>, EgressFlow>(FLOW_EGRESS, moment, &mut swept)?;
+        self.sweep_one::<EgressKey<Tuple6>, EgressFlow>(FLOW_EGRESS6, moment, &mut swept)?;
+        self.sweep_one::<IngressKey<Tuple4>, IngressFlow>(FLOW_INGRESS, moment, &mut swept)?;
+        self.sweep_one::<IngressKey<Tuple6>, IngressFlow>(FLOW_INGRESS6, moment, &mut swept)?;
+        swept.maps.extend(self.unswept()?);
+        Ok(swept)
+    }
+
+    fn sweep_one<K: Pod, V: Aged>(
+        &self,
+        name: &'static str,
+        moment: Moment,
+        swept: &mut Swept,
+    ) -> Result<(), Error> {
+        let (removed, pressure) = self.walk::<K, V>(name, |map, capacity| sweep(map, capacity, moment))?;
+        swept.removed += removed;
+        swept.maps.push(pressure);
+        Ok(())
     }
 
     fn take_divergences(&self) -> Result<Vec<Divergence>, Error> {
@@ -235,7 +261,7 @@ impl FastPath for FlowCache {
         text(self.all_pressure())
     }
 
-    fn sweep(&self) -> Result<u64, String> {
+    fn sweep(&self) -> Result<Swept, String> {
         text(self.sweep_all())
     }
 

@@ -57,24 +57,57 @@ impl Moment {
     }
 }
 
-/// Removes what is over, up to a limit; how many entries that were.
+/// What a walk through a map found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Walk {
+    /// Entries that were removed.
+    pub(super) removed: u64,
+    /// Entries that stayed.
+    pub(super) stayed: u64,
+}
+
+/// How many entries a map has. `capacity` bounds the walk: the kernel begins the list anew when the entry that it had come to
+/// is evicted meanwhile.
+pub(super) fn count<K: Pod, V: Pod>(map: &HashMap<MapData, K, V>, capacity: usize) -> Result<Walk, MapError> {
+    let stayed = map.keys().take(capacity).try_fold(0, |count, key| key.map(|_| count + 1))?;
+    Ok(Walk { removed: 0, stayed })
+}
+
+/// Removes what is over, up to a limit, and counts the rest, in one walk. `capacity` as for [`count`].
 pub(super) fn sweep<K: Pod, V: Aged>(
     map: &mut HashMap<MapData, K, V>,
+    capacity: usize,
     moment: Moment,
-) -> Result<u64, MapError> {
-    // An entry may be evicted between listing its key and reading it. Removing while listing would begin the list anew.
-    let over = map.iter().filter_map(Result::ok).filter(|(_, entry)| moment.is_over(entry));
-    let keys: Vec<K> = over.map(|(key, _)| key).take(MOST).collect();
-    let mut removed = 0;
-    for key in keys {
+) -> Result<Walk, MapError> {
+    let mut walk = Walk::default();
+    // Removing while listing would begin the list anew.
+    let mut over = Vec::new();
+    for key in map.keys().take(capacity) {
+        let key = key?;
+        walk.stayed += 1;
+        if over.len() < MOST && is_over(map, &key, moment)? {
+            over.push(key);
+        }
+    }
+    for key in over {
         // If the flow has just been learned again, it will be once more.
         match map.remove(&key) {
-            Ok(()) => removed += 1,
+            Ok(()) => walk.removed += 1,
             Err(MapError::KeyNotFound) => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(removed)
+    walk.stayed -= walk.removed;
+    Ok(walk)
+}
+
+/// Whether the entry of a key is over. It may be evicted between listing its key and reading it.
+fn is_over<K: Pod, V: Aged>(map: &HashMap<MapData, K, V>, key: &K, moment: Moment) -> Result<bool, MapError> {
+    match map.get(key, 0) {
+        Ok(entry) => Ok(moment.is_over(&entry)),
+        Err(MapError::KeyNotFound) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]

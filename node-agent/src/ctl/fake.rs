@@ -6,7 +6,8 @@ use api::MacAddr;
 use parking_lot::Mutex;
 
 use crate::fast_path::{
-    Action, Amount, Divergence, EndpointAmounts, FastPath, Flow, Gate, Pressure, Timing, Tunnel, Underlay,
+    Action, Amount, Divergence, EndpointAmounts, FastPath, Flow, Gate, Pressure, Swept, Timing, Tunnel,
+    Underlay,
 };
 
 /// The cache.
@@ -16,11 +17,18 @@ pub(crate) struct Fake {
     pub(crate) told: Mutex<Vec<(String, bool)>>,
     /// Endpoints said to have diverged, with the epoch.
     pub(crate) diverged: Mutex<Vec<(String, u32)>>,
-    /// How often the maps were walked for their pressure.
+    /// The gate holds.
+    pub(crate) holds: bool,
+    /// How often the maps were walked only to count.
     pub(crate) walks: Mutex<u32>,
+    /// How often they were swept.
+    pub(crate) sweeps: Mutex<u32>,
 }
 
 pub(crate) const OPTION: u32 = 0x0003_0002;
+
+/// How full the maps are.
+pub(crate) const PRESSURE: [Pressure; 1] = [Pressure { map: "FLOW_EGRESS", entries: 3, capacity: 262_144 }];
 
 /// One flow of each kind.
 pub(crate) fn flows() -> Vec<Flow> {
@@ -66,7 +74,7 @@ impl FastPath for Fake {
         Ok(())
     }
     fn gate(&self) -> Result<Gate, String> {
-        Ok(Gate { forward: true, learn: true, tcp: true, hold: false })
+        Ok(Gate { forward: true, learn: true, tcp: true, hold: self.holds })
     }
     fn heartbeat(&self) -> Result<(), String> {
         Ok(())
@@ -90,10 +98,11 @@ impl FastPath for Fake {
     }
     fn pressure(&self) -> Result<Vec<Pressure>, String> {
         *self.walks.lock() += 1;
-        Ok(vec![Pressure { map: "FLOW_EGRESS", entries: 3, capacity: 262_144 }])
+        Ok(PRESSURE.to_vec())
     }
-    fn sweep(&self) -> Result<u64, String> {
-        Ok(0)
+    fn sweep(&self) -> Result<Swept, String> {
+        *self.sweeps.lock() += 1;
+        Ok(Swept { removed: 2, maps: PRESSURE.to_vec() })
     }
     fn divergences(&self) -> Result<Vec<Divergence>, String> {
         Ok(Vec::new())

@@ -4,7 +4,8 @@
 //!
 //! `engine` has the rules of invalidation, `exclude` those of who stays out and `effects` what br-int's flows say to that, all
 //! without I/O. `control` is the handle
-//! that the rest of the agent holds. `monitor`, `underlay` and `tasks` are the sources of changes.
+//! that the rest of the agent holds. `monitor`, `underlay` and `tasks` are the sources of changes. `pressure` keeps the maps
+//! from filling up.
 
 mod control;
 mod decide;
@@ -14,6 +15,7 @@ pub mod exclude;
 mod metrics;
 pub mod monitor;
 pub mod openflow;
+mod pressure;
 pub mod status;
 mod store;
 mod tasks;

@@ -13,7 +13,7 @@ use tokio::time::MissedTickBehavior;
 use super::control::{Fastpath, Shared};
 use super::decide::{self, View};
 use super::engine::{Input, Source, Tracking};
-use super::{monitor, underlay};
+use super::{monitor, pressure, underlay};
 use crate::gateway::openflow::management_socket;
 use crate::node::Node;
 use crate::ovs::Ovs;
@@ -23,14 +23,8 @@ use crate::ovs::unixctl::{Unixctl, UnixctlError};
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Between two looks at what the programs report.
 const REPORTS: Duration = Duration::from_millis(250);
-/// Between two looks at how full the maps are; a look walks them.
-const PRESSURE: Duration = Duration::from_secs(10);
 /// Decisions are made anew at least this often, whatever was missed.
 const DECIDE: Duration = Duration::from_secs(30);
-/// An entry is refreshed at the usual time up to so many entries; above, the more the later.
-const MANY_FLOWS: u64 = 50_000;
-/// The latest refresh.
-const LATEST_REFRESH: Duration = Duration::from_secs(10);
 /// How long OVS may take to revalidate; its longest time between two rounds is 500 ms by default.
 const REVALIDATION: Duration = Duration::from_secs(5);
 /// What is taken for a round of revalidation when OVS cannot be asked.
@@ -91,7 +85,7 @@ impl Fastpath {
         let unixctl = Unixctl::beside(&places.ovs_db);
         tokio::spawn(clock(Arc::clone(&self.shared)));
         tokio::spawn(reports(Arc::clone(&self.shared)));
-        tokio::spawn(pressure(Arc::clone(&self.shared)));
+        tokio::spawn(pressure::watch(Arc::clone(&self.shared)));
         tokio::spawn(revalidation(Arc::clone(&self.shared), unixctl.clone()));
         tokio::spawn(database(Arc::clone(&self.shared), node.ovs.clone()));
         tokio::spawn(underlay::follow(Arc::clone(&self.shared), node.netlink.clone(), places.uplink));
@@ -222,44 +216,6 @@ async fn reports(shared: Arc<Shared>) {
             shared.diverged(1);
         }
     }
-}
-
-/// Takes out what has ended, and refreshes later when there is much to refresh.
-async fn pressure(shared: Arc<Shared>) {
-    let Some(cache) = shared.cache.clone() else { return };
-    let mut period = tokio::time::interval(PRESSURE);
-    period.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // What the operator asked for is where stretching begins.
-    let usual = shared.timing().refresh;
-    loop {
-        period.tick().await;
-        let reader = Arc::clone(&cache);
-        let read = tokio::task::spawn_blocking(move || {
-            let swept = reader.gate().and_then(|gate| if gate.hold { Ok(0) } else { reader.sweep() });
-            (swept, reader.pressure())
-        });
-        let (swept, read) = read.await.unwrap_or_else(|e| (Err(e.to_string()), Err("not read".to_owned())));
-        if let Some(removed @ 1..) = shared.check("remove what has ended from the maps", swept) {
-            tracing::debug!(removed, "flows that have ended were removed from the maps");
-        }
-        let Some(maps) = shared.check("read how full the maps are", read) else { continue };
-        let flows = maps.iter().filter(|map| map.map.starts_with("FLOW_")).map(|map| map.entries).sum();
-        let mut timing = shared.timing();
-        let refresh = refresh_for(usual, flows);
-        if timing.refresh != refresh {
-            tracing::info!(flows, ?refresh, "time after which cached flows are refreshed");
-            timing.refresh = refresh;
-            if shared.check("set the refresh", cache.set_timing(timing)).is_some() {
-                shared.set_timing(timing);
-            }
-        }
-    }
-}
-
-/// In whole seconds, so that it does not change with every look.
-fn refresh_for(usual: Duration, flows: u64) -> Duration {
-    let times = u32::try_from(flows.div_ceil(MANY_FLOWS).max(1)).unwrap_or(u32::MAX);
-    usual.saturating_mul(times).min(LATEST_REFRESH)
 }
 
 /// After each burst: waits until OVS has brought its datapath flows in line.
@@ -434,18 +390,5 @@ pub(super) fn concerns(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => !v4.is_multicast() && !v4.is_loopback(),
         IpAddr::V6(_) => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn refresh_is_stretched_with_the_number_of_flows_up_to_a_limit() {
-        let usual = crate::fast_path::Timing::default().refresh;
-        let seconds = |flows| refresh_for(usual, flows).as_secs();
-        assert_eq!([seconds(0), seconds(50_000), seconds(50_001), seconds(150_001)], [2, 2, 4, 8]);
-        assert_eq!(seconds(10_000_000), 10);
     }
 }

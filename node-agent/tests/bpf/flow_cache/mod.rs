@@ -2,6 +2,7 @@
 //! makes of a packet what OVS would.
 
 mod notes;
+mod sweep;
 mod time;
 mod world;
 

@@ -1,0 +1,53 @@
+//! What ends leaves the maps, and what a sweep says of them.
+
+use std::time::Duration;
+
+use node_agent::fast_path::{FastPath, Pressure, Timing};
+
+use super::world::{Shape, TCP, UDP, World, is_fast, learn, learn_back};
+
+const SIX: Shape = Shape { six: true, ..UDP };
+
+fn entries(maps: &[Pressure], name: &str) -> u64 {
+    maps.iter().find(|map| map.map == name).unwrap().entries
+}
+
+#[test]
+fn a_sweep_removes_what_is_of_another_epoch_leaves_the_rest_and_counts_it() {
+    World::both(|world| {
+        for shape in [UDP, TCP, SIX] {
+            learn(&world, shape);
+            learn_back(&world, shape);
+        }
+        let before = world.cache.pressure().unwrap();
+        let maps = ["FLOW_EGRESS", "FLOW_EGRESS6", "FLOW_INGRESS", "FLOW_INGRESS6"];
+        assert_eq!(maps.map(|map| entries(&before, map)), [2, 1, 2, 1], "{:?}", world.reasons());
+        let swept = world.cache.sweep().unwrap();
+        assert_eq!((swept.removed, swept.maps), (0, before), "all are in use");
+        world.cache.bump().unwrap();
+        learn(&world, UDP);
+        let swept = world.cache.sweep().unwrap();
+        assert_eq!(swept.removed, 5);
+        assert_eq!(maps.map(|map| entries(&swept.maps, map)), [1, 0, 0, 0]);
+        assert_eq!(swept.maps, world.cache.pressure().unwrap(), "what it says is what is there");
+        assert!(is_fast(&world, UDP), "{:?}", world.reasons());
+    });
+}
+
+#[test]
+fn a_sweep_removes_what_nobody_used_for_long_after_its_deadline() {
+    World::both(|world| {
+        let refresh = |ms| Timing { refresh: Duration::from_millis(ms), ..Timing::default() };
+        world.cache.set_timing(refresh(20)).unwrap();
+        learn(&world, UDP);
+        world.cache.set_timing(refresh(60_000)).unwrap();
+        learn(&world, SIX);
+        assert_eq!(world.cache.sweep().unwrap().removed, 0);
+        // The refresh, and a second after it in which the next packet would still ask for an answer.
+        std::thread::sleep(Duration::from_millis(1_200));
+        let swept = world.cache.sweep().unwrap();
+        assert_eq!((swept.removed, entries(&swept.maps, "FLOW_EGRESS")), (1, 0));
+        assert_eq!(entries(&swept.maps, "FLOW_EGRESS6"), 1);
+        assert!(is_fast(&world, SIX), "{:?}", world.reasons());
+    });
+}
