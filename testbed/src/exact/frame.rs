@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::checksum::{Sum, pseudo_header};
+use super::checksum::{Sum, fix_ipv4, pseudo_header};
 use crate::probe::packets::{Frame, GSO_ECN, GSO_TCP4, GSO_TCP6, GSO_UDP, NEEDS_CHECKSUM, Offload};
 
 /// Protocol numbers (IANA).
@@ -182,8 +182,7 @@ impl Packet {
         bytes.extend(source.octets());
         bytes.extend(destination.octets());
         bytes.extend(&self.options);
-        let sum = Sum::default().add(&bytes).complement();
-        bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+        fix_ipv4(&mut bytes);
         bytes
     }
 
@@ -240,10 +239,8 @@ impl Packet {
         bytes.extend(&self.payload);
         let pseudo = pseudo_header(self.source, self.destination, self.protocol(), bytes.len());
         let pseudo = if self.protocol() == ICMP { Sum::default() } else { pseudo };
-        let right = match pseudo.add(&bytes).complement() {
-            0 if self.upper == Upper::Udp => 0xffff,
-            sum => sum,
-        };
+        let sum = pseudo.clone().add(&bytes);
+        let right = if self.upper == Upper::Udp { sum.complement_not_zero() } else { sum.complement() };
         let sum = match self.check {
             Check::Right => right,
             Check::Wrong => right ^ 0x0400,

@@ -7,7 +7,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::checksum::Sum;
+use super::checksum::{Sum, fix_ipv4};
 use super::frame::{CWR, FIN, PSH};
 use crate::probe::packets::{Frame, GSO_ECN, GSO_TCP4, GSO_TCP6, GSO_UDP, NEEDS_CHECKSUM};
 
@@ -32,10 +32,7 @@ fn complete(frame: &Frame) -> Result<Vec<u8>> {
     let mut bytes = frame.bytes.clone();
     if let Some((start, at)) = place(frame) {
         let summed = bytes.get(start..).context("the checksum begins behind the packet")?;
-        let sum = match Sum::default().add(summed).complement() {
-            0 => 0xffff,
-            sum => sum,
-        };
+        let sum = Sum::default().add(summed).complement_not_zero();
         put(&mut bytes, at, sum)?;
     }
     Ok(bytes)
@@ -77,10 +74,7 @@ fn segments(frame: &Frame, udp: bool) -> Result<Vec<Vec<u8>>> {
             }
         }
         put(&mut one, at, 0)?;
-        let sum = match sum.add(&one[start..]).complement() {
-            0 => 0xffff,
-            sum => sum,
-        };
+        let sum = sum.add(&one[start..]).complement_not_zero();
         put(&mut one, at, sum)?;
         list.push(one);
     }
@@ -95,9 +89,8 @@ fn ip_length(one: &mut [u8], number: usize) -> Result<()> {
             let id = get(one, 18)?.wrapping_add(u16::try_from(number)?);
             put(one, 16, length16(one.len() - 14))?;
             put(one, 18, id)?;
-            put(one, 24, 0)?;
-            let sum = Sum::default().add(one.get(14..header).context("cut IP header")?).complement();
-            put(one, 24, sum)
+            fix_ipv4(one.get_mut(14..header).context("cut IP header")?);
+            Ok(())
         }
         0x86dd => put(one, 18, length16(one.len().saturating_sub(54))),
         other => bail!("an aggregate of EtherType {other:#06x}"),

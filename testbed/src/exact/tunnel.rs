@@ -9,10 +9,12 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use api::MacAddr;
+use etherparse::PacketBuilder;
 
 use super::bytes::{Seen, difference, gather};
 use super::cases::{Addresses, Case, Kind};
-use super::checksum::Sum;
+use super::checksum::fix_ipv4;
 use super::frame::Packet;
 use super::lessons::{Caches, learn};
 use super::scene::{Scene, Who};
@@ -29,6 +31,8 @@ const POISONED: [u16; 3] = [530, 531, 532];
 const QUICK: Duration = Duration::from_millis(2);
 /// Until what passes has come.
 const SETTLE: Duration = Duration::from_millis(60);
+/// IANA's port of Geneve (RFC 8926, 3.3).
+const GENEVE_PORT: u16 = 6081;
 /// Offsets in the packet: outer IPv4, UDP, Geneve, OVN's option, inner Ethernet.
 const IP: usize = 14;
 const UDP: usize = 34;
@@ -94,11 +98,9 @@ const FAULTS: &[Fault] = &[
 
 /// Sets the inner TTL, and the header's checksum right.
 fn inner_ttl(packet: &mut [u8], ttl: u8) {
-    let header = INNER + 14..INNER + 34;
-    packet[INNER + 14 + 8] = ttl;
-    packet[INNER + 24..INNER + 26].fill(0);
-    let sum = Sum::default().add(&packet[header]).complement();
-    packet[INNER + 24..INNER + 26].copy_from_slice(&sum.to_be_bytes());
+    let header = &mut packet[INNER + 14..INNER + 34];
+    header[8] = ttl;
+    fix_ipv4(header);
 }
 
 /// Runs it and checks.
@@ -158,23 +160,22 @@ fn outer_of(scene: &Scene<'_>, addresses: &Addresses, case: &Case, like: &Case) 
     let there = addresses.pair(case.kind, case.number).there;
     let macs = addresses.delivered(case.kind);
     let inner = Packet { id: Case::id(case.number), macs, ttl: 63, ..there }.frame().bytes;
-    let mut bytes = Vec::new();
-    for ip in [node_ip(2), node_ip(1)] {
-        let mac = underlay_mac(ip);
-        let digits = mac.split(':').map(|byte| u8::from_str_radix(byte, 16));
-        bytes.extend(digits.collect::<Result<Vec<u8>, _>>()?);
-    }
-    bytes.extend([0x08, 0x00, 0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0]);
-    bytes.extend(node_ip(1).octets());
-    bytes.extend(node_ip(2).octets());
-    bytes.extend([0xab, 0xcd, 0x17, 0xc1, 0, 0, 0, 0]);
-    bytes.extend([2, 0x40, 0x65, 0x58]);
-    bytes.extend((vni << 8).to_be_bytes());
+    let mut payload = vec![2, 0x40, 0x65, 0x58];
+    payload.extend((vni << 8).to_be_bytes());
     // OVN's option (ovn-architecture(7)): class 0x0102, type 0x80, 4 bytes.
-    bytes.extend([0x01, 0x02, 0x80, 0x01]);
-    bytes.extend(option.to_be_bytes());
-    bytes.extend(inner);
-    Ok(finish(bytes))
+    payload.extend([0x01, 0x02, 0x80, 0x01]);
+    payload.extend(option.to_be_bytes());
+    payload.extend(inner);
+    let nodes = [node_ip(1), node_ip(2)];
+    let [from, to] = nodes.map(|ip| underlay_mac(ip).parse::<MacAddr>());
+    let mut bytes = Vec::new();
+    PacketBuilder::ethernet2(from?.0, to?.0)
+        .ipv4(nodes[0].octets(), nodes[1].octets(), 64)
+        .udp(0xabcd, GENEVE_PORT)
+        .write(&mut bytes, &payload)?;
+    // OVS sends no UDP checksum.
+    bytes[UDP + 6..UDP + 8].fill(0);
+    Ok(bytes)
 }
 
 /// Lengths and the header's checksum, after something was changed.
@@ -182,9 +183,7 @@ fn finish(mut bytes: Vec<u8>) -> Vec<u8> {
     let total = u16::try_from(bytes.len() - IP).unwrap_or(u16::MAX);
     bytes[IP + 2..IP + 4].copy_from_slice(&total.to_be_bytes());
     bytes[UDP + 4..UDP + 6].copy_from_slice(&(total - 20).to_be_bytes());
-    bytes[IP + 10..IP + 12].fill(0);
-    let sum = Sum::default().add(&bytes[IP..UDP]).complement();
-    bytes[IP + 10..IP + 12].copy_from_slice(&sum.to_be_bytes());
+    fix_ipv4(&mut bytes[IP..UDP]);
     bytes
 }
 

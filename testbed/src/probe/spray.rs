@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use etherparse::PacketBuilder;
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, recvmsg, sendto, setsockopt,
@@ -30,9 +31,9 @@ pub const PORTS: u16 = 8;
 const FIRST_SOURCE: u16 = 1024;
 /// Bytes of a packet's headers: IPv4, and the longer one of TCP and UDP.
 const ROOM: usize = 40;
-const IP: usize = 20;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
+const TTL: u8 = 64;
+/// Receive window of the SYNs, in bytes.
+const WINDOW: u16 = 0xffff;
 /// Time between two batches of packets.
 const BATCH: Duration = Duration::from_millis(2);
 /// Time between two reports.
@@ -106,46 +107,17 @@ impl Flow {
         })
     }
 
-    /// The packet, with its checksums. The IP header's is the kernel's.
-    fn packet(self, from: Ipv4Addr) -> ([u8; ROOM], usize) {
-        let mut packet = [0; ROOM];
-        let length: u16 = if self.udp { 28 } else { 40 };
-        packet[0] = 0x45;
-        packet[2..4].copy_from_slice(&length.to_be_bytes());
-        packet[8] = 64;
-        packet[9] = if self.udp { UDP } else { TCP };
-        packet[12..16].copy_from_slice(&from.octets());
-        packet[16..20].copy_from_slice(&self.to.octets());
-        packet[20..22].copy_from_slice(&self.source_port.to_be_bytes());
-        packet[22..24].copy_from_slice(&self.port.to_be_bytes());
-        let checksum_at = if self.udp {
-            packet[24..26].copy_from_slice(&(length - 20).to_be_bytes());
-            26
+    /// The packet, with its checksums.
+    fn packet(self, from: Ipv4Addr) -> Result<Vec<u8>> {
+        let ip = PacketBuilder::ipv4(from.octets(), self.to.octets(), TTL);
+        let mut packet = Vec::with_capacity(ROOM);
+        if self.udp {
+            ip.udp(self.source_port, self.port).write(&mut packet, &[])?;
         } else {
-            // Data offset of 5 words, SYN, a window.
-            packet[32] = 5 << 4;
-            packet[33] = 2;
-            packet[34..36].copy_from_slice(&0xffff_u16.to_be_bytes());
-            36
-        };
-        let end = usize::from(length);
-        let pseudo = u32::from(packet[9]) + u32::from(length - 20) + sum(&packet[12..20]);
-        let checksum = !fold(pseudo + sum(&packet[IP..end]));
-        // 0 would mean that there is none.
-        let checksum = if checksum == 0 { 0xffff } else { checksum };
-        packet[checksum_at..checksum_at + 2].copy_from_slice(&checksum.to_be_bytes());
-        (packet, end)
+            ip.tcp(self.source_port, self.port, 0, WINDOW).syn().write(&mut packet, &[])?;
+        }
+        Ok(packet)
     }
-}
-
-/// Sum of the 16-bit words of an even number of bytes.
-fn sum(bytes: &[u8]) -> u32 {
-    bytes.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum()
-}
-
-fn fold(sum: u32) -> u16 {
-    let sum = (sum & 0xffff) + (sum >> 16);
-    u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap_or(u16::MAX)
 }
 
 fn raw(protocol: SockProtocol) -> Result<OwnedFd> {
@@ -171,9 +143,9 @@ impl Args {
             let due = start.elapsed().as_secs_f64() * f64::from(rate);
             while number < flows && f64::from(number) <= due {
                 if let Some(flow) = Flow::number(number, &to) {
-                    let (packet, length) = flow.packet(from);
+                    let packet = flow.packet(from)?;
                     let place = SockaddrIn::from(SocketAddrV4::new(flow.to, 0));
-                    match sendto(socket.as_raw_fd(), &packet[..length], &place, MsgFlags::empty()) {
+                    match sendto(socket.as_raw_fd(), &packet, &place, MsgFlags::empty()) {
                         Ok(_) => said.sent += 1,
                         Err(_) => said.refused += 1,
                     }
@@ -246,6 +218,8 @@ fn missed(table: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use etherparse::{NetHeaders, PacketHeaders, TransportHeader};
+
     use super::*;
 
     fn places() -> [Ipv4Addr; 2] {
@@ -270,14 +244,28 @@ mod tests {
     }
 
     #[test]
-    fn checksums_are_right_and_the_port_is_read_back() {
+    fn a_packet_is_of_its_flow_and_its_checksum_is_right() {
+        let from = Ipv4Addr::new(10, 244, 0, 9);
         for number in 0..64 {
             let flow = Flow::number(number, &places()).unwrap();
-            let (packet, length) = flow.packet(Ipv4Addr::new(10, 244, 0, 9));
-            let rest = u32::try_from(length - IP).unwrap();
-            let all = u32::from(packet[9]) + rest + sum(&packet[12..20]) + sum(&packet[IP..length]);
-            assert_eq!(fold(all), 0xffff, "{flow:?}");
-            assert_eq!(port(&packet[..length]), Some(flow.port));
+            let packet = flow.packet(from).unwrap();
+            let headers = PacketHeaders::from_ip_slice(&packet).unwrap();
+            let Some(NetHeaders::Ipv4(ip, _)) = headers.net else { panic!("{flow:?}: no IPv4") };
+            assert_eq!((ip.source, ip.destination), (from.octets(), flow.to.octets()));
+            let (source, destination) = match headers.transport {
+                Some(TransportHeader::Udp(udp)) if flow.udp => {
+                    assert_eq!(udp.calc_checksum_ipv4(&ip, &[]).unwrap(), udp.checksum);
+                    (udp.source_port, udp.destination_port)
+                }
+                Some(TransportHeader::Tcp(tcp)) if !flow.udp => {
+                    assert_eq!(tcp.calc_checksum_ipv4(&ip, &[]).unwrap(), tcp.checksum);
+                    assert!(tcp.syn && !tcp.ack);
+                    (tcp.source_port, tcp.destination_port)
+                }
+                other => panic!("{flow:?}: {other:?}"),
+            };
+            assert_eq!((source, destination), (flow.source_port, flow.port));
+            assert_eq!(port(&packet), Some(flow.port));
         }
         assert_eq!(port(&[0x45; 20]), None);
     }
