@@ -146,8 +146,7 @@ pub(super) fn without_user_space(cluster: &Cluster, node: &str, port: u16, cpu: 
 }
 
 fn ofctl(bed: &Bed, node: &str, args: &[&str]) -> Result<String> {
-    let mut command = bed.host(node).command(bed.config().ovs("ovs-ofctl"))?;
-    testbed::exec::output(command.args(args))
+    bed.ovs(node, "ovs-ofctl", args)
 }
 
 /// A stream of paced datagrams that runs until nothing of it arrives any more.

@@ -209,6 +209,17 @@ impl Bed {
         )
     }
 
+    /// Runs a program of Open vSwitch on a node, such as `ovs-ofctl`, and returns what it printed.
+    pub fn ovs(&self, node: &str, program: &str, args: &[&str]) -> Result<String> {
+        exec::output(self.host(node).command(self.config.ovs(program))?.args(args))
+    }
+
+    /// Asks or changes the Open_vSwitch database of a node by `ovs-vsctl`.
+    pub(crate) fn vsctl(&self, node: &str, args: &[&str]) -> Result<String> {
+        let usual = ["--timeout=10", "--db=unix:/run/openvswitch/db.sock"];
+        self.ovs(node, "ovs-vsctl", &[&usual, args].concat())
+    }
+
     /// Moves the calling thread, and those that it starts later, into the network of a host. Do this before an
     /// asynchronous runtime is made, to talk to the API server.
     pub fn enter_network(&self, host: &str) -> Result<()> {

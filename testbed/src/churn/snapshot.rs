@@ -89,9 +89,7 @@ pub(crate) fn links(bed: &Bed, node: &str) -> Result<BTreeSet<String>> {
 
 /// Name and `iface-id` of every interface of a node's OVS.
 pub(crate) fn interfaces(bed: &Bed, node: &str) -> Result<Vec<(String, String)>> {
-    let mut command = bed.host(node).command(bed.config().ovs("ovs-vsctl"))?;
-    command.args(["--db=unix:/run/openvswitch/db.sock", "--timeout=10", "--format=json"]);
-    let out = exec::output(command.args(["--columns=name,external_ids", "list", "Interface"]))?;
+    let out = bed.vsctl(node, &["--format=json", "--columns=name,external_ids", "list", "Interface"])?;
     let table: Value = serde_json::from_str(&out).context("interfaces")?;
     Ok(table["data"]
         .as_array()

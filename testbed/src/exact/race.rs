@@ -1,8 +1,9 @@
 //! A packet that entered OVS before a change and leaves it after it must not teach: what it says is what OVS said before.
 //!
-//! Packets are held in two places. *Before* OVS's verdict: ovs-vswitchd is stopped (SIGSTOP) with packets in its sockets; it is not
-//! there to tell of flows, so that the change comes by the database, which another process serves. *After* the verdict: a queue
-//! (tbf, two bytes a millisecond: a packet in 54 ms, all within the 250 ms that a note counts) behind OVS's end of the uplink's shim, while everybody lives and a flow changes.
+//! Packets are held in two places. *Before* OVS's verdict: ovs-vswitchd is stopped (SIGSTOP) with packets in its sockets; it is
+//! not there to tell of flows, so that the change comes by the database, which another process serves. *After* the verdict: a
+//! queue (tbf, two bytes a millisecond: a packet in 54 ms, all within the 250 ms that a note counts) behind OVS's end of the
+//! uplink's shim, while everybody lives and a flow changes.
 
 use std::thread;
 use std::time::Duration;
@@ -131,9 +132,7 @@ fn stopped(scene: &mut Scene<'_>, number: u16) -> Result<Option<Outcome>> {
     command(scene, "kill", &["-STOP", &pid])?;
     let mut held = || -> Result<()> {
         scene.tap(Who::A)?.send(packets(&addresses, number, 0, 5), QUICK)?;
-        let set =
-            ["--no-wait", "--db=unix:/run/openvswitch/db.sock", "set", "Port", QUEUE, "other_config:exact=1"];
-        scene.ovs(&node, "ovs-vsctl", &set)?;
+        scene.bed.vsctl(&node, &["--no-wait", "set", "Port", QUEUE, "other_config:exact=1"])?;
         moved(scene, before)?;
         // These enter after the change, and must not stand in for the first.
         scene.tap(Who::A)?.send(packets(&addresses, number, 5, 5), QUICK)
@@ -147,9 +146,7 @@ fn stopped(scene: &mut Scene<'_>, number: u16) -> Result<Option<Outcome>> {
     let came = gather(scene).get(&number).map_or(0, |seen| seen.count());
     let taught = known(scene, &addresses, number)?;
     let old = scene.reason(0, OLD)?.saturating_sub(old);
-    let remove =
-        ["--no-wait", "--db=unix:/run/openvswitch/db.sock", "remove", "Port", QUEUE, "other_config", "exact"];
-    scene.ovs(&node, "ovs-vsctl", &remove)?;
+    scene.bed.vsctl(&node, &["--no-wait", "remove", "Port", QUEUE, "other_config", "exact"])?;
     // The same flow is learned when nothing is in the way.
     let mut later = false;
     for _ in 0..3 {
@@ -204,7 +201,7 @@ fn held(scene: &mut Scene<'_>, number: u16, count: u16) -> Result<Option<(Outcom
         let off = unnoted(scene)?;
         scene.tap(Who::A)?.send(packets(&addresses, number, 0, count), QUICK)?;
         unfit = unnoted(scene)? > off;
-        scene.ovs(&node, "ovs-ofctl", &["add-flow", bridge, &format!("{flow},actions=drop")])?;
+        scene.bed.ovs(&node, "ovs-ofctl", &["add-flow", bridge, &format!("{flow},actions=drop")])?;
         let changed = now();
         moved(scene, before)?;
         scene.tap(Who::A)?.send(packets(&addresses, number, 10, LATER), PAUSE)?;
@@ -216,7 +213,7 @@ fn held(scene: &mut Scene<'_>, number: u16, count: u16) -> Result<Option<(Outcom
     let arrivals = scene.member(Who::B).tap.take();
     let taught = known(scene, &addresses, number)?;
     let old = scene.reason(0, OLD)?.saturating_sub(old);
-    scene.ovs(&node, "ovs-ofctl", &["--strict", "del-flows", bridge, &flow])?;
+    scene.bed.ovs(&node, "ovs-ofctl", &["--strict", "del-flows", bridge, &flow])?;
     let changed = changed?;
     let mine = || arrivals.iter().filter(|one| cases::number(&one.frame.bytes) == Some(number));
     let first = mine().filter(|one| !is_later(&one.frame.bytes, number)).count();

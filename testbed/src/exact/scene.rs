@@ -223,17 +223,11 @@ impl<'a> Scene<'a> {
         Ok(flows)
     }
 
-    /// Runs a program of OVS on a node.
-    pub(super) fn ovs(&self, node: &str, program: &str, args: &[&str]) -> Result<String> {
-        let mut command = self.bed.host(node).command(self.bed.config().ovs(program))?;
-        exec::output(command.args(args))
-    }
-
     /// Connection tracking begins anew on all nodes: the same packets come again.
     pub(super) fn flush(&self) -> Result<()> {
         self.nodes
             .iter()
-            .try_for_each(|node| self.ovs(node, "ovs-appctl", &["dpctl/flush-conntrack"]).map(drop))
+            .try_for_each(|node| self.bed.ovs(node, "ovs-appctl", &["dpctl/flush-conntrack"]).map(drop))
     }
 }
 

@@ -1,9 +1,9 @@
 //! Geneve packets made by hand on the underlay, like those of a cached flow but for one thing. None of them may get to a
 //! pod by the entry, and what does get to a pod is what OVS lets through: the same with the cache switched off.
 //!
-//! They leave by the first node's own interface, past its OVS and its programs: from anywhere else the nodes' OVS would learn a wrong
-//! MAC for the first node from them, as its neighbour table learns from tunnelled packets too. The control is the right packet: it is
-//! no other than the node's own, and the cache takes it.
+//! They leave by the first node's own interface, past its OVS and its programs: from anywhere else the nodes' OVS would learn a
+//! wrong MAC for the first node from them, as its neighbour table learns from tunnelled packets too. The control is the right
+//! packet: it is no other than the node's own, and the cache takes it.
 
 use std::thread;
 use std::time::Duration;
@@ -199,7 +199,7 @@ fn inject(scene: &Scene<'_>, uplink: &mut Tap, case: &Case, frame: &Frame) -> Re
     uplink.send(vec![frame.clone()], Duration::from_millis(1))?;
     thread::sleep(SETTLE);
     // Of a packet whose options it does not know OVS remembers a drop that all packets of the tunnel meet, for 10 s.
-    scene.ovs(&scene.nodes[1], "ovs-appctl", &["dpctl/del-flows"])?;
+    scene.bed.ovs(&scene.nodes[1], "ovs-appctl", &["dpctl/del-flows"])?;
     Ok(gather(scene).remove(&case.number).unwrap_or_default())
 }
 

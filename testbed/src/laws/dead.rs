@@ -7,29 +7,22 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tokio::time::sleep;
 
-use super::Stage;
 use super::scene::Scene;
-use crate::exec;
+use super::{Stage, ms, nanos};
 use crate::probe::load::now;
 
 /// Refresh 2 s, slack 200 ms, grace 200 ms.
 const BOUND: Duration = Duration::from_millis(2400);
-/// The clock of the programs has ticks of a millisecond and is coarse, and this machine is busy.
+/// The clock of the programs ticks with the kernel's timer, each 1 to 10 ms, and this machine is busy.
 const MARGIN: Duration = Duration::from_millis(150);
 /// How long OVS is away, well inside the hold of 10 s, and beyond what a flow could live without it (2.4 s).
 const AWAY: Duration = Duration::from_secs(6);
 /// The hold, and a refresh that fails after it.
 const HOLD: Duration = Duration::from_millis(10_000 + 2400 + 600);
+/// Where br-int takes OpenFlow on its node.
+const BRIDGE: &str = "unix:/run/openvswitch/br-int.mgmt";
 /// Flows that are carried may be silent for so long.
 const GAP: Duration = Duration::from_millis(500);
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn ms(nanoseconds: u64) -> u64 {
-    nanoseconds / 1_000_000
-}
 
 /// Runs it and checks.
 pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
@@ -55,9 +48,8 @@ async fn flows_changed(stage: &mut Stage<'_>, scene: &Scene<'_>) -> Result<()> {
     let went = (still == running.len()).then(String::new);
     stage.checks.check("flows go on without agents and ovn-controllers", went.ok_or("some do not".into()));
     let change = |node: &str| -> Result<()> {
-        let mut add = stage.bed.host(node).command(stage.bed.config().ovs("ovs-ofctl"))?;
-        let drop = "table=0,priority=65535,ip,actions=drop";
-        exec::output(add.args(["add-flow", "unix:/run/openvswitch/br-int.mgmt", drop])).map(|_| ())
+        let flow = "table=0,priority=65535,ip,actions=drop";
+        stage.bed.ovs(node, "ovs-ofctl", &["add-flow", BRIDGE, flow]).map(drop)
     };
     let mut changed = 0;
     for node in nodes.iter().rev() {
@@ -85,9 +77,8 @@ async fn flows_changed(stage: &mut Stage<'_>, scene: &Scene<'_>) -> Result<()> {
         }
     }
     for node in &nodes {
-        let mut remove = stage.bed.host(node).command(stage.bed.config().ovs("ovs-ofctl"))?;
         let flow = "table=0,priority=65535,ip";
-        exec::output(remove.args(["--strict", "del-flows", "unix:/run/openvswitch/br-int.mgmt", flow]))?;
+        stage.bed.ovs(node, "ovs-ofctl", &["--strict", "del-flows", BRIDGE, flow])?;
         scene.cast.restart(node, "ovn-controller")?;
         scene.cast.restart(node, "node-agent")?;
     }

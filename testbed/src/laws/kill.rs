@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::Result;
 use tokio::time::sleep;
 
-use super::Stage;
 use super::scene::{Scene, Seen};
+use super::{Stage, nanos};
 use crate::probe::load::now;
 use crate::ui::say;
 
@@ -61,7 +61,7 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
 
 /// `time`: when the flows were watched.
 fn judge(stage: &mut Stage<'_>, what: &str, time: RangeInclusive<u64>, flows: &[Seen]) {
-    let limit = u64::try_from(STALL.as_nanos()).unwrap_or(u64::MAX);
+    let limit = nanos(STALL);
     let mut wrong = Vec::new();
     let (mut longest, mut lost) = (0, 0);
     for seen in flows {

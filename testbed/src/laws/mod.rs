@@ -11,6 +11,8 @@ mod refresh;
 mod scene;
 mod spray;
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 
 use crate::bed::config::Datapath;
@@ -89,6 +91,16 @@ pub struct Args {
     sabotage: Option<Sabotage>,
     #[command(flatten)]
     shape: Shape,
+}
+
+/// In nanoseconds, as arrivals have it.
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// In whole milliseconds.
+fn ms(nanoseconds: u64) -> u64 {
+    nanoseconds / 1_000_000
 }
 
 /// What a part works with.

@@ -7,7 +7,6 @@ use anyhow::{Context, Result, ensure};
 
 use super::Stage;
 use super::fallback::{said, told, traffic};
-use super::refresh::vsctl;
 use super::scene::Scene;
 use crate::bed::config::AttachMode;
 use crate::bed::{Bed, ENVIRONMENT, agent_arguments};
@@ -79,7 +78,7 @@ fn clean(bed: &Bed, node: &str, other: &[(&str, &str)], tso: bool) -> Result<()>
     command.arg("cleanup").args(flags(bed, node, other)).envs(ENVIRONMENT.iter().copied());
     exec::output(&mut command).with_context(|| format!("cleanup of {node}"))?;
     let setting = format!("other_config:userspace-tso-enable={tso}");
-    vsctl(bed, node, &["--no-wait", "set", "Open_vSwitch", ".", &setting])?;
+    bed.vsctl(node, &["--no-wait", "set", "Open_vSwitch", ".", &setting])?;
     bed.host(node).restart("ovs-vswitchd")
 }
 

@@ -14,7 +14,6 @@ use super::Stage;
 use super::cast::NAMESPACE;
 use super::scene::{FLOWS, Scene};
 use crate::bed::Bed;
-use crate::exec;
 use crate::probe::load::{Order, PORT};
 
 /// How often, a second apart, there is a look.
@@ -78,23 +77,16 @@ fn kept(rests: &[Option<u64>]) -> Result<String, String> {
     if good { Ok(text) } else { Err(text) }
 }
 
-/// Asks or changes the Open_vSwitch database of a node.
-pub(super) fn vsctl(bed: &Bed, node: &str, args: &[&str]) -> Result<String> {
-    let mut command = bed.host(node).command(bed.config().ovs("ovs-vsctl"))?;
-    exec::output(command.args(["--timeout=10", "--db=unix:/run/openvswitch/db.sock"]).args(args))
-}
-
 /// The connection-tracking zone of a pod's port; ovn-controller keeps it at the bridge.
 fn zone(bed: &Bed, node: &str, pod: &str) -> Result<String> {
     let key = format!("external_ids:ct-zone-{NAMESPACE}_{pod}");
-    let said = vsctl(bed, node, &["get", "Bridge", "br-int", &key])?;
+    let said = bed.vsctl(node, &["get", "Bridge", "br-int", &key])?;
     Ok(said.trim().trim_matches('"').to_owned())
 }
 
 /// Seconds until the connection to the load tool at an address expires, in a zone; none if there is no such connection.
 fn rest(bed: &Bed, place: &Place, protocol: &str, to: &str) -> Result<Option<u64>> {
-    let mut command = bed.host(&place.node).command(bed.config().ovs("ovs-appctl"))?;
-    let table = exec::output(command.args(["dpctl/dump-conntrack", "-s"]))?;
+    let table = bed.ovs(&place.node, "ovs-appctl", &["dpctl/dump-conntrack", "-s"])?;
     Ok(find(&table, &place.zone, protocol, to))
 }
 

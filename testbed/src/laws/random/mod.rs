@@ -17,8 +17,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tokio::time::sleep;
 
-use super::Stage;
 use super::cast::Cast;
+use super::{Stage, ms, nanos};
 use crate::probe::load::{Arrival, now};
 use crate::random::Random;
 use crate::ui::say;
@@ -50,14 +50,6 @@ const PAUSE_MS: u64 = 10;
 /// Pods on each node, and flows between them.
 const PODS: usize = 4;
 const FLOWS: usize = 24;
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn ms(nanoseconds: u64) -> u64 {
-    nanoseconds / 1_000_000
-}
 
 /// Runs it and checks.
 pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {

@@ -23,7 +23,6 @@ use super::cast::{NAMESPACE, New};
 use super::scene::Scene;
 use crate::bed::config::OvsDatapath;
 use crate::bed::{Bed, start_agent_in};
-use crate::exec;
 use crate::nodes::PodName;
 use crate::probe::load::{PORT, now};
 use crate::probe::spray::{FIRST_PORT, Sprayed};
@@ -189,19 +188,19 @@ async fn connections_full(stage: &mut Stage<'_>, world: &mut World<'_>) -> Resul
     }
     let mut usual = Vec::new();
     for node in &world.scene.nodes {
-        usual.push(dpctl(stage.bed, node, &["ct-get-maxconns"])?);
-        dpctl(stage.bed, node, &["ct-set-maxconns", &CONNECTIONS.to_string()])?;
+        usual.push(dpctl(stage.bed, node, &["dpctl/ct-get-maxconns"])?);
+        dpctl(stage.bed, node, &["dpctl/ct-set-maxconns", &CONNECTIONS.to_string()])?;
     }
     let what = "OVS tracks too many connections";
     let full = Full::Connections;
     spray(stage, world, Case { what, flows: SMALL_FLOWS.min(stage.flows), full }).await?;
     for (node, usual) in world.scene.nodes.iter().zip(&usual) {
-        let now = dpctl(stage.bed, node, &["ct-get-nconns"])?;
+        let now = dpctl(stage.bed, node, &["dpctl/ct-get-nconns"])?;
         let good = now.parse::<u32>().is_ok_and(|now| now >= CONNECTIONS / 2);
         let text = format!("{now} with room for {CONNECTIONS}");
         let outcome = if good { Ok(text) } else { Err(text) };
         stage.checks.check(format_args!("{what}: on {node} it did"), outcome);
-        dpctl(stage.bed, node, &["ct-set-maxconns", usual])?;
+        dpctl(stage.bed, node, &["dpctl/ct-set-maxconns", usual])?;
     }
     let mut connections = NewConnections::default();
     connect(world, &mut connections)?;
@@ -211,9 +210,7 @@ async fn connections_full(stage: &mut Stage<'_>, world: &mut World<'_>) -> Resul
 
 /// Asks the switch of a node about its datapath.
 fn dpctl(bed: &Bed, node: &str, args: &[&str]) -> Result<String> {
-    let mut command = bed.host(node).command(bed.config().ovs("ovs-appctl"))?;
-    command.arg(format!("dpctl/{}", args[0])).args(&args[1..]);
-    Ok(exec::output(&mut command)?.trim().to_owned())
+    Ok(bed.ovs(node, "ovs-appctl", args)?.trim().to_owned())
 }
 
 /// New connections to all targets.
