@@ -6,6 +6,7 @@ mod connect;
 mod figures;
 mod tally;
 
+use std::ops::RangeInclusive;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use self::figures::{Figures, node_figures};
 use self::tally::{Arrived, Counter, DENIED};
 use super::Stage;
 use super::cast::{NAMESPACE, New};
-use super::scene::Scene;
+use super::scene::{Scene, Seen};
 use crate::bed::config::OvsDatapath;
 use crate::bed::{Bed, start_agent_in};
 use crate::nodes::PodName;
@@ -275,10 +276,24 @@ async fn spray(stage: &mut Stage<'_>, world: &mut World<'_>, case: Case<'_>) -> 
     let outcome =
         if sprayed.sent == whole { Ok(String::new()) } else { Err(format!("{} of {whole}", sprayed.sent)) };
     stage.checks.check(format_args!("{what}: every packet was sent"), outcome);
-    for ((name, after), before) in TARGETS.iter().zip(arrived(world)).zip(before) {
-        let Arrived { allowed, denied, missed } = after - before;
-        // Six of eight ports are allowed, and each target gets its part.
-        let share = whole * 3 / 4 / 2;
+    let came: Vec<_> = arrived(world).into_iter().zip(before).map(|(after, before)| after - before).collect();
+    targets(stage, what, whole, &came);
+    flows_go_on(stage, what, from..=to, &seen);
+    if full != Full::Connections {
+        stage.checks.check(format_args!("{what}: new connections are made"), connections.judge());
+    }
+    memory(stage, world, what, &at_first, &most);
+    if stage.fast() && full != Full::Connections {
+        pressure(stage, world, case, &at_first, &most);
+    }
+    Ok(())
+}
+
+/// What of a spray of so many packets came to the targets.
+fn targets(stage: &mut Stage<'_>, what: &str, whole: u64, came: &[Arrived]) {
+    // Six of eight ports are allowed, and each target gets its part.
+    let share = whole * 3 / 4 / 2;
+    for (name, &Arrived { allowed, denied, missed }) in TARGETS.iter().zip(came) {
         let text = format!("{allowed} of {share}");
         let outcome = if allowed >= share / ARRIVE { Ok(text) } else { Err(text) };
         stage.checks.check(format_args!("{what}: OVS goes on, what is allowed reaches {name}"), outcome);
@@ -289,8 +304,12 @@ async fn spray(stage: &mut Stage<'_>, world: &mut World<'_>, case: Case<'_>) -> 
         };
         stage.checks.check(format_args!("{what}: nothing denied reaches {name}"), outcome);
     }
-    for seen in seen {
-        let silence = Duration::from_nanos(seen.longest_silence(from, to));
+}
+
+/// Whether the flows that ran already went on meanwhile.
+fn flows_go_on(stage: &mut Stage<'_>, what: &str, time: RangeInclusive<u64>, flows: &[Seen]) {
+    for seen in flows {
+        let silence = Duration::from_nanos(seen.longest_silence(*time.start(), *time.end()));
         let text = format!(
             "{} messages, the longest silence {} ms, {} lost",
             seen.arrivals.len(),
@@ -300,19 +319,16 @@ async fn spray(stage: &mut Stage<'_>, world: &mut World<'_>, case: Case<'_>) -> 
         let outcome = if silence <= SILENCE { Ok(text) } else { Err(text) };
         stage.checks.check(format_args!("{what}: {} goes on", seen.name), outcome);
     }
-    if full != Full::Connections {
-        stage.checks.check(format_args!("{what}: new connections are made"), connections.judge());
-    }
-    for ((node, first), most) in world.scene.nodes.iter().zip(&at_first).zip(&most) {
+}
+
+/// Whether the agents took more memory meanwhile.
+fn memory(stage: &mut Stage<'_>, world: &World<'_>, what: &str, first: &[Figures], most: &[Figures]) {
+    for ((node, first), most) in world.scene.nodes.iter().zip(first).zip(most) {
         let text = format!("{} kB before, {} kB at most", first.resident_kb, most.resident_kb);
         let grown = most.resident_kb.saturating_sub(first.resident_kb);
         let outcome = if grown <= GROWTH_KB && first.resident_kb > 0 { Ok(text) } else { Err(text) };
         stage.checks.check(format_args!("{what}: the agent of {node} does not grow"), outcome);
     }
-    if stage.fast() && full != Full::Connections {
-        pressure(stage, world, case, &at_first, &most);
-    }
-    Ok(())
 }
 
 fn figures(stage: &Stage<'_>, world: &World<'_>) -> Result<Vec<Figures>> {
