@@ -6,6 +6,15 @@ use aya::{EbpfError, maps::MapError, programs::ProgramError};
 
 use super::Unsupported;
 
+/// Whether a map has no entry of that key. A lookup says so in one way, a removal by the kernel's ENOENT.
+pub(super) fn is_absent(error: &MapError) -> bool {
+    match error {
+        MapError::KeyNotFound => true,
+        MapError::SyscallError(error) => error.io_error.raw_os_error() == Some(nix::libc::ENOENT),
+        _ => false,
+    }
+}
+
 /// What can go wrong with the datapath.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

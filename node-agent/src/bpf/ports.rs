@@ -12,6 +12,7 @@ use ebpf::maps::{
 
 use super::{
     Attached, Datapath, Endpoint, EndpointConfig, Error, Failures, Mode,
+    error::is_absent,
     links::{self, Kind, Via, hooks},
     pins,
     shape::{ENDPOINTS, ENDPOINTS_HIGH},
@@ -269,12 +270,8 @@ impl Datapath {
             return self.write_entry(ifindex, Port::default());
         }
         match self.port_hash()?.remove(&ifindex) {
-            Ok(()) | Err(MapError::KeyNotFound) => Ok(()),
-            Err(MapError::SyscallError(error))
-                if error.io_error.raw_os_error() == Some(nix::libc::ENOENT) =>
-            {
-                Ok(())
-            }
+            Ok(()) => Ok(()),
+            Err(error) if is_absent(&error) => Ok(()),
             Err(source) => {
                 Err(Error::Map { map: ENDPOINTS_HIGH, action: "remove from", source: Box::new(source) })
             }

@@ -8,6 +8,8 @@ use aya::{
 };
 use ebpf::flow::{EgressFlow, IngressFlow};
 
+use super::error::is_absent;
+
 /// At most so many entries of a map go at a time: their keys are held in memory meanwhile.
 const MOST: usize = 65_536;
 
@@ -89,15 +91,17 @@ pub(super) fn sweep<K: Pod, V: Aged>(
             over.push(key);
         }
     }
+    let mut gone = 0;
     for key in over {
         // If the flow has just been learned again, it will be once more.
         match map.remove(&key) {
             Ok(()) => walk.removed += 1,
-            Err(MapError::KeyNotFound) => {}
+            // A program or an eviction was first.
+            Err(error) if is_absent(&error) => gone += 1,
             Err(error) => return Err(error),
         }
     }
-    walk.stayed -= walk.removed;
+    walk.stayed -= walk.removed + gone;
     Ok(walk)
 }
 
@@ -105,7 +109,7 @@ pub(super) fn sweep<K: Pod, V: Aged>(
 fn is_over<K: Pod, V: Aged>(map: &HashMap<MapData, K, V>, key: &K, moment: Moment) -> Result<bool, MapError> {
     match map.get(key, 0) {
         Ok(entry) => Ok(moment.is_over(&entry)),
-        Err(MapError::KeyNotFound) => Ok(false),
+        Err(error) if is_absent(&error) => Ok(false),
         Err(error) => Err(error),
     }
 }

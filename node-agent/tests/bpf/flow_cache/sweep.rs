@@ -1,8 +1,10 @@
 //! What ends leaves the maps, and what a sweep says of them.
 
-use std::time::Duration;
+use std::{sync::Barrier, thread, time::Duration};
 
 use node_agent::fast_path::{FastPath, Pressure, Timing};
+
+use crate::packets::patched;
 
 use super::world::{Shape, TCP, UDP, World, is_fast, learn, learn_back};
 
@@ -44,10 +46,40 @@ fn a_sweep_removes_what_nobody_used_for_long_after_its_deadline() {
         learn(&world, SIX);
         assert_eq!(world.cache.sweep().unwrap().removed, 0);
         // The refresh, and a second after it in which the next packet would still ask for an answer.
-        std::thread::sleep(Duration::from_millis(1_200));
+        thread::sleep(Duration::from_millis(1_200));
         let swept = world.cache.sweep().unwrap();
         assert_eq!((swept.removed, entries(&swept.maps, "FLOW_EGRESS")), (1, 0));
         assert_eq!(entries(&swept.maps, "FLOW_EGRESS6"), 1);
         assert!(is_fast(&world, SIX), "{:?}", world.reasons());
+    });
+}
+
+#[test]
+fn a_sweep_goes_on_when_an_entry_is_gone_before_it_comes_to_it() {
+    const FLOWS: u16 = 800;
+    World::run(false, |world| {
+        for port in 1000..1000 + FLOWS {
+            let (sent, geneve) = UDP.out();
+            // Another source port, and no UDP checksum.
+            let sent = patched(patched(sent, 34, &port.to_be_bytes()), 40, &[0, 0]);
+            let geneve = patched(patched(geneve, 58 + 34, &port.to_be_bytes()), 58 + 40, &[0, 0]);
+            world.through_ovs(&sent, &geneve);
+        }
+        let before = entries(&world.cache.pressure().unwrap(), "FLOW_EGRESS");
+        assert_eq!(before, u64::from(FLOWS), "{:?}", world.reasons());
+        world.cache.bump().unwrap();
+        // Another sweep, at the same time.
+        let begin = Barrier::new(2);
+        let sweep = || {
+            begin.wait();
+            world.cache.sweep()
+        };
+        let both = thread::scope(|scope| {
+            let other = thread::Builder::new().spawn_scoped(scope, sweep).unwrap();
+            [sweep(), other.join().unwrap()]
+        });
+        let both = both.map(Result::unwrap);
+        assert_eq!(both.iter().map(|swept| swept.removed).sum::<u64>(), before);
+        assert_eq!(entries(&world.cache.pressure().unwrap(), "FLOW_EGRESS"), 0);
     });
 }
