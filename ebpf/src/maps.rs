@@ -77,9 +77,8 @@ pub struct Config {
     pub tunnel_mtu: u32,
     /// Address of the tunnel endpoint, network byte order; 0 = nothing crosses the tunnel on the fast path.
     pub local: [u8; 4],
-    /// MAC of the node on the uplink.
-    pub mac: [u8; 6],
-    pub _pad2: [u8; 2],
+    /// MAC of the node on the uplink: the words that it is at the front of a packet, the second one's last half 0.
+    pub mac: [u32; 2],
     /// An entry is sent through OVS again after this time; 0 = every packet is.
     pub refresh: u32,
     /// Each deadline is earlier by a random time below this, a power of two, so that entries made together part.

@@ -44,6 +44,9 @@ impl Amount {
 #[inline(always)]
 pub fn amount(len: u32, headers: u32, meta: Meta) -> Amount {
     let tag = if meta.vlan_beside { VLAN_TAG } else { 0 };
+    if meta.gso_size == 0 {
+        return Amount { packets: 1, bytes: u64::from(len + tag) };
+    }
     let payload = len.saturating_sub(headers);
     let segments = match payload.checked_div(meta.gso_size) {
         None => 1,

@@ -109,11 +109,12 @@ pub fn ipv4<W: Window>(packet: &W, at: u32, length: u32) -> Result<Flow<Tuple4>,
     }
     let protocol = packet.u8(at + 9);
     let (flags, headers) = transport(packet, protocol, at + 20, length.wrapping_sub(20))?;
+    let (source_port, destination_port) = ports(packet.u32(at + 20));
     let tuple = Tuple4 {
         source: packet.u32(at + 12),
         destination: packet.u32(at + 16),
-        source_port: packet.u16(at + 20),
-        destination_port: packet.u16(at + 22),
+        source_port,
+        destination_port,
         protocol,
         direction: 0,
         _pad: 0,
@@ -147,11 +148,12 @@ pub fn ipv6<W: Window>(packet: &W, at: u32, length: u32) -> Result<Flow<Tuple6>,
     }
     let (flags, headers) = transport(packet, protocol, at + 40, length.wrapping_sub(40))?;
     let address = |at| [packet.u32(at), packet.u32(at + 4), packet.u32(at + 8), packet.u32(at + 12)];
+    let (source_port, destination_port) = ports(packet.u32(at + 40));
     let tuple = Tuple6 {
         source: address(at + 8),
         destination: address(at + 24),
-        source_port: packet.u16(at + 40),
-        destination_port: packet.u16(at + 42),
+        source_port,
+        destination_port,
         protocol,
         direction: 0,
         _pad: 0,
@@ -159,6 +161,13 @@ pub fn ipv6<W: Window>(packet: &W, at: u32, length: u32) -> Result<Flow<Tuple6>,
     // The traffic class is across the first two bytes.
     let tos = packet.u8(at) << 4 | packet.u8(at + 1) >> 4;
     Ok(Flow { tuple, ttl, tos, flags, length, headers: 40 + headers })
+}
+
+/// The two ports in one word of the packet.
+#[inline(always)]
+const fn ports(word: u32) -> (u16, u16) {
+    let [a, b, c, d] = word.to_ne_bytes();
+    (u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d]))
 }
 
 /// TCP flags, and the length of the header.
@@ -206,8 +215,9 @@ pub struct Outer {
 /// OVN's option as OVS writes it: class 0x0102, type 0x80 (critical), one word of data (ovn-architecture(7)).
 const OVN_OPTION: u32 = 0x0102_8001;
 
-/// Bytes of the outer headers up to the inner frame's EtherType, inclusive.
-const OUTER: u32 = 72;
+/// Bytes of the outer headers up to the inner frame's EtherType, and of the shortest packet behind it that the flow cache
+/// carries: IPv4 and UDP. What is asked for once need not be asked for again.
+const OUTER: u32 = 72 + 28;
 
 /// Reads the outer headers of a packet of `length` bytes from its Ethernet header on. `port`: UDP port of Geneve.
 /// `Ok(None)`: not Geneve over IPv4 in this form, for the general parser to look at.
@@ -258,10 +268,10 @@ pub fn outer_sum_is_right<W: Window>(packet: &W) -> bool {
         sum += u64::from(packet.u32(at));
         at += 4;
     }
-    // What goes over 32 bits, and once more: then 16 bits and a carry are left after each of two steps.
-    let sum = (sum & 0xffff_ffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    (sum & 0xffff) + (sum >> 16) == 0xffff
+    // Five numbers of 32 bits: two halves and less than 5. They are added up to 0xffff, once or twice: 0 does not occur, as
+    // the header's first byte is not 0.
+    let sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
+    sum == 0xffff || sum == 0x1_fffe
 }
 
 /// The two halves of four bytes, added.

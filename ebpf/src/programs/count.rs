@@ -46,10 +46,16 @@ pub(super) fn reason(reason: Reason) -> u64 {
 /// Counts a packet that is wrong. With logging switched on, says so now and then; with logging off (the default) the
 /// level is a constant to the verifier, which removes the branch.
 #[inline(always)]
-pub(super) fn malformed(ctx: &TcContext, skb: &Skb<'_>, why: Reason) {
+pub(super) fn malformed(skb: &Skb, why: Reason) {
     let count = reason(why);
     if count % LOG_EVERY == 1 {
-        debug!(ctx, "reason {}, interface {}, {} bytes", why.index(), skb.ifindex(), skb.len());
+        debug!(
+            TcContext::new(skb.raw()),
+            "reason {}, interface {}, {} bytes",
+            why.index(),
+            skb.ifindex(),
+            skb.len()
+        );
     }
 }
 

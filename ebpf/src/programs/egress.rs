@@ -24,14 +24,29 @@ use super::{
     refresh,
 };
 
-/// What became of a packet.
-pub(super) enum Outcome {
-    /// It is on its way; what the program returns.
-    Done(i32),
+/// What became of a packet: the verdict of one that is on its way, or one of two marks. A plain number, as one that is known at
+/// the end of each way costs less than two to be put together.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Outcome(i32);
+
+impl Outcome {
     /// To OVS. Its headers are in order.
-    Slow,
+    pub(super) const SLOW: Self = Self(-2);
     /// To OVS. It was not looked at, or not understood.
-    Unread,
+    pub(super) const UNREAD: Self = Self(-3);
+
+    /// It is on its way. `verdict`: what the program returns; none of those that we use is negative but `TC_ACT_UNSPEC`, and
+    /// that is none of a packet on its way.
+    #[inline(always)]
+    pub(super) const fn done(verdict: i32) -> Self {
+        Self(verdict)
+    }
+
+    /// The verdict of a packet that is on its way.
+    #[inline(always)]
+    pub(super) const fn verdict(self) -> Option<i32> {
+        if self.0 >= 0 { Some(self.0) } else { None }
+    }
 }
 
 /// `BPF_F_ADJ_ROOM_ENCAP_L2(len)` of linux/bpf.h: length of the inner Ethernet header.
@@ -46,8 +61,8 @@ const ENCAPSULATE: u64 = (BPF_F_ADJ_ROOM_FIXED_GSO
     | encap_l2(14);
 
 #[inline(always)]
-pub(super) fn from_pod(skb: &Skb<'_>, port: &Port) -> Outcome {
-    let Some(config) = maps::config() else { return Outcome::Unread };
+pub(super) fn from_pod(skb: &Skb, port: &Port) -> Outcome {
+    let Some(config) = maps::config() else { return Outcome::UNREAD };
     let (gate, epoch) = (maps::gate(config), maps::epoch(config));
     let closed = if gate & GATE_FORWARD == 0 {
         Some(Reason::GateClosed)
@@ -60,16 +75,17 @@ pub(super) fn from_pod(skb: &Skb<'_>, port: &Port) -> Outcome {
     };
     if let Some(reason) = closed {
         count::reason(reason);
-        return Outcome::Unread;
+        return Outcome::UNREAD;
     }
     let meta = skb.meta();
     if meta.vlan_beside {
         count::reason(Reason::Tagged);
-        return Outcome::Unread;
+        return Outcome::UNREAD;
     }
     let front = skb.front(14 + 20 + 20);
-    if !front.has(14) {
-        return Outcome::Unread;
+    // The shortest packet that the flow cache carries: IPv4 and UDP.
+    if !front.has(14 + 28) {
+        return Outcome::UNREAD;
     }
     let pass = Pass { config, port, meta, gate, epoch };
     let ethertype = u16::from_be(front.u16(12));
@@ -80,7 +96,7 @@ pub(super) fn from_pod(skb: &Skb<'_>, port: &Port) -> Outcome {
         return family::<V6>(skb, &skb.front(14 + 40 + 20), &pass);
     }
     count::reason(Reason::NotIp);
-    Outcome::Unread
+    Outcome::UNREAD
 }
 
 /// What stays the same for one packet.
@@ -93,32 +109,33 @@ struct Pass<'a> {
 }
 
 #[inline(always)]
-fn family<F: Family>(skb: &Skb<'_>, front: &Front, pass: &Pass<'_>) -> Outcome {
+fn family<F: Family>(skb: &Skb, front: &Front, pass: &Pass<'_>) -> Outcome {
     let flow = match F::parse(front, 14, skb.len().wrapping_sub(14)) {
         Ok(flow) => flow,
         Err(reason) => {
             count::reason(reason);
-            return Outcome::Unread;
+            return Outcome::UNREAD;
         }
     };
-    let macs = [front.u32(0), front.u32(4), front.u32(8)];
+    // Read where they are needed: what is kept over the call of a helper goes through memory.
+    let macs = || [front.u32(0), front.u32(4), front.u32(8)];
     if !F::is_bound(&flow.tuple, pass.port) {
         count::reason(Reason::SourceMismatch);
-        return Outcome::Slow;
+        return Outcome::SLOW;
     }
     let key = EgressKey { ifindex: skb.ifindex(), tuple: flow.tuple };
     if flow.changes_connection() {
-        if let Err(reason) = addressed(&macs, &pass.port.mac) {
+        if let Err(reason) = addressed(&macs(), &pass.port.mac) {
             count::reason(reason);
-            return Outcome::Slow;
+            return Outcome::SLOW;
         }
         count::reason(Reason::TcpHandshake);
         conn::close::<F>(&key, u32::from(flow.flags));
-        return Outcome::Slow;
+        return Outcome::SLOW;
     }
     if pass.gate & GATE_TCP == 0 && F::is_tcp(&flow.tuple) {
         count::reason(Reason::TcpGateClosed);
-        return Outcome::Slow;
+        return Outcome::SLOW;
     }
     let now = packet::now();
     // SAFETY: a map value. An LRU map may reuse it for another flow while we use it, only after as many new flows on this
@@ -126,11 +143,11 @@ fn family<F: Family>(skb: &Skb<'_>, front: &Front, pass: &Pass<'_>) -> Outcome {
     let reason = match F::egress().get_ptr_mut(&key).map(|entry| unsafe { &mut *entry }) {
         None => Reason::Miss,
         Some(entry) => {
-            if let Err(reason) = check::<F>(entry, &key, &macs, pass.epoch) {
+            if let Err(reason) = check::<F>(entry, &key, &macs(), pass.epoch) {
                 reason
             } else if u32::from(flow.ttl) <= u32::from(entry.ttl_step) + 1 {
                 count::reason(Reason::LowTtl);
-                return Outcome::Slow;
+                return Outcome::SLOW;
             } else {
                 let EgressFlow { deadline, probing, .. } = entry;
                 match refresh::check(deadline, probing, pass.config, pass.gate, pass.meta, now) {
@@ -144,9 +161,9 @@ fn family<F: Family>(skb: &Skb<'_>, front: &Front, pass: &Pass<'_>) -> Outcome {
         let _ = F::egress().remove(&key);
     }
     // Not before: an entry has the MACs of a packet that came this way.
-    if let Err(reason) = addressed(&macs, &pass.port.mac) {
+    if let Err(reason) = addressed(&macs(), &pass.port.mac) {
         count::reason(reason);
-        return Outcome::Slow;
+        return Outcome::SLOW;
     }
     count::reason(reason);
     let left = Note {
@@ -154,7 +171,7 @@ fn family<F: Family>(skb: &Skb<'_>, front: &Front, pass: &Pass<'_>) -> Outcome {
         when: now,
         last: now,
         ifindex: key.ifindex,
-        way: macs,
+        way: macs(),
         ttl: flow.ttl,
         tos: flow.tos,
         live: 1,
@@ -169,7 +186,7 @@ fn family<F: Family>(skb: &Skb<'_>, front: &Front, pass: &Pass<'_>) -> Outcome {
         left,
         matches!(reason, Reason::Probe),
     );
-    Outcome::Slow
+    Outcome::SLOW
 }
 
 /// Whether an entry may be made for packets with these MACs: the source is the port's own, the destination one
@@ -213,7 +230,7 @@ fn check<F: Family>(
 
 #[inline(always)]
 fn carry<F: Family>(
-    skb: &Skb<'_>,
+    skb: &Skb,
     front: &Front,
     entry: &mut EgressFlow,
     flow: &Flow<F::Tuple>,
@@ -226,26 +243,26 @@ fn carry<F: Family>(
     if entry.kind == KIND_LOCAL {
         if size > pass.config.pod_mtu {
             count::reason(Reason::TooLong);
-            return Outcome::Slow;
+            return Outcome::SLOW;
         }
         return deliver::<F>(skb, front, entry, amount, pass);
     }
     let total = flow.length.wrapping_add(OVERHEAD);
     if total > 65_535 || size > pass.config.tunnel_mtu {
         count::reason(Reason::TooLong);
-        return Outcome::Slow;
+        return Outcome::SLOW;
     }
     // SAFETY: the helper checks its arguments.
     let refused =
         unsafe { bpf_skb_adjust_room(skb.raw(), OVERHEAD.cast_signed(), BPF_ADJ_ROOM_MAC, ENCAPSULATE) };
     if refused != 0 {
         count::reason(Reason::RoomRefused);
-        return Outcome::Slow;
+        return Outcome::SLOW;
     }
     let front = skb.front_as_is();
     if !front.has(HEADER as u32 + 20) {
         count::reason(Reason::DroppedChanged);
-        return Outcome::Done(TC_ACT_SHOT);
+        return Outcome::done(TC_ACT_SHOT);
     }
     let mut at = 0;
     while at < HEADER_WORDS {
@@ -274,12 +291,12 @@ fn carry<F: Family>(
         skb.set_tag(tag::FAST);
     }
     // SAFETY: the helper only records the target; flags 0 = egress of that interface.
-    Outcome::Done(unsafe { bpf_redirect(entry.target, 0) as i32 })
+    Outcome::done(unsafe { bpf_redirect(entry.target, 0) as i32 })
 }
 
 #[inline(always)]
 fn deliver<F: Family>(
-    skb: &Skb<'_>,
+    skb: &Skb,
     front: &Front,
     entry: &mut EgressFlow,
     amount: wire::Amount,
@@ -290,11 +307,11 @@ fn deliver<F: Family>(
         Some(receiver) if receiver.flags & PORT_FAST != 0 && receiver.diverged != pass.epoch => receiver.slot,
         _ => {
             count::reason(Reason::EndpointSlow);
-            return Outcome::Slow;
+            return Outcome::SLOW;
         }
     };
     if !front.has(14 + 20) {
-        return Outcome::Slow;
+        return Outcome::SLOW;
     }
     // SAFETY: inside the packet, as just checked.
     unsafe {
@@ -311,5 +328,5 @@ fn deliver<F: Family>(
         skb.set_mark(0);
     }
     // SAFETY: the helper only records the target.
-    Outcome::Done(unsafe { bpf_redirect_peer(target, 0) as i32 })
+    Outcome::done(unsafe { bpf_redirect_peer(target, 0) as i32 })
 }

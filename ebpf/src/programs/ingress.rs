@@ -25,7 +25,7 @@ use super::{
 /// Looks at a packet on the uplink whose outer headers are Geneve's.
 #[inline(always)]
 pub(super) fn from_uplink(
-    skb: &Skb<'_>,
+    skb: &Skb,
     front: &Front,
     outer: &Outer,
     config: &Config,
@@ -33,43 +33,46 @@ pub(super) fn from_uplink(
     meta: Meta,
 ) -> Outcome {
     let gate = maps::gate(config);
-    let refused = if gate & GATE_FORWARD == 0 {
-        Some(Reason::GateClosed)
-    } else if meta.vlan_beside {
-        Some(Reason::Tagged)
-    } else if !is_ours(front, outer, config) {
-        Some(Reason::OtherDestination)
-    } else if !parse::outer_sum_is_right(front) {
-        Some(Reason::OuterHeader)
-    } else if !outer.plain {
-        Some(Reason::OuterChecksum)
-    } else {
-        None
-    };
-    if let Some(reason) = refused {
-        count::reason(reason);
-        return Outcome::Slow;
+    let ours = is_ours(front, outer, config);
+    if gate & GATE_FORWARD == 0
+        || meta.vlan_beside
+        || !ours
+        || !outer.plain
+        || !parse::outer_sum_is_right(front)
+    {
+        // Which of them is asked only then: kept apart, the way of nearly all packets has no part in it.
+        count::reason(if gate & GATE_FORWARD == 0 {
+            Reason::GateClosed
+        } else if meta.vlan_beside {
+            Reason::Tagged
+        } else if !ours {
+            Reason::OtherDestination
+        } else if !outer.plain {
+            Reason::OuterChecksum
+        } else {
+            Reason::OuterHeader
+        });
+        return Outcome::SLOW;
     }
     let pass = Pass { config, port, outer, meta, gate, epoch: maps::epoch(config) };
     if outer.inner == V4::TYPE {
-        return family::<V4>(skb, &skb.front(HEADER as u32 + 20 + 20), &pass);
+        return family::<V4>(skb, front, &pass);
     }
     if outer.inner == V6::TYPE {
         return family::<V6>(skb, &skb.front(HEADER as u32 + 40 + 20), &pass);
     }
     count::reason(Reason::NotIp);
-    Outcome::Slow
+    Outcome::SLOW
 }
 
 /// Whether the packet is for this node's tunnel endpoint, by MAC and address.
 #[inline(always)]
 fn is_ours(front: &Front, outer: &Outer, config: &Config) -> bool {
-    let [a, b, c, d, e, f] = config.mac;
     let local = u32::from_ne_bytes(config.local);
-    local != 0
-        && outer.destination == local
-        && front.u32(0) == u32::from_ne_bytes([a, b, c, d])
-        && front.u16(4) == u16::from_ne_bytes([e, f])
+    let other = (outer.destination ^ local)
+        | (front.u32(0) ^ config.mac[0])
+        | (u32::from(front.u16(4)) ^ config.mac[1]);
+    other == 0 && local != 0
 }
 
 /// What stays the same for one packet.
@@ -83,21 +86,21 @@ struct Pass<'a> {
 }
 
 #[inline(always)]
-fn family<F: Family>(skb: &Skb<'_>, front: &Front, pass: &Pass<'_>) -> Outcome {
+fn family<F: Family>(skb: &Skb, front: &Front, pass: &Pass<'_>) -> Outcome {
     let flow = match F::parse(front, HEADER as u32, skb.len().wrapping_sub(HEADER as u32)) {
         Ok(flow) => flow,
         Err(reason) => {
             count::reason(reason);
-            return Outcome::Slow;
+            return Outcome::SLOW;
         }
     };
     if pass.outer.ecn == 3 || pass.outer.ecn != flow.ecn() {
         count::reason(Reason::CongestionMark);
-        return Outcome::Slow;
+        return Outcome::SLOW;
     }
     if pass.gate & GATE_TCP == 0 && F::is_tcp(&flow.tuple) {
         count::reason(Reason::TcpGateClosed);
-        return Outcome::Slow;
+        return Outcome::SLOW;
     }
     let Outer { vni, option, source, .. } = *pass.outer;
     let key = IngressKey { vni, option, remote: source, tuple: flow.tuple };
@@ -109,7 +112,7 @@ fn family<F: Family>(skb: &Skb<'_>, front: &Front, pass: &Pass<'_>) -> Outcome {
             let ifindex = unsafe { (*entry).target };
             conn::close::<F>(&EgressKey { ifindex, tuple: F::reverse(&flow.tuple) }, u32::from(flow.flags));
         }
-        return Outcome::Slow;
+        return Outcome::SLOW;
     }
     let now = packet::now();
     // SAFETY: as above.
@@ -121,14 +124,14 @@ fn family<F: Family>(skb: &Skb<'_>, front: &Front, pass: &Pass<'_>) -> Outcome {
                 Ok(slot) => slot,
                 Err(reason) => {
                     count::reason(reason);
-                    return Outcome::Slow;
+                    return Outcome::SLOW;
                 }
             };
             if !is_active::<F>(entry, &key, pass.epoch) {
                 Reason::Waiting
             } else if u32::from(flow.ttl) <= u32::from(entry.ttl_step) + 1 {
                 count::reason(Reason::LowTtl);
-                return Outcome::Slow;
+                return Outcome::SLOW;
             } else {
                 let IngressFlow { deadline, probing, .. } = entry;
                 match refresh::check(deadline, probing, pass.config, pass.gate, pass.meta, now) {
@@ -162,7 +165,7 @@ fn family<F: Family>(skb: &Skb<'_>, front: &Front, pass: &Pass<'_>) -> Outcome {
         left,
         matches!(reason, Reason::Probe),
     );
-    Outcome::Slow
+    Outcome::SLOW
 }
 
 /// The counter slot of the pod that gets the packet, if it takes part.
@@ -193,7 +196,7 @@ fn is_active<F: Family>(entry: &mut IngressFlow, key: &IngressKey<F::Tuple>, epo
 
 #[inline(always)]
 fn deliver<F: Family>(
-    skb: &Skb<'_>,
+    skb: &Skb,
     entry: &mut IngressFlow,
     slot: u32,
     flow: &Flow<F::Tuple>,
@@ -202,12 +205,12 @@ fn deliver<F: Family>(
     let amount = wire::amount(skb.len().wrapping_sub(OVERHEAD), 14 + flow.headers, pass.meta);
     let Some(way) = strip::<F>(skb) else {
         count::reason(Reason::RoomRefused);
-        return Outcome::Slow;
+        return Outcome::SLOW;
     };
     let front = skb.front_as_is();
     if !front.has(14 + 20) {
         count::reason(Reason::DroppedChanged);
-        return Outcome::Done(TC_ACT_SHOT);
+        return Outcome::done(TC_ACT_SHOT);
     }
     // SAFETY: inside the packet, as just checked. What was in front of the IP header is the outer header's rest.
     unsafe {
@@ -228,12 +231,12 @@ fn deliver<F: Family>(
                 skb.set_mark(0);
             }
             // SAFETY: the helper only records the target.
-            Outcome::Done(unsafe { bpf_redirect_peer(entry.target, 0) as i32 })
+            Outcome::done(unsafe { bpf_redirect_peer(entry.target, 0) as i32 })
         }
         Way::Egress => {
             skb.set_tag(tag::FAST);
             // SAFETY: as above; flags 0 = egress of that interface.
-            Outcome::Done(unsafe { bpf_redirect(entry.target, 0) as i32 })
+            Outcome::done(unsafe { bpf_redirect(entry.target, 0) as i32 })
         }
     }
 }
@@ -251,7 +254,7 @@ const DECAP_L3_IPV6: u64 = 1 << 8;
 
 /// Takes the outer headers away, all but an Ethernet header.
 #[inline(always)]
-fn strip<F: Family>(skb: &Skb<'_>) -> Option<Way> {
+fn strip<F: Family>(skb: &Skb) -> Option<Way> {
     let fixed = u64::from(BPF_F_ADJ_ROOM_FIXED_GSO);
     // SAFETY: the helper checks its arguments.
     let shrink =

@@ -80,7 +80,7 @@ impl<'a> Seen<'a> {
 
 /// A Geneve packet as OVS sends it.
 #[inline(always)]
-pub(super) fn to_uplink(skb: &Skb<'_>, outer: &Outer, tunnel: u32, config: &Config, port: &Port, tag: u32) {
+pub(super) fn to_uplink(skb: &Skb, outer: &Outer, tunnel: u32, config: &Config, port: &Port, tag: u32) {
     let gate = maps::gate(config);
     if gate & GATE_FORWARD == 0 || config.uplink == 0 || outer.source != u32::from_ne_bytes(config.local) {
         return;
@@ -99,7 +99,7 @@ pub(super) fn to_uplink(skb: &Skb<'_>, outer: &Outer, tunnel: u32, config: &Conf
 }
 
 #[inline(always)]
-fn egress<F: Family>(skb: &Skb<'_>, front: &Front, seen: &Seen<'_>, tunnel: u32) -> Result<(), Reason> {
+fn egress<F: Family>(skb: &Skb, front: &Front, seen: &Seen<'_>, tunnel: u32) -> Result<(), Reason> {
     let Ok(flow) = F::parse(front, HEADER as u32, skb.len().wrapping_sub(HEADER as u32)) else {
         return Ok(());
     };
@@ -160,7 +160,7 @@ const SOURCE_PORT: u64 = 0xffff << 16;
 
 /// A packet that OVS delivers to the pod at `ifindex`, its host veth. `port`: where it is seen.
 #[inline(always)]
-pub(super) fn to_pod(skb: &Skb<'_>, port: &Port, ifindex: u32, tag: u32) {
+pub(super) fn to_pod(skb: &Skb, port: &Port, ifindex: u32, tag: u32) {
     let Some(config) = maps::config() else { return };
     let gate = maps::gate(config);
     if gate & GATE_FORWARD == 0 || port.flags & PORT_FAST == 0 {
@@ -185,7 +185,7 @@ pub(super) fn to_pod(skb: &Skb<'_>, port: &Port, ifindex: u32, tag: u32) {
 }
 
 #[inline(always)]
-fn delivered<F: Family>(skb: &Skb<'_>, front: &Front, seen: &Seen<'_>, ifindex: u32) -> Result<(), Reason> {
+fn delivered<F: Family>(skb: &Skb, front: &Front, seen: &Seen<'_>, ifindex: u32) -> Result<(), Reason> {
     let Ok(flow) = F::parse(front, 14, skb.len().wrapping_sub(14)) else { return Ok(()) };
     let receiver = EgressKey { ifindex, tuple: F::reverse(&flow.tuple) };
     if flow.changes_connection() {

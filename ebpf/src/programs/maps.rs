@@ -100,10 +100,10 @@ pub(super) fn port(ifindex: u32) -> Option<&'static Port> {
 
 #[inline(always)]
 pub(super) fn port_mut(ifindex: u32) -> Option<*mut Port> {
-    if ifindex < PORT_ARRAY_SIZE {
-        ENDPOINTS.get_ptr_mut(ifindex)
-    } else {
-        ENDPOINTS_HIGH.get_ptr_mut(ifindex)
+    // The array answers with nothing beyond its end.
+    match ENDPOINTS.get_ptr_mut(ifindex) {
+        None => ENDPOINTS_HIGH.get_ptr_mut(ifindex),
+        found => found,
     }
 }
 

@@ -40,12 +40,12 @@ use packet::Skb;
 fn from_pod(ctx: TcContext) -> i32 {
     let skb = Skb::new(&ctx);
     let Some(port) = maps::port(skb.ifindex()) else { return unknown() };
-    match egress::from_pod(&skb, port) {
-        Outcome::Done(action) => return action,
-        Outcome::Slow => {}
-        Outcome::Unread => {
-            unread(skb.raw());
-        }
+    let outcome = egress::from_pod(&skb, port);
+    if let Some(verdict) = outcome.verdict() {
+        return verdict;
+    }
+    if outcome == Outcome::UNREAD {
+        unread(skb.raw());
     }
     count::port(port.slot, wire::measure(&skb, skb.meta()), |counters| &mut counters.slow_from);
     go_on(port)
@@ -57,7 +57,7 @@ fn unread(raw: *mut __sk_buff) -> u32 {
     let ctx = TcContext::new(raw);
     let skb = Skb::new(&ctx);
     if let Err(reason) = parse::pod(&skb, skb.meta().gso_size != 0) {
-        count::malformed(&ctx, &skb, reason);
+        count::malformed(&skb, reason);
     }
     0
 }
@@ -93,15 +93,16 @@ fn from_uplink(ctx: TcContext) -> i32 {
     let Some(port) = maps::port(skb.ifindex()) else { return unknown() };
     let Some(config) = maps::config() else { return go_on(port) };
     let meta = skb.meta();
-    let front = skb.front(HEADER as u32);
+    let front = skb.front(HEADER as u32 + 20 + 20);
     let seen = parse::outer(&front, skb.len(), config.geneve_port);
     if let Ok(Some(outer)) = &seen {
-        if let Outcome::Done(action) = ingress::from_uplink(&skb, &front, outer, config, port, meta) {
-            return action;
+        let outcome = ingress::from_uplink(&skb, &front, outer, config, port, meta);
+        if let Some(verdict) = outcome.verdict() {
+            return verdict;
         }
         tunnel(&skb, outer.source, outer.vni, port, meta, Direction::From);
     } else {
-        other(&ctx, &skb, seen.err(), config, port, meta, Direction::From);
+        other(&skb, seen.err(), config, port, meta, Direction::From);
     }
     go_on(port)
 }
@@ -122,13 +123,13 @@ fn to_uplink(ctx: TcContext) -> i32 {
         skb.set_tag(0);
     }
     let meta = skb.meta();
-    let front = skb.front(HEADER as u32);
+    let front = skb.front(HEADER as u32 + 20 + 20);
     let seen = parse::outer(&front, skb.len(), config.geneve_port);
     if let Ok(Some(outer)) = &seen {
         let slot = tunnel(&skb, outer.destination, outer.vni, port, meta, Direction::To);
         learn::to_uplink(&skb, outer, slot, config, port, tag);
     } else {
-        other(&ctx, &skb, seen.err(), config, port, meta, Direction::To);
+        other(&skb, seen.err(), config, port, meta, Direction::To);
     }
     go_on(port)
 }
@@ -173,7 +174,7 @@ impl Direction {
 
 /// Counts a packet of OVN's Geneve on the slow path; the tunnel's slot.
 #[inline(always)]
-fn tunnel(skb: &Skb<'_>, remote: u32, vni: u32, port: &Port, meta: Meta, direction: Direction) -> u32 {
+fn tunnel(skb: &Skb, remote: u32, vni: u32, port: &Port, meta: Meta, direction: Direction) -> u32 {
     let headers = if meta.gso_size == 0 { 0 } else { parse::headers(skb, HEADER as u32 - 14) };
     let amount = wire::amount(skb.len(), headers, meta);
     let slot = count::tunnel_slot(&TunnelKey { remote: mapped(remote.to_ne_bytes()), vni });
@@ -185,15 +186,7 @@ fn tunnel(skb: &Skb<'_>, remote: u32, vni: u32, port: &Port, meta: Meta, directi
 /// Counts any other packet on the uplink, for its tunnel if it is Geneve after all. `wrong`: why the flow cache does not
 /// carry it.
 #[inline(always)]
-fn other(
-    ctx: &TcContext,
-    skb: &Skb<'_>,
-    wrong: Option<Reason>,
-    config: &Config,
-    port: &Port,
-    meta: Meta,
-    direction: Direction,
-) {
+fn other(skb: &Skb, wrong: Option<Reason>, config: &Config, port: &Port, meta: Meta, direction: Direction) {
     if let Some(reason) = wrong {
         count::reason(reason);
     }
@@ -213,7 +206,7 @@ fn other(
         }
         Ok(false) => wire::measure(skb, meta),
         Err(reason) => {
-            count::malformed(ctx, skb, reason);
+            count::malformed(skb, reason);
             wire::measure(skb, meta)
         }
     };

@@ -19,7 +19,7 @@ use super::{count, family::Family, maps, packet::Skb};
 /// this packet is not noted.
 #[inline(always)]
 pub(super) fn leave<F: Family>(
-    skb: &Skb<'_>,
+    skb: &Skb,
     port: &Port,
     config: &Config,
     gate: u32,
@@ -57,7 +57,7 @@ fn by_flow<F: Family>(config: &Config, tuple: &F::Tuple, note: Note, urgent: boo
 }
 
 #[inline(always)]
-fn by_tag<F: Family>(skb: &Skb<'_>, tuple: &F::Tuple, note: Note) {
+fn by_tag<F: Family>(skb: &Skb, tuple: &F::Tuple, note: Note) {
     if skb.tag() != 0 {
         // Somebody else's: it stays.
         count::reason(Reason::NoteKept);

@@ -10,20 +10,20 @@ use ebpf::{
     wire::Meta,
 };
 
-/// A packet at a TC hook, from its Ethernet header on.
-pub(super) struct Skb<'a> {
-    ctx: &'a TcContext,
-}
+/// A packet at a TC hook, from its Ethernet header on. The kernel's pointer by value: a reference to the context would keep
+/// it in memory, and each access would go there first.
+#[derive(Clone, Copy)]
+pub(super) struct Skb(*mut __sk_buff);
 
-impl<'a> Skb<'a> {
+impl Skb {
     #[inline(always)]
-    pub(super) fn new(ctx: &'a TcContext) -> Self {
-        Self { ctx }
+    pub(super) fn new(ctx: &TcContext) -> Self {
+        Self(ctx.skb.skb)
     }
 
     #[inline(always)]
     pub(super) fn raw(&self) -> *mut __sk_buff {
-        self.ctx.skb.skb
+        self.0
     }
 
     /// Interface at which the packet is.
@@ -95,17 +95,18 @@ impl<'a> Skb<'a> {
     }
 }
 
-impl Packet for Skb<'_> {
+impl Packet for Skb {
     #[inline(always)]
     fn len(&self) -> u32 {
-        self.ctx.len()
+        // SAFETY: the context is valid for the length of the program.
+        unsafe { (*self.raw()).len }
     }
 
     /// A helper call rather than direct access: it also reads what is not in the linear part of the buffer, and
     /// refuses what is beyond the packet.
     #[inline(always)]
     fn read<const N: usize>(&self, offset: u32) -> Option<[u8; N]> {
-        self.ctx.load::<[u8; N]>(offset as usize).ok()
+        TcContext::new(self.raw()).load::<[u8; N]>(offset as usize).ok()
     }
 }
 

@@ -19,12 +19,11 @@ pub(super) fn check(
     meta: Meta,
     now: u32,
 ) -> Result<(), Reason> {
-    if gate & GATE_HOLD != 0 {
-        return Ok(());
-    }
     let times = Times { slack: config.slack, overdue: config.overdue };
     match due(now, *deadline, *probing != 0, meta.gso_size == 0, times) {
         Due::Fresh => Ok(()),
+        // OVS is away.
+        _ if gate & GATE_HOLD != 0 => Ok(()),
         Due::Probe => {
             *deadline = now.wrapping_add(config.grace);
             *probing = 1;

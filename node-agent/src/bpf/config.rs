@@ -7,6 +7,8 @@ use ebpf::{
     maps::Config,
 };
 
+use api::MacAddr;
+
 use super::clock::Tick;
 use crate::fast_path::{Gate, Timing, Underlay};
 
@@ -41,16 +43,22 @@ pub(super) fn timed(config: Config, timing: Timing, tick: Tick) -> Config {
     }
 }
 
+/// A MAC as it is at the front of a packet, in words.
+fn mac_words(MacAddr([a, b, c, d, e, f]): MacAddr) -> [u32; 2] {
+    // Two bytes read as a number, with nothing beside them.
+    [u32::from_ne_bytes([a, b, c, d]), u16::from_ne_bytes([e, f]).into()]
+}
+
 /// `config` with this tunnel endpoint.
 pub(super) fn with_underlay(config: Config, underlay: Option<Underlay>) -> Config {
     match underlay {
         Some(Underlay { address, mac, mtu }) => Config {
             local: address.octets(),
-            mac: mac.0,
+            mac: mac_words(mac),
             tunnel_mtu: mtu.saturating_sub(OVERHEAD).min(config.pod_mtu),
             ..config
         },
-        None => Config { local: [0; 4], mac: [0; 6], tunnel_mtu: 0, ..config },
+        None => Config { local: [0; 4], mac: [0; 2], tunnel_mtu: 0, ..config },
     }
 }
 
@@ -124,7 +132,7 @@ mod tests {
 
     #[test]
     fn the_tunnel_takes_what_the_uplink_has_room_for_and_no_more_than_pods_may_send() {
-        let underlay = |mtu| Underlay { address: Ipv4Addr::LOCALHOST, mac: api::MacAddr([2; 6]), mtu };
+        let underlay = |mtu| Underlay { address: Ipv4Addr::LOCALHOST, mac: MacAddr([2; 6]), mtu };
         let pods = Config { pod_mtu: 1_400, ..Config::default() };
         for (mtu, longest) in [(9_000, 1_400), (1_458, 1_400), (1_457, 1_399), (57, 0)] {
             assert_eq!(with_underlay(pods, Some(underlay(mtu))).tunnel_mtu, longest, "MTU {mtu}");
