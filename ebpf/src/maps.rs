@@ -28,6 +28,10 @@ pub const TUNNEL_SLOTS: u32 = 8_192;
 /// Slot in `TUNNEL_STATS` of all tunnels that found no room.
 pub const TUNNEL_OTHER: u32 = 0;
 
+/// Capacity of `REMOTES`: nodes that OVS takes tunnelled packets from. As many as [`TUNNEL_SLOTS`] has room for.
+pub const REMOTES: u32 = 4_096;
+const _: () = assert!(REMOTES * 2 == TUNNEL_SLOTS);
+
 /// Default capacity of the flow cache's maps for IPv4; a flag of the agent changes it.
 pub const FLOWS: u32 = 262_144;
 

@@ -133,6 +133,8 @@ pub enum Reason {
     InsertFailed = 61,
     /// A record for the agent found no room in the ring buffer.
     EventLost = 62,
+    /// Not noted: the outer source is of no tunnel that OVS has.
+    UnknownRemote = 63,
 }
 
 /// Slots of the map `REASONS`. Larger than [`Reason::ALL`], so that a new reason does not change the map's layout.
@@ -140,7 +142,7 @@ pub const REASON_SLOTS: u32 = 96;
 
 impl Reason {
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Self; 63] = [
+    pub const ALL: [Self; 64] = [
         Self::TruncatedEthernet,
         Self::TruncatedIp,
         Self::BadIpVersion,
@@ -204,6 +206,7 @@ impl Reason {
         Self::Closed,
         Self::InsertFailed,
         Self::EventLost,
+        Self::UnknownRemote,
     ];
 
     /// Index into the map `REASONS`.
@@ -278,6 +281,7 @@ impl Reason {
             Self::Closed => "closed",
             Self::InsertFailed => "insert_failed",
             Self::EventLost => "event_lost",
+            Self::UnknownRemote => "unknown_remote",
         }
     }
 

@@ -3,6 +3,7 @@
 //!
 //! Calls that steer (`bump`, `set_gate`, `heartbeat`) are a single store each into a pinned map and wait for nothing.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
@@ -251,6 +252,9 @@ pub trait FastPath: std::fmt::Debug + Send + Sync {
     fn heartbeat(&self) -> Result<(), String>;
     /// Tells the tunnel endpoint. `None`: nothing crosses the tunnel on the fast path.
     fn set_underlay(&self, underlay: Option<Underlay>) -> Result<(), String>;
+    /// Tells the nodes whose tunnelled packets OVS takes, all of them: nothing is learned from others. What is known of one that
+    /// is not there any more has to be made invalid after this.
+    fn set_remotes(&self, remotes: &BTreeSet<Ipv4Addr>) -> Result<(), String>;
     /// Changes the timing. It holds from the next packet on.
     fn set_timing(&self, timing: Timing) -> Result<(), String>;
     /// Puts an endpoint on the fast path or takes it off. An endpoint that is not there is fine.

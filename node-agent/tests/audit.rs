@@ -6,6 +6,7 @@ mod common;
 #[path = "common/ovs.rs"]
 mod ovs;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -54,6 +55,9 @@ impl FastPath for Cache {
         Ok(())
     }
     fn set_underlay(&self, _: Option<Underlay>) -> Result<(), String> {
+        Ok(())
+    }
+    fn set_remotes(&self, _: &BTreeSet<Ipv4Addr>) -> Result<(), String> {
         Ok(())
     }
     fn set_timing(&self, _: Timing) -> Result<(), String> {

@@ -7,6 +7,8 @@ mod common;
 #[path = "common/ovs.rs"]
 mod ovs;
 
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -33,6 +35,7 @@ enum Call {
     Gate(Gate),
     Endpoint(String, bool),
     Underlay(Option<Underlay>),
+    Remotes(BTreeSet<Ipv4Addr>),
 }
 
 #[derive(Debug, Default)]
@@ -94,6 +97,10 @@ impl FastPath for Recorder {
     }
     fn set_underlay(&self, underlay: Option<Underlay>) -> Result<(), String> {
         self.note(Call::Underlay(underlay));
+        Ok(())
+    }
+    fn set_remotes(&self, remotes: &BTreeSet<Ipv4Addr>) -> Result<(), String> {
+        self.note(Call::Remotes(remotes.clone()));
         Ok(())
     }
     fn set_timing(&self, _: Timing) -> Result<(), String> {
@@ -197,6 +204,13 @@ impl Bed {
     }
 }
 
+/// A Geneve tunnel of br-int, with a remote_ip.
+fn tunnel(ovs: &OvsNode, name: &str, remote: &str) {
+    let remote = format!("options:remote_ip={remote}");
+    let row = ["set", "interface", name, "type=geneve", "options:key=flow", &remote];
+    ovs.vsctl(&[&["add-port", "br-int", name, "--"], row.as_slice()].concat());
+}
+
 fn gates(calls: &[Call]) -> Vec<Gate> {
     let gate = |call: &Call| match call {
         Call::Gate(gate) => Some(*gate),
@@ -273,6 +287,69 @@ fn the_delay_from_a_flow_change_to_the_bump_is_measured() {
         let sum = text.lines().find(|l| l.contains("invalidation_seconds_sum")).unwrap();
         println!("start of ovs-ofctl to bump, median {:?}, longest {:?}; {sum}", delays[15], delays[29]);
         assert!(text.contains("slipstream_node_fastpath_bumps_total{source=\"flows\"}"), "{text}");
+    });
+}
+
+#[test]
+fn the_cache_is_told_the_other_ends_of_ovs_s_tunnels_and_of_one_that_goes_before_it_is_made_invalid() {
+    on_a_node(|| async {
+        let set =
+            |addresses: &[[u8; 4]]| addresses.iter().copied().map(Ipv4Addr::from).collect::<BTreeSet<_>>();
+        let ovs = OvsNode::start();
+        ovs.ofctl("add-flow", "table=0,priority=0,actions=drop");
+        tunnel(&ovs, "t3", "172.18.0.3");
+        tunnel(&ovs, "t6", "fd00::6");
+        let mut bed = Bed::start(ovs, Sabotage::default()).await;
+        let told = |bed: &Bed| {
+            let all = bed.cache.all();
+            all.into_iter()
+                .filter_map(|call| match call {
+                    Call::Remotes(remotes) => Some(remotes),
+                    _ => None,
+                })
+                .collect::<Vec<_>>()
+        };
+        let until = async |bed: &Bed, wanted: &BTreeSet<Ipv4Addr>| {
+            let wait = Instant::now();
+            while told(bed).last() != Some(wanted) {
+                assert!(wait.elapsed() < SOON, "{:?}", bed.cache.all());
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        // An agent that starts says it all, whatever is in the map, and before anything may be learned.
+        until(&bed, &set(&[[172, 18, 0, 3]])).await;
+        bed.until("an open gate", |s| s.cache.gate.learn).await;
+        let calls = bed.cache.all();
+        let first = calls.iter().position(|call| matches!(call, Call::Remotes(_))).unwrap();
+        let open = calls.iter().position(|call| matches!(call, Call::Gate(gate) if gate.learn)).unwrap();
+        assert!(first < open, "{calls:?}");
+        bed.rest().await;
+        tunnel(&bed.ovs, "t4", "172.18.0.4");
+        until(&bed, &set(&[[172, 18, 0, 3], [172, 18, 0, 4]])).await;
+        bed.ovs.vsctl(&["set", "interface", "t4", "options:remote_ip=172.18.0.5"]);
+        until(&bed, &set(&[[172, 18, 0, 3], [172, 18, 0, 5]])).await;
+        bed.rest().await;
+        bed.ovs.vsctl(&["del-port", "br-int", "t3"]);
+        let left = set(&[[172, 18, 0, 5]]);
+        until(&bed, &left).await;
+        bed.until("a bump", |_| bed.cache.bumps() > 0).await;
+        let calls = bed.cache.all();
+        let bump = calls.iter().position(|call| *call == Call::Bump).unwrap();
+        assert!(
+            calls.iter().position(|call| *call == Call::Remotes(left.clone())).unwrap() < bump,
+            "{calls:?}"
+        );
+        // The session with the database comes back, and nothing is missed.
+        bed.rest().await;
+        bed.ovs.kill_database();
+        bed.until("a hold", |s| s.cache.sight == Sight::Hold).await;
+        bed.ovs.start_database();
+        bed.until("sight", |s| s.cache.sight == Sight::Open).await;
+        bed.ovs.vsctl(&["del-port", "br-int", "t4"]);
+        until(&bed, &set(&[])).await;
+        // Who takes packets from anywhere cannot tell whose they are.
+        tunnel(&bed.ovs, "t7", "flow");
+        bed.until("a slow tunnel", |s| s.cache.tunnel.reason.contains("no remote_ip of its own")).await;
     });
 }
 

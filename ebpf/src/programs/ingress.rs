@@ -145,6 +145,11 @@ fn family<F: Family>(skb: &Skb, front: &Front, pass: &Pass<'_>) -> Outcome {
         let _ = F::ingress().remove(&key);
     }
     count::reason(reason);
+    // By flow a note may be credited to another packet, of a source that OVS does know.
+    if !maps::is_remote(source) {
+        count::reason(Reason::UnknownRemote);
+        return Outcome::Slow;
+    }
     let left = Note {
         epoch: pass.epoch,
         when: now,

@@ -9,8 +9,8 @@ use ebpf::{
     flow::{Conn, EgressFlow, EgressKey, IngressFlow, IngressKey, Note, Slot, Tuple4, Tuple6},
     maps::{
         Budget, Config, EVENTS_BYTES, FLOWS, FLOWS6_PART, NOTES as NOTE_SLOTS, PENDING as PENDING_SIZE,
-        PORT_ARRAY_SIZE, PORT_HASH_SIZE, PORT_PRESENT, PORT_SLOTS, Port, PortCounters, TUNNEL_SLOTS,
-        TunnelCounters, TunnelKey,
+        PORT_ARRAY_SIZE, PORT_HASH_SIZE, PORT_PRESENT, PORT_SLOTS, Port, PortCounters,
+        REMOTES as REMOTE_SLOTS, TUNNEL_SLOTS, TunnelCounters, TunnelKey,
     },
     reason::REASON_SLOTS,
 };
@@ -38,6 +38,10 @@ pub(super) static TUNNEL_FREE: Queue<u32> = Queue::pinned(TUNNEL_SLOTS, 0);
 
 #[map]
 pub(super) static TUNNEL_STATS: PerCpuArray<TunnelCounters> = PerCpuArray::pinned(TUNNEL_SLOTS, 0);
+
+/// Outer sources that OVS has a tunnel to, in wire order. The value says nothing.
+#[map]
+static REMOTES: HashMap<u32, u32> = HashMap::pinned(REMOTE_SLOTS, BPF_F_NO_PREALLOC);
 
 #[map]
 pub(super) static REASONS: PerCpuArray<u64> = PerCpuArray::pinned(REASON_SLOTS, 0);
@@ -105,6 +109,12 @@ pub(super) fn port_mut(ifindex: u32) -> Option<*mut Port> {
         None => ENDPOINTS_HIGH.get_ptr_mut(ifindex),
         found => found,
     }
+}
+
+/// Whether OVS has a tunnel to this address.
+#[inline(always)]
+pub(super) fn is_remote(address: u32) -> bool {
+    REMOTES.get_ptr(address).is_some()
 }
 
 #[inline(always)]

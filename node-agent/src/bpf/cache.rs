@@ -1,7 +1,7 @@
 //! The flow cache as [`FastPath`]: steering by single stores into pinned maps, of which it has handles of its own, so
 //! that it never waits for somebody who attaches a pod.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc};
 
 use aya::{
     Pod,
@@ -9,7 +9,7 @@ use aya::{
 };
 use ebpf::{
     flow::{self, EgressFlow, EgressKey, IngressFlow, IngressKey, Tuple4, Tuple6},
-    maps::{Config, Count, TUNNEL_SLOTS},
+    maps::{Config, Count, REMOTES as REMOTE_SLOTS, TUNNEL_SLOTS},
 };
 use parking_lot::Mutex;
 
@@ -20,7 +20,10 @@ use super::{
     control::Control,
     flows::Reader,
     probe::chain,
-    shape::{CONNS, CONNS6, EVENTS, FLOW_EGRESS, FLOW_EGRESS6, FLOW_INGRESS, FLOW_INGRESS6, TUNNELS},
+    remotes::Remotes,
+    shape::{
+        CONNS, CONNS6, EVENTS, FLOW_EGRESS, FLOW_EGRESS6, FLOW_INGRESS, FLOW_INGRESS6, REMOTES, TUNNELS,
+    },
     sweep::{Aged, Moment, Walk, count, sweep},
 };
 use crate::fast_path::{
@@ -33,6 +36,7 @@ pub struct FlowCache {
     clock: Clock,
     control: Control,
     events: Mutex<RingBuf<MapData>>,
+    remotes: Mutex<Remotes>,
     maps: std::path::PathBuf,
 }
 
@@ -59,7 +63,8 @@ impl FlowCache {
         let pinned = |name| MapData::from_pin(maps.join(name)).map_err(|source| failed(name, "open", source));
         let events =
             RingBuf::try_from(Map::RingBuf(pinned(EVENTS)?)).map_err(|e| failed(EVENTS, "open", e))?;
-        Ok(Self { datapath, clock, control, events: Mutex::new(events), maps })
+        let remotes = Mutex::new(Remotes::new(pinned(REMOTES)?)?);
+        Ok(Self { datapath, clock, control, events: Mutex::new(events), remotes, maps })
     }
 
     fn lru<K: Pod, V: Pod>(&self, name: &'static str) -> Result<HashMap<MapData, K, V>, Error> {
@@ -150,6 +155,11 @@ impl FlowCache {
                 entries: u64::try_from(tunnels).unwrap_or(u64::MAX),
                 capacity: u64::from(TUNNEL_SLOTS - 1),
             },
+            Pressure {
+                map: REMOTES,
+                entries: u64::try_from(self.remotes.lock().len()).unwrap_or(u64::MAX),
+                capacity: u64::from(REMOTE_SLOTS),
+            },
         ])
     }
 
@@ -239,6 +249,10 @@ impl FastPath for FlowCache {
 
     fn set_underlay(&self, underlay: Option<Underlay>) -> Result<(), String> {
         text(self.control.change(|config| with_underlay(config, underlay)).map(drop))
+    }
+
+    fn set_remotes(&self, remotes: &BTreeSet<Ipv4Addr>) -> Result<(), String> {
+        text(self.remotes.lock().set(remotes))
     }
 
     fn set_timing(&self, timing: Timing) -> Result<(), String> {

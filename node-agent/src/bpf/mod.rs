@@ -24,6 +24,7 @@ mod object;
 mod pins;
 mod ports;
 mod probe;
+mod remotes;
 mod shape;
 mod slots;
 mod stats;

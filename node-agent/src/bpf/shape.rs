@@ -8,8 +8,8 @@ use ebpf::{
     flow::{Conn, EgressFlow, EgressKey, IngressFlow, IngressKey, Note, Slot, Tuple4, Tuple6},
     maps::{
         Budget, Config, EVENTS_BYTES, FLOWS6_PART, NOTES as NOTE_SLOTS, PENDING as PENDING_SIZE,
-        PORT_ARRAY_SIZE, PORT_HASH_SIZE, PORT_SLOTS, Port, PortCounters, TUNNEL_SLOTS, TunnelCounters,
-        TunnelKey,
+        PORT_ARRAY_SIZE, PORT_HASH_SIZE, PORT_SLOTS, Port, PortCounters, REMOTES as REMOTE_SLOTS,
+        TUNNEL_SLOTS, TunnelCounters, TunnelKey,
     },
     reason::REASON_SLOTS,
 };
@@ -23,6 +23,7 @@ pub(super) const ENDPOINT_STATS: &str = "ENDPOINT_STATS";
 pub(super) const TUNNELS: &str = "TUNNELS";
 pub(super) const TUNNEL_FREE: &str = "TUNNEL_FREE";
 pub(super) const TUNNEL_STATS: &str = "TUNNEL_STATS";
+pub(super) const REMOTES: &str = "REMOTES";
 pub(super) const REASONS: &str = "REASONS";
 pub(super) const EVENTS: &str = "EVENTS";
 pub(super) const FLOW_EGRESS: &str = "FLOW_EGRESS";
@@ -63,6 +64,7 @@ fn shapes(flows: u32) -> Vec<Shape> {
         (TUNNELS, size_of::<TunnelKey>(), 4, TUNNEL_SLOTS),
         (TUNNEL_FREE, 0, 4, TUNNEL_SLOTS),
         (TUNNEL_STATS, 4, size_of::<TunnelCounters>(), TUNNEL_SLOTS),
+        (REMOTES, 4, 4, REMOTE_SLOTS),
         (REASONS, 4, size_of::<u64>(), REASON_SLOTS),
         of(FLOW_EGRESS, size_of::<EgressKey<Tuple4>>(), size_of::<EgressFlow>()),
         of(FLOW_EGRESS6, size_of::<EgressKey<Tuple6>>(), size_of::<EgressFlow>()),

@@ -1,5 +1,6 @@
 //! A flow cache for unit tests: answers what it was given, remembers what it was told.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use api::MacAddr;
@@ -80,6 +81,9 @@ impl FastPath for Fake {
         Ok(())
     }
     fn set_underlay(&self, _: Option<Underlay>) -> Result<(), String> {
+        Ok(())
+    }
+    fn set_remotes(&self, _: &BTreeSet<Ipv4Addr>) -> Result<(), String> {
         Ok(())
     }
     fn set_timing(&self, _: Timing) -> Result<(), String> {

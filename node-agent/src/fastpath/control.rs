@@ -1,6 +1,7 @@
 //! The handle that everybody holds: takes what happens to the engine, and what the engine says to the flow cache.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -40,6 +41,8 @@ pub(super) struct Shared {
     inner: Mutex<Inner>,
     /// What each endpoint was told last. Not part of the above: telling may take a while, and invalidation must not wait.
     told: Mutex<BTreeMap<String, bool>>,
+    /// The tunnels' other ends that the cache was told last; `None` when it is not known what it has.
+    pub(super) remotes: Mutex<Option<BTreeSet<Ipv4Addr>>>,
     /// When the engine is due has changed.
     pub(super) due: Notify,
     /// OVS shall tell when it has revalidated.
@@ -122,6 +125,7 @@ impl Fastpath {
             figures: Figures::default(),
             inner: Mutex::new(inner),
             told: Mutex::default(),
+            remotes: Mutex::default(),
             due: Notify::new(),
             revalidate: Notify::new(),
             ovs_is_new: Notify::new(),

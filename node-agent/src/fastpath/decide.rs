@@ -51,7 +51,10 @@ impl View {
         let named = |name: &str| snapshot.table::<Port>().by_index("name", name).next().cloned();
         let port = named(&shim_ovs_end(&self.uplink)).or_else(|| named(&self.uplink));
         let endpoint = match snapshot.table::<OpenVSwitch>().iter().next() {
-            Some(system) => exclude::tunnel_endpoint(system, gateway.as_deref(), port.as_deref(), &copied),
+            Some(system) => {
+                let interfaces = snapshot.table::<Interface>().iter().map(AsRef::as_ref);
+                exclude::tunnel_endpoint(system, gateway.as_deref(), port.as_deref(), &copied, interfaces)
+            }
             None => Err("no row in the Open_vSwitch database yet".to_owned()),
         };
         let mirrored = find(INTEGRATION_BRIDGE).map(|row| Mirrored::of(&row, mirrors())).unwrap_or_default();
@@ -135,6 +138,9 @@ impl View {
 
 /// Decides anew and tells the cache what differs.
 pub(super) async fn round(shared: &Shared, view: &View) {
+    if *view.ovs.replica().synced().borrow() {
+        shared.tell_remotes(&view.ovs);
+    }
     let bridge = view.bridge();
     let (effects, number) = shared.effects();
     let (mut decided, address) = view.decide(shared, bridge.as_deref(), &effects);

@@ -9,6 +9,7 @@ use ovsdb_client::Uuid;
 use ovsdb_client::vswitch::{Bridge, Interface, Mirror, OpenVSwitch, Port};
 
 use super::effects::Effects;
+use super::remotes;
 use super::status::Reasoned;
 use crate::ovs::ports::PodPort;
 
@@ -113,12 +114,19 @@ fn tunnel(row: &Interface) -> Option<String> {
 }
 
 /// Why no packet may cross the tunnel on the fast path; the tunnel endpoint's address otherwise.
-pub fn tunnel_endpoint(
+pub fn tunnel_endpoint<'a>(
     system: &OpenVSwitch,
     gateway: Option<&Bridge>,
     uplink: Option<&Port>,
     mirrored: &Mirrored,
+    mut interfaces: impl Iterator<Item = &'a Interface>,
 ) -> Result<Ipv4Addr, String> {
+    if let Some(row) = interfaces.find(|row| remotes::takes_from_anybody(row)) {
+        return Err(format!(
+            "tunnel {} has no remote_ip of its own; which nodes OVS takes packets from cannot be told",
+            row.name
+        ));
+    }
     let text = system.external_ids.get("ovn-encap-ip").map_or("", String::as_str);
     let address = match text.parse::<IpAddr>() {
         Ok(IpAddr::V4(address)) => address,
@@ -204,7 +212,7 @@ mod tests {
         let port = Port { uuid: Uuid::new_v4(), name: "so-eth0".to_owned(), ..Port::default() };
         let none = Mirrored::default();
         let ask = |system: &OpenVSwitch, gateway, port: &Port, mirrored: &Mirrored| {
-            tunnel_endpoint(system, gateway, Some(port), mirrored)
+            tunnel_endpoint(system, gateway, Some(port), mirrored, std::iter::empty())
         };
         assert_eq!(ask(&v4, Some(&bridge), &port, &none), Ok(Ipv4Addr::new(172, 18, 0, 2)));
         let v6 = chassis(&[("ovn-encap-ip", "fd00::2")]);
@@ -215,6 +223,9 @@ mod tests {
         assert!(ask(&v4, Some(&bridge), &port, &copied).unwrap_err().contains("mirror m"));
         let shaped = Port { qos: Some(Uuid::new_v4()), ..port };
         assert!(ask(&v4, Some(&bridge), &shaped, &none).unwrap_err().contains("QoS"));
+        let open = tunnel_row("geneve", &[("remote_ip", "flow")]);
+        let why = tunnel_endpoint(&v4, Some(&bridge), None, &none, std::iter::once(&open)).unwrap_err();
+        assert!(why.contains("tunnel ovn-n2-0 has no remote_ip of its own"), "{why}");
     }
 
     #[test]

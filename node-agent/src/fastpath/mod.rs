@@ -16,6 +16,7 @@ mod metrics;
 pub mod monitor;
 pub mod openflow;
 mod pressure;
+mod remotes;
 pub mod status;
 mod store;
 mod tasks;

@@ -316,7 +316,11 @@ async fn turn_check_off(unixctl: &Unixctl, keep: bool) -> Result<(), String> {
 async fn database(shared: Arc<Shared>, ovs: Ovs) {
     let mut changes = ovs.replica().changes();
     let mut synced = ovs.replica().synced();
-    shared.take(Input::Database(*synced.borrow_and_update()));
+    let there = *synced.borrow_and_update();
+    if there {
+        shared.tell_remotes(&ovs);
+    }
+    shared.take(Input::Database(there));
     loop {
         tokio::select! {
             changed = synced.changed() => {
@@ -324,6 +328,9 @@ async fn database(shared: Arc<Shared>, ovs: Ovs) {
                     break;
                 }
                 let there = *synced.borrow_and_update();
+                if there {
+                    shared.tell_remotes(&ovs);
+                }
                 shared.take(Input::Database(there));
             }
             change = changes.next() => {
@@ -333,6 +340,8 @@ async fn database(shared: Arc<Shared>, ovs: Ovs) {
                     None => break,
                 };
                 if let Some(source) = source {
+                    // First, so that nothing is learned from a node that is gone after what it taught is invalid.
+                    shared.tell_remotes(&ovs);
                     shared.take(Input::Changed(source));
                 }
                 shared.decide.notify_one();

@@ -112,6 +112,7 @@ impl Node {
         let told = |result: Result<(), String>| result.map_err(anyhow::Error::msg);
         let underlay = Underlay { address: Ipv4Addr::from(NEAR_NODE), mac: api::MacAddr(UPLINK), mtu: 1500 };
         told(cache.set_underlay(Some(underlay)))?;
+        told(cache.set_remotes(&[Ipv4Addr::from(FAR_NODE)].into()))?;
         told(cache.set_endpoint_fast("pod", true))?;
         Ok(Self { datapath, cache, pod, uplink, from_ovs })
     }

@@ -7,15 +7,10 @@ use node_agent::{bpf::Reason, fast_path::FastPath};
 
 use crate::packets::{FAR, NEAR};
 
-use super::world::{FAR_UPLINK, OTHER, POD, Shape, TCP, UDP, UPLINK, World, fix_checksum, geneve, is_fast};
-
-/// The same packet from an outer source that OVS does not know.
-fn from_nobody(packet: &[u8]) -> Vec<u8> {
-    let mut packet = packet.to_vec();
-    packet[26..30].copy_from_slice(&[172, 18, 0, 9]);
-    fix_checksum(&mut packet[14..34]);
-    packet
-}
+use super::world::{
+    FAR_UPLINK, OTHER, OTHER_NODE, POD, STRANGER, Shape, TCP, UDP, UPLINK, World, from_node, geneve, is_fast,
+    learn_back, outer,
+};
 
 /// Whether a packet from the wire leaves the program without its outer headers.
 fn reaches_a_pod(world: &World, packet: &[u8]) -> bool {
@@ -23,11 +18,14 @@ fn reaches_a_pod(world: &World, packet: &[u8]) -> bool {
 }
 
 #[test]
-fn a_packet_from_an_unknown_outer_source_does_not_get_the_entry_of_the_right_one() {
+fn a_packet_from_another_outer_source_does_not_get_the_entry_of_the_right_one() {
     World::both(|world| {
-        for shape in [UDP, TCP, Shape { six: true, ..UDP }] {
+        let shapes = [UDP, TCP, Shape { six: true, ..UDP }];
+        for (shape, source) in shapes.into_iter().flat_map(|s| [(s, STRANGER), (s, OTHER_NODE)]) {
+            world.cache.bump().unwrap();
+            std::thread::sleep(Duration::from_millis(270));
             let (right, delivered) = shape.back();
-            let forged = from_nobody(&right);
+            let forged = from_node(&right, source);
             for order in [[&forged, &right], [&right, &forged]] {
                 let entered = order.map(|packet| world.pass("from_uplink", packet, world.uplink, 0).tag);
                 let tag = entered[usize::from(order[1] == &right)];
@@ -36,6 +34,46 @@ fn a_packet_from_an_unknown_outer_source_does_not_get_the_entry_of_the_right_one
                 assert!(!reaches_a_pod(&world, &forged), "{:?}", world.reasons());
             }
         }
+    });
+}
+
+#[test]
+fn what_a_stranger_sent_is_not_credited_to_a_right_packet_that_left_no_note() {
+    World::both(|world| {
+        for shape in [UDP, TCP, Shape { six: true, ..UDP }] {
+            let (right, delivered) = shape.back();
+            let forged = from_node(&right, STRANGER);
+            assert!(!reaches_a_pod(&world, &forged));
+            // OVS drops that one. A right one comes out, which left no note.
+            world.pass("to_pod", &delivered, world.from_ovs[0], 0);
+            assert!(!reaches_a_pod(&world, &forged), "{:?}", world.reasons());
+        }
+        assert_eq!(world.count(Reason::Learned), 0, "{:?}", world.reasons());
+        assert_eq!(world.count(Reason::UnknownRemote), 6, "{:?}", world.reasons());
+        // It did not get in the right ones' way.
+        learn_back(&world, UDP);
+        assert!(reaches_a_pod(&world, &UDP.back().0), "{:?}", world.reasons());
+    });
+}
+
+#[test]
+fn nodes_are_learned_from_as_long_as_ovs_has_a_tunnel_to_them() {
+    World::both(|world| {
+        let (right, delivered) = UDP.back();
+        let moved = from_node(&right, OTHER_NODE);
+        let learns = |packet: &[u8]| {
+            world.cache.bump().unwrap();
+            std::thread::sleep(Duration::from_millis(270));
+            world.delivered_by_ovs(packet, &delivered);
+            reaches_a_pod(&world, packet)
+        };
+        assert!(learns(&right) && learns(&moved), "{:?}", world.reasons());
+        world.cache.set_remotes(&[FAR.into()].into()).unwrap();
+        assert!(learns(&right) && !learns(&moved), "{:?}", world.reasons());
+        world.cache.set_remotes(&[OTHER_NODE.into()].into()).unwrap();
+        assert!(!learns(&right) && learns(&moved), "{:?}", world.reasons());
+        world.cache.set_remotes(&[].into()).unwrap();
+        assert!(!learns(&right) && !learns(&moved), "{:?}", world.reasons());
     });
 }
 

@@ -10,7 +10,7 @@ use etherparse::PacketBuilder;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
-    packets::{FAR, NEAR},
+    packets::{FAR, NEAR, patched},
     programs::endpoint,
     sandbox::Node,
 };
@@ -23,6 +23,10 @@ pub(super) const FAR_ROUTER: [u8; 6] = [0x0a, 0x58, 10, 244, 1, 1];
 pub(super) const FAR_POD: [u8; 6] = [0x0a, 0x58, 10, 244, 1, 3];
 pub(super) const UPLINK: [u8; 6] = [2, 0x42, 0xac, 0x12, 0, 2];
 pub(super) const FAR_UPLINK: [u8; 6] = [2, 0x42, 0xac, 0x12, 0, 3];
+/// A third node, to which OVS has a tunnel too.
+pub(super) const OTHER_NODE: [u8; 4] = [172, 18, 0, 4];
+/// An address that OVS has no tunnel to.
+pub(super) const STRANGER: [u8; 4] = [172, 18, 0, 9];
 pub(super) const OPEN: Gate = Gate { forward: true, learn: true, tcp: true, hold: false };
 
 /// A node with two pods and an uplink, open.
@@ -80,6 +84,7 @@ impl World {
                     mtu: 1500,
                 }))
                 .unwrap();
+            cache.set_remotes(&[FAR, OTHER_NODE].map(Ipv4Addr::from).into()).unwrap();
             cache.set_gate(OPEN).unwrap();
             cache.heartbeat().unwrap();
             for id in ["a", "b"] {
@@ -214,6 +219,18 @@ impl Shape {
         let delivered = self.frame((ROUTER, POD), false, 1);
         (geneve(FAR_UPLINK, UPLINK, FAR, NEAR, [0, 5, 0, 3], 9, self.ecn, &inner), delivered)
     }
+}
+
+/// A packet of the tunnel with other bytes in its outer headers, and the checksum right.
+pub(super) fn outer(packet: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
+    let mut packet = patched(packet.to_vec(), at, bytes);
+    fix_checksum(&mut packet[14..34]);
+    packet
+}
+
+/// The same packet from another outer source.
+pub(super) fn from_node(packet: &[u8], source: [u8; 4]) -> Vec<u8> {
+    outer(packet, 26, &source)
 }
 
 pub(super) fn fix_checksum(header: &mut [u8]) {
