@@ -9,7 +9,7 @@ use crate::packets::{FAR, NEAR};
 
 use super::world::{
     FAR_UPLINK, OTHER, OTHER_NODE, POD, STRANGER, Shape, TCP, UDP, UPLINK, World, from_node, geneve, is_fast,
-    learn_back, outer,
+    learn_back,
 };
 
 /// Whether a packet from the wire leaves the program without its outer headers.
