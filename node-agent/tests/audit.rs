@@ -7,6 +7,7 @@ mod common;
 mod ovs;
 
 use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
