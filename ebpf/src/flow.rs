@@ -168,6 +168,13 @@ pub struct Conn {
 }
 const _: () = assert!(size_of::<Conn>() == 28);
 
+/// [`Note::live`]: used already, or void. Array slots that never held a note have it.
+pub const NOTE_VOID: u8 = 0;
+/// [`Note::live`]: not yet used.
+pub const NOTE_LIVE: u8 = 1;
+/// [`Note::live`]: teaches nothing, and only tells that packets that are not for the cache came by this way.
+pub const NOTE_MARK: u8 = 2;
+
 /// What is remembered of a packet that entered OVS: value of `PENDING*`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -186,7 +193,7 @@ pub struct Note {
     pub ttl: u8,
     /// Type of service or traffic class at entry.
     pub tos: u8,
-    /// Not yet used. Array slots that never held a note have 0.
+    /// `NOTE_*`.
     pub live: u8,
     pub _pad: u8,
 }

@@ -1,33 +1,53 @@
 //! Notes that are found by flow (interposed mode): when a younger packet's note may take the place of an older one.
 
-use crate::{flow::Note, maps::Config};
+use crate::{
+    flow::{NOTE_LIVE, NOTE_MARK, NOTE_VOID, Note},
+    maps::Config,
+};
 
 /// Whether `old`, a note of the same flow, gives way to `new`; if not, what is seen is put down in `old`.
 ///
 /// It does not while packets may be inside OVS that would be credited to `new` but entered in another epoch, or another way:
-/// one may be from a tunnel's end that OVS does not know. Where two ways were seen at a time nobody can tell which of them OVS
-/// lets through, and `old` is void as well. `urgent`: an entry dies if the packet is not noted.
+/// one may be of a network or from a node for which OVS decides otherwise. Where two ways were seen at a time nobody can tell
+/// which of them OVS lets through, and `old` is void as well. A mark only says by which way packets come, and gives way to a
+/// note of that way. `urgent`: an entry dies if the packet is not noted.
 #[inline(always)]
 pub fn gives_way(old: &mut Note, new: &Note, config: &Config, urgent: bool) -> bool {
     let same_way = old.ifindex == new.ifindex && (old.ifindex != 0 || old.way == new.way);
-    let alike = same_way && old.epoch == new.epoch && old.live != 0;
+    let same = same_way && old.epoch == new.epoch;
+    if same && old.live == NOTE_MARK {
+        old.when = new.when;
+        old.last = new.when;
+        return new.live == NOTE_LIVE;
+    }
+    let alike = same && old.live == NOTE_LIVE;
     let (since, patience) = match (alike, urgent) {
         (false, _) => (old.last, config.note_age),
         (true, true) => (old.when, config.note_age),
         (true, false) => (old.when, config.note_backoff),
     };
-    let age = new.when.wrapping_sub(since);
-    // Another CPU may have read the clock after us and written first: then the age is a little less than 0.
-    if age >= patience && age <= patience.wrapping_neg() {
+    if is_over(new.when.wrapping_sub(since), patience) {
         return true;
     }
     if !same_way {
-        old.live = 0;
+        old.live = NOTE_VOID;
     }
-    if alike || old.live == 0 {
+    if alike || old.live == NOTE_VOID {
         old.last = new.when;
     }
     false
+}
+
+/// Whether packets may still be inside OVS for which `note` stands.
+#[inline(always)]
+pub fn may_be_inside(note: &Note, config: &Config, now: u32) -> bool {
+    !is_over(now.wrapping_sub(note.last), config.note_age)
+}
+
+/// Another CPU may have read the clock after us and written first: then the age is a little less than 0.
+#[inline(always)]
+fn is_over(age: u32, patience: u32) -> bool {
+    age >= patience && age <= patience.wrapping_neg()
 }
 
 #[cfg(test)]
@@ -43,7 +63,7 @@ mod tests {
 
     /// A note from the tunnel.
     fn note(epoch: u32, when: u32, remote: u32) -> Note {
-        Note { epoch, when, last: when, way: [7, 9, remote], live: 1, ..Note::default() }
+        Note { epoch, when, last: when, way: [7, 9, remote], live: NOTE_LIVE, ..Note::default() }
     }
 
     /// Whether a packet at `when` may be noted.
@@ -72,9 +92,53 @@ mod tests {
     fn two_ways_at_a_time_make_the_note_void_until_neither_was_seen_for_long_enough() {
         let mut old = note(1, 0, 1);
         assert!(!may(&mut old, 1, 10, 2));
-        assert_eq!(old.live, 0);
+        assert_eq!(old.live, NOTE_VOID);
         assert!(!may(&mut old, 1, 200, 1) && !may(&mut old, 1, 200 + AGE - 1, 2));
         assert!(may(&mut old, 1, 200 + 2 * AGE - 1, 1));
+    }
+
+    /// The note of a packet that is not for the cache.
+    fn mark(epoch: u32, when: u32, remote: u32) -> Note {
+        Note { live: NOTE_MARK, ..note(epoch, when, remote) }
+    }
+
+    #[test]
+    fn a_mark_gives_way_at_once_to_a_note_of_its_way_and_to_no_other_mark() {
+        assert!(may(&mut mark(1, 0, 1), 1, 10, 1));
+        let mut old = mark(1, 0, 1);
+        assert!(!gives_way(&mut old, &mark(1, 900, 1), &config(), false));
+        assert_eq!((old.live, old.last), (NOTE_MARK, 900));
+        // A mark does not put off a note of its way, nor make it void.
+        let mut old = note(1, 0, 1);
+        assert!(!gives_way(&mut old, &mark(1, 10, 1), &config(), false));
+        assert_eq!((old.live, old.when, old.last), (NOTE_LIVE, 0, 10));
+    }
+
+    #[test]
+    fn a_mark_and_a_note_of_another_way_make_void_whichever_came_first() {
+        let mut old = mark(1, 0, 1);
+        assert!(!may(&mut old, 1, AGE - 1, 2));
+        assert_eq!((old.live, old.last), (NOTE_VOID, AGE - 1));
+        assert!(may(&mut mark(1, 0, 1), 1, AGE, 2), "the marked packets are out");
+        let mut old = note(1, 0, 1);
+        assert!(!gives_way(&mut old, &mark(1, AGE - 1, 2), &config(), false));
+        assert_eq!((old.live, old.last), (NOTE_VOID, AGE - 1));
+        assert!(gives_way(&mut old, &mark(1, 2 * AGE - 1, 2), &config(), false));
+    }
+
+    #[test]
+    fn a_mark_of_another_epoch_stays_until_its_packets_are_out() {
+        let mut old = mark(1, 0, 1);
+        assert!(!may(&mut old, 2, AGE - 1, 1));
+        assert_eq!((old.live, old.last), (NOTE_MARK, 0));
+        assert!(may(&mut old, 2, AGE, 1));
+    }
+
+    #[test]
+    fn a_note_stands_for_packets_inside_ovs_for_as_long_as_one_teaches() {
+        let inside = |now| may_be_inside(&note(1, 1_000, 1), &config(), now);
+        assert!(inside(999) && inside(1_000) && inside(1_000 + AGE - 1));
+        assert!(!inside(1_000 + AGE) && !inside(30 * 86_400 * 954));
     }
 
     #[test]

@@ -5,8 +5,11 @@ use aya_ebpf::{
     helpers::{bpf_redirect, bpf_redirect_peer, bpf_skb_adjust_room},
 };
 use ebpf::{
-    flow::{EgressKey, GATE_FORWARD, GATE_TCP, HEADER, IngressFlow, IngressKey, Note, OVERHEAD},
-    maps::{Config, PORT_FAST, Port},
+    flow::{
+        EgressKey, GATE_FORWARD, GATE_TCP, HEADER, IngressFlow, IngressKey, NOTE_LIVE, NOTE_MARK, Note,
+        OVERHEAD,
+    },
+    maps::{Config, PORT_FAST, PORT_INTERPOSED, Port},
     parse::{self, Flow, Outer, Packet as _, Window as _},
     reason::Reason,
     tag,
@@ -41,7 +44,7 @@ pub(super) fn from_uplink(
         || !parse::outer_sum_is_right(front)
     {
         // Which of them is asked only then: kept apart, the way of nearly all packets has no part in it.
-        count::reason(if gate & GATE_FORWARD == 0 {
+        let reason = if gate & GATE_FORWARD == 0 {
             Reason::GateClosed
         } else if meta.vlan_beside {
             Reason::Tagged
@@ -51,7 +54,12 @@ pub(super) fn from_uplink(
             Reason::OuterChecksum
         } else {
             Reason::OuterHeader
-        });
+        };
+        count::reason(reason);
+        if matches!(reason, Reason::OuterChecksum) {
+            let pass = Pass { config, port, outer, meta, gate, epoch: maps::epoch(config) };
+            return summed(skb, &pass);
+        }
         return Outcome::SLOW;
     }
     let pass = Pass { config, port, outer, meta, gate, epoch: maps::epoch(config) };
@@ -63,6 +71,27 @@ pub(super) fn from_uplink(
     }
     count::reason(Reason::NotIp);
     Outcome::SLOW
+}
+
+/// A packet with an outer UDP checksum, which OVS may let through.
+#[inline(always)]
+fn summed(skb: &Skb, pass: &Pass<'_>) -> Outcome {
+    #[inline(always)]
+    fn mark<F: Family>(skb: &Skb, front: &Front, pass: &Pass<'_>) -> Outcome {
+        match F::parse(front, HEADER as u32, skb.len().wrapping_sub(HEADER as u32)) {
+            Ok(flow) => enters::<F>(skb, pass, &flow, NOTE_MARK, false),
+            Err(_) => Outcome::SLOW,
+        }
+    }
+    if pass.port.flags & PORT_INTERPOSED == 0 {
+        Outcome::SLOW
+    } else if pass.outer.inner == V4::TYPE {
+        mark::<V4>(skb, &skb.front(HEADER as u32 + 20 + 20), pass)
+    } else if pass.outer.inner == V6::TYPE {
+        mark::<V6>(skb, &skb.front(HEADER as u32 + 40 + 20), pass)
+    } else {
+        Outcome::SLOW
+    }
 }
 
 /// Whether the packet is for this node's tunnel endpoint, by MAC and address.
@@ -94,61 +123,73 @@ fn family<F: Family>(skb: &Skb, front: &Front, pass: &Pass<'_>) -> Outcome {
             return Outcome::SLOW;
         }
     };
-    if pass.outer.ecn == 3 || pass.outer.ecn != flow.ecn() {
-        count::reason(Reason::CongestionMark);
-        return Outcome::SLOW;
-    }
-    if pass.gate & GATE_TCP == 0 && F::is_tcp(&flow.tuple) {
-        count::reason(Reason::TcpGateClosed);
-        return Outcome::SLOW;
-    }
-    let Outer { vni, option, source, .. } = *pass.outer;
-    let key = IngressKey { vni, option, remote: source, tuple: flow.tuple };
-    let entry = F::ingress().get_ptr_mut(&key);
-    if flow.changes_connection() {
-        count::reason(Reason::TcpHandshake);
-        if let Some(entry) = entry {
-            // SAFETY: a map value, see `egress`.
-            let ifindex = unsafe { (*entry).target };
-            conn::close::<F>(&EgressKey { ifindex, tuple: F::reverse(&flow.tuple) }, u32::from(flow.flags));
+    let (reason, live) = 'slow: {
+        if pass.outer.ecn == 3 || pass.outer.ecn != flow.ecn() {
+            break 'slow (Reason::CongestionMark, NOTE_MARK);
         }
-        return Outcome::SLOW;
-    }
-    let now = packet::now();
-    // SAFETY: as above.
-    let reason = match entry.map(|entry| unsafe { &mut *entry }) {
-        None => Reason::Miss,
-        Some(entry) if entry.epoch != pass.epoch => Reason::Stale,
-        Some(entry) => {
-            let slot = match receiver(entry.target, pass.epoch) {
-                Ok(slot) => slot,
-                Err(reason) => {
-                    count::reason(reason);
-                    return Outcome::SLOW;
+        if pass.gate & GATE_TCP == 0 && F::is_tcp(&flow.tuple) {
+            count::reason(Reason::TcpGateClosed);
+            return Outcome::SLOW;
+        }
+        let Outer { vni, option, source, .. } = *pass.outer;
+        let key = IngressKey { vni, option, remote: source, tuple: flow.tuple };
+        let entry = F::ingress().get_ptr_mut(&key);
+        if flow.changes_connection() {
+            count::reason(Reason::TcpHandshake);
+            if let Some(entry) = entry {
+                // SAFETY: a map value, see `egress`.
+                let ifindex = unsafe { (*entry).target };
+                conn::close::<F>(
+                    &EgressKey { ifindex, tuple: F::reverse(&flow.tuple) },
+                    u32::from(flow.flags),
+                );
+            }
+            return Outcome::SLOW;
+        }
+        // SAFETY: as above.
+        match entry.map(|entry| unsafe { &mut *entry }) {
+            None => (Reason::Miss, NOTE_LIVE),
+            Some(entry) if entry.epoch != pass.epoch => (Reason::Stale, NOTE_LIVE),
+            Some(entry) => {
+                let slot = match receiver(entry.target, pass.epoch) {
+                    Ok(slot) => slot,
+                    Err(reason) => break 'slow (reason, NOTE_MARK),
+                };
+                if !is_active::<F>(entry, &key, pass.epoch) {
+                    break 'slow (Reason::Waiting, NOTE_LIVE);
                 }
-            };
-            if !is_active::<F>(entry, &key, pass.epoch) {
-                Reason::Waiting
-            } else if u32::from(flow.ttl) <= u32::from(entry.ttl_step) + 1 {
-                count::reason(Reason::LowTtl);
-                return Outcome::SLOW;
-            } else {
+                if u32::from(flow.ttl) <= u32::from(entry.ttl_step) + 1 {
+                    break 'slow (Reason::LowTtl, NOTE_MARK);
+                }
                 let IngressFlow { deadline, probing, .. } = entry;
-                match refresh::check(deadline, probing, pass.config, pass.gate, pass.meta, now) {
+                match refresh::check(deadline, probing, pass.config, pass.gate, pass.meta, packet::now()) {
                     Ok(()) => return deliver::<F>(skb, entry, slot, &flow, pass),
-                    Err(reason) => reason,
+                    Err(reason) => {
+                        if matches!(reason, Reason::Dead | Reason::Overdue) {
+                            let _ = F::ingress().remove(&key);
+                        }
+                        (reason, NOTE_LIVE)
+                    }
                 }
             }
         }
     };
-    if matches!(reason, Reason::Dead | Reason::Overdue) {
-        let _ = F::ingress().remove(&key);
-    }
     count::reason(reason);
-    // By flow a note may be credited to another packet, of a source that OVS does know.
+    enters::<F>(skb, pass, &flow, live, matches!(reason, Reason::Probe))
+}
+
+/// The packet goes to OVS and leaves a note, or a mark if nothing is to be learned from it: otherwise it would be credited with the
+/// note that a packet of another node or network left. What OVS has no tunnel for leaves nothing, as OVS drops it.
+#[inline(always)]
+fn enters<F: Family>(skb: &Skb, pass: &Pass<'_>, flow: &Flow<F::Tuple>, live: u8, urgent: bool) -> Outcome {
+    if live == NOTE_MARK && pass.port.flags & PORT_INTERPOSED == 0 {
+        return Outcome::SLOW;
+    }
+    let Outer { vni, option, source, .. } = *pass.outer;
+    let now = packet::now();
     if !maps::is_remote(source) {
         count::reason(Reason::UnknownRemote);
-        return Outcome::Slow;
+        return Outcome::SLOW;
     }
     let left = Note {
         epoch: pass.epoch,
@@ -158,18 +199,10 @@ fn family<F: Family>(skb: &Skb, front: &Front, pass: &Pass<'_>) -> Outcome {
         way: [vni, option, source],
         ttl: flow.ttl,
         tos: flow.tos,
-        live: 1,
+        live,
         _pad: 0,
     };
-    note::leave::<F>(
-        skb,
-        pass.port,
-        pass.config,
-        pass.gate,
-        &flow.tuple,
-        left,
-        matches!(reason, Reason::Probe),
-    );
+    note::leave::<F>(skb, pass.port, pass.config, pass.gate, &flow.tuple, left, urgent);
     Outcome::SLOW
 }
 

@@ -4,10 +4,12 @@ use aya_ebpf::helpers::bpf_get_prandom_u32;
 use ebpf::{
     flow::{
         Answer, DIVERGED_EGRESS, DIVERGED_INGRESS, Divergence, EgressFlow, EgressKey, FROM_POD, FROM_TUNNEL,
-        GATE_FORWARD, HEADER, HEADER_WORDS, IngressFlow, IngressKey, KIND_LOCAL, KIND_TUNNEL, Note,
+        GATE_FORWARD, HEADER, HEADER_WORDS, IngressFlow, IngressKey, KIND_LOCAL, KIND_TUNNEL, NOTE_LIVE,
+        Note,
     },
     maps::{Config, PORT_FAST, PORT_INTERPOSED, Port, TunnelKey, mapped},
     parse::{Flow, Outer, Packet as _, Window as _, word_sum},
+    pending,
     reason::Reason,
 };
 
@@ -149,10 +151,11 @@ fn egress<F: Family>(skb: &Skb, front: &Front, seen: &Seen<'_>, tunnel: u32) -> 
     save::<F>(&key, value, seen)
 }
 
-/// Whether OVS left the packet as it was, but for what an entry can repeat: a DSCP mark (OVN's QoS) is not.
+/// Whether the note may teach of the packet, and OVS left the packet as it was, but for what an entry can repeat: a DSCP mark
+/// (OVN's QoS) is not.
 #[inline(always)]
 fn is_same<T>(note: &Note, flow: &Flow<T>) -> bool {
-    note.tos == flow.tos && note.ttl >= flow.ttl
+    note.live == NOTE_LIVE && note.tos == flow.tos && note.ttl >= flow.ttl
 }
 
 /// Bits of the header's fifth word that hold the outer UDP source port: OVS may choose another at any time.
@@ -193,6 +196,9 @@ fn delivered<F: Family>(skb: &Skb, front: &Front, seen: &Seen<'_>, ifindex: u32)
         return Ok(());
     }
     let tunnelled = note::take::<F>(seen.interposed, seen.tag, &flow.tuple, FROM_TUNNEL, seen.epoch);
+    // What is not live counts as long as its packets may be the one that came out.
+    let tunnelled = tunnelled
+        .filter(|note| note.live == NOTE_LIVE || pending::may_be_inside(note, seen.config, seen.now));
     let note = match tunnelled {
         // A pod of this node sends the flow too, and the one that came out may be that.
         Some(_) if seen.interposed && note::is_there::<F>(&flow.tuple, FROM_POD) => None,

@@ -6,7 +6,7 @@
 
 use aya_ebpf::helpers::bpf_get_smp_processor_id;
 use ebpf::{
-    flow::{FROM_POD, FROM_TUNNEL, GATE_LEARN, Note, Slot},
+    flow::{FROM_POD, FROM_TUNNEL, GATE_LEARN, NOTE_LIVE, NOTE_VOID, Note, Slot},
     maps::{Config, NOTES_PER_CPU, PORT_INTERPOSED, Port},
     pending,
     reason::Reason,
@@ -47,7 +47,9 @@ fn by_flow<F: Family>(config: &Config, tuple: &F::Tuple, note: Note, urgent: boo
         // worst is that a packet is not noted.
         let old = unsafe { &mut *old };
         if !pending::gives_way(old, &note, config, urgent) {
-            count::reason(Reason::NoteKept);
+            if note.live == NOTE_LIVE {
+                count::reason(Reason::NoteKept);
+            }
             return;
         }
     }
@@ -95,6 +97,7 @@ unsafe fn write_words<T: Copy>(to: *mut T, value: &T) {
 }
 
 /// Takes the note of the packet, if it was left by one that entered as `direction` says (in direct mode the note tells).
+/// Only one that is live may teach.
 #[inline(always)]
 pub(super) fn take<F: Family>(
     interposed: bool,
@@ -108,13 +111,10 @@ pub(super) fn take<F: Family>(
         let note = F::pending().get_ptr(&key)?;
         // SAFETY: a map value, copied at once. If the LRU map reuses it meanwhile, epoch and age decide.
         let note = unsafe { note.read() };
-        if note.live == 0 {
-            // It stays, so that no other takes its place while packets of both ways may be inside OVS.
-            return None;
-        }
-        // A note of another epoch teaches nothing, and stays: more packets that entered with it may be inside OVS, and must
-        // not be credited to one that enters now.
-        if note.epoch == epoch {
+        // One that is not live stays, so that no other takes its place while packets may be inside OVS for which it stands. So does
+        // a note of another epoch, which teaches nothing: more packets that entered with it may be inside OVS, and must not be
+        // credited to one that enters now.
+        if note.live == NOTE_LIVE && note.epoch == epoch {
             let _ = F::pending().remove(&key);
         }
         return Some(note);
@@ -122,11 +122,11 @@ pub(super) fn take<F: Family>(
     let slot = F::notes().get_ptr_mut(tag::slot(tag)?)?;
     // SAFETY: a value of an array.
     let Slot { note, tuple: noted } = unsafe { slot.read() };
-    if note.live == 0 || noted != *tuple || !tag::is_of(tag, note.epoch) {
+    if note.live != NOTE_LIVE || noted != *tuple || !tag::is_of(tag, note.epoch) {
         return None;
     }
     // SAFETY: as above. One verdict teaches one entry.
-    unsafe { (*slot).note.live = 0 };
+    unsafe { (*slot).note.live = NOTE_VOID };
     Some(note)
 }
 

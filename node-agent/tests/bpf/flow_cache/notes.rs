@@ -9,7 +9,7 @@ use crate::packets::{FAR, NEAR};
 
 use super::world::{
     FAR_UPLINK, OTHER, OTHER_NODE, POD, STRANGER, Shape, TCP, UDP, UPLINK, World, from_node, geneve, is_fast,
-    learn_back,
+    learn_back, outer,
 };
 
 /// Whether a packet from the wire leaves the program without its outer headers.
@@ -74,6 +74,88 @@ fn nodes_are_learned_from_as_long_as_ovs_has_a_tunnel_to_them() {
         assert!(!learns(&right) && learns(&moved), "{:?}", world.reasons());
         world.cache.set_remotes(&[].into()).unwrap();
         assert!(!learns(&right) && !learns(&moved), "{:?}", world.reasons());
+    });
+}
+
+/// The packet in the forms that are not for the cache: with an outer UDP checksum, and with a mark of congestion.
+fn unfit(packet: &[u8]) -> [Vec<u8>; 2] {
+    [outer(packet, 40, &[1, 1]), outer(packet, 15, &[3])]
+}
+
+#[test]
+fn a_right_packet_that_is_not_for_the_cache_is_not_taken_for_one_of_another_network_or_node() {
+    World::both(|world| {
+        let (right, delivered) = UDP.back();
+        let others =
+            [from_node(&right, OTHER_NODE), outer(&right, 48, &[8]), outer(&right, 54, &[0, 6, 0, 3])];
+        for (other, right) in others.iter().flat_map(|other| unfit(&right).map(|right| (other, right))) {
+            for order in [[other, &right], [&right, other]] {
+                let entered = order.map(|packet| world.pass("from_uplink", packet, world.uplink, 0).tag);
+                // OVS drops the other one.
+                let tag = entered[usize::from(*order[1] == right)];
+                world.pass("to_pod", &delivered, world.from_ovs[0], tag);
+                assert!(!reaches_a_pod(&world, other), "{:?}", world.reasons());
+                world.cache.bump().unwrap();
+                std::thread::sleep(Duration::from_millis(270));
+            }
+        }
+        assert_eq!(world.count(Reason::Learned), 0, "{:?}", world.reasons());
+    });
+}
+
+#[test]
+fn packets_of_a_flow_that_are_not_for_the_cache_do_not_keep_others_of_it_from_being_learned() {
+    World::both(|world| {
+        let (right, delivered) = UDP.back();
+        for unfit in unfit(&right) {
+            world.cache.bump().unwrap();
+            std::thread::sleep(Duration::from_millis(270));
+            for first in [&unfit, &unfit] {
+                let tag = world.pass("from_uplink", first, world.uplink, 0).tag;
+                world.pass("to_pod", &delivered, world.from_ovs[0], tag);
+                assert_eq!(world.cache.flows(10).unwrap().iter().filter(|flow| flow.valid).count(), 0);
+            }
+            let tag = world.pass("from_uplink", &right, world.uplink, 0).tag;
+            world.pass("from_uplink", &unfit, world.uplink, 0);
+            world.pass("to_pod", &delivered, world.from_ovs[0], tag);
+            assert!(reaches_a_pod(&world, &right), "{:?}", world.reasons());
+        }
+    });
+}
+
+#[test]
+fn a_pods_packet_does_not_get_an_entry_by_one_of_the_same_flow_from_the_wire() {
+    World::both(|world| {
+        let mut sent = Vec::new();
+        PacketBuilder::ethernet2(POD, OTHER)
+            .ipv4([10, 244, 0, 3], [10, 244, 0, 4], 64)
+            .udp(1, 2)
+            .write(&mut sent, &[9; 20])
+            .unwrap();
+        let wire = geneve(FAR_UPLINK, UPLINK, FAR, NEAR, [0, 5, 0, 3], 9, 0, &sent);
+        for wire in unfit(&wire) {
+            for pod_first in [true, false] {
+                // OVS drops the pod's own; the other, of another network, is delivered.
+                if pod_first {
+                    world.sends(&sent);
+                }
+                let entered = world.pass("from_uplink", &wire, world.uplink, 0);
+                if !pod_first {
+                    world.sends(&sent);
+                }
+                world.pass("to_pod", &sent, world.from_ovs[1], entered.tag);
+                world.sends(&sent);
+                let amounts = world.cache.endpoints().unwrap();
+                assert_eq!(amounts[0].fast_from.packets, 0, "{:?}", world.reasons());
+                world.cache.bump().unwrap();
+                std::thread::sleep(Duration::from_millis(270));
+            }
+        }
+        // Once those are out, what the pod sends is learned.
+        let entered = world.sends(&sent);
+        world.pass("to_pod", &sent, world.from_ovs[1], entered.tag);
+        world.sends(&sent);
+        assert_eq!(world.cache.endpoints().unwrap()[0].fast_from.packets, 1, "{:?}", world.reasons());
     });
 }
 
