@@ -50,7 +50,7 @@ struct Fault {
 }
 
 const FAULTS: &[Fault] = &[
-    Fault { name: "outer source that nobody knows", reason: "miss", make: |p| p[IP + 15] = 77 },
+    Fault { name: "outer source that nobody knows", reason: "unknown_remote", make: |p| p[IP + 15] = 77 },
     Fault { name: "another VNI", reason: "miss", make: |p| p[GENEVE + 6] ^= 1 },
     Fault { name: "a VNI that nobody has", reason: "miss", make: |p| p[GENEVE + 4] ^= 0x40 },
     Fault { name: "another logical ingress port", reason: "miss", make: |p| p[OPTION + 5] ^= 1 },
