@@ -145,7 +145,7 @@ impl FlowCache {
     }
 
     /// How full the maps are that nothing is swept from.
-    fn unswept(&self) -> Result<[Pressure; 3], Error> {
+    fn unswept(&self) -> Result<[Pressure; 4], Error> {
         let tunnels = self.datapath.lock().tunnel_slots()?.len();
         Ok([
             self.count::<EgressKey<Tuple4>, flow::Conn>(CONNS)?,
