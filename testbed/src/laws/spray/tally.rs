@@ -24,7 +24,9 @@ pub(super) struct Counter {
 /// Packets by whether the policy allows their port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Arrived {
-    pub(super) allowed: u64,
+    /// Allowed ones, TCP and UDP apart: only UDP may use the flow cache with its first packet.
+    pub(super) tcp: u64,
+    pub(super) udp: u64,
     pub(super) denied: u64,
     /// Arrived, and not seen by the counter.
     pub(super) missed: u64,
@@ -65,10 +67,19 @@ impl Drop for Counter {
     }
 }
 
+impl Arrived {
+    /// Allowed packets of the protocol of which fewer came.
+    pub(super) fn least(&self) -> u64 {
+        self.tcp.min(self.udp)
+    }
+}
+
 fn judge(tally: &Tally) -> Arrived {
     let mut arrived = Arrived { missed: tally.missed, ..Arrived::default() };
-    for (port, count) in tally.tcp.iter().chain(&tally.udp) {
-        *(if *port < DENIED { &mut arrived.allowed } else { &mut arrived.denied }) += count;
+    for (list, allowed) in [(&tally.tcp, &mut arrived.tcp), (&tally.udp, &mut arrived.udp)] {
+        for (port, count) in list {
+            *(if *port < DENIED { &mut *allowed } else { &mut arrived.denied }) += count;
+        }
     }
     arrived
 }
@@ -78,7 +89,8 @@ impl std::ops::Sub for Arrived {
 
     fn sub(self, before: Self) -> Self {
         Self {
-            allowed: self.allowed.saturating_sub(before.allowed),
+            tcp: self.tcp.saturating_sub(before.tcp),
+            udp: self.udp.saturating_sub(before.udp),
             denied: self.denied.saturating_sub(before.denied),
             missed: self.missed.saturating_sub(before.missed),
         }
@@ -96,11 +108,11 @@ mod tests {
             udp: [(DENIED - 1, 4), (DENIED + 1, 2)].into(),
             missed: 5,
         };
-        let all = Arrived { allowed: 7, denied: 3, missed: 5 };
+        let all = Arrived { tcp: 3, udp: 4, denied: 3, missed: 5 };
         assert_eq!(judge(&tally), all);
         assert_eq!(
-            all - Arrived { allowed: 7, denied: 1, missed: 0 },
-            Arrived { allowed: 0, denied: 2, missed: 5 }
+            all - Arrived { tcp: 3, udp: 1, denied: 1, missed: 0 },
+            Arrived { tcp: 0, udp: 3, denied: 2, missed: 5 }
         );
     }
 }
