@@ -1,9 +1,10 @@
 //! Geneve packets made by hand on the underlay, like those of a cached flow but for one thing. None of them may get to a
 //! pod by the entry, and what does get to a pod is what OVS lets through: the same with the cache switched off.
 //!
-//! They leave by the first node's own interface, past its OVS and its programs: from anywhere else the nodes' OVS would learn a
-//! wrong MAC for the first node from them, as its neighbour table learns from tunnelled packets too. The control is the right
-//! packet: it is no other than the node's own, and the cache takes it.
+//! They are put on the second node's own wire, by the switch's end of it: the switch itself would drop or repair some of them, as
+//! its kernel looks at IP headers. The outer source's MAC is the first node's: from another one the second node's OVS would learn a
+//! wrong MAC for it, as its neighbour table learns from tunnelled packets too. The control is the right packet: it is no other than
+//! the first node's own, and the cache takes it.
 
 use std::thread;
 use std::time::Duration;
@@ -47,53 +48,61 @@ struct Fault {
     reason: &'static str,
     /// What the receiver's pods know of it through OVS; the cache must not say otherwise.
     make: fn(&mut Vec<u8>),
+    /// Lengths and the outer header's checksum are made to fit afterwards.
+    fits: bool,
+}
+
+impl Fault {
+    /// Everything else is right.
+    const fn of(name: &'static str, reason: &'static str, make: fn(&mut Vec<u8>)) -> Self {
+        Self { name, reason, make, fits: true }
+    }
+
+    /// A length or a checksum is what is wrong.
+    const fn misfit(name: &'static str, reason: &'static str, make: fn(&mut Vec<u8>)) -> Self {
+        Self { name, reason, make, fits: false }
+    }
 }
 
 const FAULTS: &[Fault] = &[
-    Fault { name: "outer source that nobody knows", reason: "unknown_remote", make: |p| p[IP + 15] = 77 },
-    Fault { name: "another VNI", reason: "miss", make: |p| p[GENEVE + 6] ^= 1 },
-    Fault { name: "a VNI that nobody has", reason: "miss", make: |p| p[GENEVE + 4] ^= 0x40 },
-    Fault { name: "another logical ingress port", reason: "miss", make: |p| p[OPTION + 5] ^= 1 },
-    Fault { name: "another logical egress port", reason: "miss", make: |p| p[OPTION + 7] ^= 1 },
-    Fault { name: "a logical egress port that nobody has", reason: "miss", make: |p| p[OPTION + 6] ^= 0x7f },
-    Fault { name: "another class of option", reason: "other_options", make: |p| p[OPTION] ^= 1 },
-    Fault { name: "another type of option", reason: "other_options", make: |p| p[OPTION + 2] ^= 1 },
-    Fault {
-        name: "no option",
-        reason: "other_options",
-        make: |p| {
-            p.drain(OPTION..INNER);
-            p[GENEVE] = 0;
-        },
-    },
-    Fault {
-        name: "a second option",
-        reason: "other_options",
-        make: |p| {
-            p.splice(INNER..INNER, [0xff, 0xff, 1, 1, 0, 0, 0, 0]);
-            p[GENEVE] = 4;
-        },
-    },
-    Fault {
-        name: "a frame of another kind than Ethernet",
-        reason: "bad_protocol_type",
-        make: |p| p[GENEVE + 2] = 0x08,
-    },
-    Fault { name: "version 1", reason: "bad_geneve_version", make: |p| p[GENEVE] |= 0x40 },
-    Fault { name: "a control packet", reason: "other_options", make: |p| p[GENEVE + 1] |= 0x80 },
-    Fault { name: "a wrong outer UDP checksum", reason: "outer_checksum", make: |p| p[UDP + 7] = 1 },
-    Fault { name: "a UDP port that is not Geneve's", reason: "", make: |p| p[UDP + 3] ^= 1 },
-    Fault { name: "another inner flow", reason: "miss", make: |p| p[INNER + 14 + 20 + 1] ^= 1 },
-    Fault { name: "an inner TTL of 1", reason: "low_ttl", make: |p| inner_ttl(p, 1) },
-    Fault {
-        name: "an inner VLAN tag",
-        reason: "not_ip",
-        make: |p| {
-            p.splice(INNER + 12..INNER + 12, [0x81, 0, 0, 100]);
-        },
-    },
-    Fault { name: "an outer congestion mark", reason: "congestion_mark", make: |p| p[IP + 1] |= 3 },
-    Fault { name: "a cut inner packet", reason: "", make: |p| p.truncate(INNER + 14 + 10) },
+    Fault::of("outer source that nobody knows", "unknown_remote", |p| p[IP + 15] = 77),
+    Fault::of("another outer MAC", "other_destination", |p| p[5] ^= 1),
+    Fault::of("another outer destination", "other_destination", |p| p[IP + 19] = 77),
+    Fault::of("an outer header of another length", "", |p| p[IP] = 0x46),
+    Fault::of("an outer fragment", "fragment", |p| p[IP + 6] = 0x20),
+    Fault::of("an outer protocol that is not UDP", "", |p| p[IP + 9] = 6),
+    Fault::misfit("a wrong outer header checksum", "outer_header", |p| p[IP + 10] ^= 1),
+    Fault::misfit("an outer UDP length that is too small", "odd_length", |p| p[UDP + 5] -= 2),
+    Fault::misfit("bytes behind the outer packet", "odd_length", |p| p.extend([0; 4])),
+    Fault::of("bytes behind the inner packet", "odd_length", |p| p.extend([0; 4])),
+    Fault::of("an inner packet that is cut in its payload", "odd_length", |p| p.truncate(p.len() - 2)),
+    Fault::of("another VNI", "miss", |p| p[GENEVE + 6] ^= 1),
+    Fault::of("a VNI that nobody has", "miss", |p| p[GENEVE + 4] ^= 0x40),
+    Fault::of("another logical ingress port", "miss", |p| p[OPTION + 5] ^= 1),
+    Fault::of("another logical egress port", "miss", |p| p[OPTION + 7] ^= 1),
+    Fault::of("a logical egress port that nobody has", "miss", |p| p[OPTION + 6] ^= 0x7f),
+    Fault::of("another class of option", "other_options", |p| p[OPTION] ^= 1),
+    Fault::of("another type of option", "other_options", |p| p[OPTION + 2] ^= 1),
+    Fault::of("no option", "other_options", |p| {
+        p.drain(OPTION..INNER);
+        p[GENEVE] = 0;
+    }),
+    Fault::of("a second option", "other_options", |p| {
+        p.splice(INNER..INNER, [0xff, 0xff, 1, 1, 0, 0, 0, 0]);
+        p[GENEVE] = 4;
+    }),
+    Fault::of("a frame of another kind than Ethernet", "bad_protocol_type", |p| p[GENEVE + 2] = 0x08),
+    Fault::of("version 1", "bad_geneve_version", |p| p[GENEVE] |= 0x40),
+    Fault::of("a control packet", "other_options", |p| p[GENEVE + 1] |= 0x80),
+    Fault::of("a wrong outer UDP checksum", "outer_checksum", |p| p[UDP + 7] = 1),
+    Fault::of("a UDP port that is not Geneve's", "", |p| p[UDP + 3] ^= 1),
+    Fault::of("another inner flow", "miss", |p| p[INNER + 14 + 20 + 1] ^= 1),
+    Fault::of("an inner TTL of 1", "low_ttl", |p| inner_ttl(p, 1)),
+    Fault::of("an inner VLAN tag", "not_ip", |p| {
+        p.splice(INNER + 12..INNER + 12, [0x81, 0, 0, 100]);
+    }),
+    Fault::of("an outer congestion mark", "congestion_mark", |p| p[IP + 1] |= 3),
+    Fault::of("a cut inner packet", "", |p| p.truncate(INNER + 14 + 10)),
 ];
 
 /// Sets the inner TTL, and the header's checksum right.
@@ -109,7 +118,7 @@ pub(super) fn run(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
     let kinds = [true, false].map(|udp| Kind { udp, six: false, far: true });
     let flows: Vec<Case> = (FIRST..).zip(kinds).map(|(number, kind)| Case::flow(kind, number)).collect();
     let program = scene.bed.config().program("testbed");
-    let mut uplink = Tap::start(scene.bed.host(&scene.nodes[0]).network_command(program)?, "eth0", false)?;
+    let mut uplink = Tap::start(scene.bed.host("switch").network_command(program)?, &scene.nodes[1], false)?;
     let mut fast = Vec::new();
     for case in &flows {
         learn(scene, &addresses, &[case])?;
@@ -190,7 +199,8 @@ fn finish(mut bytes: Vec<u8>) -> Vec<u8> {
 fn broken(right: &[u8], fault: &Fault) -> Frame {
     let mut bytes = right.to_vec();
     (fault.make)(&mut bytes);
-    Frame { bytes: finish(bytes), offload: Offload::default() }
+    let bytes = if fault.fits { finish(bytes) } else { bytes };
+    Frame { bytes, offload: Offload::default() }
 }
 
 /// Sends a packet; what came to pods.
@@ -244,7 +254,8 @@ fn attempt(
     if !before.know(addresses, case) {
         return Ok(Err("the cache does not know the flow".to_owned()));
     }
-    if carried != Some(0) || fast != fast_before {
+    // None: OVS has let it through, and the flow was learned anew.
+    if carried.is_some_and(|count| count > 0) || fast != fast_before {
         return Ok(Err(format!(
             "the cache took it: its entry {carried:?}, all entries {}",
             fast.saturating_sub(fast_before)
