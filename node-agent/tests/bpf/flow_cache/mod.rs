@@ -11,11 +11,11 @@ use std::{net::Ipv4Addr, time::Duration};
 use etherparse::PacketBuilder;
 use node_agent::{
     bpf::{Reason, Verdict},
-    fast_path::{Action, FastPath},
+    fast_path::{Action, FastPath, Underlay},
 };
-use world::{OTHER, POD, Shape, TCP, UDP, World, fix_checksum, is_fast, learn, learn_back};
+use world::{OTHER, POD, Shape, TCP, UDP, UPLINK, World, fix_checksum, is_fast, learn, learn_back};
 
-use crate::packets::{FAR, patched};
+use crate::packets::{FAR, NEAR, patched};
 
 #[test]
 fn the_second_packet_leaves_exactly_as_ovs_sent_the_first() {
@@ -240,6 +240,21 @@ fn another_next_hop_than_the_learned_one_is_for_ovs() {
         let other = patched(UDP.out().0, 0, &OTHER);
         assert_eq!(world.sends(&other).packet, other);
         assert_eq!(world.count(Reason::MacMismatch), 1);
+    });
+}
+
+#[test]
+fn a_packet_that_is_too_long_for_the_underlay_is_for_ovs() {
+    World::both(|world| {
+        let mac = api::MacAddr(UPLINK);
+        let underlay = Underlay { address: Ipv4Addr::from(NEAR), mac, mtu: 1300 };
+        world.cache.set_underlay(Some(underlay)).unwrap();
+        // Outer IPv4, UDP, Geneve with OVN's option, and the inner Ethernet header; then the pod's IPv4 and UDP.
+        let most = 1300 - (20 + 8 + 16 + 14) - 28;
+        learn(&world, UDP);
+        assert!(is_fast(&world, Shape { payload: most, ..UDP }), "{:?}", world.reasons());
+        assert!(!is_fast(&world, Shape { payload: most + 1, ..UDP }));
+        assert_eq!(world.count(Reason::TooLong), 1);
     });
 }
 
