@@ -16,7 +16,7 @@ const RUNS: &[(&str, &[&str])] = &[
     ("churn of 100 pods, twice", &["churn"]),
     ("churn of 100 pods, twice, every process killed", &["churn", "--kill=all"]),
     ("bad input", &["hardship"]),
-    ("laws of the fast path", &["laws", "--datapath", "ebpf"]),
+    ("laws of the fast path", &["laws", "--datapath", "ebpf", "--changes", "1000"]),
     ("the same laws without eBPF", &["laws", "--datapath", "ovs", "--changes", "150", "--flows", "200000"]),
     ("what arrives by the flow cache and through OVS", &["exact"]),
 ];
