@@ -18,6 +18,11 @@ use super::engine::{Input, Source};
 use super::tasks::concerns;
 use crate::link::{Link, Netlink};
 
+/// When ovs-vswitchd ends, the kernel tells of the neighbours and routes that go with its interfaces before its socket is
+/// closed. So that it is known by then whether they are signs of that (which change nothing, see `engine`), they are told of
+/// later. To lose a neighbour or a route lets no packet go where OVS would not have sent it a moment ago.
+const OVS_ENDS: Duration = Duration::from_millis(100);
+
 /// What is known of the underlay.
 #[derive(Debug, Default)]
 struct Seen {
@@ -42,9 +47,13 @@ pub(super) async fn follow(shared: Arc<Shared>, netlink: Netlink, uplink: String
                 while let Some((message, _)) = messages.next().await {
                     match message.payload {
                         NetlinkPayload::InnerMessage(message) => {
-                            if let Some(source) = seen.take(message) {
-                                shared.take(Input::Changed(source));
-                                shared.decide.notify_one();
+                            let gone = matches!(message, Kernel::DelNeighbour(_) | Kernel::DelRoute(_));
+                            match seen.take(message) {
+                                Some(source) if gone => {
+                                    tokio::spawn(tell_later(Arc::clone(&shared), source));
+                                }
+                                Some(source) => tell(&shared, source),
+                                None => {}
                             }
                         }
                         // The kernel had more to tell than we could take.
@@ -62,6 +71,16 @@ pub(super) async fn follow(shared: Arc<Shared>, netlink: Netlink, uplink: String
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
+}
+
+fn tell(shared: &Shared, source: Source) {
+    shared.take(Input::Changed(source));
+    shared.decide.notify_one();
+}
+
+async fn tell_later(shared: Arc<Shared>, source: Source) {
+    tokio::time::sleep(OVS_ENDS).await;
+    tell(&shared, source);
 }
 
 fn facts(link: &Link) -> (u32, bool, u32, Option<api::MacAddr>) {
