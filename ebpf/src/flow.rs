@@ -144,10 +144,11 @@ pub struct IngressFlow {
     pub slot: u32,
     /// Tick at which it was learned.
     pub learned: u32,
-    pub _pad2: u32,
+    /// Destination and source MAC of the inner frame as it came. OVS may deliver it with others.
+    pub arrived: [u32; 3],
     pub packets: u64,
 }
-const _: () = assert!(size_of::<IngressFlow>() == 48 && align_of::<IngressFlow>() == 8);
+const _: () = assert!(size_of::<IngressFlow>() == 56 && align_of::<IngressFlow>() == 8);
 
 /// Value of `CONNS*`: a TCP connection of a pod.
 #[repr(C)]
@@ -187,7 +188,9 @@ pub struct Note {
     pub last: u32,
     /// Host veth of the pod it came from; 0 = from the tunnel.
     pub ifindex: u32,
-    /// From a pod: destination and source MAC at entry. From the tunnel: VNI, OVN's option, outer source address.
+    /// Destination and source MAC at entry; from the tunnel those of the inner frame.
+    pub macs: [u32; 3],
+    /// From the tunnel: VNI, OVN's option, outer source address. From a pod: 0.
     pub way: [u32; 3],
     /// TTL or hop limit at entry.
     pub ttl: u8,
@@ -197,7 +200,7 @@ pub struct Note {
     pub live: u8,
     pub _pad: u8,
 }
-const _: () = assert!(size_of::<Note>() == 32);
+const _: () = assert!(size_of::<Note>() == 44);
 
 /// A note with its flow: value of `NOTES*`, which are found by number and not by flow.
 #[repr(C)]
@@ -206,7 +209,7 @@ pub struct Slot<T> {
     pub note: Note,
     pub tuple: T,
 }
-const _: () = assert!(size_of::<Slot<Tuple4>>() == 48 && size_of::<Slot<Tuple6>>() == 72);
+const _: () = assert!(size_of::<Slot<Tuple4>>() == 60 && size_of::<Slot<Tuple6>>() == 84);
 
 /// [`Divergence::what`]: an egress entry.
 pub const DIVERGED_EGRESS: u32 = 1;

@@ -79,7 +79,7 @@ fn summed(skb: &Skb, pass: &Pass<'_>) -> Outcome {
     #[inline(always)]
     fn mark<F: Family>(skb: &Skb, front: &Front, pass: &Pass<'_>) -> Outcome {
         match F::parse(front, HEADER as u32, skb.len().wrapping_sub(HEADER as u32)) {
-            Ok(flow) => enters::<F>(skb, pass, &flow, NOTE_MARK, false),
+            Ok(flow) => enters::<F>(skb, inner_macs(front), pass, &flow, NOTE_MARK, false),
             Err(_) => Outcome::SLOW,
         }
     }
@@ -149,8 +149,13 @@ fn family<F: Family>(skb: &Skb, front: &Front, pass: &Pass<'_>) -> Outcome {
         // SAFETY: as above.
         match entry.map(|entry| unsafe { &mut *entry }) {
             None => (Reason::Miss, NOTE_LIVE),
-            Some(entry) if entry.epoch != pass.epoch => (Reason::Stale, NOTE_LIVE),
             Some(entry) => {
+                // One branch for what nearly always holds.
+                let (stale, macs) = (entry.epoch ^ pass.epoch, inner_macs(front));
+                let [first, second, third] = entry.arrived;
+                if stale | (first ^ macs[0]) | (second ^ macs[1]) | (third ^ macs[2]) != 0 {
+                    break 'slow (if stale != 0 { Reason::Stale } else { Reason::MacMismatch }, NOTE_LIVE);
+                }
                 let slot = match receiver(entry.target, pass.epoch) {
                     Ok(slot) => slot,
                     Err(reason) => break 'slow (reason, NOTE_MARK),
@@ -175,13 +180,20 @@ fn family<F: Family>(skb: &Skb, front: &Front, pass: &Pass<'_>) -> Outcome {
         }
     };
     count::reason(reason);
-    enters::<F>(skb, pass, &flow, live, matches!(reason, Reason::Probe))
+    enters::<F>(skb, inner_macs(front), pass, &flow, live, matches!(reason, Reason::Probe))
 }
 
 /// The packet goes to OVS and leaves a note, or a mark if nothing is to be learned from it: otherwise it would be credited with the
 /// note that a packet of another node or network left. What OVS has no tunnel for leaves nothing, as OVS drops it.
 #[inline(always)]
-fn enters<F: Family>(skb: &Skb, pass: &Pass<'_>, flow: &Flow<F::Tuple>, live: u8, urgent: bool) -> Outcome {
+fn enters<F: Family>(
+    skb: &Skb,
+    macs: [u32; 3],
+    pass: &Pass<'_>,
+    flow: &Flow<F::Tuple>,
+    live: u8,
+    urgent: bool,
+) -> Outcome {
     if live == NOTE_MARK && pass.port.flags & PORT_INTERPOSED == 0 {
         return Outcome::SLOW;
     }
@@ -196,6 +208,7 @@ fn enters<F: Family>(skb: &Skb, pass: &Pass<'_>, flow: &Flow<F::Tuple>, live: u8
         when: now,
         last: now,
         ifindex: 0,
+        macs,
         way: [vni, option, source],
         ttl: flow.ttl,
         tos: flow.tos,
@@ -204,6 +217,13 @@ fn enters<F: Family>(skb: &Skb, pass: &Pass<'_>, flow: &Flow<F::Tuple>, live: u8
     };
     note::leave::<F>(skb, pass.port, pass.config, pass.gate, &flow.tuple, left, urgent);
     Outcome::SLOW
+}
+
+/// Destination and source MAC of the inner frame.
+#[inline(always)]
+fn inner_macs(front: &Front) -> [u32; 3] {
+    const AT: u32 = HEADER as u32 - 14;
+    [front.u32(AT), front.u32(AT + 4), front.u32(AT + 8)]
 }
 
 /// The counter slot of the pod that gets the packet, if it takes part.

@@ -246,21 +246,27 @@ fn ingress<F: Family>(
         // SAFETY: a map value, see `egress`.
         let entry = unsafe { &mut *entry };
         if entry.epoch == seen.epoch {
-            let same = entry.target == receiver.ifindex && entry.ttl_step == ttl_step && entry.macs == macs;
+            let same = entry.target == receiver.ifindex
+                && entry.ttl_step == ttl_step
+                && entry.macs == macs
+                && entry.arrived == note.macs;
             if same || !count::counting() {
                 entry.probing = 0;
                 entry.deadline = seen.deadline();
                 return Err(Reason::Refreshed);
             }
-            let remembered = answer(entry.target, 0, entry.ttl_step, entry.macs);
-            report::<F>(DIVERGED_INGRESS, entry.target, &flow.tuple, seen.epoch, |record| {
-                record.remembered = remembered;
-                record.ovs = answer(receiver.ifindex, 0, ttl_step, macs);
-            });
-            suspend(entry.target, seen.epoch);
-            suspend(receiver.ifindex, seen.epoch);
-            let _ = F::ingress().remove(&key);
-            return Err(Reason::Diverged);
+            // Of a frame for another station it would be the answer to another question.
+            if entry.arrived == note.macs {
+                let remembered = answer(entry.target, 0, entry.ttl_step, entry.macs);
+                report::<F>(DIVERGED_INGRESS, entry.target, &flow.tuple, seen.epoch, |record| {
+                    record.remembered = remembered;
+                    record.ovs = answer(receiver.ifindex, 0, ttl_step, macs);
+                });
+                suspend(entry.target, seen.epoch);
+                suspend(receiver.ifindex, seen.epoch);
+                let _ = F::ingress().remove(&key);
+                return Err(Reason::Diverged);
+            }
         }
     }
     seen.may_add()?;
@@ -276,7 +282,7 @@ fn ingress<F: Family>(
         macs,
         slot: count::tunnel_slot(&TunnelKey { remote, vni }),
         learned: seen.now,
-        _pad2: 0,
+        arrived: note.macs,
         packets: 0,
     };
     match F::ingress().insert(&key, value, 0) {
@@ -351,7 +357,7 @@ fn fill<F: Family>(value: &mut EgressFlow, seen: &Seen<'_>, note: &Note, flow: &
     value.probing = 0;
     value.active = u8::from(!F::is_tcp(&flow.tuple));
     value.ttl_step = note.ttl.wrapping_sub(flow.ttl);
-    value.macs = note.way;
+    value.macs = note.macs;
     value.learned = seen.now;
     value.packets = 0;
 }
@@ -386,13 +392,16 @@ fn save<F: Family>(key: &EgressKey<F::Tuple>, value: &EgressFlow, seen: &Seen<'_
                 entry.deadline = value.deadline;
                 return Err(Reason::Refreshed);
             }
-            report::<F>(DIVERGED_EGRESS, key.ifindex, &key.tuple, seen.epoch, |record| {
-                record.remembered = full_answer(entry);
-                record.ovs = full_answer(value);
-            });
-            suspend(key.ifindex, seen.epoch);
-            let _ = F::egress().remove(key);
-            return Err(Reason::Diverged);
+            // Sent to another station it was another question.
+            if entry.macs == value.macs {
+                report::<F>(DIVERGED_EGRESS, key.ifindex, &key.tuple, seen.epoch, |record| {
+                    record.remembered = full_answer(entry);
+                    record.ovs = full_answer(value);
+                });
+                suspend(key.ifindex, seen.epoch);
+                let _ = F::egress().remove(key);
+                return Err(Reason::Diverged);
+            }
         }
     }
     seen.may_add()?;

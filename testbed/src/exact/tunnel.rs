@@ -67,6 +67,8 @@ impl Fault {
 }
 
 const FAULTS: &[Fault] = &[
+    Fault::of("another inner destination MAC", "mac_mismatch", |p| p[INNER + 5] ^= 1),
+    Fault::of("another inner source MAC", "mac_mismatch", |p| p[INNER + 11] ^= 1),
     Fault::of("outer source that nobody knows", "unknown_remote", |p| p[IP + 15] = 77),
     Fault::of("another outer MAC", "other_destination", |p| p[5] ^= 1),
     Fault::of("another outer destination", "other_destination", |p| p[IP + 19] = 77),

@@ -244,6 +244,22 @@ fn another_next_hop_than_the_learned_one_is_for_ovs() {
 }
 
 #[test]
+fn what_ovs_does_with_packets_to_another_next_hop_is_no_divergence() {
+    World::both(|world| {
+        learn(&world, UDP);
+        let (sent, geneve) = UDP.out();
+        let sent = patched(sent, 0, &OTHER);
+        // Asked for another station, OVS sends it to another node.
+        let elsewhere = patched(geneve, 30, &[172, 18, 0, 9]);
+        world.through_ovs(&sent, &elsewhere);
+        assert_eq!(world.count(Reason::Diverged), 0, "{:?}", world.reasons());
+        // The entry is for the station that was asked for last.
+        assert_eq!(world.sends(&sent).packet[30..34], [172, 18, 0, 9]);
+        assert!(!is_fast(&world, UDP));
+    });
+}
+
+#[test]
 fn a_packet_that_is_too_long_for_the_underlay_is_for_ovs() {
     World::both(|world| {
         let mac = api::MacAddr(UPLINK);
@@ -282,6 +298,7 @@ fn a_geneve_packet_from_elsewhere_or_with_another_vni_or_option_does_not_reach_a
             (with(15, &[3]), Reason::CongestionMark, "congestion experienced"),
             (with(15, &[1]), Reason::CongestionMark, "another ECN outside than inside"),
             (with(38, &[0, 60]), Reason::OddLength, "a wrong UDP length"),
+            (with(58, &OTHER), Reason::MacMismatch, "another inner destination MAC"),
         ];
         for (packet, reason, what) in table {
             let before = world.count(reason);
@@ -289,6 +306,18 @@ fn a_geneve_packet_from_elsewhere_or_with_another_vni_or_option_does_not_reach_a
             assert_eq!(passed.packet, packet, "{what}");
             assert_eq!(world.count(reason), before + 1, "{what}: {:?}", world.reasons());
         }
+    });
+}
+
+#[test]
+fn what_ovs_does_with_another_inner_mac_is_no_divergence() {
+    World::both(|world| {
+        learn_back(&world, UDP);
+        let (geneve, delivered) = UDP.back();
+        let (geneve, delivered) = (patched(geneve, 64, &OTHER), patched(delivered, 6, &OTHER));
+        world.delivered_by_ovs(&geneve, &delivered);
+        assert_eq!(world.count(Reason::Diverged), 0, "{:?}", world.reasons());
+        assert_eq!(world.pass("from_uplink", &geneve, world.uplink, 0).packet, delivered);
     });
 }
 
