@@ -123,9 +123,9 @@ fn family<F: Family>(skb: &Skb, front: &Front, pass: &Pass<'_>) -> Outcome {
             return Outcome::SLOW;
         }
     };
-    let (reason, live) = 'slow: {
+    let reason = 'slow: {
         if pass.outer.ecn == 3 || pass.outer.ecn != flow.ecn() {
-            break 'slow (Reason::CongestionMark, NOTE_MARK);
+            break 'slow Reason::CongestionMark;
         }
         if pass.gate & GATE_TCP == 0 && F::is_tcp(&flow.tuple) {
             count::reason(Reason::TcpGateClosed);
@@ -148,23 +148,23 @@ fn family<F: Family>(skb: &Skb, front: &Front, pass: &Pass<'_>) -> Outcome {
         }
         // SAFETY: as above.
         match entry.map(|entry| unsafe { &mut *entry }) {
-            None => (Reason::Miss, NOTE_LIVE),
+            None => Reason::Miss,
             Some(entry) => {
                 // One branch for what nearly always holds.
                 let (stale, macs) = (entry.epoch ^ pass.epoch, inner_macs(front));
                 let [first, second, third] = entry.arrived;
                 if stale | (first ^ macs[0]) | (second ^ macs[1]) | (third ^ macs[2]) != 0 {
-                    break 'slow (if stale != 0 { Reason::Stale } else { Reason::MacMismatch }, NOTE_LIVE);
+                    break 'slow if stale != 0 { Reason::Stale } else { Reason::MacMismatch };
                 }
                 let slot = match receiver(entry.target, pass.epoch) {
                     Ok(slot) => slot,
-                    Err(reason) => break 'slow (reason, NOTE_MARK),
+                    Err(reason) => break 'slow reason,
                 };
                 if !is_active::<F>(entry, &key, pass.epoch) {
-                    break 'slow (Reason::Waiting, NOTE_LIVE);
+                    break 'slow Reason::Waiting;
                 }
                 if u32::from(flow.ttl) <= u32::from(entry.ttl_step) + 1 {
-                    break 'slow (Reason::LowTtl, NOTE_MARK);
+                    break 'slow Reason::LowTtl;
                 }
                 let IngressFlow { deadline, probing, .. } = entry;
                 match refresh::check(deadline, probing, pass.config, pass.gate, pass.meta, packet::now()) {
@@ -173,14 +173,24 @@ fn family<F: Family>(skb: &Skb, front: &Front, pass: &Pass<'_>) -> Outcome {
                         if matches!(reason, Reason::Dead | Reason::Overdue) {
                             let _ = F::ingress().remove(&key);
                         }
-                        (reason, NOTE_LIVE)
+                        reason
                     }
                 }
             }
         }
     };
     count::reason(reason);
+    let live = if teaches(reason) { NOTE_LIVE } else { NOTE_MARK };
     enters::<F>(skb, inner_macs(front), pass, &flow, live, matches!(reason, Reason::Probe))
+}
+
+/// Whether the packet's way through OVS may teach an entry. Not that of one that the entry could not carry.
+#[inline(always)]
+const fn teaches(reason: Reason) -> bool {
+    !matches!(
+        reason,
+        Reason::CongestionMark | Reason::LowTtl | Reason::EndpointSlow | Reason::EndpointDiverged
+    )
 }
 
 /// The packet goes to OVS and leaves a note, or a mark if nothing is to be learned from it: otherwise it would be credited with the
