@@ -109,7 +109,8 @@ pub(super) fn check(bed: &Bed, ebpf: bool, checks: &mut Checks) -> Result<()> {
 fn policy(bed: &Bed, server: std::net::Ipv4Addr) -> Result<String> {
     let begin = Instant::now();
     let mut client = client(bed)?;
-    client.args(["--count", "1000000", "--pause", "5", "--timeout", "100", "--give-up", "50"]);
+    // The first packets of a connection go through OVS's daemon, which takes a while on an emulated machine.
+    client.args(["--count", "1000000", "--pause", "5", "--timeout", "1000", "--give-up", "5"]);
     client.args(["--seconds", &exec::patient(FLOW).as_secs_f64().to_string()]);
     let mut child = client.args([&server.to_string(), PORT]).stdout(Stdio::piped()).spawn()?;
     thread::sleep(exec::patient(Duration::from_secs(1)));
