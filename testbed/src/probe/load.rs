@@ -75,7 +75,7 @@ pub struct Arrival {
     pub number: u32,
     /// When it was sent.
     pub sent: u64,
-    /// When it was taken from the socket.
+    /// When it was taken from the socket: the same for all messages that one segment brought.
     pub at: u64,
 }
 
@@ -91,11 +91,16 @@ pub fn now() -> u64 {
 
 type Arrivals = Arc<Mutex<Vec<Arrival>>>;
 
-fn note(arrivals: &Arrivals, message: &[u8]) {
-    if let Some((flow, number, sent)) = parse(message) {
-        let mut list = arrivals.lock().unwrap_or_else(PoisonError::into_inner);
-        list.push(Arrival { flow, number, sent, at: now() });
-    }
+/// Writes down the whole messages that were read at once, and returns how many bytes they were.
+fn note(arrivals: &Arrivals, bytes: &[u8]) -> usize {
+    let at = now();
+    let (messages, _) = bytes.as_chunks::<MESSAGE>();
+    let mut list = arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+    list.extend(messages.iter().filter_map(|message| {
+        let (flow, number, sent) = parse(message)?;
+        Some(Arrival { flow, number, sent, at })
+    }));
+    messages.as_flattened().len()
 }
 
 fn message(flow: u32, number: u32) -> [u8; MESSAGE] {
@@ -180,9 +185,14 @@ async fn take_tcp(listener: TcpListener, arrivals: Arrivals) {
         };
         let arrivals = Arc::clone(&arrivals);
         tokio::spawn(async move {
-            let mut buffer = [0; MESSAGE];
-            while stream.read_exact(&mut buffer).await.is_ok() {
-                note(&arrivals, &buffer);
+            // A retransmission brings all messages that waited for it.
+            let mut buffer = [0; 256 * MESSAGE];
+            let mut kept = 0;
+            while let Ok(length @ 1..) = stream.read(&mut buffer[kept..]).await {
+                let end = kept + length;
+                let done = note(&arrivals, &buffer[..end]);
+                buffer.copy_within(done..end, 0);
+                kept = end - done;
             }
         });
     }
@@ -241,6 +251,20 @@ mod tests {
         assert_eq!((flow, number), (7, 0x0102_0304));
         assert!((before..=now()).contains(&sent));
         assert_eq!(parse(&[0; MESSAGE - 1]), None);
+    }
+
+    #[test]
+    fn messages_of_one_segment_arrive_at_one_time() {
+        let arrivals = Arrivals::default();
+        let mut bytes = [message(1, 1), message(1, 2)].concat();
+        bytes.extend([0; 5]);
+        assert_eq!(note(&arrivals, &bytes), 2 * MESSAGE, "the third one is not whole");
+        assert_eq!(note(&arrivals, &message(1, 3)), MESSAGE);
+        let list = arrivals.lock().unwrap();
+        let numbers: Vec<u32> = list.iter().map(|arrival| arrival.number).collect();
+        assert_eq!(numbers, [1, 2, 3]);
+        assert_eq!(list[0].at, list[1].at);
+        assert!(list[1].at < list[2].at);
     }
 
     #[test]

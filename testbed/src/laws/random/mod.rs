@@ -238,8 +238,10 @@ impl Play<'_> {
         let mut packets = 0;
         for (number, (flow, line)) in self.flows.iter().zip(&self.lines).enumerate() {
             let list = arrivals.get(&u32::try_from(number)?).map(Vec::as_slice).unwrap_or_default();
-            packets += list.len();
-            let times: Vec<u64> = list.iter().map(|arrival| arrival.at).collect();
+            // Messages that were read at once came in one packet: TCP sends again all that waits for an answer.
+            let mut times: Vec<u64> = list.iter().map(|arrival| arrival.at).collect();
+            times.dedup();
+            packets += times.len();
             let outcome = line.judge(&times, end, nanos(GAP), &self.windows);
             let name = |pod: usize| format!("{} (n{})", model.pods[pod].name, model.pods[pod].node + 1);
             let flow = format!("{:?} {} to {}", flow.protocol, name(flow.from), name(flow.to));
@@ -278,16 +280,29 @@ impl Play<'_> {
     }
 
     fn tell(&self, flow: &str, violation: &Violation) -> String {
-        let (change, what) = match *violation {
-            Violation::Leak { change, packets, first, last } => {
-                (change, format!("{packets} packets arrived {} to {} ms after", ms(first), ms(last)))
+        let name = |at: usize| self.log.get(at).map_or("the end", String::as_str);
+        let (change, what, under_way) = match *violation {
+            Violation::Leak { change, packets, from, first, last } => {
+                let times = from + first..=from + last;
+                let meets = |window: &Window| window.from <= *times.end() && *times.start() <= window.to;
+                let under_way: Vec<&str> = (0..)
+                    .zip(&self.windows)
+                    .filter(|(_, window)| meets(window))
+                    .map(|(at, _)| name(at))
+                    .collect();
+                (
+                    change,
+                    format!("{packets} packets arrived {} to {} ms after", ms(first), ms(last)),
+                    under_way,
+                )
             }
             Violation::Silence { change, at, lasted } => {
-                (change, format!("nothing for {} ms from {} ms after", ms(lasted), ms(at)))
+                (change, format!("nothing for {} ms from {} ms after", ms(lasted), ms(at)), Vec::new())
             }
         };
-        let cause = change.checked_sub(1).and_then(|at| self.log.get(at));
-        format!("{flow}: {what} {}", cause.map_or("the beginning", String::as_str))
+        let cause = change.checked_sub(1).map_or("the beginning", name);
+        let meanwhile = if under_way.is_empty() { "" } else { "; under way then: " };
+        format!("{flow}: {what} {cause}{meanwhile}{}", under_way.join(", "))
     }
 }
 

@@ -32,8 +32,8 @@ pub(super) struct Window {
 /// What was wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Violation {
-    /// Arrived although denied; times since the change was in force, of the first and the last.
-    Leak { change: usize, packets: usize, first: u64, last: u64 },
+    /// Arrived although denied; times since the change was in force at `from`, of the first and the last.
+    Leak { change: usize, packets: usize, from: u64, first: u64, last: u64 },
     /// Nothing came for so long although allowed; `at` is the time since the span began.
     Silence { change: usize, at: u64, lasted: u64 },
 }
@@ -114,8 +114,9 @@ fn denied(span: &Span, bound: u64, inside: &[u64], to: u64, windows: &[Window], 
     let leaked: Vec<u64> = leaked.iter().copied().filter(|&time| !excused(time)).collect();
     outcome.slipped += all - leaked.len();
     if let (Some(first), Some(last)) = (leaked.first(), leaked.last()) {
-        let (change, packets) = (span.change, leaked.len());
-        outcome.violations.push(Violation::Leak { change, packets, first: since(first), last: since(last) });
+        let (change, packets, from) = (span.change, leaked.len(), span.from);
+        let (first, last) = (since(first), since(last));
+        outcome.violations.push(Violation::Leak { change, packets, from, first, last });
     }
 }
 
@@ -161,7 +162,7 @@ mod tests {
     #[test]
     fn what_arrives_after_the_bound_is_a_leak() {
         let outcome = judge(&[(100, DENIED)], &[90, 105, 121, 130], 200);
-        let leak = Violation::Leak { change: 0, packets: 2, first: 21, last: 30 };
+        let leak = Violation::Leak { change: 0, packets: 2, from: 100, first: 21, last: 30 };
         assert_eq!(outcome.violations, [leak]);
         assert_eq!(outcome.tails, [Tail { packets: 1, delay: 5 }]);
         assert_eq!(outcome.denied, 80);
@@ -184,7 +185,10 @@ mod tests {
     #[test]
     fn a_denial_again_does_not_renew_the_bound() {
         let outcome = judge(&[(100, DENIED), (150, DENIED)], &[160], 200);
-        assert_eq!(outcome.violations, [Violation::Leak { change: 0, packets: 1, first: 60, last: 60 }]);
+        assert_eq!(
+            outcome.violations,
+            [Violation::Leak { change: 0, packets: 1, from: 100, first: 60, last: 60 }]
+        );
     }
 
     #[test]
