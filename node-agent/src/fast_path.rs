@@ -1,7 +1,8 @@
 //! The flow cache as the rest of the agent sees it: what can be told to it, and what can be read from it. `bpf` is
 //! behind it.
 //!
-//! Calls that steer (`bump`, `set_gate`, `heartbeat`) are a single store each into a pinned map and wait for nothing.
+//! Calls that steer (`bump`, `set_gate`, `heartbeat`) are one read and one write of a pinned map each, and wait for nothing but
+//! another such call.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};

@@ -1,4 +1,4 @@
-//! The flow cache as [`FastPath`]: steering by single stores into pinned maps, of which it has handles of its own, so
+//! The flow cache as [`FastPath`]: steering by one read and one write of a pinned map, of which it has a handle of its own, so
 //! that it never waits for somebody who attaches a pod.
 
 use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc};
@@ -46,10 +46,6 @@ impl std::fmt::Debug for FlowCache {
     }
 }
 
-fn failed(map: &'static str, action: &'static str, source: MapError) -> Error {
-    Error::Map { map, action, source: Box::new(source) }
-}
-
 impl FlowCache {
     /// Opens the pinned maps of a loaded datapath.
     ///
@@ -60,16 +56,18 @@ impl FlowCache {
             let mut datapath = datapath.lock();
             (datapath.pins.maps(), datapath.control.clone(), Clock::set(&mut datapath)?)
         };
-        let pinned = |name| MapData::from_pin(maps.join(name)).map_err(|source| failed(name, "open", source));
+        let pinned =
+            |name| MapData::from_pin(maps.join(name)).map_err(|source| Error::map(name, "open", source));
         let events =
-            RingBuf::try_from(Map::RingBuf(pinned(EVENTS)?)).map_err(|e| failed(EVENTS, "open", e))?;
+            RingBuf::try_from(Map::RingBuf(pinned(EVENTS)?)).map_err(|e| Error::map(EVENTS, "open", e))?;
         let remotes = Mutex::new(Remotes::new(pinned(REMOTES)?)?);
         Ok(Self { datapath, clock, control, events: Mutex::new(events), remotes, maps })
     }
 
     fn lru<K: Pod, V: Pod>(&self, name: &'static str) -> Result<HashMap<MapData, K, V>, Error> {
-        let data = MapData::from_pin(self.maps.join(name)).map_err(|source| failed(name, "open", source))?;
-        HashMap::try_from(Map::LruHashMap(data)).map_err(|source| failed(name, "open", source))
+        let data =
+            MapData::from_pin(self.maps.join(name)).map_err(|source| Error::map(name, "open", source))?;
+        HashMap::try_from(Map::LruHashMap(data)).map_err(|source| Error::map(name, "open", source))
     }
 
     fn reader(&self) -> Result<Reader, Error> {
@@ -132,9 +130,9 @@ impl FlowCache {
         walk: impl FnOnce(&mut HashMap<MapData, K, V>, usize) -> Result<Walk, MapError>,
     ) -> Result<(u64, Pressure), Error> {
         let mut map = self.lru::<K, V>(name)?;
-        let capacity = map.map().info().map_err(|source| failed(name, "read", source))?.max_entries();
+        let capacity = map.map().info().map_err(|source| Error::map(name, "read", source))?.max_entries();
         let most = usize::try_from(capacity).unwrap_or(usize::MAX);
-        let walk = walk(&mut map, most).map_err(|source| failed(name, "walk", source))?;
+        let walk = walk(&mut map, most).map_err(|source| Error::map(name, "walk", source))?;
         Ok((walk.removed, Pressure { map: name, entries: walk.stayed, capacity: u64::from(capacity) }))
     }
 

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
+use api::MacAddr;
 use ebpf::{
     flow::{GATE_FORWARD, GATE_HOLD, GATE_LEARN, GATE_TCP, OVERHEAD},
     maps::Config,
 };
-
-use api::MacAddr;
 
 use super::clock::Tick;
 use crate::fast_path::{Gate, Timing, Underlay};

@@ -23,7 +23,7 @@ impl std::fmt::Debug for Control {
 }
 
 fn failed(action: &'static str, source: MapError) -> Error {
-    Error::Map { map: CONFIG, action, source: Box::new(source) }
+    Error::map(CONFIG, action, source)
 }
 
 impl Control {

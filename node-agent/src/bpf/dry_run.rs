@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use aya::{
     TestRunOptions,
-    programs::{SchedClassifier, TestRun},
+    programs::{SchedClassifier, TestRun, TestRunResult},
     sys::{Stats, enable_stats},
 };
 
@@ -74,23 +74,17 @@ impl Datapath {
     /// # Errors
     /// As [`Self::dry_run`].
     pub fn pass(&mut self, name: &str, given: Given<'_>) -> Result<Passed, Error> {
-        let program = known(name)?;
-        let context = context(given);
         // The kernel wants room for the whole structure, which grows now and then.
-        let (mut data, mut context_out) = (vec![0; given.packet.len() + 256], vec![0; 512]);
+        let (mut data, mut context) = (vec![0; given.packet.len() + 256], vec![0; 512]);
         let options = TestRunOptions {
-            data_in: Some(given.packet),
             data_out: Some(&mut data),
-            ctx_in: Some(&context),
-            ctx_out: Some(&mut context_out),
+            ctx_out: Some(&mut context),
             ..TestRunOptions::default()
         };
-        let result = links::classifier(&mut self.ebpf, program)?
-            .test_run(options)
-            .map_err(|error| Error::DryRun { program: name.to_owned(), text: chain(&error) })?;
+        let result = self.run_on(known(name)?, given, options)?;
         data.truncate(usize::try_from(result.data_size_out).unwrap_or(usize::MAX));
         let mut tag = [0; 4];
-        tag.copy_from_slice(&context_out[PRIORITY_AT..PRIORITY_AT + 4]);
+        tag.copy_from_slice(&context[PRIORITY_AT..PRIORITY_AT + 4]);
         Ok(Passed { verdict: verdict(result.return_value), packet: data, tag: u32::from_ne_bytes(tag) })
     }
 
@@ -102,22 +96,15 @@ impl Datapath {
     /// As [`Self::dry_run`], or the kernel has no statistics.
     pub fn mean_time(&mut self, name: &str, given: Given<'_>, runs: u32) -> Result<Duration, Error> {
         let program = known(name)?;
-        let failed = |text: String| Error::DryRun { program: name.to_owned(), text };
-        let context = context(given);
         let classifier = links::classifier(&mut self.ebpf, program)?;
-        let _statistics = enable_stats(Stats::RunTime).map_err(|error| failed(chain(&error)))?;
+        let _statistics = enable_stats(Stats::RunTime).map_err(|error| failed(program, chain(&error)))?;
         let counted = |classifier: &SchedClassifier| {
-            let info = classifier.info().map_err(|error| failed(chain(&error)))?;
+            let info = classifier.info().map_err(|error| failed(program, chain(&error)))?;
             Ok::<_, Error>((info.run_time(), info.run_count()))
         };
         let before = counted(classifier)?;
         for _ in 0..runs {
-            let options = TestRunOptions {
-                data_in: Some(given.packet),
-                ctx_in: Some(&context),
-                ..TestRunOptions::default()
-            };
-            classifier.test_run(options).map_err(|error| failed(chain(&error)))?;
+            run_on(classifier, program, given, TestRunOptions::default())?;
         }
         let after = counted(classifier)?;
         let count = u32::try_from(after.1.saturating_sub(before.1)).unwrap_or(u32::MAX);
@@ -125,7 +112,7 @@ impl Datapath {
             .0
             .saturating_sub(before.0)
             .checked_div(count)
-            .ok_or_else(|| failed("the kernel counted no run".to_owned()))
+            .ok_or_else(|| failed(program, "the kernel counted no run".to_owned()))
     }
 
     /// Runs the program `name` on `packet`, as if it were seen on `ifindex`, as an aggregate of segments of
@@ -141,33 +128,41 @@ impl Datapath {
         gso_size: u32,
         repeat: u32,
     ) -> Result<(Verdict, Duration), Error> {
-        let program = known(name)?;
-        let context = context(Given { packet, ifindex, tag: 0, gso_size });
-        let options = TestRunOptions {
-            data_in: Some(packet),
-            ctx_in: Some(&context),
-            repeat,
-            ..TestRunOptions::default()
-        };
-        let result = links::classifier(&mut self.ebpf, program)?
-            .test_run(options)
-            .map_err(|error| Error::DryRun { program: name.to_owned(), text: chain(&error) })?;
+        let given = Given { packet, ifindex, tag: 0, gso_size };
+        let options = TestRunOptions { repeat, ..TestRunOptions::default() };
+        let result = self.run_on(known(name)?, given, options)?;
         Ok((verdict(result.return_value), result.duration))
     }
 
     /// Runs a program once; what it returned.
     pub(super) fn run(&mut self, program: Program, given: Given<'_>) -> Result<u32, Error> {
-        let context = context(given);
-        let options = TestRunOptions {
-            data_in: Some(given.packet),
-            ctx_in: Some(&context),
-            ..TestRunOptions::default()
-        };
-        let result = links::classifier(&mut self.ebpf, program)?.test_run(options);
-        let result = result
-            .map_err(|error| Error::DryRun { program: program.name().to_owned(), text: chain(&error) })?;
-        Ok(result.return_value)
+        Ok(self.run_on(program, given, TestRunOptions::default())?.return_value)
     }
+
+    fn run_on(
+        &mut self,
+        program: Program,
+        given: Given<'_>,
+        options: TestRunOptions<'_>,
+    ) -> Result<TestRunResult, Error> {
+        run_on(links::classifier(&mut self.ebpf, program)?, program, given, options)
+    }
+}
+
+fn failed(program: Program, text: String) -> Error {
+    Error::DryRun { program: program.name().to_owned(), text }
+}
+
+/// Runs it on what is given, and otherwise as the options say.
+fn run_on(
+    classifier: &SchedClassifier,
+    program: Program,
+    given: Given<'_>,
+    options: TestRunOptions<'_>,
+) -> Result<TestRunResult, Error> {
+    let context = context(given);
+    let options = TestRunOptions { data_in: Some(given.packet), ctx_in: Some(&context), ..options };
+    classifier.test_run(options).map_err(|error| failed(program, chain(&error)))
 }
 
 fn known(name: &str) -> Result<Program, Error> {

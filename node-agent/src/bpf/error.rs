@@ -82,6 +82,13 @@ pub enum Error {
     Log(#[source] io::Error),
 }
 
+impl Error {
+    /// What became of a call on a map, as in "cannot `action` map `map`".
+    pub(super) fn map(map: &'static str, action: &'static str, source: MapError) -> Self {
+        Self::Map { map, action, source: Box::new(source) }
+    }
+}
+
 /// What failed in an operation that goes on to its end whatever happens.
 #[derive(Debug)]
 pub struct Failures(pub Vec<Error>);

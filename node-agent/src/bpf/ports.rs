@@ -262,7 +262,7 @@ impl Datapath {
         } else {
             (ENDPOINTS_HIGH, self.port_hash()?.insert(ifindex, port, 0))
         };
-        result.map_err(|source| Error::Map { map, action: "write", source: Box::new(source) })
+        result.map_err(|source| Error::map(map, "write", source))
     }
 
     fn clear_entry(&mut self, ifindex: u32) -> Result<(), Error> {
@@ -272,9 +272,7 @@ impl Datapath {
         match self.port_hash()?.remove(&ifindex) {
             Ok(()) => Ok(()),
             Err(error) if is_absent(&error) => Ok(()),
-            Err(source) => {
-                Err(Error::Map { map: ENDPOINTS_HIGH, action: "remove from", source: Box::new(source) })
-            }
+            Err(source) => Err(Error::map(ENDPOINTS_HIGH, "remove from", source)),
         }
     }
 
@@ -288,7 +286,7 @@ impl Datapath {
         match result {
             Ok(port) => Ok(Some(port).filter(|port| port.flags & PORT_PRESENT != 0)),
             Err(MapError::KeyNotFound) => Ok(None),
-            Err(source) => Err(Error::Map { map, action: "read", source: Box::new(source) }),
+            Err(source) => Err(Error::map(map, "read", source)),
         }
     }
 

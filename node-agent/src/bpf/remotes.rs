@@ -7,7 +7,7 @@ use aya::maps::{HashMap, Map, MapData, MapError};
 use super::{Error, shape::REMOTES};
 
 fn failed(action: &'static str, source: MapError) -> Error {
-    Error::Map { map: REMOTES, action, source: Box::new(source) }
+    Error::map(REMOTES, action, source)
 }
 
 /// The pinned map.

@@ -27,8 +27,8 @@ impl Datapath {
         let counters: PerCpuArray<&MapData, TunnelCounters> = typed_ref(&self.ebpf, TUNNEL_STATS)?;
         let mut stats = Vec::new();
         for entry in slots.iter() {
-            let (key, slot) = entry.map_err(|source| failed(TUNNELS, "list", source))?;
-            let values = counters.get(&slot, 0).map_err(|source| failed(TUNNEL_STATS, "read", source))?;
+            let (key, slot) = entry.map_err(|source| Error::map(TUNNELS, "list", source))?;
+            let values = counters.get(&slot, 0).map_err(|source| Error::map(TUNNEL_STATS, "read", source))?;
             stats.push((key, sum(&values, TunnelCounters::plus)));
         }
         stats.sort_by_key(|(key, _)| *key);
@@ -39,7 +39,7 @@ impl Datapath {
     pub(super) fn tunnel_slots(&self) -> Result<BTreeMap<u32, TunnelKey>, Error> {
         let slots: HashMap<&MapData, TunnelKey, u32> = typed_ref(&self.ebpf, TUNNELS)?;
         let entries = slots.iter().map(|entry| entry.map(|(key, slot)| (slot, key)));
-        entries.collect::<Result<_, _>>().map_err(|source| failed(TUNNELS, "list", source))
+        entries.collect::<Result<_, _>>().map_err(|source| Error::map(TUNNELS, "list", source))
     }
 
     /// Packets and bytes of every pod's port, by endpoint id.
@@ -72,7 +72,8 @@ impl Datapath {
         Reason::ALL
             .into_iter()
             .map(|reason| {
-                let values = map.get(&reason.index(), 0).map_err(|source| failed(REASONS, "read", source))?;
+                let values =
+                    map.get(&reason.index(), 0).map_err(|source| Error::map(REASONS, "read", source))?;
                 Ok((reason, sum(&values, u64::wrapping_add)))
             })
             .collect()
@@ -94,8 +95,8 @@ impl Datapath {
             let mut map: HashMap<&mut MapData, TunnelKey, u32> = typed(&mut self.ebpf, TUNNELS)?;
             for (key, counters) in &now {
                 if self.tunnels_before.get(key) == Some(counters) {
-                    let slot = map.get(key, 0).map_err(|source| failed(TUNNELS, "read", source))?;
-                    map.remove(key).map_err(|source| failed(TUNNELS, "remove from", source))?;
+                    let slot = map.get(key, 0).map_err(|source| Error::map(TUNNELS, "read", source))?;
+                    map.remove(key).map_err(|source| Error::map(TUNNELS, "remove from", source))?;
                     self.tunnels_idle.push(slot);
                 }
             }
@@ -114,7 +115,7 @@ impl Datapath {
     fn give_back_tunnel_slots(&mut self, slots: &[u32]) -> Result<(), Error> {
         let mut free: Queue<&mut MapData, u32> = typed(&mut self.ebpf, TUNNEL_FREE)?;
         for slot in slots {
-            free.push(slot, 0).map_err(|source| failed(TUNNEL_FREE, "write", source))?;
+            free.push(slot, 0).map_err(|source| Error::map(TUNNEL_FREE, "write", source))?;
         }
         Ok(())
     }
@@ -127,15 +128,15 @@ impl Datapath {
         let mut map: PerCpuArray<&mut MapData, TunnelCounters> = typed(&mut self.ebpf, TUNNEL_STATS)?;
         for slot in slots {
             let zero = PerCpuValues::try_from(vec![TunnelCounters::default(); cpus])
-                .map_err(|error| failed(TUNNEL_STATS, "write", MapError::IoError(error)))?;
-            map.set(*slot, zero, 0).map_err(|source| failed(TUNNEL_STATS, "write", source))?;
+                .map_err(|error| Error::map(TUNNEL_STATS, "write", MapError::IoError(error)))?;
+            map.set(*slot, zero, 0).map_err(|source| Error::map(TUNNEL_STATS, "write", source))?;
         }
         Ok(())
     }
 
     fn port_counters(&self, slot: u32) -> Result<PortCounters, Error> {
         let map: PerCpuArray<&MapData, PortCounters> = typed_ref(&self.ebpf, ENDPOINT_STATS)?;
-        let values = map.get(&slot, 0).map_err(|source| failed(ENDPOINT_STATS, "read", source))?;
+        let values = map.get(&slot, 0).map_err(|source| Error::map(ENDPOINT_STATS, "read", source))?;
         Ok(sum(&values, PortCounters::plus))
     }
 
@@ -143,16 +144,16 @@ impl Datapath {
     pub(super) fn zero_port_counters(&mut self, slot: u32) -> Result<(), Error> {
         let cpus = cpus(ENDPOINT_STATS)?;
         let zero = PerCpuValues::try_from(vec![PortCounters::default(); cpus])
-            .map_err(|error| failed(ENDPOINT_STATS, "write", MapError::IoError(error)))?;
+            .map_err(|error| Error::map(ENDPOINT_STATS, "write", MapError::IoError(error)))?;
         let mut map: PerCpuArray<&mut MapData, PortCounters> = typed(&mut self.ebpf, ENDPOINT_STATS)?;
-        map.set(slot, zero, 0).map_err(|source| failed(ENDPOINT_STATS, "write", source))
+        map.set(slot, zero, 0).map_err(|source| Error::map(ENDPOINT_STATS, "write", source))
     }
 }
 
 fn cpus(map: &'static str) -> Result<usize, Error> {
     nr_cpus().map_err(|(what, error)| {
         let error = std::io::Error::new(error.kind(), format!("{what}: {error}"));
-        failed(map, "write", MapError::IoError(error))
+        Error::map(map, "write", MapError::IoError(error))
     })
 }
 
@@ -165,17 +166,13 @@ fn sum<T: Pod + Default>(values: &PerCpuValues<T>, plus: impl Fn(T, T) -> T) -> 
     values.iter().fold(T::default(), |total, value| plus(total, *value))
 }
 
-fn failed(map: &'static str, action: &'static str, source: MapError) -> Error {
-    Error::Map { map, action, source: Box::new(source) }
-}
-
 /// A map of the object under its type.
 pub(super) fn typed<'a, T>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<T, Error>
 where
     T: TryFrom<&'a mut Map, Error = MapError>,
 {
     let map = ebpf.map_mut(name).ok_or(Error::NotInObject { what: "map", name })?;
-    T::try_from(map).map_err(|source| failed(name, "open", source))
+    T::try_from(map).map_err(|source| Error::map(name, "open", source))
 }
 
 /// A map of the object under its type, for reading.
@@ -184,5 +181,5 @@ where
     T: TryFrom<&'a Map, Error = MapError>,
 {
     let map = ebpf.map(name).ok_or(Error::NotInObject { what: "map", name })?;
-    T::try_from(map).map_err(|source| failed(name, "open", source))
+    T::try_from(map).map_err(|source| Error::map(name, "open", source))
 }

@@ -123,16 +123,22 @@ fn packets_of_a_flow_that_are_not_for_the_cache_do_not_keep_others_of_it_from_be
     });
 }
 
+/// A packet from one pod of the node to the other, and one from the wire with the same inside.
+fn between_pods() -> (Vec<u8>, Vec<u8>) {
+    let mut sent = Vec::new();
+    PacketBuilder::ethernet2(POD, OTHER)
+        .ipv4([10, 244, 0, 3], [10, 244, 0, 4], 64)
+        .udp(1, 2)
+        .write(&mut sent, &[9; 20])
+        .unwrap();
+    let wire = geneve(FAR_UPLINK, UPLINK, FAR, NEAR, [0, 5, 0, 3], 9, 0, &sent);
+    (sent, wire)
+}
+
 #[test]
 fn a_pods_packet_does_not_get_an_entry_by_one_of_the_same_flow_from_the_wire() {
     World::both(|world| {
-        let mut sent = Vec::new();
-        PacketBuilder::ethernet2(POD, OTHER)
-            .ipv4([10, 244, 0, 3], [10, 244, 0, 4], 64)
-            .udp(1, 2)
-            .write(&mut sent, &[9; 20])
-            .unwrap();
-        let wire = geneve(FAR_UPLINK, UPLINK, FAR, NEAR, [0, 5, 0, 3], 9, 0, &sent);
+        let (sent, wire) = between_pods();
         for wire in unfit(&wire) {
             for pod_first in [true, false] {
                 // OVS drops the pod's own; the other, of another network, is delivered.
@@ -162,13 +168,7 @@ fn a_pods_packet_does_not_get_an_entry_by_one_of_the_same_flow_from_the_wire() {
 #[test]
 fn a_packet_from_the_wire_does_not_get_an_entry_by_a_flow_between_pods_of_the_node() {
     World::both(|world| {
-        let mut sent = Vec::new();
-        PacketBuilder::ethernet2(POD, OTHER)
-            .ipv4([10, 244, 0, 3], [10, 244, 0, 4], 64)
-            .udp(1, 2)
-            .write(&mut sent, &[9; 20])
-            .unwrap();
-        let forged = geneve(FAR_UPLINK, UPLINK, FAR, NEAR, [0, 5, 0, 3], 9, 0, &sent);
+        let (sent, forged) = between_pods();
         assert!(!reaches_a_pod(&world, &forged));
         let entered = world.sends(&sent);
         world.pass("to_pod", &sent, world.from_ovs[1], entered.tag);
