@@ -48,11 +48,7 @@ pub fn amount(len: u32, headers: u32, meta: Meta) -> Amount {
         return Amount { packets: 1, bytes: u64::from(len + tag) };
     }
     let payload = len.saturating_sub(headers);
-    let segments = match payload.checked_div(meta.gso_size) {
-        None => 1,
-        Some(whole) if whole.wrapping_mul(meta.gso_size) == payload => whole.max(1),
-        Some(whole) => whole + 1,
-    };
+    let segments = payload.div_ceil(meta.gso_size).max(1);
     let repeated = u64::from(segments - 1) * u64::from(headers);
     Amount {
         packets: u64::from(segments),
