@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use super::{origin, start};
+use super::{origin::Origin, start};
 use crate::setup::kernel::Kernel;
 use crate::{exec, paths};
 
@@ -35,6 +35,7 @@ const RATIOS: &[(&str, &str, f64)] = &[
 pub(super) fn run(kernel: Kernel) -> Result<()> {
     let testbed = paths::target().join("debug/testbed");
     let script = format!("'{}' --name icount icount --out /run/vm/keep/icount.json", testbed.display());
+    let origin = Origin::now()?;
     let outcome = start(kernel, true, &script)?;
     let file = outcome.kept.join("icount.json");
     let text =
@@ -42,7 +43,7 @@ pub(super) fn run(kernel: Kernel) -> Result<()> {
     let figures: Figures = serde_json::from_str(&text).with_context(|| file.display().to_string())?;
     let place = paths::target().join("bench").join(format!("icount-{}.json", kernel.line));
     fs::create_dir_all(paths::target().join("bench"))?;
-    fs::write(&place, origin::told(&text)?).with_context(|| format!("cannot write {}", place.display()))?;
+    fs::write(&place, origin.told(&text)?).with_context(|| format!("cannot write {}", place.display()))?;
     for (name, against, goal) in RATIOS {
         match figures.ratio(name, against) {
             Some(ratio) => exec::say(format_args!("{name:>10} / {against:<9} {ratio:.3}, goal {goal:.2}")),

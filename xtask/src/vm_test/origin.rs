@@ -5,17 +5,27 @@ use serde_json::{Map, Value};
 
 use crate::exec;
 
-/// The figures with commit of this checkout and today's date (UTC).
-pub(super) fn told(figures: &str) -> Result<String> {
-    let commit = exec::output(exec::command("git").args(["describe", "--always", "--dirty", "--abbrev=10"]))?;
-    let date = exec::output(exec::command("date").args(["-u", "+%Y-%m-%d"]))?;
-    with(figures, &[("commit", commit.trim()), ("date", date.trim())])
+/// Commit of this checkout and today's date (UTC). It is read before the machine starts: the checkout may move meanwhile.
+pub(super) struct Origin {
+    commit: String,
+    date: String,
 }
 
-fn with(text: &str, origin: &[(&str, &str)]) -> Result<String> {
-    let mut figures: Map<String, Value> = serde_json::from_str(text)?;
-    figures.extend(origin.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())));
-    serde_json::to_string_pretty(&figures).context("figures as JSON")
+impl Origin {
+    pub(super) fn now() -> Result<Self> {
+        let commit =
+            exec::output(exec::command("git").args(["describe", "--always", "--dirty", "--abbrev=10"]))?;
+        let date = exec::output(exec::command("date").args(["-u", "+%Y-%m-%d"]))?;
+        Ok(Self { commit: commit.trim().to_owned(), date: date.trim().to_owned() })
+    }
+
+    /// The figures with their origin.
+    pub(super) fn told(self, figures: &str) -> Result<String> {
+        let mut figures: Map<String, Value> = serde_json::from_str(figures)?;
+        figures.insert("commit".to_owned(), self.commit.into());
+        figures.insert("date".to_owned(), self.date.into());
+        serde_json::to_string_pretty(&figures).context("figures as JSON")
+    }
 }
 
 #[cfg(test)]
@@ -25,7 +35,8 @@ mod tests {
     #[test]
     fn figures_keep_their_rows_and_tell_where_they_are_from() {
         let text = r#"{"kernel": "6.1.0", "rows": [{"name": "fast", "instructions": 50, "all": [50]}]}"#;
-        let told = with(text, &[("commit", "abc")]).unwrap();
+        let origin = Origin { commit: "abc".into(), date: "2026-11-21".into() };
+        let told = origin.told(text).unwrap();
         assert!(told.contains(r#""commit": "abc""#) && told.contains(r#""all""#), "{told}");
     }
 }
