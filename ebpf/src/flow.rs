@@ -175,6 +175,8 @@ pub const NOTE_VOID: u8 = 0;
 pub const NOTE_LIVE: u8 = 1;
 /// [`Note::live`]: teaches nothing, and only tells that packets that are not for the cache came by this way.
 pub const NOTE_MARK: u8 = 2;
+/// [`Note::live`]: a packet came by this way while nothing was learned. It teaches nothing, and gives way in any epoch.
+pub const NOTE_UNLEARNED: u8 = 3;
 
 /// What is remembered of a packet that entered OVS: value of `PENDING*`.
 #[repr(C)]

@@ -1,20 +1,25 @@
 //! Notes that are found by flow (interposed mode): when a younger packet's note may take the place of an older one.
 
 use crate::{
-    flow::{NOTE_LIVE, NOTE_MARK, NOTE_VOID, Note},
+    flow::{NOTE_LIVE, NOTE_MARK, NOTE_UNLEARNED, NOTE_VOID, Note},
     maps::Config,
 };
 
 /// Whether `old`, a note of the same flow, gives way to `new`; if not, what is seen is put down in `old`.
 ///
 /// It does not while packets may be inside OVS that would be credited to `new` but entered in another epoch, or another way:
-/// one may be of a network or from a node for which OVS decides otherwise. Where two ways were seen at a time nobody can tell
-/// which of them OVS lets through, and `old` is void as well. A mark only says by which way packets come, and gives way to a
-/// note of that way. `urgent`: an entry dies if the packet is not noted.
+/// one may be of a network or from a node, or to a MAC, for which OVS decides otherwise. Where two ways were seen at a time
+/// nobody can tell which of them OVS lets through, and `old` is void as well. A mark only says by which way packets come, and
+/// gives way to a note of that way; what came while nothing was learned does so in any epoch, as learning begins again with one.
+/// `urgent`: an entry dies if the packet is not noted.
 #[inline(always)]
 pub fn gives_way(old: &mut Note, new: &Note, config: &Config, urgent: bool) -> bool {
-    let same_way = old.ifindex == new.ifindex && (old.ifindex != 0 || old.way == new.way);
+    let same_way = old.ifindex == new.ifindex && old.way == new.way && old.macs == new.macs;
     let same = same_way && old.epoch == new.epoch;
+    if same_way && old.live == NOTE_UNLEARNED {
+        old.last = new.when;
+        return new.live != NOTE_UNLEARNED;
+    }
     if same && old.live == NOTE_MARK {
         old.when = new.when;
         old.last = new.when;
@@ -132,6 +137,51 @@ mod tests {
         assert!(!may(&mut old, 2, AGE - 1, 1));
         assert_eq!((old.live, old.last), (NOTE_MARK, 0));
         assert!(may(&mut old, 2, AGE, 1));
+    }
+
+    /// What a packet leaves while nothing is learned.
+    fn unlearned(epoch: u32, when: u32, remote: u32) -> Note {
+        Note { live: NOTE_UNLEARNED, ..note(epoch, when, remote) }
+    }
+
+    #[test]
+    fn what_came_while_nothing_was_learned_keeps_other_ways_out_and_its_own_at_no_time() {
+        assert!(may(&mut unlearned(1, 0, 1), 2, 1, 1), "the epoch in which learning begins again");
+        let mut old = unlearned(1, 0, 1);
+        assert!(!gives_way(&mut old, &unlearned(1, 90, 1), &config(), false));
+        assert_eq!((old.live, old.last), (NOTE_UNLEARNED, 90));
+        assert!(!may(&mut old, 2, 90 + AGE - 1, 2));
+        assert_eq!(old.live, NOTE_VOID);
+        assert!(may(&mut unlearned(1, 0, 1), 2, AGE, 2), "its packets are out");
+        assert!(gives_way(&mut unlearned(1, 0, 1), &mark(1, 10, 1), &config(), false));
+    }
+
+    #[test]
+    fn what_comes_while_nothing_is_learned_leaves_notes_of_its_way_alone_and_makes_others_void() {
+        let mut old = note(1, 0, 1);
+        assert!(!gives_way(&mut old, &unlearned(2, 10, 1), &config(), false));
+        assert_eq!((old.live, old.epoch, old.last), (NOTE_LIVE, 1, 0));
+        let mut old = note(1, 0, 1);
+        assert!(!gives_way(&mut old, &unlearned(2, 10, 2), &config(), false));
+        assert_eq!((old.live, old.last), (NOTE_VOID, 10));
+        let mut old = mark(1, 0, 1);
+        assert!(!gives_way(&mut old, &unlearned(2, 10, 1), &config(), false));
+        assert_eq!(old.live, NOTE_MARK);
+    }
+
+    #[test]
+    fn packets_to_two_macs_come_by_two_ways() {
+        for from_pod in [false, true] {
+            let note = |macs| Note {
+                ifindex: u32::from(from_pod),
+                way: if from_pod { [0; 3] } else { [7, 9, 1] },
+                macs,
+                ..note(1, 0, 1)
+            };
+            let mut old = note([1, 2, 3]);
+            assert!(!gives_way(&mut old, &note([1, 2, 4]), &config(), false));
+            assert_eq!(old.live, NOTE_VOID);
+        }
     }
 
     #[test]

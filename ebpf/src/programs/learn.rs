@@ -201,7 +201,9 @@ fn delivered<F: Family>(skb: &Skb, front: &Front, seen: &Seen<'_>, ifindex: u32)
         .filter(|note| note.live == NOTE_LIVE || pending::may_be_inside(note, seen.config, seen.now));
     let note = match tunnelled {
         // A pod of this node sends the flow too, and the one that came out may be that.
-        Some(_) if seen.interposed && note::is_there::<F>(&flow.tuple, FROM_POD) => None,
+        Some(_) if seen.interposed && note::is_inside::<F>(&flow.tuple, FROM_POD, seen.config, seen.now) => {
+            None
+        }
         Some(note) => Some(note),
         // By its tag the packet has one note.
         None if seen.interposed => note::take::<F>(true, 0, &flow.tuple, FROM_POD, seen.epoch),

@@ -2,11 +2,12 @@
 //!
 //! Direct mode: the packet keeps its tag, which names a slot. Interposed mode: OVS drops it, and the note is
 //! found by the flow. There a younger packet must not take the place of one that is still inside OVS and entered in
-//! another epoch: that one would be credited with the younger one's. And where packets of one flow came two ways, none teaches.
+//! another epoch: that one would be credited with the younger one's. And where packets of one flow came two ways, none teaches;
+//! so a packet is remembered there also while nothing is learned.
 
 use aya_ebpf::helpers::bpf_get_smp_processor_id;
 use ebpf::{
-    flow::{FROM_POD, FROM_TUNNEL, GATE_LEARN, NOTE_LIVE, NOTE_VOID, Note, Slot},
+    flow::{FROM_POD, FROM_TUNNEL, GATE_LEARN, NOTE_LIVE, NOTE_UNLEARNED, NOTE_VOID, Note, Slot},
     maps::{Config, NOTES_PER_CPU, PORT_INTERPOSED, Port},
     pending,
     reason::Reason,
@@ -24,16 +25,19 @@ pub(super) fn leave<F: Family>(
     config: &Config,
     gate: u32,
     tuple: &F::Tuple,
-    note: Note,
+    mut note: Note,
     urgent: bool,
 ) {
-    if gate & GATE_LEARN == 0 {
+    let learning = gate & GATE_LEARN != 0;
+    if !learning {
         count::reason(Reason::LearningOff);
-        return;
+        if note.live == NOTE_LIVE {
+            note.live = NOTE_UNLEARNED;
+        }
     }
     if port.flags & PORT_INTERPOSED != 0 {
         by_flow::<F>(config, tuple, note, urgent);
-    } else {
+    } else if learning {
         by_tag::<F>(skb, tuple, note);
     }
 }
@@ -130,10 +134,12 @@ pub(super) fn take<F: Family>(
     Some(note)
 }
 
-/// Whether a packet of this flow that entered as `direction` says is remembered (interposed mode).
+/// Whether a packet of this flow that entered as `direction` says may be inside OVS (interposed mode).
 #[inline(always)]
-pub(super) fn is_there<F: Family>(tuple: &F::Tuple, direction: u8) -> bool {
-    F::pending().get_ptr(&F::with_direction(tuple, direction)).is_some()
+pub(super) fn is_inside<F: Family>(tuple: &F::Tuple, direction: u8, config: &Config, now: u32) -> bool {
+    let Some(note) = F::pending().get_ptr(&F::with_direction(tuple, direction)) else { return false };
+    // SAFETY: a map value. If the LRU map reuses it meanwhile, one packet teaches nothing, or by its own note.
+    pending::may_be_inside(unsafe { &*note }, config, now)
 }
 
 /// Whether something may be learned from a packet with this note that comes out of OVS now.

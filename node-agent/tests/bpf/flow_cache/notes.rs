@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use etherparse::PacketBuilder;
-use node_agent::{bpf::Reason, fast_path::FastPath};
+use node_agent::{
+    bpf::Reason,
+    fast_path::{FastPath, Gate},
+};
 
-use crate::packets::{FAR, NEAR};
+use crate::packets::{FAR, NEAR, patched};
 
 use super::world::{
-    FAR_UPLINK, OTHER, OTHER_NODE, POD, STRANGER, Shape, TCP, UDP, UPLINK, World, from_node, geneve, is_fast,
-    learn_back, outer,
+    FAR_UPLINK, OPEN, OTHER, OTHER_NODE, POD, STRANGER, Shape, TCP, UDP, UPLINK, World, from_node, geneve,
+    is_fast, learn_back, outer,
 };
 
 /// Whether a packet from the wire leaves the program without its outer headers.
@@ -74,6 +77,59 @@ fn nodes_are_learned_from_as_long_as_ovs_has_a_tunnel_to_them() {
         assert!(!learns(&right) && learns(&moved), "{:?}", world.reasons());
         world.cache.set_remotes(&[].into()).unwrap();
         assert!(!learns(&right) && !learns(&moved), "{:?}", world.reasons());
+    });
+}
+
+#[test]
+fn what_came_while_nothing_was_learned_is_not_credited_to_a_packet_that_came_by_another_way_later() {
+    World::both(|world| {
+        let (right, delivered) = UDP.back();
+        let others = [
+            from_node(&right, OTHER_NODE),
+            outer(&right, 48, &[8]),
+            outer(&right, 54, &[0, 6, 0, 3]),
+            outer(&right, 64, &OTHER),
+        ];
+        for other in &others {
+            world.cache.set_gate(Gate { learn: false, ..OPEN }).unwrap();
+            let early = world.pass("from_uplink", other, world.uplink, 0).tag;
+            world.cache.bump().unwrap();
+            world.cache.set_gate(OPEN).unwrap();
+            world.pass("from_uplink", &right, world.uplink, 0);
+            // OVS drops that one, and the early one is late.
+            world.pass("to_pod", &delivered, world.from_ovs[0], early);
+            assert!(!reaches_a_pod(&world, &right), "{:?}", world.reasons());
+            world.cache.bump().unwrap();
+            std::thread::sleep(Duration::from_millis(270));
+        }
+        // It does not keep its own way from being learned when learning goes on.
+        world.cache.set_gate(Gate { learn: false, ..OPEN }).unwrap();
+        world.pass("from_uplink", &right, world.uplink, 0);
+        world.cache.bump().unwrap();
+        world.cache.set_gate(OPEN).unwrap();
+        world.delivered_by_ovs(&right, &delivered);
+        assert!(reaches_a_pod(&world, &right), "{:?}", world.reasons());
+    });
+}
+
+#[test]
+fn a_packet_to_another_mac_does_not_get_the_entry_of_the_right_one() {
+    World::both(|world| {
+        let (right, delivered) = UDP.back();
+        let (sent, geneve) = UDP.out();
+        for order in [[0, 1], [1, 0]] {
+            let packets = [right.clone(), outer(&right, 58, &OTHER)];
+            let entered = order.map(|at: usize| world.pass("from_uplink", &packets[at], world.uplink, 0).tag);
+            // OVS drops the other one.
+            world.pass("to_pod", &delivered, world.from_ovs[0], entered[order[0]]);
+            assert!(!reaches_a_pod(&world, &packets[1]), "{:?}", world.reasons());
+            let packets = [sent.clone(), patched(sent.clone(), 0, &OTHER)];
+            let entered = order.map(|at: usize| world.sends(&packets[at]).tag);
+            world.pass("to_uplink", &geneve, world.uplink, entered[order[0]]);
+            assert_eq!(world.sends(&packets[1]).packet, packets[1], "{:?}", world.reasons());
+            world.cache.bump().unwrap();
+            std::thread::sleep(Duration::from_millis(270));
+        }
     });
 }
 
