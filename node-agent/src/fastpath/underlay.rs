@@ -46,16 +46,13 @@ pub(super) async fn follow(shared: Arc<Shared>, netlink: Netlink, uplink: String
                 shared.decide.notify_one();
                 while let Some((message, _)) = messages.next().await {
                     match message.payload {
-                        NetlinkPayload::InnerMessage(message) => {
-                            let gone = matches!(message, Kernel::DelNeighbour(_) | Kernel::DelRoute(_));
-                            match seen.take(message) {
-                                Some(source) if gone => {
-                                    tokio::spawn(tell_later(Arc::clone(&shared), source));
-                                }
-                                Some(source) => tell(&shared, source),
-                                None => {}
+                        NetlinkPayload::InnerMessage(message) => match seen.hear(message) {
+                            Some((source, Duration::ZERO)) => tell(&shared, source),
+                            Some((source, delay)) => {
+                                tokio::spawn(tell_later(Arc::clone(&shared), source, delay));
                             }
-                        }
+                            None => {}
+                        },
                         // The kernel had more to tell than we could take.
                         NetlinkPayload::Overrun(_) => {
                             shared.take(Input::Changed(Source::Links));
@@ -78,8 +75,8 @@ fn tell(shared: &Shared, source: Source) {
     shared.decide.notify_one();
 }
 
-async fn tell_later(shared: Arc<Shared>, source: Source) {
-    tokio::time::sleep(OVS_ENDS).await;
+async fn tell_later(shared: Arc<Shared>, source: Source, delay: Duration) {
+    tokio::time::sleep(delay).await;
     tell(&shared, source);
 }
 
@@ -88,6 +85,13 @@ fn facts(link: &Link) -> (u32, bool, u32, Option<api::MacAddr>) {
 }
 
 impl Seen {
+    /// Why this message is a reason to forget, and how much later; `None` when it is none.
+    fn hear(&mut self, message: Kernel) -> Option<(Source, Duration)> {
+        let gone = matches!(message, Kernel::DelNeighbour(_) | Kernel::DelRoute(_));
+        let delay = if gone { OVS_ENDS } else { Duration::ZERO };
+        self.take(message).map(|source| (source, delay))
+    }
+
     /// Why this message is a reason to forget; `None` when it is none.
     fn take(&mut self, message: Kernel) -> Option<Source> {
         match message {
@@ -140,6 +144,9 @@ fn key(message: &NeighbourMessage) -> Option<(u32, IpAddr)> {
 
 #[cfg(test)]
 mod tests {
+    use rtnetlink::packet_route::link::LinkMessage;
+    use rtnetlink::packet_route::route::RouteMessage;
+
     use super::*;
 
     fn neighbour(state: NeighbourState, mac: Option<[u8; 6]>, address: &str) -> NeighbourMessage {
@@ -165,5 +172,25 @@ mod tests {
         assert_eq!(take(NeighbourState::Failed, None, "172.18.0.3"), None);
         assert_eq!(take(NeighbourState::Noarp, one, "224.0.0.1"), None);
         assert_eq!(take(NeighbourState::Noarp, other, "224.0.0.1"), None);
+    }
+
+    #[test]
+    fn what_may_be_a_sign_that_ovs_ends_is_told_later_and_all_else_at_once() {
+        let mut seen = Seen { uplink: "eth0".into(), link: Some((2, true, 1500, None)), ..Seen::default() };
+        let there = || neighbour(NeighbourState::Reachable, Some([2, 0, 0, 0, 0, 1]), "172.18.0.3");
+        let moved = || neighbour(NeighbourState::Reachable, Some([2, 0, 0, 0, 0, 2]), "172.18.0.3");
+        let mut hear = |message| seen.hear(message);
+        assert_eq!(hear(Kernel::NewNeighbour(there())), None);
+        assert_eq!(hear(Kernel::NewNeighbour(moved())), Some((Source::Neighbours, Duration::ZERO)));
+        assert_eq!(hear(Kernel::DelNeighbour(moved())), Some((Source::Neighbours, OVS_ENDS)));
+        assert_eq!(hear(Kernel::DelNeighbour(moved())), None, "it was gone");
+        assert_eq!(
+            hear(Kernel::NewRoute(RouteMessage::default())),
+            Some((Source::Neighbours, Duration::ZERO))
+        );
+        assert_eq!(hear(Kernel::DelRoute(RouteMessage::default())), Some((Source::Neighbours, OVS_ENDS)));
+        let mut uplink = LinkMessage::default();
+        uplink.header.index = 2;
+        assert_eq!(hear(Kernel::DelLink(uplink)), Some((Source::Links, Duration::ZERO)));
     }
 }
