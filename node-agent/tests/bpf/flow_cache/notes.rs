@@ -233,6 +233,26 @@ fn a_packet_from_the_wire_does_not_get_an_entry_by_a_flow_between_pods_of_the_no
 }
 
 #[test]
+fn what_a_pod_sent_and_never_came_out_does_not_keep_its_flow_from_being_learned_from_the_tunnel() {
+    World::both(|world| {
+        let (sent, wire) = between_pods();
+        world.sends(&sent);
+        let deliver = || {
+            let tag = world.pass("from_uplink", &wire, world.uplink, 0).tag;
+            world.pass("to_pod", &sent, world.from_ovs[1], tag);
+        };
+        let interposed = world.from_ovs != world.pods;
+        if interposed {
+            deliver();
+            assert_eq!(world.count(Reason::Learned), 0, "it may come out yet");
+        }
+        std::thread::sleep(Duration::from_millis(270));
+        deliver();
+        assert!(reaches_a_pod(&world, &wire), "{:?}", world.reasons());
+    });
+}
+
+#[test]
 fn of_several_packets_inside_ovs_while_the_epoch_moves_none_is_taken_for_a_younger_one() {
     World::both(|world| {
         let (sent, geneve) = UDP.out();
