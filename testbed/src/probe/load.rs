@@ -75,7 +75,7 @@ pub struct Arrival {
     pub number: u32,
     /// When it was sent.
     pub sent: u64,
-    /// When it was taken from the socket: the same for all messages that one segment brought.
+    /// When it was taken from the socket: the same for all messages of one read.
     pub at: u64,
 }
 
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_one_segment_arrive_at_one_time() {
+    fn messages_of_one_read_arrive_at_one_time() {
         let arrivals = Arrivals::default();
         let mut bytes = [message(1, 1), message(1, 2)].concat();
         bytes.extend([0; 5]);

@@ -35,6 +35,8 @@ const BOUND_WITHOUT_AGENT: Duration = Duration::from_millis(2400 + 300);
 /// How long after a change a packet may slip through between two flows that OVN rewrites, and how many.
 const SLIP: Duration = Duration::from_millis(100);
 const SLIPPED: usize = 3;
+/// TCP sends nothing again before this (linux/tcp.h, `TCP_RTO_MIN`).
+const RETRANSMIT: Duration = Duration::from_millis(200);
 /// How soon an allowed flow must be there after a change. A connection that was cut is given up after 0.9 s.
 const RECOVER: Duration = Duration::from_millis(3500);
 /// The same after a process of OVS or OVN was killed.
@@ -238,9 +240,7 @@ impl Play<'_> {
         let mut packets = 0;
         for (number, (flow, line)) in self.flows.iter().zip(&self.lines).enumerate() {
             let list = arrivals.get(&u32::try_from(number)?).map(Vec::as_slice).unwrap_or_default();
-            // Messages that were read at once came in one packet: TCP sends again all that waits for an answer.
-            let mut times: Vec<u64> = list.iter().map(|arrival| arrival.at).collect();
-            times.dedup();
+            let times = packet_times(list);
             packets += times.len();
             let outcome = line.judge(&times, end, nanos(GAP), &self.windows);
             let name = |pod: usize| format!("{} (n{})", model.pods[pod].name, model.pods[pod].node + 1);
@@ -306,6 +306,17 @@ impl Play<'_> {
     }
 }
 
+/// When the packets of a flow came. Messages of one read are one packet if the first of them waited for TCP to send again all
+/// that it has; if not, the reader was late, and each is its own.
+fn packet_times(arrivals: &[Arrival]) -> Vec<u64> {
+    let reads = arrivals.chunk_by(|one, next| one.at == next.at);
+    let packets = reads.flat_map(|read| {
+        let again = read.iter().any(|message| message.at.saturating_sub(message.sent) >= nanos(RETRANSMIT));
+        if again { &read[..1] } else { read }
+    });
+    packets.map(|arrival| arrival.at).collect()
+}
+
 fn verdict(found: Vec<String>, seed: u64) -> Result<String, String> {
     if found.is_empty() {
         return Ok(String::new());
@@ -332,4 +343,20 @@ fn tails(mut tails: Vec<Tail>) -> String {
         ms(delay),
         ms(latest)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_one_read_are_one_packet_only_if_tcp_sent_them_again() {
+        let ms = |ms| nanos(Duration::from_millis(ms));
+        let arrival = |(sent, at)| Arrival { flow: 1, number: 0, sent: ms(sent), at: ms(at) };
+        let times =
+            |list: &[(u64, u64)]| packet_times(&list.iter().copied().map(arrival).collect::<Vec<_>>());
+        assert_eq!(times(&[(0, 210), (10, 210), (20, 211)]), [ms(210), ms(211)]);
+        assert_eq!(times(&[(0, 30), (10, 30), (20, 30)]), [ms(30); 3], "the reader was late");
+        assert!(times(&[]).is_empty());
+    }
 }
