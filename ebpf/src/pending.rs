@@ -43,10 +43,11 @@ pub fn gives_way(old: &mut Note, new: &Note, config: &Config, urgent: bool) -> b
     false
 }
 
-/// Whether packets may still be inside OVS for which `note` stands.
+/// Whether packets may still be inside OVS for which `note` stands: those that entered by `last`, and those of the next epoch that
+/// left no note because of it. It keeps them out for the age of a note, and they are inside for as long.
 #[inline(always)]
 pub fn may_be_inside(note: &Note, config: &Config, now: u32) -> bool {
-    !is_over(now.wrapping_sub(note.last), config.note_age)
+    !is_over(now.wrapping_sub(note.last), config.note_age.wrapping_mul(2))
 }
 
 /// Another CPU may have read the clock after us and written first: then the age is a little less than 0.
@@ -185,10 +186,10 @@ mod tests {
     }
 
     #[test]
-    fn a_note_stands_for_packets_inside_ovs_for_as_long_as_one_teaches() {
+    fn a_note_stands_for_packets_inside_ovs_until_those_that_it_kept_from_a_note_are_out() {
         let inside = |now| may_be_inside(&note(1, 1_000, 1), &config(), now);
-        assert!(inside(999) && inside(1_000) && inside(1_000 + AGE - 1));
-        assert!(!inside(1_000 + AGE) && !inside(30 * 86_400 * 954));
+        assert!(inside(999) && inside(1_000) && inside(1_000 + 2 * AGE - 1));
+        assert!(!inside(1_000 + 2 * AGE) && !inside(30 * 86_400 * 954));
     }
 
     #[test]

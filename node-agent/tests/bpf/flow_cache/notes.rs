@@ -213,7 +213,8 @@ fn a_pods_packet_does_not_get_an_entry_by_one_of_the_same_flow_from_the_wire() {
                 std::thread::sleep(Duration::from_millis(270));
             }
         }
-        // Once those are out, what the pod sends is learned.
+        // Once those are out, and those that left no note because of them, what the pod sends is learned.
+        std::thread::sleep(Duration::from_millis(250));
         let entered = world.sends(&sent);
         world.pass("to_pod", &sent, world.from_ovs[1], entered.tag);
         world.sends(&sent);
@@ -246,9 +247,25 @@ fn what_a_pod_sent_and_never_came_out_does_not_keep_its_flow_from_being_learned_
             deliver();
             assert_eq!(world.count(Reason::Learned), 0, "it may come out yet");
         }
-        std::thread::sleep(Duration::from_millis(270));
+        std::thread::sleep(Duration::from_millis(520));
         deliver();
         assert!(reaches_a_pod(&world, &wire), "{:?}", world.reasons());
+    });
+}
+
+#[test]
+fn a_pods_packet_that_left_no_note_because_of_an_older_one_is_not_credited_to_one_from_the_wire() {
+    World::both(|world| {
+        let (sent, wire) = between_pods();
+        world.sends(&sent);
+        world.cache.bump().unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+        let late = world.sends(&sent).tag;
+        std::thread::sleep(Duration::from_millis(100));
+        // OVS drops what comes from the wire.
+        world.pass("from_uplink", &wire, world.uplink, 0);
+        world.pass("to_pod", &sent, world.from_ovs[1], late);
+        assert!(!reaches_a_pod(&world, &wire), "{:?}", world.reasons());
     });
 }
 
