@@ -10,10 +10,11 @@ use crate::exec;
 /// What each package of ours may depend on, of ours.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("api", &[]),
+    ("supervision", &[]),
     ("ovsdb-client", &[]),
     ("ebpf", &[]),
-    ("controller", &["api", "ovsdb-client"]),
-    ("node-agent", &["api", "ovsdb-client", "ebpf"]),
+    ("controller", &["api", "supervision", "ovsdb-client"]),
+    ("node-agent", &["api", "supervision", "ovsdb-client", "ebpf"]),
     ("testbed", &["api", "ovsdb-client", "ebpf", "controller", "node-agent"]),
     ("perf-tests", &["api", "ovsdb-client", "ebpf", "controller", "node-agent", "testbed"]),
     ("xtask", &[]),
@@ -21,6 +22,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 /// Crates of others that a package must not name.
 const FORBIDDEN: &[(&str, &[&str])] = &[
     ("api", &["tokio", "kube", "aya", "rtnetlink"]),
+    ("supervision", &["kube", "aya", "rtnetlink"]),
     ("ovsdb-client", &["kube", "k8s-openapi", "aya", "rtnetlink"]),
     ("controller", &["aya", "rtnetlink", "netlink-sys"]),
     ("ebpf", &["tokio", "kube"]),
