@@ -42,6 +42,7 @@ impl From<NoticeKind> for ErrorKind {
             NoticeKind::Malformed => Self::Malformed,
             NoticeKind::Exhausted => Self::Exhausted,
             NoticeKind::Conflict => Self::Conflict,
+            NoticeKind::Refused => Self::TransactionRefused,
         }
     }
 }
@@ -71,6 +72,16 @@ pub struct Metrics {
     pub repairs: Counter,
     /// Rows not put right because it happened too often.
     pub repairs_deferred: Counter,
+    /// Operations that the last verification found missing, and units that the database refuses.
+    differences: Gauge<i64, AtomicI64>,
+    /// Of all verifications together, those that no change of the database explains.
+    differences_found: Counter,
+    /// Verifications that came to their end.
+    verifications: Counter,
+    /// Operations of the largest transaction.
+    operations_max: Gauge<i64, AtomicI64>,
+    /// Bytes of the largest transaction.
+    bytes_max: Gauge<i64, AtomicI64>,
     /// Annotations written.
     pub annotations: Counter,
     /// 1 while this process is the leader.
@@ -99,6 +110,11 @@ impl Default for Metrics {
             operations: Counter::default(),
             repairs: Counter::default(),
             repairs_deferred: Counter::default(),
+            differences: Gauge::default(),
+            differences_found: Counter::default(),
+            verifications: Counter::default(),
+            operations_max: Gauge::default(),
+            bytes_max: Gauge::default(),
             annotations: Counter::default(),
             leader: Gauge::default(),
             pods: Gauge::default(),
@@ -117,6 +133,27 @@ impl Default for Metrics {
             "nb_repairs_deferred",
             "Repairs put off because there were many",
             metrics.repairs_deferred.clone(),
+        );
+        r.register(
+            "nb_differences",
+            "Operations that the last verification found to be missing, and units that the database refuses",
+            metrics.differences.clone(),
+        );
+        r.register(
+            "nb_differences_found",
+            "Operations that verifications found to be missing, and made up for",
+            metrics.differences_found.clone(),
+        );
+        r.register("nb_verifications", "Verifications that came to their end", metrics.verifications.clone());
+        r.register(
+            "nb_transaction_operations_max",
+            "Operations of the largest transaction",
+            metrics.operations_max.clone(),
+        );
+        r.register(
+            "nb_transaction_bytes_max",
+            "Bytes of the largest transaction, about",
+            metrics.bytes_max.clone(),
         );
         r.register("annotations", "Annotations written", metrics.annotations.clone());
         r.register("leader", "1 while this process is the leader", metrics.leader.clone());
@@ -142,6 +179,32 @@ impl Metrics {
     /// Number of errors of a kind.
     pub fn errors(&self, kind: ErrorKind) -> u64 {
         self.errors.get_or_create(&ErrorLabels { kind }).get()
+    }
+
+    /// A verification has ended.
+    pub fn verified(&self, differences: usize, refused: usize) {
+        self.differences.set(i64::try_from(differences + refused).unwrap_or(i64::MAX));
+        self.differences_found.inc_by(u64::try_from(differences).unwrap_or(u64::MAX));
+        self.verifications.inc();
+    }
+
+    /// Operations that verifications found to be missing so far, and the number of verifications.
+    pub fn found_by_verification(&self) -> (u64, u64) {
+        (self.differences_found.get(), self.verifications.get())
+    }
+
+    /// A transaction is about to be sent.
+    pub fn transaction_size(&self, operations: usize, bytes: usize) {
+        let grow = |gauge: &Gauge<i64, AtomicI64>, value: usize| {
+            gauge.set(gauge.get().max(i64::try_from(value).unwrap_or(i64::MAX)));
+        };
+        grow(&self.operations_max, operations);
+        grow(&self.bytes_max, bytes);
+    }
+
+    /// Operations and bytes of the largest transaction so far.
+    pub fn largest_transaction(&self) -> (i64, i64) {
+        (self.operations_max.get(), self.bytes_max.get())
     }
 
     /// Notes a feature that is off.

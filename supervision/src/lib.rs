@@ -113,6 +113,13 @@ struct Sentinel {
     returned: Option<Option<String>>,
 }
 
+impl Sentinel {
+    /// It came to an end of its own.
+    fn finish(mut self, error: Option<String>) {
+        self.returned = Some(error);
+    }
+}
+
 impl Drop for Sentinel {
     fn drop(&mut self) {
         self.shared.running.lock().remove(&self.name);
@@ -146,10 +153,10 @@ impl Tasks {
         F: Future + Send + 'static,
         F::Output: Outcome,
     {
-        let (mut sentinel, running) = self.enter(name);
+        let (sentinel, running) = self.enter(name);
         tokio::spawn(async move {
             tokio::select! {
-                outcome = task => sentinel.returned = Some(outcome.error()),
+                outcome = task => sentinel.finish(outcome.error()),
                 () = running.stop.notified() => panic!("ended by a test"),
             }
         });
@@ -160,11 +167,11 @@ impl Tasks {
     where
         F: FnOnce(&AtomicBool) + Send + 'static,
     {
-        let (mut sentinel, running) = self.enter(name);
+        let (sentinel, running) = self.enter(name);
         let stop = Arc::clone(&running.stopped);
         let started = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             body(&stop);
-            sentinel.returned = Some(None);
+            sentinel.finish(None);
         });
         if let Err(error) = started {
             // The sentinel went with the thread's body and told of a cancellation; this says why.

@@ -2,9 +2,9 @@
 //! became dirty are planned, the difference to the database is sent. While one transaction is under way, what arrives is
 //! collected for the next one, so that a single pod costs one round trip and a thousand pods few transactions.
 
-mod batch;
 mod schema;
 mod seed;
+mod work;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,8 +20,8 @@ use crate::config::Config;
 use crate::metrics::{ErrorKind, Metrics};
 use crate::reconcile::{ReplicaView, Wanted, monitor_spec, repair};
 use crate::state::{Effects, Notice, Patch, State};
-use batch::Work;
 use seed::Seeding;
+use work::{Refusal, Work};
 
 /// Name of the database lock that fences writers.
 pub const LOCK: &str = "slipstream_controller";
@@ -29,8 +29,10 @@ pub const LOCK: &str = "slipstream_controller";
 const MIN_BACKOFF: Duration = Duration::from_millis(100);
 /// Longest wait after a failed transaction.
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
-/// After this long units that the database refused, and repairs that were put off, are looked at again.
+/// After this long repairs that were put off are looked at again.
 const RETRY: Duration = Duration::from_secs(30);
+/// How often everything is verified, unless told otherwise.
+pub const VERIFY: Duration = Duration::from_secs(300);
 /// Inputs applied before the next transaction is built, so that a flood of events does not hold back the first ones.
 const INPUTS_AT_ONCE: usize = 512;
 
@@ -61,13 +63,20 @@ pub struct Engine {
     outlets: Outlets,
     seeding: Option<Seeding>,
     work: Work,
-    repairs: repair::RepairLimit,
     backoff: Duration,
     /// No transaction before this.
     not_before: Option<tokio::time::Instant>,
-    /// When units that were refused are tried again.
-    retry_at: Option<tokio::time::Instant>,
+    /// How often everything is verified.
+    verify: Duration,
     reason: watch::Sender<Reason>,
+}
+
+/// What became of the attempt to start a transaction.
+enum Started {
+    InFlight(InFlight),
+    /// There is more to look at; what else is waiting goes first.
+    More,
+    Nothing,
 }
 
 impl Engine {
@@ -96,12 +105,17 @@ impl Engine {
             outlets,
             seeding: Some(Seeding::default()),
             work: Work::default(),
-            repairs: repair::RepairLimit::default(),
             backoff: MIN_BACKOFF,
             not_before: None,
-            retry_at: None,
+            verify: VERIFY,
             reason,
         })
+    }
+
+    /// Verifies everything this often.
+    #[must_use]
+    pub fn verify_every(self, verify: Duration) -> Self {
+        Self { verify, ..self }
     }
 
     /// The state, for tests and status.
@@ -136,11 +150,9 @@ impl Engine {
             let effects = seed::apply(&mut self.state, input);
             self.take(effects, seen);
         }
-        self.work.start_full(self.state.units());
-        tracing::info!(
-            units = self.state.units().len(),
-            "everything is listed; comparing it with the database"
-        );
+        let units = self.state.units().len();
+        tracing::info!(units, "everything is listed; comparing it with the database");
+        self.work.start_full(&self.state, &mut self.wanted, &self.metrics);
     }
 
     fn take(&mut self, effects: Effects, seen: Instant) {
@@ -163,7 +175,7 @@ impl Engine {
                 let view = ReplicaView::new(self.replica.read(), &self.schema);
                 for row in rows.iter() {
                     for (key, touched) in repair::touched_by(&self.wanted, &view, row) {
-                        self.work.suspect(key, touched);
+                        self.work.suspects().add(key, touched);
                     }
                 }
             }
@@ -174,9 +186,7 @@ impl Engine {
     fn start_full(&mut self, why: &str) {
         if self.seeding.is_none() {
             tracing::info!(why, "comparing everything with the database");
-            let mut units = self.state.units();
-            units.extend(self.wanted.units().cloned());
-            self.work.start_full(units);
+            self.work.start_full(&self.state, &mut self.wanted, &self.metrics);
         }
     }
 
@@ -210,40 +220,51 @@ impl Engine {
         self.metrics.pods_waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
     }
 
-    /// The next transaction under way, when there is something to do and nothing in its way. What needs no transaction is
-    /// done here.
-    fn start(&mut self) -> Option<InFlight> {
+    /// Sends the next transaction, when there is something to do and nothing in its way. What needs no transaction is done
+    /// here.
+    fn start(&mut self) -> Started {
         if self.not_before.is_some_and(|at| at > tokio::time::Instant::now()) || self.obstacle().is_some() {
-            return None;
+            return Started::Nothing;
         }
         while self.seeding.is_none() && self.work.has_next() {
+            self.work.plan(&self.state, &mut self.wanted, &self.metrics);
             let view = ReplicaView::new(self.replica.read(), &self.schema);
-            let built =
-                self.work.next(&self.state, &mut self.wanted, &view, &mut self.repairs, &self.metrics);
+            let built = self.work.next(&self.state, &mut self.wanted, &view, &self.metrics);
             drop(view);
             match built {
                 Some(mut transaction) => {
                     transaction.assert_lock(LOCK);
                     let client = self.client.clone();
                     let seconds = self.metrics.transaction_seconds.clone();
-                    return Some(Box::pin(async move {
+                    return Started::InFlight(Box::pin(async move {
                         let sent = Instant::now();
                         let result = client.transact(transaction).await;
                         Metrics::observe(&seconds, sent.elapsed());
                         result
                     }));
                 }
-                None => self.done(),
+                None => {
+                    let in_full = self.work.is_in_full();
+                    self.done();
+                    if in_full {
+                        return Started::More;
+                    }
+                }
             }
         }
-        None
+        Started::Nothing
     }
 
     /// What was being worked on is in the database.
     fn done(&mut self) {
-        let release = self.work.done(&self.metrics);
-        if !release.is_empty() {
-            let effects = self.state.released(&release);
+        let done = self.work.done(&self.wanted, &self.metrics);
+        let mut free = done.released;
+        if done.look_at_held && self.work.has_held() {
+            let there = seed::port_uids(&self.replica.read());
+            free.extend(self.work.free_held(|uid| there.contains(uid)));
+        }
+        if !free.is_empty() {
+            let effects = self.state.released(&free);
             self.take(effects, Instant::now());
         }
     }
@@ -265,16 +286,22 @@ impl Engine {
 
     fn failed(&mut self, error: &Error) {
         let not_owner = matches!(error, Error::Operation { error, .. } if error == "not owner");
-        if matches!(error, Error::Operation { .. } | Error::Commit { .. }) && !not_owner {
+        let refusal = matches!(error, Error::Operation { .. } | Error::Commit { .. });
+        // A server that cannot write to its disk refuses everything, which says nothing about what was sent.
+        if refusal && !not_owner && !error.is_servers_disk() {
             self.metrics.error(ErrorKind::TransactionRefused);
-            let poisoned = self.work.refused();
-            match poisoned {
-                Some(what) => {
+            match self.work.was_refused(&self.wanted, Instant::now()) {
+                Refusal::Alone(unit) => {
+                    let what =
+                        unit.as_ref().map_or_else(|| "a repair or removal".to_owned(), ToString::to_string);
                     tracing::error!(%error, what, "the database refuses this; tried again later");
-                    self.retry_at.get_or_insert(tokio::time::Instant::now() + RETRY);
+                    if let Some(unit) = unit {
+                        let effects = self.state.refused(&unit, &error.to_string());
+                        self.take(effects, Instant::now());
+                    }
                 }
-                None => {
-                    tracing::warn!(%error, "the database refuses a transaction; sending its parts one by one")
+                Refusal::Divided => {
+                    tracing::warn!(%error, "the database refuses a transaction; sending it in halves")
                 }
             }
             return;
@@ -292,11 +319,6 @@ impl Engine {
         self.backoff = (self.backoff * 2).min(MAX_BACKOFF);
     }
 
-    fn retry(&mut self) {
-        self.retry_at = None;
-        self.start_full("trying again what the database refused");
-    }
-
     /// Runs until the inputs end.
     pub async fn run(
         mut self,
@@ -307,13 +329,21 @@ impl Engine {
         let mut synced = self.replica.synced();
         let mut owned = self.lock.owned.clone();
         let mut deferred = tokio::time::interval(RETRY);
+        let mut verify = tokio::time::interval_at(tokio::time::Instant::now() + self.verify, self.verify);
+        verify.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
+            let mut more = false;
             if in_flight.is_none() {
-                in_flight = self.start();
+                match self.start() {
+                    Started::InFlight(transaction) => in_flight = Some(transaction),
+                    Started::More => more = true,
+                    Started::Nothing => {}
+                }
             }
             self.report();
+            let retry_at = self.work.retry_at().map(tokio::time::Instant::from_std);
             let wake =
-                [self.not_before.filter(|_| in_flight.is_none()), self.retry_at].into_iter().flatten().min();
+                [self.not_before.filter(|_| in_flight.is_none()), retry_at].into_iter().flatten().min();
             tokio::select! {
                 biased;
                 result = async { in_flight.as_mut().expect("checked by the condition").await }, if in_flight.is_some() => {
@@ -344,13 +374,33 @@ impl Engine {
                     if self.not_before.is_some_and(|at| at <= tokio::time::Instant::now()) {
                         self.not_before = None;
                     }
-                    if self.retry_at.is_some_and(|at| at <= tokio::time::Instant::now()) {
-                        self.retry();
-                    }
+                    self.work.retry(Instant::now(), &self.wanted);
                 }
-                _ = deferred.tick() => self.work.suspect_deferred(&self.wanted),
+                _ = deferred.tick() => self.work.suspects().add_deferred(&self.wanted),
+                _ = verify.tick() => self.start_verification(),
+                () = std::future::ready(()), if more => {}
             }
         }
+    }
+
+    /// Starts a verification, unless there is anything else to do.
+    fn start_verification(&mut self) {
+        if self.seeding.is_none() && !self.work.is_busy() && self.obstacle().is_none() {
+            self.work.start_verification(&self.state, &self.wanted);
+        }
+    }
+
+    /// Verifies everything, for tests; the operations that were missing.
+    pub async fn verify(&mut self) -> Result<u64, Error> {
+        let (before, _) = self.metrics.found_by_verification();
+        self.start_verification();
+        self.settle().await?;
+        Ok(self.metrics.found_by_verification().0 - before)
+    }
+
+    /// Forgets what the database has told of changes, for tests of what is found without them.
+    pub fn forget_changes(&mut self) {
+        self.changes = self.replica.changes();
     }
 
     /// Works until nothing is left to do, for tests: applies nothing, waits for no input.
@@ -359,8 +409,11 @@ impl Engine {
             while let Ok(Some(change)) = tokio::time::timeout(Duration::ZERO, self.changes.next()).await {
                 self.changed(change);
             }
-            let Some(in_flight) = self.start() else { break };
-            let result = in_flight.await;
+            let result = match self.start() {
+                Started::InFlight(in_flight) => in_flight.await,
+                Started::More => continue,
+                Started::Nothing => break,
+            };
             let error = result.as_ref().err().cloned();
             self.finished(result);
             if let Some(error) = error {

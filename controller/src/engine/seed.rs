@@ -1,6 +1,8 @@
 //! The start: nothing is decided before every kind has been listed once, so that nothing is deleted, and no address given
 //! away, that an object not yet seen has a right to.
 
+use std::collections::HashSet;
+
 use api::MacAddr;
 use ovsdb_client::{Snapshot, nb};
 
@@ -120,4 +122,10 @@ pub(super) fn found_ports(snapshot: &Snapshot<'_>) -> Vec<FoundPort> {
     }
     found.sort_by(|a, b| a.uid.cmp(&b.uid));
     found
+}
+
+/// UIDs of the pods of which the database has a port.
+pub(super) fn port_uids(snapshot: &Snapshot<'_>) -> HashSet<String> {
+    let ports = snapshot.table::<nb::LogicalSwitchPort>().iter();
+    ports.filter_map(|port| port.options.get("iface-id-ver").cloned()).collect()
 }

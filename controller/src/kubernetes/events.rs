@@ -20,6 +20,7 @@ pub async fn run(client: Client, identity: String, mut notices: mpsc::UnboundedR
             NoticeKind::Malformed => "NetworkAnnotationUnusable",
             NoticeKind::Exhausted => "NetworkAddressesExhausted",
             NoticeKind::Conflict => "HostPortConflict",
+            NoticeKind::Refused => "NetworkRefused",
         };
         let mut note = notice.message;
         if note.len() > NOTE {

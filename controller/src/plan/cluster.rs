@@ -53,9 +53,9 @@ pub fn owner_ids(id: &str, owner_type: &str, name: &str, extra: &[(&str, &str)])
     Datum::map(ids)
 }
 
-/// The port group of an id, named by its hash.
+/// The port group of an id; its name is the id's hash.
 pub fn port_group(id: &str) -> RowKey {
-    RowKey::new(Table::PortGroup, ovn_name::hashed(id))
+    RowKey::new(Table::PortGroup, id)
 }
 
 /// The port group of all management ports.
@@ -113,7 +113,7 @@ fn port_groups(config: &Config, items: &mut Vec<Item>) {
     for name in ["clusterPortGroup", "clusterRtrPortGroup"] {
         let id = ovn_name::owner_id("Cluster", &[name]);
         let group = port_group(&id);
-        let row = DesiredRow::new(group.clone()).with("name", group.key.clone());
+        let row = DesiredRow::new(group.clone()).with("name", group.hashed_name());
         items.push(row.with("external_ids", owner_ids(&id, "Cluster", name, &[])).into());
     }
     // A pod that reaches itself through a service is seen from the hairpin address: no policy may stop it.

@@ -4,7 +4,11 @@
 //! policy): planning a unit again yields its items again, and the reconciler turns the difference into operations. A row
 //! is kept as long as one unit wants it; so is an edge.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
 
 use ovsdb_client::Datum;
 
@@ -84,6 +88,17 @@ impl Table {
         )
     }
 
+    /// Whether the rows in this column are parts of their owner, which is never written without them: a port group without its
+    /// ACLs would let everything pass.
+    pub fn is_made_of(self, column: &str) -> bool {
+        matches!(
+            (self, column),
+            (Self::LogicalSwitch | Self::PortGroup, "acls")
+                | (Self::LogicalRouterPort, "gateway_chassis")
+                | (Self::Meter, "bands")
+        )
+    }
+
     /// Whether a reference column holds at most one row.
     pub fn is_single(self, column: &str) -> bool {
         column == "copp"
@@ -95,17 +110,71 @@ impl Table {
     }
 }
 
-/// A row by what identifies it: the name where the table has one; `k8s.ovn.org/id` for ACLs; for rows without either a
-/// text built by the constructors in [`super::key`], which starts with the owner's name.
+/// The text of a [`RowKey`]. Clones share it, as the same key stands in rows, edges and indexes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key(Arc<str>);
+
+impl Key {
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether another clone of it exists.
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+}
+
+impl Deref for Key {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for Key {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<T: Into<Arc<str>>> From<T> for Key {
+    fn from(text: T) -> Self {
+        Self(text.into())
+    }
+}
+
+impl From<Key> for Datum {
+    fn from(key: Key) -> Self {
+        key.as_str().into()
+    }
+}
+
+/// A row by what identifies it: the name where the table has one; `k8s.ovn.org/id` for ACLs, port groups and address sets,
+/// as two ids may have one hashed name; for rows without either a text built by the constructors in [`super::key`], which
+/// starts with the owner's name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RowKey {
     pub table: Table,
-    pub key: String,
+    pub key: Key,
 }
 
 impl RowKey {
-    pub fn new(table: Table, key: impl Into<String>) -> Self {
+    pub fn new(table: Table, key: impl Into<Key>) -> Self {
         Self { table, key: key.into() }
+    }
+
+    /// The name in the database of a row that is named by the hash of its id.
+    pub fn hashed_name(&self) -> String {
+        api::ovn_name::hashed(&self.key)
     }
 }
 
@@ -172,23 +241,47 @@ impl From<DesiredRow> for Item {
     }
 }
 
-/// What is planned as a whole. Everything that one event makes dirty is sent in one transaction.
+/// What is planned as a whole. What one event makes dirty is sent in one transaction, but for load balancers, which are
+/// many where there are many nodes. The order is that of a full comparison: what others stand on first, and what closes a
+/// pod before the pod.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Unit {
     /// Cluster router, join switch, groups, meters: what exists once.
     Cluster,
     /// A node's switch, gateway router and management port, by node name.
     Node(String),
-    /// The load balancers of a node's host ports, by node name.
-    HostPorts(String),
-    /// A pod's port and its memberships.
-    Pod(NamespacedName),
-    /// A service's load balancers.
-    Service(NamespacedName),
     /// The default-deny port groups of a namespace that has policies, by namespace.
     PolicyNamespace(String),
     /// A network policy's port group, ACLs and the address sets of its peers.
     Policy(NamespacedName),
+    /// A pod's port and its memberships.
+    Pod(NamespacedName),
+    /// The load balancers of a node's host ports, by node name.
+    HostPorts(String),
+    /// A service's load balancers.
+    Service(NamespacedName),
+}
+
+impl Unit {
+    /// Whether its rows are independent of each other, so that a large one may be sent in several transactions: each row with
+    /// its attachments concerns one node.
+    pub fn is_divisible(&self) -> bool {
+        matches!(self, Self::Service(_) | Self::HostPorts(_))
+    }
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cluster => f.write_str("the cluster's own rows"),
+            Self::Node(name) => write!(f, "node {name}"),
+            Self::PolicyNamespace(name) => write!(f, "default deny of namespace {name}"),
+            Self::Policy(name) => write!(f, "network policy {name}"),
+            Self::Pod(name) => write!(f, "pod {name}"),
+            Self::HostPorts(name) => write!(f, "host ports of node {name}"),
+            Self::Service(name) => write!(f, "service {name}"),
+        }
+    }
 }
 
 /// Namespace and name of an object.
@@ -204,8 +297,8 @@ impl NamespacedName {
     }
 }
 
-impl std::fmt::Display for NamespacedName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for NamespacedName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }
 }

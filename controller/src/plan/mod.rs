@@ -11,7 +11,7 @@ pub mod pod;
 pub mod policy;
 pub mod service;
 
-pub use item::{DesiredRow, Edge, Item, Member, NamespacedName, RowKey, Table, Unit};
+pub use item::{DesiredRow, Edge, Item, Key, Member, NamespacedName, RowKey, Table, Unit};
 
 use crate::config::Config;
 use crate::index::{Index, Pod};

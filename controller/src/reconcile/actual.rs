@@ -121,15 +121,22 @@ macro_rules! keyed_by_name {
 }
 
 keyed_by_name! {
-    AddressSet Copp GatewayChassis LoadBalancer LoadBalancerGroup LogicalRouter LogicalRouterPort LogicalSwitch
-    LogicalSwitchPort Meter PortGroup
+    Copp GatewayChassis LoadBalancer LoadBalancerGroup LogicalRouter LogicalRouterPort LogicalSwitch LogicalSwitchPort
+    Meter
 }
 
-impl Keyed for nb::Acl {
-    fn natural_key(&self) -> Option<String> {
-        self.external_ids.get(api::ovn_name::key::ID).cloned()
-    }
+/// Names of port groups and address sets are hashes, which two ids may have in common; an id belongs to one row.
+macro_rules! keyed_by_id {
+    ($($row:ident)*) => {$(
+        impl Keyed for nb::$row {
+            fn natural_key(&self) -> Option<String> {
+                self.external_ids.get(api::ovn_name::key::ID).cloned()
+            }
+        }
+    )*};
 }
+
+keyed_by_id! { Acl AddressSet PortGroup }
 
 impl Keyed for nb::LogicalRouterPolicy {
     fn natural_key(&self) -> Option<String> {
@@ -147,7 +154,7 @@ impl Keyed for nb::LogicalRouterStaticRoute {
 
 impl Keyed for nb::MeterBand {
     fn natural_key(&self) -> Option<String> {
-        Some(key::meter_band(&self.action, self.rate, self.burst_size).key)
+        Some(key::meter_band(&self.action, self.rate, self.burst_size).key.to_string())
     }
 }
 
@@ -159,7 +166,7 @@ impl Keyed for nb::Nat {
 
 impl Keyed for nb::StaticMacBinding {
     fn natural_key(&self) -> Option<String> {
-        Some(key::mac_binding(&self.logical_port, &self.ip).key)
+        Some(key::mac_binding(&self.logical_port, &self.ip).key.to_string())
     }
 }
 
@@ -296,38 +303,37 @@ impl Actual for ReplicaView<'_> {
     }
 
     fn contains(&self, table: Table, uuid: Uuid, column: &str, member: &Atom) -> bool {
-        // The large sets first, without building a value of them.
+        // Sets may be large: looked up in place, without building a value of them.
+        macro_rules! in_set {
+            ($row:ident, $field:ident, $member:expr) => {
+                self.snapshot.table::<nb::$row>().get(&uuid).is_some_and(|row| row.$field.contains($member))
+            };
+        }
         match (table, column, member) {
-            (Table::LogicalSwitch, "ports", Atom::Uuid(member)) => self
-                .snapshot
-                .table::<nb::LogicalSwitch>()
-                .get(&uuid)
-                .is_some_and(|row| row.ports.contains(member)),
-            (Table::PortGroup, "ports", Atom::Uuid(member)) => self
-                .snapshot
-                .table::<nb::PortGroup>()
-                .get(&uuid)
-                .is_some_and(|row| row.ports.contains(member)),
-            (Table::AddressSet, "addresses", Atom::String(member)) => self
-                .snapshot
-                .table::<nb::AddressSet>()
-                .get(&uuid)
-                .is_some_and(|row| row.addresses.contains(member)),
-            (Table::LoadBalancerGroup, "load_balancer", Atom::Uuid(member)) => self
-                .snapshot
-                .table::<nb::LoadBalancerGroup>()
-                .get(&uuid)
-                .is_some_and(|row| row.load_balancer.contains(member)),
-            (Table::LogicalRouter, "static_routes", Atom::Uuid(member)) => self
-                .snapshot
-                .table::<nb::LogicalRouter>()
-                .get(&uuid)
-                .is_some_and(|row| row.static_routes.contains(member)),
-            (Table::LogicalRouter, "policies", Atom::Uuid(member)) => self
-                .snapshot
-                .table::<nb::LogicalRouter>()
-                .get(&uuid)
-                .is_some_and(|row| row.policies.contains(member)),
+            (Table::LogicalSwitch, "ports", Atom::Uuid(member)) => in_set!(LogicalSwitch, ports, member),
+            (Table::LogicalSwitch, "acls", Atom::Uuid(member)) => in_set!(LogicalSwitch, acls, member),
+            (Table::LogicalSwitch, "load_balancer", Atom::Uuid(member)) => {
+                in_set!(LogicalSwitch, load_balancer, member)
+            }
+            (Table::LogicalRouter, "ports", Atom::Uuid(member)) => in_set!(LogicalRouter, ports, member),
+            (Table::LogicalRouter, "nat", Atom::Uuid(member)) => in_set!(LogicalRouter, nat, member),
+            (Table::LogicalRouter, "load_balancer", Atom::Uuid(member)) => {
+                in_set!(LogicalRouter, load_balancer, member)
+            }
+            (Table::LogicalRouter, "static_routes", Atom::Uuid(member)) => {
+                in_set!(LogicalRouter, static_routes, member)
+            }
+            (Table::LogicalRouter, "policies", Atom::Uuid(member)) => {
+                in_set!(LogicalRouter, policies, member)
+            }
+            (Table::PortGroup, "ports", Atom::Uuid(member)) => in_set!(PortGroup, ports, member),
+            (Table::PortGroup, "acls", Atom::Uuid(member)) => in_set!(PortGroup, acls, member),
+            (Table::AddressSet, "addresses", Atom::String(member)) => {
+                in_set!(AddressSet, addresses, member)
+            }
+            (Table::LoadBalancerGroup, "load_balancer", Atom::Uuid(member)) => {
+                in_set!(LoadBalancerGroup, load_balancer, member)
+            }
             _ => match self.column(table, uuid, column) {
                 Some(Datum::Set(atoms)) => atoms.contains(member),
                 _ => false,

@@ -1,12 +1,13 @@
 //! The difference between what is wanted and what is there, for the rows and edges that something touched, as the fewest
 //! operations: one insert a new row with everything in it, one update a changed row, one mutation a changed set.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use ovsdb_client::{Atom, Condition, Datum, Mutator, Transaction, Uuid};
 
-use super::wanted::{Columns, Touched, Wanted};
-use crate::plan::{Edge, Member, RowKey, Table};
+use super::wanted::{Touched, Wanted};
+use crate::plan::{Member, RowKey, Table};
 
 /// What the database holds.
 pub trait Actual {
@@ -51,16 +52,18 @@ enum State {
 /// Operations to be sent.
 #[derive(Debug, Default)]
 pub struct Changes {
-    inserts: BTreeMap<RowKey, (Columns, BTreeMap<&'static str, BTreeSet<Value>>)>,
+    inserts: BTreeMap<RowKey, (Vec<(&'static str, Arc<Datum>)>, BTreeMap<&'static str, BTreeSet<Value>>)>,
     updates: BTreeMap<(Table, Uuid), BTreeMap<&'static str, NewValue>>,
     sets: BTreeMap<(Table, Uuid), BTreeMap<&'static str, SetChange>>,
     deletes: BTreeSet<(Table, Uuid)>,
+    /// About how many bytes all that takes on the wire.
+    bytes: usize,
 }
 
 /// New value of a column: given, or a reference to one row.
 #[derive(Debug)]
 enum NewValue {
-    Datum(Datum),
+    Datum(Arc<Datum>),
     Reference(Value),
 }
 
@@ -73,6 +76,31 @@ impl Changes {
     /// Number of operations.
     pub fn len(&self) -> usize {
         self.inserts.len() + self.updates.len() + self.sets.len() + self.deletes.len()
+    }
+
+    /// About how many bytes the operations take on the wire.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Takes as many independent removals as one transaction shall hold; for what has neither inserts nor updates.
+    pub fn split_removals(&mut self, operations: usize, members: usize) -> Self {
+        let mut first = Self::default();
+        let mut taken = 0;
+        while first.len() < operations && taken < members {
+            if let Some((row, columns)) = self.sets.pop_first() {
+                let members = columns.values().map(|change| change.delete.len()).sum::<usize>();
+                taken += members;
+                first.bytes += OPERATION_BYTES + members * MEMBER_BYTES;
+                first.sets.insert(row, columns);
+            } else if let Some(row) = self.deletes.pop_first() {
+                first.deletes.insert(row);
+                first.bytes += OPERATION_BYTES;
+            } else {
+                break;
+            }
+        }
+        first
     }
 
     /// Deletes a row of a root table.
@@ -100,7 +128,7 @@ impl Changes {
         };
         for (key, (columns, sets)) in self.inserts {
             let mut row: BTreeMap<String, Datum> =
-                columns.into_iter().map(|(column, value)| (column.to_owned(), value)).collect();
+                columns.into_iter().map(|(column, value)| (column.to_owned(), (*value).clone())).collect();
             for (column, members) in sets {
                 row.insert(column.to_owned(), Datum::set(members.into_iter().map(&atom)));
             }
@@ -115,7 +143,7 @@ impl Changes {
             let row: Vec<(&str, Datum)> = columns
                 .into_iter()
                 .map(|(column, value)| match value {
-                    NewValue::Datum(datum) => (column, datum),
+                    NewValue::Datum(datum) => (column, (*datum).clone()),
                     NewValue::Reference(value) => (column, Datum::from(atom(value))),
                 })
                 .collect();
@@ -148,28 +176,71 @@ impl Changes {
 
 /// Compares what was touched.
 pub fn compare(wanted: &Wanted, actual: &dyn Actual, touched: &Touched) -> Changes {
-    let mut differ =
-        Differ { wanted, actual, states: HashMap::new(), changes: Changes::default(), queue: Vec::new() };
-    for key in &touched.rows {
-        differ.row(key);
-    }
-    for edge in &touched.edges {
-        differ.edge(&edge.owner, edge.column, &edge.member);
-    }
-    differ.drain();
-    differ.changes
+    let none = BTreeSet::new();
+    let mut differ = Differ::new(wanted, actual, &none);
+    differ.look_at(touched);
+    differ.into_changes()
 }
 
-struct Differ<'a> {
+/// Looks at one thing after the other and collects what differs.
+///
+/// A row that is inserted brings along what it cannot be without: the row that holds it; the rows in whose sets it belongs
+/// (a pod's port is never there without being in its port groups), and what such a row is made of (a port group is never
+/// there without its ACLs). It does not bring along every other row that belongs to those: they come when they are looked
+/// at themselves, so that a transaction is as large as what it is about.
+pub struct Differ<'a> {
     wanted: &'a Wanted,
     actual: &'a dyn Actual,
+    /// Rows that the database refuses; left as they are.
+    barred: &'a BTreeSet<RowKey>,
     states: HashMap<RowKey, State>,
+    /// Rows that are in `changes.inserts` or will be.
+    inserted: HashSet<RowKey>,
     changes: Changes,
-    /// Rows found to be inserted, whose edges have not been looked at yet.
+    /// Rows to be inserted whose edges have not been looked at yet.
     queue: Vec<RowKey>,
 }
 
-impl Differ<'_> {
+impl<'a> Differ<'a> {
+    /// Nothing has been looked at yet.
+    pub fn new(wanted: &'a Wanted, actual: &'a dyn Actual, barred: &'a BTreeSet<RowKey>) -> Self {
+        Self {
+            wanted,
+            actual,
+            barred,
+            states: HashMap::new(),
+            inserted: HashSet::new(),
+            changes: Changes::default(),
+            queue: Vec::new(),
+        }
+    }
+
+    /// Adds what differs of these rows and edges.
+    pub fn look_at(&mut self, touched: &Touched) {
+        for key in &touched.rows {
+            self.row(key);
+        }
+        for edge in &touched.edges {
+            self.edge(&edge.owner, edge.column, &edge.member);
+        }
+        self.drain();
+    }
+
+    /// Number of operations so far.
+    pub fn operations(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// About how many bytes the operations take on the wire.
+    pub fn bytes(&self) -> usize {
+        self.changes.bytes
+    }
+
+    /// What was found.
+    pub fn into_changes(self) -> Changes {
+        self.changes
+    }
+
     fn state(&mut self, key: &RowKey) -> State {
         if let Some(state) = self.states.get(key) {
             return *state;
@@ -178,20 +249,60 @@ impl Differ<'_> {
         self.states.insert(key.clone(), State::Absent);
         let state = self.find_state(key);
         self.states.insert(key.clone(), state);
-        if state == State::Insert {
+        state
+    }
+
+    /// The state of a row that is part of the transaction: inserted if need be.
+    fn pull(&mut self, key: &RowKey) -> State {
+        let state = self.state(key);
+        if state == State::Insert && self.inserted.insert(key.clone()) {
+            if let Some(parent) = self.holder_to_insert(key) {
+                self.pull(&parent);
+            }
             self.queue.push(key.clone());
         }
         state
     }
 
+    /// Of a row that needs one to hold it: one that is wanted and not there either.
+    fn holder_to_insert(&mut self, key: &RowKey) -> Option<RowKey> {
+        if key.table.is_root() {
+            return None;
+        }
+        let wanted = self.wanted;
+        let holders = wanted.parents_of(key).filter(|(owner, column)| owner.table.is_strong(column));
+        let mut missing = None;
+        for (owner, _) in holders {
+            match self.state(owner) {
+                State::Present(_) if wanted.row(owner).is_some() => return None,
+                State::Insert => missing = Some(owner.clone()),
+                _ => {}
+            }
+        }
+        missing
+    }
+
     fn find_state(&mut self, key: &RowKey) -> State {
         let wanted = self.wanted;
+        if self.barred.contains(key) {
+            return State::Absent;
+        }
         let found = self.actual.find_all(key);
         if wanted.row(key).is_none() {
             return found.first().map_or(State::Absent, |uuid| State::Present(*uuid));
         }
         if key.table.is_root() {
             return found.first().map_or(State::Insert, |uuid| State::Present(*uuid));
+        }
+        // A port that could not be put into one of its groups stays away: without a group it would be open.
+        let grouped = |(owner, _): &(&RowKey, &'static str)| {
+            owner.table == Table::PortGroup && self.barred.contains(*owner)
+        };
+        if found.is_empty()
+            && key.table == Table::LogicalSwitchPort
+            && wanted.parents_of(key).any(|p| grouped(&p))
+        {
+            return State::Absent;
         }
         let mut holdable = false;
         let parents: Vec<_> =
@@ -210,39 +321,40 @@ impl Differ<'_> {
                 State::Absent => {}
             }
         }
-        if !holdable {
-            return State::Absent;
+        if holdable { State::Insert } else { State::Absent }
+    }
+
+    /// A row of this name under another owner (a pod that moved) gives way: the port's logical datapath is another one.
+    fn make_room(&mut self, key: &RowKey) {
+        if !key.table.has_unique_name() {
+            return;
         }
-        // A row of this name under another owner (a pod that moved): a new one takes its place, as the port's logical
-        // datapath is another one.
-        if key.table.has_unique_name() {
-            for uuid in found {
-                for (table, holder, column) in self.actual.holders(key.table, uuid) {
-                    self.changes.remove(table, holder, column, Atom::Uuid(uuid));
-                }
+        for uuid in self.actual.find_all(key) {
+            for (table, holder, column) in self.actual.holders(key.table, uuid) {
+                self.changes.remove(table, holder, column, Atom::Uuid(uuid));
             }
         }
-        State::Insert
     }
 
     fn row(&mut self, key: &RowKey) {
-        let state = self.state(key);
+        let state = self.pull(key);
         match (self.wanted.row(key), state) {
             (Some(columns), State::Present(uuid)) => {
                 for (column, value) in columns.iter() {
                     if self.actual.has_column(key.table, column)
-                        && self.actual.column(key.table, uuid, column).as_ref() != Some(value)
+                        && self.actual.column(key.table, uuid, column).as_ref() != Some(&**value)
                     {
+                        self.changes.bytes += OPERATION_BYTES + size(value);
                         let row = self.changes.updates.entry((key.table, uuid)).or_default();
-                        row.insert(column, NewValue::Datum(value.clone()));
+                        row.insert(column, NewValue::Datum(Arc::clone(value)));
                     }
                 }
             }
             (Some(_), State::Absent) => {
                 tracing::debug!(
                     table = key.table.name(),
-                    key = key.key,
-                    "row waits for the row that holds it"
+                    key = key.key.as_str(),
+                    "row waits for the row that holds it, or is refused"
                 );
             }
             // Rows of other tables go with the edge that holds them.
@@ -254,21 +366,36 @@ impl Differ<'_> {
     fn insert(&mut self, key: &RowKey) {
         let wanted = self.wanted;
         let Some(columns) = wanted.row(key) else { return };
+        self.make_room(key);
         let actual = self.actual;
-        let columns = columns
+        let columns: Vec<_> = columns
             .iter()
             .filter(|(column, value)| !value.is_empty() && actual.has_column(key.table, column))
-            .map(|(column, value)| (*column, value.clone()))
+            .map(|(column, value)| (*column, Arc::clone(value)))
             .collect();
+        self.changes.bytes +=
+            OPERATION_BYTES + columns.iter().map(|(name, value)| name.len() + size(value)).sum::<usize>();
         self.changes.inserts.entry(key.clone()).or_default().0 = columns;
-        let edges: Vec<_> =
-            wanted.edges_of(key).map(|(column, member)| (key.clone(), column, member.clone())).collect();
-        let parents: Vec<_> = wanted
-            .parents_of(key)
-            .map(|(owner, column)| (owner.clone(), column, Member::Row(key.clone())))
-            .collect();
-        for (owner, column, member) in edges.into_iter().chain(parents) {
-            self.edge(&owner, column, &member);
+        for (column, member) in wanted.edges_of(key) {
+            if self.comes_along(key, column, member) {
+                self.edge(key, column, member);
+            }
+        }
+        let member = Member::Row(key.clone());
+        for (owner, column) in wanted.parents_of(key) {
+            self.edge(owner, column, &member);
+        }
+    }
+
+    /// Whether a member is written together with its owner's insert: what is there already, and what the owner is made of.
+    fn comes_along(&mut self, owner: &RowKey, column: &'static str, member: &Member) -> bool {
+        match member {
+            Member::Text(_) => true,
+            Member::Row(row) => {
+                self.inserted.contains(row)
+                    || owner.table.is_made_of(column)
+                    || matches!(self.state(row), State::Present(_))
+            }
         }
     }
 
@@ -290,13 +417,13 @@ impl Differ<'_> {
     }
 
     fn add_edge(&mut self, owner: &RowKey, column: &'static str, member: &Member) {
-        let owner_state = if self.wanted.row(owner).is_some() { self.state(owner) } else { State::Absent };
+        let owner_state = if self.wanted.row(owner).is_some() { self.pull(owner) } else { State::Absent };
         if owner_state == State::Absent {
             return;
         }
         let value = match member {
             Member::Text(text) => Value::Atom(Atom::String(text.clone())),
-            Member::Row(row) => match self.state(row) {
+            Member::Row(row) => match self.pull(row) {
                 State::Present(uuid) if self.wanted.row(row).is_some() => Value::Atom(Atom::Uuid(uuid)),
                 State::Insert => Value::New(row.clone()),
                 _ => return,
@@ -305,7 +432,9 @@ impl Differ<'_> {
         match owner_state {
             State::Insert => {
                 let (_, sets) = self.changes.inserts.entry(owner.clone()).or_default();
-                sets.entry(column).or_default().insert(value);
+                if sets.entry(column).or_default().insert(value) {
+                    self.changes.bytes += MEMBER_BYTES;
+                }
             }
             State::Present(uuid) => {
                 if let Value::Atom(atom) = &value
@@ -316,8 +445,12 @@ impl Differ<'_> {
                 if owner.table.is_single(column) {
                     let row = self.changes.updates.entry((owner.table, uuid)).or_default();
                     row.insert(column, NewValue::Reference(value));
+                    self.changes.bytes += OPERATION_BYTES;
                 } else {
-                    self.changes.set(owner.table, uuid, column).insert.insert(value);
+                    let set = self.changes.set(owner.table, uuid, column);
+                    let frame = if set.insert.is_empty() { OPERATION_BYTES } else { 0 };
+                    let member = if set.insert.insert(value) { MEMBER_BYTES } else { 0 };
+                    self.changes.bytes += frame + member;
                 }
             }
             State::Absent => {}
@@ -344,17 +477,20 @@ impl Differ<'_> {
     }
 }
 
-/// Everything that a row and its edges touch, for comparing it as a whole.
-pub fn touch_row(wanted: &Wanted, key: &RowKey, touched: &mut Touched) {
-    touched.rows.insert(key.clone());
-    touched.edges.extend(wanted.edges_of(key).map(|(column, member)| Edge {
-        owner: key.clone(),
-        column,
-        member: member.clone(),
-    }));
-    touched.edges.extend(wanted.parents_of(key).map(|(owner, column)| Edge {
-        owner: owner.clone(),
-        column,
-        member: Member::Row(key.clone()),
-    }));
+/// What the frame of an operation takes on the wire: verb, table, condition.
+const OPERATION_BYTES: usize = 120;
+/// What a member of a set takes: `["uuid","..."]`.
+const MEMBER_BYTES: usize = 50;
+
+/// About what a value takes on the wire, bytes.
+fn size(value: &Datum) -> usize {
+    let atom = |atom: &Atom| match atom {
+        Atom::String(text) => text.len() + 3,
+        Atom::Uuid(_) | Atom::NamedUuid(_) => MEMBER_BYTES,
+        Atom::Integer(_) | Atom::Real(_) | Atom::Boolean(_) => 8,
+    };
+    match value {
+        Datum::Set(atoms) => atoms.iter().map(atom).sum(),
+        Datum::Map(pairs) => pairs.iter().map(|(key, value)| 2 + atom(key) + atom(value)).sum(),
+    }
 }

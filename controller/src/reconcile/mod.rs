@@ -5,6 +5,7 @@ pub mod actual;
 pub mod diff;
 pub mod ownership;
 pub mod repair;
+pub mod shared;
 pub mod wanted;
 
 pub use actual::{ReplicaView, monitor_spec};

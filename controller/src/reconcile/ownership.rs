@@ -19,14 +19,44 @@ fn owned(ids: &BTreeMap<String, String>) -> bool {
     ids.get(key::OWNER_CONTROLLER).is_some_and(|owner| owner == ovn_name::OWNER)
 }
 
-/// Removes what is ours and not wanted. To be used only when everything that is wanted has been planned.
-pub fn sweep(wanted: &Wanted, view: &ReplicaView<'_>, config: &Config) -> Changes {
+/// Owner type of the groups whose ACLs deny; what else is in a group or an address set allows.
+const DENYING: &str = "NetpolNamespace";
+
+/// Removes what allows something and is ours and not wanted: ports and ACLs of policies' groups, addresses of sets. To be
+/// used only when everything that is wanted has been planned, and before anything is added.
+pub fn closing(wanted: &Wanted, view: &ReplicaView<'_>, config: &Config) -> Changes {
     let mut sweep = Sweep { wanted, view, config, changes: Changes::default() };
-    sweep.marked();
-    sweep.load_balancers();
-    sweep.switches();
-    sweep.routers();
-    sweep.mac_bindings();
+    sweep.marked(|ids| ids.get(key::OWNER_TYPE).is_none_or(|kind| kind != DENYING));
+    sweep.changes
+}
+
+/// What can be swept at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SweepPart {
+    /// Port groups and address sets.
+    Marked,
+    LoadBalancers,
+    Switches,
+    Routers,
+    MacBindings,
+}
+
+impl SweepPart {
+    /// All parts in their order.
+    pub const ALL: [Self; 5] =
+        [Self::Marked, Self::LoadBalancers, Self::Switches, Self::Routers, Self::MacBindings];
+}
+
+/// Removes what is ours and not wanted. To be used only when everything that is wanted has been planned.
+pub fn sweep(wanted: &Wanted, view: &ReplicaView<'_>, config: &Config, part: SweepPart) -> Changes {
+    let mut sweep = Sweep { wanted, view, config, changes: Changes::default() };
+    match part {
+        SweepPart::Marked => sweep.marked(|_| true),
+        SweepPart::LoadBalancers => sweep.load_balancers(),
+        SweepPart::Switches => sweep.switches(),
+        SweepPart::Routers => sweep.routers(),
+        SweepPart::MacBindings => sweep.mac_bindings(),
+    }
     sweep.changes
 }
 
@@ -48,10 +78,11 @@ impl Sweep<'_> {
     }
 
     /// Port groups and address sets carry the owner's mark, and are filled by nobody else.
-    fn marked(&mut self) {
-        for row in self.view.snapshot().table::<nb::PortGroup>().iter().filter(|row| owned(&row.external_ids))
+    fn marked(&mut self, concerned: impl Fn(&BTreeMap<String, String>) -> bool) {
+        let ours = |ids: &BTreeMap<String, String>| owned(ids) && concerned(ids);
+        for row in self.view.snapshot().table::<nb::PortGroup>().iter().filter(|row| ours(&row.external_ids))
         {
-            let owner = RowKey::new(Table::PortGroup, row.name.clone());
+            let Some(owner) = self.view.key_of(Table::PortGroup, row.uuid) else { continue };
             if self.wanted.row(&owner).is_none() {
                 self.changes.delete(Table::PortGroup, row.uuid);
                 continue;
@@ -67,10 +98,9 @@ impl Sweep<'_> {
                 }
             }
         }
-        for row in
-            self.view.snapshot().table::<nb::AddressSet>().iter().filter(|row| owned(&row.external_ids))
+        for row in self.view.snapshot().table::<nb::AddressSet>().iter().filter(|row| ours(&row.external_ids))
         {
-            let owner = RowKey::new(Table::AddressSet, row.name.clone());
+            let Some(owner) = self.view.key_of(Table::AddressSet, row.uuid) else { continue };
             if self.wanted.row(&owner).is_none() {
                 self.changes.delete(Table::AddressSet, row.uuid);
                 continue;
@@ -210,7 +240,7 @@ impl Sweep<'_> {
     fn routes(&mut self, owner: &RowKey, row: &nb::LogicalRouter) {
         let routes = self.view.snapshot().table::<nb::LogicalRouterStaticRoute>();
         for route in row.static_routes.iter().filter_map(|uuid| routes.get(uuid)) {
-            let ours = if owner.key == ovn_name::CLUSTER_ROUTER {
+            let ours = if owner.key.as_str() == ovn_name::CLUSTER_ROUTER {
                 let to_gateway = self.is_join(&route.nexthop);
                 to_gateway && (route.ip_prefix == route.nexthop || route.policy.as_deref() == Some("src-ip"))
             } else {

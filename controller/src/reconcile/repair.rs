@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use ovsdb_client::{Atom, ChangeKind, RowChange};
 
 use super::actual::{ReplicaView, changed_content, changed_keys, members_changed};
-use super::diff::touch_row;
 use super::wanted::{Touched, Wanted};
 use crate::plan::{Edge, Member, RowKey, Table, key};
 
@@ -38,7 +37,7 @@ pub fn touched_by(wanted: &Wanted, view: &ReplicaView<'_>, change: &RowChange) -
     let Some((table, old, new)) = changed_keys(change) else { return Vec::new() };
     let whole = |key: RowKey| {
         let mut touched = Touched::default();
-        touch_row(wanted, &key, &mut touched);
+        wanted.touch(&key, &mut touched);
         (key, touched)
     };
     if let Some(content) = changed_content(change) {

@@ -33,11 +33,24 @@ pub enum Watched<T, K> {
 /// A Kubernetes object as events and messages name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectRef {
-    /// `Node` or `Pod`.
+    /// `Node`, `Pod`, `Service`, ..
     pub kind: &'static str,
     pub namespace: Option<String>,
     pub name: String,
     pub uid: String,
+}
+
+impl ObjectRef {
+    /// An object whose UID is not known.
+    pub fn named(kind: &'static str, name: &NamespacedName) -> Self {
+        let NamespacedName { namespace, name } = name.clone();
+        Self { kind, namespace: Some(namespace), name, uid: String::new() }
+    }
+
+    /// An object without namespace whose UID is not known.
+    pub fn cluster_wide(kind: &'static str, name: &str) -> Self {
+        Self { kind, namespace: None, name: name.to_owned(), uid: String::new() }
+    }
 }
 
 impl std::fmt::Display for ObjectRef {
@@ -65,6 +78,8 @@ pub enum NoticeKind {
     Exhausted,
     /// Another object has what it asks for.
     Conflict,
+    /// The northbound database refuses its rows.
+    Refused,
 }
 
 /// Something an operator should know about an object.
@@ -170,6 +185,31 @@ impl State {
             }
         }
         effects
+    }
+
+    /// The database refuses what an object's unit consists of.
+    pub fn refused(&self, unit: &Unit, error: &str) -> Effects {
+        let object = match unit {
+            Unit::Node(name) | Unit::HostPorts(name) => self.node_object(name),
+            Unit::Pod(name) => self.pod_object(name),
+            Unit::Service(name) => ObjectRef::named("Service", name),
+            Unit::Policy(name) => ObjectRef::named("NetworkPolicy", name),
+            Unit::PolicyNamespace(name) => ObjectRef::cluster_wide("Namespace", name),
+            Unit::Cluster => return Effects::default(),
+        };
+        let message =
+            format!("{unit}: the northbound database refuses its rows, which are left out: {error}");
+        let notice = Notice { kind: NoticeKind::Refused, object: Some(object), message };
+        Effects { notices: vec![notice], ..Effects::default() }
+    }
+
+    fn node_object(&self, name: &str) -> ObjectRef {
+        ObjectRef::cluster_wide("Node", name)
+    }
+
+    fn pod_object(&self, name: &NamespacedName) -> ObjectRef {
+        let uid = self.uids.get(name).cloned().unwrap_or_default();
+        ObjectRef { uid, ..ObjectRef::named("Pod", name) }
     }
 
     /// Every unit there is.

@@ -90,8 +90,8 @@ pub(super) fn ports(protocol: Protocol, specs: &[&PortSpec]) -> Option<String> {
 /// The policy's own ports.
 pub(super) fn port_group(direction: Direction, group: &RowKey) -> String {
     match direction {
-        Direction::Ingress => format!("outport == @{}", group.key),
-        Direction::Egress => format!("inport == @{}", group.key),
+        Direction::Ingress => format!("outport == @{}", group.hashed_name()),
+        Direction::Egress => format!("inport == @{}", group.hashed_name()),
     }
 }
 

@@ -48,7 +48,7 @@ pub fn policy_items(store: &PolicyStore, policy: &Policy, config: &Config) -> Ve
     let id = policy_id(&policy.name);
     let group = port_group(&id);
     let name = format!("{}:{}", policy.name.namespace, policy.name.name);
-    let row = DesiredRow::new(group.clone()).with("name", group.key.clone());
+    let row = DesiredRow::new(group.clone()).with("name", group.hashed_name());
     let mut items = vec![Item::from(row.with("external_ids", owner_ids(&id, POLICY_TYPE, &name, &[])))];
     for direction in Direction::ALL {
         for (index, rule) in policy.rules(direction).into_iter().flatten().enumerate() {
@@ -77,7 +77,7 @@ pub fn namespace_items(store: &PolicyStore, namespace: &str, config: &Config) ->
         let id = deny_id(namespace, direction);
         let group = port_group(&id);
         let ids = owner_ids(&id, NAMESPACE_TYPE, namespace, &[("direction", direction.text())]);
-        let row = DesiredRow::new(group.clone()).with("name", group.key.clone()).with("external_ids", ids);
+        let row = DesiredRow::new(group.clone()).with("name", group.hashed_name()).with("external_ids", ids);
         items.push(row.into());
         items.extend(acl::deny_items(namespace, direction, &group, config));
     }

@@ -38,22 +38,22 @@ fn named_id(port: &NamedPort, number: u16, ip: IpAddr) -> String {
 }
 
 fn key(id: &str) -> RowKey {
-    RowKey::new(Table::AddressSet, ovn_name::hashed(id))
+    RowKey::new(Table::AddressSet, id)
 }
 
 /// The peer's set of one family, as a match names it.
 pub(super) fn peer_reference(peer: &PeerSelector, ip: IpAddr) -> String {
-    format!("${}", key(&peer_id(peer, ip)).key)
+    format!("${}", ovn_name::hashed(&peer_id(peer, ip)))
 }
 
 /// The named port's set of one family, as a match names it.
 pub(super) fn named_reference(port: &NamedPort, number: u16, ip: IpAddr) -> String {
-    format!("${}", key(&named_id(port, number, ip)).key)
+    format!("${}", ovn_name::hashed(&named_id(port, number, ip)))
 }
 
 fn row(id: &str, external_ids: ovsdb_client::Datum) -> Item {
     let key = key(id);
-    DesiredRow::new(key.clone()).with("name", key.key).with("external_ids", external_ids).into()
+    DesiredRow::new(key.clone()).with("name", ovn_name::hashed(id)).with("external_ids", external_ids).into()
 }
 
 /// The rows of a peer's sets, one for each family that pods have.

@@ -89,7 +89,10 @@ fn sets(items: &[Item]) -> BTreeMap<String, String> {
         let ovsdb_client::Atom::String(id) = id else { panic!() };
         id.strip_prefix("default-network-controller:").unwrap().to_owned()
     };
-    rows(items, Table::AddressSet).iter().map(|row| (id(row), format!("${}", row.key.key))).collect()
+    rows(items, Table::AddressSet)
+        .iter()
+        .map(|row| (id(row), format!("${}", row.key.hashed_name())))
+        .collect()
 }
 
 fn named_policy() -> Policy {
@@ -111,7 +114,10 @@ fn a_named_port_gives_one_acl_for_each_number_towards_the_pods_that_declare_it()
     let expected = [80, 81].map(|n| format!("ip4.dst == {{{}}} && tcp && tcp.dst=={n}", set(n)));
     assert_eq!(matches(&items), expected);
     let members = pod_items(&index.policies, &pods[0], None, &index.namespaces);
-    let set = RowKey::new(Table::AddressSet, set(80).trim_start_matches('$'));
+    let set = RowKey::new(
+        Table::AddressSet,
+        "default-network-controller:PodSelectorNamedPort:n_LS{}:web:tcp:80:v4",
+    );
     assert_eq!(members, [Item::text(&set, "addresses", "10.244.0.3")]);
 }
 
@@ -177,12 +183,14 @@ fn with_two_families_a_peer_has_two_sets_and_one_match() {
     let (v4, v6) = (&sets["PodSelector:n_LS{}:v4"], &sets["PodSelector:n_LS{}:v6"]);
     assert_eq!(matches(&items), [format!("(ip4.src == {{{v4}}} || ip6.src == {{{v6}}})")]);
     let members = pod_items(&index.policies, &both, None, &index.namespaces);
-    let key = |name: &str| RowKey::new(Table::AddressSet, name.trim_start_matches('$'));
+    let key = |family: &str| {
+        RowKey::new(Table::AddressSet, format!("default-network-controller:PodSelector:n_LS{{}}:{family}"))
+    };
     assert_eq!(
         members,
         [
-            Item::text(&key(v4), "addresses", "10.244.0.3"),
-            Item::text(&key(v6), "addresses", "fd00:10:244::3")
+            Item::text(&key("v4"), "addresses", "10.244.0.3"),
+            Item::text(&key("v6"), "addresses", "fd00:10:244::3")
         ]
     );
 }
@@ -234,7 +242,7 @@ fn a_new_pod_gets_isolation_with_its_port() {
     let index = index(&[policy("p", json!({"podSelector": {}, "policyTypes": ["Egress"]}))], &[]);
     let port = RowKey::new(Table::LogicalSwitchPort, "n_a");
     let subject = pod("a", "10.244.0.3/24", &[], None);
-    let groups: BTreeSet<String> = pod_items(&index.policies, &subject, Some(&port), &index.namespaces)
+    let groups: BTreeSet<_> = pod_items(&index.policies, &subject, Some(&port), &index.namespaces)
         .into_iter()
         .map(|item| {
             let Item::Edge(edge) = item else { panic!("{item:?}") };

@@ -94,14 +94,14 @@ fn plan_on(service: &Service, endpoints: &[Endpoint], nodes: &[Node]) -> Vec<Str
         {
             assert_eq!(edge.column, "load_balancer");
             let Member::Row(row) = &edge.member else { panic!("{edge:?}") };
-            attached.entry(row.key.clone()).or_default().insert(edge.owner.key.clone());
+            attached.entry(row.key.to_string()).or_default().insert(edge.owner.key.to_string());
         }
     }
     let rows = items.iter().filter_map(|item| if let Item::Row(row) = item { Some(row) } else { None });
     rows.filter(|row| row.key.table == Table::LoadBalancer)
         .map(|row| {
             let name = row.key.key.strip_prefix("Service_ns/s_").unwrap();
-            let places: Vec<_> = attached[&row.key.key].iter().map(String::as_str).collect();
+            let places: Vec<_> = attached[row.key.key.as_str()].iter().map(String::as_str).collect();
             let vips: Vec<_> =
                 strings(&row.columns["vips"]).into_iter().map(|(k, v)| format!("{k}={v}")).collect();
             format!("{name} @ {}: {}", places.join(","), vips.join(" "))

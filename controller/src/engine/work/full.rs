@@ -1,0 +1,221 @@
+//! A comparison of everything, in portions: what allows something and is not wanted goes first; then every unit is put
+//! right, in the units' order; then what is left over goes. A verification does the same without changing anything, and
+//! looks a second time at what differs before it counts and mends it.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use super::atoms::{self, Atom};
+use super::{MAX_OPERATIONS, look, replan};
+use crate::metrics::Metrics;
+use crate::plan::{RowKey, Unit};
+use crate::reconcile::ownership::{self, SweepPart};
+use crate::reconcile::{Changes, ReplicaView, Touched, Wanted};
+use crate::state::State;
+
+/// Members of sets that one transaction removes at most.
+const MAX_REMOVED: usize = 10_000;
+/// Units that a verification plans and compares at once.
+const VERIFIED_AT_ONCE: usize = 256;
+
+/// Why everything is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Why {
+    /// The database may differ.
+    Repair,
+    /// It should not, which is to be shown.
+    Verification,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// What allows something and is not wanted goes.
+    Closing,
+    Units,
+    /// The part of the sweep that is next.
+    Sweep(usize),
+    /// A verification looks again at what differed.
+    Again,
+    Over,
+}
+
+/// A comparison under way.
+#[derive(Debug)]
+pub(super) struct Full {
+    pub(super) why: Why,
+    stage: Stage,
+    units: BTreeSet<Unit>,
+    atoms: VecDeque<Atom>,
+    /// Of a verification: what differed.
+    doubtful: Vec<Unit>,
+    doubtful_parts: Vec<SweepPart>,
+    /// Of a verification: operations that would put right what differed twice.
+    differences: usize,
+}
+
+impl Full {
+    /// `gone`: what nobody wants any more.
+    pub(super) fn new(why: Why, gone: Touched, units: BTreeSet<Unit>) -> Self {
+        let stage = if why == Why::Verification { Stage::Units } else { Stage::Closing };
+        let atoms = if gone.is_empty() {
+            VecDeque::new()
+        } else {
+            VecDeque::from([Atom { units: Vec::new(), touched: gone }])
+        };
+        Self { why, stage, units, atoms, doubtful: Vec::new(), doubtful_parts: Vec::new(), differences: 0 }
+    }
+
+    /// Whether all of it has been looked at.
+    pub(super) fn is_over(&self) -> bool {
+        self.stage == Stage::Over
+    }
+
+    /// The next portion.
+    pub(super) fn next(
+        &mut self,
+        state: &State,
+        wanted: &mut Wanted,
+        view: &ReplicaView<'_>,
+        barred: &BTreeSet<RowKey>,
+        metrics: &Metrics,
+    ) -> (Vec<Atom>, Changes) {
+        let verifies = self.why == Why::Verification;
+        match self.stage {
+            Stage::Closing => {
+                let mut changes = ownership::closing(wanted, view, &state.config);
+                let first = changes.split_removals(MAX_OPERATIONS, MAX_REMOVED);
+                if changes.is_empty() {
+                    self.stage = Stage::Units;
+                }
+                (Vec::new(), first)
+            }
+            Stage::Units if verifies => {
+                self.verify_units(state, wanted, view, barred, metrics);
+                if self.units.is_empty() {
+                    self.stage = Stage::Sweep(0);
+                }
+                (Vec::new(), Changes::default())
+            }
+            Stage::Units => {
+                while self.atoms.len() < VERIFIED_AT_ONCE
+                    && let Some(unit) = self.units.pop_first()
+                {
+                    self.atoms.extend(atoms::of_unit(&unit, wanted));
+                }
+                let found = look(&mut self.atoms, wanted, view, barred);
+                if self.units.is_empty() && self.atoms.is_empty() {
+                    self.stage = Stage::Sweep(0);
+                }
+                found
+            }
+            Stage::Sweep(at) => {
+                let Some(part) = SweepPart::ALL.get(at).copied() else {
+                    self.stage = if verifies { Stage::Again } else { Stage::Over };
+                    return Default::default();
+                };
+                let mut changes = ownership::sweep(wanted, view, &state.config, part);
+                if verifies {
+                    if !changes.is_empty() {
+                        self.doubtful_parts.push(part);
+                    }
+                    self.stage = Stage::Sweep(at + 1);
+                    return Default::default();
+                }
+                let first = changes.split_removals(MAX_OPERATIONS, MAX_REMOVED);
+                if changes.is_empty() {
+                    self.stage = Stage::Sweep(at + 1);
+                }
+                (Vec::new(), first)
+            }
+            Stage::Again => {
+                let found = self.look_again(state, wanted, view, barred);
+                if self.atoms.is_empty() && self.doubtful.is_empty() && self.doubtful_parts.is_empty() {
+                    self.stage = Stage::Over;
+                }
+                found
+            }
+            Stage::Over => Default::default(),
+        }
+    }
+
+    fn verify_units(
+        &mut self,
+        state: &State,
+        wanted: &mut Wanted,
+        view: &ReplicaView<'_>,
+        barred: &BTreeSet<RowKey>,
+        metrics: &Metrics,
+    ) {
+        for _ in 0..VERIFIED_AT_ONCE {
+            let Some(unit) = self.units.pop_first() else { return };
+            // A plan that is another one now than when the last event concerned it is a mistake like any other.
+            let mut touched = Touched::default();
+            replan(&unit, state, wanted, &mut touched, metrics);
+            let mut atoms = atoms::of_unit(&unit, wanted);
+            if !touched.is_empty() {
+                tracing::warn!(%unit, "planned otherwise than it was known to be");
+                self.atoms.push_back(Atom { units: vec![unit.clone()], touched: touched.clone() });
+                atoms.push_back(Atom { units: vec![unit.clone()], touched });
+            }
+            while !atoms.is_empty() {
+                if !look(&mut atoms, wanted, view, barred).1.is_empty() {
+                    self.doubtful.push(unit);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// What differed may have been on its way then; what still does is counted, and put right.
+    fn look_again(
+        &mut self,
+        state: &State,
+        wanted: &Wanted,
+        view: &ReplicaView<'_>,
+        barred: &BTreeSet<RowKey>,
+    ) -> (Vec<Atom>, Changes) {
+        if let Some(part) = self.doubtful_parts.pop() {
+            let mut changes = ownership::sweep(wanted, view, &state.config, part);
+            self.count(&changes, || format!("{part:?}"));
+            let first = changes.split_removals(MAX_OPERATIONS, MAX_REMOVED);
+            return (Vec::new(), first);
+        }
+        if self.atoms.is_empty()
+            && let Some(unit) = self.doubtful.pop()
+        {
+            self.atoms = atoms::of_unit(&unit, wanted);
+        }
+        let (atoms, changes) = look(&mut self.atoms, wanted, view, barred);
+        self.count(&changes, || {
+            atoms.iter().flat_map(|atom| &atom.units).map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        });
+        (atoms, changes)
+    }
+
+    fn count(&mut self, changes: &Changes, what: impl FnOnce() -> String) {
+        if !changes.is_empty() {
+            self.differences += changes.len();
+            tracing::error!(
+                operations = changes.len(),
+                what = what(),
+                "the database differs from what it should hold, and no change of it was seen; putting it right"
+            );
+        }
+    }
+
+    /// The removal that was sent was refused: what it is part of is given up.
+    pub(super) fn give_up_stage(&mut self) {
+        self.stage = match self.stage {
+            Stage::Closing => Stage::Units,
+            Stage::Sweep(at) => Stage::Sweep(at + 1),
+            other => other,
+        };
+    }
+
+    /// Tells what was found.
+    pub(super) fn finish(self, refused: usize, metrics: &Metrics) {
+        match self.why {
+            Why::Repair => tracing::info!("the database holds what it should"),
+            Why::Verification => metrics.verified(self.differences, refused),
+        }
+    }
+}

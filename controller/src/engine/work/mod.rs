@@ -1,0 +1,375 @@
+//! What is to be done, and in which portions: what events made dirty, in the order they came; what the database refused,
+//! piece by piece; a full comparison; a verification. Events and the comparison take turns, so that neither waits for the
+//! other's end.
+//!
+//! Every portion is bounded by what it looks at (the replica is locked meanwhile) and by what it sends (the server does
+//! nothing else meanwhile).
+
+mod atoms;
+mod full;
+mod refused;
+mod suspects;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Instant;
+
+use ovsdb_client::Transaction;
+
+use crate::metrics::{ErrorKind, Metrics};
+use crate::plan::{self, RowKey, Unit};
+use crate::reconcile::diff::Differ;
+use crate::reconcile::{Changes, ReplicaView, Touched, Wanted};
+use crate::state::State;
+use atoms::Atom;
+use full::Full;
+use full::Why;
+pub(super) use refused::Refusal;
+use refused::Refused;
+use suspects::Suspects;
+
+/// Operations in one transaction, unless one atom alone has more. The server carries out 5,000 in some tens of milliseconds.
+const MAX_OPERATIONS: usize = 5_000;
+/// Bytes of one transaction on the wire, unless one atom alone has more.
+const MAX_BYTES: usize = 1 << 20;
+/// Rows and edges looked at while the replica is locked: some milliseconds.
+const MAX_LOOKS: usize = 4_000;
+/// Units of events that are planned together. A pod is two to four operations.
+const UNITS_AT_ONCE: usize = 1_024;
+
+/// What one event made dirty.
+#[derive(Debug)]
+struct Group {
+    dirty: BTreeSet<Unit>,
+    /// Pods whose addresses are free after it.
+    release: Vec<String>,
+    seen: Instant,
+}
+
+/// Where the atoms under way come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Event,
+    Refused,
+    Full(Why),
+}
+
+/// What is under way.
+#[derive(Debug)]
+struct Current {
+    source: Source,
+    /// The comparison that it is part of; another may have been asked for meanwhile.
+    generation: u64,
+    atoms: Vec<Atom>,
+    /// It is the last of the events that were planned together.
+    last: bool,
+}
+
+/// What became of a portion.
+#[derive(Debug, Default)]
+pub(super) struct Done {
+    /// Pods whose addresses are free now.
+    pub(super) released: Vec<String>,
+    /// A comparison has ended, and held addresses of ports that are not there any more are free.
+    pub(super) look_at_held: bool,
+}
+
+/// The work to be done.
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    groups: VecDeque<Group>,
+    /// Atoms of the events planned together last, that have not been sent.
+    pending: VecDeque<Atom>,
+    /// What is to be told when those are in the database.
+    release: Vec<String>,
+    pods_seen: Vec<Instant>,
+    suspects: Suspects,
+    refused: Refused,
+    full: Option<Full>,
+    generation: u64,
+    current: Option<Current>,
+    /// Addresses of pods that are free once the database shows no port of them.
+    held: Vec<String>,
+    /// The comparison's turn is next.
+    full_is_next: bool,
+}
+
+impl Work {
+    /// Adds what one event made dirty.
+    pub(super) fn add(&mut self, dirty: BTreeSet<Unit>, release: Vec<String>, seen: Instant) {
+        if !dirty.is_empty() || !release.is_empty() {
+            self.groups.push_back(Group { dirty, release, seen });
+        }
+    }
+
+    /// Starts a comparison of everything. Events that came before are part of it. All units are planned here, before
+    /// anything is compared: what is compared first may depend on what is planned last.
+    pub(super) fn start_full(&mut self, state: &State, wanted: &mut Wanted, metrics: &Metrics) {
+        let mut units = state.units();
+        units.extend(wanted.units().cloned());
+        for group in self.groups.drain(..) {
+            units.extend(group.dirty);
+            self.held.extend(group.release);
+        }
+        self.held.append(&mut self.release);
+        self.pods_seen.clear();
+        self.refused.clear();
+        let mut gone = Touched::default();
+        for atom in self.pending.drain(..) {
+            gone.extend(atom.touched);
+        }
+        for unit in &units {
+            replan(unit, state, wanted, &mut gone, metrics);
+            // What came or stays is looked at with its unit.
+            gone.rows.retain(|key| wanted.row(key).is_none());
+            gone.edges.retain(|edge| !wanted.has_edge(&edge.owner, edge.column, &edge.member));
+        }
+        self.generation += 1;
+        self.full = Some(Full::new(Why::Repair, gone, units));
+    }
+
+    /// Starts a look at everything that changes nothing unless something differs; not while anything is to be done.
+    pub(super) fn start_verification(&mut self, state: &State, wanted: &Wanted) {
+        if self.full.is_some() {
+            return;
+        }
+        let mut units = state.units();
+        units.extend(wanted.units().cloned());
+        self.generation += 1;
+        self.full = Some(Full::new(Why::Verification, Touched::default(), units));
+    }
+
+    /// Whether a comparison is going on that is to put the database right.
+    pub(super) fn is_full(&self) -> bool {
+        self.full.as_ref().is_some_and(|full| full.why != Why::Verification)
+    }
+
+    /// Whether something but a verification is to be done or under way.
+    pub(super) fn is_busy(&self) -> bool {
+        let verifies = |source: Source| source == Source::Full(Why::Verification);
+        self.is_full()
+            || !self.groups.is_empty()
+            || !self.pending.is_empty()
+            || !self.suspects.is_empty()
+            || self.refused.has_pieces()
+            || self.current.as_ref().is_some_and(|current| !verifies(current.source))
+    }
+
+    /// Whether there is something to look at.
+    pub(super) fn has_next(&self) -> bool {
+        self.full.is_some()
+            || !self.groups.is_empty()
+            || !self.pending.is_empty()
+            || !self.suspects.is_empty()
+            || self.refused.has_pieces()
+    }
+
+    /// Whether nothing is left and nothing is under way.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.has_next() && self.current.is_none()
+    }
+
+    /// Rows that somebody else may have changed.
+    pub(super) fn suspects(&mut self) -> &mut Suspects {
+        &mut self.suspects
+    }
+
+    /// When something that was refused is tried again.
+    pub(super) fn retry_at(&self) -> Option<Instant> {
+        self.refused.retry_at()
+    }
+
+    /// Tries again what was refused and has waited long enough.
+    pub(super) fn retry(&mut self, now: Instant, wanted: &Wanted) {
+        self.refused.retry(now, wanted);
+    }
+
+    /// Plans what events made dirty, as many as belong into one portion. Needs no view of the database.
+    pub(super) fn plan(&mut self, state: &State, wanted: &mut Wanted, metrics: &Metrics) {
+        if !self.pending.is_empty() || self.groups.is_empty() {
+            return;
+        }
+        let mut units = BTreeSet::new();
+        while let Some(group) = self.groups.front() {
+            // What several events have made dirty is planned once: a node that joins makes the same services dirty each time.
+            let more = group.dirty.difference(&units).count();
+            if !units.is_empty() && units.len() + more > UNITS_AT_ONCE {
+                break;
+            }
+            let Some(group) = self.groups.pop_front() else { break };
+            if group.dirty.iter().any(|unit| matches!(unit, Unit::Pod(_))) {
+                self.pods_seen.push(group.seen);
+            }
+            units.extend(group.dirty);
+            self.release.extend(group.release);
+        }
+        let mut together = Atom::default();
+        let mut divisible = VecDeque::new();
+        for unit in &units {
+            let mut touched = Touched::default();
+            replan(unit, state, wanted, &mut touched, metrics);
+            if unit.is_divisible() && touched.len() > atoms::LARGE {
+                divisible.extend(atoms::by_row(unit, touched));
+            } else {
+                together.units.push(unit.clone());
+                together.touched.extend(touched);
+            }
+        }
+        self.refused.planned(&units, wanted);
+        self.pending.push_back(together);
+        self.pending.append(&mut divisible);
+    }
+
+    /// The next transaction; `None` when what was next needs none. Either way it is current until [`Work::done`].
+    pub(super) fn next(
+        &mut self,
+        state: &State,
+        wanted: &mut Wanted,
+        view: &ReplicaView<'_>,
+        metrics: &Metrics,
+    ) -> Option<Transaction> {
+        if !self.suspects.is_empty() {
+            let none = Touched::default();
+            let known = self.pending.front().map_or(&none, |atom| &atom.touched);
+            let found = self.suspects.take(known, wanted, view, metrics);
+            match self.pending.front_mut() {
+                Some(atom) => atom.touched.extend(found),
+                None => self.pending.push_back(Atom { units: Vec::new(), touched: found }),
+            }
+        }
+        let turn = self.full_is_next && self.is_full();
+        let source = if !self.pending.is_empty() && !turn {
+            Source::Event
+        } else if self.refused.has_pieces() && !turn {
+            Source::Refused
+        } else {
+            Source::Full(self.full.as_ref()?.why)
+        };
+        self.full_is_next = source == Source::Event;
+        let (atoms, changes) = match source {
+            Source::Event => look(&mut self.pending, wanted, view, self.refused.barred()),
+            Source::Refused => {
+                let (atoms, barred) = self.refused.next_piece();
+                let mut differ = Differ::new(wanted, view, &barred);
+                atoms.iter().for_each(|atom| differ.look_at(&atom.touched));
+                let changes = differ.into_changes();
+                (atoms, changes)
+            }
+            Source::Full(_) => {
+                let full = self.full.as_mut()?;
+                full.next(state, wanted, view, self.refused.barred(), metrics)
+            }
+        };
+        let last = source == Source::Event && self.pending.is_empty();
+        self.current = Some(Current { source, generation: self.generation, atoms, last });
+        if changes.is_empty() {
+            return None;
+        }
+        let (operations, bytes) = (changes.len(), changes.bytes());
+        let mut transaction = Transaction::new();
+        tracing::debug!(?source, operations, bytes, "transaction");
+        metrics.transaction_size(operations, bytes);
+        changes.write(&mut transaction);
+        Some(transaction)
+    }
+
+    /// Whether what is current is part of a comparison, between whose portions other things may be looked at.
+    pub(super) fn is_in_full(&self) -> bool {
+        self.current.as_ref().is_some_and(|current| matches!(current.source, Source::Full(_)))
+    }
+
+    /// What was current is in the database.
+    pub(super) fn done(&mut self, wanted: &Wanted, metrics: &Metrics) -> Done {
+        let Some(current) = self.current.take() else { return Done::default() };
+        let mut done = Done::default();
+        match current.source {
+            Source::Event if current.last => {
+                for seen in self.pods_seen.drain(..) {
+                    Metrics::observe(&metrics.pod_seconds, seen.elapsed());
+                }
+                done.released = std::mem::take(&mut self.release);
+            }
+            Source::Event => {}
+            Source::Refused => {
+                self.refused.succeeded(&current.atoms, wanted);
+                done.look_at_held = !self.refused.has_pieces();
+            }
+            Source::Full(_) => {
+                if current.generation == self.generation && self.full.as_ref().is_some_and(Full::is_over) {
+                    if let Some(full) = self.full.take() {
+                        full.finish(self.refused.len(), metrics);
+                    }
+                    done.look_at_held = true;
+                }
+            }
+        }
+        done
+    }
+
+    /// The database refused what was current: it is sent in halves, down to what it refuses alone.
+    pub(super) fn was_refused(&mut self, wanted: &Wanted, now: Instant) -> Refusal {
+        let Some(current) = self.current.take() else { return Refusal::Alone(None) };
+        if current.last {
+            // Not all of it is in the database: an old port may still be there.
+            self.held.append(&mut self.release);
+            self.pods_seen.clear();
+        }
+        if current.atoms.is_empty()
+            && let Some(full) = &mut self.full
+        {
+            full.give_up_stage();
+        }
+        self.refused.add(current.atoms, wanted, now)
+    }
+
+    /// Whether what was current got into the database is not known, or it was not sent. A full comparison must follow.
+    pub(super) fn abandon(&mut self) {
+        self.current = None;
+        self.held.append(&mut self.release);
+        self.pods_seen.clear();
+    }
+
+    /// Addresses that wait for their ports to go. `there` tells whether the database has a port of the pod of that UID.
+    pub(super) fn free_held(&mut self, there: impl Fn(&str) -> bool) -> Vec<String> {
+        let (kept, free) = std::mem::take(&mut self.held).into_iter().partition(|uid| there(uid));
+        self.held = kept;
+        free
+    }
+
+    /// Whether addresses wait for their ports to go.
+    pub(super) fn has_held(&self) -> bool {
+        !self.held.is_empty()
+    }
+}
+
+/// Plans a unit and tells of rows that another unit wants otherwise.
+fn replan(unit: &Unit, state: &State, wanted: &mut Wanted, touched: &mut Touched, metrics: &Metrics) {
+    let items = plan::plan(&state.index, &state.config, unit);
+    for key in wanted.set(unit, items, touched) {
+        metrics.error(ErrorKind::Conflict);
+        tracing::error!(%unit, table = key.table.name(), key = key.key.as_str(), "another object has this row, otherwise");
+    }
+}
+
+/// Looks at atoms until a portion is full. Those looked at are taken out.
+fn look(
+    queue: &mut VecDeque<Atom>,
+    wanted: &Wanted,
+    view: &ReplicaView<'_>,
+    barred: &BTreeSet<RowKey>,
+) -> (Vec<Atom>, Changes) {
+    let mut differ = Differ::new(wanted, view, barred);
+    let mut looks = 0;
+    let mut atoms = Vec::new();
+    while let Some(atom) = queue.front() {
+        // An atom is not divided; one that would make the portion too large waits, unless it is the first.
+        looks += atom.touched.len();
+        let full = differ.operations() >= MAX_OPERATIONS || differ.bytes() >= MAX_BYTES || looks > MAX_LOOKS;
+        if full && !atoms.is_empty() {
+            break;
+        }
+        let Some(atom) = queue.pop_front() else { break };
+        differ.look_at(&atom.touched);
+        atoms.push(atom);
+    }
+    (atoms, differ.into_changes())
+}

@@ -1,0 +1,232 @@
+//! What the database refuses. What was sent together is sent again in halves, until what is refused stands alone: the rest
+//! is in the database then, and what is refused is left out of everything else and tried again, later and later.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use super::atoms::{self, Atom};
+use crate::plan::{RowKey, Unit};
+use crate::reconcile::Wanted;
+
+/// First wait before something refused is tried again; doubled up to [`MAX_WAIT`].
+const MIN_WAIT: Duration = Duration::from_secs(30);
+/// Longest wait.
+const MAX_WAIT: Duration = Duration::from_secs(600);
+
+/// Names what is refused: the unit, and the row where it is one of a large unit's.
+type Name = (Option<Unit>, Option<RowKey>);
+
+#[derive(Debug)]
+struct Entry {
+    atom: Atom,
+    wait: Duration,
+    /// `None` while it is being tried.
+    at: Option<Instant>,
+}
+
+/// What came of a refusal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::engine) enum Refusal {
+    /// It goes on in smaller pieces.
+    Divided,
+    /// This alone is refused.
+    Alone(Option<Unit>),
+}
+
+/// What is refused, and pieces to be sent.
+#[derive(Debug, Default)]
+pub(super) struct Refused {
+    pieces: VecDeque<Vec<Atom>>,
+    alone: BTreeMap<Name, Entry>,
+    barred: BTreeSet<RowKey>,
+}
+
+fn name(atom: &Atom) -> Name {
+    (atom.units.first().cloned(), atom.touched.rows.first().cloned())
+}
+
+impl Refused {
+    /// Forgets everything: a full comparison will find it again.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Number of things that are refused.
+    pub(super) fn len(&self) -> usize {
+        self.alone.len()
+    }
+
+    /// Whether there is something to be sent.
+    pub(super) fn has_pieces(&self) -> bool {
+        !self.pieces.is_empty()
+    }
+
+    /// Rows that must be left out.
+    pub(super) fn barred(&self) -> &BTreeSet<RowKey> {
+        &self.barred
+    }
+
+    /// Takes what was sent and refused.
+    pub(super) fn add(&mut self, sent: Vec<Atom>, wanted: &Wanted, now: Instant) -> Refusal {
+        let mut atoms: Vec<Atom> =
+            sent.into_iter().flat_map(|atom| atoms::take_apart(atom, wanted)).collect();
+        if atoms.len() > 1 {
+            let second = atoms.split_off(atoms.len() / 2);
+            self.pieces.push_back(atoms);
+            self.pieces.push_back(second);
+            return Refusal::Divided;
+        }
+        let Some(atom) = atoms.pop() else { return Refusal::Alone(None) };
+        let unit = atom.units.first().cloned();
+        let entry = self.alone.entry(name(&atom)).or_insert_with(|| Entry {
+            atom: Atom::default(),
+            wait: MIN_WAIT / 2,
+            at: None,
+        });
+        entry.atom = atom;
+        entry.wait = (entry.wait * 2).min(MAX_WAIT);
+        entry.at = Some(now + entry.wait);
+        self.bar(wanted);
+        Refusal::Alone(unit)
+    }
+
+    /// The next piece to send, and what it must leave out.
+    pub(super) fn next_piece(&mut self) -> (Vec<Atom>, BTreeSet<RowKey>) {
+        let atoms = self.pieces.pop_front().unwrap_or_default();
+        let own: BTreeSet<&RowKey> = atoms.iter().flat_map(|atom| &atom.touched.rows).collect();
+        let barred = self.barred.iter().filter(|key| !own.contains(key)).cloned().collect();
+        (atoms, barred)
+    }
+
+    /// What was tried is in the database.
+    pub(super) fn succeeded(&mut self, atoms: &[Atom], wanted: &Wanted) {
+        let before = self.alone.len();
+        for atom in atoms {
+            self.alone.remove(&name(atom));
+        }
+        if self.alone.len() != before {
+            self.bar(wanted);
+        }
+    }
+
+    /// Units have been planned anew, as their objects changed: they are judged anew, too.
+    pub(super) fn planned(&mut self, units: &BTreeSet<Unit>, wanted: &Wanted) {
+        let before = self.alone.len();
+        self.alone.retain(|(unit, _), _| unit.as_ref().is_none_or(|unit| !units.contains(unit)));
+        if self.alone.len() != before {
+            self.bar(wanted);
+        }
+    }
+
+    /// When something is tried again.
+    pub(super) fn retry_at(&self) -> Option<Instant> {
+        self.alone.values().filter_map(|entry| entry.at).min()
+    }
+
+    /// Tries again what has waited long enough, as it is wanted now.
+    pub(super) fn retry(&mut self, now: Instant, wanted: &Wanted) {
+        for ((unit, _), entry) in &mut self.alone {
+            if entry.at.is_none_or(|at| at > now) {
+                continue;
+            }
+            entry.at = None;
+            let mut atom = entry.atom.clone();
+            if let Some(unit) = unit
+                && !unit.is_divisible()
+            {
+                for now in atoms::of_unit(unit, wanted) {
+                    atom.touched.extend(now.touched);
+                }
+            }
+            self.pieces.push_back(vec![atom]);
+        }
+    }
+
+    /// Bars the rows that only refused units want.
+    fn bar(&mut self, wanted: &Wanted) {
+        let mut refused: HashMap<&RowKey, u32> = HashMap::new();
+        for key in self.alone.values().flat_map(|entry| &entry.atom.touched.rows) {
+            *refused.entry(key).or_default() += 1;
+        }
+        let only =
+            refused.into_iter().filter(|(key, count)| wanted.units_of(key).is_some_and(|all| all <= *count));
+        self.barred = only.map(|(key, _)| key.clone()).collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{DesiredRow, Item, NamespacedName, Table};
+    use crate::reconcile::Touched;
+
+    fn set(name: &str) -> RowKey {
+        RowKey::new(Table::AddressSet, name)
+    }
+
+    fn unit(name: &str) -> Unit {
+        Unit::Policy(NamespacedName::new("x", name))
+    }
+
+    /// Two policies with a set of their own each and one in common.
+    fn wanted() -> Wanted {
+        let mut wanted = Wanted::default();
+        for name in ["a", "b"] {
+            let rows = [name, "common"].map(|name| Item::from(DesiredRow::new(set(name)).with("name", name)));
+            wanted.set(&unit(name), rows.to_vec(), &mut Touched::default());
+        }
+        wanted
+    }
+
+    fn together(wanted: &Wanted) -> Atom {
+        let mut atom = Atom { units: vec![unit("a"), unit("b")], touched: Touched::default() };
+        for unit in &atom.units {
+            atom.touched.rows.extend(wanted.of_unit(unit).0.iter().cloned());
+        }
+        atom
+    }
+
+    #[test]
+    fn what_is_refused_is_found_by_halves_and_left_out_of_the_rest() {
+        let (wanted, now) = (wanted(), Instant::now());
+        let mut refused = Refused::default();
+        assert_eq!(refused.add(vec![together(&wanted)], &wanted, now), Refusal::Divided);
+        let (first, _) = refused.next_piece();
+        assert_eq!(refused.add(first, &wanted, now), Refusal::Alone(Some(unit("a"))));
+        // What the other policy wants, too, is not left out.
+        assert_eq!(refused.barred().iter().collect::<Vec<_>>(), [&set("a")]);
+        let (second, barred) = refused.next_piece();
+        assert_eq!((second[0].units.clone(), barred.len()), (vec![unit("b")], 1));
+        refused.succeeded(&second, &wanted);
+        assert_eq!((refused.len(), refused.has_pieces()), (1, false));
+    }
+
+    #[test]
+    fn a_row_is_left_out_when_all_who_want_it_are_refused() {
+        let (wanted, now) = (wanted(), Instant::now());
+        let mut refused = Refused::default();
+        for name in ["a", "b"] {
+            let atom = atoms::of_unit(&unit(name), &wanted).into_iter().collect();
+            refused.add(atom, &wanted, now);
+        }
+        assert!(refused.barred().contains(&set("common")));
+    }
+
+    #[test]
+    fn it_is_tried_again_later_and_later_and_at_once_when_it_changed() {
+        let (wanted, now) = (wanted(), Instant::now());
+        let mut refused = Refused::default();
+        let atoms: Vec<Atom> = atoms::of_unit(&unit("a"), &wanted).into_iter().collect();
+        refused.add(atoms.clone(), &wanted, now);
+        assert_eq!(refused.retry_at(), Some(now + MIN_WAIT));
+        refused.retry(now, &wanted);
+        assert!(!refused.has_pieces());
+        refused.retry(now + MIN_WAIT, &wanted);
+        let (piece, barred) = refused.next_piece();
+        assert!(barred.is_empty(), "it does not leave out itself");
+        refused.add(piece, &wanted, now);
+        assert_eq!(refused.retry_at(), Some(now + 2 * MIN_WAIT));
+        refused.planned(&BTreeSet::from([unit("a")]), &wanted);
+        assert_eq!((refused.len(), refused.barred().len()), (0, 0));
+    }
+}

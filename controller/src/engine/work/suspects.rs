@@ -1,0 +1,70 @@
+//! Rows that somebody else may have changed, and how often they are put right.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use crate::metrics::Metrics;
+use crate::plan::RowKey;
+use crate::reconcile::diff::{Actual, compare};
+use crate::reconcile::repair::RepairLimit;
+use crate::reconcile::{Touched, Wanted};
+
+/// Rows to be looked at, and those whose repair was put off.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Suspects {
+    rows: BTreeMap<RowKey, Touched>,
+    deferred: BTreeSet<RowKey>,
+    repairs: RepairLimit,
+}
+
+impl Suspects {
+    /// Notes a row.
+    pub(in crate::engine) fn add(&mut self, key: RowKey, touched: Touched) {
+        self.rows.entry(key).or_default().extend(touched);
+    }
+
+    /// Looks again at rows whose repair was put off.
+    pub(in crate::engine) fn add_deferred(&mut self, wanted: &Wanted) {
+        for key in std::mem::take(&mut self.deferred) {
+            let mut touched = Touched::default();
+            wanted.touch(&key, &mut touched);
+            self.add(key, touched);
+        }
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Those that differ and have not been put right too often. `touched` is what is compared anyway, which is no repair.
+    pub(super) fn take(
+        &mut self,
+        touched: &Touched,
+        wanted: &Wanted,
+        view: &dyn Actual,
+        metrics: &Metrics,
+    ) -> Touched {
+        let mut found = Touched::default();
+        for (key, suspect) in std::mem::take(&mut self.rows) {
+            if touched.rows.contains(&key) || compare(wanted, view, &suspect).is_empty() {
+                continue;
+            }
+            let (table, name) = (key.table.name(), key.key.as_str());
+            if self.repairs.allow(&key, Instant::now()) {
+                tracing::warn!(table, key = name, "somebody else changed a row; putting it right");
+                metrics.repairs.inc();
+                found.extend(suspect);
+            } else {
+                tracing::error!(
+                    table,
+                    key = name,
+                    "somebody else keeps changing a row; leaving it for a while"
+                );
+                metrics.repairs_deferred.inc();
+                self.deferred.insert(key);
+            }
+        }
+        found
+    }
+}
