@@ -62,7 +62,7 @@ struct Run {
     )]
     cluster_subnets: Vec<ClusterSubnet>,
     /// Service ranges, separated by commas.
-    #[arg(long, env = "SLIPSTREAM_SERVICE_CIDRS", value_delimiter = ',', default_value = "10.96.0.0/16")]
+    #[arg(long, env = "SLIPSTREAM_SERVICE_CIDRS", value_delimiter = ',', default_value = "10.96.0.0/12")]
     service_cidrs: Vec<IpNet>,
     /// Range of the join switch, one for each family; fd98::/64 where pods have IPv6 and none is given.
     #[arg(long, env = "SLIPSTREAM_JOIN_SUBNET", value_delimiter = ',', default_value = "100.64.0.0/16")]

@@ -166,6 +166,13 @@ impl Config {
         Ok(())
     }
 
+    /// Ranges whose addresses the cluster gives out itself.
+    pub fn own_ranges(&self) -> Vec<IpNet> {
+        let pods = self.cluster_subnets.iter().map(|subnet| subnet.cidr);
+        let rest = [&self.service_cidrs, &self.join_subnets, &self.masquerade_subnets];
+        pods.chain(rest.into_iter().flatten().copied()).collect()
+    }
+
     /// The join range of the family of `ip`.
     pub fn join(&self, ip: IpAddr) -> Option<IpNet> {
         self.join_subnets.iter().copied().find(|net| same_family(net.addr(), ip))

@@ -41,7 +41,8 @@ impl From<NoticeKind> for ErrorKind {
         match kind {
             NoticeKind::Malformed => Self::Malformed,
             NoticeKind::Exhausted => Self::Exhausted,
-            NoticeKind::Conflict => Self::Conflict,
+            NoticeKind::Conflict | NoticeKind::NameConflict | NoticeKind::NodeConflict => Self::Conflict,
+            NoticeKind::Address => Self::Malformed,
             NoticeKind::Refused => Self::TransactionRefused,
         }
     }

@@ -156,6 +156,8 @@ async fn watch_for_open_ports(
     let replica = client.monitor(spec).await.unwrap();
     let mut changes = replica.changes();
     tokio::spawn(async move {
+        // The monitor lives as long as these.
+        let _session = (client, replica);
         let (mut grouped, mut open) = (BTreeSet::new(), Vec::new());
         loop {
             let change = tokio::select! {

@@ -129,7 +129,7 @@ fn of_policies(planned: &Planned) -> (Vec<&Item>, BTreeSet<String>) {
         }
         match item {
             Item::Row(row) if row.key.table == Table::LogicalSwitchPort => {
-                ports.insert(row.key.key.clone());
+                ports.insert(row.key.key.to_string());
             }
             Item::Row(row) if is_policy(row.key.table) => items.push(item),
             Item::Edge(edge) if is_policy(edge.owner.table) => items.push(item),

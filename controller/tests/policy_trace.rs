@@ -154,7 +154,7 @@ async fn write(socket: &Path, stage: u8) {
     let (index, config) = (fixture::index(stage), fixture::config());
     let (mut wanted, mut touched) = (Wanted::default(), Touched::default());
     for unit in index.units() {
-        wanted.set(&unit, plan::plan(&index, &config, &unit), true, &mut touched);
+        wanted.set(&unit, plan::plan(&index, &config, &unit), &mut touched);
     }
     let changes = diff::compare(&wanted, &ReplicaView::new(replica.read(), &schema), &touched);
     assert!(!changes.is_empty());

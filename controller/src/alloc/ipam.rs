@@ -1,8 +1,10 @@
-//! Addresses of pods: the first free one of the node's range. The owner of an address is a pod's UID, so that a pod and
-//! its successor of the same name never mix.
+//! Addresses of pods, given round robin: the next free one of the node's range. One that a pod gave back rests a while, as
+//! other nodes, clients and caches may still take it for the pod that had it. The owner of an address is a pod's UID, so
+//! that a pod and its successor of the same name never mix.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use api::{MacAddr, addr};
 use ipnet::IpNet;
@@ -11,6 +13,9 @@ use ipnet::IpNet;
 const RESERVED: u32 = 3;
 /// Addresses that one node can give out at most, whatever the size of its range.
 const MAX_PODS: u32 = 1 << 16;
+/// How long an address rests, unless the range has no other: longer than it takes all nodes to hear that a pod is gone, and
+/// clients to look its name up again.
+pub const REST: Duration = Duration::from_secs(60);
 
 /// Why a pod has no address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -39,6 +44,22 @@ pub enum IpamError {
         /// The node's ranges.
         subnets: String,
     },
+    /// Not exactly one address of each of the node's ranges.
+    #[error("one address of each of {subnets} is needed, in this order, not {found}")]
+    Families {
+        /// The node's ranges.
+        subnets: String,
+        /// The addresses given.
+        found: String,
+    },
+    /// The MAC address is not the one that follows from the address.
+    #[error("mac_address {found} is not {derived}, which follows from the address")]
+    Mac {
+        /// The address given.
+        found: MacAddr,
+        /// What it must be.
+        derived: MacAddr,
+    },
     /// What the pod's annotation says cannot be.
     #[error("annotation k8s.ovn.org/pod-networks: {0}; remove the annotation to get a free address")]
     Annotation(Box<IpamError>),
@@ -61,6 +82,10 @@ struct Range {
     net: IpNet,
     size: u32,
     bits: Vec<u64>,
+    /// Where to look for the next free one.
+    next: u32,
+    /// Given back, and since when; still marked as taken. The oldest first.
+    resting: VecDeque<(u32, Instant)>,
 }
 
 impl Range {
@@ -69,7 +94,7 @@ impl Range {
         let all = 1u32.checked_shl(host_bits).unwrap_or(u32::MAX);
         // The last address of an IPv4 range is its broadcast address.
         let size = all.saturating_sub(u32::from(net.addr().is_ipv4())).min(MAX_PODS);
-        let mut range = Self { net, size, bits: Vec::new() };
+        let mut range = Self { net, size, bits: Vec::new(), next: RESERVED, resting: VecDeque::new() };
         for offset in 0..RESERVED {
             range.set(offset);
         }
@@ -96,11 +121,44 @@ impl Range {
         }
     }
 
-    fn first_free(&self) -> Option<u32> {
-        let word = self.bits.iter().position(|bits| *bits != u64::MAX).unwrap_or(self.bits.len());
-        let bits = self.bits.get(word).copied().unwrap_or_default();
-        let offset = u32::try_from(word).ok()?.checked_mul(64)?.checked_add(bits.trailing_ones())?;
-        (offset < self.size).then_some(offset)
+    fn is_set(&self, offset: u32) -> bool {
+        let (word, bit) = Self::place(offset);
+        self.bits.get(word).is_some_and(|bits| bits & bit != 0)
+    }
+
+    /// The next free offset after the last one given, round the range.
+    fn next_free(&mut self, now: Instant) -> Option<u32> {
+        while let Some((offset, since)) = self.resting.front().copied() {
+            if now.duration_since(since) < REST {
+                break;
+            }
+            self.resting.pop_front();
+            self.clear(offset);
+        }
+        let round = (self.next..self.size).chain(RESERVED..self.next.min(self.size));
+        let free = round.into_iter().find(|offset| !self.is_set(*offset));
+        // With nothing else left the one that has rested longest.
+        let free = free.or_else(|| {
+            let (offset, _) = self.resting.pop_front()?;
+            self.clear(offset);
+            Some(offset)
+        })?;
+        self.next = free + 1;
+        Some(free)
+    }
+
+    /// Marks an offset as in use.
+    fn take(&mut self, offset: u32) {
+        self.resting.retain(|(resting, _)| *resting != offset);
+        self.set(offset);
+        self.next = self.next.max(offset + 1);
+    }
+
+    /// Lets an offset rest.
+    fn give_back(&mut self, offset: u32, now: Instant) {
+        if self.is_set(offset) && !self.resting.iter().any(|(resting, _)| *resting == offset) {
+            self.resting.push_back((offset, now));
+        }
     }
 
     /// The place of `ip`, if a pod may have it.
@@ -162,7 +220,8 @@ impl Ipam {
         self.pods.is_empty()
     }
 
-    /// Takes addresses that a pod has already, by its annotation or its switch port.
+    /// Takes addresses that a pod has already, by its annotation or its switch port: one of each of the node's ranges in their
+    /// order, and the MAC address that follows from the first, as it would have been given them.
     pub fn claim(
         &mut self,
         uid: &str,
@@ -170,55 +229,73 @@ impl Ipam {
         ips: &[IpAddr],
         mac: MacAddr,
     ) -> Result<Allocation, IpamError> {
+        let offsets = self.offsets(uid, node, ips, mac)?;
         let ranges = self.nodes.get_mut(node).ok_or_else(|| IpamError::NoNode(node.to_owned()))?;
-        let mut places = Vec::with_capacity(ips.len());
-        for &ip in ips {
-            let place = ranges.iter().enumerate().find_map(|(at, range)| Some((at, range.offset(ip)?)));
-            let Some(place) = place else {
-                let subnets: Vec<_> = ranges.iter().map(|range| range.net.to_string()).collect();
-                return Err(IpamError::OutOfRange { ip, node: node.to_owned(), subnets: subnets.join(", ") });
-            };
-            if let Some(owner) = self.owners.get(&ip).filter(|owner| *owner != uid) {
-                return Err(IpamError::Taken { ip, owner: owner.clone() });
-            }
-            places.push(place);
-        }
         let mut addresses = Vec::with_capacity(ips.len());
-        for ((at, offset), &ip) in places.into_iter().zip(ips) {
-            ranges[at].set(offset);
+        for ((range, offset), &ip) in ranges.iter_mut().zip(offsets).zip(ips) {
+            range.take(offset);
             self.owners.insert(ip, uid.to_owned());
             // The range's own prefix length always fits its family.
-            addresses.extend(IpNet::new(ip, ranges[at].net.prefix_len()));
+            addresses.extend(IpNet::new(ip, range.net.prefix_len()));
         }
         let allocation = Allocation { node: node.to_owned(), addresses, mac };
         self.pods.insert(uid.to_owned(), allocation.clone());
         Ok(allocation)
     }
 
-    /// Gives a pod the first free address of each of the node's ranges.
-    pub fn allocate(&mut self, uid: &str, node: &str) -> Result<Allocation, IpamError> {
+    /// Whether [`Ipam::claim`] would take this.
+    pub fn check(&self, uid: &str, node: &str, ips: &[IpAddr], mac: MacAddr) -> Result<(), IpamError> {
+        self.offsets(uid, node, ips, mac).map(drop)
+    }
+
+    /// The places of what a pod claims, in the order of the node's ranges.
+    fn offsets(&self, uid: &str, node: &str, ips: &[IpAddr], mac: MacAddr) -> Result<Vec<u32>, IpamError> {
+        let ranges = self.nodes.get(node).ok_or_else(|| IpamError::NoNode(node.to_owned()))?;
+        let subnets = || ranges.iter().map(|range| range.net.to_string()).collect::<Vec<_>>().join(", ");
+        for &ip in ips {
+            if !ranges.iter().any(|range| range.offset(ip).is_some()) {
+                return Err(IpamError::OutOfRange { ip, node: node.to_owned(), subnets: subnets() });
+            }
+            if let Some(owner) = self.owners.get(&ip).filter(|owner| *owner != uid) {
+                return Err(IpamError::Taken { ip, owner: owner.clone() });
+            }
+        }
+        let offsets: Vec<u32> = ranges.iter().zip(ips).map_while(|(range, ip)| range.offset(*ip)).collect();
+        if offsets.len() != ranges.len() || ips.len() != ranges.len() {
+            let found: Vec<_> = ips.iter().map(ToString::to_string).collect();
+            return Err(IpamError::Families { subnets: subnets(), found: found.join(", ") });
+        }
+        let derived = ips.first().map(|ip| MacAddr::from_ip(*ip)).unwrap_or_default();
+        if mac != derived {
+            return Err(IpamError::Mac { found: mac, derived });
+        }
+        Ok(offsets)
+    }
+
+    /// Gives a pod the next free address of each of the node's ranges.
+    pub fn allocate(&mut self, uid: &str, node: &str, now: Instant) -> Result<Allocation, IpamError> {
         if let Some(allocation) = self.pods.get(uid) {
             return Ok(allocation.clone());
         }
-        let ranges = self.nodes.get(node).filter(|ranges| !ranges.is_empty());
+        let ranges = self.nodes.get_mut(node).filter(|ranges| !ranges.is_empty());
         let ranges = ranges.ok_or_else(|| IpamError::NoNode(node.to_owned()))?;
         let mut ips = Vec::with_capacity(ranges.len());
         for range in ranges {
-            let free = range.first_free().and_then(|offset| addr::nth(&range.net, offset));
+            let free = range.next_free(now).and_then(|offset| addr::nth(&range.net, offset));
             ips.push(free.ok_or(IpamError::Exhausted(range.net))?);
         }
         let mac = ips.first().map(|ip| MacAddr::from_ip(*ip)).unwrap_or_default();
         self.claim(uid, node, &ips, mac)
     }
 
-    /// Frees what a pod has; answers with the node.
-    pub fn release(&mut self, uid: &str) -> Option<String> {
+    /// Frees what a pod has; answers with the node. The addresses rest before another pod gets them.
+    pub fn release(&mut self, uid: &str, now: Instant) -> Option<String> {
         let allocation = self.pods.remove(uid)?;
         for net in &allocation.addresses {
             self.owners.remove(&net.addr());
             for range in self.nodes.get_mut(&allocation.node).into_iter().flatten() {
                 if let Some(offset) = range.offset(net.addr()) {
-                    range.clear(offset);
+                    range.give_back(offset, now);
                 }
             }
         }
@@ -234,6 +311,14 @@ mod tests {
 
     use super::*;
 
+    fn now() -> Instant {
+        Instant::now()
+    }
+
+    fn mac(ip: &str) -> MacAddr {
+        MacAddr::from_ip(ip.parse().unwrap())
+    }
+
     fn ipam(net: &str) -> Ipam {
         let mut ipam = Ipam::default();
         ipam.set_node("n1", &[net.parse().unwrap()]);
@@ -243,31 +328,33 @@ mod tests {
     #[test]
     fn pods_get_addresses_from_three_on_and_the_mac_of_it() {
         let mut ipam = ipam("10.244.1.0/24");
-        let a = ipam.allocate("a", "n1").unwrap();
+        let a = ipam.allocate("a", "n1", now()).unwrap();
         assert_eq!(
             (a.addresses[0].to_string().as_str(), a.mac.to_string().as_str()),
             ("10.244.1.3/24", "0a:58:0a:f4:01:03")
         );
-        assert_eq!(ipam.allocate("b", "n1").unwrap().addresses[0].to_string(), "10.244.1.4/24");
-        assert_eq!(ipam.allocate("a", "n1").unwrap(), a, "asking again gives the same");
+        assert_eq!(ipam.allocate("b", "n1", now()).unwrap().addresses[0].to_string(), "10.244.1.4/24");
+        assert_eq!(ipam.allocate("a", "n1", now()).unwrap(), a, "asking again gives the same");
     }
 
     #[test]
     fn a_full_range_is_refused_until_an_address_is_released() {
         let mut ipam = ipam("10.0.0.0/29");
         for uid in ["a", "b", "c", "d"] {
-            ipam.allocate(uid, "n1").unwrap();
+            ipam.allocate(uid, "n1", now()).unwrap();
         }
-        assert_eq!(ipam.allocate("e", "n1"), Err(IpamError::Exhausted("10.0.0.0/29".parse().unwrap())));
-        assert_eq!(ipam.release("b").as_deref(), Some("n1"));
-        assert_eq!(ipam.allocate("e", "n1").unwrap().addresses[0].to_string(), "10.0.0.4/29");
+        assert_eq!(
+            ipam.allocate("e", "n1", now()),
+            Err(IpamError::Exhausted("10.0.0.0/29".parse().unwrap()))
+        );
+        assert_eq!(ipam.release("b", now()).as_deref(), Some("n1"));
+        assert_eq!(ipam.allocate("e", "n1", now()).unwrap().addresses[0].to_string(), "10.0.0.4/29");
     }
 
     #[test]
     fn claims_refuse_reserved_foreign_and_taken_addresses() {
         let mut ipam = ipam("10.0.0.0/29");
-        let mut claim =
-            |uid: &str, ip: &str| ipam.claim(uid, "n1", &[ip.parse().unwrap()], MacAddr::default());
+        let mut claim = |uid: &str, ip: &str| ipam.claim(uid, "n1", &[ip.parse().unwrap()], mac(ip));
         claim("a", "10.0.0.5").unwrap();
         claim("a", "10.0.0.5").unwrap();
         assert!(matches!(claim("b", "10.0.0.5"), Err(IpamError::Taken { owner, .. }) if owner == "a"));
@@ -277,20 +364,65 @@ mod tests {
     }
 
     #[test]
+    fn claims_take_only_what_would_have_been_given() {
+        let mut ipam = Ipam::default();
+        ipam.set_node("n1", &["10.0.0.0/24".parse().unwrap(), "fd00::/64".parse().unwrap()]);
+        let mut claim = |ips: &[&str], from: &str| {
+            let ips: Vec<IpAddr> = ips.iter().map(|ip| ip.parse().unwrap()).collect();
+            ipam.claim("a", "n1", &ips, mac(from)).map(drop)
+        };
+        // The router's MAC address, several addresses of a range, one family only, the families in another order.
+        assert!(matches!(claim(&["10.0.0.5", "fd00::5"], "10.0.0.1"), Err(IpamError::Mac { .. })));
+        for ips in [
+            &["10.0.0.5", "10.0.0.6"][..],
+            &["10.0.0.5", "fd00::5", "10.0.0.6"],
+            &["10.0.0.5"],
+            &["fd00::5", "10.0.0.5"],
+            &[],
+        ] {
+            assert!(matches!(claim(ips, "10.0.0.5"), Err(IpamError::Families { .. })), "{ips:?}");
+        }
+        claim(&["10.0.0.5", "fd00::5"], "10.0.0.5").unwrap();
+    }
+
+    #[test]
+    fn addresses_go_round_and_rest_before_they_are_given_again() {
+        let mut ipam = ipam("10.0.0.0/29");
+        let start = now();
+        let give = |ipam: &mut Ipam, uid: &str, at: Instant| {
+            ipam.allocate(uid, "n1", at).unwrap().addresses[0].addr().to_string()
+        };
+        assert_eq!(give(&mut ipam, "a", start), "10.0.0.3");
+        ipam.release("a", start);
+        assert_eq!(give(&mut ipam, "b", start), "10.0.0.4");
+        assert_eq!(give(&mut ipam, "c", start), "10.0.0.5");
+        ipam.release("b", start + Duration::from_secs(1));
+        assert_eq!(give(&mut ipam, "d", start + Duration::from_secs(2)), "10.0.0.6");
+        // Nothing else is left: the one that has rested longest.
+        assert_eq!(give(&mut ipam, "e", start + Duration::from_secs(3)), "10.0.0.3");
+        ipam.release("c", start + Duration::from_secs(4));
+        // Rested: round the range from where the last one was.
+        let later = start + REST + Duration::from_secs(10);
+        assert_eq!(give(&mut ipam, "f", later), "10.0.0.4");
+        assert_eq!(give(&mut ipam, "g", later), "10.0.0.5");
+        assert!(ipam.allocate("h", "n1", later).is_err());
+    }
+
+    #[test]
     fn a_node_that_goes_takes_its_allocations_along() {
         let mut ipam = ipam("10.0.0.0/29");
-        ipam.allocate("a", "n1").unwrap();
+        ipam.allocate("a", "n1", now()).unwrap();
         ipam.remove_node("n1");
         assert!(ipam.is_empty());
         ipam.set_node("n2", &["10.0.0.0/29".parse().unwrap()]);
-        assert_eq!(ipam.allocate("b", "n2").unwrap().addresses[0].to_string(), "10.0.0.3/29");
+        assert_eq!(ipam.allocate("b", "n2", now()).unwrap().addresses[0].to_string(), "10.0.0.3/29");
     }
 
     #[test]
     fn both_families_are_given() {
         let mut ipam = Ipam::default();
         ipam.set_node("n1", &["10.0.0.0/24".parse().unwrap(), "fd00::/64".parse().unwrap()]);
-        let a = ipam.allocate("a", "n1").unwrap();
+        let a = ipam.allocate("a", "n1", now()).unwrap();
         assert_eq!(a.addresses[1].to_string(), "fd00::3/64");
     }
 
@@ -317,11 +449,11 @@ mod tests {
             let mut ipam = ipam("10.0.0.0/28");
             for step in steps {
                 match step {
-                    Step::Allocate(pod) => { let _ = ipam.allocate(&pod.to_string(), "n1"); }
-                    Step::Release(pod) => { ipam.release(&pod.to_string()); }
+                    Step::Allocate(pod) => { let _ = ipam.allocate(&pod.to_string(), "n1", now()); }
+                    Step::Release(pod) => { ipam.release(&pod.to_string(), now()); }
                     Step::Claim(pod, ip) if ipam.get(&pod.to_string()).is_none() => {
                         let ip = IpAddr::from([10, 0, 0, ip]);
-                        let _ = ipam.claim(&pod.to_string(), "n1", &[ip], MacAddr::default());
+                        let _ = ipam.claim(&pod.to_string(), "n1", &[ip], MacAddr::from_ip(ip));
                     }
                     Step::Claim(..) => {}
                 }
@@ -335,13 +467,13 @@ mod tests {
             }
             // Everything released: the whole range can be given again.
             for pod in 0u8..20 {
-                ipam.release(&pod.to_string());
+                ipam.release(&pod.to_string(), now());
             }
             for pod in 0..12 {
                 let uid = format!("n{pod}");
-                prop_assert!(ipam.allocate(&uid, "n1").is_ok());
+                prop_assert!(ipam.allocate(&uid, "n1", now()).is_ok());
             }
-            prop_assert!(ipam.allocate("last", "n1").is_err());
+            prop_assert!(ipam.allocate("last", "n1", now()).is_err());
         }
     }
 }

@@ -1,11 +1,15 @@
-//! Ranges and numbers of nodes. What a node's annotations say wins, as long as it is usable and nobody else's.
+//! Ranges and numbers of nodes. What a node has in the database wins, then what its annotations say, as long as it is
+//! usable and nobody else's. New ones are given round robin, and what a node gave back rests: routes and flows of other
+//! nodes may still lead there, and the node may come back.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
+use std::time::Instant;
 
 use api::annotation::{AnnotationError, NODE_ID, NODE_SUBNETS};
 use ipnet::IpNet;
 
+use super::ipam::REST;
 use crate::config::{ClusterSubnet, Config, same_family};
 use crate::index::convert::SeenNode;
 
@@ -112,6 +116,11 @@ pub struct NodeAllocator {
     ids: BTreeMap<u32, String>,
     /// By network address, so that neighbours tell of overlaps.
     ranges: BTreeMap<IpAddr, (IpNet, String)>,
+    /// Given back, by whom and since when; the oldest first.
+    resting: VecDeque<(String, Assignment, Instant)>,
+    /// The range given last of each family, and the number.
+    last_given: Vec<IpNet>,
+    last_id_given: u32,
 }
 
 impl NodeAllocator {
@@ -128,38 +137,65 @@ impl NodeAllocator {
             held: HashMap::new(),
             ids: BTreeMap::new(),
             ranges: BTreeMap::new(),
+            resting: VecDeque::new(),
+            last_given: Vec::new(),
+            last_id_given: 0,
         }
     }
 
+    /// Takes what the database shows a node to have, before any annotation is read. What cannot be is left out.
+    pub fn found(&mut self, node: &str, subnets: Vec<IpNet>, id: u32) -> Result<(), NodeError> {
+        let assignment = Assignment { subnets: self.check_subnets(subnets)?, id: self.check_id(id)? };
+        self.hold(node, &assignment);
+        Ok(())
+    }
+
+    fn hold(&mut self, node: &str, assignment: &Assignment) {
+        for subnet in &assignment.subnets {
+            self.ranges.insert(subnet.network(), (*subnet, node.to_owned()));
+        }
+        self.ids.insert(assignment.id, node.to_owned());
+        self.held.insert(node.to_owned(), assignment.clone());
+        self.resting.retain(|(_, rests, _)| {
+            rests.id != assignment.id && rests.subnets.iter().all(|net| !assignment.subnets.contains(net))
+        });
+    }
+
     /// What the node has, giving it what it lacks. A node that has something keeps it, whatever its annotations say later.
-    pub fn assign(&mut self, node: &SeenNode) -> Result<Assignment, NodeError> {
+    pub fn assign(&mut self, node: &SeenNode, now: Instant) -> Result<Assignment, NodeError> {
         if let Some(held) = self.held.get(&node.name) {
             return Ok(held.clone());
         }
-        let subnets = match &node.subnets {
-            Some(found) => self.check_subnets(found.clone()?)?,
-            None => self.free_subnets()?,
+        self.resting.retain(|(_, _, since)| now.duration_since(*since) < REST);
+        let own = self.resting.iter().find(|(name, _, _)| *name == node.name).map(|(_, own, _)| own.clone());
+        let subnets = match (&node.subnets, &own) {
+            (Some(found), _) => self.check_subnets(found.clone()?)?,
+            (None, Some(own)) => own.subnets.clone(),
+            (None, None) => self.free_subnets()?,
         };
-        let id = match &node.id {
-            Some(found) => self.check_id(found.clone()?)?,
-            None => self.free_id()?,
+        let id = match (&node.id, &own) {
+            (Some(found), _) => self.check_id(found.clone()?)?,
+            (None, Some(own)) => own.id,
+            (None, None) => self.free_id()?,
         };
-        for subnet in &subnets {
-            self.ranges.insert(subnet.network(), (*subnet, node.name.clone()));
-        }
-        self.ids.insert(id, node.name.clone());
         let assignment = Assignment { id, subnets };
-        self.held.insert(node.name.clone(), assignment.clone());
+        self.hold(&node.name, &assignment);
+        for subnet in &assignment.subnets {
+            self.last_given.retain(|last| !same_family(last.addr(), subnet.addr()));
+            self.last_given.push(*subnet);
+        }
+        self.last_id_given = id;
         Ok(assignment)
     }
 
     /// Frees what the node has.
-    pub fn release(&mut self, node: &str) {
+    pub fn release(&mut self, node: &str, now: Instant) {
         if let Some(held) = self.held.remove(node) {
             self.ids.remove(&held.id);
-            for subnet in held.subnets {
+            for subnet in &held.subnets {
                 self.ranges.remove(&subnet.network());
             }
+            self.resting.push_back((node.to_owned(), held, now));
         }
     }
 
@@ -202,20 +238,26 @@ impl NodeAllocator {
 
     fn free_subnet(&self, family: IpAddr) -> Result<IpNet, NodeError> {
         let mut exhausted = None;
+        let last = self.last_given.iter().find(|net| same_family(net.addr(), family)).map(IpNet::addr);
         for cluster in self.cluster.iter().filter(|cluster| same_family(cluster.cidr.addr(), family)) {
-            let free = match cluster.cidr {
-                IpNet::V4(net) => net
-                    .subnets(cluster.host_len)
-                    .ok()
-                    .and_then(|mut nets| nets.find(|net| self.overlapping(&IpNet::V4(*net)).is_none()))
-                    .map(IpNet::V4),
-                IpNet::V6(net) => net
-                    .subnets(cluster.host_len)
-                    .ok()
-                    .and_then(|mut nets| nets.find(|net| self.overlapping(&IpNet::V6(*net)).is_none()))
-                    .map(IpNet::V6),
+            let all = || cluster.cidr.subnets(cluster.host_len).into_iter().flatten();
+            let behind = |net: &IpNet| last.is_some_and(|last| net.addr() > last);
+            let free = |net: &IpNet| self.overlapping(net).is_none();
+            let rests = |net: &IpNet| {
+                self.resting.iter().any(|(_, rests, _)| rests.subnets.iter().any(|r| overlap(r, net)))
             };
-            match free {
+            // Round the range; with nothing else left what has rested longest.
+            let found = all()
+                .filter(behind)
+                .chain(all())
+                .find(|net| free(net) && !rests(net))
+                .or_else(|| {
+                    self.resting.iter().flat_map(|(_, rests, _)| &rests.subnets).copied().find(|net| {
+                        cluster.cidr.contains(net) && net.prefix_len() == cluster.host_len && free(net)
+                    })
+                })
+                .or_else(|| all().find(free));
+            match found {
                 Some(net) => return Ok(net),
                 None => {
                     exhausted = Some(NodeError::Exhausted { cidr: cluster.cidr, host_len: cluster.host_len })
@@ -237,10 +279,19 @@ impl NodeAllocator {
     }
 
     fn free_id(&self) -> Result<u32, NodeError> {
-        (FIRST_ID..=self.last_id)
-            .find(|id| !self.ids.contains_key(id))
+        let free = |id: &u32| !self.ids.contains_key(id);
+        let rests = |id: &u32| self.resting.iter().any(|(_, rests, _)| rests.id == *id);
+        let round = (self.last_id_given.max(FIRST_ID - 1) + 1..=self.last_id).chain(FIRST_ID..=self.last_id);
+        round
+            .clone()
+            .find(|id| free(id) && !rests(id))
+            .or_else(|| round.clone().find(free))
             .ok_or(NodeError::NoId { last: self.last_id })
     }
+}
+
+fn overlap(a: &IpNet, b: &IpNet) -> bool {
+    a.contains(&b.network()) || b.contains(&a.network())
 }
 
 #[cfg(test)]
@@ -275,8 +326,8 @@ mod tests {
     #[test]
     fn nodes_get_ranges_in_order_and_numbers_from_two() {
         let mut nodes = allocator("10.244.0.0/16/24");
-        let a = nodes.assign(&node("n1", None, None)).unwrap();
-        let b = nodes.assign(&node("n2", None, None)).unwrap();
+        let a = nodes.assign(&node("n1", None, None), Instant::now()).unwrap();
+        let b = nodes.assign(&node("n2", None, None), Instant::now()).unwrap();
         assert_eq!((a.id, a.subnets[0].to_string().as_str()), (2, "10.244.0.0/24"));
         assert_eq!((b.id, b.subnets[0].to_string().as_str()), (3, "10.244.1.0/24"));
     }
@@ -284,16 +335,16 @@ mod tests {
     #[test]
     fn annotations_win_and_are_skipped_for_others() {
         let mut nodes = allocator("10.244.0.0/16/24");
-        let a = nodes.assign(&node("n1", Some("10.244.0.0/23"), Some("2"))).unwrap();
+        let a = nodes.assign(&node("n1", Some("10.244.0.0/23"), Some("2")), Instant::now()).unwrap();
         assert_eq!(a.subnets[0].prefix_len(), 23);
-        let b = nodes.assign(&node("n2", None, None)).unwrap();
+        let b = nodes.assign(&node("n2", None, None), Instant::now()).unwrap();
         assert_eq!((b.id, b.subnets[0].to_string().as_str()), (3, "10.244.2.0/24"));
     }
 
     #[test]
     fn conflicts_and_nonsense_name_the_annotation_and_the_other_node() {
         let mut nodes = allocator("10.244.0.0/16/24");
-        nodes.assign(&node("n1", None, None)).unwrap();
+        nodes.assign(&node("n1", None, None), Instant::now()).unwrap();
         for (wrong, hint) in [
             (node("n2", Some("10.244.0.128/25"), None), "of node n1"),
             (node("n2", Some("10.9.0.0/24"), None), "no cluster subnet (10.244.0.0/16/24)"),
@@ -301,21 +352,55 @@ mod tests {
             (node("n2", None, Some("1")), "not in 2–5000"),
             (node("n2", Some("nonsense"), None), "node-subnets"),
         ] {
-            let error = nodes.assign(&wrong).unwrap_err();
+            let error = nodes.assign(&wrong, Instant::now()).unwrap_err();
             assert!(error.to_string().contains(hint) && !error.is_exhaustion(), "{error}");
         }
         // Nothing was kept of the failures.
-        assert_eq!(nodes.assign(&node("n2", None, None)).unwrap().id, 3);
+        assert_eq!(nodes.assign(&node("n2", None, None), Instant::now()).unwrap().id, 3);
     }
 
     #[test]
     fn exhaustion_heals_when_a_node_goes() {
         let mut nodes = allocator("10.244.0.0/23/24");
-        nodes.assign(&node("n1", None, None)).unwrap();
-        nodes.assign(&node("n2", None, None)).unwrap();
-        assert!(nodes.assign(&node("n3", None, None)).unwrap_err().is_exhaustion());
-        nodes.release("n1");
-        let third = nodes.assign(&node("n3", None, None)).unwrap();
-        assert_eq!((third.id, third.subnets[0].to_string().as_str()), (2, "10.244.0.0/24"));
+        nodes.assign(&node("n1", None, None), Instant::now()).unwrap();
+        nodes.assign(&node("n2", None, None), Instant::now()).unwrap();
+        assert!(nodes.assign(&node("n3", None, None), Instant::now()).unwrap_err().is_exhaustion());
+        nodes.release("n1", Instant::now());
+        let third = nodes.assign(&node("n3", None, None), Instant::now()).unwrap();
+        assert_eq!((third.id, third.subnets[0].to_string().as_str()), (4, "10.244.0.0/24"));
+    }
+
+    #[test]
+    fn what_a_node_gave_back_rests_unless_it_comes_back_itself() {
+        let mut nodes = allocator("10.244.0.0/22/24");
+        let start = Instant::now();
+        nodes.assign(&node("n1", None, None), start).unwrap();
+        nodes.assign(&node("n2", None, None), start).unwrap();
+        nodes.release("n1", start);
+        let other = nodes.assign(&node("n3", None, None), start).unwrap();
+        assert_eq!((other.id, other.subnets[0].to_string().as_str()), (4, "10.244.2.0/24"));
+        let back = nodes.assign(&node("n1", None, None), start).unwrap();
+        assert_eq!((back.id, back.subnets[0].to_string().as_str()), (2, "10.244.0.0/24"));
+        nodes.release("n1", start);
+        assert_eq!(
+            nodes.assign(&node("n4", None, None), start).unwrap().subnets[0].to_string(),
+            "10.244.3.0/24"
+        );
+        // Nothing else is left.
+        assert_eq!(
+            nodes.assign(&node("n5", None, None), start).unwrap().subnets[0].to_string(),
+            "10.244.0.0/24"
+        );
+    }
+
+    #[test]
+    fn what_the_database_shows_goes_before_annotations() {
+        let mut nodes = allocator("10.244.0.0/16/24");
+        nodes.found("n1", vec!["10.244.7.0/24".parse().unwrap()], 9).unwrap();
+        let forged = node("n1", Some("10.244.8.0/24"), Some("10"));
+        let has = nodes.assign(&forged, Instant::now()).unwrap();
+        assert_eq!((has.id, has.subnets[0].to_string().as_str()), (9, "10.244.7.0/24"));
+        assert!(nodes.assign(&node("n2", Some("10.244.7.0/24"), None), Instant::now()).is_err());
+        assert!(nodes.found("n3", vec!["10.9.0.0/24".parse().unwrap()], 3).is_err());
     }
 }

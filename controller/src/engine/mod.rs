@@ -131,6 +131,7 @@ impl Engine {
     /// Takes a report of a watch.
     pub fn apply(&mut self, input: Input) {
         let seen = Instant::now();
+        self.state.tick(seen);
         if let Some(seeding) = &mut self.seeding {
             seeding.take(input);
             if seeding.is_complete() {
@@ -144,8 +145,10 @@ impl Engine {
 
     fn seed(&mut self, seen: Instant) {
         let Some(seeding) = self.seeding.take() else { return };
-        let ports = seed::found_ports(&self.replica.read());
-        self.state.found_ports(ports);
+        let snapshot = self.replica.read();
+        self.state.found_ports(seed::found_ports(&snapshot));
+        self.state.found_nodes(seed::found_nodes(&snapshot, &self.state.config));
+        drop(snapshot);
         for input in seeding.into_inputs() {
             let effects = seed::apply(&mut self.state, input);
             self.take(effects, seen);
@@ -264,6 +267,7 @@ impl Engine {
             free.extend(self.work.free_held(|uid| there.contains(uid)));
         }
         if !free.is_empty() {
+            self.state.tick(Instant::now());
             let effects = self.state.released(&free);
             self.take(effects, Instant::now());
         }

@@ -2,16 +2,19 @@
 //! away, that an object not yet seen has a right to.
 
 use std::collections::HashSet;
+use std::net::{IpAddr, Ipv6Addr};
 
-use api::MacAddr;
+use api::{MacAddr, addr, ovn_name};
+use ipnet::IpNet;
 use ovsdb_client::{Snapshot, nb};
 
+use crate::config::Config;
 use crate::index::Namespace;
 use crate::index::convert::{Problem, SeenNode, SeenPod};
 use crate::index::policy::Policy;
 use crate::index::service::{EndpointSlice, Service};
 use crate::plan::NamespacedName;
-use crate::state::{Effects, FoundPort, State, Watched};
+use crate::state::{Effects, FoundNode, FoundPort, State, Watched};
 
 /// A report of one of the watches. Objects come with what is wrong with them.
 #[derive(Debug)]
@@ -128,4 +131,36 @@ pub(super) fn found_ports(snapshot: &Snapshot<'_>) -> Vec<FoundPort> {
 pub(super) fn port_uids(snapshot: &Snapshot<'_>) -> HashSet<String> {
     let ports = snapshot.table::<nb::LogicalSwitchPort>().iter();
     ports.filter_map(|port| port.options.get("iface-id-ver").cloned()).collect()
+}
+
+/// The nodes that the database holds: switches with their ranges, and the numbers of their gateway routers on the join switch.
+pub(super) fn found_nodes(snapshot: &Snapshot<'_>, config: &Config) -> Vec<FoundNode> {
+    let router_ports = snapshot.table::<nb::LogicalRouterPort>();
+    let mut found = Vec::new();
+    for switch in snapshot.table::<nb::LogicalSwitch>().iter() {
+        let join = ovn_name::router_to_join(&ovn_name::gateway_router(&switch.name));
+        let joined = router_ports.iter().find(|port| port.name == join);
+        let id = joined.and_then(|port| {
+            port.networks.iter().filter_map(|net| net.parse::<IpNet>().ok()).find_map(|net| {
+                let range = config.join(net.addr())?;
+                (2..=u32::from(u16::MAX)).find(|id| addr::join_of(&range, *id) == Some(net.addr()))
+            })
+        });
+        let subnet = switch.other_config.get("subnet").and_then(|net| net.parse::<IpNet>().ok());
+        let prefix = switch.other_config.get("ipv6_prefix").and_then(|ip| ip.parse::<Ipv6Addr>().ok());
+        let lengths = |ip: IpAddr| {
+            config
+                .cluster_subnets
+                .iter()
+                .find(|subnet| subnet.cidr.contains(&ip))
+                .map(|subnet| subnet.host_len)
+        };
+        let v6 = prefix.and_then(|ip| IpNet::new(ip.into(), lengths(ip.into())?).ok());
+        let subnets: Vec<IpNet> = subnet.into_iter().chain(v6).collect();
+        if let (Some(id), false) = (id, subnets.is_empty()) {
+            found.push(FoundNode { name: switch.name.clone(), subnets, id });
+        }
+    }
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    found
 }

@@ -28,6 +28,8 @@ pub struct Problem {
 pub struct SeenNode {
     pub name: String,
     pub uid: String,
+    /// Creation time, seconds since the epoch: of two nodes that claim one thing the older has it.
+    pub created: i64,
     /// Ranges in the annotation; `None` when there is none.
     pub subnets: Option<Result<Vec<IpNet>, AnnotationError>>,
     /// Number in the annotation; `None` when there is none.
@@ -55,11 +57,16 @@ pub struct SeenPod {
     pub created: i64,
     /// Addresses in the annotation; `None` when there is none.
     pub networks: Option<Result<PodNetwork, AnnotationError>>,
+    /// The annotation counts: it was there when this controller began, and only a controller writes it.
+    pub believed: bool,
 }
 
 fn malformed(key: &'static str, problem: impl Into<String>, value: &str) -> AnnotationError {
     AnnotationError::Malformed { key, problem: problem.into(), value: value.to_owned() }
 }
+
+/// Addresses of one host that are looked at; each is a policy on the cluster router.
+const MAX_HOST_CIDRS: usize = 256;
 
 /// Reads a node.
 pub fn node(object: core::Node) -> Option<SeenNode> {
@@ -71,10 +78,18 @@ pub fn node(object: core::Node) -> Option<SeenNode> {
     };
     let gateway = annotations
         .get(annotation::L3_GATEWAY_CONFIG)
-        .and_then(|value| gateway(value).map_err(&mut note).ok());
+        .and_then(|value| gateway(value, &name).map_err(&mut note).ok());
     let gateway_unreadable = gateway.is_none() && annotations.contains_key(annotation::L3_GATEWAY_CONFIG);
     let host_cidrs = annotations.get(annotation::HOST_CIDRS).and_then(|value| {
         annotation::decode::<Vec<IpNet>>(annotation::HOST_CIDRS, value).map_err(&mut note).ok()
+    });
+    let host_cidrs = host_cidrs.map(|mut all| {
+        if all.len() > MAX_HOST_CIDRS {
+            let problem = format!("{} addresses; the first {MAX_HOST_CIDRS} are used", all.len());
+            note(malformed(annotation::HOST_CIDRS, problem, ".."));
+            all.truncate(MAX_HOST_CIDRS);
+        }
+        all
     });
     let mut addresses: Vec<IpAddr> = Vec::new();
     for address in object.status.and_then(|status| status.addresses).unwrap_or_default() {
@@ -100,6 +115,7 @@ pub fn node(object: core::Node) -> Option<SeenNode> {
     });
     Some(SeenNode {
         uid: object.metadata.uid.unwrap_or_default(),
+        created: object.metadata.creation_timestamp.map_or(0, |time| time.0.as_second()),
         subnets,
         id,
         addresses,
@@ -114,7 +130,7 @@ pub fn node(object: core::Node) -> Option<SeenNode> {
     })
 }
 
-fn gateway(value: &str) -> Result<GatewayConfig, AnnotationError> {
+fn gateway(value: &str, node: &str) -> Result<GatewayConfig, AnnotationError> {
     let config = GatewayConfigs::default_of(value)?;
     if config.mode != "shared" {
         let problem = format!("`default.mode` is `{}`; `shared` is needed", config.mode);
@@ -122,6 +138,15 @@ fn gateway(value: &str) -> Result<GatewayConfig, AnnotationError> {
     }
     if config.ip_addresses.is_empty() || config.interface_id.is_empty() {
         let problem = "`default.ip-addresses` and `default.interface-id` must not be empty";
+        return Err(malformed(annotation::L3_GATEWAY_CONFIG, problem, value));
+    }
+    // A port of any other name could be a pod's, or another node's.
+    let derived = api::ovn_name::localnet_port(&config.bridge_id, node);
+    if config.interface_id != derived {
+        let problem = format!(
+            "`default.interface-id` is `{}`; `{derived}` is needed, which follows from bridge and node",
+            config.interface_id
+        );
         return Err(malformed(annotation::L3_GATEWAY_CONFIG, problem, value));
     }
     Ok(config)
@@ -154,6 +179,7 @@ pub fn pod(object: core::Pod) -> Option<SeenPod> {
         finished,
         created,
         networks,
+        believed: false,
         pod: Pod {
             name,
             uid: object.metadata.uid.unwrap_or_default(),

@@ -39,12 +39,21 @@ pub struct Index {
     pub policies: PolicyStore,
     /// Pods by node name.
     pods_by_node: BTreeMap<String, BTreeSet<NamespacedName>>,
+    /// Names of the ports by which nodes are on the physical network.
+    uplinks: BTreeSet<String>,
 }
 
 impl Index {
     /// An empty index of a cluster with these pod ranges.
     pub fn new(cluster_subnets: Vec<IpNet>) -> Self {
         Self { services: ServiceStore::new(cluster_subnets), ..Self::default() }
+    }
+
+    /// Ranges whose addresses no service may claim as external ones.
+    #[must_use]
+    pub fn with_own_ranges(mut self, own: Vec<IpNet>) -> Self {
+        self.services = std::mem::take(&mut self.services).with_own_ranges(own);
+        self
     }
 
     /// Takes a node's present state.
@@ -69,6 +78,13 @@ impl Index {
         }) {
             dirty.extend(self.services.nodes_changed());
         }
+        let old_addresses = self.nodes.get(&name).map(Node::all_addresses).unwrap_or_default();
+        dirty.extend(self.services.node_addresses(&old_addresses, &node.all_addresses()));
+        let uplink = |node: &Node| node.gateway.as_ref().map(|gateway| gateway.interface_id.clone());
+        if let Some(old) = self.nodes.get(&name).and_then(uplink) {
+            self.uplinks.remove(&old);
+        }
+        self.uplinks.extend(uplink(&node));
         self.nodes.insert(name.clone(), node);
         dirty.insert(Unit::HostPorts(name.clone()));
         dirty.insert(Unit::Node(name));
@@ -78,7 +94,11 @@ impl Index {
     /// Forgets a node.
     pub fn delete_node(&mut self, name: &str) -> Dirty {
         let mut dirty = Dirty::new();
-        if self.nodes.remove(name).is_some() {
+        if let Some(old) = self.nodes.remove(name) {
+            if let Some(gateway) = &old.gateway {
+                self.uplinks.remove(&gateway.interface_id);
+            }
+            dirty.extend(self.services.node_addresses(&old.all_addresses(), &BTreeSet::new()));
             dirty.insert(Unit::Node(name.to_owned()));
             dirty.insert(Unit::HostPorts(name.to_owned()));
             dirty.extend(self.services.nodes_changed());
@@ -170,6 +190,16 @@ impl Index {
     pub fn host_ports(&self, node: &str) -> HostPorts {
         let pods = self.pods_of_node(node).filter_map(|name| self.pods.get(name));
         host_port::serve(pods.flat_map(Pod::host_ports))
+    }
+
+    /// Whether a logical port of this name is the uplink of a node.
+    pub fn is_uplink(&self, port: &str) -> bool {
+        self.uplinks.contains(port)
+    }
+
+    /// Name of the port by which a node is on the physical network.
+    pub fn uplink_of(&self, node: &str) -> Option<&str> {
+        self.nodes.get(node)?.gateway.as_ref().map(|gateway| gateway.interface_id.as_str())
     }
 
     /// Pods bound to a node.

@@ -1,6 +1,6 @@
 //! The plain structs that the index holds: what planning needs of a Kubernetes object, and nothing else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use api::MacAddr;
@@ -37,6 +37,13 @@ impl Node {
     /// for a long one.
     pub fn gateway_mtu(&self, config: &Config) -> Option<u16> {
         (!self.userspace_tso).then_some(config.mtu)
+    }
+
+    /// Every address by which the node itself is reached.
+    pub fn all_addresses(&self) -> BTreeSet<IpAddr> {
+        let gateway = self.gateway.iter().flat_map(|gateway| &gateway.ip_addresses);
+        let own = gateway.chain(&self.host_cidrs).map(IpNet::addr);
+        own.chain(self.addresses.iter().copied()).collect()
     }
 
     /// The zone that the node is in (label `topology.kubernetes.io/zone`).

@@ -5,7 +5,7 @@ use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tokio::sync::mpsc;
 
-use crate::state::{Notice, NoticeKind};
+use crate::state::Notice;
 
 /// Longest note of an event, bytes (by the API).
 const NOTE: usize = 1000;
@@ -16,12 +16,7 @@ pub async fn run(client: Client, identity: String, mut notices: mpsc::UnboundedR
     let recorder = Recorder::new(client, reporter);
     while let Some(notice) = notices.recv().await {
         let Some(object) = notice.object else { continue };
-        let reason = match notice.kind {
-            NoticeKind::Malformed => "NetworkAnnotationUnusable",
-            NoticeKind::Exhausted => "NetworkAddressesExhausted",
-            NoticeKind::Conflict => "HostPortConflict",
-            NoticeKind::Refused => "NetworkRefused",
-        };
+        let reason = notice.kind.reason();
         let mut note = notice.message;
         if note.len() > NOTE {
             let end = (0..=NOTE).rev().find(|at| note.is_char_boundary(*at)).unwrap_or_default();

@@ -27,10 +27,10 @@ pub fn plan(index: &Index, config: &Config, unit: &Unit) -> Vec<Item> {
         Unit::Pod(name) => index.pods.get(name).map(|pod| pod_items(index, pod)).unwrap_or_default(),
         Unit::Service(name) => index
             .services
-            .get(name)
+            .served(name)
             .map(|service| {
                 let endpoints = index.services.endpoints(name);
-                service::service_items(service, &endpoints, service::NodesView(&index.nodes), config)
+                service::service_items(&service, &endpoints, service::NodesView(&index.nodes), config)
             })
             .unwrap_or_default(),
         Unit::PolicyNamespace(name) => policy::namespace_items(&index.policies, name, config),

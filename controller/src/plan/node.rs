@@ -41,6 +41,9 @@ fn switch(node: &Node, config: &Config, items: &mut Vec<Item>) {
         }
     }
 
+    // Without a chassis the router port would belong to no node, and every other node would take the switch for its own: it
+    // comes together with its chassis.
+    let Some(chassis) = &node.chassis else { return };
     let router = RowKey::new(Table::LogicalRouter, ovn_name::CLUSTER_ROUTER);
     let router_port = RowKey::new(Table::LogicalRouterPort, ovn_name::router_to_switch(&node.name));
     let gateways: Vec<_> =
@@ -55,13 +58,11 @@ fn switch(node: &Node, config: &Config, items: &mut Vec<Item>) {
             .into(),
     );
     items.push(Item::link(&router, "ports", &router_port));
-    if let Some(chassis) = &node.chassis {
-        let name = ovn_name::gateway_chassis(&node.name, chassis);
-        let row = RowKey::new(Table::GatewayChassis, name.clone());
-        let desired = DesiredRow::new(row.clone()).with("name", name).with("chassis_name", chassis);
-        items.push(desired.with("priority", 1).into());
-        items.push(Item::link(&router_port, "gateway_chassis", &row));
-    }
+    let name = ovn_name::gateway_chassis(&node.name, chassis);
+    let row = RowKey::new(Table::GatewayChassis, name.clone());
+    let desired = DesiredRow::new(row.clone()).with("name", name).with("chassis_name", chassis);
+    items.push(desired.with("priority", 1).into());
+    items.push(Item::link(&router_port, "gateway_chassis", &row));
 
     let switch_port = RowKey::new(Table::LogicalSwitchPort, ovn_name::switch_to_router(&node.name));
     items.push(cluster::router_side(&switch_port, &router_port, "router", &[]).into());
@@ -110,10 +111,10 @@ mod tests {
 
     use crate::config::{Config, Features};
     use crate::index::Node;
-    use crate::plan::Item;
+    use crate::plan::{Item, Table};
 
     #[test]
-    fn a_node_whose_ovs_segments_itself_has_no_limit_on_any_router_port() {
+    fn router_ports_come_with_the_chassis_and_have_no_limit_where_ovs_segments_itself() {
         let config = Config {
             cluster_subnets: Vec::new(),
             service_cidrs: Vec::new(),
@@ -125,6 +126,28 @@ mod tests {
         let gateway = serde_json::json!({"mode": "shared", "bridge-id": "b", "interface-id": "b_n",
             "mac-address": "02:42:ac:12:00:02", "ip-addresses": ["172.18.0.2/16"], "next-hops": [],
             "node-port-enable": "true", "vlan-id": "0"});
+        let count = |chassis: Option<&str>, table: Table| {
+            let node = Node {
+                name: "n1".to_owned(),
+                id: 2,
+                subnets: vec!["10.244.0.0/24".parse().unwrap()],
+                addresses: Vec::new(),
+                chassis: chassis.map(str::to_owned),
+                gateway: None,
+                host_cidrs: Vec::new(),
+                userspace_tso: false,
+                labels: BTreeMap::new(),
+            };
+            let items = super::items(&node, &config);
+            items.iter().filter(|item| matches!(item, Item::Row(row) if row.key.table == table)).count()
+        };
+        for table in [Table::LogicalRouterPort, Table::GatewayChassis] {
+            assert_eq!(
+                (count(None, table), count(Some("c"), table)),
+                (0, 1),
+                "{table:?} without and with a chassis"
+            );
+        }
         let limited = |userspace_tso| {
             let node = Node {
                 name: "n1".to_owned(),

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use api::host_port::OWNER_KEY;
 use api::ovn_name::{self, key};
@@ -163,7 +164,12 @@ impl Sweep<'_> {
                     Some(node) => ovn_name::external_to_router(node),
                     None => ovn_name::switch_to_router(&row.name),
                 };
-                if held().any(|port| port.name == peer && port.r#type == "router") {
+                // Of a node whose chassis was never known there is only the management port.
+                let management = ovn_name::management_port(&row.name);
+                let ours = |port: &Arc<nb::LogicalSwitchPort>| {
+                    (port.name == peer && port.r#type == "router") || port.name == management
+                };
+                if held().any(ours) {
                     self.changes.delete(Table::LogicalSwitch, row.uuid);
                 }
                 continue;

@@ -1,6 +1,7 @@
 //! The controller's whole state but the database: the [index](crate::index) and the allocators. Takes what the watches
 //! report, one change at a time, and answers with what is to be done about it. Synchronous, without a client.
 
+mod claims;
 pub mod network;
 mod nodes;
 mod others;
@@ -10,8 +11,10 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
+use std::time::Instant;
 
 use api::MacAddr;
+use ipnet::IpNet;
 
 use crate::alloc::{Ipam, NodeAllocator};
 use crate::config::Config;
@@ -80,6 +83,27 @@ pub enum NoticeKind {
     Conflict,
     /// The northbound database refuses its rows.
     Refused,
+    /// It would have a name in the database that something else has.
+    NameConflict,
+    /// A node claims what is another node's.
+    NodeConflict,
+    /// A service's address cannot be served.
+    Address,
+}
+
+impl NoticeKind {
+    /// The reason of the event.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Malformed => "NetworkAnnotationUnusable",
+            Self::Exhausted => "NetworkAddressesExhausted",
+            Self::Conflict => "HostPortConflict",
+            Self::Refused => "NetworkRefused",
+            Self::NameConflict => "NetworkNameConflict",
+            Self::NodeConflict => "NodeNetworkConflict",
+            Self::Address => "ServiceAddressUnusable",
+        }
+    }
 }
 
 /// Something an operator should know about an object.
@@ -126,6 +150,16 @@ pub struct FoundPort {
     pub mac: MacAddr,
 }
 
+/// A node found in the database at start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundNode {
+    pub name: String,
+    /// Ranges of its switch.
+    pub subnets: Vec<IpNet>,
+    /// The number by which its gateway router is on the join switch.
+    pub id: u32,
+}
+
 /// Index and allocators.
 #[derive(Debug)]
 pub struct State {
@@ -143,6 +177,18 @@ pub struct State {
     annotating: HashSet<String>,
     /// Pod UIDs by name, also of pods that are not in the index.
     uids: BTreeMap<NamespacedName, String>,
+    /// Nodes in the database at start.
+    found_nodes: Vec<FoundNode>,
+    /// What nodes have that only one may have.
+    claims: claims::NodeClaims,
+    /// Nodes that lack something because another node has it.
+    conflicting: BTreeMap<String, SeenNode>,
+    /// What services have been told of their addresses.
+    told_addresses: BTreeMap<NamespacedName, BTreeSet<String>>,
+    /// The first list of pods has been read.
+    pods_listed: bool,
+    /// The time of the report that is being taken.
+    now: Instant,
 }
 
 impl State {
@@ -150,15 +196,32 @@ impl State {
     pub fn new(config: Config) -> Self {
         Self {
             nodes: NodeAllocator::new(&config),
-            index: Index::new(config.cluster_subnets.iter().map(|subnet| subnet.cidr).collect()),
+            index: Index::new(config.cluster_subnets.iter().map(|subnet| subnet.cidr).collect())
+                .with_own_ranges(config.own_ranges()),
             ipam: Ipam::default(),
             failed_nodes: BTreeMap::new(),
             waiting: BTreeMap::new(),
             found_ports: Vec::new(),
             annotating: HashSet::new(),
             uids: BTreeMap::new(),
+            found_nodes: Vec::new(),
+            claims: claims::NodeClaims::default(),
+            conflicting: BTreeMap::new(),
+            told_addresses: BTreeMap::new(),
+            pods_listed: false,
+            now: Instant::now(),
             config,
         }
+    }
+
+    /// Sets the time, by which addresses rest.
+    pub fn tick(&mut self, now: Instant) {
+        self.now = now;
+    }
+
+    /// Tells of the nodes that the database holds, before the first node.
+    pub fn found_nodes(&mut self, nodes: Vec<FoundNode>) {
+        self.found_nodes = nodes;
     }
 
     /// Tells of the pod ports that the database holds, before the first pod.

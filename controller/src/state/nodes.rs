@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::annotation::{NODE_ID, NODE_SUBNETS, NodeSubnets};
+use api::annotation::{GatewayConfig, NODE_ID, NODE_SUBNETS, NodeSubnets};
 
+use super::claims::Claim;
 use super::{Effects, Notice, NoticeKind, ObjectRef, Patch, State, Watched, network, notices};
 use crate::index::convert::{SeenNode, SeenPod};
 use crate::index::{Node, Pod};
@@ -26,9 +27,18 @@ impl State {
                 for name in gone {
                     self.delete_node(&name, &mut effects);
                 }
-                // What annotations say is taken before anything free is given away.
+                // What the database shows was given by a controller; annotations may have been written over since.
+                for found in std::mem::take(&mut self.found_nodes) {
+                    if !there.contains(&found.name) {
+                        continue;
+                    }
+                    if let Err(error) = self.nodes.found(&found.name, found.subnets, found.id) {
+                        tracing::warn!(node = found.name, %error, "a node in the database does not keep what it has");
+                    }
+                }
+                // What annotations say is taken before anything free is given away; of two who say the same the older has it.
                 all.sort_by(|a, b| {
-                    let lacks = |node: &SeenNode| (node.subnets.is_none(), node.id.is_none());
+                    let lacks = |node: &SeenNode| (node.subnets.is_none(), node.id.is_none(), node.created);
                     lacks(a).cmp(&lacks(b)).then_with(|| a.name.cmp(&b.name))
                 });
                 for node in all {
@@ -36,12 +46,13 @@ impl State {
                 }
             }
         }
+        self.tell_addresses(&mut effects);
         effects
     }
 
     fn apply_node(&mut self, seen: SeenNode, effects: &mut Effects) {
         effects.notices.extend(notices(&seen.problems, Some(&object(&seen))));
-        let assignment = match self.nodes.assign(&seen) {
+        let assignment = match self.nodes.assign(&seen, self.now) {
             Ok(assignment) => assignment,
             Err(error) => {
                 let exhausted = error.is_exhaustion();
@@ -85,27 +96,87 @@ impl State {
         let name = seen.name.clone();
         // Nobody's traffic is cut off for an annotation that cannot be read: what was known last stays.
         let last = || self.index.nodes.get(&name)?.gateway.clone();
-        let gateway = if seen.gateway_unreadable { last() } else { seen.gateway };
+        let gateway = if seen.gateway_unreadable { last() } else { seen.gateway.clone() };
+        let (chassis, gateway) = self.claimed(&seen, gateway, effects);
+        let uplinks = self.index.uplink_of(&name).into_iter().map(str::to_owned).collect::<Vec<_>>();
         effects.dirty.extend(self.index.apply_node(Node {
             name: seen.name,
             id: assignment.id,
             subnets: assignment.subnets,
             addresses: seen.addresses,
-            chassis: seen.chassis,
+            chassis,
             gateway,
             host_cidrs: seen.host_cidrs,
             userspace_tso: seen.userspace_tso,
             labels: seen.labels,
         }));
+        let mut uplinks: Vec<String> = uplinks;
+        uplinks.extend(self.index.uplink_of(&name).map(str::to_owned));
+        uplinks.sort();
+        uplinks.dedup();
+        self.uplink_changed(&uplinks, effects);
         self.retry_pods(&name, effects);
+    }
+
+    /// The chassis and gateway that a node may have: those that no other node has. Both are told.
+    fn claimed(
+        &mut self,
+        seen: &SeenNode,
+        gateway: Option<GatewayConfig>,
+        effects: &mut Effects,
+    ) -> (Option<String>, Option<GatewayConfig>) {
+        let mut claims: BTreeSet<Claim> = seen.chassis.iter().cloned().map(Claim::Chassis).collect();
+        let addresses = gateway.iter().flat_map(|gateway| &gateway.ip_addresses);
+        claims.extend(addresses.map(|net| Claim::Gateway(net.addr())));
+        let (lost, freed) = self.claims.set(&seen.name, claims);
+        if lost.is_empty() {
+            self.conflicting.remove(&seen.name);
+        } else {
+            self.conflicting.insert(seen.name.clone(), seen.clone());
+        }
+        for (claim, owner) in &lost {
+            if !self.claims.tell(&seen.name, claim) {
+                continue;
+            }
+            let owner_object = self.node_object(owner);
+            for (on, message) in [
+                (
+                    object(seen),
+                    format!("node {}: {claim} is that of node {owner}; it is not used", seen.name),
+                ),
+                (
+                    owner_object,
+                    format!("node {owner}: {claim} is claimed by node {}, too; it stays here", seen.name),
+                ),
+            ] {
+                effects.notices.push(Notice { kind: NoticeKind::NodeConflict, object: Some(on), message });
+            }
+        }
+        let lost_chassis = lost.iter().any(|(claim, _)| matches!(claim, Claim::Chassis(_)));
+        let lost_gateway = lost.iter().any(|(claim, _)| matches!(claim, Claim::Gateway(_)));
+        if freed {
+            self.retry_conflicts(&seen.name, effects);
+        }
+        (seen.chassis.clone().filter(|_| !lost_chassis), gateway.filter(|_| !lost_gateway))
+    }
+
+    /// Something that a node claimed is free: others may have waited for it.
+    fn retry_conflicts(&mut self, but: &str, effects: &mut Effects) {
+        let waiting: Vec<SeenNode> =
+            self.conflicting.values().filter(|node| node.name != but).cloned().collect();
+        for node in waiting {
+            self.apply_node(node, effects);
+        }
     }
 
     fn delete_node(&mut self, name: &str, effects: &mut Effects) {
         self.failed_nodes.remove(name);
         let stranded = self.stranded_pods(name);
-        self.nodes.release(name);
+        self.nodes.release(name, self.now);
         self.ipam.remove_node(name);
+        let uplinks: Vec<String> = self.index.uplink_of(name).map(str::to_owned).into_iter().collect();
         effects.dirty.extend(self.index.delete_node(name));
+        self.conflicting.remove(name);
         for seen in stranded {
             effects.dirty.extend(self.index.apply_pod(seen.pod.clone()));
             self.waiting.insert((seen.created, seen.pod.name.clone()), seen);
@@ -113,6 +184,10 @@ impl State {
         for node in std::mem::take(&mut self.failed_nodes).into_values() {
             self.apply_node(node, effects);
         }
+        if self.claims.remove(name) {
+            self.retry_conflicts(name, effects);
+        }
+        self.uplink_changed(&uplinks, effects);
     }
 
     /// The pods of a node that goes, as they wait for it to come back: with the addresses that they have now.
@@ -125,6 +200,7 @@ impl State {
                 finished: false,
                 created: 0,
                 networks: Some(Ok(network::of_pod(&self.config, allocation))),
+                believed: true,
             })
             .collect()
     }

@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::annotation::{POD_NETWORKS, PodNetworks};
 use api::host_port::Conflict;
+use api::ovn_name;
 
 use super::{Effects, Notice, NoticeKind, ObjectRef, Patch, State, Watched, network};
 use crate::alloc::{Allocation, IpamError};
+use crate::index::Pod;
 use crate::index::convert::SeenPod;
 use crate::plan::{NamespacedName, Unit};
 
@@ -33,36 +35,29 @@ impl State {
         for name in gone {
             self.delete_pod(&name, effects);
         }
-        // First who has an address by annotation, then who has one by a port in the database, then the others by age. An
-        // annotation that cannot be read is as good as none: the port may still tell.
-        let bare = |seen: &SeenPod| !matches!(seen.networks, Some(Ok(_)));
-        all.sort_by(|a, b| {
-            let order = |seen: &SeenPod| (bare(seen), seen.created);
-            order(a).cmp(&order(b)).then_with(|| a.pod.name.cmp(&b.pod.name))
-        });
-        let bare = all.partition_point(|seen| !bare(seen));
-        let rest = all.split_off(bare);
-        for seen in all {
-            self.apply_pod(seen, effects);
-        }
-        let mut found = Vec::new();
+        // First who has a port in the database: an annotation may have been written over by others meanwhile. Then who has an
+        // address by annotation, then the others by age. Ports of pods that are gone keep their addresses until the ports are
+        // gone too.
+        let live: BTreeSet<&String> = all.iter().map(|seen| &seen.pod.uid).collect();
         for port in std::mem::take(&mut self.found_ports) {
-            if self.ipam.get(&port.uid).is_some() {
-                continue;
-            }
             match self.ipam.claim(&port.uid, &port.node, &port.ips, port.mac) {
-                Ok(_) => found.push(port.uid),
+                Ok(_) if live.contains(&port.uid) => {}
+                Ok(_) => effects.release.push(port.uid),
                 Err(error) => {
                     tracing::info!(uid = port.uid, node = port.node, %error, "a port in the database does not keep its address");
                 }
             }
         }
-        for seen in rest {
-            self.apply_pod(seen, effects);
+        all.sort_by(|a, b| {
+            let bare = |seen: &SeenPod| !matches!(seen.networks, Some(Ok(_)));
+            let order = |seen: &SeenPod| (bare(seen), seen.created);
+            order(a).cmp(&order(b)).then_with(|| a.pod.name.cmp(&b.pod.name))
+        });
+        // Of later lists nothing is believed that this controller has not written.
+        let first = !std::mem::replace(&mut self.pods_listed, true);
+        for seen in all {
+            self.apply_pod(SeenPod { believed: first, ..seen }, effects);
         }
-        // Ports of pods that are gone keep their addresses until the ports are gone too.
-        let live: BTreeSet<&String> = self.uids.values().collect();
-        effects.release.extend(found.into_iter().filter(|uid| !live.contains(uid)));
     }
 
     fn apply_pod(&mut self, seen: SeenPod, effects: &mut Effects) {
@@ -75,7 +70,13 @@ impl State {
             self.delete_pod(&name, effects);
             return;
         }
-        self.uids.insert(name, seen.pod.uid.clone());
+        self.uids.insert(name.clone(), seen.pod.uid.clone());
+        // A pod whose port would have the name of a node's uplink: nodes go first.
+        if !seen.pod.host_network && self.index.is_uplink(&ovn_name::pod_port(&name.namespace, &name.name)) {
+            let notice = self.name_conflict(&seen);
+            self.wait(seen, Some(notice), effects);
+            return;
+        }
         if seen.pod.host_network {
             effects.dirty.extend(self.index.apply_pod(seen.pod));
             return;
@@ -100,6 +101,15 @@ impl State {
         };
         let found = match &seen.networks {
             Some(Err(error)) => return Err(malformed(error.to_string())),
+            // Nobody but this controller gives addresses. What cannot be the pod's is an error all the same.
+            Some(Ok(network)) if !seen.believed => {
+                let ips: Vec<_> = network.ip_addresses.iter().map(ipnet::IpNet::addr).collect();
+                match self.ipam.check(uid, &seen.pod.node, &ips, network.mac_address) {
+                    Ok(()) => self.ipam.allocate(uid, &seen.pod.node, self.now),
+                    Err(IpamError::NoNode(node)) => Err(IpamError::NoNode(node)),
+                    Err(other) => Err(IpamError::Annotation(Box::new(other))),
+                }
+            }
             Some(Ok(network)) => {
                 let ips: Vec<_> = network.ip_addresses.iter().map(ipnet::IpNet::addr).collect();
                 let claimed = self.ipam.claim(uid, &seen.pod.node, &ips, network.mac_address);
@@ -108,7 +118,7 @@ impl State {
                     other => IpamError::Annotation(Box::new(other)),
                 })
             }
-            None => self.ipam.allocate(uid, &seen.pod.node),
+            None => self.ipam.allocate(uid, &seen.pod.node, self.now),
         };
         match found {
             Ok(allocation) => Ok(Some(allocation)),
@@ -128,13 +138,18 @@ impl State {
         let written = matches!(&seen.networks, Some(Ok(network))
             if network.ip_addresses == allocation.addresses && network.mac_address == allocation.mac);
         if !written && self.annotating.insert(seen.pod.uid.clone()) {
-            if let Some(Err(error)) = &seen.networks {
-                effects.notices.push(Notice {
-                    kind: NoticeKind::Malformed,
-                    object: Some(object(&seen)),
-                    message: format!("pod {}: {error}; written again as the pod has it", seen.pod.name),
-                });
-            }
+            let wrong = match &seen.networks {
+                Some(Err(error)) => Some(error.to_string()),
+                Some(Ok(_)) => Some(format!(
+                    "annotation {POD_NETWORKS}: it was not written by the controller, which alone gives addresses"
+                )),
+                None => None,
+            };
+            effects.notices.extend(wrong.map(|wrong| Notice {
+                kind: NoticeKind::Malformed,
+                object: Some(object(&seen)),
+                message: format!("pod {}: {wrong}; written again as the pod has it", seen.pod.name),
+            }));
             let value = PodNetworks::with_default(network::of_pod(&self.config, allocation));
             effects
                 .patches
@@ -149,6 +164,44 @@ impl State {
             self.host_port_conflicts(&name, &node, &pod, effects);
         }
         effects.dirty.extend(dirty);
+    }
+
+    /// Tells of a pod that cannot have a port by its name.
+    fn name_conflict(&self, seen: &SeenPod) -> Notice {
+        let port = ovn_name::pod_port(&seen.pod.name.namespace, &seen.pod.name.name);
+        Notice {
+            kind: NoticeKind::NameConflict,
+            object: Some(object(seen)),
+            message: format!(
+                "pod {}: its logical port would be called `{port}`, as the uplink of a node is; the pod gets no network, \
+                 another name or namespace is needed",
+                seen.pod.name
+            ),
+        }
+    }
+
+    /// Pods that got or lost their ports by a change of a node's uplink.
+    pub(super) fn uplink_changed(&mut self, ports: &[String], effects: &mut Effects) {
+        for port in ports {
+            let Some((namespace, name)) = port.split_once('_') else { continue };
+            let name = NamespacedName::new(namespace, name);
+            let Some(pod) = self.index.pods.get(&name).cloned() else { continue };
+            if pod.host_network {
+                continue;
+            }
+            let seen =
+                SeenPod { finished: false, created: pod.created, networks: None, believed: false, pod };
+            if self.index.is_uplink(port) {
+                let notice = self.name_conflict(&seen);
+                if self.ipam.get(&seen.pod.uid).is_some() {
+                    effects.release.push(seen.pod.uid.clone());
+                }
+                let pod = Pod { addresses: Vec::new(), mac: None, ..seen.pod };
+                self.wait(SeenPod { pod, ..seen }, Some(notice), effects);
+            } else {
+                self.apply_pod(seen, effects);
+            }
+        }
     }
 
     /// Tells of the host ports that a pod does not get because an older one has them.
@@ -204,7 +257,8 @@ impl State {
     /// The database shows that the ports of these pods are gone: their addresses are free.
     pub fn released(&mut self, uids: &[String]) -> Effects {
         let mut effects = Effects::default();
-        let nodes: BTreeSet<String> = uids.iter().filter_map(|uid| self.ipam.release(uid)).collect();
+        let now = self.now;
+        let nodes: BTreeSet<String> = uids.iter().filter_map(|uid| self.ipam.release(uid, now)).collect();
         for node in nodes {
             self.retry_pods(&node, &mut effects);
         }
@@ -216,7 +270,12 @@ impl State {
         let keys: Vec<_> = self
             .waiting
             .iter()
-            .filter(|(_, seen)| seen.pod.node == node)
+            .filter(|(_, seen)| {
+                seen.pod.node == node
+                    && !self
+                        .index
+                        .is_uplink(&ovn_name::pod_port(&seen.pod.name.namespace, &seen.pod.name.name))
+            })
             .map(|(key, _)| key.clone())
             .collect();
         for key in keys {

@@ -111,8 +111,8 @@ fn after_a_crash_between_database_and_annotation_the_pod_keeps_its_address() {
     let effects =
         state.pods(Watched::Reset(vec![pod("b", "u2", "Pending", None), pod("a", "u1", "Pending", None)]));
     assert_eq!(ip(&state, "a").as_deref(), Some("10.244.0.9/24"));
-    // The port of a pod that is gone still blocks .3.
-    assert_eq!(ip(&state, "b").as_deref(), Some("10.244.0.4/24"));
+    // The port of a pod that is gone still blocks .3, and what is new comes behind what is in use.
+    assert_eq!(ip(&state, "b").as_deref(), Some("10.244.0.10/24"));
     assert_eq!(effects.release, ["gone"]);
     assert_eq!(effects.patches.len(), 2);
 }
@@ -277,4 +277,165 @@ fn a_host_port_that_an_older_pod_has_is_told_of_once() {
     assert!(state.pods(Watched::Apply(with_port("young", 2, "Running"))).notices.is_empty());
     let gone = state.pods(Watched::Apply(with_port("old", 1, "Succeeded")));
     assert!(gone.dirty.contains(&Unit::HostPorts("n1".to_owned())), "a finished pod gives its ports back");
+}
+
+fn annotation(ips: &[&str], mac: &str) -> String {
+    serde_json::json!({"default": {"ip_addresses": ips, "mac_address": mac}}).to_string()
+}
+
+#[test]
+fn a_pod_gets_nothing_that_its_maker_wrote_into_its_annotation() {
+    let mut state = state("10.244.0.0/16/24");
+    state.nodes(Watched::Reset(vec![node("n1", serde_json::json!({}))]));
+    state.pods(Watched::Reset(vec![]));
+    let four = ["10.244.0.5/24", "10.244.0.6/24", "10.244.0.7/24", "10.244.0.8/24"];
+    for (name, forged, wrong) in [
+        (
+            "mac",
+            annotation(&["10.244.0.5/24"], "0a:58:0a:f4:00:01"),
+            "mac_address 0a:58:0a:f4:00:01 is not 0a:58:0a:f4:00:05",
+        ),
+        ("many", annotation(&four, "0a:58:0a:f4:00:05"), "one address of each of 10.244.0.0/24 is needed"),
+        ("both", annotation(&four, "0a:58:0a:f4:00:01"), "one address of each"),
+    ] {
+        let effects = state.pods(Watched::Apply(pod(name, name, "Pending", Some(&forged))));
+        assert_eq!(ip(&state, name), None);
+        let notice = &effects.notices[0];
+        assert_eq!(notice.kind, NoticeKind::Malformed);
+        assert!(
+            notice.message.starts_with(&format!("pod x/{name}: annotation k8s.ovn.org/pod-networks: ")),
+            "{}",
+            notice.message
+        );
+        assert!(notice.message.contains(wrong), "{}", notice.message);
+        // Without it the pod is as any other.
+        state.pods(Watched::Apply(pod(name, name, "Pending", None)));
+        assert!(ip(&state, name).is_some());
+        state.pods(Watched::Delete(NamespacedName::new("x", name)));
+    }
+    // An address of its own choice is none of its own either.
+    let chosen = annotation(&["10.244.0.99/24"], "0a:58:0a:f4:00:63");
+    let effects = state.pods(Watched::Apply(pod("chosen", "chosen", "Pending", Some(&chosen))));
+    let given = ip(&state, "chosen").unwrap();
+    assert_ne!(given, "10.244.0.99/24");
+    assert!(effects.notices[0].message.contains("was not written by the controller"));
+    assert!(effects.patches[0].annotations["k8s.ovn.org/pod-networks"].contains(&given));
+}
+
+#[test]
+fn after_a_restart_a_port_in_the_database_goes_before_an_annotation_that_claims_its_address() {
+    let mut state = state("10.244.0.0/16/24");
+    let address = IpAddr::from([10, 244, 0, 9]);
+    let mac = MacAddr::from_ip(address);
+    state.found_ports(vec![FoundPort { uid: "victim".into(), node: "n1".into(), ips: vec![address], mac }]);
+    state.nodes(Watched::Reset(vec![node("n1", serde_json::json!({}))]));
+    let stolen = annotation(&["10.244.0.9/24"], "0a:58:0a:f4:00:09");
+    let effects = state.pods(Watched::Reset(vec![
+        pod("a-thief", "thief", "Running", Some(&stolen)),
+        pod("victim", "victim", "Running", Some(&stolen)),
+    ]));
+    assert_eq!(ip(&state, "victim").as_deref(), Some("10.244.0.9/24"));
+    assert_eq!(ip(&state, "a-thief"), None);
+    assert!(effects.notices[0].message.contains("belongs to another pod"), "{:?}", effects.notices);
+}
+
+fn gateway(name: &str, ip: &str) -> String {
+    serde_json::json!({"default": {"mode": "shared", "bridge-id": "breth0", "interface-id": format!("breth0_{name}"),
+        "mac-address": "02:42:ac:12:00:02", "ip-addresses": [format!("{ip}/16")], "next-hops": ["172.18.0.1"],
+        "node-port-enable": "true", "vlan-id": "0"}})
+    .to_string()
+}
+
+fn told(name: &str, chassis: &str, ip: &str) -> SeenNode {
+    node(
+        name,
+        serde_json::json!({"k8s.ovn.org/node-chassis-id": chassis, "k8s.ovn.org/l3-gateway-config": gateway(name, ip)}),
+    )
+}
+
+#[test]
+fn of_two_nodes_with_one_chassis_or_address_the_first_has_it_and_both_are_told() {
+    let mut state = state("10.244.0.0/16/24");
+    state.nodes(Watched::Apply(told("n1", "c1", "172.18.0.2")));
+    for (clone, has_chassis, has_gateway) in
+        [(told("n2", "c1", "172.18.0.3"), false, true), (told("n2", "c2", "172.18.0.2"), true, false)]
+    {
+        let effects = state.nodes(Watched::Apply(clone.clone()));
+        let n2 = &state.index.nodes["n2"];
+        assert_eq!((n2.chassis.is_some(), n2.gateway.is_some()), (has_chassis, has_gateway));
+        let names: Vec<_> =
+            effects.notices.iter().map(|n| n.object.as_ref().unwrap().name.as_str()).collect();
+        assert_eq!(names, ["n2", "n1"]);
+        assert!(effects.notices.iter().all(|notice| notice.kind == NoticeKind::NodeConflict));
+        assert!(state.nodes(Watched::Apply(clone)).notices.is_empty(), "told once");
+    }
+    assert_eq!(state.index.nodes["n1"].chassis.as_deref(), Some("c1"));
+    // With the first gone the other has it.
+    state.nodes(Watched::Apply(told("n2", "c1", "172.18.0.2")));
+    let effects = state.nodes(Watched::Delete("n1".to_owned()));
+    let n2 = &state.index.nodes["n2"];
+    assert!(n2.chassis.is_some() && n2.gateway.is_some());
+    assert!(effects.dirty.contains(&Unit::Node("n2".to_owned())));
+}
+
+#[test]
+fn an_uplink_port_of_another_name_than_the_derived_one_is_refused() {
+    let mut forged: serde_json::Value = serde_json::from_str(&gateway("n1", "172.18.0.2")).unwrap();
+    forged["default"]["interface-id"] = "shop_db-0".into();
+    let seen = node("n1", serde_json::json!({"k8s.ovn.org/l3-gateway-config": forged.to_string()}));
+    assert_eq!(seen.gateway, None);
+    assert!(seen.problems[0].message.contains("`breth0_n1` is needed"), "{}", seen.problems[0].message);
+}
+
+#[test]
+fn a_pod_whose_port_would_have_the_name_of_an_uplink_gets_none_and_the_node_keeps_its() {
+    let mut state = state("10.244.0.0/16/24");
+    let clash = |uid: &str| {
+        let mut seen = pod("n1", uid, "Pending", None);
+        seen.pod.name = NamespacedName::new("breth0", "n1");
+        seen
+    };
+    let name = NamespacedName::new("breth0", "n1");
+    // The pod first, the node's gateway later.
+    state.nodes(Watched::Apply(node("n1", serde_json::json!({}))));
+    state.pods(Watched::Apply(clash("u1")));
+    assert!(!state.index.pods[&name].addresses.is_empty());
+    let effects = state.nodes(Watched::Apply(told("n1", "c1", "172.18.0.2")));
+    assert!(state.index.pods[&name].addresses.is_empty());
+    assert_eq!(effects.release, ["u1"]);
+    assert!(
+        effects
+            .notices
+            .iter()
+            .any(|n| n.kind == NoticeKind::NameConflict && n.message.contains("`breth0_n1`"))
+    );
+    assert!(crate::plan::plan(&state.index, &state.config, &Unit::Pod(name.clone())).is_empty());
+    // The gateway first.
+    state.pods(Watched::Delete(name.clone()));
+    let effects = state.pods(Watched::Apply(clash("u2")));
+    assert_eq!(effects.notices[0].kind, NoticeKind::NameConflict);
+    assert!(state.index.pods[&name].addresses.is_empty());
+}
+
+#[test]
+fn a_service_is_told_once_of_addresses_that_are_not_served() {
+    use crate::index::service::Service;
+    let mut state = state("10.244.0.0/16/24");
+    state.nodes(Watched::Apply(told("n1", "c1", "172.18.0.2")));
+    let service = |external: &str| {
+        let object = serde_json::json!({"metadata": {"name": "s", "namespace": "x"},
+            "spec": {"clusterIP": "10.97.0.9", "externalIPs": [external], "ports": [{"port": 80}]}});
+        Service::from_object(&serde_json::from_value(object).unwrap())
+    };
+    let effects = state.services(Watched::Apply(service("10.96.0.10")));
+    let messages: Vec<_> = effects.notices.iter().map(|notice| notice.message.as_str()).collect();
+    assert_eq!(messages.len(), 2, "{messages:?}");
+    assert!(
+        messages[0].contains("external address 10.96.0.10 is not served: it is in 10.96.0.0/16"),
+        "{messages:?}"
+    );
+    assert!(messages[1].contains("10.97.0.9 is in no service range (10.96.0.0/16)"), "{messages:?}");
+    let effects = state.services(Watched::Apply(service("172.18.0.2")));
+    assert_eq!(effects.notices.len(), 1);
+    assert!(effects.notices[0].message.contains("172.18.0.2 is not served: it is the address of a node"));
 }

@@ -48,8 +48,8 @@ impl Rules {
                 Item::Row(row) => {
                     let text = |column| row.columns[column].as_str().unwrap().to_owned();
                     match row.key.table {
-                        Table::PortGroup => drop(rules.groups.entry(row.key.key.clone()).or_default()),
-                        Table::AddressSet => drop(rules.sets.entry(row.key.key.clone()).or_default()),
+                        Table::PortGroup => drop(rules.groups.entry(row.key.hashed_name()).or_default()),
+                        Table::AddressSet => drop(rules.sets.entry(row.key.hashed_name()).or_default()),
                         Table::Acl => {
                             let Some(Atom::Integer(priority)) = row.columns["priority"].scalar() else {
                                 panic!()
@@ -68,11 +68,11 @@ impl Rules {
             }
         }
         for edge in edges {
-            let owner = &edge.owner.key;
+            let owner = &edge.owner.hashed_name();
             match (&edge.member, edge.column) {
                 (Member::Row(port), "ports") => {
-                    assert!(ports.contains(&port.key), "no port {}", port.key);
-                    rules.groups.get_mut(owner).expect("group exists").insert(port.key.clone());
+                    assert!(ports.contains(port.key.as_str()), "no port {}", port.key);
+                    rules.groups.get_mut(owner).expect("group exists").insert(port.key.to_string());
                 }
                 (Member::Text(ip), "addresses") => {
                     rules.sets.get_mut(owner).expect("set exists").insert(ip.parse().unwrap());

@@ -29,8 +29,10 @@ impl Service {
             object.metadata.name.clone().unwrap_or_default(),
         );
         let mut problems = Problems::new("service", &name);
+        let created = object.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
         let mut service = Self {
             name,
+            created,
             cluster_ips: Vec::new(),
             external_ips: Vec::new(),
             ingress_ips: Vec::new(),

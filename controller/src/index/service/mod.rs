@@ -1,5 +1,6 @@
 //! Services and their endpoint slices: plain structs, how they are read, and which services a change makes dirty.
 
+mod claims;
 mod convert;
 mod store;
 
@@ -11,6 +12,7 @@ use ipnet::IpNet;
 use crate::index::Protocol;
 use crate::plan::NamespacedName;
 
+pub use claims::Refusal;
 pub use store::ServiceStore;
 
 /// A service as far as load balancing needs it. Services that nobody balances (headless, `ExternalName`, left to another
@@ -18,6 +20,8 @@ pub use store::ServiceStore;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Service {
     pub name: NamespacedName,
+    /// Creation time, seconds since the epoch.
+    pub created: i64,
     pub cluster_ips: Vec<IpAddr>,
     /// `externalIPs`, then the load balancer's addresses.
     pub external_ips: Vec<IpAddr>,

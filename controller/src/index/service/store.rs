@@ -1,9 +1,11 @@
 //! All services and slices, and which services a change makes dirty.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use super::claims::{Claims, Refusal};
 use super::{Endpoint, EndpointSlice, Hints, Service};
 use crate::plan::{NamespacedName, Unit};
 
@@ -15,6 +17,7 @@ pub struct ServiceStore {
     slices: BTreeMap<NamespacedName, EndpointSlice>,
     /// Names of the slices of a service.
     by_service: BTreeMap<NamespacedName, BTreeSet<String>>,
+    claims: Claims,
 }
 
 impl ServiceStore {
@@ -24,19 +27,51 @@ impl ServiceStore {
         Self { cluster_subnets, ..Self::default() }
     }
 
+    /// Ranges whose addresses no service may claim as external ones.
+    #[must_use]
+    pub fn with_own_ranges(self, own: Vec<IpNet>) -> Self {
+        Self { claims: Claims::new(own), ..self }
+    }
+
+    /// A node had and has these addresses.
+    pub fn node_addresses(&mut self, old: &BTreeSet<IpAddr>, new: &BTreeSet<IpAddr>) -> BTreeSet<Unit> {
+        self.claims.nodes(old, new).into_iter().map(Unit::Service).collect()
+    }
+
+    /// A service with the external addresses that it may serve.
+    pub fn served(&self, name: &NamespacedName) -> Option<Service> {
+        let mut service = self.services.get(name)?.clone();
+        if !service.external_ips.is_empty() {
+            let refused: BTreeSet<IpAddr> = self.refused(name).into_iter().map(|(ip, _)| ip).collect();
+            service.external_ips.retain(|ip| !refused.contains(ip));
+            service.ingress_ips.retain(|ip| !refused.contains(ip));
+        }
+        Some(service)
+    }
+
+    /// The external addresses that a service may not serve.
+    pub fn refused(&self, name: &NamespacedName) -> Vec<(IpAddr, Refusal)> {
+        let Some(service) = self.services.get(name) else { return Vec::new() };
+        let refusal = |ip: &IpAddr| Some((*ip, self.claims.refusal(service, *ip)?));
+        service.external_ips.iter().filter_map(refusal).collect()
+    }
+
     /// A service was added or changed.
     pub fn apply(&mut self, service: Service) -> BTreeSet<Unit> {
         if self.services.get(&service.name) == Some(&service) {
             return BTreeSet::new();
         }
         let name = service.name.clone();
+        let concerned = self.claims.change(self.services.get(&name), Some(&service));
         self.services.insert(name.clone(), service);
-        BTreeSet::from([Unit::Service(name)])
+        concerned.into_iter().chain([name]).map(Unit::Service).collect()
     }
 
     /// A service is gone.
     pub fn delete(&mut self, name: &NamespacedName) -> BTreeSet<Unit> {
-        self.services.remove(name).map(|service| Unit::Service(service.name)).into_iter().collect()
+        let Some(old) = self.services.remove(name) else { return BTreeSet::new() };
+        let concerned = self.claims.change(Some(&old), None);
+        concerned.into_iter().chain([old.name]).map(Unit::Service).collect()
     }
 
     /// A slice was added or changed. Its service before and after are dirty.
@@ -165,6 +200,7 @@ mod tests {
     fn service(name: &str) -> Service {
         Service {
             name: NamespacedName::new("n", name),
+            created: 0,
             cluster_ips: vec!["10.96.0.9".parse().unwrap()],
             external_ips: Vec::new(),
             ingress_ips: Vec::new(),
@@ -221,6 +257,45 @@ mod tests {
             seen,
             [("10.244.0.3".into(), Condition::Ready), ("10.244.0.4".into(), Condition::Terminating)]
         );
+    }
+
+    fn claiming(name: &str, created: i64, ips: &[&str]) -> Service {
+        let external_ips = ips.iter().map(|ip| ip.parse().unwrap()).collect();
+        Service { created, external_ips, ..service(name) }
+    }
+
+    fn served(store: &ServiceStore, name: &str) -> usize {
+        store.served(&NamespacedName::new("n", name)).unwrap().external_ips.len()
+    }
+
+    #[test]
+    fn addresses_of_the_cluster_and_of_nodes_are_nobodys_to_claim() {
+        let mut store = store().with_own_ranges(vec!["10.96.0.0/12".parse().unwrap()]);
+        let node = BTreeSet::from(["172.18.0.2".parse().unwrap()]);
+        store.node_addresses(&BTreeSet::new(), &node);
+        store.apply(claiming("a", 1, &["10.96.0.10", "172.18.0.2", "192.0.2.1"]));
+        let refused = store.refused(&NamespacedName::new("n", "a"));
+        assert_eq!(refused.len(), 2, "{refused:?}");
+        assert_eq!(served(&store, "a"), 1);
+        assert_eq!(store.node_addresses(&node, &BTreeSet::new()), unit("a"), "the node is gone");
+        assert_eq!(served(&store, "a"), 2);
+    }
+
+    #[test]
+    fn of_two_services_the_older_has_an_address_and_port_and_the_other_gets_it_after_it() {
+        let mut store = store();
+        store.apply(claiming("young", 2, &["192.0.2.1"]));
+        assert_eq!(served(&store, "young"), 1);
+        let both: BTreeSet<Unit> = ["old", "young"].into_iter().flat_map(unit).collect();
+        assert_eq!(store.apply(claiming("old", 1, &["192.0.2.1"])), both);
+        assert_eq!((served(&store, "young"), served(&store, "old")), (0, 1));
+        // Another port of the address is another service's to have.
+        let mut other = claiming("other", 3, &["192.0.2.1"]);
+        other.ports[0].port = 81;
+        store.apply(other);
+        assert_eq!(served(&store, "other"), 1);
+        assert_eq!(store.delete(&NamespacedName::new("n", "old")), both);
+        assert_eq!(served(&store, "young"), 1);
     }
 
     #[test]

@@ -45,6 +45,7 @@ fn node(number: u32) -> Node {
 fn service(ip: &str) -> Service {
     Service {
         name: NamespacedName::new("ns", "s"),
+        created: 0,
         cluster_ips: vec![ip.parse().unwrap()],
         external_ips: Vec::new(),
         ingress_ips: Vec::new(),
