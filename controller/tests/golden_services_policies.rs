@@ -75,6 +75,14 @@ fn keep(columns: &[&str], column: &str, value: &Value) -> bool {
     (columns.is_empty() || columns.contains(&column)) && !is_empty(column, value)
 }
 
+/// A row's name in the database.
+fn name(key: &RowKey) -> String {
+    match key.table {
+        Table::PortGroup | Table::AddressSet => key.hashed_name(),
+        _ => key.key.to_string(),
+    }
+}
+
 /// The plan of all units as rows.
 fn planned(stage: u8) -> Rows {
     let (index, config) = (fixture::index(stage), fixture::config());
@@ -95,7 +103,7 @@ fn planned(stage: u8) -> Rows {
                 }
                 Item::Edge(edge) => {
                     let member = match edge.member {
-                        Member::Row(key) => key.key,
+                        Member::Row(key) => name(&key),
                         Member::Text(text) => text,
                     };
                     edges.entry((edge.owner, edge.column)).or_default().insert(member);
@@ -113,7 +121,7 @@ fn planned(stage: u8) -> Rows {
             continue;
         };
         let row = row.into_iter().filter(|(name, value)| keep(wanted, name, value)).collect();
-        rows.insert(((*table).to_owned(), key.key), row);
+        rows.insert(((*table).to_owned(), name(&key)), row);
     }
     rows
 }
