@@ -32,6 +32,9 @@ pub const NODE_MASQUERADE_SUBNET: &str = "k8s.ovn.org/node-masquerade-subnet";
 /// (`other_config:userspace-tso-enable`). That datapath compares the length of a packet before segmentation with a limit
 /// (`check_pkt_larger`), so the controller sets no `gateway_mtu` for such a node.
 pub const USERSPACE_TSO: &str = "slipstream.dev/userspace-tso";
+/// Key of what the controller was told of the cluster's network, on every Node: an agent compares it with its own flags. See
+/// [`ClusterNetwork`].
+pub const CLUSTER_NETWORK: &str = "slipstream.dev/cluster-network";
 /// Key on a pod that says which data path it takes: `ebpf` or `ovs`. May be changed at any time.
 pub const POD_PATH: &str = "slipstream.dev/path";
 /// Key of the zone the node belongs to; `global` with one database for all nodes.
@@ -158,6 +161,24 @@ pub struct FamilyAddresses {
     pub ipv6: Option<IpNet>,
 }
 
+/// Value of [`CLUSTER_NETWORK`]: what controller and agents must be told alike. Ranges that follow from others, such as the
+/// default masquerade range of a family, are written out.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterNetwork {
+    /// Pod ranges, each with the prefix length of a node's share, such as `10.244.0.0/16/24`.
+    pub cluster_subnets: Vec<String>,
+    /// Service ranges.
+    #[serde(rename = "serviceCIDRs")]
+    pub service_cidrs: Vec<IpNet>,
+    /// Ranges of the join switch, one for each family of pods.
+    pub join_subnets: Vec<IpNet>,
+    /// Masquerade ranges, one for each family of pods.
+    pub masquerade_subnets: Vec<IpNet>,
+    /// MTU of pod interfaces, in bytes.
+    pub mtu: u32,
+}
+
 /// Reads the JSON value of annotation `key`.
 pub fn decode<T: DeserializeOwned>(key: &'static str, value: &str) -> Result<T, AnnotationError> {
     let malformed = |problem| AnnotationError::Malformed { key, problem, value: shorten(value) };
@@ -233,6 +254,13 @@ impl GatewayConfigs {
     }
 }
 
+impl ClusterNetwork {
+    /// Reads [`CLUSTER_NETWORK`].
+    pub fn read(value: &str) -> Result<Self, AnnotationError> {
+        decode(CLUSTER_NETWORK, value)
+    }
+}
+
 /// Keeps error messages short whatever a user wrote: at most 200 characters.
 fn shorten(value: &str) -> String {
     match value.char_indices().nth(200) {
@@ -261,6 +289,16 @@ mod tests {
     }
 
     #[test]
+    fn the_clusters_network_is_written_byte_for_byte_as_read() {
+        let value = r#"{"clusterSubnets":["10.244.0.0/16/24"],"serviceCIDRs":["10.96.0.0/12"],"joinSubnets":["100.64.0.0/16"],"masqueradeSubnets":["169.254.169.0/29"],"mtu":1400}"#;
+        let read = ClusterNetwork::read(value).unwrap();
+        assert_eq!((read.mtu, encode(&read).as_str()), (1400, value));
+        let text =
+            ClusterNetwork::read(&value.replace("10.96.0.0/12", "10.96.0.0/99")).unwrap_err().to_string();
+        assert!(text.contains(CLUSTER_NETWORK) && text.contains("`serviceCIDRs[0]`: "), "{text}");
+    }
+
+    #[test]
     fn an_error_names_the_key_the_problem_and_the_value() {
         let text = PodNetworks::default_of(r#"{"default":{"ip_addresses":["10.0.0.300/24"]}}"#)
             .unwrap_err()
@@ -280,6 +318,7 @@ mod tests {
             let _ = PodNetworks::default_of(&text);
             let _ = NodeSubnets::default_of(&text);
             let _ = GatewayConfigs::default_of(&text);
+            let _ = ClusterNetwork::read(&text);
         }
     }
 }
