@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use api::addr::{self, Family, Masquerade};
+use api::annotation::ClusterNetwork;
 use ipnet::IpNet;
 
 /// Pod range of the cluster and the prefix length of one node's part of it.
@@ -164,6 +165,17 @@ impl Config {
             ));
         }
         Ok(())
+    }
+
+    /// What node agents must have been told alike: the value of annotation [`api::annotation::CLUSTER_NETWORK`].
+    pub fn published(&self) -> String {
+        api::annotation::encode(&ClusterNetwork {
+            cluster_subnets: self.cluster_subnets.iter().map(ToString::to_string).collect(),
+            service_cidrs: self.service_cidrs.clone(),
+            join_subnets: self.join_subnets.clone(),
+            masquerade_subnets: self.masquerade_subnets.clone(),
+            mtu: self.mtu.into(),
+        })
     }
 
     /// Ranges whose addresses the cluster gives out itself.

@@ -42,6 +42,8 @@ pub struct SeenNode {
     pub host_cidrs: Vec<IpNet>,
     pub userspace_tso: bool,
     pub labels: BTreeMap<String, String>,
+    /// What the annotation says that the cluster's network is.
+    pub cluster_network: Option<String>,
     /// Annotations of others that could not be read.
     pub problems: Vec<Problem>,
 }
@@ -123,6 +125,7 @@ pub fn node(object: core::Node) -> Option<SeenNode> {
         gateway,
         gateway_unreadable,
         host_cidrs: host_cidrs.unwrap_or_default(),
+        cluster_network: annotations.get(annotation::CLUSTER_NETWORK).cloned(),
         userspace_tso: annotations.get(annotation::USERSPACE_TSO).is_some_and(|value| value == "true"),
         labels: object.metadata.labels.unwrap_or_default(),
         problems,

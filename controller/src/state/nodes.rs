@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::annotation::{GatewayConfig, NODE_ID, NODE_SUBNETS, NodeSubnets};
+use api::annotation::{CLUSTER_NETWORK, GatewayConfig, NODE_ID, NODE_SUBNETS, NodeSubnets};
 
 use super::claims::Claim;
 use super::{Effects, Notice, NoticeKind, ObjectRef, Patch, State, Watched, network, notices};
@@ -79,6 +79,10 @@ impl State {
         }
         if !matches!(&seen.id, Some(Ok(id)) if *id == assignment.id) {
             annotations.insert(NODE_ID, assignment.id.to_string());
+        }
+        let published = self.config.published();
+        if seen.cluster_network.as_ref() != Some(&published) {
+            annotations.insert(CLUSTER_NETWORK, published);
         }
         if !annotations.is_empty() && self.annotating.insert(seen.uid.clone()) {
             let unreadable = [
