@@ -2,11 +2,13 @@
 //! ovn-kubernetes; a value that cannot be read gives an error that names the key and the field.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{self, DeserializeOwned, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::MacAddr;
 
@@ -106,10 +108,41 @@ pub struct PodRoute {
 #[serde(transparent)]
 pub struct PodNetworks(pub BTreeMap<String, PodNetwork>);
 
-/// Value of [`NODE_SUBNETS`]: network name to pod ranges of the node.
+/// Value of [`NODE_SUBNETS`]: network name to pod ranges of the node. Older versions of ovn-kubernetes wrote a range alone
+/// where there is a list now; both are read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct NodeSubnets(pub BTreeMap<String, Vec<IpNet>>);
+pub struct NodeSubnets(pub BTreeMap<String, Ranges>);
+
+/// Ranges, written as a list.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(transparent)]
+pub struct Ranges(pub Vec<IpNet>);
+
+impl<'de> Deserialize<'de> for Ranges {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(OneOrMany)
+    }
+}
+
+/// Reads one range, or a list of them. Not an untagged enum, whose errors do not say what is wrong.
+struct OneOrMany;
+
+impl<'de> Visitor<'de> for OneOrMany {
+    type Value = Ranges;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of CIDRs such as [\"10.244.1.0/24\"]")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Ranges, E> {
+        text.parse().map(|net| Ranges(vec![net])).map_err(E::custom)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Ranges, A::Error> {
+        Vec::deserialize(SeqAccessDeserializer::new(list)).map(Ranges)
+    }
+}
 
 /// How a node reaches the outside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -229,13 +262,19 @@ impl NodeSubnets {
         let mut all: Self = decode(NODE_SUBNETS, value)?;
         all.0
             .remove(DEFAULT_NETWORK)
+            .map(|ranges| ranges.0)
             .filter(|nets| !nets.is_empty())
             .ok_or_else(|| AnnotationError::NoDefault { key: NODE_SUBNETS, value: shorten(value) })
     }
 
+    /// Whether the cluster network's range is written in the form of older versions.
+    pub fn is_outdated(value: &str) -> bool {
+        serde_json::from_str::<serde_json::Value>(value).is_ok_and(|value| value[DEFAULT_NETWORK].is_string())
+    }
+
     /// The value for a node with these ranges of the cluster network.
     pub fn with_default(nets: Vec<IpNet>) -> String {
-        encode(&Self(BTreeMap::from([(DEFAULT_NETWORK.to_owned(), nets)])))
+        encode(&Self(BTreeMap::from([(DEFAULT_NETWORK.to_owned(), Ranges(nets))])))
     }
 }
 
@@ -296,6 +335,21 @@ mod tests {
         let text =
             ClusterNetwork::read(&value.replace("10.96.0.0/12", "10.96.0.0/99")).unwrap_err().to_string();
         assert!(text.contains(CLUSTER_NETWORK) && text.contains("`serviceCIDRs[0]`: "), "{text}");
+    }
+
+    #[test]
+    fn node_subnets_of_older_versions_are_read_and_known_as_such() {
+        let old = r#"{"default":"10.244.1.0/24"}"#;
+        let new = r#"{"default":["10.244.1.0/24"]}"#;
+        assert_eq!(NodeSubnets::default_of(old), NodeSubnets::default_of(new));
+        assert_eq!(NodeSubnets::with_default(NodeSubnets::default_of(old).unwrap()), new);
+        assert_eq!((NodeSubnets::is_outdated(old), NodeSubnets::is_outdated(new)), (true, false));
+        let text = NodeSubnets::default_of(r#"{"default":"10.244.1.0"}"#).unwrap_err().to_string();
+        assert!(text.contains("`default`: "), "{text}");
+        let text = NodeSubnets::default_of(r#"{"default":["10.244.1.0/24","x"]}"#).unwrap_err().to_string();
+        assert!(text.contains("`default[1]`: "), "{text}");
+        let text = NodeSubnets::default_of(r#"{"default":7}"#).unwrap_err().to_string();
+        assert!(text.contains("a list of CIDRs such as"), "{text}");
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub struct SeenNode {
     pub created: i64,
     /// Ranges in the annotation; `None` when there is none.
     pub subnets: Option<Result<Vec<IpNet>, AnnotationError>>,
+    /// The ranges are written in an older form, to be written anew.
+    pub subnets_outdated: bool,
     /// Number in the annotation; `None` when there is none.
     pub id: Option<Result<u32, AnnotationError>>,
     pub addresses: Vec<IpAddr>,
@@ -110,6 +112,8 @@ pub fn node(object: core::Node) -> Option<SeenNode> {
     }
     let chassis = annotations.get(annotation::NODE_CHASSIS_ID).filter(|id| !id.is_empty()).cloned();
     let subnets = annotations.get(annotation::NODE_SUBNETS).map(|value| NodeSubnets::default_of(value));
+    let subnets_outdated =
+        annotations.get(annotation::NODE_SUBNETS).is_some_and(|value| NodeSubnets::is_outdated(value));
     let id = annotations.get(annotation::NODE_ID).map(|value| {
         value
             .parse()
@@ -119,6 +123,7 @@ pub fn node(object: core::Node) -> Option<SeenNode> {
         uid: object.metadata.uid.unwrap_or_default(),
         created: object.metadata.creation_timestamp.map_or(0, |time| time.0.as_second()),
         subnets,
+        subnets_outdated,
         id,
         addresses,
         chassis,

@@ -74,7 +74,7 @@ impl State {
         };
         self.failed_nodes.remove(&seen.name);
         let mut annotations = BTreeMap::new();
-        if !matches!(&seen.subnets, Some(Ok(nets)) if *nets == assignment.subnets) {
+        if seen.subnets_outdated || !matches!(&seen.subnets, Some(Ok(nets)) if *nets == assignment.subnets) {
             annotations.insert(NODE_SUBNETS, NodeSubnets::with_default(assignment.subnets.clone()));
         }
         if !matches!(&seen.id, Some(Ok(id)) if *id == assignment.id) {

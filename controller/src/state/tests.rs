@@ -55,6 +55,23 @@ fn a_new_node_and_pod_get_the_annotations_of_the_reference() {
 }
 
 #[test]
+fn ranges_in_the_form_of_older_versions_are_taken_and_written_anew() {
+    let mut state = state("10.244.0.0/16/24");
+    let old = serde_json::json!({"k8s.ovn.org/node-subnets": "{\"default\":\"10.244.7.0/24\"}",
+        "k8s.ovn.org/node-id": "5"});
+    let effects = state.nodes(Watched::Apply(node("n1", old)));
+    assert_eq!(effects.notices, []);
+    assert_eq!(state.index.nodes["n1"].subnets, ["10.244.7.0/24".parse::<ipnet::IpNet>().unwrap()]);
+    let written =
+        BTreeMap::from([("k8s.ovn.org/node-subnets", r#"{"default":["10.244.7.0/24"]}"#.to_owned())]);
+    assert_eq!(effects.patches[0].annotations, written);
+    state.annotated("n1");
+    let new = serde_json::json!({"k8s.ovn.org/node-subnets": written["k8s.ovn.org/node-subnets"],
+        "k8s.ovn.org/node-id": "5"});
+    assert_eq!(state.nodes(Watched::Apply(node("n1", new))).patches, []);
+}
+
+#[test]
 fn a_pod_before_its_node_waits_and_is_placed_when_the_node_comes() {
     let mut state = state("10.244.0.0/16/24");
     assert!(state.pods(Watched::Apply(pod("a", "u1", "Pending", None))).notices.is_empty());
