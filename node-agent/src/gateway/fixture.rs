@@ -213,6 +213,26 @@ fn other_nodes_with_backends_are_known_and_a_change_there_is_one_for_local_polic
 }
 
 #[test]
+fn external_traffic_policy_counts_for_external_addresses_without_node_ports_too() {
+    let local = |spec: Value| {
+        let mut index = ServiceIndex::new("n1");
+        let mut spec = spec;
+        spec["clusterIP"] = "10.96.0.60".into();
+        spec["ports"] = port(json!({}));
+        spec["externalTrafficPolicy"] = "Local".into();
+        spec["internalTrafficPolicy"] = "Local".into();
+        spec["healthCheckNodePort"] = 30099.into();
+        index.apply_service(&service("own", spec, None));
+        let found = index.services().remove(0);
+        (found.external_local, found.health_check_port)
+    };
+    assert_eq!(local(json!({ "externalIPs": ["172.18.11.1"] })), (true, None));
+    assert_eq!(local(json!({ "type": "NodePort" })), (true, None));
+    assert_eq!(local(json!({ "type": "LoadBalancer" })), (true, Some(30099)));
+    assert_eq!(local(json!({})), (false, None), "nothing is external");
+}
+
+#[test]
 fn services_of_other_proxies_are_not_kept() {
     let mut index = reference_index("n1");
     let mut other = objects().remove(1);

@@ -331,7 +331,9 @@ fn keep_service(service: &Service) -> Option<Kept> {
             })
         })
         .collect();
-    let external_local = has_node_ports && spec.external_traffic_policy.as_deref() == Some("Local");
+    // As kube-proxy: wherever the outside has an address or a port.
+    let has_external = has_node_ports || spec.external_ips.as_ref().is_some_and(|ips| !ips.is_empty());
+    let external_local = has_external && spec.external_traffic_policy.as_deref() == Some("Local");
     let internal_local = spec.internal_traffic_policy.as_deref() == Some("Local");
     let needed = internal_local || !external.is_empty() || ports.iter().any(|p| p.node_port.is_some());
     needed.then(|| Kept {

@@ -37,6 +37,7 @@ impl Service {
             external_ips: Vec::new(),
             ingress_ips: Vec::new(),
             source_ranges: Vec::new(),
+            unreadable_ranges: false,
             ports: Vec::new(),
             external_local: false,
             internal_local: false,
@@ -53,7 +54,8 @@ impl Service {
             return (service, problems.into_inner());
         }
         service.cluster_ips = cluster_ips(spec, &mut problems);
-        service.external_local = spec.external_traffic_policy.as_deref() == Some("Local");
+        service.external_local =
+            is_external(kind, spec) && spec.external_traffic_policy.as_deref() == Some("Local");
         service.internal_local = spec.internal_traffic_policy.as_deref() == Some("Local");
         if spec.session_affinity.as_deref() == Some("ClientIP") {
             let seconds = spec
@@ -70,7 +72,7 @@ impl Service {
         if kind == "LoadBalancer" {
             service.ingress_ips = ingress_ips(object, &mut problems);
             service.external_ips.extend(&service.ingress_ips);
-            service.source_ranges = source_ranges(spec, &mut problems);
+            (service.source_ranges, service.unreadable_ranges) = source_ranges(spec, &mut problems);
         }
         let node_ports = matches!(kind, "NodePort" | "LoadBalancer");
         for (i, port) in spec.ports.iter().flatten().enumerate() {
@@ -78,6 +80,13 @@ impl Service {
         }
         (service, problems.into_inner())
     }
+}
+
+/// Whether the outside has an address or a port of the service; without either `externalTrafficPolicy` has no meaning (as
+/// kube-proxy).
+fn is_external(kind: &str, spec: &core::ServiceSpec) -> bool {
+    matches!(kind, "NodePort" | "LoadBalancer")
+        || spec.external_ips.as_ref().is_some_and(|ips| !ips.is_empty())
 }
 
 fn cluster_ips(spec: &core::ServiceSpec, problems: &mut Problems) -> Vec<IpAddr> {
@@ -112,19 +121,20 @@ fn ingress_ips(object: &core::Service, problems: &mut Problems) -> Vec<IpAddr> {
     found
 }
 
-/// A range that cannot be read is left out and named.
-fn source_ranges(spec: &core::ServiceSpec, problems: &mut Problems) -> Vec<IpNet> {
-    let mut found = Vec::new();
+/// The ranges, and whether there are others. A range that cannot be read is named and lets nobody in.
+fn source_ranges(spec: &core::ServiceSpec, problems: &mut Problems) -> (Vec<IpNet>, bool) {
+    let (mut found, mut unreadable) = (Vec::new(), false);
     for (i, text) in spec.load_balancer_source_ranges.iter().flatten().enumerate() {
         match text.trim().parse::<IpNet>() {
             Ok(net) => found.push(net.trunc()),
             Err(_) => {
-                let problem = format!("`{text}` is not a CIDR such as 192.0.2.0/24");
+                let problem = format!("`{text}` is not a CIDR such as 192.0.2.0/24; it lets nobody in");
                 problems.add(format!("spec.loadBalancerSourceRanges[{i}]"), problem);
+                unreadable = true;
             }
         }
     }
-    found
+    (found, unreadable)
 }
 
 fn ip(text: &str, field: &str, problems: &mut Problems) -> Option<IpAddr> {
@@ -289,6 +299,37 @@ mod tests {
         let balancer = make("LoadBalancer");
         assert_eq!(balancer.ports[0].node_port, Some(30080));
         assert_eq!(balancer.external_ips, ["192.0.2.1".parse::<IpAddr>().unwrap()]);
+    }
+
+    #[test]
+    fn external_traffic_policy_counts_wherever_the_outside_has_an_address_or_port() {
+        let local = |spec: serde_json::Value| {
+            let mut object = json!({"metadata": {"name": "s", "namespace": "n"}, "spec": spec});
+            object["spec"]["externalTrafficPolicy"] = "Local".into();
+            object["spec"]["clusterIP"] = "10.96.0.9".into();
+            service(object).0.external_local
+        };
+        assert!(local(json!({"type": "NodePort"})));
+        assert!(local(json!({"type": "LoadBalancer"})));
+        assert!(local(json!({"type": "ClusterIP", "externalIPs": ["192.0.2.1"]})));
+        assert!(!local(json!({"type": "ClusterIP"})));
+    }
+
+    #[test]
+    fn a_source_range_that_cannot_be_read_is_named_and_does_not_open_the_service() {
+        let read = |ranges: serde_json::Value| {
+            service(json!({"metadata": {"name": "s", "namespace": "n"}, "spec": {"type": "LoadBalancer",
+                "clusterIP": "10.96.0.9", "loadBalancerSourceRanges": ranges, "ports": [{"port": 80}]}}))
+        };
+        let (service, problems) = read(json!(["10.0.0.0/33", " 192.0.2.0/24 "]));
+        assert_eq!(service.source_ranges, ["192.0.2.0/24".parse::<IpNet>().unwrap()]);
+        assert!(service.unreadable_ranges);
+        assert_eq!(
+            problems[0].message,
+            "spec.loadBalancerSourceRanges[0]: `10.0.0.0/33` is not a CIDR such as 192.0.2.0/24; it lets nobody in"
+        );
+        assert!(!read(json!(["192.0.2.0/24"])).0.unreadable_ranges);
+        assert!(!read(json!([])).0.unreadable_ranges);
     }
 
     #[test]

@@ -27,8 +27,10 @@ pub struct Service {
     pub external_ips: Vec<IpAddr>,
     /// The load balancer's addresses alone.
     pub ingress_ips: Vec<IpAddr>,
-    /// Who may come to the load balancer's addresses; everybody when there is none.
+    /// Who may come to the load balancer's addresses; everybody when there is none of the address's family.
     pub source_ranges: Vec<IpNet>,
+    /// Some range cannot be read: who is in none of the others stays out, in both families.
+    pub unreadable_ranges: bool,
     pub ports: Vec<ServicePort>,
     /// `externalTrafficPolicy: Local`.
     pub external_local: bool,

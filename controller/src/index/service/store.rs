@@ -205,6 +205,7 @@ mod tests {
             external_ips: Vec::new(),
             ingress_ips: Vec::new(),
             source_ranges: Vec::new(),
+            unreadable_ranges: false,
             ports: vec![ServicePort {
                 name: String::new(),
                 protocol: Protocol::Tcp,

@@ -24,8 +24,8 @@ pub(super) fn items(service: &Service, nodes: NodesView<'_>, config: &Config) ->
             .filter(|range| same_family(range.addr(), *ip))
             .map(ToString::to_string)
             .collect();
-        // Ranges of the other family alone restrict nothing here.
-        if ranges.is_empty() {
+        // Ranges of the other family alone restrict nothing here. Of a range that cannot be read the family is not known.
+        if ranges.is_empty() && !service.unreadable_ranges {
             continue;
         }
         let family = if ip.is_ipv4() { "ip4" } else { "ip6" };
@@ -33,14 +33,14 @@ pub(super) fn items(service: &Service, nodes: NodesView<'_>, config: &Config) ->
             let (tcp, number, name) = (port.protocol.lower(), port.port, service.name.to_string());
             let id = ovn_name::owner_id(TYPE, &[&name, tcp, &number.to_string(), &ip.to_string()]);
             let acl = RowKey::new(Table::Acl, id.clone());
-            let elsewhere = format!("{family}.src != {{{}}}", ranges.join(", "));
+            let elsewhere = match &ranges[..] {
+                [] => String::new(),
+                ranges => format!(" && {family}.src != {{{}}}", ranges.join(", ")),
+            };
             let mut row = DesiredRow::new(acl.clone())
                 .with("action", "drop")
                 .with("direction", "from-lport")
-                .with(
-                    "match",
-                    format!("{family}.dst == {ip} && {tcp} && {tcp}.dst == {number} && {elsewhere}"),
-                )
+                .with("match", format!("{family}.dst == {ip} && {tcp} && {tcp}.dst == {number}{elsewhere}"))
                 .with("meter", ovn_name::ACL_METER)
                 .with("priority", PRIORITY)
                 .with("external_ids", owner_ids(&id, TYPE, &name, &[("ip", &ip.to_string())]));

@@ -50,6 +50,7 @@ fn service(ip: &str) -> Service {
         external_ips: Vec::new(),
         ingress_ips: Vec::new(),
         source_ranges: Vec::new(),
+        unreadable_ranges: false,
         ports: vec![ServicePort { name: String::new(), protocol: Protocol::Tcp, port: 80, node_port: None }],
         external_local: false,
         internal_local: false,
@@ -406,6 +407,37 @@ fn source_ranges_drop_others_before_load_balancing_on_switches_and_external_swit
         })
         .collect();
     assert_eq!(places, ["n1", "ext_n1"]);
+}
+
+#[test]
+fn where_no_source_range_can_be_read_nobody_is_let_in() {
+    let address = |ranges: &[&str], unreadable_ranges, ip: &str| {
+        let service = Service {
+            external_ips: vec![ip.parse().unwrap()],
+            ingress_ips: vec![ip.parse().unwrap()],
+            source_ranges: ranges.iter().map(|range| range.parse().unwrap()).collect(),
+            unreadable_ranges,
+            ..service("10.96.0.9")
+        };
+        let items = source_ranges::items(&service, NodesView(&BTreeMap::new()), &config());
+        let matching = |item: &Item| match item {
+            Item::Row(row) => row.columns["match"].as_str().unwrap().to_owned(),
+            Item::Edge(edge) => panic!("{edge:?}"),
+        };
+        items.iter().map(matching).collect::<Vec<_>>()
+    };
+    assert_eq!(address(&[], true, "192.0.2.1"), ["ip4.dst == 192.0.2.1 && tcp && tcp.dst == 80"]);
+    assert_eq!(
+        address(&["10.0.0.0/8"], true, "192.0.2.1"),
+        ["ip4.dst == 192.0.2.1 && tcp && tcp.dst == 80 && ip4.src != {10.0.0.0/8}"]
+    );
+    // The range that cannot be read may have been one of this family.
+    assert_eq!(
+        address(&["10.0.0.0/8"], true, "2001:db8::1"),
+        ["ip6.dst == 2001:db8::1 && tcp && tcp.dst == 80"]
+    );
+    assert!(address(&["10.0.0.0/8"], false, "2001:db8::1").is_empty());
+    assert!(address(&[], false, "192.0.2.1").is_empty());
 }
 
 #[test]
