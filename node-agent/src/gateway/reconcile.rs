@@ -33,6 +33,7 @@ use super::nft;
 use super::openflow::{self, FlowWriter};
 use super::watch::{ClusterView, Watches};
 use super::{FamilyGateway, Gateway, host, tunnels};
+use crate::link::sysctl;
 use crate::management_port::ManagementPort;
 use crate::node_annotations::{self, NodeFacts};
 
@@ -355,6 +356,7 @@ impl Worker {
             mac: gateway.taken.journal.found.mac,
             families: gateway.families.iter().map(FamilyGateway::flows).collect(),
             remote_nodes: self.view.remote_nodes(),
+            local_ports: sysctl::local_ports(),
         };
         let mut set = flows::compute(&inputs, services);
         let own: Vec<IpAddr> = gateway.families.iter().map(|family| family.address.addr()).collect();

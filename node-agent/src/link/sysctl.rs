@@ -1,6 +1,7 @@
 //! Kernel settings under /proc/sys/net, of the namespace the calling thread is in.
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use super::LinkError;
@@ -37,6 +38,21 @@ pub fn raise_netfilter(key: &'static str, value: u32) -> Result<bool, LinkError>
     Ok(true)
 }
 
+/// Source ports that the kernel gives to connections, of both families (`net/ipv4/ip_local_port_range`); the kernel's default
+/// where that cannot be read.
+pub fn local_ports() -> RangeInclusive<u16> {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
+    text.ok().and_then(|text| port_range(&text)).unwrap_or(32768..=60999)
+}
+
+fn port_range(text: &str) -> Option<RangeInclusive<u16>> {
+    let mut numbers = text.split_whitespace().map(str::parse);
+    match (numbers.next(), numbers.next(), numbers.next()) {
+        (Some(Ok(first)), Some(Ok(last)), None) => Some(first..=last),
+        _ => None,
+    }
+}
+
 /// Turns IPv6 off on one interface. A kernel without IPv6 is fine.
 pub fn disable_ipv6(interface: &str) -> Result<(), LinkError> {
     match set_interface("ipv6", interface, "disable_ipv6", "1") {
@@ -53,4 +69,17 @@ pub fn disable_ipv6(interface: &str) -> Result<(), LinkError> {
 fn interface_path(family: &str, interface: &str, key: &str) -> PathBuf {
     // A dot in an interface name is part of the name here: only sysctl(8) turns dots into slashes.
     ["/proc/sys/net", family, "conf", interface, key].iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_range_of_source_ports_is_read_as_the_kernel_writes_it() {
+        assert_eq!(port_range("1024\t65535\n"), Some(1024..=65535));
+        assert_eq!(port_range("32768\n"), None);
+        assert_eq!(port_range("a b"), None);
+        assert!(!local_ports().is_empty());
+    }
 }

@@ -18,6 +18,7 @@ fn inputs() -> Inputs {
             masquerade_host: "169.254.169.2".parse().unwrap(),
         }],
         remote_nodes: BTreeSet::from(["172.18.0.3".parse().unwrap()]),
+        local_ports: 32768..=60999,
     }
 }
 
@@ -51,7 +52,9 @@ fn ovs_takes_all_flows_and_is_written_to_only_when_they_differ() {
         assert_eq!(dump(&world).len(), set.len());
         assert!(!writer.write(&set).await.unwrap(), "the same again starts nothing");
 
-        let dual = flows::compute(&dual_inputs(), &services());
+        // All of them, also those for ports that the node's own connections may have.
+        let wide = Inputs { local_ports: 1024..=65535, ..dual_inputs() };
+        let dual = flows::compute(&wide, &services());
         assert!(writer.write(&dual).await.unwrap());
         let there = dump(&world);
         assert_eq!(there.len(), dual.len(), "{there:#?}");

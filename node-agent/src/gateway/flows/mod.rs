@@ -6,11 +6,13 @@
 //! OVN, 2 came from the node. Tables, priorities, zones and marks are those of ovn-kubernetes, so that nodes of both kinds
 //! can be read alike.
 
+pub mod asked;
 mod service;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 
 use api::MacAddr;
 use api::addr::Family;
@@ -47,6 +49,8 @@ pub struct Inputs {
     pub families: Vec<FamilyInputs>,
     /// Addresses of the other nodes.
     pub remote_nodes: BTreeSet<IpAddr>,
+    /// Source ports of the node's own connections.
+    pub local_ports: RangeInclusive<u16>,
 }
 
 /// What the flows of one address family depend on.

@@ -1,12 +1,13 @@
 //! Flows of one service: packets for its node ports and external addresses go straight to OVN, whose load balancers serve
-//! them, and OVN's answers straight out. A local-policy service with a backend in the host network is served on the bridge
+//! them, and OVN's answers straight out. Where the node's own connections may have a node port's number, their answers are told
+//! apart first. A local-policy service with a backend in the host network is served on the bridge
 //! instead, because OVN would hide the client's address from it.
 
 use std::net::{IpAddr, SocketAddr};
 
 use api::addr::Family;
 
-use super::{FamilyInputs, FlowSet, HOST_BACKEND_COOKIE, Inputs, Words};
+use super::{FamilyInputs, FlowSet, HOST_BACKEND_COOKIE, Inputs, Words, asked};
 use crate::gateway::services::{NodeService, NodeServicePort, Protocol};
 
 /// Priority of all service flows.
@@ -29,7 +30,7 @@ pub(super) fn add(
     let cookie = cookie(&service.key);
     for port in &service.ports {
         match host_backend(family, service, port) {
-            Some(target) => add_host_backend(set, inputs, family, service, port, target),
+            Some(target) => add_host_backend(set, inputs, family, patch, service, port, target),
             None => add_ovn(set, inputs, kind, patch, service, port, cookie),
         }
     }
@@ -61,17 +62,19 @@ fn add_ovn(
     let Inputs { uplink, mac, .. } = inputs;
     let Words { source, destination, .. } = Words::of(family);
     let proto = proto(port.protocol, family);
-    let mut pair = |to: String, from: String| {
-        set.add(cookie, 0, PRIORITY, format!("{proto},in_port={uplink},{to}"), format!("output:{patch}"));
+    let mut pair = |to: String, from: String, own: bool| {
+        let action = if own { asked::action(set, patch) } else { format!("output:{patch}") };
+        set.add(cookie, 0, PRIORITY, format!("{proto},in_port={uplink},{to}"), action);
         let matches = format!("{proto},in_port={patch},dl_src={mac},{from}");
         set.add(cookie, 0, PRIORITY, matches, format!("output:{uplink}"));
     };
     if let Some(node_port) = port.node_port {
-        pair(format!("tp_dst={node_port}"), format!("tp_src={node_port}"));
+        let own = inputs.local_ports.contains(&node_port);
+        pair(format!("tp_dst={node_port}"), format!("tp_src={node_port}"), own);
     }
     for ip in service.external_ips_of(family) {
         let port = port.port;
-        pair(format!("{destination}={ip},tp_dst={port}"), format!("{source}={ip},tp_src={port}"));
+        pair(format!("{destination}={ip},tp_dst={port}"), format!("{source}={ip},tp_src={port}"), false);
     }
 }
 
@@ -80,6 +83,7 @@ fn add_host_backend(
     set: &mut FlowSet,
     inputs: &Inputs,
     family: &FamilyInputs,
+    patch: &str,
     service: &NodeService,
     port: &NodeServicePort,
     target: u16,
@@ -92,7 +96,12 @@ fn add_host_backend(
     let c = HOST_BACKEND_COOKIE;
     let actions = format!("ct(commit,table=6,zone=64003,nat(dst={to}))");
     if let Some(node_port) = port.node_port {
-        set.add(c, 0, PRIORITY, format!("{proto},in_port={uplink},tp_dst={node_port}"), actions.clone());
+        let matches = format!("{proto},in_port={uplink},tp_dst={node_port}");
+        let actions = match inputs.local_ports.contains(&node_port) {
+            true => asked::action_of(set, patch, &matches, &actions),
+            false => actions.clone(),
+        };
+        set.add(c, 0, PRIORITY, matches, actions);
     }
     for ip in service.external_ips_of(kind) {
         let matches = format!("{proto},in_port={uplink},{destination}={ip},tp_dst={}", port.port);

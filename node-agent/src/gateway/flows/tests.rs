@@ -17,6 +17,7 @@ pub(in crate::gateway) fn inputs() -> Inputs {
             masquerade_host: "169.254.169.2".parse().unwrap(),
         }],
         remote_nodes: BTreeSet::from(["172.18.0.3".parse().unwrap()]),
+        local_ports: 32768..=60999,
     }
 }
 
@@ -103,6 +104,34 @@ fn a_local_policy_service_with_a_host_backend_is_served_on_the_bridge() {
         assert!(text.contains(flow), "{flow} is not in\n{text}");
     }
     assert!(!text.contains("tp_src=30081"), "OVN must not serve it as well:\n{text}");
+}
+
+#[test]
+fn answers_to_the_nodes_own_connections_do_not_go_to_a_node_port_of_the_same_number() {
+    let wide = Inputs { local_ports: 1024..=65535, ..inputs() };
+    let services = fixture::reference_services("n1");
+    let text = compute(&wide, &services).to_string();
+    for flow in [
+        "table=0,priority=110,tcp,in_port=eth0,tp_dst=30080,actions=ct(table=8,zone=64000)",
+        "table=8,priority=0,actions=output:\"patch-breth0_n1\"",
+        "table=8,priority=100,ct_state=+est+trk,ct_mark=0x2,actions=LOCAL",
+        "table=8,priority=100,ct_state=+rel+trk,ct_mark=0x2,actions=LOCAL",
+        // External addresses are not the node's own.
+        "tcp,in_port=eth0,nw_dst=172.18.11.1,tp_dst=80,actions=output:\"patch-breth0_n1\"",
+    ] {
+        assert!(text.contains(flow), "{flow} is not in\n{text}");
+    }
+    // Served on the bridge itself.
+    let mut local = services.into_iter().find(|s| s.key == "red/lb-local").unwrap();
+    local.ports[0].local = vec![("172.18.0.2".parse().unwrap(), 9090)];
+    let text = compute(&wide, &[local]).to_string();
+    for flow in [
+        "table=0,priority=110,tcp,in_port=eth0,tp_dst=30081,actions=ct(table=8,zone=64000)",
+        "table=8,priority=50,tcp,in_port=eth0,tp_dst=30081,\
+         actions=ct(commit,table=6,zone=64003,nat(dst=172.18.0.2:9090))",
+    ] {
+        assert!(text.contains(flow), "{flow} is not in\n{text}");
+    }
 }
 
 #[test]

@@ -6,15 +6,12 @@ use std::net::IpAddr;
 use api::host_port::Listen;
 
 use super::{HostPorts, addresses};
+use crate::gateway::flows::asked::{self, COOKIE};
 use crate::gateway::flows::{FlowSet, Inputs};
 use crate::gateway::services::Protocol;
 
-/// Cookie of the flows of host ports.
-pub const COOKIE: u64 = 0x0005_1152_1057;
 /// Above the flows of services: who asks for a port of one node goes before who asks for it on all.
 const PRIORITY: u16 = 112;
-/// Table that tells new connections to a host port from answers to the node.
-const TABLE: u8 = 8;
 
 /// Adds the flows. `own` are the node's addresses on the bridge; other addresses of the node are served by its own stack.
 pub fn add(set: &mut FlowSet, inputs: &Inputs, own: &[IpAddr], ports: &HostPorts) {
@@ -28,13 +25,9 @@ pub fn add(set: &mut FlowSet, inputs: &Inputs, own: &[IpAddr], ports: &HostPorts
             }
             let (proto, field) = (proto(place.protocol, ip), if ip.is_ipv4() { "nw" } else { "ipv6" });
             let port = place.port;
-            set.add(
-                COOKIE,
-                0,
-                PRIORITY,
-                format!("{proto},in_port={uplink},{field}_dst={ip},tp_dst={port}"),
-                format!("ct(table={TABLE},zone=64000)"),
-            );
+            let asked = asked::action(set, patch);
+            let matches = format!("{proto},in_port={uplink},{field}_dst={ip},tp_dst={port}");
+            set.add(COOKIE, 0, PRIORITY, matches, asked);
             set.add(
                 COOKIE,
                 0,
@@ -42,10 +35,6 @@ pub fn add(set: &mut FlowSet, inputs: &Inputs, own: &[IpAddr], ports: &HostPorts
                 format!("{proto},in_port={patch},dl_src={mac},{field}_src={ip},tp_src={port}"),
                 format!("output:{uplink}"),
             );
-            for state in ["est", "rel"] {
-                set.add(COOKIE, TABLE, 100, format!("ct_state=+{state}+trk,ct_mark=0x2"), "LOCAL");
-            }
-            set.add(COOKIE, TABLE, 0, "", format!("output:{patch}"));
         }
     }
 }
