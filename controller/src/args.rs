@@ -81,6 +81,14 @@ struct Run {
     /// Whether network policies are enforced; without that every pod can be reached.
     #[arg(long, env = "SLIPSTREAM_NETWORK_POLICY", default_value_t = true, action = ArgAction::Set)]
     network_policy: bool,
+    /// The namespace that stands for the nodes: a policy's peer that selects it by labels alone takes the addresses from which
+    /// the nodes reach pods. Empty: none does.
+    #[arg(long, env = "SLIPSTREAM_HOST_NETWORK_NAMESPACE", default_value = "ovn-host-network")]
+    host_network_namespace: String,
+    /// Work beside rows that ovn-kubernetes has left in the northbound database for features that this controller does not
+    /// have, and leave them as they are. Without it such rows end the controller before it writes anything.
+    #[arg(long, env = "SLIPSTREAM_ADOPT")]
+    adopt: bool,
     /// Namespace of the lease.
     #[arg(long, env = "SLIPSTREAM_LEASE_NAMESPACE", default_value = "kube-system")]
     lease_namespace: String,
@@ -128,6 +136,8 @@ impl Run {
             masquerade_subnet,
             mtu,
             network_policy,
+            host_network_namespace,
+            adopt,
             lease_namespace,
             lease_name,
             leader_elect,
@@ -164,8 +174,18 @@ impl Run {
         let identity = identity();
         let election = Election { namespace: lease_namespace, name: lease_name, identity: identity.clone() };
         let mut stop = pin_signals()?;
-        let work =
-            lead(&client, &kube, config, network_policy, &election, leader_elect, &metrics, reason, identity);
+        let work = lead(
+            &client,
+            &kube,
+            config,
+            network_policy,
+            adopt,
+            &election,
+            leader_elect,
+            &metrics,
+            reason,
+            identity,
+        );
         let result = tokio::select! {
             result = work => result,
             signal = &mut stop => {
@@ -219,6 +239,7 @@ async fn lead(
     kube: &kube::Client,
     config: Config,
     network_policy: bool,
+    adopt: bool,
     election: &Election,
     elect: bool,
     metrics: &Metrics,
@@ -247,6 +268,9 @@ async fn lead(
     let engine = Engine::new(client.clone(), config, metrics.clone(), outlets, reason)
         .await
         .context("northbound database")?;
+    let foreign = engine.foreign();
+    metrics.foreign(&foreign);
+    foreign.check(adopt)?;
     tokio::spawn(annotate::run(kube.clone(), patch_queue, done, metrics.clone()));
     tokio::spawn(events::run(kube.clone(), identity, notice_queue));
     kubernetes::watch::start(kube, &inputs, metrics, network_policy);

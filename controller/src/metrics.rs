@@ -11,6 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::reconcile::Foreign;
 use crate::state::NoticeKind;
 
 /// Kinds of errors, as labels.
@@ -59,12 +60,18 @@ struct FeatureLabels {
     reason: String,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ForeignLabels {
+    feature: String,
+}
+
 /// Everything that is counted.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     registry: Arc<Registry>,
     errors: Family<ErrorLabels, Counter>,
     features: Family<FeatureLabels, Gauge>,
+    foreign: Family<ForeignLabels, Gauge>,
     /// Transactions that the database carried out.
     pub transactions: Counter,
     /// Operations of those.
@@ -107,6 +114,7 @@ impl Default for Metrics {
             registry: Arc::default(),
             errors: Family::default(),
             features: Family::default(),
+            foreign: Family::default(),
             transactions: Counter::<u64, AtomicU64>::default(),
             operations: Counter::default(),
             repairs: Counter::default(),
@@ -127,6 +135,11 @@ impl Default for Metrics {
         let mut r = Registry::with_prefix("slipstream_controller");
         r.register("errors", "Errors by kind", metrics.errors.clone());
         r.register("feature_off", "Features that the northbound schema lacks", metrics.features.clone());
+        r.register(
+            "nb_foreign_rows",
+            "Rows of features that the controller does not have, at start",
+            metrics.foreign.clone(),
+        );
         r.register("nb_transactions", "Transactions carried out", metrics.transactions.clone());
         r.register("nb_operations", "Operations of transactions carried out", metrics.operations.clone());
         r.register("nb_repairs", "Rows put right after a change by somebody else", metrics.repairs.clone());
@@ -211,6 +224,14 @@ impl Metrics {
     /// Notes a feature that is off.
     pub fn feature_off(&self, feature: &'static str, reason: &str) {
         self.features.get_or_create(&FeatureLabels { feature, reason: reason.to_owned() }).set(1);
+    }
+
+    /// Notes what the database holds of other features.
+    pub fn foreign(&self, foreign: &Foreign) {
+        for (feature, found) in &foreign.features {
+            let rows = i64::try_from(found.rows).unwrap_or(i64::MAX);
+            self.foreign.get_or_create(&ForeignLabels { feature: feature.clone() }).set(rows);
+        }
     }
 
     /// Observes a duration.

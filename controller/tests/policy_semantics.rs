@@ -39,6 +39,7 @@ fn node() -> Node {
         addresses: Vec::new(),
         chassis: None,
         gateway: None,
+        gateway_unknown: false,
         host_cidrs: Vec::new(),
         userspace_tso: false,
         labels: BTreeMap::new(),

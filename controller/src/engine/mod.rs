@@ -18,7 +18,7 @@ pub use seed::Input;
 
 use crate::config::Config;
 use crate::metrics::{ErrorKind, Metrics};
-use crate::reconcile::{ReplicaView, Wanted, monitor_spec, repair};
+use crate::reconcile::{Foreign, ReplicaView, Wanted, monitor_spec, repair};
 use crate::state::{Effects, Notice, Patch, State};
 use seed::Seeding;
 use work::{Refusal, Work};
@@ -121,6 +121,11 @@ impl Engine {
     /// The state, for tests and status.
     pub fn state(&self) -> &State {
         &self.state
+    }
+
+    /// What the database holds of features that the controller does not have.
+    pub fn foreign(&self) -> Foreign {
+        Foreign::find(&self.replica.read())
     }
 
     /// Whether every kind has been listed, and everything found was compared and what was left over removed.

@@ -25,6 +25,9 @@ pub struct Node {
     pub chassis: Option<String>,
     /// Gateway configuration, once the agent has told it.
     pub gateway: Option<GatewayConfig>,
+    /// The agent has told a gateway configuration that cannot be read, and none that can before it: what the database has of
+    /// the gateway stays.
+    pub gateway_unknown: bool,
     /// All addresses of the host, with prefix length.
     pub host_cidrs: Vec<IpNet>,
     /// Its OVS segments packets in the userspace datapath ([`api::annotation::USERSPACE_TSO`]).

@@ -96,6 +96,7 @@ mod tests {
             addresses: Vec::new(),
             chassis: Some("c".to_owned()),
             gateway: Some(serde_json::from_value(gateway).unwrap()),
+            gateway_unknown: false,
             host_cidrs: vec!["172.18.0.2/16".parse().unwrap(), "192.0.2.9/32".parse().unwrap()],
             userspace_tso: false,
             labels: BTreeMap::new(),

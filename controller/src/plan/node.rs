@@ -156,6 +156,7 @@ mod tests {
                 addresses: Vec::new(),
                 chassis: Some("c".to_owned()),
                 gateway: Some(serde_json::from_value(gateway.clone()).unwrap()),
+                gateway_unknown: false,
                 host_cidrs: Vec::new(),
                 userspace_tso,
                 labels: BTreeMap::new(),

@@ -6,7 +6,7 @@ use super::diff::Actual;
 use crate::plan::{RowKey, Table, key};
 
 /// Name of the index by [key](RowKey) that every table has.
-const BY_KEY: &str = "key";
+pub(super) const BY_KEY: &str = "key";
 
 /// Runs the body with `$row` standing for the row type of a table.
 macro_rules! with_table {

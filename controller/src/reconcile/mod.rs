@@ -3,6 +3,7 @@
 
 pub mod actual;
 pub mod diff;
+pub mod foreign;
 pub mod ownership;
 pub mod repair;
 pub mod shared;
@@ -10,4 +11,5 @@ pub mod wanted;
 
 pub use actual::{ReplicaView, monitor_spec};
 pub use diff::Changes;
+pub use foreign::{Foreign, NotAdopted};
 pub use wanted::{Touched, Wanted};

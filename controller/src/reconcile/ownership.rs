@@ -10,15 +10,31 @@ use api::host_port::OWNER_KEY;
 use api::ovn_name::{self, key};
 use ovsdb_client::{Atom, Uuid, nb};
 
-use super::actual::ReplicaView;
+use super::actual::{BY_KEY, ReplicaView};
 use super::diff::{Actual, Changes};
+use super::foreign::{is_ours, of_other_network};
 use super::wanted::Wanted;
 use crate::config::Config;
 use crate::plan::{Member, RowKey, Table};
 
-fn owned(ids: &BTreeMap<String, String>) -> bool {
-    ids.get(key::OWNER_CONTROLLER).is_some_and(|owner| owner == ovn_name::OWNER)
+/// Whether a row is of a kind that the controller puts into a port group: what others put there stays. Multicast has ACLs,
+/// and ports of the cluster router, in the groups that exist once.
+pub(super) fn may_leave(view: &ReplicaView<'_>, table: Table, uuid: Uuid) -> bool {
+    match table {
+        Table::Acl => {
+            let row = view.snapshot().table::<nb::Acl>().get(&uuid);
+            row.is_some_and(|row| is_ours(&row.external_ids))
+        }
+        Table::LogicalSwitchPort => {
+            let row = view.snapshot().table::<nb::LogicalSwitchPort>().get(&uuid);
+            row.is_none_or(|row| row.r#type != "router")
+        }
+        _ => true,
+    }
 }
+
+/// Nodes whose gateway is not known, so that what the database has of it stays; with their join addresses.
+pub type KeptGateways = BTreeMap<String, Vec<IpAddr>>;
 
 /// Owner type of the groups whose ACLs deny; what else is in a group or an address set allows.
 const DENYING: &str = "NetpolNamespace";
@@ -26,7 +42,8 @@ const DENYING: &str = "NetpolNamespace";
 /// Removes what allows something and is ours and not wanted: ports and ACLs of policies' groups, addresses of sets. To be
 /// used only when everything that is wanted has been planned, and before anything is added.
 pub fn closing(wanted: &Wanted, view: &ReplicaView<'_>, config: &Config) -> Changes {
-    let mut sweep = Sweep { wanted, view, config, changes: Changes::default() };
+    let kept = KeptGateways::new();
+    let mut sweep = Sweep { wanted, view, config, kept: &kept, changes: Changes::default() };
     sweep.marked(|ids| ids.get(key::OWNER_TYPE).is_none_or(|kind| kind != DENYING));
     sweep.changes
 }
@@ -48,9 +65,16 @@ impl SweepPart {
         [Self::Marked, Self::LoadBalancers, Self::Switches, Self::Routers, Self::MacBindings];
 }
 
-/// Removes what is ours and not wanted. To be used only when everything that is wanted has been planned.
-pub fn sweep(wanted: &Wanted, view: &ReplicaView<'_>, config: &Config, part: SweepPart) -> Changes {
-    let mut sweep = Sweep { wanted, view, config, changes: Changes::default() };
+/// Removes what is ours and not wanted, and not of a kept gateway. To be used only when everything that is wanted has been
+/// planned.
+pub fn sweep(
+    wanted: &Wanted,
+    view: &ReplicaView<'_>,
+    config: &Config,
+    kept: &KeptGateways,
+    part: SweepPart,
+) -> Changes {
+    let mut sweep = Sweep { wanted, view, config, kept, changes: Changes::default() };
     match part {
         SweepPart::Marked => sweep.marked(|_| true),
         SweepPart::LoadBalancers => sweep.load_balancers(),
@@ -65,6 +89,7 @@ struct Sweep<'a> {
     wanted: &'a Wanted,
     view: &'a ReplicaView<'a>,
     config: &'a Config,
+    kept: &'a KeptGateways,
     changes: Changes,
 }
 
@@ -80,7 +105,7 @@ impl Sweep<'_> {
 
     /// Port groups and address sets carry the owner's mark, and are filled by nobody else.
     fn marked(&mut self, concerned: impl Fn(&BTreeMap<String, String>) -> bool) {
-        let ours = |ids: &BTreeMap<String, String>| owned(ids) && concerned(ids);
+        let ours = |ids: &BTreeMap<String, String>| is_ours(ids) && concerned(ids);
         for row in self.view.snapshot().table::<nb::PortGroup>().iter().filter(|row| ours(&row.external_ids))
         {
             let Some(owner) = self.view.key_of(Table::PortGroup, row.uuid) else { continue };
@@ -93,7 +118,7 @@ impl Sweep<'_> {
             {
                 for member in members {
                     let key = self.view.key_of(table, *member);
-                    if self.unwanted(&owner, column, key) {
+                    if may_leave(self.view, table, *member) && self.unwanted(&owner, column, key) {
                         self.changes.remove(Table::PortGroup, row.uuid, column, Atom::Uuid(*member));
                     }
                 }
@@ -121,6 +146,9 @@ impl Sweep<'_> {
 
     fn our_balancer(&self, uuid: &Uuid) -> Option<RowKey> {
         let row = self.view.snapshot().table::<nb::LoadBalancer>().get(uuid)?;
+        if of_other_network(&row.external_ids) {
+            return None;
+        }
         let ours = row.external_ids.get(key::KIND).is_some_and(|kind| kind == "Service")
             || row.external_ids.contains_key(OWNER_KEY);
         ours.then(|| RowKey::new(Table::LoadBalancer, row.name.clone()))
@@ -131,6 +159,9 @@ impl Sweep<'_> {
             let Some(key) = self.our_balancer(&row.uuid) else { continue };
             // The table has no unique index: of several rows of one name the first is in use.
             let in_use = self.view.find_all(&key).first() == Some(&row.uuid);
+            if self.is_kept_balancer(&row.uuid) {
+                continue;
+            }
             if self.wanted.row(&key).is_none() || !in_use {
                 self.changes.delete(Table::LoadBalancer, row.uuid);
             }
@@ -141,13 +172,29 @@ impl Sweep<'_> {
         }
     }
 
+    /// The gateway routers that stay as they are.
+    fn is_kept_router(&self, name: &str) -> bool {
+        name.strip_prefix("GR_").is_some_and(|node| self.kept.contains_key(node))
+    }
+
+    /// What such a router has of services stays with it.
+    fn is_kept_balancer(&self, uuid: &Uuid) -> bool {
+        let routers = self.view.snapshot().table::<nb::LogicalRouter>();
+        self.kept.keys().any(|node| {
+            let name = ovn_name::gateway_router(node);
+            let mut rows = routers.by_index(BY_KEY, &name);
+            rows.any(|router| router.load_balancer.contains(uuid))
+        })
+    }
+
     fn balancers_of<'b>(&mut self, owner: &RowKey, uuid: Uuid, members: impl Iterator<Item = &'b Uuid>) {
         if self.wanted.row(owner).is_none() {
             return;
         }
         for member in members {
             // Those that go altogether leave their sets by themselves.
-            let key = self.our_balancer(member).filter(|key| self.wanted.row(key).is_some());
+            let stays = |key: &RowKey| self.wanted.row(key).is_some() || self.is_kept_balancer(member);
+            let key = self.our_balancer(member).filter(stays);
             if self.unwanted(owner, "load_balancer", key) {
                 self.changes.remove(owner.table, uuid, "load_balancer", Atom::Uuid(*member));
             }
@@ -160,6 +207,10 @@ impl Sweep<'_> {
             let owner = RowKey::new(Table::LogicalSwitch, row.name.clone());
             let held = || row.ports.iter().filter_map(|uuid| ports.get(uuid));
             if self.wanted.row(&owner).is_none() {
+                let kept = row.name.strip_prefix("ext_").is_some_and(|node| self.kept.contains_key(node));
+                if kept || of_other_network(&row.external_ids) {
+                    continue;
+                }
                 let peer = match row.name.strip_prefix("ext_") {
                     Some(node) => ovn_name::external_to_router(node),
                     None => ovn_name::switch_to_router(&row.name),
@@ -181,7 +232,9 @@ impl Sweep<'_> {
                         .options
                         .get("network_name")
                         .is_some_and(|name| name == ovn_name::PHYSICAL_NETWORK);
-                let gateway = port.r#type == "router" && port.name.starts_with("jtor-GR_");
+                let joined = port.name.strip_prefix("jtor-").filter(|router| router.starts_with("GR_"));
+                let gateway =
+                    port.r#type == "router" && joined.is_some_and(|router| !self.is_kept_router(router));
                 let key = Some(RowKey::new(Table::LogicalSwitchPort, port.name.clone()));
                 if (pod || localnet || gateway) && self.unwanted(&owner, "ports", key) {
                     self.changes.remove(owner.table, row.uuid, "ports", Atom::Uuid(port.uuid));
@@ -189,7 +242,7 @@ impl Sweep<'_> {
             }
             let acls = self.view.snapshot().table::<nb::Acl>();
             for acl in
-                row.acls.iter().filter_map(|uuid| acls.get(uuid)).filter(|acl| owned(&acl.external_ids))
+                row.acls.iter().filter_map(|uuid| acls.get(uuid)).filter(|acl| is_ours(&acl.external_ids))
             {
                 if self.unwanted(&owner, "acls", self.view.key_of(Table::Acl, acl.uuid)) {
                     self.changes.remove(owner.table, row.uuid, "acls", Atom::Uuid(acl.uuid));
@@ -207,7 +260,8 @@ impl Sweep<'_> {
                 let ports = self.view.snapshot().table::<nb::LogicalRouterPort>();
                 let joined =
                     row.ports.iter().filter_map(|uuid| ports.get(uuid)).any(|port| port.name == join_port);
-                if row.name.starts_with("GR_") && joined {
+                let stays = self.is_kept_router(&row.name) || of_other_network(&row.external_ids);
+                if row.name.starts_with("GR_") && joined && !stays {
                     self.changes.delete(Table::LogicalRouter, row.uuid);
                 }
                 continue;
@@ -242,13 +296,19 @@ impl Sweep<'_> {
         ip.parse().is_ok_and(|ip: IpAddr| self.config.join_subnets.iter().any(|net| net.contains(&ip)))
     }
 
+    fn is_kept_join(&self, ip: &str) -> bool {
+        ip.parse().is_ok_and(|ip: IpAddr| self.kept.values().any(|joins| joins.contains(&ip)))
+    }
+
     /// Static routes and policies have no marks: ours are those of the shapes that [`crate::plan::gateway`] writes.
     fn routes(&mut self, owner: &RowKey, row: &nb::LogicalRouter) {
         let routes = self.view.snapshot().table::<nb::LogicalRouterStaticRoute>();
         for route in row.static_routes.iter().filter_map(|uuid| routes.get(uuid)) {
             let ours = if owner.key.as_str() == ovn_name::CLUSTER_ROUTER {
-                let to_gateway = self.is_join(&route.nexthop);
-                to_gateway && (route.ip_prefix == route.nexthop || route.policy.as_deref() == Some("src-ip"))
+                let to_gateway = self.is_join(&route.nexthop) && !self.is_kept_join(&route.nexthop);
+                to_gateway
+                    && route.external_ids.is_empty()
+                    && (route.ip_prefix == route.nexthop || route.policy.as_deref() == Some("src-ip"))
             } else {
                 let node = owner.key.strip_prefix("GR_").unwrap_or_default();
                 let out = route.output_port.as_deref() == Some(&ovn_name::router_to_external(node));
@@ -265,7 +325,8 @@ impl Sweep<'_> {
         for policy in row.policies.iter().filter_map(|uuid| policies.get(uuid)) {
             let node = policy.r#match.rsplit_once("/* ").and_then(|(_, tail)| tail.strip_suffix(" */"));
             let ours = node.is_some_and(|node| {
-                policy.priority == crate::plan::gateway::OWN_NODE_PRIORITY
+                !self.kept.contains_key(node)
+                    && policy.priority == crate::plan::gateway::OWN_NODE_PRIORITY
                     && policy
                         .r#match
                         .starts_with(&format!("inport == \"{}\"", ovn_name::router_to_switch(node)))
@@ -302,8 +363,12 @@ impl Sweep<'_> {
             .collect();
         for row in self.view.snapshot().table::<nb::StaticMacBinding>().iter() {
             let key = format!("{} {}", row.logical_port, row.ip);
-            let shape = row.logical_port.starts_with("rtoe-GR_") && ours.contains(&row.ip);
-            if shape && !self.wants(Table::StaticMacBinding, &key) {
+            let router = row.logical_port.strip_prefix("rtoe-").filter(|router| router.starts_with("GR_"));
+            let shape = router.is_some_and(|router| !self.is_kept_router(router)) && ours.contains(&row.ip);
+            let mut port =
+                self.view.snapshot().table::<nb::LogicalRouterPort>().by_index(BY_KEY, &row.logical_port);
+            let other = port.next().is_some_and(|port| of_other_network(&port.external_ids));
+            if shape && !other && !self.wants(Table::StaticMacBinding, &key) {
                 self.changes.delete(Table::StaticMacBinding, row.uuid);
             }
         }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use ovsdb_client::{Atom, ChangeKind, RowChange};
 
 use super::actual::{ReplicaView, changed_content, changed_keys, members_changed};
+use super::ownership::may_leave;
 use super::wanted::{Touched, Wanted};
 use crate::plan::{Edge, Member, RowKey, Table, key};
 
@@ -66,12 +67,12 @@ pub fn touched_by(wanted: &Wanted, view: &ReplicaView<'_>, change: &RowChange) -
                 member: member.clone(),
             }));
         }
-        // Nobody else has business in these sets.
+        // Nobody else has business in these sets, but for what other features have put into groups.
         if matches!(table, Table::AddressSet | Table::PortGroup) {
             let held = if *column == "ports" { Table::LogicalSwitchPort } else { Table::Acl };
             let members = came.into_iter().filter_map(|atom| match atom {
                 Atom::String(text) => Some(Member::Text(text)),
-                Atom::Uuid(uuid) => view.key_of(held, uuid).map(Member::Row),
+                Atom::Uuid(uuid) if may_leave(view, held, uuid) => view.key_of(held, uuid).map(Member::Row),
                 _ => None,
             });
             touched.edges.extend(members.map(|member| Edge { owner: key.clone(), column, member }));

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::annotation::{CLUSTER_NETWORK, GatewayConfig, NODE_ID, NODE_SUBNETS, NodeSubnets};
+use ipnet::IpNet;
 
 use super::claims::Claim;
 use super::{Effects, Notice, NoticeKind, ObjectRef, Patch, State, Watched, network, notices};
 use crate::index::convert::{SeenNode, SeenPod};
 use crate::index::{Node, Pod};
+use crate::reconcile::ownership::KeptGateways;
 
 fn object(node: &SeenNode) -> ObjectRef {
     ObjectRef { kind: "Node", namespace: None, name: node.name.clone(), uid: node.uid.clone() }
@@ -101,6 +103,7 @@ impl State {
         // Nobody's traffic is cut off for an annotation that cannot be read: what was known last stays.
         let last = || self.index.nodes.get(&name)?.gateway.clone();
         let gateway = if seen.gateway_unreadable { last() } else { seen.gateway.clone() };
+        let gateway_unknown = seen.gateway_unreadable && gateway.is_none();
         let (chassis, gateway) = self.claimed(&seen, gateway, effects);
         let uplinks = self.index.uplink_of(&name).into_iter().map(str::to_owned).collect::<Vec<_>>();
         effects.dirty.extend(self.index.apply_node(Node {
@@ -110,6 +113,7 @@ impl State {
             addresses: seen.addresses,
             chassis,
             gateway,
+            gateway_unknown,
             host_cidrs: seen.host_cidrs,
             userspace_tso: seen.userspace_tso,
             labels: seen.labels,
@@ -171,6 +175,13 @@ impl State {
         for node in waiting {
             self.apply_node(node, effects);
         }
+    }
+
+    /// Nodes whose gateway cannot be known until an annotation can be read.
+    pub fn kept_gateways(&self) -> KeptGateways {
+        let unknown = self.index.nodes.values().filter(|node| node.gateway_unknown);
+        let joins = |id| self.config.join_addresses(id).iter().map(IpNet::addr).collect();
+        unknown.map(|node| (node.name.clone(), joins(node.id))).collect()
     }
 
     fn delete_node(&mut self, name: &str, effects: &mut Effects) {

@@ -112,7 +112,7 @@ impl Full {
                     self.stage = if verifies { Stage::Again } else { Stage::Over };
                     return Default::default();
                 };
-                let mut changes = ownership::sweep(wanted, view, &state.config, part);
+                let mut changes = ownership::sweep(wanted, view, &state.config, &state.kept_gateways(), part);
                 if verifies {
                     if !changes.is_empty() {
                         self.doubtful_parts.push(part);
@@ -174,7 +174,7 @@ impl Full {
         barred: &BTreeSet<RowKey>,
     ) -> (Vec<Atom>, Changes) {
         if let Some(part) = self.doubtful_parts.pop() {
-            let mut changes = ownership::sweep(wanted, view, &state.config, part);
+            let mut changes = ownership::sweep(wanted, view, &state.config, &state.kept_gateways(), part);
             self.count(&changes, || format!("{part:?}"));
             let first = changes.split_removals(MAX_OPERATIONS, MAX_REMOVED);
             return (Vec::new(), first);

@@ -36,6 +36,7 @@ fn node(number: u32) -> Node {
                 "node-port-enable": "true", "vlan-id": "0"}))
             .unwrap(),
         ),
+        gateway_unknown: false,
         host_cidrs: Vec::new(),
         userspace_tso: false,
         labels: BTreeMap::new(),
