@@ -149,6 +149,7 @@ impl Run {
             join_subnets: join_subnet,
             masquerade_subnets: masquerade_subnet,
             mtu,
+            host_network_namespace: Some(host_network_namespace).filter(|name| !name.is_empty()),
             features: Features::ALL,
         }
         .with_default_ranges();

@@ -105,6 +105,8 @@ pub struct Config {
     pub masquerade_subnets: Vec<IpNet>,
     /// MTU of pods, bytes.
     pub mtu: u16,
+    /// The namespace that stands for the nodes where policies select namespaces.
+    pub host_network_namespace: Option<String>,
     /// What the schema can hold.
     pub features: Features,
 }
@@ -251,6 +253,7 @@ mod tests {
             join_subnets: vec!["100.64.0.0/16".parse().unwrap()],
             masquerade_subnets: vec!["169.254.169.0/29".parse().unwrap()],
             mtu: 1400,
+            host_network_namespace: None,
             features: Features::ALL,
         }
     }

@@ -27,15 +27,21 @@ fn config() -> Config {
         join_subnets: vec!["100.64.0.0/16".parse().unwrap()],
         masquerade_subnets: vec!["169.254.169.0/29".parse().unwrap()],
         mtu: 1400,
+        host_network_namespace: Some(model::HOST_NAMESPACE.to_owned()),
         features: Features::ALL,
     }
 }
 
+/// The node of all pods.
 fn node() -> Node {
+    numbered(0, 10)
+}
+
+fn numbered(number: u8, id: u32) -> Node {
     Node {
-        name: "n1".into(),
-        id: 2,
-        subnets: vec!["10.244.0.0/24".parse().unwrap()],
+        name: format!("n{number}"),
+        id,
+        subnets: vec![format!("10.244.{}.0/24", number + 100).parse().unwrap()],
         addresses: Vec::new(),
         chassis: None,
         gateway: None,
@@ -59,7 +65,7 @@ fn pod(end: &End) -> Pod {
         name: NamespacedName::new(end.namespace.clone().unwrap(), &end.name),
         uid: String::new(),
         created: 0,
-        node: "n1".into(),
+        node: "n0".into(),
         host_network: end.host_network,
         labels: end.labels.clone(),
         addresses: own.map(Into::into).into_iter().collect(),
@@ -86,11 +92,17 @@ fn apply(index: &mut Index, change: &Change) -> Dirty {
         Change::Pod(namespace, name, None) => index.delete_pod(&NamespacedName::new(namespace, name)),
         Change::Policy(namespace, name, Some(spec)) => index.apply_policy(policy(namespace, name, spec)),
         Change::Policy(namespace, name, None) => index.delete_policy(&NamespacedName::new(namespace, name)),
+        Change::Node(number, Some(id)) => index.apply_node(numbered(*number, *id)),
+        Change::Node(number, None) => index.delete_node(&format!("n{number}")),
     }
 }
 
+fn empty() -> Index {
+    Index::default().with_host_network_namespace(config().host_network_namespace)
+}
+
 fn fresh(world: &World) -> Index {
-    let mut index = Index::default();
+    let mut index = empty();
     index.apply_node(node());
     // Policies first: the order of arrival must not matter.
     for ((namespace, name), spec) in &world.policies {
@@ -101,6 +113,9 @@ fn fresh(world: &World) -> Index {
     }
     for (name, labels) in &world.namespaces {
         index.apply_namespace(Namespace { name: name.clone(), labels: labels.clone() });
+    }
+    for (number, id) in &world.nodes {
+        index.apply_node(numbered(*number, *id));
     }
     index
 }
@@ -155,7 +170,7 @@ fn outside() -> [End; 2] {
 fn check(world: &World, planned: &Planned) -> Result<(), TestCaseError> {
     let (items, ports) = of_policies(planned);
     let rules = Rules::read(items.into_iter(), &ports);
-    let ends: Vec<End> = world.pods.values().cloned().chain(outside()).collect();
+    let ends: Vec<End> = world.pods.values().cloned().chain(world.node_ends()).chain(outside()).collect();
     let port_of = |end: &End| {
         let namespace = end.namespace.as_ref().filter(|_| !end.host_network)?;
         Some(api::ovn_name::pod_port(namespace, &end.name))
@@ -189,7 +204,7 @@ proptest! {
         changes in proptest::collection::vec(model::change(), 1..40)
     ) {
         let config = config();
-        let (mut world, mut index, mut planned) = (World::default(), Index::default(), Planned::new());
+        let (mut world, mut index, mut planned) = (World::default(), empty(), Planned::new());
         replan(&mut planned, &index, &config, &Dirty::from([Unit::Cluster]));
         let dirty = index.apply_node(node());
         replan(&mut planned, &index, &config, &dirty);

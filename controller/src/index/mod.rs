@@ -56,6 +56,12 @@ impl Index {
         self
     }
 
+    /// Lets a namespace stand for the nodes, where policies name peers. To be called before the first policy.
+    #[must_use]
+    pub fn with_host_network_namespace(self, namespace: Option<String>) -> Self {
+        Self { policies: PolicyStore::new(namespace), ..self }
+    }
+
     /// Takes a node's present state.
     pub fn apply_node(&mut self, node: Node) -> Dirty {
         let mut dirty = Dirty::new();
@@ -77,6 +83,12 @@ impl Index {
                 || old.zone() != node.zone()
         }) {
             dirty.extend(self.services.nodes_changed());
+        }
+        // Its addresses as a peer follow from range and number.
+        if self.policies.host_network().is_configured()
+            && old.is_none_or(|old| old.subnets != node.subnets || old.id != node.id)
+        {
+            dirty.insert(Unit::NodePeers(name.clone()));
         }
         let old_addresses = self.nodes.get(&name).map(Node::all_addresses).unwrap_or_default();
         dirty.extend(self.services.node_addresses(&old_addresses, &node.all_addresses()));
@@ -101,6 +113,9 @@ impl Index {
             dirty.extend(self.services.node_addresses(&old.all_addresses(), &BTreeSet::new()));
             dirty.insert(Unit::Node(name.to_owned()));
             dirty.insert(Unit::HostPorts(name.to_owned()));
+            if self.policies.host_network().is_configured() {
+                dirty.insert(Unit::NodePeers(name.to_owned()));
+            }
             dirty.extend(self.services.nodes_changed());
             dirty.extend(self.pods_of_node(name).map(|pod| Unit::Pod(pod.clone())));
         }
@@ -122,9 +137,10 @@ impl Index {
         }
         self.pods_by_node.entry(pod.node.clone()).or_default().insert(name.clone());
         self.pods.insert(name.clone(), pod);
-        dirty.extend(
-            self.policies.pod_changed(&name, Cluster { pods: &self.pods, namespaces: &self.namespaces }),
-        );
+        dirty.extend(self.policies.pod_changed(
+            &name,
+            Cluster { nodes: &self.nodes, pods: &self.pods, namespaces: &self.namespaces },
+        ));
         dirty
     }
 
@@ -134,7 +150,7 @@ impl Index {
         if let Some(old) = self.pods.remove(name) {
             self.unlink(&old.node, name);
             dirty.extend(host_ports_changed(Some(&old), None));
-            let cluster = Cluster { pods: &self.pods, namespaces: &self.namespaces };
+            let cluster = Cluster { nodes: &self.nodes, pods: &self.pods, namespaces: &self.namespaces };
             dirty.extend(self.policies.pod_changed(name, cluster));
         }
         dirty
@@ -147,13 +163,19 @@ impl Index {
             return Dirty::new();
         }
         self.namespaces.insert(name.clone(), namespace);
-        self.policies.namespace_changed(&name, Cluster { pods: &self.pods, namespaces: &self.namespaces })
+        self.policies.namespace_changed(
+            &name,
+            Cluster { nodes: &self.nodes, pods: &self.pods, namespaces: &self.namespaces },
+        )
     }
 
     /// Forgets a namespace.
     pub fn delete_namespace(&mut self, name: &str) -> Dirty {
         self.namespaces.remove(name);
-        self.policies.namespace_changed(name, Cluster { pods: &self.pods, namespaces: &self.namespaces })
+        self.policies.namespace_changed(
+            name,
+            Cluster { nodes: &self.nodes, pods: &self.pods, namespaces: &self.namespaces },
+        )
     }
 
     /// Takes a service's present state.
@@ -178,12 +200,14 @@ impl Index {
 
     /// Takes a network policy's present state.
     pub fn apply_policy(&mut self, policy: Policy) -> Dirty {
-        self.policies.apply(policy, Cluster { pods: &self.pods, namespaces: &self.namespaces })
+        self.policies
+            .apply(policy, Cluster { nodes: &self.nodes, pods: &self.pods, namespaces: &self.namespaces })
     }
 
     /// Forgets a network policy.
     pub fn delete_policy(&mut self, name: &NamespacedName) -> Dirty {
-        self.policies.delete(name, Cluster { pods: &self.pods, namespaces: &self.namespaces })
+        self.policies
+            .delete(name, Cluster { nodes: &self.nodes, pods: &self.pods, namespaces: &self.namespaces })
     }
 
     /// Who serves the host ports of a node, and who does not because another does.
@@ -218,6 +242,9 @@ impl Index {
         let mut units = Dirty::from([Unit::Cluster]);
         units.extend(self.nodes.keys().cloned().map(Unit::Node));
         units.extend(self.nodes.keys().cloned().map(Unit::HostPorts));
+        if self.policies.host_network().is_configured() {
+            units.extend(self.nodes.keys().cloned().map(Unit::NodePeers));
+        }
         units.extend(self.pods.keys().cloned().map(Unit::Pod));
         units.extend(self.services.names().cloned().map(Unit::Service));
         units.extend(self.policies.units());

@@ -82,6 +82,7 @@ mod tests {
             join_subnets: Vec::new(),
             masquerade_subnets: vec!["169.254.169.0/29".parse().unwrap(), "fd69::/125".parse().unwrap()],
             mtu: 1400,
+            host_network_namespace: None,
             features: Features::ALL,
         }
     }

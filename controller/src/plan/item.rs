@@ -256,6 +256,8 @@ pub enum Unit {
     Policy(NamespacedName),
     /// A pod's port and its memberships.
     Pod(NamespacedName),
+    /// The sets of policies' peers that hold a node's own addresses, by node name.
+    NodePeers(String),
     /// The load balancers of a node's host ports, by node name.
     HostPorts(String),
     /// A service's load balancers.
@@ -278,6 +280,7 @@ impl fmt::Display for Unit {
             Self::PolicyNamespace(name) => write!(f, "default deny of namespace {name}"),
             Self::Policy(name) => write!(f, "network policy {name}"),
             Self::Pod(name) => write!(f, "pod {name}"),
+            Self::NodePeers(name) => write!(f, "addresses of node {name} as a peer"),
             Self::HostPorts(name) => write!(f, "host ports of node {name}"),
             Self::Service(name) => write!(f, "service {name}"),
         }

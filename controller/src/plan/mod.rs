@@ -24,6 +24,10 @@ pub fn plan(index: &Index, config: &Config, unit: &Unit) -> Vec<Item> {
         Unit::HostPorts(name) => {
             index.nodes.get(name).map(|node| host_port::items(index, node, config)).unwrap_or_default()
         }
+        Unit::NodePeers(name) => {
+            let node = index.nodes.get(name);
+            node.map(|node| policy::node_items(&index.policies, node, config)).unwrap_or_default()
+        }
         Unit::Pod(name) => index.pods.get(name).map(|pod| pod_items(index, pod)).unwrap_or_default(),
         Unit::Service(name) => index
             .services

@@ -197,7 +197,8 @@ impl State {
         Self {
             nodes: NodeAllocator::new(&config),
             index: Index::new(config.cluster_subnets.iter().map(|subnet| subnet.cidr).collect())
-                .with_own_ranges(config.own_ranges()),
+                .with_own_ranges(config.own_ranges())
+                .with_host_network_namespace(config.host_network_namespace.clone()),
             ipam: Ipam::default(),
             failed_nodes: BTreeMap::new(),
             waiting: BTreeMap::new(),
@@ -253,7 +254,7 @@ impl State {
     /// The database refuses what an object's unit consists of.
     pub fn refused(&self, unit: &Unit, error: &str) -> Effects {
         let object = match unit {
-            Unit::Node(name) | Unit::HostPorts(name) => self.node_object(name),
+            Unit::Node(name) | Unit::HostPorts(name) | Unit::NodePeers(name) => self.node_object(name),
             Unit::Pod(name) => self.pod_object(name),
             Unit::Service(name) => ObjectRef::named("Service", name),
             Unit::Policy(name) => ObjectRef::named("NetworkPolicy", name),

@@ -11,6 +11,7 @@ fn state(cluster: &str) -> State {
         join_subnets: vec!["100.64.0.0/16".parse().unwrap()],
         masquerade_subnets: vec!["169.254.169.0/29".parse().unwrap()],
         mtu: 1400,
+        host_network_namespace: None,
         features: Features::ALL,
     })
 }

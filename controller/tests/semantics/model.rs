@@ -11,12 +11,16 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 pub(crate) const NAMESPACES: [&str; 3] = ["x", "y", "z"];
+/// The one that stands for the nodes. Pods may be in it as in any other.
+pub(crate) const HOST_NAMESPACE: &str = "z";
+pub(crate) const NODES: u8 = 2;
 pub(crate) const PORTS: [u16; 3] = [80, 81, 85];
 pub(crate) const PROTOCOLS: [&str; 4] = ["tcp", "udp", "sctp", "icmp4"];
 
 pub(crate) type Labels = BTreeMap<String, String>;
 
-/// A pod, or (without namespace) something outside the cluster.
+/// A pod, a node itself (as a host-network pod without name in the namespace that stands for the nodes), or (without
+/// namespace) something outside the cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct End {
     pub(crate) namespace: Option<String>,
@@ -34,6 +38,8 @@ pub(crate) struct World {
     pub(crate) namespaces: BTreeMap<String, Labels>,
     pub(crate) pods: BTreeMap<(String, String), End>,
     pub(crate) policies: BTreeMap<(String, String), Value>,
+    /// Nodes by number, with the number from which their join address follows.
+    pub(crate) nodes: BTreeMap<u8, u32>,
 }
 
 /// A change of the cluster.
@@ -42,6 +48,7 @@ pub(crate) enum Change {
     Namespace(String, Option<Labels>),
     Pod(String, String, Option<End>),
     Policy(String, String, Option<Value>),
+    Node(u8, Option<u32>),
 }
 
 impl World {
@@ -56,7 +63,27 @@ impl World {
             Change::Namespace(name, labels) => set(&mut self.namespaces, name, labels),
             Change::Pod(namespace, name, pod) => set(&mut self.pods, (namespace, name), pod),
             Change::Policy(namespace, name, spec) => set(&mut self.policies, (namespace, name), spec),
+            Change::Node(number, id) => set(&mut self.nodes, number, id),
         }
+    }
+
+    /// The nodes' own programs, as pods see them: by the management port and by the join switch. Of a node that does not
+    /// exist (any more) the addresses are like any other.
+    pub(crate) fn node_ends(&self) -> Vec<End> {
+        let of = |number: u8| {
+            let id = self.nodes.get(&number);
+            let join = format!("100.64.0.{}", id.copied().unwrap_or(u32::from(number) + 100));
+            let exists = id.is_some();
+            [format!("10.244.{}.2", number + 100), join].map(|ip| End {
+                namespace: exists.then(|| HOST_NAMESPACE.to_owned()),
+                name: String::new(),
+                labels: Labels::new(),
+                host_network: true,
+                ip: ip.parse().unwrap(),
+                ports: Vec::new(),
+            })
+        };
+        (1..=NODES).flat_map(of).collect()
     }
 
     /// True when Kubernetes lets a connection pass.
@@ -103,6 +130,13 @@ impl World {
         };
         // Kubernetes leaves open whether a host-network pod is one of its namespace's pods; here it is not, unless a pod
         // selector asks for it.
+        let is_node = end.name.is_empty();
+        if is_node {
+            // The nodes are meant where the labels of their namespace are, and no pods in particular.
+            return in_namespace
+                && peer.get("podSelector").is_none()
+                && peer.get("namespaceSelector").is_some();
+        }
         in_namespace
             && peer.get("podSelector").map_or(!end.host_network, |selector| selects(selector, &end.labels))
     }
@@ -265,6 +299,7 @@ pub(crate) fn change() -> impl Strategy<Value = Change> {
         5 => place()
             .prop_flat_map(|(i, n)| (Just((i, n)), option::weighted(0.85, pod(i, n))))
             .prop_map(|((i, n), pod)| Change::Pod(NAMESPACES[i].to_owned(), format!("p{n}"), pod)),
+        1 => (1..=NODES, option::weighted(0.8, 2..5u32)).prop_map(|(number, id)| Change::Node(number, id)),
         4 => (place(), option::weighted(0.8, policy()))
             .prop_map(|((i, n), policy)| Change::Policy(NAMESPACES[i].to_owned(), format!("np{n}"), policy)),
     ]

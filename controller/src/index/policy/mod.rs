@@ -1,6 +1,7 @@
 //! Network policies: plain structs, how they are read, and which units a change makes dirty.
 
 mod convert;
+mod host;
 mod named;
 mod store;
 
@@ -13,6 +14,7 @@ use super::selector::Selector;
 use super::{Namespace, Pod, Protocol};
 use crate::plan::NamespacedName;
 
+pub use host::HostNetwork;
 pub use named::{NamedPort, NamedPorts, Scope};
 pub use store::{Cluster, PolicyStore};
 
@@ -61,7 +63,8 @@ pub struct IpBlock {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PeerSelector {
     pub namespace: NamespaceScope,
-    /// `None`: all pods of the namespaces, but none in the host's network.
+    /// `None`: all pods of the namespaces, but none in the host's network; and the nodes, where a namespace selector takes the
+    /// namespace that stands for them ([`HostNetwork`]).
     pub pod: Option<Selector>,
 }
 

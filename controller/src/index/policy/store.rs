@@ -2,19 +2,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Direction, NamedPort, NamedPorts, NamespaceScope, PeerSelector, Policy};
+use super::{Direction, HostNetwork, NamedPort, NamedPorts, NamespaceScope, PeerSelector, Policy};
 use crate::index::selector::Selector;
-use crate::index::{Dirty, Namespace, Pod};
+use crate::index::{Dirty, Namespace, Node, Pod};
 use crate::plan::{NamespacedName, Unit};
 
 /// What policies look at, in the state after the change that is being told.
 #[derive(Debug, Clone, Copy)]
 pub struct Cluster<'a> {
+    pub nodes: &'a BTreeMap<String, Node>,
     pub pods: &'a BTreeMap<NamespacedName, Pod>,
     pub namespaces: &'a BTreeMap<String, Namespace>,
 }
 
 impl<'a> Cluster<'a> {
+    /// The units of all nodes' memberships.
+    fn node_peers(self) -> impl Iterator<Item = Unit> + use<'a> {
+        self.nodes.keys().cloned().map(Unit::NodePeers)
+    }
+
     /// Pods of a namespace.
     pub fn pods_in<'b>(self, namespace: &'b str) -> impl Iterator<Item = &'a Pod> + use<'a, 'b> {
         let from = NamespacedName::new(namespace, "");
@@ -50,9 +56,15 @@ pub struct PolicyStore {
     /// Distinct peer selectors with the policies that use them.
     peers: BTreeMap<PeerSelector, BTreeSet<NamespacedName>>,
     named: NamedPorts,
+    host: HostNetwork,
 }
 
 impl PolicyStore {
+    /// No policies. Peers that select the namespace `host` take the nodes' addresses.
+    pub fn new(host: Option<String>) -> Self {
+        Self { host: HostNetwork::new(host), ..Self::default() }
+    }
+
     /// A policy was added or changed.
     pub fn apply(&mut self, policy: Policy, cluster: Cluster<'_>) -> Dirty {
         let name = policy.name.clone();
@@ -78,9 +90,13 @@ impl PolicyStore {
         dirty
     }
 
-    /// A namespace came, went or got other labels: the memberships of its pods.
+    /// A namespace came, went or got other labels: the memberships of its pods, and those of the nodes when it stands for
+    /// them.
     pub fn namespace_changed(&mut self, namespace: &str, cluster: Cluster<'_>) -> Dirty {
         let mut dirty = Dirty::new();
+        if self.host.is(namespace) && self.host.refresh(matching(&self.peers), cluster.namespaces) {
+            dirty.extend(cluster.node_peers());
+        }
         if self.matching_peers().next().is_none() && self.named.is_empty() {
             return dirty;
         }
@@ -116,6 +132,9 @@ impl PolicyStore {
             users.remove(name);
             if users.is_empty() {
                 self.peers.remove(selector);
+                if self.host.remove(selector) {
+                    dirty.extend(cluster.node_peers());
+                }
                 dirty.extend(cluster.selected(selector).map(|pod| Unit::Pod(pod.name.clone())));
             }
         }
@@ -123,6 +142,9 @@ impl PolicyStore {
             let users = self.peers.entry(selector.clone()).or_default();
             if users.is_empty() {
                 dirty.extend(cluster.selected(selector).map(|pod| Unit::Pod(pod.name.clone())));
+                if self.host.add(selector, cluster.namespaces) {
+                    dirty.extend(cluster.node_peers());
+                }
             }
             users.insert(name.clone());
         }
@@ -165,6 +187,11 @@ impl PolicyStore {
         &self.named
     }
 
+    /// The namespace that stands for the nodes, and the peers that take it.
+    pub fn host_network(&self) -> &HostNetwork {
+        &self.host
+    }
+
     /// The distinct peer selectors that select the pod.
     pub fn peers_of<'a>(
         &'a self,
@@ -180,7 +207,11 @@ impl PolicyStore {
 
     /// Peer selectors with a namespace selector. They sort behind all others.
     fn matching_peers(&self) -> impl Iterator<Item = &PeerSelector> {
-        let from = PeerSelector { namespace: NamespaceScope::Matching(Selector::default()), pod: None };
-        self.peers.range(from..).map(|(peer, _)| peer)
+        matching(&self.peers)
     }
+}
+
+fn matching(peers: &BTreeMap<PeerSelector, BTreeSet<NamespacedName>>) -> impl Iterator<Item = &PeerSelector> {
+    let from = PeerSelector { namespace: NamespaceScope::Matching(Selector::default()), pod: None };
+    peers.range(from..).map(|(peer, _)| peer)
 }

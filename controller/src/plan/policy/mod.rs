@@ -19,12 +19,13 @@ mod matching;
 mod set;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
-use api::ovn_name;
+use api::{addr, ovn_name};
 
 use crate::config::Config;
 use crate::index::policy::{Direction, Policy, PolicyStore};
-use crate::index::{Namespace, Pod};
+use crate::index::{Namespace, Node, Pod};
 use crate::plan::cluster::{owner_ids, port_group};
 use crate::plan::{DesiredRow, Item, NamespacedName, RowKey};
 
@@ -115,6 +116,17 @@ pub fn pod_items(
         items.extend(set::named_members(named, number, pod));
     }
     items
+}
+
+/// The memberships of a node in the sets of peers that take the namespace that stands for the nodes: the addresses from
+/// which the node's own programs reach pods, which are the management port's, and the gateway router's on the join switch
+/// for what comes through a service.
+pub fn node_items(store: &PolicyStore, node: &Node, config: &Config) -> Vec<Item> {
+    let management = node.subnets.iter().filter_map(addr::management_of);
+    let join = config.join_addresses(node.id).into_iter().map(|net| net.addr());
+    let addresses: Vec<IpAddr> = management.chain(join).collect();
+    let peers = store.host_network().peers();
+    peers.flat_map(|peer| set::peer_addresses_in(peer, &addresses)).collect()
 }
 
 #[cfg(test)]

@@ -82,8 +82,13 @@ pub(super) fn named_rows(port: &NamedPort, number: u16, config: &Config) -> Vec<
 
 /// A pod's addresses in a peer's sets.
 pub(super) fn peer_members(peer: &PeerSelector, pod: &Pod) -> Vec<Item> {
-    let member = |ip: IpAddr| Item::text(&key(&peer_id(peer, ip)), "addresses", ip.to_string());
-    peer_addresses(pod).into_iter().map(member).collect()
+    peer_addresses_in(peer, &peer_addresses(pod))
+}
+
+/// Addresses in a peer's sets.
+pub(super) fn peer_addresses_in(peer: &PeerSelector, addresses: &[IpAddr]) -> Vec<Item> {
+    let member = |ip: &IpAddr| Item::text(&key(&peer_id(peer, *ip)), "addresses", ip.to_string());
+    addresses.iter().map(member).collect()
 }
 
 /// A pod's addresses in a named port's sets.

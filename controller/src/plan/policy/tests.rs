@@ -14,6 +14,7 @@ fn config() -> Config {
         join_subnets: Vec::new(),
         masquerade_subnets: Vec::new(),
         mtu: 1400,
+        host_network_namespace: None,
         features: Features::ALL,
     }
 }
@@ -303,4 +304,66 @@ fn a_namespace_label_moves_its_pods_between_sets() {
     assert!(is_member(&index));
     assert_eq!(index.delete_namespace("n"), Dirty::from([Unit::Pod(a.clone())]));
     assert!(!is_member(&index));
+}
+
+fn host_node(name: &str, id: u32) -> Node {
+    Node {
+        name: name.to_owned(),
+        id,
+        subnets: vec![format!("10.244.{id}.0/24").parse().unwrap()],
+        addresses: Vec::new(),
+        chassis: None,
+        gateway: None,
+        gateway_unknown: false,
+        host_cidrs: Vec::new(),
+        userspace_tso: false,
+        labels: BTreeMap::new(),
+    }
+}
+
+fn host_namespace(labels: &[(&str, &str)]) -> Namespace {
+    let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    Namespace { name: "hosts".to_owned(), labels: labels.collect() }
+}
+
+#[test]
+fn nodes_become_peers_with_what_selects_their_namespace_and_only_then() {
+    let takes = |name, labels: serde_json::Value| {
+        let peer = json!({"namespaceSelector": {"matchLabels": labels}});
+        policy(name, json!({"podSelector": {}, "ingress": [{"from": [peer]}]}))
+    };
+    let peers = |dirty: &Dirty| {
+        let units = dirty.iter().filter_map(|unit| match unit {
+            Unit::NodePeers(name) => Some(name.as_str()),
+            _ => None,
+        });
+        units.collect::<Vec<_>>().join(" ")
+    };
+    let mut index = Index::default().with_host_network_namespace(Some("hosts".to_owned()));
+    index.apply_namespace(host_namespace(&[("a", "1")]));
+    assert_eq!(peers(&index.apply_node(host_node("n1", 2))), "n1");
+    assert_eq!(peers(&index.apply_node(host_node("n2", 3))), "n2");
+    // What says nothing of its addresses.
+    let labelled = Node { chassis: Some("c".to_owned()), ..host_node("n2", 3) };
+    assert_eq!(peers(&index.apply_node(labelled)), "");
+    assert_eq!(peers(&index.apply_node(host_node("n2", 4))), "n2");
+
+    assert_eq!(peers(&index.apply_policy(takes("one", json!({"a": "1"})))), "n1 n2");
+    assert_eq!(peers(&index.apply_policy(takes("same", json!({"a": "1"})))), "");
+    assert_eq!(peers(&index.apply_policy(takes("other", json!({"b": "1"})))), "");
+    assert_eq!(peers(&index.apply_namespace(host_namespace(&[("a", "1"), ("c", "1")]))), "");
+    assert_eq!(peers(&index.apply_namespace(host_namespace(&[("a", "1"), ("b", "1")]))), "n1 n2");
+    let other = Namespace { name: "n".to_owned(), labels: host_namespace(&[("a", "1")]).labels };
+    assert_eq!(peers(&index.apply_namespace(other)), "");
+    assert_eq!(peers(&index.delete_policy(&NamespacedName::new("n", "one"))), "");
+    assert_eq!(peers(&index.delete_policy(&NamespacedName::new("n", "same"))), "n1 n2");
+    assert_eq!(peers(&index.delete_namespace("hosts")), "n1 n2");
+    assert_eq!(peers(&index.delete_node("n2")), "n2");
+    assert!(index.units().contains(&Unit::NodePeers("n1".to_owned())));
+
+    let mut without = Index::default();
+    without.apply_namespace(host_namespace(&[("a", "1")]));
+    without.apply_policy(takes("one", json!({"a": "1"})));
+    assert_eq!(peers(&without.apply_node(host_node("n1", 2))), "");
+    assert_eq!(peers(&without.units()), "");
 }

@@ -15,6 +15,7 @@ fn config() -> Config {
         join_subnets: vec!["100.64.0.0/16".parse().unwrap(), "fd98::/64".parse().unwrap()],
         masquerade_subnets: vec!["169.254.169.0/29".parse().unwrap(), "fd69::/125".parse().unwrap()],
         mtu: 1400,
+        host_network_namespace: None,
         features: Features::ALL,
     }
 }
