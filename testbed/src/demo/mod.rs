@@ -3,6 +3,7 @@
 mod counters;
 mod rows;
 mod rows_6;
+mod rows_host;
 mod table;
 mod workloads;
 

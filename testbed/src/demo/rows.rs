@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::workloads::Pods;
-use super::{counters, rows_6};
+use super::{counters, rows_6, rows_host};
 use crate::bed::Bed;
 use crate::bed::config::{API_SERVICE_IP, EXT_IP, OUTSIDE_IP, node_index, node_ip};
 use crate::exec;
@@ -69,6 +69,11 @@ pub(super) fn measure(bed: &Bed, checks: &mut Checks) -> Result<Vec<Row>> {
     }
     if bed.config().dual_stack {
         let row = measure_one(bed, rows_6::without_ipv6(bed)?);
+        checks.count(row.verdict.is_ok());
+        rows.push(row);
+    }
+    for one in [rows_host::denied, rows_host::allowed] {
+        let row = measure_one(bed, one(bed, &pods)?);
         checks.count(row.verdict.is_ok());
         rows.push(row);
     }
