@@ -135,6 +135,7 @@ mod tests {
                 addresses: Vec::new(),
                 chassis: chassis.map(str::to_owned),
                 gateway: None,
+                gateway_unknown: false,
                 host_cidrs: Vec::new(),
                 userspace_tso: false,
                 labels: BTreeMap::new(),

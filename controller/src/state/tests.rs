@@ -62,7 +62,7 @@ fn ranges_in_the_form_of_older_versions_are_taken_and_written_anew() {
         "k8s.ovn.org/node-id": "5"});
     let effects = state.nodes(Watched::Apply(node("n1", old)));
     assert_eq!(effects.notices, []);
-    assert_eq!(state.index.nodes["n1"].subnets, ["10.244.7.0/24".parse::<ipnet::IpNet>().unwrap()]);
+    assert_eq!(state.index.nodes["n1"].subnets, ["10.244.7.0/24".parse::<IpNet>().unwrap()]);
     let written =
         BTreeMap::from([("k8s.ovn.org/node-subnets", r#"{"default":["10.244.7.0/24"]}"#.to_owned())]);
     assert_eq!(effects.patches[0].annotations, written);
