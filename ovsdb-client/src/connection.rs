@@ -93,22 +93,32 @@ impl Connection {
             let probing = !self.probe_interval.is_zero();
             let deadline =
                 self.last_heard + self.probe_interval.saturating_mul(if self.probed { 2 } else { 1 });
+            let moved = async {
+                tokio::select! {
+                    read = self.reader.read_buf(self.framer.space()) => Moved::In(read),
+                    sent = push(&mut self.writer, &self.outgoing), if self.flush || !self.outgoing.is_empty() => {
+                        Moved::Out(sent)
+                    }
+                }
+            };
+            // What waits to be read was heard, however late we come to it: it goes before the deadline.
             tokio::select! {
-                read = self.reader.read_buf(self.framer.space()) => match read {
-                    Ok(0) => return Err("the server closed the connection".to_owned()),
-                    Ok(_) => {
+                biased;
+                moved = moved => match moved {
+                    Moved::In(Ok(0)) => return Err("the server closed the connection".to_owned()),
+                    Moved::In(Ok(_)) => {
                         self.last_heard = Instant::now();
                         self.probed = false;
                     }
-                    Err(error) => return Err(format!("reading failed: {error}")),
-                },
-                sent = push(&mut self.writer, &self.outgoing), if self.flush || !self.outgoing.is_empty() => match sent {
-                    Ok(0) if !self.outgoing.is_empty() => return Err("the connection takes no more bytes".to_owned()),
-                    Ok(count) => {
+                    Moved::In(Err(error)) => return Err(format!("reading failed: {error}")),
+                    Moved::Out(Ok(0)) if !self.outgoing.is_empty() => {
+                        return Err("the connection takes no more bytes".to_owned());
+                    }
+                    Moved::Out(Ok(count)) => {
                         self.outgoing.advance(count);
                         self.flush = count > 0;
                     }
-                    Err(error) => return Err(format!("writing failed: {error}")),
+                    Moved::Out(Err(error)) => return Err(format!("writing failed: {error}")),
                 },
                 () = sleep_until(deadline), if probing => {
                     if self.probed {
@@ -122,6 +132,12 @@ impl Connection {
     }
 }
 
+/// Bytes that were moved, or why not.
+enum Moved {
+    In(std::io::Result<usize>),
+    Out(std::io::Result<usize>),
+}
+
 /// Writes some of the bytes, or flushes when there are none. Cancel safe, as both are.
 async fn push(writer: &mut WriteHalf<Box<dyn Stream>>, bytes: &[u8]) -> std::io::Result<usize> {
     if bytes.is_empty() { writer.flush().await.map(|()| 0) } else { writer.write(bytes).await }
@@ -131,4 +147,50 @@ async fn tcp(host: &str, port: u16) -> Result<TcpStream, String> {
     let stream = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
     stream.set_nodelay(true).map_err(|error| error.to_string())?;
     Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A connection over a pipe, which was last heard of long ago, and the server's end of it.
+    fn stalled(probed: bool) -> (Connection, tokio::io::DuplexStream) {
+        let (ours, theirs) = tokio::io::duplex(4096);
+        let stream: Box<dyn Stream> = Box::new(ours);
+        let (reader, writer) = tokio::io::split(stream);
+        let connection = Connection {
+            reader,
+            writer,
+            framer: Framer::default(),
+            outgoing: BytesMut::new(),
+            flush: false,
+            probe_interval: Duration::from_secs(1),
+            last_heard: Instant::now(),
+            probed,
+        };
+        (connection, theirs)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_to_be_read_after_a_stall_is_heard_before_the_server_counts_as_silent() {
+        // Each is a toss where the two are equals.
+        for probed in [false, true].repeat(32) {
+            let (mut connection, mut server) = stalled(probed);
+            server.write_all(b"{}").await.unwrap();
+            tokio::time::advance(Duration::from_secs(100)).await;
+            match connection.event().await {
+                Ok(Event::Message(message)) => assert_eq!(&message[..], b"{}"),
+                Ok(Event::Idle) => panic!("a probe, though there was something to read"),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_server_is_probed_and_then_given_up() {
+        let (mut connection, _server) = stalled(false);
+        assert!(matches!(connection.event().await, Ok(Event::Idle)));
+        let error = connection.event().await.err().unwrap();
+        assert!(error.starts_with("the server was silent for "), "{error}");
+    }
 }

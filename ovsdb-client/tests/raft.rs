@@ -250,3 +250,32 @@ async fn a_reconnect_to_a_cluster_member_loses_nothing() {
     write(&client, "b").await.unwrap();
     assert_eq!(names(&replica), BTreeSet::from(["a".to_owned(), "b".to_owned()]));
 }
+
+/// One address for all members, each connection to the next of them, as a balancer does; ends with the test.
+fn relay(cluster: &Cluster) -> Endpoint {
+    let path = cluster.dir.path().join("relay.sock");
+    let listener = tokio::net::UnixListener::bind(&path).unwrap();
+    let members = [0, 1, 2].map(|n| cluster.dir.path().join(format!("db{n}.sock")));
+    tokio::spawn(async move {
+        for member in members.iter().cycle() {
+            let (mut near, _) = listener.accept().await.unwrap();
+            let mut far = tokio::net::UnixStream::connect(member).await.unwrap();
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut near, &mut far).await });
+        }
+    });
+    Endpoint::Unix(path)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_clients_that_reach_the_cluster_by_one_address_one_holds_the_lock() {
+    let cluster = Cluster::start().await;
+    let address = relay(&cluster);
+    let client = || Client::new(Options { leader_only: true, ..options(vec![address.clone()], NB) });
+    let clients = [client(), client()];
+    let first = soon("lock", clients[0].lock("fence")).await.unwrap();
+    let second = soon("lock", clients[1].lock("fence")).await.unwrap();
+    assert!(first.is_owned() && !second.is_owned(), "each member would give the lock to whom it knows of");
+    let mut owned = second.owned.clone();
+    drop(first);
+    soon("succession", owned.wait_for(|owned| *owned)).await.unwrap();
+}
