@@ -1,26 +1,20 @@
-//! The command line, and what is done with it: everything is connected here.
+//! The command line, and what it says is to be run.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use axum::http::Uri;
 use clap::{ArgAction, Parser, Subcommand};
 use ipnet::IpNet;
-use ovsdb_client::{Client, Endpoint, Options, TlsOptions, nb};
-use tokio::sync::{mpsc, watch};
+use ovsdb_client::{Endpoint, Options, TlsOptions, nb};
 
-use crate::admin;
 use crate::config::{ClusterSubnet, Config, Features};
-use crate::engine::{Engine, Outlets, Reason};
+use crate::engine::VERIFY;
 use crate::kubernetes::lease::Election;
-use crate::kubernetes::{self, annotate, events};
-use crate::metrics::Metrics;
-
-/// Reports of the watches that wait for the engine. When it is full the watches wait, and the API server buffers.
-const INPUT_QUEUE: usize = 4096;
-/// How often to say that the database cannot be reached, while starting.
-const CONNECT_REPORT: Duration = Duration::from_secs(10);
+use crate::kubernetes::{Access, parse_server};
+use crate::run::Controller;
 
 /// Slipstream's controller: writes OVN's northbound database from Kubernetes objects.
 #[derive(Debug, Parser)]
@@ -41,6 +35,10 @@ struct Run {
     /// Kubeconfig file; without it the pod's service account.
     #[arg(long, env = "SLIPSTREAM_KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
+    /// API server, as https://HOST[:PORT], in place of the one that the kubeconfig or the pod's environment names; needed in
+    /// a pod where nothing else serves the address of the `kubernetes` service.
+    #[arg(long, env = "SLIPSTREAM_API_SERVER", value_parser = parse_server)]
+    api_server: Option<Uri>,
     /// Northbound database: tcp:IP:PORT, ssl:IP:PORT or unix:PATH; several separated by commas.
     #[arg(long, env = "SLIPSTREAM_NB")]
     nb: String,
@@ -53,6 +51,9 @@ struct Run {
     /// Key of the certificate (PEM).
     #[arg(long, env = "SLIPSTREAM_NB_KEY", requires = "nb_cert")]
     nb_key: Option<PathBuf>,
+    /// Seconds of silence after which the northbound database is probed; after twice as many it counts as gone. 0: never.
+    #[arg(long, env = "SLIPSTREAM_NB_PROBE_INTERVAL", default_value_t = 60)]
+    nb_probe_interval: u64,
     /// Pod ranges: CIDR/HOSTLEN, separated by commas.
     #[arg(
         long,
@@ -89,6 +90,14 @@ struct Run {
     /// have, and leave them as they are. Without it such rows end the controller before it writes anything.
     #[arg(long, env = "SLIPSTREAM_ADOPT")]
     adopt: bool,
+    /// Seconds between two looks at everything in the northbound database, which change nothing unless something differs.
+    #[arg(
+        long,
+        env = "SLIPSTREAM_VERIFY_INTERVAL",
+        default_value_t = VERIFY.as_secs(),
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
+    verify_interval: u64,
     /// Namespace of the lease.
     #[arg(long, env = "SLIPSTREAM_LEASE_NAMESPACE", default_value = "kube-system")]
     lease_namespace: String,
@@ -116,20 +125,23 @@ impl Args {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let Command::Run(run) = self.command;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build()?;
-        let result = runtime.block_on(run.run());
+        let result = runtime.block_on(async { run.controller()?.run().await });
         runtime.shutdown_timeout(Duration::from_secs(1));
         result
     }
 }
 
 impl Run {
-    async fn run(self) -> anyhow::Result<()> {
+    /// What is to be run.
+    fn controller(self) -> anyhow::Result<Controller> {
         let Self {
             kubeconfig,
+            api_server,
             nb,
             nb_ca,
             nb_cert,
             nb_key,
+            nb_probe_interval,
             cluster_subnets,
             service_cidrs,
             join_subnet,
@@ -138,6 +150,7 @@ impl Run {
             network_policy,
             host_network_namespace,
             adopt,
+            verify_interval,
             lease_namespace,
             lease_name,
             leader_elect,
@@ -157,47 +170,32 @@ impl Run {
         if !network_policy {
             tracing::warn!("network policies are not enforced (--network-policy=false)");
         }
-        let tls = tls_options(nb_ca, nb_cert, nb_key)?;
         let endpoints: Vec<Endpoint> = Endpoint::parse_list(&nb).with_context(|| format!("--nb {nb}"))?;
-        let kube = kubernetes::client(kubeconfig.as_deref()).await?;
-
-        let metrics = Metrics::default();
-        let (reason, reasons) = watch::channel(Some("starting".to_owned()));
-        admin::start(metrics_bind_address, metrics.clone(), reasons).await?;
-
-        let client = Client::new(Options {
-            leader_only: endpoints.len() > 1,
-            endpoints,
-            database: nb::DATABASE.to_owned(),
-            tls,
-            ..Options::default()
-        });
         let identity = identity();
-        let election = Election { namespace: lease_namespace, name: lease_name, identity: identity.clone() };
-        let mut stop = pin_signals()?;
-        let work = lead(
-            &client,
-            &kube,
+        Ok(Controller {
+            nb: Options {
+                // Locks are each member's own: two of us behind one address of a cluster would hold it both. A server
+                // that is no member of a cluster always counts as its leader.
+                leader_only: true,
+                endpoints,
+                database: nb::DATABASE.to_owned(),
+                tls: tls_options(nb_ca, nb_cert, nb_key)?,
+                probe_interval: Duration::from_secs(nb_probe_interval),
+                ..Options::default()
+            },
+            access: Access { kubeconfig, server: api_server },
             config,
             network_policy,
             adopt,
-            &election,
-            leader_elect,
-            &metrics,
-            reason,
+            verify: Duration::from_secs(verify_interval),
+            election: leader_elect.then(|| Election {
+                namespace: lease_namespace,
+                name: lease_name,
+                identity: identity.clone(),
+            }),
             identity,
-        );
-        let result = tokio::select! {
-            result = work => result,
-            signal = &mut stop => {
-                tracing::info!(signal, "ending");
-                Ok(())
-            }
-        };
-        if leader_elect {
-            election.release(kube).await;
-        }
-        result
+            address: metrics_bind_address,
+        })
     }
 }
 
@@ -221,73 +219,35 @@ fn identity() -> String {
     format!("{}_{}", host.unwrap_or_default(), uuid::Uuid::new_v4())
 }
 
-fn pin_signals() -> anyhow::Result<std::pin::Pin<Box<dyn Future<Output = &'static str> + Send>>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = signal(SignalKind::terminate()).context("signal handler")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("signal handler")?;
-    Ok(Box::pin(async move {
-        tokio::select! {
-            _ = terminate.recv() => "SIGTERM",
-            _ = interrupt.recv() => "SIGINT",
-        }
-    }))
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Becomes leader, connects to the database, and works until the leadership or the engine ends.
-#[expect(clippy::too_many_arguments, reason = "the one place where everything is connected")]
-async fn lead(
-    client: &Client,
-    kube: &kube::Client,
-    config: Config,
-    network_policy: bool,
-    adopt: bool,
-    election: &Election,
-    elect: bool,
-    metrics: &Metrics,
-    reason: watch::Sender<Reason>,
-    identity: String,
-) -> anyhow::Result<()> {
-    let (held, mut holding) = watch::channel(!elect);
-    if elect {
-        reason.send_replace(Some(format!("not the leader (lease {}/{})", election.namespace, election.name)));
-        tokio::spawn(election.clone().run(kube.clone(), held, metrics.clone()));
-        holding.wait_for(|held| *held).await.context("leader election ended")?;
+    fn controller(args: &[&str]) -> anyhow::Result<Controller> {
+        let all = ["slipstream-controller", "run", "--nb", "tcp:192.0.2.1:6641"].iter().chain(args);
+        let Command::Run(run) = Args::try_parse_from(all)?.command;
+        run.controller()
     }
-    metrics.leader.set(1);
-    while let Err(error) = client.connected(CONNECT_REPORT).await {
-        tracing::warn!(%error, "northbound database cannot be reached; trying on");
-        reason.send_replace(Some(error.to_string()));
-        if !*holding.borrow() {
-            return Err(anyhow!("leadership lost"));
-        }
+
+    #[test]
+    fn one_address_of_the_database_is_taken_for_the_leaders_only_too() {
+        let controller = controller(&[]).unwrap();
+        assert!(controller.nb.leader_only);
+        assert_eq!(controller.nb.endpoints.len(), 1);
     }
-    let (patches, patch_queue) = mpsc::unbounded_channel();
-    let (notices, notice_queue) = mpsc::unbounded_channel();
-    let (done, annotated) = mpsc::unbounded_channel();
-    let (inputs, input_queue) = mpsc::channel(INPUT_QUEUE);
-    let outlets = Outlets { patches, notices };
-    let engine = Engine::new(client.clone(), config, metrics.clone(), outlets, reason)
-        .await
-        .context("northbound database")?;
-    let foreign = engine.foreign();
-    metrics.foreign(&foreign);
-    foreign.check(adopt)?;
-    tokio::spawn(annotate::run(kube.clone(), patch_queue, done, metrics.clone()));
-    tokio::spawn(events::run(kube.clone(), identity, notice_queue));
-    kubernetes::watch::start(kube, &inputs, metrics, network_policy);
-    let lost = async {
-        if elect {
-            // An error means that the election has ended, which is the same.
-            let _ = holding.wait_for(|held| !*held).await;
-        } else {
-            std::future::pending::<()>().await;
-        }
-    };
-    tokio::select! {
-        () = engine.run(input_queue, annotated) => Err(anyhow!("the engine ended")),
-        () = lost => {
-            metrics.leader.set(0);
-            Err(anyhow!("leadership lost"))
-        }
+
+    #[test]
+    fn the_databases_probe_is_a_flag() {
+        let interval = |args: &[&str]| controller(args).map(|controller| controller.nb.probe_interval);
+        assert_eq!(interval(&[]).unwrap(), Duration::from_secs(60));
+        assert_eq!(interval(&["--nb-probe-interval", "0"]).unwrap(), Duration::ZERO);
+        assert!(interval(&["--nb-probe-interval", "soon"]).is_err());
+    }
+
+    #[test]
+    fn the_api_server_is_a_flag() {
+        let server = controller(&["--api-server", "https://192.0.2.1:6443"]).unwrap().access.server.unwrap();
+        assert_eq!(server.to_string(), "https://192.0.2.1:6443/");
+        assert!(controller(&["--api-server", "192.0.2.1"]).is_err());
     }
 }

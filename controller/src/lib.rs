@@ -12,4 +12,5 @@ pub mod kubernetes;
 pub mod metrics;
 pub mod plan;
 pub mod reconcile;
+pub mod run;
 pub mod state;

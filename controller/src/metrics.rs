@@ -23,8 +23,10 @@ pub enum ErrorKind {
     TransactionUnknown,
     /// There was no connection to the database, or the lock was not ours.
     TransactionNotSent,
-    /// An annotation could not be written and was given up.
+    /// An annotation could not be written; it is tried again.
     Annotation,
+    /// An event could not be published.
+    Event,
     /// A watch failed and is started again.
     Watch,
     /// A Kubernetes object or annotation cannot be read or contradicts others.
@@ -45,6 +47,7 @@ impl From<NoticeKind> for ErrorKind {
             NoticeKind::Conflict | NoticeKind::NameConflict | NoticeKind::NodeConflict => Self::Conflict,
             NoticeKind::Address => Self::Malformed,
             NoticeKind::Refused => Self::TransactionRefused,
+            NoticeKind::NotWritten => Self::Annotation,
         }
     }
 }
@@ -92,6 +95,8 @@ pub struct Metrics {
     bytes_max: Gauge<i64, AtomicI64>,
     /// Annotations written.
     pub annotations: Counter,
+    /// Objects whose annotation is to be written.
+    pub annotations_waiting: Gauge<i64, AtomicI64>,
     /// 1 while this process is the leader.
     pub leader: Gauge<i64, AtomicI64>,
     /// Pods with an address.
@@ -125,6 +130,7 @@ impl Default for Metrics {
             operations_max: Gauge::default(),
             bytes_max: Gauge::default(),
             annotations: Counter::default(),
+            annotations_waiting: Gauge::default(),
             leader: Gauge::default(),
             pods: Gauge::default(),
             pods_waiting: Gauge::default(),
@@ -170,6 +176,11 @@ impl Default for Metrics {
             metrics.bytes_max.clone(),
         );
         r.register("annotations", "Annotations written", metrics.annotations.clone());
+        r.register(
+            "annotations_waiting",
+            "Objects whose annotation is to be written",
+            metrics.annotations_waiting.clone(),
+        );
         r.register("leader", "1 while this process is the leader", metrics.leader.clone());
         r.register("pods", "Pods with an address", metrics.pods.clone());
         r.register("pods_waiting", "Pods that wait for an address", metrics.pods_waiting.clone());

@@ -163,15 +163,16 @@ impl Tasks {
     }
 
     /// Starts a thread. It returns soon after the flag that it is given has been set, as a test does.
-    pub fn thread<F>(&self, name: &str, body: F)
+    pub fn thread<F, O>(&self, name: &str, body: F)
     where
-        F: FnOnce(&AtomicBool) + Send + 'static,
+        F: FnOnce(&AtomicBool) -> O + Send + 'static,
+        O: Outcome,
     {
         let (sentinel, running) = self.enter(name);
         let stop = Arc::clone(&running.stopped);
         let started = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-            body(&stop);
-            sentinel.finish(None);
+            let outcome = body(&stop);
+            sentinel.finish(outcome.error());
         });
         if let Err(error) = started {
             // The sentinel went with the thread's body and told of a cancellation; this says why.

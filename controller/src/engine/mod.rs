@@ -2,6 +2,7 @@
 //! became dirty are planned, the difference to the database is sent. While one transaction is under way, what arrives is
 //! collected for the next one, so that a single pod costs one round trip and a thousand pods few transactions.
 
+mod leadership;
 mod schema;
 mod seed;
 mod work;
@@ -13,13 +14,14 @@ use futures::future::BoxFuture;
 use ovsdb_client::{Change, ChangeStream, Client, Error, Lock, OpResult, Replica, Schema};
 use tokio::sync::{mpsc, watch};
 
+pub use leadership::Leadership;
 pub use schema::features;
 pub use seed::Input;
 
 use crate::config::Config;
 use crate::metrics::{ErrorKind, Metrics};
 use crate::reconcile::{Foreign, ReplicaView, Wanted, monitor_spec, repair};
-use crate::state::{Effects, Notice, Patch, State};
+use crate::state::{Annotated, Effects, Notice, Patch, State};
 use seed::Seeding;
 use work::{Refusal, Work};
 
@@ -39,8 +41,11 @@ const INPUTS_AT_ONCE: usize = 512;
 /// Where the engine hands over what it does not do itself.
 #[derive(Debug, Clone)]
 pub struct Outlets {
-    /// Annotations to write.
+    /// Annotations to write. Without a bound, as all three: whoever listens takes what comes at once, and keeps its own
+    /// bound; and the engine must wait for nobody.
     pub patches: mpsc::UnboundedSender<Patch>,
+    /// UIDs of objects that are gone, whose annotations need not be written any more.
+    pub forgotten: mpsc::UnboundedSender<String>,
     /// Errors to tell.
     pub notices: mpsc::UnboundedSender<Notice>,
 }
@@ -58,7 +63,9 @@ pub struct Engine {
     replica: Replica,
     changes: ChangeStream,
     schema: Arc<Schema>,
-    lock: Lock,
+    leadership: Leadership,
+    /// Requested when the leadership is held.
+    lock: Option<Lock>,
     metrics: Metrics,
     outlets: Outlets,
     seeding: Option<Seeding>,
@@ -86,13 +93,17 @@ impl Engine {
         mut config: Config,
         metrics: Metrics,
         outlets: Outlets,
+        leadership: Leadership,
         reason: watch::Sender<Reason>,
     ) -> Result<Self, Error> {
         let schema = client.schema().await?;
         config.features = features(&schema, &metrics);
         let replica = client.monitor(monitor_spec()).await?;
         let changes = replica.changes();
-        let lock = client.lock(LOCK).await?;
+        let lock = match leadership.is_held() {
+            true => Some(leadership.clone().lock(client.clone()).await?),
+            false => None,
+        };
         Ok(Self {
             state: State::new(config),
             wanted: Wanted::default(),
@@ -100,6 +111,7 @@ impl Engine {
             replica,
             changes,
             schema,
+            leadership,
             lock,
             metrics,
             outlets,
@@ -139,17 +151,17 @@ impl Engine {
         self.state.tick(seen);
         if let Some(seeding) = &mut self.seeding {
             seeding.take(input);
-            if seeding.is_complete() {
-                self.seed(seen);
-            }
             return;
         }
         let effects = seed::apply(&mut self.state, input);
         self.take(effects, seen);
     }
 
-    fn seed(&mut self, seen: Instant) {
-        let Some(seeding) = self.seeding.take() else { return };
+    /// Takes everything there is into the state, once all of it is known and the database is ours to write.
+    fn seed(&mut self) {
+        let Some(seeding) = self.seeding.take_if(|seeding| seeding.is_complete()) else { return };
+        let seen = Instant::now();
+        self.state.tick(seen);
         let snapshot = self.replica.read();
         self.state.found_ports(seed::found_ports(&snapshot));
         self.state.found_nodes(seed::found_nodes(&snapshot, &self.state.config));
@@ -173,12 +185,17 @@ impl Engine {
         for patch in effects.patches {
             let _ = self.outlets.patches.send(patch);
         }
+        for uid in effects.forgotten {
+            let _ = self.outlets.forgotten.send(uid);
+        }
         self.work.add(effects.dirty, effects.release, seen);
     }
 
     /// Takes a change of the database.
     fn changed(&mut self, change: Change) {
         match change {
+            // The comparison at the start sees them too.
+            Change::Rows(_) if self.seeding.is_some() => {}
             Change::Rows(rows) => {
                 let view = ReplicaView::new(self.replica.read(), &self.schema);
                 for row in rows.iter() {
@@ -203,15 +220,28 @@ impl Engine {
         if !self.replica.is_synced() {
             return Some("no connection to the northbound database".to_owned());
         }
-        if !self.lock.is_owned() {
+        if !self.leadership.is_held() {
+            return Some("another controller leads".to_owned());
+        }
+        if !self.lock.as_ref().is_some_and(Lock::is_owned) {
             return Some(format!("the northbound database's lock `{LOCK}` belongs to another controller"));
         }
         None
     }
 
     fn report(&self) {
-        let reason = self.obstacle().or_else(|| match &self.seeding {
-            Some(seeding) => Some(format!("waiting for the first list of {}", seeding.missing())),
+        let leads = self.leadership.is_held();
+        let obstacle = match leads || !self.replica.is_synced() {
+            true => self.obstacle(),
+            // A follower that knows everything is as ready as can be.
+            false => None,
+        };
+        let reason = obstacle.or_else(|| match &self.seeding {
+            Some(seeding) if !seeding.is_complete() => {
+                Some(format!("waiting for the first list of {}", seeding.missing()))
+            }
+            Some(_) if leads => Some("starting".to_owned()),
+            Some(_) => None,
             None if self.work.is_full() => Some("comparing everything with the database".to_owned()),
             None => None,
         });
@@ -223,6 +253,7 @@ impl Engine {
             *old = reason;
             changed
         });
+        self.metrics.leader.set(i64::from(leads));
         let (with, waiting) = self.state.address_counts();
         self.metrics.pods.set(i64::try_from(with).unwrap_or(i64::MAX));
         self.metrics.pods_waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
@@ -234,6 +265,7 @@ impl Engine {
         if self.not_before.is_some_and(|at| at > tokio::time::Instant::now()) || self.obstacle().is_some() {
             return Started::Nothing;
         }
+        self.seed();
         while self.seeding.is_none() && self.work.has_next() {
             self.work.plan(&self.state, &mut self.wanted, &self.metrics);
             let view = ReplicaView::new(self.replica.read(), &self.schema);
@@ -328,15 +360,17 @@ impl Engine {
         self.backoff = (self.backoff * 2).min(MAX_BACKOFF);
     }
 
-    /// Runs until the inputs end.
+    /// Runs until the inputs end, or until there is no database session any more.
     pub async fn run(
         mut self,
         mut inputs: mpsc::Receiver<Input>,
-        mut annotated: mpsc::UnboundedReceiver<String>,
-    ) {
+        mut annotated: mpsc::UnboundedReceiver<Annotated>,
+    ) -> Result<(), Error> {
         let mut in_flight: Option<InFlight> = None;
         let mut synced = self.replica.synced();
-        let mut owned = self.lock.owned.clone();
+        let mut leadership = self.leadership.clone();
+        let mut locking = Box::pin(leadership.clone().lock(self.client.clone()));
+        let mut owned = self.lock.as_ref().map(|lock| lock.owned.clone());
         let mut deferred = tokio::time::interval(RETRY);
         let mut verify = tokio::time::interval_at(tokio::time::Instant::now() + self.verify, self.verify);
         verify.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -360,9 +394,12 @@ impl Engine {
                     self.finished(result);
                 }
                 Some(change) = self.changes.next() => self.changed(change),
-                Some(uid) = annotated.recv() => self.state.annotated(&uid),
+                Some(annotated) = annotated.recv() => {
+                    let effects = self.state.annotated(&annotated);
+                    self.take(effects, Instant::now());
+                }
                 input = inputs.recv() => {
-                    let Some(input) = input else { return };
+                    let Some(input) = input else { return Ok(()) };
                     self.apply(input);
                     for _ in 0..INPUTS_AT_ONCE {
                         match inputs.try_recv() {
@@ -373,12 +410,18 @@ impl Engine {
                 }
                 // A lost sender means that the session is gone, which `obstacle` shows as well.
                 Ok(()) = synced.changed() => {}
-                Ok(()) = owned.changed() => {
+                Ok(()) = async { owned.as_mut().expect("checked by the condition").changed().await }, if owned.is_some() => {
                     // Another writer may have been at work meanwhile.
-                    if *owned.borrow_and_update() {
+                    if owned.as_mut().is_some_and(|owned| *owned.borrow_and_update()) {
                         self.start_full("the database's lock is ours again");
                     }
                 }
+                lock = &mut locking, if self.lock.is_none() => {
+                    let lock = lock?;
+                    owned = Some(lock.owned.clone());
+                    self.lock = Some(lock);
+                }
+                () = leadership.changed() => {}
                 () = async { tokio::time::sleep_until(wake.expect("checked by the condition")).await }, if wake.is_some() => {
                     if self.not_before.is_some_and(|at| at <= tokio::time::Instant::now()) {
                         self.not_before = None;

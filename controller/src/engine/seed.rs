@@ -1,7 +1,7 @@
 //! The start: nothing is decided before every kind has been listed once, so that nothing is deleted, and no address given
-//! away, that an object not yet seen has a right to.
+//! away, that an object not yet seen has a right to. A follower stays in this state, and knows everything when it leads.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, Ipv6Addr};
 
 use api::{MacAddr, addr, ovn_name};
@@ -39,68 +39,94 @@ pub(super) fn apply(state: &mut State, input: Input) -> Effects {
     }
 }
 
-/// The first lists, until all are there.
+/// The objects of one kind, as they were last seen.
+#[derive(Debug)]
+struct Kind<T, K> {
+    listed: bool,
+    objects: BTreeMap<K, T>,
+}
+
+impl<T, K: Ord> Kind<T, K> {
+    fn take(&mut self, change: Watched<T, K>, key: impl Fn(&T) -> K) {
+        match change {
+            Watched::Apply(object) => drop(self.objects.insert(key(&object), object)),
+            Watched::Delete(key) => drop(self.objects.remove(&key)),
+            Watched::Reset(all) => {
+                self.listed = true;
+                self.objects = all.into_iter().map(|object| (key(&object), object)).collect();
+            }
+        }
+    }
+
+    fn into_list(self) -> Watched<T, K> {
+        Watched::Reset(self.objects.into_values().collect())
+    }
+}
+
+impl<T, K> Default for Kind<T, K> {
+    fn default() -> Self {
+        Self { listed: false, objects: BTreeMap::new() }
+    }
+}
+
+/// Every object there is, as long as nothing may be decided: until all kinds are listed, and while another controller
+/// leads. Holds no more than there are objects.
 #[derive(Debug, Default)]
 pub(super) struct Seeding {
-    nodes: Option<Input>,
-    namespaces: Option<Input>,
-    services: Option<Input>,
-    slices: Option<Input>,
-    policies: Option<Input>,
-    pods: Option<Input>,
-    /// What came after the list of a kind, before the last list.
-    later: Vec<Input>,
+    nodes: Kind<SeenNode, String>,
+    namespaces: Kind<Namespace, String>,
+    services: Kind<(Service, Vec<Problem>), NamespacedName>,
+    slices: Kind<(EndpointSlice, Vec<Problem>), NamespacedName>,
+    policies: Kind<(Policy, Vec<Problem>), NamespacedName>,
+    pods: Kind<SeenPod, NamespacedName>,
 }
 
 impl Seeding {
-    fn slot(&mut self, input: &Input) -> &mut Option<Input> {
-        match input {
-            Input::Nodes(_) => &mut self.nodes,
-            Input::Pods(_) => &mut self.pods,
-            Input::Namespaces(_) => &mut self.namespaces,
-            Input::Services(_) => &mut self.services,
-            Input::EndpointSlices(_) => &mut self.slices,
-            Input::Policies(_) => &mut self.policies,
-        }
-    }
-
-    /// Keeps a report.
+    /// Takes a report.
     pub(super) fn take(&mut self, input: Input) {
-        let slot = self.slot(&input);
-        if slot.is_none() {
-            *slot = Some(input);
-        } else {
-            self.later.push(input);
+        match input {
+            Input::Nodes(change) => self.nodes.take(change, |node| node.name.clone()),
+            Input::Pods(change) => self.pods.take(change, |seen| seen.pod.name.clone()),
+            Input::Namespaces(change) => self.namespaces.take(change, |namespace| namespace.name.clone()),
+            Input::Services(change) => self.services.take(change, |(service, _)| service.name.clone()),
+            Input::EndpointSlices(change) => self.slices.take(change, |(slice, _)| slice.name.clone()),
+            Input::Policies(change) => self.policies.take(change, |(policy, _)| policy.name.clone()),
         }
     }
 
-    fn lists(&self) -> [(&'static str, &Option<Input>); 6] {
+    fn lists(&self) -> [(&'static str, bool); 6] {
         [
-            ("nodes", &self.nodes),
-            ("namespaces", &self.namespaces),
-            ("services", &self.services),
-            ("endpoint slices", &self.slices),
-            ("network policies", &self.policies),
-            ("pods", &self.pods),
+            ("nodes", self.nodes.listed),
+            ("namespaces", self.namespaces.listed),
+            ("services", self.services.listed),
+            ("endpoint slices", self.slices.listed),
+            ("network policies", self.policies.listed),
+            ("pods", self.pods.listed),
         ]
     }
 
     /// Whether every kind was listed.
     pub(super) fn is_complete(&self) -> bool {
-        self.lists().iter().all(|(_, list)| list.is_some())
+        self.lists().iter().all(|(_, listed)| *listed)
     }
 
     /// The kinds that were not.
     pub(super) fn missing(&self) -> String {
         let missing: Vec<_> =
-            self.lists().into_iter().filter(|(_, list)| list.is_none()).map(|(kind, _)| kind).collect();
+            self.lists().into_iter().filter(|(_, listed)| !listed).map(|(kind, _)| kind).collect();
         missing.join(", ")
     }
 
-    /// Everything, nodes first.
-    pub(super) fn into_inputs(self) -> impl Iterator<Item = Input> {
-        let lists = [self.nodes, self.namespaces, self.pods, self.services, self.slices, self.policies];
-        lists.into_iter().flatten().chain(self.later)
+    /// Everything as first lists, nodes first.
+    pub(super) fn into_inputs(self) -> [Input; 6] {
+        [
+            Input::Nodes(self.nodes.into_list()),
+            Input::Namespaces(self.namespaces.into_list()),
+            Input::Pods(self.pods.into_list()),
+            Input::Services(self.services.into_list()),
+            Input::EndpointSlices(self.slices.into_list()),
+            Input::Policies(self.policies.into_list()),
+        ]
     }
 }
 
@@ -163,4 +189,46 @@ pub(super) fn found_nodes(snapshot: &Snapshot<'_>, config: &Config) -> Vec<Found
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn namespace(name: &str, label: &str) -> Namespace {
+        let object = serde_json::json!({ "metadata": { "name": name, "labels": { "is": label } } });
+        crate::index::convert::namespace(serde_json::from_value(object).unwrap()).unwrap()
+    }
+
+    fn namespaces(seeding: Seeding) -> Vec<(String, String)> {
+        let [_, Input::Namespaces(Watched::Reset(all)), ..] = seeding.into_inputs() else {
+            panic!("namespaces come second, as a list")
+        };
+        all.into_iter().map(|namespace| (namespace.name, namespace.labels["is"].clone())).collect()
+    }
+
+    #[test]
+    fn of_each_object_the_last_report_is_kept_and_nothing_else() {
+        let mut seeding = Seeding::default();
+        seeding.take(Input::Namespaces(Watched::Reset(vec![namespace("a", "1"), namespace("b", "1")])));
+        for n in 0..100 {
+            seeding.take(Input::Namespaces(Watched::Apply(namespace("c", &n.to_string()))));
+        }
+        seeding.take(Input::Namespaces(Watched::Delete("a".to_owned())));
+        assert_eq!(seeding.namespaces.objects.len(), 2);
+        assert_eq!(
+            namespaces(seeding),
+            [("b".into(), "1".into()), ("c".into(), "99".into())] as [(String, String); 2]
+        );
+    }
+
+    #[test]
+    fn a_new_list_takes_the_place_of_all_that_was_seen() {
+        let mut seeding = Seeding::default();
+        seeding.take(Input::Namespaces(Watched::Apply(namespace("a", "1"))));
+        assert!(seeding.missing().contains("namespaces"), "an object is no list");
+        seeding.take(Input::Namespaces(Watched::Reset(vec![namespace("b", "2")])));
+        assert!(!seeding.missing().contains("namespaces"));
+        assert_eq!(namespaces(seeding), [("b".to_owned(), "2".to_owned())]);
+    }
 }

@@ -4,13 +4,14 @@
 
 use std::time::{Duration, Instant};
 
+use anyhow::anyhow;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::PostParams;
 use kube::{Api, Client};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
-use super::chain;
+use super::{TIMEOUT, chain};
 use crate::metrics::{ErrorKind, Metrics};
 
 /// How long a lease holds without being renewed.
@@ -19,8 +20,10 @@ const DURATION: Duration = Duration::from_secs(15);
 const RENEW: Duration = Duration::from_secs(5);
 /// The holder gives up this long before the lease expires.
 const SLACK: Duration = Duration::from_secs(2);
-/// Others look this often.
-const LOOK: Duration = Duration::from_secs(2);
+/// Others look this often, and when it expires: a leader that gives it up is followed within this.
+const LOOK: Duration = Duration::from_millis(500);
+/// Wait after a failed attempt.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// A lease and who wants it.
 #[derive(Debug, Clone)]
@@ -44,55 +47,88 @@ enum Outcome {
 struct Observed {
     holder: String,
     version: String,
-    since: Instant,
+    /// When the lease is free, if it does not change.
+    expires: Instant,
+}
+
+/// How long to wait until the lease of another is looked at again.
+fn next_look(observed: Option<&Observed>, now: Instant) -> Duration {
+    // A little later than it expires, as timers may be early.
+    let expiry = |seen: &Observed| seen.expires.saturating_duration_since(now) + Duration::from_millis(10);
+    observed.map_or(LOOK, expiry).min(LOOK)
 }
 
 impl Election {
-    /// Takes part until the process ends, publishing whether the lease is held. Once lost it is not taken again: the
-    /// process is to end and start anew.
-    pub async fn run(self, client: Client, held: watch::Sender<bool>, metrics: Metrics) {
+    /// Takes part until told to resign, publishing whether the lease is held; gives it up then, so that the next leader need
+    /// not wait. A lease that is lost is not taken again: it is an error, with which the process is to end and start anew.
+    pub async fn run(
+        self,
+        client: Client,
+        held: watch::Sender<bool>,
+        resign: oneshot::Receiver<()>,
+        metrics: Metrics,
+    ) -> anyhow::Result<()> {
         let api: Api<Lease> = Api::namespaced(client, &self.namespace);
+        tokio::select! {
+            lost = self.take_part(&api, &held, &metrics) => {
+                held.send_replace(false);
+                Err(lost)
+            }
+            // A sender that is gone says the same.
+            _ = resign => {
+                held.send_replace(false);
+                self.release(&api, &metrics).await;
+                Ok(())
+            }
+        }
+    }
+
+    async fn take_part(
+        &self,
+        api: &Api<Lease>,
+        held: &watch::Sender<bool>,
+        metrics: &Metrics,
+    ) -> anyhow::Error {
+        let lease = format!("{}/{}", self.namespace, self.name);
         let mut observed = None;
         let mut renewed: Option<Instant> = None;
         loop {
-            let attempt = tokio::time::timeout(RENEW, self.attempt(&api, &mut observed));
             let start = Instant::now();
-            match attempt.await {
+            let limit = match renewed {
+                Some(at) => (at + DURATION - SLACK).saturating_duration_since(start),
+                None => TIMEOUT,
+            };
+            if limit.is_zero() {
+                return anyhow!(
+                    "lease {lease} could not be renewed within {} s",
+                    (DURATION - SLACK).as_secs()
+                );
+            }
+            let attempt = tokio::time::timeout(limit.min(RENEW), self.attempt(api, &mut observed));
+            let error = match attempt.await {
                 Ok(Ok(Outcome::Held)) => {
                     renewed = Some(start);
                     if !held.send_replace(true) {
-                        tracing::info!(lease = self.name, identity = self.identity, "leader");
+                        tracing::info!(lease, identity = self.identity, "leader");
                     }
+                    tokio::time::sleep(RENEW).await;
+                    continue;
                 }
                 Ok(Ok(Outcome::Other(holder))) => {
                     if renewed.is_some() {
-                        tracing::error!(lease = self.name, holder, "somebody else took the lease");
-                        break;
+                        return anyhow!("lease {lease} was taken by {holder}");
                     }
-                    tracing::debug!(lease = self.name, holder, "not the leader");
+                    tracing::debug!(lease, holder, "not the leader");
+                    tokio::time::sleep(next_look(observed.as_ref(), Instant::now())).await;
+                    continue;
                 }
-                Ok(Err(error)) => {
-                    metrics.error(ErrorKind::Lease);
-                    let error = chain(&error);
-                    tracing::warn!(
-                        lease = self.name,
-                        error,
-                        "lease could not be read or written; trying again"
-                    );
-                }
-                Err(_elapsed) => {
-                    metrics.error(ErrorKind::Lease);
-                    tracing::warn!(lease = self.name, "no answer about the lease; trying again");
-                }
-            }
-            if renewed.is_some_and(|at| at.elapsed() + LOOK > DURATION - SLACK) {
-                tracing::error!(lease = self.name, "lease could not be renewed in time");
-                break;
-            }
-            let fresh = renewed.is_some_and(|at| at.elapsed() < RENEW);
-            tokio::time::sleep(if fresh { RENEW } else { LOOK }).await;
+                Ok(Err(error)) => chain(&error),
+                Err(_elapsed) => "no answer".to_owned(),
+            };
+            metrics.error(ErrorKind::Lease);
+            tracing::warn!(lease, error, "lease could not be read or written; trying again");
+            tokio::time::sleep(RETRY).await;
         }
-        held.send_replace(false);
     }
 
     async fn attempt(&self, api: &Api<Lease>, observed: &mut Option<Observed>) -> kube::Result<Outcome> {
@@ -131,9 +167,10 @@ impl Election {
         let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
         let duration = seconds.and_then(|s| u64::try_from(s).ok()).map_or(DURATION, Duration::from_secs);
         match observed {
-            Some(seen) if seen.holder == holder && seen.version == version => seen.since.elapsed() > duration,
+            Some(seen) if seen.holder == holder && seen.version == version => seen.expires < Instant::now(),
             _ => {
-                *observed = Some(Observed { holder: holder.to_owned(), version, since: Instant::now() });
+                let expires = Instant::now() + duration;
+                *observed = Some(Observed { holder: holder.to_owned(), version, expires });
                 false
             }
         }
@@ -151,22 +188,34 @@ impl Election {
         }
     }
 
-    /// Gives the lease up at an orderly end, so that the next leader need not wait.
-    pub async fn release(&self, client: Client) {
-        let api: Api<Lease> = Api::namespaced(client, &self.namespace);
-        let given_up = async {
-            let Some(mut lease) = api.get_opt(&self.name).await? else { return Ok(()) };
-            match &mut lease.spec {
-                Some(spec) if spec.holder_identity.as_deref() == Some(self.identity.as_str()) => {
-                    spec.holder_identity = Some(String::new());
-                    spec.lease_duration_seconds = Some(1);
-                    api.replace(&self.name, &PostParams::default(), &lease).await.map(drop)
+    async fn release(&self, api: &Api<Lease>, metrics: &Metrics) {
+        let given_up = tokio::time::timeout(SLACK, async {
+            // A renewal may still be on its way, which makes one attempt a conflict.
+            loop {
+                match self.give_up(api).await {
+                    Err(error) if is_conflict(&error) => {}
+                    result => return result,
                 }
-                _ => Ok(()),
             }
+        });
+        let error = match given_up.await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => chain(&error),
+            Err(_elapsed) => "no answer".to_owned(),
         };
-        if let Err(error) = tokio::time::timeout(SLACK, given_up).await.unwrap_or(Ok(())) {
-            tracing::warn!(lease = self.name, %error, "lease could not be given up; it expires by itself");
+        metrics.error(ErrorKind::Lease);
+        tracing::warn!(lease = self.name, error, "lease could not be given up; it expires by itself");
+    }
+
+    async fn give_up(&self, api: &Api<Lease>) -> kube::Result<()> {
+        let Some(mut lease) = api.get_opt(&self.name).await? else { return Ok(()) };
+        match &mut lease.spec {
+            Some(spec) if spec.holder_identity.as_deref() == Some(self.identity.as_str()) => {
+                spec.holder_identity = Some(String::new());
+                spec.lease_duration_seconds = Some(1);
+                api.replace(&self.name, &PostParams::default(), &lease).await.map(drop)
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -194,6 +243,17 @@ mod tests {
         let renewed = election("a").spec(first.clone(), now());
         assert_eq!((renewed.lease_transitions, renewed.acquire_time.clone()), (Some(1), first.acquire_time));
         assert_eq!(election("b").spec(renewed, now()).lease_transitions, Some(2));
+    }
+
+    #[test]
+    fn the_lease_of_another_is_looked_at_when_it_expires_and_often_before() {
+        let now = Instant::now();
+        let at = |expires| Observed { holder: "a".to_owned(), version: "1".to_owned(), expires };
+        assert_eq!(next_look(None, now), LOOK);
+        assert_eq!(next_look(Some(&at(now + DURATION)), now), LOOK);
+        let soon = next_look(Some(&at(now + LOOK / 2)), now);
+        assert!(soon > LOOK / 2 && soon < LOOK, "{soon:?}");
+        assert!(next_look(Some(&at(now)), now) < LOOK / 2);
     }
 
     #[test]

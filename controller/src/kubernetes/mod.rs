@@ -2,29 +2,65 @@
 
 pub mod annotate;
 pub mod events;
+#[cfg(test)]
+mod fake;
 pub mod lease;
 pub mod watch;
 
-use anyhow::Context;
+use std::time::Duration;
 
-/// A client by kubeconfig file, or by the pod's service account where none is given.
-pub async fn client(kubeconfig: Option<&std::path::Path>) -> anyhow::Result<kube::Client> {
-    let config = match kubeconfig {
-        Some(path) => {
-            let shown = path.display();
-            let file = kube::config::Kubeconfig::read_from(path)
-                .with_context(|| format!("--kubeconfig {shown}: a readable kubeconfig file is needed"))?;
-            kube::Config::from_custom_kubeconfig(file, &kube::config::KubeConfigOptions::default())
-                .await
-                .with_context(|| format!("--kubeconfig {shown}: its current context cannot be used"))?
+use anyhow::{Context, ensure};
+use axum::http::Uri;
+
+/// For one call of the API, whatever it is. Lists have their own, as have watches.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest silence on a connection while an answer or a watch's next event is due. Longer than a watch lasts, so that one
+/// that is still there is never cut off.
+const READ_TIMEOUT: Duration = Duration::from_secs(44);
+
+/// Where the API server is and who we are to it.
+#[derive(Debug, Clone, Default)]
+pub struct Access {
+    /// Kubeconfig file; without it the pod's service account.
+    pub kubeconfig: Option<std::path::PathBuf>,
+    /// In place of the server that either of them names.
+    pub server: Option<Uri>,
+}
+
+impl Access {
+    /// A client.
+    pub async fn client(&self) -> anyhow::Result<kube::Client> {
+        let mut config = match &self.kubeconfig {
+            Some(path) => {
+                let shown = path.display();
+                let file = kube::config::Kubeconfig::read_from(path)
+                    .with_context(|| format!("--kubeconfig {shown}: a readable kubeconfig file is needed"))?;
+                kube::Config::from_custom_kubeconfig(file, &kube::config::KubeConfigOptions::default())
+                    .await
+                    .with_context(|| format!("--kubeconfig {shown}: its current context cannot be used"))?
+            }
+            None => kube::Config::incluster()
+                .context("no --kubeconfig given and not running in a pod with a service account")?,
+        };
+        if let Some(server) = &self.server {
+            config.cluster_url = server.clone();
         }
-        None => kube::Config::incluster()
-            .context("no --kubeconfig given and not running in a pod with a service account")?,
-    };
-    let server = config.cluster_url.clone();
-    tracing::info!(%server, "Kubernetes API");
-    kube::Client::try_from(config)
-        .with_context(|| format!("API server {server}: the client cannot be set up"))
+        // A server that went without a word is noticed, also behind an address that moved on to another.
+        config.read_timeout = Some(READ_TIMEOUT);
+        config.reset_reader_on_write = true;
+        let server = config.cluster_url.clone();
+        tracing::info!(%server, "Kubernetes API");
+        kube::Client::try_from(config)
+            .with_context(|| format!("API server {server}: the client cannot be set up"))
+    }
+}
+
+/// Reads the address of an API server from the command line.
+pub fn parse_server(text: &str) -> anyhow::Result<Uri> {
+    let form = "the form is https://HOST[:PORT], as in https://192.0.2.1:6443";
+    let uri: Uri = text.parse().context(form)?;
+    ensure!(matches!(uri.scheme_str(), Some("https" | "http")) && uri.host().is_some(), form);
+    Ok(uri)
 }
 
 /// An error with all its causes: what a client of the API says alone is often no more than "connect".
@@ -40,4 +76,43 @@ pub fn chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KUBECONFIG: &str = "\
+apiVersion: v1
+kind: Config
+current-context: here
+contexts: [{name: here, context: {cluster: here, user: me}}]
+clusters: [{name: here, cluster: {server: 'http://192.0.2.1:6443'}}]
+users: [{name: me, user: {token: secret}}]
+";
+
+    #[tokio::test]
+    async fn the_servers_address_of_the_command_line_goes_before_the_kubeconfigs() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), KUBECONFIG).unwrap();
+        let access = Access {
+            kubeconfig: Some(file.path().to_owned()),
+            server: Some(parse_server(&format!("http://{address}")).unwrap()),
+        };
+        let client = access.client().await.unwrap();
+        let asked = tokio::spawn(async move { client.apiserver_version().await });
+        listener.accept().await.unwrap();
+        asked.abort();
+    }
+
+    #[test]
+    fn an_address_without_scheme_or_host_is_refused_with_the_form() {
+        assert!(parse_server("https://[fd00::1]:6443").is_ok());
+        for bad in ["192.0.2.1:6443", "kubernetes", "/path", "ftp://x", ""] {
+            let error = format!("{:#}", parse_server(bad).unwrap_err());
+            assert!(error.contains("https://192.0.2.1:6443"), "{bad}: {error}");
+        }
+    }
 }

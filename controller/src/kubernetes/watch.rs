@@ -12,6 +12,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
+use supervision::Tasks;
 use tokio::sync::mpsc;
 
 use super::chain;
@@ -26,6 +27,9 @@ use crate::state::Watched;
 /// Objects fetched at once in a list: bounds memory, as objects are much larger than what is kept of them.
 const PAGE: u32 = 500;
 
+/// A watch is asked for again after this long, seconds. Less than a connection may be silent, so that a silent one is dead.
+const WATCH: u32 = 40;
+
 /// One kind: how to read it and how to name it.
 struct Kind<K, T, N> {
     name: &'static str,
@@ -35,17 +39,23 @@ struct Kind<K, T, N> {
     input: fn(Watched<T, N>) -> Input,
 }
 
-/// Starts all watches. They end when the engine's end of the channel goes. Without `network_policy` no policy is of
-/// interest.
-pub fn start(client: &Client, inputs: &mpsc::Sender<Input>, metrics: &Metrics, network_policy: bool) {
+/// Starts all watches, each a task of the set. Without `network_policy` no policy is of interest.
+pub fn start(
+    tasks: &Tasks,
+    client: &Client,
+    inputs: &mpsc::Sender<Input>,
+    metrics: &Metrics,
+    network_policy: bool,
+) {
     let plain = |kind: &'static str| tracing::info_span!("watch", kind);
     macro_rules! watch {
         ($kind:expr) => {{
             let kind = $kind;
             let span = plain(kind.name);
+            let name = kind.name.replace(' ', "-");
             let api = Api::all(client.clone());
             let task = follow(api, kind, inputs.clone(), metrics.clone());
-            tokio::spawn(tracing::Instrument::instrument(task, span));
+            tasks.spawn(&format!("watch-{name}"), tracing::Instrument::instrument(task, span));
         }};
     }
     watch!(Kind {
@@ -93,7 +103,7 @@ async fn follow<K, T, N>(api: Api<K>, kind: Kind<K, T, N>, inputs: mpsc::Sender<
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let config = watcher::Config::default().page_size(PAGE);
+    let config = watcher::Config::default().page_size(PAGE).timeout(WATCH);
     let mut events = watcher::watcher(api, config).default_backoff().boxed();
     let mut listed = Vec::new();
     while let Some(event) = events.next().await {
@@ -122,7 +132,56 @@ where
             }
         };
         if inputs.send((kind.input)(change)).await.is_err() {
-            return;
+            // The engine has ended, and it is the engine's end that is to be told of.
+            return std::future::pending().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use axum::Router;
+    use axum::body::Body;
+    use axum::response::IntoResponse;
+    use serde_json::json;
+
+    use super::*;
+    use crate::kubernetes::fake;
+
+    #[tokio::test]
+    async fn a_watch_that_dies_without_a_word_is_noticed_and_started_again() {
+        let watches = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&watches);
+        let pages = Router::new().fallback(async move |uri: axum::http::Uri| {
+            let meta = json!({ "resourceVersion": "1" });
+            if !uri.query().unwrap_or_default().contains("watch=true") {
+                return fake::object(json!({ "kind": "NamespaceList", "apiVersion": "v1", "metadata": meta, "items": [] }));
+            }
+            if counted.fetch_add(1, Ordering::Relaxed) == 0 {
+                // Nothing ever comes, not even an end.
+                return Body::from_stream(futures::stream::pending::<Result<&[u8], std::io::Error>>()).into_response();
+            }
+            let object = json!({ "kind": "Namespace", "apiVersion": "v1", "metadata": { "name": "a", "resourceVersion": "2" } });
+            (json!({ "type": "ADDED", "object": object }).to_string() + "\n").into_response()
+        });
+        let client = fake::serve(pages).await;
+        let (inputs, mut queue) = mpsc::channel(16);
+        let metrics = Metrics::default();
+        let kind = Kind {
+            name: "namespaces",
+            read: convert::namespace,
+            key: |namespace: &core::Namespace| namespace.name_any(),
+            input: Input::Namespaces,
+        };
+        let task = tokio::spawn(follow(Api::all(client), kind, inputs, metrics.clone()));
+        let mut next = async || tokio::time::timeout(Duration::from_secs(20), queue.recv()).await.unwrap();
+        assert!(matches!(next().await, Some(Input::Namespaces(Watched::Reset(all))) if all.is_empty()));
+        assert!(matches!(next().await, Some(Input::Namespaces(Watched::Apply(a))) if a.name == "a"));
+        assert!(metrics.errors(ErrorKind::Watch) >= 1, "it is counted");
+        task.abort();
     }
 }

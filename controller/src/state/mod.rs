@@ -1,6 +1,7 @@
 //! The controller's whole state but the database: the [index](crate::index) and the allocators. Takes what the watches
 //! report, one change at a time, and answers with what is to be done about it. Synchronous, without a client.
 
+mod annotating;
 mod claims;
 pub mod network;
 mod nodes;
@@ -9,7 +10,7 @@ mod pods;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::time::Instant;
 
@@ -21,6 +22,7 @@ use crate::config::Config;
 use crate::index::convert::{Problem, SeenNode, SeenPod};
 use crate::index::{Dirty, Index, Namespace};
 use crate::plan::{NamespacedName, Unit};
+pub use annotating::Annotated;
 
 /// What a watch reports about one kind.
 #[derive(Debug)]
@@ -36,7 +38,7 @@ pub enum Watched<T, K> {
 /// A Kubernetes object as events and messages name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectRef {
-    /// `Node`, `Pod`, `Service`, ..
+    /// As in its manifest: `Node`, `Pod`, `Service`, ..
     pub kind: &'static str,
     pub namespace: Option<String>,
     pub name: String,
@@ -53,6 +55,15 @@ impl ObjectRef {
     /// An object without namespace whose UID is not known.
     pub fn cluster_wide(kind: &'static str, name: &str) -> Self {
         Self { kind, namespace: None, name: name.to_owned(), uid: String::new() }
+    }
+
+    /// The API group and version of its kind.
+    pub fn api_version(&self) -> &'static str {
+        match self.kind {
+            "NetworkPolicy" => "networking.k8s.io/v1",
+            "EndpointSlice" => "discovery.k8s.io/v1",
+            _ => "v1",
+        }
     }
 }
 
@@ -89,10 +100,12 @@ pub enum NoticeKind {
     NodeConflict,
     /// A service's address cannot be served.
     Address,
+    /// Its annotation cannot be written.
+    NotWritten,
 }
 
 impl NoticeKind {
-    /// The reason of the event.
+    /// The reason of an event: a word for programs.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Malformed => "NetworkAnnotationUnusable",
@@ -102,6 +115,7 @@ impl NoticeKind {
             Self::NameConflict => "NetworkNameConflict",
             Self::NodeConflict => "NodeNetworkConflict",
             Self::Address => "ServiceAddressUnusable",
+            Self::NotWritten => "NetworkAnnotationNotWritten",
         }
     }
 }
@@ -127,6 +141,8 @@ pub struct Effects {
     pub notices: Vec<Notice>,
     /// UIDs of pods whose addresses become free once the database shows the change.
     pub release: Vec<String>,
+    /// UIDs of objects that are gone while an annotation of theirs was on its way.
+    pub forgotten: Vec<String>,
 }
 
 impl Effects {
@@ -136,6 +152,7 @@ impl Effects {
         self.patches.extend(other.patches);
         self.notices.extend(other.notices);
         self.release.extend(other.release);
+        self.forgotten.extend(other.forgotten);
     }
 }
 
@@ -173,8 +190,8 @@ pub struct State {
     waiting: BTreeMap<(i64, NamespacedName), SeenPod>,
     /// Ports found at start whose pods have not been seen yet.
     found_ports: Vec<FoundPort>,
-    /// UIDs of pods whose annotation is being written.
-    annotating: HashSet<String>,
+    /// Annotations on their way, by the object's UID.
+    annotating: HashMap<String, annotating::Underway>,
     /// Pod UIDs by name, also of pods that are not in the index.
     uids: BTreeMap<NamespacedName, String>,
     /// Nodes in the database at start.
@@ -203,7 +220,7 @@ impl State {
             failed_nodes: BTreeMap::new(),
             waiting: BTreeMap::new(),
             found_ports: Vec::new(),
-            annotating: HashSet::new(),
+            annotating: HashMap::new(),
             uids: BTreeMap::new(),
             found_nodes: Vec::new(),
             claims: claims::NodeClaims::default(),

@@ -6,7 +6,7 @@ use api::annotation::{CLUSTER_NETWORK, GatewayConfig, NODE_ID, NODE_SUBNETS, Nod
 use ipnet::IpNet;
 
 use super::claims::Claim;
-use super::{Effects, Notice, NoticeKind, ObjectRef, Patch, State, Watched, network, notices};
+use super::{Effects, Notice, NoticeKind, ObjectRef, State, Watched, network, notices};
 use crate::index::convert::{SeenNode, SeenPod};
 use crate::index::{Node, Pod};
 use crate::reconcile::ownership::KeptGateways;
@@ -86,7 +86,7 @@ impl State {
         if seen.cluster_network.as_ref() != Some(&published) {
             annotations.insert(CLUSTER_NETWORK, published);
         }
-        if !annotations.is_empty() && self.annotating.insert(seen.uid.clone()) {
+        if self.annotate(object(&seen), annotations, effects) {
             let unreadable = [
                 seen.subnets.as_ref().and_then(|s| s.as_ref().err()),
                 seen.id.as_ref().and_then(|i| i.as_ref().err()),
@@ -96,7 +96,6 @@ impl State {
                 message: format!("node {}: {error}; written again as the node has it", seen.name),
                 object: Some(object(&seen)),
             }));
-            effects.patches.push(Patch { object: object(&seen), annotations });
         }
         self.ipam.set_node(&seen.name, &assignment.subnets);
         let name = seen.name.clone();
@@ -185,6 +184,7 @@ impl State {
     }
 
     fn delete_node(&mut self, name: &str, effects: &mut Effects) {
+        self.forget_node_annotation(name, effects);
         self.failed_nodes.remove(name);
         let stranded = self.stranded_pods(name);
         self.nodes.release(name, self.now);
@@ -218,10 +218,5 @@ impl State {
                 believed: true,
             })
             .collect()
-    }
-
-    /// A node's annotations have been written, or never will be.
-    pub fn annotated(&mut self, uid: &str) {
-        self.annotating.remove(uid);
     }
 }

@@ -6,7 +6,7 @@ use api::annotation::{POD_NETWORKS, PodNetworks};
 use api::host_port::Conflict;
 use api::ovn_name;
 
-use super::{Effects, Notice, NoticeKind, ObjectRef, Patch, State, Watched, network};
+use super::{Effects, Notice, NoticeKind, ObjectRef, State, Watched, network};
 use crate::alloc::{Allocation, IpamError};
 use crate::index::Pod;
 use crate::index::convert::SeenPod;
@@ -137,7 +137,9 @@ impl State {
         self.waiting.remove(&(seen.created, seen.pod.name.clone()));
         let written = matches!(&seen.networks, Some(Ok(network))
             if network.ip_addresses == allocation.addresses && network.mac_address == allocation.mac);
-        if !written && self.annotating.insert(seen.pod.uid.clone()) {
+        let value = || PodNetworks::with_default(network::of_pod(&self.config, allocation));
+        let annotations = if written { BTreeMap::new() } else { BTreeMap::from([(POD_NETWORKS, value())]) };
+        if self.annotate(object(&seen), annotations, effects) {
             let wrong = match &seen.networks {
                 Some(Err(error)) => Some(error.to_string()),
                 Some(Ok(_)) => Some(format!(
@@ -150,10 +152,6 @@ impl State {
                 object: Some(object(&seen)),
                 message: format!("pod {}: {wrong}; written again as the pod has it", seen.pod.name),
             }));
-            let value = PodNetworks::with_default(network::of_pod(&self.config, allocation));
-            effects
-                .patches
-                .push(Patch { object: object(&seen), annotations: BTreeMap::from([(POD_NETWORKS, value)]) });
         }
         seen.pod.addresses.clone_from(&allocation.addresses);
         seen.pod.mac = Some(allocation.mac);
@@ -247,7 +245,7 @@ impl State {
     fn forget(&mut self, name: &NamespacedName, effects: &mut Effects) {
         self.waiting.retain(|(_, waiting), _| waiting != name);
         if let Some(uid) = self.uids.remove(name) {
-            self.annotating.remove(&uid);
+            self.forget_annotation(&uid, effects);
             if self.ipam.get(&uid).is_some() {
                 effects.release.push(uid);
             }

@@ -66,7 +66,7 @@ fn ranges_in_the_form_of_older_versions_are_taken_and_written_anew() {
     let written =
         BTreeMap::from([("k8s.ovn.org/node-subnets", r#"{"default":["10.244.7.0/24"]}"#.to_owned())]);
     assert_eq!(effects.patches[0].annotations, written);
-    state.annotated("n1");
+    state.annotated(&Annotated::Written("n1".to_owned()));
     let new = serde_json::json!({"k8s.ovn.org/node-subnets": written["k8s.ovn.org/node-subnets"],
         "k8s.ovn.org/node-id": "5"});
     assert_eq!(state.nodes(Watched::Apply(node("n1", new))).patches, []);
@@ -230,7 +230,7 @@ fn a_pod_keeps_its_address_whatever_is_written_over_its_annotation() {
     let mut state = state("10.244.0.0/16/24");
     state.nodes(Watched::Apply(node("n1", serde_json::json!({}))));
     state.pods(Watched::Apply(pod("a", "u1", "Running", None)));
-    state.annotated("u1");
+    state.annotated(&Annotated::Written("u1".to_owned()));
     let effects = state.pods(Watched::Apply(pod("a", "u1", "Running", Some("{"))));
     assert_eq!(effects.patches.len(), 1);
     let message = &effects.notices[0].message;
@@ -258,7 +258,7 @@ fn unreadable_annotations_of_a_node_are_told_and_change_nothing() {
     let gateway = r#"{"default":{"mode":"shared","bridge-id":"breth0","interface-id":"breth0_n1","mac-address":"02:42:ac:12:00:02","ip-addresses":["172.18.0.2/16"],"next-hops":["172.18.0.1"],"node-port-enable":"true","vlan-id":"0"}}"#;
     let mut state = state("10.244.0.0/16/24");
     state.nodes(Watched::Apply(node("n1", serde_json::json!({ "k8s.ovn.org/l3-gateway-config": gateway }))));
-    state.annotated("n1");
+    state.annotated(&Annotated::Written("n1".to_owned()));
     let before = state.index.nodes["n1"].clone();
     assert!(before.gateway.is_some());
     let broken = serde_json::json!({ "k8s.ovn.org/l3-gateway-config": "{", "k8s.ovn.org/node-subnets": "x" });
@@ -456,4 +456,45 @@ fn a_service_is_told_once_of_addresses_that_are_not_served() {
     let effects = state.services(Watched::Apply(service("172.18.0.2")));
     assert_eq!(effects.notices.len(), 1);
     assert!(effects.notices[0].message.contains("172.18.0.2 is not served: it is the address of a node"));
+}
+
+#[test]
+fn what_is_written_over_an_annotation_while_it_is_being_written_is_put_right() {
+    let mut state = state("10.244.0.0/16/24");
+    state.nodes(Watched::Apply(node("n1", serde_json::json!({}))));
+    let first = state.pods(Watched::Apply(pod("a", "u1", "Pending", None))).patches;
+    let written = |patches: &[Patch]| patches[0].annotations["k8s.ovn.org/pod-networks"].clone();
+    let good = written(&first);
+    // Written, and seen; then somebody writes over it, all before the answer to our write is here.
+    assert!(state.pods(Watched::Apply(pod("a", "u1", "Running", Some(&good)))).patches.is_empty());
+    assert!(state.pods(Watched::Apply(pod("a", "u1", "Running", Some("{")))).patches.is_empty());
+    let again = state.annotated(&Annotated::Written("u1".to_owned())).patches;
+    assert_eq!(written(&again), good);
+    // Now it is seen as it should be: nothing more.
+    assert!(state.pods(Watched::Apply(pod("a", "u1", "Running", Some(&good)))).patches.is_empty());
+    assert!(state.annotated(&Annotated::Written("u1".to_owned())).patches.is_empty());
+    assert_eq!(state.pods(Watched::Apply(pod("a", "u1", "Running", Some("{")))).patches.len(), 1);
+}
+
+#[test]
+fn the_node_of_a_patch_on_its_way_is_looked_at_again_too() {
+    let mut state = state("10.244.0.0/16/24");
+    let first = state.nodes(Watched::Apply(node("n1", serde_json::json!({}))));
+    assert_eq!(first.patches[0].annotations.len(), 2);
+    let half = serde_json::json!({ "k8s.ovn.org/node-subnets": r#"{"default":["10.244.0.0/24"]}"# });
+    assert!(state.nodes(Watched::Apply(node("n1", half))).patches.is_empty());
+    let again = state.annotated(&Annotated::Written("n1".to_owned())).patches;
+    assert_eq!(again[0].annotations.keys().collect::<Vec<_>>(), [&"k8s.ovn.org/node-id"]);
+}
+
+#[test]
+fn whose_annotation_is_on_its_way_is_forgotten_when_it_is_gone() {
+    let mut state = state("10.244.0.0/16/24");
+    state.nodes(Watched::Apply(node("n1", serde_json::json!({}))));
+    state.pods(Watched::Apply(pod("a", "u1", "Pending", None)));
+    state.pods(Watched::Apply(pod("b", "u2", "Pending", None)));
+    state.annotated(&Annotated::Written("u2".to_owned()));
+    assert_eq!(state.pods(Watched::Delete(NamespacedName::new("x", "a"))).forgotten, ["u1"]);
+    assert!(state.pods(Watched::Delete(NamespacedName::new("x", "b"))).forgotten.is_empty());
+    assert_eq!(state.nodes(Watched::Delete("n1".to_owned())).forgotten, ["n1"]);
 }

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use controller::config::Config;
-use controller::engine::{Engine, Input, Outlets, Reason};
+use controller::engine::{Engine, Input, Leadership, Outlets, Reason};
 use controller::index::convert;
 use controller::metrics::Metrics;
 use controller::plan::NamespacedName;
@@ -124,13 +124,18 @@ pub(crate) struct Controller {
 
 impl Controller {
     pub(crate) async fn start(client: Client, config: Config) -> Self {
+        Self::led(client, config, Leadership::always()).await
+    }
+
+    pub(crate) async fn led(client: Client, config: Config, leadership: Leadership) -> Self {
         let metrics = Metrics::default();
         let (patch_sender, patches) = mpsc::unbounded_channel();
         let (notice_sender, notices) = mpsc::unbounded_channel();
         let (reason_sender, reason) = watch::channel(None);
-        let outlets = Outlets { patches: patch_sender, notices: notice_sender };
-        let engine =
-            Engine::new(client.clone(), config, metrics.clone(), outlets, reason_sender).await.unwrap();
+        let (forgotten, _) = mpsc::unbounded_channel();
+        let outlets = Outlets { patches: patch_sender, forgotten, notices: notice_sender };
+        let (kept, led) = (client.clone(), leadership);
+        let engine = Engine::new(kept, config, metrics.clone(), outlets, led, reason_sender).await.unwrap();
         Self { client, engine, metrics, patches, notices, reason }
     }
 
