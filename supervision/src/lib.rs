@@ -230,7 +230,7 @@ mod tests {
         let (tasks, mut ends) = Tasks::new();
         tasks.thread("returns", |_| {});
         assert_eq!(ends.next().await.to_string(), "`returns` ended: it returned");
-        tasks.thread("panics", |_| panic!("on purpose"));
+        tasks.thread("panics", |_| assert_eq!(1 + 1, 3, "on purpose"));
         assert_eq!(ends.next().await.to_string(), "`panics` ended: it panicked");
     }
 
