@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::Bed;
 use super::config::{
     CENTRAL_IP, CONTROLLER_PORT, Config, JOIN_SUBNET, JOIN_SUBNET_6, MASQUERADE_SUBNET, MASQUERADE_SUBNET_6,
     NB_PORT, POD_MTU, SB_PORT, SERVICE_CIDR, SERVICE_CIDR_6, node_ip, node_name,
 };
+use super::{Bed, access, admission};
 use crate::exec;
 
 /// The northbound and southbound database and the daemon between them.
@@ -76,9 +76,21 @@ pub(crate) const ENVIRONMENT: &[(&str, &str)] = &[
     ("OVN_DBDIR", "/run/ovn"),
 ];
 
-/// Node objects in order, so that their ranges are known, and the rights of controller and agents.
+/// The rights of controller and agents, and what only they may write. Policies take their time to come into force, so this
+/// is done as soon as the API server answers.
+pub(super) fn grant_rights(bed: &Bed) -> Result<()> {
+    let rights = include_str!("../../../deploy/rbac.yaml");
+    let mut objects = vec![rights];
+    if bed.config().plugin {
+        // Another plugin would write these annotations itself.
+        objects.push(admission::MANIFEST);
+    }
+    exec::input_output(bed.kubectl_command()?.args(["apply", "-f", "-"]), &objects.join("\n---\n")).map(drop)
+}
+
+/// Node objects in order, so that their ranges are known, and the tokens of controller and agents.
 pub(super) fn prepare_cluster(bed: &Bed) -> Result<()> {
-    let mut objects: Vec<String> = (1..=bed.config().nodes)
+    let objects: Vec<String> = (1..=bed.config().nodes)
         .map(|i| {
             let name = node_name(i);
             serde_json::json!({
@@ -94,8 +106,9 @@ pub(super) fn prepare_cluster(bed: &Bed) -> Result<()> {
             .to_string()
         })
         .collect();
-    objects.push(include_str!("../../../deploy/rbac.yaml").to_owned());
-    exec::input_output(bed.kubectl_command()?.args(["apply", "-f", "-"]), &objects.join("\n---\n")).map(drop)
+    exec::input_output(bed.kubectl_command()?.args(["apply", "-f", "-"]), &objects.join("\n---\n"))?;
+    access::issue(bed)?;
+    if bed.config().plugin { admission::wait_in_force(bed) } else { Ok(()) }
 }
 
 /// Our controller.

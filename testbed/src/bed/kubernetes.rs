@@ -9,14 +9,15 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use super::Bed;
 use super::config::{API_PORT, CENTRAL_IP, Config, Runtime, SERVICE_CIDR, SERVICE_CIDR_6};
+use super::{Bed, central};
 use crate::exec;
 
 /// Controllers of Kubernetes that a cluster of networks needs; the rest would only cost time.
 const CONTROLLERS: &str = "endpointslice-controller,endpoints-controller,namespace-controller,serviceaccount-controller,\
                            garbage-collector-controller,deployment-controller,replicaset-controller,daemonset-controller,\
-                           job-controller,node-lifecycle-controller,root-ca-certificate-publisher-controller";
+                           job-controller,node-lifecycle-controller,root-ca-certificate-publisher-controller,\
+                           validatingadmissionpolicy-status-controller";
 
 /// etcd, the API server and the controller manager; returns when the API server is ready.
 pub(super) fn start(bed: &Bed) -> Result<()> {
@@ -53,7 +54,8 @@ pub(super) fn start(bed: &Bed) -> Result<()> {
         ]);
         exec::output(get.arg(config.pki("ca.crt")))
     })?;
-    start_strings(bed, "kube-controller-manager", controller_manager(config))
+    start_strings(bed, "kube-controller-manager", controller_manager(config))?;
+    central::grant_rights(bed)
 }
 
 /// The real scheduler.

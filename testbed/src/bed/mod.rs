@@ -1,6 +1,8 @@
 //! A cluster: brought up in order, taken down whole.
 
+pub mod access;
 mod addresses;
+pub(crate) mod admission;
 mod agent;
 mod central;
 pub mod config;
@@ -27,6 +29,7 @@ use crate::nodes::{self, NodeRuntime, real};
 use crate::ui::{Progress, say};
 use config::{Config, Runtime};
 
+pub use access::Actor;
 pub use agent::Agent;
 pub(crate) use central::ENVIRONMENT;
 pub use central::controller_arguments;
@@ -192,6 +195,11 @@ impl Bed {
     /// Runs kubectl as the administrator and returns what it printed.
     pub fn kubectl(&self, args: &[&str]) -> Result<String> {
         exec::output(self.kubectl_command()?.args(args))
+    }
+
+    /// Runs kubectl as somebody whom the administrator plays.
+    pub fn kubectl_as(&self, actor: &Actor, args: &[&str]) -> Result<String> {
+        exec::output(self.kubectl_command()?.args(actor.flags()).args(args))
     }
 
     /// kubectl as the administrator, to be given arguments.

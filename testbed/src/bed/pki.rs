@@ -1,5 +1,5 @@
-//! The cluster's keys and kubeconfigs. Users are those of the manifests in `deploy/`: a certificate for the name
-//! of a service account has exactly that account's rights.
+//! The cluster's keys, and kubeconfigs of the users that have a certificate. Controller and agents have tokens, which
+//! [`super::access`] asks for.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -66,7 +66,9 @@ pub(super) fn write(config: &Config) -> Result<()> {
             client.distinguished_name.push(DnType::OrganizationName, *group);
         }
         issue(config, &user.file, client, ExtendedKeyUsagePurpose::ClientAuth, &issuer)?;
-        put(&config.kubeconfig(&user.file), &kubeconfig(config, &user.file))?;
+        let file = |end: &str| config.pki(&format!("{}.{end}", user.file));
+        let certificate = serde_json::json!({"client-certificate": file("crt"), "client-key": file("key")});
+        put(&config.kubeconfig(&user.file), &kubeconfig(config, &user.file, &certificate))?;
     }
     if config.runtime == Runtime::Containerd {
         kubelets(config, &issuer)?;
@@ -93,18 +95,12 @@ fn users(config: &Config) -> Vec<User> {
         name: name.to_owned(),
         groups: groups.to_vec(),
     };
-    let accounts = &["system:serviceaccounts", "system:serviceaccounts:kube-system"];
     // The whole controller manager has the accounts of its controllers; the short one is not to wait for them.
     let manager: &[_] = if config.runtime == Runtime::Netns { &["system:masters"] } else { &[] };
     let mut users = vec![
         user("admin", "admin", &["system:masters"]),
         user("kube-controller-manager", "system:kube-controller-manager", manager),
-        user("controller", "system:serviceaccount:kube-system:slipstream-controller", accounts),
     ];
-    for node in config.node_names() {
-        let agent = format!("agent-{node}");
-        users.push(user(&agent, "system:serviceaccount:kube-system:slipstream-node-agent", accounts));
-    }
     if config.runtime == Runtime::Containerd {
         users.push(user("kube-scheduler", "system:kube-scheduler", &[]));
         // The API server, as kubelets and as aggregated servers see it.
@@ -133,19 +129,26 @@ fn issue(
     put(&config.pki(&format!("{file}.key")), &key.serialize_pem())
 }
 
-fn kubeconfig(config: &Config, user: &str) -> String {
-    let file = |name: String| config.pki(&name).display().to_string();
+/// Writes the token of a user, and a kubeconfig that names its file.
+pub(super) fn put_token(config: &Config, user: &str, token: &str) -> Result<()> {
+    let file = config.pki(&format!("{user}.token"));
+    // A process that reads it meanwhile must not see half of it.
+    let new = file.with_extension("new");
+    put(&new, token)?;
+    fs::rename(&new, &file).with_context(|| format!("cannot write {}", file.display()))?;
+    let credential = serde_json::json!({"tokenFile": file});
+    put(&config.kubeconfig(user), &kubeconfig(config, user, &credential))
+}
+
+fn kubeconfig(config: &Config, user: &str, credential: &serde_json::Value) -> String {
     serde_json::json!({
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "bed", "cluster": {
             "server": format!("https://{CENTRAL_IP}:{API_PORT}"),
-            "certificate-authority": file("ca.crt".into()),
+            "certificate-authority": config.pki("ca.crt"),
         }}],
-        "users": [{"name": user, "user": {
-            "client-certificate": file(format!("{user}.crt")),
-            "client-key": file(format!("{user}.key")),
-        }}],
+        "users": [{"name": user, "user": credential}],
         "contexts": [{"name": "bed", "context": {"cluster": "bed", "user": user}}],
         "current-context": "bed",
     })

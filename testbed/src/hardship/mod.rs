@@ -2,9 +2,11 @@
 //! on, it must heal, and in the end nothing may be left.
 
 mod annotations;
+mod believed;
 mod calls;
 mod exhaustion;
 mod flags;
+mod forgery;
 mod outage;
 mod world;
 
@@ -63,6 +65,10 @@ fn all(bed: &Bed) -> Result<bool> {
     progress.done("CNI calls");
     annotations::run(&mut world)?;
     progress.done("annotations");
+    forgery::run(&mut world)?;
+    progress.done("annotations that the API server refuses");
+    believed::run(&mut world)?;
+    progress.done("annotations, names and addresses that the controller does not believe");
     exhaustion::run(&mut world)?;
     progress.done("a full range");
     outage::run(&mut world)?;

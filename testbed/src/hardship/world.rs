@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
-use crate::bed::Bed;
 use crate::bed::config::{CONTROLLER_PORT, node_index};
+use crate::bed::{Actor, Bed};
 use crate::churn::snapshot::Snapshot;
 use crate::traffic::{self, Dial, Expect, Place};
 use crate::ui::Checks;
@@ -54,13 +54,14 @@ impl<'a> World<'a> {
         exec::input_output(self.bed.kubectl_command()?.args(["apply", "-f", "-"]), object).map(drop)
     }
 
-    /// Makes a pod that answers, with this value of `k8s.ovn.org/pod-networks`.
+    /// Makes a pod that answers, with this value of `k8s.ovn.org/pod-networks`: as the controller, since nobody else may.
     pub(super) fn create(&self, name: &str, node: &str, networks: Option<&str>) -> Result<()> {
         let mut object = pod::manifest(NAMESPACE, name, Some(node));
-        if let Some(value) = networks {
-            object["metadata"]["annotations"]["k8s.ovn.org/pod-networks"] = value.into();
-        }
-        self.apply(&object.to_string())
+        let Some(value) = networks else { return self.apply(&object.to_string()) };
+        object["metadata"]["annotations"]["k8s.ovn.org/pod-networks"] = value.into();
+        let mut command = self.bed.kubectl_command()?;
+        command.args(Actor::controller().with_all_rights().flags());
+        exec::input_output(command.args(["apply", "-f", "-"]), &object.to_string()).map(drop)
     }
 
     /// Deletes pods and waits until they are gone.
@@ -79,13 +80,19 @@ impl<'a> World<'a> {
         self.field(object, &format!(".metadata.annotations.k8s\\.ovn\\.org/{name}"))
     }
 
-    /// Writes an annotation of ours, or removes it.
+    /// Writes an annotation of ours, or removes it, as the one who may: what nodes say of themselves as the node's agent,
+    /// everything else as the controller.
     pub(super) fn annotate(&self, object: &str, name: &str, value: Option<&str>) -> Result<()> {
         let change = match value {
             Some(value) => format!("k8s.ovn.org/{name}={value}"),
             None => format!("k8s.ovn.org/{name}-"),
         };
-        self.bed.kubectl(&["annotate", "--overwrite", "-n", NAMESPACE, object, &change]).map(drop)
+        let actor = match object.strip_prefix("node/") {
+            Some(node) if !["node-subnets", "node-id"].contains(&name) => Actor::agent(Some(node)),
+            _ => Actor::controller(),
+        };
+        let args = ["annotate", "--overwrite", "-n", NAMESPACE, object, &change];
+        self.bed.kubectl_as(&actor, &args).map(drop)
     }
 
     /// Waits until a pod runs; returns its address.

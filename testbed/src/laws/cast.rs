@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use api::annotation::POD_NETWORKS;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
@@ -13,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use super::loader::{Loader, Log};
 use crate::bed::config::Datapath;
-use crate::bed::{Agent, Bed};
+use crate::bed::{Actor, Agent, Bed};
 use crate::nodes::{PodName, kubelet};
 use crate::pod::with_image;
 use crate::probe::load::{Dial, Order, PORT};
@@ -63,6 +64,12 @@ impl<'a> Cast<'a> {
         Api::namespaced(self.client.clone(), NAMESPACE)
     }
 
+    /// Nobody else may give a pod its address.
+    async fn pods_as_controller(&self) -> Result<Api<Pod>> {
+        let client = self.bed.client(Some(&Actor::controller().with_all_rights())).await?;
+        Ok(Api::namespaced(client, NAMESPACE))
+    }
+
     /// Makes a pod, waits until it runs, and starts its load tool.
     pub(super) async fn add(&mut self, new: New<'_>) -> Result<IpAddr> {
         let New { name, node, role, annotations } = new;
@@ -78,7 +85,12 @@ impl<'a> Cast<'a> {
             },
         });
         let object: Pod = serde_json::from_value(with_image(self.bed, object)?)?;
-        self.pods().create(&PostParams::default(), &object).await.with_context(|| format!("pod {name}"))?;
+        let pods = if annotations.contains_key(POD_NETWORKS) {
+            self.pods_as_controller().await?
+        } else {
+            self.pods()
+        };
+        pods.create(&PostParams::default(), &object).await.with_context(|| format!("pod {name}"))?;
         let end = Instant::now() + POD;
         let ip = loop {
             let pod = self.pods().get(name).await?;

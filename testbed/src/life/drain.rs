@@ -44,6 +44,8 @@ pub(super) fn run(world: &World<'_>) -> Result<String> {
         ensure!(now == "True", "its Ready is {now:?}");
         Ok(())
     })?;
+    // The agent's token was bound to the object that went; it reads the new one by itself.
+    world.bed.renew_token(NODE)?;
     let new = world.subnet(NODE)?;
     ensure!(new != kept, "both nodes have {new}");
     world.start_staying(NODE)?;

@@ -9,16 +9,16 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
 use kube::api::{Api, DeleteParams, Preconditions};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Client, Config};
 use tokio::sync::{Semaphore, watch};
 
 use super::cni::{CONF_DIR, Network};
 use super::record::{DIRECTORY, PodRecord};
 use super::sandbox::{self, Wanted};
 use super::status;
+use crate::bed::access;
 use crate::bed::config::{node_index, node_ip, underlay_ip6};
 
 /// Pods started at the same time.
@@ -43,10 +43,7 @@ pub struct Args {
 
 /// A client for the cluster that a kubeconfig names.
 pub async fn client(kubeconfig: &Path) -> Result<Client> {
-    let file =
-        Kubeconfig::read_from(kubeconfig).with_context(|| format!("kubeconfig {}", kubeconfig.display()))?;
-    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
-    Ok(Client::try_from(config)?)
+    access::client(kubeconfig, None).await
 }
 
 struct Node {
