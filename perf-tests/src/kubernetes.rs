@@ -4,10 +4,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
 use serde_json::json;
+use testbed::bed::Actor;
+use testbed::bed::access;
 
 /// Label of pods that the test bed's kubelet leaves alone: the benchmark runs their CNI calls itself.
 pub(crate) const MANUAL_LABEL: &str = "testbed.slipstream.dev/manual";
@@ -16,10 +17,7 @@ pub(crate) const MANUAL_LABEL: &str = "testbed.slipstream.dev/manual";
 pub(crate) async fn client(kubeconfig: &Path) -> Result<Client> {
     // Fails only when a provider is installed already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let file =
-        Kubeconfig::read_from(kubeconfig).with_context(|| format!("kubeconfig {}", kubeconfig.display()))?;
-    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
-    Ok(Client::try_from(config)?)
+    access::client(kubeconfig, None).await
 }
 
 /// Makes the namespace if it is not there.
@@ -59,10 +57,12 @@ pub(crate) async fn delete_pods(client: &Client, namespace: &str) -> Result<()> 
     Ok(())
 }
 
-/// A node that exists only as an object, with the annotations that its agent would write. `index` from 0 to 199.
-pub(crate) async fn simulated_node(client: &Client, index: u8) -> Result<String> {
+/// A node that exists only as an object, with the annotations that its agent would write, written as its agent, since
+/// nobody else may. `index` from 0 to 199.
+pub(crate) async fn simulated_node(client: &Client, kubeconfig: &Path, index: u8) -> Result<String> {
     let api: Api<Node> = Api::all(client.clone());
     let name = format!("sim{index}");
+    let agent = access::client(kubeconfig, Some(&Actor::agent(Some(&name)))).await?;
     let address = format!("172.18.1.{index}");
     let mac = format!("02:42:ac:12:01:{index:02x}");
     let gateway = json!({"default": {
@@ -85,7 +85,8 @@ pub(crate) async fn simulated_node(client: &Client, index: u8) -> Result<String>
         api::annotation::NODE_PRIMARY_IFADDR: json!({"ipv4": format!("{address}/16")}).to_string(),
         api::annotation::ZONE_NAME: api::annotation::GLOBAL_ZONE,
     }}});
-    api.patch(&name, &PatchParams::default(), &Patch::Merge(&annotations)).await?;
+    let own: Api<Node> = Api::all(agent);
+    own.patch(&name, &PatchParams::default(), &Patch::Merge(&annotations)).await?;
     let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": address}],
         "conditions": [{"type": "Ready", "status": "True", "reason": "Simulated", "message": "an object only"}]}});
     api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await?;

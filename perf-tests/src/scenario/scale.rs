@@ -25,7 +25,7 @@ pub(crate) async fn run(kubeconfig: &Path, nb: &str, nodes: u8, pods: usize) -> 
     kubernetes::ensure_namespace(&client, NAMESPACE).await?;
     let mut names = Vec::new();
     for index in 0..nodes {
-        names.push(kubernetes::simulated_node(&client, index).await?);
+        names.push(kubernetes::simulated_node(&client, kubeconfig, index).await?);
     }
     wait_for_subnets(&client, &names).await?;
 
