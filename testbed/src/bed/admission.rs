@@ -109,11 +109,16 @@ mod tests {
             .unwrap()
     }
 
-    /// What stands between single quotes and is a key of an annotation.
+    /// The annotations that expressions name: between single quotes, by the domains of our keys.
     fn keys(text: &str) -> Vec<&str> {
-        let quoted = text.split('\'').skip(1).step_by(2);
-        let mut keys: Vec<_> =
-            quoted.filter(|word| word.contains(".org/") || word.contains(".dev/")).collect();
+        let mut keys: Vec<_> = ["k8s.ovn.org/", "slipstream.dev/"]
+            .into_iter()
+            .flat_map(|domain| text.match_indices(domain))
+            .filter(|(at, _)| text[..*at].ends_with('\''))
+            .filter_map(|(at, _)| text[at..].split('\'').next())
+            // The type of conditions begins with it.
+            .filter(|key| *key != "slipstream.dev/")
+            .collect();
         keys.sort_unstable();
         keys.dedup();
         keys
@@ -142,12 +147,7 @@ mod tests {
         assert_eq!(keys(policy("slipstream-pod-networks")), [annotation::POD_NETWORKS]);
         assert_eq!(keys(policy("slipstream-pod-bindings")), [annotation::POD_NETWORKS]);
         assert_eq!(keys(policy("slipstream-node-annotations")), sorted(&[&OF_CONTROLLER, &OF_AGENT]));
-        let of_agent: Vec<_> = keys(policy("slipstream-node-agent"))
-            .into_iter()
-            // The type of conditions, not a key.
-            .filter(|key| *key != "slipstream.dev/")
-            .collect();
-        assert_eq!(of_agent, sorted(&[&OF_AGENT]));
+        assert_eq!(keys(policy("slipstream-node-agent")), sorted(&[&OF_AGENT]));
     }
 
     #[test]
