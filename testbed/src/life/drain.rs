@@ -39,13 +39,13 @@ pub(super) fn run(world: &World<'_>) -> Result<String> {
         .eventually("the northbound database has nothing of it", || nothing_of_it(world, &old.to_string()));
     world.bed.host(NODE).restart("kubelet")?;
     let gone = gone?;
+    // The agent's token was bound to the object that went. It reads the new one by itself, within a minute.
+    world.eventually("the node has an object and the agent a token", || world.bed.renew_token(NODE))?;
     let back = world.eventually("the node is back and Ready", || {
         let now = world.node_is_ready(NODE)?;
         ensure!(now == "True", "its Ready is {now:?}");
         Ok(())
     })?;
-    // The agent's token was bound to the object that went; it reads the new one by itself.
-    world.bed.renew_token(NODE)?;
     let new = world.subnet(NODE)?;
     ensure!(new != kept, "both nodes have {new}");
     world.start_staying(NODE)?;
