@@ -124,7 +124,8 @@ mod tests {
         keys
     }
 
-    const OF_CONTROLLER: [&str; 2] = [annotation::NODE_SUBNETS, annotation::NODE_ID];
+    const OF_CONTROLLER: [&str; 3] =
+        [annotation::NODE_SUBNETS, annotation::NODE_ID, annotation::CLUSTER_NETWORK];
     const OF_AGENT: [&str; 8] = [
         annotation::ZONE_NAME,
         annotation::NODE_ENCAP_IPS,
