@@ -21,6 +21,7 @@ const BINDING: &str = "slipstream-pod-networks";
 
 pub(super) fn run(world: &mut World<'_>) -> Result<()> {
     without_the_policy(world)?;
+    chassis_of_another_node(world)?;
     name_of_a_localnet_port(world)?;
     external_addresses(world)?;
     one_address_two_services(world)
@@ -67,6 +68,27 @@ fn without_the_policy(world: &mut World<'_>) -> Result<()> {
         });
     }
     world.delete(&["greedy", "router"])
+}
+
+/// The agent of n2 says that it is n1's chassis, as one would whose machine was copied from n1's or taken over.
+fn chassis_of_another_node(world: &mut World<'_>) -> Result<()> {
+    let (first, own) =
+        (world.annotation("node/n1", "node-chassis-id")?, world.annotation("node/n2", "node-chassis-id")?);
+    world.annotate("node/n2", "node-chassis-id", Some(&first))?;
+    for node in ["n1", "n2"] {
+        world.check(&format!("n2 claims n1's chassis: told as an Event of {node}"), |world| {
+            world.event(node, "NodeNetworkConflict")
+        });
+    }
+    world.check("its agent writes its own again, and the pods of both go on", |world| {
+        world.eventually(HEAL, || {
+            let now = world.annotation("node/n2", "node-chassis-id")?;
+            ensure!(now == own, "it is {now:?} instead of {own:?}");
+            Ok(())
+        })?;
+        world.others_go_on()
+    });
+    Ok(())
 }
 
 /// A column of a port in NB; empty without such a port.
