@@ -22,7 +22,8 @@ impl Bed {
         let program = myself.with_file_name("testbed");
         let bed = Self { program, myself, name: name.unwrap_or("bench").to_owned(), ours: name.is_none() };
         if bed.ours {
-            bed.run(&["up", "--nodes", "2", "--datapath", datapath])?;
+            // As in a cluster that nobody tests.
+            bed.run(&["up", "--nodes", "2", "--datapath", datapath, "--verify-interval", "180"])?;
         }
         Ok(bed)
     }

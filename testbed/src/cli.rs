@@ -50,6 +50,9 @@ pub struct Shape {
     /// A control: network policies are not enforced.
     #[arg(long)]
     pub without_policy: bool,
+    /// How often the controller compares the northbound database with what it wants, seconds: 10, or this.
+    #[arg(long)]
+    pub verify_interval: Option<u32>,
 }
 
 impl Shape {
@@ -64,7 +67,9 @@ impl Shape {
             dual_stack,
             no_plugin,
             without_policy,
+            verify_interval,
         } = *self;
+        let usual = Config::new(name, nodes)?;
         let config = Config {
             datapath,
             attach_mode,
@@ -72,7 +77,8 @@ impl Shape {
             runtime,
             plugin: !no_plugin,
             network_policy: !without_policy,
-            ..Config::new(name, nodes)?
+            verify_interval: verify_interval.unwrap_or(usual.verify_interval),
+            ..usual
         };
         Ok(if dual_stack { config.with_dual_stack() } else { config })
     }
@@ -133,6 +139,8 @@ enum Verb {
         /// n1, n2, ..
         node: String,
     },
+    /// Wait until the controller has compared the northbound database with what it wants, and fail if it ever differed.
+    Verify,
     /// Show that a cluster works, in a table.
     Demo(demo::Args),
     /// Compare with what ovn-kubernetes does for the same objects.
@@ -205,6 +213,7 @@ impl Args {
             }
             Verb::Restart { host, process } => open()?.host(&host).restart(&process)?,
             Verb::Reboot { node } => open()?.reboot(&node)?,
+            Verb::Verify => ui::say(open()?.verified()?),
             Verb::Demo(args) => return verdict(args.run(&or("demo"))?),
             Verb::Golden(args) => return verdict(args.run(&or("golden"))?),
             Verb::Churn(args) => return verdict(args.run(&or("churn"))?),

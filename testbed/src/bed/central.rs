@@ -135,6 +135,7 @@ pub fn controller_arguments(config: &Config) -> Vec<String> {
         flag("masquerade-subnet", config.families(MASQUERADE_SUBNET, MASQUERADE_SUBNET_6)),
         flag("mtu", POD_MTU.to_string()),
         flag("network-policy", config.network_policy.to_string()),
+        flag("verify-interval", config.verify_interval.to_string()),
         "--lease-namespace=kube-system".into(),
         "--lease-name=slipstream-controller".into(),
         // Where everything is slow, a lease may run out before it can be renewed.

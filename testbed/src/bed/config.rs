@@ -109,6 +109,9 @@ pub struct Config {
     pub plugin: bool,
     /// Whether the controller enforces network policies; without that the bed shows that a test would see it.
     pub network_policy: bool,
+    /// How often the controller compares the northbound database with what it wants, seconds.
+    #[serde(default = "verify_interval")]
+    pub verify_interval: u32,
     /// Range of all pods and the length of a node's part of it.
     pub cluster_subnets: String,
     /// Everything the cluster leaves on disk is in here, and goes with `down`.
@@ -117,6 +120,11 @@ pub struct Config {
     pub cache: PathBuf,
     /// Where our own programs are.
     pub bin: PathBuf,
+}
+
+/// Often, as the end of each test waits for it twice.
+fn verify_interval() -> u32 {
+    10
 }
 
 /// A host: a set of namespaces on the underlay.
@@ -144,6 +152,7 @@ impl Config {
             dual_stack: false,
             plugin: true,
             network_policy: true,
+            verify_interval: verify_interval(),
             cluster_subnets: CLUSTER_SUBNETS.to_owned(),
             dir: directory(name)?,
             cache: cache()?,

@@ -12,6 +12,7 @@ mod node;
 mod pki;
 mod reboot;
 mod underlay;
+mod verify;
 
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
@@ -271,12 +272,15 @@ impl Bed {
         Ok(())
     }
 
-    /// Takes the cluster down at the end of a run; after a bad one its logs are kept.
+    /// Takes the cluster down at the end of a run; after a bad one its logs are kept. A good one fails here if the
+    /// northbound database is not as the controller wants it.
     pub fn finish(self, good: bool) -> Result<()> {
-        if !good {
+        let verified = if good { self.verified_at_end() } else { Ok(()) };
+        if !good || verified.is_err() {
             say(format_args!("logs are kept in {}", self.keep_logs()?));
         }
-        self.down()
+        self.down()?;
+        verified
     }
 
     /// Copies the logs to where they outlive the cluster; returns that place.

@@ -133,6 +133,11 @@ impl Cluster {
         Ok(())
     }
 
+    /// Fails unless the northbound database holds what the controller wants.
+    pub(super) fn verified(&self) -> Result<String> {
+        exec::output(self.testbed().arg("verify"))
+    }
+
     /// Takes it down, if it is ours.
     pub(super) fn down(&self) -> Result<()> {
         if self.ours { exec::run(self.testbed().arg("down")) } else { Ok(()) }

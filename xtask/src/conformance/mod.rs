@@ -104,6 +104,8 @@ struct Outcome {
     control: Option<bool>,
     /// A node's flow cache said otherwise than OVS, or a node could not tell.
     diverged: bool,
+    /// The northbound database was not as the controller wanted it.
+    unverified: bool,
     /// The cluster did not end as it should.
     left_behind: bool,
 }
@@ -111,7 +113,7 @@ struct Outcome {
 impl Outcome {
     fn is_good(&self) -> bool {
         let specs = self.control.unwrap_or(self.counts.is_good() && self.broken == 0);
-        specs && !self.diverged && !self.left_behind
+        specs && !self.diverged && !self.unverified && !self.left_behind
     }
 }
 
@@ -140,6 +142,15 @@ fn on_cluster(args: &Args) -> Result<Outcome> {
             exec::say(format_args!("FAILED: the nodes cannot be asked for divergences: {error:#}"));
             false
         });
+    }
+    if let Ok(outcome) = &mut outcome {
+        match cluster.verified() {
+            Ok(said) => exec::say(format_args!("NB is as the controller wants it: {}", said.trim())),
+            Err(error) => {
+                exec::say(format_args!("FAILED: NB at the end: {error:#}"));
+                outcome.unverified = true;
+            }
+        }
     }
     if args.keep {
         exec::say(format_args!(
