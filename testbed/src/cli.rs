@@ -10,13 +10,15 @@ use crate::bed::Bed;
 use crate::bed::config::{self, AttachMode, Config, Datapath, OvsDatapath, Runtime};
 use crate::host::{init, relay};
 use crate::nodes::{kubelet, scheduler};
-use crate::{churn, demo, exact, golden, hardship, icount, images, kernel, laws, life, pod, probe, ui};
+use crate::{
+    churn, demo, exact, golden, hardship, icount, images, kernel, laws, life, pod, probe, scale, ui,
+};
 
 /// A Slipstream cluster on one machine.
 #[derive(Debug, Parser)]
 #[command(name = "testbed")]
 pub struct Args {
-    /// Name of the cluster: `bed`, or for `demo`, `golden`, `churn`, `hardship`, `life`, `kernel`, `laws` and `exact` the name of the verb.
+    /// Name of the cluster: `bed`, or for `demo`, `golden`, `churn`, `hardship`, `life`, `kernel`, `laws`, `exact` and `scale` the name of the verb.
     #[arg(long, global = true)]
     name: Option<String>,
     #[command(subcommand)]
@@ -159,6 +161,8 @@ enum Verb {
     Laws(laws::Args),
     /// Show that what arrives by the flow cache is what arrives through OVS, and that nobody uses another's entry.
     Exact(exact::Args),
+    /// Fill a control plane with thousands of pods on nodes that exist as objects only, take away what it needs, and look for what it misses.
+    Scale(scale::Args),
     /// The traffic tool.
     #[command(subcommand)]
     Probe(probe::Args),
@@ -223,6 +227,7 @@ impl Args {
             Verb::Icount(args) => args.run(&or("icount"))?,
             Verb::Laws(args) => return verdict(args.run(&or("laws"))?),
             Verb::Exact(args) => return verdict(args.run(&or("exact"))?),
+            Verb::Scale(args) => return verdict(args.run(&or("scale"))?),
             Verb::Probe(args) => args.run()?,
             Verb::HostInit { host, bed, disk } => init::run(&host, &bed, disk)?,
             Verb::Relay(args) => block_on(args.run())?,

@@ -64,6 +64,12 @@ impl Checks {
         }
     }
 
+    /// How many failed so far.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.failed
+    }
+
     /// Prints the count; true if nothing failed and something passed.
     #[must_use]
     pub fn finish(&self) -> bool {
