@@ -18,6 +18,7 @@ use crate::bed::Bed;
 use crate::cli::{Shape, block_on};
 use crate::nodes::kubelet;
 use crate::random::Random;
+use crate::scale::stubs;
 use crate::traffic::{self, Dial, Expect, Place};
 use crate::ui::{Checks, Progress, say};
 use crate::{exec, pod};
@@ -54,6 +55,10 @@ pub struct Args {
     /// Kill processes with SIGKILL at random moments, and start them again: our own, or all.
     #[arg(long, value_enum, num_args = 0..=1, default_missing_value = "ours")]
     kill: Option<Victims>,
+    /// Pods on nodes that exist as objects only, there all the time, so that the controller has more to go through than it
+    /// does at once.
+    #[arg(long, default_value_t = 0)]
+    stubs: usize,
     /// Makes the random moments repeatable.
     #[arg(long)]
     seed: Option<u64>,
@@ -89,6 +94,10 @@ impl Args {
         bed.enter_network("central")?;
         block_on(async {
             let client = kubelet::client(&bed.config().kubeconfig("admin")).await?;
+            if self.stubs > 0 {
+                stubs::create(bed, &client, self.stubs).await?;
+                progress.done(format_args!("{} pods that exist as objects only", self.stubs));
+            }
             let mut run = Run { args: self, bed, client, random: Random::new(seed), progress: &progress };
             // One pod first: what is made for the first and kept is no leak.
             run.fill(1).await?;
