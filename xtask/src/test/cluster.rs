@@ -13,12 +13,40 @@ const RUNS: &[(&str, &[&str])] = &[
     ("demonstration with IPv4 and IPv6", &["demo", "--dual-stack", "--datapath", "ebpf"]),
     ("demonstration with IPv4 and IPv6, without eBPF", &["demo", "--dual-stack", "--datapath", "ovs"]),
     ("golden reference", &["golden"]),
-    ("churn of 100 pods, twice", &["churn"]),
-    ("churn of 100 pods, twice, every process killed", &["churn", "--kill=all"]),
+    ("churn of 100 pods, twice, beside 700 others", &["churn", "--stubs", "700"]),
+    (
+        "churn of 100 pods, twice, every process killed, beside 700 others",
+        &["churn", "--kill=all", "--stubs", "700"],
+    ),
+    ("a restart in a cluster of more than a few hundred pods", &["scale", "--only", "gap"]),
+    ("2,000 pods on 100 simulated nodes", SMALL_SCALE),
     ("bad input", &["hardship"]),
     ("laws of the fast path", &["laws", "--datapath", "ebpf", "--changes", "1000"]),
     ("the same laws without eBPF", &["laws", "--datapath", "ovs", "--changes", "150", "--flows", "200000"]),
     ("what arrives by the flow cache and through OVS", &["exact"]),
+];
+
+/// What `testbed scale` does with ten times as many, in about a minute.
+const SMALL_SCALE: &[&str] = &[
+    "scale",
+    "--only",
+    "rebuild,churn,idle,restart",
+    "--nodes",
+    "100",
+    "--pods",
+    "2000",
+    "--services",
+    "40",
+    "--policies",
+    "100",
+    "--rate",
+    "20",
+    "--churn-seconds",
+    "10",
+    "--idle-seconds",
+    "5",
+    "--limit",
+    "120",
 ];
 
 /// Runs them one after another, each on a cluster of its own.
