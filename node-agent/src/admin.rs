@@ -12,14 +12,41 @@ use crate::node::Node;
 
 /// The resources.
 pub fn router(node: Node) -> Router {
-    Router::new()
+    let router = Router::new()
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
         .route("/status", get(status))
         .route("/metrics", get(metrics))
         .route("/debug/adds", get(adds))
-        .route("/debug/entries", get(entries))
-        .with_state(node)
+        .route("/debug/entries", get(entries));
+    #[cfg(feature = "test-hooks")]
+    let router = router.merge(hooks::router());
+    router.with_state(node)
+}
+
+/// What only tests ask for.
+#[cfg(feature = "test-hooks")]
+mod hooks {
+    use axum::extract::{RawQuery, State};
+    use axum::http::StatusCode;
+    use axum::routing::{get, post};
+    use axum::{Json, Router};
+
+    use crate::node::Node;
+
+    pub(super) fn router() -> Router<Node> {
+        Router::new().route("/test/tasks", get(tasks)).route("/test/end", post(end))
+    }
+
+    async fn tasks(State(node): State<Node>) -> Json<Vec<String>> {
+        Json(node.tasks.names())
+    }
+
+    async fn end(State(node): State<Node>, RawQuery(query): RawQuery) -> StatusCode {
+        // Names of tasks need no escapes.
+        let task = query.as_deref().and_then(|query| query.strip_prefix("task=")).unwrap_or_default();
+        if node.tasks.end(task) { StatusCode::OK } else { StatusCode::NOT_FOUND }
+    }
 }
 
 async fn ready(State(node): State<Node>) -> (StatusCode, String) {
@@ -47,6 +74,7 @@ async fn status(State(node): State<Node>) -> Json<Value> {
         "mtu": node.mtu,
         "ready": node.problems().is_empty(),
         "problems": node.problems(),
+        "warnings": node.health.warnings(),
         "conditions": conditions,
         "endpoints": node.ovs.pod_ports().len(),
         "fastPath": node.fastpath.status(),

@@ -42,6 +42,10 @@ pub struct Config {
     /// Kubeconfig file; without it the service account of the pod the agent runs in.
     #[arg(long, env = "SLIPSTREAM_KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
+    /// URL of the API server, in place of the one that the kubeconfig or the service account's environment names: inside a
+    /// cluster that is a service address, which works only once this agent serves it.
+    #[arg(long, env = "SLIPSTREAM_API_SERVER")]
+    pub api_server: Option<String>,
     /// The node's Open_vSwitch database.
     #[arg(long, env = "SLIPSTREAM_OVS_DB", default_value = "unix:/run/openvswitch/db.sock")]
     pub ovs_db: String,
@@ -57,7 +61,7 @@ pub struct Config {
     )]
     pub cluster_subnets: Vec<ClusterSubnet>,
     /// Service ranges.
-    #[arg(long, env = "SLIPSTREAM_SERVICE_CIDRS", value_delimiter = ',', default_value = "10.96.0.0/16")]
+    #[arg(long, env = "SLIPSTREAM_SERVICE_CIDRS", value_delimiter = ',', default_value = "10.96.0.0/12")]
     pub service_cidrs: Vec<IpNet>,
     /// Subnet of the join switch.
     #[arg(long, env = "SLIPSTREAM_JOIN_SUBNET", value_delimiter = ',', default_value = "100.64.0.0/16")]
@@ -119,9 +123,11 @@ pub struct Config {
     #[arg(long, env = "SLIPSTREAM_FLOW_TABLE_SIZE", default_value_t = ebpf::maps::FLOWS, value_parser = clap::value_parser!(u32).range(64..=16_777_216))]
     pub flow_table_size: u32,
     /// A cached flow is sent through OVS again after this time, in milliseconds; 0 = every packet. For measurements.
+    #[cfg(feature = "test-hooks")]
     #[arg(long, env = "SLIPSTREAM_REFRESH_MS", default_value_t = 2_000, hide = true)]
     pub refresh_ms: u64,
     /// The programs count and compare nothing. For measurements.
+    #[cfg(feature = "test-hooks")]
     #[arg(long, env = "SLIPSTREAM_BENCH_WITHOUT_COUNTERS", hide = true)]
     pub bench_without_counters: bool,
     /// The `ovs-ofctl` executable.
@@ -135,15 +141,24 @@ impl Config {
         crate::bpf::Options {
             pod_mtu: self.mtu,
             flows: self.flow_table_size,
+            #[cfg(feature = "test-hooks")]
             without_counters: self.bench_without_counters,
             ..crate::bpf::Options::default()
         }
     }
 
     /// Times of the flow cache.
+    #[cfg(feature = "test-hooks")]
     pub fn timing(&self) -> crate::fast_path::Timing {
         let refresh = std::time::Duration::from_millis(self.refresh_ms);
         crate::fast_path::Timing { refresh, ..crate::fast_path::Timing::default() }
+    }
+
+    /// Times of the flow cache.
+    #[cfg(not(feature = "test-hooks"))]
+    #[expect(clippy::unused_self, reason = "programs built for tests have a flag for it")]
+    pub fn timing(&self) -> crate::fast_path::Timing {
+        crate::fast_path::Timing::default()
     }
 }
 
@@ -176,6 +191,12 @@ pub struct ClusterSubnet {
     pub net: IpNet,
     /// Prefix length of a node's share.
     pub node_prefix: u8,
+}
+
+impl std::fmt::Display for ClusterSubnet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.net.trunc(), self.node_prefix)
+    }
 }
 
 impl FromStr for ClusterSubnet {
@@ -240,11 +261,21 @@ mod tests {
         }
     }
 
+    #[cfg(not(feature = "test-hooks"))]
+    #[test]
+    fn what_only_tests_use_is_no_flag() {
+        for flag in ["--refresh-ms=0", "--bench-without-counters"] {
+            let parsed = Args::try_parse_from(["slipstream-node-agent", "run", "--node-name", "n1", flag]);
+            assert_eq!(parsed.unwrap_err().kind(), clap::error::ErrorKind::UnknownArgument, "{flag}");
+        }
+    }
+
     #[test]
     fn defaults_are_those_of_the_documentation() {
         let args = Args::parse_from(["slipstream-node-agent", "run", "--node-name", "n1"]);
         let Command::Run(config) = args.command else { panic!("run") };
         assert_eq!(config.mtu, 1400);
+        assert_eq!(config.service_cidrs, ["10.96.0.0/12".parse().unwrap()], "as kubeadm has it");
         assert_eq!(config.encap_ip, EncapIp::Auto);
         assert_eq!(config.cni_socket.to_str(), Some("/run/slipstream/cni.sock"));
     }

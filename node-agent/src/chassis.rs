@@ -22,10 +22,15 @@ pub struct ChassisConfig {
 }
 
 /// Sets what ovn-controller needs, in one transaction with only what differs. Returns the chassis name (`system-id`), which
-/// is kept when there is one and made up otherwise.
-pub async fn ensure(ovs: &Ovs, config: &ChassisConfig) -> anyhow::Result<String> {
+/// is `announced` where that was said to the cluster already; else the one that is there is kept, and without one it is made
+/// up.
+///
+/// # Errors
+/// The database has no row, or refuses.
+pub async fn ensure(ovs: &Ovs, config: &ChassisConfig, announced: Option<&str>) -> anyhow::Result<String> {
     let row = ovs.system().context("the Open_vSwitch database has no row; `ovs-vsctl init` makes it")?;
-    let chassis = chassis_name(&row).unwrap_or_else(|| Uuid::new_v4().to_string());
+    let there = announced.map(str::to_owned).or_else(|| chassis_name(&row));
+    let chassis = there.unwrap_or_else(|| Uuid::new_v4().to_string());
     let mut txn = Transaction::new();
     let mut columns = Vec::new();
     if let Some(ids) = changed(&row.external_ids, external_ids(config, &chassis)) {
@@ -39,6 +44,19 @@ pub async fn ensure(ovs: &Ovs, config: &ChassisConfig) -> anyhow::Result<String>
         ovs.transact(txn).await.context("chassis settings in Open_vSwitch")?;
     }
     Ok(chassis)
+}
+
+/// Keys of the settings that are not as [`ensure`] made them. The cluster knows the node by `announced`: under another name
+/// its ports would be bound to a chassis that nobody expects.
+pub fn changed_by_others(ovs: &Ovs, config: &ChassisConfig, announced: &str) -> Vec<String> {
+    let Some(row) = ovs.system() else { return Vec::new() };
+    let of = |current: &BTreeMap<String, String>, wanted: Vec<(&'static str, String)>| {
+        let wrong = wanted.into_iter().filter(|(key, value)| current.get(*key) != Some(value));
+        wrong.map(|(key, _)| key.to_owned()).collect::<Vec<_>>()
+    };
+    let mut keys = of(&row.external_ids, external_ids(config, announced));
+    keys.extend(of(&row.other_config, other_config()));
+    keys
 }
 
 /// The chassis name that OVS's start scripts or an earlier agent set.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use supervision::Tasks;
 
 use crate::args::Config;
 use crate::cni::{del, install};
@@ -52,7 +53,7 @@ async fn with_ovs(config: &Arc<Config>) -> Vec<anyhow::Error> {
     if let Err(error) = pods(&node).await {
         errors.push(error.context("pods"));
     }
-    let context = gateway_task::context(config, &node.netlink, &node.ovs, &node.datapath);
+    let context = gateway_task::context(config, &node);
     if let Err(error) = gateway::cleanup(context).await {
         errors.push(error);
     }
@@ -75,9 +76,11 @@ async fn connect(config: &Config) -> anyhow::Result<Node> {
         }
     }
     let fastpath = Fastpath::none(&datapath);
+    // Nothing lives long here.
+    let (tasks, _ends) = Tasks::new();
     Ok(Node {
         netlink: Netlink::open()?,
-        reaper: Netlink::open_on_thread("netlink-reaper").await?,
+        reaper: Netlink::open_on_thread("netlink-reaper", &tasks).await?,
         ovs,
         pods: Pods::default(),
         datapath: Arc::new(datapath),
@@ -88,6 +91,7 @@ async fn connect(config: &Config) -> anyhow::Result<Node> {
         health: Health::default(),
         peers: Default::default(),
         fastpath,
+        tasks,
     })
 }
 

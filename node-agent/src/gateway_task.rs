@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::announce::{Announcement, Outlet};
 use crate::args::Config;
-use crate::datapath::{Datapath, Mode};
+use crate::cluster_network;
+use crate::datapath::Mode;
 use crate::gateway::{self, Context, Status, UplinkPrograms};
-use crate::link::Netlink;
 use crate::node::Node;
-use crate::ovs::Ovs;
 
 /// Condition of the node.
 const GATEWAY: &str = "gateway";
@@ -19,22 +19,25 @@ const GATEWAY: &str = "gateway";
 const WAITS: [u64; 4] = [1, 2, 5, 10];
 
 /// What the gateway works with.
-pub(crate) fn context(config: &Arc<Config>, netlink: &Netlink, ovs: &Ovs, datapath: &Datapath) -> Context {
+pub(crate) fn context(config: &Arc<Config>, node: &Node) -> Context {
+    let datapath = &node.datapath;
     let programs = datapath.uplink.clone().map(|programs| programs as Arc<dyn UplinkPrograms>);
     Context {
         config: Arc::clone(config),
-        netlink: netlink.clone(),
-        ovs: ovs.clone(),
+        netlink: node.netlink.clone(),
+        ovs: node.ovs.clone(),
         programs,
         interposed: datapath.mode == Mode::Interposed,
+        host_ports: node.pods.host_ports(),
+        metrics: node.metrics.clone(),
     }
 }
 
 /// Sets the gateway up and keeps it, for ever. What goes wrong is told and tried again: the rest of the node goes on.
-pub(crate) async fn keep(node: Node, context: Context, client: kube::Client) {
+pub(crate) async fn keep(node: Node, context: Context, client: kube::Client, outlet: Outlet<Announcement>) {
     let mut waits = WAITS.into_iter().chain(std::iter::repeat(WAITS[3]));
     loop {
-        let reason = match attempt(&node, context.clone(), client.clone()).await {
+        let reason = match attempt(&node, context.clone(), client.clone(), outlet.clone()).await {
             Ok(()) => "ended".to_owned(),
             Err(error) => format!("{error:#}"),
         };
@@ -43,12 +46,17 @@ pub(crate) async fn keep(node: Node, context: Context, client: kube::Client) {
     }
 }
 
-async fn attempt(node: &Node, context: Context, client: kube::Client) -> anyhow::Result<()> {
+async fn attempt(
+    node: &Node,
+    context: Context,
+    client: kube::Client,
+    outlet: Outlet<Announcement>,
+) -> anyhow::Result<()> {
     node.health.bad(GATEWAY, "being set up");
     let gateway = gateway::setup(context).await?;
     let (sender, receiver) = watch::channel(Status::default());
     tokio::select! {
-        done = gateway::run(gateway, client, sender) => done,
+        done = gateway::run(gateway, client, outlet, sender) => done,
         () = report(node, receiver) => Ok(()),
     }
 }
@@ -61,6 +69,16 @@ async fn report(node: &Node, mut status: watch::Receiver<Status>) {
             Some(reason) => node.health.bad(GATEWAY, reason),
         }
         node.peers.set(now.peers);
+        match now.network {
+            Ok(differences) => {
+                let flags: Vec<_> = differences.iter().map(|difference| difference.flag).collect();
+                node.metrics.network_differs(&flags);
+                let texts: Vec<String> = differences.iter().map(ToString::to_string).collect();
+                node.health
+                    .warning(cluster_network::CONDITION, (!texts.is_empty()).then(|| texts.join("; ")));
+            }
+            Err(error) => node.health.warning(cluster_network::CONDITION, Some(error)),
+        }
         if status.changed().await.is_err() {
             return;
         }

@@ -6,10 +6,12 @@
 //! namespaces, only `bpf` names aya.
 
 pub mod admin;
+pub mod announce;
 pub mod args;
 pub mod bpf;
 pub mod chassis;
 pub mod cleanup;
+pub mod cluster_network;
 pub mod cni;
 pub mod ctl;
 pub mod datapath;
@@ -17,6 +19,7 @@ pub mod fast_path;
 pub mod fastpath;
 pub mod gateway;
 mod gateway_task;
+pub mod kube_api;
 pub mod link;
 pub mod management_port;
 pub mod metrics;

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
+use supervision::Tasks;
 
 use crate::cni::locks::Calls;
 use crate::cni::steps::Journal;
@@ -42,6 +43,8 @@ pub struct Node {
     pub peers: Peers,
     /// Who may use the flow cache, and when.
     pub fastpath: Fastpath,
+    /// What must live as long as the agent.
+    pub tasks: Tasks,
 }
 
 /// Addresses of the other nodes with their names. Clones share them.
@@ -62,10 +65,11 @@ impl Peers {
     }
 }
 
-/// Named conditions that must hold for the node to be ready. Clones share them.
+/// Named conditions that must hold for the node to be ready, and warnings that somebody should look at. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Health {
     conditions: Arc<RwLock<BTreeMap<&'static str, Option<String>>>>,
+    warnings: Arc<RwLock<BTreeMap<&'static str, String>>>,
 }
 
 impl Health {
@@ -84,6 +88,29 @@ impl Health {
         if old.flatten().as_ref() != Some(&reason) {
             tracing::warn!(condition, reason, "not good");
         }
+    }
+
+    /// Something is wrong that does not keep the node from being ready; `None`: it is right.
+    pub fn warning(&self, what: &'static str, reason: Option<String>) {
+        let mut warnings = self.warnings.write();
+        match reason {
+            Some(reason) => {
+                if warnings.get(what) != Some(&reason) {
+                    tracing::warn!(what, "{reason}");
+                    warnings.insert(what, reason);
+                }
+            }
+            None => {
+                if warnings.remove(what).is_some() {
+                    tracing::info!(what, "right again");
+                }
+            }
+        }
+    }
+
+    /// `WHAT: REASON` of everything that somebody should look at.
+    pub fn warnings(&self) -> Vec<String> {
+        self.warnings.read().iter().map(|(what, reason)| format!("{what}: {reason}")).collect()
     }
 
     /// Every condition with the reason why it does not hold.

@@ -14,6 +14,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
+use crate::kube_api::in_time;
 use crate::link::{LinkError, Netlink};
 
 /// What the annotations say.
@@ -112,8 +113,8 @@ pub async fn publish(
         return Ok(false);
     }
     let patch = json!({ "metadata": { "annotations": changes } });
-    nodes
-        .patch_metadata(&facts.node, &PatchParams::default(), &Patch::Merge(&patch))
+    let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
+    in_time(nodes.patch_metadata(&facts.node, &params, &patch))
         .await
         .with_context(|| format!("annotations of node {}", facts.node))?;
     Ok(true)

@@ -1,4 +1,4 @@
-//! This node's pods, as far as plugging them in needs to know: UID and addresses. Fed by a watch of metadata alone.
+//! This node's pods, as far as plugging them in and their host ports need to know. Fed by one watch.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,13 +7,15 @@ use std::time::Duration;
 use api::annotation::{AnnotationError, POD_NETWORKS, POD_PATH, PodNetwork, PodNetworks};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
-use kube::core::PartialObjectMeta;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
+use crate::gateway::host_ports::{Claims, HostPorts};
+use crate::kube_api;
+use crate::metrics::Metrics;
 use crate::programs::chain;
 
 /// Annotation of a mirror pod: what the kubelet passes as the UID of the static pod behind it.
@@ -110,11 +112,13 @@ pub struct Pods {
     pods: Arc<RwLock<HashMap<PodKey, PodInfo>>>,
     /// Counts changes; 0 until the first full list is in.
     version: watch::Sender<u64>,
+    /// Who serves which host port; `None` until the first full list is in.
+    host_ports: watch::Sender<Option<HostPorts>>,
 }
 
 impl Default for Pods {
     fn default() -> Self {
-        Self { pods: Arc::default(), version: watch::Sender::new(0) }
+        Self { pods: Arc::default(), version: watch::Sender::new(0), host_ports: watch::Sender::new(None) }
     }
 }
 
@@ -158,6 +162,22 @@ impl Pods {
     /// Tells of every change of any pod.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
+    }
+
+    /// Who serves which host port of this node; `None` until the first full list is in.
+    pub fn host_ports(&self) -> watch::Receiver<Option<HostPorts>> {
+        self.host_ports.subscribe()
+    }
+
+    fn set_host_ports(&self, claims: &Claims) {
+        let served = Some(claims.served());
+        self.host_ports.send_if_modified(|old| {
+            let news = *old != served;
+            if news {
+                *old = served;
+            }
+            news
+        });
     }
 
     /// What is known of a pod.
@@ -217,33 +237,52 @@ fn other(now: Option<PodInfo>, uid: Option<&str>) -> String {
     }
 }
 
-/// Follows the API's pods of one node, for ever.
-pub async fn follow(client: Client, node: &str, pods: Pods) {
-    let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
-    let stream = watcher::watcher(Api::<PartialObjectMeta<Pod>>::all(client), config).default_backoff();
+/// Follows the API's pods of one node, for ever. What is not used is dropped as it comes.
+pub async fn follow(client: Client, node: &str, pods: Pods, metrics: Metrics) {
+    let config = kube_api::watching().fields(&format!("spec.nodeName={node}"));
+    let stream = watcher::watcher(Api::<Pod>::all(client), config).default_backoff();
     let mut stream = std::pin::pin!(stream);
-    let mut fresh = HashMap::new();
+    let mut claims = Claims::default();
+    // What a new list has told so far.
+    let (mut fresh, mut fresh_claims) = (HashMap::new(), Claims::default());
     while let Some(event) = stream.next().await {
         match event {
             Ok(Event::Apply(pod)) => {
                 let (key, info) = trim(&pod);
                 pods.apply(key, info);
+                if claims.apply(&pod) {
+                    pods.set_host_ports(&claims);
+                }
             }
-            Ok(Event::Delete(pod)) => pods.delete(&trim(&pod).0),
-            Ok(Event::Init) => fresh.clear(),
+            Ok(Event::Delete(pod)) => {
+                pods.delete(&trim(&pod).0);
+                if claims.delete(&pod) {
+                    pods.set_host_ports(&claims);
+                }
+            }
+            Ok(Event::Init) => {
+                fresh.clear();
+                fresh_claims = Claims::default();
+            }
             Ok(Event::InitApply(pod)) => {
                 let (key, info) = trim(&pod);
                 fresh.insert(key, info);
+                fresh_claims.apply(&pod);
             }
-            Ok(Event::InitDone) => pods.reset(std::mem::take(&mut fresh)),
+            Ok(Event::InitDone) => {
+                pods.reset(std::mem::take(&mut fresh));
+                claims = std::mem::take(&mut fresh_claims);
+                pods.set_host_ports(&claims);
+            }
             Err(error) => {
+                metrics.api_failure("watch pods");
                 tracing::warn!(error = chain(&error), "watch of this node's pods; trying again");
             }
         }
     }
 }
 
-fn trim(pod: &PartialObjectMeta<Pod>) -> (PodKey, PodInfo) {
+fn trim(pod: &Pod) -> (PodKey, PodInfo) {
     let key = PodKey { namespace: pod.namespace().unwrap_or_default(), name: pod.name_any() };
     let annotation = |name: &str| pod.annotations().get(name).cloned();
     let info = PodInfo {

@@ -23,23 +23,27 @@ const JSON: [(HeaderName, &str); 1] = [(header::CONTENT_TYPE, "application/json"
 
 /// Serves both addresses until it is dropped. A port that something else has, such as a kube-proxy that is still there, is
 /// tried again for ever.
-pub(crate) async fn serve(health: SocketAddr, status: SocketAddr, node: Node) {
+///
+/// # Errors
+/// A server ended.
+pub(crate) async fn serve(health: SocketAddr, status: SocketAddr, node: Node) -> std::io::Result<()> {
     let probes = Router::new().route("/healthz", get(healthy)).route("/livez", get(healthy)).with_state(node);
     let mode = Router::new().route("/proxyMode", get(async || "slipstream"));
-    tokio::join!(keep(health, probes), keep(status, mode));
+    tokio::try_join!(keep(health, probes), keep(status, mode)).map(drop)
 }
 
-async fn keep(address: SocketAddr, router: Router) {
-    loop {
-        let served = async {
-            let listener = TcpListener::bind(address).await?;
-            axum::serve(listener, router.clone()).await
-        };
-        if let Err(error) = served.await {
-            tracing::warn!(%address, %error, "health of the service proxy is not served; trying again later");
+async fn keep(address: SocketAddr, router: Router) -> std::io::Result<()> {
+    let listener = loop {
+        match TcpListener::bind(address).await {
+            Ok(listener) => break listener,
+            Err(error) => {
+                tracing::warn!(%address, %error, "health of the service proxy is not served; trying again later");
+            }
         }
         tokio::time::sleep(RETRY).await;
-    }
+    };
+    axum::serve(listener, router).await?;
+    Err(std::io::Error::other(format!("the server at {address} has ended")))
 }
 
 /// Good while the gateway is: then services are served as far as this node knows of them.

@@ -1,17 +1,22 @@
 //! Order of start-up, and of cleaning up.
 //!
 //! Start: OVS, the API, the data path, the gateway, what an earlier agent left, the CNI socket, and last the CNI
-//! configuration, by which the runtime finds us. End: SIGTERM stops serving and touches no traffic.
+//! configuration, by which the runtime finds us. End: SIGTERM stops serving and touches no traffic. So does the end of any
+//! part that should live as long as the agent: it ends the agent, with its cause, and whoever started us starts us again.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use supervision::Tasks;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::announce::{self, Outlet};
 use crate::args::{AttachMode, Config, Datapath as Wanted};
 use crate::cni::attach::Names;
+use crate::cni::in_use::{self, InUse};
 use crate::cni::install::Files;
 use crate::cni::{guard, server};
 use crate::datapath::{Datapath, Mode};
@@ -23,21 +28,30 @@ use crate::node::{Health, Node};
 use crate::ovs::Ovs;
 use crate::pods::{self, Pods};
 use crate::programs::Loaded;
-use crate::{admin, bpf, ctl, gateway_task, proxy_health, sync};
+use crate::{admin, bpf, ctl, gateway_task, kube_api, proxy_health, sync};
 
 /// How long OVS and the API may take to be there when the agent starts. Whoever started us starts us again.
 const START_WAIT: Duration = Duration::from_secs(60);
+/// Before a port or socket that could not be opened is tried again.
+const BIND_AGAIN: Duration = Duration::from_secs(30);
 
-/// Serves the node until SIGTERM or SIGINT.
+/// How long a thread of the runtime that is stuck in the kernel may keep the program from ending.
+const STUCK: Duration = Duration::from_secs(10);
+/// How long CNI calls under way may take to finish once the agent is to end.
+const FINISH: Duration = Duration::from_secs(5);
+/// The task that serves the container runtime.
+const CNI_SERVER: &str = "cni-server";
+
+/// Serves the node until SIGTERM or SIGINT, or until one of its parts ends, which is an error.
 pub fn run(config: Config) -> anyhow::Result<()> {
     log();
-    runtime()?.block_on(serve(config))
+    until_done(serve(config))
 }
 
 /// Puts the node back as it was before the agent.
 pub fn cleanup(config: Config) -> anyhow::Result<()> {
     log();
-    runtime()?.block_on(crate::cleanup::cleanup(config))
+    until_done(crate::cleanup::cleanup(config))
 }
 
 fn log() {
@@ -47,58 +61,76 @@ fn log() {
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
 }
 
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")
+fn until_done(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
+    let done = runtime.block_on(work);
+    runtime.shutdown_timeout(STUCK);
+    done
 }
 
 async fn serve(config: Config) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
     let (stop, stopped) = watch::channel(false);
-    let work = start(config, stopped);
-    tokio::pin!(work);
+    let (tasks, mut ends) = Tasks::new();
+    let work = async {
+        start(config, &tasks, stopped).await?;
+        Err(ends.next().await.into())
+    };
     tokio::select! {
-        done = &mut work => return done,
+        ended = work => return ended,
         _ = terminate.recv() => tracing::info!("SIGTERM: ending; pods keep their connections"),
         _ = interrupt.recv() => tracing::info!("SIGINT: ending; pods keep their connections"),
     }
     stop.send_replace(true);
     // Calls under way get a moment to finish. One that still waits for its addresses is undone by its DEL, or by the next
     // start.
-    match tokio::time::timeout(Duration::from_secs(5), work).await {
-        Ok(done) => done,
-        Err(_elapsed) => Ok(()),
-    }
-}
-
-async fn start(config: Config, stopped: watch::Receiver<bool>) -> anyhow::Result<()> {
-    let config = Arc::new(config);
-    let client = kube_client(&config).await?;
-    let node = connect(&config, client.clone()).await?;
-    tokio::spawn(serve_admin(config.metrics_bind_address, node.clone(), stopped.clone()));
-    tokio::spawn(serve_ctl(Arc::clone(&config), node.clone(), stopped.clone()));
-    let (health, status) = (config.proxy_healthz_bind_address, config.proxy_status_bind_address);
-    tokio::spawn(proxy_health::serve(health, status, node.clone()));
-    let context = gateway_task::context(&config, &node.netlink, &node.ovs, &node.datapath);
-    node.health.bad("gateway", "not set up yet");
-    tokio::spawn(gateway_task::keep(node.clone(), context, client));
-    let announced = async {
-        tokio::select! {
-            done = announce(&node, &config) => done,
-            () = until(stopped.clone()) => Ok(()),
+    let finished = async {
+        while tasks.names().iter().any(|name| name == CNI_SERVER) {
+            ends.next().await;
         }
     };
-    tokio::try_join!(serve_pods(&node, &config, stopped.clone()), announced).map(drop)
+    if tokio::time::timeout(FINISH, finished).await.is_err() {
+        tracing::warn!("CNI calls are still under way after {FINISH:?}; they are left");
+    }
+    Ok(())
+}
+
+async fn start(config: Config, tasks: &Tasks, stopped: watch::Receiver<bool>) -> anyhow::Result<()> {
+    let config = Arc::new(config);
+    let client = kube_api::client(&config).await?;
+    let node = connect(&config, client.clone(), tasks).await?;
+    tasks.spawn("admin-server", serve_admin(config.metrics_bind_address, node.clone(), stopped.clone()));
+    tasks.spawn("slipctl-server", serve_ctl(Arc::clone(&config), node.clone(), stopped.clone()));
+    let (health, status) = (config.proxy_healthz_bind_address, config.proxy_status_bind_address);
+    tasks.spawn("proxy-health", proxy_health::serve(health, status, node.clone()));
+    let nodes = kube::Api::all(client.clone());
+    let (outlet, announcements) = Outlet::new();
+    tasks.spawn("annotations", announce::annotations(node.clone(), nodes.clone(), announcements));
+    let context = gateway_task::context(&config, &node);
+    node.health.bad("gateway", "not set up yet");
+    tasks.spawn("gateway", gateway_task::keep(node.clone(), context, client, outlet));
+    tasks.spawn(CNI_SERVER, {
+        let (node, config, stopped) = (node.clone(), Arc::clone(&config), stopped.clone());
+        async move { serve_pods(&node, &config, stopped).await }
+    });
+    node.health.bad(guard::CONDITION, "the agent is starting");
+    let (outlet, in_use) = Outlet::new();
+    let name = config.node_name.clone();
+    tasks.spawn("node-condition", in_use::keep_condition(node.clone(), name, nodes, in_use));
+    tasks.spawn("cni-files", keep_files(node, config, outlet));
+    Ok(())
 }
 
 /// Connects to OVS and the API, loads the programs, and starts to follow this node's pods.
-pub async fn connect(config: &Config, client: kube::Client) -> anyhow::Result<Node> {
-    let netlink = Netlink::open()?;
+pub async fn connect(config: &Config, client: kube::Client, tasks: &Tasks) -> anyhow::Result<Node> {
+    let netlink = Netlink::open_in(tasks)?;
     let ovs = Ovs::connect(&config.ovs_db, START_WAIT).await.context("Open_vSwitch database (--ovs-db)")?;
-    let pods = Pods::default();
-    tokio::spawn({
-        let (node, pods) = (config.node_name.clone(), pods.clone());
-        async move { pods::follow(client, &node, pods).await }
+    let (pods, metrics) = (Pods::default(), Metrics::default());
+    tasks.spawn("pods-watch", {
+        let (node, pods, metrics) = (config.node_name.clone(), pods.clone(), metrics.clone());
+        async move { pods::follow(client, &node, pods, metrics).await }
     });
     let datapath = Arc::new(choose_datapath(config, &ovs)?);
     let (path, attach, netdev) = (datapath.path(), datapath.mode, datapath.netdev);
@@ -106,27 +138,38 @@ pub async fn connect(config: &Config, client: kube::Client) -> anyhow::Result<No
     let fastpath = Fastpath::new(&datapath, &config.state_dir)?;
     let node = Node {
         netlink,
-        reaper: Netlink::open_on_thread("netlink-reaper").await?,
+        reaper: Netlink::open_on_thread("netlink-reaper", tasks).await?,
         ovs,
         pods,
         datapath,
         mtu: config.mtu,
         calls: Default::default(),
         journal: Default::default(),
-        metrics: Metrics::default(),
+        metrics,
         health: Health::default(),
         peers: Default::default(),
         fastpath,
+        tasks: tasks.clone(),
     };
     node.metrics.watch_datapath(&node.datapath);
     let places = Places {
         ovs_db: config.ovs_db.clone(),
         uplink: config.gateway_interface.clone(),
         timing: config.timing(),
-        sabotage: Sabotage::from_environment(),
+        sabotage: sabotage(),
     };
     node.fastpath.start(&node, places);
     Ok(node)
+}
+
+#[cfg(feature = "test-hooks")]
+fn sabotage() -> Sabotage {
+    Sabotage::from_environment()
+}
+
+#[cfg(not(feature = "test-hooks"))]
+fn sabotage() -> Sabotage {
+    Sabotage::default()
 }
 
 /// Puts right what an earlier agent left, then serves the container runtime until told to stop.
@@ -141,19 +184,18 @@ pub async fn serve_pods(node: &Node, config: &Config, stopped: watch::Receiver<b
             tracing::warn!(%error, "what an earlier agent left could not all be put right; trying again later")
         }
     }
-    tokio::spawn(sync::follow(node.clone()));
+    node.tasks.spawn("clean-up", sync::follow(node.clone()));
     let listener = server::listen(&config.cni_socket)
         .with_context(|| format!("CNI socket {} (--cni-socket)", config.cni_socket.display()))?;
     server::serve(listener, node.clone(), until(stopped)).await.context("CNI server")
 }
 
 /// Once ADD can be served: lets the runtime know of us, and keeps it so.
-async fn announce(node: &Node, config: &Config) -> anyhow::Result<()> {
-    node.health.bad(guard::CONDITION, "the agent is starting");
+async fn keep_files(node: Node, config: Arc<Config>, in_use: Outlet<InUse>) -> anyhow::Result<()> {
     let files = Files::new(&config.cni_bin_dir, &config.cni_conf_dir, &config.cni_socket)?;
-    wait_ready(node).await;
+    wait_ready(&node).await;
     tracing::info!(node = config.node_name, "ready to serve pods");
-    guard::keep(node, files).await;
+    guard::keep(&node, files, &in_use).await;
     Ok(())
 }
 
@@ -179,18 +221,29 @@ async fn until(mut stopped: watch::Receiver<bool>) {
     let _ = stopped.wait_for(|s| *s).await;
 }
 
-async fn serve_admin(address: std::net::SocketAddr, node: Node, stopped: watch::Receiver<bool>) {
-    let served = async {
-        let listener = tokio::net::TcpListener::bind(address).await?;
-        axum::serve(listener, admin::router(node.clone())).with_graceful_shutdown(until(stopped)).await
+/// A port that something else has is told, and tried again for ever.
+async fn serve_admin(address: SocketAddr, node: Node, stopped: watch::Receiver<bool>) -> std::io::Result<()> {
+    let mut told = false;
+    let listener = loop {
+        match tokio::net::TcpListener::bind(address).await {
+            Ok(listener) => break listener,
+            Err(error) => {
+                if !std::mem::replace(&mut told, true) {
+                    tracing::error!(%address, %error, "metrics and health are not served (--metrics-bind-address)");
+                }
+                node.health.bad("metrics", format!("{address}: {error}"));
+            }
+        }
+        tokio::time::sleep(BIND_AGAIN).await;
     };
-    if let Err(error) = served.await {
-        tracing::error!(%address, %error, "metrics and health are not served (--metrics-bind-address)");
-        node.health.bad("metrics", format!("{address}: {error}"));
+    if told {
+        node.health.good("metrics");
     }
+    axum::serve(listener, admin::router(node)).with_graceful_shutdown(until(stopped)).await
 }
 
-async fn serve_ctl(config: Arc<Config>, node: Node, stopped: watch::Receiver<bool>) {
+/// A socket that cannot be made is told, and tried again for ever.
+async fn serve_ctl(config: Arc<Config>, node: Node, stopped: watch::Receiver<bool>) -> std::io::Result<()> {
     let steering: Arc<dyn ctl::Steering> = Arc::new(node.fastpath.clone());
     let view = ctl::NodeView::new(
         node,
@@ -200,27 +253,16 @@ async fn serve_ctl(config: Arc<Config>, node: Node, stopped: watch::Receiver<boo
         &config.ovs_db,
     );
     let socket = config.admin_socket.as_path();
-    if let Err(error) = ctl::serve(socket, Arc::new(view), until(stopped)).await {
-        tracing::error!(socket = %socket.display(), %error, "slipctl is not served (--admin-socket)");
-    }
-}
-
-/// A client of the Kubernetes API.
-pub async fn kube_client(config: &Config) -> anyhow::Result<kube::Client> {
-    // Fails when it was installed before, which is as good.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let kube_config = match &config.kubeconfig {
-        Some(path) => {
-            let file = kube::config::Kubeconfig::read_from(path);
-            let file = file.with_context(|| format!("kubeconfig {} (--kubeconfig)", path.display()))?;
-            kube::Config::from_custom_kubeconfig(file, &Default::default())
-                .await
-                .with_context(|| format!("kubeconfig {} (--kubeconfig)", path.display()))?
+    let listener = loop {
+        match server::listen(socket) {
+            Ok(listener) => break listener,
+            Err(error) => {
+                tracing::error!(socket = %socket.display(), %error, "slipctl is not served (--admin-socket)");
+            }
         }
-        None => kube::Config::incluster().context("no --kubeconfig, and not inside a cluster")?,
+        tokio::time::sleep(BIND_AGAIN).await;
     };
-    tracing::info!(server = %kube_config.cluster_url, "Kubernetes API");
-    kube::Client::try_from(kube_config).context("client of the Kubernetes API")
+    ctl::serve(listener, Arc::new(view), until(stopped)).await
 }
 
 /// Chooses path and attach mode from what is wanted and what is there.

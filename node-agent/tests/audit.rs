@@ -138,6 +138,7 @@ impl Bed {
             health: Health::default(),
             peers: Default::default(),
             fastpath,
+            tasks: supervision::Tasks::new().0,
         };
         let open = |ovs: &Ovs| {
             let number = |name: &str| ovs.interface(name).and_then(|row| row.ofport);

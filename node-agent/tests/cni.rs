@@ -31,8 +31,9 @@ fn the_agent() {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let client = node_agent::run::kube_client(&config).await.unwrap();
-        let node = node_agent::run::connect(&config, client).await.unwrap();
+        let (tasks, _ends) = supervision::Tasks::new();
+        let client = node_agent::kube_api::client(&config).await.unwrap();
+        let node = node_agent::run::connect(&config, client, &tasks).await.unwrap();
         let (_run, stopped) = tokio::sync::watch::channel(false);
         node_agent::run::serve_pods(&node, &config, stopped).await.unwrap();
     });

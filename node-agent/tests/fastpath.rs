@@ -170,6 +170,7 @@ impl Bed {
             health: Health::default(),
             peers: Default::default(),
             fastpath,
+            tasks: supervision::Tasks::new().0,
         };
         let (ovs_db, uplink) = (ovs.db(), "eth0".to_owned());
         node.fastpath.start(&node, Places { ovs_db, uplink, timing: Default::default(), sabotage });

@@ -11,14 +11,14 @@ use crate::bed::config::{self, AttachMode, Config, Datapath, OvsDatapath, Runtim
 use crate::host::{init, relay};
 use crate::nodes::{kubelet, scheduler};
 use crate::{
-    churn, demo, exact, golden, hardship, icount, images, kernel, laws, life, pod, probe, scale, ui,
+    churn, demo, exact, golden, hardship, icount, images, kernel, laws, life, pod, probe, scale, supervise, ui,
 };
 
 /// A Slipstream cluster on one machine.
 #[derive(Debug, Parser)]
 #[command(name = "testbed")]
 pub struct Args {
-    /// Name of the cluster: `bed`, or for `demo`, `golden`, `churn`, `hardship`, `life`, `kernel`, `laws`, `exact` and `scale` the name of the verb.
+    /// Name of the cluster: `bed`, or for the verbs that test a cluster of their own the name of the verb.
     #[arg(long, global = true)]
     name: Option<String>,
     #[command(subcommand)]
@@ -163,6 +163,8 @@ enum Verb {
     Exact(exact::Args),
     /// Fill a control plane with thousands of pods on nodes that exist as objects only, take away what it needs, and look for what it misses.
     Scale(scale::Args),
+    /// End every task and thread of agent and controller, and see the process end, come back, and nothing lost.
+    Supervise(supervise::Args),
     /// The traffic tool.
     #[command(subcommand)]
     Probe(probe::Args),
@@ -228,6 +230,7 @@ impl Args {
             Verb::Laws(args) => return verdict(args.run(&or("laws"))?),
             Verb::Exact(args) => return verdict(args.run(&or("exact"))?),
             Verb::Scale(args) => return verdict(args.run(&or("scale"))?),
+            Verb::Supervise(args) => return verdict(args.run(&or("supervise"))?),
             Verb::Probe(args) => args.run()?,
             Verb::HostInit { host, bed, disk } => init::run(&host, &bed, disk)?,
             Verb::Relay(args) => block_on(args.run())?,

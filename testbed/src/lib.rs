@@ -3,7 +3,7 @@
 //!
 //! [`bed`] brings clusters up and down; [`host`] is one host of them; [`nodes`] plays scheduler and kubelet;
 //! [`images`] makes the container images of real nodes; [`probe`] is the traffic tool; [`metrics`] reads what processes have counted; [`demo`], [`golden`], [`churn`],
-//! [`hardship`], [`life`], [`kernel`], [`icount`], [`laws`], [`exact`] and [`scale`] are what is run on a cluster.
+//! [`hardship`], [`life`], [`kernel`], [`icount`], [`laws`], [`exact`], [`scale`] and [`supervise`] are what is run on a cluster.
 #![forbid(unsafe_code)]
 
 pub mod bed;
@@ -26,5 +26,6 @@ pub mod pod;
 pub mod probe;
 pub mod random;
 pub mod scale;
+pub mod supervise;
 pub mod traffic;
 pub mod ui;

@@ -2,8 +2,7 @@
 
 use anyhow::Result;
 
-use crate::exec;
-use crate::setup;
+use crate::{demo, exec, setup};
 
 /// Sets up, builds everything that is measured in release mode, and hands over to `perf-tests`.
 pub(crate) fn run(args: &[String]) -> Result<()> {
@@ -17,6 +16,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         "node-agent",
         "-p",
         "testbed",
+        "--features",
+        demo::TEST_HOOKS,
     ]))?;
     exec::run(exec::cargo().args(["run", "--release", "-p", "perf-tests", "--"]).args(args))
 }

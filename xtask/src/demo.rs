@@ -41,6 +41,9 @@ pub(crate) fn testbed(verb: &str, args: &[String]) -> Result<()> {
     std::process::exit(status.code().unwrap_or(1));
 }
 
+/// What tests need of the programs, and no release has.
+pub(crate) const TEST_HOOKS: &str = "node-agent/test-hooks,controller/test-hooks";
+
 /// Builds the programs of a cluster in the dev profile.
 pub(crate) fn build() -> Result<()> {
     exec::say("building");
@@ -53,5 +56,7 @@ pub(crate) fn build() -> Result<()> {
         "node-agent",
         "-p",
         "testbed",
+        "--features",
+        TEST_HOOKS,
     ]))
 }

@@ -8,10 +8,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent};
 use tokio::io::unix::AsyncFd;
 
+use super::in_use::{self, InUse, is_configuration};
 use super::install::Files;
+use crate::announce::Outlet;
 use crate::node::Node;
 
 /// Condition of the node.
@@ -22,8 +25,9 @@ const PERIOD: Duration = Duration::from_secs(30);
 /// Before the next look after a write: somebody may write as eagerly as we do.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Installs the files, and then keeps them, for ever. What goes wrong is told and tried again.
-pub async fn keep(node: &Node, files: Files) {
+/// Installs the files, and then keeps them, for ever. What goes wrong is told and tried again. So is what the runtime takes
+/// before them: `outlet` gets it.
+pub async fn keep(node: &Node, files: Files, outlet: &Outlet<InUse>) {
     let files = Arc::new(files);
     let watch = Watch::open();
     let mut installed = false;
@@ -33,16 +37,23 @@ pub async fn keep(node: &Node, files: Files) {
         let looked = Arc::clone(&files);
         let done = tokio::task::spawn_blocking(move || {
             let written = looked.put_right()?;
-            anyhow::Ok(written.into_iter().map(|file| (file.what, file.path.clone())).collect::<Vec<_>>())
+            let in_use = looked.configurations().map(InUse::look).transpose();
+            let in_use = in_use.context("look for CNI configurations of others")?;
+            let written: Vec<_> = written.into_iter().map(|file| (file.what, file.path.clone())).collect();
+            anyhow::Ok((written, in_use))
         });
         let done = done.await.unwrap_or_else(|e| Err(e.into()));
         let quiet = match &done {
-            Ok(written) => {
+            Ok((written, now)) => {
                 for (what, path) in written.iter().filter(|_| installed) {
                     node.metrics.cni_file_restored(what);
                     tracing::warn!(file = %path.display(), "the CNI {what} was missing or changed, and is written again");
                 }
                 node.health.good(CONDITION);
+                if let Some(now) = now {
+                    in_use::tell(node, now);
+                    outlet.put(now.clone());
+                }
                 installed = true;
                 written.is_empty()
             }
@@ -109,7 +120,7 @@ impl Watch {
         }
     }
 
-    /// Waits until something happened to one of the files, or to a directory as a whole.
+    /// Waits until something happened to one of the files, to a configuration of others, or to a directory as a whole.
     async fn changed(&self, files: &Files) {
         while !concerns(files, &self.events().await) {}
     }
@@ -133,7 +144,9 @@ impl Watch {
 
 /// Events without a name are about a directory as a whole, or about events that were lost.
 fn concerns(files: &Files, events: &[InotifyEvent]) -> bool {
-    events.iter().any(|event| event.name.as_deref().is_none_or(|name| files.has_name(name)))
+    events
+        .iter()
+        .any(|event| event.name.as_deref().is_none_or(|name| files.has_name(name) || is_configuration(name)))
 }
 
 #[cfg(test)]
@@ -147,15 +160,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn changes_of_our_files_and_of_their_directories_wake_and_those_of_others_do_not() {
+    async fn changes_of_our_files_of_configurations_and_of_directories_wake_and_those_of_others_do_not() {
         let dir = tempfile::tempdir().unwrap();
         let conf = dir.path().join("conf");
         std::fs::create_dir(&conf).unwrap();
         let files = Files::configuration_only(&conf, Path::new("/run/x.sock"));
         let watch = Watch::open();
         watch.watch(&files);
-        std::fs::write(conf.join("05-other.conf"), "{}").unwrap();
+        std::fs::write(conf.join("notes.txt"), "{}").unwrap();
         assert!(!concerns(&files, &watch.events().await));
+        std::fs::write(conf.join("05-other.conf"), "{}").unwrap();
+        wakes(&watch, &files).await;
         files.put_right().unwrap();
         wakes(&watch, &files).await;
         std::fs::write(conf.join(CONF), "{").unwrap();

@@ -70,6 +70,11 @@ impl Files {
         self.list.iter().filter_map(|file| file.path.parent())
     }
 
+    /// The directory of the configuration.
+    pub fn configurations(&self) -> Option<&Path> {
+        self.list.iter().find(|file| file.what == "configuration").and_then(|file| file.path.parent())
+    }
+
     /// Whether one of them has this name.
     pub fn has_name(&self, name: &OsStr) -> bool {
         self.list.iter().any(|file| file.path.file_name() == Some(name))

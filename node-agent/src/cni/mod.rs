@@ -9,6 +9,7 @@ pub mod check;
 pub mod del;
 pub mod error;
 pub mod guard;
+pub mod in_use;
 pub mod install;
 pub mod locks;
 pub mod podside;

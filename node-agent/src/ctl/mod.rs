@@ -16,7 +16,6 @@ mod versions;
 pub mod view;
 pub mod wire;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use axum::body::Bytes;
@@ -24,21 +23,21 @@ use axum::extract::State;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::de::DeserializeOwned;
+use tokio::net::UnixListener;
 
 pub use error::CtlError;
 pub use view::{NodeView, Steering, View};
 
-use crate::cni::server::listen;
 use crate::fast_path::FastPath;
 use crate::fastpath::status::Reasoned;
 
 /// Serves the socket until `stop` is done.
 pub async fn serve(
-    socket: &Path,
+    socket: UnixListener,
     view: Arc<dyn View>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    axum::serve(listen(socket)?, router(view)).with_graceful_shutdown(stop).await
+    axum::serve(socket, router(view)).with_graceful_shutdown(stop).await
 }
 
 /// The resources.

@@ -3,11 +3,12 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ovsdb_client::vswitch::{Bridge, Interface, Mirror, OpenVSwitch, Port};
 use ovsdb_client::{Change, Row, RowChange};
+use supervision::Tasks;
 use tokio::time::MissedTickBehavior;
 
 use super::control::{Fastpath, Shared};
@@ -48,14 +49,15 @@ pub struct Places {
 /// What a test makes the agent do wrong, to show that it would be noticed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sabotage {
-    /// `SLIPSTREAM_TEST_IGNORE_FLOW_EVENTS=1`: changed flows do not make anything invalid.
+    /// `SLIPSTREAM_TEST_IGNORE_FLOW_EVENTS=1` in programs built for tests: changed flows do not make anything invalid.
     pub ignore_flows: bool,
-    /// `SLIPSTREAM_TEST_KEEP_SEQUENCE_CHECK=1`: the sequence check of connection tracking is read, and not turned off.
+    /// `SLIPSTREAM_TEST_KEEP_SEQUENCE_CHECK=1` in programs built for tests: the sequence check of connection tracking is read, and not turned off.
     pub keep_sequence_check: bool,
 }
 
 impl Sabotage {
     /// What the environment says.
+    #[cfg(feature = "test-hooks")]
     pub fn from_environment() -> Self {
         let set = |name: &str| std::env::var(name).is_ok_and(|value| value == "1");
         Self {
@@ -76,25 +78,27 @@ impl Fastpath {
             uplink: places.uplink.clone(),
         };
         let view = self.shared.view.get_or_init(|| view).clone();
-        tokio::spawn(decisions(Arc::clone(&self.shared), view));
+        let tasks = &node.tasks;
+        tasks.spawn("paths", decisions(Arc::clone(&self.shared), view));
         if self.shared.cache.is_none() {
             return;
         }
         self.shared.set_timing(places.timing);
         self.shared.adopt();
         let unixctl = Unixctl::beside(&places.ovs_db);
-        tokio::spawn(clock(Arc::clone(&self.shared)));
-        tokio::spawn(reports(Arc::clone(&self.shared)));
-        tokio::spawn(pressure::watch(Arc::clone(&self.shared)));
-        tokio::spawn(revalidation(Arc::clone(&self.shared), unixctl.clone()));
-        tokio::spawn(database(Arc::clone(&self.shared), node.ovs.clone()));
-        tokio::spawn(underlay::follow(Arc::clone(&self.shared), node.netlink.clone(), places.uplink));
+        tasks.spawn("cache-clock", clock(Arc::clone(&self.shared)));
+        tasks.spawn("cache-reports", reports(Arc::clone(&self.shared)));
+        tasks.spawn("cache-pressure", pressure::watch(Arc::clone(&self.shared)));
+        tasks.spawn("revalidation", revalidation(Arc::clone(&self.shared), unixctl.clone()));
+        tasks.spawn("ovs-database", database(Arc::clone(&self.shared), node.ovs.clone()));
+        let follow = underlay::follow(Arc::clone(&self.shared), node.netlink.clone(), places.uplink);
+        tasks.spawn("underlay", follow);
         if node.datapath.netdev {
             let keep = places.sabotage.keep_sequence_check;
-            tokio::spawn(tracking(Arc::clone(&self.shared), unixctl, keep));
+            tasks.spawn("connection-tracking", tracking(Arc::clone(&self.shared), unixctl, keep));
         }
         match management_socket(&places.ovs_db, api::ovn_name::INTEGRATION_BRIDGE) {
-            Some(socket) => watch_flows(&self.shared, socket, places.sabotage.ignore_flows),
+            Some(socket) => watch_flows(&self.shared, tasks, socket, places.sabotage.ignore_flows),
             None => {
                 let why = format!("--ovs-db {} is not on this machine", places.ovs_db);
                 self.shared.take(Input::MonitorLost(why));
@@ -104,33 +108,29 @@ impl Fastpath {
 }
 
 /// Starts the thread of the flow monitor. It ends with the last handle of the control.
-fn watch_flows(shared: &Arc<Shared>, socket: PathBuf, ignore: bool) {
+fn watch_flows(shared: &Arc<Shared>, tasks: &Tasks, socket: PathBuf, ignore: bool) {
     if ignore {
         tracing::error!(
-            "SLIPSTREAM_TEST_IGNORE_FLOW_EVENTS is set: changed flows are ignored, and what OVS forbids may go on for \
-             seconds. For tests only"
+            "asked for by a test: changed flows are ignored, and what OVS forbids may go on for \
+             seconds"
         );
     }
     let weak = Arc::downgrade(shared);
-    let stop = Arc::new(AtomicBool::new(false));
-    let body = move || {
+    tasks.thread("flow-monitor", move |stop| {
         if let Err(error) = monitor::before_others() {
             tracing::warn!(
                 %error,
                 "the flow monitor gets no real-time priority (CAP_SYS_NICE); when all CPUs are busy it may be late"
             );
         }
-        monitor::watch(&socket, &stop, |event| {
+        monitor::watch(&socket, stop, |event| {
             let Some(shared) = weak.upgrade() else {
                 stop.store(true, Ordering::Relaxed);
                 return;
             };
             take_event(&shared, event, ignore);
         });
-    };
-    if let Err(error) = std::thread::Builder::new().name("flow-monitor".to_owned()).spawn(body) {
-        shared.take(Input::MonitorLost(format!("cannot start a thread: {error}")));
-    }
+    });
 }
 
 fn take_event(shared: &Shared, event: monitor::Event, ignore: bool) {
@@ -252,7 +252,7 @@ async fn revalidation(shared: Arc<Shared>, unixctl: Option<Unixctl>) {
 /// Turns the sequence check of the userspace datapath's connection tracking off, and makes sure that it is.
 async fn tracking(shared: Arc<Shared>, unixctl: Option<Unixctl>, keep: bool) {
     if keep {
-        tracing::error!("SLIPSTREAM_TEST_KEEP_SEQUENCE_CHECK is set: TCP gets no fast path. For tests only");
+        tracing::error!("asked for by a test: TCP gets no fast path");
     }
     let Some(unixctl) = unixctl else {
         let why = "ovs-vswitchd is not on this machine, so its sequence check cannot be turned off";

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use api::addr::{self, Family, Masquerade};
 use ipnet::IpNet;
+use tokio::sync::watch::Receiver;
 use tracing::warn;
 
 pub mod bridge;
@@ -36,8 +37,10 @@ use crate::chassis::{self, ChassisConfig};
 use crate::link::Netlink;
 use crate::link::route::MAIN_TABLE;
 use crate::management_port::ManagementPort;
+use crate::metrics::Metrics;
 use crate::ovs::Ovs;
 use host::HostConfig;
+use host_ports::HostPorts;
 use openflow::FlowWriter;
 use takeover::{Taken, Takeover};
 
@@ -54,6 +57,10 @@ pub struct Context {
     pub programs: Option<Arc<dyn UplinkPrograms>>,
     /// OVS gets the far end of a pair of links instead of the uplink.
     pub interposed: bool,
+    /// Who serves which host port; `None` until this node's pods have been listed once.
+    pub host_ports: Receiver<Option<HostPorts>>,
+    /// Counters.
+    pub metrics: Metrics,
 }
 
 /// A gateway whose bridge is in place.
@@ -69,6 +76,7 @@ pub struct Gateway {
     pub encap_ip: IpAddr,
     /// OVN chassis name.
     pub chassis: String,
+    chassis_config: ChassisConfig,
     /// Of every family that pods have.
     masquerade: Vec<MasqueradeRange>,
 }
@@ -171,8 +179,9 @@ pub async fn setup(context: Context) -> anyhow::Result<Gateway> {
         encap_ip: encap_ip.to_string(),
         bridge: taken.bridge.clone(),
     };
-    let chassis = chassis::ensure(&context.ovs, &chassis_config).await?;
-    let gateway = Gateway { taken, families, next_hops, encap_ip, chassis, masquerade, context };
+    let chassis = chassis::ensure(&context.ovs, &chassis_config, None).await?;
+    let gateway =
+        Gateway { taken, families, next_hops, encap_ip, chassis, chassis_config, masquerade, context };
     gateway.ensure_host().await?;
     Ok(gateway)
 }

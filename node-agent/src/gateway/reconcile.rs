@@ -11,8 +11,7 @@ use api::{annotation, ovn_name};
 use futures::StreamExt;
 use futures::channel::mpsc::UnboundedReceiver;
 use ipnet::IpNet;
-use k8s_openapi::api::core::v1::Node;
-use kube::{Api, Client};
+use kube::Client;
 use ovsdb_client::vswitch::{Interface, OpenVSwitch};
 use ovsdb_client::{Change, Row, RowChange};
 use rtnetlink::packet_core::{NetlinkMessage, NetlinkPayload};
@@ -28,11 +27,14 @@ use tracing::{debug, info, warn};
 use super::bridge::openflow_port;
 use super::flows;
 use super::health::HealthServers;
-use super::host_ports::{self, HostPortView, HostPortWatch, HostPorts};
+use super::host_ports::{self, HostPorts};
 use super::nft;
 use super::openflow::{self, FlowWriter};
 use super::watch::{ClusterView, Watches};
 use super::{FamilyGateway, Gateway, host, tunnels};
+use crate::announce::{Announcement, Outlet};
+use crate::chassis;
+use crate::cluster_network::{self, Difference};
 use crate::link::sysctl;
 use crate::management_port::ManagementPort;
 use crate::node_annotations::{self, NodeFacts};
@@ -42,8 +44,11 @@ const GATHER: Duration = Duration::from_millis(10);
 /// First and longest wait before what failed is tried again.
 const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
 
+/// The least time between two times that settings of ovn-controller are put back.
+const CHASSIS_PAUSE: Duration = Duration::from_secs(1);
+
 /// How the gateway is.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     /// The flows of the bridge are written, with OVN's patch port.
     pub flows: bool,
@@ -53,11 +58,30 @@ pub struct Status {
     pub failures: Vec<String>,
     /// Addresses of the other nodes with their names.
     pub peers: BTreeMap<IpAddr, String>,
+    /// Where the controller was told otherwise of the cluster's network, or why that is not known.
+    pub network: Result<Vec<Difference>, String>,
+}
+
+impl Default for Status {
+    fn default() -> Self {
+        Self {
+            flows: false,
+            management_port: false,
+            failures: Vec::new(),
+            peers: BTreeMap::new(),
+            network: Ok(Vec::new()),
+        }
+    }
 }
 
 /// Keeps the gateway in line with nodes, services, OVS and the kernel. Ends only when a watch of this machine cannot be
 /// begun or has broken.
-pub async fn run(gateway: Gateway, client: Client, status: watch::Sender<Status>) -> anyhow::Result<()> {
+pub async fn run(
+    gateway: Gateway,
+    client: Client,
+    outlet: Outlet<Announcement>,
+    status: watch::Sender<Status>,
+) -> anyhow::Result<()> {
     let (connection, _handle, mut kernel) = new_multicast_connection(&[
         MulticastGroup::Link,
         MulticastGroup::Ipv4Ifaddr,
@@ -66,9 +90,10 @@ pub async fn run(gateway: Gateway, client: Client, status: watch::Sender<Status>
     .context("watch links and addresses")?;
     tokio::spawn(connection);
     let mut changes = gateway.context.ovs.replica().changes();
-    let mut watches = Watches::new(&client);
     let config = &gateway.context.config;
-    let mut pods = HostPortWatch::new(&client, &config.node_name);
+    let metrics = gateway.context.metrics.clone();
+    let mut watches = Watches::new(&client, &config.node_name, metrics);
+    let mut host_ports = gateway.context.host_ports.clone();
     let (counter, mut sessions) = watch::channel(0);
     let socket = openflow::management_socket(&config.ovs_db, gateway.bridge());
     let keep_session = async {
@@ -79,7 +104,7 @@ pub async fn run(gateway: Gateway, client: Client, status: watch::Sender<Status>
         }
     };
     tokio::pin!(keep_session);
-    let mut worker = Worker::new(gateway.clone(), client);
+    let mut worker = Worker::new(gateway.clone(), outlet);
     let mut keep_warm = tokio::time::interval(tunnels::REFRESH);
     let mut due = Some(Instant::now());
     let mut wait = RETRY.0;
@@ -87,7 +112,11 @@ pub async fn run(gateway: Gateway, client: Client, status: watch::Sender<Status>
         let mut dirty = false;
         tokio::select! {
             changed = watches.next(&mut worker.view) => dirty = changed.context("watches of the cluster ended")?,
-            changed = pods.next(&mut worker.host_ports) => dirty = changed.context("watch of this node's pods ended")?,
+            changed = host_ports.changed() => {
+                changed.context("watch of this node's pods ended")?;
+                worker.host_ports = host_ports.borrow_and_update().clone();
+                dirty = true;
+            }
             change = changes.next() => match change.context("the OVS session ended")? {
                 Change::Rows(rows) => dirty = rows.iter().any(|row| worker.concerns(row)),
                 Change::Resync => dirty = true,
@@ -135,11 +164,14 @@ async fn sleep_until(due: Option<Instant>) {
 
 struct Worker {
     gateway: Gateway,
-    nodes: Api<Node>,
+    outlet: Outlet<Announcement>,
+    /// When chassis settings were put back last.
+    chassis_put_back: Option<Instant>,
     view: ClusterView,
     flows: FlowWriter,
     nft: nft::apply::Writer,
-    host_ports: HostPortView,
+    /// Who serves which host port; `None` until all pods have been listed once.
+    host_ports: Option<HostPorts>,
     host_ports_nft: nft::apply::Writer,
     /// The host ports whose translations are written.
     host_ports_written: HostPorts,
@@ -184,7 +216,7 @@ impl FamilyGateway {
 }
 
 impl Worker {
-    fn new(gateway: Gateway, client: Client) -> Self {
+    fn new(gateway: Gateway, outlet: Outlet<Announcement>) -> Self {
         let config = &gateway.context.config;
         let names = Names {
             bridge: gateway.taken.bridge.clone(),
@@ -192,11 +224,13 @@ impl Worker {
             port: gateway.taken.port.clone(),
             patch: ovn_name::patch_port(&gateway.taken.bridge, &config.node_name),
         };
+        let host_ports = gateway.context.host_ports.borrow().clone();
         Self {
-            host_ports: HostPortView::default(),
+            host_ports,
             host_ports_nft: nft::apply::Writer::default(),
             host_ports_written: HostPorts::new(),
-            nodes: Api::all(client),
+            outlet,
+            chassis_put_back: None,
             view: ClusterView::new(&config.node_name),
             flows: FlowWriter::new(&config.ofctl, &config.ovs_db, &gateway.taken.bridge),
             nft: nft::apply::Writer::default(),
@@ -266,18 +300,43 @@ impl Worker {
                 failures.push(format!("{what}: {error:#}"));
             }
         };
+        note("chassis settings", self.chassis().await);
         note("addresses of the bridge", self.bridge().await);
         note("management port", self.management_port().await);
-        if let (true, Some(ports)) = (self.view.is_complete(), self.host_ports.served()) {
+        if let (true, Some(ports)) = (self.view.is_complete(), self.host_ports.clone()) {
             let services = self.view.services.services();
             note("nftables", self.translations(&services).await);
             note("host ports", self.host_ports(&ports).await);
             note("flows", self.bridge_flows(&services, &ports).await);
             self.health.update(&services).await;
         }
-        note("annotations", self.annotations().await);
+        note("addresses of the node", self.announce().await);
         self.warm_tunnels().await;
         failures
+    }
+
+    /// Puts back what somebody changed of ovn-controller's settings. Whoever changes it again at once is not fought in haste.
+    async fn chassis(&mut self) -> anyhow::Result<()> {
+        let gateway = &self.gateway;
+        let context = &gateway.context;
+        let changed = chassis::changed_by_others(&context.ovs, &gateway.chassis_config, &gateway.chassis);
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let keys = changed.join(", ");
+        if let Some(at) = self.chassis_put_back {
+            anyhow::ensure!(
+                at.elapsed() >= CHASSIS_PAUSE,
+                "somebody changes {keys} in Open_vSwitch again and again; the agent owns these settings"
+            );
+        }
+        chassis::ensure(&context.ovs, &gateway.chassis_config, Some(&gateway.chassis)).await?;
+        self.chassis_put_back = Some(Instant::now());
+        for key in &changed {
+            context.metrics.chassis_restored(key);
+        }
+        warn!(keys, "settings of ovn-controller in Open_vSwitch were changed by somebody, and are put back");
+        Ok(())
     }
 
     async fn bridge(&self) -> anyhow::Result<()> {
@@ -373,7 +432,8 @@ impl Worker {
         Ok(())
     }
 
-    async fn annotations(&self) -> anyhow::Result<()> {
+    /// Tells what is so to the task that writes it on the Node object.
+    async fn announce(&self) -> anyhow::Result<()> {
         let Some(current) = self.view.own_annotations() else { return Ok(()) };
         let gateway = &self.gateway;
         let masquerade: Vec<IpNet> = gateway.masquerade.iter().map(|range| range.subnet).collect();
@@ -391,9 +451,7 @@ impl Worker {
             userspace_tso: gateway.context.ovs.datapath_type() == "netdev"
                 && gateway.context.ovs.userspace_tso(),
         };
-        if node_annotations::publish(&self.nodes, &facts, Some(current)).await? {
-            info!(node = facts.node, "annotations of the node written");
-        }
+        self.outlet.put(Announcement { facts, current: current.clone() });
         Ok(())
     }
 
@@ -413,7 +471,10 @@ impl Worker {
         let peers = self.view.other_nodes().into_iter();
         let peers = peers.flat_map(|(name, ips)| ips.into_iter().map(move |ip| (ip, name.clone()))).collect();
         let (flows, management_port) = (self.flows_written, self.management.is_some());
-        let new = Status { flows, management_port, failures, peers };
+        let own = self.view.own_annotations();
+        let told = cluster_network::of(&self.gateway.context.config);
+        let network = own.map_or(Ok(Vec::new()), |own| cluster_network::check(own, &told));
+        let new = Status { flows, management_port, failures, peers, network };
         status.send_if_modified(|old| {
             if *old == new {
                 return false;

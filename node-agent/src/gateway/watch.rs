@@ -3,22 +3,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use api::{Lenient, annotation};
+use api::Lenient;
+use api::annotation::{self, FamilyAddresses, NODE_ENCAP_IPS, NODE_PRIMARY_IFADDR};
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Client, ResourceExt};
 use tracing::warn;
 
 use super::services::{self, ServiceIndex};
+use crate::kube_api;
+use crate::metrics::Metrics;
 use crate::programs::chain;
 
 /// One event of any of the watches.
 enum Any {
     Node(Box<Event<Node>>),
+    Others(Box<Event<PartialObjectMeta<Node>>>),
     Service(Box<Event<Lenient<Service>>>),
     Slice(Box<Event<EndpointSlice>>),
 }
@@ -27,7 +32,7 @@ enum Any {
 #[derive(Debug)]
 pub struct ClusterView {
     node: String,
-    /// Node name to its addresses.
+    /// Name of each other node to its addresses.
     nodes: BTreeMap<String, BTreeSet<IpAddr>>,
     /// Annotations of the own Node; `None` until it has been seen.
     own: Option<BTreeMap<String, String>>,
@@ -40,6 +45,7 @@ pub struct ClusterView {
 /// Which watches have given their full contents once.
 #[derive(Debug, Default, Clone, Copy)]
 struct Listed {
+    own: bool,
     nodes: bool,
     services: bool,
     slices: bool,
@@ -56,29 +62,35 @@ struct Pending {
 /// The watches, as one stream of changes.
 pub struct Watches {
     events: BoxStream<'static, Result<Any, watcher::Error>>,
+    metrics: Metrics,
 }
 
+/// Services and slices without these labels are those that a service proxy serves; kube-proxy asks for the same.
+const SERVED: &str = "!service.kubernetes.io/service-proxy-name,!service.kubernetes.io/headless";
+
 impl Watches {
-    /// Begins to watch. Errors are retried with growing waits, for ever.
-    pub fn new(client: &Client) -> Self {
-        let config = || watcher::Config::default();
-        let nodes = watch(Api::<Node>::all(client.clone()), config()).modify(|node| {
-            node.metadata.managed_fields = None;
-            if let Some(status) = &mut node.status {
-                status.images = None;
-                status.conditions = None;
-            }
-        });
-        let services = watch(Api::<Lenient<Service>>::all(client.clone()), config())
+    /// Begins to watch for the node of this name. Errors are counted and retried with growing waits, for ever.
+    ///
+    /// Of the other nodes only the metadata is asked for: a Node object is some ten kilobytes, and every node watches every
+    /// other one. Their addresses are in what their agents wrote.
+    pub fn new(client: &Client, node: &str, metrics: Metrics) -> Self {
+        let config = kube_api::watching;
+        let nodes = Api::<Node>::all(client.clone());
+        let own = watch(nodes, config().fields(&format!("metadata.name={node}")));
+        let others = Api::<PartialObjectMeta<Node>>::all(client.clone());
+        let others = watch(others, config().fields(&format!("metadata.name!={node}")))
+            .modify(|node| node.metadata.managed_fields = None);
+        let services = watch(Api::<Lenient<Service>>::all(client.clone()), config().labels(SERVED))
             .modify(|Lenient(service)| service.metadata.managed_fields = None);
-        let slices = watch(Api::<EndpointSlice>::all(client.clone()), config())
+        let slices = watch(Api::<EndpointSlice>::all(client.clone()), config().labels(SERVED))
             .modify(|s| s.metadata.managed_fields = None);
         let events = futures::stream::select_all([
-            nodes.default_backoff().map_ok(|event| Any::Node(Box::new(event))).boxed(),
+            own.default_backoff().map_ok(|event| Any::Node(Box::new(event))).boxed(),
+            others.default_backoff().map_ok(|event| Any::Others(Box::new(event))).boxed(),
             services.default_backoff().map_ok(|event| Any::Service(Box::new(event))).boxed(),
             slices.default_backoff().map_ok(|event| Any::Slice(Box::new(event))).boxed(),
         ]);
-        Self { events: events.boxed() }
+        Self { events: events.boxed(), metrics }
     }
 
     /// Takes the next event into `view`. True when something the gateway uses has changed; `None` when the watches ended.
@@ -86,6 +98,7 @@ impl Watches {
         match self.events.next().await? {
             Ok(event) => Some(view.take(event)),
             Err(error) => {
+                self.metrics.api_failure("watch cluster");
                 warn!(error = chain(&error), "watch of the cluster failed; it is tried again");
                 Some(false)
             }
@@ -108,21 +121,17 @@ impl ClusterView {
 
     /// True once every watch has given its full contents, so that nothing is missing by mere order.
     pub fn is_complete(&self) -> bool {
-        self.listed.nodes && self.listed.services && self.listed.slices
+        self.listed.own && self.listed.nodes && self.listed.services && self.listed.slices
     }
 
     /// Addresses of all other nodes.
     pub fn remote_nodes(&self) -> BTreeSet<IpAddr> {
-        self.nodes.iter().filter(|(name, _)| **name != self.node).flat_map(|(_, ips)| ips).copied().collect()
+        self.nodes.values().flatten().copied().collect()
     }
 
     /// Addresses of all other nodes, by name.
     pub fn other_nodes(&self) -> BTreeMap<String, BTreeSet<IpAddr>> {
-        self.nodes
-            .iter()
-            .filter(|(name, _)| **name != self.node)
-            .map(|(n, ips)| (n.clone(), ips.clone()))
-            .collect()
+        self.nodes.clone()
     }
 
     /// Annotations of the own Node, once it has been seen.
@@ -132,7 +141,8 @@ impl ClusterView {
 
     fn take(&mut self, event: Any) -> bool {
         match event {
-            Any::Node(event) => self.take_node(*event),
+            Any::Node(event) => self.take_own(*event),
+            Any::Others(event) => self.take_other(*event),
             Any::Service(event) => self.take_service(*event),
             Any::Slice(event) => self.take_slice(*event),
         }
@@ -180,12 +190,29 @@ impl ClusterView {
         }
     }
 
-    fn take_node(&mut self, event: Event<Node>) -> bool {
+    fn take_own(&mut self, event: Event<Node>) -> bool {
         match event {
-            Event::Apply(node) => self.apply_node(&node),
+            Event::Apply(node) | Event::InitApply(node) => {
+                let own = Some(node.metadata.annotations.unwrap_or_default());
+                let changed = self.own != own;
+                self.own = own;
+                changed
+            }
+            // What it said last still holds for the gateway.
+            Event::Delete(_) | Event::Init => false,
+            Event::InitDone => {
+                self.listed.own = true;
+                true
+            }
+        }
+    }
+
+    fn take_other(&mut self, event: Event<PartialObjectMeta<Node>>) -> bool {
+        match event {
+            Event::Apply(node) => self.apply_other(&node),
             Event::InitApply(node) => {
                 self.pending.nodes.insert(node.name_any());
-                self.apply_node(&node);
+                self.apply_other(&node);
                 false
             }
             Event::Delete(node) => self.nodes.remove(&node.name_any()).is_some(),
@@ -202,16 +229,13 @@ impl ClusterView {
         }
     }
 
-    fn apply_node(&mut self, node: &Node) -> bool {
-        let name = node.name_any();
-        let mut changed = false;
-        if name == self.node {
-            let own = node.metadata.annotations.clone().unwrap_or_default();
-            changed |= self.own.as_ref() != Some(&own);
-            self.own = Some(own);
+    fn apply_other(&mut self, node: &PartialObjectMeta<Node>) -> bool {
+        // Nothing promises that the server filters by it.
+        if node.name_any() == self.node {
+            return false;
         }
         let ips = addresses_of(node);
-        changed | (self.nodes.insert(name, ips.clone()) != Some(ips))
+        self.nodes.insert(node.name_any(), ips.clone()) != Some(ips)
     }
 }
 
@@ -219,24 +243,17 @@ fn key(object: &impl ResourceExt) -> String {
     services::key(object.namespace().as_deref(), Some(&object.name_any()))
 }
 
-/// A node's addresses on the physical network, from its status and from what its agent wrote.
-fn addresses_of(node: &Node) -> BTreeSet<IpAddr> {
-    let from_status = node
-        .status
-        .iter()
-        .flat_map(|s| s.addresses.iter().flatten())
-        .filter(|a| a.type_ == "InternalIP")
-        .filter_map(|a| a.address.parse().ok());
-    let primary = node.annotations().get(annotation::NODE_PRIMARY_IFADDR).and_then(|value| {
-        let read = annotation::decode::<annotation::FamilyAddresses>(annotation::NODE_PRIMARY_IFADDR, value);
-        match read {
-            Ok(addresses) => Some(addresses),
-            Err(error) => {
-                warn!(node = node.name_any(), %error, "ignoring the annotation");
-                None
-            }
-        }
-    });
+/// A node's addresses on the physical network and its tunnel ends, from what its agent wrote.
+fn addresses_of(node: &PartialObjectMeta<Node>) -> BTreeSet<IpAddr> {
+    let primary: Option<FamilyAddresses> = read(node, NODE_PRIMARY_IFADDR);
     let primary = primary.into_iter().flat_map(|both| [both.ipv4, both.ipv6]).flatten();
-    from_status.chain(primary.map(|net: IpNet| net.addr())).collect()
+    let tunnels: Option<Vec<IpAddr>> = read(node, NODE_ENCAP_IPS);
+    primary.map(|net: IpNet| net.addr()).chain(tunnels.into_iter().flatten()).collect()
+}
+
+fn read<T: serde::de::DeserializeOwned>(node: &PartialObjectMeta<Node>, key: &'static str) -> Option<T> {
+    let value = node.annotations().get(key)?;
+    annotation::decode(key, value)
+        .inspect_err(|error| warn!(node = node.name_any(), %error, "ignoring the annotation"))
+        .ok()
 }

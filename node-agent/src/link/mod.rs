@@ -3,6 +3,7 @@
 //! Nothing here starts a program. Every error names the interface and the operation.
 
 use std::io;
+use std::sync::atomic::AtomicBool;
 
 use api::MacAddr;
 use futures::TryStreamExt;
@@ -11,6 +12,7 @@ use rtnetlink::packet_route::link::{
     LinkInfo, LinkMessage,
 };
 use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVeth};
+use supervision::Tasks;
 
 pub mod address;
 pub mod error;
@@ -20,6 +22,19 @@ pub mod sysctl;
 
 pub use error::LinkError;
 pub use route::Route;
+
+/// Only tests end a thread.
+#[cfg(feature = "test-hooks")]
+async fn told_to_end(stop: &AtomicBool) {
+    while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+}
+
+#[cfg(not(feature = "test-hooks"))]
+async fn told_to_end(_stop: &AtomicBool) {
+    std::future::pending().await
+}
 
 /// Longest interface name (IFNAMSIZ of linux/if.h less the closing zero).
 pub const MAX_NAME: usize = 15;
@@ -85,13 +100,25 @@ impl Netlink {
         Ok(Self { handle })
     }
 
+    /// As [`Netlink::open`], for as long as the agent: it ends with the socket.
+    ///
+    /// # Errors
+    /// As [`Netlink::open`].
+    pub fn open_in(tasks: &Tasks) -> Result<Self, LinkError> {
+        let (connection, handle, _messages) =
+            rtnetlink::new_connection().map_err(|e| LinkError::new("(all)", "open a netlink socket", e))?;
+        tasks.spawn("netlink", connection);
+        Ok(Self { handle })
+    }
+
     /// Opens a socket that is served on a thread of its own, for requests that keep the kernel busy for long: a request is
-    /// carried out while it is sent, and holds up everything else on that thread. The thread ends with the last handle.
-    pub async fn open_on_thread(name: &str) -> Result<Self, LinkError> {
+    /// carried out while it is sent, and holds up everything else on that thread. The thread ends with the last handle, or
+    /// with the socket.
+    pub async fn open_on_thread(name: &str, tasks: &Tasks) -> Result<Self, LinkError> {
         let failed = |e| LinkError::new("(all)", "open a netlink socket", e);
         let (tell, told) = tokio::sync::oneshot::channel();
-        let serve = move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+        let serve = move |stop: &AtomicBool| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let opened = runtime.and_then(|runtime| {
                 let inside = runtime.enter();
                 let (connection, handle, _messages) = rtnetlink::new_connection()?;
@@ -102,13 +129,18 @@ impl Netlink {
                 Ok((connection, handle, runtime)) => {
                     // Nobody to serve when the caller is gone.
                     if tell.send(Ok(handle)).is_ok() {
-                        runtime.block_on(connection);
+                        runtime.block_on(async {
+                            tokio::select! {
+                                () = connection => {}
+                                () = told_to_end(stop) => {}
+                            }
+                        });
                     }
                 }
                 Err(error) => drop(tell.send(Err(error))),
             }
         };
-        std::thread::Builder::new().name(name.to_owned()).spawn(serve).map_err(failed)?;
+        tasks.thread(name, serve);
         let handle = told.await.map_err(|closed| failed(io::Error::other(closed)))?.map_err(failed)?;
         Ok(Self { handle })
     }

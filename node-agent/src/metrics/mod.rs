@@ -10,6 +10,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
@@ -25,6 +26,25 @@ pub struct Metrics {
     cni_seconds: Family<CommandLabels, Histogram, fn() -> Histogram>,
     cni_steps: Family<StepLabels, Histogram, fn() -> Histogram>,
     cni_files_restored: Family<FileLabels, Counter>,
+    cni_configurations_before: Gauge,
+    api_failures: Family<CallOfApi, Counter>,
+    chassis_restored: Family<KeyLabels, Counter>,
+    network_differs: Family<FlagLabels, Gauge>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CallOfApi {
+    call: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KeyLabels {
+    key: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FlagLabels {
+    flag: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -80,8 +100,41 @@ impl Default for Metrics {
             "CNI configuration or executable written again after somebody changed or removed it",
             cni_files_restored.clone(),
         );
-        let registry = Arc::new(Mutex::new(registry));
-        Self { registry, cni_calls, cni_seconds, cni_steps, cni_files_restored }
+        let cni_configurations_before = Gauge::default();
+        registry.register(
+            "cni_configurations_before_ours",
+            "Files that the container runtime takes before our CNI configuration",
+            cni_configurations_before.clone(),
+        );
+        let api_failures = Family::default();
+        registry.register(
+            "api_failures",
+            "Calls of the Kubernetes API that failed or took too long, and watches that broke",
+            api_failures.clone(),
+        );
+        let chassis_restored = Family::default();
+        registry.register(
+            "chassis_settings_restored",
+            "Settings of ovn-controller in Open_vSwitch that somebody changed and that were put back",
+            chassis_restored.clone(),
+        );
+        let network_differs = Family::default();
+        registry.register(
+            "cluster_network_differs",
+            "1 for a flag of the cluster's network that the controller was given with another value",
+            network_differs.clone(),
+        );
+        Self {
+            registry: Arc::new(Mutex::new(registry)),
+            cni_calls,
+            cni_seconds,
+            cni_steps,
+            cni_files_restored,
+            cni_configurations_before,
+            api_failures,
+            chassis_restored,
+            network_differs,
+        }
     }
 }
 
@@ -98,6 +151,29 @@ impl Metrics {
     /// Counts one file of the container runtime's that had to be written again.
     pub fn cni_file_restored(&self, file: &'static str) {
         self.cni_files_restored.get_or_create(&FileLabels { file }).inc();
+    }
+
+    /// Says how many files the runtime takes before ours.
+    pub fn cni_configurations_before(&self, count: usize) {
+        self.cni_configurations_before.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// Counts one call of the Kubernetes API that failed, or a watch that broke.
+    pub fn api_failure(&self, call: &'static str) {
+        self.api_failures.get_or_create(&CallOfApi { call }).inc();
+    }
+
+    /// Counts one setting of ovn-controller that was put back.
+    pub fn chassis_restored(&self, key: &str) {
+        self.chassis_restored.get_or_create(&KeyLabels { key: key.to_owned() }).inc();
+    }
+
+    /// Says which flags the controller was given with another value.
+    pub fn network_differs(&self, flags: &[&'static str]) {
+        for flag in crate::cluster_network::FLAGS {
+            let differs = flags.contains(&flag);
+            self.network_differs.get_or_create(&FlagLabels { flag }).set(i64::from(differs));
+        }
     }
 
     /// Adds metrics of another part of the agent. Names get the prefix `slipstream_node_`.

@@ -66,8 +66,7 @@ impl FakeApi {
         metadata["name"] = json!(name);
         metadata["namespace"] = json!("ns");
         metadata["resourceVersion"] = json!(pods.0.to_string());
-        let object =
-            json!({ "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata });
+        let object = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata });
         if kind == "DELETED" {
             pods.1.remove(name);
         } else {
@@ -83,8 +82,9 @@ async fn pods(State(api): State<FakeApi>, RawQuery(query): RawQuery) -> Response
     assert_eq!(query.get("fieldSelector").copied(), Some("spec.nodeName=n1"), "only this node's pods");
     let pods = api.pods.lock();
     if !query.contains_key("watch") {
+        assert_eq!(query.get("resourceVersion").copied(), Some("0"), "a list out of the server's memory");
         let list = json!({
-            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",
+            "apiVersion": "v1", "kind": "PodList",
             "metadata": { "resourceVersion": pods.0.to_string() },
             "items": pods.1.values().collect::<Vec<_>>(),
         });

@@ -26,7 +26,7 @@ const GAP: Duration = Duration::from_millis(500);
 
 /// Runs it and checks.
 pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
-    let mut scene = Scene::new(stage).await?;
+    let mut scene = Scene::new(stage.bed).await?;
     flows_changed(stage, &scene).await?;
     scene.dial().await?;
     switch_away(stage, &mut scene).await?;

@@ -25,7 +25,7 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
     if !stage.fast() {
         return without(stage).await;
     }
-    let mut scene = Scene::new(stage).await?;
+    let mut scene = Scene::new(stage.bed).await?;
     node_switch(stage, &scene).await?;
     pod_switch(stage, &scene).await?;
     sequence_check(stage, &scene).await?;
@@ -39,7 +39,7 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
 
 /// Without eBPF there is one row: the path is `ovs`, and the status says who wanted it.
 async fn without(stage: &mut Stage<'_>) -> Result<()> {
-    let scene = Scene::new(stage).await?;
+    let scene = Scene::new(stage.bed).await?;
     let node = scene.nodes[0].clone();
     let told = told(&scene, &node, "/path", |path| path == "ovs", "/reason").await;
     stage.checks.check("--datapath=ovs: the status says so", said(told));

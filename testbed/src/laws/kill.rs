@@ -28,7 +28,7 @@ fn ms(nanoseconds: u64) -> f64 {
 
 /// Runs it and checks.
 pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
-    let scene = Scene::new(stage).await?;
+    let scene = Scene::new(stage.bed).await?;
     sleep(AFTER).await;
     for seen in scene.seen().await {
         say(format_args!(

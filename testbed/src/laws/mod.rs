@@ -8,7 +8,7 @@ mod loader;
 mod no_bpf;
 mod random;
 mod refresh;
-mod scene;
+pub(crate) mod scene;
 mod spray;
 
 use std::time::Duration;

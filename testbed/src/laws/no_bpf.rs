@@ -98,7 +98,7 @@ pub(super) async fn never(stage: &mut Stage<'_>) -> Result<()> {
     let without = [("datapath", "auto"), ("bpf-dir", NO_BPFFS)];
     tokio::task::block_in_place(|| clean(bed, &node, &[], true).and_then(|()| start(bed, &node, &without)))?;
     tokio::task::block_in_place(|| bed.wait_node_ready(&node))?;
-    let mut scene = Scene::new(stage).await?;
+    let mut scene = Scene::new(stage.bed).await?;
     scene.cast.agent_ready(&node).await?;
     let reason = told(&scene, &node, "/path", |path| path == "ovs", "/reason").await;
     let reason = reason.and_then(|reason| {
@@ -119,7 +119,7 @@ pub(super) async fn never(stage: &mut Stage<'_>) -> Result<()> {
         clean(bed, &node, &without, direct).and_then(|()| start(bed, &node, &[]))
     })?;
     tokio::task::block_in_place(|| bed.wait_node_ready(&node))?;
-    let scene = Scene::new(stage).await?;
+    let scene = Scene::new(stage.bed).await?;
     scene.cast.agent_ready(&node).await?;
     scene.cast.agent_sees(&node).await?;
     tokio::time::sleep(SETTLE).await;

@@ -32,7 +32,7 @@ struct Place {
 
 /// Runs it and checks.
 pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
-    let mut scene = Scene::new(stage).await?;
+    let mut scene = Scene::new(stage.bed).await?;
     let mut places = Vec::new();
     for (pod, node) in [("a", &scene.nodes[0]), ("b", &scene.nodes[1])] {
         let zone = zone(stage.bed, node, pod).with_context(|| format!("zone of {pod}"))?;

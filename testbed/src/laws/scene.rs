@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::Result;
 use tokio::time::sleep;
 
-use super::Stage;
 use super::cast::{Cast, New};
+use crate::bed::Bed;
 use crate::probe::load::{Arrival, Order, now};
 
 /// Milliseconds between two messages of a flow.
@@ -24,24 +24,24 @@ pub(super) const FLOWS: [(&str, bool, &str); 4] = [
 ];
 
 /// The pods and their flows.
-pub(super) struct Scene<'a> {
+pub(crate) struct Scene<'a> {
     pub(super) cast: Cast<'a>,
     pub(super) nodes: Vec<String>,
 }
 
 /// What came of one flow in a stretch of time.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
-    pub(super) name: &'static str,
-    pub(super) udp: bool,
+pub(crate) struct Seen {
+    pub(crate) name: &'static str,
+    pub(crate) udp: bool,
     pub(super) arrivals: Vec<Arrival>,
 }
 
 impl<'a> Scene<'a> {
     /// Makes the pods and waits until the flows run.
-    pub(super) async fn new(stage: &Stage<'a>) -> Result<Self> {
-        let mut cast = Cast::new(stage.bed, PAUSE_MS).await?;
-        let nodes = stage.bed.config().node_names();
+    pub(crate) async fn new(bed: &'a Bed) -> Result<Self> {
+        let mut cast = Cast::new(bed, PAUSE_MS).await?;
+        let nodes = bed.config().node_names();
         let (first, second) = (nodes[0].as_str(), nodes[1 % nodes.len()].as_str());
         for (name, node) in [("a", first), ("b", second), ("c", first)] {
             cast.add(New { name, node, role: "none", annotations: &[] }).await?;
@@ -62,7 +62,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Ends the flows and deletes the pods.
-    pub(super) async fn end(mut self) -> Result<()> {
+    pub(crate) async fn end(mut self) -> Result<()> {
         for (number, _) in (0..).zip(FLOWS) {
             self.cast.order("a", &Order::Drop(number))?;
         }
@@ -73,7 +73,7 @@ impl<'a> Scene<'a> {
     }
 
     /// What has arrived since the last time, up to now.
-    pub(super) async fn seen(&self) -> Vec<Seen> {
+    pub(crate) async fn seen(&self) -> Vec<Seen> {
         let end = now();
         // Reports come a little later than what they tell.
         sleep(Duration::from_millis(200)).await;
@@ -94,7 +94,7 @@ impl Seen {
     }
 
     /// Messages that are missing between the first and the last that arrived.
-    pub(super) fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         let numbers = || self.arrivals.iter().map(|arrival| u64::from(arrival.number));
         match (numbers().min(), numbers().max()) {
             (Some(first), Some(last)) => {
@@ -110,7 +110,7 @@ impl Seen {
     }
 
     /// The longest time without an arrival between two moments, which count as arrivals.
-    pub(super) fn longest_silence(&self, from: u64, to: u64) -> u64 {
+    pub(crate) fn longest_silence(&self, from: u64, to: u64) -> u64 {
         let inside = self.arrivals.iter().map(|a| a.at).filter(|at| (from..=to).contains(at));
         let mut last = from;
         let mut longest = 0;

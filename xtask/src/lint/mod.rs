@@ -1,6 +1,7 @@
 //! `cargo xtask lint`: formatting, clippy, generated files, dependency directions and file rules.
 
 mod deps;
+mod hooks;
 mod tidy;
 
 use anyhow::{Result, bail};
@@ -18,13 +19,21 @@ pub(crate) fn run() -> Result<()> {
 }
 
 /// The checks by name.
-pub(crate) const CHECKS: &[&str] =
-    &["formatting", "dependency directions", "file rules", "generated files", "clippy"];
+pub(crate) const CHECKS: &[&str] = &[
+    "formatting",
+    "dependency directions",
+    "no test hooks in a release",
+    "file rules",
+    "generated files",
+    "clippy",
+];
 
 /// The names of the checks that failed; what each found has been printed.
 pub(crate) fn failures() -> Vec<&'static str> {
     let mut failed = Vec::new();
-    for (name, check) in CHECKS.iter().zip([formatting, deps::check, tidy::check, generated, clippy]) {
+    for (name, check) in
+        CHECKS.iter().zip([formatting, deps::check, hooks::check, tidy::check, generated, clippy])
+    {
         exec::say(format_args!("lint: {name}"));
         if let Err(error) = check() {
             exec::say(format_args!("{error:#}"));

@@ -1,26 +1,20 @@
-//! Host ports of this node's pods: read from a watch of its pods, served from outside by OVN (flows on the bridge) and for
+//! Host ports of this node's pods: what the pods claim, served from outside by OVN (flows on the bridge) and for
 //! the node's own connections by a table of nftables. Who serves what is decided as the controller does.
 
 pub mod conntrack;
 pub mod flows;
 pub mod nft;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use api::annotation::{POD_NETWORKS, PodNetworks};
 use api::host_port::{self, Claim, Listen, Place, Served};
-use futures::StreamExt;
-use futures::stream::BoxStream;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Container, Pod};
-use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch};
-use kube::{Api, Client, ResourceExt};
-use tracing::warn;
+use kube::ResourceExt;
 
 use super::services::{Protocol, key};
-use crate::programs::chain;
 
 /// Who serves which port of this node.
 pub type HostPorts = BTreeMap<Place<Protocol>, Served>;
@@ -92,71 +86,6 @@ fn claims_of(pod: &Pod) -> Vec<Claim<Protocol>> {
         })
     });
     if addresses.is_empty() { Vec::new() } else { claims.collect() }
-}
-
-/// The watch of this node's pods.
-pub struct HostPortWatch {
-    events: BoxStream<'static, Result<Event<Pod>, watcher::Error>>,
-}
-
-/// What the watch has told.
-#[derive(Debug, Default)]
-pub struct HostPortView {
-    claims: Claims,
-    /// Pods seen while the watch lists anew.
-    seen: BTreeSet<String>,
-    listed: bool,
-}
-
-impl HostPortWatch {
-    /// Begins to watch. Errors are retried with growing waits, for ever.
-    pub fn new(client: &Client, node: &str) -> Self {
-        let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
-        let events = watch(Api::<Pod>::all(client.clone()), config)
-            .modify(|pod| pod.metadata.managed_fields = None)
-            .default_backoff();
-        Self { events: events.boxed() }
-    }
-
-    /// Takes the next event into `view`. True when host ports have changed; `None` when the watch ended.
-    pub async fn next(&mut self, view: &mut HostPortView) -> Option<bool> {
-        match self.events.next().await? {
-            Ok(event) => Some(view.take(event)),
-            Err(error) => {
-                warn!(error = chain(&error), "watch of this node's pods failed; it is tried again");
-                Some(false)
-            }
-        }
-    }
-}
-
-impl HostPortView {
-    /// Who serves which port; `None` until all pods have been listed once.
-    pub fn served(&self) -> Option<HostPorts> {
-        self.listed.then(|| self.claims.served())
-    }
-
-    fn take(&mut self, event: Event<Pod>) -> bool {
-        match event {
-            Event::Apply(pod) => self.claims.apply(&pod),
-            Event::Delete(pod) => self.claims.delete(&pod),
-            Event::Init => {
-                self.seen.clear();
-                false
-            }
-            Event::InitApply(pod) => {
-                self.seen.insert(name_of(&pod));
-                self.claims.apply(&pod);
-                false
-            }
-            Event::InitDone => {
-                let seen = std::mem::take(&mut self.seen);
-                self.claims.0.retain(|name, _| seen.contains(name));
-                self.listed = true;
-                true
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -66,7 +66,7 @@ struct World<'a> {
 
 /// Runs it and checks.
 pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
-    let mut scene = Scene::new(stage).await?;
+    let mut scene = Scene::new(stage.bed).await?;
     let nodes = scene.nodes.clone();
     scene.cast.add(New { name: SPRAYER, node: &nodes[0], role: "spray", annotations: &[] }).await?;
     let (mut counters, mut servers) = (Vec::new(), Vec::new());
