@@ -67,3 +67,96 @@ pub async fn in_time<T>(call: impl Future<Output = kube::Result<T>>) -> anyhow::
         Err(_elapsed) => anyhow::bail!("no answer from the Kubernetes API within {CALL:?}"),
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use axum::extract::{Request, State};
+    use axum::{Json, Router};
+    use clap::Parser;
+    use k8s_openapi::api::core::v1::Node;
+    use kube::Api;
+    use kube::api::ListParams;
+    use parking_lot::Mutex;
+    use serde_json::{Value, json};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        config: Config,
+    }
+
+    /// A client as the agent has it, with a kubeconfig that names nobody.
+    async fn client_of(port: u16) -> kube::Client {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kubeconfig");
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{ "name": "c", "cluster": { "server": "http://127.0.0.1:1" } }],
+            "users": [{ "name": "c", "user": {} }],
+            "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "c" } }],
+        });
+        std::fs::write(&path, kubeconfig.to_string()).unwrap();
+        let flags =
+            [format!("--kubeconfig={}", path.display()), format!("--api-server=http://127.0.0.1:{port}")];
+        let all = ["agent", "--node-name=n1"].into_iter().chain(flags.iter().map(String::as_str));
+        client(&Arguments::parse_from(all).config).await.unwrap()
+    }
+
+    /// What was asked: path to query, of lists. Watches last for ever.
+    pub(crate) type Lists = Arc<Mutex<BTreeMap<String, String>>>;
+
+    /// An API whose lists are empty, and what was asked of it.
+    pub(crate) async fn empty_api() -> (kube::Client, Lists) {
+        async fn answer(State(lists): State<Lists>, request: Request) -> Json<Value> {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            if query.contains("watch=") {
+                return std::future::pending().await;
+            }
+            let selector =
+                query.split('&').find(|part| part.starts_with("fieldSelector")).unwrap_or_default();
+            lists.lock().insert(format!("{} {selector}", request.uri().path()), query.clone());
+            let kind = match request.uri().path() {
+                "/api/v1/pods" => "PodList",
+                "/api/v1/services" => "ServiceList",
+                "/apis/discovery.k8s.io/v1/endpointslices" => "EndpointSliceList",
+                _ if query.contains("metadata.name%21%3D") => "PartialObjectMetadataList",
+                _ => "NodeList",
+            };
+            let version = match kind {
+                "EndpointSliceList" => "discovery.k8s.io/v1",
+                "PartialObjectMetadataList" => "meta.k8s.io/v1",
+                _ => "v1",
+            };
+            Json(
+                json!({ "apiVersion": version, "kind": kind, "metadata": { "resourceVersion": "7" }, "items": [] }),
+            )
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = client_of(listener.local_addr().unwrap().port()).await;
+        let lists = Lists::default();
+        let router = Router::new().fallback(answer).with_state(Arc::clone(&lists));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        (client, lists)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_takes_connections_and_answers_nothing_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let nodes: Api<Node> = Api::all(client_of(listener.local_addr().unwrap().port()).await);
+        let start = tokio::time::Instant::now();
+        let error = in_time(nodes.get("n1")).await.unwrap_err().to_string();
+        assert!(error.contains("within 10s"), "{error}");
+        assert!(start.elapsed() < CALL * 2);
+        // A list, which nobody wraps.
+        let error = nodes.list(&ListParams::default()).await.unwrap_err();
+        let error = crate::programs::chain(&error);
+        assert!(error.contains("within 30s"), "{error}");
+        assert!(start.elapsed() < (CALL + ANSWER) * 2);
+    }
+}

@@ -238,7 +238,7 @@ fn other(now: Option<PodInfo>, uid: Option<&str>) -> String {
 }
 
 /// Follows the API's pods of one node, for ever. What is not used is dropped as it comes.
-pub async fn follow(client: Client, node: &str, pods: Pods, metrics: Metrics) {
+pub async fn follow(client: Client, node: String, pods: Pods, metrics: Metrics) {
     let config = kube_api::watching().fields(&format!("spec.nodeName={node}"));
     let stream = watcher::watcher(Api::<Pod>::all(client), config).default_backoff();
     let mut stream = std::pin::pin!(stream);

@@ -128,10 +128,7 @@ pub async fn connect(config: &Config, client: kube::Client, tasks: &Tasks) -> an
     let netlink = Netlink::open_in(tasks)?;
     let ovs = Ovs::connect(&config.ovs_db, START_WAIT).await.context("Open_vSwitch database (--ovs-db)")?;
     let (pods, metrics) = (Pods::default(), Metrics::default());
-    tasks.spawn("pods-watch", {
-        let (node, pods, metrics) = (config.node_name.clone(), pods.clone(), metrics.clone());
-        async move { pods::follow(client, &node, pods, metrics).await }
-    });
+    tasks.spawn("pods-watch", pods::follow(client, config.node_name.clone(), pods.clone(), metrics.clone()));
     let datapath = Arc::new(choose_datapath(config, &ovs)?);
     let (path, attach, netdev) = (datapath.path(), datapath.mode, datapath.netdev);
     tracing::info!(path, ?attach, netdev, reason = datapath.reason, "data path");

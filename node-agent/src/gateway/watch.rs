@@ -257,3 +257,68 @@ fn read<T: serde::de::DeserializeOwned>(node: &PartialObjectMeta<Node>, key: &'s
         .inspect_err(|error| warn!(node = node.name_any(), %error, "ignoring the annotation"))
         .ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::pods::{self, Pods};
+
+    #[tokio::test]
+    async fn lists_come_from_memory_and_only_of_what_is_used() {
+        let (client, lists) = kube_api::tests::empty_api().await;
+        let pods = Pods::default();
+        tokio::spawn(pods::follow(client.clone(), "n1".to_owned(), pods.clone(), Metrics::default()));
+        let mut watches = Watches::new(&client, "n1", Metrics::default());
+        let mut view = ClusterView::new("n1");
+        let complete = async {
+            while !view.is_complete() {
+                watches.next(&mut view).await.unwrap();
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), complete).await.unwrap();
+        assert!(pods.synced(Duration::from_secs(20)).await);
+        let lists = lists.lock().clone();
+        let asked: Vec<&str> = lists.keys().map(String::as_str).collect();
+        assert_eq!(
+            asked,
+            [
+                "/api/v1/nodes fieldSelector=metadata.name%21%3Dn1",
+                "/api/v1/nodes fieldSelector=metadata.name%3Dn1",
+                "/api/v1/pods fieldSelector=spec.nodeName%3Dn1",
+                "/api/v1/services ",
+                "/apis/discovery.k8s.io/v1/endpointslices ",
+            ]
+        );
+        for (list, query) in &lists {
+            assert!(query.contains("resourceVersion=0"), "{list}: {query}");
+            let served = "labelSelector=%21service.kubernetes.io%2Fservice-proxy-name%2C%21service.kubernetes.io%2Fheadless";
+            let balanced = list.contains("services") || list.contains("slices");
+            assert_eq!(query.contains(served), balanced, "{list}: {query}");
+        }
+    }
+
+    #[test]
+    fn other_nodes_have_the_addresses_that_their_agents_wrote() {
+        let mut view = ClusterView::new("n1");
+        let node = |name: &str, ip: &str| {
+            serde_json::from_value::<PartialObjectMeta<Node>>(json!({
+                "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+                "metadata": { "name": name, "annotations": {
+                    NODE_PRIMARY_IFADDR: format!(r#"{{"ipv4":"{ip}/16"}}"#),
+                    NODE_ENCAP_IPS: r#"["192.0.2.9"]"#,
+                } },
+            }))
+            .unwrap()
+        };
+        assert!(view.take_other(Event::Apply(node("n2", "172.18.0.3"))));
+        assert!(!view.take_other(Event::Apply(node("n2", "172.18.0.3"))), "the same again is no change");
+        assert!(!view.take_other(Event::Apply(node("n1", "172.18.0.2"))), "the own one is no other");
+        assert_eq!(view.remote_nodes(), ["172.18.0.3", "192.0.2.9"].map(|ip| ip.parse().unwrap()).into());
+        assert!(view.take_other(Event::Delete(node("n2", "172.18.0.3"))));
+        assert!(view.remote_nodes().is_empty());
+    }
+}
