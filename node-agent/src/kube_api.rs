@@ -54,7 +54,8 @@ pub async fn client(config: &Config) -> anyhow::Result<kube::Client> {
 /// How everything is watched: the first list comes out of the server's memory instead of its database, which a hundred agents
 /// that start at once would wear out, and a watch that died without a word is noticed.
 pub fn watching() -> watcher::Config {
-    watcher::Config::default().any_semantic().timeout(WATCH_SECONDS)
+    // With a page size the client would leave out `resourceVersion=0`, and the server read its database after all.
+    watcher::Config { page_size: None, ..watcher::Config::default().any_semantic().timeout(WATCH_SECONDS) }
 }
 
 /// What a call gave, or that it took longer than [`CALL`].
