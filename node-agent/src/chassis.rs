@@ -49,7 +49,10 @@ pub async fn ensure(ovs: &Ovs, config: &ChassisConfig, announced: Option<&str>) 
 /// Keys of the settings that are not as [`ensure`] made them. The cluster knows the node by `announced`: under another name
 /// its ports would be bound to a chassis that nobody expects.
 pub fn changed_by_others(ovs: &Ovs, config: &ChassisConfig, announced: &str) -> Vec<String> {
-    let Some(row) = ovs.system() else { return Vec::new() };
+    ovs.system().map(|row| wrong_keys(&row, config, announced)).unwrap_or_default()
+}
+
+fn wrong_keys(row: &OpenVSwitch, config: &ChassisConfig, announced: &str) -> Vec<String> {
     let of = |current: &BTreeMap<String, String>, wanted: Vec<(&'static str, String)>| {
         let wrong = wanted.into_iter().filter(|(key, value)| current.get(*key) != Some(value));
         wrong.map(|(key, _)| key.to_owned()).collect::<Vec<_>>()
@@ -132,6 +135,25 @@ mod tests {
         reference.sort_unstable();
         assert_eq!(ours, reference);
         assert_eq!(ids.len(), reference.len() + 1);
+    }
+
+    #[test]
+    fn what_somebody_changed_is_seen_and_settings_of_others_are_not() {
+        let ids = external_ids(&config(), "a").into_iter().map(|(k, v)| (k.to_owned(), v));
+        let other = other_config().into_iter().map(|(k, v)| (k.to_owned(), v));
+        let mut row = OpenVSwitch {
+            external_ids: ids.chain([("theirs".to_owned(), "x".to_owned())]).collect(),
+            other_config: other.collect(),
+            ..OpenVSwitch::default()
+        };
+        assert!(wrong_keys(&row, &config(), "a").is_empty());
+        row.external_ids.insert("system-id".to_owned(), "b".to_owned());
+        row.external_ids.remove("ovn-remote");
+        row.external_ids.remove("theirs");
+        row.other_config.clear();
+        let mut wrong = wrong_keys(&row, &config(), "a");
+        wrong.sort();
+        assert_eq!(wrong, ["bundle-idle-timeout", "ovn-remote", "system-id"]);
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! `testbed supervise`: every task and thread of the first node's agent, and of the controller, is ended, one after another.
 //! Each time the whole process must end with the name of the part, and come back ready when it is started again, as a cluster
-//! does; flows that run go on, pods that are made meanwhile are served, and in the end nothing is lost or left. And the API
-//! server stands still while OVS is started anew: what packets need must come back without it.
+//! does; flows that run go on, pods that are made meanwhile are served, and in the end nothing is lost or left. Then somebody
+//! changes what the agent made; and the API server stands still while OVS is started anew: what packets need must come back
+//! without it.
 
 mod api_silent;
 mod process;
+mod told;
 
 use std::time::Duration;
 
@@ -78,6 +80,10 @@ impl Args {
             run.all(&Process::controller(bed)).await?;
             progress.done("the controller's tasks and threads");
             if self.only.is_empty() {
+                let put_back = tokio::task::block_in_place(|| told::settings(bed, NODE));
+                checks.check("settings of ovn-controller that somebody changes are put back", said(put_back));
+                let condition = tokio::task::block_in_place(|| told::configuration(bed, NODE));
+                checks.check("a CNI configuration before ours is a condition of the node", said(condition));
                 let silent = tokio::task::block_in_place(|| api_silent::run(bed, NODE));
                 checks.check(
                     "the API server stands still: the bridge's flows come back without it",
