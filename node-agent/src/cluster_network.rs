@@ -39,11 +39,8 @@ impl Display for Difference {
 pub fn of(config: &Config) -> ClusterNetwork {
     let families: BTreeSet<Family> =
         config.cluster_subnets.iter().map(|subnet| Family::of_net(&subnet.net)).collect();
-    let whole = |given: &[IpNet], defaults: &[IpNet]| {
-        let mut all = addr::with_defaults(given, families.iter().copied(), defaults);
-        all.retain(|net| families.contains(&Family::of_net(net)));
-        all
-    };
+    let whole =
+        |given: &[IpNet], defaults: &[IpNet]| addr::with_defaults(given, families.iter().copied(), defaults);
     ClusterNetwork {
         cluster_subnets: config.cluster_subnets.iter().map(ToString::to_string).collect(),
         service_cidrs: config.service_cidrs.clone(),
