@@ -203,6 +203,31 @@ async fn nothing_is_open_while_the_database_is_written_from_nothing() {
     assert!(operations <= 6_000 && bytes < 3 << 20, "{operations} operations, {bytes} bytes");
 }
 
+#[tokio::test]
+async fn a_database_that_was_emptied_is_written_again_in_portions() {
+    let server = Server::northbound();
+    let mut all = crowd();
+    all.extend((0..2 * MANY).map(|at| {
+        pod("aaa", &format!("p{at}"), &format!("uid-a{at}"), if at % 2 == 0 { "n1" } else { "n2" })
+    }));
+    all.retain(|pod| pod["metadata"]["name"].as_str().is_some_and(|name| name.len() <= 4));
+    let mut controller =
+        started(&server, with_policies(two_nodes(), all.clone(), &[deny("aaa"), deny("zzz")])).await;
+    let before = ports_of(&server, "NetpolNamespace:aaa:Ingress");
+    let (written, repairs) = (controller.metrics.operations.get(), controller.metrics.repairs.get());
+    for table in ["Logical_Switch", "Logical_Router", "Port_Group", "Address_Set", "Load_Balancer_Group"] {
+        server.nbctl(&["--", "--all", "destroy", table]);
+    }
+    controller.catch_up().await;
+    controller.engine.settle().await.unwrap();
+    assert_eq!(ports_of(&server, "NetpolNamespace:aaa:Ingress"), before);
+    assert!(controller.metrics.repairs.get() - repairs < 100, "not row by row");
+    let again = controller.metrics.operations.get() - written;
+    let (operations, bytes) = controller.metrics.largest_transaction();
+    assert!(operations <= 6_000 && bytes < 3 << 20, "{operations} operations, {bytes} bytes, {again} in all");
+    assert_eq!(controller.engine.verify().await.unwrap(), 0);
+}
+
 fn node_port(name: &str, at: usize) -> (Service, Vec<controller::index::convert::Problem>) {
     Service::from_object(&serde_json::from_value(json!({
         "metadata": {"namespace": "x", "name": name, "uid": name},

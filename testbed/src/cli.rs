@@ -11,7 +11,8 @@ use crate::bed::config::{self, AttachMode, Config, Datapath, OvsDatapath, Runtim
 use crate::host::{init, relay};
 use crate::nodes::{kubelet, scheduler};
 use crate::{
-    churn, demo, exact, golden, hardship, icount, images, kernel, laws, life, pod, probe, scale, supervise, ui,
+    churn, demo, exact, golden, hardship, icount, images, kernel, laws, life, pod, probe, scale, supervise,
+    ui,
 };
 
 /// A Slipstream cluster on one machine.

@@ -20,6 +20,7 @@ pub use seed::Input;
 
 use crate::config::Config;
 use crate::metrics::{ErrorKind, Metrics};
+use crate::reconcile::diff::compare;
 use crate::reconcile::{Foreign, ReplicaView, Wanted, monitor_spec, repair};
 use crate::state::{Annotated, Effects, Notice, Patch, State};
 use seed::Seeding;
@@ -200,8 +201,19 @@ impl Engine {
                 let view = ReplicaView::new(self.replica.read(), &self.schema);
                 for row in rows.iter() {
                     for (key, touched) in repair::touched_by(&self.wanted, &view, row) {
-                        self.work.suspects().add(key, touched);
+                        // Our own changes differ in nothing.
+                        if !compare(&self.wanted, &view, &touched).is_empty() {
+                            self.work.suspects().add(key, touched);
+                        }
                     }
+                    if self.work.suspects().are_many() {
+                        break;
+                    }
+                }
+                drop(view);
+                // A database that was emptied is not put right row by row.
+                if self.work.suspects().are_many() {
+                    self.start_full("much of the database was changed");
                 }
             }
             Change::Resync => self.start_full("changes of the database were missed"),

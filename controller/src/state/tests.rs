@@ -58,8 +58,9 @@ fn a_new_node_and_pod_get_the_annotations_of_the_reference() {
 #[test]
 fn ranges_in_the_form_of_older_versions_are_taken_and_written_anew() {
     let mut state = state("10.244.0.0/16/24");
+    let network = state.config.published();
     let old = serde_json::json!({"k8s.ovn.org/node-subnets": "{\"default\":\"10.244.7.0/24\"}",
-        "k8s.ovn.org/node-id": "5"});
+        "k8s.ovn.org/node-id": "5", "slipstream.dev/cluster-network": network});
     let effects = state.nodes(Watched::Apply(node("n1", old)));
     assert_eq!(effects.notices, []);
     assert_eq!(state.index.nodes["n1"].subnets, ["10.244.7.0/24".parse::<IpNet>().unwrap()]);
@@ -68,7 +69,7 @@ fn ranges_in_the_form_of_older_versions_are_taken_and_written_anew() {
     assert_eq!(effects.patches[0].annotations, written);
     state.annotated(&Annotated::Written("n1".to_owned()));
     let new = serde_json::json!({"k8s.ovn.org/node-subnets": written["k8s.ovn.org/node-subnets"],
-        "k8s.ovn.org/node-id": "5"});
+        "k8s.ovn.org/node-id": "5", "slipstream.dev/cluster-network": network});
     assert_eq!(state.nodes(Watched::Apply(node("n1", new))).patches, []);
 }
 
@@ -480,8 +481,9 @@ fn what_is_written_over_an_annotation_while_it_is_being_written_is_put_right() {
 fn the_node_of_a_patch_on_its_way_is_looked_at_again_too() {
     let mut state = state("10.244.0.0/16/24");
     let first = state.nodes(Watched::Apply(node("n1", serde_json::json!({}))));
-    assert_eq!(first.patches[0].annotations.len(), 2);
-    let half = serde_json::json!({ "k8s.ovn.org/node-subnets": r#"{"default":["10.244.0.0/24"]}"# });
+    assert_eq!(first.patches[0].annotations.len(), 3);
+    let half = serde_json::json!({ "k8s.ovn.org/node-subnets": r#"{"default":["10.244.0.0/24"]}"#,
+        "slipstream.dev/cluster-network": state.config.published() });
     assert!(state.nodes(Watched::Apply(node("n1", half))).patches.is_empty());
     let again = state.annotated(&Annotated::Written("n1".to_owned())).patches;
     assert_eq!(again[0].annotations.keys().collect::<Vec<_>>(), [&"k8s.ovn.org/node-id"]);

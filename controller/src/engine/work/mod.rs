@@ -113,6 +113,7 @@ impl Work {
         self.held.append(&mut self.release);
         self.pods_seen.clear();
         self.refused.clear();
+        self.suspects.clear();
         let mut gone = Touched::default();
         for atom in self.pending.drain(..) {
             gone.extend(atom.touched);

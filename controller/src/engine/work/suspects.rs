@@ -3,11 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use super::MAX_LOOKS;
 use crate::metrics::Metrics;
 use crate::plan::RowKey;
 use crate::reconcile::diff::{Actual, compare};
 use crate::reconcile::repair::RepairLimit;
 use crate::reconcile::{Touched, Wanted};
+
+/// With more rows than this everything is compared.
+const MANY: usize = 1_000;
 
 /// Rows to be looked at, and those whose repair was put off.
 #[derive(Debug, Default)]
@@ -37,6 +41,16 @@ impl Suspects {
         self.rows.is_empty()
     }
 
+    /// Whether so much has changed that everything is to be compared.
+    pub(in crate::engine) fn are_many(&self) -> bool {
+        self.rows.len() > MANY
+    }
+
+    /// Forgets them: everything will be compared.
+    pub(super) fn clear(&mut self) {
+        self.rows.clear();
+    }
+
     /// Those that differ and have not been put right too often. `touched` is what is compared anyway, which is no repair.
     pub(super) fn take(
         &mut self,
@@ -46,7 +60,11 @@ impl Suspects {
         metrics: &Metrics,
     ) -> Touched {
         let mut found = Touched::default();
-        for (key, suspect) in std::mem::take(&mut self.rows) {
+        let mut looks = 0;
+        while looks < MAX_LOOKS
+            && let Some((key, suspect)) = self.rows.pop_first()
+        {
+            looks += suspect.len();
             if touched.rows.contains(&key) || compare(wanted, view, &suspect).is_empty() {
                 continue;
             }
