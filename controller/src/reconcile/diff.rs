@@ -49,10 +49,13 @@ enum State {
     Absent,
 }
 
+/// A row to be inserted: its columns, and the members of its sets.
+type NewRow = (Vec<(&'static str, Arc<Datum>)>, BTreeMap<&'static str, BTreeSet<Value>>);
+
 /// Operations to be sent.
 #[derive(Debug, Default)]
 pub struct Changes {
-    inserts: BTreeMap<RowKey, (Vec<(&'static str, Arc<Datum>)>, BTreeMap<&'static str, BTreeSet<Value>>)>,
+    inserts: BTreeMap<RowKey, NewRow>,
     updates: BTreeMap<(Table, Uuid), BTreeMap<&'static str, NewValue>>,
     sets: BTreeMap<(Table, Uuid), BTreeMap<&'static str, SetChange>>,
     deletes: BTreeSet<(Table, Uuid)>,
