@@ -56,6 +56,6 @@ pub fn test_hooks(tasks: supervision::Tasks) -> Router {
         _ => (StatusCode::NOT_FOUND, "no such task; task=NAME is needed, /test/tasks has the names\n"),
     };
     Router::new()
-        .route("/test/tasks", get(async move || tasks.names().join("\n") + "\n"))
+        .route("/test/tasks", get(async move || axum::Json(tasks.names())))
         .route("/test/end", post(end))
 }

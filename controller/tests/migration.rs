@@ -358,7 +358,8 @@ fn program(server: &Server, more: &[&str], until: &str) -> (Option<i32>, String)
         let line = line.unwrap();
         said.push_str(&line);
         said.push('\n');
-        if line.contains(until) {
+        // One that goes on tries to reach the API server again and again.
+        if line.contains(until) || said.lines().count() > 100 {
             let _ = child.kill();
         }
     }
@@ -371,7 +372,7 @@ async fn the_program_refuses_a_database_with_such_rows_until_it_is_told_to_adopt
     drop(started(&server).await);
     write_features(&server);
     let before = server.transactions();
-    let (code, said) = program(&server, &[], "WARN");
+    let (code, said) = program(&server, &[], "comparing everything");
     assert_eq!(code, Some(1), "{said}");
     for part in ["EgressIP (3 rows, such as ", "multicast (1 row, such as ACL `DefaultDeny`)", "--adopt"] {
         assert!(said.contains(part), "{part} is not in\n{said}");

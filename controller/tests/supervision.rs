@@ -19,15 +19,15 @@ async fn the_end_of_any_task_is_the_end_of_the_process_and_nothing_is_lost() {
     let mut replica = Replica::start(&cluster);
     replica.is_ready("ok", PATIENCE).await;
     let answer = replica.ask("GET", "/test/tasks").await.unwrap();
-    let tasks: Vec<&str> = answer.split_once("\r\n\r\n").unwrap().1.lines().collect();
+    let tasks: Vec<String> = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
     for expected in ["admin", "annotations", "engine", "events", "lease", "nb-session", "watch-pods"] {
-        assert!(tasks.contains(&expected), "{expected} is not among {tasks:?}");
+        assert!(tasks.iter().any(|task| task == expected), "{expected} is not among {tasks:?}");
     }
     for (n, task) in tasks.iter().enumerate() {
         // The answer may be lost with the process.
         let _ = replica.ask("POST", &format!("/test/end?task={task}")).await;
         assert_eq!(replica.ended().await.code(), Some(1), "{task}: the process ends with an error");
-        assert!(replica.log().contains(&format!("`{task}` ended: it panicked")), "{task}: {}", replica.log());
+        assert!(replica.log().contains(&format!("`{task}` ended: it ")), "{task}: {}", replica.log());
         cluster.create_pod(&format!("pod-{n}"), "node-0").await;
         replica = Replica::start(&cluster);
         replica.is_ready("ok", PATIENCE).await;

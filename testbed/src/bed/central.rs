@@ -106,7 +106,10 @@ pub(super) fn prepare_cluster(bed: &Bed) -> Result<()> {
             .to_string()
         })
         .collect();
-    exec::input_output(bed.kubectl_command()?.args(["apply", "-f", "-"]), &objects.join("\n---\n"))?;
+    // A control plane alone has none, and kubectl takes nothing for a mistake.
+    if !objects.is_empty() {
+        exec::input_output(bed.kubectl_command()?.args(["apply", "-f", "-"]), &objects.join("\n---\n"))?;
+    }
     access::issue(bed)?;
     if bed.config().plugin { admission::wait_in_force(bed) } else { Ok(()) }
 }
