@@ -20,7 +20,6 @@ pub use seed::Input;
 
 use crate::config::Config;
 use crate::metrics::{ErrorKind, Metrics};
-use crate::reconcile::diff::compare;
 use crate::reconcile::{Foreign, ReplicaView, Wanted, monitor_spec, repair};
 use crate::state::{Annotated, Effects, Notice, Patch, State};
 use seed::Seeding;
@@ -36,6 +35,8 @@ const MAX_BACKOFF: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(30);
 /// How often everything is verified, unless told otherwise.
 pub const VERIFY: Duration = Duration::from_secs(300);
+/// With as many rows removed at once that should be there everything is compared.
+const MANY_LOST: usize = 1_000;
 /// Inputs applied before the next transaction is built, so that a flood of events does not hold back the first ones.
 const INPUTS_AT_ONCE: usize = 512;
 
@@ -199,21 +200,18 @@ impl Engine {
             Change::Rows(_) if self.seeding.is_some() => {}
             Change::Rows(rows) => {
                 let view = ReplicaView::new(self.replica.read(), &self.schema);
+                // A database that was emptied is not put right row by row.
+                if repair::lost(&self.wanted, &rows).take(MANY_LOST).count() == MANY_LOST {
+                    drop(view);
+                    if !self.work.is_fresh() {
+                        self.start_full("much of the database was removed");
+                    }
+                    return;
+                }
                 for row in rows.iter() {
                     for (key, touched) in repair::touched_by(&self.wanted, &view, row) {
-                        // Our own changes differ in nothing.
-                        if !compare(&self.wanted, &view, &touched).is_empty() {
-                            self.work.suspects().add(key, touched);
-                        }
+                        self.work.suspects().add(key, touched);
                     }
-                    if self.work.suspects().are_many() {
-                        break;
-                    }
-                }
-                drop(view);
-                // A database that was emptied is not put right row by row.
-                if self.work.suspects().are_many() {
-                    self.start_full("much of the database was changed");
                 }
             }
             Change::Resync => self.start_full("changes of the database were missed"),

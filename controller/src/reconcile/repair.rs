@@ -32,6 +32,12 @@ fn set_columns(table: Table) -> &'static [&'static str] {
     }
 }
 
+/// The wanted rows that a change of the database removed.
+pub fn lost<'a>(wanted: &'a Wanted, changes: &'a [RowChange]) -> impl Iterator<Item = RowKey> + 'a {
+    let removed = changes.iter().filter(|change| change.kind == ChangeKind::Deleted);
+    removed.filter_map(|change| changed_keys(change)?.1.filter(|key| wanted.row(key).is_some()))
+}
+
 /// What a change of the database concerns of what is wanted: for each row concerned, what to compare. Our own
 /// transactions show up here too: comparing them once more finds nothing to do.
 pub fn touched_by(wanted: &Wanted, view: &ReplicaView<'_>, change: &RowChange) -> Vec<(RowKey, Touched)> {

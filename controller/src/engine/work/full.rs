@@ -43,6 +43,7 @@ enum Stage {
 pub(super) struct Full {
     pub(super) why: Why,
     stage: Stage,
+    begun: bool,
     units: BTreeSet<Unit>,
     atoms: VecDeque<Atom>,
     /// Of a verification: what differed.
@@ -61,7 +62,21 @@ impl Full {
         } else {
             VecDeque::from([Atom { units: Vec::new(), touched: gone }])
         };
-        Self { why, stage, units, atoms, doubtful: Vec::new(), doubtful_parts: Vec::new(), differences: 0 }
+        Self {
+            why,
+            stage,
+            begun: false,
+            units,
+            atoms,
+            doubtful: Vec::new(),
+            doubtful_parts: Vec::new(),
+            differences: 0,
+        }
+    }
+
+    /// Whether nothing of it has been looked at.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.why == Why::Repair && !self.begun
     }
 
     /// Whether all of it has been looked at.
@@ -79,6 +94,7 @@ impl Full {
         metrics: &Metrics,
     ) -> (Vec<Atom>, Changes) {
         let verifies = self.why == Why::Verification;
+        self.begun = true;
         match self.stage {
             Stage::Closing => {
                 let mut changes = ownership::closing(wanted, view, &state.config);

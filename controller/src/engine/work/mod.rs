@@ -144,6 +144,11 @@ impl Work {
         self.full.as_ref().is_some_and(|full| full.why != Why::Verification)
     }
 
+    /// Whether a comparison has been asked for and nothing of it has been done.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.full.as_ref().is_some_and(Full::is_fresh)
+    }
+
     /// Whether something but a verification is to be done or under way.
     pub(super) fn is_busy(&self) -> bool {
         let verifies = |source: Source| source == Source::Full(Why::Verification);
@@ -228,14 +233,10 @@ impl Work {
         view: &ReplicaView<'_>,
         metrics: &Metrics,
     ) -> Option<Transaction> {
-        if !self.suspects.is_empty() {
-            let none = Touched::default();
-            let known = self.pending.front().map_or(&none, |atom| &atom.touched);
-            let found = self.suspects.take(known, wanted, view, metrics);
-            match self.pending.front_mut() {
-                Some(atom) => atom.touched.extend(found),
-                None => self.pending.push_back(Atom { units: Vec::new(), touched: found }),
-            }
+        // What events are about to change differs, and is nobody else's work.
+        if self.pending.is_empty() && !self.suspects.is_empty() {
+            let touched = self.suspects.take(wanted, view, metrics);
+            self.pending.push_back(Atom { units: Vec::new(), touched });
         }
         let turn = self.full_is_next && self.is_full();
         let source = if !self.pending.is_empty() && !turn {

@@ -10,9 +10,6 @@ use crate::reconcile::diff::{Actual, compare};
 use crate::reconcile::repair::RepairLimit;
 use crate::reconcile::{Touched, Wanted};
 
-/// With more rows than this everything is compared.
-const MANY: usize = 1_000;
-
 /// Rows to be looked at, and those whose repair was put off.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Suspects {
@@ -41,31 +38,21 @@ impl Suspects {
         self.rows.is_empty()
     }
 
-    /// Whether so much has changed that everything is to be compared.
-    pub(in crate::engine) fn are_many(&self) -> bool {
-        self.rows.len() > MANY
-    }
-
     /// Forgets them: everything will be compared.
     pub(super) fn clear(&mut self) {
         self.rows.clear();
     }
 
-    /// Those that differ and have not been put right too often. `touched` is what is compared anyway, which is no repair.
-    pub(super) fn take(
-        &mut self,
-        touched: &Touched,
-        wanted: &Wanted,
-        view: &dyn Actual,
-        metrics: &Metrics,
-    ) -> Touched {
+    /// Those that differ and have not been put right too often, as many as one portion may look at.
+    pub(super) fn take(&mut self, wanted: &Wanted, view: &dyn Actual, metrics: &Metrics) -> Touched {
         let mut found = Touched::default();
         let mut looks = 0;
         while looks < MAX_LOOKS
             && let Some((key, suspect)) = self.rows.pop_first()
         {
             looks += suspect.len();
-            if touched.rows.contains(&key) || compare(wanted, view, &suspect).is_empty() {
+            // Our own changes differ in nothing.
+            if compare(wanted, view, &suspect).is_empty() {
                 continue;
             }
             let (table, name) = (key.table.name(), key.key.as_str());
