@@ -14,6 +14,7 @@ use tokio::sync::watch::Receiver;
 use tracing::warn;
 
 pub mod bridge;
+pub mod claims;
 pub mod flows;
 pub mod health;
 pub mod host;

@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::bridge::openflow_port;
+use super::claims;
 use super::flows;
 use super::health::HealthServers;
 use super::host_ports::{self, HostPorts};
@@ -304,7 +305,8 @@ impl Worker {
         note("addresses of the bridge", self.bridge().await);
         note("management port", self.management_port().await);
         if let (true, Some(ports)) = (self.view.is_complete(), self.host_ports.clone()) {
-            let services = self.view.services.services();
+            let (own, nodes) = self.claimed().await;
+            let services = claims::served(self.view.services.services(), &own, &nodes);
             note("nftables", self.translations(&services).await);
             note("host ports", self.host_ports(&ports).await);
             note("flows", self.bridge_flows(&services, &ports).await);
@@ -313,6 +315,21 @@ impl Worker {
         note("addresses of the node", self.announce().await);
         self.warm_tunnels().await;
         failures
+    }
+
+    /// Ranges of the cluster and addresses of nodes, which no service may claim. Those of this node that the kernel cannot be
+    /// asked for are told with the node's addresses, which are read again then.
+    async fn claimed(&self) -> (Vec<IpNet>, BTreeSet<IpAddr>) {
+        let gateway = &self.gateway;
+        let config = &gateway.context.config;
+        let masquerade: Vec<IpNet> = gateway.masquerade.iter().map(|range| range.subnet).collect();
+        let pods = config.cluster_subnets.iter().map(|subnet| subnet.net);
+        let rest = [&config.service_cidrs, &config.join_subnet, &masquerade];
+        let ranges = pods.chain(rest.into_iter().flatten().copied()).collect();
+        let here = node_annotations::host_cidrs(&gateway.context.netlink, &masquerade).await;
+        let here = here.unwrap_or_default().into_iter().map(|net| net.addr());
+        let own = gateway.families.iter().map(|family| family.address.addr());
+        (ranges, own.chain(here).chain(self.view.other_nodes().into_values().flatten()).collect())
     }
 
     /// Puts back what somebody changed of ovn-controller's settings. Whoever changes it again at once is not fought in haste.
