@@ -57,7 +57,7 @@ fn two_beds_do_not_meet_and_down_ends_only_its_own() {
     assert_eq!(labels, "");
     succeed(one, &["down"]);
     nothing_is_left(one);
-    succeed(other, &["exec", "n1", "--", "busybox", "ping", "-c1", "-W2", "172.18.0.3"]);
+    succeed(other, &["exec", "n1", "--", "ping", "-c1", "-W2", "172.18.0.3"]);
     succeed(other, &["down"]);
     nothing_is_left(other);
 }

@@ -12,6 +12,7 @@ const WANTED: &[(&str, &str)] = &[
     ("libstd-rust-web-dev-bpf", "/usr/lib/rustlib/bpfel-unknown-none"),
     ("llvm-22-dev", "/usr/lib/llvm-22/lib/libLLVM.so"),
     ("iproute2", "ip"),
+    ("iputils-ping", "ping"),
     ("nftables", "nft"),
     ("ethtool", "ethtool"),
     ("util-linux", "unshare"),
