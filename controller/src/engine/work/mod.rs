@@ -310,8 +310,8 @@ impl Work {
     /// The database refused what was current: it is sent in halves, down to what it refuses alone.
     pub(super) fn was_refused(&mut self, wanted: &Wanted, now: Instant) -> Refusal {
         let Some(current) = self.current.take() else { return Refusal::Alone(None) };
-        if current.last {
-            // Not all of it is in the database: an old port may still be there.
+        // Whichever of the events' atoms it was, an old port may still be there when the last one is in the database.
+        if current.source == Source::Event {
             self.held.append(&mut self.release);
             self.pods_seen.clear();
         }
