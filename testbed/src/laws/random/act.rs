@@ -13,7 +13,7 @@ use super::nb::{NAMESPACE, Nb, nonce, policy_name};
 use super::{FORCE, PODS};
 use crate::laws::cast::{Cast, New};
 
-/// The pod that is moved keeps an address of the first node's range, far above those that are given out.
+/// The pod that is moved has, away from home, an address of the first node's range, far above those that are given out.
 const MOVER: &str = "mover";
 const MOVER_IP: &str = "10.244.0.200";
 const MOVER_MAC: &str = "0a:58:0a:f4:00:c8";
@@ -81,8 +81,11 @@ impl<'a> Act<'a> {
     async fn make(&mut self, pod: usize, model: &Model) -> Result<()> {
         let Pod { name, node, role } = &model.pods[pod];
         let role = role.map_or("none".into(), |role| format!("r{role}"));
+        // At home its address is the controller's to give. One that came with the pod would be written over while the pod
+        // is plugged in, and the pod would have one address and its port another.
+        let foreign = name == MOVER && *node != 0;
         let annotations: &[(&str, &str)] =
-            if name == MOVER { &[("k8s.ovn.org/pod-networks", MOVER_NETWORK)] } else { &[] };
+            if foreign { &[("k8s.ovn.org/pod-networks", MOVER_NETWORK)] } else { &[] };
         let new = New { name, node: &self.nodes[*node], role: &role, annotations };
         self.addresses[pod] = self.cast.add(new).await?.to_string();
         Ok(())

@@ -35,8 +35,9 @@ const BOUND_WITHOUT_AGENT: Duration = Duration::from_millis(2400 + 300);
 /// How long after a change a packet may slip through between two flows that OVN rewrites, and how many.
 const SLIP: Duration = Duration::from_millis(100);
 const SLIPPED: usize = 3;
-/// TCP sends nothing again before this (linux/tcp.h, `TCP_RTO_MIN`).
-const RETRANSMIT: Duration = Duration::from_millis(200);
+/// A message that waited for so long was lost before, and what TCP sends after a loss is one burst. The tail loss probe
+/// comes two round trips and two jiffies after the last segment (RFC 8985, section 7), long before `TCP_RTO_MIN`.
+const LOST: Duration = Duration::from_millis(40);
 /// How soon an allowed flow must be there after a change. A connection that was cut is given up after 0.9 s.
 const RECOVER: Duration = Duration::from_millis(3500);
 /// The same after a process of OVS or OVN was killed.
@@ -306,12 +307,12 @@ impl Play<'_> {
     }
 }
 
-/// When the packets of a flow came. Messages of one read are one packet if the first of them waited for TCP to send again all
-/// that it has; if not, the reader was late, and each is its own.
+/// When the packets of a flow came. Messages of one read are one burst of TCP, and count as one packet, if the first of them
+/// had to be sent again; if not, the reader was late, and each is its own.
 fn packet_times(arrivals: &[Arrival]) -> Vec<u64> {
     let reads = arrivals.chunk_by(|one, next| one.at == next.at);
     let packets = reads.flat_map(|read| {
-        let again = read.iter().any(|message| message.at.saturating_sub(message.sent) >= nanos(RETRANSMIT));
+        let again = read.iter().any(|message| message.at.saturating_sub(message.sent) >= nanos(LOST));
         if again { &read[..1] } else { read }
     });
     packets.map(|arrival| arrival.at).collect()
