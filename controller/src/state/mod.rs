@@ -9,6 +9,7 @@ mod others;
 mod pods;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -187,7 +188,7 @@ pub struct State {
     /// Nodes that have no ranges because of an error.
     failed_nodes: BTreeMap<String, SeenNode>,
     /// Pods without an address, oldest first.
-    waiting: BTreeMap<(i64, NamespacedName), SeenPod>,
+    waiting: waiting::Waiting,
     /// Ports found at start whose pods have not been seen yet.
     found_ports: Vec<FoundPort>,
     /// Annotations on their way, by the object's UID.
@@ -218,7 +219,7 @@ impl State {
                 .with_host_network_namespace(config.host_network_namespace.clone()),
             ipam: Ipam::default(),
             failed_nodes: BTreeMap::new(),
-            waiting: BTreeMap::new(),
+            waiting: waiting::Waiting::default(),
             found_ports: Vec::new(),
             annotating: HashMap::new(),
             uids: BTreeMap::new(),

@@ -194,7 +194,7 @@ impl State {
         self.conflicting.remove(name);
         for seen in stranded {
             effects.dirty.extend(self.index.apply_pod(seen.pod.clone()));
-            self.waiting.insert((seen.created, seen.pod.name.clone()), seen);
+            self.waiting.insert(seen);
         }
         for node in std::mem::take(&mut self.failed_nodes).into_values() {
             self.apply_node(node, effects);

@@ -134,7 +134,7 @@ impl State {
 
     /// Gives a pod its addresses.
     fn place(&mut self, mut seen: SeenPod, allocation: &Allocation, effects: &mut Effects) {
-        self.waiting.remove(&(seen.created, seen.pod.name.clone()));
+        self.waiting.remove(&seen.pod.name);
         let written = matches!(&seen.networks, Some(Ok(network))
             if network.ip_addresses == allocation.addresses && network.mac_address == allocation.mac);
         let value = || PodNetworks::with_default(network::of_pod(&self.config, allocation));
@@ -222,8 +222,7 @@ impl State {
 
     /// Keeps a pod that cannot have an address yet. The error is told once.
     fn wait(&mut self, seen: SeenPod, notice: Option<Notice>, effects: &mut Effects) {
-        let key = (seen.created, seen.pod.name.clone());
-        let known = self.waiting.get(&key).is_some_and(|old| {
+        let known = self.waiting.get(&seen.pod.name).is_some_and(|old| {
             old.pod.uid == seen.pod.uid
                 && old.networks == seen.networks
                 && self.index.nodes.contains_key(&seen.pod.node)
@@ -233,7 +232,7 @@ impl State {
         }
         // Services and policies may concern it already.
         effects.dirty.extend(self.index.apply_pod(seen.pod.clone()));
-        self.waiting.insert(key, seen);
+        self.waiting.insert(seen);
     }
 
     fn delete_pod(&mut self, name: &NamespacedName, effects: &mut Effects) {
@@ -243,7 +242,7 @@ impl State {
 
     /// Lets go of a pod's address.
     fn forget(&mut self, name: &NamespacedName, effects: &mut Effects) {
-        self.waiting.retain(|(_, waiting), _| waiting != name);
+        self.waiting.remove(name);
         if let Some(uid) = self.uids.remove(name) {
             self.forget_annotation(&uid, effects);
             if self.ipam.get(&uid).is_some() {
@@ -265,19 +264,12 @@ impl State {
 
     /// Tries again to give addresses to the pods of a node that wait for one, oldest first.
     pub(super) fn retry_pods(&mut self, node: &str, effects: &mut Effects) {
-        let keys: Vec<_> = self
-            .waiting
-            .iter()
-            .filter(|(_, seen)| {
-                seen.pod.node == node
-                    && !self
-                        .index
-                        .is_uplink(&ovn_name::pod_port(&seen.pod.name.namespace, &seen.pod.name.name))
-            })
-            .map(|(key, _)| key.clone())
-            .collect();
-        for key in keys {
-            let Some(seen) = self.waiting.get(&key).cloned() else { continue };
+        for name in self.waiting.of_node(node) {
+            let port = ovn_name::pod_port(&name.namespace, &name.name);
+            if self.index.is_uplink(&port) {
+                continue;
+            }
+            let Some(seen) = self.waiting.get(&name).cloned() else { continue };
             match self.address(&seen) {
                 Ok(Some(allocation)) => self.place(seen, &allocation, effects),
                 Ok(None) => {}
