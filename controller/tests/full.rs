@@ -171,7 +171,7 @@ async fn watch_for_open_ports(
                     && new.name == group
                 {
                     assert!(!new.acls.is_empty(), "a group without its ACLs");
-                    grouped.clone_from(&new.ports);
+                    grouped = BTreeSet::from(&new.ports);
                 }
             }
             for row in rows.iter() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 use ovsdb_client::vswitch::OpenVSwitch;
-use ovsdb_client::{Condition, Transaction, Uuid};
+use ovsdb_client::{Condition, Map, Transaction, Uuid};
 
 use crate::ovs::Ovs;
 
@@ -53,7 +53,7 @@ pub fn changed_by_others(ovs: &Ovs, config: &ChassisConfig, announced: &str) -> 
 }
 
 fn wrong_keys(row: &OpenVSwitch, config: &ChassisConfig, announced: &str) -> Vec<String> {
-    let of = |current: &BTreeMap<String, String>, wanted: Vec<(&'static str, String)>| {
+    let of = |current: &Map<String, String>, wanted: Vec<(&'static str, String)>| {
         let wrong = wanted.into_iter().filter(|(key, value)| current.get(*key) != Some(value));
         wrong.map(|(key, _)| key.to_owned()).collect::<Vec<_>>()
     };
@@ -98,12 +98,13 @@ fn other_config() -> Vec<(&'static str, String)> {
 
 /// `current` with `wanted` in it, or `None` when it has it already. Keys of others stay.
 fn changed(
-    current: &BTreeMap<String, String>,
+    current: &Map<String, String>,
     wanted: Vec<(&'static str, String)>,
 ) -> Option<BTreeMap<String, String>> {
+    let current = BTreeMap::from(current);
     let mut new = current.clone();
     new.extend(wanted.into_iter().map(|(k, v)| (k.to_owned(), v)));
-    (new != *current).then_some(new)
+    (new != current).then_some(new)
 }
 
 #[cfg(test)]
@@ -147,10 +148,10 @@ mod tests {
             ..OpenVSwitch::default()
         };
         assert!(wrong_keys(&row, &config(), "a").is_empty());
-        row.external_ids.insert("system-id".to_owned(), "b".to_owned());
-        row.external_ids.remove("ovn-remote");
-        row.external_ids.remove("theirs");
-        row.other_config.clear();
+        let mut ids = BTreeMap::from(&row.external_ids);
+        ids.insert("system-id".to_owned(), "b".to_owned());
+        ids.retain(|key, _| !["ovn-remote", "theirs"].contains(&&**key));
+        (row.external_ids, row.other_config) = (ids.into(), Map::default());
         let mut wrong = wrong_keys(&row, &config(), "a");
         wrong.sort();
         assert_eq!(wrong, ["bundle-idle-timeout", "ovn-remote", "system-id"]);
@@ -158,9 +159,9 @@ mod tests {
 
     #[test]
     fn settings_of_others_stay_and_the_same_again_is_no_change() {
-        let foreign = BTreeMap::from([("ovn-bridge-datapath-type".to_owned(), "netdev".to_owned())]);
+        let foreign = Map::from([("ovn-bridge-datapath-type".to_owned(), "netdev".to_owned())]);
         let new = changed(&foreign, external_ids(&config(), "x")).unwrap();
         assert_eq!(new.get("ovn-bridge-datapath-type").map(String::as_str), Some("netdev"));
-        assert_eq!(changed(&new, external_ids(&config(), "x")), None);
+        assert_eq!(changed(&new.into(), external_ids(&config(), "x")), None);
     }
 }

@@ -1,15 +1,16 @@
 //! Typed columns: how the field types of generated rows are read from the wire, changed by differences, and shown as
-//! [`Datum`]s. Optional columns are `Option`, sets `BTreeSet`, maps `BTreeMap`.
+//! [`Datum`]s. Optional columns are `Option`, sets [`Set`], maps [`Map`].
 
+use std::any::Any;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, SeqAccess, Visitor};
 use uuid::Uuid;
 
-use crate::{Atom, Datum};
+use crate::sorted::Kept;
+use crate::{Atom, Datum, Map, Set};
 
 /// What a value from the wire means for a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,10 +28,12 @@ pub trait Column: Default + Clone + PartialEq {
     fn set<'de, D: Deserializer<'de>>(&mut self, mode: Mode, value: D) -> Result<(), D::Error>;
     /// The value without its type.
     fn datum(&self) -> Datum;
+    /// Takes the copy of the value that other rows have, if it is kept.
+    fn share(&mut self, _kept: &mut Kept) {}
 }
 
 /// Element type of a generated row's field.
-pub trait Element: Sized + Clone + Ord + Into<Atom> {
+pub trait Element: Sized + Clone + Ord + Into<Atom> + 'static {
     /// For error messages.
     const EXPECTED: &'static str;
     /// From a JSON integer.
@@ -111,22 +114,16 @@ impl<T: Element> Column for Option<T> {
     }
 }
 
-impl<T: Element> Column for BTreeSet<T> {
+impl<T: Element> Column for Set<T> {
     fn set<'de, D: Deserializer<'de>>(&mut self, mode: Mode, value: D) -> Result<(), D::Error> {
-        if mode == Mode::Replace {
-            self.clear();
-        }
-        let emit = |element: T| {
-            // Of a replacement every element is new, so only a difference can remove.
-            if self.contains(&element) {
-                if mode == Mode::Difference {
-                    self.remove(&element);
-                }
-            } else {
-                self.insert(element);
-            }
+        let mut elements = Vec::new();
+        value
+            .deserialize_any(Elements { emit: |element: T| elements.push(element), element: PhantomData })?;
+        *self = match mode {
+            Mode::Replace => elements.into_iter().collect(),
+            Mode::Difference => self.toggled(elements),
         };
-        value.deserialize_any(Elements { emit, element: PhantomData })
+        Ok(())
     }
 
     fn datum(&self) -> Datum {
@@ -134,16 +131,25 @@ impl<T: Element> Column for BTreeSet<T> {
     }
 }
 
-impl<K: Element, V: Element> Column for BTreeMap<K, V> {
+impl<K: Element, V: Element> Column for Map<K, V> {
     fn set<'de, D: Deserializer<'de>>(&mut self, mode: Mode, value: D) -> Result<(), D::Error> {
-        if mode == Mode::Replace {
-            self.clear();
-        }
-        value.deserialize_seq(Pairs { map: self, mode })
+        let mut pairs = Vec::new();
+        value.deserialize_seq(Pairs(&mut pairs))?;
+        *self = match mode {
+            Mode::Replace => pairs.into_iter().collect(),
+            Mode::Difference => self.changed(pairs),
+        };
+        Ok(())
     }
 
     fn datum(&self) -> Datum {
         Datum::map(self.iter().map(|(k, v)| (k.clone(), v.clone())))
+    }
+
+    fn share(&mut self, kept: &mut Kept) {
+        if let Some(map) = (self as &mut dyn Any).downcast_mut() {
+            kept.share(map);
+        }
     }
 }
 
@@ -243,11 +249,8 @@ impl<'de, T: Element> Deserialize<'de> for One<T> {
     }
 }
 
-/// Reads `["map", [[key, value], ...]]` into a map.
-struct Pairs<'a, K, V> {
-    map: &'a mut BTreeMap<K, V>,
-    mode: Mode,
-}
+/// Reads `["map", [[key, value], ...]]` into a list.
+struct Pairs<'a, K, V>(&'a mut Vec<(K, V)>);
 
 impl<'de, K: Element, V: Element> Visitor<'de> for Pairs<'_, K, V> {
     type Value = ();
@@ -284,13 +287,8 @@ impl<'de, K: Element, V: Element> Visitor<'de> for PairList<'_, K, V> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        let Pairs { map, mode } = self.0;
         while let Some((One(key), One(value))) = seq.next_element::<(One<K>, One<V>)>()? {
-            if mode == Mode::Difference && map.get(&key) == Some(&value) {
-                map.remove(&key);
-            } else {
-                map.insert(key, value);
-            }
+            self.0.0.push((key, value));
         }
         Ok(())
     }

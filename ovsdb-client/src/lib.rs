@@ -94,6 +94,7 @@ mod row;
 mod rpc;
 mod schema;
 mod session;
+mod sorted;
 mod tls;
 mod txn;
 
@@ -112,5 +113,6 @@ pub use replica::{
 };
 pub use row::Row;
 pub use schema::{ColumnSchema, Schema, TableSchema};
+pub use sorted::{Kept, Map, MapIter, Set};
 pub use tls::TlsOptions;
 pub use txn::{Columns, Mutator, OpResult, Operation, Transaction, Until};

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use crate::Datum;
 use crate::column::Mode;
+use crate::sorted::Kept;
 
 /// A row of one table with a Rust field for every column.
 ///
@@ -29,6 +30,9 @@ pub trait Row: Default + Clone + PartialEq + Debug + Send + Sync + 'static {
 
     /// Takes a column's value, or a difference to it, from the wire. Columns that the struct does not have are skipped.
     fn set<'de, D: Deserializer<'de>>(&mut self, column: &str, mode: Mode, value: D) -> Result<(), D::Error>;
+
+    /// Takes the copies of values that other rows have, where they are kept.
+    fn share(&mut self, kept: &mut Kept);
 }
 
 /// Declares one table: the struct and its [`Row`] implementation.
@@ -75,6 +79,10 @@ macro_rules! table {
                     $($column => $crate::column::Column::set(&mut self.$field, mode, value),)*
                     _ => <serde::de::IgnoredAny as serde::Deserialize>::deserialize(value).map(drop),
                 }
+            }
+
+            fn share(&mut self, kept: &mut $crate::sorted::Kept) {
+                $($crate::column::Column::share(&mut self.$field, kept);)*
             }
         }
     };

@@ -4,13 +4,13 @@
 
 mod support;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ovsdb_client::nb::{AddressSet, LogicalSwitch, LogicalSwitchPort, NbGlobal};
 use ovsdb_client::vswitch::{Bridge, OpenVSwitch};
 use ovsdb_client::{
-    Atom, Change, ChangeKind, Condition, Datum, Error, Function, MonitorSpec, Mutator, Row, Transaction,
+    Atom, Change, ChangeKind, Condition, Datum, Error, Function, MonitorSpec, Mutator, Row, Set, Transaction,
     Until, Uuid,
 };
 use support::nb::{NB, NB_SCHEMA, add_switch, one, one_switch, run, switches};
@@ -162,7 +162,7 @@ async fn named_uuids_tie_rows_of_one_transaction_together() {
         .unwrap();
     let tables = replica.read();
     let root = tables.table::<OpenVSwitch>().iter().next().unwrap();
-    let expected: BTreeSet<Uuid> = results[..2].iter().map(|result| result.uuid.unwrap()).collect();
+    let expected: Set<Uuid> = results[..2].iter().map(|result| result.uuid.unwrap()).collect();
     assert_eq!(root.bridges, expected);
     assert_eq!(tables.table::<Bridge>().get(&results[1].uuid.unwrap()).unwrap().name, "br1");
 }

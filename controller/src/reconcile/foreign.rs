@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use api::ovn_name::{self, key};
-use ovsdb_client::{Snapshot, nb};
+use ovsdb_client::{Map, Snapshot, nb};
 
 /// Owner types of the rows that the controller writes.
 const OWN_TYPES: [&str; 9] = [
@@ -30,18 +30,18 @@ const NETWORK: &str = "k8s.ovn.org/network";
 const TRANSIT_SWITCH: &str = "transit_switch";
 
 /// Whether a row with these `external_ids` is of a kind that the controller writes.
-pub fn is_ours(ids: &BTreeMap<String, String>) -> bool {
+pub fn is_ours(ids: &Map<String, String>) -> bool {
     let owner = ids.get(key::OWNER_CONTROLLER).is_some_and(|owner| owner == ovn_name::OWNER);
     let kind = ids.get(key::OWNER_TYPE).map(String::as_str);
     owner && kind.is_some_and(|kind| OWN_TYPES.contains(&kind) || kind == SUPERSEDED)
 }
 
 /// Whether a row with these `external_ids` belongs to another network than the cluster's own.
-pub fn of_other_network(ids: &BTreeMap<String, String>) -> bool {
+pub fn of_other_network(ids: &Map<String, String>) -> bool {
     other_network(ids).is_some()
 }
 
-fn other_network(ids: &BTreeMap<String, String>) -> Option<&String> {
+fn other_network(ids: &Map<String, String>) -> Option<&String> {
     ids.get(NETWORK).filter(|name| *name != api::annotation::DEFAULT_NETWORK)
 }
 
@@ -109,7 +109,7 @@ impl Foreign {
         found.or_insert_with(|| Found { rows: 0, example: format!("{table} `{name}`") }).rows += 1;
     }
 
-    fn marked(&mut self, table: &str, ids: &BTreeMap<String, String>) {
+    fn marked(&mut self, table: &str, ids: &Map<String, String>) {
         let name = || [key::NAME, key::ID, "name"].iter().find_map(|key| ids.get(*key));
         let name = || name().map(String::as_str).unwrap_or("without a name");
         if let Some(network) = other_network(ids) {
@@ -192,11 +192,11 @@ impl Foreign {
 mod tests {
     use super::*;
 
-    fn ids(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    fn ids(pairs: &[(&str, &str)]) -> Map<String, String> {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     }
 
-    fn owned(kind: &str) -> BTreeMap<String, String> {
+    fn owned(kind: &str) -> Map<String, String> {
         ids(&[(key::OWNER_CONTROLLER, ovn_name::OWNER), (key::OWNER_TYPE, kind), (key::NAME, "x")])
     }
 
@@ -223,7 +223,7 @@ mod tests {
             found.marked("ACL", &owned(own));
         }
         found.marked("Address_Set", &ids(&[(NETWORK, "default")]));
-        found.marked("Address_Set", &BTreeMap::new());
+        found.marked("Address_Set", &Map::default());
         assert_eq!(
             found.to_string(),
             "AdminNetworkPolicy (1 row, such as Port_Group `x`), EgressIP (2 rows, such as NAT `x`), \

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use api::host_port::OWNER_KEY;
 use api::ovn_name::{self, key};
-use ovsdb_client::{Atom, Uuid, nb};
+use ovsdb_client::{Atom, Map, Uuid, nb};
 
 use super::actual::{BY_KEY, ReplicaView};
 use super::diff::{Actual, Changes};
@@ -104,8 +104,8 @@ impl Sweep<'_> {
     }
 
     /// Port groups and address sets carry the owner's mark, and are filled by nobody else.
-    fn marked(&mut self, concerned: impl Fn(&BTreeMap<String, String>) -> bool) {
-        let ours = |ids: &BTreeMap<String, String>| is_ours(ids) && concerned(ids);
+    fn marked(&mut self, concerned: impl Fn(&Map<String, String>) -> bool) {
+        let ours = |ids: &Map<String, String>| is_ours(ids) && concerned(ids);
         for row in self.view.snapshot().table::<nb::PortGroup>().iter().filter(|row| ours(&row.external_ids))
         {
             let Some(owner) = self.view.key_of(Table::PortGroup, row.uuid) else { continue };

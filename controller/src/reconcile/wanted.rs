@@ -155,7 +155,11 @@ impl Wanted {
                 .binary_search_by(|(owner, column, _)| (owner, *column).cmp(&(&edge.owner, edge.column)))
             {
                 Ok(at) => parents[at].2 += 1,
-                Err(at) => parents.insert(at, (edge.owner.clone(), edge.column, 1)),
+                Err(at) => {
+                    // Most rows have one, and there are very many.
+                    parents.reserve_exact(1);
+                    parents.insert(at, (edge.owner.clone(), edge.column, 1));
+                }
             }
         }
         let members = self.edges.entry(edge.owner.clone()).or_default();

@@ -20,7 +20,7 @@ use ipnet::IpNet;
 
 use crate::alloc::{Ipam, NodeAllocator};
 use crate::config::Config;
-use crate::index::convert::{Problem, SeenNode, SeenPod};
+use crate::index::convert::{Problem, SeenNode};
 use crate::index::{Dirty, Index, Namespace};
 use crate::plan::{NamespacedName, Unit};
 pub use annotating::Annotated;

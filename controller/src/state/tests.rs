@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::config::Features;
-use crate::index::convert;
+use crate::index::convert::{self, SeenPod};
 
 fn state(cluster: &str) -> State {
     State::new(Config {

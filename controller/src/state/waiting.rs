@@ -85,7 +85,10 @@ mod tests {
         assert_eq!(names(&waiting, "n1"), ["c", "a", "b"]);
         assert!(waiting.remove(&NamespacedName::new("x", "a")).is_some());
         assert!(waiting.remove(&NamespacedName::new("x", "a")).is_none());
-        assert_eq!((names(&waiting, "n1"), names(&waiting, "n2")), (vec!["c".into(), "b".into()], vec!["d".into()]));
+        assert_eq!(
+            (names(&waiting, "n1"), names(&waiting, "n2")),
+            (vec!["c".into(), "b".into()], vec!["d".into()])
+        );
         assert_eq!(waiting.len(), 3);
     }
 

@@ -38,7 +38,8 @@ impl Mirrored {
             if mirror.select_all || !mirror.select_vlan.is_empty() {
                 found.all.get_or_insert_with(|| mirror.name.clone());
             }
-            let selected: BTreeSet<_> = mirror.select_src_port.union(&mirror.select_dst_port).collect();
+            let selected: BTreeSet<_> =
+                mirror.select_src_port.iter().chain(&mirror.select_dst_port).collect();
             found.ports.extend(selected.into_iter().map(|port| (*port, mirror.name.clone())));
         }
         found
@@ -261,7 +262,7 @@ mod tests {
     fn a_mirror_that_takes_all_takes_every_port_and_one_of_another_bridge_none() {
         let mirror =
             Mirror { uuid: Uuid::new_v4(), name: "m".to_owned(), select_all: true, ..Mirror::default() };
-        let bridge = Bridge { mirrors: BTreeSet::from([mirror.uuid]), ..Bridge::default() };
+        let bridge = Bridge { mirrors: [mirror.uuid].into(), ..Bridge::default() };
         let port = Port { uuid: Uuid::new_v4(), ..Port::default() };
         let interface = Interface { ofport: Some(3), ..Interface::default() };
         let pod = Pod { port: &port, interface: &interface, wanted: None };

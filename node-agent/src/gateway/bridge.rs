@@ -47,12 +47,12 @@ pub async fn ensure(ovs: &Ovs, spec: &BridgeSpec<'_>) -> anyhow::Result<bool> {
 fn correct(txn: &mut Transaction, row: &Bridge, external_ids: &BTreeMap<String, String>, mac: &str) {
     let mut columns: Vec<(&str, Datum)> = Vec::new();
     if external_ids.iter().any(|(k, v)| row.external_ids.get(k) != Some(v)) {
-        let mut all = row.external_ids.clone();
+        let mut all = BTreeMap::from(&row.external_ids);
         all.extend(external_ids.clone());
         columns.push(("external_ids", all.into()));
     }
     if row.other_config.get("hwaddr").map(String::as_str) != Some(mac) {
-        let mut all = row.other_config.clone();
+        let mut all = BTreeMap::from(&row.other_config);
         all.insert("hwaddr".to_owned(), mac.to_owned());
         columns.push(("other_config", all.into()));
     }

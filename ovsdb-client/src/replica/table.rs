@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::changes::RowChange;
 use super::spec::MonitorProtocol;
 use super::wire::{self, Sink};
+use crate::sorted::Kept;
 use crate::{Condition, Row};
 
 /// The rows of a monitored table.
@@ -18,28 +19,65 @@ pub struct Table<R: Row> {
     indexes: Vec<Index<R>>,
     /// Evaluated here only where the server cannot (`monitor` of RFC 7047).
     conditions: Vec<Condition>,
+    kept: Kept,
 }
 
 struct Index<R> {
     name: &'static str,
     keys: fn(&R) -> Vec<String>,
-    map: HashMap<String, BTreeSet<Uuid>>,
+    map: HashMap<Box<str>, Holders>,
+}
+
+/// The rows that have a key: mostly one. Never empty.
+enum Holders {
+    One(Uuid),
+    /// In order.
+    Many(Box<BTreeSet<Uuid>>),
+}
+
+impl Holders {
+    fn add(&mut self, uuid: Uuid) {
+        match self {
+            Self::One(one) if *one == uuid => {}
+            Self::One(one) => *self = Self::Many(Box::new(BTreeSet::from([*one, uuid]))),
+            Self::Many(many) => {
+                many.insert(uuid);
+            }
+        }
+    }
+
+    /// Whether nobody is left.
+    fn remove(&mut self, uuid: Uuid) -> bool {
+        match self {
+            Self::One(one) => *one == uuid,
+            Self::Many(many) => {
+                many.remove(&uuid);
+                many.is_empty()
+            }
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Uuid> {
+        let (one, many) = match self {
+            Self::One(one) => (Some(one), None),
+            Self::Many(many) => (None, Some(many.iter())),
+        };
+        one.into_iter().chain(many.into_iter().flatten())
+    }
 }
 
 impl<R: Row> Index<R> {
     fn add(&mut self, row: &R) {
         for key in (self.keys)(row) {
-            self.map.entry(key).or_default().insert(row.uuid());
+            let holders = self.map.entry(key.into_boxed_str()).or_insert_with(|| Holders::One(row.uuid()));
+            holders.add(row.uuid());
         }
     }
 
     fn remove(&mut self, row: &R) {
         for key in (self.keys)(row) {
-            if let Some(uuids) = self.map.get_mut(&key) {
-                uuids.remove(&row.uuid());
-                if uuids.is_empty() {
-                    self.map.remove(&key);
-                }
+            if self.map.get_mut(&*key).is_some_and(|holders| holders.remove(row.uuid())) {
+                self.map.remove(&*key);
             }
         }
     }
@@ -47,7 +85,7 @@ impl<R: Row> Index<R> {
 
 impl<R: Row> Table<R> {
     pub(super) fn new(conditions: Vec<Condition>) -> Self {
-        Self { rows: HashMap::new(), indexes: Vec::new(), conditions }
+        Self { rows: HashMap::new(), indexes: Vec::new(), conditions, kept: Kept::default() }
     }
 
     pub(super) fn add_index(&mut self, name: &'static str, keys: fn(&R) -> Vec<String>) {
@@ -84,10 +122,12 @@ impl<R: Row> Table<R> {
             .iter()
             .find(|one| one.name == index)
             .unwrap_or_else(|| panic!("table {} has no index {index:?}", R::TABLE));
-        index.map.get(key).into_iter().flatten().filter_map(|uuid| self.rows.get(uuid))
+        index.map.get(key).into_iter().flat_map(Holders::iter).filter_map(|uuid| self.rows.get(uuid))
     }
 
-    fn put(&mut self, row: Arc<R>, changes: &mut Vec<RowChange>) {
+    fn put(&mut self, mut row: R, changes: &mut Vec<RowChange>) {
+        row.share(&mut self.kept);
+        let row = Arc::new(row);
         let old = self.rows.insert(row.uuid(), Arc::clone(&row));
         if old.as_deref() == Some(&*row) {
             return;
@@ -183,7 +223,7 @@ impl<R: Row> AnyTable for Table<R> {
             if let Some(old) = gone.remove(&row.uuid()) {
                 self.rows.insert(old.uuid(), old);
             }
-            self.put(Arc::new(row), changes);
+            self.put(row, changes);
         }
         for old in gone.into_values() {
             let uuid = old.uuid();
@@ -208,7 +248,7 @@ impl<R: Row> Sink<R> for Updating<'_, R> {
 
     fn put(&mut self, row: R) {
         if self.table.wanted(&row, self.protocol) {
-            self.table.put(Arc::new(row), self.changes);
+            self.table.put(row, self.changes);
         } else {
             self.table.remove(&row.uuid(), self.changes);
         }

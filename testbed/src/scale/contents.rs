@@ -63,7 +63,7 @@ impl Contents {
             contents.groups.insert(group.name.clone(), Group { ports: ports.collect(), sets });
         }
         for set in snapshot.table::<AddressSet>().iter() {
-            contents.sets.insert(set.name.clone(), set.addresses.clone());
+            contents.sets.insert(set.name.clone(), (&set.addresses).into());
         }
         for balancer in snapshot.table::<LoadBalancer>().iter() {
             let ids = &balancer.external_ids;

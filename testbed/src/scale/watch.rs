@@ -1,7 +1,7 @@
 //! A monitor of the northbound database that misses no transaction: when each pod's port came and went, and whether a
 //! pod that is to be closed was ever open.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -163,8 +163,12 @@ fn port(row: &LogicalSwitchPort) -> Option<Row> {
 }
 
 fn group(row: &PortGroup) -> Row {
-    let (ports, rules): (BTreeSet<_>, BTreeSet<_>) = (row.ports.clone(), row.acls.clone());
-    Row::Group { uuid: row.uuid, name: row.name.clone(), ports, rules }
+    Row::Group {
+        uuid: row.uuid,
+        name: row.name.clone(),
+        ports: (&row.ports).into(),
+        rules: (&row.acls).into(),
+    }
 }
 
 fn rule(row: &Acl) -> Row {

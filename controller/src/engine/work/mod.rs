@@ -35,6 +35,9 @@ const MAX_BYTES: usize = 1 << 20;
 const MAX_LOOKS: usize = 4_000;
 /// Units of events that are planned together. A pod is two to four operations.
 const UNITS_AT_ONCE: usize = 1_024;
+/// Rows and edges after which no more of these are planned: a service is hundreds of rows where there are hundreds of nodes,
+/// and what is planned and not sent takes memory.
+const PLANNED_AT_ONCE: usize = 4 * MAX_OPERATIONS;
 
 /// What one event made dirty.
 #[derive(Debug)]
@@ -79,7 +82,9 @@ pub(super) struct Work {
     groups: VecDeque<Group>,
     /// Atoms of the events planned together last, that have not been sent.
     pending: VecDeque<Atom>,
-    /// What is to be told when those are in the database.
+    /// The first group is what is left of those events.
+    is_more: bool,
+    /// What is to be told when all of it is in the database.
     release: Vec<String>,
     pods_seen: Vec<Instant>,
     suspects: Suspects,
@@ -106,6 +111,7 @@ impl Work {
     pub(super) fn start_full(&mut self, state: &State, wanted: &mut Wanted, metrics: &Metrics) {
         let mut units = state.units();
         units.extend(wanted.units().cloned());
+        self.is_more = false;
         for group in self.groups.drain(..) {
             units.extend(group.dirty);
             self.held.extend(group.release);
@@ -202,7 +208,8 @@ impl Work {
                 break;
             }
             let Some(group) = self.groups.pop_front() else { break };
-            if group.dirty.iter().any(|unit| matches!(unit, Unit::Pod(_))) {
+            let is_rest = std::mem::take(&mut self.is_more);
+            if !is_rest && group.dirty.iter().any(|unit| matches!(unit, Unit::Pod(_))) {
                 self.pods_seen.push(group.seen);
             }
             units.extend(group.dirty);
@@ -210,15 +217,24 @@ impl Work {
         }
         let mut together = Atom::default();
         let mut divisible = VecDeque::new();
-        for unit in &units {
+        let (mut planned, mut rest) = (0, units.iter());
+        while planned < PLANNED_AT_ONCE
+            && let Some(unit) = rest.next()
+        {
             let mut touched = Touched::default();
             replan(unit, state, wanted, &mut touched, metrics);
+            planned += touched.len();
             if unit.is_divisible() && touched.len() > atoms::LARGE {
                 divisible.extend(atoms::by_row(unit, touched));
             } else {
                 together.units.push(unit.clone());
                 together.touched.extend(touched);
             }
+        }
+        let dirty: BTreeSet<Unit> = rest.cloned().collect();
+        self.is_more = !dirty.is_empty();
+        if self.is_more {
+            self.groups.push_front(Group { dirty, release: Vec::new(), seen: Instant::now() });
         }
         self.refused.planned(&units, wanted);
         self.pending.push_back(together);
@@ -284,7 +300,7 @@ impl Work {
         let Some(current) = self.current.take() else { return Done::default() };
         let mut done = Done::default();
         match current.source {
-            Source::Event if current.last => {
+            Source::Event if current.last && !self.is_more => {
                 for seen in self.pods_seen.drain(..) {
                     Metrics::observe(&metrics.pod_seconds, seen.elapsed());
                 }
