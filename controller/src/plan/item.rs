@@ -119,11 +119,6 @@ impl Key {
     pub fn as_str(&self) -> &str {
         &self.0
     }
-
-    /// Whether another clone of it exists.
-    pub fn is_shared(&self) -> bool {
-        Arc::strong_count(&self.0) > 1
-    }
 }
 
 impl Deref for Key {

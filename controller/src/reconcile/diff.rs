@@ -374,7 +374,7 @@ impl<'a> Differ<'a> {
         let columns: Vec<_> = columns
             .iter()
             .filter(|(column, value)| !value.is_empty() && actual.has_column(key.table, column))
-            .map(|(column, value)| (*column, Arc::clone(value)))
+            .map(|(column, value)| (column, Arc::clone(value)))
             .collect();
         self.changes.bytes +=
             OPERATION_BYTES + columns.iter().map(|(name, value)| name.len() + size(value)).sum::<usize>();

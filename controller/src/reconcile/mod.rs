@@ -4,6 +4,7 @@
 pub mod actual;
 pub mod diff;
 pub mod foreign;
+mod graph;
 pub mod ownership;
 pub mod repair;
 pub mod shared;

@@ -1,5 +1,5 @@
 //! One copy of what stands in many rows. Of the load balancers of a service on hundreds of nodes all columns but one are
-//! equal, and a key stands in its row and in every edge to it: kept once each, a large cluster fits into little memory.
+//! equal: kept once each, a large cluster fits into little memory.
 
 use std::collections::HashSet;
 use std::hash::{Hash, Hasher};
@@ -7,7 +7,19 @@ use std::sync::Arc;
 
 use ovsdb_client::Datum;
 
-use crate::plan::{Edge, Key, Member, RowKey};
+/// Columns of a row that the plan decides, by name in order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Columns {
+    names: Arc<[&'static str]>,
+    values: Arc<[Arc<Datum>]>,
+}
+
+impl Columns {
+    /// Name and value of each.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &Arc<Datum>)> {
+        self.names.iter().copied().zip(&*self.values)
+    }
+}
 
 /// A value that is compared and hashed as a value. One whose elements are in another order is another one here, which costs
 /// a copy and nothing else.
@@ -31,12 +43,13 @@ impl Hash for Value {
     }
 }
 
-/// Keys and values in use. Those that nobody uses any more go when their number has doubled.
+/// Values in use. Those that nobody uses any more go when their number has doubled.
 #[derive(Debug, Default)]
 pub struct Shared {
     values: HashSet<Value>,
-    keys: HashSet<Key>,
-    /// Entries at which the unused ones are looked for.
+    /// The names of columns that rows have: a few for each table.
+    names: HashSet<Arc<[&'static str]>>,
+    /// Values at which the unused ones are looked for.
     limit: usize,
 }
 
@@ -44,8 +57,23 @@ pub struct Shared {
 const MIN_LIMIT: usize = 16_384;
 
 impl Shared {
+    /// The columns as they are kept.
+    pub fn columns(&mut self, columns: impl IntoIterator<Item = (&'static str, Datum)>) -> Columns {
+        let (names, values): (Vec<_>, Vec<_>) =
+            columns.into_iter().map(|(name, value)| (name, self.value(value))).unzip();
+        let names = match self.names.get(&*names) {
+            Some(known) => Arc::clone(known),
+            None => {
+                let names: Arc<[&'static str]> = names.into();
+                self.names.insert(Arc::clone(&names));
+                names
+            }
+        };
+        Columns { names, values: values.into() }
+    }
+
     /// The value as it is kept.
-    pub fn value(&mut self, value: Datum) -> Arc<Datum> {
+    fn value(&mut self, value: Datum) -> Arc<Datum> {
         let value = Value(Arc::new(value));
         if let Some(Value(known)) = self.values.get(&value) {
             return Arc::clone(known);
@@ -54,50 +82,28 @@ impl Shared {
         value.0
     }
 
-    /// The key as it is kept.
-    pub fn row_key(&mut self, key: RowKey) -> RowKey {
-        match self.keys.get(&key.key) {
-            Some(known) => RowKey { table: key.table, key: known.clone() },
-            None => {
-                self.keys.insert(key.key.clone());
-                key
-            }
-        }
-    }
-
-    /// The edge with its keys as they are kept.
-    pub fn edge(&mut self, edge: Edge) -> Edge {
-        let member = match edge.member {
-            Member::Row(row) => Member::Row(self.row_key(row)),
-            text @ Member::Text(_) => text,
-        };
-        Edge { owner: self.row_key(edge.owner), column: edge.column, member }
-    }
-
     /// Drops what nobody uses, now and then.
     pub fn tidy(&mut self) {
-        if self.values.len() + self.keys.len() < self.limit.max(MIN_LIMIT) {
+        if self.values.len() < self.limit.max(MIN_LIMIT) {
             return;
         }
         self.values.retain(|value| Arc::strong_count(&value.0) > 1);
-        self.keys.retain(Key::is_shared);
-        self.limit = 2 * (self.values.len() + self.keys.len());
+        self.limit = 2 * self.values.len();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Table;
 
     #[test]
-    fn equal_values_and_keys_are_kept_once() {
+    fn equal_values_and_names_are_kept_once() {
         let mut shared = Shared::default();
-        let (a, b) = (shared.value("x".into()), shared.value("x".into()));
-        assert!(Arc::ptr_eq(&a, &b));
-        let key = |shared: &mut Shared| shared.row_key(RowKey::new(Table::Acl, "x"));
-        let (a, b) = (key(&mut shared), key(&mut shared));
-        assert!(std::ptr::eq(a.key.as_str(), b.key.as_str()));
+        let mut columns = |value: &str| shared.columns([("name", "x".into()), ("vips", value.into())]);
+        let (a, b) = (columns("a"), columns("b"));
+        assert!(Arc::ptr_eq(&a.names, &b.names));
+        assert!(Arc::ptr_eq(&a.values[0], &b.values[0]) && !Arc::ptr_eq(&a.values[1], &b.values[1]));
+        assert_eq!(a.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["name", "vips"]);
     }
 
     #[test]

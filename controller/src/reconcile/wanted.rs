@@ -1,27 +1,16 @@
 //! What all units together want, with reference counts: a row or an edge lives as long as one unit wants it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap};
 
-use ovsdb_client::Datum;
-
-use super::shared::Shared;
+use super::graph::{Graph, Id, Link};
+use super::shared::{Columns, Shared};
 use crate::plan::{DesiredRow, Edge, Item, Member, RowKey, Unit};
 
-/// Columns of a row that the plan decides, by name in order.
-pub type Columns = Arc<[(&'static str, Arc<Datum>)]>;
-
-#[derive(Debug)]
-struct WantedRow {
-    columns: Columns,
-    units: u32,
-}
-
-/// What a unit holds, without the columns, which the row has. Sorted.
+/// What a unit holds, by numbers. Sorted.
 #[derive(Debug, Default)]
 struct Held {
-    rows: Box<[RowKey]>,
-    edges: Box<[Edge]>,
+    rows: Box<[Id]>,
+    links: Box<[Link]>,
 }
 
 /// Rows and edges to compare with the database.
@@ -55,11 +44,7 @@ impl Touched {
 #[derive(Debug, Default)]
 pub struct Wanted {
     units: HashMap<Unit, Held>,
-    rows: HashMap<RowKey, WantedRow>,
-    /// By owner: column and member.
-    edges: HashMap<RowKey, BTreeMap<(&'static str, Member), u32>>,
-    /// By member: owner and column, sorted.
-    parents: HashMap<RowKey, Vec<(RowKey, &'static str, u32)>>,
+    graph: Graph,
     shared: Shared,
 }
 
@@ -69,167 +54,91 @@ impl Wanted {
     pub fn set(&mut self, unit: &Unit, items: Vec<Item>, touched: &mut Touched) -> Vec<RowKey> {
         let old = self.units.remove(unit).unwrap_or_default();
         let mut rows = Vec::new();
-        let mut edges = Vec::new();
+        let mut links = Vec::new();
         let mut conflicts = Vec::new();
         for item in items {
             match item {
                 Item::Row(row) => {
-                    let key = self.shared.row_key(row.key.clone());
-                    let had = old.rows.binary_search(&key).is_ok();
-                    if !self.want_row(&key, row, had, touched) {
-                        conflicts.push(key.clone());
+                    let id = self.graph.id(Member::Row(row.key.clone()));
+                    let had = old.rows.binary_search(&id).is_ok();
+                    let key = row.key.clone();
+                    if !self.want_row(id, row, had, touched) {
+                        conflicts.push(key);
                     }
-                    rows.push(key);
+                    rows.push(id);
                 }
-                Item::Edge(edge) => edges.push(self.shared.edge(edge)),
+                Item::Edge(edge) => links.push(self.graph.link(edge)),
             }
         }
         sort(&mut rows);
-        sort(&mut edges);
-        for key in rows.iter().filter(|key| old.rows.binary_search(key).is_err()) {
-            if let Some(row) = self.rows.get_mut(key) {
-                row.units += 1;
+        sort(&mut links);
+        for id in rows.iter().filter(|id| old.rows.binary_search(id).is_err()) {
+            self.graph.count(*id);
+        }
+        for link in links.iter().filter(|link| old.links.binary_search(link).is_err()) {
+            if self.graph.count_link(*link) {
+                touched.edges.extend(self.graph.edge(*link));
             }
         }
-        for edge in edges.iter().filter(|edge| old.edges.binary_search(edge).is_err()) {
-            if self.count_edge(edge) {
-                touched.edges.insert(edge.clone());
-            }
+        for id in old.rows.iter().filter(|id| rows.binary_search(id).is_err()) {
+            touched.rows.extend(self.graph.uncount(*id));
         }
-        for key in old.rows.iter().filter(|key| rows.binary_search(key).is_err()) {
-            self.let_go(key, touched);
+        for link in old.links.iter().filter(|link| links.binary_search(link).is_err()) {
+            touched.edges.extend(self.graph.uncount_link(*link));
         }
-        for edge in old.edges.iter().filter(|edge| edges.binary_search(edge).is_err()) {
-            if self.uncount_edge(edge) {
-                touched.edges.insert(edge.clone());
-            }
-        }
-        if !rows.is_empty() || !edges.is_empty() {
-            self.units.insert(
-                unit.clone(),
-                Held { rows: rows.into_boxed_slice(), edges: edges.into_boxed_slice() },
-            );
+        if !rows.is_empty() || !links.is_empty() {
+            let held = Held { rows: rows.into_boxed_slice(), links: links.into_boxed_slice() };
+            self.units.insert(unit.clone(), held);
         }
         self.shared.tidy();
         conflicts
     }
 
     /// Takes a row's columns; false when another unit wants others. `had`: the unit has wanted the row before.
-    fn want_row(&mut self, key: &RowKey, row: DesiredRow, had: bool, touched: &mut Touched) -> bool {
-        let shared = &mut self.shared;
-        let columns: Columns =
-            row.columns.into_iter().map(|(column, value)| (column, shared.value(value))).collect();
-        match self.rows.get_mut(key) {
-            Some(known) if known.columns == columns => {}
-            Some(known) => {
-                if known.units > u32::from(had) {
+    fn want_row(&mut self, id: Id, row: DesiredRow, had: bool, touched: &mut Touched) -> bool {
+        let DesiredRow { key, columns } = row;
+        let columns = self.shared.columns(columns);
+        match self.graph.columns_of(id) {
+            Some((known, _)) if *known == columns => {}
+            Some((_, units)) => {
+                if units > u32::from(had) {
                     return false;
                 }
-                known.columns = columns;
-                touched.rows.insert(key.clone());
+                self.graph.set_columns(id, columns);
+                touched.rows.insert(key);
             }
             None => {
-                self.rows.insert(key.clone(), WantedRow { columns, units: 0 });
+                self.graph.set_columns(id, columns);
                 // Others may have wanted edges of it before it was there, and the database may hold it already.
-                self.touch(key, touched);
+                self.touch(&key, touched);
             }
         }
         true
     }
 
-    fn let_go(&mut self, key: &RowKey, touched: &mut Touched) {
-        if let Some(row) = self.rows.get_mut(key) {
-            row.units -= 1;
-            if row.units == 0 {
-                self.rows.remove(key);
-                touched.rows.insert(key.clone());
-            }
-        }
-    }
-
-    /// True when the edge is new.
-    fn count_edge(&mut self, edge: &Edge) -> bool {
-        if let Member::Row(member) = &edge.member {
-            let parents = self.parents.entry(member.clone()).or_default();
-            match parents
-                .binary_search_by(|(owner, column, _)| (owner, *column).cmp(&(&edge.owner, edge.column)))
-            {
-                Ok(at) => parents[at].2 += 1,
-                Err(at) => {
-                    // Most rows have one, and there are very many.
-                    parents.reserve_exact(1);
-                    parents.insert(at, (edge.owner.clone(), edge.column, 1));
-                }
-            }
-        }
-        let members = self.edges.entry(edge.owner.clone()).or_default();
-        let count = members.entry((edge.column, edge.member.clone())).or_default();
-        *count += 1;
-        *count == 1
-    }
-
-    /// True when nobody wants the edge any more.
-    fn uncount_edge(&mut self, edge: &Edge) -> bool {
-        if let Member::Row(member) = &edge.member
-            && let Some(parents) = self.parents.get_mut(member)
-        {
-            if let Ok(at) = parents
-                .binary_search_by(|(owner, column, _)| (owner, *column).cmp(&(&edge.owner, edge.column)))
-            {
-                parents[at].2 -= 1;
-                if parents[at].2 == 0 {
-                    parents.remove(at);
-                }
-            }
-            if parents.is_empty() {
-                self.parents.remove(member);
-            }
-        }
-        let Some(members) = self.edges.get_mut(&edge.owner) else { return false };
-        let place = (edge.column, edge.member.clone());
-        let gone = match members.get_mut(&place) {
-            Some(count) if *count > 1 => {
-                *count -= 1;
-                false
-            }
-            Some(_) => members.remove(&place).is_some(),
-            None => false,
-        };
-        if members.is_empty() {
-            self.edges.remove(&edge.owner);
-        }
-        gone
-    }
-
     /// Columns of a wanted row.
     pub fn row(&self, key: &RowKey) -> Option<&Columns> {
-        self.rows.get(key).map(|row| &row.columns)
+        self.graph.row(key).map(|(columns, _)| columns)
     }
 
     /// Number of units that want a row; `None` for one that nobody wants.
     pub fn units_of(&self, key: &RowKey) -> Option<u32> {
-        self.rows.get(key).map(|row| row.units)
+        self.graph.row(key).map(|(_, units)| units)
     }
 
     /// Whether an edge is wanted.
     pub fn has_edge(&self, owner: &RowKey, column: &'static str, member: &Member) -> bool {
-        self.edges.get(owner).is_some_and(|members| members.contains_key(&(column, member.clone())))
+        self.graph.has_edge(owner, column, member)
     }
 
     /// Wanted edges out of a row.
     pub fn edges_of(&self, owner: &RowKey) -> impl Iterator<Item = (&'static str, &Member)> {
-        self.edges
-            .get(owner)
-            .into_iter()
-            .flat_map(|members| members.keys().map(|(column, member)| (*column, member)))
+        self.graph.edges_of(owner)
     }
 
     /// Owner and column of the wanted edges into a row.
     pub fn parents_of(&self, member: &RowKey) -> impl Iterator<Item = (&RowKey, &'static str)> {
-        self.parents
-            .get(member)
-            .into_iter()
-            .flat_map(|owners| owners.iter().map(|(owner, column, _)| (owner, *column)))
+        self.graph.parents_of(member)
     }
 
     /// Units that want something.
@@ -239,12 +148,16 @@ impl Wanted {
 
     /// Wanted rows.
     pub fn rows(&self) -> impl Iterator<Item = &RowKey> {
-        self.rows.keys()
+        self.graph.rows()
     }
 
     /// Rows and edges that a unit wants.
-    pub fn of_unit(&self, unit: &Unit) -> (&[RowKey], &[Edge]) {
-        self.units.get(unit).map_or((&[], &[]), |held| (&held.rows, &held.edges))
+    pub fn of_unit(&self, unit: &Unit) -> Touched {
+        let Some(held) = self.units.get(unit) else { return Touched::default() };
+        Touched {
+            rows: held.rows.iter().filter_map(|id| self.graph.key(*id)).cloned().collect(),
+            edges: held.links.iter().filter_map(|link| self.graph.edge(*link)).collect(),
+        }
     }
 
     /// A row with all edges into it and out of it, for comparing it as a whole.
@@ -270,6 +183,8 @@ fn sort<T: Ord>(items: &mut Vec<T>) {
 
 #[cfg(test)]
 mod tests {
+    use ovsdb_client::Datum;
+
     use super::*;
     use crate::plan::Table;
 
@@ -306,8 +221,8 @@ mod tests {
         wanted.set(&Unit::Cluster, items("x"), &mut Touched::default());
         wanted.set(&Unit::Cluster, items("x"), &mut touched);
         assert!(touched.is_empty());
-        let (rows, edges) = wanted.of_unit(&Unit::Cluster);
-        assert_eq!((rows.len(), edges.len()), (1, 1));
+        let all = wanted.of_unit(&Unit::Cluster);
+        assert_eq!((all.rows.len(), all.edges.len()), (1, 1));
     }
 
     #[test]
@@ -329,7 +244,8 @@ mod tests {
         assert_eq!(wanted.set(&b, items("y"), &mut touched), [group()]);
         assert!(touched.rows.is_empty());
         let name = Datum::from("x");
-        assert_eq!(wanted.row(&group()).map(|columns| &*columns[0].1), Some(&name));
+        let known = wanted.row(&group()).and_then(|columns| columns.iter().next());
+        assert_eq!(known.map(|(_, value)| &**value), Some(&name));
         // Once nobody else wants it, it is the unit's own.
         wanted.set(&a, vec![], &mut Touched::default());
         assert!(wanted.set(&b, items("y"), &mut touched).is_empty());

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use uuid::Uuid;
@@ -25,7 +26,9 @@ pub struct Table<R: Row> {
 struct Index<R> {
     name: &'static str,
     keys: fn(&R) -> Vec<String>,
-    map: HashMap<Box<str>, Holders>,
+    /// By a key's hash: the keys are in the rows, and there are hundreds of thousands.
+    map: HashMap<u64, Holders>,
+    hasher: RandomState,
 }
 
 /// The rows that have a key: mostly one. Never empty.
@@ -69,15 +72,16 @@ impl Holders {
 impl<R: Row> Index<R> {
     fn add(&mut self, row: &R) {
         for key in (self.keys)(row) {
-            let holders = self.map.entry(key.into_boxed_str()).or_insert_with(|| Holders::One(row.uuid()));
-            holders.add(row.uuid());
+            let holders = self.map.entry(self.hasher.hash_one(&*key));
+            holders.or_insert_with(|| Holders::One(row.uuid())).add(row.uuid());
         }
     }
 
     fn remove(&mut self, row: &R) {
         for key in (self.keys)(row) {
-            if self.map.get_mut(&*key).is_some_and(|holders| holders.remove(row.uuid())) {
-                self.map.remove(&*key);
+            let hash = self.hasher.hash_one(&*key);
+            if self.map.get_mut(&hash).is_some_and(|holders| holders.remove(row.uuid())) {
+                self.map.remove(&hash);
             }
         }
     }
@@ -89,7 +93,7 @@ impl<R: Row> Table<R> {
     }
 
     pub(super) fn add_index(&mut self, name: &'static str, keys: fn(&R) -> Vec<String>) {
-        self.indexes.push(Index { name, keys, map: HashMap::new() });
+        self.indexes.push(Index { name, keys, map: HashMap::new(), hasher: RandomState::new() });
     }
 
     /// The row with this identifier.
@@ -122,7 +126,10 @@ impl<R: Row> Table<R> {
             .iter()
             .find(|one| one.name == index)
             .unwrap_or_else(|| panic!("table {} has no index {index:?}", R::TABLE));
-        index.map.get(key).into_iter().flat_map(Holders::iter).filter_map(|uuid| self.rows.get(uuid))
+        let holders = index.map.get(&index.hasher.hash_one(key));
+        let rows = holders.into_iter().flat_map(Holders::iter).filter_map(|uuid| self.rows.get(uuid));
+        // Two keys may have one hash.
+        rows.filter(|row| (index.keys)(row).iter().any(|one| one == key)).collect::<Vec<_>>().into_iter()
     }
 
     fn put(&mut self, mut row: R, changes: &mut Vec<RowChange>) {

@@ -18,8 +18,7 @@ pub(super) struct Atom {
 
 /// A unit as it is wanted, in one atom, or, where its rows are independent and many, in one for each row.
 pub(super) fn of_unit(unit: &Unit, wanted: &Wanted) -> VecDeque<Atom> {
-    let (rows, edges) = wanted.of_unit(unit);
-    let touched = Touched { rows: rows.iter().cloned().collect(), edges: edges.iter().cloned().collect() };
+    let touched = wanted.of_unit(unit);
     if unit.is_divisible() && touched.len() > LARGE {
         return by_row(unit, touched);
     }

@@ -37,7 +37,7 @@ const MAX_LOOKS: usize = 4_000;
 const UNITS_AT_ONCE: usize = 1_024;
 /// Rows and edges after which no more of these are planned: a service is hundreds of rows where there are hundreds of nodes,
 /// and what is planned and not sent takes memory.
-const PLANNED_AT_ONCE: usize = 4 * MAX_OPERATIONS;
+const PLANNED_AT_ONCE: usize = 2 * MAX_OPERATIONS;
 
 /// What one event made dirty.
 #[derive(Debug)]

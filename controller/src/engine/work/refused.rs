@@ -181,7 +181,7 @@ mod tests {
     fn together(wanted: &Wanted) -> Atom {
         let mut atom = Atom { units: vec![unit("a"), unit("b")], touched: Touched::default() };
         for unit in &atom.units {
-            atom.touched.rows.extend(wanted.of_unit(unit).0.iter().cloned());
+            atom.touched.rows.extend(wanted.of_unit(unit).rows);
         }
         atom
     }
