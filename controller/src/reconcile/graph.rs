@@ -2,9 +2,9 @@
 //! key with its column is forty.
 
 use std::collections::BTreeSet;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 
-use hashbrown::HashTable;
+use hashbrown::{DefaultHashBuilder, HashTable};
 use slab::Slab;
 
 use super::shared::Columns;
@@ -53,7 +53,7 @@ impl Node {
 pub(super) struct Graph {
     nodes: Slab<Node>,
     by_member: HashTable<Id>,
-    hasher: RandomState,
+    hasher: DefaultHashBuilder,
     /// Names of the columns of edges: a dozen.
     columns: Vec<&'static str>,
 }

@@ -132,9 +132,13 @@ impl<R: Row> Table<R> {
         rows.filter(|row| (index.keys)(row).iter().any(|one| one == key)).collect::<Vec<_>>().into_iter()
     }
 
-    fn put(&mut self, mut row: R, changes: &mut Vec<RowChange>) {
+    /// The row as it is kept.
+    fn kept(&mut self, mut row: R) -> Arc<R> {
         row.share(&mut self.kept);
-        let row = Arc::new(row);
+        Arc::new(row)
+    }
+
+    fn put(&mut self, row: Arc<R>, changes: &mut Vec<RowChange>) {
         let old = self.rows.insert(row.uuid(), Arc::clone(&row));
         if old.as_deref() == Some(&*row) {
             return;
@@ -217,13 +221,14 @@ impl<R: Row> AnyTable for Table<R> {
         protocol: MonitorProtocol,
         changes: &mut Vec<RowChange>,
     ) -> Result<(), serde_json::Error> {
-        let mut fresh = Fresh { rows: Vec::new() };
+        let mut fresh = Fresh { rows: Vec::new(), kept: &mut self.kept };
         if let Some(json) = json {
             wire::read(json, &mut fresh)?;
         }
+        let rows = fresh.rows;
         let mut gone = std::mem::take(&mut self.rows);
-        self.rows.reserve(fresh.rows.len());
-        for row in fresh.rows {
+        self.rows.reserve(rows.len());
+        for row in rows {
             if !self.wanted(&row, protocol) {
                 continue;
             }
@@ -255,6 +260,7 @@ impl<R: Row> Sink<R> for Updating<'_, R> {
 
     fn put(&mut self, row: R) {
         if self.table.wanted(&row, self.protocol) {
+            let row = self.table.kept(row);
             self.table.put(row, self.changes);
         } else {
             self.table.remove(&row.uuid(), self.changes);
@@ -267,17 +273,19 @@ impl<R: Row> Sink<R> for Updating<'_, R> {
 }
 
 /// Collects rows of a full load.
-struct Fresh<R> {
-    rows: Vec<R>,
+struct Fresh<'a, R> {
+    rows: Vec<Arc<R>>,
+    kept: &'a mut Kept,
 }
 
-impl<R: Row> Sink<R> for Fresh<R> {
+impl<R: Row> Sink<R> for Fresh<'_, R> {
     fn old(&self, _uuid: &Uuid) -> Option<&R> {
         None
     }
 
-    fn put(&mut self, row: R) {
-        self.rows.push(row);
+    fn put(&mut self, mut row: R) {
+        row.share(self.kept);
+        self.rows.push(Arc::new(row));
     }
 
     fn remove(&mut self, _uuid: &Uuid) {}

@@ -86,6 +86,10 @@ pub struct Args {
     /// Seconds without any change, in which the controller's use of the processor is measured.
     #[arg(long, default_value_t = 30)]
     idle_seconds: u64,
+    /// Seconds between two verifications of the database; the usual of a cluster under test is short, and costs the
+    /// controller more than it would anywhere else.
+    #[arg(long)]
+    verify_interval: Option<u32>,
     /// The controller to run, such as one of a release build; else the one beside this program.
     #[arg(long)]
     controller: Option<PathBuf>,
@@ -132,8 +136,10 @@ impl Args {
         self.size().validate()?;
         take_down(name)?;
         // No node is real, and the controller is started when the rest is at rest.
-        let config =
-            Config { nodes: 0, plugin: false, cluster_subnets: SUBNETS.to_owned(), ..Config::new(name, 1)? };
+        let usual = Config::new(name, 1)?;
+        let verify_interval = self.verify_interval.unwrap_or(usual.verify_interval);
+        let cluster_subnets = SUBNETS.to_owned();
+        let config = Config { nodes: 0, plugin: false, cluster_subnets, verify_interval, ..usual };
         let bed = Bed::up(config)?;
         let before = checks.failures();
         let outcome = self.on(&bed, checks);

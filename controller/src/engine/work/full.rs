@@ -3,6 +3,7 @@
 //! looks a second time at what differs before it counts and mends it.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::atoms::{self, Atom};
 use super::{MAX_OPERATIONS, look, replan};
@@ -14,8 +15,11 @@ use crate::state::State;
 
 /// Members of sets that one transaction removes at most.
 const MAX_REMOVED: usize = 10_000;
-/// Units that a verification plans and compares at once.
-const VERIFIED_AT_ONCE: usize = 256;
+/// Units that are compared at once.
+const COMPARED_AT_ONCE: usize = 256;
+/// A verification plans one unit of so many again, and the next one others: planning costs as much as all the rest, and can
+/// only show a mistake in what an event makes dirty.
+const PLANNED_OF: u64 = 8;
 
 /// Why everything is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,11 +55,20 @@ pub(super) struct Full {
     doubtful_parts: Vec<SweepPart>,
     /// Of a verification: operations that would put right what differed twice.
     differences: usize,
+    /// Of a verification: how many there were before.
+    round: u64,
+}
+
+/// Whether a unit is among those that the verification of this number plans again.
+fn is_planned(unit: &Unit, round: u64) -> bool {
+    let mut hasher = DefaultHasher::new();
+    unit.hash(&mut hasher);
+    hasher.finish() % PLANNED_OF == round % PLANNED_OF
 }
 
 impl Full {
-    /// `gone`: what nobody wants any more.
-    pub(super) fn new(why: Why, gone: Touched, units: BTreeSet<Unit>) -> Self {
+    /// `gone`: what nobody wants any more. `round`: how many verifications there were.
+    pub(super) fn new(why: Why, gone: Touched, units: BTreeSet<Unit>, round: u64) -> Self {
         let stage = if why == Why::Verification { Stage::Units } else { Stage::Closing };
         let atoms = if gone.is_empty() {
             VecDeque::new()
@@ -71,6 +84,7 @@ impl Full {
             doubtful: Vec::new(),
             doubtful_parts: Vec::new(),
             differences: 0,
+            round,
         }
     }
 
@@ -112,7 +126,7 @@ impl Full {
                 (Vec::new(), Changes::default())
             }
             Stage::Units => {
-                while self.atoms.len() < VERIFIED_AT_ONCE
+                while self.atoms.len() < COMPARED_AT_ONCE
                     && let Some(unit) = self.units.pop_first()
                 {
                     self.atoms.extend(atoms::of_unit(&unit, wanted));
@@ -161,11 +175,13 @@ impl Full {
         barred: &BTreeSet<RowKey>,
         metrics: &Metrics,
     ) {
-        for _ in 0..VERIFIED_AT_ONCE {
+        for _ in 0..COMPARED_AT_ONCE {
             let Some(unit) = self.units.pop_first() else { return };
             // A plan that is another one now than when the last event concerned it is a mistake like any other.
             let mut touched = Touched::default();
-            replan(&unit, state, wanted, &mut touched, metrics);
+            if is_planned(&unit, self.round) {
+                replan(&unit, state, wanted, &mut touched, metrics);
+            }
             let mut atoms = atoms::of_unit(&unit, wanted);
             if !touched.is_empty() {
                 tracing::warn!(%unit, "planned otherwise than it was known to be");
@@ -232,6 +248,21 @@ impl Full {
         match self.why {
             Why::Repair => tracing::info!("the database holds what it should"),
             Why::Verification => metrics.verified(self.differences, refused),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_unit_is_planned_again_once_in_a_round() {
+        for name in 0..100 {
+            let unit = Unit::Node(name.to_string());
+            for first in [0, 5] {
+                assert_eq!((first..first + PLANNED_OF).filter(|round| is_planned(&unit, *round)).count(), 1);
+            }
         }
     }
 }

@@ -91,6 +91,7 @@ pub(super) struct Work {
     refused: Refused,
     full: Option<Full>,
     generation: u64,
+    verifications: u64,
     current: Option<Current>,
     /// Addresses of pods that are free once the database shows no port of them.
     held: Vec<String>,
@@ -131,7 +132,7 @@ impl Work {
             gone.edges.retain(|edge| !wanted.has_edge(&edge.owner, edge.column, &edge.member));
         }
         self.generation += 1;
-        self.full = Some(Full::new(Why::Repair, gone, units));
+        self.full = Some(Full::new(Why::Repair, gone, units, 0));
     }
 
     /// Starts a look at everything that changes nothing unless something differs; not while anything is to be done.
@@ -142,7 +143,8 @@ impl Work {
         let mut units = state.units();
         units.extend(wanted.units().cloned());
         self.generation += 1;
-        self.full = Some(Full::new(Why::Verification, Touched::default(), units));
+        self.full = Some(Full::new(Why::Verification, Touched::default(), units, self.verifications));
+        self.verifications += 1;
     }
 
     /// Whether a comparison is going on that is to put the database right.
