@@ -247,8 +247,17 @@ impl FromStr for EncapIp {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// The configuration of these flags.
+    pub(crate) fn config(flags: &[&str]) -> Config {
+        let all = ["slipstream-node-agent", "run", "--node-name=n1"];
+        match Args::parse_from(all.iter().chain(flags)).command {
+            Command::Run(config) => *config,
+            Command::Cleanup(_) => panic!("run"),
+        }
+    }
 
     #[test]
     fn a_cluster_subnet_has_a_node_prefix_inside_the_range() {

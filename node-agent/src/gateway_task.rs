@@ -68,6 +68,7 @@ async fn report(node: &Node, mut status: watch::Receiver<Status>) {
             None => node.health.good(GATEWAY),
             Some(reason) => node.health.bad(GATEWAY, reason),
         }
+        node.health.warning(GATEWAY, (!now.warnings.is_empty()).then(|| now.warnings.join("; ")));
         node.peers.set(now.peers);
         match now.network {
             Ok(differences) => {

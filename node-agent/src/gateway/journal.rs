@@ -59,7 +59,7 @@ impl Step {
         [Self::Isolate, Self::Release, Self::Routes, Self::Addresses, Self::Uplink, Self::Bridge, Self::Shim];
 }
 
-/// The uplink as it was found.
+/// The uplink as it was found, to be put back so.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
     /// Hardware address.
@@ -92,8 +92,11 @@ pub struct Journal {
     pub adopted: bool,
     /// True when the bridge was not there before.
     pub created_bridge: bool,
-    /// What was found on the uplink, or on an adopted bridge.
+    /// What was found on the uplink, or on an adopted bridge; addresses and routes as they have become since.
     pub found: Found,
+    /// Number of the bridge's interface when that was so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bridge_index: Option<u32>,
     /// How far it has come.
     pub phase: Phase,
     /// Steps that have begun.
@@ -112,6 +115,7 @@ impl Journal {
             adopted: false,
             created_bridge: false,
             found,
+            bridge_index: None,
             phase: Phase::TakingOver,
             begun: Vec::new(),
         })

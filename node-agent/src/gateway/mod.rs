@@ -16,13 +16,16 @@ use tracing::warn;
 pub mod bridge;
 pub mod claims;
 pub mod flows;
+pub mod follow;
 pub mod health;
 pub mod host;
 pub mod host_ports;
 pub mod journal;
 pub mod nft;
 pub mod openflow;
+pub mod own;
 mod programs;
+pub mod reach;
 mod reconcile;
 pub mod saved;
 pub mod services;
@@ -33,16 +36,16 @@ pub mod watch;
 pub use reconcile::{Status, run};
 pub use takeover::UplinkPrograms;
 
-use crate::args::{Config, EncapIp};
+use crate::args::Config;
 use crate::chassis::{self, ChassisConfig};
 use crate::link::Netlink;
-use crate::link::route::MAIN_TABLE;
 use crate::management_port::ManagementPort;
 use crate::metrics::Metrics;
 use crate::ovs::Ovs;
 use host::HostConfig;
 use host_ports::HostPorts;
 use openflow::FlowWriter;
+use reach::Reach;
 use takeover::{Taken, Takeover};
 
 /// What the gateway works with.
@@ -69,12 +72,10 @@ pub struct Context {
 pub struct Gateway {
     context: Context,
     taken: Taken,
-    /// The address families in which the node reaches the outside, IPv4 first.
-    pub families: Vec<FamilyGateway>,
-    /// Gateways of the physical network.
-    pub next_hops: Vec<IpAddr>,
-    /// Address of the tunnel end.
-    pub encap_ip: IpAddr,
+    /// How the node reaches the outside.
+    pub reach: Reach,
+    /// Next hops of the bridge's default routes, as they were at the start.
+    hops: Vec<IpAddr>,
     /// OVN chassis name.
     pub chassis: String,
     chassis_config: ChassisConfig,
@@ -136,62 +137,38 @@ pub async fn setup(context: Context) -> anyhow::Result<Gateway> {
     );
     let masquerade = masquerade_ranges(&config)?;
     let taken = takeover(&context, &masquerade).take(&config.gateway_interface).await?;
-    let next_hops = next_hops(&context, &taken).await?;
-    let mut families = Vec::new();
-    for range in &masquerade {
-        let family = Family::of_net(&range.subnet);
-        let Some(address) = node_address(&taken, family, &next_hops) else {
-            // With one family there is no gateway at all; with two the other one works.
-            warn!(
-                interface = taken.uplink,
-                "the gateway interface has no {} address: pods of this node reach nothing outside the cluster by {0}, \
-                 and the node serves no {0} node ports",
-                family.name()
-            );
-            continue;
-        };
-        if !next_hops.iter().any(|hop| Family::of(*hop) == family) {
-            warn!(
-                interface = taken.uplink,
-                "there is no {} default route through a next hop: pods of this node reach by {0} only what is near; add \
-                 one, or name the gateway of the physical network with --gateway-next-hop",
-                family.name()
-            );
-        }
-        let of_family = |net: &&IpNet| Family::of_net(net) == family;
-        let service_cidrs = config.service_cidrs.iter().filter(of_family).copied().collect();
-        families.push(FamilyGateway { address, masquerade: *range, service_cidrs });
+    let seen = takeover(&context, &masquerade).observe(&taken.journal).await?;
+    let seen = seen.with_context(|| format!("bridge {} has gone", taken.bridge))?;
+    let addresses = taken.addresses();
+    let (found, warnings) = reach::reach(&config, &masquerade, &addresses, &seen.hops, None);
+    for warning in warnings {
+        warn!(interface = taken.uplink, "{warning}");
     }
-    let Some(first) = families.first() else {
-        let names: Vec<&str> = self::families(&config).into_iter().map(Family::name).collect();
+    let Some(reach) = found else {
+        let names: Vec<&str> = families(&config).into_iter().map(Family::name).collect();
         anyhow::bail!(
             "gateway interface {}: it has no {} address, as the pods of --cluster-subnets have",
             taken.uplink,
             names.join(" or ")
         );
     };
-    let encap_ip = match config.encap_ip {
-        EncapIp::Auto => first.address.addr(),
-        EncapIp::Fixed(ip) => ip,
-    };
+    // Nothing would work.
+    anyhow::ensure!(
+        !reach.next_hops.is_empty(),
+        "gateway interface {}: it has no default route through a next hop; add one, or name the gateway of the physical \
+         network with --gateway-next-hop",
+        taken.uplink
+    );
     let chassis_config = ChassisConfig {
         node: config.node_name.clone(),
         southbound: config.sb.clone(),
-        encap_ip: encap_ip.to_string(),
+        encap_ip: reach.encap_ip.to_string(),
         bridge: taken.bridge.clone(),
     };
     let chassis = chassis::ensure(&context.ovs, &chassis_config, None).await?;
-    let gateway =
-        Gateway { taken, families, next_hops, encap_ip, chassis, chassis_config, masquerade, context };
+    let gateway = Gateway { taken, reach, hops: seen.hops, chassis, chassis_config, masquerade, context };
     gateway.ensure_host().await?;
     Ok(gateway)
-}
-
-/// The node's address of a family: the one from which a next hop is reached, or the first.
-fn node_address(taken: &Taken, family: Family, next_hops: &[IpAddr]) -> Option<IpNet> {
-    let addresses =
-        || taken.journal.found.addresses.iter().map(|a| a.address).filter(|a| Family::of_net(a) == family);
-    addresses().find(|net| next_hops.iter().any(|hop| net.contains(hop))).or_else(|| addresses().next())
 }
 
 /// Takes away everything [`setup`] and [`run`] made, and puts the uplink back as it was found. All of it is tried; the error
@@ -242,7 +219,7 @@ impl Gateway {
 
     /// Brings the bridge's own addresses, routes and neighbours in line.
     async fn ensure_host(&self) -> anyhow::Result<()> {
-        for family in &self.families {
+        for family in &self.reach.families {
             let node = Some(family.address.addr());
             let config = host_config(&self.context.config, &family.masquerade, &self.taken.bridge, node);
             host::ensure(&self.context.netlink, &config).await?;
@@ -257,7 +234,7 @@ impl Gateway {
     fn management_port(&self, subnets: Vec<IpNet>) -> ManagementPort {
         let config = &self.context.config;
         let has_gateway = |net: &IpNet| {
-            self.families.iter().any(|family| Family::of_net(&family.address) == Family::of_net(net))
+            self.reach.families.iter().any(|family| Family::of_net(&family.address) == Family::of_net(net))
         };
         ManagementPort {
             services_without_gateway: config
@@ -301,30 +278,4 @@ fn host_config(config: &Config, range: &MasqueradeRange, bridge: &str, node: Opt
         service_cidrs: config.service_cidrs.iter().filter(of_family).copied().collect(),
         mtu: config.mtu,
     }
-}
-
-/// Gateways of the physical network, one for each family that pods have and that has one: those the operator names, else
-/// those of the default routes through the bridge. Without any nothing would work.
-async fn next_hops(context: &Context, taken: &Taken) -> anyhow::Result<Vec<IpAddr>> {
-    let given = &context.config.gateway_next_hop;
-    let mut hops = Vec::new();
-    for family in families(&context.config) {
-        let named: Vec<IpAddr> = given.iter().copied().filter(|hop| Family::of(*hop) == family).collect();
-        if !named.is_empty() {
-            hops.extend(named);
-            continue;
-        }
-        let link = context.netlink.get(&taken.bridge).await?;
-        let mut routes = context.netlink.routes(family == Family::V6, MAIN_TABLE).await?;
-        routes.retain(|r| r.interface == link.index && r.dest.prefix_len() == 0);
-        routes.sort_by_key(|r| r.priority.unwrap_or(0));
-        hops.extend(routes.iter().find_map(|r| r.gateway));
-    }
-    anyhow::ensure!(
-        !hops.is_empty(),
-        "gateway interface {}: it has no default route through a next hop; add one, or name the gateway of the physical \
-         network with --gateway-next-hop",
-        taken.uplink
-    );
-    Ok(hops)
 }

@@ -17,7 +17,7 @@ use ovsdb_client::{Change, Row, RowChange};
 use rtnetlink::packet_core::{NetlinkMessage, NetlinkPayload};
 use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::address::AddressScope;
-use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage};
+use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use rtnetlink::sys::SocketAddr;
 use rtnetlink::{MulticastGroup, new_multicast_connection};
 use tokio::sync::watch;
@@ -27,12 +27,13 @@ use tracing::{debug, info, warn};
 use super::bridge::openflow_port;
 use super::claims;
 use super::flows;
+use super::follow::{Follower, Verdict};
 use super::health::HealthServers;
 use super::host_ports::{self, HostPorts};
 use super::nft;
 use super::openflow::{self, FlowWriter};
 use super::watch::{ClusterView, Watches};
-use super::{FamilyGateway, Gateway, host, tunnels};
+use super::{FamilyGateway, Gateway, host, reach, saved, tunnels};
 use crate::announce::{Announcement, Outlet};
 use crate::chassis;
 use crate::cluster_network::{self, Difference};
@@ -57,6 +58,8 @@ pub struct Status {
     pub management_port: bool,
     /// What failed at the last attempt.
     pub failures: Vec<String>,
+    /// What the node does without.
+    pub warnings: Vec<String>,
     /// Addresses of the other nodes with their names.
     pub peers: BTreeMap<IpAddr, String>,
     /// Where the controller was told otherwise of the cluster's network, or why that is not known.
@@ -69,6 +72,7 @@ impl Default for Status {
             flows: false,
             management_port: false,
             failures: Vec::new(),
+            warnings: Vec::new(),
             peers: BTreeMap::new(),
             network: Ok(Vec::new()),
         }
@@ -87,8 +91,12 @@ pub async fn run(
         MulticastGroup::Link,
         MulticastGroup::Ipv4Ifaddr,
         MulticastGroup::Ipv6Ifaddr,
+        MulticastGroup::Ipv4Route,
+        MulticastGroup::Ipv6Route,
+        MulticastGroup::Ipv4Rule,
+        MulticastGroup::Ipv6Rule,
     ])
-    .context("watch links and addresses")?;
+    .context("watch links, addresses, routes and rules")?;
     tokio::spawn(connection);
     let mut changes = gateway.context.ovs.replica().changes();
     let config = &gateway.context.config;
@@ -140,7 +148,7 @@ pub async fn run(
                 let failures = worker.reconcile().await;
                 due = if failures.is_empty() {
                     wait = RETRY.0;
-                    None
+                    worker.look_again.take()
                 } else {
                     let again = Instant::now() + wait;
                     wait = (wait * 2).min(RETRY.1);
@@ -182,6 +190,12 @@ struct Worker {
     flows_written: bool,
     management: Option<ManagementPort>,
     names: Names,
+    follower: Follower,
+    /// When the bridge is to be looked at again.
+    look_again: Option<Instant>,
+    /// Numbers of the interfaces whose routes matter.
+    interfaces: BTreeSet<u32>,
+    warnings: Vec<String>,
 }
 
 /// Interfaces whose changes matter.
@@ -240,6 +254,10 @@ impl Worker {
             flows_written: false,
             management: None,
             names,
+            follower: Follower::new(gateway.hops.clone()),
+            look_again: None,
+            interfaces: BTreeSet::new(),
+            warnings: Vec::new(),
             gateway,
         }
     }
@@ -269,7 +287,7 @@ impl Worker {
 
     /// True when a notification of the kernel, or one of those that wait behind it, matters.
     fn kernel_event(
-        &self,
+        &mut self,
         first: NetlinkMessage<RouteNetlinkMessage>,
         rest: &mut UnboundedReceiver<(NetlinkMessage<RouteNetlinkMessage>, SocketAddr)>,
     ) -> bool {
@@ -280,15 +298,29 @@ impl Worker {
         dirty
     }
 
-    fn matters(&self, message: &NetlinkMessage<RouteNetlinkMessage>) -> bool {
-        let NetlinkPayload::InnerMessage(inner) = &message.payload else { return false };
+    fn matters(&mut self, message: &NetlinkMessage<RouteNetlinkMessage>) -> bool {
+        let inner = match &message.payload {
+            NetlinkPayload::InnerMessage(inner) => inner,
+            // The kernel had more to tell than we could take.
+            NetlinkPayload::Overrun(_) => return true,
+            _ => return false,
+        };
         match inner {
             RouteNetlinkMessage::NewLink(link) | RouteNetlinkMessage::DelLink(link) => {
-                name_of(link).is_some_and(|name| self.names.contains(name))
+                let Some(name) = name_of(link) else { return false };
+                let gone = matches!(inner, RouteNetlinkMessage::DelLink(_));
+                if name == self.names.bridge && (gone || !link.header.flags.contains(LinkFlags::Up)) {
+                    self.follower.disturb();
+                }
+                self.names.contains(name)
             }
             RouteNetlinkMessage::NewAddress(address) | RouteNetlinkMessage::DelAddress(address) => {
                 address.header.scope == AddressScope::Universe
             }
+            RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route) => {
+                saved::oif(route).is_none_or(|index| self.interfaces.contains(&index))
+            }
+            RouteNetlinkMessage::NewRule(_) | RouteNetlinkMessage::DelRule(_) => true,
             _ => false,
         }
     }
@@ -301,8 +333,8 @@ impl Worker {
                 failures.push(format!("{what}: {error:#}"));
             }
         };
-        note("chassis settings", self.chassis().await);
         note("addresses of the bridge", self.bridge().await);
+        note("chassis settings", self.chassis().await);
         note("management port", self.management_port().await);
         if let (true, Some(ports)) = (self.view.is_complete(), self.host_ports.clone()) {
             let (own, nodes) = self.claimed().await;
@@ -328,7 +360,7 @@ impl Worker {
         let ranges = pods.chain(rest.into_iter().flatten().copied()).collect();
         let here = node_annotations::host_cidrs(&gateway.context.netlink, &masquerade).await;
         let here = here.unwrap_or_default().into_iter().map(|net| net.addr());
-        let own = gateway.families.iter().map(|family| family.address.addr());
+        let own = gateway.reach.families.iter().map(|family| family.address.addr());
         (ranges, own.chain(here).chain(self.view.other_nodes().into_values().flatten()).collect())
     }
 
@@ -356,15 +388,53 @@ impl Worker {
         Ok(())
     }
 
-    async fn bridge(&self) -> anyhow::Result<()> {
-        let gateway = &self.gateway;
-        if gateway.takeover().restore_bridge(&gateway.taken).await? {
-            info!(
-                bridge = gateway.bridge(),
-                "OVS made the bridge's interface anew; addresses and routes are back on it"
-            );
+    /// Follows what the kernel has on the bridge, and adds what OVN needs there.
+    async fn bridge(&mut self) -> anyhow::Result<()> {
+        let takeover = self.gateway.takeover();
+        let taken = &mut self.gateway.taken;
+        if let Some(seen) = takeover.observe(&taken.journal).await? {
+            match self.follower.judge(&taken.journal, &seen, Instant::now()) {
+                Verdict::Same => {}
+                Verdict::Wait(at) => self.look_again = Some(at),
+                Verdict::Record => takeover.record(&mut taken.journal, seen)?,
+                Verdict::Restore => {
+                    if takeover.restore_bridge(taken).await? {
+                        self.gateway.context.metrics.gateway_restored("bridge");
+                        info!(
+                            bridge = taken.bridge,
+                            "the bridge's interface was made anew or was down; addresses and routes are back on it"
+                        );
+                    }
+                }
+            }
         }
-        gateway.ensure_host().await
+        self.interfaces.clear();
+        for name in [&self.names.bridge, &self.names.uplink, ManagementPort::NAME] {
+            self.interfaces.extend(self.gateway.context.netlink.find(name).await?.map(|link| link.index));
+        }
+        self.reach().await?;
+        self.gateway.ensure_host().await
+    }
+
+    /// Lets OVN follow the node's addresses and next hops.
+    async fn reach(&mut self) -> anyhow::Result<()> {
+        let gateway = &mut self.gateway;
+        let context = &gateway.context;
+        let addresses = gateway.taken.addresses();
+        let (new, warnings) = reach::reach(
+            &context.config,
+            &gateway.masquerade,
+            &addresses,
+            &self.follower.hops,
+            Some(&gateway.reach),
+        );
+        self.warnings = warnings;
+        let Some(new) = new.filter(|new| *new != gateway.reach) else { return Ok(()) };
+        let addresses: Vec<String> = new.families.iter().map(|f| f.address.to_string()).collect();
+        info!(?addresses, next_hops = ?new.next_hops, "the node's addresses or gateways have changed; OVN follows");
+        gateway.chassis_config.encap_ip = new.encap_ip.to_string();
+        gateway.reach = new;
+        chassis::ensure(&context.ovs, &gateway.chassis_config, Some(&gateway.chassis)).await.map(drop)
     }
 
     async fn management_port(&mut self) -> anyhow::Result<()> {
@@ -385,7 +455,7 @@ impl Worker {
             None => None,
         };
         let inputs = nft::Inputs {
-            families: self.gateway.families.iter().map(FamilyGateway::nft).collect(),
+            families: self.gateway.reach.families.iter().map(FamilyGateway::nft).collect(),
             management,
             remote_nodes: self.view.remote_nodes(),
             nodes: self.view.other_nodes(),
@@ -430,12 +500,12 @@ impl Worker {
             uplink,
             patch: number(&self.names.patch),
             mac: gateway.taken.journal.found.mac,
-            families: gateway.families.iter().map(FamilyGateway::flows).collect(),
+            families: gateway.reach.families.iter().map(FamilyGateway::flows).collect(),
             remote_nodes: self.view.remote_nodes(),
             local_ports: sysctl::local_ports(),
         };
         let mut set = flows::compute(&inputs, services);
-        let own: Vec<IpAddr> = gateway.families.iter().map(|family| family.address.addr()).collect();
+        let own: Vec<IpAddr> = gateway.reach.families.iter().map(|family| family.address.addr()).collect();
         host_ports::flows::add(&mut set, &inputs, &own, ports);
         if self.flows.write(&set).await? {
             info!(
@@ -458,11 +528,11 @@ impl Worker {
         let facts = NodeFacts {
             node: gateway.context.config.node_name.clone(),
             chassis: gateway.chassis.clone(),
-            encap_ip: gateway.encap_ip,
+            encap_ip: gateway.reach.encap_ip,
             bridge: gateway.taken.bridge.clone(),
             mac: gateway.taken.journal.found.mac,
-            addresses: gateway.families.iter().map(|family| family.address).collect(),
-            next_hops: gateway.next_hops.clone(),
+            addresses: gateway.reach.families.iter().map(|family| family.address).collect(),
+            next_hops: gateway.reach.next_hops.clone(),
             masquerade,
             host_cidrs,
             userspace_tso: gateway.context.ovs.datapath_type() == "netdev"
@@ -491,7 +561,8 @@ impl Worker {
         let own = self.view.own_annotations();
         let told = cluster_network::of(&self.gateway.context.config);
         let network = own.map_or(Ok(Vec::new()), |own| cluster_network::check(own, &told));
-        let new = Status { flows, management_port, failures, peers, network };
+        let warnings = self.warnings.clone();
+        let new = Status { flows, management_port, failures, warnings, peers, network };
         status.send_if_modified(|old| {
             if *old == new {
                 return false;

@@ -10,7 +10,7 @@ use rtnetlink::packet_core::{
     Emitable, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload, Parseable,
 };
 use rtnetlink::packet_route::address::{
-    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope,
+    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope, CacheInfo,
 };
 use rtnetlink::packet_route::neighbour::{NeighbourAttribute, NeighbourState};
 use rtnetlink::packet_route::route::{
@@ -24,11 +24,36 @@ use crate::link::{LinkError, Netlink};
 /// Table of addresses that are the node's own (`RT_TABLE_LOCAL`, linux/rtnetlink.h).
 const LOCAL_TABLE: u8 = 255;
 
+/// The main table, as routes' headers have it.
+const MAIN_TABLE: u8 = 254;
+/// Who made a route (/etc/iproute2/rt_protos): zebra, bird, keepalived, babel, openr; and from bgp to eigrp.
+const DAEMONS: [u8; 5] = [11, 12, 18, 42, 99];
+const ROUTING: std::ops::RangeInclusive<u8> = 186..=192;
+/// Clock ticks of a second in messages of routes (`USER_HZ`).
+const TICKS: u32 = 100;
+/// A lifetime without an end (`INFINITY_LIFE_TIME`, linux/if_addr.h).
+const FOR_EVER: u32 = u32::MAX;
+/// Who made an address (`IFA_PROTO`): the kernel, by a router's advertisement; keepalived (as in /etc/iproute2/rt_protos).
+const BY_ADVERTISEMENT: u8 = 2;
+const BY_KEEPALIVED: u8 = 18;
+
 /// An address with everything the kernel says of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedAddress {
     /// Address and prefix length.
     pub address: IpNet,
+    /// The kernel keeps it by advertisements of a router, and takes it away after so many seconds (valid, preferred) without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lifetime: Option<(u32, u32)>,
+    /// A program that must renew it gave it an end. It is saved without one: whoever renews it does so on the other interface.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leased: bool,
+    /// Another address of the same subnet came first (IPv4), or it is a temporary one (IPv6).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub secondary: bool,
+    /// keepalived says that it is its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub moves: bool,
     /// Label (`eth0:1`), which must begin with the interface's name and so holds on that interface only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     label: Option<String>,
@@ -43,6 +68,9 @@ pub struct SavedRoute {
     pub text: String,
     /// True when it has a next hop, so that it needs others to be there first.
     pub has_gateway: bool,
+    /// Seconds after which the kernel takes it away, where a router's advertisement made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    expires: Option<u32>,
     /// The kernel's message (linux/rtnetlink.h, `RTM_NEWROUTE`), hexadecimal.
     message: String,
 }
@@ -68,7 +96,7 @@ impl SavedAddress {
             AddressAttribute::Label(label) => Some(label.clone()),
             _ => None,
         });
-        let mut flags = message
+        let all = message
             .attributes
             .iter()
             .find_map(|a| match a {
@@ -76,20 +104,72 @@ impl SavedAddress {
                 _ => None,
             })
             .unwrap_or(AddressFlags::empty());
-        flags &= AddressFlags::Noprefixroute | AddressFlags::Managetempaddr | AddressFlags::Mcautojoin;
+        let end = message.attributes.iter().find_map(|a| match a {
+            AddressAttribute::CacheInfo(times) if times.ifa_valid != FOR_EVER => {
+                Some((times.ifa_valid, times.ifa_preferred))
+            }
+            _ => None,
+        });
+        let maker = message.attributes.iter().find_map(|a| match a {
+            AddressAttribute::Protocol(maker) => Some(u8::from(*maker)),
+            _ => None,
+        });
+        // Before Linux 5.18 the kernel does not say who made it. Programs that do the kernel's work make the route themselves.
+        let by_kernel = ip.is_ipv6()
+            && match maker {
+                Some(maker) if maker != 0 => maker == BY_ADVERTISEMENT,
+                _ => message.header.prefix_len == 64 && !all.contains(AddressFlags::Noprefixroute),
+            };
+        let mut flags =
+            all & (AddressFlags::Noprefixroute | AddressFlags::Managetempaddr | AddressFlags::Mcautojoin);
         if address.addr().is_ipv6() {
             // It is in use already: no waiting for duplicate address detection.
             flags |= AddressFlags::Nodad;
         }
         message.header.flags = AddressHeaderFlags::empty();
-        message.attributes.retain(|a| !matches!(a, AddressAttribute::Label(_) | AddressAttribute::Flags(_)));
+        message.attributes.retain(|a| {
+            let apart = matches!(a, AddressAttribute::Label(_) | AddressAttribute::Flags(_));
+            !apart && !matches!(a, AddressAttribute::CacheInfo(_))
+        });
         message.attributes.push(AddressAttribute::Flags(flags));
-        Some(Self { address, label, message: hex(&message) })
+        Some(Self {
+            address,
+            lifetime: end.filter(|_| by_kernel),
+            leased: end.is_some() && !by_kernel,
+            secondary: all.contains(AddressFlags::Secondary),
+            moves: maker == Some(BY_KEEPALIVED),
+            label,
+            message: hex(&message),
+        })
+    }
+
+    /// One with no other attributes.
+    #[cfg(test)]
+    pub(crate) fn for_test(address: IpNet) -> Self {
+        let (label, message) = (None, String::new());
+        Self { address, lifetime: None, leased: false, secondary: false, moves: false, label, message }
+    }
+
+    /// Takes over the label that it had on another interface.
+    pub fn keep_label(&mut self, before: Option<&Self>) {
+        if let Some(before) = before {
+            self.label.clone_from(&before.label);
+        }
+    }
+
+    /// True when it is the same address with the same prefix.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.address == other.address
     }
 
     fn message(&self, index: u32, name: &str) -> Result<AddressMessage, String> {
         let mut message = AddressMessage::parse(&unhex(&self.message)?).map_err(|e| e.to_string())?;
         message.header.index = index;
+        if let Some((valid, preferred)) = self.lifetime {
+            let mut times = CacheInfo::default();
+            (times.ifa_valid, times.ifa_preferred) = (valid, preferred);
+            message.attributes.push(AddressAttribute::CacheInfo(times));
+        }
         if let Some(label) = self.label.as_ref().filter(|label| label.starts_with(name)) {
             message.attributes.push(AddressAttribute::Label(label.clone()));
         }
@@ -100,6 +180,12 @@ impl SavedAddress {
 impl SavedRoute {
     fn read(message: &RouteMessage) -> Self {
         let mut message = message.clone();
+        let expires = message.attributes.iter().find_map(|a| match a {
+            RouteAttribute::CacheInfo(times) if message.header.protocol == RouteProtocol::Ra => {
+                Some(times.expires / TICKS)
+            }
+            _ => None,
+        });
         let transient = |a: &RouteAttribute| {
             matches!(a, RouteAttribute::CacheInfo(_) | RouteAttribute::Uid(_) | RouteAttribute::Expires(_))
         };
@@ -108,16 +194,61 @@ impl SavedRoute {
         let has_gateway = message.attributes.iter().any(|a| {
             matches!(a, RouteAttribute::Gateway(_) | RouteAttribute::Via(_) | RouteAttribute::MultiPath(_))
         });
-        Self { text: text_of(&message), has_gateway, message: hex(&message) }
+        let expires = expires.filter(|seconds| *seconds > 0);
+        Self { text: text_of(&message), has_gateway, expires, message: hex(&message) }
+    }
+
+    /// True when it is the same route, through whichever interface, and whatever is left of its lifetime.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let plain = |route: &Self| Self { expires: None, ..route.clone() }.message(0).ok();
+        self.text == other.text && plain(self) == plain(other)
+    }
+
+    /// Metric and next hops through interface `index`, where it is a default route of the main table.
+    pub fn default_hops(&self, index: u32) -> Option<(u32, Vec<IpAddr>)> {
+        let message = self.parsed().ok()?;
+        let ip = |a: &RouteAddress| match a {
+            RouteAddress::Inet(ip) => Some(IpAddr::V4(*ip)),
+            RouteAddress::Inet6(ip) => Some(IpAddr::V6(*ip)),
+            _ => None,
+        };
+        let (mut metric, mut hops) = (0, Vec::new());
+        if message.header.destination_prefix_length != 0 || message.header.table != MAIN_TABLE {
+            return None;
+        }
+        for attribute in &message.attributes {
+            match attribute {
+                RouteAttribute::Priority(value) => metric = *value,
+                RouteAttribute::Gateway(hop) => hops.extend(ip(hop)),
+                RouteAttribute::MultiPath(several) => {
+                    for hop in several.iter().filter(|hop| hop.interface_index == index) {
+                        hops.extend(hop.attributes.iter().find_map(|a| match a {
+                            RouteAttribute::Gateway(hop) => ip(hop),
+                            _ => None,
+                        }));
+                    }
+                }
+                _ => {}
+            }
+        }
+        (!hops.is_empty()).then_some((metric, hops))
+    }
+
+    /// True when a routing daemon made it, which makes it again by itself.
+    pub fn is_by_daemon(&self) -> bool {
+        self.parsed().is_ok_and(|message| {
+            let by = u8::from(message.header.protocol);
+            DAEMONS.contains(&by) || ROUTING.contains(&by)
+        })
+    }
+
+    fn parsed(&self) -> Result<RouteMessage, String> {
+        RouteMessage::parse(&unhex(&self.message)?).map_err(|e| e.to_string())
     }
 
     /// True when destination or next hop lies in `net`.
     pub fn involves(&self, net: &IpNet) -> bool {
-        let Ok(message) =
-            unhex(&self.message).and_then(|b| RouteMessage::parse(&b).map_err(|e| e.to_string()))
-        else {
-            return false;
-        };
+        let Ok(message) = self.parsed() else { return false };
         message.attributes.iter().any(|a| match a {
             RouteAttribute::Destination(RouteAddress::Inet(ip))
             | RouteAttribute::Gateway(RouteAddress::Inet(ip)) => net.contains(&IpAddr::V4(*ip)),
@@ -129,7 +260,8 @@ impl SavedRoute {
 
     /// The route with its interface replaced by `to`.
     fn message(&self, to: u32) -> Result<RouteMessage, String> {
-        let mut message = RouteMessage::parse(&unhex(&self.message)?).map_err(|e| e.to_string())?;
+        let mut message = self.parsed()?;
+        message.attributes.extend(self.expires.map(RouteAttribute::Expires));
         let from = oif(&message);
         for attribute in &mut message.attributes {
             match attribute {
@@ -238,6 +370,23 @@ impl Netlink {
         )
     }
 
+    /// As [`Netlink::put_saved_route`]; but a route whose next hop nothing leads to any more, because somebody took the
+    /// address away that did, is left out, as the kernel wants it.
+    pub async fn put_usable_route(
+        &self,
+        index: u32,
+        name: &str,
+        saved: &SavedRoute,
+    ) -> Result<bool, LinkError> {
+        match self.put_saved_route(index, name, saved).await {
+            Err(error) if error.is_unreachable() => {
+                tracing::warn!(interface = name, route = saved.text, %error, "a route that leads nowhere is left out");
+                Ok(false)
+            }
+            done => done,
+        }
+    }
+
     /// Takes a saved route through an interface away; `false` when it was not there.
     pub async fn take_saved_route(
         &self,
@@ -318,7 +467,7 @@ fn done(
 }
 
 /// The interface a route leaves by, the first one of several.
-fn oif(message: &RouteMessage) -> Option<u32> {
+pub(super) fn oif(message: &RouteMessage) -> Option<u32> {
     message.attributes.iter().find_map(|a| match a {
         RouteAttribute::Oif(index) => Some(*index),
         RouteAttribute::MultiPath(hops) => hops.first().map(|h| h.interface_index),

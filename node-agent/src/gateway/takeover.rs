@@ -12,7 +12,9 @@ use tracing::{info, warn};
 use super::bridge::{self, BridgeSpec};
 use super::journal::{Found, Journal, Phase, Step, Store};
 use super::nft::{self, PORT_GROUP};
-use crate::link::{Link, LinkError, MAX_NAME, Netlink, Veth, ethtool, sysctl};
+use super::own;
+use super::saved::{SavedAddress, SavedRoute};
+use crate::link::{Link, MAX_NAME, Netlink, Veth, ethtool, sysctl};
 use crate::ovs::Ovs;
 
 /// The eBPF programs between uplink and OVS, as far as the take-over needs them.
@@ -52,6 +54,13 @@ pub struct Taken {
     pub port: String,
     /// The journal as written.
     pub journal: Journal,
+}
+
+impl Taken {
+    /// The node's own addresses.
+    pub fn addresses(&self) -> Vec<IpNet> {
+        self.journal.found.addresses.iter().map(|a| a.address).collect()
+    }
 }
 
 /// Where a step may be stopped, for tests of the journal.
@@ -104,6 +113,7 @@ impl Takeover {
             });
         }
         journal.phase = Phase::Done;
+        journal.bridge_index = Some(self.netlink.get(&journal.bridge).await?.index);
         self.store.save(&journal)?;
         info!(bridge = %journal.bridge, uplink = %journal.uplink, interposed = journal.interposed, "gateway bridge ready");
         Ok(self.taken(journal))
@@ -129,8 +139,10 @@ impl Takeover {
             && journal.uplink == uplink
         {
             let unfinished = journal.phase != Phase::Done;
-            let moved_back = !self.netlink.saved_addresses(link.index, &uplink).await?.is_empty();
+            let left = self.netlink.saved_addresses(link.index, &uplink).await?;
+            let moved_back = !own::own(&left, &journal.found.addresses).is_empty();
             if journal.is_of_this_boot()? && (unfinished || !moved_back) {
+                self.refresh(&mut journal).await?;
                 journal.phase = Phase::TakingOver;
                 journal.interposed = self.interposed;
                 return Ok(journal);
@@ -176,23 +188,40 @@ impl Takeover {
         Ok((uplink, interface.to_owned()))
     }
 
+    /// What has changed on the bridge since it was recorded is as somebody wanted it: the journal undoes what is so now. After
+    /// its interface has been made anew there is only what was recorded.
+    async fn refresh(&self, journal: &mut Journal) -> anyhow::Result<()> {
+        if journal.phase != Phase::Done {
+            return Ok(());
+        }
+        if let Some(seen) = self.observe(journal).await?
+            && journal.bridge_index.is_none_or(|index| index == seen.index)
+            && seen.up
+            && !seen.addresses.is_empty()
+        {
+            self.record(journal, seen)?;
+        }
+        Ok(())
+    }
+
+    /// Addresses and routes of an interface, without those that an earlier agent added for OVN.
+    pub(super) async fn look_at(&self, link: &Link) -> anyhow::Result<(Vec<SavedAddress>, Vec<SavedRoute>)> {
+        let mut addresses = self.netlink.saved_addresses(link.index, &link.name).await?;
+        let mut routes = self.netlink.saved_routes(link.index, &link.name).await?;
+        addresses.retain(|a| !self.masquerade.iter().any(|net| net.contains(&a.address.addr())));
+        routes.retain(|r| !self.masquerade.iter().any(|net| r.involves(net)));
+        Ok((addresses, routes))
+    }
+
     async fn look(&self, link: &Link) -> anyhow::Result<Found> {
-        let addresses = self.netlink.saved_addresses(link.index, &link.name).await?;
-        let routes = self.netlink.saved_routes(link.index, &link.name).await?;
+        let (addresses, routes) = self.look_at(link).await?;
         Ok(Found {
             mac: link.mac.with_context(|| format!("interface {} has no Ethernet address", link.name))?,
             mtu: link.mtu,
             promiscuous: link.promiscuous,
             group: link.group,
-            // What an earlier agent added for OVN is none of the node's own.
-            addresses: addresses
-                .into_iter()
-                .filter(|a| !self.masquerade.iter().any(|net| net.contains(&a.address.addr())))
-                .collect(),
-            routes: routes
-                .into_iter()
-                .filter(|r| !self.masquerade.iter().any(|net| r.involves(net)))
-                .collect(),
+            addresses: own::own(&addresses, &[]),
+            routes,
         })
     }
 
@@ -325,7 +354,12 @@ impl Takeover {
     async fn move_routes(&self, journal: &Journal, from: &str, to: &str) -> anyhow::Result<()> {
         let to = self.netlink.get(to).await?;
         for route in &journal.found.routes {
-            self.netlink.put_saved_route(to.index, &to.name, route).await?;
+            // What was recorded of a bridge in use may be what nothing leads to any more.
+            if journal.bridge_index.is_some() {
+                self.netlink.put_usable_route(to.index, &to.name, route).await?;
+            } else {
+                self.netlink.put_saved_route(to.index, &to.name, route).await?;
+            }
         }
         let Some(from) = self.netlink.find(from).await? else { return Ok(()) };
         for route in journal.found.routes.iter().rev() {
@@ -369,6 +403,7 @@ impl Takeover {
             journal.found.addresses.clear();
             journal.found.routes.clear();
         }
+        self.refresh(journal).await?;
         journal.phase = Phase::RollingBack;
         self.store.save(journal)?;
         let mut failures = Vec::new();
@@ -453,23 +488,6 @@ impl Takeover {
         }
         bridge::remove_port(&self.ovs, &journal.bridge, &port_name(journal)).await?;
         Ok(())
-    }
-
-    /// Gives the bridge its addresses and routes again after ovs-vswitchd has made its interface anew. True when something
-    /// was missing.
-    pub async fn restore_bridge(&self, taken: &Taken) -> Result<bool, LinkError> {
-        let Some(link) = self.netlink.find(&taken.bridge).await? else { return Ok(false) };
-        let mut changed = !link.up;
-        if !link.up {
-            self.netlink.set_up(link.index, &link.name).await?;
-        }
-        for address in &taken.journal.found.addresses {
-            changed |= self.netlink.put_saved_address(link.index, &link.name, address).await?;
-        }
-        for route in &taken.journal.found.routes {
-            changed |= self.netlink.put_saved_route(link.index, &link.name, route).await?;
-        }
-        Ok(changed)
     }
 }
 

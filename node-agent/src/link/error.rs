@@ -45,6 +45,12 @@ impl LinkError {
         self.is(nix::errno::Errno::EBUSY)
     }
 
+    /// Nothing leads to the next hop, or the source address is not there.
+    pub fn is_unreachable(&self) -> bool {
+        use nix::libc::{EHOSTUNREACH, EINVAL, ENETUNREACH};
+        self.source.raw_os_error().is_some_and(|code| [EHOSTUNREACH, ENETUNREACH, EINVAL].contains(&code))
+    }
+
     /// The interface, address or route is not there.
     pub fn is_missing(&self) -> bool {
         use nix::errno::Errno;

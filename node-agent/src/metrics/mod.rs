@@ -30,6 +30,12 @@ pub struct Metrics {
     api_failures: Family<CallOfApi, Counter>,
     chassis_restored: Family<KeyLabels, Counter>,
     network_differs: Family<FlagLabels, Gauge>,
+    gateway_restored: Family<WhatLabels, Counter>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WhatLabels {
+    what: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -124,6 +130,12 @@ impl Default for Metrics {
             "1 for a flag of the cluster's network that the controller was given with another value",
             network_differs.clone(),
         );
+        let gateway_restored = Family::default();
+        registry.register(
+            "gateway_restored",
+            "What the gateway needs and somebody took away, or OVS made anew, and that was put back",
+            gateway_restored.clone(),
+        );
         Self {
             registry: Arc::new(Mutex::new(registry)),
             cni_calls,
@@ -134,6 +146,7 @@ impl Default for Metrics {
             api_failures,
             chassis_restored,
             network_differs,
+            gateway_restored,
         }
     }
 }
@@ -166,6 +179,11 @@ impl Metrics {
     /// Counts one setting of ovn-controller that was put back.
     pub fn chassis_restored(&self, key: &str) {
         self.chassis_restored.get_or_create(&KeyLabels { key: key.to_owned() }).inc();
+    }
+
+    /// Counts something of the gateway that was put back.
+    pub fn gateway_restored(&self, what: &'static str) {
+        self.gateway_restored.get_or_create(&WhatLabels { what }).inc();
     }
 
     /// Says which flags the controller was given with another value.

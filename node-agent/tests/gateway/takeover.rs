@@ -212,9 +212,9 @@ fn a_bridge_made_by_somebody_else_is_adopted_and_left_in_place() {
 fn when_ovs_makes_the_bridge_s_interface_anew_addresses_and_routes_come_back() {
     on_a_node(|mut world| async move {
         let takeover = world.takeover();
-        let taken = takeover.take("eth0").await.unwrap();
+        let mut taken = takeover.take("eth0").await.unwrap();
         let old = world.netlink.get("breth0").await.unwrap().index;
-        assert!(!takeover.restore_bridge(&taken).await.unwrap(), "nothing is missing");
+        assert!(!takeover.restore_bridge(&mut taken).await.unwrap(), "nothing is missing");
         world.kill_switch();
         assert!(ip("-br link").contains("breth0"), "the interface outlives the process");
         ip("link del breth0");
@@ -228,8 +228,54 @@ fn when_ovs_makes_the_bridge_s_interface_anew_addresses_and_routes_come_back() {
             }
         };
         tokio::time::timeout(Duration::from_secs(20), appears).await.expect("OVS makes its interface again");
-        assert!(takeover.restore_bridge(&taken).await.unwrap());
+        assert!(takeover.restore_bridge(&mut taken).await.unwrap());
         assert_taken(&world).await;
         takeover.release().await.unwrap();
+    });
+}
+
+#[test]
+fn what_somebody_changes_on_the_bridge_stays_over_a_start_of_the_agent_and_is_given_back() {
+    in_both_modes(|world| async move {
+        world.takeover().take("eth0").await.unwrap();
+        ip("route replace default via 172.18.0.254 dev breth0 proto dhcp metric 100");
+        ip("addr del 172.18.0.77/16 dev breth0");
+        ip("addr add 172.18.0.3/16 dev breth0");
+        ip("addr add 10.7.0.3/24 dev breth0");
+        ip("addr add 172.18.0.200/32 dev breth0");
+        ip("-6 addr del fd00:172:18::2/64 dev breth0");
+        let taken = world.takeover().take("eth0").await.unwrap();
+        let routes = ip("-4 route show default");
+        assert_eq!(
+            routes.trim(),
+            "default via 172.18.0.254 dev breth0 proto dhcp metric 100",
+            "and no other"
+        );
+        let addresses: Vec<String> = taken.addresses().iter().map(ToString::to_string).collect();
+        // What came as a second address of a subnet, or stands for itself alone, may belong to a pair of machines.
+        assert_eq!(addresses, ["172.18.0.2/16", "10.7.0.3/24"]);
+        world.takeover().release().await.unwrap();
+        let on_uplink = ip("-br addr show dev eth0 scope global");
+        assert!(on_uplink.contains("172.18.0.2/16 ") && on_uplink.contains("10.7.0.3/24"), "{on_uplink}");
+        assert!(!on_uplink.contains("172.18.0.77") && !on_uplink.contains("fd00:172:18::2"), "{on_uplink}");
+        let routes = ip("-4 route show default");
+        assert_eq!(routes.trim(), "default via 172.18.0.254 dev eth0 proto dhcp metric 100");
+    });
+}
+
+#[test]
+fn a_virtual_address_stays_where_it_was_and_is_not_put_back() {
+    on_a_node(|world| async move {
+        ip("addr add 172.18.0.200/32 dev eth0");
+        let taken = world.takeover().take("eth0").await.unwrap();
+        let on_uplink = || ip("-4 -br addr show dev eth0");
+        assert!(on_uplink().contains(" 172.18.0.200/32"), "{}", on_uplink());
+        assert!(!taken.addresses().iter().any(|a| a.to_string().contains("200")));
+        assert!(world.reaches_neighbour());
+        world.takeover().take("eth0").await.unwrap();
+        assert!(on_uplink().contains(" 172.18.0.200/32"), "not moved by a second start");
+        world.takeover().release().await.unwrap();
+        assert!(on_uplink().contains(" 172.18.0.200/32") && on_uplink().contains(" 172.18.0.2/16"));
+        assert!(world.reaches_neighbour());
     });
 }

@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use super::Bed;
 use super::central::ENVIRONMENT;
 use super::config::{
-    AGENT_PORT, CENTRAL_IP, Config, EXT_IP, JOIN_SUBNET, JOIN_SUBNET_6, MASQUERADE_SUBNET,
-    MASQUERADE_SUBNET_6, POD_MTU, SB_PORT, SERVICE_CIDR, SERVICE_CIDR_6, node_index, system_id, underlay_ip6,
+    AGENT_PORT, CENTRAL_IP, Config, JOIN_SUBNET, JOIN_SUBNET_6, MASQUERADE_SUBNET, MASQUERADE_SUBNET_6,
+    POD_MTU, SB_PORT, SERVICE_CIDR, SERVICE_CIDR_6, node_index, system_id,
 };
 use crate::exec;
 
@@ -80,7 +80,7 @@ pub(super) fn start_agent(bed: &Bed, node: &str) -> Result<()> {
     start_agent_with(bed, node, &[])
 }
 
-/// Our agent with flags that it usually has not. It must not run already.
+/// Our agent with flags that it usually has not, or has otherwise. It must not run already.
 pub fn start_agent_with(bed: &Bed, node: &str, flags: &[&str]) -> Result<()> {
     start_agent_in(bed, node, flags, &[])
 }
@@ -88,9 +88,13 @@ pub fn start_agent_with(bed: &Bed, node: &str, flags: &[&str]) -> Result<()> {
 /// The same with environment that it usually has not.
 pub fn start_agent_in(bed: &Bed, node: &str, flags: &[&str], environment: &[(&str, &str)]) -> Result<()> {
     let config = bed.config();
+    // A flag given twice is an error.
+    let name = |flag: &str| flag.split_once('=').map_or(flag, |(name, _)| name).to_owned();
+    let changed: Vec<String> = flags.iter().map(|flag| name(flag)).collect();
+    let usual = agent_arguments(config, node).into_iter().filter(|flag| !changed.contains(&name(flag)));
     let argv: Vec<String> = [config.program("slipstream-node-agent").display().to_string(), "run".into()]
         .into_iter()
-        .chain(agent_arguments(config, node))
+        .chain(usual)
         .chain(flags.iter().map(|&flag| flag.to_owned()))
         .collect();
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
@@ -113,7 +117,6 @@ pub fn agent_arguments(config: &Config, node: &str) -> Vec<String> {
         flag("mtu", POD_MTU.to_string()),
         flag("encap-ip", "auto".into()),
         flag("gateway-interface", "eth0".into()),
-        flag("gateway-next-hop", config.families(EXT_IP, underlay_ip6(EXT_IP))),
         flag("datapath", config.datapath.as_str().into()),
         flag("attach-mode", config.attach_mode.as_str().into()),
         flag("cni-socket", "/run/slipstream/cni.sock".into()),

@@ -1,0 +1,258 @@
+//! The bridge as the kernel has it, and what is to be done about it. Addresses, routes and next hops are the kernel's: what
+//! changes is recorded, not undone. Only what went with the interface itself, because OVS made it anew or somebody set it
+//! down, is put back, and not on a bridge that somebody else keeps.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use api::addr::Family;
+use tokio::time::Instant;
+
+use super::journal::Journal;
+use super::own;
+use super::saved::{SavedAddress, SavedRoute};
+use super::takeover::{Taken, Takeover};
+
+/// A change is taken for what is so when it has stood for so long: an interface that goes loses its addresses a moment before.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// What the kernel says of the bridge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observed {
+    /// Number of the interface.
+    pub index: u32,
+    /// Administratively up.
+    pub up: bool,
+    /// The node's own addresses.
+    pub addresses: Vec<SavedAddress>,
+    /// Routes that somebody added, and no routing daemon.
+    pub routes: Vec<SavedRoute>,
+    /// Next hops of the best default route of each family, IPv4 first.
+    pub hops: Vec<IpAddr>,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing: it is as recorded.
+    Same,
+    /// Look again then.
+    Wait(Instant),
+    /// Record it.
+    Record,
+    /// Put back what is recorded.
+    Restore,
+}
+
+/// Follows one bridge.
+#[derive(Debug)]
+pub struct Follower {
+    /// Next hops as recorded.
+    pub hops: Vec<IpAddr>,
+    /// Seen, and since when.
+    pending: Option<(Observed, Instant)>,
+    /// The interface has been down or away since the last look.
+    disturbed: bool,
+}
+
+impl Follower {
+    /// One that begins with these next hops.
+    pub fn new(hops: Vec<IpAddr>) -> Self {
+        Self { hops, pending: None, disturbed: false }
+    }
+
+    /// The interface was seen down or has gone: addresses and routes may have gone with it.
+    pub fn disturb(&mut self) {
+        self.disturbed = true;
+    }
+
+    /// What is to be done about what is seen.
+    pub fn judge(&mut self, journal: &Journal, seen: &Observed, now: Instant) -> Verdict {
+        let anew = journal.bridge_index != Some(seen.index) || !seen.up || self.disturbed;
+        if anew && !journal.adopted {
+            self.pending = None;
+            self.disturbed = false;
+            return Verdict::Restore;
+        }
+        // A node without any address is between two states.
+        if seen.addresses.is_empty() || (is_recorded(journal, seen) && seen.hops == self.hops) {
+            self.pending = None;
+            return Verdict::Same;
+        }
+        let since = match &self.pending {
+            Some((before, since)) if is_alike(before, seen) => *since,
+            _ => {
+                self.pending = Some((seen.clone(), now));
+                now
+            }
+        };
+        if now < since + SETTLE {
+            return Verdict::Wait(since + SETTLE);
+        }
+        self.pending = None;
+        self.hops.clone_from(&seen.hops);
+        Verdict::Record
+    }
+}
+
+fn is_recorded(journal: &Journal, seen: &Observed) -> bool {
+    journal.bridge_index == Some(seen.index)
+        && same(&journal.found.addresses, &seen.addresses, SavedAddress::is_same)
+        && same(&journal.found.routes, &seen.routes, SavedRoute::is_same)
+}
+
+fn is_alike(one: &Observed, other: &Observed) -> bool {
+    one.index == other.index
+        && one.hops == other.hops
+        && same(&one.addresses, &other.addresses, SavedAddress::is_same)
+        && same(&one.routes, &other.routes, SavedRoute::is_same)
+}
+
+/// The same things in whatever order.
+fn same<T>(one: &[T], other: &[T], is_same: impl Fn(&T, &T) -> bool) -> bool {
+    one.len() == other.len() && one.iter().all(|a| other.iter().any(|b| is_same(a, b)))
+}
+
+impl Takeover {
+    /// The bridge as the kernel has it; `None` while it is not there, or is made anew.
+    pub async fn observe(&self, journal: &Journal) -> anyhow::Result<Option<Observed>> {
+        let Some(link) = self.netlink.find(&journal.bridge).await? else { return Ok(None) };
+        let all = self.look_at(&link).await?;
+        // Only what belongs to an interface that is there before and after is of one piece.
+        match self.netlink.find(&journal.bridge).await? {
+            Some(after) if (after.index, after.up) == (link.index, link.up) => {}
+            _ => return Ok(None),
+        }
+        let hops = best_hops(&all.1, link.index);
+        let mut routes = all.1;
+        let known = |route: &SavedRoute| {
+            journal.found.routes.iter().position(|r| r.is_same(route)).unwrap_or(usize::MAX)
+        };
+        routes.retain(|route| !route.is_by_daemon() || known(route) != usize::MAX);
+        routes.sort_by_key(|route| (known(route), route.has_gateway));
+        let addresses = own::still_own(&all.0, &journal.found.addresses);
+        Ok(Some(Observed { index: link.index, up: link.up, addresses, routes, hops }))
+    }
+
+    /// Records what was seen, for an undoing or for an interface that is made anew.
+    pub fn record(&self, journal: &mut Journal, seen: Observed) -> anyhow::Result<()> {
+        journal.bridge_index = Some(seen.index);
+        journal.found.addresses = seen.addresses;
+        journal.found.routes = seen.routes;
+        self.store.save(journal).context("record the bridge's addresses and routes")
+    }
+
+    /// Gives the bridge what is recorded of it, after its interface was made anew or was down. True when something was
+    /// missing.
+    pub async fn restore_bridge(&self, taken: &mut Taken) -> anyhow::Result<bool> {
+        let Some(link) = self.netlink.find(&taken.bridge).await? else { return Ok(false) };
+        let mut changed = !link.up;
+        if !link.up {
+            self.netlink.set_up(link.index, &link.name).await?;
+        }
+        for address in &taken.journal.found.addresses {
+            changed |= self.netlink.put_saved_address(link.index, &link.name, address).await?;
+        }
+        for route in &taken.journal.found.routes {
+            changed |= self.netlink.put_usable_route(link.index, &link.name, route).await?;
+        }
+        if taken.journal.bridge_index != Some(link.index) {
+            taken.journal.bridge_index = Some(link.index);
+            self.store.save(&taken.journal)?;
+        }
+        Ok(changed)
+    }
+}
+
+/// Next hops of the best default route of each family through an interface, IPv4 first.
+fn best_hops(routes: &[SavedRoute], index: u32) -> Vec<IpAddr> {
+    let of = |family: Family| {
+        let all = routes.iter().filter_map(|route| route.default_hops(index));
+        let mut all = all.filter(|(_, hops)| hops.iter().any(|hop| Family::of(*hop) == family));
+        let first = all.next()?;
+        let best = all.fold(first, |best, other| if other.0 < best.0 { other } else { best });
+        Some(best.1)
+    };
+    [Family::V4, Family::V6].into_iter().filter_map(of).flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::journal::Found;
+
+    fn journal(addresses: &[&str]) -> Journal {
+        let found = Found {
+            mac: "02:42:ac:12:00:02".parse().unwrap(),
+            mtu: 1500,
+            promiscuous: false,
+            group: 0,
+            addresses: saved(addresses),
+            routes: Vec::new(),
+        };
+        let mut journal = Journal::new("eth0", "breth0", false, found).unwrap();
+        journal.bridge_index = Some(7);
+        journal
+    }
+
+    fn saved(addresses: &[&str]) -> Vec<SavedAddress> {
+        addresses.iter().map(|a| SavedAddress::for_test(a.parse().unwrap())).collect()
+    }
+
+    fn seen(index: u32, addresses: &[&str], hop: &str) -> Observed {
+        let hops = vec![hop.parse().unwrap()];
+        Observed { index, up: true, addresses: saved(addresses), routes: Vec::new(), hops }
+    }
+
+    fn follower() -> Follower {
+        Follower::new(vec!["10.0.0.1".parse().unwrap()])
+    }
+
+    #[test]
+    fn what_has_changed_is_recorded_once_it_has_stood_for_a_moment() {
+        let (journal, mut follower, start) = (journal(&["10.0.0.5/24"]), follower(), Instant::now());
+        assert_eq!(follower.judge(&journal, &seen(7, &["10.0.0.5/24"], "10.0.0.1"), start), Verdict::Same);
+        let new = seen(7, &["10.0.0.6/24"], "10.0.0.1");
+        assert_eq!(follower.judge(&journal, &new, start), Verdict::Wait(start + SETTLE));
+        let other = seen(7, &["10.0.0.7/24"], "10.0.0.1");
+        let later = start + SETTLE;
+        assert_eq!(follower.judge(&journal, &other, later), Verdict::Wait(later + SETTLE), "another change");
+        assert_eq!(follower.judge(&journal, &other, later + SETTLE), Verdict::Record);
+    }
+
+    #[test]
+    fn another_next_hop_is_a_change_and_becomes_the_recorded_one() {
+        let (journal, mut follower, start) = (journal(&["10.0.0.5/24"]), follower(), Instant::now());
+        let new = seen(7, &["10.0.0.5/24"], "10.0.0.254");
+        follower.judge(&journal, &new, start);
+        assert_eq!(follower.judge(&journal, &new, start + SETTLE), Verdict::Record);
+        assert_eq!(follower.hops, new.hops);
+        assert_eq!(follower.judge(&journal, &new, start + SETTLE), Verdict::Same);
+    }
+
+    #[test]
+    fn an_interface_made_anew_gets_what_it_had_unless_somebody_else_keeps_it() {
+        let (mut journal, mut follower, now) = (journal(&["10.0.0.5/24"]), follower(), Instant::now());
+        let bare = Observed { hops: Vec::new(), ..seen(8, &[], "10.0.0.1") };
+        assert_eq!(follower.judge(&journal, &bare, now), Verdict::Restore);
+        let same = seen(7, &["10.0.0.5/24"], "10.0.0.1");
+        follower.disturb();
+        assert_eq!(follower.judge(&journal, &same, now), Verdict::Restore, "it was down");
+        assert_eq!(follower.judge(&journal, &same, now), Verdict::Same);
+        journal.adopted = true;
+        assert_eq!(follower.judge(&journal, &bare, now), Verdict::Same);
+        assert_eq!(
+            follower.judge(&journal, &seen(8, &["10.0.0.5/24"], "10.0.0.1"), now),
+            Verdict::Wait(now + SETTLE)
+        );
+    }
+
+    #[test]
+    fn a_node_without_any_address_is_not_recorded() {
+        let (journal, mut follower, now) = (journal(&["10.0.0.5/24"]), follower(), Instant::now());
+        let bare = seen(7, &[], "10.0.0.1");
+        assert_eq!(follower.judge(&journal, &bare, now), Verdict::Same);
+        assert_eq!(follower.judge(&journal, &bare, now + SETTLE * 2), Verdict::Same);
+    }
+}
