@@ -21,6 +21,20 @@ pub struct ChassisConfig {
     pub bridge: String,
 }
 
+impl ChassisConfig {
+    /// Lets ovn-controller connect to the southbound database anew, by another spelling of the same (a port of five digits for
+    /// one of four): when the node's address goes, its connection goes on from an address that is not there, and it would find
+    /// out only minutes later.
+    pub fn connect_anew(&mut self, plain: &str) {
+        let other = plain.split(',').map(|remote| match remote.rsplit_once(':') {
+            Some((server, port)) if port.parse::<u16>().is_ok() => format!("{server}:0{port}"),
+            _ => remote.to_owned(),
+        });
+        let other = other.collect::<Vec<_>>().join(",");
+        self.southbound = if self.southbound == plain { other } else { plain.to_owned() };
+    }
+}
+
 /// Sets what ovn-controller needs, in one transaction with only what differs. Returns the chassis name (`system-id`), which
 /// is `announced` where that was said to the cluster already; else the one that is there is kept, and without one it is made
 /// up.
@@ -136,6 +150,20 @@ mod tests {
         reference.sort_unstable();
         assert_eq!(ours, reference);
         assert_eq!(ids.len(), reference.len() + 1);
+    }
+
+    #[test]
+    fn another_spelling_of_the_southbound_database_is_the_same_database() {
+        let mut config = config();
+        let plain = config.southbound.clone();
+        config.connect_anew(&plain);
+        assert_eq!(config.southbound, "tcp:172.18.0.10:06642");
+        config.connect_anew(&plain);
+        assert_eq!(config.southbound, plain);
+        let several = "ssl:[fd00::1]:6642,unix:/run/ovn/ovnsb_db.sock";
+        config.southbound = several.to_owned();
+        config.connect_anew(several);
+        assert_eq!(config.southbound, "ssl:[fd00::1]:06642,unix:/run/ovn/ovnsb_db.sock");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::host::{init, relay};
 use crate::nodes::{kubelet, scheduler};
 use crate::{
     churn, demo, exact, golden, hardship, icount, images, kernel, laws, life, pod, probe, scale, supervise,
-    ui,
+    ui, uplink,
 };
 
 /// A Slipstream cluster on one machine.
@@ -166,6 +166,8 @@ enum Verb {
     Scale(scale::Args),
     /// End every task and thread of agent and controller, and see the process end, come back, and nothing lost.
     Supervise(supervise::Args),
+    /// Change the uplink of nodes as real machines' changes: gateways, addresses, leases, flushed tables, a lost API server.
+    Uplink(uplink::Args),
     /// The traffic tool.
     #[command(subcommand)]
     Probe(probe::Args),
@@ -232,6 +234,7 @@ impl Args {
             Verb::Exact(args) => return verdict(args.run(&or("exact"))?),
             Verb::Scale(args) => return verdict(args.run(&or("scale"))?),
             Verb::Supervise(args) => return verdict(args.run(&or("supervise"))?),
+            Verb::Uplink(args) => return verdict(args.run(&or("uplink"))?),
             Verb::Probe(args) => args.run()?,
             Verb::HostInit { host, bed, disk } => init::run(&host, &bed, disk)?,
             Verb::Relay(args) => block_on(args.run())?,

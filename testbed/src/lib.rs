@@ -29,3 +29,4 @@ pub mod scale;
 pub mod supervise;
 pub mod traffic;
 pub mod ui;
+pub mod uplink;

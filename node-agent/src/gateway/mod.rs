@@ -27,6 +27,7 @@ pub mod own;
 mod programs;
 pub mod reach;
 mod reconcile;
+pub mod rulesets;
 pub mod saved;
 pub mod services;
 pub mod takeover;
@@ -201,7 +202,7 @@ pub async fn cleanup(context: Context) -> anyhow::Result<()> {
     }
     note("uplink", takeover.release().await);
     let tables = nft::removal() + &host_ports::nft::removal();
-    note("nftables", nft::apply::apply(&tables).await);
+    note("nftables", nft::apply::apply(&tables).await.map(drop));
     anyhow::ensure!(failures.is_empty(), "the gateway could not be cleaned up: {}", failures.join("; "));
     Ok(())
 }

@@ -32,8 +32,9 @@ use super::health::HealthServers;
 use super::host_ports::{self, HostPorts};
 use super::nft;
 use super::openflow::{self, FlowWriter};
+use super::rulesets::Rulesets;
 use super::watch::{ClusterView, Watches};
-use super::{FamilyGateway, Gateway, host, reach, saved, tunnels};
+use super::{FamilyGateway, Gateway, host, reach, rulesets, saved, tunnels};
 use crate::announce::{Announcement, Outlet};
 use crate::chassis;
 use crate::cluster_network::{self, Difference};
@@ -115,6 +116,7 @@ pub async fn run(
     tokio::pin!(keep_session);
     let mut worker = Worker::new(gateway.clone(), outlet);
     let mut keep_warm = tokio::time::interval(tunnels::REFRESH);
+    let mut check = tokio::time::interval(rulesets::CHECK);
     let mut due = Some(Instant::now());
     let mut wait = RETRY.0;
     loop {
@@ -142,6 +144,12 @@ pub async fn run(
             () = &mut keep_session => {}
             _ = keep_warm.tick() => {
                 worker.probed.clear();
+                dirty = true;
+            }
+            () = worker.rulesets.lost() => dirty = true,
+            // What nobody told us of: that tables are gone, or rules and routes.
+            _ = check.tick() => {
+                worker.rulesets.are_gone();
                 dirty = true;
             }
             () = sleep_until(due) => {
@@ -178,10 +186,9 @@ struct Worker {
     chassis_put_back: Option<Instant>,
     view: ClusterView,
     flows: FlowWriter,
-    nft: nft::apply::Writer,
+    rulesets: Rulesets,
     /// Who serves which host port; `None` until all pods have been listed once.
     host_ports: Option<HostPorts>,
-    host_ports_nft: nft::apply::Writer,
     /// The host ports whose translations are written.
     host_ports_written: HostPorts,
     health: HealthServers,
@@ -242,13 +249,12 @@ impl Worker {
         let host_ports = gateway.context.host_ports.borrow().clone();
         Self {
             host_ports,
-            host_ports_nft: nft::apply::Writer::default(),
             host_ports_written: HostPorts::new(),
             outlet,
             chassis_put_back: None,
             view: ClusterView::new(&config.node_name),
             flows: FlowWriter::new(&config.ofctl, &config.ovs_db, &gateway.taken.bridge),
-            nft: nft::apply::Writer::default(),
+            rulesets: Rulesets::new(gateway.context.metrics.clone()),
             health: HealthServers::default(),
             probed: BTreeSet::new(),
             flows_written: false,
@@ -340,8 +346,10 @@ impl Worker {
             let (own, nodes) = self.claimed().await;
             let services = claims::served(self.view.services.services(), &own, &nodes);
             note("nftables", self.translations(&services).await);
+            note("nftables of OVS's ports", self.isolation().await);
             note("host ports", self.host_ports(&ports).await);
             note("flows", self.bridge_flows(&services, &ports).await);
+            self.rulesets.written();
             self.health.update(&services).await;
         }
         note("addresses of the node", self.announce().await);
@@ -432,6 +440,10 @@ impl Worker {
         let Some(new) = new.filter(|new| *new != gateway.reach) else { return Ok(()) };
         let addresses: Vec<String> = new.families.iter().map(|f| f.address.to_string()).collect();
         info!(?addresses, next_hops = ?new.next_hops, "the node's addresses or gateways have changed; OVN follows");
+        let is_there = |address: IpAddr| gateway.taken.addresses().iter().any(|net| net.addr() == address);
+        if !gateway.reach.families.iter().all(|family| is_there(family.address.addr())) {
+            gateway.chassis_config.connect_anew(&context.config.sb);
+        }
         gateway.chassis_config.encap_ip = new.encap_ip.to_string();
         gateway.reach = new;
         chassis::ensure(&context.ovs, &gateway.chassis_config, Some(&gateway.chassis)).await.map(drop)
@@ -460,15 +472,23 @@ impl Worker {
             remote_nodes: self.view.remote_nodes(),
             nodes: self.view.other_nodes(),
         };
-        if self.nft.write(nft::services_table(&inputs, services)).await? {
+        if self.rulesets.services.write(nft::services_table(&inputs, services)).await? {
             debug!(services = services.len(), "nftables ruleset written");
+        }
+        Ok(())
+    }
+
+    /// What the take-over wrote to keep the node's stack from what OVS reads.
+    async fn isolation(&mut self) -> anyhow::Result<()> {
+        if self.gateway.context.ovs.datapath_type() == "netdev" {
+            self.rulesets.ports.write(nft::ports_tables()).await?;
         }
         Ok(())
     }
 
     /// The node's own connections to host ports.
     async fn host_ports(&mut self, ports: &HostPorts) -> anyhow::Result<()> {
-        if self.host_ports_nft.write(host_ports::nft::table(ports)).await? {
+        if self.rulesets.host_ports.write(host_ports::nft::table(ports)).await? {
             debug!(ports = ports.len(), "nftables of host ports written");
         }
         // At start nothing is known to be written, and so every port may be stale.

@@ -104,6 +104,12 @@ impl SavedAddress {
                 _ => None,
             })
             .unwrap_or(AddressFlags::empty());
+        // Nobody may use it yet, or ever: the kernel asks whether somebody else has it. It tells when that is over.
+        if all.intersects(AddressFlags::Tentative | AddressFlags::Dadfailed)
+            && !all.contains(AddressFlags::Optimistic)
+        {
+            return None;
+        }
         let end = message.attributes.iter().find_map(|a| match a {
             AddressAttribute::CacheInfo(times) if times.ifa_valid != FOR_EVER => {
                 Some((times.ifa_valid, times.ifa_preferred))

@@ -26,6 +26,9 @@ const WANTED: &[(&str, &str)] = &[
     // What a node runs.
     ("runc", "runc"),
     ("conntrack", "conntrack"),
+    // What happens to uplinks in test clusters.
+    ("dnsmasq-base", "dnsmasq"),
+    ("keepalived", "keepalived"),
     // What the images for the upstream suite are made of.
     ("bash", "bash"),
     ("bind9-dnsutils", "dig"),

@@ -21,6 +21,7 @@ const RUNS: &[(&str, &[&str])] = &[
     ("a restart in a cluster of more than a few hundred pods", &["scale", "--only", "gap"]),
     ("2,000 pods on 100 simulated nodes", SMALL_SCALE),
     ("every task and thread ended, one after another", &["supervise", "--datapath", "ebpf"]),
+    ("what happens to uplinks", &["uplink", "--datapath", "ebpf"]),
     ("bad input", &["hardship"]),
     ("laws of the fast path", &["laws", "--datapath", "ebpf", "--changes", "1000"]),
     ("the same laws without eBPF", &["laws", "--datapath", "ovs", "--changes", "150", "--flows", "200000"]),

@@ -7,6 +7,7 @@
 //! socket, and the node's own stack must not handle the same packets a second time.
 
 pub mod apply;
+pub mod monitor;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

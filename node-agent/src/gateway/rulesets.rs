@@ -1,0 +1,134 @@
+//! The tables of nftables that the agent keeps: written when they should say something else, and again when somebody else
+//! has changed or removed them.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use super::nft::apply::Writer;
+use super::nft::monitor::{self, Heard, Monitor};
+use crate::metrics::Metrics;
+
+/// Somebody who changes them again and again is not fought in haste.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How often the kernel is asked whether they are there, for what was not heard.
+pub const CHECK: Duration = Duration::from_secs(15);
+
+/// The tables, and who touches them.
+pub struct Rulesets {
+    /// Services.
+    pub services: Writer,
+    /// Host ports.
+    pub host_ports: Writer,
+    /// What keeps the node's stack from OVS's ports.
+    pub ports: Writer,
+    monitor: Option<Monitor>,
+    /// When to write all again.
+    again: Option<Instant>,
+    /// The tables that were there after the last writing.
+    there: BTreeSet<(u8, String)>,
+    metrics: Metrics,
+}
+
+impl Rulesets {
+    /// Nothing is known to be written yet.
+    pub fn new(metrics: Metrics) -> Self {
+        let monitor = Monitor::open();
+        if let Err(error) = &monitor {
+            warn!(%error, "changes of nftables cannot be heard; they are looked for every {CHECK:?}");
+        }
+        Self {
+            services: Writer::default(),
+            host_ports: Writer::default(),
+            ports: Writer::default(),
+            monitor: monitor.ok(),
+            again: None,
+            there: BTreeSet::new(),
+            metrics,
+        }
+    }
+
+    /// Waits until all should be written again.
+    pub async fn lost(&mut self) {
+        loop {
+            let heard = async {
+                match &self.monitor {
+                    Some(monitor) => monitor.next().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let due = async {
+                match self.again {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                heard = heard => self.heard(heard),
+                () = due => {
+                    self.again = None;
+                    self.forget("somebody has changed our tables of nftables; they are written again");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn heard(&mut self, heard: io::Result<Heard>) {
+        let again = match heard {
+            Ok(Heard::Touched(by)) => by.iter().any(|socket| !self.is_ours(*socket)),
+            Ok(Heard::Lost) => true,
+            Err(error) => {
+                warn!(%error, "changes of nftables are not heard any more; they are looked for every {CHECK:?}");
+                self.monitor = None;
+                true
+            }
+        };
+        if again && self.again.is_none() {
+            self.again = Some(Instant::now() + PAUSE);
+        }
+    }
+
+    /// The socket of an `nft` that we started has the number of its process.
+    fn is_ours(&self, socket: u32) -> bool {
+        self.writers().iter().any(|writer| writer.was_process(socket))
+    }
+
+    fn writers(&self) -> [&Writer; 3] {
+        [&self.services, &self.host_ports, &self.ports]
+    }
+
+    fn forget(&mut self, why: &'static str) {
+        warn!("{why}");
+        self.metrics.gateway_restored("nftables");
+        for writer in [&mut self.services, &mut self.host_ports, &mut self.ports] {
+            writer.forget();
+        }
+    }
+
+    /// Takes down which tables there are, once all are written.
+    pub fn written(&mut self) {
+        match monitor::tables() {
+            Ok(tables) => self.there = tables,
+            Err(error) => debug!(%error, "tables of nftables cannot be listed"),
+        }
+    }
+
+    /// True when tables that were written are gone: all is to be written again.
+    pub fn are_gone(&mut self) -> bool {
+        match monitor::tables() {
+            Ok(tables) if self.there.is_subset(&tables) => false,
+            Ok(_) => {
+                self.forget("our tables of nftables are gone; they are written again");
+                true
+            }
+            Err(error) => {
+                warn!(%error, "tables of nftables cannot be listed");
+                false
+            }
+        }
+    }
+}
