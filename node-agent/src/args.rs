@@ -126,6 +126,10 @@ pub struct Config {
     #[cfg(feature = "test-hooks")]
     #[arg(long, env = "SLIPSTREAM_REFRESH_MS", default_value_t = 2_000, hide = true)]
     pub refresh_ms: u64,
+    /// How long the API server may be silent after the bridge has taken the uplink's place, in milliseconds. For tests.
+    #[cfg(feature = "test-hooks")]
+    #[arg(long, env = "SLIPSTREAM_API_PATIENCE_MS", default_value_t = 60_000, hide = true)]
+    pub api_patience_ms: u64,
     /// The programs count and compare nothing. For measurements.
     #[cfg(feature = "test-hooks")]
     #[arg(long, env = "SLIPSTREAM_BENCH_WITHOUT_COUNTERS", hide = true)]
@@ -145,6 +149,19 @@ impl Config {
             without_counters: self.bench_without_counters,
             ..crate::bpf::Options::default()
         }
+    }
+
+    /// How long the API server may be silent after the bridge has taken the uplink's place.
+    #[cfg(feature = "test-hooks")]
+    pub fn api_patience(&self) -> std::time::Duration {
+        std::time::Duration::from_millis(self.api_patience_ms)
+    }
+
+    /// How long the API server may be silent after the bridge has taken the uplink's place.
+    #[cfg(not(feature = "test-hooks"))]
+    #[expect(clippy::unused_self, reason = "programs built for tests have a flag for it")]
+    pub fn api_patience(&self) -> std::time::Duration {
+        std::time::Duration::from_secs(60)
     }
 
     /// Times of the flow cache.
@@ -273,7 +290,7 @@ pub(crate) mod tests {
     #[cfg(not(feature = "test-hooks"))]
     #[test]
     fn what_only_tests_use_is_no_flag() {
-        for flag in ["--refresh-ms=0", "--bench-without-counters"] {
+        for flag in ["--refresh-ms=0", "--bench-without-counters", "--api-patience-ms=1"] {
             let parsed = Args::try_parse_from(["slipstream-node-agent", "run", "--node-name", "n1", flag]);
             assert_eq!(parsed.unwrap_err().kind(), clap::error::ErrorKind::UnknownArgument, "{flag}");
         }

@@ -6,14 +6,13 @@ use std::net::IpAddr;
 use anyhow::Context as _;
 use api::MacAddr;
 use api::addr::Family;
-use futures::TryStreamExt;
 use ipnet::IpNet;
 use rtnetlink::IpVersion;
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 
 use super::nft::LOCAL_POLICY_MARK;
 use crate::link::address::Neighbour;
-use crate::link::{LinkError, Netlink, Route, sysctl};
+use crate::link::{LinkError, Netlink, Route, listed, sysctl};
 
 /// Priority of the rule that sends marked packets to [`LOCAL_POLICY_TABLE`].
 pub const RULE_PRIORITY: u32 = 30;
@@ -198,8 +197,8 @@ async fn find_rule(netlink: &Netlink, family: Family) -> anyhow::Result<Option<R
         Family::V4 => IpVersion::V4,
         Family::V6 => IpVersion::V6,
     };
-    let rules = netlink.raw().rule().get(version).execute();
-    let rules: Vec<RuleMessage> = rules.try_collect().await.context("list policy rules")?;
+    let list = || netlink.raw().rule().get(version.clone()).execute();
+    let rules: Vec<RuleMessage> = listed(list).await.context("list policy rules")?;
     Ok(rules.into_iter().find(|rule| {
         rule.attributes.contains(&RuleAttribute::FwMark(LOCAL_POLICY_MARK))
             && rule.attributes.contains(&RuleAttribute::Priority(RULE_PRIORITY))

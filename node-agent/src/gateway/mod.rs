@@ -31,6 +31,7 @@ pub mod rulesets;
 pub mod saved;
 pub mod services;
 pub mod takeover;
+pub mod trial;
 pub mod tunnels;
 pub mod watch;
 
@@ -211,6 +212,11 @@ impl Gateway {
     /// The gateway bridge.
     pub fn bridge(&self) -> &str {
         &self.taken.bridge
+    }
+
+    /// Somebody else made the bridge.
+    pub fn is_adopted(&self) -> bool {
+        self.taken.journal.adopted
     }
 
     /// The physical interface.

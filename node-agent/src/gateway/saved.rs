@@ -14,12 +14,12 @@ use rtnetlink::packet_route::address::{
 };
 use rtnetlink::packet_route::neighbour::{NeighbourAttribute, NeighbourState};
 use rtnetlink::packet_route::route::{
-    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteProtocol, RouteType,
+    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteNextHopFlags, RouteProtocol, RouteType,
 };
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use serde::{Deserialize, Serialize};
 
-use crate::link::{LinkError, Netlink};
+use crate::link::{LinkError, Netlink, listed};
 
 /// Table of addresses that are the node's own (`RT_TABLE_LOCAL`, linux/rtnetlink.h).
 const LOCAL_TABLE: u8 = 255;
@@ -197,6 +197,12 @@ impl SavedRoute {
         };
         message.attributes.retain(|a| !transient(a));
         message.header.flags &= RouteFlags::Onlink;
+        for attribute in &mut message.attributes {
+            if let RouteAttribute::MultiPath(hops) = attribute {
+                // Whether one is dead now is the kernel's to say.
+                hops.iter_mut().for_each(|hop| hop.flags &= RouteNextHopFlags::Onlink);
+            }
+        }
         let has_gateway = message.attributes.iter().any(|a| {
             matches!(a, RouteAttribute::Gateway(_) | RouteAttribute::Via(_) | RouteAttribute::MultiPath(_))
         });
@@ -287,9 +293,9 @@ impl SavedRoute {
 impl Netlink {
     /// The interface's addresses that reach beyond the link.
     pub async fn saved_addresses(&self, index: u32, name: &str) -> Result<Vec<SavedAddress>, LinkError> {
-        let found = self.raw().address().get().set_link_index_filter(index).execute();
+        let found = listed(|| self.raw().address().get().set_link_index_filter(index).execute()).await;
         let messages: Vec<AddressMessage> =
-            found.try_collect().await.map_err(|e| LinkError::netlink(name, "list addresses", e))?;
+            found.map_err(|e| LinkError::netlink(name, "list addresses", e))?;
         Ok(messages
             .iter()
             .filter(|m| m.header.index == index && m.header.scope == AddressScope::Universe)
@@ -304,9 +310,9 @@ impl Netlink {
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut filter = RouteMessage::default();
             filter.header.address_family = family;
-            let found = self.raw().route().get(filter).execute();
+            let found = listed(|| self.raw().route().get(filter.clone()).execute()).await;
             let messages: Vec<RouteMessage> =
-                found.try_collect().await.map_err(|e| LinkError::netlink(name, "list routes", e))?;
+                found.map_err(|e| LinkError::netlink(name, "list routes", e))?;
             routes.extend(
                 messages.iter().filter(|m| oif(m) == Some(index) && is_added(m)).map(SavedRoute::read),
             );

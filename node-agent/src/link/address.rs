@@ -10,7 +10,7 @@ use rtnetlink::packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
 
-use super::{LinkError, Netlink};
+use super::{LinkError, Netlink, listed};
 
 /// One permanent neighbour entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,11 +20,6 @@ pub struct Neighbour {
     /// Its hardware address.
     pub mac: MacAddr,
 }
-
-/// Before a list is asked for again, and how often it is: the kernel refuses one now and then while interfaces change (seen when
-/// a tap device went with its ovs-vswitchd), and gives it a moment later.
-const AGAIN: std::time::Duration = std::time::Duration::from_millis(5);
-const LISTS: u32 = 10;
 
 impl Netlink {
     /// Adds an address with its prefix length. IPv6 addresses are usable at once: no duplicate address detection.
@@ -74,15 +69,9 @@ impl Netlink {
 
     /// The interface's addresses, link-local ones too, in the kernel's order.
     pub async fn addresses(&self, index: u32, name: &str) -> Result<Vec<IpNet>, LinkError> {
-        let mut tries = 1;
-        let messages: Vec<AddressMessage> = loop {
-            let found = self.raw().address().get().set_link_index_filter(index).execute();
-            match found.try_collect().await.map_err(|e| LinkError::netlink(name, "list addresses", e)) {
-                Err(error) if error.is_busy() && tries < LISTS => tries += 1,
-                done => break done?,
-            }
-            tokio::time::sleep(AGAIN).await;
-        };
+        let found = listed(|| self.raw().address().get().set_link_index_filter(index).execute()).await;
+        let messages: Vec<AddressMessage> =
+            found.map_err(|e| LinkError::netlink(name, "list addresses", e))?;
         // Older kernels do not filter.
         Ok(messages.iter().filter(|m| m.header.index == index).filter_map(address_of).collect())
     }
@@ -125,9 +114,9 @@ impl Netlink {
 
     /// The permanent neighbours of an interface.
     pub async fn permanent_neighbours(&self, index: u32, name: &str) -> Result<Vec<Neighbour>, LinkError> {
-        let found = self.raw().neighbours().get().execute();
+        let found = listed(|| self.raw().neighbours().get().execute()).await;
         let messages: Vec<NeighbourMessage> =
-            found.try_collect().await.map_err(|e| LinkError::netlink(name, "list neighbours", e))?;
+            found.map_err(|e| LinkError::netlink(name, "list neighbours", e))?;
         let permanent = messages
             .iter()
             .filter(|m| m.header.ifindex == index && m.header.state == NeighbourState::Permanent);

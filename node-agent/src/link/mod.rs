@@ -36,6 +36,30 @@ async fn told_to_end(_stop: &AtomicBool) {
     std::future::pending().await
 }
 
+/// Before a list is asked for again, and how often it is: the kernel refuses one while it still gives another over the same
+/// socket, and now and then while interfaces change.
+const AGAIN: std::time::Duration = std::time::Duration::from_millis(5);
+const LISTS: u32 = 20;
+
+/// All that a list gives; `ask` begins it.
+pub(crate) async fn listed<T, S>(ask: impl Fn() -> S) -> Result<Vec<T>, rtnetlink::Error>
+where
+    S: futures::Stream<Item = Result<T, rtnetlink::Error>>,
+{
+    let mut tries = 1;
+    loop {
+        match ask().try_collect().await {
+            Err(rtnetlink::Error::NetlinkError(message))
+                if message.raw_code().abs() == nix::libc::EBUSY && tries < LISTS =>
+            {
+                tries += 1;
+            }
+            done => return done,
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
 /// Longest interface name (IFNAMSIZ of linux/if.h less the closing zero).
 pub const MAX_NAME: usize = 15;
 
@@ -172,8 +196,9 @@ impl Netlink {
 
     /// Every interface of the namespace.
     pub async fn list(&self) -> Result<Vec<Link>, LinkError> {
-        let answers = self.handle.link().get().execute();
-        answers.map_ok(Link::from).try_collect().await.map_err(|e| LinkError::netlink("(all)", "list", e))
+        let found = listed(|| self.handle.link().get().execute()).await;
+        let messages: Vec<LinkMessage> = found.map_err(|e| LinkError::netlink("(all)", "list", e))?;
+        Ok(messages.into_iter().map(Link::from).collect())
     }
 
     /// Makes a veth pair, the peer directly in its namespace. The peer cannot be set up in the same request.

@@ -31,6 +31,7 @@ pub struct Metrics {
     chassis_restored: Family<KeyLabels, Counter>,
     network_differs: Family<FlagLabels, Gauge>,
     gateway_restored: Family<WhatLabels, Counter>,
+    gateway_given_back: Counter,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -136,6 +137,12 @@ impl Default for Metrics {
             "What the gateway needs and somebody took away, or OVS made anew, and that was put back",
             gateway_restored.clone(),
         );
+        let gateway_given_back = Counter::default();
+        registry.register(
+            "gateway_given_back",
+            "Times that the uplink was put back because the API server did not answer through the bridge",
+            gateway_given_back.clone(),
+        );
         Self {
             registry: Arc::new(Mutex::new(registry)),
             cni_calls,
@@ -147,6 +154,7 @@ impl Default for Metrics {
             chassis_restored,
             network_differs,
             gateway_restored,
+            gateway_given_back,
         }
     }
 }
@@ -184,6 +192,11 @@ impl Metrics {
     /// Counts something of the gateway that was put back.
     pub fn gateway_restored(&self, what: &'static str) {
         self.gateway_restored.get_or_create(&WhatLabels { what }).inc();
+    }
+
+    /// Counts one network that the node got back.
+    pub fn gateway_given_back(&self) {
+        self.gateway_given_back.inc();
     }
 
     /// Says which flags the controller was given with another value.

@@ -5,6 +5,7 @@
 mod follow;
 mod pair;
 mod taken;
+mod watchdog;
 mod world;
 
 use anyhow::Result;
@@ -36,9 +37,10 @@ type Scene = (&'static str, &'static str, fn(&World<'_>) -> Result<String>);
 const SCENES: &[Scene] = &[
     ("gateway", "another default gateway is followed, and the old one does not come back", follow::gateway),
     ("address", "another address of the node is followed", follow::address),
-    ("late", "an address by advertisement that comes late is followed", follow::late),
     ("flush", "nftables, rules and routes that somebody flushed come back", taken::flushed),
     ("pair", "an address of a keepalived pair comes and goes, and is nobody's own", pair::keepalived),
+    ("watchdog", "a node that loses the API server by the take-over gets its network back", watchdog::run),
+    ("late", "an address by advertisement that comes late is followed", follow::late),
 ];
 
 impl Args {

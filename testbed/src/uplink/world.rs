@@ -32,9 +32,8 @@ impl<'a> World<'a> {
     pub(super) fn new(bed: &'a Bed) -> Result<Self> {
         let world = Self { bed };
         world.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}))?;
-        for (name, node) in [("a", "n1"), ("b", "n2")] {
-            world.apply(&pod::with_image(bed, pod::manifest(NAMESPACE, name, Some(node)))?)?;
-        }
+        world.pod_of("n1")?;
+        world.pod_of("n2")?;
         let port = json!({"port": 80, "targetPort": 8080, "nodePort": NODE_PORT});
         world.apply(&json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": "b", "namespace": NAMESPACE},
@@ -45,9 +44,16 @@ impl<'a> World<'a> {
             let serve = [program.as_str(), "probe", "serve", "--name", "outside", "--tcp", "9000"];
             bed.host("ext").start("server", &serve, &[])?;
         }
-        pod::wait_ready(bed, NAMESPACE, SOON)?;
         world.is_well()?;
         Ok(world)
+    }
+
+    /// Makes the pod of a node, in place of one that the agent's clean-up has cut off.
+    pub(super) fn pod_of(&self, node: &str) -> Result<()> {
+        let name = if node == "n1" { "a" } else { "b" };
+        self.bed.kubectl(&["delete", "pod", "-n", NAMESPACE, name, "--ignore-not-found", "--timeout=60s"])?;
+        self.apply(&pod::with_image(self.bed, pod::manifest(NAMESPACE, name, Some(node)))?)?;
+        pod::wait_ready(self.bed, NAMESPACE, SOON)
     }
 
     fn apply(&self, object: &Value) -> Result<()> {

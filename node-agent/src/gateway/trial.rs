@@ -1,0 +1,123 @@
+//! A take-over is on trial until the API server has answered through the bridge: if it answered before, and does not for a
+//! while after, then the bridge is to blame, and the node gets its network back. A file in the state directory says that a
+//! trial is under way, so that an agent that died meanwhile goes on with it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+
+use super::journal::{self, Phase, Store};
+
+/// Name of the file in the state directory.
+const FILE: &str = "gateway-trial.json";
+
+/// A trial under way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trial {
+    /// Which boot of the machine this is about.
+    boot: String,
+    /// When it began, in seconds since that boot.
+    began: u64,
+}
+
+impl Trial {
+    /// Whether the next take-over would be the first of this boot, and not the going on of one that is done.
+    ///
+    /// # Errors
+    /// The journal cannot be read.
+    pub fn would_begin(state: &Path) -> anyhow::Result<bool> {
+        Ok(match Store::new(state).load()? {
+            Some(journal) => journal.phase != Phase::Done || !journal.is_of_this_boot()?,
+            None => true,
+        })
+    }
+
+    /// Begins one.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn begin(state: &Path) -> anyhow::Result<Self> {
+        let trial = Self { boot: journal::boot_id()?, began: uptime()? };
+        let path = path(state);
+        let write = || -> io::Result<()> {
+            std::fs::create_dir_all(state)?;
+            std::fs::write(&path, serde_json::to_vec(&trial)?)
+        };
+        write().with_context(|| format!("write {}", path.display()))?;
+        Ok(trial)
+    }
+
+    /// The one under way. A file that cannot be read, or of another boot, is none.
+    pub fn under_way(state: &Path) -> Option<Self> {
+        let text = std::fs::read(path(state)).ok()?;
+        let trial: Self = serde_json::from_slice(&text).ok()?;
+        (trial.boot == journal::boot_id().ok()?).then_some(trial)
+    }
+
+    /// Ends it, however.
+    ///
+    /// # Errors
+    /// The file cannot be removed.
+    pub fn end(state: &Path) -> anyhow::Result<()> {
+        match std::fs::remove_file(path(state)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("remove {}", path(state).display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// How much is left of `patience`.
+    ///
+    /// # Errors
+    /// The time since the boot cannot be read.
+    pub fn left(&self, patience: Duration) -> anyhow::Result<Duration> {
+        Ok(left(self.began, uptime()?, patience))
+    }
+}
+
+/// An agent that was just started gets a quarter at least.
+fn left(began: u64, now: u64, patience: Duration) -> Duration {
+    patience.saturating_sub(Duration::from_secs(now.saturating_sub(began))).max(patience / 4)
+}
+
+fn path(state: &Path) -> PathBuf {
+    state.join(FILE)
+}
+
+fn uptime() -> anyhow::Result<u64> {
+    let text = std::fs::read_to_string("/proc/uptime").context("read /proc/uptime")?;
+    let whole = text.split(['.', ' ']).next().and_then(|seconds| seconds.parse().ok());
+    whole.with_context(|| format!("/proc/uptime says {text:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_that_is_started_again_goes_on_with_what_is_left() {
+        let minute = Duration::from_secs(60);
+        assert_eq!(left(100, 100, minute), minute);
+        assert_eq!(left(100, 130, minute), minute / 2);
+        assert_eq!(left(100, 500, minute), minute / 4);
+        assert_eq!(left(100, 90, minute), minute);
+    }
+
+    #[test]
+    fn it_is_under_way_until_it_ends_and_another_boot_s_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(Trial::would_begin(dir.path()).unwrap());
+        assert_eq!(Trial::under_way(dir.path()), None);
+        let trial = Trial::begin(dir.path()).unwrap();
+        assert_eq!(Trial::under_way(dir.path()), Some(trial.clone()));
+        let other = Trial { boot: "another".to_owned(), ..trial };
+        std::fs::write(path(dir.path()), serde_json::to_vec(&other).unwrap()).unwrap();
+        assert_eq!(Trial::under_way(dir.path()), None);
+        Trial::end(dir.path()).unwrap();
+        Trial::end(dir.path()).unwrap();
+    }
+}
