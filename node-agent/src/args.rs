@@ -80,9 +80,13 @@ pub struct Config {
     /// Address of the tunnel endpoint, or `auto` for the node's address on the gateway interface.
     #[arg(long, env = "SLIPSTREAM_ENCAP_IP", default_value = "auto")]
     pub encap_ip: EncapIp,
-    /// The interface with the node's address; it becomes a port of the gateway bridge.
-    #[arg(long, env = "SLIPSTREAM_GATEWAY_INTERFACE", default_value = "eth0")]
+    /// The interface with the node's address, which becomes a port of the gateway bridge, or `auto` for that of the default
+    /// route.
+    #[arg(long, env = "SLIPSTREAM_GATEWAY_INTERFACE", default_value = "auto")]
     pub gateway_interface: String,
+    /// What to do with a gateway interface whose address is leased.
+    #[arg(long, env = "SLIPSTREAM_GATEWAY_LEASES", value_enum, default_value_t = Leases::Refuse)]
+    pub gateway_leases: Leases,
     /// Default gateways of the physical network; without it those of the gateway interface's default routes.
     #[arg(long, env = "SLIPSTREAM_GATEWAY_NEXT_HOP", value_delimiter = ',')]
     pub gateway_next_hop: Vec<IpAddr>,
@@ -188,6 +192,15 @@ pub enum Datapath {
     Ebpf,
     /// OVS alone.
     Ovs,
+}
+
+/// What to do with a gateway interface whose address is leased.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Leases {
+    /// Do not take it: nobody would renew the lease on the bridge.
+    Refuse,
+    /// Keep the address for good: the DHCP server keeps it for this node.
+    Keep,
 }
 
 /// Which end OVS gets of a pod's connection.

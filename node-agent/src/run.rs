@@ -97,7 +97,8 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn start(config: Config, tasks: &Tasks, stopped: watch::Receiver<bool>) -> anyhow::Result<()> {
+async fn start(mut config: Config, tasks: &Tasks, stopped: watch::Receiver<bool>) -> anyhow::Result<()> {
+    config.gateway_interface = uplink(&config).await?;
     let config = Arc::new(config);
     let client = kube_api::client(&config).await?;
     let node = connect(&config, client.clone(), tasks).await?;
@@ -121,6 +122,23 @@ async fn start(config: Config, tasks: &Tasks, stopped: watch::Receiver<bool>) ->
     tasks.spawn("node-condition", in_use::keep_condition(node.clone(), name, nodes, in_use));
     tasks.spawn("cni-files", keep_files(node, config, outlet));
     Ok(())
+}
+
+/// The gateway interface; a machine that has just started may have no default route yet.
+async fn uplink(config: &Config) -> anyhow::Result<String> {
+    let netlink = Netlink::open()?;
+    let end = tokio::time::Instant::now() + START_WAIT;
+    loop {
+        match crate::gateway::uplink::find(config, &netlink).await {
+            Err(error) if tokio::time::Instant::now() < end => tracing::debug!("{error:#}"),
+            done => {
+                let name = done?;
+                tracing::info!(interface = name, named = config.gateway_interface, "gateway interface");
+                return Ok(name);
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
 }
 
 /// Connects to OVS and the API, loads the programs, and starts to follow this node's pods.

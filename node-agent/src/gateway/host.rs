@@ -56,6 +56,11 @@ pub async fn ensure(netlink: &Netlink, config: &HostConfig) -> anyhow::Result<()
     let name = link.name.as_str();
     forward(name, Family::of(config.node))?;
     sysctl::raise_netfilter("nf_conntrack_tcp_timeout_close_wait", HALF_CLOSED)?;
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    if let Err(error) = sysctl::raise_netfilter("nf_conntrack_max", connections(cores)) {
+        // In a network namespace only the machine may.
+        tracing::debug!(%error, "the size of the table of connections stays as it is");
+    }
     let address = config.address()?;
     if !netlink.addresses(link.index, name).await?.contains(&address) {
         netlink.replace_address(link.index, name, address).await?;
@@ -80,6 +85,11 @@ pub async fn ensure(netlink: &Netlink, config: &HostConfig) -> anyhow::Result<()
     Ok(())
 }
 
+/// How many connections the kernel shall track at least: as kube-proxy has it (`conntrack.maxPerCore`, `conntrack.min`).
+fn connections(cores: usize) -> u32 {
+    u32::try_from(cores).unwrap_or(u32::MAX).saturating_mul(32_768).max(131_072)
+}
+
 /// Lets the node forward what comes in by an interface.
 pub fn forward(interface: &str, family: Family) -> Result<(), LinkError> {
     if family == Family::V4 {
@@ -94,10 +104,25 @@ pub fn forward(interface: &str, family: Family) -> Result<(), LinkError> {
     // Before Linux 6.17 IPv6 is forwarded on all interfaces or on none.
     match ensure_sysctl("ipv6", interface, "force_forwarding", "1") {
         Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => {
+            keep_advertisements()?;
             ensure_sysctl("ipv6", "all", "forwarding", "1")
         }
         other => other,
     }
+}
+
+/// Where forwarding is turned on for all interfaces, those that take advertisements go on taking them.
+fn keep_advertisements() -> Result<(), LinkError> {
+    for interface in sysctl::interfaces("ipv6")?.into_iter().filter(|name| name != "all") {
+        if sysctl::get_interface("ipv6", &interface, "accept_ra").is_ok_and(|value| value == "1") {
+            match sysctl::set_interface("ipv6", &interface, "accept_ra", "2") {
+                // It has gone meanwhile.
+                Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => {}
+                done => done?,
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Removes what [`ensure`] and [`ensure_rule`] added.
@@ -208,4 +233,14 @@ async fn find_rule(netlink: &Netlink, family: Family) -> anyhow::Result<Option<R
 /// The prefix that holds one address.
 pub fn host_net(ip: IpAddr) -> IpNet {
     IpNet::from(ip)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_connections_is_as_large_as_with_kube_proxy() {
+        assert_eq!([1, 4, 8].map(connections), [131_072, 131_072, 262_144]);
+    }
 }

@@ -30,9 +30,11 @@ mod reconcile;
 pub mod rulesets;
 pub mod saved;
 pub mod services;
+mod strays;
 pub mod takeover;
 pub mod trial;
 pub mod tunnels;
+pub mod uplink;
 pub mod watch;
 
 pub use reconcile::{Status, run};
@@ -161,6 +163,11 @@ pub async fn setup(context: Context) -> anyhow::Result<Gateway> {
          network with --gateway-next-hop",
         taken.uplink
     );
+    let userspace = context.ovs.datapath_type() == "netdev";
+    let on = uplink::with_address(&context.netlink, reach.encap_ip).await?.map(|link| link.name);
+    if let Some(reason) = uplink::unfit_tunnel_end(config.encap_ip, on.as_deref(), &taken.bridge, userspace) {
+        anyhow::bail!(reason);
+    }
     let chassis_config = ChassisConfig {
         node: config.node_name.clone(),
         southbound: config.sb.clone(),
@@ -267,6 +274,7 @@ fn takeover(context: &Context, masquerade: &[MasqueradeRange]) -> Takeover {
         programs: context.programs.clone(),
         store: journal::Store::new(&context.config.state_dir),
         interposed: context.interposed,
+        leases: context.config.gateway_leases,
         masquerade: masquerade.iter().map(|range| range.subnet).collect(),
     }
 }

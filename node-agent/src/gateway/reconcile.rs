@@ -34,7 +34,7 @@ use super::nft;
 use super::openflow::{self, FlowWriter};
 use super::rulesets::Rulesets;
 use super::watch::{ClusterView, Watches};
-use super::{FamilyGateway, Gateway, host, reach, rulesets, saved, tunnels};
+use super::{FamilyGateway, Gateway, host, reach, rulesets, saved, tunnels, uplink};
 use crate::announce::{Announcement, Outlet};
 use crate::chassis;
 use crate::cluster_network::{self, Difference};
@@ -400,6 +400,9 @@ impl Worker {
     async fn bridge(&mut self) -> anyhow::Result<()> {
         let takeover = self.gateway.takeover();
         let taken = &mut self.gateway.taken;
+        for _ in 0..takeover.take_strays(taken).await? {
+            self.gateway.context.metrics.gateway_restored("uplink");
+        }
         if let Some(seen) = takeover.observe(&taken.journal).await? {
             match self.follower.judge(&taken.journal, &seen, Instant::now()) {
                 Verdict::Same => {}
@@ -437,6 +440,10 @@ impl Worker {
             Some(&gateway.reach),
         );
         self.warnings = warnings;
+        let end = uplink::with_address(&context.netlink, gateway.reach.encap_ip).await?;
+        self.warnings.extend(end.and_then(|link| {
+            uplink::too_small(context.config.mtu, &link.name, link.mtu, gateway.reach.encap_ip)
+        }));
         let Some(new) = new.filter(|new| *new != gateway.reach) else { return Ok(()) };
         let addresses: Vec<String> = new.families.iter().map(|f| f.address.to_string()).collect();
         info!(?addresses, next_hops = ?new.next_hops, "the node's addresses or gateways have changed; OVN follows");

@@ -44,7 +44,7 @@ pub struct SavedAddress {
     pub address: IpNet,
     /// The kernel keeps it by advertisements of a router, and takes it away after so many seconds (valid, preferred) without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    lifetime: Option<(u32, u32)>,
+    pub(super) lifetime: Option<(u32, u32)>,
     /// A program that must renew it gave it an end. It is saved without one: whoever renews it does so on the other interface.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leased: bool,
@@ -56,9 +56,9 @@ pub struct SavedAddress {
     pub moves: bool,
     /// Label (`eth0:1`), which must begin with the interface's name and so holds on that interface only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    label: Option<String>,
+    pub(super) label: Option<String>,
     /// The kernel's message (linux/rtnetlink.h, `RTM_NEWADDR`), hexadecimal.
-    message: String,
+    pub(super) message: String,
 }
 
 /// A route with everything the kernel says of it.

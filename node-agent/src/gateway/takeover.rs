@@ -14,6 +14,8 @@ use super::journal::{Found, Journal, Phase, Step, Store};
 use super::nft::{self, PORT_GROUP};
 use super::own;
 use super::saved::{SavedAddress, SavedRoute};
+use super::uplink;
+use crate::args::Leases;
 use crate::link::{Link, MAX_NAME, Netlink, Veth, ethtool, sysctl};
 use crate::ovs::Ovs;
 
@@ -39,6 +41,8 @@ pub struct Takeover {
     pub store: Store,
     /// OVS gets the far end of a pair of links instead of the uplink.
     pub interposed: bool,
+    /// What to do with an uplink whose address is leased.
+    pub leases: Leases,
     /// Addresses that stand for node and OVN towards each other; they are not the node's own.
     pub masquerade: Vec<IpNet>,
 }
@@ -150,6 +154,7 @@ impl Takeover {
         }
         let found = self.look(&link).await?;
         if !found.addresses.is_empty() {
+            uplink::look(&self.netlink, &link, &found.addresses, self.leases).await?;
             let mut journal = Journal::new(&uplink, &bridge, self.interposed, found)?;
             // A bridge that an earlier boot's agent made is ours, too.
             journal.created_bridge = self.ovs.bridge(&bridge).is_none()

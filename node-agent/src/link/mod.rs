@@ -86,6 +86,8 @@ pub struct Link {
     pub alias: Option<String>,
     /// The other end's number in its namespace (veth), or the lower device's.
     pub peer_index: Option<u32>,
+    /// Number of the interface that it is a port of (a bond's, a bridge's).
+    pub controller: Option<u32>,
 }
 
 /// The two ends of a veth pair to make. Neither end is up afterwards.
@@ -313,6 +315,7 @@ impl From<LinkMessage> for Link {
             kind: None,
             alias: None,
             peer_index: None,
+            controller: None,
         };
         for attribute in message.attributes {
             match attribute {
@@ -321,6 +324,7 @@ impl From<LinkMessage> for Link {
                 LinkAttribute::Mtu(mtu) => link.mtu = mtu,
                 LinkAttribute::Group(group) => link.group = group,
                 LinkAttribute::IfAlias(alias) => link.alias = Some(alias),
+                LinkAttribute::Controller(index) => link.controller = Some(index),
                 LinkAttribute::Link(index) => link.peer_index = Some(index),
                 LinkAttribute::LinkInfo(infos) => {
                     link.kind = infos.into_iter().find_map(|info| match info {

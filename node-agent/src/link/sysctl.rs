@@ -21,6 +21,14 @@ pub fn get_interface(family: &str, interface: &str, key: &'static str) -> Result
         .map_err(|e| LinkError::new(format!("{interface} ({})", path.display()), "read", e))
 }
 
+/// Names that have settings of a family: interfaces, `all` and `default`.
+pub fn interfaces(family: &str) -> Result<Vec<String>, LinkError> {
+    let path: PathBuf = ["/proc/sys/net", family, "conf"].iter().collect();
+    let error = |e| LinkError::new(path.display().to_string(), "list", e);
+    let entries = std::fs::read_dir(&path).map_err(error)?;
+    entries.map(|entry| Ok(entry.map_err(error)?.file_name().to_string_lossy().into_owned())).collect()
+}
+
 /// Raises `net/netfilter/KEY`, a number, to at least `value`. False when the kernel has no such setting (yet): it comes with
 /// connection tracking.
 pub fn raise_netfilter(key: &'static str, value: u32) -> Result<bool, LinkError> {

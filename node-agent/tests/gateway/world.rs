@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
+use node_agent::args::Leases;
 use node_agent::bpf::Datapath;
 use node_agent::gateway::UplinkPrograms;
 use node_agent::gateway::journal::Store;
@@ -194,6 +195,7 @@ impl World {
             programs: self.programs.clone().map(|programs| programs as Arc<dyn UplinkPrograms>),
             store: self.store(),
             interposed: self.is_interposed(),
+            leases: Leases::Refuse,
             masquerade: vec!["169.254.169.0/29".parse().unwrap(), "fd69::/125".parse().unwrap()],
         }
     }

@@ -1,0 +1,49 @@
+//! What somebody puts on the uplink once OVS has it, as a DHCP client does that renews a lease there: the same address a second
+//! time, another one, a default route. The node's packets would leave past the bridge, and the answers would go to OVN.
+
+use tracing::warn;
+
+use super::own;
+use super::takeover::{Taken, Takeover};
+
+impl Takeover {
+    /// Takes such things off the uplink; what the bridge has not goes there. Other addresses stay, as they may be virtual
+    /// ones. Returns how many there were.
+    pub async fn take_strays(&self, taken: &Taken) -> anyhow::Result<usize> {
+        if taken.journal.adopted {
+            return Ok(0);
+        }
+        let (Some(uplink), Some(bridge)) =
+            (self.netlink.find(&taken.uplink).await?, self.netlink.find(&taken.bridge).await?)
+        else {
+            return Ok(0);
+        };
+        let (addresses, routes) = self.look_at(&uplink).await?;
+        let known = &taken.journal.found.addresses;
+        let mut count = 0;
+        for address in own::own(&addresses, known) {
+            let same = known.iter().any(|there| there.address.addr() == address.address.addr());
+            if !same && !address.leased {
+                continue;
+            }
+            if !same {
+                self.netlink.put_saved_address(bridge.index, &bridge.name, &address).await?;
+            }
+            self.netlink.take_saved_address(uplink.index, &uplink.name, &address).await?;
+            warn!(uplink = uplink.name, %address, "somebody put it on the uplink; it belongs on the bridge");
+            count += 1;
+        }
+        let (_, there) = self.look_at(&bridge).await?;
+        let there: Vec<_> = there.iter().filter_map(|route| route.default_hops(bridge.index)).collect();
+        for route in routes {
+            let Some((_, hops)) = route.default_hops(uplink.index) else { continue };
+            if !there.iter().any(|(_, known)| *known == hops) {
+                self.netlink.put_usable_route(bridge.index, &bridge.name, &route).await?;
+            }
+            self.netlink.take_saved_route(uplink.index, &uplink.name, &route).await?;
+            warn!(uplink = uplink.name, %route, "somebody put it on the uplink; it belongs on the bridge");
+            count += 1;
+        }
+        Ok(count)
+    }
+}
