@@ -67,7 +67,7 @@ fn leased(world: &World<'_>) -> Result<String> {
     world.pod_of(NODE)?;
     // As the client does when it renews, on the interface that it knows.
     world.ip(NODE, &format!("address add {}/16 dev eth0 valid_lft 120 preferred_lft 120", node_ip(2)))?;
-    world.ip(NODE, &format!("route add default via {EXT_IP} dev eth0 proto dhcp metric 10"))?;
+    world.ip(NODE, &format!("route add default via {EXT_IP} dev eth0 proto dhcp metric 10 onlink"))?;
     world.eventually("the uplink is bare again", || on(world, BRIDGE, "valid_lft forever"))?;
     Ok(String::new())
 }
