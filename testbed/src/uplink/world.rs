@@ -12,8 +12,9 @@ use crate::exec;
 use crate::pod;
 use crate::traffic::{self, Dial, Expect, Place};
 
-/// How long a node may take to follow, and the cluster after it.
-pub(super) const SOON: Duration = Duration::from_secs(40);
+/// How long a node may take to follow, and the cluster after it. A call of the API over a connection from an address that has
+/// gone is given up after 10 s, and there may be several such connections.
+pub(super) const SOON: Duration = Duration::from_secs(60);
 /// The gateway bridge of a node.
 pub(super) const BRIDGE: &str = "breth0";
 /// Namespace of the pods.
