@@ -1,6 +1,8 @@
 //! The gateway's long-running part: events of the cluster, OVS and the kernel come together here, and everything that
 //! depends on them is brought in line. A step that fails does not keep the others from being done, and is tried again.
 
+mod bridge;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -27,14 +29,14 @@ use tracing::{debug, info, warn};
 use super::bridge::openflow_port;
 use super::claims;
 use super::flows;
-use super::follow::{Follower, Verdict};
+use super::follow::Follower;
 use super::health::HealthServers;
 use super::host_ports::{self, HostPorts};
 use super::nft;
 use super::openflow::{self, FlowWriter};
 use super::rulesets::Rulesets;
 use super::watch::{ClusterView, Watches};
-use super::{FamilyGateway, Gateway, host, reach, rulesets, saved, tunnels, uplink};
+use super::{FamilyGateway, Gateway, host, rulesets, saved, tunnels};
 use crate::announce::{Announcement, Outlet};
 use crate::chassis;
 use crate::cluster_network::{self, Difference};
@@ -394,66 +396,6 @@ impl Worker {
         }
         warn!(keys, "settings of ovn-controller in Open_vSwitch were changed by somebody, and are put back");
         Ok(())
-    }
-
-    /// Follows what the kernel has on the bridge, and adds what OVN needs there.
-    async fn bridge(&mut self) -> anyhow::Result<()> {
-        let takeover = self.gateway.takeover();
-        let taken = &mut self.gateway.taken;
-        for _ in 0..takeover.take_strays(taken).await? {
-            self.gateway.context.metrics.gateway_restored("uplink");
-        }
-        if let Some(seen) = takeover.observe(&taken.journal).await? {
-            match self.follower.judge(&taken.journal, &seen, Instant::now()) {
-                Verdict::Same => {}
-                Verdict::Wait(at) => self.look_again = Some(at),
-                Verdict::Record => takeover.record(&mut taken.journal, seen)?,
-                Verdict::Restore => {
-                    if takeover.restore_bridge(taken).await? {
-                        self.gateway.context.metrics.gateway_restored("bridge");
-                        info!(
-                            bridge = taken.bridge,
-                            "the bridge's interface was made anew or was down; addresses and routes are back on it"
-                        );
-                    }
-                }
-            }
-        }
-        self.interfaces.clear();
-        for name in [&self.names.bridge, &self.names.uplink, ManagementPort::NAME] {
-            self.interfaces.extend(self.gateway.context.netlink.find(name).await?.map(|link| link.index));
-        }
-        self.reach().await?;
-        self.gateway.ensure_host().await
-    }
-
-    /// Lets OVN follow the node's addresses and next hops.
-    async fn reach(&mut self) -> anyhow::Result<()> {
-        let gateway = &mut self.gateway;
-        let context = &gateway.context;
-        let addresses = gateway.taken.addresses();
-        let (new, warnings) = reach::reach(
-            &context.config,
-            &gateway.masquerade,
-            &addresses,
-            &self.follower.hops,
-            Some(&gateway.reach),
-        );
-        self.warnings = warnings;
-        let end = uplink::with_address(&context.netlink, gateway.reach.encap_ip).await?;
-        self.warnings.extend(end.and_then(|link| {
-            uplink::too_small(context.config.mtu, &link.name, link.mtu, gateway.reach.encap_ip)
-        }));
-        let Some(new) = new.filter(|new| *new != gateway.reach) else { return Ok(()) };
-        let addresses: Vec<String> = new.families.iter().map(|f| f.address.to_string()).collect();
-        info!(?addresses, next_hops = ?new.next_hops, "the node's addresses or gateways have changed; OVN follows");
-        let is_there = |address: IpAddr| gateway.taken.addresses().iter().any(|net| net.addr() == address);
-        if !gateway.reach.families.iter().all(|family| is_there(family.address.addr())) {
-            gateway.chassis_config.connect_anew(&context.config.sb);
-        }
-        gateway.chassis_config.encap_ip = new.encap_ip.to_string();
-        gateway.reach = new;
-        chassis::ensure(&context.ovs, &gateway.chassis_config, Some(&gateway.chassis)).await.map(drop)
     }
 
     async fn management_port(&mut self) -> anyhow::Result<()> {
