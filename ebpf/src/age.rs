@@ -42,9 +42,29 @@ pub fn due(now: u32, deadline: u32, probing: bool, cheap: bool, times: Times) ->
     Due::Probe
 }
 
+/// The most ticks that a hold may still last. A later end is none: the clock has gone round since.
+pub const LONGEST_HOLD: u32 = 1 << 14;
+
+/// Whether a hold that ends at `until` still lasts.
+#[inline(always)]
+pub const fn holds(now: u32, until: u32) -> bool {
+    until.wrapping_sub(now).wrapping_sub(1) < LONGEST_HOLD
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hold_lasts_until_its_tick_and_does_not_come_back_when_the_clock_has_gone_round() {
+        for until in [10_000, 5, u32::MAX] {
+            let at = |before: u32| holds(until.wrapping_sub(before), until);
+            assert!(at(10_000) && at(1));
+            for after in [0, 1, 1 << 14, 1 << 31, u32::MAX - LONGEST_HOLD] {
+                assert!(!holds(until.wrapping_add(after), until), "{after}");
+            }
+        }
+    }
 
     const TIMES: Times = Times { slack: 200, overdue: 1000 };
 

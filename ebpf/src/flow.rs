@@ -25,7 +25,7 @@ pub const GATE_FORWARD: u32 = 1 << 0;
 pub const GATE_LEARN: u32 = 1 << 1;
 /// TCP is forwarded and learned too.
 pub const GATE_TCP: u32 = 1 << 2;
-/// OVS is away: entries are not sent to it for refresh.
+/// OVS is away: entries are not sent to it for refresh, until the tick [`crate::maps::Config::hold_until`].
 pub const GATE_HOLD: u32 = 1 << 3;
 
 /// A flow as a packet shows it, IPv4.

@@ -5,9 +5,9 @@
 //! same bytes, and a pinned map outlives the agent that made it. A change of size, order or meaning needs a new
 //! [`LAYOUT`].
 
-/// Version of everything in this module. It is part of the pin path (`…/v4/`): an agent with another layout never
+/// Version of everything in this module. It is part of the pin path (`…/v5/`): an agent with another layout never
 /// touches these maps, it fills its own and moves the links over.
-pub const LAYOUT: u32 = 4;
+pub const LAYOUT: u32 = 5;
 
 /// UDP destination port of Geneve (RFC 8926, 3.3).
 pub const GENEVE_PORT: u16 = 6081;
@@ -104,8 +104,10 @@ pub struct Config {
     pub budget: u32,
     /// … whose length in ticks is 2 to this power.
     pub budget_shift: u32,
+    /// Tick at which a hold ends, whoever lives then: see [`crate::age::holds`]. Written once, when the hold begins.
+    pub hold_until: u32,
 }
-const _: () = assert!(size_of::<Config>() == 84);
+const _: () = assert!(size_of::<Config>() == 88);
 
 /// Value of `BUDGET`, one per CPU.
 #[repr(C)]

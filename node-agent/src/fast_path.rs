@@ -11,6 +11,9 @@ use std::time::Duration;
 use api::MacAddr;
 use serde::{Deserialize, Serialize};
 
+/// How long cached flows go on without refresh while OVS is away.
+pub const HOLD: Duration = Duration::from_secs(10);
+
 /// What the flow cache may do at this moment. The default is nothing: every packet takes the slow path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[expect(clippy::struct_excessive_bools, reason = "four independent switches, as in the map")]
@@ -21,7 +24,7 @@ pub struct Gate {
     pub learn: bool,
     /// TCP too. In the userspace datapath only while its sequence check is known to be off.
     pub tcp: bool,
-    /// OVS is away: flows are not sent to it for refresh.
+    /// OVS is away: flows are not sent to it for refresh, for [`HOLD`] at most. The programs end it by themselves.
     pub hold: bool,
 }
 
@@ -245,10 +248,12 @@ pub trait FastPath: std::fmt::Debug + Send + Sync {
     fn epoch(&self) -> Result<u32, String>;
     /// Makes every entry invalid. Returns the new epoch.
     fn bump(&self) -> Result<u32, String>;
-    /// Sets what the cache may do.
+    /// Sets what the cache may do. A hold begins when it was not set before; to set it again does not prolong it.
     fn set_gate(&self, gate: Gate) -> Result<(), String>;
     /// What it may do.
     fn gate(&self) -> Result<Gate, String>;
+    /// How long a hold that is set still lasts; 0 when it is over.
+    fn hold_left(&self) -> Result<Duration, String>;
     /// Says that the agent is alive. Without it for 5 s the programs stop learning.
     fn heartbeat(&self) -> Result<(), String>;
     /// Tells the tunnel endpoint. `None`: nothing crosses the tunnel on the fast path.

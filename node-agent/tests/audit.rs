@@ -52,6 +52,9 @@ impl FastPath for Cache {
     fn gate(&self) -> Result<Gate, String> {
         Ok(Gate::default())
     }
+    fn hold_left(&self) -> Result<Duration, String> {
+        Ok(Duration::ZERO)
+    }
     fn heartbeat(&self) -> Result<(), String> {
         Ok(())
     }

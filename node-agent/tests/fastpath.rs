@@ -91,6 +91,9 @@ impl FastPath for Recorder {
     fn gate(&self) -> Result<Gate, String> {
         Ok(Gate::default())
     }
+    fn hold_left(&self) -> Result<Duration, String> {
+        Ok(Duration::ZERO)
+    }
     fn heartbeat(&self) -> Result<(), String> {
         *self.beats.lock().unwrap() += 1;
         Ok(())

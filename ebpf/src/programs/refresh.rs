@@ -1,7 +1,7 @@
 //! When a packet that could use an entry goes through OVS all the same.
 
 use ebpf::{
-    age::{Due, Times, due},
+    age::{Due, Times, due, holds},
     flow::GATE_HOLD,
     maps::Config,
     reason::Reason,
@@ -22,8 +22,8 @@ pub(super) fn check(
     let times = Times { slack: config.slack, overdue: config.overdue };
     match due(now, *deadline, *probing != 0, meta.gso_size == 0, times) {
         Due::Fresh => Ok(()),
-        // OVS is away.
-        _ if gate & GATE_HOLD != 0 => Ok(()),
+        // OVS is away. The end is in the kernel, so that it comes without the agent too.
+        _ if gate & GATE_HOLD != 0 && holds(now, config.hold_until) => Ok(()),
         Due::Probe => {
             *deadline = now.wrapping_add(config.grace);
             *probing = 1;

@@ -1,7 +1,7 @@
 //! The flow cache as [`FastPath`]: steering by one read and one write of a pinned map, of which it has a handle of its own, so
 //! that it never waits for somebody who attaches a pod.
 
-use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc};
+use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc, time::Duration};
 
 use aya::{
     Pod,
@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use super::{
     Datapath, Error,
     clock::Clock,
-    config::{gate_bits, gate_of, timed, with_underlay},
+    config::{gate_of, gated, hold_left, timed, with_underlay},
     control::Control,
     flows::Reader,
     probe::chain,
@@ -233,11 +233,17 @@ impl FastPath for FlowCache {
     }
 
     fn set_gate(&self, gate: Gate) -> Result<(), String> {
-        text(self.control.change(|config| Config { gate: gate_bits(gate), ..config }).map(drop))
+        let set = |now| self.control.change(|config| gated(config, gate, now, self.clock.tick));
+        text(self.clock.now().and_then(set).map(drop))
     }
 
     fn gate(&self) -> Result<Gate, String> {
         text(self.control.get().map(|config| gate_of(config.gate)))
+    }
+
+    fn hold_left(&self) -> Result<Duration, String> {
+        let left = |now| Ok(hold_left(self.control.get()?, now, self.clock.tick));
+        text(self.clock.now().and_then(left))
     }
 
     fn heartbeat(&self) -> Result<(), String> {

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use api::MacAddr;
 use ebpf::{
+    age::holds,
     flow::{GATE_FORWARD, GATE_HOLD, GATE_LEARN, GATE_TCP, OVERHEAD},
     maps::Config,
 };
 
 use super::clock::Tick;
-use crate::fast_path::{Gate, Timing, Underlay};
+use crate::fast_path::{Gate, HOLD, Timing, Underlay};
 
 /// An entry that nobody used for this long after its deadline is learned anew.
 const OVERDUE: Duration = Duration::from_secs(1);
@@ -61,8 +62,25 @@ pub(super) fn with_underlay(config: Config, underlay: Option<Underlay>) -> Confi
     }
 }
 
+/// `config` with this gate. The end of a hold is written when the hold begins, and stands: whoever finds it set, an agent that was
+/// started anew too, takes what is left of it.
+pub(super) fn gated(config: Config, gate: Gate, now: u32, tick: Tick) -> Config {
+    let begins = gate.hold && config.gate & GATE_HOLD == 0;
+    let hold_until = if begins { now.wrapping_add(tick.count(HOLD)) } else { config.hold_until };
+    Config { gate: gate_bits(gate), hold_until, ..config }
+}
+
+/// What is left of the hold; nothing when there is none.
+pub(super) fn hold_left(config: Config, now: u32, tick: Tick) -> Duration {
+    if config.gate & GATE_HOLD == 0 || !holds(now, config.hold_until) {
+        return Duration::ZERO;
+    }
+    let ticks = i64::from(config.hold_until.wrapping_sub(now));
+    Duration::from_millis(u64::try_from(tick.milliseconds(ticks)).unwrap_or_default())
+}
+
 /// The gate as bits.
-pub(super) fn gate_bits(gate: Gate) -> u32 {
+fn gate_bits(gate: Gate) -> u32 {
     let bit = |on, bit| if on { bit } else { 0 };
     bit(gate.forward, GATE_FORWARD)
         | bit(gate.learn, GATE_LEARN)
@@ -143,6 +161,37 @@ mod tests {
     fn every_gate_has_bits_of_its_own() {
         for bits in 0..16 {
             assert_eq!(gate_bits(gate_of(bits)), bits);
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_hold_is_written_once_and_no_agent_puts_it_off() {
+        let open = Gate { forward: true, learn: true, tcp: true, hold: false };
+        let hold = Gate { learn: false, hold: true, ..open };
+        for tick in kernels() {
+            let start = u32::MAX - 5;
+            let at = |time| start.wrapping_add(tick.count(time));
+            let left = |config, time| hold_left(config, at(time), tick);
+            let config = gated(Config::default(), open, start, tick);
+            assert_eq!(left(config, Duration::ZERO), Duration::ZERO);
+            let mut config = gated(config, hold, start, tick);
+            let until = config.hold_until;
+            assert!(holds(start, until) && left(config, Duration::ZERO) > HOLD - Duration::from_millis(20));
+            // The same agent, or others that come and go.
+            for seconds in [1, 5, 9] {
+                config =
+                    gated(config, Gate { tcp: seconds == 5, ..hold }, at(Duration::from_secs(seconds)), tick);
+                assert_eq!(config.hold_until, until);
+                let rest = HOLD.saturating_sub(Duration::from_secs(seconds));
+                assert!(left(config, Duration::from_secs(seconds)) <= rest + Duration::from_millis(20));
+            }
+            assert_eq!(left(config, HOLD + Duration::from_millis(20)), Duration::ZERO);
+            // Changes of OVS were seen in between: this is another hold.
+            let opened = gated(config, open, at(HOLD), tick);
+            assert_eq!(
+                gated(opened, hold, at(HOLD), tick).hold_until,
+                at(HOLD).wrapping_add(tick.count(HOLD))
+            );
         }
     }
 

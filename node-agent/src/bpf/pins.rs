@@ -1,7 +1,7 @@
 //! The files under the agent's bpffs directory: their names, and creating and removing them.
 //!
 //! ```text
-//! <dir>/v4/<MAP>                           maps of layout 4
+//! <dir>/v5/<MAP>                           maps of layout 5
 //! <dir>/uplink/<program>-<ifindex>         what is attached to the uplink
 //! <dir>/endpoints/<id>/<program>-<ifindex> what is attached for a pod
 //! ```

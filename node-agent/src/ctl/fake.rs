@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use api::MacAddr;
 use parking_lot::Mutex;
@@ -76,6 +77,9 @@ impl FastPath for Fake {
     }
     fn gate(&self) -> Result<Gate, String> {
         Ok(Gate { forward: true, learn: true, tcp: true, hold: self.holds })
+    }
+    fn hold_left(&self) -> Result<Duration, String> {
+        Ok(Duration::ZERO)
     }
     fn heartbeat(&self) -> Result<(), String> {
         Ok(())

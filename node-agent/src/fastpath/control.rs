@@ -234,7 +234,11 @@ impl Shared {
     pub(super) fn adopt(&self) {
         let Some(cache) = &self.cache else { return };
         match self.check("read the gate", cache.gate()) {
-            Some(gate) if gate.forward => self.take(Input::Adopt { tcp: gate.tcp }),
+            Some(gate) if gate.forward => {
+                // What cannot be read is taken to be over.
+                let left = || self.check("read the hold", cache.hold_left()).unwrap_or_default();
+                self.take(Input::Adopt { tcp: gate.tcp, left: gate.hold.then(left) })
+            }
             _ => self.take(Input::Changed(Source::Resync)),
         };
     }

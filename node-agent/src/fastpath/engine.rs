@@ -9,7 +9,7 @@
 use std::time::{Duration, Instant};
 
 use super::status::Sight;
-use crate::fast_path::Gate;
+use crate::fast_path::{Gate, HOLD};
 
 /// Times of the rules.
 #[derive(Debug, Clone, Copy)]
@@ -24,11 +24,7 @@ pub struct Times {
 
 impl Default for Times {
     fn default() -> Self {
-        Self {
-            quiet: Duration::from_millis(20),
-            longest: Duration::from_millis(200),
-            hold: Duration::from_secs(10),
-        }
+        Self { quiet: Duration::from_millis(20), longest: Duration::from_millis(200), hold: HOLD }
     }
 }
 
@@ -131,6 +127,8 @@ pub enum Input {
     Adopt {
         /// TCP was allowed.
         tcp: bool,
+        /// How long a hold that it left still lasts; `None`: it left none.
+        left: Option<Duration>,
     },
     /// Time has passed.
     Tick,
@@ -158,7 +156,7 @@ struct Burst {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Open,
-    Hold(Instant),
+    Hold { since: Instant, until: Instant },
     Closed,
 }
 
@@ -232,10 +230,10 @@ impl Engine {
                     bump = Some(Source::Path);
                 }
             }
-            Input::Adopt { tcp } => {
+            Input::Adopt { tcp, left } => {
                 self.enabled = true;
                 self.tcp = tcp;
-                self.state = State::Hold(now);
+                self.state = State::Hold { since: now, until: now + left.unwrap_or(self.times.hold) };
             }
             Input::Tick => {}
         }
@@ -256,7 +254,7 @@ impl Engine {
     pub fn due(&self) -> Option<Instant> {
         let burst = self.burst.map(|burst| self.end(burst));
         let hold = match self.state {
-            State::Hold(since) => Some(since + self.times.hold),
+            State::Hold { until, .. } => Some(until),
             _ => None,
         };
         burst.into_iter().chain(hold).min()
@@ -266,7 +264,7 @@ impl Engine {
     pub fn sight(&self) -> Sight {
         match self.state {
             State::Open => Sight::Open,
-            State::Hold(_) => Sight::Hold,
+            State::Hold { .. } => Sight::Hold,
             State::Closed => Sight::Closed,
         }
     }
@@ -274,7 +272,7 @@ impl Engine {
     /// When the hold began.
     pub fn held_since(&self) -> Option<Instant> {
         match self.state {
-            State::Hold(since) => Some(since),
+            State::Hold { since, .. } => Some(since),
             _ => None,
         }
     }
@@ -315,7 +313,7 @@ impl Engine {
         }
         match self.state {
             State::Closed => Gate::default(),
-            State::Hold(_) => {
+            State::Hold { .. } => {
                 let tcp = match self.tracking {
                     Tracking::Tolerant | Tracking::Unknown => self.tcp,
                     Tracking::Strict(_) => false,
@@ -357,13 +355,13 @@ impl Engine {
     /// Compares what is there with what is needed.
     fn look(&mut self, now: Instant, bump: &mut Option<Source>) {
         match (self.blind().is_none(), self.state) {
-            (true, State::Hold(_) | State::Closed) => {
+            (true, State::Hold { .. } | State::Closed) => {
                 self.state = State::Open;
                 self.burst = Some(Burst { first: now, last: now, flows: false });
                 *bump = Some(Source::Resync);
             }
-            (false, State::Open) => self.state = State::Hold(now),
-            (false, State::Hold(since)) if now >= since + self.times.hold => self.state = State::Closed,
+            (false, State::Open) => self.state = State::Hold { since: now, until: now + self.times.hold },
+            (false, State::Hold { until, .. }) if now >= until => self.state = State::Closed,
             _ => {}
         }
     }
@@ -410,7 +408,7 @@ mod tests {
         let start = Instant::now();
         let adopted = || {
             let mut engine = Engine::new(Times::default(), Tracking::Unknown);
-            let step = engine.take(start, Input::Adopt { tcp: true });
+            let step = engine.take(start, Input::Adopt { tcp: true, left: None });
             assert_eq!(
                 (step.bump, step.gate),
                 (None, Gate { forward: true, learn: false, tcp: true, hold: true })
@@ -428,6 +426,21 @@ mod tests {
         let mut engine = adopted();
         let step = engine.take(start + Times::default().hold, Input::Tick);
         assert_eq!(step.gate, Gate::default());
+    }
+
+    #[test]
+    fn an_agent_that_finds_a_hold_takes_what_is_left_of_it() {
+        let start = Instant::now();
+        for left in [3_000 * MS, MS] {
+            let mut engine = Engine::new(Times::default(), Tracking::Unknown);
+            let step = engine.take(start, Input::Adopt { tcp: true, left: Some(left) });
+            assert!(step.gate.forward && step.gate.hold);
+            assert_eq!(engine.due(), Some(start + left));
+            assert_eq!(engine.take(start + left, Input::Tick).gate, Gate::default());
+        }
+        let mut engine = Engine::new(Times::default(), Tracking::Unknown);
+        let over = Input::Adopt { tcp: true, left: Some(Duration::ZERO) };
+        assert_eq!(engine.take(start, over).gate, Gate::default());
     }
 
     #[test]

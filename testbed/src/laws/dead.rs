@@ -1,6 +1,6 @@
 //! Law 1 and 3 with everything in user space dead: agents and ovn-controllers are killed and stay away, then OVS's own flows
 //! are changed by hand. Nobody tells the programs; the refresh alone bounds what they repeat. And OVS itself dies: what was
-//! cached goes on through the hold, and not for longer.
+//! cached goes on through the hold, and not for longer, whether or not the agents live to see its end.
 
 use std::time::Duration;
 
@@ -19,6 +19,10 @@ const MARGIN: Duration = Duration::from_millis(150);
 const AWAY: Duration = Duration::from_secs(6);
 /// The hold, and a refresh that fails after it.
 const HOLD: Duration = Duration::from_millis(10_000 + 2400 + 600);
+/// The agents need so long to see that OVS is gone, and hold.
+const SEEN: Duration = Duration::from_millis(1500);
+/// How long an agent lives that is killed again and again: long enough to find what was left.
+const LIFE: Duration = Duration::from_millis(2500);
 /// Where br-int takes OpenFlow on its node.
 const BRIDGE: &str = "unix:/run/openvswitch/br-int.mgmt";
 /// Flows that are carried may be silent for so long.
@@ -32,6 +36,10 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
     switch_away(stage, &mut scene).await?;
     scene.dial().await?;
     switch_dead(stage, &scene).await?;
+    for agent in [Agent::Dead, Agent::Crashes] {
+        scene.dial().await?;
+        both_dead(stage, &scene, agent).await?;
+    }
     scene.end().await
 }
 
@@ -124,6 +132,57 @@ async fn switch_away(stage: &mut Stage<'_>, scene: &mut Scene<'_>) -> Result<()>
         stage.checks.check(format_args!("OVS is back: {} goes on", seen.name), outcome);
     }
     Ok(())
+}
+
+/// What becomes of the agents after OVS is gone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Agent {
+    /// They are dead.
+    Dead,
+    /// They are started again and again, and end soon each time.
+    Crashes,
+}
+
+/// OVS is killed, and then the agents, which have seen it and hold. The hold ends all the same.
+async fn both_dead(stage: &mut Stage<'_>, scene: &Scene<'_>, agent: Agent) -> Result<()> {
+    for node in &scene.nodes {
+        scene.cast.kill(node, "ovs-vswitchd")?;
+    }
+    let from = now();
+    sleep(SEEN).await;
+    for node in &scene.nodes {
+        scene.cast.kill(node, "node-agent")?;
+    }
+    let end = from + nanos(HOLD + Duration::from_secs(4));
+    while now() < end {
+        sleep(LIFE).await;
+        if agent == Agent::Crashes {
+            for node in &scene.nodes {
+                scene.cast.restart(node, "node-agent")?;
+            }
+        }
+    }
+    let what = match agent {
+        Agent::Dead => "OVS killed, then the agents",
+        Agent::Crashes => "OVS killed, then the agents again and again",
+    };
+    for seen in scene.seen().await {
+        let late = seen.after(from + nanos(HOLD)).count();
+        let last = seen.arrivals.last().map_or(0, |last| last.at.saturating_sub(from));
+        let text = format!("{late} packets later than {HOLD:?}, the last {} ms after", ms(last));
+        let outcome = if late == 0 { Ok(text.clone()) } else { Err(text.clone()) };
+        stage.checks.check(format_args!("{what}: {} stops", seen.name), outcome);
+        if stage.fast() && seen.udp && agent == Agent::Dead {
+            // Else nothing was held. An agent that starts may cut flows off earlier, as it looks at the underlay anew.
+            let outcome = if last > nanos(BOUND) * 2 { Ok(text) } else { Err(text) };
+            stage.checks.check(format_args!("{what}: {} went on through the hold", seen.name), outcome);
+        }
+    }
+    for node in &scene.nodes {
+        scene.cast.restart(node, "ovs-vswitchd")?;
+        scene.cast.restart(node, "node-agent")?;
+    }
+    ready(scene).await
 }
 
 /// OVS is away for longer than the hold.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use node_agent::{
     bpf::Reason,
-    fast_path::{FastPath, Gate, Timing},
+    fast_path::{FastPath, Gate, HOLD, Timing},
 };
 
 use super::world::{OPEN, OTHER, Shape, TCP, UDP, World, is_fast, learn, learn_back};
@@ -128,6 +128,25 @@ fn while_ovs_is_away_entries_are_not_sent_to_it() {
         assert!(is_fast(&world, UDP), "{:?}", world.reasons());
         world.cache.set_gate(OPEN).unwrap();
         assert!(!is_fast(&world, UDP), "now it is asked");
+    });
+}
+
+#[test]
+fn a_hold_ends_although_no_agent_ends_it_and_setting_it_again_does_not_prolong_it() {
+    World::run(true, |world| {
+        timed(&world, 10, 10_000);
+        learn(&world, UDP);
+        let hold = Gate { hold: true, learn: false, ..OPEN };
+        world.cache.set_gate(hold).unwrap();
+        let begin = Instant::now();
+        std::thread::sleep(HOLD - Duration::from_secs(1));
+        assert!(is_fast(&world, UDP), "{:?}", world.reasons());
+        // An agent that is started anew.
+        world.cache.set_gate(hold).unwrap();
+        assert!(world.cache.hold_left().unwrap() < Duration::from_millis(1_100));
+        std::thread::sleep((HOLD + Duration::from_millis(50)).saturating_sub(begin.elapsed()));
+        assert!(!is_fast(&world, UDP), "{:?}", world.reasons());
+        assert_eq!(world.cache.hold_left().unwrap(), Duration::ZERO);
     });
 }
 
