@@ -96,6 +96,15 @@ pub enum Tracking {
     Strict(String),
 }
 
+/// Which round of OVS's revalidation has ended since the last change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Round {
+    /// It may have begun before the change.
+    First,
+    /// It began after it: no datapath flow is older than the change.
+    Second,
+}
+
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
@@ -107,8 +116,8 @@ pub enum Input {
     Reading(bool),
     /// Who may use the cache is being decided (`true`), or has been, because flows changed what they do to packets.
     Deciding(bool),
-    /// OVS has revalidated all of its datapath flows since the last burst.
-    Revalidated,
+    /// A round in which OVS revalidates all of its datapath flows has ended since it was asked.
+    Revalidated(Round),
     /// The monitor of br-int's flows is there, with so many flows in the table.
     Monitor {
         /// Flows in the table.
@@ -141,7 +150,7 @@ pub struct Step {
     pub bump: Option<Source>,
     /// The gate from now on.
     pub gate: Gate,
-    /// Ask OVS to tell when it has revalidated.
+    /// Ask OVS to tell when it has revalidated. What it was asked before does not count any more.
     pub revalidate: bool,
 }
 
@@ -202,14 +211,18 @@ impl Engine {
     pub fn take(&mut self, now: Instant, input: Input) -> Step {
         let (mut bump, mut revalidate) = (None, false);
         match input {
-            Input::Changed(source) => bump = self.change(now, source),
+            Input::Changed(source) => bump = self.change(now, source, &mut revalidate),
             Input::Paused(paused) => {
                 self.paused = paused;
-                bump = self.change(now, Source::Flows);
+                bump = self.change(now, Source::Flows, &mut revalidate);
             }
             Input::Reading(reading) => self.reading = reading,
             Input::Deciding(deciding) => self.deciding = deciding,
-            Input::Revalidated => bump = Some(Source::Revalidated),
+            // In a burst nothing is learned, and its end makes everything invalid anyway.
+            Input::Revalidated(Round::First) => {
+                bump = self.burst.is_none().then_some(Source::Revalidated);
+            }
+            Input::Revalidated(Round::Second) => bump = Some(Source::Revalidated),
             Input::Monitor { flows } => {
                 self.monitor = Ok(());
                 self.empty = flows == 0;
@@ -241,9 +254,9 @@ impl Engine {
             self.burst = None;
             self.empty &= !burst.flows;
             bump = Some(Source::Quiet);
-            revalidate = true;
+            revalidate |= burst.last > burst.first;
         }
-        self.look(now, &mut bump);
+        self.look(now, &mut bump, &mut revalidate);
         if self.state == State::Open {
             self.tcp = self.tracking == Tracking::Tolerant;
         }
@@ -333,7 +346,8 @@ impl Engine {
         (burst.last + self.times.quiet).min(burst.first + self.times.longest)
     }
 
-    fn change(&mut self, now: Instant, source: Source) -> Option<Source> {
+    /// Takes a change. OVS is asked at once, when it has just begun to revalidate, and again at the end of a burst of several.
+    fn change(&mut self, now: Instant, source: Source, revalidate: &mut bool) -> Option<Source> {
         let away = self.monitor.is_err() || self.empty;
         let follows_from_start = matches!(source, Source::Ports | Source::Chassis | Source::Neighbours);
         if away && follows_from_start {
@@ -348,17 +362,19 @@ impl Engine {
             return None;
         }
         self.burst = Some(Burst { first: now, last: now, flows });
+        *revalidate = true;
         // The flows of a new ovs-vswitchd are no change of what was cached; that they are there ends the hold.
         (!(self.empty && flows)).then_some(source)
     }
 
     /// Compares what is there with what is needed.
-    fn look(&mut self, now: Instant, bump: &mut Option<Source>) {
+    fn look(&mut self, now: Instant, bump: &mut Option<Source>, revalidate: &mut bool) {
         match (self.blind().is_none(), self.state) {
             (true, State::Hold { .. } | State::Closed) => {
                 self.state = State::Open;
                 self.burst = Some(Burst { first: now, last: now, flows: false });
                 *bump = Some(Source::Resync);
+                *revalidate = true;
             }
             (false, State::Open) => self.state = State::Hold { since: now, until: now + self.times.hold },
             (false, State::Hold { until, .. }) if now >= until => self.state = State::Closed,
@@ -455,8 +471,25 @@ mod tests {
         assert_eq!((step.bump, step.gate.learn), (None, false));
         let step = engine.take(now + 35 * MS, Input::Tick);
         assert_eq!((step.bump, step.gate.learn, step.revalidate), (Some(Source::Quiet), true, true));
-        let step = engine.take(now + 300 * MS, Input::Revalidated);
-        assert_eq!((step.bump, step.gate.learn), (Some(Source::Revalidated), true), "without stopping");
+        for round in [Round::First, Round::Second] {
+            let step = engine.take(now + 300 * MS, Input::Revalidated(round));
+            assert_eq!((step.bump, step.gate.learn), (Some(Source::Revalidated), true), "without stopping");
+        }
+    }
+
+    #[test]
+    fn ovs_is_asked_at_the_first_change_and_after_the_last() {
+        let (mut engine, now) = open();
+        assert!(engine.take(now, Input::Changed(Source::Flows)).revalidate);
+        let step = engine.take(now + MS, Input::Revalidated(Round::First));
+        assert_eq!(step.bump, None, "nothing was learned yet");
+        let step = engine.take(now + 20 * MS, Input::Tick);
+        assert_eq!((step.bump, step.revalidate), (Some(Source::Quiet), false));
+        let now = now + 600 * MS;
+        assert!(engine.take(now, Input::Changed(Source::Flows)).revalidate);
+        assert!(!engine.take(now + MS, Input::Changed(Source::Flows)).revalidate);
+        let step = engine.take(now + 21 * MS, Input::Tick);
+        assert_eq!((step.bump, step.revalidate), (Some(Source::Quiet), true));
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //!
 //! `engine` has the rules of invalidation, `exclude` those of who stays out and `effects` what br-int's flows say to that, all
 //! without I/O. `control` is the handle
-//! that the rest of the agent holds. `monitor`, `underlay` and `tasks` are the sources of changes. `pressure` keeps the maps
-//! from filling up.
+//! that the rest of the agent holds. `monitor`, `underlay` and `tasks` are the sources of changes, `revalidation` says when OVS has
+//! followed one. `pressure` keeps the maps from filling up.
 
 mod control;
 mod decide;
@@ -17,6 +17,7 @@ pub mod monitor;
 pub mod openflow;
 mod pressure;
 mod remotes;
+mod revalidation;
 pub mod status;
 mod store;
 mod tasks;

@@ -14,7 +14,7 @@ use tokio::time::MissedTickBehavior;
 use super::control::{Fastpath, Shared};
 use super::decide::{self, View};
 use super::engine::{Input, Source, Tracking};
-use super::{monitor, pressure, underlay};
+use super::{monitor, pressure, revalidation, underlay};
 use crate::gateway::openflow::management_socket;
 use crate::node::Node;
 use crate::ovs::Ovs;
@@ -26,10 +26,6 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 const REPORTS: Duration = Duration::from_millis(250);
 /// Decisions are made anew at least this often, whatever was missed.
 const DECIDE: Duration = Duration::from_secs(30);
-/// How long OVS may take to revalidate; its longest time between two rounds is 500 ms by default.
-const REVALIDATION: Duration = Duration::from_secs(5);
-/// What is taken for a round of revalidation when OVS cannot be asked.
-const ASSUMED_REVALIDATION: Duration = Duration::from_millis(700);
 /// The userspace datapath.
 const USERSPACE: &str = "netdev@ovs-netdev";
 
@@ -89,7 +85,7 @@ impl Fastpath {
         tasks.spawn("cache-clock", clock(Arc::clone(&self.shared)));
         tasks.spawn("cache-reports", reports(Arc::clone(&self.shared)));
         tasks.spawn("cache-pressure", pressure::watch(Arc::clone(&self.shared)));
-        tasks.spawn("revalidation", revalidation(Arc::clone(&self.shared), unixctl.clone()));
+        tasks.spawn("revalidation", revalidation::run(Arc::clone(&self.shared), unixctl.clone()));
         tasks.spawn("ovs-database", database(Arc::clone(&self.shared), node.ovs.clone()));
         let follow = underlay::follow(Arc::clone(&self.shared), node.netlink.clone(), places.uplink);
         tasks.spawn("underlay", follow);
@@ -215,37 +211,6 @@ async fn reports(shared: Arc<Shared>) {
             );
             shared.diverged(1);
         }
-    }
-}
-
-/// After each burst: waits until OVS has brought its datapath flows in line.
-async fn revalidation(shared: Arc<Shared>, unixctl: Option<Unixctl>) {
-    let mut told = false;
-    loop {
-        shared.revalidate.notified().await;
-        let began = Instant::now();
-        let waited = match &unixctl {
-            Some(unixctl) => {
-                unixctl.call("revalidator/wait", &[], REVALIDATION).await.map_err(|e| e.to_string())
-            }
-            None => Err("ovs-vswitchd is not on this machine".to_owned()),
-        };
-        match waited {
-            Ok(_) => {
-                shared.figures.revalidation.observe(began.elapsed().as_secs_f64());
-                told = false;
-            }
-            Err(error) => {
-                if !std::mem::replace(&mut told, true) {
-                    tracing::warn!(
-                        error,
-                        "OVS does not tell when it has revalidated; taking a fixed time for it"
-                    );
-                }
-                tokio::time::sleep(ASSUMED_REVALIDATION).await;
-            }
-        }
-        shared.take(Input::Revalidated);
     }
 }
 
