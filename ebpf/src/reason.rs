@@ -135,6 +135,8 @@ pub enum Reason {
     EventLost = 62,
     /// Not noted: the outer source is of no tunnel that OVS has.
     UnknownRemote = 63,
+    /// On its way out like a tunnel packet of this node, but not as OVS sends them, or to an address that OVS has no tunnel to.
+    ForeignTunnel = 64,
 }
 
 /// Slots of the map `REASONS`. Larger than [`Reason::ALL`], so that a new reason does not change the map's layout.
@@ -142,7 +144,7 @@ pub const REASON_SLOTS: u32 = 96;
 
 impl Reason {
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Self; 64] = [
+    pub const ALL: [Self; 65] = [
         Self::TruncatedEthernet,
         Self::TruncatedIp,
         Self::BadIpVersion,
@@ -207,6 +209,7 @@ impl Reason {
         Self::InsertFailed,
         Self::EventLost,
         Self::UnknownRemote,
+        Self::ForeignTunnel,
     ];
 
     /// Index into the map `REASONS`.
@@ -282,6 +285,7 @@ impl Reason {
             Self::InsertFailed => "insert_failed",
             Self::EventLost => "event_lost",
             Self::UnknownRemote => "unknown_remote",
+            Self::ForeignTunnel => "foreign_tunnel",
         }
     }
 

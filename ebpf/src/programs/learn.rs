@@ -87,6 +87,11 @@ pub(super) fn to_uplink(skb: &Skb, outer: &Outer, tunnel: u32, config: &Config, 
     if gate & GATE_FORWARD == 0 || config.uplink == 0 || outer.source != u32::from_ne_bytes(config.local) {
         return;
     }
+    // Not OVS's: a pod can send what looks like a tunnel packet, and leaves with this node's address.
+    if !outer.plain || !maps::is_remote(outer.destination) {
+        count::reason(Reason::ForeignTunnel);
+        return;
+    }
     let seen = Seen::new(config, port, tag, gate);
     let learned = if outer.inner == V4::TYPE {
         egress::<V4>(skb, &skb.front(HEADER as u32 + 20 + 20), &seen, tunnel)

@@ -452,6 +452,13 @@ impl Worker {
         Ok(())
     }
 
+    /// Where tunnels end: this node's addresses, the other nodes', and those that OVS has tunnels to.
+    fn tunnel_ends(&self) -> BTreeSet<IpAddr> {
+        let own = self.gateway.families.iter().map(|family| family.address.addr());
+        let others = self.view.remote_nodes().into_iter().chain(tunnels::remotes(&self.gateway.context.ovs));
+        own.chain(others).collect()
+    }
+
     async fn bridge_flows(
         &mut self,
         services: &[super::services::NodeService],
@@ -471,6 +478,7 @@ impl Worker {
             mac: gateway.taken.journal.found.mac,
             families: gateway.reach.families.iter().map(FamilyGateway::flows).collect(),
             remote_nodes: self.view.remote_nodes(),
+            tunnel_ends: self.tunnel_ends(),
             local_ports: sysctl::local_ports(),
         };
         let mut set = flows::compute(&inputs, services);

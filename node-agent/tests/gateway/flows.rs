@@ -18,6 +18,7 @@ fn inputs() -> Inputs {
             masquerade_host: "169.254.169.2".parse().unwrap(),
         }],
         remote_nodes: BTreeSet::from(["172.18.0.3".parse().unwrap()]),
+        tunnel_ends: BTreeSet::from(["172.18.0.3".parse().unwrap()]),
         local_ports: 32768..=60999,
     }
 }

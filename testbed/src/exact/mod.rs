@@ -4,6 +4,7 @@
 mod bytes;
 mod cases;
 mod checksum;
+mod forge;
 mod frame;
 mod lessons;
 mod race;
@@ -30,6 +31,8 @@ enum Part {
     Spoof,
     /// Geneve packets made by hand on the underlay.
     Tunnel,
+    /// Geneve packets that a pod sends.
+    Forge,
     /// Packets inside OVS while something changes.
     Race,
 }
@@ -42,7 +45,7 @@ enum Sabotage {
 }
 
 impl Part {
-    const ALL: &'static [Self] = &[Self::Bytes, Self::Spoof, Self::Tunnel, Self::Race];
+    const ALL: &'static [Self] = &[Self::Bytes, Self::Spoof, Self::Tunnel, Self::Forge, Self::Race];
 }
 
 /// `testbed exact`.
@@ -84,6 +87,7 @@ impl Args {
                     Part::Spoof => spoof::run(&mut scene, &mut checks),
                     Part::Race => race::run(&mut scene, &mut checks),
                     Part::Tunnel => tunnel::run(&mut scene, &mut checks),
+                    Part::Forge => forge::run(&mut scene, &mut checks),
                 }
                 .with_context(|| format!("{part:?}"))?;
                 progress.done(format_args!("{part:?}"));

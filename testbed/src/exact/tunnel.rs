@@ -33,7 +33,7 @@ const QUICK: Duration = Duration::from_millis(2);
 /// Until what passes has come.
 const SETTLE: Duration = Duration::from_millis(60);
 /// IANA's port of Geneve (RFC 8926, 3.3).
-const GENEVE_PORT: u16 = 6081;
+pub(super) const GENEVE_PORT: u16 = 6081;
 /// How often the right packet is tried.
 const CONTROLS: u32 = 3;
 /// Offsets in the packet: outer IPv4, UDP, Geneve, OVN's option, inner Ethernet.
@@ -179,19 +179,29 @@ fn outer_of(scene: &Scene<'_>, addresses: &Addresses, case: &Case, like: &Case) 
     let there = addresses.pair(case.kind, case.number).there;
     let macs = addresses.delivered(case.kind);
     let inner = Packet { id: Case::id(case.number), macs, ttl: 63, ..there }.frame().bytes;
+    on_wire(&geneve((vni, option), &inner))
+}
+
+/// The payload of a tunnel packet.
+pub(super) fn geneve((vni, option): (u32, u32), inner: &[u8]) -> Vec<u8> {
     let mut payload = vec![2, 0x40, 0x65, 0x58];
     payload.extend((vni << 8).to_be_bytes());
     // OVN's option (ovn-architecture(7)): class 0x0102, type 0x80, 4 bytes.
     payload.extend([0x01, 0x02, 0x80, 0x01]);
     payload.extend(option.to_be_bytes());
     payload.extend(inner);
+    payload
+}
+
+/// A tunnel packet of the first node to the second.
+pub(super) fn on_wire(payload: &[u8]) -> Result<Vec<u8>> {
     let nodes = [node_ip(1), node_ip(2)];
     let [from, to] = nodes.map(|ip| underlay_mac(ip).parse::<MacAddr>());
     let mut bytes = Vec::new();
     PacketBuilder::ethernet2(from?.0, to?.0)
         .ipv4(nodes[0].octets(), nodes[1].octets(), 64)
         .udp(0xabcd, GENEVE_PORT)
-        .write(&mut bytes, &payload)?;
+        .write(&mut bytes, payload)?;
     // OVS sends no UDP checksum.
     bytes[UDP + 6..UDP + 8].fill(0);
     Ok(bytes)

@@ -27,7 +27,7 @@ pub const PMTUD_COOKIE: u64 = 0x304;
 /// Cookie of flows of local-policy services with a backend in the host network.
 pub const HOST_BACKEND_COOKIE: u64 = 0x00e7_45ec_f105;
 /// UDP port of Geneve (RFC 8926).
-const GENEVE: u16 = 6081;
+pub(super) const GENEVE: u16 = 6081;
 /// UDP port of bidirectional forwarding detection (RFC 5881).
 const BFD: u16 = 3784;
 /// ICMPv6 types of neighbour discovery (RFC 4861).
@@ -49,6 +49,8 @@ pub struct Inputs {
     pub families: Vec<FamilyInputs>,
     /// Addresses of the other nodes.
     pub remote_nodes: BTreeSet<IpAddr>,
+    /// Addresses that tunnels end at: of this node, of the others, and of those that OVS has tunnels to.
+    pub tunnel_ends: BTreeSet<IpAddr>,
     /// Source ports of the node's own connections.
     pub local_ports: RangeInclusive<u16>,
 }
@@ -162,6 +164,7 @@ pub fn compute(inputs: &Inputs, services: &[NodeService]) -> FlowSet {
     let mut set = switching();
     let Some(patch) = &inputs.patch else { return set };
     base(&mut set, inputs, patch);
+    forged(&mut set, inputs, patch);
     for family in &inputs.families {
         let words = Words::of(Family::of_net(&family.node));
         outside(&mut set, inputs, family, &words, patch);
@@ -205,6 +208,17 @@ fn base(set: &mut FlowSet, inputs: &Inputs, patch: &str) {
         "",
         format!("move:NXM_OF_ETH_DST[]->NXM_OF_ETH_SRC[],mod_dl_dst:{mac},LOCAL"),
     );
+}
+
+/// What pods send to where tunnels end, on the tunnels' port. It leaves with the node's own address, so that the other node would
+/// take it for this node's, and let its sender put frames into any network there. OVS's own tunnel packets do not come from OVN's
+/// port. Only to these addresses: elsewhere the port is one like others, as of a client that was given it.
+fn forged(set: &mut FlowSet, inputs: &Inputs, patch: &str) {
+    for end in &inputs.tunnel_ends {
+        let Words { udp, destination, .. } = Words::of(Family::of(*end));
+        let matches = format!("{udp},in_port={patch},{destination}={end},tp_dst={GENEVE}");
+        set.add(BASE_COOKIE, 0, 700, matches, "drop");
+    }
 }
 
 /// Tunnel packets, the node's and OVN's own connections to the outside, and what arrives from there.

@@ -17,6 +17,7 @@ pub(in crate::gateway) fn inputs() -> Inputs {
             masquerade_host: "169.254.169.2".parse().unwrap(),
         }],
         remote_nodes: BTreeSet::from(["172.18.0.3".parse().unwrap()]),
+        tunnel_ends: BTreeSet::new(),
         local_ports: 32768..=60999,
     }
 }
@@ -77,6 +78,20 @@ fn flows_with_services_are_those_of_the_reference_but_for_cookies() {
     let ours = compute(&inputs(), &fixture::reference_services("n1"));
     assert_eq!(set_of(&ours.to_string()), reference(SERVICES));
     assert_eq!(ours.len(), SERVICES.lines().count());
+}
+
+#[test]
+fn what_pods_send_to_tunnel_ends_on_the_tunnels_port_is_dropped_in_both_families() {
+    let ends = ["172.18.0.2", "172.18.0.3", "fd00:172:18::3"].map(|ip| ip.parse().unwrap());
+    let text = compute(&Inputs { tunnel_ends: ends.into(), ..dual_inputs() }, &[]).to_string();
+    for matches in [
+        "udp,in_port=\"patch-breth0_n1\",nw_dst=172.18.0.2",
+        "udp,in_port=\"patch-breth0_n1\",nw_dst=172.18.0.3",
+        "udp6,in_port=\"patch-breth0_n1\",ipv6_dst=fd00:172:18::3",
+    ] {
+        let flow = format!("table=0,priority=700,{matches},tp_dst=6081,actions=drop\n");
+        assert!(text.contains(&flow), "{flow} is not in\n{text}");
+    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ use std::net::IpAddr;
 
 use api::addr::Family;
 
+use super::flows::GENEVE;
 use super::services::{NodeService, NodeServicePort, Protocol};
 
 /// Link group of ports that OVS reads by packet socket.
@@ -262,6 +263,7 @@ fn set(out: &mut String, head: &str, kind: &str, elements: &[String]) {
 
 fn chains(out: &mut String, inputs: &Inputs, all: &[Translations]) {
     let (mut prerouting, mut output, mut mark, mut pmtud) = (vec![], vec![], vec![], vec![]);
+    let mut forged = vec![];
     for t in all {
         let Words { ip, suffix, too_big, .. } = Words::of(t.family);
         let external =
@@ -299,11 +301,17 @@ fn chains(out: &mut String, inputs: &Inputs, all: &[Translations]) {
             "{ip} daddr . meta l4proto . th dport @internal_local_services{suffix} meta mark set {LOCAL_POLICY_MARK:#x}"
         ));
         pmtud.push(format!("{ip} daddr @remote_nodes{suffix} {too_big} drop"));
+        if let Some((name, _)) = &inputs.management {
+            // Tunnel packets that a pod has made. On the bridge flows drop those that come from OVN.
+            forged
+                .push(format!("iifname \"{name}\" {ip} daddr @remote_nodes{suffix} udp dport {GENEVE} drop"));
+        }
     }
     chain(out, "prerouting", "nat hook prerouting priority dstnat", &prerouting);
     chain(out, "output", "nat hook output priority -100", &output);
     chain(out, "output_mark", "route hook output priority mangle", &mark);
     chain(out, "no_pmtud", "filter hook output priority filter", &pmtud);
+    chain(out, "no_forged_tunnels", "filter hook forward priority filter", &forged);
     if let Some((name, addresses)) = &inputs.management {
         chain(
             out,

@@ -124,6 +124,10 @@ fn a_dual_service_has_translations_of_both_families_and_a_single_one_of_its_own(
     assert_eq!(elements(&text, "set unchanged_source_node_ports6"), ["tcp . 30081"]);
     assert_eq!(elements(&text, "set remote_nodes6"), ["fd00:172:18::3"]);
     assert!(text.contains("snat ip6 to fd00:10:244::2"), "{text}");
+    for (ip, set) in [("ip", "remote_nodes"), ("ip6", "remote_nodes6")] {
+        let rule = format!("iifname \"ovn-k8s-mp0\" {ip} daddr @{set} udp dport 6081 drop");
+        assert!(text.contains(&rule), "{rule} is not in\n{text}");
+    }
     // IPv4 is as without IPv6.
     let single = services_table(&inputs(), &services);
     for head in ["map node_ports", "map external_addresses", "map local_policy_addresses", "set remote_nodes"]
@@ -141,6 +145,10 @@ fn without_an_ipv6_address_of_the_node_its_pods_are_still_reached_by_ipv6() {
     inputs.families.truncate(1);
     let text = services_table(&inputs, &fixture::reference_services("n1"));
     assert!(text.contains("snat ip6 to fd00:10:244::2"), "{text}");
+    for (ip, set) in [("ip", "remote_nodes"), ("ip6", "remote_nodes6")] {
+        let rule = format!("iifname \"ovn-k8s-mp0\" {ip} daddr @{set} udp dport 6081 drop");
+        assert!(text.contains(&rule), "{rule} is not in\n{text}");
+    }
     assert!(!text.contains("6 {") && !text.contains("ports6"), "no set of IPv6 services:\n{text}");
 }
 

@@ -13,7 +13,9 @@ use node_agent::{
     bpf::{Reason, Verdict},
     fast_path::{Action, FastPath, Underlay},
 };
-use world::{OTHER, POD, Shape, TCP, UDP, UPLINK, World, fix_checksum, is_fast, learn, learn_back};
+use world::{
+    OTHER, OTHER_NODE, POD, Shape, TCP, UDP, UPLINK, World, fix_checksum, is_fast, learn, learn_back,
+};
 
 use crate::packets::{FAR, NEAR, patched};
 
@@ -250,11 +252,11 @@ fn what_ovs_does_with_packets_to_another_next_hop_is_no_divergence() {
         let (sent, geneve) = UDP.out();
         let sent = patched(sent, 0, &OTHER);
         // Asked for another station, OVS sends it to another node.
-        let elsewhere = patched(geneve, 30, &[172, 18, 0, 9]);
+        let elsewhere = patched(geneve, 30, &OTHER_NODE);
         world.through_ovs(&sent, &elsewhere);
         assert_eq!(world.count(Reason::Diverged), 0, "{:?}", world.reasons());
         // The entry is for the station that was asked for last.
-        assert_eq!(world.sends(&sent).packet[30..34], [172, 18, 0, 9]);
+        assert_eq!(world.sends(&sent).packet[30..34], OTHER_NODE);
         assert!(!is_fast(&world, UDP));
     });
 }

@@ -5,14 +5,14 @@ use std::time::Duration;
 use etherparse::PacketBuilder;
 use node_agent::{
     bpf::Reason,
-    fast_path::{FastPath, Gate},
+    fast_path::{FastPath, Gate, Timing},
 };
 
 use crate::packets::{FAR, NEAR, patched};
 
 use super::world::{
     FAR_UPLINK, OPEN, OTHER, OTHER_NODE, POD, STRANGER, Shape, TCP, UDP, UPLINK, World, from_node, geneve,
-    is_fast, learn_back, outer,
+    is_fast, learn, learn_back, outer,
 };
 
 /// Whether a packet from the wire leaves the program without its outer headers.
@@ -56,6 +56,36 @@ fn what_a_stranger_sent_is_not_credited_to_a_right_packet_that_left_no_note() {
         // It did not get in the right ones' way.
         learn_back(&world, UDP);
         assert!(reaches_a_pod(&world, &UDP.back().0), "{:?}", world.reasons());
+    });
+}
+
+#[test]
+fn what_a_pod_sends_like_a_tunnel_packet_teaches_nothing_and_makes_nobody_diverge() {
+    World::both(|world| {
+        for shape in [UDP, Shape { six: true, ..UDP }] {
+            let (sent, right) = shape.out();
+            // Translated to this node's address on its way to the outside, with the flow of another pod in it.
+            let forged = outer(&right, 30, &STRANGER);
+            let mut summed = right.clone();
+            summed[40..42].copy_from_slice(&[0x12, 0x34]);
+            for packet in [&forged, &summed] {
+                let tag = world.sends(&sent).tag;
+                world.pass("to_uplink", packet, world.uplink_from_ovs, tag);
+                assert!(!is_fast(&world, shape), "{:?}", world.reasons());
+            }
+        }
+        assert_eq!((world.count(Reason::Learned), world.count(Reason::ForeignTunnel)), (0, 4));
+        // Nor while OVS is asked again.
+        world.cache.bump().unwrap();
+        std::thread::sleep(Duration::from_millis(270));
+        let timing = Timing { refresh: Duration::ZERO, ..Timing::default() };
+        world.cache.set_timing(timing).unwrap();
+        learn(&world, UDP);
+        assert_eq!(world.count(Reason::Learned), 1, "{:?}", world.reasons());
+        let (sent, right) = UDP.out();
+        let tag = world.sends(&sent).tag;
+        world.pass("to_uplink", &outer(&right, 30, &STRANGER), world.uplink_from_ovs, tag);
+        assert_eq!(world.count(Reason::Diverged), 0, "{:?}", world.reasons());
     });
 }
 

@@ -7,7 +7,7 @@ use node_agent::{
     fast_path::{FastPath, Gate, HOLD, Timing},
 };
 
-use super::world::{OPEN, OTHER, Shape, TCP, UDP, World, is_fast, learn, learn_back};
+use super::world::{OPEN, OTHER, OTHER_NODE, Shape, TCP, UDP, World, is_fast, learn, learn_back};
 use crate::packets::patched;
 
 /// A node whose entries are due after `refresh`.
@@ -65,14 +65,14 @@ fn another_answer_in_the_same_epoch_is_told_with_both_and_takes_the_endpoint_off
         learn(&world, Shape { six: true, ..UDP });
         let (sent, geneve) = UDP.out();
         // The same flow, to another node.
-        let other = patched(geneve, 30, &[172, 18, 0, 9]);
+        let other = patched(geneve, 30, &OTHER_NODE);
         world.through_ovs(&sent, &other);
         assert_eq!(world.count(Reason::Diverged), 1, "{:?}", world.reasons());
         let told = world.cache.divergences().unwrap();
         assert_eq!(told.len(), 1);
         assert_eq!((told[0].endpoint.as_str(), told[0].protocol), ("a", 17));
         assert_ne!(told[0].remembered.header, told[0].ovs.header);
-        assert_eq!(&told[0].ovs.header[60..68], "ac120009");
+        assert_eq!(&told[0].ovs.header[60..68], "ac120004");
         assert_eq!(world.cache.divergences().unwrap(), []);
         // Every flow of the endpoint is slow, until the epoch moves.
         timed(&world, 10_000, 10_000);
