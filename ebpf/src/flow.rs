@@ -115,7 +115,10 @@ pub struct EgressFlow {
     /// One's complement sum of the outer IPv4 header in [`Self::header`], whose length, ECN bits and checksum are 0.
     pub checksum: u32,
     /// Slot in `TUNNEL_STATS` (tunnel) or in `ENDPOINT_STATS`, the receiver's (local).
-    pub slot: u32,
+    pub slot: u16,
+    /// DSCP of the packets that it is for, in the upper six bits, as in the packet.
+    pub dscp: u8,
+    pub _pad: u8,
     /// Tick at which it was learned.
     pub learned: u32,
     /// Packets that used the entry. Approximate while several CPUs carry one flow.
@@ -124,6 +127,7 @@ pub struct EgressFlow {
     pub header: [u64; HEADER_WORDS],
 }
 const _: () = assert!(size_of::<EgressFlow>() == 120 && align_of::<EgressFlow>() == 8);
+const _: () = assert!(crate::maps::TUNNEL_SLOTS <= 1 << 16 && crate::maps::PORT_SLOTS <= 1 << 16);
 
 /// Value of `FLOW_INGRESS*`: what OVS did with packets of this flow from the tunnel.
 #[repr(C)]
@@ -135,7 +139,8 @@ pub struct IngressFlow {
     pub probing: u8,
     pub active: u8,
     pub ttl_step: u8,
-    pub _pad: u8,
+    /// As in [`EgressFlow`].
+    pub dscp: u8,
     /// Host veth of the pod that gets the packet.
     pub target: u32,
     /// Destination and source MAC as OVS delivered them.

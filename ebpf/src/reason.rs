@@ -137,6 +137,8 @@ pub enum Reason {
     UnknownRemote = 63,
     /// On its way out like a tunnel packet of this node, but not as OVS sends them, or to an address that OVS has no tunnel to.
     ForeignTunnel = 64,
+    /// The entry is for packets with another DSCP: OVS may decide by it.
+    DscpMismatch = 65,
 }
 
 /// Slots of the map `REASONS`. Larger than [`Reason::ALL`], so that a new reason does not change the map's layout.
@@ -144,7 +146,7 @@ pub const REASON_SLOTS: u32 = 96;
 
 impl Reason {
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Self; 65] = [
+    pub const ALL: [Self; 66] = [
         Self::TruncatedEthernet,
         Self::TruncatedIp,
         Self::BadIpVersion,
@@ -210,6 +212,7 @@ impl Reason {
         Self::EventLost,
         Self::UnknownRemote,
         Self::ForeignTunnel,
+        Self::DscpMismatch,
     ];
 
     /// Index into the map `REASONS`.
@@ -286,6 +289,7 @@ impl Reason {
             Self::EventLost => "event_lost",
             Self::UnknownRemote => "unknown_remote",
             Self::ForeignTunnel => "foreign_tunnel",
+            Self::DscpMismatch => "dscp_mismatch",
         }
     }
 

@@ -76,6 +76,19 @@ impl<T> Flow<T> {
         self.tos & 3
     }
 
+    /// The ECN bits that OVS gives the outer header: those of the packet, but not a congestion mark, which stays inside (RFC 6040, 4.1,
+    /// and tunnel.c of OVS).
+    #[inline(always)]
+    pub const fn outer_ecn(&self) -> u8 {
+        if self.ecn() == 3 { 2 } else { self.ecn() }
+    }
+
+    /// The DSCP, in the upper six bits.
+    #[inline(always)]
+    pub const fn dscp(&self) -> u8 {
+        self.tos & 0xfc
+    }
+
     /// TCP with SYN, FIN or RST: for OVS, and the end of what is cached of the connection.
     #[inline(always)]
     pub const fn changes_connection(&self) -> bool {

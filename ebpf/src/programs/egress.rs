@@ -143,7 +143,7 @@ fn family<F: Family>(skb: &Skb, front: &Front, pass: &Pass<'_>) -> Outcome {
     let reason = match F::egress().get_ptr_mut(&key).map(|entry| unsafe { &mut *entry }) {
         None => Reason::Miss,
         Some(entry) => {
-            if let Err(reason) = check::<F>(entry, &key, &macs(), pass.epoch) {
+            if let Err(reason) = check::<F>(entry, &key, &macs(), flow.dscp(), pass.epoch) {
                 reason
             } else if u32::from(flow.ttl) <= u32::from(entry.ttl_step) + 1 {
                 count::reason(Reason::LowTtl);
@@ -212,13 +212,21 @@ fn check<F: Family>(
     entry: &mut EgressFlow,
     key: &EgressKey<F::Tuple>,
     macs: &[u32; 3],
+    dscp: u8,
     epoch: u32,
 ) -> Result<(), Reason> {
     // One branch for what nearly always holds.
     let stale = entry.epoch ^ epoch;
     let other = (entry.macs[0] ^ macs[0]) | (entry.macs[1] ^ macs[1]) | (entry.macs[2] ^ macs[2]);
-    if stale | other != 0 {
-        return Err(if stale != 0 { Reason::Stale } else { Reason::MacMismatch });
+    let marked = u32::from(entry.dscp ^ dscp);
+    if stale | other | marked != 0 {
+        return Err(if stale != 0 {
+            Reason::Stale
+        } else if other != 0 {
+            Reason::MacMismatch
+        } else {
+            Reason::DscpMismatch
+        });
     }
     if entry.active == 0 {
         if !conn::is_open::<F>(key, epoch) {
@@ -273,11 +281,11 @@ fn carry<F: Family>(
     }
     let length = (total as u16).to_be();
     let datagram = (total.wrapping_sub(20) as u16).to_be();
-    let ecn = u16::from(flow.ecn());
-    let sum = parse::fold(entry.checksum + u32::from(length) + u32::from(ecn.to_be()));
+    let ecn = flow.outer_ecn();
+    let sum = parse::fold(entry.checksum + u32::from(length) + u32::from(u16::from(ecn).to_be()));
     // SAFETY: as above.
     unsafe {
-        *front.at::<u8>(15) = front.u8(15) | flow.ecn();
+        *front.at::<u8>(15) = front.u8(15) | ecn;
         *front.at::<u16>(16) = length;
         *front.at::<u16>(24) = !(sum as u16);
         *front.at::<u16>(38) = datagram;
@@ -287,7 +295,7 @@ fn carry<F: Family>(
     }
     entry.packets = entry.packets.wrapping_add(amount.packets);
     count::port(pass.port.slot, amount, |counters| &mut counters.fast_from);
-    count::tunnel(entry.slot, amount.with_headers(OVERHEAD), |counters| &mut counters.fast_tx);
+    count::tunnel(u32::from(entry.slot), amount.with_headers(OVERHEAD), |counters| &mut counters.fast_tx);
     if pass.port.flags & PORT_INTERPOSED == 0 {
         skb.set_tag(tag::FAST);
     }

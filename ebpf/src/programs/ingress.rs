@@ -124,7 +124,7 @@ fn family<F: Family>(skb: &Skb, front: &Front, pass: &Pass<'_>) -> Outcome {
         }
     };
     let reason = 'slow: {
-        if pass.outer.ecn == 3 || pass.outer.ecn != flow.ecn() {
+        if pass.outer.ecn != flow.outer_ecn() {
             break 'slow Reason::CongestionMark;
         }
         if pass.gate & GATE_TCP == 0 && F::is_tcp(&flow.tuple) {
@@ -153,8 +153,16 @@ fn family<F: Family>(skb: &Skb, front: &Front, pass: &Pass<'_>) -> Outcome {
                 // One branch for what nearly always holds.
                 let (stale, macs) = (entry.epoch ^ pass.epoch, inner_macs(front));
                 let [first, second, third] = entry.arrived;
-                if stale | (first ^ macs[0]) | (second ^ macs[1]) | (third ^ macs[2]) != 0 {
-                    break 'slow if stale != 0 { Reason::Stale } else { Reason::MacMismatch };
+                let other = (first ^ macs[0]) | (second ^ macs[1]) | (third ^ macs[2]);
+                let marked = u32::from(entry.dscp ^ flow.dscp());
+                if stale | other | marked != 0 {
+                    break 'slow if stale != 0 {
+                        Reason::Stale
+                    } else if other != 0 {
+                        Reason::MacMismatch
+                    } else {
+                        Reason::DscpMismatch
+                    };
                 }
                 let slot = match receiver(entry.target, pass.epoch) {
                     Ok(slot) => slot,

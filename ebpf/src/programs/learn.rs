@@ -132,7 +132,7 @@ fn egress<F: Family>(skb: &Skb, front: &Front, seen: &Seen<'_>, tunnel: u32) -> 
     fill::<F>(value, seen, &note, &flow);
     value.kind = KIND_TUNNEL;
     value.target = seen.config.uplink;
-    value.slot = tunnel;
+    value.slot = tunnel as u16;
     if !front.has(HEADER as u32) {
         return Ok(());
     }
@@ -258,12 +258,13 @@ fn ingress<F: Family>(
                 && entry.macs == macs
                 && entry.arrived == note.macs;
             if same || !count::counting() {
+                entry.dscp = flow.dscp();
                 entry.probing = 0;
                 entry.deadline = seen.deadline();
                 return Err(Reason::Refreshed);
             }
-            // Of a frame for another station it would be the answer to another question.
-            if entry.arrived == note.macs {
+            // Of a frame for another station, or with another DSCP, it would be the answer to another question.
+            if entry.arrived == note.macs && entry.dscp == flow.dscp() {
                 let remembered = answer(entry.target, 0, entry.ttl_step, entry.macs);
                 report::<F>(DIVERGED_INGRESS, entry.target, &flow.tuple, seen.epoch, |record| {
                     record.remembered = remembered;
@@ -284,7 +285,7 @@ fn ingress<F: Family>(
         probing: 0,
         active: u8::from(!F::is_tcp(&flow.tuple)),
         ttl_step,
-        _pad: 0,
+        dscp: flow.dscp(),
         target: receiver.ifindex,
         macs,
         slot: count::tunnel_slot(&TunnelKey { remote, vni }),
@@ -329,7 +330,7 @@ fn local<F: Family>(
     fill::<F>(value, seen, note, flow);
     value.kind = KIND_LOCAL;
     value.target = receiver.ifindex;
-    value.slot = port.slot;
+    value.slot = port.slot as u16;
     value.checksum = 0;
     let front = front(macs);
     let mut at = 0;
@@ -365,6 +366,7 @@ fn fill<F: Family>(value: &mut EgressFlow, seen: &Seen<'_>, note: &Note, flow: &
     value.active = u8::from(!F::is_tcp(&flow.tuple));
     value.ttl_step = note.ttl.wrapping_sub(flow.ttl);
     value.macs = note.macs;
+    value.dscp = flow.dscp();
     value.learned = seen.now;
     value.packets = 0;
 }
@@ -395,12 +397,13 @@ fn save<F: Family>(key: &EgressKey<F::Tuple>, value: &EgressFlow, seen: &Seen<'_
                     count::reason(Reason::PortChanged);
                 }
                 entry.macs = value.macs;
+                entry.dscp = value.dscp;
                 entry.probing = 0;
                 entry.deadline = value.deadline;
                 return Err(Reason::Refreshed);
             }
-            // Sent to another station it was another question.
-            if entry.macs == value.macs {
+            // Sent to another station, or with another DSCP, it was another question.
+            if entry.macs == value.macs && entry.dscp == value.dscp {
                 report::<F>(DIVERGED_EGRESS, key.ifindex, &key.tuple, seen.epoch, |record| {
                     record.remembered = full_answer(entry);
                     record.ovs = full_answer(value);

@@ -1,4 +1,5 @@
-//! Flows of br-int that log, sample, shape or queue packets, and whose packets these are. No I/O.
+//! Flows of br-int that log, sample, shape or queue packets, or decide by what packets of one flow differ in, and whose packets
+//! these are. No I/O.
 //!
 //! Such packets must all reach OVS. Where a flow matches one logical port of OVN that has a port of the bridge, as those of an ACL
 //! or QoS rule for a pod do, what comes from or goes to that port takes the slow path. A flow that matches a conjunction (a port
@@ -59,14 +60,15 @@ fn put<T: PartialEq>(map: &mut HashMap<Name, T>, key: &Key<'_>, value: Option<T>
 impl Ledger {
     /// Takes what the monitor told.
     pub(super) fn take(&mut self, update: Update<'_>) {
-        let (key, deeds) = match update {
-            Update::Present { key, deeds } => (key, deeds),
-            Update::Removed(key) => (key, Deeds::default()),
+        let (key, deeds, there) = match update {
+            Update::Present { key, deeds } => (key, deeds, true),
+            Update::Removed(key) => (key, Deeds::default(), false),
             Update::Paused(_) | Update::Unknown => return,
         };
-        let origin = || key.read().in_port.zip(deeds.sets.source());
-        let origin = if key.table == 0 { origin() } else { None };
-        self.changed |= put(&mut self.effects, &key, deeds.effect);
+        let fields = key.read();
+        let origin = fields.in_port.zip(deeds.sets.source()).filter(|_| key.table == 0);
+        let differs = (there && fields.differs).then_some(Effect::Differs);
+        self.changed |= put(&mut self.effects, &key, deeds.effect.or(differs));
         self.changed |= put(&mut self.origins, &key, origin);
         self.changed |= put(&mut self.parts, &key, Some(deeds.parts).filter(|parts| !parts.is_empty()));
     }
@@ -235,6 +237,19 @@ mod tests {
             flows.logs(&[&datapath(), &register(from, 2)]);
             assert_eq!(flows.whom(), (false, vec![5]));
         }
+    }
+
+    #[test]
+    fn a_flow_that_matches_tcp_flags_concerns_its_port_or_the_node_until_it_goes() {
+        let flags = [0, 1, 34 << 1, 2, 0, 2];
+        let mut flows = Flows::with(&[(4, 1), (5, 2)]);
+        flows.put(TABLE, &matched(&[&datapath(), &register(true, 2), &flags]), Deeds::default());
+        assert_eq!(flows.whom(), (false, vec![5]));
+        let fields = matched(&[&datapath(), &flags]);
+        flows.put(TABLE, &fields, Deeds::default());
+        assert_eq!(flows.whom(), (true, vec![5]));
+        flows.0.take(Update::Removed(Key { table: TABLE, priority: 1, fields: &fields }));
+        assert_eq!(flows.whom(), (false, vec![5]));
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub enum Effect {
     Meter,
     /// Puts it into a queue.
     Queue,
+    /// Decides by what packets of one flow differ in.
+    Differs,
 }
 
 impl Effect {
@@ -28,6 +30,7 @@ impl Effect {
             Self::Sample => "sample packets",
             Self::Meter => "limit a rate",
             Self::Queue => "use queues",
+            Self::Differs => "decide by TCP flags, ECN, TTL or flow label",
         }
     }
 }

@@ -25,6 +25,9 @@ pub struct Fields {
     pub to: Option<u32>,
     /// Number of a conjunction whose parts have all matched.
     pub conjunction: Option<u32>,
+    /// It looks at something that packets of one flow differ in: TCP flags, ECN, TTL or the flow label. Not so what matches other
+    /// protocols than TCP and UDP, or a TTL of 0 or 1, which is never fast.
+    pub differs: bool,
 }
 
 /// Class and field number of a header, without the bit for masks and the length.
@@ -35,11 +38,19 @@ const REGISTER_15: u32 = 0x0001 << 7 | 15;
 /// Both of them: the form in matches of OpenFlow 1.5.
 const REGISTERS_14_15: u32 = 0x8001 << 7 | 7;
 const CONJUNCTION: u32 = 0x0001 << 7 | 37;
+const IP_PROTO: u32 = 0x8000 << 7 | 10;
+/// In both classes that OVS has them in (ovs-fields(7)).
+const IP_ECN: [u32; 2] = [0x8000 << 7 | 9, 0x0001 << 7 | 28];
+const TCP_FLAGS: [u32; 2] = [0x8000 << 7 | 42, 0x0001 << 7 | 34];
+const FLOW_LABEL: [u32; 2] = [0x8000 << 7 | 28, 0x0001 << 7 | 27];
+const IP_TTL: u32 = 0x0001 << 7 | 29;
+/// ICMP and ICMPv6 (IANA's protocol numbers).
+const ICMP: [u8; 2] = [1, 58];
 
 impl Fields {
     /// Reads a list of fields; ends at the first that cannot be.
     pub fn read(mut bytes: &[u8]) -> Self {
-        let mut fields = Self::default();
+        let (mut fields, mut other) = (Self::default(), false);
         while let Some(header) = u32_at(bytes, 0) {
             let length = usize::from(header.to_be_bytes()[3]);
             let Some((one, rest)) = bytes.get(4..).and_then(|after| after.split_at_checked(length)) else {
@@ -61,10 +72,16 @@ impl Fields {
                 REGISTER_15 => fields.to = word(0),
                 REGISTERS_14_15 => (fields.from, fields.to) = (word(0), word(4)),
                 CONJUNCTION => fields.conjunction = word(0),
+                IP_PROTO => other = value.first().is_some_and(|protocol| ICMP.contains(protocol)),
+                IP_TTL => fields.differs |= masked || value.first().is_none_or(|ttl| *ttl > 1),
+                kind if [IP_ECN, TCP_FLAGS, FLOW_LABEL].iter().any(|both| both.contains(&kind)) => {
+                    fields.differs = true;
+                }
                 _ => {}
             }
             bytes = rest;
         }
+        fields.differs &= !other;
         fields
     }
 
@@ -99,6 +116,30 @@ mod tests {
             None,
             "without a datapath a number names no port"
         );
+    }
+
+    #[test]
+    fn what_packets_of_one_flow_differ_in_is_told_from_what_they_do_not() {
+        let nxm = |field: u8, value: &[u8]| {
+            let mut bytes = vec![0, 1, field << 1, u8::try_from(value.len()).unwrap()];
+            bytes.extend(value);
+            bytes
+        };
+        let oxm = |field: u8, value: &[u8]| {
+            let mut bytes = nxm(field, value);
+            bytes[..2].copy_from_slice(&[0x80, 0]);
+            bytes
+        };
+        let differs = |fields: &[Vec<u8>]| Fields::read(&fields.concat()).differs;
+        for matched in [nxm(29, &[7]), nxm(28, &[3]), oxm(9, &[3]), nxm(34, &[0, 4]), oxm(42, &[0, 4])] {
+            assert!(differs(std::slice::from_ref(&matched)), "{matched:?}");
+            assert!(differs(&[oxm(10, &[6]), matched.clone()]), "{matched:?}");
+            assert!(!differs(&[oxm(10, &[58]), matched.clone()]), "{matched:?}");
+        }
+        // DSCP is told apart by the programs.
+        for matched in [nxm(29, &[0]), nxm(29, &[1]), oxm(8, &[46]), oxm(10, &[17])] {
+            assert!(!differs(std::slice::from_ref(&matched)), "{matched:?}");
+        }
     }
 
     #[test]

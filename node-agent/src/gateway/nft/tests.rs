@@ -145,10 +145,6 @@ fn without_an_ipv6_address_of_the_node_its_pods_are_still_reached_by_ipv6() {
     inputs.families.truncate(1);
     let text = services_table(&inputs, &fixture::reference_services("n1"));
     assert!(text.contains("snat ip6 to fd00:10:244::2"), "{text}");
-    for (ip, set) in [("ip", "remote_nodes"), ("ip6", "remote_nodes6")] {
-        let rule = format!("iifname \"ovn-k8s-mp0\" {ip} daddr @{set} udp dport 6081 drop");
-        assert!(text.contains(&rule), "{rule} is not in\n{text}");
-    }
     assert!(!text.contains("6 {") && !text.contains("ports6"), "no set of IPv6 services:\n{text}");
 }
 

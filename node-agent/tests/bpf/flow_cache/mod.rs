@@ -31,11 +31,13 @@ fn the_second_packet_leaves_exactly_as_ovs_sent_the_first() {
             let (sent, geneve) = shape.out();
             assert_ne!(world.through_ovs(&sent, &geneve).verdict, Verdict::Drop);
             // Another length and ECN than the one that was learned.
-            let next = Shape { payload: shape.payload + 33, ecn: 2, ..shape };
-            let (sent, geneve) = next.out();
-            let passed = world.sends(&sent);
-            assert_eq!(passed.verdict, Verdict::Redirect, "{number}: {:?}", world.reasons());
-            assert_eq!(passed.packet, geneve, "{number}");
+            for ecn in [2, 3] {
+                let next = Shape { payload: shape.payload + 33, ecn, ..shape };
+                let (sent, geneve) = next.out();
+                let passed = world.sends(&sent);
+                assert_eq!(passed.verdict, Verdict::Redirect, "{number}: {:?}", world.reasons());
+                assert_eq!(passed.packet, geneve, "{number}");
+            }
         }
     });
 }
@@ -46,16 +48,18 @@ fn the_second_packet_is_delivered_exactly_as_ovs_delivered_the_first() {
         for shape in [UDP, Shape { six: true, ..UDP }] {
             let (geneve, delivered) = shape.back();
             world.delivered_by_ovs(&geneve, &delivered);
-            let next = Shape { payload: 77, ecn: 1, ttl: 33, ..shape };
-            let (geneve, delivered) = next.back();
-            let passed = world.pass("from_uplink", &geneve, world.uplink, 0);
-            assert_eq!(passed.verdict, Verdict::Redirect, "{:?}", world.reasons());
-            assert_eq!(passed.packet, delivered);
+            for ecn in [1, 3] {
+                let next = Shape { payload: 77, ecn, ttl: 33, ..shape };
+                let (geneve, delivered) = next.back();
+                let passed = world.pass("from_uplink", &geneve, world.uplink, 0);
+                assert_eq!(passed.verdict, Verdict::Redirect, "{:?}", world.reasons());
+                assert_eq!(passed.packet, delivered);
+            }
         }
         let flows = world.cache.flows(10).unwrap();
         assert_eq!(flows.len(), 2);
         assert!(
-            flows.iter().all(|flow| flow.packets == 1 && flow.endpoint == "a" && flow.valid),
+            flows.iter().all(|flow| flow.packets == 2 && flow.endpoint == "a" && flow.valid),
             "{flows:?}"
         );
         let remote = Ipv4Addr::from(FAR);
@@ -308,6 +312,34 @@ fn a_geneve_packet_from_elsewhere_or_with_another_vni_or_option_does_not_reach_a
             assert_eq!(passed.packet, packet, "{what}");
             assert_eq!(world.count(reason), before + 1, "{what}: {:?}", world.reasons());
         }
+    });
+}
+
+#[test]
+fn what_ovs_did_with_one_dscp_is_not_done_with_another_and_is_no_divergence() {
+    World::both(|world| {
+        let marked = |packet: &[u8], at: usize| {
+            let mut packet = patched(packet.to_vec(), at + 1, &[0xb8]);
+            fix_checksum(&mut packet[at..at + 20]);
+            packet
+        };
+        learn(&world, UDP);
+        learn_back(&world, UDP);
+        let (sent, geneve) = UDP.out();
+        let (into, delivered) = UDP.back();
+        let (ef, ef_in) = (marked(&sent, 14), marked(&into, 72));
+        assert_eq!(world.sends(&ef).packet, ef);
+        assert_eq!(world.pass("from_uplink", &ef_in, world.uplink, 0).packet, ef_in);
+        assert_eq!(world.count(Reason::DscpMismatch), 2, "{:?}", world.reasons());
+        // The notes of these have to be forgotten.
+        std::thread::sleep(Duration::from_millis(1_100));
+        // OVS does otherwise with it, and the entries are for it from then on.
+        let elsewhere = patched(marked(&geneve, 72), 30, &OTHER_NODE);
+        world.through_ovs(&ef, &elsewhere);
+        world.delivered_by_ovs(&ef_in, &patched(marked(&delivered, 14), 6, &OTHER));
+        assert_eq!(world.count(Reason::Diverged), 0, "{:?}", world.reasons());
+        assert_eq!(world.sends(&ef).packet[30..34], OTHER_NODE);
+        assert!(!is_fast(&world, UDP));
     });
 }
 

@@ -206,18 +206,23 @@ impl Shape {
         bytes
     }
 
+    /// A mark of congestion stays inside.
+    fn outer_ecn(self) -> u8 {
+        if self.ecn == 3 { 2 } else { self.ecn }
+    }
+
     /// As the pod sends it, and as OVS puts it on the wire.
     pub(super) fn out(self) -> (Vec<u8>, Vec<u8>) {
         let sent = self.frame((POD, ROUTER), true, 0);
         let inner = self.frame((FAR_ROUTER, FAR_POD), true, 1);
-        (sent, geneve(UPLINK, FAR_UPLINK, NEAR, FAR, [0, 3, 0, 5], 7, self.ecn, &inner))
+        (sent, geneve(UPLINK, FAR_UPLINK, NEAR, FAR, [0, 3, 0, 5], 7, self.outer_ecn(), &inner))
     }
 
     /// As it comes from the wire, and as OVS delivers it.
     pub(super) fn back(self) -> (Vec<u8>, Vec<u8>) {
         let inner = self.frame((ROUTER, POD), false, 1);
         let delivered = self.frame((ROUTER, POD), false, 1);
-        (geneve(FAR_UPLINK, UPLINK, FAR, NEAR, [0, 5, 0, 3], 9, self.ecn, &inner), delivered)
+        (geneve(FAR_UPLINK, UPLINK, FAR, NEAR, [0, 5, 0, 3], 9, self.outer_ecn(), &inner), delivered)
     }
 }
 
@@ -261,7 +266,7 @@ pub(super) fn geneve(
         .udp(51_000, 6081)
         .write(&mut bytes, &payload)
         .unwrap();
-    // OVS: do not fragment, no UDP checksum, ECN of the inner packet.
+    // OVS: do not fragment, no UDP checksum, ECN as given.
     bytes[15] |= ecn;
     bytes[18..22].copy_from_slice(&[0, 0, 0x40, 0]);
     bytes[40..42].copy_from_slice(&[0, 0]);
