@@ -20,6 +20,8 @@ use crate::{gateway, gateway_task};
 
 /// Does it. First the CNI configuration goes, so that no pod comes in between; pods still there lose their connection.
 pub async fn cleanup(config: Config) -> anyhow::Result<()> {
+    // Before anything is taken away.
+    let _held = crate::run::hold(&config, false, Duration::from_secs(10)).await?;
     let config = Arc::new(config);
     let mut errors = install::uninstall(&config.cni_conf_dir, &config.cni_bin_dir);
     errors.extend(remove_socket(&config));

@@ -21,6 +21,7 @@ pub mod gateway;
 mod gateway_task;
 pub mod kube_api;
 pub mod link;
+pub mod lock;
 pub mod management_port;
 pub mod metrics;
 pub mod netns;

@@ -23,6 +23,7 @@ use crate::datapath::{Datapath, Mode};
 use crate::fastpath::{Fastpath, Places, Sabotage};
 use crate::gateway::takeover::shim_ovs_end;
 use crate::link::Netlink;
+use crate::lock::{self, Held, LockError};
 use crate::metrics::Metrics;
 use crate::node::{Health, Node};
 use crate::ovs::Ovs;
@@ -32,6 +33,8 @@ use crate::{admin, bpf, ctl, gateway_task, kube_api, proxy_health, sync};
 
 /// How long OVS and the API may take to be there when the agent starts. Whoever started us starts us again.
 const START_WAIT: Duration = Duration::from_secs(60);
+/// How long the agent before us may take to end.
+const LOCK_WAIT: Duration = Duration::from_secs(60);
 /// Before a port or socket that could not be opened is tried again.
 const BIND_AGAIN: Duration = Duration::from_secs(30);
 
@@ -70,11 +73,14 @@ fn until_done(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<
 }
 
 async fn serve(config: Config) -> anyhow::Result<()> {
+    let mut held = None;
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
     let (stop, stopped) = watch::channel(false);
     let (tasks, mut ends) = Tasks::new();
     let work = async {
+        let programs = config.datapath != Wanted::Ovs;
+        held = Some(hold(&config, programs, LOCK_WAIT).await?);
         start(config, &tasks, stopped).await?;
         Err(ends.next().await.into())
     };
@@ -94,7 +100,17 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     if tokio::time::timeout(FINISH, finished).await.is_err() {
         tracing::warn!("CNI calls are still under way after {FINISH:?}; they are left");
     }
+    drop(held);
     Ok(())
+}
+
+/// Makes sure that no other agent holds the directories of this node. That of the pins is made if there are to be `programs`.
+pub(crate) async fn hold(config: &Config, programs: bool, patience: Duration) -> Result<Held, LockError> {
+    let mut directories = vec![config.state_dir.as_path()];
+    if config.bpf_dir.exists() || (programs && bpf::on_bpffs(&config.bpf_dir)) {
+        directories.push(&config.bpf_dir);
+    }
+    lock::take(&directories, patience).await
 }
 
 async fn start(mut config: Config, tasks: &Tasks, stopped: watch::Receiver<bool>) -> anyhow::Result<()> {

@@ -45,6 +45,7 @@ pub use ebpf::{
 pub use error::{Error, Failures};
 pub use load::Options;
 pub use log::Log;
+pub(crate) use probe::on_bpffs;
 pub use probe::{Capabilities, Unsupported, probe};
 
 use pins::Pins;

@@ -124,7 +124,7 @@ fn check_capabilities(status: &str) -> Result<(), Unsupported> {
 }
 
 /// Whether the directory, or its nearest parent that exists, is on a bpffs.
-fn on_bpffs(dir: &Path) -> bool {
+pub(crate) fn on_bpffs(dir: &Path) -> bool {
     dir.ancestors()
         .find(|path| path.exists())
         .and_then(|path| statfs(path).ok())

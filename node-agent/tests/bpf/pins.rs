@@ -18,6 +18,20 @@ use crate::{
 const CHILD: &str = "SLIPSTREAM_TEST_CHILD";
 
 #[test]
+fn a_directory_of_pins_is_locked_like_any_other() {
+    let node = Node::new();
+    let dir = node.pins();
+    node.run(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let take = || runtime.block_on(node_agent::lock::take(&[&dir], std::time::Duration::ZERO));
+        let first = take().unwrap();
+        assert!(take().unwrap_err().to_string().contains("another agent holds"));
+        drop(first);
+        take().unwrap();
+    });
+}
+
+#[test]
 fn traffic_and_counters_go_on_when_the_agent_is_killed_and_the_next_one_takes_over() {
     let wired = Wired::new();
     let Config { dir, uplink, endpoint, .. } = wired.config();
