@@ -98,10 +98,9 @@ impl Fastpath {
     }
 
     fn with(datapath: &Datapath, store: Store, wanted: NodePath) -> Self {
-        let tracking = if datapath.netdev { Tracking::Unknown } else { Tracking::Tolerant };
         let starting = Reasoned::ovs(STARTING);
         let inner = Inner {
-            engine: Engine::new(Times::default(), tracking),
+            engine: Engine::new(Times::default(), Tracking::Unknown),
             gate: None,
             hold: None,
             wanted,
@@ -146,9 +145,9 @@ impl Fastpath {
             tcp: match (there, inner.engine.tracking()) {
                 (false, _) => node.clone(),
                 (_, Tracking::Tolerant) => Reasoned::ebpf("OVS's connection tracking takes flows back"),
-                (_, Tracking::Unknown) => Reasoned::ovs(
-                    "whether OVS's connection tracking compares sequence numbers is not known yet",
-                ),
+                (_, Tracking::Unknown) => {
+                    Reasoned::ovs("whether OVS's connection tracking takes flows back is not known yet")
+                }
                 (_, Tracking::Strict(why)) => Reasoned::ovs(why.clone()),
             },
             tunnel,

@@ -88,7 +88,7 @@ impl Source {
 /// Whether OVS's connection tracking takes TCP flows back that it has not seen all of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tracking {
-    /// It does: the kernel's, or the userspace one with its sequence check known to be off.
+    /// It does: its sequence checks are known to be off.
     Tolerant,
     /// Not known since ovs-vswitchd was started.
     Unknown,

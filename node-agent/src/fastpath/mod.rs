@@ -21,6 +21,7 @@ mod revalidation;
 pub mod status;
 mod store;
 mod tasks;
+mod tracking;
 mod underlay;
 
 pub use control::Fastpath;

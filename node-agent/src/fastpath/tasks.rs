@@ -13,12 +13,12 @@ use tokio::time::MissedTickBehavior;
 
 use super::control::{Fastpath, Shared};
 use super::decide::{self, View};
-use super::engine::{Input, Source, Tracking};
-use super::{monitor, pressure, revalidation, underlay};
+use super::engine::{Input, Source};
+use super::{monitor, pressure, revalidation, tracking, underlay};
 use crate::gateway::openflow::management_socket;
 use crate::node::Node;
 use crate::ovs::Ovs;
-use crate::ovs::unixctl::{Unixctl, UnixctlError};
+use crate::ovs::unixctl::Unixctl;
 
 /// The programs stop to learn without a sign of life for five of these.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -26,8 +26,6 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 const REPORTS: Duration = Duration::from_millis(250);
 /// Decisions are made anew at least this often, whatever was missed.
 const DECIDE: Duration = Duration::from_secs(30);
-/// The userspace datapath.
-const USERSPACE: &str = "netdev@ovs-netdev";
 
 /// Where things are on this node.
 #[derive(Debug, Clone)]
@@ -89,10 +87,12 @@ impl Fastpath {
         tasks.spawn("ovs-database", database(Arc::clone(&self.shared), node.ovs.clone()));
         let follow = underlay::follow(Arc::clone(&self.shared), node.netlink.clone(), places.uplink);
         tasks.spawn("underlay", follow);
-        if node.datapath.netdev {
-            let keep = places.sabotage.keep_sequence_check;
-            tasks.spawn("connection-tracking", tracking(Arc::clone(&self.shared), unixctl, keep));
-        }
+        let of = if node.datapath.netdev {
+            tracking::Of::Userspace { unixctl, keep: places.sabotage.keep_sequence_check }
+        } else {
+            tracking::Of::Kernel
+        };
+        tasks.spawn("connection-tracking", tracking::follow(Arc::clone(&self.shared), of));
         match management_socket(&places.ovs_db, api::ovn_name::INTEGRATION_BRIDGE) {
             Some(socket) => watch_flows(&self.shared, tasks, socket, places.sabotage.ignore_flows),
             None => {
@@ -211,69 +211,6 @@ async fn reports(shared: Arc<Shared>) {
             );
             shared.diverged(1);
         }
-    }
-}
-
-/// Turns the sequence check of the userspace datapath's connection tracking off, and makes sure that it is.
-async fn tracking(shared: Arc<Shared>, unixctl: Option<Unixctl>, keep: bool) {
-    if keep {
-        tracing::error!("asked for by a test: TCP gets no fast path");
-    }
-    let Some(unixctl) = unixctl else {
-        let why = "ovs-vswitchd is not on this machine, so its sequence check cannot be turned off";
-        shared.take(Input::Tracking(Tracking::Strict(why.to_owned())));
-        return;
-    };
-    loop {
-        let lives = shared.lives();
-        match turn_check_off(&unixctl, keep).await {
-            Ok(()) => {
-                if shared.tracking() != Tracking::Tolerant {
-                    tracing::info!("OVS's connection tracking does not compare sequence numbers");
-                }
-                if shared.take_tracking(lives, Tracking::Tolerant) {
-                    shared.ovs_is_new.notified().await;
-                }
-            }
-            Err(why) => {
-                let strict = Tracking::Strict(why.clone());
-                if shared.tracking() != strict {
-                    tracing::warn!(why, "TCP takes the slow path");
-                    shared.take_tracking(lives, strict);
-                }
-                let _ = tokio::time::timeout(Duration::from_secs(1), shared.ovs_is_new.notified()).await;
-            }
-        }
-    }
-}
-
-/// An error is OVS's refusal. While it cannot be asked, and while the datapath is not there, this goes on asking.
-async fn turn_check_off(unixctl: &Unixctl, keep: bool) -> Result<(), String> {
-    const SOON: Duration = Duration::from_secs(5);
-    const COMMANDS: [&str; 2] = ["dpctl/ct-disable-tcp-seq-chk", "dpctl/ct-get-tcp-seq-chk"];
-    let began = Instant::now();
-    loop {
-        let asked = async {
-            if !keep {
-                unixctl.call(COMMANDS[0], &[USERSPACE], SOON).await?;
-            }
-            unixctl.call(COMMANDS[1], &[USERSPACE], SOON).await
-        };
-        let refusal = match asked.await {
-            Ok(answer) if answer.contains("disabled") => return Ok(()),
-            Ok(answer) => format!("OVS compares sequence numbers all the same: {}", answer.trim()),
-            Err(UnixctlError::Refused { message, .. }) => format!("OVS does not stop to compare: {message}"),
-            // It is not there, or does not answer: the monitor knows that too.
-            Err(error) => {
-                tracing::debug!(%error, "sequence check");
-                String::new()
-            }
-        };
-        // A new ovs-vswitchd has its datapath a moment after its socket.
-        if !refusal.is_empty() && began.elapsed() >= Duration::from_secs(2) {
-            return Err(refusal);
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 

@@ -4,6 +4,7 @@
 mod agent;
 mod flows;
 mod programs;
+mod reset;
 
 use anyhow::Result;
 
@@ -53,6 +54,10 @@ fn judge(bed: &Bed, ebpf: bool, progress: &Progress) -> Result<bool> {
     }
     flows::check(bed, ebpf, &mut checks)?;
     progress.done("flows and policy tried");
+    if ebpf {
+        reset::check(bed, &mut checks);
+        progress.done("a long connection reset");
+    }
     say("");
     Ok(checks.finish())
 }

@@ -7,6 +7,7 @@ pub mod load;
 mod name;
 mod netexec;
 pub mod packets;
+mod reset;
 mod rr;
 mod serve;
 pub mod spray;
@@ -26,6 +27,8 @@ pub enum Args {
     Dial(dial::Args),
     /// Take many bytes from a bulk port of a server.
     Bulk(bulk::Args),
+    /// Send many bytes and reset the connection, or tell how such a connection ends.
+    Reset(reset::Args),
     /// Send back whatever comes.
     Echo(rr::EchoArgs),
     /// Ask an echo over and over, and print how long it takes.
@@ -53,6 +56,7 @@ impl Args {
             Self::Serve(args) => args.run(),
             Self::Dial(args) => args.run(),
             Self::Bulk(args) => args.run(),
+            Self::Reset(args) => args.run(),
             Self::Echo(args) => args.run(),
             Self::Rr(args) => args.run(),
             Self::Get(args) => args.run(),
