@@ -20,6 +20,8 @@ use crate::programs::chain;
 
 /// Annotation of a mirror pod: what the kubelet passes as the UID of the static pod behind it.
 const MIRROR: &str = "kubernetes.io/config.mirror";
+/// Label that KubeVirt gives to pods of virtual machines.
+const KUBEVIRT: &str = "kubevirt.io";
 
 /// How long a request may be ahead of the watch: the runtime knows a pod that we have not been told of yet.
 const UNKNOWN_POD_WAIT: Duration = Duration::from_secs(10);
@@ -50,6 +52,8 @@ pub struct PodInfo {
     pub networks: Option<String>,
     /// Annotation [`POD_PATH`] as it stands.
     pub path: Option<String>,
+    /// Why what is in it passes packets on: a virtual machine has another stack behind a tap device.
+    pub forwards: Option<&'static str>,
 }
 
 impl PodInfo {
@@ -290,13 +294,42 @@ fn trim(pod: &Pod) -> (PodKey, PodInfo) {
         mirror_uid: annotation(MIRROR),
         networks: annotation(POD_NETWORKS),
         path: annotation(POD_PATH),
+        forwards: forwards(pod),
     };
     (key, info)
+}
+
+/// Packets out of a tunnel keep marks of that, which are harmless where they end at a socket. Whoever passes them on may cut
+/// aggregates up, or tell a device wrong offsets.
+fn forwards(pod: &Pod) -> Option<&'static str> {
+    let class = pod.spec.as_ref().and_then(|spec| spec.runtime_class_name.as_deref());
+    if pod.labels().contains_key(KUBEVIRT) {
+        Some("the pod runs a virtual machine (label kubevirt.io)")
+    } else if class.is_some_and(|class| class.starts_with("kata")) {
+        Some("the pod runs in a virtual machine (its runtimeClassName begins with kata)")
+    } else {
+        None
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pod_that_is_a_virtual_machine_is_known_by_its_label_or_its_runtime() {
+        let pod = |label: &str, class: Option<&str>| {
+            let mut pod = Pod::default();
+            pod.metadata.labels = Some([(label.to_owned(), "virt-launcher".to_owned())].into());
+            pod.spec = Some(k8s_openapi::api::core::v1::PodSpec {
+                runtime_class_name: class.map(str::to_owned),
+                ..Default::default()
+            });
+            trim(&pod).1.forwards
+        };
+        assert!(pod("kubevirt.io", None).is_some() && pod("app", Some("kata-qemu")).is_some());
+        assert_eq!((pod("app", None), pod("app", Some("gvisor"))), (None, None));
+    }
 
     const NETWORKS: &str =
         r#"{"default":{"ip_addresses":["10.244.0.3/24"],"mac_address":"0a:58:0a:f4:00:03"}}"#;
@@ -307,7 +340,7 @@ mod tests {
     }
 
     fn info(uid: &str, networks: Option<&str>) -> PodInfo {
-        PodInfo { uid: uid.to_owned(), mirror_uid: None, networks: networks.map(str::to_owned), path: None }
+        PodInfo { uid: uid.to_owned(), networks: networks.map(str::to_owned), ..PodInfo::default() }
     }
 
     #[tokio::test(start_paused = true)]

@@ -215,6 +215,12 @@ fn tunnel(ovs: &OvsNode, name: &str, remote: &str) {
     ovs.vsctl(&[&["add-port", "br-int", name, "--"], row.as_slice()].concat());
 }
 
+#[expect(clippy::disallowed_methods, reason = "the test plays an operator")]
+fn tc(arguments: &str) {
+    let status = std::process::Command::new("tc").args(arguments.split(' ')).status();
+    assert!(status.unwrap().success(), "tc {arguments}");
+}
+
 fn gates(calls: &[Call]) -> Vec<Gate> {
     let gate = |call: &Call| match call {
         Call::Gate(gate) => Some(*gate),
@@ -500,6 +506,15 @@ fn an_endpoint_is_taken_off_the_fast_path_by_annotation_mirror_policing_and_qos_
         slow("QoS").await;
         bed.ovs.vsctl(&["clear", "port", "a", "qos"]);
         fast().await;
+        // A rate limit as the bandwidth plugin sets it, seen without anything else that changes.
+        tc("qdisc add dev a root tbf rate 1mbit burst 10kb latency 50ms");
+        slow("queueing discipline `tbf`").await;
+        tc("qdisc del dev a root");
+        fast().await;
+        bed.ovs.ofctl("add-flow", "table=44,tcp,tcp_flags=+syn,actions=drop");
+        bed.until("slow", |s| s.node.reason.contains("TCP flags")).await;
+        bed.ovs.ofctl("del-flows", "table=44");
+        fast().await;
         // OVN's port 5 of datapath 3; an ACL that logs what goes there, and one on a port group with an address set.
         bed.ovs.ofctl(
             "add-flow",
@@ -561,6 +576,16 @@ fn flows_that_log_sample_or_limit_and_settings_of_the_chassis_take_the_node_off(
         let tunnel = ["add-port", "br-int", "t", "--", "set", "interface", "t", "type=geneve"];
         let options = ["options:remote_ip=172.18.0.3", "options:key=flow", "options:csum=false"];
         bed.ovs.vsctl(&tunnel.into_iter().chain(options).collect::<Vec<_>>());
+        fast().await;
+        for (option, back) in [("dst_port=6082", "dst_port=6081"), ("df_default=false", "df_default=true")] {
+            bed.ovs.vsctl(&["set", "interface", "t", &format!("options:{option}")]);
+            slow(option).await;
+            bed.ovs.vsctl(&["set", "interface", "t", &format!("options:{back}")]);
+            fast().await;
+        }
+        bed.ovs.vsctl(&["set", "Open_vSwitch", ".", "other_config:hw-offload=true"]);
+        slow("hardware offload").await;
+        bed.ovs.vsctl(&["remove", "Open_vSwitch", ".", "other_config", "hw-offload"]);
         fast().await;
         bed.ovs.vsctl(&["set", "interface", "t", "options:psk=secret"]);
         slow("IPsec").await;

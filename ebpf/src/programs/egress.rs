@@ -261,10 +261,7 @@ fn carry<F: Family>(
         count::reason(Reason::TooLong);
         return Outcome::SLOW;
     }
-    // SAFETY: the helper checks its arguments.
-    let refused =
-        unsafe { bpf_skb_adjust_room(skb.raw(), OVERHEAD.cast_signed(), BPF_ADJ_ROOM_MAC, ENCAPSULATE) };
-    if refused != 0 {
+    if !make_room(skb) {
         count::reason(Reason::RoomRefused);
         return Outcome::SLOW;
     }
@@ -301,6 +298,13 @@ fn carry<F: Family>(
     }
     // SAFETY: the helper only records the target; flags 0 = egress of that interface.
     Outcome::done(unsafe { bpf_redirect(entry.target, 0) as i32 })
+}
+
+/// Makes room for the outer headers. False: the kernel refuses, and the packet is as it was.
+#[inline(always)]
+pub(super) fn make_room(skb: &Skb) -> bool {
+    // SAFETY: the helper checks its arguments.
+    unsafe { bpf_skb_adjust_room(skb.raw(), OVERHEAD.cast_signed(), BPF_ADJ_ROOM_MAC, ENCAPSULATE) == 0 }
 }
 
 #[inline(always)]

@@ -331,16 +331,20 @@ const DECAP_L3_IPV6: u64 = 1 << 8;
 /// Takes the outer headers away, all but an Ethernet header.
 #[inline(always)]
 fn strip<F: Family>(skb: &Skb) -> Option<Way> {
-    let fixed = u64::from(BPF_F_ADJ_ROOM_FIXED_GSO);
-    // SAFETY: the helper checks its arguments.
-    let shrink =
-        |flags| unsafe { bpf_skb_adjust_room(skb.raw(), -OVERHEAD.cast_signed(), BPF_ADJ_ROOM_MAC, flags) };
     if F::VERSION == 4 {
-        return if shrink(fixed) == 0 { Some(Way::Peer) } else { None };
+        return if take_room(skb, 0) { Some(Way::Peer) } else { None };
     }
     // The outer packet is IPv4, and the kernel keeps a packet's protocol beside it.
-    if shrink(fixed | DECAP_L3_IPV6) == 0 {
+    if take_room(skb, DECAP_L3_IPV6) {
         return Some(Way::Peer);
     }
-    if shrink(fixed) == 0 { Some(Way::Egress) } else { None }
+    if take_room(skb, 0) { Some(Way::Egress) } else { None }
+}
+
+/// Takes the room of the outer headers away. `more`: flags. False: the kernel refuses, and the packet is as it was.
+#[inline(always)]
+pub(super) fn take_room(skb: &Skb, more: u64) -> bool {
+    let flags = u64::from(BPF_F_ADJ_ROOM_FIXED_GSO) | more;
+    // SAFETY: the helper checks its arguments.
+    unsafe { bpf_skb_adjust_room(skb.raw(), -OVERHEAD.cast_signed(), BPF_ADJ_ROOM_MAC, flags) == 0 }
 }

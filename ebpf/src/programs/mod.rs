@@ -147,6 +147,16 @@ fn clock(_ctx: TcContext) -> i32 {
     packet::now().cast_signed()
 }
 
+/// Makes room for a tunnel header and takes it away again: for the agent, which asks so whether the kernel can. 0: it can.
+#[classifier]
+fn trial(ctx: TcContext) -> i32 {
+    let skb = Skb::new(&ctx);
+    if !egress::make_room(&skb) {
+        return 1;
+    }
+    if ingress::take_room(&skb, 0) { 0 } else { 2 }
+}
+
 /// Which way a packet goes, seen from the uplink.
 #[derive(Clone, Copy)]
 enum Direction {

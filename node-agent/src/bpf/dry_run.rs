@@ -8,7 +8,11 @@ use aya::{
     sys::{Stats, enable_stats},
 };
 
-use super::{Datapath, Error, links, object::Program, probe::chain};
+use super::{
+    Datapath, Error, Unsupported, links,
+    object::Program,
+    probe::{chain, release},
+};
 
 /// What a program did with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,6 +155,28 @@ impl Datapath {
 
 fn failed(program: Program, text: String) -> Error {
     Error::DryRun { program: program.name().to_owned(), text }
+}
+
+/// Tries what the programs need of the kernel beyond what the verifier sees: room for a tunnel header. The version tells little, as
+/// distributions add to old kernels.
+///
+/// # Errors
+/// The kernel cannot do it, or the program cannot be run.
+pub(super) fn try_kernel(ebpf: &mut aya::Ebpf) -> Result<(), Error> {
+    // Ethernet, IPv4 with a header of 20 bytes, UDP without payload; the rest is padding.
+    let mut packet = [0; 64];
+    packet[12..15].copy_from_slice(&[0x08, 0x00, 0x45]);
+    packet[17] = 50;
+    packet[22..24].copy_from_slice(&[64, 17]);
+    let given = Given { packet: &packet, ifindex: 0, tag: 0, gso_size: 0 };
+    let program = Program::Trial;
+    let classifier = links::classifier(ebpf, program)?;
+    let what = match run_on(classifier, program, given, TestRunOptions::default())?.return_value {
+        0 => return Ok(()),
+        1 => "make room for a tunnel header (Linux 5.13)",
+        _ => "take a tunnel header away",
+    };
+    Err(Unsupported::Kernel { found: release(), what }.into())
 }
 
 /// Runs it on what is given, and otherwise as the options say.

@@ -1,6 +1,9 @@
 //! Loading: new programs and maps, or those of the agent before us taken over.
 
-use std::path::Path;
+use std::{
+    hash::{BuildHasher as _, Hasher as _, RandomState},
+    path::Path,
+};
 
 use aya::{Ebpf, EbpfLoader, programs::ProgramError};
 use ebpf::maps::{Config, FLOWS, FLOWS6_PART, GENEVE_PORT, LAYOUT, PORT_FAST};
@@ -8,8 +11,9 @@ use ebpf::maps::{Config, FLOWS, FLOWS6_PART, GENEVE_PORT, LAYOUT, PORT_FAST};
 use super::{
     Attached, Datapath, Error, Failures,
     clock::Tick,
-    config::timed,
+    config::{next_epoch, timed},
     control::Control,
+    dry_run::try_kernel,
     links::{self, Kind, Via, hooks},
     object::{OBJECT, Program},
     pins::{self, Pins},
@@ -73,7 +77,16 @@ impl Datapath {
         pins.create()?;
         shape::remove_misshapen(&pins.maps(), options.flows())?;
         let new_slots = !pins.maps().join(shape::TUNNEL_FREE).exists();
-        let ebpf = load_object(&pins, options)?;
+        let mut ebpf = load_object(&pins, options)?;
+        if let Err(error) = try_kernel(&mut ebpf) {
+            // Nothing can have been attached on such a kernel: the maps only take memory.
+            if pins.endpoint_ids()?.is_empty()
+                && let Err(failures) = pins.remove_all().check()
+            {
+                tracing::warn!(%failures, "cannot remove the maps");
+            }
+            return Err(error);
+        }
         let control = Control::open(&pins.maps())?;
         let mut datapath = Self {
             pins,
@@ -124,7 +137,7 @@ impl Datapath {
     /// Takes over the settings of the agent before us, so that cached flows go on; what has a default gets it.
     fn adopt_config(&self, pod_mtu: u32) -> Result<(), Error> {
         self.control.change(|old| Config {
-            epoch: old.epoch.max(1),
+            epoch: if old.epoch == 0 { first_epoch() } else { old.epoch },
             layout: LAYOUT,
             geneve_port: GENEVE_PORT,
             pod_mtu,
@@ -198,6 +211,12 @@ impl Datapath {
         }
         Ok(())
     }
+}
+
+/// An epoch to begin with. Not a fixed one: where this map alone was made anew, others have entries of earlier epochs.
+fn first_epoch() -> u32 {
+    let random = RandomState::new().build_hasher().finish();
+    next_epoch(u32::try_from(random >> 32).unwrap_or_default())
 }
 
 fn load_object(pins: &Pins, options: Options) -> Result<Ebpf, Error> {

@@ -24,11 +24,12 @@ pub(super) enum Program {
     ToUplink,
     Stop,
     Clock,
+    Trial,
 }
 
 impl Program {
-    pub(super) const ALL: [Self; 6] =
-        [Self::FromPod, Self::ToPod, Self::FromUplink, Self::ToUplink, Self::Stop, Self::Clock];
+    pub(super) const ALL: [Self; 7] =
+        [Self::FromPod, Self::ToPod, Self::FromUplink, Self::ToUplink, Self::Stop, Self::Clock, Self::Trial];
 
     /// Name in the object, in pins and in messages.
     pub(super) const fn name(self) -> &'static str {
@@ -39,6 +40,7 @@ impl Program {
             Self::ToUplink => "to_uplink",
             Self::Stop => "stop",
             Self::Clock => "clock",
+            Self::Trial => "trial",
         }
     }
 }

@@ -12,6 +12,7 @@ use ebpf::maps::{
 
 use super::{
     Attached, Datapath, Endpoint, EndpointConfig, Error, Failures, Mode,
+    config::next_epoch,
     error::is_absent,
     links::{self, Kind, Via, hooks},
     pins,
@@ -127,7 +128,12 @@ impl Datapath {
         let port = Port { slot: SLOT_UPLINK, flags: PORT_UPLINK, ..Port::default() };
         self.write_entries(uplink, mode, port)?;
         self.uplink = Some((uplink, mode));
-        self.control.change(|config| Config { uplink, ..config })?;
+        let moved = before.is_some_and(|(ifindex, _)| ifindex != uplink);
+        self.control.change(|config| {
+            // What is cached goes out by the old one.
+            let epoch = if moved { next_epoch(config.epoch) } else { config.epoch };
+            Config { uplink, epoch, ..config }
+        })?;
         let dir = self.pins.uplink();
         let wanted = hooks(Kind::Uplink, uplink, mode);
         for hook in &wanted {

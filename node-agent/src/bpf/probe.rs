@@ -5,10 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use aya::{
-    programs::{SchedClassifier, TcAttachType},
-    util::KernelVersion,
-};
+use aya::programs::{SchedClassifier, TcAttachType};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
 use super::object::OBJECT;
@@ -31,8 +28,8 @@ pub struct Capabilities {
 pub enum Unsupported {
     #[error("this agent was built without eBPF programs; run `cargo xtask setup` and build it again")]
     NoObject,
-    #[error("kernel {found} is older than {needed}")]
-    Kernel { found: String, needed: &'static str },
+    #[error("kernel {found} is older than the programs need: it cannot {what}")]
+    Kernel { found: String, what: &'static str },
     #[error("the kernel has no type information at /sys/kernel/btf/vmlinux (CONFIG_DEBUG_INFO_BTF)")]
     NoBtf,
     #[error(
@@ -56,9 +53,6 @@ impl Unsupported {
     }
 }
 
-/// The oldest kernel whose verifier and helpers the programs are meant for.
-const KERNEL_FLOOR: (KernelVersion, &str) = (KernelVersion::new(5, 15, 0), "5.15");
-
 /// Bits of capabilities in `/proc/self/status`, see capabilities(7).
 const CAP_NET_ADMIN: u32 = 12;
 const CAP_SYS_ADMIN: u32 = 21;
@@ -73,11 +67,7 @@ pub fn probe(dir: &Path) -> Result<Capabilities, Unsupported> {
     if OBJECT.is_empty() {
         return Err(Unsupported::NoObject);
     }
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
-    let (floor, needed) = KERNEL_FLOOR;
-    if KernelVersion::current().is_ok_and(|version| version < floor) {
-        return Err(Unsupported::Kernel { found: kernel, needed });
-    }
+    let kernel = release();
     check_capabilities(&fs::read_to_string("/proc/self/status").unwrap_or_default())?;
     let btf = Path::new("/sys/kernel/btf/vmlinux").exists();
     if !btf {
@@ -89,6 +79,11 @@ pub fn probe(dir: &Path) -> Result<Capabilities, Unsupported> {
     // Asking what is attached to the loopback changes nothing and fails where the kernel does not know the hook.
     let tcx = SchedClassifier::query_tcx("lo", TcAttachType::Ingress).is_ok();
     Ok(Capabilities { kernel, btf, tcx, object_bytes: OBJECT.len() })
+}
+
+/// Kernel release, as `uname -r`. It says little of what the kernel can: distributions add to old ones.
+pub(super) fn release() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
 }
 
 /// An error with its causes, in one line.

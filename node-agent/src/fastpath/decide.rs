@@ -1,21 +1,25 @@
 //! Looks at OVS, the pods and the uplink, decides the paths, and tells the cache.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use api::ovn_name::INTEGRATION_BRIDGE;
+use futures::TryStreamExt;
+use nix::net::if_::if_nametoindex;
 use ovsdb_client::vswitch::{Bridge, Interface, Mirror, OpenVSwitch, Port};
+use rtnetlink::packet_route::tc::TcAttribute;
 
 use super::control::{Decided, STARTING, Shared};
 use super::effects::Effects;
 use super::engine::{Input, Source};
 use super::exclude::{self, Mirrored, Pod};
 use super::status::{EndpointStatus, NodePath, Path, Reasoned};
+use crate::cni::attach::Names;
 use crate::fast_path::Underlay;
 use crate::gateway::takeover::shim_ovs_end;
 use crate::link::Netlink;
 use crate::ovs::Ovs;
 use crate::ovs::ports::PodPort;
-use crate::pods::{PodKey, Pods};
+use crate::pods::{PodInfo, PodKey, Pods};
 
 /// What decisions are made from.
 #[derive(Debug, Clone)]
@@ -41,6 +45,7 @@ impl View {
         shared: &Shared,
         bridge: Option<&str>,
         effects: &Effects,
+        queues: &HashMap<u32, String>,
     ) -> (Decided, Result<std::net::Ipv4Addr, String>) {
         let node = self.node_with(shared, effects);
         let snapshot = self.ovs.replica().read();
@@ -66,8 +71,16 @@ impl View {
                 (Path::Ovs, _) => Reasoned::ovs(format!("node: {}", node.reason)),
                 (Path::Ebpf, None) => Reasoned::ovs("no OVS port yet"),
                 (Path::Ebpf, Some(port)) => {
-                    let wanted = self.annotation(&pod);
-                    let pod = Pod { port: &port, interface, wanted: wanted.as_deref() };
+                    let known = self.pod(&pod).unwrap_or_default();
+                    let host = if_nametoindex(Names::of(&pod.sandbox).host.as_str());
+                    let queue = host.ok().and_then(|host| queues.get(&host));
+                    let pod = Pod {
+                        port: &port,
+                        interface,
+                        wanted: known.path.as_deref(),
+                        forwards: known.forwards,
+                        queue: queue.map(String::as_str),
+                    };
                     exclude::endpoint(pod, &mirrored, effects)
                 }
             };
@@ -113,11 +126,29 @@ impl View {
         }
     }
 
-    /// The pod's annotation, of this very pod.
-    fn annotation(&self, port: &PodPort) -> Option<String> {
+    /// What is known of this very pod.
+    fn pod(&self, port: &PodPort) -> Option<PodInfo> {
         let (namespace, name) = port.iface_id.split_once('_')?;
         let key = PodKey { namespace: namespace.to_owned(), name: name.to_owned() };
-        self.pods.get(&key).filter(|pod| pod.uid == port.iface_id_ver)?.path
+        self.pods.get(&key).filter(|pod| pod.uid == port.iface_id_ver)
+    }
+
+    /// Queueing disciplines that somebody put on interfaces, by the interface's index. A veth has none by itself, and ours is
+    /// `clsact`, which queues nothing.
+    async fn queues(&self) -> Result<HashMap<u32, String>, String> {
+        let mut found = HashMap::new();
+        let mut all = self.netlink.raw().qdisc().get().execute();
+        while let Some(message) = all.try_next().await.map_err(|error| error.to_string())? {
+            let kind = message.attributes.into_iter().find_map(|attribute| match attribute {
+                TcAttribute::Kind(kind) => Some(kind),
+                _ => None,
+            });
+            let kind = kind.filter(|kind| !matches!(kind.as_str(), "noqueue" | "clsact"));
+            if let (Some(kind), Ok(index)) = (kind, u32::try_from(message.header.index)) {
+                found.insert(index, kind);
+            }
+        }
+        Ok(found)
     }
 
     /// The tunnel endpoint, if the kernel has what OVS says.
@@ -143,7 +174,9 @@ pub(super) async fn round(shared: &Shared, view: &View) {
     }
     let bridge = view.bridge();
     let (effects, number) = shared.effects();
-    let (mut decided, address) = view.decide(shared, bridge.as_deref(), &effects);
+    // What cannot be read is as before: none is known.
+    let queues = shared.check("read queueing disciplines", view.queues().await).unwrap_or_default();
+    let (mut decided, address) = view.decide(shared, bridge.as_deref(), &effects, &queues);
     if let (Path::Ebpf, Some(bridge), Ok(address)) = (decided.tunnel.path, &bridge, address) {
         match view.underlay(bridge, address).await {
             Ok(underlay) => decided.underlay = Some(underlay),

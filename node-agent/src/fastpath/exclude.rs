@@ -8,14 +8,15 @@ use api::annotation::POD_PATH;
 use ovsdb_client::Uuid;
 use ovsdb_client::vswitch::{Bridge, Interface, Mirror, OpenVSwitch, Port};
 
+use ebpf::maps::GENEVE_PORT;
+
 use super::effects::Effects;
 use super::remotes;
 use super::status::Reasoned;
 use crate::ovs::ports::PodPort;
 
 /// Options of a tunnel that say where it goes and do not change from packet to packet. Others may.
-const PLAIN_OPTIONS: [&str; 7] =
-    ["remote_ip", "local_ip", "key", "csum", "dst_port", "df_default", "packet_type"];
+const PLAIN_OPTIONS: [&str; 5] = ["remote_ip", "local_ip", "key", "csum", "packet_type"];
 
 /// Options that ovn-controller sets on a tunnel inside IPsec.
 const IPSEC_OPTIONS: [&str; 6] =
@@ -81,6 +82,10 @@ pub fn node<'a>(
     if !matches!(tos, "" | "0") {
         return Some(format!("ovn-encap-tos is `{tos}`: the outer header depends on the packet"));
     }
+    if system.other_config.get("hw-offload").is_some_and(|on| on == "true") {
+        // OVS puts filters in front of the programs.
+        return Some("OVS has hardware offload on (other_config:hw-offload)".to_owned());
+    }
     interfaces.filter_map(|row| tunnel(row).or_else(|| shared_port(row, effects))).next()
 }
 
@@ -110,7 +115,13 @@ fn tunnel(row: &Interface) -> Option<String> {
     if let Some(option) = IPSEC_OPTIONS.iter().find(|option| row.options.contains_key(**option)) {
         return Some(format!("tunnel {} is inside IPsec (option `{option}`)", row.name));
     }
-    let odd = row.options.iter().find(|(option, _)| !PLAIN_OPTIONS.contains(&option.as_str()))?;
+    // A port that the programs do not look at; packets that may be fragmented, of which they know the identification no more.
+    let unknown = |option: &str, value: &str| match option {
+        "dst_port" => value != GENEVE_PORT.to_string(),
+        "df_default" => value == "false",
+        _ => !PLAIN_OPTIONS.contains(&option),
+    };
+    let odd = row.options.iter().find(|(option, value)| unknown(option, value))?;
     Some(format!("tunnel {} has option {}={}, which the fast path cannot repeat", row.name, odd.0, odd.1))
 }
 
@@ -146,6 +157,9 @@ pub fn tunnel_endpoint<'a>(
         if let Some(mirror) = mirrored.of_port(&uplink.uuid) {
             return Err(format!("the uplink is mirrored (mirror {mirror} of bridge {})", gateway.name));
         }
+        if uplink.interfaces.len() > 1 {
+            return Err(format!("OVS port {} of the uplink is a bond of OVS", uplink.name));
+        }
         if uplink.qos.is_some() {
             return Err(format!("OVS port {} of the uplink has a QoS setting", uplink.name));
         }
@@ -162,12 +176,22 @@ pub struct Pod<'a> {
     pub interface: &'a Interface,
     /// Its annotation [`POD_PATH`].
     pub wanted: Option<&'a str>,
+    /// Why what is in it passes packets on instead of taking them itself.
+    pub forwards: Option<&'a str>,
+    /// A queueing discipline that somebody put on its host veth.
+    pub queue: Option<&'a str>,
 }
 
 /// The path of one pod's endpoint when the node's is `ebpf`.
 pub fn endpoint(pod: Pod<'_>, mirrored: &Mirrored, effects: &Effects) -> Reasoned {
     match pod.wanted {
-        None | Some("ebpf") => {}
+        // Whoever says so knows what it is.
+        Some("ebpf") => {}
+        None => {
+            if let Some(why) = pod.forwards {
+                return Reasoned::ovs(why);
+            }
+        }
         Some("ovs") => return Reasoned::ovs(format!("annotation {POD_PATH} of the pod")),
         Some(other) => {
             return Reasoned::ovs(format!("annotation {POD_PATH} is `{other}`; `ovs` or `ebpf` is needed"));
@@ -181,6 +205,11 @@ pub fn endpoint(pod: Pod<'_>, mirrored: &Mirrored, effects: &Effects) -> Reasone
     }
     if pod.interface.ingress_policing_rate > 0 || pod.interface.ingress_policing_kpkts_rate > 0 {
         return Reasoned::ovs("the OVS interface limits its rate (ingress policing)");
+    }
+    if let Some(kind) = pod.queue {
+        return Reasoned::ovs(format!(
+            "the host end has the queueing discipline `{kind}`, which cached packets do not pass"
+        ));
     }
     if let Some(why) = concerning(pod.interface, effects) {
         return Reasoned::ovs(why);
@@ -265,7 +294,7 @@ mod tests {
         let bridge = Bridge { mirrors: [mirror.uuid].into(), ..Bridge::default() };
         let port = Port { uuid: Uuid::new_v4(), ..Port::default() };
         let interface = Interface { ofport: Some(3), ..Interface::default() };
-        let pod = Pod { port: &port, interface: &interface, wanted: None };
+        let pod = Pod { port: &port, interface: &interface, wanted: None, forwards: None, queue: None };
         let of = |bridge: &Bridge| {
             endpoint(pod, &Mirrored::of(bridge, std::iter::once(&mirror)), &Effects::default()).path
         };
@@ -284,7 +313,7 @@ mod tests {
         let ids = [("iface-id", "red_a"), ("sandbox", "c1")];
         let path = |number| {
             let (port, interface) = (Port::default(), row(&ids, number));
-            let pod = Pod { port: &port, interface: &interface, wanted: None };
+            let pod = Pod { port: &port, interface: &interface, wanted: None, forwards: None, queue: None };
             endpoint(pod, &Mirrored::default(), &effects)
         };
         assert_eq!((path(3), path(4).path), (Reasoned::ovs("logged"), Path::Ebpf));

@@ -36,7 +36,8 @@ struct Seen {
 pub(super) async fn follow(shared: Arc<Shared>, netlink: Netlink, uplink: String) {
     let mut seen = Seen { uplink, ..Seen::default() };
     loop {
-        let groups = [MulticastGroup::Link, MulticastGroup::Neigh, MulticastGroup::Ipv4Route];
+        let groups =
+            [MulticastGroup::Link, MulticastGroup::Neigh, MulticastGroup::Ipv4Route, MulticastGroup::Tc];
         match new_multicast_connection(&groups) {
             Ok((connection, _handle, mut messages)) => {
                 let connection = tokio::spawn(connection);
@@ -46,6 +47,9 @@ pub(super) async fn follow(shared: Arc<Shared>, netlink: Netlink, uplink: String
                 shared.decide.notify_one();
                 while let Some((message, _)) = messages.next().await {
                     match message.payload {
+                        NetlinkPayload::InnerMessage(
+                            Kernel::NewQueueDiscipline(_) | Kernel::DelQueueDiscipline(_),
+                        ) => shared.decide.notify_one(),
                         NetlinkPayload::InnerMessage(message) => match seen.hear(message) {
                             Some((source, Duration::ZERO)) => tell(&shared, source),
                             Some((source, delay)) => {

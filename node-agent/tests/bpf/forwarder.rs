@@ -59,7 +59,8 @@ impl Drop for Forwarder {
     }
 }
 
-fn open(interface: &str) -> OwnedFd {
+/// A packet socket on an interface.
+pub(crate) fn open(interface: &str) -> OwnedFd {
     let address = getifaddrs()
         .unwrap()
         .filter(|entry| entry.interface_name == interface)

@@ -160,7 +160,8 @@ pub(crate) fn eventually(mut condition: impl FnMut() -> bool) -> bool {
     }
 }
 
-fn must(line: &str) {
+/// Runs a command line in the namespace of the calling thread; it must succeed.
+pub(crate) fn must(line: &str) {
     let output = output(line);
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
 }
