@@ -18,6 +18,7 @@ pub mod openflow;
 mod pressure;
 mod remotes;
 mod revalidation;
+mod source;
 pub mod status;
 mod store;
 mod tasks;
