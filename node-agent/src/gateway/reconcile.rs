@@ -454,7 +454,7 @@ impl Worker {
 
     /// Where tunnels end: this node's addresses, the other nodes', and those that OVS has tunnels to.
     fn tunnel_ends(&self) -> BTreeSet<IpAddr> {
-        let own = self.gateway.families.iter().map(|family| family.address.addr());
+        let own = self.gateway.reach.families.iter().map(|family| family.address.addr());
         let others = self.view.remote_nodes().into_iter().chain(tunnels::remotes(&self.gateway.context.ovs));
         own.chain(others).collect()
     }

@@ -35,14 +35,14 @@ struct Index<R> {
 enum Holders {
     One(Uuid),
     /// In order.
-    Many(Box<BTreeSet<Uuid>>),
+    Many(BTreeSet<Uuid>),
 }
 
 impl Holders {
     fn add(&mut self, uuid: Uuid) {
         match self {
             Self::One(one) if *one == uuid => {}
-            Self::One(one) => *self = Self::Many(Box::new(BTreeSet::from([*one, uuid]))),
+            Self::One(one) => *self = Self::Many(BTreeSet::from([*one, uuid])),
             Self::Many(many) => {
                 many.insert(uuid);
             }
