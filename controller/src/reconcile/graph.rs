@@ -37,7 +37,7 @@ struct Node {
     /// Units that want the row.
     units: u32,
     /// Column and member of the edges out of it.
-    edges: Option<Box<BTreeSet<(u32, Id)>>>,
+    edges: Option<BTreeSet<(u32, Id)>>,
     /// Sorted by owner and column.
     parents: Vec<Parent>,
 }
