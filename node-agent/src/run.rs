@@ -80,8 +80,10 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let (tasks, mut ends) = Tasks::new();
     let work = async {
         let programs = config.datapath != Wanted::Ovs;
+        // What is wrong with the settings is told at once, and not after the agent before has ended.
+        let client = kube_api::client(&config).await?;
         held = Some(hold(&config, programs, LOCK_WAIT).await?);
-        start(config, &tasks, stopped).await?;
+        start(config, client, &tasks, stopped).await?;
         Err(ends.next().await.into())
     };
     tokio::select! {
@@ -113,10 +115,14 @@ pub(crate) async fn hold(config: &Config, programs: bool, patience: Duration) ->
     lock::take(&directories, patience).await
 }
 
-async fn start(mut config: Config, tasks: &Tasks, stopped: watch::Receiver<bool>) -> anyhow::Result<()> {
+async fn start(
+    mut config: Config,
+    client: kube::Client,
+    tasks: &Tasks,
+    stopped: watch::Receiver<bool>,
+) -> anyhow::Result<()> {
     config.gateway_interface = uplink(&config).await?;
     let config = Arc::new(config);
-    let client = kube_api::client(&config).await?;
     let node = connect(&config, client.clone(), tasks).await?;
     tasks.spawn("admin-server", serve_admin(config.metrics_bind_address, node.clone(), stopped.clone()));
     tasks.spawn("slipctl-server", serve_ctl(Arc::clone(&config), node.clone(), stopped.clone()));
