@@ -96,7 +96,8 @@ impl Follower {
     }
 }
 
-fn is_recorded(journal: &Journal, seen: &Observed) -> bool {
+/// Whether there is nothing to record: what counts lifetimes down is the same.
+pub(super) fn is_recorded(journal: &Journal, seen: &Observed) -> bool {
     journal.bridge_index == Some(seen.index)
         && same(&journal.found.addresses, &seen.addresses, SavedAddress::is_same)
         && same(&journal.found.routes, &seen.routes, SavedRoute::is_same)

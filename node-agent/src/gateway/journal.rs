@@ -134,6 +134,22 @@ pub fn boot_id() -> anyhow::Result<String> {
     Ok(id.trim().to_owned())
 }
 
+/// Writes a file of the state directory so that it survives a crash of the machine: whole, or the one before. What cannot be
+/// written leaves nothing: half a file would take the room that the next attempt needs.
+pub(super) fn write_whole(path: &Path, text: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("json.new");
+    let write = || -> io::Result<()> {
+        let dir = path.parent().unwrap_or(Path::new("."));
+        std::fs::create_dir_all(dir)?;
+        let mut file = File::create(&new)?;
+        file.write_all(text)?;
+        file.sync_all()?;
+        std::fs::rename(&new, path)?;
+        File::open(dir)?.sync_all()
+    };
+    write().inspect_err(|_| drop(std::fs::remove_file(&new)))
+}
+
 /// Where the journal is kept.
 #[derive(Debug, Clone)]
 pub struct Store {
@@ -166,25 +182,16 @@ impl Store {
         Ok(Some(journal))
     }
 
-    /// Writes the journal so that it survives a crash of the machine: whole, or the one before. What is there already is
-    /// not written again, so an agent on a node it knows starts with a full disk, too.
+    /// Writes the journal. What is there already is not written again, so an agent on a node it knows starts with a full
+    /// disk, too.
     pub fn save(&self, journal: &Journal) -> anyhow::Result<()> {
         if self.load().is_ok_and(|there| there.as_ref() == Some(journal)) {
             return Ok(());
         }
         let path = self.dir.join(FILE);
-        let new = self.dir.join(format!("{FILE}.new"));
-        let write = || -> io::Result<()> {
-            std::fs::create_dir_all(&self.dir)?;
-            let mut file = File::create(&new)?;
-            file.write_all(&serde_json::to_vec_pretty(journal)?)?;
-            file.sync_all()?;
-            std::fs::rename(&new, &path)?;
-            File::open(&self.dir)?.sync_all()
-        };
-        // Half a file would take the room that the next attempt needs.
-        write()
-            .inspect_err(|_| drop(std::fs::remove_file(&new)))
+        serde_json::to_vec_pretty(journal)
+            .map_err(io::Error::from)
+            .and_then(|text| write_whole(&path, &text))
             .with_context(|| format!("write the gateway journal {}", path.display()))
     }
 

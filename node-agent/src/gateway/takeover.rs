@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use tracing::{info, warn};
 
 use super::bridge::{self, BridgeSpec};
+use super::follow;
 use super::journal::{Found, Journal, Phase, Step, Store};
 use super::nft::{self, PORT_GROUP};
 use super::own;
@@ -203,6 +204,7 @@ impl Takeover {
             && journal.bridge_index.is_none_or(|index| index == seen.index)
             && seen.up
             && !seen.addresses.is_empty()
+            && !follow::is_recorded(journal, &seen)
         {
             self.record(journal, seen)?;
         }

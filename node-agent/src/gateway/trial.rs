@@ -42,11 +42,8 @@ impl Trial {
     pub fn begin(state: &Path) -> anyhow::Result<Self> {
         let trial = Self { boot: journal::boot_id()?, began: uptime()? };
         let path = path(state);
-        let write = || -> io::Result<()> {
-            std::fs::create_dir_all(state)?;
-            std::fs::write(&path, serde_json::to_vec(&trial)?)
-        };
-        write().with_context(|| format!("write {}", path.display()))?;
+        journal::write_whole(&path, &serde_json::to_vec(&trial)?)
+            .with_context(|| format!("write {}", path.display()))?;
         Ok(trial)
     }
 
