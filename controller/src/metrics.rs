@@ -89,6 +89,8 @@ pub struct Metrics {
     differences_found: Counter,
     /// Verifications that came to their end.
     verifications: Counter,
+    /// Those that only planned, as what the one before compared was the same still.
+    pub verifications_unchanged: Counter,
     /// Operations of the largest transaction.
     operations_max: Gauge<i64, AtomicI64>,
     /// Bytes of the largest transaction.
@@ -127,6 +129,7 @@ impl Default for Metrics {
             differences: Gauge::default(),
             differences_found: Counter::default(),
             verifications: Counter::default(),
+            verifications_unchanged: Counter::default(),
             operations_max: Gauge::default(),
             bytes_max: Gauge::default(),
             annotations: Counter::default(),
@@ -165,6 +168,11 @@ impl Default for Metrics {
             metrics.differences_found.clone(),
         );
         r.register("nb_verifications", "Verifications that came to their end", metrics.verifications.clone());
+        r.register(
+            "nb_verifications_unchanged",
+            "Verifications before which nothing had changed since the last, so that they only planned",
+            metrics.verifications_unchanged.clone(),
+        );
         r.register(
             "nb_transaction_operations_max",
             "Operations of the largest transaction",

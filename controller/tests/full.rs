@@ -316,6 +316,34 @@ async fn a_verification_finds_what_no_change_told_of_and_puts_it_right() {
     assert_eq!(controller.engine.verify().await.unwrap(), 0);
 }
 
+/// Planning is left to do where nothing has changed since the last one; that it leaves the rest out must not hide a change.
+#[tokio::test]
+async fn a_verification_after_one_without_a_difference_still_finds_what_came_since() {
+    let server = Server::northbound();
+    let mut controller =
+        started(&server, with_policies(two_nodes(), vec![pod("aaa", "a", "uid-a", "n1")], &[deny("aaa")]))
+            .await;
+    for _ in 0..3 {
+        assert_eq!(controller.engine.verify().await.unwrap(), 0);
+    }
+    assert_eq!(controller.metrics.verifications_unchanged.get(), 2);
+    server.nbctl(&["lsp-del", "aaa_a"]);
+    controller.catch_up().await;
+    controller.engine.forget_changes();
+    assert!(controller.engine.verify().await.unwrap() > 0);
+    assert!(server.nbctl(&["lsp-list", "n1"]).contains("aaa_a"));
+    assert_eq!(controller.metrics.verifications_unchanged.get(), 2);
+    assert_eq!(controller.engine.verify().await.unwrap(), 0);
+    // A change that comes by an event is compared again, too.
+    controller.feed([pods(Watched::Apply(pod("aaa", "b", "uid-b", "n1")))]).await;
+    controller.engine.forget_changes();
+    server.nbctl(&["lsp-del", "aaa_b"]);
+    controller.catch_up().await;
+    controller.engine.forget_changes();
+    assert!(controller.engine.verify().await.unwrap() > 0);
+    assert!(server.nbctl(&["lsp-list", "n1"]).contains("aaa_b"));
+}
+
 #[tokio::test]
 async fn what_the_database_refuses_is_left_out_of_the_rest_and_tried_again() {
     let server = Server::northbound();

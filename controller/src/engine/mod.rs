@@ -23,7 +23,7 @@ use crate::metrics::{ErrorKind, Metrics};
 use crate::reconcile::{Foreign, ReplicaView, Wanted, monitor_spec, repair};
 use crate::state::{Annotated, Effects, Notice, Patch, State};
 use seed::Seeding;
-use work::{Refusal, Work};
+use work::{Compared, Refusal, Work};
 
 /// Name of the database lock that fences writers.
 pub const LOCK: &str = "slipstream_controller";
@@ -307,7 +307,8 @@ impl Engine {
 
     /// What was being worked on is in the database.
     fn done(&mut self) {
-        let done = self.work.done(&self.wanted, &self.metrics);
+        let now = || Compared::now(&self.state, &self.wanted, self.replica.read().version());
+        let done = self.work.done(&self.wanted, now, &self.metrics);
         let mut free = done.released;
         if done.look_at_held && self.work.has_held() {
             let there = seed::port_uids(&self.replica.read());
@@ -448,7 +449,8 @@ impl Engine {
     /// Starts a verification, unless there is anything else to do.
     fn start_verification(&mut self) {
         if self.seeding.is_none() && !self.work.is_busy() && self.obstacle().is_none() {
-            self.work.start_verification(&self.state, &self.wanted);
+            let compared = Compared::now(&self.state, &self.wanted, self.replica.read().version());
+            self.work.start_verification(&self.state, &self.wanted, compared);
         }
     }
 

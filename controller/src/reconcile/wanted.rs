@@ -7,7 +7,7 @@ use super::shared::{Columns, Shared};
 use crate::plan::{DesiredRow, Edge, Item, Member, RowKey, Unit};
 
 /// What a unit holds, by numbers. Sorted.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Held {
     rows: Box<[Id]>,
     links: Box<[Link]>,
@@ -46,6 +46,7 @@ pub struct Wanted {
     units: HashMap<Unit, Held>,
     graph: Graph,
     shared: Shared,
+    version: u64,
 }
 
 impl Wanted {
@@ -86,8 +87,9 @@ impl Wanted {
         for link in old.links.iter().filter(|link| links.binary_search(link).is_err()) {
             touched.edges.extend(self.graph.uncount_link(*link));
         }
-        if !rows.is_empty() || !links.is_empty() {
-            let held = Held { rows: rows.into_boxed_slice(), links: links.into_boxed_slice() };
+        let held = Held { rows: rows.into_boxed_slice(), links: links.into_boxed_slice() };
+        self.version += u64::from(held != old);
+        if !held.rows.is_empty() || !held.links.is_empty() {
             self.units.insert(unit.clone(), held);
         }
         self.shared.tidy();
@@ -105,15 +107,22 @@ impl Wanted {
                     return false;
                 }
                 self.graph.set_columns(id, columns);
+                self.version += 1;
                 touched.rows.insert(key);
             }
             None => {
                 self.graph.set_columns(id, columns);
+                self.version += 1;
                 // Others may have wanted edges of it before it was there, and the database may hold it already.
                 self.touch(&key, touched);
             }
         }
         true
+    }
+
+    /// A number that is the same at two times only if the same was wanted between them.
+    pub fn version(&self) -> u64 {
+        self.version
     }
 
     /// Columns of a wanted row.
@@ -203,7 +212,10 @@ mod tests {
         let (a, b) = (Unit::Node("a".to_owned()), Unit::Node("b".to_owned()));
         let mut set = |unit: &Unit, items: Vec<Item>| {
             let mut touched = Touched::default();
+            let version = wanted.version();
             assert!(wanted.set(unit, items, &mut touched).is_empty());
+            // Also where the database is not concerned: how many want a row counts.
+            assert!(wanted.version() > version);
             (touched.rows.len(), touched.edges.len())
         };
         assert_eq!(set(&a, items("x")), (1, 1));
@@ -219,8 +231,10 @@ mod tests {
         let mut wanted = Wanted::default();
         let mut touched = Touched::default();
         wanted.set(&Unit::Cluster, items("x"), &mut Touched::default());
+        let version = wanted.version();
         wanted.set(&Unit::Cluster, items("x"), &mut touched);
         assert!(touched.is_empty());
+        assert_eq!(wanted.version(), version);
         let all = wanted.of_unit(&Unit::Cluster);
         assert_eq!((all.rows.len(), all.edges.len()), (1, 1));
     }

@@ -25,7 +25,14 @@ use table::AnyTable;
 /// Change messages kept for a slow reader before it gets [`Change::Resync`]. One message is one server update.
 const CHANGE_BACKLOG: usize = 1024;
 
-type Tables = HashMap<&'static str, Box<dyn AnyTable>>;
+type TablesByName = HashMap<&'static str, Box<dyn AnyTable>>;
+
+/// The tables, and a number that grows with every update of them.
+#[derive(Debug)]
+struct Tables {
+    by_name: TablesByName,
+    version: u64,
+}
 
 /// A typed, indexed copy of the monitored tables. Clones share it.
 ///
@@ -95,7 +102,12 @@ impl Snapshot<'_> {
 
     /// A table, if it is monitored.
     pub fn try_table<R: Row>(&self) -> Option<&Table<R>> {
-        self.tables.get(R::TABLE)?.as_any().downcast_ref()
+        self.tables.by_name.get(R::TABLE)?.as_any().downcast_ref()
+    }
+
+    /// A number that is the same for two snapshots of a replica only if nothing changed between them.
+    pub fn version(&self) -> u64 {
+        self.tables.version
     }
 }
 
@@ -122,11 +134,11 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn new(id: u64, spec: MonitorSpec) -> Self {
-        let (specs, tables) = spec.into_parts();
+        let (specs, by_name) = spec.into_parts();
         Self {
             id,
             specs,
-            tables: RwLock::new(tables),
+            tables: RwLock::new(Tables { by_name, version: 0 }),
             changes: broadcast::channel(CHANGE_BACKLOG).0,
             synced: watch::channel(false).0,
             last_transaction: Mutex::new(None),
@@ -199,15 +211,16 @@ impl Core {
         struct Updates<'a>(#[serde(borrow)] HashMap<&'a str, &'a RawValue>);
         let Updates(updates) = serde_json::from_str(updates.get())?;
         let mut tables = self.tables.write();
+        tables.version += 1;
         match load {
             Load::Full => {
-                for (name, table) in tables.iter_mut() {
+                for (name, table) in &mut tables.by_name {
                     table.load(updates.get(name).map(|raw| raw.get()), protocol, changes)?;
                 }
             }
             Load::Update => {
                 for (name, raw) in updates {
-                    if let Some(table) = tables.get_mut(name) {
+                    if let Some(table) = tables.by_name.get_mut(name) {
                         table.update(raw.get(), protocol, changes)?;
                     }
                 }

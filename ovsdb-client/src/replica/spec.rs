@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::Tables;
+use super::TablesByName;
 use super::table::Table;
 use crate::{Condition, Row, Schema};
 
@@ -41,7 +41,7 @@ impl TableSpec {
 #[derive(Debug, Default)]
 pub struct MonitorSpec {
     specs: Vec<TableSpec>,
-    tables: Tables,
+    tables: TablesByName,
 }
 
 impl MonitorSpec {
@@ -100,7 +100,7 @@ impl MonitorSpec {
         self
     }
 
-    pub(super) fn into_parts(self) -> (Vec<TableSpec>, Tables) {
+    pub(super) fn into_parts(self) -> (Vec<TableSpec>, TablesByName) {
         (self.specs, self.tables)
     }
 }

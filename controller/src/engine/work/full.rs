@@ -9,7 +9,7 @@ use super::atoms::{self, Atom};
 use super::{MAX_OPERATIONS, look, replan};
 use crate::metrics::Metrics;
 use crate::plan::{RowKey, Unit};
-use crate::reconcile::ownership::{self, SweepPart};
+use crate::reconcile::ownership::{self, KeptGateways, SweepPart};
 use crate::reconcile::{Changes, ReplicaView, Touched, Wanted};
 use crate::state::State;
 
@@ -28,6 +28,32 @@ pub(super) enum Why {
     Repair,
     /// It should not, which is to be shown.
     Verification,
+}
+
+/// All that decides what a comparison finds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::engine) struct Compared {
+    wanted: u64,
+    replica: u64,
+    kept: KeptGateways,
+}
+
+impl Compared {
+    /// As it is now. `replica`: the version of the replica.
+    pub(in crate::engine) fn now(state: &State, wanted: &Wanted, replica: u64) -> Self {
+        Self { wanted: wanted.version(), replica, kept: state.kept_gateways() }
+    }
+}
+
+/// How a verification is gone about.
+#[derive(Debug)]
+pub(super) struct Verification {
+    /// How many there were before.
+    pub(super) round: u64,
+    /// What it compares, as it begins.
+    pub(super) compared: Compared,
+    /// That is what the last one compared, and found no difference in: there is only planning to be done.
+    pub(super) is_known: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,8 +81,7 @@ pub(super) struct Full {
     doubtful_parts: Vec<SweepPart>,
     /// Of a verification: operations that would put right what differed twice.
     differences: usize,
-    /// Of a verification: how many there were before.
-    round: u64,
+    verification: Option<Verification>,
 }
 
 /// Whether a unit is among those that the verification of this number plans again.
@@ -67,24 +92,34 @@ fn is_planned(unit: &Unit, round: u64) -> bool {
 }
 
 impl Full {
-    /// `gone`: what nobody wants any more. `round`: how many verifications there were.
-    pub(super) fn new(why: Why, gone: Touched, units: BTreeSet<Unit>, round: u64) -> Self {
-        let stage = if why == Why::Verification { Stage::Units } else { Stage::Closing };
-        let atoms = if gone.is_empty() {
-            VecDeque::new()
-        } else {
-            VecDeque::from([Atom { units: Vec::new(), touched: gone }])
-        };
+    /// One that puts right. `gone`: what nobody wants any more.
+    pub(super) fn repair(gone: Touched, units: BTreeSet<Unit>) -> Self {
+        let mut full = Self::new(Why::Repair, Stage::Closing, units, None);
+        if !gone.is_empty() {
+            full.atoms.push_back(Atom { units: Vec::new(), touched: gone });
+        }
+        full
+    }
+
+    /// One that shows that there is nothing to put right.
+    pub(super) fn verification(mut units: BTreeSet<Unit>, verification: Verification) -> Self {
+        if verification.is_known {
+            units.retain(|unit| is_planned(unit, verification.round));
+        }
+        Self::new(Why::Verification, Stage::Units, units, Some(verification))
+    }
+
+    fn new(why: Why, stage: Stage, units: BTreeSet<Unit>, verification: Option<Verification>) -> Self {
         Self {
             why,
             stage,
             begun: false,
             units,
-            atoms,
+            atoms: VecDeque::new(),
             doubtful: Vec::new(),
             doubtful_parts: Vec::new(),
             differences: 0,
-            round,
+            verification,
         }
     }
 
@@ -121,7 +156,7 @@ impl Full {
             Stage::Units if verifies => {
                 self.verify_units(state, wanted, view, barred, metrics);
                 if self.units.is_empty() {
-                    self.stage = Stage::Sweep(0);
+                    self.stage = if self.is_known() { Stage::Again } else { Stage::Sweep(0) };
                 }
                 (Vec::new(), Changes::default())
             }
@@ -167,6 +202,10 @@ impl Full {
         }
     }
 
+    fn is_known(&self) -> bool {
+        self.verification.as_ref().is_some_and(|verification| verification.is_known)
+    }
+
     fn verify_units(
         &mut self,
         state: &State,
@@ -179,8 +218,11 @@ impl Full {
             let Some(unit) = self.units.pop_first() else { return };
             // A plan that is another one now than when the last event concerned it is a mistake like any other.
             let mut touched = Touched::default();
-            if is_planned(&unit, self.round) {
+            if self.verification.as_ref().is_some_and(|v| is_planned(&unit, v.round)) {
                 replan(&unit, state, wanted, &mut touched, metrics);
+            }
+            if self.is_known() && touched.is_empty() {
+                continue;
             }
             let mut atoms = atoms::of_unit(&unit, wanted);
             if !touched.is_empty() {
@@ -243,12 +285,22 @@ impl Full {
         };
     }
 
-    /// Tells what was found.
-    pub(super) fn finish(self, refused: usize, metrics: &Metrics) {
+    /// Tells what was found. Answers with what need not be compared again as long as it is the same: `now`, if there was no
+    /// difference and it is what was compared.
+    pub(super) fn finish(self, refused: usize, now: Compared, metrics: &Metrics) -> Option<Compared> {
         match self.why {
             Why::Repair => tracing::info!("the database holds what it should"),
-            Why::Verification => metrics.verified(self.differences, refused),
+            Why::Verification => {
+                metrics.verified(self.differences, refused);
+                if self.is_known() {
+                    metrics.verifications_unchanged.inc();
+                }
+            }
         }
+        let is_clean = self.differences == 0 && refused == 0;
+        self.verification
+            .map(|verification| verification.compared)
+            .filter(|before| is_clean && *before == now)
     }
 }
 

@@ -21,8 +21,8 @@ use crate::reconcile::diff::Differ;
 use crate::reconcile::{Changes, ReplicaView, Touched, Wanted};
 use crate::state::State;
 use atoms::Atom;
-use full::Full;
-use full::Why;
+pub(super) use full::Compared;
+use full::{Full, Verification, Why};
 pub(super) use refused::Refusal;
 use refused::Refused;
 use suspects::Suspects;
@@ -92,6 +92,8 @@ pub(super) struct Work {
     full: Option<Full>,
     generation: u64,
     verifications: u64,
+    /// What the last verification compared, if it found no difference.
+    clean: Option<Compared>,
     current: Option<Current>,
     /// Addresses of pods that are free once the database shows no port of them.
     held: Vec<String>,
@@ -132,18 +134,22 @@ impl Work {
             gone.edges.retain(|edge| !wanted.has_edge(&edge.owner, edge.column, &edge.member));
         }
         self.generation += 1;
-        self.full = Some(Full::new(Why::Repair, gone, units, 0));
+        self.clean = None;
+        self.full = Some(Full::repair(gone, units));
     }
 
-    /// Starts a look at everything that changes nothing unless something differs; not while anything is to be done.
-    pub(super) fn start_verification(&mut self, state: &State, wanted: &Wanted) {
+    /// Starts a look at everything that changes nothing unless something differs; not while anything is to be done. What the
+    /// last one compared is not compared again while neither side has changed.
+    pub(super) fn start_verification(&mut self, state: &State, wanted: &Wanted, compared: Compared) {
         if self.full.is_some() {
             return;
         }
+        let is_known = self.clean.take().is_some_and(|clean| clean == compared);
         let mut units = state.units();
         units.extend(wanted.units().cloned());
         self.generation += 1;
-        self.full = Some(Full::new(Why::Verification, Touched::default(), units, self.verifications));
+        let verification = Verification { round: self.verifications, compared, is_known };
+        self.full = Some(Full::verification(units, verification));
         self.verifications += 1;
     }
 
@@ -298,7 +304,12 @@ impl Work {
     }
 
     /// What was current is in the database.
-    pub(super) fn done(&mut self, wanted: &Wanted, metrics: &Metrics) -> Done {
+    pub(super) fn done(
+        &mut self,
+        wanted: &Wanted,
+        now: impl FnOnce() -> Compared,
+        metrics: &Metrics,
+    ) -> Done {
         let Some(current) = self.current.take() else { return Done::default() };
         let mut done = Done::default();
         match current.source {
@@ -316,7 +327,7 @@ impl Work {
             Source::Full(_) => {
                 if current.generation == self.generation && self.full.as_ref().is_some_and(Full::is_over) {
                     if let Some(full) = self.full.take() {
-                        full.finish(self.refused.len(), metrics);
+                        self.clean = full.finish(self.refused.len(), now(), metrics);
                     }
                     done.look_at_held = true;
                 }
