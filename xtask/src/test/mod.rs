@@ -1,5 +1,6 @@
 //! `cargo xtask test`: every test there is, in parts with headings, and at the end one line that counts them.
 
+mod beside;
 mod cargo;
 mod cluster;
 mod real;
@@ -10,14 +11,18 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 
 use crate::{build_ebpf, demo, exec, lint, setup, vm_test};
+use beside::Beside;
 use cargo::Selection;
 use tally::Tally;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only these parts (lint, unit, ebpf, ovsdb, controller, agent, doc, cluster, real, vm); the default is all of them.
+    /// Only these parts (lint, unit, ebpf, ovsdb, controller, agent, doc, cluster, real, alone, vm); the default is all of them.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    /// Everything is installed and built.
+    #[arg(long, hide = true)]
+    built: bool,
 }
 
 /// A part of the whole run.
@@ -26,6 +31,9 @@ struct Part {
     title: &'static str,
     run: fn(&mut Tally) -> Result<()>,
 }
+
+/// The part that waits for kubelets most of the time runs beside the one that waits for small clusters.
+const BESIDE: (&str, &str) = ("real", "cluster");
 
 const PARTS: &[Part] = &[
     Part { key: "lint", title: "lint", run: lint_part },
@@ -49,6 +57,11 @@ const PARTS: &[Part] = &[
     Part { key: "doc", title: "documentation examples", run: |t| cargo::run_doc_tests(t) },
     Part { key: "cluster", title: "whole clusters", run: cluster::run },
     Part { key: "real", title: "real nodes", run: real::run },
+    Part {
+        key: "alone",
+        title: "whole clusters that need the machine to themselves",
+        run: cluster::run_alone,
+    },
     Part { key: "vm", title: "the kernel's datapath in a virtual machine", run: vm_test::part },
 ];
 
@@ -60,16 +73,26 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let mut tally = Tally::default();
     let begin = Instant::now();
-    exec::heading("setup");
-    tally.step("setup", setup::ensure());
-    exec::heading("build");
-    tally.step("eBPF programs build", build_ebpf::run());
-    tally.step("programs build", demo::build());
-    for part in PARTS {
-        if !args.only.is_empty() && !args.only.iter().any(|o| o == part.key) {
-            continue;
+    if !args.built {
+        exec::heading("setup");
+        tally.step("setup", setup::ensure());
+        exec::heading("build");
+        tally.step("eBPF programs build", build_ebpf::run());
+        tally.step("programs build", demo::build());
+    }
+    let is_chosen = |key: &str| args.only.is_empty() || args.only.iter().any(|o| o == key);
+    let mut beside = None;
+    for part in PARTS.iter().filter(|part| is_chosen(part.key)) {
+        if part.key == BESIDE.1 && is_chosen(BESIDE.0) {
+            beside = Some(Beside::start(BESIDE.0)?);
         }
         exec::heading(part.title);
+        if part.key == BESIDE.0
+            && let Some(beside) = beside.take()
+        {
+            beside.finish(part.title, &mut tally);
+            continue;
+        }
         let since = Instant::now();
         if let Err(error) = (part.run)(&mut tally) {
             tally.fail(format!("{}: {error:#}", part.title));
@@ -79,7 +102,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     exec::heading("result");
     tally.report();
     exec::say(format_args!("took {:.0?}", begin.elapsed()));
-    exec::say(tally.closing_line());
+    let closing = tally.closing_line();
+    exec::say(if args.built { format!("{} {closing}", beside::CLOSING) } else { closing });
     if tally.is_good() { Ok(()) } else { std::process::exit(1) }
 }
 

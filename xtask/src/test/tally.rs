@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use super::beside;
 use crate::exec;
 
 /// The counts of a run so far.
@@ -88,7 +89,7 @@ struct Summary {
 
 impl Summary {
     fn parse(line: &str) -> Option<Self> {
-        let rest = line.strip_prefix("test result:").or_else(|| line.strip_prefix("checks:"))?;
+        let rest = ["test result:", "checks:", beside::CLOSING].iter().find_map(|p| line.strip_prefix(p))?;
         let words: Vec<&str> = rest.split([' ', ';', ',', '.']).filter(|w| !w.is_empty()).collect();
         let count =
             |name: &str| words.windows(2).find(|w| w[1] == name).and_then(|w| w[0].parse::<u64>().ok());
@@ -113,6 +114,10 @@ mod tests {
         assert!(tally.read("y", "checks: 7 passed, 2 failed, 1 skipped"));
         assert_eq!(tally.closing_line(), "10 passed, 2 failed, 1 skipped");
         assert!(!tally.is_good());
+        // A part that ran beside the others.
+        let mut all = Tally::default();
+        assert!(all.read("z", &format!("{} {}", beside::CLOSING, tally.closing_line())));
+        assert_eq!(all.closing_line(), tally.closing_line());
     }
 
     #[test]
