@@ -259,6 +259,35 @@ pub fn changed_content(change: &RowChange) -> Option<String> {
 
 /// Members that a change of a row took out of a set column, and those that it put in.
 pub fn members_changed(table: Table, change: &RowChange, column: &str) -> (Vec<Atom>, Vec<Atom>) {
+    // Sets may be large: looked at in place, without building values of them.
+    macro_rules! of_sets {
+        ($row:ident, $field:ident, $atom:expr) => {
+            match (change.old::<nb::$row>(), change.new_row::<nb::$row>()) {
+                (Some(old), Some(new)) => {
+                    let (gone, came) = old.$field.differences(&new.$field);
+                    return (gone.into_iter().map($atom).collect(), came.into_iter().map($atom).collect());
+                }
+                _ => return Default::default(),
+            }
+        };
+    }
+    let uuid = |uuid: &Uuid| Atom::Uuid(*uuid);
+    match (table, column) {
+        (Table::LogicalSwitch, "ports") => of_sets!(LogicalSwitch, ports, uuid),
+        (Table::LogicalSwitch, "acls") => of_sets!(LogicalSwitch, acls, uuid),
+        (Table::LogicalSwitch, "load_balancer") => of_sets!(LogicalSwitch, load_balancer, uuid),
+        (Table::LogicalRouter, "ports") => of_sets!(LogicalRouter, ports, uuid),
+        (Table::LogicalRouter, "nat") => of_sets!(LogicalRouter, nat, uuid),
+        (Table::LogicalRouter, "static_routes") => of_sets!(LogicalRouter, static_routes, uuid),
+        (Table::LogicalRouter, "policies") => of_sets!(LogicalRouter, policies, uuid),
+        (Table::PortGroup, "ports") => of_sets!(PortGroup, ports, uuid),
+        (Table::PortGroup, "acls") => of_sets!(PortGroup, acls, uuid),
+        (Table::AddressSet, "addresses") => {
+            of_sets!(AddressSet, addresses, |text: &String| Atom::String(text.clone()))
+        }
+        (Table::LoadBalancerGroup, "load_balancer") => of_sets!(LoadBalancerGroup, load_balancer, uuid),
+        _ => {}
+    }
     let (old, new) = with_table!(table, R => (
         change.old::<R>().and_then(|row| row.get(column)),
         change.new_row::<R>().and_then(|row| row.get(column)),

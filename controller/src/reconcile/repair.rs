@@ -32,6 +32,44 @@ fn set_columns(table: Table) -> &'static [&'static str] {
     }
 }
 
+/// The table of a set column's members, where a row that goes out of it tells which it was, or its own change does.
+fn members_of(table: Table, column: &str) -> Option<Table> {
+    Some(match (table, column) {
+        (Table::LogicalRouter, "ports") => Table::LogicalRouterPort,
+        (_, "ports") => Table::LogicalSwitchPort,
+        (_, "acls") => Table::Acl,
+        (_, "load_balancer") => Table::LoadBalancer,
+        (_, "load_balancer_group") => Table::LoadBalancerGroup,
+        (_, "copp") => Table::Copp,
+        (_, "gateway_chassis") => Table::GatewayChassis,
+        (_, "bands") => Table::MeterBand,
+        _ => return None,
+    })
+}
+
+/// The wanted edges that have gone with members of a set. A member that is not there any more was removed as a row, which
+/// its own change tells; comparing all of a large set whenever one of its members goes would cost more than all other work.
+fn edges_gone(
+    wanted: &Wanted,
+    view: &ReplicaView<'_>,
+    owner: &RowKey,
+    column: &'static str,
+    gone: Vec<Atom>,
+) -> Vec<Edge> {
+    let edge = |member: Member| Edge { owner: owner.clone(), column, member };
+    let held = members_of(owner.table, column);
+    if held.is_none() && gone.iter().any(|atom| matches!(atom, Atom::Uuid(_))) {
+        let all = wanted.edges_of(owner).filter(|(wanted, _)| *wanted == column);
+        return all.map(|(_, member)| edge(member.clone())).collect();
+    }
+    let members = gone.into_iter().filter_map(|atom| match atom {
+        Atom::String(text) => Some(Member::Text(text)),
+        Atom::Uuid(uuid) => view.key_of(held?, uuid).map(Member::Row),
+        _ => None,
+    });
+    members.filter(|member| wanted.has_edge(owner, column, member)).map(edge).collect()
+}
+
 /// The wanted rows that a change of the database removed.
 pub fn lost<'a>(wanted: &'a Wanted, changes: &'a [RowChange]) -> impl Iterator<Item = RowKey> + 'a {
     let removed = changes.iter().filter(|change| change.kind == ChangeKind::Deleted);
@@ -65,14 +103,7 @@ pub fn touched_by(wanted: &Wanted, view: &ReplicaView<'_>, change: &RowChange) -
     touched.rows.insert(key.clone());
     for column in set_columns(table) {
         let (gone, came) = members_changed(table, change, column);
-        if !gone.is_empty() {
-            let members = wanted.edges_of(&key).filter(|(wanted, _)| wanted == column);
-            touched.edges.extend(members.map(|(column, member)| Edge {
-                owner: key.clone(),
-                column,
-                member: member.clone(),
-            }));
-        }
+        touched.edges.extend(edges_gone(wanted, view, &key, column, gone));
         // Nobody else has business in these sets, but for what other features have put into groups.
         if matches!(table, Table::AddressSet | Table::PortGroup) {
             let held = if *column == "ports" { Table::LogicalSwitchPort } else { Table::Acl };

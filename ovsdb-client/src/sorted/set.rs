@@ -21,6 +21,25 @@ impl<T: Ord> Set<T> {
         self.0.binary_search_by(|one| one.borrow().cmp(element)).is_ok()
     }
 
+    /// What the other one lacks, and what it has besides.
+    pub fn differences<'a>(&'a self, other: &'a Self) -> (Vec<&'a T>, Vec<&'a T>) {
+        let (mut gone, mut came) = (Vec::new(), Vec::new());
+        if Arc::ptr_eq(&self.0, &other.0) {
+            return (gone, came);
+        }
+        let mut new = other.iter().peekable();
+        for old in self {
+            while let Some(one) = new.next_if(|one| *one < old) {
+                came.push(one);
+            }
+            if new.next_if(|one| *one == old).is_none() {
+                gone.push(old);
+            }
+        }
+        came.extend(new);
+        (gone, came)
+    }
+
     /// Whether all its elements are in the other one.
     pub fn is_subset(&self, other: &Self) -> bool {
         self.iter().all(|element| other.contains(element))
@@ -113,6 +132,22 @@ mod tests {
         assert_eq!(*set, [1, 2, 3]);
         assert!(set.contains(&2) && !set.contains(&4));
         assert!(Set::from([1, 3]).is_subset(&set) && !Set::from([0]).is_subset(&set));
+    }
+
+    #[test]
+    fn two_sets_tell_what_only_one_of_them_has() {
+        let set = Set::from([1, 3, 5, 7]);
+        let of = |other: [i32; 4]| {
+            let other = Set::from(other);
+            let (gone, came) = set.differences(&other);
+            (gone.into_iter().copied().collect::<Vec<_>>(), came.into_iter().copied().collect::<Vec<_>>())
+        };
+        assert_eq!(of([0, 3, 4, 9]), (vec![1, 5, 7], vec![0, 4, 9]));
+        assert_eq!(of([1, 3, 5, 7]), (vec![], vec![]));
+        let empty = Set::default();
+        assert_eq!(set.differences(&empty).0.len(), 4);
+        assert_eq!(empty.differences(&set).1.len(), 4);
+        assert_eq!(set.differences(&set.clone()), (vec![], vec![]));
     }
 
     #[test]
