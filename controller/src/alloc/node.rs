@@ -3,7 +3,7 @@
 //! nodes may still lead there, and the node may come back.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant;
 
 use api::annotation::{AnnotationError, NODE_ID, NODE_SUBNETS};
@@ -240,23 +240,20 @@ impl NodeAllocator {
         let mut exhausted = None;
         let last = self.last_given.iter().find(|net| same_family(net.addr(), family)).map(IpNet::addr);
         for cluster in self.cluster.iter().filter(|cluster| same_family(cluster.cidr.addr(), family)) {
-            let all = || cluster.cidr.subnets(cluster.host_len).into_iter().flatten();
-            let behind = |net: &IpNet| last.is_some_and(|last| net.addr() > last);
-            let free = |net: &IpNet| self.overlapping(net).is_none();
-            let rests = |net: &IpNet| {
-                self.resting.iter().any(|(_, rests, _)| rests.subnets.iter().any(|r| overlap(r, net)))
-            };
+            let start = cluster.cidr.network();
+            let next = last.and_then(|last| behind(&IpNet::new(last, cluster.host_len).ok()?));
             // Round the range; with nothing else left what has rested longest.
-            let found = all()
-                .filter(behind)
-                .chain(all())
-                .find(|net| free(net) && !rests(net))
+            let found = next
+                .and_then(|from| self.first_free(cluster, from, false))
+                .or_else(|| self.first_free(cluster, start, false))
                 .or_else(|| {
                     self.resting.iter().flat_map(|(_, rests, _)| &rests.subnets).copied().find(|net| {
-                        cluster.cidr.contains(net) && net.prefix_len() == cluster.host_len && free(net)
+                        cluster.cidr.contains(net)
+                            && net.prefix_len() == cluster.host_len
+                            && self.overlapping(net).is_none()
                     })
                 })
-                .or_else(|| all().find(free));
+                .or_else(|| self.first_free(cluster, start, true));
             match found {
                 Some(net) => return Ok(net),
                 None => {
@@ -266,6 +263,24 @@ impl NodeAllocator {
         }
         // A family comes from a cluster subnet, so at least one was tried.
         Err(exhausted.unwrap_or(NodeError::NoId { last: self.last_id }))
+    }
+
+    /// The first part of a range, at or behind an address, that nobody has; nor had of late, unless `resting_too`. Steps over
+    /// what is in use, of which there is little: the parts of an IPv6 range cannot be counted.
+    fn first_free(&self, cluster: &ClusterSubnet, from: IpAddr, resting_too: bool) -> Option<IpNet> {
+        let mut at = from.max(cluster.cidr.network());
+        while cluster.cidr.contains(&at) {
+            let part = IpNet::new(at, cluster.host_len).ok()?.trunc();
+            let in_use = self.overlapping(&part).map(|(net, _)| net);
+            let resting = self.resting.iter().filter(|_| !resting_too);
+            let mut resting = resting.flat_map(|(_, rests, _)| &rests.subnets);
+            let Some(taken) = in_use.or_else(|| resting.find(|net| overlap(net, &part))) else {
+                return Some(part);
+            };
+            // It may be longer than a part, or shorter.
+            at = behind(&part)?.max(behind(taken)?);
+        }
+        None
     }
 
     fn check_id(&self, id: u32) -> Result<u32, NodeError> {
@@ -288,6 +303,14 @@ impl NodeAllocator {
             .or_else(|| round.clone().find(free))
             .ok_or(NodeError::NoId { last: self.last_id })
     }
+}
+
+/// The first address behind a range, if there is one.
+fn behind(net: &IpNet) -> Option<IpAddr> {
+    Some(match net.broadcast() {
+        IpAddr::V4(last) => Ipv4Addr::from(u32::from(last).checked_add(1)?).into(),
+        IpAddr::V6(last) => Ipv6Addr::from(u128::from(last).checked_add(1)?).into(),
+    })
 }
 
 fn overlap(a: &IpNet, b: &IpNet) -> bool {
@@ -369,6 +392,21 @@ mod tests {
         nodes.release("n1", Instant::now());
         let third = nodes.assign(&node("n3", None, None), Instant::now()).unwrap();
         assert_eq!((third.id, third.subnets[0].to_string().as_str()), (4, "10.244.0.0/24"));
+    }
+
+    #[test]
+    fn a_range_of_more_parts_than_can_be_counted_gives_them_at_once_and_goes_round() {
+        let mut nodes = allocator("fd00::/16/64");
+        let mut given = |name: &str, has: Option<&str>| {
+            nodes.assign(&node(name, has, None), Instant::now()).unwrap().subnets[0].to_string()
+        };
+        assert_eq!(given("n1", None), "fd00::/64");
+        assert_eq!(given("n2", None), "fd00:0:0:1::/64");
+        // A quarter of it is one node's, and the last part there is another's.
+        assert_eq!(given("n3", Some("fd00:4000::/18")), "fd00:4000::/18");
+        assert_eq!(given("n4", None), "fd00:8000::/64");
+        assert_eq!(given("n5", Some("fd00:ffff:ffff:ffff::/64")), "fd00:ffff:ffff:ffff::/64");
+        assert_eq!(given("n6", None), "fd00:0:0:2::/64");
     }
 
     #[test]
