@@ -147,6 +147,14 @@ impl Config {
         if self.cluster_subnets.is_empty() {
             return Err(ConfigError::Missing("at least one cluster subnet is needed".to_owned()));
         }
+        for net in &self.join_subnets {
+            // Besides the network's own address the cluster router and a node, and for IPv4 the broadcast address.
+            if net.prefix_len() > net.max_prefix_len() - 2 {
+                return Err(ConfigError::Missing(format!(
+                    "join subnet {net}: room for the cluster router and every node is needed, such as a /16"
+                )));
+            }
+        }
         for subnet in &self.cluster_subnets {
             let ip = subnet.cidr.addr();
             if self.join(ip).is_none() {
@@ -278,6 +286,17 @@ mod tests {
     fn a_family_without_join_subnet_is_refused() {
         let text = config("fd00::/48/64", "10.96.0.0/16").validate().unwrap_err().to_string();
         assert!(text.contains("join subnet of its family"), "{text}");
+    }
+
+    #[test]
+    fn a_join_subnet_without_room_for_a_node_is_refused() {
+        for (net, good) in [("100.64.0.0/30", true), ("100.64.0.0/31", false), ("100.64.0.0/32", false)] {
+            let mut config = config("10.244.0.0/16/24", "10.96.0.0/16");
+            config.join_subnets = vec![net.parse().unwrap()];
+            let checked = config.validate();
+            assert_eq!(checked.is_ok(), good, "{net}");
+            assert!(checked.err().is_none_or(|error| error.to_string().contains(net)));
+        }
     }
 
     #[test]
