@@ -245,11 +245,12 @@ impl FromStr for ClusterSubnet {
             None if net.addr().is_ipv4() => 24,
             None => 64,
         };
-        if node_prefix <= net.prefix_len() || node_prefix > net.max_prefix_len() {
+        // As the controller has it: with the network's own address, a gateway, a management port and a pod.
+        let longest = net.max_prefix_len() - 3;
+        if node_prefix <= net.prefix_len() || node_prefix > longest {
             return Err(format!(
-                "`{text}`: a node's prefix length must be greater than {} and at most {}",
-                net.prefix_len(),
-                net.max_prefix_len()
+                "`{text}`: a node's prefix length must be greater than {} and at most {longest}",
+                net.prefix_len()
             ));
         }
         Ok(Self { net, node_prefix })
@@ -297,6 +298,14 @@ pub(crate) mod tests {
         for bad in ["", "10.244.0.0", "10.244.0.0/16/16", "10.244.0.0/16/33", "10.244.0.0/16/24/1", "x/16/24"]
         {
             assert!(bad.parse::<ClusterSubnet>().unwrap_err().contains(bad));
+        }
+    }
+
+    #[test]
+    fn a_nodes_range_without_room_for_a_pod_is_refused() {
+        assert!("10.96.0.0/0/29".parse::<ClusterSubnet>().is_ok());
+        for bad in ["10.96.0.0/0/32", "10.96.0.0/0/30", "fd00::/48/126"] {
+            assert!(bad.parse::<ClusterSubnet>().unwrap_err().contains("at most"), "{bad}");
         }
     }
 
