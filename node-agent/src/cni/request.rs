@@ -250,9 +250,10 @@ fn bad_interface(name: &str) -> Option<&'static str> {
     if name.len() > MAX_NAME {
         return Some("at most 15 bytes are possible");
     }
-    let ok =
-        name != "." && name != ".." && !name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace());
-    (!ok).then_some("`.`, `..`, and names with `/`, `:` or white space are not possible")
+    // The kernel ends a name at NUL, and puts a number in the place of `%d`: the link would have another one.
+    let bad = |c: char| "/:%\0".contains(c) || c.is_whitespace();
+    let ok = name != "." && name != ".." && !name.contains(bad);
+    (!ok).then_some("`.`, `..`, and names with `/`, `:`, `%`, NUL or white space are not possible")
 }
 
 #[cfg(test)]
@@ -300,11 +301,17 @@ mod tests {
         for key in ["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "K8S_POD_NAMESPACE", "K8S_POD_NAME"] {
             assert!(error.msg.contains(key), "{key} in {}", error.msg);
         }
-        for bad in [".", "..", "a b", "a:b", "sixteen-bytes-00"] {
+        for bad in [".", "..", "a b", "a:b", "sixteen-bytes-00", "eth%d"] {
             assert!(fails(&[("CNI_IFNAME", bad)], CONF).msg.contains("CNI_IFNAME"));
         }
         assert_eq!(fails(&[("CNI_COMMAND", "FROB")], CONF).code, code::INVALID_ENVIRONMENT);
         assert_eq!(fails(&[("CNI_CONTAINERID", "")], CONF).code, code::INVALID_ENVIRONMENT);
+    }
+
+    /// No environment has one, but a request on the socket can.
+    #[test]
+    fn an_interface_name_with_a_nul_byte_is_refused() {
+        assert!(fails(&[("CNI_IFNAME", "eth0H\0\0\0")], CONF).msg.contains("NUL"));
     }
 
     #[test]
