@@ -99,9 +99,12 @@ pub fn length(bytes: &[u8]) -> Option<usize> {
     bytes.get(..HEADER).and_then(|header| u16_at(header, 2)).map(|length| usize::from(length).max(HEADER))
 }
 
-/// True when `bytes` begin a message that tells of changed flows, however little of it is there.
+/// True when `bytes` begin a message that tells of changed flows, however little of it is there. As for [`read`], that is
+/// everything of a flow monitor but the answer to our request.
 pub fn begins_change(bytes: &[u8]) -> bool {
-    matches!(bytes.get(1), Some(19)) && u32_at(bytes, 4) == Some(0) && u16_at(bytes, 8) == Some(FLOW_MONITOR)
+    matches!(bytes.get(1), Some(19))
+        && u32_at(bytes, 4).is_some_and(|xid| xid != REQUEST)
+        && u16_at(bytes, 8) == Some(FLOW_MONITOR)
 }
 
 /// Reads one whole message.
@@ -205,6 +208,13 @@ mod tests {
         bytes[7] = 2;
         assert!(!begins_change(&bytes), "the answer to our own request");
         assert!(!begins_change(&[6, 19, 0, 40]));
+    }
+
+    #[test]
+    fn a_change_with_a_transaction_number_is_known_by_its_first_bytes_too() {
+        let message = [6, 19, 0, 24, 0xee, 0xc1, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 8, 0, 5, 0, 0, 0, 0];
+        assert!(matches!(read(&message), Message::Changed(_)));
+        assert!(begins_change(&message));
     }
 
     #[test]
