@@ -29,7 +29,9 @@ pub(crate) fn member(text: &str, key: &str) -> Option<String> {
 /// The whole, non-negative number that a member of the outermost object is.
 pub(crate) fn number(text: &str, key: &str) -> Option<u64> {
     let value = find(text, key)?;
-    let end = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
+    let end = value.find(|c: char| !c.is_ascii_digit())?;
+    // Not of a fraction, nor with an exponent.
+    value.get(end..)?.starts_with([',', '}', ' ', '\t', '\n', '\r']).then_some(())?;
     value.get(..end)?.parse().ok()
 }
 
@@ -177,6 +179,14 @@ mod tests {
             let json = r#"{"a":{"b":[1,2,{"c":"\u00e4"}]},"socket":"x","d":1}"#;
             let _ = member(json.get(..cut).unwrap_or(json), "socket");
         }
+    }
+
+    #[test]
+    fn a_fraction_is_no_whole_number() {
+        for text in ["1.5", "1e3", "-1", "1E0", "true"] {
+            assert_eq!(number(&format!("{{\"exit_code\":{text}}}"), "exit_code"), None, "{text}");
+        }
+        assert_eq!(number("{\"exit_code\":1\n}", "exit_code"), Some(1));
     }
 
     #[test]
