@@ -55,7 +55,7 @@ async fn host_differences(node: &Node, container: &str) -> Result<Vec<String>, C
 }
 
 /// What `prevResult` says of the container's interface.
-fn expected(prev: &Value, ifname: &str) -> Result<PodSide, CniError> {
+pub fn expected(prev: &Value, ifname: &str) -> Result<PodSide, CniError> {
     let invalid = |what: String| CniError::new(code::INVALID_CONFIG, format!("prevResult: {what}"));
     let list = |key: &str| prev.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);

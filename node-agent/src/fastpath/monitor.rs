@@ -75,7 +75,7 @@ pub fn watch(socket: &Path, stop: &AtomicBool, mut tell: impl FnMut(Event)) {
 
 /// One connection. Returns why it ended.
 fn session(mut stream: UnixStream, stop: &AtomicBool, tell: &mut impl FnMut(Event)) -> String {
-    let mut session = Session { flows: 0, up: false, ledger: Ledger::default() };
+    let mut session = Session::default();
     let begin = |stream: &mut UnixStream| {
         stream.set_read_timeout(Some(LOOK))?;
         let mut greeting = openflow::hello();
@@ -85,9 +85,7 @@ fn session(mut stream: UnixStream, stop: &AtomicBool, tell: &mut impl FnMut(Even
     if let Err(error) = begin(&mut stream) {
         return format!("greeting: {error}");
     }
-    let mut buffer = Vec::new();
     let mut chunk = vec![0; 65_536];
-    let mut unread = false;
     loop {
         let count = match stream.read(&mut chunk) {
             Ok(0) => return "OVS closed the connection".to_owned(),
@@ -102,42 +100,66 @@ fn session(mut stream: UnixStream, stop: &AtomicBool, tell: &mut impl FnMut(Even
             Err(error) => return format!("read: {error}"),
         };
         let came = Instant::now();
-        buffer.extend(chunk.iter().take(count));
-        let mut at = 0;
-        while let Some(rest) = buffer.get(at..) {
-            if openflow::begins_change(rest) {
-                unread = true;
-                tell(Event::Changed(came));
-            }
-            let Some(one) = openflow::length(rest).and_then(|length| rest.get(..length)) else { break };
-            match session.take(openflow::read(one), tell) {
-                Ok(None) => {}
-                Ok(Some(reply)) => {
-                    if let Err(error) = stream.write_all(&reply) {
-                        return format!("write: {error}");
-                    }
+        match session.read(chunk.get(..count).unwrap_or_default(), came, tell) {
+            Ok(replies) if replies.is_empty() => {}
+            Ok(replies) => {
+                if let Err(error) = stream.write_all(&replies) {
+                    return format!("write: {error}");
                 }
-                Err(why) => return why,
             }
-            at += one.len();
-        }
-        buffer.drain(..at);
-        if buffer.is_empty() {
-            session.tell_effects(tell);
-            if std::mem::take(&mut unread) {
-                tell(Event::Read);
-            }
+            Err(why) => return why,
         }
     }
 }
 
-struct Session {
+/// What was read on one connection. No I/O.
+#[derive(Debug, Default)]
+pub struct Session {
+    /// The beginning of a message whose end has not come.
+    buffer: Vec<u8>,
+    /// Changes were told, [`Event::Read`] was not.
+    unread: bool,
     flows: usize,
     up: bool,
     ledger: Ledger,
 }
 
 impl Session {
+    /// Takes what came, at whatever length. Returns what to answer; an error ends the session.
+    pub fn read(
+        &mut self,
+        bytes: &[u8],
+        came: Instant,
+        tell: &mut impl FnMut(Event),
+    ) -> Result<Vec<u8>, String> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.extend(bytes);
+        let (mut at, mut replies) = (0, Vec::new());
+        while let Some(rest) = buffer.get(at..) {
+            if openflow::begins_change(rest) {
+                self.unread = true;
+                tell(Event::Changed(came));
+            }
+            let Some(one) = openflow::length(rest).and_then(|length| rest.get(..length)) else { break };
+            replies.extend(self.take(openflow::read(one), tell)?.unwrap_or_default());
+            at += one.len();
+        }
+        buffer.drain(..at);
+        self.buffer = buffer;
+        if self.buffer.is_empty() {
+            self.tell_effects(tell);
+            if std::mem::take(&mut self.unread) {
+                tell(Event::Read);
+            }
+        }
+        Ok(replies)
+    }
+
+    /// Bytes of a message whose end has not come.
+    pub fn waiting(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// Takes one message; returns what to answer. An error ends the session.
     fn take(
         &mut self,
