@@ -87,6 +87,8 @@ mod datum;
 mod endpoint;
 mod error;
 mod framing;
+#[doc(hidden)]
+pub mod fuzzing;
 mod lock;
 pub mod model;
 mod replica;

@@ -69,7 +69,7 @@ impl Replica {
 
     /// Changes from now on. To miss nothing, take the stream first and read the tables after.
     pub fn changes(&self) -> ChangeStream {
-        ChangeStream::new(self.handle.core.changes.subscribe())
+        ChangeStream::new(self.handle.core.subscribe())
     }
 
     /// Whether the session is up and the contents follow the server. False from the loss of the connection until the
@@ -161,6 +161,11 @@ impl Core {
         serde_json::Value::Object(
             tables.map(|spec| (spec.name.to_owned(), spec.request(schema, protocol))).collect(),
         )
+    }
+
+    /// Follows the changes that are told from now on.
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Arc<Vec<RowChange>>> {
+        self.changes.subscribe()
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot<'_> {
