@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{bench, build_ebpf, codegen, conformance, demo, exec, lint, setup, test, vm_test};
+use crate::{bench, build_ebpf, codegen, conformance, demo, exec, fuzz, lint, setup, test, vm_test};
 
 /// Builds, tests and demonstrates Slipstream.
 #[derive(Debug, Parser)]
@@ -30,6 +30,8 @@ enum Verb {
     Test(test::Args),
     /// Bring up a two-node cluster, show that its traffic works, and take it down.
     Demo(demo::Args),
+    /// Give input that nobody thought of to everything that reads any; fails when something is found.
+    Fuzz(fuzz::Args),
     /// Run the upstream Kubernetes end-to-end suite on a cluster with real nodes.
     Conformance(conformance::Args),
     /// Run a cluster on Debian's kernels, with OVS's kernel datapath, in virtual machines.
@@ -65,6 +67,7 @@ impl Args {
             Verb::Lint => lint::run(),
             Verb::Test(args) => test::run(&args),
             Verb::Demo(args) => demo::run(&args),
+            Verb::Fuzz(args) => fuzz::run(&args),
             Verb::Conformance(args) => conformance::run(&args),
             Verb::VmTest(args) => vm_test::run(&args),
             Verb::Up { args } => demo::testbed("up", &args),

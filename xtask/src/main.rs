@@ -9,6 +9,7 @@ mod codegen;
 mod conformance;
 mod demo;
 mod exec;
+mod fuzz;
 mod lint;
 mod paths;
 mod setup;

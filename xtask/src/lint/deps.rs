@@ -17,6 +17,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("node-agent", &["api", "supervision", "ovsdb-client", "ebpf"]),
     ("testbed", &["api", "ovsdb-client", "ebpf", "controller", "node-agent"]),
     ("perf-tests", &["api", "ovsdb-client", "ebpf", "controller", "node-agent", "testbed"]),
+    ("fuzz", &["api", "ovsdb-client", "ebpf", "controller", "node-agent"]),
     ("xtask", &[]),
 ];
 /// Crates of others that a package must not name.

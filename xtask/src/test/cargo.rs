@@ -197,6 +197,7 @@ mod tests {
             program("testbed", "real_life"),
             program("xtask", "xtask"),
             program("perf-tests", "perf_tests"),
+            program("fuzz", "seeds"),
             program("ebpf", "ebpf"),
             program("ovsdb-client", "server"),
             program("controller", "nb"),

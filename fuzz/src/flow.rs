@@ -1,0 +1,216 @@
+//! Packets as the flow cache reads them, and the decisions that are pure functions: ages, notes, tags, wiring.
+
+use std::cell::Cell;
+
+use ebpf::age::{self, Due, Times};
+use ebpf::flow::{NOTE_UNLEARNED, NOTE_VOID, Note};
+use ebpf::maps::{Config, GENEVE_PORT, PORT_INTERPOSED, PORT_PRESENT, Port, mapped};
+use ebpf::parse::{self, Flow, Network, Packet, TCP, Tunnel, UDP, Window};
+use ebpf::reason::Reason;
+use ebpf::verdict::{self, Verdict};
+use ebpf::{pending, tag};
+
+use crate::bytes::Bytes;
+
+/// A front of a packet that may be read up to an end which was asked for, and by words at even offsets.
+struct Guarded<'a> {
+    bytes: &'a [u8],
+    confirmed: Cell<u32>,
+}
+
+impl<'a> Guarded<'a> {
+    fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, confirmed: Cell::new(0) }
+    }
+
+    fn check(&self, at: u32, size: u32) {
+        assert!(at + size <= self.confirmed.get(), "{size} bytes at {at} of {}", self.confirmed.get());
+        assert!(size == 1 || at.is_multiple_of(2), "{size} bytes at {at}");
+    }
+}
+
+impl Window for Guarded<'_> {
+    fn has(&self, end: u32) -> bool {
+        let there = self.bytes.has(end);
+        if there {
+            self.confirmed.set(self.confirmed.get().max(end));
+        }
+        there
+    }
+
+    fn u8(&self, at: u32) -> u8 {
+        self.check(at, 1);
+        self.bytes.u8(at)
+    }
+
+    fn u16(&self, at: u32) -> u16 {
+        self.check(at, 2);
+        self.bytes.u16(at)
+    }
+
+    fn u32(&self, at: u32) -> u32 {
+        self.check(at, 4);
+        self.bytes.u32(at)
+    }
+}
+
+/// What the programs can see of a packet: its first bytes.
+const FRONT: usize = 112;
+
+/// First a byte that says what the rest is.
+pub fn flow(data: &[u8]) {
+    let [kind, rest @ ..] = data else { return };
+    match kind {
+        0 => decisions(&mut Bytes::new(rest)),
+        1 => frame(rest, 72),
+        _ => {
+            frame(rest, 14);
+            outer(rest);
+        }
+    }
+}
+
+/// A frame whose IP header is at `at`.
+fn frame(packet: &[u8], at: u32) {
+    let Some(length) = Packet::len(&packet).checked_sub(at) else { return };
+    let front = &packet[..packet.len().min(FRONT)];
+    let v4 = parse::ipv4(&Guarded::new(front), at, length);
+    if let Ok(flow) = v4 {
+        let addresses =
+            (mapped(flow.tuple.source.to_ne_bytes()), mapped(flow.tuple.destination.to_ne_bytes()));
+        let ports = (flow.tuple.source_port, flow.tuple.destination_port);
+        carried(packet, at, &flow, flow.tuple.protocol, ports);
+        let network = general(packet, at, 0x0800);
+        assert_eq!(addresses, (network.source, network.destination));
+        alike(&network, flow.tuple.protocol, at + 20, at + length);
+    }
+    let v6 = parse::ipv6(&Guarded::new(front), at, length);
+    if let Ok(flow) = v6 {
+        let address = |words: [u32; 4]| words.map(u32::to_ne_bytes).concat();
+        let ports = (flow.tuple.source_port, flow.tuple.destination_port);
+        carried(packet, at, &flow, flow.tuple.protocol, ports);
+        let network = general(packet, at, 0x86dd);
+        assert_eq!(address(flow.tuple.source), network.source);
+        assert_eq!(address(flow.tuple.destination), network.destination);
+        alike(&network, flow.tuple.protocol, at + 40, at + length);
+    }
+    assert!(v4.is_err() || v6.is_err(), "a packet of both versions");
+}
+
+/// What the cache carries is TCP or UDP, whole, with a TTL to lower, and its headers are inside.
+fn carried<T>(packet: &[u8], at: u32, flow: &Flow<T>, protocol: u8, (source, destination): (u16, u16)) {
+    assert!(flow.ttl > 1 && flow.headers <= flow.length);
+    assert!(flow.outer_ecn() < 3 && flow.dscp() | flow.ecn() == flow.tos);
+    let ip = usize::try_from(at).unwrap();
+    let transport = ip + if packet[ip] >> 4 == 4 { 20 } else { 40 };
+    let ports = [source.to_ne_bytes(), destination.to_ne_bytes()].concat();
+    assert_eq!(packet[transport..transport + 4], ports);
+    match protocol {
+        TCP => assert_eq!(flow.flags, packet[transport + 13]),
+        UDP => assert!(flow.flags == 0 && !flow.changes_connection()),
+        other => panic!("protocol {other}"),
+    }
+}
+
+/// The same packet as the general parser reads it.
+fn general(packet: &[u8], at: u32, ethertype: u16) -> Network {
+    let at = usize::try_from(at).unwrap();
+    let mut packet = packet[at - 14..].to_vec();
+    packet[12..14].copy_from_slice(&ethertype.to_be_bytes());
+    parse::network(&packet.as_slice(), 0, false).unwrap().unwrap()
+}
+
+fn alike(network: &Network, protocol: u8, payload: u32, end: u32) {
+    assert_eq!((network.protocol, network.fragment), (protocol, false));
+    assert_eq!(network.end - network.payload, end - payload);
+}
+
+/// The outer headers of a frame from the uplink.
+fn outer(packet: &[u8]) {
+    let length = Packet::len(&packet);
+    let front = Guarded::new(&packet[..packet.len().min(FRONT)]);
+    let found = parse::outer(&front, length, GENEVE_PORT);
+    assert_eq!(parse::outer(&Guarded::new(packet), length, 0), Ok(None));
+    let Ok(Some(outer)) = found else {
+        assert!(matches!(found, Ok(None) | Err(Reason::OtherOptions | Reason::OddLength)));
+        return;
+    };
+    let mut tunnel = Tunnel::default();
+    assert_eq!(parse::uplink(&packet, GENEVE_PORT, false, &mut tunnel), Ok(true));
+    assert_eq!((tunnel.vni, tunnel.inner), (outer.vni, 58));
+    assert_eq!(tunnel.source, mapped(outer.source.to_ne_bytes()));
+    assert_eq!(tunnel.destination, mapped(outer.destination.to_ne_bytes()));
+    assert_eq!(outer.inner.to_be_bytes(), packet[70..72]);
+    assert_eq!(outer.plain, packet[40..42] == [0, 0]);
+    // RFC 1071, with the words one after another.
+    let words = packet[14..34].chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+    assert_eq!(parse::outer_sum_is_right(&front), parse::fold(words.sum()) == 0xffff);
+}
+
+/// Decisions on numbers alone.
+fn decisions(bytes: &mut Bytes<'_>) {
+    let (now, deadline) = (bytes.u32(), bytes.u32());
+    let times = Times { slack: bytes.u32(), overdue: bytes.u32() };
+    let [probing, cheap] = bytes.array::<2>().map(|byte| byte & 1 != 0);
+    let due = age::due(now, deadline, probing, cheap, times);
+    let early = now.wrapping_sub(deadline) > u32::MAX / 2;
+    assert!(!early || due == Due::Fresh);
+    assert_eq!(due == Due::Dead, probing && !early);
+    assert!(due != Due::Fresh || early || !cheap);
+    assert!(!age::holds(now, now) && !age::holds(now, now.wrapping_sub(1)));
+    assert!(age::holds(now, now.wrapping_add(age::LONGEST_HOLD)));
+
+    let (epoch, slot) = (bytes.u32(), bytes.u32());
+    let noted = tag::note(epoch, slot);
+    assert_eq!(tag::slot(noted), Some(slot & 0xffff));
+    assert!(tag::is_of(noted, epoch) && !tag::is_of(noted, epoch.wrapping_add(1)));
+    assert_eq!(tag::slot(tag::FAST), None);
+
+    let port = Port { flags: bytes.u32(), redirect: bytes.u32(), ..Port::default() };
+    match verdict::wiring(Some(&port)) {
+        Verdict::Unknown => assert_eq!(port.flags & PORT_PRESENT, 0),
+        Verdict::Redirect(to) => assert!(to != 0 && port.flags & PORT_INTERPOSED != 0),
+        Verdict::Pass => assert!(port.flags & PORT_INTERPOSED == 0 || port.redirect == 0),
+    }
+    notes(bytes);
+}
+
+/// A note and the packets that come after it, in time and a little out of it.
+fn notes(bytes: &mut Bytes<'_>) {
+    let config = Config {
+        note_age: 1 + u32::from(bytes.u8()),
+        note_backoff: 1 + u32::from(bytes.u8()) * 4,
+        ..Config::default()
+    };
+    let mut clock = bytes.u32();
+    let mut old = note(bytes, clock);
+    for _ in 0..16 {
+        clock = clock.wrapping_add(bytes.u32() & 0x1ff);
+        let late = u32::from(bytes.u8() & 1);
+        let new = note(bytes, clock.wrapping_sub(late));
+        let before = old;
+        let same_way = old.ifindex == new.ifindex && old.way == new.way && old.macs == new.macs;
+        if pending::gives_way(&mut old, &new, &config, bytes.u8() & 1 != 0) {
+            let away = new.when.wrapping_sub(before.last) < config.note_age;
+            assert!(same_way || !away, "another way, while packets of the first may be inside");
+            old = new;
+        } else {
+            assert!(same_way || old.live == NOTE_VOID);
+            assert!(old.live == before.live || old.live == NOTE_VOID);
+            assert!(old.live != NOTE_UNLEARNED || new.live == NOTE_UNLEARNED || !same_way);
+        }
+        assert!(pending::may_be_inside(&old, &config, old.last), "a packet that has just come");
+    }
+}
+
+fn note(bytes: &mut Bytes<'_>, when: u32) -> Note {
+    let [epoch, way, live] = bytes.array();
+    Note {
+        epoch: u32::from(epoch & 3),
+        when,
+        last: when,
+        way: [7, 9, u32::from(way & 1)],
+        live: live & 3,
+        ..Note::default()
+    }
+}

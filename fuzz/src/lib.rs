@@ -1,0 +1,40 @@
+//! What is fuzzed: one function for each place where input comes from outside. Each takes any bytes and panics when what
+//! was read of them breaks a rule of its own, not only when reading does.
+//!
+//! libFuzzer calls them through `targets/` (`cargo xtask fuzz`), and an ordinary test calls them with every file of `seeds/`.
+#![allow(clippy::unwrap_used, reason = "a target fails by panicking")]
+
+mod annotations;
+mod bytes;
+mod cli_ranges;
+mod cni_request;
+mod flow;
+mod geneve;
+mod openflow_monitor;
+mod ovsdb_framing;
+
+/// The executable's own reader and writer of JSON, which are in no library.
+#[path = "../../node-agent/src/bin/cni/json.rs"]
+mod cni_json;
+
+pub use annotations::annotations;
+pub use cli_ranges::cli_ranges;
+pub use cni_request::cni_request;
+pub use flow::flow;
+pub use geneve::geneve;
+pub use openflow_monitor::openflow_monitor;
+pub use ovsdb_framing::ovsdb_framing;
+
+/// A function of this library.
+pub type Target = fn(&[u8]);
+
+/// All of them by name, which is that of their program and of their directory in `seeds/`.
+pub const TARGETS: [(&str, Target); 7] = [
+    ("cni_request", cni_request),
+    ("annotations", annotations),
+    ("geneve", geneve),
+    ("flow", flow),
+    ("ovsdb_framing", ovsdb_framing),
+    ("openflow_monitor", openflow_monitor),
+    ("cli_ranges", cli_ranges),
+];
