@@ -100,3 +100,18 @@ impl<'de> Visitor<'de> for DatumVisitor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_real_is_read_as_the_nearest_there_is_and_written_as_it_was() {
+        for text in ["8.888e+26", "8888800000000000000055901039", "0.1", "-2.5e3"] {
+            let read: Datum = serde_json::from_str(text).unwrap();
+            assert_eq!(read, Datum::from(text.parse::<f64>().unwrap()), "{text}");
+            let written = serde_json::to_string(&read).unwrap();
+            assert_eq!(serde_json::from_str::<Datum>(&written).unwrap(), read, "{written}");
+        }
+    }
+}
