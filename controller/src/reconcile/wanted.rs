@@ -160,6 +160,11 @@ impl Wanted {
         self.graph.rows()
     }
 
+    /// Number of rows and edges that a unit wants.
+    pub fn size_of(&self, unit: &Unit) -> usize {
+        self.units.get(unit).map_or(0, |held| held.rows.len() + held.links.len())
+    }
+
     /// Rows and edges that a unit wants.
     pub fn of_unit(&self, unit: &Unit) -> Touched {
         let Some(held) = self.units.get(unit) else { return Touched::default() };
@@ -237,6 +242,8 @@ mod tests {
         assert_eq!(wanted.version(), version);
         let all = wanted.of_unit(&Unit::Cluster);
         assert_eq!((all.rows.len(), all.edges.len()), (1, 1));
+        assert_eq!(wanted.size_of(&Unit::Cluster), 2);
+        assert_eq!(wanted.size_of(&Unit::Node("b".to_owned())), 0);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::atoms::{self, Atom};
-use super::{MAX_OPERATIONS, look, replan};
+use super::{MAX_LOOKS, MAX_OPERATIONS, look, replan};
 use crate::metrics::Metrics;
 use crate::plan::{RowKey, Unit};
 use crate::reconcile::ownership::{self, KeptGateways, SweepPart};
@@ -214,8 +214,12 @@ impl Full {
         barred: &BTreeSet<RowKey>,
         metrics: &Metrics,
     ) {
-        for _ in 0..COMPARED_AT_ONCE {
+        let (mut units, mut size) = (0, 0);
+        // What events want waits meanwhile. One service on 500 nodes is as much as thousands of pods.
+        while units < COMPARED_AT_ONCE && size < MAX_LOOKS {
             let Some(unit) = self.units.pop_first() else { return };
+            units += 1;
+            size += wanted.size_of(&unit);
             // A plan that is another one now than when the last event concerned it is a mistake like any other.
             let mut touched = Touched::default();
             if self.verification.as_ref().is_some_and(|v| is_planned(&unit, v.round)) {
