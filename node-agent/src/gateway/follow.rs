@@ -52,7 +52,7 @@ pub struct Follower {
     pub hops: Vec<IpAddr>,
     /// Seen, and since when.
     pending: Option<(Observed, Instant)>,
-    /// The interface has been down or away since the last look.
+    /// The interface has been down or away, and what is recorded has not been put back since.
     disturbed: bool,
 }
 
@@ -67,12 +67,17 @@ impl Follower {
         self.disturbed = true;
     }
 
+    /// All that is recorded has been put back. Until then a half of it must not be taken for what the kernel should have.
+    pub fn restored(&mut self) {
+        self.disturbed = false;
+    }
+
     /// What is to be done about what is seen.
     pub fn judge(&mut self, journal: &Journal, seen: &Observed, now: Instant) -> Verdict {
         let anew = journal.bridge_index != Some(seen.index) || !seen.up || self.disturbed;
         if anew && !journal.adopted {
             self.pending = None;
-            self.disturbed = false;
+            self.disturbed = true;
             return Verdict::Restore;
         }
         // A node without any address is between two states.
@@ -240,6 +245,13 @@ mod tests {
         let same = seen(7, &["10.0.0.5/24"], "10.0.0.1");
         follower.disturb();
         assert_eq!(follower.judge(&journal, &same, now), Verdict::Restore, "it was down");
+        let half = Observed { hops: Vec::new(), ..same.clone() };
+        assert_eq!(
+            follower.judge(&journal, &half, now),
+            Verdict::Restore,
+            "what failed half way is tried again"
+        );
+        follower.restored();
         assert_eq!(follower.judge(&journal, &same, now), Verdict::Same);
         journal.adopted = true;
         assert_eq!(follower.judge(&journal, &bare, now), Verdict::Same);

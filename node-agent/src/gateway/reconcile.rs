@@ -309,8 +309,11 @@ impl Worker {
     fn matters(&mut self, message: &NetlinkMessage<RouteNetlinkMessage>) -> bool {
         let inner = match &message.payload {
             NetlinkPayload::InnerMessage(inner) => inner,
-            // The kernel had more to tell than we could take.
-            NetlinkPayload::Overrun(_) => return true,
+            // The kernel had more to tell than we could take: the bridge may have been down, and its routes gone with that.
+            NetlinkPayload::Overrun(_) => {
+                self.follower.disturb();
+                return true;
+            }
             _ => return false,
         };
         match inner {

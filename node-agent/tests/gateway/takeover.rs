@@ -223,12 +223,27 @@ fn when_ovs_makes_the_bridge_s_interface_anew_addresses_and_routes_come_back() {
             loop {
                 match world.netlink.find("breth0").await.unwrap() {
                     Some(link) if link.index != old => return,
-                    _ => tokio::time::sleep(Duration::from_millis(10)).await,
+                    _ => tokio::time::sleep(Duration::from_millis(1)).await,
                 }
             }
         };
         tokio::time::timeout(Duration::from_secs(20), appears).await.expect("OVS makes its interface again");
-        assert!(takeover.restore_bridge(&mut taken).await.unwrap());
+        // OVS gives its interface an address a moment after it made it, and sets it down for that (`netdev_linux`, tap
+        // devices). The kernel drops the routes then, or refuses new ones: whoever was quicker than OVS does it once more.
+        let first = takeover.restore_bridge(&mut taken).await;
+        assert!(!matches!(first, Ok(false)), "everything is missing");
+        let mac = world.netlink.get("eth0").await.unwrap().mac;
+        let ready = async {
+            while !matches!(world.netlink.find("breth0").await, Ok(Some(link)) if link.mac == mac && link.up)
+            {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), ready)
+            .await
+            .expect("OVS gives its interface the address");
+        takeover.restore_bridge(&mut taken).await.unwrap();
+        assert!(!takeover.restore_bridge(&mut taken).await.unwrap(), "nothing is missing any more");
         assert_taken(&world).await;
         takeover.release().await.unwrap();
     });

@@ -25,7 +25,9 @@ impl Worker {
                 Verdict::Wait(at) => self.look_again = Some(at),
                 Verdict::Record => takeover.record(&mut taken.journal, seen)?,
                 Verdict::Restore => {
-                    if takeover.restore_bridge(taken).await? {
+                    let changed = takeover.restore_bridge(taken).await?;
+                    self.follower.restored();
+                    if changed {
                         self.gateway.context.metrics.gateway_restored("bridge");
                         info!(
                             bridge = taken.bridge,
