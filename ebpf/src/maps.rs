@@ -204,6 +204,13 @@ pub const fn mapped(v4: [u8; 4]) -> [u8; 16] {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, v4[0], v4[1], v4[2], v4[3]]
 }
 
+/// The IPv4 address of that form, as it is in a packet.
+#[inline(always)]
+pub fn unmapped(address: &[u8; 16]) -> Option<[u8; 4]> {
+    let (prefix, v4) = address.split_first_chunk::<12>()?;
+    (*prefix == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]).then(|| v4.try_into().ok()).flatten()
+}
+
 impl Count {
     /// Sum of two.
     #[must_use]

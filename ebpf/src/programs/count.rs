@@ -3,14 +3,14 @@
 use aya_ebpf::{bindings::BPF_NOEXIST, programs::TcContext};
 use aya_log_ebpf::debug;
 use ebpf::{
-    maps::{Count, PortCounters, TUNNEL_OTHER, TunnelCounters, TunnelKey},
+    maps::{Count, PortCounters, TUNNEL_OTHER, TunnelCounters, TunnelKey, unmapped},
     parse::Packet as _,
     reason::Reason,
     wire::Amount,
 };
 
 use super::{
-    maps::{ENDPOINT_STATS, REASONS, TUNNEL_FREE, TUNNEL_STATS, TUNNELS},
+    maps::{ENDPOINT_STATS, REASONS, TUNNEL_FREE, TUNNEL_STATS, TUNNELS, is_remote},
     packet::Skb,
 };
 
@@ -87,7 +87,8 @@ fn add(count: &mut Count, amount: Amount) {
     count.bytes += amount.bytes;
 }
 
-/// The slot of a tunnel; the first packet takes one.
+/// The slot of a tunnel; the first packet takes one. Strangers share a slot: whoever can send to port 6081 would otherwise use
+/// up the rest.
 #[inline(always)]
 pub(super) fn tunnel_slot(key: &TunnelKey) -> u32 {
     // SAFETY: the map is not preallocated, see `maps::port`.
@@ -99,6 +100,9 @@ pub(super) fn tunnel_slot(key: &TunnelKey) -> u32 {
 
 #[inline(never)]
 fn new_tunnel(key: &TunnelKey) -> u32 {
+    if unmapped(&key.remote).is_some_and(|address| !is_remote(u32::from_ne_bytes(address))) {
+        return TUNNEL_OTHER;
+    }
     let Ok(Some(slot)) = TUNNEL_FREE.pop() else {
         reason(Reason::TunnelMapFull);
         return TUNNEL_OTHER;

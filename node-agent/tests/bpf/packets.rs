@@ -81,7 +81,7 @@ pub(crate) fn patched(mut packet: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
     packet
 }
 
-fn outer4(source: [u8; 4], destination: [u8; 4], payload: &[u8]) -> Vec<u8> {
+pub(crate) fn outer4(source: [u8; 4], destination: [u8; 4], payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     PacketBuilder::ethernet2(MAC, MAC)
         .ipv4(source, destination, 64)

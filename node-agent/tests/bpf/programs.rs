@@ -6,12 +6,13 @@ use std::{
 };
 
 use node_agent::bpf::{
-    Count, Datapath, EndpointConfig, Mode, Options, PortCounters, Reason, TunnelCounters, Verdict,
+    Count, Datapath, EndpointConfig, FlowCache, Mode, Options, PortCounters, Reason, TunnelCounters, Verdict,
     tunnel_remote,
 };
+use node_agent::fast_path::FastPath as _;
 
 use crate::{
-    packets::{arp, from_peer, from_peer6, ovn, patched, tagged, tcp, to_peer, udp},
+    packets::{FAR, NEAR, arp, from_peer, from_peer6, outer4, ovn, patched, tagged, tcp, to_peer, udp},
     sandbox::Node,
 };
 
@@ -53,7 +54,9 @@ impl Bench {
         let (pod_mode, uplink_mode) = (mode("sa", "so"), mode("sau", "sou"));
         let (pod, uplink, nobody, dir) = (self.pod, self.uplink, self.nobody, self.node.pins());
         self.node.run(move || {
-            let mut datapath = Datapath::load(&dir).unwrap();
+            let datapath = Arc::new(parking_lot::Mutex::new(Datapath::load(&dir).unwrap()));
+            FlowCache::open(Arc::clone(&datapath)).unwrap().set_remotes(&[FAR.into()].into()).unwrap();
+            let mut datapath = Arc::into_inner(datapath).unwrap().into_inner();
             datapath.set_uplink(uplink, uplink_mode).unwrap();
             datapath.add_endpoint(&endpoint("pod0", pod, pod_mode)).unwrap();
             test(&mut datapath, pod, uplink, nobody);
@@ -68,6 +71,7 @@ pub(crate) fn endpoint(id: &str, host_ifindex: u32, mode: Mode) -> EndpointConfi
         mode,
         addresses: vec!["10.244.0.3".parse().unwrap()],
         mac: [0x0a, 0x58, 10, 244, 0, 3],
+        shares_ingress: false,
     }
 }
 
@@ -263,6 +267,20 @@ fn an_interface_whose_index_is_beyond_the_array_is_a_port_like_any_other() {
         datapath.remove_endpoint("pod0").unwrap();
         assert_eq!(run(&mut datapath, "from_pod", &tcp(0), 70000), Verdict::Pass);
         assert_eq!(counted(&datapath), [(Reason::UnknownPort, 1)]);
+    });
+}
+
+#[test]
+fn a_stranger_takes_no_place_from_the_nodes_tunnels() {
+    Bench::new().with(false, |datapath, _, uplink, _| {
+        for n in 1..=100_u8 {
+            let packet = outer4([172, 18, 1, n], NEAR, &ovn(n.into(), &tcp(0)));
+            run(datapath, "from_uplink", &packet, uplink);
+        }
+        assert_eq!(tunnels(datapath).len(), 0);
+        assert_eq!(datapath.uplink_stats().unwrap().from().packets, 100, "counted for the uplink");
+        run(datapath, "from_uplink", &from_peer(&ovn(7, &tcp(0))), uplink);
+        assert_eq!(tunnels(datapath).len(), 1);
     });
 }
 
