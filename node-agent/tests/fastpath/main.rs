@@ -3,210 +3,24 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod bed;
+#[path = "../common/mod.rs"]
 mod common;
-#[path = "common/ovs.rs"]
+#[path = "../common/ovs.rs"]
 mod ovs;
+mod revalidation;
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use bed::{Bed, Call, SOON};
 use common::on_a_node;
-use node_agent::datapath::Datapath;
-use node_agent::fast_path::{
-    Divergence, EndpointAmounts, FastPath, Flow, Gate, Pressure, Swept, Timing, Tunnel, Underlay,
-};
+use node_agent::fast_path::Gate;
 use node_agent::fastpath::status::{NodePath, Path, Sight, Status};
-use node_agent::fastpath::{Fastpath, Places, Sabotage};
-use node_agent::link::Netlink;
-use node_agent::metrics::Metrics;
-use node_agent::node::{Health, Node};
-use node_agent::ovs::Ovs;
-use node_agent::pods::{PodInfo, PodKey, Pods};
+use node_agent::fastpath::{Fastpath, Sabotage};
+use node_agent::pods::{PodInfo, PodKey};
 use ovs::OvsNode;
-
-const SOON: Duration = Duration::from_secs(20);
-
-/// What was done to the cache, in order.
-#[derive(Debug, Clone, PartialEq)]
-enum Call {
-    Bump,
-    Gate(Gate),
-    Endpoint(String, bool),
-    Underlay(Option<Underlay>),
-    Remotes(BTreeSet<Ipv4Addr>),
-}
-
-#[derive(Debug, Default)]
-struct Recorder {
-    calls: Mutex<Vec<(Instant, Call)>>,
-    beats: Mutex<u32>,
-}
-
-impl Recorder {
-    fn note(&self, call: Call) {
-        self.calls.lock().unwrap().push((Instant::now(), call));
-    }
-
-    fn forget(&self) {
-        self.calls.lock().unwrap().clear();
-    }
-
-    fn all(&self) -> Vec<Call> {
-        self.calls.lock().unwrap().iter().map(|(_, call)| call.clone()).collect()
-    }
-
-    fn bumps(&self) -> usize {
-        self.all().iter().filter(|call| **call == Call::Bump).count()
-    }
-
-    fn first_bump(&self) -> Option<Instant> {
-        let calls = self.calls.lock().unwrap();
-        calls.iter().find(|(_, call)| *call == Call::Bump).map(|(at, _)| *at)
-    }
-
-    /// What the endpoint was told last.
-    fn endpoint(&self, id: &str) -> Option<bool> {
-        let told = |call: &Call| match call {
-            Call::Endpoint(told, fast) if told == id => Some(*fast),
-            _ => None,
-        };
-        self.all().iter().rev().find_map(told)
-    }
-}
-
-impl FastPath for Recorder {
-    fn epoch(&self) -> Result<u32, String> {
-        Ok(1)
-    }
-    fn bump(&self) -> Result<u32, String> {
-        self.note(Call::Bump);
-        Ok(1)
-    }
-    fn set_gate(&self, gate: Gate) -> Result<(), String> {
-        self.note(Call::Gate(gate));
-        Ok(())
-    }
-    fn gate(&self) -> Result<Gate, String> {
-        Ok(Gate::default())
-    }
-    fn hold_left(&self) -> Result<Duration, String> {
-        Ok(Duration::ZERO)
-    }
-    fn heartbeat(&self) -> Result<(), String> {
-        *self.beats.lock().unwrap() += 1;
-        Ok(())
-    }
-    fn set_underlay(&self, underlay: Option<Underlay>) -> Result<(), String> {
-        self.note(Call::Underlay(underlay));
-        Ok(())
-    }
-    fn set_remotes(&self, remotes: &BTreeSet<Ipv4Addr>) -> Result<(), String> {
-        self.note(Call::Remotes(remotes.clone()));
-        Ok(())
-    }
-    fn set_timing(&self, _: Timing) -> Result<(), String> {
-        Ok(())
-    }
-    fn set_endpoint_fast(&self, id: &str, fast: bool) -> Result<(), String> {
-        self.note(Call::Endpoint(id.to_owned(), fast));
-        Ok(())
-    }
-    fn set_endpoint_diverged(&self, _: &str, _: u32) -> Result<(), String> {
-        Ok(())
-    }
-    fn flows(&self, _: usize) -> Result<Vec<Flow>, String> {
-        Ok(Vec::new())
-    }
-    fn pressure(&self) -> Result<Vec<Pressure>, String> {
-        Ok(Vec::new())
-    }
-    fn sweep(&self) -> Result<Swept, String> {
-        Ok(Swept::default())
-    }
-    fn divergences(&self) -> Result<Vec<Divergence>, String> {
-        Ok(Vec::new())
-    }
-    fn tunnels(&self) -> Result<Vec<Tunnel>, String> {
-        Ok(Vec::new())
-    }
-    fn endpoints(&self) -> Result<Vec<EndpointAmounts>, String> {
-        Ok(Vec::new())
-    }
-    fn reasons(&self) -> Result<Vec<(&'static str, u64)>, String> {
-        Ok(Vec::new())
-    }
-}
-
-struct Bed {
-    ovs: OvsNode,
-    node: Node,
-    cache: Arc<Recorder>,
-}
-
-impl Bed {
-    /// A node whose br-int has one flow, with the control at rest.
-    async fn open() -> Self {
-        let ovs = OvsNode::start();
-        ovs.ofctl("add-flow", "table=0,priority=0,actions=drop");
-        let mut bed = Self::start(ovs, Sabotage::default()).await;
-        bed.rest().await;
-        bed
-    }
-
-    async fn start(ovs: OvsNode, sabotage: Sabotage) -> Self {
-        let cache = Arc::new(Recorder::default());
-        let mut datapath = Datapath::ovs_only(true, false, "a test");
-        datapath.fast_path = Some(Arc::clone(&cache) as Arc<dyn FastPath>);
-        let fastpath = Fastpath::new(&datapath, &ovs.path("state")).unwrap();
-        let node = Node {
-            netlink: Netlink::open().unwrap(),
-            reaper: Netlink::open().unwrap(),
-            ovs: Ovs::connect(&ovs.db(), SOON).await.unwrap(),
-            pods: Pods::default(),
-            datapath: Arc::new(datapath),
-            mtu: 1400,
-            calls: Default::default(),
-            journal: Default::default(),
-            metrics: Metrics::default(),
-            health: Health::default(),
-            peers: Default::default(),
-            fastpath,
-            tasks: supervision::Tasks::new().0,
-        };
-        let (ovs_db, uplink) = (ovs.db(), "eth0".to_owned());
-        node.fastpath.start(&node, Places { ovs_db, uplink, timing: Default::default(), sabotage });
-        Self { ovs, node, cache }
-    }
-
-    fn status(&self) -> Status {
-        self.node.fastpath.status()
-    }
-
-    async fn until(&self, what: &str, good: impl Fn(&Status) -> bool) {
-        let start = Instant::now();
-        while !good(&self.status()) {
-            assert!(start.elapsed() < SOON, "{what} did not come about: {:#?}", self.status());
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    }
-
-    /// Waits until the gate is open and nothing happens any more.
-    async fn rest(&mut self) {
-        self.until("an open gate", |s| {
-            s.cache.sight == Sight::Open && s.cache.gate.learn && s.cache.gate.tcp
-        })
-        .await;
-        let mut bumps = self.cache.bumps();
-        loop {
-            tokio::time::sleep(Duration::from_millis(1500)).await;
-            if std::mem::replace(&mut bumps, self.cache.bumps()) == bumps {
-                return self.cache.forget();
-            }
-        }
-    }
-}
 
 /// A Geneve tunnel of br-int, with a remote_ip.
 fn tunnel(ovs: &OvsNode, name: &str, remote: &str) {
