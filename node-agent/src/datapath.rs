@@ -34,6 +34,8 @@ pub struct Endpoint {
     pub addresses: Vec<IpNet>,
     /// The pod's MAC address.
     pub mac: MacAddr,
+    /// Somebody else wants the `ingress` qdisc of the host veth.
+    pub shares_ingress: bool,
 }
 
 /// The eBPF side. Calls may block for some milliseconds.

@@ -16,10 +16,13 @@ use tokio::sync::watch;
 use crate::gateway::host_ports::{Claims, HostPorts};
 use crate::kube_api;
 use crate::metrics::Metrics;
+use crate::ovs::ports::PodPort;
 use crate::programs::chain;
 
 /// Annotation of a mirror pod: what the kubelet passes as the UID of the static pod behind it.
 const MIRROR: &str = "kubernetes.io/config.mirror";
+/// Annotation that asks the `bandwidth` plugin to limit what a pod sends.
+const EGRESS_BANDWIDTH: &str = "kubernetes.io/egress-bandwidth";
 /// Label that KubeVirt gives to pods of virtual machines.
 const KUBEVIRT: &str = "kubevirt.io";
 
@@ -54,6 +57,8 @@ pub struct PodInfo {
     pub path: Option<String>,
     /// Why what is in it passes packets on: a virtual machine has another stack behind a tap device.
     pub forwards: Option<&'static str>,
+    /// The `bandwidth` plugin is asked to limit what it sends, and needs the `ingress` qdisc of the host veth for it.
+    pub limits_sending: bool,
 }
 
 impl PodInfo {
@@ -189,6 +194,13 @@ impl Pods {
         self.pods.read().get(key).cloned()
     }
 
+    /// The pod that an OVS port was made for; not another one of its name.
+    pub fn of_port(&self, port: &PodPort) -> Option<PodInfo> {
+        let (namespace, name) = port.iface_id.split_once('_')?;
+        let key = PodKey { namespace: namespace.to_owned(), name: name.to_owned() };
+        self.get(&key).filter(|pod| pod.uid == port.iface_id_ver)
+    }
+
     /// True when a pod with this UID is on the node.
     pub fn has_uid(&self, uid: &str) -> bool {
         self.pods.read().values().any(|info| info.uid == uid)
@@ -295,6 +307,7 @@ fn trim(pod: &Pod) -> (PodKey, PodInfo) {
         networks: annotation(POD_NETWORKS),
         path: annotation(POD_PATH),
         forwards: forwards(pod),
+        limits_sending: pod.annotations().contains_key(EGRESS_BANDWIDTH),
     };
     (key, info)
 }

@@ -60,6 +60,7 @@ impl Programs for Loaded {
             mode: mode(endpoint.shim),
             addresses: endpoint.addresses.iter().map(|a| a.addr()).collect::<Vec<IpAddr>>(),
             mac: endpoint.mac.0,
+            shares_ingress: endpoint.shares_ingress,
         };
         self.inner.lock().add_endpoint(&config).map_err(|e| chain(&e))
     }

@@ -142,7 +142,9 @@ async fn reattach(node: &Node, container: &str, port: &PodPort) -> Result<(), Cn
         addresses.push(address.parse().map_err(|e| bad(format!("ip_addresses `{address}`: {e}")))?);
     }
     let mac = port.mac.parse().map_err(|e| bad(format!("attached_mac: {e}")))?;
-    let endpoint = Endpoint { id: container.to_owned(), host: host.index, shim, addresses, mac };
+    let shares_ingress = node.pods.of_port(port).is_some_and(|pod| pod.limits_sending);
+    let endpoint =
+        Endpoint { id: container.to_owned(), host: host.index, shim, addresses, mac, shares_ingress };
     attach::add_endpoint(&node.datapath, endpoint).await?;
     node.fastpath.endpoint_added(container);
     Ok(())

@@ -77,6 +77,10 @@ pub struct EndpointConfig {
     pub addresses: Vec<IpAddr>,
     /// MAC bound to the port.
     pub mac: [u8; 6],
+    /// Somebody else wants the `ingress` qdisc of the host end, whose place `clsact` would take. In direct mode the programs
+    /// are attached by TCX where the kernel has it, and both stand side by side. Otherwise the kernel refuses that other one,
+    /// which is better than a limit that nothing passes: interposed, all packets leave the host end before they come to it.
+    pub shares_ingress: bool,
 }
 
 /// A pod's port, as it is.

@@ -68,7 +68,8 @@ impl Datapath {
         let fast = self.endpoints.get(id).is_some_and(|old| old.fast);
         let port = Attached { host_ifindex: *host_ifindex, mode: *mode, slot, ipv4, ipv6, mac: *mac, fast };
         self.endpoints.insert(id.clone(), port.clone());
-        self.wire_endpoint(id, &port).map_err(|cause| match self.remove_endpoint(id) {
+        let host = if config.shares_ingress { self.via_beside_others(id, *mode) } else { Via::Clsact };
+        self.wire_endpoint(id, &port, host).map_err(|cause| match self.remove_endpoint(id) {
             Ok(()) => cause,
             Err(rollback) => Error::Rollback { cause: Box::new(cause), rollback },
         })
@@ -220,13 +221,25 @@ impl Datapath {
         }
     }
 
-    /// Entries first, links after: a program never runs on a port it does not know.
-    fn wire_endpoint(&mut self, id: &str, port: &Attached) -> Result<(), Error> {
+    /// How a program is attached so that a qdisc of others has room beside it.
+    fn via_beside_others(&self, id: &str, mode: Mode) -> Via {
+        let why = match (mode, self.uplink_via) {
+            (Mode::Direct, Via::Tcx) => return Via::Tcx,
+            (Mode::Direct, Via::Clsact) => "that needs TCX, of Linux 6.6",
+            (Mode::Interposed { .. }, _) => "OVS's userspace datapath takes packets before such a limit",
+        };
+        tracing::warn!(endpoint = %id, why, "an `ingress` qdisc of others on a pod's host veth will be refused");
+        Via::Clsact
+    }
+
+    /// Entries first, links after: a program never runs on a port it does not know. `host` is for the host end alone.
+    fn wire_endpoint(&mut self, id: &str, port: &Attached, host: Via) -> Result<(), Error> {
         self.write_endpoint(port)?;
         let dir = self.pins.endpoint(id);
         pins::create_dir(&dir)?;
         for hook in hooks(Kind::Pod, port.host_ifindex, port.mode) {
-            links::ensure(&mut self.ebpf, &dir, hook, Via::Clsact)?;
+            let via = if hook.place.ifindex == port.host_ifindex { host } else { Via::Clsact };
+            links::ensure(&mut self.ebpf, &dir, hook, via)?;
         }
         Ok(())
     }
@@ -392,6 +405,7 @@ mod tests {
             id: "abc".into(),
             host_ifindex: 5,
             mode: Mode::Interposed { agent_end: 6, ovs_end: 7 },
+            shares_ingress: false,
             addresses: vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
             mac: [2, 0, 0, 0, 0, 1],
         }

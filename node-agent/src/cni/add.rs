@@ -112,6 +112,7 @@ impl Add<'_> {
                 shim: ends.shim_indexes(),
                 addresses: network.ip_addresses.clone(),
                 mac: network.mac_address,
+                shares_ingress: node.pods.get(self.pod).is_some_and(|pod| pod.limits_sending),
             };
             let (attached, row) = tokio::join!(
                 attach::add_endpoint(datapath, endpoint),

@@ -19,7 +19,7 @@ use crate::gateway::takeover::shim_ovs_end;
 use crate::link::Netlink;
 use crate::ovs::Ovs;
 use crate::ovs::ports::PodPort;
-use crate::pods::{PodInfo, PodKey, Pods};
+use crate::pods::Pods;
 
 /// What decisions are made from.
 #[derive(Debug, Clone)]
@@ -71,7 +71,7 @@ impl View {
                 (Path::Ovs, _) => Reasoned::ovs(format!("node: {}", node.reason)),
                 (Path::Ebpf, None) => Reasoned::ovs("no OVS port yet"),
                 (Path::Ebpf, Some(port)) => {
-                    let known = self.pod(&pod).unwrap_or_default();
+                    let known = self.pods.of_port(&pod).unwrap_or_default();
                     let host = if_nametoindex(Names::of(&pod.sandbox).host.as_str());
                     let queue = host.ok().and_then(|host| queues.get(&host));
                     let pod = Pod {
@@ -124,13 +124,6 @@ impl View {
             None if wanted == NodePath::Ebpf => Reasoned::ebpf("set for the node (slipctl path node ebpf)"),
             None => Reasoned::ebpf("nothing is against it"),
         }
-    }
-
-    /// What is known of this very pod.
-    fn pod(&self, port: &PodPort) -> Option<PodInfo> {
-        let (namespace, name) = port.iface_id.split_once('_')?;
-        let key = PodKey { namespace: namespace.to_owned(), name: name.to_owned() };
-        self.pods.get(&key).filter(|pod| pod.uid == port.iface_id_ver)
     }
 
     /// Queueing disciplines that somebody put on interfaces, by the interface's index. A veth has none by itself, and ours is

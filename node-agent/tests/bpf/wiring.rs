@@ -235,3 +235,39 @@ fn a_kernel_without_tcx_links_is_wired_the_same() {
     wired.node.run(move || Datapath::cleanup(&dir).unwrap());
     assert!(!wired.ping());
 }
+
+/// As the `bandwidth` plugin does for `kubernetes.io/egress-bandwidth`, with a filter that is easier to see than a rate.
+#[test]
+fn an_ingress_qdisc_of_others_has_room_beside_the_programs_and_takes_effect() {
+    for shares_ingress in [true, false] {
+        let (node, pod) = (Node::new(), Netns::new("pod"));
+        node.sh("ip link add host0 type veth peer name eth0");
+        node.sh(&format!("ip link set eth0 netns {}", pod.tid()));
+        node.sh("ip addr add 10.9.0.1/24 dev host0");
+        node.sh("ip link set host0 up");
+        pod.sh(&format!("ip addr add {POD}/24 dev eth0"));
+        pod.sh("ip link set eth0 up");
+        let answers = || pod.try_sh("ping -n -c 1 -W 1 10.9.0.1");
+        assert!(eventually(answers));
+        let (dir, host) = (node.pins(), node.ifindex("host0"));
+        let config = EndpointConfig { shares_ingress, ..endpoint("pod0", host, Mode::Direct) };
+        node.run(move || {
+            let mut datapath = Datapath::load(&dir).unwrap();
+            datapath.add_endpoint(&config).unwrap();
+            assert!(datapath.endpoints()[0].alive);
+        });
+        assert!(answers());
+        let there = node.try_sh("tc qdisc add dev host0 ingress");
+        assert_eq!(there, shares_ingress, "a clsact qdisc takes its place");
+        if shares_ingress {
+            // One instruction of classic BPF: the verdict 2 (TC_ACT_SHOT).
+            let bytecode = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(bytecode.path(), "1,6 0 0 2,").unwrap();
+            let file = bytecode.path().display();
+            node.sh(&format!("tc filter add dev host0 ingress bpf da bytecode-file {file}"));
+            assert!(!answers(), "the filter sees the packets");
+        }
+        let dir = node.pins();
+        node.run(move || Datapath::cleanup(&dir).unwrap());
+    }
+}
