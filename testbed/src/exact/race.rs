@@ -184,7 +184,7 @@ fn held(scene: &mut Scene<'_>, number: u16, count: u16, is_last: bool) -> Result
     // The tunnel's way is known to OVS, and the receiver's node is at rest.
     learn(scene, &addresses, &[&Case::flow(KIND, FILLER)])?;
     calm(scene)?;
-    let (before, old) = (bumps(scene)?, scene.reason(0, OLD)?);
+    let (before, old, fast) = (bumps(scene)?, scene.reason(0, OLD)?, scene.sent_fast(0)?);
     let port = addresses.keys(KIND, number)[0].source.port();
     let flow = format!("table=0,priority=65535,udp,tp_src={port}");
     let bridge = "unix:/run/openvswitch/br-int.mgmt";
@@ -216,18 +216,23 @@ fn held(scene: &mut Scene<'_>, number: u16, count: u16, is_last: bool) -> Result
     let arrivals = scene.member(Who::B).tap.take();
     let taught = known(scene, &addresses, number)?;
     let old = scene.reason(0, OLD)?.saturating_sub(old);
+    let fast = scene.sent_fast(0)?.saturating_sub(fast);
     scene.bed.ovs(&node, "ovs-ofctl", &["--strict", "del-flows", bridge, &flow])?;
     let changed = changed?;
     let mine = || arrivals.iter().filter(|one| cases::number(&one.frame.bytes) == Some(number));
     let first = mine().filter(|one| !is_later(&one.frame.bytes, number)).count();
-    let late = mine().filter(|one| is_later(&one.frame.bytes, number) && one.at > changed + ENFORCED).count();
+    let late = mine().filter(|one| is_later(&one.frame.bytes, number) && one.at > changed + ENFORCED);
+    let last = late.clone().map(|one| (one.at - changed) / 1_000_000).max().unwrap_or_default();
+    let late = late.count();
     let text = format!("{first} of {count} held came, {OLD} {old}, learned {taught}");
     let held_well = usize::from(count) == first && old > 0;
     let learned = if held_well && !taught { Ok(text) } else { Err(text) };
-    let text = format!("{late} of {LATER} denied packets came");
+    let text = format!(
+        "{late} of {LATER} denied packets came, until {last} ms after the change; {fast} packets past OVS"
+    );
     if unfit || (old == 0 && !taught && (late == 0 || !is_last)) {
         say(format_args!(
-            "not noted, tried again: {first} of {count} held came, {OLD} {old}, learned {taught}, {late} late, learning off {unfit}"
+            "not noted, tried again: {first} of {count} held came, {OLD} {old}, learned {taught}, {text}, learning off {unfit}"
         ));
         return Ok(None);
     }

@@ -205,8 +205,17 @@ impl<'a> Scene<'a> {
 
     /// Packets that a node's cache took out of tunnels.
     pub(super) fn delivered_fast(&self, node: usize) -> Result<u64> {
+        self.past_ovs(node, "in")
+    }
+
+    /// Packets that a node's cache put into tunnels.
+    pub(super) fn sent_fast(&self, node: usize) -> Result<u64> {
+        self.past_ovs(node, "out")
+    }
+
+    fn past_ovs(&self, node: usize, direction: &str) -> Result<u64> {
         let tunnels: Vec<Value> = self.agent(node)?.slipctl_json(&["tunnels"])?;
-        Ok(tunnels.iter().filter_map(|tunnel| tunnel["in"]["fast"]["packets"].as_u64()).sum())
+        Ok(tunnels.iter().filter_map(|tunnel| tunnel[direction]["fast"]["packets"].as_u64()).sum())
     }
 
     /// What a node's cache holds.
