@@ -205,7 +205,8 @@ pub struct Note {
     pub tos: u8,
     /// `NOTE_*`.
     pub live: u8,
-    pub _pad: u8,
+    /// Not 0: more packets than the one that left it may be inside OVS, and would be credited to it.
+    pub more: u8,
 }
 const _: () = assert!(size_of::<Note>() == 44);
 

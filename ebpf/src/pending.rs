@@ -11,9 +11,10 @@ use crate::{
 /// one may be of a network or from a node, or to a MAC, for which OVS decides otherwise. Where two ways were seen at a time
 /// nobody can tell which of them OVS lets through, and `old` is void as well. A mark only says by which way packets come, and
 /// gives way to a note of that way; what came while nothing was learned does so in any epoch, as learning begins again with one.
-/// `urgent`: an entry dies if the packet is not noted.
+/// `urgent`: an entry dies if the packet is not noted. `new` is told whether it stands for packets of `old` as well.
 #[inline(always)]
-pub fn gives_way(old: &mut Note, new: &Note, config: &Config, urgent: bool) -> bool {
+pub fn gives_way(old: &mut Note, new: &mut Note, config: &Config, urgent: bool) -> bool {
+    new.more = u8::from(!is_over(new.when.wrapping_sub(old.last), config.note_age));
     let same_way = old.ifindex == new.ifindex && old.way == new.way && old.macs == new.macs;
     let same = same_way && old.epoch == new.epoch;
     if same_way && old.live == NOTE_UNLEARNED {
@@ -39,8 +40,16 @@ pub fn gives_way(old: &mut Note, new: &Note, config: &Config, urgent: bool) -> b
     }
     if alike || old.live == NOTE_VOID {
         old.last = new.when;
+        old.more = 1;
     }
     false
+}
+
+/// What becomes of a note of this epoch when a packet comes out of OVS and teaches by it: it goes, unless more packets that entered
+/// under it may be inside. Those must not be credited to a packet of another epoch: it stays for them as a mark.
+#[inline(always)]
+pub fn is_spent(note: &Note) -> bool {
+    note.more == 0
 }
 
 /// Whether packets may still be inside OVS for which `note` stands: those that entered by `last`, and those of the next epoch that
@@ -74,14 +83,14 @@ mod tests {
 
     /// Whether a packet at `when` may be noted.
     fn may(old: &mut Note, epoch: u32, when: u32, remote: u32) -> bool {
-        gives_way(old, &note(epoch, when, remote), &config(), false)
+        gives_way(old, &mut note(epoch, when, remote), &config(), false)
     }
 
     #[test]
     fn a_note_of_the_same_kind_gives_way_after_the_backoff_and_to_an_urgent_one_when_its_packet_is_out() {
         assert!(!may(&mut note(1, 0, 1), 1, BACKOFF - 1, 1));
         assert!(may(&mut note(1, 0, 1), 1, BACKOFF, 1));
-        let urgent = |when| gives_way(&mut note(1, 0, 1), &note(1, when, 1), &config(), true);
+        let urgent = |when| gives_way(&mut note(1, 0, 1), &mut note(1, when, 1), &config(), true);
         assert!(!urgent(AGE - 1) && urgent(AGE));
     }
 
@@ -103,6 +112,30 @@ mod tests {
         assert!(may(&mut old, 1, 200 + 2 * AGE - 1, 1));
     }
 
+    #[test]
+    fn a_note_that_more_packets_entered_under_stays_as_a_mark_when_the_first_is_out() {
+        let mut old = note(1, 0, 1);
+        assert!(is_spent(&old), "the only one");
+        assert!(!may(&mut old, 1, 5, 1));
+        assert!(!is_spent(&old));
+        old.live = NOTE_MARK;
+        assert!(
+            !may(&mut old, 2, 5 + AGE - 1, 1),
+            "the second one may be inside still, and is of the epoch before"
+        );
+        assert!(may(&mut old, 2, 5 + AGE, 1));
+        // One of the same epoch is noted at once, and stands for the second one too.
+        let mut new = note(1, 10, 1);
+        assert!(gives_way(&mut old, &mut new, &config(), false) && !is_spent(&new));
+        let mut late = note(1, 5 + AGE, 1);
+        assert!(
+            gives_way(&mut old, &mut late, &config(), false) && !is_spent(&late),
+            "the mark was touched at 10"
+        );
+        let mut late = note(1, 10 + 2 * AGE, 1);
+        assert!(gives_way(&mut old, &mut late, &config(), false) && is_spent(&late));
+    }
+
     /// The note of a packet that is not for the cache.
     fn mark(epoch: u32, when: u32, remote: u32) -> Note {
         Note { live: NOTE_MARK, ..note(epoch, when, remote) }
@@ -112,11 +145,11 @@ mod tests {
     fn a_mark_gives_way_at_once_to_a_note_of_its_way_and_to_no_other_mark() {
         assert!(may(&mut mark(1, 0, 1), 1, 10, 1));
         let mut old = mark(1, 0, 1);
-        assert!(!gives_way(&mut old, &mark(1, 900, 1), &config(), false));
+        assert!(!gives_way(&mut old, &mut mark(1, 900, 1), &config(), false));
         assert_eq!((old.live, old.last), (NOTE_MARK, 900));
         // A mark does not put off a note of its way, nor make it void.
         let mut old = note(1, 0, 1);
-        assert!(!gives_way(&mut old, &mark(1, 10, 1), &config(), false));
+        assert!(!gives_way(&mut old, &mut mark(1, 10, 1), &config(), false));
         assert_eq!((old.live, old.when, old.last), (NOTE_LIVE, 0, 10));
     }
 
@@ -127,9 +160,9 @@ mod tests {
         assert_eq!((old.live, old.last), (NOTE_VOID, AGE - 1));
         assert!(may(&mut mark(1, 0, 1), 1, AGE, 2), "the marked packets are out");
         let mut old = note(1, 0, 1);
-        assert!(!gives_way(&mut old, &mark(1, AGE - 1, 2), &config(), false));
+        assert!(!gives_way(&mut old, &mut mark(1, AGE - 1, 2), &config(), false));
         assert_eq!((old.live, old.last), (NOTE_VOID, AGE - 1));
-        assert!(gives_way(&mut old, &mark(1, 2 * AGE - 1, 2), &config(), false));
+        assert!(gives_way(&mut old, &mut mark(1, 2 * AGE - 1, 2), &config(), false));
     }
 
     #[test]
@@ -149,24 +182,24 @@ mod tests {
     fn what_came_while_nothing_was_learned_keeps_other_ways_out_and_its_own_at_no_time() {
         assert!(may(&mut unlearned(1, 0, 1), 2, 1, 1), "the epoch in which learning begins again");
         let mut old = unlearned(1, 0, 1);
-        assert!(!gives_way(&mut old, &unlearned(1, 90, 1), &config(), false));
+        assert!(!gives_way(&mut old, &mut unlearned(1, 90, 1), &config(), false));
         assert_eq!((old.live, old.last), (NOTE_UNLEARNED, 90));
         assert!(!may(&mut old, 2, 90 + AGE - 1, 2));
         assert_eq!(old.live, NOTE_VOID);
         assert!(may(&mut unlearned(1, 0, 1), 2, AGE, 2), "its packets are out");
-        assert!(gives_way(&mut unlearned(1, 0, 1), &mark(1, 10, 1), &config(), false));
+        assert!(gives_way(&mut unlearned(1, 0, 1), &mut mark(1, 10, 1), &config(), false));
     }
 
     #[test]
     fn what_comes_while_nothing_is_learned_leaves_notes_of_its_way_alone_and_makes_others_void() {
         let mut old = note(1, 0, 1);
-        assert!(!gives_way(&mut old, &unlearned(2, 10, 1), &config(), false));
+        assert!(!gives_way(&mut old, &mut unlearned(2, 10, 1), &config(), false));
         assert_eq!((old.live, old.epoch, old.last), (NOTE_LIVE, 1, 0));
         let mut old = note(1, 0, 1);
-        assert!(!gives_way(&mut old, &unlearned(2, 10, 2), &config(), false));
+        assert!(!gives_way(&mut old, &mut unlearned(2, 10, 2), &config(), false));
         assert_eq!((old.live, old.last), (NOTE_VOID, 10));
         let mut old = mark(1, 0, 1);
-        assert!(!gives_way(&mut old, &unlearned(2, 10, 1), &config(), false));
+        assert!(!gives_way(&mut old, &mut unlearned(2, 10, 1), &config(), false));
         assert_eq!(old.live, NOTE_MARK);
     }
 
@@ -180,7 +213,7 @@ mod tests {
                 ..note(1, 0, 1)
             };
             let mut old = note([1, 2, 3]);
-            assert!(!gives_way(&mut old, &note([1, 2, 4]), &config(), false));
+            assert!(!gives_way(&mut old, &mut note([1, 2, 4]), &config(), false));
             assert_eq!(old.live, NOTE_VOID);
         }
     }

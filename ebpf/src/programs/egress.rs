@@ -176,7 +176,7 @@ fn family<F: Family>(skb: &Skb, front: &Front, pass: &Pass<'_>) -> Outcome {
         ttl: flow.ttl,
         tos: flow.tos,
         live: 1,
-        _pad: 0,
+        more: 0,
     };
     note::leave::<F>(
         skb,

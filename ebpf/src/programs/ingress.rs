@@ -231,7 +231,7 @@ fn enters<F: Family>(
         ttl: flow.ttl,
         tos: flow.tos,
         live,
-        _pad: 0,
+        more: 0,
     };
     note::leave::<F>(skb, pass.port, pass.config, pass.gate, &flow.tuple, left, urgent);
     Outcome::SLOW

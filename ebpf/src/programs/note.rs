@@ -7,7 +7,7 @@
 
 use aya_ebpf::helpers::bpf_get_smp_processor_id;
 use ebpf::{
-    flow::{FROM_POD, FROM_TUNNEL, GATE_LEARN, NOTE_LIVE, NOTE_UNLEARNED, NOTE_VOID, Note, Slot},
+    flow::{FROM_POD, FROM_TUNNEL, GATE_LEARN, NOTE_LIVE, NOTE_MARK, NOTE_UNLEARNED, NOTE_VOID, Note, Slot},
     maps::{Config, NOTES_PER_CPU, PORT_INTERPOSED, Port},
     pending,
     reason::Reason,
@@ -43,14 +43,14 @@ pub(super) fn leave<F: Family>(
 }
 
 #[inline(always)]
-fn by_flow<F: Family>(config: &Config, tuple: &F::Tuple, note: Note, urgent: bool) {
+fn by_flow<F: Family>(config: &Config, tuple: &F::Tuple, mut note: Note, urgent: bool) {
     let direction = if note.ifindex == 0 { FROM_TUNNEL } else { FROM_POD };
     let key = F::with_direction(tuple, direction);
     if let Some(old) = F::pending().get_ptr_mut(&key) {
         // SAFETY: a map value. An LRU map may reuse it meanwhile; then what is read and written is another note, and the
         // worst is that a packet is not noted.
         let old = unsafe { &mut *old };
-        if !pending::gives_way(old, &note, config, urgent) {
+        if !pending::gives_way(old, &mut note, config, urgent) {
             if note.live == NOTE_LIVE {
                 count::reason(Reason::NoteKept);
             }
@@ -112,14 +112,19 @@ pub(super) fn take<F: Family>(
 ) -> Option<Note> {
     if interposed {
         let key = F::with_direction(tuple, direction);
-        let note = F::pending().get_ptr(&key)?;
+        let left = F::pending().get_ptr_mut(&key)?;
         // SAFETY: a map value, copied at once. If the LRU map reuses it meanwhile, epoch and age decide.
-        let note = unsafe { note.read() };
+        let note = unsafe { left.read() };
         // One that is not live stays, so that no other takes its place while packets may be inside OVS for which it stands. So does
         // a note of another epoch, which teaches nothing: more packets that entered with it may be inside OVS, and must not be
         // credited to one that enters now.
         if note.live == NOTE_LIVE && note.epoch == epoch {
-            let _ = F::pending().remove(&key);
+            if pending::is_spent(&note) {
+                let _ = F::pending().remove(&key);
+            } else {
+                // SAFETY: as above; a store of one byte. The worst is that a packet is not noted.
+                unsafe { (*left).live = NOTE_MARK };
+            }
         }
         return Some(note);
     }

@@ -143,6 +143,38 @@ fn what_came_while_nothing_was_learned_is_not_credited_to_a_packet_that_came_by_
 }
 
 #[test]
+fn when_the_first_of_several_packets_taught_before_a_change_those_that_come_out_after_it_do_not() {
+    World::both(|world| {
+        for shape in [UDP, Shape { six: true, ..UDP }] {
+            let (sent, geneve) = shape.out();
+            let entered = [(); 2].map(|()| world.sends(&sent).tag);
+            world.pass("to_uplink", &geneve, world.uplink_from_ovs, entered[0]);
+            assert!(is_fast(&world, shape), "{:?}", world.reasons());
+            world.cache.bump().unwrap();
+            // OVS drops what enters from now on.
+            assert!(!is_fast(&world, shape));
+            world.pass("to_uplink", &geneve, world.uplink_from_ovs, entered[1]);
+            assert!(!is_fast(&world, shape), "{:?}", world.reasons());
+
+            let (right, delivered) = shape.back();
+            let entered = [(); 2].map(|()| world.pass("from_uplink", &right, world.uplink, 0).tag);
+            world.pass("to_pod", &delivered, world.from_ovs[0], entered[0]);
+            assert!(reaches_a_pod(&world, &right), "{:?}", world.reasons());
+            world.cache.bump().unwrap();
+            assert!(!reaches_a_pod(&world, &right));
+            world.pass("to_pod", &delivered, world.from_ovs[0], entered[1]);
+            assert!(!reaches_a_pod(&world, &right), "{:?}", world.reasons());
+
+            std::thread::sleep(Duration::from_millis(270));
+            learn(&world, shape);
+            learn_back(&world, shape);
+            assert!(is_fast(&world, shape) && reaches_a_pod(&world, &right), "{:?}", world.reasons());
+            world.cache.bump().unwrap();
+        }
+    });
+}
+
+#[test]
 fn a_packet_to_another_mac_does_not_get_the_entry_of_the_right_one() {
     World::both(|world| {
         let (right, delivered) = UDP.back();
