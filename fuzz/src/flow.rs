@@ -187,12 +187,13 @@ fn notes(bytes: &mut Bytes<'_>) {
     for _ in 0..16 {
         clock = clock.wrapping_add(bytes.u32() & 0x1ff);
         let late = u32::from(bytes.u8() & 1);
-        let new = note(bytes, clock.wrapping_sub(late));
+        let mut new = note(bytes, clock.wrapping_sub(late));
         let before = old;
         let same_way = old.ifindex == new.ifindex && old.way == new.way && old.macs == new.macs;
-        if pending::gives_way(&mut old, &new, &config, bytes.u8() & 1 != 0) {
+        if pending::gives_way(&mut old, &mut new, &config, bytes.u8() & 1 != 0) {
             let away = new.when.wrapping_sub(before.last) < config.note_age;
             assert!(same_way || !away, "another way, while packets of the first may be inside");
+            assert!(!away || !pending::is_spent(&new), "it stands for packets of the first as well");
             old = new;
         } else {
             assert!(same_way || old.live == NOTE_VOID);

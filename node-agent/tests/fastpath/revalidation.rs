@@ -16,7 +16,7 @@ use crate::common::{Pod, on_a_node};
 /// Datapath flows: a round over them takes OVS some tenths of a second.
 const FLOWS: u32 = 8_000;
 /// Of them, those that the changed rule is about. They lie anywhere in OVS's table, so a round is past some and not yet at others.
-const TARGETS: usize = 100;
+const TARGETS: u32 = 100;
 const PORT: u16 = 7777;
 const TARGET: &str = "table=0,udp,nw_dst=198.18.0.0/25";
 
@@ -31,7 +31,7 @@ fn ip(arguments: &str) {
 }
 
 /// How many packets of each number.
-type Came = BTreeMap<usize, usize>;
+type Came = BTreeMap<usize, u32>;
 
 /// A sender behind one port of br-int, and a receiver behind another.
 struct Wire {
@@ -64,7 +64,9 @@ impl Wire {
             ethtool::disable_tx_offloads("a1").unwrap();
             UdpSocket::bind(("192.0.2.1", 0)).unwrap()
         };
-        let sender = Arc::new(std::thread::spawn(set_up).join().unwrap());
+        let sender = Arc::new(
+            std::thread::Builder::new().name("sender".to_owned()).spawn(set_up).unwrap().join().unwrap(),
+        );
         ip("link set lo up");
         ip("link set b1 up");
         ip("route add 192.0.2.0/24 dev b1");
@@ -114,7 +116,7 @@ impl Wire {
 
 /// Sends a packet of each target.
 fn ask(sender: &UdpSocket, number: usize) {
-    for n in 0..TARGETS as u32 {
+    for n in 0..TARGETS {
         let _ = sender.send_to(&number.to_be_bytes(), (destination(n), PORT));
     }
 }

@@ -106,6 +106,7 @@ impl Node {
             mode: mode(from_ovs[0], index("op")?),
             addresses: vec!["10.244.0.3".parse()?],
             mac: POD,
+            shares_ingress: false,
         })?;
         let datapath = Arc::new(Mutex::new(datapath));
         let cache = FlowCache::open(Arc::clone(&datapath))?;
