@@ -12,9 +12,9 @@ use serde_json::json;
 use tokio::net::UnixListener;
 
 use super::request::{Call, Command, VERSIONS, version_of};
-use super::steps::{Finished, Steps, ms};
 use super::{CniError, add, check, del};
 use crate::node::Node;
+use crate::node::timing::{Finished, Steps, ms};
 
 /// Opens the socket: its directory is made with mode 0700, the socket has mode 0600 from the moment it has its name, and
 /// takes the place of one that was left behind.
@@ -143,7 +143,7 @@ fn record(
     steps: &Steps,
 ) {
     let code = done.as_ref().err().map_or(0, |e| e.code);
-    node.metrics.cni_call(label, code, steps);
+    node.metrics.cni_call(label, code, steps.total(), steps.list().iter().copied());
     if !matches!(label, "ADD" | "DEL") {
         return;
     }

@@ -31,7 +31,7 @@ pub enum Protocol {
 
 impl Protocol {
     /// Reads the API's spelling; absent means TCP.
-    pub(super) fn parse(text: Option<&str>) -> Option<Self> {
+    pub(crate) fn parse(text: Option<&str>) -> Option<Self> {
         match text {
             None | Some("TCP") => Some(Self::Tcp),
             Some("UDP") => Some(Self::Udp),

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 
 use api::host_port::Listen;
 
-use super::HostPorts;
+use crate::gateway::management_port::ManagementPort;
 use crate::gateway::nft::chain;
-use crate::management_port::ManagementPort;
+use crate::kube::host_ports::HostPorts;
 
 /// The table's name.
 pub const TABLE: &str = "slipstream_host_ports";
@@ -78,8 +78,8 @@ fn map(out: &mut String, name: &str, kind: &str, elements: &[String]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::three;
     use super::*;
+    use crate::kube::host_ports::tests::three;
 
     #[test]
     fn one_address_goes_before_every_address_for_the_nodes_own_and_for_arriving_connections() {

@@ -3,11 +3,8 @@
 //! computed from plain values; [`apply`] hands it to `nft` in one transaction.
 //!
 //! Two pairs of tables: `inet slipstream` follows services and nodes and is rewritten as a whole; `inet slipstream_ports` and
-//! `arp slipstream_ports` are static. They drop what arrives on links of group [`PORT_GROUP`]: OVS reads those links by packet
+//! `arp slipstream_ports` are static. They drop what arrives on links of group [`OVS_ONLY_GROUP`]: OVS reads those links by packet
 //! socket, and the node's own stack must not handle the same packets a second time.
-
-pub mod apply;
-pub mod monitor;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -19,7 +16,7 @@ use super::flows::GENEVE;
 use super::services::{NodeService, NodeServicePort, Protocol};
 
 /// Link group of ports that OVS reads by packet socket.
-pub const PORT_GROUP: u32 = 0x5151;
+pub const OVS_ONLY_GROUP: u32 = 0x5151;
 /// Packet mark of the node's connections to internal-policy Local services, which leave by the management port.
 pub const LOCAL_POLICY_MARK: u32 = 0x0017_45ec;
 
@@ -112,12 +109,12 @@ pub fn ports_tables() -> String {
     let mut out = replace_head("inet", "slipstream_ports");
     let _ = writeln!(
         out,
-        "\tchain prerouting {{\n\t\ttype filter hook prerouting priority raw; policy accept;\n\t\tiifgroup {PORT_GROUP} drop\n\t}}\n}}"
+        "\tchain prerouting {{\n\t\ttype filter hook prerouting priority raw; policy accept;\n\t\tiifgroup {OVS_ONLY_GROUP} drop\n\t}}\n}}"
     );
     out.push_str(&replace_head("arp", "slipstream_ports"));
     let _ = writeln!(
         out,
-        "\tchain input {{\n\t\ttype filter hook input priority filter; policy accept;\n\t\tiifgroup {PORT_GROUP} drop\n\t}}\n}}"
+        "\tchain input {{\n\t\ttype filter hook input priority filter; policy accept;\n\t\tiifgroup {OVS_ONLY_GROUP} drop\n\t}}\n}}"
     );
     out
 }
