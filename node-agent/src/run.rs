@@ -133,7 +133,7 @@ async fn start(
     tasks.spawn("proxy-health", admin::proxy_health::serve(health, status, node.clone()));
     let nodes = kube::Api::all(client.clone());
     let (outlet, announcements) = Outlet::new();
-    tasks.spawn("annotations", announce::annotations(node.clone(), nodes.clone(), announcements));
+    tasks.spawn("annotations", announce::annotations(node.reports(), nodes.clone(), announcements));
     let context = task::context(&config, &node);
     node.health.bad("gateway", "not set up yet");
     tasks.spawn("gateway", task::keep(node.clone(), context, client, outlet));

@@ -8,8 +8,9 @@ use k8s_openapi::api::core::v1::Node as NodeObject;
 use kube::Api;
 use tokio::sync::watch;
 
+use crate::health::Health;
 use crate::kube::node_annotations::{self, NodeFacts};
-use crate::node::Node;
+use crate::metrics::Metrics;
 
 /// First and longest wait before what failed is tried again.
 const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
@@ -48,9 +49,18 @@ impl<T: PartialEq> Outlet<T> {
     }
 }
 
+/// Where it is reported what could not be written.
+#[derive(Debug, Clone)]
+pub(crate) struct Reports {
+    /// Conditions and warnings of the node.
+    pub(crate) health: Health,
+    /// Counts failed calls.
+    pub(crate) metrics: Metrics,
+}
+
 /// Keeps the Node object's annotations as the values say, for as long as there may be another value.
 pub(crate) async fn annotations(
-    node: Node,
+    reports: Reports,
     nodes: Api<NodeObject>,
     values: watch::Receiver<Option<Announcement>>,
 ) {
@@ -63,35 +73,36 @@ pub(crate) async fn annotations(
             Ok(())
         }
     };
-    keep(&node, ANNOTATIONS, values, write).await;
+    keep(&reports, ANNOTATIONS, values, write).await;
 }
 
 /// Writes each value that comes, the latest first; while one cannot be written, the condition `name` is bad.
 async fn keep<T: Clone, F: Future<Output = anyhow::Result<()>>>(
-    node: &Node,
+    reports: &Reports,
     name: &'static str,
     values: watch::Receiver<Option<T>>,
     write: impl Fn(T) -> F,
 ) {
     let tell = |done: Result<(), String>| match done {
-        Ok(()) => node.health.good(name),
-        Err(error) => node.health.bad(name, error),
+        Ok(()) => reports.health.good(name),
+        Err(error) => reports.health.bad(name, error),
     };
-    each(node, name, values, write, tell).await;
+    each(reports, name, values, write, tell).await;
 }
 
-/// The same for what the node can do without: a failure is a warning.
+/// Writes each value that comes, the latest first; while one cannot be written, there is a warning `name`. For what the node can do
+/// without.
 pub(crate) async fn keep_quietly<T: Clone, F: Future<Output = anyhow::Result<()>>>(
-    node: &Node,
+    reports: &Reports,
     name: &'static str,
     values: watch::Receiver<Option<T>>,
     write: impl Fn(T) -> F,
 ) {
-    each(node, name, values, write, |done| node.health.warning(name, done.err())).await;
+    each(reports, name, values, write, |done| reports.health.warning(name, done.err())).await;
 }
 
 async fn each<T: Clone, F: Future<Output = anyhow::Result<()>>>(
-    node: &Node,
+    reports: &Reports,
     name: &'static str,
     mut values: watch::Receiver<Option<T>>,
     write: impl Fn(T) -> F,
@@ -105,7 +116,7 @@ async fn each<T: Clone, F: Future<Output = anyhow::Result<()>>>(
             let failed = done.is_err();
             tell(done.map_err(|error| format!("{error:#}")));
             if failed {
-                node.metrics.api_failure(name);
+                reports.metrics.api_failure(name);
                 tokio::time::sleep(wait).await;
                 wait = (wait * 2).min(RETRY.1);
                 continue;

@@ -14,6 +14,7 @@ use crate::datapath::Datapath;
 use crate::flow_cache::{Handles, Manager, Settings};
 use crate::health::Health;
 use crate::kernel::link::Netlink;
+use crate::kube::announce::Reports;
 use crate::kube::pods::Pods;
 use crate::metrics::Metrics;
 use crate::ovs::Ovs;
@@ -80,6 +81,11 @@ impl Node {
             tasks: self.tasks.clone(),
         };
         self.flow_cache.start(&handles, settings);
+    }
+
+    /// Where writers of the Node object report failures.
+    pub(crate) fn reports(&self) -> Reports {
+        Reports { health: self.health.clone(), metrics: self.metrics.clone() }
     }
 
     /// Everything that keeps ADD from being served, empty when it can be.

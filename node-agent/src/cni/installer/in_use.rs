@@ -113,7 +113,7 @@ pub(crate) async fn keep_condition(
     values: watch::Receiver<Option<InUse>>,
 ) {
     let write = |value: InUse| write_condition(nodes.clone(), name.clone(), value.condition());
-    announce::keep_quietly(&node, WRITE, values, write).await;
+    announce::keep_quietly(&node.reports(), WRITE, values, write).await;
 }
 
 async fn write_condition(nodes: Api<NodeObject>, name: String, wanted: NodeCondition) -> anyhow::Result<()> {
