@@ -21,6 +21,7 @@ pub(crate) fn text(status: &Status) -> String {
             "Ready",
             if status.ready { "yes".to_owned() } else { format!("no: {}", status.problems.join("\n")) },
         ),
+        ("Warnings", if status.warnings.is_empty() { "none".to_owned() } else { status.warnings.join("\n") }),
         ("Agent", format!("{}, programs {programs}, map layout {}", versions.agent, versions.map_layout)),
         ("Kernel", versions.kernel.clone()),
         ("OVS", versions.ovs.clone().unwrap_or_else(|| "unknown: its database does not say".to_owned())),
