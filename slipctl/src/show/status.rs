@@ -21,11 +21,13 @@ pub(crate) fn text(status: &Status) -> String {
             "Ready",
             if status.ready { "yes".to_owned() } else { format!("no: {}", status.problems.join("\n")) },
         ),
-        ("Warnings", if status.warnings.is_empty() { "none".to_owned() } else { status.warnings.join("\n") }),
         ("Agent", format!("{}, programs {programs}, map layout {}", versions.agent, versions.map_layout)),
         ("Kernel", versions.kernel.clone()),
         ("OVS", versions.ovs.clone().unwrap_or_else(|| "unknown: its database does not say".to_owned())),
     ]);
+    if !status.warnings.is_empty() {
+        list.push(("Warnings", status.warnings.join("\n")));
+    }
     let mut out = pairs(&list);
     out.push('\n');
     out.push_str(&endpoints(status));
@@ -178,6 +180,14 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} in\n{text}");
         }
+    }
+
+    #[test]
+    fn warnings_are_shown_where_there_are_some() {
+        let mut status = status();
+        assert!(!text(&status).contains("Warnings"));
+        status.warnings = vec!["gateway: the MTU is too large".to_owned()];
+        assert!(text(&status).contains("Warnings  gateway: the MTU is too large\n"));
     }
 
     #[test]
