@@ -13,6 +13,7 @@ use supervision::Tasks;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::admin;
 use crate::cni::gc;
 use crate::cni::installer::files::Files;
 use crate::cni::installer::guard;
@@ -28,11 +29,10 @@ use crate::kernel::link::Netlink;
 use crate::kube::announce::{self, Outlet};
 use crate::kube::client;
 use crate::kube::pods::{self, Pods};
-use crate::lock::{self, Held, LockError};
+use crate::lock;
 use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::ovs::Ovs;
-use crate::{admin, bpf};
 
 /// How long OVS and the API may take to be there when the agent starts. Whoever started us starts us again.
 const START_WAIT: Duration = Duration::from_secs(60);
@@ -83,7 +83,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         let programs = config.datapath != DatapathFlag::Ovs;
         // What is wrong with the settings is told at once, and not after the agent before has ended.
         let client = client::client(&config).await?;
-        held = Some(hold(&config, programs, LOCK_WAIT).await?);
+        held = Some(lock::hold(&config, programs, LOCK_WAIT).await?);
         start(config, client, &tasks, stopped).await?;
         Err(ends.next().await.into())
     };
@@ -105,15 +105,6 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     }
     drop(held);
     Ok(())
-}
-
-/// Makes sure that no other agent holds the directories of this node. That of the pins is made if there are to be `programs`.
-pub(crate) async fn hold(config: &Config, programs: bool, patience: Duration) -> Result<Held, LockError> {
-    let mut directories = vec![config.state_dir.as_path()];
-    if config.bpf_dir.exists() || (programs && bpf::on_bpffs(&config.bpf_dir)) {
-        directories.push(&config.bpf_dir);
-    }
-    lock::take(&directories, patience).await
 }
 
 async fn start(

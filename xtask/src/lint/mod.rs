@@ -1,7 +1,8 @@
-//! `cargo xtask lint`: formatting, clippy, generated files, dependency directions and file rules.
+//! `cargo xtask lint`: formatting, clippy, generated files, directions of dependencies between packages and rooms, and file rules.
 
 mod deps;
 mod hooks;
+mod rooms;
 mod tidy;
 
 use anyhow::{Result, bail};
@@ -22,6 +23,7 @@ pub(crate) fn run() -> Result<()> {
 pub(crate) const CHECKS: &[&str] = &[
     "formatting",
     "dependency directions",
+    "rooms",
     "no test hooks in a release",
     "file rules",
     "generated files",
@@ -31,9 +33,15 @@ pub(crate) const CHECKS: &[&str] = &[
 /// The names of the checks that failed; what each found has been printed.
 pub(crate) fn failures() -> Vec<&'static str> {
     let mut failed = Vec::new();
-    for (name, check) in
-        CHECKS.iter().zip([formatting, deps::check, hooks::check, tidy::check, generated, clippy])
-    {
+    for (name, check) in CHECKS.iter().zip([
+        formatting,
+        deps::check,
+        rooms::check,
+        hooks::check,
+        tidy::check,
+        generated,
+        clippy,
+    ]) {
         exec::say(format_args!("lint: {name}"));
         if let Err(error) = check() {
             exec::say(format_args!("{error:#}"));
