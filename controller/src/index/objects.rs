@@ -9,7 +9,7 @@ use api::host_port::Claim;
 use ipnet::IpNet;
 
 use crate::config::Config;
-use crate::plan::NamespacedName;
+use api::NamespacedName;
 
 /// A node as far as it is known. The gateway half is missing until the node agent has written its annotations.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,7 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::graph::{Graph, Id, Link};
 use super::shared::{Columns, Shared};
-use crate::plan::{DesiredRow, Edge, Item, Member, RowKey, Unit};
+use crate::plan::{DesiredRow, Edge, Item, Member, RowKey};
+use crate::unit::Unit;
 
 /// What a unit holds, by numbers. Sorted.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -42,14 +43,14 @@ impl Touched {
 
 /// Everything that is wanted.
 #[derive(Debug, Default)]
-pub struct Wanted {
+pub struct Desired {
     units: HashMap<Unit, Held>,
     graph: Graph,
     shared: Shared,
     version: u64,
 }
 
-impl Wanted {
+impl Desired {
     /// Replaces what a unit wants and adds what this changes to `touched`. Answers with the rows that another unit wants
     /// with other columns: those stay as they are.
     pub fn set(&mut self, unit: &Unit, items: Vec<Item>, touched: &mut Touched) -> Vec<RowKey> {
@@ -140,7 +141,7 @@ impl Wanted {
         self.graph.has_edge(owner, column, member)
     }
 
-    /// Wanted edges out of a row.
+    /// Desired edges out of a row.
     pub fn edges_of(&self, owner: &RowKey) -> impl Iterator<Item = (&'static str, &Member)> {
         self.graph.edges_of(owner)
     }
@@ -155,7 +156,7 @@ impl Wanted {
         self.units.keys()
     }
 
-    /// Wanted rows.
+    /// Desired rows.
     pub fn rows(&self) -> impl Iterator<Item = &RowKey> {
         self.graph.rows()
     }
@@ -213,14 +214,14 @@ mod tests {
 
     #[test]
     fn a_row_lives_until_the_last_unit_lets_go() {
-        let mut wanted = Wanted::default();
+        let mut desired = Desired::default();
         let (a, b) = (Unit::Node("a".to_owned()), Unit::Node("b".to_owned()));
         let mut set = |unit: &Unit, items: Vec<Item>| {
             let mut touched = Touched::default();
-            let version = wanted.version();
-            assert!(wanted.set(unit, items, &mut touched).is_empty());
+            let version = desired.version();
+            assert!(desired.set(unit, items, &mut touched).is_empty());
             // Also where the database is not concerned: how many want a row counts.
-            assert!(wanted.version() > version);
+            assert!(desired.version() > version);
             (touched.rows.len(), touched.edges.len())
         };
         assert_eq!(set(&a, items("x")), (1, 1));
@@ -228,48 +229,48 @@ mod tests {
         assert_eq!(set(&a, vec![]), (0, 0));
         assert_eq!(set(&b, items("y")), (1, 0));
         assert_eq!(set(&b, vec![]), (1, 1));
-        assert_eq!(wanted.rows().count() + wanted.units().count(), 0);
+        assert_eq!(desired.rows().count() + desired.units().count(), 0);
     }
 
     #[test]
     fn the_same_items_again_touch_nothing() {
-        let mut wanted = Wanted::default();
+        let mut desired = Desired::default();
         let mut touched = Touched::default();
-        wanted.set(&Unit::Cluster, items("x"), &mut Touched::default());
-        let version = wanted.version();
-        wanted.set(&Unit::Cluster, items("x"), &mut touched);
+        desired.set(&Unit::Cluster, items("x"), &mut Touched::default());
+        let version = desired.version();
+        desired.set(&Unit::Cluster, items("x"), &mut touched);
         assert!(touched.is_empty());
-        assert_eq!(wanted.version(), version);
-        let all = wanted.of_unit(&Unit::Cluster);
+        assert_eq!(desired.version(), version);
+        let all = desired.of_unit(&Unit::Cluster);
         assert_eq!((all.rows.len(), all.edges.len()), (1, 1));
-        assert_eq!(wanted.size_of(&Unit::Cluster), 2);
-        assert_eq!(wanted.size_of(&Unit::Node("b".to_owned())), 0);
+        assert_eq!(desired.size_of(&Unit::Cluster), 2);
+        assert_eq!(desired.size_of(&Unit::Node("b".to_owned())), 0);
     }
 
     #[test]
     fn a_row_that_comes_later_touches_the_edges_that_were_wanted_before_it() {
-        let mut wanted = Wanted::default();
+        let mut desired = Desired::default();
         let (first, second) = (Unit::Node("a".to_owned()), Unit::Node("b".to_owned()));
-        wanted.set(&first, vec![Item::text(&group(), "addresses", "10.0.0.1")], &mut Touched::default());
+        desired.set(&first, vec![Item::text(&group(), "addresses", "10.0.0.1")], &mut Touched::default());
         let mut touched = Touched::default();
-        wanted.set(&second, vec![DesiredRow::new(group()).with("name", "x").into()], &mut touched);
+        desired.set(&second, vec![DesiredRow::new(group()).with("name", "x").into()], &mut touched);
         assert_eq!((touched.rows.len(), touched.edges.len()), (1, 1));
     }
 
     #[test]
     fn a_unit_cannot_change_a_row_that_another_wants_as_it_is() {
-        let mut wanted = Wanted::default();
+        let mut desired = Desired::default();
         let (a, b) = (Unit::Node("a".to_owned()), Unit::Node("b".to_owned()));
-        wanted.set(&a, items("x"), &mut Touched::default());
+        desired.set(&a, items("x"), &mut Touched::default());
         let mut touched = Touched::default();
-        assert_eq!(wanted.set(&b, items("y"), &mut touched), [group()]);
+        assert_eq!(desired.set(&b, items("y"), &mut touched), [group()]);
         assert!(touched.rows.is_empty());
         let name = Datum::from("x");
-        let known = wanted.row(&group()).and_then(|columns| columns.iter().next());
+        let known = desired.row(&group()).and_then(|columns| columns.iter().next());
         assert_eq!(known.map(|(_, value)| &**value), Some(&name));
         // Once nobody else wants it, it is the unit's own.
-        wanted.set(&a, vec![], &mut Touched::default());
-        assert!(wanted.set(&b, items("y"), &mut touched).is_empty());
+        desired.set(&a, vec![], &mut Touched::default());
+        assert!(desired.set(&b, items("y"), &mut touched).is_empty());
         assert_eq!(touched.rows.len(), 1);
     }
 }

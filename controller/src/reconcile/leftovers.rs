@@ -10,10 +10,10 @@ use api::host_port::OWNER_KEY;
 use api::ovn_name::{self, key};
 use ovsdb_client::{Atom, Map, Uuid, nb};
 
-use super::actual::{BY_KEY, ReplicaView};
-use super::diff::{Actual, Changes};
+use super::desired::Desired;
+use super::diff::{Changes, Observed};
 use super::foreign::{is_ours, of_other_network};
-use super::wanted::Wanted;
+use super::observed::{BY_KEY, ReplicaView};
 use crate::config::Config;
 use crate::plan::{Member, RowKey, Table};
 
@@ -41,9 +41,9 @@ const DENYING: &str = "NetpolNamespace";
 
 /// Removes what allows something and is ours and not wanted: ports and ACLs of policies' groups, addresses of sets. To be
 /// used only when everything that is wanted has been planned, and before anything is added.
-pub fn closing(wanted: &Wanted, view: &ReplicaView<'_>, config: &Config) -> Changes {
+pub fn closing(desired: &Desired, view: &ReplicaView<'_>, config: &Config) -> Changes {
     let kept = KeptGateways::new();
-    let mut sweep = Sweep { wanted, view, config, kept: &kept, changes: Changes::default() };
+    let mut sweep = Sweep { desired, view, config, kept: &kept, changes: Changes::default() };
     sweep.marked(|ids| ids.get(key::OWNER_TYPE).is_none_or(|kind| kind != DENYING));
     sweep.changes
 }
@@ -68,13 +68,13 @@ impl SweepPart {
 /// Removes what is ours and not wanted, and not of a kept gateway. To be used only when everything that is wanted has been
 /// planned.
 pub fn sweep(
-    wanted: &Wanted,
+    desired: &Desired,
     view: &ReplicaView<'_>,
     config: &Config,
     kept: &KeptGateways,
     part: SweepPart,
 ) -> Changes {
-    let mut sweep = Sweep { wanted, view, config, kept, changes: Changes::default() };
+    let mut sweep = Sweep { desired, view, config, kept, changes: Changes::default() };
     match part {
         SweepPart::Marked => sweep.marked(|_| true),
         SweepPart::LoadBalancers => sweep.load_balancers(),
@@ -86,7 +86,7 @@ pub fn sweep(
 }
 
 struct Sweep<'a> {
-    wanted: &'a Wanted,
+    desired: &'a Desired,
     view: &'a ReplicaView<'a>,
     config: &'a Config,
     kept: &'a KeptGateways,
@@ -95,12 +95,12 @@ struct Sweep<'a> {
 
 impl Sweep<'_> {
     fn wants(&self, table: Table, name: &str) -> bool {
-        self.wanted.row(&RowKey::new(table, name)).is_some()
+        self.desired.row(&RowKey::new(table, name)).is_some()
     }
 
     /// True when the edge to a row is not wanted; rows without key are nobody's of ours.
     fn unwanted(&self, owner: &RowKey, column: &'static str, member: Option<RowKey>) -> bool {
-        member.is_some_and(|member| !self.wanted.has_edge(owner, column, &Member::Row(member)))
+        member.is_some_and(|member| !self.desired.has_edge(owner, column, &Member::Row(member)))
     }
 
     /// Port groups and address sets carry the owner's mark, and are filled by nobody else.
@@ -109,7 +109,7 @@ impl Sweep<'_> {
         for row in self.view.snapshot().table::<nb::PortGroup>().iter().filter(|row| ours(&row.external_ids))
         {
             let Some(owner) = self.view.key_of(Table::PortGroup, row.uuid) else { continue };
-            if self.wanted.row(&owner).is_none() {
+            if self.desired.row(&owner).is_none() {
                 self.changes.delete(Table::PortGroup, row.uuid);
                 continue;
             }
@@ -127,12 +127,12 @@ impl Sweep<'_> {
         for row in self.view.snapshot().table::<nb::AddressSet>().iter().filter(|row| ours(&row.external_ids))
         {
             let Some(owner) = self.view.key_of(Table::AddressSet, row.uuid) else { continue };
-            if self.wanted.row(&owner).is_none() {
+            if self.desired.row(&owner).is_none() {
                 self.changes.delete(Table::AddressSet, row.uuid);
                 continue;
             }
             for address in &row.addresses {
-                if !self.wanted.has_edge(&owner, "addresses", &Member::Text(address.clone())) {
+                if !self.desired.has_edge(&owner, "addresses", &Member::Text(address.clone())) {
                     self.changes.remove(
                         Table::AddressSet,
                         row.uuid,
@@ -162,7 +162,7 @@ impl Sweep<'_> {
             if self.is_kept_balancer(&row.uuid) {
                 continue;
             }
-            if self.wanted.row(&key).is_none() || !in_use {
+            if self.desired.row(&key).is_none() || !in_use {
                 self.changes.delete(Table::LoadBalancer, row.uuid);
             }
         }
@@ -188,12 +188,12 @@ impl Sweep<'_> {
     }
 
     fn balancers_of<'b>(&mut self, owner: &RowKey, uuid: Uuid, members: impl Iterator<Item = &'b Uuid>) {
-        if self.wanted.row(owner).is_none() {
+        if self.desired.row(owner).is_none() {
             return;
         }
         for member in members {
             // Those that go altogether leave their sets by themselves.
-            let stays = |key: &RowKey| self.wanted.row(key).is_some() || self.is_kept_balancer(member);
+            let stays = |key: &RowKey| self.desired.row(key).is_some() || self.is_kept_balancer(member);
             let key = self.our_balancer(member).filter(stays);
             if self.unwanted(owner, "load_balancer", key) {
                 self.changes.remove(owner.table, uuid, "load_balancer", Atom::Uuid(*member));
@@ -206,7 +206,7 @@ impl Sweep<'_> {
         for row in self.view.snapshot().table::<nb::LogicalSwitch>().iter() {
             let owner = RowKey::new(Table::LogicalSwitch, row.name.clone());
             let held = || row.ports.iter().filter_map(|uuid| ports.get(uuid));
-            if self.wanted.row(&owner).is_none() {
+            if self.desired.row(&owner).is_none() {
                 let kept = row.name.strip_prefix("ext_").is_some_and(|node| self.kept.contains_key(node));
                 if kept || of_other_network(&row.external_ids) {
                     continue;
@@ -255,7 +255,7 @@ impl Sweep<'_> {
     fn routers(&mut self) {
         for row in self.view.snapshot().table::<nb::LogicalRouter>().iter() {
             let owner = RowKey::new(Table::LogicalRouter, row.name.clone());
-            if self.wanted.row(&owner).is_none() {
+            if self.desired.row(&owner).is_none() {
                 let join_port = ovn_name::router_to_join(&row.name);
                 let ports = self.view.snapshot().table::<nb::LogicalRouterPort>();
                 let joined =
@@ -285,7 +285,8 @@ impl Sweep<'_> {
                 let member = self.view.key_of(Table::GatewayChassis, *chassis);
                 let ours =
                     member.as_ref().is_some_and(|member| member.key.starts_with(&format!("{}-", port.name)));
-                if ours && self.wanted.row(&key).is_some() && self.unwanted(&key, "gateway_chassis", member) {
+                if ours && self.desired.row(&key).is_some() && self.unwanted(&key, "gateway_chassis", member)
+                {
                     self.changes.remove(key.table, port.uuid, "gateway_chassis", Atom::Uuid(*chassis));
                 }
             }

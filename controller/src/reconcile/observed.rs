@@ -2,7 +2,7 @@
 
 use ovsdb_client::{Atom, Datum, MonitorSpec, Row, RowChange, Schema, Snapshot, Uuid, nb};
 
-use super::diff::Actual;
+use super::diff::Observed;
 use crate::plan::{RowKey, Table, key};
 
 /// Name of the index by [key](RowKey) that every table has.
@@ -304,7 +304,7 @@ pub fn members_changed(table: Table, change: &RowChange, column: &str) -> (Vec<A
     }
 }
 
-impl Actual for ReplicaView<'_> {
+impl Observed for ReplicaView<'_> {
     fn find_all(&self, key: &RowKey) -> Vec<Uuid> {
         let by_key = |text: &str| -> Vec<Uuid> {
             with_table!(key.table, R => {

@@ -8,7 +8,8 @@ use crate::index::convert::Problem;
 use crate::index::policy::Policy;
 use crate::index::service::{EndpointSlice, Service};
 use crate::index::{Dirty, Index};
-use crate::plan::{NamespacedName, Unit};
+use crate::unit::Unit;
+use api::NamespacedName;
 
 /// How a kind is kept in the index.
 struct Kind<T> {

@@ -13,8 +13,8 @@ use crate::index::Namespace;
 use crate::index::convert::{Problem, SeenNode, SeenPod};
 use crate::index::policy::Policy;
 use crate::index::service::{EndpointSlice, Service};
-use crate::plan::NamespacedName;
 use crate::state::{Effects, FoundNode, FoundPort, State, Watched};
+use api::NamespacedName;
 
 /// A report of one of the watches. Objects come with what is wrong with them.
 #[derive(Debug)]
