@@ -1,8 +1,10 @@
-//! `cargo xtask lint`: formatting, clippy, generated files, dependency directions and file rules.
+//! `cargo xtask lint`: formatting, clippy, generated files, dependencies, file rules and documents.
 
 mod deps;
+mod docs;
 mod hooks;
 mod tidy;
+mod unused;
 
 use anyhow::{Result, bail};
 
@@ -22,8 +24,10 @@ pub(crate) fn run() -> Result<()> {
 pub(crate) const CHECKS: &[&str] = &[
     "formatting",
     "dependency directions",
+    "unused dependencies",
     "no test hooks in a release",
     "file rules",
+    "documents",
     "generated files",
     "clippy",
 ];
@@ -31,9 +35,15 @@ pub(crate) const CHECKS: &[&str] = &[
 /// The names of the checks that failed; what each found has been printed.
 pub(crate) fn failures() -> Vec<&'static str> {
     let mut failed = Vec::new();
-    for (name, check) in
-        CHECKS.iter().zip([formatting, deps::check, hooks::check, tidy::check, generated, clippy])
-    {
+    for (name, check) in CHECKS.iter().zip([
+        formatting,
+        deps::check,
+        hooks::check,
+        tidy::check,
+        docs::check,
+        generated,
+        clippy,
+    ]) {
         exec::say(format_args!("lint: {name}"));
         if let Err(error) = check() {
             exec::say(format_args!("{error:#}"));
