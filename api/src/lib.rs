@@ -12,7 +12,9 @@ pub mod host_port;
 pub mod lenient;
 pub mod mac;
 pub mod ovn_name;
+mod protocol;
 
 #[cfg(feature = "kubernetes")]
 pub use lenient::Lenient;
 pub use mac::MacAddr;
+pub use protocol::Protocol;

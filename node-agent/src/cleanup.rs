@@ -25,7 +25,7 @@ use crate::ovs::Ovs;
 /// Does it. First the CNI configuration goes, so that no pod comes in between; pods still there lose their connection.
 pub async fn cleanup(config: Config) -> anyhow::Result<()> {
     // Before anything is taken away.
-    let _held = crate::run::hold(&config, false, Duration::from_secs(10)).await?;
+    let _held = crate::lock::hold(&config, false, Duration::from_secs(10)).await?;
     let config = Arc::new(config);
     let mut errors = files::uninstall(&config.cni_conf_dir, &config.cni_bin_dir);
     errors.extend(remove_socket(&config));

@@ -4,7 +4,7 @@
 //! configuration, by which the runtime finds us. End: SIGTERM stops serving and touches no traffic. So does the end of any
 //! part that should live as long as the agent: it ends the agent, with its cause, and whoever started us starts us again.
 
-use std::net::SocketAddr;
+use crate::kernel::unix_socket;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use supervision::Tasks;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::admin;
 use crate::cni::gc;
 use crate::cni::installer::files::Files;
 use crate::cni::installer::guard;
@@ -28,18 +29,15 @@ use crate::kernel::link::Netlink;
 use crate::kube::announce::{self, Outlet};
 use crate::kube::client;
 use crate::kube::pods::{self, Pods};
-use crate::lock::{self, Held, LockError};
+use crate::lock;
 use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::ovs::Ovs;
-use crate::{admin, bpf};
 
 /// How long OVS and the API may take to be there when the agent starts. Whoever started us starts us again.
 const START_WAIT: Duration = Duration::from_secs(60);
 /// How long the agent before us may take to end.
 const LOCK_WAIT: Duration = Duration::from_secs(60);
-/// Before a port or socket that could not be opened is tried again.
-const BIND_AGAIN: Duration = Duration::from_secs(30);
 
 /// How long a thread of the runtime that is stuck in the kernel may keep the program from ending.
 const STUCK: Duration = Duration::from_secs(10);
@@ -85,7 +83,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         let programs = config.datapath != DatapathFlag::Ovs;
         // What is wrong with the settings is told at once, and not after the agent before has ended.
         let client = client::client(&config).await?;
-        held = Some(hold(&config, programs, LOCK_WAIT).await?);
+        held = Some(lock::hold(&config, programs, LOCK_WAIT).await?);
         start(config, client, &tasks, stopped).await?;
         Err(ends.next().await.into())
     };
@@ -109,15 +107,6 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes sure that no other agent holds the directories of this node. That of the pins is made if there are to be `programs`.
-pub(crate) async fn hold(config: &Config, programs: bool, patience: Duration) -> Result<Held, LockError> {
-    let mut directories = vec![config.state_dir.as_path()];
-    if config.bpf_dir.exists() || (programs && bpf::on_bpffs(&config.bpf_dir)) {
-        directories.push(&config.bpf_dir);
-    }
-    lock::take(&directories, patience).await
-}
-
 async fn start(
     mut config: Config,
     client: kube::Client,
@@ -127,8 +116,11 @@ async fn start(
     config.gateway_interface = uplink(&config).await?;
     let config = Arc::new(config);
     let node = connect(&config, client.clone(), tasks).await?;
-    tasks.spawn("admin-server", serve_admin(config.metrics_bind_address, node.clone(), stopped.clone()));
-    tasks.spawn("slipctl-server", serve_ctl(Arc::clone(&config), node.clone(), stopped.clone()));
+    let steering: Arc<dyn Steering> = Arc::new(node.flow_cache.clone());
+    let view = admin::NodeView::new(node.clone(), &config.node_name, Some(steering), &config.ovs_db);
+    let app = admin::serve::Application::new(node.clone(), Arc::new(view), stopped.clone());
+    tasks.spawn("admin-server", app.clone().on_port(config.metrics_bind_address));
+    tasks.spawn("slipctl-server", app.on_socket(config.admin_socket.clone()));
     let (health, status) = (config.proxy_healthz_bind_address, config.proxy_status_bind_address);
     tasks.spawn("proxy-health", admin::proxy_health::serve(health, status, node.clone()));
     let nodes = kube::Api::all(client.clone());
@@ -229,7 +221,7 @@ pub async fn serve_pods(node: &Node, config: &Config, stopped: watch::Receiver<b
         }
     }
     node.tasks.spawn("clean-up", gc::follow(node.clone()));
-    let listener = server::listen(&config.cni_socket)
+    let listener = unix_socket::listen(&config.cni_socket)
         .with_context(|| format!("CNI socket {} (--cni-socket)", config.cni_socket.display()))?;
     server::serve(listener, node.clone(), until(stopped)).await.context("CNI server")
 }
@@ -263,43 +255,4 @@ async fn wait_ready(node: &Node) {
 async fn until(mut stopped: watch::Receiver<bool>) {
     // An error means that the sender is gone, and with it the program.
     let _ = stopped.wait_for(|s| *s).await;
-}
-
-/// A port that something else has is told, and tried again for ever.
-async fn serve_admin(address: SocketAddr, node: Node, stopped: watch::Receiver<bool>) -> std::io::Result<()> {
-    let mut told = false;
-    let listener = loop {
-        match tokio::net::TcpListener::bind(address).await {
-            Ok(listener) => break listener,
-            Err(error) => {
-                if !std::mem::replace(&mut told, true) {
-                    tracing::error!(%address, %error, "metrics and health are not served (--metrics-bind-address)");
-                }
-                node.health.bad("metrics", format!("{address}: {error}"));
-            }
-        }
-        tokio::time::sleep(BIND_AGAIN).await;
-    };
-    if told {
-        node.health.good("metrics");
-    }
-    axum::serve(listener, admin::http::router(node)).with_graceful_shutdown(until(stopped)).await
-}
-
-/// A socket that cannot be made is told, and tried again for ever.
-async fn serve_ctl(config: Arc<Config>, node: Node, stopped: watch::Receiver<bool>) -> std::io::Result<()> {
-    let steering: Arc<dyn Steering> = Arc::new(node.flow_cache.clone());
-    let pressure = node.datapath.pressure.clone();
-    let view = admin::NodeView::new(node, &config.node_name, Some(steering), pressure, &config.ovs_db);
-    let socket = config.admin_socket.as_path();
-    let listener = loop {
-        match server::listen(socket) {
-            Ok(listener) => break listener,
-            Err(error) => {
-                tracing::error!(socket = %socket.display(), %error, "slipctl is not served (--admin-socket)");
-            }
-        }
-        tokio::time::sleep(BIND_AGAIN).await;
-    };
-    admin::serve(listener, Arc::new(view), until(stopped)).await
 }

@@ -58,6 +58,15 @@ pub struct Status {
     pub ready: bool,
     /// What keeps it from being ready.
     pub problems: Vec<String>,
+    /// What does not keep the node from being ready, and needs attention.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+    /// Every condition of the node: `met`, or why it is not.
+    #[serde(default)]
+    pub conditions: BTreeMap<String, String>,
+    /// MTU of pod interfaces, in bytes.
+    #[serde(default)]
+    pub mtu: u32,
     /// The flow cache; none without eBPF programs.
     pub cache: Option<Cache>,
     /// Versions.

@@ -1,6 +1,7 @@
-//! The admin socket: what `slipctl` asks the agent, HTTP/1.1 with JSON on a unix socket that only root reaches.
+//! What operators ask the agent, over HTTP/1.1: metrics, health and status (`http`) on `--metrics-bind-address`, and beside them what
+//! only root may ask, with `slipctl`, on a unix socket.
 //!
-//! `wire` is the language, shared with `slipctl`. `collect` and `naming` turn the flow cache's figures into what is shown;
+//! [`api::admin`] is the language, shared with `slipctl`. `serve` listens. `collect` and `naming` turn the flow cache's figures into what is shown;
 //! `audit` asks OVS. Reading costs nothing but the reading: nothing here is on a packet's way.
 
 pub mod audit;
@@ -10,6 +11,7 @@ mod error;
 pub mod http;
 pub mod naming;
 pub mod proxy_health;
+pub mod serve;
 mod versions;
 pub mod view;
 
@@ -21,7 +23,6 @@ use axum::extract::State;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::de::DeserializeOwned;
-use tokio::net::UnixListener;
 
 pub use error::AdminError;
 pub use view::{NodeView, View};
@@ -29,16 +30,7 @@ pub use view::{NodeView, View};
 use crate::flow_cache::FlowCache;
 use api::admin::Reasoned;
 
-/// Serves the socket until `stop` is done.
-pub async fn serve(
-    socket: UnixListener,
-    view: Arc<dyn View>,
-    stop: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
-    axum::serve(socket, router(view)).with_graceful_shutdown(stop).await
-}
-
-/// The resources.
+/// The resources for `slipctl`.
 pub fn router(view: Arc<dyn View>) -> Router {
     Router::new()
         .route(wire::STATUS, get(status))
@@ -70,6 +62,11 @@ async fn wrong_method(method: axum::http::Method, uri: axum::http::Uri) -> Admin
 }
 
 async fn status(State(view): State<Arc<dyn View>>) -> Answer<wire::Status> {
+    whole_status(view).await
+}
+
+/// The one status document.
+async fn whole_status(view: Arc<dyn View>) -> Answer<wire::Status> {
     let unixctl = view.unixctl();
     let Json(mut status) = blocking(move || view.status()).await?;
     if let (None, Some(unixctl)) = (&status.versions.ovs, unixctl) {

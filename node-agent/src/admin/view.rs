@@ -13,7 +13,6 @@ use super::error::AdminError;
 use super::naming::Naming;
 use super::versions::versions;
 use crate::flow_cache::FlowCache;
-use crate::flow_cache::pressure_cache::PressureCache;
 use crate::node::Node;
 use crate::ovs::unixctl::Unixctl;
 use api::admin::{self as wire, CacheStatus, Endpoint, Path, Reasoned};
@@ -49,7 +48,6 @@ pub struct NodeView {
     node: Node,
     name: String,
     steering: Option<Arc<dyn Steering>>,
-    pressure: PressureCache,
     start: Instant,
     unixctl: Option<Unixctl>,
     metrics: AuditMetrics,
@@ -57,17 +55,11 @@ pub struct NodeView {
 
 impl NodeView {
     /// The node called `name`.
-    pub fn new(
-        node: Node,
-        name: &str,
-        steering: Option<Arc<dyn Steering>>,
-        pressure: PressureCache,
-        ovs_db: &str,
-    ) -> Self {
+    pub fn new(node: Node, name: &str, steering: Option<Arc<dyn Steering>>, ovs_db: &str) -> Self {
         let metrics = AuditMetrics::default();
         node.metrics.register(|registry| metrics.register(registry));
         let (name, start) = (name.to_owned(), Instant::now());
-        Self { node, name, steering, pressure, start, unixctl: Unixctl::beside(ovs_db), metrics }
+        Self { node, name, steering, start, unixctl: Unixctl::beside(ovs_db), metrics }
     }
 
     fn endpoints(&self, steered: Option<&CacheStatus>) -> Vec<Endpoint> {
@@ -165,7 +157,7 @@ impl View for NodeView {
         let (mut maps, mut packet_reasons) = (Vec::new(), BTreeMap::new());
         let (mut epoch, mut diverged) = (0, BTreeSet::new());
         if let Some(cache) = self.flow_cache() {
-            maps = collect::maps(&self.pressure.read(&*cache)?);
+            maps = collect::maps(&datapath.pressure.read(&*cache)?);
             let reasons = cache.reasons()?;
             let counted = reasons.into_iter().filter(|(_, count)| *count > 0);
             packet_reasons = counted.map(|(name, count)| (name.as_str().to_owned(), count)).collect();
@@ -178,6 +170,9 @@ impl View for NodeView {
             endpoint.path = Reasoned::ovs(format!("OVS answered otherwise than remembered in epoch {epoch}"));
         }
         let problems = node.problems();
+        let met = |reason: Option<String>| reason.unwrap_or_else(|| "met".to_owned());
+        let conditions =
+            node.health.list().into_iter().map(|(name, reason)| (name.to_owned(), met(reason))).collect();
         Ok(wire::Status {
             node: self.name.clone(),
             path: self.path(),
@@ -185,6 +180,9 @@ impl View for NodeView {
             ovs_datapath: datapath.ovs_type().to_owned(),
             ready: problems.is_empty(),
             problems,
+            warnings: node.health.warnings(),
+            conditions,
+            mtu: node.mtu,
             endpoints,
             cache: steered.map(|status| status.cache),
             versions: versions(node),

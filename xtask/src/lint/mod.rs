@@ -1,8 +1,9 @@
-//! `cargo xtask lint`: formatting, clippy, generated files, dependencies, file rules and documents.
+//! `cargo xtask lint`: formatting, clippy, generated files, dependencies of packages and rooms, file rules and documents.
 
 mod deps;
 mod docs;
 mod hooks;
+mod rooms;
 mod tidy;
 mod unused;
 
@@ -25,6 +26,7 @@ pub(crate) const CHECKS: &[&str] = &[
     "formatting",
     "dependency directions",
     "unused dependencies",
+    "rooms",
     "no test hooks in a release",
     "file rules",
     "documents",
@@ -38,6 +40,8 @@ pub(crate) fn failures() -> Vec<&'static str> {
     for (name, check) in CHECKS.iter().zip([
         formatting,
         deps::check,
+        unused::check,
+        rooms::check,
         hooks::check,
         tidy::check,
         docs::check,

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::gateway::services::Protocol;
 use crate::kube::host_ports::HostPorts;
+use api::Protocol;
 
 /// The UDP ports that are served by another pod than before, or newly, or no more.
 pub fn stale(before: &HostPorts, after: &HostPorts) -> BTreeSet<u16> {
