@@ -40,7 +40,8 @@ impl Tree {
     /// What is wrong with a word of a document, if it looks like a path of the repository. Wrong are paths that do not exist, and
     /// those that are neither from the root nor from the document's directory and fit several files.
     pub(super) fn problem(&self, document: &str, word: &str) -> Option<String> {
-        let word = word.trim_matches([',', ';', ':', '.', '(', ')', '\'', '"']);
+        let word =
+            word.trim_start_matches(['(', '\'', '"']).trim_end_matches([',', ';', ':', '.', ')', '\'', '"']);
         let word = word.split('#').next().unwrap_or(word);
         let all: Vec<String> = braces(word);
         let wrong: Vec<String> = all.iter().filter_map(|path| self.problem_of_one(document, path)).collect();
@@ -133,6 +134,7 @@ mod tests {
             "controller/src/index/mod.rs",
             "controller/src/index/service.rs",
             "testbed/go/x/go.mod",
+            ".github/workflows/ci.yaml",
         ];
         Tree::new(files.into_iter()).problem("docs/a.md", word)
     }
@@ -141,6 +143,8 @@ mod tests {
     fn a_path_from_the_root_must_exist() {
         assert_eq!(problem("controller/src/plan/"), None);
         assert_eq!(problem("controller/src/plan/mod.rs,"), None);
+        assert_eq!(problem(".github/workflows/ci.yaml"), None);
+        assert!(problem(".github/workflows/gone.yaml").is_some());
         assert!(problem("controller/src/plan/gone").is_some());
         assert!(problem("controller/gone.txt").is_some());
     }
