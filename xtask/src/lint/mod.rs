@@ -1,9 +1,11 @@
-//! `cargo xtask lint`: formatting, clippy, generated files, directions of dependencies between packages and rooms, and file rules.
+//! `cargo xtask lint`: formatting, clippy, generated files, dependencies of packages and rooms, file rules and documents.
 
 mod deps;
+mod docs;
 mod hooks;
 mod rooms;
 mod tidy;
+mod unused;
 
 use anyhow::{Result, bail};
 
@@ -23,9 +25,11 @@ pub(crate) fn run() -> Result<()> {
 pub(crate) const CHECKS: &[&str] = &[
     "formatting",
     "dependency directions",
+    "unused dependencies",
     "rooms",
     "no test hooks in a release",
     "file rules",
+    "documents",
     "generated files",
     "clippy",
 ];
@@ -36,9 +40,11 @@ pub(crate) fn failures() -> Vec<&'static str> {
     for (name, check) in CHECKS.iter().zip([
         formatting,
         deps::check,
+        unused::check,
         rooms::check,
         hooks::check,
         tidy::check,
+        docs::check,
         generated,
         clippy,
     ]) {
