@@ -2,9 +2,9 @@
 
 use aya_ebpf::bindings::BPF_NOEXIST;
 use ebpf::{
-    flow::{Conn, EgressKey, GATE_TCP, IngressKey},
-    parse::SYN,
-    reason::Reason,
+    layout::flow::{Conn, EgressKey, GATE_TCP, IngressKey},
+    layout::reason::Reason,
+    packet::SYN,
 };
 
 use super::{count, family::Family};

@@ -3,15 +3,15 @@
 use aya_ebpf::{bindings::BPF_NOEXIST, programs::TcContext};
 use aya_log_ebpf::debug;
 use ebpf::{
-    maps::{Count, PortCounters, TUNNEL_OTHER, TunnelCounters, TunnelKey, unmapped},
-    parse::Packet as _,
-    reason::Reason,
-    wire::Amount,
+    layout::maps::{Count, PortCounters, TUNNEL_OTHER, TunnelCounters, TunnelKey, unmapped},
+    layout::reason::Reason,
+    packet::Packet as _,
+    packet::wire::Amount,
 };
 
 use super::{
     maps::{ENDPOINT_STATS, REASONS, TUNNEL_FREE, TUNNEL_STATS, TUNNELS, is_remote},
-    packet::Skb,
+    skb::Skb,
 };
 
 /// One packet in this many is logged per reason and CPU, if logging is on at all.

@@ -8,20 +8,21 @@ use aya_ebpf::{
     helpers::{bpf_redirect, bpf_redirect_peer, bpf_skb_adjust_room},
 };
 use ebpf::{
-    flow::{EgressFlow, EgressKey, GATE_FORWARD, GATE_TCP, HEADER, HEADER_WORDS, KIND_LOCAL, Note, OVERHEAD},
-    maps::{Config, PORT_FAST, PORT_INTERPOSED, Port},
-    parse::{self, Flow, Packet as _, Window as _},
-    reason::Reason,
-    tag,
-    wire::{self, Meta},
+    decide::tag,
+    layout::flow::{
+        EgressFlow, EgressKey, GATE_FORWARD, GATE_TCP, HEADER, HEADER_WORDS, KIND_LOCAL, Note, OVERHEAD,
+    },
+    layout::maps::{Config, PORT_FAST, PORT_INTERPOSED, Port},
+    layout::reason::Reason,
+    packet::wire::{self, Meta},
+    packet::{self, Flow, Packet as _, Window as _},
 };
 
 use super::{
     conn, count,
     family::{Family, V4, V6},
-    maps, note,
-    packet::{self, Front, Skb},
-    refresh,
+    maps, note, refresh,
+    skb::{self, Front, Skb},
 };
 
 /// What became of a packet: the verdict of one that is on its way, or one of two marks. A plain number, as one that is known at
@@ -79,7 +80,7 @@ pub(super) fn from_pod(skb: &Skb, port: &Port) -> Outcome {
     }
     let meta = skb.meta();
     if meta.vlan_beside {
-        count::reason(Reason::Tagged);
+        count::reason(Reason::Vlan);
         return Outcome::UNREAD;
     }
     let front = skb.front(14 + 20 + 20);
@@ -137,7 +138,7 @@ fn family<F: Family>(skb: &Skb, front: &Front, pass: &Pass<'_>) -> Outcome {
         count::reason(Reason::TcpGateClosed);
         return Outcome::SLOW;
     }
-    let now = packet::now();
+    let now = skb::now();
     // SAFETY: a map value. An LRU map may reuse it for another flow while we use it, only after as many new flows on this
     // CPU as a whole free list has; design 4.2 accepts that of LRU maps.
     let reason = match F::egress().get_ptr_mut(&key).map(|entry| unsafe { &mut *entry }) {
@@ -279,7 +280,7 @@ fn carry<F: Family>(
     let length = (total as u16).to_be();
     let datagram = (total.wrapping_sub(20) as u16).to_be();
     let ecn = flow.outer_ecn();
-    let sum = parse::fold(entry.checksum + u32::from(length) + u32::from(u16::from(ecn).to_be()));
+    let sum = packet::fold(entry.checksum + u32::from(length) + u32::from(u16::from(ecn).to_be()));
     // SAFETY: as above.
     unsafe {
         *front.at::<u8>(15) = front.u8(15) | ecn;

@@ -2,13 +2,13 @@
 
 use aya_ebpf::maps::{Array, LruHashMap};
 use ebpf::{
-    flow::{Conn, EgressFlow, EgressKey, IngressFlow, IngressKey, Note, Slot, Tuple4, Tuple6},
-    maps::Port,
-    parse::{self, Flow, Window as _},
-    reason::Reason,
+    layout::flow::{Conn, EgressFlow, EgressKey, IngressFlow, IngressKey, Note, Slot, Tuple4, Tuple6},
+    layout::maps::Port,
+    layout::reason::Reason,
+    packet::{self, Flow, Window as _},
 };
 
-use super::{maps, packet::Front};
+use super::{maps, skb::Front};
 
 /// An IP version.
 pub(super) trait Family {
@@ -93,7 +93,7 @@ macro_rules! alike {
 
         #[inline(always)]
         fn is_tcp(tuple: &$tuple) -> bool {
-            tuple.protocol == parse::TCP
+            tuple.protocol == packet::TCP
         }
     };
 }
@@ -101,14 +101,14 @@ macro_rules! alike {
 impl Family for V4 {
     type Tuple = Tuple4;
 
-    const TYPE: u16 = parse::IPV4;
+    const TYPE: u16 = packet::IPV4;
     const VERSION: u32 = 4;
 
     alike!(Tuple4, FLOW_EGRESS, FLOW_INGRESS, CONNS, PENDING, NOTES);
 
     #[inline(always)]
     fn parse(front: &Front, at: u32, length: u32) -> Result<Flow<Tuple4>, Reason> {
-        parse::ipv4(front, at, length)
+        packet::ipv4(front, at, length)
     }
 
     #[inline(always)]
@@ -147,14 +147,14 @@ impl Family for V4 {
 impl Family for V6 {
     type Tuple = Tuple6;
 
-    const TYPE: u16 = parse::IPV6;
+    const TYPE: u16 = packet::IPV6;
     const VERSION: u32 = 6;
 
     alike!(Tuple6, FLOW_EGRESS6, FLOW_INGRESS6, CONNS6, PENDING6, NOTES6);
 
     #[inline(always)]
     fn parse(front: &Front, at: u32, length: u32) -> Result<Flow<Tuple6>, Reason> {
-        parse::ipv6(front, at, length)
+        packet::ipv6(front, at, length)
     }
 
     #[inline(always)]

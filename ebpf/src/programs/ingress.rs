@@ -5,24 +5,23 @@ use aya_ebpf::{
     helpers::{bpf_redirect, bpf_redirect_peer, bpf_skb_adjust_room},
 };
 use ebpf::{
-    flow::{
+    decide::tag,
+    layout::flow::{
         EgressKey, GATE_FORWARD, GATE_TCP, HEADER, IngressFlow, IngressKey, NOTE_LIVE, NOTE_MARK, Note,
         OVERHEAD,
     },
-    maps::{Config, PORT_FAST, PORT_INTERPOSED, Port},
-    parse::{self, Flow, Outer, Packet as _, Window as _},
-    reason::Reason,
-    tag,
-    wire::{self, Meta},
+    layout::maps::{Config, PORT_FAST, PORT_INTERPOSED, Port},
+    layout::reason::Reason,
+    packet::wire::{self, Meta},
+    packet::{self, Flow, Outer, Packet as _, Window as _},
 };
 
 use super::{
     conn, count,
     egress::Outcome,
     family::{Family, V4, V6},
-    maps, note,
-    packet::{self, Front, Skb},
-    refresh,
+    maps, note, refresh,
+    skb::{self, Front, Skb},
 };
 
 /// Looks at a packet on the uplink whose outer headers are Geneve's.
@@ -41,13 +40,13 @@ pub(super) fn from_uplink(
         || meta.vlan_beside
         || !ours
         || !outer.plain
-        || !parse::outer_sum_is_right(front)
+        || !packet::outer_sum_is_right(front)
     {
         // Which of them is asked only then: kept apart, the way of nearly all packets has no part in it.
         let reason = if gate & GATE_FORWARD == 0 {
             Reason::GateClosed
         } else if meta.vlan_beside {
-            Reason::Tagged
+            Reason::Vlan
         } else if !ours {
             Reason::OtherDestination
         } else if !outer.plain {
@@ -175,7 +174,7 @@ fn family<F: Family>(skb: &Skb, front: &Front, pass: &Pass<'_>) -> Outcome {
                     break 'slow Reason::LowTtl;
                 }
                 let IngressFlow { deadline, probing, .. } = entry;
-                match refresh::check(deadline, probing, pass.config, pass.gate, pass.meta, packet::now()) {
+                match refresh::check(deadline, probing, pass.config, pass.gate, pass.meta, skb::now()) {
                     Ok(()) => return deliver::<F>(skb, entry, slot, &flow, pass),
                     Err(reason) => {
                         if matches!(reason, Reason::Dead | Reason::Overdue) {
@@ -216,7 +215,7 @@ fn enters<F: Family>(
         return Outcome::SLOW;
     }
     let Outer { vni, option, source, .. } = *pass.outer;
-    let now = packet::now();
+    let now = skb::now();
     if !maps::is_remote(source) {
         count::reason(Reason::UnknownRemote);
         return Outcome::SLOW;

@@ -2,22 +2,22 @@
 
 use aya_ebpf::helpers::bpf_get_prandom_u32;
 use ebpf::{
-    flow::{
+    decide::pending,
+    layout::flow::{
         Answer, DIVERGED_EGRESS, DIVERGED_INGRESS, Divergence, EgressFlow, EgressKey, FROM_POD, FROM_TUNNEL,
         GATE_FORWARD, HEADER, HEADER_WORDS, IngressFlow, IngressKey, KIND_LOCAL, KIND_TUNNEL, NOTE_LIVE,
         Note,
     },
-    maps::{Config, PORT_FAST, PORT_INTERPOSED, Port, TunnelKey, mapped},
-    parse::{Flow, Outer, Packet as _, Window as _, word_sum},
-    pending,
-    reason::Reason,
+    layout::maps::{Config, PORT_FAST, PORT_INTERPOSED, Port, TunnelKey, mapped},
+    layout::reason::Reason,
+    packet::{Flow, Outer, Packet as _, Window as _, word_sum},
 };
 
 use super::{
     conn, count,
     family::{Family, V4, V6},
     maps, note,
-    packet::{self, Front, Skb},
+    skb::{self, Front, Skb},
 };
 
 /// A packet that comes out of OVS.
@@ -37,7 +37,7 @@ impl<'a> Seen<'a> {
             config,
             gate,
             epoch: maps::epoch(config),
-            now: packet::now(),
+            now: skb::now(),
             interposed: port.flags & PORT_INTERPOSED != 0,
             tag,
         }
@@ -394,7 +394,7 @@ fn save<F: Family>(key: &EgressKey<F::Tuple>, value: &EgressFlow, seen: &Seen<'_
             if same || !count::counting() {
                 if moved != 0 {
                     entry.header[4] = value.header[4];
-                    count::reason(Reason::PortChanged);
+                    count::reason(Reason::SourcePortChanged);
                 }
                 entry.macs = value.macs;
                 entry.dscp = value.dscp;

@@ -13,8 +13,8 @@ mod ingress;
 mod learn;
 mod maps;
 mod note;
-mod packet;
 mod refresh;
+mod skb;
 
 use aya_ebpf::{
     bindings::{__sk_buff, TC_ACT_SHOT, TC_ACT_UNSPEC},
@@ -23,16 +23,16 @@ use aya_ebpf::{
     programs::TcContext,
 };
 use ebpf::{
-    flow::HEADER,
-    maps::{Config, Count, Port, PortCounters, TunnelCounters, TunnelKey, mapped},
-    parse::{self, Packet as _, Tunnel},
-    reason::Reason,
-    tag,
-    verdict::{Verdict, wiring},
-    wire::{self, Meta},
+    decide::tag,
+    decide::wiring::{Wiring, wiring},
+    layout::flow::HEADER,
+    layout::maps::{Config, Count, Port, PortCounters, TunnelCounters, TunnelKey, mapped},
+    layout::reason::Reason,
+    packet::wire::{self, Meta},
+    packet::{self, Packet as _, Tunnel},
 };
 use egress::Outcome;
-use packet::Skb;
+use skb::Skb;
 
 /// Ingress of a pod's host veth: what the pod sends.
 #[classifier]
@@ -56,7 +56,7 @@ fn from_pod(ctx: TcContext) -> i32 {
 fn unread(raw: *mut __sk_buff) -> u32 {
     let ctx = TcContext::new(raw);
     let skb = Skb::new(&ctx);
-    if let Err(reason) = parse::pod(&skb, skb.meta().gso_size != 0) {
+    if let Err(reason) = packet::pod(&skb, skb.meta().gso_size != 0) {
         count::malformed(&skb, reason);
     }
     0
@@ -77,7 +77,7 @@ fn to_pod(ctx: TcContext) -> i32 {
         skb.set_tag(0);
     }
     let (ifindex, port_verdict) = match wiring(Some(port)) {
-        Verdict::Redirect(host) => (host, Verdict::Redirect(host)),
+        Wiring::Redirect(host) => (host, Wiring::Redirect(host)),
         other => (skb.ifindex(), other),
     };
     learn::to_pod(&skb, port, ifindex, tag);
@@ -94,7 +94,7 @@ fn from_uplink(ctx: TcContext) -> i32 {
     let Some(config) = maps::config() else { return go_on(port) };
     let meta = skb.meta();
     let front = skb.front(HEADER as u32 + 20 + 20);
-    let seen = parse::outer(&front, skb.len(), config.geneve_port);
+    let seen = packet::outer(&front, skb.len(), config.geneve_port);
     if let Ok(Some(outer)) = &seen {
         let outcome = ingress::from_uplink(&skb, &front, outer, config, port, meta);
         if let Some(verdict) = outcome.verdict() {
@@ -124,7 +124,7 @@ fn to_uplink(ctx: TcContext) -> i32 {
     }
     let meta = skb.meta();
     let front = skb.front(HEADER as u32 + 20 + 20);
-    let seen = parse::outer(&front, skb.len(), config.geneve_port);
+    let seen = packet::outer(&front, skb.len(), config.geneve_port);
     if let Ok(Some(outer)) = &seen {
         let slot = tunnel(&skb, outer.destination, outer.vni, port, meta, Direction::To);
         learn::to_uplink(&skb, outer, slot, config, port, tag);
@@ -144,7 +144,7 @@ fn stop(_ctx: TcContext) -> i32 {
 /// The time in ticks: for the agent, which runs it on a packet of its own.
 #[classifier]
 fn clock(_ctx: TcContext) -> i32 {
-    packet::now().cast_signed()
+    skb::now().cast_signed()
 }
 
 /// Makes room for a tunnel header and takes it away again: for the agent, which asks so whether the kernel can. 0: it can.
@@ -185,7 +185,7 @@ impl Direction {
 /// Counts a packet of OVN's Geneve on the slow path; the tunnel's slot.
 #[inline(always)]
 fn tunnel(skb: &Skb, remote: u32, vni: u32, port: &Port, meta: Meta, direction: Direction) -> u32 {
-    let headers = if meta.gso_size == 0 { 0 } else { parse::headers(skb, HEADER as u32 - 14) };
+    let headers = if meta.gso_size == 0 { 0 } else { packet::headers(skb, HEADER as u32 - 14) };
     let amount = wire::amount(skb.len(), headers, meta);
     let slot = count::tunnel_slot(&TunnelKey { remote: mapped(remote.to_ne_bytes()), vni });
     count::tunnel(slot, amount, |counters| direction.of_tunnel(counters));
@@ -202,9 +202,9 @@ fn other(skb: &Skb, wrong: Option<Reason>, config: &Config, port: &Port, meta: M
     }
     let aggregate = meta.gso_size != 0;
     let mut tunnel = Tunnel::default();
-    let amount = match parse::uplink(skb, config.geneve_port, aggregate, &mut tunnel) {
+    let amount = match packet::uplink(skb, config.geneve_port, aggregate, &mut tunnel) {
         Ok(true) => {
-            let headers = if aggregate { parse::headers(skb, tunnel.inner) } else { 0 };
+            let headers = if aggregate { packet::headers(skb, tunnel.inner) } else { 0 };
             let amount = wire::amount(skb.len(), headers, meta);
             let remote = match direction {
                 Direction::From => tunnel.source,
@@ -230,12 +230,12 @@ fn go_on(port: &Port) -> i32 {
 }
 
 #[inline(always)]
-fn act(verdict: Verdict) -> i32 {
+fn act(verdict: Wiring) -> i32 {
     match verdict {
-        Verdict::Pass => TC_ACT_UNSPEC,
+        Wiring::Pass => TC_ACT_UNSPEC,
         // SAFETY: the helper only records the target; flags 0 = egress of that interface.
-        Verdict::Redirect(target) => unsafe { bpf_redirect(target, 0) as i32 },
-        Verdict::Unknown => unknown(),
+        Wiring::Redirect(target) => unsafe { bpf_redirect(target, 0) as i32 },
+        Wiring::Unknown => unknown(),
     }
 }
 

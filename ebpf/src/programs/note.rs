@@ -7,14 +7,16 @@
 
 use aya_ebpf::helpers::bpf_get_smp_processor_id;
 use ebpf::{
-    flow::{FROM_POD, FROM_TUNNEL, GATE_LEARN, NOTE_LIVE, NOTE_MARK, NOTE_UNLEARNED, NOTE_VOID, Note, Slot},
-    maps::{Config, NOTES_PER_CPU, PORT_INTERPOSED, Port},
-    pending,
-    reason::Reason,
-    tag,
+    decide::pending,
+    decide::tag,
+    layout::flow::{
+        FROM_POD, FROM_TUNNEL, GATE_LEARN, NOTE_LIVE, NOTE_MARK, NOTE_UNLEARNED, NOTE_VOID, Note, Slot,
+    },
+    layout::maps::{Config, NOTES_PER_CPU, PORT_INTERPOSED, Port},
+    layout::reason::Reason,
 };
 
-use super::{count, family::Family, maps, packet::Skb};
+use super::{count, family::Family, maps, skb::Skb};
 
 /// Remembers the packet. `port` is where the packet is; `urgent`: an entry dies if
 /// this packet is not noted.

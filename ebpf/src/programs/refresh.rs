@@ -1,11 +1,11 @@
 //! When a packet that could use an entry goes through OVS all the same.
 
 use ebpf::{
-    age::{Due, Times, due, holds},
-    flow::GATE_HOLD,
-    maps::Config,
-    reason::Reason,
-    wire::Meta,
+    decide::age::{Due, Times, due, holds},
+    layout::flow::GATE_HOLD,
+    layout::maps::Config,
+    layout::reason::Reason,
+    packet::wire::Meta,
 };
 
 /// Looks at an entry's deadline. The packet takes the fast path, or the reason says why it does not; after

@@ -8,7 +8,7 @@ use api::annotation::POD_PATH;
 use ovsdb_client::Uuid;
 use ovsdb_client::vswitch::{Bridge, Interface, Mirror, OpenVSwitch, Port};
 
-use ebpf::maps::GENEVE_PORT;
+use ebpf::layout::maps::GENEVE_PORT;
 
 use super::effects::Effects;
 use super::remotes;

@@ -57,7 +57,7 @@ pub const EVENTS_BYTES: u32 = 1 << 16;
 /// Counter slot of the uplink; pods have slots from 1.
 pub const SLOT_UPLINK: u32 = 0;
 
-/// Contents of `CONFIG`, an array of one: all that steers the programs. Times are in ticks, see [`crate::flow`].
+/// Contents of `CONFIG`, an array of one: all that steers the programs. Times are in ticks, see [`crate::layout::flow`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {
@@ -77,7 +77,7 @@ pub struct Config {
     /// MTU of the pods' interfaces in bytes, as OVN's routers know it. A pod may think otherwise.
     pub pod_mtu: u32,
     /// The longest packet of a pod that the tunnel takes, in bytes: [`Self::pod_mtu`], or less where the uplink's MTU leaves
-    /// less room for it and [`crate::flow::OVERHEAD`].
+    /// less room for it and [`crate::layout::flow::OVERHEAD`].
     pub tunnel_mtu: u32,
     /// Address of the tunnel endpoint, network byte order; 0 = nothing crosses the tunnel on the fast path.
     pub local: [u8; 4],
@@ -104,7 +104,7 @@ pub struct Config {
     pub budget: u32,
     /// … whose length in ticks is 2 to this power.
     pub budget_shift: u32,
-    /// Tick at which a hold ends, whoever lives then: see [`crate::age::holds`]. Written once, when the hold begins.
+    /// Tick at which a hold ends, whoever lives then: see [`crate::decide::age::holds`]. Written once, when the hold begins.
     pub hold_until: u32,
 }
 const _: () = assert!(size_of::<Config>() == 88);
@@ -153,7 +153,7 @@ pub struct Port {
 }
 const _: () = assert!(size_of::<Port>() == 44 && align_of::<Port>() == 4);
 
-/// Packets, and their bytes on the wire, see [`crate::wire`].
+/// Packets, and their bytes on the wire, see [`crate::packet::wire`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {

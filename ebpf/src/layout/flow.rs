@@ -25,7 +25,7 @@ pub const GATE_FORWARD: u32 = 1 << 0;
 pub const GATE_LEARN: u32 = 1 << 1;
 /// TCP is forwarded and learned too.
 pub const GATE_TCP: u32 = 1 << 2;
-/// OVS is away: entries are not sent to it for refresh, until the tick [`crate::maps::Config::hold_until`].
+/// OVS is away: entries are not sent to it for refresh, until the tick [`crate::layout::maps::Config::hold_until`].
 pub const GATE_HOLD: u32 = 1 << 3;
 
 /// A flow as a packet shows it, IPv4.
@@ -127,7 +127,8 @@ pub struct EgressFlow {
     pub header: [u64; HEADER_WORDS],
 }
 const _: () = assert!(size_of::<EgressFlow>() == 120 && align_of::<EgressFlow>() == 8);
-const _: () = assert!(crate::maps::TUNNEL_SLOTS <= 1 << 16 && crate::maps::PORT_SLOTS <= 1 << 16);
+const _: () =
+    assert!(crate::layout::maps::TUNNEL_SLOTS <= 1 << 16 && crate::layout::maps::PORT_SLOTS <= 1 << 16);
 
 /// Value of `FLOW_INGRESS*`: what OVS did with packets of this flow from the tunnel.
 #[repr(C)]

@@ -1,6 +1,6 @@
 //! Notes that are found by flow (interposed mode): when a younger packet's note may take the place of an older one.
 
-use crate::{
+use crate::layout::{
     flow::{NOTE_LIVE, NOTE_MARK, NOTE_UNLEARNED, NOTE_VOID, Note},
     maps::Config,
 };

@@ -6,8 +6,8 @@ use aya_ebpf::{
     programs::TcContext,
 };
 use ebpf::{
-    parse::{Packet, Window},
-    wire::Meta,
+    packet::wire::Meta,
+    packet::{Packet, Window},
 };
 
 /// A packet at a TC hook, from its Ethernet header on. The kernel's pointer by value: a reference to the context would keep
@@ -43,7 +43,7 @@ impl Skb {
         }
     }
 
-    /// What our programs tell one another about the packet, see [`ebpf::tag`].
+    /// What our programs tell one another about the packet, see [`ebpf::decide::tag`].
     #[inline(always)]
     pub(super) fn tag(&self) -> u32 {
         // SAFETY: as above.

@@ -1,6 +1,6 @@
 //! When an entry may be used, and when a packet of its flow must go through OVS.
 
-/// The times an entry is held to, in ticks: see [`crate::maps::Config`].
+/// The times an entry is held to, in ticks: see [`crate::layout::maps::Config`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
     pub slack: u32,

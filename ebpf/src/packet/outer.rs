@@ -1,0 +1,67 @@
+//! The outer headers of OVN's Geneve packets, in the one form that the flow cache takes and writes.
+
+use super::{IPV4, UDP, Window};
+use crate::layout::reason::Reason;
+
+/// The outer headers of a packet as OVN's Geneve has them: IPv4 without options, one option of four bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outer {
+    pub source: u32,
+    pub destination: u32,
+    pub ecn: u8,
+    /// Virtual network identifier, as a number.
+    pub vni: u32,
+    /// Data of OVN's option.
+    pub option: u32,
+    /// EtherType of the inner frame, as a number.
+    pub inner: u16,
+    /// The outer UDP checksum is 0.
+    pub plain: bool,
+}
+
+/// OVN's option as OVS writes it: class 0x0102, type 0x80 (critical), one word of data (ovn-architecture(7)).
+const OVN_OPTION: u32 = 0x0102_8001;
+
+/// Bytes of the outer headers up to the inner frame's EtherType, and of the shortest packet behind it that the flow cache
+/// carries: IPv4 and UDP. What is asked for once need not be asked for again.
+const OUTER: u32 = 72 + 28;
+
+/// Reads the outer headers of a packet of `length` bytes from its Ethernet header on. `port`: UDP port of Geneve.
+/// `Ok(None)`: not Geneve over IPv4 in this form, for the general parser to look at.
+///
+/// # Errors
+/// It is Geneve, but not as the flow cache carries it.
+#[inline(always)]
+pub fn outer<W: Window>(packet: &W, length: u32, port: u16) -> Result<Option<Outer>, Reason> {
+    if !packet.has(OUTER)
+        || packet.u16(12) != IPV4.to_be()
+        || packet.u8(14) != 0x45
+        || packet.u8(23) != UDP
+        || u16::from_be(packet.u16(20)) & 0x3fff != 0
+        || port == 0
+        || packet.u16(36) != port.to_be()
+    {
+        return Ok(None);
+    }
+    // Version 0 with two words of options, perhaps the flag bit that says that one is critical (RFC 8926, 3.4), then
+    // the protocol type: a frame of Ethernet.
+    if (packet.u32(42) | 0x0040_0000_u32.to_be()) != 0x0240_6558_u32.to_be()
+        || packet.u32(50) != OVN_OPTION.to_be()
+    {
+        return Err(Reason::OtherOptions);
+    }
+    let total = u32::from(u16::from_be(packet.u16(16)));
+    let datagram = u32::from(u16::from_be(packet.u16(38)));
+    if total.wrapping_add(14) != length || datagram.wrapping_add(20) != total {
+        return Err(Reason::OddLength);
+    }
+    Ok(Some(Outer {
+        source: packet.u32(26),
+        destination: packet.u32(30),
+        ecn: packet.u8(15) & 3,
+        vni: u32::from_be(packet.u32(46)) >> 8,
+        option: packet.u32(54),
+        inner: u16::from_be(packet.u16(70)),
+        plain: packet.u16(40) == 0,
+    }))
+}
