@@ -14,7 +14,10 @@
 pub const OVERHEAD: u32 = 58;
 
 /// Bytes replaced at the front of a packet: the outer Ethernet header and [`OVERHEAD`].
-pub const HEADER: usize = 72;
+pub const HEADER_LEN: u32 = 14 + OVERHEAD;
+
+/// [`HEADER_LEN`] as the length of an array.
+pub const HEADER: usize = HEADER_LEN as usize;
 
 /// Words of [`HEADER`].
 pub const HEADER_WORDS: usize = HEADER / 8;

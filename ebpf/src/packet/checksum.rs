@@ -29,3 +29,44 @@ pub const fn fold(sum: u32) -> u32 {
     let sum = (sum & 0xffff) + (sum >> 16);
     (sum & 0xffff) + (sum >> 16)
 }
+
+/// The checksum of an IPv4 header whose TTL was lowered by `step`. `checksum` is the one before, both in wire order.
+#[inline(always)]
+pub const fn lowered(checksum: u16, step: u8) -> u16 {
+    // TTL is the upper byte of a word of the checksum. What the data loses the checksum gains, never becoming 0xffff (RFC 1624, 3).
+    let sum = checksum as u32 + u16::from_ne_bytes([step, 0]) as u32;
+    let sum = if sum >= 0xffff { sum + 1 } else { sum };
+    low_half(sum)
+}
+
+/// The lower half of a number.
+#[expect(clippy::cast_possible_truncation, reason = "the upper half is a carry that was added in")]
+#[inline(always)]
+pub const fn low_half(number: u32) -> u16 {
+    number as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The checksum that a header has to carry.
+    fn checksum(header: &[u8; 20]) -> u16 {
+        let words = header.chunks_exact(2).map(|two| u32::from(u16::from_ne_bytes([two[0], two[1]])));
+        !low_half(fold(words.sum()))
+    }
+
+    proptest! {
+        #[test]
+        fn the_checksum_follows_a_lowered_ttl(mut header in any::<[u8; 20]>(), step in any::<u8>()) {
+            prop_assume!(header[8] >= step);
+            header[0] = 0x45;
+            header[10..12].fill(0);
+            let before = checksum(&header);
+            header[8] -= step;
+            prop_assert_eq!(lowered(before, step), checksum(&header));
+        }
+    }
+}

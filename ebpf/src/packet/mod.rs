@@ -13,11 +13,11 @@ mod outer;
 mod window;
 pub mod wire;
 
-pub use checksum::{fold, outer_sum_is_right, word_sum};
+pub use checksum::{fold, low_half, lowered, outer_sum_is_right, word_sum};
 pub use flow::{FIN, Flow, IPV4, IPV6, RST, SYN, ipv4, ipv6};
 pub use geneve::{Tunnel, uplink};
 pub use network::{MAX_EXTENSION_HEADERS, Network, network};
-pub use outer::{Outer, outer};
+pub use outer::{Fields, Outer, fields, outer};
 pub use window::Window;
 
 use crate::layout::reason::Reason;

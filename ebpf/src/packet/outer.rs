@@ -1,6 +1,6 @@
 //! The outer headers of OVN's Geneve packets, in the one form that the flow cache takes and writes.
 
-use super::{IPV4, UDP, Window};
+use super::{IPV4, UDP, Window, checksum::low_half, fold};
 use crate::layout::reason::Reason;
 
 /// The outer headers of a packet as OVN's Geneve has them: IPv4 without options, one option of four bytes.
@@ -64,4 +64,24 @@ pub fn outer<W: Window>(packet: &W, length: u32, port: u16) -> Result<Option<Out
         inner: u16::from_be(packet.u16(70)),
         plain: packet.u16(40) == 0,
     }))
+}
+
+/// The fields of the outer headers that differ from packet to packet, in wire order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fields {
+    /// Total length of the IPv4 header.
+    pub length: u16,
+    /// Checksum of the IPv4 header.
+    pub checksum: u16,
+    /// Length of the UDP header.
+    pub datagram: u16,
+}
+
+/// The fields for a packet of `total` bytes from the outer IPv4 header on, at most 65,535. `sum`: that of the header without them;
+/// `ecn`: the outer ECN bits.
+#[inline(always)]
+pub const fn fields(sum: u32, total: u32, ecn: u8) -> Fields {
+    let length = low_half(total).to_be();
+    let sum = fold(sum + length as u32 + (ecn as u16).to_be() as u32);
+    Fields { length, checksum: !low_half(sum), datagram: low_half(total.wrapping_sub(20)).to_be() }
 }
