@@ -15,7 +15,7 @@ pub trait Entry {
     /// Epoch in which the packet that taught the entry entered OVS.
     fn epoch(&self) -> u32;
     /// Destination and source MAC of the packets that the entry is for: 12 bytes in the order of the packet.
-    fn macs(&self) -> [u32; 3];
+    fn matched_macs(&self) -> [u32; 3];
     /// DSCP of the packets that the entry is for, in the upper six bits.
     fn dscp(&self) -> u8;
     /// How much OVS lowered the TTL or hop limit.
@@ -44,7 +44,7 @@ macro_rules! entry {
             }
 
             #[inline(always)]
-            fn macs(&self) -> [u32; 3] {
+            fn matched_macs(&self) -> [u32; 3] {
                 self.$macs
             }
 
@@ -126,7 +126,7 @@ fn check<E: Entry, R>(
 ) -> Result<R, Reason> {
     // One branch for what nearly always holds.
     let stale = entry.epoch() ^ terms.epoch;
-    let ([a, b, c], [first, second, third]) = (entry.macs(), packet.macs);
+    let ([a, b, c], [first, second, third]) = (entry.matched_macs(), packet.macs);
     let other = (a ^ first) | (b ^ second) | (c ^ third);
     let marked = u32::from(entry.dscp() ^ packet.dscp);
     if stale | other | marked != 0 {
@@ -195,10 +195,26 @@ pub enum Leaves {
     Note,
 }
 
-/// What a pod's packet leaves behind that goes to OVS for this reason. No entry could carry one whose TTL is too low.
+/// Whether an entry that is made or confirmed now could carry the next packet like one that goes slow for this reason.
+#[inline(always)]
+const fn teaches(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::Miss
+            | Reason::Stale
+            | Reason::MacMismatch
+            | Reason::DscpMismatch
+            | Reason::Waiting
+            | Reason::Probe
+            | Reason::Dead
+            | Reason::Overdue
+    )
+}
+
+/// What a pod's packet leaves behind that goes to OVS for this reason.
 #[inline(always)]
 pub const fn pod_leaves(reason: Reason) -> Leaves {
-    if matches!(reason, Reason::LowTtl) { Leaves::Nothing } else { Leaves::Note }
+    if teaches(reason) { Leaves::Note } else { Leaves::Nothing }
 }
 
 /// What a packet from the tunnel leaves behind that goes to OVS for this reason. One that no entry could carry leaves a mark: else it
@@ -206,8 +222,13 @@ pub const fn pod_leaves(reason: Reason) -> Leaves {
 #[inline(always)]
 pub const fn tunnel_leaves(reason: Reason) -> Leaves {
     match reason {
-        Reason::CongestionMark | Reason::LowTtl | Reason::EndpointSlow | Reason::EndpointDiverged => Leaves::Mark,
-        _ => Leaves::Note,
+        Reason::CongestionMark
+        | Reason::LowTtl
+        | Reason::EndpointSlow
+        | Reason::EndpointDiverged
+        | Reason::OuterChecksum => Leaves::Mark,
+        reason if teaches(reason) => Leaves::Note,
+        _ => Leaves::Nothing,
     }
 }
 

@@ -7,7 +7,7 @@ use crate::{
         maps::Budget,
         reason::Reason,
     },
-    packet::{Flow, UDP, word_sum},
+    packet::{Flow, TCP, halves, word_sum},
 };
 
 /// What was learned from a packet.
@@ -204,7 +204,7 @@ pub fn ingress_entry<T>(
 /// One direction is enough for UDP; TCP is carried when both were seen.
 #[inline(always)]
 const fn is_active_at_once(protocol: u8) -> u8 {
-    (protocol == UDP) as u8
+    (protocol != TCP) as u8
 }
 
 /// Makes a header that OVS wrote into what is the same for all packets of the flow: ECN bits, lengths, identification and checksums
@@ -238,13 +238,6 @@ pub const fn template_sum(header: &[u64; HEADER_WORDS]) -> u32 {
 
 /// The last two of four bytes of a packet.
 const LAST_TWO: u32 = u32::from_ne_bytes([0, 0, 0xff, 0xff]);
-
-/// The first and the last four bytes of a word of the header.
-#[inline(always)]
-const fn halves(word: u64) -> (u32, u32) {
-    let [a, b, c, d, e, f, g, h] = word.to_ne_bytes();
-    (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]))
-}
 
 /// Eight bytes of a packet as a word of the header.
 const fn word(bytes: [u8; 8]) -> u64 {

@@ -18,7 +18,7 @@ pub use flow::{FIN, Flow, IPV4, IPV6, RST, SYN, ipv4, ipv6};
 pub use geneve::{Tunnel, uplink};
 pub use network::{MAX_EXTENSION_HEADERS, Network, network};
 pub use outer::{Fields, Outer, fields, outer};
-pub use window::Window;
+pub use window::{Window, halves};
 
 use crate::layout::reason::Reason;
 

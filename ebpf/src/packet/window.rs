@@ -33,3 +33,10 @@ impl Window for &[u8] {
         u32::from_ne_bytes([byte(0), byte(1), byte(2), byte(3)])
     }
 }
+
+/// The first and the last four bytes of eight.
+#[inline(always)]
+pub const fn halves(word: u64) -> (u32, u32) {
+    let [a, b, c, d, e, f, g, h] = word.to_ne_bytes();
+    (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]))
+}

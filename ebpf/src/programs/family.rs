@@ -32,7 +32,12 @@ pub(super) trait Family {
     fn with_direction(tuple: &Self::Tuple, direction: u8) -> Self::Tuple;
     /// Whether the source address is the one bound to the port.
     fn is_bound(tuple: &Self::Tuple, port: &Port) -> bool;
-    fn is_tcp(tuple: &Self::Tuple) -> bool;
+    /// IP protocol number.
+    fn protocol(tuple: &Self::Tuple) -> u8;
+    #[inline(always)]
+    fn is_tcp(tuple: &Self::Tuple) -> bool {
+        Self::protocol(tuple) == packet::TCP
+    }
     /// Lowers TTL or hop limit of the header at `at`, whose first 20 bytes are known to be there.
     fn lower_ttl(front: &Front, at: u32, step: u8);
     /// For messages: addresses in mapped form.
@@ -92,8 +97,8 @@ macro_rules! alike {
         }
 
         #[inline(always)]
-        fn is_tcp(tuple: &$tuple) -> bool {
-            tuple.protocol == packet::TCP
+        fn protocol(tuple: &$tuple) -> u8 {
+            tuple.protocol
         }
     };
 }
@@ -118,13 +123,10 @@ impl Family for V4 {
 
     #[inline(always)]
     fn lower_ttl(front: &Front, at: u32, step: u8) {
-        // TTL is the upper byte of a word of the checksum, on the wire the first: in memory of a little-endian machine
-        // the lower one. What the data loses the checksum gains, never becoming 0xffff (RFC 1624, 3).
-        let sum = u32::from(front.u16(at + 10)) + u32::from((u16::from(step) << 8).to_be());
-        let sum = if sum >= 0xffff { sum + 1 } else { sum };
+        let checksum = packet::lowered(front.u16(at + 10), step);
         // SAFETY: inside the packet: the caller has checked, and the verifier makes sure.
         unsafe {
-            *front.at::<u16>(at + 10) = sum as u16;
+            *front.at::<u16>(at + 10) = checksum;
             *front.at::<u8>(at + 8) = front.u8(at + 8).wrapping_sub(step);
         }
     }
