@@ -10,8 +10,8 @@
 //! | old | the packet: same way, same epoch | same way, another epoch | another way |
 //! |---|---|---|---|
 //! | live | a note after the back-off since `when`, an urgent one after the age of a note; before that the old one stays and stands for the packet | a note after its age since `last`; before that the old one stays | a note after its age since `last`; before that the old one becomes void |
-//! | mark | a note takes its place at once; a mark lengthens it | as above | as above, void |
-//! | unlearned | a note or mark takes its place at once; unlearned lengthens it | the same: learning begins again with an epoch | as above, void |
+//! | mark | a note takes its place at once; a mark lengthens it | a note after its age since `last`; before that the old one stays | a note after its age since `last`; before that the old one becomes void |
+//! | unlearned | a note or mark takes its place at once; unlearned lengthens it | as in its own epoch: learning begins again with another | a note after its age since `last`; before that the old one becomes void |
 //! | void | a note after its age since `last`, which the packet sets to now | the same | the same |
 //!
 //! What [`taken`] does when a packet comes out: a live note of this epoch is spent, or becomes a mark if more packets entered under

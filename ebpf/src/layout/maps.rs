@@ -1,11 +1,11 @@
-//! Layout of the maps: the contract between the programs, which read and count, and the agent, which writes ports
-//! and reads counters.
+//! The configuration, ports and counters: what the agent writes for the programs, and what they count for it. Also how large each map
+//! is.
 //!
 //! Every type here is `repr(C)`, has no hidden padding and a size assertion, because user space and kernel read the
 //! same bytes, and a pinned map outlives the agent that made it. A change of size, order or meaning needs a new
 //! [`LAYOUT`].
 
-/// Version of everything in this module. It is part of the pin path (`…/v5/`): an agent with another layout never
+/// Version of everything in [`crate::layout`]. It is part of the pin path (`…/v5/`): an agent with another layout never
 /// touches these maps, it fills its own and moves the links over.
 pub const LAYOUT: u32 = 5;
 
@@ -157,7 +157,9 @@ const _: () = assert!(size_of::<Port>() == 44 && align_of::<Port>() == 4);
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
+    /// Packets on the wire: an aggregate counts as the segments that it stands for.
     pub packets: u64,
+    /// Ethernet bytes on the wire, without FCS.
     pub bytes: u64,
 }
 
@@ -191,9 +193,13 @@ const _: () = assert!(size_of::<TunnelKey>() == 20);
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TunnelCounters {
+    /// Received from the peer, to OVS.
     pub slow_rx: Count,
+    /// Sent to the peer, from OVS.
     pub slow_tx: Count,
+    /// Received from the peer on the fast path.
     pub fast_rx: Count,
+    /// Sent to the peer on the fast path.
     pub fast_tx: Count,
 }
 const _: () = assert!(size_of::<TunnelCounters>() == 64);

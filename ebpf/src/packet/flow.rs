@@ -9,19 +9,23 @@ use crate::layout::{
     reason::Reason,
 };
 
-/// TCP flags (RFC 9293, 3.1).
+/// TCP flag (RFC 9293, 3.1).
 pub const FIN: u8 = 0x01;
+/// TCP flag (RFC 9293, 3.1).
 pub const SYN: u8 = 0x02;
+/// TCP flag (RFC 9293, 3.1).
 pub const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
 
-/// EtherTypes.
+/// EtherType of IPv4.
 pub const IPV4: u16 = 0x0800;
+/// EtherType of IPv6.
 pub const IPV6: u16 = 0x86dd;
 
 /// A packet that the cache may carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow<T> {
+    /// Addresses, ports and protocol.
     pub tuple: T,
     /// TTL or hop limit.
     pub ttl: u8,

@@ -6,8 +6,11 @@ use crate::layout::reason::Reason;
 /// The outer headers of a packet as OVN's Geneve has them: IPv4 without options, one option of four bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outer {
+    /// Source address, wire order.
     pub source: u32,
+    /// Destination address, wire order.
     pub destination: u32,
+    /// ECN bits.
     pub ecn: u8,
     /// Virtual network identifier, as a number.
     pub vni: u32,

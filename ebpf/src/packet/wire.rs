@@ -27,12 +27,14 @@ pub struct Meta {
 /// Packets and bytes to count for one packet or aggregate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Amount {
+    /// Packets on the wire.
     pub packets: u64,
+    /// Ethernet bytes on the wire.
     pub bytes: u64,
 }
 
 impl Amount {
-    /// The same packets with `bytes` more in front of each.
+    /// These packets with `bytes` more in front of each.
     #[inline(always)]
     #[must_use]
     pub const fn with_headers(self, bytes: u32) -> Self {

@@ -27,7 +27,7 @@ pub(super) trait Family {
 
     /// Reads the packet whose IP header is at `at`.
     fn parse(front: &Front, at: u32, length: u32) -> Result<Flow<Self::Tuple>, Reason>;
-    /// The same flow the other way.
+    /// The flow in the other direction.
     fn reverse(tuple: &Self::Tuple) -> Self::Tuple;
     fn with_direction(tuple: &Self::Tuple, direction: u8) -> Self::Tuple;
     /// Whether the source address is the one bound to the port.

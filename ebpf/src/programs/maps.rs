@@ -125,20 +125,20 @@ pub(super) fn config() -> Option<&'static Config> {
 /// The node's epoch now. User space changes it while we run.
 #[inline(always)]
 pub(super) fn epoch(config: &Config) -> u32 {
-    // SAFETY: a field of a map value.
+    // SAFETY: a field of a map value, which user space writes as a whole word.
     unsafe { core::ptr::read_volatile(&raw const config.epoch) }
 }
 
 /// `GATE_*` bits, as they are now.
 #[inline(always)]
 pub(super) fn gate(config: &Config) -> u32 {
-    // SAFETY: as above.
+    // SAFETY: a field of a map value, which user space writes as a whole word.
     unsafe { core::ptr::read_volatile(&raw const config.gate) }
 }
 
 /// Tick of the agent's last sign of life.
 #[inline(always)]
 pub(super) fn heartbeat(config: &Config) -> u32 {
-    // SAFETY: as above.
+    // SAFETY: a field of a map value, which user space writes as a whole word.
     unsafe { core::ptr::read_volatile(&raw const config.heartbeat) }
 }

@@ -84,7 +84,7 @@ impl Skb {
     /// Direct access to what is contiguous.
     #[inline(always)]
     pub(super) fn front_as_is(&self) -> Front {
-        // SAFETY: as above. Volatile: the pointers change under helpers, and the compiler must not keep old ones.
+        // SAFETY: the context is valid for the length of the program. Volatile: the pointers change under helpers, and the compiler must not keep old ones.
         unsafe {
             let skb = self.raw();
             Front {
@@ -148,7 +148,7 @@ impl Window for Front {
 
     #[inline(always)]
     fn u16(&self, at: u32) -> u16 {
-        // SAFETY: as above. Packet data need not be aligned for the machines that have a BPF compiler.
+        // SAFETY: inside the packet, which the verifier makes sure of. Packet data need not be aligned for the machines that have a BPF compiler.
         unsafe { *self.at::<u16>(at) }
     }
 

@@ -54,7 +54,10 @@ struct World {
     /// Where OVS sends the flow.
     ovs: u32,
     entry: Option<EgressFlow>,
-    inside: std::collections::VecDeque<(Note, Flow<Tuple4>)>,
+    /// Where OVS sent the flow when the epoch began. Each later place has a higher number.
+    of_epoch: u32,
+    /// Packets inside OVS, and where OVS sends each, which is decided when it enters: the earliest that may be.
+    inside: std::collections::VecDeque<(Note, Flow<Tuple4>, u32)>,
     budget: Budget,
     /// Epoch in which the endpoint was taken off the fast path.
     diverged: u32,
@@ -74,7 +77,10 @@ impl World {
             Event::Dropped => drop(self.inside.pop_front()),
             Event::Moves(seen) => {
                 self.ovs += 1;
-                self.epoch += u32::from(seen);
+                if seen {
+                    self.epoch += 1;
+                    self.of_epoch = self.ovs;
+                }
             }
         }
     }
@@ -103,7 +109,7 @@ impl World {
         }
         assert_eq!(pod_leaves(reason), Leaves::Note);
         let note = pending::entered(&flow, 1, facts.macs, [0; 3], NOTE_LIVE, &terms);
-        self.inside.push_back((note, flow));
+        self.inside.push_back((note, flow, self.ovs));
     }
 
     /// Checks a packet that was forwarded.
@@ -111,6 +117,7 @@ impl World {
         self.forwarded += 1;
         let (epoch, answer, at) = self.confirmed.unwrap();
         assert_eq!((epoch, answer), (self.epoch, target), "not what OVS did in this epoch");
+        assert!(target >= self.of_epoch, "what OVS did before the change that began this epoch");
         let since = |at: u32| self.now.wrapping_sub(at);
         let young = since(at) < self.config.refresh + self.config.slack;
         let asked = self.asked.is_some_and(|at| since(at) < self.config.grace);
@@ -118,14 +125,14 @@ impl World {
     }
 
     fn comes_out(&mut self) {
-        let Some((note, flow)) = self.inside.pop_front() else { return };
+        let Some((note, flow, answer)) = self.inside.pop_front() else { return };
         let config = self.config;
         let terms =
             Terms { config: &config, gate: GATE_FORWARD | GATE_LEARN, epoch: self.epoch, now: self.now };
         if judge(&note, flow.tos, flow.ttl, &terms).is_err() || self.diverged == self.epoch {
             return;
         }
-        let mut value = EgressFlow { kind: KIND_LOCAL, target: self.ovs, ..EgressFlow::default() };
+        let mut value = EgressFlow { kind: KIND_LOCAL, target: answer, ..EgressFlow::default() };
         fill_egress(&mut value, &note, &flow, UDP, &terms, deadline(&terms, self.now));
         match self.entry.as_mut().map(|entry| (compare_egress(entry, &value, true), entry)) {
             Some((Compared::Same, entry)) => {
@@ -143,7 +150,7 @@ impl World {
                 self.entry = Some(value);
             }
         }
-        self.confirmed = Some((self.epoch, self.ovs, self.now));
+        self.confirmed = Some((self.epoch, answer, self.now));
     }
 }
 

@@ -51,7 +51,7 @@ pub use probe::{Capabilities, Unsupported, probe};
 use pins::Pins;
 use slots::Slots;
 
-/// How a port's slow path runs (design 4.8).
+/// How a port's slow path runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The interface itself is the OVS port (kernel datapath).

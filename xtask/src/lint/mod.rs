@@ -1,4 +1,4 @@
-//! `cargo xtask lint`: formatting, clippy, generated files, dependency directions and file rules.
+//! `cargo xtask lint`: formatting, clippy (also of the eBPF programs), generated files, dependency directions and file rules.
 
 mod deps;
 mod hooks;
@@ -6,7 +6,7 @@ mod tidy;
 
 use anyhow::{Result, bail};
 
-use crate::{codegen, exec};
+use crate::{build_ebpf, codegen, exec};
 
 /// Runs every check and reports all that failed.
 pub(crate) fn run() -> Result<()> {
@@ -26,14 +26,21 @@ pub(crate) const CHECKS: &[&str] = &[
     "file rules",
     "generated files",
     "clippy",
+    "clippy of the eBPF programs",
 ];
 
 /// The names of the checks that failed; what each found has been printed.
 pub(crate) fn failures() -> Vec<&'static str> {
     let mut failed = Vec::new();
-    for (name, check) in
-        CHECKS.iter().zip([formatting, deps::check, hooks::check, tidy::check, generated, clippy])
-    {
+    for (name, check) in CHECKS.iter().zip([
+        formatting,
+        deps::check,
+        hooks::check,
+        tidy::check,
+        generated,
+        clippy,
+        build_ebpf::lint,
+    ]) {
         exec::say(format_args!("lint: {name}"));
         if let Err(error) = check() {
             exec::say(format_args!("{error:#}"));
