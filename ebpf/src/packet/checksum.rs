@@ -59,10 +59,13 @@ mod tests {
     }
 
     proptest! {
+        // One in about 500 carries.
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
         #[test]
         fn the_checksum_follows_a_lowered_ttl(mut header in any::<[u8; 20]>(), step in any::<u8>()) {
-            prop_assume!(header[8] >= step);
             header[0] = 0x45;
+            header[8] = header[8].max(step);
             header[10..12].fill(0);
             let before = checksum(&header);
             header[8] -= step;
