@@ -3,12 +3,12 @@
 use std::cell::Cell;
 
 use ebpf::decide::age::{self, Due, Times};
-use ebpf::layout::flow::{NOTE_UNLEARNED, NOTE_VOID, Note};
-use ebpf::layout::maps::{Config, GENEVE_PORT, PORT_INTERPOSED, PORT_PRESENT, Port, mapped};
-use ebpf::packet::{self, Flow, Network, Packet, TCP, Tunnel, UDP, Window};
-use ebpf::layout::reason::Reason;
 use ebpf::decide::wiring::{self, Wiring};
 use ebpf::decide::{pending, tag};
+use ebpf::layout::flow::{NOTE_UNLEARNED, NOTE_VOID, Note};
+use ebpf::layout::maps::{Config, GENEVE_PORT, PORT_INTERPOSED, PORT_PRESENT, Port, mapped};
+use ebpf::layout::reason::Reason;
+use ebpf::packet::{self, Flow, Network, Packet, TCP, Tunnel, UDP, Window};
 
 use crate::bytes::Bytes;
 

@@ -1,8 +1,8 @@
 //! Packets on the uplink: outer headers, Geneve and its options, read by the general parser.
 
 use ebpf::layout::maps::GENEVE_PORT;
-use ebpf::packet::{self, Packet, Tunnel};
 use ebpf::packet::wire::{self, Meta};
+use ebpf::packet::{self, Packet, Tunnel};
 
 /// A packet that knows what was asked of it.
 struct Guarded<'a>(&'a [u8]);

@@ -12,7 +12,7 @@ use ebpf::{
 };
 
 use super::clock::Tick;
-use crate::fast_path::{Gate, HOLD, Timing, Underlay};
+use crate::flow_cache::{Gate, HOLD, Timing, Underlay};
 
 /// An entry that nobody used for this long after its deadline is learned anew.
 const OVERDUE: Duration = Duration::from_secs(1);

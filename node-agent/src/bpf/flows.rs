@@ -12,7 +12,7 @@ use ebpf::layout::flow::{
 };
 
 use super::clock::Tick;
-use crate::fast_path::{Action, Answer, Divergence, Flow};
+use crate::flow_cache::{Action, Answer, Divergence, Flow};
 
 /// A flow's addresses and ports, of either family.
 #[derive(Clone, Copy, Debug)]

@@ -13,11 +13,11 @@ use ebpf::{
 };
 
 use super::{
-    Datapath, Error,
+    Error, Programs,
     shape::{ENDPOINT_STATS, REASONS, TUNNEL_FREE, TUNNEL_STATS, TUNNELS},
 };
 
-impl Datapath {
+impl Programs {
     /// Geneve packets and bytes by peer and VNI, in the order of the keys.
     ///
     /// # Errors

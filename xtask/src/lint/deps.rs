@@ -15,6 +15,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ebpf", &[]),
     ("controller", &["api", "supervision", "ovsdb-client"]),
     ("node-agent", &["api", "supervision", "ovsdb-client", "ebpf"]),
+    ("slipctl", &["api"]),
+    ("slipstream-cni", &["api"]),
     ("testbed", &["api", "ovsdb-client", "ebpf", "controller", "node-agent"]),
     ("perf-tests", &["api", "ovsdb-client", "ebpf", "controller", "node-agent", "testbed"]),
     ("fuzz", &["api", "ovsdb-client", "ebpf", "controller", "node-agent"]),
@@ -27,6 +29,8 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("ovsdb-client", &["kube", "k8s-openapi", "aya", "rtnetlink"]),
     ("controller", &["aya", "rtnetlink", "netlink-sys"]),
     ("ebpf", &["tokio", "kube"]),
+    ("slipctl", &["tokio", "kube", "k8s-openapi", "aya", "rtnetlink"]),
+    ("slipstream-cni", &["tokio", "kube", "k8s-openapi", "aya", "rtnetlink", "clap"]),
 ];
 
 #[derive(Deserialize)]

@@ -1,7 +1,9 @@
-//! `cargo xtask lint`: formatting, clippy (also of the eBPF programs), generated files, dependency directions and file rules.
+//! `cargo xtask lint`: formatting, clippy (also of the eBPF programs), generated files, directions of dependencies between packages
+//! and rooms, and file rules.
 
 mod deps;
 mod hooks;
+mod rooms;
 mod tidy;
 
 use anyhow::{Result, bail};
@@ -22,6 +24,7 @@ pub(crate) fn run() -> Result<()> {
 pub(crate) const CHECKS: &[&str] = &[
     "formatting",
     "dependency directions",
+    "rooms",
     "no test hooks in a release",
     "file rules",
     "generated files",
@@ -35,6 +38,7 @@ pub(crate) fn failures() -> Vec<&'static str> {
     for (name, check) in CHECKS.iter().zip([
         formatting,
         deps::check,
+        rooms::check,
         hooks::check,
         tidy::check,
         generated,

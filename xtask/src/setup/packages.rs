@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Step, apt};
+use super::{Lane, Step, apt};
 use crate::paths;
 
 /// What to install, and the file or program that shows that it is there.
@@ -87,6 +87,10 @@ impl Step for Packages {
 
     fn needs_root(&self) -> bool {
         true
+    }
+
+    fn lane(&self) -> Lane {
+        Lane::First
     }
 }
 

@@ -12,7 +12,7 @@ use std::{net::Ipv4Addr, time::Duration};
 use etherparse::PacketBuilder;
 use node_agent::{
     bpf::{Reason, Verdict},
-    fast_path::{Action, FastPath, Underlay},
+    flow_cache::{Action, FlowCache, Underlay},
 };
 use world::{
     OTHER, OTHER_NODE, POD, Shape, TCP, UDP, UPLINK, World, fix_checksum, is_fast, learn, learn_back,

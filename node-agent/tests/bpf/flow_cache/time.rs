@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use node_agent::{
     bpf::Reason,
-    fast_path::{FastPath, Gate, HOLD, Timing},
+    flow_cache::{FlowCache, Gate, HOLD, Timing},
 };
 
 use super::world::{OPEN, OTHER, OTHER_NODE, Shape, TCP, UDP, World, is_fast, learn, learn_back};
