@@ -98,7 +98,7 @@ pub struct Config {
     #[arg(long, env = "SLIPSTREAM_PROXY_STATUS_BIND_ADDRESS", default_value = "127.0.0.1:10249")]
     pub proxy_status_bind_address: SocketAddr,
     /// Flows that can be cached (IPv4; a quarter of it for IPv6). Some 440 bytes of memory each.
-    #[arg(long, env = "SLIPSTREAM_FLOW_TABLE_SIZE", default_value_t = ebpf::maps::FLOWS, value_parser = clap::value_parser!(u32).range(64..=16_777_216))]
+    #[arg(long, env = "SLIPSTREAM_FLOW_TABLE_SIZE", default_value_t = ebpf::layout::maps::FLOWS, value_parser = clap::value_parser!(u32).range(64..=16_777_216))]
     pub flow_table_size: u32,
     /// A cached flow is sent through OVS again after this time, in milliseconds; 0 = every packet. For measurements.
     #[cfg(feature = "test-hooks")]

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use api::MacAddr;
 use api::admin::Amount;
-use ebpf::reason::Reason;
+use ebpf::layout::reason::Reason;
 use serde::Serialize;
 
 /// How long cached flows go on without refresh while OVS is away.

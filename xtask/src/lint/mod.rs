@@ -1,4 +1,5 @@
-//! `cargo xtask lint`: formatting, clippy, generated files, dependencies of packages and rooms, file rules and documents.
+//! `cargo xtask lint`: formatting, clippy (also of the eBPF programs), generated files, dependencies of packages and rooms, file
+//! rules and documents.
 
 mod deps;
 mod docs;
@@ -9,7 +10,7 @@ mod unused;
 
 use anyhow::{Result, bail};
 
-use crate::{codegen, exec};
+use crate::{build_ebpf, codegen, exec};
 
 /// Runs every check and reports all that failed.
 pub(crate) fn run() -> Result<()> {
@@ -32,6 +33,7 @@ pub(crate) const CHECKS: &[&str] = &[
     "documents",
     "generated files",
     "clippy",
+    "clippy of the eBPF programs",
 ];
 
 /// The names of the checks that failed; what each found has been printed.
@@ -47,6 +49,7 @@ pub(crate) fn failures() -> Vec<&'static str> {
         docs::check,
         generated,
         clippy,
+        build_ebpf::lint,
     ]) {
         exec::say(format_args!("lint: {name}"));
         if let Err(error) = check() {

@@ -17,30 +17,34 @@ struct Package {
     rooms: &'static [&'static str],
 }
 
-const PACKAGES: &[Package] = &[Package {
-    source: "node-agent/src",
-    rooms: &[
-        "kernel",
-        "attach",
-        "config",
-        "health",
-        "metrics",
-        "ovs",
-        "kube",
-        "flow_cache",
-        "bpf",
-        "lock",
-        "datapath",
-        "node",
-        "pod",
-        "cni",
-        "gateway",
-        "admin",
-        "cleanup",
-        "run",
-        "args",
-    ],
-}];
+const PACKAGES: &[Package] = &[
+    Package {
+        source: "node-agent/src",
+        rooms: &[
+            "kernel",
+            "attach",
+            "config",
+            "health",
+            "metrics",
+            "ovs",
+            "kube",
+            "flow_cache",
+            "bpf",
+            "lock",
+            "datapath",
+            "node",
+            "pod",
+            "cni",
+            "gateway",
+            "admin",
+            "cleanup",
+            "run",
+            "args",
+        ],
+    },
+    // The programs and those for benchmarks are binaries, which see the library as another crate.
+    Package { source: "ebpf/src", rooms: &["layout", "packet", "decide", "programs", "bench"] },
+];
 
 /// Checks every file that git knows or would take.
 pub(super) fn check() -> Result<()> {

@@ -9,6 +9,7 @@ use crate::paths;
 const WANTED: &[(&str, &str)] = &[
     ("rustc-web", "/usr/bin/rustc"),
     ("cargo-web", "/usr/bin/cargo"),
+    ("rust-web-clippy", "/usr/bin/cargo-clippy"),
     ("libstd-rust-web-dev-bpf", "/usr/lib/rustlib/bpfel-unknown-none"),
     ("llvm-22-dev", "/usr/lib/llvm-22/lib/libLLVM.so"),
     ("iproute2", "ip"),

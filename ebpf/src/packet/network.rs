@@ -1,7 +1,7 @@
 //! Ethernet, VLAN tags, IPv4 and IPv6.
 
 use super::Packet;
-use crate::{maps::mapped, reason::Reason};
+use crate::layout::{maps::mapped, reason::Reason};
 
 /// VLAN tags that are skipped (802.1ad outer, 802.1Q inner).
 const MAX_TAGS: u32 = 2;

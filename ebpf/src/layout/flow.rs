@@ -14,7 +14,10 @@
 pub const OVERHEAD: u32 = 58;
 
 /// Bytes replaced at the front of a packet: the outer Ethernet header and [`OVERHEAD`].
-pub const HEADER: usize = 72;
+pub const HEADER_LEN: u32 = 14 + OVERHEAD;
+
+/// [`HEADER_LEN`] as the length of an array.
+pub const HEADER: usize = HEADER_LEN as usize;
 
 /// Words of [`HEADER`].
 pub const HEADER_WORDS: usize = HEADER / 8;
@@ -25,17 +28,22 @@ pub const GATE_FORWARD: u32 = 1 << 0;
 pub const GATE_LEARN: u32 = 1 << 1;
 /// TCP is forwarded and learned too.
 pub const GATE_TCP: u32 = 1 << 2;
-/// OVS is away: entries are not sent to it for refresh, until the tick [`crate::maps::Config::hold_until`].
+/// OVS is away: entries are not sent to it for refresh, until the tick [`crate::layout::maps::Config::hold_until`].
 pub const GATE_HOLD: u32 = 1 << 3;
 
 /// A flow as a packet shows it, IPv4.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tuple4 {
+    /// Source address, wire order.
     pub source: u32,
+    /// Destination address, wire order.
     pub destination: u32,
+    /// TCP or UDP source port, wire order.
     pub source_port: u16,
+    /// TCP or UDP destination port, wire order.
     pub destination_port: u16,
+    /// IP protocol number: 6 (TCP) or 17 (UDP).
     pub protocol: u8,
     /// [`FROM_POD`] or [`FROM_TUNNEL`] in keys of `PENDING`, else 0.
     pub direction: u8,
@@ -47,10 +55,15 @@ const _: () = assert!(size_of::<Tuple4>() == 16);
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tuple6 {
+    /// Source address, wire order.
     pub source: [u32; 4],
+    /// Destination address, wire order.
     pub destination: [u32; 4],
+    /// TCP or UDP source port, wire order.
     pub source_port: u16,
+    /// TCP or UDP destination port, wire order.
     pub destination_port: u16,
+    /// IP protocol number: 6 (TCP) or 17 (UDP).
     pub protocol: u8,
     /// [`FROM_POD`] or [`FROM_TUNNEL`] in keys of `PENDING`, else 0.
     pub direction: u8,
@@ -69,6 +82,7 @@ pub const FROM_TUNNEL: u8 = 1;
 pub struct EgressKey<T> {
     /// Index of the pod's host veth.
     pub ifindex: u32,
+    /// The flow.
     pub tuple: T,
 }
 const _: () = assert!(size_of::<EgressKey<Tuple4>>() == 20 && size_of::<EgressKey<Tuple6>>() == 44);
@@ -83,6 +97,7 @@ pub struct IngressKey<T> {
     pub option: u32,
     /// Outer source address.
     pub remote: u32,
+    /// The flow inside.
     pub tuple: T,
 }
 const _: () = assert!(size_of::<IngressKey<Tuple4>>() == 28 && size_of::<IngressKey<Tuple6>>() == 52);
@@ -96,15 +111,15 @@ pub const KIND_LOCAL: u8 = 2;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EgressFlow {
-    /// The epoch in which the packet that taught it entered OVS.
+    /// The epoch in which the packet that taught the entry entered OVS.
     pub epoch: u32,
-    /// Tick from which on a packet is sent through OVS again.
+    /// Tick from which on a packet is sent through OVS again; while one is, the tick at which the entry dies.
     pub deadline: u32,
     /// `KIND_*`.
     pub kind: u8,
-    /// A refresh packet is inside OVS.
+    /// Not 0: a refresh packet is inside OVS.
     pub probing: u8,
-    /// Packets may use the entry: both directions were seen (TCP), or one (UDP).
+    /// Not 0: packets may use the entry: both directions were seen (TCP), or one (UDP).
     pub active: u8,
     /// How much OVS lowered the TTL or hop limit.
     pub ttl_step: u8,
@@ -116,10 +131,10 @@ pub struct EgressFlow {
     pub checksum: u32,
     /// Slot in `TUNNEL_STATS` (tunnel) or in `ENDPOINT_STATS`, the receiver's (local).
     pub slot: u16,
-    /// DSCP of the packets that it is for, in the upper six bits, as in the packet.
+    /// DSCP of the packets that the entry is for, in the upper six bits, as in the packet.
     pub dscp: u8,
     pub _pad: u8,
-    /// Tick at which it was learned.
+    /// Tick at which the entry was made.
     pub learned: u32,
     /// Packets that used the entry. Approximate while several CPUs carry one flow.
     pub packets: u64,
@@ -127,19 +142,24 @@ pub struct EgressFlow {
     pub header: [u64; HEADER_WORDS],
 }
 const _: () = assert!(size_of::<EgressFlow>() == 120 && align_of::<EgressFlow>() == 8);
-const _: () = assert!(crate::maps::TUNNEL_SLOTS <= 1 << 16 && crate::maps::PORT_SLOTS <= 1 << 16);
+const _: () =
+    assert!(crate::layout::maps::TUNNEL_SLOTS <= 1 << 16 && crate::layout::maps::PORT_SLOTS <= 1 << 16);
 
 /// Value of `FLOW_INGRESS*`: what OVS did with packets of this flow from the tunnel.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IngressFlow {
-    /// As in [`EgressFlow`].
+    /// The epoch in which the packet that taught the entry entered OVS.
     pub epoch: u32,
+    /// Tick from which on a packet is sent through OVS again; while one is, the tick at which the entry dies.
     pub deadline: u32,
+    /// Not 0: a refresh packet is inside OVS.
     pub probing: u8,
+    /// Not 0: packets may use the entry: both directions were seen (TCP), or one (UDP).
     pub active: u8,
+    /// How much OVS lowered the TTL or hop limit.
     pub ttl_step: u8,
-    /// As in [`EgressFlow`].
+    /// DSCP of the packets that the entry is for, in the upper six bits, as in the packet.
     pub dscp: u8,
     /// Host veth of the pod that gets the packet.
     pub target: u32,
@@ -147,10 +167,11 @@ pub struct IngressFlow {
     pub macs: [u32; 3],
     /// Slot in `TUNNEL_STATS`.
     pub slot: u32,
-    /// Tick at which it was learned.
+    /// Tick at which the entry was made.
     pub learned: u32,
-    /// Destination and source MAC of the inner frame as it came. OVS may deliver it with others.
+    /// Destination and source MAC of the inner frame as it came from the tunnel. OVS may deliver it with others.
     pub arrived: [u32; 3],
+    /// Packets that used the entry. Approximate while several CPUs carry one flow.
     pub packets: u64,
 }
 const _: () = assert!(size_of::<IngressFlow>() == 56 && align_of::<IngressFlow>() == 8);
@@ -163,13 +184,15 @@ pub struct Conn {
     pub epoch_out: u32,
     /// Epoch in which a packet to the pod came out of OVS.
     pub epoch_in: u32,
-    /// The other direction's entry: for a tunnel the rest of its [`IngressKey`] …
+    /// VNI in the other direction's [`IngressKey`], if the peer is behind the tunnel.
     pub vni: u32,
+    /// OVN's option in the other direction's [`IngressKey`], if the peer is behind the tunnel.
     pub option: u32,
+    /// Outer source in the other direction's [`IngressKey`], if the peer is behind the tunnel.
     pub remote: u32,
-    /// … for a local flow the other pod's host veth, else 0.
+    /// The other pod's host veth, if the peer is a pod of this node, else 0.
     pub peer: u32,
-    /// FIN or RST was seen: nothing is learned before the next SYN.
+    /// Not 0: FIN or RST was seen, and nothing is learned before the next SYN.
     pub closing: u32,
 }
 const _: () = assert!(size_of::<Conn>() == 28);
@@ -210,11 +233,13 @@ pub struct Note {
 }
 const _: () = assert!(size_of::<Note>() == 44);
 
-/// A note with its flow: value of `NOTES*`, which are found by number and not by flow.
+/// A note with its flow: value of `NOTES*`, whose slots have numbers that packets carry as a tag ([`crate::decide::tag`]).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot<T> {
+    /// The note.
     pub note: Note,
+    /// The flow of the packet that left it.
     pub tuple: T,
 }
 const _: () = assert!(size_of::<Slot<Tuple4>>() == 60 && size_of::<Slot<Tuple6>>() == 84);
@@ -232,26 +257,31 @@ pub struct Divergence {
     pub what: u32,
     /// Host veth of the endpoint that is taken off the fast path.
     pub ifindex: u32,
+    /// The epoch in which both answers were given.
     pub epoch: u32,
-    /// 4 or 6.
+    /// IP version, 4 or 6.
     pub family: u32,
     /// The flow; IPv4 in mapped form.
     pub tuple: Tuple6,
-    /// What was remembered, and what OVS did now. An ingress entry has only target, TTL step and, in the first 12 bytes
-    /// of the header, the MACs.
+    /// The answer that the entry had.
     pub remembered: Answer,
+    /// The answer that OVS gave now.
     pub ovs: Answer,
 }
 const _: () = assert!(size_of::<Divergence>() == 216);
 
-/// One answer in a [`Divergence`].
+/// One answer in a [`Divergence`]. An ingress entry has only target, TTL step and, in the first 12 bytes of the header, the MACs.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
+    /// Interface that the packet goes to.
     pub target: u32,
+    /// `KIND_*`.
     pub kind: u8,
+    /// How much the TTL or hop limit is lowered.
     pub ttl_step: u8,
     pub _pad: [u8; 2],
+    /// The front of the packet, as [`EgressFlow::header`].
     pub header: [u64; HEADER_WORDS],
 }
 const _: () = assert!(size_of::<Answer>() == 80);

@@ -10,7 +10,7 @@
 //!
 //! The kernel's `gso_segs` is not used: it is 0 for packets that came from a packet socket or that a program grew.
 
-use crate::parse::{self, Packet};
+use super::{Packet, headers};
 
 /// Bytes of a VLAN tag.
 pub const VLAN_TAG: u32 = 4;
@@ -27,12 +27,14 @@ pub struct Meta {
 /// Packets and bytes to count for one packet or aggregate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Amount {
+    /// Packets on the wire.
     pub packets: u64,
+    /// Ethernet bytes on the wire.
     pub bytes: u64,
 }
 
 impl Amount {
-    /// The same packets with `bytes` more in front of each.
+    /// These packets with `bytes` more in front of each.
     #[inline(always)]
     #[must_use]
     pub const fn with_headers(self, bytes: u32) -> Self {
@@ -59,8 +61,8 @@ pub fn amount(len: u32, headers: u32, meta: Meta) -> Amount {
 /// What a packet counts for; looks for the headers only in aggregates.
 #[inline(always)]
 pub fn measure<P: Packet>(packet: &P, meta: Meta) -> Amount {
-    let headers = if meta.gso_size == 0 { 0 } else { parse::headers(packet, 0) };
-    amount(packet.len(), headers, meta)
+    let front = if meta.gso_size == 0 { 0 } else { headers(packet, 0) };
+    amount(packet.len(), front, meta)
 }
 
 #[cfg(test)]

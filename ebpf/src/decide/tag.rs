@@ -4,9 +4,9 @@
 //! (`ip_tunnel_dst_cache_usable` in include/net/ip_tunnels.h). Nothing between the programs looks at the priority: queueing
 //! comes after the uplink's egress hook, where ours is taken away, and a veth sets it to 0 when a packet crosses it.
 //!
-//! The upper four bits tell ours from others'.
+//! The upper four bits tell tags of the programs from priorities of others.
 
-/// Bits that say whose it is.
+/// Bits that say whose the priority is, and for what.
 const KIND_MASK: u32 = 0xf000_0000;
 /// A packet with a note.
 const KIND_NOTE: u32 = 0x5000_0000;
@@ -22,7 +22,7 @@ pub const fn note(epoch: u32, slot: u32) -> u32 {
     KIND_NOTE | (epoch & EPOCH_MASK) << 16 | (slot & 0xffff)
 }
 
-/// The slot of the packet's note. `None`: not our tag.
+/// The slot of the packet's note. `None`: the priority is no tag of a note.
 #[inline(always)]
 pub const fn slot(tag: u32) -> Option<u32> {
     if tag & KIND_MASK == KIND_NOTE { Some(tag & 0xffff) } else { None }

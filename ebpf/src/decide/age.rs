@@ -1,9 +1,11 @@
 //! When an entry may be used, and when a packet of its flow must go through OVS.
 
-/// The times an entry is held to, in ticks: see [`crate::maps::Config`].
+/// The times an entry is held to, in ticks: see [`crate::layout::maps::Config`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
+    /// How long a refresh that is due waits for a packet that is cheap to delay.
     pub slack: u32,
+    /// An entry that nobody used for this long after its deadline is not trusted.
     pub overdue: u32,
 }
 

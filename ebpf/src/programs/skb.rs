@@ -1,13 +1,13 @@
-//! The packet buffer as the library's parsers want it.
+//! The packet as the kernel hands it to a program (`struct __sk_buff`), and as the library's parsers read it.
 
 use aya_ebpf::{
     bindings::__sk_buff,
-    helpers::{bpf_jiffies64, bpf_skb_pull_data},
+    helpers::{bpf_jiffies64, bpf_redirect as kernel_redirect, bpf_redirect_peer, bpf_skb_pull_data},
     programs::TcContext,
 };
 use ebpf::{
-    parse::{Packet, Window},
-    wire::Meta,
+    packet::wire::Meta,
+    packet::{Packet, Window},
 };
 
 /// A packet at a TC hook, from its Ethernet header on. The kernel's pointer by value: a reference to the context would keep
@@ -36,35 +36,35 @@ impl Skb {
     /// What the kernel knows besides the bytes.
     #[inline(always)]
     pub(super) fn meta(&self) -> Meta {
-        // SAFETY: as above.
+        // SAFETY: the context is valid for the length of the program.
         unsafe {
             let skb = self.raw();
             Meta { gso_size: (*skb).gso_size, vlan_beside: (*skb).vlan_present != 0 }
         }
     }
 
-    /// What our programs tell one another about the packet, see [`ebpf::tag`].
+    /// What our programs tell one another about the packet, see [`ebpf::decide::tag`].
     #[inline(always)]
     pub(super) fn tag(&self) -> u32 {
-        // SAFETY: as above.
+        // SAFETY: the context is valid for the length of the program.
         unsafe { (*self.raw()).priority }
     }
 
     #[inline(always)]
     pub(super) fn set_tag(&self, tag: u32) {
-        // SAFETY: as above; the kernel allows TC programs to write it.
+        // SAFETY: as in `tag`; the kernel allows TC programs to write it.
         unsafe { (*self.raw()).priority = tag }
     }
 
     #[inline(always)]
     pub(super) fn mark(&self) -> u32 {
-        // SAFETY: as above.
+        // SAFETY: the context is valid for the length of the program.
         unsafe { (*self.raw()).mark }
     }
 
     #[inline(always)]
     pub(super) fn set_mark(&self, mark: u32) {
-        // SAFETY: as above; the kernel allows TC programs to write it.
+        // SAFETY: as in `tag`; the kernel allows TC programs to write it.
         unsafe { (*self.raw()).mark = mark }
     }
 
@@ -84,7 +84,7 @@ impl Skb {
     /// Direct access to what is contiguous.
     #[inline(always)]
     pub(super) fn front_as_is(&self) -> Front {
-        // SAFETY: as above. Volatile: the pointers change under helpers, and the compiler must not keep old ones.
+        // SAFETY: the context is valid for the length of the program. Volatile: the pointers change under helpers, and the compiler must not keep old ones.
         unsafe {
             let skb = self.raw();
             Front {
@@ -126,6 +126,14 @@ impl Front {
     }
 }
 
+impl Front {
+    /// Address of the eight bytes with this number. To be used as [`Front::at`].
+    #[inline(always)]
+    pub(super) fn word(&self, number: usize) -> *mut u64 {
+        (self.data + number * 8) as *mut u64
+    }
+}
+
 impl Window for Front {
     #[inline(always)]
     fn has(&self, end: u32) -> bool {
@@ -140,20 +148,41 @@ impl Window for Front {
 
     #[inline(always)]
     fn u16(&self, at: u32) -> u16 {
-        // SAFETY: as above. Packet data need not be aligned for the machines that have a BPF compiler.
+        // SAFETY: inside the packet, which the verifier makes sure of. Packet data need not be aligned for the machines that have a BPF compiler.
         unsafe { *self.at::<u16>(at) }
     }
 
     #[inline(always)]
     fn u32(&self, at: u32) -> u32 {
-        // SAFETY: as above.
+        // SAFETY: the context is valid for the length of the program.
         unsafe { *self.at::<u32>(at) }
     }
 }
 
-/// The time in ticks.
+/// Sends the packet out of an interface; the verdict to return.
+#[inline(always)]
+pub(super) fn redirect(ifindex: u32) -> i32 {
+    // SAFETY: the helper only records the target; flags 0 = egress of that interface.
+    verdict(unsafe { kernel_redirect(ifindex, 0) })
+}
+
+/// Hands the packet to the other end of a veth, as if it had arrived there; the verdict to return.
+#[inline(always)]
+pub(super) fn redirect_peer(ifindex: u32) -> i32 {
+    // SAFETY: the helper only records the target.
+    verdict(unsafe { bpf_redirect_peer(ifindex, 0) })
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "helpers answer with one of the few TC_ACT_*")]
+#[inline(always)]
+const fn verdict(answer: i64) -> i32 {
+    answer as i32
+}
+
+/// The time in ticks. Cut to 32 bits on purpose.
+#[expect(clippy::cast_possible_truncation, reason = "ticks are counted in 32 bits, and wrap")]
 #[inline(always)]
 pub(super) fn now() -> u32 {
-    // SAFETY: reads a number of the kernel, in one load since Linux 5.6. Cut to 32 bits on purpose.
+    // SAFETY: reads a number of the kernel, in one load since Linux 5.6.
     unsafe { bpf_jiffies64() as u32 }
 }

@@ -1,11 +1,11 @@
-//! Layout of the maps: the contract between the programs, which read and count, and the agent, which writes ports
-//! and reads counters.
+//! The configuration, ports and counters: what the agent writes for the programs, and what they count for it. Also how large each map
+//! is.
 //!
 //! Every type here is `repr(C)`, has no hidden padding and a size assertion, because user space and kernel read the
 //! same bytes, and a pinned map outlives the agent that made it. A change of size, order or meaning needs a new
 //! [`LAYOUT`].
 
-/// Version of everything in this module. It is part of the pin path (`…/v5/`): an agent with another layout never
+/// Version of everything in [`crate::layout`]. It is part of the pin path (`…/v5/`): an agent with another layout never
 /// touches these maps, it fills its own and moves the links over.
 pub const LAYOUT: u32 = 5;
 
@@ -57,7 +57,7 @@ pub const EVENTS_BYTES: u32 = 1 << 16;
 /// Counter slot of the uplink; pods have slots from 1.
 pub const SLOT_UPLINK: u32 = 0;
 
-/// Contents of `CONFIG`, an array of one: all that steers the programs. Times are in ticks, see [`crate::flow`].
+/// Contents of `CONFIG`, an array of one: all that steers the programs. Times are in ticks, see [`crate::layout::flow`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {
@@ -77,7 +77,7 @@ pub struct Config {
     /// MTU of the pods' interfaces in bytes, as OVN's routers know it. A pod may think otherwise.
     pub pod_mtu: u32,
     /// The longest packet of a pod that the tunnel takes, in bytes: [`Self::pod_mtu`], or less where the uplink's MTU leaves
-    /// less room for it and [`crate::flow::OVERHEAD`].
+    /// less room for it and [`crate::layout::flow::OVERHEAD`].
     pub tunnel_mtu: u32,
     /// Address of the tunnel endpoint, network byte order; 0 = nothing crosses the tunnel on the fast path.
     pub local: [u8; 4],
@@ -104,7 +104,7 @@ pub struct Config {
     pub budget: u32,
     /// … whose length in ticks is 2 to this power.
     pub budget_shift: u32,
-    /// Tick at which a hold ends, whoever lives then: see [`crate::age::holds`]. Written once, when the hold begins.
+    /// Tick at which a hold ends, whoever lives then: see [`crate::decide::age::holds`]. Written once, when the hold begins.
     pub hold_until: u32,
 }
 const _: () = assert!(size_of::<Config>() == 88);
@@ -153,11 +153,13 @@ pub struct Port {
 }
 const _: () = assert!(size_of::<Port>() == 44 && align_of::<Port>() == 4);
 
-/// Packets, and their bytes on the wire, see [`crate::wire`].
+/// Packets, and their bytes on the wire, see [`crate::packet::wire`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
+    /// Packets on the wire: an aggregate counts as the segments that it stands for.
     pub packets: u64,
+    /// Ethernet bytes on the wire, without FCS.
     pub bytes: u64,
 }
 
@@ -191,9 +193,13 @@ const _: () = assert!(size_of::<TunnelKey>() == 20);
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TunnelCounters {
+    /// Received from the peer, to OVS.
     pub slow_rx: Count,
+    /// Sent to the peer, from OVS.
     pub slow_tx: Count,
+    /// Received from the peer on the fast path.
     pub fast_rx: Count,
+    /// Sent to the peer on the fast path.
     pub fast_tx: Count,
 }
 const _: () = assert!(size_of::<TunnelCounters>() == 64);

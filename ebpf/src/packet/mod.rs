@@ -1,19 +1,26 @@
-//! Parsing of packets, byte by byte as they are on the wire, without trust in anything they say.
+//! Packets, byte by byte as they are on the wire, without trust in anything they say.
 //!
-//! Order of the checks: a header is read only after the one before it said that it is there, and only inside the
-//! length that one gave. The first thing wrong is the [`Reason`].
+//! Two kinds of parsers. [`network()`], [`uplink`] and [`pod`] read any packet through [`Packet`], header by header, so that each is
+//! counted for its port and tunnel and the first thing wrong with it has a [`Reason`]. [`ipv4()`], [`ipv6()`] and [`outer()`] read only
+//! the packets that the flow cache may carry, through [`Window`] at fixed offsets. A header is read only after the one before it said
+//! that it is there.
 
+mod checksum;
 mod flow;
 mod geneve;
 mod network;
+mod outer;
+mod window;
+pub mod wire;
 
-pub use flow::{
-    FIN, Flow, IPV4, IPV6, Outer, RST, SYN, Window, fold, ipv4, ipv6, outer, outer_sum_is_right, word_sum,
-};
+pub use checksum::{fold, low_half, lowered, outer_sum_is_right, word_sum};
+pub use flow::{FIN, Flow, IPV4, IPV6, RST, SYN, ipv4, ipv6};
 pub use geneve::{Tunnel, uplink};
 pub use network::{MAX_EXTENSION_HEADERS, Network, network};
+pub use outer::{Fields, Outer, fields, outer};
+pub use window::{Window, halves};
 
-use crate::reason::Reason;
+use crate::layout::reason::Reason;
 
 /// Access to the bytes of a packet, from its Ethernet header on. In a program this is the packet buffer, in tests a
 /// slice.
@@ -41,8 +48,9 @@ impl Packet for &[u8] {
     }
 }
 
-/// IP protocol numbers (IANA).
+/// IP protocol number of TCP (RFC 9293).
 pub const TCP: u8 = 6;
+/// IP protocol number of UDP (RFC 768).
 pub const UDP: u8 = 17;
 
 /// Checks a packet that a pod sent: only that Ethernet and IP headers hold together. What is above is between the

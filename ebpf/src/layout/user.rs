@@ -1,7 +1,7 @@
 //! Lets user space put the map types into maps.
 #![allow(unsafe_code, reason = "aya::Pod is an unsafe marker trait; the types' layout is asserted in `maps`")]
 
-use crate::{
+use super::{
     flow::{Conn, Divergence, EgressFlow, EgressKey, IngressFlow, IngressKey, Note, Slot, Tuple4, Tuple6},
     maps::{Budget, Config, Port, PortCounters, TunnelCounters, TunnelKey},
 };

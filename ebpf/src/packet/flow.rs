@@ -1,61 +1,31 @@
-//! Parsing for the flow cache: the packets it may carry, in the one form each that it knows. Everything else is for
-//! OVS, with the reason (law 2 of the design).
+//! The inner packets that the flow cache may carry: TCP and UDP over IPv4 without options or IPv6 without extension headers, whole
+//! and with consistent lengths. Anything else is for OVS, and a [`Reason`] says why.
 //!
-//! All offsets are constants to the compiler once this is inlined, which is what keeps the programs short.
+//! Offsets are constants to the compiler once a parser is inlined into a program, which keeps the programs short.
 
-use super::{TCP, UDP};
-use crate::{
+use super::{TCP, UDP, Window};
+use crate::layout::{
     flow::{Tuple4, Tuple6},
     reason::Reason,
 };
 
-/// TCP flags (RFC 9293, 3.1).
+/// TCP flag (RFC 9293, 3.1).
 pub const FIN: u8 = 0x01;
+/// TCP flag (RFC 9293, 3.1).
 pub const SYN: u8 = 0x02;
+/// TCP flag (RFC 9293, 3.1).
 pub const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
 
-/// EtherTypes.
+/// EtherType of IPv4.
 pub const IPV4: u16 = 0x0800;
+/// EtherType of IPv6.
 pub const IPV6: u16 = 0x86dd;
-
-/// The front of a packet, from its Ethernet header on. Numbers are in wire order (see [`crate::flow`]).
-///
-/// [`Window::has`] is asked before the others: they may be called only for bytes in front of an end that it confirmed.
-pub trait Window {
-    /// Whether the window has `end` bytes.
-    fn has(&self, end: u32) -> bool;
-    /// The byte at an offset.
-    fn u8(&self, at: u32) -> u8;
-    /// Two bytes at an even offset.
-    fn u16(&self, at: u32) -> u16;
-    /// Four bytes at an even offset.
-    fn u32(&self, at: u32) -> u32;
-}
-
-/// For tests and user space. Bytes that are not there are 0.
-impl Window for &[u8] {
-    fn has(&self, end: u32) -> bool {
-        usize::try_from(end).is_ok_and(|end| end <= self.len())
-    }
-
-    fn u8(&self, at: u32) -> u8 {
-        usize::try_from(at).ok().and_then(|at| self.get(at)).copied().unwrap_or(0)
-    }
-
-    fn u16(&self, at: u32) -> u16 {
-        u16::from_ne_bytes([self.u8(at), self.u8(at.wrapping_add(1))])
-    }
-
-    fn u32(&self, at: u32) -> u32 {
-        let byte = |more| self.u8(at.wrapping_add(more));
-        u32::from_ne_bytes([byte(0), byte(1), byte(2), byte(3)])
-    }
-}
 
 /// A packet that the cache may carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow<T> {
+    /// Addresses, ports and protocol.
     pub tuple: T,
     /// TTL or hop limit.
     pub ttl: u8,
@@ -108,10 +78,14 @@ pub fn ipv4<W: Window>(packet: &W, at: u32, length: u32) -> Result<Flow<Tuple4>,
     }
     let first = packet.u8(at);
     if first != 0x45 {
-        return Err(if first >> 4 == 4 && first & 0xf > 5 { Reason::Options } else { Reason::BadIpVersion });
+        return Err(if first >> 4 == 4 && first & 0xf > 5 {
+            Reason::IpOptions
+        } else {
+            Reason::BadIpVersion
+        });
     }
     if u16::from_be(packet.u16(at + 6)) & 0x3fff != 0 {
-        return Err(Reason::PodFragment);
+        return Err(Reason::IpFragment);
     }
     if u32::from(u16::from_be(packet.u16(at + 2))) != length {
         return Err(Reason::OddLength);
@@ -157,7 +131,7 @@ pub fn ipv6<W: Window>(packet: &W, at: u32, length: u32) -> Result<Flow<Tuple6>,
     let protocol = packet.u8(at + 6);
     // Hop-by-hop 0, routing 43, fragment 44, destination options 60, authentication 51 (RFC 8200, 4.1).
     if matches!(protocol, 0 | 43 | 44 | 51 | 60) {
-        return Err(if protocol == 44 { Reason::PodFragment } else { Reason::Options });
+        return Err(if protocol == 44 { Reason::IpFragment } else { Reason::IpOptions });
     }
     let (flags, headers) = transport(packet, protocol, at + 40, length.wrapping_sub(40))?;
     let address = |at| [packet.u32(at), packet.u32(at + 4), packet.u32(at + 8), packet.u32(at + 12)];
@@ -207,95 +181,4 @@ fn transport<W: Window>(packet: &W, protocol: u8, at: u32, length: u32) -> Resul
         return Err(Reason::TcpFlags);
     }
     Ok((flags, headers))
-}
-
-/// The outer headers of a packet as OVN's Geneve has them: IPv4 without options, one option of four bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outer {
-    pub source: u32,
-    pub destination: u32,
-    pub ecn: u8,
-    /// Virtual network identifier, as a number.
-    pub vni: u32,
-    /// Data of OVN's option.
-    pub option: u32,
-    /// EtherType of the inner frame, as a number.
-    pub inner: u16,
-    /// The outer UDP checksum is 0.
-    pub plain: bool,
-}
-
-/// OVN's option as OVS writes it: class 0x0102, type 0x80 (critical), one word of data (ovn-architecture(7)).
-const OVN_OPTION: u32 = 0x0102_8001;
-
-/// Bytes of the outer headers up to the inner frame's EtherType, and of the shortest packet behind it that the flow cache
-/// carries: IPv4 and UDP. What is asked for once need not be asked for again.
-const OUTER: u32 = 72 + 28;
-
-/// Reads the outer headers of a packet of `length` bytes from its Ethernet header on. `port`: UDP port of Geneve.
-/// `Ok(None)`: not Geneve over IPv4 in this form, for the general parser to look at.
-///
-/// # Errors
-/// It is Geneve, but not as the flow cache carries it.
-#[inline(always)]
-pub fn outer<W: Window>(packet: &W, length: u32, port: u16) -> Result<Option<Outer>, Reason> {
-    if !packet.has(OUTER)
-        || packet.u16(12) != IPV4.to_be()
-        || packet.u8(14) != 0x45
-        || packet.u8(23) != UDP
-        || u16::from_be(packet.u16(20)) & 0x3fff != 0
-        || port == 0
-        || packet.u16(36) != port.to_be()
-    {
-        return Ok(None);
-    }
-    // Version 0 with two words of options, perhaps the flag bit that says that one is critical (RFC 8926, 3.4), then
-    // the protocol type: a frame of Ethernet.
-    if (packet.u32(42) | 0x0040_0000_u32.to_be()) != 0x0240_6558_u32.to_be()
-        || packet.u32(50) != OVN_OPTION.to_be()
-    {
-        return Err(Reason::OtherOptions);
-    }
-    let total = u32::from(u16::from_be(packet.u16(16)));
-    let datagram = u32::from(u16::from_be(packet.u16(38)));
-    if total.wrapping_add(14) != length || datagram.wrapping_add(20) != total {
-        return Err(Reason::OddLength);
-    }
-    Ok(Some(Outer {
-        source: packet.u32(26),
-        destination: packet.u32(30),
-        ecn: packet.u8(15) & 3,
-        vni: u32::from_be(packet.u32(46)) >> 8,
-        option: packet.u32(54),
-        inner: u16::from_be(packet.u16(70)),
-        plain: packet.u16(40) == 0,
-    }))
-}
-
-/// Whether the checksum of the outer IPv4 header is right.
-#[inline(always)]
-pub fn outer_sum_is_right<W: Window>(packet: &W) -> bool {
-    let mut sum = 0;
-    let mut at = 14;
-    while at < 34 {
-        sum += u64::from(packet.u32(at));
-        at += 4;
-    }
-    // Five numbers of 32 bits: two halves and less than 5. They are added up to 0xffff, once or twice: 0 does not occur, as
-    // the header's first byte is not 0.
-    let sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
-    sum == 0xffff || sum == 0x1_fffe
-}
-
-/// The two halves of four bytes, added.
-#[inline(always)]
-pub const fn word_sum(word: u32) -> u32 {
-    (word & 0xffff) + (word >> 16)
-}
-
-/// Folds carries in: the one's complement sum as 16 bits. In wire order as its parts were, which RFC 1071 (2.B) allows.
-#[inline(always)]
-pub const fn fold(sum: u32) -> u32 {
-    let sum = (sum & 0xffff) + (sum >> 16);
-    (sum & 0xffff) + (sum >> 16)
 }

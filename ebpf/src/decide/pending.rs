@@ -1,17 +1,58 @@
-//! Notes that are found by flow (interposed mode): when a younger packet's note may take the place of an older one.
+//! Notes of packets that are inside OVS, found by flow (interposed mode): when a younger packet's note may take the place of an older
+//! one, and what becomes of a note when its packet comes out.
+//!
+//! A packet that comes out is credited with the note of its flow. That is right only if every packet of the flow that may be inside OVS
+//! came by the same *way* (port, MACs, and from the tunnel VNI, option and node) in the same epoch: OVS may decide otherwise for
+//! another. So a note gives way only when nobody who entered under it can be inside OVS any more. [`Note::live`] is its state.
+//!
+//! What [`gives_way`] does with an old note when a packet enters, by the state of the old one:
+//!
+//! | old | the packet: same way, same epoch | same way, another epoch | another way |
+//! |---|---|---|---|
+//! | live | a note after the back-off since `when`, an urgent one after the age of a note; before that the old one stays and stands for the packet | a note after its age since `last`; before that the old one stays | a note after its age since `last`; before that the old one becomes void |
+//! | mark | a note takes its place at once; a mark lengthens it | a note after its age since `last`; before that the old one stays | a note after its age since `last`; before that the old one becomes void |
+//! | unlearned | a note or mark takes its place at once; unlearned lengthens it | as in its own epoch: learning begins again with another | a note after its age since `last`; before that the old one becomes void |
+//! | void | a note after its age since `last`, which the packet sets to now | the same | the same |
+//!
+//! What [`taken`] does when a packet comes out: a live note of this epoch is spent, or becomes a mark if more packets entered under
+//! it; any other stays.
 
+use super::Terms;
 use crate::{
-    flow::{NOTE_LIVE, NOTE_MARK, NOTE_UNLEARNED, NOTE_VOID, Note},
-    maps::Config,
+    layout::{
+        flow::{NOTE_LIVE, NOTE_MARK, NOTE_UNLEARNED, NOTE_VOID, Note},
+        maps::Config,
+    },
+    packet::Flow,
 };
 
-/// Whether `old`, a note of the same flow, gives way to `new`; if not, what is seen is put down in `old`.
-///
-/// It does not while packets may be inside OVS that would be credited to `new` but entered in another epoch, or another way:
-/// one may be of a network or from a node, or to a MAC, for which OVS decides otherwise. Where two ways were seen at a time
-/// nobody can tell which of them OVS lets through, and `old` is void as well. A mark only says by which way packets come, and
-/// gives way to a note of that way; what came while nothing was learned does so in any epoch, as learning begins again with one.
-/// `urgent`: an entry dies if the packet is not noted. `new` is told whether it stands for packets of `old` as well.
+/// The note of a packet that enters OVS now. `ifindex`: host veth of the pod that sent it, 0 = from the tunnel; `macs`, `way`, `live`: as
+/// the fields of [`Note`].
+#[inline(always)]
+pub const fn entered<T>(
+    flow: &Flow<T>,
+    ifindex: u32,
+    macs: [u32; 3],
+    way: [u32; 3],
+    live: u8,
+    terms: &Terms<'_>,
+) -> Note {
+    Note {
+        epoch: terms.epoch,
+        when: terms.now,
+        last: terms.now,
+        ifindex,
+        macs,
+        way,
+        ttl: flow.ttl,
+        tos: flow.tos,
+        live,
+        more: 0,
+    }
+}
+
+/// Whether `old`, a note of the same flow, gives way to `new`; if not, what was seen is put down in `old`. The module's table has the
+/// cases. `urgent`: an entry dies if the packet is not noted. `new` is told whether it stands for packets of `old` as well.
 #[inline(always)]
 pub fn gives_way(old: &mut Note, new: &mut Note, config: &Config, urgent: bool) -> bool {
     new.more = u8::from(!is_over(new.when.wrapping_sub(old.last), config.note_age));
@@ -45,18 +86,40 @@ pub fn gives_way(old: &mut Note, new: &mut Note, config: &Config, urgent: bool) 
     false
 }
 
-/// What becomes of a note of this epoch when a packet comes out of OVS and teaches by it: it goes, unless more packets that entered
-/// under it may be inside. Those must not be credited to a packet of another epoch: it stays for them as a mark.
+/// What becomes of a note whose flow had a packet come out of OVS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It stays: it is of another epoch or not live, and stands for packets that may be inside OVS.
+    Stays,
+    /// It goes: the only packet that entered under it is out.
+    Spent,
+    /// It becomes a mark: more packets entered under it, and must not be credited to a packet of another epoch.
+    BecomesMark,
+}
+
+/// Decides on the note when a packet comes out of OVS in this epoch.
 #[inline(always)]
-pub fn is_spent(note: &Note) -> bool {
-    note.more == 0
+pub const fn taken(note: &Note, epoch: u32) -> Taken {
+    if note.live != NOTE_LIVE || note.epoch != epoch {
+        Taken::Stays
+    } else if note.more == 0 {
+        Taken::Spent
+    } else {
+        Taken::BecomesMark
+    }
 }
 
 /// Whether packets may still be inside OVS for which `note` stands: those that entered by `last`, and those of the next epoch that
 /// left no note because of it. It keeps them out for the age of a note, and they are inside for as long.
 #[inline(always)]
-pub fn may_be_inside(note: &Note, config: &Config, now: u32) -> bool {
-    !is_over(now.wrapping_sub(note.last), config.note_age.wrapping_mul(2))
+pub fn may_be_inside(note: &Note, terms: &Terms<'_>) -> bool {
+    !is_over(terms.now.wrapping_sub(note.last), terms.config.note_age.wrapping_mul(2))
+}
+
+/// Whether a note says anything of the packet that comes out: a live one does, another as long as its packets may be inside OVS.
+#[inline(always)]
+pub fn counts(note: &Note, terms: &Terms<'_>) -> bool {
+    note.live == NOTE_LIVE || may_be_inside(note, terms)
 }
 
 /// Another CPU may have read the clock after us and written first: then the age is a little less than 0.
@@ -79,6 +142,10 @@ mod tests {
     /// A note from the tunnel.
     fn note(epoch: u32, when: u32, remote: u32) -> Note {
         Note { epoch, when, last: when, way: [7, 9, remote], live: NOTE_LIVE, ..Note::default() }
+    }
+
+    fn is_spent(note: &Note) -> bool {
+        taken(note, note.epoch) == Taken::Spent
     }
 
     /// Whether a packet at `when` may be noted.
@@ -117,7 +184,7 @@ mod tests {
         let mut old = note(1, 0, 1);
         assert!(is_spent(&old), "the only one");
         assert!(!may(&mut old, 1, 5, 1));
-        assert!(!is_spent(&old));
+        assert_eq!((taken(&old, 1), taken(&old, 2)), (Taken::BecomesMark, Taken::Stays));
         old.live = NOTE_MARK;
         assert!(
             !may(&mut old, 2, 5 + AGE - 1, 1),
@@ -220,7 +287,11 @@ mod tests {
 
     #[test]
     fn a_note_stands_for_packets_inside_ovs_until_those_that_it_kept_from_a_note_are_out() {
-        let inside = |now| may_be_inside(&note(1, 1_000, 1), &config(), now);
+        let config = config();
+        let inside = |now| {
+            let terms = Terms { config: &config, gate: 0, epoch: 1, now };
+            may_be_inside(&note(1, 1_000, 1), &terms)
+        };
         assert!(inside(999) && inside(1_000) && inside(1_000 + 2 * AGE - 1));
         assert!(!inside(1_000 + 2 * AGE) && !inside(30 * 86_400 * 954));
     }

@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use ebpf::{
-    maps::{GENEVE_PORT, mapped},
-    parse::{self, MAX_EXTENSION_HEADERS, Packet, Tunnel},
-    reason::Reason,
-    wire::{self, Meta},
+    layout::{
+        maps::{GENEVE_PORT, mapped},
+        reason::Reason,
+    },
+    packet::wire::{self, Meta},
+    packet::{self, MAX_EXTENSION_HEADERS, Packet, Tunnel},
 };
 use etherparse::{IpFragOffset, IpNumber, Ipv4Header, Ipv6FragmentHeader, PacketBuilder};
 use proptest::prelude::*;
@@ -58,7 +60,7 @@ fn ovn(vni: u32) -> Vec<u8> {
 /// The tunnel that a packet on the uplink belongs to, if any.
 fn uplink<P: Packet>(packet: &P, port: u16, aggregate: bool) -> Result<Option<Tunnel>, Reason> {
     let mut tunnel = Tunnel::default();
-    Ok(parse::uplink(packet, port, aggregate, &mut tunnel)?.then_some(tunnel))
+    Ok(packet::uplink(packet, port, aggregate, &mut tunnel)?.then_some(tunnel))
 }
 
 fn seen(bytes: &[u8]) -> Result<Option<Tunnel>, Reason> {
@@ -296,20 +298,20 @@ fn an_aggregate_whose_length_fields_are_zero_is_read_by_its_own_length() {
 #[test]
 fn a_pods_packet_is_checked_up_to_ip_only() {
     let tcp = inner_tcp(10);
-    assert_eq!(parse::pod(&tcp.as_slice(), false), Ok(()));
+    assert_eq!(packet::pod(&tcp.as_slice(), false), Ok(()));
     for cut in 0..tcp.len() {
         let reason = if cut < 14 { Reason::TruncatedEthernet } else { Reason::TruncatedIp };
-        assert_eq!(parse::pod(&&tcp[..cut], false), Err(reason), "cut at {cut}");
+        assert_eq!(packet::pod(&&tcp[..cut], false), Err(reason), "cut at {cut}");
     }
     let broken_geneve = v4(GENEVE_PORT, &[0xff; 20]);
-    assert_eq!(parse::pod(&broken_geneve.as_slice(), false), Ok(()));
+    assert_eq!(packet::pod(&broken_geneve.as_slice(), false), Ok(()));
 }
 
 #[test]
 fn a_tunnelled_aggregate_counts_the_outer_headers_of_every_segment() {
     let packet = v4(GENEVE_PORT, &geneve(5, &OVN_OPTION, &inner_tcp(3000)));
     let inner = tunnel(&packet).inner;
-    let headers = parse::headers(&packet.as_slice(), inner);
+    let headers = packet::headers(&packet.as_slice(), inner);
     assert_eq!(headers, 58 + 14 + 20 + 20);
     let meta = Meta { gso_size: 1000, vlan_beside: false };
     let amount = wire::amount(u32::try_from(packet.len()).unwrap(), headers, meta);
@@ -326,7 +328,7 @@ fn tcp_options_belong_to_the_headers_of_every_segment() {
         .unwrap()
         .write(&mut packet, &[0; 500])
         .unwrap();
-    assert_eq!(parse::headers(&packet.as_slice(), 0), 14 + 40 + 32);
+    assert_eq!(packet::headers(&packet.as_slice(), 0), 14 + 40 + 32);
     let meta = Meta { gso_size: 250, vlan_beside: false };
     let amount = wire::measure(&packet.as_slice(), meta);
     assert_eq!((amount.packets, amount.bytes), (2, 500 + 2 * 86));
@@ -372,10 +374,10 @@ fn check_any(bytes: &[u8], port: u16, gso_size: u32, vlan_beside: bool) {
         if let Ok(Some(tunnel)) = uplink(&packet, port, aggregate) {
             assert!(tunnel.inner + 14 <= packet.len(), "inner frame at {} of {}", tunnel.inner, packet.len());
             assert!(tunnel.vni < 1 << 24);
-            let amount = wire::amount(packet.len(), parse::headers(&packet, tunnel.inner), meta);
+            let amount = wire::amount(packet.len(), packet::headers(&packet, tunnel.inner), meta);
             assert!(amount.packets >= 1 && amount.bytes >= u64::from(packet.len()));
         }
-        let _ = parse::pod(&packet, aggregate);
+        let _ = packet::pod(&packet, aggregate);
     }
     let amount = wire::measure(&packet, meta);
     assert!(amount.packets >= 1 && amount.bytes >= u64::from(packet.len()));

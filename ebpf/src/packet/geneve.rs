@@ -1,7 +1,7 @@
 //! Geneve on the uplink (RFC 8926), as OVS takes it.
 
 use super::{Packet, UDP, network};
-use crate::reason::Reason;
+use crate::layout::reason::Reason;
 
 /// EtherType of a tunnelled Ethernet frame ("transparent Ethernet bridging").
 const TRANSPARENT_ETHERNET: u16 = 0x6558;
