@@ -5,6 +5,7 @@
 pub mod addr;
 pub mod admin;
 pub mod annotation;
+pub mod cluster_network;
 pub mod cni;
 pub mod error;
 pub mod host_port;

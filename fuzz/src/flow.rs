@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use ebpf::decide::age::{self, Due, Times};
 use ebpf::decide::wiring::{self, Wiring};
-use ebpf::decide::{pending, tag};
+use ebpf::decide::{Terms, pending, tag};
 use ebpf::layout::flow::{NOTE_UNLEARNED, NOTE_VOID, Note};
 use ebpf::layout::maps::{Config, GENEVE_PORT, PORT_INTERPOSED, PORT_PRESENT, Port, mapped};
 use ebpf::layout::reason::Reason;
@@ -193,14 +193,15 @@ fn notes(bytes: &mut Bytes<'_>) {
         if pending::gives_way(&mut old, &mut new, &config, bytes.u8() & 1 != 0) {
             let away = new.when.wrapping_sub(before.last) < config.note_age;
             assert!(same_way || !away, "another way, while packets of the first may be inside");
-            assert!(!away || !pending::is_spent(&new), "it stands for packets of the first as well");
+            assert!(!away || new.more != 0, "it stands for packets of the first as well");
             old = new;
         } else {
             assert!(same_way || old.live == NOTE_VOID);
             assert!(old.live == before.live || old.live == NOTE_VOID);
             assert!(old.live != NOTE_UNLEARNED || new.live == NOTE_UNLEARNED || !same_way);
         }
-        assert!(pending::may_be_inside(&old, &config, old.last), "a packet that has just come");
+        let terms = Terms { config: &config, gate: 0, epoch: 1, now: old.last };
+        assert!(pending::may_be_inside(&old, &terms), "a packet that has just come");
     }
 }
 

@@ -88,7 +88,7 @@ async fn connect(config: &Config) -> anyhow::Result<Node> {
         ovs,
         pods: Pods::default(),
         datapath: Arc::new(datapath),
-        mtu: config.mtu,
+        mtu: config.network.mtu.into(),
         calls: Default::default(),
         journal: Default::default(),
         metrics: Metrics::default(),

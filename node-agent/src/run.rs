@@ -174,7 +174,7 @@ pub async fn connect(config: &Config, client: kube::Client, tasks: &Tasks) -> an
         ovs,
         pods,
         datapath,
-        mtu: config.mtu,
+        mtu: config.network.mtu.into(),
         calls: Default::default(),
         journal: Default::default(),
         metrics,
