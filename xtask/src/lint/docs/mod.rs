@@ -1,10 +1,11 @@
-//! Checks what the documents say about the repository: paths, links, commands and flags exist.
+//! Checks what the documents say about the repository: paths, links, commands, flags and metrics exist.
 //!
 //! Checked are README.md, CONTRIBUTING.md, SECURITY.md, the README.md of each package, and all of docs/. CHANGELOG.md is not:
 //! it names what was there at the time.
 
 mod commands;
 mod markdown;
+mod metrics;
 mod programs;
 mod tree;
 
@@ -13,6 +14,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, bail};
 
 use self::markdown::{Document, Piece};
+use self::metrics::Metrics;
 use self::programs::Programs;
 use self::tree::Tree;
 use crate::{exec, paths};
@@ -29,9 +31,16 @@ pub(super) fn check() -> Result<()> {
         let text = std::fs::read_to_string(root.join(file)).with_context(|| file.to_owned())?;
         documents.insert(file.to_owned(), Document::parse(&text));
     }
-    let programs = Programs::read(&tree)?;
-    let wrong = problems(&documents, &tree, &programs);
+    let known = Known { programs: Programs::read(&tree)?, metrics: Metrics::read(&tree)?, tree };
+    let wrong = problems(&documents, &known);
     if wrong.is_empty() { Ok(()) } else { bail!("{}", wrong.join("\n")) }
+}
+
+/// What there is in the repository.
+struct Known {
+    tree: Tree,
+    programs: Programs,
+    metrics: Metrics,
 }
 
 fn is_checked(file: &str) -> bool {
@@ -42,14 +51,16 @@ fn is_checked(file: &str) -> bool {
 }
 
 /// What is wrong in the documents, as lines `file:line: problem`.
-fn problems(documents: &BTreeMap<String, Document>, tree: &Tree, programs: &Programs) -> Vec<String> {
+fn problems(documents: &BTreeMap<String, Document>, known: &Known) -> Vec<String> {
     let mut wrong = Vec::new();
     for (file, document) in documents {
         for Piece { line, content } in &document.pieces {
             let found = match content {
-                markdown::Content::Span(text) => span(file, text, tree, programs),
-                markdown::Content::CodeLine(text) => code_line(file, text, tree, programs),
-                markdown::Content::Link(target) => link(file, target, tree, documents).into_iter().collect(),
+                markdown::Content::Span(text) => span(file, text, known),
+                markdown::Content::CodeLine(text) => code_line(file, text, known),
+                markdown::Content::Link(target) => {
+                    link(file, target, &known.tree, documents).into_iter().collect()
+                }
             };
             wrong.extend(found.into_iter().map(|problem| format!("{file}:{line}: {problem}")));
         }
@@ -57,25 +68,27 @@ fn problems(documents: &BTreeMap<String, Document>, tree: &Tree, programs: &Prog
     wrong
 }
 
-/// A code span: a path, a command, or flags alone.
-fn span(file: &str, text: &str, tree: &Tree, programs: &Programs) -> Vec<String> {
-    let mut wrong = paths_in(file, text, tree);
+/// A code span: a path, a command, a metric, or flags alone.
+fn span(file: &str, text: &str, known: &Known) -> Vec<String> {
+    let mut wrong = paths_in(file, text, &known.tree);
+    wrong.extend(known.metrics.problem(text));
     if text.starts_with("--") {
-        wrong.extend(programs.unknown_flags_of_any(text));
+        wrong.extend(known.programs.unknown_flags_of_any(text));
     }
-    wrong.extend(commands::problems(text, programs));
+    wrong.extend(commands::problems(text, &known.programs));
     wrong
 }
 
 /// A line of a code block: commands, after a prompt if there is one, and paths that begin with a directory of the repository.
-fn code_line(file: &str, text: &str, tree: &Tree, programs: &Programs) -> Vec<String> {
+fn code_line(file: &str, text: &str, known: &Known) -> Vec<String> {
+    let tree = &known.tree;
     let text = text.trim();
     let text = text.strip_prefix("# ").or_else(|| text.strip_prefix("$ ")).unwrap_or(text);
     let text = text.split("  #").next().unwrap_or(text);
     let text = text.split(" # ").next().unwrap_or(text);
     let mut wrong: Vec<String> =
         text.split_whitespace().filter(|w| tree.is_rooted(w)).flat_map(|w| paths_in(file, w, tree)).collect();
-    wrong.extend(commands::problems(text, programs));
+    wrong.extend(commands::problems(text, &known.programs));
     wrong
 }
 
@@ -114,7 +127,7 @@ mod tests {
         let mut documents =
             BTreeMap::from([("docs/b.md".to_owned(), Document::parse("# One thing: `x`, and more"))]);
         documents.insert("docs/a.md".to_owned(), Document::parse(text));
-        problems(&documents, &tree, &Programs::for_tests())
+        problems(&documents, &Known { tree, programs: Programs::for_tests(), metrics: Metrics::default() })
     }
 
     #[test]

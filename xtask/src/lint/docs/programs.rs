@@ -12,8 +12,11 @@ use serde::Deserialize;
 use super::tree::Tree;
 use crate::{cli, exec, paths};
 
-/// A program, its package's directory, and where its verbs are: file and enum. A program without verbs has none.
-const PROGRAMS: &[(&str, &str, Option<(&str, &str)>)] = &[
+/// The file that names a program's verbs, and the enum in it.
+type Verbs = (&'static str, &'static str);
+
+/// A program, its package's directory, and where its verbs are; `None` for a program without verbs.
+const PROGRAMS: &[(&str, &str, Option<Verbs>)] = &[
     ("testbed", "testbed/", Some(("testbed/src/cli.rs", "Verb"))),
     ("slipctl", "slipctl/", Some(("slipctl/src/args.rs", "Command"))),
     ("slipstream-node-agent", "node-agent/", Some(("node-agent/src/args.rs", "Command"))),
