@@ -106,7 +106,7 @@ proptest! {
     fn a_packet_whose_ttl_ends_on_the_way_is_for_ovs(case in valid(), ttl in 0_u8..8) {
         let mut case = case;
         case.facts.ttl = ttl;
-        let left = ttl.checked_sub(case.entry.ttl_step).unwrap_or(0);
+        let left = ttl.saturating_sub(case.entry.ttl_step);
         prop_assert_eq!(decided(&case).0 == Some(Reason::LowTtl), left <= 1);
     }
 
