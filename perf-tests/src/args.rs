@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::bed::Bed;
+use crate::cluster::Bed;
 use crate::fastpath;
 use crate::record::{self, Series};
 use crate::scenario;
