@@ -16,6 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("controller", &["api", "supervision", "ovsdb-client"]),
     ("node-agent", &["api", "supervision", "ovsdb-client", "ebpf"]),
     ("testbed", &["api", "ovsdb-client", "ebpf", "controller", "node-agent"]),
+    ("e2e", &["api", "ovsdb-client", "testbed"]),
     ("perf-tests", &["api", "ovsdb-client", "ebpf", "controller", "node-agent", "testbed"]),
     ("fuzz", &["api", "ovsdb-client", "ebpf", "controller", "node-agent"]),
     ("xtask", &[]),
