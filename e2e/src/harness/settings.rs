@@ -11,6 +11,10 @@ use testbed::ui::say;
 use super::jobs::Jobs;
 use super::stage::message;
 
+/// How often the controllers of clusters under test compare the northbound database with what they want, seconds, unless a
+/// suite asks for more: the end of each cluster waits for two comparisons.
+const VERIFY_INTERVAL: u32 = 2;
+
 /// Which clusters a program uses, and what becomes of them.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Settings {
@@ -58,7 +62,7 @@ impl Settings {
     ) -> Result<()> {
         let bed = match &self.cluster {
             Some(name) => Bed::open(name)?,
-            None => bring_up(config)?,
+            None => bring_up(often_verified(config))?,
         };
         // A cluster goes when a test of it panics, too.
         let outcome = catch_unwind(AssertUnwindSafe(|| play(&bed, jobs)))
@@ -80,6 +84,15 @@ impl Settings {
     }
 }
 
+/// A cluster without a controller of its own has one whose load is measured, and keeps its interval.
+fn often_verified(config: Config) -> Config {
+    if !config.plugin {
+        return config;
+    }
+    let verify_interval = config.verify_interval.min(VERIFY_INTERVAL);
+    Config { verify_interval, ..config }
+}
+
 /// Brings a cluster up, in place of one of its name that an earlier run has left.
 ///
 /// # Errors
@@ -90,4 +103,17 @@ pub fn bring_up(config: Config) -> Result<Bed> {
         old.down()?;
     }
     Bed::up(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_controller_is_asked_often_unless_its_load_is_measured() {
+        let usual = Config::new("t", 1).unwrap();
+        assert_eq!(often_verified(usual.clone()).verify_interval, VERIFY_INTERVAL);
+        let without = Config { plugin: false, ..usual.clone() };
+        assert_eq!(often_verified(without).verify_interval, usual.verify_interval);
+    }
 }

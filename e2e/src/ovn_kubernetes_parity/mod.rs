@@ -1,10 +1,7 @@
 //! The reference cluster's objects on our plugin, compared with what ovn-kubernetes wrote and did
 //! for them. Every difference is either a failure or in the reviewed list, with its reason.
 
-mod compare;
-mod data;
 mod flows;
-mod normalize;
 mod packets;
 mod stages;
 
@@ -15,8 +12,7 @@ use anyhow::Result;
 use serde_json::Value;
 
 use crate::harness::{Case, Group, Jobs, Program, Settings, flags};
-use compare::{Difference, Reviewed};
-use data::Stage;
+use test_support::ovn_reference::{Difference, Reviewed, Stage, compare, data};
 use testbed::cluster::Bed;
 use testbed::cluster::Shape;
 use testbed::ui::{Checks, Progress};
@@ -142,7 +138,7 @@ fn settle(subject: &Subject<'_>, stage: Stage, reviewed: &mut Reviewed) -> (Vec<
     let end = Instant::now() + LIMIT;
     loop {
         let (differences, known) = match (subject.actual)() {
-            Ok(actual) => reviewed.subtract(stage, compare::compare(&subject.expected, &actual)),
+            Ok(actual) => reviewed.subtract(stage, compare(&subject.expected, &actual)),
             Err(error) => (vec![Difference::unreadable(&format!("{error:#}"))], Vec::new()),
         };
         if differences.is_empty() || Instant::now() > end {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::data::Stage;
+use test_support::ovn_reference::Stage;
 use testbed::cluster::Bed;
 use testbed::cluster::config::{CENTRAL_IP, OUTSIDE_IP, node_ip};
 use testbed::exec;
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn there_are_as_many_checks_as_in_the_reference() {
-        let reference = include_str!("../../../testbed/golden/verify.txt");
+        let reference = test_support::ovn_reference::data::PACKETS;
         let lines = reference.lines().filter(|l| l.starts_with("PASS ")).count();
         // The health check port is not a dialled one.
         assert_eq!(services().len() + policies().len() + 1, lines);

@@ -7,8 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value, json};
 
-use super::data::{self, Stage};
-use super::normalize;
+use test_support::ovn_reference::{Stage, data, normalize};
 use testbed::cluster::Bed;
 use testbed::cluster::config::{CENTRAL_IP, NB_PORT};
 use testbed::nodes::record::{DIRECTORY, PodRecord};

@@ -33,7 +33,10 @@ type Row = BTreeMap<String, Value>;
 
 /// The output of `ovsdb-client -f json dump` as table to rows. `schema` tells sets of one from plain values;
 /// `names` replaces strings that differ between runs, such as uids.
-pub(super) fn database(dump: &str, schema: &Value, names: &HashMap<String, String>) -> Result<Value> {
+///
+/// # Errors
+/// The output is none of `ovsdb-client`.
+pub fn database(dump: &str, schema: &Value, names: &HashMap<String, String>) -> Result<Value> {
     let tables = tables(dump, schema)?;
     let mut labels = HashMap::new();
     for (table, rows) in &tables {

@@ -5,18 +5,24 @@ use serde_json::Value;
 
 /// A state of the cluster that was kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub enum Stage {
+    /// Two nodes.
     Nodes,
+    /// Pods on them.
     Pods,
+    /// Services of those.
     Services,
+    /// Network policies.
     Policies,
 }
 
 impl Stage {
-    pub(super) const ALL: [Self; 4] = [Self::Nodes, Self::Pods, Self::Services, Self::Policies];
+    /// In their order; each stands on those before it.
+    pub const ALL: [Self; 4] = [Self::Nodes, Self::Pods, Self::Services, Self::Policies];
 
     /// As in the list of differences.
-    pub(super) fn name(self) -> &'static str {
+    #[must_use]
+    pub fn name(self) -> &'static str {
         match self {
             Self::Nodes => "1-nodes",
             Self::Pods => "2-pods",
@@ -30,10 +36,10 @@ impl Stage {
 macro_rules! files {
     ($file:literal) => {
         [
-            include_str!(concat!("../../../testbed/golden/1-nodes/", $file)),
-            include_str!(concat!("../../../testbed/golden/2-pods/", $file)),
-            include_str!(concat!("../../../testbed/golden/3-services/", $file)),
-            include_str!(concat!("../../../testbed/golden/4-policies/", $file)),
+            include_str!(concat!("../../reference/1-nodes/", $file)),
+            include_str!(concat!("../../reference/2-pods/", $file)),
+            include_str!(concat!("../../reference/3-services/", $file)),
+            include_str!(concat!("../../reference/4-policies/", $file)),
         ]
     };
 }
@@ -43,24 +49,35 @@ const ANNOTATIONS: [&str; 4] = files!("annotations.json");
 const N1: [&str; 4] = files!("node-n1.txt");
 const N2: [&str; 4] = files!("node-n2.txt");
 
-pub(super) const NAMESPACES: &str = include_str!("../../../testbed/golden/objects/10-namespaces.yaml");
-pub(super) const PODS: &str = include_str!("../../../testbed/golden/objects/20-pods.yaml");
-pub(super) const SERVICES: &str = include_str!("../../../testbed/golden/objects/30-services.yaml");
-pub(super) const POLICIES: &str = include_str!("../../../testbed/golden/objects/40-policies.yaml");
-pub(super) const DIFFERENCES: &str = include_str!("../../../testbed/golden/differences.json");
+/// The objects of the stage of pods: namespaces.
+pub const NAMESPACES: &str = include_str!("../../reference/objects/10-namespaces.yaml");
+/// The objects of the stage of pods.
+pub const PODS: &str = include_str!("../../reference/objects/20-pods.yaml");
+/// The objects of the stage of services.
+pub const SERVICES: &str = include_str!("../../reference/objects/30-services.yaml");
+/// The objects of the stage of policies.
+pub const POLICIES: &str = include_str!("../../reference/objects/40-policies.yaml");
+/// The reviewed list of deliberate differences.
+pub(super) const DIFFERENCES: &str = include_str!("../../reference/differences.json");
 
 fn index(stage: Stage) -> usize {
     Stage::ALL.iter().position(|s| *s == stage).unwrap_or(0)
 }
 
 /// The northbound database: table to rows.
-pub(super) fn northbound(stage: Stage) -> Result<Value> {
+///
+/// # Errors
+/// The reference is damaged.
+pub fn northbound(stage: Stage) -> Result<Value> {
     serde_json::from_str(NORTHBOUND[index(stage)])
         .with_context(|| format!("reference database of {}", stage.name()))
 }
 
 /// Annotations in the form that [`compare`](super::compare::compare) takes: kind to rows with a name.
-pub(super) fn annotations(stage: Stage) -> Result<Value> {
+///
+/// # Errors
+/// The reference is damaged.
+pub fn annotations(stage: Stage) -> Result<Value> {
     let kept: Value = serde_json::from_str(ANNOTATIONS[index(stage)])
         .with_context(|| format!("reference annotations of {}", stage.name()))?;
     let mut tables = serde_json::Map::new();
@@ -81,10 +98,16 @@ pub(super) fn annotations(stage: Stage) -> Result<Value> {
 }
 
 /// Everything that was kept about a node.
-pub(super) fn node_state(stage: Stage, node: &str) -> Result<&'static str> {
+///
+/// # Errors
+/// The reference has no such node.
+pub fn node_state(stage: Stage, node: &str) -> Result<&'static str> {
     match node {
         "n1" => Ok(N1[index(stage)]),
         "n2" => Ok(N2[index(stage)]),
         _ => anyhow::bail!("the reference has no node {node}"),
     }
 }
+
+/// Packet checks of the reference, and what came of them there.
+pub const PACKETS: &str = include_str!("../../reference/verify.txt");

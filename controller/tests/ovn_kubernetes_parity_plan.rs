@@ -1,7 +1,7 @@
 //! What is planned for services and policies, row by row against what ovn-kubernetes wrote for the same objects.
 //!
-//! `differences-services-policies.txt` lists the deliberate differences with their reasons. A difference that is
-//! not listed fails, and so does a listed one that does not occur.
+//! Deliberate differences are in the list of `test_support::ovn_reference`. A difference that is not listed fails, and so does a
+//! listed one that does not occur.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are test code")]
 
@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use controller::plan::{self, Item, Member, RowKey, Table};
 use ovsdb_client::{Atom, Datum};
 use serde_json::{Map, Value, json};
+use test_support::ovn_reference::{self, Reviewed, Stage, data};
 
 /// Tables compared, with the columns that are compared; all columns where none is named.
 const TABLES: [(Table, &str, &[&str]); 7] = [
@@ -34,8 +35,6 @@ const SETS: [&str; 8] = [
     "nat",
     "policies",
 ];
-
-type Rows = BTreeMap<(String, String), Map<String, Value>>;
 
 fn atom(atom: &Atom) -> Value {
     match atom {
@@ -84,8 +83,9 @@ fn name(key: &RowKey) -> String {
 }
 
 /// The plan of all units as rows.
-fn planned(stage: u8) -> Rows {
-    let (index, config) = (fixture::index(stage), fixture::config());
+fn planned(stage: Stage) -> Value {
+    let number = Stage::ALL.iter().position(|one| *one == stage).unwrap() + 1;
+    let (index, config) = (fixture::index(u8::try_from(number).unwrap()), fixture::config());
     let mut columns: BTreeMap<RowKey, Map<String, Value>> = BTreeMap::new();
     let mut edges: BTreeMap<(RowKey, &str), BTreeSet<String>> = BTreeMap::new();
     for unit in index.units() {
@@ -115,109 +115,71 @@ fn planned(stage: u8) -> Rows {
         let row = columns.get_mut(&owner).unwrap_or_else(|| panic!("no row {owner:?} for its {column}"));
         row.insert(column.to_owned(), members.into_iter().collect::<Vec<_>>().into());
     }
-    let mut rows = Rows::new();
+    let mut tables: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
     for (key, row) in columns {
         let Some((_, table, wanted)) = TABLES.iter().find(|(table, ..)| *table == key.table) else {
             continue;
         };
-        let row = row.into_iter().filter(|(name, value)| keep(wanted, name, value)).collect();
-        rows.insert(((*table).to_owned(), name(&key)), row);
+        let columns = row.into_iter().filter(|(name, value)| keep(wanted, name, value));
+        let mut row: Map<_, _> = columns.collect();
+        row.insert("_name".to_owned(), name(&key).into());
+        tables.entry(table).or_default().push(row.into());
     }
-    rows
+    json!(tables)
 }
 
-fn golden(stage: u8) -> Rows {
-    let directory = ["1-nodes", "2-pods", "3-services", "4-policies"][usize::from(stage) - 1];
-    let text = std::fs::read_to_string(fixture::golden().join(directory).join("nb.json")).unwrap();
-    let tables: Map<String, Value> = serde_json::from_str(&text).unwrap();
-    let mut rows = Rows::new();
+/// The reference with the tables and columns that are compared.
+fn reference(stage: Stage) -> Value {
+    let kept = data::northbound(stage).unwrap();
+    let mut tables = Map::new();
     for (_, table, wanted) in TABLES {
-        for row in tables.get(table).and_then(Value::as_array).into_iter().flatten() {
+        let rows = kept[table].as_array().into_iter().flatten().map(|row| {
             let row = row.as_object().unwrap();
-            let name = row.get("_name").or(row.get("name")).unwrap().as_str().unwrap();
-            let row = row
-                .iter()
-                .filter(|(column, value)| *column != "_name" && keep(wanted, column, value))
-                .map(|(column, value)| (column.clone(), value.clone()))
-                .collect();
-            rows.insert((table.to_owned(), name.to_owned()), row);
-        }
+            let name = row.get("_name").or(row.get("name")).unwrap().clone();
+            let columns =
+                row.iter().filter(|(column, value)| *column != "_name" && keep(wanted, column, value));
+            let mut row: Map<_, _> = columns.map(|(column, value)| (column.clone(), value.clone())).collect();
+            row.insert("_name".to_owned(), name);
+            Value::Object(row)
+        });
+        tables.insert(table.to_owned(), rows.collect());
     }
-    rows
+    tables.into()
 }
 
-/// Differences as lines `only ovn-kubernetes|only slipstream|differs TABLE NAME`.
-fn differences(ours: &Rows, theirs: &Rows) -> BTreeMap<String, String> {
-    let keys: BTreeSet<_> = ours.keys().chain(theirs.keys()).collect();
-    let mut found = BTreeMap::new();
-    for key in keys {
-        let (table, name) = key;
-        let (kind, detail) = match (ours.get(key), theirs.get(key)) {
-            (Some(a), Some(b)) if a == b => continue,
-            (Some(a), Some(b)) => ("differs", format!("\n  ours   {}\n  theirs {}", json!(a), json!(b))),
-            (Some(a), None) => ("only slipstream", json!(a).to_string()),
-            (None, b) => ("only ovn-kubernetes", json!(b).to_string()),
-        };
-        found.insert(format!("{kind} {table} {name}"), detail);
-    }
-    found
+/// Whether a column of a table is compared.
+fn is_compared(table: &str, column: &str) -> bool {
+    let column = column.split(':').next().unwrap_or(column);
+    TABLES.iter().any(|(_, name, wanted)| {
+        *name == table && (wanted.is_empty() || column.starts_with('(') || wanted.contains(&column))
+    })
 }
 
-/// The reviewed list of one stage: blocks of `stage N`, then lines of differences, each followed by an indented reason.
-fn reviewed(stage: u8) -> BTreeSet<String> {
-    let text = std::fs::read_to_string(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/tests/differences-services-policies.txt"
-    ))
-    .unwrap();
-    let mut at = 0;
-    let mut found = BTreeSet::new();
-    let mut lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).peekable();
-    while let Some(line) = lines.next() {
-        if let Some(number) = line.strip_prefix("stage ") {
-            at = number.parse().unwrap();
-        } else {
-            let reason = lines.next_if(|next| next.starts_with("    "));
-            assert!(reason.is_some_and(|reason| reason.trim().len() > 20), "no reason below: {line}");
-            if at == stage {
-                assert!(found.insert(line.to_owned()), "twice: {line}");
-            }
-        }
-    }
-    found
-}
-
-fn compare(stage: u8) {
-    let (ours, theirs) = (planned(stage), golden(stage));
-    assert!(theirs.len() > 4, "the reference of stage {stage} has rows");
-    let found = differences(&ours, &theirs);
-    let reviewed = reviewed(stage);
-    let unlisted: Vec<String> = found
-        .iter()
-        .filter(|(line, _)| !reviewed.contains(*line))
-        .map(|(line, detail)| format!("{line} {detail}"))
-        .collect();
-    assert!(unlisted.is_empty(), "stage {stage}: not in the reviewed list:\n{}", unlisted.join("\n"));
-    let unused: Vec<_> = reviewed.iter().filter(|line| !found.contains_key(*line)).collect();
-    assert!(unused.is_empty(), "stage {stage}: listed, but no difference: {unused:#?}");
+fn compare(stage: Stage) {
+    let (ours, theirs) = (planned(stage), reference(stage));
+    let differences = ovn_reference::compare(&theirs, &ours);
+    Reviewed::load()
+        .unwrap()
+        .judge(stage, differences, is_compared)
+        .unwrap_or_else(|wrong| panic!("{wrong}"));
 }
 
 #[test]
 fn the_api_service_of_stage_1_is_that_of_the_reference() {
-    compare(1);
+    compare(Stage::Nodes);
 }
 
 #[test]
 fn pods_alone_add_no_row_to_these_tables_in_stage_2() {
-    compare(2);
+    compare(Stage::Pods);
 }
 
 #[test]
 fn services_of_stage_3_are_those_of_the_reference() {
-    compare(3);
+    compare(Stage::Services);
 }
 
 #[test]
 fn policies_of_stage_4_are_those_of_the_reference_but_for_the_reviewed_differences() {
-    compare(4);
+    compare(Stage::Policies);
 }

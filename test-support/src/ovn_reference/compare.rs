@@ -11,7 +11,7 @@ use super::data::{DIFFERENCES, Stage};
 
 /// One difference. The column is `(missing)` or `(extra)` when the whole row is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Difference {
+pub struct Difference {
     table: String,
     row: String,
     column: String,
@@ -20,7 +20,8 @@ pub(super) struct Difference {
 
 impl Difference {
     /// What is there could not even be read.
-    pub(super) fn unreadable(why: &str) -> Self {
+    #[must_use]
+    pub fn unreadable(why: &str) -> Self {
         Self { table: "-".into(), row: "-".into(), column: "(unreadable)".into(), detail: why.to_owned() }
     }
 }
@@ -32,7 +33,8 @@ impl fmt::Display for Difference {
 }
 
 /// Compares table by table, row by row, column by column. Both sides map tables to rows with `name` or `_name`.
-pub(super) fn compare(expected: &Value, actual: &Value) -> Vec<Difference> {
+#[must_use]
+pub fn compare(expected: &Value, actual: &Value) -> Vec<Difference> {
     let (expected, actual) = (by_name(expected), by_name(actual));
     let keys: BTreeSet<_> = expected.keys().chain(actual.keys()).collect();
     let mut differences = Vec::new();
@@ -138,24 +140,28 @@ impl Entry {
             Some(prefix) => difference.row.starts_with(prefix),
             None => difference.row == self.row,
         };
-        row && self.table == difference.table
-            && self.column == difference.column
-            && (self.stages.is_empty() || self.stages.iter().any(|s| s == stage.name()))
+        row && self.table == difference.table && self.column == difference.column && self.is_of(stage)
+    }
+
+    fn is_of(&self, stage: Stage) -> bool {
+        self.stages.is_empty() || self.stages.iter().any(|s| s == stage.name())
     }
 }
 
 /// The reviewed list, and which of its entries were of use.
 #[derive(Debug)]
-pub(super) struct Reviewed {
+pub struct Reviewed {
     entries: Vec<Entry>,
     used: BTreeSet<usize>,
 }
 
 impl Reviewed {
     /// Reads the list.
-    pub(super) fn load() -> Result<Self> {
-        let entries: Vec<Entry> =
-            serde_json::from_str(DIFFERENCES).context("testbed/golden/differences.json")?;
+    ///
+    /// # Errors
+    /// It is damaged, or an entry has no reason.
+    pub fn load() -> Result<Self> {
+        let entries: Vec<Entry> = serde_json::from_str(DIFFERENCES).context("reference/differences.json")?;
         for entry in &entries {
             anyhow::ensure!(
                 !entry.reason.trim().is_empty(),
@@ -168,11 +174,8 @@ impl Reviewed {
     }
 
     /// The differences that no entry covers, and the entries that cover the others.
-    pub(super) fn subtract(
-        &self,
-        stage: Stage,
-        differences: Vec<Difference>,
-    ) -> (Vec<Difference>, Vec<usize>) {
+    #[must_use]
+    pub fn subtract(&self, stage: Stage, differences: Vec<Difference>) -> (Vec<Difference>, Vec<usize>) {
         let mut known = Vec::new();
         let rest = differences
             .into_iter()
@@ -188,12 +191,36 @@ impl Reviewed {
     }
 
     /// Notes that these entries were of use.
-    pub(super) fn mark(&mut self, entries: Vec<usize>) {
+    pub fn mark(&mut self, entries: Vec<usize>) {
         self.used.extend(entries);
     }
 
+    /// Judges the differences of one stage where only some tables and columns are compared: each must be covered by an entry,
+    /// and each entry of the stage `about` such a table and column must cover one.
+    ///
+    /// # Errors
+    /// Differences that are not in the list, and entries of no use.
+    pub fn judge(
+        &self,
+        stage: Stage,
+        differences: Vec<Difference>,
+        about: impl Fn(&str, &str) -> bool,
+    ) -> Result<(), String> {
+        let (rest, known) = self.subtract(stage, differences);
+        let unlisted = rest.iter().map(|difference| format!("not in the reviewed list: {difference}"));
+        let unused = self.entries.iter().enumerate().filter(|(at, entry)| {
+            entry.is_of(stage) && about(&entry.table, &entry.column) && !known.contains(at)
+        });
+        let unused = unused.map(|(_, entry)| {
+            format!("listed, but no difference: {} | {} | {}", entry.table, entry.row, entry.column)
+        });
+        let wrong: Vec<String> = unlisted.chain(unused).collect();
+        if wrong.is_empty() { Ok(()) } else { Err(format!("{}: {}", stage.name(), wrong.join("\n"))) }
+    }
+
     /// Entries that cover nothing.
-    pub(super) fn unused(&self) -> Vec<String> {
+    #[must_use]
+    pub fn unused(&self) -> Vec<String> {
         let unused = self.entries.iter().enumerate().filter(|(i, _)| !self.used.contains(i));
         unused.map(|(_, e)| format!("{} | {} | {}", e.table, e.row, e.column)).collect()
     }
