@@ -17,8 +17,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use test_support::cache::file as cache;
 use test_support::ovs::Process;
 
-use test_support::ovs::Process;
-
 use crate::common::Server;
 
 const TOKEN: &str = "token-of-the-test";
