@@ -117,10 +117,10 @@ fn planned(stage: Stage) -> Value {
     }
     let mut tables: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
     for (key, row) in columns {
-        let Some((_, table, wanted)) = TABLES.iter().find(|(table, ..)| *table == key.table) else {
+        let Some((_, table, desired)) = TABLES.iter().find(|(table, ..)| *table == key.table) else {
             continue;
         };
-        let columns = row.into_iter().filter(|(name, value)| keep(wanted, name, value));
+        let columns = row.into_iter().filter(|(name, value)| keep(desired, name, value));
         let mut row: Map<_, _> = columns.collect();
         row.insert("_name".to_owned(), name(&key).into());
         tables.entry(table).or_default().push(row.into());

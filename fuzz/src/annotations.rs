@@ -12,7 +12,7 @@ use api::annotation::{
 };
 use controller::index::convert;
 use ipnet::IpNet;
-use node_agent::cluster_network;
+use node_agent::kube::cluster_network;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;

@@ -3,15 +3,15 @@
 use std::time::Instant;
 
 use api::addr::{self, Family};
+use api::admin::FlowSpec;
 use api::annotation::ClusterNetwork;
 use clap::Parser;
 use controller::alloc::node::NodeAllocator;
 use controller::config::{ClusterSubnet, Config, Features};
 use controller::index::convert;
 use ipnet::IpNet;
-use node_agent::args;
-use node_agent::cluster_network::{self, FLAGS};
-use node_agent::ctl::flow_spec::FlowSpec;
+use node_agent::config as args;
+use node_agent::kube::cluster_network::{self, FLAGS};
 use ovsdb_client::Endpoint;
 use serde_json::json;
 

@@ -13,10 +13,6 @@ mod geneve;
 mod openflow_monitor;
 mod ovsdb_framing;
 
-/// The executable's own reader and writer of JSON, which are in no library.
-#[path = "../../node-agent/src/bin/cni/json.rs"]
-mod cni_json;
-
 pub use annotations::annotations;
 pub use cli_ranges::cli_ranges;
 pub use cni_request::cni_request;

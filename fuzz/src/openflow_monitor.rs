@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use node_agent::fastpath::effects::Effects;
-use node_agent::fastpath::monitor::{Event, Session};
-use node_agent::fastpath::openflow::{self, Message, Update};
+use node_agent::flow_cache::eligibility::flow_actions::Effects;
+use node_agent::flow_cache::sources::flow_monitor::{Event, Session};
+use node_agent::ovs::openflow::{self, Message, Update};
 
 use crate::bytes::pieces;
 

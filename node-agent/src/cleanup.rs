@@ -4,29 +4,33 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use api::error::chain;
+use parking_lot::Mutex;
 use supervision::Tasks;
 
-use crate::args::Config;
-use crate::cni::{del, install};
-use crate::datapath::Datapath;
-use crate::fastpath::Fastpath;
-use crate::link::Netlink;
+use crate::bpf::Programs;
+use crate::cni::del;
+use crate::cni::installer::files;
+use crate::config::Config;
+use crate::datapath::{self, Datapath};
+use crate::flow_cache::Manager;
+use crate::gateway;
+use crate::health::Health;
+use crate::kernel::link::Netlink;
+use crate::kube::pods::Pods;
 use crate::metrics::Metrics;
-use crate::node::{Health, Node};
+use crate::node::Node;
 use crate::ovs::Ovs;
-use crate::pods::Pods;
-use crate::programs::Loaded;
-use crate::{gateway, gateway_task};
 
 /// Does it. First the CNI configuration goes, so that no pod comes in between; pods still there lose their connection.
 pub async fn cleanup(config: Config) -> anyhow::Result<()> {
     // Before anything is taken away.
-    let _held = crate::run::hold(&config, false, Duration::from_secs(10)).await?;
+    let _held = crate::lock::hold(&config, false, Duration::from_secs(10)).await?;
     let config = Arc::new(config);
-    let mut errors = install::uninstall(&config.cni_conf_dir, &config.cni_bin_dir);
+    let mut errors = files::uninstall(&config.cni_conf_dir, &config.cni_bin_dir);
     errors.extend(remove_socket(&config));
     errors.extend(with_ovs(&config).await);
-    if let Err(error) = crate::bpf::Datapath::cleanup(&config.bpf_dir) {
+    if let Err(error) = Programs::cleanup(&config.bpf_dir) {
         errors.push(anyhow::anyhow!("eBPF programs and maps under {}: {error}", config.bpf_dir.display()));
     }
     for error in &errors {
@@ -55,7 +59,7 @@ async fn with_ovs(config: &Arc<Config>) -> Vec<anyhow::Error> {
     if let Err(error) = pods(&node).await {
         errors.push(error.context("pods"));
     }
-    let context = gateway_task::context(config, &node);
+    let context = gateway::task::context(config, &node);
     if let Err(error) = gateway::cleanup(context).await {
         errors.push(error);
     }
@@ -67,17 +71,15 @@ async fn connect(config: &Config) -> anyhow::Result<Node> {
     let mut datapath = Datapath::ovs_only(ovs.datapath_type() == "netdev", ovs.userspace_tso(), "cleanup");
     // Loading what is not there would only make it.
     if config.bpf_dir.exists() {
-        match Loaded::load(&config.bpf_dir, config.programs()) {
-            Ok(loaded) => {
-                datapath.uplink = Some(loaded.shared());
-                datapath.programs = Some(Arc::new(loaded));
-            }
-            Err(reason) => {
+        match Programs::load_with(&config.bpf_dir, datapath::options(config)) {
+            Ok(programs) => datapath.programs = Some(Arc::new(Mutex::new(programs))),
+            Err(error) => {
+                let reason = chain(&error);
                 tracing::warn!(reason, "the programs cannot be taken over; their pins are removed")
             }
         }
     }
-    let fastpath = Fastpath::none(&datapath);
+    let flow_cache = Manager::none(datapath.netdev);
     // Nothing lives long here.
     let (tasks, _ends) = Tasks::new();
     Ok(Node {
@@ -92,7 +94,7 @@ async fn connect(config: &Config) -> anyhow::Result<Node> {
         metrics: Metrics::default(),
         health: Health::default(),
         peers: Default::default(),
-        fastpath,
+        flow_cache,
         tasks,
     })
 }

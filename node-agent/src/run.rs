@@ -4,7 +4,7 @@
 //! configuration, by which the runtime finds us. End: SIGTERM stops serving and touches no traffic. So does the end of any
 //! part that should live as long as the agent: it ends the agent, with its cause, and whoever started us starts us again.
 
-use std::net::SocketAddr;
+use crate::kernel::unix_socket;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,30 +13,31 @@ use supervision::Tasks;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::announce::{self, Outlet};
-use crate::args::{AttachMode, Config, Datapath as Wanted};
-use crate::cni::attach::Names;
-use crate::cni::in_use::{self, InUse};
-use crate::cni::install::Files;
-use crate::cni::{guard, server};
-use crate::datapath::{Datapath, Mode};
-use crate::fastpath::{Fastpath, Places, Sabotage};
-use crate::gateway::takeover::shim_ovs_end;
-use crate::link::Netlink;
-use crate::lock::{self, Held, LockError};
+use crate::admin;
+use crate::cni::gc;
+use crate::cni::installer::files::Files;
+use crate::cni::installer::guard;
+use crate::cni::installer::in_use::{self, InUse};
+use crate::cni::server;
+use crate::config::{Config, DatapathFlag};
+use crate::datapath::{self, Datapath};
+use crate::flow_cache::collector::DatapathCollector;
+use crate::flow_cache::{Sabotage, Settings, Steering};
+use crate::gateway::task;
+use crate::health::Health;
+use crate::kernel::link::Netlink;
+use crate::kube::announce::{self, Outlet};
+use crate::kube::client;
+use crate::kube::pods::{self, Pods};
+use crate::lock;
 use crate::metrics::Metrics;
-use crate::node::{Health, Node};
+use crate::node::Node;
 use crate::ovs::Ovs;
-use crate::pods::{self, Pods};
-use crate::programs::Loaded;
-use crate::{admin, bpf, ctl, gateway_task, kube_api, proxy_health, sync};
 
 /// How long OVS and the API may take to be there when the agent starts. Whoever started us starts us again.
 const START_WAIT: Duration = Duration::from_secs(60);
 /// How long the agent before us may take to end.
 const LOCK_WAIT: Duration = Duration::from_secs(60);
-/// Before a port or socket that could not be opened is tried again.
-const BIND_AGAIN: Duration = Duration::from_secs(30);
 
 /// How long a thread of the runtime that is stuck in the kernel may keep the program from ending.
 const STUCK: Duration = Duration::from_secs(10);
@@ -79,10 +80,10 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let (stop, stopped) = watch::channel(false);
     let (tasks, mut ends) = Tasks::new();
     let work = async {
-        let programs = config.datapath != Wanted::Ovs;
+        let programs = config.datapath != DatapathFlag::Ovs;
         // What is wrong with the settings is told at once, and not after the agent before has ended.
-        let client = kube_api::client(&config).await?;
-        held = Some(hold(&config, programs, LOCK_WAIT).await?);
+        let client = client::client(&config).await?;
+        held = Some(lock::hold(&config, programs, LOCK_WAIT).await?);
         start(config, client, &tasks, stopped).await?;
         Err(ends.next().await.into())
     };
@@ -106,15 +107,6 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes sure that no other agent holds the directories of this node. That of the pins is made if there are to be `programs`.
-pub(crate) async fn hold(config: &Config, programs: bool, patience: Duration) -> Result<Held, LockError> {
-    let mut directories = vec![config.state_dir.as_path()];
-    if config.bpf_dir.exists() || (programs && bpf::on_bpffs(&config.bpf_dir)) {
-        directories.push(&config.bpf_dir);
-    }
-    lock::take(&directories, patience).await
-}
-
 async fn start(
     mut config: Config,
     client: kube::Client,
@@ -124,16 +116,19 @@ async fn start(
     config.gateway_interface = uplink(&config).await?;
     let config = Arc::new(config);
     let node = connect(&config, client.clone(), tasks).await?;
-    tasks.spawn("admin-server", serve_admin(config.metrics_bind_address, node.clone(), stopped.clone()));
-    tasks.spawn("slipctl-server", serve_ctl(Arc::clone(&config), node.clone(), stopped.clone()));
+    let steering: Arc<dyn Steering> = Arc::new(node.flow_cache.clone());
+    let view = admin::NodeView::new(node.clone(), &config.node_name, Some(steering), &config.ovs_db);
+    let app = admin::serve::Application::new(node.clone(), Arc::new(view), stopped.clone());
+    tasks.spawn("admin-server", app.clone().on_port(config.metrics_bind_address));
+    tasks.spawn("slipctl-server", app.on_socket(config.admin_socket.clone()));
     let (health, status) = (config.proxy_healthz_bind_address, config.proxy_status_bind_address);
-    tasks.spawn("proxy-health", proxy_health::serve(health, status, node.clone()));
+    tasks.spawn("proxy-health", admin::proxy_health::serve(health, status, node.clone()));
     let nodes = kube::Api::all(client.clone());
     let (outlet, announcements) = Outlet::new();
-    tasks.spawn("annotations", announce::annotations(node.clone(), nodes.clone(), announcements));
-    let context = gateway_task::context(&config, &node);
+    tasks.spawn("annotations", announce::annotations(node.reports(), nodes.clone(), announcements));
+    let context = task::context(&config, &node);
     node.health.bad("gateway", "not set up yet");
-    tasks.spawn("gateway", gateway_task::keep(node.clone(), context, client, outlet));
+    tasks.spawn("gateway", task::keep(node.clone(), context, client, outlet));
     tasks.spawn(CNI_SERVER, {
         let (node, config, stopped) = (node.clone(), Arc::clone(&config), stopped.clone());
         async move { serve_pods(&node, &config, stopped).await }
@@ -169,10 +164,10 @@ pub async fn connect(config: &Config, client: kube::Client, tasks: &Tasks) -> an
     let ovs = Ovs::connect(&config.ovs_db, START_WAIT).await.context("Open_vSwitch database (--ovs-db)")?;
     let (pods, metrics) = (Pods::default(), Metrics::default());
     tasks.spawn("pods-watch", pods::follow(client, config.node_name.clone(), pods.clone(), metrics.clone()));
-    let datapath = Arc::new(choose_datapath(config, &ovs)?);
-    let (path, attach, netdev) = (datapath.path(), datapath.mode, datapath.netdev);
+    let datapath = Arc::new(datapath::choose(config, &ovs)?);
+    let (path, attach, netdev) = (datapath.path(), datapath.attach, datapath.netdev);
     tracing::info!(path, ?attach, netdev, reason = datapath.reason, "data path");
-    let fastpath = Fastpath::new(&datapath, &config.state_dir)?;
+    let flow_cache = datapath.manager(&config.state_dir)?;
     let node = Node {
         netlink,
         reaper: Netlink::open_on_thread("netlink-reaper", tasks).await?,
@@ -185,17 +180,21 @@ pub async fn connect(config: &Config, client: kube::Client, tasks: &Tasks) -> an
         metrics,
         health: Health::default(),
         peers: Default::default(),
-        fastpath,
+        flow_cache,
         tasks: tasks.clone(),
     };
-    node.metrics.watch_datapath(&node.datapath);
-    let places = Places {
+    node.metrics.register(|registry| {
+        let Datapath { flow_cache, reason, pressure, .. } = &*node.datapath;
+        let collector = DatapathCollector::new(path, reason, flow_cache.clone(), pressure.clone());
+        registry.register_collector(Box::new(collector));
+    });
+    let settings = Settings {
         ovs_db: config.ovs_db.clone(),
         uplink: config.gateway_interface.clone(),
-        timing: config.timing(),
+        timing: datapath::timing(config),
         sabotage: sabotage(),
     };
-    node.fastpath.start(&node, places);
+    node.start_flow_cache(settings);
     Ok(node)
 }
 
@@ -215,14 +214,14 @@ pub async fn serve_pods(node: &Node, config: &Config, stopped: watch::Receiver<b
         node.pods.synced(START_WAIT).await,
         "no list of this node's pods from the Kubernetes API within {START_WAIT:?}; is the API server reachable, and may the agent list pods?"
     );
-    match sync::round(node).await {
+    match gc::round(node).await {
         Ok(done) => tracing::info!(done, "what an earlier agent left is put right"),
         Err(error) => {
             tracing::warn!(%error, "what an earlier agent left could not all be put right; trying again later")
         }
     }
-    node.tasks.spawn("clean-up", sync::follow(node.clone()));
-    let listener = server::listen(&config.cni_socket)
+    node.tasks.spawn("clean-up", gc::follow(node.clone()));
+    let listener = unix_socket::listen(&config.cni_socket)
         .with_context(|| format!("CNI socket {} (--cni-socket)", config.cni_socket.display()))?;
     server::serve(listener, node.clone(), until(stopped)).await.context("CNI server")
 }
@@ -256,107 +255,4 @@ async fn wait_ready(node: &Node) {
 async fn until(mut stopped: watch::Receiver<bool>) {
     // An error means that the sender is gone, and with it the program.
     let _ = stopped.wait_for(|s| *s).await;
-}
-
-/// A port that something else has is told, and tried again for ever.
-async fn serve_admin(address: SocketAddr, node: Node, stopped: watch::Receiver<bool>) -> std::io::Result<()> {
-    let mut told = false;
-    let listener = loop {
-        match tokio::net::TcpListener::bind(address).await {
-            Ok(listener) => break listener,
-            Err(error) => {
-                if !std::mem::replace(&mut told, true) {
-                    tracing::error!(%address, %error, "metrics and health are not served (--metrics-bind-address)");
-                }
-                node.health.bad("metrics", format!("{address}: {error}"));
-            }
-        }
-        tokio::time::sleep(BIND_AGAIN).await;
-    };
-    if told {
-        node.health.good("metrics");
-    }
-    axum::serve(listener, admin::router(node)).with_graceful_shutdown(until(stopped)).await
-}
-
-/// A socket that cannot be made is told, and tried again for ever.
-async fn serve_ctl(config: Arc<Config>, node: Node, stopped: watch::Receiver<bool>) -> std::io::Result<()> {
-    let steering: Arc<dyn ctl::Steering> = Arc::new(node.fastpath.clone());
-    let view = ctl::NodeView::new(
-        node,
-        &config.node_name,
-        Some(steering),
-        ctl::pressure::PressureCache::default(),
-        &config.ovs_db,
-    );
-    let socket = config.admin_socket.as_path();
-    let listener = loop {
-        match server::listen(socket) {
-            Ok(listener) => break listener,
-            Err(error) => {
-                tracing::error!(socket = %socket.display(), %error, "slipctl is not served (--admin-socket)");
-            }
-        }
-        tokio::time::sleep(BIND_AGAIN).await;
-    };
-    ctl::serve(listener, Arc::new(view), until(stopped)).await
-}
-
-/// Chooses path and attach mode from what is wanted and what is there.
-pub(crate) fn choose_datapath(config: &Config, ovs: &Ovs) -> anyhow::Result<Datapath> {
-    let netdev = ovs.datapath_type() == "netdev";
-    let ovs_only = |reason: String| Datapath::ovs_only(netdev, ovs.userspace_tso(), reason);
-    if config.datapath == Wanted::Ovs {
-        let clash = config.attach_mode == AttachMode::Interposed;
-        anyhow::ensure!(
-            !clash,
-            "--attach-mode=interposed needs eBPF programs, which --datapath=ovs turns off"
-        );
-        leave_ebpf(config, ovs)?;
-        return Ok(ovs_only("--datapath=ovs".to_owned()));
-    }
-    let loaded = match Loaded::load(&config.bpf_dir, config.programs()) {
-        Ok(loaded) => loaded,
-        Err(reason) if config.datapath == Wanted::Ebpf => anyhow::bail!("--datapath=ebpf: {reason}"),
-        Err(reason) => {
-            tracing::warn!(reason, "no eBPF on this node: every packet goes through OVS");
-            leave_ebpf(config, ovs).with_context(|| reason.clone())?;
-            return Ok(ovs_only(reason));
-        }
-    };
-    let mode = match config.attach_mode {
-        AttachMode::Direct => Mode::Direct,
-        AttachMode::Interposed => Mode::Interposed,
-        AttachMode::Auto if netdev => Mode::Interposed,
-        AttachMode::Auto => Mode::Direct,
-    };
-    let mut datapath = ovs_only("eBPF programs are loaded".to_owned());
-    datapath.mode = mode;
-    datapath.uplink = Some(loaded.shared());
-    let fast_path = loaded.fast_path().map_err(anyhow::Error::msg)?;
-    fast_path.set_timing(config.timing()).map_err(anyhow::Error::msg)?;
-    datapath.fast_path = Some(fast_path);
-    datapath.programs = Some(Arc::new(loaded));
-    Ok(datapath)
-}
-
-/// Takes away the programs of an earlier run with eBPF. Not while OVS is connected through them: then this is an error,
-/// and traffic goes on as it is.
-fn leave_ebpf(config: &Config, ovs: &Ovs) -> anyhow::Result<()> {
-    if !config.bpf_dir.exists() {
-        return Ok(());
-    }
-    let pods = ovs.pod_ports().into_iter().filter(|port| port.name == Names::of(&port.sandbox).shim_ovs);
-    let mut through: Vec<String> = pods.map(|port| port.iface_id).collect();
-    let uplink = shim_ovs_end(&config.gateway_interface);
-    through.extend(ovs.port(&uplink).map(|_| format!("uplink {}", config.gateway_interface)));
-    anyhow::ensure!(
-        through.is_empty(),
-        "connected through the eBPF programs of an earlier run: {}; run `slipstream-node-agent cleanup` first, which cuts \
-         these pods off, and restart them",
-        through.join(", ")
-    );
-    let dir = config.bpf_dir.display();
-    bpf::Datapath::cleanup(&config.bpf_dir)
-        .map_err(|e| anyhow::anyhow!("eBPF programs of an earlier run under {dir}: {e}"))
 }

@@ -6,26 +6,27 @@ mod common;
 #[path = "common/ovs.rs"]
 mod ovs;
 
+use ebpf::Reason;
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::MacAddr;
+use api::admin::{AuditReply, AuditRequest, Audited, Verdict};
 use common::on_a_node;
-use node_agent::ctl::audit::audit;
-use node_agent::ctl::pressure::PressureCache;
-use node_agent::ctl::wire::{AuditReply, AuditRequest, Audited, Verdict};
-use node_agent::ctl::{NodeView, View};
+use node_agent::admin::audit::audit;
+use node_agent::admin::{NodeView, View};
 use node_agent::datapath::Datapath;
-use node_agent::fast_path::{
-    Action, Divergence, EndpointAmounts, FastPath, Flow, Gate, Pressure, Swept, Timing, Tunnel, Underlay,
+use node_agent::flow_cache::{
+    Action, CacheError, Divergence, EndpointAmounts, Flow, FlowCache, Gate, Pressure, Swept, Timing, Tunnel,
+    Underlay,
 };
-use node_agent::fastpath::Fastpath;
-use node_agent::link::Netlink;
-use node_agent::node::{Health, Node};
+use node_agent::health::Health;
+use node_agent::kernel::link::Netlink;
+use node_agent::kube::pods::Pods;
+use node_agent::node::Node;
 use node_agent::ovs::Ovs;
-use node_agent::pods::Pods;
 use ovs::OvsNode;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -39,60 +40,60 @@ struct Cache {
     diverged: Mutex<Vec<(String, u32)>>,
 }
 
-impl FastPath for Cache {
-    fn epoch(&self) -> Result<u32, String> {
+impl FlowCache for Cache {
+    fn epoch(&self) -> Result<u32, CacheError> {
         Ok(EPOCH)
     }
-    fn bump(&self) -> Result<u32, String> {
+    fn bump(&self) -> Result<u32, CacheError> {
         Ok(EPOCH)
     }
-    fn set_gate(&self, _: Gate) -> Result<(), String> {
+    fn set_gate(&self, _: Gate) -> Result<(), CacheError> {
         Ok(())
     }
-    fn gate(&self) -> Result<Gate, String> {
+    fn gate(&self) -> Result<Gate, CacheError> {
         Ok(Gate::default())
     }
-    fn hold_left(&self) -> Result<Duration, String> {
+    fn hold_left(&self) -> Result<Duration, CacheError> {
         Ok(Duration::ZERO)
     }
-    fn heartbeat(&self) -> Result<(), String> {
+    fn heartbeat(&self) -> Result<(), CacheError> {
         Ok(())
     }
-    fn set_underlay(&self, _: Option<Underlay>) -> Result<(), String> {
+    fn set_underlay(&self, _: Option<Underlay>) -> Result<(), CacheError> {
         Ok(())
     }
-    fn set_remotes(&self, _: &BTreeSet<Ipv4Addr>) -> Result<(), String> {
+    fn set_remotes(&self, _: &BTreeSet<Ipv4Addr>) -> Result<(), CacheError> {
         Ok(())
     }
-    fn set_timing(&self, _: Timing) -> Result<(), String> {
+    fn set_timing(&self, _: Timing) -> Result<(), CacheError> {
         Ok(())
     }
-    fn set_endpoint_fast(&self, _: &str, _: bool) -> Result<(), String> {
+    fn set_endpoint_fast(&self, _: &str, _: bool) -> Result<(), CacheError> {
         Ok(())
     }
-    fn set_endpoint_diverged(&self, id: &str, epoch: u32) -> Result<(), String> {
+    fn set_endpoint_diverged(&self, id: &str, epoch: u32) -> Result<(), CacheError> {
         self.diverged.lock().unwrap().push((id.to_owned(), epoch));
         Ok(())
     }
-    fn flows(&self, limit: usize) -> Result<Vec<Flow>, String> {
+    fn flows(&self, limit: usize) -> Result<Vec<Flow>, CacheError> {
         Ok(self.flows.lock().unwrap().iter().take(limit).cloned().collect())
     }
-    fn pressure(&self) -> Result<Vec<Pressure>, String> {
+    fn pressure(&self) -> Result<Vec<Pressure>, CacheError> {
         Ok(Vec::new())
     }
-    fn sweep(&self) -> Result<Swept, String> {
+    fn sweep(&self) -> Result<Swept, CacheError> {
         Ok(Swept::default())
     }
-    fn divergences(&self) -> Result<Vec<Divergence>, String> {
+    fn divergences(&self) -> Result<Vec<Divergence>, CacheError> {
         Ok(Vec::new())
     }
-    fn tunnels(&self) -> Result<Vec<Tunnel>, String> {
+    fn tunnels(&self) -> Result<Vec<Tunnel>, CacheError> {
         Ok(Vec::new())
     }
-    fn endpoints(&self) -> Result<Vec<EndpointAmounts>, String> {
+    fn endpoints(&self) -> Result<Vec<EndpointAmounts>, CacheError> {
         Ok(Vec::new())
     }
-    fn reasons(&self) -> Result<Vec<(&'static str, u64)>, String> {
+    fn reasons(&self) -> Result<Vec<(Reason, u64)>, CacheError> {
         Ok(Vec::new())
     }
 }
@@ -126,8 +127,8 @@ impl Bed {
         ovs.ofctl("add-tlv-map", "{class=0x102,type=0x80,len=4}->tun_metadata0");
         let cache = Arc::new(Cache::default());
         let mut datapath = Datapath::ovs_only(true, false, "a test");
-        datapath.fast_path = Some(Arc::clone(&cache) as Arc<dyn FastPath>);
-        let fastpath = Fastpath::new(&datapath, &ovs.path("state")).unwrap();
+        datapath.flow_cache = Some(Arc::clone(&cache) as Arc<dyn FlowCache>);
+        let flow_cache = datapath.manager(&ovs.path("state")).unwrap();
         let node = Node {
             netlink: Netlink::open().unwrap(),
             reaper: Netlink::open().unwrap(),
@@ -140,7 +141,7 @@ impl Bed {
             metrics: Default::default(),
             health: Health::default(),
             peers: Default::default(),
-            fastpath,
+            flow_cache,
             tasks: supervision::Tasks::new().0,
         };
         let open = |ovs: &Ovs| {
@@ -148,7 +149,7 @@ impl Bed {
             (["p1", "p2", "gen0"].map(number) == [Some(1), Some(2), Some(3)]).then_some(())
         };
         assert!(node.ovs.wait_for(SOON, open).await.is_some(), "OVS has not opened the ports");
-        let view = Arc::new(NodeView::new(node, "n1", None, PressureCache::default(), &ovs.db()));
+        let view = Arc::new(NodeView::new(node, "n1", None, &ovs.db()));
         Self { ovs, view, cache }
     }
 

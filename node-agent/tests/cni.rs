@@ -23,7 +23,7 @@ fn the_agent() {
     #[derive(clap::Parser)]
     struct Arguments {
         #[command(flatten)]
-        config: node_agent::args::Config,
+        config: node_agent::config::Config,
     }
     let Ok(args) = std::env::var(bed::AGENT) else { return };
     let all = std::iter::once("agent").chain(args.lines());
@@ -32,7 +32,7 @@ fn the_agent() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let (tasks, _ends) = supervision::Tasks::new();
-        let client = node_agent::kube_api::client(&config).await.unwrap();
+        let client = node_agent::kube::client::client(&config).await.unwrap();
         let node = node_agent::run::connect(&config, client, &tasks).await.unwrap();
         let (_run, stopped) = tokio::sync::watch::channel(false);
         node_agent::run::serve_pods(&node, &config, stopped).await.unwrap();
@@ -63,7 +63,7 @@ fn add_answers_as_the_reference_does_and_del_leaves_nothing() {
                 "ips": [{ "address": "10.244.0.3/24", "gateway": "10.244.0.1", "interface": 1 }],
             })
         );
-        let netns = node_agent::netns::Netns::open(pod.path()).unwrap();
+        let netns = node_agent::kernel::netns::Netns::open(pod.path()).unwrap();
         let (routes, features) = netns.run("look", look).await.unwrap();
         assert_eq!(
             routes,
@@ -92,7 +92,7 @@ fn add_answers_as_the_reference_does_and_del_leaves_nothing() {
         }
         assert!(ids.contains(&format!("sandbox=\"{a}\"")), "{ids}");
         assert_eq!(bed.ovs.vsctl(&["get", "Port", &a[..15], "other_config:transient"]), "\"true\"");
-        let link = node_agent::link::Netlink::open().unwrap().get(&a[..15]).await.unwrap();
+        let link = node_agent::kernel::link::Netlink::open().unwrap().get(&a[..15]).await.unwrap();
         assert_eq!((link.group, link.up), (0x5151, true));
 
         assert_eq!(bed.del(&a, Some(pod.path())).await.error(), 0);
@@ -106,14 +106,14 @@ fn add_answers_as_the_reference_does_and_del_leaves_nothing() {
 fn look() -> (Vec<String>, Vec<String>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let netlink = node_agent::link::Netlink::open().unwrap();
+        let netlink = node_agent::kernel::link::Netlink::open().unwrap();
         let routes = netlink.routes(false, 254).await.unwrap();
-        let text = |r: &node_agent::link::Route| {
+        let text = |r: &node_agent::kernel::link::Route| {
             r.gateway.map_or(r.dest.to_string(), |g| format!("{} via {g}", r.dest))
         };
         let mut routes: Vec<String> = routes.iter().map(text).collect();
         routes.sort();
-        (routes, node_agent::link::ethtool::active_features("eth0").unwrap())
+        (routes, node_agent::kernel::link::ethtool::active_features("eth0").unwrap())
     })
 }
 
@@ -169,7 +169,7 @@ fn a_second_add_is_refused_without_damage_and_check_sees_what_is_missing() {
         let bare = Call { extra: json!({}), ..call.clone() };
         assert_eq!(bed.call(bare).await.error(), 7, "prevResult is needed");
 
-        let netns = node_agent::netns::Netns::open(pod.path()).unwrap();
+        let netns = node_agent::kernel::netns::Netns::open(pod.path()).unwrap();
         netns.run("break", break_route).await.unwrap();
         bed.ovs.vsctl(&["del-port", &a[..15]]);
         let checked = bed.call(call).await;
@@ -183,7 +183,7 @@ fn a_second_add_is_refused_without_damage_and_check_sees_what_is_missing() {
 fn break_route() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let netlink = node_agent::link::Netlink::open().unwrap();
+        let netlink = node_agent::kernel::link::Netlink::open().unwrap();
         let services = "10.96.0.0/16".parse().unwrap();
         let route =
             netlink.routes(false, 254).await.unwrap().into_iter().find(|r| r.dest == services).unwrap();
@@ -247,7 +247,7 @@ fn an_add_that_fails_at_any_step_leaves_nothing() {
 
         // eth0 is there already, of somebody else.
         bed.api.put("e", "u5", Some(&networks(6)));
-        let netns = node_agent::netns::Netns::open(pod.path()).unwrap();
+        let netns = node_agent::kernel::netns::Netns::open(pod.path()).unwrap();
         netns.run("squat", squat).await.unwrap();
         let bad = bed.add(&id(6), &pod, "e", "u5").await;
         assert!(bad.message().contains("eth0 is in") && bad.message().contains("left as it is"), "{bad:?}");
@@ -287,8 +287,8 @@ fn an_add_that_fails_at_any_step_leaves_nothing() {
 fn squat() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let netlink = node_agent::link::Netlink::open().unwrap();
-        let pair = node_agent::link::Veth {
+        let netlink = node_agent::kernel::link::Netlink::open().unwrap();
+        let pair = node_agent::kernel::link::Veth {
             name: "eth0",
             mac: None,
             group: 0,
@@ -476,7 +476,7 @@ fn an_agent_killed_in_the_middle_of_adds_is_clean_after_its_restart() {
 async fn megabyte(from: &Pod, to: &Pod, address: &'static str) {
     use std::io::{Read, Write};
     let (ready, listening) = tokio::sync::oneshot::channel();
-    let server = node_agent::netns::Netns::open(to.path()).unwrap();
+    let server = node_agent::kernel::netns::Netns::open(to.path()).unwrap();
     let serve = move || {
         let listener = std::net::TcpListener::bind(address).unwrap();
         ready.send(()).unwrap();
@@ -489,7 +489,7 @@ async fn megabyte(from: &Pod, to: &Pod, address: &'static str) {
         }
         stream.write_all(&got.to_be_bytes()).unwrap();
     };
-    let client = node_agent::netns::Netns::open(from.path()).unwrap();
+    let client = node_agent::kernel::netns::Netns::open(from.path()).unwrap();
     let ask = move || {
         let to = address.parse().unwrap();
         let mut stream = std::net::TcpStream::connect_timeout(&to, Duration::from_secs(20)).unwrap();
@@ -542,15 +542,15 @@ fn pods_reach_each_other_interposed_and_without_the_agent_and_nothing_is_left() 
         let shims = [1, 2].map(|n| format!("so{}", &id(n)[..13]));
         assert_eq!(bed.ovs.ports(), shims, "the shim's far end is the OVS port");
         let agent_end = format!("sa{}", &id(1)[..13]);
-        let features = node_agent::link::ethtool::active_features(&agent_end).unwrap();
+        let features = node_agent::kernel::link::ethtool::active_features(&agent_end).unwrap();
         assert!(
             !features.iter().any(|f| f.starts_with("tx-checksum-") || f.ends_with("-segmentation")),
             "{features:?}"
         );
         for end in [&agent_end, &shims[0]] {
-            assert_eq!(node_agent::link::sysctl::get_interface("ipv6", end, "disable_ipv6").unwrap(), "1");
+            assert_eq!(node_agent::kernel::sysctl::get_interface("ipv6", end, "disable_ipv6").unwrap(), "1");
         }
-        let netns = node_agent::netns::Netns::open(a.path()).unwrap();
+        let netns = node_agent::kernel::netns::Netns::open(a.path()).unwrap();
         let (_, features) = netns.run("look", look).await.unwrap();
         assert!(
             features.iter().any(|f| f == "tx-checksum-ip-generic"),

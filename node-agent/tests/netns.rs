@@ -5,8 +5,9 @@
 mod common;
 
 use common::{Pod, on_a_node};
-use node_agent::link::{Netlink, Route, Veth, address::Neighbour, ethtool, sysctl};
-use node_agent::netns::Netns;
+use node_agent::kernel::link::{Netlink, Route, Veth, address::Neighbour, ethtool};
+use node_agent::kernel::netns::Netns;
+use node_agent::kernel::sysctl;
 
 fn veth<'a>(name: &'a str, peer: &'a str) -> Veth<'a> {
     Veth { name, mac: None, group: 0, peer, peer_mac: None, peer_group: 0, peer_netns: None, mtu: 1400 }

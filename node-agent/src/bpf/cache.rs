@@ -1,38 +1,38 @@
-//! The flow cache as [`FastPath`]: steering by one read and one write of a pinned map, of which it has a handle of its own, so
+//! The flow cache as [`FlowCache`]: steering by one read and one write of a pinned map, of which it has a handle of its own, so
 //! that it never waits for somebody who attaches a pod.
 
+use api::admin::Amount;
 use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc, time::Duration};
 
 use aya::{
     Pod,
     maps::{HashMap, IterableMap, Map, MapData, MapError, RingBuf},
 };
-use ebpf::{
+use ebpf::layout::{
     flow::{self, EgressFlow, EgressKey, IngressFlow, IngressKey, Tuple4, Tuple6},
     maps::{Config, Count, REMOTES as REMOTE_SLOTS, TUNNEL_SLOTS},
 };
 use parking_lot::Mutex;
 
 use super::{
-    Datapath, Error,
+    Error, Programs, Reason,
     clock::Clock,
     config::{gate_of, gated, hold_left, timed, with_underlay},
     control::Control,
     flows::Reader,
-    probe::chain,
     remotes::Remotes,
     shape::{
         CONNS, CONNS6, EVENTS, FLOW_EGRESS, FLOW_EGRESS6, FLOW_INGRESS, FLOW_INGRESS6, REMOTES, TUNNELS,
     },
     sweep::{Aged, Moment, Walk, count, sweep},
 };
-use crate::fast_path::{
-    Amount, Divergence, EndpointAmounts, FastPath, Flow, Gate, Pressure, Swept, Timing, Tunnel, Underlay,
+use crate::flow_cache::{
+    CacheError, Divergence, EndpointAmounts, Flow, FlowCache, Gate, Pressure, Swept, Timing, Tunnel, Underlay,
 };
 
 /// The flow cache of the loaded programs.
-pub struct FlowCache {
-    datapath: Arc<Mutex<Datapath>>,
+pub struct PinnedCache {
+    programs: Arc<Mutex<Programs>>,
     clock: Clock,
     control: Control,
     events: Mutex<RingBuf<MapData>>,
@@ -40,28 +40,28 @@ pub struct FlowCache {
     maps: std::path::PathBuf,
 }
 
-impl std::fmt::Debug for FlowCache {
+impl std::fmt::Debug for PinnedCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FlowCache").field("maps", &self.maps).finish_non_exhaustive()
+        f.debug_struct("PinnedCache").field("maps", &self.maps).finish_non_exhaustive()
     }
 }
 
-impl FlowCache {
+impl PinnedCache {
     /// Opens the pinned maps of a loaded datapath.
     ///
     /// # Errors
     /// A map is not there.
-    pub fn open(datapath: Arc<Mutex<Datapath>>) -> Result<Self, Error> {
+    pub fn open(programs: Arc<Mutex<Programs>>) -> Result<Self, Error> {
         let (maps, control, clock) = {
-            let mut datapath = datapath.lock();
-            (datapath.pins.maps(), datapath.control.clone(), Clock::set(&mut datapath)?)
+            let mut programs = programs.lock();
+            (programs.pins.maps(), programs.control.clone(), Clock::set(&mut programs)?)
         };
         let pinned =
             |name| MapData::from_pin(maps.join(name)).map_err(|source| Error::map(name, "open", source));
         let events =
             RingBuf::try_from(Map::RingBuf(pinned(EVENTS)?)).map_err(|e| Error::map(EVENTS, "open", e))?;
         let remotes = Mutex::new(Remotes::new(pinned(REMOTES)?)?);
-        Ok(Self { datapath, clock, control, events: Mutex::new(events), remotes, maps })
+        Ok(Self { programs, clock, control, events: Mutex::new(events), remotes, maps })
     }
 
     fn lru<K: Pod, V: Pod>(&self, name: &'static str) -> Result<HashMap<MapData, K, V>, Error> {
@@ -71,12 +71,12 @@ impl FlowCache {
     }
 
     fn reader(&self) -> Result<Reader, Error> {
-        let datapath = self.datapath.lock();
+        let programs = self.programs.lock();
         Ok(Reader {
             epoch: self.control.get()?.epoch,
             now: self.clock.now()?,
             tick: self.clock.tick,
-            names: datapath.endpoint_names(),
+            names: programs.endpoint_names(),
         })
     }
 
@@ -144,7 +144,7 @@ impl FlowCache {
 
     /// How full the maps are that nothing is swept from.
     fn unswept(&self) -> Result<[Pressure; 4], Error> {
-        let tunnels = self.datapath.lock().tunnel_slots()?.len();
+        let tunnels = self.programs.lock().tunnel_slots()?.len();
         Ok([
             self.count::<EgressKey<Tuple4>, flow::Conn>(CONNS)?,
             self.count::<EgressKey<Tuple6>, flow::Conn>(CONNS6)?,
@@ -219,76 +219,79 @@ fn amount(count: Count) -> Amount {
     Amount { packets: count.packets, bytes: count.bytes }
 }
 
-fn text<T>(result: Result<T, Error>) -> Result<T, String> {
-    result.map_err(|error| chain(&error))
-}
-
-impl FastPath for FlowCache {
-    fn epoch(&self) -> Result<u32, String> {
-        text(self.control.get().map(|config| config.epoch))
+impl FlowCache for PinnedCache {
+    fn epoch(&self) -> Result<u32, CacheError> {
+        self.control.get().map(|config| config.epoch).map_err(CacheError::from)
     }
 
-    fn bump(&self) -> Result<u32, String> {
-        text(self.control.bump())
+    fn bump(&self) -> Result<u32, CacheError> {
+        self.control.bump().map_err(CacheError::from)
     }
 
-    fn set_gate(&self, gate: Gate) -> Result<(), String> {
+    fn set_gate(&self, gate: Gate) -> Result<(), CacheError> {
         let set = |now| self.control.change(|config| gated(config, gate, now, self.clock.tick));
-        text(self.clock.now().and_then(set).map(drop))
+        self.clock.now().and_then(set).map(drop).map_err(CacheError::from)
     }
 
-    fn gate(&self) -> Result<Gate, String> {
-        text(self.control.get().map(|config| gate_of(config.gate)))
+    fn gate(&self) -> Result<Gate, CacheError> {
+        self.control.get().map(|config| gate_of(config.gate)).map_err(CacheError::from)
     }
 
-    fn hold_left(&self) -> Result<Duration, String> {
+    fn hold_left(&self) -> Result<Duration, CacheError> {
         let left = |now| Ok(hold_left(self.control.get()?, now, self.clock.tick));
-        text(self.clock.now().and_then(left))
+        self.clock.now().and_then(left).map_err(CacheError::from)
     }
 
-    fn heartbeat(&self) -> Result<(), String> {
+    fn heartbeat(&self) -> Result<(), CacheError> {
         let beat = |now| self.control.change(|config| Config { heartbeat: now, ..config });
-        text(self.clock.now().and_then(beat).map(drop))
+        self.clock.now().and_then(beat).map(drop).map_err(CacheError::from)
     }
 
-    fn set_underlay(&self, underlay: Option<Underlay>) -> Result<(), String> {
-        text(self.control.change(|config| with_underlay(config, underlay)).map(drop))
+    fn set_underlay(&self, underlay: Option<Underlay>) -> Result<(), CacheError> {
+        self.control.change(|config| with_underlay(config, underlay)).map(drop).map_err(CacheError::from)
     }
 
-    fn set_remotes(&self, remotes: &BTreeSet<Ipv4Addr>) -> Result<(), String> {
-        text(self.remotes.lock().set(remotes))
+    fn set_remotes(&self, remotes: &BTreeSet<Ipv4Addr>) -> Result<(), CacheError> {
+        self.remotes.lock().set(remotes).map_err(CacheError::from)
     }
 
-    fn set_timing(&self, timing: Timing) -> Result<(), String> {
-        text(self.control.change(|config| timed(config, timing, self.clock.tick)).map(drop))
+    fn set_timing(&self, timing: Timing) -> Result<(), CacheError> {
+        self.control
+            .change(|config| timed(config, timing, self.clock.tick))
+            .map(drop)
+            .map_err(CacheError::from)
     }
 
-    fn set_endpoint_fast(&self, id: &str, fast: bool) -> Result<(), String> {
-        text(self.datapath.lock().set_endpoint_fast(id, fast))
+    fn set_endpoint_fast(&self, id: &str, fast: bool) -> Result<(), CacheError> {
+        self.programs.lock().set_endpoint_fast(id, fast).map_err(CacheError::from)
     }
 
-    fn set_endpoint_diverged(&self, id: &str, epoch: u32) -> Result<(), String> {
-        text(self.datapath.lock().set_endpoint_diverged(id, epoch))
+    fn set_endpoint_diverged(&self, id: &str, epoch: u32) -> Result<(), CacheError> {
+        self.programs.lock().set_endpoint_diverged(id, epoch).map_err(CacheError::from)
     }
 
-    fn flows(&self, limit: usize) -> Result<Vec<Flow>, String> {
-        text(self.all_flows(limit))
+    fn flows(&self, limit: usize) -> Result<Vec<Flow>, CacheError> {
+        self.all_flows(limit).map_err(CacheError::from)
     }
 
-    fn pressure(&self) -> Result<Vec<Pressure>, String> {
-        text(self.all_pressure())
+    fn pressure(&self) -> Result<Vec<Pressure>, CacheError> {
+        self.all_pressure().map_err(CacheError::from)
     }
 
-    fn sweep(&self) -> Result<Swept, String> {
-        text(self.sweep_all())
+    fn sweep(&self) -> Result<Swept, CacheError> {
+        // Made-up VNIs must not keep the real ones out of the tunnel counters for good; does nothing while there is room.
+        if let Err(error) = self.programs.lock().prune_tunnels() {
+            tracing::warn!(error = api::error::chain(&error), "cannot prune the tunnel counters");
+        }
+        Ok(self.sweep_all()?)
     }
 
-    fn divergences(&self) -> Result<Vec<Divergence>, String> {
-        text(self.take_divergences())
+    fn divergences(&self) -> Result<Vec<Divergence>, CacheError> {
+        self.take_divergences().map_err(CacheError::from)
     }
 
-    fn tunnels(&self) -> Result<Vec<Tunnel>, String> {
-        let stats = text(self.datapath.lock().tunnel_stats())?;
+    fn tunnels(&self) -> Result<Vec<Tunnel>, CacheError> {
+        let stats = self.programs.lock().tunnel_stats()?;
         Ok(stats
             .into_iter()
             .map(|(key, counters)| Tunnel {
@@ -302,12 +305,12 @@ impl FastPath for FlowCache {
             .collect())
     }
 
-    fn endpoints(&self) -> Result<Vec<EndpointAmounts>, String> {
-        let mut datapath = self.datapath.lock();
-        let stats = text(datapath.endpoint_stats())?;
+    fn endpoints(&self) -> Result<Vec<EndpointAmounts>, CacheError> {
+        let mut programs = self.programs.lock();
+        let stats = programs.endpoint_stats()?;
         let of = |(endpoint, counters): (String, super::PortCounters)| {
             Ok(EndpointAmounts {
-                diverged: text(datapath.endpoint_diverged(&endpoint))?,
+                diverged: programs.endpoint_diverged(&endpoint)?,
                 endpoint,
                 fast_from: amount(counters.fast_from),
                 slow_from: amount(counters.slow_from),
@@ -318,8 +321,7 @@ impl FastPath for FlowCache {
         stats.into_iter().map(of).collect()
     }
 
-    fn reasons(&self) -> Result<Vec<(&'static str, u64)>, String> {
-        let reasons = text(self.datapath.lock().reasons())?;
-        Ok(reasons.into_iter().map(|(reason, count)| (reason.as_str(), count)).collect())
+    fn reasons(&self) -> Result<Vec<(Reason, u64)>, CacheError> {
+        Ok(self.programs.lock().reasons()?)
     }
 }

@@ -3,6 +3,7 @@
 //! Their length is the resolution of the coarse clocks, which the same timer moves. So a coarse clock and one answer of the
 //! program `clock` give the time in ticks from then on, to a tick.
 
+use api::error::chain;
 use std::time::Duration;
 
 use nix::{
@@ -10,7 +11,7 @@ use nix::{
     time::{ClockId, clock_getres, clock_gettime},
 };
 
-use super::{Datapath, Error, dry_run::Given, object::Program, probe::chain};
+use super::{Error, Programs, dry_run::Given, object::Program};
 
 /// Moves with the timer, and stands still with it while the machine is suspended.
 const COARSE: ClockId = ClockId::CLOCK_MONOTONIC_COARSE;
@@ -74,7 +75,7 @@ impl Clock {
     ///
     /// # Errors
     /// The program cannot be run, or no two looks at the clock were within a tick.
-    pub(super) fn set(datapath: &mut Datapath) -> Result<Self, Error> {
+    pub(super) fn set(datapath: &mut Programs) -> Result<Self, Error> {
         let unset = Self { tick: datapath.tick, ahead: 0 };
         for _ in 0..ATTEMPTS {
             let before = unset.now()?;
@@ -97,7 +98,7 @@ impl Clock {
     }
 }
 
-impl Datapath {
+impl Programs {
     /// The time in ticks, as the programs read it.
     fn ticks(&mut self) -> Result<u32, Error> {
         let packet = [0; 64];

@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use api::MacAddr;
 use ebpf::{
-    age::holds,
-    flow::{GATE_FORWARD, GATE_HOLD, GATE_LEARN, GATE_TCP, OVERHEAD},
-    maps::Config,
+    decide::age::holds,
+    layout::{
+        flow::{GATE_FORWARD, GATE_HOLD, GATE_LEARN, GATE_TCP, OVERHEAD},
+        maps::Config,
+    },
 };
 
 use super::clock::Tick;
-use crate::fast_path::{Gate, HOLD, Timing, Underlay};
+use crate::flow_cache::{Gate, HOLD, Timing, Underlay};
 
 /// An entry that nobody used for this long after its deadline is learned anew.
 const OVERDUE: Duration = Duration::from_secs(1);

@@ -1,5 +1,6 @@
 //! Running a program on a packet in memory (BPF_PROG_TEST_RUN): nothing is sent, but counters count.
 
+use api::error::chain;
 use std::time::Duration;
 
 use aya::{
@@ -8,11 +9,7 @@ use aya::{
     sys::{Stats, enable_stats},
 };
 
-use super::{
-    Datapath, Error, Unsupported, links,
-    object::Program,
-    probe::{chain, release},
-};
+use super::{Error, Programs, Unsupported, links, object::Program, probe::release};
 
 /// What a program did with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +69,7 @@ fn verdict(value: u32) -> Verdict {
     }
 }
 
-impl Datapath {
+impl Programs {
     /// Runs the program `name` once and gives back the packet as it left it.
     ///
     /// # Errors

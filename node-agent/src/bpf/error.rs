@@ -5,6 +5,7 @@ use std::{fmt, io, path::PathBuf};
 use aya::{EbpfError, maps::MapError, programs::ProgramError};
 
 use super::Unsupported;
+use crate::flow_cache::CacheError;
 
 /// Whether a map has no entry of that key. A lookup says so in one way, a removal by the kernel's ENOENT.
 pub(super) fn is_absent(error: &MapError) -> bool {
@@ -80,6 +81,24 @@ pub enum Error {
     /// Reading the programs' log.
     #[error("cannot read the programs' log")]
     Log(#[source] io::Error),
+}
+
+impl From<Error> for CacheError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Map { map, source, .. } if is_full(&source) => Self::MapFull { map },
+            Error::Map { map, action, source } => {
+                Self::Map { map, action, reason: api::error::chain(&*source) }
+            }
+            other => Self::Programs(api::error::chain(&other)),
+        }
+    }
+}
+
+/// Whether the kernel refuses another entry: hash maps answer E2BIG (kernel/bpf/hashtab.c), others ENOSPC.
+fn is_full(error: &MapError) -> bool {
+    use nix::libc::{E2BIG, ENOSPC};
+    matches!(error, MapError::SyscallError(error) if matches!(error.io_error.raw_os_error(), Some(E2BIG | ENOSPC)))
 }
 
 impl Error {

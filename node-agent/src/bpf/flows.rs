@@ -6,13 +6,13 @@ use std::{
 };
 
 use api::MacAddr;
-use ebpf::flow::{
+use ebpf::layout::flow::{
     self, DIVERGED_INGRESS, EgressFlow, EgressKey, HEADER_WORDS, IngressFlow, IngressKey, KIND_LOCAL, Tuple4,
     Tuple6,
 };
 
 use super::clock::Tick;
-use crate::fast_path::{Action, Answer, Divergence, Flow};
+use crate::flow_cache::{Action, Answer, Divergence, Flow};
 
 /// A flow's addresses and ports, of either family.
 #[derive(Clone, Copy, Debug)]

@@ -1,15 +1,16 @@
 //! Loading: new programs and maps, or those of the agent before us taken over.
 
+use api::error::chain;
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
     path::Path,
 };
 
 use aya::{Ebpf, EbpfLoader, programs::ProgramError};
-use ebpf::maps::{Config, FLOWS, FLOWS6_PART, GENEVE_PORT, LAYOUT, PORT_FAST};
+use ebpf::layout::maps::{Config, FLOWS, FLOWS6_PART, GENEVE_PORT, LAYOUT, PORT_FAST};
 
 use super::{
-    Attached, Datapath, Error, Failures,
+    Attached, Error, Failures, Programs,
     clock::Tick,
     config::{next_epoch, timed},
     control::Control,
@@ -17,11 +18,10 @@ use super::{
     links::{self, Kind, Via, hooks},
     object::{OBJECT, Program},
     pins::{self, Pins},
-    probe::chain,
     shape,
     slots::Slots,
 };
-use crate::fast_path::Timing;
+use crate::flow_cache::Timing;
 
 /// Lines of the verifier's log that go into an error: the last ones say why.
 const VERIFIER_LINES: usize = 12;
@@ -33,7 +33,7 @@ const LOG_DEBUG: u8 = 4;
 /// How to load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The programs log malformed packets, a few of many, see [`Datapath::take_log`]. Off costs nothing.
+    /// The programs log malformed packets, a few of many, see [`Programs::take_log`]. Off costs nothing.
     pub log_malformed: bool,
     /// Attach as on a kernel without TCX.
     pub without_tcx: bool,
@@ -55,7 +55,7 @@ impl Options {
     }
 }
 
-impl Datapath {
+impl Programs {
     /// Loads with the default [`Options`].
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use aya_log::EbpfLogger;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use tokio::io::{Interest, unix::AsyncFd};
 
-use super::{Datapath, Error};
+use super::{Error, Programs};
 
 /// The programs' log.
 pub struct Log(EbpfLogger<Relay>);
@@ -32,7 +32,7 @@ impl ::log::Log for Relay {
     fn flush(&self) {}
 }
 
-impl Datapath {
+impl Programs {
     /// The programs' log, to be [run](Log::run) in a task. Once only; empty unless loaded with
     /// [`super::Options::log_malformed`].
     ///

@@ -5,7 +5,7 @@
 //! what survives the agent, is told in `docs/datapath.md`.
 //!
 //! Invariant: the bpffs directory tells the whole state. `endpoints/<id>/<program>-<ifindex>` and
-//! `uplink/<program>-<ifindex>` record what is attached, `v<layout>/` holds the pinned maps. A [`Datapath`] holds nothing that
+//! `uplink/<program>-<ifindex>` record what is attached, `v<layout>/` holds the pinned maps. A [`Programs`] holds nothing that
 //! a later one could not read back from there, so the agent may be killed between any two steps.
 //!
 //! Interface indexes are those of the network namespace of the calling thread.
@@ -36,11 +36,11 @@ use std::{
     path::PathBuf,
 };
 
-pub use cache::FlowCache;
+pub use cache::PinnedCache;
 pub use dry_run::{Given, Passed, Verdict};
 pub use ebpf::{
     Reason,
-    maps::{Count, PortCounters, TunnelCounters, TunnelKey},
+    layout::maps::{Count, PortCounters, TunnelCounters, TunnelKey},
 };
 pub use error::{Error, Failures};
 pub use load::Options;
@@ -51,7 +51,7 @@ pub use probe::{Capabilities, Unsupported, probe};
 use pins::Pins;
 use slots::Slots;
 
-/// How a port's slow path runs (design 4.8).
+/// How a port's slow path runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The interface itself is the OVS port (kernel datapath).
@@ -65,9 +65,16 @@ pub enum Mode {
     },
 }
 
+impl Mode {
+    /// The mode of a port whose shim has these ends, the programs' and OVS's; without a shim it is the direct one.
+    pub fn of_shim(ends: Option<(u32, u32)>) -> Self {
+        ends.map_or(Self::Direct, |(agent_end, ovs_end)| Self::Interposed { agent_end, ovs_end })
+    }
+}
+
 /// A pod's port, as the agent wants it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EndpointConfig {
+pub struct Endpoint {
     /// Container (sandbox) id: letters, digits, `-` and `_`.
     pub id: String,
     /// Index of the host end of the pod's veth.
@@ -85,7 +92,7 @@ pub struct EndpointConfig {
 
 /// A pod's port, as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct EndpointState {
     pub id: String,
     pub host_ifindex: u32,
     pub mode: Mode,
@@ -110,14 +117,14 @@ struct Attached {
 }
 
 /// The loaded programs and maps of one node. One per node; dropping it detaches nothing.
-pub struct Datapath {
+pub struct Programs {
     pins: Pins,
     ebpf: aya::Ebpf,
     endpoints: BTreeMap<String, Attached>,
     uplink: Option<(u32, Mode)>,
     uplink_via: links::Via,
     slots: Slots,
-    /// Counters at the last call of [`Datapath::prune_tunnels`].
+    /// Counters at the last call of [`Programs::prune_tunnels`].
     tunnels_before: BTreeMap<TunnelKey, TunnelCounters>,
     /// Slots of tunnels that were removed at that call: no program uses them any more by the next one.
     tunnels_idle: Vec<u32>,
@@ -126,9 +133,9 @@ pub struct Datapath {
     tick: clock::Tick,
 }
 
-impl std::fmt::Debug for Datapath {
+impl std::fmt::Debug for Programs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Datapath")
+        f.debug_struct("Programs")
             .field("dir", &self.pins.dir())
             .field("endpoints", &self.endpoints.len())
             .field("uplink", &self.uplink)
@@ -136,7 +143,7 @@ impl std::fmt::Debug for Datapath {
     }
 }
 
-impl Datapath {
+impl Programs {
     /// Whether this machine can run the datapath with its pins under `dir`, see [`probe()`].
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 /// The object; empty if the agent was built without an eBPF toolchain.
 pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/slipstream-ebpf"));
 
-impl super::Datapath {
+impl super::Programs {
     /// Fingerprint of the embedded programs (FNV-1a, 64 bits, in hexadecimal), to tell builds apart; `None` when the agent
     /// was built without them.
     pub fn fingerprint() -> Option<String> {

@@ -6,12 +6,12 @@ use std::{
 };
 
 use aya::maps::{Array, HashMap, MapData, MapError};
-use ebpf::maps::{
+use ebpf::layout::maps::{
     Config, PORT_ARRAY_SIZE, PORT_FAST, PORT_INTERPOSED, PORT_PRESENT, PORT_UPLINK, Port, SLOT_UPLINK,
 };
 
 use super::{
-    Attached, Datapath, Endpoint, EndpointConfig, Error, Failures, Mode,
+    Attached, Endpoint, EndpointState, Error, Failures, Mode, Programs,
     config::next_epoch,
     error::is_absent,
     links::{self, Kind, Via, hooks},
@@ -20,7 +20,7 @@ use super::{
     slots::Slots,
 };
 
-impl Datapath {
+impl Programs {
     /// Attaches the programs to a pod's port and takes it into the maps. The same again changes nothing; with other
     /// interfaces the old ones are let go first. Pins and entries of another endpoint that has one of these
     /// interfaces are removed: an index belongs to one interface, so that endpoint's is gone.
@@ -28,9 +28,9 @@ impl Datapath {
     /// # Errors
     /// What was asked for makes no sense, an interface does not exist, or the kernel refuses. Nothing is left
     /// attached then.
-    pub fn add_endpoint(&mut self, config: &EndpointConfig) -> Result<(), Error> {
+    pub fn add_endpoint(&mut self, config: &Endpoint) -> Result<(), Error> {
         let (ipv4, ipv6) = check(config)?;
-        let EndpointConfig { id, host_ifindex, mode, mac, .. } = config;
+        let Endpoint { id, host_ifindex, mode, mac, .. } = config;
         if self.endpoints.get(id).is_some_and(|old| (old.host_ifindex, old.mode) != (*host_ifindex, *mode)) {
             self.drop_for_replacement(id)?;
         }
@@ -97,14 +97,14 @@ impl Datapath {
     }
 
     /// The ports that are attached, and whether they still stand.
-    pub fn endpoints(&mut self) -> Vec<Endpoint> {
+    pub fn endpoints(&mut self) -> Vec<EndpointState> {
         let Self { ebpf, pins, endpoints, .. } = self;
         let mut state = |(id, port): (&String, &Attached)| {
             let dir = pins.endpoint(id);
             let Attached { host_ifindex, mode, ipv4, ipv6, mac, .. } = *port;
             let mut hooks = hooks(Kind::Pod, host_ifindex, mode).into_iter();
             let alive = hooks.all(|hook| links::alive(ebpf, &dir, hook));
-            Endpoint { id: id.clone(), host_ifindex, mode, ipv4, ipv6, mac, alive }
+            EndpointState { id: id.clone(), host_ifindex, mode, ipv4, ipv6, mac, alive }
         };
         endpoints.iter().map(&mut state).collect()
     }
@@ -359,7 +359,7 @@ fn bad(id: &str, problem: impl Into<String>) -> Error {
 }
 
 /// The addresses of a configuration that makes sense.
-fn check(config: &EndpointConfig) -> Result<(Option<Ipv4Addr>, Option<Ipv6Addr>), Error> {
+fn check(config: &Endpoint) -> Result<(Option<Ipv4Addr>, Option<Ipv6Addr>), Error> {
     let id = &config.id;
     if !pins::valid_id(id) {
         return Err(bad(id, "an id has 1 to 128 letters, digits, '-' or '_'"));
@@ -400,8 +400,8 @@ fn check_interfaces(ifindex: u32, mode: Mode) -> Result<(), &'static str> {
 mod tests {
     use super::*;
 
-    fn config() -> EndpointConfig {
-        EndpointConfig {
+    fn config() -> Endpoint {
+        Endpoint {
             id: "abc".into(),
             host_ifindex: 5,
             mode: Mode::Interposed { agent_end: 6, ovs_end: 7 },
@@ -432,10 +432,7 @@ mod tests {
             (5, Mode::Interposed { agent_end: 6, ovs_end: 6 }),
             (5, Mode::Interposed { agent_end: 6, ovs_end: 0 }),
         ] {
-            assert!(
-                check(&EndpointConfig { host_ifindex: host, mode, ..config() }).is_err(),
-                "{host} {mode:?}"
-            );
+            assert!(check(&Endpoint { host_ifindex: host, mode, ..config() }).is_err(), "{host} {mode:?}");
         }
     }
 }

@@ -9,15 +9,15 @@ use aya::{
 };
 use ebpf::{
     Reason,
-    maps::{PortCounters, SLOT_UPLINK, TUNNEL_OTHER, TUNNEL_SLOTS, TunnelCounters, TunnelKey},
+    layout::maps::{PortCounters, SLOT_UPLINK, TUNNEL_OTHER, TUNNEL_SLOTS, TunnelCounters, TunnelKey},
 };
 
 use super::{
-    Datapath, Error,
+    Error, Programs,
     shape::{ENDPOINT_STATS, REASONS, TUNNEL_FREE, TUNNEL_STATS, TUNNELS},
 };
 
-impl Datapath {
+impl Programs {
     /// Geneve packets and bytes by peer and VNI, in the order of the keys.
     ///
     /// # Errors

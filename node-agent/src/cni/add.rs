@@ -3,6 +3,7 @@
 //! Order: links (at once, while the addresses are perhaps still being waited for), then the pod's side, and beside it the
 //! node's ends and, when these are up, the OVS row and the programs; then OVN's word that the port is in place.
 
+use ipnet::IpNet;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -10,18 +11,19 @@ use api::annotation::{PodNetwork, PodNetworks};
 use api::ovn_name::pod_port;
 use tokio::time::Instant;
 
-use super::attach::{self, Ends, Names};
-use super::locks::Cancel;
-use super::podside::PodSide;
 use super::request::Call;
 use super::result::AddResult;
-use super::steps::{Steps, timed};
 use super::{CniError, del};
-use crate::datapath::Endpoint;
-use crate::netns::Netns;
+use crate::attach::Names;
+use crate::bpf::{Endpoint, Mode};
+use crate::kernel::netns::Netns;
+use crate::kube::pods::{PodError, PodKey};
 use crate::node::Node;
+use crate::node::calls::Cancel;
+use crate::node::timing::{Steps, timed};
 use crate::ovs::ports::PodPort;
-use crate::pods::{PodError, PodKey};
+use crate::pod::links::{self, Ends};
+use crate::pod::pod_netns::PodSide;
 
 /// How long an ADD may take: less than the two minutes after which runtimes give up.
 pub const BUDGET: Duration = Duration::from_secs(110);
@@ -46,7 +48,7 @@ pub async fn add(
         std::task::Poll::Pending => None,
     };
     let mac = known.as_ref().map(|(_, network)| network.mac_address);
-    steps.time("pair", attach::create_links(node, &names, &netns, &call.ifname, mac)).await?;
+    steps.time("pair", links::create_links(node, &names, &netns, &call.ifname, mac)).await?;
 
     let add = Add { node, call, netns: &netns, names: &names, pod: &pod, mac_is_set: mac.is_some() };
     let work = async {
@@ -99,7 +101,7 @@ impl Add<'_> {
         // when it opened the interface, with promiscuous mode added (netdev-linux.c, update_flags), and an interface that
         // is set up in between would be down again for good.
         let ends = timed(async {
-            let ends = Ends::find(&node.netlink, self.names, datapath.mode).await?;
+            let ends = Ends::find(&node.netlink, self.names, datapath.attach).await?;
             ends.set_up(&node.netlink, &call.container_id).await?;
             Ok::<_, CniError>(ends)
         });
@@ -108,14 +110,14 @@ impl Add<'_> {
             let ends = ends?;
             let endpoint = Endpoint {
                 id: call.container_id.clone(),
-                host: ends.host.index,
-                shim: ends.shim_indexes(),
-                addresses: network.ip_addresses.clone(),
-                mac: network.mac_address,
+                host_ifindex: ends.host.index,
+                mode: Mode::of_shim(ends.shim_indexes()),
+                addresses: network.ip_addresses.iter().map(IpNet::addr).collect(),
+                mac: network.mac_address.0,
                 shares_ingress: node.pods.get(self.pod).is_some_and(|pod| pod.limits_sending),
             };
             let (attached, row) = tokio::join!(
-                attach::add_endpoint(datapath, endpoint),
+                links::add_endpoint(datapath, endpoint),
                 timed(async { node.ovs.add_pod_port(&port).await.map_err(CniError::from) })
             );
             Ok::<_, CniError>((ends.host, up, attached, row))
@@ -132,10 +134,10 @@ impl Add<'_> {
                 host_link = Some(link);
                 match attached {
                     Ok(took) => {
-                        node.fastpath.endpoint_added(&call.container_id);
+                        node.flow_cache.endpoint_added(&call.container_id);
                         steps.add("programs", took);
                     }
-                    Err(e) => errors.push(e),
+                    Err(e) => errors.push(CniError::from(e)),
                 }
                 match row {
                     Ok(id) => row_id = Some(id),
@@ -146,7 +148,7 @@ impl Add<'_> {
         }
         steps.add("plug", took);
         if let Err(e) = pod.0 {
-            errors.push(e);
+            errors.push(e.into());
         }
         let (Some(host), Some(row), None) = (host_link, row_id, CniError::join(errors.clone())) else {
             return Err(CniError::join(errors).unwrap_or_else(|| CniError::failure("nothing was made")));
@@ -168,7 +170,7 @@ impl Add<'_> {
 
     fn port(&self, uid: String, network: &PodNetwork) -> PodPort {
         PodPort {
-            name: self.names.ovs_port(self.node.datapath.mode).to_owned(),
+            name: self.names.ovs_port(self.node.datapath.attach).to_owned(),
             iface_id: pod_port(&self.pod.namespace, &self.pod.name),
             iface_id_ver: uid,
             sandbox: self.call.container_id.clone(),

@@ -7,11 +7,11 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use super::CniError;
-use super::attach::Names;
-use super::podside::PodSide;
 use super::request::Call;
-use crate::netns::Netns;
+use crate::attach::Names;
+use crate::kernel::netns::Netns;
 use crate::node::Node;
+use crate::pod::pod_netns::PodSide;
 
 /// Looks at everything and reports all that is missing at once.
 pub async fn check(node: &Node, call: &Call) -> Result<(), CniError> {

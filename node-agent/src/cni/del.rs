@@ -1,19 +1,22 @@
 //! DEL and GC: everything of a container goes, whatever of it is left. Goes by container id alone, so that an old
 //! sandbox's DEL cannot touch a newer one of the same pod.
 
+use crate::pod::AttachError;
 use std::collections::BTreeSet;
 
 use api::cni::code;
 
-use super::attach::{self, Names};
+use super::CniError;
 use super::request::Call;
-use super::{CniError, steps::Steps};
+use crate::attach::Names;
 use crate::node::Node;
+use crate::node::timing::Steps;
+use crate::pod::links;
 
 /// DEL. Unknown containers, missing namespaces and repeated calls are fine.
 ///
 /// A database that is away does not keep a pod from going: the links go now, and the port, which connects nothing any
-/// more, goes with the first round of [`crate::sync`] after the database is back.
+/// more, goes with the first round of [`crate::cni::gc`] after the database is back.
 pub async fn del(node: &Node, call: &Call, steps: &mut Steps) -> Result<(), CniError> {
     let container = call.container_id.as_str();
     let (port, rest) = steps.time("release", release_each(node, container)).await;
@@ -45,13 +48,13 @@ async fn release_each(node: &Node, container: &str) -> (Result<(), CniError>, Re
     let names = Names::of(container);
     let port = node.ovs.delete_ports_of(container).await.map(drop).map_err(CniError::from);
     let mut errors = Vec::new();
-    let mut note = |done: Result<(), CniError>| errors.extend(done.err());
-    note(attach::remove_endpoint(&node.datapath, container).await);
+    let mut note = |done: Result<(), AttachError>| errors.extend(done.err().map(CniError::from));
+    note(links::remove_endpoint(&node.datapath, container).await);
     // Flows of other pods to this one end before its links do.
-    node.fastpath.endpoint_goes(container);
+    node.flow_cache.endpoint_goes(container);
     // A pair goes with either end. The shim is looked for in every mode: the mode may have been another one.
-    note(attach::delete_link(&node.reaper, &names.shim_agent, container).await);
-    note(attach::delete_link(&node.reaper, &names.host, container).await);
+    note(links::delete_link(&node.reaper, &names.shim_agent, container).await);
+    note(links::delete_link(&node.reaper, &names.host, container).await);
     (port, CniError::join(errors).map_or(Ok(()), Err))
 }
 
@@ -78,12 +81,7 @@ pub async fn gc(node: &Node, call: &Call) -> Result<(), CniError> {
 pub async fn containers(node: &Node) -> Result<BTreeSet<String>, CniError> {
     let mut all: BTreeSet<String> = node.ovs.pod_ports().into_iter().map(|port| port.sandbox).collect();
     let links = node.netlink.list().await?;
-    all.extend(links.iter().filter_map(attach::owner).map(str::to_owned));
-    if let Some(programs) = node.datapath.programs.clone() {
-        let list =
-            tokio::task::spawn_blocking(move || programs.list()).await.unwrap_or_else(|e| Err(e.to_string()));
-        let list = list.map_err(|e| CniError::failure(format!("list of eBPF endpoints: {e}")))?;
-        all.extend(list.into_iter().map(|(id, _)| id));
-    }
+    all.extend(links.iter().filter_map(links::owner).map(str::to_owned));
+    all.extend(links::endpoints(&node.datapath).await?.into_iter().map(|(id, _)| id));
     Ok(all)
 }

@@ -3,10 +3,11 @@
 use api::cni::code;
 use serde_json::json;
 
-use crate::link::LinkError;
-use crate::netns::NetnsError;
+use crate::kernel::link::LinkError;
+use crate::kernel::netns::NetnsError;
+use crate::kube::pods::PodError;
 use crate::ovs::ports::PortError;
-use crate::pods::PodError;
+use crate::pod::AttachError;
 
 /// One error object of the specification, less the version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -90,5 +91,18 @@ impl From<PodError> for CniError {
 impl From<PortError> for CniError {
     fn from(e: PortError) -> Self {
         if e.is_transient() { Self::again(e.to_string()) } else { Self::failure(e.to_string()) }
+    }
+}
+
+impl From<AttachError> for CniError {
+    fn from(e: AttachError) -> Self {
+        match e {
+            AttachError::Link(e) => e.into(),
+            AttachError::Netns(e) => e.into(),
+            AttachError::NotUndone { cause, left } => {
+                Self::from(*cause).and(&format!("and undoing it failed: {left}"))
+            }
+            other => Self::failure(other.to_string()),
+        }
     }
 }

@@ -4,18 +4,13 @@
 //! specification 1.1 and answers older versions in their own shape.
 
 pub mod add;
-pub mod attach;
 pub mod check;
 pub mod del;
 pub mod error;
-pub mod guard;
-pub mod in_use;
-pub mod install;
-pub mod locks;
-pub mod podside;
+pub mod gc;
+pub mod installer;
 pub mod request;
 pub mod result;
 pub mod server;
-pub mod steps;
 
 pub use error::CniError;

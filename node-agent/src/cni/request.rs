@@ -6,8 +6,8 @@ use api::cni::{Request, code};
 use serde_json::{Map, Value};
 
 use super::CniError;
-use crate::link::MAX_NAME;
-use crate::pods::PodKey;
+use crate::kernel::link::MAX_NAME;
+use crate::kube::pods::PodKey;
 
 /// Versions whose configuration we take and whose result we can word.
 pub const VERSIONS: [&str; 4] = ["0.3.1", "0.4.0", "1.0.0", "1.1.0"];

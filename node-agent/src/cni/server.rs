@@ -1,8 +1,6 @@
 //! The CNI server: HTTP on a unix socket that only root reaches.
 
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::path::Path;
 
 use api::cni::{PATH, Reply, Request, code};
 use axum::extract::State;
@@ -12,28 +10,9 @@ use serde_json::json;
 use tokio::net::UnixListener;
 
 use super::request::{Call, Command, VERSIONS, version_of};
-use super::steps::{Finished, Steps, ms};
 use super::{CniError, add, check, del};
 use crate::node::Node;
-
-/// Opens the socket: its directory is made with mode 0700, the socket has mode 0600 from the moment it has its name, and
-/// takes the place of one that was left behind.
-pub fn listen(socket: &Path) -> io::Result<UnixListener> {
-    let directory = socket.parent().ok_or_else(|| io::Error::other("the socket needs a directory"))?;
-    if !directory.exists() {
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    }
-    let mut new = socket.as_os_str().to_owned();
-    new.push(format!(".{}", std::process::id()));
-    match std::fs::remove_file(&new) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-        _ => {}
-    }
-    let listener = UnixListener::bind(&new)?;
-    std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o600))?;
-    std::fs::rename(&new, socket)?;
-    Ok(listener)
-}
+use crate::node::timing::{Finished, Steps, ms};
 
 /// Serves calls until `stop` is done; calls under way are finished first.
 pub async fn serve(
@@ -143,7 +122,7 @@ fn record(
     steps: &Steps,
 ) {
     let code = done.as_ref().err().map_or(0, |e| e.code);
-    node.metrics.cni_call(label, code, steps);
+    node.metrics.cni_call(label, code, steps.total(), steps.list().iter().copied());
     if !matches!(label, "ADD" | "DEL") {
         return;
     }

@@ -9,10 +9,10 @@ use anyhow::Context as _;
 use api::addr::Family;
 use tokio::time::Instant;
 
-use super::journal::Journal;
 use super::own;
-use super::saved::{SavedAddress, SavedRoute};
-use super::takeover::{Taken, Takeover};
+use crate::gateway::uplink::journal::Journal;
+use crate::gateway::uplink::migration::{Taken, Takeover};
+use crate::gateway::uplink::snapshot::{SavedAddress, SavedRoute};
 
 /// A change is taken for what is so when it has stood for so long: an interface that goes loses its addresses a moment before.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -186,7 +186,7 @@ fn best_hops(routes: &[SavedRoute], index: u32) -> Vec<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gateway::journal::Found;
+    use crate::gateway::uplink::journal::Found;
 
     fn journal(addresses: &[&str]) -> Journal {
         let found = Found {

@@ -1,6 +1,7 @@
 //! The node's own side of the gateway: masquerade address, routes to services and OVN, permanent neighbours, forwarding, and
 //! the policy rule for internal-policy Local services. Addresses and numbers are those of ovn-kubernetes.
 
+use crate::kernel::sysctl;
 use std::net::IpAddr;
 
 use anyhow::Context as _;
@@ -11,8 +12,8 @@ use rtnetlink::IpVersion;
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 
 use super::nft::LOCAL_POLICY_MARK;
-use crate::link::address::Neighbour;
-use crate::link::{LinkError, Netlink, Route, listed, sysctl};
+use crate::kernel::link::address::Neighbour;
+use crate::kernel::link::{LinkError, Netlink, Route, listed};
 
 /// Priority of the rule that sends marked packets to [`LOCAL_POLICY_TABLE`].
 pub const RULE_PRIORITY: u32 = 30;
@@ -133,7 +134,7 @@ pub async fn remove(netlink: &Netlink, config: &HostConfig) -> anyhow::Result<()
     for ip in [config.ovn, config.next_hop] {
         netlink.delete_neighbour(link.index, name, ip).await?;
     }
-    for route in netlink.routes(config.host.is_ipv6(), crate::link::route::MAIN_TABLE).await? {
+    for route in netlink.routes(config.host.is_ipv6(), crate::kernel::link::route::MAIN_TABLE).await? {
         let to_ovn = route.gateway == Some(config.next_hop) || route.dest == host_net(config.ovn);
         if route.interface == link.index && to_ovn {
             netlink.delete_route(name, &route).await?;

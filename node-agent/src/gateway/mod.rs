@@ -14,43 +14,41 @@ use tokio::sync::watch::Receiver;
 use tracing::warn;
 
 pub mod bridge;
-pub mod claims;
+pub mod external_addresses;
+pub mod flow_writer;
 pub mod flows;
 pub mod follow;
-pub mod health;
+pub mod health_check_node_port;
 pub mod host;
 pub mod host_ports;
-pub mod journal;
+pub mod management_port;
 pub mod nft;
-pub mod openflow;
 pub mod own;
-mod programs;
 pub mod reach;
 mod reconcile;
 pub mod rulesets;
-pub mod saved;
 pub mod services;
 mod strays;
-pub mod takeover;
-pub mod trial;
+pub(crate) mod task;
 pub mod tunnels;
 pub mod uplink;
 pub mod watch;
 
 pub use reconcile::{Status, run};
-pub use takeover::UplinkPrograms;
 
-use crate::args::Config;
-use crate::chassis::{self, ChassisConfig};
-use crate::link::Netlink;
-use crate::management_port::ManagementPort;
+use crate::bpf::Programs;
+use crate::config::Config;
+use crate::kernel::link::Netlink;
+use crate::kube::host_ports::HostPorts;
 use crate::metrics::Metrics;
 use crate::ovs::Ovs;
+use crate::ovs::chassis::{self, ChassisConfig};
+use flow_writer::FlowWriter;
 use host::HostConfig;
-use host_ports::HostPorts;
-use openflow::FlowWriter;
+use management_port::ManagementPort;
+use parking_lot::Mutex;
 use reach::Reach;
-use takeover::{Taken, Takeover};
+use uplink::migration::{Taken, Takeover};
 
 /// What the gateway works with.
 #[derive(Clone)]
@@ -62,7 +60,7 @@ pub struct Context {
     /// OVS side.
     pub ovs: Ovs,
     /// eBPF side; `None` on the plain OVS path.
-    pub programs: Option<Arc<dyn UplinkPrograms>>,
+    pub programs: Option<Arc<Mutex<Programs>>>,
     /// OVS gets the far end of a pair of links instead of the uplink.
     pub interposed: bool,
     /// Who serves which host port; `None` until this node's pods have been listed once.
@@ -164,8 +162,10 @@ pub async fn setup(context: Context) -> anyhow::Result<Gateway> {
         taken.uplink
     );
     let userspace = context.ovs.datapath_type() == "netdev";
-    let on = uplink::with_address(&context.netlink, reach.encap_ip).await?.map(|link| link.name);
-    if let Some(reason) = uplink::unfit_tunnel_end(config.encap_ip, on.as_deref(), &taken.bridge, userspace) {
+    let on = uplink::find::with_address(&context.netlink, reach.encap_ip).await?.map(|link| link.name);
+    if let Some(reason) =
+        uplink::find::unfit_tunnel_end(config.encap_ip, on.as_deref(), &taken.bridge, userspace)
+    {
         anyhow::bail!(reason);
     }
     let chassis_config = ChassisConfig {
@@ -210,7 +210,7 @@ pub async fn cleanup(context: Context) -> anyhow::Result<()> {
     }
     note("uplink", takeover.release().await);
     let tables = nft::removal() + &host_ports::nft::removal();
-    note("nftables", nft::apply::apply(&tables).await.map(drop));
+    note("nftables", crate::kernel::nft::apply(&tables).await.map(drop));
     anyhow::ensure!(failures.is_empty(), "the gateway could not be cleaned up: {}", failures.join("; "));
     Ok(())
 }
@@ -272,7 +272,7 @@ fn takeover(context: &Context, masquerade: &[MasqueradeRange]) -> Takeover {
         netlink: context.netlink.clone(),
         ovs: context.ovs.clone(),
         programs: context.programs.clone(),
-        store: journal::Store::new(&context.config.state_dir),
+        store: uplink::journal::Store::new(&context.config.state_dir),
         interposed: context.interposed,
         leases: context.config.gateway_leases,
         masquerade: masquerade.iter().map(|range| range.subnet).collect(),

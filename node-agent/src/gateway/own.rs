@@ -4,7 +4,7 @@
 use api::addr::Family;
 use ipnet::IpNet;
 
-use super::saved::SavedAddress;
+use crate::gateway::uplink::snapshot::SavedAddress;
 
 /// The node's own among `addresses`, in their order. `beside` are addresses that the node has elsewhere.
 ///

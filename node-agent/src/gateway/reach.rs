@@ -6,7 +6,7 @@ use api::addr::Family;
 use ipnet::IpNet;
 
 use super::{FamilyGateway, MasqueradeRange};
-use crate::args::{Config, EncapIp};
+use crate::config::{Config, EncapIp};
 
 /// How the node reaches the outside.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +92,7 @@ fn node_address(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::tests::config;
+    use crate::config::tests::config;
     use crate::gateway::masquerade_ranges;
 
     fn found(addresses: &[&str], hops: &[&str], before: Option<&Reach>) -> (Option<Reach>, Vec<String>) {

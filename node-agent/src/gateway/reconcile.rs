@@ -3,6 +3,7 @@
 
 mod bridge;
 
+use super::uplink::snapshot as saved;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -27,22 +28,23 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::bridge::openflow_port;
-use super::claims;
 use super::flows;
 use super::follow::Follower;
-use super::health::HealthServers;
-use super::host_ports::{self, HostPorts};
+use super::host_ports;
 use super::nft;
-use super::openflow::{self, FlowWriter};
 use super::rulesets::Rulesets;
 use super::watch::{ClusterView, Watches};
-use super::{FamilyGateway, Gateway, host, rulesets, saved, tunnels};
-use crate::announce::{Announcement, Outlet};
-use crate::chassis;
-use crate::cluster_network::{self, Difference};
-use crate::link::sysctl;
-use crate::management_port::ManagementPort;
-use crate::node_annotations::{self, NodeFacts};
+use super::{FamilyGateway, Gateway, host, rulesets, tunnels};
+use crate::gateway::external_addresses;
+use crate::gateway::flow_writer::FlowWriter;
+use crate::gateway::health_check_node_port::HealthServers;
+use crate::gateway::management_port::ManagementPort;
+use crate::kernel::sysctl;
+use crate::kube::announce::{Announcement, Outlet};
+use crate::kube::cluster_network::{self, Difference};
+use crate::kube::host_ports::HostPorts;
+use crate::kube::node_annotations::{self, NodeFacts};
+use crate::ovs::chassis;
 
 /// Events that come together are handled together: how long the first one waits for others.
 const GATHER: Duration = Duration::from_millis(10);
@@ -107,10 +109,10 @@ pub async fn run(
     let mut watches = Watches::new(&client, &config.node_name, metrics);
     let mut host_ports = gateway.context.host_ports.clone();
     let (counter, mut sessions) = watch::channel(0);
-    let socket = openflow::management_socket(&config.ovs_db, gateway.bridge());
+    let socket = crate::ovs::openflow::management_socket(&config.ovs_db, gateway.bridge());
     let keep_session = async {
         match socket {
-            Some(socket) => openflow::watch_sessions(socket, counter).await,
+            Some(socket) => crate::ovs::openflow::watch_sessions(socket, counter).await,
             // The database is elsewhere: there is no socket to hold.
             None => std::future::pending().await,
         }
@@ -349,7 +351,7 @@ impl Worker {
         note("management port", self.management_port().await);
         if let (true, Some(ports)) = (self.view.is_complete(), self.host_ports.clone()) {
             let (own, nodes) = self.claimed().await;
-            let services = claims::served(self.view.services.services(), &own, &nodes);
+            let services = external_addresses::served(self.view.services.services(), &own, &nodes);
             note("nftables", self.translations(&services).await);
             note("nftables of OVS's ports", self.isolation().await);
             note("host ports", self.host_ports(&ports).await);
@@ -445,7 +447,7 @@ impl Worker {
         }
         // At start nothing is known to be written, and so every port may be stale.
         for port in host_ports::conntrack::stale(&self.host_ports_written, ports) {
-            host_ports::conntrack::forget(port).await?;
+            crate::kernel::conntrack::forget(port).await?;
         }
         self.host_ports_written.clone_from(ports);
         // Only behind the guard that the table has.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use super::nft::apply::Writer;
-use super::nft::monitor::{self, Heard, Monitor};
+use crate::kernel::nft::Writer;
+use crate::kernel::nft::monitor::{self, Heard, Monitor};
 use crate::metrics::Metrics;
 
 /// Somebody who changes them again and again is not fought in haste.

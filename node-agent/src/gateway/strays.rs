@@ -4,7 +4,7 @@
 use tracing::warn;
 
 use super::own;
-use super::takeover::{Taken, Takeover};
+use crate::gateway::uplink::migration::{Taken, Takeover};
 
 impl Takeover {
     /// Takes such things off the uplink; what the bridge has not goes there. Other addresses stay, as they may be virtual

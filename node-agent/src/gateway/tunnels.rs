@@ -10,7 +10,7 @@ use ovsdb_client::vswitch::Interface;
 use rtnetlink::packet_route::neighbour::{NeighbourFlags, NeighbourState};
 use tracing::{debug, warn};
 
-use crate::link::{LinkError, Netlink};
+use crate::kernel::link::{LinkError, Netlink};
 use crate::ovs::Ovs;
 
 /// OVS forgets a neighbour 15 minutes after it was last used or seen; asking again well before keeps it.

@@ -16,9 +16,9 @@ use kube::{Api, Client, ResourceExt};
 use tracing::warn;
 
 use super::services::{self, ServiceIndex};
-use crate::kube_api;
+use crate::kube::client;
 use crate::metrics::Metrics;
-use crate::programs::chain;
+use api::error::chain;
 
 /// One event of any of the watches.
 enum Any {
@@ -74,7 +74,7 @@ impl Watches {
     /// Of the other nodes only the metadata is asked for: a Node object is some ten kilobytes, and every node watches every
     /// other one. Their addresses are in what their agents wrote.
     pub fn new(client: &Client, node: &str, metrics: Metrics) -> Self {
-        let config = kube_api::watching;
+        let config = client::watching;
         let nodes = Api::<Node>::all(client.clone());
         let own = watch(nodes, config().fields(&format!("metadata.name={node}")));
         let others = Api::<PartialObjectMeta<Node>>::all(client.clone());
@@ -265,11 +265,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::pods::{self, Pods};
+    use crate::kube::pods::{self, Pods};
 
     #[tokio::test]
     async fn lists_come_from_memory_and_only_of_what_is_used() {
-        let (client, lists) = kube_api::tests::empty_api().await;
+        let (client, lists) = client::tests::empty_api().await;
         let pods = Pods::default();
         tokio::spawn(pods::follow(client.clone(), "n1".to_owned(), pods.clone(), Metrics::default()));
         let mut watches = Watches::new(&client, "n1", Metrics::default());

@@ -6,6 +6,8 @@ use std::time::Duration;
 use ovsdb_client::vswitch::{Bridge, Interface, Mirror, OpenVSwitch, Port};
 use ovsdb_client::{Client, Endpoint, Error, MonitorSpec, OpResult, Options, Replica, Transaction};
 
+pub mod chassis;
+pub mod openflow;
 pub mod ports;
 pub mod unixctl;
 

@@ -5,8 +5,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-use ebpf::maps::LAYOUT;
-use node_agent::bpf::{Datapath, EndpointConfig, Error, Mode, Options};
+use ebpf::layout::maps::LAYOUT;
+use node_agent::bpf::{Endpoint, Error, Mode, Options, Programs};
 
 use crate::{
     programs::endpoint,
@@ -125,8 +125,8 @@ fn cleanup_leaves_nothing_pinned_and_nothing_attached() {
     let dir = wired.node.pins();
     let cleaned = dir.clone();
     wired.node.run(move || {
-        Datapath::cleanup(&cleaned).unwrap();
-        Datapath::cleanup(&cleaned).unwrap();
+        Programs::cleanup(&cleaned).unwrap();
+        Programs::cleanup(&cleaned).unwrap();
     });
     assert!(!wired.node.list(dir.parent().unwrap()).contains(&"slipstream".to_owned()));
     assert!(!wired.ping(), "something still carries packets across the shims");
@@ -177,7 +177,7 @@ fn a_pod_that_gets_an_index_of_a_dead_one_takes_its_place() {
     node.sh("ip link add one type veth peer name onex");
     let (dir, ifindex) = (node.pins(), node.ifindex("one"));
     node.run(move || {
-        let mut datapath = Datapath::load(&dir).unwrap();
+        let mut datapath = Programs::load(&dir).unwrap();
         datapath.add_endpoint(&endpoint("old", ifindex, Mode::Direct)).unwrap();
         datapath.dry_run("from_pod", &crate::packets::tcp(0), ifindex, 0, 1).unwrap();
         datapath.add_endpoint(&endpoint("new", ifindex, Mode::Direct)).unwrap();
@@ -199,7 +199,7 @@ fn a_port_can_change_its_mode_and_the_uplink_its_interface() {
     let dir = node.pins();
     let pins = dir.clone();
     node.run(move || {
-        let mut datapath = Datapath::load(&dir).unwrap();
+        let mut datapath = Programs::load(&dir).unwrap();
         for mode in [Mode::Direct, interposed, Mode::Direct] {
             datapath.add_endpoint(&endpoint("pod0", one, mode)).unwrap();
             let endpoints = datapath.endpoints();
@@ -225,9 +225,9 @@ fn what_cannot_be_attached_leaves_nothing_behind_and_says_what_was_wrong() {
     let (dir, ifindex) = (node.pins(), node.ifindex("one"));
     let pins = dir.clone();
     node.run(move || {
-        let mut datapath = Datapath::load(&dir).unwrap();
+        let mut datapath = Programs::load(&dir).unwrap();
         let missing = Mode::Interposed { agent_end: 4711, ovs_end: ifindex };
-        let cases: [(EndpointConfig, &str); 4] = [
+        let cases: [(Endpoint, &str); 4] = [
             (endpoint("pod0", 4711, Mode::Direct), "4711"),
             (endpoint("pod0", ifindex + 1, missing), "4711"),
             (endpoint("a/b", ifindex, Mode::Direct), "a/b"),
@@ -250,7 +250,7 @@ fn a_directory_that_is_not_on_bpffs_is_refused_by_name() {
     let node = Node::new();
     node.run(|| {
         let dir = tempfile::tempdir().unwrap();
-        let error = Datapath::load(dir.path()).unwrap_err();
+        let error = Programs::load(dir.path()).unwrap_err();
         assert!(error.to_string().contains(&dir.path().display().to_string()), "{error}");
     });
 }

@@ -6,17 +6,17 @@ use std::{
 };
 
 use node_agent::bpf::{
-    Count, Datapath, EndpointConfig, FlowCache, Mode, Options, PortCounters, Reason, TunnelCounters, Verdict,
+    Count, Endpoint, Mode, Options, PinnedCache, PortCounters, Programs, Reason, TunnelCounters, Verdict,
     tunnel_remote,
 };
-use node_agent::fast_path::FastPath as _;
+use node_agent::flow_cache::FlowCache as _;
 
 use crate::{
     packets::{FAR, NEAR, arp, from_peer, from_peer6, outer4, ovn, patched, tagged, tcp, to_peer, udp},
     sandbox::Node,
 };
 
-/// Tunnels that can be counted (`ebpf::maps::TUNNEL_SLOTS`, less the one for all others).
+/// Tunnels that can be counted (`ebpf::layout::maps::TUNNEL_SLOTS`, less the one for all others).
 const TUNNELS: u32 = 8191;
 
 /// A node with one pod and an uplink whose interfaces are down, so that nothing but the test's packets is counted.
@@ -43,7 +43,7 @@ impl Bench {
     }
 
     /// Runs `test` with a loaded datapath whose port and uplink are attached in a mode.
-    fn with(&self, interposed: bool, test: impl FnOnce(&mut Datapath, u32, u32, u32) + Send + 'static) {
+    fn with(&self, interposed: bool, test: impl FnOnce(&mut Programs, u32, u32, u32) + Send + 'static) {
         let mode = |agent_end: &str, ovs_end: &str| match interposed {
             true => Mode::Interposed {
                 agent_end: self.node.ifindex(agent_end),
@@ -54,8 +54,8 @@ impl Bench {
         let (pod_mode, uplink_mode) = (mode("sa", "so"), mode("sau", "sou"));
         let (pod, uplink, nobody, dir) = (self.pod, self.uplink, self.nobody, self.node.pins());
         self.node.run(move || {
-            let datapath = Arc::new(parking_lot::Mutex::new(Datapath::load(&dir).unwrap()));
-            FlowCache::open(Arc::clone(&datapath)).unwrap().set_remotes(&[FAR.into()].into()).unwrap();
+            let datapath = Arc::new(parking_lot::Mutex::new(Programs::load(&dir).unwrap()));
+            PinnedCache::open(Arc::clone(&datapath)).unwrap().set_remotes(&[FAR.into()].into()).unwrap();
             let mut datapath = Arc::into_inner(datapath).unwrap().into_inner();
             datapath.set_uplink(uplink, uplink_mode).unwrap();
             datapath.add_endpoint(&endpoint("pod0", pod, pod_mode)).unwrap();
@@ -64,8 +64,8 @@ impl Bench {
     }
 }
 
-pub(crate) fn endpoint(id: &str, host_ifindex: u32, mode: Mode) -> EndpointConfig {
-    EndpointConfig {
+pub(crate) fn endpoint(id: &str, host_ifindex: u32, mode: Mode) -> Endpoint {
+    Endpoint {
         id: id.into(),
         host_ifindex,
         mode,
@@ -75,17 +75,17 @@ pub(crate) fn endpoint(id: &str, host_ifindex: u32, mode: Mode) -> EndpointConfi
     }
 }
 
-fn run(datapath: &mut Datapath, program: &str, packet: &[u8], ifindex: u32) -> Verdict {
+fn run(datapath: &mut Programs, program: &str, packet: &[u8], ifindex: u32) -> Verdict {
     datapath.dry_run(program, packet, ifindex, 0, 1).unwrap().0
 }
 
 /// The reasons counted so far that are not zero, of those that have nothing to do with the flow cache.
-fn counted(datapath: &Datapath) -> Vec<(Reason, u64)> {
+fn counted(datapath: &Programs) -> Vec<(Reason, u64)> {
     let ours = |reason: Reason| reason <= Reason::TunnelMapFull;
     datapath.reasons().unwrap().into_iter().filter(|(reason, count)| *count > 0 && ours(*reason)).collect()
 }
 
-fn tunnels(datapath: &Datapath) -> Vec<(String, u32, TunnelCounters)> {
+fn tunnels(datapath: &Programs) -> Vec<(String, u32, TunnelCounters)> {
     let stats = datapath.tunnel_stats().unwrap();
     stats.into_iter().map(|(key, counters)| (tunnel_remote(&key).to_string(), key.vni, counters)).collect()
 }
@@ -255,12 +255,12 @@ fn an_interface_whose_index_is_beyond_the_array_is_a_port_like_any_other() {
     node.sh("ip link add sa index 70002 type veth peer name so");
     let (dir, mode) = (node.pins(), Mode::Interposed { agent_end: 70002, ovs_end: node.ifindex("so") });
     node.run(move || {
-        let mut datapath = Datapath::load(&dir).unwrap();
+        let mut datapath = Programs::load(&dir).unwrap();
         datapath.add_endpoint(&endpoint("pod0", 70000, mode)).unwrap();
         assert_eq!(run(&mut datapath, "from_pod", &tcp(0), 70000), Verdict::Redirect);
         assert_eq!(run(&mut datapath, "to_pod", &tcp(0), 70002), Verdict::Redirect);
         drop(datapath);
-        let mut datapath = Datapath::load(&dir).unwrap();
+        let mut datapath = Programs::load(&dir).unwrap();
         assert!(datapath.endpoints()[0].alive);
         let (_, counters) = datapath.endpoint_stats().unwrap().remove(0);
         assert_eq!((counters.from().packets, counters.to().packets), (1, 1));
@@ -311,7 +311,7 @@ fn malformed_packets_are_logged_a_few_of_many_when_asked_for() {
     let (uplink, dir) = (bench.uplink, bench.node.pins());
     let log = bench.node.run(move || {
         let mut datapath =
-            Datapath::load_with(&dir, Options { log_malformed: true, ..Options::default() }).unwrap();
+            Programs::load_with(&dir, Options { log_malformed: true, ..Options::default() }).unwrap();
         datapath.set_uplink(uplink, Mode::Direct).unwrap();
         let log = datapath.take_log().unwrap();
         assert!(datapath.take_log().is_err(), "there is one log");

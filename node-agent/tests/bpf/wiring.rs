@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use node_agent::bpf::{Datapath, EndpointConfig, Mode, Options, PortCounters};
+use node_agent::bpf::{Endpoint, Mode, Options, PortCounters, Programs};
 
 use crate::{
     forwarder::Forwarder,
@@ -77,7 +77,7 @@ impl Wired {
     /// Loads, attaches, and runs `job` with the datapath, which is dropped then.
     pub(crate) fn attached<T: Send + 'static>(
         &self,
-        job: impl FnOnce(&mut Datapath) -> T + Send + 'static,
+        job: impl FnOnce(&mut Programs) -> T + Send + 'static,
     ) -> T {
         let config = self.config();
         self.node.run(move || {
@@ -89,10 +89,10 @@ impl Wired {
     /// Runs `job` with what a new agent finds, nothing attached by it.
     pub(crate) fn reloaded<T: Send + 'static>(
         &self,
-        job: impl FnOnce(&mut Datapath) -> T + Send + 'static,
+        job: impl FnOnce(&mut Programs) -> T + Send + 'static,
     ) -> T {
         let dir = self.node.pins();
-        self.node.run(move || job(&mut Datapath::load(&dir).unwrap()))
+        self.node.run(move || job(&mut Programs::load(&dir).unwrap()))
     }
 
     /// Whether the pod reaches the host outside, and hears from it.
@@ -113,12 +113,12 @@ pub(crate) struct Config {
     pub(crate) dir: PathBuf,
     pub(crate) options: Options,
     pub(crate) uplink: (u32, Mode),
-    pub(crate) endpoint: EndpointConfig,
+    pub(crate) endpoint: Endpoint,
 }
 
 impl Config {
-    pub(crate) fn attach(&self) -> Datapath {
-        let mut datapath = Datapath::load_with(&self.dir, self.options).unwrap();
+    pub(crate) fn attach(&self) -> Programs {
+        let mut datapath = Programs::load_with(&self.dir, self.options).unwrap();
         datapath.set_uplink(self.uplink.0, self.uplink.1).unwrap();
         datapath.add_endpoint(&self.endpoint).unwrap();
         datapath
@@ -232,7 +232,7 @@ fn a_kernel_without_tcx_links_is_wired_the_same() {
     wired.reloaded(move |datapath| assert_eq!(datapath.uplink(), Some((uplink.0, uplink.1, true))));
     assert!(wired.ping());
     let dir = wired.node.pins();
-    wired.node.run(move || Datapath::cleanup(&dir).unwrap());
+    wired.node.run(move || Programs::cleanup(&dir).unwrap());
     assert!(!wired.ping());
 }
 
@@ -250,9 +250,9 @@ fn an_ingress_qdisc_of_others_has_room_beside_the_programs_and_takes_effect() {
         let answers = || pod.try_sh("ping -n -c 1 -W 1 10.9.0.1");
         assert!(eventually(answers));
         let (dir, host) = (node.pins(), node.ifindex("host0"));
-        let config = EndpointConfig { shares_ingress, ..endpoint("pod0", host, Mode::Direct) };
+        let config = Endpoint { shares_ingress, ..endpoint("pod0", host, Mode::Direct) };
         node.run(move || {
-            let mut datapath = Datapath::load(&dir).unwrap();
+            let mut datapath = Programs::load(&dir).unwrap();
             datapath.add_endpoint(&config).unwrap();
             assert!(datapath.endpoints()[0].alive);
         });
@@ -268,6 +268,6 @@ fn an_ingress_qdisc_of_others_has_room_beside_the_programs_and_takes_effect() {
             assert!(!answers(), "the filter sees the packets");
         }
         let dir = node.pins();
-        node.run(move || Datapath::cleanup(&dir).unwrap());
+        node.run(move || Programs::cleanup(&dir).unwrap());
     }
 }

@@ -161,7 +161,7 @@ impl Bed {
         for (key, value) in call.extra.as_object().unwrap() {
             conf[key] = value.clone();
         }
-        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_slipstream-cni"));
+        let mut command = tokio::process::Command::new(executable());
         command.env_clear().env("CNI_COMMAND", call.command).env("CNI_PATH", "/opt/cni/bin");
         if !call.id.is_empty() {
             command.env("CNI_CONTAINERID", call.id).env("CNI_IFNAME", "eth0");
@@ -202,7 +202,7 @@ impl Bed {
     }
 
     pub(crate) async fn left_links(&self) -> Vec<String> {
-        let links = node_agent::link::Netlink::open().unwrap().list().await.unwrap();
+        let links = node_agent::kernel::link::Netlink::open().unwrap().list().await.unwrap();
         links.into_iter().filter(|l| l.kind.as_deref() == Some("veth")).map(|l| l.name).collect()
     }
 
@@ -216,4 +216,20 @@ impl Drop for Bed {
     fn drop(&mut self) {
         self.kill_agent();
     }
+}
+
+/// The CNI executable, which another package of the workspace makes. It is built if need be.
+#[expect(clippy::disallowed_methods, reason = "cargo, once")]
+fn executable() -> &'static Path {
+    static BUILT: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
+    BUILT.get_or_init(|| {
+        // The test program is in `target/debug/deps`.
+        let own = std::env::current_exe().unwrap();
+        let path = own.parent().and_then(Path::parent).unwrap().join("slipstream-cni");
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../cni/Cargo.toml");
+        let built = Command::new(cargo).args(["build", "--quiet", "--manifest-path", manifest]).status();
+        assert!(built.is_ok_and(|status| status.success()) && path.exists(), "no {}", path.display());
+        path
+    })
 }

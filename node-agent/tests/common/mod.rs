@@ -63,7 +63,7 @@ impl Drop for Pod {
 
 /// Sets the loopback interface of the test's node up.
 pub(crate) async fn lo_up() {
-    let netlink = node_agent::link::Netlink::open().unwrap();
+    let netlink = node_agent::kernel::link::Netlink::open().unwrap();
     let lo = netlink.get("lo").await.unwrap();
     netlink.set_up(lo.index, "lo").await.unwrap();
 }

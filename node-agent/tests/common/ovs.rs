@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use node_agent::link::Netlink;
+use node_agent::kernel::link::Netlink;
 use node_agent::ovs::Ovs;
 use ovsdb_client::vswitch::Interface;
 use ovsdb_client::{Condition, Datum, Mutator, Transaction};

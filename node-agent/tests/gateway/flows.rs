@@ -1,8 +1,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
+use node_agent::gateway::flow_writer::FlowWriter;
 use node_agent::gateway::flows::{self, FamilyInputs, Inputs};
 use node_agent::gateway::nft;
-use node_agent::gateway::openflow::{FlowWriter, management_socket};
+use node_agent::kernel;
+use node_agent::ovs::openflow::management_socket;
 
 use crate::world::{World, on_a_node, output};
 
@@ -102,10 +104,10 @@ fn the_kernel_takes_the_rulesets_and_their_removal() {
             remote_nodes: BTreeSet::from(["172.18.0.3".parse().unwrap(), "fd00:172:18::3".parse().unwrap()]),
             nodes: BTreeMap::new(),
         };
-        let mut writer = nft::apply::Writer::default();
+        let mut writer = kernel::nft::Writer::default();
         assert!(writer.write(nft::services_table(&inputs, &services())).await.unwrap());
         assert!(!writer.write(nft::services_table(&inputs, &services())).await.unwrap());
-        nft::apply::apply(&nft::ports_tables()).await.unwrap();
+        kernel::nft::apply(&nft::ports_tables()).await.unwrap();
         let text = output("nft", &["list", "ruleset"]);
         for rule in [
             "tcp . 30080 : 10.96.0.51 . 80",
@@ -123,17 +125,18 @@ fn the_kernel_takes_the_rulesets_and_their_removal() {
         ] {
             assert!(text.contains(rule), "{rule} is not in\n{text}");
         }
-        nft::apply::apply(&nft::removal()).await.unwrap();
+        kernel::nft::apply(&nft::removal()).await.unwrap();
         assert_eq!(output("nft", &["list", "ruleset"]).trim(), "");
-        nft::apply::apply(&nft::removal()).await.unwrap();
-        let error = nft::apply::apply("table inet x { nonsense }").await.unwrap_err().to_string();
+        kernel::nft::apply(&nft::removal()).await.unwrap();
+        let error = kernel::nft::apply("table inet x { nonsense }").await.unwrap_err().to_string();
         assert!(error.contains("nft refused"), "{error}");
     });
 }
 
 /// One service of each kind that makes rules of its own.
 fn services() -> Vec<nft_services::NodeService> {
-    use nft_services::{NodeService, NodeServicePort, Protocol};
+    use api::Protocol;
+    use nft_services::{NodeService, NodeServicePort};
     let service = |key: &str, last: &str| NodeService {
         key: key.to_owned(),
         cluster_ips: vec![

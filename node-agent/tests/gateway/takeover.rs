@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 use anyhow::bail;
-use node_agent::gateway::journal::{Phase, Step};
-use node_agent::gateway::takeover::Hook;
-use node_agent::link::route::MAIN_TABLE;
+use node_agent::gateway::uplink::journal::{Phase, Step};
+use node_agent::gateway::uplink::migration::Hook;
+use node_agent::kernel::link::route::MAIN_TABLE;
 
 use crate::world::{World, in_both_modes, ip, on_a_node};
 

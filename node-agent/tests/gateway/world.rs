@@ -1,5 +1,6 @@
 //! A node with one uplink, a real OVS with the userspace datapath, and a neighbour on the uplink's other end.
 
+use node_agent::kernel::sysctl;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -9,12 +10,11 @@ use std::time::Duration;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
-use node_agent::args::Leases;
-use node_agent::bpf::Datapath;
-use node_agent::gateway::UplinkPrograms;
-use node_agent::gateway::journal::Store;
-use node_agent::gateway::takeover::Takeover;
-use node_agent::link::{Netlink, Veth, ethtool, sysctl};
+use node_agent::bpf::Programs;
+use node_agent::config::Leases;
+use node_agent::gateway::uplink::journal::Store;
+use node_agent::gateway::uplink::migration::Takeover;
+use node_agent::kernel::link::{Netlink, Veth, ethtool};
 use node_agent::ovs::Ovs;
 use parking_lot::Mutex;
 
@@ -33,7 +33,7 @@ pub(crate) struct World {
     switch: Option<Child>,
     neighbour: Option<(mpsc::Sender<()>, std::thread::JoinHandle<()>)>,
     /// The eBPF programs, in interposed mode.
-    programs: Option<Arc<Mutex<Datapath>>>,
+    programs: Option<Arc<Mutex<Programs>>>,
 }
 
 /// Runs `test` on a thread in a network and mount namespace of its own, in direct mode.
@@ -131,7 +131,7 @@ impl World {
             let bpffs = dir.path().join("bpf");
             std::fs::create_dir(&bpffs).unwrap();
             mount(Some("bpf"), &bpffs, Some("bpf"), MsFlags::empty(), None::<&str>).unwrap();
-            Arc::new(Mutex::new(Datapath::load(&bpffs.join("slipstream")).unwrap()))
+            Arc::new(Mutex::new(Programs::load(&bpffs.join("slipstream")).unwrap()))
         });
         let neighbour = Some(neighbour);
         let mut world = Self { netlink, ovs, dir, database, switch: None, neighbour, programs };
@@ -192,7 +192,7 @@ impl World {
         Takeover {
             netlink: self.netlink.clone(),
             ovs: self.ovs.clone(),
-            programs: self.programs.clone().map(|programs| programs as Arc<dyn UplinkPrograms>),
+            programs: self.programs.clone(),
             store: self.store(),
             interposed: self.is_interposed(),
             leases: Leases::Refuse,

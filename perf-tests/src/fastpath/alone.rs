@@ -11,8 +11,8 @@ use anyhow::{Context, Result, ensure};
 use etherparse::{Ipv4Header, PacketBuilder};
 use nix::mount::{MsFlags, mount};
 use nix::net::if_::if_nametoindex;
-use node_agent::bpf::{Datapath, EndpointConfig, FlowCache, Given, Mode, Options, Verdict};
-use node_agent::fast_path::{FastPath, Gate, Underlay};
+use node_agent::bpf::{Endpoint, Given, Mode, Options, PinnedCache, Programs, Verdict};
+use node_agent::flow_cache::{FlowCache, Gate, Underlay};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -81,8 +81,8 @@ pub(crate) fn run() -> Result<Alone> {
 
 /// A node with one pod.
 struct Node {
-    datapath: Arc<Mutex<Datapath>>,
-    cache: FlowCache,
+    datapath: Arc<Mutex<Programs>>,
+    cache: PinnedCache,
     pod: u32,
     uplink: u32,
     /// Where OVS's packets to the pod and to the uplink come in.
@@ -98,9 +98,9 @@ impl Node {
         let index = |name: &str| if_nametoindex(name).with_context(|| format!("interface {name}"));
         let (pod, uplink, from_ovs) = (index("pod")?, index("uplink")?, [index("sp")?, index("su")?]);
         let mode = |agent_end, ovs_end| Mode::Interposed { agent_end, ovs_end };
-        let mut datapath = Datapath::load_with(&Path::new(BPFFS).join("slipstream"), Options::default())?;
+        let mut datapath = Programs::load_with(&Path::new(BPFFS).join("slipstream"), Options::default())?;
         datapath.set_uplink(uplink, mode(from_ovs[1], index("ou")?))?;
-        datapath.add_endpoint(&EndpointConfig {
+        datapath.add_endpoint(&Endpoint {
             id: "pod".into(),
             host_ifindex: pod,
             mode: mode(from_ovs[0], index("op")?),
@@ -109,21 +109,19 @@ impl Node {
             shares_ingress: false,
         })?;
         let datapath = Arc::new(Mutex::new(datapath));
-        let cache = FlowCache::open(Arc::clone(&datapath))?;
-        let told = |result: Result<(), String>| result.map_err(anyhow::Error::msg);
+        let cache = PinnedCache::open(Arc::clone(&datapath))?;
         let underlay = Underlay { address: Ipv4Addr::from(NEAR_NODE), mac: api::MacAddr(UPLINK), mtu: 1500 };
-        told(cache.set_underlay(Some(underlay)))?;
-        told(cache.set_remotes(&[Ipv4Addr::from(FAR_NODE)].into()))?;
-        told(cache.set_endpoint_fast("pod", true))?;
+        cache.set_underlay(Some(underlay))?;
+        cache.set_remotes(&[Ipv4Addr::from(FAR_NODE)].into())?;
+        cache.set_endpoint_fast("pod", true)?;
         Ok(Self { datapath, cache, pod, uplink, from_ovs })
     }
 
     /// Makes both directions of the flow known anew, and sees that they are used.
     fn learn(&self) -> Result<()> {
-        let told = |result: Result<(), String>| result.map_err(anyhow::Error::msg);
-        told(self.cache.heartbeat())?;
-        told(self.cache.bump().map(drop))?;
-        told(self.cache.set_gate(Gate { forward: true, learn: true, tcp: true, hold: false }))?;
+        self.cache.heartbeat()?;
+        self.cache.bump().map(drop)?;
+        self.cache.set_gate(Gate { forward: true, learn: true, tcp: true, hold: false })?;
         let (sent, tunnelled) = out(40_000);
         let tag = self.pass("from_pod", &sent, self.pod, 0)?.1;
         self.pass("to_uplink", &tunnelled, self.from_ovs[1], tag)?;

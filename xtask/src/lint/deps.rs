@@ -15,6 +15,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ebpf", &[]),
     ("controller", &["api", "supervision", "ovsdb-client"]),
     ("node-agent", &["api", "supervision", "ovsdb-client", "ebpf"]),
+    ("slipctl", &["api"]),
+    ("slipstream-cni", &["api"]),
     ("testbed", &["api", "ovsdb-client", "ebpf", "controller", "node-agent"]),
     (TEST_SUPPORT, &[]),
     ("e2e", &["api", "ovsdb-client", TEST_SUPPORT, "testbed"]),
@@ -31,6 +33,8 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("ovsdb-client", &["kube", "k8s-openapi", "aya", "rtnetlink"]),
     ("controller", &["aya", "rtnetlink", "netlink-sys"]),
     ("ebpf", &["tokio", "kube"]),
+    ("slipctl", &["tokio", "kube", "k8s-openapi", "aya", "rtnetlink"]),
+    ("slipstream-cni", &["tokio", "kube", "k8s-openapi", "aya", "rtnetlink", "clap"]),
 ];
 
 #[derive(Deserialize)]

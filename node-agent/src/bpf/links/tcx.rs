@@ -14,7 +14,9 @@ use aya::{
 use nix::errno::Errno;
 
 use super::{Hook, attach_error, attach_type, classifier, interface_name};
-use crate::bpf::{Error, pins, probe::chain};
+use api::error::chain;
+
+use crate::bpf::{Error, pins};
 
 /// Attaches the hook's program and pins the link.
 pub(super) fn attach(ebpf: &mut Ebpf, path: &Path, hook: Hook, interface: &str) -> Result<(), Error> {

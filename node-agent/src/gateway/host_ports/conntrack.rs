@@ -2,12 +2,9 @@
 //! had a host port before, or to the node itself where none had it.
 
 use std::collections::BTreeSet;
-use std::process::Stdio;
 
-use anyhow::{Context, bail};
-
-use super::HostPorts;
-use crate::gateway::services::Protocol;
+use crate::kube::host_ports::HostPorts;
+use api::Protocol;
 
 /// The UDP ports that are served by another pod than before, or newly, or no more.
 pub fn stale(before: &HostPorts, after: &HostPorts) -> BTreeSet<u16> {
@@ -20,28 +17,10 @@ pub fn stale(before: &HostPorts, after: &HostPorts) -> BTreeSet<u16> {
     changed(before, after).union(&changed(after, before)).copied().collect()
 }
 
-/// Forgets what is tracked of UDP to a port.
-#[expect(clippy::disallowed_methods, reason = "conntrack(8); started when host ports of UDP change only")]
-pub async fn forget(port: u16) -> anyhow::Result<()> {
-    let output = tokio::process::Command::new("conntrack")
-        .args(["-D", "-p", "udp", "--orig-port-dst", &port.to_string()])
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output()
-        .await
-        .context("cannot start `conntrack`; the conntrack package is needed for host ports of UDP")?;
-    let told = String::from_utf8_lossy(&output.stderr);
-    // It fails as well when there was nothing to delete.
-    if !output.status.success() && !told.contains("0 flow entries") {
-        bail!("conntrack -D for UDP port {port}: {}", told.trim());
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::tests::three;
     use super::*;
+    use crate::kube::host_ports::tests::three;
 
     #[test]
     fn only_udp_ports_whose_pod_changed_are_stale() {

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 
 use api::host_port::Listen;
 
-use super::{HostPorts, addresses};
 use crate::gateway::flows::asked::{self, COOKIE};
 use crate::gateway::flows::{FlowSet, Inputs};
-use crate::gateway::services::Protocol;
+use crate::kube::host_ports::{HostPorts, addresses};
+use api::Protocol;
 
 /// Above the flows of services: who asks for a port of one node goes before who asks for it on all.
 const PRIORITY: u16 = 112;
@@ -40,14 +40,14 @@ pub fn add(set: &mut FlowSet, inputs: &Inputs, own: &[IpAddr], ports: &HostPorts
 }
 
 fn proto(protocol: Protocol, ip: IpAddr) -> String {
-    format!("{}{}", protocol.name(), if ip.is_ipv4() { "" } else { "6" })
+    format!("{}{}", protocol.lower(), if ip.is_ipv4() { "" } else { "6" })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::three;
     use super::*;
     use crate::gateway::flows::tests::inputs;
+    use crate::kube::host_ports::tests::three;
 
     fn text(own: &[&str]) -> String {
         let own: Vec<IpAddr> = own.iter().map(|ip| ip.parse().unwrap()).collect();

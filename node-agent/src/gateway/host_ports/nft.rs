@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 
 use api::host_port::Listen;
 
-use super::HostPorts;
+use crate::gateway::management_port::ManagementPort;
 use crate::gateway::nft::chain;
-use crate::management_port::ManagementPort;
+use crate::kube::host_ports::HostPorts;
 
 /// The table's name.
 pub const TABLE: &str = "slipstream_host_ports";
@@ -20,7 +20,7 @@ pub fn table(ports: &HostPorts) -> String {
         let kind = format!("ipv{suffix}_addr");
         let (mut one, mut every) = (Vec::new(), Vec::new());
         for (place, by) in ports.iter().filter(|(_, by)| by.target.is_ipv4() == v4) {
-            let port = format!("{} . {}", place.protocol.name(), place.port);
+            let port = format!("{} . {}", place.protocol.lower(), place.port);
             let target = format!("{} . {}", by.target.ip(), by.target.port());
             match place.listen {
                 Listen::One(ip) => one.push(format!("{ip} . {port} : {target}")),
@@ -78,8 +78,8 @@ fn map(out: &mut String, name: &str, kind: &str, elements: &[String]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::three;
     use super::*;
+    use crate::kube::host_ports::tests::three;
 
     #[test]
     fn one_address_goes_before_every_address_for_the_nodes_own_and_for_arriving_connections() {

@@ -3,11 +3,8 @@
 //! computed from plain values; [`apply`] hands it to `nft` in one transaction.
 //!
 //! Two pairs of tables: `inet slipstream` follows services and nodes and is rewritten as a whole; `inet slipstream_ports` and
-//! `arp slipstream_ports` are static. They drop what arrives on links of group [`PORT_GROUP`]: OVS reads those links by packet
+//! `arp slipstream_ports` are static. They drop what arrives on links of group [`OVS_ONLY_GROUP`]: OVS reads those links by packet
 //! socket, and the node's own stack must not handle the same packets a second time.
-
-pub mod apply;
-pub mod monitor;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -16,10 +13,11 @@ use std::net::IpAddr;
 use api::addr::Family;
 
 use super::flows::GENEVE;
-use super::services::{NodeService, NodeServicePort, Protocol};
+use super::services::{NodeService, NodeServicePort};
+use api::Protocol;
 
 /// Link group of ports that OVS reads by packet socket.
-pub const PORT_GROUP: u32 = 0x5151;
+pub const OVS_ONLY_GROUP: u32 = 0x5151;
 /// Packet mark of the node's connections to internal-policy Local services, which leave by the management port.
 pub const LOCAL_POLICY_MARK: u32 = 0x0017_45ec;
 
@@ -112,12 +110,12 @@ pub fn ports_tables() -> String {
     let mut out = replace_head("inet", "slipstream_ports");
     let _ = writeln!(
         out,
-        "\tchain prerouting {{\n\t\ttype filter hook prerouting priority raw; policy accept;\n\t\tiifgroup {PORT_GROUP} drop\n\t}}\n}}"
+        "\tchain prerouting {{\n\t\ttype filter hook prerouting priority raw; policy accept;\n\t\tiifgroup {OVS_ONLY_GROUP} drop\n\t}}\n}}"
     );
     out.push_str(&replace_head("arp", "slipstream_ports"));
     let _ = writeln!(
         out,
-        "\tchain input {{\n\t\ttype filter hook input priority filter; policy accept;\n\t\tiifgroup {PORT_GROUP} drop\n\t}}\n}}"
+        "\tchain input {{\n\t\ttype filter hook input priority filter; policy accept;\n\t\tiifgroup {OVS_ONLY_GROUP} drop\n\t}}\n}}"
     );
     out
 }
@@ -229,8 +227,8 @@ impl Translations {
 
 fn sets(out: &mut String, inputs: &Inputs, t: &Translations) {
     let Words { kind: ip, suffix, .. } = Words::of(t.family);
-    let address = |(ip, proto, port): &Address| format!("{ip} . {} . {port}", proto.name());
-    let node_port = |(proto, port): &(Protocol, u16)| format!("{} . {port}", proto.name());
+    let address = |(ip, proto, port): &Address| format!("{ip} . {} . {port}", proto.lower());
+    let node_port = |(proto, port): &(Protocol, u16)| format!("{} . {port}", proto.lower());
     let target = |(ip, port): &(IpAddr, u16)| format!("{ip} . {port}");
     let mut set = |head: &str, kind: &str, elements: Vec<String>| {
         set(out, &format!("{head}{suffix}"), kind, &elements);
@@ -278,7 +276,7 @@ fn chains(out: &mut String, inputs: &Inputs, all: &[Translations]) {
                 backends.iter().enumerate().map(|(n, (ip, target))| format!("{n} : {ip} . {target}"));
             prerouting.push(format!(
                 "{ip} daddr {address} {} dport {port} dnat {ip} to numgen random mod {} map {{ {} }}",
-                proto.name(),
+                proto.lower(),
                 backends.len(),
                 choice.collect::<Vec<_>>().join(", ")
             ));
@@ -288,14 +286,14 @@ fn chains(out: &mut String, inputs: &Inputs, all: &[Translations]) {
             let choice = nodes.iter().enumerate().map(|(n, ip)| format!("{n} : {ip} . {port}"));
             output.push(format!(
                 "fib daddr type local {} dport {port} dnat {ip} to numgen random mod {} map {{ {} }}",
-                proto.name(),
+                proto.lower(),
                 nodes.len(),
                 choice.collect::<Vec<_>>().join(", ")
             ));
         }
         output.extend([external, node_ports]);
         for ((address, proto, port), target) in &t.internal_redirected {
-            output.push(format!("{ip} daddr {address} {} dport {port} redirect to :{target}", proto.name()));
+            output.push(format!("{ip} daddr {address} {} dport {port} redirect to :{target}", proto.lower()));
         }
         mark.push(format!(
             "{ip} daddr . meta l4proto . th dport @internal_local_services{suffix} meta mark set {LOCAL_POLICY_MARK:#x}"

@@ -8,8 +8,8 @@ use tracing::info;
 use super::super::follow::Verdict;
 use super::super::{reach, uplink};
 use super::Worker;
-use crate::chassis;
-use crate::management_port::ManagementPort;
+use crate::gateway::management_port::ManagementPort;
+use crate::ovs::chassis;
 
 impl Worker {
     /// Follows what the kernel has on the bridge, and adds what OVN needs there.
@@ -58,9 +58,9 @@ impl Worker {
             Some(&gateway.reach),
         );
         self.warnings = warnings;
-        let end = uplink::with_address(&context.netlink, gateway.reach.encap_ip).await?;
+        let end = uplink::find::with_address(&context.netlink, gateway.reach.encap_ip).await?;
         self.warnings.extend(end.and_then(|link| {
-            uplink::too_small(context.config.mtu, &link.name, link.mtu, gateway.reach.encap_ip)
+            uplink::find::too_small(context.config.mtu, &link.name, link.mtu, gateway.reach.encap_ip)
         }));
         let Some(new) = new.filter(|new| *new != gateway.reach) else { return Ok(()) };
         let addresses: Vec<String> = new.families.iter().map(|f| f.address.to_string()).collect();

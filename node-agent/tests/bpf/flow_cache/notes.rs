@@ -5,7 +5,7 @@ use std::time::Duration;
 use etherparse::PacketBuilder;
 use node_agent::{
     bpf::Reason,
-    fast_path::{FastPath, Gate, Timing},
+    flow_cache::{FlowCache, Gate, Timing},
 };
 
 use crate::packets::{FAR, NEAR, patched};

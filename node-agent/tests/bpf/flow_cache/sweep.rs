@@ -2,7 +2,7 @@
 
 use std::{sync::Barrier, thread, time::Duration};
 
-use node_agent::fast_path::{FastPath, Pressure, Timing};
+use node_agent::flow_cache::{FlowCache, Pressure, Timing};
 
 use crate::packets::patched;
 

@@ -1,8 +1,8 @@
 //! A node for the tests of the flow cache, and the packets that its pods and its peer send.
 
 use node_agent::{
-    bpf::{Datapath, FlowCache, Given, Mode, Options, Passed, Reason},
-    fast_path::{FastPath, Gate, Underlay},
+    bpf::{Given, Mode, Options, Passed, PinnedCache, Programs, Reason},
+    flow_cache::{FlowCache, Gate, Underlay},
 };
 use std::{net::Ipv4Addr, sync::Arc};
 
@@ -31,8 +31,8 @@ pub(super) const OPEN: Gate = Gate { forward: true, learn: true, tcp: true, hold
 
 /// A node with two pods and an uplink, open.
 pub(super) struct World {
-    pub(super) datapath: Arc<Mutex<Datapath>>,
-    pub(super) cache: FlowCache,
+    pub(super) datapath: Arc<Mutex<Programs>>,
+    pub(super) cache: PinnedCache,
     pub(super) pods: [u32; 2],
     /// Where OVS's packets to the pods come in.
     pub(super) from_ovs: [u32; 2],
@@ -64,7 +64,7 @@ impl World {
         let dir = node.pins();
         node.run(move || {
             let options = Options { flows: 4096, pod_mtu: 1442, ..Options::default() };
-            let mut datapath = Datapath::load_with(&dir, options).unwrap();
+            let mut datapath = Programs::load_with(&dir, options).unwrap();
             datapath.set_uplink(uplink, modes[2]).unwrap();
             for (id, host, mode, last) in [("a", pod0, modes[0], 3), ("b", pod1, modes[1], 4)] {
                 let mut config = endpoint(id, host, mode);
@@ -76,7 +76,7 @@ impl World {
                 datapath.add_endpoint(&config).unwrap();
             }
             let datapath = Arc::new(Mutex::new(datapath));
-            let cache = FlowCache::open(Arc::clone(&datapath)).unwrap();
+            let cache = PinnedCache::open(Arc::clone(&datapath)).unwrap();
             cache
                 .set_underlay(Some(Underlay {
                     address: Ipv4Addr::from(NEAR),
@@ -110,7 +110,7 @@ impl World {
         }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Datapath> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Programs> {
         self.datapath.lock()
     }
 

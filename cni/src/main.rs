@@ -1,0 +1,22 @@
+//! The CNI executable: what the container runtime starts for every call of the plugin.
+
+mod plugin;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+fn main() -> ExitCode {
+    let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let Some(command) = std::env::var_os("CNI_COMMAND").map(|c| c.to_string_lossy().into_owned()) else {
+        plugin::say(
+            "slipstream-cni: CNI plugin of Slipstream; CNI 0.3.1, 0.4.0, 1.0.0 and 1.1.0. Run by a container runtime.",
+        );
+        return ExitCode::SUCCESS;
+    };
+    let answer = plugin::run(&command, started);
+    let mut stdout = io::stdout().lock();
+    // When the runtime does not read its answer, there is nobody to report that to.
+    let _ = stdout.write_all(answer.stdout.as_bytes()).and_then(|()| stdout.flush());
+    ExitCode::from(answer.code)
+}

@@ -1,0 +1,120 @@
+//! The text of `dpctl/dump-conntrack -m` (ovs-dpctl(8)): in which state a packet of a flow would be found.
+
+use std::net::{IpAddr, SocketAddr};
+
+use api::admin::{FlowSpec, Protocol};
+
+/// States for `--ct-next`.
+pub(super) const NEW: &str = "trk,new";
+const ESTABLISHED: &str = "trk,est";
+const ESTABLISHED_REPLY: &str = "trk,est,rpl";
+
+/// What connection tracking would say of a packet in one zone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct State {
+    /// For `--ct-next`.
+    pub(super) ct_next: &'static str,
+    /// `ct_mark` of the connection.
+    pub(super) mark: u32,
+    /// In words, for people.
+    pub(super) words: String,
+}
+
+/// Looks `flow` up in the dump of one zone. `kernel` tells which datapath wrote the dump: only that of the kernel says of UDP
+/// whether an answer was seen; the userspace datapath calls it established from the third packet on, answer or not
+/// (OVS lib/conntrack-other.c).
+pub(super) fn state(dump: &str, flow: &FlowSpec, kernel: bool) -> State {
+    let forward = (flow.source, flow.destination);
+    for line in dump.lines() {
+        let Some((protocol, rest)) = line.trim().split_once(',') else { continue };
+        if protocol != flow.protocol.name() {
+            continue;
+        }
+        let (original, reply) = (ends(rest, "orig=("), ends(rest, "reply=("));
+        let answered = match flow.protocol {
+            Protocol::Tcp => !["SYN_SENT", "SYN_RECV"].contains(&tcp_state(rest)),
+            Protocol::Udp => !kernel || field(rest, "status=").is_some_and(|s| s.contains("SEEN_REPLY")),
+        };
+        let (ct_next, side) = match answered {
+            true if original == Some(forward) => (ESTABLISHED, "original"),
+            true if reply == Some(forward) => (ESTABLISHED_REPLY, "reply"),
+            // An answer is what makes it established: a reply always is.
+            false if reply == Some(forward) => (ESTABLISHED_REPLY, "reply"),
+            false if original == Some(forward) => (NEW, "original"),
+            _ => continue,
+        };
+        let mark = field(rest, "mark=").and_then(super::actions::number).unwrap_or(0);
+        return State { ct_next, mark, words: format!("{side} direction of a connection, {ct_next}") };
+    }
+    State { ct_next: NEW, mark: 0, words: format!("no connection, {NEW}") }
+}
+
+/// Source and destination behind `key`.
+fn ends(text: &str, key: &str) -> Option<(SocketAddr, SocketAddr)> {
+    let (_, rest) = text.split_once(key)?;
+    let (inside, _) = rest.split_once(')')?;
+    let get = |key| field(inside, key);
+    let address = |key| get(key)?.parse::<IpAddr>().ok();
+    let port = |key| get(key)?.parse::<u16>().ok();
+    let source = SocketAddr::new(address("src=")?, port("sport=")?);
+    Some((source, SocketAddr::new(address("dst=")?, port("dport=")?)))
+}
+
+/// State of a TCP connection: of both sides, the one that is behind.
+fn tcp_state(text: &str) -> &str {
+    let one = field(text, "(state=");
+    let (original, reply) = (field(text, "(state_orig="), field(text, ",state_reply="));
+    let young = [one, original, reply].into_iter().flatten().find(|s| s.starts_with("SYN"));
+    young.or(one).or(original).unwrap_or_default()
+}
+
+/// What stands between `key` and the next comma or bracket. A key that is not at the beginning of a word is not it.
+fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    let at = text.match_indices(key).map(|(at, _)| at).find(|at| {
+        *at == 0
+            || key.starts_with(['(', ','])
+            || text.as_bytes().get(at - 1).is_some_and(|b| matches!(b, b',' | b'('))
+    })?;
+    let rest = text.get(at + key.len()..)?;
+    rest.split([',', ')', '/']).next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lines of OVS 3.5's userspace datapath, and one of the kernel's.
+    const DUMP: &str = "\
+tcp,orig=(src=10.244.0.3,dst=10.244.1.3,sport=40000,dport=9000),reply=(src=10.244.1.3,dst=10.244.0.3,sport=9000,dport=40000),id=0,zone=6,status=0,protoinfo=(state_orig=ESTABLISHED,state_reply=ESTABLISHED,wscale_orig=10)
+tcp,orig=(src=10.244.0.3,dst=10.244.1.3,sport=40001,dport=9000),reply=(src=10.244.1.3,dst=10.244.0.3,sport=9000,dport=40001),zone=6,mark=1,protoinfo=(state=SYN_SENT)
+udp,orig=(src=10.244.0.3,dst=10.244.1.3,sport=5000,dport=53),reply=(src=10.244.1.3,dst=10.244.0.3,sport=53,dport=5000),id=0,zone=6,status=0
+udp,orig=(src=fd00::3,dst=fd00::4,sport=1,dport=2),reply=(src=fd00::4,dst=fd00::3,sport=2,dport=1),zone=6,status=SEEN_REPLY|CONFIRMED,mark=0x2
+";
+
+    fn look(words: [&str; 3], kernel: bool) -> (&'static str, u32) {
+        let flow = FlowSpec::parse(words[0], words[1], words[2]).unwrap();
+        let state = state(DUMP, &flow, kernel);
+        (state.ct_next, state.mark)
+    }
+
+    #[test]
+    fn the_direction_is_that_of_the_packet_against_the_first_one() {
+        let (a, b) = ("10.244.0.3:40000", "10.244.1.3:9000");
+        assert_eq!(look(["tcp", a, b], false), (ESTABLISHED, 0));
+        assert_eq!(look(["tcp", b, a], false), (ESTABLISHED_REPLY, 0));
+    }
+
+    #[test]
+    fn a_connection_without_an_answer_is_new_and_an_unknown_one_too() {
+        assert_eq!(look(["tcp", "10.244.0.3:40001", "10.244.1.3:9000"], false), (NEW, 1));
+        assert_eq!(look(["tcp", "10.244.0.3:40000", "10.244.1.3:9001"], false), (NEW, 0));
+        assert_eq!(look(["udp", "10.244.0.3:40000", "10.244.1.3:9000"], false), (NEW, 0));
+    }
+
+    #[test]
+    fn the_kernel_says_whether_udp_was_answered_and_the_userspace_datapath_does_not_ask() {
+        let udp = ["udp", "10.244.0.3:5000", "10.244.1.3:53"];
+        assert_eq!((look(udp, false).0, look(udp, true).0), (ESTABLISHED, NEW));
+        assert_eq!(look(["udp", "[fd00::3]:1", "[fd00::4]:2"], true), (ESTABLISHED, 2));
+    }
+}

@@ -1,0 +1,173 @@
+//! Whether the container runtime uses our configuration: it takes the first of the directory by name. A file of another
+//! plugin that sorts before ours leaves every new pod to that plugin, without policies, and nothing fails.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{Node as NodeObject, NodeCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use tokio::sync::watch;
+
+use crate::cni::installer::files::CONF;
+use crate::kube::announce;
+use crate::kube::client::in_time;
+use crate::node::Node;
+
+/// Type of the Node object's condition.
+pub const CONDITION: &str = "slipstream.dev/CNIConfigurationInUse";
+/// What the agent calls it.
+const WARNING: &str = "cni-configuration";
+/// What writing the condition is called.
+const WRITE: &str = "node-condition";
+
+/// The files that the runtime takes before ours, in its order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InUse {
+    /// Our file.
+    ours: PathBuf,
+    /// Those before it.
+    before: Vec<PathBuf>,
+}
+
+impl InUse {
+    /// Looks into the directory.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn look(directory: &Path) -> std::io::Result<Self> {
+        let mut before = Vec::new();
+        for entry in std::fs::read_dir(directory)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if is_configuration(&name)
+                && name.as_encoded_bytes() < CONF.as_bytes()
+                && !entry.file_type()?.is_dir()
+            {
+                before.push(entry.path());
+            }
+        }
+        before.sort();
+        Ok(Self { ours: directory.join(CONF), before })
+    }
+
+    /// How many files are before ours.
+    pub fn before(&self) -> usize {
+        self.before.len()
+    }
+
+    /// What is wrong and what to do; `None` when ours is in use.
+    pub fn problem(&self) -> Option<String> {
+        let first = self.before.first()?;
+        let others = match self.before.len() - 1 {
+            0 => String::new(),
+            more => format!(" (and {more} more)"),
+        };
+        Some(format!(
+            "the container runtime takes {}{others} before {}: new pods are not connected by Slipstream; remove that file, or \
+             give it a name that sorts after {CONF}, and restart the pods that were made meanwhile",
+            first.display(),
+            self.ours.display()
+        ))
+    }
+
+    fn condition(&self) -> NodeCondition {
+        let now = Some(Time(Timestamp::now()));
+        let (status, reason, message) = match self.problem() {
+            None => {
+                ("True", "FirstInDirectory", format!("{} is the first configuration", self.ours.display()))
+            }
+            Some(problem) => ("False", "AnotherConfigurationFirst", problem),
+        };
+        NodeCondition {
+            type_: CONDITION.to_owned(),
+            status: status.to_owned(),
+            reason: Some(reason.to_owned()),
+            message: Some(message),
+            last_heartbeat_time: now.clone(),
+            last_transition_time: now,
+        }
+    }
+}
+
+/// What runtimes take for a configuration (libcni's list of endings).
+pub fn is_configuration(name: &OsStr) -> bool {
+    let ending = Path::new(name).extension();
+    ending.is_some_and(|ending| ["conf", "conflist", "json"].iter().any(|known| ending == *known))
+}
+
+/// Tells the agent's own status and metrics.
+pub fn tell(node: &Node, now: &InUse) {
+    node.metrics.cni_configurations_before(now.before());
+    node.health.warning(WARNING, now.problem());
+}
+
+/// Keeps the condition of the Node object as the values say. It is written only when it says something else.
+pub(crate) async fn keep_condition(
+    node: Node,
+    name: String,
+    nodes: Api<NodeObject>,
+    values: watch::Receiver<Option<InUse>>,
+) {
+    let write = |value: InUse| write_condition(nodes.clone(), name.clone(), value.condition());
+    announce::keep_quietly(&node.reports(), WRITE, values, write).await;
+}
+
+async fn write_condition(nodes: Api<NodeObject>, name: String, wanted: NodeCondition) -> anyhow::Result<()> {
+    let object = in_time(nodes.get(&name)).await?;
+    let all = object.status.and_then(|status| status.conditions).unwrap_or_default();
+    let there = all.into_iter().find(|condition| condition.type_ == CONDITION);
+    if there.is_some_and(|there| says_the_same(&there, &wanted)) {
+        return Ok(());
+    }
+    let patch = Patch::Strategic(json!({ "status": { "conditions": [wanted] } }));
+    in_time(nodes.patch_status(&name, &PatchParams::default(), &patch)).await?;
+    tracing::info!(status = wanted.status, "condition {CONDITION} of the node written");
+    Ok(())
+}
+
+fn says_the_same(there: &NodeCondition, wanted: &NodeCondition) -> bool {
+    (&there.status, &there.reason, &there.message) == (&wanted.status, &wanted.reason, &wanted.message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(names: &[&str]) -> (tempfile::TempDir, InUse) {
+        let dir = tempfile::tempdir().unwrap();
+        for name in names {
+            std::fs::write(dir.path().join(name), "{}").unwrap();
+        }
+        let look = InUse::look(dir.path()).unwrap();
+        (dir, look)
+    }
+
+    #[test]
+    fn what_the_runtime_takes_before_ours_is_named_with_what_to_do() {
+        let (dir, now) = with(&[CONF, "10-other.conflist", "05-first.conf", "99-last.conf"]);
+        let problem = now.problem().unwrap();
+        assert_eq!(now.before(), 2);
+        let first = dir.path().join("05-first.conf");
+        assert!(problem.contains(&format!("{} (and 1 more)", first.display())), "{problem}");
+        assert!(problem.contains("remove that file"), "{problem}");
+        let condition = now.condition();
+        assert_eq!(
+            (condition.status.as_str(), condition.reason.as_deref()),
+            ("False", Some("AnotherConfigurationFirst"))
+        );
+        assert_eq!(condition.message, Some(problem));
+    }
+
+    #[test]
+    fn what_is_no_configuration_or_comes_after_ours_is_fine() {
+        let (dir, now) =
+            with(&[CONF, "00-notes.txt", "05-old.conf.bak", "10-slipstream.conflist", "11-b.json"]);
+        std::fs::create_dir(dir.path().join("00-directory.conf")).unwrap();
+        assert_eq!(InUse::look(dir.path()).unwrap(), now);
+        assert_eq!((now.before(), now.problem(), now.condition().status.as_str()), (0, None, "True"));
+    }
+}

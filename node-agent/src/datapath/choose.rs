@@ -1,0 +1,101 @@
+//! Choosing the datapath and the attach mode from the flags and from what the node has.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use api::error::chain;
+use parking_lot::Mutex;
+
+use super::Datapath;
+use crate::attach::{Attach, Names, shim_ovs_end};
+use crate::bpf::{Options, PinnedCache, Programs};
+use crate::config::{AttachMode, Config, DatapathFlag};
+use crate::flow_cache::{FlowCache, Timing};
+use crate::ovs::Ovs;
+
+/// Chooses path and attach mode from what is wanted and what is there.
+///
+/// # Errors
+/// `--datapath=ebpf` and this node cannot run the programs; flags that contradict each other; or OVS is still connected through
+/// programs that are to go.
+pub fn choose(config: &Config, ovs: &Ovs) -> anyhow::Result<Datapath> {
+    let netdev = ovs.datapath_type() == "netdev";
+    let ovs_only = |reason: String| Datapath::ovs_only(netdev, ovs.userspace_tso(), reason);
+    if config.datapath == DatapathFlag::Ovs {
+        let clash = config.attach_mode == AttachMode::Interposed;
+        anyhow::ensure!(
+            !clash,
+            "--attach-mode=interposed needs eBPF programs, which --datapath=ovs turns off"
+        );
+        leave_ebpf(config, ovs)?;
+        return Ok(ovs_only("--datapath=ovs".to_owned()));
+    }
+    let programs = match Programs::load_with(&config.bpf_dir, options(config)).map_err(|error| chain(&error))
+    {
+        Ok(programs) => Arc::new(Mutex::new(programs)),
+        Err(reason) if config.datapath == DatapathFlag::Ebpf => anyhow::bail!("--datapath=ebpf: {reason}"),
+        Err(reason) => {
+            tracing::warn!(reason, "no eBPF on this node: every packet goes through OVS");
+            leave_ebpf(config, ovs).with_context(|| reason.clone())?;
+            return Ok(ovs_only(reason));
+        }
+    };
+    let attach = match config.attach_mode {
+        AttachMode::Direct => Attach::Direct,
+        AttachMode::Interposed => Attach::Interposed,
+        AttachMode::Auto if netdev => Attach::Interposed,
+        AttachMode::Auto => Attach::Direct,
+    };
+    let flow_cache = PinnedCache::open(Arc::clone(&programs))?;
+    flow_cache.set_timing(timing(config))?;
+    Ok(Datapath {
+        attach,
+        flow_cache: Some(Arc::new(flow_cache)),
+        programs: Some(programs),
+        ..ovs_only("eBPF programs are loaded".to_owned())
+    })
+}
+
+/// How the programs are loaded.
+pub fn options(config: &Config) -> Options {
+    Options {
+        pod_mtu: config.mtu,
+        flows: config.flow_table_size,
+        #[cfg(feature = "test-hooks")]
+        without_counters: config.bench_without_counters,
+        ..Options::default()
+    }
+}
+
+/// Times of the flow cache.
+#[cfg(feature = "test-hooks")]
+pub fn timing(config: &Config) -> Timing {
+    Timing { refresh: std::time::Duration::from_millis(config.refresh_ms), ..Timing::default() }
+}
+
+/// Times of the flow cache.
+#[cfg(not(feature = "test-hooks"))]
+pub fn timing(_config: &Config) -> Timing {
+    Timing::default()
+}
+
+/// Takes away the programs of an earlier run with eBPF. Not while OVS is connected through them: then this is an error,
+/// and traffic goes on as it is.
+fn leave_ebpf(config: &Config, ovs: &Ovs) -> anyhow::Result<()> {
+    if !config.bpf_dir.exists() {
+        return Ok(());
+    }
+    let pods = ovs.pod_ports().into_iter().filter(|port| port.name == Names::of(&port.sandbox).shim_ovs);
+    let mut through: Vec<String> = pods.map(|port| port.iface_id).collect();
+    let uplink = shim_ovs_end(&config.gateway_interface);
+    through.extend(ovs.port(&uplink).map(|_| format!("uplink {}", config.gateway_interface)));
+    anyhow::ensure!(
+        through.is_empty(),
+        "connected through the eBPF programs of an earlier run: {}; run `slipstream-node-agent cleanup` first, which cuts \
+         these pods off, and restart them",
+        through.join(", ")
+    );
+    let dir = config.bpf_dir.display();
+    Programs::cleanup(&config.bpf_dir)
+        .map_err(|e| anyhow::anyhow!("eBPF programs of an earlier run under {dir}: {e}"))
+}

@@ -1,0 +1,211 @@
+//! Looks at OVS, the pods and the uplink, decides the paths, and tells the cache.
+
+use std::collections::{BTreeSet, HashMap};
+
+use api::ovn_name::INTEGRATION_BRIDGE;
+use futures::TryStreamExt;
+use nix::net::if_::if_nametoindex;
+use ovsdb_client::vswitch::{Bridge, Interface, Mirror, OpenVSwitch, Port};
+use rtnetlink::packet_route::tc::TcAttribute;
+
+use crate::attach::Names;
+use crate::attach::shim_ovs_end;
+use crate::flow_cache::Underlay;
+use crate::flow_cache::eligibility::flow_actions::Effects;
+use crate::flow_cache::eligibility::rules::{self, Mirrored, Pod};
+use crate::flow_cache::invalidation::{Input, Source};
+use crate::flow_cache::manager::{Decided, STARTING, Shared};
+use crate::kernel::link::Netlink;
+use crate::kube::pods::Pods;
+use crate::ovs::Ovs;
+use crate::ovs::ports::PodPort;
+use api::admin::{EndpointStatus, NodePath, Path, Reasoned};
+
+/// What decisions are made from.
+#[derive(Debug, Clone)]
+pub(in crate::flow_cache) struct View {
+    pub(in crate::flow_cache) ovs: Ovs,
+    pub(in crate::flow_cache) pods: Pods,
+    pub(in crate::flow_cache) netlink: Netlink,
+    /// The interface with the node's address.
+    pub(in crate::flow_cache) uplink: String,
+}
+
+impl View {
+    /// The gateway bridge, as ovn-controller knows it.
+    pub(in crate::flow_cache) fn bridge(&self) -> Option<String> {
+        let system = self.ovs.system()?;
+        let mappings = system.external_ids.get("ovn-bridge-mappings")?;
+        let wanted = |pair: &&str| pair.split(':').next() == Some(api::ovn_name::PHYSICAL_NETWORK);
+        mappings.split(',').find(wanted)?.split(':').nth(1).map(str::to_owned)
+    }
+
+    fn decide(
+        &self,
+        shared: &Shared,
+        bridge: Option<&str>,
+        effects: &Effects,
+        queues: &HashMap<u32, String>,
+    ) -> (Decided, Result<std::net::Ipv4Addr, String>) {
+        let node = self.node_with(shared, effects);
+        let snapshot = self.ovs.replica().read();
+        let mirrors = || snapshot.table::<Mirror>().iter().map(AsRef::as_ref);
+        let find = |name: &str| snapshot.table::<Bridge>().by_index("name", name).next().cloned();
+        let gateway = bridge.and_then(find);
+        let copied = gateway.as_ref().map(|row| Mirrored::of(row, mirrors())).unwrap_or_default();
+        let named = |name: &str| snapshot.table::<Port>().by_index("name", name).next().cloned();
+        let port = named(&shim_ovs_end(&self.uplink)).or_else(|| named(&self.uplink));
+        let endpoint = match snapshot.table::<OpenVSwitch>().iter().next() {
+            Some(system) => {
+                let interfaces = snapshot.table::<Interface>().iter().map(AsRef::as_ref);
+                rules::tunnel_endpoint(system, gateway.as_deref(), port.as_deref(), &copied, interfaces)
+            }
+            None => Err("no row in the Open_vSwitch database yet".to_owned()),
+        };
+        let mirrored = find(INTEGRATION_BRIDGE).map(|row| Mirrored::of(&row, mirrors())).unwrap_or_default();
+        let mut endpoints = Vec::new();
+        for interface in snapshot.table::<Interface>().iter() {
+            let Some(pod) = PodPort::of(interface) else { continue };
+            let port = named(&interface.name);
+            let path = match (&node.path, port) {
+                (Path::Ovs, _) => Reasoned::ovs(format!("node: {}", node.reason)),
+                (Path::Ebpf, None) => Reasoned::ovs("no OVS port yet"),
+                (Path::Ebpf, Some(port)) => {
+                    let known = self.pods.of_port(&pod).unwrap_or_default();
+                    let host = if_nametoindex(Names::of(&pod.sandbox).host.as_str());
+                    let queue = host.ok().and_then(|host| queues.get(&host));
+                    let pod = Pod {
+                        port: &port,
+                        interface,
+                        wanted: known.path.as_deref(),
+                        forwards: known.forwards,
+                        queue: queue.map(String::as_str),
+                    };
+                    rules::endpoint(pod, &mirrored, effects)
+                }
+            };
+            endpoints.push(EndpointStatus {
+                id: pod.sandbox,
+                port: pod.iface_id,
+                addresses: pod.addresses,
+                path,
+            });
+        }
+        endpoints.sort_by(|a, b| (&a.port, &a.id).cmp(&(&b.port, &b.id)));
+        let tunnel = match (&node.path, &endpoint) {
+            (Path::Ovs, _) => Reasoned::ovs(format!("node: {}", node.reason)),
+            (_, Ok(_)) => Reasoned::ebpf("nothing is against it"),
+            (_, Err(why)) => Reasoned::ovs(why.clone()),
+        };
+        (Decided { node, tunnel, underlay: None, endpoints }, endpoint)
+    }
+
+    /// The node's path and why.
+    pub(in crate::flow_cache) fn node(&self, shared: &Shared) -> Reasoned {
+        self.node_with(shared, &shared.effects().0)
+    }
+
+    fn node_with(&self, shared: &Shared, effects: &Effects) -> Reasoned {
+        if shared.cache.is_none() {
+            return Reasoned::ovs(shared.without());
+        }
+        let wanted = shared.wanted();
+        if wanted == NodePath::Ovs {
+            return Reasoned::ovs("set for the node (slipctl path node ovs)");
+        }
+        let (Some(system), Some(integration)) = (self.ovs.system(), self.ovs.bridge(INTEGRATION_BRIDGE))
+        else {
+            return Reasoned::ovs("no bridge br-int yet; ovn-controller makes it");
+        };
+        let snapshot = self.ovs.replica().read();
+        let interfaces = snapshot.table::<Interface>().iter().map(AsRef::as_ref);
+        match rules::node(&system, &integration, effects, interfaces) {
+            Some(why) => Reasoned::ovs(why),
+            None if wanted == NodePath::Ebpf => Reasoned::ebpf("set for the node (slipctl path node ebpf)"),
+            None => Reasoned::ebpf("nothing is against it"),
+        }
+    }
+
+    /// Queueing disciplines that somebody put on interfaces, by the interface's index. A veth has none by itself, and ours is
+    /// `clsact`, which queues nothing.
+    async fn queues(&self) -> Result<HashMap<u32, String>, String> {
+        let mut found = HashMap::new();
+        let mut all = self.netlink.raw().qdisc().get().execute();
+        while let Some(message) = all.try_next().await.map_err(|error| error.to_string())? {
+            let kind = message.attributes.into_iter().find_map(|attribute| match attribute {
+                TcAttribute::Kind(kind) => Some(kind),
+                _ => None,
+            });
+            let kind = kind.filter(|kind| !matches!(kind.as_str(), "noqueue" | "clsact"));
+            if let (Some(kind), Ok(index)) = (kind, u32::try_from(message.header.index)) {
+                found.insert(index, kind);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The tunnel endpoint, if the kernel has what OVS says.
+    async fn underlay(&self, bridge: &str, address: std::net::Ipv4Addr) -> Result<Underlay, String> {
+        let link = |e: crate::kernel::link::LinkError| e.to_string();
+        let uplink = self.netlink.get(&self.uplink).await.map_err(link)?;
+        let holder = self.netlink.get(bridge).await.map_err(link)?;
+        let addresses = self.netlink.addresses(holder.index, bridge).await.map_err(link)?;
+        if !addresses.iter().any(|net| net.addr() == address) {
+            return Err(format!(
+                "tunnel endpoint {address} is not an address of the gateway bridge {bridge}"
+            ));
+        }
+        let mac = holder.mac.ok_or_else(|| format!("bridge {bridge} has no MAC address"))?;
+        Ok(Underlay { address, mac, mtu: uplink.mtu })
+    }
+}
+
+/// Decides anew and tells the cache what differs.
+pub(in crate::flow_cache) async fn round(shared: &Shared, view: &View) {
+    if *view.ovs.replica().synced().borrow() {
+        shared.tell_remotes(&view.ovs);
+    }
+    let bridge = view.bridge();
+    let (effects, number) = shared.effects();
+    // What cannot be read is as before: none is known.
+    let queues = shared.check("read queueing disciplines", view.queues().await).unwrap_or_default();
+    let (mut decided, address) = view.decide(shared, bridge.as_deref(), &effects, &queues);
+    if let (Path::Ebpf, Some(bridge), Ok(address)) = (decided.tunnel.path, &bridge, address) {
+        match view.underlay(bridge, address).await {
+            Ok(underlay) => decided.underlay = Some(underlay),
+            Err(why) => decided.tunnel = Reasoned::ovs(why),
+        }
+    }
+    let ids: BTreeSet<&str> = decided.endpoints.iter().map(|endpoint| endpoint.id.as_str()).collect();
+    shared.keep(|id| ids.contains(id));
+    let mut taken_off = false;
+    for endpoint in &decided.endpoints {
+        taken_off |= shared.tell(&endpoint.id, endpoint.path.path == Path::Ebpf);
+    }
+    let fast = decided.endpoints.iter().filter(|endpoint| endpoint.path.path == Path::Ebpf).count();
+    shared.figures.endpoints(fast, decided.endpoints.len() - fast);
+    let (node, tunnel, underlay) = (decided.node.clone(), decided.tunnel.clone(), decided.underlay);
+    let before = shared.decided(decided);
+    if before.node != node {
+        tracing::info!(path = ?node.path, reason = node.reason, "path of the node");
+        if node.path == Path::Ovs && shared.wanted() == NodePath::Ebpf {
+            tracing::warn!(reason = node.reason, "the node is set to `ebpf`, which it cannot be");
+        }
+    }
+    if before.tunnel != tunnel {
+        tracing::info!(path = ?tunnel.path, reason = tunnel.reason, "path across the tunnel");
+    }
+    // At the start everything becomes invalid as soon as changes are seen; not earlier for this.
+    let starting = before.node.reason == STARTING;
+    if let Some(cache) = &shared.cache
+        && (before.underlay != underlay || starting)
+    {
+        shared.check("set the tunnel endpoint", cache.set_underlay(underlay));
+        taken_off |= !starting;
+    }
+    shared.take(Input::Enable(node.path == Path::Ebpf && shared.wanted() != NodePath::Ovs));
+    if taken_off {
+        shared.take(Input::Changed(Source::Path));
+    }
+    shared.effects_are_decided(number);
+}

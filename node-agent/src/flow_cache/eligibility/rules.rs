@@ -1,0 +1,324 @@
+//! Who must not use the fast path, and why (the list is in `docs/datapath.md`). Decided from the Open_vSwitch database,
+//! pod annotations and br-int's flows; no I/O.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
+
+use api::annotation::POD_PATH;
+use ovsdb_client::Uuid;
+use ovsdb_client::vswitch::{Bridge, Interface, Mirror, OpenVSwitch, Port};
+
+use ebpf::layout::maps::GENEVE_PORT;
+
+use crate::flow_cache::eligibility::flow_actions::Effects;
+use crate::flow_cache::remotes;
+use crate::ovs::ports::PodPort;
+use api::admin::Reasoned;
+
+/// Options of a tunnel that say where it goes and do not change from packet to packet. Others may.
+const PLAIN_OPTIONS: [&str; 5] = ["remote_ip", "local_ip", "key", "csum", "packet_type"];
+
+/// Options that ovn-controller sets on a tunnel inside IPsec.
+const IPSEC_OPTIONS: [&str; 6] =
+    ["remote_name", "remote_cert", "psk", "ipsec_encapsulation", "certificate", "private_key"];
+
+/// Ports of a bridge that a mirror copies.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Mirrored {
+    /// Name of a mirror that takes the whole bridge.
+    pub all: Option<String>,
+    /// Ports that are selected, with the mirror's name.
+    pub ports: Vec<(Uuid, String)>,
+}
+
+impl Mirrored {
+    /// What the mirrors of `bridge` copy, of all `mirrors` there are.
+    pub fn of<'a>(bridge: &Bridge, mirrors: impl Iterator<Item = &'a Mirror>) -> Self {
+        let mut found = Self::default();
+        for mirror in mirrors.filter(|m| bridge.mirrors.contains(&m.uuid)) {
+            if mirror.select_all || !mirror.select_vlan.is_empty() {
+                found.all.get_or_insert_with(|| mirror.name.clone());
+            }
+            let selected: BTreeSet<_> =
+                mirror.select_src_port.iter().chain(&mirror.select_dst_port).collect();
+            found.ports.extend(selected.into_iter().map(|port| (*port, mirror.name.clone())));
+        }
+        found
+    }
+
+    fn of_port(&self, port: &Uuid) -> Option<&str> {
+        let selected = self.ports.iter().find(|(selected, _)| selected == port).map(|(_, name)| name);
+        self.all.as_ref().or(selected).map(String::as_str)
+    }
+}
+
+/// Why no pod of the node may use the fast path; `None` when they may.
+pub fn node<'a>(
+    system: &OpenVSwitch,
+    integration: &Bridge,
+    effects: &Effects,
+    interfaces: impl Iterator<Item = &'a Interface>,
+) -> Option<String> {
+    if let Some(why) = &effects.node {
+        return Some(why.clone());
+    }
+    let counted = [
+        ("sFlow", integration.sflow.is_some()),
+        ("NetFlow", integration.netflow.is_some()),
+        ("IPFIX", integration.ipfix.is_some()),
+    ];
+    if let Some((what, _)) = counted.into_iter().find(|(_, on)| *on) {
+        return Some(format!("br-int reports its packets by {what}"));
+    }
+    let id = |key: &str| system.external_ids.get(key).map_or("", String::as_str);
+    let kind = id("ovn-encap-type");
+    if !matches!(kind, "" | "geneve") {
+        return Some(format!("ovn-encap-type is `{kind}`; the fast path knows `geneve` alone"));
+    }
+    if id("ovn-encap-ip").contains(',') {
+        return Some(format!("several tunnel endpoints (ovn-encap-ip is `{}`)", id("ovn-encap-ip")));
+    }
+    let tos = id("ovn-encap-tos");
+    if !matches!(tos, "" | "0") {
+        return Some(format!("ovn-encap-tos is `{tos}`: the outer header depends on the packet"));
+    }
+    if system.other_config.get("hw-offload").is_some_and(|on| on == "true") {
+        // OVS puts filters in front of the programs.
+        return Some("OVS has hardware offload on (other_config:hw-offload)".to_owned());
+    }
+    interfaces.filter_map(|row| tunnel(row).or_else(|| shared_port(row, effects))).next()
+}
+
+/// Why this interface, which is no pod's, keeps the node off the fast path: what passes it may be of any pod. A port that has no
+/// row any more carries nothing.
+fn shared_port(row: &Interface, effects: &Effects) -> Option<String> {
+    let why = concerning(row, effects).filter(|_| PodPort::of(row).is_none())?;
+    Some(format!("interface {}: {why}", row.name))
+}
+
+fn concerning<'a>(row: &Interface, effects: &'a Effects) -> Option<&'a str> {
+    effects.ports.get(&u32::try_from(row.ofport?).ok()?).map(String::as_str)
+}
+
+/// Why this tunnel keeps the node off the fast path.
+fn tunnel(row: &Interface) -> Option<String> {
+    let kind = row.r#type.as_str();
+    let known = match kind {
+        "geneve" => true,
+        "vxlan" | "stt" | "gre" | "ip6gre" | "lisp" | "erspan" | "ip6erspan" | "gtpu" | "srv6"
+        | "bareudp" => false,
+        _ => return None,
+    };
+    if !known {
+        return Some(format!("tunnel {} is of type {kind}; the fast path knows geneve alone", row.name));
+    }
+    if let Some(option) = IPSEC_OPTIONS.iter().find(|option| row.options.contains_key(**option)) {
+        return Some(format!("tunnel {} is inside IPsec (option `{option}`)", row.name));
+    }
+    // A port that the programs do not look at; packets that may be fragmented, of which they know the identification no more.
+    let unknown = |option: &str, value: &str| match option {
+        "dst_port" => value != GENEVE_PORT.to_string(),
+        "df_default" => value == "false",
+        _ => !PLAIN_OPTIONS.contains(&option),
+    };
+    let odd = row.options.iter().find(|(option, value)| unknown(option, value))?;
+    Some(format!("tunnel {} has option {}={}, which the fast path cannot repeat", row.name, odd.0, odd.1))
+}
+
+/// Why no packet may cross the tunnel on the fast path; the tunnel endpoint's address otherwise.
+pub fn tunnel_endpoint<'a>(
+    system: &OpenVSwitch,
+    gateway: Option<&Bridge>,
+    uplink: Option<&Port>,
+    mirrored: &Mirrored,
+    mut interfaces: impl Iterator<Item = &'a Interface>,
+) -> Result<Ipv4Addr, String> {
+    if let Some(row) = interfaces.find(|row| remotes::takes_from_anybody(row)) {
+        return Err(format!(
+            "tunnel {} has no remote_ip of its own; which nodes OVS takes packets from cannot be told",
+            row.name
+        ));
+    }
+    let text = system.external_ids.get("ovn-encap-ip").map_or("", String::as_str);
+    let address = match text.parse::<IpAddr>() {
+        Ok(IpAddr::V4(address)) => address,
+        Ok(IpAddr::V6(address)) => {
+            return Err(format!(
+                "the underlay is IPv6 (tunnel endpoint {address}); the fast path knows IPv4 alone"
+            ));
+        }
+        Err(_) if text.is_empty() => {
+            return Err("no tunnel endpoint yet (ovn-encap-ip is not set)".to_owned());
+        }
+        Err(error) => return Err(format!("ovn-encap-ip is `{text}`: {error}")),
+    };
+    let Some(gateway) = gateway else { return Err("no gateway bridge yet".to_owned()) };
+    if let Some(uplink) = uplink {
+        if let Some(mirror) = mirrored.of_port(&uplink.uuid) {
+            return Err(format!("the uplink is mirrored (mirror {mirror} of bridge {})", gateway.name));
+        }
+        if uplink.interfaces.len() > 1 {
+            return Err(format!("OVS port {} of the uplink is a bond of OVS", uplink.name));
+        }
+        if uplink.qos.is_some() {
+            return Err(format!("OVS port {} of the uplink has a QoS setting", uplink.name));
+        }
+    }
+    Ok(address)
+}
+
+/// What is looked at of one pod.
+#[derive(Debug, Clone, Copy)]
+pub struct Pod<'a> {
+    /// Its OVS port.
+    pub port: &'a Port,
+    /// Its OVS interface.
+    pub interface: &'a Interface,
+    /// Its annotation [`POD_PATH`].
+    pub wanted: Option<&'a str>,
+    /// Why what is in it passes packets on instead of taking them itself.
+    pub forwards: Option<&'a str>,
+    /// A queueing discipline that somebody put on its host veth.
+    pub queue: Option<&'a str>,
+}
+
+/// The path of one pod's endpoint when the node's is `ebpf`.
+pub fn endpoint(pod: Pod<'_>, mirrored: &Mirrored, effects: &Effects) -> Reasoned {
+    match pod.wanted {
+        // Whoever says so knows what it is.
+        Some("ebpf") => {}
+        None => {
+            if let Some(why) = pod.forwards {
+                return Reasoned::ovs(why);
+            }
+        }
+        Some("ovs") => return Reasoned::ovs(format!("annotation {POD_PATH} of the pod")),
+        Some(other) => {
+            return Reasoned::ovs(format!("annotation {POD_PATH} is `{other}`; `ovs` or `ebpf` is needed"));
+        }
+    }
+    if let Some(mirror) = mirrored.of_port(&pod.port.uuid) {
+        return Reasoned::ovs(format!("the port is mirrored (mirror {mirror})"));
+    }
+    if pod.port.qos.is_some() {
+        return Reasoned::ovs("the OVS port has a QoS setting");
+    }
+    if pod.interface.ingress_policing_rate > 0 || pod.interface.ingress_policing_kpkts_rate > 0 {
+        return Reasoned::ovs("the OVS interface limits its rate (ingress policing)");
+    }
+    if let Some(kind) = pod.queue {
+        return Reasoned::ovs(format!(
+            "the host end has the queueing discipline `{kind}`, which cached packets do not pass"
+        ));
+    }
+    if let Some(why) = concerning(pod.interface, effects) {
+        return Reasoned::ovs(why);
+    }
+    if pod.interface.ofport.is_none_or(|port| port <= 0) {
+        return Reasoned::ovs("OVS has not opened the port yet");
+    }
+    Reasoned::ebpf("nothing is against it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::admin::Path;
+
+    fn chassis(ids: &[(&str, &str)]) -> OpenVSwitch {
+        let external_ids = ids.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        OpenVSwitch { external_ids, ..OpenVSwitch::default() }
+    }
+
+    fn tunnel_row(kind: &str, options: &[(&str, &str)]) -> Interface {
+        let options = options.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        Interface { name: "ovn-n2-0".to_owned(), r#type: kind.to_owned(), options, ..Interface::default() }
+    }
+
+    #[test]
+    fn an_ipv6_underlay_a_mirrored_or_shaped_uplink_and_a_missing_bridge_keep_the_tunnel_slow() {
+        let v4 = chassis(&[("ovn-encap-ip", "172.18.0.2")]);
+        let bridge = Bridge { name: "breth0".to_owned(), ..Bridge::default() };
+        let port = Port { uuid: Uuid::new_v4(), name: "so-eth0".to_owned(), ..Port::default() };
+        let none = Mirrored::default();
+        let ask = |system: &OpenVSwitch, gateway, port: &Port, mirrored: &Mirrored| {
+            tunnel_endpoint(system, gateway, Some(port), mirrored, std::iter::empty())
+        };
+        assert_eq!(ask(&v4, Some(&bridge), &port, &none), Ok(Ipv4Addr::new(172, 18, 0, 2)));
+        let v6 = chassis(&[("ovn-encap-ip", "fd00::2")]);
+        assert!(ask(&v6, Some(&bridge), &port, &none).unwrap_err().contains("underlay is IPv6"));
+        assert!(ask(&chassis(&[]), Some(&bridge), &port, &none).unwrap_err().contains("not set"));
+        assert!(ask(&v4, None, &port, &none).unwrap_err().contains("no gateway bridge"));
+        let copied = Mirrored { all: None, ports: vec![(port.uuid, "m".to_owned())] };
+        assert!(ask(&v4, Some(&bridge), &port, &copied).unwrap_err().contains("mirror m"));
+        let shaped = Port { qos: Some(Uuid::new_v4()), ..port };
+        assert!(ask(&v4, Some(&bridge), &shaped, &none).unwrap_err().contains("QoS"));
+        let open = tunnel_row("geneve", &[("remote_ip", "flow")]);
+        let why = tunnel_endpoint(&v4, Some(&bridge), None, &none, std::iter::once(&open)).unwrap_err();
+        assert!(why.contains("tunnel ovn-n2-0 has no remote_ip of its own"), "{why}");
+    }
+
+    #[test]
+    fn several_endpoints_and_tunnels_that_cannot_be_repeated_keep_the_node_slow() {
+        let bridge = Bridge::default();
+        let ask = |system: &OpenVSwitch, rows: &[Interface]| {
+            node(system, &bridge, &Effects::default(), rows.iter())
+        };
+        let geneve = chassis(&[("ovn-encap-type", "geneve"), ("ovn-encap-ip", "172.18.0.2")]);
+        let plain = tunnel_row("geneve", &[("remote_ip", "172.18.0.3"), ("key", "flow"), ("csum", "false")]);
+        assert_eq!(ask(&geneve, &[plain, tunnel_row("", &[]), tunnel_row("patch", &[("peer", "x")])]), None);
+        let two = chassis(&[("ovn-encap-ip", "172.18.0.2,172.19.0.2")]);
+        assert!(ask(&two, &[]).unwrap().contains("several tunnel endpoints"));
+        let both = chassis(&[("ovn-encap-type", "geneve,vxlan")]);
+        assert!(ask(&both, &[]).unwrap().contains("`geneve,vxlan`"));
+        for (row, why) in [
+            (tunnel_row("vxlan", &[]), "is of type vxlan"),
+            (tunnel_row("geneve", &[("remote_name", "n2")]), "inside IPsec"),
+            (tunnel_row("geneve", &[("ttl", "inherit")]), "ttl=inherit"),
+        ] {
+            assert!(ask(&geneve, &[row]).unwrap().contains(why), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_bridge_that_reports_its_packets_keeps_the_node_slow() {
+        let system = chassis(&[]);
+        let bridge = Bridge { netflow: Some(Uuid::new_v4()), ..Bridge::default() };
+        assert!(node(&system, &bridge, &Effects::default(), std::iter::empty()).unwrap().contains("NetFlow"));
+    }
+
+    #[test]
+    fn a_mirror_that_takes_all_takes_every_port_and_one_of_another_bridge_none() {
+        let mirror =
+            Mirror { uuid: Uuid::new_v4(), name: "m".to_owned(), select_all: true, ..Mirror::default() };
+        let bridge = Bridge { mirrors: [mirror.uuid].into(), ..Bridge::default() };
+        let port = Port { uuid: Uuid::new_v4(), ..Port::default() };
+        let interface = Interface { ofport: Some(3), ..Interface::default() };
+        let pod = Pod { port: &port, interface: &interface, wanted: None, forwards: None, queue: None };
+        let of = |bridge: &Bridge| {
+            endpoint(pod, &Mirrored::of(bridge, std::iter::once(&mirror)), &Effects::default()).path
+        };
+        assert_eq!(of(&bridge), Path::Ovs);
+        assert_eq!(of(&Bridge::default()), Path::Ebpf);
+    }
+
+    #[test]
+    fn a_pods_port_that_is_logged_is_slow_alone_and_a_port_of_the_node_makes_all_slow() {
+        let effects = Effects { node: None, ports: [(3, "logged".to_owned())].into() };
+        let row = |ids: &[(&str, &str)], number| {
+            let external_ids =
+                ids.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+            Interface { external_ids, ofport: Some(number), ..Interface::default() }
+        };
+        let ids = [("iface-id", "red_a"), ("sandbox", "c1")];
+        let path = |number| {
+            let (port, interface) = (Port::default(), row(&ids, number));
+            let pod = Pod { port: &port, interface: &interface, wanted: None, forwards: None, queue: None };
+            endpoint(pod, &Mirrored::default(), &effects)
+        };
+        assert_eq!((path(3), path(4).path), (Reasoned::ovs("logged"), Path::Ebpf));
+        let ask = |rows: &[Interface]| node(&chassis(&[]), &Bridge::default(), &effects, rows.iter());
+        assert_eq!(ask(&[row(&ids, 3), row(&[], 4)]), None);
+        assert!(ask(&[row(&[], 3)]).unwrap().contains("logged"));
+    }
+}

@@ -1,0 +1,145 @@
+//! A flow cache for unit tests: answers what it was given, remembers what it was told.
+
+use api::admin::Amount;
+use ebpf::Reason;
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use api::MacAddr;
+use parking_lot::Mutex;
+
+use crate::flow_cache::{
+    Action, CacheError, Divergence, EndpointAmounts, Flow, FlowCache, Gate, Pressure, Swept, Timing, Tunnel,
+    Underlay,
+};
+
+/// The cache.
+#[derive(Debug, Default)]
+pub(crate) struct Fake {
+    /// Endpoints taken off the fast path or put on it, in order.
+    pub(crate) told: Mutex<Vec<(String, bool)>>,
+    /// Endpoints said to have diverged, with the epoch.
+    pub(crate) diverged: Mutex<Vec<(String, u32)>>,
+    /// The gate holds.
+    pub(crate) holds: bool,
+    /// How often the maps were walked only to count.
+    pub(crate) walks: Mutex<u32>,
+    /// How often they were swept.
+    pub(crate) sweeps: Mutex<u32>,
+}
+
+pub(crate) const OPTION: u32 = 0x0003_0002;
+
+/// How full the maps are.
+pub(crate) const PRESSURE: [Pressure; 1] = [Pressure { map: "FLOW_EGRESS", entries: 3, capacity: 262_144 }];
+
+/// One flow of each kind.
+pub(crate) fn flows() -> Vec<Flow> {
+    let remote = Ipv4Addr::new(172, 18, 0, 3);
+    let flow = |endpoint: &str, protocol, from: (&str, u16), to: (&str, u16), action| Flow {
+        endpoint: endpoint.to_owned(),
+        protocol,
+        source: from.0.parse().unwrap(),
+        destination: to.0.parse().unwrap(),
+        source_port: from.1,
+        destination_port: to.1,
+        action,
+        epoch: 7,
+        valid: true,
+        probing: false,
+        ttl_step: 1,
+        destination_mac: MacAddr([0x0a, 0x58, 0x0a, 0xf4, 0, 1]),
+        source_mac: MacAddr([0x0a, 0x58, 0x0a, 0xf4, 0, 3]),
+        delivered_destination_mac: MacAddr([0x0a, 0x58, 0x0a, 0xf4, 1, 4]),
+        delivered_source_mac: MacAddr([0x0a, 0x58, 0x0a, 0xf4, 1, 1]),
+        age_ms: 1_200,
+        refresh_in_ms: 800,
+        packets: 42,
+    };
+    let tunnel = Action::Tunnel { remote, vni: 5, option: OPTION };
+    let deliver = Action::Deliver { remote, vni: 5, option: OPTION };
+    let local = Action::Local { to: "c0ffee01".to_owned() };
+    vec![
+        flow("c0ffee01", 6, ("10.244.0.3", 40_000), ("10.244.1.4", 80), tunnel),
+        flow("c0ffee01", 6, ("10.244.1.4", 80), ("10.244.0.3", 40_000), deliver),
+        flow("c0ffee02", 17, ("10.244.0.4", 5_000), ("10.244.0.3", 53), local),
+    ]
+}
+
+impl FlowCache for Fake {
+    fn epoch(&self) -> Result<u32, CacheError> {
+        Ok(7)
+    }
+    fn bump(&self) -> Result<u32, CacheError> {
+        Ok(8)
+    }
+    fn set_gate(&self, _: Gate) -> Result<(), CacheError> {
+        Ok(())
+    }
+    fn gate(&self) -> Result<Gate, CacheError> {
+        Ok(Gate { forward: true, learn: true, tcp: true, hold: self.holds })
+    }
+    fn hold_left(&self) -> Result<Duration, CacheError> {
+        Ok(Duration::ZERO)
+    }
+    fn heartbeat(&self) -> Result<(), CacheError> {
+        Ok(())
+    }
+    fn set_underlay(&self, _: Option<Underlay>) -> Result<(), CacheError> {
+        Ok(())
+    }
+    fn set_remotes(&self, _: &BTreeSet<Ipv4Addr>) -> Result<(), CacheError> {
+        Ok(())
+    }
+    fn set_timing(&self, _: Timing) -> Result<(), CacheError> {
+        Ok(())
+    }
+    fn set_endpoint_fast(&self, id: &str, fast: bool) -> Result<(), CacheError> {
+        self.told.lock().push((id.to_owned(), fast));
+        Ok(())
+    }
+    fn set_endpoint_diverged(&self, id: &str, epoch: u32) -> Result<(), CacheError> {
+        self.diverged.lock().push((id.to_owned(), epoch));
+        Ok(())
+    }
+    fn flows(&self, limit: usize) -> Result<Vec<Flow>, CacheError> {
+        Ok(flows().into_iter().take(limit).collect())
+    }
+    fn pressure(&self) -> Result<Vec<Pressure>, CacheError> {
+        *self.walks.lock() += 1;
+        Ok(PRESSURE.to_vec())
+    }
+    fn sweep(&self) -> Result<Swept, CacheError> {
+        *self.sweeps.lock() += 1;
+        Ok(Swept { removed: 2, maps: PRESSURE.to_vec() })
+    }
+    fn divergences(&self) -> Result<Vec<Divergence>, CacheError> {
+        Ok(Vec::new())
+    }
+    fn tunnels(&self) -> Result<Vec<Tunnel>, CacheError> {
+        let amount = |packets| Amount { packets, bytes: packets * 100 };
+        Ok(vec![Tunnel {
+            remote: [172, 18, 0, 3].into(),
+            vni: 5,
+            fast_in: amount(3),
+            slow_in: amount(1),
+            fast_out: amount(7),
+            slow_out: amount(2),
+        }])
+    }
+    fn endpoints(&self) -> Result<Vec<EndpointAmounts>, CacheError> {
+        let amount = |packets| Amount { packets, bytes: packets * 60 };
+        Ok(vec![EndpointAmounts {
+            endpoint: "c0ffee01".to_owned(),
+            fast_from: amount(7),
+            slow_from: amount(2),
+            fast_to: amount(3),
+            slow_to: amount(1),
+            diverged: None,
+        }])
+    }
+    fn reasons(&self) -> Result<Vec<(Reason, u64)>, CacheError> {
+        Ok(vec![(Reason::TcpFlags, 4), (Reason::Fragment, 0)])
+    }
+}

@@ -1,0 +1,552 @@
+//! When cached flows may be used, learned and refreshed: the rules, without any I/O. Time comes from the caller.
+//!
+//! Two things are kept apart. A *burst* of changes: at its first change everything cached becomes invalid and learning
+//! stops, a little after its last everything becomes invalid once more and learning goes on. OVS brings its own caches in
+//! line only some time after its tables changed, and what it answers in between must not be remembered. And *sight*: while
+//! the sources of changes are not all there, cached flows first go on as they are (a restart of OVS is no reason to cut
+//! anybody off), then the gate closes.
+
+use std::time::{Duration, Instant};
+
+pub use crate::flow_cache::cause::Source;
+use crate::flow_cache::{Gate, HOLD};
+use api::admin::Sight;
+
+/// Times of the rules.
+#[derive(Debug, Clone, Copy)]
+pub struct Times {
+    /// A burst is over when nothing has come for this long.
+    pub quiet: Duration,
+    /// A burst is taken to be over after this, whatever still comes; the next change begins another.
+    pub longest: Duration,
+    /// Cached flows go on for this long without sight.
+    pub hold: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self { quiet: Duration::from_millis(20), longest: Duration::from_millis(200), hold: HOLD }
+    }
+}
+
+/// Whether OVS's connection tracking takes TCP flows back that it has not seen all of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tracking {
+    /// It does: its sequence checks are known to be off.
+    Tolerant,
+    /// Not known since ovs-vswitchd was started.
+    Unknown,
+    /// It does not, and why.
+    Strict(String),
+}
+
+/// Which round of OVS's revalidation has ended since the last change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Round {
+    /// It may have begun before the change.
+    First,
+    /// It began after it: no datapath flow is older than the change.
+    Second,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    /// Something changed that verdicts may depend on.
+    Changed(Source),
+    /// OVS stops (`true`) or goes on telling of changed flows, as it has too many to tell.
+    Paused(bool),
+    /// What OVS told is being read (`true`), or has been: whose packets it is about is not known in between.
+    Reading(bool),
+    /// Who may use the cache is being decided (`true`), or has been, because flows changed what they do to packets.
+    Deciding(bool),
+    /// A round in which OVS revalidates all of its datapath flows has ended since it was asked.
+    Revalidated(Round),
+    /// The monitor of br-int's flows is there, with so many flows in the table.
+    Monitor {
+        /// Flows in the table.
+        flows: usize,
+    },
+    /// The monitor is gone, and why.
+    MonitorLost(String),
+    /// The Open_vSwitch database is there, or not.
+    Database(bool),
+    /// What is known of OVS's connection tracking.
+    Tracking(Tracking),
+    /// The node may use the fast path, or not.
+    Enable(bool),
+    /// An agent before us left the gate open, with TCP or without: what it left goes on as while OVS is away, until
+    /// changes are seen again.
+    Adopt {
+        /// TCP was allowed.
+        tcp: bool,
+        /// How long a hold that it left still lasts; `None`: it left none.
+        left: Option<Duration>,
+    },
+    /// Time has passed.
+    Tick,
+}
+
+/// What is to be done, in this order: take away what the gate loses, make everything invalid, open what it gains.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// Why everything cached becomes invalid; `None`: it does not.
+    pub bump: Option<Source>,
+    /// The gate from now on.
+    pub gate: Gate,
+    /// Ask OVS to tell when it has revalidated. What it was asked before does not count any more.
+    pub revalidate: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Burst {
+    first: Instant,
+    last: Instant,
+    /// Flows were among what changed.
+    flows: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    Hold { since: Instant, until: Instant },
+    Closed,
+}
+
+/// The rules' state. It begins closed, as nothing is known.
+#[derive(Debug)]
+pub struct Engine {
+    times: Times,
+    enabled: bool,
+    burst: Option<Burst>,
+    paused: bool,
+    reading: bool,
+    deciding: bool,
+    monitor: Result<(), String>,
+    /// The table was empty when the monitor came: ovs-vswitchd was started anew, and its flows are still to come.
+    empty: bool,
+    database: bool,
+    tracking: Tracking,
+    /// TCP was allowed when the gate was open last.
+    tcp: bool,
+    state: State,
+}
+
+impl Engine {
+    /// Knows nothing, allows nothing.
+    pub fn new(times: Times, tracking: Tracking) -> Self {
+        Self {
+            times,
+            enabled: false,
+            burst: None,
+            paused: false,
+            reading: false,
+            deciding: false,
+            monitor: Err("not connected yet".to_owned()),
+            empty: false,
+            database: false,
+            tracking,
+            tcp: false,
+            state: State::Closed,
+        }
+    }
+
+    /// Takes what happened at `now`.
+    pub fn take(&mut self, now: Instant, input: Input) -> Step {
+        let (mut bump, mut revalidate) = (None, false);
+        match input {
+            Input::Changed(source) => bump = self.change(now, source, &mut revalidate),
+            Input::Paused(paused) => {
+                self.paused = paused;
+                bump = self.change(now, Source::Flows, &mut revalidate);
+            }
+            Input::Reading(reading) => self.reading = reading,
+            Input::Deciding(deciding) => self.deciding = deciding,
+            // In a burst nothing is learned, and its end makes everything invalid anyway.
+            Input::Revalidated(Round::First) => {
+                bump = self.burst.is_none().then_some(Source::Revalidated);
+            }
+            Input::Revalidated(Round::Second) => bump = Some(Source::Revalidated),
+            Input::Monitor { flows } => {
+                self.monitor = Ok(());
+                self.empty = flows == 0;
+                self.paused = false;
+                // Whatever was seen before belongs to another session.
+                self.burst = None;
+            }
+            Input::MonitorLost(why) => {
+                self.monitor = Err(why);
+                self.paused = false;
+                self.reading = false;
+            }
+            Input::Database(there) => self.database = there,
+            Input::Tracking(tracking) => self.tracking = tracking,
+            Input::Enable(enabled) => {
+                if self.enabled != enabled {
+                    self.enabled = enabled;
+                    bump = Some(Source::Path);
+                }
+            }
+            Input::Adopt { tcp, left } => {
+                self.enabled = true;
+                self.tcp = tcp;
+                self.state = State::Hold { since: now, until: now + left.unwrap_or(self.times.hold) };
+            }
+            Input::Tick => {}
+        }
+        if let Some(burst) = self.burst.filter(|burst| now >= self.end(*burst)) {
+            self.burst = None;
+            self.empty &= !burst.flows;
+            bump = Some(Source::Quiet);
+            revalidate |= burst.last > burst.first;
+        }
+        self.look(now, &mut bump, &mut revalidate);
+        if self.state == State::Open {
+            self.tcp = self.tracking == Tracking::Tolerant;
+        }
+        Step { bump, gate: self.gate(), revalidate }
+    }
+
+    /// When to call again with [`Input::Tick`] if nothing happens.
+    pub fn due(&self) -> Option<Instant> {
+        let burst = self.burst.map(|burst| self.end(burst));
+        let hold = match self.state {
+            State::Hold { until, .. } => Some(until),
+            _ => None,
+        };
+        burst.into_iter().chain(hold).min()
+    }
+
+    /// Whether changes are seen.
+    pub fn sight(&self) -> Sight {
+        match self.state {
+            State::Open => Sight::Open,
+            State::Hold { .. } => Sight::Hold,
+            State::Closed => Sight::Closed,
+        }
+    }
+
+    /// When the hold began.
+    pub fn held_since(&self) -> Option<Instant> {
+        match self.state {
+            State::Hold { since, .. } => Some(since),
+            _ => None,
+        }
+    }
+
+    /// What is known of connection tracking.
+    pub fn tracking(&self) -> &Tracking {
+        &self.tracking
+    }
+
+    /// The flows of a new ovs-vswitchd are still to come.
+    pub fn waits_for_flows(&self) -> bool {
+        self.empty
+    }
+
+    /// What is missing for sight; `None` when nothing is.
+    pub fn blind(&self) -> Option<String> {
+        if let Err(why) = &self.monitor {
+            return Some(format!("flows of br-int are not watched: {why}"));
+        }
+        if !self.database {
+            return Some("no connection to the Open_vSwitch database".to_owned());
+        }
+        if self.empty {
+            return Some("br-int has no flows yet; ovn-controller writes them".to_owned());
+        }
+        if self.tracking == Tracking::Unknown {
+            return Some(
+                "the sequence check of OVS's connection tracking is not known to be off yet".to_owned(),
+            );
+        }
+        None
+    }
+
+    /// What the cache may do.
+    pub fn gate(&self) -> Gate {
+        if !self.enabled {
+            return Gate::default();
+        }
+        match self.state {
+            State::Closed => Gate::default(),
+            State::Hold { .. } => {
+                let tcp = match self.tracking {
+                    Tracking::Tolerant | Tracking::Unknown => self.tcp,
+                    Tracking::Strict(_) => false,
+                };
+                Gate { forward: true, learn: false, tcp, hold: true }
+            }
+            State::Open => Gate {
+                forward: true,
+                learn: self.burst.is_none() && !self.paused && !self.reading && !self.deciding,
+                tcp: self.tracking == Tracking::Tolerant,
+                hold: false,
+            },
+        }
+    }
+
+    fn end(&self, burst: Burst) -> Instant {
+        (burst.last + self.times.quiet).min(burst.first + self.times.longest)
+    }
+
+    /// Takes a change. OVS is asked at once, when it has just begun to revalidate, and again at the end of a burst of several.
+    fn change(&mut self, now: Instant, source: Source, revalidate: &mut bool) -> Option<Source> {
+        let away = self.monitor.is_err() || self.empty;
+        let follows_from_start = matches!(source, Source::Ports | Source::Chassis | Source::Neighbours);
+        if away && follows_from_start {
+            // Signs of OVS's end and start, after which everything becomes invalid anyway. Without OVS they change
+            // nothing, and during a hold they would cut off what the hold is for.
+            return None;
+        }
+        let flows = source == Source::Flows;
+        if let Some(burst) = &mut self.burst {
+            burst.last = now;
+            burst.flows |= flows;
+            return None;
+        }
+        self.burst = Some(Burst { first: now, last: now, flows });
+        *revalidate = true;
+        // The flows of a new ovs-vswitchd are no change of what was cached; that they are there ends the hold.
+        (!(self.empty && flows)).then_some(source)
+    }
+
+    /// Compares what is there with what is needed.
+    fn look(&mut self, now: Instant, bump: &mut Option<Source>, revalidate: &mut bool) {
+        match (self.blind().is_none(), self.state) {
+            (true, State::Hold { .. } | State::Closed) => {
+                self.state = State::Open;
+                self.burst = Some(Burst { first: now, last: now, flows: false });
+                *bump = Some(Source::Resync);
+                *revalidate = true;
+            }
+            (false, State::Open) => self.state = State::Hold { since: now, until: now + self.times.hold },
+            (false, State::Hold { until, .. }) if now >= until => self.state = State::Closed,
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// An engine that sees everything and has come to rest, and its time.
+    fn open() -> (Engine, Instant) {
+        let mut engine = Engine::new(Times::default(), Tracking::Tolerant);
+        let now = Instant::now();
+        engine.take(now, Input::Enable(true));
+        engine.take(now, Input::Database(true));
+        let step = engine.take(now, Input::Monitor { flows: 100 });
+        assert_eq!(step.bump, Some(Source::Resync));
+        assert!(step.gate.forward && !step.gate.learn, "a resync is a burst of its own");
+        let now = engine.due().unwrap();
+        let step = engine.take(now, Input::Tick);
+        assert_eq!(step.bump, Some(Source::Quiet));
+        assert_eq!(step.gate, Gate { forward: true, learn: true, tcp: true, hold: false });
+        (engine, now)
+    }
+
+    #[test]
+    fn nothing_is_allowed_before_every_source_is_there() {
+        let mut engine = Engine::new(Times::default(), Tracking::Unknown);
+        let now = Instant::now();
+        let inputs = [Input::Enable(true), Input::Database(true), Input::Monitor { flows: 3 }, Input::Tick];
+        for input in inputs {
+            assert_eq!(engine.take(now, input).gate, Gate::default());
+        }
+        assert!(engine.blind().unwrap().contains("sequence check"));
+        let step = engine.take(now, Input::Tracking(Tracking::Strict("x".to_owned())));
+        assert_eq!(step.bump, Some(Source::Resync));
+        assert!(step.gate.forward && !step.gate.tcp, "UDP may be cached without TCP");
+    }
+
+    #[test]
+    fn what_an_agent_before_us_left_goes_on_until_changes_are_seen_and_no_longer_than_a_hold() {
+        let start = Instant::now();
+        let adopted = || {
+            let mut engine = Engine::new(Times::default(), Tracking::Unknown);
+            let step = engine.take(start, Input::Adopt { tcp: true, left: None });
+            assert_eq!(
+                (step.bump, step.gate),
+                (None, Gate { forward: true, learn: false, tcp: true, hold: true })
+            );
+            engine.take(start, Input::Enable(true));
+            engine
+        };
+        let mut engine = adopted();
+        let now = start + 300 * MS;
+        engine.take(now, Input::Database(true));
+        engine.take(now, Input::Tracking(Tracking::Tolerant));
+        assert!(engine.gate().hold, "flows are not watched yet");
+        let step = engine.take(now, Input::Monitor { flows: 100 });
+        assert_eq!((step.bump, step.gate.hold), (Some(Source::Resync), false));
+        let mut engine = adopted();
+        let step = engine.take(start + Times::default().hold, Input::Tick);
+        assert_eq!(step.gate, Gate::default());
+    }
+
+    #[test]
+    fn an_agent_that_finds_a_hold_takes_what_is_left_of_it() {
+        let start = Instant::now();
+        for left in [3_000 * MS, MS] {
+            let mut engine = Engine::new(Times::default(), Tracking::Unknown);
+            let step = engine.take(start, Input::Adopt { tcp: true, left: Some(left) });
+            assert!(step.gate.forward && step.gate.hold);
+            assert_eq!(engine.due(), Some(start + left));
+            assert_eq!(engine.take(start + left, Input::Tick).gate, Gate::default());
+        }
+        let mut engine = Engine::new(Times::default(), Tracking::Unknown);
+        let over = Input::Adopt { tcp: true, left: Some(Duration::ZERO) };
+        assert_eq!(engine.take(start, over).gate, Gate::default());
+    }
+
+    #[test]
+    fn the_first_change_of_a_burst_makes_invalid_and_learning_waits_for_its_end() {
+        let (mut engine, now) = open();
+        let step = engine.take(now, Input::Changed(Source::Flows));
+        assert_eq!((step.bump, step.gate.learn, step.gate.forward), (Some(Source::Flows), false, true));
+        let step = engine.take(now + 15 * MS, Input::Changed(Source::Flows));
+        assert_eq!((step.bump, step.gate.learn), (None, false));
+        assert_eq!(engine.due(), Some(now + 35 * MS));
+        let step = engine.take(now + 34 * MS, Input::Tick);
+        assert_eq!((step.bump, step.gate.learn), (None, false));
+        let step = engine.take(now + 35 * MS, Input::Tick);
+        assert_eq!((step.bump, step.gate.learn, step.revalidate), (Some(Source::Quiet), true, true));
+        for round in [Round::First, Round::Second] {
+            let step = engine.take(now + 300 * MS, Input::Revalidated(round));
+            assert_eq!((step.bump, step.gate.learn), (Some(Source::Revalidated), true), "without stopping");
+        }
+    }
+
+    #[test]
+    fn ovs_is_asked_at_the_first_change_and_after_the_last() {
+        let (mut engine, now) = open();
+        assert!(engine.take(now, Input::Changed(Source::Flows)).revalidate);
+        let step = engine.take(now + MS, Input::Revalidated(Round::First));
+        assert_eq!(step.bump, None, "nothing was learned yet");
+        let step = engine.take(now + 20 * MS, Input::Tick);
+        assert_eq!((step.bump, step.revalidate), (Some(Source::Quiet), false));
+        let now = now + 600 * MS;
+        assert!(engine.take(now, Input::Changed(Source::Flows)).revalidate);
+        assert!(!engine.take(now + MS, Input::Changed(Source::Flows)).revalidate);
+        let step = engine.take(now + 21 * MS, Input::Tick);
+        assert_eq!((step.bump, step.revalidate), (Some(Source::Quiet), true));
+    }
+
+    #[test]
+    fn a_burst_that_does_not_end_is_cut_and_the_next_change_makes_invalid_again() {
+        let (mut engine, start) = open();
+        let mut bumps = Vec::new();
+        for ms in (0..=400).step_by(10) {
+            bumps.extend(engine.take(start + ms * MS, Input::Changed(Source::Flows)).bump.map(|b| (ms, b)));
+        }
+        let seen: Vec<_> = bumps.iter().map(|(ms, source)| (*ms, source.name())).collect();
+        assert_eq!(seen, [(0, "flows"), (200, "quiet"), (210, "flows")]);
+    }
+
+    #[test]
+    fn cached_flows_go_on_through_a_restart_of_ovs_and_end_when_its_flows_are_back() {
+        let (mut engine, now) = open();
+        let step = engine.take(now, Input::MonitorLost("end of file".to_owned()));
+        assert_eq!(
+            step,
+            Step {
+                bump: None,
+                gate: Gate { forward: true, learn: false, tcp: true, hold: true },
+                revalidate: false,
+            }
+        );
+        engine.take(now, Input::Tracking(Tracking::Unknown));
+        // What ovs-vswitchd writes when it starts.
+        let step = engine.take(now + 500 * MS, Input::Changed(Source::Ports));
+        assert_eq!((step.bump, engine.due()), (None, Some(now + Duration::from_secs(10))));
+        let step = engine.take(now + 900 * MS, Input::Monitor { flows: 0 });
+        assert!(step.gate.hold && step.gate.tcp && step.bump.is_none());
+        engine.take(now + 900 * MS, Input::Tracking(Tracking::Tolerant));
+        assert!(engine.blind().unwrap().contains("no flows yet"));
+        let step = engine.take(now + 1000 * MS, Input::Changed(Source::Flows));
+        assert_eq!((step.bump, step.gate.hold), (None, true), "the table is being filled");
+        let step = engine.take(now + 1020 * MS, Input::Tick);
+        assert_eq!(step.bump, Some(Source::Resync));
+        assert_eq!(step.gate, Gate { forward: true, learn: false, tcp: true, hold: false });
+    }
+
+    #[test]
+    fn a_hold_ends_after_its_time_and_a_resync_opens_again() {
+        let (mut engine, now) = open();
+        engine.take(now, Input::Database(false));
+        assert_eq!(engine.held_since(), Some(now));
+        let almost = now + Duration::from_secs(10) - MS;
+        assert!(engine.take(almost, Input::Tick).gate.forward);
+        let step = engine.take(almost + MS, Input::Tick);
+        assert_eq!((step.gate, engine.sight()), (Gate::default(), Sight::Closed));
+        let step = engine.take(almost + 2 * MS, Input::Database(true));
+        assert_eq!((step.bump, step.gate.forward), (Some(Source::Resync), true));
+    }
+
+    #[test]
+    fn flow_changes_are_still_obeyed_while_only_the_database_is_away() {
+        let (mut engine, now) = open();
+        engine.take(now, Input::Database(false));
+        assert_eq!(engine.take(now, Input::Changed(Source::Flows)).bump, Some(Source::Flows));
+    }
+
+    #[test]
+    fn a_removed_pod_makes_invalid_even_while_ovs_is_away() {
+        let (mut engine, now) = open();
+        engine.take(now, Input::MonitorLost("x".to_owned()));
+        assert_eq!(engine.take(now, Input::Changed(Source::Removal)).bump, Some(Source::Removal));
+    }
+
+    #[test]
+    fn a_strict_connection_tracking_takes_tcp_out_even_in_a_hold() {
+        let (mut engine, now) = open();
+        engine.take(now, Input::MonitorLost("x".to_owned()));
+        let step = engine.take(now, Input::Tracking(Tracking::Strict("on".to_owned())));
+        assert!(step.gate.forward && step.gate.hold && !step.gate.tcp);
+    }
+
+    #[test]
+    fn nothing_is_learned_while_ovs_cannot_tell_what_changes() {
+        let (mut engine, now) = open();
+        assert_eq!(engine.take(now, Input::Paused(true)).bump, Some(Source::Flows));
+        let due = engine.due().unwrap();
+        assert!(!engine.take(due, Input::Tick).gate.learn);
+        let step = engine.take(due + MS, Input::Paused(false));
+        assert_eq!(step.bump, Some(Source::Flows));
+        let due = engine.due().unwrap();
+        assert!(engine.take(due, Input::Tick).gate.learn);
+    }
+
+    #[test]
+    fn nothing_is_learned_before_what_changed_was_read_and_who_may_be_cached_was_decided() {
+        let (mut engine, now) = open();
+        engine.take(now, Input::Changed(Source::Flows));
+        engine.take(now, Input::Reading(true));
+        let due = engine.due().unwrap();
+        assert!(!engine.take(due, Input::Tick).gate.learn, "the end of the burst came first");
+        engine.take(due, Input::Deciding(true));
+        assert!(!engine.take(due, Input::Reading(false)).gate.learn);
+        assert!(engine.take(due, Input::Deciding(false)).gate.learn);
+        engine.take(due, Input::Reading(true));
+        engine.take(due, Input::MonitorLost("x".to_owned()));
+        engine.take(due, Input::Monitor { flows: 1 });
+        let due = engine.due().unwrap();
+        assert!(
+            engine.take(due, Input::Tick).gate.learn,
+            "a session that ended in the middle is not read on"
+        );
+    }
+
+    #[test]
+    fn a_node_that_is_switched_off_is_closed_and_comes_back_with_nothing_cached() {
+        let (mut engine, now) = open();
+        let step = engine.take(now, Input::Enable(false));
+        assert_eq!(step.gate, Gate::default());
+        let step = engine.take(now, Input::Enable(true));
+        assert_eq!((step.bump, step.gate.forward), (Some(Source::Path), true));
+    }
+}

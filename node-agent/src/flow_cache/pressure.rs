@@ -1,0 +1,85 @@
+//! How full the maps are: every ten seconds what has ended is swept out of them, and the more there is to refresh, the later
+//! refreshes come.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::MissedTickBehavior;
+
+use super::{CacheError, FlowCache, Swept};
+use crate::flow_cache::manager::Shared;
+
+/// Between two looks at the maps; a look walks them.
+const PERIOD: Duration = Duration::from_secs(10);
+/// An entry is refreshed at the usual time up to so many entries; above, the more the later.
+const MANY_FLOWS: u64 = 50_000;
+/// The latest refresh.
+const LATEST_REFRESH: Duration = Duration::from_secs(10);
+
+/// Takes out what has ended, and refreshes later when there is much to refresh.
+pub(super) async fn watch(shared: Arc<Shared>) {
+    let Some(cache) = shared.cache.clone() else { return };
+    let mut period = tokio::time::interval(PERIOD);
+    period.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // What the operator asked for is where stretching begins.
+    let usual = shared.timing().refresh;
+    loop {
+        period.tick().await;
+        let reader = Arc::clone(&cache);
+        let looked = tokio::task::spawn_blocking(move || look(&*reader)).await;
+        let looked = looked.unwrap_or_else(|error| Err(CacheError::Programs(error.to_string())));
+        let Some(Swept { removed, maps }) = shared.check("sweep and count the maps", looked) else {
+            continue;
+        };
+        if removed > 0 {
+            tracing::debug!(removed, "flows that have ended were removed from the maps");
+        }
+        let flows = maps.iter().filter(|map| map.map.starts_with("FLOW_")).map(|map| map.entries).sum();
+        let mut timing = shared.timing();
+        let refresh = refresh_for(usual, flows);
+        if timing.refresh != refresh {
+            tracing::info!(flows, ?refresh, "time after which cached flows are refreshed");
+            timing.refresh = refresh;
+            if shared.check("set the refresh", cache.set_timing(timing)).is_some() {
+                shared.set_timing(timing);
+            }
+        }
+    }
+}
+
+/// One walk of the maps: a sweep, or while the gate holds, when nothing may be swept, a count. May block.
+fn look(cache: &dyn FlowCache) -> Result<Swept, CacheError> {
+    if cache.gate()?.hold {
+        return Ok(Swept { removed: 0, maps: cache.pressure()? });
+    }
+    cache.sweep()
+}
+
+/// In whole seconds, so that it does not change with every look.
+fn refresh_for(usual: Duration, flows: u64) -> Duration {
+    let times = u32::try_from(flows.div_ceil(MANY_FLOWS).max(1)).unwrap_or(u32::MAX);
+    usual.saturating_mul(times).min(LATEST_REFRESH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow_cache::fake::{Fake, PRESSURE};
+
+    #[test]
+    fn refresh_is_stretched_with_the_number_of_flows_up_to_a_limit() {
+        let usual = crate::flow_cache::Timing::default().refresh;
+        let seconds = |flows| refresh_for(usual, flows).as_secs();
+        assert_eq!([seconds(0), seconds(50_000), seconds(50_001), seconds(150_001)], [2, 2, 4, 8]);
+        assert_eq!(seconds(10_000_000), 10);
+    }
+
+    #[test]
+    fn a_look_walks_the_maps_once_and_sweeps_unless_the_gate_holds() {
+        for (holds, removed, counted, swept) in [(false, 2, 0, 1), (true, 0, 1, 0)] {
+            let fake = Fake { holds, ..Fake::default() };
+            assert_eq!(look(&fake), Ok(Swept { removed, maps: PRESSURE.to_vec() }));
+            assert_eq!((*fake.walks.lock(), *fake.sweeps.lock()), (counted, swept));
+        }
+    }
+}

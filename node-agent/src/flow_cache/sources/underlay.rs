@@ -1,0 +1,208 @@
+//! Follows the kernel: links, routes and neighbours of the underlay, by which tunnelled packets find their way.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use rtnetlink::packet_core::NetlinkPayload;
+use rtnetlink::packet_route::RouteNetlinkMessage as Kernel;
+use rtnetlink::packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+};
+use rtnetlink::{MulticastGroup, new_multicast_connection};
+
+use crate::flow_cache::invalidation::{Input, Source};
+use crate::flow_cache::manager::Shared;
+use crate::kernel::link::{Link, Netlink};
+
+/// When ovs-vswitchd ends, the kernel tells of the neighbours and routes that go with its interfaces before its socket is
+/// closed. So that it is known by then whether they are signs of that (which change nothing, see `engine`), they are told of
+/// later. To lose a neighbour or a route lets no packet go where OVS would not have sent it a moment ago.
+const OVS_ENDS: Duration = Duration::from_millis(100);
+
+/// What is known of the underlay.
+#[derive(Debug, Default)]
+struct Seen {
+    uplink: String,
+    /// The uplink as it was told of last.
+    link: Option<(u32, bool, u32, Option<api::MacAddr>)>,
+    neighbours: HashMap<(u32, IpAddr), Vec<u8>>,
+}
+
+/// For ever. A broken subscription is made again, with everything invalid, as nobody knows what was missed.
+pub(in crate::flow_cache) async fn follow(shared: Arc<Shared>, netlink: Netlink, uplink: String) {
+    let mut seen = Seen { uplink, ..Seen::default() };
+    loop {
+        let groups =
+            [MulticastGroup::Link, MulticastGroup::Neigh, MulticastGroup::Ipv4Route, MulticastGroup::Tc];
+        match new_multicast_connection(&groups) {
+            Ok((connection, _handle, mut messages)) => {
+                let connection = tokio::spawn(connection);
+                if let Ok(Some(link)) = netlink.find(&seen.uplink).await {
+                    seen.link = Some(facts(&link));
+                }
+                shared.decide.notify_one();
+                while let Some((message, _)) = messages.next().await {
+                    match message.payload {
+                        NetlinkPayload::InnerMessage(
+                            Kernel::NewQueueDiscipline(_) | Kernel::DelQueueDiscipline(_),
+                        ) => shared.decide.notify_one(),
+                        NetlinkPayload::InnerMessage(message) => match seen.hear(message) {
+                            Some((source, Duration::ZERO)) => tell(&shared, source),
+                            Some((source, delay)) => {
+                                tokio::spawn(tell_later(Arc::clone(&shared), source, delay));
+                            }
+                            None => {}
+                        },
+                        // The kernel had more to tell than we could take.
+                        NetlinkPayload::Overrun(_) => {
+                            shared.take(Input::Changed(Source::Links));
+                        }
+                        _ => {}
+                    }
+                }
+                connection.abort();
+                tracing::warn!("the kernel's word of links and neighbours has ended; asking for it again");
+                shared.take(Input::Changed(Source::Links));
+            }
+            Err(error) => tracing::warn!(%error, "cannot follow links and neighbours; trying again"),
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+fn tell(shared: &Shared, source: Source) {
+    shared.take(Input::Changed(source));
+    shared.decide.notify_one();
+}
+
+async fn tell_later(shared: Arc<Shared>, source: Source, delay: Duration) {
+    tokio::time::sleep(delay).await;
+    tell(&shared, source);
+}
+
+fn facts(link: &Link) -> (u32, bool, u32, Option<api::MacAddr>) {
+    (link.index, link.up, link.mtu, link.mac)
+}
+
+impl Seen {
+    /// Why this message is a reason to forget, and how much later; `None` when it is none.
+    fn hear(&mut self, message: Kernel) -> Option<(Source, Duration)> {
+        let gone = matches!(message, Kernel::DelNeighbour(_) | Kernel::DelRoute(_));
+        let delay = if gone { OVS_ENDS } else { Duration::ZERO };
+        self.take(message).map(|source| (source, delay))
+    }
+
+    /// Why this message is a reason to forget; `None` when it is none.
+    fn take(&mut self, message: Kernel) -> Option<Source> {
+        match message {
+            Kernel::NewLink(message) => {
+                let link = Link::from(message);
+                let now = (link.name == self.uplink).then(|| facts(&link))?;
+                let before = self.link.replace(now);
+                (before != Some(now)).then_some(Source::Links)
+            }
+            Kernel::DelLink(message) => {
+                let index = message.header.index;
+                self.neighbours.retain(|(link, _), _| *link != index);
+                self.link.take_if(|link| link.0 == index).map(|_| Source::Links)
+            }
+            Kernel::NewNeighbour(message) => self.neighbour(&message),
+            Kernel::DelNeighbour(message) => {
+                let key = key(&message)?;
+                self.neighbours.remove(&key).map(|_| Source::Neighbours)
+            }
+            Kernel::NewRoute(_) | Kernel::DelRoute(_) => Some(Source::Neighbours),
+            _ => None,
+        }
+    }
+
+    /// Only another MAC is news: the state changes all the time.
+    fn neighbour(&mut self, message: &NeighbourMessage) -> Option<Source> {
+        let key = key(message)?;
+        let mac = message.attributes.iter().find_map(|attribute| match attribute {
+            NeighbourAttribute::LinkLayerAddress(mac) => Some(mac.clone()),
+            _ => None,
+        });
+        let gone = matches!(message.header.state, NeighbourState::Failed | NeighbourState::Incomplete);
+        match mac.filter(|_| !gone) {
+            Some(mac) => {
+                let before = self.neighbours.insert(key, mac.clone());
+                before.is_some_and(|before| before != mac).then_some(Source::Neighbours)
+            }
+            None => self.neighbours.remove(&key).map(|_| Source::Neighbours),
+        }
+    }
+}
+
+fn key(message: &NeighbourMessage) -> Option<(u32, IpAddr)> {
+    let address = message.attributes.iter().find_map(|attribute| match attribute {
+        NeighbourAttribute::Destination(NeighbourAddress::Inet(v4)) => Some(IpAddr::V4(*v4)),
+        _ => None,
+    })?;
+    concerns(address).then_some((message.header.ifindex, address))
+}
+
+/// Whether a neighbour's or route's address concerns tunnels: multicast and loopback ones do not, nor do those of IPv6, as the flow
+/// cache crosses tunnels over IPv4 only.
+fn concerns(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => !v4.is_multicast() && !v4.is_loopback(),
+        IpAddr::V6(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rtnetlink::packet_route::link::LinkMessage;
+    use rtnetlink::packet_route::route::RouteMessage;
+
+    use super::*;
+
+    fn neighbour(state: NeighbourState, mac: Option<[u8; 6]>, address: &str) -> NeighbourMessage {
+        let mut message = NeighbourMessage::default();
+        message.header.ifindex = 2;
+        message.header.state = state;
+        message
+            .attributes
+            .push(NeighbourAttribute::Destination(NeighbourAddress::Inet(address.parse().unwrap())));
+        message.attributes.extend(mac.map(|mac| NeighbourAttribute::LinkLayerAddress(mac.to_vec())));
+        message
+    }
+
+    #[test]
+    fn a_neighbour_is_news_when_its_mac_changes_or_it_is_lost_and_not_when_it_ages() {
+        let mut seen = Seen::default();
+        let mut take = |state, mac, address| seen.take(Kernel::NewNeighbour(neighbour(state, mac, address)));
+        let (one, other) = (Some([2, 0, 0, 0, 0, 1]), Some([2, 0, 0, 0, 0, 2]));
+        assert_eq!(take(NeighbourState::Reachable, one, "172.18.0.3"), None);
+        assert_eq!(take(NeighbourState::Stale, one, "172.18.0.3"), None);
+        assert_eq!(take(NeighbourState::Reachable, other, "172.18.0.3"), Some(Source::Neighbours));
+        assert_eq!(take(NeighbourState::Failed, None, "172.18.0.3"), Some(Source::Neighbours));
+        assert_eq!(take(NeighbourState::Failed, None, "172.18.0.3"), None);
+        assert_eq!(take(NeighbourState::Noarp, one, "224.0.0.1"), None);
+        assert_eq!(take(NeighbourState::Noarp, other, "224.0.0.1"), None);
+    }
+
+    #[test]
+    fn what_may_be_a_sign_that_ovs_ends_is_told_later_and_all_else_at_once() {
+        let mut seen = Seen { uplink: "eth0".into(), link: Some((2, true, 1500, None)), ..Seen::default() };
+        let there = || neighbour(NeighbourState::Reachable, Some([2, 0, 0, 0, 0, 1]), "172.18.0.3");
+        let moved = || neighbour(NeighbourState::Reachable, Some([2, 0, 0, 0, 0, 2]), "172.18.0.3");
+        let mut hear = |message| seen.hear(message);
+        assert_eq!(hear(Kernel::NewNeighbour(there())), None);
+        assert_eq!(hear(Kernel::NewNeighbour(moved())), Some((Source::Neighbours, Duration::ZERO)));
+        assert_eq!(hear(Kernel::DelNeighbour(moved())), Some((Source::Neighbours, OVS_ENDS)));
+        assert_eq!(hear(Kernel::DelNeighbour(moved())), None, "it was gone");
+        assert_eq!(
+            hear(Kernel::NewRoute(RouteMessage::default())),
+            Some((Source::Neighbours, Duration::ZERO))
+        );
+        assert_eq!(hear(Kernel::DelRoute(RouteMessage::default())), Some((Source::Neighbours, OVS_ENDS)));
+        let mut uplink = LinkMessage::default();
+        uplink.header.index = 2;
+        assert_eq!(hear(Kernel::DelLink(uplink)), Some((Source::Links, Duration::ZERO)));
+    }
+}

@@ -1,0 +1,212 @@
+//! Setting up the gateway and keeping it, with what is wrong told as conditions of the node.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::attach::Attach;
+use crate::config::Config;
+use crate::gateway::uplink::trial::Trial;
+use crate::gateway::{self, Context, Status};
+use crate::kube::announce::{Announcement, Outlet};
+use crate::kube::cluster_network;
+use crate::node::Node;
+
+/// Condition of the node.
+const GATEWAY: &str = "gateway";
+
+/// Seconds between attempts, the last one for ever.
+const WAITS: [u64; 4] = [1, 2, 5, 10];
+
+/// Between two questions to the API server, and how long it may take to answer one.
+const PROBES: Duration = Duration::from_secs(1);
+const ANSWER: Duration = Duration::from_secs(5);
+/// The longest wait before a take-over that failed is tried again.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// What the gateway works with.
+pub(crate) fn context(config: &Arc<Config>, node: &Node) -> Context {
+    let datapath = &node.datapath;
+    Context {
+        config: Arc::clone(config),
+        netlink: node.netlink.clone(),
+        ovs: node.ovs.clone(),
+        programs: datapath.programs.clone(),
+        interposed: datapath.attach == Attach::Interposed,
+        host_ports: node.pods.host_ports(),
+        metrics: node.metrics.clone(),
+    }
+}
+
+/// Sets the gateway up and keeps it, for ever. What goes wrong is told and tried again: the rest of the node goes on.
+pub(crate) async fn keep(node: Node, context: Context, client: kube::Client, outlet: Outlet<Announcement>) {
+    let mut waits = WAITS.into_iter().chain(std::iter::repeat(WAITS[3]));
+    let mut given_back = 0;
+    loop {
+        let (reason, wait) = match attempt(&node, context.clone(), client.clone(), outlet.clone()).await {
+            Ok(Ended::GivenBack) => {
+                let wait = before_next(context.config.api_patience(), given_back);
+                given_back += 1;
+                node.health.bad(GATEWAY, give_back(&node, &context, wait).await);
+                tokio::time::sleep(wait).await;
+                until_answers(&client).await;
+                continue;
+            }
+            Ok(Ended::Parts) => ("ended".to_owned(), waits.next()),
+            Err(error) => (format!("{error:#}"), waits.next()),
+        };
+        node.health.bad(GATEWAY, reason);
+        tokio::time::sleep(Duration::from_secs(wait.unwrap_or(WAITS[3]))).await;
+    }
+}
+
+/// How an attempt ended without an error of its own.
+enum Ended {
+    /// A part ended.
+    Parts,
+    /// The API server could not be reached through the bridge: the node is to get its network back.
+    GivenBack,
+}
+
+async fn attempt(
+    node: &Node,
+    context: Context,
+    client: kube::Client,
+    outlet: Outlet<Announcement>,
+) -> anyhow::Result<Ended> {
+    node.health.bad(GATEWAY, "being set up");
+    let config = Arc::clone(&context.config);
+    if Trial::would_begin(&config.state_dir)? && answers(&client).await {
+        Trial::begin(&config.state_dir)?;
+    }
+    let gateway = gateway::setup(context).await?;
+    let trial = Trial::under_way(&config.state_dir).filter(|_| !gateway.is_adopted());
+    let (sender, receiver) = watch::channel(Status::default());
+    tokio::select! {
+        done = gateway::run(gateway, client.clone(), outlet, sender) => done.map(|()| Ended::Parts),
+        () = report(node, receiver) => Ok(Ended::Parts),
+        failed = failed(trial, &config, &client) => failed.map(|()| Ended::GivenBack),
+    }
+}
+
+/// Ends when a trial under way has failed.
+async fn failed(trial: Option<Trial>, config: &Config, client: &kube::Client) -> anyhow::Result<()> {
+    if let Some(trial) = trial {
+        let left = trial.left(config.api_patience())?;
+        if tokio::time::timeout(left, until_answers(client)).await.is_err() {
+            return Ok(());
+        }
+        tracing::info!("the API server answers through the bridge");
+        Trial::end(&config.state_dir)?;
+    }
+    std::future::pending().await
+}
+
+async fn until_answers(client: &kube::Client) {
+    while !answers(client).await {
+        tokio::time::sleep(PROBES).await;
+    }
+}
+
+/// Whether the API server answers, whatever it says.
+async fn answers(client: &kube::Client) -> bool {
+    match tokio::time::timeout(ANSWER, client.apiserver_version()).await {
+        Ok(Ok(_) | Err(kube::Error::Api(_))) => true,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "the API server does not answer");
+            false
+        }
+        Err(_elapsed) => false,
+    }
+}
+
+/// Puts the uplink back as it was; what to tell of it.
+async fn give_back(node: &Node, context: &Context, wait: Duration) -> String {
+    let patience = context.config.api_patience();
+    node.metrics.gateway_given_back();
+    let why = format!(
+        "the API server answered before the bridge took the uplink's place, and not for {patience:?} since; it is tried again \
+         in {wait:?}, once the API server answers"
+    );
+    tracing::error!("{why}; putting the uplink back");
+    let mut done = gateway::cleanup(context.clone()).await;
+    for wait in WAITS {
+        let Err(error) = done else { break };
+        tracing::error!("{error:#}; trying again in {wait} s");
+        tokio::time::sleep(Duration::from_secs(wait)).await;
+        done = gateway::cleanup(context.clone()).await;
+    }
+    match done.and_then(|()| Trial::end(&context.config.state_dir)) {
+        Ok(()) => format!("{why}; the uplink is as it was found"),
+        Err(error) => format!("{why}; {error:#}"),
+    }
+}
+
+/// Five minutes before a second take-over, with the usual patience, then twice as long each time.
+fn before_next(patience: Duration, given_back: u32) -> Duration {
+    (patience * 5 * 2_u32.pow(given_back.min(4))).min(LONGEST)
+}
+
+async fn report(node: &Node, mut status: watch::Receiver<Status>) {
+    loop {
+        let now = status.borrow_and_update().clone();
+        match missing(&now) {
+            None => node.health.good(GATEWAY),
+            Some(reason) => node.health.bad(GATEWAY, reason),
+        }
+        node.health.warning(GATEWAY, (!now.warnings.is_empty()).then(|| now.warnings.join("; ")));
+        node.peers.set(now.peers);
+        match now.network {
+            Ok(differences) => {
+                let flags: Vec<_> = differences.iter().map(|difference| difference.flag).collect();
+                node.metrics.network_differs(&cluster_network::FLAGS, &flags);
+                let texts: Vec<String> = differences.iter().map(ToString::to_string).collect();
+                node.health
+                    .warning(cluster_network::CONDITION, (!texts.is_empty()).then(|| texts.join("; ")));
+            }
+            Err(error) => node.health.warning(cluster_network::CONDITION, Some(error)),
+        }
+        if status.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+fn missing(status: &Status) -> Option<String> {
+    if !status.failures.is_empty() {
+        return Some(status.failures.join("; "));
+    }
+    match (status.flows, status.management_port) {
+        (true, true) => None,
+        (false, _) => {
+            Some("OVN's patch port is not on the bridge yet, so its flows are not written".to_owned())
+        }
+        (true, false) => {
+            Some("the node has no pod range yet (annotation k8s.ovn.org/node-subnets)".to_owned())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_a_network_given_back_the_next_attempt_is_not_soon_and_never_too_late() {
+        let minute = Duration::from_secs(60);
+        assert_eq!(before_next(minute, 0), minute * 5);
+        assert_eq!(before_next(minute, 1), minute * 10);
+        assert_eq!(before_next(minute, 40), LONGEST);
+    }
+
+    #[test]
+    fn a_failure_is_told_before_what_is_merely_not_there_yet() {
+        let failed = Status { failures: vec!["x: no".to_owned()], ..Status::default() };
+        assert_eq!(missing(&failed).as_deref(), Some("x: no"));
+        assert!(missing(&Status::default()).unwrap().contains("patch port"));
+        let no_subnet = Status { flows: true, ..Status::default() };
+        assert!(missing(&no_subnet).unwrap().contains("node-subnets"));
+        assert_eq!(missing(&Status { management_port: true, ..no_subnet }), None);
+    }
+}

@@ -1,0 +1,236 @@
+//! The journal of the bridge take-over: what was found, and which steps have begun. It is on disk before the first change
+//! and before every step, so that an agent that died in the middle knows what to finish or to undo.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use api::MacAddr;
+use serde::{Deserialize, Serialize};
+
+use crate::gateway::uplink::snapshot::{SavedAddress, SavedRoute};
+
+/// Name of the journal in the state directory.
+const FILE: &str = "gateway.json";
+/// Version of the format.
+const VERSION: u32 = 1;
+
+/// How far the take-over has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Moving to the bridge.
+    TakingOver,
+    /// The bridge is in use.
+    Done,
+    /// Moving back to the uplink.
+    RollingBack,
+}
+
+/// Steps of the take-over, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Step {
+    /// The pair of links between uplink and OVS (interposed mode only).
+    Shim,
+    /// The bridge with its own interface, up, with the uplink's MAC and MTU.
+    Bridge,
+    /// The uplink's addresses, on the bridge as well.
+    Addresses,
+    /// The uplink's packets go through the bridge.
+    Uplink,
+    /// The uplink's routes lead through the bridge.
+    Routes,
+    /// The addresses leave the uplink.
+    Release,
+    /// The node's own stack no longer sees what OVS reads from the uplink.
+    Isolate,
+}
+
+impl Step {
+    /// All steps, in order.
+    pub const ALL: [Self; 7] =
+        [Self::Shim, Self::Bridge, Self::Addresses, Self::Uplink, Self::Routes, Self::Release, Self::Isolate];
+
+    /// All steps in the order in which they are undone. The bridge gives up its addresses while the uplink's packets still
+    /// come through it: otherwise the node's subnet would lead into a bridge without an uplink for a while.
+    pub const UNDONE: [Self; 7] =
+        [Self::Isolate, Self::Release, Self::Routes, Self::Addresses, Self::Uplink, Self::Bridge, Self::Shim];
+}
+
+/// The uplink as it was found, to be put back so.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// Hardware address.
+    pub mac: MacAddr,
+    /// MTU in bytes.
+    pub mtu: u32,
+    /// Promiscuous already.
+    pub promiscuous: bool,
+    /// Link group.
+    pub group: u32,
+    /// Addresses that reach beyond the link.
+    pub addresses: Vec<SavedAddress>,
+    /// Routes that somebody added.
+    pub routes: Vec<SavedRoute>,
+}
+
+/// The journal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Journal {
+    version: u32,
+    /// Which boot of the machine this is about (`/proc/sys/kernel/random/boot_id`).
+    pub boot: String,
+    /// The physical interface.
+    pub uplink: String,
+    /// The bridge.
+    pub bridge: String,
+    /// True when OVS has the far end of a pair of links instead of the uplink.
+    pub interposed: bool,
+    /// True when somebody else had made the bridge with the node's address on it: it is never taken apart.
+    pub adopted: bool,
+    /// True when the bridge was not there before.
+    pub created_bridge: bool,
+    /// What was found on the uplink, or on an adopted bridge; addresses and routes as they have become since.
+    pub found: Found,
+    /// Number of the bridge's interface when that was so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bridge_index: Option<u32>,
+    /// How far it has come.
+    pub phase: Phase,
+    /// Steps that have begun.
+    pub begun: Vec<Step>,
+}
+
+impl Journal {
+    /// A new journal of this boot.
+    pub fn new(uplink: &str, bridge: &str, interposed: bool, found: Found) -> anyhow::Result<Self> {
+        Ok(Self {
+            version: VERSION,
+            boot: boot_id()?,
+            uplink: uplink.to_owned(),
+            bridge: bridge.to_owned(),
+            interposed,
+            adopted: false,
+            created_bridge: false,
+            found,
+            bridge_index: None,
+            phase: Phase::TakingOver,
+            begun: Vec::new(),
+        })
+    }
+
+    /// True when it was written since the machine booted.
+    pub fn is_of_this_boot(&self) -> anyhow::Result<bool> {
+        Ok(self.boot == boot_id()?)
+    }
+}
+
+/// Identity of this boot of the machine.
+pub fn boot_id() -> anyhow::Result<String> {
+    let path = "/proc/sys/kernel/random/boot_id";
+    let id = std::fs::read_to_string(path).with_context(|| format!("read {path}"))?;
+    Ok(id.trim().to_owned())
+}
+
+/// Writes a file of the state directory so that it survives a crash of the machine: whole, or the one before. What cannot be
+/// written leaves nothing: half a file would take the room that the next attempt needs.
+pub(in crate::gateway) fn write_whole(path: &Path, text: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("json.new");
+    let write = || -> io::Result<()> {
+        let dir = path.parent().unwrap_or(Path::new("."));
+        std::fs::create_dir_all(dir)?;
+        let mut file = File::create(&new)?;
+        file.write_all(text)?;
+        file.sync_all()?;
+        std::fs::rename(&new, path)?;
+        File::open(dir)?.sync_all()
+    };
+    write().inspect_err(|_| drop(std::fs::remove_file(&new)))
+}
+
+/// Where the journal is kept.
+#[derive(Debug, Clone)]
+pub struct Store {
+    dir: PathBuf,
+}
+
+impl Store {
+    /// A journal in this directory.
+    pub fn new(dir: &Path) -> Self {
+        Self { dir: dir.to_owned() }
+    }
+
+    /// The journal, or `None` when there is none.
+    pub fn load(&self) -> anyhow::Result<Option<Journal>> {
+        let path = self.dir.join(FILE);
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e).with_context(|| format!("read the gateway journal {}", path.display())),
+        };
+        let journal: Journal = serde_json::from_str(&text).with_context(|| {
+            format!("the gateway journal {} cannot be read; move it away to start anew", path.display())
+        })?;
+        anyhow::ensure!(
+            journal.version == VERSION,
+            "the gateway journal {} has version {}, this agent knows {VERSION}",
+            path.display(),
+            journal.version
+        );
+        Ok(Some(journal))
+    }
+
+    /// Writes the journal. What is there already is not written again, so an agent on a node it knows starts with a full
+    /// disk, too.
+    pub fn save(&self, journal: &Journal) -> anyhow::Result<()> {
+        if self.load().is_ok_and(|there| there.as_ref() == Some(journal)) {
+            return Ok(());
+        }
+        let path = self.dir.join(FILE);
+        serde_json::to_vec_pretty(journal)
+            .map_err(io::Error::from)
+            .and_then(|text| write_whole(&path, &text))
+            .with_context(|| format!("write the gateway journal {}", path.display()))
+    }
+
+    /// Removes the journal.
+    pub fn remove(&self) -> anyhow::Result<()> {
+        let path = self.dir.join(FILE);
+        match std::fs::remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                Err(e).with_context(|| format!("remove the gateway journal {}", path.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_is_not_written_again_and_what_cannot_be_written_is_named_and_leaves_the_old() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path());
+        let found = Found {
+            mac: "02:42:ac:12:00:02".parse().unwrap(),
+            mtu: 1500,
+            promiscuous: false,
+            group: 0,
+            addresses: Vec::new(),
+            routes: Vec::new(),
+        };
+        let mut journal = Journal::new("eth0", "breth0", false, found).unwrap();
+        store.save(&journal).unwrap();
+        // From now on no file can be made.
+        std::fs::create_dir(dir.path().join(format!("{FILE}.new"))).unwrap();
+        store.save(&journal).unwrap();
+        journal.phase = Phase::Done;
+        let error = store.save(&journal).unwrap_err();
+        assert!(format!("{error:#}").contains("gateway.json: "), "{error:#}");
+        assert_eq!(store.load().unwrap().unwrap().phase, Phase::TakingOver);
+    }
+}

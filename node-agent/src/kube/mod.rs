@@ -1,0 +1,8 @@
+//! What the agent reads from and writes to the Kubernetes API: one watch of this node's pods, and annotations of the Node object.
+
+pub mod announce;
+pub mod client;
+pub mod cluster_network;
+pub mod host_ports;
+pub mod node_annotations;
+pub mod pods;

@@ -1,0 +1,230 @@
+//! Annotations of the node's own Node object that the agent writes: who it is to OVN, its gateway and its addresses. Values
+//! are byte for byte those of ovn-kubernetes; a patch is sent only when a value differs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use anyhow::Context;
+use api::addr::{self, Family};
+use api::annotation::{self, FamilyAddresses, GatewayConfig, GatewayConfigs};
+use api::{MacAddr, ovn_name};
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use crate::kernel::link::{LinkError, Netlink};
+use crate::kube::client::in_time;
+
+/// What the annotations say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeFacts {
+    /// Name of the Node object.
+    pub node: String,
+    /// OVN chassis name.
+    pub chassis: String,
+    /// Tunnel end.
+    pub encap_ip: IpAddr,
+    /// Gateway bridge.
+    pub bridge: String,
+    /// Its hardware address.
+    pub mac: MacAddr,
+    /// The node's addresses on it, one for each family.
+    pub addresses: Vec<IpNet>,
+    /// Gateways of the physical network.
+    pub next_hops: Vec<IpAddr>,
+    /// Subnets of the masquerade addresses.
+    pub masquerade: Vec<IpNet>,
+    /// All addresses of the node, without masquerade and management port.
+    pub host_cidrs: BTreeSet<IpNet>,
+    /// OVS's userspace datapath segments packets itself.
+    pub userspace_tso: bool,
+}
+
+/// The annotations, key to value.
+pub fn annotations(facts: &NodeFacts) -> BTreeMap<&'static str, String> {
+    let gateway = GatewayConfig {
+        mode: "shared".to_owned(),
+        bridge_id: facts.bridge.clone(),
+        interface_id: ovn_name::localnet_port(&facts.bridge, &facts.node),
+        mac_address: facts.mac,
+        ip_addresses: facts.addresses.clone(),
+        ip_address: only(&facts.addresses),
+        next_hops: facts.next_hops.clone(),
+        next_hop: only(&facts.next_hops),
+        node_port_enable: "true".to_owned(),
+        vlan_id: "0".to_owned(),
+    };
+    // Readers expect both, whatever the families of the pods are.
+    let masquerade =
+        addr::with_defaults(&facts.masquerade, [Family::V4, Family::V6], &addr::DEFAULT_MASQUERADE);
+    let mut all = BTreeMap::from([
+        (annotation::ZONE_NAME, annotation::GLOBAL_ZONE.to_owned()),
+        (annotation::NODE_ENCAP_IPS, annotation::encode(&[facts.encap_ip])),
+        (annotation::NODE_CHASSIS_ID, facts.chassis.clone()),
+        (annotation::L3_GATEWAY_CONFIG, GatewayConfigs::with_default(gateway)),
+        (annotation::HOST_CIDRS, annotation::encode(&facts.host_cidrs)),
+        (annotation::NODE_PRIMARY_IFADDR, annotation::encode(&by_family(&facts.addresses))),
+        (annotation::NODE_MASQUERADE_SUBNET, annotation::encode(&by_family(&masquerade))),
+    ]);
+    if facts.userspace_tso {
+        all.insert(annotation::USERSPACE_TSO, "true".to_owned());
+    }
+    all
+}
+
+/// The only element, which older readers look for.
+fn only<T: Copy>(list: &[T]) -> Option<T> {
+    match list {
+        [one] => Some(*one),
+        _ => None,
+    }
+}
+
+fn by_family(nets: &[IpNet]) -> FamilyAddresses {
+    let of = |family| nets.iter().copied().find(|net| Family::of_net(net) == family);
+    FamilyAddresses { ipv4: of(Family::V4), ipv6: of(Family::V6) }
+}
+
+/// The annotations whose value on the object differs; `None` for one that is to go.
+pub fn differing(
+    wanted: &BTreeMap<&'static str, String>,
+    current: Option<&BTreeMap<String, String>>,
+) -> BTreeMap<&'static str, Option<String>> {
+    let same = |key: &str, value: &String| current.and_then(|c| c.get(key)) == Some(value);
+    let mut changes: BTreeMap<_, _> =
+        wanted.iter().filter(|(k, v)| !same(k, v)).map(|(k, v)| (*k, Some(v.clone()))).collect();
+    let optional = annotation::USERSPACE_TSO;
+    if !wanted.contains_key(optional) && current.is_some_and(|c| c.contains_key(optional)) {
+        changes.insert(optional, None);
+    }
+    changes
+}
+
+/// Writes the annotations that differ from those of the Node object as it was last seen. True when a patch was sent.
+pub async fn publish(
+    nodes: &Api<Node>,
+    facts: &NodeFacts,
+    current: Option<&BTreeMap<String, String>>,
+) -> anyhow::Result<bool> {
+    let changes = differing(&annotations(facts), current);
+    if changes.is_empty() {
+        return Ok(false);
+    }
+    let patch = json!({ "metadata": { "annotations": changes } });
+    let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
+    in_time(nodes.patch_metadata(&facts.node, &params, &patch))
+        .await
+        .with_context(|| format!("annotations of node {}", facts.node))?;
+    Ok(true)
+}
+
+/// The node's addresses that others may use: global ones, on every interface but loopback, the management port and what is
+/// in `hidden`.
+pub async fn host_cidrs(netlink: &Netlink, hidden: &[IpNet]) -> Result<BTreeSet<IpNet>, LinkError> {
+    let mut found = BTreeSet::new();
+    for link in netlink.list().await? {
+        if link.name == "lo" || link.name == ovn_name::MANAGEMENT_INTERFACE {
+            continue;
+        }
+        for saved in netlink.saved_addresses(link.index, &link.name).await? {
+            let ip = saved.address.addr();
+            if !hidden.iter().any(|net| net.contains(&ip)) && !is_link_local(ip) {
+                found.insert(saved.address);
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> NodeFacts {
+        NodeFacts {
+            node: "n1".to_owned(),
+            chassis: "00000000-0000-4000-8000-000000000001".to_owned(),
+            encap_ip: "172.18.0.2".parse().unwrap(),
+            bridge: "breth0".to_owned(),
+            mac: "02:42:ac:12:00:02".parse().unwrap(),
+            addresses: vec!["172.18.0.2/16".parse().unwrap()],
+            next_hops: vec!["172.18.0.1".parse().unwrap()],
+            masquerade: vec!["169.254.169.0/29".parse().unwrap()],
+            host_cidrs: BTreeSet::from(["172.18.0.2/16".parse().unwrap()]),
+            userspace_tso: false,
+        }
+    }
+
+    #[test]
+    fn annotations_are_byte_for_byte_those_of_the_reference() {
+        let reference = BTreeMap::from([
+            ("k8s.ovn.org/host-cidrs", r#"["172.18.0.2/16"]"#),
+            (
+                "k8s.ovn.org/l3-gateway-config",
+                r#"{"default":{"mode":"shared","bridge-id":"breth0","interface-id":"breth0_n1","mac-address":"02:42:ac:12:00:02","ip-addresses":["172.18.0.2/16"],"ip-address":"172.18.0.2/16","next-hops":["172.18.0.1"],"next-hop":"172.18.0.1","node-port-enable":"true","vlan-id":"0"}}"#,
+            ),
+            ("k8s.ovn.org/node-chassis-id", "00000000-0000-4000-8000-000000000001"),
+            ("k8s.ovn.org/node-encap-ips", r#"["172.18.0.2"]"#),
+            ("k8s.ovn.org/node-masquerade-subnet", r#"{"ipv4":"169.254.169.0/29","ipv6":"fd69::/125"}"#),
+            ("k8s.ovn.org/node-primary-ifaddr", r#"{"ipv4":"172.18.0.2/16"}"#),
+            ("k8s.ovn.org/zone-name", "global"),
+        ]);
+        let ours = annotations(&facts());
+        let ours: BTreeMap<&str, &str> = ours.iter().map(|(k, v)| (*k, v.as_str())).collect();
+        assert_eq!(ours, reference);
+    }
+
+    #[test]
+    fn two_families_are_announced_as_lists_and_without_the_singular() {
+        let mut facts = facts();
+        facts.addresses.push("fd00:172:18::2/64".parse().unwrap());
+        facts.next_hops.push("fd00:172:18::1".parse().unwrap());
+        facts.masquerade.push("fd69::/112".parse().unwrap());
+        let ours = annotations(&facts);
+        let gateway = GatewayConfigs::default_of(&ours[annotation::L3_GATEWAY_CONFIG]).unwrap();
+        assert_eq!((gateway.ip_addresses.len(), gateway.next_hops.len()), (2, 2));
+        assert_eq!((gateway.ip_address, gateway.next_hop), (None, None));
+        assert_eq!(
+            ours[annotation::NODE_PRIMARY_IFADDR],
+            r#"{"ipv4":"172.18.0.2/16","ipv6":"fd00:172:18::2/64"}"#
+        );
+        assert_eq!(
+            ours[annotation::NODE_MASQUERADE_SUBNET],
+            r#"{"ipv4":"169.254.169.0/29","ipv6":"fd69::/112"}"#
+        );
+    }
+
+    #[test]
+    fn only_what_differs_is_written() {
+        let wanted = annotations(&facts());
+        let mut current: BTreeMap<String, String> =
+            wanted.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect();
+        assert!(differing(&wanted, Some(&current)).is_empty());
+        current.insert(annotation::HOST_CIDRS.to_owned(), "[]".to_owned());
+        assert_eq!(
+            differing(&wanted, Some(&current)).into_keys().collect::<Vec<_>>(),
+            [annotation::HOST_CIDRS]
+        );
+        assert_eq!(differing(&wanted, None).len(), wanted.len());
+    }
+
+    #[test]
+    fn userspace_segmentation_is_told_and_taken_back() {
+        let with = annotations(&NodeFacts { userspace_tso: true, ..facts() });
+        assert_eq!(with.get(annotation::USERSPACE_TSO).map(String::as_str), Some("true"));
+        let without = annotations(&facts());
+        assert!(!without.contains_key(annotation::USERSPACE_TSO));
+        let current: BTreeMap<String, String> =
+            with.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect();
+        assert_eq!(differing(&without, Some(&current)), BTreeMap::from([(annotation::USERSPACE_TSO, None)]));
+    }
+}

@@ -1,0 +1,238 @@
+//! Counters and histograms of the agent, in the Prometheus text format.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+/// All of them. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    registry: Arc<Mutex<Registry>>,
+    cni_calls: Family<CallLabels, Counter>,
+    cni_seconds: Family<CommandLabels, Histogram, fn() -> Histogram>,
+    cni_steps: Family<StepLabels, Histogram, fn() -> Histogram>,
+    cni_files_restored: Family<FileLabels, Counter>,
+    cni_configurations_before: Gauge,
+    api_failures: Family<CallOfApi, Counter>,
+    chassis_restored: Family<KeyLabels, Counter>,
+    network_differs: Family<FlagLabels, Gauge>,
+    gateway_restored: Family<WhatLabels, Counter>,
+    gateway_given_back: Counter,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WhatLabels {
+    what: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CallOfApi {
+    call: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KeyLabels {
+    key: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FlagLabels {
+    flag: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CallLabels {
+    command: &'static str,
+    code: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CommandLabels {
+    command: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StepLabels {
+    command: &'static str,
+    step: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FileLabels {
+    file: &'static str,
+}
+
+fn from_100_microseconds() -> Histogram {
+    Histogram::new(exponential_buckets(0.000_1, 2.0, 21))
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("slipstream_node");
+        let cni_calls = Family::default();
+        let cni_seconds = Family::new_with_constructor(from_100_microseconds as fn() -> Histogram);
+        let cni_steps = Family::new_with_constructor(from_100_microseconds as fn() -> Histogram);
+        registry.register(
+            "cni_calls",
+            "CNI calls by command and result code, 0 for success",
+            cni_calls.clone(),
+        );
+        registry.register(
+            "cni_seconds",
+            "Duration of CNI calls from the executable's start",
+            cni_seconds.clone(),
+        );
+        registry.register(
+            "cni_step_seconds",
+            "Duration of the steps of CNI calls; some run side by side",
+            cni_steps.clone(),
+        );
+        let cni_files_restored = Family::default();
+        registry.register(
+            "cni_files_restored",
+            "CNI configuration or executable written again after somebody changed or removed it",
+            cni_files_restored.clone(),
+        );
+        let cni_configurations_before = Gauge::default();
+        registry.register(
+            "cni_configurations_before_ours",
+            "Files that the container runtime takes before our CNI configuration",
+            cni_configurations_before.clone(),
+        );
+        let api_failures = Family::default();
+        registry.register(
+            "api_failures",
+            "Calls of the Kubernetes API that failed or took too long, and watches that broke",
+            api_failures.clone(),
+        );
+        let chassis_restored = Family::default();
+        registry.register(
+            "chassis_settings_restored",
+            "Settings of ovn-controller in Open_vSwitch that somebody changed and that were put back",
+            chassis_restored.clone(),
+        );
+        let network_differs = Family::default();
+        registry.register(
+            "cluster_network_differs",
+            "1 for a flag of the cluster's network that the controller was given with another value",
+            network_differs.clone(),
+        );
+        let gateway_restored = Family::default();
+        registry.register(
+            "gateway_restored",
+            "What the gateway needs and somebody took away, or OVS made anew, and that was put back",
+            gateway_restored.clone(),
+        );
+        let gateway_given_back = Counter::default();
+        registry.register(
+            "gateway_given_back",
+            "Times that the uplink was put back because the API server did not answer through the bridge",
+            gateway_given_back.clone(),
+        );
+        Self {
+            registry: Arc::new(Mutex::new(registry)),
+            cni_calls,
+            cni_seconds,
+            cni_steps,
+            cni_files_restored,
+            cni_configurations_before,
+            api_failures,
+            chassis_restored,
+            network_differs,
+            gateway_restored,
+            gateway_given_back,
+        }
+    }
+}
+
+impl Metrics {
+    /// Counts one CNI call, with how long it took in all and each of its steps.
+    pub fn cni_call(
+        &self,
+        command: &'static str,
+        code: u32,
+        total: Duration,
+        steps: impl IntoIterator<Item = (&'static str, Duration)>,
+    ) {
+        self.cni_calls.get_or_create(&CallLabels { command, code }).inc();
+        self.cni_seconds.get_or_create(&CommandLabels { command }).observe(total.as_secs_f64());
+        for (step, took) in steps {
+            self.cni_steps.get_or_create(&StepLabels { command, step }).observe(took.as_secs_f64());
+        }
+    }
+
+    /// Counts one file of the container runtime's that had to be written again.
+    pub fn cni_file_restored(&self, file: &'static str) {
+        self.cni_files_restored.get_or_create(&FileLabels { file }).inc();
+    }
+
+    /// Says how many files the runtime takes before ours.
+    pub fn cni_configurations_before(&self, count: usize) {
+        self.cni_configurations_before.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// Counts one call of the Kubernetes API that failed, or a watch that broke.
+    pub fn api_failure(&self, call: &'static str) {
+        self.api_failures.get_or_create(&CallOfApi { call }).inc();
+    }
+
+    /// Counts one setting of ovn-controller that was put back.
+    pub fn chassis_restored(&self, key: &str) {
+        self.chassis_restored.get_or_create(&KeyLabels { key: key.to_owned() }).inc();
+    }
+
+    /// Counts something of the gateway that was put back.
+    pub fn gateway_restored(&self, what: &'static str) {
+        self.gateway_restored.get_or_create(&WhatLabels { what }).inc();
+    }
+
+    /// Counts one network that the node got back.
+    pub fn gateway_given_back(&self) {
+        self.gateway_given_back.inc();
+    }
+
+    /// Sets, for each of `all` flags of the cluster network, whether the controller was given another value.
+    pub fn network_differs(&self, all: &[&'static str], differing: &[&'static str]) {
+        for &flag in all {
+            let differs = differing.contains(&flag);
+            self.network_differs.get_or_create(&FlagLabels { flag }).set(i64::from(differs));
+        }
+    }
+
+    /// Adds metrics of another part of the agent. Names get the prefix `slipstream_node_`.
+    pub fn register(&self, add: impl FnOnce(&mut Registry)) {
+        add(&mut self.registry.lock());
+    }
+
+    /// The text a scraper reads.
+    pub fn encode(&self) -> Result<String, std::fmt::Error> {
+        let mut out = String::new();
+        text::encode(&mut out, &self.registry.lock())?;
+        Ok(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_labels_are_those_people_graph() {
+        let metrics = Metrics::default();
+        metrics.cni_call("ADD", 11, Duration::from_millis(2), [("pair", Duration::from_millis(1))]);
+        let text = metrics.encode().unwrap();
+        for line in [
+            r#"slipstream_node_cni_calls_total{command="ADD",code="11"} 1"#,
+            r#"slipstream_node_cni_step_seconds_count{command="ADD",step="pair"} 1"#,
+        ] {
+            assert!(text.contains(line), "{line} in\n{text}");
+        }
+    }
+}

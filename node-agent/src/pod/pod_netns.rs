@@ -1,0 +1,155 @@
+//! What happens inside a pod's network namespace: addresses, routes, and looking at them again for CHECK.
+
+use crate::kernel::sysctl;
+use std::net::IpAddr;
+
+use api::MacAddr;
+use api::annotation::PodNetwork;
+use ipnet::IpNet;
+
+use crate::kernel::link::{Link, LinkError, Netlink, Route, ethtool};
+use crate::kernel::netns::Netns;
+use crate::pod::AttachError;
+
+/// What an interface in a pod shall have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodSide {
+    /// Its name.
+    pub ifname: String,
+    /// Its MAC address.
+    pub mac: MacAddr,
+    /// Whether the MAC address was given when it was created.
+    pub mac_is_set: bool,
+    /// Its addresses.
+    pub addresses: Vec<IpNet>,
+    /// Default gateways.
+    pub gateways: Vec<IpAddr>,
+    /// Further routes: destination and next hop.
+    pub routes: Vec<(IpNet, IpAddr)>,
+    /// Turn transmit checksum offload off.
+    pub complete_checksums: bool,
+}
+
+impl PodSide {
+    /// As the annotation says.
+    pub fn new(ifname: &str, network: &PodNetwork, mac_is_set: bool, complete_checksums: bool) -> Self {
+        // Older writers give the gateway in the singular only.
+        let gateways = match (&network.gateway_ips[..], network.gateway_ip) {
+            ([], Some(one)) => vec![one],
+            (list, _) => list.to_vec(),
+        };
+        Self {
+            ifname: ifname.to_owned(),
+            mac: network.mac_address,
+            mac_is_set,
+            addresses: network.ip_addresses.clone(),
+            gateways,
+            routes: network.routes.iter().map(|r| (r.dest, r.next_hop)).collect(),
+            complete_checksums,
+        }
+    }
+
+    /// The gateway of an address's family.
+    pub fn gateway_of(&self, address: &IpNet) -> Option<IpAddr> {
+        self.gateways.iter().copied().find(|g| g.is_ipv4() == address.addr().is_ipv4())
+    }
+
+    fn routes_of(&self, index: u32) -> Vec<Route> {
+        let defaults = self.gateways.iter().map(|gateway| Route::default_via(*gateway, index));
+        defaults.chain(self.routes.iter().map(|(dest, via)| Route::via(*dest, *via, index))).collect()
+    }
+
+    /// Sets the interface up with all it shall have.
+    pub async fn configure(self, netns: &Netns) -> Result<(), AttachError> {
+        inside(netns, async move |netlink| self.apply(&netlink).await).await?.map_err(AttachError::from)
+    }
+
+    async fn apply(&self, netlink: &Netlink) -> Result<(), LinkError> {
+        let name = &self.ifname;
+        let index = netlink.get(name).await?.index;
+        if !self.mac_is_set {
+            netlink.set_mac(index, name, self.mac).await?;
+        }
+        if self.addresses.iter().any(|a| a.addr().is_ipv6()) {
+            sysctl::set_interface("ipv6", name, "disable_ipv6", "0")?;
+            sysctl::set_interface("ipv6", name, "accept_dad", "0")?;
+            sysctl::set_interface("ipv6", name, "accept_ra", "0")?;
+        } else {
+            netlink.no_ipv6_address(index, name).await?;
+        }
+        if self.complete_checksums {
+            ethtool::disable_tx_checksum(name)?;
+        }
+        for address in &self.addresses {
+            netlink.add_address(index, name, *address).await?;
+        }
+        netlink.set_up(index, name).await?;
+        for route in self.routes_of(index) {
+            netlink.add_route(name, &route).await?;
+        }
+        Ok(())
+    }
+
+    /// Compares what is there with what shall be. Returns the differences; additions of others are none.
+    pub async fn differences(self, netns: &Netns) -> Result<Vec<String>, AttachError> {
+        inside(netns, async move |netlink| self.compare(&netlink).await).await?.map_err(AttachError::from)
+    }
+
+    async fn compare(&self, netlink: &Netlink) -> Result<Vec<String>, LinkError> {
+        let name = &self.ifname;
+        let Some(link) = netlink.find(name).await? else {
+            return Ok(vec![format!("interface {name} is not in the namespace")]);
+        };
+        let mut wrong = self.link_differences(&link);
+        let addresses = netlink.addresses(link.index, name).await?;
+        for address in &self.addresses {
+            if !addresses.contains(address) {
+                wrong.push(format!("{name}: address {address} is missing"));
+            }
+        }
+        let mut routes = netlink.routes(false, 254).await?;
+        routes.extend(netlink.routes(true, 254).await?);
+        for want in self.routes_of(link.index) {
+            let same = |r: &&Route| {
+                r.dest.trunc() == want.dest.trunc()
+                    && r.gateway == want.gateway
+                    && r.interface == want.interface
+            };
+            if routes.iter().find(same).is_none() {
+                wrong.push(format!("{name}: {want} is missing"));
+            }
+        }
+        Ok(wrong)
+    }
+
+    fn link_differences(&self, link: &Link) -> Vec<String> {
+        let name = &self.ifname;
+        let mut wrong = Vec::new();
+        if !link.up {
+            wrong.push(format!("interface {name} is down"));
+        }
+        if link.mac != Some(self.mac) {
+            let has = link.mac.map_or_else(|| "none".to_owned(), |m| m.to_string());
+            wrong.push(format!("{name}: MAC address is {has}, not {}", self.mac));
+        }
+        wrong
+    }
+}
+
+/// Runs a piece of work with a netlink handle of the namespace, on a thread there.
+async fn inside<T, F, Fut>(netns: &Netns, work: F) -> Result<T, AttachError>
+where
+    T: Send + 'static,
+    F: FnOnce(Netlink) -> Fut + Send + 'static,
+    Fut: Future<Output = T>,
+{
+    let body = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+        let runtime = runtime.map_err(|e| AttachError::Thread {
+            what: "start a runtime in the pod".to_owned(),
+            reason: e.to_string(),
+        })?;
+        runtime.block_on(async move { Ok(work(Netlink::open()?).await) })
+    };
+    netns.run("cni-pod", body).await?
+}

@@ -1,0 +1,217 @@
+//! An agent's control of the flow cache with real OVS; what it does to the cache is recorded.
+
+use ebpf::Reason;
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use api::admin::{CacheStatus, Sight};
+use node_agent::datapath::Datapath;
+use node_agent::flow_cache::{CacheError, Sabotage, Settings};
+use node_agent::flow_cache::{
+    Divergence, EndpointAmounts, Flow, FlowCache, Gate, Pressure, Swept, Timing, Tunnel, Underlay,
+};
+use node_agent::health::Health;
+use node_agent::kernel::link::Netlink;
+use node_agent::kube::pods::Pods;
+use node_agent::metrics::Metrics;
+use node_agent::node::Node;
+use node_agent::ovs::Ovs;
+
+use crate::ovs::OvsNode;
+
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// What was done to the cache, in order.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Call {
+    Bump,
+    Gate(Gate),
+    Endpoint(String, bool),
+    Underlay(Option<Underlay>),
+    Remotes(BTreeSet<Ipv4Addr>),
+}
+
+/// Is called the moment everything is made invalid, with the how manieth time it is.
+pub(crate) type Probe = Box<dyn Fn(usize) + Send>;
+
+#[derive(Default)]
+pub(crate) struct Recorder {
+    calls: Mutex<Vec<(Instant, Call)>>,
+    pub(crate) beats: Mutex<u32>,
+    pub(crate) probe: Mutex<Option<Probe>>,
+}
+
+impl Recorder {
+    pub(crate) fn note(&self, call: Call) {
+        self.calls.lock().unwrap().push((Instant::now(), call));
+    }
+
+    pub(crate) fn forget(&self) {
+        self.calls.lock().unwrap().clear();
+    }
+
+    pub(crate) fn all(&self) -> Vec<Call> {
+        self.calls.lock().unwrap().iter().map(|(_, call)| call.clone()).collect()
+    }
+
+    pub(crate) fn bumps(&self) -> usize {
+        self.all().iter().filter(|call| **call == Call::Bump).count()
+    }
+
+    pub(crate) fn first_bump(&self) -> Option<Instant> {
+        let calls = self.calls.lock().unwrap();
+        calls.iter().find(|(_, call)| *call == Call::Bump).map(|(at, _)| *at)
+    }
+
+    /// What the endpoint was told last.
+    pub(crate) fn endpoint(&self, id: &str) -> Option<bool> {
+        let told = |call: &Call| match call {
+            Call::Endpoint(told, fast) if told == id => Some(*fast),
+            _ => None,
+        };
+        self.all().iter().rev().find_map(told)
+    }
+}
+
+impl std::fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recorder").field("calls", &self.calls).finish_non_exhaustive()
+    }
+}
+
+impl FlowCache for Recorder {
+    fn epoch(&self) -> Result<u32, CacheError> {
+        Ok(1)
+    }
+    fn bump(&self) -> Result<u32, CacheError> {
+        self.note(Call::Bump);
+        if let Some(probe) = self.probe.lock().unwrap().as_ref() {
+            probe(self.bumps());
+        }
+        Ok(1)
+    }
+    fn set_gate(&self, gate: Gate) -> Result<(), CacheError> {
+        self.note(Call::Gate(gate));
+        Ok(())
+    }
+    fn gate(&self) -> Result<Gate, CacheError> {
+        Ok(Gate::default())
+    }
+    fn hold_left(&self) -> Result<Duration, CacheError> {
+        Ok(Duration::ZERO)
+    }
+    fn heartbeat(&self) -> Result<(), CacheError> {
+        *self.beats.lock().unwrap() += 1;
+        Ok(())
+    }
+    fn set_underlay(&self, underlay: Option<Underlay>) -> Result<(), CacheError> {
+        self.note(Call::Underlay(underlay));
+        Ok(())
+    }
+    fn set_remotes(&self, remotes: &BTreeSet<Ipv4Addr>) -> Result<(), CacheError> {
+        self.note(Call::Remotes(remotes.clone()));
+        Ok(())
+    }
+    fn set_timing(&self, _: Timing) -> Result<(), CacheError> {
+        Ok(())
+    }
+    fn set_endpoint_fast(&self, id: &str, fast: bool) -> Result<(), CacheError> {
+        self.note(Call::Endpoint(id.to_owned(), fast));
+        Ok(())
+    }
+    fn set_endpoint_diverged(&self, _: &str, _: u32) -> Result<(), CacheError> {
+        Ok(())
+    }
+    fn flows(&self, _: usize) -> Result<Vec<Flow>, CacheError> {
+        Ok(Vec::new())
+    }
+    fn pressure(&self) -> Result<Vec<Pressure>, CacheError> {
+        Ok(Vec::new())
+    }
+    fn sweep(&self) -> Result<Swept, CacheError> {
+        Ok(Swept::default())
+    }
+    fn divergences(&self) -> Result<Vec<Divergence>, CacheError> {
+        Ok(Vec::new())
+    }
+    fn tunnels(&self) -> Result<Vec<Tunnel>, CacheError> {
+        Ok(Vec::new())
+    }
+    fn endpoints(&self) -> Result<Vec<EndpointAmounts>, CacheError> {
+        Ok(Vec::new())
+    }
+    fn reasons(&self) -> Result<Vec<(Reason, u64)>, CacheError> {
+        Ok(Vec::new())
+    }
+}
+
+pub(crate) struct Bed {
+    pub(crate) ovs: OvsNode,
+    pub(crate) node: Node,
+    pub(crate) cache: Arc<Recorder>,
+}
+
+impl Bed {
+    /// A node whose br-int has one flow, with the control at rest.
+    pub(crate) async fn open() -> Self {
+        let ovs = OvsNode::start();
+        ovs.ofctl("add-flow", "table=0,priority=0,actions=drop");
+        let mut bed = Self::start(ovs, Sabotage::default()).await;
+        bed.rest().await;
+        bed
+    }
+
+    pub(crate) async fn start(ovs: OvsNode, sabotage: Sabotage) -> Self {
+        let cache = Arc::new(Recorder::default());
+        let mut datapath = Datapath::ovs_only(true, false, "a test");
+        datapath.flow_cache = Some(Arc::clone(&cache) as Arc<dyn FlowCache>);
+        let flow_cache = datapath.manager(&ovs.path("state")).unwrap();
+        let node = Node {
+            netlink: Netlink::open().unwrap(),
+            reaper: Netlink::open().unwrap(),
+            ovs: Ovs::connect(&ovs.db(), SOON).await.unwrap(),
+            pods: Pods::default(),
+            datapath: Arc::new(datapath),
+            mtu: 1400,
+            calls: Default::default(),
+            journal: Default::default(),
+            metrics: Metrics::default(),
+            health: Health::default(),
+            peers: Default::default(),
+            flow_cache,
+            tasks: supervision::Tasks::new().0,
+        };
+        let (ovs_db, uplink) = (ovs.db(), "eth0".to_owned());
+        node.start_flow_cache(Settings { ovs_db, uplink, timing: Default::default(), sabotage });
+        Self { ovs, node, cache }
+    }
+
+    pub(crate) fn status(&self) -> CacheStatus {
+        self.node.flow_cache.status()
+    }
+
+    pub(crate) async fn until(&self, what: &str, good: impl Fn(&CacheStatus) -> bool) {
+        let start = Instant::now();
+        while !good(&self.status()) {
+            assert!(start.elapsed() < SOON, "{what} did not come about: {:#?}", self.status());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Waits until the gate is open and nothing happens any more.
+    pub(crate) async fn rest(&mut self) {
+        self.until("an open gate", |s| {
+            s.cache.sight == Sight::Open && s.cache.gate.learn && s.cache.gate.tcp
+        })
+        .await;
+        let mut bumps = self.cache.bumps();
+        loop {
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+            if std::mem::replace(&mut bumps, self.cache.bumps()) == bumps {
+                return self.cache.forget();
+            }
+        }
+    }
+}

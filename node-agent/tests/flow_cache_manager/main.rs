@@ -1,0 +1,407 @@
+//! The control of the flow cache against real OVS: what it does to the cache when flows change, when OVS restarts, and when
+//! somebody asks for another path. The cache itself is recorded, not run. Needs root, and OVS in the project's cache.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod bed;
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../common/ovs.rs"]
+mod ovs;
+mod revalidation;
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use api::admin::{CacheStatus, NodePath, Path, Sight};
+use bed::{Bed, Call, SOON};
+use common::on_a_node;
+use node_agent::flow_cache::Gate;
+use node_agent::flow_cache::Sabotage;
+use node_agent::kube::pods::{PodInfo, PodKey};
+use ovs::OvsNode;
+
+/// A Geneve tunnel of br-int, with a remote_ip.
+fn tunnel(ovs: &OvsNode, name: &str, remote: &str) {
+    let remote = format!("options:remote_ip={remote}");
+    let row = ["set", "interface", name, "type=geneve", "options:key=flow", &remote];
+    ovs.vsctl(&[&["add-port", "br-int", name, "--"], row.as_slice()].concat());
+}
+
+#[expect(clippy::disallowed_methods, reason = "the test plays an operator")]
+fn tc(arguments: &str) {
+    let status = std::process::Command::new("tc").args(arguments.split(' ')).status();
+    assert!(status.unwrap().success(), "tc {arguments}");
+}
+
+fn gates(calls: &[Call]) -> Vec<Gate> {
+    let gate = |call: &Call| match call {
+        Call::Gate(gate) => Some(*gate),
+        _ => None,
+    };
+    calls.iter().filter_map(gate).collect()
+}
+
+#[test]
+fn a_changed_flow_stops_learning_before_it_makes_invalid_and_learning_returns_after_the_burst() {
+    on_a_node(|| async {
+        let bed = Bed::open().await;
+        bed.ovs.ofctl("add-flow", "table=5,priority=9,ip,nw_dst=10.244.0.3,actions=drop");
+        bed.until("a third bump", |s| s.cache.bumps["revalidated"] >= 1 && s.cache.gate.learn).await;
+        let wait = Instant::now();
+        while bed.cache.bumps() < 3 {
+            assert!(wait.elapsed() < SOON, "{:?}", bed.cache.all());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let open = Gate { forward: true, learn: true, tcp: true, hold: false };
+        let closed = Gate { learn: false, ..open };
+        let expected = [Call::Gate(closed), Call::Bump, Call::Bump, Call::Gate(open), Call::Bump].to_vec();
+        assert_eq!(bed.cache.all(), expected);
+        for command in ["mod-flows", "del-flows"] {
+            bed.cache.forget();
+            let flow = if command == "mod-flows" {
+                "table=5,ip,nw_dst=10.244.0.3,actions=output:1"
+            } else {
+                "table=5"
+            };
+            bed.ovs.ofctl(command, flow);
+            let wait = Instant::now();
+            while bed.cache.bumps() < 3 {
+                assert!(wait.elapsed() < SOON, "{command}: {:?}", bed.cache.all());
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+    });
+}
+
+/// Not a limit but a figure to read: `--nocapture` shows it.
+#[test]
+fn the_thread_that_watches_flows_goes_before_ordinary_work() {
+    on_a_node(|| async {
+        let _bed = Bed::open().await;
+        // proc(5): the scheduling policy is the 41st field of `stat`; the second is the name. 1 is SCHED_FIFO.
+        let policies: Vec<String> = std::fs::read_dir("/proc/self/task")
+            .unwrap()
+            .filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("stat")).ok())
+            .filter(|stat| stat.contains("(flow-monitor)"))
+            .map(|stat| stat.rsplit_once(") ").unwrap().1.split(' ').nth(38).unwrap().to_owned())
+            .collect();
+        assert!(!policies.is_empty() && policies.iter().all(|policy| policy == "1"), "{policies:?}");
+    });
+}
+
+#[test]
+fn the_delay_from_a_flow_change_to_the_bump_is_measured() {
+    on_a_node(|| async {
+        let bed = Bed::open().await;
+        let mut delays = Vec::new();
+        for n in 0..30 {
+            bed.cache.forget();
+            let began = Instant::now();
+            bed.ovs.ofctl("add-flow", &format!("table=7,priority={},actions=drop", n + 1));
+            let returned = Instant::now();
+            tokio::time::sleep(Duration::from_millis(60)).await;
+            let bump = bed.cache.first_bump().expect("a bump");
+            assert!(bump >= began);
+            delays.push((bump.saturating_duration_since(began), returned - began));
+        }
+        delays.sort();
+        let text = bed.node.metrics.encode().unwrap();
+        let sum = text.lines().find(|l| l.contains("invalidation_seconds_sum")).unwrap();
+        println!("start of ovs-ofctl to bump, median {:?}, longest {:?}; {sum}", delays[15], delays[29]);
+        assert!(text.contains("slipstream_node_fastpath_bumps_total{source=\"flows\"}"), "{text}");
+    });
+}
+
+#[test]
+fn the_cache_is_told_the_other_ends_of_ovs_s_tunnels_and_of_one_that_goes_before_it_is_made_invalid() {
+    on_a_node(|| async {
+        let set =
+            |addresses: &[[u8; 4]]| addresses.iter().copied().map(Ipv4Addr::from).collect::<BTreeSet<_>>();
+        let ovs = OvsNode::start();
+        ovs.ofctl("add-flow", "table=0,priority=0,actions=drop");
+        tunnel(&ovs, "t3", "172.18.0.3");
+        tunnel(&ovs, "t6", "fd00::6");
+        let mut bed = Bed::start(ovs, Sabotage::default()).await;
+        let told = |bed: &Bed| {
+            let all = bed.cache.all();
+            all.into_iter()
+                .filter_map(|call| match call {
+                    Call::Remotes(remotes) => Some(remotes),
+                    _ => None,
+                })
+                .collect::<Vec<_>>()
+        };
+        let until = async |bed: &Bed, wanted: &BTreeSet<Ipv4Addr>| {
+            let wait = Instant::now();
+            while told(bed).last() != Some(wanted) {
+                assert!(wait.elapsed() < SOON, "{:?}", bed.cache.all());
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        // An agent that starts says it all, whatever is in the map, and before anything may be learned.
+        until(&bed, &set(&[[172, 18, 0, 3]])).await;
+        bed.until("an open gate", |s| s.cache.gate.learn).await;
+        let calls = bed.cache.all();
+        let first = calls.iter().position(|call| matches!(call, Call::Remotes(_))).unwrap();
+        let open = calls.iter().position(|call| matches!(call, Call::Gate(gate) if gate.learn)).unwrap();
+        assert!(first < open, "{calls:?}");
+        bed.rest().await;
+        tunnel(&bed.ovs, "t4", "172.18.0.4");
+        until(&bed, &set(&[[172, 18, 0, 3], [172, 18, 0, 4]])).await;
+        bed.ovs.vsctl(&["set", "interface", "t4", "options:remote_ip=172.18.0.5"]);
+        until(&bed, &set(&[[172, 18, 0, 3], [172, 18, 0, 5]])).await;
+        bed.rest().await;
+        bed.ovs.vsctl(&["del-port", "br-int", "t3"]);
+        let left = set(&[[172, 18, 0, 5]]);
+        until(&bed, &left).await;
+        bed.until("a bump", |_| bed.cache.bumps() > 0).await;
+        let calls = bed.cache.all();
+        let bump = calls.iter().position(|call| *call == Call::Bump).unwrap();
+        assert!(
+            calls.iter().position(|call| *call == Call::Remotes(left.clone())).unwrap() < bump,
+            "{calls:?}"
+        );
+        // The session with the database comes back, and nothing is missed.
+        bed.rest().await;
+        bed.ovs.kill_database();
+        bed.until("a hold", |s| s.cache.sight == Sight::Hold).await;
+        bed.ovs.start_database();
+        bed.until("sight", |s| s.cache.sight == Sight::Open).await;
+        bed.ovs.vsctl(&["del-port", "br-int", "t4"]);
+        until(&bed, &set(&[])).await;
+        // Who takes packets from anywhere cannot tell whose they are.
+        tunnel(&bed.ovs, "t7", "flow");
+        bed.until("a slow tunnel", |s| s.cache.tunnel.reason.contains("no remote_ip of its own")).await;
+    });
+}
+
+#[test]
+fn cached_flows_are_held_through_a_restart_of_vswitchd_until_it_has_flows_and_no_sequence_check() {
+    on_a_node(|| async {
+        let mut bed = Bed::open().await;
+        assert!(bed.ovs.appctl(&["dpctl/ct-get-tcp-seq-chk", "netdev@ovs-netdev"]).contains("disabled"));
+        bed.ovs.kill_switch();
+        bed.until("a hold", |s| s.cache.sight == Sight::Hold).await;
+        let hold = Gate { forward: true, learn: false, tcp: true, hold: true };
+        assert_eq!(gates(&bed.cache.all()), [hold]);
+        assert_eq!(bed.cache.bumps(), 0, "a restart of OVS cuts nobody off: {:?}", bed.cache.all());
+        bed.ovs.start_switch();
+        bed.until("the new ovs-vswitchd", |s| s.cache.blind.contains("no flows yet")).await;
+        assert!(bed.status().cache.gate.hold && bed.cache.bumps() == 0, "{:?}", bed.cache.all());
+        bed.ovs.ofctl("add-flow", "table=0,priority=0,actions=drop");
+        bed.until("an open gate", |s| s.cache.sight == Sight::Open && s.cache.gate.learn).await;
+        let seq = bed.ovs.appctl(&["dpctl/ct-get-tcp-seq-chk", "netdev@ovs-netdev"]);
+        assert!(seq.contains("disabled"), "{seq}");
+        let calls = bed.cache.all();
+        let bump = calls.iter().position(|call| *call == Call::Bump).unwrap();
+        let open = calls.iter().position(|c| matches!(c, Call::Gate(g) if !g.hold)).unwrap();
+        assert!(bump < open, "what was held is invalid before the gate opens: {calls:?}");
+    });
+}
+
+#[test]
+fn without_ovs_the_gate_closes_after_the_hold_and_the_heartbeat_goes_on() {
+    on_a_node(|| async {
+        let mut bed = Bed::open().await;
+        bed.ovs.kill_switch();
+        bed.until("a hold", |s| s.cache.sight == Sight::Hold).await;
+        let (began, beats) = (Instant::now(), *bed.cache.beats.lock().unwrap());
+        bed.until("a closed gate", |s| s.cache.sight == Sight::Closed).await;
+        let held = began.elapsed();
+        assert!(held > Duration::from_secs(9) && held < Duration::from_secs(12), "{held:?}");
+        assert_eq!(gates(&bed.cache.all()).last(), Some(&Gate::default()));
+        assert!(*bed.cache.beats.lock().unwrap() - beats >= 8);
+    });
+}
+
+#[test]
+fn the_nodes_path_is_switched_live_and_kept_for_the_next_agent() {
+    on_a_node(|| async {
+        let mut bed = Bed::open().await;
+        assert_eq!(bed.status().node.path, Path::Ebpf);
+        let path = bed.node.flow_cache.set_node_path(NodePath::Ovs).unwrap();
+        assert_eq!(
+            (path.path, path.reason.as_str()),
+            (Path::Ovs, "set for the node (slipctl path node ovs)")
+        );
+        assert_eq!(gates(&bed.cache.all()).last(), Some(&Gate::default()));
+        bed.until("the decision", |s| s.node.path == Path::Ovs).await;
+        let again = bed.node.datapath.manager(&bed.ovs.path("state")).unwrap();
+        assert_eq!(again.wanted(), NodePath::Ovs);
+        bed.node.flow_cache.set_node_path(NodePath::Auto).unwrap();
+        bed.until("the fast path", |s| s.node.path == Path::Ebpf && s.cache.gate.forward).await;
+        bed.rest().await;
+    });
+}
+
+#[test]
+fn without_a_switched_off_sequence_check_udp_is_cached_and_tcp_is_not() {
+    on_a_node(|| async {
+        let ovs = OvsNode::start();
+        ovs.ofctl("add-flow", "table=0,priority=0,actions=drop");
+        let bed = Bed::start(ovs, Sabotage { keep_sequence_check: true, ..Sabotage::default() }).await;
+        bed.until("an open gate", |s| s.cache.gate.forward && s.cache.gate.learn).await;
+        let status = bed.status();
+        assert!(!status.cache.gate.tcp && status.cache.tcp.path == Path::Ovs, "{status:?}");
+        assert!(status.cache.tcp.reason.contains("compares sequence numbers"), "{}", status.cache.tcp.reason);
+        assert!(bed.ovs.appctl(&["dpctl/ct-get-tcp-seq-chk", "netdev@ovs-netdev"]).contains("enabled"));
+    });
+}
+
+/// That the other tests can fail.
+#[test]
+fn an_agent_made_blind_for_flows_makes_nothing_invalid_when_they_change() {
+    on_a_node(|| async {
+        let ovs = OvsNode::start();
+        ovs.ofctl("add-flow", "table=0,priority=0,actions=drop");
+        let mut bed = Bed::start(ovs, Sabotage { ignore_flows: true, ..Sabotage::default() }).await;
+        bed.rest().await;
+        bed.ovs.ofctl("add-flow", "table=5,priority=9,ip,nw_dst=10.244.0.3,actions=drop");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(bed.cache.all(), []);
+    });
+}
+
+/// A port of pod `ns/NAME` in container NAME.
+fn plug(ovs: &OvsNode, name: &str) {
+    let id = |key: &str, value: &str| format!("external_ids:{key}={value}");
+    let ids = [id("iface-id", &format!("ns_{name}")), id("iface-id-ver", "u"), id("sandbox", name)];
+    let mut args = vec!["add-port", "br-int", name, "--", "set", "interface", name, "type=internal"];
+    args.extend(ids.iter().map(String::as_str));
+    ovs.vsctl(&args);
+}
+
+#[test]
+fn an_endpoint_is_taken_off_the_fast_path_by_annotation_mirror_policing_and_qos_and_comes_back() {
+    on_a_node(|| async {
+        let mut bed = Bed::open().await;
+        plug(&bed.ovs, "a");
+        plug(&bed.ovs, "b");
+        let reason = |s: &CacheStatus, id: &str| {
+            s.endpoints.iter().find(|e| e.id == id).map(|e| (e.path.path, e.path.reason.clone()))
+        };
+        let slow = async |why: &'static str| {
+            bed.until(why, |s| reason(s, "a").is_some_and(|(p, r)| p == Path::Ovs && r.contains(why))).await;
+            assert_eq!(reason(&bed.status(), "b").unwrap().0, Path::Ebpf, "only the one");
+            assert_eq!(bed.cache.endpoint("a"), Some(false));
+        };
+        let fast = async || {
+            bed.until("fast", |s| reason(s, "a").is_some_and(|(p, _)| p == Path::Ebpf)).await;
+            assert_eq!(bed.cache.endpoint("a"), Some(true));
+        };
+        fast().await;
+        let key = PodKey { namespace: "ns".to_owned(), name: "a".to_owned() };
+        let info = PodInfo { uid: "u".to_owned(), path: Some("ovs".to_owned()), ..PodInfo::default() };
+        bed.node.pods.apply(key.clone(), info.clone());
+        slow("annotation slipstream.dev/path").await;
+        bed.node.pods.apply(key.clone(), PodInfo { path: Some("fast".to_owned()), ..info.clone() });
+        slow("`fast`").await;
+        bed.node.pods.apply(key, PodInfo { path: None, ..info });
+        fast().await;
+        let mirror = ["--id=@a", "get", "port", "a", "--", "--id=@m", "create", "mirror", "name=m"];
+        let select = ["select-src-port=@a", "--", "set", "bridge", "br-int", "mirrors=@m"];
+        bed.ovs.vsctl(
+            &["--", mirror[0]]
+                .into_iter()
+                .chain(mirror[1..].iter().copied())
+                .chain(select)
+                .collect::<Vec<_>>(),
+        );
+        slow("mirror m").await;
+        bed.ovs.vsctl(&["clear", "bridge", "br-int", "mirrors"]);
+        fast().await;
+        bed.ovs.vsctl(&["set", "interface", "a", "ingress_policing_rate=1000"]);
+        slow("policing").await;
+        bed.ovs.vsctl(&["set", "interface", "a", "ingress_policing_rate=0"]);
+        fast().await;
+        bed.ovs.vsctl(&["set", "port", "a", "qos=@q", "--", "--id=@q", "create", "qos", "type=linux-noop"]);
+        slow("QoS").await;
+        bed.ovs.vsctl(&["clear", "port", "a", "qos"]);
+        fast().await;
+        // A rate limit as the bandwidth plugin sets it, seen without anything else that changes.
+        tc("qdisc add dev a root tbf rate 1mbit burst 10kb latency 50ms");
+        slow("queueing discipline `tbf`").await;
+        tc("qdisc del dev a root");
+        fast().await;
+        bed.ovs.ofctl("add-flow", "table=44,tcp,tcp_flags=+syn,actions=drop");
+        bed.until("slow", |s| s.node.reason.contains("TCP flags")).await;
+        bed.ovs.ofctl("del-flows", "table=44");
+        fast().await;
+        // OVN's port 5 of datapath 3; an ACL that logs what goes there, and one on a port group with an address set.
+        bed.ovs.ofctl(
+            "add-flow",
+            "table=0,in_port=a,actions=set_field:3->metadata,set_field:5->reg14,resubmit(,8)",
+        );
+        let log = "actions=controller(userdata=00.00.00.07.00.00.00.00)";
+        bed.ovs.ofctl("add-flow", &format!("table=44,udp,reg0=0x2/0x2,reg15=5,metadata=3,{log}"));
+        slow("log packets of this port").await;
+        bed.ovs.ofctl("del-flows", "table=44");
+        fast().await;
+        for part in ["nw_src=10.0.0.1,actions=conjunction(9,1/2)", "reg15=5,actions=conjunction(9,2/2)"] {
+            bed.ovs.ofctl("add-flow", &format!("table=44,ip,metadata=3,{part}"));
+        }
+        bed.ovs.ofctl("add-flow", &format!("table=44,ip,conj_id=9,metadata=3,{log}"));
+        slow("log packets of this port").await;
+        bed.ovs.ofctl("del-flows", "table=44");
+        fast().await;
+        bed.rest().await;
+        bed.node.flow_cache.endpoint_goes("a");
+        assert_eq!(bed.cache.all().last().filter(|_| bed.cache.bumps() == 1), Some(&Call::Bump));
+    });
+}
+
+#[test]
+fn flows_that_log_sample_or_limit_and_settings_of_the_chassis_take_the_node_off() {
+    on_a_node(|| async {
+        let bed = Bed::open().await;
+        let slow = async |why: &'static str| {
+            bed.until(why, |s| s.node.path == Path::Ovs && s.node.reason.contains(why)).await;
+            bed.until("a closed gate", |s| !s.cache.gate.forward).await;
+        };
+        let fast = async || bed.until("fast", |s| s.node.path == Path::Ebpf && s.cache.gate.forward).await;
+        let log = "table=44,priority=7,actions=controller(userdata=00.00.00.07.00.00.00.00)";
+        for (flow, why) in [
+            (log, "log packets"),
+            ("table=44,priority=7,actions=sample(probability=655,collector_set_id=1)", "sample packets"),
+            (
+                "table=44,priority=7,actions=clone(sample(probability=655,collector_set_id=1))",
+                "sample packets",
+            ),
+            ("table=44,priority=7,actions=set_queue:3", "use queues"),
+        ] {
+            bed.ovs.ofctl("add-flow", flow);
+            slow(why).await;
+            bed.ovs.ofctl("del-flows", "table=44");
+            fast().await;
+        }
+        // A flow of another kind that tells ovn-controller of packets.
+        bed.ovs.ofctl("add-flow", "table=44,actions=controller(userdata=00.00.00.02.00.00.00.00)");
+        for (set, unset, why) in [
+            ("ovn-encap-type=vxlan", "ovn-encap-type=geneve", "ovn-encap-type is `vxlan`"),
+            ("ovn-encap-tos=inherit", "ovn-encap-tos=0", "ovn-encap-tos"),
+        ] {
+            bed.ovs.vsctl(&["set", "Open_vSwitch", ".", &format!("external_ids:{set}")]);
+            slow(why).await;
+            bed.ovs.vsctl(&["set", "Open_vSwitch", ".", &format!("external_ids:{unset}")]);
+            fast().await;
+        }
+        let tunnel = ["add-port", "br-int", "t", "--", "set", "interface", "t", "type=geneve"];
+        let options = ["options:remote_ip=172.18.0.3", "options:key=flow", "options:csum=false"];
+        bed.ovs.vsctl(&tunnel.into_iter().chain(options).collect::<Vec<_>>());
+        fast().await;
+        for (option, back) in [("dst_port=6082", "dst_port=6081"), ("df_default=false", "df_default=true")] {
+            bed.ovs.vsctl(&["set", "interface", "t", &format!("options:{option}")]);
+            slow(option).await;
+            bed.ovs.vsctl(&["set", "interface", "t", &format!("options:{back}")]);
+            fast().await;
+        }
+        bed.ovs.vsctl(&["set", "Open_vSwitch", ".", "other_config:hw-offload=true"]);
+        slow("hardware offload").await;
+        bed.ovs.vsctl(&["remove", "Open_vSwitch", ".", "other_config", "hw-offload"]);
+        fast().await;
+        bed.ovs.vsctl(&["set", "interface", "t", "options:psk=secret"]);
+        slow("IPsec").await;
+    });
+}

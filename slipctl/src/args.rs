@@ -1,0 +1,215 @@
+//! Command line.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use api::admin::{self as wire, FlowSpec, NodePath, Reasoned};
+use clap::{Parser, Subcommand, ValueEnum};
+use serde_json::Value;
+
+use crate::client::{Client, Error};
+use crate::{show, top, units};
+
+/// Ask the node agent of Slipstream how this node's packets travel.
+///
+/// Exit codes: 0 success; 1 the agent could not do it; 2 wrong usage or input; 3 the agent is not there; 4 and 5 see `audit`.
+#[derive(Debug, Parser)]
+#[command(name = "slipctl", version)]
+pub(crate) struct Args {
+    /// The agent's socket.
+    #[arg(long, global = true, env = "SLIPSTREAM_ADMIN_SOCKET", default_value = wire::DEFAULT_SOCKET)]
+    socket: PathBuf,
+    /// How to print.
+    #[arg(short, long, global = true, value_enum, default_value_t = Output::Table)]
+    output: Output,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The node's path with its reasons, the flow cache, versions, pods and maps.
+    Status,
+    /// What is cached.
+    Flows {
+        /// Only of this pod: NAMESPACE/POD, a container id, or the beginning of one.
+        #[arg(long)]
+        endpoint: Option<String>,
+        /// At most so many.
+        #[arg(long, default_value_t = wire::DEFAULT_FLOWS, value_parser = at_least_one)]
+        limit: usize,
+    },
+    /// Packets and bytes by remote node and VNI, fast and slow.
+    Tunnels,
+    /// Rates, live.
+    Top {
+        /// Time between two readings, such as 2s or 500ms.
+        #[arg(long, default_value = "1s", value_parser = units::interval)]
+        interval: Duration,
+        /// End after so many.
+        #[arg(long)]
+        count: Option<u64>,
+    },
+    /// Ask OVS what it would do with a flow's packets now, and compare with what the cache does.
+    ///
+    /// Exit code 4 when an answer differs, 5 when none differs but one could not be decided.
+    Audit {
+        /// The flow, as `slipctl flows` shows it: `tcp 10.244.0.3:40000 10.244.1.4:80`, IPv6 as `[fd00::3]:40000`.
+        #[arg(num_args = 3, value_names = ["PROTO", "SRC:PORT", "DST:PORT"], required_unless_present = "all")]
+        flow: Vec<String>,
+        /// Every valid flow of the cache, up to the limit.
+        #[arg(long, conflicts_with = "flow")]
+        all: bool,
+        /// With --all, at most so many.
+        #[arg(long, requires = "all", default_value_t = wire::DEFAULT_FLOWS, value_parser = at_least_one)]
+        limit: usize,
+    },
+    /// Choose the path of packets, live.
+    #[command(subcommand)]
+    Path(PathCommand),
+}
+
+#[derive(Debug, Subcommand)]
+enum PathCommand {
+    /// Of the whole node, until the agent starts again.
+    Node {
+        /// `auto`, `ebpf` or `ovs`.
+        path: NodePath,
+    },
+}
+
+impl Args {
+    /// Does what the command line says.
+    pub(crate) fn run(self) -> Result<ExitCode, Error> {
+        let client = Client::new(&self.socket);
+        match self.command {
+            Command::Status => {
+                let value = client.get(wire::STATUS)?;
+                self.output.print(&value, |status: wire::Status| show::status::text(&status))?;
+            }
+            Command::Flows { endpoint, limit } => {
+                let request = wire::FlowsRequest { endpoint, limit: Some(limit) };
+                let value = client.post(wire::FLOWS, &request)?;
+                self.output.print(&value, |flows: Vec<wire::Flow>| show::flows::text(&flows, limit))?;
+            }
+            Command::Tunnels => {
+                let value = client.get(wire::COUNTERS)?;
+                let value = value.get("tunnels").cloned().unwrap_or(value);
+                self.output.print(&value, |list: Vec<wire::TunnelCounters>| show::tunnels::text(&list))?;
+            }
+            Command::Top { interval, count } => {
+                top::run(&client, interval, count, self.output == Output::Json)?;
+            }
+            Command::Audit { flow, limit, .. } => {
+                let flow = match flow.as_slice() {
+                    [protocol, source, destination] => {
+                        Some(FlowSpec::parse(protocol, source, destination).map_err(Error::Usage)?)
+                    }
+                    _ => None,
+                };
+                let value = client.post(wire::AUDIT, &wire::AuditRequest { flow, limit: Some(limit) })?;
+                self.output.print(&value, |reply: wire::AuditReply| show::audit::text(&reply))?;
+                return Ok(audit_code(&value));
+            }
+            Command::Path(PathCommand::Node { path }) => {
+                let value = client.post(wire::PATH_NODE, &wire::PathRequest { path })?;
+                self.output.print(&value, |now: Reasoned| show::status::path(path, &now))?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// 0 when all are the same, 4 when one differs, 5 when none differs but one is undecided.
+fn audit_code(reply: &Value) -> ExitCode {
+    let some = |name: &str| reply.get(name).and_then(Value::as_u64).is_some_and(|n| n > 0);
+    ExitCode::from(match (some("different"), some("undecided")) {
+        (true, _) => 4,
+        (false, true) => 5,
+        (false, false) => 0,
+    })
+}
+
+impl Output {
+    fn print<T: serde::de::DeserializeOwned>(
+        self,
+        value: &Value,
+        text: impl FnOnce(T) -> String,
+    ) -> Result<(), Error> {
+        let out = match self {
+            Self::Json => format!("{value:#}\n"),
+            Self::Table => text(serde_json::from_value(value.clone()).map_err(Error::not_understood)?),
+        };
+        write(&out)
+    }
+}
+
+/// Writes to standard output. A reader that has gone away is no error.
+pub(crate) fn write(text: &str) -> Result<(), Error> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Error::Output(error)),
+        _ => Ok(()),
+    }
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number) if number > 0 => Ok(number),
+        _ => Err("a whole number of at least 1 is needed".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(words: &[&str]) -> String {
+        Args::try_parse_from([&["slipctl"], words].concat()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn wrong_words_are_refused_with_the_value_and_what_would_be_right() {
+        for (words, wrong, right) in [
+            (vec!["flows", "--limit", "0"], "'0'", "at least 1"),
+            (vec!["flows", "--limit", "many"], "'many'", "whole number"),
+            (vec!["top", "--interval", "fast"], "'fast'", "500ms"),
+            (vec!["top", "--interval", "1ms"], "'1ms'", "100ms"),
+            (vec!["path", "node", "fast"], "'fast'", "`auto`, `ebpf` or `ovs`"),
+            (vec!["status", "-o", "xml"], "'xml'", "json"),
+            (vec!["audit"], "not provided", "<PROTO> <SRC:PORT> <DST:PORT>"),
+            (vec!["audit", "tcp", "1.2.3.4:1"], "3 values required", "2 were provided"),
+            (vec!["audit", "tcp", "1.2.3.4:1", "1.2.3.4:2", "--all"], "cannot be used with", "--all"),
+        ] {
+            let error = refused(&words);
+            assert!(error.contains(wrong) && error.contains(right), "{words:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_audit_that_found_a_difference_is_told_apart_from_one_that_could_not_decide() {
+        let code = |different, undecided| {
+            audit_code(&serde_json::json!({"different": different, "undecided": undecided}))
+        };
+        assert_eq!(code(1, 1), ExitCode::from(4));
+        assert_eq!(code(0, 1), ExitCode::from(5));
+        assert_eq!(code(0, 0), ExitCode::from(0));
+    }
+
+    #[test]
+    fn the_form_of_output_may_stand_before_and_behind_the_command() {
+        for words in [["slipctl", "-o", "json", "status"], ["slipctl", "status", "-o", "json"]] {
+            assert_eq!(Args::try_parse_from(words).unwrap().output, Output::Json);
+        }
+    }
+}
