@@ -7,7 +7,8 @@ mod common;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{Controller, Process, Server, command, config, lists, node, output, pod};
+use common::{Controller, Server, command, config, lists, node, output, pod};
+use test_support::ovs::Process;
 
 /// A cluster of two nodes with a pod on each, compiled by northd.
 struct Cluster {

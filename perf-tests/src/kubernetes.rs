@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
-use testbed::bed::Actor;
-use testbed::bed::access;
+use testbed::cluster::Actor;
+use testbed::cluster::access;
 
 /// Label of pods that the test bed's kubelet leaves alone: the benchmark runs their CNI calls itself.
 pub(crate) const MANUAL_LABEL: &str = "testbed.slipstream.dev/manual";

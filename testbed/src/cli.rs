@@ -6,94 +6,22 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
-use crate::bed::Bed;
-use crate::bed::config::{self, AttachMode, Config, Datapath, OvsDatapath, Runtime};
+use crate::cluster::config::{self, Config};
+use crate::cluster::{Bed, Shape};
 use crate::host::{init, relay};
 use crate::nodes::{kubelet, scheduler};
-use crate::{
-    churn, demo, exact, golden, hardship, icount, images, kernel, laws, life, pod, probe, scale, supervise,
-    ui, uplink,
-};
+use crate::runtime::block_on;
+use crate::{demo, images, pod, tools, ui};
 
 /// A Slipstream cluster on one machine.
 #[derive(Debug, Parser)]
 #[command(name = "testbed")]
 pub struct Args {
-    /// Name of the cluster: `bed`, or for the verbs that test a cluster of their own the name of the verb.
+    /// Name of the cluster: `bed`, or for `demo` the name of the verb.
     #[arg(long, global = true)]
     name: Option<String>,
     #[command(subcommand)]
     verb: Verb,
-}
-
-/// What cluster to make.
-#[derive(Clone, Debug, clap::Args)]
-pub struct Shape {
-    /// Number of nodes.
-    #[arg(long, default_value_t = 2)]
-    pub nodes: u8,
-    /// What the node agents forward with.
-    #[arg(long, value_enum, default_value_t)]
-    pub datapath: Datapath,
-    /// How the node agents attach their programs.
-    #[arg(long, value_enum, default_value_t)]
-    pub attach_mode: AttachMode,
-    /// Which datapath of OVS the nodes have.
-    #[arg(long, value_enum, default_value_t)]
-    pub ovs_datapath: OvsDatapath,
-    /// What runs pods on the nodes.
-    #[arg(long, value_enum, default_value_t)]
-    pub runtime: Runtime,
-    /// IPv6 beside IPv4.
-    #[arg(long)]
-    pub dual_stack: bool,
-    /// Neither controller nor node agents: a bed to try things on by hand.
-    #[arg(long)]
-    pub no_plugin: bool,
-    /// A control: network policies are not enforced.
-    #[arg(long)]
-    pub without_policy: bool,
-    /// How often the controller compares the northbound database with what it wants, seconds: 10, or this.
-    #[arg(long)]
-    pub verify_interval: Option<u32>,
-}
-
-impl Shape {
-    /// The description of that cluster.
-    pub fn config(&self, name: &str) -> Result<Config> {
-        let Self {
-            nodes,
-            datapath,
-            attach_mode,
-            ovs_datapath,
-            runtime,
-            dual_stack,
-            no_plugin,
-            without_policy,
-            verify_interval,
-        } = *self;
-        let usual = Config::new(name, nodes)?;
-        let config = Config {
-            datapath,
-            attach_mode,
-            ovs_datapath,
-            runtime,
-            plugin: !no_plugin,
-            network_policy: !without_policy,
-            verify_interval: verify_interval.unwrap_or(usual.verify_interval),
-            ..usual
-        };
-        Ok(if dual_stack { config.with_dual_stack() } else { config })
-    }
-
-    /// Brings that cluster up, in place of one that an earlier run has left.
-    pub fn bring_up(&self, name: &str) -> Result<Bed> {
-        if let Some(old) = Bed::rest(name)? {
-            ui::say(format_args!("taking down the cluster {name} of an earlier run"));
-            old.down()?;
-        }
-        Bed::up(self.config(name)?)
-    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -146,31 +74,9 @@ enum Verb {
     Verify,
     /// Show that a cluster works, in a table.
     Demo(demo::Args),
-    /// Compare with what ovn-kubernetes does for the same objects.
-    Golden(golden::Args),
-    /// Add and delete many pods at once, and look for what is left.
-    Churn(churn::Args),
-    /// Give it bad input and take away what it needs, and look for clear errors, nothing left behind, and healing.
-    Hardship(hardship::Args),
-    /// Let real nodes live: many pods at once, restarts, crashes, a drain, a reboot, broken files, full disks.
-    Life(life::Args),
-    /// On the datapath of this machine's kernel: traffic, a policy, the programs, the fast path.
-    Kernel(kernel::Args),
-    /// Count the instructions of round trips, in a virtual machine that counts them.
-    Icount(icount::Args),
-    /// Test the laws of the fast path on a running cluster: never more than OVS allows, and what happens when parts die.
-    Laws(laws::Args),
-    /// Show that what arrives by the flow cache is what arrives through OVS, and that nobody uses another's entry.
-    Exact(exact::Args),
-    /// Fill a control plane with thousands of pods on nodes that exist as objects only, take away what it needs, and look for what it misses.
-    Scale(scale::Args),
-    /// End every task and thread of agent and controller, and see the process end, come back, and nothing lost.
-    Supervise(supervise::Args),
-    /// Change the uplink of nodes as real machines' changes: gateways, addresses, leases, flushed tables, a lost API server.
-    Uplink(uplink::Args),
     /// The traffic tool.
     #[command(subcommand)]
-    Probe(probe::Args),
+    Probe(tools::Args),
     #[command(hide = true)]
     HostInit {
         host: String,
@@ -224,17 +130,6 @@ impl Args {
             Verb::Reboot { node } => open()?.reboot(&node)?,
             Verb::Verify => ui::say(open()?.verified()?),
             Verb::Demo(args) => return verdict(args.run(&or("demo"))?),
-            Verb::Golden(args) => return verdict(args.run(&or("golden"))?),
-            Verb::Churn(args) => return verdict(args.run(&or("churn"))?),
-            Verb::Hardship(args) => return verdict(args.run(&or("hardship"))?),
-            Verb::Life(args) => return verdict(args.run(&or("life"))?),
-            Verb::Kernel(args) => return verdict(args.run(&or("kernel"))?),
-            Verb::Icount(args) => args.run(&or("icount"))?,
-            Verb::Laws(args) => return verdict(args.run(&or("laws"))?),
-            Verb::Exact(args) => return verdict(args.run(&or("exact"))?),
-            Verb::Scale(args) => return verdict(args.run(&or("scale"))?),
-            Verb::Supervise(args) => return verdict(args.run(&or("supervise"))?),
-            Verb::Uplink(args) => return verdict(args.run(&or("uplink"))?),
             Verb::Probe(args) => args.run()?,
             Verb::HostInit { host, bed, disk } => init::run(&host, &bed, disk)?,
             Verb::Relay(args) => block_on(args.run())?,
@@ -255,18 +150,8 @@ pub(crate) fn run(command: &mut Command) -> Result<ExitCode> {
     Ok(status.code().and_then(|c| u8::try_from(c).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
-/// Runs an asynchronous part on a small runtime, with logging.
-pub(crate) fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    // Both of the libraries' providers may be compiled in; a second call finds the first one's choice.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let filter =
-        tracing_subscriber::EnvFilter::try_from_env("SLIPSTREAM_LOG").unwrap_or_else(|_| "info".into());
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).try_init();
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(work)
-}
-
 fn leftovers(name: &str) -> Result<ExitCode> {
-    let left = crate::bed::leftovers::find(&Config::new(name, 1)?)?;
+    let left = crate::cluster::leftovers::find(&Config::new(name, 1)?)?;
     for line in &left {
         ui::say(line);
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 
-use crate::bed::Bed;
 use crate::cli::run;
+use crate::cluster::Bed;
 use crate::exec;
 use crate::nodes::PodName;
 use crate::ui;

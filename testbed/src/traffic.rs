@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::bed::Bed;
-use crate::bed::config::Runtime;
+use crate::cluster::Bed;
+use crate::cluster::config::Runtime;
 use crate::exec;
 use crate::nodes::PodName;
-use crate::probe::{Answer, Attempt};
+use crate::tools::{Answer, Attempt};
 
 /// Where a client is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -45,43 +45,58 @@ impl Progress {
     }
 }
 
-/// Counts the checks of a run and ends it with a line that `cargo xtask test` reads.
+/// The checks of a run, as they were made. It ends with a line that `cargo xtask test` reads.
 #[derive(Debug, Default)]
 pub struct Checks {
-    passed: u64,
-    failed: u64,
+    lines: Vec<String>,
+    failed: Vec<usize>,
 }
 
 impl Checks {
-    /// Counts one check.
-    pub fn count(&mut self, good: bool) {
-        if good {
-            self.passed += 1;
-        } else {
-            self.failed += 1;
-        }
+    /// Prints and keeps one check.
+    pub fn check(&mut self, what: impl fmt::Display, outcome: Result<String, String>) {
+        let line = match outcome {
+            Ok(detail) if detail.is_empty() => format!("PASS {what}"),
+            Ok(detail) => format!("PASS {what}: {detail}"),
+            Err(detail) => {
+                self.failed.push(self.lines.len());
+                format!("FAIL {what}: {detail}")
+            }
+        };
+        say(&line);
+        self.lines.push(line);
     }
 
-    /// Counts and prints one check.
-    pub fn check(&mut self, what: impl fmt::Display, outcome: Result<String, String>) {
-        self.count(outcome.is_ok());
-        match outcome {
-            Ok(detail) if detail.is_empty() => say(format_args!("PASS {what}")),
-            Ok(detail) => say(format_args!("PASS {what}: {detail}")),
-            Err(detail) => say(format_args!("FAIL {what}: {detail}")),
+    /// Keeps one check that is shown in another way, such as a row of a table.
+    pub fn note(&mut self, what: impl fmt::Display, good: bool) {
+        if !good {
+            self.failed.push(self.lines.len());
         }
+        self.lines.push(format!("{} {what}", if good { "PASS" } else { "FAIL" }));
+    }
+
+    /// All checks so far, a line each.
+    #[must_use]
+    pub fn lines(&self) -> &[String] {
+        &self.lines
+    }
+
+    /// Those that failed.
+    pub fn failed(&self) -> impl Iterator<Item = &str> {
+        self.failed.iter().filter_map(|&index| self.lines.get(index)).map(String::as_str)
     }
 
     /// How many failed so far.
     #[must_use]
-    pub fn failures(&self) -> u64 {
-        self.failed
+    pub fn failures(&self) -> usize {
+        self.failed.len()
     }
 
     /// Prints the count; true if nothing failed and something passed.
     #[must_use]
     pub fn finish(&self) -> bool {
-        say(format_args!("checks: {} passed, {} failed", self.passed, self.failed));
-        self.failed == 0 && self.passed > 0
+        let (all, failed) = (self.lines.len(), self.failed.len());
+        say(format_args!("checks: {} passed, {failed} failed", all - failed));
+        failed == 0 && all > 0
     }
 }

@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use testbed::bed::leftovers;
+use testbed::cluster::leftovers;
 use testbed::exec;
 
 fn testbed(name: &str, args: &[&str]) -> Command {
@@ -96,5 +96,5 @@ fn a_process_of_a_host_can_be_killed_and_restarted() {
 }
 
 fn testbed_dir(name: &str) -> std::path::PathBuf {
-    testbed::bed::config::Config::new(name, 1).expect("a good name").dir
+    testbed::cluster::config::Config::new(name, 1).expect("a good name").dir
 }

@@ -32,7 +32,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// Sets up, builds, and runs one verb of the test bed.
 pub(crate) fn testbed(verb: &str, args: &[String]) -> Result<()> {
-    setup::ensure_beside(scope(args), build)?;
+    setup::ensure_beside(scope(args), || build(&[]))?;
     let status = exec::command(paths::target().join("debug/testbed")).arg(verb).args(args).status()?;
     if status.success() {
         return Ok(());
@@ -50,25 +50,15 @@ fn scope(args: &[String]) -> Scope {
 /// What tests need of the programs, and no release has.
 pub(crate) const TEST_HOOKS: &str = "node-agent/test-hooks,controller/test-hooks";
 
-/// Builds the programs of a cluster in the dev profile.
-pub(crate) fn build() -> Result<()> {
+/// Builds the programs of a cluster in the dev profile, and those of other packages.
+pub(crate) fn build(more: &[&str]) -> Result<()> {
     exec::say("building");
-    exec::run(exec::cargo().args([
-        "build",
-        "--quiet",
-        "-p",
-        "controller",
-        "-p",
-        "node-agent",
-        "-p",
-        "slipstream-cni",
-        "-p",
-        "slipctl",
-        "-p",
-        "testbed",
-        "--features",
-        TEST_HOOKS,
-    ]))
+    let mut cargo = exec::cargo();
+    cargo.args(["build", "--quiet", "--features", TEST_HOOKS]);
+    for package in ["controller", "node-agent", "slipstream-cni", "slipctl", "testbed"].iter().chain(more) {
+        cargo.args(["-p", package]);
+    }
+    exec::run(&mut cargo)
 }
 
 #[cfg(test)]

@@ -14,7 +14,10 @@ use ovsdb_client::{MonitorSpec, nb};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::common::{Process, Server, cache};
+use test_support::cache::file as cache;
+use test_support::ovs::Process;
+
+use crate::common::Server;
 
 const TOKEN: &str = "token-of-the-test";
 

@@ -1,8 +1,8 @@
 //! A private northbound database, and the engine on it, fed with objects instead of watches.
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::ops::Deref;
+use std::path::Path;
+use std::process::Command;
 
 use api::NamespacedName;
 use controller::config::Config;
@@ -12,88 +12,43 @@ use controller::metrics::Metrics;
 use controller::state::{Notice, Patch, Watched};
 use ovsdb_client::{Client, Options, Transaction, nb};
 use serde_json::{Value, json};
+use test_support::ovs;
 use tokio::sync::{mpsc, watch};
 
-/// A file of the project's cache, which `cargo xtask setup` fills.
-pub(crate) fn cache(file: &str) -> PathBuf {
-    let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let cache = var("SLIPSTREAM_CACHE")
-        .or_else(|| var("XDG_CACHE_HOME").map(|dir| dir.join("slipstream")))
-        .or_else(|| var("HOME").map(|dir| dir.join(".cache/slipstream")))
-        .expect("none of SLIPSTREAM_CACHE, XDG_CACHE_HOME and HOME is set");
-    let path = cache.join(file);
-    assert!(path.exists(), "{} is missing; run `cargo xtask setup`", path.display());
-    path
-}
-
-#[expect(clippy::disallowed_methods, reason = "the tests start OVN's own programs")]
+/// A program of OVN.
 pub(crate) fn command(program: &str) -> Command {
-    Command::new(cache(&format!("ovs/bin/{program}")))
+    ovs::command(program, &std::env::temp_dir())
 }
 
 /// Runs a program of OVN to its end; its standard output.
 pub(crate) fn output(command: &mut Command) -> String {
-    let out = command.output().unwrap();
-    assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
-    String::from_utf8(out.stdout).unwrap()
-}
-
-/// A process that ends with the test.
-pub(crate) struct Process(pub(crate) Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    ovs::text(command)
 }
 
 /// A database server on a unix socket in its own directory.
-pub(crate) struct Server {
-    pub(crate) dir: tempfile::TempDir,
-    _process: Process,
+pub(crate) struct Server(ovs::Server);
+
+impl Deref for Server {
+    type Target = ovs::Server;
+
+    fn deref(&self) -> &ovs::Server {
+        &self.0
+    }
 }
 
 impl Server {
     /// A server of the databases `(file, schema)`.
     pub(crate) fn start(databases: &[(&str, &str)]) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let mut server = command("ovsdb-server");
-        let at = |name: &str| dir.path().join(name).display().to_string();
-        server
-            .arg(format!("--remote=punix:{}", at("db.sock")))
-            .arg(format!("--unixctl={}", at("ctl")))
-            .arg("--no-chdir");
-        for (file, schema) in databases {
-            let schema = cache(&format!("ovs/share/{schema}"));
-            output(command("ovsdb-tool").arg("create").arg(dir.path().join(file)).arg(schema));
-            server.arg(dir.path().join(file));
-        }
-        let process = server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let started = Self { dir, _process: Process(process) };
-        let socket = started.path("db.sock");
-        let start = Instant::now();
-        while !socket.exists() {
-            assert!(start.elapsed() < Duration::from_secs(20), "ovsdb-server does not come up");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        started
+        Self(ovs::Server::start(databases))
     }
 
     pub(crate) fn northbound() -> Self {
         Self::start(&[("nb.db", "ovn-nb.ovsschema")])
     }
 
-    pub(crate) fn path(&self, file: &str) -> PathBuf {
-        self.dir.path().join(file)
-    }
-
     pub(crate) fn client(&self) -> Client {
         Client::new(Options {
-            endpoints: format!("unix:{}", self.path("db.sock").display())
-                .parse()
-                .map(|one| vec![one])
-                .unwrap(),
+            endpoints: self.remote().parse().map(|one| vec![one]).unwrap(),
             database: nb::DATABASE.to_owned(),
             ..Options::default()
         })
@@ -107,8 +62,7 @@ impl Server {
     }
 
     pub(crate) fn nbctl(&self, args: &[&str]) -> String {
-        let db = format!("--db=unix:{}", self.path("db.sock").display());
-        output(command("ovn-nbctl").arg(db).args(args)).trim().to_owned()
+        output(command("ovn-nbctl").arg(format!("--db={}", self.remote())).args(args)).trim().to_owned()
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde_json::{Value, json};
-use testbed::bed::config::{Config, Datapath};
-use testbed::bed::{Bed, start_agent_in, start_agent_with};
+use testbed::cluster::config::{Config, Datapath};
+use testbed::cluster::{Bed, start_agent_in, start_agent_with};
 use testbed::{exec, pod};
 
 use super::cell::Route;

@@ -25,7 +25,7 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use serde::Deserialize;
 use serde_json::json;
-use testbed::bed::config::Datapath;
+use testbed::cluster::config::Datapath;
 
 use cell::{Route, Settings};
 use cluster::{Cluster, Sabotage};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
-use testbed::bed::Bed;
+use testbed::cluster::Bed;
 use testbed::exec;
 use testbed::nodes::record::{DIRECTORY, PodRecord};
 

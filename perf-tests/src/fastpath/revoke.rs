@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
-use testbed::bed::Bed;
-use testbed::bed::config::Datapath;
+use testbed::cluster::Bed;
+use testbed::cluster::config::Datapath;
 use testbed::exec::retry;
 
 use super::cell::{End, Route, Settings};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 
-use crate::bed::Bed;
-use crate::bed::config::Datapath;
+use crate::cluster::Bed;
+use crate::cluster::config::Datapath;
 use crate::metrics::Sample;
 use crate::ui::{Checks, say};
 

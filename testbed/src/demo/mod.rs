@@ -7,15 +7,15 @@ mod rows_host;
 mod table;
 mod workloads;
 
-pub(crate) use workloads::Pods;
+pub use workloads::Pods;
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::bed::Bed;
-use crate::bed::config::Runtime;
-use crate::cli::Shape;
+use crate::cluster::Bed;
+use crate::cluster::Shape;
+use crate::cluster::config::Runtime;
 use crate::ui::{Checks, Progress, say};
 use crate::{exec, pod};
 
@@ -65,7 +65,7 @@ fn show(bed: &Bed, progress: &Progress) -> Result<bool> {
 }
 
 /// Creates the objects, tries the traffic, and shows and counts what comes of it.
-pub(crate) fn play(bed: &Bed, progress: &Progress, checks: &mut Checks) -> Result<()> {
+pub fn play(bed: &Bed, progress: &Progress, checks: &mut Checks) -> Result<()> {
     let (pods, manifest) = workloads::manifest(bed)?;
     for (file, text) in [
         ("10-namespace.yaml", NAMESPACE),

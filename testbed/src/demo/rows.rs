@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 
 use super::workloads::Pods;
 use super::{counters, rows_6, rows_host};
-use crate::bed::Bed;
-use crate::bed::config::{API_SERVICE_IP, EXT_IP, OUTSIDE_IP, node_index, node_ip};
+use crate::cluster::Bed;
+use crate::cluster::config::{API_SERVICE_IP, EXT_IP, OUTSIDE_IP, node_index, node_ip};
 use crate::exec;
 use crate::traffic::{self, Dial, Expect, Place, median_ms};
 use crate::ui::Checks;
@@ -64,24 +64,24 @@ pub(super) fn measure(bed: &Bed, checks: &mut Checks) -> Result<Vec<Row>> {
     }
     for one in all {
         let row = measure_one(bed, one);
-        checks.count(row.verdict.is_ok());
+        checks.note(&row.what, row.verdict.is_ok());
         rows.push(row);
     }
     if bed.config().dual_stack {
         let row = measure_one(bed, rows_6::without_ipv6(bed)?);
-        checks.count(row.verdict.is_ok());
+        checks.note(&row.what, row.verdict.is_ok());
         rows.push(row);
     }
     for one in [rows_host::denied, rows_host::allowed] {
         let row = measure_one(bed, one(bed, &pods)?);
-        checks.count(row.verdict.is_ok());
+        checks.note(&row.what, row.verdict.is_ok());
         rows.push(row);
     }
     let row = bulk(bed, pods.find("client")?.0)?;
-    checks.count(row.verdict.is_ok());
+    checks.note(&row.what, row.verdict.is_ok());
     rows.push(row);
     let row = api_server(bed, pods.find("client")?.0)?;
-    checks.count(row.verdict.is_ok());
+    checks.note(&row.what, row.verdict.is_ok());
     rows.push(row);
     Ok(rows)
 }

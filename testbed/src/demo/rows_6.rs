@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 
 use super::rows::{Try, pod};
 use super::workloads::Pods;
-use crate::bed::Bed;
-use crate::bed::config::{EXT_IP, OUTSIDE_IP_6, Runtime, node_ip, underlay_ip6};
+use crate::cluster::Bed;
+use crate::cluster::config::{EXT_IP, OUTSIDE_IP_6, Runtime, node_ip, underlay_ip6};
 use crate::traffic::{Dial, Expect, Place};
 
 /// The service's IPv6 address.

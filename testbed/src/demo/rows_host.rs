@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use super::rows::Try;
 use super::workloads::Pods;
-use crate::bed::Bed;
+use crate::cluster::Bed;
 use crate::exec;
 use crate::traffic::{Dial, Expect, Place};
 

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use crate::bed::Bed;
-use crate::bed::config::Runtime;
+use crate::cluster::Bed;
+use crate::cluster::config::Runtime;
 
 /// As an operator would write them.
 const PODS: &str = include_str!("../../../deploy/examples/20-pods.yaml");
@@ -79,11 +79,11 @@ fn deployment(workload: &Workload, image: &str) -> Value {
 }
 
 /// The pods that run: name and addresses.
-pub(crate) struct Pods(Vec<(String, Vec<IpAddr>)>);
+pub struct Pods(Vec<(String, Vec<IpAddr>)>);
 
 impl Pods {
     /// Reads them.
-    pub(crate) fn list(bed: &Bed) -> Result<Self> {
+    pub fn list(bed: &Bed) -> Result<Self> {
         let query = "jsonpath={range .items[*]}{.metadata.name} {.status.podIPs[*].ip}{\"\\n\"}{end}";
         let text = bed.kubectl(&["get", "pods", "-n", "shop", "-o", query])?;
         let one = |line: &str| -> Result<(String, Vec<IpAddr>)> {
@@ -96,14 +96,14 @@ impl Pods {
     }
 
     /// The pod of that name, or of the Deployment of that name, with its IPv4 address.
-    pub(crate) fn find(&self, name: &str) -> Result<(&str, Ipv4Addr)> {
+    pub fn find(&self, name: &str) -> Result<(&str, Ipv4Addr)> {
         let (pod, ips) = self.look_up(name)?;
         let ip = ips.iter().find_map(|ip| if let IpAddr::V4(ip) = ip { Some(*ip) } else { None });
         Ok((pod, ip.with_context(|| format!("pod {pod} has no IPv4 address"))?))
     }
 
     /// The same with its IPv6 address.
-    pub(crate) fn find_6(&self, name: &str) -> Result<(&str, Ipv6Addr)> {
+    pub fn find_6(&self, name: &str) -> Result<(&str, Ipv6Addr)> {
         let (pod, ips) = self.look_up(name)?;
         let ip = ips.iter().find_map(|ip| if let IpAddr::V6(ip) = ip { Some(*ip) } else { None });
         Ok((pod, ip.with_context(|| format!("pod {pod} has no IPv6 address"))?))

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::bed::config::{Config, Runtime, node_index};
+use crate::cluster::config::{Config, Runtime, node_index};
 use crate::exec;
 use identity::Identity;
 use supervisor::{Process, Reply, Request, Spec};

@@ -13,8 +13,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::bed::Bed;
-use crate::bed::config::{Config, Runtime};
+use crate::cluster::Bed;
+use crate::cluster::config::{Config, Runtime};
 use record::PodRecord;
 
 /// Plays, or is, the scheduler, the kubelet and the container runtime. What is above it is the same for all.

@@ -66,7 +66,7 @@ pub(crate) struct Args {
 /// Sets up, builds, runs, and exits with an error unless all is as expected.
 pub(crate) fn run(args: &Args) -> Result<()> {
     setup::ensure()?;
-    demo::build()?;
+    demo::build(&[])?;
     if on_cluster(args)?.is_good() { Ok(()) } else { std::process::exit(1) }
 }
 

@@ -1,120 +1,126 @@
-//! `cargo xtask test`: every test there is, in parts with headings, and at the end one line that counts them.
+//! `cargo xtask test`: every test there is, side by side where that does no harm, and at the end one line that counts them.
 
-mod beside;
-mod cargo;
-mod cluster;
-mod real;
+mod jobs;
+mod programs;
+mod steps;
+mod suites;
 pub(crate) mod tally;
 
 use std::time::Instant;
 
 use anyhow::{Result, bail};
 
-use crate::{build_ebpf, demo, exec, lint, setup, vm_test};
-use beside::Beside;
-use cargo::Selection;
+use crate::{build_ebpf, demo, exec, setup};
+use jobs::{Job, Lane, Took};
+use programs::TestProgram;
 use tally::Tally;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only these parts (lint, unit, ebpf, ovsdb, controller, agent, doc, cluster, real, alone, vm); the default is all of them.
+    /// Only these parts (lint, unit, ebpf, ovsdb, controller, agent, doc, cluster, real, alone, vm), or test programs by the
+    /// names of their targets; the default is everything.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Everything is installed and built.
+    /// Lint, unit and host tests, and the eBPF programs in the kernel: what needs no databases and no clusters.
+    #[arg(long)]
+    quick: bool,
+    /// Run one step in this process.
     #[arg(long, hide = true)]
-    built: bool,
+    step: Option<String>,
 }
 
-/// A part of the whole run.
-struct Part {
-    key: &'static str,
-    title: &'static str,
-    run: fn(&mut Tally) -> Result<()>,
-}
+/// So many of the slowest programs are named at the end.
+const SLOWEST: usize = 15;
 
-/// The part that waits for kubelets most of the time runs beside the one that waits for small clusters.
-const BESIDE: (&str, &str) = ("real", "cluster");
-
-const PARTS: &[Part] = &[
-    Part { key: "lint", title: "lint", run: lint_part },
-    Part { key: "unit", title: "unit tests", run: |t| cargo::run(t, Selection::Unit) },
-    Part {
-        key: "ebpf",
-        title: "eBPF: host tests and PROG_RUN tests",
-        run: |t| cargo::run(t, Selection::Ebpf),
-    },
-    Part { key: "ovsdb", title: "OVSDB client", run: |t| cargo::run(t, Selection::Package("ovsdb-client")) },
-    Part {
-        key: "controller",
-        title: "controller against a real NB",
-        run: |t| cargo::run(t, Selection::Package("controller")),
-    },
-    Part {
-        key: "agent",
-        title: "node agent and CNI",
-        run: |t| cargo::run(t, Selection::Package("node-agent")),
-    },
-    Part { key: "doc", title: "documentation examples", run: |t| cargo::run_doc_tests(t) },
-    Part { key: "cluster", title: "whole clusters", run: cluster::run },
-    Part { key: "real", title: "real nodes", run: real::run },
-    Part {
-        key: "alone",
-        title: "whole clusters that need the machine to themselves",
-        run: cluster::run_alone,
-    },
-    Part { key: "vm", title: "the kernel's datapath in a virtual machine", run: vm_test::part },
-];
-
-/// Runs the parts one after another; a failed part does not stop the next.
+/// Runs what was chosen; a failed program does not stop the next.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    if let Some(unknown) = args.only.iter().find(|o| PARTS.iter().all(|p| p.key != *o)) {
-        let known: Vec<_> = PARTS.iter().map(|p| p.key).collect();
-        bail!("there is no part {unknown}; parts are {}", known.join(", "));
+    if let Some(step) = &args.step {
+        return steps::run(step);
     }
     let mut tally = Tally::default();
     let begin = Instant::now();
-    if !args.built {
-        exec::heading("setup");
-        tally.step("setup", setup::ensure());
-        exec::heading("build");
-        tally.step("eBPF programs build", build_ebpf::run());
-        tally.step("programs build", demo::build());
+    exec::heading("setup");
+    tally.step("setup", setup::ensure());
+    exec::heading("build");
+    tally.step("eBPF programs build", build_ebpf::run());
+    if !args.quick {
+        tally.step("programs build", demo::build(&["e2e"]));
     }
-    let is_chosen = |key: &str| args.only.is_empty() || args.only.iter().any(|o| o == key);
-    let mut beside = None;
-    for part in PARTS.iter().filter(|part| is_chosen(part.key)) {
-        if part.key == BESIDE.1 && is_chosen(BESIDE.0) {
-            beside = Some(Beside::start(BESIDE.0)?);
-        }
-        exec::heading(part.title);
-        if part.key == BESIDE.0
-            && let Some(beside) = beside.take()
-        {
-            beside.finish(part.title, &mut tally);
-            continue;
-        }
-        let since = Instant::now();
-        if let Err(error) = (part.run)(&mut tally) {
-            tally.fail(format!("{}: {error:#}", part.title));
-        }
-        exec::say(format_args!("--- {} took {:.0?}", part.title, since.elapsed()));
-    }
+    let programs = programs::build(args.quick)?;
+    let built = begin.elapsed();
+    let jobs = chosen(all(&programs, args.quick)?, &args.only)?;
+    let took = jobs::run_all(jobs, &mut tally)?;
+    exec::heading("slowest");
+    slowest(took);
     exec::heading("result");
     tally.report();
-    exec::say(format_args!("took {:.0?}", begin.elapsed()));
-    let closing = tally.closing_line();
-    exec::say(if args.built { format!("{} {closing}", beside::CLOSING) } else { closing });
+    exec::say(format_args!("took {:.0?}, setup and build {built:.0?} of it", begin.elapsed()));
+    exec::say(tally.closing_line());
     if tally.is_good() { Ok(()) } else { std::process::exit(1) }
 }
 
-fn lint_part(tally: &mut Tally) -> Result<()> {
-    let failed = lint::failures();
-    for check in lint::CHECKS {
-        if failed.contains(check) {
-            tally.fail(format!("lint: {check}"));
-        } else {
-            tally.pass(1);
-        }
+/// Every job of a full or a quick run.
+fn all(programs: &[TestProgram], quick: bool) -> Result<Vec<Job>> {
+    let mut jobs = steps::jobs(quick)?;
+    if !quick {
+        jobs.extend(suites::jobs(programs)?);
     }
-    Ok(())
+    for program in programs.iter().filter(|p| p.is_unit || p.package != "e2e") {
+        if quick && !program.is_quick() {
+            continue;
+        }
+        let part = program.part();
+        jobs.push(Job {
+            name: format!("{} {}", program.package, program.target),
+            part,
+            target: program.target.clone(),
+            lane: match part {
+                "real" => Lane::Real,
+                // Unit tests are short, and those of the programs in the kernel have to do with time.
+                _ if program.is_quick() => Lane::First,
+                _ => Lane::Shared,
+            },
+            command: program.command()?,
+        });
+    }
+    Ok(jobs)
+}
+
+/// Those of the named parts and targets.
+fn chosen(jobs: Vec<Job>, only: &[String]) -> Result<Vec<Job>> {
+    let is = |job: &Job, name: &String| job.part == name || job.target == *name;
+    if let Some(unknown) = only.iter().find(|name| !jobs.iter().any(|job| is(job, name))) {
+        let mut known: Vec<_> = jobs.iter().map(|job| job.part).collect();
+        known.sort_unstable();
+        known.dedup();
+        bail!("there is no part or test target {unknown}; parts are {}", known.join(", "));
+    }
+    Ok(jobs.into_iter().filter(|job| only.is_empty() || only.iter().any(|name| is(job, name))).collect())
+}
+
+fn slowest(mut took: Vec<Took>) {
+    took.sort_by_key(|took| std::cmp::Reverse(took.time));
+    for Took { name, time } in took.iter().take(SLOWEST) {
+        exec::say(format_args!("{:>6.0} s  {name}", time.as_secs_f64()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_are_chosen_by_part_and_by_target_and_a_mistake_is_told() {
+        let programs =
+            [TestProgram::named("api", "api", true), TestProgram::named("controller", "nb", false)];
+        let names = |only: &[&str]| -> Result<Vec<String>> {
+            let only: Vec<String> = only.iter().map(|&name| name.to_owned()).collect();
+            let jobs = chosen(all(&programs, true)?, &only)?;
+            Ok(jobs.into_iter().map(|job| job.name).collect())
+        };
+        assert_eq!(names(&["unit"]).unwrap(), ["api api"]);
+        assert_eq!(names(&["api", "lint"]).unwrap(), ["lint", "api api"]);
+        assert_eq!(names(&[]).unwrap(), ["lint", "documentation examples", "api api"]);
+        assert!(names(&["nb"]).unwrap_err().to_string().contains("parts are doc, lint, unit"));
+    }
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::beside;
+use super::jobs;
 use crate::exec;
 
 /// The counts of a run so far.
@@ -89,7 +89,7 @@ struct Summary {
 
 impl Summary {
     fn parse(line: &str) -> Option<Self> {
-        let rest = ["test result:", "checks:", beside::CLOSING].iter().find_map(|p| line.strip_prefix(p))?;
+        let rest = ["test result:", "checks:", jobs::CLOSING].iter().find_map(|p| line.strip_prefix(p))?;
         let words: Vec<&str> = rest.split([' ', ';', ',', '.']).filter(|w| !w.is_empty()).collect();
         let count =
             |name: &str| words.windows(2).find(|w| w[1] == name).and_then(|w| w[0].parse::<u64>().ok());
@@ -116,7 +116,7 @@ mod tests {
         assert!(!tally.is_good());
         // A part that ran beside the others.
         let mut all = Tally::default();
-        assert!(all.read("z", &format!("{} {}", beside::CLOSING, tally.closing_line())));
+        assert!(all.read("z", &format!("{} {}", jobs::CLOSING, tally.closing_line())));
         assert_eq!(all.closing_line(), tally.closing_line());
     }
 

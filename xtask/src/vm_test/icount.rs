@@ -9,7 +9,7 @@ use super::{origin::Origin, start};
 use crate::setup::kernel::Kernel;
 use crate::{exec, paths};
 
-/// What the test bed writes; `perf-tests` reads the same.
+/// What the suite `instruction_count` writes; `perf-tests` reads the same.
 #[derive(Debug, Deserialize)]
 struct Figures {
     rows: Vec<Row>,
@@ -33,8 +33,8 @@ const RATIOS: &[(&str, &str, f64)] = &[
 
 /// Measures on one kernel and leaves the figures where `cargo xtask bench fastpath` looks for them.
 pub(super) fn run(kernel: Kernel) -> Result<()> {
-    let testbed = paths::target().join("debug/testbed");
-    let script = format!("'{}' --name icount icount --out /run/vm/keep/icount.json", testbed.display());
+    let e2e = paths::target().join("debug/e2e");
+    let script = format!("'{}' instruction-count --out /run/vm/keep/icount.json", e2e.display());
     let origin = Origin::now()?;
     let outcome = start(kernel, true, &script)?;
     let file = outcome.kept.join("icount.json");

@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         return Ok(());
     }
-    demo::build()?;
+    demo::build(&["e2e"])?;
     if args.icount {
         return kernels.into_iter().try_for_each(icount::run);
     }
@@ -71,11 +71,11 @@ pub(crate) fn part(tally: &mut Tally) -> Result<()> {
     test(tally, kernel)
 }
 
-/// The test bed's checks of a kernel's datapath.
+/// The suite `kernel_datapath` on a kernel.
 fn test(tally: &mut Tally, kernel: Kernel) -> Result<()> {
     let expect = if kernel.runs_programs() { "ebpf" } else { "ovs" };
-    let testbed = paths::target().join("debug/testbed");
-    let script = format!("'{}' --name vm kernel --expect {expect}", testbed.display());
+    let e2e = paths::target().join("debug/e2e");
+    let script = format!("'{}' --name vm kernel-datapath --expect {expect}", e2e.display());
     let outcome = start(kernel, false, &script)?;
     let name = format!("kernel {}", kernel.line);
     let before = tally.failures();

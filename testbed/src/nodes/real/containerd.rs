@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::store;
-use crate::bed::Bed;
-use crate::bed::config::Config;
+use crate::cluster::Bed;
+use crate::cluster::config::Config;
 use crate::exec;
 
 pub(super) const SOCKET: &str = "/run/containerd/containerd.sock";

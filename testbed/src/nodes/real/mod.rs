@@ -15,8 +15,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::{NodeRuntime, PodName};
-use crate::bed::config::{Config, DNS_SERVICE_IP};
-use crate::bed::{Bed, kubernetes};
+use crate::cluster::config::{Config, DNS_SERVICE_IP};
+use crate::cluster::{Bed, kubernetes};
 use crate::exec;
 
 /// Cluster DNS, with a place for its address.
@@ -95,7 +95,7 @@ impl NodeRuntime for Real {
 }
 
 /// The reference of an image that the upstream suite wants, by the end of its path.
-pub(crate) fn image(config: &Config, path: &str) -> Result<String> {
+pub fn image(config: &Config, path: &str) -> Result<String> {
     store::image(config, path)
 }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::containerd;
-use crate::bed::Bed;
-use crate::bed::config::Config;
+use crate::cluster::Bed;
+use crate::cluster::config::Config;
 use crate::exec;
 use crate::host::machine;
 use crate::images;

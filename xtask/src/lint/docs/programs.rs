@@ -15,16 +15,17 @@ use crate::{cli, exec, paths};
 /// The file that names a program's verbs, and the enum in it.
 type Verbs = (&'static str, &'static str);
 
-/// A program, its package's directory, and where its verbs are; `None` for a program without verbs.
-const PROGRAMS: &[(&str, &str, Option<Verbs>)] = &[
-    ("testbed", "testbed/", Some(("testbed/src/cli.rs", "Verb"))),
-    ("slipctl", "slipctl/", Some(("slipctl/src/args.rs", "Command"))),
-    ("slipstream-node-agent", "node-agent/", Some(("node-agent/src/args.rs", "Command"))),
-    ("slipstream-controller", "controller/", Some(("controller/src/args.rs", "Command"))),
-    ("perf-tests", "perf-tests/", None),
+/// A program, the directories of packages that have its flags, and where its verbs are: file and enum. A program without verbs has none.
+const PROGRAMS: &[(&str, &[&str], Option<Verbs>)] = &[
+    ("testbed", &["testbed/"], Some(("testbed/src/cli.rs", "Verb"))),
+    ("e2e", &["e2e/", "testbed/"], Some(("e2e/src/cli.rs", "Suite"))),
+    ("slipctl", &["slipctl/"], Some(("slipctl/src/args.rs", "Command"))),
+    ("slipstream-node-agent", &["node-agent/"], Some(("node-agent/src/args.rs", "Command"))),
+    ("slipstream-controller", &["controller/"], Some(("controller/src/args.rs", "Command"))),
+    ("perf-tests", &["perf-tests/"], None),
 ];
 /// Packages whose flags may be named although they are no program of their own.
-const MORE_FLAGS: &[&str] = &["api/", "e2e/"];
+const MORE_FLAGS: &[&str] = &["api/"];
 /// Flags of others that documents name without their program: kubectl's.
 const FLAGS_OF_OTHERS: &[&str] = &["bound-object-kind"];
 
@@ -54,9 +55,13 @@ impl Programs {
     pub(super) fn read(tree: &Tree) -> Result<Self> {
         let mut programs =
             Self { xtask: xtask(&cli::Args::command()), packages: packages()?, ..Self::default() };
-        for (name, directory, source) in PROGRAMS {
+        for (name, directories, source) in PROGRAMS {
             let verbs = source.map(|(file, item)| verbs_of(file, item)).transpose()?.unwrap_or_default();
-            programs.ours.insert((*name).to_owned(), Program { verbs, flags: flags_below(tree, directory)? });
+            let mut flags = BTreeSet::new();
+            for directory in *directories {
+                flags.extend(flags_below(tree, directory)?);
+            }
+            programs.ours.insert((*name).to_owned(), Program { verbs, flags });
         }
         for directory in MORE_FLAGS {
             programs.more.extend(flags_below(tree, directory)?);

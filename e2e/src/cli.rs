@@ -1,0 +1,100 @@
+//! The command line of `e2e`: every suite with its parameters, as the test programs of the same names run it without.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use libtest_mimic::Arguments;
+
+use crate::harness::{Group, Program, Settings};
+use crate::{
+    demonstration, fault_injection, flow_cache_equivalence, flow_cache_invariants, instruction_count,
+    kernel_datapath, node_lifecycle, ovn_kubernetes_parity, pod_churn, scale, supervision, uplink_migration,
+};
+
+/// One suite by hand.
+#[derive(Debug, Parser)]
+#[command(name = "e2e")]
+pub struct Args {
+    #[command(flatten)]
+    settings: Settings,
+    #[command(subcommand)]
+    suite: Suite,
+}
+
+#[derive(Debug, Subcommand)]
+enum Suite {
+    /// The table of `testbed demo`.
+    Demonstration(demonstration::Args),
+    /// Bad input, and things that are away: clear errors, nothing left behind, and healing.
+    FaultInjection(fault_injection::Args),
+    /// What arrives by the flow cache is what arrives through OVS, and nobody uses another's entry.
+    FlowCacheEquivalence(flow_cache_equivalence::Args),
+    /// Never more than OVS allows, all that it allows, and what happens when parts die.
+    FlowCacheInvariants(flow_cache_invariants::Args),
+    /// Count the instructions of round trips, in a virtual machine that counts them.
+    InstructionCount(instruction_count::Args),
+    /// On the datapath of this machine's kernel: traffic, a policy, the programs, the fast path.
+    KernelDatapath(kernel_datapath::Args),
+    /// Real nodes: many pods at once, restarts, crashes, a drain, a reboot, broken files, full disks.
+    NodeLifecycle(node_lifecycle::Args),
+    /// Compare with what ovn-kubernetes does for the same objects.
+    OvnKubernetesParity(ovn_kubernetes_parity::Args),
+    /// Add and delete many pods at once, and look for what is left.
+    PodChurn(pod_churn::Args),
+    /// Thousands of pods on nodes that exist as objects only: what the controller misses when something is away.
+    Scale(scale::Args),
+    /// End every task and thread of agent and controller, and see the process end, come back, and nothing lost.
+    Supervision(supervision::Args),
+    /// Change the uplink of nodes as real machines' changes: gateways, addresses, leases, flushed tables.
+    UplinkMigration(uplink_migration::Args),
+}
+
+impl Args {
+    /// Runs the suite.
+    #[must_use]
+    pub fn run(self) -> ExitCode {
+        let Self { settings, suite } = self;
+        let (program, name) = suite.names();
+        let cluster = settings.name.clone().unwrap_or_else(|| name.to_owned());
+        let program = Program::new(program, settings).with_all(suite.groups(&cluster));
+        program.run(&Arguments::from_iter(["e2e"]))
+    }
+}
+
+impl Suite {
+    /// Of the test program, and of the cluster.
+    fn names(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::Demonstration(_) => ("demonstration", "demo"),
+            Self::FaultInjection(_) => ("fault_injection", "faults"),
+            Self::FlowCacheEquivalence(_) => ("flow_cache_equivalence", "equivalence"),
+            Self::FlowCacheInvariants(_) => ("flow_cache_invariants", "invariants"),
+            Self::InstructionCount(_) => ("instruction_count", "icount"),
+            Self::KernelDatapath(_) => ("kernel_datapath", "kernel"),
+            Self::NodeLifecycle(_) => ("node_lifecycle", "lifecycle"),
+            Self::OvnKubernetesParity(_) => ("ovn_kubernetes_parity", "parity"),
+            Self::PodChurn(_) => ("pod_churn", "churn"),
+            Self::Scale(_) => ("scale", "scale"),
+            Self::Supervision(_) => ("supervision", "supervision"),
+            Self::UplinkMigration(_) => ("uplink_migration", "uplinks"),
+        }
+    }
+
+    fn groups(self, cluster: &str) -> Vec<Group> {
+        let group = match self {
+            Self::Scale(args) => return args.groups(cluster),
+            Self::Demonstration(args) => args.group("", cluster),
+            Self::FaultInjection(args) => args.group("", cluster),
+            Self::FlowCacheEquivalence(args) => args.group("", cluster),
+            Self::FlowCacheInvariants(args) => args.group("", cluster),
+            Self::InstructionCount(args) => args.group("", cluster),
+            Self::KernelDatapath(args) => args.group("", cluster),
+            Self::NodeLifecycle(args) => args.group("", cluster),
+            Self::OvnKubernetesParity(args) => args.group("", cluster),
+            Self::PodChurn(args) => args.group("", cluster),
+            Self::Supervision(args) => args.group("", cluster),
+            Self::UplinkMigration(args) => args.group("", cluster),
+        };
+        vec![group]
+    }
+}

@@ -1,0 +1,140 @@
+//! Teaching the caches: both directions of a flow go through OVS, a TCP connection from its SYN on, until the entries are there;
+//! and what the entries say.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::cases::{Addresses, Case, tcp};
+use super::frame::{ACK, SYN};
+use super::scene::{Flow, FlowKey, Scene, Who};
+use testbed::tools::packets::Frame;
+
+/// Between two packets that teach.
+const BRISK: Duration = Duration::from_micros(300);
+/// How often a flow is taught before it is given up.
+const LESSONS: u32 = 12;
+
+/// Lets OVS see both directions of each flow, a TCP connection from its SYN on.
+pub(super) fn teach(scene: &mut Scene<'_>, addresses: &Addresses, list: &[&Case], rounds: u32) -> Result<()> {
+    greet(scene, addresses, list)?;
+    for _ in 0..rounds {
+        talk(scene, addresses, list)?;
+    }
+    Ok(())
+}
+
+/// The handshakes.
+fn greet(scene: &mut Scene<'_>, addresses: &Addresses, list: &[&Case]) -> Result<()> {
+    for (who, flags) in [(false, SYN), (true, SYN | ACK), (false, ACK)] {
+        lesson(scene, addresses, list.iter().filter(|case| !case.kind.udp), who, Some(flags))?;
+    }
+    Ok(())
+}
+
+/// A packet in each direction.
+fn talk(scene: &mut Scene<'_>, addresses: &Addresses, list: &[&Case]) -> Result<()> {
+    lesson(scene, addresses, list.iter(), false, None)?;
+    lesson(scene, addresses, list.iter(), true, None)
+}
+
+fn lesson<'c>(
+    scene: &mut Scene<'_>,
+    addresses: &Addresses,
+    list: impl Iterator<Item = &'c &'c Case>,
+    back: bool,
+    flags: Option<u8>,
+) -> Result<()> {
+    let mut frames: BTreeMap<Who, Vec<Frame>> = BTreeMap::new();
+    for case in list {
+        let pair = addresses.pair(case.kind, case.number);
+        let (who, mut packet) = if back { (case.kind.to(), pair.back) } else { (Who::A, pair.there) };
+        if let Some(flags) = flags {
+            // SYN is a byte of its own (RFC 9293, 3.4), and the first one acknowledges nothing.
+            packet.sequence -= u32::from(flags & SYN != 0);
+            packet.acknowledged *= u32::from(flags & ACK != 0);
+            packet.upper = tcp(flags);
+            packet.payload.clear();
+        }
+        frames.entry(who).or_default().push(packet.frame());
+    }
+    for (who, frames) in frames {
+        scene.tap(who)?.send(frames, BRISK)?;
+    }
+    thread::sleep(Duration::from_millis(60));
+    Ok(())
+}
+
+/// Teaches until the caches know the flows. Those that they never know are seen in what was carried.
+pub(super) fn learn(scene: &mut Scene<'_>, addresses: &Addresses, list: &[&Case]) -> Result<()> {
+    scene.open()?;
+    let mut left = list.to_vec();
+    greet(scene, addresses, &left)?;
+    for round in 1..=LESSONS {
+        talk(scene, addresses, &left)?;
+        let caches = Caches::read(scene)?;
+        left.retain(|case| !caches.know(addresses, case));
+        if left.is_empty() {
+            return Ok(());
+        }
+        if round % 4 == 0 {
+            // A note of a flow that nobody used is in the way for a second.
+            thread::sleep(Duration::from_secs(1));
+            greet(scene, addresses, &left)?;
+        }
+    }
+    Ok(())
+}
+
+/// What the caches of both nodes hold.
+pub(super) struct Caches([BTreeMap<FlowKey, Flow>; 2]);
+
+impl Caches {
+    /// Reads them.
+    pub(super) fn read(scene: &Scene<'_>) -> Result<Self> {
+        let of =
+            |node: usize| scene.nodes.get(node).context("no such node").and_then(|node| scene.flows(node));
+        Ok(Self([of(0)?, of(1)?]))
+    }
+
+    /// Whether packets of the case's flow may use it all the way.
+    pub(super) fn know(&self, addresses: &Addresses, case: &Case) -> bool {
+        let known = |node: usize, key: &FlowKey| self.0[node].get(key).is_some_and(|flow| flow.valid);
+        let [out, into] = addresses.keys(case.kind, case.number);
+        known(0, &out) && (!case.kind.far || known(1, &into))
+    }
+
+    /// Why these and later counts do not show that the cache carried what it must of the case, and no more.
+    pub(super) fn unproven(&self, later: &Self, addresses: &Addresses, case: &Case) -> Option<String> {
+        let carried = |node: usize, key: &FlowKey| self.carried(later, node, key);
+        let [out, into] = addresses.keys(case.kind, case.number);
+        if !self.know(addresses, case) {
+            return Some("the cache does not know the flow".to_owned());
+        }
+        let out = carried(0, &out);
+        let wanted = case.carried;
+        let into = if case.kind.far { carried(1, &into) } else { Some(wanted.into) };
+        let good = out == Some(wanted.out) && into == Some(wanted.into);
+        (!good).then(|| {
+            format!("the caches carried {out:?} and {into:?}, not {} and {}", wanted.out, wanted.into)
+        })
+    }
+
+    /// How many packets a flow's entry on a node carried between these and later counts; none if they went backwards.
+    pub(super) fn carried(&self, later: &Self, node: usize, key: &FlowKey) -> Option<u64> {
+        let count = |caches: &Self| caches.0[node].get(key).map(|flow| (flow.epoch, flow.packets));
+        match (count(self), count(later)) {
+            (Some((epoch, before)), Some((same, after))) if epoch == same => after.checked_sub(before),
+            // It was learned anew, or went.
+            (_, Some((_, after))) => Some(after),
+            (_, None) => Some(0),
+        }
+    }
+
+    /// The entry of a flow on a node.
+    pub(super) fn flow(&self, node: usize, key: &FlowKey) -> Option<&Flow> {
+        self.0[node].get(key)
+    }
+}

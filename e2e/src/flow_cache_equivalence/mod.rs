@@ -1,0 +1,142 @@
+//! What arrives by the flow cache is what arrives through OVS, byte for byte; nobody gets a packet to a pod by a
+//! cache entry that is not his; and what enters OVS before a change teaches nothing after it.
+
+mod bytes;
+mod cases;
+mod checksum;
+mod forge;
+mod frame;
+mod lessons;
+mod race;
+mod scene;
+mod segments;
+mod spoof;
+mod tap;
+mod tunnel;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use crate::harness::{Case, Group, Jobs, Program, Settings, bring_up, flags};
+use bytes::Pass;
+use scene::Scene;
+use testbed::cluster::Bed;
+use testbed::cluster::config::{Config, Datapath};
+use testbed::ui::Checks;
+
+/// How long a part may take.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// What is tested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// The same packets by the cache and through OVS.
+    Bytes,
+    /// A pod sends what another pod's cached flow looks like.
+    Spoof,
+    /// Geneve packets made by hand on the underlay.
+    Tunnel,
+    /// Geneve packets that a pod sends.
+    Forge,
+    /// Packets inside OVS while something changes.
+    Race,
+}
+
+/// Where the fast path would break its promises on purpose, to show that the tests see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Sabotage {
+    /// The agents ignore changes of the flow table.
+    NoBump,
+}
+
+impl Part {
+    const ALL: &'static [Self] = &[Self::Bytes, Self::Spoof, Self::Tunnel, Self::Forge, Self::Race];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::Spoof => "spoof",
+            Self::Tunnel => "tunnel",
+            Self::Forge => "forge",
+            Self::Race => "race",
+        }
+    }
+}
+
+/// What to test.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// Only these parts.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Part>,
+    /// A control: what must make the test fail.
+    #[arg(long, value_enum, hide = true)]
+    sabotage: Option<Sabotage>,
+}
+
+/// All parts.
+#[must_use]
+pub fn main() -> ExitCode {
+    Program::new("flow_cache_equivalence", Settings::from_environment())
+        .with(flags::<Args>("").group("", "equivalence"))
+        .main()
+}
+
+impl Args {
+    /// A trial for each part, on a cluster of that name; before `bytes` a second one without eBPF comes and goes.
+    #[must_use]
+    pub fn group(self, prefix: &'static str, cluster: &str) -> Group {
+        let parts = Part::ALL.iter().filter(|part| self.only.is_empty() || self.only.contains(part));
+        let cases = parts.map(|&part| Case::new(part.name(), LIMIT, part)).collect();
+        let (name, plain) = (cluster.to_owned(), format!("{cluster}-ovs"));
+        let clusters = vec![name.clone(), plain.clone()];
+        Group::new(prefix, cases, clusters, move |settings, jobs| {
+            let compares = jobs.selected().any(|part| *part == Part::Bytes);
+            let plain = if compares { self::plain(&plain)? } else { Pass::default() };
+            settings
+                .on_cluster(config(&name, Datapath::Ebpf)?, jobs, |bed, jobs| self.play(bed, &plain, jobs))
+        })
+    }
+
+    fn play(&self, bed: &Bed, plain: &Pass, jobs: &mut Jobs<Part>) -> Result<()> {
+        let environment: &[(&str, &str)] = match self.sabotage {
+            Some(Sabotage::NoBump) => &[("SLIPSTREAM_TEST_IGNORE_FLOW_EVENTS", "1")],
+            None => &[],
+        };
+        let mut scene = Scene::new(bed, environment)?;
+        jobs.each(|part, checks| match part {
+            Part::Bytes => compare(&mut scene, plain, checks),
+            Part::Spoof => spoof::run(&mut scene, checks),
+            Part::Race => race::run(&mut scene, checks),
+            Part::Tunnel => tunnel::run(&mut scene, checks),
+            Part::Forge => forge::run(&mut scene, checks),
+        });
+        Ok(())
+    }
+}
+
+/// Two nodes with both families.
+fn config(name: &str, datapath: Datapath) -> Result<Config> {
+    Ok(Config { datapath, ..Config::new(name, 2)? }.with_dual_stack())
+}
+
+/// What comes of all cases on a cluster without eBPF.
+fn plain(name: &str) -> Result<Pass> {
+    let bed = bring_up(config(name, Datapath::Ovs)?)?;
+    let pass = Scene::new(&bed, &[]).and_then(|mut scene| bytes::slow(&mut scene));
+    bed.finish(pass.is_ok())?;
+    pass
+}
+
+fn compare(scene: &mut Scene<'_>, plain: &Pass, checks: &mut Checks) -> Result<()> {
+    let fast = bytes::fast(scene)?;
+    scene.path("ovs")?;
+    let switched = bytes::slow(scene);
+    scene.path("auto")?;
+    let switched = switched?;
+    ensure!(fast.addresses == plain.addresses, "the pods of the two clusters have not the same addresses");
+    bytes::compare(scene, [&fast, &switched, plain], checks);
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! Law 4: the agent may die. It is killed with SIGKILL and stays away, and comes back; and it is restarted, which replaces
+//! the programs by new ones, as an upgrade does. All that under TCP and UDP flows: no TCP message takes longer than a limit,
+//! no flow is silent for longer than that, and no UDP message is lost.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio::time::sleep;
+
+use super::scene::{Scene, Seen};
+use super::{Stage, nanos};
+use testbed::tools::load::now;
+use testbed::ui::say;
+
+/// How long a TCP message may take.
+const STALL: Duration = Duration::from_millis(200);
+/// How long the agent stays away.
+const AWAY: Duration = Duration::from_secs(2);
+/// How long the flows are watched afterwards.
+const AFTER: Duration = Duration::from_secs(3);
+/// How often each thing is done.
+const ROUNDS: u32 = 3;
+
+fn ms(nanoseconds: u64) -> f64 {
+    Duration::from_nanos(nanoseconds).as_secs_f64() * 1e3
+}
+
+/// Runs it and checks.
+pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
+    let scene = Scene::new(stage.bed).await?;
+    sleep(AFTER).await;
+    for seen in scene.seen().await {
+        say(format_args!(
+            "  undisturbed: {}: {} messages, the longest took {:.1} ms, {} lost",
+            seen.name,
+            seen.arrivals.len(),
+            ms(seen.longest_way()),
+            seen.lost()
+        ));
+    }
+    for round in 1..=ROUNDS {
+        for node in scene.nodes.clone() {
+            let from = now();
+            scene.cast.kill(&node, "node-agent")?;
+            sleep(AWAY).await;
+            let what = format!("{round}: the agent of {node} is killed and away");
+            judge(stage, &what, from..=now(), &scene.seen().await);
+            for what in ["comes back", "is replaced"] {
+                let from = now();
+                scene.cast.restart(&node, "node-agent")?;
+                scene.cast.agent_ready(&node).await?;
+                sleep(AFTER).await;
+                let what = format!("{round}: the agent of {node} {what}");
+                judge(stage, &what, from..=now(), &scene.seen().await);
+            }
+        }
+    }
+    scene.end().await
+}
+
+/// `time`: when the flows were watched.
+fn judge(stage: &mut Stage<'_>, what: &str, time: RangeInclusive<u64>, flows: &[Seen]) {
+    let limit = nanos(STALL);
+    let mut wrong = Vec::new();
+    let (mut longest, mut lost) = (0, 0);
+    for seen in flows {
+        if seen.arrivals.is_empty() {
+            wrong.push(format!("{}: nothing arrived", seen.name));
+        } else if seen.udp && seen.lost() > 0 {
+            wrong.push(format!("{}: {} of {} lost", seen.name, seen.lost(), seen.arrivals.len()));
+        } else if !seen.udp && seen.longest_way() > limit {
+            wrong.push(format!("{}: a message took {:.0} ms", seen.name, ms(seen.longest_way())));
+        }
+        // A flow that has ended, or lost the way for answers, takes no time for the messages that never arrive.
+        let silence = seen.longest_silence(*time.start(), *time.end());
+        if silence > limit {
+            wrong.push(format!("{}: silent for {:.0} ms", seen.name, ms(silence)));
+        }
+        if seen.udp { lost += seen.lost() } else { longest = longest.max(seen.longest_way()) }
+    }
+    let good = format!("TCP took {:.0} ms at most, {lost} UDP messages lost", ms(longest));
+    stage.checks.check(what, if wrong.is_empty() { Ok(good) } else { Err(wrong.join("; ")) });
+}

@@ -1,0 +1,189 @@
+//! The invariants of the flow cache on a running cluster of two nodes, with eBPF and without, by the same expectations: never
+//! more than OVS allows, all that OVS allows, and what happens when parts die.
+
+mod cast;
+mod dead;
+mod fallback;
+mod kill;
+mod loader;
+mod no_bpf;
+mod random;
+mod refresh;
+pub(crate) mod scene;
+mod spray;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::harness::{Case, Group, Jobs, Program, Settings, flags};
+use crate::random::Random;
+use testbed::cluster::Shape;
+use testbed::cluster::config::Datapath;
+use testbed::cluster::{Bed, start_agent_in};
+use testbed::runtime::block_on;
+use testbed::ui::{Checks, Progress, say};
+
+/// How long a part may take.
+const LIMIT: Duration = Duration::from_secs(900);
+
+/// Where a fast path would break its promises on purpose, to show that the tests see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Sabotage {
+    /// The agents ignore changes of the flow table.
+    NoBump,
+    /// Cached flows are sent through OVS again after 10 s only, the latest that an agent allows.
+    LateRefresh,
+}
+
+impl Sabotage {
+    /// Flags and environment that an agent gets for it.
+    fn agent(self) -> (&'static [&'static str], &'static [(&'static str, &'static str)]) {
+        match self {
+            Self::NoBump => (&[], &[("SLIPSTREAM_TEST_IGNORE_FLOW_EVENTS", "1")]),
+            Self::LateRefresh => (&["--refresh-ms=10000"], &[]),
+        }
+    }
+}
+
+/// What is tested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// Random changes under random flows: never more than OVS allows, and all that it allows.
+    Random,
+    /// The agent is killed and replaced under traffic.
+    Kill,
+    /// Everything in user space is dead, and OVS's flows are changed; OVS itself is dead.
+    Dead,
+    /// Connection tracking of cached flows stays alive.
+    Refresh,
+    /// The fallback table.
+    Fallback,
+    /// Very many flows at once, and full maps.
+    Spray,
+}
+
+impl Part {
+    const ALL: &'static [Self] =
+        &[Self::Random, Self::Kill, Self::Dead, Self::Refresh, Self::Fallback, Self::Spray];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Random => "random",
+            Self::Kill => "kill",
+            Self::Dead => "dead",
+            Self::Refresh => "refresh",
+            Self::Fallback => "fallback",
+            Self::Spray => "spray",
+        }
+    }
+}
+
+/// What to test, and how much of it.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// Makes the random changes repeatable.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How many random changes.
+    #[arg(long, default_value_t = 200)]
+    changes: usize,
+    /// How many flows are sprayed.
+    #[arg(long, default_value_t = 1_000_000)]
+    flows: u32,
+    /// Only these parts.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Part>,
+    /// Say every change.
+    #[arg(long)]
+    verbose: bool,
+    /// A control: what must make the test fail.
+    #[arg(long, value_enum, hide = true)]
+    sabotage: Option<Sabotage>,
+    #[command(flatten)]
+    shape: Shape,
+}
+
+/// In nanoseconds, as arrivals have it.
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// In whole milliseconds.
+fn ms(nanoseconds: u64) -> u64 {
+    nanoseconds / 1_000_000
+}
+
+/// What a part works with.
+struct Stage<'a> {
+    bed: &'a Bed,
+    checks: &'a mut Checks,
+    progress: &'a Progress,
+    seed: u64,
+    changes: usize,
+    flows: u32,
+    verbose: bool,
+}
+
+impl Stage<'_> {
+    /// Whether packets may go by eBPF here.
+    fn fast(&self) -> bool {
+        self.bed.config().datapath != Datapath::Ovs
+    }
+}
+
+/// The invariants on two clusters, as they are run all the time.
+#[must_use]
+pub fn main() -> ExitCode {
+    Program::new("flow_cache_invariants", Settings::from_environment())
+        .with(flags::<Args>("--datapath ebpf --changes 1000").group("ebpf", "invariants"))
+        .with(flags::<Args>("--datapath ovs --changes 150 --flows 200000").group("ovs", "invariants"))
+        .main()
+}
+
+impl Args {
+    /// A trial for each part, on a cluster of that name.
+    #[must_use]
+    pub fn group(self, prefix: &'static str, cluster: &str) -> Group {
+        let parts = Part::ALL.iter().filter(|part| self.only.is_empty() || self.only.contains(part));
+        let cases = parts.map(|&part| Case::new(part.name(), LIMIT, part)).collect();
+        let name = cluster.to_owned();
+        Group::new(prefix, cases, vec![name.clone()], move |settings, jobs| {
+            settings.on_cluster(self.shape.config(&name)?, jobs, |bed, jobs| self.play(bed, jobs))
+        })
+    }
+
+    fn play(&self, bed: &Bed, jobs: &mut Jobs<Part>) -> Result<()> {
+        let seed = self.seed.unwrap_or_else(Random::seed);
+        say(format_args!("seed {seed}"));
+        let progress = Progress::new();
+        if let Some((flags, environment)) = self.sabotage.map(Sabotage::agent) {
+            for node in bed.config().node_names() {
+                bed.host(&node).kill("node-agent")?;
+                start_agent_in(bed, &node, flags, environment)?;
+            }
+        }
+        bed.enter_network("central")?;
+        jobs.each(|part, checks| {
+            let mut stage = Stage {
+                bed,
+                checks,
+                progress: &progress,
+                seed,
+                changes: self.changes,
+                flows: self.flows,
+                verbose: self.verbose,
+            };
+            match part {
+                Part::Random => block_on(random::run(&mut stage)),
+                Part::Kill => block_on(kill::run(&mut stage)),
+                Part::Dead => block_on(dead::run(&mut stage)),
+                Part::Refresh => block_on(refresh::run(&mut stage)),
+                Part::Fallback => block_on(fallback::run(&mut stage)),
+                Part::Spray => block_on(spray::run(&mut stage)),
+            }
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,189 @@
+//! The measurements, path by path.
+
+use std::net::Ipv4Addr;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::{Row, reference};
+use testbed::cluster::config::{CENTRAL_IP, Config, Datapath, EXT_IP};
+use testbed::cluster::{self, Bed};
+use testbed::tools::RoundTrips;
+use testbed::traffic::{self, Place};
+use testbed::ui::{Progress, say};
+use testbed::{exec, pod};
+
+const PORT: &str = "7100";
+const NAMESPACE: &str = "default";
+/// The pods: the client, one beside it, one on the other node.
+const PODS: [(&str, &str); 3] = [("client", "n1"), ("near", "n1"), ("far", "n2")];
+
+/// A load: the suffix of its rows, and what the client is told.
+const LOADS: [(&str, &[&str]); 2] = [("", &[]), ("-udp", &["--udp"])];
+const CONNECTIONS: (&str, &[&str]) = ("-crr", &["--connect"]);
+
+pub(super) struct Measure<'a> {
+    pub(super) bed: &'a Bed,
+    pub(super) count: u32,
+    pub(super) repeat: u32,
+    pub(super) progress: &'a Progress,
+    pub(super) rows: Vec<Row>,
+}
+
+impl Measure<'_> {
+    /// All paths. The programs go last, as a node that has had them is put back to OVS alone by its agent.
+    pub(super) fn everything(&mut self) -> Result<()> {
+        let bed = self.bed;
+        let own = bed.config().program("testbed");
+        let _references = self.references(&own)?;
+        for (name, node) in PODS {
+            let manifest = pod::manifest(NAMESPACE, name, Some(node)).to_string();
+            exec::input_output(bed.kubectl_command()?.args(["apply", "-f", "-"]), &manifest)?;
+        }
+        pod::wait_ready(bed, NAMESPACE, Duration::from_secs(60))?;
+        let place = |index: usize| {
+            let (name, node) = PODS[index];
+            Place::Pod { node: node.into(), namespace: NAMESPACE.into(), name: name.into() }
+        };
+        let [near, far] = [self.address(PODS[1].0)?, self.address(PODS[2].0)?];
+        let mut echoes = Vec::new();
+        for index in [1, 2] {
+            echoes.push(Echo::start(traffic::command(bed, &place(index), &own)?)?);
+        }
+        let client = || traffic::command(bed, &place(0), &own);
+        self.progress.done("pods are Ready");
+        self.loads("fast", &client, &far)?;
+        self.load("fast", CONNECTIONS, &client, &far)?;
+        self.loads("fast-same", &client, &near)?;
+        if self.agents("learning everything", Datapath::Ebpf, &["--refresh-ms=0"])? {
+            self.loads("learn", &client, &far)?;
+            self.loads("learn-same", &client, &near)?;
+        }
+        if !self.agents("programs off", Datapath::Ovs, &[])? {
+            bail!("no agent with --datapath=ovs");
+        }
+        // Two names for one state: OVS is what the fast path is compared with, off is what learning is compared with.
+        self.loads("ovs", &client, &far)?;
+        self.load("ovs", CONNECTIONS, &client, &far)?;
+        self.loads("ovs-same", &client, &near)?;
+        for (from, to) in [("ovs", "off"), ("ovs-udp", "off-udp"), ("ovs-same", "off-same")] {
+            let row = self.rows.iter().find(|row| row.name == from).cloned();
+            self.rows.extend(row.map(|row| Row { name: to.into(), ..row }));
+        }
+        Ok(())
+    }
+
+    fn address(&self, name: &str) -> Result<String> {
+        let query = "jsonpath={.status.podIP}";
+        let ip = self.bed.kubectl(&["get", "pod", "-n", NAMESPACE, name, "-o", query])?;
+        ip.parse::<Ipv4Addr>().with_context(|| format!("pod {name} has the address {ip:?}"))?;
+        Ok(ip)
+    }
+
+    /// Bare veths, the underlay, VXLAN.
+    fn references(&mut self, own: &std::path::Path) -> Result<Vec<Echo>> {
+        let bed = self.bed;
+        reference::build(bed, [&CENTRAL_IP.to_string(), &EXT_IP.to_string()])?;
+        let [first, second] = reference::HOSTS;
+        let inside = |host: &str, namespace: &str| -> Result<Command> {
+            let mut command = bed.host(host).command("ip")?;
+            command.args(["netns", "exec", namespace]).arg(own);
+            Ok(command)
+        };
+        let echoes = vec![
+            Echo::start(inside(first, reference::PAIR[1])?)?,
+            Echo::start(inside(second, reference::POD)?)?,
+            Echo::start(bed.host(second).network_command(own)?)?,
+        ];
+        self.loads("veth", &|| inside(first, reference::PAIR[0]), reference::PAIR_SERVER)?;
+        self.loads("host", &|| bed.host(first).network_command(own), &EXT_IP.to_string())?;
+        self.loads("vxlan", &|| inside(first, reference::POD), reference::OVERLAY_SERVER)?;
+        Ok(echoes)
+    }
+
+    fn loads(&mut self, path: &str, client: &dyn Fn() -> Result<Command>, server: &str) -> Result<()> {
+        LOADS.iter().try_for_each(|&load| self.load(path, load, client, server))
+    }
+
+    /// One row: the lowest median of some measurements. OVS has modes, by the order in which its flows came.
+    fn load(
+        &mut self,
+        path: &str,
+        (suffix, how): (&str, &[&str]),
+        client: &dyn Fn() -> Result<Command>,
+        server: &str,
+    ) -> Result<()> {
+        let name = format!("{path}{suffix}");
+        let ask = |count: u32| -> Result<RoundTrips> {
+            let mut command = client()?;
+            command.args(["probe", "rr", "--count", &count.to_string()]).args(how).args([server, PORT]);
+            let said =
+                exec::retry(Duration::from_secs(10), "the echo answers", || exec::output(&mut command))
+                    .with_context(|| name.clone())?;
+            serde_json::from_str(&said).with_context(|| format!("the client said {said:?}"))
+        };
+        let mut all = Vec::new();
+        for _ in 0..self.repeat {
+            if path.starts_with("ovs") || path.starts_with("learn") {
+                for node in self.bed.config().node_names() {
+                    let mut flush = self.bed.host(&node).command(self.bed.config().ovs("ovs-appctl"))?;
+                    exec::output(flush.env("OVS_RUNDIR", "/run/openvswitch").arg("dpctl/del-flows"))?;
+                }
+            }
+            ask(self.count / 5)?;
+            let seen = ask(self.count)?;
+            if seen.lost > 0 {
+                bail!("{name}: {} answers did not come", seen.lost);
+            }
+            all.push(seen.p50_ns);
+        }
+        let instructions = all.iter().copied().min().unwrap_or(0);
+        self.progress.done(format_args!("{name:<14} {instructions:>8}  {all:?}"));
+        self.rows.push(Row { name, instructions, all });
+        Ok(())
+    }
+
+    /// Starts the agents with other flags; false if they do not know them.
+    fn agents(&self, what: &str, datapath: Datapath, more: &[&str]) -> Result<bool> {
+        let config = Config { datapath, ..self.bed.config().clone() };
+        for node in config.node_names() {
+            let host = self.bed.host(&node);
+            host.stop("node-agent", Duration::from_secs(10))?;
+            let program = config.program("slipstream-node-agent").display().to_string();
+            let arguments = cluster::agent_arguments(&config, &node);
+            let mut argv = vec![program.as_str(), "run"];
+            argv.extend(arguments.iter().map(String::as_str));
+            argv.extend(more);
+            host.start("node-agent", &argv, cluster::ENVIRONMENT)?;
+            let ready = exec::retry(Duration::from_secs(60), "the agent is ready", || {
+                host.check_running("node-agent")?;
+                self.bed.agent(&node).page("/readyz").map(drop)
+            });
+            if let Err(error) = ready {
+                say(format_args!("no agent for {what:?}: {error:#}"));
+                return Ok(false);
+            }
+        }
+        self.progress.done(what);
+        Ok(true)
+    }
+}
+
+/// An echo; it ends with this.
+struct Echo(Child);
+
+impl Echo {
+    fn start(mut command: Command) -> Result<Self> {
+        command.args(["probe", "echo", PORT]).stdin(Stdio::null());
+        Ok(Self(command.spawn().context("cannot start an echo")?))
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

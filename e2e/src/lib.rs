@@ -1,0 +1,20 @@
+//! End-to-end tests on whole clusters of the package `testbed`. One module is one suite, and one test program of the same name
+//! in `tests/`; [`harness`] is what they have in common.
+#![forbid(unsafe_code)]
+
+pub mod cli;
+pub mod demonstration;
+pub mod fault_injection;
+pub mod flow_cache_equivalence;
+pub mod flow_cache_invariants;
+pub mod harness;
+pub mod instruction_count;
+pub mod kernel_datapath;
+pub mod node_lifecycle;
+pub mod ovn_kubernetes_parity;
+pub mod pod_churn;
+pub mod random;
+pub mod scale;
+pub mod snapshot;
+pub mod supervision;
+pub mod uplink_migration;

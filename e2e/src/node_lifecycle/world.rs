@@ -1,0 +1,263 @@
+//! The cluster that the scenes are played on, and how it is looked at.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use ipnet::Ipv4Net;
+use serde_json::{Value, json};
+
+use super::stream::Stream;
+use super::tidy;
+use crate::snapshot::Snapshot;
+use testbed::cluster::Bed;
+use testbed::tools::Answer;
+use testbed::traffic::{self, Dial, Place};
+use testbed::{exec, pod};
+
+/// Where the pods are.
+pub(super) const NAMESPACE: &str = "life";
+/// How long a pod may take to run on a busy machine, and a cluster to heal.
+pub(super) const HEAL: Duration = Duration::from_secs(90);
+
+/// A cluster with the pods `a1` and `a2` on n1, `b1` and `b2` on n2, which stay.
+pub(super) struct World<'a> {
+    pub(super) bed: &'a Bed,
+    /// Pods of a burst.
+    pub(super) burst: u16,
+}
+
+/// The pods that stay, and their nodes.
+pub(super) const STAYING: [(&str, &str); 4] = [("a1", "n1"), ("a2", "n1"), ("b1", "n2"), ("b2", "n2")];
+
+impl<'a> World<'a> {
+    /// Makes the namespace and the pods that stay.
+    pub(super) fn new(bed: &'a Bed, burst: u16) -> Result<Self> {
+        let world = Self { bed, burst };
+        world.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}))?;
+        // Real pods wait for their account.
+        exec::retry(HEAL, "the namespace has its account", || {
+            bed.kubectl(&["get", "serviceaccount", "-n", NAMESPACE, "default"])
+        })?;
+        world.start_staying("")?;
+        Ok(world)
+    }
+
+    /// Makes those of the pods that stay which are not there, on one node or all.
+    pub(super) fn start_staying(&self, node: &str) -> Result<()> {
+        let pods: Vec<_> = STAYING.iter().filter(|pod| node.is_empty() || pod.1 == node).collect();
+        let manifests = pods.iter().map(|(name, node)| self.manifest(name, node)).collect::<Result<_>>()?;
+        self.apply_all(manifests)?;
+        let names: Vec<&str> = pods.iter().map(|pod| pod.0).collect();
+        self.ready(&names)
+    }
+
+    /// Removes everything; then nothing of it may be there.
+    pub(super) fn end(&self) -> Result<String> {
+        self.bed.kubectl(&["delete", "namespace", NAMESPACE, "--timeout=90s"])?;
+        exec::retry(HEAL, "nothing is left", || {
+            let left = crate::snapshot::logical_ports(self.bed, NAMESPACE)?;
+            ensure!(left == 0, "{left} logical ports");
+            tidy::check(self.bed)
+        })
+    }
+
+    /// `kubectl apply`.
+    pub(super) fn apply(&self, object: &Value) -> Result<()> {
+        let mut command = self.bed.kubectl_command()?;
+        exec::input_output(command.args(["apply", "-f", "-"]), &object.to_string()).map(drop)
+    }
+
+    /// The same for many at once.
+    pub(super) fn apply_all(&self, items: Vec<Value>) -> Result<()> {
+        self.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}))
+    }
+
+    /// A pod that answers on port 8080.
+    pub(super) fn manifest(&self, name: &str, node: &str) -> Result<Value> {
+        let mut object = pod::with_image(self.bed, pod::manifest(NAMESPACE, name, Some(node)))?;
+        // With 0 the API server would forget the pod before its node has ended it.
+        object["spec"]["terminationGracePeriodSeconds"] = 1.into();
+        Ok(object)
+    }
+
+    /// Makes such a pod; it may not run yet.
+    pub(super) fn create(&self, name: &str, node: &str) -> Result<()> {
+        self.apply(&self.manifest(name, node)?)
+    }
+
+    /// Makes one and waits until it answers to another node.
+    pub(super) fn start(&self, name: &str, node: &str) -> Result<String> {
+        self.create(name, node)?;
+        self.ready(&[name])?;
+        self.answers(name)
+    }
+
+    /// Waits until pods are Ready.
+    pub(super) fn ready(&self, names: &[&str]) -> Result<()> {
+        let pods: Vec<String> = names.iter().map(|name| format!("pod/{name}")).collect();
+        let timeout = format!("--timeout={}s", HEAL.as_secs());
+        let mut args = vec!["wait", "-n", NAMESPACE, "--for=condition=Ready", &timeout];
+        args.extend(pods.iter().map(String::as_str));
+        self.bed.kubectl(&args).map(drop).with_context(|| {
+            let path = "jsonpath={range .items[*]}{.involvedObject.name}: {.message}\n{end}";
+            let filter = "--field-selector=type=Warning";
+            let list =
+                self.bed.kubectl(&["get", "events", "-n", NAMESPACE, filter, "-o", path]).unwrap_or_default();
+            let about = |line: &&str| names.iter().any(|name| line.starts_with(&format!("{name}: ")));
+            let last: Vec<_> = list.lines().rev().filter(about).take(3).collect();
+            format!("{} not Ready; last warnings: {}", names.join(", "), last.join(" | "))
+        })
+    }
+
+    /// Deletes pods and waits until they are gone from the API.
+    pub(super) fn delete(&self, names: &[&str]) -> Result<()> {
+        let args = ["delete", "pod", "-n", NAMESPACE, "--ignore-not-found", "--timeout=90s"];
+        self.bed.kubectl(&[&args, names].concat()).map(drop)
+    }
+
+    /// A field of an object in the namespace, by JSON path.
+    pub(super) fn field(&self, object: &str, path: &str) -> Result<String> {
+        self.bed.kubectl(&["get", object, "-n", NAMESPACE, "-o", &format!("jsonpath={{{path}}}")])
+    }
+
+    /// A pod's address.
+    pub(super) fn address(&self, name: &str) -> Result<Ipv4Addr> {
+        let ip = self.field(&format!("pod/{name}"), ".status.podIP")?;
+        ip.parse().with_context(|| format!("pod {name} has the address {ip:?}"))
+    }
+
+    /// The range of a node's pods.
+    pub(super) fn subnet(&self, node: &str) -> Result<Ipv4Net> {
+        let path = ".metadata.annotations.k8s\\.ovn\\.org/node-subnets";
+        let text = self.field(&format!("node/{node}"), path)?;
+        let value: Value =
+            serde_json::from_str(&text).with_context(|| format!("ranges of {node}: {text:?}"))?;
+        let first = value["default"][0].as_str().or(value["default"].as_str()).unwrap_or_default();
+        first.parse().with_context(|| format!("range of {node}: {text}"))
+    }
+
+    /// A pod's name, UID, address, containers and how often these were restarted: what must not change.
+    pub(super) fn identity(&self, name: &str) -> Result<String> {
+        let path = ".metadata.uid} {.status.podIP} {.status.containerStatuses[*].containerID} \
+                    {.status.containerStatuses[*].restartCount";
+        Ok(format!("{name} {}", self.field(&format!("pod/{name}"), path)?))
+    }
+
+    /// The same for all pods that stay.
+    pub(super) fn identities(&self) -> Result<Vec<String>> {
+        STAYING.iter().map(|(name, _)| self.identity(name)).collect()
+    }
+
+    /// Asks a pod from another node until it says its name.
+    pub(super) fn answers(&self, name: &str) -> Result<String> {
+        let node = self.field(&format!("pod/{name}"), ".spec.nodeName")?;
+        let ip = self.address(name)?;
+        let from = if node == "n1" { "n2" } else { "n1" };
+        let begin = Instant::now();
+        exec::retry(HEAL, &format!("{name} at {ip} answers {from}"), || self.ask(from, ip, name))?;
+        let late = begin.elapsed();
+        Ok(if late.as_secs() > 0 {
+            format!("{name} answers at {ip} after {:.1} s", late.as_secs_f64())
+        } else {
+            format!("{name} answers at {ip}")
+        })
+    }
+
+    /// Asks once.
+    pub(super) fn ask(&self, from: &str, ip: Ipv4Addr, name: &str) -> Result<()> {
+        let dial = Dial { netexec: true, ..Dial::tcp(ip, 8080).within(Duration::from_secs(2)) };
+        let attempts = traffic::dial(self.bed, &Place::Host(from.to_owned()), dial)?;
+        match attempts.first().map(|attempt| &attempt.answer) {
+            Some(Answer::Reply(text)) if text.split(' ').next() == Some(name) => Ok(()),
+            Some(Answer::Reply(text)) => bail!("{text:?} answers"),
+            Some(Answer::Err(reason)) => bail!("{reason}"),
+            None => bail!("no attempt"),
+        }
+    }
+
+    /// A connection from `a1` on n1 to `b1` on n2, in use all the time.
+    pub(super) fn stream(&self) -> Result<Stream> {
+        Stream::open(self.bed, NAMESPACE, ("a1", "n1"), self.address("b1")?)
+    }
+
+    /// A file of a node, as this machine sees it.
+    pub(super) fn file(&self, node: &str, path: &str) -> Result<PathBuf> {
+        self.bed.host(node).path(path)
+    }
+
+    /// Runs a program in the namespaces of a node.
+    pub(super) fn run(&self, node: &str, program: &str, args: &[&str]) -> Result<String> {
+        exec::output(self.bed.host(node).command(program)?.args(args))
+    }
+
+    /// What the agent of a node answers.
+    pub(super) fn page(&self, node: &str, path: &str) -> Result<String> {
+        self.bed.agent(node).page(path)
+    }
+
+    /// The log of a process from here on.
+    pub(super) fn log(&self, host: &str, process: &str) -> Log {
+        let path = self.bed.config().log(host, process);
+        let from = fs::read(&path).map_or(0, |text| text.len());
+        Log { path, from }
+    }
+
+    /// `True`, `False` or `Unknown`: the node's condition Ready.
+    pub(super) fn node_is_ready(&self, node: &str) -> Result<String> {
+        self.field(&format!("node/{node}"), ".status.conditions[?(@.type==\"Ready\")].status")
+    }
+
+    /// Waits until the node's condition Ready has this value; says how long that took.
+    pub(super) fn wait_node(&self, node: &str, ready: &str) -> Result<String> {
+        self.eventually(&format!("Ready of {node} is {ready}"), || {
+            let now = self.node_is_ready(node)?;
+            ensure!(now == ready, "it is {now}");
+            Ok(())
+        })
+    }
+
+    /// The state once it does not change any more.
+    pub(super) fn quiet(&self) -> Result<Snapshot> {
+        exec::retry(HEAL, "the cluster comes to rest", || {
+            let first = Snapshot::take(self.bed)?;
+            std::thread::sleep(Duration::from_millis(500));
+            let second = Snapshot::take(self.bed)?;
+            first.equals(&second)?;
+            Ok(second)
+        })
+    }
+
+    /// Waits until everything is as it was.
+    pub(super) fn nothing_left(&self, before: &Snapshot) -> Result<String> {
+        self.eventually("nothing is left", || before.equals(&Snapshot::take(self.bed)?))
+    }
+
+    /// Tries until it holds; says how long that took.
+    pub(super) fn eventually(&self, what: &str, mut check: impl FnMut() -> Result<()>) -> Result<String> {
+        let begin = Instant::now();
+        exec::retry(HEAL, what, || check().inspect_err(|_| std::thread::sleep(Duration::from_millis(150))))?;
+        Ok(format!("{:.1} s", begin.elapsed().as_secs_f64()))
+    }
+}
+
+/// A log from some moment on.
+pub(super) struct Log {
+    path: PathBuf,
+    from: usize,
+}
+
+impl Log {
+    /// Waits for a line with all of these; returns it shortened.
+    pub(super) fn tells(&self, words: &[&str]) -> Result<String> {
+        exec::retry(Duration::from_secs(30), &format!("{} tells", self.path.display()), || {
+            let bytes = fs::read(&self.path)?;
+            let text = String::from_utf8_lossy(bytes.get(self.from..).unwrap_or_default());
+            let line = text.lines().rev().find(|line| words.iter().all(|word| line.contains(word)));
+            let line = line.ok_or_else(|| anyhow!("no line with all of {words:?}"))?;
+            Ok(line.chars().take(300).collect())
+        })
+    }
+}

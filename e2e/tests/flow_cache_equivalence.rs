@@ -1,0 +1,7 @@
+//! See `e2e/src/flow_cache_equivalence`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    e2e::flow_cache_equivalence::main()
+}

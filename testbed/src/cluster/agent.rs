@@ -1,0 +1,75 @@
+//! Asking the agent of a node: its pages and metrics, and what it tells operators, through slipctl or its socket.
+
+use std::net::Ipv4Addr;
+
+use anyhow::{Context, Result};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::Bed;
+use super::config::AGENT_PORT;
+use crate::exec;
+use crate::metrics::Metrics;
+
+/// Where the agent answers operators; in the host's own files.
+const SOCKET: &str = "/run/slipstream/admin.sock";
+
+/// The agent of a node.
+#[derive(Clone, Copy, Debug)]
+pub struct Agent<'a> {
+    bed: &'a Bed,
+    node: &'a str,
+}
+
+impl Bed {
+    /// The agent of a node, whether it runs or not.
+    #[must_use]
+    pub fn agent<'a>(&'a self, node: &'a str) -> Agent<'a> {
+        Agent { bed: self, node }
+    }
+
+    /// A page of the process that answers at that port of a host's own address; any status but 200 is an error.
+    pub fn page(&self, host: &str, port: u16, path: &str) -> Result<String> {
+        let mut get = self.host(host).network_command(self.config.program("testbed"))?;
+        get.args(["probe", "get", &Ipv4Addr::LOCALHOST.to_string(), &port.to_string(), path, "--body"]);
+        exec::output(&mut get).with_context(|| format!("{path} of port {port} on {host}"))
+    }
+}
+
+impl Agent<'_> {
+    /// A page, such as `/readyz`.
+    pub fn page(self, path: &str) -> Result<String> {
+        self.bed.page(self.node, AGENT_PORT, path)
+    }
+
+    /// What it has counted.
+    pub fn metrics(self) -> Result<Metrics> {
+        self.page("/metrics").map(Metrics::new)
+    }
+
+    /// Runs slipctl and returns what it printed, for people if no argument says otherwise.
+    pub fn slipctl(self, args: &[&str]) -> Result<String> {
+        let mut command = self.bed.host(self.node).command(self.bed.config().program("slipctl"))?;
+        exec::output(command.args(args)).with_context(|| format!("on {}", self.node))
+    }
+
+    /// Runs slipctl and reads what it printed for programs.
+    pub fn slipctl_json<T: DeserializeOwned>(self, args: &[&str]) -> Result<T> {
+        let said = self.slipctl(&[&["--output", "json"], args].concat())?;
+        serde_json::from_str(&said).with_context(|| format!("slipctl {args:?} on {}: {said:?}", self.node))
+    }
+
+    /// `slipctl status`.
+    pub fn status(self) -> Result<Value> {
+        self.slipctl_json(&["status"])
+    }
+
+    /// What it has counted for its pods and tunnels, fast and slow. No verb of slipctl shows the pods' part.
+    pub fn counters(self) -> Result<Value> {
+        let mut get = self.bed.host(self.node).command("curl")?;
+        get.args(["--silent", "--show-error", "--fail", "--unix-socket", SOCKET]);
+        let said = exec::output(get.arg("http://agent/v1/counters"))
+            .with_context(|| format!("counters of {}", self.node))?;
+        serde_json::from_str(&said).with_context(|| format!("counters of {}: {said:?}", self.node))
+    }
+}

@@ -1,0 +1,349 @@
+//! A cluster: brought up in order, taken down whole.
+
+pub mod access;
+mod addresses;
+pub mod admission;
+mod agent;
+mod central;
+pub mod config;
+pub(crate) mod kubernetes;
+pub mod leftovers;
+mod node;
+mod pki;
+mod reboot;
+mod shape;
+mod underlay;
+mod verify;
+
+use std::fs::{self, File, TryLockError};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::{self, Scope, ScopedJoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use nix::sched::{CloneFlags, setns};
+
+use crate::exec;
+use crate::host::HostHandle;
+use crate::nodes::{self, NodeRuntime, real};
+use crate::ui::{Progress, say};
+use config::{Config, Runtime};
+
+pub use access::Actor;
+pub use agent::Agent;
+pub use central::ENVIRONMENT;
+pub use central::controller_arguments;
+pub use node::{agent_arguments, start_agent_in, start_agent_with};
+pub use shape::Shape;
+
+/// A running cluster.
+#[derive(Debug)]
+pub struct Bed {
+    config: Config,
+}
+
+impl Bed {
+    /// Brings a cluster up. If that fails, what was started is taken down again.
+    pub fn up(config: Config) -> Result<Self> {
+        let progress = Progress::new();
+        let lock = Lock::take(&config)?;
+        if config.dir.join("bed.json").exists() {
+            bail!(
+                "cluster {0} exists ({1}); end it with `testbed down --name {0}`",
+                config.name,
+                config.dir.display()
+            );
+        }
+        for dir in ["hosts", "log", "pki", "conf"] {
+            fs::create_dir_all(config.dir.join(dir))
+                .with_context(|| format!("cannot create {}", config.dir.display()))?;
+        }
+        config.save()?;
+        let bed = Self { config };
+        let outcome = bed.start(&progress);
+        drop(lock);
+        match outcome {
+            Ok(()) => Ok(bed),
+            Err(error) => {
+                let kept = bed.keep_logs();
+                let ended = bed.down();
+                Err(error.context(match (kept, ended) {
+                    (Ok(logs), Ok(())) => {
+                        format!("the cluster did not come up and was taken down; logs are in {logs}")
+                    }
+                    (_, Err(down)) => {
+                        format!("the cluster did not come up, and could not be taken down: {down:#}")
+                    }
+                    (Err(_), Ok(())) => "the cluster did not come up and was taken down".to_owned(),
+                }))
+            }
+        }
+    }
+
+    /// A cluster that was brought up before.
+    pub fn open(name: &str) -> Result<Self> {
+        Ok(Self { config: Config::load(name)? })
+    }
+
+    /// What there is of a cluster, to take it down: also one whose `up` was killed before it could describe it.
+    pub fn rest(name: &str) -> Result<Option<Self>> {
+        let config = match Config::load(name) {
+            Ok(config) => config,
+            // Any number of hosts will do, as what was started is found by its mark too.
+            Err(_) => Config::new(name, 8)?,
+        };
+        let there = config.dir.exists()
+            || Lock::path(&config).exists()
+            || !leftovers::processes(&config.dir)?.is_empty()
+            || !real::leftovers(&config).is_empty();
+        Ok(there.then_some(Self { config }))
+    }
+
+    /// Its description.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// One host.
+    #[must_use]
+    pub fn host(&self, name: &str) -> HostHandle<'_> {
+        HostHandle::new(&self.config, name)
+    }
+
+    /// What plays kubelet and container runtime here.
+    #[must_use]
+    pub fn runtime(&self) -> &dyn NodeRuntime {
+        nodes::runtime(&self.config)
+    }
+
+    fn start(&self, progress: &Progress) -> Result<()> {
+        let config = &self.config;
+        self.runtime().prepare_machine(config)?;
+        for host in config.hosts() {
+            self.host(&host.name).create()?;
+        }
+        pki::write(config)?;
+        for host in config.hosts() {
+            self.host(&host.name).wait_ready()?;
+        }
+        underlay::connect(self)?;
+        progress.done("hosts and underlay");
+        // Kubernetes, OVN's databases and the nodes' switches do not need each other to start.
+        thread::scope(|scope| {
+            let mut parts = vec![
+                part(scope, progress, "Kubernetes API".into(), || kubernetes::start(self))?,
+                part(scope, progress, "OVN databases".into(), || central::start_ovn(self))?,
+            ];
+            for node in config.node_names() {
+                let name = node.clone();
+                parts.push(part(scope, progress, format!("{node}: OVS and OVN"), move || {
+                    node::start_ovs(self, &name)
+                })?);
+                if config.runtime == Runtime::Containerd {
+                    parts.push(part(scope, progress, format!("{node}: containerd and images"), move || {
+                        self.runtime().start_runtime(self, &node)
+                    })?);
+                }
+            }
+            parts.into_iter().try_for_each(|p| p.join().unwrap_or_else(|_| bail!("a thread panicked")))
+        })?;
+        central::prepare_cluster(self)?;
+        progress.done("nodes, users and their rights");
+        self.runtime().start_scheduler(self)?;
+        if config.plugin {
+            central::start_controller(self)?;
+            for node in config.node_names() {
+                node::start_agent(self, &node)?;
+            }
+        }
+        for node in config.node_names() {
+            self.runtime().start_node(self, &node)?;
+        }
+        self.runtime().start_addons(self)?;
+        if config.plugin {
+            self.wait_nodes_ready()?;
+            progress.done("nodes are Ready");
+            if config.runtime == Runtime::Containerd {
+                self.runtime().wait_addons(self)?;
+                progress.done("cluster DNS answers");
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_nodes_ready(&self) -> Result<()> {
+        self.config.node_names().iter().try_for_each(|node| self.wait_node_ready(node))
+    }
+
+    /// Waits until a node is Ready. The error says what has ended, or what the node itself says.
+    pub fn wait_node_ready(&self, node: &str) -> Result<()> {
+        exec::retry(Duration::from_secs(60), &format!("node {node} becomes Ready"), || {
+            self.host("central").check_running("controller")?;
+            for process in ["node-agent"].iter().chain(self.runtime().processes()) {
+                self.host(node).check_running(process)?;
+            }
+            let ready = "{.status.conditions[?(@.type==\"Ready\")].";
+            let query = format!("jsonpath={ready}status}} {ready}message}}");
+            let said = self.kubectl(&["get", "node", node, "-o", &query])?;
+            match said.split_once(' ') {
+                Some(("True", _)) => Ok(()),
+                _ => Err(anyhow!("Ready is {said:?}; see {}", self.config.log(node, "node-agent").display())),
+            }
+        })
+    }
+
+    /// Runs kubectl as the administrator and returns what it printed.
+    pub fn kubectl(&self, args: &[&str]) -> Result<String> {
+        exec::output(self.kubectl_command()?.args(args))
+    }
+
+    /// Runs kubectl as somebody whom the administrator plays.
+    pub fn kubectl_as(&self, actor: &Actor, args: &[&str]) -> Result<String> {
+        exec::output(self.kubectl_command()?.args(actor.flags()).args(args))
+    }
+
+    /// kubectl as the administrator, to be given arguments.
+    pub fn kubectl_command(&self) -> Result<Command> {
+        let mut command = self.host("central").network_command(self.config.kubernetes("kubectl"))?;
+        command.arg("--kubeconfig").arg(self.config.kubeconfig("admin"));
+        Ok(command)
+    }
+
+    /// Runs `ovn-nbctl` on the cluster's northbound database.
+    pub fn nbctl(&self, args: &[&str]) -> Result<String> {
+        let mut command = self.host("central").command(self.config.ovs("ovn-nbctl"))?;
+        exec::output(
+            command.args(["--timeout=30", "--no-leader-only", "--db=unix:/run/ovn/ovnnb_db.sock"]).args(args),
+        )
+    }
+
+    /// Runs a program of Open vSwitch on a node, such as `ovs-ofctl`, and returns what it printed.
+    pub fn ovs(&self, node: &str, program: &str, args: &[&str]) -> Result<String> {
+        exec::output(self.host(node).command(self.config.ovs(program))?.args(args))
+    }
+
+    /// Asks or changes the Open_vSwitch database of a node by `ovs-vsctl`.
+    pub fn vsctl(&self, node: &str, args: &[&str]) -> Result<String> {
+        let usual = ["--timeout=10", "--db=unix:/run/openvswitch/db.sock"];
+        self.ovs(node, "ovs-vsctl", &[&usual, args].concat())
+    }
+
+    /// Moves the calling thread, and those that it starts later, into the network of a host. Do this before an
+    /// asynchronous runtime is made, to talk to the API server.
+    pub fn enter_network(&self, host: &str) -> Result<()> {
+        let pid = self.host(host).init()?.pid;
+        let namespace =
+            File::open(format!("/proc/{pid}/ns/net")).with_context(|| format!("network of {host}"))?;
+        setns(&namespace, CloneFlags::CLONE_NEWNET)
+            .with_context(|| format!("cannot enter the network of {host}"))
+    }
+
+    /// Ends everything and removes every file. Works on what is left of a cluster that never came up whole.
+    pub fn down(self) -> Result<()> {
+        let config = &self.config;
+        let lock = Lock::take(config)?;
+        for host in config.hosts().iter().rev() {
+            for process in self.host(&host.name).recorded() {
+                process.kill()?;
+            }
+        }
+        // What was started and not yet written down carries the mark.
+        leftovers::end_marked(&config.dir)?;
+        exec::retry(Duration::from_secs(20), "the cluster's processes end", || {
+            leftovers::end_marked(&config.dir)?;
+            let left = leftovers::processes(&config.dir)?;
+            if left.is_empty() { Ok(()) } else { Err(anyhow!("still there: {}", left.join(", "))) }
+        })?;
+        real::clean_machine(config)?;
+        exec::retry(Duration::from_secs(5), "the cluster's files go", || {
+            match fs::remove_dir_all(&config.dir) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    Err(error).with_context(|| format!("cannot remove {}", config.dir.display()))
+                }
+                _ => Ok(()),
+            }
+        })?;
+        lock.remove();
+        let left = leftovers::find(config)?;
+        if !left.is_empty() {
+            bail!("left behind: {}", left.join("; "));
+        }
+        Ok(())
+    }
+
+    /// Takes the cluster down at the end of a run; after a bad one its logs are kept. A good one fails here if the
+    /// northbound database is not as the controller wants it.
+    pub fn finish(self, good: bool) -> Result<()> {
+        let verified = if good { self.verified_at_end() } else { Ok(()) };
+        if !good || verified.is_err() {
+            say(format_args!("logs are kept in {}", self.keep_logs()?));
+        }
+        self.down()?;
+        verified
+    }
+
+    /// Copies the logs to where they outlive the cluster; returns that place.
+    pub fn keep_logs(&self) -> Result<String> {
+        let to = self.config.cache.join("logs").join(&self.config.name);
+        if to.exists() {
+            fs::remove_dir_all(&to)?;
+        }
+        fs::create_dir_all(&to)?;
+        for entry in fs::read_dir(self.config.dir.join("log"))?.flatten() {
+            fs::copy(entry.path(), to.join(entry.file_name()))?;
+        }
+        Ok(to.display().to_string())
+    }
+}
+
+/// Runs one part of the start in a thread of its own.
+fn part<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    progress: &'scope Progress,
+    name: String,
+    work: impl FnOnce() -> Result<()> + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, Result<()>>> {
+    let begin = move || {
+        work().with_context(|| name.clone())?;
+        progress.done(&name);
+        Ok(())
+    };
+    thread::Builder::new().spawn_scoped(scope, begin).context("cannot start a thread")
+}
+
+/// Two commands at once on one cluster would get into each other's way.
+struct Lock {
+    _file: File,
+    path: PathBuf,
+}
+
+impl Lock {
+    fn take(config: &Config) -> Result<Self> {
+        let base = config.dir.parent().unwrap_or(Path::new("/"));
+        fs::create_dir_all(base).with_context(|| format!("cannot create {}", base.display()))?;
+        let path = Self::path(config);
+        let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
+        // A program that a killed command was about to start may hold it for a moment longer.
+        exec::retry(Duration::from_secs(3), "the lock of the cluster", || match file.try_lock() {
+            Ok(()) => Ok(()),
+            Err(TryLockError::WouldBlock) => bail!("another command works on cluster {}", config.name),
+            Err(TryLockError::Error(error)) => {
+                Err(error).with_context(|| format!("cannot lock {}", path.display()))
+            }
+        })?;
+        Ok(Self { _file: file, path })
+    }
+    /// Beside the cluster's directory, which goes away.
+    fn path(config: &Config) -> PathBuf {
+        config.dir.with_file_name(format!(".{}.lock", config.name))
+    }
+
+    /// Gives the lock up with its file.
+    fn remove(self) {
+        // The cluster is gone; an empty file more or less is no failure.
+        let _ = fs::remove_file(&self.path);
+    }
+}

@@ -1,0 +1,93 @@
+//! A cluster as the command line describes it.
+
+use anyhow::Result;
+
+use super::Bed;
+use super::config::{AttachMode, Config, Datapath, OvsDatapath, Runtime};
+use crate::ui::say;
+
+/// What cluster to make.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Shape {
+    /// Number of nodes.
+    #[arg(long, default_value_t = 2)]
+    pub nodes: u8,
+    /// What the node agents forward with.
+    #[arg(long, value_enum, default_value_t)]
+    pub datapath: Datapath,
+    /// How the node agents attach their programs.
+    #[arg(long, value_enum, default_value_t)]
+    pub attach_mode: AttachMode,
+    /// Which datapath of OVS the nodes have.
+    #[arg(long, value_enum, default_value_t)]
+    pub ovs_datapath: OvsDatapath,
+    /// What runs pods on the nodes.
+    #[arg(long, value_enum, default_value_t)]
+    pub runtime: Runtime,
+    /// IPv6 beside IPv4.
+    #[arg(long)]
+    pub dual_stack: bool,
+    /// Neither controller nor node agents: a bed to try things on by hand.
+    #[arg(long)]
+    pub no_plugin: bool,
+    /// A control: network policies are not enforced.
+    #[arg(long)]
+    pub without_policy: bool,
+    /// How often the controller compares the northbound database with what it wants, seconds: 10, or this.
+    #[arg(long)]
+    pub verify_interval: Option<u32>,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            nodes: 2,
+            datapath: Datapath::default(),
+            attach_mode: AttachMode::default(),
+            ovs_datapath: OvsDatapath::default(),
+            runtime: Runtime::default(),
+            dual_stack: false,
+            no_plugin: false,
+            without_policy: false,
+            verify_interval: None,
+        }
+    }
+}
+
+impl Shape {
+    /// The description of that cluster.
+    pub fn config(&self, name: &str) -> Result<Config> {
+        let Self {
+            nodes,
+            datapath,
+            attach_mode,
+            ovs_datapath,
+            runtime,
+            dual_stack,
+            no_plugin,
+            without_policy,
+            verify_interval,
+        } = *self;
+        let usual = Config::new(name, nodes)?;
+        let config = Config {
+            datapath,
+            attach_mode,
+            ovs_datapath,
+            runtime,
+            plugin: !no_plugin,
+            network_policy: !without_policy,
+            verify_interval: verify_interval.unwrap_or(usual.verify_interval),
+            ..usual
+        };
+        Ok(if dual_stack { config.with_dual_stack() } else { config })
+    }
+
+    /// Brings that cluster up, in place of one that an earlier run has left.
+    pub fn bring_up(&self, name: &str) -> Result<Bed> {
+        if let Some(old) = Bed::rest(name)? {
+            say(format_args!("taking down the cluster {name} of an earlier run"));
+            old.down()?;
+        }
+        Bed::up(self.config(name)?)
+    }
+}

@@ -1,0 +1,202 @@
+//! Programs that run side by side in lanes. What each says is kept until it ends and then shown whole.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::tally::Tally;
+use crate::{exec, paths};
+
+/// Before the counts of a part that runs in a process of its own.
+pub(super) const CLOSING: &str = "in all:";
+/// After this a program is taken for stuck.
+const LIMIT: Duration = Duration::from_secs(1800);
+/// So many programs run beside those of real nodes, which wait for kubelets most of the time.
+const SHARED: usize = 2;
+
+/// Beside what a program may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// Before all others, one after another: quick, or a reason to look at nothing else.
+    First,
+    /// Beside others.
+    Shared,
+    /// Beside others, but not beside one of this lane: real nodes change settings of the machine.
+    Real,
+    /// Beside nothing.
+    Alone,
+}
+
+/// A program to run.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) name: String,
+    /// The part of the run that it belongs to.
+    pub(super) part: &'static str,
+    /// Name of the test target, to select it by.
+    pub(super) target: String,
+    pub(super) lane: Lane,
+    pub(super) command: Command,
+}
+
+/// How long a program took.
+#[derive(Debug)]
+pub(super) struct Took {
+    pub(super) name: String,
+    pub(super) time: Duration,
+}
+
+/// What came of a program.
+struct Outcome {
+    name: String,
+    output: Result<String>,
+    good: bool,
+    time: Duration,
+}
+
+/// Runs all of them and counts their tests.
+pub(super) fn run_all(jobs: Vec<Job>, tally: &mut Tally) -> Result<Vec<Took>> {
+    fs::create_dir_all(logs()).with_context(|| logs().display().to_string())?;
+    let of = |jobs: &mut Vec<Job>, lane| -> VecDeque<Job> {
+        let (chosen, rest): (Vec<_>, _) = std::mem::take(jobs).into_iter().partition(|job| job.lane == lane);
+        *jobs = rest;
+        chosen.into()
+    };
+    let mut jobs = jobs;
+    let (first, real, shared) =
+        (of(&mut jobs, Lane::First), of(&mut jobs, Lane::Real), of(&mut jobs, Lane::Shared));
+    let alone = VecDeque::from(jobs);
+    let mut took = Vec::new();
+    in_lanes(vec![(first, 1)], tally, &mut took);
+    in_lanes(vec![(real, 1), (shared, SHARED)], tally, &mut took);
+    in_lanes(vec![(alone, 1)], tally, &mut took);
+    Ok(took)
+}
+
+/// Runs queues side by side, each in so many lanes; a lane whose queue is empty is done.
+fn in_lanes(queues: Vec<(VecDeque<Job>, usize)>, tally: &mut Tally, took: &mut Vec<Took>) {
+    let (sender, receiver) = mpsc::channel();
+    let queues: Vec<_> = queues.into_iter().map(|(queue, lanes)| (Mutex::new(queue), lanes)).collect();
+    thread::scope(|scope| {
+        for (queue, lanes) in &queues {
+            for _ in 0..*lanes {
+                let sender = sender.clone();
+                scope.spawn(move || {
+                    loop {
+                        // The guard must not live while the job runs.
+                        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                        let Some(job) = job else { return };
+                        let _ = sender.send(run(job));
+                    }
+                });
+            }
+        }
+        drop(sender);
+        for outcome in receiver {
+            count(&outcome, tally);
+            took.push(Took { name: outcome.name, time: outcome.time });
+        }
+    });
+}
+
+fn run(mut job: Job) -> Outcome {
+    exec::say(format_args!("started: {}", job.name));
+    let begin = Instant::now();
+    let path = logs().join(format!("{}.log", job.name.replace([' ', '/', ':'], "-")));
+    let ended = start(&mut job.command, &path).and_then(wait);
+    let good = ended.as_ref().is_ok_and(ExitStatus::success);
+    let output = ended.and_then(|status| {
+        let mut text = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
+        if !status.success() && status.code() != Some(101) {
+            text.push_str(&format!("\nended: {status}\n"));
+        }
+        Ok(text)
+    });
+    Outcome { name: job.name, output, good, time: begin.elapsed() }
+}
+
+fn start(command: &mut Command, log: &PathBuf) -> Result<Child> {
+    let file = File::create(log).with_context(|| log.display().to_string())?;
+    let shown = format!("{command:?}");
+    command
+        .stdin(Stdio::null())
+        .stdout(file.try_clone().context("log of a program")?)
+        .stderr(file)
+        .spawn()
+        .with_context(|| format!("cannot start {shown}"))
+}
+
+fn wait(mut child: Child) -> Result<ExitStatus> {
+    let end = Instant::now() + LIMIT;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if Instant::now() > end {
+            child.kill()?;
+            return Ok(child.wait()?);
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn count(outcome: &Outcome, tally: &mut Tally) {
+    let Outcome { name, output, good, time } = outcome;
+    exec::heading(name);
+    let output = match output {
+        Ok(output) => output,
+        Err(error) => return tally.fail(format!("{name}: {error:#}")),
+    };
+    // A part's own counts of all that it ran are the ones that count.
+    let (shown, counts) = match output.rsplit_once(CLOSING) {
+        Some((before, closing)) => (before, format!("{CLOSING}{closing}")),
+        None => (output.as_str(), output.clone()),
+    };
+    exec::say(shown.trim());
+    let before = tally.failures();
+    if !tally.read(name, &counts) {
+        tally.fail(format!("{name}: ended without a count"));
+    } else if !good && tally.failures() == before {
+        tally.fail(format!("{name}: ended badly"));
+    }
+    exec::say(format_args!("--- {name} took {time:.0?}"));
+}
+
+fn logs() -> PathBuf {
+    paths::target().join("test-logs")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(name: &str, lane: Lane, script: &str) -> Job {
+        let mut command = exec::command("sh");
+        command.args(["-c", script]);
+        Job { name: name.into(), part: "unit", target: name.into(), lane, command }
+    }
+
+    #[test]
+    fn every_job_is_run_and_counted_and_the_lanes_keep_their_order() {
+        let mut tally = Tally::default();
+        let took = run_all(
+            vec![
+                job("jobs test alone", Lane::Alone, "echo 'test result: ok. 1 passed; 0 failed'"),
+                job("jobs test shared", Lane::Shared, "echo 'test result: ok. 2 passed; 0 failed'"),
+                job("jobs test first", Lane::First, "echo 'in all: 4 passed, 1 failed'; exit 1"),
+                job("jobs test silent", Lane::Real, "exit 3"),
+            ],
+            &mut tally,
+        );
+        let names: Vec<_> = took.unwrap().into_iter().map(|took| took.name).collect();
+        assert_eq!(names.first().unwrap(), "jobs test first");
+        assert_eq!(names.last().unwrap(), "jobs test alone");
+        assert_eq!(tally.closing_line(), "7 passed, 2 failed");
+    }
+}

@@ -1,0 +1,160 @@
+//! The test programs that cargo knows. They are built all together: package by package would compile shared dependencies
+//! several times.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+use crate::{exec, paths};
+
+/// One test program.
+#[derive(Clone, Debug)]
+pub(super) struct TestProgram {
+    pub(super) package: String,
+    directory: PathBuf,
+    /// The target's name: a test file's, or the crate's.
+    pub(super) target: String,
+    /// The tests inside a library or program, not one of the files in `tests/`.
+    pub(super) is_unit: bool,
+    executable: PathBuf,
+}
+
+impl TestProgram {
+    /// Runs it as `cargo test` would.
+    pub(super) fn command(&self) -> Result<Command> {
+        let mut command = exec::command(&self.executable);
+        command
+            .current_dir(&self.directory)
+            .env("CARGO_MANIFEST_DIR", &self.directory)
+            .env("RUST_BACKTRACE", "1")
+            .env("PATH", path_with_cache()?);
+        Ok(command)
+    }
+
+    /// The part of the run that it belongs to.
+    pub(super) fn part(&self) -> &'static str {
+        match (self.package.as_str(), self.target.as_str()) {
+            ("ebpf", _) => "ebpf",
+            ("node-agent", target) if target.contains("bpf") => "ebpf",
+            ("node-agent", _) => "agent",
+            ("controller", _) => "controller",
+            ("ovsdb-client", _) => "ovsdb",
+            ("testbed", target) if target.starts_with("real") => "real",
+            ("testbed" | "e2e", _) if !self.is_unit => "cluster",
+            _ => "unit",
+        }
+    }
+
+    /// Without OVS, clusters and databases.
+    pub(super) fn is_quick(&self) -> bool {
+        self.is_unit || ["ebpf", "unit"].contains(&self.part())
+    }
+}
+
+#[cfg(test)]
+impl TestProgram {
+    /// One that is not there.
+    pub(super) fn named(package: &str, target: &str, is_unit: bool) -> Self {
+        Self {
+            package: package.into(),
+            directory: "".into(),
+            target: target.into(),
+            is_unit,
+            executable: "".into(),
+        }
+    }
+}
+
+/// The cache's OVS and Kubernetes programs come first.
+pub(super) fn path_with_cache() -> Result<std::ffi::OsString> {
+    let cache = paths::cache()?;
+    let mut path = vec![cache.join("ovs/bin"), cache.join("k8s")];
+    path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+    Ok(std::env::join_paths(path)?)
+}
+
+#[derive(Deserialize)]
+struct Message {
+    reason: String,
+    manifest_path: Option<PathBuf>,
+    executable: Option<PathBuf>,
+    target: Option<Target>,
+    profile: Option<Profile>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+    kind: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Profile {
+    test: bool,
+}
+
+/// Builds all test programs of the workspace, or the quick ones.
+pub(super) fn build(quick: bool) -> Result<Vec<TestProgram>> {
+    exec::say("building the test programs");
+    let mut command = exec::cargo();
+    command.args(["test", "--workspace", "--no-run", "--quiet", "--message-format=json-render-diagnostics"]);
+    if quick {
+        command.args(["--lib", "--bins", "--test", "bpf*", "--test", "seeds"]);
+    }
+    let out = command.stderr(Stdio::inherit()).output().context("cannot start cargo test --no-run")?;
+    if !out.status.success() {
+        bail!("the tests do not build");
+    }
+    let text = String::from_utf8_lossy(&out.stdout);
+    let mut programs: Vec<_> =
+        text.lines().filter_map(|l| serde_json::from_str(l).ok()).filter_map(program).collect();
+    programs.sort_by(|a, b| (&a.package, &a.target).cmp(&(&b.package, &b.target)));
+    Ok(programs)
+}
+
+fn program(message: Message) -> Option<TestProgram> {
+    if message.reason != "compiler-artifact" || !message.profile?.test {
+        return None;
+    }
+    let directory = message.manifest_path?.parent().map(Path::to_path_buf)?;
+    let package = directory.file_name()?.to_str()?.to_owned();
+    let target = message.target?;
+    let is_unit = !target.kind.iter().any(|kind| kind == "test");
+    Some(TestProgram { package, directory, target: target.name, is_unit, executable: message.executable? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_belong_to_the_part_of_what_they_need() {
+        for (package, target, is_unit, part) in [
+            ("api", "api", true, "unit"),
+            ("testbed", "testbed", true, "unit"),
+            ("e2e", "e2e", true, "unit"),
+            ("e2e", "pod_churn", false, "cluster"),
+            ("testbed", "bed", false, "cluster"),
+            ("testbed", "real", false, "real"),
+            ("xtask", "xtask", true, "unit"),
+            ("fuzz", "seeds", false, "unit"),
+            ("ebpf", "ebpf", true, "ebpf"),
+            ("ovsdb-client", "server", false, "ovsdb"),
+            ("controller", "nb", false, "controller"),
+            ("node-agent", "node_agent", true, "agent"),
+            ("node-agent", "bpf_programs", false, "ebpf"),
+        ] {
+            assert_eq!(TestProgram::named(package, target, is_unit).part(), part, "{package} {target}");
+        }
+    }
+
+    #[test]
+    fn quick_is_what_needs_neither_databases_nor_clusters() {
+        assert!(TestProgram::named("controller", "controller", true).is_quick());
+        assert!(TestProgram::named("node-agent", "bpf", false).is_quick());
+        assert!(!TestProgram::named("controller", "nb", false).is_quick());
+        assert!(!TestProgram::named("e2e", "scale", false).is_quick());
+    }
+}

@@ -1,0 +1,98 @@
+//! What is run by this program itself, in a process of its own so that it can stand beside other jobs.
+
+use anyhow::{Context, Result, bail};
+
+use super::jobs::{self, Job, Lane};
+use super::programs;
+use super::tally::Tally;
+use crate::{conformance, exec, lint, vm_test};
+
+/// A step by its name.
+struct Step {
+    name: &'static str,
+    part: &'static str,
+    lane: Lane,
+    is_quick: bool,
+    run: fn(&mut Tally) -> Result<()>,
+}
+
+const STEPS: &[Step] = &[
+    Step { name: "lint", part: "lint", lane: Lane::First, is_quick: true, run: checks },
+    Step { name: "documentation examples", part: "doc", lane: Lane::First, is_quick: true, run: doc_tests },
+    Step {
+        name: "upstream specs on real nodes",
+        part: "real",
+        lane: Lane::Real,
+        is_quick: false,
+        run: specs,
+    },
+    Step {
+        name: "kernel datapath in a virtual machine",
+        part: "vm",
+        lane: Lane::Alone,
+        is_quick: false,
+        run: vm_test::part,
+    },
+];
+
+/// The jobs of all steps, or of the quick ones.
+pub(super) fn jobs(quick: bool) -> Result<Vec<Job>> {
+    let me = std::env::current_exe().context("own executable")?;
+    let steps = STEPS.iter().filter(|step| step.is_quick || !quick);
+    let job = |step: &Step| {
+        let mut command = exec::command(&me);
+        command.args(["test", "--step", step.name]);
+        let target = step.part.to_owned();
+        Job { name: step.name.to_owned(), part: step.part, target, lane: step.lane, command }
+    };
+    Ok(steps.map(job).collect())
+}
+
+/// Runs one step in this process; the last line is for [`jobs`].
+pub(super) fn run(name: &str) -> Result<()> {
+    let Some(step) = STEPS.iter().find(|step| step.name == name) else { bail!("there is no step {name}") };
+    let mut tally = Tally::default();
+    if let Err(error) = (step.run)(&mut tally) {
+        tally.fail(format!("{name}: {error:#}"));
+    }
+    tally.report();
+    exec::say(format_args!("{} {}", jobs::CLOSING, tally.closing_line()));
+    if tally.is_good() { Ok(()) } else { std::process::exit(1) }
+}
+
+fn checks(tally: &mut Tally) -> Result<()> {
+    let failed = lint::failures();
+    for check in lint::CHECKS {
+        if failed.contains(check) {
+            tally.fail(format!("lint: {check}"));
+        } else {
+            tally.pass(1);
+        }
+    }
+    Ok(())
+}
+
+/// The examples in documentation comments.
+fn doc_tests(tally: &mut Tally) -> Result<()> {
+    let mut command = exec::cargo();
+    command.args(["test", "--workspace", "--doc"]).env("PATH", programs::path_with_cache()?);
+    let out = command.output().context("cannot start cargo test --doc")?;
+    let output = String::from_utf8_lossy(&out.stdout);
+    exec::say(&output);
+    let before = tally.failures();
+    tally.read("documentation examples", &output);
+    if !out.status.success() && tally.failures() == before {
+        tally.fail(format!("cargo test --doc failed: {}", String::from_utf8_lossy(&out.stderr)));
+    }
+    Ok(())
+}
+
+/// A chosen dozen of the upstream suite's specs and two of policies; every spec counts as a test.
+fn specs(tally: &mut Tally) -> Result<()> {
+    let counts = conformance::smoke("ovs")?;
+    tally.pass(counts.passed);
+    for _ in 0..counts.failed {
+        tally.fail("an upstream spec on real nodes");
+    }
+    Ok(())
+}
