@@ -6,13 +6,13 @@
 mod fixture;
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Stdio;
+use std::time::Duration;
 
 use controller::plan;
 use controller::reconcile::{Desired, ReplicaView, desired::Touched, diff, monitor_spec};
 use ovsdb_client::{Client, Endpoint, Options, Transaction};
-use tempfile::TempDir;
+use test_support::ovs::{self, Process};
 
 /// Longest wait for anything that should happen.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -25,58 +25,28 @@ const PODS: [(&str, &str, &str); 4] = [
     ("blue_d", "0a:58:0a:f4:01:04", "10.244.1.4"),
 ];
 
-/// A directory with OVN's central processes, which end with it.
+/// OVN's central processes, which end with the test.
 struct Ovn {
-    dir: TempDir,
-    children: Vec<Child>,
+    server: ovs::Server,
+    _northd: Process,
 }
 
 impl Ovn {
     fn start() -> Self {
-        let mut ovn = Self { dir: tempfile::tempdir().unwrap(), children: Vec::new() };
-        for database in ["nb", "sb"] {
-            let schema = bin().parent().unwrap().join(format!("share/ovn-{database}.ovsschema"));
-            let file = format!("{database}.db");
-            ovn.run("ovsdb-tool", &["create", &file, schema.to_str().unwrap()]);
-        }
-        ovn.spawn(
-            "ovsdb-server",
-            &["nb.db", "sb.db", "--remote=punix:db.sock", "--unixctl=server.ctl", "--no-chdir"],
-        );
-        let start = Instant::now();
-        while std::os::unix::net::UnixStream::connect(ovn.socket()).is_err() {
-            assert!(start.elapsed() < PATIENCE, "ovsdb-server does not listen");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let server = ovs::Server::start(&[("nb.db", "ovn-nb.ovsschema"), ("sb.db", "ovn-sb.ovsschema")]);
         let databases = ["--ovnnb-db=unix:db.sock", "--ovnsb-db=unix:db.sock", "--unixctl=northd.ctl"];
-        ovn.spawn("ovn-northd", &databases);
-        ovn
+        let log = std::fs::File::create(server.path("ovn-northd.log")).unwrap();
+        let mut northd = ovs::command("ovn-northd", server.dir.path());
+        let northd = northd.args(databases).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        Self { server, _northd: Process(northd) }
     }
 
     fn socket(&self) -> PathBuf {
-        self.dir.path().join("db.sock")
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "tests start the programs they test against")]
-    fn command(&self, program: &str, args: &[&str]) -> Command {
-        let mut command = Command::new(bin().join(program));
-        command.current_dir(self.dir.path()).args(args);
-        for variable in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVN_RUNDIR", "OVN_LOGDIR", "OVN_DBDIR"] {
-            command.env(variable, self.dir.path());
-        }
-        command
-    }
-
-    fn spawn(&mut self, program: &str, args: &[&str]) {
-        let log = std::fs::File::create(self.dir.path().join(format!("{program}.log"))).unwrap();
-        self.children.push(self.command(program, args).stdout(Stdio::null()).stderr(log).spawn().unwrap());
+        self.server.socket()
     }
 
     fn run(&self, program: &str, args: &[&str]) -> String {
-        let output = self.command(program, args).output().unwrap();
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{program} {args:?}: {error}");
-        String::from_utf8(output.stdout).unwrap()
+        ovs::text(ovs::command(program, self.server.dir.path()).args(args))
     }
 
     /// Waits until northd has translated what is in the northbound database.
@@ -116,29 +86,6 @@ impl Ovn {
         args.push(&flow);
         self.run("ovn-trace", &args)
     }
-}
-
-impl Drop for Ovn {
-    fn drop(&mut self) {
-        for child in &mut self.children {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-/// The programs of the OVN installation.
-fn bin() -> PathBuf {
-    let var = |name| std::env::var_os(name).map(PathBuf::from);
-    let bin = var("SLIPSTREAM_OVS_BIN").unwrap_or_else(|| {
-        var("SLIPSTREAM_CACHE")
-            .or_else(|| var("XDG_CACHE_HOME").map(|dir| dir.join("slipstream")))
-            .or_else(|| var("HOME").map(|dir| dir.join(".cache/slipstream")))
-            .expect("none of SLIPSTREAM_CACHE, XDG_CACHE_HOME and HOME is set")
-            .join("ovs/bin")
-    });
-    assert!(bin.join("ovn-northd").exists(), "no ovn-northd in {}; run `cargo xtask setup`", bin.display());
-    bin
 }
 
 /// Writes the plan of the stage.

@@ -11,6 +11,7 @@ pub mod harness;
 pub mod instruction_count;
 pub mod kernel_datapath;
 pub mod node_lifecycle;
+pub(crate) mod objects;
 pub mod ovn_kubernetes_parity;
 pub mod pod_churn;
 pub mod random;

@@ -44,8 +44,8 @@ pub fn schema(name: &str) -> PathBuf {
 pub fn command(name: &str, dir: &Path) -> Command {
     let mut command = Command::new(program(name));
     command.current_dir(dir);
-    for variable in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"] {
-        command.env(variable, dir);
+    for directory in ["RUNDIR", "LOGDIR", "DBDIR", "SYSCONFDIR"] {
+        command.env(format!("OVS_{directory}"), dir).env(format!("OVN_{directory}"), dir);
     }
     command
 }
@@ -98,19 +98,29 @@ impl Server {
         Self::start_with(databases, |_| vec!["--remote=punix:db.sock".to_owned()])
     }
 
-    /// A server of these databases with these arguments, which make it listen on `db.sock`.
+    /// A server of these databases with further arguments, which make it listen on `db.sock`.
     ///
     /// # Panics
     /// It does not come up.
-    pub fn start_with(databases: &[(&str, &str)], args: impl FnOnce(&Path) -> Vec<String>) -> Self {
+    pub fn start_with(databases: &[(&str, &str)], more: impl FnOnce(&Path) -> Vec<String>) -> Self {
+        Self::start_args(databases, |dir| {
+            let mut args: Vec<String> = databases.iter().map(|(file, _)| (*file).to_owned()).collect();
+            args.extend(more(dir));
+            args
+        })
+    }
+
+    /// A server with these arguments alone, which name the databases and make it listen on `db.sock`.
+    ///
+    /// # Panics
+    /// It does not come up.
+    pub fn start_args(databases: &[(&str, &str)], args: impl FnOnce(&Path) -> Vec<String>) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let mut all = Vec::new();
         for (file, of) in databases {
             output(command("ovsdb-tool", dir.path()).arg("create").arg(file).arg(schema(of)));
-            all.push((*file).to_owned());
         }
-        all.extend(args(dir.path()));
-        let mut server = Self { dir, process: None, args: all };
+        let args = args(dir.path());
+        let mut server = Self { dir, process: None, args };
         server.run();
         server
     }
@@ -198,7 +208,6 @@ impl Server {
     ///
     /// # Panics
     /// It fails.
-    #[must_use]
     pub fn appctl(&self, args: &[&str]) -> String {
         text(command("ovs-appctl", self.dir.path()).arg("-t").arg(self.path("ctl.sock")).args(args))
     }

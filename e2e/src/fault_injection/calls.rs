@@ -5,7 +5,8 @@ use std::fs;
 use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value;
 
-use super::world::{HEAL, NAMESPACE, World, has};
+use super::world::{HEAL, NAMESPACE, World};
+use crate::objects::has;
 use testbed::exec;
 use testbed::nodes::cni::{BIN_DIR, CONF_DIR};
 use testbed::nodes::kubelet::MANUAL_LABEL;

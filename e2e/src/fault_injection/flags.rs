@@ -5,7 +5,8 @@ use std::fs;
 
 use anyhow::{Context, Result, ensure};
 
-use super::world::{World, has};
+use super::world::World;
+use crate::objects::has;
 use testbed::cluster::{agent_arguments, controller_arguments};
 use testbed::exec::{self, Captured};
 

@@ -3,7 +3,8 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::world::{HEAL, NAMESPACE, World, has};
+use super::world::{HEAL, NAMESPACE, World};
+use crate::objects::has;
 use testbed::cluster::{Actor, admission};
 use testbed::{exec, pod};
 

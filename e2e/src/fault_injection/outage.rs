@@ -6,7 +6,8 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::calls::{self, NODE};
-use super::world::{HEAL, SOON, World, has};
+use super::world::{HEAL, SOON, World};
+use crate::objects::has;
 use testbed::exec;
 
 pub(super) fn run(world: &mut World<'_>) -> Result<()> {

@@ -1,15 +1,12 @@
 //! The cluster under test, and how its state and its errors are looked at.
 
-use std::fmt;
-use std::fs;
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::ops::Deref;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
-use crate::snapshot::Snapshot;
+use crate::objects::Objects;
 use testbed::cluster::config::{CONTROLLER_PORT, node_index};
 use testbed::cluster::{Actor, Bed};
 use testbed::traffic::{self, Dial, Expect, Place};
@@ -25,23 +22,29 @@ pub(super) const SOON: Duration = Duration::from_secs(15);
 
 /// A cluster with the pods `good-1` on n1 and `good-2` on n2, which must never notice anything.
 pub(super) struct World<'a> {
-    pub(super) bed: &'a Bed,
+    objects: Objects<'a>,
     checks: &'a mut Checks,
+}
+
+impl<'a> Deref for World<'a> {
+    type Target = Objects<'a>;
+
+    fn deref(&self) -> &Objects<'a> {
+        &self.objects
+    }
 }
 
 impl<'a> World<'a> {
     /// The cluster with checks to make.
     pub(super) fn new(bed: &'a Bed, checks: &'a mut Checks) -> Self {
-        Self { bed, checks }
+        Self { objects: Objects { bed, namespace: NAMESPACE, heal: HEAL, soon: SOON }, checks }
     }
 
     /// Makes the namespace and the good pods.
     pub(super) fn prepare(bed: &Bed) -> Result<()> {
         let mut checks = Checks::default();
         let world = World::new(bed, &mut checks);
-        world.apply(&format!(
-            r#"{{"apiVersion": "v1", "kind": "Namespace", "metadata": {{"name": "{NAMESPACE}"}}}}"#
-        ))?;
+        world.make_namespace()?;
         for (name, node) in [("good-1", "n1"), ("good-2", "n2")] {
             world.create(name, node, None)?;
             world.running(name, HEAL)?;
@@ -55,30 +58,14 @@ impl<'a> World<'a> {
         self.checks.check(what, outcome);
     }
 
-    /// `kubectl apply`.
-    pub(super) fn apply(&self, object: &str) -> Result<()> {
-        exec::input_output(self.bed.kubectl_command()?.args(["apply", "-f", "-"]), object).map(drop)
-    }
-
     /// Makes a pod that answers, with this value of `k8s.ovn.org/pod-networks`: as the controller, since nobody else may.
     pub(super) fn create(&self, name: &str, node: &str, networks: Option<&str>) -> Result<()> {
         let mut object = pod::manifest(NAMESPACE, name, Some(node));
-        let Some(value) = networks else { return self.apply(&object.to_string()) };
+        let Some(value) = networks else { return self.apply(object) };
         object["metadata"]["annotations"]["k8s.ovn.org/pod-networks"] = value.into();
         let mut command = self.bed.kubectl_command()?;
         command.args(Actor::controller().with_all_rights().flags());
         exec::input_output(command.args(["apply", "-f", "-"]), &object.to_string()).map(drop)
-    }
-
-    /// Deletes pods and waits until they are gone.
-    pub(super) fn delete(&self, names: &[&str]) -> Result<()> {
-        let args = ["delete", "pod", "-n", NAMESPACE, "--ignore-not-found", "--timeout=60s"];
-        self.bed.kubectl(&[&args, names].concat()).map(drop)
-    }
-
-    /// A field of a pod or node, by JSON path.
-    pub(super) fn field(&self, object: &str, path: &str) -> Result<String> {
-        self.bed.kubectl(&["get", object, "-n", NAMESPACE, "-o", &format!("jsonpath={{{path}}}")])
     }
 
     /// An annotation of ours of a pod or node, by its name without the prefix.
@@ -144,99 +131,13 @@ impl<'a> World<'a> {
         })
     }
 
-    /// The log of a process from here on.
-    pub(super) fn log(&self, host: &str, process: &str) -> Log {
-        let path = self.bed.config().log(host, process);
-        let from = fs::read(&path).map_or(0, |text| text.len());
-        Log { path, from }
-    }
-
     /// A page of the controller.
     pub(super) fn controller(&self, path: &str) -> Result<String> {
         self.bed.page("central", CONTROLLER_PORT, path)
     }
 
-    /// The state of everything that pods leave marks in.
-    pub(super) fn snapshot(&self) -> Result<Snapshot> {
-        Snapshot::take(self.bed)
-    }
-
-    /// The same once it does not change any more.
-    pub(super) fn quiet(&self) -> Result<Snapshot> {
-        exec::retry(HEAL, "the cluster comes to rest", || {
-            let first = self.snapshot()?;
-            thread::sleep(Duration::from_secs(1));
-            let second = self.snapshot()?;
-            first.equals(&second)?;
-            Ok(second)
-        })
-    }
-
     /// Tries until it holds; says how long that took.
-    pub(super) fn eventually(&self, limit: Duration, check: impl Fn() -> Result<()>) -> Result<String> {
-        let begin = Instant::now();
-        exec::retry(limit, "it holds", check)?;
-        Ok(format!("after {:.1} s", begin.elapsed().as_secs_f64()))
-    }
-}
-
-/// A log from some moment on.
-#[derive(Debug)]
-pub(super) struct Log {
-    path: PathBuf,
-    from: usize,
-}
-
-impl Log {
-    /// Waits for a line with all of these; returns it without colours.
-    pub(super) fn tells(&self, words: &[&dyn fmt::Display]) -> Result<String> {
-        let words: Vec<String> = words.iter().map(ToString::to_string).collect();
-        exec::retry(SOON, &format!("{} says it", self.path.display()), || {
-            let text = fs::read(&self.path)?;
-            let text = plain(&String::from_utf8_lossy(text.get(self.from..).unwrap_or_default()));
-            let line = text.lines().rev().find(|line| words.iter().all(|word| line.contains(word)));
-            line.map(short).with_context(|| {
-                format!("no line with all of {words:?}; the last is {:?}", text.lines().next_back())
-            })
-        })
-    }
-}
-
-/// Fails unless the text has all of the words; returns it shortened.
-pub(super) fn has(text: &str, words: &[&str]) -> Result<String> {
-    let text = plain(text);
-    let missing: Vec<_> = words.iter().filter(|word| !text.contains(**word)).collect();
-    ensure!(missing.is_empty(), "{missing:?} is not in: {}", text.trim());
-    Ok(short(text.trim()))
-}
-
-/// Without the escape sequences that colour a terminal (ECMA-48: `ESC [`, parameters, `m`).
-fn plain(text: &str) -> String {
-    let mut parts = text.split("\x1b[");
-    let mut out = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        out.push_str(part.split_once('m').map_or(part, |(_, rest)| rest));
-    }
-    out
-}
-
-fn short(line: &str) -> String {
-    let line: String = line.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(260) {
-        Some((at, _)) => format!("{}..", &line[..at]),
-        None => line,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn colours_do_not_hide_words() {
-        let text = "\x1b[2m12:00\x1b[0m \x1b[33m WARN\x1b[0m a\x1b[3m=\x1b[0mb";
-        assert_eq!(plain(text), "12:00  WARN a=b");
-        assert_eq!(has(text, &["a=b"]).unwrap(), "12:00 WARN a=b");
-        assert!(has(text, &["c"]).unwrap_err().to_string().contains("[\"c\"]"));
+    pub(super) fn eventually(&self, limit: Duration, check: impl FnMut() -> Result<()>) -> Result<String> {
+        self.within(limit, "it holds", check)
     }
 }

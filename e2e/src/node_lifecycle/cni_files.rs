@@ -37,8 +37,8 @@ pub(super) fn mended(world: &World<'_>) -> Result<String> {
     mended("removed configuration", &conf, &|| Ok(fs::remove_file(&conf)?))?;
     // Not the directory: containerd ends when that goes.
     mended("removed executable", &executable, &|| Ok(fs::remove_file(&executable)?))?;
-    log.tells(&["CNI configuration", "written again"])?;
-    log.tells(&["CNI executable", "written again"])?;
+    log.tells(&[&"CNI configuration", &"written again"])?;
+    log.tells(&[&"CNI executable", &"written again"])?;
     let counted = count(world)? - before;
     ensure!(counted >= 3, "the agent counted {counted} files");
     world.wait_node(NODE, "True")?;

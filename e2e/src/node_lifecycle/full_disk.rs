@@ -81,7 +81,7 @@ fn full_state(world: &World<'_>, small: &Small<'_, '_>) -> Result<String> {
     small.fill()?;
     let log = world.log(NODE, "node-agent");
     host.restart("node-agent")?;
-    log.tells(&[&format!("{STATE}/gateway"), FULL])?;
+    log.tells(&[&format!("{STATE}/gateway"), &FULL])?;
     let page = world.page(NODE, "/readyz").err().context("the agent says that it is ready")?;
     ensure!(format!("{page:#}").contains(FULL), "readyz says {page:#}");
     let halves: Vec<_> = fs::read_dir(world.file(NODE, STATE)?)?.flatten().map(|e| e.file_name()).collect();
@@ -139,7 +139,7 @@ fn full_database(world: &World<'_>, small: &Small<'_, '_>) -> Result<String> {
     use_up_last_page(world)?;
     let log = world.log(NODE, "node-agent");
     world.create("no-room", NODE)?;
-    let told = log.tells(&["OVS port", "write failed", FULL])?;
+    let told = log.tells(&[&"OVS port", &"write failed", &FULL])?;
     world.eventually("an event of the pod says so", || {
         let filter = "involvedObject.name=no-room,reason=FailedCreatePodSandBox";
         let note = "jsonpath={.items[*].message}";

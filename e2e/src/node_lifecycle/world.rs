@@ -1,16 +1,17 @@
 //! The cluster that the scenes are played on, and how it is looked at.
 
-use std::fs;
 use std::net::Ipv4Addr;
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use ipnet::Ipv4Net;
 use serde_json::{Value, json};
 
 use super::stream::Stream;
 use super::tidy;
+use crate::objects::Objects;
 use crate::snapshot::Snapshot;
 use testbed::cluster::Bed;
 use testbed::tools::Answer;
@@ -22,9 +23,12 @@ pub(super) const NAMESPACE: &str = "life";
 /// How long a pod may take to run on a busy machine, and a cluster to heal.
 pub(super) const HEAL: Duration = Duration::from_secs(90);
 
+/// How long an error may take to be logged.
+const SOON: Duration = Duration::from_secs(30);
+
 /// A cluster with the pods `a1` and `a2` on n1, `b1` and `b2` on n2, which stay.
 pub(super) struct World<'a> {
-    pub(super) bed: &'a Bed,
+    objects: Objects<'a>,
     /// Pods of a burst.
     pub(super) burst: u16,
 }
@@ -32,11 +36,19 @@ pub(super) struct World<'a> {
 /// The pods that stay, and their nodes.
 pub(super) const STAYING: [(&str, &str); 4] = [("a1", "n1"), ("a2", "n1"), ("b1", "n2"), ("b2", "n2")];
 
+impl<'a> Deref for World<'a> {
+    type Target = Objects<'a>;
+
+    fn deref(&self) -> &Objects<'a> {
+        &self.objects
+    }
+}
+
 impl<'a> World<'a> {
     /// Makes the namespace and the pods that stay.
     pub(super) fn new(bed: &'a Bed, burst: u16) -> Result<Self> {
-        let world = Self { bed, burst };
-        world.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}))?;
+        let world = Self { objects: Objects { bed, namespace: NAMESPACE, heal: HEAL, soon: SOON }, burst };
+        world.make_namespace()?;
         // Real pods wait for their account.
         exec::retry(HEAL, "the namespace has its account", || {
             bed.kubectl(&["get", "serviceaccount", "-n", NAMESPACE, "default"])
@@ -62,12 +74,6 @@ impl<'a> World<'a> {
             ensure!(left == 0, "{left} logical ports");
             tidy::check(self.bed)
         })
-    }
-
-    /// `kubectl apply`.
-    pub(super) fn apply(&self, object: &Value) -> Result<()> {
-        let mut command = self.bed.kubectl_command()?;
-        exec::input_output(command.args(["apply", "-f", "-"]), &object.to_string()).map(drop)
     }
 
     /// The same for many at once.
@@ -110,17 +116,6 @@ impl<'a> World<'a> {
             let last: Vec<_> = list.lines().rev().filter(about).take(3).collect();
             format!("{} not Ready; last warnings: {}", names.join(", "), last.join(" | "))
         })
-    }
-
-    /// Deletes pods and waits until they are gone from the API.
-    pub(super) fn delete(&self, names: &[&str]) -> Result<()> {
-        let args = ["delete", "pod", "-n", NAMESPACE, "--ignore-not-found", "--timeout=90s"];
-        self.bed.kubectl(&[&args, names].concat()).map(drop)
-    }
-
-    /// A field of an object in the namespace, by JSON path.
-    pub(super) fn field(&self, object: &str, path: &str) -> Result<String> {
-        self.bed.kubectl(&["get", object, "-n", NAMESPACE, "-o", &format!("jsonpath={{{path}}}")])
     }
 
     /// A pod's address.
@@ -198,13 +193,6 @@ impl<'a> World<'a> {
         self.bed.agent(node).page(path)
     }
 
-    /// The log of a process from here on.
-    pub(super) fn log(&self, host: &str, process: &str) -> Log {
-        let path = self.bed.config().log(host, process);
-        let from = fs::read(&path).map_or(0, |text| text.len());
-        Log { path, from }
-    }
-
     /// `True`, `False` or `Unknown`: the node's condition Ready.
     pub(super) fn node_is_ready(&self, node: &str) -> Result<String> {
         self.field(&format!("node/{node}"), ".status.conditions[?(@.type==\"Ready\")].status")
@@ -219,45 +207,13 @@ impl<'a> World<'a> {
         })
     }
 
-    /// The state once it does not change any more.
-    pub(super) fn quiet(&self) -> Result<Snapshot> {
-        exec::retry(HEAL, "the cluster comes to rest", || {
-            let first = Snapshot::take(self.bed)?;
-            std::thread::sleep(Duration::from_millis(500));
-            let second = Snapshot::take(self.bed)?;
-            first.equals(&second)?;
-            Ok(second)
-        })
-    }
-
     /// Waits until everything is as it was.
     pub(super) fn nothing_left(&self, before: &Snapshot) -> Result<String> {
         self.eventually("nothing is left", || before.equals(&Snapshot::take(self.bed)?))
     }
 
     /// Tries until it holds; says how long that took.
-    pub(super) fn eventually(&self, what: &str, mut check: impl FnMut() -> Result<()>) -> Result<String> {
-        let begin = Instant::now();
-        exec::retry(HEAL, what, || check().inspect_err(|_| std::thread::sleep(Duration::from_millis(150))))?;
-        Ok(format!("{:.1} s", begin.elapsed().as_secs_f64()))
-    }
-}
-
-/// A log from some moment on.
-pub(super) struct Log {
-    path: PathBuf,
-    from: usize,
-}
-
-impl Log {
-    /// Waits for a line with all of these; returns it shortened.
-    pub(super) fn tells(&self, words: &[&str]) -> Result<String> {
-        exec::retry(Duration::from_secs(30), &format!("{} tells", self.path.display()), || {
-            let bytes = fs::read(&self.path)?;
-            let text = String::from_utf8_lossy(bytes.get(self.from..).unwrap_or_default());
-            let line = text.lines().rev().find(|line| words.iter().all(|word| line.contains(word)));
-            let line = line.ok_or_else(|| anyhow!("no line with all of {words:?}"))?;
-            Ok(line.chars().take(300).collect())
-        })
+    pub(super) fn eventually(&self, what: &str, check: impl FnMut() -> Result<()>) -> Result<String> {
+        self.within(HEAL, what, check)
     }
 }

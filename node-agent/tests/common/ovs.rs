@@ -22,12 +22,7 @@ pub(crate) struct OvsNode {
 }
 
 fn tools() -> PathBuf {
-    let var = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let cache = var("SLIPSTREAM_CACHE").or_else(|| var("XDG_CACHE_HOME").map(|d| d.join("slipstream")));
-    let cache = cache.unwrap_or_else(|| var("HOME").expect("HOME").join(".cache/slipstream"));
-    let dir = cache.join("ovs");
-    assert!(dir.join("bin/ovs-vswitchd").exists(), "{} has no OVS: run `cargo xtask setup`", dir.display());
-    dir
+    test_support::cache::file("ovs")
 }
 
 #[expect(clippy::disallowed_methods, reason = "the test starts the node's OVS")]
