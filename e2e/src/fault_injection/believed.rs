@@ -108,8 +108,8 @@ fn name_of_a_localnet_port(world: &mut World<'_>) -> Result<()> {
     let before = columns(world)?;
     ensure!(before[0] == "localnet", "port {taken} is {before:?}");
     let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
-    world.apply(&space.to_string())?;
-    world.apply(&pod::manifest(namespace, name, Some("n1")).to_string())?;
+    world.apply(space.to_string())?;
+    world.apply(pod::manifest(namespace, name, Some("n1")).to_string())?;
     world.check(
         "a pod whose port would have the name of n1's way to the outside: told as an Event",
         |world| world.event(name, "NetworkNameConflict"),

@@ -76,7 +76,7 @@ pub(super) fn call_as_configured(world: &World<'_>, verb: &str, netns: &str, pod
 pub(super) fn manual_pod(world: &World<'_>, name: &str) -> Result<()> {
     let mut object = pod::manifest(NAMESPACE, name, Some(NODE));
     object["metadata"]["labels"][MANUAL_LABEL] = "true".into();
-    world.apply(&object.to_string())?;
+    world.apply(object.to_string())?;
     exec::retry(HEAL, "the pod has addresses", || {
         let value = world.annotation(&format!("pod/{name}"), "pod-networks")?;
         ensure!(!value.is_empty(), "it has no annotation");

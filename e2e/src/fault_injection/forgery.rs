@@ -50,7 +50,7 @@ fn make_tenant(world: &World<'_>) -> Result<()> {
         "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": TENANT, "namespace": NAMESPACE},
     });
     let items = [account, part("edit"), part("view")];
-    world.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string())
+    world.apply(json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string())
 }
 
 /// Runs kubectl as somebody; it must be refused with these words.

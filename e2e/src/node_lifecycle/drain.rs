@@ -81,7 +81,7 @@ fn deployment(world: &World<'_>) -> Result<()> {
         "labelSelector": {"matchLabels": {"app": MOVED}},
     }]);
     let spec = spec.clone();
-    world.apply(&json!({
+    world.apply(json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": MOVED, "namespace": NAMESPACE},
         "spec": {

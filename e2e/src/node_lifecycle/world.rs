@@ -78,7 +78,7 @@ impl<'a> World<'a> {
 
     /// The same for many at once.
     pub(super) fn apply_all(&self, items: Vec<Value>) -> Result<()> {
-        self.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}))
+        self.apply(json!({"apiVersion": "v1", "kind": "List", "items": items}))
     }
 
     /// A pod that answers on port 8080.

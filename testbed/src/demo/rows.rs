@@ -64,24 +64,24 @@ pub(super) fn measure(bed: &Bed, checks: &mut Checks) -> Result<Vec<Row>> {
     }
     for one in all {
         let row = measure_one(bed, one);
-        checks.note(&row.what, row.verdict.is_ok());
+        checks.note(row.what, row.verdict.is_ok());
         rows.push(row);
     }
     if bed.config().dual_stack {
         let row = measure_one(bed, rows_6::without_ipv6(bed)?);
-        checks.note(&row.what, row.verdict.is_ok());
+        checks.note(row.what, row.verdict.is_ok());
         rows.push(row);
     }
     for one in [rows_host::denied, rows_host::allowed] {
         let row = measure_one(bed, one(bed, &pods)?);
-        checks.note(&row.what, row.verdict.is_ok());
+        checks.note(row.what, row.verdict.is_ok());
         rows.push(row);
     }
     let row = bulk(bed, pods.find("client")?.0)?;
-    checks.note(&row.what, row.verdict.is_ok());
+    checks.note(row.what, row.verdict.is_ok());
     rows.push(row);
     let row = api_server(bed, pods.find("client")?.0)?;
-    checks.note(&row.what, row.verdict.is_ok());
+    checks.note(row.what, row.verdict.is_ok());
     rows.push(row);
     Ok(rows)
 }
