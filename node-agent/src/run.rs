@@ -21,7 +21,7 @@ use crate::cni::server;
 use crate::config::{Config, DatapathFlag};
 use crate::datapath::{self, Datapath};
 use crate::flow_cache::collector::DatapathCollector;
-use crate::flow_cache::{Sabotage, Settings, Steering};
+use crate::flow_cache::{CacheControl, FaultInjection, Settings};
 use crate::gateway::task;
 use crate::health::Health;
 use crate::kernel::link::Netlink;
@@ -135,13 +135,13 @@ async fn start(
     let (outlet, announcements) = Outlet::new();
     tasks.spawn("annotations", announce::annotations(node.reports(), nodes.clone(), announcements));
     let context = task::context(&config, &node);
-    node.health.bad("gateway", "not set up yet");
+    node.health.not_met("gateway", "not set up yet");
     tasks.spawn("gateway", task::keep(node.clone(), context, client, outlet));
     tasks.spawn(CNI_SERVER, {
         let (node, config, stopped) = (node.clone(), Arc::clone(&config), stopped.clone());
         async move { serve_pods(&node, &config, stopped).await }
     });
-    node.health.bad(guard::CONDITION, "the agent is starting");
+    node.health.not_met(guard::CONDITION, "the agent is starting");
     let (outlet, in_use) = Outlet::new();
     let name = config.node_name.clone();
     tasks.spawn("node-condition", in_use::keep_condition(node.clone(), name, nodes, in_use));
@@ -200,20 +200,20 @@ pub async fn connect(config: &Config, client: kube::Client, tasks: &Tasks) -> an
         ovs_db: config.ovs_db.clone(),
         uplink: config.gateway_interface.clone(),
         timing: datapath::timing(config),
-        sabotage: sabotage(),
+        faults: faults(),
     };
     node.start_flow_cache(settings);
     Ok(node)
 }
 
 #[cfg(feature = "test-hooks")]
-fn sabotage() -> Sabotage {
-    Sabotage::from_environment()
+fn faults() -> FaultInjection {
+    FaultInjection::from_environment()
 }
 
 #[cfg(not(feature = "test-hooks"))]
-fn sabotage() -> Sabotage {
-    Sabotage::default()
+fn faults() -> FaultInjection {
+    FaultInjection::default()
 }
 
 /// Puts right what an earlier agent left, then serves the container runtime until told to stop.
@@ -275,20 +275,20 @@ async fn serve_admin(address: SocketAddr, node: Node, stopped: watch::Receiver<b
                 if !std::mem::replace(&mut told, true) {
                     tracing::error!(%address, %error, "metrics and health are not served (--metrics-bind-address)");
                 }
-                node.health.bad("metrics", format!("{address}: {error}"));
+                node.health.not_met("metrics", format!("{address}: {error}"));
             }
         }
         tokio::time::sleep(BIND_AGAIN).await;
     };
     if told {
-        node.health.good("metrics");
+        node.health.met("metrics");
     }
     axum::serve(listener, admin::http::router(node)).with_graceful_shutdown(until(stopped)).await
 }
 
 /// A socket that cannot be made is told, and tried again for ever.
 async fn serve_ctl(config: Arc<Config>, node: Node, stopped: watch::Receiver<bool>) -> std::io::Result<()> {
-    let steering: Arc<dyn Steering> = Arc::new(node.flow_cache.clone());
+    let steering: Arc<dyn CacheControl> = Arc::new(node.flow_cache.clone());
     let pressure = node.datapath.pressure.clone();
     let view = admin::NodeView::new(node, &config.node_name, Some(steering), pressure, &config.ovs_db);
     let socket = config.admin_socket.as_path();

@@ -45,7 +45,7 @@ impl FlowCache for Cache {
     fn epoch(&self) -> Result<u32, CacheError> {
         Ok(EPOCH)
     }
-    fn bump(&self) -> Result<u32, CacheError> {
+    fn invalidate(&self) -> Result<u32, CacheError> {
         Ok(EPOCH)
     }
     fn set_gate(&self, _: Gate) -> Result<(), CacheError> {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use api::admin::{self as wire, FlowSpec, NodePath, Reasoned};
+use api::admin::{self as wire, FlowSpec, NodePath, PathStatus};
 use clap::{Parser, Subcommand, ValueEnum};
 use serde_json::Value;
 
@@ -123,7 +123,7 @@ impl Args {
             }
             Command::Path(PathCommand::Node { path }) => {
                 let value = client.post(wire::PATH_NODE, &wire::PathRequest { path })?;
-                self.output.print(&value, |now: Reasoned| show::status::path(path, &now))?;
+                self.output.print(&value, |now: PathStatus| show::status::path(path, &now))?;
             }
         }
         Ok(ExitCode::SUCCESS)

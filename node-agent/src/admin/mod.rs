@@ -27,7 +27,7 @@ pub use error::AdminError;
 pub use view::{NodeView, View};
 
 use crate::flow_cache::FlowCache;
-use api::admin::Reasoned;
+use api::admin::PathStatus;
 
 /// Serves the socket until `stop` is done.
 pub async fn serve(
@@ -108,7 +108,7 @@ async fn counters(State(view): State<Arc<dyn View>>) -> Answer<wire::Counters> {
     .await
 }
 
-async fn path_node(State(view): State<Arc<dyn View>>, body: Bytes) -> Answer<Reasoned> {
+async fn path_node(State(view): State<Arc<dyn View>>, body: Bytes) -> Answer<PathStatus> {
     let request: wire::PathRequest = read(&body)?;
     blocking(move || {
         let steering = view.steering().ok_or_else(|| no_cache(&*view))?;

@@ -1,6 +1,6 @@
 //! The resources, asked as `slipctl` asks them: over a real unix socket.
 
-use crate::flow_cache::Steering;
+use crate::flow_cache::CacheControl;
 use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -9,7 +9,7 @@ use tokio::net::UnixStream;
 use super::naming::{Naming, tests::naming};
 use super::*;
 use crate::flow_cache::fake::Fake;
-use api::admin::{Cache, CacheStatus, NodePath, Path as PacketPath, Reasoned};
+use api::admin::{Cache, CacheStatus, NodePath, Path as PacketPath, PathStatus};
 
 struct Node {
     cache: Option<Arc<Fake>>,
@@ -27,27 +27,27 @@ impl audit::Ports for Node {
 #[derive(Debug)]
 struct Wheel;
 
-impl Steering for Wheel {
+impl CacheControl for Wheel {
     fn status(&self) -> CacheStatus {
         let cache = Cache {
             wanted: NodePath::Auto,
-            tcp: Reasoned::ebpf(""),
-            tunnel: Reasoned::ebpf(""),
+            tcp: PathStatus::ebpf(""),
+            tunnel: PathStatus::ebpf(""),
             underlay: None,
             epoch: Some(7),
             gate: Default::default(),
-            sight: api::admin::Sight::Open,
-            blind: String::new(),
+            monitor: api::admin::MonitorHealth::Synced,
+            unsynced_reason: String::new(),
             hold_ms: None,
             refresh_ms: 2_000,
-            bumps: Default::default(),
+            invalidations: Default::default(),
             divergences: 0,
         };
-        CacheStatus { node: Reasoned::ebpf(""), cache, endpoints: Vec::new() }
+        CacheStatus { node: PathStatus::ebpf(""), cache, endpoints: Vec::new() }
     }
     fn diverged(&self) {}
-    fn set_node_path(&self, path: NodePath) -> Result<Reasoned, String> {
-        Ok(Reasoned { path: PacketPath::Ovs, reason: format!("asked for: {}", path.name()) })
+    fn set_node_path(&self, path: NodePath) -> Result<PathStatus, String> {
+        Ok(PathStatus { path: PacketPath::Ovs, reason: format!("asked for: {}", path.name()) })
     }
 }
 
@@ -65,14 +65,14 @@ impl View for Node {
     fn flow_cache(&self) -> Option<Arc<dyn FlowCache>> {
         self.cache.clone().map(|cache| cache as Arc<dyn FlowCache>)
     }
-    fn steering(&self) -> Option<Arc<dyn Steering>> {
-        self.cache.as_ref().map(|_| Arc::new(Wheel) as Arc<dyn Steering>)
+    fn steering(&self) -> Option<Arc<dyn CacheControl>> {
+        self.cache.as_ref().map(|_| Arc::new(Wheel) as Arc<dyn CacheControl>)
     }
     fn naming(&self) -> Naming {
         naming()
     }
-    fn path(&self) -> Reasoned {
-        Reasoned { path: PacketPath::Ovs, reason: "--datapath=ovs".to_owned() }
+    fn path(&self) -> PathStatus {
+        PathStatus { path: PacketPath::Ovs, reason: "--datapath=ovs".to_owned() }
     }
     fn status(&self) -> Result<wire::Status, AdminError> {
         Err(AdminError::Failed("map CONFIG cannot be read".to_owned()))

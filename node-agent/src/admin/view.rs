@@ -1,6 +1,6 @@
 //! What the admin socket looks at: the node, its flow cache, and who steers that.
 
-use crate::flow_cache::Steering;
+use crate::flow_cache::CacheControl;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::flow_cache::FlowCache;
 use crate::flow_cache::pressure_cache::PressureCache;
 use crate::node::Node;
 use crate::ovs::unixctl::Unixctl;
-use api::admin::{self as wire, CacheStatus, Endpoint, Path, Reasoned};
+use api::admin::{self as wire, CacheStatus, Endpoint, Path, PathStatus};
 use ovsdb_client::vswitch::Interface;
 
 /// What is looked at. Calls may block.
@@ -32,11 +32,11 @@ pub trait View: Send + Sync {
     /// The flow cache, if the node has one.
     fn flow_cache(&self) -> Option<Arc<dyn FlowCache>>;
     /// Who steers it.
-    fn steering(&self) -> Option<Arc<dyn Steering>>;
+    fn steering(&self) -> Option<Arc<dyn CacheControl>>;
     /// Names of pods and nodes now.
     fn naming(&self) -> Naming;
     /// The node's path and why.
-    fn path(&self) -> Reasoned;
+    fn path(&self) -> PathStatus;
     /// Everything about the node.
     fn status(&self) -> Result<wire::Status, AdminError>;
     /// Milliseconds on a clock that never jumps.
@@ -48,7 +48,7 @@ pub trait View: Send + Sync {
 pub struct NodeView {
     node: Node,
     name: String,
-    steering: Option<Arc<dyn Steering>>,
+    steering: Option<Arc<dyn CacheControl>>,
     pressure: PressureCache,
     start: Instant,
     unixctl: Option<Unixctl>,
@@ -60,7 +60,7 @@ impl NodeView {
     pub fn new(
         node: Node,
         name: &str,
-        steering: Option<Arc<dyn Steering>>,
+        steering: Option<Arc<dyn CacheControl>>,
         pressure: PressureCache,
         ovs_db: &str,
     ) -> Self {
@@ -89,7 +89,7 @@ impl NodeView {
 }
 
 /// Pods of a node where all take one path.
-fn endpoints(naming: &Naming, path: &Reasoned) -> Vec<Endpoint> {
+fn endpoints(naming: &Naming, path: &PathStatus) -> Vec<Endpoint> {
     let mut list: Vec<Endpoint> = naming
         .pods
         .iter()
@@ -143,7 +143,7 @@ impl View for NodeView {
         self.node.datapath.flow_cache.clone()
     }
 
-    fn steering(&self) -> Option<Arc<dyn Steering>> {
+    fn steering(&self) -> Option<Arc<dyn CacheControl>> {
         self.steering.clone()
     }
 
@@ -151,12 +151,12 @@ impl View for NodeView {
         Naming::of(&self.node)
     }
 
-    fn path(&self) -> Reasoned {
+    fn path(&self) -> PathStatus {
         let datapath = &self.node.datapath;
         match &self.steering {
             Some(steering) => steering.status().node,
             // Programs without a flow cache carry the slow path and count.
-            None => Reasoned { path: Path::Ovs, reason: datapath.reason.clone() },
+            None => PathStatus { path: Path::Ovs, reason: datapath.reason.clone() },
         }
     }
 
@@ -175,7 +175,8 @@ impl View for NodeView {
         let steered = self.steering.as_ref().map(|steering| steering.status());
         let mut endpoints = self.endpoints(steered.as_ref());
         for endpoint in endpoints.iter_mut().filter(|e| diverged.contains(&e.id)) {
-            endpoint.path = Reasoned::ovs(format!("OVS answered otherwise than remembered in epoch {epoch}"));
+            endpoint.path =
+                PathStatus::ovs(format!("OVS answered otherwise than remembered in epoch {epoch}"));
         }
         let problems = node.problems();
         Ok(wire::Status {

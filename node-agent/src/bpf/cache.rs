@@ -224,8 +224,8 @@ impl FlowCache for PinnedCache {
         self.control.get().map(|config| config.epoch).map_err(CacheError::from)
     }
 
-    fn bump(&self) -> Result<u32, CacheError> {
-        self.control.bump().map_err(CacheError::from)
+    fn invalidate(&self) -> Result<u32, CacheError> {
+        self.control.invalidate().map_err(CacheError::from)
     }
 
     fn set_gate(&self, gate: Gate) -> Result<(), CacheError> {

@@ -63,7 +63,7 @@ impl Control {
     ///
     /// # Errors
     /// As [`Self::change`].
-    pub(super) fn bump(&self) -> Result<u32, Error> {
+    pub(super) fn invalidate(&self) -> Result<u32, Error> {
         Ok(self.change(|config| Config { epoch: next_epoch(config.epoch), ..config })?.epoch)
     }
 }

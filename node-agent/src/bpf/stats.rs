@@ -100,7 +100,7 @@ impl Programs {
                     self.tunnels_idle.push(slot);
                 }
             }
-            self.control.bump()?;
+            self.control.invalidate()?;
         }
         self.tunnels_before = now;
         Ok(self.tunnels_idle.len())

@@ -125,11 +125,11 @@ pub struct Flow {
     pub ttl_step: u8,
     /// Destination MAC before (as the pod writes it; for [`Action::Deliver`] as OVS delivers it).
     pub destination_mac: MacAddr,
-    /// Source MAC, likewise.
+    /// Cause MAC, likewise.
     pub source_mac: MacAddr,
     /// Destination MAC behind OVS: of the inner frame in a tunnel, else as the pod gets it.
     pub delivered_destination_mac: MacAddr,
-    /// Source MAC, likewise.
+    /// Cause MAC, likewise.
     pub delivered_source_mac: MacAddr,
     /// Milliseconds since it was learned.
     pub age_ms: u64,
@@ -264,7 +264,7 @@ pub trait FlowCache: std::fmt::Debug + Send + Sync {
     /// The node's epoch now.
     fn epoch(&self) -> Result<u32, CacheError>;
     /// Makes every entry invalid. Returns the new epoch.
-    fn bump(&self) -> Result<u32, CacheError>;
+    fn invalidate(&self) -> Result<u32, CacheError>;
     /// Sets what the cache may do. A hold begins when it was not set before; to set it again does not prolong it.
     fn set_gate(&self, gate: Gate) -> Result<(), CacheError>;
     /// What it may do.

@@ -71,7 +71,7 @@ impl FlowCache for Fake {
     fn epoch(&self) -> Result<u32, CacheError> {
         Ok(7)
     }
-    fn bump(&self) -> Result<u32, CacheError> {
+    fn invalidate(&self) -> Result<u32, CacheError> {
         Ok(8)
     }
     fn set_gate(&self, _: Gate) -> Result<(), CacheError> {

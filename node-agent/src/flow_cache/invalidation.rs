@@ -8,9 +8,9 @@
 
 use std::time::{Duration, Instant};
 
-pub use crate::flow_cache::cause::Source;
+pub use crate::flow_cache::cause::Cause;
 use crate::flow_cache::{Gate, HOLD};
-use api::admin::Sight;
+use api::admin::MonitorHealth;
 
 /// Times of the rules.
 #[derive(Debug, Clone, Copy)]
@@ -53,7 +53,7 @@ pub enum Round {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
     /// Something changed that verdicts may depend on.
-    Changed(Source),
+    Changed(Cause),
     /// OVS stops (`true`) or goes on telling of changed flows, as it has too many to tell.
     Paused(bool),
     /// What OVS told is being read (`true`), or has been: whose packets it is about is not known in between.
@@ -91,7 +91,7 @@ pub enum Input {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// Why everything cached becomes invalid; `None`: it does not.
-    pub bump: Option<Source>,
+    pub invalidate: Option<Cause>,
     /// The gate from now on.
     pub gate: Gate,
     /// Ask OVS to tell when it has revalidated. What it was asked before does not count any more.
@@ -153,20 +153,20 @@ impl Engine {
 
     /// Takes what happened at `now`.
     pub fn take(&mut self, now: Instant, input: Input) -> Step {
-        let (mut bump, mut revalidate) = (None, false);
+        let (mut invalidate, mut revalidate) = (None, false);
         match input {
-            Input::Changed(source) => bump = self.change(now, source, &mut revalidate),
+            Input::Changed(source) => invalidate = self.change(now, source, &mut revalidate),
             Input::Paused(paused) => {
                 self.paused = paused;
-                bump = self.change(now, Source::Flows, &mut revalidate);
+                invalidate = self.change(now, Cause::Flows, &mut revalidate);
             }
             Input::Reading(reading) => self.reading = reading,
             Input::Deciding(deciding) => self.deciding = deciding,
             // In a burst nothing is learned, and its end makes everything invalid anyway.
             Input::Revalidated(Round::First) => {
-                bump = self.burst.is_none().then_some(Source::Revalidated);
+                invalidate = self.burst.is_none().then_some(Cause::Revalidated);
             }
-            Input::Revalidated(Round::Second) => bump = Some(Source::Revalidated),
+            Input::Revalidated(Round::Second) => invalidate = Some(Cause::Revalidated),
             Input::Monitor { flows } => {
                 self.monitor = Ok(());
                 self.empty = flows == 0;
@@ -184,7 +184,7 @@ impl Engine {
             Input::Enable(enabled) => {
                 if self.enabled != enabled {
                     self.enabled = enabled;
-                    bump = Some(Source::Path);
+                    invalidate = Some(Cause::Path);
                 }
             }
             Input::Adopt { tcp, left } => {
@@ -197,14 +197,14 @@ impl Engine {
         if let Some(burst) = self.burst.filter(|burst| now >= self.end(*burst)) {
             self.burst = None;
             self.empty &= !burst.flows;
-            bump = Some(Source::Quiet);
+            invalidate = Some(Cause::Quiet);
             revalidate |= burst.last > burst.first;
         }
-        self.look(now, &mut bump, &mut revalidate);
+        self.look(now, &mut invalidate, &mut revalidate);
         if self.state == State::Open {
             self.tcp = self.tracking == Tracking::Tolerant;
         }
-        Step { bump, gate: self.gate(), revalidate }
+        Step { invalidate, gate: self.gate(), revalidate }
     }
 
     /// When to call again with [`Input::Tick`] if nothing happens.
@@ -218,11 +218,11 @@ impl Engine {
     }
 
     /// Whether changes are seen.
-    pub fn sight(&self) -> Sight {
+    pub fn monitor_health(&self) -> MonitorHealth {
         match self.state {
-            State::Open => Sight::Open,
-            State::Hold { .. } => Sight::Hold,
-            State::Closed => Sight::Closed,
+            State::Open => MonitorHealth::Synced,
+            State::Hold { .. } => MonitorHealth::GracePeriod,
+            State::Closed => MonitorHealth::Stale,
         }
     }
 
@@ -245,7 +245,7 @@ impl Engine {
     }
 
     /// What is missing for sight; `None` when nothing is.
-    pub fn blind(&self) -> Option<String> {
+    pub fn unsynced_reason(&self) -> Option<String> {
         if let Err(why) = &self.monitor {
             return Some(format!("flows of br-int are not watched: {why}"));
         }
@@ -291,15 +291,15 @@ impl Engine {
     }
 
     /// Takes a change. OVS is asked at once, when it has just begun to revalidate, and again at the end of a burst of several.
-    fn change(&mut self, now: Instant, source: Source, revalidate: &mut bool) -> Option<Source> {
+    fn change(&mut self, now: Instant, source: Cause, revalidate: &mut bool) -> Option<Cause> {
         let away = self.monitor.is_err() || self.empty;
-        let follows_from_start = matches!(source, Source::Ports | Source::Chassis | Source::Neighbours);
+        let follows_from_start = matches!(source, Cause::Ports | Cause::Chassis | Cause::Neighbours);
         if away && follows_from_start {
             // Signs of OVS's end and start, after which everything becomes invalid anyway. Without OVS they change
             // nothing, and during a hold they would cut off what the hold is for.
             return None;
         }
-        let flows = source == Source::Flows;
+        let flows = source == Cause::Flows;
         if let Some(burst) = &mut self.burst {
             burst.last = now;
             burst.flows |= flows;
@@ -312,12 +312,12 @@ impl Engine {
     }
 
     /// Compares what is there with what is needed.
-    fn look(&mut self, now: Instant, bump: &mut Option<Source>, revalidate: &mut bool) {
-        match (self.blind().is_none(), self.state) {
+    fn look(&mut self, now: Instant, invalidate: &mut Option<Cause>, revalidate: &mut bool) {
+        match (self.unsynced_reason().is_none(), self.state) {
             (true, State::Hold { .. } | State::Closed) => {
                 self.state = State::Open;
                 self.burst = Some(Burst { first: now, last: now, flows: false });
-                *bump = Some(Source::Resync);
+                *invalidate = Some(Cause::Resync);
                 *revalidate = true;
             }
             (false, State::Open) => self.state = State::Hold { since: now, until: now + self.times.hold },
@@ -340,11 +340,11 @@ mod tests {
         engine.take(now, Input::Enable(true));
         engine.take(now, Input::Database(true));
         let step = engine.take(now, Input::Monitor { flows: 100 });
-        assert_eq!(step.bump, Some(Source::Resync));
+        assert_eq!(step.invalidate, Some(Cause::Resync));
         assert!(step.gate.forward && !step.gate.learn, "a resync is a burst of its own");
         let now = engine.due().unwrap();
         let step = engine.take(now, Input::Tick);
-        assert_eq!(step.bump, Some(Source::Quiet));
+        assert_eq!(step.invalidate, Some(Cause::Quiet));
         assert_eq!(step.gate, Gate { forward: true, learn: true, tcp: true, hold: false });
         (engine, now)
     }
@@ -357,9 +357,9 @@ mod tests {
         for input in inputs {
             assert_eq!(engine.take(now, input).gate, Gate::default());
         }
-        assert!(engine.blind().unwrap().contains("sequence check"));
+        assert!(engine.unsynced_reason().unwrap().contains("sequence check"));
         let step = engine.take(now, Input::Tracking(Tracking::Strict("x".to_owned())));
-        assert_eq!(step.bump, Some(Source::Resync));
+        assert_eq!(step.invalidate, Some(Cause::Resync));
         assert!(step.gate.forward && !step.gate.tcp, "UDP may be cached without TCP");
     }
 
@@ -370,7 +370,7 @@ mod tests {
             let mut engine = Engine::new(Times::default(), Tracking::Unknown);
             let step = engine.take(start, Input::Adopt { tcp: true, left: None });
             assert_eq!(
-                (step.bump, step.gate),
+                (step.invalidate, step.gate),
                 (None, Gate { forward: true, learn: false, tcp: true, hold: true })
             );
             engine.take(start, Input::Enable(true));
@@ -382,7 +382,7 @@ mod tests {
         engine.take(now, Input::Tracking(Tracking::Tolerant));
         assert!(engine.gate().hold, "flows are not watched yet");
         let step = engine.take(now, Input::Monitor { flows: 100 });
-        assert_eq!((step.bump, step.gate.hold), (Some(Source::Resync), false));
+        assert_eq!((step.invalidate, step.gate.hold), (Some(Cause::Resync), false));
         let mut engine = adopted();
         let step = engine.take(start + Times::default().hold, Input::Tick);
         assert_eq!(step.gate, Gate::default());
@@ -406,44 +406,50 @@ mod tests {
     #[test]
     fn the_first_change_of_a_burst_makes_invalid_and_learning_waits_for_its_end() {
         let (mut engine, now) = open();
-        let step = engine.take(now, Input::Changed(Source::Flows));
-        assert_eq!((step.bump, step.gate.learn, step.gate.forward), (Some(Source::Flows), false, true));
-        let step = engine.take(now + 15 * MS, Input::Changed(Source::Flows));
-        assert_eq!((step.bump, step.gate.learn), (None, false));
+        let step = engine.take(now, Input::Changed(Cause::Flows));
+        assert_eq!((step.invalidate, step.gate.learn, step.gate.forward), (Some(Cause::Flows), false, true));
+        let step = engine.take(now + 15 * MS, Input::Changed(Cause::Flows));
+        assert_eq!((step.invalidate, step.gate.learn), (None, false));
         assert_eq!(engine.due(), Some(now + 35 * MS));
         let step = engine.take(now + 34 * MS, Input::Tick);
-        assert_eq!((step.bump, step.gate.learn), (None, false));
+        assert_eq!((step.invalidate, step.gate.learn), (None, false));
         let step = engine.take(now + 35 * MS, Input::Tick);
-        assert_eq!((step.bump, step.gate.learn, step.revalidate), (Some(Source::Quiet), true, true));
+        assert_eq!((step.invalidate, step.gate.learn, step.revalidate), (Some(Cause::Quiet), true, true));
         for round in [Round::First, Round::Second] {
             let step = engine.take(now + 300 * MS, Input::Revalidated(round));
-            assert_eq!((step.bump, step.gate.learn), (Some(Source::Revalidated), true), "without stopping");
+            assert_eq!(
+                (step.invalidate, step.gate.learn),
+                (Some(Cause::Revalidated), true),
+                "without stopping"
+            );
         }
     }
 
     #[test]
     fn ovs_is_asked_at_the_first_change_and_after_the_last() {
         let (mut engine, now) = open();
-        assert!(engine.take(now, Input::Changed(Source::Flows)).revalidate);
+        assert!(engine.take(now, Input::Changed(Cause::Flows)).revalidate);
         let step = engine.take(now + MS, Input::Revalidated(Round::First));
-        assert_eq!(step.bump, None, "nothing was learned yet");
+        assert_eq!(step.invalidate, None, "nothing was learned yet");
         let step = engine.take(now + 20 * MS, Input::Tick);
-        assert_eq!((step.bump, step.revalidate), (Some(Source::Quiet), false));
+        assert_eq!((step.invalidate, step.revalidate), (Some(Cause::Quiet), false));
         let now = now + 600 * MS;
-        assert!(engine.take(now, Input::Changed(Source::Flows)).revalidate);
-        assert!(!engine.take(now + MS, Input::Changed(Source::Flows)).revalidate);
+        assert!(engine.take(now, Input::Changed(Cause::Flows)).revalidate);
+        assert!(!engine.take(now + MS, Input::Changed(Cause::Flows)).revalidate);
         let step = engine.take(now + 21 * MS, Input::Tick);
-        assert_eq!((step.bump, step.revalidate), (Some(Source::Quiet), true));
+        assert_eq!((step.invalidate, step.revalidate), (Some(Cause::Quiet), true));
     }
 
     #[test]
     fn a_burst_that_does_not_end_is_cut_and_the_next_change_makes_invalid_again() {
         let (mut engine, start) = open();
-        let mut bumps = Vec::new();
+        let mut invalidations = Vec::new();
         for ms in (0..=400).step_by(10) {
-            bumps.extend(engine.take(start + ms * MS, Input::Changed(Source::Flows)).bump.map(|b| (ms, b)));
+            invalidations.extend(
+                engine.take(start + ms * MS, Input::Changed(Cause::Flows)).invalidate.map(|b| (ms, b)),
+            );
         }
-        let seen: Vec<_> = bumps.iter().map(|(ms, source)| (*ms, source.name())).collect();
+        let seen: Vec<_> = invalidations.iter().map(|(ms, source)| (*ms, source.name())).collect();
         assert_eq!(seen, [(0, "flows"), (200, "quiet"), (210, "flows")]);
     }
 
@@ -454,23 +460,23 @@ mod tests {
         assert_eq!(
             step,
             Step {
-                bump: None,
+                invalidate: None,
                 gate: Gate { forward: true, learn: false, tcp: true, hold: true },
                 revalidate: false,
             }
         );
         engine.take(now, Input::Tracking(Tracking::Unknown));
         // What ovs-vswitchd writes when it starts.
-        let step = engine.take(now + 500 * MS, Input::Changed(Source::Ports));
-        assert_eq!((step.bump, engine.due()), (None, Some(now + Duration::from_secs(10))));
+        let step = engine.take(now + 500 * MS, Input::Changed(Cause::Ports));
+        assert_eq!((step.invalidate, engine.due()), (None, Some(now + Duration::from_secs(10))));
         let step = engine.take(now + 900 * MS, Input::Monitor { flows: 0 });
-        assert!(step.gate.hold && step.gate.tcp && step.bump.is_none());
+        assert!(step.gate.hold && step.gate.tcp && step.invalidate.is_none());
         engine.take(now + 900 * MS, Input::Tracking(Tracking::Tolerant));
-        assert!(engine.blind().unwrap().contains("no flows yet"));
-        let step = engine.take(now + 1000 * MS, Input::Changed(Source::Flows));
-        assert_eq!((step.bump, step.gate.hold), (None, true), "the table is being filled");
+        assert!(engine.unsynced_reason().unwrap().contains("no flows yet"));
+        let step = engine.take(now + 1000 * MS, Input::Changed(Cause::Flows));
+        assert_eq!((step.invalidate, step.gate.hold), (None, true), "the table is being filled");
         let step = engine.take(now + 1020 * MS, Input::Tick);
-        assert_eq!(step.bump, Some(Source::Resync));
+        assert_eq!(step.invalidate, Some(Cause::Resync));
         assert_eq!(step.gate, Gate { forward: true, learn: false, tcp: true, hold: false });
     }
 
@@ -482,23 +488,23 @@ mod tests {
         let almost = now + Duration::from_secs(10) - MS;
         assert!(engine.take(almost, Input::Tick).gate.forward);
         let step = engine.take(almost + MS, Input::Tick);
-        assert_eq!((step.gate, engine.sight()), (Gate::default(), Sight::Closed));
+        assert_eq!((step.gate, engine.monitor_health()), (Gate::default(), MonitorHealth::Stale));
         let step = engine.take(almost + 2 * MS, Input::Database(true));
-        assert_eq!((step.bump, step.gate.forward), (Some(Source::Resync), true));
+        assert_eq!((step.invalidate, step.gate.forward), (Some(Cause::Resync), true));
     }
 
     #[test]
     fn flow_changes_are_still_obeyed_while_only_the_database_is_away() {
         let (mut engine, now) = open();
         engine.take(now, Input::Database(false));
-        assert_eq!(engine.take(now, Input::Changed(Source::Flows)).bump, Some(Source::Flows));
+        assert_eq!(engine.take(now, Input::Changed(Cause::Flows)).invalidate, Some(Cause::Flows));
     }
 
     #[test]
     fn a_removed_pod_makes_invalid_even_while_ovs_is_away() {
         let (mut engine, now) = open();
         engine.take(now, Input::MonitorLost("x".to_owned()));
-        assert_eq!(engine.take(now, Input::Changed(Source::Removal)).bump, Some(Source::Removal));
+        assert_eq!(engine.take(now, Input::Changed(Cause::Removal)).invalidate, Some(Cause::Removal));
     }
 
     #[test]
@@ -512,11 +518,11 @@ mod tests {
     #[test]
     fn nothing_is_learned_while_ovs_cannot_tell_what_changes() {
         let (mut engine, now) = open();
-        assert_eq!(engine.take(now, Input::Paused(true)).bump, Some(Source::Flows));
+        assert_eq!(engine.take(now, Input::Paused(true)).invalidate, Some(Cause::Flows));
         let due = engine.due().unwrap();
         assert!(!engine.take(due, Input::Tick).gate.learn);
         let step = engine.take(due + MS, Input::Paused(false));
-        assert_eq!(step.bump, Some(Source::Flows));
+        assert_eq!(step.invalidate, Some(Cause::Flows));
         let due = engine.due().unwrap();
         assert!(engine.take(due, Input::Tick).gate.learn);
     }
@@ -524,7 +530,7 @@ mod tests {
     #[test]
     fn nothing_is_learned_before_what_changed_was_read_and_who_may_be_cached_was_decided() {
         let (mut engine, now) = open();
-        engine.take(now, Input::Changed(Source::Flows));
+        engine.take(now, Input::Changed(Cause::Flows));
         engine.take(now, Input::Reading(true));
         let due = engine.due().unwrap();
         assert!(!engine.take(due, Input::Tick).gate.learn, "the end of the burst came first");
@@ -547,6 +553,6 @@ mod tests {
         let step = engine.take(now, Input::Enable(false));
         assert_eq!(step.gate, Gate::default());
         let step = engine.take(now, Input::Enable(true));
-        assert_eq!((step.bump, step.gate.forward), (Some(Source::Path), true));
+        assert_eq!((step.invalidate, step.gate.forward), (Some(Cause::Path), true));
     }
 }

@@ -8,13 +8,15 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::metrics::Figures;
+use super::metrics::CacheMetrics;
 use crate::flow_cache::eligibility::decide::View;
-use crate::flow_cache::eligibility::flow_actions::Effects;
-use crate::flow_cache::invalidation::{Engine, Input, Source, Step, Times, Tracking};
+use crate::flow_cache::eligibility::flow_actions::FlowExclusions;
+use crate::flow_cache::invalidation::{Cause, Engine, Input, Step, Times, Tracking};
 use crate::flow_cache::path_file::{Store, StoreError};
 use crate::flow_cache::{FlowCache, Gate, Timing, Underlay};
-use api::admin::{Cache, CacheStatus, EndpointStatus, GateStatus, NodePath, Reasoned, Sight, UnderlayStatus};
+use api::admin::{
+    Cache, CacheStatus, EndpointStatus, GateStatus, MonitorHealth, NodePath, PathStatus, UnderlayStatus,
+};
 
 /// Reason before anything was decided.
 pub(super) const STARTING: &str = "the agent is starting";
@@ -35,11 +37,11 @@ pub(super) struct Shared {
     /// Why the node has no cache.
     without: String,
     store: Store,
-    pub(super) figures: Figures,
+    pub(super) metrics: CacheMetrics,
     inner: Mutex<Inner>,
-    /// What each endpoint was told last. Not part of the above: telling may take a while, and invalidation must not wait.
-    told: Mutex<BTreeMap<String, bool>>,
-    /// The tunnels' other ends that the cache was told last; `None` when it is not known what it has.
+    /// What each endpoint was last_sent last. Not part of the above: telling may take a while, and invalidation must not wait.
+    last_sent: Mutex<BTreeMap<String, bool>>,
+    /// The tunnels' other ends that the cache was last_sent last; `None` when it is not known what it has.
     pub(super) remotes: Mutex<Option<BTreeSet<Ipv4Addr>>>,
     /// When the engine is due has changed.
     pub(super) due: Notify,
@@ -63,7 +65,7 @@ struct Inner {
     /// How often ovs-vswitchd went away.
     lives: u64,
     /// Whose packets br-int's flows log, sample or shape, and how often that changed.
-    effects: (Arc<Effects>, u64),
+    exclusions: (Arc<FlowExclusions>, u64),
     timing: Timing,
     divergences: u64,
 }
@@ -71,8 +73,8 @@ struct Inner {
 /// What was decided last.
 #[derive(Debug, Clone)]
 pub(super) struct Decided {
-    pub(super) node: Reasoned,
-    pub(super) tunnel: Reasoned,
+    pub(super) node: PathStatus,
+    pub(super) tunnel: PathStatus,
     pub(super) underlay: Option<Underlay>,
     pub(super) endpoints: Vec<EndpointStatus>,
 }
@@ -106,7 +108,7 @@ impl Manager {
         store: Store,
         wanted: NodePath,
     ) -> Self {
-        let starting = Reasoned::ovs(STARTING);
+        let starting = PathStatus::ovs(STARTING);
         let inner = Inner {
             engine: Engine::new(Times::default(), Tracking::Unknown),
             gate: None,
@@ -119,7 +121,7 @@ impl Manager {
                 endpoints: Vec::new(),
             },
             lives: 0,
-            effects: Default::default(),
+            exclusions: Default::default(),
             timing: Timing::default(),
             divergences: 0,
         };
@@ -129,9 +131,9 @@ impl Manager {
             netdev,
             without: without.to_owned(),
             store,
-            figures: Figures::default(),
+            metrics: CacheMetrics::default(),
             inner: Mutex::new(inner),
-            told: Mutex::default(),
+            last_sent: Mutex::default(),
             remotes: Mutex::default(),
             due: Notify::new(),
             revalidate: Notify::new(),
@@ -152,11 +154,11 @@ impl Manager {
             wanted: inner.wanted,
             tcp: match (there, inner.engine.tracking()) {
                 (false, _) => node.clone(),
-                (_, Tracking::Tolerant) => Reasoned::ebpf("OVS's connection tracking takes flows back"),
+                (_, Tracking::Tolerant) => PathStatus::ebpf("OVS's connection tracking takes flows back"),
                 (_, Tracking::Unknown) => {
-                    Reasoned::ovs("whether OVS's connection tracking takes flows back is not known yet")
+                    PathStatus::ovs("whether OVS's connection tracking takes flows back is not known yet")
                 }
-                (_, Tracking::Strict(why)) => Reasoned::ovs(why.clone()),
+                (_, Tracking::Strict(why)) => PathStatus::ovs(why.clone()),
             },
             tunnel,
             underlay: underlay.map(|underlay| UnderlayStatus {
@@ -166,11 +168,20 @@ impl Manager {
             }),
             epoch: self.shared.cache.as_ref().and_then(|cache| cache.epoch().ok()),
             gate: GateStatus { forward, learn, tcp, hold },
-            sight: inner.engine.sight(),
-            blind: if there { inner.engine.blind().unwrap_or_default() } else { String::new() },
+            monitor: inner.engine.monitor_health(),
+            unsynced_reason: if there {
+                inner.engine.unsynced_reason().unwrap_or_default()
+            } else {
+                String::new()
+            },
             hold_ms: inner.engine.held_since().map(|since| milliseconds(since.elapsed())),
             refresh_ms: milliseconds(inner.timing.refresh),
-            bumps: self.shared.figures.bumps().map(|(name, count)| (name.to_owned(), count)).collect(),
+            invalidations: self
+                .shared
+                .metrics
+                .invalidations()
+                .map(|(name, count)| (name.to_owned(), count))
+                .collect(),
             divergences: inner.divergences,
         };
         CacheStatus { node, cache, endpoints }
@@ -185,7 +196,7 @@ impl Manager {
     ///
     /// # Errors
     /// It cannot be kept under the state directory; then nothing is changed.
-    pub fn set_node_path(&self, path: NodePath) -> Result<Reasoned, StoreError> {
+    pub fn set_node_path(&self, path: NodePath) -> Result<PathStatus, StoreError> {
         self.shared.store.save(path)?;
         tracing::info!(path = path.name(), "path of the node is set");
         self.shared.inner.lock().wanted = path;
@@ -200,7 +211,7 @@ impl Manager {
 
     /// An endpoint's programs were attached, perhaps anew.
     pub fn endpoint_added(&self, id: &str) {
-        self.shared.told.lock().remove(id);
+        self.shared.last_sent.lock().remove(id);
         self.shared.decide.notify_one();
     }
 
@@ -209,27 +220,27 @@ impl Manager {
         if self.shared.cache.is_none() {
             return;
         }
-        self.shared.told.lock().remove(id);
-        self.shared.take(Input::Changed(Source::Removal));
+        self.shared.last_sent.lock().remove(id);
+        self.shared.take(Input::Changed(Cause::Removal));
     }
 }
 
 /// Who decides what the flow cache may do.
-pub trait Steering: std::fmt::Debug + Send + Sync {
+pub trait CacheControl: std::fmt::Debug + Send + Sync {
     /// How it is.
     fn status(&self) -> CacheStatus;
     /// Wants another path of the node from now on. Returns the path it takes; the error says why that cannot be wanted.
-    fn set_node_path(&self, path: NodePath) -> Result<Reasoned, String>;
+    fn set_node_path(&self, path: NodePath) -> Result<PathStatus, String>;
     /// Counts a divergence that the audit found.
     fn diverged(&self);
 }
 
-impl Steering for Manager {
+impl CacheControl for Manager {
     fn status(&self) -> CacheStatus {
         self.status()
     }
 
-    fn set_node_path(&self, path: NodePath) -> Result<Reasoned, String> {
+    fn set_node_path(&self, path: NodePath) -> Result<PathStatus, String> {
         self.set_node_path(path).map_err(|error| error.to_string())
     }
 
@@ -256,7 +267,7 @@ impl Shared {
                 let left = || self.check("read the hold", cache.hold_left()).unwrap_or_default();
                 self.take(Input::Adopt { tcp: gate.tcp, left: gate.hold.then(left) })
             }
-            _ => self.take(Input::Changed(Source::Resync)),
+            _ => self.take(Input::Changed(Cause::Resync)),
         };
     }
 
@@ -277,35 +288,35 @@ impl Shared {
 
     fn take_locked(&self, inner: &mut Inner, input: Input) -> bool {
         let before = inner.engine.due();
-        let sight = inner.engine.sight();
+        let monitor = inner.engine.monitor_health();
         let now = Instant::now();
         let step = inner.engine.take(now, input);
         self.apply(inner, &step);
-        let after = inner.engine.sight();
-        if sight != after {
-            let why = inner.engine.blind().unwrap_or_default();
+        let after = inner.engine.monitor_health();
+        if monitor != after {
+            let why = inner.engine.unsynced_reason().unwrap_or_default();
             match after {
-                Sight::Open => tracing::info!("changes of OVS are seen"),
-                Sight::Hold => {
+                MonitorHealth::Synced => tracing::info!("changes of OVS are seen"),
+                MonitorHealth::GracePeriod => {
                     tracing::warn!(why, "changes of OVS are not seen; cached flows go on for a while")
                 }
-                Sight::Closed => {
+                MonitorHealth::Stale => {
                     tracing::warn!(why, "changes of OVS are not seen; every packet goes through OVS")
                 }
             }
         }
         if let Some(since) = inner.hold.take() {
-            self.figures.held.inc_by(now.saturating_duration_since(since).as_secs_f64());
+            self.metrics.held.inc_by(now.saturating_duration_since(since).as_secs_f64());
         }
-        inner.hold = (after == Sight::Hold).then_some(now);
-        self.figures.state(inner.gate.unwrap_or_default(), after, inner.engine.tracking());
+        inner.hold = (after == MonitorHealth::GracePeriod).then_some(now);
+        self.metrics.state(inner.gate.unwrap_or_default(), after, inner.engine.tracking());
         if inner.engine.due() != before {
             self.due.notify_one();
         }
         if step.revalidate {
             self.revalidate.notify_one();
         }
-        step.bump.is_some()
+        step.invalidate.is_some()
     }
 
     /// First takes away, then makes invalid, then opens: whatever comes in between must not be learned or used.
@@ -323,12 +334,12 @@ impl Shared {
                 inner.gate = self.check("set the gate", cache.set_gate(gate)).map(|()| gate);
             }
         };
-        if step.bump.is_some() {
+        if step.invalidate.is_some() {
             set(inner, narrow);
         }
-        if let Some(source) = step.bump {
-            self.figures.bump(source);
-            if self.check("make everything invalid", cache.bump()).is_none() {
+        if let Some(source) = step.invalidate {
+            self.metrics.invalidated(source);
+            if self.check("make everything invalid", cache.invalidate()).is_none() {
                 // What cannot be made invalid must not be used.
                 set(inner, Gate::default());
                 return;
@@ -340,30 +351,30 @@ impl Shared {
     /// Counts and logs a failure.
     pub(super) fn check<T, E: std::fmt::Display>(&self, what: &str, done: Result<T, E>) -> Option<T> {
         done.map_err(|error| {
-            self.figures.failures.inc();
+            self.metrics.failures.inc();
             tracing::error!(%error, "flow cache: {what}");
         })
         .ok()
     }
 
     /// Puts an endpoint on the fast path or takes it off, if it is not so already. True when it was taken off.
-    pub(super) fn tell(&self, id: &str, fast: bool) -> bool {
+    pub(super) fn set_endpoint(&self, id: &str, fast: bool) -> bool {
         let Some(cache) = &self.cache else { return false };
-        let mut told = self.told.lock();
-        let was = told.get(id).copied();
+        let mut last_sent = self.last_sent.lock();
+        let was = last_sent.get(id).copied();
         if was == Some(fast) {
             return false;
         }
         let done = cache.set_endpoint_fast(id, fast);
         if self.check("set an endpoint's path", done).is_some() {
-            told.insert(id.to_owned(), fast);
+            last_sent.insert(id.to_owned(), fast);
         }
         was != Some(false) && !fast
     }
 
     /// Forgets endpoints that are not there any more.
     pub(super) fn keep(&self, is_there: impl Fn(&str) -> bool) {
-        self.told.lock().retain(|id, _| is_there(id));
+        self.last_sent.lock().retain(|id, _| is_there(id));
     }
 
     /// When the engine wants to be called.
@@ -391,25 +402,25 @@ impl Shared {
         self.inner.lock().engine.waits_for_flows()
     }
 
-    /// Nothing is learned until [`Shared::effects_are_decided`].
-    pub(super) fn set_effects(&self, effects: Effects) {
+    /// Nothing is learned until [`Shared::exclusions_applied`].
+    pub(super) fn set_exclusions(&self, exclusions: FlowExclusions) {
         let mut inner = self.inner.lock();
-        if *inner.effects.0 != effects {
-            inner.effects = (Arc::new(effects), inner.effects.1 + 1);
+        if *inner.exclusions.0 != exclusions {
+            inner.exclusions = (Arc::new(exclusions), inner.exclusions.1 + 1);
             self.take_locked(&mut inner, Input::Deciding(true));
             self.decide.notify_one();
         }
     }
 
     /// What was set last, and its number.
-    pub(super) fn effects(&self) -> (Arc<Effects>, u64) {
-        self.inner.lock().effects.clone()
+    pub(super) fn exclusions(&self) -> (Arc<FlowExclusions>, u64) {
+        self.inner.lock().exclusions.clone()
     }
 
     /// Those with this number have been carried out.
-    pub(super) fn effects_are_decided(&self, number: u64) {
+    pub(super) fn exclusions_applied(&self, number: u64) {
         let mut inner = self.inner.lock();
-        if inner.effects.1 == number {
+        if inner.exclusions.1 == number {
             self.take_locked(&mut inner, Input::Deciding(false));
         }
     }
@@ -429,7 +440,7 @@ impl Shared {
 
     pub(super) fn diverged(&self, count: u64) {
         self.inner.lock().divergences += count;
-        self.figures.divergences.inc_by(count);
+        self.metrics.divergences.inc_by(count);
     }
 
     pub(super) fn timing(&self) -> Timing {

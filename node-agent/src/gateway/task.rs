@@ -48,7 +48,7 @@ pub(crate) async fn keep(node: Node, context: Context, client: kube::Client, out
             Ok(Ended::GivenBack) => {
                 let wait = before_next(context.config.api_patience(), given_back);
                 given_back += 1;
-                node.health.bad(GATEWAY, give_back(&node, &context, wait).await);
+                node.health.not_met(GATEWAY, give_back(&node, &context, wait).await);
                 tokio::time::sleep(wait).await;
                 until_answers(&client).await;
                 continue;
@@ -56,7 +56,7 @@ pub(crate) async fn keep(node: Node, context: Context, client: kube::Client, out
             Ok(Ended::Parts) => ("ended".to_owned(), waits.next()),
             Err(error) => (format!("{error:#}"), waits.next()),
         };
-        node.health.bad(GATEWAY, reason);
+        node.health.not_met(GATEWAY, reason);
         tokio::time::sleep(Duration::from_secs(wait.unwrap_or(WAITS[3]))).await;
     }
 }
@@ -75,7 +75,7 @@ async fn attempt(
     client: kube::Client,
     outlet: Outlet<Announcement>,
 ) -> anyhow::Result<Ended> {
-    node.health.bad(GATEWAY, "being set up");
+    node.health.not_met(GATEWAY, "being set up");
     let config = Arc::clone(&context.config);
     if Trial::would_begin(&config.state_dir)? && answers(&client).await {
         Trial::begin(&config.state_dir)?;
@@ -152,8 +152,8 @@ async fn report(node: &Node, mut status: watch::Receiver<Status>) {
     loop {
         let now = status.borrow_and_update().clone();
         match missing(&now) {
-            None => node.health.good(GATEWAY),
-            Some(reason) => node.health.bad(GATEWAY, reason),
+            None => node.health.met(GATEWAY),
+            Some(reason) => node.health.not_met(GATEWAY, reason),
         }
         node.health.warning(GATEWAY, (!now.warnings.is_empty()).then(|| now.warnings.join("; ")));
         node.peers.set(now.peers);

@@ -84,8 +84,8 @@ async fn keep<T: Clone, F: Future<Output = anyhow::Result<()>>>(
     write: impl Fn(T) -> F,
 ) {
     let tell = |done: Result<(), String>| match done {
-        Ok(()) => reports.health.good(name),
-        Err(error) => reports.health.bad(name, error),
+        Ok(()) => reports.health.met(name),
+        Err(error) => reports.health.not_met(name, error),
     };
     each(reports, name, values, write, tell).await;
 }

@@ -88,14 +88,15 @@ impl Wire {
 
     /// What comes until nothing has been made invalid for longer than OVS's longest time between two rounds.
     async fn until_quiet(&self, bed: &Bed) -> Came {
-        let (mut came, mut bumps, mut since) = (Came::new(), bed.cache.bumps(), Instant::now());
+        let (mut came, mut invalidations, mut since) =
+            (Came::new(), bed.cache.invalidations(), Instant::now());
         while since.elapsed() < Duration::from_millis(600) {
             sleep(Duration::from_millis(5)).await;
             // Often, as a socket's buffer has room for some 250.
             for (number, count) in self.came() {
                 *came.entry(number).or_default() += count;
             }
-            if std::mem::replace(&mut bumps, bed.cache.bumps()) != bumps {
+            if std::mem::replace(&mut invalidations, bed.cache.invalidations()) != invalidations {
                 since = Instant::now();
             }
         }
@@ -147,14 +148,14 @@ fn no_old_datapath_flow_is_left_when_everything_is_made_invalid_for_the_last_tim
             bed.ovs.ofctl("add-flow", &format!("{TARGET},priority=20,actions=drop"));
             let came = wire.until_quiet(&bed).await;
             *bed.cache.probe.lock().unwrap() = None;
-            let bumps = bed.cache.bumps();
+            let invalidations = bed.cache.invalidations();
             println!(
-                "trial {trial}: {bumps} times invalid; of {TARGETS} old ones forwarded after each: {came:?}"
+                "trial {trial}: {invalidations} times invalid; of {TARGETS} old ones forwarded after each: {came:?}"
             );
-            let after = |bump: usize| came.get(&bump).copied().unwrap_or(0);
-            assert!(bumps > 2 && after(1) > 0, "the packets that ask do not reach OVS");
-            old_at_last += after(bumps);
-            old_before.extend(Some(after(bumps - 1)).filter(|old| *old > 0));
+            let after = |invalidate: usize| came.get(&bump).copied().unwrap_or(0);
+            assert!(invalidations > 2 && after(1) > 0, "the packets that ask do not reach OVS");
+            old_at_last += after(invalidations);
+            old_before.extend(Some(after(invalidations - 1)).filter(|old| *old > 0));
             bed.ovs.ofctl("del-flows", TARGET);
             wire.until_quiet(&bed).await;
             ask(&wire.sender, 0);

@@ -1,7 +1,7 @@
 //! `slipctl status` and `slipctl path`.
 
 use api::admin::Status;
-use api::admin::{Cache, NodePath, Path, Reasoned, Sight};
+use api::admin::{Cache, MonitorHealth, NodePath, Path, PathStatus};
 
 use super::{pod_or_container, short_id};
 use crate::table::{Column, pairs, table};
@@ -36,7 +36,7 @@ pub(crate) fn text(status: &Status) -> String {
 }
 
 /// What came of `slipctl path node`.
-pub(crate) fn path(wanted: NodePath, now: &Reasoned) -> String {
+pub(crate) fn path(wanted: NodePath, now: &PathStatus) -> String {
     format!("wanted {}, now {}\n", wanted.name(), reasoned(now))
 }
 
@@ -47,7 +47,7 @@ fn name(path: Path) -> &'static str {
     }
 }
 
-fn reasoned(path: &Reasoned) -> String {
+fn reasoned(path: &PathStatus) -> String {
     let name = name(path.path);
     if path.reason.is_empty() { name.to_owned() } else { format!("{name}: {}", path.reason) }
 }
@@ -62,7 +62,8 @@ fn cache_lines(cache: &Cache) -> Vec<(&'static str, String)> {
         .underlay
         .as_ref()
         .map_or_else(|| "none".to_owned(), |u| format!("{}, MAC {}, MTU {}", u.address, u.mac, u.mtu));
-    let bumps: Vec<_> = cache.bumps.iter().map(|(cause, count)| format!("{cause} {count}")).collect();
+    let invalidations: Vec<_> =
+        cache.invalidations.iter().map(|(cause, count)| format!("{cause} {count}")).collect();
     vec![
         ("Wanted", cache.wanted.name().to_owned()),
         ("TCP", reasoned(&cache.tcp)),
@@ -71,19 +72,20 @@ fn cache_lines(cache: &Cache) -> Vec<(&'static str, String)> {
         ("Epoch", epoch),
         ("Gate", format!("{open}; refresh after {}", span(cache.refresh_ms))),
         ("OVS seen", sight(cache)),
-        ("Bumps", if bumps.is_empty() { "none".to_owned() } else { bumps.join(", ") }),
+        ("Bumps", if invalidations.is_empty() { "none".to_owned() } else { invalidations.join(", ") }),
         ("Diverged", cache.divergences.to_string()),
     ]
 }
 
 fn sight(cache: &Cache) -> String {
-    let (state, held) = match (cache.sight, cache.hold_ms) {
-        (Sight::Open, _) => ("yes", String::new()),
-        (Sight::Hold, Some(ms)) => ("no, holding for", format!(" {}", span(ms))),
-        (Sight::Hold, None) => ("no, holding", String::new()),
-        (Sight::Closed, _) => ("no, closed", String::new()),
+    let (state, held) = match (cache.monitor, cache.hold_ms) {
+        (MonitorHealth::Synced, _) => ("yes", String::new()),
+        (MonitorHealth::GracePeriod, Some(ms)) => ("no, holding for", format!(" {}", span(ms))),
+        (MonitorHealth::GracePeriod, None) => ("no, holding", String::new()),
+        (MonitorHealth::Stale, _) => ("no, closed", String::new()),
     };
-    let why = if cache.blind.is_empty() { String::new() } else { format!(": {}", cache.blind) };
+    let why =
+        if cache.unsynced_reason.is_empty() { String::new() } else { format!(": {}", cache.unsynced_reason) };
     format!("{state}{held}{why}")
 }
 
@@ -183,7 +185,7 @@ mod tests {
     fn a_node_without_ebpf_says_why_and_shows_no_empty_tables() {
         let mut status = status();
         status.cache = None;
-        status.path = Reasoned::ovs("kernel 5.10 is too old");
+        status.path = PathStatus::ovs("kernel 5.10 is too old");
         status.ready = false;
         status.problems = vec!["ovs: not connected".to_owned(), "pods: not read".to_owned()];
         (status.maps, status.endpoints) = (Vec::new(), Vec::new());

@@ -9,11 +9,11 @@ use tokio::net::UnixListener;
 
 use super::*;
 use crate::admin::naming::tests::naming;
+use crate::flow_cache::CacheControl;
 use crate::flow_cache::FlowCache;
-use crate::flow_cache::Steering;
 use crate::flow_cache::fake::Fake;
 use api::admin::FlowSpec;
-use api::admin::Reasoned;
+use api::admin::PathStatus;
 use subject::tests::Two;
 
 struct Node {
@@ -39,14 +39,14 @@ impl View for Node {
     fn flow_cache(&self) -> Option<Arc<dyn FlowCache>> {
         self.cache.clone().map(|cache| cache as Arc<dyn FlowCache>)
     }
-    fn steering(&self) -> Option<Arc<dyn Steering>> {
+    fn steering(&self) -> Option<Arc<dyn CacheControl>> {
         None
     }
     fn naming(&self) -> Naming {
         naming()
     }
-    fn path(&self) -> Reasoned {
-        Reasoned::ovs("")
+    fn path(&self) -> PathStatus {
+        PathStatus::ovs("")
     }
     fn status(&self) -> Result<api::admin::Status, AdminError> {
         Err(AdminError::Failed(String::new()))

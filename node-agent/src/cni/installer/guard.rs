@@ -49,7 +49,7 @@ pub async fn keep(node: &Node, files: Files, outlet: &Outlet<InUse>) {
                     node.metrics.cni_file_restored(what);
                     tracing::warn!(file = %path.display(), "the CNI {what} was missing or changed, and is written again");
                 }
-                node.health.good(CONDITION);
+                node.health.met(CONDITION);
                 if let Some(now) = now {
                     in_use::tell(node, now);
                     outlet.put(now.clone());
@@ -58,7 +58,7 @@ pub async fn keep(node: &Node, files: Files, outlet: &Outlet<InUse>) {
                 written.is_empty()
             }
             Err(error) => {
-                node.health.bad(CONDITION, format!("{error:#}"));
+                node.health.not_met(CONDITION, format!("{error:#}"));
                 false
             }
         };

@@ -10,10 +10,10 @@ use ovsdb_client::vswitch::{Bridge, Interface, Mirror, OpenVSwitch, Port};
 
 use ebpf::maps::GENEVE_PORT;
 
-use crate::flow_cache::eligibility::flow_actions::Effects;
+use crate::flow_cache::eligibility::flow_actions::FlowExclusions;
 use crate::flow_cache::remotes;
 use crate::ovs::ports::PodPort;
-use api::admin::Reasoned;
+use api::admin::PathStatus;
 
 /// Options of a tunnel that say where it goes and do not change from packet to packet. Others may.
 const PLAIN_OPTIONS: [&str; 5] = ["remote_ip", "local_ip", "key", "csum", "packet_type"];
@@ -56,10 +56,10 @@ impl Mirrored {
 pub fn node<'a>(
     system: &OpenVSwitch,
     integration: &Bridge,
-    effects: &Effects,
+    exclusions: &FlowExclusions,
     interfaces: impl Iterator<Item = &'a Interface>,
 ) -> Option<String> {
-    if let Some(why) = &effects.node {
+    if let Some(why) = &exclusions.node {
         return Some(why.clone());
     }
     let counted = [
@@ -86,18 +86,18 @@ pub fn node<'a>(
         // OVS puts filters in front of the programs.
         return Some("OVS has hardware offload on (other_config:hw-offload)".to_owned());
     }
-    interfaces.filter_map(|row| tunnel(row).or_else(|| shared_port(row, effects))).next()
+    interfaces.filter_map(|row| tunnel(row).or_else(|| shared_port(row, exclusions))).next()
 }
 
 /// Why this interface, which is no pod's, keeps the node off the fast path: what passes it may be of any pod. A port that has no
 /// row any more carries nothing.
-fn shared_port(row: &Interface, effects: &Effects) -> Option<String> {
-    let why = concerning(row, effects).filter(|_| PodPort::of(row).is_none())?;
+fn shared_port(row: &Interface, exclusions: &FlowExclusions) -> Option<String> {
+    let why = concerning(row, exclusions).filter(|_| PodPort::of(row).is_none())?;
     Some(format!("interface {}: {why}", row.name))
 }
 
-fn concerning<'a>(row: &Interface, effects: &'a Effects) -> Option<&'a str> {
-    effects.ports.get(&u32::try_from(row.ofport?).ok()?).map(String::as_str)
+fn concerning<'a>(row: &Interface, exclusions: &'a FlowExclusions) -> Option<&'a str> {
+    exclusions.ports.get(&u32::try_from(row.ofport?).ok()?).map(String::as_str)
 }
 
 /// Why this tunnel keeps the node off the fast path.
@@ -133,7 +133,7 @@ pub fn tunnel_endpoint<'a>(
     mirrored: &Mirrored,
     mut interfaces: impl Iterator<Item = &'a Interface>,
 ) -> Result<Ipv4Addr, String> {
-    if let Some(row) = interfaces.find(|row| remotes::takes_from_anybody(row)) {
+    if let Some(row) = interfaces.find(|row| remotes::accepts_any_remote(row)) {
         return Err(format!(
             "tunnel {} has no remote_ip of its own; which nodes OVS takes packets from cannot be told",
             row.name
@@ -183,41 +183,41 @@ pub struct Pod<'a> {
 }
 
 /// The path of one pod's endpoint when the node's is `ebpf`.
-pub fn endpoint(pod: Pod<'_>, mirrored: &Mirrored, effects: &Effects) -> Reasoned {
+pub fn endpoint(pod: Pod<'_>, mirrored: &Mirrored, exclusions: &FlowExclusions) -> PathStatus {
     match pod.wanted {
         // Whoever says so knows what it is.
         Some("ebpf") => {}
         None => {
             if let Some(why) = pod.forwards {
-                return Reasoned::ovs(why);
+                return PathStatus::ovs(why);
             }
         }
-        Some("ovs") => return Reasoned::ovs(format!("annotation {POD_PATH} of the pod")),
+        Some("ovs") => return PathStatus::ovs(format!("annotation {POD_PATH} of the pod")),
         Some(other) => {
-            return Reasoned::ovs(format!("annotation {POD_PATH} is `{other}`; `ovs` or `ebpf` is needed"));
+            return PathStatus::ovs(format!("annotation {POD_PATH} is `{other}`; `ovs` or `ebpf` is needed"));
         }
     }
     if let Some(mirror) = mirrored.of_port(&pod.port.uuid) {
-        return Reasoned::ovs(format!("the port is mirrored (mirror {mirror})"));
+        return PathStatus::ovs(format!("the port is mirrored (mirror {mirror})"));
     }
     if pod.port.qos.is_some() {
-        return Reasoned::ovs("the OVS port has a QoS setting");
+        return PathStatus::ovs("the OVS port has a QoS setting");
     }
     if pod.interface.ingress_policing_rate > 0 || pod.interface.ingress_policing_kpkts_rate > 0 {
-        return Reasoned::ovs("the OVS interface limits its rate (ingress policing)");
+        return PathStatus::ovs("the OVS interface limits its rate (ingress policing)");
     }
     if let Some(kind) = pod.queue {
-        return Reasoned::ovs(format!(
+        return PathStatus::ovs(format!(
             "the host end has the queueing discipline `{kind}`, which cached packets do not pass"
         ));
     }
-    if let Some(why) = concerning(pod.interface, effects) {
-        return Reasoned::ovs(why);
+    if let Some(why) = concerning(pod.interface, exclusions) {
+        return PathStatus::ovs(why);
     }
     if pod.interface.ofport.is_none_or(|port| port <= 0) {
-        return Reasoned::ovs("OVS has not opened the port yet");
+        return PathStatus::ovs("OVS has not opened the port yet");
     }
-    Reasoned::ebpf("nothing is against it")
+    PathStatus::ebpf("nothing is against it")
 }
 
 #[cfg(test)]
@@ -262,7 +262,7 @@ mod tests {
     fn several_endpoints_and_tunnels_that_cannot_be_repeated_keep_the_node_slow() {
         let bridge = Bridge::default();
         let ask = |system: &OpenVSwitch, rows: &[Interface]| {
-            node(system, &bridge, &Effects::default(), rows.iter())
+            node(system, &bridge, &FlowExclusions::default(), rows.iter())
         };
         let geneve = chassis(&[("ovn-encap-type", "geneve"), ("ovn-encap-ip", "172.18.0.2")]);
         let plain = tunnel_row("geneve", &[("remote_ip", "172.18.0.3"), ("key", "flow"), ("csum", "false")]);
@@ -284,7 +284,11 @@ mod tests {
     fn a_bridge_that_reports_its_packets_keeps_the_node_slow() {
         let system = chassis(&[]);
         let bridge = Bridge { netflow: Some(Uuid::new_v4()), ..Bridge::default() };
-        assert!(node(&system, &bridge, &Effects::default(), std::iter::empty()).unwrap().contains("NetFlow"));
+        assert!(
+            node(&system, &bridge, &FlowExclusions::default(), std::iter::empty())
+                .unwrap()
+                .contains("NetFlow")
+        );
     }
 
     #[test]
@@ -296,7 +300,7 @@ mod tests {
         let interface = Interface { ofport: Some(3), ..Interface::default() };
         let pod = Pod { port: &port, interface: &interface, wanted: None, forwards: None, queue: None };
         let of = |bridge: &Bridge| {
-            endpoint(pod, &Mirrored::of(bridge, std::iter::once(&mirror)), &Effects::default()).path
+            endpoint(pod, &Mirrored::of(bridge, std::iter::once(&mirror)), &FlowExclusions::default()).path
         };
         assert_eq!(of(&bridge), Path::Ovs);
         assert_eq!(of(&Bridge::default()), Path::Ebpf);
@@ -304,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_pods_port_that_is_logged_is_slow_alone_and_a_port_of_the_node_makes_all_slow() {
-        let effects = Effects { node: None, ports: [(3, "logged".to_owned())].into() };
+        let exclusions = FlowExclusions { node: None, ports: [(3, "logged".to_owned())].into() };
         let row = |ids: &[(&str, &str)], number| {
             let external_ids =
                 ids.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
@@ -314,10 +318,10 @@ mod tests {
         let path = |number| {
             let (port, interface) = (Port::default(), row(&ids, number));
             let pod = Pod { port: &port, interface: &interface, wanted: None, forwards: None, queue: None };
-            endpoint(pod, &Mirrored::default(), &effects)
+            endpoint(pod, &Mirrored::default(), &exclusions)
         };
-        assert_eq!((path(3), path(4).path), (Reasoned::ovs("logged"), Path::Ebpf));
-        let ask = |rows: &[Interface]| node(&chassis(&[]), &Bridge::default(), &effects, rows.iter());
+        assert_eq!((path(3), path(4).path), (PathStatus::ovs("logged"), Path::Ebpf));
+        let ask = |rows: &[Interface]| node(&chassis(&[]), &Bridge::default(), &exclusions, rows.iter());
         assert_eq!(ask(&[row(&ids, 3), row(&[], 4)]), None);
         assert!(ask(&[row(&[], 3)]).unwrap().contains("logged"));
     }

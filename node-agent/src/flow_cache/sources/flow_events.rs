@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use supervision::Tasks;
 
 use super::flow_monitor as monitor;
-use crate::flow_cache::cause::Source;
+use crate::flow_cache::cause::Cause;
 use crate::flow_cache::invalidation::Input;
 use crate::flow_cache::manager::Shared;
 
@@ -42,13 +42,13 @@ fn take_event(shared: &Shared, event: monitor::Event, ignore: bool) {
         monitor::Event::Changed(_) | monitor::Event::Paused(_) if ignore => {
             // Only so that an empty table does not stay one.
             if shared.waits_for_flows() {
-                shared.take(Input::Changed(Source::Flows));
+                shared.take(Input::Changed(Cause::Flows));
             }
         }
         monitor::Event::Changed(came) => {
-            if shared.take(Input::Changed(Source::Flows)) {
+            if shared.take(Input::Changed(Cause::Flows)) {
                 let delay = came.elapsed();
-                shared.figures.delay.observe(delay.as_secs_f64());
+                shared.metrics.delay.observe(delay.as_secs_f64());
                 tracing::debug!(?delay, "flows of br-int changed: everything cached is invalid");
             }
             shared.take(Input::Reading(true));
@@ -59,7 +59,7 @@ fn take_event(shared: &Shared, event: monitor::Event, ignore: bool) {
         monitor::Event::Paused(paused) => {
             shared.take(Input::Paused(paused));
         }
-        monitor::Event::Effects(effects) => shared.set_effects(effects),
+        monitor::Event::Exclusions(exclusions) => shared.set_exclusions(exclusions),
         monitor::Event::Up { flows } => {
             tracing::info!(flows, "watching the flows of br-int");
             shared.ovs_is_new.notify_one();

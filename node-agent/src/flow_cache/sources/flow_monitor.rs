@@ -14,7 +14,7 @@ use thread_priority::{
     thread_native_id,
 };
 
-use crate::flow_cache::eligibility::flow_actions::{Effects, Ledger};
+use crate::flow_cache::eligibility::flow_actions::{FlowExclusions, FlowIndex};
 use crate::ovs::openflow::{self, Message, Update};
 
 /// What the monitor tells.
@@ -30,8 +30,8 @@ pub enum Event {
     /// OVS stops telling of changes, or goes on.
     Paused(bool),
     /// Whose packets flows of the bridge log, sample or shape, other than before.
-    Effects(Effects),
-    /// Everything that was told until now has been read. Comes after [`Event::Changed`], and after the effects.
+    Exclusions(FlowExclusions),
+    /// Everything that was told until now has been read. Comes after [`Event::Changed`], and after the exclusions.
     Read,
     /// It is gone, and why.
     Down(String),
@@ -121,7 +121,7 @@ pub struct Session {
     unread: bool,
     flows: usize,
     up: bool,
-    ledger: Ledger,
+    index: FlowIndex,
 }
 
 impl Session {
@@ -147,7 +147,7 @@ impl Session {
         buffer.drain(..at);
         self.buffer = buffer;
         if self.buffer.is_empty() {
-            self.tell_effects(tell);
+            self.send_exclusions(tell);
             if std::mem::take(&mut self.unread) {
                 tell(Event::Read);
             }
@@ -179,11 +179,11 @@ impl Session {
             Message::Initial { updates, more } => {
                 for update in openflow::updates(updates) {
                     self.flows += 1;
-                    self.ledger.take(update);
+                    self.index.take(update);
                 }
                 if !more && !self.up {
                     self.up = true;
-                    self.tell_effects(tell);
+                    self.send_exclusions(tell);
                     tell(Event::Up { flows: self.flows });
                 }
             }
@@ -192,7 +192,7 @@ impl Session {
                     if let Update::Paused(paused) = update {
                         tell(Event::Paused(paused));
                     }
-                    self.ledger.take(update);
+                    self.index.take(update);
                 }
             }
         }
@@ -200,11 +200,11 @@ impl Session {
     }
 
     /// Once the first list is complete; before, half of it would say too much.
-    fn tell_effects(&mut self, tell: &mut impl FnMut(Event)) {
+    fn send_exclusions(&mut self, tell: &mut impl FnMut(Event)) {
         if self.up
-            && let Some(effects) = self.ledger.changes()
+            && let Some(exclusions) = self.index.changes()
         {
-            tell(Event::Effects(effects));
+            tell(Event::Exclusions(exclusions));
         }
     }
 }

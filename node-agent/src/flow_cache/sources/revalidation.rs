@@ -54,7 +54,7 @@ impl Asked for Ovs {
         };
         match waited {
             Ok(_) => {
-                self.shared.figures.revalidation.observe(began.elapsed().as_secs_f64());
+                self.shared.metrics.revalidation.observe(began.elapsed().as_secs_f64());
                 self.told = false;
             }
             Err(error) => {

@@ -13,7 +13,7 @@ use rtnetlink::packet_route::neighbour::{
 };
 use rtnetlink::{MulticastGroup, new_multicast_connection};
 
-use crate::flow_cache::invalidation::{Input, Source};
+use crate::flow_cache::invalidation::{Cause, Input};
 use crate::flow_cache::manager::Shared;
 use crate::kernel::link::{Link, Netlink};
 
@@ -58,14 +58,14 @@ pub(in crate::flow_cache) async fn follow(shared: Arc<Shared>, netlink: Netlink,
                         },
                         // The kernel had more to tell than we could take.
                         NetlinkPayload::Overrun(_) => {
-                            shared.take(Input::Changed(Source::Links));
+                            shared.take(Input::Changed(Cause::Links));
                         }
                         _ => {}
                     }
                 }
                 connection.abort();
                 tracing::warn!("the kernel's word of links and neighbours has ended; asking for it again");
-                shared.take(Input::Changed(Source::Links));
+                shared.take(Input::Changed(Cause::Links));
             }
             Err(error) => tracing::warn!(%error, "cannot follow links and neighbours; trying again"),
         }
@@ -73,12 +73,12 @@ pub(in crate::flow_cache) async fn follow(shared: Arc<Shared>, netlink: Netlink,
     }
 }
 
-fn tell(shared: &Shared, source: Source) {
+fn tell(shared: &Shared, source: Cause) {
     shared.take(Input::Changed(source));
     shared.decide.notify_one();
 }
 
-async fn tell_later(shared: Arc<Shared>, source: Source, delay: Duration) {
+async fn tell_later(shared: Arc<Shared>, source: Cause, delay: Duration) {
     tokio::time::sleep(delay).await;
     tell(&shared, source);
 }
@@ -89,38 +89,38 @@ fn facts(link: &Link) -> (u32, bool, u32, Option<api::MacAddr>) {
 
 impl Seen {
     /// Why this message is a reason to forget, and how much later; `None` when it is none.
-    fn hear(&mut self, message: Kernel) -> Option<(Source, Duration)> {
+    fn hear(&mut self, message: Kernel) -> Option<(Cause, Duration)> {
         let gone = matches!(message, Kernel::DelNeighbour(_) | Kernel::DelRoute(_));
         let delay = if gone { OVS_ENDS } else { Duration::ZERO };
         self.take(message).map(|source| (source, delay))
     }
 
     /// Why this message is a reason to forget; `None` when it is none.
-    fn take(&mut self, message: Kernel) -> Option<Source> {
+    fn take(&mut self, message: Kernel) -> Option<Cause> {
         match message {
             Kernel::NewLink(message) => {
                 let link = Link::from(message);
                 let now = (link.name == self.uplink).then(|| facts(&link))?;
                 let before = self.link.replace(now);
-                (before != Some(now)).then_some(Source::Links)
+                (before != Some(now)).then_some(Cause::Links)
             }
             Kernel::DelLink(message) => {
                 let index = message.header.index;
                 self.neighbours.retain(|(link, _), _| *link != index);
-                self.link.take_if(|link| link.0 == index).map(|_| Source::Links)
+                self.link.take_if(|link| link.0 == index).map(|_| Cause::Links)
             }
             Kernel::NewNeighbour(message) => self.neighbour(&message),
             Kernel::DelNeighbour(message) => {
                 let key = key(&message)?;
-                self.neighbours.remove(&key).map(|_| Source::Neighbours)
+                self.neighbours.remove(&key).map(|_| Cause::Neighbours)
             }
-            Kernel::NewRoute(_) | Kernel::DelRoute(_) => Some(Source::Neighbours),
+            Kernel::NewRoute(_) | Kernel::DelRoute(_) => Some(Cause::Neighbours),
             _ => None,
         }
     }
 
     /// Only another MAC is news: the state changes all the time.
-    fn neighbour(&mut self, message: &NeighbourMessage) -> Option<Source> {
+    fn neighbour(&mut self, message: &NeighbourMessage) -> Option<Cause> {
         let key = key(message)?;
         let mac = message.attributes.iter().find_map(|attribute| match attribute {
             NeighbourAttribute::LinkLayerAddress(mac) => Some(mac.clone()),
@@ -130,9 +130,9 @@ impl Seen {
         match mac.filter(|_| !gone) {
             Some(mac) => {
                 let before = self.neighbours.insert(key, mac.clone());
-                before.is_some_and(|before| before != mac).then_some(Source::Neighbours)
+                before.is_some_and(|before| before != mac).then_some(Cause::Neighbours)
             }
-            None => self.neighbours.remove(&key).map(|_| Source::Neighbours),
+            None => self.neighbours.remove(&key).map(|_| Cause::Neighbours),
         }
     }
 }
@@ -179,8 +179,8 @@ mod tests {
         let (one, other) = (Some([2, 0, 0, 0, 0, 1]), Some([2, 0, 0, 0, 0, 2]));
         assert_eq!(take(NeighbourState::Reachable, one, "172.18.0.3"), None);
         assert_eq!(take(NeighbourState::Stale, one, "172.18.0.3"), None);
-        assert_eq!(take(NeighbourState::Reachable, other, "172.18.0.3"), Some(Source::Neighbours));
-        assert_eq!(take(NeighbourState::Failed, None, "172.18.0.3"), Some(Source::Neighbours));
+        assert_eq!(take(NeighbourState::Reachable, other, "172.18.0.3"), Some(Cause::Neighbours));
+        assert_eq!(take(NeighbourState::Failed, None, "172.18.0.3"), Some(Cause::Neighbours));
         assert_eq!(take(NeighbourState::Failed, None, "172.18.0.3"), None);
         assert_eq!(take(NeighbourState::Noarp, one, "224.0.0.1"), None);
         assert_eq!(take(NeighbourState::Noarp, other, "224.0.0.1"), None);
@@ -193,16 +193,16 @@ mod tests {
         let moved = || neighbour(NeighbourState::Reachable, Some([2, 0, 0, 0, 0, 2]), "172.18.0.3");
         let mut hear = |message| seen.hear(message);
         assert_eq!(hear(Kernel::NewNeighbour(there())), None);
-        assert_eq!(hear(Kernel::NewNeighbour(moved())), Some((Source::Neighbours, Duration::ZERO)));
-        assert_eq!(hear(Kernel::DelNeighbour(moved())), Some((Source::Neighbours, OVS_ENDS)));
+        assert_eq!(hear(Kernel::NewNeighbour(moved())), Some((Cause::Neighbours, Duration::ZERO)));
+        assert_eq!(hear(Kernel::DelNeighbour(moved())), Some((Cause::Neighbours, OVS_ENDS)));
         assert_eq!(hear(Kernel::DelNeighbour(moved())), None, "it was gone");
         assert_eq!(
             hear(Kernel::NewRoute(RouteMessage::default())),
-            Some((Source::Neighbours, Duration::ZERO))
+            Some((Cause::Neighbours, Duration::ZERO))
         );
-        assert_eq!(hear(Kernel::DelRoute(RouteMessage::default())), Some((Source::Neighbours, OVS_ENDS)));
+        assert_eq!(hear(Kernel::DelRoute(RouteMessage::default())), Some((Cause::Neighbours, OVS_ENDS)));
         let mut uplink = LinkMessage::default();
         uplink.header.index = 2;
-        assert_eq!(hear(Kernel::DelLink(uplink)), Some((Source::Links, Duration::ZERO)));
+        assert_eq!(hear(Kernel::DelLink(uplink)), Some((Cause::Links, Duration::ZERO)));
     }
 }
