@@ -12,7 +12,7 @@ use ebpf::flow::{
 };
 
 use super::clock::Tick;
-use crate::flow_cache::{Action, Answer, Divergence, Flow};
+use crate::flow_cache::{Action, CachedVerdict, Divergence, Flow};
 
 /// A flow's addresses and ports, of either family.
 #[derive(Clone, Copy, Debug)]
@@ -180,7 +180,7 @@ impl Reader {
     pub(super) fn divergence(&self, record: &flow::Divergence) -> Divergence {
         let five: Five = record.tuple.into();
         let deliver = record.what == DIVERGED_INGRESS;
-        let answer = |answer: &flow::Answer| Answer {
+        let answer = |answer: &flow::Answer| CachedVerdict {
             target: answer.target,
             kind: match (deliver, answer.kind) {
                 (true, _) => "deliver",

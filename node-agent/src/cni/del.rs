@@ -51,7 +51,7 @@ async fn release_each(node: &Node, container: &str) -> (Result<(), CniError>, Re
     let mut note = |done: Result<(), AttachError>| errors.extend(done.err().map(CniError::from));
     note(links::remove_endpoint(&node.datapath, container).await);
     // Flows of other pods to this one end before its links do.
-    node.flow_cache.endpoint_goes(container);
+    node.flow_cache.endpoint_removed(container);
     // A pair goes with either end. The shim is looked for in every mode: the mode may have been another one.
     note(links::delete_link(&node.reaper, &names.shim_agent, container).await);
     note(links::delete_link(&node.reaper, &names.host, container).await);

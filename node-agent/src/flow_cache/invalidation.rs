@@ -1,10 +1,11 @@
-//! When cached flows may be used, learned and refreshed: the rules, without any I/O. Time comes from the caller.
+//! State machine of the flow cache: when entries are invalidated, used, learned and refreshed. No I/O; time comes from the
+//! caller.
 //!
-//! Two things are kept apart. A *burst* of changes: at its first change everything cached becomes invalid and learning
-//! stops, a little after its last everything becomes invalid once more and learning goes on. OVS brings its own caches in
-//! line only some time after its tables changed, and what it answers in between must not be remembered. And *sight*: while
-//! the sources of changes are not all there, cached flows first go on as they are (a restart of OVS is no reason to cut
-//! anybody off), then the gate closes.
+//! It combines two concerns. *Bursts* of changes: the first change invalidates all entries and stops learning; at the end of
+//! the debounce window after the last change all entries are invalidated again and learning resumes. OVS revalidates its own
+//! datapath flows only some time after its tables changed, and its verdicts in between must not be cached. *Monitor health*:
+//! while a source of change events is lost, entries are first used without refresh for a grace period (a restart of OVS must
+//! not interrupt traffic), then the cache is closed.
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +13,14 @@ pub use crate::flow_cache::cause::Cause;
 use crate::flow_cache::{Gate, HOLD};
 use api::admin::MonitorHealth;
 
-/// Times of the rules.
+/// Timing of the state machine.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
-    /// A burst is over when nothing has come for this long.
+    /// Debounce window: a burst ends when no change has arrived for this long.
     pub quiet: Duration,
-    /// A burst is taken to be over after this, whatever still comes; the next change begins another.
+    /// Longest burst; the next change after it starts a new one.
     pub longest: Duration,
-    /// Cached flows go on for this long without sight.
+    /// Grace period: how long entries are used while OVS is not monitored.
     pub hold: Duration,
 }
 
@@ -29,72 +30,71 @@ impl Default for Times {
     }
 }
 
-/// Whether OVS's connection tracking takes TCP flows back that it has not seen all of.
+/// Whether OVS's connection tracking accepts TCP packets of a connection of which it has not seen all packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tracking {
-    /// It does: its sequence checks are known to be off.
+    /// Accepts them: the TCP sequence check is known to be off.
     Tolerant,
-    /// Not known since ovs-vswitchd was started.
+    /// Unknown since ovs-vswitchd was started.
     Unknown,
-    /// It does not, and why.
+    /// Rejects them, with the reason why the check is on.
     Strict(String),
 }
 
-/// Which round of OVS's revalidation has ended since the last change.
+/// Round of OVS's revalidators that has ended since the last change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Round {
-    /// It may have begun before the change.
+    /// May have started before the change.
     First,
-    /// It began after it: no datapath flow is older than the change.
+    /// Started after the change: no datapath flow is older than the change.
     Second,
 }
 
-/// What happened.
+/// An event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
-    /// Something changed that verdicts may depend on.
+    /// Something changed on which OVS's verdicts depend.
     Changed(Cause),
-    /// OVS stops (`true`) or goes on telling of changed flows, as it has too many to tell.
+    /// The flow monitor was paused by OVS because of congestion (`true`), or resumed (`false`).
     Paused(bool),
-    /// What OVS told is being read (`true`), or has been: whose packets it is about is not known in between.
+    /// Flow updates are being parsed (`true`), or all have been (`false`). In between, the exclusions are unknown.
     Reading(bool),
-    /// Who may use the cache is being decided (`true`), or has been, because flows changed what they do to packets.
+    /// Changed exclusions are being applied to endpoints (`true`), or have been (`false`).
     Deciding(bool),
-    /// A round in which OVS revalidates all of its datapath flows has ended since it was asked.
+    /// OVS has revalidated all of its datapath flows since the request.
     Revalidated(Round),
-    /// The monitor of br-int's flows is there, with so many flows in the table.
+    /// The flow monitor of br-int is connected.
     Monitor {
-        /// Flows in the table.
+        /// Number of flows in all tables.
         flows: usize,
     },
-    /// The monitor is gone, and why.
+    /// The flow monitor was lost, with the reason.
     MonitorLost(String),
-    /// The Open_vSwitch database is there, or not.
+    /// Whether the Open_vSwitch database is connected and synced.
     Database(bool),
-    /// What is known of OVS's connection tracking.
+    /// State of OVS's connection tracking.
     Tracking(Tracking),
-    /// The node may use the fast path, or not.
+    /// Whether the node is eligible for the fast path.
     Enable(bool),
-    /// An agent before us left the gate open, with TCP or without: what it left goes on as while OVS is away, until
-    /// changes are seen again.
+    /// A previous agent left the cache in use: its entries are used for a grace period, until OVS is monitored.
     Adopt {
         /// TCP was allowed.
         tcp: bool,
-        /// How long a hold that it left still lasts; `None`: it left none.
+        /// Remaining grace period of the previous agent; `None`: it was not in one.
         left: Option<Duration>,
     },
     /// Time has passed.
     Tick,
 }
 
-/// What is to be done, in this order: take away what the gate loses, make everything invalid, open what it gains.
+/// Actions for the caller, in this order: clear mode bits, invalidate, set mode bits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// Why everything cached becomes invalid; `None`: it does not.
+    /// Invalidate all entries, for this cause.
     pub invalidate: Option<Cause>,
-    /// The gate from now on.
+    /// New mode bits.
     pub gate: Gate,
-    /// Ask OVS to tell when it has revalidated. What it was asked before does not count any more.
+    /// Wait for OVS's revalidators from the beginning, dropping earlier waits.
     pub revalidate: bool,
 }
 
@@ -102,7 +102,7 @@ pub struct Step {
 struct Burst {
     first: Instant,
     last: Instant,
-    /// Flows were among what changed.
+    /// True when flows of br-int changed.
     flows: bool,
 }
 
@@ -113,7 +113,7 @@ enum State {
     Closed,
 }
 
-/// The rules' state. It begins closed, as nothing is known.
+/// The state machine. Starts closed.
 #[derive(Debug)]
 pub struct Engine {
     times: Times,
@@ -123,17 +123,17 @@ pub struct Engine {
     reading: bool,
     deciding: bool,
     monitor: Result<(), String>,
-    /// The table was empty when the monitor came: ovs-vswitchd was started anew, and its flows are still to come.
+    /// br-int had no flows when the monitor connected: ovs-vswitchd restarted and its flows are not installed yet.
     empty: bool,
     database: bool,
     tracking: Tracking,
-    /// TCP was allowed when the gate was open last.
+    /// [`Gate::tcp`] when the monitor was last synced.
     tcp: bool,
     state: State,
 }
 
 impl Engine {
-    /// Knows nothing, allows nothing.
+    /// Creates the state machine with no source connected and no mode bit set.
     pub fn new(times: Times, tracking: Tracking) -> Self {
         Self {
             times,
@@ -151,18 +151,18 @@ impl Engine {
         }
     }
 
-    /// Takes what happened at `now`.
+    /// Processes an event that happened at `now`.
     pub fn take(&mut self, now: Instant, input: Input) -> Step {
         let (mut invalidate, mut revalidate) = (None, false);
         match input {
-            Input::Changed(source) => invalidate = self.change(now, source, &mut revalidate),
+            Input::Changed(cause) => invalidate = self.change(now, cause, &mut revalidate),
             Input::Paused(paused) => {
                 self.paused = paused;
                 invalidate = self.change(now, Cause::Flows, &mut revalidate);
             }
             Input::Reading(reading) => self.reading = reading,
             Input::Deciding(deciding) => self.deciding = deciding,
-            // In a burst nothing is learned, and its end makes everything invalid anyway.
+            // During a burst nothing is learned, and its end invalidates all entries anyway.
             Input::Revalidated(Round::First) => {
                 invalidate = self.burst.is_none().then_some(Cause::Revalidated);
             }
@@ -171,7 +171,7 @@ impl Engine {
                 self.monitor = Ok(());
                 self.empty = flows == 0;
                 self.paused = false;
-                // Whatever was seen before belongs to another session.
+                // Earlier changes belong to another session.
                 self.burst = None;
             }
             Input::MonitorLost(why) => {
@@ -200,14 +200,14 @@ impl Engine {
             invalidate = Some(Cause::Quiet);
             revalidate |= burst.last > burst.first;
         }
-        self.look(now, &mut invalidate, &mut revalidate);
+        self.update_state(now, &mut invalidate, &mut revalidate);
         if self.state == State::Open {
             self.tcp = self.tracking == Tracking::Tolerant;
         }
         Step { invalidate, gate: self.gate(), revalidate }
     }
 
-    /// When to call again with [`Input::Tick`] if nothing happens.
+    /// When to call [`Engine::take`] with [`Input::Tick`] if no other event arrives.
     pub fn due(&self) -> Option<Instant> {
         let burst = self.burst.map(|burst| self.end(burst));
         let hold = match self.state {
@@ -217,7 +217,7 @@ impl Engine {
         burst.into_iter().chain(hold).min()
     }
 
-    /// Whether changes are seen.
+    /// Health of the OVS monitor.
     pub fn monitor_health(&self) -> MonitorHealth {
         match self.state {
             State::Open => MonitorHealth::Synced,
@@ -226,7 +226,7 @@ impl Engine {
         }
     }
 
-    /// When the hold began.
+    /// Start of the current grace period.
     pub fn held_since(&self) -> Option<Instant> {
         match self.state {
             State::Hold { since, .. } => Some(since),
@@ -234,36 +234,36 @@ impl Engine {
         }
     }
 
-    /// What is known of connection tracking.
+    /// State of OVS's connection tracking.
     pub fn tracking(&self) -> &Tracking {
         &self.tracking
     }
 
-    /// The flows of a new ovs-vswitchd are still to come.
+    /// True while br-int has had no flows since the monitor connected.
     pub fn waits_for_flows(&self) -> bool {
         self.empty
     }
 
-    /// What is missing for sight; `None` when nothing is.
+    /// Which source is not synced; `None` when all are.
     pub fn unsynced_reason(&self) -> Option<String> {
         if let Err(why) = &self.monitor {
-            return Some(format!("flows of br-int are not watched: {why}"));
+            return Some(format!("flow monitor of br-int not connected: {why}"));
         }
         if !self.database {
             return Some("no connection to the Open_vSwitch database".to_owned());
         }
         if self.empty {
-            return Some("br-int has no flows yet; ovn-controller writes them".to_owned());
+            return Some("br-int has no flows yet; waiting for ovn-controller".to_owned());
         }
         if self.tracking == Tracking::Unknown {
             return Some(
-                "the sequence check of OVS's connection tracking is not known to be off yet".to_owned(),
+                "not known yet whether the TCP sequence check of OVS's connection tracking is off".to_owned(),
             );
         }
         None
     }
 
-    /// What the cache may do.
+    /// Mode bits.
     pub fn gate(&self) -> Gate {
         if !self.enabled {
             return Gate::default();
@@ -290,16 +290,17 @@ impl Engine {
         (burst.last + self.times.quiet).min(burst.first + self.times.longest)
     }
 
-    /// Takes a change. OVS is asked at once, when it has just begun to revalidate, and again at the end of a burst of several.
-    fn change(&mut self, now: Instant, source: Cause, revalidate: &mut bool) -> Option<Cause> {
+    /// Processes a change. Requests a wait for the revalidators, which OVS has just started; the end of a burst of several changes
+    /// requests another.
+    fn change(&mut self, now: Instant, cause: Cause, revalidate: &mut bool) -> Option<Cause> {
         let away = self.monitor.is_err() || self.empty;
-        let follows_from_start = matches!(source, Cause::Ports | Cause::Chassis | Cause::Neighbours);
+        let follows_from_start = matches!(cause, Cause::Ports | Cause::Chassis | Cause::Neighbours);
         if away && follows_from_start {
-            // Signs of OVS's end and start, after which everything becomes invalid anyway. Without OVS they change
-            // nothing, and during a hold they would cut off what the hold is for.
+            // Side effects of the end and start of OVS, after which all entries are invalidated anyway. Without OVS they do not
+            // change verdicts, and an invalidation would defeat the grace period.
             return None;
         }
-        let flows = source == Cause::Flows;
+        let flows = cause == Cause::Flows;
         if let Some(burst) = &mut self.burst {
             burst.last = now;
             burst.flows |= flows;
@@ -307,12 +308,12 @@ impl Engine {
         }
         self.burst = Some(Burst { first: now, last: now, flows });
         *revalidate = true;
-        // The flows of a new ovs-vswitchd are no change of what was cached; that they are there ends the hold.
-        (!(self.empty && flows)).then_some(source)
+        // Flows installed after a restart of ovs-vswitchd do not invalidate entries; when all are there, the resync does.
+        (!(self.empty && flows)).then_some(cause)
     }
 
-    /// Compares what is there with what is needed.
-    fn look(&mut self, now: Instant, invalidate: &mut Option<Cause>, revalidate: &mut bool) {
+    /// Moves between open, grace period and closed.
+    fn update_state(&mut self, now: Instant, invalidate: &mut Option<Cause>, revalidate: &mut bool) {
         match (self.unsynced_reason().is_none(), self.state) {
             (true, State::Hold { .. } | State::Closed) => {
                 self.state = State::Open;
@@ -333,7 +334,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// An engine that sees everything and has come to rest, and its time.
+    /// A synced state machine after its first debounce window, and the time.
     fn open() -> (Engine, Instant) {
         let mut engine = Engine::new(Times::default(), Tracking::Tolerant);
         let now = Instant::now();

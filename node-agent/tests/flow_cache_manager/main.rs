@@ -351,7 +351,7 @@ fn an_endpoint_is_taken_off_the_fast_path_by_annotation_mirror_policing_and_qos_
         bed.ovs.ofctl("del-flows", "table=44");
         fast().await;
         bed.rest().await;
-        bed.node.flow_cache.endpoint_goes("a");
+        bed.node.flow_cache.endpoint_removed("a");
         assert_eq!(
             bed.cache.all().last().filter(|_| bed.cache.invalidations() == 1),
             Some(&Call::Invalidate)

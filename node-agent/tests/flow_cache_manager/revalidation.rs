@@ -141,7 +141,7 @@ fn no_old_datapath_flow_is_left_when_everything_is_made_invalid_for_the_last_tim
         while old_before.len() < 2 && trial < 20 {
             bed.cache.forget();
             let sender = Arc::clone(&wire.sender);
-            *bed.cache.probe.lock().unwrap() = Some(Box::new(move |bump| ask(&sender, bump)));
+            *bed.cache.probe.lock().unwrap() = Some(Box::new(move |number| ask(&sender, number)));
             // The round that this change causes is under way when the next one comes.
             bed.ovs.ofctl("add-flow", "table=9,priority=1,actions=drop");
             sleep(Duration::from_millis(trial % 8 * 5)).await;
@@ -152,7 +152,7 @@ fn no_old_datapath_flow_is_left_when_everything_is_made_invalid_for_the_last_tim
             println!(
                 "trial {trial}: {invalidations} times invalid; of {TARGETS} old ones forwarded after each: {came:?}"
             );
-            let after = |invalidate: usize| came.get(&bump).copied().unwrap_or(0);
+            let after = |invalidation: usize| came.get(&invalidation).copied().unwrap_or(0);
             assert!(invalidations > 2 && after(1) > 0, "the packets that ask do not reach OVS");
             old_at_last += after(invalidations);
             old_before.extend(Some(after(invalidations - 1)).filter(|old| *old > 0));

@@ -1,4 +1,4 @@
-//! Changes of the Open_vSwitch database that may change a verdict.
+//! Changes of the Open_vSwitch database after which OVS's verdicts may differ.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use crate::flow_cache::invalidation::Input;
 use crate::flow_cache::manager::Shared;
 use crate::ovs::Ovs;
 
-/// Follows the Open_vSwitch database.
+/// Reports relevant changes of the Open_vSwitch database, and whether it is synced, to the state machine. Never returns while
+/// the database session exists.
 pub(in crate::flow_cache) async fn follow(shared: Arc<Shared>, ovs: Ovs) {
     let mut changes = ovs.replica().changes();
     let mut synced = ovs.replica().synced();
@@ -33,12 +34,12 @@ pub(in crate::flow_cache) async fn follow(shared: Arc<Shared>, ovs: Ovs) {
             }
             change = changes.next() => {
                 let source = match change {
-                    Some(Change::Rows(rows)) => rows.iter().filter_map(meaning).max_by_key(|s| *s == Cause::Ports),
+                    Some(Change::Rows(rows)) => rows.iter().filter_map(cause_of).max_by_key(|s| *s == Cause::Ports),
                     Some(Change::Resync) => Some(Cause::Ports),
                     None => break,
                 };
                 if let Some(source) = source {
-                    // First, so that nothing is learned from a node that is gone after what it taught is invalid.
+                    // Before the invalidation, so that nothing is learned from a removed node after it.
                     shared.update_remotes(&ovs);
                     shared.take(Input::Changed(source));
                 }
@@ -49,8 +50,9 @@ pub(in crate::flow_cache) async fn follow(shared: Arc<Shared>, ovs: Ovs) {
     shared.take(Input::Database(false));
 }
 
-/// What a changed row has to do with verdicts. The rest comes and goes with every pod: `external_ids` above all.
-fn meaning(change: &RowChange) -> Option<Cause> {
+/// Cause of invalidation for a changed row; `None` when no verdict depends on the changed columns, such as `external_ids` of
+/// interfaces, which change with every pod.
+fn cause_of(change: &RowChange) -> Option<Cause> {
     let ports = |differs: bool| differs.then_some(Cause::Ports);
     match change.table {
         OpenVSwitch::TABLE => {
