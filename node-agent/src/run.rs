@@ -1,8 +1,8 @@
-//! Order of start-up, and of cleaning up.
+//! Start and end of the agent.
 //!
-//! Start: OVS, the API, the data path, the gateway, what an earlier agent left, the CNI socket, and last the CNI
-//! configuration, by which the runtime finds us. End: SIGTERM stops serving and touches no traffic. So does the end of any
-//! part that should live as long as the agent: it ends the agent, with its cause, and whoever started us starts us again.
+//! Start order: OVS, Kubernetes API, datapath, gateway, garbage of an earlier agent, CNI socket, and last the CNI configuration,
+//! after which the container runtime uses the plugin. SIGTERM stops serving and does not affect traffic. When a supervised task
+//! ends, the agent exits with its error, to be restarted.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -34,27 +34,33 @@ use crate::node::Node;
 use crate::ovs::Ovs;
 use crate::{admin, bpf};
 
-/// How long OVS and the API may take to be there when the agent starts. Whoever started us starts us again.
+/// Timeout for OVS and the Kubernetes API at start; then the agent exits.
 const START_WAIT: Duration = Duration::from_secs(60);
-/// How long the agent before us may take to end.
+/// Timeout for the exit of a previous agent.
 const LOCK_WAIT: Duration = Duration::from_secs(60);
-/// Before a port or socket that could not be opened is tried again.
+/// Retry interval for listening on a port or socket.
 const BIND_AGAIN: Duration = Duration::from_secs(30);
 
-/// How long a thread of the runtime that is stuck in the kernel may keep the program from ending.
+/// How long a runtime thread that is stuck in the kernel may delay the exit.
 const STUCK: Duration = Duration::from_secs(10);
-/// How long CNI calls under way may take to finish once the agent is to end.
+/// Timeout for CNI calls in progress when the agent exits.
 const FINISH: Duration = Duration::from_secs(5);
-/// The task that serves the container runtime.
+/// Name of the task that serves CNI calls.
 const CNI_SERVER: &str = "cni-server";
 
-/// Serves the node until SIGTERM or SIGINT, or until one of its parts ends, which is an error.
+/// Serves the node until SIGTERM or SIGINT.
+///
+/// # Errors
+/// The agent cannot start, or a supervised task has ended.
 pub fn run(config: Config) -> anyhow::Result<()> {
     log();
     until_done(serve(config))
 }
 
-/// Puts the node back as it was before the agent.
+/// Removes everything the agent set up on the node.
+///
+/// # Errors
+/// The number of failed steps; each failure is logged.
 pub fn cleanup(config: Config) -> anyhow::Result<()> {
     log();
     until_done(crate::cleanup::cleanup(config))
@@ -63,7 +69,7 @@ pub fn cleanup(config: Config) -> anyhow::Result<()> {
 fn log() {
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_unset| EnvFilter::new("info"));
-    // Fails when a test has set one: then that one it is.
+    // Fails when a test has installed a subscriber, which stays in place.
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
 }
 
@@ -83,7 +89,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let (tasks, mut ends) = Tasks::new();
     let work = async {
         let programs = config.datapath != DatapathFlag::Ovs;
-        // What is wrong with the settings is told at once, and not after the agent before has ended.
+        // Invalid settings are reported at once, not after the wait for the previous agent.
         let client = client::client(&config).await?;
         held = Some(hold(&config, programs, LOCK_WAIT).await?);
         start(config, client, &tasks, stopped).await?;
@@ -91,25 +97,25 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     };
     tokio::select! {
         ended = work => return ended,
-        _ = terminate.recv() => tracing::info!("SIGTERM: ending; pods keep their connections"),
-        _ = interrupt.recv() => tracing::info!("SIGINT: ending; pods keep their connections"),
+        _ = terminate.recv() => tracing::info!("SIGTERM received, exiting; pod connections are not affected"),
+        _ = interrupt.recv() => tracing::info!("SIGINT received, exiting; pod connections are not affected"),
     }
     stop.send_replace(true);
-    // Calls under way get a moment to finish. One that still waits for its addresses is undone by its DEL, or by the next
-    // start.
+    // Calls in progress get time to finish. An ADD that still waits for addresses is undone by its DEL or by garbage collection at
+    // the next start.
     let finished = async {
         while tasks.names().iter().any(|name| name == CNI_SERVER) {
             ends.next().await;
         }
     };
     if tokio::time::timeout(FINISH, finished).await.is_err() {
-        tracing::warn!("CNI calls are still under way after {FINISH:?}; they are left");
+        tracing::warn!("CNI calls still in progress after {FINISH:?} are abandoned");
     }
     drop(held);
     Ok(())
 }
 
-/// Makes sure that no other agent holds the directories of this node. That of the pins is made if there are to be `programs`.
+/// Locks the state directory and the pin directory against other agents. The pin directory is created if `programs` is set.
 pub(crate) async fn hold(config: &Config, programs: bool, patience: Duration) -> Result<Held, LockError> {
     let mut directories = vec![config.state_dir.as_path()];
     if config.bpf_dir.exists() || (programs && bpf::on_bpffs(&config.bpf_dir)) {
@@ -149,7 +155,7 @@ async fn start(
     Ok(())
 }
 
-/// The gateway interface; a machine that has just started may have no default route yet.
+/// Finds the gateway interface; waits, as a booting machine may have no default route yet.
 async fn uplink(config: &Config) -> anyhow::Result<String> {
     let netlink = Netlink::open()?;
     let end = tokio::time::Instant::now() + START_WAIT;
@@ -158,7 +164,7 @@ async fn uplink(config: &Config) -> anyhow::Result<String> {
             Err(error) if tokio::time::Instant::now() < end => tracing::debug!("{error:#}"),
             done => {
                 let name = done?;
-                tracing::info!(interface = name, named = config.gateway_interface, "gateway interface");
+                tracing::info!(interface = name, named = config.gateway_interface, "gateway interface found");
                 return Ok(name);
             }
         }
@@ -166,7 +172,10 @@ async fn uplink(config: &Config) -> anyhow::Result<String> {
     }
 }
 
-/// Connects to OVS and the API, loads the programs, and starts to follow this node's pods.
+/// Connects to OVS and the Kubernetes API, loads the eBPF programs, and starts the pod watch and the flow cache.
+///
+/// # Errors
+/// OVS is not reachable, or the datapath requested by `config` is not available.
 pub async fn connect(config: &Config, client: kube::Client, tasks: &Tasks) -> anyhow::Result<Node> {
     let netlink = Netlink::open_in(tasks)?;
     let ovs = Ovs::connect(&config.ovs_db, START_WAIT).await.context("Open_vSwitch database (--ovs-db)")?;
@@ -174,7 +183,7 @@ pub async fn connect(config: &Config, client: kube::Client, tasks: &Tasks) -> an
     tasks.spawn("pods-watch", pods::follow(client, config.node_name.clone(), pods.clone(), metrics.clone()));
     let datapath = Arc::new(datapath::choose(config, &ovs)?);
     let (path, attach, netdev) = (datapath.path(), datapath.attach, datapath.netdev);
-    tracing::info!(path, ?attach, netdev, reason = datapath.reason, "data path");
+    tracing::info!(path, ?attach, netdev, reason = datapath.reason, "datapath chosen");
     let flow_cache = datapath.manager(&config.state_dir)?;
     let node = Node {
         netlink,
@@ -216,16 +225,19 @@ fn faults() -> FaultInjection {
     FaultInjection::default()
 }
 
-/// Puts right what an earlier agent left, then serves the container runtime until told to stop.
+/// Collects garbage of an earlier agent, then serves CNI calls until `stopped`.
+///
+/// # Errors
+/// The pods of the node cannot be listed, or the CNI socket cannot be opened.
 pub async fn serve_pods(node: &Node, config: &Config, stopped: watch::Receiver<bool>) -> anyhow::Result<()> {
     anyhow::ensure!(
         node.pods.synced(START_WAIT).await,
-        "no list of this node's pods from the Kubernetes API within {START_WAIT:?}; is the API server reachable, and may the agent list pods?"
+        "cannot list this node's pods within {START_WAIT:?}; is the API server reachable, and is the agent allowed to list and watch pods?"
     );
     match gc::round(node).await {
-        Ok(done) => tracing::info!(done, "what an earlier agent left is put right"),
+        Ok(done) => tracing::info!(done, "garbage collection of an earlier agent's resources finished"),
         Err(error) => {
-            tracing::warn!(%error, "what an earlier agent left could not all be put right; trying again later")
+            tracing::warn!(%error, "garbage collection of an earlier agent's resources failed; retrying later")
         }
     }
     node.tasks.spawn("clean-up", gc::follow(node.clone()));
@@ -234,7 +246,7 @@ pub async fn serve_pods(node: &Node, config: &Config, stopped: watch::Receiver<b
     server::serve(listener, node.clone(), until(stopped)).await.context("CNI server")
 }
 
-/// Once ADD can be served: lets the runtime know of us, and keeps it so.
+/// Installs the CNI configuration once ADD can be served, and keeps it installed.
 async fn keep_files(node: Node, config: Arc<Config>, in_use: Outlet<InUse>) -> anyhow::Result<()> {
     let files = Files::new(&config.cni_bin_dir, &config.cni_conf_dir, &config.cni_socket)?;
     wait_ready(&node).await;
@@ -243,14 +255,14 @@ async fn keep_files(node: Node, config: Arc<Config>, in_use: Outlet<InUse>) -> a
     Ok(())
 }
 
-/// Waits until ADD could be served, saying now and then what is missing.
+/// Waits until ADD can be served; logs conditions that are not met at debug level.
 async fn wait_ready(node: &Node) {
     let missing = |node: &Node| {
         let all = node.problems();
         all.into_iter().filter(|p| !p.starts_with("cni:")).collect::<Vec<_>>()
     };
     loop {
-        // Any change of the database may be the one waited for; the clock is for the conditions outside of it.
+        // Wakes on changes of the database; the timeout covers conditions outside of it.
         let good =
             node.ovs.wait_for(Duration::from_secs(1), |_| missing(node).is_empty().then_some(())).await;
         if good.is_some() {
@@ -261,32 +273,32 @@ async fn wait_ready(node: &Node) {
 }
 
 async fn until(mut stopped: watch::Receiver<bool>) {
-    // An error means that the sender is gone, and with it the program.
+    // An error means that the sender was dropped: the process is exiting.
     let _ = stopped.wait_for(|s| *s).await;
 }
 
-/// A port that something else has is told, and tried again for ever.
+/// Serves metrics and health. Retries while the address is in use.
 async fn serve_admin(address: SocketAddr, node: Node, stopped: watch::Receiver<bool>) -> std::io::Result<()> {
-    let mut told = false;
+    let mut logged = false;
     let listener = loop {
         match tokio::net::TcpListener::bind(address).await {
             Ok(listener) => break listener,
             Err(error) => {
-                if !std::mem::replace(&mut told, true) {
-                    tracing::error!(%address, %error, "metrics and health are not served (--metrics-bind-address)");
+                if !std::mem::replace(&mut logged, true) {
+                    tracing::error!(%address, %error, "cannot listen for metrics and health (--metrics-bind-address); retrying");
                 }
                 node.health.not_met("metrics", format!("{address}: {error}"));
             }
         }
         tokio::time::sleep(BIND_AGAIN).await;
     };
-    if told {
+    if logged {
         node.health.met("metrics");
     }
     axum::serve(listener, admin::http::router(node)).with_graceful_shutdown(until(stopped)).await
 }
 
-/// A socket that cannot be made is told, and tried again for ever.
+/// Serves slipctl. Retries while the socket cannot be created.
 async fn serve_ctl(config: Arc<Config>, node: Node, stopped: watch::Receiver<bool>) -> std::io::Result<()> {
     let steering: Arc<dyn CacheControl> = Arc::new(node.flow_cache.clone());
     let pressure = node.datapath.pressure.clone();
@@ -296,7 +308,7 @@ async fn serve_ctl(config: Arc<Config>, node: Node, stopped: watch::Receiver<boo
         match server::listen(socket) {
             Ok(listener) => break listener,
             Err(error) => {
-                tracing::error!(socket = %socket.display(), %error, "slipctl is not served (--admin-socket)");
+                tracing::error!(socket = %socket.display(), %error, "cannot listen for slipctl (--admin-socket); retrying");
             }
         }
         tokio::time::sleep(BIND_AGAIN).await;
