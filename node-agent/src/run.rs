@@ -300,9 +300,9 @@ async fn serve_admin(address: SocketAddr, node: Node, stopped: watch::Receiver<b
 
 /// Serves slipctl. Retries while the socket cannot be created.
 async fn serve_ctl(config: Arc<Config>, node: Node, stopped: watch::Receiver<bool>) -> std::io::Result<()> {
-    let steering: Arc<dyn CacheControl> = Arc::new(node.flow_cache.clone());
+    let control: Arc<dyn CacheControl> = Arc::new(node.flow_cache.clone());
     let pressure = node.datapath.pressure.clone();
-    let view = admin::NodeView::new(node, &config.node_name, Some(steering), pressure, &config.ovs_db);
+    let view = admin::NodeView::new(node, &config.node_name, Some(control), pressure, &config.ovs_db);
     let socket = config.admin_socket.as_path();
     let listener = loop {
         match server::listen(socket) {

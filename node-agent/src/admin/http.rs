@@ -1,4 +1,4 @@
-//! Metrics, health and status over HTTP.
+//! HTTP server on `--metrics-bind-address`: metrics, health and status.
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::node::Node;
 use crate::node::timing::Finished;
 
-/// The resources.
+/// Routes of the server.
 pub fn router(node: Node) -> Router {
     let router = Router::new()
         .route("/healthz", get(async || "ok\n"))
@@ -23,7 +23,7 @@ pub fn router(node: Node) -> Router {
     router.with_state(node)
 }
 
-/// What only tests ask for.
+/// Routes for tests.
 #[cfg(feature = "test-hooks")]
 mod hooks {
     use axum::extract::{RawQuery, State};
@@ -63,7 +63,7 @@ async fn status(State(node): State<Node>) -> Json<Value> {
         .health
         .list()
         .into_iter()
-        .map(|(name, reason)| (name.to_owned(), reason.map_or_else(|| json!("good"), |r| json!(r))))
+        .map(|(name, reason)| (name.to_owned(), reason.map_or_else(|| json!("met"), |r| json!(r))))
         .collect();
     Json(json!({
         "path": datapath.path(),
@@ -81,7 +81,7 @@ async fn status(State(node): State<Node>) -> Json<Value> {
 }
 
 async fn metrics(State(node): State<Node>) -> (StatusCode, String) {
-    // Reading the flow cache's maps may take a while, and must hold up nobody else.
+    // Reading the eBPF maps may block; keep it off the runtime threads.
     let text = tokio::task::spawn_blocking(move || node.metrics.encode().map_err(|e| e.to_string())).await;
     match text.unwrap_or_else(|e| Err(e.to_string())) {
         Ok(text) => (StatusCode::OK, text),
@@ -93,7 +93,7 @@ async fn adds(State(node): State<Node>) -> Json<Vec<Finished>> {
     Json(node.journal.list())
 }
 
-/// How many interfaces have an entry in the eBPF maps; 0 without eBPF.
+/// Number of interfaces with an entry in the eBPF maps; 0 without eBPF.
 async fn entries(State(node): State<Node>) -> (StatusCode, String) {
     let entries = node.datapath.programs.as_ref().map_or(Ok(0), |p| p.lock().port_entries().map(|e| e.len()));
     match entries {

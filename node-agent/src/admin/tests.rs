@@ -65,7 +65,7 @@ impl View for Node {
     fn flow_cache(&self) -> Option<Arc<dyn FlowCache>> {
         self.cache.clone().map(|cache| cache as Arc<dyn FlowCache>)
     }
-    fn steering(&self) -> Option<Arc<dyn CacheControl>> {
+    fn control(&self) -> Option<Arc<dyn CacheControl>> {
         self.cache.as_ref().map(|_| Arc::new(Wheel) as Arc<dyn CacheControl>)
     }
     fn naming(&self) -> Naming {
@@ -137,10 +137,10 @@ async fn what_cannot_be_done_is_said_with_value_and_remedy() {
         (with_cache(), "POST", wire::PATH_NODE, r#"{"path":"fast"}"#, "400", ["`fast`", "`auto`"]),
         (with_cache(), "POST", wire::PATH_NODE, "", "400", ["path", "missing"]),
         (with_cache(), "POST", wire::AUDIT, r#"{"limit":0}"#, "400", ["limit `0`", "at least 1"]),
-        (with_cache(), "POST", wire::AUDIT, "", "409", ["not on this machine", "--ovs-db"]),
+        (with_cache(), "POST", wire::AUDIT, "", "409", ["not on this node", "--ovs-db"]),
         (with_cache(), "GET", wire::STATUS, "", "500", ["CONFIG", "cannot be read"]),
         (with_cache(), "DELETE", wire::STATUS, "", "400", ["`DELETE`", wire::STATUS]),
-        (with_cache(), "GET", "/v9/x", "", "404", ["`/v9/x`", "of one version"]),
+        (with_cache(), "GET", "/v9/x", "", "404", ["`/v9/x`", "of the same version"]),
         (Node { cache: None }, "GET", wire::COUNTERS, "", "409", ["no flow cache", "--datapath=ovs"]),
         (
             Node { cache: None },
