@@ -1,4 +1,4 @@
-//! The CNI server: HTTP on a unix socket that only root reaches.
+//! CNI server: HTTP on a unix socket that only root can access.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -16,10 +16,12 @@ use super::{CniError, add, check, del};
 use crate::node::Node;
 use crate::node::timing::{Finished, Steps, ms};
 
-/// Opens the socket: its directory is made with mode 0700, the socket has mode 0600 from the moment it has its name, and
-/// takes the place of one that was left behind.
+/// Listens on a unix socket with mode 0600 in a directory with mode 0700, replacing a leftover socket.
+///
+/// # Errors
+/// The directory or the socket cannot be created.
 pub fn listen(socket: &Path) -> io::Result<UnixListener> {
-    let directory = socket.parent().ok_or_else(|| io::Error::other("the socket needs a directory"))?;
+    let directory = socket.parent().ok_or_else(|| io::Error::other("socket path has no directory"))?;
     if !directory.exists() {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     }
@@ -35,7 +37,10 @@ pub fn listen(socket: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Serves calls until `stop` is done; calls under way are finished first.
+/// Serves calls until `stop` completes, then finishes calls in progress.
+///
+/// # Errors
+/// The server failed.
 pub async fn serve(
     listener: UnixListener,
     node: Node,
@@ -49,7 +54,7 @@ async fn call(State(node): State<Node>, Json(request): Json<Request>) -> Json<Re
     Json(answer(&node, request).await)
 }
 
-/// Answers one call of the executable.
+/// Handles one call.
 pub async fn answer(node: &Node, request: Request) -> Reply {
     let mut steps = Steps::new(request.started_ns);
     let version = version_of(&request.config);
@@ -79,7 +84,7 @@ async fn run(node: &Node, call: &Call, steps: &mut Steps) -> Result<String, CniE
         Command::Gc => del::gc(node, call).await.map(|()| String::new()),
         Command::Check => check::check(node, call).await.map(|()| String::new()),
         Command::Del => {
-            node.calls.cancel_add(&call.container_id, "DEL of the same container came");
+            node.calls.cancel_add(&call.container_id, "DEL of the same container was received");
             let (node, call) = (node.clone(), call.clone());
             let work = async move {
                 let _turn = node.calls.turn(&call.container_id).await;
@@ -87,7 +92,7 @@ async fn run(node: &Node, call: &Call, steps: &mut Steps) -> Result<String, CniE
                 let done = del::del(&node, &call, &mut steps).await;
                 (done, steps)
             };
-            // On a task of its own: it ends also when the executable is killed.
+            // Runs on its own task, so that it completes even if the plugin process is killed.
             let (done, inner) = tokio::spawn(work).await.map_err(panicked)?;
             inner.list().iter().for_each(|(step, took)| steps.add(step, *took));
             done.map(|()| String::new())
@@ -101,7 +106,9 @@ async fn run_add(node: &Node, call: &Call, steps: &mut Steps) -> Result<String, 
     if !node.ovs.replica().is_synced() {
         return Err(CniError::again(problems.join("; ")));
     }
-    let pod = call.pod().ok_or_else(|| CniError::new(code::INVALID_ENVIRONMENT, "CNI_ARGS: no pod"))?;
+    let pod = call.pod().ok_or_else(|| {
+        CniError::new(code::INVALID_ENVIRONMENT, "CNI_ARGS: K8S_POD_NAMESPACE and K8S_POD_NAME are missing")
+    })?;
     let cancel = node.calls.start_add(&call.container_id, &pod);
     let hung_up = HungUp { node: node.clone(), container: call.container_id.clone() };
     let (node, call) = (node.clone(), call.clone());
@@ -112,7 +119,7 @@ async fn run_add(node: &Node, call: &Call, steps: &mut Steps) -> Result<String, 
         node.calls.end_add(&call.container_id);
         (done.map(|result| result.to_json(&call.conf.version).to_string()), steps)
     };
-    // On a task of its own: when the executable is killed, the ADD is told to end and undoes itself.
+    // Runs on its own task: if the plugin process is killed, the ADD is cancelled and undoes its steps.
     let (done, inner) = tokio::spawn(work).await.map_err(panicked)?;
     drop(hung_up);
     inner.list().iter().for_each(|(step, took)| steps.add(step, *took));
@@ -120,10 +127,10 @@ async fn run_add(node: &Node, call: &Call, steps: &mut Steps) -> Result<String, 
 }
 
 fn panicked(error: tokio::task::JoinError) -> CniError {
-    CniError::failure(format!("the call ended without an answer: {error}"))
+    CniError::failure(format!("the call failed without a result: {error}"))
 }
 
-/// Dropped when the ADD is over, or when the connection is.
+/// Cancels the ADD when dropped, which happens when the connection closes.
 struct HungUp {
     node: Node,
     container: String,
@@ -131,7 +138,7 @@ struct HungUp {
 
 impl Drop for HungUp {
     fn drop(&mut self) {
-        self.node.calls.cancel_add(&self.container, "the runtime gave up");
+        self.node.calls.cancel_add(&self.container, "the container runtime closed the connection");
     }
 }
 
