@@ -1,4 +1,4 @@
-//! The kernel as the agent uses it: links, addresses and routes, namespaces, sysctls, nftables and connection tracking.
+//! Interfaces to the kernel: links, addresses and routes, network namespaces, sysctls, nftables, connection tracking.
 
 pub mod conntrack;
 pub mod link;
