@@ -1,5 +1,5 @@
-//! Which addresses of an interface are the node's own. Virtual ones (keepalived, kube-vip) come and go with a machine's role:
-//! they stay where whoever made them put them, they are never put back, and they are never the gateway's.
+//! Separates the node's own addresses from virtual ones (keepalived, kube-vip), which move with a machine's role: virtual addresses
+//! are neither migrated nor restored, and never used as gateway address.
 
 use api::addr::Family;
 use ipnet::IpNet;

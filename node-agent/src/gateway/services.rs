@@ -1,5 +1,5 @@
-//! What this node needs to know of Services and EndpointSlices, kept as plain values: node ports, external addresses,
-//! local-policy services and the backends on this node. Everything else of the objects is dropped on arrival.
+//! Index of Services and EndpointSlices with the data that this node needs: node ports, external addresses, services with traffic
+//! policy Local, and backends on this node. Everything else is dropped on arrival.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -8,11 +8,11 @@ use api::addr::Family;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
-/// A service or a slice with this label is left to another proxy.
+/// Label of services and slices that another proxy serves.
 const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
-/// A service or a slice with this label is nobody's to balance.
+/// Label of headless services and their slices.
 const HEADLESS: &str = "service.kubernetes.io/headless";
-/// So many other nodes with backends are remembered of a slice: enough for this node's own connections.
+/// Number of other nodes with backends kept per slice, for this node's own connections.
 const ELSEWHERE: usize = 8;
 
 /// Label of an EndpointSlice that names its service.

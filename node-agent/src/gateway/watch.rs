@@ -1,4 +1,4 @@
-//! What the gateway watches in Kubernetes: Nodes, Services and EndpointSlices, trimmed to what it uses.
+//! Kubernetes watches of the gateway: Nodes, Services and EndpointSlices, trimmed to the data in use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -99,7 +99,7 @@ impl Watches {
             Ok(event) => Some(view.take(event)),
             Err(error) => {
                 self.metrics.api_failure("watch cluster");
-                warn!(error = chain(&error), "watch of the cluster failed; it is tried again");
+                warn!(error = chain(&error), "cluster watch failed; retrying");
                 Some(false)
             }
         }
@@ -254,7 +254,7 @@ fn addresses_of(node: &PartialObjectMeta<Node>) -> BTreeSet<IpAddr> {
 fn read<T: serde::de::DeserializeOwned>(node: &PartialObjectMeta<Node>, key: &'static str) -> Option<T> {
     let value = node.annotations().get(key)?;
     annotation::decode(key, value)
-        .inspect_err(|error| warn!(node = node.name_any(), %error, "ignoring the annotation"))
+        .inspect_err(|error| warn!(node = node.name_any(), %error, "invalid annotation ignored"))
         .ok()
 }
 

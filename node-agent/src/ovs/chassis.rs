@@ -22,9 +22,9 @@ pub struct ChassisConfig {
 }
 
 impl ChassisConfig {
-    /// Lets ovn-controller connect to the southbound database anew, by another spelling of the same (a port of five digits for
-    /// one of four): when the node's address goes, its connection goes on from an address that is not there, and it would find
-    /// out only minutes later.
+    /// Makes ovn-controller reconnect to the southbound database, by an equivalent spelling of its address (port with five digits
+    /// instead of four): after the node's address has moved, its connection uses an address that no longer exists, which it would
+    /// detect only minutes later.
     pub fn connect_anew(&mut self, plain: &str) {
         let other = plain.split(',').map(|remote| match remote.rsplit_once(':') {
             Some((server, port)) if port.parse::<u16>().is_ok() => format!("{server}:0{port}"),

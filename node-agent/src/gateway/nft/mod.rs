@@ -1,6 +1,6 @@
-//! The node's address translation and filters, as one nftables ruleset of our own: service addresses for the node's own
-//! connections, the management port's source address, and "fragmentation needed" kept away from other nodes. The text is
-//! computed from plain values; [`apply`] hands it to `nft` in one transaction.
+//! Address translation and filters of the host as nftables ruleset: service addresses for connections of the host, source address
+//! of the management port, and a filter for "fragmentation needed" to other nodes. The text is computed from plain values; [`apply`]
+//! applies it in one transaction.
 //!
 //! Two pairs of tables: `inet slipstream` follows services and nodes and is rewritten as a whole; `inet slipstream_ports` and
 //! `arp slipstream_ports` are static. They drop what arrives on links of group [`OVS_ONLY_GROUP`]: OVS reads those links by packet
@@ -29,7 +29,7 @@ pub struct Inputs {
     pub management: Option<(String, Vec<IpAddr>)>,
     /// Addresses of the other nodes.
     pub remote_nodes: BTreeSet<IpAddr>,
-    /// The same, by the name of the node.
+    /// Addresses of the other nodes by name.
     pub nodes: BTreeMap<String, BTreeSet<IpAddr>>,
 }
 

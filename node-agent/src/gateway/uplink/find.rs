@@ -1,5 +1,4 @@
-//! Which interface is the uplink, and whether it can be: found by the default route when nobody names it, and refused with
-//! the reason where the node would lose its network by it.
+//! Finds the uplink, by flag or default route, and checks whether it can be migrated without cutting off the node.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -41,9 +40,8 @@ pub async fn find(config: &Config, netlink: &Netlink) -> anyhow::Result<String> 
         }
         None => None,
     };
-    found(name, journal.as_ref()).context(
-        "there is no default route that would say which interface has the node's address; name it with --gateway-interface",
-    )
+    found(name, journal.as_ref())
+        .context("no default route, so the uplink is unknown; set it with --gateway-interface")
 }
 
 /// Of an earlier boot the bridge may be there already, with the default route.
@@ -76,15 +74,17 @@ pub struct Candidate<'a> {
     pub manager: Option<&'a str>,
 }
 
-/// Why an interface cannot be the uplink; `None` when it can.
+/// Why an interface cannot be the uplink; `None` if it can.
 pub fn unfit(candidate: &Candidate<'_>, addresses: &[SavedAddress], leases: Leases) -> Option<String> {
     let name = candidate.name;
     if let Some((above, kind)) = candidate.port_of.filter(|(_, kind)| *kind != "openvswitch") {
-        return Some(format!("{name} is a port of {above} ({kind}), which has its packets; name {above}"));
+        return Some(format!(
+            "{name} is a port of {above} ({kind}), which receives its packets; set --gateway-interface to {above}"
+        ));
     }
     if candidate.kind == Some("ipvlan") {
         return Some(format!(
-            "{name} is an ipvlan, which shares its hardware address and takes no packets for another; name the interface below it"
+            "{name} is an ipvlan, which shares the MAC address of its parent and receives no packets for other addresses; use the parent interface"
         ));
     }
     if let Some(policy) = candidate.fail_over_mac.filter(|policy| !policy.starts_with("none")) {
@@ -141,7 +141,7 @@ fn manager(index: u32) -> Option<&'static str> {
 pub fn unfit_tunnel_end(encap: EncapIp, on: Option<&str>, bridge: &str, userspace: bool) -> Option<String> {
     let EncapIp::Fixed(ip) = encap else { return None };
     match on {
-        None => Some(format!("--encap-ip {ip} is no address of this node; name one, or `auto`")),
+        None => Some(format!("--encap-ip {ip} is not an address of this node; set one, or `auto`")),
         Some(name) if userspace && name != bridge => Some(format!(
             "--encap-ip {ip} is on {name}: OVS's userspace datapath sends tunnels through its own bridges alone, here {bridge}; name \
              an address of the gateway interface, or use the kernel's datapath"

@@ -1,5 +1,5 @@
-//! The journal of the bridge take-over: what was found, and which steps have begun. It is on disk before the first change
-//! and before every step, so that an agent that died in the middle knows what to finish or to undo.
+//! Journal of the uplink migration: original state and steps started. It is written before the first change and before each step, so
+//! that a later agent can complete or undo an interrupted migration.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -16,7 +16,7 @@ const FILE: &str = "gateway.json";
 /// Version of the format.
 const VERSION: u32 = 1;
 
-/// How far the take-over has come.
+/// How far the migration has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
@@ -28,7 +28,7 @@ pub enum Phase {
     RollingBack,
 }
 
-/// Steps of the take-over, in their order.
+/// Steps of the migration, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
@@ -171,11 +171,11 @@ impl Store {
             Err(e) => return Err(e).with_context(|| format!("read the gateway journal {}", path.display())),
         };
         let journal: Journal = serde_json::from_str(&text).with_context(|| {
-            format!("the gateway journal {} cannot be read; move it away to start anew", path.display())
+            format!("cannot parse the gateway journal {}; move it away to start over", path.display())
         })?;
         anyhow::ensure!(
             journal.version == VERSION,
-            "the gateway journal {} has version {}, this agent knows {VERSION}",
+            "the gateway journal {} has version {}, but this agent supports {VERSION}",
             path.display(),
             journal.version
         );

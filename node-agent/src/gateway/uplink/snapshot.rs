@@ -1,5 +1,5 @@
-//! Addresses and routes as the kernel described them, kept whole so that they can be put on another interface and back
-//! without losing an attribute (metric, scope, lifetime, source, several next hops).
+//! Snapshots of addresses and routes as complete netlink messages, so that they can be moved to another interface and back without
+//! losing attributes (metric, scope, lifetime, source, multiple next hops).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -392,7 +392,7 @@ impl Netlink {
     ) -> Result<bool, LinkError> {
         match self.put_saved_route(index, name, saved).await {
             Err(error) if error.is_unreachable() => {
-                tracing::warn!(interface = name, route = saved.text, %error, "a route that leads nowhere is left out");
+                tracing::warn!(interface = name, route = saved.text, %error, "route with an unreachable next hop omitted");
                 Ok(false)
             }
             done => done,
@@ -444,7 +444,7 @@ impl Netlink {
             };
             message.attributes.retain(wanted);
             if let Err(error) = self.send(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE).await {
-                tracing::debug!(to, %error, "a neighbour could not be copied");
+                tracing::debug!(to, %error, "cannot copy a neighbour entry");
             }
         }
     }
@@ -547,5 +547,5 @@ fn unhex(text: &str) -> Result<Vec<u8>, String> {
             _ => None,
         })
         .collect::<Option<Vec<u8>>>()
-        .ok_or_else(|| format!("`{text}` is not hexadecimal; the journal has been changed by hand"))
+        .ok_or_else(|| format!("`{text}` is not hexadecimal; the journal is corrupt"))
 }
