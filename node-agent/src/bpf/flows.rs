@@ -1,4 +1,4 @@
-//! What is in the flow cache, from the maps' bytes to what people read.
+//! Decodes entries of the flow cache's maps and divergence records.
 
 use std::{
     collections::BTreeMap,
@@ -60,11 +60,11 @@ impl From<Tuple6> for Five {
     }
 }
 
-/// What is needed to read the entries.
+/// Context for decoding entries.
 #[derive(Debug)]
 pub(super) struct Reader {
     pub(super) epoch: u32,
-    /// The time, in ticks.
+    /// Current time in ticks.
     pub(super) now: u32,
     pub(super) tick: Tick,
     /// Ids of pods by their host veths.

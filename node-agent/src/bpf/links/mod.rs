@@ -1,4 +1,4 @@
-//! Links: a program on an interface, recorded on bpffs so that it outlives the agent.
+//! Attachment of programs to interfaces, recorded on bpffs so that it outlives the agent.
 //!
 //! Two ways, told apart by what is recorded: a pinned TCX link is a file, a filter on a `clsact` qdisc an empty
 //! directory. The uplink has TCX links where the kernel has them (6.6). Pods always have filters: attaching by TCX
