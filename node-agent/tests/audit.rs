@@ -262,7 +262,7 @@ fn the_verdict_on_a_flow_into_the_tunnel_follows_vni_and_option() {
         bed.flows(&[&push(5, 0x0001_0002)]);
         let unreachable = bed.audit().await;
         assert_eq!(unreachable.verdict, Verdict::Undecided, "{unreachable:#?}");
-        assert!(unreachable.why.iter().any(|why| why.contains("cannot reach the tunnel's far end")));
+        assert!(unreachable.why.iter().any(|why| why.contains("cannot reach the remote tunnel endpoint")));
         bed.reach_the_far_end().await;
         let same = bed.audit().await;
         assert_eq!(same.verdict, Verdict::Same, "{same:#?}");

@@ -229,9 +229,9 @@ mod tests {
     async fn a_thread_that_ends_is_told_whether_it_returns_or_panics() {
         let (tasks, mut ends) = Tasks::new();
         tasks.thread("returns", |_| {});
-        assert_eq!(ends.next().await.to_string(), "`returns` ended: it returned");
+        assert_eq!(ends.next().await.to_string(), "`returns` ended: returned");
         tasks.thread("panics", |_| assert_eq!(1 + 1, 3, "on purpose"));
-        assert_eq!(ends.next().await.to_string(), "`panics` ended: it panicked");
+        assert_eq!(ends.next().await.to_string(), "`panics` ended: panicked");
     }
 
     #[tokio::test]
@@ -247,6 +247,6 @@ mod tests {
         assert!(tasks.end("task") && tasks.end("thread") && !tasks.end("neither"));
         let mut ended = [ends.next().await.to_string(), ends.next().await.to_string()];
         ended.sort();
-        assert_eq!(ended, ["`task` ended: it panicked", "`thread` ended: it returned"]);
+        assert_eq!(ended, ["`task` ended: panicked", "`thread` ended: it returned"]);
     }
 }

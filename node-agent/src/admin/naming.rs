@@ -130,7 +130,8 @@ pub(crate) mod tests {
         for name in ["default/no", "", "web-1"] {
             let error = naming().container(name).unwrap_err().to_string();
             assert!(
-                error.starts_with(&format!("endpoint `{name}` is not")) && error.contains("NAMESPACE/POD"),
+                error.starts_with(&format!("no endpoint `{name}` on this node"))
+                    && error.contains("NAMESPACE/POD"),
                 "{error}"
             );
         }

@@ -28,7 +28,7 @@ pub struct Capabilities {
 pub enum Unsupported {
     #[error("this agent was built without eBPF programs; run `cargo xtask setup` and build it again")]
     NoObject,
-    #[error("kernel {found} is too old for the eBPF programs: it cannot {what}")]
+    #[error("kernel {found} is older than the eBPF programs need: it cannot {what}")]
     Kernel { found: String, what: &'static str },
     #[error("the kernel has no BTF type information at /sys/kernel/btf/vmlinux (CONFIG_DEBUG_INFO_BTF)")]
     NoBtf,

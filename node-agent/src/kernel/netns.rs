@@ -139,12 +139,12 @@ mod tests {
         let file = dir.path().join("plain");
         std::fs::write(&file, "").unwrap();
         let plain = Netns::open(&file).unwrap_err();
-        assert!(plain.is_gone() && plain.to_string().contains("not a namespace"), "{plain}");
+        assert!(plain.is_gone() && plain.to_string().contains("not a network namespace"), "{plain}");
     }
 
     #[test]
     fn the_own_namespace_is_refused() {
         let own = Netns::open(Path::new("/proc/thread-self/ns/net")).unwrap_err();
-        assert!(!own.is_gone() && own.to_string().contains("own namespace"), "{own}");
+        assert!(!own.is_gone() && own.to_string().contains("host namespace"), "{own}");
     }
 }

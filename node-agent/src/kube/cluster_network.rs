@@ -128,8 +128,8 @@ mod tests {
         assert_eq!(
             texts,
             [
-                "--service-cidrs is 10.96.0.0/16 here and 10.96.0.0/12 at the controller; give both the same",
-                "--mtu is 1450 here and 1400 at the controller; give both the same",
+                "--service-cidrs is 10.96.0.0/16 in this agent but 10.96.0.0/12 in the controller; set both to the same value",
+                "--mtu is 1450 in this agent but 1400 in the controller; set both to the same value",
             ]
         );
     }

@@ -375,7 +375,10 @@ mod tests {
         let pods = Pods::default();
         pods.apply(key(), info("old", Some(NETWORKS)));
         let error = pods.addresses(&key(), Some("new"), LONG).await.unwrap_err();
-        assert!(error.to_string().contains("UID old is, the runtime asks for new"), "{error}");
+        assert!(
+            error.to_string().contains("UID old in the API, but the container runtime passed new"),
+            "{error}"
+        );
 
         pods.apply(key(), info("new", None));
         let waiting = pods.clone();

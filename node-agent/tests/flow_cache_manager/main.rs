@@ -175,7 +175,7 @@ fn the_cache_is_told_the_other_ends_of_ovs_s_tunnels_and_of_one_that_goes_before
         until(&bed, &set(&[])).await;
         // Who takes packets from anywhere cannot tell whose they are.
         tunnel(&bed.ovs, "t7", "flow");
-        bed.until("a slow tunnel", |s| s.cache.tunnel.reason.contains("no remote_ip of its own")).await;
+        bed.until("a slow tunnel", |s| s.cache.tunnel.reason.contains("no fixed remote_ip")).await;
     });
 }
 
@@ -226,7 +226,7 @@ fn the_nodes_path_is_switched_live_and_kept_for_the_next_agent() {
         let path = bed.node.flow_cache.set_node_path(NodePath::Ovs).unwrap();
         assert_eq!(
             (path.path, path.reason.as_str()),
-            (Path::Ovs, "set for the node (slipctl path node ovs)")
+            (Path::Ovs, "requested for the node (slipctl path node ovs)")
         );
         assert_eq!(gates(&bed.cache.all()).last(), Some(&Gate::default()));
         bed.until("the decision", |s| s.node.path == Path::Ovs).await;
@@ -248,7 +248,7 @@ fn without_a_switched_off_sequence_check_udp_is_cached_and_tcp_is_not() {
         bed.until("an open gate", |s| s.cache.gate.forward && s.cache.gate.learn).await;
         let status = bed.status();
         assert!(!status.cache.gate.tcp && status.cache.tcp.path == Path::Ovs, "{status:?}");
-        assert!(status.cache.tcp.reason.contains("compares sequence numbers"), "{}", status.cache.tcp.reason);
+        assert!(status.cache.tcp.reason.contains("sequence check"), "{}", status.cache.tcp.reason);
         assert!(bed.ovs.appctl(&["dpctl/ct-get-tcp-seq-chk", "netdev@ovs-netdev"]).contains("enabled"));
     });
 }
@@ -376,7 +376,7 @@ fn flows_that_log_sample_or_limit_and_settings_of_the_chassis_take_the_node_off(
                 "table=44,priority=7,actions=clone(sample(probability=655,collector_set_id=1))",
                 "sample packets",
             ),
-            ("table=44,priority=7,actions=set_queue:3", "use queues"),
+            ("table=44,priority=7,actions=set_queue:3", "set a queue"),
         ] {
             bed.ovs.ofctl("add-flow", flow);
             slow(why).await;

@@ -203,7 +203,7 @@ pub(super) mod tests {
     #[test]
     fn a_flow_that_cannot_be_described_is_refused_with_the_reason() {
         for (source, destination, part) in [
-            ("10.244.1.4:80", "10.244.0.3:1", "goes to default/web-1 from elsewhere"),
+            ("10.244.1.4:80", "10.244.0.3:1", "packets to default/web-1 is unknown"),
             ("10.244.1.4:80", "10.244.1.5:1", "neither 10.244.1.4 nor 10.244.1.5"),
         ] {
             let flow = FlowSpec::parse("tcp", source, destination).unwrap();

@@ -139,7 +139,7 @@ Datapath actions: 7
         assert_eq!(read(LOCAL).unwrap().doubts.len(), 0);
         assert_eq!(
             read(text).unwrap().doubts,
-            ["OVS cannot reach the tunnel's far end now: >> native tunnel routing failed"]
+            ["OVS cannot reach the remote tunnel endpoint now: >> native tunnel routing failed"]
         );
     }
 

@@ -47,7 +47,7 @@ pub async fn keep(node: &Node, files: Files, outlet: &Outlet<InUse>) {
             Ok((written, now)) => {
                 for (what, path) in written.iter().filter(|_| installed) {
                     node.metrics.cni_file_restored(what);
-                    tracing::warn!(file = %path.display(), "CNI {what} was missing or changed; restored");
+                    tracing::warn!(file = %path.display(), "CNI {what} was missing or changed; written again");
                 }
                 node.health.met(CONDITION);
                 if let Some(now) = now {

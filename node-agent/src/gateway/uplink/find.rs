@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn a_port_of_another_and_a_bond_whose_address_changes_are_refused() {
         let port = Candidate { name: "eth0", port_of: Some(("bond0", "bond")), ..Candidate::default() };
-        assert!(unfit(&port, &[], Leases::Refuse).unwrap().ends_with("name bond0"));
+        assert!(unfit(&port, &[], Leases::Refuse).unwrap().ends_with("set --gateway-interface to bond0"));
         let of_ovs = Candidate { port_of: Some(("ovs-system", "openvswitch")), ..port };
         assert_eq!(unfit(&of_ovs, &[], Leases::Refuse), None);
         let bond = |policy| Candidate {
@@ -222,7 +222,9 @@ mod tests {
         assert!(unfit_tunnel_end(end, Some("eth1"), "breth0", true).unwrap().contains("eth1"));
         assert_eq!(unfit_tunnel_end(end, Some("eth1"), "breth0", false), None);
         assert_eq!(unfit_tunnel_end(end, Some("breth0"), "breth0", true), None);
-        assert!(unfit_tunnel_end(end, None, "breth0", false).unwrap().contains("no address of this node"));
+        assert!(
+            unfit_tunnel_end(end, None, "breth0", false).unwrap().contains("not an address of this node")
+        );
         assert_eq!(unfit_tunnel_end(EncapIp::Auto, None, "breth0", true), None);
     }
 
