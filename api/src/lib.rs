@@ -5,14 +5,19 @@
 pub mod addr;
 pub mod admin;
 pub mod annotation;
+pub mod cluster_network;
 pub mod cni;
 pub mod error;
 pub mod host_port;
 #[cfg(feature = "kubernetes")]
 pub mod lenient;
 pub mod mac;
+mod object;
 pub mod ovn_name;
+mod protocol;
 
 #[cfg(feature = "kubernetes")]
 pub use lenient::Lenient;
 pub use mac::MacAddr;
+pub use object::NamespacedName;
+pub use protocol::Protocol;

@@ -7,10 +7,11 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use axum::http::Uri;
 use clap::{ArgAction, Parser, Subcommand};
-use ipnet::IpNet;
 use ovsdb_client::{Endpoint, Options, TlsOptions, nb};
 
-use crate::config::{ClusterSubnet, Config, Features};
+use api::cluster_network::ClusterNetworkArgs;
+
+use crate::config::{Config, Features};
 use crate::engine::VERIFY;
 use crate::kubernetes::lease::Election;
 use crate::kubernetes::{Access, parse_server};
@@ -54,31 +55,8 @@ struct Run {
     /// Seconds of silence after which the northbound database is probed; after twice as many it counts as gone. 0: never.
     #[arg(long, env = "SLIPSTREAM_NB_PROBE_INTERVAL", default_value_t = 60)]
     nb_probe_interval: u64,
-    /// Pod ranges: CIDR/HOSTLEN, separated by commas.
-    #[arg(
-        long,
-        env = "SLIPSTREAM_CLUSTER_SUBNETS",
-        value_delimiter = ',',
-        default_value = "10.244.0.0/16/24"
-    )]
-    cluster_subnets: Vec<ClusterSubnet>,
-    /// Service ranges, separated by commas.
-    #[arg(long, env = "SLIPSTREAM_SERVICE_CIDRS", value_delimiter = ',', default_value = "10.96.0.0/12")]
-    service_cidrs: Vec<IpNet>,
-    /// Range of the join switch, one for each family; fd98::/64 where pods have IPv6 and none is given.
-    #[arg(long, env = "SLIPSTREAM_JOIN_SUBNET", value_delimiter = ',', default_value = "100.64.0.0/16")]
-    join_subnet: Vec<IpNet>,
-    /// Masquerade range, one for each family; fd69::/125 where pods have IPv6 and none is given.
-    #[arg(
-        long,
-        env = "SLIPSTREAM_MASQUERADE_SUBNET",
-        value_delimiter = ',',
-        default_value = "169.254.169.0/29"
-    )]
-    masquerade_subnet: Vec<IpNet>,
-    /// MTU of pods, bytes.
-    #[arg(long, env = "SLIPSTREAM_MTU", default_value_t = 1400)]
-    mtu: u16,
+    #[command(flatten)]
+    network: ClusterNetworkArgs,
     /// Whether network policies are enforced; without that every pod can be reached.
     #[arg(long, env = "SLIPSTREAM_NETWORK_POLICY", default_value_t = true, action = ArgAction::Set)]
     network_policy: bool,
@@ -142,11 +120,8 @@ impl Run {
             nb_cert,
             nb_key,
             nb_probe_interval,
-            cluster_subnets,
-            service_cidrs,
-            join_subnet,
-            masquerade_subnet,
-            mtu,
+            network:
+                ClusterNetworkArgs { cluster_subnets, service_cidrs, join_subnet, masquerade_subnet, mtu },
             network_policy,
             host_network_namespace,
             adopt,

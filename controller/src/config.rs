@@ -1,69 +1,22 @@
 //! What the cluster is configured to be: address ranges, MTU, and what the northbound schema can hold. Checked once, at
 //! start; pure data afterwards.
 
-use std::fmt;
 use std::net::IpAddr;
-use std::str::FromStr;
 
 use api::addr::{self, Family, Masquerade};
 use api::annotation::ClusterNetwork;
+use api::cluster_network::ClusterSubnet;
 use ipnet::IpNet;
-
-/// Pod range of the cluster and the prefix length of one node's part of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClusterSubnet {
-    /// The whole range.
-    pub cidr: IpNet,
-    /// Prefix length of a node's range.
-    pub host_len: u8,
-}
-
-/// Default prefix length of a node's IPv4 range.
-const DEFAULT_HOST_LEN_V4: u8 = 24;
-/// Default prefix length of a node's IPv6 range.
-const DEFAULT_HOST_LEN_V6: u8 = 64;
 
 /// The configuration cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// Not a `CIDR/hostlen`.
-    #[error(
-        "cluster subnet `{0}`: CIDR/HOSTLEN is needed, such as 10.244.0.0/16/24, with HOSTLEN longer than the prefix and room for 4 addresses"
-    )]
-    ClusterSubnet(String),
     /// Two ranges share addresses.
     #[error("{0} and {1} overlap; they must be separate ranges")]
     Overlap(String, String),
     /// Something is missing.
     #[error("{0}")]
     Missing(String),
-}
-
-impl FromStr for ClusterSubnet {
-    type Err = ConfigError;
-
-    fn from_str(text: &str) -> Result<Self, ConfigError> {
-        let error = || ConfigError::ClusterSubnet(text.to_owned());
-        let (cidr, host_len) = match text.splitn(3, '/').collect::<Vec<_>>()[..] {
-            [ip, len, host] => (format!("{ip}/{len}"), Some(host)),
-            _ => (text.to_owned(), None),
-        };
-        let cidr: IpNet = cidr.parse().map_err(|_bad| error())?;
-        let host_len = match (host_len, cidr) {
-            (Some(host), _) => host.parse().map_err(|_bad| error())?,
-            (None, IpNet::V4(_)) => DEFAULT_HOST_LEN_V4,
-            (None, IpNet::V6(_)) => DEFAULT_HOST_LEN_V6,
-        };
-        // A node's range needs the network address, gateway, management port, broadcast and one pod.
-        let fits = host_len > cidr.prefix_len() && host_len <= cidr.max_prefix_len() - 3;
-        fits.then_some(Self { cidr: cidr.trunc(), host_len }).ok_or_else(error)
-    }
-}
-
-impl fmt::Display for ClusterSubnet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.cidr, self.host_len)
-    }
 }
 
 /// What the northbound schema of the server can hold.

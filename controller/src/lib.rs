@@ -14,3 +14,4 @@ pub mod plan;
 pub mod reconcile;
 pub mod run;
 pub mod state;
+pub mod unit;

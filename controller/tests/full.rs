@@ -71,9 +71,9 @@ fn ports_of(server: &Server, id: &str) -> BTreeSet<String> {
         "list",
         "Logical_Switch_Port",
     ]);
-    let wanted: BTreeSet<&str> = uuids.split_whitespace().collect();
+    let desired: BTreeSet<&str> = uuids.split_whitespace().collect();
     let pairs = all.lines().filter_map(|line| line.split_once(','));
-    pairs.filter(|(uuid, _)| wanted.contains(uuid)).map(|(_, name)| name.to_owned()).collect()
+    pairs.filter(|(uuid, _)| desired.contains(uuid)).map(|(_, name)| name.to_owned()).collect()
 }
 
 fn crowd() -> Vec<Value> {

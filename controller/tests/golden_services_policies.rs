@@ -117,10 +117,10 @@ fn planned(stage: u8) -> Rows {
     }
     let mut rows = Rows::new();
     for (key, row) in columns {
-        let Some((_, table, wanted)) = TABLES.iter().find(|(table, ..)| *table == key.table) else {
+        let Some((_, table, desired)) = TABLES.iter().find(|(table, ..)| *table == key.table) else {
             continue;
         };
-        let row = row.into_iter().filter(|(name, value)| keep(wanted, name, value)).collect();
+        let row = row.into_iter().filter(|(name, value)| keep(desired, name, value)).collect();
         rows.insert(((*table).to_owned(), name(&key)), row);
     }
     rows
@@ -131,13 +131,13 @@ fn golden(stage: u8) -> Rows {
     let text = std::fs::read_to_string(fixture::golden().join(directory).join("nb.json")).unwrap();
     let tables: Map<String, Value> = serde_json::from_str(&text).unwrap();
     let mut rows = Rows::new();
-    for (_, table, wanted) in TABLES {
+    for (_, table, desired) in TABLES {
         for row in tables.get(table).and_then(Value::as_array).into_iter().flatten() {
             let row = row.as_object().unwrap();
             let name = row.get("_name").or(row.get("name")).unwrap().as_str().unwrap();
             let row = row
                 .iter()
-                .filter(|(column, value)| *column != "_name" && keep(wanted, column, value))
+                .filter(|(column, value)| *column != "_name" && keep(desired, column, value))
                 .map(|(column, value)| (column.clone(), value.clone()))
                 .collect();
             rows.insert((table.to_owned(), name.to_owned()), row);

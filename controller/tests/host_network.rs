@@ -7,12 +7,12 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::NamespacedName;
 use common::{Controller, Server, config, lists, node, nodes, pod};
 use controller::config::Config;
 use controller::engine::Input;
 use controller::index::Namespace;
 use controller::index::policy::Policy;
-use controller::plan::NamespacedName;
 use controller::state::Watched;
 use serde_json::{Value, json};
 

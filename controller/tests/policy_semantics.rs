@@ -12,10 +12,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use acl::{Packet, Rules};
 use api::MacAddr;
+use api::NamespacedName;
 use controller::config::{Config, Features};
 use controller::index::policy::Policy;
 use controller::index::{ContainerPort, Dirty, Index, Namespace, Node, Pod, Protocol};
-use controller::plan::{self, Item, NamespacedName, Table, Unit};
+use controller::plan::{self, Item, Table};
+use controller::unit::Unit;
 use model::{Change, End, PORTS, PROTOCOLS, World};
 use proptest::prelude::*;
 use serde_json::json;

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use controller::plan;
-use controller::reconcile::{ReplicaView, Wanted, diff, monitor_spec, wanted::Touched};
+use controller::reconcile::{Desired, ReplicaView, desired::Touched, diff, monitor_spec};
 use ovsdb_client::{Client, Endpoint, Options, Transaction};
 use tempfile::TempDir;
 
@@ -152,11 +152,11 @@ async fn write(socket: &Path, stage: u8) {
     let schema = client.schema().await.unwrap();
     let replica = client.monitor(monitor_spec()).await.unwrap();
     let (index, config) = (fixture::index(stage), fixture::config());
-    let (mut wanted, mut touched) = (Wanted::default(), Touched::default());
+    let (mut desired, mut touched) = (Desired::default(), Touched::default());
     for unit in index.units() {
-        wanted.set(&unit, plan::plan(&index, &config, &unit), &mut touched);
+        desired.set(&unit, plan::plan(&index, &config, &unit), &mut touched);
     }
-    let changes = diff::compare(&wanted, &ReplicaView::new(replica.read(), &schema), &touched);
+    let changes = diff::compare(&desired, &ReplicaView::new(replica.read(), &schema), &touched);
     assert!(!changes.is_empty());
     let mut transaction = Transaction::new();
     changes.write(&mut transaction);

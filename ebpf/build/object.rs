@@ -1,4 +1,5 @@
-//! Builds the eBPF object with a compiler that has a core library for `bpfel-unknown-none`.
+//! Builds the eBPF object with a compiler that has a core library for `bpfel-unknown-none`, and checks the programs with the clippy of
+//! that compiler.
 //!
 //! Not part of a crate: node-agent's build script, that of perf-tests and `cargo xtask build-ebpf` include this file, so that there
 //! is one way to build an object. It uses the standard library only.
@@ -26,6 +27,8 @@ pub(crate) const OBJECT: &str = "slipstream-ebpf";
 /// Cargo and rustc of a distribution (Debian's cargo-web, rustc-web).
 const SYSTEM_CARGO: &str = "/usr/bin/cargo";
 const SYSTEM_RUSTC: &str = "/usr/bin/rustc";
+/// Clippy of the same distribution (Debian's rust-web-clippy).
+const SYSTEM_CLIPPY: &str = "/usr/bin/cargo-clippy";
 
 /// Why there is no object.
 #[derive(Debug)]
@@ -63,16 +66,50 @@ pub(crate) fn build(name: &str, workspace: &Path, target_dir: &Path) -> Result<P
     }
     let linker =
         bpf_linker().ok_or_else(|| missing("bpf-linker is not on PATH nor in cargo's bin directory"))?;
-    let mut command = match env::var(TOOLCHAIN).ok().filter(|name| !name.is_empty()) {
+    let mut command = match toolchain() {
         Some(name) => rustup_cargo(&name),
-        None => system_cargo()?,
+        None => system_cargo(SYSTEM_CARGO)?,
     };
+    command.arg("build");
+    compiled_for_bpf(&mut command, workspace, target_dir);
+    command.args(["--bin", name]).env("PATH", path_with(linker.parent()));
+    run(&mut command)?;
+    Ok(target_dir.join(TARGET).join("release").join(name))
+}
+
+/// Runs clippy on all programs as they are compiled for the kernel: the host's sees an empty binary. Warnings are errors.
+#[allow(dead_code, reason = "build scripts do not lint")]
+pub(crate) fn clippy(workspace: &Path, target_dir: &Path) -> Result<(), NoObject> {
+    if env::var_os(SKIP).is_some_and(|value| value == "1") {
+        return Err(NoObject::Skipped);
+    }
+    let mut command = match toolchain() {
+        Some(name) => {
+            let mut command = rustup_cargo(&name);
+            // Clippy does not hand on what is asked of cargo in front of it.
+            command.env("CARGO_UNSTABLE_BUILD_STD", "core");
+            command
+        }
+        // Cargo would prefer the one in its own bin directory, which is rustup's.
+        None => system_cargo(SYSTEM_CLIPPY)?,
+    };
+    command.arg("clippy");
+    compiled_for_bpf(&mut command, workspace, target_dir);
+    command.args(["--bins", "--", "-D", "warnings"]);
+    run(&mut command)
+}
+
+fn toolchain() -> Option<String> {
+    env::var(TOOLCHAIN).ok().filter(|name| !name.is_empty())
+}
+
+/// How the programs are compiled, whatever is done with them.
+fn compiled_for_bpf(command: &mut Command, workspace: &Path, target_dir: &Path) {
     command
         .current_dir(workspace)
-        .args(["build", "--quiet", "--release", "--package", "ebpf", "--bin", name, "--target", TARGET])
+        .args(["--quiet", "--release", "--package", "ebpf", "--target", TARGET])
         .arg("--target-dir")
         .arg(target_dir)
-        .env("PATH", path_with(linker.parent()))
         // v3: with 32-bit arithmetic and jumps, which every kernel has that the programs run on (Linux 5.1).
         .env(
             "RUSTFLAGS",
@@ -86,11 +123,14 @@ pub(crate) fn build(name: &str, workspace: &Path, target_dir: &Path) -> Result<P
         .env("CARGO_PROFILE_RELEASE_DEBUG", "2")
         .env("CARGO_PROFILE_RELEASE_STRIP", "none")
         .env("CARGO_PROFILE_RELEASE_PANIC", "abort");
+}
+
+fn run(command: &mut Command) -> Result<(), NoObject> {
     let output = command.output().map_err(|error| missing(format!("cannot start {command:?}: {error}")))?;
     if !output.status.success() {
         return Err(NoObject::Failed(String::from_utf8_lossy(&output.stderr).into_owned()));
     }
-    Ok(target_dir.join(TARGET).join("release").join(name))
+    Ok(())
 }
 
 fn missing(what: impl Into<String>) -> NoObject {
@@ -132,9 +172,9 @@ fn clean(program: &str) -> Command {
     command
 }
 
-/// The distribution's cargo with its own rustc.
-fn system_cargo() -> Result<Command, NoObject> {
-    for tool in [SYSTEM_CARGO, SYSTEM_RUSTC] {
+/// The distribution's cargo, or its clippy in place of `cargo`, with its own rustc.
+fn system_cargo(program: &str) -> Result<Command, NoObject> {
+    for tool in [program, SYSTEM_CARGO, SYSTEM_RUSTC] {
         if !Path::new(tool).is_file() {
             return Err(missing(format!("{tool} is not installed")));
         }
@@ -148,9 +188,9 @@ fn system_cargo() -> Result<Command, NoObject> {
     if !core.is_some_and(|dir| dir.is_dir()) {
         return Err(missing(format!("{SYSTEM_RUSTC} has no core library for {TARGET}")));
     }
-    let mut command = clean(SYSTEM_CARGO);
+    let mut command = clean(program);
     // aya-ebpf uses one unstable feature; naming the crate allows it there and nowhere else.
-    command.env("RUSTC", SYSTEM_RUSTC).env("RUSTC_BOOTSTRAP", "aya_ebpf");
+    command.env("CARGO", SYSTEM_CARGO).env("RUSTC", SYSTEM_RUSTC).env("RUSTC_BOOTSTRAP", "aya_ebpf");
     Ok(command)
 }
 

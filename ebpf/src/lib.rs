@@ -1,25 +1,19 @@
-//! What Slipstream's eBPF programs and user space have in common: the layout of the maps, the parsing of packets
-//! and the decisions taken on them.
+//! What Slipstream's eBPF programs and user space have in common.
 //!
-//! This half of the package has no kernel in it. It compiles for the host as well as for BPF, so that everything
-//! that can be wrong about a packet is tested here, with ordinary tests. The programs (`src/programs`) only fetch
-//! bytes, call into this library and write counters.
+//! - [`layout`]: what is in the maps, byte for byte;
+//! - [`packet`]: parsing of packets;
+//! - [`decide`]: what is to be done with a packet, and what is learned from one.
 //!
-//! It never panics, never allocates and never reads beyond the packet: bytes come through [`parse::Packet`], which
-//! answers `None` past the end.
+//! Nothing here calls the kernel. It compiles for the host as well as for BPF, so that everything that can be wrong about a packet
+//! or a decision is tested with ordinary tests. The programs (`src/programs`, only in the object) fetch bytes and map values, call
+//! into this library, and write.
+//!
+//! The library never panics, never allocates and never reads beyond a packet: bytes come through [`packet::Packet`], which answers
+//! `None` past the end, or [`packet::Window`], which is asked for its length first.
 #![no_std]
 
-pub mod age;
-pub mod flow;
-pub mod maps;
-pub mod parse;
-pub mod pending;
-pub mod reason;
-pub mod tag;
-pub mod verdict;
-pub mod wire;
+pub mod decide;
+pub mod layout;
+pub mod packet;
 
-#[cfg(feature = "user")]
-mod user;
-
-pub use reason::Reason;
+pub use layout::reason::Reason;

@@ -2,13 +2,13 @@
 
 use std::cell::Cell;
 
-use ebpf::age::{self, Due, Times};
-use ebpf::flow::{NOTE_UNLEARNED, NOTE_VOID, Note};
-use ebpf::maps::{Config, GENEVE_PORT, PORT_INTERPOSED, PORT_PRESENT, Port, mapped};
-use ebpf::parse::{self, Flow, Network, Packet, TCP, Tunnel, UDP, Window};
-use ebpf::reason::Reason;
-use ebpf::verdict::{self, Verdict};
-use ebpf::{pending, tag};
+use ebpf::decide::age::{self, Due, Times};
+use ebpf::decide::wiring::{self, Wiring};
+use ebpf::decide::{Terms, pending, tag};
+use ebpf::layout::flow::{NOTE_UNLEARNED, NOTE_VOID, Note};
+use ebpf::layout::maps::{Config, GENEVE_PORT, PORT_INTERPOSED, PORT_PRESENT, Port, mapped};
+use ebpf::layout::reason::Reason;
+use ebpf::packet::{self, Flow, Network, Packet, TCP, Tunnel, UDP, Window};
 
 use crate::bytes::Bytes;
 
@@ -74,7 +74,7 @@ pub fn flow(data: &[u8]) {
 fn frame(packet: &[u8], at: u32) {
     let Some(length) = Packet::len(&packet).checked_sub(at) else { return };
     let front = &packet[..packet.len().min(FRONT)];
-    let v4 = parse::ipv4(&Guarded::new(front), at, length);
+    let v4 = packet::ipv4(&Guarded::new(front), at, length);
     if let Ok(flow) = v4 {
         let addresses =
             (mapped(flow.tuple.source.to_ne_bytes()), mapped(flow.tuple.destination.to_ne_bytes()));
@@ -84,7 +84,7 @@ fn frame(packet: &[u8], at: u32) {
         assert_eq!(addresses, (network.source, network.destination));
         alike(&network, flow.tuple.protocol, at + 20, at + length);
     }
-    let v6 = parse::ipv6(&Guarded::new(front), at, length);
+    let v6 = packet::ipv6(&Guarded::new(front), at, length);
     if let Ok(flow) = v6 {
         let address = |words: [u32; 4]| words.map(u32::to_ne_bytes).concat();
         let ports = (flow.tuple.source_port, flow.tuple.destination_port);
@@ -117,7 +117,7 @@ fn general(packet: &[u8], at: u32, ethertype: u16) -> Network {
     let at = usize::try_from(at).unwrap();
     let mut packet = packet[at - 14..].to_vec();
     packet[12..14].copy_from_slice(&ethertype.to_be_bytes());
-    parse::network(&packet.as_slice(), 0, false).unwrap().unwrap()
+    packet::network(&packet.as_slice(), 0, false).unwrap().unwrap()
 }
 
 fn alike(network: &Network, protocol: u8, payload: u32, end: u32) {
@@ -129,14 +129,14 @@ fn alike(network: &Network, protocol: u8, payload: u32, end: u32) {
 fn outer(packet: &[u8]) {
     let length = Packet::len(&packet);
     let front = Guarded::new(&packet[..packet.len().min(FRONT)]);
-    let found = parse::outer(&front, length, GENEVE_PORT);
-    assert_eq!(parse::outer(&Guarded::new(packet), length, 0), Ok(None));
+    let found = packet::outer(&front, length, GENEVE_PORT);
+    assert_eq!(packet::outer(&Guarded::new(packet), length, 0), Ok(None));
     let Ok(Some(outer)) = found else {
         assert!(matches!(found, Ok(None) | Err(Reason::OtherOptions | Reason::OddLength)));
         return;
     };
     let mut tunnel = Tunnel::default();
-    assert_eq!(parse::uplink(&packet, GENEVE_PORT, false, &mut tunnel), Ok(true));
+    assert_eq!(packet::uplink(&packet, GENEVE_PORT, false, &mut tunnel), Ok(true));
     assert_eq!((tunnel.vni, tunnel.inner), (outer.vni, 58));
     assert_eq!(tunnel.source, mapped(outer.source.to_ne_bytes()));
     assert_eq!(tunnel.destination, mapped(outer.destination.to_ne_bytes()));
@@ -144,7 +144,7 @@ fn outer(packet: &[u8]) {
     assert_eq!(outer.plain, packet[40..42] == [0, 0]);
     // RFC 1071, with the words one after another.
     let words = packet[14..34].chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
-    assert_eq!(parse::outer_sum_is_right(&front), parse::fold(words.sum()) == 0xffff);
+    assert_eq!(packet::outer_sum_is_right(&front), packet::fold(words.sum()) == 0xffff);
 }
 
 /// Decisions on numbers alone.
@@ -167,10 +167,10 @@ fn decisions(bytes: &mut Bytes<'_>) {
     assert_eq!(tag::slot(tag::FAST), None);
 
     let port = Port { flags: bytes.u32(), redirect: bytes.u32(), ..Port::default() };
-    match verdict::wiring(Some(&port)) {
-        Verdict::Unknown => assert_eq!(port.flags & PORT_PRESENT, 0),
-        Verdict::Redirect(to) => assert!(to != 0 && port.flags & PORT_INTERPOSED != 0),
-        Verdict::Pass => assert!(port.flags & PORT_INTERPOSED == 0 || port.redirect == 0),
+    match wiring::wiring(Some(&port)) {
+        Wiring::Unknown => assert_eq!(port.flags & PORT_PRESENT, 0),
+        Wiring::Redirect(to) => assert!(to != 0 && port.flags & PORT_INTERPOSED != 0),
+        Wiring::Pass => assert!(port.flags & PORT_INTERPOSED == 0 || port.redirect == 0),
     }
     notes(bytes);
 }
@@ -193,14 +193,15 @@ fn notes(bytes: &mut Bytes<'_>) {
         if pending::gives_way(&mut old, &mut new, &config, bytes.u8() & 1 != 0) {
             let away = new.when.wrapping_sub(before.last) < config.note_age;
             assert!(same_way || !away, "another way, while packets of the first may be inside");
-            assert!(!away || !pending::is_spent(&new), "it stands for packets of the first as well");
+            assert!(!away || new.more != 0, "it stands for packets of the first as well");
             old = new;
         } else {
             assert!(same_way || old.live == NOTE_VOID);
             assert!(old.live == before.live || old.live == NOTE_VOID);
             assert!(old.live != NOTE_UNLEARNED || new.live == NOTE_UNLEARNED || !same_way);
         }
-        assert!(pending::may_be_inside(&old, &config, old.last), "a packet that has just come");
+        let terms = Terms { config: &config, gate: 0, epoch: 1, now: old.last };
+        assert!(pending::may_be_inside(&old, &terms), "a packet that has just come");
     }
 }
 

@@ -1,8 +1,8 @@
 //! Packets on the uplink: outer headers, Geneve and its options, read by the general parser.
 
-use ebpf::maps::GENEVE_PORT;
-use ebpf::parse::{self, Packet, Tunnel};
-use ebpf::wire::{self, Meta};
+use ebpf::layout::maps::GENEVE_PORT;
+use ebpf::packet::wire::{self, Meta};
+use ebpf::packet::{self, Packet, Tunnel};
 
 /// A packet that knows what was asked of it.
 struct Guarded<'a>(&'a [u8]);
@@ -38,18 +38,18 @@ pub fn geneve(data: &[u8]) {
 
 fn read(packet: &[u8], port: u16, aggregate: bool) -> Option<Tunnel> {
     let mut tunnel = Tunnel::default();
-    let found = parse::uplink(&Guarded(packet), port, aggregate, &mut tunnel);
+    let found = packet::uplink(&Guarded(packet), port, aggregate, &mut tunnel);
     found.is_ok_and(|is_tunnel| is_tunnel).then_some(tunnel)
 }
 
 fn one(packet: &[u8], port: u16, aggregate: bool, meta: Meta) {
-    let sound = parse::pod(&Guarded(packet), aggregate).is_ok();
+    let sound = packet::pod(&Guarded(packet), aggregate).is_ok();
     let Some(tunnel) = read(packet, port, aggregate) else { return };
     assert!(sound, "a tunnel packet whose IP header does not hold together");
     assert_ne!(port, 0);
-    let network = parse::network(&Guarded(packet), 0, aggregate).unwrap().unwrap();
+    let network = packet::network(&Guarded(packet), 0, aggregate).unwrap().unwrap();
     assert_eq!((tunnel.source, tunnel.destination), (network.source, network.destination));
-    assert!(network.protocol == parse::UDP && !network.fragment);
+    assert!(network.protocol == packet::UDP && !network.fragment);
     // The same once more, with plain indices.
     let udp = usize::try_from(network.payload).unwrap();
     assert_eq!(packet[udp + 2..udp + 4], port.to_be_bytes());
@@ -71,7 +71,7 @@ fn one(packet: &[u8], port: u16, aggregate: bool, meta: Meta) {
 /// What is counted is never less than what is there.
 fn counted(packet: &[u8], inner: u32, meta: Meta) {
     let length = Packet::len(&packet);
-    let headers = parse::headers(&Guarded(packet), inner);
+    let headers = packet::headers(&Guarded(packet), inner);
     assert!(headers >= inner);
     let amount = wire::amount(length, headers, meta);
     assert!(amount.packets >= 1 && amount.bytes >= u64::from(length));

@@ -29,7 +29,7 @@ use crate::ovs::Ovs;
 /// The number of failed steps; each failure is logged.
 pub async fn cleanup(config: Config) -> anyhow::Result<()> {
     // Locked before anything is removed.
-    let _held = crate::run::hold(&config, false, Duration::from_secs(10)).await?;
+    let _held = crate::lock::hold(&config, false, Duration::from_secs(10)).await?;
     let config = Arc::new(config);
     let mut errors = files::uninstall(&config.cni_conf_dir, &config.cni_bin_dir);
     errors.extend(remove_socket(&config));
@@ -92,7 +92,7 @@ async fn connect(config: &Config) -> anyhow::Result<Node> {
         ovs,
         pods: Pods::default(),
         datapath: Arc::new(datapath),
-        mtu: config.mtu,
+        mtu: config.network.mtu.into(),
         calls: Default::default(),
         journal: Default::default(),
         metrics: Metrics::default(),

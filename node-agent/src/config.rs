@@ -1,11 +1,11 @@
 //! Command line flags of the node agent; each can also be set by an environment variable `SLIPSTREAM_*`.
 
+use api::cluster_network::ClusterNetworkArgs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::ValueEnum;
-use ipnet::IpNet;
 
 /// Flags of the node agent.
 #[derive(Debug, Clone, clap::Args)]
@@ -26,31 +26,9 @@ pub struct Config {
     /// OVN Southbound database, set for ovn-controller as `ovn-remote`.
     #[arg(long, env = "SLIPSTREAM_SB", default_value = "")]
     pub sb: String,
-    /// Pod CIDRs of the cluster, each with the prefix length of a node's subnet, such as 10.244.0.0/16/24.
-    #[arg(
-        long,
-        env = "SLIPSTREAM_CLUSTER_SUBNETS",
-        value_delimiter = ',',
-        default_value = "10.244.0.0/16/24"
-    )]
-    pub cluster_subnets: Vec<ClusterSubnet>,
-    /// Service CIDRs of the cluster.
-    #[arg(long, env = "SLIPSTREAM_SERVICE_CIDRS", value_delimiter = ',', default_value = "10.96.0.0/12")]
-    pub service_cidrs: Vec<IpNet>,
-    /// Subnets of OVN's join switch.
-    #[arg(long, env = "SLIPSTREAM_JOIN_SUBNET", value_delimiter = ',', default_value = "100.64.0.0/16")]
-    pub join_subnet: Vec<IpNet>,
-    /// Subnets of the masquerade addresses that represent OVN and the host on the gateway bridge.
-    #[arg(
-        long,
-        env = "SLIPSTREAM_MASQUERADE_SUBNET",
-        value_delimiter = ',',
-        default_value = "169.254.169.0/29"
-    )]
-    pub masquerade_subnet: Vec<IpNet>,
-    /// MTU of pod interfaces, in bytes.
-    #[arg(long, env = "SLIPSTREAM_MTU", default_value_t = 1400)]
-    pub mtu: u32,
+    /// The cluster's ranges and MTU.
+    #[command(flatten)]
+    pub network: ClusterNetworkArgs,
     /// Address of the Geneve tunnel endpoint, or `auto` for the address of the gateway interface.
     #[arg(long, env = "SLIPSTREAM_ENCAP_IP", default_value = "auto")]
     pub encap_ip: EncapIp,
@@ -97,7 +75,7 @@ pub struct Config {
     #[arg(long, env = "SLIPSTREAM_PROXY_STATUS_BIND_ADDRESS", default_value = "127.0.0.1:10249")]
     pub proxy_status_bind_address: SocketAddr,
     /// Maximum number of cached IPv4 flows; a quarter of it for IPv6. About 440 bytes of memory each.
-    #[arg(long, env = "SLIPSTREAM_FLOW_TABLE_SIZE", default_value_t = ebpf::maps::FLOWS, value_parser = clap::value_parser!(u32).range(64..=16_777_216))]
+    #[arg(long, env = "SLIPSTREAM_FLOW_TABLE_SIZE", default_value_t = ebpf::layout::maps::FLOWS, value_parser = clap::value_parser!(u32).range(64..=16_777_216))]
     pub flow_table_size: u32,
     /// Refresh interval of cached flows in milliseconds; 0: every packet. For measurements.
     #[cfg(feature = "test-hooks")]
@@ -162,49 +140,6 @@ pub enum AttachMode {
     Interposed,
 }
 
-/// A pod CIDR with the prefix length of a node's subnet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClusterSubnet {
-    /// Pod CIDR of the cluster.
-    pub net: IpNet,
-    /// Prefix length of a node's subnet.
-    pub node_prefix: u8,
-}
-
-impl std::fmt::Display for ClusterSubnet {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.net.trunc(), self.node_prefix)
-    }
-}
-
-impl FromStr for ClusterSubnet {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wanted = "must be a CIDR with the prefix length of a node's subnet, such as 10.244.0.0/16/24";
-        let mut parts = text.split('/');
-        let (Some(ip), Some(len), host, None) = (parts.next(), parts.next(), parts.next(), parts.next())
-        else {
-            return Err(format!("`{text}`: {wanted}"));
-        };
-        let net: IpNet = format!("{ip}/{len}").parse().map_err(|e| format!("`{text}`: {e}; {wanted}"))?;
-        let node_prefix = match host {
-            Some(host) => host.parse().map_err(|e| format!("`{text}`: `{host}`: {e}; {wanted}"))?,
-            None if net.addr().is_ipv4() => 24,
-            None => 64,
-        };
-        // Same limit as in the controller: network address, gateway, management port and one pod.
-        let longest = net.max_prefix_len() - 3;
-        if node_prefix <= net.prefix_len() || node_prefix > longest {
-            return Err(format!(
-                "`{text}`: the prefix length of a node's subnet must be greater than {} and at most {longest}",
-                net.prefix_len()
-            ));
-        }
-        Ok(Self { net, node_prefix })
-    }
-}
-
 /// Value of `--encap-ip`: address of the Geneve tunnel endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EncapIp {
@@ -243,25 +178,6 @@ pub(crate) mod tests {
         Flags::parse_from(all.iter().chain(flags)).config
     }
 
-    #[test]
-    fn a_cluster_subnet_has_a_node_prefix_inside_the_range() {
-        let ok: ClusterSubnet = "10.244.0.0/16/24".parse().unwrap();
-        assert_eq!((ok.net.to_string().as_str(), ok.node_prefix), ("10.244.0.0/16", 24));
-        assert_eq!("10.244.0.0/16".parse::<ClusterSubnet>().unwrap().node_prefix, 24);
-        for bad in ["", "10.244.0.0", "10.244.0.0/16/16", "10.244.0.0/16/33", "10.244.0.0/16/24/1", "x/16/24"]
-        {
-            assert!(bad.parse::<ClusterSubnet>().unwrap_err().contains(bad));
-        }
-    }
-
-    #[test]
-    fn a_nodes_range_without_room_for_a_pod_is_refused() {
-        assert!("10.96.0.0/0/29".parse::<ClusterSubnet>().is_ok());
-        for bad in ["10.96.0.0/0/32", "10.96.0.0/0/30", "fd00::/48/126"] {
-            assert!(bad.parse::<ClusterSubnet>().unwrap_err().contains("at most"), "{bad}");
-        }
-    }
-
     #[cfg(not(feature = "test-hooks"))]
     #[test]
     fn what_only_tests_use_is_no_flag() {
@@ -274,8 +190,8 @@ pub(crate) mod tests {
     #[test]
     fn defaults_are_those_of_the_documentation() {
         let config = config(&[]);
-        assert_eq!(config.mtu, 1400);
-        assert_eq!(config.service_cidrs, ["10.96.0.0/12".parse().unwrap()], "as kubeadm has it");
+        assert_eq!(config.network.mtu, 1400);
+        assert_eq!(config.network.service_cidrs, ["10.96.0.0/12".parse().unwrap()], "as kubeadm has it");
         assert_eq!(config.encap_ip, EncapIp::Auto);
         assert_eq!(config.cni_socket.to_str(), Some("/run/slipstream/cni.sock"));
     }

@@ -70,6 +70,22 @@ pub async fn take(directories: &[&Path], patience: Duration) -> Result<Held, Loc
     Ok(Held(held))
 }
 
+/// Locks the directories of this node's agent: the state directory, and the pin directory if it exists or `programs` is set.
+///
+/// # Errors
+/// Another agent still holds a lock after `patience`.
+pub(crate) async fn hold(
+    config: &crate::config::Config,
+    programs: bool,
+    patience: Duration,
+) -> Result<Held, LockError> {
+    let mut directories = vec![config.state_dir.as_path()];
+    if config.bpf_dir.exists() || (programs && crate::bpf::on_bpffs(&config.bpf_dir)) {
+        directories.push(&config.bpf_dir);
+    }
+    take(&directories, patience).await
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

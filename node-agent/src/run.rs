@@ -4,7 +4,7 @@
 //! after which the container runtime uses the plugin. SIGTERM stops serving and does not affect traffic. When a supervised task
 //! ends, the agent exits with its error, to be restarted.
 
-use std::net::SocketAddr;
+use crate::kernel::unix_socket;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use supervision::Tasks;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::admin;
 use crate::cni::gc;
 use crate::cni::installer::files::Files;
 use crate::cni::installer::guard;
@@ -28,18 +29,15 @@ use crate::kernel::link::Netlink;
 use crate::kube::announce::{self, Outlet};
 use crate::kube::client;
 use crate::kube::pods::{self, Pods};
-use crate::lock::{self, Held, LockError};
+use crate::lock;
 use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::ovs::Ovs;
-use crate::{admin, bpf};
 
 /// Timeout for OVS and the Kubernetes API at start; then the agent exits.
 const START_WAIT: Duration = Duration::from_secs(60);
 /// Timeout for the exit of a previous agent.
 const LOCK_WAIT: Duration = Duration::from_secs(60);
-/// Retry interval for listening on a port or socket.
-const BIND_AGAIN: Duration = Duration::from_secs(30);
 
 /// How long a runtime thread that is stuck in the kernel may delay the exit.
 const STUCK: Duration = Duration::from_secs(10);
@@ -91,7 +89,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         let programs = config.datapath != DatapathFlag::Ovs;
         // Invalid settings are reported at once, not after the wait for the previous agent.
         let client = client::client(&config).await?;
-        held = Some(hold(&config, programs, LOCK_WAIT).await?);
+        held = Some(lock::hold(&config, programs, LOCK_WAIT).await?);
         start(config, client, &tasks, stopped).await?;
         Err(ends.next().await.into())
     };
@@ -115,15 +113,6 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Locks the state directory and the pin directory against other agents. The pin directory is created if `programs` is set.
-pub(crate) async fn hold(config: &Config, programs: bool, patience: Duration) -> Result<Held, LockError> {
-    let mut directories = vec![config.state_dir.as_path()];
-    if config.bpf_dir.exists() || (programs && bpf::on_bpffs(&config.bpf_dir)) {
-        directories.push(&config.bpf_dir);
-    }
-    lock::take(&directories, patience).await
-}
-
 async fn start(
     mut config: Config,
     client: kube::Client,
@@ -133,8 +122,11 @@ async fn start(
     config.gateway_interface = uplink(&config).await?;
     let config = Arc::new(config);
     let node = connect(&config, client.clone(), tasks).await?;
-    tasks.spawn("admin-server", serve_admin(config.metrics_bind_address, node.clone(), stopped.clone()));
-    tasks.spawn("slipctl-server", serve_ctl(Arc::clone(&config), node.clone(), stopped.clone()));
+    let steering: Arc<dyn CacheControl> = Arc::new(node.flow_cache.clone());
+    let view = admin::NodeView::new(node.clone(), &config.node_name, Some(steering), &config.ovs_db);
+    let app = admin::serve::Application::new(node.clone(), Arc::new(view), stopped.clone());
+    tasks.spawn("admin-server", app.clone().on_port(config.metrics_bind_address));
+    tasks.spawn("slipctl-server", app.on_socket(config.admin_socket.clone()));
     let (health, status) = (config.proxy_healthz_bind_address, config.proxy_status_bind_address);
     tasks.spawn("proxy-health", admin::proxy_health::serve(health, status, node.clone()));
     let nodes = kube::Api::all(client.clone());
@@ -191,7 +183,7 @@ pub async fn connect(config: &Config, client: kube::Client, tasks: &Tasks) -> an
         ovs,
         pods,
         datapath,
-        mtu: config.mtu,
+        mtu: config.network.mtu.into(),
         calls: Default::default(),
         journal: Default::default(),
         metrics,
@@ -241,7 +233,7 @@ pub async fn serve_pods(node: &Node, config: &Config, stopped: watch::Receiver<b
         }
     }
     node.tasks.spawn("clean-up", gc::follow(node.clone()));
-    let listener = server::listen(&config.cni_socket)
+    let listener = unix_socket::listen(&config.cni_socket)
         .with_context(|| format!("CNI socket {} (--cni-socket)", config.cni_socket.display()))?;
     server::serve(listener, node.clone(), until(stopped)).await.context("CNI server")
 }
@@ -275,43 +267,4 @@ async fn wait_ready(node: &Node) {
 async fn until(mut stopped: watch::Receiver<bool>) {
     // An error means that the sender was dropped: the process is exiting.
     let _ = stopped.wait_for(|s| *s).await;
-}
-
-/// Serves metrics and health. Retries while the address is in use.
-async fn serve_admin(address: SocketAddr, node: Node, stopped: watch::Receiver<bool>) -> std::io::Result<()> {
-    let mut logged = false;
-    let listener = loop {
-        match tokio::net::TcpListener::bind(address).await {
-            Ok(listener) => break listener,
-            Err(error) => {
-                if !std::mem::replace(&mut logged, true) {
-                    tracing::error!(%address, %error, "cannot listen for metrics and health (--metrics-bind-address); retrying");
-                }
-                node.health.not_met("metrics", format!("{address}: {error}"));
-            }
-        }
-        tokio::time::sleep(BIND_AGAIN).await;
-    };
-    if logged {
-        node.health.met("metrics");
-    }
-    axum::serve(listener, admin::http::router(node)).with_graceful_shutdown(until(stopped)).await
-}
-
-/// Serves slipctl. Retries while the socket cannot be created.
-async fn serve_ctl(config: Arc<Config>, node: Node, stopped: watch::Receiver<bool>) -> std::io::Result<()> {
-    let control: Arc<dyn CacheControl> = Arc::new(node.flow_cache.clone());
-    let pressure = node.datapath.pressure.clone();
-    let view = admin::NodeView::new(node, &config.node_name, Some(control), pressure, &config.ovs_db);
-    let socket = config.admin_socket.as_path();
-    let listener = loop {
-        match server::listen(socket) {
-            Ok(listener) => break listener,
-            Err(error) => {
-                tracing::error!(socket = %socket.display(), %error, "cannot listen for slipctl (--admin-socket); retrying");
-            }
-        }
-        tokio::time::sleep(BIND_AGAIN).await;
-    };
-    admin::serve(listener, Arc::new(view), until(stopped)).await
 }

@@ -18,7 +18,6 @@ use common::on_a_node;
 use node_agent::admin::audit::audit;
 use node_agent::admin::{NodeView, View};
 use node_agent::datapath::Datapath;
-use node_agent::flow_cache::pressure_cache::PressureCache;
 use node_agent::flow_cache::{
     Action, CacheError, Divergence, EndpointAmounts, Flow, FlowCache, Gate, Pressure, Swept, Timing, Tunnel,
     Underlay,
@@ -150,7 +149,7 @@ impl Bed {
             (["p1", "p2", "gen0"].map(number) == [Some(1), Some(2), Some(3)]).then_some(())
         };
         assert!(node.ovs.wait_for(SOON, open).await.is_some(), "OVS has not opened the ports");
-        let view = Arc::new(NodeView::new(node, "n1", None, PressureCache::default(), &ovs.db()));
+        let view = Arc::new(NodeView::new(node, "n1", None, &ovs.db()));
         Self { ovs, view, cache }
     }
 

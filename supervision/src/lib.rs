@@ -247,6 +247,6 @@ mod tests {
         assert!(tasks.end("task") && tasks.end("thread") && !tasks.end("neither"));
         let mut ended = [ends.next().await.to_string(), ends.next().await.to_string()];
         ended.sort();
-        assert_eq!(ended, ["`task` ended: panicked", "`thread` ended: it returned"]);
+        assert_eq!(ended, ["`task` ended: panicked", "`thread` ended: returned"]);
     }
 }

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use crate::setup::Scope;
 use crate::{exec, paths, setup};
 
 #[derive(Debug, clap::Args)]
@@ -31,14 +32,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// Sets up, builds, and runs one verb of the test bed.
 pub(crate) fn testbed(verb: &str, args: &[String]) -> Result<()> {
-    setup::ensure()?;
-    build()?;
+    setup::ensure_beside(scope(args), build)?;
     let status = exec::command(paths::target().join("debug/testbed")).arg(verb).args(args).status()?;
     if status.success() {
         return Ok(());
     }
     // What went wrong has been said by the test bed itself.
     std::process::exit(status.code().unwrap_or(1));
+}
+
+/// What clusters of this verb need: only those of real nodes need kubelets, a container runtime and images.
+fn scope(args: &[String]) -> Scope {
+    let real = |arg: &String| arg == "--real" || arg.ends_with("containerd");
+    if args.iter().any(real) { Scope::All } else { Scope::Light }
 }
 
 /// What tests need of the programs, and no release has.
@@ -63,4 +69,18 @@ pub(crate) fn build() -> Result<()> {
         "--features",
         TEST_HOOKS,
     ]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_real_nodes_need_everything() {
+        let of = |args: &[&str]| scope(&args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>());
+        assert_eq!(of(&["--datapath", "ebpf"]), Scope::Light);
+        for real in [&["--real"][..], &["--runtime", "containerd"], &["--runtime=containerd"]] {
+            assert_eq!(of(real), Scope::All);
+        }
+    }
 }

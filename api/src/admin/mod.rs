@@ -59,6 +59,15 @@ pub struct Status {
     pub ready: bool,
     /// Conditions that are not met, as `CONDITION: REASON`.
     pub problems: Vec<String>,
+    /// What does not keep the node from being ready, and needs attention.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+    /// Every condition of the node: `met`, or why it is not.
+    #[serde(default)]
+    pub conditions: BTreeMap<String, String>,
+    /// MTU of pod interfaces, in bytes.
+    #[serde(default)]
+    pub mtu: u32,
     /// State of the flow cache; `None` without eBPF programs.
     pub cache: Option<Cache>,
     /// Versions of agent, programs, kernel and OVS.

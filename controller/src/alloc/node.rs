@@ -10,7 +10,9 @@ use api::annotation::{AnnotationError, NODE_ID, NODE_SUBNETS};
 use ipnet::IpNet;
 
 use super::ipam::REST;
-use crate::config::{ClusterSubnet, Config, same_family};
+use api::cluster_network::ClusterSubnet;
+
+use crate::config::{Config, same_family};
 use crate::index::convert::SeenNode;
 
 /// The first number: 1 is the cluster router on the join switch.

@@ -2,9 +2,9 @@
 //! became dirty are planned, the difference to the database is sent. While one transaction is under way, what arrives is
 //! collected for the next one, so that a single pod costs one round trip and a thousand pods few transactions.
 
+mod initial_sync;
 mod leadership;
 mod schema;
-mod seed;
 mod work;
 
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use futures::future::BoxFuture;
 use ovsdb_client::{Change, ChangeStream, Client, Error, Lock, OpResult, Replica, Schema};
 use tokio::sync::{mpsc, watch};
 
+pub use initial_sync::Input;
 pub use leadership::Leadership;
 pub use schema::features;
-pub use seed::Input;
 
 use crate::config::Config;
 use crate::metrics::{ErrorKind, Metrics};
-use crate::reconcile::{Foreign, ReplicaView, Wanted, monitor_spec, repair};
+use crate::reconcile::{Desired, Foreign, ReplicaView, monitor_spec, repair};
 use crate::state::{Annotated, Effects, Notice, Patch, State};
-use seed::Seeding;
+use initial_sync::Seeding;
 use work::{Compared, Refusal, Work};
 
 /// Name of the database lock that fences writers.
@@ -60,7 +60,7 @@ type InFlight = BoxFuture<'static, Result<Vec<OpResult>, Error>>;
 /// The engine.
 pub struct Engine {
     state: State,
-    wanted: Wanted,
+    desired: Desired,
     client: Client,
     replica: Replica,
     changes: ChangeStream,
@@ -108,7 +108,7 @@ impl Engine {
         };
         Ok(Self {
             state: State::new(config),
-            wanted: Wanted::default(),
+            desired: Desired::default(),
             client,
             replica,
             changes,
@@ -155,7 +155,7 @@ impl Engine {
             seeding.take(input);
             return;
         }
-        let effects = seed::apply(&mut self.state, input);
+        let effects = initial_sync::apply(&mut self.state, input);
         self.take(effects, seen);
     }
 
@@ -165,16 +165,16 @@ impl Engine {
         let seen = Instant::now();
         self.state.tick(seen);
         let snapshot = self.replica.read();
-        self.state.found_ports(seed::found_ports(&snapshot));
-        self.state.found_nodes(seed::found_nodes(&snapshot, &self.state.config));
+        self.state.found_ports(initial_sync::found_ports(&snapshot));
+        self.state.found_nodes(initial_sync::found_nodes(&snapshot, &self.state.config));
         drop(snapshot);
         for input in seeding.into_inputs() {
-            let effects = seed::apply(&mut self.state, input);
+            let effects = initial_sync::apply(&mut self.state, input);
             self.take(effects, seen);
         }
         let units = self.state.units().len();
         tracing::info!(units, "everything is listed; comparing it with the database");
-        self.work.start_full(&self.state, &mut self.wanted, &self.metrics);
+        self.work.start_full(&self.state, &mut self.desired, &self.metrics);
     }
 
     fn take(&mut self, effects: Effects, seen: Instant) {
@@ -201,7 +201,7 @@ impl Engine {
             Change::Rows(rows) => {
                 let view = ReplicaView::new(self.replica.read(), &self.schema);
                 // A database that was emptied is not put right row by row.
-                if repair::lost(&self.wanted, &rows).take(MANY_LOST).count() == MANY_LOST {
+                if repair::lost(&self.desired, &rows).take(MANY_LOST).count() == MANY_LOST {
                     drop(view);
                     if !self.work.is_fresh() {
                         self.start_full("much of the database was removed");
@@ -209,7 +209,7 @@ impl Engine {
                     return;
                 }
                 for row in rows.iter() {
-                    for (key, touched) in repair::touched_by(&self.wanted, &view, row) {
+                    for (key, touched) in repair::touched_by(&self.desired, &view, row) {
                         self.work.suspects().add(key, touched);
                     }
                 }
@@ -221,7 +221,7 @@ impl Engine {
     fn start_full(&mut self, why: &str) {
         if self.seeding.is_none() {
             tracing::info!(why, "comparing everything with the database");
-            self.work.start_full(&self.state, &mut self.wanted, &self.metrics);
+            self.work.start_full(&self.state, &mut self.desired, &self.metrics);
         }
     }
 
@@ -277,9 +277,9 @@ impl Engine {
         }
         self.seed();
         while self.seeding.is_none() && self.work.has_next() {
-            self.work.plan(&self.state, &mut self.wanted, &self.metrics);
+            self.work.plan(&self.state, &mut self.desired, &self.metrics);
             let view = ReplicaView::new(self.replica.read(), &self.schema);
-            let built = self.work.next(&self.state, &mut self.wanted, &view, &self.metrics);
+            let built = self.work.next(&self.state, &mut self.desired, &view, &self.metrics);
             drop(view);
             match built {
                 Some(mut transaction) => {
@@ -307,11 +307,11 @@ impl Engine {
 
     /// What was being worked on is in the database.
     fn done(&mut self) {
-        let now = || Compared::now(&self.state, &self.wanted, self.replica.read().version());
-        let done = self.work.done(&self.wanted, now, &self.metrics);
+        let now = || Compared::now(&self.state, &self.desired, self.replica.read().version());
+        let done = self.work.done(&self.desired, now, &self.metrics);
         let mut free = done.released;
         if done.look_at_held && self.work.has_held() {
-            let there = seed::port_uids(&self.replica.read());
+            let there = initial_sync::port_uids(&self.replica.read());
             free.extend(self.work.free_held(|uid| there.contains(uid)));
         }
         if !free.is_empty() {
@@ -342,7 +342,7 @@ impl Engine {
         // A server that cannot write to its disk refuses everything, which says nothing about what was sent.
         if refusal && !not_owner && !error.is_servers_disk() {
             self.metrics.error(ErrorKind::TransactionRefused);
-            match self.work.was_refused(&self.wanted, Instant::now()) {
+            match self.work.was_refused(&self.desired, Instant::now()) {
                 Refusal::Alone(unit) => {
                     let what =
                         unit.as_ref().map_or_else(|| "a repair or removal".to_owned(), ToString::to_string);
@@ -437,9 +437,9 @@ impl Engine {
                     if self.not_before.is_some_and(|at| at <= tokio::time::Instant::now()) {
                         self.not_before = None;
                     }
-                    self.work.retry(Instant::now(), &self.wanted);
+                    self.work.retry(Instant::now(), &self.desired);
                 }
-                _ = deferred.tick() => self.work.suspects().add_deferred(&self.wanted),
+                _ = deferred.tick() => self.work.suspects().add_deferred(&self.desired),
                 _ = verify.tick() => self.start_verification(),
                 () = std::future::ready(()), if more => {}
             }
@@ -449,8 +449,8 @@ impl Engine {
     /// Starts a verification, unless there is anything else to do.
     fn start_verification(&mut self) {
         if self.seeding.is_none() && !self.work.is_busy() && self.obstacle().is_none() {
-            let compared = Compared::now(&self.state, &self.wanted, self.replica.read().version());
-            self.work.start_verification(&self.state, &self.wanted, compared);
+            let compared = Compared::now(&self.state, &self.desired, self.replica.read().version());
+            self.work.start_verification(&self.state, &self.desired, compared);
         }
     }
 

@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1 as core;
 
 use super::{ContainerPort, Namespace, Pod, Protocol};
-use crate::plan::NamespacedName;
+use api::NamespacedName;
 
 /// An object that cannot be used as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]

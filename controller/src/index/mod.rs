@@ -1,5 +1,5 @@
 //! What the controller knows of the cluster: plain structs, changed by synchronous `apply`/`delete`/`reset`, which answer
-//! with the [units](crate::plan::Unit) that must be planned again. No client inside; tests feed objects.
+//! with the [units](crate::unit::Unit) that must be planned again. No client inside; tests feed objects.
 
 pub mod convert;
 pub mod objects;
@@ -14,7 +14,8 @@ use api::host_port::{self, Conflict, Place, Served};
 use ipnet::IpNet;
 pub use objects::{ContainerPort, Namespace, Node, Pod, Protocol};
 
-use crate::plan::{NamespacedName, Unit};
+use crate::unit::Unit;
+use api::NamespacedName;
 use policy::{Cluster, Policy, PolicyStore};
 use service::{EndpointSlice, Service, ServiceStore};
 

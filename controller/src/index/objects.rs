@@ -9,7 +9,7 @@ use api::host_port::Claim;
 use ipnet::IpNet;
 
 use crate::config::Config;
-use crate::plan::NamespacedName;
+use api::NamespacedName;
 
 /// A node as far as it is known. The gateway half is missing until the node agent has written its annotations.
 #[derive(Debug, Clone, PartialEq)]
@@ -102,43 +102,7 @@ pub struct ContainerPort {
     pub host_ip: Option<IpAddr>,
 }
 
-/// A transport protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Protocol {
-    Tcp,
-    Udp,
-    Sctp,
-}
-
-impl Protocol {
-    /// As OVN writes it: `tcp`, `udp`, `sctp`.
-    pub fn lower(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::Udp => "udp",
-            Self::Sctp => "sctp",
-        }
-    }
-
-    /// As Kubernetes writes it: `TCP`, `UDP`, `SCTP`.
-    pub fn upper(self) -> &'static str {
-        match self {
-            Self::Tcp => "TCP",
-            Self::Udp => "UDP",
-            Self::Sctp => "SCTP",
-        }
-    }
-
-    /// From Kubernetes' spelling; absent means TCP.
-    pub fn parse(text: Option<&str>) -> Option<Self> {
-        match text {
-            None | Some("TCP") => Some(Self::Tcp),
-            Some("UDP") => Some(Self::Udp),
-            Some("SCTP") => Some(Self::Sctp),
-            Some(_) => None,
-        }
-    }
-}
+pub use api::Protocol;
 
 /// A namespace's labels.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Collecting what is wrong with one object, so that an operator finds the field to change.
 
 use super::convert::Problem;
-use crate::plan::NamespacedName;
+use api::NamespacedName;
 
 /// Collects the problems of one object.
 #[derive(Debug)]

@@ -21,8 +21,8 @@ use crate::index::convert;
 use crate::index::policy::Policy;
 use crate::index::service::{EndpointSlice, Service};
 use crate::metrics::{ErrorKind, Metrics};
-use crate::plan::NamespacedName;
 use crate::state::Watched;
+use api::NamespacedName;
 
 /// Objects fetched at once in a list: bounds memory, as objects are much larger than what is kept of them.
 const PAGE: u32 = 500;

@@ -70,7 +70,9 @@ mod tests {
     use super::*;
     use crate::config::Features;
     use crate::index::{Pod, convert};
-    use crate::plan::{Member, NamespacedName, Unit, plan};
+    use crate::plan::{Member, plan};
+    use crate::unit::Unit;
+    use api::NamespacedName;
 
     fn config() -> Config {
         Config {

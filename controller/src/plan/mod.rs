@@ -4,17 +4,18 @@
 pub mod cluster;
 pub mod gateway;
 pub mod host_port;
-pub mod item;
 pub mod key;
 pub mod node;
 pub mod pod;
 pub mod policy;
+pub mod row;
 pub mod service;
 
-pub use item::{DesiredRow, Edge, Item, Key, Member, NamespacedName, RowKey, Table, Unit};
+pub use row::{DesiredRow, Edge, Item, Key, Member, RowKey, Table};
 
 use crate::config::Config;
 use crate::index::{Index, Pod};
+use crate::unit::Unit;
 
 /// The items of a unit; none when what it is about does not exist (any more).
 pub fn plan(index: &Index, config: &Config, unit: &Unit) -> Vec<Item> {

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use ovsdb_client::{Atom, Condition, Datum, Mutator, Transaction, Uuid};
 
-use super::wanted::{Touched, Wanted};
+use super::desired::{Desired, Touched};
 use crate::plan::{Member, RowKey, Table};
 
 /// What the database holds.
-pub trait Actual {
+pub trait Observed {
     /// Rows that the key names; more than one only in tables without a unique index.
     fn find_all(&self, key: &RowKey) -> Vec<Uuid>;
     /// A column's value.
@@ -178,9 +178,9 @@ impl Changes {
 }
 
 /// Compares what was touched.
-pub fn compare(wanted: &Wanted, actual: &dyn Actual, touched: &Touched) -> Changes {
+pub fn compare(desired: &Desired, observed: &dyn Observed, touched: &Touched) -> Changes {
     let none = BTreeSet::new();
-    let mut differ = Differ::new(wanted, actual, &none);
+    let mut differ = Differ::new(desired, observed, &none);
     differ.look_at(touched);
     differ.into_changes()
 }
@@ -192,8 +192,8 @@ pub fn compare(wanted: &Wanted, actual: &dyn Actual, touched: &Touched) -> Chang
 /// there without its ACLs). It does not bring along every other row that belongs to those: they come when they are looked
 /// at themselves, so that a transaction is as large as what it is about.
 pub struct Differ<'a> {
-    wanted: &'a Wanted,
-    actual: &'a dyn Actual,
+    desired: &'a Desired,
+    observed: &'a dyn Observed,
     /// Rows that the database refuses; left as they are.
     barred: &'a BTreeSet<RowKey>,
     states: HashMap<RowKey, State>,
@@ -206,10 +206,10 @@ pub struct Differ<'a> {
 
 impl<'a> Differ<'a> {
     /// Nothing has been looked at yet.
-    pub fn new(wanted: &'a Wanted, actual: &'a dyn Actual, barred: &'a BTreeSet<RowKey>) -> Self {
+    pub fn new(desired: &'a Desired, observed: &'a dyn Observed, barred: &'a BTreeSet<RowKey>) -> Self {
         Self {
-            wanted,
-            actual,
+            desired,
+            observed,
             barred,
             states: HashMap::new(),
             inserted: HashSet::new(),
@@ -272,12 +272,12 @@ impl<'a> Differ<'a> {
         if key.table.is_root() {
             return None;
         }
-        let wanted = self.wanted;
-        let holders = wanted.parents_of(key).filter(|(owner, column)| owner.table.is_strong(column));
+        let desired = self.desired;
+        let holders = desired.parents_of(key).filter(|(owner, column)| owner.table.is_strong(column));
         let mut missing = None;
         for (owner, _) in holders {
             match self.state(owner) {
-                State::Present(_) if wanted.row(owner).is_some() => return None,
+                State::Present(_) if desired.row(owner).is_some() => return None,
                 State::Insert => missing = Some(owner.clone()),
                 _ => {}
             }
@@ -286,12 +286,12 @@ impl<'a> Differ<'a> {
     }
 
     fn find_state(&mut self, key: &RowKey) -> State {
-        let wanted = self.wanted;
+        let desired = self.desired;
         if self.barred.contains(key) {
             return State::Absent;
         }
-        let found = self.actual.find_all(key);
-        if wanted.row(key).is_none() {
+        let found = self.observed.find_all(key);
+        if desired.row(key).is_none() {
             return found.first().map_or(State::Absent, |uuid| State::Present(*uuid));
         }
         if key.table.is_root() {
@@ -303,22 +303,23 @@ impl<'a> Differ<'a> {
         };
         if found.is_empty()
             && key.table == Table::LogicalSwitchPort
-            && wanted.parents_of(key).any(|p| grouped(&p))
+            && desired.parents_of(key).any(|p| grouped(&p))
         {
             return State::Absent;
         }
         let mut holdable = false;
         let parents: Vec<_> =
-            wanted.parents_of(key).filter(|(owner, column)| owner.table.is_strong(column)).collect();
+            desired.parents_of(key).filter(|(owner, column)| owner.table.is_strong(column)).collect();
         for (owner, column) in parents {
             match self.state(owner) {
                 State::Present(parent) => {
-                    let holds =
-                        |uuid: &&Uuid| self.actual.contains(owner.table, parent, column, &Atom::Uuid(**uuid));
+                    let holds = |uuid: &&Uuid| {
+                        self.observed.contains(owner.table, parent, column, &Atom::Uuid(**uuid))
+                    };
                     if let Some(uuid) = found.iter().find(holds) {
                         return State::Present(*uuid);
                     }
-                    holdable |= wanted.row(owner).is_some();
+                    holdable |= desired.row(owner).is_some();
                 }
                 State::Insert => holdable = true,
                 State::Absent => {}
@@ -332,8 +333,8 @@ impl<'a> Differ<'a> {
         if !key.table.has_unique_name() {
             return;
         }
-        for uuid in self.actual.find_all(key) {
-            for (table, holder, column) in self.actual.holders(key.table, uuid) {
+        for uuid in self.observed.find_all(key) {
+            for (table, holder, column) in self.observed.holders(key.table, uuid) {
                 self.changes.remove(table, holder, column, Atom::Uuid(uuid));
             }
         }
@@ -341,11 +342,11 @@ impl<'a> Differ<'a> {
 
     fn row(&mut self, key: &RowKey) {
         let state = self.pull(key);
-        match (self.wanted.row(key), state) {
+        match (self.desired.row(key), state) {
             (Some(columns), State::Present(uuid)) => {
                 for (column, value) in columns.iter() {
-                    if self.actual.has_column(key.table, column)
-                        && self.actual.column(key.table, uuid, column).as_ref() != Some(&**value)
+                    if self.observed.has_column(key.table, column)
+                        && self.observed.column(key.table, uuid, column).as_ref() != Some(&**value)
                     {
                         self.changes.bytes += OPERATION_BYTES + size(value);
                         let row = self.changes.updates.entry((key.table, uuid)).or_default();
@@ -367,25 +368,25 @@ impl<'a> Differ<'a> {
     }
 
     fn insert(&mut self, key: &RowKey) {
-        let wanted = self.wanted;
-        let Some(columns) = wanted.row(key) else { return };
+        let desired = self.desired;
+        let Some(columns) = desired.row(key) else { return };
         self.make_room(key);
-        let actual = self.actual;
+        let observed = self.observed;
         let columns: Vec<_> = columns
             .iter()
-            .filter(|(column, value)| !value.is_empty() && actual.has_column(key.table, column))
+            .filter(|(column, value)| !value.is_empty() && observed.has_column(key.table, column))
             .map(|(column, value)| (column, Arc::clone(value)))
             .collect();
         self.changes.bytes +=
             OPERATION_BYTES + columns.iter().map(|(name, value)| name.len() + size(value)).sum::<usize>();
         self.changes.inserts.entry(key.clone()).or_default().0 = columns;
-        for (column, member) in wanted.edges_of(key) {
+        for (column, member) in desired.edges_of(key) {
             if self.comes_along(key, column, member) {
                 self.edge(key, column, member);
             }
         }
         let member = Member::Row(key.clone());
-        for (owner, column) in wanted.parents_of(key) {
+        for (owner, column) in desired.parents_of(key) {
             self.edge(owner, column, &member);
         }
     }
@@ -409,10 +410,10 @@ impl<'a> Differ<'a> {
     }
 
     fn edge(&mut self, owner: &RowKey, column: &'static str, member: &Member) {
-        if !self.actual.has_column(owner.table, column) {
+        if !self.observed.has_column(owner.table, column) {
             return;
         }
-        if self.wanted.has_edge(owner, column, member) {
+        if self.desired.has_edge(owner, column, member) {
             self.add_edge(owner, column, member);
         } else {
             self.drop_edge(owner, column, member);
@@ -420,14 +421,14 @@ impl<'a> Differ<'a> {
     }
 
     fn add_edge(&mut self, owner: &RowKey, column: &'static str, member: &Member) {
-        let owner_state = if self.wanted.row(owner).is_some() { self.pull(owner) } else { State::Absent };
+        let owner_state = if self.desired.row(owner).is_some() { self.pull(owner) } else { State::Absent };
         if owner_state == State::Absent {
             return;
         }
         let value = match member {
             Member::Text(text) => Value::Atom(Atom::String(text.clone())),
             Member::Row(row) => match self.pull(row) {
-                State::Present(uuid) if self.wanted.row(row).is_some() => Value::Atom(Atom::Uuid(uuid)),
+                State::Present(uuid) if self.desired.row(row).is_some() => Value::Atom(Atom::Uuid(uuid)),
                 State::Insert => Value::New(row.clone()),
                 _ => return,
             },
@@ -441,7 +442,7 @@ impl<'a> Differ<'a> {
             }
             State::Present(uuid) => {
                 if let Value::Atom(atom) = &value
-                    && self.actual.contains(owner.table, uuid, column, atom)
+                    && self.observed.contains(owner.table, uuid, column, atom)
                 {
                     return;
                 }
@@ -462,18 +463,18 @@ impl<'a> Differ<'a> {
 
     fn drop_edge(&mut self, owner: &RowKey, column: &'static str, member: &Member) {
         // What goes takes its edges along.
-        if self.wanted.row(owner).is_none() {
+        if self.desired.row(owner).is_none() {
             return;
         }
         let State::Present(uuid) = self.state(owner) else { return };
         let atoms: Vec<Atom> = match member {
             Member::Text(text) => vec![Atom::String(text.clone())],
             // The server takes weak references to a deleted row out by itself.
-            Member::Row(row) if !owner.table.is_strong(column) && self.wanted.row(row).is_none() => return,
-            Member::Row(row) => self.actual.find_all(row).into_iter().map(Atom::Uuid).collect(),
+            Member::Row(row) if !owner.table.is_strong(column) && self.desired.row(row).is_none() => return,
+            Member::Row(row) => self.observed.find_all(row).into_iter().map(Atom::Uuid).collect(),
         };
         for atom in atoms {
-            if self.actual.contains(owner.table, uuid, column, &atom) {
+            if self.observed.contains(owner.table, uuid, column, &atom) {
                 self.changes.remove(owner.table, uuid, column, atom);
             }
         }

@@ -1,4 +1,4 @@
-//! Wanted rows and edges by numbers. Hundreds of thousands of rows stand in several edges each; a number is four bytes, where a
+//! Desired rows and edges by numbers. Hundreds of thousands of rows stand in several edges each; a number is four bytes, where a
 //! key with its column is forty.
 
 use std::collections::BTreeSet;
@@ -277,8 +277,8 @@ impl Graph {
 
 impl Node {
     fn parent(&self, link: Link) -> Result<usize, usize> {
-        let wanted = (link.owner, link.column);
-        self.parents.binary_search_by(|parent| (parent.owner, parent.column).cmp(&wanted))
+        let desired = (link.owner, link.column);
+        self.parents.binary_search_by(|parent| (parent.owner, parent.column).cmp(&desired))
     }
 }
 

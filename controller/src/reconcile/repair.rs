@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use ovsdb_client::{Atom, ChangeKind, RowChange};
 
-use super::actual::{ReplicaView, changed_content, changed_keys, members_changed};
-use super::ownership::may_leave;
-use super::wanted::{Touched, Wanted};
+use super::desired::{Desired, Touched};
+use super::leftovers::may_leave;
+use super::observed::{ReplicaView, changed_content, changed_keys, members_changed};
 use crate::plan::{Edge, Member, RowKey, Table, key};
 
 /// Repairs of one row within [`WINDOW`].
@@ -50,7 +50,7 @@ fn members_of(table: Table, column: &str) -> Option<Table> {
 /// The wanted edges that have gone with members of a set. A member that is not there any more was removed as a row, which
 /// its own change tells; comparing all of a large set whenever one of its members goes would cost more than all other work.
 fn edges_gone(
-    wanted: &Wanted,
+    desired: &Desired,
     view: &ReplicaView<'_>,
     owner: &RowKey,
     column: &'static str,
@@ -59,7 +59,7 @@ fn edges_gone(
     let edge = |member: Member| Edge { owner: owner.clone(), column, member };
     let held = members_of(owner.table, column);
     if held.is_none() && gone.iter().any(|atom| matches!(atom, Atom::Uuid(_))) {
-        let all = wanted.edges_of(owner).filter(|(wanted, _)| *wanted == column);
+        let all = desired.edges_of(owner).filter(|(desired, _)| *desired == column);
         return all.map(|(_, member)| edge(member.clone())).collect();
     }
     let members = gone.into_iter().filter_map(|atom| match atom {
@@ -67,27 +67,27 @@ fn edges_gone(
         Atom::Uuid(uuid) => view.key_of(held?, uuid).map(Member::Row),
         _ => None,
     });
-    members.filter(|member| wanted.has_edge(owner, column, member)).map(edge).collect()
+    members.filter(|member| desired.has_edge(owner, column, member)).map(edge).collect()
 }
 
 /// The wanted rows that a change of the database removed.
-pub fn lost<'a>(wanted: &'a Wanted, changes: &'a [RowChange]) -> impl Iterator<Item = RowKey> + 'a {
+pub fn lost<'a>(desired: &'a Desired, changes: &'a [RowChange]) -> impl Iterator<Item = RowKey> + 'a {
     let removed = changes.iter().filter(|change| change.kind == ChangeKind::Deleted);
-    removed.filter_map(|change| changed_keys(change)?.1.filter(|key| wanted.row(key).is_some()))
+    removed.filter_map(|change| changed_keys(change)?.1.filter(|key| desired.row(key).is_some()))
 }
 
 /// What a change of the database concerns of what is wanted: for each row concerned, what to compare. Our own
 /// transactions show up here too: comparing them once more finds nothing to do.
-pub fn touched_by(wanted: &Wanted, view: &ReplicaView<'_>, change: &RowChange) -> Vec<(RowKey, Touched)> {
+pub fn touched_by(desired: &Desired, view: &ReplicaView<'_>, change: &RowChange) -> Vec<(RowKey, Touched)> {
     let Some((table, old, new)) = changed_keys(change) else { return Vec::new() };
     let whole = |key: RowKey| {
         let mut touched = Touched::default();
-        wanted.touch(&key, &mut touched);
+        desired.touch(&key, &mut touched);
         (key, touched)
     };
     if let Some(content) = changed_content(change) {
         // Rows of routers come and go with a change of the router; only changes in place are to be looked for.
-        let concerned = wanted
+        let concerned = desired
             .rows()
             .filter(|key| key.table == table && key::split(&key.key).is_some_and(|(_, own)| own == content));
         return concerned.cloned().map(whole).collect();
@@ -96,14 +96,19 @@ pub fn touched_by(wanted: &Wanted, view: &ReplicaView<'_>, change: &RowChange) -
         return Vec::new();
     }
     if old != new {
-        return [old, new].into_iter().flatten().filter(|key| wanted.row(key).is_some()).map(whole).collect();
+        return [old, new]
+            .into_iter()
+            .flatten()
+            .filter(|key| desired.row(key).is_some())
+            .map(whole)
+            .collect();
     }
-    let Some(key) = new.filter(|key| wanted.row(key).is_some()) else { return Vec::new() };
+    let Some(key) = new.filter(|key| desired.row(key).is_some()) else { return Vec::new() };
     let mut touched = Touched::default();
     touched.rows.insert(key.clone());
     for column in set_columns(table) {
         let (gone, came) = members_changed(table, change, column);
-        touched.edges.extend(edges_gone(wanted, view, &key, column, gone));
+        touched.edges.extend(edges_gone(desired, view, &key, column, gone));
         // Nobody else has business in these sets, but for what other features have put into groups.
         if matches!(table, Table::AddressSet | Table::PortGroup) {
             let held = if *column == "ports" { Table::LogicalSwitchPort } else { Table::Acl };

@@ -5,8 +5,8 @@ mod annotating;
 mod claims;
 pub mod network;
 mod nodes;
-mod others;
 mod pods;
+mod services_policies;
 #[cfg(test)]
 mod tests;
 mod waiting;
@@ -22,8 +22,9 @@ use crate::alloc::{Ipam, NodeAllocator};
 use crate::config::Config;
 use crate::index::convert::{Problem, SeenNode};
 use crate::index::{Dirty, Index, Namespace};
-use crate::plan::{NamespacedName, Unit};
+use crate::unit::Unit;
 pub use annotating::Annotated;
+use api::NamespacedName;
 
 /// What a watch reports about one kind.
 #[derive(Debug)]

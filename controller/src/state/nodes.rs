@@ -9,7 +9,7 @@ use super::claims::Claim;
 use super::{Effects, Notice, NoticeKind, ObjectRef, State, Watched, network, notices};
 use crate::index::convert::{SeenNode, SeenPod};
 use crate::index::{Node, Pod};
-use crate::reconcile::ownership::KeptGateways;
+use crate::reconcile::leftovers::KeptGateways;
 
 fn object(node: &SeenNode) -> ObjectRef {
     ObjectRef { kind: "Node", namespace: None, name: node.name.clone(), uid: node.uid.clone() }

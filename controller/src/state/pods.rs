@@ -10,7 +10,8 @@ use super::{Effects, Notice, NoticeKind, ObjectRef, State, Watched, network};
 use crate::alloc::{Allocation, IpamError};
 use crate::index::Pod;
 use crate::index::convert::SeenPod;
-use crate::plan::{NamespacedName, Unit};
+use crate::unit::Unit;
+use api::NamespacedName;
 
 fn object(seen: &SeenPod) -> ObjectRef {
     let NamespacedName { namespace, name } = seen.pod.name.clone();

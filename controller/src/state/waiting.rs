@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::index::convert::SeenPod;
-use crate::plan::NamespacedName;
+use api::NamespacedName;
 
 /// The order in which pods get an address: creation time, then name.
 type Turn = (i64, NamespacedName);

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use api::NamespacedName;
 use controller::config::Config;
 use controller::engine::{Engine, Input, Leadership, Outlets, Reason};
 use controller::index::convert;
 use controller::metrics::Metrics;
-use controller::plan::NamespacedName;
 use controller::state::{Notice, Patch, Watched};
 use ovsdb_client::{Client, Options, Transaction, nb};
 use serde_json::{Value, json};

@@ -3,15 +3,15 @@
 use aya_ebpf::{bindings::BPF_NOEXIST, programs::TcContext};
 use aya_log_ebpf::debug;
 use ebpf::{
-    maps::{Count, PortCounters, TUNNEL_OTHER, TunnelCounters, TunnelKey, unmapped},
-    parse::Packet as _,
-    reason::Reason,
-    wire::Amount,
+    layout::maps::{Count, PortCounters, TUNNEL_OTHER, TunnelCounters, TunnelKey, unmapped},
+    layout::reason::Reason,
+    packet::Packet as _,
+    packet::wire::Amount,
 };
 
 use super::{
     maps::{ENDPOINT_STATS, REASONS, TUNNEL_FREE, TUNNEL_STATS, TUNNELS, is_remote},
-    packet::Skb,
+    skb::Skb,
 };
 
 /// One packet in this many is logged per reason and CPU, if logging is on at all.
@@ -77,7 +77,7 @@ pub(super) fn tunnel(slot: u32, amount: Amount, which: impl FnOnce(&mut TunnelCo
         return;
     }
     let Some(counters) = TUNNEL_STATS.get_ptr_mut(slot) else { return };
-    // SAFETY: as above.
+    // SAFETY: a value of a per-CPU array: valid, aligned, and only this CPU writes it.
     add(which(unsafe { &mut *counters }), amount);
 }
 
@@ -112,7 +112,7 @@ fn new_tunnel(key: &TunnelKey) -> u32 {
     }
     // Another CPU was first, or the map is full.
     let _ = TUNNEL_FREE.push(slot, 0);
-    // SAFETY: as above.
+    // SAFETY: the map is not preallocated, see `maps::port`.
     match unsafe { TUNNELS.get(key) } {
         Some(slot) => *slot,
         None => {

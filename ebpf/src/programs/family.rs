@@ -2,13 +2,13 @@
 
 use aya_ebpf::maps::{Array, LruHashMap};
 use ebpf::{
-    flow::{Conn, EgressFlow, EgressKey, IngressFlow, IngressKey, Note, Slot, Tuple4, Tuple6},
-    maps::Port,
-    parse::{self, Flow, Window as _},
-    reason::Reason,
+    layout::flow::{Conn, EgressFlow, EgressKey, IngressFlow, IngressKey, Note, Slot, Tuple4, Tuple6},
+    layout::maps::Port,
+    layout::reason::Reason,
+    packet::{self, Flow, Window as _},
 };
 
-use super::{maps, packet::Front};
+use super::{maps, skb::Front};
 
 /// An IP version.
 pub(super) trait Family {
@@ -27,12 +27,17 @@ pub(super) trait Family {
 
     /// Reads the packet whose IP header is at `at`.
     fn parse(front: &Front, at: u32, length: u32) -> Result<Flow<Self::Tuple>, Reason>;
-    /// The same flow the other way.
+    /// The flow in the other direction.
     fn reverse(tuple: &Self::Tuple) -> Self::Tuple;
     fn with_direction(tuple: &Self::Tuple, direction: u8) -> Self::Tuple;
     /// Whether the source address is the one bound to the port.
     fn is_bound(tuple: &Self::Tuple, port: &Port) -> bool;
-    fn is_tcp(tuple: &Self::Tuple) -> bool;
+    /// IP protocol number.
+    fn protocol(tuple: &Self::Tuple) -> u8;
+    #[inline(always)]
+    fn is_tcp(tuple: &Self::Tuple) -> bool {
+        Self::protocol(tuple) == packet::TCP
+    }
     /// Lowers TTL or hop limit of the header at `at`, whose first 20 bytes are known to be there.
     fn lower_ttl(front: &Front, at: u32, step: u8);
     /// For messages: addresses in mapped form.
@@ -92,8 +97,8 @@ macro_rules! alike {
         }
 
         #[inline(always)]
-        fn is_tcp(tuple: &$tuple) -> bool {
-            tuple.protocol == parse::TCP
+        fn protocol(tuple: &$tuple) -> u8 {
+            tuple.protocol
         }
     };
 }
@@ -101,14 +106,14 @@ macro_rules! alike {
 impl Family for V4 {
     type Tuple = Tuple4;
 
-    const TYPE: u16 = parse::IPV4;
+    const TYPE: u16 = packet::IPV4;
     const VERSION: u32 = 4;
 
     alike!(Tuple4, FLOW_EGRESS, FLOW_INGRESS, CONNS, PENDING, NOTES);
 
     #[inline(always)]
     fn parse(front: &Front, at: u32, length: u32) -> Result<Flow<Tuple4>, Reason> {
-        parse::ipv4(front, at, length)
+        packet::ipv4(front, at, length)
     }
 
     #[inline(always)]
@@ -118,13 +123,10 @@ impl Family for V4 {
 
     #[inline(always)]
     fn lower_ttl(front: &Front, at: u32, step: u8) {
-        // TTL is the upper byte of a word of the checksum, on the wire the first: in memory of a little-endian machine
-        // the lower one. What the data loses the checksum gains, never becoming 0xffff (RFC 1624, 3).
-        let sum = u32::from(front.u16(at + 10)) + u32::from((u16::from(step) << 8).to_be());
-        let sum = if sum >= 0xffff { sum + 1 } else { sum };
+        let checksum = packet::lowered(front.u16(at + 10), step);
         // SAFETY: inside the packet: the caller has checked, and the verifier makes sure.
         unsafe {
-            *front.at::<u16>(at + 10) = sum as u16;
+            *front.at::<u16>(at + 10) = checksum;
             *front.at::<u8>(at + 8) = front.u8(at + 8).wrapping_sub(step);
         }
     }
@@ -147,14 +149,14 @@ impl Family for V4 {
 impl Family for V6 {
     type Tuple = Tuple6;
 
-    const TYPE: u16 = parse::IPV6;
+    const TYPE: u16 = packet::IPV6;
     const VERSION: u32 = 6;
 
     alike!(Tuple6, FLOW_EGRESS6, FLOW_INGRESS6, CONNS6, PENDING6, NOTES6);
 
     #[inline(always)]
     fn parse(front: &Front, at: u32, length: u32) -> Result<Flow<Tuple6>, Reason> {
-        parse::ipv6(front, at, length)
+        packet::ipv6(front, at, length)
     }
 
     #[inline(always)]

@@ -1,73 +1,47 @@
 //! From the tunnel into a pod on the fast path.
 
-use aya_ebpf::{
-    bindings::{BPF_F_ADJ_ROOM_FIXED_GSO, TC_ACT_SHOT, bpf_adj_room_mode::BPF_ADJ_ROOM_MAC},
-    helpers::{bpf_redirect, bpf_redirect_peer, bpf_skb_adjust_room},
-};
+use aya_ebpf::bindings::TC_ACT_SHOT;
 use ebpf::{
-    flow::{
-        EgressKey, GATE_FORWARD, GATE_TCP, HEADER, IngressFlow, IngressKey, NOTE_LIVE, NOTE_MARK, Note,
-        OVERHEAD,
+    decide::{
+        admit::{self, Next, Outside},
+        forward::{self, Decision, Facts, Leaves},
+        pending, tag,
     },
-    maps::{Config, PORT_FAST, PORT_INTERPOSED, Port},
-    parse::{self, Flow, Outer, Packet as _, Window as _},
-    reason::Reason,
-    tag,
-    wire::{self, Meta},
+    layout::{
+        flow::{EgressKey, HEADER_LEN, IngressFlow, IngressKey, NOTE_LIVE, NOTE_MARK, OVERHEAD},
+        maps::PORT_INTERPOSED,
+        reason::Reason,
+    },
+    packet::{self, Flow, Outer, Packet as _, Window as _, wire},
 };
 
 use super::{
     conn, count,
-    egress::Outcome,
     family::{Family, V4, V6},
     maps, note,
-    packet::{self, Front, Skb},
-    refresh,
+    pass::{Outcome, Pass},
+    room::{self, Way},
+    skb::{Front, Skb, redirect, redirect_peer},
 };
 
 /// Looks at a packet on the uplink whose outer headers are Geneve's.
 #[inline(always)]
-pub(super) fn from_uplink(
-    skb: &Skb,
-    front: &Front,
-    outer: &Outer,
-    config: &Config,
-    port: &Port,
-    meta: Meta,
-) -> Outcome {
-    let gate = maps::gate(config);
-    let ours = is_ours(front, outer, config);
-    if gate & GATE_FORWARD == 0
-        || meta.vlan_beside
-        || !ours
-        || !outer.plain
-        || !parse::outer_sum_is_right(front)
-    {
-        // Which of them is asked only then: kept apart, the way of nearly all packets has no part in it.
-        let reason = if gate & GATE_FORWARD == 0 {
-            Reason::GateClosed
-        } else if meta.vlan_beside {
-            Reason::Tagged
-        } else if !ours {
-            Reason::OtherDestination
-        } else if !outer.plain {
-            Reason::OuterChecksum
-        } else {
-            Reason::OuterHeader
-        };
+pub(super) fn from_uplink(skb: &Skb, front: &Front, outer: &Outer, pass: &Pass<'_>) -> Outcome {
+    let outside = Outside {
+        vlan: pass.meta.vlan_beside,
+        ours: admit::is_for_node([front.u32(0), front.u16(4).into()], outer.destination, pass.config),
+        plain: outer.plain,
+        sum_is_right: packet::outer_sum_is_right(front),
+    };
+    if let Err(reason) = admit::tunnel(pass.gate, outside) {
         count::reason(reason);
-        if matches!(reason, Reason::OuterChecksum) {
-            let pass = Pass { config, port, outer, meta, gate, epoch: maps::epoch(config) };
-            return summed(skb, &pass);
-        }
-        return Outcome::SLOW;
+        return if reason == Reason::OuterChecksum { summed(skb, outer, pass) } else { Outcome::SLOW };
     }
-    let pass = Pass { config, port, outer, meta, gate, epoch: maps::epoch(config) };
     if outer.inner == V4::TYPE {
-        return family::<V4>(skb, front, &pass);
+        return family::<V4>(skb, front, outer, pass);
     }
     if outer.inner == V6::TYPE {
-        return family::<V6>(skb, &skb.front(HEADER as u32 + 40 + 20), &pass);
+        return family::<V6>(skb, &skb.front(HEADER_LEN + 40 + 20), outer, pass);
     }
     count::reason(Reason::NotIp);
     Outcome::SLOW
@@ -75,199 +49,111 @@ pub(super) fn from_uplink(
 
 /// A packet with an outer UDP checksum, which OVS may let through.
 #[inline(always)]
-fn summed(skb: &Skb, pass: &Pass<'_>) -> Outcome {
+fn summed(skb: &Skb, outer: &Outer, pass: &Pass<'_>) -> Outcome {
     #[inline(always)]
-    fn mark<F: Family>(skb: &Skb, front: &Front, pass: &Pass<'_>) -> Outcome {
-        match F::parse(front, HEADER as u32, skb.len().wrapping_sub(HEADER as u32)) {
-            Ok(flow) => enters::<F>(skb, inner_macs(front), pass, &flow, NOTE_MARK, false),
+    fn mark<F: Family>(skb: &Skb, front: &Front, outer: &Outer, pass: &Pass<'_>) -> Outcome {
+        match F::parse(front, HEADER_LEN, skb.len().wrapping_sub(HEADER_LEN)) {
+            Ok(flow) => enters::<F>(skb, inner_macs(front), outer, pass, &flow, Reason::OuterChecksum),
             Err(_) => Outcome::SLOW,
         }
     }
     if pass.port.flags & PORT_INTERPOSED == 0 {
         Outcome::SLOW
-    } else if pass.outer.inner == V4::TYPE {
-        mark::<V4>(skb, &skb.front(HEADER as u32 + 20 + 20), pass)
-    } else if pass.outer.inner == V6::TYPE {
-        mark::<V6>(skb, &skb.front(HEADER as u32 + 40 + 20), pass)
+    } else if outer.inner == V4::TYPE {
+        mark::<V4>(skb, &skb.front(HEADER_LEN + 20 + 20), outer, pass)
+    } else if outer.inner == V6::TYPE {
+        mark::<V6>(skb, &skb.front(HEADER_LEN + 40 + 20), outer, pass)
     } else {
         Outcome::SLOW
     }
 }
 
-/// Whether the packet is for this node's tunnel endpoint, by MAC and address.
 #[inline(always)]
-fn is_ours(front: &Front, outer: &Outer, config: &Config) -> bool {
-    let local = u32::from_ne_bytes(config.local);
-    let other = (outer.destination ^ local)
-        | (front.u32(0) ^ config.mac[0])
-        | (u32::from(front.u16(4)) ^ config.mac[1]);
-    other == 0 && local != 0
-}
-
-/// What stays the same for one packet.
-struct Pass<'a> {
-    config: &'a Config,
-    port: &'a Port,
-    outer: &'a Outer,
-    meta: Meta,
-    gate: u32,
-    epoch: u32,
-}
-
-#[inline(always)]
-fn family<F: Family>(skb: &Skb, front: &Front, pass: &Pass<'_>) -> Outcome {
-    let flow = match F::parse(front, HEADER as u32, skb.len().wrapping_sub(HEADER as u32)) {
+fn family<F: Family>(skb: &Skb, front: &Front, outer: &Outer, pass: &Pass<'_>) -> Outcome {
+    let flow = match F::parse(front, HEADER_LEN, skb.len().wrapping_sub(HEADER_LEN)) {
         Ok(flow) => flow,
         Err(reason) => {
             count::reason(reason);
             return Outcome::SLOW;
         }
     };
-    let reason = 'slow: {
-        if pass.outer.ecn != flow.outer_ecn() {
-            break 'slow Reason::CongestionMark;
-        }
-        if pass.gate & GATE_TCP == 0 && F::is_tcp(&flow.tuple) {
-            count::reason(Reason::TcpGateClosed);
-            return Outcome::SLOW;
-        }
-        let Outer { vni, option, source, .. } = *pass.outer;
-        let key = IngressKey { vni, option, remote: source, tuple: flow.tuple };
-        let entry = F::ingress().get_ptr_mut(&key);
-        if flow.changes_connection() {
-            count::reason(Reason::TcpHandshake);
-            if let Some(entry) = entry {
-                // SAFETY: a map value, see `egress`.
-                let ifindex = unsafe { (*entry).target };
-                conn::close::<F>(
-                    &EgressKey { ifindex, tuple: F::reverse(&flow.tuple) },
-                    u32::from(flow.flags),
-                );
-            }
-            return Outcome::SLOW;
-        }
-        // SAFETY: as above.
-        match entry.map(|entry| unsafe { &mut *entry }) {
-            None => Reason::Miss,
-            Some(entry) => {
-                // One branch for what nearly always holds.
-                let (stale, macs) = (entry.epoch ^ pass.epoch, inner_macs(front));
-                let [first, second, third] = entry.arrived;
-                let other = (first ^ macs[0]) | (second ^ macs[1]) | (third ^ macs[2]);
-                let marked = u32::from(entry.dscp ^ flow.dscp());
-                if stale | other | marked != 0 {
-                    break 'slow if stale != 0 {
-                        Reason::Stale
-                    } else if other != 0 {
-                        Reason::MacMismatch
-                    } else {
-                        Reason::DscpMismatch
-                    };
+    let same_ecn = outer.ecn == flow.outer_ecn();
+    let reason =
+        match admit::tunnel_packet(pass.gate, same_ecn, F::is_tcp(&flow.tuple), flow.changes_connection()) {
+            Next::Slow(reason) => reason,
+            next => {
+                let Outer { vni, option, source, .. } = *outer;
+                let key = IngressKey { vni, option, remote: source, tuple: flow.tuple };
+                // SAFETY: a map value that an LRU map may reuse, as in `egress`.
+                let entry = F::ingress().get_ptr_mut(&key).map(|entry| unsafe { &mut *entry });
+                if next == Next::Close {
+                    count::reason(Reason::TcpHandshake);
+                    if let Some(IngressFlow { target, .. }) = entry {
+                        let pod = EgressKey { ifindex: *target, tuple: F::reverse(&flow.tuple) };
+                        conn::close::<F>(&pod, u32::from(flow.flags));
+                    }
+                    return Outcome::SLOW;
                 }
-                let slot = match receiver(entry.target, pass.epoch) {
-                    Ok(slot) => slot,
-                    Err(reason) => break 'slow reason,
+                let terms = pass.terms();
+                let facts = Facts {
+                    macs: inner_macs(front),
+                    dscp: flow.dscp(),
+                    ttl: flow.ttl,
+                    aggregate: pass.meta.gso_size != 0,
                 };
-                if !is_active::<F>(entry, &key, pass.epoch) {
-                    break 'slow Reason::Waiting;
-                }
-                if u32::from(flow.ttl) <= u32::from(entry.ttl_step) + 1 {
-                    break 'slow Reason::LowTtl;
-                }
-                let IngressFlow { deadline, probing, .. } = entry;
-                match refresh::check(deadline, probing, pass.config, pass.gate, pass.meta, packet::now()) {
-                    Ok(()) => return deliver::<F>(skb, entry, slot, &flow, pass),
-                    Err(reason) => {
-                        if matches!(reason, Reason::Dead | Reason::Overdue) {
+                let receiver = |entry: &IngressFlow| admit::receiver(maps::port(entry.target), terms.epoch);
+                let is_open = |entry: &IngressFlow| {
+                    let pod = EgressKey { ifindex: entry.target, tuple: F::reverse(&flow.tuple) };
+                    conn::is_open::<F>(&pod, terms.epoch)
+                };
+                match forward::decide(entry, &facts, &terms, receiver, is_open) {
+                    Decision::Forward(entry, slot) => return deliver::<F>(skb, entry, slot, &flow, pass),
+                    Decision::Slow(reason) => {
+                        if forward::forgets(reason) {
                             let _ = F::ingress().remove(&key);
                         }
                         reason
                     }
                 }
             }
-        }
-    };
+        };
     count::reason(reason);
-    let live = if teaches(reason) { NOTE_LIVE } else { NOTE_MARK };
-    enters::<F>(skb, inner_macs(front), pass, &flow, live, matches!(reason, Reason::Probe))
+    enters::<F>(skb, inner_macs(front), outer, pass, &flow, reason)
 }
 
-/// Whether the packet's way through OVS may teach an entry. Not that of one that the entry could not carry.
-#[inline(always)]
-const fn teaches(reason: Reason) -> bool {
-    !matches!(
-        reason,
-        Reason::CongestionMark | Reason::LowTtl | Reason::EndpointSlow | Reason::EndpointDiverged
-    )
-}
-
-/// The packet goes to OVS and leaves a note, or a mark if nothing is to be learned from it: otherwise it would be credited with the
-/// note that a packet of another node or network left. What OVS has no tunnel for leaves nothing, as OVS drops it.
+/// The packet goes to OVS for this reason and leaves what it leaves. What OVS has no tunnel for leaves nothing, as OVS drops it.
 #[inline(always)]
 fn enters<F: Family>(
     skb: &Skb,
     macs: [u32; 3],
+    outer: &Outer,
     pass: &Pass<'_>,
     flow: &Flow<F::Tuple>,
-    live: u8,
-    urgent: bool,
+    reason: Reason,
 ) -> Outcome {
-    if live == NOTE_MARK && pass.port.flags & PORT_INTERPOSED == 0 {
-        return Outcome::SLOW;
-    }
-    let Outer { vni, option, source, .. } = *pass.outer;
-    let now = packet::now();
+    let live = match forward::tunnel_leaves(reason) {
+        Leaves::Nothing => return Outcome::SLOW,
+        // By its tag a packet finds its own note only.
+        Leaves::Mark if pass.port.flags & PORT_INTERPOSED == 0 => return Outcome::SLOW,
+        Leaves::Mark => NOTE_MARK,
+        Leaves::Note => NOTE_LIVE,
+    };
+    let Outer { vni, option, source, .. } = *outer;
+    let terms = pass.terms();
     if !maps::is_remote(source) {
         count::reason(Reason::UnknownRemote);
         return Outcome::SLOW;
     }
-    let left = Note {
-        epoch: pass.epoch,
-        when: now,
-        last: now,
-        ifindex: 0,
-        macs,
-        way: [vni, option, source],
-        ttl: flow.ttl,
-        tos: flow.tos,
-        live,
-        more: 0,
-    };
-    note::leave::<F>(skb, pass.port, pass.config, pass.gate, &flow.tuple, left, urgent);
+    let left = pending::entered(flow, 0, macs, [vni, option, source], live, &terms);
+    note::leave::<F>(skb, pass.port, &terms, &flow.tuple, left, forward::is_urgent(reason));
     Outcome::SLOW
 }
 
 /// Destination and source MAC of the inner frame.
 #[inline(always)]
 fn inner_macs(front: &Front) -> [u32; 3] {
-    const AT: u32 = HEADER as u32 - 14;
+    const AT: u32 = HEADER_LEN - 14;
     [front.u32(AT), front.u32(AT + 4), front.u32(AT + 8)]
-}
-
-/// The counter slot of the pod that gets the packet, if it takes part.
-#[inline(always)]
-fn receiver(target: u32, epoch: u32) -> Result<u32, Reason> {
-    let Some(port) = maps::port(target) else { return Err(Reason::EndpointSlow) };
-    if port.flags & PORT_FAST == 0 {
-        return Err(Reason::EndpointSlow);
-    }
-    if port.diverged == epoch {
-        return Err(Reason::EndpointDiverged);
-    }
-    Ok(port.slot)
-}
-
-/// Whether both directions of the flow are known, as far as it needs them.
-#[inline(always)]
-fn is_active<F: Family>(entry: &mut IngressFlow, key: &IngressKey<F::Tuple>, epoch: u32) -> bool {
-    if entry.active == 0 {
-        let reverse = EgressKey { ifindex: entry.target, tuple: F::reverse(&key.tuple) };
-        if !conn::is_open::<F>(&reverse, epoch) {
-            return false;
-        }
-        entry.active = 1;
-    }
-    true
 }
 
 #[inline(always)]
@@ -279,7 +165,7 @@ fn deliver<F: Family>(
     pass: &Pass<'_>,
 ) -> Outcome {
     let amount = wire::amount(skb.len().wrapping_sub(OVERHEAD), 14 + flow.headers, pass.meta);
-    let Some(way) = strip::<F>(skb) else {
+    let Some(way) = room::strip::<F>(skb) else {
         count::reason(Reason::RoomRefused);
         return Outcome::SLOW;
     };
@@ -306,45 +192,11 @@ fn deliver<F: Family>(
             if skb.mark() != 0 {
                 skb.set_mark(0);
             }
-            // SAFETY: the helper only records the target.
-            Outcome::done(unsafe { bpf_redirect_peer(entry.target, 0) as i32 })
+            Outcome::done(redirect_peer(entry.target))
         }
         Way::Egress => {
             skb.set_tag(tag::FAST);
-            // SAFETY: as above; flags 0 = egress of that interface.
-            Outcome::done(unsafe { bpf_redirect(entry.target, 0) as i32 })
+            Outcome::done(redirect(entry.target))
         }
     }
-}
-
-/// How a packet without its outer headers gets into the pod.
-enum Way {
-    /// Handed to the pod's end of the veth.
-    Peer,
-    /// Sent out of the host's end, which finds out the protocol anew.
-    Egress,
-}
-
-/// `BPF_F_ADJ_ROOM_DECAP_L3_IPV6` of linux/bpf.h: the packet is IPv6 from now on. Linux 6.3.
-const DECAP_L3_IPV6: u64 = 1 << 8;
-
-/// Takes the outer headers away, all but an Ethernet header.
-#[inline(always)]
-fn strip<F: Family>(skb: &Skb) -> Option<Way> {
-    if F::VERSION == 4 {
-        return if take_room(skb, 0) { Some(Way::Peer) } else { None };
-    }
-    // The outer packet is IPv4, and the kernel keeps a packet's protocol beside it.
-    if take_room(skb, DECAP_L3_IPV6) {
-        return Some(Way::Peer);
-    }
-    if take_room(skb, 0) { Some(Way::Egress) } else { None }
-}
-
-/// Takes the room of the outer headers away. `more`: flags. False: the kernel refuses, and the packet is as it was.
-#[inline(always)]
-pub(super) fn take_room(skb: &Skb, more: u64) -> bool {
-    let flags = u64::from(BPF_F_ADJ_ROOM_FIXED_GSO) | more;
-    // SAFETY: the helper checks its arguments.
-    unsafe { bpf_skb_adjust_room(skb.raw(), -OVERHEAD.cast_signed(), BPF_ADJ_ROOM_MAC, flags) == 0 }
 }

@@ -1,4 +1,4 @@
-//! The maps. Their keys, values and sizes are those of `ebpf::maps` and `ebpf::flow`; all are pinned by name.
+//! The maps. Their keys, values and sizes are those of `ebpf::layout`; all are pinned by name.
 
 use aya_ebpf::{
     bindings::BPF_F_NO_PREALLOC,
@@ -6,13 +6,13 @@ use aya_ebpf::{
     maps::{Array, HashMap, LruHashMap, PerCpuArray, Queue, RingBuf},
 };
 use ebpf::{
-    flow::{Conn, EgressFlow, EgressKey, IngressFlow, IngressKey, Note, Slot, Tuple4, Tuple6},
-    maps::{
+    layout::flow::{Conn, EgressFlow, EgressKey, IngressFlow, IngressKey, Note, Slot, Tuple4, Tuple6},
+    layout::maps::{
         Budget, Config, EVENTS_BYTES, FLOWS, FLOWS6_PART, NOTES as NOTE_SLOTS, PENDING as PENDING_SIZE,
         PORT_ARRAY_SIZE, PORT_HASH_SIZE, PORT_PRESENT, PORT_SLOTS, Port, PortCounters,
         REMOTES as REMOTE_SLOTS, TUNNEL_SLOTS, TunnelCounters, TunnelKey,
     },
-    reason::REASON_SLOTS,
+    layout::reason::REASON_SLOTS,
 };
 
 #[map]
@@ -125,20 +125,20 @@ pub(super) fn config() -> Option<&'static Config> {
 /// The node's epoch now. User space changes it while we run.
 #[inline(always)]
 pub(super) fn epoch(config: &Config) -> u32 {
-    // SAFETY: a field of a map value.
+    // SAFETY: a field of a map value, which user space writes as a whole word.
     unsafe { core::ptr::read_volatile(&raw const config.epoch) }
 }
 
 /// `GATE_*` bits, as they are now.
 #[inline(always)]
 pub(super) fn gate(config: &Config) -> u32 {
-    // SAFETY: as above.
+    // SAFETY: a field of a map value, which user space writes as a whole word.
     unsafe { core::ptr::read_volatile(&raw const config.gate) }
 }
 
 /// Tick of the agent's last sign of life.
 #[inline(always)]
 pub(super) fn heartbeat(config: &Config) -> u32 {
-    // SAFETY: as above.
+    // SAFETY: a field of a map value, which user space writes as a whole word.
     unsafe { core::ptr::read_volatile(&raw const config.heartbeat) }
 }

@@ -7,28 +7,31 @@
 
 use aya_ebpf::helpers::bpf_get_smp_processor_id;
 use ebpf::{
-    flow::{FROM_POD, FROM_TUNNEL, GATE_LEARN, NOTE_LIVE, NOTE_MARK, NOTE_UNLEARNED, NOTE_VOID, Note, Slot},
-    maps::{Config, NOTES_PER_CPU, PORT_INTERPOSED, Port},
-    pending,
-    reason::Reason,
-    tag,
+    decide::{
+        Terms,
+        pending::{self, Taken},
+        tag,
+    },
+    layout::flow::{
+        FROM_POD, FROM_TUNNEL, GATE_LEARN, NOTE_LIVE, NOTE_MARK, NOTE_UNLEARNED, NOTE_VOID, Note, Slot,
+    },
+    layout::maps::{NOTES_PER_CPU, PORT_INTERPOSED, Port},
+    layout::reason::Reason,
 };
 
-use super::{count, family::Family, maps, packet::Skb};
+use super::{count, family::Family, maps, skb::Skb};
 
-/// Remembers the packet. `port` is where the packet is; `urgent`: an entry dies if
-/// this packet is not noted.
+/// Remembers the packet. `port` is where the packet is; `urgent`: an entry dies if this packet is not noted.
 #[inline(always)]
 pub(super) fn leave<F: Family>(
     skb: &Skb,
     port: &Port,
-    config: &Config,
-    gate: u32,
+    terms: &Terms<'_>,
     tuple: &F::Tuple,
     mut note: Note,
     urgent: bool,
 ) {
-    let learning = gate & GATE_LEARN != 0;
+    let learning = terms.gate & GATE_LEARN != 0;
     if !learning {
         count::reason(Reason::LearningOff);
         if note.live == NOTE_LIVE {
@@ -36,21 +39,21 @@ pub(super) fn leave<F: Family>(
         }
     }
     if port.flags & PORT_INTERPOSED != 0 {
-        by_flow::<F>(config, tuple, note, urgent);
+        by_flow::<F>(terms, tuple, note, urgent);
     } else if learning {
         by_tag::<F>(skb, tuple, note);
     }
 }
 
 #[inline(always)]
-fn by_flow<F: Family>(config: &Config, tuple: &F::Tuple, mut note: Note, urgent: bool) {
+fn by_flow<F: Family>(terms: &Terms<'_>, tuple: &F::Tuple, mut note: Note, urgent: bool) {
     let direction = if note.ifindex == 0 { FROM_TUNNEL } else { FROM_POD };
     let key = F::with_direction(tuple, direction);
     if let Some(old) = F::pending().get_ptr_mut(&key) {
         // SAFETY: a map value. An LRU map may reuse it meanwhile; then what is read and written is another note, and the
         // worst is that a packet is not noted.
         let old = unsafe { &mut *old };
-        if !pending::gives_way(old, &mut note, config, urgent) {
+        if !pending::gives_way(old, &mut note, terms.config, urgent) {
             if note.live == NOTE_LIVE {
                 count::reason(Reason::NoteKept);
             }
@@ -115,16 +118,13 @@ pub(super) fn take<F: Family>(
         let left = F::pending().get_ptr_mut(&key)?;
         // SAFETY: a map value, copied at once. If the LRU map reuses it meanwhile, epoch and age decide.
         let note = unsafe { left.read() };
-        // One that is not live stays, so that no other takes its place while packets may be inside OVS for which it stands. So does
-        // a note of another epoch, which teaches nothing: more packets that entered with it may be inside OVS, and must not be
-        // credited to one that enters now.
-        if note.live == NOTE_LIVE && note.epoch == epoch {
-            if pending::is_spent(&note) {
+        match pending::taken(&note, epoch) {
+            Taken::Stays => {}
+            Taken::Spent => {
                 let _ = F::pending().remove(&key);
-            } else {
-                // SAFETY: as above; a store of one byte. The worst is that a packet is not noted.
-                unsafe { (*left).live = NOTE_MARK };
             }
+            // SAFETY: a map value; a store of one byte. The worst is that a packet is not noted.
+            Taken::BecomesMark => unsafe { (*left).live = NOTE_MARK },
         }
         return Some(note);
     }
@@ -134,30 +134,15 @@ pub(super) fn take<F: Family>(
     if note.live != NOTE_LIVE || noted != *tuple || !tag::is_of(tag, note.epoch) {
         return None;
     }
-    // SAFETY: as above. One verdict teaches one entry.
+    // SAFETY: a value of an array. What OVS did with one packet teaches one entry.
     unsafe { (*slot).note.live = NOTE_VOID };
     Some(note)
 }
 
 /// Whether a packet of this flow that entered as `direction` says may be inside OVS (interposed mode).
 #[inline(always)]
-pub(super) fn is_inside<F: Family>(tuple: &F::Tuple, direction: u8, config: &Config, now: u32) -> bool {
+pub(super) fn is_inside<F: Family>(tuple: &F::Tuple, direction: u8, terms: &Terms<'_>) -> bool {
     let Some(note) = F::pending().get_ptr(&F::with_direction(tuple, direction)) else { return false };
     // SAFETY: a map value. If the LRU map reuses it meanwhile, one packet teaches nothing, or by its own note.
-    pending::may_be_inside(unsafe { &*note }, config, now)
-}
-
-/// Whether something may be learned from a packet with this note that comes out of OVS now.
-#[inline(always)]
-pub(super) fn judge(note: &Note, config: &Config, gate: u32, epoch: u32, now: u32) -> Result<(), Reason> {
-    if gate & GATE_LEARN == 0 {
-        return Err(Reason::LearningOff);
-    }
-    if note.epoch != epoch {
-        return Err(Reason::NoteOldEpoch);
-    }
-    if now.wrapping_sub(note.when) > config.note_age {
-        return Err(Reason::NoteExpired);
-    }
-    Ok(())
+    pending::may_be_inside(unsafe { &*note }, terms)
 }

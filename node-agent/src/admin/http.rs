@@ -1,26 +1,28 @@
-//! HTTP server on `--metrics-bind-address`: metrics, health and status.
+//! Read-only routes: metrics, health and status.
 
+use std::sync::Arc;
+
+use api::admin::Status;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Json, Router};
-use serde_json::{Value, json};
 
+use super::{AdminError, View};
 use crate::node::Node;
 use crate::node::timing::Finished;
 
 /// Routes of the server.
-pub fn router(node: Node) -> Router {
+pub fn router(node: Node, view: Arc<dyn View>) -> Router {
     let router = Router::new()
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
-        .route("/status", get(status))
         .route("/metrics", get(metrics))
         .route("/debug/adds", get(adds))
         .route("/debug/entries", get(entries));
     #[cfg(feature = "test-hooks")]
     let router = router.merge(hooks::router());
-    router.with_state(node)
+    router.with_state(node).merge(Router::new().route("/status", get(status)).with_state(view))
 }
 
 /// Routes for tests.
@@ -57,27 +59,8 @@ async fn ready(State(node): State<Node>) -> (StatusCode, String) {
     }
 }
 
-async fn status(State(node): State<Node>) -> Json<Value> {
-    let datapath = &node.datapath;
-    let conditions: serde_json::Map<String, Value> = node
-        .health
-        .list()
-        .into_iter()
-        .map(|(name, reason)| (name.to_owned(), reason.map_or_else(|| json!("met"), |r| json!(r))))
-        .collect();
-    Json(json!({
-        "path": datapath.path(),
-        "reason": datapath.reason,
-        "attach": datapath.attach.as_str(),
-        "ovsDatapath": datapath.ovs_type(),
-        "mtu": node.mtu,
-        "ready": node.problems().is_empty(),
-        "problems": node.problems(),
-        "warnings": node.health.warnings(),
-        "conditions": conditions,
-        "endpoints": node.ovs.pod_ports().len(),
-        "fastPath": node.flow_cache.status(),
-    }))
+async fn status(State(view): State<Arc<dyn View>>) -> Result<Json<Status>, AdminError> {
+    super::whole_status(view).await
 }
 
 async fn metrics(State(node): State<Node>) -> (StatusCode, String) {

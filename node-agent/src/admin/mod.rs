@@ -1,7 +1,8 @@
-//! Admin socket for `slipctl`: HTTP/1.1 with JSON on a unix socket that only root can access.
+//! HTTP interfaces of the agent: metrics, health and status (`http`) on `--metrics-bind-address`; these and the admin API for `slipctl`
+//! on a unix socket that only root can access.
 //!
-//! [`api::admin`] defines the protocol, `collect` and `naming` convert data of the flow cache, `audit` compares entries with OVS.
-//! Requests read maps and OVS; they do not affect the forwarding of packets.
+//! [`api::admin`] defines the protocol. `serve` listens, `collect` and `naming` convert data of the flow cache, `audit` compares entries
+//! with OVS. Requests read maps and OVS; they do not affect the forwarding of packets.
 
 pub mod audit;
 mod audit_metrics;
@@ -10,6 +11,7 @@ mod error;
 pub mod http;
 pub mod naming;
 pub mod proxy_health;
+pub mod serve;
 mod versions;
 pub mod view;
 
@@ -21,7 +23,6 @@ use axum::extract::State;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::de::DeserializeOwned;
-use tokio::net::UnixListener;
 
 pub use error::AdminError;
 pub use view::{NodeView, View};
@@ -29,19 +30,7 @@ pub use view::{NodeView, View};
 use crate::flow_cache::FlowCache;
 use api::admin::PathStatus;
 
-/// Serves the socket until `stop` completes.
-///
-/// # Errors
-/// The server failed.
-pub async fn serve(
-    socket: UnixListener,
-    view: Arc<dyn View>,
-    stop: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
-    axum::serve(socket, router(view)).with_graceful_shutdown(stop).await
-}
-
-/// Routes of the admin socket.
+/// Routes of the admin API.
 pub fn router(view: Arc<dyn View>) -> Router {
     Router::new()
         .route(wire::STATUS, get(status))
@@ -73,6 +62,11 @@ async fn wrong_method(method: axum::http::Method, uri: axum::http::Uri) -> Admin
 }
 
 async fn status(State(view): State<Arc<dyn View>>) -> Answer<wire::Status> {
+    whole_status(view).await
+}
+
+/// The one status document.
+async fn whole_status(view: Arc<dyn View>) -> Answer<wire::Status> {
     let unixctl = view.unixctl();
     let Json(mut status) = blocking(move || view.status()).await?;
     if let (None, Some(unixctl)) = (&status.versions.ovs, unixctl) {

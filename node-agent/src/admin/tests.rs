@@ -86,7 +86,7 @@ impl View for Node {
 async fn ask(node: Node, method: &str, path: &str, body: &str) -> (String, serde_json::Value) {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("admin.sock");
-    let listener = crate::cni::server::listen(&socket).unwrap();
+    let listener = crate::kernel::unix_socket::listen(&socket).unwrap();
     let server = tokio::spawn(async move { axum::serve(listener, router(Arc::new(node))).await });
     let mut stream = UnixStream::connect(&socket).await.unwrap();
     let length = body.len();

@@ -13,7 +13,6 @@ use super::error::AdminError;
 use super::naming::Naming;
 use super::versions::versions;
 use crate::flow_cache::FlowCache;
-use crate::flow_cache::pressure_cache::PressureCache;
 use crate::node::Node;
 use crate::ovs::unixctl::Unixctl;
 use api::admin::{self as wire, CacheStatus, Endpoint, Path, PathStatus};
@@ -52,7 +51,6 @@ pub struct NodeView {
     node: Node,
     name: String,
     control: Option<Arc<dyn CacheControl>>,
-    pressure: PressureCache,
     start: Instant,
     unixctl: Option<Unixctl>,
     metrics: AuditMetrics,
@@ -60,17 +58,11 @@ pub struct NodeView {
 
 impl NodeView {
     /// View of the node called `name`.
-    pub fn new(
-        node: Node,
-        name: &str,
-        control: Option<Arc<dyn CacheControl>>,
-        pressure: PressureCache,
-        ovs_db: &str,
-    ) -> Self {
+    pub fn new(node: Node, name: &str, control: Option<Arc<dyn CacheControl>>, ovs_db: &str) -> Self {
         let metrics = AuditMetrics::default();
         node.metrics.register(|registry| metrics.register(registry));
         let (name, start) = (name.to_owned(), Instant::now());
-        Self { node, name, control, pressure, start, unixctl: Unixctl::beside(ovs_db), metrics }
+        Self { node, name, control, start, unixctl: Unixctl::beside(ovs_db), metrics }
     }
 
     fn endpoints(&self, steered: Option<&CacheStatus>) -> Vec<Endpoint> {
@@ -168,7 +160,7 @@ impl View for NodeView {
         let (mut maps, mut packet_reasons) = (Vec::new(), BTreeMap::new());
         let (mut epoch, mut diverged) = (0, BTreeSet::new());
         if let Some(cache) = self.flow_cache() {
-            maps = collect::maps(&self.pressure.read(&*cache)?);
+            maps = collect::maps(&datapath.pressure.read(&*cache)?);
             let reasons = cache.reasons()?;
             let counted = reasons.into_iter().filter(|(_, count)| *count > 0);
             packet_reasons = counted.map(|(name, count)| (name.as_str().to_owned(), count)).collect();
@@ -183,6 +175,9 @@ impl View for NodeView {
             ));
         }
         let problems = node.problems();
+        let met = |reason: Option<String>| reason.unwrap_or_else(|| "met".to_owned());
+        let conditions =
+            node.health.list().into_iter().map(|(name, reason)| (name.to_owned(), met(reason))).collect();
         Ok(wire::Status {
             node: self.name.clone(),
             path: self.path(),
@@ -190,6 +185,9 @@ impl View for NodeView {
             ovs_datapath: datapath.ovs_type().to_owned(),
             ready: problems.is_empty(),
             problems,
+            warnings: node.health.warnings(),
+            conditions,
+            mtu: node.mtu,
             endpoints,
             cache: steered.map(|status| status.cache),
             versions: versions(node),

@@ -8,7 +8,7 @@ use aya::{
     Pod,
     maps::{HashMap, IterableMap, Map, MapData, MapError, RingBuf},
 };
-use ebpf::{
+use ebpf::layout::{
     flow::{self, EgressFlow, EgressKey, IngressFlow, IngressKey, Tuple4, Tuple6},
     maps::{Config, Count, REMOTES as REMOTE_SLOTS, TUNNEL_SLOTS},
 };

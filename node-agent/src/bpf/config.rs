@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use api::MacAddr;
 use ebpf::{
-    age::holds,
-    flow::{GATE_FORWARD, GATE_HOLD, GATE_LEARN, GATE_TCP, OVERHEAD},
-    maps::Config,
+    decide::age::holds,
+    layout::{
+        flow::{GATE_FORWARD, GATE_HOLD, GATE_LEARN, GATE_TCP, OVERHEAD},
+        maps::Config,
+    },
 };
 
 use super::clock::Tick;

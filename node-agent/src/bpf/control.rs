@@ -6,7 +6,7 @@
 use std::{path::Path, sync::Arc};
 
 use aya::maps::{Array, Map, MapData, MapError};
-use ebpf::maps::Config;
+use ebpf::layout::maps::Config;
 use parking_lot::Mutex;
 
 use super::{Error, config::next_epoch, shape::CONFIG};

@@ -6,7 +6,7 @@ use std::{
 };
 
 use api::MacAddr;
-use ebpf::flow::{
+use ebpf::layout::flow::{
     self, DIVERGED_INGRESS, EgressFlow, EgressKey, HEADER_WORDS, IngressFlow, IngressKey, KIND_LOCAL, Tuple4,
     Tuple6,
 };

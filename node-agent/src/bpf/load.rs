@@ -7,7 +7,7 @@ use std::{
 };
 
 use aya::{Ebpf, EbpfLoader, programs::ProgramError};
-use ebpf::maps::{Config, FLOWS, FLOWS6_PART, GENEVE_PORT, LAYOUT, PORT_FAST};
+use ebpf::layout::maps::{Config, FLOWS, FLOWS6_PART, GENEVE_PORT, LAYOUT, PORT_FAST};
 
 use super::{
     Attached, Error, Failures, Programs,

@@ -40,7 +40,7 @@ pub use cache::PinnedCache;
 pub use dry_run::{Given, Passed, Verdict};
 pub use ebpf::{
     Reason,
-    maps::{Count, PortCounters, TunnelCounters, TunnelKey},
+    layout::maps::{Count, PortCounters, TunnelCounters, TunnelKey},
 };
 pub use error::{Error, Failures};
 pub use load::Options;

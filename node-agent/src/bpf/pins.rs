@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ebpf::maps::LAYOUT;
+use ebpf::layout::maps::LAYOUT;
 
 use super::{Error, Failures, links, object::Program};
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use aya::maps::{Array, HashMap, MapData, MapError};
-use ebpf::maps::{
+use ebpf::layout::maps::{
     Config, PORT_ARRAY_SIZE, PORT_FAST, PORT_INTERPOSED, PORT_PRESENT, PORT_UPLINK, Port, SLOT_UPLINK,
 };
 

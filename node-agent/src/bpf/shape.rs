@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use aya::maps::MapInfo;
-use ebpf::{
+use ebpf::layout::{
     flow::{Conn, EgressFlow, EgressKey, IngressFlow, IngressKey, Note, Slot, Tuple4, Tuple6},
     maps::{
         Budget, Config, EVENTS_BYTES, FLOWS6_PART, NOTES as NOTE_SLOTS, PENDING as PENDING_SIZE,

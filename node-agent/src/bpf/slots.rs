@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use ebpf::maps::{PORT_SLOTS, SLOT_UPLINK};
+use ebpf::layout::maps::{PORT_SLOTS, SLOT_UPLINK};
 
 /// Which slots are taken. A slot that was given back is used again as late as possible: a program that is just
 /// ending on another CPU may still add to it.

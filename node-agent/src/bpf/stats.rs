@@ -9,7 +9,7 @@ use aya::{
 };
 use ebpf::{
     Reason,
-    maps::{PortCounters, SLOT_UPLINK, TUNNEL_OTHER, TUNNEL_SLOTS, TunnelCounters, TunnelKey},
+    layout::maps::{PortCounters, SLOT_UPLINK, TUNNEL_OTHER, TUNNEL_SLOTS, TunnelCounters, TunnelKey},
 };
 
 use super::{

@@ -6,7 +6,7 @@ use aya::{
     Pod,
     maps::{HashMap, MapData, MapError},
 };
-use ebpf::flow::{EgressFlow, IngressFlow};
+use ebpf::layout::flow::{EgressFlow, IngressFlow};
 
 use super::error::is_absent;
 

@@ -17,13 +17,14 @@ use super::{CniError, del};
 use crate::attach::Names;
 use crate::bpf::{Endpoint, Mode};
 use crate::kernel::netns::Netns;
-use crate::kube::pods::{PodError, PodKey};
+use crate::kube::pods::PodError;
 use crate::node::Node;
 use crate::node::calls::Cancel;
 use crate::node::timing::{Steps, timed};
 use crate::ovs::ports::PodPort;
 use crate::pod::links::{self, Ends};
 use crate::pod::pod_netns::PodSide;
+use api::NamespacedName;
 
 /// Timeout of an ADD, below the two minutes after which container runtimes give up.
 pub const BUDGET: Duration = Duration::from_secs(110);
@@ -87,7 +88,7 @@ struct Add<'a> {
     call: &'a Call,
     netns: &'a Netns,
     names: &'a Names,
-    pod: &'a PodKey,
+    pod: &'a NamespacedName,
     mac_is_set: bool,
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::CniError;
 use crate::kernel::link::MAX_NAME;
-use crate::kube::pods::PodKey;
+use api::NamespacedName;
 
 /// Supported versions of the CNI specification.
 pub const VERSIONS: [&str; 4] = ["0.3.1", "0.4.0", "1.0.0", "1.1.0"];
@@ -150,9 +150,9 @@ impl Call {
     }
 
     /// Pod, if the runtime passed its name.
-    pub fn pod(&self) -> Option<PodKey> {
+    pub fn pod(&self) -> Option<NamespacedName> {
         let get = |key| self.args.get(key).filter(|v| !v.is_empty()).cloned();
-        Some(PodKey { namespace: get("K8S_POD_NAMESPACE")?, name: get("K8S_POD_NAME")? })
+        Some(NamespacedName { namespace: get("K8S_POD_NAMESPACE")?, name: get("K8S_POD_NAME")? })
     }
 
     /// UID of the pod, if the runtime passed it.

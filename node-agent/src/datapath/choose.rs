@@ -62,7 +62,7 @@ pub fn choose(config: &Config, ovs: &Ovs) -> anyhow::Result<Datapath> {
 /// Load options of the eBPF programs.
 pub fn options(config: &Config) -> Options {
     Options {
-        pod_mtu: config.mtu,
+        pod_mtu: config.network.mtu.into(),
         flows: config.flow_table_size,
         #[cfg(feature = "test-hooks")]
         without_counters: config.bench_without_counters,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use api::MacAddr;
 use api::admin::Amount;
-use ebpf::reason::Reason;
+use ebpf::layout::reason::Reason;
 use serde::Serialize;
 
 /// Grace period: how long cached flows are used without refresh while OVS is not monitored.

@@ -4,7 +4,7 @@
 use api::admin::Amount;
 use std::sync::Arc;
 
-use ebpf::reason::Reason;
+use ebpf::layout::reason::Reason;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;

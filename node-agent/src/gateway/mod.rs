@@ -103,7 +103,8 @@ struct MasqueradeRange {
 
 /// The families that pods have, IPv4 first.
 fn families(config: &Config) -> Vec<Family> {
-    let mut found: Vec<Family> = config.cluster_subnets.iter().map(|s| Family::of_net(&s.net)).collect();
+    let mut found: Vec<Family> =
+        config.network.cluster_subnets.iter().map(|s| Family::of_net(&s.cidr)).collect();
     found.sort();
     found.dedup();
     found
@@ -112,8 +113,11 @@ fn families(config: &Config) -> Vec<Family> {
 /// The masquerade ranges of the families that pods have, IPv4 first.
 fn masquerade_ranges(config: &Config) -> anyhow::Result<Vec<MasqueradeRange>> {
     let families = families(config);
-    let given =
-        addr::with_defaults(&config.masquerade_subnet, families.iter().copied(), &addr::DEFAULT_MASQUERADE);
+    let given = addr::with_defaults(
+        &config.network.masquerade_subnet,
+        families.iter().copied(),
+        &addr::DEFAULT_MASQUERADE,
+    );
     let range = |family: &Family| {
         let subnet = *given.iter().find(|net| Family::of_net(net) == *family)?;
         Some((subnet, Masquerade::of(&subnet)))
@@ -256,6 +260,7 @@ impl Gateway {
         };
         ManagementPort {
             services_without_gateway: config
+                .network
                 .service_cidrs
                 .iter()
                 .filter(|net| !has_gateway(net))
@@ -263,10 +268,10 @@ impl Gateway {
                 .collect(),
             node: config.node_name.clone(),
             subnets,
-            cluster_subnets: config.cluster_subnets.iter().map(|s| s.net).collect(),
-            service_cidrs: config.service_cidrs.clone(),
+            cluster_subnets: config.network.cluster_subnets.iter().map(|s| s.cidr).collect(),
+            service_cidrs: config.network.service_cidrs.clone(),
             local_services: self.masquerade.iter().map(|range| range.addresses.local_service).collect(),
-            mtu: config.mtu,
+            mtu: config.network.mtu.into(),
         }
     }
 }
@@ -294,7 +299,7 @@ fn host_config(config: &Config, range: &MasqueradeRange, bridge: &str, node: Opt
         ovn,
         host,
         next_hop,
-        service_cidrs: config.service_cidrs.iter().filter(of_family).copied().collect(),
-        mtu: config.mtu,
+        service_cidrs: config.network.service_cidrs.iter().filter(of_family).copied().collect(),
+        mtu: config.network.mtu.into(),
     }
 }

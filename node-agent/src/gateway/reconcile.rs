@@ -372,8 +372,8 @@ impl Worker {
         let gateway = &self.gateway;
         let config = &gateway.context.config;
         let masquerade: Vec<IpNet> = gateway.masquerade.iter().map(|range| range.subnet).collect();
-        let pods = config.cluster_subnets.iter().map(|subnet| subnet.net);
-        let rest = [&config.service_cidrs, &config.join_subnet, &masquerade];
+        let pods = config.network.cluster_subnets.iter().map(|subnet| subnet.cidr);
+        let rest = [&config.network.service_cidrs, &config.network.join_subnet, &masquerade];
         let ranges = pods.chain(rest.into_iter().flatten().copied()).collect();
         let here = node_annotations::host_cidrs(&gateway.context.netlink, &masquerade).await;
         let here = here.unwrap_or_default().into_iter().map(|net| net.addr());

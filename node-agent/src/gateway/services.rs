@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
+use api::Protocol;
 use api::addr::Family;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -17,38 +18,6 @@ const ELSEWHERE: usize = 8;
 
 /// Label of an EndpointSlice that names its service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
-
-/// Transport protocol of a service port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Protocol {
-    /// TCP.
-    Tcp,
-    /// UDP.
-    Udp,
-    /// SCTP.
-    Sctp,
-}
-
-impl Protocol {
-    /// Reads the API's spelling; absent means TCP.
-    pub(crate) fn parse(text: Option<&str>) -> Option<Self> {
-        match text {
-            None | Some("TCP") => Some(Self::Tcp),
-            Some("UDP") => Some(Self::Udp),
-            Some("SCTP") => Some(Self::Sctp),
-            Some(_) => None,
-        }
-    }
-
-    /// Lower-case name, as nftables writes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::Udp => "udp",
-            Self::Sctp => "sctp",
-        }
-    }
-}
 
 /// One port of a service, with its backends on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -40,15 +40,15 @@ impl Display for Difference {
 /// Values of the flags in this agent, with defaults.
 pub fn of(config: &Config) -> ClusterNetwork {
     let families: BTreeSet<Family> =
-        config.cluster_subnets.iter().map(|subnet| Family::of_net(&subnet.net)).collect();
+        config.network.cluster_subnets.iter().map(|subnet| Family::of_net(&subnet.cidr)).collect();
     let whole =
         |given: &[IpNet], defaults: &[IpNet]| addr::with_defaults(given, families.iter().copied(), defaults);
     ClusterNetwork {
-        cluster_subnets: config.cluster_subnets.iter().map(ToString::to_string).collect(),
-        service_cidrs: config.service_cidrs.clone(),
-        join_subnets: whole(&config.join_subnet, &addr::DEFAULT_JOIN),
-        masquerade_subnets: whole(&config.masquerade_subnet, &addr::DEFAULT_MASQUERADE),
-        mtu: config.mtu,
+        cluster_subnets: config.network.cluster_subnets.iter().map(ToString::to_string).collect(),
+        service_cidrs: config.network.service_cidrs.clone(),
+        join_subnets: whole(&config.network.join_subnet, &addr::DEFAULT_JOIN),
+        masquerade_subnets: whole(&config.network.masquerade_subnet, &addr::DEFAULT_MASQUERADE),
+        mtu: config.network.mtu.into(),
     }
 }
 

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::ResourceExt;
 
-use crate::gateway::services::{Protocol, key};
+use api::Protocol;
 
 /// Serving pod of each host port.
 pub type HostPorts = BTreeMap<Place<Protocol>, Served>;
@@ -51,7 +51,7 @@ pub fn addresses(ports: &HostPorts, place: &Place<Protocol>, own: &[IpAddr]) -> 
 }
 
 fn name_of(pod: &Pod) -> String {
-    key(pod.namespace().as_deref(), Some(&pod.name_any()))
+    format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any())
 }
 
 /// Claims of a pod; empty if it uses the host network, has no address yet, or has terminated.

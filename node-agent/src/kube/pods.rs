@@ -1,5 +1,6 @@
 //! Pods of this node, with the data needed by CNI calls, host ports and eligibility; fed by one watch.
 
+use api::NamespacedName;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,21 +29,6 @@ const KUBEVIRT: &str = "kubevirt.io";
 
 /// How long a CNI call may be ahead of the watch, for a pod that the watch has not delivered yet.
 const UNKNOWN_POD_WAIT: Duration = Duration::from_secs(10);
-
-/// Namespace and name of a pod.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct PodKey {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-}
-
-impl std::fmt::Display for PodKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
 
 /// Data of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -74,7 +60,7 @@ pub enum PodError {
     #[error("pod {pod} is not known on this node (waited {after:?}){detail}")]
     Unknown {
         /// The pod.
-        pod: PodKey,
+        pod: NamespacedName,
         /// Time waited.
         after: Duration,
         /// Additional information.
@@ -84,7 +70,7 @@ pub enum PodError {
     #[error("pod {pod} with UID {uid} was deleted or replaced while waiting for its addresses")]
     Gone {
         /// The pod.
-        pod: PodKey,
+        pod: NamespacedName,
         /// UID of the deleted pod.
         uid: String,
     },
@@ -94,7 +80,7 @@ pub enum PodError {
     )]
     NoAddresses {
         /// The pod.
-        pod: PodKey,
+        pod: NamespacedName,
         /// Time waited.
         after: Duration,
     },
@@ -102,7 +88,7 @@ pub enum PodError {
     #[error("pod {pod}: {source}")]
     Annotation {
         /// The pod.
-        pod: PodKey,
+        pod: NamespacedName,
         /// Error of the annotation.
         source: AnnotationError,
     },
@@ -118,7 +104,7 @@ impl PodError {
 /// Pods of this node. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Pods {
-    pods: Arc<RwLock<HashMap<PodKey, PodInfo>>>,
+    pods: Arc<RwLock<HashMap<NamespacedName, PodInfo>>>,
     /// Counter of changes; 0 until the first full list is complete.
     version: watch::Sender<u64>,
     /// Serving pod of each host port; `None` until the first full list is complete.
@@ -133,7 +119,7 @@ impl Default for Pods {
 
 impl Pods {
     /// Adds or updates a pod.
-    pub fn apply(&self, key: PodKey, info: PodInfo) {
+    pub fn apply(&self, key: NamespacedName, info: PodInfo) {
         let old = self.pods.write().insert(key, info.clone());
         if old.as_ref() != Some(&info) {
             self.bump();
@@ -141,14 +127,14 @@ impl Pods {
     }
 
     /// Removes a pod.
-    pub fn delete(&self, key: &PodKey) {
+    pub fn delete(&self, key: &NamespacedName) {
         if self.pods.write().remove(key).is_some() {
             self.bump();
         }
     }
 
     /// Replaces all pods by a full list.
-    pub fn reset(&self, all: HashMap<PodKey, PodInfo>) {
+    pub fn reset(&self, all: HashMap<NamespacedName, PodInfo>) {
         *self.pods.write() = all;
         self.bump();
     }
@@ -190,14 +176,14 @@ impl Pods {
     }
 
     /// Data of a pod.
-    pub fn get(&self, key: &PodKey) -> Option<PodInfo> {
+    pub fn get(&self, key: &NamespacedName) -> Option<PodInfo> {
         self.pods.read().get(key).cloned()
     }
 
     /// Data of the pod of an OVS port; `None` if the pod was replaced by another one of the same name.
     pub fn of_port(&self, port: &PodPort) -> Option<PodInfo> {
         let (namespace, name) = port.iface_id.split_once('_')?;
-        let key = PodKey { namespace: namespace.to_owned(), name: name.to_owned() };
+        let key = NamespacedName { namespace: namespace.to_owned(), name: name.to_owned() };
         self.get(&key).filter(|pod| pod.uid == port.iface_id_ver)
     }
 
@@ -211,7 +197,7 @@ impl Pods {
     /// `uid` is the UID passed by the runtime. The wait ends early when the pod is deleted.
     pub async fn addresses(
         &self,
-        key: &PodKey,
+        key: &NamespacedName,
         uid: Option<&str>,
         timeout: Duration,
     ) -> Result<(String, PodNetwork), PodError> {
@@ -300,8 +286,8 @@ pub async fn follow(client: Client, node: String, pods: Pods, metrics: Metrics) 
     }
 }
 
-fn trim(pod: &Pod) -> (PodKey, PodInfo) {
-    let key = PodKey { namespace: pod.namespace().unwrap_or_default(), name: pod.name_any() };
+fn trim(pod: &Pod) -> (NamespacedName, PodInfo) {
+    let key = NamespacedName { namespace: pod.namespace().unwrap_or_default(), name: pod.name_any() };
     let annotation = |name: &str| pod.annotations().get(name).cloned();
     let info = PodInfo {
         uid: pod.uid().unwrap_or_default(),
@@ -350,8 +336,8 @@ mod tests {
         r#"{"default":{"ip_addresses":["10.244.0.3/24"],"mac_address":"0a:58:0a:f4:00:03"}}"#;
     const LONG: Duration = Duration::from_secs(60);
 
-    fn key() -> PodKey {
-        PodKey { namespace: "red".to_owned(), name: "a".to_owned() }
+    fn key() -> NamespacedName {
+        NamespacedName { namespace: "red".to_owned(), name: "a".to_owned() }
     }
 
     fn info(uid: &str, networks: Option<&str>) -> PodInfo {

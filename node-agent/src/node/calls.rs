@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedMutexGuard, watch};
 
-use crate::kube::pods::PodKey;
+use api::NamespacedName;
 
 /// CNI calls in progress. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -17,7 +17,7 @@ pub struct Calls {
 #[derive(Debug, Default)]
 struct Inner {
     locks: HashMap<String, Arc<tokio::sync::Mutex<()>>>,
-    adds: HashMap<String, (PodKey, watch::Sender<Option<String>>)>,
+    adds: HashMap<String, (NamespacedName, watch::Sender<Option<String>>)>,
 }
 
 /// Lock on one container; released on drop.
@@ -48,7 +48,7 @@ impl Calls {
     }
 
     /// Registers an ADD and cancels ADDs of older sandboxes of the same pod.
-    pub fn start_add(&self, container: &str, pod: &PodKey) -> Cancel {
+    pub fn start_add(&self, container: &str, pod: &NamespacedName) -> Cancel {
         let (sender, receiver) = watch::channel(None);
         let mut inner = self.inner.lock();
         for (other, (key, cancel)) in &inner.adds {
@@ -113,8 +113,8 @@ impl Cancel {
 mod tests {
     use super::*;
 
-    fn pod(name: &str) -> PodKey {
-        PodKey { namespace: "ns".to_owned(), name: name.to_owned() }
+    fn pod(name: &str) -> NamespacedName {
+        NamespacedName { namespace: "ns".to_owned(), name: name.to_owned() }
     }
 
     #[tokio::test]

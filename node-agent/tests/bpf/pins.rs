@@ -5,7 +5,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use ebpf::maps::LAYOUT;
+use ebpf::layout::maps::LAYOUT;
 use node_agent::bpf::{Endpoint, Error, Mode, Options, Programs};
 
 use crate::{

@@ -16,7 +16,7 @@ use crate::{
     sandbox::Node,
 };
 
-/// Tunnels that can be counted (`ebpf::maps::TUNNEL_SLOTS`, less the one for all others).
+/// Tunnels that can be counted (`ebpf::layout::maps::TUNNEL_SLOTS`, less the one for all others).
 const TUNNELS: u32 = 8191;
 
 /// A node with one pod and an uplink whose interfaces are down, so that nothing but the test's packets is counted.

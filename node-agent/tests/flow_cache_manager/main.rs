@@ -14,12 +14,13 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
+use api::NamespacedName;
 use api::admin::{CacheStatus, MonitorHealth, NodePath, Path};
 use bed::{Bed, Call, SOON};
 use common::on_a_node;
 use node_agent::flow_cache::FaultInjection;
 use node_agent::flow_cache::Gate;
-use node_agent::kube::pods::{PodInfo, PodKey};
+use node_agent::kube::pods::PodInfo;
 use ovs::OvsNode;
 
 /// A Geneve tunnel of br-int, with a remote_ip.
@@ -296,7 +297,7 @@ fn an_endpoint_is_taken_off_the_fast_path_by_annotation_mirror_policing_and_qos_
             assert_eq!(bed.cache.endpoint("a"), Some(true));
         };
         fast().await;
-        let key = PodKey { namespace: "ns".to_owned(), name: "a".to_owned() };
+        let key = NamespacedName { namespace: "ns".to_owned(), name: "a".to_owned() };
         let info = PodInfo { uid: "u".to_owned(), path: Some("ovs".to_owned()), ..PodInfo::default() };
         bed.node.pods.apply(key.clone(), info.clone());
         slow("annotation slipstream.dev/path").await;

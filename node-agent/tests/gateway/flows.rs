@@ -135,7 +135,8 @@ fn the_kernel_takes_the_rulesets_and_their_removal() {
 
 /// One service of each kind that makes rules of its own.
 fn services() -> Vec<nft_services::NodeService> {
-    use nft_services::{NodeService, NodeServicePort, Protocol};
+    use api::Protocol;
+    use nft_services::{NodeService, NodeServicePort};
     let service = |key: &str, last: &str| NodeService {
         key: key.to_owned(),
         cluster_ips: vec![

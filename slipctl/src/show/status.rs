@@ -28,6 +28,9 @@ pub(crate) fn text(status: &Status) -> String {
             versions.ovs.clone().unwrap_or_else(|| "unknown (no ovs_version in its database)".to_owned()),
         ),
     ]);
+    if !status.warnings.is_empty() {
+        list.push(("Warnings", status.warnings.join("\n")));
+    }
     let mut out = pairs(&list);
     out.push('\n');
     out.push_str(&endpoints(status));
@@ -186,6 +189,14 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} in\n{text}");
         }
+    }
+
+    #[test]
+    fn warnings_are_shown_where_there_are_some() {
+        let mut status = status();
+        assert!(!text(&status).contains("Warnings"));
+        status.warnings = vec!["gateway: the MTU is too large".to_owned()];
+        assert!(text(&status).contains("Warnings                gateway: the MTU is too large\n"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 
 use crate::{exec, paths};
 
@@ -17,6 +17,19 @@ pub(crate) fn run() -> Result<()> {
     let built = object::build(object::OBJECT, &paths::root(), &paths::target().join("ebpf"))
         .map_err(|why| anyhow!("no eBPF object: {why}; `cargo xtask setup` installs what it needs"))?;
     report(&built)
+}
+
+/// Runs clippy on the programs as they are compiled for the kernel.
+pub(crate) fn lint() -> Result<()> {
+    match object::clippy(&paths::root(), &paths::target().join("ebpf-clippy")) {
+        Err(why @ object::NoObject::Skipped) => {
+            exec::say(format_args!("left out: {why}"));
+            Ok(())
+        }
+        Err(object::NoObject::Failed(text)) => bail!("{text}"),
+        Err(why) => bail!("{why}; `cargo xtask setup` installs what is needed"),
+        Ok(()) => Ok(()),
+    }
 }
 
 fn report(path: &Path) -> Result<()> {

@@ -1,12 +1,16 @@
-//! `cargo xtask lint`: formatting, clippy, generated files, dependency directions and file rules.
+//! `cargo xtask lint`: formatting, clippy (also of the eBPF programs), generated files, dependencies of packages and rooms, file
+//! rules and documents.
 
 mod deps;
+mod docs;
 mod hooks;
+mod rooms;
 mod tidy;
+mod unused;
 
 use anyhow::{Result, bail};
 
-use crate::{codegen, exec};
+use crate::{build_ebpf, codegen, exec};
 
 /// Runs every check and reports all that failed.
 pub(crate) fn run() -> Result<()> {
@@ -22,18 +26,31 @@ pub(crate) fn run() -> Result<()> {
 pub(crate) const CHECKS: &[&str] = &[
     "formatting",
     "dependency directions",
+    "unused dependencies",
+    "rooms",
     "no test hooks in a release",
     "file rules",
+    "documents",
     "generated files",
     "clippy",
+    "clippy of the eBPF programs",
 ];
 
 /// The names of the checks that failed; what each found has been printed.
 pub(crate) fn failures() -> Vec<&'static str> {
     let mut failed = Vec::new();
-    for (name, check) in
-        CHECKS.iter().zip([formatting, deps::check, hooks::check, tidy::check, generated, clippy])
-    {
+    for (name, check) in CHECKS.iter().zip([
+        formatting,
+        deps::check,
+        unused::check,
+        rooms::check,
+        hooks::check,
+        tidy::check,
+        docs::check,
+        generated,
+        clippy,
+        build_ebpf::lint,
+    ]) {
         exec::say(format_args!("lint: {name}"));
         if let Err(error) = check() {
             exec::say(format_args!("{error:#}"));

@@ -1,7 +1,8 @@
 //! `cargo xtask setup`: everything that building, testing and the demonstration need, on Debian and Ubuntu.
 //!
 //! Each step knows when its work is done, so that a second run does nothing and takes no time. A step builds
-//! in a temporary directory and renames it at its end: a run that was cut short leaves nothing half made.
+//! in a temporary directory and renames it at its end: a run that was cut short leaves nothing half made. Programs in Go are
+//! built beside everything else.
 
 mod apt;
 mod go;
@@ -13,6 +14,7 @@ mod programs;
 mod stamp;
 
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -27,7 +29,7 @@ pub(crate) struct Args {
 }
 
 /// One thing to have in place.
-trait Step {
+trait Step: Sync {
     /// What it is, for the reader.
     fn name(&self) -> String;
     /// What is missing; empty when the step is done.
@@ -38,22 +40,51 @@ trait Step {
     fn needs_root(&self) -> bool {
         false
     }
+    /// When it runs.
+    fn lane(&self) -> Lane {
+        Lane::Main
+    }
+}
+
+/// When a step runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lane {
+    /// Before all others, which need it.
+    First,
+    /// One after another, and then what the caller does.
+    Main,
+    /// One after another, beside the main lane.
+    Beside,
+}
+
+/// How much is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// What builds, and clusters with stand-in nodes: no kubelet, container runtime, DNS server or upstream suite.
+    Light,
+    /// All of it.
+    All,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let steps = steps()?;
+    let steps = steps(Scope::All)?;
     if args.check {
         return report(&steps);
     }
-    apply(&steps)?;
+    apply(&steps, || Ok(()))?;
     exec::say("setup: everything is in place");
     Ok(())
 }
 
 /// Puts everything in place; silent when it is.
 pub(crate) fn ensure() -> Result<()> {
-    apply(&steps()?)
+    apply(&steps(Scope::All)?, || Ok(()))
+}
+
+/// Puts what `scope` needs in place, and does `build` as soon as its tools are there, beside what else is being built.
+pub(crate) fn ensure_beside(scope: Scope, build: impl FnOnce() -> Result<()>) -> Result<()> {
+    apply(&steps(scope)?, build)
 }
 
 /// The same for virtual machines with these kernels, which only their tests need.
@@ -63,17 +94,17 @@ pub(crate) fn ensure_machines(kernels: &[kernel::Kernel]) -> Result<()> {
     for &kernel in kernels {
         steps.push(Box::new(kernel::Fetch { kernel, dir: kernel.dir()?, work: work.clone() }));
     }
-    apply(&steps)
+    apply(&steps, || Ok(()))
 }
 
-fn steps() -> Result<Vec<Box<dyn Step>>> {
+fn steps(scope: Scope) -> Result<Vec<Box<dyn Step>>> {
     let cache = paths::cache()?;
     let mut steps: Vec<Box<dyn Step>> = vec![
         Box::new(packages::Packages::usual()),
         Box::new(linker::BpfLinker),
         Box::new(ovs::Ovs { dir: cache.join("ovs"), work: cache.join("tmp") }),
     ];
-    steps.extend(programs::steps(&cache));
+    steps.extend(programs::steps(&cache, scope));
     Ok(steps)
 }
 
@@ -94,26 +125,54 @@ fn report(steps: &[Box<dyn Step>]) -> Result<()> {
     Ok(())
 }
 
-fn apply(steps: &[Box<dyn Step>]) -> Result<()> {
+fn apply(steps: &[Box<dyn Step>], build: impl FnOnce() -> Result<()>) -> Result<()> {
     let lock = CacheLock::take()?;
+    let mut missing = Vec::new();
     for step in steps {
-        let missing = step.missing()?;
-        if missing.is_empty() {
-            continue;
+        if !step.missing()?.is_empty() {
+            if step.needs_root() && !is_root() {
+                report(steps)
+                    .context("setup needs root for this; run it as root, or install these by hand")?;
+            }
+            missing.push(step);
         }
-        if step.needs_root() && !is_root() {
-            report(steps).context("setup needs root for this; run it as root, or install these by hand")?;
-        }
-        exec::say(format_args!("setup: {}: {}", step.name(), missing.join(", ")));
-        let begin = Instant::now();
-        step.install().with_context(|| format!("setup of {}", step.name()))?;
-        let left = step.missing()?;
-        if !left.is_empty() {
-            bail!("setup of {} ended, and yet there is missing: {}", step.name(), left.join(", "));
-        }
-        exec::say(format_args!("setup: {}: done in {:.0?}", step.name(), begin.elapsed()));
     }
+    let left = Left(Mutex::new(missing.iter().map(|step| step.name()).collect()));
+    let run =
+        |lane: Lane| missing.iter().filter(|s| s.lane() == lane).try_for_each(|s| install(s.as_ref(), &left));
+    run(Lane::First)?;
+    std::thread::scope(|scope| {
+        let beside = scope.spawn(|| run(Lane::Beside));
+        let main = run(Lane::Main).and_then(|()| build());
+        let beside = beside.join().unwrap_or_else(|_| bail!("building Go programs panicked"));
+        main.and(beside)
+    })?;
     drop(lock);
+    Ok(())
+}
+
+/// Names of the steps that are not done yet.
+struct Left(Mutex<Vec<String>>);
+
+impl Left {
+    /// Takes a step off the list, and says what is left.
+    fn done(&self, name: &str) -> String {
+        let Ok(mut left) = self.0.lock() else { return String::new() };
+        left.retain(|n| n != name);
+        if left.is_empty() { String::new() } else { format!("; left: {}", left.join(", ")) }
+    }
+}
+
+fn install(step: &dyn Step, left: &Left) -> Result<()> {
+    let name = step.name();
+    exec::say(format_args!("setup: {name}: {}", step.missing()?.join(", ")));
+    let begin = Instant::now();
+    step.install().with_context(|| format!("setup of {name}"))?;
+    let still = step.missing()?;
+    if !still.is_empty() {
+        bail!("setup of {name} ended, and yet there is missing: {}", still.join(", "));
+    }
+    exec::say(format_args!("setup: {name}: done in {:.0?}{}", begin.elapsed(), left.done(&name)));
     Ok(())
 }
 
@@ -132,5 +191,30 @@ impl CacheLock {
         let file = std::fs::File::create(path.join("setup.lock")).context("setup.lock in the cache")?;
         file.lock().context("cannot lock setup.lock in the cache")?;
         Ok(Self(file))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_light_cluster_needs_no_kubelet_runtime_or_suite() {
+        let names = |scope| -> Vec<String> { steps(scope).unwrap().iter().map(|step| step.name()).collect() };
+        let (light, all) = (names(Scope::Light), names(Scope::All));
+        assert!(light.iter().all(|name| all.contains(name)) && light.len() < all.len());
+        for heavy in ["kubelet and scheduler", "containerd", "CoreDNS", "the upstream end-to-end suite"] {
+            assert!(
+                all.iter().any(|name| name == heavy) && !light.iter().any(|name| name == heavy),
+                "{heavy}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_left_is_said_after_each_step() {
+        let left = Left(Mutex::new(vec!["a".to_owned(), "b".to_owned()]));
+        assert_eq!(left.done("a"), "; left: b");
+        assert_eq!(left.done("b"), "");
     }
 }

@@ -2,13 +2,14 @@
 
 use anyhow::Result;
 
-use super::{Step, apt};
+use super::{Lane, Step, apt};
 use crate::paths;
 
 /// What to install, and the file or program that shows that it is there.
 const WANTED: &[(&str, &str)] = &[
     ("rustc-web", "/usr/bin/rustc"),
     ("cargo-web", "/usr/bin/cargo"),
+    ("rust-web-clippy", "/usr/bin/cargo-clippy"),
     ("libstd-rust-web-dev-bpf", "/usr/lib/rustlib/bpfel-unknown-none"),
     ("llvm-22-dev", "/usr/lib/llvm-22/lib/libLLVM.so"),
     ("iproute2", "ip"),
@@ -86,6 +87,10 @@ impl Step for Packages {
 
     fn needs_root(&self) -> bool {
         true
+    }
+
+    fn lane(&self) -> Lane {
+        Lane::First
     }
 }
 

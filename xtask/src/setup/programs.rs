@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use super::go::{Kind, Module};
-use super::{Step, stamp};
+use super::{Lane, Scope, Step, stamp};
 use crate::exec;
 
 const KUBERNETES: Module = Module {
@@ -67,10 +67,13 @@ const fn go(package: &'static str) -> Source {
     Source::Go(Kind::Program, package)
 }
 
+/// Key of the group that every cluster needs.
+const CONTROL: &str = "control";
+
 const GROUPS: &[Group] = &[
     Group {
         title: "etcd and the Kubernetes control plane",
-        key: "control",
+        key: CONTROL,
         directory: "k8s",
         module: KUBERNETES,
         files: &[
@@ -136,16 +139,18 @@ struct Programs {
     assets: Option<PathBuf>,
 }
 
-/// The steps of all groups.
-pub(super) fn steps(cache: &Path) -> Vec<Box<dyn Step>> {
+/// The steps of the groups that `scope` needs.
+pub(super) fn steps(cache: &Path, scope: Scope) -> Vec<Box<dyn Step>> {
     let assets = std::env::var_os("KUBEBUILDER_ASSETS").filter(|v| !v.is_empty()).map(PathBuf::from);
     GROUPS
         .iter()
+        .filter(|group| scope == Scope::All || group.key == CONTROL)
         .map(|group| -> Box<dyn Step> {
             Box::new(Programs {
                 group,
                 dir: cache.join(group.directory),
-                work: cache.join("tmp"),
+                // Other steps run at the same time, and each removes its own.
+                work: cache.join("tmp-go"),
                 assets: assets.clone(),
             })
         })
@@ -222,6 +227,10 @@ impl Step for Programs {
         let absent = self.group.files.iter().filter(|(name, _)| !self.dir.join(name).exists());
         missing.extend(absent.map(|(name, _)| (*name).to_owned()));
         Ok(missing)
+    }
+
+    fn lane(&self) -> Lane {
+        Lane::Beside
     }
 
     fn install(&self) -> Result<()> {

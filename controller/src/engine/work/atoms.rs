@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::plan::{Member, RowKey, Unit};
-use crate::reconcile::{Touched, Wanted};
+use crate::plan::{Member, RowKey};
+use crate::reconcile::{Desired, Touched};
+use crate::unit::Unit;
 
 /// Rows and edges from which on a unit of independent rows is taken apart.
 pub(super) const LARGE: usize = 256;
@@ -17,8 +18,8 @@ pub(super) struct Atom {
 }
 
 /// A unit as it is wanted, in one atom, or, where its rows are independent and many, in one for each row.
-pub(super) fn of_unit(unit: &Unit, wanted: &Wanted) -> VecDeque<Atom> {
-    let touched = wanted.of_unit(unit);
+pub(super) fn of_unit(unit: &Unit, desired: &Desired) -> VecDeque<Atom> {
+    let touched = desired.of_unit(unit);
     if unit.is_divisible() && touched.len() > LARGE {
         return by_row(unit, touched);
     }
@@ -42,14 +43,14 @@ pub(super) fn by_row(unit: &Unit, touched: Touched) -> VecDeque<Atom> {
 }
 
 /// What an atom of several units consists of: each unit as it is wanted, and what none of them wants any more.
-pub(super) fn take_apart(atom: Atom, wanted: &Wanted) -> Vec<Atom> {
+pub(super) fn take_apart(atom: Atom, desired: &Desired) -> Vec<Atom> {
     if atom.units.len() < 2 {
         return vec![atom];
     }
     let mut rest = atom.touched;
-    rest.rows.retain(|key| wanted.row(key).is_none());
-    rest.edges.retain(|edge| !wanted.has_edge(&edge.owner, edge.column, &edge.member));
-    let mut atoms: Vec<Atom> = atom.units.iter().flat_map(|unit| of_unit(unit, wanted)).collect();
+    rest.rows.retain(|key| desired.row(key).is_none());
+    rest.edges.retain(|edge| !desired.has_edge(&edge.owner, edge.column, &edge.member));
+    let mut atoms: Vec<Atom> = atom.units.iter().flat_map(|unit| of_unit(unit, desired)).collect();
     if !rest.is_empty() {
         atoms.push(Atom { units: Vec::new(), touched: rest });
     }
@@ -59,7 +60,8 @@ pub(super) fn take_apart(atom: Atom, wanted: &Wanted) -> Vec<Atom> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{DesiredRow, Edge, Item, NamespacedName, Table};
+    use crate::plan::{DesiredRow, Edge, Item, Table};
+    use api::NamespacedName;
 
     fn balancer(at: usize) -> [Item; 2] {
         let key = RowKey::new(Table::LoadBalancer, format!("lb{at}"));
@@ -73,27 +75,27 @@ mod tests {
     #[test]
     fn a_service_on_many_nodes_is_one_atom_for_each_of_its_rows() {
         let unit = Unit::Service(NamespacedName::new("x", "s"));
-        let mut wanted = Wanted::default();
+        let mut desired = Desired::default();
         let items = |count| (0..count).flat_map(balancer).collect();
-        wanted.set(&unit, items(10), &mut Touched::default());
-        assert_eq!(of_unit(&unit, &wanted).len(), 1);
-        wanted.set(&unit, items(500), &mut Touched::default());
-        let atoms = of_unit(&unit, &wanted);
+        desired.set(&unit, items(10), &mut Touched::default());
+        assert_eq!(of_unit(&unit, &desired).len(), 1);
+        desired.set(&unit, items(500), &mut Touched::default());
+        let atoms = of_unit(&unit, &desired);
         assert_eq!(atoms.len(), 500);
         assert!(atoms.iter().all(|atom| (atom.touched.rows.len(), atom.touched.edges.len()) == (1, 1)));
     }
 
     #[test]
     fn what_is_taken_apart_keeps_what_is_to_go() {
-        let mut wanted = Wanted::default();
+        let mut desired = Desired::default();
         let (a, b) = (Unit::Node("a".to_owned()), Unit::Node("b".to_owned()));
-        wanted.set(&a, balancer(1).to_vec(), &mut Touched::default());
+        desired.set(&a, balancer(1).to_vec(), &mut Touched::default());
         let gone = RowKey::new(Table::LoadBalancer, "gone");
         let mut touched = Touched::default();
-        wanted.touch(&RowKey::new(Table::LoadBalancer, "lb1"), &mut touched);
+        desired.touch(&RowKey::new(Table::LoadBalancer, "lb1"), &mut touched);
         touched.rows.insert(gone.clone());
         touched.edges.insert(Edge { owner: gone.clone(), column: "x", member: Member::Text("y".to_owned()) });
-        let atoms = take_apart(Atom { units: vec![a, b], touched }, &wanted);
+        let atoms = take_apart(Atom { units: vec![a, b], touched }, &desired);
         let sizes: Vec<_> =
             atoms.iter().map(|atom| (atom.touched.rows.len(), atom.touched.edges.len())).collect();
         assert_eq!(sizes, [(1, 1), (0, 0), (1, 1)]);

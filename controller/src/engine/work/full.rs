@@ -8,10 +8,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use super::atoms::{self, Atom};
 use super::{MAX_LOOKS, MAX_OPERATIONS, look, replan};
 use crate::metrics::Metrics;
-use crate::plan::{RowKey, Unit};
-use crate::reconcile::ownership::{self, KeptGateways, SweepPart};
-use crate::reconcile::{Changes, ReplicaView, Touched, Wanted};
+use crate::plan::RowKey;
+use crate::reconcile::leftovers::{self, KeptGateways, SweepPart};
+use crate::reconcile::{Changes, Desired, ReplicaView, Touched};
 use crate::state::State;
+use crate::unit::Unit;
 
 /// Members of sets that one transaction removes at most.
 const MAX_REMOVED: usize = 10_000;
@@ -33,15 +34,15 @@ pub(super) enum Why {
 /// All that decides what a comparison finds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::engine) struct Compared {
-    wanted: u64,
+    desired: u64,
     replica: u64,
     kept: KeptGateways,
 }
 
 impl Compared {
     /// As it is now. `replica`: the version of the replica.
-    pub(in crate::engine) fn now(state: &State, wanted: &Wanted, replica: u64) -> Self {
-        Self { wanted: wanted.version(), replica, kept: state.kept_gateways() }
+    pub(in crate::engine) fn now(state: &State, desired: &Desired, replica: u64) -> Self {
+        Self { desired: desired.version(), replica, kept: state.kept_gateways() }
     }
 }
 
@@ -137,7 +138,7 @@ impl Full {
     pub(super) fn next(
         &mut self,
         state: &State,
-        wanted: &mut Wanted,
+        desired: &mut Desired,
         view: &ReplicaView<'_>,
         barred: &BTreeSet<RowKey>,
         metrics: &Metrics,
@@ -146,7 +147,7 @@ impl Full {
         self.begun = true;
         match self.stage {
             Stage::Closing => {
-                let mut changes = ownership::closing(wanted, view, &state.config);
+                let mut changes = leftovers::closing(desired, view, &state.config);
                 let first = changes.split_removals(MAX_OPERATIONS, MAX_REMOVED);
                 if changes.is_empty() {
                     self.stage = Stage::Units;
@@ -154,7 +155,7 @@ impl Full {
                 (Vec::new(), first)
             }
             Stage::Units if verifies => {
-                self.verify_units(state, wanted, view, barred, metrics);
+                self.verify_units(state, desired, view, barred, metrics);
                 if self.units.is_empty() {
                     self.stage = if self.is_known() { Stage::Again } else { Stage::Sweep(0) };
                 }
@@ -164,9 +165,9 @@ impl Full {
                 while self.atoms.len() < COMPARED_AT_ONCE
                     && let Some(unit) = self.units.pop_first()
                 {
-                    self.atoms.extend(atoms::of_unit(&unit, wanted));
+                    self.atoms.extend(atoms::of_unit(&unit, desired));
                 }
-                let found = look(&mut self.atoms, wanted, view, barred);
+                let found = look(&mut self.atoms, desired, view, barred);
                 if self.units.is_empty() && self.atoms.is_empty() {
                     self.stage = Stage::Sweep(0);
                 }
@@ -177,7 +178,8 @@ impl Full {
                     self.stage = if verifies { Stage::Again } else { Stage::Over };
                     return Default::default();
                 };
-                let mut changes = ownership::sweep(wanted, view, &state.config, &state.kept_gateways(), part);
+                let mut changes =
+                    leftovers::sweep(desired, view, &state.config, &state.kept_gateways(), part);
                 if verifies {
                     if !changes.is_empty() {
                         self.doubtful_parts.push(part);
@@ -192,7 +194,7 @@ impl Full {
                 (Vec::new(), first)
             }
             Stage::Again => {
-                let found = self.look_again(state, wanted, view, barred);
+                let found = self.look_again(state, desired, view, barred);
                 if self.atoms.is_empty() && self.doubtful.is_empty() && self.doubtful_parts.is_empty() {
                     self.stage = Stage::Over;
                 }
@@ -209,7 +211,7 @@ impl Full {
     fn verify_units(
         &mut self,
         state: &State,
-        wanted: &mut Wanted,
+        desired: &mut Desired,
         view: &ReplicaView<'_>,
         barred: &BTreeSet<RowKey>,
         metrics: &Metrics,
@@ -219,23 +221,23 @@ impl Full {
         while units < COMPARED_AT_ONCE && size < MAX_LOOKS {
             let Some(unit) = self.units.pop_first() else { return };
             units += 1;
-            size += wanted.size_of(&unit);
+            size += desired.size_of(&unit);
             // A plan that is another one now than when the last event concerned it is a mistake like any other.
             let mut touched = Touched::default();
             if self.verification.as_ref().is_some_and(|v| is_planned(&unit, v.round)) {
-                replan(&unit, state, wanted, &mut touched, metrics);
+                replan(&unit, state, desired, &mut touched, metrics);
             }
             if self.is_known() && touched.is_empty() {
                 continue;
             }
-            let mut atoms = atoms::of_unit(&unit, wanted);
+            let mut atoms = atoms::of_unit(&unit, desired);
             if !touched.is_empty() {
                 tracing::warn!(%unit, "planned otherwise than it was known to be");
                 self.atoms.push_back(Atom { units: vec![unit.clone()], touched: touched.clone() });
                 atoms.push_back(Atom { units: vec![unit.clone()], touched });
             }
             while !atoms.is_empty() {
-                if !look(&mut atoms, wanted, view, barred).1.is_empty() {
+                if !look(&mut atoms, desired, view, barred).1.is_empty() {
                     self.doubtful.push(unit);
                     break;
                 }
@@ -247,12 +249,12 @@ impl Full {
     fn look_again(
         &mut self,
         state: &State,
-        wanted: &Wanted,
+        desired: &Desired,
         view: &ReplicaView<'_>,
         barred: &BTreeSet<RowKey>,
     ) -> (Vec<Atom>, Changes) {
         if let Some(part) = self.doubtful_parts.pop() {
-            let mut changes = ownership::sweep(wanted, view, &state.config, &state.kept_gateways(), part);
+            let mut changes = leftovers::sweep(desired, view, &state.config, &state.kept_gateways(), part);
             self.count(&changes, || format!("{part:?}"));
             let first = changes.split_removals(MAX_OPERATIONS, MAX_REMOVED);
             return (Vec::new(), first);
@@ -260,9 +262,9 @@ impl Full {
         if self.atoms.is_empty()
             && let Some(unit) = self.doubtful.pop()
         {
-            self.atoms = atoms::of_unit(&unit, wanted);
+            self.atoms = atoms::of_unit(&unit, desired);
         }
-        let (atoms, changes) = look(&mut self.atoms, wanted, view, barred);
+        let (atoms, changes) = look(&mut self.atoms, desired, view, barred);
         self.count(&changes, || {
             atoms.iter().flat_map(|atom| &atom.units).map(ToString::to_string).collect::<Vec<_>>().join(", ")
         });

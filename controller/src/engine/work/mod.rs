@@ -16,10 +16,11 @@ use std::time::Instant;
 use ovsdb_client::Transaction;
 
 use crate::metrics::{ErrorKind, Metrics};
-use crate::plan::{self, RowKey, Unit};
+use crate::plan::{self, RowKey};
 use crate::reconcile::diff::Differ;
-use crate::reconcile::{Changes, ReplicaView, Touched, Wanted};
+use crate::reconcile::{Changes, Desired, ReplicaView, Touched};
 use crate::state::State;
+use crate::unit::Unit;
 use atoms::Atom;
 pub(super) use full::Compared;
 use full::{Full, Verification, Why};
@@ -111,9 +112,9 @@ impl Work {
 
     /// Starts a comparison of everything. Events that came before are part of it. All units are planned here, before
     /// anything is compared: what is compared first may depend on what is planned last.
-    pub(super) fn start_full(&mut self, state: &State, wanted: &mut Wanted, metrics: &Metrics) {
+    pub(super) fn start_full(&mut self, state: &State, desired: &mut Desired, metrics: &Metrics) {
         let mut units = state.units();
-        units.extend(wanted.units().cloned());
+        units.extend(desired.units().cloned());
         self.is_more = false;
         for group in self.groups.drain(..) {
             units.extend(group.dirty);
@@ -128,10 +129,10 @@ impl Work {
             gone.extend(atom.touched);
         }
         for unit in &units {
-            replan(unit, state, wanted, &mut gone, metrics);
+            replan(unit, state, desired, &mut gone, metrics);
             // What came or stays is looked at with its unit.
-            gone.rows.retain(|key| wanted.row(key).is_none());
-            gone.edges.retain(|edge| !wanted.has_edge(&edge.owner, edge.column, &edge.member));
+            gone.rows.retain(|key| desired.row(key).is_none());
+            gone.edges.retain(|edge| !desired.has_edge(&edge.owner, edge.column, &edge.member));
         }
         self.generation += 1;
         self.clean = None;
@@ -140,13 +141,13 @@ impl Work {
 
     /// Starts a look at everything that changes nothing unless something differs; not while anything is to be done. What the
     /// last one compared is not compared again while neither side has changed.
-    pub(super) fn start_verification(&mut self, state: &State, wanted: &Wanted, compared: Compared) {
+    pub(super) fn start_verification(&mut self, state: &State, desired: &Desired, compared: Compared) {
         if self.full.is_some() {
             return;
         }
         let is_known = self.clean.take().is_some_and(|clean| clean == compared);
         let mut units = state.units();
-        units.extend(wanted.units().cloned());
+        units.extend(desired.units().cloned());
         self.generation += 1;
         let verification = Verification { round: self.verifications, compared, is_known };
         self.full = Some(Full::verification(units, verification));
@@ -199,12 +200,12 @@ impl Work {
     }
 
     /// Tries again what was refused and has waited long enough.
-    pub(super) fn retry(&mut self, now: Instant, wanted: &Wanted) {
-        self.refused.retry(now, wanted);
+    pub(super) fn retry(&mut self, now: Instant, desired: &Desired) {
+        self.refused.retry(now, desired);
     }
 
     /// Plans what events made dirty, as many as belong into one portion. Needs no view of the database.
-    pub(super) fn plan(&mut self, state: &State, wanted: &mut Wanted, metrics: &Metrics) {
+    pub(super) fn plan(&mut self, state: &State, desired: &mut Desired, metrics: &Metrics) {
         if !self.pending.is_empty() || self.groups.is_empty() {
             return;
         }
@@ -230,7 +231,7 @@ impl Work {
             && let Some(unit) = rest.next()
         {
             let mut touched = Touched::default();
-            replan(unit, state, wanted, &mut touched, metrics);
+            replan(unit, state, desired, &mut touched, metrics);
             planned += touched.len();
             if unit.is_divisible() && touched.len() > atoms::LARGE {
                 divisible.extend(atoms::by_row(unit, touched));
@@ -244,7 +245,7 @@ impl Work {
         if self.is_more {
             self.groups.push_front(Group { dirty, release: Vec::new(), seen: Instant::now() });
         }
-        self.refused.planned(&units, wanted);
+        self.refused.planned(&units, desired);
         self.pending.push_back(together);
         self.pending.append(&mut divisible);
     }
@@ -253,13 +254,13 @@ impl Work {
     pub(super) fn next(
         &mut self,
         state: &State,
-        wanted: &mut Wanted,
+        desired: &mut Desired,
         view: &ReplicaView<'_>,
         metrics: &Metrics,
     ) -> Option<Transaction> {
         // What events are about to change differs, and is nobody else's work.
         if self.pending.is_empty() && !self.suspects.is_empty() {
-            let touched = self.suspects.take(wanted, view, metrics);
+            let touched = self.suspects.take(desired, view, metrics);
             self.pending.push_back(Atom { units: Vec::new(), touched });
         }
         let turn = self.full_is_next && self.is_full();
@@ -272,17 +273,17 @@ impl Work {
         };
         self.full_is_next = source == Source::Event;
         let (atoms, changes) = match source {
-            Source::Event => look(&mut self.pending, wanted, view, self.refused.barred()),
+            Source::Event => look(&mut self.pending, desired, view, self.refused.barred()),
             Source::Refused => {
                 let (atoms, barred) = self.refused.next_piece();
-                let mut differ = Differ::new(wanted, view, &barred);
+                let mut differ = Differ::new(desired, view, &barred);
                 atoms.iter().for_each(|atom| differ.look_at(&atom.touched));
                 let changes = differ.into_changes();
                 (atoms, changes)
             }
             Source::Full(_) => {
                 let full = self.full.as_mut()?;
-                full.next(state, wanted, view, self.refused.barred(), metrics)
+                full.next(state, desired, view, self.refused.barred(), metrics)
             }
         };
         let last = source == Source::Event && self.pending.is_empty();
@@ -306,7 +307,7 @@ impl Work {
     /// What was current is in the database.
     pub(super) fn done(
         &mut self,
-        wanted: &Wanted,
+        desired: &Desired,
         now: impl FnOnce() -> Compared,
         metrics: &Metrics,
     ) -> Done {
@@ -321,7 +322,7 @@ impl Work {
             }
             Source::Event => {}
             Source::Refused => {
-                self.refused.succeeded(&current.atoms, wanted);
+                self.refused.succeeded(&current.atoms, desired);
                 done.look_at_held = !self.refused.has_pieces();
             }
             Source::Full(_) => {
@@ -337,7 +338,7 @@ impl Work {
     }
 
     /// The database refused what was current: it is sent in halves, down to what it refuses alone.
-    pub(super) fn was_refused(&mut self, wanted: &Wanted, now: Instant) -> Refusal {
+    pub(super) fn was_refused(&mut self, desired: &Desired, now: Instant) -> Refusal {
         let Some(current) = self.current.take() else { return Refusal::Alone(None) };
         // Whichever of the events' atoms it was, an old port may still be there when the last one is in the database.
         if current.source == Source::Event {
@@ -349,7 +350,7 @@ impl Work {
         {
             full.give_up_stage();
         }
-        self.refused.add(current.atoms, wanted, now)
+        self.refused.add(current.atoms, desired, now)
     }
 
     /// Whether what was current got into the database is not known, or it was not sent. A full comparison must follow.
@@ -373,9 +374,9 @@ impl Work {
 }
 
 /// Plans a unit and tells of rows that another unit wants otherwise.
-fn replan(unit: &Unit, state: &State, wanted: &mut Wanted, touched: &mut Touched, metrics: &Metrics) {
+fn replan(unit: &Unit, state: &State, desired: &mut Desired, touched: &mut Touched, metrics: &Metrics) {
     let items = plan::plan(&state.index, &state.config, unit);
-    for key in wanted.set(unit, items, touched) {
+    for key in desired.set(unit, items, touched) {
         metrics.error(ErrorKind::Conflict);
         tracing::error!(%unit, table = key.table.name(), key = key.key.as_str(), "another object has this row, otherwise");
     }
@@ -384,11 +385,11 @@ fn replan(unit: &Unit, state: &State, wanted: &mut Wanted, touched: &mut Touched
 /// Looks at atoms until a portion is full. Those looked at are taken out.
 fn look(
     queue: &mut VecDeque<Atom>,
-    wanted: &Wanted,
+    desired: &Desired,
     view: &ReplicaView<'_>,
     barred: &BTreeSet<RowKey>,
 ) -> (Vec<Atom>, Changes) {
-    let mut differ = Differ::new(wanted, view, barred);
+    let mut differ = Differ::new(desired, view, barred);
     let mut looks = 0;
     let mut atoms = Vec::new();
     while let Some(atom) = queue.front() {

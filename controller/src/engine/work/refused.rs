@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::atoms::{self, Atom};
-use crate::plan::{RowKey, Unit};
-use crate::reconcile::Wanted;
+use crate::plan::RowKey;
+use crate::reconcile::Desired;
+use crate::unit::Unit;
 
 /// First wait before something refused is tried again; doubled up to [`MAX_WAIT`].
 const MIN_WAIT: Duration = Duration::from_secs(30);
@@ -67,9 +68,9 @@ impl Refused {
     }
 
     /// Takes what was sent and refused.
-    pub(super) fn add(&mut self, sent: Vec<Atom>, wanted: &Wanted, now: Instant) -> Refusal {
+    pub(super) fn add(&mut self, sent: Vec<Atom>, desired: &Desired, now: Instant) -> Refusal {
         let mut atoms: Vec<Atom> =
-            sent.into_iter().flat_map(|atom| atoms::take_apart(atom, wanted)).collect();
+            sent.into_iter().flat_map(|atom| atoms::take_apart(atom, desired)).collect();
         if atoms.len() > 1 {
             let second = atoms.split_off(atoms.len() / 2);
             self.pieces.push_back(atoms);
@@ -86,7 +87,7 @@ impl Refused {
         entry.atom = atom;
         entry.wait = (entry.wait * 2).min(MAX_WAIT);
         entry.at = Some(now + entry.wait);
-        self.bar(wanted);
+        self.bar(desired);
         Refusal::Alone(unit)
     }
 
@@ -99,22 +100,22 @@ impl Refused {
     }
 
     /// What was tried is in the database.
-    pub(super) fn succeeded(&mut self, atoms: &[Atom], wanted: &Wanted) {
+    pub(super) fn succeeded(&mut self, atoms: &[Atom], desired: &Desired) {
         let before = self.alone.len();
         for atom in atoms {
             self.alone.remove(&name(atom));
         }
         if self.alone.len() != before {
-            self.bar(wanted);
+            self.bar(desired);
         }
     }
 
     /// Units have been planned anew, as their objects changed: they are judged anew, too.
-    pub(super) fn planned(&mut self, units: &BTreeSet<Unit>, wanted: &Wanted) {
+    pub(super) fn planned(&mut self, units: &BTreeSet<Unit>, desired: &Desired) {
         let before = self.alone.len();
         self.alone.retain(|(unit, _), _| unit.as_ref().is_none_or(|unit| !units.contains(unit)));
         if self.alone.len() != before {
-            self.bar(wanted);
+            self.bar(desired);
         }
     }
 
@@ -124,7 +125,7 @@ impl Refused {
     }
 
     /// Tries again what has waited long enough, as it is wanted now.
-    pub(super) fn retry(&mut self, now: Instant, wanted: &Wanted) {
+    pub(super) fn retry(&mut self, now: Instant, desired: &Desired) {
         for ((unit, _), entry) in &mut self.alone {
             if entry.at.is_none_or(|at| at > now) {
                 continue;
@@ -134,7 +135,7 @@ impl Refused {
             if let Some(unit) = unit
                 && !unit.is_divisible()
             {
-                for now in atoms::of_unit(unit, wanted) {
+                for now in atoms::of_unit(unit, desired) {
                     atom.touched.extend(now.touched);
                 }
             }
@@ -143,13 +144,13 @@ impl Refused {
     }
 
     /// Bars the rows that only refused units want.
-    fn bar(&mut self, wanted: &Wanted) {
+    fn bar(&mut self, desired: &Desired) {
         let mut refused: HashMap<&RowKey, u32> = HashMap::new();
         for key in self.alone.values().flat_map(|entry| &entry.atom.touched.rows) {
             *refused.entry(key).or_default() += 1;
         }
         let only =
-            refused.into_iter().filter(|(key, count)| wanted.units_of(key).is_some_and(|all| all <= *count));
+            refused.into_iter().filter(|(key, count)| desired.units_of(key).is_some_and(|all| all <= *count));
         self.barred = only.map(|(key, _)| key.clone()).collect();
     }
 }
@@ -157,8 +158,9 @@ impl Refused {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{DesiredRow, Item, NamespacedName, Table};
+    use crate::plan::{DesiredRow, Item, Table};
     use crate::reconcile::Touched;
+    use api::NamespacedName;
 
     fn set(name: &str) -> RowKey {
         RowKey::new(Table::AddressSet, name)
@@ -169,64 +171,64 @@ mod tests {
     }
 
     /// Two policies with a set of their own each and one in common.
-    fn wanted() -> Wanted {
-        let mut wanted = Wanted::default();
+    fn desired() -> Desired {
+        let mut desired = Desired::default();
         for name in ["a", "b"] {
             let rows = [name, "common"].map(|name| Item::from(DesiredRow::new(set(name)).with("name", name)));
-            wanted.set(&unit(name), rows.to_vec(), &mut Touched::default());
+            desired.set(&unit(name), rows.to_vec(), &mut Touched::default());
         }
-        wanted
+        desired
     }
 
-    fn together(wanted: &Wanted) -> Atom {
+    fn together(desired: &Desired) -> Atom {
         let mut atom = Atom { units: vec![unit("a"), unit("b")], touched: Touched::default() };
         for unit in &atom.units {
-            atom.touched.rows.extend(wanted.of_unit(unit).rows);
+            atom.touched.rows.extend(desired.of_unit(unit).rows);
         }
         atom
     }
 
     #[test]
     fn what_is_refused_is_found_by_halves_and_left_out_of_the_rest() {
-        let (wanted, now) = (wanted(), Instant::now());
+        let (desired, now) = (desired(), Instant::now());
         let mut refused = Refused::default();
-        assert_eq!(refused.add(vec![together(&wanted)], &wanted, now), Refusal::Divided);
+        assert_eq!(refused.add(vec![together(&desired)], &desired, now), Refusal::Divided);
         let (first, _) = refused.next_piece();
-        assert_eq!(refused.add(first, &wanted, now), Refusal::Alone(Some(unit("a"))));
+        assert_eq!(refused.add(first, &desired, now), Refusal::Alone(Some(unit("a"))));
         // What the other policy wants, too, is not left out.
         assert_eq!(refused.barred().iter().collect::<Vec<_>>(), [&set("a")]);
         let (second, barred) = refused.next_piece();
         assert_eq!((second[0].units.clone(), barred.len()), (vec![unit("b")], 1));
-        refused.succeeded(&second, &wanted);
+        refused.succeeded(&second, &desired);
         assert_eq!((refused.len(), refused.has_pieces()), (1, false));
     }
 
     #[test]
     fn a_row_is_left_out_when_all_who_want_it_are_refused() {
-        let (wanted, now) = (wanted(), Instant::now());
+        let (desired, now) = (desired(), Instant::now());
         let mut refused = Refused::default();
         for name in ["a", "b"] {
-            let atom = atoms::of_unit(&unit(name), &wanted).into_iter().collect();
-            refused.add(atom, &wanted, now);
+            let atom = atoms::of_unit(&unit(name), &desired).into_iter().collect();
+            refused.add(atom, &desired, now);
         }
         assert!(refused.barred().contains(&set("common")));
     }
 
     #[test]
     fn it_is_tried_again_later_and_later_and_at_once_when_it_changed() {
-        let (wanted, now) = (wanted(), Instant::now());
+        let (desired, now) = (desired(), Instant::now());
         let mut refused = Refused::default();
-        let atoms: Vec<Atom> = atoms::of_unit(&unit("a"), &wanted).into_iter().collect();
-        refused.add(atoms.clone(), &wanted, now);
+        let atoms: Vec<Atom> = atoms::of_unit(&unit("a"), &desired).into_iter().collect();
+        refused.add(atoms.clone(), &desired, now);
         assert_eq!(refused.retry_at(), Some(now + MIN_WAIT));
-        refused.retry(now, &wanted);
+        refused.retry(now, &desired);
         assert!(!refused.has_pieces());
-        refused.retry(now + MIN_WAIT, &wanted);
+        refused.retry(now + MIN_WAIT, &desired);
         let (piece, barred) = refused.next_piece();
         assert!(barred.is_empty(), "it does not leave out itself");
-        refused.add(piece, &wanted, now);
+        refused.add(piece, &desired, now);
         assert_eq!(refused.retry_at(), Some(now + 2 * MIN_WAIT));
-        refused.planned(&BTreeSet::from([unit("a")]), &wanted);
+        refused.planned(&BTreeSet::from([unit("a")]), &desired);
         assert_eq!((refused.len(), refused.barred().len()), (0, 0));
     }
 }

@@ -6,9 +6,9 @@ use std::time::Instant;
 use super::MAX_LOOKS;
 use crate::metrics::Metrics;
 use crate::plan::RowKey;
-use crate::reconcile::diff::{Actual, compare};
+use crate::reconcile::diff::{Observed, compare};
 use crate::reconcile::repair::RepairLimit;
-use crate::reconcile::{Touched, Wanted};
+use crate::reconcile::{Desired, Touched};
 
 /// Rows to be looked at, and those whose repair was put off.
 #[derive(Debug, Default)]
@@ -25,10 +25,10 @@ impl Suspects {
     }
 
     /// Looks again at rows whose repair was put off.
-    pub(in crate::engine) fn add_deferred(&mut self, wanted: &Wanted) {
+    pub(in crate::engine) fn add_deferred(&mut self, desired: &Desired) {
         for key in std::mem::take(&mut self.deferred) {
             let mut touched = Touched::default();
-            wanted.touch(&key, &mut touched);
+            desired.touch(&key, &mut touched);
             self.add(key, touched);
         }
     }
@@ -44,7 +44,7 @@ impl Suspects {
     }
 
     /// Those that differ and have not been put right too often, as many as one portion may look at.
-    pub(super) fn take(&mut self, wanted: &Wanted, view: &dyn Actual, metrics: &Metrics) -> Touched {
+    pub(super) fn take(&mut self, desired: &Desired, view: &dyn Observed, metrics: &Metrics) -> Touched {
         let mut found = Touched::default();
         let mut looks = 0;
         while looks < MAX_LOOKS
@@ -52,7 +52,7 @@ impl Suspects {
         {
             looks += suspect.len();
             // Our own changes differ in nothing.
-            if compare(wanted, view, &suspect).is_empty() {
+            if compare(desired, view, &suspect).is_empty() {
                 continue;
             }
             let (table, name) = (key.table.name(), key.key.as_str());

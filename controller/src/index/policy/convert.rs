@@ -10,7 +10,7 @@ use crate::index::Protocol;
 use crate::index::convert::Problem;
 use crate::index::problem::Problems;
 use crate::index::selector::Selector;
-use crate::plan::NamespacedName;
+use api::NamespacedName;
 
 impl Policy {
     /// Reads a NetworkPolicy.

@@ -12,7 +12,7 @@ use ipnet::IpNet;
 
 use super::selector::Selector;
 use super::{Namespace, Pod, Protocol};
-use crate::plan::NamespacedName;
+use api::NamespacedName;
 
 pub use host::HostNetwork;
 pub use named::{NamedPort, NamedPorts, Scope};

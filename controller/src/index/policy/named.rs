@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::PeerSelector;
 use super::store::Cluster;
 use crate::index::{Pod, Protocol};
-use crate::plan::NamespacedName;
+use api::NamespacedName;
 
 /// A named port and the pods over which it is resolved.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Direction, HostNetwork, NamedPort, NamedPorts, NamespaceScope, PeerSelector, Policy};
 use crate::index::selector::Selector;
 use crate::index::{Dirty, Namespace, Node, Pod};
-use crate::plan::{NamespacedName, Unit};
+use crate::unit::Unit;
+use api::NamespacedName;
 
 /// What policies look at, in the state after the change that is being told.
 #[derive(Debug, Clone, Copy)]

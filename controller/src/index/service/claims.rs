@@ -9,7 +9,7 @@ use ipnet::IpNet;
 
 use super::Service;
 use crate::index::Protocol;
-use crate::plan::NamespacedName;
+use api::NamespacedName;
 
 /// An address with a port, as clients connect to it.
 type Place = (IpAddr, Protocol, u16);

@@ -10,7 +10,7 @@ use super::{Condition, EndpointPort, EndpointSlice, Hints, Service, ServicePort,
 use crate::index::Protocol;
 use crate::index::convert::Problem;
 use crate::index::problem::Problems;
-use crate::plan::NamespacedName;
+use api::NamespacedName;
 
 /// A service with this label is left to another proxy.
 const LABEL_PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use crate::index::Protocol;
-use crate::plan::NamespacedName;
+use api::NamespacedName;
 
 pub use claims::Refusal;
 pub use store::ServiceStore;

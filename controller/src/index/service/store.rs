@@ -7,7 +7,8 @@ use ipnet::IpNet;
 
 use super::claims::{Claims, Refusal};
 use super::{Endpoint, EndpointSlice, Hints, Service};
-use crate::plan::{NamespacedName, Unit};
+use crate::unit::Unit;
+use api::NamespacedName;
 
 /// Services and endpoint slices. Every change answers with the units to plan again.
 #[derive(Debug, Default)]

@@ -27,7 +27,8 @@ use crate::config::Config;
 use crate::index::policy::{Direction, Policy, PolicyStore};
 use crate::index::{Namespace, Node, Pod};
 use crate::plan::cluster::{owner_ids, port_group};
-use crate::plan::{DesiredRow, Item, NamespacedName, RowKey};
+use crate::plan::{DesiredRow, Item, RowKey};
+use api::NamespacedName;
 
 /// Owner type of a namespace's default-deny rows.
 const NAMESPACE_TYPE: &str = "NetpolNamespace";

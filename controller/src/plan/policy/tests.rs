@@ -5,7 +5,8 @@ use serde_json::json;
 use super::*;
 use crate::config::Features;
 use crate::index::{ContainerPort, Dirty, Index, Protocol};
-use crate::plan::{Member, Table, Unit};
+use crate::plan::{Member, Table};
+use crate::unit::Unit;
 
 fn config() -> Config {
     Config {

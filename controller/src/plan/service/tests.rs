@@ -6,7 +6,8 @@ use serde_json::json;
 use super::*;
 use crate::config::Features;
 use crate::index::service::{Condition, Hints, ServicePort};
-use crate::plan::{Member, NamespacedName, Table};
+use crate::plan::{Member, Table};
+use api::NamespacedName;
 
 fn config() -> Config {
     Config {

@@ -8,7 +8,7 @@ use api::annotation::POD_PATH;
 use ovsdb_client::Uuid;
 use ovsdb_client::vswitch::{Bridge, Interface, Mirror, OpenVSwitch, Port};
 
-use ebpf::maps::GENEVE_PORT;
+use ebpf::layout::maps::GENEVE_PORT;
 
 use crate::flow_cache::eligibility::flow_actions::FlowExclusions;
 use crate::flow_cache::remotes;

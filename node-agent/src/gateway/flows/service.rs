@@ -8,7 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 use api::addr::Family;
 
 use super::{FamilyInputs, FlowSet, HOST_BACKEND_COOKIE, Inputs, Words, asked};
-use crate::gateway::services::{NodeService, NodeServicePort, Protocol};
+use crate::gateway::services::{NodeService, NodeServicePort};
+use api::Protocol;
 
 /// Priority of all service flows.
 const PRIORITY: u16 = 110;

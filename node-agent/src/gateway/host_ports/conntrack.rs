@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::gateway::services::Protocol;
 use crate::kube::host_ports::HostPorts;
+use api::Protocol;
 
 /// UDP ports whose serving pod changed, appeared or disappeared.
 pub fn stale(before: &HostPorts, after: &HostPorts) -> BTreeSet<u16> {

@@ -7,8 +7,8 @@ use api::host_port::Listen;
 
 use crate::gateway::flows::asked::{self, COOKIE};
 use crate::gateway::flows::{FlowSet, Inputs};
-use crate::gateway::services::Protocol;
 use crate::kube::host_ports::{HostPorts, addresses};
+use api::Protocol;
 
 /// Priority above that of service flows: a host port of one node precedes a node port of all nodes.
 const PRIORITY: u16 = 112;
@@ -40,7 +40,7 @@ pub fn add(set: &mut FlowSet, inputs: &Inputs, own: &[IpAddr], ports: &HostPorts
 }
 
 fn proto(protocol: Protocol, ip: IpAddr) -> String {
-    format!("{}{}", protocol.name(), if ip.is_ipv4() { "" } else { "6" })
+    format!("{}{}", protocol.lower(), if ip.is_ipv4() { "" } else { "6" })
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ pub fn table(ports: &HostPorts) -> String {
         let kind = format!("ipv{suffix}_addr");
         let (mut one, mut every) = (Vec::new(), Vec::new());
         for (place, by) in ports.iter().filter(|(_, by)| by.target.is_ipv4() == v4) {
-            let port = format!("{} . {}", place.protocol.name(), place.port);
+            let port = format!("{} . {}", place.protocol.lower(), place.port);
             let target = format!("{} . {}", by.target.ip(), by.target.port());
             match place.listen {
                 Listen::One(ip) => one.push(format!("{ip} . {port} : {target}")),

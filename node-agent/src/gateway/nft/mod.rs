@@ -13,7 +13,8 @@ use std::net::IpAddr;
 use api::addr::Family;
 
 use super::flows::GENEVE;
-use super::services::{NodeService, NodeServicePort, Protocol};
+use super::services::{NodeService, NodeServicePort};
+use api::Protocol;
 
 /// Link group of ports that OVS reads by packet socket.
 pub const OVS_ONLY_GROUP: u32 = 0x5151;
@@ -226,8 +227,8 @@ impl Translations {
 
 fn sets(out: &mut String, inputs: &Inputs, t: &Translations) {
     let Words { kind: ip, suffix, .. } = Words::of(t.family);
-    let address = |(ip, proto, port): &Address| format!("{ip} . {} . {port}", proto.name());
-    let node_port = |(proto, port): &(Protocol, u16)| format!("{} . {port}", proto.name());
+    let address = |(ip, proto, port): &Address| format!("{ip} . {} . {port}", proto.lower());
+    let node_port = |(proto, port): &(Protocol, u16)| format!("{} . {port}", proto.lower());
     let target = |(ip, port): &(IpAddr, u16)| format!("{ip} . {port}");
     let mut set = |head: &str, kind: &str, elements: Vec<String>| {
         set(out, &format!("{head}{suffix}"), kind, &elements);
@@ -275,7 +276,7 @@ fn chains(out: &mut String, inputs: &Inputs, all: &[Translations]) {
                 backends.iter().enumerate().map(|(n, (ip, target))| format!("{n} : {ip} . {target}"));
             prerouting.push(format!(
                 "{ip} daddr {address} {} dport {port} dnat {ip} to numgen random mod {} map {{ {} }}",
-                proto.name(),
+                proto.lower(),
                 backends.len(),
                 choice.collect::<Vec<_>>().join(", ")
             ));
@@ -285,14 +286,14 @@ fn chains(out: &mut String, inputs: &Inputs, all: &[Translations]) {
             let choice = nodes.iter().enumerate().map(|(n, ip)| format!("{n} : {ip} . {port}"));
             output.push(format!(
                 "fib daddr type local {} dport {port} dnat {ip} to numgen random mod {} map {{ {} }}",
-                proto.name(),
+                proto.lower(),
                 nodes.len(),
                 choice.collect::<Vec<_>>().join(", ")
             ));
         }
         output.extend([external, node_ports]);
         for ((address, proto, port), target) in &t.internal_redirected {
-            output.push(format!("{ip} daddr {address} {} dport {port} redirect to :{target}", proto.name()));
+            output.push(format!("{ip} daddr {address} {} dport {port} redirect to :{target}", proto.lower()));
         }
         mark.push(format!(
             "{ip} daddr . meta l4proto . th dport @internal_local_services{suffix} meta mark set {LOCAL_POLICY_MARK:#x}"

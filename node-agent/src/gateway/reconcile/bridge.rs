@@ -60,7 +60,12 @@ impl Worker {
         self.warnings = warnings;
         let end = uplink::find::with_address(&context.netlink, gateway.reach.encap_ip).await?;
         self.warnings.extend(end.and_then(|link| {
-            uplink::find::too_small(context.config.mtu, &link.name, link.mtu, gateway.reach.encap_ip)
+            uplink::find::too_small(
+                context.config.network.mtu.into(),
+                &link.name,
+                link.mtu,
+                gateway.reach.encap_ip,
+            )
         }));
         let Some(new) = new.filter(|new| *new != gateway.reach) else { return Ok(()) };
         let addresses: Vec<String> = new.families.iter().map(|f| f.address.to_string()).collect();

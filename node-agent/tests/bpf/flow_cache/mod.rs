@@ -380,9 +380,9 @@ fn what_the_cache_does_not_carry_goes_to_ovs_unchanged_with_its_reason() {
         let mut tagged = udp.clone();
         tagged.splice(12..12, [0x81, 0x00, 0, 9]);
         let table = [
-            (options, Reason::Options),
-            (with(&udp, 20, &[0x20, 0]), Reason::PodFragment),
-            (with(&udp, 20, &[0, 9]), Reason::PodFragment),
+            (options, Reason::IpOptions),
+            (with(&udp, 20, &[0x20, 0]), Reason::IpFragment),
+            (with(&udp, 20, &[0, 9]), Reason::IpFragment),
             (with(&udp, 22, &[1]), Reason::LowTtl),
             (with(&udp, 22, &[2]), Reason::LowTtl),
             (with(&udp, 23, &[132]), Reason::OtherProtocol),
@@ -416,7 +416,7 @@ fn ipv6_with_extension_headers_goes_to_ovs() {
         let six = Shape { six: true, ..UDP };
         learn(&world, six);
         assert!(is_fast(&world, six));
-        for (next, reason) in [(0, Reason::Options), (44, Reason::PodFragment), (60, Reason::Options)] {
+        for (next, reason) in [(0, Reason::IpOptions), (44, Reason::IpFragment), (60, Reason::IpOptions)] {
             let packet = patched(six.out().0, 20, &[next]);
             assert_eq!(world.sends(&packet).packet, packet);
             assert_eq!(world.count(reason), if next == 60 { 2 } else { 1 });

@@ -34,7 +34,7 @@ fn an_entry_asks_ovs_again_and_lives_on_when_the_answer_is_the_same() {
         // OVS may choose another source port; the entry follows.
         let moved = patched(geneve, 34, &[0xc9, 0x01]);
         world.pass("to_uplink", &moved, world.uplink_from_ovs, probe.tag);
-        assert_eq!((world.count(Reason::Refreshed), world.count(Reason::PortChanged)), (1, 1));
+        assert_eq!((world.count(Reason::Refreshed), world.count(Reason::SourcePortChanged)), (1, 1));
         assert_eq!(world.sends(&sent).packet, moved);
         assert_eq!(world.count(Reason::Diverged), 0);
     });

@@ -1,0 +1,377 @@
+//! What in the database is ours although nobody wants it: left over from an earlier life of the controller. Rows are
+//! recognised by their marks, or, where ovn-kubernetes' format has none, by their names and shapes. Whatever is not
+//! recognised is somebody else's and never touched.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use api::host_port::OWNER_KEY;
+use api::ovn_name::{self, key};
+use ovsdb_client::{Atom, Map, Uuid, nb};
+
+use super::desired::Desired;
+use super::diff::{Changes, Observed};
+use super::foreign::{is_ours, of_other_network};
+use super::observed::{BY_KEY, ReplicaView};
+use crate::config::Config;
+use crate::plan::{Member, RowKey, Table};
+
+/// Whether a row is of a kind that the controller puts into a port group: what others put there stays. Multicast has ACLs,
+/// and ports of the cluster router, in the groups that exist once.
+pub(super) fn may_leave(view: &ReplicaView<'_>, table: Table, uuid: Uuid) -> bool {
+    match table {
+        Table::Acl => {
+            let row = view.snapshot().table::<nb::Acl>().get(&uuid);
+            row.is_some_and(|row| is_ours(&row.external_ids))
+        }
+        Table::LogicalSwitchPort => {
+            let row = view.snapshot().table::<nb::LogicalSwitchPort>().get(&uuid);
+            row.is_none_or(|row| row.r#type != "router")
+        }
+        _ => true,
+    }
+}
+
+/// Nodes whose gateway is not known, so that what the database has of it stays; with their join addresses.
+pub type KeptGateways = BTreeMap<String, Vec<IpAddr>>;
+
+/// Owner type of the groups whose ACLs deny; what else is in a group or an address set allows.
+const DENYING: &str = "NetpolNamespace";
+
+/// Removes what allows something and is ours and not wanted: ports and ACLs of policies' groups, addresses of sets. To be
+/// used only when everything that is wanted has been planned, and before anything is added.
+pub fn closing(desired: &Desired, view: &ReplicaView<'_>, config: &Config) -> Changes {
+    let kept = KeptGateways::new();
+    let mut sweep = Sweep { desired, view, config, kept: &kept, changes: Changes::default() };
+    sweep.marked(|ids| ids.get(key::OWNER_TYPE).is_none_or(|kind| kind != DENYING));
+    sweep.changes
+}
+
+/// What can be swept at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SweepPart {
+    /// Port groups and address sets.
+    Marked,
+    LoadBalancers,
+    Switches,
+    Routers,
+    MacBindings,
+}
+
+impl SweepPart {
+    /// All parts in their order.
+    pub const ALL: [Self; 5] =
+        [Self::Marked, Self::LoadBalancers, Self::Switches, Self::Routers, Self::MacBindings];
+}
+
+/// Removes what is ours and not wanted, and not of a kept gateway. To be used only when everything that is wanted has been
+/// planned.
+pub fn sweep(
+    desired: &Desired,
+    view: &ReplicaView<'_>,
+    config: &Config,
+    kept: &KeptGateways,
+    part: SweepPart,
+) -> Changes {
+    let mut sweep = Sweep { desired, view, config, kept, changes: Changes::default() };
+    match part {
+        SweepPart::Marked => sweep.marked(|_| true),
+        SweepPart::LoadBalancers => sweep.load_balancers(),
+        SweepPart::Switches => sweep.switches(),
+        SweepPart::Routers => sweep.routers(),
+        SweepPart::MacBindings => sweep.mac_bindings(),
+    }
+    sweep.changes
+}
+
+struct Sweep<'a> {
+    desired: &'a Desired,
+    view: &'a ReplicaView<'a>,
+    config: &'a Config,
+    kept: &'a KeptGateways,
+    changes: Changes,
+}
+
+impl Sweep<'_> {
+    fn wants(&self, table: Table, name: &str) -> bool {
+        self.desired.row(&RowKey::new(table, name)).is_some()
+    }
+
+    /// True when the edge to a row is not wanted; rows without key are nobody's of ours.
+    fn unwanted(&self, owner: &RowKey, column: &'static str, member: Option<RowKey>) -> bool {
+        member.is_some_and(|member| !self.desired.has_edge(owner, column, &Member::Row(member)))
+    }
+
+    /// Port groups and address sets carry the owner's mark, and are filled by nobody else.
+    fn marked(&mut self, concerned: impl Fn(&Map<String, String>) -> bool) {
+        let ours = |ids: &Map<String, String>| is_ours(ids) && concerned(ids);
+        for row in self.view.snapshot().table::<nb::PortGroup>().iter().filter(|row| ours(&row.external_ids))
+        {
+            let Some(owner) = self.view.key_of(Table::PortGroup, row.uuid) else { continue };
+            if self.desired.row(&owner).is_none() {
+                self.changes.delete(Table::PortGroup, row.uuid);
+                continue;
+            }
+            for (column, table, members) in
+                [("ports", Table::LogicalSwitchPort, &row.ports), ("acls", Table::Acl, &row.acls)]
+            {
+                for member in members {
+                    let key = self.view.key_of(table, *member);
+                    if may_leave(self.view, table, *member) && self.unwanted(&owner, column, key) {
+                        self.changes.remove(Table::PortGroup, row.uuid, column, Atom::Uuid(*member));
+                    }
+                }
+            }
+        }
+        for row in self.view.snapshot().table::<nb::AddressSet>().iter().filter(|row| ours(&row.external_ids))
+        {
+            let Some(owner) = self.view.key_of(Table::AddressSet, row.uuid) else { continue };
+            if self.desired.row(&owner).is_none() {
+                self.changes.delete(Table::AddressSet, row.uuid);
+                continue;
+            }
+            for address in &row.addresses {
+                if !self.desired.has_edge(&owner, "addresses", &Member::Text(address.clone())) {
+                    self.changes.remove(
+                        Table::AddressSet,
+                        row.uuid,
+                        "addresses",
+                        Atom::String(address.clone()),
+                    );
+                }
+            }
+        }
+    }
+
+    fn our_balancer(&self, uuid: &Uuid) -> Option<RowKey> {
+        let row = self.view.snapshot().table::<nb::LoadBalancer>().get(uuid)?;
+        if of_other_network(&row.external_ids) {
+            return None;
+        }
+        let ours = row.external_ids.get(key::KIND).is_some_and(|kind| kind == "Service")
+            || row.external_ids.contains_key(OWNER_KEY);
+        ours.then(|| RowKey::new(Table::LoadBalancer, row.name.clone()))
+    }
+
+    fn load_balancers(&mut self) {
+        for row in self.view.snapshot().table::<nb::LoadBalancer>().iter() {
+            let Some(key) = self.our_balancer(&row.uuid) else { continue };
+            // The table has no unique index: of several rows of one name the first is in use.
+            let in_use = self.view.find_all(&key).first() == Some(&row.uuid);
+            if self.is_kept_balancer(&row.uuid) {
+                continue;
+            }
+            if self.desired.row(&key).is_none() || !in_use {
+                self.changes.delete(Table::LoadBalancer, row.uuid);
+            }
+        }
+        for row in self.view.snapshot().table::<nb::LoadBalancerGroup>().iter() {
+            let owner = RowKey::new(Table::LoadBalancerGroup, row.name.clone());
+            self.balancers_of(&owner, row.uuid, row.load_balancer.iter());
+        }
+    }
+
+    /// The gateway routers that stay as they are.
+    fn is_kept_router(&self, name: &str) -> bool {
+        name.strip_prefix("GR_").is_some_and(|node| self.kept.contains_key(node))
+    }
+
+    /// What such a router has of services stays with it.
+    fn is_kept_balancer(&self, uuid: &Uuid) -> bool {
+        let routers = self.view.snapshot().table::<nb::LogicalRouter>();
+        self.kept.keys().any(|node| {
+            let name = ovn_name::gateway_router(node);
+            let mut rows = routers.by_index(BY_KEY, &name);
+            rows.any(|router| router.load_balancer.contains(uuid))
+        })
+    }
+
+    fn balancers_of<'b>(&mut self, owner: &RowKey, uuid: Uuid, members: impl Iterator<Item = &'b Uuid>) {
+        if self.desired.row(owner).is_none() {
+            return;
+        }
+        for member in members {
+            // Those that go altogether leave their sets by themselves.
+            let stays = |key: &RowKey| self.desired.row(key).is_some() || self.is_kept_balancer(member);
+            let key = self.our_balancer(member).filter(stays);
+            if self.unwanted(owner, "load_balancer", key) {
+                self.changes.remove(owner.table, uuid, "load_balancer", Atom::Uuid(*member));
+            }
+        }
+    }
+
+    fn switches(&mut self) {
+        let ports = self.view.snapshot().table::<nb::LogicalSwitchPort>();
+        for row in self.view.snapshot().table::<nb::LogicalSwitch>().iter() {
+            let owner = RowKey::new(Table::LogicalSwitch, row.name.clone());
+            let held = || row.ports.iter().filter_map(|uuid| ports.get(uuid));
+            if self.desired.row(&owner).is_none() {
+                let kept = row.name.strip_prefix("ext_").is_some_and(|node| self.kept.contains_key(node));
+                if kept || of_other_network(&row.external_ids) {
+                    continue;
+                }
+                let peer = match row.name.strip_prefix("ext_") {
+                    Some(node) => ovn_name::external_to_router(node),
+                    None => ovn_name::switch_to_router(&row.name),
+                };
+                // Of a node whose chassis was never known there is only the management port.
+                let management = ovn_name::management_port(&row.name);
+                let ours = |port: &Arc<nb::LogicalSwitchPort>| {
+                    (port.name == peer && port.r#type == "router") || port.name == management
+                };
+                if held().any(ours) {
+                    self.changes.delete(Table::LogicalSwitch, row.uuid);
+                }
+                continue;
+            }
+            for port in held() {
+                let pod = port.external_ids.get("pod").is_some_and(|pod| pod == "true");
+                let localnet = port.r#type == "localnet"
+                    && port
+                        .options
+                        .get("network_name")
+                        .is_some_and(|name| name == ovn_name::PHYSICAL_NETWORK);
+                let joined = port.name.strip_prefix("jtor-").filter(|router| router.starts_with("GR_"));
+                let gateway =
+                    port.r#type == "router" && joined.is_some_and(|router| !self.is_kept_router(router));
+                let key = Some(RowKey::new(Table::LogicalSwitchPort, port.name.clone()));
+                if (pod || localnet || gateway) && self.unwanted(&owner, "ports", key) {
+                    self.changes.remove(owner.table, row.uuid, "ports", Atom::Uuid(port.uuid));
+                }
+            }
+            let acls = self.view.snapshot().table::<nb::Acl>();
+            for acl in
+                row.acls.iter().filter_map(|uuid| acls.get(uuid)).filter(|acl| is_ours(&acl.external_ids))
+            {
+                if self.unwanted(&owner, "acls", self.view.key_of(Table::Acl, acl.uuid)) {
+                    self.changes.remove(owner.table, row.uuid, "acls", Atom::Uuid(acl.uuid));
+                }
+            }
+            self.balancers_of(&owner, row.uuid, row.load_balancer.iter());
+        }
+    }
+
+    fn routers(&mut self) {
+        for row in self.view.snapshot().table::<nb::LogicalRouter>().iter() {
+            let owner = RowKey::new(Table::LogicalRouter, row.name.clone());
+            if self.desired.row(&owner).is_none() {
+                let join_port = ovn_name::router_to_join(&row.name);
+                let ports = self.view.snapshot().table::<nb::LogicalRouterPort>();
+                let joined =
+                    row.ports.iter().filter_map(|uuid| ports.get(uuid)).any(|port| port.name == join_port);
+                let stays = self.is_kept_router(&row.name) || of_other_network(&row.external_ids);
+                if row.name.starts_with("GR_") && joined && !stays {
+                    self.changes.delete(Table::LogicalRouter, row.uuid);
+                }
+                continue;
+            }
+            self.router_ports(&owner, row);
+            self.routes(&owner, row);
+            self.nats(&owner, row);
+            self.balancers_of(&owner, row.uuid, row.load_balancer.iter());
+        }
+    }
+
+    fn router_ports(&mut self, owner: &RowKey, row: &nb::LogicalRouter) {
+        let ports = self.view.snapshot().table::<nb::LogicalRouterPort>();
+        for port in row.ports.iter().filter_map(|uuid| ports.get(uuid)) {
+            let key = RowKey::new(Table::LogicalRouterPort, port.name.clone());
+            if port.name.starts_with("rtos-") && self.unwanted(owner, "ports", Some(key.clone())) {
+                self.changes.remove(owner.table, row.uuid, "ports", Atom::Uuid(port.uuid));
+                continue;
+            }
+            for chassis in &port.gateway_chassis {
+                let member = self.view.key_of(Table::GatewayChassis, *chassis);
+                let ours =
+                    member.as_ref().is_some_and(|member| member.key.starts_with(&format!("{}-", port.name)));
+                if ours && self.desired.row(&key).is_some() && self.unwanted(&key, "gateway_chassis", member)
+                {
+                    self.changes.remove(key.table, port.uuid, "gateway_chassis", Atom::Uuid(*chassis));
+                }
+            }
+        }
+    }
+
+    fn is_join(&self, ip: &str) -> bool {
+        ip.parse().is_ok_and(|ip: IpAddr| self.config.join_subnets.iter().any(|net| net.contains(&ip)))
+    }
+
+    fn is_kept_join(&self, ip: &str) -> bool {
+        ip.parse().is_ok_and(|ip: IpAddr| self.kept.values().any(|joins| joins.contains(&ip)))
+    }
+
+    /// Static routes and policies have no marks: ours are those of the shapes that [`crate::plan::gateway`] writes.
+    fn routes(&mut self, owner: &RowKey, row: &nb::LogicalRouter) {
+        let routes = self.view.snapshot().table::<nb::LogicalRouterStaticRoute>();
+        for route in row.static_routes.iter().filter_map(|uuid| routes.get(uuid)) {
+            let ours = if owner.key.as_str() == ovn_name::CLUSTER_ROUTER {
+                let to_gateway = self.is_join(&route.nexthop) && !self.is_kept_join(&route.nexthop);
+                to_gateway
+                    && route.external_ids.is_empty()
+                    && (route.ip_prefix == route.nexthop || route.policy.as_deref() == Some("src-ip"))
+            } else {
+                let node = owner.key.strip_prefix("GR_").unwrap_or_default();
+                let out = route.output_port.as_deref() == Some(&ovn_name::router_to_external(node));
+                let default = matches!(route.ip_prefix.as_str(), "0.0.0.0/0" | "::/0");
+                let masquerade = route.external_ids.contains_key("k8s.ovn.org/node-masquerade-subnet");
+                (out && default && route.external_ids.is_empty()) || masquerade
+            };
+            let key = self.view.key_in_router(&owner.key, Table::LogicalRouterStaticRoute, route.uuid);
+            if ours && self.unwanted(owner, "static_routes", key) {
+                self.changes.remove(owner.table, row.uuid, "static_routes", Atom::Uuid(route.uuid));
+            }
+        }
+        let policies = self.view.snapshot().table::<nb::LogicalRouterPolicy>();
+        for policy in row.policies.iter().filter_map(|uuid| policies.get(uuid)) {
+            let node = policy.r#match.rsplit_once("/* ").and_then(|(_, tail)| tail.strip_suffix(" */"));
+            let ours = node.is_some_and(|node| {
+                !self.kept.contains_key(node)
+                    && policy.priority == crate::plan::gateway::OWN_NODE_PRIORITY
+                    && policy
+                        .r#match
+                        .starts_with(&format!("inport == \"{}\"", ovn_name::router_to_switch(node)))
+            });
+            let key = self.view.key_in_router(&owner.key, Table::LogicalRouterPolicy, policy.uuid);
+            if ours && self.unwanted(owner, "policies", key) {
+                self.changes.remove(owner.table, row.uuid, "policies", Atom::Uuid(policy.uuid));
+            }
+        }
+    }
+
+    fn nats(&mut self, owner: &RowKey, row: &nb::LogicalRouter) {
+        let nats = self.view.snapshot().table::<nb::Nat>();
+        for nat in row.nat.iter().filter_map(|uuid| nats.get(uuid)) {
+            let clusters = self.config.cluster_subnets.iter().map(|subnet| subnet.cidr.to_string());
+            let joined = self.is_join(&nat.logical_ip) || self.is_join(&nat.external_ip);
+            let ours = nat.r#type == "snat"
+                && nat.options.get("stateless").is_some_and(|stateless| stateless == "false")
+                && nat.external_ids.is_empty()
+                && (joined || clusters.clone().any(|cluster| cluster == nat.logical_ip));
+            let key = self.view.key_in_router(&owner.key, Table::Nat, nat.uuid);
+            if ours && self.unwanted(owner, "nat", key) {
+                self.changes.remove(owner.table, row.uuid, "nat", Atom::Uuid(nat.uuid));
+            }
+        }
+    }
+
+    fn mac_bindings(&mut self) {
+        let ours: Vec<String> = self
+            .config
+            .families()
+            .into_iter()
+            .filter_map(|family| Some(self.config.masquerade(family)?.next_hop.to_string()))
+            .collect();
+        for row in self.view.snapshot().table::<nb::StaticMacBinding>().iter() {
+            let key = format!("{} {}", row.logical_port, row.ip);
+            let router = row.logical_port.strip_prefix("rtoe-").filter(|router| router.starts_with("GR_"));
+            let shape = router.is_some_and(|router| !self.is_kept_router(router)) && ours.contains(&row.ip);
+            let mut port =
+                self.view.snapshot().table::<nb::LogicalRouterPort>().by_index(BY_KEY, &row.logical_port);
+            let other = port.next().is_some_and(|port| of_other_network(&port.external_ids));
+            if shape && !other && !self.wants(Table::StaticMacBinding, &key) {
+                self.changes.delete(Table::StaticMacBinding, row.uuid);
+            }
+        }
+    }
+}

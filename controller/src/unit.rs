@@ -1,0 +1,51 @@
+//! Units: what is planned, compared and sent as a whole (Kubernetes: reconcile key).
+
+use std::fmt;
+
+use api::NamespacedName;
+
+/// What is planned as a whole. What one event makes dirty is sent in one transaction, but for load balancers, which are
+/// many where there are many nodes. The order is that of a full comparison: what others stand on first, and what closes a
+/// pod before the pod.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Unit {
+    /// Cluster router, join switch, groups, meters: what exists once.
+    Cluster,
+    /// A node's switch, gateway router and management port, by node name.
+    Node(String),
+    /// The default-deny port groups of a namespace that has policies, by namespace.
+    PolicyNamespace(String),
+    /// A network policy's port group, ACLs and the address sets of its peers.
+    Policy(NamespacedName),
+    /// A pod's port and its memberships.
+    Pod(NamespacedName),
+    /// The sets of policies' peers that hold a node's own addresses, by node name.
+    NodePeers(String),
+    /// The load balancers of a node's host ports, by node name.
+    HostPorts(String),
+    /// A service's load balancers.
+    Service(NamespacedName),
+}
+
+impl Unit {
+    /// Whether its rows are independent of each other, so that a large one may be sent in several transactions: each row with
+    /// its attachments concerns one node.
+    pub fn is_divisible(&self) -> bool {
+        matches!(self, Self::Service(_) | Self::HostPorts(_))
+    }
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cluster => f.write_str("the cluster's own rows"),
+            Self::Node(name) => write!(f, "node {name}"),
+            Self::PolicyNamespace(name) => write!(f, "default deny of namespace {name}"),
+            Self::Policy(name) => write!(f, "network policy {name}"),
+            Self::Pod(name) => write!(f, "pod {name}"),
+            Self::NodePeers(name) => write!(f, "addresses of node {name} as a peer"),
+            Self::HostPorts(name) => write!(f, "host ports of node {name}"),
+            Self::Service(name) => write!(f, "service {name}"),
+        }
+    }
+}

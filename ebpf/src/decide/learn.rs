@@ -1,0 +1,271 @@
+//! What is learned from a packet that comes out of OVS: an entry is made, confirmed, or shown to be wrong.
+
+use super::Terms;
+use crate::{
+    layout::{
+        flow::{EgressFlow, GATE_LEARN, HEADER_WORDS, IngressFlow, NOTE_LIVE, Note},
+        maps::Budget,
+        reason::Reason,
+    },
+    packet::{Flow, TCP, halves, word_sum},
+};
+
+/// What was learned from a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Learned {
+    /// Nothing, and there is nothing to tell: the packet is none that the flow cache carries.
+    Nothing,
+    /// An entry was made.
+    Entry,
+    /// OVS gave the answer that the entry has; it holds for another while.
+    Confirmed,
+    /// OVS gave another answer in the same epoch: the entry is gone, and its endpoints are slow for the rest of the epoch.
+    Diverged,
+}
+
+impl Learned {
+    /// What is counted.
+    #[inline(always)]
+    pub const fn counter(self) -> Option<Reason> {
+        match self {
+            Self::Nothing => None,
+            Self::Entry => Some(Reason::Learned),
+            Self::Confirmed => Some(Reason::Refreshed),
+            Self::Diverged => Some(Reason::Diverged),
+        }
+    }
+}
+
+/// Whether something may be learned from a packet that comes out of OVS with these `tos` and `ttl`, and whose note is `note`. OVS must
+/// have left the packet as it was, but for what an entry can repeat: a lower TTL is, a DSCP mark (OVN's QoS) is not.
+///
+/// # Errors
+/// Why nothing may be learned.
+#[inline(always)]
+pub fn judge(note: &Note, tos: u8, ttl: u8, terms: &Terms<'_>) -> Result<(), Reason> {
+    if note.live != NOTE_LIVE || note.tos != tos || note.ttl < ttl {
+        return Err(Reason::NoteMissing);
+    }
+    if terms.gate & GATE_LEARN == 0 {
+        return Err(Reason::LearningOff);
+    }
+    if note.epoch != terms.epoch {
+        return Err(Reason::NoteOldEpoch);
+    }
+    if terms.now.wrapping_sub(note.when) > terms.config.note_age {
+        return Err(Reason::NoteExpired);
+    }
+    Ok(())
+}
+
+/// The deadline of an entry that is confirmed now. `random`: any number, so that entries made together part.
+#[inline(always)]
+pub const fn deadline(terms: &Terms<'_>, random: u32) -> u32 {
+    let early = random & terms.config.jitter.saturating_sub(1);
+    terms.now.wrapping_add(terms.config.refresh).wrapping_sub(early)
+}
+
+/// What comes of an answer of OVS, compared with the entry of the flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compared {
+    /// There is nothing to compare with: the answer makes an entry, in place of one of another epoch or for other packets.
+    New,
+    /// The entry has the answer.
+    Same,
+    /// The entry says something else for such packets.
+    Other,
+}
+
+/// Compares. `same_epoch`: the entry is of this epoch; `same_answer`: it does what OVS did; `same_question`: it is for packets like this
+/// one, with the MACs and the DSCP that the packet had when it entered OVS.
+#[inline(always)]
+const fn compared(same_epoch: bool, same_answer: bool, same_question: bool) -> Compared {
+    if !same_epoch {
+        Compared::New
+    } else if same_answer {
+        Compared::Same
+    } else if same_question {
+        Compared::Other
+    } else {
+        Compared::New
+    }
+}
+
+/// Bits of the fifth word of [`EgressFlow::header`] that hold the outer UDP source port.
+const SOURCE_PORT: u64 = 0xffff << 16;
+
+/// Compares an entry with `answer`, made of the packet that comes out of OVS. Another outer UDP source port is the same answer: OVS may
+/// choose one at any time. `audit`: answers are compared; without it any answer is the entry's, for measuring what comparing costs.
+#[inline(always)]
+pub fn compare_egress(entry: &EgressFlow, answer: &EgressFlow, audit: bool) -> Compared {
+    let mut other = source_port_moved(entry, answer) & !SOURCE_PORT;
+    let mut at = 0;
+    while at < HEADER_WORDS {
+        if at != 4 {
+            other |= entry.header[at] ^ answer.header[at];
+        }
+        at += 1;
+    }
+    let same = other == 0
+        && entry.kind == answer.kind
+        && entry.target == answer.target
+        && entry.ttl_step == answer.ttl_step;
+    let question = entry.macs == answer.macs && entry.dscp == answer.dscp;
+    compared(entry.epoch == answer.epoch, same || !audit, question)
+}
+
+#[inline(always)]
+const fn source_port_moved(entry: &EgressFlow, answer: &EgressFlow) -> u64 {
+    entry.header[4] ^ answer.header[4]
+}
+
+/// Confirms an entry that has the answer; true if OVS chose another outer UDP source port.
+#[inline(always)]
+pub fn confirm_egress(entry: &mut EgressFlow, answer: &EgressFlow) -> bool {
+    let moved = source_port_moved(entry, answer) != 0;
+    if moved {
+        entry.header[4] = answer.header[4];
+    }
+    entry.macs = answer.macs;
+    entry.dscp = answer.dscp;
+    entry.probing = 0;
+    entry.deadline = answer.deadline;
+    moved
+}
+
+/// Compares an entry with what came out of OVS: `answer`, of which counters are not looked at. `audit` as for [`compare_egress`].
+#[inline(always)]
+pub fn compare_ingress(entry: &IngressFlow, answer: &IngressFlow, audit: bool) -> Compared {
+    let question = entry.arrived == answer.arrived;
+    let same = entry.target == answer.target
+        && entry.ttl_step == answer.ttl_step
+        && entry.macs == answer.macs
+        && question;
+    compared(entry.epoch == answer.epoch, same || !audit, question && entry.dscp == answer.dscp)
+}
+
+/// Confirms an entry that has the answer.
+#[inline(always)]
+pub fn confirm_ingress(entry: &mut IngressFlow, answer: &IngressFlow) {
+    entry.dscp = answer.dscp;
+    entry.probing = 0;
+    entry.deadline = answer.deadline;
+}
+
+/// Puts into an egress entry what is the same for both kinds. Kind, target, slot, header and checksum are left to the caller.
+#[inline(always)]
+pub fn fill_egress<T>(
+    value: &mut EgressFlow,
+    note: &Note,
+    flow: &Flow<T>,
+    protocol: u8,
+    terms: &Terms<'_>,
+    deadline: u32,
+) {
+    value.epoch = terms.epoch;
+    value.deadline = deadline;
+    value.probing = 0;
+    value.active = is_active_at_once(protocol);
+    value.ttl_step = note.ttl.wrapping_sub(flow.ttl);
+    value.macs = note.macs;
+    value.dscp = flow.dscp();
+    value.learned = terms.now;
+    value.packets = 0;
+}
+
+/// An ingress entry. `target`: host veth of the pod that gets the packet; `macs`: the 12 bytes that OVS delivered; `slot`: the tunnel's
+/// counters.
+#[inline(always)]
+pub fn ingress_entry<T>(
+    note: &Note,
+    flow: &Flow<T>,
+    protocol: u8,
+    (target, macs): (u32, [u32; 3]),
+    slot: u32,
+    terms: &Terms<'_>,
+    deadline: u32,
+) -> IngressFlow {
+    IngressFlow {
+        epoch: terms.epoch,
+        deadline,
+        probing: 0,
+        active: is_active_at_once(protocol),
+        ttl_step: note.ttl.wrapping_sub(flow.ttl),
+        dscp: flow.dscp(),
+        target,
+        macs,
+        slot,
+        learned: terms.now,
+        arrived: note.macs,
+        packets: 0,
+    }
+}
+
+/// One direction is enough for UDP; TCP is carried when both were seen.
+#[inline(always)]
+const fn is_active_at_once(protocol: u8) -> u8 {
+    (protocol != TCP) as u8
+}
+
+/// Makes a header that OVS wrote into what is the same for all packets of the flow: ECN bits, lengths, identification and checksums
+/// become 0. Bytes are counted from the outer Ethernet header.
+#[inline(always)]
+pub fn template(header: &mut [u64; HEADER_WORDS]) {
+    // Byte 15, ECN.
+    header[1] &= !word([0, 0, 0, 0, 0, 0, 0, 3]);
+    // Bytes 16 to 19, length and identification.
+    header[2] &= !word([0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0]);
+    // Bytes 24 and 25, the checksum of the IPv4 header.
+    header[3] &= !word([0xff, 0xff, 0, 0, 0, 0, 0, 0]);
+    // Bytes 38 to 41, UDP's length and checksum.
+    header[4] &= !word([0, 0, 0, 0, 0, 0, 0xff, 0xff]);
+    header[5] &= !word([0xff, 0xff, 0, 0, 0, 0, 0, 0]);
+}
+
+/// The sum of the IPv4 header in a [`template`], which is in bytes 14 to 33: [`EgressFlow::checksum`].
+#[inline(always)]
+pub const fn template_sum(header: &[u64; HEADER_WORDS]) -> u32 {
+    let [(_, first), (second, third), (fourth, fifth), (sixth, _)] =
+        [halves(header[1]), halves(header[2]), halves(header[3]), halves(header[4])];
+    // Of the first and the last half-word only the last and the first two bytes are the IPv4 header's.
+    word_sum(first & LAST_TWO)
+        + word_sum(second)
+        + word_sum(third)
+        + word_sum(fourth)
+        + word_sum(fifth)
+        + word_sum(sixth & !LAST_TWO)
+}
+
+/// The last two of four bytes of a packet.
+const LAST_TWO: u32 = u32::from_ne_bytes([0, 0, 0xff, 0xff]);
+
+/// Eight bytes of a packet as a word of the header.
+const fn word(bytes: [u8; 8]) -> u64 {
+    u64::from_ne_bytes(bytes)
+}
+
+/// Whether the agent was alive lately, which new entries need. `heartbeat`: tick of its last sign of life.
+///
+/// # Errors
+/// [`Reason::NoHeartbeat`].
+#[inline(always)]
+pub const fn is_agent_alive(heartbeat: u32, terms: &Terms<'_>) -> Result<(), Reason> {
+    // The agent's clock and the program's are read at different times: a heartbeat may be of the next tick.
+    let silence = terms.now.wrapping_sub(heartbeat).cast_signed();
+    if silence > terms.config.heartbeat_limit.cast_signed() { Err(Reason::NoHeartbeat) } else { Ok(()) }
+}
+
+/// Takes one new entry from this CPU's budget.
+///
+/// # Errors
+/// [`Reason::OverBudget`]: nothing is left of it in this window.
+#[inline(always)]
+pub const fn spend(budget: &mut Budget, terms: &Terms<'_>) -> Result<(), Reason> {
+    let window = terms.now >> (terms.config.budget_shift & 31);
+    if budget.window != window {
+        budget.window = window;
+        budget.used = 0;
+    }
+    budget.used += 1;
+    if budget.used <= terms.config.budget { Ok(()) } else { Err(Reason::OverBudget) }
+}

@@ -1,0 +1,36 @@
+//! Decisions: what is to be done with a packet, as pure functions of the packet, the entry, the configuration and the clock. The
+//! programs call them with what they find in packets and maps; tests on the host call them with anything.
+//!
+//! A packet from a pod or from the tunnel:
+//! - [`admit`]: by the gate, the endpoint and the packet alone;
+//! - [`forward`]: by its entry, which [`age`] may have something to say about, and [`conn`] for TCP;
+//! - [`pending`] and [`tag`]: what is remembered of it while it is inside OVS.
+//!
+//! A packet that comes out of OVS:
+//! - [`learn`]: what is learned from it;
+//! - [`wiring`]: where it goes on to.
+
+pub mod admit;
+pub mod age;
+pub mod conn;
+pub mod forward;
+pub mod learn;
+pub mod pending;
+pub mod tag;
+pub mod wiring;
+
+use crate::layout::maps::Config;
+
+/// What a decision is taken by, besides the packet and the entry. Gate and epoch are copies, as user space changes them at any time and
+/// a decision must see one value.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms<'a> {
+    /// Times and limits.
+    pub config: &'a Config,
+    /// `GATE_*` bits.
+    pub gate: u32,
+    /// The node's epoch.
+    pub epoch: u32,
+    /// The time in ticks.
+    pub now: u32,
+}

@@ -1,0 +1,75 @@
+//! The Internet checksum (RFC 1071), of words in wire order: the sum does not depend on the order of bytes (RFC 1071, 2.B).
+
+use super::Window;
+
+/// Whether the checksum of the outer IPv4 header is right.
+#[inline(always)]
+pub fn outer_sum_is_right<W: Window>(packet: &W) -> bool {
+    let mut sum = 0;
+    let mut at = 14;
+    while at < 34 {
+        sum += u64::from(packet.u32(at));
+        at += 4;
+    }
+    // Five numbers of 32 bits: two halves and less than 5. They are added up to 0xffff, once or twice: 0 does not occur, as
+    // the header's first byte is not 0.
+    let sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
+    sum == 0xffff || sum == 0x1_fffe
+}
+
+/// The two halves of four bytes, added.
+#[inline(always)]
+pub const fn word_sum(word: u32) -> u32 {
+    (word & 0xffff) + (word >> 16)
+}
+
+/// Folds carries in: the one's complement sum as 16 bits. In wire order as its parts were, which RFC 1071 (2.B) allows.
+#[inline(always)]
+pub const fn fold(sum: u32) -> u32 {
+    let sum = (sum & 0xffff) + (sum >> 16);
+    (sum & 0xffff) + (sum >> 16)
+}
+
+/// The checksum of an IPv4 header whose TTL was lowered by `step`. `checksum` is the one before, both in wire order.
+#[inline(always)]
+pub const fn lowered(checksum: u16, step: u8) -> u16 {
+    // TTL is the upper byte of a word of the checksum. What the data loses the checksum gains, never becoming 0xffff (RFC 1624, 3).
+    let sum = checksum as u32 + u16::from_ne_bytes([step, 0]) as u32;
+    let sum = if sum >= 0xffff { sum + 1 } else { sum };
+    low_half(sum)
+}
+
+/// The lower half of a number.
+#[expect(clippy::cast_possible_truncation, reason = "the upper half is a carry that was added in")]
+#[inline(always)]
+pub const fn low_half(number: u32) -> u16 {
+    number as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The checksum that a header has to carry.
+    fn checksum(header: &[u8; 20]) -> u16 {
+        let words = header.chunks_exact(2).map(|two| u32::from(u16::from_ne_bytes([two[0], two[1]])));
+        !low_half(fold(words.sum()))
+    }
+
+    proptest! {
+        // One in about 500 carries.
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        #[test]
+        fn the_checksum_follows_a_lowered_ttl(mut header in any::<[u8; 20]>(), step in any::<u8>()) {
+            header[0] = 0x45;
+            header[8] = header[8].max(step);
+            header[10..12].fill(0);
+            let before = checksum(&header);
+            header[8] -= step;
+            prop_assert_eq!(lowered(before, step), checksum(&header));
+        }
+    }
+}

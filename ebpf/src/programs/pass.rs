@@ -1,0 +1,52 @@
+//! What stays the same for one packet on its way through a program, and what becomes of the packet.
+
+use ebpf::{
+    decide::Terms,
+    layout::maps::{Config, Port},
+    packet::wire::Meta,
+};
+
+use super::skb;
+
+/// What stays the same for one packet. Gate and epoch are read once, see [`Terms`].
+pub(super) struct Pass<'a> {
+    pub(super) config: &'a Config,
+    /// The port at which the packet is.
+    pub(super) port: &'a Port,
+    pub(super) meta: Meta,
+    pub(super) gate: u32,
+    pub(super) epoch: u32,
+}
+
+impl<'a> Pass<'a> {
+    /// What to decide by, now.
+    #[inline(always)]
+    pub(super) fn terms(&self) -> Terms<'a> {
+        Terms { config: self.config, gate: self.gate, epoch: self.epoch, now: skb::now() }
+    }
+}
+
+/// What became of a packet: the verdict of one that is on its way, or one of two marks. A plain number, as one that is known at
+/// the end of each way costs less than two to be put together.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Outcome(i32);
+
+impl Outcome {
+    /// To OVS. Its headers are in order.
+    pub(super) const SLOW: Self = Self(-2);
+    /// To OVS. It was not looked at, or not understood.
+    pub(super) const UNREAD: Self = Self(-3);
+
+    /// It is on its way. `verdict`: what the program returns; none of those that are used is negative but `TC_ACT_UNSPEC`, and
+    /// that is none of a packet on its way.
+    #[inline(always)]
+    pub(super) const fn done(verdict: i32) -> Self {
+        Self(verdict)
+    }
+
+    /// The verdict of a packet that is on its way.
+    #[inline(always)]
+    pub(super) const fn verdict(self) -> Option<i32> {
+        if self.0 >= 0 { Some(self.0) } else { None }
+    }
+}

@@ -1,0 +1,65 @@
+//! Room for the tunnel's headers at the front of a packet: made, and taken away.
+
+use aya_ebpf::{
+    bindings::{
+        BPF_F_ADJ_ROOM_ENCAP_L2_ETH, BPF_F_ADJ_ROOM_ENCAP_L3_IPV4, BPF_F_ADJ_ROOM_ENCAP_L4_UDP,
+        BPF_F_ADJ_ROOM_FIXED_GSO, bpf_adj_room_mode::BPF_ADJ_ROOM_MAC,
+    },
+    helpers::bpf_skb_adjust_room,
+};
+use ebpf::layout::flow::OVERHEAD;
+
+use super::{family::Family, skb::Skb};
+
+/// `BPF_F_ADJ_ROOM_ENCAP_L2(len)` of linux/bpf.h: length of the inner Ethernet header.
+const fn encap_l2(len: u64) -> u64 {
+    (len & 0xff) << 56
+}
+
+const ENCAPSULATE: u64 = (BPF_F_ADJ_ROOM_FIXED_GSO
+    | BPF_F_ADJ_ROOM_ENCAP_L3_IPV4
+    | BPF_F_ADJ_ROOM_ENCAP_L4_UDP
+    | BPF_F_ADJ_ROOM_ENCAP_L2_ETH) as u64
+    | encap_l2(14);
+
+/// `BPF_F_ADJ_ROOM_DECAP_L3_IPV6` of linux/bpf.h: the packet is IPv6 from now on. Linux 6.3.
+const DECAP_L3_IPV6: u64 = 1 << 8;
+
+/// How a packet without its outer headers gets into the pod.
+pub(super) enum Way {
+    /// Handed to the pod's end of the veth.
+    Peer,
+    /// Sent out of the host's end, which finds out the protocol anew.
+    Egress,
+}
+
+/// Makes room for the outer headers. False: the kernel refuses, and the packet is as it was.
+#[inline(always)]
+pub(super) fn make(skb: &Skb) -> bool {
+    adjust(skb, OVERHEAD.cast_signed(), ENCAPSULATE)
+}
+
+/// Takes the room of the outer headers away. False: the kernel refuses, and the packet is as it was.
+#[inline(always)]
+pub(super) fn take(skb: &Skb) -> bool {
+    adjust(skb, -OVERHEAD.cast_signed(), BPF_F_ADJ_ROOM_FIXED_GSO.into())
+}
+
+/// Takes the outer headers away, all but an Ethernet header, from a packet with an inner one of this IP version.
+#[inline(always)]
+pub(super) fn strip<F: Family>(skb: &Skb) -> Option<Way> {
+    if F::VERSION == 4 {
+        return if take(skb) { Some(Way::Peer) } else { None };
+    }
+    // The outer packet is IPv4, and the kernel keeps a packet's protocol beside it.
+    if adjust(skb, -OVERHEAD.cast_signed(), u64::from(BPF_F_ADJ_ROOM_FIXED_GSO) | DECAP_L3_IPV6) {
+        return Some(Way::Peer);
+    }
+    if take(skb) { Some(Way::Egress) } else { None }
+}
+
+#[inline(always)]
+fn adjust(skb: &Skb, by: i32, flags: u64) -> bool {
+    // SAFETY: the helper checks its arguments.
+    unsafe { bpf_skb_adjust_room(skb.raw(), by, BPF_ADJ_ROOM_MAC, flags) == 0 }
+}

@@ -1,0 +1,188 @@
+//! The packet as the kernel hands it to a program (`struct __sk_buff`), and as the library's parsers read it.
+
+use aya_ebpf::{
+    bindings::__sk_buff,
+    helpers::{bpf_jiffies64, bpf_redirect as kernel_redirect, bpf_redirect_peer, bpf_skb_pull_data},
+    programs::TcContext,
+};
+use ebpf::{
+    packet::wire::Meta,
+    packet::{Packet, Window},
+};
+
+/// A packet at a TC hook, from its Ethernet header on. The kernel's pointer by value: a reference to the context would keep
+/// it in memory, and each access would go there first.
+#[derive(Clone, Copy)]
+pub(super) struct Skb(*mut __sk_buff);
+
+impl Skb {
+    #[inline(always)]
+    pub(super) fn new(ctx: &TcContext) -> Self {
+        Self(ctx.skb.skb)
+    }
+
+    #[inline(always)]
+    pub(super) fn raw(&self) -> *mut __sk_buff {
+        self.0
+    }
+
+    /// Interface at which the packet is.
+    #[inline(always)]
+    pub(super) fn ifindex(&self) -> u32 {
+        // SAFETY: the context is valid for the length of the program.
+        unsafe { (*self.raw()).ifindex }
+    }
+
+    /// What the kernel knows besides the bytes.
+    #[inline(always)]
+    pub(super) fn meta(&self) -> Meta {
+        // SAFETY: the context is valid for the length of the program.
+        unsafe {
+            let skb = self.raw();
+            Meta { gso_size: (*skb).gso_size, vlan_beside: (*skb).vlan_present != 0 }
+        }
+    }
+
+    /// What our programs tell one another about the packet, see [`ebpf::decide::tag`].
+    #[inline(always)]
+    pub(super) fn tag(&self) -> u32 {
+        // SAFETY: the context is valid for the length of the program.
+        unsafe { (*self.raw()).priority }
+    }
+
+    #[inline(always)]
+    pub(super) fn set_tag(&self, tag: u32) {
+        // SAFETY: as in `tag`; the kernel allows TC programs to write it.
+        unsafe { (*self.raw()).priority = tag }
+    }
+
+    #[inline(always)]
+    pub(super) fn mark(&self) -> u32 {
+        // SAFETY: the context is valid for the length of the program.
+        unsafe { (*self.raw()).mark }
+    }
+
+    #[inline(always)]
+    pub(super) fn set_mark(&self, mark: u32) {
+        // SAFETY: as in `tag`; the kernel allows TC programs to write it.
+        unsafe { (*self.raw()).mark = mark }
+    }
+
+    /// Direct access to the bytes, of which the first `wanted` are made contiguous if the packet has them.
+    #[inline(always)]
+    pub(super) fn front(&self, wanted: u32) -> Front {
+        let front = self.front_as_is();
+        if front.has(wanted) {
+            return front;
+        }
+        let len = self.len();
+        // SAFETY: the helper checks its arguments. It may move the data: pointers are fetched anew.
+        unsafe { bpf_skb_pull_data(self.raw(), if len < wanted { len } else { wanted }) };
+        self.front_as_is()
+    }
+
+    /// Direct access to what is contiguous.
+    #[inline(always)]
+    pub(super) fn front_as_is(&self) -> Front {
+        // SAFETY: the context is valid for the length of the program. Volatile: the pointers change under helpers, and the compiler must not keep old ones.
+        unsafe {
+            let skb = self.raw();
+            Front {
+                data: core::ptr::read_volatile(&raw const (*skb).data) as usize,
+                end: core::ptr::read_volatile(&raw const (*skb).data_end) as usize,
+            }
+        }
+    }
+}
+
+impl Packet for Skb {
+    #[inline(always)]
+    fn len(&self) -> u32 {
+        // SAFETY: the context is valid for the length of the program.
+        unsafe { (*self.raw()).len }
+    }
+
+    /// A helper call rather than direct access: it also reads what is not in the linear part of the buffer, and
+    /// refuses what is beyond the packet.
+    #[inline(always)]
+    fn read<const N: usize>(&self, offset: u32) -> Option<[u8; N]> {
+        TcContext::new(self.raw()).load::<[u8; N]>(offset as usize).ok()
+    }
+}
+
+/// The contiguous front of a packet. Only as long as no helper moves the packet.
+#[derive(Clone, Copy)]
+pub(super) struct Front {
+    data: usize,
+    end: usize,
+}
+
+impl Front {
+    /// Address of an offset. To be used for bytes in front of an end that [`Window::has`] confirmed: the verifier
+    /// refuses the program otherwise.
+    #[inline(always)]
+    pub(super) fn at<T>(&self, at: u32) -> *mut T {
+        (self.data + at as usize) as *mut T
+    }
+}
+
+impl Front {
+    /// Address of the eight bytes with this number. To be used as [`Front::at`].
+    #[inline(always)]
+    pub(super) fn word(&self, number: usize) -> *mut u64 {
+        (self.data + number * 8) as *mut u64
+    }
+}
+
+impl Window for Front {
+    #[inline(always)]
+    fn has(&self, end: u32) -> bool {
+        self.data + end as usize <= self.end
+    }
+
+    #[inline(always)]
+    fn u8(&self, at: u32) -> u8 {
+        // SAFETY: inside the packet, which the verifier makes sure of.
+        unsafe { *self.at::<u8>(at) }
+    }
+
+    #[inline(always)]
+    fn u16(&self, at: u32) -> u16 {
+        // SAFETY: inside the packet, which the verifier makes sure of. Packet data need not be aligned for the machines that have a BPF compiler.
+        unsafe { *self.at::<u16>(at) }
+    }
+
+    #[inline(always)]
+    fn u32(&self, at: u32) -> u32 {
+        // SAFETY: the context is valid for the length of the program.
+        unsafe { *self.at::<u32>(at) }
+    }
+}
+
+/// Sends the packet out of an interface; the verdict to return.
+#[inline(always)]
+pub(super) fn redirect(ifindex: u32) -> i32 {
+    // SAFETY: the helper only records the target; flags 0 = egress of that interface.
+    verdict(unsafe { kernel_redirect(ifindex, 0) })
+}
+
+/// Hands the packet to the other end of a veth, as if it had arrived there; the verdict to return.
+#[inline(always)]
+pub(super) fn redirect_peer(ifindex: u32) -> i32 {
+    // SAFETY: the helper only records the target.
+    verdict(unsafe { bpf_redirect_peer(ifindex, 0) })
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "helpers answer with one of the few TC_ACT_*")]
+#[inline(always)]
+const fn verdict(answer: i64) -> i32 {
+    answer as i32
+}
+
+/// The time in ticks. Cut to 32 bits on purpose.
+#[expect(clippy::cast_possible_truncation, reason = "ticks are counted in 32 bits, and wrap")]
+#[inline(always)]
+pub(super) fn now() -> u32 {
+    // SAFETY: reads a number of the kernel, in one load since Linux 5.6.
+    unsafe { bpf_jiffies64() as u32 }
+}

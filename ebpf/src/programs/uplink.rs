@@ -1,0 +1,88 @@
+//! Packets that cross the uplink on the slow path: counted for the port, and for their tunnel.
+
+use ebpf::{
+    layout::{
+        flow::HEADER_LEN,
+        maps::{Config, Count, Port, PortCounters, TunnelCounters, TunnelKey, mapped},
+        reason::Reason,
+    },
+    packet::{
+        self, Packet as _, Tunnel,
+        wire::{self, Meta},
+    },
+};
+
+use super::{count, skb::Skb};
+
+/// Which way a packet goes, seen from the uplink.
+#[derive(Clone, Copy)]
+pub(super) enum Direction {
+    From,
+    To,
+}
+
+impl Direction {
+    #[inline(always)]
+    fn of_port(self, counters: &mut PortCounters) -> &mut Count {
+        match self {
+            Self::From => &mut counters.slow_from,
+            Self::To => &mut counters.slow_to,
+        }
+    }
+
+    #[inline(always)]
+    fn of_tunnel(self, counters: &mut TunnelCounters) -> &mut Count {
+        match self {
+            Self::From => &mut counters.slow_rx,
+            Self::To => &mut counters.slow_tx,
+        }
+    }
+}
+
+/// Counts a packet of OVN's Geneve on the slow path; the tunnel's slot.
+#[inline(always)]
+pub(super) fn tunnel(skb: &Skb, remote: u32, vni: u32, port: &Port, meta: Meta, direction: Direction) -> u32 {
+    let headers = if meta.gso_size == 0 { 0 } else { packet::headers(skb, HEADER_LEN - 14) };
+    let amount = wire::amount(skb.len(), headers, meta);
+    let slot = count::tunnel_slot(&TunnelKey { remote: mapped(remote.to_ne_bytes()), vni });
+    count::tunnel(slot, amount, |counters| direction.of_tunnel(counters));
+    count::port(port.slot, amount, |counters| direction.of_port(counters));
+    slot
+}
+
+/// Counts any other packet on the uplink, for its tunnel if it is Geneve after all. `wrong`: why the flow cache does not
+/// carry it.
+#[inline(always)]
+pub(super) fn other(
+    skb: &Skb,
+    wrong: Option<Reason>,
+    config: &Config,
+    port: &Port,
+    meta: Meta,
+    direction: Direction,
+) {
+    if let Some(reason) = wrong {
+        count::reason(reason);
+    }
+    let aggregate = meta.gso_size != 0;
+    let mut tunnel = Tunnel::default();
+    let amount = match packet::uplink(skb, config.geneve_port, aggregate, &mut tunnel) {
+        Ok(true) => {
+            let headers = if aggregate { packet::headers(skb, tunnel.inner) } else { 0 };
+            let amount = wire::amount(skb.len(), headers, meta);
+            let remote = match direction {
+                Direction::From => tunnel.source,
+                Direction::To => tunnel.destination,
+            };
+            let slot = count::tunnel_slot(&TunnelKey { remote, vni: tunnel.vni });
+            count::tunnel(slot, amount, |counters| direction.of_tunnel(counters));
+            amount
+        }
+        Ok(false) => wire::measure(skb, meta),
+        Err(reason) => {
+            count::malformed(skb, reason);
+            wire::measure(skb, meta)
+        }
+    };
+    count::port(port.slot, amount, |counters| direction.of_port(counters));
+}

@@ -1,0 +1,219 @@
+//! Laws of [`ebpf::decide::forward`]: when an entry carries a packet.
+
+use ebpf::{
+    Reason,
+    decide::forward::{Decision, Leaves, decide, fits, forgets, is_urgent, pod_leaves, tunnel_leaves},
+    layout::flow::{EgressFlow, GATE_HOLD, IngressFlow, KIND_LOCAL, KIND_TUNNEL},
+};
+use proptest::{prelude::*, test_runner::TestCaseResult};
+
+use super::any::{Case, case, config, few, valid};
+
+/// The reason why the packet goes slow, if it does, and the entry afterwards.
+fn decided(case: &Case) -> (Option<Reason>, EgressFlow) {
+    let mut entry = case.entry;
+    let receiver = |_: &EgressFlow| if case.receives { Ok(7) } else { Err(Reason::EndpointSlow) };
+    let reason = match decide(Some(&mut entry), &case.facts, &case.terms(), receiver, |_| case.is_open) {
+        Decision::Forward(_, slot) => {
+            assert_eq!(slot, 7);
+            None
+        }
+        Decision::Slow(reason) => Some(reason),
+    };
+    (reason, entry)
+}
+
+/// Holds if the packet is not forwarded.
+fn never(case: &Case) -> TestCaseResult {
+    let (reason, _) = decided(case);
+    prop_assert!(reason.is_some(), "forwarded");
+    Ok(())
+}
+
+#[test]
+fn without_an_entry_nothing_is_forwarded() {
+    let case = Case { receives: true, is_open: true, ..fresh() };
+    let none: Option<&mut IngressFlow> = None;
+    let decision = decide(none, &case.facts, &case.terms(), |_| Ok(()), |_| true);
+    assert_eq!(decision, Decision::Slow(Reason::Miss));
+}
+
+/// A case in which the packet is forwarded.
+fn fresh() -> Case {
+    let entry = EgressFlow { epoch: 1, deadline: 100, active: 1, ttl_step: 1, ..EgressFlow::default() };
+    let facts = ebpf::decide::forward::Facts { macs: [0; 3], dscp: 0, ttl: 64, aggregate: false };
+    Case { entry, facts, config: config(), gate: 1, epoch: 1, now: 99, receives: true, is_open: false }
+}
+
+#[test]
+fn a_valid_entry_carries_a_packet_until_its_deadline() {
+    assert_eq!(decided(&fresh()).0, None);
+    assert_eq!(decided(&Case { now: 100, ..fresh() }).0, Some(Reason::Probe));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn an_entry_of_another_epoch_is_never_used(case in valid(), other in few()) {
+        let case = Case { epoch: case.epoch + other, ..case };
+        let (reason, entry) = decided(&case);
+        prop_assert_eq!(reason, Some(Reason::Stale));
+        prop_assert_eq!(entry, case.entry);
+    }
+
+    #[test]
+    fn an_expired_entry_is_never_used(case in valid()) {
+        let case = case.without_hold();
+        let late = case.late();
+        let expired = if case.entry.probing != 0 {
+            late >= 0
+        } else {
+            // An aggregate is costly to send through OVS, and waits for a single packet to be the one.
+            late >= if case.facts.aggregate { case.config.slack.cast_signed() } else { 0 }
+        };
+        prop_assert_eq!(decided(&case).0.is_some(), expired);
+    }
+
+    #[test]
+    fn an_entry_is_used_only_for_packets_like_the_one_that_taught_it(
+        case in valid(), word in 0_usize..4, bit in 0..32,
+    ) {
+        let mut case = case;
+        match case.facts.macs.get_mut(word) {
+            Some(word) => *word ^= 1_u32 << bit,
+            None => case.facts.dscp ^= 4_u8 << (bit % 6),
+        }
+        never(&case)?;
+    }
+
+    #[test]
+    fn nothing_goes_to_a_receiver_that_takes_no_part(case in valid()) {
+        let case = Case { receives: false, ..case };
+        prop_assert_eq!(decided(&case).0, Some(Reason::EndpointSlow));
+    }
+
+    #[test]
+    fn tcp_waits_for_both_directions(case in valid(), is_open in any::<bool>()) {
+        let mut case = Case { is_open, ..case };
+        case.entry.active = 0;
+        let (reason, entry) = decided(&case);
+        prop_assert_eq!(reason == Some(Reason::Waiting), !is_open);
+        prop_assert_eq!(entry.active == 1, is_open);
+    }
+
+    #[test]
+    fn a_packet_whose_ttl_ends_on_the_way_is_for_ovs(case in valid(), ttl in 0_u8..8) {
+        let mut case = case;
+        case.facts.ttl = ttl;
+        let left = ttl.saturating_sub(case.entry.ttl_step);
+        prop_assert_eq!(decided(&case).0 == Some(Reason::LowTtl), left <= 1);
+    }
+
+    #[test]
+    fn a_refresh_is_asked_when_due(case in valid()) {
+        let mut case = case.without_hold();
+        case.entry.probing = 0;
+        case.facts.aggregate = false;
+        let due = (0..=case.config.overdue.cast_signed()).contains(&case.late());
+        let (reason, entry) = decided(&case);
+        prop_assert_eq!(reason == Some(Reason::Probe), due);
+        if due {
+            prop_assert_eq!((entry.probing, entry.deadline), (1, case.now.wrapping_add(case.config.grace)));
+            prop_assert!(is_urgent(Reason::Probe));
+        }
+    }
+
+    #[test]
+    fn while_ovs_has_the_refresh_packet_others_are_forwarded_until_the_grace_is_over(
+        case in valid(), late in 0_u32..2_500, after in 0_u32..200, aggregate in any::<bool>(),
+    ) {
+        let mut case = case.without_hold();
+        case.entry.probing = 0;
+        case.entry.deadline = case.now.wrapping_sub(late);
+        case.facts.aggregate = false;
+        let (reason, entry) = decided(&case);
+        prop_assert_eq!(reason, Some(Reason::Probe));
+        let mut next = Case { entry, now: case.now.wrapping_add(after), ..case };
+        next.facts.aggregate = aggregate;
+        let expected = if after < next.config.grace { None } else { Some(Reason::Dead) };
+        prop_assert_eq!(decided(&next).0, expected);
+    }
+
+    #[test]
+    fn while_ovs_is_away_a_valid_entry_is_used_and_is_not_asked_about(case in valid(), left in 1_u32..16_384) {
+        let mut case = Case { gate: case.gate | GATE_HOLD, ..case };
+        case.config.hold_until = case.now.wrapping_add(left);
+        let (reason, entry) = decided(&case);
+        prop_assert_eq!(reason, None);
+        prop_assert_eq!((entry.deadline, entry.probing), (case.entry.deadline, case.entry.probing));
+    }
+
+    #[test]
+    fn a_hold_that_is_over_keeps_nothing_in_use(case in valid(), ago in 0_u32..100_000) {
+        let mut case = Case { gate: case.gate | GATE_HOLD, ..case };
+        case.config.hold_until = case.now.wrapping_sub(ago);
+        prop_assert_eq!(decided(&case), decided(&case.clone().without_hold()));
+    }
+
+    /// What a decision writes is that the entry is active, and that a refresh packet is on its way.
+    #[test]
+    fn a_decision_leaves_the_answer_alone(case in case()) {
+        let (reason, mut entry) = decided(&case);
+        if reason == Some(Reason::Probe) {
+            entry.deadline = case.entry.deadline;
+            entry.probing = case.entry.probing;
+        }
+        if entry.active != case.entry.active {
+            prop_assert!(case.is_open && entry.active == 1);
+            entry.active = 0;
+        }
+        prop_assert_eq!(entry, case.entry);
+    }
+
+    #[test]
+    fn both_directions_are_held_to_the_same(case in case()) {
+        let of_pod = decided(&case).0;
+        let EgressFlow { epoch, deadline, probing, active, ttl_step, dscp, macs, .. } = case.entry;
+        let mut entry = IngressFlow {
+            epoch, deadline, probing, active, ttl_step, dscp, arrived: macs, ..IngressFlow::default()
+        };
+        let receiver = |_: &IngressFlow| if case.receives { Ok(()) } else { Err(Reason::EndpointSlow) };
+        let of_tunnel = match decide(Some(&mut entry), &case.facts, &case.terms(), receiver, |_| case.is_open) {
+            Decision::Forward(..) => None,
+            Decision::Slow(reason) => Some(reason),
+        };
+        prop_assert_eq!(of_pod, of_tunnel);
+    }
+
+    #[test]
+    fn what_is_forwarded_fits_the_interface(
+        length in prop_oneof![0_u32..2_000, 65_400_u32..65_600], headers in 28_u32..80, gso in 0_u32..2_000) {
+        let config = config();
+        let segment = if gso == 0 { length } else { headers + gso };
+        prop_assert_eq!(fits(KIND_LOCAL, length, headers, gso, &config), segment <= config.pod_mtu);
+        let fits = fits(KIND_TUNNEL, length, headers, gso, &config);
+        prop_assert_eq!(fits, segment <= config.tunnel_mtu && length + 58 <= 65_535);
+    }
+}
+
+/// A note is left exactly where an entry that is made or confirmed by it could carry the next packet like this one; a packet that is
+/// not for the cache leaves no note, and from the tunnel a mark where it could be taken for another.
+#[test]
+fn what_a_packet_leaves_follows_from_why_it_goes_slow() {
+    use Reason::*;
+    let teach = [Miss, Stale, MacMismatch, DscpMismatch, Waiting, Probe, Dead, Overdue];
+    let mark = [CongestionMark, LowTtl, EndpointSlow, EndpointDiverged, OuterChecksum];
+    for reason in Reason::ALL {
+        let note = teach.contains(&reason);
+        assert_eq!(pod_leaves(reason), if note { Leaves::Note } else { Leaves::Nothing }, "{reason:?}");
+        let left = match (note, mark.contains(&reason)) {
+            (true, _) => Leaves::Note,
+            (false, true) => Leaves::Mark,
+            (false, false) => Leaves::Nothing,
+        };
+        assert_eq!(tunnel_leaves(reason), left, "{reason:?}");
+        assert_eq!(forgets(reason), matches!(reason, Dead | Overdue), "{reason:?}");
+        assert_eq!(is_urgent(reason), reason == Probe, "{reason:?}");
+    }
+}

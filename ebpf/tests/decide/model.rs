@@ -1,0 +1,181 @@
+//! Decisions one after another: a flow of a pod, an OVS that changes its mind, and a clock.
+//!
+//! What must hold is that every packet on the fast path goes the way on which OVS sent another one of the flow in this epoch, and not
+//! long ago: within the refresh time and the slack, or within the grace of a packet that went to ask OVS.
+
+use ebpf::{
+    decide::{
+        Terms,
+        forward::{Decision, Facts, Leaves, decide, forgets, pod_leaves},
+        learn::{Compared, compare_egress, confirm_egress, deadline, fill_egress, judge, spend},
+        pending,
+    },
+    layout::{
+        flow::{EgressFlow, GATE_FORWARD, GATE_LEARN, KIND_LOCAL, NOTE_LIVE, Note, Tuple4},
+        maps::{Budget, Config},
+    },
+    packet::{Flow, UDP},
+};
+use proptest::prelude::*;
+
+use super::any::config;
+
+/// What happens next.
+#[derive(Clone, Debug)]
+enum Event {
+    /// Time goes by.
+    Wait(u32),
+    /// The pod sends a packet; `true`: an aggregate.
+    Send(bool),
+    /// The oldest packet inside OVS comes out.
+    ComesOut,
+    /// The oldest packet inside OVS is dropped.
+    Dropped,
+    /// OVS sends the flow elsewhere from now on. `true`: in another epoch, as the agent saw the change.
+    Moves(bool),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        3 => (0_u32..60).prop_map(Event::Wait),
+        1 => (60_u32..3_000).prop_map(Event::Wait),
+        6 => any::<bool>().prop_map(Event::Send),
+        4 => Just(Event::ComesOut),
+        1 => Just(Event::Dropped),
+        1 => any::<bool>().prop_map(Event::Moves),
+    ]
+}
+
+#[derive(Debug, Default)]
+struct World {
+    config: Config,
+    epoch: u32,
+    now: u32,
+    /// Where OVS sends the flow.
+    ovs: u32,
+    entry: Option<EgressFlow>,
+    /// Where OVS sent the flow when the epoch began. Each later place has a higher number.
+    of_epoch: u32,
+    /// Packets inside OVS, and where OVS sends each, which is decided when it enters: the earliest that may be.
+    inside: std::collections::VecDeque<(Note, Flow<Tuple4>, u32)>,
+    budget: Budget,
+    /// Epoch in which the endpoint was taken off the fast path.
+    diverged: u32,
+    /// What OVS did last in each epoch that a packet entered and left in: epoch, target and tick.
+    confirmed: Option<(u32, u32, u32)>,
+    /// Tick at which a packet last went to ask OVS about a valid entry.
+    asked: Option<u32>,
+    forwarded: u32,
+}
+
+impl World {
+    fn step(&mut self, event: &Event) {
+        match *event {
+            Event::Wait(ticks) => self.now = self.now.wrapping_add(ticks),
+            Event::Send(aggregate) => self.send(aggregate),
+            Event::ComesOut => self.comes_out(),
+            Event::Dropped => drop(self.inside.pop_front()),
+            Event::Moves(seen) => {
+                self.ovs += 1;
+                if seen {
+                    self.epoch += 1;
+                    self.of_epoch = self.ovs;
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, aggregate: bool) {
+        let flow = Flow { tuple: Tuple4::default(), ttl: 64, tos: 0, flags: 0, length: 100, headers: 28 };
+        if self.diverged == self.epoch {
+            return;
+        }
+        let config = self.config;
+        let terms =
+            Terms { config: &config, gate: GATE_FORWARD | GATE_LEARN, epoch: self.epoch, now: self.now };
+        let facts = Facts { macs: [1, 2, 3], dscp: 0, ttl: 64, aggregate };
+        let reason = match decide(self.entry.as_mut(), &facts, &terms, |_| Ok(()), |_| false) {
+            Decision::Forward(entry, ()) => {
+                let target = entry.target;
+                return self.check(target);
+            }
+            Decision::Slow(reason) => reason,
+        };
+        if forgets(reason) {
+            self.entry = None;
+        }
+        if self.entry.is_some_and(|entry| entry.probing != 0) {
+            self.asked = Some(self.now);
+        }
+        assert_eq!(pod_leaves(reason), Leaves::Note);
+        let note = pending::entered(&flow, 1, facts.macs, [0; 3], NOTE_LIVE, &terms);
+        self.inside.push_back((note, flow, self.ovs));
+    }
+
+    /// Checks a packet that was forwarded.
+    fn check(&mut self, target: u32) {
+        self.forwarded += 1;
+        let (epoch, answer, at) = self.confirmed.unwrap();
+        assert_eq!((epoch, answer), (self.epoch, target), "not what OVS did in this epoch");
+        assert!(target >= self.of_epoch, "what OVS did before the change that began this epoch");
+        let since = |at: u32| self.now.wrapping_sub(at);
+        let young = since(at) < self.config.refresh + self.config.slack;
+        let asked = self.asked.is_some_and(|at| since(at) < self.config.grace);
+        assert!(young || asked, "OVS said so {} ticks ago, and was not asked since", since(at));
+    }
+
+    fn comes_out(&mut self) {
+        let Some((note, flow, answer)) = self.inside.pop_front() else { return };
+        let config = self.config;
+        let terms =
+            Terms { config: &config, gate: GATE_FORWARD | GATE_LEARN, epoch: self.epoch, now: self.now };
+        if judge(&note, flow.tos, flow.ttl, &terms).is_err() || self.diverged == self.epoch {
+            return;
+        }
+        let mut value = EgressFlow { kind: KIND_LOCAL, target: answer, ..EgressFlow::default() };
+        fill_egress(&mut value, &note, &flow, UDP, &terms, deadline(&terms, self.now));
+        match self.entry.as_mut().map(|entry| (compare_egress(entry, &value, true), entry)) {
+            Some((Compared::Same, entry)) => {
+                confirm_egress(entry, &value);
+            }
+            Some((Compared::Other, _)) => {
+                self.entry = None;
+                self.diverged = self.epoch;
+                return;
+            }
+            None | Some((Compared::New, _)) => {
+                if spend(&mut self.budget, &terms).is_err() {
+                    return;
+                }
+                self.entry = Some(value);
+            }
+        }
+        self.confirmed = Some((self.epoch, answer, self.now));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn the_fast_path_repeats_what_ovs_did_in_this_epoch_and_not_long_ago(
+        begin in any::<u32>(), events in prop::collection::vec(event(), 1..120),
+    ) {
+        let mut world = World { config: config(), epoch: 1, now: begin, ..World::default() };
+        for event in &events {
+            world.step(event);
+        }
+    }
+}
+
+/// The test above would hold if nothing were ever forwarded.
+#[test]
+fn most_packets_of_a_busy_flow_are_forwarded() {
+    let mut world = World { config: config(), epoch: 1, ..World::default() };
+    for _ in 0..1_000 {
+        world.step(&Event::Send(false));
+        world.step(&Event::ComesOut);
+        world.step(&Event::Wait(5));
+    }
+    assert!(world.forwarded > 980, "{}", world.forwarded);
+}
