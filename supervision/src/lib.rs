@@ -175,7 +175,7 @@ impl Tasks {
             sentinel.finish(outcome.error());
         });
         if let Err(error) = started {
-            // The sentinel went with the thread's body and told of a cancellation; this says why.
+            // The sentinel was dropped with the thread's closure and reported a cancellation; this reports the reason.
             let cause = Cause::NotStarted(error.to_string());
             tracing::error!(name, %cause, "thread");
             let _ = self.0.ends.send(Ended { name: name.to_owned(), cause });
@@ -188,7 +188,7 @@ impl Tasks {
         self.0.running.lock().keys().cloned().collect()
     }
 
-    /// Ends a task (it panics) or thread (it is told to return) by its name, as a test does; false when there is none.
+    /// Ends a task (by a panic) or thread (by its stop flag) by name, for tests; returns false when there is none.
     #[cfg(any(test, feature = "test-hooks"))]
     pub fn end(&self, name: &str) -> bool {
         let Some(running) = self.0.running.lock().get(name).cloned() else { return false };

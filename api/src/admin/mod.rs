@@ -59,7 +59,7 @@ pub struct Status {
     pub ready: bool,
     /// Conditions that are not met, as `CONDITION: REASON`.
     pub problems: Vec<String>,
-    /// What does not keep the node from being ready, and needs attention.
+    /// Active warnings, as `WHAT: REASON`; they do not affect readiness.
     #[serde(default)]
     pub warnings: Vec<String>,
     /// Every condition of the node: `met`, or why it is not.

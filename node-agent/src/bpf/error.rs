@@ -102,13 +102,13 @@ fn is_full(error: &MapError) -> bool {
 }
 
 impl Error {
-    /// What became of a call on a map, as in "cannot `action` map `map`".
+    /// Error of a map operation: "cannot `action` map `map`".
     pub(super) fn map(map: &'static str, action: &'static str, source: MapError) -> Self {
         Self::Map { map, action, source: Box::new(source) }
     }
 }
 
-/// What failed in an operation that goes on to its end whatever happens.
+/// Failures of an operation that continues after errors.
 #[derive(Debug)]
 pub struct Failures(pub Vec<Error>);
 

@@ -213,7 +213,7 @@ impl Programs {
     }
 }
 
-/// An epoch to begin with. Not a fixed one: where this map alone was made anew, others have entries of earlier epochs.
+/// Initial epoch. Not a constant: if only this map was recreated, others have entries of earlier epochs.
 fn first_epoch() -> u32 {
     let random = RandomState::new().build_hasher().finish();
     next_epoch(u32::try_from(random >> 32).unwrap_or_default())

@@ -72,7 +72,7 @@ impl Follower {
         self.disturbed = false;
     }
 
-    /// What is to be done about what is seen.
+    /// Next action for the observed state.
     pub fn judge(&mut self, journal: &Journal, seen: &Observed, now: Instant) -> Verdict {
         let anew = journal.bridge_index != Some(seen.index) || !seen.up || self.disturbed;
         if anew && !journal.adopted {
@@ -115,13 +115,13 @@ fn is_alike(one: &Observed, other: &Observed) -> bool {
         && same(&one.routes, &other.routes, SavedRoute::is_same)
 }
 
-/// The same things in whatever order.
+/// Whether two lists have the same elements in any order.
 fn same<T>(one: &[T], other: &[T], is_same: impl Fn(&T, &T) -> bool) -> bool {
     one.len() == other.len() && one.iter().all(|a| other.iter().any(|b| is_same(a, b)))
 }
 
 impl Takeover {
-    /// The bridge as the kernel has it; `None` while it is not there, or is made anew.
+    /// Reads the state of the bridge from the kernel; `None` while it does not exist or is being recreated.
     pub async fn observe(&self, journal: &Journal) -> anyhow::Result<Option<Observed>> {
         let Some(link) = self.netlink.find(&journal.bridge).await? else { return Ok(None) };
         let all = self.look_at(&link).await?;
@@ -141,7 +141,7 @@ impl Takeover {
         Ok(Some(Observed { index: link.index, up: link.up, addresses, routes, hops }))
     }
 
-    /// Records what was seen, for an undoing or for an interface that is made anew.
+    /// Records the state in the journal, for undoing the migration or restoring a recreated interface.
     pub fn record(&self, journal: &mut Journal, seen: Observed) -> anyhow::Result<()> {
         journal.bridge_index = Some(seen.index);
         journal.found.addresses = seen.addresses;

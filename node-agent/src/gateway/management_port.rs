@@ -77,7 +77,7 @@ impl ManagementPort {
         host::ensure_sysctl("ipv4", Self::NAME, "rp_filter", "2")?;
         for subnet in &self.subnets {
             if subnet.addr().is_ipv6() {
-                // OVN's routers send no advertisements there, and nobody else shall.
+                // OVN's routers send no advertisements there; those of others must be ignored.
                 host::ensure_sysctl("ipv6", Self::NAME, "accept_ra", "0")?;
             }
             host::forward(Self::NAME, Family::of_net(subnet))?;

@@ -153,7 +153,7 @@ pub async fn run(
                 dirty = true;
             }
             () = worker.rulesets.lost() => dirty = true,
-            // What nobody told us of: that tables are gone, or rules and routes.
+            // Periodic check for removed tables, rules and routes without a notification.
             _ = check.tick() => {
                 worker.rulesets.are_gone();
                 dirty = true;
@@ -193,7 +193,7 @@ struct Worker {
     view: ClusterView,
     flows: FlowWriter,
     rulesets: Rulesets,
-    /// Who serves which host port; `None` until all pods have been listed once.
+    /// Serving pod of each host port; `None` until all pods have been listed.
     host_ports: Option<HostPorts>,
     /// The host ports whose translations are written.
     host_ports_written: HostPorts,
@@ -274,7 +274,7 @@ impl Worker {
         }
     }
 
-    /// OVS has started anew: flows and its neighbour cache are gone.
+    /// Call after a restart of OVS: its flows and neighbour cache are lost.
     fn lost_flows(&mut self) {
         self.flows.forget();
         self.probed.clear();
@@ -381,7 +381,7 @@ impl Worker {
         (ranges, own.chain(here).chain(self.view.other_nodes().into_values().flatten()).collect())
     }
 
-    /// Puts back what somebody changed of ovn-controller's settings. Whoever changes it again at once is not fought in haste.
+    /// Restores settings of ovn-controller that another process changed, with a minimum interval.
     async fn chassis(&mut self) -> anyhow::Result<()> {
         let gateway = &self.gateway;
         let context = &gateway.context;

@@ -22,7 +22,7 @@ pub struct Rulesets {
     pub services: Writer,
     /// Host ports.
     pub host_ports: Writer,
-    /// What keeps the node's stack from OVS's ports.
+    /// Table that drops packets of OVS's ports in the host's stack.
     pub ports: Writer,
     monitor: Option<Monitor>,
     /// When to write all again.

@@ -178,12 +178,12 @@ impl ServiceIndex {
         self.matters(old.as_ref(), None)
     }
 
-    /// Drops services that are not among `alive` (after a watch began anew).
+    /// Drops services that are not among `alive` (after a watch was restarted).
     pub fn retain_services(&mut self, alive: &BTreeSet<String>) {
         self.services.retain(|key, _| alive.contains(key));
     }
 
-    /// Drops slices that are not among `alive` (after a watch began anew).
+    /// Drops slices that are not among `alive` (after a watch was restarted).
     pub fn retain_slices(&mut self, alive: &BTreeSet<String>) {
         self.slices.retain(|key, _| alive.contains(key));
     }
@@ -246,7 +246,7 @@ fn view(key: &str, kept: &Kept, slices: &[&KeptSlice]) -> NodeService {
     }
 }
 
-/// What to keep of a service; `None` when OVN's load balancers are all it needs.
+/// Data to keep of a service; `None` when OVN's load balancers serve it completely.
 fn keep_service(service: &Service) -> Option<Kept> {
     let labels = service.metadata.labels.as_ref();
     if labels.is_some_and(|l| l.contains_key(PROXY_NAME) || l.contains_key(HEADLESS)) {
@@ -320,7 +320,7 @@ fn keep_service(service: &Service) -> Option<Kept> {
     })
 }
 
-/// What to keep of a slice; `None` when it has no backend at all.
+/// Data to keep of a slice; `None` when it has no backend.
 fn keep_slice(slice: &EndpointSlice, node: &str) -> Option<KeptSlice> {
     let labels = slice.metadata.labels.as_ref()?;
     if labels.contains_key(PROXY_NAME) || labels.contains_key(HEADLESS) {

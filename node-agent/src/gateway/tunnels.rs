@@ -26,7 +26,7 @@ pub fn remotes(ovs: &Ovs) -> BTreeSet<IpAddr> {
         .collect()
 }
 
-/// Lets the node resolve the MACs of `remotes` anew on the bridge.
+/// Makes the host resolve the MAC addresses of `remotes` on the bridge.
 pub async fn probe(netlink: &Netlink, bridge: &str, remotes: &BTreeSet<IpAddr>) {
     for remote in remotes {
         match probe_one(netlink, bridge, *remote).await {

@@ -51,7 +51,7 @@ struct Listed {
     slices: bool,
 }
 
-/// Names seen while a watch lists anew.
+/// Names seen during a relist of a watch.
 #[derive(Debug, Default)]
 struct Pending {
     nodes: BTreeSet<String>,
@@ -69,7 +69,7 @@ pub struct Watches {
 const SERVED: &str = "!service.kubernetes.io/service-proxy-name,!service.kubernetes.io/headless";
 
 impl Watches {
-    /// Begins to watch for the node of this name. Errors are counted and retried with growing waits, for ever.
+    /// Starts the watches for the node of this name. Errors are counted and retried with exponential backoff.
     ///
     /// Of the other nodes only the metadata is asked for: a Node object is some ten kilobytes, and every node watches every
     /// other one. Their addresses are in what their agents wrote.

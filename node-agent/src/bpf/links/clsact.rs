@@ -26,7 +26,7 @@ const fn handle(program: Program) -> TcHandle {
     TcHandle::new(0, program as u16 + 1)
 }
 
-/// Attaches the hook's program, or puts it in the place of a filter of ours that nobody recorded.
+/// Attaches the hook's program, replacing an unrecorded filter of the agent.
 pub(super) fn attach(ebpf: &mut Ebpf, path: &Path, hook: Hook, interface: &str) -> Result<(), Error> {
     // The record first: a filter is never there without one.
     pins::create_dir(path)?;

@@ -86,7 +86,7 @@ impl Kind {
 }
 
 /// Makes the link if it is not recorded in `dir`; one that is gets the loaded program, atomically. One whose
-/// interface is gone, or that somebody removed, is made anew.
+/// interface is gone, or that was removed, is created again.
 pub(super) fn ensure(ebpf: &mut Ebpf, dir: &Path, hook: Hook, via: Via) -> Result<(), Error> {
     if adopt(ebpf, dir, hook)? {
         return Ok(());
@@ -148,7 +148,7 @@ pub(super) fn remove_dir(dir: &Path, failures: &mut Failures) {
     failures.note(pins::remove_dir(dir));
 }
 
-/// What is recorded at the path.
+/// Kind of link recorded at the path.
 fn recorded(path: &Path) -> Option<Via> {
     let kind = std::fs::symlink_metadata(path).ok()?.file_type();
     Some(if kind.is_dir() { Via::Clsact } else { Via::Tcx })

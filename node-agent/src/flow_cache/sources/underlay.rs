@@ -1,4 +1,4 @@
-//! Follows the kernel: links, routes and neighbours of the underlay, by which tunnelled packets find their way.
+//! Reports changes of the underlay: link state of the uplink, routes and neighbours that tunnelled packets use.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -17,21 +17,22 @@ use crate::flow_cache::invalidation::{Cause, Input};
 use crate::flow_cache::manager::Shared;
 use crate::kernel::link::{Link, Netlink};
 
-/// When ovs-vswitchd ends, the kernel tells of the neighbours and routes that go with its interfaces before its socket is
-/// closed. So that it is known by then whether they are signs of that (which change nothing, see `engine`), they are told of
-/// later. To lose a neighbour or a route lets no packet go where OVS would not have sent it a moment ago.
+/// Delay for removed neighbours and routes. When ovs-vswitchd exits, the kernel reports the removal of its interfaces' neighbours and
+/// routes before its socket is closed. The delay lets the state machine see the lost monitor first, after which these removals do not
+/// invalidate. A removed neighbour or route never sends packets where OVS would not have sent them before.
 const OVS_ENDS: Duration = Duration::from_millis(100);
 
-/// What is known of the underlay.
+/// Last known state of the underlay.
 #[derive(Debug, Default)]
 struct Seen {
     uplink: String,
-    /// The uplink as it was told of last.
+    /// Last reported state of the uplink.
     link: Option<(u32, bool, u32, Option<api::MacAddr>)>,
     neighbours: HashMap<(u32, IpAddr), Vec<u8>>,
 }
 
-/// For ever. A broken subscription is made again, with everything invalid, as nobody knows what was missed.
+/// Subscribes to the kernel's notifications and reports relevant ones. A broken subscription is renewed and the cache invalidated, as
+/// notifications may have been lost. Never returns.
 pub(in crate::flow_cache) async fn follow(shared: Arc<Shared>, netlink: Netlink, uplink: String) {
     let mut seen = Seen { uplink, ..Seen::default() };
     loop {
@@ -56,7 +57,7 @@ pub(in crate::flow_cache) async fn follow(shared: Arc<Shared>, netlink: Netlink,
                             }
                             None => {}
                         },
-                        // The kernel had more to tell than we could take.
+                        // Notifications were lost because the socket buffer was full.
                         NetlinkPayload::Overrun(_) => {
                             shared.take(Input::Changed(Cause::Links));
                         }
@@ -64,10 +65,10 @@ pub(in crate::flow_cache) async fn follow(shared: Arc<Shared>, netlink: Netlink,
                     }
                 }
                 connection.abort();
-                tracing::warn!("the kernel's word of links and neighbours has ended; asking for it again");
+                tracing::warn!("subscription to links and neighbours ended; renewing it");
                 shared.take(Input::Changed(Cause::Links));
             }
-            Err(error) => tracing::warn!(%error, "cannot follow links and neighbours; trying again"),
+            Err(error) => tracing::warn!(%error, "cannot subscribe to links and neighbours; retrying"),
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
@@ -88,14 +89,14 @@ fn facts(link: &Link) -> (u32, bool, u32, Option<api::MacAddr>) {
 }
 
 impl Seen {
-    /// Why this message is a reason to forget, and how much later; `None` when it is none.
+    /// Cause of invalidation for a notification, and the delay; `None` when it is not relevant.
     fn hear(&mut self, message: Kernel) -> Option<(Cause, Duration)> {
         let gone = matches!(message, Kernel::DelNeighbour(_) | Kernel::DelRoute(_));
         let delay = if gone { OVS_ENDS } else { Duration::ZERO };
         self.take(message).map(|source| (source, delay))
     }
 
-    /// Why this message is a reason to forget; `None` when it is none.
+    /// Cause of invalidation for a notification; `None` when it is not relevant.
     fn take(&mut self, message: Kernel) -> Option<Cause> {
         match message {
             Kernel::NewLink(message) => {
@@ -119,7 +120,7 @@ impl Seen {
         }
     }
 
-    /// Only another MAC is news: the state changes all the time.
+    /// Only a changed or lost MAC is relevant: the state of an entry changes all the time.
     fn neighbour(&mut self, message: &NeighbourMessage) -> Option<Cause> {
         let key = key(message)?;
         let mac = message.attributes.iter().find_map(|attribute| match attribute {

@@ -233,7 +233,7 @@ fn outside(set: &mut FlowSet, inputs: &Inputs, family: &FamilyInputs, words: &Wo
     set.add(c, 0, 200, format!("{udp},in_port={uplink},tp_dst={GENEVE}"), "NORMAL");
     set.add(c, 0, 200, format!("{udp},in_port=LOCAL,tp_dst={GENEVE}"), format!("output:{uplink}"));
     for cidr in &family.service_cidrs {
-        // A service address that comes back from OVN would go round for ever.
+        // A packet to a service address that OVN sends back would loop.
         set.add(c, 0, 115, format!("{ip},in_port={patch},{destination}={}", net(cidr)), "drop");
     }
     set.add(c, 0, 110, format!("{ip},in_port={uplink},nw_frag=yes"), "ct(table=0,zone=64004)");

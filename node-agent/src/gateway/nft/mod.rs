@@ -21,7 +21,7 @@ pub const OVS_ONLY_GROUP: u32 = 0x5151;
 /// Packet mark of the node's connections to internal-policy Local services, which leave by the management port.
 pub const LOCAL_POLICY_MARK: u32 = 0x0017_45ec;
 
-/// What the ruleset depends on.
+/// Inputs of the ruleset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inputs {
     /// The address families of the gateway.
@@ -34,7 +34,7 @@ pub struct Inputs {
     pub nodes: BTreeMap<String, BTreeSet<IpAddr>>,
 }
 
-/// What the translations of one address family depend on.
+/// Inputs for one address family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FamilyInputs {
     /// Address of the node on the gateway bridge.
@@ -320,7 +320,7 @@ fn chains(out: &mut String, inputs: &Inputs, all: &[Translations]) {
     }
 }
 
-/// What leaves by the management port has its address, but for clients that keep theirs.
+/// Source NAT to the address of the management port, except for connections that keep the client's address.
 fn management_snat(name: &str, addresses: &[IpAddr], all: &[Translations]) -> Vec<String> {
     let mut rules = vec![format!("oifname != \"{name}\" return")];
     for address in addresses {

@@ -14,7 +14,7 @@ use crate::kernel::link::{Link, Netlink, Route};
 
 /// The name that stands for the interface of the default route.
 pub const AUTO: &str = "auto";
-/// What a tunnel adds to a packet of a pod, by the family of its ends: 14 bytes of it are the inner Ethernet header.
+/// Bytes of tunnel overhead by IP family of the endpoints, including 14 bytes of the inner Ethernet header.
 const OVERHEAD: (u32, u32) = (58, 78);
 
 /// The interface with the node's address: the one that is named; else the one that an earlier start of this boot took; else
@@ -59,18 +59,18 @@ fn best(routes: &[Route]) -> Option<u32> {
     defaults.min_by_key(|r| r.priority.unwrap_or(0)).map(|r| r.interface)
 }
 
-/// What is known of an interface that is to become the uplink.
+/// Properties of a candidate uplink.
 #[derive(Debug, Clone, Default)]
 pub struct Candidate<'a> {
-    /// Its name.
+    /// Interface name.
     pub name: &'a str,
-    /// Its kind, such as `bond`.
+    /// Kind of the interface, such as `bond`.
     pub kind: Option<&'a str>,
     /// Name and kind of the interface that it is a port of.
     pub port_of: Option<(&'a str, &'a str)>,
     /// `fail_over_mac` of a bond.
     pub fail_over_mac: Option<&'a str>,
-    /// Who manages it, as far as can be seen.
+    /// Network manager of the interface, if it can be detected.
     pub manager: Option<&'a str>,
 }
 

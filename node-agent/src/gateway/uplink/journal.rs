@@ -72,7 +72,7 @@ pub struct Found {
     pub group: u32,
     /// Addresses that reach beyond the link.
     pub addresses: Vec<SavedAddress>,
-    /// Routes that somebody added.
+    /// Routes, except those of the kernel and of routing daemons.
     pub routes: Vec<SavedRoute>,
 }
 
@@ -88,11 +88,11 @@ pub struct Journal {
     pub bridge: String,
     /// True when OVS has the far end of a pair of links instead of the uplink.
     pub interposed: bool,
-    /// True when somebody else had made the bridge with the node's address on it: it is never taken apart.
+    /// True when the bridge existed with the node's address (adopted): it is never removed.
     pub adopted: bool,
     /// True when the bridge was not there before.
     pub created_bridge: bool,
-    /// What was found on the uplink, or on an adopted bridge; addresses and routes as they have become since.
+    /// Original state of the uplink or adopted bridge, with addresses and routes updated since.
     pub found: Found,
     /// Number of the bridge's interface when that was so.
     #[serde(default, skip_serializing_if = "Option::is_none")]

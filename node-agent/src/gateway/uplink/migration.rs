@@ -37,7 +37,7 @@ pub struct Takeover {
     pub store: Store,
     /// OVS gets the far end of a pair of links instead of the uplink.
     pub interposed: bool,
-    /// What to do with an uplink whose address is leased.
+    /// Handling of an uplink with a DHCP lease.
     pub leases: Leases,
     /// Addresses that stand for node and OVN towards each other; they are not the node's own.
     pub masquerade: Vec<IpNet>,
@@ -108,7 +108,7 @@ impl Takeover {
         }
     }
 
-    /// Works out what there is to do: go on with what was begun, begin anew, or adopt.
+    /// Decides how to start: resume an interrupted migration, start a new one, or adopt an existing bridge.
     async fn begin(&self, interface: &str) -> anyhow::Result<Journal> {
         let old = self.store.load()?;
         let (uplink, bridge) = self.names(interface)?;
@@ -169,8 +169,8 @@ impl Takeover {
         Ok((uplink, interface.to_owned()))
     }
 
-    /// What has changed on the bridge since it was recorded is as somebody wanted it: the journal undoes what is so now. After
-    /// its interface has been made anew there is only what was recorded.
+    /// Updates the journal with changes of the bridge made by others, so that undoing the migration keeps them. After the interface
+    /// was recreated, the recorded state stays.
     async fn refresh(&self, journal: &mut Journal) -> anyhow::Result<()> {
         if journal.phase != Phase::Done {
             return Ok(());
@@ -370,7 +370,10 @@ impl Takeover {
         Ok(())
     }
 
-    /// Puts the uplink back as it was found. Every step is tried, whatever becomes of the others, and all failures are told.
+    /// Undoes the migration: restores the uplink.
+    ///
+    /// # Errors
+    /// All failed steps; a failed step does not stop the others, and the journal is kept.
     pub async fn release(&self) -> anyhow::Result<()> {
         self.release_with(&|_| Ok(())).await
     }
@@ -387,7 +390,7 @@ impl Takeover {
             return self.store.remove();
         }
         if !journal.is_of_this_boot()? {
-            // The machine has started anew: addresses and routes are as it makes them, only OVS remembers.
+            // After a reboot, addresses and routes are as configured at boot; only OVS's rows remain.
             journal.found.addresses.clear();
             journal.found.routes.clear();
         }
@@ -411,7 +414,7 @@ impl Takeover {
         )
     }
 
-    /// A bridge that somebody else made keeps the addresses; only its port becomes the uplink again.
+    /// An adopted bridge keeps its addresses; only its port becomes the uplink again.
     async fn give_back_adopted(&self, journal: &Journal) -> anyhow::Result<()> {
         let uplink = self.netlink.get(&journal.uplink).await?;
         if journal.interposed {

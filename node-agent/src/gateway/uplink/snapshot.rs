@@ -26,14 +26,14 @@ const LOCAL_TABLE: u8 = 255;
 
 /// The main table, as routes' headers have it.
 const MAIN_TABLE: u8 = 254;
-/// Who made a route (/etc/iproute2/rt_protos): zebra, bird, keepalived, babel, openr; and from bgp to eigrp.
+/// Routing protocols of routing daemons (/etc/iproute2/rt_protos): zebra, bird, keepalived, babel, openr; and from bgp to eigrp.
 const DAEMONS: [u8; 5] = [11, 12, 18, 42, 99];
 const ROUTING: std::ops::RangeInclusive<u8> = 186..=192;
 /// Clock ticks of a second in messages of routes (`USER_HZ`).
 const TICKS: u32 = 100;
 /// A lifetime without an end (`INFINITY_LIFE_TIME`, linux/if_addr.h).
 const FOR_EVER: u32 = u32::MAX;
-/// Who made an address (`IFA_PROTO`): the kernel, by a router's advertisement; keepalived (as in /etc/iproute2/rt_protos).
+/// Origin of an address (`IFA_PROTO`): the kernel, from a router advertisement; keepalived (as in /etc/iproute2/rt_protos).
 const BY_ADVERTISEMENT: u8 = 2;
 const BY_KEEPALIVED: u8 = 18;
 
@@ -45,7 +45,7 @@ pub struct SavedAddress {
     /// The kernel keeps it by advertisements of a router, and takes it away after so many seconds (valid, preferred) without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::gateway) lifetime: Option<(u32, u32)>,
-    /// A program that must renew it gave it an end. It is saved without one: whoever renews it does so on the other interface.
+    /// The address has a lifetime set by a DHCP client. It is saved without one, as the client renews it on the other interface.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leased: bool,
     /// Another address of the same subnet came first (IPv4), or it is a temporary one (IPv6).
@@ -487,7 +487,7 @@ pub(in crate::gateway) fn oif(message: &RouteMessage) -> Option<u32> {
     })
 }
 
-/// True for routes that somebody added, and not the kernel with an address.
+/// True for routes that the kernel did not add together with an address.
 fn is_added(message: &RouteMessage) -> bool {
     let header = &message.header;
     header.kind == RouteType::Unicast
