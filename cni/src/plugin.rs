@@ -1,7 +1,7 @@
-//! One call of the plugin: environment and standard input go to the agent's socket, the agent's answer comes back.
+//! One CNI call: forwards environment and standard input to the node agent's socket and returns its response.
 //!
-//! Only what must be decided without an agent is decided here: VERSION; and with no agent there, STATUS says 50, DEL succeeds (the
-//! agent, when it starts, removes what belongs to a sandbox that is gone), and everything else says 11.
+//! Handled without the agent: VERSION always; if the agent is not reachable, STATUS fails with code 50, DEL succeeds (the agent
+//! removes leftovers of deleted sandboxes when it starts), and all other commands fail with code 11 (CNI specification 1.1).
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -10,12 +10,12 @@ use std::time::Duration;
 use api::cni::{self, Reply, Request, code};
 use serde_json::{Value, json};
 
-/// How long to wait for the answer to an ADD: the agent gives one up after 110 s.
+/// Timeout for an ADD; the agent itself gives up after 110 s.
 const ADD_LIMIT: Duration = Duration::from_secs(118);
-/// How long to wait for the answer to every other command.
+/// Timeout for all other commands.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// What to print, and the exit code.
+/// Output and exit code of the plugin.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) stdout: String,
@@ -27,7 +27,7 @@ pub(crate) fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// One call: `command` is `CNI_COMMAND`, `started` the time since the Unix epoch at which the executable was started.
+/// Executes one call. `command` is `CNI_COMMAND`, `started` the start of the process as time since the Unix epoch.
 pub(crate) fn run(command: &str, started: Duration) -> Answer {
     let mut config = Vec::new();
     let read = io::stdin().lock().read_to_end(&mut config);
@@ -36,7 +36,7 @@ pub(crate) fn run(command: &str, started: Duration) -> Answer {
         return version(&config);
     }
     if let Err(e) = read {
-        return failure(&config, code::IO_FAILURE, &format!("standard input cannot be read: {e}"));
+        return failure(&config, code::IO_FAILURE, &format!("cannot read standard input: {e}"));
     }
     let socket = member(&config, "socket").unwrap_or_else(|| cni::DEFAULT_SOCKET.to_owned());
     match ask(&socket, &request(&config, started), if command == "ADD" { ADD_LIMIT } else { LIMIT }) {
@@ -48,7 +48,9 @@ pub(crate) fn run(command: &str, started: Duration) -> Answer {
 fn no_agent(command: &str, config: &str, problem: &str) -> Answer {
     match command {
         "DEL" => {
-            say(&format!("slipstream-cni: {problem}; the agent will clear up when it starts"));
+            say(&format!(
+                "slipstream-cni: {problem}; the agent removes the container's resources when it starts"
+            ));
             Answer { stdout: String::new(), code: 0 }
         }
         "STATUS" => failure(config, code::NOT_AVAILABLE, problem),
@@ -56,7 +58,7 @@ fn no_agent(command: &str, config: &str, problem: &str) -> Answer {
     }
 }
 
-/// The version of the specification that the configuration asks for; that of this plugin when it names none.
+/// `cniVersion` of the configuration; 1.1.0 if it is missing.
 fn version_of(config: &str) -> String {
     member(config, "cniVersion").unwrap_or_else(|| "1.1.0".to_owned())
 }
@@ -72,7 +74,7 @@ fn failure(config: &str, code: u32, msg: &str) -> Answer {
     Answer { stdout: said.to_string(), code: 1 }
 }
 
-/// The string that a member of the configuration is; `None` when it is missing, no string, or the text no object.
+/// String value of a member of the configuration; `None` if it is missing or not a string, or `config` is not a JSON object.
 fn member(config: &str, key: &str) -> Option<String> {
     match serde_json::from_str::<Value>(config).ok()?.get_mut(key)?.take() {
         Value::String(text) => Some(text),
@@ -80,7 +82,7 @@ fn member(config: &str, key: &str) -> Option<String> {
     }
 }
 
-/// The body of the request: the `CNI_*` variables and the configuration as they came.
+/// Request body: the `CNI_*` variables and the unmodified configuration.
 fn request(config: &str, started: Duration) -> String {
     let env = std::env::vars_os()
         .map(|(key, value)| (key.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
@@ -88,11 +90,11 @@ fn request(config: &str, started: Duration) -> String {
         .collect();
     let started_ns = u64::try_from(started.as_nanos()).unwrap_or(0);
     let request = Request { env, config: config.to_owned(), started_ns };
-    // Maps and strings always have a JSON form.
+    // Maps and strings can always be serialized.
     serde_json::to_string(&request).unwrap_or_default()
 }
 
-/// One HTTP/1.1 exchange. Returns the body of the answer.
+/// Sends one HTTP/1.1 request to the agent; returns the body of the response.
 fn ask(socket: &str, body: &str, limit: Duration) -> io::Result<String> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(limit))?;
@@ -106,14 +108,14 @@ fn ask(socket: &str, body: &str, limit: Duration) -> io::Result<String> {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).map_err(|e| match e.kind() {
         io::ErrorKind::WouldBlock => {
-            io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {limit:?}"))
+            io::Error::new(io::ErrorKind::TimedOut, format!("no response within {limit:?}"))
         }
         _ => e,
     })?;
     let answer = String::from_utf8_lossy(&answer);
     let (head, body) = answer
         .split_once("\r\n\r\n")
-        .ok_or_else(|| io::Error::other("the connection ended without an answer"))?;
+        .ok_or_else(|| io::Error::other("connection closed without a response"))?;
     let status = head.split_whitespace().nth(1).unwrap_or_default();
     if status != "200" {
         return Err(io::Error::other(format!("HTTP status {status}: {body}")));
@@ -123,21 +125,19 @@ fn ask(socket: &str, body: &str, limit: Duration) -> io::Result<String> {
         name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
     });
     if length.is_some_and(|length| body.len() < length) {
-        return Err(io::Error::other("the connection ended in the middle of the answer"));
+        return Err(io::Error::other("connection closed in the middle of the response"));
     }
     Ok(body.to_owned())
 }
 
-/// What the agent wants printed and returned.
+/// Parses the agent's response into output and exit code.
 fn read_reply(config: &str, text: &str) -> Answer {
     let reply = serde_json::from_str::<Reply>(text).ok();
     match reply.and_then(|reply| Some((reply.stdout, u8::try_from(reply.exit_code).ok()?))) {
         Some((stdout, code)) => Answer { stdout, code },
-        None => failure(
-            config,
-            code::AGENT_FAILURE,
-            &format!("the node agent's answer is not understood: {text}"),
-        ),
+        None => {
+            failure(config, code::AGENT_FAILURE, &format!("cannot parse the node agent's response: {text}"))
+        }
     }
 }
 

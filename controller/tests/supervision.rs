@@ -27,7 +27,7 @@ async fn the_end_of_any_task_is_the_end_of_the_process_and_nothing_is_lost() {
         // The answer may be lost with the process.
         let _ = replica.ask("POST", &format!("/test/end?task={task}")).await;
         assert_eq!(replica.ended().await.code(), Some(1), "{task}: the process ends with an error");
-        assert!(replica.log().contains(&format!("`{task}` ended: it ")), "{task}: {}", replica.log());
+        assert!(replica.log().contains(&format!("`{task}` ended: ")), "{task}: {}", replica.log());
         cluster.create_pod(&format!("pod-{n}"), "node-0").await;
         replica = Replica::start(&cluster);
         replica.is_ready("ok", PATIENCE).await;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use node_agent::flow_cache::eligibility::flow_actions::Effects;
+use node_agent::flow_cache::eligibility::flow_actions::FlowExclusions;
 use node_agent::flow_cache::sources::flow_monitor::{Event, Session};
 use node_agent::ovs::openflow::{self, Message, Update};
 
@@ -14,7 +14,7 @@ use crate::bytes::pieces;
 struct Told {
     up: Option<usize>,
     paused: Vec<bool>,
-    effects: Option<Effects>,
+    exclusions: Option<FlowExclusions>,
     replies: Vec<u8>,
     /// Why it ended.
     end: Option<String>,
@@ -36,7 +36,7 @@ pub fn openflow_monitor(data: &[u8]) {
         assert!(whole.waiting() < usize::from(u16::MAX), "a message is not longer than its length can say");
         // Otherwise they are told when the last message is whole.
         if whole.waiting() == 0 {
-            assert_eq!(at_once.effects, in_pieces.effects);
+            assert_eq!(at_once.exclusions, in_pieces.exclusions);
             undone(stream, &mut whole, &at_once);
         }
     }
@@ -54,7 +54,7 @@ fn read<'a>(session: &mut Session, stream: impl Iterator<Item = &'a [u8]>) -> To
                 changes += 1;
             }
             Event::Paused(paused) => told.paused.push(paused),
-            Event::Effects(effects) => told.effects = Some(effects),
+            Event::Exclusions(exclusions) => told.exclusions = Some(exclusions),
             Event::Read => done += 1,
             Event::Down(why) => panic!("the connection's end is not the session's to tell: {why}"),
         };
@@ -109,8 +109,8 @@ fn undone(stream: &[u8], session: &mut Session, told: &Told) {
     }
     let gone: Vec<u8> = present.keys().flat_map(|key| removal(key.0, key.1, key.2)).collect();
     let after = read(session, std::iter::once(gone.as_slice()));
-    let effects = after.effects.or_else(|| told.effects.clone());
-    assert_eq!(effects, Some(Effects::default()));
+    let exclusions = after.exclusions.or_else(|| told.exclusions.clone());
+    assert_eq!(exclusions, Some(FlowExclusions::default()));
 }
 
 /// A message that tells that one flow is gone.

@@ -1,10 +1,10 @@
-//! The command line.
+//! Command line of the node agent.
 
 use clap::{Parser, Subcommand};
 
 use crate::config::Config;
 
-/// Slipstream's node agent.
+/// Node agent of Slipstream.
 #[derive(Debug, Parser)]
 #[command(name = "slipstream-node-agent", version)]
 pub struct Args {
@@ -13,7 +13,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Does what the command line says.
+    /// Executes the command.
     pub fn run(self) -> anyhow::Result<()> {
         match self.command {
             Command::Run(config) => crate::run::run(*config),
@@ -24,8 +24,8 @@ impl Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve this node until SIGTERM. Traffic goes on when the agent ends.
+    /// Serve this node until SIGTERM. Traffic is not interrupted when the agent exits.
     Run(Box<Config>),
-    /// Put the node back as it was before the agent: ports, links, eBPF, gateway, CNI configuration.
+    /// Remove everything the agent set up: pod ports, links, eBPF programs, gateway, CNI configuration.
     Cleanup(Box<Config>),
 }

@@ -1,16 +1,16 @@
-//! How pods and the uplink are attached to OVS: the two modes, the names of the links that the agent makes, and their link group.
+//! Attach modes of pods and uplink, and names and link group of the links that the agent creates.
 
 use crate::kernel::link::MAX_NAME;
 
-/// Link group of links whose packets only OVS may see; a rule of nftables keeps them from the node's own stack.
+/// Link group of links whose packets are for OVS only; an nftables rule drops them in the host's network stack.
 pub const OVS_ONLY_GROUP: u32 = 0x5151;
 
-/// How a pod or the uplink reaches OVS.
+/// How a pod or the uplink is attached to OVS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attach {
     /// The pod's host veth, or the uplink, is the OVS port.
     Direct,
-    /// The OVS port is the far end of a second veth pair, the shim; eBPF programs carry packets between the two.
+    /// The OVS port is the far end of a second veth pair, the shim; eBPF programs forward packets between the pairs.
     Interposed,
 }
 
@@ -24,19 +24,19 @@ impl Attach {
     }
 }
 
-/// Names of a container's links on the node.
+/// Names of a container's links on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
-    /// The pod's host veth: the first 15 characters of the id, as ovn-kubernetes has it.
+    /// Host veth of the pod: the first 15 characters of the container id, as in ovn-kubernetes.
     pub host: String,
-    /// The shim's end that programs use.
+    /// Agent end of the shim, with eBPF programs.
     pub shim_agent: String,
-    /// The shim's end that is the OVS port.
+    /// OVS end of the shim, the OVS port.
     pub shim_ovs: String,
 }
 
 impl Names {
-    /// The names of the links of container `container`.
+    /// Names of the links of container `container`.
     pub fn of(container: &str) -> Self {
         let first = |n: usize| container.get(..n).unwrap_or(container);
         Self {
@@ -55,17 +55,17 @@ impl Names {
     }
 }
 
-/// Name of the end of the uplink's shim that the programs use.
+/// Name of the agent end of the uplink's shim.
 pub fn shim_agent_end(uplink: &str) -> String {
     fitting(format!("sa-{uplink}"))
 }
 
-/// Name of the end of the uplink's shim that is OVS's port.
+/// Name of the OVS end of the uplink's shim, the OVS port.
 pub fn shim_ovs_end(uplink: &str) -> String {
     fitting(format!("so-{uplink}"))
 }
 
-/// `name`, cut to the length that the kernel takes for a name of an interface.
+/// Truncates `name` to the maximum length of an interface name.
 pub fn fitting(mut name: String) -> String {
     while name.len() > MAX_NAME {
         name.pop();

@@ -1,4 +1,4 @@
-//! `slipstream-node-agent cleanup`: the node as it was before the agent. Every step is tried; the failures come together.
+//! `slipstream-node-agent cleanup`: removes everything the agent set up. A failed step does not stop the others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,9 +22,13 @@ use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::ovs::Ovs;
 
-/// Does it. First the CNI configuration goes, so that no pod comes in between; pods still there lose their connection.
+/// Removes CNI configuration, pods' ports and links, gateway, and eBPF programs. The CNI configuration goes first, so that no pod is
+/// added meanwhile; existing pods lose their network.
+///
+/// # Errors
+/// The number of failed steps; each failure is logged.
 pub async fn cleanup(config: Config) -> anyhow::Result<()> {
-    // Before anything is taken away.
+    // Locked before anything is removed.
     let _held = crate::lock::hold(&config, false, Duration::from_secs(10)).await?;
     let config = Arc::new(config);
     let mut errors = files::uninstall(&config.cni_conf_dir, &config.cni_bin_dir);
@@ -49,7 +53,7 @@ fn remove_socket(config: &Config) -> Option<anyhow::Error> {
     }
 }
 
-/// The steps that need OVS: pods, then the gateway.
+/// Removes pods and the gateway, which needs OVS.
 async fn with_ovs(config: &Arc<Config>) -> Vec<anyhow::Error> {
     let node = match connect(config).await {
         Ok(node) => node,
@@ -69,18 +73,18 @@ async fn with_ovs(config: &Arc<Config>) -> Vec<anyhow::Error> {
 async fn connect(config: &Config) -> anyhow::Result<Node> {
     let ovs = Ovs::connect(&config.ovs_db, Duration::from_secs(10)).await.context("Open_vSwitch database")?;
     let mut datapath = Datapath::ovs_only(ovs.datapath_type() == "netdev", ovs.userspace_tso(), "cleanup");
-    // Loading what is not there would only make it.
+    // Loading absent programs would create them.
     if config.bpf_dir.exists() {
         match Programs::load_with(&config.bpf_dir, datapath::options(config)) {
             Ok(programs) => datapath.programs = Some(Arc::new(Mutex::new(programs))),
             Err(error) => {
                 let reason = chain(&error);
-                tracing::warn!(reason, "the programs cannot be taken over; their pins are removed")
+                tracing::warn!(reason, "eBPF programs of the agent cannot be reused; removing their pins")
             }
         }
     }
     let flow_cache = Manager::none(datapath.netdev);
-    // Nothing lives long here.
+    // Cleanup is short; tasks are not supervised.
     let (tasks, _ends) = Tasks::new();
     Ok(Node {
         netlink: Netlink::open()?,
@@ -102,7 +106,7 @@ async fn connect(config: &Config) -> anyhow::Result<Node> {
 async fn pods(node: &Node) -> anyhow::Result<()> {
     let mut failed = Vec::new();
     for container in del::containers(node).await? {
-        tracing::info!(container, "removing");
+        tracing::info!(container, "removing pod");
         failed.extend(del::release(node, &container).await.err());
     }
     crate::cni::CniError::join(failed).map_or(Ok(()), |e| Err(e.into()))

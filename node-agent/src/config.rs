@@ -1,4 +1,4 @@
-//! The configuration. Every flag can also be given as an environment variable `SLIPSTREAM_*`.
+//! Command line flags of the node agent; each can also be set by an environment variable `SLIPSTREAM_*`.
 
 use api::cluster_network::ClusterNetworkArgs;
 use std::net::{IpAddr, SocketAddr};
@@ -7,146 +7,145 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 
-/// Everything the agent is told from outside.
+/// Flags of the node agent.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Config {
     /// Name of this node's Node object.
     #[arg(long, env = "SLIPSTREAM_NODE_NAME")]
     pub node_name: String,
-    /// Kubeconfig file; without it the service account of the pod the agent runs in.
+    /// Kubeconfig file; default: the service account of the agent's pod.
     #[arg(long, env = "SLIPSTREAM_KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
-    /// URL of the API server, in place of the one that the kubeconfig or the service account's environment names: inside a
-    /// cluster that is a service address, which works only once this agent serves it.
+    /// URL of the API server; default: from the kubeconfig or the service account. Required in a cluster, where the default is a
+    /// service address that works only after this agent has set up services.
     #[arg(long, env = "SLIPSTREAM_API_SERVER")]
     pub api_server: Option<String>,
-    /// The node's Open_vSwitch database.
+    /// Open_vSwitch database of the node.
     #[arg(long, env = "SLIPSTREAM_OVS_DB", default_value = "unix:/run/openvswitch/db.sock")]
     pub ovs_db: String,
-    /// OVN's Southbound database, for ovn-controller (`ovn-remote`).
+    /// OVN Southbound database, set for ovn-controller as `ovn-remote`.
     #[arg(long, env = "SLIPSTREAM_SB", default_value = "")]
     pub sb: String,
     /// The cluster's ranges and MTU.
     #[command(flatten)]
     pub network: ClusterNetworkArgs,
-    /// Address of the tunnel endpoint, or `auto` for the node's address on the gateway interface.
+    /// Address of the Geneve tunnel endpoint, or `auto` for the address of the gateway interface.
     #[arg(long, env = "SLIPSTREAM_ENCAP_IP", default_value = "auto")]
     pub encap_ip: EncapIp,
-    /// The interface with the node's address, which becomes a port of the gateway bridge, or `auto` for that of the default
-    /// route.
+    /// Uplink, which becomes a port of the gateway bridge, or `auto` for the interface of the default route.
     #[arg(long, env = "SLIPSTREAM_GATEWAY_INTERFACE", default_value = "auto")]
     pub gateway_interface: String,
-    /// What to do with a gateway interface whose address is leased.
+    /// Handling of a gateway interface with a DHCP lease.
     #[arg(long, env = "SLIPSTREAM_GATEWAY_LEASES", value_enum, default_value_t = Leases::Refuse)]
     pub gateway_leases: Leases,
-    /// Default gateways of the physical network; without it those of the gateway interface's default routes.
+    /// Default gateways of the physical network; default: from the default routes of the gateway interface.
     #[arg(long, env = "SLIPSTREAM_GATEWAY_NEXT_HOP", value_delimiter = ',')]
     pub gateway_next_hop: Vec<IpAddr>,
-    /// Which data path to use.
+    /// Datapath to use.
     #[arg(long, env = "SLIPSTREAM_DATAPATH", value_enum, default_value_t = DatapathFlag::Auto)]
     pub datapath: DatapathFlag,
-    /// How pods are attached to OVS.
+    /// How interfaces are attached to OVS.
     #[arg(long, env = "SLIPSTREAM_ATTACH_MODE", value_enum, default_value_t = AttachMode::Auto)]
     pub attach_mode: AttachMode,
-    /// Socket on which the CNI executable calls the agent.
+    /// Unix socket of the agent for the CNI plugin.
     #[arg(long, env = "SLIPSTREAM_CNI_SOCKET", default_value = api::cni::DEFAULT_SOCKET)]
     pub cni_socket: PathBuf,
-    /// Socket on which `slipctl` asks the agent.
+    /// Unix socket of the agent for slipctl.
     #[arg(long, env = "SLIPSTREAM_ADMIN_SOCKET", default_value = api::admin::DEFAULT_SOCKET)]
     pub admin_socket: PathBuf,
-    /// Directory of the container runtime's CNI configuration.
+    /// CNI configuration directory of the container runtime.
     #[arg(long, env = "SLIPSTREAM_CNI_CONF_DIR", default_value = "/etc/cni/net.d")]
     pub cni_conf_dir: PathBuf,
-    /// Directory of the container runtime's CNI executables.
+    /// CNI plugin directory of the container runtime.
     #[arg(long, env = "SLIPSTREAM_CNI_BIN_DIR", default_value = "/opt/cni/bin")]
     pub cni_bin_dir: PathBuf,
-    /// Directory for what must outlive the agent.
+    /// Directory for persistent state.
     #[arg(long, env = "SLIPSTREAM_STATE_DIR", default_value = "/var/lib/slipstream")]
     pub state_dir: PathBuf,
-    /// Directory of pinned eBPF objects, on a bpf file system.
+    /// Directory for pinned eBPF programs and maps, on a bpf file system.
     #[arg(long, env = "SLIPSTREAM_BPF_DIR", default_value = "/sys/fs/bpf/slipstream")]
     pub bpf_dir: PathBuf,
-    /// Where metrics, health and status are served.
+    /// Listen address for metrics, health and status.
     #[arg(long, env = "SLIPSTREAM_METRICS_BIND_ADDRESS", default_value = "127.0.0.1:9410")]
     pub metrics_bind_address: SocketAddr,
-    /// Where load balancers ask whether this node serves services, as they ask kube-proxy (`/healthz`).
+    /// Listen address for the health checks of load balancers (`/healthz`), as kube-proxy serves them.
     #[arg(long, env = "SLIPSTREAM_PROXY_HEALTHZ_BIND_ADDRESS", default_value = "0.0.0.0:10256")]
     pub proxy_healthz_bind_address: SocketAddr,
-    /// Where `/proxyMode` is served, as kube-proxy does.
+    /// Listen address for `/proxyMode`, as kube-proxy serves it.
     #[arg(long, env = "SLIPSTREAM_PROXY_STATUS_BIND_ADDRESS", default_value = "127.0.0.1:10249")]
     pub proxy_status_bind_address: SocketAddr,
-    /// Flows that can be cached (IPv4; a quarter of it for IPv6). Some 440 bytes of memory each.
+    /// Maximum number of cached IPv4 flows; a quarter of it for IPv6. About 440 bytes of memory each.
     #[arg(long, env = "SLIPSTREAM_FLOW_TABLE_SIZE", default_value_t = ebpf::layout::maps::FLOWS, value_parser = clap::value_parser!(u32).range(64..=16_777_216))]
     pub flow_table_size: u32,
-    /// A cached flow is sent through OVS again after this time, in milliseconds; 0 = every packet. For measurements.
+    /// Refresh interval of cached flows in milliseconds; 0: every packet. For measurements.
     #[cfg(feature = "test-hooks")]
     #[arg(long, env = "SLIPSTREAM_REFRESH_MS", default_value_t = 2_000, hide = true)]
     pub refresh_ms: u64,
-    /// How long the API server may be silent after the bridge has taken the uplink's place, in milliseconds. For tests.
+    /// Time in milliseconds for the API server to respond after the uplink migration. For tests.
     #[cfg(feature = "test-hooks")]
     #[arg(long, env = "SLIPSTREAM_API_PATIENCE_MS", default_value_t = 60_000, hide = true)]
     pub api_patience_ms: u64,
-    /// The programs count and compare nothing. For measurements.
+    /// Disables counters and divergence checks in the eBPF programs. For measurements.
     #[cfg(feature = "test-hooks")]
     #[arg(long, env = "SLIPSTREAM_BENCH_WITHOUT_COUNTERS", hide = true)]
     pub bench_without_counters: bool,
-    /// The `ovs-ofctl` executable.
+    /// Path of ovs-ofctl.
     #[arg(long, env = "SLIPSTREAM_OFCTL", default_value = "ovs-ofctl")]
     pub ofctl: PathBuf,
 }
 
 impl Config {
-    /// How long the API server may be silent after the bridge has taken the uplink's place.
+    /// Time for the API server to respond after the uplink migration; then the migration is undone.
     #[cfg(feature = "test-hooks")]
     pub fn api_patience(&self) -> std::time::Duration {
         std::time::Duration::from_millis(self.api_patience_ms)
     }
 
-    /// How long the API server may be silent after the bridge has taken the uplink's place.
+    /// Time for the API server to respond after the uplink migration; then the migration is undone.
     #[cfg(not(feature = "test-hooks"))]
-    #[expect(clippy::unused_self, reason = "programs built for tests have a flag for it")]
+    #[expect(clippy::unused_self, reason = "a flag with feature test-hooks")]
     pub fn api_patience(&self) -> std::time::Duration {
         std::time::Duration::from_secs(60)
     }
 }
 
-/// Which data path the operator wants.
+/// Value of `--datapath`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DatapathFlag {
-    /// eBPF where it works, else OVS alone, with the reason in status.
+    /// eBPF if the node supports it, else OVS only; the reason is shown in status.
     Auto,
-    /// eBPF or nothing: the agent fails to start where it does not work.
+    /// eBPF; the agent fails to start if the node does not support it.
     Ebpf,
-    /// OVS alone.
+    /// OVS only.
     Ovs,
 }
 
-/// What to do with a gateway interface whose address is leased.
+/// Value of `--gateway-leases`: handling of a gateway interface with a DHCP lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Leases {
-    /// Do not take it: nobody would renew the lease on the bridge.
+    /// Do not migrate it: no DHCP client would renew the lease on the bridge.
     Refuse,
-    /// Keep the address for good: the DHCP server keeps it for this node.
+    /// Keep the address permanently; the DHCP server must reserve it for this node.
     Keep,
 }
 
-/// Which end OVS gets of a pod's connection.
+/// Value of `--attach-mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum AttachMode {
     /// Interposed with eBPF on OVS's userspace datapath, else direct.
     Auto,
     /// The pod's host veth is the OVS port.
     Direct,
-    /// The OVS port is the far end of a second veth pair, wired by eBPF.
+    /// The OVS port is the far end of a second veth pair; eBPF programs forward between the pairs.
     Interposed,
 }
 
-/// Address of the tunnel endpoint.
+/// Value of `--encap-ip`: address of the Geneve tunnel endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EncapIp {
-    /// The node's address on the gateway interface.
+    /// Address of the gateway interface.
     Auto,
-    /// This one.
+    /// A given address.
     Fixed(IpAddr),
 }
 
@@ -157,7 +156,7 @@ impl FromStr for EncapIp {
         if text == "auto" {
             return Ok(Self::Auto);
         }
-        text.parse().map(Self::Fixed).map_err(|e| format!("`{text}`: {e}; `auto` or an IP address is needed"))
+        text.parse().map(Self::Fixed).map_err(|e| format!("`{text}`: {e}; must be `auto` or an IP address"))
     }
 }
 
@@ -173,7 +172,7 @@ pub(crate) mod tests {
         config: Config,
     }
 
-    /// The configuration of these flags.
+    /// Parses flags.
     pub(crate) fn config(flags: &[&str]) -> Config {
         let all = ["slipstream-node-agent", "--node-name=n1"];
         Flags::parse_from(all.iter().chain(flags)).config

@@ -1,11 +1,11 @@
-//! Conditions of the node and warnings, as `/readyz`, `/status` and the log show them.
+//! Conditions and warnings of the node, shown by `/readyz`, `/status` and the log.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-/// Named conditions that must hold for the node to be ready, and warnings that somebody should look at. Clones share them.
+/// Conditions that must be met for the node to be ready, and warnings that do not affect readiness. Clones share state.
 #[derive(Debug, Clone, Default)]
 pub struct Health {
     conditions: Arc<RwLock<BTreeMap<&'static str, Option<String>>>>,
@@ -13,24 +13,24 @@ pub struct Health {
 }
 
 impl Health {
-    /// The condition holds.
-    pub fn good(&self, condition: &'static str) {
+    /// Marks `condition` as met; logs the transition.
+    pub fn met(&self, condition: &'static str) {
         let old = self.conditions.write().insert(condition, None);
         if old != Some(None) {
-            tracing::info!(condition, "good");
+            tracing::info!(condition, "condition met");
         }
     }
 
-    /// The condition does not hold, and why.
-    pub fn bad(&self, condition: &'static str, reason: impl Into<String>) {
+    /// Marks `condition` as not met because of `reason`; logs the transition and each change of the reason.
+    pub fn not_met(&self, condition: &'static str, reason: impl Into<String>) {
         let reason = reason.into();
         let old = self.conditions.write().insert(condition, Some(reason.clone()));
         if old.flatten().as_ref() != Some(&reason) {
-            tracing::warn!(condition, reason, "not good");
+            tracing::warn!(condition, reason, "condition not met");
         }
     }
 
-    /// Something is wrong that does not keep the node from being ready; `None`: it is right.
+    /// Sets the warning `what` to `reason`, or clears it with `None`. Readiness does not change.
     pub fn warning(&self, what: &'static str, reason: Option<String>) {
         let mut warnings = self.warnings.write();
         match reason {
@@ -42,23 +42,23 @@ impl Health {
             }
             None => {
                 if warnings.remove(what).is_some() {
-                    tracing::info!(what, "right again");
+                    tracing::info!(what, "warning cleared");
                 }
             }
         }
     }
 
-    /// `WHAT: REASON` of everything that somebody should look at.
+    /// Active warnings, as `WHAT: REASON`.
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.read().iter().map(|(what, reason)| format!("{what}: {reason}")).collect()
     }
 
-    /// Every condition with the reason why it does not hold.
+    /// All conditions; `None` when met, else the reason.
     pub fn list(&self) -> BTreeMap<&'static str, Option<String>> {
         self.conditions.read().clone()
     }
 
-    /// `CONDITION: REASON` of all that do not hold.
+    /// Conditions that are not met, as `CONDITION: REASON`.
     pub fn problems(&self) -> Vec<String> {
         let conditions = self.conditions.read();
         conditions.iter().filter_map(|(name, reason)| Some(format!("{name}: {}", reason.as_ref()?))).collect()

@@ -1,23 +1,23 @@
-//! The node agent: plugs pods into OVS, keeps the node's gateway, attaches the eBPF programs, and reports the node's state.
+//! Node agent: connects pods to OVS, manages the gateway of the node, attaches eBPF programs, and reports the state of the node.
 //!
-//! One directory for each concern; `cargo xtask lint` checks that imports between them point one way, from the bottom of this
+//! One module per concern; `cargo xtask lint` checks that imports between them point one way, from the bottom of this
 //! list upwards:
 //!
-//! | room | what |
+//! | module | content |
 //! |---|---|
 //! | `config`, `attach`, `health`, `metrics`, `lock` | settings, attach modes and interface names, node conditions, Prometheus registry, instance lock |
 //! | `kernel` | links, addresses, routes, namespaces, sysctls, nftables, conntrack; only `kernel::netns` enters other namespaces |
 //! | `ovs` | Open_vSwitch database session, ports, chassis settings, `unixctl`, OpenFlow messages |
 //! | `kube` | API client, the watch of this node's pods, host ports, annotations of the Node object |
-//! | `flow_cache` | when to invalidate, who is eligible, what the flow cache can be told and asked ([`flow_cache::FlowCache`]) |
+//! | `flow_cache` | invalidation, eligibility, interface to the flow cache ([`flow_cache::FlowCache`]) |
 //! | `bpf` | loading, pinning, attaching, maps; implements [`flow_cache::FlowCache`]; only user of aya |
-//! | `datapath` | which datapath and attach mode this node uses, and why |
-//! | `node` | what the rooms above share: handles, CNI calls under way |
+//! | `datapath` | choice of datapath and attach mode |
+//! | `node` | shared handles and state, CNI calls in progress |
 //! | `pod` | veth pair, shim, and the pod's side of its interface |
 //! | `cni` | ADD, DEL, CHECK, GC, the CNI server, installing the CNI configuration |
-//! | `gateway` | gateway bridge, take-over of the uplink, flows and translations, services, host ports |
-//! | `admin` | HTTP: metrics, health, status, what `slipctl` asks, audit |
-//! | `run`, `cleanup`, `args` | order of start and end, command line |
+//! | `gateway` | gateway bridge, uplink migration, flows, address translation, services, host ports |
+//! | `admin` | HTTP servers: metrics, health, status, admin socket, audit |
+//! | `run`, `cleanup`, `args` | start and exit, command line |
 
 pub mod admin;
 pub mod args;

@@ -1,8 +1,8 @@
-//! One agent at a time holds the directories that say what is attached and what was taken over. Two would undo one another's work:
-//! the second one's epoch would make valid again what the first has made invalid.
+//! Instance lock: one agent at a time uses the state and pin directories. Two agents would undo one another's work; epochs written
+//! by one could make entries valid that the other has invalidated.
 //!
-//! The lock is the kernel's (flock(2)) on the directory itself, so that it goes with the process, however that ends, and stays as
-//! long as a process is stuck in the kernel.
+//! The lock is an flock(2) on the directory: the kernel releases it when the process exits for any reason, and keeps it while the
+//! process is stuck in the kernel.
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -10,38 +10,38 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// Between two attempts.
+/// Interval of attempts.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// The directories cannot be had.
+/// A directory cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Another agent has one.
-    #[error("another agent holds {directory} (waited {after:?}); end it first")]
+    /// Locked by another agent.
+    #[error("{directory} is locked by another agent (waited {after:?}); stop that agent first")]
     Held {
-        /// The directory.
+        /// Path of the directory.
         directory: PathBuf,
-        /// How long we waited.
+        /// Time waited.
         after: Duration,
     },
-    /// The file system refuses.
+    /// The directory cannot be created, opened or locked.
     #[error("cannot lock {directory}: {source}")]
     Io {
-        /// The directory.
+        /// Path of the directory.
         directory: PathBuf,
-        /// Why.
+        /// Error of the file system.
         source: std::io::Error,
     },
 }
 
-/// Directories that nobody else has, until this is dropped.
+/// Locked directories; unlocked on drop.
 #[derive(Debug)]
 pub struct Held(#[expect(dead_code, reason = "an open file is what holds the lock")] Vec<File>);
 
-/// Takes the directories, which are made if they are not there. Waits for one that another agent has, for `patience` in all.
+/// Locks `directories`, creating missing ones. Waits up to `patience` in total for other agents to exit.
 ///
 /// # Errors
-/// Another agent has one for that long, or it cannot be opened.
+/// Another agent holds a lock for that long, or a directory cannot be opened.
 pub async fn take(directories: &[&Path], patience: Duration) -> Result<Held, LockError> {
     let begin = Instant::now();
     let mut held = Vec::new();
@@ -49,7 +49,7 @@ pub async fn take(directories: &[&Path], patience: Duration) -> Result<Held, Loc
         let failed = |source| LockError::Io { directory: directory.to_path_buf(), source };
         std::fs::create_dir_all(directory).map_err(failed)?;
         let file = File::open(directory).map_err(failed)?;
-        let mut told = false;
+        let mut logged = false;
         loop {
             match file.try_lock() {
                 Ok(()) => break,
@@ -58,8 +58,8 @@ pub async fn take(directories: &[&Path], patience: Duration) -> Result<Held, Loc
                     return Err(LockError::Held { directory: directory.to_path_buf(), after: patience });
                 }
                 Err(TryLockError::WouldBlock) => {
-                    if !std::mem::replace(&mut told, true) {
-                        tracing::warn!(directory = %directory.display(), "another agent holds this; waiting for its end");
+                    if !std::mem::replace(&mut logged, true) {
+                        tracing::warn!(directory = %directory.display(), "directory is locked by another agent; waiting for it to exit");
                     }
                     sleep(AGAIN).await;
                 }
@@ -70,11 +70,10 @@ pub async fn take(directories: &[&Path], patience: Duration) -> Result<Held, Loc
     Ok(Held(held))
 }
 
-/// Takes the locks of this node's agent: the state directory, and the directory of pins where it exists or `programs` are to be
-/// pinned there.
+/// Locks the directories of this node's agent: the state directory, and the pin directory if it exists or `programs` is set.
 ///
 /// # Errors
-/// Another agent still holds one of them after `patience`.
+/// Another agent still holds a lock after `patience`.
 pub(crate) async fn hold(
     config: &crate::config::Config,
     programs: bool,
@@ -96,12 +95,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (state, pins) = (dir.path().join("state"), dir.path().join("pins"));
         let first = take(&[&state, &pins], Duration::ZERO).await.unwrap();
-        // By another name of the same directory, and with another one beside it.
+        // The same directory through a symbolic link, and another one.
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&pins, &link).unwrap();
         let own = dir.path().join("own");
         let refused = take(&[&own, &link], Duration::from_millis(300)).await.unwrap_err();
-        assert!(refused.to_string().contains("link (waited 300ms)"), "{refused}");
+        assert!(refused.to_string().contains("link is locked by another agent (waited 300ms)"), "{refused}");
         let waiting = tokio::spawn(async move { take(&[&own, &pins], Duration::from_secs(20)).await });
         sleep(Duration::from_millis(100)).await;
         assert!(!waiting.is_finished());

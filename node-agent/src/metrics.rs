@@ -1,4 +1,4 @@
-//! Counters and histograms of the agent, in the Prometheus text format.
+//! Prometheus metrics of the agent, and the registry to which other modules add theirs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-/// All of them. Clones share them.
+/// Metrics of the agent. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     registry: Arc<Mutex<Registry>>,
@@ -81,59 +81,59 @@ impl Default for Metrics {
         let cni_steps = Family::new_with_constructor(from_100_microseconds as fn() -> Histogram);
         registry.register(
             "cni_calls",
-            "CNI calls by command and result code, 0 for success",
+            "CNI calls by command and error code; 0 for success",
             cni_calls.clone(),
         );
         registry.register(
             "cni_seconds",
-            "Duration of CNI calls from the executable's start",
+            "Duration of CNI calls from the start of the plugin process",
             cni_seconds.clone(),
         );
         registry.register(
             "cni_step_seconds",
-            "Duration of the steps of CNI calls; some run side by side",
+            "Duration of the steps of CNI calls; some run concurrently",
             cni_steps.clone(),
         );
         let cni_files_restored = Family::default();
         registry.register(
             "cni_files_restored",
-            "CNI configuration or executable written again after somebody changed or removed it",
+            "CNI configuration or plugin files restored after another process changed or removed them",
             cni_files_restored.clone(),
         );
         let cni_configurations_before = Gauge::default();
         registry.register(
             "cni_configurations_before_ours",
-            "Files that the container runtime takes before our CNI configuration",
+            "CNI configuration files that the container runtime prefers to that of Slipstream",
             cni_configurations_before.clone(),
         );
         let api_failures = Family::default();
         registry.register(
             "api_failures",
-            "Calls of the Kubernetes API that failed or took too long, and watches that broke",
+            "Kubernetes API requests that failed or timed out, and watches that broke, by call",
             api_failures.clone(),
         );
         let chassis_restored = Family::default();
         registry.register(
             "chassis_settings_restored",
-            "Settings of ovn-controller in Open_vSwitch that somebody changed and that were put back",
+            "Settings of ovn-controller in Open_vSwitch restored after another process changed them, by key",
             chassis_restored.clone(),
         );
         let network_differs = Family::default();
         registry.register(
             "cluster_network_differs",
-            "1 for a flag of the cluster's network that the controller was given with another value",
+            "1 for each cluster network flag whose value differs from that of the controller",
             network_differs.clone(),
         );
         let gateway_restored = Family::default();
         registry.register(
             "gateway_restored",
-            "What the gateway needs and somebody took away, or OVS made anew, and that was put back",
+            "Gateway objects restored after another process removed them or OVS recreated the bridge, by object",
             gateway_restored.clone(),
         );
         let gateway_given_back = Counter::default();
         registry.register(
             "gateway_given_back",
-            "Times that the uplink was put back because the API server did not answer through the bridge",
+            "Uplink migrations undone because the API server did not respond through the gateway bridge",
             gateway_given_back.clone(),
         );
         Self {
@@ -153,7 +153,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Counts one CNI call, with how long it took in all and each of its steps.
+    /// Records a CNI call: error code, total duration and duration of each step.
     pub fn cni_call(
         &self,
         command: &'static str,
@@ -168,37 +168,37 @@ impl Metrics {
         }
     }
 
-    /// Counts one file of the container runtime's that had to be written again.
+    /// Counts a restored CNI file.
     pub fn cni_file_restored(&self, file: &'static str) {
         self.cni_files_restored.get_or_create(&FileLabels { file }).inc();
     }
 
-    /// Says how many files the runtime takes before ours.
+    /// Sets the number of CNI configuration files that the container runtime prefers to that of Slipstream.
     pub fn cni_configurations_before(&self, count: usize) {
         self.cni_configurations_before.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Counts one call of the Kubernetes API that failed, or a watch that broke.
+    /// Counts a failed request to the Kubernetes API or a broken watch.
     pub fn api_failure(&self, call: &'static str) {
         self.api_failures.get_or_create(&CallOfApi { call }).inc();
     }
 
-    /// Counts one setting of ovn-controller that was put back.
+    /// Counts a restored setting of ovn-controller.
     pub fn chassis_restored(&self, key: &str) {
         self.chassis_restored.get_or_create(&KeyLabels { key: key.to_owned() }).inc();
     }
 
-    /// Counts something of the gateway that was put back.
+    /// Counts a restored object of the gateway.
     pub fn gateway_restored(&self, what: &'static str) {
         self.gateway_restored.get_or_create(&WhatLabels { what }).inc();
     }
 
-    /// Counts one network that the node got back.
+    /// Counts an uplink migration that was undone.
     pub fn gateway_given_back(&self) {
         self.gateway_given_back.inc();
     }
 
-    /// Sets, for each of `all` flags of the cluster network, whether the controller was given another value.
+    /// Sets, for each flag in `all`, whether its value differs from that of the controller (`differing`).
     pub fn network_differs(&self, all: &[&'static str], differing: &[&'static str]) {
         for &flag in all {
             let differs = differing.contains(&flag);
@@ -206,12 +206,15 @@ impl Metrics {
         }
     }
 
-    /// Adds metrics of another part of the agent. Names get the prefix `slipstream_node_`.
+    /// Registers metrics of another module. Names get the prefix `slipstream_node_`.
     pub fn register(&self, add: impl FnOnce(&mut Registry)) {
         add(&mut self.registry.lock());
     }
 
-    /// The text a scraper reads.
+    /// Encodes all metrics in the Prometheus text format.
+    ///
+    /// # Errors
+    /// A collector failed.
     pub fn encode(&self) -> Result<String, std::fmt::Error> {
         let mut out = String::new();
         text::encode(&mut out, &self.registry.lock())?;

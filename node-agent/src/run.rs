@@ -1,8 +1,8 @@
-//! Order of start-up, and of cleaning up.
+//! Start and end of the agent.
 //!
-//! Start: OVS, the API, the data path, the gateway, what an earlier agent left, the CNI socket, and last the CNI
-//! configuration, by which the runtime finds us. End: SIGTERM stops serving and touches no traffic. So does the end of any
-//! part that should live as long as the agent: it ends the agent, with its cause, and whoever started us starts us again.
+//! Start order: OVS, Kubernetes API, datapath, gateway, garbage of an earlier agent, CNI socket, and last the CNI configuration,
+//! after which the container runtime uses the plugin. SIGTERM stops serving and does not affect traffic. When a supervised task
+//! ends, the agent exits with its error, to be restarted.
 
 use crate::kernel::unix_socket;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::cni::server;
 use crate::config::{Config, DatapathFlag};
 use crate::datapath::{self, Datapath};
 use crate::flow_cache::collector::DatapathCollector;
-use crate::flow_cache::{Sabotage, Settings, Steering};
+use crate::flow_cache::{CacheControl, FaultInjection, Settings};
 use crate::gateway::task;
 use crate::health::Health;
 use crate::kernel::link::Netlink;
@@ -34,25 +34,31 @@ use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::ovs::Ovs;
 
-/// How long OVS and the API may take to be there when the agent starts. Whoever started us starts us again.
+/// Timeout for OVS and the Kubernetes API at start; then the agent exits.
 const START_WAIT: Duration = Duration::from_secs(60);
-/// How long the agent before us may take to end.
+/// Timeout for the exit of a previous agent.
 const LOCK_WAIT: Duration = Duration::from_secs(60);
 
-/// How long a thread of the runtime that is stuck in the kernel may keep the program from ending.
+/// How long a runtime thread that is stuck in the kernel may delay the exit.
 const STUCK: Duration = Duration::from_secs(10);
-/// How long CNI calls under way may take to finish once the agent is to end.
+/// Timeout for CNI calls in progress when the agent exits.
 const FINISH: Duration = Duration::from_secs(5);
-/// The task that serves the container runtime.
+/// Name of the task that serves CNI calls.
 const CNI_SERVER: &str = "cni-server";
 
-/// Serves the node until SIGTERM or SIGINT, or until one of its parts ends, which is an error.
+/// Serves the node until SIGTERM or SIGINT.
+///
+/// # Errors
+/// The agent cannot start, or a supervised task has ended.
 pub fn run(config: Config) -> anyhow::Result<()> {
     log();
     until_done(serve(config))
 }
 
-/// Puts the node back as it was before the agent.
+/// Removes everything the agent set up on the node.
+///
+/// # Errors
+/// The number of failed steps; each failure is logged.
 pub fn cleanup(config: Config) -> anyhow::Result<()> {
     log();
     until_done(crate::cleanup::cleanup(config))
@@ -61,7 +67,7 @@ pub fn cleanup(config: Config) -> anyhow::Result<()> {
 fn log() {
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_unset| EnvFilter::new("info"));
-    // Fails when a test has set one: then that one it is.
+    // Fails when a test has installed a subscriber, which stays in place.
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
 }
 
@@ -81,7 +87,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let (tasks, mut ends) = Tasks::new();
     let work = async {
         let programs = config.datapath != DatapathFlag::Ovs;
-        // What is wrong with the settings is told at once, and not after the agent before has ended.
+        // Invalid settings are reported at once, not after the wait for the previous agent.
         let client = client::client(&config).await?;
         held = Some(lock::hold(&config, programs, LOCK_WAIT).await?);
         start(config, client, &tasks, stopped).await?;
@@ -89,19 +95,19 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     };
     tokio::select! {
         ended = work => return ended,
-        _ = terminate.recv() => tracing::info!("SIGTERM: ending; pods keep their connections"),
-        _ = interrupt.recv() => tracing::info!("SIGINT: ending; pods keep their connections"),
+        _ = terminate.recv() => tracing::info!("SIGTERM received, exiting; pod connections are not affected"),
+        _ = interrupt.recv() => tracing::info!("SIGINT received, exiting; pod connections are not affected"),
     }
     stop.send_replace(true);
-    // Calls under way get a moment to finish. One that still waits for its addresses is undone by its DEL, or by the next
-    // start.
+    // Calls in progress get time to finish. An ADD that still waits for addresses is undone by its DEL or by garbage collection at
+    // the next start.
     let finished = async {
         while tasks.names().iter().any(|name| name == CNI_SERVER) {
             ends.next().await;
         }
     };
     if tokio::time::timeout(FINISH, finished).await.is_err() {
-        tracing::warn!("CNI calls are still under way after {FINISH:?}; they are left");
+        tracing::warn!("CNI calls still in progress after {FINISH:?} are abandoned");
     }
     drop(held);
     Ok(())
@@ -116,7 +122,7 @@ async fn start(
     config.gateway_interface = uplink(&config).await?;
     let config = Arc::new(config);
     let node = connect(&config, client.clone(), tasks).await?;
-    let steering: Arc<dyn Steering> = Arc::new(node.flow_cache.clone());
+    let steering: Arc<dyn CacheControl> = Arc::new(node.flow_cache.clone());
     let view = admin::NodeView::new(node.clone(), &config.node_name, Some(steering), &config.ovs_db);
     let app = admin::serve::Application::new(node.clone(), Arc::new(view), stopped.clone());
     tasks.spawn("admin-server", app.clone().on_port(config.metrics_bind_address));
@@ -127,13 +133,13 @@ async fn start(
     let (outlet, announcements) = Outlet::new();
     tasks.spawn("annotations", announce::annotations(node.reports(), nodes.clone(), announcements));
     let context = task::context(&config, &node);
-    node.health.bad("gateway", "not set up yet");
+    node.health.not_met("gateway", "not set up yet");
     tasks.spawn("gateway", task::keep(node.clone(), context, client, outlet));
     tasks.spawn(CNI_SERVER, {
         let (node, config, stopped) = (node.clone(), Arc::clone(&config), stopped.clone());
         async move { serve_pods(&node, &config, stopped).await }
     });
-    node.health.bad(guard::CONDITION, "the agent is starting");
+    node.health.not_met(guard::CONDITION, "the agent is starting");
     let (outlet, in_use) = Outlet::new();
     let name = config.node_name.clone();
     tasks.spawn("node-condition", in_use::keep_condition(node.clone(), name, nodes, in_use));
@@ -141,7 +147,7 @@ async fn start(
     Ok(())
 }
 
-/// The gateway interface; a machine that has just started may have no default route yet.
+/// Finds the gateway interface; waits, as a booting machine may have no default route yet.
 async fn uplink(config: &Config) -> anyhow::Result<String> {
     let netlink = Netlink::open()?;
     let end = tokio::time::Instant::now() + START_WAIT;
@@ -150,7 +156,7 @@ async fn uplink(config: &Config) -> anyhow::Result<String> {
             Err(error) if tokio::time::Instant::now() < end => tracing::debug!("{error:#}"),
             done => {
                 let name = done?;
-                tracing::info!(interface = name, named = config.gateway_interface, "gateway interface");
+                tracing::info!(interface = name, named = config.gateway_interface, "gateway interface found");
                 return Ok(name);
             }
         }
@@ -158,7 +164,10 @@ async fn uplink(config: &Config) -> anyhow::Result<String> {
     }
 }
 
-/// Connects to OVS and the API, loads the programs, and starts to follow this node's pods.
+/// Connects to OVS and the Kubernetes API, loads the eBPF programs, and starts the pod watch and the flow cache.
+///
+/// # Errors
+/// OVS is not reachable, or the datapath requested by `config` is not available.
 pub async fn connect(config: &Config, client: kube::Client, tasks: &Tasks) -> anyhow::Result<Node> {
     let netlink = Netlink::open_in(tasks)?;
     let ovs = Ovs::connect(&config.ovs_db, START_WAIT).await.context("Open_vSwitch database (--ovs-db)")?;
@@ -166,7 +175,7 @@ pub async fn connect(config: &Config, client: kube::Client, tasks: &Tasks) -> an
     tasks.spawn("pods-watch", pods::follow(client, config.node_name.clone(), pods.clone(), metrics.clone()));
     let datapath = Arc::new(datapath::choose(config, &ovs)?);
     let (path, attach, netdev) = (datapath.path(), datapath.attach, datapath.netdev);
-    tracing::info!(path, ?attach, netdev, reason = datapath.reason, "data path");
+    tracing::info!(path, ?attach, netdev, reason = datapath.reason, "datapath chosen");
     let flow_cache = datapath.manager(&config.state_dir)?;
     let node = Node {
         netlink,
@@ -192,32 +201,35 @@ pub async fn connect(config: &Config, client: kube::Client, tasks: &Tasks) -> an
         ovs_db: config.ovs_db.clone(),
         uplink: config.gateway_interface.clone(),
         timing: datapath::timing(config),
-        sabotage: sabotage(),
+        faults: faults(),
     };
     node.start_flow_cache(settings);
     Ok(node)
 }
 
 #[cfg(feature = "test-hooks")]
-fn sabotage() -> Sabotage {
-    Sabotage::from_environment()
+fn faults() -> FaultInjection {
+    FaultInjection::from_environment()
 }
 
 #[cfg(not(feature = "test-hooks"))]
-fn sabotage() -> Sabotage {
-    Sabotage::default()
+fn faults() -> FaultInjection {
+    FaultInjection::default()
 }
 
-/// Puts right what an earlier agent left, then serves the container runtime until told to stop.
+/// Collects garbage of an earlier agent, then serves CNI calls until `stopped`.
+///
+/// # Errors
+/// The pods of the node cannot be listed, or the CNI socket cannot be opened.
 pub async fn serve_pods(node: &Node, config: &Config, stopped: watch::Receiver<bool>) -> anyhow::Result<()> {
     anyhow::ensure!(
         node.pods.synced(START_WAIT).await,
-        "no list of this node's pods from the Kubernetes API within {START_WAIT:?}; is the API server reachable, and may the agent list pods?"
+        "cannot list this node's pods within {START_WAIT:?}; is the API server reachable, and is the agent allowed to list and watch pods?"
     );
     match gc::round(node).await {
-        Ok(done) => tracing::info!(done, "what an earlier agent left is put right"),
+        Ok(done) => tracing::info!(done, "garbage collection of an earlier agent's resources finished"),
         Err(error) => {
-            tracing::warn!(%error, "what an earlier agent left could not all be put right; trying again later")
+            tracing::warn!(%error, "garbage collection of an earlier agent's resources failed; retrying later")
         }
     }
     node.tasks.spawn("clean-up", gc::follow(node.clone()));
@@ -226,7 +238,7 @@ pub async fn serve_pods(node: &Node, config: &Config, stopped: watch::Receiver<b
     server::serve(listener, node.clone(), until(stopped)).await.context("CNI server")
 }
 
-/// Once ADD can be served: lets the runtime know of us, and keeps it so.
+/// Installs the CNI configuration once ADD can be served, and keeps it installed.
 async fn keep_files(node: Node, config: Arc<Config>, in_use: Outlet<InUse>) -> anyhow::Result<()> {
     let files = Files::new(&config.cni_bin_dir, &config.cni_conf_dir, &config.cni_socket)?;
     wait_ready(&node).await;
@@ -235,14 +247,14 @@ async fn keep_files(node: Node, config: Arc<Config>, in_use: Outlet<InUse>) -> a
     Ok(())
 }
 
-/// Waits until ADD could be served, saying now and then what is missing.
+/// Waits until ADD can be served; logs conditions that are not met at debug level.
 async fn wait_ready(node: &Node) {
     let missing = |node: &Node| {
         let all = node.problems();
         all.into_iter().filter(|p| !p.starts_with("cni:")).collect::<Vec<_>>()
     };
     loop {
-        // Any change of the database may be the one waited for; the clock is for the conditions outside of it.
+        // Wakes on changes of the database; the timeout covers conditions outside of it.
         let good =
             node.ovs.wait_for(Duration::from_secs(1), |_| missing(node).is_empty().then_some(())).await;
         if good.is_some() {
@@ -253,6 +265,6 @@ async fn wait_ready(node: &Node) {
 }
 
 async fn until(mut stopped: watch::Receiver<bool>) {
-    // An error means that the sender is gone, and with it the program.
+    // An error means that the sender was dropped: the process is exiting.
     let _ = stopped.wait_for(|s| *s).await;
 }

@@ -44,7 +44,7 @@ impl FlowCache for Cache {
     fn epoch(&self) -> Result<u32, CacheError> {
         Ok(EPOCH)
     }
-    fn bump(&self) -> Result<u32, CacheError> {
+    fn invalidate(&self) -> Result<u32, CacheError> {
         Ok(EPOCH)
     }
     fn set_gate(&self, _: Gate) -> Result<(), CacheError> {
@@ -261,7 +261,7 @@ fn the_verdict_on_a_flow_into_the_tunnel_follows_vni_and_option() {
         bed.flows(&[&push(5, 0x0001_0002)]);
         let unreachable = bed.audit().await;
         assert_eq!(unreachable.verdict, Verdict::Undecided, "{unreachable:#?}");
-        assert!(unreachable.why.iter().any(|why| why.contains("cannot reach the tunnel's far end")));
+        assert!(unreachable.why.iter().any(|why| why.contains("cannot reach the remote tunnel endpoint")));
         bed.reach_the_far_end().await;
         let same = bed.audit().await;
         assert_eq!(same.verdict, Verdict::Same, "{same:#?}");

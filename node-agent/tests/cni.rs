@@ -152,7 +152,7 @@ fn a_second_add_is_refused_without_damage_and_check_sees_what_is_missing() {
         let added = bed.add(&a, &pod, "a", "u1").await;
         assert_eq!(added.error(), 0);
         let again = bed.add(&a, &pod, "a", "u1").await;
-        assert!(again.error() >= 100 && again.message().contains("added before"), "{again:?}");
+        assert!(again.error() >= 100 && again.message().contains("called before"), "{again:?}");
 
         let extra = json!({ "prevResult": added.json() });
         let call = Call {
@@ -250,7 +250,7 @@ fn an_add_that_fails_at_any_step_leaves_nothing() {
         let netns = node_agent::kernel::netns::Netns::open(pod.path()).unwrap();
         netns.run("squat", squat).await.unwrap();
         let bad = bed.add(&id(6), &pod, "e", "u5").await;
-        assert!(bad.message().contains("eth0 is in") && bad.message().contains("left as it is"), "{bad:?}");
+        assert!(bad.message().contains("eth0 exists in") && bad.message().contains("not changed"), "{bad:?}");
         bed.assert_clean().await;
 
         // A port of the same name that is not ours.
@@ -269,7 +269,7 @@ fn an_add_that_fails_at_any_step_leaves_nothing() {
         ]);
         bed.api.put("f", "u6", Some(&networks(7)));
         let bad = bed.add(&taken, &fresh, "f", "u6").await;
-        assert!(bad.message().contains("left alone"), "{bad:?}");
+        assert!(bad.message().contains("not replaced"), "{bad:?}");
         assert_eq!(bed.left().await, (vec![], vec![taken[..15].to_owned()]));
         bed.ovs.vsctl(&["--no-wait", "del-port", &taken[..15]]);
 
@@ -580,7 +580,7 @@ fn pods_reach_each_other_interposed_and_without_the_agent_and_nothing_is_left() 
         bed.kill_agent();
         bed.datapath = "ovs";
         let log = bed.refused();
-        assert!(log.contains("connected through the eBPF programs of an earlier run: ns_p"), "{log}");
+        assert!(log.contains("attached through eBPF programs of an earlier run: ns_p"), "{log}");
         megabyte(&a, &b, "10.244.0.4:7004").await;
         bed.datapath = "ebpf";
         bed.start_agent().await;

@@ -5,23 +5,23 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use api::admin::{self as wire, FlowSpec, NodePath, Reasoned};
+use api::admin::{self as wire, FlowSpec, NodePath, PathStatus};
 use clap::{Parser, Subcommand, ValueEnum};
 use serde_json::Value;
 
 use crate::client::{Client, Error};
 use crate::{show, top, units};
 
-/// Ask the node agent of Slipstream how this node's packets travel.
+/// Inspect and control Slipstream's flow cache on this node.
 ///
-/// Exit codes: 0 success; 1 the agent could not do it; 2 wrong usage or input; 3 the agent is not there; 4 and 5 see `audit`.
+/// Exit codes: 0 success; 1 error reported by the agent; 2 wrong usage or input; 3 agent not reachable; 4 and 5 see `audit`.
 #[derive(Debug, Parser)]
 #[command(name = "slipctl", version)]
 pub(crate) struct Args {
-    /// The agent's socket.
+    /// Admin socket of the node agent (its --admin-socket).
     #[arg(long, global = true, env = "SLIPSTREAM_ADMIN_SOCKET", default_value = wire::DEFAULT_SOCKET)]
     socket: PathBuf,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, global = true, value_enum, default_value_t = Output::Table)]
     output: Output,
     #[command(subcommand)]
@@ -30,66 +30,67 @@ pub(crate) struct Args {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// For people.
+    /// Plain text.
     Table,
-    /// For programs.
+    /// JSON, as sent by the agent.
     Json,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// The node's path with its reasons, the flow cache, versions, pods and maps.
+    /// Show paths with their reasons, state of the flow cache, versions, pods and maps.
     Status,
-    /// What is cached.
+    /// List cached flows.
     Flows {
-        /// Only of this pod: NAMESPACE/POD, a container id, or the beginning of one.
+        /// Only flows of this pod: NAMESPACE/POD, a container id, or a prefix of one.
         #[arg(long)]
         endpoint: Option<String>,
-        /// At most so many.
+        /// Maximum number of flows.
         #[arg(long, default_value_t = wire::DEFAULT_FLOWS, value_parser = at_least_one)]
         limit: usize,
     },
-    /// Packets and bytes by remote node and VNI, fast and slow.
+    /// Show packets and bytes by remote node and VNI, on the fast path and the slow path.
     Tunnels,
-    /// Rates, live.
+    /// Show packet and bit rates of tunnels and pods, continuously.
     Top {
-        /// Time between two readings, such as 2s or 500ms.
+        /// Interval of the readings, such as 2s or 500ms.
         #[arg(long, default_value = "1s", value_parser = units::interval)]
         interval: Duration,
-        /// End after so many.
+        /// Number of readings; without it until interrupted.
         #[arg(long)]
         count: Option<u64>,
     },
-    /// Ask OVS what it would do with a flow's packets now, and compare with what the cache does.
+    /// Compare cached flows with the verdict of OVS (ofproto/trace).
     ///
-    /// Exit code 4 when an answer differs, 5 when none differs but one could not be decided.
+    /// Exit code 4 if a verdict differs, 5 if none differs but some could not be compared.
     Audit {
-        /// The flow, as `slipctl flows` shows it: `tcp 10.244.0.3:40000 10.244.1.4:80`, IPv6 as `[fd00::3]:40000`.
+        /// Flow to audit, as shown by `slipctl flows`: `tcp 10.244.0.3:40000 10.244.1.4:80`, IPv6 as `[fd00::3]:40000`.
         #[arg(num_args = 3, value_names = ["PROTO", "SRC:PORT", "DST:PORT"], required_unless_present = "all")]
         flow: Vec<String>,
-        /// Every valid flow of the cache, up to the limit.
+        /// Audit all valid flows of the cache, up to the limit.
         #[arg(long, conflicts_with = "flow")]
         all: bool,
-        /// With --all, at most so many.
+        /// Maximum number of flows, with --all.
         #[arg(long, requires = "all", default_value_t = wire::DEFAULT_FLOWS, value_parser = at_least_one)]
         limit: usize,
     },
-    /// Choose the path of packets, live.
+    /// Change the path of packets.
     #[command(subcommand)]
     Path(PathCommand),
 }
 
 #[derive(Debug, Subcommand)]
 enum PathCommand {
-    /// Of the whole node, until the agent starts again.
+    /// Request a path for all pods of the node; kept across restarts of the agent.
     Node {
-        /// `auto`, `ebpf` or `ovs`.
+        /// `auto` or `ebpf`: fast path for eligible pods, with `ebpf` warn if the node is not eligible; `ovs`: every packet
+        /// through OVS.
         path: NodePath,
     },
 }
 
 impl Args {
-    /// Does what the command line says.
+    /// Executes the command.
     pub(crate) fn run(self) -> Result<ExitCode, Error> {
         let client = Client::new(&self.socket);
         match self.command {
@@ -123,14 +124,14 @@ impl Args {
             }
             Command::Path(PathCommand::Node { path }) => {
                 let value = client.post(wire::PATH_NODE, &wire::PathRequest { path })?;
-                self.output.print(&value, |now: Reasoned| show::status::path(path, &now))?;
+                self.output.print(&value, |now: PathStatus| show::status::path(path, &now))?;
             }
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// 0 when all are the same, 4 when one differs, 5 when none differs but one is undecided.
+/// Exit code of an audit: 0 if all flows are the same, 4 if one differs, 5 if none differs but one is undecided.
 fn audit_code(reply: &Value) -> ExitCode {
     let some = |name: &str| reply.get(name).and_then(Value::as_u64).is_some_and(|n| n > 0);
     ExitCode::from(match (some("different"), some("undecided")) {
@@ -154,7 +155,7 @@ impl Output {
     }
 }
 
-/// Writes to standard output. A reader that has gone away is no error.
+/// Writes to standard output. A closed pipe is not an error.
 pub(crate) fn write(text: &str) -> Result<(), Error> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -166,7 +167,7 @@ pub(crate) fn write(text: &str) -> Result<(), Error> {
 fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(number) if number > 0 => Ok(number),
-        _ => Err("a whole number of at least 1 is needed".to_owned()),
+        _ => Err("must be a whole number of at least 1".to_owned()),
     }
 }
 

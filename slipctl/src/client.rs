@@ -1,4 +1,4 @@
-//! One HTTP/1.1 exchange with the agent for each question.
+//! HTTP/1.1 client for the admin socket of the node agent; one connection per request.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -10,60 +10,60 @@ use api::admin::Failure;
 use serde::Serialize;
 use serde_json::Value;
 
-/// How long the agent may take. An audit of many flows is the longest.
+/// Timeout of a request; an audit of many flows takes longest.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Asks an agent.
+/// Client of one agent.
 #[derive(Debug)]
 pub(crate) struct Client {
     socket: PathBuf,
 }
 
-/// Why there is no answer.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// Nobody listens.
-    #[error("no node agent at {}: {source}; {}", .socket.display(), remedy(.source))]
+    /// Connecting to the socket failed.
+    #[error("cannot connect to the node agent at {}: {source}; {}", .socket.display(), remedy(.source))]
     NoAgent { socket: PathBuf, source: io::Error },
-    /// The agent went away meanwhile, or is not one.
+    /// The connection failed, or the response is not valid HTTP.
     #[error("node agent at {}: {detail}", .socket.display())]
     Exchange { socket: PathBuf, detail: String },
-    /// The agent refuses.
+    /// The agent returned an error.
     #[error("{message}")]
     Refused { status: u16, message: String },
-    /// The command line is wrong.
+    /// Wrong command line.
     #[error("{0}")]
     Usage(String),
-    /// Standard output.
+    /// Standard output cannot be written.
     #[error("cannot write to standard output: {0}")]
     Output(io::Error),
 }
 
 fn remedy(source: &io::Error) -> &'static str {
     match source.kind() {
-        io::ErrorKind::PermissionDenied => "only root may ask it: run slipctl as root",
+        io::ErrorKind::PermissionDenied => "the socket is accessible to root only: run slipctl as root",
         io::ErrorKind::ConnectionRefused => {
-            "the socket was left by an agent that has ended: is slipstream-node-agent running on this node?"
+            "the socket is a leftover of an agent that has exited: is slipstream-node-agent running on this node?"
         }
         _ => {
-            "is slipstream-node-agent running on this node, and with this --admin-socket? name another by --socket"
+            "is slipstream-node-agent running on this node with this --admin-socket? set another one with --socket"
         }
     }
 }
 
 impl Error {
-    /// An answer of another shape than this program knows.
+    /// The response cannot be deserialized.
     #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
     pub(crate) fn not_understood(error: serde_json::Error) -> Self {
         Self::Refused {
             status: 500,
             message: format!(
-                "the agent's answer is not understood ({error}); are slipctl and the agent of one version? `-o json` prints it as it is"
+                "cannot parse the agent's response ({error}); are slipctl and the agent of the same version? `-o json` prints the response as received"
             ),
         }
     }
 
-    /// The exit code: 1 the agent could not, 2 wrong input, 3 no agent.
+    /// Exit code: 1 error of the agent or of standard output, 2 wrong input, 3 agent not reachable.
     pub(crate) fn code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Refused { status: 400, .. } | Self::Usage(_) => 2,
@@ -74,20 +74,20 @@ impl Error {
 }
 
 impl Client {
-    /// The agent that listens on `socket`.
+    /// Client of the agent that listens on `socket`.
     pub(crate) fn new(socket: &Path) -> Self {
         Self { socket: socket.to_owned() }
     }
 
-    /// Reads a resource.
+    /// Sends `GET resource`; returns the JSON body.
     pub(crate) fn get(&self, resource: &str) -> Result<Value, Error> {
         self.ask("GET", resource, "")
     }
 
-    /// Sends a request to a resource.
+    /// Sends `POST resource` with a JSON body; returns the JSON body of the response.
     pub(crate) fn post(&self, resource: &str, request: &impl Serialize) -> Result<Value, Error> {
         let body = serde_json::to_string(request)
-            .map_err(|e| self.failed(format!("the request cannot be written: {e}")))?;
+            .map_err(|e| self.failed(format!("cannot serialize the request: {e}")))?;
         self.ask("POST", resource, &body)
     }
 
@@ -98,7 +98,7 @@ impl Client {
         let (status, body) = parse(&answer).map_err(|detail| self.failed(detail))?;
         if status == 200 {
             return serde_json::from_str(body)
-                .map_err(|e| self.failed(format!("the answer is no JSON: {e}")));
+                .map_err(|e| self.failed(format!("the response is not JSON: {e}")));
         }
         let failure: Result<Failure, _> = serde_json::from_str(body);
         let message = failure.map_or_else(|_| format!("HTTP status {status}: {body}"), |f| f.error);
@@ -121,25 +121,25 @@ fn exchange(mut stream: UnixStream, method: &str, resource: &str, body: &str) ->
     let mut answer = String::new();
     stream.read_to_string(&mut answer).map_err(|e| match e.kind() {
         io::ErrorKind::WouldBlock => {
-            io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {LIMIT:?}"))
+            io::Error::new(io::ErrorKind::TimedOut, format!("no response within {LIMIT:?}"))
         }
         _ => e,
     })?;
     Ok(answer)
 }
 
-/// Status code and body of an answer with a stated length.
+/// Splits a response into status code and body.
 fn parse(answer: &str) -> Result<(u16, &str), String> {
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or("the connection ended without an answer")?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or("connection closed without a response")?;
     let status = head.split_whitespace().nth(1).and_then(|code| code.parse().ok());
-    let status =
-        status.ok_or_else(|| format!("`{}` is no HTTP answer", head.lines().next().unwrap_or_default()))?;
+    let status = status
+        .ok_or_else(|| format!("`{}` is not an HTTP response", head.lines().next().unwrap_or_default()))?;
     let length = head.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;
         name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
     });
     if length.is_some_and(|length| body.len() < length) {
-        return Err("the connection ended in the middle of the answer".to_owned());
+        return Err("connection closed in the middle of the response".to_owned());
     }
     Ok((status, body))
 }
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
 
-    /// Gives one answer to whoever comes.
+    /// Accepts one connection and sends `answer`.
     fn agent(socket: &Path, answer: &'static str) -> std::thread::JoinHandle<()> {
         let listener = UnixListener::bind(socket).unwrap();
         std::thread::Builder::new()
@@ -172,7 +172,7 @@ mod tests {
 
         drop(UnixListener::bind(&socket).unwrap());
         let text = Client::new(&socket).get("/x").unwrap_err().to_string();
-        assert!(text.contains("an agent that has ended"), "{text}");
+        assert!(text.contains("an agent that has exited"), "{text}");
     }
 
     #[test]
@@ -182,9 +182,9 @@ mod tests {
             ("HTTP/1.1 409 Conflict\r\n\r\n{\"error\":\"no cache\"}", 1, "no cache"),
             ("HTTP/1.1 502 x\r\n\r\noops", 1, "HTTP status 502: oops"),
             ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{\"a\"", 3, "in the middle"),
-            ("HTTP/1.1 200 OK\r\n\r\nhello", 3, "no JSON"),
-            ("SSH-2.0-x\r\n\r\n", 3, "`SSH-2.0-x` is no HTTP answer"),
-            ("", 3, "without an answer"),
+            ("HTTP/1.1 200 OK\r\n\r\nhello", 3, "not JSON"),
+            ("SSH-2.0-x\r\n\r\n", 3, "`SSH-2.0-x` is not an HTTP response"),
+            ("", 3, "without a response"),
         ] {
             let directory = tempfile::tempdir().unwrap();
             let socket = directory.path().join("admin.sock");

@@ -1,4 +1,4 @@
-//! `slipctl`: what an operator asks a node's agent. See `slipctl --help` and `docs/slipctl.md`.
+//! `slipctl`: command line client of the node agent's admin socket. See `slipctl --help` and `docs/slipctl.md`.
 
 mod args;
 mod client;
@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     match args::Args::parse().run() {
         Ok(code) => code,
         Err(error) => {
-            // Nobody is there to be told when standard error is closed.
+            // A closed standard error cannot be reported.
             let _ = writeln!(std::io::stderr(), "slipctl: {error}");
             error.code()
         }

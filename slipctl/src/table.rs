@@ -1,15 +1,15 @@
-//! Plain aligned text.
+//! Tables and name-value lists as aligned plain text.
 
-/// A column's heading and side: numbers stand right.
+/// Heading and alignment of a column.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Column {
-    /// Text.
+    /// Left-aligned, for text.
     Left(&'static str),
-    /// Numbers.
+    /// Right-aligned, for numbers.
     Right(&'static str),
 }
 
-/// Rows under their headings, columns two spaces apart, no space at the end of a line.
+/// Formats headings and rows with two spaces between columns and no trailing spaces.
 pub(crate) fn table(columns: &[Column], rows: &[Vec<String>]) -> String {
     let heads: Vec<String> = columns
         .iter()
@@ -34,7 +34,7 @@ pub(crate) fn table(columns: &[Column], rows: &[Vec<String>]) -> String {
     out
 }
 
-/// Names with their values below one another; a value of several lines is indented.
+/// Formats one `name  value` per line, values aligned; further lines of a value are indented.
 pub(crate) fn pairs(list: &[(&str, String)]) -> String {
     let width = list.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let mut out = String::new();

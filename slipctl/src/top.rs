@@ -14,12 +14,12 @@ use crate::show::pod_or_container;
 use crate::table::{Column, table};
 use crate::units::{percent, short};
 
-/// Cursor to the first line, and everything behind it erased (ECMA-48).
+/// Moves the cursor to the first line and erases the screen after it (ECMA-48).
 const REDRAW: &str = "\x1b[H\x1b[J";
-/// The whole screen erased, once.
+/// Erases the whole screen (ECMA-48).
 const CLEAR: &str = "\x1b[2J";
 
-/// Reads and shows until `count` intervals are over, or for ever.
+/// Prints rates every `interval`, `count` times or until interrupted.
 pub(crate) fn run(client: &Client, interval: Duration, count: Option<u64>, json: bool) -> Result<(), Error> {
     let redraw = !json && std::io::stdout().is_terminal();
     if redraw {
@@ -47,14 +47,14 @@ fn read(client: &Client) -> Result<Counters, Error> {
     serde_json::from_value(client.get(wire::COUNTERS)?).map_err(Error::not_understood)
 }
 
-/// Rates between two readings.
+/// Rates between two readings of the counters.
 #[derive(Debug, PartialEq, Serialize)]
 struct Rates {
-    /// The time between them.
+    /// Seconds between the readings.
     seconds: f64,
-    /// By node and VNI.
+    /// Rates by remote node and VNI.
     tunnels: Vec<TunnelRate>,
-    /// By pod.
+    /// Rates by pod.
     endpoints: Vec<EndpointRate>,
 }
 
@@ -117,7 +117,7 @@ impl Rates {
         Self { seconds, tunnels, endpoints: endpoints.collect() }
     }
 
-    /// One line of JSON.
+    /// Formats the rates as one line of JSON.
     fn line(&self) -> Result<String, Error> {
         serde_json::to_string(self).map(|line| line + "\n").map_err(|e| Error::Output(e.into()))
     }
@@ -191,7 +191,7 @@ impl PathRate {
     }
 }
 
-/// What was added. A counter that fell has begun anew at zero.
+/// Increase of a counter. A counter that decreased was reset and counts from zero.
 fn more(before: Amount, now: Amount) -> Amount {
     let part = |before: u64, now: u64| now.checked_sub(before).unwrap_or(now);
     Amount { packets: part(before.packets, now.packets), bytes: part(before.bytes, now.bytes) }

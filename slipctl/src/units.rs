@@ -1,11 +1,11 @@
-//! Figures for people, and times from people.
+//! Formatting of counts, shares and time spans; parsing of intervals.
 
 use std::time::Duration;
 
 /// The shortest interval of `top`.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// A figure with at most four digits and a decimal prefix: `999`, `12.3k`, `4.0M`.
+/// Formats a number with at most four digits and a decimal prefix: `999`, `12.3k`, `4.0M`.
 pub(crate) fn short(value: f64) -> String {
     if value < 999.5 {
         return format!("{value:.0}");
@@ -20,13 +20,13 @@ pub(crate) fn short(value: f64) -> String {
     format!("{value:.1}")
 }
 
-/// The same for a count.
+/// Formats a count as [`short`] does.
 #[expect(clippy::cast_precision_loss, reason = "four digits are shown")]
 pub(crate) fn short_count(value: u64) -> String {
     short(value as f64)
 }
 
-/// A share of 1 in percent. What is not all is never shown as 100 %, what is not nothing never as 0 %.
+/// Formats a share from 0 to 1 in percent. Values other than 0 and 1 are never shown as 0 % or 100 %.
 pub(crate) fn percent(share: Option<f64>) -> String {
     match share {
         None => "-".to_owned(),
@@ -36,7 +36,7 @@ pub(crate) fn percent(share: Option<f64>) -> String {
     }
 }
 
-/// A time span, the two largest units: `340ms`, `12.5s`, `3m20s`, `2h05m`, `4d03h`.
+/// Formats a time span in milliseconds with its two largest units: `340ms`, `12.5s`, `3m20s`, `2h05m`, `4d03h`.
 pub(crate) fn span(ms: u64) -> String {
     let s = ms / 1000;
     match s {

@@ -1,6 +1,6 @@
-//! Tasks and threads that a process cannot do without. Each has a name; the first that ends, in whatever way, is reported
-//! with its cause, and the process is to end with it: whoever started it starts it again, whole. A part that is dead while
-//! the rest looks well is worse than a restart, which this project's programs are made for.
+//! Supervision of vital tasks and threads. Each has a name; when one ends for any reason, its end is reported with the cause, and
+//! the process should exit so that its supervisor restarts it. A process with a dead part that looks healthy is worse than a
+//! restart.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -14,24 +14,24 @@ use tokio::sync::{Notify, mpsc};
 /// Why a task or thread ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
-    /// It came to an end of its own, with this error if it gave one.
+    /// Returned, with an error if it returned one.
     Returned(Option<String>),
-    /// It panicked; the message is in the log.
+    /// Panicked; the message is in the log.
     Panicked,
-    /// It was cancelled.
+    /// Was cancelled.
     Cancelled,
-    /// It could not be started.
+    /// Could not be started, because of this error.
     NotStarted(String),
 }
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Returned(None) => f.write_str("it returned"),
+            Self::Returned(None) => f.write_str("returned"),
             Self::Returned(Some(error)) => f.write_str(error),
-            Self::Panicked => f.write_str("it panicked"),
-            Self::Cancelled => f.write_str("it was cancelled"),
-            Self::NotStarted(error) => write!(f, "it could not be started: {error}"),
+            Self::Panicked => f.write_str("panicked"),
+            Self::Cancelled => f.write_str("cancelled"),
+            Self::NotStarted(error) => write!(f, "cannot be started: {error}"),
         }
     }
 }
@@ -39,9 +39,9 @@ impl fmt::Display for Cause {
 /// A task or thread that has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
-    /// Its name.
+    /// Name of the task or thread.
     pub name: String,
-    /// Why.
+    /// Why it ended.
     pub cause: Cause,
 }
 
@@ -53,9 +53,9 @@ impl fmt::Display for Ended {
 
 impl std::error::Error for Ended {}
 
-/// What a task may end with.
+/// Return type of a supervised task.
 pub trait Outcome {
-    /// The error, where there is one.
+    /// Error text, or `None` for success.
     fn error(self) -> Option<String>;
 }
 
@@ -72,7 +72,7 @@ impl<E: fmt::Display> Outcome for Result<(), E> {
     }
 }
 
-/// How a running task or thread is told to stop.
+/// Stop signal of a running task or thread.
 #[derive(Debug, Default)]
 struct Running {
     /// For tasks.
@@ -87,16 +87,16 @@ struct Shared {
     running: Mutex<BTreeMap<String, Arc<Running>>>,
 }
 
-/// The set of tasks and threads. Clones are the same set.
+/// A set of supervised tasks and threads. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Tasks(Arc<Shared>);
 
-/// Where the end of a task or thread is heard of.
+/// Receives the ends of tasks and threads.
 #[derive(Debug)]
 pub struct Ends(mpsc::UnboundedReceiver<Ended>);
 
 impl Ends {
-    /// The next task or thread that has ended. Waits for ever while none has.
+    /// Waits for the next task or thread that ends.
     pub async fn next(&mut self) -> Ended {
         match self.0.recv().await {
             Some(ended) => ended,
@@ -106,7 +106,7 @@ impl Ends {
     }
 }
 
-/// Tells of the end when it goes, whatever made it go.
+/// Reports the end of its task or thread when dropped.
 struct Sentinel {
     name: String,
     shared: Arc<Shared>,
@@ -114,7 +114,7 @@ struct Sentinel {
 }
 
 impl Sentinel {
-    /// It came to an end of its own.
+    /// Marks the task or thread as returned.
     fn finish(mut self, error: Option<String>) {
         self.returned = Some(error);
     }
@@ -128,7 +128,7 @@ impl Drop for Sentinel {
             None if std::thread::panicking() => Cause::Panicked,
             None => Cause::Cancelled,
         };
-        // Fails when nobody listens any more: the process is ending.
+        // Fails when the receiver is gone: the process is exiting.
         let _ = self.shared.ends.send(Ended { name: std::mem::take(&mut self.name), cause });
     }
 }
@@ -175,7 +175,7 @@ impl Tasks {
             sentinel.finish(outcome.error());
         });
         if let Err(error) = started {
-            // The sentinel went with the thread's body and told of a cancellation; this says why.
+            // The sentinel was dropped with the thread's closure and reported a cancellation; this reports the reason.
             let cause = Cause::NotStarted(error.to_string());
             tracing::error!(name, %cause, "thread");
             let _ = self.0.ends.send(Ended { name: name.to_owned(), cause });
@@ -188,7 +188,7 @@ impl Tasks {
         self.0.running.lock().keys().cloned().collect()
     }
 
-    /// Ends a task (it panics) or thread (it is told to return) by its name, as a test does; false when there is none.
+    /// Ends a task (by a panic) or thread (by its stop flag) by name, for tests; returns false when there is none.
     #[cfg(any(test, feature = "test-hooks"))]
     pub fn end(&self, name: &str) -> bool {
         let Some(running) = self.0.running.lock().get(name).cloned() else { return false };
@@ -229,9 +229,9 @@ mod tests {
     async fn a_thread_that_ends_is_told_whether_it_returns_or_panics() {
         let (tasks, mut ends) = Tasks::new();
         tasks.thread("returns", |_| {});
-        assert_eq!(ends.next().await.to_string(), "`returns` ended: it returned");
+        assert_eq!(ends.next().await.to_string(), "`returns` ended: returned");
         tasks.thread("panics", |_| assert_eq!(1 + 1, 3, "on purpose"));
-        assert_eq!(ends.next().await.to_string(), "`panics` ended: it panicked");
+        assert_eq!(ends.next().await.to_string(), "`panics` ended: panicked");
     }
 
     #[tokio::test]
@@ -247,6 +247,6 @@ mod tests {
         assert!(tasks.end("task") && tasks.end("thread") && !tasks.end("neither"));
         let mut ended = [ends.next().await.to_string(), ends.next().await.to_string()];
         ended.sort();
-        assert_eq!(ended, ["`task` ended: it panicked", "`thread` ended: it returned"]);
+        assert_eq!(ended, ["`task` ended: panicked", "`thread` ended: returned"]);
     }
 }

@@ -1,69 +1,69 @@
-//! The audit: what the flow cache does with a flow, beside what OVS would do.
+//! Audit: compares the action cached for a flow with what OVS would do now (`ofproto/trace`).
 
 use serde::{Deserialize, Serialize};
 
 use super::FlowSpec;
 
-/// What is to be asked of OVS: one flow, or all.
+/// Request to audit one flow or all valid flows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AuditRequest {
-    /// This one; without it the valid ones of the cache.
+    /// Flow to audit; `None`: all valid flows of the cache.
     #[serde(default)]
     pub flow: Option<FlowSpec>,
-    /// At most so many of them; without it [`DEFAULT_FLOWS`].
+    /// Maximum number of flows; `None`: [`DEFAULT_FLOWS`](super::DEFAULT_FLOWS).
     #[serde(default)]
     pub limit: Option<usize>,
 }
 
-/// Both answers for each flow.
+/// Result of an audit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AuditReply {
-    /// Flow by flow.
+    /// Result for each flow.
     pub flows: Vec<Audited>,
-    /// How many were the same.
+    /// Number of flows for which cache and OVS agree.
     pub same: usize,
-    /// How many were different.
+    /// Number of flows for which cache and OVS differ.
     pub different: usize,
-    /// How many could not be decided.
+    /// Number of flows that could not be compared.
     pub undecided: usize,
 }
 
-/// One flow with both answers.
+/// Result of the audit of one flow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Audited {
-    /// The pod it belongs to.
+    /// `NAMESPACE/NAME` of the pod that owns the flow, where known.
     pub pod: Option<String>,
-    /// Its container.
+    /// Container id of the pod that owns the flow.
     pub endpoint: String,
-    /// The flow.
+    /// Protocol, addresses and ports of the flow.
     #[serde(flatten)]
     pub flow: FlowSpec,
-    /// What came of it.
+    /// Whether cache and OVS agree.
     pub verdict: Verdict,
-    /// Why, unless they are the same.
+    /// Differences, or why the flow could not be compared; empty when they agree.
     pub why: Vec<String>,
-    /// What the cache does; none when it has no such flow.
+    /// Cached action; `None` when the flow is not cached.
     pub remembered: Option<Outcome>,
-    /// What OVS would do; none when it could not be asked or understood.
+    /// Action of OVS; `None` when the trace failed or could not be parsed.
     pub ovs: Option<Outcome>,
-    /// What OVS was asked.
+    /// Commands sent to ovs-vswitchd, and the connection tracking state assumed.
     pub asked: Vec<String>,
-    /// OVS's datapath actions, one line for each pass.
+    /// Datapath actions of OVS, one line for each recirculation.
     pub datapath_actions: Vec<String>,
 }
 
-/// Whether both answers agree.
+/// Whether cache and OVS agree on a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Verdict {
-    /// They agree.
+    /// Cache and OVS agree.
     Same,
-    /// They do not.
+    /// Cache and OVS differ.
     Different,
-    /// It could not be found out.
+    /// The flow could not be compared.
     Undecided,
 }
 
@@ -78,22 +78,22 @@ impl Verdict {
     }
 }
 
-/// What becomes of a packet. Members that are not known are none, and are not compared.
+/// What happens to a packet. Unknown members are `None` and are not compared.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
     /// `tunnel`, `local`, `deliver`, `drop` or `other`.
     pub kind: String,
-    /// Where it goes: the other node's address, or the pod's port.
+    /// Destination: address of the remote node, or name of the pod.
     pub to: Option<String>,
     /// Virtual network identifier.
     pub vni: Option<u32>,
-    /// OVN's option.
+    /// Value of OVN's Geneve option.
     pub option: Option<u32>,
-    /// Destination MAC of the (inner) packet.
+    /// Destination MAC of the packet, in a tunnel of the inner packet.
     pub destination_mac: Option<String>,
-    /// Source MAC of the (inner) packet.
+    /// Source MAC of the packet, in a tunnel of the inner packet.
     pub source_mac: Option<String>,
-    /// How much the TTL or hop limit is lowered.
+    /// Amount by which the TTL or hop limit is decremented.
     pub ttl_step: Option<u8>,
 }

@@ -1,49 +1,49 @@
-//! Packets and bytes of tunnels and pods, by path.
+//! Packet and byte counters of tunnels and pods, by path.
 
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// Packets and bytes on the wire.
+/// Packets and bytes, as on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Amount {
-    /// Packets; an aggregate counts as what it stands for.
+    /// Packets; a GSO or GRO aggregate counts as its segments.
     pub packets: u64,
     /// Bytes.
     pub bytes: u64,
 }
 
-/// What was counted so far.
+/// A reading of all counters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Counters {
-    /// Milliseconds on a clock that never jumps, for rates.
+    /// Time of the reading: milliseconds of a monotonic clock.
     pub at_ms: u64,
-    /// By remote node and VNI.
+    /// Counters by remote node and VNI.
     pub tunnels: Vec<TunnelCounters>,
-    /// By pod.
+    /// Counters by pod.
     pub endpoints: Vec<EndpointCounters>,
 }
 
-/// One tunnel.
+/// Counters of one tunnel and VNI.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TunnelCounters {
-    /// Address of the other node.
+    /// Tunnel endpoint of the remote node.
     pub remote: IpAddr,
-    /// Its name, where known.
+    /// Name of the remote node, where known.
     pub node: Option<String>,
     /// Virtual network identifier.
     pub vni: u32,
-    /// Received.
+    /// Received from the remote node.
     #[serde(rename = "in")]
     pub received: ByPath,
-    /// Sent.
+    /// Sent to the remote node.
     #[serde(rename = "out")]
     pub sent: ByPath,
 }
 
-/// One pod.
+/// Counters of one pod.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointCounters {
@@ -67,18 +67,18 @@ pub struct ByPath {
     pub fast: Amount,
     /// Through OVS.
     pub slow: Amount,
-    /// Share of the packets that were fast, 0 to 1; none when there were none.
+    /// Fast packets as a share of all packets, 0 to 1; `None` when there were none.
     pub hit_ratio: Option<f64>,
 }
 
 impl ByPath {
-    /// With the ratio worked out.
+    /// Counters with their hit ratio.
     pub fn new(fast: Amount, slow: Amount) -> Self {
         Self { fast, slow, hit_ratio: share(fast.packets, slow.packets) }
     }
 }
 
-/// Share of `fast` in both, 0 to 1.
+/// `fast / (fast + slow)`, 0 to 1; `None` when both are 0.
 #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
 pub fn share(fast: u64, slow: u64) -> Option<f64> {
     let all = fast.saturating_add(slow);

@@ -6,80 +6,80 @@ use serde::{Deserialize, Serialize};
 
 use super::FlowSpec;
 
-/// Which flows are wanted.
+/// Selects the flows to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FlowsRequest {
-    /// A container id or the beginning of one, or `NAMESPACE/POD`; without it all.
+    /// Container id or a prefix of one, or `NAMESPACE/POD`; `None`: all pods.
     #[serde(default)]
     pub endpoint: Option<String>,
-    /// At most so many; without it [`DEFAULT_FLOWS`].
+    /// Maximum number of flows; `None`: [`DEFAULT_FLOWS`].
     #[serde(default)]
     pub limit: Option<usize>,
 }
 
-/// How many flows are shown unless told otherwise.
+/// Default maximum number of flows in a response.
 pub const DEFAULT_FLOWS: usize = 100;
 
 /// A cached flow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Flow {
-    /// The container it belongs to: the sender, of a flow from another node the receiver.
+    /// Container id of the sending pod, or of the receiving pod for [`Action::Deliver`].
     pub endpoint: String,
-    /// `NAMESPACE/NAME` of that container's pod.
+    /// `NAMESPACE/NAME` of that pod, where known.
     pub pod: Option<String>,
-    /// The flow as the packets show it.
+    /// Protocol, addresses and ports of the packets.
     #[serde(flatten)]
     pub flow: FlowSpec,
-    /// What is done with the packets.
+    /// Cached action.
     pub action: Action,
-    /// How much the TTL or hop limit is lowered.
+    /// Amount by which the TTL or hop limit is decremented.
     pub ttl_step: u8,
-    /// Epoch in which it was learned.
+    /// Epoch in which the entry was learned.
     pub epoch: u32,
-    /// Packets may use it.
+    /// The entry belongs to the current epoch and is in use.
     pub valid: bool,
-    /// It is of the node's epoch, but packets may not use it yet: of a TCP connection the other direction is missing.
+    /// The entry belongs to the current epoch but is not used yet: the other direction of the TCP connection is not cached.
     pub waiting: bool,
-    /// It would be valid, but OVS answered otherwise than remembered for this pod in this epoch, and nothing of the pod's is used.
+    /// The entry would be valid, but a revalidation found a divergence for this pod in this epoch, so the pod takes the slow path.
     pub diverged: bool,
-    /// A refresh packet is inside OVS.
+    /// A revalidation packet is inside OVS.
     pub probing: bool,
-    /// Milliseconds since it was learned.
+    /// Milliseconds since the entry was learned.
     pub age_ms: u64,
-    /// Milliseconds until the refresh; negative when it is due.
+    /// Milliseconds until the next revalidation; negative when it is due.
     pub refresh_in_ms: i64,
-    /// Packets that used it.
+    /// Packets that used the entry.
     pub packets: u64,
 }
 
-/// Where a flow goes.
+/// Action of a cached flow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum Action {
-    /// To another node.
+    /// Encapsulate and send to another node.
     Tunnel(TunnelEnd),
-    /// To a pod of this node.
+    /// Forward to a pod of this node.
     Local {
-        /// Its container.
+        /// Container id of the receiving pod.
         to: String,
-        /// `NAMESPACE/NAME`.
+        /// `NAMESPACE/NAME` of the receiving pod, where known.
         pod: Option<String>,
     },
-    /// From another node to the pod.
+    /// Decapsulate a packet of another node and deliver it to the pod.
     Deliver(TunnelEnd),
 }
 
-/// The other side of a tunnel, with what the packets say.
+/// Remote end of a tunnel with the Geneve metadata of the flow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TunnelEnd {
-    /// Address of the other node.
+    /// Tunnel endpoint of the remote node.
     pub remote: IpAddr,
-    /// Its name, where known.
+    /// Name of the remote node, where known.
     pub node: Option<String>,
     /// Virtual network identifier.
     pub vni: u32,
-    /// OVN's option: ingress port key (15 bits) and egress port key (16 bits).
+    /// OVN's Geneve option: ingress port key (15 bits) and egress port key (16 bits) (ovn-architecture(7), "Tunnel Encapsulations").
     pub option: u32,
 }

@@ -1,4 +1,4 @@
-//! A flow as people write it: `PROTO SRC:PORT DST:PORT`, with `[v6]:port`.
+//! Text form of a flow: `PROTO SRC:PORT DST:PORT`, IPv6 as `[ADDRESS]:PORT`.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,18 +6,18 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A protocol that the cache knows.
+/// A protocol that the flow cache supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// 6.
+    /// TCP, protocol number 6.
     Tcp,
-    /// 17.
+    /// UDP, protocol number 17.
     Udp,
 }
 
 impl Protocol {
-    /// Its number in the IP header (IANA).
+    /// Protocol number in the IP header (IANA).
     pub const fn number(self) -> u8 {
         match self {
             Self::Tcp => 6,
@@ -25,7 +25,7 @@ impl Protocol {
         }
     }
 
-    /// The protocol of this number, if it is one of them.
+    /// The protocol with this number; `None` if the flow cache does not support it.
     pub const fn of(number: u8) -> Option<Self> {
         match number {
             6 => Some(Self::Tcp),
@@ -56,7 +56,7 @@ impl FromStr for Protocol {
         match text.to_ascii_lowercase().as_str() {
             "tcp" => Ok(Self::Tcp),
             "udp" => Ok(Self::Udp),
-            _ => Err(format!("`{text}` is no protocol of the flow cache: tcp or udp")),
+            _ => Err(format!("protocol `{text}` is not supported by the flow cache; use tcp or udp")),
         }
     }
 }
@@ -74,7 +74,10 @@ pub struct FlowSpec {
 }
 
 impl FlowSpec {
-    /// Reads the three words. The error says which is wrong.
+    /// Parses the three words of a flow.
+    ///
+    /// # Errors
+    /// A word is malformed, or the two addresses are of different IP versions. The error names the word and the expected form.
     pub fn parse(protocol: &str, source: &str, destination: &str) -> Result<Self, String> {
         let flow = Self {
             protocol: protocol.parse()?,
@@ -83,7 +86,7 @@ impl FlowSpec {
         };
         if flow.source.is_ipv4() != flow.destination.is_ipv4() {
             return Err(format!(
-                "source `{source}` and destination `{destination}` are of different IP versions; both must be of one"
+                "source `{source}` and destination `{destination}` are of different IP versions; both must be IPv4 or both IPv6"
             ));
         }
         Ok(flow)
@@ -93,7 +96,7 @@ impl FlowSpec {
 fn end(which: &str, text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_unspecific| {
         format!(
-            "{which} `{text}`: an address with a port is needed, such as 10.244.0.3:8080 or [fd00::3]:8080"
+            "{which} `{text}` is not an address with a port; write it as 10.244.0.3:8080 or [fd00::3]:8080"
         )
     })
 }
@@ -123,7 +126,7 @@ mod tests {
             (["icmp", "1.2.3.4:1", "1.2.3.5:1"], "`icmp`", "tcp or udp"),
             (["tcp", "1.2.3.4", "1.2.3.5:1"], "source `1.2.3.4`", "10.244.0.3:8080"),
             (["tcp", "1.2.3.4:1", "fd00::1:1"], "destination `fd00::1:1`", "[fd00::3]:8080"),
-            (["tcp", "1.2.3.4:1", "[fd00::1]:1"], "different IP versions", "both must be of one"),
+            (["tcp", "1.2.3.4:1", "[fd00::1]:1"], "different IP versions", "both must be IPv4"),
             (["tcp", "1.2.3.4:70000", "1.2.3.5:1"], "`1.2.3.4:70000`", "with a port"),
         ] {
             let error = FlowSpec::parse(words[0], words[1], words[2]).unwrap_err();

@@ -1,6 +1,6 @@
-//! What agent and `slipctl` say to each other on the admin socket: HTTP/1.1, JSON bodies, member names in camel case.
+//! Protocol of the admin socket between node agent and `slipctl`: HTTP/1.1 with JSON bodies, member names in camel case.
 //!
-//! Members are only ever added. A reader ignores those it does not know.
+//! New versions only add members; readers ignore unknown members.
 
 use std::collections::BTreeMap;
 
@@ -17,48 +17,49 @@ pub use counters::{Amount, ByPath, Counters, EndpointCounters, TunnelCounters, s
 pub use flow::{Action, DEFAULT_FLOWS, Flow, FlowsRequest, TunnelEnd};
 pub use flow_spec::{FlowSpec, Protocol};
 pub use path::{
-    Cache, EndpointStatus, GateStatus, NodePath, Path, Reasoned, Sight, Status as CacheStatus, UnderlayStatus,
+    Cache, EndpointStatus, GateStatus, MonitorHealth, NodePath, Path, PathStatus, Status as CacheStatus,
+    UnderlayStatus,
 };
 
-/// Where the agent listens unless told otherwise.
+/// Default path of the admin socket (`--admin-socket`).
 pub const DEFAULT_SOCKET: &str = "/run/slipstream/admin.sock";
 
-/// `GET`: [`Status`].
+/// `GET` returns [`Status`].
 pub const STATUS: &str = "/v1/status";
-/// `GET`, or `POST` with [`FlowsRequest`]: a list of [`Flow`].
+/// `GET`, or `POST` with [`FlowsRequest`], returns a list of [`Flow`].
 pub const FLOWS: &str = "/v1/flows";
-/// `GET`: [`Counters`].
+/// `GET` returns [`Counters`].
 pub const COUNTERS: &str = "/v1/counters";
-/// `POST` with [`PathRequest`]: [`Reasoned`].
+/// `POST` with [`PathRequest`] returns [`PathStatus`].
 pub const PATH_NODE: &str = "/v1/path/node";
-/// `POST` with [`AuditRequest`]: [`AuditReply`].
+/// `POST` with [`AuditRequest`] returns [`AuditReply`].
 pub const AUDIT: &str = "/v1/audit";
 
-/// Body of every answer that is not a success.
+/// Body of every error response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// What is wrong, which value, and what would be right.
+    /// The error: which value is wrong and what would be right.
     pub error: String,
 }
 
-/// The node.
+/// Status of the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
     /// Name of the Node object.
     pub node: String,
-    /// What the node's packets take now, and why.
+    /// Path of the node and the reason for it.
     #[serde(flatten)]
-    pub path: Reasoned,
+    pub path: PathStatus,
     /// `direct` or `interposed`.
     pub attach: String,
     /// `netdev` (userspace) or `system` (kernel).
     pub ovs_datapath: String,
-    /// Whether pods can be plugged in.
+    /// Whether all conditions are met, so that pods can be added.
     pub ready: bool,
-    /// What keeps it from being ready.
+    /// Conditions that are not met, as `CONDITION: REASON`.
     pub problems: Vec<String>,
-    /// What does not keep the node from being ready, and needs attention.
+    /// Active warnings, as `WHAT: REASON`; they do not affect readiness.
     #[serde(default)]
     pub warnings: Vec<String>,
     /// Every condition of the node: `met`, or why it is not.
@@ -67,31 +68,31 @@ pub struct Status {
     /// MTU of pod interfaces, in bytes.
     #[serde(default)]
     pub mtu: u32,
-    /// The flow cache; none without eBPF programs.
+    /// State of the flow cache; `None` without eBPF programs.
     pub cache: Option<Cache>,
-    /// Versions.
+    /// Versions of agent, programs, kernel and OVS.
     pub versions: Versions,
-    /// The pods here, by name.
+    /// Pods of this node, sorted by name.
     pub endpoints: Vec<Endpoint>,
-    /// How full the maps are, as of some seconds ago.
+    /// Fill level of the eBPF maps, up to 5 s old.
     pub maps: Vec<MapUse>,
-    /// Why packets were counted apart, and how often; those that were never counted are left out.
+    /// Packets by `ebpf::Reason`; reasons with a count of 0 are omitted.
     pub packet_reasons: BTreeMap<String, u64>,
 }
 
-/// Versions of what works together on the node.
+/// Versions of the node's components.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Versions {
-    /// The agent.
+    /// Version of the agent.
     pub agent: String,
-    /// Fingerprint of the eBPF object; none when the agent was built without one.
+    /// Fingerprint of the eBPF object; `None` when the agent was built without an eBPF toolchain.
     pub programs: Option<String>,
-    /// Layout of the maps.
+    /// Version of the layout of the eBPF maps.
     pub map_layout: u32,
-    /// The kernel's release.
+    /// Kernel release (`uname -r`).
     pub kernel: String,
-    /// Open vSwitch, as its database says.
+    /// Version of Open vSwitch (`ovs_version` of its database).
     pub ovs: Option<String>,
 }
 
@@ -103,26 +104,26 @@ pub struct Endpoint {
     pub id: String,
     /// `NAMESPACE/NAME`, where known.
     pub pod: Option<String>,
-    /// Its addresses with prefix length.
+    /// Pod addresses with prefix length.
     pub addresses: Vec<String>,
-    /// Its path, and why.
+    /// Path of the pod and the reason for it.
     #[serde(flatten)]
-    pub path: Reasoned,
+    pub path: PathStatus,
 }
 
-/// How full a map is.
+/// Fill level of an eBPF map.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MapUse {
-    /// Its name.
+    /// Name of the map.
     pub map: String,
-    /// Entries now.
+    /// Number of entries.
     pub entries: u64,
-    /// Entries it can hold.
+    /// Maximum number of entries.
     pub capacity: u64,
 }
 
-/// Which path the node shall take from now on. The answer is a [`Reasoned`]: the path it takes, and why.
+/// Request to change the path of the node. The response is a [`PathStatus`]: the path now in use and the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PathRequest {

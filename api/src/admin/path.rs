@@ -1,4 +1,5 @@
-//! What the agent tells of the fast path: the paths, why they are so, and how fresh what is known of OVS is.
+//! Status of the fast path: path of the node, of its endpoints and of the tunnel with the reason for each, and whether the
+//! flow cache is in sync with OVS.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -6,21 +7,21 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What is wanted of the node: `auto`, `ebpf` or `ovs`.
+/// Path requested for the node (`slipctl path node`): `auto`, `ebpf` or `ovs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodePath {
-    /// The fast path where it may be used.
+    /// Fast path for eligible endpoints.
     #[default]
     Auto,
-    /// The same, asked for by name: that it cannot be used is worth a warning.
+    /// Fast path for eligible endpoints, and a warning if the node is not eligible.
     Ebpf,
     /// Every packet through OVS.
     Ovs,
 }
 
 impl NodePath {
-    /// As people write it.
+    /// The name used on the command line, in JSON and in the state file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -38,44 +39,44 @@ impl FromStr for NodePath {
             "auto" => Ok(Self::Auto),
             "ebpf" => Ok(Self::Ebpf),
             "ovs" => Ok(Self::Ovs),
-            other => Err(format!("path `{other}`: `auto`, `ebpf` or `ovs` is needed")),
+            other => Err(format!("path `{other}` is unknown; use `auto`, `ebpf` or `ovs`")),
         }
     }
 }
 
-/// Which way packets take.
+/// Path that packets take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Path {
-    /// Cached flows skip OVS.
+    /// Fast path: packets of cached flows bypass OVS.
     Ebpf,
     /// Every packet through OVS.
     Ovs,
 }
 
-/// A path and why.
+/// A path and the reason for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Reasoned {
+pub struct PathStatus {
     /// The path.
     pub path: Path,
-    /// Why it is this one.
+    /// Reason, as text for an operator.
     pub reason: String,
 }
 
-impl Reasoned {
-    /// On the fast path.
+impl PathStatus {
+    /// The fast path, for `reason`.
     pub fn ebpf(reason: impl Into<String>) -> Self {
         Self { path: Path::Ebpf, reason: reason.into() }
     }
 
-    /// Through OVS.
+    /// The slow path (OVS), for `reason`.
     pub fn ovs(reason: impl Into<String>) -> Self {
         Self { path: Path::Ovs, reason: reason.into() }
     }
 }
 
-/// What the flow cache may do, as the programs have it, for reading.
+/// Mode bits of the flow cache, as the eBPF programs read them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "four independent switches, as in the map")]
 pub struct GateStatus {
@@ -83,29 +84,31 @@ pub struct GateStatus {
     pub forward: bool,
     /// New flows are learned.
     pub learn: bool,
-    /// TCP too.
+    /// TCP flows are forwarded and learned, not only UDP.
     pub tcp: bool,
-    /// Nothing is sent to OVS for refresh.
+    /// Grace period: no entry is sent to OVS for revalidation.
     pub hold: bool,
 }
 
-/// Whether changes of OVS are seen.
+/// Whether the agent is notified of OVS changes (OpenFlow flow monitor, OVSDB, connection tracking).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Sight {
-    /// They are; the fast path is open.
-    Open,
-    /// They are not, since a moment ago: cached flows go on without refresh.
-    Hold,
-    /// They are not: the fast path is closed.
-    Closed,
+pub enum MonitorHealth {
+    /// All sources are connected; entries are used and learned.
+    #[serde(rename = "open")]
+    Synced,
+    /// A source is lost, for less than the grace period: entries are used without revalidation, none are learned.
+    #[serde(rename = "hold")]
+    GracePeriod,
+    /// A source is lost and the grace period is over: every packet goes through OVS.
+    #[serde(rename = "closed")]
+    Stale,
 }
 
-/// The tunnel endpoint that the programs compare with.
+/// Tunnel endpoint of this node, as given to the eBPF programs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UnderlayStatus {
-    /// Its address.
+    /// IPv4 address of the tunnel endpoint.
     pub address: Ipv4Addr,
     /// MAC of the node on the uplink.
     pub mac: String,
@@ -113,7 +116,7 @@ pub struct UnderlayStatus {
     pub mtu: u32,
 }
 
-/// One pod's endpoint.
+/// Path of one pod's endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointStatus {
@@ -123,51 +126,54 @@ pub struct EndpointStatus {
     pub port: String,
     /// The pod's addresses, as the port's row has them.
     pub addresses: String,
-    /// Path and why.
+    /// Path of the endpoint and the reason for it.
     #[serde(flatten)]
-    pub path: Reasoned,
+    pub path: PathStatus,
 }
 
 /// The flow cache at this moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cache {
-    /// What is wanted of the node.
+    /// Requested path of the node.
     pub wanted: NodePath,
-    /// Path of TCP, and why.
-    pub tcp: Reasoned,
-    /// Path across the tunnel, and why.
-    pub tunnel: Reasoned,
-    /// Tunnel endpoint, where the fast path crosses the tunnel.
+    /// Path of TCP flows and the reason for it.
+    pub tcp: PathStatus,
+    /// Path of tunnelled packets and the reason for it.
+    pub tunnel: PathStatus,
+    /// Tunnel endpoint; `None` when tunnelled packets take the slow path.
     pub underlay: Option<UnderlayStatus>,
-    /// Entries of another epoch are not used.
+    /// Current epoch (generation); entries of any other epoch are invalid. `None` without eBPF programs.
     pub epoch: Option<u32>,
-    /// What it may do.
+    /// Mode bits.
     pub gate: GateStatus,
-    /// Whether changes of OVS are seen.
-    pub sight: Sight,
-    /// Why they are not all seen; empty when they are.
-    pub blind: String,
-    /// Milliseconds that the hold lasts already; none outside of one.
+    /// Whether the agent is notified of OVS changes. `sight` in JSON.
+    #[serde(rename = "sight")]
+    pub monitor: MonitorHealth,
+    /// Why OVS changes are not monitored; empty when they are. `blind` in JSON.
+    #[serde(rename = "blind")]
+    pub unsynced_reason: String,
+    /// Milliseconds since the grace period began; `None` outside of one.
     pub hold_ms: Option<u64>,
-    /// An entry is sent through OVS again after so many milliseconds.
+    /// Milliseconds after which an entry is revalidated by OVS.
     pub refresh_ms: u64,
-    /// Times the cache was made invalid, by what caused it.
-    pub bumps: BTreeMap<String, u64>,
-    /// Times OVS answered otherwise than was remembered, since the agent's start.
+    /// Number of invalidations of the whole cache by cause, since the agent's start. `bumps` in JSON.
+    #[serde(rename = "bumps")]
+    pub invalidations: BTreeMap<String, u64>,
+    /// Revalidations in which OVS's verdict differed from the entry, since the agent's start.
     pub divergences: u64,
 }
 
-/// Everything there is to tell.
+/// Status of the flow cache and of the endpoints that use it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
-    /// The node's path and why.
-    pub node: Reasoned,
-    /// The cache.
+    /// Path of the node and the reason for it.
+    pub node: PathStatus,
+    /// State of the flow cache.
     #[serde(flatten)]
     pub cache: Cache,
-    /// Endpoints, by container id.
+    /// All endpoints of the node, sorted by logical port.
     pub endpoints: Vec<EndpointStatus>,
 }
 
@@ -181,12 +187,12 @@ mod tests {
             id: "c1".to_owned(),
             port: "red_a".to_owned(),
             addresses: "10.244.0.3/24".to_owned(),
-            path: Reasoned::ovs("asked for"),
+            path: PathStatus::ovs("requested"),
         };
         let text = serde_json::to_value(&endpoint).unwrap();
         assert_eq!(
             text,
-            serde_json::json!({"id": "c1", "port": "red_a", "addresses": "10.244.0.3/24", "path": "ovs", "reason": "asked for"})
+            serde_json::json!({"id": "c1", "port": "red_a", "addresses": "10.244.0.3/24", "path": "ovs", "reason": "requested"})
         );
         assert_eq!(serde_json::from_value::<EndpointStatus>(text).unwrap(), endpoint);
     }

@@ -108,7 +108,7 @@ fn kubeconfigs(world: &mut World<'_>) -> Result<()> {
             ended.status,
             ended.stderr
         );
-        has(&ended.stderr, &[NOWHERE, "refused", "trying again"])?;
+        has(&ended.stderr, &[NOWHERE, "refused", "trying"])?;
         Ok(String::new())
     };
     world.check("controller, API server not there: goes on trying, naming it", |world| {

@@ -50,7 +50,7 @@ pub(super) async fn lost(stage: &mut Stage<'_>, scene: &Scene<'_>) -> Result<()>
     let node = scene.nodes[0].clone();
     for (datapath, wanted) in [
         ("ebpf", ["--datapath=ebpf", "lacks CAP_BPF"]),
-        ("auto", ["lacks CAP_BPF", "connected through the eBPF programs of an earlier run"]),
+        ("auto", ["lacks CAP_BPF", "attached through eBPF programs of an earlier run"]),
     ] {
         scene.cast.kill(&node, "node-agent")?;
         let what = format!("the agent lacks CAP_BPF, --datapath={datapath}");

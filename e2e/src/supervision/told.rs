@@ -39,7 +39,7 @@ pub(super) fn configuration(bed: &Bed, node: &str) -> Result<String> {
     condition(bed, node, "True ")?;
     let file = bed.host(node).path(CONFIGURATION)?;
     fs::write(&file, "{}")?;
-    let told = condition(bed, node, &format!("False the container runtime takes {CONFIGURATION} before "));
+    let told = condition(bed, node, &format!("False the container runtime uses {CONFIGURATION} instead of "));
     fs::remove_file(&file)?;
     told?;
     condition(bed, node, "True ")?;

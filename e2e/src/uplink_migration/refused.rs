@@ -22,7 +22,7 @@ pub(super) fn tunnels(world: &World<'_>) -> Result<String> {
     on_other?;
     host.stop("node-agent", Duration::from_secs(10))?;
     start_agent_with(bed, NODE, &["--encap-ip=10.99.0.1"])?;
-    says(world, "--encap-ip 10.99.0.1 is no address of this node")?;
+    says(world, "--encap-ip 10.99.0.1 is not an address of this node")?;
     host.stop("node-agent", Duration::from_secs(10))?;
     start_agent_with(bed, NODE, &["--mtu=1460"])?;
     says(world, "--mtu can be 1442 at most")?;

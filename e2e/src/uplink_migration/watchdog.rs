@@ -33,7 +33,7 @@ pub(super) fn run(world: &World<'_>) -> Result<String> {
     let took = begin.elapsed();
     let told = world.eventually("the agent tells of it", || {
         let told = bed.agent(NODE).page("/status")?;
-        ensure!(told.contains("the uplink is as it was found"), "the agent says: {told}");
+        ensure!(told.contains("uplink restored"), "the agent says: {told}");
         Ok(())
     });
     let kept = reaches(world);

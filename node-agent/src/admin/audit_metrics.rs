@@ -1,4 +1,4 @@
-//! How many flows were audited, and with what result.
+//! Prometheus counter of audited flows by verdict.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -7,7 +7,7 @@ use prometheus_client::registry::Registry;
 
 use api::admin::Verdict;
 
-/// The counters. Clones share them.
+/// Counter of audited flows. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AuditMetrics {
     flows: Family<Labels, Counter>,
@@ -21,12 +21,12 @@ struct Labels {
 impl AuditMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         for verdict in [Verdict::Same, Verdict::Different, Verdict::Undecided] {
-            // So that it is there, as 0, before the first audit.
+            // Exports 0 before the first audit.
             drop(self.flows.get_or_create(&Labels { verdict: verdict.name() }));
         }
         registry.register(
             "audited_flows",
-            "Cached flows that OVS was asked about, by whether both answers agree",
+            "Cached flows compared with the verdict of OVS, by result",
             self.flows.clone(),
         );
     }

@@ -1,4 +1,4 @@
-//! From the flow cache's figures to what is shown, with names. Pure: reads nothing by itself.
+//! Converts data of the flow cache to types of [`api::admin`], adding names of pods and nodes. Pure.
 
 use api::admin as wire;
 use std::collections::BTreeSet;
@@ -9,14 +9,14 @@ use crate::flow_cache::{Action, EndpointAmounts, Flow, Pressure, Tunnel};
 use api::admin::{ByPath, Counters, EndpointCounters, MapUse, TunnelCounters, TunnelEnd};
 use api::admin::{FlowSpec, Protocol};
 
-/// Containers where OVS answered otherwise than remembered in the node's epoch: their entries are not used.
+/// Container ids of endpoints that diverged in `epoch`; their entries are not used.
 pub fn diverged(endpoints: &[EndpointAmounts], epoch: u32) -> BTreeSet<String> {
     let now = endpoints.iter().filter(|e| e.diverged == Some(epoch));
     now.map(|e| e.endpoint.clone()).collect()
 }
 
-/// Flows of one container, or of all, at most `limit`, in the order given. `epoch` is the node's, `diverged` are containers
-/// as of [`diverged`].
+/// Converts at most `limit` flows, of container `only` if given, keeping their order. `epoch` is the current epoch, `diverged` the
+/// result of [`diverged`].
 pub fn flows(
     list: Vec<Flow>,
     epoch: u32,
@@ -29,7 +29,7 @@ pub fn flows(
     wanted.filter_map(|flow| show(flow, epoch, diverged, naming)).take(limit).collect()
 }
 
-/// The flow's five numbers; `None` for a protocol that the cache does not know.
+/// Five-tuple of a flow; `None` for a protocol other than TCP and UDP.
 pub fn spec(flow: &Flow) -> Option<FlowSpec> {
     Some(FlowSpec {
         protocol: Protocol::of(flow.protocol)?,
@@ -71,7 +71,7 @@ fn action(action: Action, naming: &Naming) -> wire::Action {
     }
 }
 
-/// What was counted, with names: tunnels by node and VNI, endpoints by pod.
+/// Converts counters and adds names; tunnels sorted by node and VNI, endpoints by pod. `at_ms`: time of the reading.
 pub fn counters(
     at_ms: u64,
     tunnels: Vec<Tunnel>,
@@ -102,7 +102,7 @@ pub fn counters(
     Counters { at_ms, tunnels, endpoints }
 }
 
-/// How full the maps are.
+/// Converts fill levels of maps.
 pub fn maps(list: &[Pressure]) -> Vec<MapUse> {
     let show = |p: &Pressure| MapUse { map: p.map.to_owned(), entries: p.entries, capacity: p.capacity };
     list.iter().map(show).collect()

@@ -1,4 +1,4 @@
-//! What the admin socket answers when it cannot do what was asked.
+//! Errors of the admin socket and their HTTP status codes.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -11,16 +11,16 @@ use crate::flow_cache::CacheError;
 /// A request that failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdminError {
-    /// The request is wrong: 400.
+    /// Invalid request: 400.
     #[error("{0}")]
     Bad(String),
-    /// What is asked for is not there: 404.
+    /// Unknown resource or endpoint: 404.
     #[error("{0}")]
     NotFound(String),
-    /// It cannot be done on this node as it is: 409.
+    /// Not possible in the current state of the node: 409.
     #[error("{0}")]
     Cannot(String),
-    /// Something is broken: 500.
+    /// Internal error: 500.
     #[error("{0}")]
     Failed(String),
 }

@@ -1,4 +1,4 @@
-//! Metrics, health and status: what anybody who reaches the address may read.
+//! Read-only routes: metrics, health and status.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::{AdminError, View};
 use crate::node::Node;
 use crate::node::timing::Finished;
 
-/// The resources.
+/// Routes of the server.
 pub fn router(node: Node, view: Arc<dyn View>) -> Router {
     let router = Router::new()
         .route("/healthz", get(async || "ok\n"))
@@ -25,7 +25,7 @@ pub fn router(node: Node, view: Arc<dyn View>) -> Router {
     router.with_state(node).merge(Router::new().route("/status", get(status)).with_state(view))
 }
 
-/// What only tests ask for.
+/// Routes for tests.
 #[cfg(feature = "test-hooks")]
 mod hooks {
     use axum::extract::{RawQuery, State};
@@ -64,7 +64,7 @@ async fn status(State(view): State<Arc<dyn View>>) -> Result<Json<Status>, Admin
 }
 
 async fn metrics(State(node): State<Node>) -> (StatusCode, String) {
-    // Reading the flow cache's maps may take a while, and must hold up nobody else.
+    // Reading the eBPF maps may block; keep it off the runtime threads.
     let text = tokio::task::spawn_blocking(move || node.metrics.encode().map_err(|e| e.to_string())).await;
     match text.unwrap_or_else(|e| Err(e.to_string())) {
         Ok(text) => (StatusCode::OK, text),
@@ -76,7 +76,7 @@ async fn adds(State(node): State<Node>) -> Json<Vec<Finished>> {
     Json(node.journal.list())
 }
 
-/// How many interfaces have an entry in the eBPF maps; 0 without eBPF.
+/// Number of interfaces with an entry in the eBPF maps; 0 without eBPF.
 async fn entries(State(node): State<Node>) -> (StatusCode, String) {
     let entries = node.datapath.programs.as_ref().map_or(Ok(0), |p| p.lock().port_entries().map(|e| e.len()));
     match entries {

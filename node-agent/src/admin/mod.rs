@@ -1,8 +1,8 @@
-//! What operators ask the agent, over HTTP/1.1: metrics, health and status (`http`) on `--metrics-bind-address`, and beside them what
-//! only root may ask, with `slipctl`, on a unix socket.
+//! HTTP interfaces of the agent: metrics, health and status (`http`) on `--metrics-bind-address`; these and the admin API for `slipctl`
+//! on a unix socket that only root can access.
 //!
-//! [`api::admin`] is the language, shared with `slipctl`. `serve` listens. `collect` and `naming` turn the flow cache's figures into what is shown;
-//! `audit` asks OVS. Reading costs nothing but the reading: nothing here is on a packet's way.
+//! [`api::admin`] defines the protocol. `serve` listens, `collect` and `naming` convert data of the flow cache, `audit` compares entries
+//! with OVS. Requests read maps and OVS; they do not affect the forwarding of packets.
 
 pub mod audit;
 mod audit_metrics;
@@ -28,9 +28,9 @@ pub use error::AdminError;
 pub use view::{NodeView, View};
 
 use crate::flow_cache::FlowCache;
-use api::admin::Reasoned;
+use api::admin::PathStatus;
 
-/// The resources for `slipctl`.
+/// Routes of the admin API.
 pub fn router(view: Arc<dyn View>) -> Router {
     Router::new()
         .route(wire::STATUS, get(status))
@@ -47,7 +47,7 @@ type Answer<T> = Result<Json<T>, AdminError>;
 
 async fn nowhere(uri: axum::http::Uri) -> AdminError {
     AdminError::NotFound(format!(
-        "`{}` is not here: {}, {}, {}, {} and {} are; are slipctl and the agent of one version?",
+        "no resource `{}`; there are {}, {}, {}, {} and {}; are slipctl and the agent of the same version?",
         uri.path(),
         wire::STATUS,
         wire::FLOWS,
@@ -58,7 +58,7 @@ async fn nowhere(uri: axum::http::Uri) -> AdminError {
 }
 
 async fn wrong_method(method: axum::http::Method, uri: axum::http::Uri) -> AdminError {
-    AdminError::Bad(format!("`{method}` is not a method of `{}`", uri.path()))
+    AdminError::Bad(format!("method `{method}` is not allowed for `{}`", uri.path()))
 }
 
 async fn status(State(view): State<Arc<dyn View>>) -> Answer<wire::Status> {
@@ -79,13 +79,13 @@ async fn flows(State(view): State<Arc<dyn View>>, body: Bytes) -> Answer<Vec<wir
     let request: wire::FlowsRequest = read(&body)?;
     let limit = request.limit.unwrap_or(wire::DEFAULT_FLOWS);
     if limit == 0 {
-        return Err(AdminError::Bad("limit `0`: at least 1 is needed".to_owned()));
+        return Err(AdminError::Bad("limit `0`: must be at least 1".to_owned()));
     }
     blocking(move || {
         let (cache, naming) = (flow_cache(&*view)?, view.naming());
         let only = request.endpoint.as_deref().map(|name| naming.container(name)).transpose();
         let only = only.map_err(|e| AdminError::NotFound(e.to_string()))?;
-        // Flows of one endpoint may be anywhere among all.
+        // The list is not sorted by endpoint, so all flows are needed.
         let enough = if only.is_some() { usize::MAX } else { limit };
         let list = cache.flows(enough)?;
         let epoch = cache.epoch()?;
@@ -105,11 +105,11 @@ async fn counters(State(view): State<Arc<dyn View>>) -> Answer<wire::Counters> {
     .await
 }
 
-async fn path_node(State(view): State<Arc<dyn View>>, body: Bytes) -> Answer<Reasoned> {
+async fn path_node(State(view): State<Arc<dyn View>>, body: Bytes) -> Answer<PathStatus> {
     let request: wire::PathRequest = read(&body)?;
     blocking(move || {
-        let steering = view.steering().ok_or_else(|| no_cache(&*view))?;
-        steering.set_node_path(request.path).map_err(AdminError::Cannot)
+        let control = view.control().ok_or_else(|| no_cache(&*view))?;
+        control.set_node_path(request.path).map_err(AdminError::Cannot)
     })
     .await
 }
@@ -118,7 +118,7 @@ async fn audit_flows(State(view): State<Arc<dyn View>>, body: Bytes) -> Answer<w
     audit::audit(&view, read(&body)?).await.map(Json)
 }
 
-/// The flow cache, or why there is none.
+/// The flow cache; an error with the reason when the node has none.
 fn flow_cache(view: &dyn View) -> Result<Arc<dyn FlowCache>, AdminError> {
     view.flow_cache().ok_or_else(|| no_cache(view))
 }
@@ -130,19 +130,18 @@ fn no_cache(view: &dyn View) -> AdminError {
     ))
 }
 
-/// The body as JSON; an empty one stands for the request's defaults.
+/// Parses the body as JSON; an empty body selects the defaults.
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, AdminError> {
     let body = if body.trim_ascii().is_empty() { b"{}" } else { body };
     serde_json::from_slice(body).map_err(|e| AdminError::Bad(format!("request body: {e}")))
 }
 
-/// Reading maps may block.
+/// Runs `work`, which may block on reading maps, off the runtime threads.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, AdminError> + Send + 'static,
 ) -> Answer<T> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|e| Err(AdminError::Failed(format!("the request ended without an answer: {e}"))))
-        .map(Json)
+    done.unwrap_or_else(|e| Err(AdminError::Failed(format!("the request handler failed: {e}")))).map(Json)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Names for what the maps only number: containers get their pod's name, tunnel ends the name of their node.
+//! Resolves container ids to pods and tunnel endpoints to nodes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,46 +13,46 @@ pub struct Named {
     pub pod: String,
     /// Addresses with prefix length.
     pub addresses: Vec<String>,
-    /// Its OVS port.
+    /// Name of the pod's OVS port.
     pub port: String,
-    /// Its MAC address.
+    /// MAC address of the pod.
     pub mac: String,
 }
 
-/// What is known at one moment.
+/// Snapshot of the names of pods and nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Naming {
-    /// By container id.
+    /// Pods by container id.
     pub pods: BTreeMap<String, Named>,
-    /// By address of the tunnel end.
+    /// Node names by address of the tunnel endpoint.
     pub nodes: BTreeMap<IpAddr, String>,
 }
 
-/// No endpoint, or more than one, goes by that name.
+/// A name does not identify one endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoEndpoint {
-    /// None.
+    /// No endpoint matches.
     #[error(
-        "endpoint `{0}` is not on this node: NAMESPACE/POD or a container id (or its beginning), as `slipctl status` lists them, is needed"
+        "no endpoint `{0}` on this node; use NAMESPACE/POD or a (prefix of a) container id as listed by `slipctl status`"
     )]
     Unknown(String),
-    /// More than one.
-    #[error("endpoint `{name}` is the beginning of {} container ids ({}): more of it is needed", .found.len(), .found.join(", "))]
+    /// Several endpoints match.
+    #[error("endpoint `{name}` is a prefix of {} container ids ({}); use a longer one", .found.len(), .found.join(", "))]
     Ambiguous {
-        /// What was asked for.
+        /// Requested name.
         name: String,
-        /// What begins so.
+        /// Matching container ids.
         found: Vec<String>,
     },
 }
 
 impl Naming {
-    /// What the node knows now.
+    /// Names known to the node now.
     pub fn of(node: &Node) -> Self {
         Self::new(node.ovs.pod_ports(), node.peers.list())
     }
 
-    /// From the pods' ports and the nodes' addresses.
+    /// Names from pod ports and node addresses.
     pub fn new(ports: Vec<PodPort>, nodes: BTreeMap<IpAddr, String>) -> Self {
         let named = |port: PodPort| {
             let addresses = port.addresses.split(',').filter(|a| !a.is_empty()).map(str::to_owned).collect();
@@ -62,17 +62,17 @@ impl Naming {
         Self { pods: ports.into_iter().map(named).collect(), nodes }
     }
 
-    /// `NAMESPACE/NAME` of a container's pod.
+    /// `NAMESPACE/NAME` of the pod of container `container`.
     pub fn pod(&self, container: &str) -> Option<String> {
         self.pods.get(container).map(|named| named.pod.clone())
     }
 
-    /// Name of the node whose tunnel end has this address.
+    /// Name of the node with this tunnel endpoint.
     pub fn node(&self, remote: IpAddr) -> Option<String> {
         self.nodes.get(&remote).cloned()
     }
 
-    /// The container that is meant by `NAMESPACE/POD`, an id, or the beginning of an id.
+    /// Resolves `NAMESPACE/POD`, a container id or a prefix of one to a container id.
     pub fn container(&self, name: &str) -> Result<String, NoEndpoint> {
         if let Some((id, _)) = self.pods.iter().find(|(id, named)| *id == name || named.pod == name) {
             return Ok(id.clone());
@@ -87,7 +87,7 @@ impl Naming {
     }
 }
 
-/// The logical port is called `NAMESPACE_POD`, and neither has an underscore.
+/// Converts a logical port `NAMESPACE_POD` to `NAMESPACE/POD`; neither part contains an underscore.
 fn pod_of(iface_id: &str) -> String {
     iface_id.replacen('_', "/", 1)
 }
@@ -130,7 +130,8 @@ pub(crate) mod tests {
         for name in ["default/no", "", "web-1"] {
             let error = naming().container(name).unwrap_err().to_string();
             assert!(
-                error.starts_with(&format!("endpoint `{name}` is not")) && error.contains("NAMESPACE/POD"),
+                error.starts_with(&format!("no endpoint `{name}` on this node"))
+                    && error.contains("NAMESPACE/POD"),
                 "{error}"
             );
         }

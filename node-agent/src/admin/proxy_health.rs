@@ -1,5 +1,5 @@
-//! What cloud load balancers and operators ask a node's service proxy: `/healthz` and `/livez` on the port where kube-proxy has
-//! them, and `/proxyMode`. Answers have kube-proxy's form.
+//! Health of the service proxy for cloud load balancers: `/healthz`, `/livez` and `/proxyMode`, on kube-proxy's ports and in its
+//! format.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,17 +15,16 @@ use tokio::net::TcpListener;
 
 use crate::node::Node;
 
-/// How long to wait before a port that could not be opened is tried again.
+/// Retry interval for listening on an address.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// Content type of the answers.
+/// Content type of the responses.
 const JSON: [(HeaderName, &str); 1] = [(header::CONTENT_TYPE, "application/json")];
 
-/// Serves both addresses until it is dropped. A port that something else has, such as a kube-proxy that is still there, is
-/// tried again for ever.
+/// Serves both addresses. Retries while an address is in use, for example by a kube-proxy that still runs.
 ///
 /// # Errors
-/// A server ended.
+/// A server has ended.
 pub(crate) async fn serve(health: SocketAddr, status: SocketAddr, node: Node) -> std::io::Result<()> {
     let probes = Router::new().route("/healthz", get(healthy)).route("/livez", get(healthy)).with_state(node);
     let mode = Router::new().route("/proxyMode", get(async || "slipstream"));
@@ -37,7 +36,7 @@ async fn keep(address: SocketAddr, router: Router) -> std::io::Result<()> {
         match TcpListener::bind(address).await {
             Ok(listener) => break listener,
             Err(error) => {
-                tracing::warn!(%address, %error, "health of the service proxy is not served; trying again later");
+                tracing::warn!(%address, %error, "cannot listen for health of the service proxy; retrying later");
             }
         }
         tokio::time::sleep(RETRY).await;
@@ -46,7 +45,7 @@ async fn keep(address: SocketAddr, router: Router) -> std::io::Result<()> {
     Err(std::io::Error::other(format!("the server at {address} has ended")))
 }
 
-/// Good while the gateway is: then services are served as far as this node knows of them.
+/// Healthy while the condition `gateway` is met: then this node serves services.
 async fn healthy(State(node): State<Node>) -> impl IntoResponse {
     let problem =
         node.health.list().into_iter().find(|(name, _)| *name == "gateway").and_then(|(_, reason)| reason);

@@ -1,4 +1,4 @@
-//! Listening: one application on a port, and whole on a unix socket.
+//! HTTP servers of the agent: metrics, health and status on a TCP port; these and the admin API on a unix socket.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,10 +13,10 @@ use super::{View, http, router};
 use crate::kernel::unix_socket;
 use crate::node::Node;
 
-/// Before a port or socket that could not be opened is tried again.
+/// Retry interval for listening on a port or socket.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// The agent's HTTP application. Clones share it.
+/// HTTP application of the agent. Clones share it.
 #[derive(Clone)]
 pub struct Application {
     node: Node,
@@ -25,21 +25,21 @@ pub struct Application {
 }
 
 impl Application {
-    /// The application of `node`, which ends when `stopped` becomes true.
+    /// Creates the application of `node`. Servers stop when `stopped` becomes true.
     pub fn new(node: Node, view: Arc<dyn View>, stopped: watch::Receiver<bool>) -> Self {
         Self { node, view, stopped }
     }
 
-    /// What anybody who reaches the port may read.
+    /// Read-only routes, served without authentication.
     fn readable(&self) -> Router {
         http::router(self.node.clone(), Arc::clone(&self.view))
     }
 
-    /// Serves metrics, health and status at `address`. While the port is taken, the condition `metrics` is not met, and it is tried
-    /// again.
+    /// Serves metrics, health and status at `address`. While the address is in use, the condition `metrics` is not met and listening
+    /// is retried.
     ///
     /// # Errors
-    /// The server ended.
+    /// The server failed.
     pub async fn on_port(self, address: SocketAddr) -> std::io::Result<()> {
         let mut reported = false;
         let listener = loop {
@@ -47,30 +47,30 @@ impl Application {
                 Ok(listener) => break listener,
                 Err(error) => {
                     if !std::mem::replace(&mut reported, true) {
-                        tracing::error!(%address, %error, "metrics and health are not served (--metrics-bind-address)");
+                        tracing::error!(%address, %error, "cannot listen for metrics and health (--metrics-bind-address); retrying");
                     }
-                    self.node.health.bad("metrics", format!("{address}: {error}"));
+                    self.node.health.not_met("metrics", format!("{address}: {error}"));
                 }
             }
             tokio::time::sleep(RETRY).await;
         };
         if reported {
-            self.node.health.good("metrics");
+            self.node.health.met("metrics");
         }
         let application = self.readable();
         axum::serve(listener, application).with_graceful_shutdown(until(self.stopped)).await
     }
 
-    /// Serves all of it, for `slipctl`, on a unix socket that only root reaches. While it cannot be made, it is tried again.
+    /// Serves all routes, for `slipctl`, on a unix socket that only root can access. Retries while the socket cannot be created.
     ///
     /// # Errors
-    /// The server ended.
+    /// The server failed.
     pub async fn on_socket(self, socket: PathBuf) -> std::io::Result<()> {
         let listener = loop {
             match unix_socket::listen(&socket) {
                 Ok(listener) => break listener,
                 Err(error) => {
-                    tracing::error!(socket = %socket.display(), %error, "slipctl is not served (--admin-socket)");
+                    tracing::error!(socket = %socket.display(), %error, "cannot listen for slipctl (--admin-socket); retrying");
                 }
             }
             tokio::time::sleep(RETRY).await;
@@ -81,6 +81,6 @@ impl Application {
 }
 
 async fn until(mut stopped: watch::Receiver<bool>) {
-    // An error means that the sender is gone, and with it the program.
+    // An error means that the sender was dropped: the process is exiting.
     let _ = stopped.wait_for(|s| *s).await;
 }

@@ -1,6 +1,6 @@
 //! The resources, asked as `slipctl` asks them: over a real unix socket.
 
-use crate::flow_cache::Steering;
+use crate::flow_cache::CacheControl;
 use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -9,7 +9,7 @@ use tokio::net::UnixStream;
 use super::naming::{Naming, tests::naming};
 use super::*;
 use crate::flow_cache::fake::Fake;
-use api::admin::{Cache, CacheStatus, NodePath, Path as PacketPath, Reasoned};
+use api::admin::{Cache, CacheStatus, NodePath, Path as PacketPath, PathStatus};
 
 struct Node {
     cache: Option<Arc<Fake>>,
@@ -27,27 +27,27 @@ impl audit::Ports for Node {
 #[derive(Debug)]
 struct Wheel;
 
-impl Steering for Wheel {
+impl CacheControl for Wheel {
     fn status(&self) -> CacheStatus {
         let cache = Cache {
             wanted: NodePath::Auto,
-            tcp: Reasoned::ebpf(""),
-            tunnel: Reasoned::ebpf(""),
+            tcp: PathStatus::ebpf(""),
+            tunnel: PathStatus::ebpf(""),
             underlay: None,
             epoch: Some(7),
             gate: Default::default(),
-            sight: api::admin::Sight::Open,
-            blind: String::new(),
+            monitor: api::admin::MonitorHealth::Synced,
+            unsynced_reason: String::new(),
             hold_ms: None,
             refresh_ms: 2_000,
-            bumps: Default::default(),
+            invalidations: Default::default(),
             divergences: 0,
         };
-        CacheStatus { node: Reasoned::ebpf(""), cache, endpoints: Vec::new() }
+        CacheStatus { node: PathStatus::ebpf(""), cache, endpoints: Vec::new() }
     }
     fn diverged(&self) {}
-    fn set_node_path(&self, path: NodePath) -> Result<Reasoned, String> {
-        Ok(Reasoned { path: PacketPath::Ovs, reason: format!("asked for: {}", path.name()) })
+    fn set_node_path(&self, path: NodePath) -> Result<PathStatus, String> {
+        Ok(PathStatus { path: PacketPath::Ovs, reason: format!("asked for: {}", path.name()) })
     }
 }
 
@@ -65,14 +65,14 @@ impl View for Node {
     fn flow_cache(&self) -> Option<Arc<dyn FlowCache>> {
         self.cache.clone().map(|cache| cache as Arc<dyn FlowCache>)
     }
-    fn steering(&self) -> Option<Arc<dyn Steering>> {
-        self.cache.as_ref().map(|_| Arc::new(Wheel) as Arc<dyn Steering>)
+    fn control(&self) -> Option<Arc<dyn CacheControl>> {
+        self.cache.as_ref().map(|_| Arc::new(Wheel) as Arc<dyn CacheControl>)
     }
     fn naming(&self) -> Naming {
         naming()
     }
-    fn path(&self) -> Reasoned {
-        Reasoned { path: PacketPath::Ovs, reason: "--datapath=ovs".to_owned() }
+    fn path(&self) -> PathStatus {
+        PathStatus { path: PacketPath::Ovs, reason: "--datapath=ovs".to_owned() }
     }
     fn status(&self) -> Result<wire::Status, AdminError> {
         Err(AdminError::Failed("map CONFIG cannot be read".to_owned()))
@@ -137,10 +137,10 @@ async fn what_cannot_be_done_is_said_with_value_and_remedy() {
         (with_cache(), "POST", wire::PATH_NODE, r#"{"path":"fast"}"#, "400", ["`fast`", "`auto`"]),
         (with_cache(), "POST", wire::PATH_NODE, "", "400", ["path", "missing"]),
         (with_cache(), "POST", wire::AUDIT, r#"{"limit":0}"#, "400", ["limit `0`", "at least 1"]),
-        (with_cache(), "POST", wire::AUDIT, "", "409", ["not on this machine", "--ovs-db"]),
+        (with_cache(), "POST", wire::AUDIT, "", "409", ["not on this node", "--ovs-db"]),
         (with_cache(), "GET", wire::STATUS, "", "500", ["CONFIG", "cannot be read"]),
         (with_cache(), "DELETE", wire::STATUS, "", "400", ["`DELETE`", wire::STATUS]),
-        (with_cache(), "GET", "/v9/x", "", "404", ["`/v9/x`", "of one version"]),
+        (with_cache(), "GET", "/v9/x", "", "404", ["`/v9/x`", "of the same version"]),
         (Node { cache: None }, "GET", wire::COUNTERS, "", "409", ["no flow cache", "--datapath=ovs"]),
         (
             Node { cache: None },

@@ -1,4 +1,4 @@
-//! Which versions work together on this node.
+//! Versions of the node's components.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::node::Node;
 use crate::ovs::unixctl::Unixctl;
 use api::admin::Versions;
 
-/// Reads them. The kernel's release is that of the running kernel.
+/// Versions of agent, programs, running kernel and OVS.
 pub(super) fn versions(node: &Node) -> Versions {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease");
     let kernel = kernel.map_or_else(|error| format!("unknown ({error})"), |text| text.trim().to_owned());
@@ -20,11 +20,11 @@ pub(super) fn versions(node: &Node) -> Versions {
     }
 }
 
-/// OVS's version from the daemon itself, for where nobody wrote it into the database.
+/// Version of OVS as reported by ovs-vswitchd, for when the database has none.
 pub(super) async fn ovs(unixctl: &Unixctl) -> Option<String> {
     let answer = unixctl.call("version", &[], Duration::from_secs(2)).await;
     match answer {
-        // `ovs-vswitchd (Open vSwitch) 3.5.0`, perhaps with more lines.
+        // `ovs-vswitchd (Open vSwitch) 3.5.0`, possibly followed by more lines.
         Ok(text) => text.lines().next()?.split_whitespace().last().map(str::to_owned),
         Err(error) => {
             tracing::debug!(%error, "the version of OVS is not known");

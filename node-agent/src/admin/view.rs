@@ -1,6 +1,6 @@
-//! What the admin socket looks at: the node, its flow cache, and who steers that.
+//! [`View`]: interface of the admin socket to the node and its flow cache.
 
-use crate::flow_cache::Steering;
+use crate::flow_cache::CacheControl;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,51 +15,54 @@ use super::versions::versions;
 use crate::flow_cache::FlowCache;
 use crate::node::Node;
 use crate::ovs::unixctl::Unixctl;
-use api::admin::{self as wire, CacheStatus, Endpoint, Path, Reasoned};
+use api::admin::{self as wire, CacheStatus, Endpoint, Path, PathStatus};
 use ovsdb_client::vswitch::Interface;
 
-/// What is looked at. Calls may block.
+/// Interface of the admin socket to the node. Methods may block.
 pub trait View: Send + Sync {
-    /// ovs-vswitchd, if it is on this machine.
+    /// Control socket of ovs-vswitchd; `None` if it is not on this node.
     fn unixctl(&self) -> Option<Unixctl>;
-    /// OVS forwards in the kernel.
+    /// True when OVS uses the kernel datapath.
     fn kernel_datapath(&self) -> bool;
     /// Ports of br-int.
     fn ports(&self) -> &dyn Ports;
-    /// A flow was audited. `diverged`: the cache does something else than OVS would, and packets use it.
+    /// Counts an audited flow. `diverged`: an entry in use differs from OVS's verdict.
     fn audited(&self, verdict: wire::Verdict, diverged: bool);
-    /// The flow cache, if the node has one.
+    /// The flow cache; `None` without eBPF programs.
     fn flow_cache(&self) -> Option<Arc<dyn FlowCache>>;
-    /// Who steers it.
-    fn steering(&self) -> Option<Arc<dyn Steering>>;
-    /// Names of pods and nodes now.
+    /// Control of the flow cache; `None` without one.
+    fn control(&self) -> Option<Arc<dyn CacheControl>>;
+    /// Current names of pods and nodes.
     fn naming(&self) -> Naming;
-    /// The node's path and why.
-    fn path(&self) -> Reasoned;
-    /// Everything about the node.
+    /// Path of the node and the reason for it.
+    fn path(&self) -> PathStatus;
+    /// Status of the node.
+    ///
+    /// # Errors
+    /// The maps of the flow cache cannot be read.
     fn status(&self) -> Result<wire::Status, AdminError>;
-    /// Milliseconds on a clock that never jumps.
+    /// Milliseconds of a monotonic clock.
     fn now_ms(&self) -> u64;
 }
 
-/// The node of this agent.
+/// The node of this agent, as seen by the admin socket.
 #[derive(Debug, Clone)]
 pub struct NodeView {
     node: Node,
     name: String,
-    steering: Option<Arc<dyn Steering>>,
+    control: Option<Arc<dyn CacheControl>>,
     start: Instant,
     unixctl: Option<Unixctl>,
     metrics: AuditMetrics,
 }
 
 impl NodeView {
-    /// The node called `name`.
-    pub fn new(node: Node, name: &str, steering: Option<Arc<dyn Steering>>, ovs_db: &str) -> Self {
+    /// View of the node called `name`.
+    pub fn new(node: Node, name: &str, control: Option<Arc<dyn CacheControl>>, ovs_db: &str) -> Self {
         let metrics = AuditMetrics::default();
         node.metrics.register(|registry| metrics.register(registry));
         let (name, start) = (name.to_owned(), Instant::now());
-        Self { node, name, steering, start, unixctl: Unixctl::beside(ovs_db), metrics }
+        Self { node, name, control, start, unixctl: Unixctl::beside(ovs_db), metrics }
     }
 
     fn endpoints(&self, steered: Option<&CacheStatus>) -> Vec<Endpoint> {
@@ -80,8 +83,8 @@ impl NodeView {
     }
 }
 
-/// Pods of a node where all take one path.
-fn endpoints(naming: &Naming, path: &Reasoned) -> Vec<Endpoint> {
+/// Pods of a node on which all take the same path.
+fn endpoints(naming: &Naming, path: &PathStatus) -> Vec<Endpoint> {
     let mut list: Vec<Endpoint> = naming
         .pods
         .iter()
@@ -126,8 +129,8 @@ impl View for NodeView {
 
     fn audited(&self, verdict: wire::Verdict, diverged: bool) {
         self.metrics.count(verdict);
-        if let (true, Some(steering)) = (diverged, &self.steering) {
-            steering.diverged();
+        if let (true, Some(control)) = (diverged, &self.control) {
+            control.diverged();
         }
     }
 
@@ -135,20 +138,20 @@ impl View for NodeView {
         self.node.datapath.flow_cache.clone()
     }
 
-    fn steering(&self) -> Option<Arc<dyn Steering>> {
-        self.steering.clone()
+    fn control(&self) -> Option<Arc<dyn CacheControl>> {
+        self.control.clone()
     }
 
     fn naming(&self) -> Naming {
         Naming::of(&self.node)
     }
 
-    fn path(&self) -> Reasoned {
+    fn path(&self) -> PathStatus {
         let datapath = &self.node.datapath;
-        match &self.steering {
-            Some(steering) => steering.status().node,
-            // Programs without a flow cache carry the slow path and count.
-            None => Reasoned { path: Path::Ovs, reason: datapath.reason.clone() },
+        match &self.control {
+            Some(control) => control.status().node,
+            // Without a flow cache the programs forward to OVS and count.
+            None => PathStatus { path: Path::Ovs, reason: datapath.reason.clone() },
         }
     }
 
@@ -164,10 +167,12 @@ impl View for NodeView {
             epoch = cache.epoch()?;
             diverged = collect::diverged(&cache.endpoints()?, epoch);
         }
-        let steered = self.steering.as_ref().map(|steering| steering.status());
+        let steered = self.control.as_ref().map(|control| control.status());
         let mut endpoints = self.endpoints(steered.as_ref());
         for endpoint in endpoints.iter_mut().filter(|e| diverged.contains(&e.id)) {
-            endpoint.path = Reasoned::ovs(format!("OVS answered otherwise than remembered in epoch {epoch}"));
+            endpoint.path = PathStatus::ovs(format!(
+                "divergence: OVS's verdict differed from the cached entry in epoch {epoch}"
+            ));
         }
         let problems = node.problems();
         let met = |reason: Option<String>| reason.unwrap_or_else(|| "met".to_owned());

@@ -1,5 +1,5 @@
-//! The flow cache as [`FlowCache`]: steering by one read and one write of a pinned map, of which it has a handle of its own, so
-//! that it never waits for somebody who attaches a pod.
+//! [`PinnedCache`]: implementation of [`FlowCache`] on the pinned maps. It has its own handles, so that control calls never wait for
+//! the attachment of a pod.
 
 use api::admin::Amount;
 use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc, time::Duration};
@@ -47,10 +47,10 @@ impl std::fmt::Debug for PinnedCache {
 }
 
 impl PinnedCache {
-    /// Opens the pinned maps of a loaded datapath.
+    /// Opens the pinned maps of loaded programs.
     ///
     /// # Errors
-    /// A map is not there.
+    /// A map does not exist.
     pub fn open(programs: Arc<Mutex<Programs>>) -> Result<Self, Error> {
         let (maps, control, clock) = {
             let mut programs = programs.lock();
@@ -123,7 +123,7 @@ impl PinnedCache {
         Ok(flows)
     }
 
-    /// Walks a map, and says how full it is afterwards; `walk` gets the number of its entries at most.
+    /// Iterates over a map and returns its fill level afterwards; `walk` gets the capacity of the map.
     fn walk<K: Pod, V: Pod>(
         &self,
         name: &'static str,
@@ -136,13 +136,13 @@ impl PinnedCache {
         Ok((walk.removed, Pressure { map: name, entries: walk.stayed, capacity: u64::from(capacity) }))
     }
 
-    /// How full a map is.
+    /// Fill level of a map.
     fn count<K: Pod, V: Pod>(&self, name: &'static str) -> Result<Pressure, Error> {
         let (_, pressure) = self.walk::<K, V>(name, |map, capacity| count(map, capacity))?;
         Ok(pressure)
     }
 
-    /// How full the maps are that nothing is swept from.
+    /// Fill levels of the maps that are not swept.
     fn unswept(&self) -> Result<[Pressure; 4], Error> {
         let tunnels = self.programs.lock().tunnel_slots()?.len();
         Ok([
@@ -224,8 +224,8 @@ impl FlowCache for PinnedCache {
         self.control.get().map(|config| config.epoch).map_err(CacheError::from)
     }
 
-    fn bump(&self) -> Result<u32, CacheError> {
-        self.control.bump().map_err(CacheError::from)
+    fn invalidate(&self) -> Result<u32, CacheError> {
+        self.control.invalidate().map_err(CacheError::from)
     }
 
     fn set_gate(&self, gate: Gate) -> Result<(), CacheError> {
@@ -279,9 +279,9 @@ impl FlowCache for PinnedCache {
     }
 
     fn sweep(&self) -> Result<Swept, CacheError> {
-        // Made-up VNIs must not keep the real ones out of the tunnel counters for good; does nothing while there is room.
+        // Removes counters of unused VNIs, so that forged ones cannot fill the map; no effect while there is room.
         if let Err(error) = self.programs.lock().prune_tunnels() {
-            tracing::warn!(error = api::error::chain(&error), "cannot prune the tunnel counters");
+            tracing::warn!(error = api::error::chain(&error), "cannot remove unused tunnel counters");
         }
         Ok(self.sweep_all()?)
     }

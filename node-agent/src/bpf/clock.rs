@@ -1,7 +1,7 @@
-//! The programs' clock: the kernel's timer ticks, which user space cannot read.
+//! Clock of the eBPF programs: kernel timer ticks (jiffies), which user space cannot read.
 //!
-//! Their length is the resolution of the coarse clocks, which the same timer moves. So a coarse clock and one answer of the
-//! program `clock` give the time in ticks from then on, to a tick.
+//! The resolution of the coarse clocks is the length of a tick, as the same timer advances them. So a coarse clock and one run of
+//! program `clock` yield the time in ticks, with an error of one tick.
 
 use api::error::chain;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use nix::{
 
 use super::{Error, Programs, dry_run::Given, object::Program};
 
-/// Moves with the timer, and stands still with it while the machine is suspended.
+/// Coarse clock that advances with the timer, and stops while the machine is suspended.
 const COARSE: ClockId = ClockId::CLOCK_MONOTONIC_COARSE;
-/// Attempts to ask the program within one tick.
+/// Number of attempts to read the clock and run the program within one tick.
 const ATTEMPTS: u32 = 100;
 
 fn failed(text: String) -> Error {
@@ -33,7 +33,7 @@ pub(super) struct Tick {
 }
 
 impl Tick {
-    /// That of the running kernel.
+    /// Length of a tick of the running kernel.
     ///
     /// # Errors
     /// The clock cannot be read.
@@ -44,37 +44,37 @@ impl Tick {
 
     pub(super) fn new(nanoseconds: u64) -> Result<Self, Error> {
         match nanoseconds {
-            0 => Err(failed("the kernel's timer tick has no length".to_owned())),
+            0 => Err(failed("the kernel reports a timer tick of length 0".to_owned())),
             nanoseconds => Ok(Self { nanoseconds }),
         }
     }
 
-    /// A time in ticks, rounded up.
+    /// Converts a duration to ticks, rounded up.
     pub(super) fn count(self, time: Duration) -> u32 {
         let ticks = time.as_nanos().div_ceil(u128::from(self.nanoseconds));
         u32::try_from(ticks).unwrap_or(u32::MAX)
     }
 
-    /// Ticks as milliseconds, cut.
+    /// Converts ticks to milliseconds, rounded down.
     pub(super) fn milliseconds(self, ticks: i64) -> i64 {
         let length = i64::try_from(self.nanoseconds).unwrap_or(i64::MAX);
         ticks.saturating_mul(length) / 1_000_000
     }
 }
 
-/// The clock.
+/// Clock that yields the time in ticks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     pub(super) tick: Tick,
-    /// How many ticks it is ahead of the coarse clock.
+    /// Offset to the coarse clock, in ticks.
     ahead: u32,
 }
 
 impl Clock {
-    /// Sets it by the loaded programs.
+    /// Synchronizes with the loaded programs.
     ///
     /// # Errors
-    /// The program cannot be run, or no two looks at the clock were within a tick.
+    /// The program cannot be run, or never completed within a tick.
     pub(super) fn set(datapath: &mut Programs) -> Result<Self, Error> {
         let unset = Self { tick: datapath.tick, ahead: 0 };
         for _ in 0..ATTEMPTS {
@@ -84,10 +84,10 @@ impl Clock {
                 return Ok(Self { ahead: ticks.wrapping_sub(before), ..unset });
             }
         }
-        Err(failed("it was never answered within a tick".to_owned()))
+        Err(failed("the program never completed within a tick".to_owned()))
     }
 
-    /// The time in ticks; as in the programs, it wraps.
+    /// Current time in ticks; wraps, as in the programs.
     ///
     /// # Errors
     /// The clock cannot be read.
@@ -99,7 +99,7 @@ impl Clock {
 }
 
 impl Programs {
-    /// The time in ticks, as the programs read it.
+    /// Runs program `clock`: current time in ticks.
     fn ticks(&mut self) -> Result<u32, Error> {
         let packet = [0; 64];
         self.run(Program::Clock, Given { packet: &packet, ifindex: 0, tag: 0, gso_size: 0 })

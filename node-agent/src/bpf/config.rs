@@ -1,4 +1,4 @@
-//! The flow cache's settings, from the agent's units to the programs' and back.
+//! Settings of the flow cache: conversion between the agent's and the programs' units.
 
 use std::time::Duration;
 
@@ -14,20 +14,20 @@ use ebpf::{
 use super::clock::Tick;
 use crate::flow_cache::{Gate, HOLD, Timing, Underlay};
 
-/// An entry that nobody used for this long after its deadline is learned anew.
+/// Time after its deadline for which an unused entry is kept.
 const OVERDUE: Duration = Duration::from_secs(1);
-/// A packet is inside OVS no longer than this, or teaches nothing.
+/// Maximum age of an in-flight record: how long a packet may be inside OVS and still create an entry.
 const NOTE_AGE: Duration = Duration::from_millis(250);
-/// A flow that OVS changes is not noted again for this time.
+/// How long a flow whose packets OVS modifies is not recorded again.
 const NOTE_BACKOFF: Duration = Duration::from_secs(1);
-/// Without a sign of life from the agent nothing is learned after this time.
+/// Learning stops after this time without a heartbeat.
 const HEARTBEAT_LIMIT: Duration = Duration::from_secs(5);
-/// Longest jitter of a deadline; a sixteenth of the refresh time if that is shorter.
+/// Maximum jitter of a deadline; a sixteenth of the refresh interval if shorter.
 const JITTER: Duration = Duration::from_millis(128);
-/// Time in which a CPU may use up its budget of new entries.
+/// Window of the rate limit for new entries.
 const BUDGET_WINDOW: Duration = Duration::from_millis(128);
 
-/// `config` with this timing, for a kernel with this tick.
+/// `config` with `timing`, converted to ticks of length `tick`.
 pub(super) fn timed(config: Config, timing: Timing, tick: Tick) -> Config {
     let jitter = tick.count(JITTER.min(timing.refresh / 16));
     Config {
@@ -45,13 +45,13 @@ pub(super) fn timed(config: Config, timing: Timing, tick: Tick) -> Config {
     }
 }
 
-/// A MAC as it is at the front of a packet, in words.
+/// A MAC address in words, as in an Ethernet header.
 fn mac_words(MacAddr([a, b, c, d, e, f]): MacAddr) -> [u32; 2] {
     // Two bytes read as a number, with nothing beside them.
     [u32::from_ne_bytes([a, b, c, d]), u16::from_ne_bytes([e, f]).into()]
 }
 
-/// `config` with this tunnel endpoint.
+/// `config` with tunnel endpoint `underlay`.
 pub(super) fn with_underlay(config: Config, underlay: Option<Underlay>) -> Config {
     match underlay {
         Some(Underlay { address, mac, mtu }) => Config {
@@ -64,15 +64,15 @@ pub(super) fn with_underlay(config: Config, underlay: Option<Underlay>) -> Confi
     }
 }
 
-/// `config` with this gate. The end of a hold is written when the hold begins, and stands: whoever finds it set, an agent that was
-/// started anew too, takes what is left of it.
+/// `config` with mode bits `gate`. The end of the grace period is written when it starts and never extended, not even by a restarted
+/// agent.
 pub(super) fn gated(config: Config, gate: Gate, now: u32, tick: Tick) -> Config {
     let begins = gate.hold && config.gate & GATE_HOLD == 0;
     let hold_until = if begins { now.wrapping_add(tick.count(HOLD)) } else { config.hold_until };
     Config { gate: gate_bits(gate), hold_until, ..config }
 }
 
-/// What is left of the hold; nothing when there is none.
+/// Remaining grace period; zero when there is none.
 pub(super) fn hold_left(config: Config, now: u32, tick: Tick) -> Duration {
     if config.gate & GATE_HOLD == 0 || !holds(now, config.hold_until) {
         return Duration::ZERO;
@@ -81,7 +81,7 @@ pub(super) fn hold_left(config: Config, now: u32, tick: Tick) -> Duration {
     Duration::from_millis(u64::try_from(tick.milliseconds(ticks)).unwrap_or_default())
 }
 
-/// The gate as bits.
+/// Encodes the mode bits.
 fn gate_bits(gate: Gate) -> u32 {
     let bit = |on, bit| if on { bit } else { 0 };
     bit(gate.forward, GATE_FORWARD)
@@ -90,7 +90,7 @@ fn gate_bits(gate: Gate) -> u32 {
         | bit(gate.hold, GATE_HOLD)
 }
 
-/// The bits as a gate.
+/// Decodes the mode bits.
 pub(super) fn gate_of(bits: u32) -> Gate {
     Gate {
         forward: bits & GATE_FORWARD != 0,
@@ -100,7 +100,7 @@ pub(super) fn gate_of(bits: u32) -> Gate {
     }
 }
 
-/// The epoch after this one. 0 is none: entries of maps that were never written have it.
+/// Next epoch. Skips 0, the epoch of map entries that were never written.
 pub(super) const fn next_epoch(epoch: u32) -> u32 {
     match epoch.wrapping_add(1) {
         0 => 1,

@@ -1,8 +1,7 @@
-//! What steers the programs: the one value of `CONFIG`, settings and state together, so that a program finds all of it with one
-//! look.
+//! Access to map `CONFIG`: one value with all settings and state, so that a program needs a single lookup.
 //!
-//! It is written whole. All who change a part of it do so here, one after another; the lock is held for two system calls, so
-//! nobody waits for one who attaches a pod.
+//! The value is always written as a whole. All changes go through [`Control::change`], serialized by a lock that is held for two
+//! system calls only, never during the attachment of a pod.
 
 use std::{path::Path, sync::Arc};
 
@@ -12,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::{Error, config::next_epoch, shape::CONFIG};
 
-/// A handle; all of one datapath share the lock.
+/// Handle of the map; clones share the lock.
 #[derive(Clone)]
 pub(super) struct Control(Arc<Mutex<Array<MapData, Config>>>);
 
@@ -30,14 +29,14 @@ impl Control {
     /// Opens the pinned map.
     ///
     /// # Errors
-    /// It is not there.
+    /// The map does not exist.
     pub(super) fn open(maps: &Path) -> Result<Self, Error> {
         let data = MapData::from_pin(maps.join(CONFIG)).map_err(|source| failed("open", source))?;
         let map = Array::try_from(Map::Array(data)).map_err(|source| failed("open", source))?;
         Ok(Self(Arc::new(Mutex::new(map))))
     }
 
-    /// What the programs see now.
+    /// Current value.
     ///
     /// # Errors
     /// The map cannot be read.
@@ -45,7 +44,7 @@ impl Control {
         self.0.lock().get(&0, 0).map_err(|source| failed("read", source))
     }
 
-    /// Changes it; what it is then. Without a difference nothing is written.
+    /// Changes the value and returns the new one; writes only differences.
     ///
     /// # Errors
     /// The map cannot be read or written.
@@ -59,11 +58,11 @@ impl Control {
         Ok(new)
     }
 
-    /// Makes everything invalid that was learned; the new epoch.
+    /// Invalidates all entries; returns the new epoch.
     ///
     /// # Errors
-    /// As [`Self::change`].
-    pub(super) fn bump(&self) -> Result<u32, Error> {
+    /// The map cannot be read or written.
+    pub(super) fn invalidate(&self) -> Result<u32, Error> {
         Ok(self.change(|config| Config { epoch: next_epoch(config.epoch), ..config })?.epoch)
     }
 }

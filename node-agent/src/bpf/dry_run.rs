@@ -1,4 +1,4 @@
-//! Running a program on a packet in memory (BPF_PROG_TEST_RUN): nothing is sent, but counters count.
+//! Runs eBPF programs on packets in memory (BPF_PROG_TEST_RUN): nothing is sent, but counters are updated.
 
 use api::error::chain;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use aya::{
 
 use super::{Error, Programs, Unsupported, links, object::Program, probe::release};
 
-/// What a program did with a packet.
+/// Verdict of a program for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Passed on to the next at this hook (`TC_ACT_UNSPEC`).
@@ -20,30 +20,30 @@ pub enum Verdict {
     Redirect,
     /// Dropped (`TC_ACT_SHOT`).
     Drop,
-    /// Something the programs never return.
+    /// Any other return value, which the programs never use.
     Other(i32),
 }
 
-/// Bytes of `struct __sk_buff` that are handed over, up to and including `gso_size` (linux/bpf.h).
+/// Bytes of `struct __sk_buff` passed, up to and including `gso_size` (linux/bpf.h).
 const CONTEXT_LEN: usize = 180;
 const PRIORITY_AT: usize = 32;
 const IFINDEX_AT: usize = 40;
 const GSO_SIZE_AT: usize = 176;
 
-/// A packet for a program.
+/// Input packet of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Given<'a> {
-    /// From the Ethernet header on.
+    /// Bytes from the Ethernet header on.
     pub packet: &'a [u8],
-    /// Interface on which it is seen.
+    /// Index of the interface on which the packet is seen.
     pub ifindex: u32,
-    /// `skb->priority`, where the programs keep their tag.
+    /// `skb->priority`, which the programs use as tag of in-flight records.
     pub tag: u32,
-    /// Payload bytes of a segment, if it is an aggregate.
+    /// Payload bytes per segment of a GSO aggregate; 0 otherwise.
     pub gso_size: u32,
 }
 
-/// What a program made of a packet.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passed {
     pub verdict: Verdict,
@@ -73,7 +73,7 @@ impl Programs {
     /// Runs the program `name` once and gives back the packet as it left it.
     ///
     /// # Errors
-    /// As [`Self::dry_run`].
+    /// The program does not exist, the packet is too short, or the kernel rejects the run.
     pub fn pass(&mut self, name: &str, given: Given<'_>) -> Result<Passed, Error> {
         // The kernel wants room for the whole structure, which grows now and then.
         let (mut data, mut context) = (vec![0; given.packet.len() + 256], vec![0; 512]);
@@ -94,7 +94,7 @@ impl Programs {
     /// nothing.
     ///
     /// # Errors
-    /// As [`Self::dry_run`], or the kernel has no statistics.
+    /// The program cannot be run, or the kernel has no statistics.
     pub fn mean_time(&mut self, name: &str, given: Given<'_>, runs: u32) -> Result<Duration, Error> {
         let program = known(name)?;
         let classifier = links::classifier(&mut self.ebpf, program)?;
@@ -113,7 +113,7 @@ impl Programs {
             .0
             .saturating_sub(before.0)
             .checked_div(count)
-            .ok_or_else(|| failed(program, "the kernel counted no run".to_owned()))
+            .ok_or_else(|| failed(program, "the kernel reports no run in its statistics".to_owned()))
     }
 
     /// Runs the program `name` on `packet`, as if it were seen on `ifindex`, as an aggregate of segments of
@@ -154,11 +154,11 @@ fn failed(program: Program, text: String) -> Error {
     Error::DryRun { program: program.name().to_owned(), text }
 }
 
-/// Tries what the programs need of the kernel beyond what the verifier sees: room for a tunnel header. The version tells little, as
-/// distributions add to old kernels.
+/// Checks kernel features that the verifier does not cover (adding and removing a tunnel header) by running a program, as
+/// distributions backport features to older versions.
 ///
 /// # Errors
-/// The kernel cannot do it, or the program cannot be run.
+/// The kernel lacks a feature, or the program cannot be run.
 pub(super) fn try_kernel(ebpf: &mut aya::Ebpf) -> Result<(), Error> {
     // Ethernet, IPv4 with a header of 20 bytes, UDP without payload; the rest is padding.
     let mut packet = [0; 64];
@@ -170,8 +170,8 @@ pub(super) fn try_kernel(ebpf: &mut aya::Ebpf) -> Result<(), Error> {
     let classifier = links::classifier(ebpf, program)?;
     let what = match run_on(classifier, program, given, TestRunOptions::default())?.return_value {
         0 => return Ok(()),
-        1 => "make room for a tunnel header (Linux 5.13)",
-        _ => "take a tunnel header away",
+        1 => "add a tunnel header (Linux 5.13)",
+        _ => "remove a tunnel header",
     };
     Err(Unsupported::Kernel { found: release(), what }.into())
 }

@@ -1,4 +1,4 @@
-//! Errors of the datapath. Each names the object (program, map, interface, pin) and what would be right.
+//! Errors of eBPF programs and maps. Each names the object (program, map, interface, pin) and what would be right.
 
 use std::{fmt, io, path::PathBuf};
 
@@ -7,7 +7,7 @@ use aya::{EbpfError, maps::MapError, programs::ProgramError};
 use super::Unsupported;
 use crate::flow_cache::CacheError;
 
-/// Whether a map has no entry of that key. A lookup says so in one way, a removal by the kernel's ENOENT.
+/// Whether the error means that the map has no such key (aya's KeyNotFound for lookups, ENOENT for removals).
 pub(super) fn is_absent(error: &MapError) -> bool {
     match error {
         MapError::KeyNotFound => true,
@@ -16,10 +16,10 @@ pub(super) fn is_absent(error: &MapError) -> bool {
     }
 }
 
-/// What can go wrong with the datapath.
+/// Error of an operation on eBPF programs, maps or links.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// This machine cannot run it; the node belongs on the plain OVS path.
+    /// This machine cannot run the programs; the node must use OVS only.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
     /// A file operation on the pins.
@@ -37,8 +37,8 @@ pub enum Error {
         #[source]
         source: Box<EbpfError>,
     },
-    /// The kernel does not take a program; the source has the end of the verifier's log.
-    #[error("the kernel refuses the eBPF program {program}: {text}")]
+    /// The kernel rejects a program; the source has the end of the verifier's log.
+    #[error("the kernel rejects eBPF program {program}: {text}")]
     Program { program: &'static str, text: String },
     /// The object has no such program or map: it was built from another source than the agent.
     #[error("the eBPF object has no {what} {name}; build agent and object from the same source")]
@@ -70,10 +70,10 @@ pub enum Error {
     #[error("uplink {ifindex}: {problem}")]
     BadUplink { ifindex: u32, problem: &'static str },
     /// Every counter slot is taken.
-    #[error("no counter slot left: the datapath takes {capacity} pods a node")]
+    #[error("no counter slot left: at most {capacity} pods per node are supported")]
     NoSlot { capacity: u32 },
     /// Setting up a port failed, and so did taking back what was done.
-    #[error("{cause}; taking it back failed too: {rollback}")]
+    #[error("{cause}; and undoing it failed: {rollback}")]
     Rollback { cause: Box<Error>, rollback: Failures },
     /// Running a program on a packet in memory.
     #[error("cannot run {program} on a packet: {text}")]
@@ -102,13 +102,13 @@ fn is_full(error: &MapError) -> bool {
 }
 
 impl Error {
-    /// What became of a call on a map, as in "cannot `action` map `map`".
+    /// Error of a map operation: "cannot `action` map `map`".
     pub(super) fn map(map: &'static str, action: &'static str, source: MapError) -> Self {
         Self::Map { map, action, source: Box::new(source) }
     }
 }
 
-/// What failed in an operation that goes on to its end whatever happens.
+/// Failures of an operation that continues after errors.
 #[derive(Debug)]
 pub struct Failures(pub Vec<Error>);
 

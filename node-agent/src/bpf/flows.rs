@@ -1,4 +1,4 @@
-//! What is in the flow cache, from the maps' bytes to what people read.
+//! Decodes entries of the flow cache's maps and divergence records.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use ebpf::layout::flow::{
 };
 
 use super::clock::Tick;
-use crate::flow_cache::{Action, Answer, Divergence, Flow};
+use crate::flow_cache::{Action, CachedVerdict, Divergence, Flow};
 
 /// A flow's addresses and ports, of either family.
 #[derive(Clone, Copy, Debug)]
@@ -60,11 +60,11 @@ impl From<Tuple6> for Five {
     }
 }
 
-/// What is needed to read the entries.
+/// Context for decoding entries.
 #[derive(Debug)]
 pub(super) struct Reader {
     pub(super) epoch: u32,
-    /// The time, in ticks.
+    /// Current time in ticks.
     pub(super) now: u32,
     pub(super) tick: Tick,
     /// Ids of pods by their host veths.
@@ -180,7 +180,7 @@ impl Reader {
     pub(super) fn divergence(&self, record: &flow::Divergence) -> Divergence {
         let five: Five = record.tuple.into();
         let deliver = record.what == DIVERGED_INGRESS;
-        let answer = |answer: &flow::Answer| Answer {
+        let answer = |answer: &flow::Answer| CachedVerdict {
             target: answer.target,
             kind: match (deliver, answer.kind) {
                 (true, _) => "deliver",

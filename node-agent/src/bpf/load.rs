@@ -1,4 +1,4 @@
-//! Loading: new programs and maps, or those of the agent before us taken over.
+//! Loads the eBPF programs, reusing pinned maps and links of a previous agent.
 
 use api::error::chain;
 use std::{
@@ -23,25 +23,25 @@ use super::{
 };
 use crate::flow_cache::Timing;
 
-/// Lines of the verifier's log that go into an error: the last ones say why.
+/// Number of lines from the end of the verifier's log that go into an error.
 const VERIFIER_LINES: usize = 12;
 
 /// Level of aya's log, as the programs know it: 0 = nothing, so that the kernel removes the code.
 const LOG_OFF: u8 = 0;
 const LOG_DEBUG: u8 = 4;
 
-/// How to load.
+/// Load options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The programs log malformed packets, a few of many, see [`Programs::take_log`]. Off costs nothing.
+    /// Log a sample of malformed packets, see [`Programs::take_log`]. No cost when off.
     pub log_malformed: bool,
-    /// Attach as on a kernel without TCX.
+    /// Use clsact filters only, as on a kernel without TCX.
     pub without_tcx: bool,
-    /// MTU of the pods' interfaces in bytes: longer packets are for OVS. 0 = any length.
+    /// MTU of pod interfaces in bytes: longer packets take the slow path. 0: no limit.
     pub pod_mtu: u32,
-    /// Flows that can be cached (IPv4; a quarter of it for IPv6). 0 = the default.
+    /// Maximum number of cached IPv4 flows; a quarter of it for IPv6. 0: default.
     pub flows: u32,
-    /// Count and compare nothing: only to measure what that costs.
+    /// Disables counters and divergence checks, for measurements.
     pub without_counters: bool,
 }
 
@@ -83,7 +83,7 @@ impl Programs {
             if pins.endpoint_ids()?.is_empty()
                 && let Err(failures) = pins.remove_all().check()
             {
-                tracing::warn!(%failures, "cannot remove the maps");
+                tracing::warn!(%failures, "cannot remove maps of a kernel that cannot run the programs");
             }
             return Err(error);
         }
@@ -110,14 +110,14 @@ impl Programs {
         let mut failures = Failures(Vec::new());
         datapath.pins.remove_other_layouts(&mut failures);
         if let Err(failures) = failures.check() {
-            tracing::warn!(%failures, "cannot remove maps of another layout; they only take memory");
+            tracing::warn!(%failures, "cannot remove maps of another layout; they are unused but take memory");
         }
         tracing::info!(
             dir = %datapath.pins.dir().display(),
             endpoints = datapath.endpoints.len(),
             uplink = datapath.uplink.map(|(ifindex, _)| ifindex),
             strays,
-            "eBPF datapath loaded"
+            "eBPF programs loaded"
         );
         Ok(datapath)
     }
@@ -134,7 +134,7 @@ impl Programs {
         Pins::new(dir).remove_all().check()
     }
 
-    /// Takes over the settings of the agent before us, so that cached flows go on; what has a default gets it.
+    /// Reuses the settings of a previous agent, so that cached flows stay in use; missing settings get their defaults.
     fn adopt_config(&self, pod_mtu: u32) -> Result<(), Error> {
         self.control.change(|old| Config {
             epoch: if old.epoch == 0 { first_epoch() } else { old.epoch },
@@ -156,7 +156,7 @@ impl Programs {
             self.uplink = Some((ifindex, mode));
             return self.set_uplink(ifindex, mode);
         }
-        tracing::warn!(ifindex, "the uplink that was attached is gone; waiting for the next one");
+        tracing::warn!(ifindex, "attached uplink no longer exists; waiting for another one");
         for place in pins::places(&dir)? {
             links::remove(&dir, place)?;
         }
@@ -168,9 +168,9 @@ impl Programs {
             if let Err(error) = self.adopt_endpoint(&id) {
                 // One bad port must not keep the node from loading: it is taken down, and the agent's
                 // reconciliation plugs it again.
-                tracing::warn!(endpoint = %id, error = chain(&error), "cannot take over a port; removing it");
+                tracing::warn!(endpoint = %id, error = chain(&error), "cannot reuse an endpoint of the previous agent; removing it");
                 if let Err(failures) = self.remove_endpoint(&id) {
-                    tracing::warn!(endpoint = %id, %failures, "cannot remove it either");
+                    tracing::warn!(endpoint = %id, %failures, "cannot remove the endpoint");
                 }
             }
         }
@@ -213,7 +213,7 @@ impl Programs {
     }
 }
 
-/// An epoch to begin with. Not a fixed one: where this map alone was made anew, others have entries of earlier epochs.
+/// Initial epoch. Not a constant: if only this map was recreated, others have entries of earlier epochs.
 fn first_epoch() -> u32 {
     let random = RandomState::new().build_hasher().finish();
     next_epoch(u32::try_from(random >> 32).unwrap_or_default())

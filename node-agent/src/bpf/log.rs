@@ -1,4 +1,4 @@
-//! What the programs log (malformed packets, a few of many), handed to `tracing`.
+//! Forwards log records of the programs (a sample of malformed packets) to `tracing`.
 
 use std::os::fd::AsFd;
 

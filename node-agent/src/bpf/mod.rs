@@ -1,10 +1,10 @@
-//! The eBPF datapath as the agent uses it: loads the programs, attaches them to pod veths, shims and the uplink,
-//! keeps everything pinned, reads the counters.
+//! User side of the eBPF programs: loads them, attaches them to pod veths, shims and the uplink, pins maps and links, and reads
+//! counters.
 //!
-//! This is the only place that names aya. What the programs do is in the package `ebpf`; what is attached where, and
-//! what survives the agent, is told in `docs/datapath.md`.
+//! The only user of aya. The programs are in package `ebpf`; attachment points and persistence are described in
+//! `docs/datapath.md`.
 //!
-//! Invariant: the bpffs directory tells the whole state. `endpoints/<id>/<program>-<ifindex>` and
+//! Invariant: the bpffs directory holds the whole state. `endpoints/<id>/<program>-<ifindex>` and
 //! `uplink/<program>-<ifindex>` record what is attached, `v<layout>/` holds the pinned maps. A [`Programs`] holds nothing that
 //! a later one could not read back from there, so the agent may be killed between any two steps.
 //!
@@ -51,28 +51,28 @@ pub use probe::{Capabilities, Unsupported, probe};
 use pins::Pins;
 use slots::Slots;
 
-/// How a port's slow path runs.
+/// Attach mode of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The interface itself is the OVS port (kernel datapath).
     Direct,
     /// A second veth pair, the shim, is between the interface and OVS (userspace datapath).
     Interposed {
-        /// Index of the shim's end that the programs use.
+        /// Index of the agent end of the shim.
         agent_end: u32,
-        /// Index of the shim's end that is the OVS port.
+        /// Index of the OVS end of the shim, the OVS port.
         ovs_end: u32,
     },
 }
 
 impl Mode {
-    /// The mode of a port whose shim has these ends, the programs' and OVS's; without a shim it is the direct one.
+    /// Mode of a port with this shim (agent end, OVS end); direct without one.
     pub fn of_shim(ends: Option<(u32, u32)>) -> Self {
         ends.map_or(Self::Direct, |(agent_end, ovs_end)| Self::Interposed { agent_end, ovs_end })
     }
 }
 
-/// A pod's port, as the agent wants it.
+/// Desired configuration of a pod's port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// Container (sandbox) id: letters, digits, `-` and `_`.
@@ -90,7 +90,7 @@ pub struct Endpoint {
     pub shares_ingress: bool,
 }
 
-/// A pod's port, as it is.
+/// State of a pod's port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointState {
     pub id: String,
@@ -103,7 +103,7 @@ pub struct EndpointState {
     pub alive: bool,
 }
 
-/// What is known of a port between calls.
+/// Cached state of a port.
 #[derive(Clone, Debug)]
 struct Attached {
     host_ifindex: u32,
@@ -112,11 +112,11 @@ struct Attached {
     ipv4: Option<Ipv4Addr>,
     ipv6: Option<Ipv6Addr>,
     mac: [u8; 6],
-    /// The flow cache is used for it.
+    /// The port uses the fast path.
     fast: bool,
 }
 
-/// The loaded programs and maps of one node. One per node; dropping it detaches nothing.
+/// The loaded programs and maps of a node. Exists once; dropping it does not detach programs.
 pub struct Programs {
     pins: Pins,
     ebpf: aya::Ebpf,

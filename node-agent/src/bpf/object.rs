@@ -1,4 +1,4 @@
-//! The embedded eBPF object and the names in it.
+//! The embedded eBPF object file, and the names of its programs.
 
 /// The object; empty if the agent was built without an eBPF toolchain.
 pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/slipstream-ebpf"));

@@ -1,4 +1,4 @@
-//! The files under the agent's bpffs directory: their names, and creating and removing them.
+//! Files under the agent's bpffs directory: names, creation and removal.
 //!
 //! ```text
 //! <dir>/v5/<MAP>                           maps of layout 5

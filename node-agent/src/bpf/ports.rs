@@ -1,4 +1,4 @@
-//! Ports: the entries in `ENDPOINTS` and the links that belong to them.
+//! Ports of pods and uplink: entries in map `ENDPOINTS` and attached programs.
 
 use std::{
     collections::BTreeSet,
@@ -38,7 +38,7 @@ impl Programs {
         if let Some((uplink, _)) =
             self.uplink.filter(|(uplink, mode)| !ours.is_disjoint(&interfaces(*uplink, *mode)))
         {
-            return Err(bad(id, format!("shares an interface with the uplink ({uplink})")));
+            return Err(bad(id, format!("interface is in use by the uplink ({uplink})")));
         }
         let stale: Vec<String> = self
             .endpoints
@@ -49,7 +49,7 @@ impl Programs {
             .map(|(other, _)| other.clone())
             .collect();
         for other in stale {
-            tracing::warn!(endpoint = %other, by = %id, "interface index is another endpoint's now; removing the old one");
+            tracing::warn!(endpoint = %other, by = %id, "interface index now belongs to another endpoint; removing the old one");
             self.drop_for_replacement(&other)?;
         }
 
@@ -181,7 +181,7 @@ impl Programs {
         Some((ifindex, mode, alive))
     }
 
-    /// Puts a pod's port on the fast path, or takes it off; one that is not there is fine.
+    /// Sets whether a pod's port uses the fast path; an unknown port is ignored.
     ///
     /// # Errors
     /// The map cannot be written.
@@ -200,7 +200,7 @@ impl Programs {
         self.endpoints.iter().map(|(id, port)| (port.host_ifindex, id.clone())).collect()
     }
 
-    /// Epoch in which OVS answered otherwise than remembered for a pod's port, if that ever happened.
+    /// Epoch of the last divergence of a pod's port, if there was one.
     ///
     /// # Errors
     /// The map cannot be read.
@@ -209,7 +209,7 @@ impl Programs {
         Ok(self.read_entry(ifindex)?.map(|entry| entry.diverged).filter(|epoch| *epoch != 0))
     }
 
-    /// Says what the programs say themselves when a refresh shows that OVS answers otherwise than remembered.
+    /// Marks a pod's port as diverged in an epoch, as the programs do when a refresh finds a divergence.
     ///
     /// # Errors
     /// The map cannot be read or written.
@@ -225,10 +225,10 @@ impl Programs {
     fn via_beside_others(&self, id: &str, mode: Mode) -> Via {
         let why = match (mode, self.uplink_via) {
             (Mode::Direct, Via::Tcx) => return Via::Tcx,
-            (Mode::Direct, Via::Clsact) => "that needs TCX, of Linux 6.6",
-            (Mode::Interposed { .. }, _) => "OVS's userspace datapath takes packets before such a limit",
+            (Mode::Direct, Via::Clsact) => "clsact occupies its place; TCX (Linux 6.6) is needed",
+            (Mode::Interposed { .. }, _) => "in interposed mode packets bypass an `ingress` qdisc",
         };
-        tracing::warn!(endpoint = %id, why, "an `ingress` qdisc of others on a pod's host veth will be refused");
+        tracing::warn!(endpoint = %id, why, "an `ingress` qdisc of another plugin on the pod's host veth will be rejected by the kernel");
         Via::Clsact
     }
 
@@ -246,7 +246,7 @@ impl Programs {
 
     fn drop_for_replacement(&mut self, id: &str) -> Result<(), Error> {
         self.remove_endpoint(id)
-            .map_err(|failures| bad(id, format!("cannot remove what was attached before: {failures}")))
+            .map_err(|failures| bad(id, format!("cannot remove the previous attachment: {failures}")))
     }
 
     /// Writes the entries of a pod's port.
@@ -362,7 +362,7 @@ fn bad(id: &str, problem: impl Into<String>) -> Error {
 fn check(config: &Endpoint) -> Result<(Option<Ipv4Addr>, Option<Ipv6Addr>), Error> {
     let id = &config.id;
     if !pins::valid_id(id) {
-        return Err(bad(id, "an id has 1 to 128 letters, digits, '-' or '_'"));
+        return Err(bad(id, "an id must have 1 to 128 letters, digits, '-' or '_'"));
     }
     check_interfaces(config.host_ifindex, config.mode).map_err(|problem| bad(id, problem))?;
     let (mut ipv4, mut ipv6) = (None, None);
@@ -374,7 +374,7 @@ fn check(config: &Endpoint) -> Result<(Option<Ipv4Addr>, Option<Ipv6Addr>), Erro
         if second {
             return Err(bad(
                 id,
-                format!("{address} is the second address of its family; a port has one of each"),
+                format!("{address} is the second address of its family; a port has at most one per family"),
             ));
         }
     }
@@ -388,10 +388,10 @@ fn check_interfaces(ifindex: u32, mode: Mode) -> Result<(), &'static str> {
     };
     let interfaces = interfaces(ifindex, mode);
     if interfaces.contains(&0) {
-        return Err("interface index 0 is no interface");
+        return Err("interface index 0 is invalid");
     }
     if interfaces.len() != needed {
-        return Err("the port and the two ends of its shim are three different interfaces");
+        return Err("the port and the two ends of its shim must be three different interfaces");
     }
     Ok(())
 }

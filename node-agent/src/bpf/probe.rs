@@ -1,4 +1,4 @@
-//! Whether this machine can run the datapath at all.
+//! Checks whether this machine can run the eBPF programs.
 
 use std::{
     fs,
@@ -10,12 +10,12 @@ use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
 use super::object::OBJECT;
 
-/// What the machine has.
+/// Capabilities of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// Kernel release, as `uname -r`.
     pub kernel: String,
-    /// Kernel type information is there (`/sys/kernel/btf/vmlinux`).
+    /// The kernel has type information (`/sys/kernel/btf/vmlinux`).
     pub btf: bool,
     /// Programs can be attached by TCX links (6.6); if not, everything is attached by filters.
     pub tcx: bool,
@@ -23,14 +23,14 @@ pub struct Capabilities {
     pub object_bytes: usize,
 }
 
-/// Why the machine cannot run the datapath. The text is what status and `slipctl` show.
+/// Why the machine cannot run the eBPF programs; shown in status.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unsupported {
     #[error("this agent was built without eBPF programs; run `cargo xtask setup` and build it again")]
     NoObject,
-    #[error("kernel {found} is older than the programs need: it cannot {what}")]
+    #[error("kernel {found} is older than the eBPF programs need: it cannot {what}")]
     Kernel { found: String, what: &'static str },
-    #[error("the kernel has no type information at /sys/kernel/btf/vmlinux (CONFIG_DEBUG_INFO_BTF)")]
+    #[error("the kernel has no BTF type information at /sys/kernel/btf/vmlinux (CONFIG_DEBUG_INFO_BTF)")]
     NoBtf,
     #[error(
         "the process lacks {missing}; run the agent as root or with CAP_BPF, CAP_NET_ADMIN and CAP_SYS_ADMIN or CAP_PERFMON"
@@ -41,7 +41,7 @@ pub enum Unsupported {
 }
 
 impl Unsupported {
-    /// One word for metrics.
+    /// Label value in metrics.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::NoObject => "no_object",
@@ -59,7 +59,7 @@ const CAP_SYS_ADMIN: u32 = 21;
 const CAP_PERFMON: u32 = 38;
 const CAP_BPF: u32 = 39;
 
-/// Looks at the machine without changing it. `dir`: where the pins are to be; it need not exist yet.
+/// Checks the machine without changing it. `dir`: directory for pins, which need not exist yet.
 ///
 /// # Errors
 /// The first thing that is missing.

@@ -1,4 +1,4 @@
-//! Whose tunnelled packets OVS takes, as the programs look it up.
+//! Map of remote tunnel endpoints whose packets may be learned from.
 
 use std::{collections::BTreeSet, net::Ipv4Addr};
 
@@ -18,10 +18,10 @@ impl Remotes {
         HashMap::try_from(Map::HashMap(data)).map(Self).map_err(|source| failed("open", source))
     }
 
-    /// Makes the map hold exactly these, whatever an agent before us left in it: first others go, then these come.
+    /// Replaces the content of the map: removes other endpoints, then adds missing ones.
     ///
     /// # Errors
-    /// The first that could not be removed or found no room; all others are done.
+    /// The first endpoint that could not be removed or added; the others are still processed.
     pub(super) fn set(&mut self, wanted: &BTreeSet<Ipv4Addr>) -> Result<(), Error> {
         let wanted: BTreeSet<u32> =
             wanted.iter().map(|address| u32::from_ne_bytes(address.octets())).collect();
@@ -37,7 +37,7 @@ impl Remotes {
         result
     }
 
-    /// How many there are.
+    /// Number of endpoints.
     pub(super) fn len(&self) -> usize {
         self.0.keys().filter(Result::is_ok).count()
     }

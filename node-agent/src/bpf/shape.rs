@@ -1,5 +1,4 @@
-//! The shape that every map must have. A pinned map is opened by its name alone; that it has our key, value and size
-//! is checked here, as reading a map of another shape would give nonsense.
+//! Expected key size, value size and capacity of every map. Pinned maps are opened by name only, so these are verified before use.
 
 use std::path::Path;
 
@@ -97,7 +96,7 @@ pub(super) fn remove_misshapen(maps: &Path, flows: u32) -> Result<(), Error> {
                 && info.max_entries() == entries
         });
         if !fits {
-            tracing::warn!(map = name, path = %path.display(), "pinned map has another shape than this agent's; making a new one");
+            tracing::warn!(map = name, path = %path.display(), "pinned map has other key size, value size or capacity than this agent's; creating a new one");
             pins::remove_pin(&path)?;
         }
     }

@@ -1,4 +1,4 @@
-//! Numbers of counter slots for pods: 1 and up, 0 is the uplink's.
+//! Allocation of counter slots for pods: from 1; 0 is that of the uplink.
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -1,4 +1,4 @@
-//! Reading counters. All are per CPU and summed here.
+//! Reads the counters of the programs, which are per CPU, and sums them.
 
 use std::{collections::BTreeMap, net::Ipv6Addr};
 
@@ -63,7 +63,7 @@ impl Programs {
         Ok(total)
     }
 
-    /// How often each reason was counted, all reasons, in the order of their numbers.
+    /// Packet counts of all reasons, in the order of their numbers.
     ///
     /// # Errors
     /// The map cannot be read.
@@ -100,7 +100,7 @@ impl Programs {
                     self.tunnels_idle.push(slot);
                 }
             }
-            self.control.bump()?;
+            self.control.invalidate()?;
         }
         self.tunnels_before = now;
         Ok(self.tunnels_idle.len())

@@ -1,6 +1,6 @@
-//! Taking out of the flow cache what no packet will use again. The programs do that themselves for flows that go on; of one
-//! that has ended nobody asks, and its entry would stay until the map is full: the maps would look full on every node that
-//! has run for a while, and refreshes would be stretched for flows that are gone.
+//! Sweep: removes expired entries from the flow cache. The programs replace expired entries of active flows, but entries of ended
+//! flows would stay until the map is full: maps would appear full on any long-running node, and the refresh interval would grow
+//! because of ended flows.
 
 use aya::{
     Pod,
@@ -10,10 +10,10 @@ use ebpf::layout::flow::{EgressFlow, IngressFlow};
 
 use super::error::is_absent;
 
-/// At most so many entries of a map go at a time: their keys are held in memory meanwhile.
+/// Maximum number of entries removed from a map per sweep, as their keys are held in memory.
 const MOST: usize = 65_536;
 
-/// What an entry tells of its life.
+/// Lifetime data of an entry.
 pub(super) trait Aged: Pod {
     fn epoch(&self) -> u32;
     fn deadline(&self) -> u32;
@@ -39,14 +39,14 @@ impl Aged for IngressFlow {
     }
 }
 
-/// The moment of a sweep.
+/// Time and epoch of a sweep.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
-    /// The node's epoch.
+    /// Current epoch.
     pub(super) epoch: u32,
     /// The time, in ticks.
     pub(super) now: u32,
-    /// An entry that nobody used for this long after its deadline is learned anew, in ticks.
+    /// Ticks after its deadline for which an unused entry is kept.
     pub(super) overdue: u32,
 }
 
@@ -59,7 +59,7 @@ impl Moment {
     }
 }
 
-/// What a walk through a map found.
+/// Result of an iteration over a map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Walk {
     /// Entries that were removed.

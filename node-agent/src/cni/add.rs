@@ -1,7 +1,7 @@
-//! ADD: plugs a container in, or leaves nothing behind.
+//! ADD: connects a container to the cluster network, or fails and undoes all steps.
 //!
-//! Order: links (at once, while the addresses are perhaps still being waited for), then the pod's side, and beside it the
-//! node's ends and, when these are up, the OVS row and the programs; then OVN's word that the port is in place.
+//! Order: links (concurrently with the wait for addresses); then the pod's interface, and concurrently the node's ends followed by
+//! OVS port and eBPF programs; then the wait for `ovn-installed`.
 
 use ipnet::IpNet;
 use std::pin::pin;
@@ -26,12 +26,15 @@ use crate::pod::links::{self, Ends};
 use crate::pod::pod_netns::PodSide;
 use api::NamespacedName;
 
-/// How long an ADD may take: less than the two minutes after which runtimes give up.
+/// Timeout of an ADD, below the two minutes after which container runtimes give up.
 pub const BUDGET: Duration = Duration::from_secs(110);
 
 type Addresses = (String, PodNetwork);
 
-/// Does it. `cancel` ends the waits when nobody wants the result any more.
+/// Executes ADD. `cancel` ends it when the result is no longer wanted.
+///
+/// # Errors
+/// A step failed or the call was cancelled; the steps before were undone, or the details say what was not.
 pub async fn add(
     node: &Node,
     call: &Call,
@@ -39,11 +42,13 @@ pub async fn add(
     steps: &mut Steps,
 ) -> Result<AddResult, CniError> {
     let deadline = Instant::now() + BUDGET;
-    let pod = call.pod().ok_or_else(|| CniError::failure("CNI_ARGS name no pod"))?;
+    let pod = call
+        .pod()
+        .ok_or_else(|| CniError::failure("CNI_ARGS: K8S_POD_NAMESPACE and K8S_POD_NAME are missing"))?;
     let netns = Netns::open(call.netns.as_deref().unwrap_or_default().as_ref())?;
     let names = Names::of(&call.container_id);
     let mut addresses = pin!(timed(node.pods.addresses(&pod, call.pod_uid(), BUDGET)));
-    // Mostly the addresses are there already, and the pair can be made with the right MAC.
+    // Usually the addresses are known already, and the veth pair is created with the final MAC.
     let known: Option<Addresses> = match futures::poll!(addresses.as_mut()) {
         std::task::Poll::Ready((done, _)) => Some(done?),
         std::task::Poll::Pending => None,
@@ -98,7 +103,7 @@ impl Add<'_> {
         let (node, call, datapath) = (self.node, self.call, &*self.node.datapath);
         let side = PodSide::new(&call.ifname, &network, self.mac_is_set, datapath.pod_completes_checksums());
         let port = self.port(uid, &network);
-        // OVS's end is up before OVS hears of it: with the userspace datapath ovs-vswitchd writes back the flags it found
+        // The OVS end is set up before the port is added: with the userspace datapath ovs-vswitchd restores the flags it found
         // when it opened the interface, with promiscuous mode added (netdev-linux.c, update_flags), and an interface that
         // is set up in between would be down again for good.
         let ends = timed(async {
@@ -152,7 +157,7 @@ impl Add<'_> {
             errors.push(e.into());
         }
         let (Some(host), Some(row), None) = (host_link, row_id, CniError::join(errors.clone())) else {
-            return Err(CniError::join(errors).unwrap_or_else(|| CniError::failure("nothing was made")));
+            return Err(CniError::join(errors).unwrap_or_else(|| CniError::failure("no step completed")));
         };
         let left = deadline.saturating_duration_since(Instant::now());
         let installed = cancel.unless(node.ovs.wait_installed(row, &port.name, left));
@@ -181,16 +186,16 @@ impl Add<'_> {
         }
     }
 
-    /// The namespace may have gone while we waited, and the links with it. And the addresses may have been others': when
+    /// The namespace, and the links with it, may have disappeared during the wait. And the addresses may have changed: when
     /// the controller refuses an annotation and gives the pod new ones, the port is in place with those.
     fn still_current(&self, network: &PodNetwork) -> Result<(), CniError> {
         if let Some(info) = self.node.pods.get(self.pod) {
             let now = info.networks.as_deref().map(PodNetworks::default_of);
-            // An annotation that went, or cannot be read any more, is on its way to another value.
+            // A removed or unreadable annotation counts as a changed one.
             let same = matches!(&now, Some(Ok(now))
                 if (&now.ip_addresses, now.mac_address) == (&network.ip_addresses, network.mac_address));
             if !same {
-                let msg = format!("pod {}: its addresses were changed while it was plugged in", self.pod);
+                let msg = format!("pod {}: addresses changed during ADD", self.pod);
                 return Err(CniError::again(msg));
             }
         }

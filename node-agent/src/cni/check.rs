@@ -1,4 +1,4 @@
-//! CHECK: is the container still as ADD left it? STATUS: can ADD be served?
+//! CHECK: verifies that a container is still connected as ADD left it. STATUS: reports whether ADD can be served.
 
 use api::MacAddr;
 use api::annotation::PodNetworks;
@@ -13,12 +13,15 @@ use crate::kernel::netns::Netns;
 use crate::node::Node;
 use crate::pod::pod_netns::PodSide;
 
-/// Looks at everything and reports all that is missing at once.
+/// Executes CHECK.
+///
+/// # Errors
+/// Everything that is missing or differs.
 pub async fn check(node: &Node, call: &Call) -> Result<(), CniError> {
     let prev = call.conf.prev_result.as_ref();
     let prev = prev.ok_or_else(|| CniError::new(code::INVALID_CONFIG, "CHECK: `prevResult` is missing"))?;
     let mut side = expected(prev, &call.ifname)?;
-    // Routes of ours are not in the result: they follow from the pod's annotation, where it still is.
+    // Routes are not part of the result; they are derived from the pod's annotation, if it still exists.
     if let Some(info) = call.pod().and_then(|key| node.pods.get(&key))
         && let Some(Ok(network)) = info.networks.as_deref().map(PodNetworks::default_of)
     {
@@ -46,7 +49,7 @@ async fn host_differences(node: &Node, container: &str) -> Result<Vec<String>, C
         if !node.ovs.is_on_integration_bridge(&port.name) {
             wrong.push(format!("OVS port {} is not on br-int", port.name));
         }
-        // The shim's OVS end, when the container was attached in interposed mode.
+        // In interposed mode the OVS port is the shim's far end.
         if port.name != names.host && node.netlink.find(&port.name).await?.is_none() {
             wrong.push(format!("interface {} is not on the node", port.name));
         }
@@ -54,7 +57,7 @@ async fn host_differences(node: &Node, container: &str) -> Result<Vec<String>, C
     Ok(wrong)
 }
 
-/// What `prevResult` says of the container's interface.
+/// Reads the expected state of the container's interface from `prevResult`.
 pub fn expected(prev: &Value, ifname: &str) -> Result<PodSide, CniError> {
     let invalid = |what: String| CniError::new(code::INVALID_CONFIG, format!("prevResult: {what}"));
     let list = |key: &str| prev.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
@@ -92,7 +95,10 @@ pub fn expected(prev: &Value, ifname: &str) -> Result<PodSide, CniError> {
     Ok(side)
 }
 
-/// STATUS: an error when ADD cannot be served, with every reason.
+/// Executes STATUS.
+///
+/// # Errors
+/// ADD cannot be served; with all reasons.
 pub fn status(node: &Node) -> Result<(), CniError> {
     let problems = node.problems();
     if problems.is_empty() { Ok(()) } else { Err(CniError::new(code::NOT_AVAILABLE, problems.join("; "))) }

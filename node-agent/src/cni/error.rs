@@ -1,4 +1,4 @@
-//! Errors in the CNI specification's form.
+//! Errors in the format of the CNI specification.
 
 use api::cni::code;
 use serde_json::json;
@@ -9,15 +9,15 @@ use crate::kube::pods::PodError;
 use crate::ovs::ports::PortError;
 use crate::pod::AttachError;
 
-/// One error object of the specification, less the version.
+/// Error object of the CNI specification, without `cniVersion`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{msg}")]
 pub struct CniError {
-    /// See [`code`].
+    /// Error code; see [`code`].
     pub code: u32,
-    /// What went wrong, with the object and what would be right.
+    /// Message: the object, the error, and what would be right.
     pub msg: String,
-    /// More, such as what could not be undone.
+    /// Details, such as steps that could not be undone.
     pub details: String,
 }
 
@@ -27,17 +27,17 @@ impl CniError {
         Self { code, msg: msg.into(), details: String::new() }
     }
 
-    /// A passing fault.
+    /// A transient error; the runtime should retry.
     pub fn again(msg: impl Into<String>) -> Self {
         Self::new(code::TRY_AGAIN_LATER, msg)
     }
 
-    /// A fault of ours that trying again alone does not heal.
+    /// A permanent error of the agent.
     pub fn failure(msg: impl Into<String>) -> Self {
         Self::new(code::AGENT_FAILURE, msg)
     }
 
-    /// Adds to the details.
+    /// Appends to the details.
     #[must_use]
     pub fn and(mut self, more: &str) -> Self {
         if !more.is_empty() {
@@ -47,7 +47,7 @@ impl CniError {
         self
     }
 
-    /// All of them as one, `None` for none. The first gives the code.
+    /// Joins errors into one with the code of the first; `None` for an empty list.
     pub fn join(errors: Vec<Self>) -> Option<Self> {
         let code = errors.first()?.code;
         let list = |part: fn(&Self) -> &str| {
@@ -56,7 +56,7 @@ impl CniError {
         Some(Self { code, msg: list(|e| &e.msg), details: list(|e| &e.details) })
     }
 
-    /// The JSON object a runtime reads.
+    /// Formats the error as JSON object for `version`.
     pub fn to_json(&self, version: &str) -> String {
         json!({ "cniVersion": version, "code": self.code, "msg": self.msg, "details": self.details })
             .to_string()
@@ -74,7 +74,7 @@ impl From<NetnsError> for CniError {
         let code = match e {
             NetnsError::Missing { .. } => code::UNKNOWN_CONTAINER,
             NetnsError::NotANamespace { .. } => code::INVALID_ENVIRONMENT,
-            // Go's skeleton has a code of its own for the plugin's own namespace.
+            // libcni's skel package has a separate code for the plugin's own namespace.
             NetnsError::Own { .. } => 8,
             NetnsError::System { .. } => code::AGENT_FAILURE,
         };

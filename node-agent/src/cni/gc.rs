@@ -1,8 +1,8 @@
-//! Putting right what is left of pods that are gone: after a restart, and now and then, as a container's namespace can
-//! vanish without a DEL that reaches us.
+//! Garbage collection of resources of deleted pods, at start and periodically, as a container's network namespace can disappear
+//! without a DEL.
 //!
-//! The rule: a container whose host veth is there is left alone (the veth dies with the pod's namespace, so the pod may be
-//! alive, and a DEL will come). A container without it has nothing to connect any more and goes.
+//! A container with a host veth is kept: the veth is deleted with the pod's namespace, so the pod may be alive, and a DEL will
+//! follow. All resources of a container without one are removed.
 
 use api::MacAddr;
 use ipnet::IpNet;
@@ -18,34 +18,34 @@ use crate::node::Node;
 use crate::ovs::ports::PodPort;
 use crate::pod::links;
 
-/// Time between two rounds, once the first few are over.
+/// Interval of rounds, after the first few.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// What was found on the node of containers.
+/// Resources of containers found on the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
     /// OVS ports by container.
     pub ports: BTreeMap<String, PodPort>,
-    /// Containers named by the alias of a link.
+    /// Containers named in the alias of a link.
     pub by_alias: BTreeSet<String>,
     /// Names of the veths on the node.
     pub veths: BTreeSet<String>,
-    /// Containers that have eBPF programs, and whether all of theirs are attached.
+    /// Containers with eBPF programs, and whether all of their programs are attached.
     pub endpoints: BTreeMap<String, bool>,
 }
 
-/// What is to be done.
+/// Actions of a round.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Containers to take away.
+    /// Containers to remove.
     pub release: BTreeSet<String>,
-    /// Shims nobody claims, by the name of their agent end.
+    /// Shims without a container, by the name of their agent end.
     pub shims: BTreeSet<String>,
-    /// Containers whose programs are missing.
+    /// Containers without attached programs.
     pub reattach: BTreeSet<String>,
 }
 
-/// Decides; does nothing. `programs`: how pods are attached, if there are programs to attach.
+/// Computes the actions; pure. `programs`: attach mode, if the node uses eBPF programs.
 pub fn plan(found: &Found, programs: Option<Attach>) -> Plan {
     let mut plan = Plan::default();
     let containers = found.ports.keys().chain(&found.by_alias).chain(found.endpoints.keys());
@@ -64,7 +64,7 @@ pub fn plan(found: &Found, programs: Option<Attach>) -> Plan {
             plan.reattach.insert(container.clone());
         }
     }
-    // A shim whose maker died before it could write its name on it.
+    // A shim created by an agent that exited before it set the alias.
     for agent in &found.veths {
         let Some(id) = agent.strip_prefix("sa").filter(|id| id.len() == 13) else { continue };
         let ours = found.veths.contains(&format!("so{id}"));
@@ -77,7 +77,7 @@ pub fn plan(found: &Found, programs: Option<Attach>) -> Plan {
     plan
 }
 
-/// Looks at everything there is.
+/// Collects all resources of containers.
 pub async fn look(node: &Node) -> Result<Found, CniError> {
     let links: Vec<Link> = node.netlink.list().await?;
     let veths = links.iter().filter(|l| l.kind.as_deref() == Some("veth"));
@@ -90,7 +90,11 @@ pub async fn look(node: &Node) -> Result<Found, CniError> {
     })
 }
 
-/// One round. Containers with a call under way are left to it. Failures are logged, the next round tries again.
+/// Runs one round. Containers with a CNI call in progress are skipped. Failures of single containers are logged and retried by the
+/// next round. Returns the number of actions taken.
+///
+/// # Errors
+/// The resources cannot be listed.
 pub async fn round(node: &Node) -> Result<usize, CniError> {
     let found = look(node).await?;
     let programs = node.datapath.programs.as_ref().map(|_| node.datapath.attach);
@@ -99,23 +103,23 @@ pub async fn round(node: &Node) -> Result<usize, CniError> {
     let mut done = 0;
     for container in &plan.release {
         let Some(_turn) = node.calls.try_turn(container) else { continue };
-        // An ADD may have come and gone since we looked.
+        // An ADD may have completed since the resources were listed.
         if node.netlink.find(&Names::of(container).host).await?.is_some() {
             continue;
         }
-        tracing::info!(container, "removing what is left of a container that is gone");
+        tracing::info!(container, "removing resources of a deleted container");
         errors.extend(del::release(node, container).await.err());
         done += 1;
     }
     for shim in &plan.shims {
-        tracing::info!(shim, "removing a shim that belongs to no container");
+        tracing::info!(shim, "removing a shim without a container");
         errors.extend(node.reaper.delete_if_exists(shim).await.err().map(CniError::from));
         done += 1;
     }
     for container in &plan.reattach {
         let Some(_turn) = node.calls.try_turn(container) else { continue };
         let Some(port) = found.ports.get(container) else { continue };
-        tracing::info!(container, "attaching programs that are missing");
+        tracing::info!(container, "attaching missing eBPF programs");
         errors.extend(reattach(node, container, port).await.err());
         done += 1;
     }
@@ -153,20 +157,20 @@ async fn reattach(node: &Node, container: &str, port: &PodPort) -> Result<(), Cn
     Ok(())
 }
 
-/// Rounds for ever: some soon, as namespaces vanish a little after their last process, then at leisure, and one whenever
-/// the database is back.
+/// Runs rounds: several soon after the start, as namespaces disappear shortly after their last process, then periodically, and one
+/// after each reconnection of the database. Never returns.
 pub async fn follow(node: Node) {
     let mut connected = node.ovs.replica().synced();
     let soon = [2, 5, 10, 20].map(Duration::from_secs);
     for wait in soon.into_iter().chain(std::iter::repeat(PERIOD)) {
         connected.mark_unchanged();
-        // Either of both is a reason to look.
+        // Both start a round.
         let _ = tokio::time::timeout(wait, connected.changed()).await;
         if !node.ovs.replica().is_synced() {
             continue;
         }
         if let Err(error) = round(&node).await {
-            tracing::warn!(%error, "clearing up; trying again");
+            tracing::warn!(%error, "garbage collection failed; retrying");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The CNI plugin, as far as it decides anything: the executable only carries the request here.
+//! Server side of the CNI plugin; the plugin executable only forwards requests.
 //!
-//! `request` validates, `add`, `del`, `check` do, `result` words the answer, `server` listens. Holds the CNI
-//! specification 1.1 and answers older versions in their own shape.
+//! `request` validates, `add`, `del` and `check` execute, `result` formats the response, `server` listens, `gc` collects garbage,
+//! `installer` installs the plugin. Implements CNI specification 1.1, and older versions in their own formats.
 
 pub mod add;
 pub mod check;

@@ -1,4 +1,4 @@
-//! Reading and validating one call: environment and configuration, with the specification's error codes. No I/O.
+//! Parses and validates a CNI call (environment and configuration), with the error codes of the CNI specification. No I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,33 +9,33 @@ use super::CniError;
 use crate::kernel::link::MAX_NAME;
 use api::NamespacedName;
 
-/// Versions whose configuration we take and whose result we can word.
+/// Supported versions of the CNI specification.
 pub const VERSIONS: [&str; 4] = ["0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
-/// Key of the attachments that GC shall leave.
+/// Configuration key of the attachments that GC must keep.
 const VALID_ATTACHMENTS: &str = "cni.dev/valid-attachments";
-/// The key as libcni misspelled it at first, and still sends too.
+/// Misspelled form of the key, which libcni still sends as well.
 const OLD_ATTACHMENTS: &str = "cni.dev/attachments";
 
-/// What the runtime wants.
+/// CNI command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Command {
-    /// Plug a container in.
+    /// Connect a container.
     Add,
-    /// Unplug it.
+    /// Disconnect a container.
     Del,
-    /// Is it as ADD left it?
+    /// Verify that a container is as ADD left it.
     Check,
-    /// Can ADD be served?
+    /// Report whether ADD can be served.
     Status,
-    /// Unplug everything but a list.
+    /// Disconnect all containers that are not in a list.
     Gc,
-    /// Which versions are known?
+    /// Report supported versions.
     Version,
 }
 
 impl Command {
-    /// The word in `CNI_COMMAND`.
+    /// Value of `CNI_COMMAND`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Add => "ADD",
@@ -53,37 +53,37 @@ impl Command {
     }
 }
 
-/// A valid call.
+/// A validated call.
 #[derive(Debug, Clone)]
 pub struct Call {
-    /// What to do.
+    /// Command.
     pub command: Command,
-    /// The sandbox. Empty for STATUS, GC and VERSION.
+    /// Container id of the sandbox. Empty for STATUS, GC and VERSION.
     pub container_id: String,
-    /// Path of the namespace; DEL may come without.
+    /// Path of the network namespace; optional for DEL.
     pub netns: Option<String>,
     /// Name of the interface in the container. Empty for STATUS, GC and VERSION.
     pub ifname: String,
-    /// `CNI_ARGS`, whatever the runtime put there.
+    /// `CNI_ARGS`, all keys.
     pub args: BTreeMap<String, String>,
-    /// The configuration.
+    /// Network configuration.
     pub conf: NetConf,
 }
 
-/// The network configuration, as far as we read it.
+/// Network configuration, the parts in use.
 #[derive(Debug, Clone, Default)]
 pub struct NetConf {
     /// One of [`VERSIONS`].
     pub version: String,
-    /// The network's name.
+    /// Name of the network.
     pub name: String,
-    /// Result of the plugin before, or of our own ADD for CHECK and DEL.
+    /// Result of the previous plugin, or of this plugin's ADD for CHECK and DEL.
     pub prev_result: Option<Value>,
-    /// Containers (id, interface) that GC shall leave; `None` when the key is absent.
+    /// Containers (id, interface) that GC must keep; `None` when the key is absent.
     pub valid_attachments: Option<BTreeSet<(String, String)>>,
 }
 
-/// The `cniVersion` of a configuration that may be anything, for wording an error.
+/// `cniVersion` of a possibly invalid configuration, for formatting an error.
 pub fn version_of(config: &str) -> String {
     let value: Option<Value> = serde_json::from_str(config).ok();
     let version = value.as_ref().and_then(|v| v.get("cniVersion")).and_then(Value::as_str);
@@ -91,12 +91,15 @@ pub fn version_of(config: &str) -> String {
 }
 
 impl Call {
-    /// Validates a request. All bad variables are named at once.
+    /// Validates a request.
+    ///
+    /// # Errors
+    /// All invalid variables at once, or the first invalid member of the configuration, with the code of the specification.
     pub fn parse(request: &Request) -> Result<Self, CniError> {
         let env = |key: &str| request.env.get(key).map(String::as_str).filter(|v| !v.is_empty());
         let word = env("CNI_COMMAND").unwrap_or_default();
         let command = Command::parse(word).ok_or_else(|| {
-            let known = "ADD, DEL, CHECK, STATUS, GC and VERSION are known";
+            let known = "must be ADD, DEL, CHECK, STATUS, GC or VERSION";
             CniError::new(code::INVALID_ENVIRONMENT, format!("CNI_COMMAND: `{word}`: {known}"))
         })?;
         if command == Command::Version {
@@ -146,13 +149,13 @@ impl Call {
         Ok(Self { command, container_id, netns, ifname, args, conf })
     }
 
-    /// The pod, where the runtime names one.
+    /// Pod, if the runtime passed its name.
     pub fn pod(&self) -> Option<NamespacedName> {
         let get = |key| self.args.get(key).filter(|v| !v.is_empty()).cloned();
         Some(NamespacedName { namespace: get("K8S_POD_NAMESPACE")?, name: get("K8S_POD_NAME")? })
     }
 
-    /// The pod's UID, where the runtime gives it.
+    /// UID of the pod, if the runtime passed it.
     pub fn pod_uid(&self) -> Option<&str> {
         self.args.get("K8S_POD_UID").map(String::as_str).filter(|v| !v.is_empty())
     }
@@ -165,16 +168,17 @@ impl NetConf {
         let value: Value = serde_json::from_str(text).map_err(|e| {
             CniError::new(code::DECODING_FAILURE, format!("network configuration is not JSON: {e}"))
         })?;
-        let Value::Object(map) = value else { return Err(invalid("a JSON object is needed".to_owned())) };
+        let Value::Object(map) = value else { return Err(invalid("must be a JSON object".to_owned())) };
         let text = |key: &str| match map.get(key) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(s)) => Ok(Some(s.clone())),
-            Some(other) => Err(invalid(format!("`{key}`: a string is needed, not {other}"))),
+            Some(other) => Err(invalid(format!("`{key}`: must be a string, not {other}"))),
         };
         // Absent means 0.1.0, from before the key existed.
         let version = text("cniVersion")?.unwrap_or_else(|| "0.1.0".to_owned());
         if !VERSIONS.contains(&version.as_str()) {
-            let msg = format!("`cniVersion` {version} is not supported; {} are", VERSIONS.join(", "));
+            let msg =
+                format!("`cniVersion` {version} is not supported; supported are {}", VERSIONS.join(", "));
             return Err(CniError::new(code::INCOMPATIBLE_VERSION, msg));
         }
         let name = text("name")?.unwrap_or_default();
@@ -194,10 +198,7 @@ impl NetConf {
         };
         if self.version.as_str() < since {
             let word = command.word();
-            let msg = format!(
-                "{word} is part of the specification since {since}, the configuration says {}",
-                self.version
-            );
+            let msg = format!("{word} requires CNI {since} or later, but `cniVersion` is {}", self.version);
             return Err(CniError::new(code::INCOMPATIBLE_VERSION, msg));
         }
         Ok(())
@@ -207,7 +208,7 @@ impl NetConf {
         match &self.prev_result {
             Some(value) if command == Command::Add => Err(CniError::new(
                 code::UNSUPPORTED_FIELD,
-                format!("`prevResult`: {value}: this plugin must be the first of its list"),
+                format!("`prevResult`: {value}: this plugin must be the first in the plugin list"),
             )),
             _ => Ok(()),
         }
@@ -220,13 +221,13 @@ fn attachments(map: &Map<String, Value>) -> Result<Option<BTreeSet<(String, Stri
         let list = match map.get(key) {
             None | Some(Value::Null) => continue,
             Some(Value::Array(list)) => list,
-            Some(other) => return Err(format!("`{key}`: a list is needed, not {other}")),
+            Some(other) => return Err(format!("`{key}`: must be a list, not {other}")),
         };
         let all = all.get_or_insert_with(BTreeSet::new);
         for item in list {
             let text = |field: &str| {
                 let value = item.get(field).and_then(Value::as_str);
-                value.map(str::to_owned).ok_or_else(|| format!("`{key}`: {item}: no `{field}`"))
+                value.map(str::to_owned).ok_or_else(|| format!("`{key}`: {item}: `{field}` is missing"))
             };
             all.insert((text("containerID")?, text("ifname")?));
         }
@@ -243,17 +244,17 @@ fn parse_args(text: &str) -> BTreeMap<String, String> {
 fn bad_id(id: &str) -> Option<&'static str> {
     let ok = id.starts_with(|c: char| c.is_ascii_alphanumeric())
         && id.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));
-    (!ok).then_some("a letter or digit, then letters, digits, `_`, `.` and `-` are needed")
+    (!ok).then_some("must be a letter or digit, followed by letters, digits, `_`, `.` and `-`")
 }
 
 fn bad_interface(name: &str) -> Option<&'static str> {
     if name.len() > MAX_NAME {
-        return Some("at most 15 bytes are possible");
+        return Some("must have at most 15 bytes");
     }
-    // The kernel ends a name at NUL, and puts a number in the place of `%d`: the link would have another one.
+    // The kernel cuts a name at NUL and replaces `%d` by a number, so the link would get another name.
     let bad = |c: char| "/:%\0".contains(c) || c.is_whitespace();
     let ok = name != "." && name != ".." && !name.contains(bad);
-    (!ok).then_some("`.`, `..`, and names with `/`, `:`, `%`, NUL or white space are not possible")
+    (!ok).then_some("must not be `.` or `..`, or contain `/`, `:`, `%`, NUL or white space")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The result of ADD, in the shape of the version asked for.
+//! Result of ADD, in the format of the requested CNI version.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use api::MacAddr;
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
-/// What ADD made.
+/// Result of ADD.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddResult {
     /// Name of the host end.
@@ -21,12 +21,12 @@ pub struct AddResult {
     pub sandbox: String,
     /// MTU of both ends in bytes.
     pub mtu: u32,
-    /// Addresses of the container end with their gateways, the primary family first.
+    /// Addresses of the container end with their gateways, primary family first.
     pub ips: Vec<(IpNet, Option<IpAddr>)>,
 }
 
 impl AddResult {
-    /// The JSON for `version`, one of [`super::request::VERSIONS`].
+    /// Formats the result as JSON for `version`, one of [`super::request::VERSIONS`].
     pub fn to_json(&self, version: &str) -> Value {
         let mut host = json!({ "name": self.host, "mac": self.host_mac.to_string() });
         let mut pod = json!({ "name": self.ifname, "mac": self.mac.to_string(), "sandbox": self.sandbox });
@@ -41,7 +41,7 @@ impl AddResult {
 }
 
 fn ip(address: &IpNet, gateway: Option<IpAddr>, version: &str) -> Value {
-    // The container end is the second of the interfaces.
+    // Index of the container end in `interfaces`.
     let mut ip = json!({ "address": address.to_string(), "interface": 1 });
     if let Some(gateway) = gateway {
         ip["gateway"] = json!(gateway.to_string());

@@ -1,4 +1,4 @@
-//! The CNI server: HTTP on a unix socket that only root reaches.
+//! CNI server: HTTP on a unix socket that only root can access.
 
 use std::io;
 
@@ -14,7 +14,10 @@ use super::{CniError, add, check, del};
 use crate::node::Node;
 use crate::node::timing::{Finished, Steps, ms};
 
-/// Serves calls until `stop` is done; calls under way are finished first.
+/// Serves calls until `stop` completes, then finishes calls in progress.
+///
+/// # Errors
+/// The server failed.
 pub async fn serve(
     listener: UnixListener,
     node: Node,
@@ -28,7 +31,7 @@ async fn call(State(node): State<Node>, Json(request): Json<Request>) -> Json<Re
     Json(answer(&node, request).await)
 }
 
-/// Answers one call of the executable.
+/// Handles one call.
 pub async fn answer(node: &Node, request: Request) -> Reply {
     let mut steps = Steps::new(request.started_ns);
     let version = version_of(&request.config);
@@ -58,7 +61,7 @@ async fn run(node: &Node, call: &Call, steps: &mut Steps) -> Result<String, CniE
         Command::Gc => del::gc(node, call).await.map(|()| String::new()),
         Command::Check => check::check(node, call).await.map(|()| String::new()),
         Command::Del => {
-            node.calls.cancel_add(&call.container_id, "DEL of the same container came");
+            node.calls.cancel_add(&call.container_id, "DEL of the same container was received");
             let (node, call) = (node.clone(), call.clone());
             let work = async move {
                 let _turn = node.calls.turn(&call.container_id).await;
@@ -66,7 +69,7 @@ async fn run(node: &Node, call: &Call, steps: &mut Steps) -> Result<String, CniE
                 let done = del::del(&node, &call, &mut steps).await;
                 (done, steps)
             };
-            // On a task of its own: it ends also when the executable is killed.
+            // Runs on its own task, so that it completes even if the plugin process is killed.
             let (done, inner) = tokio::spawn(work).await.map_err(panicked)?;
             inner.list().iter().for_each(|(step, took)| steps.add(step, *took));
             done.map(|()| String::new())
@@ -80,7 +83,9 @@ async fn run_add(node: &Node, call: &Call, steps: &mut Steps) -> Result<String, 
     if !node.ovs.replica().is_synced() {
         return Err(CniError::again(problems.join("; ")));
     }
-    let pod = call.pod().ok_or_else(|| CniError::new(code::INVALID_ENVIRONMENT, "CNI_ARGS: no pod"))?;
+    let pod = call.pod().ok_or_else(|| {
+        CniError::new(code::INVALID_ENVIRONMENT, "CNI_ARGS: K8S_POD_NAMESPACE and K8S_POD_NAME are missing")
+    })?;
     let cancel = node.calls.start_add(&call.container_id, &pod);
     let hung_up = HungUp { node: node.clone(), container: call.container_id.clone() };
     let (node, call) = (node.clone(), call.clone());
@@ -91,7 +96,7 @@ async fn run_add(node: &Node, call: &Call, steps: &mut Steps) -> Result<String, 
         node.calls.end_add(&call.container_id);
         (done.map(|result| result.to_json(&call.conf.version).to_string()), steps)
     };
-    // On a task of its own: when the executable is killed, the ADD is told to end and undoes itself.
+    // Runs on its own task: if the plugin process is killed, the ADD is cancelled and undoes its steps.
     let (done, inner) = tokio::spawn(work).await.map_err(panicked)?;
     drop(hung_up);
     inner.list().iter().for_each(|(step, took)| steps.add(step, *took));
@@ -99,10 +104,10 @@ async fn run_add(node: &Node, call: &Call, steps: &mut Steps) -> Result<String, 
 }
 
 fn panicked(error: tokio::task::JoinError) -> CniError {
-    CniError::failure(format!("the call ended without an answer: {error}"))
+    CniError::failure(format!("the call failed without a result: {error}"))
 }
 
-/// Dropped when the ADD is over, or when the connection is.
+/// Cancels the ADD when dropped, which happens when the connection closes.
 struct HungUp {
     node: Node,
     container: String,
@@ -110,7 +115,7 @@ struct HungUp {
 
 impl Drop for HungUp {
     fn drop(&mut self) {
-        self.node.calls.cancel_add(&self.container, "the runtime gave up");
+        self.node.calls.cancel_add(&self.container, "the container runtime closed the connection");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Choosing the datapath and the attach mode from the flags and from what the node has.
+//! Choice of datapath and attach mode, from flags and the capabilities of the node.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use crate::config::{AttachMode, Config, DatapathFlag};
 use crate::flow_cache::{FlowCache, Timing};
 use crate::ovs::Ovs;
 
-/// Chooses path and attach mode from what is wanted and what is there.
+/// Chooses datapath and attach mode, and loads the eBPF programs if they are used.
 ///
 /// # Errors
-/// `--datapath=ebpf` and this node cannot run the programs; flags that contradict each other; or OVS is still connected through
-/// programs that are to go.
+/// `--datapath=ebpf` on a node that cannot run the programs; contradicting flags; or eBPF programs that are to be removed while
+/// interfaces are still attached through them.
 pub fn choose(config: &Config, ovs: &Ovs) -> anyhow::Result<Datapath> {
     let netdev = ovs.datapath_type() == "netdev";
     let ovs_only = |reason: String| Datapath::ovs_only(netdev, ovs.userspace_tso(), reason);
@@ -35,7 +35,10 @@ pub fn choose(config: &Config, ovs: &Ovs) -> anyhow::Result<Datapath> {
         Ok(programs) => Arc::new(Mutex::new(programs)),
         Err(reason) if config.datapath == DatapathFlag::Ebpf => anyhow::bail!("--datapath=ebpf: {reason}"),
         Err(reason) => {
-            tracing::warn!(reason, "no eBPF on this node: every packet goes through OVS");
+            tracing::warn!(
+                reason,
+                "eBPF programs cannot be used on this node; every packet goes through OVS"
+            );
             leave_ebpf(config, ovs).with_context(|| reason.clone())?;
             return Ok(ovs_only(reason));
         }
@@ -56,7 +59,7 @@ pub fn choose(config: &Config, ovs: &Ovs) -> anyhow::Result<Datapath> {
     })
 }
 
-/// How the programs are loaded.
+/// Load options of the eBPF programs.
 pub fn options(config: &Config) -> Options {
     Options {
         pod_mtu: config.network.mtu.into(),
@@ -67,20 +70,19 @@ pub fn options(config: &Config) -> Options {
     }
 }
 
-/// Times of the flow cache.
+/// Timing of the flow cache.
 #[cfg(feature = "test-hooks")]
 pub fn timing(config: &Config) -> Timing {
     Timing { refresh: std::time::Duration::from_millis(config.refresh_ms), ..Timing::default() }
 }
 
-/// Times of the flow cache.
+/// Timing of the flow cache.
 #[cfg(not(feature = "test-hooks"))]
 pub fn timing(_config: &Config) -> Timing {
     Timing::default()
 }
 
-/// Takes away the programs of an earlier run with eBPF. Not while OVS is connected through them: then this is an error,
-/// and traffic goes on as it is.
+/// Removes eBPF programs of an earlier run. Fails, without affecting traffic, while interfaces are attached through them.
 fn leave_ebpf(config: &Config, ovs: &Ovs) -> anyhow::Result<()> {
     if !config.bpf_dir.exists() {
         return Ok(());
@@ -91,11 +93,11 @@ fn leave_ebpf(config: &Config, ovs: &Ovs) -> anyhow::Result<()> {
     through.extend(ovs.port(&uplink).map(|_| format!("uplink {}", config.gateway_interface)));
     anyhow::ensure!(
         through.is_empty(),
-        "connected through the eBPF programs of an earlier run: {}; run `slipstream-node-agent cleanup` first, which cuts \
-         these pods off, and restart them",
+        "attached through eBPF programs of an earlier run: {}; run `slipstream-node-agent cleanup` first, which \
+         disconnects these pods, and restart them",
         through.join(", ")
     );
     let dir = config.bpf_dir.display();
     Programs::cleanup(&config.bpf_dir)
-        .map_err(|e| anyhow::anyhow!("eBPF programs of an earlier run under {dir}: {e}"))
+        .map_err(|e| anyhow::anyhow!("cannot remove eBPF programs of an earlier run under {dir}: {e}"))
 }

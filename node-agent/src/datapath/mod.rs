@@ -1,4 +1,4 @@
-//! Which datapath and attach mode this node uses, and why.
+//! Datapath and attach mode of the node, and the reason for the choice.
 
 mod choose;
 
@@ -14,27 +14,27 @@ use crate::flow_cache::{FlowCache, Manager, StoreError};
 
 pub use choose::{choose, options, timing};
 
-/// What was chosen at start.
+/// Datapath and attach mode, chosen at start.
 #[derive(Debug, Clone)]
 pub struct Datapath {
-    /// How pods are attached from now on.
+    /// Attach mode of new pods.
     pub attach: Attach,
-    /// OVS's userspace datapath, which reads its ports through packet sockets.
+    /// OVS uses its userspace datapath, which reads ports through packet sockets.
     pub netdev: bool,
-    /// OVS completes checksums and segments itself (`userspace-tso-enable`).
+    /// OVS does checksums and segmentation itself (`userspace-tso-enable`).
     pub userspace_tso: bool,
-    /// The eBPF programs; `None` for OVS alone. Calls may block for some milliseconds.
+    /// eBPF programs; `None` for OVS only. Calls may block for some milliseconds.
     pub programs: Option<Arc<Mutex<Programs>>>,
-    /// The flow cache; `None` for OVS alone.
+    /// Flow cache; `None` for OVS only.
     pub flow_cache: Option<Arc<dyn FlowCache>>,
-    /// How full the flow cache's maps are, for all who show it: reading it walks them.
+    /// Fill level of the flow cache's maps, shared by metrics and status, as reading it iterates over the maps.
     pub pressure: PressureCache,
-    /// Why it is so, for status.
+    /// Reason for the choice, for status.
     pub reason: String,
 }
 
 impl Datapath {
-    /// OVS alone, because of `reason`.
+    /// OVS only, because of `reason`.
     pub fn ovs_only(netdev: bool, userspace_tso: bool, reason: impl Into<String>) -> Self {
         Self {
             attach: Attach::Direct,
@@ -62,15 +62,15 @@ impl Datapath {
         if self.netdev && self.attach == Attach::Direct { OVS_ONLY_GROUP } else { 0 }
     }
 
-    /// Whether a pod must complete its checksums itself: a packet socket on the host end would read them unfinished.
+    /// Whether a pod must compute transmit checksums itself, as a packet socket on the host end would read incomplete ones.
     pub fn pod_completes_checksums(&self) -> bool {
         self.netdev && self.attach == Attach::Direct && !self.userspace_tso
     }
 
-    /// The manager of this datapath's flow cache.
+    /// Creates the manager of this datapath's flow cache.
     ///
     /// # Errors
-    /// The path that was set for the node, kept under `state_dir`, cannot be read.
+    /// The requested path, persisted under `state_dir`, cannot be read.
     pub fn manager(&self, state_dir: &Path) -> Result<Manager, StoreError> {
         Manager::new(self.flow_cache.clone(), self.netdev, &self.reason, state_dir)
     }

@@ -1,8 +1,7 @@
-//! The flow cache as the rest of the agent sees it: what can be told to it, and what can be read from it. `bpf` is
-//! behind it.
+//! [`FlowCache`]: interface of the agent to the flow cache in the kernel, with its data types and errors. `bpf` implements it.
 //!
-//! Calls that steer (`bump`, `set_gate`, `heartbeat`) are one read and one write of a pinned map each, and wait for nothing but
-//! another such call.
+//! Control calls (`invalidate`, `set_gate`, `heartbeat`) read and write one pinned map each, and wait only for other control
+//! calls.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,10 +12,10 @@ use api::admin::Amount;
 use ebpf::layout::reason::Reason;
 use serde::Serialize;
 
-/// How long cached flows go on without refresh while OVS is away.
+/// Grace period: how long cached flows are used without refresh while OVS is not monitored.
 pub const HOLD: Duration = Duration::from_secs(10);
 
-/// What the flow cache may do at this moment. The default is nothing: every packet takes the slow path.
+/// Mode bits of the flow cache. The default has none set: every packet takes the slow path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[expect(clippy::struct_excessive_bools, reason = "four independent switches, as in the map")]
 pub struct Gate {
@@ -24,33 +23,33 @@ pub struct Gate {
     pub forward: bool,
     /// New flows are learned.
     pub learn: bool,
-    /// TCP too. In the userspace datapath only while its sequence check is known to be off.
+    /// TCP flows are forwarded and learned too. Set only while OVS's connection tracking is known not to check sequence numbers.
     pub tcp: bool,
-    /// OVS is away: flows are not sent to it for refresh, for [`HOLD`] at most. The programs end it by themselves.
+    /// Grace period: entries are not refreshed, for [`HOLD`] at most. The programs end it without the agent.
     pub hold: bool,
 }
 
-/// The node's tunnel endpoint, as the programs compare it.
+/// Tunnel endpoint of this node, as the programs compare it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Underlay {
-    /// Address of the tunnel endpoint. With an IPv6 underlay there is none, and all is slow.
+    /// IPv4 address of the tunnel endpoint. An IPv6 underlay has no fast path.
     pub address: Ipv4Addr,
-    /// MAC of the node on the uplink.
+    /// MAC address of the gateway bridge.
     pub mac: MacAddr,
     /// MTU of the uplink, in bytes.
     pub mtu: u32,
 }
 
-/// Settings of the flow cache.
+/// Timing of the flow cache, and its rate limit for new entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// An entry is sent through OVS again after this.
+    /// Age at which an entry is refreshed: a packet of the flow goes through OVS and the result is compared.
     pub refresh: Duration,
     /// How long a refresh waits for a packet that is cheap to delay.
     pub slack: Duration,
-    /// How long OVS may take for the refresh packet.
+    /// How long OVS may take for the revalidation packet before the entry expires.
     pub grace: Duration,
-    /// New entries per CPU in about an eighth of a second.
+    /// New entries per CPU in about 125 ms.
     pub budget: u32,
 }
 
@@ -65,34 +64,34 @@ impl Default for Timing {
     }
 }
 
-/// Where a cached flow goes.
+/// Action of a cached flow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum Action {
-    /// Out of the pod, to another node.
+    /// Encapsulate a packet of the pod and send it to another node.
     #[serde(rename_all = "camelCase")]
     Tunnel {
-        /// The other node.
+        /// Tunnel endpoint of the remote node.
         remote: Ipv4Addr,
         /// Virtual network identifier.
         vni: u32,
-        /// Ingress and egress port keys of OVN's option.
+        /// OVN's Geneve option: ingress port key (15 bits) and egress port key (16 bits).
         option: u32,
     },
-    /// To a pod of this node.
+    /// Forward to a pod of this node.
     #[serde(rename_all = "camelCase")]
     Local {
-        /// Container id of the receiver.
+        /// Container id of the receiving pod.
         to: String,
     },
-    /// From another node to the pod.
+    /// Decapsulate a packet of another node and deliver it to the pod.
     #[serde(rename_all = "camelCase")]
     Deliver {
-        /// The other node.
+        /// Tunnel endpoint of the remote node.
         remote: Ipv4Addr,
         /// Virtual network identifier.
         vni: u32,
-        /// Ingress and egress port keys of OVN's option.
+        /// OVN's Geneve option: ingress port key (15 bits) and egress port key (16 bits).
         option: u32,
     },
 }
@@ -101,113 +100,113 @@ pub enum Action {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Flow {
-    /// Container id of the pod it belongs to: the sender, for [`Action::Deliver`] the receiver.
+    /// Container id of the sending pod, or of the receiving pod for [`Action::Deliver`].
     pub endpoint: String,
-    /// 6 or 17.
+    /// IP protocol number: 6 (TCP) or 17 (UDP).
     pub protocol: u8,
-    /// As the packets show it.
+    /// Source address of the packets.
     pub source: IpAddr,
-    /// As the packets show it.
+    /// Destination address of the packets.
     pub destination: IpAddr,
-    /// As the packets show it.
+    /// Source port of the packets.
     pub source_port: u16,
-    /// As the packets show it.
+    /// Destination port of the packets.
     pub destination_port: u16,
-    /// What is done with the packets.
+    /// Cached action.
     pub action: Action,
-    /// Epoch in which it was learned; valid only in this one.
+    /// Epoch in which the entry was learned; it is valid in this epoch only.
     pub epoch: u32,
-    /// The entry's epoch is the node's, and packets may use it.
+    /// The entry belongs to the current epoch and is in use.
     pub valid: bool,
-    /// A refresh packet is inside OVS.
+    /// A revalidation packet is inside OVS.
     pub probing: bool,
-    /// How much the TTL or hop limit is lowered.
+    /// Amount by which the TTL or hop limit is decremented.
     pub ttl_step: u8,
-    /// Destination MAC before (as the pod writes it; for [`Action::Deliver`] as OVS delivers it).
+    /// Destination MAC as the pod writes it; for [`Action::Deliver`] as OVS delivers it.
     pub destination_mac: MacAddr,
-    /// Source MAC, likewise.
+    /// Source MAC as the pod writes it; for [`Action::Deliver`] as OVS delivers it.
     pub source_mac: MacAddr,
-    /// Destination MAC behind OVS: of the inner frame in a tunnel, else as the pod gets it.
+    /// Destination MAC after OVS: of the inner frame in a tunnel, else as the pod receives it.
     pub delivered_destination_mac: MacAddr,
-    /// Source MAC, likewise.
+    /// Source MAC after OVS: of the inner frame in a tunnel, else as the pod receives it.
     pub delivered_source_mac: MacAddr,
-    /// Milliseconds since it was learned.
+    /// Milliseconds since the entry was learned.
     pub age_ms: u64,
-    /// Milliseconds until the refresh; negative when it is due.
+    /// Milliseconds until the next refresh; negative when it is due.
     pub refresh_in_ms: i64,
     /// Packets that used the entry.
     pub packets: u64,
 }
 
-/// How full a map is.
+/// Fill level of an eBPF map.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Pressure {
     /// Name of the map.
     pub map: &'static str,
-    /// Entries now. Those of flows that have ended count until the next sweep; in `CONNS` until their place is needed.
+    /// Number of entries. Entries of ended flows count until the next sweep; in the LRU map `CONNS` until they are evicted.
     pub entries: u64,
-    /// Entries it can hold.
+    /// Maximum number of entries.
     pub capacity: u64,
 }
 
-/// What a sweep did and saw.
+/// Result of a sweep.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Entries that were removed.
+    /// Number of entries removed.
     pub removed: u64,
-    /// How full the maps are after it, all of them, as [`FlowCache::pressure`] has them.
+    /// Fill levels of all maps after the sweep, as from [`FlowCache::pressure`].
     pub maps: Vec<Pressure>,
 }
 
-/// What OVS answered, or what was remembered.
+/// Verdict for a flow: the cached one or that of OVS.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Answer {
-    /// Interface index of the target.
+pub struct CachedVerdict {
+    /// Index of the egress interface.
     pub target: u32,
     /// `tunnel`, `local` or `deliver`.
     pub kind: &'static str,
-    /// How much the TTL or hop limit is lowered.
+    /// Amount by which the TTL or hop limit is decremented.
     pub ttl_step: u8,
-    /// The bytes in front, in hexadecimal.
+    /// Headers in front of the IP packet, in hexadecimal.
     pub header: String,
 }
 
-/// OVS answered otherwise than was remembered, although nothing was announced. The programs have taken the endpoint off the
-/// fast path until the epoch moves.
+/// A refresh in which OVS's verdict differed from the entry within one epoch. The programs keep the endpoint on the slow path
+/// until the epoch changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Divergence {
-    /// Container id, or `interface N` when it is not known any more.
+    /// Container id, or `interface N` when the endpoint no longer exists.
     pub endpoint: String,
-    /// The epoch.
+    /// Epoch of the entry.
     pub epoch: u32,
-    /// 6 or 17.
+    /// IP protocol number: 6 (TCP) or 17 (UDP).
     pub protocol: u8,
-    /// As the packet shows it.
+    /// Source address of the packet.
     pub source: IpAddr,
-    /// As the packet shows it.
+    /// Destination address of the packet.
     pub destination: IpAddr,
-    /// As the packet shows it.
+    /// Source port of the packet.
     pub source_port: u16,
-    /// As the packet shows it.
+    /// Destination port of the packet.
     pub destination_port: u16,
-    /// What was remembered.
-    pub remembered: Answer,
-    /// What OVS did.
-    pub ovs: Answer,
+    /// Verdict in the entry.
+    pub remembered: CachedVerdict,
+    /// Verdict of OVS.
+    pub ovs: CachedVerdict,
 }
 
-/// Packets and bytes through one tunnel, by path.
+/// Packet and byte counters of one tunnel and VNI, by path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Tunnel {
-    /// The other node.
+    /// Tunnel endpoint of the remote node.
     pub remote: IpAddr,
     /// Virtual network identifier.
     pub vni: u32,
-    /// Received by the fast path.
+    /// Received on the fast path.
     pub fast_in: Amount,
     /// Received through OVS.
     pub slow_in: Amount,
@@ -217,7 +216,7 @@ pub struct Tunnel {
     pub slow_out: Amount,
 }
 
-/// Packets and bytes of one pod, by path.
+/// Packet and byte counters of one pod, by path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointAmounts {
@@ -227,18 +226,18 @@ pub struct EndpointAmounts {
     pub fast_from: Amount,
     /// Sent by the pod through OVS.
     pub slow_from: Amount,
-    /// Delivered to the pod by the fast path.
+    /// Delivered to the pod on the fast path.
     pub fast_to: Amount,
     /// Delivered to the pod by OVS.
     pub slow_to: Amount,
-    /// Epoch in which OVS answered otherwise than remembered; the endpoint is slow while it lasts.
+    /// Epoch of the last divergence; the endpoint takes the slow path during that epoch.
     pub diverged: Option<u32>,
 }
 
-/// What went wrong between the agent and the flow cache's maps.
+/// Error of an operation on the flow cache.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CacheError {
-    /// A map has no room for another entry.
+    /// A map is full.
     #[error("map {map} is full")]
     MapFull {
         /// Name of the map.
@@ -249,55 +248,57 @@ pub enum CacheError {
     Map {
         /// Name of the map.
         map: &'static str,
-        /// What was tried, such as `read` or `write`.
+        /// Failed operation, such as `read` or `write`.
         action: &'static str,
-        /// What the kernel says.
+        /// Error of the kernel.
         reason: String,
     },
-    /// The programs are not as the agent needs them.
+    /// The eBPF programs or their maps are missing or of another version.
     #[error("{0}")]
     Programs(String),
 }
 
-/// The flow cache.
+/// Interface to the flow cache in the kernel.
+///
+/// # Errors
+/// All methods fail when a map cannot be read or written ([`CacheError`]).
 pub trait FlowCache: std::fmt::Debug + Send + Sync {
-    /// The node's epoch now.
+    /// Current epoch.
     fn epoch(&self) -> Result<u32, CacheError>;
-    /// Makes every entry invalid. Returns the new epoch.
-    fn bump(&self) -> Result<u32, CacheError>;
-    /// Sets what the cache may do. A hold begins when it was not set before; to set it again does not prolong it.
+    /// Invalidates all entries. Returns the new epoch.
+    fn invalidate(&self) -> Result<u32, CacheError>;
+    /// Sets the mode bits. The grace period starts when [`Gate::hold`] was not set before; setting it again does not extend it.
     fn set_gate(&self, gate: Gate) -> Result<(), CacheError>;
-    /// What it may do.
+    /// Mode bits as the programs read them.
     fn gate(&self) -> Result<Gate, CacheError>;
-    /// How long a hold that is set still lasts; 0 when it is over.
+    /// Remaining grace period; zero when it is over.
     fn hold_left(&self) -> Result<Duration, CacheError>;
-    /// Says that the agent is alive. Without it for 5 s the programs stop learning.
+    /// Writes the heartbeat. The programs stop learning after 5 s without one.
     fn heartbeat(&self) -> Result<(), CacheError>;
-    /// Tells the tunnel endpoint. `None`: nothing crosses the tunnel on the fast path.
+    /// Sets the tunnel endpoint. `None`: tunnelled packets take the slow path.
     fn set_underlay(&self, underlay: Option<Underlay>) -> Result<(), CacheError>;
-    /// Tells the nodes whose tunnelled packets OVS takes, all of them: nothing is learned from others. What is known of one that
-    /// is not there any more has to be made invalid after this.
+    /// Sets the complete list of remote tunnel endpoints; nothing is learned from other outer sources. After the removal of an
+    /// endpoint the caller must invalidate the cache.
     fn set_remotes(&self, remotes: &BTreeSet<Ipv4Addr>) -> Result<(), CacheError>;
-    /// Changes the timing. It holds from the next packet on.
+    /// Sets the timing, from the next packet on.
     fn set_timing(&self, timing: Timing) -> Result<(), CacheError>;
-    /// Puts an endpoint on the fast path or takes it off. An endpoint that is not there is fine.
+    /// Sets whether endpoint `id` uses the fast path. An unknown endpoint is ignored.
     fn set_endpoint_fast(&self, id: &str, fast: bool) -> Result<(), CacheError>;
-    /// OVS would do otherwise than an entry of this epoch: the endpoint is slow while the epoch lasts. An endpoint that is not
-    /// there is fine.
+    /// Marks endpoint `id` as diverged: it takes the slow path while `epoch` is current. An unknown endpoint is ignored.
     fn set_endpoint_diverged(&self, id: &str, epoch: u32) -> Result<(), CacheError>;
-    /// Cached flows, at most `limit`, valid ones first.
+    /// At most `limit` cached flows, valid ones first.
     fn flows(&self, limit: usize) -> Result<Vec<Flow>, CacheError>;
-    /// How full the maps are. Walks them: not more often than every few seconds.
+    /// Fill levels of the maps. Iterates over all entries: call at most every few seconds.
     fn pressure(&self) -> Result<Vec<Pressure>, CacheError>;
-    /// Removes entries that no packet will use again, a limited number at a time. Not while the gate holds: then entries are
-    /// used beyond their deadlines. Walks the maps once, instead of [`Self::pressure`].
+    /// Removes expired entries, a limited number per call. Must not be called in a grace period, when entries are used beyond their
+    /// deadlines. Iterates over the maps once, and returns the fill levels as [`Self::pressure`] does.
     fn sweep(&self) -> Result<Swept, CacheError>;
-    /// Divergences since the last call.
+    /// Divergences found since the last call.
     fn divergences(&self) -> Result<Vec<Divergence>, CacheError>;
-    /// Tunnels with what went through them.
+    /// Counters of all tunnels.
     fn tunnels(&self) -> Result<Vec<Tunnel>, CacheError>;
-    /// Endpoints with what went through them.
+    /// Counters of all endpoints.
     fn endpoints(&self) -> Result<Vec<EndpointAmounts>, CacheError>;
-    /// Every reason with how often it was counted.
+    /// Packet count of every reason.
     fn reasons(&self) -> Result<Vec<(Reason, u64)>, CacheError>;
 }

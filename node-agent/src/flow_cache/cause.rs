@@ -1,32 +1,32 @@
-//! The reasons for which everything cached is made invalid, by which metrics tell them apart.
+//! Causes of invalidation, with their names in metrics and status.
 
-/// Why everything cached was made invalid.
+/// Why all entries were invalidated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Source {
+pub enum Cause {
     /// A flow of br-int changed.
     Flows,
-    /// A port, interface or bridge of OVS changed.
+    /// A port, interface, bridge or mirror of OVS changed.
     Ports,
-    /// Settings of the chassis changed.
+    /// `external_ids` or `other_config` of the chassis changed.
     Chassis,
     /// A link of the underlay changed.
     Links,
     /// A neighbour or route of the underlay changed.
     Neighbours,
-    /// A pod was taken away.
+    /// A pod was removed.
     Removal,
-    /// A path was changed.
+    /// The path of the node, the tunnel or an endpoint changed.
     Path,
-    /// A burst is over.
+    /// The debounce window after a burst of changes ended.
     Quiet,
-    /// OVS has brought its datapath flows in line.
+    /// A round of OVS's revalidators ended.
     Revalidated,
-    /// Sight is back, or the agent has started.
+    /// Monitoring of OVS was restored, or the agent started.
     Resync,
 }
 
-impl Source {
-    /// All of them.
+impl Cause {
+    /// All causes.
     pub const ALL: [Self; 10] = [
         Self::Flows,
         Self::Ports,
@@ -40,7 +40,7 @@ impl Source {
         Self::Resync,
     ];
 
-    /// Its name in metrics.
+    /// Label value in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Flows => "flows",

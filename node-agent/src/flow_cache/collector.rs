@@ -1,5 +1,5 @@
-//! The flow cache's figures for Prometheus, read at each scrape: tunnels and pods by path, reasons, how full the maps are, the
-//! epoch.
+//! Prometheus metrics of the flow cache that are read at each scrape: packets by tunnel, pod and path, reasons, fill level of
+//! the maps, epoch.
 
 use api::admin::Amount;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use prometheus_client::metrics::MetricType;
 use super::pressure_cache::PressureCache;
 use super::{CacheError, EndpointAmounts, FlowCache, Pressure, Tunnel};
 
-/// Exports the node's datapath, and the flow cache's figures where the node has one.
+/// Exports the node's datapath, and the metrics of the flow cache if the node has one.
 #[derive(Debug)]
 pub struct DatapathCollector {
     /// `ebpf` or `ovs`.
@@ -24,8 +24,8 @@ pub struct DatapathCollector {
 }
 
 impl DatapathCollector {
-    /// Exports `cache`, on a node whose datapath is `path` because of `reason`. `pressure` is shared with who else shows how full
-    /// the maps are, as reading it walks them.
+    /// Exports `cache`, on a node whose datapath is `path` because of `reason`. `pressure` is shared with the admin socket,
+    /// as reading it iterates over the maps.
     pub fn new(
         path: &'static str,
         reason: &str,
@@ -39,7 +39,7 @@ impl DatapathCollector {
 impl Collector for DatapathCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let info = [("path", self.path), ("reason", self.reason.as_str())];
-        let help = "The node's datapath, and why it was chosen; always 1";
+        let help = "Datapath of the node and the reason for it; always 1";
         let mut gauge = encoder.encode_descriptor("datapath", help, None, MetricType::Gauge)?;
         gauge.encode_family(&info)?.encode_gauge(&1_i64)?;
         match self.cache.as_deref() {
@@ -49,16 +49,16 @@ impl Collector for DatapathCollector {
     }
 }
 
-/// One counter or gauge with its labels.
+/// A sample: labels and value.
 struct Count {
     labels: Vec<(&'static str, String)>,
     value: u64,
 }
 
-/// One figure of a family of counters.
+/// A metric family: name, help text, samples.
 type Family = (&'static str, &'static str, Vec<Count>);
 
-/// Writes all of them. What cannot be read is left out, with a warning in the log.
+/// Encodes all metrics of the flow cache. A metric that cannot be read is omitted and logged.
 fn encode(
     cache: &dyn FlowCache,
     pressure: Result<Vec<Pressure>, CacheError>,
@@ -77,11 +77,11 @@ fn encode(
             value: *value,
         };
         let malformed = list.iter().filter(|(reason, _)| reason.is_malformed()).map(count).collect();
-        families.push(("malformed_packets", "Packets that could not be understood", malformed));
+        families.push(("malformed_packets", "Packets with malformed headers", malformed));
         let list = list.iter().map(count).collect();
         families.push((
             "packet_reasons",
-            "Packets by what was special about them; see docs/datapath.md",
+            "Packets by reason for bypassing the flow cache or for a change of an entry; see docs/datapath.md",
             list,
         ));
     }
@@ -92,11 +92,17 @@ fn encode(
         let count = |p: &Pressure, value| Count { labels: vec![("map", p.map.to_owned())], value };
         let entries: Vec<_> = list.iter().map(|p| count(p, p.entries)).collect();
         let capacity: Vec<_> = list.iter().map(|p| count(p, p.capacity)).collect();
-        write(encoder, "map_entries", "Entries of a map of the flow cache", MetricType::Gauge, &entries)?;
-        write(encoder, "map_capacity", "Entries that a map can hold", MetricType::Gauge, &capacity)?;
+        write(encoder, "map_entries", "Number of entries in an eBPF map", MetricType::Gauge, &entries)?;
+        write(
+            encoder,
+            "map_capacity",
+            "Maximum number of entries in an eBPF map",
+            MetricType::Gauge,
+            &capacity,
+        )?;
     }
     if let Some(epoch) = readable("epoch", cache.epoch()) {
-        let help = "Entries of another epoch are not used";
+        let help = "Current epoch; entries of any other epoch are invalid";
         let gauge = encoder.encode_descriptor("fastpath_epoch", help, None, MetricType::Gauge);
         gauge?.encode_gauge(&i64::from(epoch))?;
     }
@@ -104,7 +110,7 @@ fn encode(
 }
 
 fn readable<T>(what: &str, read: Result<T, CacheError>) -> Option<T> {
-    read.map_err(|error| tracing::warn!(what, %error, "figures of the flow cache cannot be read")).ok()
+    read.map_err(|error| tracing::warn!(what, %error, "metrics of the flow cache cannot be read")).ok()
 }
 
 fn write(
@@ -127,7 +133,7 @@ fn write(
     Ok(())
 }
 
-/// One figure for each path of each direction.
+/// One sample for each direction and path.
 fn by_path<'a>(
     labels: &'a [(&'static str, String)],
     amounts: &'a [(&'static str, &'static str, Amount); 4],
@@ -154,8 +160,8 @@ fn tunnels(list: &[Tunnel]) -> [Family; 2] {
         list.iter().flat_map(one).collect()
     };
     [
-        ("tunnel_packets", "Geneve packets", part(|a| a.packets)),
-        ("tunnel_bytes", "Geneve bytes, outer headers included", part(|a| a.bytes)),
+        ("tunnel_packets", "Geneve packets by direction and path", part(|a| a.packets)),
+        ("tunnel_bytes", "Geneve bytes by direction and path, outer headers included", part(|a| a.bytes)),
     ]
 }
 
@@ -174,8 +180,8 @@ fn endpoints(list: &[EndpointAmounts]) -> [Family; 2] {
         list.iter().flat_map(one).collect()
     };
     [
-        ("endpoint_packets", "Packets of pods", part(|a| a.packets)),
-        ("endpoint_bytes", "Bytes of pods", part(|a| a.bytes)),
+        ("endpoint_packets", "Packets sent and received by an endpoint, by path", part(|a| a.packets)),
+        ("endpoint_bytes", "Bytes sent and received by an endpoint, by path", part(|a| a.bytes)),
     ]
 }
 

@@ -1,4 +1,4 @@
-//! A flow cache for unit tests: answers what it was given, remembers what it was told.
+//! Fake flow cache for unit tests: returns fixed data and records calls.
 
 use api::admin::Amount;
 use ebpf::Reason;
@@ -14,24 +14,24 @@ use crate::flow_cache::{
     Underlay,
 };
 
-/// The cache.
+/// Fake implementation of [`FlowCache`].
 #[derive(Debug, Default)]
 pub(crate) struct Fake {
-    /// Endpoints taken off the fast path or put on it, in order.
+    /// Calls of `set_endpoint_fast`, in order.
     pub(crate) told: Mutex<Vec<(String, bool)>>,
-    /// Endpoints said to have diverged, with the epoch.
+    /// Calls of `set_endpoint_diverged`, in order.
     pub(crate) diverged: Mutex<Vec<(String, u32)>>,
-    /// The gate holds.
+    /// Value of [`Gate::hold`].
     pub(crate) holds: bool,
-    /// How often the maps were walked only to count.
+    /// Number of calls of `pressure`.
     pub(crate) walks: Mutex<u32>,
-    /// How often they were swept.
+    /// Number of calls of `sweep`.
     pub(crate) sweeps: Mutex<u32>,
 }
 
 pub(crate) const OPTION: u32 = 0x0003_0002;
 
-/// How full the maps are.
+/// Fill levels returned.
 pub(crate) const PRESSURE: [Pressure; 1] = [Pressure { map: "FLOW_EGRESS", entries: 3, capacity: 262_144 }];
 
 /// One flow of each kind.
@@ -71,7 +71,7 @@ impl FlowCache for Fake {
     fn epoch(&self) -> Result<u32, CacheError> {
         Ok(7)
     }
-    fn bump(&self) -> Result<u32, CacheError> {
+    fn invalidate(&self) -> Result<u32, CacheError> {
         Ok(8)
     }
     fn set_gate(&self, _: Gate) -> Result<(), CacheError> {

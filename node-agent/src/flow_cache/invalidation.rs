@@ -1,25 +1,26 @@
-//! When cached flows may be used, learned and refreshed: the rules, without any I/O. Time comes from the caller.
+//! State machine of the flow cache: when entries are invalidated, used, learned and refreshed. No I/O; time comes from the
+//! caller.
 //!
-//! Two things are kept apart. A *burst* of changes: at its first change everything cached becomes invalid and learning
-//! stops, a little after its last everything becomes invalid once more and learning goes on. OVS brings its own caches in
-//! line only some time after its tables changed, and what it answers in between must not be remembered. And *sight*: while
-//! the sources of changes are not all there, cached flows first go on as they are (a restart of OVS is no reason to cut
-//! anybody off), then the gate closes.
+//! It combines two concerns. *Bursts* of changes: the first change invalidates all entries and stops learning; at the end of
+//! the debounce window after the last change all entries are invalidated again and learning resumes. OVS revalidates its own
+//! datapath flows only some time after its tables changed, and its verdicts in between must not be cached. *Monitor health*:
+//! while a source of change events is lost, entries are first used without refresh for a grace period (a restart of OVS must
+//! not interrupt traffic), then the cache is closed.
 
 use std::time::{Duration, Instant};
 
-pub use crate::flow_cache::cause::Source;
+pub use crate::flow_cache::cause::Cause;
 use crate::flow_cache::{Gate, HOLD};
-use api::admin::Sight;
+use api::admin::MonitorHealth;
 
-/// Times of the rules.
+/// Timing of the state machine.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
-    /// A burst is over when nothing has come for this long.
+    /// Debounce window: a burst ends when no change has arrived for this long.
     pub quiet: Duration,
-    /// A burst is taken to be over after this, whatever still comes; the next change begins another.
+    /// Longest burst; the next change after it starts a new one.
     pub longest: Duration,
-    /// Cached flows go on for this long without sight.
+    /// Grace period: how long entries are used while OVS is not monitored.
     pub hold: Duration,
 }
 
@@ -29,72 +30,71 @@ impl Default for Times {
     }
 }
 
-/// Whether OVS's connection tracking takes TCP flows back that it has not seen all of.
+/// Whether OVS's connection tracking accepts TCP packets of a connection of which it has not seen all packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tracking {
-    /// It does: its sequence checks are known to be off.
+    /// Accepts them: the TCP sequence check is known to be off.
     Tolerant,
-    /// Not known since ovs-vswitchd was started.
+    /// Unknown since ovs-vswitchd was started.
     Unknown,
-    /// It does not, and why.
+    /// Rejects them, with the reason why the check is on.
     Strict(String),
 }
 
-/// Which round of OVS's revalidation has ended since the last change.
+/// Round of OVS's revalidators that has ended since the last change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Round {
-    /// It may have begun before the change.
+    /// May have started before the change.
     First,
-    /// It began after it: no datapath flow is older than the change.
+    /// Started after the change: no datapath flow is older than the change.
     Second,
 }
 
-/// What happened.
+/// An event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
-    /// Something changed that verdicts may depend on.
-    Changed(Source),
-    /// OVS stops (`true`) or goes on telling of changed flows, as it has too many to tell.
+    /// Something changed on which OVS's verdicts depend.
+    Changed(Cause),
+    /// The flow monitor was paused by OVS because of congestion (`true`), or resumed (`false`).
     Paused(bool),
-    /// What OVS told is being read (`true`), or has been: whose packets it is about is not known in between.
+    /// Flow updates are being parsed (`true`), or all have been (`false`). In between, the exclusions are unknown.
     Reading(bool),
-    /// Who may use the cache is being decided (`true`), or has been, because flows changed what they do to packets.
+    /// Changed exclusions are being applied to endpoints (`true`), or have been (`false`).
     Deciding(bool),
-    /// A round in which OVS revalidates all of its datapath flows has ended since it was asked.
+    /// OVS has revalidated all of its datapath flows since the request.
     Revalidated(Round),
-    /// The monitor of br-int's flows is there, with so many flows in the table.
+    /// The flow monitor of br-int is connected.
     Monitor {
-        /// Flows in the table.
+        /// Number of flows in all tables.
         flows: usize,
     },
-    /// The monitor is gone, and why.
+    /// The flow monitor was lost, with the reason.
     MonitorLost(String),
-    /// The Open_vSwitch database is there, or not.
+    /// Whether the Open_vSwitch database is connected and synced.
     Database(bool),
-    /// What is known of OVS's connection tracking.
+    /// State of OVS's connection tracking.
     Tracking(Tracking),
-    /// The node may use the fast path, or not.
+    /// Whether the node is eligible for the fast path.
     Enable(bool),
-    /// An agent before us left the gate open, with TCP or without: what it left goes on as while OVS is away, until
-    /// changes are seen again.
+    /// A previous agent left the cache in use: its entries are used for a grace period, until OVS is monitored.
     Adopt {
         /// TCP was allowed.
         tcp: bool,
-        /// How long a hold that it left still lasts; `None`: it left none.
+        /// Remaining grace period of the previous agent; `None`: it was not in one.
         left: Option<Duration>,
     },
     /// Time has passed.
     Tick,
 }
 
-/// What is to be done, in this order: take away what the gate loses, make everything invalid, open what it gains.
+/// Actions for the caller, in this order: clear mode bits, invalidate, set mode bits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// Why everything cached becomes invalid; `None`: it does not.
-    pub bump: Option<Source>,
-    /// The gate from now on.
+    /// Invalidate all entries, for this cause.
+    pub invalidate: Option<Cause>,
+    /// New mode bits.
     pub gate: Gate,
-    /// Ask OVS to tell when it has revalidated. What it was asked before does not count any more.
+    /// Wait for OVS's revalidators from the beginning, dropping earlier waits.
     pub revalidate: bool,
 }
 
@@ -102,7 +102,7 @@ pub struct Step {
 struct Burst {
     first: Instant,
     last: Instant,
-    /// Flows were among what changed.
+    /// True when flows of br-int changed.
     flows: bool,
 }
 
@@ -113,7 +113,7 @@ enum State {
     Closed,
 }
 
-/// The rules' state. It begins closed, as nothing is known.
+/// The state machine. Starts closed.
 #[derive(Debug)]
 pub struct Engine {
     times: Times,
@@ -123,17 +123,17 @@ pub struct Engine {
     reading: bool,
     deciding: bool,
     monitor: Result<(), String>,
-    /// The table was empty when the monitor came: ovs-vswitchd was started anew, and its flows are still to come.
+    /// br-int had no flows when the monitor connected: ovs-vswitchd restarted and its flows are not installed yet.
     empty: bool,
     database: bool,
     tracking: Tracking,
-    /// TCP was allowed when the gate was open last.
+    /// [`Gate::tcp`] when the monitor was last synced.
     tcp: bool,
     state: State,
 }
 
 impl Engine {
-    /// Knows nothing, allows nothing.
+    /// Creates the state machine with no source connected and no mode bit set.
     pub fn new(times: Times, tracking: Tracking) -> Self {
         Self {
             times,
@@ -151,27 +151,27 @@ impl Engine {
         }
     }
 
-    /// Takes what happened at `now`.
+    /// Processes an event that happened at `now`.
     pub fn take(&mut self, now: Instant, input: Input) -> Step {
-        let (mut bump, mut revalidate) = (None, false);
+        let (mut invalidate, mut revalidate) = (None, false);
         match input {
-            Input::Changed(source) => bump = self.change(now, source, &mut revalidate),
+            Input::Changed(cause) => invalidate = self.change(now, cause, &mut revalidate),
             Input::Paused(paused) => {
                 self.paused = paused;
-                bump = self.change(now, Source::Flows, &mut revalidate);
+                invalidate = self.change(now, Cause::Flows, &mut revalidate);
             }
             Input::Reading(reading) => self.reading = reading,
             Input::Deciding(deciding) => self.deciding = deciding,
-            // In a burst nothing is learned, and its end makes everything invalid anyway.
+            // During a burst nothing is learned, and its end invalidates all entries anyway.
             Input::Revalidated(Round::First) => {
-                bump = self.burst.is_none().then_some(Source::Revalidated);
+                invalidate = self.burst.is_none().then_some(Cause::Revalidated);
             }
-            Input::Revalidated(Round::Second) => bump = Some(Source::Revalidated),
+            Input::Revalidated(Round::Second) => invalidate = Some(Cause::Revalidated),
             Input::Monitor { flows } => {
                 self.monitor = Ok(());
                 self.empty = flows == 0;
                 self.paused = false;
-                // Whatever was seen before belongs to another session.
+                // Earlier changes belong to another session.
                 self.burst = None;
             }
             Input::MonitorLost(why) => {
@@ -184,7 +184,7 @@ impl Engine {
             Input::Enable(enabled) => {
                 if self.enabled != enabled {
                     self.enabled = enabled;
-                    bump = Some(Source::Path);
+                    invalidate = Some(Cause::Path);
                 }
             }
             Input::Adopt { tcp, left } => {
@@ -197,17 +197,17 @@ impl Engine {
         if let Some(burst) = self.burst.filter(|burst| now >= self.end(*burst)) {
             self.burst = None;
             self.empty &= !burst.flows;
-            bump = Some(Source::Quiet);
+            invalidate = Some(Cause::Quiet);
             revalidate |= burst.last > burst.first;
         }
-        self.look(now, &mut bump, &mut revalidate);
+        self.update_state(now, &mut invalidate, &mut revalidate);
         if self.state == State::Open {
             self.tcp = self.tracking == Tracking::Tolerant;
         }
-        Step { bump, gate: self.gate(), revalidate }
+        Step { invalidate, gate: self.gate(), revalidate }
     }
 
-    /// When to call again with [`Input::Tick`] if nothing happens.
+    /// When to call [`Engine::take`] with [`Input::Tick`] if no other event arrives.
     pub fn due(&self) -> Option<Instant> {
         let burst = self.burst.map(|burst| self.end(burst));
         let hold = match self.state {
@@ -217,16 +217,16 @@ impl Engine {
         burst.into_iter().chain(hold).min()
     }
 
-    /// Whether changes are seen.
-    pub fn sight(&self) -> Sight {
+    /// Health of the OVS monitor.
+    pub fn monitor_health(&self) -> MonitorHealth {
         match self.state {
-            State::Open => Sight::Open,
-            State::Hold { .. } => Sight::Hold,
-            State::Closed => Sight::Closed,
+            State::Open => MonitorHealth::Synced,
+            State::Hold { .. } => MonitorHealth::GracePeriod,
+            State::Closed => MonitorHealth::Stale,
         }
     }
 
-    /// When the hold began.
+    /// Start of the current grace period.
     pub fn held_since(&self) -> Option<Instant> {
         match self.state {
             State::Hold { since, .. } => Some(since),
@@ -234,36 +234,36 @@ impl Engine {
         }
     }
 
-    /// What is known of connection tracking.
+    /// State of OVS's connection tracking.
     pub fn tracking(&self) -> &Tracking {
         &self.tracking
     }
 
-    /// The flows of a new ovs-vswitchd are still to come.
+    /// True while br-int has had no flows since the monitor connected.
     pub fn waits_for_flows(&self) -> bool {
         self.empty
     }
 
-    /// What is missing for sight; `None` when nothing is.
-    pub fn blind(&self) -> Option<String> {
+    /// Which source is not synced; `None` when all are.
+    pub fn unsynced_reason(&self) -> Option<String> {
         if let Err(why) = &self.monitor {
-            return Some(format!("flows of br-int are not watched: {why}"));
+            return Some(format!("flow monitor of br-int not connected: {why}"));
         }
         if !self.database {
             return Some("no connection to the Open_vSwitch database".to_owned());
         }
         if self.empty {
-            return Some("br-int has no flows yet; ovn-controller writes them".to_owned());
+            return Some("br-int has no flows yet; waiting for ovn-controller".to_owned());
         }
         if self.tracking == Tracking::Unknown {
             return Some(
-                "the sequence check of OVS's connection tracking is not known to be off yet".to_owned(),
+                "not known yet whether the TCP sequence check of OVS's connection tracking is off".to_owned(),
             );
         }
         None
     }
 
-    /// What the cache may do.
+    /// Mode bits.
     pub fn gate(&self) -> Gate {
         if !self.enabled {
             return Gate::default();
@@ -290,16 +290,17 @@ impl Engine {
         (burst.last + self.times.quiet).min(burst.first + self.times.longest)
     }
 
-    /// Takes a change. OVS is asked at once, when it has just begun to revalidate, and again at the end of a burst of several.
-    fn change(&mut self, now: Instant, source: Source, revalidate: &mut bool) -> Option<Source> {
+    /// Processes a change. Requests a wait for the revalidators, which OVS has just started; the end of a burst of several changes
+    /// requests another.
+    fn change(&mut self, now: Instant, cause: Cause, revalidate: &mut bool) -> Option<Cause> {
         let away = self.monitor.is_err() || self.empty;
-        let follows_from_start = matches!(source, Source::Ports | Source::Chassis | Source::Neighbours);
+        let follows_from_start = matches!(cause, Cause::Ports | Cause::Chassis | Cause::Neighbours);
         if away && follows_from_start {
-            // Signs of OVS's end and start, after which everything becomes invalid anyway. Without OVS they change
-            // nothing, and during a hold they would cut off what the hold is for.
+            // Side effects of the end and start of OVS, after which all entries are invalidated anyway. Without OVS they do not
+            // change verdicts, and an invalidation would defeat the grace period.
             return None;
         }
-        let flows = source == Source::Flows;
+        let flows = cause == Cause::Flows;
         if let Some(burst) = &mut self.burst {
             burst.last = now;
             burst.flows |= flows;
@@ -307,17 +308,17 @@ impl Engine {
         }
         self.burst = Some(Burst { first: now, last: now, flows });
         *revalidate = true;
-        // The flows of a new ovs-vswitchd are no change of what was cached; that they are there ends the hold.
-        (!(self.empty && flows)).then_some(source)
+        // Flows installed after a restart of ovs-vswitchd do not invalidate entries; when all are there, the resync does.
+        (!(self.empty && flows)).then_some(cause)
     }
 
-    /// Compares what is there with what is needed.
-    fn look(&mut self, now: Instant, bump: &mut Option<Source>, revalidate: &mut bool) {
-        match (self.blind().is_none(), self.state) {
+    /// Moves between open, grace period and closed.
+    fn update_state(&mut self, now: Instant, invalidate: &mut Option<Cause>, revalidate: &mut bool) {
+        match (self.unsynced_reason().is_none(), self.state) {
             (true, State::Hold { .. } | State::Closed) => {
                 self.state = State::Open;
                 self.burst = Some(Burst { first: now, last: now, flows: false });
-                *bump = Some(Source::Resync);
+                *invalidate = Some(Cause::Resync);
                 *revalidate = true;
             }
             (false, State::Open) => self.state = State::Hold { since: now, until: now + self.times.hold },
@@ -333,18 +334,18 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// An engine that sees everything and has come to rest, and its time.
+    /// A synced state machine after its first debounce window, and the time.
     fn open() -> (Engine, Instant) {
         let mut engine = Engine::new(Times::default(), Tracking::Tolerant);
         let now = Instant::now();
         engine.take(now, Input::Enable(true));
         engine.take(now, Input::Database(true));
         let step = engine.take(now, Input::Monitor { flows: 100 });
-        assert_eq!(step.bump, Some(Source::Resync));
+        assert_eq!(step.invalidate, Some(Cause::Resync));
         assert!(step.gate.forward && !step.gate.learn, "a resync is a burst of its own");
         let now = engine.due().unwrap();
         let step = engine.take(now, Input::Tick);
-        assert_eq!(step.bump, Some(Source::Quiet));
+        assert_eq!(step.invalidate, Some(Cause::Quiet));
         assert_eq!(step.gate, Gate { forward: true, learn: true, tcp: true, hold: false });
         (engine, now)
     }
@@ -357,9 +358,9 @@ mod tests {
         for input in inputs {
             assert_eq!(engine.take(now, input).gate, Gate::default());
         }
-        assert!(engine.blind().unwrap().contains("sequence check"));
+        assert!(engine.unsynced_reason().unwrap().contains("sequence check"));
         let step = engine.take(now, Input::Tracking(Tracking::Strict("x".to_owned())));
-        assert_eq!(step.bump, Some(Source::Resync));
+        assert_eq!(step.invalidate, Some(Cause::Resync));
         assert!(step.gate.forward && !step.gate.tcp, "UDP may be cached without TCP");
     }
 
@@ -370,7 +371,7 @@ mod tests {
             let mut engine = Engine::new(Times::default(), Tracking::Unknown);
             let step = engine.take(start, Input::Adopt { tcp: true, left: None });
             assert_eq!(
-                (step.bump, step.gate),
+                (step.invalidate, step.gate),
                 (None, Gate { forward: true, learn: false, tcp: true, hold: true })
             );
             engine.take(start, Input::Enable(true));
@@ -382,7 +383,7 @@ mod tests {
         engine.take(now, Input::Tracking(Tracking::Tolerant));
         assert!(engine.gate().hold, "flows are not watched yet");
         let step = engine.take(now, Input::Monitor { flows: 100 });
-        assert_eq!((step.bump, step.gate.hold), (Some(Source::Resync), false));
+        assert_eq!((step.invalidate, step.gate.hold), (Some(Cause::Resync), false));
         let mut engine = adopted();
         let step = engine.take(start + Times::default().hold, Input::Tick);
         assert_eq!(step.gate, Gate::default());
@@ -406,44 +407,50 @@ mod tests {
     #[test]
     fn the_first_change_of_a_burst_makes_invalid_and_learning_waits_for_its_end() {
         let (mut engine, now) = open();
-        let step = engine.take(now, Input::Changed(Source::Flows));
-        assert_eq!((step.bump, step.gate.learn, step.gate.forward), (Some(Source::Flows), false, true));
-        let step = engine.take(now + 15 * MS, Input::Changed(Source::Flows));
-        assert_eq!((step.bump, step.gate.learn), (None, false));
+        let step = engine.take(now, Input::Changed(Cause::Flows));
+        assert_eq!((step.invalidate, step.gate.learn, step.gate.forward), (Some(Cause::Flows), false, true));
+        let step = engine.take(now + 15 * MS, Input::Changed(Cause::Flows));
+        assert_eq!((step.invalidate, step.gate.learn), (None, false));
         assert_eq!(engine.due(), Some(now + 35 * MS));
         let step = engine.take(now + 34 * MS, Input::Tick);
-        assert_eq!((step.bump, step.gate.learn), (None, false));
+        assert_eq!((step.invalidate, step.gate.learn), (None, false));
         let step = engine.take(now + 35 * MS, Input::Tick);
-        assert_eq!((step.bump, step.gate.learn, step.revalidate), (Some(Source::Quiet), true, true));
+        assert_eq!((step.invalidate, step.gate.learn, step.revalidate), (Some(Cause::Quiet), true, true));
         for round in [Round::First, Round::Second] {
             let step = engine.take(now + 300 * MS, Input::Revalidated(round));
-            assert_eq!((step.bump, step.gate.learn), (Some(Source::Revalidated), true), "without stopping");
+            assert_eq!(
+                (step.invalidate, step.gate.learn),
+                (Some(Cause::Revalidated), true),
+                "without stopping"
+            );
         }
     }
 
     #[test]
     fn ovs_is_asked_at_the_first_change_and_after_the_last() {
         let (mut engine, now) = open();
-        assert!(engine.take(now, Input::Changed(Source::Flows)).revalidate);
+        assert!(engine.take(now, Input::Changed(Cause::Flows)).revalidate);
         let step = engine.take(now + MS, Input::Revalidated(Round::First));
-        assert_eq!(step.bump, None, "nothing was learned yet");
+        assert_eq!(step.invalidate, None, "nothing was learned yet");
         let step = engine.take(now + 20 * MS, Input::Tick);
-        assert_eq!((step.bump, step.revalidate), (Some(Source::Quiet), false));
+        assert_eq!((step.invalidate, step.revalidate), (Some(Cause::Quiet), false));
         let now = now + 600 * MS;
-        assert!(engine.take(now, Input::Changed(Source::Flows)).revalidate);
-        assert!(!engine.take(now + MS, Input::Changed(Source::Flows)).revalidate);
+        assert!(engine.take(now, Input::Changed(Cause::Flows)).revalidate);
+        assert!(!engine.take(now + MS, Input::Changed(Cause::Flows)).revalidate);
         let step = engine.take(now + 21 * MS, Input::Tick);
-        assert_eq!((step.bump, step.revalidate), (Some(Source::Quiet), true));
+        assert_eq!((step.invalidate, step.revalidate), (Some(Cause::Quiet), true));
     }
 
     #[test]
     fn a_burst_that_does_not_end_is_cut_and_the_next_change_makes_invalid_again() {
         let (mut engine, start) = open();
-        let mut bumps = Vec::new();
+        let mut invalidations = Vec::new();
         for ms in (0..=400).step_by(10) {
-            bumps.extend(engine.take(start + ms * MS, Input::Changed(Source::Flows)).bump.map(|b| (ms, b)));
+            invalidations.extend(
+                engine.take(start + ms * MS, Input::Changed(Cause::Flows)).invalidate.map(|b| (ms, b)),
+            );
         }
-        let seen: Vec<_> = bumps.iter().map(|(ms, source)| (*ms, source.name())).collect();
+        let seen: Vec<_> = invalidations.iter().map(|(ms, source)| (*ms, source.name())).collect();
         assert_eq!(seen, [(0, "flows"), (200, "quiet"), (210, "flows")]);
     }
 
@@ -454,23 +461,23 @@ mod tests {
         assert_eq!(
             step,
             Step {
-                bump: None,
+                invalidate: None,
                 gate: Gate { forward: true, learn: false, tcp: true, hold: true },
                 revalidate: false,
             }
         );
         engine.take(now, Input::Tracking(Tracking::Unknown));
         // What ovs-vswitchd writes when it starts.
-        let step = engine.take(now + 500 * MS, Input::Changed(Source::Ports));
-        assert_eq!((step.bump, engine.due()), (None, Some(now + Duration::from_secs(10))));
+        let step = engine.take(now + 500 * MS, Input::Changed(Cause::Ports));
+        assert_eq!((step.invalidate, engine.due()), (None, Some(now + Duration::from_secs(10))));
         let step = engine.take(now + 900 * MS, Input::Monitor { flows: 0 });
-        assert!(step.gate.hold && step.gate.tcp && step.bump.is_none());
+        assert!(step.gate.hold && step.gate.tcp && step.invalidate.is_none());
         engine.take(now + 900 * MS, Input::Tracking(Tracking::Tolerant));
-        assert!(engine.blind().unwrap().contains("no flows yet"));
-        let step = engine.take(now + 1000 * MS, Input::Changed(Source::Flows));
-        assert_eq!((step.bump, step.gate.hold), (None, true), "the table is being filled");
+        assert!(engine.unsynced_reason().unwrap().contains("no flows yet"));
+        let step = engine.take(now + 1000 * MS, Input::Changed(Cause::Flows));
+        assert_eq!((step.invalidate, step.gate.hold), (None, true), "the table is being filled");
         let step = engine.take(now + 1020 * MS, Input::Tick);
-        assert_eq!(step.bump, Some(Source::Resync));
+        assert_eq!(step.invalidate, Some(Cause::Resync));
         assert_eq!(step.gate, Gate { forward: true, learn: false, tcp: true, hold: false });
     }
 
@@ -482,23 +489,23 @@ mod tests {
         let almost = now + Duration::from_secs(10) - MS;
         assert!(engine.take(almost, Input::Tick).gate.forward);
         let step = engine.take(almost + MS, Input::Tick);
-        assert_eq!((step.gate, engine.sight()), (Gate::default(), Sight::Closed));
+        assert_eq!((step.gate, engine.monitor_health()), (Gate::default(), MonitorHealth::Stale));
         let step = engine.take(almost + 2 * MS, Input::Database(true));
-        assert_eq!((step.bump, step.gate.forward), (Some(Source::Resync), true));
+        assert_eq!((step.invalidate, step.gate.forward), (Some(Cause::Resync), true));
     }
 
     #[test]
     fn flow_changes_are_still_obeyed_while_only_the_database_is_away() {
         let (mut engine, now) = open();
         engine.take(now, Input::Database(false));
-        assert_eq!(engine.take(now, Input::Changed(Source::Flows)).bump, Some(Source::Flows));
+        assert_eq!(engine.take(now, Input::Changed(Cause::Flows)).invalidate, Some(Cause::Flows));
     }
 
     #[test]
     fn a_removed_pod_makes_invalid_even_while_ovs_is_away() {
         let (mut engine, now) = open();
         engine.take(now, Input::MonitorLost("x".to_owned()));
-        assert_eq!(engine.take(now, Input::Changed(Source::Removal)).bump, Some(Source::Removal));
+        assert_eq!(engine.take(now, Input::Changed(Cause::Removal)).invalidate, Some(Cause::Removal));
     }
 
     #[test]
@@ -512,11 +519,11 @@ mod tests {
     #[test]
     fn nothing_is_learned_while_ovs_cannot_tell_what_changes() {
         let (mut engine, now) = open();
-        assert_eq!(engine.take(now, Input::Paused(true)).bump, Some(Source::Flows));
+        assert_eq!(engine.take(now, Input::Paused(true)).invalidate, Some(Cause::Flows));
         let due = engine.due().unwrap();
         assert!(!engine.take(due, Input::Tick).gate.learn);
         let step = engine.take(due + MS, Input::Paused(false));
-        assert_eq!(step.bump, Some(Source::Flows));
+        assert_eq!(step.invalidate, Some(Cause::Flows));
         let due = engine.due().unwrap();
         assert!(engine.take(due, Input::Tick).gate.learn);
     }
@@ -524,7 +531,7 @@ mod tests {
     #[test]
     fn nothing_is_learned_before_what_changed_was_read_and_who_may_be_cached_was_decided() {
         let (mut engine, now) = open();
-        engine.take(now, Input::Changed(Source::Flows));
+        engine.take(now, Input::Changed(Cause::Flows));
         engine.take(now, Input::Reading(true));
         let due = engine.due().unwrap();
         assert!(!engine.take(due, Input::Tick).gate.learn, "the end of the burst came first");
@@ -547,6 +554,6 @@ mod tests {
         let step = engine.take(now, Input::Enable(false));
         assert_eq!(step.gate, Gate::default());
         let step = engine.take(now, Input::Enable(true));
-        assert_eq!((step.bump, step.gate.forward), (Some(Source::Path), true));
+        assert_eq!((step.invalidate, step.gate.forward), (Some(Cause::Path), true));
     }
 }

@@ -1,4 +1,4 @@
-//! The handle that everybody holds: takes what happens to the engine, and what the engine says to the flow cache.
+//! [`Manager`]: feeds events to the state machine, applies its steps to the flow cache, and keeps the node's status.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -8,18 +8,20 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::metrics::Figures;
+use super::metrics::CacheMetrics;
 use crate::flow_cache::eligibility::decide::View;
-use crate::flow_cache::eligibility::flow_actions::Effects;
-use crate::flow_cache::invalidation::{Engine, Input, Source, Step, Times, Tracking};
+use crate::flow_cache::eligibility::flow_actions::FlowExclusions;
+use crate::flow_cache::invalidation::{Cause, Engine, Input, Step, Times, Tracking};
 use crate::flow_cache::path_file::{Store, StoreError};
 use crate::flow_cache::{FlowCache, Gate, Timing, Underlay};
-use api::admin::{Cache, CacheStatus, EndpointStatus, GateStatus, NodePath, Reasoned, Sight, UnderlayStatus};
+use api::admin::{
+    Cache, CacheStatus, EndpointStatus, GateStatus, MonitorHealth, NodePath, PathStatus, UnderlayStatus,
+};
 
-/// Reason before anything was decided.
+/// Reason shown before the first evaluation.
 pub(super) const STARTING: &str = "the agent is starting";
 
-/// The control of the node's flow cache. Clones share it.
+/// Manager of the node's flow cache. Clones share state.
 #[derive(Debug, Clone)]
 pub struct Manager {
     pub(super) shared: Arc<Shared>,
@@ -28,61 +30,62 @@ pub struct Manager {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) cache: Option<Arc<dyn FlowCache>>,
-    /// What decisions are made from, once it runs.
+    /// Inputs of the eligibility rules; set by [`Manager::start`].
     pub(super) view: OnceLock<View>,
-    /// OVS's userspace datapath.
+    /// OVS uses its userspace datapath (`netdev`).
     pub(super) netdev: bool,
-    /// Why the node has no cache.
+    /// Why the node has no flow cache; empty if it has one.
     without: String,
     store: Store,
-    pub(super) figures: Figures,
+    pub(super) metrics: CacheMetrics,
     inner: Mutex<Inner>,
-    /// What each endpoint was told last. Not part of the above: telling may take a while, and invalidation must not wait.
-    told: Mutex<BTreeMap<String, bool>>,
-    /// The tunnels' other ends that the cache was told last; `None` when it is not known what it has.
+    /// Path last written for each endpoint; true: fast path. Has its own lock, as writes may take long and must not delay
+    /// invalidation.
+    last_sent: Mutex<BTreeMap<String, bool>>,
+    /// Remote tunnel endpoints last written to the cache; `None` when unknown.
     pub(super) remotes: Mutex<Option<BTreeSet<Ipv4Addr>>>,
-    /// When the engine is due has changed.
+    /// The state machine's due time has changed.
     pub(super) due: Notify,
-    /// OVS shall tell when it has revalidated.
+    /// Wait for OVS's revalidators again.
     pub(super) revalidate: Notify,
-    /// ovs-vswitchd may have been started anew.
+    /// ovs-vswitchd may have restarted.
     pub(super) ovs_is_new: Notify,
-    /// Something that paths depend on has changed.
+    /// An input of the eligibility rules has changed.
     pub(super) decide: Notify,
 }
 
 #[derive(Debug)]
 struct Inner {
     engine: Engine,
-    /// The gate as it was set last; `None` before the first time.
+    /// Mode bits last written; `None` before the first write and after a failed one.
     gate: Option<Gate>,
-    /// When the part of the hold began that is not counted yet.
+    /// Start of the part of the grace period that is not in the metrics yet.
     hold: Option<Instant>,
     wanted: NodePath,
     decided: Decided,
-    /// How often ovs-vswitchd went away.
+    /// Number of times ovs-vswitchd was lost.
     lives: u64,
-    /// Whose packets br-int's flows log, sample or shape, and how often that changed.
-    effects: (Arc<Effects>, u64),
+    /// Exclusions because of br-int's flows, and their version.
+    exclusions: (Arc<FlowExclusions>, u64),
     timing: Timing,
     divergences: u64,
 }
 
-/// What was decided last.
+/// Result of the last evaluation of the eligibility rules.
 #[derive(Debug, Clone)]
 pub(super) struct Decided {
-    pub(super) node: Reasoned,
-    pub(super) tunnel: Reasoned,
+    pub(super) node: PathStatus,
+    pub(super) tunnel: PathStatus,
     pub(super) underlay: Option<Underlay>,
     pub(super) endpoints: Vec<EndpointStatus>,
 }
 
 impl Manager {
-    /// The manager of `cache`, on a node with OVS's userspace datapath if `netdev`. Without a cache, `without` says why there is
-    /// none. Nothing is done before [`Manager::start`].
+    /// Creates the manager of `cache`. `netdev`: OVS uses its userspace datapath. `without`: why there is no cache, if `cache`
+    /// is `None`. Has no effect before [`Manager::start`].
     ///
     /// # Errors
-    /// The path that was set for the node, kept under `state_dir`, cannot be read.
+    /// The requested path, persisted under `state_dir`, cannot be read.
     pub fn new(
         cache: Option<Arc<dyn FlowCache>>,
         netdev: bool,
@@ -94,7 +97,7 @@ impl Manager {
         Ok(Self::with(cache, netdev, without, store, wanted))
     }
 
-    /// A manager of nothing, for an agent that only cleans up.
+    /// Creates a manager without a flow cache, for `cleanup`.
     pub fn none(netdev: bool) -> Self {
         Self::with(None, netdev, "", Store::new(std::path::Path::new("/nonexistent")), NodePath::Ovs)
     }
@@ -106,7 +109,7 @@ impl Manager {
         store: Store,
         wanted: NodePath,
     ) -> Self {
-        let starting = Reasoned::ovs(STARTING);
+        let starting = PathStatus::ovs(STARTING);
         let inner = Inner {
             engine: Engine::new(Times::default(), Tracking::Unknown),
             gate: None,
@@ -119,7 +122,7 @@ impl Manager {
                 endpoints: Vec::new(),
             },
             lives: 0,
-            effects: Default::default(),
+            exclusions: Default::default(),
             timing: Timing::default(),
             divergences: 0,
         };
@@ -129,9 +132,9 @@ impl Manager {
             netdev,
             without: without.to_owned(),
             store,
-            figures: Figures::default(),
+            metrics: CacheMetrics::default(),
             inner: Mutex::new(inner),
-            told: Mutex::default(),
+            last_sent: Mutex::default(),
             remotes: Mutex::default(),
             due: Notify::new(),
             revalidate: Notify::new(),
@@ -141,7 +144,7 @@ impl Manager {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Everything there is to tell.
+    /// Status of the flow cache and of all endpoints.
     pub fn status(&self) -> CacheStatus {
         let inner = self.shared.inner.lock();
         let Decided { node, tunnel, underlay, endpoints } = inner.decided.clone();
@@ -152,11 +155,13 @@ impl Manager {
             wanted: inner.wanted,
             tcp: match (there, inner.engine.tracking()) {
                 (false, _) => node.clone(),
-                (_, Tracking::Tolerant) => Reasoned::ebpf("OVS's connection tracking takes flows back"),
-                (_, Tracking::Unknown) => {
-                    Reasoned::ovs("whether OVS's connection tracking takes flows back is not known yet")
+                (_, Tracking::Tolerant) => {
+                    PathStatus::ebpf("OVS's connection tracking accepts TCP packets of any sequence number")
                 }
-                (_, Tracking::Strict(why)) => Reasoned::ovs(why.clone()),
+                (_, Tracking::Unknown) => PathStatus::ovs(
+                    "not known yet whether OVS's connection tracking accepts TCP packets of any sequence number",
+                ),
+                (_, Tracking::Strict(why)) => PathStatus::ovs(why.clone()),
             },
             tunnel,
             underlay: underlay.map(|underlay| UnderlayStatus {
@@ -166,31 +171,41 @@ impl Manager {
             }),
             epoch: self.shared.cache.as_ref().and_then(|cache| cache.epoch().ok()),
             gate: GateStatus { forward, learn, tcp, hold },
-            sight: inner.engine.sight(),
-            blind: if there { inner.engine.blind().unwrap_or_default() } else { String::new() },
+            monitor: inner.engine.monitor_health(),
+            unsynced_reason: if there {
+                inner.engine.unsynced_reason().unwrap_or_default()
+            } else {
+                String::new()
+            },
             hold_ms: inner.engine.held_since().map(|since| milliseconds(since.elapsed())),
             refresh_ms: milliseconds(inner.timing.refresh),
-            bumps: self.shared.figures.bumps().map(|(name, count)| (name.to_owned(), count)).collect(),
+            invalidations: self
+                .shared
+                .metrics
+                .invalidations()
+                .map(|(name, count)| (name.to_owned(), count))
+                .collect(),
             divergences: inner.divergences,
         };
         CacheStatus { node, cache, endpoints }
     }
 
-    /// What is wanted of the node.
+    /// Requested path of the node.
     pub fn wanted(&self) -> NodePath {
         self.shared.inner.lock().wanted
     }
 
-    /// Sets the node's path, at once and for agents to come. Returns the path it takes. Writes a small file.
+    /// Sets the requested path of the node at once, and persists it for later agents. Returns the resulting path. Writes a small
+    /// file.
     ///
     /// # Errors
-    /// It cannot be kept under the state directory; then nothing is changed.
-    pub fn set_node_path(&self, path: NodePath) -> Result<Reasoned, StoreError> {
+    /// The path cannot be persisted under the state directory; nothing is changed then.
+    pub fn set_node_path(&self, path: NodePath) -> Result<PathStatus, StoreError> {
         self.shared.store.save(path)?;
-        tracing::info!(path = path.name(), "path of the node is set");
+        tracing::info!(path = path.name(), "path of the node requested");
         self.shared.inner.lock().wanted = path;
         if path == NodePath::Ovs {
-            // Without waiting for anything else.
+            // Takes effect before the next evaluation.
             self.shared.take(Input::Enable(false));
         }
         self.shared.decide.notify_one();
@@ -198,38 +213,42 @@ impl Manager {
         Ok(view.map_or_else(|| self.status().node, |view| view.node(&self.shared)))
     }
 
-    /// An endpoint's programs were attached, perhaps anew.
+    /// Call after the programs of endpoint `id` were attached or attached again.
     pub fn endpoint_added(&self, id: &str) {
-        self.shared.told.lock().remove(id);
+        self.shared.last_sent.lock().remove(id);
         self.shared.decide.notify_one();
     }
 
-    /// An endpoint's programs are gone and its links are about to go: nothing may be sent into them any more.
-    pub fn endpoint_goes(&self, id: &str) {
+    /// Call after the programs of endpoint `id` were detached and before its links are deleted: invalidates the cache, so that no
+    /// packet is redirected to these links.
+    pub fn endpoint_removed(&self, id: &str) {
         if self.shared.cache.is_none() {
             return;
         }
-        self.shared.told.lock().remove(id);
-        self.shared.take(Input::Changed(Source::Removal));
+        self.shared.last_sent.lock().remove(id);
+        self.shared.take(Input::Changed(Cause::Removal));
     }
 }
 
-/// Who decides what the flow cache may do.
-pub trait Steering: std::fmt::Debug + Send + Sync {
-    /// How it is.
+/// Control of the flow cache, as the admin socket uses it.
+pub trait CacheControl: std::fmt::Debug + Send + Sync {
+    /// Status of the flow cache and of all endpoints.
     fn status(&self) -> CacheStatus;
-    /// Wants another path of the node from now on. Returns the path it takes; the error says why that cannot be wanted.
-    fn set_node_path(&self, path: NodePath) -> Result<Reasoned, String>;
-    /// Counts a divergence that the audit found.
+    /// Sets the requested path of the node and returns the resulting one.
+    ///
+    /// # Errors
+    /// The path cannot be persisted; the error is text for the operator.
+    fn set_node_path(&self, path: NodePath) -> Result<PathStatus, String>;
+    /// Counts a divergence found by the audit.
     fn diverged(&self);
 }
 
-impl Steering for Manager {
+impl CacheControl for Manager {
     fn status(&self) -> CacheStatus {
         self.status()
     }
 
-    fn set_node_path(&self, path: NodePath) -> Result<Reasoned, String> {
+    fn set_node_path(&self, path: NodePath) -> Result<PathStatus, String> {
         self.set_node_path(path).map_err(|error| error.to_string())
     }
 
@@ -239,33 +258,34 @@ impl Steering for Manager {
 }
 
 impl Shared {
-    /// Lets the engine know, and does what it says. Never blocks for long.
-    ///
-    /// True when everything cached was made invalid.
+    /// Feeds `input` to the state machine and applies the resulting step. Never blocks for long. Returns true when the cache was
+    /// invalidated.
     pub(super) fn take(&self, input: Input) -> bool {
         self.take_locked(&mut self.inner.lock(), input)
     }
 
-    /// Begins with what an agent before us left. Its flows go on until changes are seen, when all of them become invalid:
-    /// a restart of the agent is no reason to send every packet through OVS.
+    /// Adopts the cache of a previous agent. Its entries stay in use until OVS is monitored, and are invalidated then: a restart of
+    /// the agent must not send every packet through OVS.
     pub(super) fn adopt(&self) {
         let Some(cache) = &self.cache else { return };
-        match self.check("read the gate", cache.gate()) {
+        match self.check("read the mode bits", cache.gate()) {
             Some(gate) if gate.forward => {
-                // What cannot be read is taken to be over.
-                let left = || self.check("read the hold", cache.hold_left()).unwrap_or_default();
+                // If it cannot be read, the grace period counts as over.
+                let left =
+                    || self.check("read the rest of the grace period", cache.hold_left()).unwrap_or_default();
                 self.take(Input::Adopt { tcp: gate.tcp, left: gate.hold.then(left) })
             }
-            _ => self.take(Input::Changed(Source::Resync)),
+            _ => self.take(Input::Changed(Cause::Resync)),
         };
     }
 
-    /// The number of ovs-vswitchd's lives that we saw end.
+    /// Number of times ovs-vswitchd was lost; identifies its current process.
     pub(super) fn lives(&self) -> u64 {
         self.inner.lock().lives
     }
 
-    /// Takes an answer about connection tracking, unless the ovs-vswitchd that gave it is gone. True when it was taken.
+    /// Sets the state of connection tracking, unless it came from an ovs-vswitchd that was lost since (`lives`). Returns true when
+    /// it was set.
     pub(super) fn take_tracking(&self, lives: u64, tracking: Tracking) -> bool {
         let mut inner = self.inner.lock();
         if inner.lives != lives {
@@ -277,38 +297,41 @@ impl Shared {
 
     fn take_locked(&self, inner: &mut Inner, input: Input) -> bool {
         let before = inner.engine.due();
-        let sight = inner.engine.sight();
+        let monitor = inner.engine.monitor_health();
         let now = Instant::now();
         let step = inner.engine.take(now, input);
         self.apply(inner, &step);
-        let after = inner.engine.sight();
-        if sight != after {
-            let why = inner.engine.blind().unwrap_or_default();
+        let after = inner.engine.monitor_health();
+        if monitor != after {
+            let why = inner.engine.unsynced_reason().unwrap_or_default();
             match after {
-                Sight::Open => tracing::info!("changes of OVS are seen"),
-                Sight::Hold => {
-                    tracing::warn!(why, "changes of OVS are not seen; cached flows go on for a while")
+                MonitorHealth::Synced => tracing::info!("OVS monitor synced"),
+                MonitorHealth::GracePeriod => {
+                    tracing::warn!(why, "OVS monitor lost; cached flows stay in use for the grace period")
                 }
-                Sight::Closed => {
-                    tracing::warn!(why, "changes of OVS are not seen; every packet goes through OVS")
+                MonitorHealth::Stale => {
+                    tracing::warn!(
+                        why,
+                        "OVS monitor lost and grace period over; every packet goes through OVS"
+                    )
                 }
             }
         }
         if let Some(since) = inner.hold.take() {
-            self.figures.held.inc_by(now.saturating_duration_since(since).as_secs_f64());
+            self.metrics.held.inc_by(now.saturating_duration_since(since).as_secs_f64());
         }
-        inner.hold = (after == Sight::Hold).then_some(now);
-        self.figures.state(inner.gate.unwrap_or_default(), after, inner.engine.tracking());
+        inner.hold = (after == MonitorHealth::GracePeriod).then_some(now);
+        self.metrics.state(inner.gate.unwrap_or_default(), after, inner.engine.tracking());
         if inner.engine.due() != before {
             self.due.notify_one();
         }
         if step.revalidate {
             self.revalidate.notify_one();
         }
-        step.bump.is_some()
+        step.invalidate.is_some()
     }
 
-    /// First takes away, then makes invalid, then opens: whatever comes in between must not be learned or used.
+    /// Applies a step: clears mode bits, invalidates, then sets mode bits, so that nothing is learned or used in between.
     fn apply(&self, inner: &mut Inner, step: &Step) {
         let Some(cache) = &self.cache else { return };
         let new = step.gate;
@@ -320,16 +343,16 @@ impl Shared {
         });
         let set = |inner: &mut Inner, gate: Gate| {
             if inner.gate != Some(gate) {
-                inner.gate = self.check("set the gate", cache.set_gate(gate)).map(|()| gate);
+                inner.gate = self.check("set the mode bits", cache.set_gate(gate)).map(|()| gate);
             }
         };
-        if step.bump.is_some() {
+        if step.invalidate.is_some() {
             set(inner, narrow);
         }
-        if let Some(source) = step.bump {
-            self.figures.bump(source);
-            if self.check("make everything invalid", cache.bump()).is_none() {
-                // What cannot be made invalid must not be used.
+        if let Some(source) = step.invalidate {
+            self.metrics.invalidated(source);
+            if self.check("invalidate all entries", cache.invalidate()).is_none() {
+                // Entries that cannot be invalidated must not be used.
                 set(inner, Gate::default());
                 return;
             }
@@ -337,47 +360,47 @@ impl Shared {
         set(inner, new);
     }
 
-    /// Counts and logs a failure.
+    /// Counts and logs an error; `what` is the failed operation.
     pub(super) fn check<T, E: std::fmt::Display>(&self, what: &str, done: Result<T, E>) -> Option<T> {
         done.map_err(|error| {
-            self.figures.failures.inc();
-            tracing::error!(%error, "flow cache: {what}");
+            self.metrics.failures.inc();
+            tracing::error!(%error, "flow cache: cannot {what}");
         })
         .ok()
     }
 
-    /// Puts an endpoint on the fast path or takes it off, if it is not so already. True when it was taken off.
-    pub(super) fn tell(&self, id: &str, fast: bool) -> bool {
+    /// Sets the path of endpoint `id`, unless it is set already. Returns true when the endpoint left the fast path.
+    pub(super) fn set_endpoint(&self, id: &str, fast: bool) -> bool {
         let Some(cache) = &self.cache else { return false };
-        let mut told = self.told.lock();
-        let was = told.get(id).copied();
+        let mut last_sent = self.last_sent.lock();
+        let was = last_sent.get(id).copied();
         if was == Some(fast) {
             return false;
         }
         let done = cache.set_endpoint_fast(id, fast);
-        if self.check("set an endpoint's path", done).is_some() {
-            told.insert(id.to_owned(), fast);
+        if self.check("set the path of an endpoint", done).is_some() {
+            last_sent.insert(id.to_owned(), fast);
         }
         was != Some(false) && !fast
     }
 
-    /// Forgets endpoints that are not there any more.
-    pub(super) fn keep(&self, is_there: impl Fn(&str) -> bool) {
-        self.told.lock().retain(|id, _| is_there(id));
+    /// Drops state of endpoints that no longer exist.
+    pub(super) fn retain_endpoints(&self, exists: impl Fn(&str) -> bool) {
+        self.last_sent.lock().retain(|id, _| exists(id));
     }
 
-    /// When the engine wants to be called.
+    /// Time of the next [`Input::Tick`].
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.inner.lock().engine.due()
     }
 
-    /// Whether tracking has still to be looked at.
+    /// Known state of OVS's connection tracking.
     pub(super) fn tracking(&self) -> Tracking {
         self.inner.lock().engine.tracking().clone()
     }
 
-    /// ovs-vswitchd is not there, and the next one has its sequence check on again.
-    pub(super) fn ovs_is_gone(&self, why: String) {
+    /// Call when ovs-vswitchd is lost; a new one starts with its TCP sequence check on.
+    pub(super) fn ovs_lost(&self, why: String) {
         let mut inner = self.inner.lock();
         inner.lives += 1;
         self.take_locked(&mut inner, Input::MonitorLost(why));
@@ -386,30 +409,30 @@ impl Shared {
         }
     }
 
-    /// The table of br-int was empty when the monitor came, and still is.
+    /// True while br-int has had no flows since the monitor connected.
     pub(super) fn waits_for_flows(&self) -> bool {
         self.inner.lock().engine.waits_for_flows()
     }
 
-    /// Nothing is learned until [`Shared::effects_are_decided`].
-    pub(super) fn set_effects(&self, effects: Effects) {
+    /// Sets the exclusions because of br-int's flows; learning stops until [`Shared::exclusions_applied`].
+    pub(super) fn set_exclusions(&self, exclusions: FlowExclusions) {
         let mut inner = self.inner.lock();
-        if *inner.effects.0 != effects {
-            inner.effects = (Arc::new(effects), inner.effects.1 + 1);
+        if *inner.exclusions.0 != exclusions {
+            inner.exclusions = (Arc::new(exclusions), inner.exclusions.1 + 1);
             self.take_locked(&mut inner, Input::Deciding(true));
             self.decide.notify_one();
         }
     }
 
-    /// What was set last, and its number.
-    pub(super) fn effects(&self) -> (Arc<Effects>, u64) {
-        self.inner.lock().effects.clone()
+    /// Current exclusions and their version.
+    pub(super) fn exclusions(&self) -> (Arc<FlowExclusions>, u64) {
+        self.inner.lock().exclusions.clone()
     }
 
-    /// Those with this number have been carried out.
-    pub(super) fn effects_are_decided(&self, number: u64) {
+    /// Call after the exclusions of this version were applied to all endpoints; learning resumes if they are current.
+    pub(super) fn exclusions_applied(&self, version: u64) {
         let mut inner = self.inner.lock();
-        if inner.effects.1 == number {
+        if inner.exclusions.1 == version {
             self.take_locked(&mut inner, Input::Deciding(false));
         }
     }
@@ -422,14 +445,14 @@ impl Shared {
         &self.without
     }
 
-    /// Keeps what was decided. Returns what was before.
+    /// Replaces the result of the evaluation; returns the previous one.
     pub(super) fn decided(&self, decided: Decided) -> Decided {
         std::mem::replace(&mut self.inner.lock().decided, decided)
     }
 
     pub(super) fn diverged(&self, count: u64) {
         self.inner.lock().divergences += count;
-        self.figures.divergences.inc_by(count);
+        self.metrics.divergences.inc_by(count);
     }
 
     pub(super) fn timing(&self) -> Timing {

@@ -1,4 +1,4 @@
-//! Figures of the fast path's control: what made the cache invalid, how fast, and what it may do.
+//! Metrics of the flow cache's manager: invalidations and their latency, mode bits, monitor health.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -8,17 +8,17 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::flow_cache::Gate;
-use crate::flow_cache::invalidation::{Source, Tracking};
-use api::admin::Sight;
+use crate::flow_cache::invalidation::{Cause, Tracking};
+use api::admin::MonitorHealth;
 
-/// All of them. Clones share them.
+/// Metrics of the manager. Clones share them.
 #[derive(Debug, Clone)]
-pub(super) struct Figures {
-    bumps: Family<SourceLabels, Counter>,
+pub(super) struct CacheMetrics {
+    invalidations: Family<CauseLabels, Counter>,
     pub(super) delay: Histogram,
     pub(super) revalidation: Histogram,
     gate: Family<BitLabels, Gauge>,
-    sight: Family<SightLabels, Gauge>,
+    monitor: Family<MonitorLabels, Gauge>,
     pub(super) held: Counter<f64, std::sync::atomic::AtomicU64>,
     tracking: Family<TrackingLabels, Gauge>,
     pub(super) divergences: Counter,
@@ -27,7 +27,7 @@ pub(super) struct Figures {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct SourceLabels {
+struct CauseLabels {
     source: &'static str,
 }
 
@@ -37,7 +37,7 @@ struct BitLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct SightLabels {
+struct MonitorLabels {
     state: &'static str,
 }
 
@@ -51,14 +51,14 @@ struct PathLabels {
     path: &'static str,
 }
 
-impl Default for Figures {
+impl Default for CacheMetrics {
     fn default() -> Self {
         Self {
-            bumps: Family::default(),
+            invalidations: Family::default(),
             delay: Histogram::new(exponential_buckets(0.000_002, 2.0, 18)),
             revalidation: Histogram::new(exponential_buckets(0.001, 2.0, 14)),
             gate: Family::default(),
-            sight: Family::default(),
+            monitor: Family::default(),
             held: Counter::default(),
             tracking: Family::default(),
             divergences: Counter::default(),
@@ -68,72 +68,77 @@ impl Default for Figures {
     }
 }
 
-impl Figures {
+impl CacheMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register(
             "fastpath_bumps",
-            "Times everything cached was made invalid, by what caused it",
-            self.bumps.clone(),
+            "Invalidations of all cached flows, by cause",
+            self.invalidations.clone(),
         );
         registry.register(
             "fastpath_invalidation_seconds",
-            "From the arrival of OVS's word that flows changed until the cache was invalid",
+            "Time from the arrival of an OpenFlow flow update to the invalidation of the cache",
             self.delay.clone(),
         );
         registry.register(
             "fastpath_revalidation_seconds",
-            "Time OVS took to bring its datapath flows in line after a burst of changes",
+            "Duration of a round of OVS's revalidators after flow changes",
             self.revalidation.clone(),
         );
-        registry.register("fastpath_gate", "What the cache may do, 1 or 0", self.gate.clone());
+        registry.register(
+            "fastpath_gate",
+            "Mode bits of the flow cache (forward, learn, tcp, hold); 1 if set",
+            self.gate.clone(),
+        );
         registry.register(
             "fastpath_sight",
-            "1 for the present state: changes of OVS are seen (open), not seen for a moment (hold), not seen (closed)",
-            self.sight.clone(),
+            "Monitoring of OVS changes; 1 for the current state: open (synced), hold (lost, grace period), closed (lost, all packets through OVS)",
+            self.monitor.clone(),
         );
         registry.register(
             "fastpath_hold_seconds",
-            "Time in which cached flows went on although changes of OVS were not seen",
+            "Time spent in the grace period, using cached flows while OVS changes were not monitored",
             self.held.clone(),
         );
         registry.register(
             "fastpath_tracking",
-            "1 for the present state of connection tracking: tolerant, unknown or strict; TCP needs tolerant",
+            "State of OVS's connection tracking; 1 for the current state: tolerant (sequence check off), unknown or strict; TCP flows are cached only when tolerant",
             self.tracking.clone(),
         );
         registry.register(
             "fastpath_divergences",
-            "Times OVS answered otherwise than was remembered",
+            "Refreshes in which OVS's verdict differed from the cached entry",
             self.divergences.clone(),
         );
         registry.register(
             "fastpath_control_failures",
-            "Calls to the flow cache that failed",
+            "Failed operations on the flow cache",
             self.failures.clone(),
         );
-        registry.register("fastpath_endpoints", "Endpoints by path", self.endpoints.clone());
+        registry.register("fastpath_endpoints", "Number of endpoints by path", self.endpoints.clone());
     }
 
-    pub(super) fn bump(&self, source: Source) {
-        self.bumps.get_or_create(&SourceLabels { source: source.name() }).inc();
+    pub(super) fn invalidated(&self, cause: Cause) {
+        self.invalidations.get_or_create(&CauseLabels { source: cause.name() }).inc();
     }
 
-    pub(super) fn bumps(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let count = |source: Source| self.bumps.get_or_create(&SourceLabels { source: source.name() }).get();
-        Source::ALL.into_iter().map(move |source| (source.name(), count(source)))
+    pub(super) fn invalidations(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let count =
+            |cause: Cause| self.invalidations.get_or_create(&CauseLabels { source: cause.name() }).get();
+        Cause::ALL.into_iter().map(move |cause| (cause.name(), count(cause)))
     }
 
-    pub(super) fn state(&self, gate: Gate, sight: Sight, tracking: &Tracking) {
+    pub(super) fn state(&self, gate: Gate, monitor: MonitorHealth, tracking: &Tracking) {
         let Gate { forward, learn, tcp, hold } = gate;
         for (bit, on) in [("forward", forward), ("learn", learn), ("tcp", tcp), ("hold", hold)] {
             self.gate.get_or_create(&BitLabels { bit }).set(on.into());
         }
         for (state, on) in [
-            ("open", sight == Sight::Open),
-            ("hold", sight == Sight::Hold),
-            ("closed", sight == Sight::Closed),
+            ("open", monitor == MonitorHealth::Synced),
+            ("hold", monitor == MonitorHealth::GracePeriod),
+            ("closed", monitor == MonitorHealth::Stale),
         ] {
-            self.sight.get_or_create(&SightLabels { state }).set(on.into());
+            self.monitor.get_or_create(&MonitorLabels { state }).set(on.into());
         }
         for (state, on) in [
             ("tolerant", *tracking == Tracking::Tolerant),

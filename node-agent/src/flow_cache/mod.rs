@@ -1,16 +1,16 @@
-//! The flow cache, as the agent controls it: sees that OVS has changed and invalidates what is cached, holds or closes the cache
-//! while it cannot see, and decides which endpoints may use it.
+//! User half of the flow cache: invalidates entries when OVS changes, limits the cache to a grace period while OVS changes
+//! are not monitored, and decides which endpoints are eligible.
 //!
 //! | file | what |
 //! |---|---|
-//! | `cache` | [`FlowCache`]: what the programs' maps can be told and asked; `bpf` implements it |
-//! | `manager` | [`Manager`]: the handle that the rest of the agent holds |
-//! | `invalidation` | what invalidates the cache, when it may learn, when it is on hold or closed; pure, time is passed in |
-//! | `cause` | the causes of invalidation, as metrics count them |
-//! | `sources/` | what tells of changes: br-int's flows, OVS's database, the underlay, connection tracking, revalidation |
-//! | `eligibility/` | which endpoints may use the cache, and why others may not |
-//! | `pressure`, `remotes` | keeping the maps from filling up, and the tunnels' other ends in them current |
-//! | `collector`, `metrics`, `path_file` | what is exported to Prometheus, and the path that is kept on disk |
+//! | `cache` | trait [`FlowCache`]: reads and writes the eBPF programs' maps; implemented by `bpf` |
+//! | `manager` | [`Manager`]: handle for the rest of the agent; applies the state machine's decisions to the maps |
+//! | `invalidation` | state machine: when to invalidate, learn, use entries in a grace period, or stop; pure, time is passed in |
+//! | `cause` | causes of invalidation, as in metrics |
+//! | `sources/` | event sources: flows of br-int, Open_vSwitch database, underlay, connection tracking, revalidators |
+//! | `eligibility/` | which endpoints are eligible, and why others are not |
+//! | `pressure`, `remotes` | periodic sweep of the maps and adaptive refresh interval; set of remote tunnel endpoints |
+//! | `collector`, `metrics`, `path_file` | Prometheus metrics; the requested path, persisted on disk |
 
 mod cache;
 pub mod cause;
@@ -29,6 +29,6 @@ pub mod sources;
 mod tasks;
 
 pub use cache::*;
-pub use manager::{Manager, Steering};
+pub use manager::{CacheControl, Manager};
 pub use path_file::StoreError;
-pub use tasks::{Handles, Sabotage, Settings};
+pub use tasks::{FaultInjection, Handles, Settings};

@@ -1,32 +1,32 @@
-//! The node's path as somebody set it, kept under `--state-dir` for the next agent.
+//! Requested path of the node (`slipctl path node`), persisted under `--state-dir` across restarts of the agent.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use api::admin::NodePath;
 
-/// The path cannot be kept or read.
+/// The file with the requested path cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The file system refuses.
+    /// I/O error.
     #[error("node path in {file}: {source}")]
     Io {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// Why.
+        /// Error of the file system.
         source: io::Error,
     },
-    /// The file says something else.
+    /// Unknown content.
     #[error("node path in {file}: {problem}")]
     Malformed {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// What is wrong.
+        /// The error, with the accepted values.
         problem: String,
     },
 }
 
-/// The file with the node's path.
+/// File `node-path` with the requested path of the node.
 #[derive(Debug, Clone)]
 pub(super) struct Store {
     file: PathBuf,
@@ -38,10 +38,10 @@ impl Store {
         Self { file: state_dir.join("node-path") }
     }
 
-    /// What was set; `auto` when nothing was.
+    /// Reads the requested path; `auto` when the file does not exist.
     ///
     /// # Errors
-    /// The file is there and cannot be read, or says something unknown.
+    /// The file exists and cannot be read, or its content is unknown.
     pub(super) fn load(&self) -> Result<NodePath, StoreError> {
         match std::fs::read_to_string(&self.file) {
             Ok(text) => text
@@ -53,10 +53,10 @@ impl Store {
         }
     }
 
-    /// Keeps it, whole or not at all.
+    /// Writes the requested path atomically (write to `node-path.new`, then rename).
     ///
     /// # Errors
-    /// The file system refuses.
+    /// The file cannot be written or renamed.
     pub(super) fn save(&self, path: NodePath) -> Result<(), StoreError> {
         let write = || {
             if let Some(directory) = self.file.parent() {

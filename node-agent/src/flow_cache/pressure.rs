@@ -1,5 +1,4 @@
-//! How full the maps are: every ten seconds what has ended is swept out of them, and the more there is to refresh, the later
-//! refreshes come.
+//! Every ten seconds: removes expired entries from the maps, and adapts the refresh interval to the number of entries.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,45 +8,45 @@ use tokio::time::MissedTickBehavior;
 use super::{CacheError, FlowCache, Swept};
 use crate::flow_cache::manager::Shared;
 
-/// Between two looks at the maps; a look walks them.
+/// Interval between two sweeps.
 const PERIOD: Duration = Duration::from_secs(10);
-/// An entry is refreshed at the usual time up to so many entries; above, the more the later.
+/// Number of entries up to which the configured refresh interval applies; above, it grows in proportion.
 const MANY_FLOWS: u64 = 50_000;
-/// The latest refresh.
+/// Longest refresh interval.
 const LATEST_REFRESH: Duration = Duration::from_secs(10);
 
-/// Takes out what has ended, and refreshes later when there is much to refresh.
+/// Sweeps the maps and adapts the refresh interval, every [`PERIOD`].
 pub(super) async fn watch(shared: Arc<Shared>) {
     let Some(cache) = shared.cache.clone() else { return };
     let mut period = tokio::time::interval(PERIOD);
     period.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // What the operator asked for is where stretching begins.
+    // The configured interval is the lower bound.
     let usual = shared.timing().refresh;
     loop {
         period.tick().await;
         let reader = Arc::clone(&cache);
         let looked = tokio::task::spawn_blocking(move || look(&*reader)).await;
         let looked = looked.unwrap_or_else(|error| Err(CacheError::Programs(error.to_string())));
-        let Some(Swept { removed, maps }) = shared.check("sweep and count the maps", looked) else {
+        let Some(Swept { removed, maps }) = shared.check("sweep the maps", looked) else {
             continue;
         };
         if removed > 0 {
-            tracing::debug!(removed, "flows that have ended were removed from the maps");
+            tracing::debug!(removed, "expired entries removed from the maps");
         }
         let flows = maps.iter().filter(|map| map.map.starts_with("FLOW_")).map(|map| map.entries).sum();
         let mut timing = shared.timing();
         let refresh = refresh_for(usual, flows);
         if timing.refresh != refresh {
-            tracing::info!(flows, ?refresh, "time after which cached flows are refreshed");
+            tracing::info!(flows, ?refresh, "refresh interval changed");
             timing.refresh = refresh;
-            if shared.check("set the refresh", cache.set_timing(timing)).is_some() {
+            if shared.check("set the refresh interval", cache.set_timing(timing)).is_some() {
                 shared.set_timing(timing);
             }
         }
     }
 }
 
-/// One walk of the maps: a sweep, or while the gate holds, when nothing may be swept, a count. May block.
+/// Sweeps the maps; in a grace period, when entries are used beyond their deadlines, only counts them. May block.
 fn look(cache: &dyn FlowCache) -> Result<Swept, CacheError> {
     if cache.gate()?.hold {
         return Ok(Swept { removed: 0, maps: cache.pressure()? });
@@ -55,7 +54,7 @@ fn look(cache: &dyn FlowCache) -> Result<Swept, CacheError> {
     cache.sweep()
 }
 
-/// In whole seconds, so that it does not change with every look.
+/// Refresh interval for `flows` entries: a whole multiple of `usual`, so that it does not change with every sweep.
 fn refresh_for(usual: Duration, flows: u64) -> Duration {
     let times = u32::try_from(flows.div_ceil(MANY_FLOWS).max(1)).unwrap_or(u32::MAX);
     usual.saturating_mul(times).min(LATEST_REFRESH)

@@ -1,4 +1,4 @@
-//! How full the maps are, asked at most every few seconds: counting walks them.
+//! Rate limit for reading the fill level of the maps, which iterates over all entries.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,19 +7,22 @@ use parking_lot::Mutex;
 
 use super::{CacheError, FlowCache, Pressure};
 
-/// How long an answer is good for.
+/// Maximum age of a cached reading.
 const GOOD_FOR: Duration = Duration::from_secs(5);
 
 type Read = Option<(Instant, Result<Vec<Pressure>, CacheError>)>;
 
-/// The last answer. Clones share it.
+/// The last reading of the fill levels. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct PressureCache {
     last: Arc<Mutex<Read>>,
 }
 
 impl PressureCache {
-    /// The last answer, or a new one when that is old. May block.
+    /// Fill levels, at most 5 s old. May block while iterating over the maps.
+    ///
+    /// # Errors
+    /// A map cannot be read; the error is cached as well.
     pub fn read(&self, cache: &dyn FlowCache) -> Result<Vec<Pressure>, CacheError> {
         self.read_at(cache, Instant::now())
     }

@@ -1,5 +1,5 @@
-//! Whose tunnelled packets this node's OVS takes: the other ends of its Geneve tunnels. The programs learn nothing from packets
-//! of other outer sources, which OVS drops: a note left by one could be credited to a packet of the right one.
+//! Remote endpoints of the node's Geneve tunnels. The programs learn nothing from tunnelled packets of other outer sources,
+//! which OVS drops: an in-flight record of such a packet could be attributed to a packet of a valid source.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -9,36 +9,36 @@ use ovsdb_client::vswitch::Interface;
 use crate::flow_cache::manager::Shared;
 use crate::ovs::Ovs;
 
-/// `remote_ip` of a tunnel that takes packets from everywhere, and leaves it to OpenFlow (ovs-vswitchd.conf.db(5)).
+/// `remote_ip` of a tunnel that accepts any remote endpoint, selected by OpenFlow actions (ovs-vswitchd.conf.db(5)).
 const FLOW: &str = "flow";
 
-/// Whether this is a Geneve tunnel whose other end is not written in its row. ovn-controller writes it in each that it makes.
-pub(super) fn takes_from_anybody(row: &Interface) -> bool {
+/// Whether `row` is a Geneve tunnel without a fixed remote endpoint. ovn-controller sets `remote_ip` on every tunnel it creates.
+pub(super) fn accepts_any_remote(row: &Interface) -> bool {
     row.r#type == "geneve" && row.options.get("remote_ip").is_none_or(|remote| remote == FLOW)
 }
 
-/// The other end of a Geneve tunnel that OVS has opened. IPv6 ones have no fast path.
+/// Remote IPv4 endpoint of a Geneve tunnel that OVS has opened; the fast path does not support IPv6 endpoints.
 fn remote(row: &Interface) -> Option<Ipv4Addr> {
     let open = row.r#type == "geneve" && row.ofport.is_some_and(|port| port > 0);
     row.options.get("remote_ip").filter(|_| open)?.parse().ok()
 }
 
 impl Shared {
-    /// Tells the cache the tunnels' other ends as they are in the database now. What is learned from one that is gone is made
-    /// invalid after this, so that it cannot be learned again.
-    pub(super) fn tell_remotes(&self, ovs: &Ovs) {
+    /// Writes the remote tunnel endpoints of the database to the cache. Must run before the invalidation that a removed tunnel
+    /// causes; otherwise entries could be learned from it again.
+    pub(super) fn update_remotes(&self, ovs: &Ovs) {
         let Some(cache) = &self.cache else { return };
-        // Held throughout: an older view of the database must not come after a younger one.
-        let mut told = self.remotes.lock();
+        // The lock is held throughout, so that an older snapshot cannot overwrite a newer one.
+        let mut last_sent = self.remotes.lock();
         let wanted: BTreeSet<Ipv4Addr> =
             ovs.replica().read().table::<Interface>().iter().filter_map(|row| remote(row)).collect();
-        if told.as_ref() == Some(&wanted) {
+        if last_sent.as_ref() == Some(&wanted) {
             return;
         }
-        tracing::info!(remotes = wanted.len(), "nodes that OVS has tunnels to");
-        let done = self.check("set the nodes that are learned from", cache.set_remotes(&wanted));
-        // Otherwise tried again with the next decision.
-        *told = done.map(|()| wanted);
+        tracing::info!(remotes = wanted.len(), "remote tunnel endpoints updated");
+        let done = self.check("set the remote tunnel endpoints", cache.set_remotes(&wanted));
+        // After an error the next evaluation retries.
+        *last_sent = done.map(|()| wanted);
     }
 }
 
@@ -69,11 +69,11 @@ mod tests {
     }
 
     #[test]
-    fn a_geneve_tunnel_without_a_fixed_other_end_takes_from_anybody() {
-        assert!(takes_from_anybody(&row("geneve", Some("flow"), None)));
-        assert!(takes_from_anybody(&row("geneve", None, None)));
-        assert!(!takes_from_anybody(&row("geneve", Some("172.18.0.3"), None)));
-        assert!(!takes_from_anybody(&row("geneve", Some("fd00::3"), None)));
-        assert!(!takes_from_anybody(&row("vxlan", Some("flow"), None)));
+    fn a_geneve_tunnel_without_a_fixed_other_end_accepts_any_remote() {
+        assert!(accepts_any_remote(&row("geneve", Some("flow"), None)));
+        assert!(accepts_any_remote(&row("geneve", None, None)));
+        assert!(!accepts_any_remote(&row("geneve", Some("172.18.0.3"), None)));
+        assert!(!accepts_any_remote(&row("geneve", Some("fd00::3"), None)));
+        assert!(!accepts_any_remote(&row("vxlan", Some("flow"), None)));
     }
 }

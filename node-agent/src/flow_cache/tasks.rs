@@ -1,4 +1,4 @@
-//! What runs beside the rest of the agent: the sources of changes, the clock, and the questions to OVS.
+//! Background tasks of the flow cache: event sources, timer, heartbeat, eligibility.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,52 +18,53 @@ use crate::ovs::Ovs;
 use crate::ovs::openflow::management_socket;
 use crate::ovs::unixctl::Unixctl;
 
-/// The programs stop to learn without a sign of life for five of these.
+/// Heartbeat interval. The programs stop learning after five intervals without one.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// Between two looks at what the programs report.
+/// Interval at which divergences reported by the programs are read.
 const REPORTS: Duration = Duration::from_millis(250);
-/// Decisions are made anew at least this often, whatever was missed.
+/// Longest interval between two evaluations of eligibility, as a safety net for missed events.
 const DECIDE: Duration = Duration::from_secs(30);
 
-/// What the manager watches, and what it reports to.
+/// Handles that the manager's tasks use.
 #[derive(Debug, Clone)]
 pub struct Handles {
     /// The Open_vSwitch database.
     pub ovs: Ovs,
-    /// This node's pods.
+    /// Pods of this node.
     pub pods: Pods,
-    /// The node's own network namespace.
+    /// Netlink in the host network namespace.
     pub netlink: Netlink,
-    /// Where the cache's own metrics are registered.
+    /// Registry for the manager's metrics.
     pub metrics: Metrics,
-    /// What must live as long as the agent.
+    /// Supervised tasks of the agent.
     pub tasks: Tasks,
 }
 
 /// Settings of the manager.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// `--ovs-db`: OVS's sockets are beside it.
+    /// `--ovs-db`; the sockets of ovs-vswitchd are in the same directory.
     pub ovs_db: String,
-    /// `--gateway-interface`.
+    /// `--gateway-interface`, the uplink.
     pub uplink: String,
-    /// The times that the programs were given.
+    /// Timing that the programs were loaded with.
     pub timing: Timing,
-    /// For tests.
-    pub sabotage: Sabotage,
+    /// Faults to inject, for tests.
+    pub faults: FaultInjection,
 }
 
-/// What a test makes the agent do wrong, to show that it would be noticed.
+/// Faults that a test injects to show that its checks detect them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Sabotage {
-    /// `SLIPSTREAM_TEST_IGNORE_FLOW_EVENTS=1` in programs built for tests: changed flows do not make anything invalid.
+pub struct FaultInjection {
+    /// `SLIPSTREAM_TEST_IGNORE_FLOW_EVENTS=1` (feature `test-hooks`): flow changes do not invalidate the cache.
     pub ignore_flows: bool,
-    /// `SLIPSTREAM_TEST_KEEP_SEQUENCE_CHECK=1` in programs built for tests: the sequence check of connection tracking is read, and not turned off.
+    /// `SLIPSTREAM_TEST_KEEP_SEQUENCE_CHECK=1` (feature `test-hooks`): the TCP sequence check of OVS's connection tracking is
+    /// queried but not disabled.
     pub keep_sequence_check: bool,
 }
 
-impl Sabotage {
-    /// What the environment says.
+impl FaultInjection {
+    /// Reads the faults from the environment.
     #[cfg(feature = "test-hooks")]
     pub fn from_environment() -> Self {
         let set = |name: &str| std::env::var(name).is_ok_and(|value| value == "1");
@@ -75,10 +76,10 @@ impl Sabotage {
 }
 
 impl Manager {
-    /// Runs for as long as the agent. At its end everything stays in the kernel as it is, and the heartbeat stops.
+    /// Starts the tasks. When the agent ends, programs and maps stay in the kernel and only the heartbeat stops.
     pub fn start(&self, handles: &Handles, settings: Settings) {
         let Handles { ovs, pods, netlink, metrics, tasks } = handles;
-        metrics.register(|registry| self.shared.figures.register(registry));
+        metrics.register(|registry| self.shared.metrics.register(registry));
         let view = View {
             ovs: ovs.clone(),
             pods: pods.clone(),
@@ -101,22 +102,22 @@ impl Manager {
         let follow = underlay::follow(Arc::clone(&self.shared), netlink.clone(), settings.uplink);
         tasks.spawn("underlay", follow);
         let of = if self.shared.netdev {
-            tracking::Of::Userspace { unixctl, keep: settings.sabotage.keep_sequence_check }
+            tracking::Of::Userspace { unixctl, keep: settings.faults.keep_sequence_check }
         } else {
             tracking::Of::Kernel
         };
         tasks.spawn("connection-tracking", tracking::follow(Arc::clone(&self.shared), of));
         match management_socket(&settings.ovs_db, api::ovn_name::INTEGRATION_BRIDGE) {
-            Some(socket) => flow_events::watch(&self.shared, tasks, socket, settings.sabotage.ignore_flows),
+            Some(socket) => flow_events::watch(&self.shared, tasks, socket, settings.faults.ignore_flows),
             None => {
-                let why = format!("--ovs-db {} is not on this machine", settings.ovs_db);
+                let why = format!("--ovs-db {} is not a unix socket on this node", settings.ovs_db);
                 self.shared.take(Input::MonitorLost(why));
             }
         }
     }
 }
 
-/// Lets time pass for the engine.
+/// Timer of the state machine: sends [`Input::Tick`] when it is due.
 async fn clock(shared: Arc<Shared>) {
     loop {
         let due = shared.next_due();
@@ -135,7 +136,7 @@ async fn clock(shared: Arc<Shared>) {
     }
 }
 
-/// Says that we live, and listens to what the programs found.
+/// Writes the heartbeat, and counts and logs divergences found by the programs.
 async fn reports(shared: Arc<Shared>) {
     let Some(cache) = shared.cache.clone() else { return };
     let mut period = tokio::time::interval(REPORTS);
@@ -144,7 +145,7 @@ async fn reports(shared: Arc<Shared>) {
     loop {
         period.tick().await;
         if beaten.is_none_or(|at| at.elapsed() >= HEARTBEAT - REPORTS / 2) {
-            shared.check("say that the agent lives", cache.heartbeat());
+            shared.check("write the heartbeat", cache.heartbeat());
             beaten = Some(Instant::now());
         }
         for divergence in shared.check("read divergences", cache.divergences()).unwrap_or_default() {
@@ -158,15 +159,15 @@ async fn reports(shared: Arc<Shared>) {
                 destination_port = divergence.destination_port,
                 remembered = ?divergence.remembered,
                 ovs = ?divergence.ovs,
-                "OVS answers otherwise than was remembered, and nothing had changed; the endpoint takes the slow path until \
-                 the next change"
+                "divergence: OVS's verdict differs from the cached entry although no change was reported; the endpoint \
+                 takes the slow path until the next invalidation"
             );
             shared.diverged(1);
         }
     }
 }
 
-/// Decides anew whenever something changed.
+/// Evaluates eligibility after each change of pods, OVS database or links.
 async fn decisions(shared: Arc<Shared>, view: View) {
     let mut pods = view.pods.changes();
     let mut changes = view.ovs.replica().changes();

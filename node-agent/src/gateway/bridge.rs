@@ -1,4 +1,5 @@
-//! The gateway bridge's rows in the Open_vSwitch database. Every function looks first and changes only what differs.
+//! Rows of the gateway bridge and of internal ports in the Open_vSwitch database. All functions are idempotent and write only
+//! differences.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,15 +11,15 @@ use ovsdb_client::{Atom, Condition, Datum, MonitorSpec, Mutator, Transaction};
 
 use crate::ovs::Ovs;
 
-/// How long ovs-vswitchd may take to carry out a change of a port, before the take-over is given up.
+/// Timeout for ovs-vswitchd to apply a change; then the uplink migration fails.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// The bridge as it should be.
+/// Desired gateway bridge.
 #[derive(Debug, Clone)]
 pub struct BridgeSpec<'a> {
     /// Name.
     pub name: &'a str,
-    /// The physical interface whose place it takes.
+    /// The uplink.
     pub uplink: &'a str,
     /// `system` (kernel) or `netdev` (userspace).
     pub datapath_type: &'a str,
@@ -26,7 +27,7 @@ pub struct BridgeSpec<'a> {
     pub mac: MacAddr,
 }
 
-/// Makes the bridge, or corrects its columns; an existing one keeps its ports. True when it was not there.
+/// Creates the bridge or updates its columns; an existing bridge keeps its ports. Returns true when it was created.
 pub async fn ensure(ovs: &Ovs, spec: &BridgeSpec<'_>) -> anyhow::Result<bool> {
     let external_ids = BTreeMap::from([
         ("bridge-id".to_owned(), spec.name.to_owned()),
@@ -82,12 +83,14 @@ fn create(txn: &mut Transaction, spec: &BridgeSpec<'_>, external_ids: &BTreeMap<
     request_configuration(txn);
 }
 
-/// Puts an interface of the node on the bridge, marked so that it does not outlive a reboot.
+/// Adds an interface of the host to the bridge, as a transient port that is removed at reboot.
 pub async fn ensure_port(ovs: &Ovs, bridge: &str, port: &str) -> anyhow::Result<()> {
-    let row = ovs.bridge(bridge).with_context(|| format!("bridge {bridge} is not there"))?;
+    let row = ovs.bridge(bridge).with_context(|| format!("bridge {bridge} does not exist"))?;
     if !has_port(ovs, &row, port) {
         if ovs.port(port).is_some() {
-            bail!("interface {port} is a port of another OVS bridge, not of {bridge}; remove it there");
+            bail!(
+                "interface {port} is a port of another OVS bridge than {bridge}; remove it from that bridge"
+            );
         }
         let mut txn = Transaction::new();
         let interface = txn.insert("Interface", [("name", Datum::from(port))]);
@@ -106,7 +109,7 @@ pub async fn ensure_port(ovs: &Ovs, bridge: &str, port: &str) -> anyhow::Result<
     wait_for_port(ovs, port).await
 }
 
-/// Takes an interface of the node off the bridge; false when it was not there.
+/// Removes an interface from the bridge; returns false when it was not a port.
 pub async fn remove_port(ovs: &Ovs, bridge: &str, port: &str) -> anyhow::Result<bool> {
     let (Some(bridge_row), Some(port_row)) = (ovs.bridge(bridge), ovs.port(port)) else { return Ok(false) };
     if !bridge_row.ports.contains(&port_row.uuid) {
@@ -119,7 +122,7 @@ pub async fn remove_port(ovs: &Ovs, bridge: &str, port: &str) -> anyhow::Result<
     Ok(true)
 }
 
-/// Removes the bridge with its ports; false when it was not there.
+/// Removes the bridge with its ports; returns false when it did not exist.
 pub async fn remove(ovs: &Ovs, bridge: &str) -> anyhow::Result<bool> {
     let Some(row) = ovs.bridge(bridge) else { return Ok(false) };
     let mut txn = Transaction::new();
@@ -129,7 +132,7 @@ pub async fn remove(ovs: &Ovs, bridge: &str) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Carries out a transaction and waits until ovs-vswitchd has done what it says.
+/// Executes a transaction and waits until ovs-vswitchd has applied it.
 async fn configured(ovs: &Ovs, mut txn: Transaction) -> anyhow::Result<()> {
     request_configuration(&mut txn);
     txn.select("Open_vSwitch", vec![], &["next_cfg"]);
@@ -143,31 +146,31 @@ async fn configured(ovs: &Ovs, mut txn: Transaction) -> anyhow::Result<()> {
             Atom::Integer(n) => Some(*n),
             _ => None,
         })
-        .context("the database did not answer with next_cfg")?;
+        .context("next_cfg is missing in the reply of the database")?;
     let replica = ovs.client().monitor(MonitorSpec::new().table::<OpenVSwitch>(&["cur_cfg"])).await?;
     let reached = || replica.read().table::<OpenVSwitch>().iter().any(|row| row.cur_cfg >= wanted);
     let mut changes = replica.changes();
     let wait = async {
         while !reached() {
-            changes.next().await.context("the OVS session ended")?;
+            changes.next().await.context("the Open_vSwitch database session ended")?;
         }
         Ok(())
     };
-    tokio::time::timeout(PATIENCE, wait)
-        .await
-        .unwrap_or_else(|_| bail!("ovs-vswitchd did not carry it out within {PATIENCE:?}; is it running?"))
+    tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| {
+        bail!("ovs-vswitchd did not apply the change within {PATIENCE:?}; is it running?")
+    })
 }
 
 fn attach(txn: &mut Transaction, table: &str, which: Vec<Condition>, column: &str, row: Atom) {
     txn.mutate(table, which, [(column, Mutator::Insert, Datum::set([row]))]);
 }
 
-/// ovs-vswitchd copies `next_cfg` to `cur_cfg` when it has carried out a change (ovs-vswitchd.conf.db(5)).
+/// Increments `next_cfg`, which ovs-vswitchd copies to `cur_cfg` after it has applied a change (ovs-vswitchd.conf.db(5)).
 fn request_configuration(txn: &mut Transaction) {
     txn.mutate("Open_vSwitch", vec![], [("next_cfg", Mutator::Add, Datum::from(1_i64))]);
 }
 
-/// True when the port is one of the bridge's.
+/// Whether the port belongs to the bridge.
 pub fn has_port(ovs: &Ovs, bridge: &Bridge, port: &str) -> bool {
     ovs.port(port).is_some_and(|row| bridge.ports.contains(&row.uuid))
 }
@@ -187,16 +190,16 @@ pub async fn wait_for_port(ovs: &Ovs, name: &str) -> anyhow::Result<()> {
     match outcome {
         Some(Ok(())) => Ok(()),
         Some(Err(error)) => bail!("OVS cannot use interface {name}: {error}"),
-        None => bail!("ovs-vswitchd did not take interface {name} within {PATIENCE:?}; is it running?"),
+        None => bail!("ovs-vswitchd did not open interface {name} within {PATIENCE:?}; is it running?"),
     }
 }
 
-/// OpenFlow number of an interface, once it has one.
+/// OpenFlow port number of an interface, once assigned.
 pub fn openflow_port(row: &Interface) -> Option<i64> {
     row.ofport.filter(|port| *port > 0)
 }
 
-/// Makes the integration bridge as ovn-controller would, unless it is there.
+/// Creates the integration bridge as ovn-controller would, unless it exists.
 pub async fn ensure_integration(ovs: &Ovs) -> anyhow::Result<()> {
     let name = api::ovn_name::INTEGRATION_BRIDGE;
     if ovs.bridge(name).is_some() {
@@ -232,11 +235,11 @@ pub struct InternalPort<'a> {
     pub mtu: u32,
 }
 
-/// Makes an internal port of the integration bridge, or corrects it.
+/// Creates or updates an internal port of the integration bridge.
 pub async fn ensure_internal_port(ovs: &Ovs, spec: &InternalPort<'_>) -> anyhow::Result<()> {
     ensure_integration(ovs).await?;
     let integration = api::ovn_name::INTEGRATION_BRIDGE;
-    let bridge = ovs.bridge(integration).with_context(|| format!("bridge {integration} has gone"))?;
+    let bridge = ovs.bridge(integration).with_context(|| format!("bridge {integration} does not exist"))?;
     let mut txn = Transaction::new();
     let mac = spec.mac.to_string();
     match ovs.interface(spec.name) {
@@ -247,7 +250,9 @@ pub async fn ensure_internal_port(ovs: &Ovs, spec: &InternalPort<'_>) -> anyhow:
             }
             txn.update("Interface", vec![Condition::uuid(row.uuid)], columns);
         }
-        Some(_) => bail!("interface {} is a port of another OVS bridge; remove it there", spec.name),
+        Some(_) => {
+            bail!("interface {} is a port of another OVS bridge; remove it from that bridge", spec.name)
+        }
         None => {
             let interface = txn.insert(
                 "Interface",

@@ -1,6 +1,6 @@
-//! External addresses that no service may take: those of the cluster's own ranges and of nodes. Without this whoever may write
-//! services could turn the node's own connections, to itself and to the API server, to pods of theirs. OVN's load balancers
-//! leave out the same addresses; there the service's owner is told.
+//! Filter for external addresses of services: addresses of the cluster's CIDRs and of nodes are not served. Otherwise a user who may
+//! create services could redirect the node's own connections, to itself and to the API server, to their pods. OVN's load balancers
+//! omit the same addresses; the controller reports that to the owner of the service.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use ipnet::IpNet;
 
 use super::services::NodeService;
 
-/// The services without the addresses that they may not have.
+/// Returns the services without forbidden addresses.
 pub fn served(mut services: Vec<NodeService>, own: &[IpNet], nodes: &BTreeSet<IpAddr>) -> Vec<NodeService> {
     for service in &mut services {
         service.external_ips.retain(|ip| !nodes.contains(ip) && !own.iter().any(|net| net.contains(ip)));

@@ -1,7 +1,7 @@
-//! Writing the bridge's flow table.
+//! Writer of the gateway bridge's flow table.
 //!
-//! The table is written as one bundle by `ovs-ofctl`, which reads what the bridge has and changes only what differs. It is
-//! started when the wanted flows change or when the bridge may have lost them, never by the clock.
+//! The table is replaced as one bundle by `ovs-ofctl replace-flows`, which applies only differences. It runs when the desired flows
+//! change or when the bridge may have lost them, never periodically.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -12,7 +12,7 @@ use tokio::io::AsyncWriteExt;
 use super::flows::FlowSet;
 use crate::ovs::openflow::management_socket;
 
-/// Writes one bridge's flows.
+/// Writer of one bridge's flows.
 #[derive(Debug)]
 pub struct FlowWriter {
     ofctl: PathBuf,
@@ -21,14 +21,14 @@ pub struct FlowWriter {
 }
 
 impl FlowWriter {
-    /// A writer for `bridge`, whose management socket is beside the database's.
+    /// Creates a writer for `bridge`, whose management socket is in the directory of the database socket.
     pub fn new(ofctl: &Path, ovs_db: &str, bridge: &str) -> Self {
         let target = management_socket(ovs_db, bridge)
             .map_or_else(|| bridge.to_owned(), |path| format!("unix:{}", path.display()));
         Self { ofctl: ofctl.to_owned(), target, last: None }
     }
 
-    /// Writes `flows` when they differ from what was written last. True when the bridge was written to.
+    /// Writes `flows` if they differ from the last written ones. Returns true when they were written.
     pub async fn write(&mut self, flows: &FlowSet) -> anyhow::Result<bool> {
         if self.last.as_ref() == Some(flows) {
             return Ok(false);
@@ -39,7 +39,7 @@ impl FlowWriter {
         Ok(true)
     }
 
-    /// The bridge may have lost its flows: the next write compares with what it has.
+    /// Call when the bridge may have lost its flows; the next write compares with the bridge.
     pub fn forget(&mut self) {
         self.last = None;
     }
@@ -56,14 +56,14 @@ impl FlowWriter {
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .with_context(|| format!("cannot start {}; name it with --ofctl", self.ofctl.display()))?;
+            .with_context(|| format!("cannot run {}; set its path with --ofctl", self.ofctl.display()))?;
         if let Some(mut stdin) = child.stdin.take() {
-            // A failed write means that the program has ended; its own message says more.
+            // A failed write means that ovs-ofctl has exited; its error message is reported below.
             let _ = stdin.write_all(flows.as_bytes()).await;
         }
         let output = child.wait_with_output().await.context("ovs-ofctl")?;
         if !output.status.success() {
-            bail!("{}: flows refused: {}", self.target, String::from_utf8_lossy(&output.stderr).trim());
+            bail!("{}: flows rejected: {}", self.target, String::from_utf8_lossy(&output.stderr).trim());
         }
         Ok(())
     }

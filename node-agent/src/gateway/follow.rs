@@ -1,6 +1,6 @@
-//! The bridge as the kernel has it, and what is to be done about it. Addresses, routes and next hops are the kernel's: what
-//! changes is recorded, not undone. Only what went with the interface itself, because OVS made it anew or somebody set it
-//! down, is put back, and not on a bridge that somebody else keeps.
+//! Tracks addresses, routes and next hops of the gateway bridge in the kernel. Changes by others are recorded in the journal, not
+//! reverted. Only what was lost with the interface itself, because OVS recreated it or it was set down, is restored, and never on
+//! an adopted bridge.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::gateway::uplink::journal::Journal;
 use crate::gateway::uplink::migration::{Taken, Takeover};
 use crate::gateway::uplink::snapshot::{SavedAddress, SavedRoute};
 
-/// A change is taken for what is so when it has stood for so long: an interface that goes loses its addresses a moment before.
+/// Debounce time for changes, as an interface loses its addresses shortly before it disappears.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// What the kernel says of the bridge.
+/// State of the bridge in the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observed {
     /// Number of the interface.
@@ -26,26 +26,26 @@ pub struct Observed {
     pub up: bool,
     /// The node's own addresses.
     pub addresses: Vec<SavedAddress>,
-    /// Routes that somebody added, and no routing daemon.
+    /// Routes, except those of the kernel and of routing daemons.
     pub routes: Vec<SavedRoute>,
     /// Next hops of the best default route of each family, IPv4 first.
     pub hops: Vec<IpAddr>,
 }
 
-/// What is to be done.
+/// Next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing: it is as recorded.
+    /// None: the state is as recorded.
     Same,
-    /// Look again then.
+    /// Check again at this time.
     Wait(Instant),
-    /// Record it.
+    /// Record the state.
     Record,
-    /// Put back what is recorded.
+    /// Restore the recorded state.
     Restore,
 }
 
-/// Follows one bridge.
+/// Tracker of one bridge.
 #[derive(Debug)]
 pub struct Follower {
     /// Next hops as recorded.
@@ -72,7 +72,7 @@ impl Follower {
         self.disturbed = false;
     }
 
-    /// What is to be done about what is seen.
+    /// Next action for the observed state.
     pub fn judge(&mut self, journal: &Journal, seen: &Observed, now: Instant) -> Verdict {
         let anew = journal.bridge_index != Some(seen.index) || !seen.up || self.disturbed;
         if anew && !journal.adopted {
@@ -115,13 +115,13 @@ fn is_alike(one: &Observed, other: &Observed) -> bool {
         && same(&one.routes, &other.routes, SavedRoute::is_same)
 }
 
-/// The same things in whatever order.
+/// Whether two lists have the same elements in any order.
 fn same<T>(one: &[T], other: &[T], is_same: impl Fn(&T, &T) -> bool) -> bool {
     one.len() == other.len() && one.iter().all(|a| other.iter().any(|b| is_same(a, b)))
 }
 
 impl Takeover {
-    /// The bridge as the kernel has it; `None` while it is not there, or is made anew.
+    /// Reads the state of the bridge from the kernel; `None` while it does not exist or is being recreated.
     pub async fn observe(&self, journal: &Journal) -> anyhow::Result<Option<Observed>> {
         let Some(link) = self.netlink.find(&journal.bridge).await? else { return Ok(None) };
         let all = self.look_at(&link).await?;
@@ -141,7 +141,7 @@ impl Takeover {
         Ok(Some(Observed { index: link.index, up: link.up, addresses, routes, hops }))
     }
 
-    /// Records what was seen, for an undoing or for an interface that is made anew.
+    /// Records the state in the journal, for undoing the migration or restoring a recreated interface.
     pub fn record(&self, journal: &mut Journal, seen: Observed) -> anyhow::Result<()> {
         journal.bridge_index = Some(seen.index);
         journal.found.addresses = seen.addresses;

@@ -1,5 +1,5 @@
-//! Health check ports of services with external traffic policy Local: load balancers ask every node whether it has backends.
-//! The answer has the form of kube-proxy's.
+//! Health check node ports of services with external traffic policy Local: load balancers check whether a node has backends. The
+//! response has the format of kube-proxy.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv6Addr, SocketAddr};
@@ -17,10 +17,10 @@ use tracing::{info, warn};
 
 use super::services::NodeService;
 
-/// Answer header with the number of backends, by which load balancers may weigh the nodes.
+/// Response header with the number of backends, used by load balancers as weight.
 const WEIGHT: HeaderName = HeaderName::from_static("x-load-balancing-endpoint-weight");
 
-/// What is answered on one port.
+/// Response on one port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Answer {
     service: String,
@@ -40,8 +40,7 @@ pub struct HealthServers {
 }
 
 impl HealthServers {
-    /// Serves exactly the ports that the services ask for. Ports that cannot be opened are told of in the log and tried again
-    /// at the next call.
+    /// Serves exactly the health check node ports of `services`. Ports that cannot be opened are logged and retried by the next call.
     pub async fn update(&mut self, services: &[NodeService]) {
         let mut wanted: BTreeMap<u16, Answer> = BTreeMap::new();
         for service in services {
@@ -67,10 +66,10 @@ impl HealthServers {
             let service = answer.service.clone();
             match start(port, answer).await {
                 Ok(server) => {
-                    info!(port, service, "health check port open");
+                    info!(port, service, "health check node port open");
                     self.servers.insert(port, server);
                 }
-                Err(error) => warn!(port, service, %error, "cannot open the health check port"),
+                Err(error) => warn!(port, service, %error, "cannot listen on the health check node port"),
             }
         }
     }
@@ -85,7 +84,7 @@ impl Drop for HealthServers {
 }
 
 async fn start(port: u16, answer: Answer) -> std::io::Result<Server> {
-    // One socket for both families; without IPv6 in the kernel, IPv4 alone.
+    // One socket for both families; IPv4 only if the kernel has no IPv6.
     let listener = match TcpListener::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).await {
         Ok(listener) => listener,
         Err(_) => TcpListener::bind(("0.0.0.0", port)).await?,
@@ -94,7 +93,7 @@ async fn start(port: u16, answer: Answer) -> std::io::Result<Server> {
     let app = Router::new().fallback(handle).with_state(Arc::clone(&answer));
     let task = tokio::spawn(async move {
         if let Err(error) = axum::serve(listener, app).await {
-            warn!(port, %error, "health check server ended");
+            warn!(port, %error, "health check node port server ended");
         }
     });
     Ok(Server { answer, task })

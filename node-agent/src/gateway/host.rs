@@ -1,5 +1,5 @@
-//! The node's own side of the gateway: masquerade address, routes to services and OVN, permanent neighbours, forwarding, and
-//! the policy rule for internal-policy Local services. Addresses and numbers are those of ovn-kubernetes.
+//! Host side of the gateway: masquerade address, routes to services and OVN, permanent neighbours, forwarding, and the policy rule
+//! for services with internal traffic policy Local. Addresses and numbers are those of ovn-kubernetes.
 
 use crate::kernel::sysctl;
 use std::net::IpAddr;
@@ -20,11 +20,11 @@ pub const RULE_PRIORITY: u32 = 30;
 /// Routing table of internal-policy Local services.
 pub const LOCAL_POLICY_TABLE: u32 = 7;
 
-/// So long, in seconds, the node's kernel remembers a translated connection of which one side has been closed: as with
-/// kube-proxy (`conntrack.tcpCloseWaitTimeout`), for clients that close and go on reading. Linux's own value is a minute.
+/// Conntrack timeout of half-closed connections in seconds, as in kube-proxy (`conntrack.tcpCloseWaitTimeout`), for clients that
+/// close and continue to read. The kernel's default is a minute.
 const HALF_CLOSED: u32 = 3600;
 
-/// What the node's own side of the bridge depends on, for one address family.
+/// Inputs for one address family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostConfig {
     /// Gateway bridge.
@@ -33,11 +33,11 @@ pub struct HostConfig {
     pub node: IpAddr,
     /// Subnet of the masquerade addresses.
     pub masquerade: IpNet,
-    /// `.1`: OVN, seen from the node.
+    /// `.1`: represents OVN for the host.
     pub ovn: IpAddr,
-    /// `.2`: the node, seen from OVN.
+    /// `.2`: represents the host for OVN.
     pub host: IpAddr,
-    /// `.4`: next hop that stands for OVN.
+    /// `.4`: next hop that represents OVN.
     pub next_hop: IpAddr,
     /// Service ranges of the family.
     pub service_cidrs: Vec<IpNet>,
@@ -51,7 +51,10 @@ impl HostConfig {
     }
 }
 
-/// Brings the bridge's own address, routes and neighbours in line. Changes only what is missing.
+/// Ensures address, routes and neighbours of the bridge; writes only differences.
+///
+/// # Errors
+/// The kernel rejects a change.
 pub async fn ensure(netlink: &Netlink, config: &HostConfig) -> anyhow::Result<()> {
     let link = netlink.get(&config.bridge).await?;
     let name = link.name.as_str();
@@ -60,7 +63,7 @@ pub async fn ensure(netlink: &Netlink, config: &HostConfig) -> anyhow::Result<()
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     if let Err(error) = sysctl::raise_netfilter("nf_conntrack_max", connections(cores)) {
         // In a network namespace only the machine may.
-        tracing::debug!(%error, "the size of the table of connections stays as it is");
+        tracing::debug!(%error, "cannot set the size of the connection tracking table");
     }
     let address = config.address()?;
     if !netlink.addresses(link.index, name).await?.contains(&address) {
@@ -86,12 +89,12 @@ pub async fn ensure(netlink: &Netlink, config: &HostConfig) -> anyhow::Result<()
     Ok(())
 }
 
-/// How many connections the kernel shall track at least: as kube-proxy has it (`conntrack.maxPerCore`, `conntrack.min`).
+/// Minimum size of the connection tracking table, as in kube-proxy (`conntrack.maxPerCore`, `conntrack.min`).
 fn connections(cores: usize) -> u32 {
     u32::try_from(cores).unwrap_or(u32::MAX).saturating_mul(32_768).max(131_072)
 }
 
-/// Lets the node forward what comes in by an interface.
+/// Enables forwarding of packets received on an interface.
 pub fn forward(interface: &str, family: Family) -> Result<(), LinkError> {
     if family == Family::V4 {
         return ensure_sysctl("ipv4", interface, "forwarding", "1");

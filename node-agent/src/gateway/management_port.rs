@@ -1,5 +1,5 @@
-//! The management port `ovn-k8s-mp0`: the node's own leg on its pods' switch. Through it the node reaches pods, and traffic
-//! for backends on this node only.
+//! Management port `ovn-k8s-mp0`: interface of the host on the node's logical switch. The host reaches pods through it, and backends
+//! of services with traffic policy Local.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::gateway::host;
 use crate::kernel::link::{Netlink, Route};
 use crate::ovs::Ovs;
 
-/// What the management port depends on.
+/// Inputs of the management port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManagementPort {
     /// Name of the Node object.
@@ -44,17 +44,17 @@ impl ManagementPort {
 
     fn host_address(&self, subnet: &IpNet, n: u32) -> anyhow::Result<IpAddr> {
         addr::nth(subnet, n).with_context(|| {
-            format!("node {}: pod range {subnet} is too small; it needs at least 4 addresses", self.node)
+            format!("node {}: pod subnet {subnet} is too small; at least 4 addresses are needed", self.node)
         })
     }
 
     /// The MAC that follows from the `n`-th address of the first range: the port's own (2), the cluster router's (1).
     fn mac(&self, n: u32) -> anyhow::Result<MacAddr> {
-        let first = self.subnets.first().with_context(|| format!("node {} has no pod range", self.node))?;
+        let first = self.subnets.first().with_context(|| format!("node {} has no pod subnet", self.node))?;
         Ok(MacAddr::from_ip(self.host_address(first, n)?))
     }
 
-    /// Makes the port and gives it its addresses, routes, neighbours and settings. Changes only what differs.
+    /// Ensures the port with its addresses, routes, neighbours and settings; writes only differences.
     pub async fn ensure(&self, ovs: &Ovs, netlink: &Netlink) -> anyhow::Result<()> {
         let spec = InternalPort {
             name: Self::NAME,
@@ -77,7 +77,7 @@ impl ManagementPort {
         host::ensure_sysctl("ipv4", Self::NAME, "rp_filter", "2")?;
         for subnet in &self.subnets {
             if subnet.addr().is_ipv6() {
-                // OVN's routers send no advertisements there, and nobody else shall.
+                // OVN's routers send no advertisements there; those of others must be ignored.
                 host::ensure_sysctl("ipv6", Self::NAME, "accept_ra", "0")?;
             }
             host::forward(Self::NAME, Family::of_net(subnet))?;
@@ -121,14 +121,17 @@ impl ManagementPort {
         host::ensure_rule(netlink, family).await
     }
 
-    /// Waits until OVN has bound the port and its flows are in place. The error says what OVS knows of it.
+    /// Waits until ovn-controller has bound the port and installed its flows.
+    ///
+    /// # Errors
+    /// Timeout, with the error of the OVS interface if there is one.
     pub async fn wait_installed(ovs: &Ovs, patience: Duration) -> anyhow::Result<()> {
         let installed = |ovs: &Ovs| {
             let row = ovs.interface(Self::NAME)?;
             (row.external_ids.get("ovn-installed").map(String::as_str) == Some("true")).then_some(())
         };
         ovs.wait_for(patience, installed).await.with_context(|| {
-            format!("{} was not bound by OVN within {patience:?}; is ovn-controller running, and the node's switch in NB?", Self::NAME)
+            format!("management port {} was not bound by OVN within {patience:?}; is ovn-controller running, and does the node's logical switch exist in NB?", Self::NAME)
         })
     }
 

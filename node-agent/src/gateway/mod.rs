@@ -1,8 +1,7 @@
-//! The node's gateway: the bridge that takes the uplink's place, its flows, the node's own routes and translations, and what
-//! is announced of it.
+//! Gateway of the node: bridge with the uplink as port, its flows, routes and address translation of the host, and node annotations.
 //!
-//! [`setup`] moves the node's addresses to the bridge and tells ovn-controller who the node is; [`run`] keeps everything in
-//! line with nodes, services and OVS until it is dropped; [`cleanup`] puts the node back. Traffic goes on without the agent.
+//! [`setup`] migrates the uplink's addresses to the bridge and configures ovn-controller; [`run`] reconciles with nodes, services and
+//! OVS until it is dropped; [`cleanup`] reverts everything. Traffic does not depend on the running agent.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -50,7 +49,7 @@ use parking_lot::Mutex;
 use reach::Reach;
 use uplink::migration::{Taken, Takeover};
 
-/// What the gateway works with.
+/// Handles and settings of the gateway.
 #[derive(Clone)]
 pub struct Context {
     /// The agent's configuration.
@@ -61,9 +60,9 @@ pub struct Context {
     pub ovs: Ovs,
     /// eBPF side; `None` on the plain OVS path.
     pub programs: Option<Arc<Mutex<Programs>>>,
-    /// OVS gets the far end of a pair of links instead of the uplink.
+    /// Interposed mode: the OVS port is the far end of the uplink's shim.
     pub interposed: bool,
-    /// Who serves which host port; `None` until this node's pods have been listed once.
+    /// Serving pod of each host port; `None` until this node's pods have been listed.
     pub host_ports: Receiver<Option<HostPorts>>,
     /// Counters.
     pub metrics: Metrics,
@@ -126,7 +125,7 @@ fn masquerade_ranges(config: &Config) -> anyhow::Result<Vec<MasqueradeRange>> {
     let checked = families.iter().filter_map(range).map(|(subnet, addresses)| {
         let addresses = addresses.with_context(|| {
             format!(
-                "--masquerade-subnet {subnet} is too small; room for 5 addresses is needed, such as a /29"
+                "--masquerade-subnet {subnet} is too small; must have at least 5 addresses, such as a /29"
             )
         })?;
         Ok(MasqueradeRange { subnet, addresses })
@@ -134,17 +133,20 @@ fn masquerade_ranges(config: &Config) -> anyhow::Result<Vec<MasqueradeRange>> {
     checked.collect()
 }
 
-/// Puts the bridge in the uplink's place and tells ovn-controller who this node is.
+/// Migrates the uplink to the gateway bridge and configures ovn-controller.
+///
+/// # Errors
+/// The node has no usable addresses or routes, a step of the migration failed, or OVS is not available.
 pub async fn setup(context: Context) -> anyhow::Result<Gateway> {
     let config = Arc::clone(&context.config);
     anyhow::ensure!(
         families(&config).contains(&Family::V4),
-        "--cluster-subnets names no IPv4 range; IPv6 alone is not supported, IPv4 with IPv6 beside it is"
+        "--cluster-subnets has no IPv4 CIDR; IPv6-only clusters are not supported, dual-stack ones are"
     );
     let masquerade = masquerade_ranges(&config)?;
     let taken = takeover(&context, &masquerade).take(&config.gateway_interface).await?;
     let seen = takeover(&context, &masquerade).observe(&taken.journal).await?;
-    let seen = seen.with_context(|| format!("bridge {} has gone", taken.bridge))?;
+    let seen = seen.with_context(|| format!("bridge {} no longer exists", taken.bridge))?;
     let addresses = taken.addresses();
     let (found, warnings) = reach::reach(&config, &masquerade, &addresses, &seen.hops, None);
     for warning in warnings {
@@ -153,7 +155,7 @@ pub async fn setup(context: Context) -> anyhow::Result<Gateway> {
     let Some(reach) = found else {
         let names: Vec<&str> = families(&config).into_iter().map(Family::name).collect();
         anyhow::bail!(
-            "gateway interface {}: it has no {} address, as the pods of --cluster-subnets have",
+            "gateway interface {}: no {} address, but --cluster-subnets has CIDRs of that family",
             taken.uplink,
             names.join(" or ")
         );
@@ -184,8 +186,10 @@ pub async fn setup(context: Context) -> anyhow::Result<Gateway> {
     Ok(gateway)
 }
 
-/// Takes away everything [`setup`] and [`run`] made, and puts the uplink back as it was found. All of it is tried; the error
-/// tells everything that failed.
+/// Reverts [`setup`] and [`run`], and restores the uplink.
+///
+/// # Errors
+/// All failed steps; a failed step does not stop the others.
 pub async fn cleanup(context: Context) -> anyhow::Result<()> {
     let masquerade = masquerade_ranges(&context.config)?;
     let takeover = takeover(&context, &masquerade);
@@ -215,7 +219,7 @@ pub async fn cleanup(context: Context) -> anyhow::Result<()> {
     note("uplink", takeover.release().await);
     let tables = nft::removal() + &host_ports::nft::removal();
     note("nftables", crate::kernel::nft::apply(&tables).await.map(drop));
-    anyhow::ensure!(failures.is_empty(), "the gateway could not be cleaned up: {}", failures.join("; "));
+    anyhow::ensure!(failures.is_empty(), "cleanup of the gateway failed: {}", failures.join("; "));
     Ok(())
 }
 

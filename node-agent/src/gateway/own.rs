@@ -1,16 +1,15 @@
-//! Which addresses of an interface are the node's own. Virtual ones (keepalived, kube-vip) come and go with a machine's role:
-//! they stay where whoever made them put them, they are never put back, and they are never the gateway's.
+//! Separates the node's own addresses from virtual ones (keepalived, kube-vip), which move with a machine's role: virtual addresses
+//! are neither migrated nor restored, and never used as gateway address.
 
 use api::addr::Family;
 use ipnet::IpNet;
 
 use crate::gateway::uplink::snapshot::SavedAddress;
 
-/// The node's own among `addresses`, in their order. `beside` are addresses that the node has elsewhere.
+/// The node's own addresses among `addresses`, in their order. `beside`: addresses on other interfaces of the node.
 ///
-/// An address that stands for itself alone (/32, /128) is virtual if the node has one with a subnet, of the same family. A
-/// cloud may give a node nothing but such an address: then the first is its own. One with an end is no virtual one: DHCPv6
-/// gives such.
+/// A single-host address (/32, /128) is virtual if the node has an address with a subnet of the same family. If it has only
+/// single-host addresses, as in some clouds, the first is its own. An address with a lifetime is not virtual, as DHCPv6 assigns such.
 pub fn own(addresses: &[SavedAddress], beside: &[SavedAddress]) -> Vec<SavedAddress> {
     let with_subnet = |family: Family| {
         let mut all = addresses.iter().chain(beside);
@@ -30,8 +29,8 @@ pub fn own(addresses: &[SavedAddress], beside: &[SavedAddress]) -> Vec<SavedAddr
     addresses.iter().filter(is_own).cloned().collect()
 }
 
-/// The same for addresses that appeared since `known` were recorded: of these a second address in a subnet may be a virtual
-/// one too.
+/// The node's own addresses, as from [`own`], when `known` were recorded before: of addresses that appeared since, a second one in a
+/// subnet may be virtual too.
 pub fn still_own(addresses: &[SavedAddress], known: &[SavedAddress]) -> Vec<SavedAddress> {
     let is_known = |a: &SavedAddress| known.iter().any(|b| b.is_same(a));
     let mut found = own(addresses, &[]);
@@ -45,7 +44,7 @@ pub fn still_own(addresses: &[SavedAddress], known: &[SavedAddress]) -> Vec<Save
     found
 }
 
-/// Its prefix holds nothing else.
+/// Whether the prefix holds a single address.
 fn is_alone(net: &IpNet) -> bool {
     net.prefix_len() == net.max_prefix_len()
 }

@@ -1,4 +1,4 @@
-//! How the node reaches the outside: its address of each family, the next hops, and the tunnel's end. Pure.
+//! External connectivity of the node: address of each family, next hops, and tunnel endpoint. Pure.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use super::{FamilyGateway, MasqueradeRange};
 use crate::config::{Config, EncapIp};
 
-/// How the node reaches the outside.
+/// External connectivity of the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reach {
     /// The address families in which it does, IPv4 first.
@@ -43,7 +43,7 @@ pub(super) fn reach(
         let Some(address) = node_address(addresses, family, &hops, old.map(|f| f.address)) else {
             // With one family there is no gateway at all; with two the other one works.
             warnings.push(format!(
-                "the gateway interface has no {name} address: pods of this node reach nothing outside the cluster by {name}, \
+                "the gateway interface has no {name} address: pods of this node have no {name} connectivity to the outside, \
                  and the node serves no {name} node ports"
             ));
             continue;
@@ -51,8 +51,8 @@ pub(super) fn reach(
         if hops.is_empty() {
             hops = before.map(|b| of_family(&b.next_hops)).unwrap_or_default();
             let then = match hops.is_empty() {
-                true => "reach only what is near",
-                false => "go on by the old one",
+                true => "reach only directly connected networks",
+                false => "keep using the previous next hop",
             };
             warnings.push(format!(
                 "there is no {name} default route through a next hop: pods of this node {then} by {name}; add one, or name \
@@ -146,7 +146,7 @@ mod tests {
         let (first, _) = found(&["10.0.0.5/24"], &["10.0.0.1"], None);
         let (now, warnings) = found(&["10.0.0.5/24"], &[], first.as_ref());
         assert_eq!(now.unwrap().next_hops, first.unwrap().next_hops);
-        assert!(warnings.iter().any(|w| w.contains("go on by the old one")), "{warnings:?}");
+        assert!(warnings.iter().any(|w| w.contains("keep using the previous next hop")), "{warnings:?}");
         assert_eq!(found(&[], &[], None).0, None);
     }
 }

@@ -1,5 +1,5 @@
-//! The gateway's long-running part: events of the cluster, OVS and the kernel come together here, and everything that
-//! depends on them is brought in line. A step that fails does not keep the others from being done, and is tried again.
+//! Reconciliation of the gateway: merges events of cluster, OVS and kernel, and updates everything that depends on them. A failed
+//! step does not stop the others, and is retried.
 
 mod bridge;
 
@@ -46,28 +46,28 @@ use crate::kube::host_ports::HostPorts;
 use crate::kube::node_annotations::{self, NodeFacts};
 use crate::ovs::chassis;
 
-/// Events that come together are handled together: how long the first one waits for others.
+/// Debounce time for events.
 const GATHER: Duration = Duration::from_millis(10);
-/// First and longest wait before what failed is tried again.
+/// First and longest retry delay.
 const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
 
-/// The least time between two times that settings of ovn-controller are put back.
+/// Minimum interval between two restorations of ovn-controller's settings.
 const CHASSIS_PAUSE: Duration = Duration::from_secs(1);
 
-/// How the gateway is.
+/// State of the gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     /// The flows of the bridge are written, with OVN's patch port.
     pub flows: bool,
-    /// The management port is there, with the node's subnet.
+    /// The management port is set up, with the node's subnet.
     pub management_port: bool,
-    /// What failed at the last attempt.
+    /// Failures of the last attempt.
     pub failures: Vec<String>,
-    /// What the node does without.
+    /// Warnings: missing capabilities.
     pub warnings: Vec<String>,
     /// Addresses of the other nodes with their names.
     pub peers: BTreeMap<IpAddr, String>,
-    /// Where the controller was told otherwise of the cluster's network, or why that is not known.
+    /// Cluster network flags that differ from those of the controller, or why they are unknown.
     pub network: Result<Vec<Difference>, String>,
 }
 
@@ -84,8 +84,10 @@ impl Default for Status {
     }
 }
 
-/// Keeps the gateway in line with nodes, services, OVS and the kernel. Ends only when a watch of this machine cannot be
-/// begun or has broken.
+/// Reconciles the gateway with nodes, services, OVS and the kernel.
+///
+/// # Errors
+/// A watch on this machine cannot be started or has broken; never returns otherwise.
 pub async fn run(
     gateway: Gateway,
     client: Client,
@@ -126,13 +128,13 @@ pub async fn run(
     loop {
         let mut dirty = false;
         tokio::select! {
-            changed = watches.next(&mut worker.view) => dirty = changed.context("watches of the cluster ended")?,
+            changed = watches.next(&mut worker.view) => dirty = changed.context("cluster watches ended")?,
             changed = host_ports.changed() => {
                 changed.context("watch of this node's pods ended")?;
                 worker.host_ports = host_ports.borrow_and_update().clone();
                 dirty = true;
             }
-            change = changes.next() => match change.context("the OVS session ended")? {
+            change = changes.next() => match change.context("the Open_vSwitch database session ended")? {
                 Change::Rows(rows) => dirty = rows.iter().any(|row| worker.concerns(row)),
                 Change::Resync => dirty = true,
             },
@@ -141,7 +143,7 @@ pub async fn run(
             }
             changed = sessions.changed() => {
                 changed.context("OpenFlow watch ended")?;
-                debug!(bridge = worker.gateway.bridge(), "new OpenFlow session; checking the flows");
+                debug!(bridge = worker.gateway.bridge(), "new OpenFlow session; comparing flows");
                 worker.lost_flows();
                 dirty = true;
             }
@@ -151,7 +153,7 @@ pub async fn run(
                 dirty = true;
             }
             () = worker.rulesets.lost() => dirty = true,
-            // What nobody told us of: that tables are gone, or rules and routes.
+            // Periodic check for removed tables, rules and routes without a notification.
             _ = check.tick() => {
                 worker.rulesets.are_gone();
                 dirty = true;
@@ -191,7 +193,7 @@ struct Worker {
     view: ClusterView,
     flows: FlowWriter,
     rulesets: Rulesets,
-    /// Who serves which host port; `None` until all pods have been listed once.
+    /// Serving pod of each host port; `None` until all pods have been listed.
     host_ports: Option<HostPorts>,
     /// The host ports whose translations are written.
     host_ports_written: HostPorts,
@@ -272,7 +274,7 @@ impl Worker {
         }
     }
 
-    /// OVS has started anew: flows and its neighbour cache are gone.
+    /// Call after a restart of OVS: its flows and neighbour cache are lost.
     fn lost_flows(&mut self) {
         self.flows.forget();
         self.probed.clear();
@@ -379,7 +381,7 @@ impl Worker {
         (ranges, own.chain(here).chain(self.view.other_nodes().into_values().flatten()).collect())
     }
 
-    /// Puts back what somebody changed of ovn-controller's settings. Whoever changes it again at once is not fought in haste.
+    /// Restores settings of ovn-controller that another process changed, with a minimum interval.
     async fn chassis(&mut self) -> anyhow::Result<()> {
         let gateway = &self.gateway;
         let context = &gateway.context;
@@ -391,7 +393,7 @@ impl Worker {
         if let Some(at) = self.chassis_put_back {
             anyhow::ensure!(
                 at.elapsed() >= CHASSIS_PAUSE,
-                "somebody changes {keys} in Open_vSwitch again and again; the agent owns these settings"
+                "another process repeatedly changes {keys} in Open_vSwitch, which the agent manages"
             );
         }
         chassis::ensure(&context.ovs, &gateway.chassis_config, Some(&gateway.chassis)).await?;
@@ -399,7 +401,10 @@ impl Worker {
         for key in &changed {
             context.metrics.chassis_restored(key);
         }
-        warn!(keys, "settings of ovn-controller in Open_vSwitch were changed by somebody, and are put back");
+        warn!(
+            keys,
+            "settings of ovn-controller in Open_vSwitch were changed by another process; restoring them"
+        );
         Ok(())
     }
 
@@ -427,12 +432,12 @@ impl Worker {
             nodes: self.view.other_nodes(),
         };
         if self.rulesets.services.write(nft::services_table(&inputs, services)).await? {
-            debug!(services = services.len(), "nftables ruleset written");
+            debug!(services = services.len(), "nftables ruleset applied");
         }
         Ok(())
     }
 
-    /// What the take-over wrote to keep the node's stack from what OVS reads.
+    /// What the migration wrote to keep the node's stack from what OVS reads.
     async fn isolation(&mut self) -> anyhow::Result<()> {
         if self.gateway.context.ovs.datapath_type() == "netdev" {
             self.rulesets.ports.write(nft::ports_tables()).await?;
@@ -443,7 +448,7 @@ impl Worker {
     /// The node's own connections to host ports.
     async fn host_ports(&mut self, ports: &HostPorts) -> anyhow::Result<()> {
         if self.rulesets.host_ports.write(host_ports::nft::table(ports)).await? {
-            debug!(ports = ports.len(), "nftables of host ports written");
+            debug!(ports = ports.len(), "nftables table of host ports applied");
         }
         // At start nothing is known to be written, and so every port may be stale.
         for port in host_ports::conntrack::stale(&self.host_ports_written, ports) {
@@ -474,7 +479,7 @@ impl Worker {
             |name: &str| ovs.interface(name).and_then(|row| openflow_port(&row)).map(|n| n.to_string());
         let Some(uplink) = number(&self.names.port) else {
             self.flows_written = false;
-            anyhow::bail!("OVS has no port number for {} yet", self.names.port);
+            anyhow::bail!("OVS has not assigned a port number to {} yet", self.names.port);
         };
         let gateway = &self.gateway;
         let inputs = flows::Inputs {

@@ -1,5 +1,4 @@
-//! The tables of nftables that the agent keeps: written when they should say something else, and again when somebody else
-//! has changed or removed them.
+//! nftables tables of the agent: applied on change, and restored when another process changes or removes them.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -23,7 +22,7 @@ pub struct Rulesets {
     pub services: Writer,
     /// Host ports.
     pub host_ports: Writer,
-    /// What keeps the node's stack from OVS's ports.
+    /// Table that drops packets of OVS's ports in the host's stack.
     pub ports: Writer,
     monitor: Option<Monitor>,
     /// When to write all again.
@@ -38,7 +37,7 @@ impl Rulesets {
     pub fn new(metrics: Metrics) -> Self {
         let monitor = Monitor::open();
         if let Err(error) = &monitor {
-            warn!(%error, "changes of nftables cannot be heard; they are looked for every {CHECK:?}");
+            warn!(%error, "cannot subscribe to nftables changes; checking every {CHECK:?}");
         }
         Self {
             services: Writer::default(),
@@ -70,7 +69,7 @@ impl Rulesets {
                 heard = heard => self.heard(heard),
                 () = due => {
                     self.again = None;
-                    self.forget("somebody has changed our tables of nftables; they are written again");
+                    self.forget("another process changed Slipstream's nftables tables; restoring them");
                     return;
                 }
             }
@@ -82,7 +81,7 @@ impl Rulesets {
             Ok(Heard::Touched(by)) => by.iter().any(|socket| !self.is_ours(*socket)),
             Ok(Heard::Lost) => true,
             Err(error) => {
-                warn!(%error, "changes of nftables are not heard any more; they are looked for every {CHECK:?}");
+                warn!(%error, "subscription to nftables changes failed; checking every {CHECK:?}");
                 self.monitor = None;
                 true
             }
@@ -113,7 +112,7 @@ impl Rulesets {
     pub fn written(&mut self) {
         match monitor::tables() {
             Ok(tables) => self.there = tables,
-            Err(error) => debug!(%error, "tables of nftables cannot be listed"),
+            Err(error) => debug!(%error, "cannot list nftables tables"),
         }
     }
 
@@ -122,11 +121,11 @@ impl Rulesets {
         match monitor::tables() {
             Ok(tables) if self.there.is_subset(&tables) => false,
             Ok(_) => {
-                self.forget("our tables of nftables are gone; they are written again");
+                self.forget("Slipstream's nftables tables were removed; restoring them");
                 true
             }
             Err(error) => {
-                warn!(%error, "tables of nftables cannot be listed");
+                warn!(%error, "cannot list nftables tables");
                 false
             }
         }

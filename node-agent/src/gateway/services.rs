@@ -1,5 +1,5 @@
-//! What this node needs to know of Services and EndpointSlices, kept as plain values: node ports, external addresses,
-//! local-policy services and the backends on this node. Everything else of the objects is dropped on arrival.
+//! Index of Services and EndpointSlices with the data that this node needs: node ports, external addresses, services with traffic
+//! policy Local, and backends on this node. Everything else is dropped on arrival.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -9,11 +9,11 @@ use api::addr::Family;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
-/// A service or a slice with this label is left to another proxy.
+/// Label of services and slices that another proxy serves.
 const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
-/// A service or a slice with this label is nobody's to balance.
+/// Label of headless services and their slices.
 const HEADLESS: &str = "service.kubernetes.io/headless";
-/// So many other nodes with backends are remembered of a slice: enough for this node's own connections.
+/// Number of other nodes with backends kept per slice, for this node's own connections.
 const ELSEWHERE: usize = 8;
 
 /// Label of an EndpointSlice that names its service.
@@ -178,12 +178,12 @@ impl ServiceIndex {
         self.matters(old.as_ref(), None)
     }
 
-    /// Drops services that are not among `alive` (after a watch began anew).
+    /// Drops services that are not among `alive` (after a watch was restarted).
     pub fn retain_services(&mut self, alive: &BTreeSet<String>) {
         self.services.retain(|key, _| alive.contains(key));
     }
 
-    /// Drops slices that are not among `alive` (after a watch began anew).
+    /// Drops slices that are not among `alive` (after a watch was restarted).
     pub fn retain_slices(&mut self, alive: &BTreeSet<String>) {
         self.slices.retain(|key, _| alive.contains(key));
     }
@@ -246,7 +246,7 @@ fn view(key: &str, kept: &Kept, slices: &[&KeptSlice]) -> NodeService {
     }
 }
 
-/// What to keep of a service; `None` when OVN's load balancers are all it needs.
+/// Data to keep of a service; `None` when OVN's load balancers serve it completely.
 fn keep_service(service: &Service) -> Option<Kept> {
     let labels = service.metadata.labels.as_ref();
     if labels.is_some_and(|l| l.contains_key(PROXY_NAME) || l.contains_key(HEADLESS)) {
@@ -320,7 +320,7 @@ fn keep_service(service: &Service) -> Option<Kept> {
     })
 }
 
-/// What to keep of a slice; `None` when it has no backend at all.
+/// Data to keep of a slice; `None` when it has no backend.
 fn keep_slice(slice: &EndpointSlice, node: &str) -> Option<KeptSlice> {
     let labels = slice.metadata.labels.as_ref()?;
     if labels.contains_key(PROXY_NAME) || labels.contains_key(HEADLESS) {

@@ -1,5 +1,5 @@
-//! What somebody puts on the uplink once OVS has it, as a DHCP client does that renews a lease there: the same address a second
-//! time, another one, a default route. The node's packets would leave past the bridge, and the answers would go to OVN.
+//! Addresses and default routes that other processes, such as a DHCP client, add to the uplink after the migration. With them the
+//! node's packets would bypass the bridge, while the replies would go to OVN.
 
 use tracing::warn;
 
@@ -7,8 +7,8 @@ use super::own;
 use crate::gateway::uplink::migration::{Taken, Takeover};
 
 impl Takeover {
-    /// Takes such things off the uplink; what the bridge has not goes there. Other addresses stay, as they may be virtual
-    /// ones. Returns how many there were.
+    /// Moves such addresses and routes to the bridge, unless it has them. Other addresses stay, as they may be virtual ones. Returns
+    /// their number.
     pub async fn take_strays(&self, taken: &Taken) -> anyhow::Result<usize> {
         if taken.journal.adopted {
             return Ok(0);
@@ -30,7 +30,7 @@ impl Takeover {
                 self.netlink.put_saved_address(bridge.index, &bridge.name, &address).await?;
             }
             self.netlink.take_saved_address(uplink.index, &uplink.name, &address).await?;
-            warn!(uplink = uplink.name, %address, "somebody put it on the uplink; it belongs on the bridge");
+            warn!(uplink = uplink.name, %address, "another process added it to the uplink; moving it to the gateway bridge");
             count += 1;
         }
         let (_, there) = self.look_at(&bridge).await?;
@@ -41,7 +41,7 @@ impl Takeover {
                 self.netlink.put_usable_route(bridge.index, &bridge.name, &route).await?;
             }
             self.netlink.take_saved_route(uplink.index, &uplink.name, &route).await?;
-            warn!(uplink = uplink.name, %route, "somebody put it on the uplink; it belongs on the bridge");
+            warn!(uplink = uplink.name, %route, "another process added it to the uplink; moving it to the gateway bridge");
             count += 1;
         }
         Ok(count)

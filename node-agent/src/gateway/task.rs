@@ -1,4 +1,4 @@
-//! Setting up the gateway and keeping it, with what is wrong told as conditions of the node.
+//! Task that sets up and reconciles the gateway, and reports problems as conditions and warnings of the node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,19 +13,19 @@ use crate::kube::announce::{Announcement, Outlet};
 use crate::kube::cluster_network;
 use crate::node::Node;
 
-/// Condition of the node.
+/// Name of the node condition.
 const GATEWAY: &str = "gateway";
 
-/// Seconds between attempts, the last one for ever.
+/// Retry delays in seconds; the last one repeats.
 const WAITS: [u64; 4] = [1, 2, 5, 10];
 
-/// Between two questions to the API server, and how long it may take to answer one.
+/// Interval and timeout of requests that check the API server.
 const PROBES: Duration = Duration::from_secs(1);
 const ANSWER: Duration = Duration::from_secs(5);
-/// The longest wait before a take-over that failed is tried again.
+/// Longest delay before a failed uplink migration is retried.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// What the gateway works with.
+/// Creates the context of the gateway.
 pub(crate) fn context(config: &Arc<Config>, node: &Node) -> Context {
     let datapath = &node.datapath;
     Context {
@@ -39,7 +39,7 @@ pub(crate) fn context(config: &Arc<Config>, node: &Node) -> Context {
     }
 }
 
-/// Sets the gateway up and keeps it, for ever. What goes wrong is told and tried again: the rest of the node goes on.
+/// Sets up and reconciles the gateway; errors are reported and retried. Never returns.
 pub(crate) async fn keep(node: Node, context: Context, client: kube::Client, outlet: Outlet<Announcement>) {
     let mut waits = WAITS.into_iter().chain(std::iter::repeat(WAITS[3]));
     let mut given_back = 0;
@@ -48,7 +48,7 @@ pub(crate) async fn keep(node: Node, context: Context, client: kube::Client, out
             Ok(Ended::GivenBack) => {
                 let wait = before_next(context.config.api_patience(), given_back);
                 given_back += 1;
-                node.health.bad(GATEWAY, give_back(&node, &context, wait).await);
+                node.health.not_met(GATEWAY, give_back(&node, &context, wait).await);
                 tokio::time::sleep(wait).await;
                 until_answers(&client).await;
                 continue;
@@ -56,7 +56,7 @@ pub(crate) async fn keep(node: Node, context: Context, client: kube::Client, out
             Ok(Ended::Parts) => ("ended".to_owned(), waits.next()),
             Err(error) => (format!("{error:#}"), waits.next()),
         };
-        node.health.bad(GATEWAY, reason);
+        node.health.not_met(GATEWAY, reason);
         tokio::time::sleep(Duration::from_secs(wait.unwrap_or(WAITS[3]))).await;
     }
 }
@@ -75,7 +75,7 @@ async fn attempt(
     client: kube::Client,
     outlet: Outlet<Announcement>,
 ) -> anyhow::Result<Ended> {
-    node.health.bad(GATEWAY, "being set up");
+    node.health.not_met(GATEWAY, "being set up");
     let config = Arc::clone(&context.config);
     if Trial::would_begin(&config.state_dir)? && answers(&client).await {
         Trial::begin(&config.state_dir)?;
@@ -97,7 +97,7 @@ async fn failed(trial: Option<Trial>, config: &Config, client: &kube::Client) ->
         if tokio::time::timeout(left, until_answers(client)).await.is_err() {
             return Ok(());
         }
-        tracing::info!("the API server answers through the bridge");
+        tracing::info!("the API server responds through the gateway bridge");
         Trial::end(&config.state_dir)?;
     }
     std::future::pending().await
@@ -114,14 +114,14 @@ async fn answers(client: &kube::Client) -> bool {
     match tokio::time::timeout(ANSWER, client.apiserver_version()).await {
         Ok(Ok(_) | Err(kube::Error::Api(_))) => true,
         Ok(Err(error)) => {
-            tracing::debug!(%error, "the API server does not answer");
+            tracing::debug!(%error, "the API server does not respond");
             false
         }
         Err(_elapsed) => false,
     }
 }
 
-/// Puts the uplink back as it was; what to tell of it.
+/// Undoes the uplink migration; returns the message to report.
 async fn give_back(node: &Node, context: &Context, wait: Duration) -> String {
     let patience = context.config.api_patience();
     node.metrics.gateway_given_back();
@@ -129,21 +129,21 @@ async fn give_back(node: &Node, context: &Context, wait: Duration) -> String {
         "the API server answered before the bridge took the uplink's place, and not for {patience:?} since; it is tried again \
          in {wait:?}, once the API server answers"
     );
-    tracing::error!("{why}; putting the uplink back");
+    tracing::error!("{why}; undoing the uplink migration");
     let mut done = gateway::cleanup(context.clone()).await;
     for wait in WAITS {
         let Err(error) = done else { break };
-        tracing::error!("{error:#}; trying again in {wait} s");
+        tracing::error!("{error:#}; retrying in {wait} s");
         tokio::time::sleep(Duration::from_secs(wait)).await;
         done = gateway::cleanup(context.clone()).await;
     }
     match done.and_then(|()| Trial::end(&context.config.state_dir)) {
-        Ok(()) => format!("{why}; the uplink is as it was found"),
+        Ok(()) => format!("{why}; uplink restored"),
         Err(error) => format!("{why}; {error:#}"),
     }
 }
 
-/// Five minutes before a second take-over, with the usual patience, then twice as long each time.
+/// Five minutes before a second migration, with the usual patience, then twice as long each time.
 fn before_next(patience: Duration, given_back: u32) -> Duration {
     (patience * 5 * 2_u32.pow(given_back.min(4))).min(LONGEST)
 }
@@ -152,8 +152,8 @@ async fn report(node: &Node, mut status: watch::Receiver<Status>) {
     loop {
         let now = status.borrow_and_update().clone();
         match missing(&now) {
-            None => node.health.good(GATEWAY),
-            Some(reason) => node.health.bad(GATEWAY, reason),
+            None => node.health.met(GATEWAY),
+            Some(reason) => node.health.not_met(GATEWAY, reason),
         }
         node.health.warning(GATEWAY, (!now.warnings.is_empty()).then(|| now.warnings.join("; ")));
         node.peers.set(now.peers);
@@ -180,10 +180,10 @@ fn missing(status: &Status) -> Option<String> {
     match (status.flows, status.management_port) {
         (true, true) => None,
         (false, _) => {
-            Some("OVN's patch port is not on the bridge yet, so its flows are not written".to_owned())
+            Some("no OVN patch port on the gateway bridge yet; its flows are not written".to_owned())
         }
         (true, false) => {
-            Some("the node has no pod range yet (annotation k8s.ovn.org/node-subnets)".to_owned())
+            Some("the node has no pod subnet yet (annotation k8s.ovn.org/node-subnets)".to_owned())
         }
     }
 }

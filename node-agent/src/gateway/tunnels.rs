@@ -1,6 +1,6 @@
-//! Keeping OVS's own neighbour cache warm. The userspace datapath resolves the far ends of tunnels itself and learns only from
-//! answers that it sees pass while a tunnel exists; the first packet to a node it has not seen is lost. So the node asks for
-//! each far end's MAC when its tunnel comes, and the answer passes through OVS.
+//! Keeps OVS's neighbour cache warm. The userspace datapath resolves remote tunnel endpoints itself and learns only from replies that
+//! pass through it while the tunnel exists; the first packet to an unresolved node is lost. So the host resolves each endpoint when its
+//! tunnel appears, and OVS sees the reply.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -26,13 +26,13 @@ pub fn remotes(ovs: &Ovs) -> BTreeSet<IpAddr> {
         .collect()
 }
 
-/// Lets the node resolve the MACs of `remotes` anew on the bridge.
+/// Makes the host resolve the MAC addresses of `remotes` on the bridge.
 pub async fn probe(netlink: &Netlink, bridge: &str, remotes: &BTreeSet<IpAddr>) {
     for remote in remotes {
         match probe_one(netlink, bridge, *remote).await {
-            Ok(()) => debug!(%remote, bridge, "asked for the tunnel end's MAC"),
+            Ok(()) => debug!(%remote, bridge, "resolving the MAC of a remote tunnel endpoint"),
             Err(error) => {
-                warn!(%remote, bridge, %error, "cannot ask for the tunnel end's MAC; the first packet to it is lost")
+                warn!(%remote, bridge, %error, "cannot resolve the MAC of a remote tunnel endpoint; the first packet to it is lost")
             }
         }
     }
@@ -56,5 +56,5 @@ async fn probe_one(netlink: &Netlink, bridge: &str, remote: IpAddr) -> Result<()
     request
         .execute()
         .await
-        .map_err(|e| LinkError::netlink(format!("{bridge} {remote}"), "ask for a neighbour", e))
+        .map_err(|e| LinkError::netlink(format!("{bridge} {remote}"), "resolve a neighbour", e))
 }

@@ -1,4 +1,4 @@
-//! What the gateway watches in Kubernetes: Nodes, Services and EndpointSlices, trimmed to what it uses.
+//! Kubernetes watches of the gateway: Nodes, Services and EndpointSlices, trimmed to the data in use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -51,7 +51,7 @@ struct Listed {
     slices: bool,
 }
 
-/// Names seen while a watch lists anew.
+/// Names seen during a relist of a watch.
 #[derive(Debug, Default)]
 struct Pending {
     nodes: BTreeSet<String>,
@@ -69,7 +69,7 @@ pub struct Watches {
 const SERVED: &str = "!service.kubernetes.io/service-proxy-name,!service.kubernetes.io/headless";
 
 impl Watches {
-    /// Begins to watch for the node of this name. Errors are counted and retried with growing waits, for ever.
+    /// Starts the watches for the node of this name. Errors are counted and retried with exponential backoff.
     ///
     /// Of the other nodes only the metadata is asked for: a Node object is some ten kilobytes, and every node watches every
     /// other one. Their addresses are in what their agents wrote.
@@ -99,7 +99,7 @@ impl Watches {
             Ok(event) => Some(view.take(event)),
             Err(error) => {
                 self.metrics.api_failure("watch cluster");
-                warn!(error = chain(&error), "watch of the cluster failed; it is tried again");
+                warn!(error = chain(&error), "cluster watch failed; retrying");
                 Some(false)
             }
         }
@@ -254,7 +254,7 @@ fn addresses_of(node: &PartialObjectMeta<Node>) -> BTreeSet<IpAddr> {
 fn read<T: serde::de::DeserializeOwned>(node: &PartialObjectMeta<Node>, key: &'static str) -> Option<T> {
     let value = node.annotations().get(key)?;
     annotation::decode(key, value)
-        .inspect_err(|error| warn!(node = node.name_any(), %error, "ignoring the annotation"))
+        .inspect_err(|error| warn!(node = node.name_any(), %error, "invalid annotation ignored"))
         .ok()
 }
 

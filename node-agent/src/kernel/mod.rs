@@ -1,5 +1,4 @@
-//! The kernel as the agent uses it: links, addresses and routes, namespaces, sysctls, nftables, connection tracking
-//! and unix sockets.
+//! Interfaces to the kernel: links, addresses and routes, network namespaces, sysctls, nftables, connection tracking, unix sockets.
 
 pub mod conntrack;
 pub mod link;

@@ -1,7 +1,7 @@
-//! Network namespaces of pods: opening them, telling what a path is, and running a function inside one.
+//! Network namespaces of pods: opening a path, and running a function in the namespace.
 //!
-//! A function runs on a thread of its own that enters the namespace and ends with it, so that no thread of the runtime
-//! is ever in a foreign namespace.
+//! A function runs on its own thread, which enters the namespace and ends with the function, so that no runtime thread ever leaves
+//! the host namespace.
 
 use std::fs::File;
 use std::io;
@@ -20,45 +20,43 @@ const NSFS_MAGIC: FsType = FsType(0x6e73_6673);
 #[derive(Debug, thiserror::Error)]
 pub enum NetnsError {
     /// No file at this path.
-    #[error("network namespace {path}: there is no such file")]
+    #[error("network namespace {path}: no such file")]
     Missing {
         /// The path as given.
         path: PathBuf,
     },
     /// A file, but not a namespace.
-    #[error(
-        "network namespace {path}: the file is not a namespace (a bind mount of /proc/PID/ns/net is needed)"
-    )]
+    #[error("network namespace {path}: not a network namespace (must be a bind mount of /proc/PID/ns/net)")]
     NotANamespace {
         /// The path as given.
         path: PathBuf,
     },
-    /// The namespace this process is in: the node's own.
-    #[error("network namespace {path}: this is the node's own namespace, not a pod's")]
+    /// The namespace of this process: the host's.
+    #[error("network namespace {path}: this is the host namespace, not that of a pod")]
     Own {
         /// The path as given.
         path: PathBuf,
     },
-    /// The system refused.
+    /// A system call failed.
     #[error("network namespace {path}: {operation}: {source}")]
     System {
         /// The path as given.
         path: PathBuf,
-        /// What was tried.
+        /// Failed operation.
         operation: &'static str,
-        /// The system's answer.
+        /// Error of the system call.
         source: io::Error,
     },
 }
 
 impl NetnsError {
-    /// True when the namespace is gone, which for DEL is as good as done.
+    /// True when the namespace no longer exists, which DEL treats as success.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Missing { .. } | Self::NotANamespace { .. })
     }
 }
 
-/// An open network namespace. It stays alive as long as this value.
+/// An open network namespace, kept alive by this value.
 #[derive(Debug)]
 pub struct Netns {
     file: File,
@@ -67,6 +65,9 @@ pub struct Netns {
 
 impl Netns {
     /// Opens the namespace of a pod.
+    ///
+    /// # Errors
+    /// The path does not exist, is not a network namespace, or is the host namespace.
     pub fn open(path: &Path) -> Result<Self, NetnsError> {
         let system = |operation, source| NetnsError::System { path: path.to_owned(), operation, source };
         let file = File::open(path).map_err(|e| match e.kind() {
@@ -88,19 +89,19 @@ impl Netns {
         Ok(Self { file, path: path.to_owned() })
     }
 
-    /// The path it was opened by.
+    /// Path by which the namespace was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The descriptor, for netlink requests that name a namespace. Valid as long as this value.
+    /// File descriptor, for netlink requests that name a namespace. Valid as long as this value.
     pub fn raw_fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }
 
-    /// Runs `work` inside the namespace, on a thread named `name` (15 bytes at most are shown by the kernel).
+    /// Runs `work` in the namespace, on a thread named `name` (the kernel shows at most 15 bytes).
     ///
-    /// `work` must not hand out sockets or threads that it does not mean to be in this namespace.
+    /// Sockets and threads created by `work` belong to the namespace and must not be leaked by accident.
     pub async fn run<T, F>(&self, name: &str, work: F) -> Result<T, NetnsError>
     where
         T: Send + 'static,
@@ -114,16 +115,14 @@ impl Netns {
             .stack_size(512 * 1024)
             .spawn(move || {
                 let answer = setns(&file, CloneFlags::CLONE_NEWNET).map(|()| work());
-                // The receiver is gone when the caller was cancelled: nobody wants the answer.
+                // Fails when the caller was cancelled.
                 let _ = tx.send(answer);
             })
             .map_err(|e| system("start of a thread", e))?;
         match rx.await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(errno)) => Err(system("setns", errno.into())),
-            Err(_closed) => {
-                Err(system("the thread inside ended without an answer", io::Error::other("panic")))
-            }
+            Err(_closed) => Err(system("wait for the thread in the namespace", io::Error::other("panic"))),
         }
     }
 }
@@ -140,12 +139,12 @@ mod tests {
         let file = dir.path().join("plain");
         std::fs::write(&file, "").unwrap();
         let plain = Netns::open(&file).unwrap_err();
-        assert!(plain.is_gone() && plain.to_string().contains("not a namespace"), "{plain}");
+        assert!(plain.is_gone() && plain.to_string().contains("not a network namespace"), "{plain}");
     }
 
     #[test]
     fn the_own_namespace_is_refused() {
         let own = Netns::open(Path::new("/proc/thread-self/ns/net")).unwrap_err();
-        assert!(!own.is_gone() && own.to_string().contains("own namespace"), "{own}");
+        assert!(!own.is_gone() && own.to_string().contains("host namespace"), "{own}");
     }
 }

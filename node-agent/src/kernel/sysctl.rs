@@ -1,4 +1,4 @@
-//! Kernel settings under /proc/sys/net, of the namespace the calling thread is in.
+//! Kernel settings under /proc/sys/net, in the namespace of the calling thread.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -13,7 +13,7 @@ pub fn set_interface(family: &str, interface: &str, key: &'static str, value: &s
         .map_err(|e| LinkError::new(format!("{interface} ({})", path.display()), "write", e))
 }
 
-/// Reads `net/FAMILY/conf/INTERFACE/KEY`, without the line end.
+/// Reads `net/FAMILY/conf/INTERFACE/KEY`, without the newline.
 pub fn get_interface(family: &str, interface: &str, key: &'static str) -> Result<String, LinkError> {
     let path = interface_path(family, interface, key);
     let read = std::fs::read_to_string(&path);
@@ -21,7 +21,7 @@ pub fn get_interface(family: &str, interface: &str, key: &'static str) -> Result
         .map_err(|e| LinkError::new(format!("{interface} ({})", path.display()), "read", e))
 }
 
-/// Names that have settings of a family: interfaces, `all` and `default`.
+/// Names under `net/FAMILY/conf`: interfaces, `all` and `default`.
 pub fn interfaces(family: &str) -> Result<Vec<String>, LinkError> {
     let path: PathBuf = ["/proc/sys/net", family, "conf"].iter().collect();
     let error = |e| LinkError::new(path.display().to_string(), "list", e);
@@ -29,8 +29,8 @@ pub fn interfaces(family: &str) -> Result<Vec<String>, LinkError> {
     entries.map(|entry| Ok(entry.map_err(error)?.file_name().to_string_lossy().into_owned())).collect()
 }
 
-/// Raises `net/netfilter/KEY`, a number, to at least `value`. False when the kernel has no such setting (yet): it comes with
-/// connection tracking.
+/// Raises the number `net/netfilter/KEY` to at least `value`. Returns false when the setting does not exist (yet), before connection
+/// tracking is loaded.
 pub fn raise_netfilter(key: &'static str, value: u32) -> Result<bool, LinkError> {
     let path = PathBuf::from("/proc/sys/net/netfilter").join(key);
     let error = |doing, e| LinkError::new(path.display().to_string(), doing, e);
@@ -39,15 +39,14 @@ pub fn raise_netfilter(key: &'static str, value: u32) -> Result<bool, LinkError>
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(e) => return Err(error("read", e)),
     };
-    // What is no number is none of ours.
+    // Other values are left unchanged.
     if text.trim().parse::<u32>().is_ok_and(|now| now < value) {
         std::fs::write(&path, value.to_string()).map_err(|e| error("write", e))?;
     }
     Ok(true)
 }
 
-/// Source ports that the kernel gives to connections, of both families (`net/ipv4/ip_local_port_range`); the kernel's default
-/// where that cannot be read.
+/// Ephemeral port range for both IP families (`net/ipv4/ip_local_port_range`); the kernel's default if it cannot be read.
 pub fn local_ports() -> RangeInclusive<u16> {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
     text.ok().and_then(|text| port_range(&text)).unwrap_or(32768..=60999)
@@ -61,7 +60,7 @@ fn port_range(text: &str) -> Option<RangeInclusive<u16>> {
     }
 }
 
-/// Turns IPv6 off on one interface. A kernel without IPv6 is fine.
+/// Turns IPv6 off on an interface. Succeeds on a kernel without IPv6.
 pub fn disable_ipv6(interface: &str) -> Result<(), LinkError> {
     match set_interface("ipv6", interface, "disable_ipv6", "1") {
         Err(e)
@@ -75,7 +74,7 @@ pub fn disable_ipv6(interface: &str) -> Result<(), LinkError> {
 }
 
 fn interface_path(family: &str, interface: &str, key: &str) -> PathBuf {
-    // A dot in an interface name is part of the name here: only sysctl(8) turns dots into slashes.
+    // Dots in interface names are kept: only sysctl(8) converts dots to slashes.
     ["/proc/sys/net", family, "conf", interface, key].iter().collect()
 }
 

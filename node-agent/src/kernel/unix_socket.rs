@@ -1,4 +1,4 @@
-//! Unix sockets that only root reaches.
+//! Unix sockets that only root can access.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -6,10 +6,12 @@ use std::path::Path;
 
 use tokio::net::UnixListener;
 
-/// Opens the socket: its directory is made with mode 0700, the socket has mode 0600 from the moment it has its name, and
-/// takes the place of one that was left behind.
+/// Listens on a unix socket with mode 0600 in a directory with mode 0700, replacing a leftover socket.
+///
+/// # Errors
+/// The directory or the socket cannot be created.
 pub fn listen(socket: &Path) -> io::Result<UnixListener> {
-    let directory = socket.parent().ok_or_else(|| io::Error::other("the socket needs a directory"))?;
+    let directory = socket.parent().ok_or_else(|| io::Error::other("socket path has no directory"))?;
     if !directory.exists() {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     }

@@ -1,5 +1,5 @@
-//! What the agent writes on its Node object, on tasks of their own: nothing that packets depend on waits for the API server.
-//! The latest value wins, and what fails is told and tried again.
+//! Writers of the Node object, on separate tasks, so that nothing on the packet path waits for the API server. The latest value wins;
+//! failed writes are reported and retried.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,32 +12,32 @@ use crate::health::Health;
 use crate::kube::node_annotations::{self, NodeFacts};
 use crate::metrics::Metrics;
 
-/// First and longest wait before what failed is tried again.
+/// First and longest retry delay.
 const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
-/// Condition of the node.
+/// Name of the node condition.
 const ANNOTATIONS: &str = "annotations";
 
-/// What the annotations shall say, and what they said when last seen.
+/// Desired annotations, and those of the Node object when last read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Announcement {
-    /// What is so.
+    /// Desired content.
     pub facts: NodeFacts,
-    /// The Node object's annotations.
+    /// Annotations of the Node object.
     pub current: BTreeMap<String, String>,
 }
 
-/// The latest value, for whoever writes it.
+/// Sender of the latest value to a writer task.
 #[derive(Debug, Clone)]
 pub struct Outlet<T>(watch::Sender<Option<T>>);
 
 impl<T: PartialEq> Outlet<T> {
-    /// An outlet and where its values come out.
+    /// Creates an outlet and its receiver.
     pub fn new() -> (Self, watch::Receiver<Option<T>>) {
         let (sender, receiver) = watch::channel(None);
         (Self(sender), receiver)
     }
 
-    /// Puts a value in the place of the one before. Does not wait.
+    /// Replaces the value. Does not wait.
     pub fn put(&self, value: T) {
         self.0.send_if_modified(|old| {
             let news = old.as_ref() != Some(&value);
@@ -49,16 +49,16 @@ impl<T: PartialEq> Outlet<T> {
     }
 }
 
-/// Where it is reported what could not be written.
+/// Where failed writes are reported.
 #[derive(Debug, Clone)]
 pub(crate) struct Reports {
     /// Conditions and warnings of the node.
     pub(crate) health: Health,
-    /// Counts failed calls.
+    /// Counter of failed requests.
     pub(crate) metrics: Metrics,
 }
 
-/// Keeps the Node object's annotations as the values say, for as long as there may be another value.
+/// Writes each desired set of annotations to the Node object, until the outlet is dropped.
 pub(crate) async fn annotations(
     reports: Reports,
     nodes: Api<NodeObject>,
@@ -68,7 +68,7 @@ pub(crate) async fn annotations(
         let nodes = nodes.clone();
         async move {
             if node_annotations::publish(&nodes, &value.facts, Some(&value.current)).await? {
-                tracing::info!(node = value.facts.node, "annotations of the node written");
+                tracing::info!(node = value.facts.node, "node annotations updated");
             }
             Ok(())
         }
@@ -76,7 +76,7 @@ pub(crate) async fn annotations(
     keep(&reports, ANNOTATIONS, values, write).await;
 }
 
-/// Writes each value that comes, the latest first; while one cannot be written, the condition `name` is bad.
+/// Writes the latest value of the channel, with retries; while a write fails, the condition `name` is not met.
 async fn keep<T: Clone, F: Future<Output = anyhow::Result<()>>>(
     reports: &Reports,
     name: &'static str,
@@ -84,14 +84,14 @@ async fn keep<T: Clone, F: Future<Output = anyhow::Result<()>>>(
     write: impl Fn(T) -> F,
 ) {
     let tell = |done: Result<(), String>| match done {
-        Ok(()) => reports.health.good(name),
-        Err(error) => reports.health.bad(name, error),
+        Ok(()) => reports.health.met(name),
+        Err(error) => reports.health.not_met(name, error),
     };
     each(reports, name, values, write, tell).await;
 }
 
-/// Writes each value that comes, the latest first; while one cannot be written, there is a warning `name`. For what the node can do
-/// without.
+/// Writes the latest value of the channel, with retries; while a write fails, the warning `name` is active. For values that
+/// readiness does not depend on.
 pub(crate) async fn keep_quietly<T: Clone, F: Future<Output = anyhow::Result<()>>>(
     reports: &Reports,
     name: &'static str,

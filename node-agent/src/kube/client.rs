@@ -1,4 +1,4 @@
-//! The client of the Kubernetes API: where the server is, and how long it may take.
+//! Client of the Kubernetes API: server address, timeouts and watch parameters.
 
 use std::time::Duration;
 
@@ -9,22 +9,22 @@ use tower::util::MapFutureLayer;
 
 use crate::config::Config;
 
-/// How long a call that writes may take, answer included.
+/// Timeout of a write request, response included.
 pub const CALL: Duration = Duration::from_secs(10);
-/// How long the server may take to begin an answer; it reads all of a long list before that.
+/// Timeout until a response starts; for a long list the server reads all of it first.
 const ANSWER: Duration = Duration::from_secs(30);
-/// How long a watch lasts before it is made anew, in seconds. Without a word for little longer it is taken for dead: the server
-/// may have gone without a sign.
+/// Duration of a watch in seconds, after which it is renewed. A watch that is silent for slightly longer counts as dead, as the
+/// server may have disappeared without closing the connection.
 const WATCH_SECONDS: u32 = 60;
-/// Nothing may be silent for longer: what a watch lasts, and what it is given beyond that.
+/// Read timeout of all connections: duration of a watch plus a margin.
 const SILENCE: Duration = Duration::from_secs(90);
 
-/// A client of the Kubernetes API.
+/// Creates a client of the Kubernetes API.
 ///
 /// # Errors
-/// The kubeconfig or the service account cannot be used; the error names the flag.
+/// The kubeconfig or the service account is invalid; the error names the flag.
 pub async fn client(config: &Config) -> anyhow::Result<kube::Client> {
-    // Fails when it was installed before, which is as good.
+    // Fails if it is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut kube_config = match &config.kubeconfig {
         Some(path) => {
@@ -34,38 +34,39 @@ pub async fn client(config: &Config) -> anyhow::Result<kube::Client> {
                 .await
                 .with_context(|| format!("kubeconfig {} (--kubeconfig)", path.display()))?
         }
-        None => kube::Config::incluster().context("no --kubeconfig, and not inside a cluster")?,
+        None => kube::Config::incluster()
+            .context("--kubeconfig is not set, and the agent does not run in a pod with a service account")?,
     };
     if let Some(url) = &config.api_server {
         kube_config.cluster_url = url.parse().with_context(|| {
-            format!("--api-server `{url}`: a URL is needed, such as https://172.18.0.10:6443")
+            format!("--api-server `{url}`: must be a URL such as https://172.18.0.10:6443")
         })?;
     }
     kube_config.read_timeout = Some(SILENCE);
-    tracing::info!(server = %kube_config.cluster_url, "Kubernetes API");
-    let builder = ClientBuilder::try_from(kube_config).context("client of the Kubernetes API")?;
+    tracing::info!(server = %kube_config.cluster_url, "Kubernetes API server");
+    let builder = ClientBuilder::try_from(kube_config).context("create the client of the Kubernetes API")?;
     let in_time = MapFutureLayer::new(|answer| async move {
-        let late = |_elapsed| format!("no answer from the Kubernetes API within {ANSWER:?}").into();
+        let late = |_elapsed| format!("no response from the Kubernetes API within {ANSWER:?}").into();
         tokio::time::timeout(ANSWER, answer).await.unwrap_or_else(|elapsed| Err(late(elapsed)))
     });
     Ok(builder.with_layer(&in_time).build())
 }
 
-/// How everything is watched: the first list comes out of the server's memory instead of its database, which a hundred agents
-/// that start at once would wear out, and a watch that died without a word is noticed.
+/// Parameters of all watches: the initial list is served from the API server's watch cache instead of etcd, which many agents that
+/// start at once would overload, and dead watches are detected.
 pub fn watching() -> watcher::Config {
-    // With a page size the client would leave out `resourceVersion=0`, and the server read its database after all.
+    // With a page size the client would omit `resourceVersion=0`, and the server would read etcd.
     watcher::Config { page_size: None, ..watcher::Config::default().any_semantic().timeout(WATCH_SECONDS) }
 }
 
-/// What a call gave, or that it took longer than [`CALL`].
+/// Awaits a request with timeout [`CALL`].
 ///
 /// # Errors
-/// The call's own, or the time.
+/// Error of the request, or timeout.
 pub async fn in_time<T>(call: impl Future<Output = kube::Result<T>>) -> anyhow::Result<T> {
     match tokio::time::timeout(CALL, call).await {
         Ok(done) => Ok(done?),
-        Err(_elapsed) => anyhow::bail!("no answer from the Kubernetes API within {CALL:?}"),
+        Err(_elapsed) => anyhow::bail!("no response from the Kubernetes API within {CALL:?}"),
     }
 }
 

@@ -1,5 +1,4 @@
-//! Whether the agent was told the same of the cluster's network as the controller, which writes what it was told on each
-//! Node.
+//! Compares the agent's cluster network flags with those of the controller, which it publishes in annotations of each Node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};
@@ -10,32 +9,35 @@ use ipnet::IpNet;
 
 use crate::config::Config;
 
-/// Condition of the node.
+/// Name of the node condition.
 pub const CONDITION: &str = "cluster-network";
 
-/// Flags that controller and agents have in common.
+/// Flags common to controller and agent.
 pub const FLAGS: [&str; 5] =
     ["--cluster-subnets", "--service-cidrs", "--join-subnet", "--masquerade-subnet", "--mtu"];
 
-/// A flag that the controller was given with another value.
+/// A flag whose values in controller and agent differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// The flag.
+    /// Name of the flag.
     pub flag: &'static str,
-    /// What the controller was given.
+    /// Value in the controller.
     pub controller: String,
-    /// What this agent was given.
+    /// Value in this agent.
     pub agent: String,
 }
 
 impl Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { flag, controller, agent } = self;
-        write!(f, "{flag} is {agent} here and {controller} at the controller; give both the same")
+        write!(
+            f,
+            "{flag} is {agent} in this agent but {controller} in the controller; set both to the same value"
+        )
     }
 }
 
-/// What the agent was told, defaults written out.
+/// Values of the flags in this agent, with defaults.
 pub fn of(config: &Config) -> ClusterNetwork {
     let families: BTreeSet<Family> =
         config.network.cluster_subnets.iter().map(|subnet| Family::of_net(&subnet.cidr)).collect();
@@ -50,7 +52,7 @@ pub fn of(config: &Config) -> ClusterNetwork {
     }
 }
 
-/// Where the controller was told otherwise; the order of ranges means nothing.
+/// Flags that differ from those of the controller; the order of CIDRs is ignored.
 pub fn differences(controller: &ClusterNetwork, agent: &ClusterNetwork) -> Vec<Difference> {
     let values = |network: &ClusterNetwork| {
         [
@@ -68,7 +70,7 @@ pub fn differences(controller: &ClusterNetwork, agent: &ClusterNetwork) -> Vec<D
         .collect()
 }
 
-/// What the annotations of the own Node say about it: nothing while the controller has not written, or what is wrong.
+/// Differences according to the annotations of this Node; empty while the controller has not written them.
 pub fn check(
     annotations: &BTreeMap<String, String>,
     agent: &ClusterNetwork,
@@ -126,8 +128,8 @@ mod tests {
         assert_eq!(
             texts,
             [
-                "--service-cidrs is 10.96.0.0/16 here and 10.96.0.0/12 at the controller; give both the same",
-                "--mtu is 1450 here and 1400 at the controller; give both the same",
+                "--service-cidrs is 10.96.0.0/16 in this agent but 10.96.0.0/12 in the controller; set both to the same value",
+                "--mtu is 1450 in this agent but 1400 in the controller; set both to the same value",
             ]
         );
     }

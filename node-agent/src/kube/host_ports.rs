@@ -1,4 +1,4 @@
-//! Host ports that this node's pods claim, and who serves which, decided as the controller does.
+//! Host ports claimed by this node's pods, and the pod that serves each, by the same rules as in the controller.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,15 +11,15 @@ use kube::ResourceExt;
 
 use api::Protocol;
 
-/// Who serves which port of this node.
+/// Serving pod of each host port.
 pub type HostPorts = BTreeMap<Place<Protocol>, Served>;
 
-/// The claims of this node's pods, by `namespace/name`.
+/// Host port claims of this node's pods, by `namespace/name`.
 #[derive(Debug, Default)]
 pub struct Claims(BTreeMap<String, Vec<Claim<Protocol>>>);
 
 impl Claims {
-    /// Takes in a pod. True when its claims have changed.
+    /// Adds or updates a pod. Returns true when its claims changed.
     pub fn apply(&mut self, pod: &Pod) -> bool {
         let claims = claims_of(pod);
         if claims.is_empty() {
@@ -28,18 +28,18 @@ impl Claims {
         self.0.insert(name_of(pod), claims.clone()) != Some(claims)
     }
 
-    /// Forgets a pod. True when it had claims.
+    /// Removes a pod. Returns true when it had claims.
     pub fn delete(&mut self, pod: &Pod) -> bool {
         self.0.remove(&name_of(pod)).is_some()
     }
 
-    /// Who serves which port.
+    /// Resolves the claims to the serving pod of each host port.
     pub fn served(&self) -> HostPorts {
         host_port::serve(self.0.values().flatten().cloned()).0
     }
 }
 
-/// The addresses on which a port is served, when `EveryIpv4` and `EveryIpv6` stand for those of `own`.
+/// Addresses on which a host port is served; `EveryIpv4` and `EveryIpv6` expand to those of `own`.
 pub fn addresses(ports: &HostPorts, place: &Place<Protocol>, own: &[IpAddr]) -> Vec<IpAddr> {
     let v4 = match place.listen {
         Listen::One(ip) => return vec![ip],
@@ -54,14 +54,14 @@ fn name_of(pod: &Pod) -> String {
     format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any())
 }
 
-/// What a pod claims; nothing when it is in the host network, has no address yet, or has finished.
+/// Claims of a pod; empty if it uses the host network, has no address yet, or has terminated.
 fn claims_of(pod: &Pod) -> Vec<Claim<Protocol>> {
     let Some(spec) = &pod.spec else { return Vec::new() };
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     if spec.host_network == Some(true) || matches!(phase, Some("Succeeded" | "Failed")) {
         return Vec::new();
     }
-    // What is wrong with the annotation is told where the pod is plugged in.
+    // An invalid annotation is reported by ADD.
     let networks = pod.annotations().get(POD_NETWORKS).and_then(|value| PodNetworks::default_of(value).ok());
     let addresses: Vec<IpAddr> =
         networks.iter().flat_map(|n| n.ip_addresses.iter().map(IpNet::addr)).collect();

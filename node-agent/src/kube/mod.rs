@@ -1,4 +1,4 @@
-//! What the agent reads from and writes to the Kubernetes API: one watch of this node's pods, and annotations of the Node object.
+//! Kubernetes API: client, the watch of this node's pods, and annotations and conditions of the Node object.
 
 pub mod announce;
 pub mod client;

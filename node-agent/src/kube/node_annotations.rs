@@ -1,5 +1,5 @@
-//! Annotations of the node's own Node object that the agent writes: who it is to OVN, its gateway and its addresses. Values
-//! are byte for byte those of ovn-kubernetes; a patch is sent only when a value differs.
+//! Annotations that the agent writes to its Node object: chassis, gateway and addresses. Values are byte-identical to those of
+//! ovn-kubernetes; a patch is sent only when a value differs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -17,32 +17,32 @@ use serde_json::json;
 use crate::kernel::link::{LinkError, Netlink};
 use crate::kube::client::in_time;
 
-/// What the annotations say.
+/// Content of the annotations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeFacts {
     /// Name of the Node object.
     pub node: String,
     /// OVN chassis name.
     pub chassis: String,
-    /// Tunnel end.
+    /// Address of the tunnel endpoint.
     pub encap_ip: IpAddr,
-    /// Gateway bridge.
+    /// Name of the gateway bridge.
     pub bridge: String,
-    /// Its hardware address.
+    /// MAC address of the gateway bridge.
     pub mac: MacAddr,
-    /// The node's addresses on it, one for each family.
+    /// Addresses of the gateway bridge, one per IP family.
     pub addresses: Vec<IpNet>,
-    /// Gateways of the physical network.
+    /// Default gateways of the physical network.
     pub next_hops: Vec<IpAddr>,
     /// Subnets of the masquerade addresses.
     pub masquerade: Vec<IpNet>,
-    /// All addresses of the node, without masquerade and management port.
+    /// All addresses of the node, except masquerade addresses and the management port.
     pub host_cidrs: BTreeSet<IpNet>,
-    /// OVS's userspace datapath segments packets itself.
+    /// `userspace-tso-enable` of OVS's userspace datapath is on.
     pub userspace_tso: bool,
 }
 
-/// The annotations, key to value.
+/// Formats the annotations: key to value.
 pub fn annotations(facts: &NodeFacts) -> BTreeMap<&'static str, String> {
     let gateway = GatewayConfig {
         mode: "shared".to_owned(),
@@ -56,7 +56,7 @@ pub fn annotations(facts: &NodeFacts) -> BTreeMap<&'static str, String> {
         node_port_enable: "true".to_owned(),
         vlan_id: "0".to_owned(),
     };
-    // Readers expect both, whatever the families of the pods are.
+    // Readers expect both families, even in single-stack clusters.
     let masquerade =
         addr::with_defaults(&facts.masquerade, [Family::V4, Family::V6], &addr::DEFAULT_MASQUERADE);
     let mut all = BTreeMap::from([
@@ -74,7 +74,7 @@ pub fn annotations(facts: &NodeFacts) -> BTreeMap<&'static str, String> {
     all
 }
 
-/// The only element, which older readers look for.
+/// The only element, for older readers.
 fn only<T: Copy>(list: &[T]) -> Option<T> {
     match list {
         [one] => Some(*one),
@@ -87,7 +87,7 @@ fn by_family(nets: &[IpNet]) -> FamilyAddresses {
     FamilyAddresses { ipv4: of(Family::V4), ipv6: of(Family::V6) }
 }
 
-/// The annotations whose value on the object differs; `None` for one that is to go.
+/// Annotations that differ from those of the object; `None`: to be removed.
 pub fn differing(
     wanted: &BTreeMap<&'static str, String>,
     current: Option<&BTreeMap<String, String>>,
@@ -102,7 +102,10 @@ pub fn differing(
     changes
 }
 
-/// Writes the annotations that differ from those of the Node object as it was last seen. True when a patch was sent.
+/// Patches annotations that differ from those of the Node object when last read. Returns true when a patch was sent.
+///
+/// # Errors
+/// The API server rejects the patch or does not respond.
 pub async fn publish(
     nodes: &Api<Node>,
     facts: &NodeFacts,
@@ -120,8 +123,8 @@ pub async fn publish(
     Ok(true)
 }
 
-/// The node's addresses that others may use: global ones, on every interface but loopback, the management port and what is
-/// in `hidden`.
+/// Addresses of the node for use by others: global addresses of all interfaces except loopback, the management port and those in
+/// `hidden`.
 pub async fn host_cidrs(netlink: &Netlink, hidden: &[IpNet]) -> Result<BTreeSet<IpNet>, LinkError> {
     let mut found = BTreeSet::new();
     for link in netlink.list().await? {

@@ -1,4 +1,4 @@
-//! This node's pods, as far as plugging them in and their host ports need to know. Fed by one watch.
+//! Pods of this node, with the data needed by CNI calls, host ports and eligibility; fed by one watch.
 
 use api::NamespacedName;
 use std::collections::HashMap;
@@ -20,30 +20,30 @@ use crate::metrics::Metrics;
 use crate::ovs::ports::PodPort;
 use api::error::chain;
 
-/// Annotation of a mirror pod: what the kubelet passes as the UID of the static pod behind it.
+/// Annotation of a mirror pod with the UID of its static pod, which the kubelet passes to the runtime.
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// Annotation that asks the `bandwidth` plugin to limit what a pod sends.
+/// Annotation for the `bandwidth` plugin: limit of a pod's egress traffic.
 const EGRESS_BANDWIDTH: &str = "kubernetes.io/egress-bandwidth";
-/// Label that KubeVirt gives to pods of virtual machines.
+/// Label of KubeVirt on pods of virtual machines.
 const KUBEVIRT: &str = "kubevirt.io";
 
-/// How long a request may be ahead of the watch: the runtime knows a pod that we have not been told of yet.
+/// How long a CNI call may be ahead of the watch, for a pod that the watch has not delivered yet.
 const UNKNOWN_POD_WAIT: Duration = Duration::from_secs(10);
 
-/// What is kept of a pod.
+/// Data of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PodInfo {
     /// `metadata.uid`.
     pub uid: String,
-    /// UID of the static pod this one mirrors, if it does.
+    /// UID of the static pod, if this is a mirror pod.
     pub mirror_uid: Option<String>,
-    /// Annotation [`POD_NETWORKS`] as it stands.
+    /// Value of annotation [`POD_NETWORKS`].
     pub networks: Option<String>,
-    /// Annotation [`POD_PATH`] as it stands.
+    /// Value of annotation [`POD_PATH`].
     pub path: Option<String>,
-    /// Why what is in it passes packets on: a virtual machine has another stack behind a tap device.
+    /// Why the pod forwards packets of others: a virtual machine has its own network stack behind a tap device.
     pub forwards: Option<&'static str>,
-    /// The `bandwidth` plugin is asked to limit what it sends, and needs the `ingress` qdisc of the host veth for it.
+    /// The pod has an egress limit by the `bandwidth` plugin, which needs the `ingress` qdisc of the host veth.
     pub limits_sending: bool,
 }
 
@@ -53,25 +53,25 @@ impl PodInfo {
     }
 }
 
-/// The pod's addresses are not to be had.
+/// The addresses of a pod are not available.
 #[derive(Debug, thiserror::Error)]
 pub enum PodError {
-    /// The API has no such pod on this node.
+    /// No such pod on this node.
     #[error("pod {pod} is not known on this node (waited {after:?}){detail}")]
     Unknown {
         /// The pod.
         pod: NamespacedName,
-        /// How long we waited for it.
+        /// Time waited.
         after: Duration,
-        /// What is known instead.
+        /// Additional information.
         detail: String,
     },
-    /// The pod went away, or another one took its name, while we waited.
+    /// The pod was deleted or replaced during the wait.
     #[error("pod {pod} with UID {uid} was deleted or replaced while waiting for its addresses")]
     Gone {
         /// The pod.
         pod: NamespacedName,
-        /// The UID that is gone.
+        /// UID of the deleted pod.
         uid: String,
     },
     /// The controller has not written the annotation.
@@ -81,33 +81,33 @@ pub enum PodError {
     NoAddresses {
         /// The pod.
         pod: NamespacedName,
-        /// How long we waited.
+        /// Time waited.
         after: Duration,
     },
-    /// The annotation cannot be read.
+    /// The annotation is invalid.
     #[error("pod {pod}: {source}")]
     Annotation {
         /// The pod.
         pod: NamespacedName,
-        /// What is wrong with it.
+        /// Error of the annotation.
         source: AnnotationError,
     },
 }
 
 impl PodError {
-    /// True when trying again later may help.
+    /// True when a retry may succeed.
     pub fn is_transient(&self) -> bool {
         !matches!(self, Self::Annotation { .. })
     }
 }
 
-/// The pods. Clones share them.
+/// Pods of this node. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Pods {
     pods: Arc<RwLock<HashMap<NamespacedName, PodInfo>>>,
-    /// Counts changes; 0 until the first full list is in.
+    /// Counter of changes; 0 until the first full list is complete.
     version: watch::Sender<u64>,
-    /// Who serves which host port; `None` until the first full list is in.
+    /// Serving pod of each host port; `None` until the first full list is complete.
     host_ports: watch::Sender<Option<HostPorts>>,
 }
 
@@ -118,7 +118,7 @@ impl Default for Pods {
 }
 
 impl Pods {
-    /// Takes a new or changed pod.
+    /// Adds or updates a pod.
     pub fn apply(&self, key: NamespacedName, info: PodInfo) {
         let old = self.pods.write().insert(key, info.clone());
         if old.as_ref() != Some(&info) {
@@ -126,14 +126,14 @@ impl Pods {
         }
     }
 
-    /// Forgets a pod.
+    /// Removes a pod.
     pub fn delete(&self, key: &NamespacedName) {
         if self.pods.write().remove(key).is_some() {
             self.bump();
         }
     }
 
-    /// Takes the full list in place of what was there.
+    /// Replaces all pods by a full list.
     pub fn reset(&self, all: HashMap<NamespacedName, PodInfo>) {
         *self.pods.write() = all;
         self.bump();
@@ -154,12 +154,12 @@ impl Pods {
         tokio::time::timeout(timeout, version.wait_for(|v| *v > 0)).await.is_ok_and(|r| r.is_ok())
     }
 
-    /// Tells of every change of any pod.
+    /// Receiver that is notified of every change.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }
 
-    /// Who serves which host port of this node; `None` until the first full list is in.
+    /// Serving pod of each host port of this node; `None` until the first full list is complete.
     pub fn host_ports(&self) -> watch::Receiver<Option<HostPorts>> {
         self.host_ports.subscribe()
     }
@@ -175,12 +175,12 @@ impl Pods {
         });
     }
 
-    /// What is known of a pod.
+    /// Data of a pod.
     pub fn get(&self, key: &NamespacedName) -> Option<PodInfo> {
         self.pods.read().get(key).cloned()
     }
 
-    /// The pod that an OVS port was made for; not another one of its name.
+    /// Data of the pod of an OVS port; `None` if the pod was replaced by another one of the same name.
     pub fn of_port(&self, port: &PodPort) -> Option<PodInfo> {
         let (namespace, name) = port.iface_id.split_once('_')?;
         let key = NamespacedName { namespace: namespace.to_owned(), name: name.to_owned() };
@@ -192,9 +192,9 @@ impl Pods {
         self.pods.read().values().any(|info| info.uid == uid)
     }
 
-    /// Waits for a pod's addresses: returns its UID in the API and its place on the cluster network.
+    /// Waits for the addresses of a pod: returns its UID in the API and its network configuration.
     ///
-    /// `uid` is what the runtime said. The wait ends early when the pod goes away.
+    /// `uid` is the UID passed by the runtime. The wait ends early when the pod is deleted.
     pub async fn addresses(
         &self,
         key: &NamespacedName,
@@ -234,18 +234,20 @@ impl Pods {
 
 fn other(now: Option<PodInfo>, uid: Option<&str>) -> String {
     match (now, uid) {
-        (Some(info), Some(uid)) => format!("; one with UID {} is, the runtime asks for {uid}", info.uid),
+        (Some(info), Some(uid)) => {
+            format!("; it has UID {} in the API, but the container runtime passed {uid}", info.uid)
+        }
         _ => String::new(),
     }
 }
 
-/// Follows the API's pods of one node, for ever. What is not used is dropped as it comes.
+/// Watches the pods of one node and keeps `pods` current. Never returns.
 pub async fn follow(client: Client, node: String, pods: Pods, metrics: Metrics) {
     let config = client::watching().fields(&format!("spec.nodeName={node}"));
     let stream = watcher::watcher(Api::<Pod>::all(client), config).default_backoff();
     let mut stream = std::pin::pin!(stream);
     let mut claims = Claims::default();
-    // What a new list has told so far.
+    // The incomplete new list.
     let (mut fresh, mut fresh_claims) = (HashMap::new(), Claims::default());
     while let Some(event) = stream.next().await {
         match event {
@@ -278,7 +280,7 @@ pub async fn follow(client: Client, node: String, pods: Pods, metrics: Metrics) 
             }
             Err(error) => {
                 metrics.api_failure("watch pods");
-                tracing::warn!(error = chain(&error), "watch of this node's pods; trying again");
+                tracing::warn!(error = chain(&error), "watch of this node's pods failed; retrying");
             }
         }
     }
@@ -298,14 +300,14 @@ fn trim(pod: &Pod) -> (NamespacedName, PodInfo) {
     (key, info)
 }
 
-/// Packets out of a tunnel keep marks of that, which are harmless where they end at a socket. Whoever passes them on may cut
-/// aggregates up, or tell a device wrong offsets.
+/// Why a pod forwards packets instead of being their destination. Packets from a tunnel keep encapsulation metadata, which is
+/// harmless at a socket, but makes a forwarder segment aggregates wrongly or pass wrong offsets to a device.
 fn forwards(pod: &Pod) -> Option<&'static str> {
     let class = pod.spec.as_ref().and_then(|spec| spec.runtime_class_name.as_deref());
     if pod.labels().contains_key(KUBEVIRT) {
         Some("the pod runs a virtual machine (label kubevirt.io)")
     } else if class.is_some_and(|class| class.starts_with("kata")) {
-        Some("the pod runs in a virtual machine (its runtimeClassName begins with kata)")
+        Some("the pod runs in a virtual machine (runtimeClassName starts with kata)")
     } else {
         None
     }
@@ -359,7 +361,10 @@ mod tests {
         let pods = Pods::default();
         pods.apply(key(), info("old", Some(NETWORKS)));
         let error = pods.addresses(&key(), Some("new"), LONG).await.unwrap_err();
-        assert!(error.to_string().contains("UID old is, the runtime asks for new"), "{error}");
+        assert!(
+            error.to_string().contains("UID old in the API, but the container runtime passed new"),
+            "{error}"
+        );
 
         pods.apply(key(), info("new", None));
         let waiting = pods.clone();

@@ -1,4 +1,4 @@
-//! Who may do what when: one call at a time for a container, and calls that are no longer wanted end their waits.
+//! Serializes CNI calls per container, and cancels ADDs that were superseded.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tokio::sync::{OwnedMutexGuard, watch};
 
 use api::NamespacedName;
 
-/// The calls under way. Clones share them.
+/// CNI calls in progress. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Calls {
     inner: Arc<Mutex<Inner>>,
@@ -20,7 +20,7 @@ struct Inner {
     adds: HashMap<String, (NamespacedName, watch::Sender<Option<String>>)>,
 }
 
-/// The right to work on one container; given back on drop.
+/// Lock on one container; released on drop.
 #[derive(Debug)]
 pub struct Turn {
     calls: Calls,
@@ -28,26 +28,26 @@ pub struct Turn {
     guard: Option<OwnedMutexGuard<()>>,
 }
 
-/// Tells an ADD that nobody wants its result any more.
+/// Cancellation signal of an ADD.
 #[derive(Debug, Clone)]
 pub struct Cancel(watch::Receiver<Option<String>>);
 
 impl Calls {
-    /// Waits for the right to work on `container`.
+    /// Waits for the lock on `container`.
     pub async fn turn(&self, container: &str) -> Turn {
         let lock = Arc::clone(self.inner.lock().locks.entry(container.to_owned()).or_default());
         let guard = Some(lock.lock_owned().await);
         Turn { calls: self.clone(), container: container.to_owned(), guard }
     }
 
-    /// The right to work on `container` if nobody has it.
+    /// Takes the lock on `container`; `None` if another call holds it.
     pub fn try_turn(&self, container: &str) -> Option<Turn> {
         let lock = Arc::clone(self.inner.lock().locks.entry(container.to_owned()).or_default());
         let guard = Some(lock.try_lock_owned().ok()?);
         Some(Turn { calls: self.clone(), container: container.to_owned(), guard })
     }
 
-    /// Registers an ADD. ADDs of older sandboxes of the same pod are told to end.
+    /// Registers an ADD and cancels ADDs of older sandboxes of the same pod.
     pub fn start_add(&self, container: &str, pod: &NamespacedName) -> Cancel {
         let (sender, receiver) = watch::channel(None);
         let mut inner = self.inner.lock();
@@ -61,14 +61,14 @@ impl Calls {
         Cancel(receiver)
     }
 
-    /// Tells the ADD of `container`, if one is under way, to end.
+    /// Cancels the ADD of `container`, if one is in progress.
     pub fn cancel_add(&self, container: &str, reason: &str) {
         if let Some((_, cancel)) = self.inner.lock().adds.get(container) {
             cancel.send_replace(Some(reason.to_owned()));
         }
     }
 
-    /// Forgets an ADD.
+    /// Removes the registration of an ADD.
     pub fn end_add(&self, container: &str) {
         self.inner.lock().adds.remove(container);
     }
@@ -78,7 +78,7 @@ impl Drop for Turn {
     fn drop(&mut self) {
         drop(self.guard.take());
         let mut inner = self.calls.inner.lock();
-        // The map's own reference is the last one when nobody waits.
+        // The reference in the map is the last one when no call waits.
         if inner.locks.get(&self.container).is_some_and(|lock| Arc::strong_count(lock) == 1) {
             inner.locks.remove(&self.container);
         }
@@ -86,15 +86,18 @@ impl Drop for Turn {
 }
 
 impl Cancel {
-    /// Does `work` unless it is told to end; then gives the reason.
+    /// Runs `work` until it is done or the ADD is cancelled.
+    ///
+    /// # Errors
+    /// The reason of the cancellation.
     pub async fn unless<T>(&self, work: impl Future<Output = T>) -> Result<T, String> {
-        let mut told = self.0.clone();
+        let mut receiver = self.0.clone();
         let wait = async {
             let reason =
-                told.wait_for(Option::is_some).await.map(|reason| reason.clone().unwrap_or_default());
+                receiver.wait_for(Option::is_some).await.map(|reason| reason.clone().unwrap_or_default());
             match reason {
                 Ok(reason) => reason,
-                // Nobody left who could tell: the work decides.
+                // Without a sender the ADD cannot be cancelled.
                 Err(_closed) => std::future::pending().await,
             }
         };

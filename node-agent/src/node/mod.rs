@@ -1,4 +1,4 @@
-//! What the parts of the agent share: handles to the kernel, OVS and the API, and how the node is.
+//! [`Node`]: handles and state shared by all modules of the agent.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -21,34 +21,34 @@ use crate::ovs::Ovs;
 use calls::Calls;
 use timing::Journal;
 
-/// The node, to those who work on it. Clones share everything.
+/// Handles to the node's kernel, OVS and Kubernetes API, and its state. Clones share everything.
 #[derive(Debug, Clone)]
 pub struct Node {
-    /// The node's own network namespace.
+    /// Netlink in the host network namespace.
     pub netlink: Netlink,
-    /// The same, for deleting links: that blocks for tens of milliseconds, and must hold up nobody else.
+    /// Second netlink connection, on its own thread, for deleting links, which blocks for tens of milliseconds.
     pub reaper: Netlink,
     /// The Open_vSwitch database.
     pub ovs: Ovs,
-    /// This node's pods.
+    /// Pods of this node.
     pub pods: Pods,
-    /// The path chosen at start.
+    /// Datapath chosen at start.
     pub datapath: Arc<Datapath>,
     /// MTU of pod interfaces in bytes.
     pub mtu: u32,
-    /// CNI calls under way.
+    /// CNI calls in progress.
     pub calls: Calls,
-    /// CNI calls of the past.
+    /// Finished CNI calls.
     pub journal: Journal,
-    /// Counters.
+    /// Prometheus metrics.
     pub metrics: Metrics,
-    /// What keeps the node from being ready.
+    /// Conditions and warnings of the node.
     pub health: Health,
-    /// The other nodes.
+    /// Addresses and names of the other nodes.
     pub peers: Peers,
-    /// Who may use the flow cache, and when.
+    /// Manager of the flow cache.
     pub flow_cache: Manager,
-    /// What must live as long as the agent.
+    /// Supervised tasks of the agent.
     pub tasks: Tasks,
 }
 
@@ -59,19 +59,19 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Takes all of them in place of what was there.
+    /// Replaces all addresses.
     pub fn set(&self, names: BTreeMap<IpAddr, String>) {
         *self.names.write() = names;
     }
 
-    /// All of them.
+    /// Names of all other nodes by address.
     pub fn list(&self) -> BTreeMap<IpAddr, String> {
         self.names.read().clone()
     }
 }
 
 impl Node {
-    /// Starts what invalidates the flow cache and decides who may use it. Runs for as long as the agent.
+    /// Starts the tasks of the flow cache, which run as long as the agent.
     pub fn start_flow_cache(&self, settings: Settings) {
         let handles = Handles {
             ovs: self.ovs.clone(),
@@ -83,22 +83,22 @@ impl Node {
         self.flow_cache.start(&handles, settings);
     }
 
-    /// Where writers of the Node object report failures.
+    /// Handles for reporting failures of writes to the Node object.
     pub(crate) fn reports(&self) -> Reports {
         Reports { health: self.health.clone(), metrics: self.metrics.clone() }
     }
 
-    /// Everything that keeps ADD from being served, empty when it can be.
+    /// Conditions that are not met, as `CONDITION: REASON`; empty when ADD can be served.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = self.health.problems();
         if !self.ovs.replica().is_synced() {
             problems.push("ovs: not connected to the Open_vSwitch database".to_owned());
         }
         if self.ovs.bridge(api::ovn_name::INTEGRATION_BRIDGE).is_none() {
-            problems.push("ovs: no bridge br-int; ovn-controller makes it".to_owned());
+            problems.push("ovs: no bridge br-int; waiting for ovn-controller".to_owned());
         }
         if !self.pods.is_synced() {
-            problems.push("pods: this node's pods are not yet read from the Kubernetes API".to_owned());
+            problems.push("pods: this node's pods are not listed from the Kubernetes API yet".to_owned());
         }
         problems
     }

@@ -1,4 +1,4 @@
-//! How long each step of a call took.
+//! Durations of CNI calls and of their steps.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,46 +7,46 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-/// How many finished calls are kept for `/debug/adds`.
+/// Number of finished calls kept for `/debug/adds`.
 const KEPT: usize = 1000;
 
-/// The steps of one call.
+/// Durations of the steps of a call in progress.
 #[derive(Debug)]
 pub struct Steps {
     start: Instant,
     list: Vec<(&'static str, Duration)>,
 }
 
-/// One finished call, as shown.
+/// A finished call, as shown by `/debug/adds`.
 #[derive(Debug, Clone, Serialize)]
 pub struct Finished {
     /// `ADD` or `DEL`.
     pub command: &'static str,
-    /// The sandbox.
+    /// Container id of the sandbox.
     pub container: String,
     /// `NAMESPACE/NAME`, where known.
     pub pod: String,
-    /// 0, or the error's code.
+    /// CNI error code; 0 for success.
     pub code: u32,
-    /// Milliseconds from the executable's start until the reply was ready.
+    /// Milliseconds from the start of the plugin process until the response was ready.
     pub total_ms: f64,
-    /// Step and milliseconds, in the order they ended. Some run side by side.
+    /// Name and duration in milliseconds of each step, in the order of their ends. Some run concurrently.
     pub steps: Vec<(&'static str, f64)>,
 }
 
-/// The last calls. Clones share them.
+/// The last finished calls. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Journal {
     calls: Arc<Mutex<VecDeque<Finished>>>,
 }
 
 impl Steps {
-    /// Starts the clock. `started_ns`: when the executable started, nanoseconds since the epoch; 0 if unknown.
+    /// Starts the clock. `started_ns`: start of the plugin process in nanoseconds since the Unix epoch; 0 if unknown.
     pub fn new(started_ns: u64) -> Self {
         let mut steps = Self { start: Instant::now(), list: Vec::new() };
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let before = now.checked_sub(Duration::from_nanos(started_ns)).filter(|_| started_ns > 0);
-        // A clock that was set in between gives nonsense: leave that out.
+        // Implausible values, after the system clock was set, are ignored.
         if let Some(before) = before.filter(|d| *d < Duration::from_secs(600)) {
             steps.start = steps.start.checked_sub(before).unwrap_or(steps.start);
             steps.add("executable", before);
@@ -59,25 +59,25 @@ impl Steps {
         self.list.push((step, took));
     }
 
-    /// Does `work` and records it.
+    /// Runs `work` and records its duration.
     pub async fn time<T>(&mut self, step: &'static str, work: impl Future<Output = T>) -> T {
         let (done, took) = timed(work).await;
         self.add(step, took);
         done
     }
 
-    /// Since the executable started.
+    /// Time since the start of the plugin process.
     pub fn total(&self) -> Duration {
         self.start.elapsed()
     }
 
-    /// What was recorded.
+    /// Recorded steps.
     pub fn list(&self) -> &[(&'static str, Duration)] {
         &self.list
     }
 }
 
-/// Does `work` and says how long it took.
+/// Runs `work` and returns its duration.
 pub async fn timed<T>(work: impl Future<Output = T>) -> (T, Duration) {
     let start = Instant::now();
     let done = work.await;
@@ -85,7 +85,7 @@ pub async fn timed<T>(work: impl Future<Output = T>) -> (T, Duration) {
 }
 
 impl Journal {
-    /// Keeps a finished call.
+    /// Adds a finished call.
     pub fn push(&self, call: Finished) {
         let mut calls = self.calls.lock();
         if calls.len() == KEPT {
@@ -94,13 +94,13 @@ impl Journal {
         calls.push_back(call);
     }
 
-    /// The last calls, oldest first.
+    /// The last finished calls, oldest first.
     pub fn list(&self) -> Vec<Finished> {
         self.calls.lock().iter().cloned().collect()
     }
 }
 
-/// Milliseconds with a fraction.
+/// Converts a duration to milliseconds.
 pub fn ms(d: Duration) -> f64 {
     d.as_secs_f64() * 1000.0
 }

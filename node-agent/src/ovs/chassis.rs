@@ -1,4 +1,4 @@
-//! What ovn-controller reads of the node: `external_ids` of the Open_vSwitch row (ovn-controller(8)).
+//! Configuration of ovn-controller: `external_ids` of the Open_vSwitch row (ovn-controller(8)).
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use ovsdb_client::{Condition, Map, Transaction, Uuid};
 
 use crate::ovs::Ovs;
 
-/// Values that differ from node to node.
+/// Node-specific settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChassisConfig {
     /// Name of the Node object.
     pub node: String,
     /// Southbound database, as in `tcp:172.18.0.10:6642`.
     pub southbound: String,
-    /// Address of the node's tunnel end.
+    /// Address of the tunnel endpoint.
     pub encap_ip: String,
-    /// Gateway bridge.
+    /// Name of the gateway bridge.
     pub bridge: String,
 }
 
 impl ChassisConfig {
-    /// Lets ovn-controller connect to the southbound database anew, by another spelling of the same (a port of five digits for
-    /// one of four): when the node's address goes, its connection goes on from an address that is not there, and it would find
-    /// out only minutes later.
+    /// Makes ovn-controller reconnect to the southbound database, by an equivalent spelling of its address (port with five digits
+    /// instead of four): after the node's address has moved, its connection uses an address that no longer exists, which it would
+    /// detect only minutes later.
     pub fn connect_anew(&mut self, plain: &str) {
         let other = plain.split(',').map(|remote| match remote.rsplit_once(':') {
             Some((server, port)) if port.parse::<u16>().is_ok() => format!("{server}:0{port}"),
@@ -35,14 +35,13 @@ impl ChassisConfig {
     }
 }
 
-/// Sets what ovn-controller needs, in one transaction with only what differs. Returns the chassis name (`system-id`), which
-/// is `announced` where that was said to the cluster already; else the one that is there is kept, and without one it is made
-/// up.
+/// Writes differing settings in one transaction. Returns the chassis name (`system-id`): `announced` if the cluster knows the node
+/// by it already, else the existing one, else a new one.
 ///
 /// # Errors
-/// The database has no row, or refuses.
+/// The database is empty or rejects the transaction.
 pub async fn ensure(ovs: &Ovs, config: &ChassisConfig, announced: Option<&str>) -> anyhow::Result<String> {
-    let row = ovs.system().context("the Open_vSwitch database has no row; `ovs-vsctl init` makes it")?;
+    let row = ovs.system().context("the Open_vSwitch database is empty; run `ovs-vsctl init`")?;
     let there = announced.map(str::to_owned).or_else(|| chassis_name(&row));
     let chassis = there.unwrap_or_else(|| Uuid::new_v4().to_string());
     let mut txn = Transaction::new();
@@ -60,8 +59,8 @@ pub async fn ensure(ovs: &Ovs, config: &ChassisConfig, announced: Option<&str>) 
     Ok(chassis)
 }
 
-/// Keys of the settings that are not as [`ensure`] made them. The cluster knows the node by `announced`: under another name
-/// its ports would be bound to a chassis that nobody expects.
+/// Keys of settings that differ from those of [`ensure`]. The cluster knows the node as `announced`; ports bound to another chassis
+/// name would not work.
 pub fn changed_by_others(ovs: &Ovs, config: &ChassisConfig, announced: &str) -> Vec<String> {
     ovs.system().map(|row| wrong_keys(&row, config, announced)).unwrap_or_default()
 }
@@ -76,7 +75,7 @@ fn wrong_keys(row: &OpenVSwitch, config: &ChassisConfig, announced: &str) -> Vec
     keys
 }
 
-/// The chassis name that OVS's start scripts or an earlier agent set.
+/// Chassis name set by OVS's start scripts or an earlier agent.
 fn chassis_name(row: &OpenVSwitch) -> Option<String> {
     row.external_ids.get("system-id").filter(|id| !id.is_empty()).cloned()
 }
@@ -87,7 +86,7 @@ fn external_ids(config: &ChassisConfig, chassis: &str) -> Vec<(&'static str, Str
         ("hostname", config.node.clone()),
         ("ovn-encap-type", "geneve".to_owned()),
         ("ovn-encap-ip", config.encap_ip.clone()),
-        // Slow and fast packets then look the same to the peer: the fast path cannot keep an outer UDP checksum over
+        // Makes slow and fast packets identical for the peer: the fast path cannot maintain an outer UDP checksum with
         // segmentation offload.
         ("ovn-encap-csum", "false".to_owned()),
         ("ovn-bridge-mappings", format!("{}:{}", api::ovn_name::PHYSICAL_NETWORK, config.bridge)),
@@ -106,11 +105,11 @@ fn external_ids(config: &ChassisConfig, chassis: &str) -> Vec<(&'static str, Str
 }
 
 fn other_config() -> Vec<(&'static str, String)> {
-    // A bundle of many flows takes OVS longer than its default patience on a busy node.
+    // On a busy node OVS needs longer for a bundle of many flows than the default allows.
     vec![("bundle-idle-timeout", "0".to_owned())]
 }
 
-/// `current` with `wanted` in it, or `None` when it has it already. Keys of others stay.
+/// `current` with `wanted` merged in; `None` when it is contained already. Other keys are kept.
 fn changed(
     current: &Map<String, String>,
     wanted: Vec<(&'static str, String)>,

@@ -1,4 +1,4 @@
-//! The node's Open_vSwitch database: one session and one replica for all of the agent.
+//! Open_vSwitch database of the node: one session and one in-memory replica for the whole agent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,24 +11,27 @@ pub mod openflow;
 pub mod ports;
 pub mod unixctl;
 
-/// Session and replica. Clones share them.
+/// Session with the Open_vSwitch database, and its replica. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Ovs {
     client: Client,
     replica: Replica,
 }
 
-/// Index of every table with names.
+/// Index by name, of tables with names.
 const BY_NAME: &str = "name";
-/// Index of interfaces: the logical port (`external_ids:iface-id`).
+/// Index of interfaces by logical port (`external_ids:iface-id`).
 const BY_IFACE_ID: &str = "iface-id";
-/// Index of interfaces: the container (`external_ids:sandbox`).
+/// Index of interfaces by container id (`external_ids:sandbox`).
 const BY_SANDBOX: &str = "sandbox";
-/// Index of ports and bridges: the rows they refer to.
+/// Index of ports and bridges by the rows they reference.
 const BY_CHILD: &str = "child";
 
 impl Ovs {
-    /// Connects and reads the tables. Fails when nothing is there after `timeout`; later losses heal by themselves.
+    /// Connects and reads the monitored tables. Later disconnections are handled by reconnecting.
+    ///
+    /// # Errors
+    /// The database is not synced after `timeout`.
     pub async fn connect(endpoints: &str, timeout: Duration) -> Result<Self, Error> {
         let endpoints = Endpoint::parse_list(endpoints)?;
         let client =
@@ -87,22 +90,25 @@ impl Ovs {
         Ok(Self { client, replica })
     }
 
-    /// The session, for transactions of one's own.
+    /// Session, for own transactions.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// The replica of Open_vSwitch, Bridge, Mirror, Port and Interface.
+    /// Replica of the tables Open_vSwitch, Bridge, Mirror, Port and Interface.
     pub fn replica(&self) -> &Replica {
         &self.replica
     }
 
-    /// Carries out a transaction; afterwards the replica shows it.
+    /// Executes a transaction; on return the replica contains its effect.
+    ///
+    /// # Errors
+    /// The database rejects the transaction, or is not connected.
     pub async fn transact(&self, transaction: Transaction) -> Result<Vec<OpResult>, Error> {
         self.client.transact(transaction).await
     }
 
-    /// The one row of the table Open_vSwitch.
+    /// The single row of table Open_vSwitch.
     pub fn system(&self) -> Option<Arc<OpenVSwitch>> {
         self.replica.read().table::<OpenVSwitch>().iter().next().cloned()
     }
@@ -122,7 +128,7 @@ impl Ovs {
         self.replica.read().table::<Interface>().by_index(BY_NAME, name).next().cloned()
     }
 
-    /// Waits until `check` gives a value, looking again at every change. `None` when `timeout` passes first.
+    /// Calls `check` after every change until it returns a value; `None` after `timeout`.
     pub async fn wait_for<T>(
         &self,
         timeout: Duration,
@@ -140,13 +146,13 @@ impl Ovs {
         tokio::time::timeout(timeout, wait).await.ok().flatten()
     }
 
-    /// Datapath type of our bridges: `external_ids:ovn-bridge-datapath-type`, as ovn-controller reads it, or `system`.
+    /// Datapath type of the bridges: `external_ids:ovn-bridge-datapath-type`, as ovn-controller reads it; default `system`.
     pub fn datapath_type(&self) -> String {
         let set = self.system().and_then(|row| row.external_ids.get("ovn-bridge-datapath-type").cloned());
         set.filter(|t| !t.is_empty()).unwrap_or_else(|| "system".to_owned())
     }
 
-    /// True when OVS's userspace datapath segments and completes checksums itself.
+    /// True when OVS's userspace datapath does segmentation and checksums itself (`userspace-tso-enable`).
     pub fn userspace_tso(&self) -> bool {
         let set = self.system().and_then(|row| row.other_config.get("userspace-tso-enable").cloned());
         set.as_deref() == Some("true")

@@ -1,4 +1,4 @@
-//! Pod ports on the integration bridge: rows of Port and Interface with the external_ids that OVN and we go by.
+//! Pod ports on the integration bridge: rows of Port and Interface, with `external_ids` used by OVN and the agent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use ovsdb_client::{Atom, Condition, Datum, Error, Mutator, Transaction, Uuid};
 
 use super::{BY_CHILD, BY_IFACE_ID, BY_SANDBOX, Ovs};
 
-/// What a pod's port row says.
+/// Content of a pod's port row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodPort {
     /// Name of the port and its interface.
     pub name: String,
-    /// The logical port, `NAMESPACE_POD`.
+    /// Logical port, `NAMESPACE_POD`.
     pub iface_id: String,
-    /// The pod's UID; OVN binds the port only when the logical port says the same.
+    /// UID of the pod (`iface-id-ver`); OVN binds the port only when the logical port has the same.
     pub iface_id_ver: String,
     /// The container (sandbox) id.
     pub sandbox: String,
@@ -29,48 +29,48 @@ pub struct PodPort {
     pub addresses: String,
 }
 
-/// A pod port cannot be made.
+/// A pod port cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
-    /// The integration bridge is not there (ovn-controller makes it).
-    #[error("bridge br-int is not in the Open_vSwitch database yet; ovn-controller makes it")]
+    /// The integration bridge does not exist yet; ovn-controller creates it.
+    #[error("bridge br-int does not exist yet; waiting for ovn-controller to create it")]
     NoBridge,
-    /// The name is taken by a port that is not this container's.
-    #[error("OVS port {name} belongs to {owner}; it is left alone")]
+    /// A port of another container has the name.
+    #[error("OVS port {name} belongs to {owner}; not replaced")]
     Foreign {
         /// Port name.
         name: String,
-        /// Whose it is.
+        /// Owner of the port.
         owner: String,
     },
-    /// The port was removed by somebody while we waited.
+    /// The port was removed during the wait.
     #[error("OVS port {name} was removed while waiting for OVN")]
     Removed {
         /// Port name.
         name: String,
     },
-    /// OVN did not report the port as installed in time.
-    #[error("OVS port {name}: OVN did not set external_ids:ovn-installed within {after:?}{hint}")]
+    /// ovn-controller did not report the port as installed in time.
+    #[error("OVS port {name}: ovn-controller did not set external_ids:ovn-installed within {after:?}{hint}")]
     NotInstalled {
         /// Port name.
         name: String,
-        /// How long we waited.
+        /// Time waited.
         after: Duration,
-        /// What the interface's row says is wrong, if it does.
+        /// Error of the interface's row, or what to check.
         hint: String,
     },
-    /// The database refused or is away.
+    /// The database rejected the transaction or is not connected.
     #[error("OVS port {name}: {source}")]
     Database {
         /// Port name.
         name: String,
-        /// Why.
+        /// Error of the database.
         source: Error,
     },
 }
 
 impl PortError {
-    /// True when trying again later may help.
+    /// True when a retry may succeed.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::NoBridge | Self::NotInstalled { .. } | Self::Removed { .. } => true,
@@ -97,7 +97,7 @@ impl PodPort {
         ])
     }
 
-    /// Reads it back from an interface's row; `None` when the row is not a pod's.
+    /// Parses an interface's row; `None` when it is not a pod's.
     pub fn of(row: &Interface) -> Option<Self> {
         let ids = &row.external_ids;
         let get = |key: &str| ids.get(key).cloned().unwrap_or_default();
@@ -114,8 +114,11 @@ impl PodPort {
 }
 
 impl Ovs {
-    /// Puts a pod's port on the integration bridge, in one transaction that also removes other ports of the same logical
-    /// port (an older sandbox of the pod). Returns the interface's row id.
+    /// Adds a pod's port to the integration bridge, in one transaction that also removes ports of older sandboxes of the pod. Returns
+    /// the row id of the interface.
+    ///
+    /// # Errors
+    /// [`PortError`].
     pub async fn add_pod_port(&self, port: &PodPort) -> Result<Uuid, PortError> {
         let (mut transaction, interface_op) = self.plan_add(port)?;
         transaction.comment(format!("slipstream: pod {} in sandbox {}", port.iface_id, port.sandbox));
@@ -135,7 +138,7 @@ impl Ovs {
                 PodPort::of(there).is_some_and(|p| p.sandbox == port.sandbox && p.iface_id == port.iface_id);
             if !ours {
                 let ids = &there.external_ids;
-                let owner = ids.get("iface-id").map_or("nobody we know", String::as_str);
+                let owner = ids.get("iface-id").map_or("an unknown owner", String::as_str);
                 return Err(PortError::Foreign { name: port.name.clone(), owner: format!("`{owner}`") });
             }
         }
@@ -144,7 +147,7 @@ impl Ovs {
                 tracing::info!(
                     port = row.name,
                     iface_id = port.iface_id,
-                    "removing a stale port of the same pod"
+                    "removing a port of an older sandbox of the pod"
                 );
                 for holder in snapshot.table::<Bridge>().by_index(BY_CHILD, &row.uuid.to_string()) {
                     let gone = Datum::set([row.uuid]);
@@ -174,14 +177,17 @@ impl Ovs {
         Ok((transaction, interface_op))
     }
 
-    /// Waits until ovn-controller has set up the port's flows (`external_ids:ovn-installed=true`).
+    /// Waits until ovn-controller has installed the port's flows (`external_ids:ovn-installed=true`).
+    ///
+    /// # Errors
+    /// [`PortError`].
     pub async fn wait_installed(&self, uuid: Uuid, name: &str, timeout: Duration) -> Result<(), PortError> {
         enum Seen {
             Installed,
             Gone,
         }
         let look = |ovs: &Self| {
-            // While the session is down the replica is of the past, and a row missing from it means nothing.
+            // While disconnected the replica is stale, and a missing row is not significant.
             let snapshot = ovs.replica().read();
             match snapshot.table::<Interface>().get(&uuid) {
                 Some(row) if row.external_ids.get("ovn-installed").is_some_and(|v| v == "true") => {
@@ -205,8 +211,8 @@ impl Ovs {
     fn why_not(&self, uuid: Uuid) -> String {
         let row = self.replica().read().table::<Interface>().get(&uuid).cloned();
         match row {
-            Some(row) if row.error.is_some() => format!("; OVS says: {}", row.error.as_deref().unwrap_or_default()),
-            Some(row) if row.ofport.is_none() => "; OVS has not opened it: is ovs-vswitchd running?".to_owned(),
+            Some(row) if row.error.is_some() => format!("; error of the OVS interface: {}", row.error.as_deref().unwrap_or_default()),
+            Some(row) if row.ofport.is_none() => "; OVS has not opened the port: is ovs-vswitchd running?".to_owned(),
             _ => "; is ovn-controller running and connected, and does the logical port exist with this iface-id-ver?".to_owned(),
         }
     }
@@ -221,7 +227,7 @@ impl Ovs {
         Ok(names)
     }
 
-    /// Removes ports by name, in one transaction. Names that are not there are fine.
+    /// Removes ports by name, in one transaction. Unknown names are ignored.
     pub async fn delete_ports(&self, names: &[String]) -> Result<(), PortError> {
         let mut transaction = Transaction::new();
         {
@@ -246,7 +252,7 @@ impl Ovs {
         self.transact(transaction).await.map_err(database).map(drop)
     }
 
-    /// Every pod port there is.
+    /// All pod ports.
     pub fn pod_ports(&self) -> Vec<PodPort> {
         let snapshot = self.replica().read();
         snapshot.table::<Interface>().iter().filter_map(|row| PodPort::of(row)).collect()

@@ -1,4 +1,4 @@
-//! ovs-vswitchd's control socket, as `ovs-appctl` uses it: one JSON-RPC 1.0 call a connection (ovs-appctl(8), OVS
+//! Client of ovs-vswitchd's control socket, as used by `ovs-appctl`: one JSON-RPC 1.0 call per connection (ovs-appctl(8); OVS,
 //! lib/unixctl.c).
 
 use std::path::{Path, PathBuf};
@@ -8,51 +8,51 @@ use serde::Deserialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-/// An answer longer than this is refused.
+/// Maximum size of a reply in bytes.
 const LONGEST: usize = 64 << 20;
 
-/// A call failed.
+/// Error of a call to ovs-vswitchd.
 #[derive(Debug, thiserror::Error)]
 pub enum UnixctlError {
-    /// No control socket is there.
+    /// No control socket found.
     #[error("no control socket of ovs-vswitchd in {directory}: {detail}; is ovs-vswitchd running?")]
     NoSocket {
-        /// Where it was looked for.
+        /// Directory searched.
         directory: PathBuf,
-        /// What was missing.
+        /// What is missing.
         detail: String,
     },
-    /// The exchange failed.
+    /// I/O error on the socket.
     #[error("{method} on {socket}: {source}")]
     Io {
-        /// The call.
+        /// Method called.
         method: String,
-        /// The socket.
+        /// Path of the socket.
         socket: PathBuf,
-        /// Why.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// ovs-vswitchd refused.
+    /// ovs-vswitchd returned an error.
     #[error("{method}: {message}")]
     Refused {
-        /// The call.
+        /// Method called.
         method: String,
-        /// What it said.
+        /// Error message of ovs-vswitchd.
         message: String,
     },
-    /// No answer in time.
-    #[error("{method} on {socket}: no answer within {after:?}")]
+    /// No reply within the timeout.
+    #[error("{method} on {socket}: no reply within {after:?}")]
     Timeout {
-        /// The call.
+        /// Method called.
         method: String,
-        /// The socket.
+        /// Path of the socket.
         socket: PathBuf,
-        /// How long we waited.
+        /// Timeout.
         after: Duration,
     },
 }
 
-/// Calls ovs-vswitchd. Each call connects anew, as the socket's name changes with the process.
+/// Client of ovs-vswitchd's control socket. Each call opens a new connection, as the socket's name contains the process id.
 #[derive(Debug, Clone)]
 pub struct Unixctl {
     directory: PathBuf,
@@ -65,21 +65,21 @@ struct Reply {
 }
 
 impl Unixctl {
-    /// The daemon whose run directory is `directory`, such as `/run/openvswitch`.
+    /// Client of the daemon with run directory `directory`, such as `/run/openvswitch`.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self { directory: directory.into() }
     }
 
-    /// The daemon whose database is `ovs_db` (as in `unix:/run/openvswitch/db.sock`); `None` when that is not on this machine.
+    /// Client of the daemon whose database is `ovs_db`, such as `unix:/run/openvswitch/db.sock`; `None` when it is not a unix socket.
     pub fn beside(ovs_db: &str) -> Option<Self> {
         let path = ovs_db.split(',').find_map(|e| e.trim().strip_prefix("unix:"))?;
         Some(Self::new(Path::new(path).parent()?))
     }
 
-    /// Calls `method`. Returns its text.
+    /// Calls `method` and returns its output.
     ///
     /// # Errors
-    /// ovs-vswitchd is not there, refuses, or does not answer within `timeout`.
+    /// ovs-vswitchd is not running, returns an error, or does not reply within `timeout`.
     pub async fn call(
         &self,
         method: &str,
@@ -104,7 +104,7 @@ impl Unixctl {
         }
     }
 
-    /// The socket's name holds the number of the process, which is in the file that says so.
+    /// Path of the socket, whose name contains the process id from the pid file.
     async fn socket(&self) -> Result<PathBuf, UnixctlError> {
         let file = self.directory.join("ovs-vswitchd.pid");
         let missing = |detail: String| UnixctlError::NoSocket { directory: self.directory.clone(), detail };
@@ -129,12 +129,12 @@ async fn exchange(socket: &Path, method: &str, params: &[&str]) -> std::io::Resu
     let mut answer = Vec::new();
     loop {
         if stream.read_buf(&mut answer).await? == 0 {
-            return Err(std::io::Error::other("the connection ended without a whole answer"));
+            return Err(std::io::Error::other("connection closed before the reply was complete"));
         }
         if answer.len() > LONGEST {
-            return Err(std::io::Error::other(format!("an answer of more than {LONGEST} bytes")));
+            return Err(std::io::Error::other(format!("reply is longer than {LONGEST} bytes")));
         }
-        // Only an object can be the answer, and the far end does not close: it is whole when it can be read.
+        // The reply is an object and ovs-vswitchd keeps the connection open: the reply is complete when it parses.
         if answer.trim_ascii_end().ends_with(b"}") {
             match serde_json::from_slice(&answer) {
                 Ok(reply) => return Ok(reply),

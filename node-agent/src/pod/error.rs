@@ -1,42 +1,42 @@
-//! Why a pod could not be connected or disconnected.
+//! Errors of connecting and disconnecting pods.
 
 use crate::kernel::link::LinkError;
 use crate::kernel::netns::NetnsError;
 
-/// A step of connecting a pod that failed.
+/// Why a pod could not be connected or disconnected.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    /// A link, address or route.
+    /// Error of a link, address or route.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// The pod's network namespace.
+    /// Error of the pod's network namespace.
     #[error(transparent)]
     Netns(#[from] NetnsError),
-    /// An interface of that name is there already; it is left alone.
-    #[error("{0}; it is left as it is")]
+    /// An interface with the name exists already.
+    #[error("{0}; the existing interface is not changed")]
     Taken(String),
-    /// The eBPF programs of a container.
+    /// Error of the eBPF programs of a container.
     #[error("eBPF programs of container {container}: {reason}")]
     Programs {
         /// Container id.
         container: String,
-        /// What the kernel says.
+        /// Error text.
         reason: String,
     },
-    /// A thread ended before its work.
+    /// A thread ended before its work was done.
     #[error("{what}: {reason}")]
     Thread {
-        /// What it worked on.
+        /// Work of the thread.
         what: String,
-        /// How it ended.
+        /// How the thread ended.
         reason: String,
     },
-    /// A step failed, and so did undoing those before it.
+    /// A step failed, and undoing the steps before failed too.
     #[error("{cause}; and undoing it failed: {left}")]
     NotUndone {
-        /// The step that failed.
+        /// Error of the step.
         cause: Box<Self>,
-        /// What could not be undone.
+        /// Error of undoing.
         left: LinkError,
     },
 }

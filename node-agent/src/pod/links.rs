@@ -1,4 +1,4 @@
-//! The node's side of a pod's connection: names, the pod's veth pair, and the shim pair of interposed mode.
+//! Host side of a pod's connection: the pod's veth pair, and the shim pair in interposed mode.
 
 use crate::kernel::sysctl;
 use std::time::Duration;
@@ -15,16 +15,19 @@ use crate::node::Node;
 use crate::node::timing::timed;
 use crate::pod::AttachError;
 
-/// Before the container id in a link's alias: whose the link is.
+/// Prefix of a link's alias, before the container id.
 const ALIAS: &str = "slipstream:";
 
-/// The container a link was made for, by its alias.
+/// Container id in the alias of a link.
 pub fn owner(link: &Link) -> Option<&str> {
     link.alias.as_deref()?.strip_prefix(ALIAS)
 }
 
-/// Makes the container's links: the pod's pair, and in interposed mode beside it the shim. Nothing is left behind on
-/// failure, and nothing is taken from a container that was there before.
+/// Creates the pod's veth pair, and in interposed mode the shim pair. On error nothing is left behind, and existing links are not
+/// changed.
+///
+/// # Errors
+/// A link exists already or cannot be created.
 pub async fn create_links(
     node: &Node,
     names: &Names,
@@ -74,10 +77,10 @@ async fn create_pair(
         Err(e) if e.already_exists() => {
             let which = match node.netlink.find(&names.host).await? {
                 Some(_) => format!(
-                    "interface {} is on the node already: this container has been added before",
+                    "interface {} exists on the node already: ADD was called before for this container",
                     names.host
                 ),
-                None => format!("interface {ifname} is in {} already", netns.path().display()),
+                None => format!("interface {ifname} exists in {} already", netns.path().display()),
             };
             Err(AttachError::Taken(which))
         }
@@ -85,7 +88,7 @@ async fn create_pair(
     }
 }
 
-/// Makes the shim pair, with nothing of the node's stack on either end and whole, finished packets leaving the agent end.
+/// Creates the shim pair, without IPv6 addresses on either end, and with segmentation and checksum offloads off at the agent end.
 async fn create_shim(node: &Node, names: &Names) -> Result<(), AttachError> {
     let pair = Veth {
         name: &names.shim_agent,
@@ -123,17 +126,17 @@ async fn quiet_shim(names: &Names) -> Result<(), AttachError> {
     Ok(())
 }
 
-/// The node's ends of a container's links.
+/// Host ends of a container's links.
 #[derive(Debug, Clone)]
 pub struct Ends {
     /// The pod's host veth.
     pub host: Link,
-    /// The shim's agent end and OVS end.
+    /// Agent end and OVS end of the shim, in interposed mode.
     pub shim: Option<(Link, Link)>,
 }
 
 impl Ends {
-    /// Looks them up.
+    /// Looks up the links of a container.
     pub async fn find(netlink: &Netlink, names: &Names, attach: Attach) -> Result<Self, AttachError> {
         let host = netlink.get(&names.host).await?;
         let shim = match attach {
@@ -145,12 +148,12 @@ impl Ends {
         Ok(Self { host, shim })
     }
 
-    /// Numbers of the shim's ends.
+    /// Interface indices of the shim's ends.
     pub fn shim_indexes(&self) -> Option<(u32, u32)> {
         self.shim.as_ref().map(|(agent, ovs)| (agent.index, ovs.index))
     }
 
-    /// Sets them up and marks them as the container's.
+    /// Sets the links up, with the container id as alias.
     pub async fn set_up(&self, netlink: &Netlink, container: &str) -> Result<(), AttachError> {
         let alias = format!("{ALIAS}{}", container.get(..200).unwrap_or(container));
         netlink.no_ipv6_address(self.host.index, &self.host.name).await?;
@@ -162,10 +165,10 @@ impl Ends {
     }
 }
 
-/// Attaches the programs to an endpoint, where the node has programs. Returns how long it took.
+/// Attaches eBPF programs to an endpoint, if the node uses them. Returns the time taken.
 ///
 /// # Errors
-/// The kernel refuses; what was done is taken back.
+/// The programs cannot be attached; completed steps are undone.
 pub async fn add_endpoint(datapath: &Datapath, endpoint: Endpoint) -> Result<Duration, AttachError> {
     let Some(programs) = datapath.programs.clone() else { return Ok(Duration::ZERO) };
     let id = endpoint.id.clone();
@@ -176,10 +179,10 @@ pub async fn add_endpoint(datapath: &Datapath, endpoint: Endpoint) -> Result<Dur
     Ok(took)
 }
 
-/// Detaches the programs of an endpoint; one that is not there is a success.
+/// Detaches the eBPF programs of an endpoint; an unknown endpoint is ignored.
 ///
 /// # Errors
-/// What could not be removed.
+/// A program or map entry could not be removed.
 pub async fn remove_endpoint(datapath: &Datapath, id: &str) -> Result<(), AttachError> {
     let Some(programs) = datapath.programs.clone() else { return Ok(()) };
     let container = id.to_owned();
@@ -189,13 +192,13 @@ pub async fn remove_endpoint(datapath: &Datapath, id: &str) -> Result<(), Attach
     done.map_err(|reason| AttachError::Programs { container: id.to_owned(), reason })
 }
 
-/// Ids of the containers that have programs, and whether all of each one's are attached and know its addresses.
+/// Ids of containers with eBPF programs, and whether all of their programs are attached and have their addresses.
 ///
 /// # Errors
-/// The thread that reads them has ended.
+/// The reading thread has ended.
 pub async fn endpoints(datapath: &Datapath) -> Result<Vec<(String, bool)>, AttachError> {
     let Some(programs) = datapath.programs.clone() else { return Ok(Vec::new()) };
-    // One taken over from another map layout has lost what is bound to it, and is brought up to date.
+    // An endpoint migrated from another map layout has lost its settings, and is updated.
     let whole = |e: &bpf::EndpointState| e.alive && e.mac != [0; 6];
     let list = move || {
         let states = programs.lock().endpoints();
@@ -205,12 +208,12 @@ pub async fn endpoints(datapath: &Datapath) -> Result<Vec<(String, bool)>, Attac
     done.map_err(|e| AttachError::Thread { what: "list of eBPF endpoints".to_owned(), reason: e.to_string() })
 }
 
-/// Deletes one of a container's links; a link of another container by the same name stays.
+/// Deletes a link of a container, unless it belongs to another container.
 pub async fn delete_link(netlink: &Netlink, name: &str, container: &str) -> Result<(), AttachError> {
     let Some(link) = netlink.find(name).await? else { return Ok(()) };
     let container = container.get(..200).unwrap_or(container);
     if link.kind.as_deref() != Some("veth") || owner(&link).is_some_and(|owner| owner != container) {
-        tracing::warn!(name, container, alias = link.alias, "not deleting a link that is somebody else's");
+        tracing::warn!(name, container, alias = link.alias, "link belongs to another container; not deleted");
         return Ok(());
     }
     match netlink.delete(link.index, name).await {

@@ -1,4 +1,4 @@
-//! A pod's connection to OVS: the veth pair with its shim on the node's side, the interface in the pod's namespace.
+//! Connection of a pod to OVS: veth pair and shim on the host, interface in the pod's network namespace.
 
 mod error;
 pub mod links;

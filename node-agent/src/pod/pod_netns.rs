@@ -1,4 +1,4 @@
-//! What happens inside a pod's network namespace: addresses, routes, and looking at them again for CHECK.
+//! Configuration of the interface in a pod's network namespace, and its verification for CHECK.
 
 use crate::kernel::sysctl;
 use std::net::IpAddr;
@@ -11,29 +11,29 @@ use crate::kernel::link::{Link, LinkError, Netlink, Route, ethtool};
 use crate::kernel::netns::Netns;
 use crate::pod::AttachError;
 
-/// What an interface in a pod shall have.
+/// Expected configuration of an interface in a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodSide {
-    /// Its name.
+    /// Interface name.
     pub ifname: String,
-    /// Its MAC address.
+    /// MAC address.
     pub mac: MacAddr,
-    /// Whether the MAC address was given when it was created.
+    /// The MAC address was set at creation already.
     pub mac_is_set: bool,
-    /// Its addresses.
+    /// Addresses.
     pub addresses: Vec<IpNet>,
     /// Default gateways.
     pub gateways: Vec<IpAddr>,
-    /// Further routes: destination and next hop.
+    /// Additional routes: destination and next hop.
     pub routes: Vec<(IpNet, IpAddr)>,
     /// Turn transmit checksum offload off.
     pub complete_checksums: bool,
 }
 
 impl PodSide {
-    /// As the annotation says.
+    /// Configuration from the pod's annotation.
     pub fn new(ifname: &str, network: &PodNetwork, mac_is_set: bool, complete_checksums: bool) -> Self {
-        // Older writers give the gateway in the singular only.
+        // Older writers set the singular form only.
         let gateways = match (&network.gateway_ips[..], network.gateway_ip) {
             ([], Some(one)) => vec![one],
             (list, _) => list.to_vec(),
@@ -49,7 +49,7 @@ impl PodSide {
         }
     }
 
-    /// The gateway of an address's family.
+    /// Gateway with the IP version of `address`.
     pub fn gateway_of(&self, address: &IpNet) -> Option<IpAddr> {
         self.gateways.iter().copied().find(|g| g.is_ipv4() == address.addr().is_ipv4())
     }
@@ -59,7 +59,7 @@ impl PodSide {
         defaults.chain(self.routes.iter().map(|(dest, via)| Route::via(*dest, *via, index))).collect()
     }
 
-    /// Sets the interface up with all it shall have.
+    /// Configures the interface.
     pub async fn configure(self, netns: &Netns) -> Result<(), AttachError> {
         inside(netns, async move |netlink| self.apply(&netlink).await).await?.map_err(AttachError::from)
     }
@@ -90,7 +90,7 @@ impl PodSide {
         Ok(())
     }
 
-    /// Compares what is there with what shall be. Returns the differences; additions of others are none.
+    /// Compares the interface with the expected configuration; returns the differences. Additional addresses and routes are ignored.
     pub async fn differences(self, netns: &Netns) -> Result<Vec<String>, AttachError> {
         inside(netns, async move |netlink| self.compare(&netlink).await).await?.map_err(AttachError::from)
     }
@@ -136,7 +136,7 @@ impl PodSide {
     }
 }
 
-/// Runs a piece of work with a netlink handle of the namespace, on a thread there.
+/// Runs `work` with a netlink handle of the namespace, on a thread in it.
 async fn inside<T, F, Fut>(netns: &Netns, work: F) -> Result<T, AttachError>
 where
     T: Send + 'static,

@@ -25,7 +25,7 @@ fn a_directory_of_pins_is_locked_like_any_other() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let take = || runtime.block_on(node_agent::lock::take(&[&dir], std::time::Duration::ZERO));
         let first = take().unwrap();
-        assert!(take().unwrap_err().to_string().contains("another agent holds"));
+        assert!(take().unwrap_err().to_string().contains("locked by another agent"));
         drop(first);
         take().unwrap();
     });

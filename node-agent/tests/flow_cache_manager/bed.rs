@@ -6,9 +6,9 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use api::admin::{CacheStatus, Sight};
+use api::admin::{CacheStatus, MonitorHealth};
 use node_agent::datapath::Datapath;
-use node_agent::flow_cache::{CacheError, Sabotage, Settings};
+use node_agent::flow_cache::{CacheError, FaultInjection, Settings};
 use node_agent::flow_cache::{
     Divergence, EndpointAmounts, Flow, FlowCache, Gate, Pressure, Swept, Timing, Tunnel, Underlay,
 };
@@ -26,7 +26,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(20);
 /// What was done to the cache, in order.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Call {
-    Bump,
+    Invalidate,
     Gate(Gate),
     Endpoint(String, bool),
     Underlay(Option<Underlay>),
@@ -56,13 +56,13 @@ impl Recorder {
         self.calls.lock().unwrap().iter().map(|(_, call)| call.clone()).collect()
     }
 
-    pub(crate) fn bumps(&self) -> usize {
-        self.all().iter().filter(|call| **call == Call::Bump).count()
+    pub(crate) fn invalidations(&self) -> usize {
+        self.all().iter().filter(|call| **call == Call::Invalidate).count()
     }
 
-    pub(crate) fn first_bump(&self) -> Option<Instant> {
+    pub(crate) fn first_invalidation(&self) -> Option<Instant> {
         let calls = self.calls.lock().unwrap();
-        calls.iter().find(|(_, call)| *call == Call::Bump).map(|(at, _)| *at)
+        calls.iter().find(|(_, call)| *call == Call::Invalidate).map(|(at, _)| *at)
     }
 
     /// What the endpoint was told last.
@@ -85,10 +85,10 @@ impl FlowCache for Recorder {
     fn epoch(&self) -> Result<u32, CacheError> {
         Ok(1)
     }
-    fn bump(&self) -> Result<u32, CacheError> {
-        self.note(Call::Bump);
+    fn invalidate(&self) -> Result<u32, CacheError> {
+        self.note(Call::Invalidate);
         if let Some(probe) = self.probe.lock().unwrap().as_ref() {
-            probe(self.bumps());
+            probe(self.invalidations());
         }
         Ok(1)
     }
@@ -158,12 +158,12 @@ impl Bed {
     pub(crate) async fn open() -> Self {
         let ovs = OvsNode::start();
         ovs.ofctl("add-flow", "table=0,priority=0,actions=drop");
-        let mut bed = Self::start(ovs, Sabotage::default()).await;
+        let mut bed = Self::start(ovs, FaultInjection::default()).await;
         bed.rest().await;
         bed
     }
 
-    pub(crate) async fn start(ovs: OvsNode, sabotage: Sabotage) -> Self {
+    pub(crate) async fn start(ovs: OvsNode, faults: FaultInjection) -> Self {
         let cache = Arc::new(Recorder::default());
         let mut datapath = Datapath::ovs_only(true, false, "a test");
         datapath.flow_cache = Some(Arc::clone(&cache) as Arc<dyn FlowCache>);
@@ -184,7 +184,7 @@ impl Bed {
             tasks: supervision::Tasks::new().0,
         };
         let (ovs_db, uplink) = (ovs.db(), "eth0".to_owned());
-        node.start_flow_cache(Settings { ovs_db, uplink, timing: Default::default(), sabotage });
+        node.start_flow_cache(Settings { ovs_db, uplink, timing: Default::default(), faults });
         Self { ovs, node, cache }
     }
 
@@ -203,13 +203,13 @@ impl Bed {
     /// Waits until the gate is open and nothing happens any more.
     pub(crate) async fn rest(&mut self) {
         self.until("an open gate", |s| {
-            s.cache.sight == Sight::Open && s.cache.gate.learn && s.cache.gate.tcp
+            s.cache.monitor == MonitorHealth::Synced && s.cache.gate.learn && s.cache.gate.tcp
         })
         .await;
-        let mut bumps = self.cache.bumps();
+        let mut invalidations = self.cache.invalidations();
         loop {
             tokio::time::sleep(Duration::from_millis(1500)).await;
-            if std::mem::replace(&mut bumps, self.cache.bumps()) == bumps {
+            if std::mem::replace(&mut invalidations, self.cache.invalidations()) == invalidations {
                 return self.cache.forget();
             }
         }

@@ -15,11 +15,11 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use api::NamespacedName;
-use api::admin::{CacheStatus, NodePath, Path, Sight};
+use api::admin::{CacheStatus, MonitorHealth, NodePath, Path};
 use bed::{Bed, Call, SOON};
 use common::on_a_node;
+use node_agent::flow_cache::FaultInjection;
 use node_agent::flow_cache::Gate;
-use node_agent::flow_cache::Sabotage;
 use node_agent::kube::pods::PodInfo;
 use ovs::OvsNode;
 
@@ -49,15 +49,17 @@ fn a_changed_flow_stops_learning_before_it_makes_invalid_and_learning_returns_af
     on_a_node(|| async {
         let bed = Bed::open().await;
         bed.ovs.ofctl("add-flow", "table=5,priority=9,ip,nw_dst=10.244.0.3,actions=drop");
-        bed.until("a third bump", |s| s.cache.bumps["revalidated"] >= 1 && s.cache.gate.learn).await;
+        bed.until("a third bump", |s| s.cache.invalidations["revalidated"] >= 1 && s.cache.gate.learn).await;
         let wait = Instant::now();
-        while bed.cache.bumps() < 3 {
+        while bed.cache.invalidations() < 3 {
             assert!(wait.elapsed() < SOON, "{:?}", bed.cache.all());
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let open = Gate { forward: true, learn: true, tcp: true, hold: false };
         let closed = Gate { learn: false, ..open };
-        let expected = [Call::Gate(closed), Call::Bump, Call::Bump, Call::Gate(open), Call::Bump].to_vec();
+        let expected =
+            [Call::Gate(closed), Call::Invalidate, Call::Invalidate, Call::Gate(open), Call::Invalidate]
+                .to_vec();
         assert_eq!(bed.cache.all(), expected);
         for command in ["mod-flows", "del-flows"] {
             bed.cache.forget();
@@ -68,7 +70,7 @@ fn a_changed_flow_stops_learning_before_it_makes_invalid_and_learning_returns_af
             };
             bed.ovs.ofctl(command, flow);
             let wait = Instant::now();
-            while bed.cache.bumps() < 3 {
+            while bed.cache.invalidations() < 3 {
                 assert!(wait.elapsed() < SOON, "{command}: {:?}", bed.cache.all());
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
@@ -103,7 +105,7 @@ fn the_delay_from_a_flow_change_to_the_bump_is_measured() {
             bed.ovs.ofctl("add-flow", &format!("table=7,priority={},actions=drop", n + 1));
             let returned = Instant::now();
             tokio::time::sleep(Duration::from_millis(60)).await;
-            let bump = bed.cache.first_bump().expect("a bump");
+            let bump = bed.cache.first_invalidation().expect("a bump");
             assert!(bump >= began);
             delays.push((bump.saturating_duration_since(began), returned - began));
         }
@@ -124,7 +126,7 @@ fn the_cache_is_told_the_other_ends_of_ovs_s_tunnels_and_of_one_that_goes_before
         ovs.ofctl("add-flow", "table=0,priority=0,actions=drop");
         tunnel(&ovs, "t3", "172.18.0.3");
         tunnel(&ovs, "t6", "fd00::6");
-        let mut bed = Bed::start(ovs, Sabotage::default()).await;
+        let mut bed = Bed::start(ovs, FaultInjection::default()).await;
         let told = |bed: &Bed| {
             let all = bed.cache.all();
             all.into_iter()
@@ -157,9 +159,9 @@ fn the_cache_is_told_the_other_ends_of_ovs_s_tunnels_and_of_one_that_goes_before
         bed.ovs.vsctl(&["del-port", "br-int", "t3"]);
         let left = set(&[[172, 18, 0, 5]]);
         until(&bed, &left).await;
-        bed.until("a bump", |_| bed.cache.bumps() > 0).await;
+        bed.until("a bump", |_| bed.cache.invalidations() > 0).await;
         let calls = bed.cache.all();
-        let bump = calls.iter().position(|call| *call == Call::Bump).unwrap();
+        let bump = calls.iter().position(|call| *call == Call::Invalidate).unwrap();
         assert!(
             calls.iter().position(|call| *call == Call::Remotes(left.clone())).unwrap() < bump,
             "{calls:?}"
@@ -167,14 +169,14 @@ fn the_cache_is_told_the_other_ends_of_ovs_s_tunnels_and_of_one_that_goes_before
         // The session with the database comes back, and nothing is missed.
         bed.rest().await;
         bed.ovs.kill_database();
-        bed.until("a hold", |s| s.cache.sight == Sight::Hold).await;
+        bed.until("a hold", |s| s.cache.monitor == MonitorHealth::GracePeriod).await;
         bed.ovs.start_database();
-        bed.until("sight", |s| s.cache.sight == Sight::Open).await;
+        bed.until("sight", |s| s.cache.monitor == MonitorHealth::Synced).await;
         bed.ovs.vsctl(&["del-port", "br-int", "t4"]);
         until(&bed, &set(&[])).await;
         // Who takes packets from anywhere cannot tell whose they are.
         tunnel(&bed.ovs, "t7", "flow");
-        bed.until("a slow tunnel", |s| s.cache.tunnel.reason.contains("no remote_ip of its own")).await;
+        bed.until("a slow tunnel", |s| s.cache.tunnel.reason.contains("no fixed remote_ip")).await;
     });
 }
 
@@ -184,19 +186,19 @@ fn cached_flows_are_held_through_a_restart_of_vswitchd_until_it_has_flows_and_no
         let mut bed = Bed::open().await;
         assert!(bed.ovs.appctl(&["dpctl/ct-get-tcp-seq-chk", "netdev@ovs-netdev"]).contains("disabled"));
         bed.ovs.kill_switch();
-        bed.until("a hold", |s| s.cache.sight == Sight::Hold).await;
+        bed.until("a hold", |s| s.cache.monitor == MonitorHealth::GracePeriod).await;
         let hold = Gate { forward: true, learn: false, tcp: true, hold: true };
         assert_eq!(gates(&bed.cache.all()), [hold]);
-        assert_eq!(bed.cache.bumps(), 0, "a restart of OVS cuts nobody off: {:?}", bed.cache.all());
+        assert_eq!(bed.cache.invalidations(), 0, "a restart of OVS cuts nobody off: {:?}", bed.cache.all());
         bed.ovs.start_switch();
-        bed.until("the new ovs-vswitchd", |s| s.cache.blind.contains("no flows yet")).await;
-        assert!(bed.status().cache.gate.hold && bed.cache.bumps() == 0, "{:?}", bed.cache.all());
+        bed.until("the new ovs-vswitchd", |s| s.cache.unsynced_reason.contains("no flows yet")).await;
+        assert!(bed.status().cache.gate.hold && bed.cache.invalidations() == 0, "{:?}", bed.cache.all());
         bed.ovs.ofctl("add-flow", "table=0,priority=0,actions=drop");
-        bed.until("an open gate", |s| s.cache.sight == Sight::Open && s.cache.gate.learn).await;
+        bed.until("an open gate", |s| s.cache.monitor == MonitorHealth::Synced && s.cache.gate.learn).await;
         let seq = bed.ovs.appctl(&["dpctl/ct-get-tcp-seq-chk", "netdev@ovs-netdev"]);
         assert!(seq.contains("disabled"), "{seq}");
         let calls = bed.cache.all();
-        let bump = calls.iter().position(|call| *call == Call::Bump).unwrap();
+        let bump = calls.iter().position(|call| *call == Call::Invalidate).unwrap();
         let open = calls.iter().position(|c| matches!(c, Call::Gate(g) if !g.hold)).unwrap();
         assert!(bump < open, "what was held is invalid before the gate opens: {calls:?}");
     });
@@ -207,9 +209,9 @@ fn without_ovs_the_gate_closes_after_the_hold_and_the_heartbeat_goes_on() {
     on_a_node(|| async {
         let mut bed = Bed::open().await;
         bed.ovs.kill_switch();
-        bed.until("a hold", |s| s.cache.sight == Sight::Hold).await;
+        bed.until("a hold", |s| s.cache.monitor == MonitorHealth::GracePeriod).await;
         let (began, beats) = (Instant::now(), *bed.cache.beats.lock().unwrap());
-        bed.until("a closed gate", |s| s.cache.sight == Sight::Closed).await;
+        bed.until("a closed gate", |s| s.cache.monitor == MonitorHealth::Stale).await;
         let held = began.elapsed();
         assert!(held > Duration::from_secs(9) && held < Duration::from_secs(12), "{held:?}");
         assert_eq!(gates(&bed.cache.all()).last(), Some(&Gate::default()));
@@ -225,7 +227,7 @@ fn the_nodes_path_is_switched_live_and_kept_for_the_next_agent() {
         let path = bed.node.flow_cache.set_node_path(NodePath::Ovs).unwrap();
         assert_eq!(
             (path.path, path.reason.as_str()),
-            (Path::Ovs, "set for the node (slipctl path node ovs)")
+            (Path::Ovs, "requested for the node (slipctl path node ovs)")
         );
         assert_eq!(gates(&bed.cache.all()).last(), Some(&Gate::default()));
         bed.until("the decision", |s| s.node.path == Path::Ovs).await;
@@ -242,11 +244,12 @@ fn without_a_switched_off_sequence_check_udp_is_cached_and_tcp_is_not() {
     on_a_node(|| async {
         let ovs = OvsNode::start();
         ovs.ofctl("add-flow", "table=0,priority=0,actions=drop");
-        let bed = Bed::start(ovs, Sabotage { keep_sequence_check: true, ..Sabotage::default() }).await;
+        let bed =
+            Bed::start(ovs, FaultInjection { keep_sequence_check: true, ..FaultInjection::default() }).await;
         bed.until("an open gate", |s| s.cache.gate.forward && s.cache.gate.learn).await;
         let status = bed.status();
         assert!(!status.cache.gate.tcp && status.cache.tcp.path == Path::Ovs, "{status:?}");
-        assert!(status.cache.tcp.reason.contains("compares sequence numbers"), "{}", status.cache.tcp.reason);
+        assert!(status.cache.tcp.reason.contains("sequence check"), "{}", status.cache.tcp.reason);
         assert!(bed.ovs.appctl(&["dpctl/ct-get-tcp-seq-chk", "netdev@ovs-netdev"]).contains("enabled"));
     });
 }
@@ -257,7 +260,8 @@ fn an_agent_made_blind_for_flows_makes_nothing_invalid_when_they_change() {
     on_a_node(|| async {
         let ovs = OvsNode::start();
         ovs.ofctl("add-flow", "table=0,priority=0,actions=drop");
-        let mut bed = Bed::start(ovs, Sabotage { ignore_flows: true, ..Sabotage::default() }).await;
+        let mut bed =
+            Bed::start(ovs, FaultInjection { ignore_flows: true, ..FaultInjection::default() }).await;
         bed.rest().await;
         bed.ovs.ofctl("add-flow", "table=5,priority=9,ip,nw_dst=10.244.0.3,actions=drop");
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -348,8 +352,11 @@ fn an_endpoint_is_taken_off_the_fast_path_by_annotation_mirror_policing_and_qos_
         bed.ovs.ofctl("del-flows", "table=44");
         fast().await;
         bed.rest().await;
-        bed.node.flow_cache.endpoint_goes("a");
-        assert_eq!(bed.cache.all().last().filter(|_| bed.cache.bumps() == 1), Some(&Call::Bump));
+        bed.node.flow_cache.endpoint_removed("a");
+        assert_eq!(
+            bed.cache.all().last().filter(|_| bed.cache.invalidations() == 1),
+            Some(&Call::Invalidate)
+        );
     });
 }
 
@@ -370,7 +377,7 @@ fn flows_that_log_sample_or_limit_and_settings_of_the_chassis_take_the_node_off(
                 "table=44,priority=7,actions=clone(sample(probability=655,collector_set_id=1))",
                 "sample packets",
             ),
-            ("table=44,priority=7,actions=set_queue:3", "use queues"),
+            ("table=44,priority=7,actions=set_queue:3", "set a queue"),
         ] {
             bed.ovs.ofctl("add-flow", flow);
             slow(why).await;

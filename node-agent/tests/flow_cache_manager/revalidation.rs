@@ -88,14 +88,15 @@ impl Wire {
 
     /// What comes until nothing has been made invalid for longer than OVS's longest time between two rounds.
     async fn until_quiet(&self, bed: &Bed) -> Came {
-        let (mut came, mut bumps, mut since) = (Came::new(), bed.cache.bumps(), Instant::now());
+        let (mut came, mut invalidations, mut since) =
+            (Came::new(), bed.cache.invalidations(), Instant::now());
         while since.elapsed() < Duration::from_millis(600) {
             sleep(Duration::from_millis(5)).await;
             // Often, as a socket's buffer has room for some 250.
             for (number, count) in self.came() {
                 *came.entry(number).or_default() += count;
             }
-            if std::mem::replace(&mut bumps, bed.cache.bumps()) != bumps {
+            if std::mem::replace(&mut invalidations, bed.cache.invalidations()) != invalidations {
                 since = Instant::now();
             }
         }
@@ -140,21 +141,21 @@ fn no_old_datapath_flow_is_left_when_everything_is_made_invalid_for_the_last_tim
         while old_before.len() < 2 && trial < 20 {
             bed.cache.forget();
             let sender = Arc::clone(&wire.sender);
-            *bed.cache.probe.lock().unwrap() = Some(Box::new(move |bump| ask(&sender, bump)));
+            *bed.cache.probe.lock().unwrap() = Some(Box::new(move |number| ask(&sender, number)));
             // The round that this change causes is under way when the next one comes.
             bed.ovs.ofctl("add-flow", "table=9,priority=1,actions=drop");
             sleep(Duration::from_millis(trial % 8 * 5)).await;
             bed.ovs.ofctl("add-flow", &format!("{TARGET},priority=20,actions=drop"));
             let came = wire.until_quiet(&bed).await;
             *bed.cache.probe.lock().unwrap() = None;
-            let bumps = bed.cache.bumps();
+            let invalidations = bed.cache.invalidations();
             println!(
-                "trial {trial}: {bumps} times invalid; of {TARGETS} old ones forwarded after each: {came:?}"
+                "trial {trial}: {invalidations} times invalid; of {TARGETS} old ones forwarded after each: {came:?}"
             );
-            let after = |bump: usize| came.get(&bump).copied().unwrap_or(0);
-            assert!(bumps > 2 && after(1) > 0, "the packets that ask do not reach OVS");
-            old_at_last += after(bumps);
-            old_before.extend(Some(after(bumps - 1)).filter(|old| *old > 0));
+            let after = |invalidation: usize| came.get(&invalidation).copied().unwrap_or(0);
+            assert!(invalidations > 2 && after(1) > 0, "the packets that ask do not reach OVS");
+            old_at_last += after(invalidations);
+            old_before.extend(Some(after(invalidations - 1)).filter(|old| *old > 0));
             bed.ovs.ofctl("del-flows", TARGET);
             wire.until_quiet(&bed).await;
             ask(&wire.sender, 0);

@@ -129,7 +129,7 @@ fn the_kernel_takes_the_rulesets_and_their_removal() {
         assert_eq!(output("nft", &["list", "ruleset"]).trim(), "");
         kernel::nft::apply(&nft::removal()).await.unwrap();
         let error = kernel::nft::apply("table inet x { nonsense }").await.unwrap_err().to_string();
-        assert!(error.contains("nft refused"), "{error}");
+        assert!(error.contains("nft rejected"), "{error}");
     });
 }
 

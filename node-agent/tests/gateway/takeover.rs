@@ -167,7 +167,7 @@ fn a_step_that_fails_is_named_and_everything_is_put_back() {
             error.contains("Uplink") && error.contains("eth0 is a port of another OVS bridge"),
             "{error}"
         );
-        assert!(error.contains("everything was put back"), "{error}");
+        assert!(error.contains("the uplink migration was undone"), "{error}");
         assert_eq!(state(), before);
         assert_eq!(world.vsctl("list-br").trim(), "other");
         assert!(world.store().load().unwrap().is_none());

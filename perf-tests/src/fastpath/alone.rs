@@ -120,7 +120,7 @@ impl Node {
     /// Makes both directions of the flow known anew, and sees that they are used.
     fn learn(&self) -> Result<()> {
         self.cache.heartbeat()?;
-        self.cache.bump().map(drop)?;
+        self.cache.invalidate().map(drop)?;
         self.cache.set_gate(Gate { forward: true, learn: true, tcp: true, hold: false })?;
         let (sent, tunnelled) = out(40_000);
         let tag = self.pass("from_pod", &sent, self.pod, 0)?.1;

@@ -5,7 +5,7 @@ use api::admin::{AuditReply, Audited, Outcome, Verdict};
 use super::pod_or_container;
 use crate::table::{Column, pairs, table};
 
-/// Both answers for each flow; with many flows, details only of those that are not the same.
+/// Renders the result of an audit: details for a single flow, else a table with details of the flows that are not `same`.
 pub(crate) fn text(reply: &AuditReply) -> String {
     if reply.flows.is_empty() {
         return "no valid cached flows to audit\n".to_owned();
@@ -14,7 +14,7 @@ pub(crate) fn text(reply: &AuditReply) -> String {
         return details(one);
     }
     let columns =
-        [Column::Left("VERDICT"), Column::Left("POD"), Column::Left("FLOW"), Column::Left("OVS WOULD")];
+        [Column::Left("VERDICT"), Column::Left("POD"), Column::Left("FLOW"), Column::Left("OVS VERDICT")];
     let rows: Vec<_> = reply.flows.iter().map(row).collect();
     let mut out = table(&columns, &rows);
     for flow in reply.flows.iter().filter(|flow| flow.verdict != Verdict::Same) {
@@ -48,12 +48,12 @@ fn details(flow: &Audited) -> String {
         list.push(("Why", flow.why.join("\n")));
     }
     let columns = [
-        Column::Left("ANSWER"),
+        Column::Left("VERDICT OF"),
         Column::Left("KIND"),
         Column::Left("TO"),
         Column::Left("VNI"),
         Column::Left("OPTION"),
-        Column::Left("TTL LOWERED BY"),
+        Column::Left("TTL STEP"),
         Column::Left("DESTINATION MAC"),
         Column::Left("SOURCE MAC"),
     ];
@@ -68,7 +68,7 @@ fn details(flow: &Audited) -> String {
     }
     let mut list = Vec::new();
     if !flow.asked.is_empty() {
-        list.push(("Asked", flow.asked.join("\n")));
+        list.push(("Commands", flow.asked.join("\n")));
     }
     if !flow.datapath_actions.is_empty() {
         list.push(("Actions", flow.datapath_actions.join("\n")));
@@ -122,12 +122,12 @@ mod tests {
             "Flow     tcp 10.244.0.3:40000 10.244.1.3:9000 of default/a\n\
              Verdict  different\n\
              Why      the cache would send it through the tunnel to 172.18.0.3, OVS would drop it\n\
-             ANSWER  KIND    TO          VNI  OPTION   TTL LOWERED BY  DESTINATION MAC  SOURCE MAC\n\
-             cache   tunnel  172.18.0.3  4    0x20004  1               -                -\n\
-             OVS     drop    -           -    -        -               -                -\n\
-             Asked    ofproto/trace br-int x\n\
-             \u{20}        zone 6: no connection\n\
-             Actions  drop\n"
+             VERDICT OF  KIND    TO          VNI  OPTION   TTL STEP  DESTINATION MAC  SOURCE MAC\n\
+             cache       tunnel  172.18.0.3  4    0x20004  1         -                -\n\
+             OVS         drop    -           -    -        -         -                -\n\
+             Commands  ofproto/trace br-int x\n\
+             \u{20}         zone 6: no connection\n\
+             Actions   drop\n"
         );
     }
 

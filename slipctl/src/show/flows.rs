@@ -18,7 +18,7 @@ const COLUMNS: [Column; 9] = [
     Column::Left("STATE"),
 ];
 
-/// The flows as a table.
+/// Renders flows as a table.
 pub(crate) fn text(flows: &[Flow], limit: usize) -> String {
     if flows.is_empty() {
         return "no cached flows\n".to_owned();
@@ -26,7 +26,7 @@ pub(crate) fn text(flows: &[Flow], limit: usize) -> String {
     let rows: Vec<_> = flows.iter().map(row).collect();
     let mut out = table(&COLUMNS, &rows);
     if flows.len() >= limit {
-        out.push_str(&format!("at most {limit} flows are shown; --limit N shows more\n"));
+        out.push_str(&format!("list limited to {limit} flows; use --limit N for more\n"));
     }
     out
 }
@@ -45,8 +45,9 @@ fn row(flow: &Flow) -> Vec<String> {
     ]
 }
 
-/// `valid` forwards; `probing` does too while a refresh packet is inside OVS; `waiting` will when the other direction has been
-/// seen; `diverged` does not while the epoch lasts, as OVS answered otherwise; `stale` is of another epoch and never will.
+/// State of an entry: `valid` is in use; `probing` is in use while a revalidation packet is inside OVS; `waiting` is unused until
+/// the other direction of the connection is cached; `diverged` is unused in this epoch, as OVS's verdict differed; `stale` belongs
+/// to an earlier epoch and is never used again.
 fn state(flow: &Flow) -> &'static str {
     match flow {
         Flow { valid: true, probing: false, .. } => "valid",
@@ -57,7 +58,7 @@ fn state(flow: &Flow) -> &'static str {
     }
 }
 
-/// Where the packets go, or come from.
+/// Action of a flow with its remote node or local pod.
 pub(crate) fn action(action: &Action) -> String {
     match action {
         Action::Tunnel(end) => format!("tunnel to {}", tunnel(end)),
@@ -103,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_list_that_may_be_cut_says_so_and_an_empty_one_too() {
-        assert!(text(&flows(), 2).contains("at most 2 flows"));
+        assert!(text(&flows(), 2).contains("limited to 2 flows"));
         assert_eq!(text(&[], 2), "no cached flows\n");
     }
 }

@@ -1,20 +1,20 @@
 //! `slipctl status` and `slipctl path`.
 
 use api::admin::Status;
-use api::admin::{Cache, NodePath, Path, Reasoned, Sight};
+use api::admin::{Cache, MonitorHealth, NodePath, Path, PathStatus};
 
 use super::{pod_or_container, short_id};
 use crate::table::{Column, pairs, table};
 use crate::units::{percent, span};
 
-/// The node, its pods and maps.
+/// Renders the status of the node, its pods, maps and packet reasons.
 pub(crate) fn text(status: &Status) -> String {
     let mut list = vec![("Node", status.node.clone()), ("Path", reasoned(&status.path))];
     if let Some(cache) = &status.cache {
         list.extend(cache_lines(cache));
     }
     let versions = &status.versions;
-    let programs = versions.programs.as_deref().unwrap_or("none (built without an eBPF toolchain)");
+    let programs = versions.programs.as_deref().unwrap_or("none (agent built without an eBPF toolchain)");
     list.extend([
         ("Attach", format!("{}, OVS datapath {}", status.attach, status.ovs_datapath)),
         (
@@ -23,7 +23,10 @@ pub(crate) fn text(status: &Status) -> String {
         ),
         ("Agent", format!("{}, programs {programs}, map layout {}", versions.agent, versions.map_layout)),
         ("Kernel", versions.kernel.clone()),
-        ("OVS", versions.ovs.clone().unwrap_or_else(|| "unknown: its database does not say".to_owned())),
+        (
+            "OVS",
+            versions.ovs.clone().unwrap_or_else(|| "unknown (no ovs_version in its database)".to_owned()),
+        ),
     ]);
     if !status.warnings.is_empty() {
         list.push(("Warnings", status.warnings.join("\n")));
@@ -38,9 +41,9 @@ pub(crate) fn text(status: &Status) -> String {
     out
 }
 
-/// What came of `slipctl path node`.
-pub(crate) fn path(wanted: NodePath, now: &Reasoned) -> String {
-    format!("wanted {}, now {}\n", wanted.name(), reasoned(now))
+/// Renders the result of `slipctl path node`.
+pub(crate) fn path(wanted: NodePath, now: &PathStatus) -> String {
+    format!("requested {}, now {}\n", wanted.name(), reasoned(now))
 }
 
 fn name(path: Path) -> &'static str {
@@ -50,43 +53,48 @@ fn name(path: Path) -> &'static str {
     }
 }
 
-fn reasoned(path: &Reasoned) -> String {
+fn reasoned(path: &PathStatus) -> String {
     let name = name(path.path);
     if path.reason.is_empty() { name.to_owned() } else { format!("{name}: {}", path.reason) }
 }
 
 fn cache_lines(cache: &Cache) -> Vec<(&'static str, String)> {
     let gate = cache.gate;
-    let open = [(gate.forward, "forward"), (gate.learn, "learn"), (gate.tcp, "tcp"), (gate.hold, "hold")];
-    let open: Vec<_> = open.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
-    let open = if open.is_empty() { "closed".to_owned() } else { open.join(", ") };
+    let modes = [(gate.forward, "forward"), (gate.learn, "learn"), (gate.tcp, "tcp"), (gate.hold, "hold")];
+    let modes: Vec<_> = modes.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
+    let modes = if modes.is_empty() { "none".to_owned() } else { modes.join(", ") };
     let epoch = cache.epoch.map_or_else(|| "none".to_owned(), |epoch| epoch.to_string());
     let underlay = cache
         .underlay
         .as_ref()
         .map_or_else(|| "none".to_owned(), |u| format!("{}, MAC {}, MTU {}", u.address, u.mac, u.mtu));
-    let bumps: Vec<_> = cache.bumps.iter().map(|(cause, count)| format!("{cause} {count}")).collect();
+    let invalidations: Vec<_> =
+        cache.invalidations.iter().map(|(cause, count)| format!("{cause} {count}")).collect();
     vec![
-        ("Wanted", cache.wanted.name().to_owned()),
+        ("Requested path", cache.wanted.name().to_owned()),
         ("TCP", reasoned(&cache.tcp)),
         ("Tunnel", reasoned(&cache.tunnel)),
         ("Underlay", underlay),
         ("Epoch", epoch),
-        ("Gate", format!("{open}; refresh after {}", span(cache.refresh_ms))),
-        ("OVS seen", sight(cache)),
-        ("Bumps", if bumps.is_empty() { "none".to_owned() } else { bumps.join(", ") }),
-        ("Diverged", cache.divergences.to_string()),
+        ("Modes", format!("{modes}; refresh after {}", span(cache.refresh_ms))),
+        ("OVS monitor", monitor(cache)),
+        (
+            "Invalidations by cause",
+            if invalidations.is_empty() { "none".to_owned() } else { invalidations.join(", ") },
+        ),
+        ("Divergences", cache.divergences.to_string()),
     ]
 }
 
-fn sight(cache: &Cache) -> String {
-    let (state, held) = match (cache.sight, cache.hold_ms) {
-        (Sight::Open, _) => ("yes", String::new()),
-        (Sight::Hold, Some(ms)) => ("no, holding for", format!(" {}", span(ms))),
-        (Sight::Hold, None) => ("no, holding", String::new()),
-        (Sight::Closed, _) => ("no, closed", String::new()),
+fn monitor(cache: &Cache) -> String {
+    let (state, held) = match (cache.monitor, cache.hold_ms) {
+        (MonitorHealth::Synced, _) => ("synced", String::new()),
+        (MonitorHealth::GracePeriod, Some(ms)) => ("lost, grace period for", format!(" {}", span(ms))),
+        (MonitorHealth::GracePeriod, None) => ("lost, grace period", String::new()),
+        (MonitorHealth::Stale, _) => ("lost, all packets through OVS", String::new()),
     };
-    let why = if cache.blind.is_empty() { String::new() } else { format!(": {}", cache.blind) };
+    let why =
+        if cache.unsynced_reason.is_empty() { String::new() } else { format!(": {}", cache.unsynced_reason) };
     format!("{state}{held}{why}")
 }
 
@@ -143,20 +151,20 @@ mod tests {
 
     fn status() -> Status {
         serde_json::from_value(serde_json::json!({
-            "node": "n1", "path": "ebpf", "reason": "all is there", "attach": "interposed",
+            "node": "n1", "path": "ebpf", "reason": "eligible", "attach": "interposed",
             "ovsDatapath": "netdev", "ready": true, "problems": [],
             "cache": {
                 "wanted": "auto", "tcp": {"path": "ovs", "reason": "sequence check is on"},
                 "tunnel": {"path": "ebpf", "reason": ""},
                 "underlay": {"address": "172.18.0.2", "mac": "02:42:ac:12:00:02", "mtu": 1500},
                 "epoch": 17, "gate": {"forward": true, "learn": true, "tcp": false, "hold": false},
-                "sight": "hold", "blind": "ovs-vswitchd is away", "holdMs": 1_500, "refreshMs": 2_000,
+                "sight": "hold", "blind": "connection closed by OVS", "holdMs": 1_500, "refreshMs": 2_000,
                 "bumps": {"flows": 3}, "divergences": 0
             },
             "versions": {"agent": "0.1.0", "programs": "00ff", "mapLayout": 2, "kernel": "6.18.44", "ovs": "3.5.0"},
             "endpoints": [
                 {"id": "c0ffee01c0ffee01", "pod": "default/web-1", "addresses": ["10.244.0.3/24"],
-                 "path": "ovs", "reason": "asked for"}
+                 "path": "ovs", "reason": "requested"}
             ],
             "maps": [{"map": "FLOW_EGRESS", "entries": 1, "capacity": 4}],
             "packetReasons": {"fragment": 2}
@@ -168,13 +176,14 @@ mod tests {
     fn every_path_stands_with_its_reason() {
         let text = text(&status());
         for line in [
-            "Path      ebpf: all is there\n",
-            "TCP       ovs: sequence check is on\n",
-            "Tunnel    ebpf\n",
-            "Gate      forward, learn; refresh after 2.0s\n",
-            "OVS seen  no, holding for 1.5s: ovs-vswitchd is away\n",
-            "Agent     0.1.0, programs 00ff, map layout 2\n",
-            "default/web-1  ovs   10.244.0.3/24  c0ffee01c0ff  asked for\n",
+            "Path                    ebpf: eligible\n",
+            "TCP                     ovs: sequence check is on\n",
+            "Tunnel                  ebpf\n",
+            "Modes                   forward, learn; refresh after 2.0s\n",
+            "OVS monitor             lost, grace period for 1.5s: connection closed by OVS\n",
+            "Invalidations by cause  flows 3\n",
+            "Agent                   0.1.0, programs 00ff, map layout 2\n",
+            "default/web-1  ovs   10.244.0.3/24  c0ffee01c0ff  requested\n",
             "FLOW_EGRESS        1         4  25.0%\n",
             "fragment           2\n",
         ] {
@@ -187,14 +196,14 @@ mod tests {
         let mut status = status();
         assert!(!text(&status).contains("Warnings"));
         status.warnings = vec!["gateway: the MTU is too large".to_owned()];
-        assert!(text(&status).contains("Warnings  gateway: the MTU is too large\n"));
+        assert!(text(&status).contains("Warnings                gateway: the MTU is too large\n"));
     }
 
     #[test]
     fn a_node_without_ebpf_says_why_and_shows_no_empty_tables() {
         let mut status = status();
         status.cache = None;
-        status.path = Reasoned::ovs("kernel 5.10 is too old");
+        status.path = PathStatus::ovs("kernel 5.10 is too old");
         status.ready = false;
         status.problems = vec!["ovs: not connected".to_owned(), "pods: not read".to_owned()];
         (status.maps, status.endpoints) = (Vec::new(), Vec::new());
@@ -202,7 +211,7 @@ mod tests {
         assert!(text.contains("Path    ovs: kernel 5.10 is too old\n"), "{text}");
         assert!(text.contains("Ready   no: ovs: not connected\n        pods: not read\n"), "{text}");
         assert!(
-            text.contains("no pods on this node") && !text.contains("MAP") && !text.contains("Gate"),
+            text.contains("no pods on this node") && !text.contains("MAP") && !text.contains("Modes"),
             "{text}"
         );
     }

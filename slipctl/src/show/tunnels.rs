@@ -17,10 +17,10 @@ const COLUMNS: [Column; 9] = [
     Column::Right("HIT"),
 ];
 
-/// Two lines for each tunnel: received and sent.
+/// Renders a line for received and a line for sent packets of each tunnel and VNI.
 pub(crate) fn text(tunnels: &[TunnelCounters]) -> String {
     if tunnels.is_empty() {
-        return "no tunnel has carried a packet yet\n".to_owned();
+        return "no tunnel packets yet\n".to_owned();
     }
     let rows: Vec<_> = tunnels
         .iter()

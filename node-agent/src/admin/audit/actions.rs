@@ -1,72 +1,72 @@
-//! OVS's datapath actions as `ofproto/trace` prints them (ovs-actions(7), OVS lib/odp-util.c), and what they do to a packet.
+//! Interpreter of OVS's datapath actions as printed by `ofproto/trace` (ovs-actions(7); OVS, lib/odp-util.c).
 //!
-//! Only what can become of one packet of an established pod-to-pod flow is understood. Everything else is kept as a remark,
-//! and a remark keeps the answer from being called the same.
+//! It models the actions that apply to a packet of an established pod-to-pod flow. All others are kept as remarks, and a remark
+//! rules out the verdict `same`.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// A word with what stands in its parentheses.
+/// An action name with the text in its parentheses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Item<'a> {
     name: &'a str,
     inside: Option<&'a str>,
 }
 
-/// A tunnel as the actions set it.
+/// Tunnel metadata set by the actions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Tunnel {
-    /// Outer destination.
+    /// Outer destination address.
     pub(super) remote: Option<IpAddr>,
     /// Virtual network identifier.
     pub(super) vni: Option<u32>,
-    /// Data of OVN's option (class 0x102, type 0x80, 4 bytes).
+    /// Value of OVN's Geneve option (class 0x102, type 0x80, 4 bytes).
     pub(super) option: Option<u32>,
 }
 
-/// What has been done to a packet so far.
+/// Modifications of a packet so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Packet {
-    /// Source MAC, if it was set.
+    /// Source MAC, if set.
     pub(super) source_mac: Option<String>,
-    /// Destination MAC, if it was set.
+    /// Destination MAC, if set.
     pub(super) destination_mac: Option<String>,
-    /// TTL or hop limit, if it was set.
+    /// TTL or hop limit, if set.
     pub(super) ttl: Option<u8>,
-    /// The tunnel it was put into.
+    /// Tunnel metadata, if encapsulated.
     pub(super) tunnel: Option<Tunnel>,
 }
 
-/// A packet came out.
+/// A packet sent to a datapath port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Output {
-    /// The datapath's port: its number, or its name.
+    /// Number or name of the datapath port.
     pub(super) port: String,
-    /// How it looked then.
+    /// Modifications made before.
     pub(super) packet: Packet,
 }
 
-/// The packet goes on in another pass.
+/// A packet that is recirculated.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Resume {
-    /// Zone of the connection tracking before it.
+    /// Zone of the preceding connection tracking.
     pub(super) zone: Option<u16>,
-    /// How it looked then.
+    /// Modifications made before.
     pub(super) packet: Packet,
 }
 
-/// What one or more passes did.
+/// Effect of one or more passes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Walk {
-    /// Packets that came out.
+    /// Packets sent to datapath ports.
     pub(super) outputs: Vec<Output>,
-    /// Packets that go on, by recirculation id.
+    /// Recirculated packets by recirculation id.
     pub(super) resumes: BTreeMap<u32, Resume>,
-    /// Things done that were not followed.
+    /// Actions that are not modelled.
     pub(super) remarks: Vec<String>,
 }
 
-/// The actions cannot be read.
+/// Malformed datapath actions.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("datapath actions `{text}`: {what}")]
 pub(super) struct Malformed {
@@ -75,7 +75,7 @@ pub(super) struct Malformed {
 }
 
 impl Walk {
-    /// Follows `actions` for a packet that is as `packet` says.
+    /// Applies `actions` to `packet`.
     pub(super) fn follow(&mut self, actions: &str, packet: &Packet) -> Result<(), Malformed> {
         let (mut packet, mut zone) = (packet.clone(), None);
         for item in items(actions)? {
@@ -96,7 +96,7 @@ impl Walk {
                 None => self.remark(item),
             },
             ("clone", Some(actions)) => self.follow(actions, packet)?,
-            // A cached flow's packets are never larger than the link: larger ones are not taken by the cache.
+            // Packets of cached flows never exceed the link MTU; the cache does not handle larger ones.
             ("check_pkt_len", Some(_)) => {
                 for branch in items(inside)?.into_iter().filter(|branch| branch.name == "le") {
                     self.follow(branch.inside.unwrap_or_default(), packet)?;
@@ -122,7 +122,7 @@ impl Walk {
     }
 }
 
-/// Takes one `set` field. False when it changes something that a cached flow does not change.
+/// Applies a `set` action. Returns false when it sets a field that a cached entry does not change.
 fn set(field: Item<'_>, packet: &mut Packet) -> Result<bool, Malformed> {
     let inside = field.inside.unwrap_or_default();
     let mut known = true;
@@ -145,7 +145,7 @@ fn set(field: Item<'_>, packet: &mut Packet) -> Result<bool, Malformed> {
             }
         }
         "tunnel" => packet.tunnel = Some(set_tunnel(inside)?),
-        // What the node's own kernel is told about the packet; it does not leave the node.
+        // Metadata for the node's own kernel, not part of the packet.
         "skb_priority" | "skb_mark" => {}
         _ => known = false,
     }
@@ -180,7 +180,7 @@ fn pushed(inside: &str) -> Result<Tunnel, Malformed> {
     Ok(tunnel)
 }
 
-/// Data of OVN's option; `None` unless it is there exactly once and alone.
+/// Value of OVN's Geneve option; `None` unless it is the only option.
 fn option(text: &str) -> Option<u32> {
     let (_, rest) = text.split_once("{class=0x102,type=0x80,len=4,")?;
     let (data, rest) = rest.split_once('}')?;
@@ -205,7 +205,7 @@ pub(super) fn number(text: &str) -> Option<u32> {
     }
 }
 
-/// Cuts at the commas outside of all brackets.
+/// Splits at commas outside of brackets.
 fn items(text: &str) -> Result<Vec<Item<'_>>, Malformed> {
     let malformed = |what| Malformed { text: text.to_owned(), what };
     let (mut list, mut depth, mut start) = (Vec::new(), 0_usize, 0);
@@ -213,8 +213,7 @@ fn items(text: &str) -> Result<Vec<Item<'_>>, Malformed> {
         match byte {
             b'(' | b'{' => depth += 1,
             b')' | b'}' => {
-                depth =
-                    depth.checked_sub(1).ok_or_else(|| malformed("more closing than opening brackets"))?;
+                depth = depth.checked_sub(1).ok_or_else(|| malformed("unbalanced closing bracket"))?;
             }
             b',' if depth == 0 => {
                 list.push(item(&text[start..at]));
@@ -224,7 +223,7 @@ fn items(text: &str) -> Result<Vec<Item<'_>>, Malformed> {
         }
     }
     if depth > 0 {
-        return Err(malformed("a bracket is not closed"));
+        return Err(malformed("unclosed bracket"));
     }
     list.push(item(&text[start..]));
     list.retain(|item| !item.name.is_empty());

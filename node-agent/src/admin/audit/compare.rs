@@ -1,4 +1,4 @@
-//! Both answers in one form, and whether they agree.
+//! Converts the verdicts of cache and OVS to one form and compares them.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::admin::naming::Naming;
 use crate::flow_cache::{Action, Flow};
 use api::admin::{Outcome, Verdict};
 
-/// Names of the datapath's ports by number, from `dpif/show` (ovs-vswitchd(8)): lines of `NAME OPENFLOW/DATAPATH: (…)`.
+/// Parses names of datapath ports by number from `dpif/show` (ovs-vswitchd(8)): lines `NAME OPENFLOW/DATAPATH: (…)`.
 pub(super) fn ports(text: &str) -> BTreeMap<String, String> {
     let mut ports = BTreeMap::new();
     for line in text.lines() {
@@ -23,7 +23,7 @@ pub(super) fn ports(text: &str) -> BTreeMap<String, String> {
     ports
 }
 
-/// What the cache does with the flow's packets.
+/// Verdict in the cache.
 pub(super) fn remembered(flow: &Flow, naming: &Naming) -> Outcome {
     let pod = |container: &str| naming.pod(container).unwrap_or_else(|| container.to_owned());
     let outcome = Outcome {
@@ -47,7 +47,7 @@ pub(super) fn remembered(flow: &Flow, naming: &Naming) -> Outcome {
     }
 }
 
-/// What OVS would do. `before` are source and destination MAC as the packet enters, `from_tunnel` where.
+/// Verdict of OVS. `before`: source and destination MAC at the ingress. `from_tunnel`: the ingress is a tunnel.
 pub(super) fn answered(
     traced: &Traced,
     ports: &BTreeMap<String, String>,
@@ -95,15 +95,15 @@ fn output(
     }
 }
 
-/// The pod behind a datapath port, or the port's own name.
+/// Name of the pod at a datapath port, or the name of the port.
 fn name(port: &str, ports: &BTreeMap<String, String>, naming: &Naming) -> String {
     let port = ports.get(port).map_or(port, String::as_str);
     let pod = naming.pods.values().find(|named| named.port == port);
     pod.map_or_else(|| format!("port {port}"), |named| named.pod.clone())
 }
 
-/// Compares. Of what differs each part is told with both values; what one side does not know is not compared, but a kind
-/// or a target that OVS does not give is.
+/// Compares two verdicts and describes each difference with both values. Fields unknown to one side are not compared, except kind
+/// and target.
 pub(super) fn compare(remembered: &Outcome, ovs: &Outcome, remarks: &[String]) -> (Verdict, Vec<String>) {
     let mut why = Vec::new();
     if remembered.kind != ovs.kind {
@@ -140,7 +140,7 @@ pub(super) fn compare(remembered: &Outcome, ovs: &Outcome, remarks: &[String]) -
         return (Verdict::Different, why);
     }
     if !remarks.is_empty() {
-        why.extend(remarks.iter().map(|remark| format!("OVS also does what was not followed: {remark}")));
+        why.extend(remarks.iter().map(|remark| format!("action of OVS that is not modelled: {remark}")));
         return (Verdict::Undecided, why);
     }
     (Verdict::Same, why)

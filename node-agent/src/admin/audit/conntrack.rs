@@ -1,28 +1,28 @@
-//! The text of `dpctl/dump-conntrack -m` (ovs-dpctl(8)): in which state a packet of a flow would be found.
+//! Parser of `dpctl/dump-conntrack -m` (ovs-dpctl(8)): connection tracking state of a flow's packets.
 
 use std::net::{IpAddr, SocketAddr};
 
 use api::admin::{FlowSpec, Protocol};
 
-/// States for `--ct-next`.
+/// State for `--ct-next`: new connection.
 pub(super) const NEW: &str = "trk,new";
 const ESTABLISHED: &str = "trk,est";
 const ESTABLISHED_REPLY: &str = "trk,est,rpl";
 
-/// What connection tracking would say of a packet in one zone.
+/// Connection tracking state of a packet in one zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct State {
-    /// For `--ct-next`.
+    /// Value for `--ct-next`.
     pub(super) ct_next: &'static str,
     /// `ct_mark` of the connection.
     pub(super) mark: u32,
-    /// In words, for people.
+    /// Description for output.
     pub(super) words: String,
 }
 
-/// Looks `flow` up in the dump of one zone. `kernel` tells which datapath wrote the dump: only that of the kernel says of UDP
-/// whether an answer was seen; the userspace datapath calls it established from the third packet on, answer or not
-/// (OVS lib/conntrack-other.c).
+/// Looks up `flow` in the dump of one zone. `kernel`: the dump is from the kernel datapath, which marks UDP connections whose reply
+/// was seen; the userspace datapath treats UDP as established from the third packet on, with or without a reply (OVS,
+/// lib/conntrack-other.c).
 pub(super) fn state(dump: &str, flow: &FlowSpec, kernel: bool) -> State {
     let forward = (flow.source, flow.destination);
     for line in dump.lines() {
@@ -38,7 +38,7 @@ pub(super) fn state(dump: &str, flow: &FlowSpec, kernel: bool) -> State {
         let (ct_next, side) = match answered {
             true if original == Some(forward) => (ESTABLISHED, "original"),
             true if reply == Some(forward) => (ESTABLISHED_REPLY, "reply"),
-            // An answer is what makes it established: a reply always is.
+            // A reply always belongs to an established connection.
             false if reply == Some(forward) => (ESTABLISHED_REPLY, "reply"),
             false if original == Some(forward) => (NEW, "original"),
             _ => continue,
@@ -49,7 +49,7 @@ pub(super) fn state(dump: &str, flow: &FlowSpec, kernel: bool) -> State {
     State { ct_next: NEW, mark: 0, words: format!("no connection, {NEW}") }
 }
 
-/// Source and destination behind `key`.
+/// Source and destination after `key`.
 fn ends(text: &str, key: &str) -> Option<(SocketAddr, SocketAddr)> {
     let (_, rest) = text.split_once(key)?;
     let (inside, _) = rest.split_once(')')?;
@@ -60,7 +60,7 @@ fn ends(text: &str, key: &str) -> Option<(SocketAddr, SocketAddr)> {
     Some((source, SocketAddr::new(address("dst=")?, port("dport=")?)))
 }
 
-/// State of a TCP connection: of both sides, the one that is behind.
+/// State of a TCP connection; of two states, the earlier one.
 fn tcp_state(text: &str) -> &str {
     let one = field(text, "(state=");
     let (original, reply) = (field(text, "(state_orig="), field(text, ",state_reply="));
@@ -68,7 +68,7 @@ fn tcp_state(text: &str) -> &str {
     young.or(one).or(original).unwrap_or_default()
 }
 
-/// What stands between `key` and the next comma or bracket. A key that is not at the beginning of a word is not it.
+/// Text between `key` and the next comma or bracket; `key` must be at the start of a word.
 fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     let at = text.match_indices(key).map(|(at, _)| at).find(|at| {
         *at == 0

@@ -1,11 +1,10 @@
-//! The audit: OVS is asked what it would do with a packet of a flow now (`ofproto/trace`), and that is held against what the
-//! flow cache does.
+//! Audit: traces a packet of a flow through OVS (`ofproto/trace`) and compares the result with the cached entry.
 //!
-//! Asking changes nothing in OVS: a trace without a packet has no side effects. The state of connection tracking is read
-//! from the datapath, zone by zone, as OVS asks for it.
+//! A trace without a packet has no side effects in OVS. The connection tracking state is read from the datapath, zone by zone, as
+//! the trace needs it.
 //!
-//! `subject` is the question, `trace`, `actions` and `conntrack` read OVS's answers, `compare` judges. All are pure; the I/O
-//! is here.
+//! `subject` builds the packet; `trace`, `actions` and `conntrack` parse OVS's output; `compare` yields the verdict. All are pure;
+//! the I/O is in this file.
 
 mod actions;
 mod compare;
@@ -32,42 +31,45 @@ use crate::ovs::unixctl::{Unixctl, UnixctlError};
 use api::admin::{AuditReply, AuditRequest, Audited, DEFAULT_FLOWS, Outcome, Verdict};
 use api::ovn_name::INTEGRATION_BRIDGE;
 
-/// How long one answer of OVS may take.
+/// Timeout for a command to OVS.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// A packet passes connection tracking at most so often.
+/// Maximum number of passes through connection tracking.
 const PASSES: usize = 16;
 
-/// An answer that differs is asked for again after this: OVS may just have changed, and the cache is about to learn of it.
+/// Delay before a differing verdict is checked again, as an OVS change may be on its way to the cache.
 const AGAIN_AFTER: Duration = Duration::from_millis(250);
 
-/// OVS as the audit sees it.
+/// Access of an audit to OVS.
 struct Ovs {
     unixctl: Unixctl,
-    /// Names of the datapath's ports.
+    /// Names of the datapath ports by number.
     ports: BTreeMap<String, String>,
-    /// The kernel's datapath.
+    /// True for the kernel datapath.
     kernel: bool,
 }
 
-/// OVS's answer with how it came about.
+/// Verdict of OVS with the commands that led to it.
 #[derive(Debug, Default)]
 struct Answer {
     traced: Option<Traced>,
     asked: Vec<String>,
-    /// Why the answer may not be what OVS does with a real packet.
+    /// Why the verdict for a real packet may differ.
     doubts: Vec<String>,
 }
 
-/// Audits one flow or all.
+/// Audits one flow or all valid ones.
+///
+/// # Errors
+/// The request is invalid, or ovs-vswitchd cannot be queried.
 pub async fn audit(view: &Arc<dyn View>, request: AuditRequest) -> Result<AuditReply, AdminError> {
     let limit = request.limit.unwrap_or(DEFAULT_FLOWS);
     if limit == 0 {
-        return Err(AdminError::Bad("limit `0`: at least 1 is needed".to_owned()));
+        return Err(AdminError::Bad("limit `0`: must be at least 1".to_owned()));
     }
     let unixctl = view.unixctl().ok_or_else(|| {
         AdminError::Cannot(
-            "OVS's database is not on this machine (--ovs-db), so OVS cannot be asked".to_owned(),
+            "OVS is not on this node (--ovs-db is not a unix socket), so flows cannot be traced".to_owned(),
         )
     })?;
     let ports = unixctl.call("dpif/show", &[], ANSWER).await.map_err(failed)?;
@@ -87,7 +89,7 @@ pub async fn audit(view: &Arc<dyn View>, request: AuditRequest) -> Result<AuditR
 
 type Asked = (Result<Subject, String>, Option<Flow>);
 
-/// What is to be audited: entries of the cache, or the flow as it was described.
+/// Subjects of the request: entries of the cache, or the given flow.
 async fn subjects(
     view: &Arc<dyn View>,
     request: &AuditRequest,
@@ -107,7 +109,7 @@ async fn subjects(
     Ok(subjects.collect())
 }
 
-/// Flows of the cache; none without a cache. Those of a pod that has diverged already are not used, and so not valid.
+/// Flows of the cache; empty without a cache. Flows of an endpoint that diverged in this epoch count as not valid.
 async fn cached(view: &Arc<dyn View>, limit: usize) -> Result<Vec<Flow>, AdminError> {
     let Some(cache) = view.flow_cache() else { return Ok(Vec::new()) };
     let read = move || {
@@ -145,7 +147,7 @@ fn unaskable(flow: Option<Flow>, why: String, naming: &Naming) -> Audited {
     }
 }
 
-/// Audits one flow. A difference that stays is told to the agent.
+/// Audits one flow. A persistent difference is reported as a divergence.
 async fn one(view: &Arc<dyn View>, ovs: &Ovs, subject: &Subject) -> Audited {
     let mut audited = judge(view, ovs, subject).await;
     if audited.verdict != Verdict::Different {
@@ -156,7 +158,7 @@ async fn one(view: &Arc<dyn View>, ovs: &Ovs, subject: &Subject) -> Audited {
         Ok(true) => audited = judge(view, ovs, subject).await,
         Ok(false) => {
             audited.verdict = Verdict::Undecided;
-            audited.why.insert(0, "the cache has changed while OVS was asked; ask again".to_owned());
+            audited.why.insert(0, "the cache changed during the audit; retry".to_owned());
         }
         Err(error) => {
             audited.verdict = Verdict::Undecided;
@@ -167,16 +169,16 @@ async fn one(view: &Arc<dyn View>, ovs: &Ovs, subject: &Subject) -> Audited {
     tell(view, audited, diverged.map(|cached| cached.epoch)).await
 }
 
-/// Counts it. A difference in an entry that packets use (of epoch `diverged`) takes the endpoint off the fast path while that
-/// epoch lasts, and is logged with both answers.
+/// Counts the result. A difference in an entry in use (of epoch `diverged`) keeps the endpoint on the slow path for that epoch, and
+/// is logged with both verdicts.
 async fn tell(view: &Arc<dyn View>, mut audited: Audited, diverged: Option<u32>) -> Audited {
     view.audited(audited.verdict, diverged.is_some());
     let (Some(epoch), Some(cache)) = (diverged, view.flow_cache()) else { return audited };
     let endpoint = audited.endpoint.clone();
     let done = tokio::task::spawn_blocking(move || cache.set_endpoint_diverged(&endpoint, epoch)).await;
     audited.why.push(match done.unwrap_or_else(|e| Err(CacheError::Programs(e.to_string()))) {
-        Ok(()) => format!("the pod takes the slow path until the node's epoch is no longer {epoch}"),
-        Err(error) => format!("the pod could not be taken off the fast path: {error}"),
+        Ok(()) => format!("the pod takes the slow path until the epoch is no longer {epoch}"),
+        Err(error) => format!("cannot move the pod to the slow path: {error}"),
     });
     tracing::error!(
         pod = audited.pod.as_deref().unwrap_or("?"),
@@ -188,12 +190,12 @@ async fn tell(view: &Arc<dyn View>, mut audited: Audited, diverged: Option<u32>)
         ovs = ?audited.ovs,
         asked = ?audited.asked,
         actions = ?audited.datapath_actions,
-        "audit: OVS would do otherwise than the flow cache"
+        "divergence: audit found an entry that differs from OVS's verdict"
     );
     audited
 }
 
-/// Whether the cache still does the same with the flow, in the same epoch.
+/// Whether the entry is unchanged, in the same epoch.
 async fn unchanged(view: &Arc<dyn View>, subject: &Subject) -> Result<bool, AdminError> {
     let Some(before) = &subject.cached else { return Ok(true) };
     let naming = view.naming();
@@ -242,8 +244,8 @@ fn verdict(
     let undecided = |why: String| (Verdict::Undecided, vec![why]);
     match (cached, ovs, error) {
         (_, _, Some(error)) => undecided(error),
-        (_, None, None) => undecided("OVS gave no answer".to_owned()),
-        (None, Some(_), None) => undecided("the flow is not cached; this is what OVS would do".to_owned()),
+        (_, None, None) => undecided("no verdict from OVS".to_owned()),
+        (None, Some(_), None) => undecided("the flow is not cached; the verdict of OVS is shown".to_owned()),
         (Some(cached), Some(ovs), None) => {
             let (mut verdict, mut why) = compare::compare(&cached.outcome, ovs, remarks);
             if !doubts.is_empty() && verdict != Verdict::Undecided {
@@ -251,14 +253,14 @@ fn verdict(
                 why.extend(doubts.iter().cloned());
             }
             if !cached.valid && verdict == Verdict::Different {
-                why.push(format!("the entry, of epoch {}, is not used by packets", cached.epoch));
+                why.push(format!("the entry (epoch {}) is not in use", cached.epoch));
             }
             (verdict, why)
         }
     }
 }
 
-/// Asks OVS, giving it the state of connection tracking that it asks for, zone by zone.
+/// Traces the packet, supplying the connection tracking state of each zone as the trace reaches it.
 async fn ask(ovs: &Ovs, subject: &Subject, answer: &mut Answer) -> Result<(), String> {
     let mut question = subject.question.clone();
     let (mut states, mut dumps): (Vec<&'static str>, HashMap<u16, String>) = Default::default();
@@ -276,7 +278,7 @@ async fn ask(ovs: &Ovs, subject: &Subject, answer: &mut Answer) -> Result<(), St
         };
         let Some(zone) = zone else {
             states.push(conntrack::NEW);
-            answer.doubts.push("OVS tracks the packet in a zone that its answer does not name".to_owned());
+            answer.doubts.push("the connection tracking zone is missing in the trace".to_owned());
             continue;
         };
         let dump = match dumps.entry(zone) {
@@ -293,7 +295,9 @@ async fn ask(ovs: &Ovs, subject: &Subject, answer: &mut Answer) -> Result<(), St
             question.mark = state.mark;
         } else if state.mark != 0 {
             let mark = state.mark;
-            answer.doubts.push(format!("connection mark {mark:#x} in zone {zone} cannot be told to OVS"));
+            answer
+                .doubts
+                .push(format!("connection mark {mark:#x} in zone {zone} cannot be passed to ofproto/trace"));
         }
         states.push(state.ct_next);
     }

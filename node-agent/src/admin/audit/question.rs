@@ -1,4 +1,4 @@
-//! What OVS is asked: the packet, as a flow of ofproto/trace (ovs-fields(7)).
+//! The packet to trace, formatted as a flow for `ofproto/trace` (ovs-fields(7)).
 
 use std::net::IpAddr;
 
@@ -6,49 +6,49 @@ use api::MacAddr;
 
 use api::admin::FlowSpec;
 
-/// TTL or hop limit of the packet that is asked about.
+/// TTL or hop limit of the traced packet.
 pub(super) const TTL: u8 = 64;
 
-/// Where the packet enters br-int.
+/// Ingress of the packet on br-int.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Entry {
-    /// At a pod's port.
+    /// Port of a pod.
     Pod {
         /// OpenFlow number of the port.
         port: i64,
     },
-    /// Out of the tunnel.
+    /// Tunnel port.
     Tunnel {
         /// OpenFlow number of the tunnel's port.
         port: i64,
-        /// The other node.
+        /// Tunnel endpoint of the remote node.
         remote: IpAddr,
-        /// This node.
+        /// Tunnel endpoint of this node.
         local: Option<IpAddr>,
         /// Virtual network identifier.
         vni: u32,
-        /// Data of OVN's option.
+        /// Value of OVN's Geneve option.
         option: u32,
     },
 }
 
-/// One packet.
+/// A packet to trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Question {
-    /// Where it enters.
+    /// Ingress.
     pub(super) entry: Entry,
-    /// Source MAC there.
+    /// Source MAC at the ingress.
     pub(super) source_mac: MacAddr,
-    /// Destination MAC there.
+    /// Destination MAC at the ingress.
     pub(super) destination_mac: MacAddr,
-    /// The rest of it.
+    /// Protocol, addresses and ports.
     pub(super) flow: FlowSpec,
-    /// `ct_mark` of its connection in the first zone.
+    /// `ct_mark` of the connection in the first zone.
     pub(super) mark: u32,
 }
 
 impl Question {
-    /// As ofproto/trace reads it. TCP packets have ACK alone: others are not taken by the cache.
+    /// Formats the packet for `ofproto/trace`. TCP packets have the ACK flag only, as the cache does not handle others.
     pub(super) fn text(&self) -> String {
         let mut parts = Vec::new();
         match &self.entry {

@@ -1,4 +1,4 @@
-//! What is audited: a flow of the cache, or one that somebody describes, with the packet that OVS is asked about.
+//! Subject of an audit: a cached or given flow, with the packet to trace.
 
 use std::net::IpAddr;
 
@@ -16,40 +16,44 @@ use api::admin::Outcome;
 
 /// Ports of br-int.
 pub trait Ports {
-    /// OpenFlow number of the port of this name.
+    /// OpenFlow port number of the port called `name`.
     fn number(&self, name: &str) -> Option<i64>;
-    /// OpenFlow number and own address of the tunnel to `remote`.
+    /// OpenFlow port number and local address of the tunnel to `remote`.
     fn tunnel(&self, remote: IpAddr) -> Option<(i64, Option<IpAddr>)>;
 }
 
-/// One flow with what is to be asked.
+/// A flow with the packet to trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Subject {
-    /// Container of the pod it belongs to.
+    /// Container id of the pod that owns the flow.
     pub(super) container: String,
-    /// The flow.
+    /// Protocol, addresses and ports.
     pub(super) flow: FlowSpec,
-    /// What the cache does, and in which epoch; none when it is not cached.
+    /// Cached action and its epoch; `None` when the flow is not cached.
     pub(super) cached: Option<Cached>,
-    /// What OVS is asked.
+    /// Packet to trace.
     pub(super) question: Question,
 }
 
-/// The cache's side.
+/// Entry of an audited flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cached {
-    /// What is done with packets.
+    /// Cached action.
     pub(super) outcome: Outcome,
-    /// Epoch in which it was learned.
+    /// Epoch in which the entry was learned.
     pub(super) epoch: u32,
-    /// Packets may use it.
+    /// The entry is in use.
     pub(super) valid: bool,
 }
 
 impl Subject {
-    /// A flow of the cache. The error says what is missing to ask OVS.
+    /// Subject for a cached flow.
+    ///
+    /// # Errors
+    /// What is missing for the trace.
     pub(super) fn cached(flow: &Flow, naming: &Naming, ports: &dyn Ports) -> Result<Self, String> {
-        let spec = collect::spec(flow).ok_or_else(|| format!("protocol {} is not known", flow.protocol))?;
+        let spec =
+            collect::spec(flow).ok_or_else(|| format!("protocol {} is not supported", flow.protocol))?;
         let entry = match flow.action {
             Action::Tunnel { .. } | Action::Local { .. } => {
                 let named = naming.pods.get(&flow.endpoint);
@@ -80,18 +84,18 @@ impl Subject {
         })
     }
 
-    /// A flow from a pod of this node that is not cached.
+    /// Subject for a flow from a pod of this node that is not cached.
     pub(super) fn described(flow: FlowSpec, naming: &Naming, ports: &dyn Ports) -> Result<Self, AdminError> {
         let Some((container, named)) = owner(naming, flow.source.ip()) else {
             return Err(AdminError::NotFound(match owner(naming, flow.destination.ip()) {
                 Some((_, named)) => format!(
-                    "flow `{flow}` is not cached. It goes to {} from elsewhere, and without a cached entry it is not known through \
-                     which tunnel; audit it while it is cached (`slipctl flows`), or on the node of {}",
+                    "flow `{flow}` is not cached and its source is not on this node, so the ingress tunnel of packets to {} is unknown; \
+                     audit it while it is cached (`slipctl flows`), or on the node of {}",
                     named.pod,
                     flow.source.ip()
                 ),
                 None => format!(
-                    "flow `{flow}`: neither {} nor {} is a pod of this node; `slipctl status` lists them",
+                    "flow `{flow}`: neither {} nor {} is a pod of this node; see `slipctl status`",
                     flow.source.ip(),
                     flow.destination.ip()
                 ),
@@ -122,8 +126,8 @@ fn nets(named: &Named) -> impl Iterator<Item = IpNet> {
     named.addresses.iter().filter_map(|address| address.parse().ok())
 }
 
-/// MAC to which the pod sends: the other pod's in its own subnet, else the router's, which has the MAC of the first IPv4
-/// address of the subnet, or of IPv6 where there is no IPv4.
+/// Destination MAC of the pod's packets: that of the peer pod in the same subnet, else that of the router, derived from the first
+/// IPv4 address of the subnet, or the first IPv6 address without IPv4.
 fn next_hop(named: &Named, naming: &Naming, destination: IpAddr) -> Option<MacAddr> {
     let own = nets(named).find(|net| net.addr().is_ipv4() == destination.is_ipv4())?;
     if own.contains(&destination)
@@ -199,7 +203,7 @@ pub(super) mod tests {
     #[test]
     fn a_flow_that_cannot_be_described_is_refused_with_the_reason() {
         for (source, destination, part) in [
-            ("10.244.1.4:80", "10.244.0.3:1", "goes to default/web-1 from elsewhere"),
+            ("10.244.1.4:80", "10.244.0.3:1", "packets to default/web-1 is unknown"),
             ("10.244.1.4:80", "10.244.1.5:1", "neither 10.244.1.4 nor 10.244.1.5"),
         ] {
             let flow = FlowSpec::parse("tcp", source, destination).unwrap();

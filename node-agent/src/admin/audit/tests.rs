@@ -9,11 +9,11 @@ use tokio::net::UnixListener;
 
 use super::*;
 use crate::admin::naming::tests::naming;
+use crate::flow_cache::CacheControl;
 use crate::flow_cache::FlowCache;
-use crate::flow_cache::Steering;
 use crate::flow_cache::fake::Fake;
 use api::admin::FlowSpec;
-use api::admin::Reasoned;
+use api::admin::PathStatus;
 use subject::tests::Two;
 
 struct Node {
@@ -39,14 +39,14 @@ impl View for Node {
     fn flow_cache(&self) -> Option<Arc<dyn FlowCache>> {
         self.cache.clone().map(|cache| cache as Arc<dyn FlowCache>)
     }
-    fn steering(&self) -> Option<Arc<dyn Steering>> {
+    fn control(&self) -> Option<Arc<dyn CacheControl>> {
         None
     }
     fn naming(&self) -> Naming {
         naming()
     }
-    fn path(&self) -> Reasoned {
-        Reasoned::ovs("")
+    fn path(&self) -> PathStatus {
+        PathStatus::ovs("")
     }
     fn status(&self) -> Result<api::admin::Status, AdminError> {
         Err(AdminError::Failed(String::new()))
@@ -164,7 +164,7 @@ async fn a_drop_where_the_cache_forwards_is_a_divergence_of_the_entrys_epoch() {
     );
     assert!(audited.why[0].contains("OVS would drop it"), "{:?}", audited.why);
     assert_eq!(slow, [("c0ffee01".to_owned(), 7)]);
-    assert!(audited.why[1].contains("until the node's epoch is no longer 7"), "{:?}", audited.why);
+    assert!(audited.why[1].contains("until the epoch is no longer 7"), "{:?}", audited.why);
 }
 
 #[tokio::test]

@@ -1,45 +1,45 @@
-//! The text of `ofproto/trace` (ovs-vswitchd(8)): one part for each pass through the pipeline, each ending in a line of
-//! datapath actions.
+//! Parser of the output of `ofproto/trace` (ovs-vswitchd(8)): one section for each pass through the pipeline, each ending with a
+//! line of datapath actions.
 
 use super::actions::{Malformed, Output, Packet, Walk, number};
 
-/// Beginning of the line that counts.
+/// Prefix of the line of datapath actions.
 const ACTIONS: &str = "Datapath actions: ";
 
-/// One pass.
+/// One pass through the pipeline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pass {
     /// Recirculation id; `None` for the first pass.
     pub(super) recirculation: Option<u32>,
-    /// It began behind connection tracking, and so took one of the states that were given.
+    /// The pass followed connection tracking, and consumed one of the given `--ct-next` states.
     pub(super) tracked: bool,
     /// Datapath actions.
     pub(super) actions: String,
 }
 
-/// The text has another form than this program knows.
+/// The output cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum TraceError {
-    /// There is no line of actions.
-    #[error("ofproto/trace answered without datapath actions: {0}")]
+    /// No line of datapath actions.
+    #[error("no datapath actions in the output of ofproto/trace: {0}")]
     NoActions(String),
-    /// The actions cannot be read.
+    /// Malformed datapath actions.
     #[error(transparent)]
     Malformed(#[from] Malformed),
 }
 
-/// What became of the packet in all passes.
+/// Result of all passes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Traced {
-    /// Passes in the order they were made.
+    /// Passes in order.
     pub(super) passes: Vec<Pass>,
-    /// Packets that came out.
+    /// Packets sent to datapath ports.
     pub(super) outputs: Vec<Output>,
-    /// Things done that were not followed.
+    /// Actions that are not modelled.
     pub(super) remarks: Vec<String>,
-    /// What keeps the answer from being OVS's last word.
+    /// Reasons why the result may not be final.
     pub(super) doubts: Vec<String>,
-    /// Zones of the passes behind connection tracking, in order; `None` where it is not known.
+    /// Zones of the passes after connection tracking, in order; `None` where unknown.
     pub(super) zones: Vec<Option<u16>>,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Traced {
 pub(super) fn read(text: &str) -> Result<Traced, TraceError> {
     let passes = passes(text);
     if passes.is_empty() {
-        let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("nothing at all");
+        let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("empty output");
         return Err(TraceError::NoActions(last.trim().to_owned()));
     }
     let (mut walk, mut zones) = (Walk::default(), Vec::new());
@@ -62,14 +62,14 @@ pub(super) fn read(text: &str) -> Result<Traced, TraceError> {
     Ok(Traced { passes, outputs: walk.outputs, remarks: walk.remarks, doubts: doubts(text), zones })
 }
 
-/// Without route or neighbour OVS drops what goes into a tunnel, and asks for the neighbour: a state of moments, and no
-/// decision about the flow (OVS ofproto/ofproto-dpif-xlate.c, `native_tunnel_output`).
+/// Transient failures of tunnel output: without route or neighbour OVS drops the packet and resolves the neighbour, which is not a
+/// verdict about the flow (OVS, ofproto/ofproto-dpif-xlate.c, `native_tunnel_output`).
 fn doubts(text: &str) -> Vec<String> {
     let said =
         |line: &&str| line.contains("native tunnel routing failed") || line.contains("neighbor cache miss");
     text.lines()
         .filter(said)
-        .map(|line| format!("OVS cannot reach the tunnel's far end now: {}", line.trim()))
+        .map(|line| format!("OVS cannot reach the remote tunnel endpoint now: {}", line.trim()))
         .collect()
 }
 
@@ -139,7 +139,7 @@ Datapath actions: 7
         assert_eq!(read(LOCAL).unwrap().doubts.len(), 0);
         assert_eq!(
             read(text).unwrap().doubts,
-            ["OVS cannot reach the tunnel's far end now: >> native tunnel routing failed"]
+            ["OVS cannot reach the remote tunnel endpoint now: >> native tunnel routing failed"]
         );
     }
 
@@ -147,6 +147,6 @@ Datapath actions: 7
     fn an_answer_without_actions_is_an_error_with_its_last_words() {
         let error = read("Flow: x\nTrace stopped: too deep\n\n").unwrap_err().to_string();
         assert!(error.ends_with("Trace stopped: too deep"), "{error}");
-        assert!(read("").unwrap_err().to_string().ends_with("nothing at all"));
+        assert!(read("").unwrap_err().to_string().ends_with("empty output"));
     }
 }

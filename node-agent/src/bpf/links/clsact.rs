@@ -1,7 +1,7 @@
-//! Filters on a `clsact` qdisc: for pods, and for everything on kernels before 6.6.
+//! tc filters on a `clsact` qdisc: for pods, and for all interfaces on kernels before 6.6.
 //!
-//! A filter stays until it or its interface is removed, whoever made it; an empty directory beside the pins records
-//! that it is there. Its priority and handle are fixed, so that it is found and replaced without a search.
+//! A filter stays until it or its interface is removed; an empty directory next to the pins records that it exists. Priority and
+//! handle are fixed, so that it is found and replaced without a search.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ const fn handle(program: Program) -> TcHandle {
     TcHandle::new(0, program as u16 + 1)
 }
 
-/// Attaches the hook's program, or puts it in the place of a filter of ours that nobody recorded.
+/// Attaches the hook's program, replacing an unrecorded filter of the agent.
 pub(super) fn attach(ebpf: &mut Ebpf, path: &Path, hook: Hook, interface: &str) -> Result<(), Error> {
     // The record first: a filter is never there without one.
     pins::create_dir(path)?;

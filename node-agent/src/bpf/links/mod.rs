@@ -1,4 +1,4 @@
-//! Links: a program on an interface, recorded on bpffs so that it outlives the agent.
+//! Attachment of programs to interfaces, recorded on bpffs so that it outlives the agent.
 //!
 //! Two ways, told apart by what is recorded: a pinned TCX link is a file, a filter on a `clsact` qdisc an empty
 //! directory. The uplink has TCX links where the kernel has them (6.6). Pods always have filters: attaching by TCX
@@ -86,7 +86,7 @@ impl Kind {
 }
 
 /// Makes the link if it is not recorded in `dir`; one that is gets the loaded program, atomically. One whose
-/// interface is gone, or that somebody removed, is made anew.
+/// interface is gone, or that was removed, is created again.
 pub(super) fn ensure(ebpf: &mut Ebpf, dir: &Path, hook: Hook, via: Via) -> Result<(), Error> {
     if adopt(ebpf, dir, hook)? {
         return Ok(());
@@ -148,7 +148,7 @@ pub(super) fn remove_dir(dir: &Path, failures: &mut Failures) {
     failures.note(pins::remove_dir(dir));
 }
 
-/// What is recorded at the path.
+/// Kind of link recorded at the path.
 fn recorded(path: &Path) -> Option<Via> {
     let kind = std::fs::symlink_metadata(path).ok()?.file_type();
     Some(if kind.is_dir() { Via::Clsact } else { Via::Tcx })

@@ -1,4 +1,4 @@
-//! TCX links, pinned: for the uplink, where other programs may sit as well, and which is attached once.
+//! Pinned TCX links: for the uplink, which is attached once and may have programs of others.
 
 use std::path::Path;
 

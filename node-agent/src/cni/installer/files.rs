@@ -1,4 +1,4 @@
-//! The two files by which the container runtime finds us: the executable and the network configuration.
+//! The two files used by the container runtime: plugin executable and network configuration.
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -8,30 +8,30 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde_json::json;
 
-/// Name of the executable, and the configuration's `type`.
+/// Name of the plugin executable, and `type` in the configuration.
 pub const EXECUTABLE: &str = "slipstream-cni";
-/// Name of the configuration file. Runtimes take the first by name.
+/// Name of the configuration file. Container runtimes use the first file by name.
 pub const CONF: &str = "10-slipstream.conf";
 
-/// Both files as they shall be.
+/// Expected content of both files.
 #[derive(Debug, Clone)]
 pub struct Files {
     list: Vec<File>,
 }
 
-/// One of them.
+/// Expected content of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct File {
     /// `executable` or `configuration`.
     pub what: &'static str,
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
     bytes: Vec<u8>,
     mode: u32,
 }
 
 impl Files {
-    /// The executable is the one beside the agent's own, as it is now: a later change there is for a later agent.
+    /// Reads the plugin executable from the directory of the agent's executable, once.
     pub fn new(bin_dir: &Path, conf_dir: &Path, socket: &Path) -> anyhow::Result<Self> {
         let own = std::env::current_exe().context("path of the agent's own executable")?;
         let source = own.with_file_name(EXECUTABLE);
@@ -41,18 +41,18 @@ impl Files {
             let bytes = std::fs::read(&source).with_context(|| format!("read {}", source.display()))?;
             list.push(File { what: "executable", path: target, bytes, mode: 0o755 });
         }
-        // The last one: with it the runtime begins to call us.
+        // Last, as the runtime calls the plugin once it exists.
         list.push(configuration(conf_dir, socket));
         Ok(Self { list })
     }
 
-    /// The configuration without the executable.
+    /// Only the configuration file.
     #[cfg(test)]
     pub(super) fn configuration_only(conf_dir: &Path, socket: &Path) -> Self {
         Self { list: vec![configuration(conf_dir, socket)] }
     }
 
-    /// Writes those that are missing or other than they shall be, and returns them.
+    /// Writes missing or differing files; returns those written.
     pub fn put_right(&self) -> anyhow::Result<Vec<&File>> {
         let mut written = Vec::new();
         for file in &self.list {
@@ -65,17 +65,17 @@ impl Files {
         Ok(written)
     }
 
-    /// The directories they are in.
+    /// Directories of the files.
     pub fn directories(&self) -> impl Iterator<Item = &Path> {
         self.list.iter().filter_map(|file| file.path.parent())
     }
 
-    /// The directory of the configuration.
+    /// Directory of the configuration file.
     pub fn configurations(&self) -> Option<&Path> {
         self.list.iter().find(|file| file.what == "configuration").and_then(|file| file.path.parent())
     }
 
-    /// Whether one of them has this name.
+    /// Whether one of the files has this name.
     pub fn has_name(&self, name: &OsStr) -> bool {
         self.list.iter().any(|file| file.path.file_name() == Some(name))
     }
@@ -83,7 +83,7 @@ impl Files {
 
 impl File {
     fn is_right(&self) -> bool {
-        // What cannot be read is written anew.
+        // Unreadable files are written again.
         let Ok(there) = std::fs::symlink_metadata(&self.path) else { return false };
         let same = there.is_file()
             && there.permissions().mode() & 0o7777 == self.mode
@@ -103,7 +103,7 @@ fn configuration(conf_dir: &Path, socket: &Path) -> File {
     File { what: "configuration", path: conf_dir.join(CONF), bytes, mode: 0o644 }
 }
 
-/// Removes the configuration and the executable; `Ok` when they are not there.
+/// Removes configuration and executable; missing files are ignored. Returns all errors.
 pub fn uninstall(conf_dir: &Path, bin_dir: &Path) -> Vec<anyhow::Error> {
     let files = [conf_dir.join(CONF), bin_dir.join(EXECUTABLE)];
     let remove = |file: PathBuf| match std::fs::remove_file(&file) {
@@ -115,12 +115,12 @@ pub fn uninstall(conf_dir: &Path, bin_dir: &Path) -> Vec<anyhow::Error> {
     files.into_iter().filter_map(remove).collect()
 }
 
-/// Writes a file so that readers see the old one or the new one, never a part, also after a crash.
+/// Replaces a file atomically, also with regard to a crash (write to a temporary file, sync, rename).
 pub fn write_atomically(target: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let directory = target.parent().ok_or_else(|| io::Error::other("a file name is needed"))?;
+    let directory = target.parent().ok_or_else(|| io::Error::other("path has no file name"))?;
     std::fs::create_dir_all(directory)?;
     let name = target.file_name().unwrap_or_default().to_string_lossy();
-    // Runtimes go by the ending: a name with another one is not taken for a configuration.
+    // The extension keeps runtimes from reading the temporary file as a configuration.
     let new = directory.join(format!(".{name}.{}", std::process::id()));
     let write = || {
         let mut file = std::fs::File::create(&new)?;

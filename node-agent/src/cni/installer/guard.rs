@@ -1,5 +1,5 @@
-//! Keeping the runtime's two files as they shall be: whoever breaks or removes them takes the node's network away from
-//! all new pods, so they are written again at once, and that is told.
+//! Keeps plugin executable and CNI configuration installed: without them new pods get no network. Changed or removed files are
+//! restored at once, and logged.
 
 use std::future::pending;
 use std::io;
@@ -17,28 +17,28 @@ use crate::cni::installer::files::Files;
 use crate::kube::announce::Outlet;
 use crate::node::Node;
 
-/// Condition of the node.
+/// Name of the node condition.
 pub const CONDITION: &str = "cni";
 
-/// Between two looks where nothing was noticed: a kernel may have no more watches to give.
+/// Interval of checks without an inotify event, as inotify watches may be exhausted.
 const PERIOD: Duration = Duration::from_secs(30);
-/// Before the next look after a write: somebody may write as eagerly as we do.
+/// Delay after a write, in case another process keeps writing too.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Installs the files, and then keeps them, for ever. What goes wrong is told and tried again. So is what the runtime takes
-/// before them: `outlet` gets it.
+/// Installs the files and keeps them installed; errors are logged and retried. Sends configurations that the runtime prefers to
+/// `outlet`. Never returns.
 pub async fn keep(node: &Node, files: Files, outlet: &Outlet<InUse>) {
     let files = Arc::new(files);
     let watch = Watch::open();
     let mut installed = false;
     loop {
-        // The watch comes first: a change after the look then wakes us.
+        // The watch is set before the check, so that later changes are noticed.
         watch.watch(&files);
         let looked = Arc::clone(&files);
         let done = tokio::task::spawn_blocking(move || {
             let written = looked.put_right()?;
             let in_use = looked.configurations().map(InUse::look).transpose();
-            let in_use = in_use.context("look for CNI configurations of others")?;
+            let in_use = in_use.context("list CNI configurations")?;
             let written: Vec<_> = written.into_iter().map(|file| (file.what, file.path.clone())).collect();
             anyhow::Ok((written, in_use))
         });
@@ -47,9 +47,9 @@ pub async fn keep(node: &Node, files: Files, outlet: &Outlet<InUse>) {
             Ok((written, now)) => {
                 for (what, path) in written.iter().filter(|_| installed) {
                     node.metrics.cni_file_restored(what);
-                    tracing::warn!(file = %path.display(), "the CNI {what} was missing or changed, and is written again");
+                    tracing::warn!(file = %path.display(), "CNI {what} was missing or changed; written again");
                 }
-                node.health.good(CONDITION);
+                node.health.met(CONDITION);
                 if let Some(now) = now {
                     in_use::tell(node, now);
                     outlet.put(now.clone());
@@ -58,12 +58,12 @@ pub async fn keep(node: &Node, files: Files, outlet: &Outlet<InUse>) {
                 written.is_empty()
             }
             Err(error) => {
-                node.health.bad(CONDITION, format!("{error:#}"));
+                node.health.not_met(CONDITION, format!("{error:#}"));
                 false
             }
         };
         if quiet {
-            // Either is a reason to look.
+            // Both trigger a check.
             let _ = tokio::time::timeout(PERIOD, watch.changed(&files)).await;
         } else {
             tokio::time::sleep(PAUSE).await;
@@ -71,7 +71,7 @@ pub async fn keep(node: &Node, files: Files, outlet: &Outlet<InUse>) {
     }
 }
 
-/// Notices changes in directories.
+/// Watches directories for changes (inotify(7)).
 struct Watch(Option<AsyncFd<Fd>>);
 
 struct Fd(Inotify);
@@ -83,7 +83,7 @@ impl AsRawFd for Fd {
 }
 
 impl Watch {
-    /// Without a watch the clock must do.
+    /// Without a watch only the periodic check remains.
     #[expect(deprecated, reason = "the safe way; what it holds owns its descriptor as long as it lives")]
     fn open() -> Self {
         let open = || {
@@ -91,12 +91,12 @@ impl Watch {
             AsyncFd::new(Fd(inotify))
         };
         let opened = open().inspect_err(|error: &io::Error| {
-            tracing::warn!(%error, "no inotify: the CNI files are only looked at every {PERIOD:?}");
+            tracing::warn!(%error, "inotify not available; CNI files are checked every {PERIOD:?} only");
         });
         Self(opened.ok())
     }
 
-    /// Watches the directories as they are now. Watching one again changes nothing.
+    /// Watches the directories; watching one again has no effect.
     fn watch(&self, files: &Files) {
         let Some(fd) = &self.0 else { return };
         let mask = AddWatchFlags::IN_CLOSE_WRITE
@@ -114,18 +114,18 @@ impl Watch {
         };
         for directory in files.directories() {
             if let Err(error) = add(directory) {
-                // A directory that cannot be made is told when the file in it cannot be written.
-                tracing::debug!(directory = %directory.display(), %error, "not watched");
+                // A directory that cannot be created is reported when its file cannot be written.
+                tracing::debug!(directory = %directory.display(), %error, "directory not watched");
             }
         }
     }
 
-    /// Waits until something happened to one of the files, to a configuration of others, or to a directory as a whole.
+    /// Waits for a change of one of the files, of another configuration, or of a directory.
     async fn changed(&self, files: &Files) {
         while !concerns(files, &self.events().await) {}
     }
 
-    /// The next events; where there can be none, it waits for ever.
+    /// Waits for the next events; pending forever without inotify.
     async fn events(&self) -> Vec<InotifyEvent> {
         let Some(fd) = &self.0 else { return pending().await };
         loop {
@@ -134,7 +134,7 @@ impl Watch {
                 Err(_would_block) => {}
                 Ok(Ok(events)) => return events,
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, "inotify: the CNI files are only looked at every {PERIOD:?}");
+                    tracing::warn!(%error, "inotify failed; CNI files are checked every {PERIOD:?} only");
                     return pending().await;
                 }
             }
@@ -142,7 +142,7 @@ impl Watch {
     }
 }
 
-/// Events without a name are about a directory as a whole, or about events that were lost.
+/// Whether an event is relevant. Events without a name concern a directory, or lost events.
 fn concerns(files: &Files, events: &[InotifyEvent]) -> bool {
     events
         .iter()

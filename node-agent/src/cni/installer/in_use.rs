@@ -1,5 +1,5 @@
-//! Whether the container runtime uses our configuration: it takes the first of the directory by name. A file of another
-//! plugin that sorts before ours leaves every new pod to that plugin, without policies, and nothing fails.
+//! Detects whether the container runtime uses Slipstream's CNI configuration: it uses the first file of the directory by name. If a file
+//! of another plugin sorts first, that plugin connects all new pods, without network policies and without an error.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -17,27 +17,27 @@ use crate::kube::announce;
 use crate::kube::client::in_time;
 use crate::node::Node;
 
-/// Type of the Node object's condition.
+/// Type of the condition on the Node object.
 pub const CONDITION: &str = "slipstream.dev/CNIConfigurationInUse";
-/// What the agent calls it.
+/// Name of the warning in the agent.
 const WARNING: &str = "cni-configuration";
-/// What writing the condition is called.
+/// Name of the warning when the condition cannot be written.
 const WRITE: &str = "node-condition";
 
-/// The files that the runtime takes before ours, in its order.
+/// CNI configurations that the runtime prefers to Slipstream's, in the runtime's order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InUse {
-    /// Our file.
+    /// Configuration file of Slipstream.
     ours: PathBuf,
-    /// Those before it.
+    /// Files that sort before it.
     before: Vec<PathBuf>,
 }
 
 impl InUse {
-    /// Looks into the directory.
+    /// Lists the configuration directory.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The directory cannot be read.
     pub fn look(directory: &Path) -> std::io::Result<Self> {
         let mut before = Vec::new();
         for entry in std::fs::read_dir(directory)? {
@@ -54,12 +54,12 @@ impl InUse {
         Ok(Self { ours: directory.join(CONF), before })
     }
 
-    /// How many files are before ours.
+    /// Number of files that sort first.
     pub fn before(&self) -> usize {
         self.before.len()
     }
 
-    /// What is wrong and what to do; `None` when ours is in use.
+    /// Problem and remedy; `None` when Slipstream's configuration is in use.
     pub fn problem(&self) -> Option<String> {
         let first = self.before.first()?;
         let others = match self.before.len() - 1 {
@@ -67,7 +67,7 @@ impl InUse {
             more => format!(" (and {more} more)"),
         };
         Some(format!(
-            "the container runtime takes {}{others} before {}: new pods are not connected by Slipstream; remove that file, or \
+            "the container runtime uses {}{others} instead of {}: new pods are not connected by Slipstream; remove that file, or \
              give it a name that sorts after {CONF}, and restart the pods that were made meanwhile",
             first.display(),
             self.ours.display()
@@ -93,19 +93,19 @@ impl InUse {
     }
 }
 
-/// What runtimes take for a configuration (libcni's list of endings).
+/// Whether runtimes read a file as CNI configuration (extensions of libcni).
 pub fn is_configuration(name: &OsStr) -> bool {
     let ending = Path::new(name).extension();
     ending.is_some_and(|ending| ["conf", "conflist", "json"].iter().any(|known| ending == *known))
 }
 
-/// Tells the agent's own status and metrics.
+/// Updates the agent's warnings and metrics.
 pub fn tell(node: &Node, now: &InUse) {
     node.metrics.cni_configurations_before(now.before());
     node.health.warning(WARNING, now.problem());
 }
 
-/// Keeps the condition of the Node object as the values say. It is written only when it says something else.
+/// Keeps the condition of the Node object current; writes it only when it differs.
 pub(crate) async fn keep_condition(
     node: Node,
     name: String,
@@ -125,7 +125,7 @@ async fn write_condition(nodes: Api<NodeObject>, name: String, wanted: NodeCondi
     }
     let patch = Patch::Strategic(json!({ "status": { "conditions": [wanted] } }));
     in_time(nodes.patch_status(&name, &PatchParams::default(), &patch)).await?;
-    tracing::info!(status = wanted.status, "condition {CONDITION} of the node written");
+    tracing::info!(status = wanted.status, "node condition {CONDITION} updated");
     Ok(())
 }
 

@@ -1,5 +1,5 @@
-//! The CNI executable and configuration on the node: written once ADD can be served, kept against others, and the node's
-//! `NetworkUnavailable` condition.
+//! Installation of CNI plugin executable and configuration: written once ADD can be served, restored when changed, and reported as a
+//! condition of the Node object.
 
 pub mod files;
 pub mod guard;

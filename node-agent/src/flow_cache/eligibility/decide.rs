@@ -1,4 +1,4 @@
-//! Looks at OVS, the pods and the uplink, decides the paths, and tells the cache.
+//! Evaluates the eligibility rules on OVS, pods and uplink, and writes the resulting paths to the cache.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,28 +11,28 @@ use rtnetlink::packet_route::tc::TcAttribute;
 use crate::attach::Names;
 use crate::attach::shim_ovs_end;
 use crate::flow_cache::Underlay;
-use crate::flow_cache::eligibility::flow_actions::Effects;
+use crate::flow_cache::eligibility::flow_actions::FlowExclusions;
 use crate::flow_cache::eligibility::rules::{self, Mirrored, Pod};
-use crate::flow_cache::invalidation::{Input, Source};
+use crate::flow_cache::invalidation::{Cause, Input};
 use crate::flow_cache::manager::{Decided, STARTING, Shared};
 use crate::kernel::link::Netlink;
 use crate::kube::pods::Pods;
 use crate::ovs::Ovs;
 use crate::ovs::ports::PodPort;
-use api::admin::{EndpointStatus, NodePath, Path, Reasoned};
+use api::admin::{EndpointStatus, NodePath, Path, PathStatus};
 
-/// What decisions are made from.
+/// Inputs of the eligibility rules.
 #[derive(Debug, Clone)]
 pub(in crate::flow_cache) struct View {
     pub(in crate::flow_cache) ovs: Ovs,
     pub(in crate::flow_cache) pods: Pods,
     pub(in crate::flow_cache) netlink: Netlink,
-    /// The interface with the node's address.
+    /// Name of the uplink.
     pub(in crate::flow_cache) uplink: String,
 }
 
 impl View {
-    /// The gateway bridge, as ovn-controller knows it.
+    /// Name of the gateway bridge (`ovn-bridge-mappings`).
     pub(in crate::flow_cache) fn bridge(&self) -> Option<String> {
         let system = self.ovs.system()?;
         let mappings = system.external_ids.get("ovn-bridge-mappings")?;
@@ -44,10 +44,10 @@ impl View {
         &self,
         shared: &Shared,
         bridge: Option<&str>,
-        effects: &Effects,
+        exclusions: &FlowExclusions,
         queues: &HashMap<u32, String>,
     ) -> (Decided, Result<std::net::Ipv4Addr, String>) {
-        let node = self.node_with(shared, effects);
+        let node = self.node_with(shared, exclusions);
         let snapshot = self.ovs.replica().read();
         let mirrors = || snapshot.table::<Mirror>().iter().map(AsRef::as_ref);
         let find = |name: &str| snapshot.table::<Bridge>().by_index("name", name).next().cloned();
@@ -60,7 +60,7 @@ impl View {
                 let interfaces = snapshot.table::<Interface>().iter().map(AsRef::as_ref);
                 rules::tunnel_endpoint(system, gateway.as_deref(), port.as_deref(), &copied, interfaces)
             }
-            None => Err("no row in the Open_vSwitch database yet".to_owned()),
+            None => Err("the Open_vSwitch database is empty".to_owned()),
         };
         let mirrored = find(INTEGRATION_BRIDGE).map(|row| Mirrored::of(&row, mirrors())).unwrap_or_default();
         let mut endpoints = Vec::new();
@@ -68,8 +68,8 @@ impl View {
             let Some(pod) = PodPort::of(interface) else { continue };
             let port = named(&interface.name);
             let path = match (&node.path, port) {
-                (Path::Ovs, _) => Reasoned::ovs(format!("node: {}", node.reason)),
-                (Path::Ebpf, None) => Reasoned::ovs("no OVS port yet"),
+                (Path::Ovs, _) => PathStatus::ovs(format!("node: {}", node.reason)),
+                (Path::Ebpf, None) => PathStatus::ovs("no OVS port yet"),
                 (Path::Ebpf, Some(port)) => {
                     let known = self.pods.of_port(&pod).unwrap_or_default();
                     let host = if_nametoindex(Names::of(&pod.sandbox).host.as_str());
@@ -81,7 +81,7 @@ impl View {
                         forwards: known.forwards,
                         queue: queue.map(String::as_str),
                     };
-                    rules::endpoint(pod, &mirrored, effects)
+                    rules::endpoint(pod, &mirrored, exclusions)
                 }
             };
             endpoints.push(EndpointStatus {
@@ -93,41 +93,43 @@ impl View {
         }
         endpoints.sort_by(|a, b| (&a.port, &a.id).cmp(&(&b.port, &b.id)));
         let tunnel = match (&node.path, &endpoint) {
-            (Path::Ovs, _) => Reasoned::ovs(format!("node: {}", node.reason)),
-            (_, Ok(_)) => Reasoned::ebpf("nothing is against it"),
-            (_, Err(why)) => Reasoned::ovs(why.clone()),
+            (Path::Ovs, _) => PathStatus::ovs(format!("node: {}", node.reason)),
+            (_, Ok(_)) => PathStatus::ebpf("eligible"),
+            (_, Err(why)) => PathStatus::ovs(why.clone()),
         };
         (Decided { node, tunnel, underlay: None, endpoints }, endpoint)
     }
 
-    /// The node's path and why.
-    pub(in crate::flow_cache) fn node(&self, shared: &Shared) -> Reasoned {
-        self.node_with(shared, &shared.effects().0)
+    /// Path of the node and the reason for it.
+    pub(in crate::flow_cache) fn node(&self, shared: &Shared) -> PathStatus {
+        self.node_with(shared, &shared.exclusions().0)
     }
 
-    fn node_with(&self, shared: &Shared, effects: &Effects) -> Reasoned {
+    fn node_with(&self, shared: &Shared, exclusions: &FlowExclusions) -> PathStatus {
         if shared.cache.is_none() {
-            return Reasoned::ovs(shared.without());
+            return PathStatus::ovs(shared.without());
         }
         let wanted = shared.wanted();
         if wanted == NodePath::Ovs {
-            return Reasoned::ovs("set for the node (slipctl path node ovs)");
+            return PathStatus::ovs("requested for the node (slipctl path node ovs)");
         }
         let (Some(system), Some(integration)) = (self.ovs.system(), self.ovs.bridge(INTEGRATION_BRIDGE))
         else {
-            return Reasoned::ovs("no bridge br-int yet; ovn-controller makes it");
+            return PathStatus::ovs("no bridge br-int yet; waiting for ovn-controller");
         };
         let snapshot = self.ovs.replica().read();
         let interfaces = snapshot.table::<Interface>().iter().map(AsRef::as_ref);
-        match rules::node(&system, &integration, effects, interfaces) {
-            Some(why) => Reasoned::ovs(why),
-            None if wanted == NodePath::Ebpf => Reasoned::ebpf("set for the node (slipctl path node ebpf)"),
-            None => Reasoned::ebpf("nothing is against it"),
+        match rules::node(&system, &integration, exclusions, interfaces) {
+            Some(why) => PathStatus::ovs(why),
+            None if wanted == NodePath::Ebpf => {
+                PathStatus::ebpf("requested for the node (slipctl path node ebpf)")
+            }
+            None => PathStatus::ebpf("eligible"),
         }
     }
 
-    /// Queueing disciplines that somebody put on interfaces, by the interface's index. A veth has none by itself, and ours is
-    /// `clsact`, which queues nothing.
+    /// Queueing disciplines configured on interfaces, by interface index. `noqueue`, the default of a veth, and `clsact`, which the
+    /// programs use, are omitted.
     async fn queues(&self) -> Result<HashMap<u32, String>, String> {
         let mut found = HashMap::new();
         let mut all = self.netlink.raw().qdisc().get().execute();
@@ -144,7 +146,7 @@ impl View {
         Ok(found)
     }
 
-    /// The tunnel endpoint, if the kernel has what OVS says.
+    /// Checks the tunnel endpoint of the database against the kernel's links and addresses.
     async fn underlay(&self, bridge: &str, address: std::net::Ipv4Addr) -> Result<Underlay, String> {
         let link = |e: crate::kernel::link::LinkError| e.to_string();
         let uplink = self.netlink.get(&self.uplink).await.map_err(link)?;
@@ -152,7 +154,7 @@ impl View {
         let addresses = self.netlink.addresses(holder.index, bridge).await.map_err(link)?;
         if !addresses.iter().any(|net| net.addr() == address) {
             return Err(format!(
-                "tunnel endpoint {address} is not an address of the gateway bridge {bridge}"
+                "tunnel endpoint {address} (ovn-encap-ip) is not an address of the gateway bridge {bridge}"
             ));
         }
         let mac = holder.mac.ok_or_else(|| format!("bridge {bridge} has no MAC address"))?;
@@ -160,42 +162,45 @@ impl View {
     }
 }
 
-/// Decides anew and tells the cache what differs.
+/// Evaluates all paths and writes the changed ones to the cache.
 pub(in crate::flow_cache) async fn round(shared: &Shared, view: &View) {
     if *view.ovs.replica().synced().borrow() {
-        shared.tell_remotes(&view.ovs);
+        shared.update_remotes(&view.ovs);
     }
     let bridge = view.bridge();
-    let (effects, number) = shared.effects();
-    // What cannot be read is as before: none is known.
+    let (exclusions, number) = shared.exclusions();
+    // On error, no queueing disciplines are known.
     let queues = shared.check("read queueing disciplines", view.queues().await).unwrap_or_default();
-    let (mut decided, address) = view.decide(shared, bridge.as_deref(), &effects, &queues);
+    let (mut decided, address) = view.decide(shared, bridge.as_deref(), &exclusions, &queues);
     if let (Path::Ebpf, Some(bridge), Ok(address)) = (decided.tunnel.path, &bridge, address) {
         match view.underlay(bridge, address).await {
             Ok(underlay) => decided.underlay = Some(underlay),
-            Err(why) => decided.tunnel = Reasoned::ovs(why),
+            Err(why) => decided.tunnel = PathStatus::ovs(why),
         }
     }
     let ids: BTreeSet<&str> = decided.endpoints.iter().map(|endpoint| endpoint.id.as_str()).collect();
-    shared.keep(|id| ids.contains(id));
+    shared.retain_endpoints(|id| ids.contains(id));
     let mut taken_off = false;
     for endpoint in &decided.endpoints {
-        taken_off |= shared.tell(&endpoint.id, endpoint.path.path == Path::Ebpf);
+        taken_off |= shared.set_endpoint(&endpoint.id, endpoint.path.path == Path::Ebpf);
     }
     let fast = decided.endpoints.iter().filter(|endpoint| endpoint.path.path == Path::Ebpf).count();
-    shared.figures.endpoints(fast, decided.endpoints.len() - fast);
+    shared.metrics.endpoints(fast, decided.endpoints.len() - fast);
     let (node, tunnel, underlay) = (decided.node.clone(), decided.tunnel.clone(), decided.underlay);
     let before = shared.decided(decided);
     if before.node != node {
-        tracing::info!(path = ?node.path, reason = node.reason, "path of the node");
+        tracing::info!(path = ?node.path, reason = node.reason, "path of the node changed");
         if node.path == Path::Ovs && shared.wanted() == NodePath::Ebpf {
-            tracing::warn!(reason = node.reason, "the node is set to `ebpf`, which it cannot be");
+            tracing::warn!(
+                reason = node.reason,
+                "path `ebpf` is requested for the node, but it is not eligible"
+            );
         }
     }
     if before.tunnel != tunnel {
-        tracing::info!(path = ?tunnel.path, reason = tunnel.reason, "path across the tunnel");
+        tracing::info!(path = ?tunnel.path, reason = tunnel.reason, "path of tunnelled packets changed");
     }
-    // At the start everything becomes invalid as soon as changes are seen; not earlier for this.
+    // At start, the resync invalidates all entries; the first evaluation does not.
     let starting = before.node.reason == STARTING;
     if let Some(cache) = &shared.cache
         && (before.underlay != underlay || starting)
@@ -205,7 +210,7 @@ pub(in crate::flow_cache) async fn round(shared: &Shared, view: &View) {
     }
     shared.take(Input::Enable(node.path == Path::Ebpf && shared.wanted() != NodePath::Ovs));
     if taken_off {
-        shared.take(Input::Changed(Source::Path));
+        shared.take(Input::Changed(Cause::Path));
     }
-    shared.effects_are_decided(number);
+    shared.exclusions_applied(number);
 }

@@ -1,41 +1,42 @@
-//! Flows of br-int that log, sample, shape or queue packets, or decide by what packets of one flow differ in, and whose packets
-//! these are. No I/O.
+//! Flows of br-int whose actions a cached entry cannot repeat, and the ports they affect: flows that log, sample, rate-limit or
+//! queue packets, or match fields that differ between packets of one connection. No I/O.
 //!
-//! Such packets must all reach OVS. Where a flow matches one logical port of OVN that has a port of the bridge, as those of an ACL
-//! or QoS rule for a pod do, what comes from or goes to that port takes the slow path. A flow that matches a conjunction (a port
-//! group and an address set) concerns the ports of that one of its dimensions which consists of ports alone. Where neither can be
-//! told, no packet of the node may be fast.
+//! Packets that match such a flow must all reach OVS. A flow that matches one logical port of OVN with a port on the bridge, as
+//! flows of an ACL or QoS rule for a pod do, excludes that port from the fast path. A flow that matches a conjunction (a port
+//! group and an address set) excludes the ports of the dimension that consists of logical ports only. Any other such flow
+//! excludes the whole node.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use crate::ovs::openflow::{Deeds, Effect, Key, LogicalPort, Part, Update};
+use crate::ovs::openflow::{FlowActions, Key, LogicalPort, Part, Uncacheable, Update};
 
-/// Who must not use the fast path because of br-int's flows.
+/// What flows of br-int exclude from the fast path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Effects {
-    /// Why nobody may.
+pub struct FlowExclusions {
+    /// Why the whole node is excluded; `None` when it is not.
     pub node: Option<String>,
-    /// OpenFlow ports whose packets may not, and why.
+    /// Excluded OpenFlow ports, each with the reason.
     pub ports: BTreeMap<u32, String>,
 }
 
-/// Table, priority and match.
+/// Key of a flow: table, priority and match.
 type Name = (u8, u16, Box<[u8]>);
 
-/// The flows as the monitor told of them. For each flow that is part of a conjunction about 150 bytes are kept.
+/// Index of the flows that matter for exclusions, kept current by the flow monitor. Holds about 150 bytes for each flow that is
+/// part of a conjunction.
 #[derive(Debug)]
-pub(in crate::flow_cache) struct Ledger {
-    effects: HashMap<Name, Effect>,
+pub(in crate::flow_cache) struct FlowIndex {
+    uncacheable: HashMap<Name, Uncacheable>,
     parts: HashMap<Name, Vec<Part>>,
-    /// First table: which logical port the packets of a port of the bridge come from.
+    /// Table 0: the logical port assigned to packets of an OpenFlow port.
     origins: HashMap<Name, (u32, LogicalPort)>,
     changed: bool,
 }
 
-impl Default for Ledger {
-    /// No flows; that is news.
+impl Default for FlowIndex {
+    /// An empty index, marked as changed.
     fn default() -> Self {
-        Self { effects: HashMap::new(), parts: HashMap::new(), origins: HashMap::new(), changed: true }
+        Self { uncacheable: HashMap::new(), parts: HashMap::new(), origins: HashMap::new(), changed: true }
     }
 }
 
@@ -43,7 +44,7 @@ fn name(key: &Key<'_>) -> Name {
     (key.table, key.priority, key.fields.into())
 }
 
-/// Keeps `value` under `name`, or nothing; true when that was otherwise before.
+/// Inserts `value`, or removes the entry for `None`; returns true when the map changed.
 fn put<T: PartialEq>(map: &mut HashMap<Name, T>, key: &Key<'_>, value: Option<T>) -> bool {
     match value {
         Some(value) => {
@@ -57,61 +58,63 @@ fn put<T: PartialEq>(map: &mut HashMap<Name, T>, key: &Key<'_>, value: Option<T>
     }
 }
 
-impl Ledger {
-    /// Takes what the monitor told.
+impl FlowIndex {
+    /// Applies an update of the flow monitor.
     pub(in crate::flow_cache) fn take(&mut self, update: Update<'_>) {
-        let (key, deeds, there) = match update {
-            Update::Present { key, deeds } => (key, deeds, true),
-            Update::Removed(key) => (key, Deeds::default(), false),
+        let (key, actions, there) = match update {
+            Update::Present { key, actions } => (key, actions, true),
+            Update::Removed(key) => (key, FlowActions::default(), false),
             Update::Paused(_) | Update::Unknown => return,
         };
         let fields = key.read();
-        let origin = fields.in_port.zip(deeds.sets.source()).filter(|_| key.table == 0);
-        let differs = (there && fields.differs).then_some(Effect::Differs);
-        self.changed |= put(&mut self.effects, &key, deeds.effect.or(differs));
+        let origin = fields.in_port.zip(actions.sets.source()).filter(|_| key.table == 0);
+        let per_packet = (there && fields.per_packet).then_some(Uncacheable::PerPacketMatch);
+        self.changed |= put(&mut self.uncacheable, &key, actions.uncacheable.or(per_packet));
         self.changed |= put(&mut self.origins, &key, origin);
-        self.changed |= put(&mut self.parts, &key, Some(deeds.parts).filter(|parts| !parts.is_empty()));
+        self.changed |= put(&mut self.parts, &key, Some(actions.parts).filter(|parts| !parts.is_empty()));
     }
 
-    /// Whom they concern, if anything has changed since the last call.
-    pub(in crate::flow_cache) fn changes(&mut self) -> Option<Effects> {
-        std::mem::take(&mut self.changed).then(|| self.sum())
+    /// The exclusions; `None` when no relevant flow has changed since the last call.
+    pub(in crate::flow_cache) fn changes(&mut self) -> Option<FlowExclusions> {
+        std::mem::take(&mut self.changed).then(|| self.exclusions())
     }
 
-    fn sum(&self) -> Effects {
-        let mut effects = Effects::default();
-        if self.effects.is_empty() {
-            return effects;
+    fn exclusions(&self) -> FlowExclusions {
+        let mut exclusions = FlowExclusions::default();
+        if self.uncacheable.is_empty() {
+            return exclusions;
         }
         let mut ports: HashMap<LogicalPort, BTreeSet<u32>> = HashMap::new();
         for (port, logical) in self.origins.values() {
             ports.entry(*logical).or_default().insert(*port);
         }
         let conjunctions = self.conjunctions(&ports);
-        let (mut everybody, mut some) = (Vec::new(), BTreeMap::<u32, Vec<(Effect, u8)>>::new());
-        for (name, effect) in &self.effects {
-            let told = (*effect, name.0);
+        let (mut node, mut by_port) = (Vec::new(), BTreeMap::<u32, Vec<(Uncacheable, u8)>>::new());
+        for (name, uncacheable) in &self.uncacheable {
+            let found = (*uncacheable, name.0);
             match concerned(name, &ports, &conjunctions) {
-                Some(ports) => ports.into_iter().for_each(|port| some.entry(port).or_default().push(told)),
-                None => everybody.push(told),
+                Some(ports) => {
+                    ports.into_iter().for_each(|port| by_port.entry(port).or_default().push(found))
+                }
+                None => node.push(found),
             }
         }
-        let why = |told: &[(Effect, u8)], whose: &str| {
-            let (effect, table) = told.iter().min()?;
-            Some(format!("{} flows of br-int {}{whose} (table {table})", told.len(), effect.verb()))
+        let why = |flows: &[(Uncacheable, u8)], whose: &str| {
+            let (uncacheable, table) = flows.iter().min()?;
+            Some(format!("{} flows of br-int {}{whose} (table {table})", flows.len(), uncacheable.verb()))
         };
-        effects.node = why(&everybody, "");
-        effects.ports =
-            some.iter().filter_map(|(port, told)| Some((*port, why(told, " of this port")?))).collect();
-        effects
+        exclusions.node = why(&node, "");
+        exclusions.ports =
+            by_port.iter().filter_map(|(port, flows)| Some((*port, why(flows, " of this port")?))).collect();
+        exclusions
     }
 
-    /// By table and number: the ports of a conjunction that matches, if they can be told.
+    /// Ports of the conjunctions that uncacheable flows match, by table and conjunction id.
     fn conjunctions(&self, ports: &HashMap<LogicalPort, BTreeSet<u32>>) -> HashMap<(u8, u32), Concerned> {
         let fields = |name: &Name| key(name).read();
         let wanted: HashSet<(u8, u32)> =
-            self.effects.keys().filter_map(|name| Some((name.0, fields(name).conjunction?))).collect();
-        // Each dimension with its ports.
+            self.uncacheable.keys().filter_map(|name| Some((name.0, fields(name).conjunction?))).collect();
+        // Ports of each dimension.
         let mut dimensions: BTreeMap<(u8, u32, u8), Concerned> = BTreeMap::new();
         for (name, parts) in &self.parts {
             for part in parts.iter().filter(|part| wanted.contains(&(name.0, part.id))) {
@@ -123,7 +126,7 @@ impl Ledger {
                 }
             }
         }
-        // Without any part it never matches.
+        // A conjunction without any part never matches.
         let mut found: HashMap<_, Concerned> =
             wanted.into_iter().map(|id| (id, Some(BTreeSet::new()))).collect();
         let mut known = HashSet::new();
@@ -140,14 +143,14 @@ impl Ledger {
     }
 }
 
-/// Ports of the bridge; `None` where they cannot be told.
+/// OpenFlow ports that a flow affects; `None` when they are unknown.
 type Concerned = Option<BTreeSet<u32>>;
 
 fn key(name: &Name) -> Key<'_> {
     Key { table: name.0, priority: name.1, fields: &name.2 }
 }
 
-/// The ports of a flow that matches a logical port.
+/// Ports of a flow that matches a logical port directly.
 fn direct(name: &Name, ports: &HashMap<LogicalPort, BTreeSet<u32>>) -> Concerned {
     let fields = key(name).read();
     let known = |logical: Option<LogicalPort>| ports.get(&logical?).cloned();
@@ -173,7 +176,7 @@ mod tests {
     const DATAPATH: u8 = 3;
     const TABLE: u8 = 51;
 
-    /// A match on fields, each with its header and value.
+    /// A match on fields, each with OXM header and value.
     fn matched(fields: &[&[u8]]) -> Vec<u8> {
         [&[0, 1, 0, 0], fields.concat().as_slice()].concat()
     }
@@ -195,38 +198,42 @@ mod tests {
         vec![0x80, 0, 11 << 1, 4, 10, 0, 0, last]
     }
 
-    struct Flows(Ledger);
+    struct Flows(FlowIndex);
 
     impl Flows {
         /// Port `number` of the bridge is the logical port `port`.
         fn with(ports: &[(u8, u8)]) -> Self {
-            let mut flows = Self(Ledger::default());
+            let mut flows = Self(FlowIndex::default());
             for (number, port) in ports {
                 let (datapath, from) = (Some(DATAPATH.into()), Some((*port).into()));
                 let sets = Fields { datapath, from, ..Fields::default() };
                 let fields = matched(&[&[0x80, 0, 0, 4, 0, 0, 0, *number]]);
-                flows.put(0, &fields, Deeds { sets, ..Deeds::default() });
+                flows.put(0, &fields, FlowActions { sets, ..FlowActions::default() });
             }
             flows
         }
 
-        fn put(&mut self, table: u8, fields: &[u8], deeds: Deeds) {
-            self.0.take(Update::Present { key: Key { table, priority: 1, fields }, deeds });
+        fn put(&mut self, table: u8, fields: &[u8], actions: FlowActions) {
+            self.0.take(Update::Present { key: Key { table, priority: 1, fields }, actions });
         }
 
         fn logs(&mut self, fields: &[&[u8]]) {
-            self.put(TABLE, &matched(fields), Deeds { effect: Some(Effect::Log), ..Deeds::default() });
+            self.put(
+                TABLE,
+                &matched(fields),
+                FlowActions { uncacheable: Some(Uncacheable::Log), ..FlowActions::default() },
+            );
         }
 
         fn part(&mut self, id: u32, clause: u8, fields: &[&[u8]]) {
             let parts = vec![Part { id, clause }];
-            self.put(TABLE, &matched(fields), Deeds { parts, ..Deeds::default() });
+            self.put(TABLE, &matched(fields), FlowActions { parts, ..FlowActions::default() });
         }
 
-        /// Whether the node is concerned, and the ports that are.
-        fn whom(&mut self) -> (bool, Vec<u32>) {
-            let effects = self.0.sum();
-            (effects.node.is_some(), effects.ports.keys().copied().collect())
+        /// Whether the node is excluded, and the excluded ports.
+        fn excluded(&mut self) -> (bool, Vec<u32>) {
+            let exclusions = self.0.exclusions();
+            (exclusions.node.is_some(), exclusions.ports.keys().copied().collect())
         }
     }
 
@@ -235,7 +242,7 @@ mod tests {
         for from in [true, false] {
             let mut flows = Flows::with(&[(4, 1), (5, 2)]);
             flows.logs(&[&datapath(), &register(from, 2)]);
-            assert_eq!(flows.whom(), (false, vec![5]));
+            assert_eq!(flows.excluded(), (false, vec![5]));
         }
     }
 
@@ -243,13 +250,13 @@ mod tests {
     fn a_flow_that_matches_tcp_flags_concerns_its_port_or_the_node_until_it_goes() {
         let flags = [0, 1, 34 << 1, 2, 0, 2];
         let mut flows = Flows::with(&[(4, 1), (5, 2)]);
-        flows.put(TABLE, &matched(&[&datapath(), &register(true, 2), &flags]), Deeds::default());
-        assert_eq!(flows.whom(), (false, vec![5]));
+        flows.put(TABLE, &matched(&[&datapath(), &register(true, 2), &flags]), FlowActions::default());
+        assert_eq!(flows.excluded(), (false, vec![5]));
         let fields = matched(&[&datapath(), &flags]);
-        flows.put(TABLE, &fields, Deeds::default());
-        assert_eq!(flows.whom(), (true, vec![5]));
+        flows.put(TABLE, &fields, FlowActions::default());
+        assert_eq!(flows.excluded(), (true, vec![5]));
         flows.0.take(Update::Removed(Key { table: TABLE, priority: 1, fields: &fields }));
-        assert_eq!(flows.whom(), (false, vec![5]));
+        assert_eq!(flows.excluded(), (false, vec![5]));
     }
 
     #[test]
@@ -264,7 +271,7 @@ mod tests {
         for fields in fields {
             let mut flows = Flows::with(&[(4, 1)]);
             flows.logs(fields);
-            assert_eq!(flows.whom(), (true, vec![]), "{fields:?}");
+            assert_eq!(flows.excluded(), (true, vec![]), "{fields:?}");
         }
     }
 
@@ -278,10 +285,10 @@ mod tests {
         flows.part(7, 1, &[&datapath(), &register(false, 2)]);
         // Of another.
         flows.part(8, 1, &[&datapath(), &register(false, 3)]);
-        assert_eq!(flows.whom(), (false, vec![4, 5]));
-        // One more port that nobody knows: anybody may be meant.
+        assert_eq!(flows.excluded(), (false, vec![4, 5]));
+        // A logical port without a known OpenFlow port may be any port of the node.
         flows.part(7, 1, &[&datapath(), &register(false, 9)]);
-        assert_eq!(flows.whom(), (true, vec![]));
+        assert_eq!(flows.excluded(), (true, vec![]));
     }
 
     #[test]
@@ -293,8 +300,8 @@ mod tests {
         assert!(flows.0.changes().is_none(), "nothing new");
         let port = matched(&[&[0x80, 0, 0, 4, 0, 0, 0, 4]]);
         flows.0.take(Update::Removed(Key { table: 0, priority: 1, fields: &port }));
-        assert_eq!(flows.whom(), (true, vec![]));
+        assert_eq!(flows.excluded(), (true, vec![]));
         flows.0.take(Update::Removed(Key { table: TABLE, priority: 1, fields: &fields }));
-        assert_eq!(flows.0.changes(), Some(Effects::default()));
+        assert_eq!(flows.0.changes(), Some(FlowExclusions::default()));
     }
 }

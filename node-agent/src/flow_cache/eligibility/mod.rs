@@ -1,7 +1,7 @@
-//! Which endpoints, and whether the tunnel and the node, may use the flow cache, with the reason of those that may not.
+//! Eligibility: whether the node, the tunnel and each endpoint may use the flow cache, and the reason if not.
 //!
-//! `rules` and `flow_actions` are pure: the former judge rows of the Open_vSwitch database and pods, the latter what br-int's flows
-//! do to packets beside forwarding them. `decide` gathers, asks them, and tells the cache.
+//! `rules` (database rows and pods) and `flow_actions` (flows of br-int) are pure. `decide` collects their inputs, evaluates them
+//! and writes the result to the cache.
 
 pub(super) mod decide;
 pub mod flow_actions;

@@ -1,5 +1,5 @@
-//! Who must not use the fast path, and why (the list is in `docs/datapath.md`). Decided from the Open_vSwitch database,
-//! pod annotations and br-int's flows; no I/O.
+//! Eligibility rules: which node, tunnel or endpoint must use the slow path, and why (listed in `docs/datapath.md`). Inputs are
+//! the Open_vSwitch database, pod annotations and br-int's flows; no I/O.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -10,29 +10,29 @@ use ovsdb_client::vswitch::{Bridge, Interface, Mirror, OpenVSwitch, Port};
 
 use ebpf::layout::maps::GENEVE_PORT;
 
-use crate::flow_cache::eligibility::flow_actions::Effects;
+use crate::flow_cache::eligibility::flow_actions::FlowExclusions;
 use crate::flow_cache::remotes;
 use crate::ovs::ports::PodPort;
-use api::admin::Reasoned;
+use api::admin::PathStatus;
 
-/// Options of a tunnel that say where it goes and do not change from packet to packet. Others may.
+/// Tunnel options that have no effect on single packets; any other option makes the node ineligible.
 const PLAIN_OPTIONS: [&str; 5] = ["remote_ip", "local_ip", "key", "csum", "packet_type"];
 
-/// Options that ovn-controller sets on a tunnel inside IPsec.
+/// Options that ovn-controller sets on an IPsec tunnel.
 const IPSEC_OPTIONS: [&str; 6] =
     ["remote_name", "remote_cert", "psk", "ipsec_encapsulation", "certificate", "private_key"];
 
-/// Ports of a bridge that a mirror copies.
+/// Mirrored ports of a bridge.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mirrored {
-    /// Name of a mirror that takes the whole bridge.
+    /// Name of a mirror of the whole bridge.
     pub all: Option<String>,
-    /// Ports that are selected, with the mirror's name.
+    /// Mirrored ports, each with the name of the mirror.
     pub ports: Vec<(Uuid, String)>,
 }
 
 impl Mirrored {
-    /// What the mirrors of `bridge` copy, of all `mirrors` there are.
+    /// Ports mirrored by those of `mirrors` that belong to `bridge`.
     pub fn of<'a>(bridge: &Bridge, mirrors: impl Iterator<Item = &'a Mirror>) -> Self {
         let mut found = Self::default();
         for mirror in mirrors.filter(|m| bridge.mirrors.contains(&m.uuid)) {
@@ -52,14 +52,14 @@ impl Mirrored {
     }
 }
 
-/// Why no pod of the node may use the fast path; `None` when they may.
+/// Why the node is not eligible; `None` when it is.
 pub fn node<'a>(
     system: &OpenVSwitch,
     integration: &Bridge,
-    effects: &Effects,
+    exclusions: &FlowExclusions,
     interfaces: impl Iterator<Item = &'a Interface>,
 ) -> Option<String> {
-    if let Some(why) = &effects.node {
+    if let Some(why) = &exclusions.node {
         return Some(why.clone());
     }
     let counted = [
@@ -68,12 +68,12 @@ pub fn node<'a>(
         ("IPFIX", integration.ipfix.is_some()),
     ];
     if let Some((what, _)) = counted.into_iter().find(|(_, on)| *on) {
-        return Some(format!("br-int reports its packets by {what}"));
+        return Some(format!("br-int exports its packets by {what}"));
     }
     let id = |key: &str| system.external_ids.get(key).map_or("", String::as_str);
     let kind = id("ovn-encap-type");
     if !matches!(kind, "" | "geneve") {
-        return Some(format!("ovn-encap-type is `{kind}`; the fast path knows `geneve` alone"));
+        return Some(format!("ovn-encap-type is `{kind}`; the fast path supports `geneve` only"));
     }
     if id("ovn-encap-ip").contains(',') {
         return Some(format!("several tunnel endpoints (ovn-encap-ip is `{}`)", id("ovn-encap-ip")));
@@ -83,24 +83,23 @@ pub fn node<'a>(
         return Some(format!("ovn-encap-tos is `{tos}`: the outer header depends on the packet"));
     }
     if system.other_config.get("hw-offload").is_some_and(|on| on == "true") {
-        // OVS puts filters in front of the programs.
-        return Some("OVS has hardware offload on (other_config:hw-offload)".to_owned());
+        // OVS installs tc filters that run before the programs.
+        return Some("hardware offload of OVS is on (other_config:hw-offload)".to_owned());
     }
-    interfaces.filter_map(|row| tunnel(row).or_else(|| shared_port(row, effects))).next()
+    interfaces.filter_map(|row| tunnel(row).or_else(|| shared_port(row, exclusions))).next()
 }
 
-/// Why this interface, which is no pod's, keeps the node off the fast path: what passes it may be of any pod. A port that has no
-/// row any more carries nothing.
-fn shared_port(row: &Interface, effects: &Effects) -> Option<String> {
-    let why = concerning(row, effects).filter(|_| PodPort::of(row).is_none())?;
+/// Why interface `row`, unless it belongs to a pod, makes the node ineligible: packets of any pod may pass it.
+fn shared_port(row: &Interface, exclusions: &FlowExclusions) -> Option<String> {
+    let why = concerning(row, exclusions).filter(|_| PodPort::of(row).is_none())?;
     Some(format!("interface {}: {why}", row.name))
 }
 
-fn concerning<'a>(row: &Interface, effects: &'a Effects) -> Option<&'a str> {
-    effects.ports.get(&u32::try_from(row.ofport?).ok()?).map(String::as_str)
+fn concerning<'a>(row: &Interface, exclusions: &'a FlowExclusions) -> Option<&'a str> {
+    exclusions.ports.get(&u32::try_from(row.ofport?).ok()?).map(String::as_str)
 }
 
-/// Why this tunnel keeps the node off the fast path.
+/// Why tunnel `row` makes the node ineligible.
 fn tunnel(row: &Interface) -> Option<String> {
     let kind = row.r#type.as_str();
     let known = match kind {
@@ -110,12 +109,12 @@ fn tunnel(row: &Interface) -> Option<String> {
         _ => return None,
     };
     if !known {
-        return Some(format!("tunnel {} is of type {kind}; the fast path knows geneve alone", row.name));
+        return Some(format!("tunnel {} is of type {kind}; the fast path supports geneve only", row.name));
     }
     if let Some(option) = IPSEC_OPTIONS.iter().find(|option| row.options.contains_key(**option)) {
         return Some(format!("tunnel {} is inside IPsec (option `{option}`)", row.name));
     }
-    // A port that the programs do not look at; packets that may be fragmented, of which they know the identification no more.
+    // The programs parse GENEVE_PORT only, and do not write the IP identification that fragments need.
     let unknown = |option: &str, value: &str| match option {
         "dst_port" => value != GENEVE_PORT.to_string(),
         "df_default" => value == "false",
@@ -125,7 +124,10 @@ fn tunnel(row: &Interface) -> Option<String> {
     Some(format!("tunnel {} has option {}={}, which the fast path cannot repeat", row.name, odd.0, odd.1))
 }
 
-/// Why no packet may cross the tunnel on the fast path; the tunnel endpoint's address otherwise.
+/// IPv4 address of the tunnel endpoint.
+///
+/// # Errors
+/// Why tunnelled packets must take the slow path.
 pub fn tunnel_endpoint<'a>(
     system: &OpenVSwitch,
     gateway: Option<&Bridge>,
@@ -133,9 +135,9 @@ pub fn tunnel_endpoint<'a>(
     mirrored: &Mirrored,
     mut interfaces: impl Iterator<Item = &'a Interface>,
 ) -> Result<Ipv4Addr, String> {
-    if let Some(row) = interfaces.find(|row| remotes::takes_from_anybody(row)) {
+    if let Some(row) = interfaces.find(|row| remotes::accepts_any_remote(row)) {
         return Err(format!(
-            "tunnel {} has no remote_ip of its own; which nodes OVS takes packets from cannot be told",
+            "tunnel {} has no fixed remote_ip; the remote endpoints that OVS accepts are unknown",
             row.name
         ));
     }
@@ -144,7 +146,7 @@ pub fn tunnel_endpoint<'a>(
         Ok(IpAddr::V4(address)) => address,
         Ok(IpAddr::V6(address)) => {
             return Err(format!(
-                "the underlay is IPv6 (tunnel endpoint {address}); the fast path knows IPv4 alone"
+                "the underlay is IPv6 (tunnel endpoint {address}); the fast path supports IPv4 only"
             ));
         }
         Err(_) if text.is_empty() => {
@@ -158,7 +160,7 @@ pub fn tunnel_endpoint<'a>(
             return Err(format!("the uplink is mirrored (mirror {mirror} of bridge {})", gateway.name));
         }
         if uplink.interfaces.len() > 1 {
-            return Err(format!("OVS port {} of the uplink is a bond of OVS", uplink.name));
+            return Err(format!("OVS port {} of the uplink is a bond", uplink.name));
         }
         if uplink.qos.is_some() {
             return Err(format!("OVS port {} of the uplink has a QoS setting", uplink.name));
@@ -167,57 +169,57 @@ pub fn tunnel_endpoint<'a>(
     Ok(address)
 }
 
-/// What is looked at of one pod.
+/// Inputs of the rules for one pod.
 #[derive(Debug, Clone, Copy)]
 pub struct Pod<'a> {
-    /// Its OVS port.
+    /// OVS port of the pod.
     pub port: &'a Port,
-    /// Its OVS interface.
+    /// OVS interface of the pod.
     pub interface: &'a Interface,
-    /// Its annotation [`POD_PATH`].
+    /// Value of the pod's annotation [`POD_PATH`].
     pub wanted: Option<&'a str>,
-    /// Why what is in it passes packets on instead of taking them itself.
+    /// Why the pod forwards packets of others instead of being their destination.
     pub forwards: Option<&'a str>,
-    /// A queueing discipline that somebody put on its host veth.
+    /// Queueing discipline configured on the pod's host veth.
     pub queue: Option<&'a str>,
 }
 
-/// The path of one pod's endpoint when the node's is `ebpf`.
-pub fn endpoint(pod: Pod<'_>, mirrored: &Mirrored, effects: &Effects) -> Reasoned {
+/// Path of one pod's endpoint on an eligible node.
+pub fn endpoint(pod: Pod<'_>, mirrored: &Mirrored, exclusions: &FlowExclusions) -> PathStatus {
     match pod.wanted {
-        // Whoever says so knows what it is.
+        // The annotation overrides the detection of forwarding pods.
         Some("ebpf") => {}
         None => {
             if let Some(why) = pod.forwards {
-                return Reasoned::ovs(why);
+                return PathStatus::ovs(why);
             }
         }
-        Some("ovs") => return Reasoned::ovs(format!("annotation {POD_PATH} of the pod")),
+        Some("ovs") => return PathStatus::ovs(format!("requested by annotation {POD_PATH} of the pod")),
         Some(other) => {
-            return Reasoned::ovs(format!("annotation {POD_PATH} is `{other}`; `ovs` or `ebpf` is needed"));
+            return PathStatus::ovs(format!("annotation {POD_PATH} is `{other}`; use `ovs` or `ebpf`"));
         }
     }
     if let Some(mirror) = mirrored.of_port(&pod.port.uuid) {
-        return Reasoned::ovs(format!("the port is mirrored (mirror {mirror})"));
+        return PathStatus::ovs(format!("the port is mirrored (mirror {mirror})"));
     }
     if pod.port.qos.is_some() {
-        return Reasoned::ovs("the OVS port has a QoS setting");
+        return PathStatus::ovs("the OVS port has a QoS setting");
     }
     if pod.interface.ingress_policing_rate > 0 || pod.interface.ingress_policing_kpkts_rate > 0 {
-        return Reasoned::ovs("the OVS interface limits its rate (ingress policing)");
+        return PathStatus::ovs("the OVS interface has a rate limit (ingress policing)");
     }
     if let Some(kind) = pod.queue {
-        return Reasoned::ovs(format!(
-            "the host end has the queueing discipline `{kind}`, which cached packets do not pass"
+        return PathStatus::ovs(format!(
+            "the host veth has queueing discipline `{kind}`, which the fast path bypasses"
         ));
     }
-    if let Some(why) = concerning(pod.interface, effects) {
-        return Reasoned::ovs(why);
+    if let Some(why) = concerning(pod.interface, exclusions) {
+        return PathStatus::ovs(why);
     }
     if pod.interface.ofport.is_none_or(|port| port <= 0) {
-        return Reasoned::ovs("OVS has not opened the port yet");
+        return PathStatus::ovs("the OVS port is not open yet (no ofport)");
     }
-    Reasoned::ebpf("nothing is against it")
+    PathStatus::ebpf("eligible")
 }
 
 #[cfg(test)]
@@ -255,14 +257,14 @@ mod tests {
         assert!(ask(&v4, Some(&bridge), &shaped, &none).unwrap_err().contains("QoS"));
         let open = tunnel_row("geneve", &[("remote_ip", "flow")]);
         let why = tunnel_endpoint(&v4, Some(&bridge), None, &none, std::iter::once(&open)).unwrap_err();
-        assert!(why.contains("tunnel ovn-n2-0 has no remote_ip of its own"), "{why}");
+        assert!(why.contains("tunnel ovn-n2-0 has no fixed remote_ip"), "{why}");
     }
 
     #[test]
     fn several_endpoints_and_tunnels_that_cannot_be_repeated_keep_the_node_slow() {
         let bridge = Bridge::default();
         let ask = |system: &OpenVSwitch, rows: &[Interface]| {
-            node(system, &bridge, &Effects::default(), rows.iter())
+            node(system, &bridge, &FlowExclusions::default(), rows.iter())
         };
         let geneve = chassis(&[("ovn-encap-type", "geneve"), ("ovn-encap-ip", "172.18.0.2")]);
         let plain = tunnel_row("geneve", &[("remote_ip", "172.18.0.3"), ("key", "flow"), ("csum", "false")]);
@@ -284,7 +286,11 @@ mod tests {
     fn a_bridge_that_reports_its_packets_keeps_the_node_slow() {
         let system = chassis(&[]);
         let bridge = Bridge { netflow: Some(Uuid::new_v4()), ..Bridge::default() };
-        assert!(node(&system, &bridge, &Effects::default(), std::iter::empty()).unwrap().contains("NetFlow"));
+        assert!(
+            node(&system, &bridge, &FlowExclusions::default(), std::iter::empty())
+                .unwrap()
+                .contains("NetFlow")
+        );
     }
 
     #[test]
@@ -296,7 +302,7 @@ mod tests {
         let interface = Interface { ofport: Some(3), ..Interface::default() };
         let pod = Pod { port: &port, interface: &interface, wanted: None, forwards: None, queue: None };
         let of = |bridge: &Bridge| {
-            endpoint(pod, &Mirrored::of(bridge, std::iter::once(&mirror)), &Effects::default()).path
+            endpoint(pod, &Mirrored::of(bridge, std::iter::once(&mirror)), &FlowExclusions::default()).path
         };
         assert_eq!(of(&bridge), Path::Ovs);
         assert_eq!(of(&Bridge::default()), Path::Ebpf);
@@ -304,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_pods_port_that_is_logged_is_slow_alone_and_a_port_of_the_node_makes_all_slow() {
-        let effects = Effects { node: None, ports: [(3, "logged".to_owned())].into() };
+        let exclusions = FlowExclusions { node: None, ports: [(3, "logged".to_owned())].into() };
         let row = |ids: &[(&str, &str)], number| {
             let external_ids =
                 ids.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
@@ -314,10 +320,10 @@ mod tests {
         let path = |number| {
             let (port, interface) = (Port::default(), row(&ids, number));
             let pod = Pod { port: &port, interface: &interface, wanted: None, forwards: None, queue: None };
-            endpoint(pod, &Mirrored::default(), &effects)
+            endpoint(pod, &Mirrored::default(), &exclusions)
         };
-        assert_eq!((path(3), path(4).path), (Reasoned::ovs("logged"), Path::Ebpf));
-        let ask = |rows: &[Interface]| node(&chassis(&[]), &Bridge::default(), &effects, rows.iter());
+        assert_eq!((path(3), path(4).path), (PathStatus::ovs("logged"), Path::Ebpf));
+        let ask = |rows: &[Interface]| node(&chassis(&[]), &Bridge::default(), &exclusions, rows.iter());
         assert_eq!(ask(&[row(&ids, 3), row(&[], 4)]), None);
         assert!(ask(&[row(&[], 3)]).unwrap().contains("logged"));
     }

@@ -1,7 +1,7 @@
-//! Sees changes of br-int's flows as they happen: an OpenFlow flow monitor on the bridge's management socket.
+//! OpenFlow flow monitor on br-int's management socket: reports flow changes as they happen.
 //!
-//! It has a thread of its own that blocks in `read`, so that no other work of the agent is between OVS's word and the
-//! stop of the cache. The first bytes of a message are enough to act on.
+//! It runs on its own thread that blocks in `read`, so that no other work of the agent delays invalidation. The first ten bytes
+//! of a message are enough to report a change.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,51 +14,53 @@ use thread_priority::{
     thread_native_id,
 };
 
-use crate::flow_cache::eligibility::flow_actions::{Effects, Ledger};
+use crate::flow_cache::eligibility::flow_actions::{FlowExclusions, FlowIndex};
 use crate::ovs::openflow::{self, Message, Update};
 
-/// What the monitor tells.
+/// An event of the flow monitor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// It is there; so many flows are.
+    /// The monitor is connected and has received all existing flows.
     Up {
-        /// Flows in all tables.
+        /// Number of flows in all tables.
         flows: usize,
     },
-    /// Flows have changed; when the word came.
+    /// Flows changed; time at which the update arrived.
     Changed(Instant),
-    /// OVS stops telling of changes, or goes on.
+    /// OVS paused updates because of congestion (`true`), or resumed them (`false`).
     Paused(bool),
-    /// Whose packets flows of the bridge log, sample or shape, other than before.
-    Effects(Effects),
-    /// Everything that was told until now has been read. Comes after [`Event::Changed`], and after the effects.
+    /// Changed exclusions because of the bridge's flows.
+    Exclusions(FlowExclusions),
+    /// All updates received so far are parsed. Follows [`Event::Changed`] and [`Event::Exclusions`].
     Read,
-    /// It is gone, and why.
+    /// The monitor was lost, with the reason.
     Down(String),
 }
 
-/// Time between two attempts to connect. A socket file gives no sign when somebody listens on it again.
+/// Interval of connection attempts. There is no notification when a process listens on a socket file again.
 const RETRY: Duration = Duration::from_millis(50);
-/// How often the thread looks whether it is to end.
+/// Interval at which the thread checks for a stop request.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Lets this thread run as soon as there is something to read, before all ordinary work: with every CPU busy it waited
-/// up to 38 ms otherwise, while packets went on by verdicts that OVS had taken back. It is asleep nearly always, and what it
-/// does is bounded by what OVS has to tell.
-pub fn before_others() -> Result<(), thread_priority::Error> {
+/// Gives this thread the lowest real-time priority (SCHED_FIFO), ahead of all ordinary work: without it, invalidation was up to
+/// 38 ms late with all CPUs busy. The thread sleeps nearly always, and its work is bounded by the updates that OVS sends.
+///
+/// # Errors
+/// The process has no CAP_SYS_NICE.
+pub fn set_realtime_priority() -> Result<(), thread_priority::Error> {
     let policy = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
-    // The lowest of them: before ordinary work, after everything else of that kind.
+    // The lowest real-time priority: ahead of ordinary work, behind all other real-time threads.
     set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, policy)
 }
 
-/// Watches until `stop`, over any number of connections. `tell` is called on this thread.
-pub fn watch(socket: &Path, stop: &AtomicBool, mut tell: impl FnMut(Event)) {
+/// Monitors until `stop` is set, reconnecting as needed. Calls `report` on this thread.
+pub fn watch(socket: &Path, stop: &AtomicBool, mut report: impl FnMut(Event)) {
     let mut last = String::new();
     while !stop.load(Ordering::Relaxed) {
         let why = match UnixStream::connect(socket) {
             Ok(stream) => {
                 last.clear();
-                session(stream, stop, &mut tell)
+                session(stream, stop, &mut report)
             }
             Err(error) => format!("{}: {error}", socket.display()),
         };
@@ -66,15 +68,15 @@ pub fn watch(socket: &Path, stop: &AtomicBool, mut tell: impl FnMut(Event)) {
             return;
         }
         if why != last {
-            tell(Event::Down(why.clone()));
+            report(Event::Down(why.clone()));
             last = why;
         }
         std::thread::sleep(RETRY);
     }
 }
 
-/// One connection. Returns why it ended.
-fn session(mut stream: UnixStream, stop: &AtomicBool, tell: &mut impl FnMut(Event)) -> String {
+/// Serves one connection. Returns why it ended.
+fn session(mut stream: UnixStream, stop: &AtomicBool, report: &mut impl FnMut(Event)) -> String {
     let mut session = Session::default();
     let begin = |stream: &mut UnixStream| {
         stream.set_read_timeout(Some(LOOK))?;
@@ -83,12 +85,12 @@ fn session(mut stream: UnixStream, stop: &AtomicBool, tell: &mut impl FnMut(Even
         stream.write_all(&greeting)
     };
     if let Err(error) = begin(&mut stream) {
-        return format!("greeting: {error}");
+        return format!("OpenFlow hello: {error}");
     }
     let mut chunk = vec![0; 65_536];
     loop {
         let count = match stream.read(&mut chunk) {
-            Ok(0) => return "OVS closed the connection".to_owned(),
+            Ok(0) => return "connection closed by OVS".to_owned(),
             Ok(count) => count,
             Err(e) if matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {
                 if stop.load(Ordering::Relaxed) {
@@ -100,7 +102,7 @@ fn session(mut stream: UnixStream, stop: &AtomicBool, tell: &mut impl FnMut(Even
             Err(error) => return format!("read: {error}"),
         };
         let came = Instant::now();
-        match session.read(chunk.get(..count).unwrap_or_default(), came, tell) {
+        match session.read(chunk.get(..count).unwrap_or_default(), came, report) {
             Ok(replies) if replies.is_empty() => {}
             Ok(replies) => {
                 if let Err(error) = stream.write_all(&replies) {
@@ -112,25 +114,28 @@ fn session(mut stream: UnixStream, stop: &AtomicBool, tell: &mut impl FnMut(Even
     }
 }
 
-/// What was read on one connection. No I/O.
+/// Parser state of one connection. No I/O.
 #[derive(Debug, Default)]
 pub struct Session {
-    /// The beginning of a message whose end has not come.
+    /// Start of an incomplete message.
     buffer: Vec<u8>,
-    /// Changes were told, [`Event::Read`] was not.
+    /// [`Event::Changed`] was reported, [`Event::Read`] was not.
     unread: bool,
     flows: usize,
     up: bool,
-    ledger: Ledger,
+    index: FlowIndex,
 }
 
 impl Session {
-    /// Takes what came, at whatever length. Returns what to answer; an error ends the session.
+    /// Parses received bytes, which may end anywhere in a message; `came` is their time of arrival. Returns bytes to send.
+    ///
+    /// # Errors
+    /// OVS does not speak OpenFlow 1.5 or rejects the monitor; the caller must close the connection.
     pub fn read(
         &mut self,
         bytes: &[u8],
         came: Instant,
-        tell: &mut impl FnMut(Event),
+        report: &mut impl FnMut(Event),
     ) -> Result<Vec<u8>, String> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.extend(bytes);
@@ -138,73 +143,73 @@ impl Session {
         while let Some(rest) = buffer.get(at..) {
             if openflow::begins_change(rest) {
                 self.unread = true;
-                tell(Event::Changed(came));
+                report(Event::Changed(came));
             }
             let Some(one) = openflow::length(rest).and_then(|length| rest.get(..length)) else { break };
-            replies.extend(self.take(openflow::read(one), tell)?.unwrap_or_default());
+            replies.extend(self.take(openflow::read(one), report)?.unwrap_or_default());
             at += one.len();
         }
         buffer.drain(..at);
         self.buffer = buffer;
         if self.buffer.is_empty() {
-            self.tell_effects(tell);
+            self.send_exclusions(report);
             if std::mem::take(&mut self.unread) {
-                tell(Event::Read);
+                report(Event::Read);
             }
         }
         Ok(replies)
     }
 
-    /// Bytes of a message whose end has not come.
+    /// Number of buffered bytes of an incomplete message.
     pub fn waiting(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Takes one message; returns what to answer. An error ends the session.
+    /// Processes one message; returns the reply.
     fn take(
         &mut self,
         message: Message<'_>,
-        tell: &mut impl FnMut(Event),
+        report: &mut impl FnMut(Event),
     ) -> Result<Option<Vec<u8>>, String> {
         match message {
             Message::Echo { xid, body } => return Ok(Some(openflow::echo_reply(xid, body))),
             Message::Hello(true) | Message::Other => {}
             Message::Hello(false) => {
-                return Err("br-int does not speak OpenFlow 1.5; add it to the bridge's column `protocols`"
+                return Err("br-int does not support OpenFlow 1.5; add OpenFlow15 to column `protocols` of the bridge"
                     .to_owned());
             }
             Message::Error(kind, code) => {
-                return Err(format!("OVS refuses the flow monitor: OpenFlow error type {kind}, code {code}"));
+                return Err(format!("OVS rejects the flow monitor: OpenFlow error type {kind}, code {code}"));
             }
             Message::Initial { updates, more } => {
                 for update in openflow::updates(updates) {
                     self.flows += 1;
-                    self.ledger.take(update);
+                    self.index.take(update);
                 }
                 if !more && !self.up {
                     self.up = true;
-                    self.tell_effects(tell);
-                    tell(Event::Up { flows: self.flows });
+                    self.send_exclusions(report);
+                    report(Event::Up { flows: self.flows });
                 }
             }
             Message::Changed(updates) => {
                 for update in openflow::updates(updates) {
                     if let Update::Paused(paused) = update {
-                        tell(Event::Paused(paused));
+                        report(Event::Paused(paused));
                     }
-                    self.ledger.take(update);
+                    self.index.take(update);
                 }
             }
         }
         Ok(None)
     }
 
-    /// Once the first list is complete; before, half of it would say too much.
-    fn tell_effects(&mut self, tell: &mut impl FnMut(Event)) {
+    /// Reports changed exclusions, once all existing flows are known; a partial list would exclude too much.
+    fn send_exclusions(&mut self, report: &mut impl FnMut(Event)) {
         if self.up
-            && let Some(effects) = self.ledger.changes()
+            && let Some(exclusions) = self.index.changes()
         {
-            tell(Event::Effects(effects));
+            report(Event::Exclusions(exclusions));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What tells that OVS's verdicts may have changed: flows of br-int, the Open_vSwitch database, the underlay's links and
-//! neighbours, connection tracking, and OVS's revalidators.
+//! Sources of events after which OVS's verdicts may differ: flows of br-int, the Open_vSwitch database, links and neighbours of
+//! the underlay, connection tracking, and OVS's revalidators.
 
 pub(super) mod flow_events;
 pub mod flow_monitor;

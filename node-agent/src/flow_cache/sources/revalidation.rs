@@ -1,11 +1,11 @@
-//! Asking OVS whether it has brought its datapath flows in line with its tables.
+//! Waits until OVS's revalidators have updated all datapath flows after a change of its tables.
 //!
-//! `revalidator/wait` answers at the end of a round over all datapath flows. That round may have begun before the change, and
-//! have been past a flow when the change came. A second wait, asked when the first was answered, ends with a round that began
-//! after it. So only the second answer says that no datapath flow is older than the change.
+//! `revalidator/wait` replies at the end of a round over all datapath flows. That round may have started before the change and
+//! have passed a flow already. A second wait, sent after the first reply, ends with a round that started after the change. So only
+//! after the second reply no datapath flow is older than the change.
 //!
-//! OVS begins a round when its tables change. So it is asked at the first change of a burst, and need not wait for the next regular
-//! round, which comes twice a second.
+//! OVS starts a round when its tables change, so the wait starts at the first change of a burst; regular rounds follow twice a
+//! second.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,52 +16,52 @@ use crate::flow_cache::invalidation::{Input, Round};
 use crate::flow_cache::manager::Shared;
 use crate::ovs::unixctl::Unixctl;
 
-/// How long OVS may take for a round; its longest time between two is 500 ms by default.
+/// Timeout for a round. By default OVS starts one at least every 500 ms (`max-revalidator`, ovs-vswitchd.conf.db(5)).
 const LONGEST: Duration = Duration::from_secs(5);
-/// What is taken for a round when OVS cannot be asked.
+/// Assumed duration of a round when `revalidator/wait` fails.
 const ASSUMED: Duration = Duration::from_millis(700);
 
-/// After each change: waits for the two rounds, and tells the engine.
+/// After each change, waits for two rounds and reports each to the state machine. Never returns.
 pub(in crate::flow_cache) async fn run(shared: Arc<Shared>, unixctl: Option<Unixctl>) {
-    let ovs = Ovs { shared: Arc::clone(&shared), unixctl, told: false };
+    let ovs = Ovs { shared: Arc::clone(&shared), unixctl, logged: false };
     follow(&shared.revalidate, ovs, |round| {
         shared.take(Input::Revalidated(round));
     })
     .await;
 }
 
-/// Who is asked.
-trait Asked {
-    /// Returns when a round has ended since the call.
-    async fn round(&mut self);
+/// Source of the ends of rounds.
+trait Revalidators {
+    /// Waits until a round ends.
+    async fn wait(&mut self);
 }
 
 struct Ovs {
     shared: Arc<Shared>,
     unixctl: Option<Unixctl>,
-    /// It was logged that OVS cannot be asked.
-    told: bool,
+    /// The current failure is logged.
+    logged: bool,
 }
 
-impl Asked for Ovs {
-    async fn round(&mut self) {
+impl Revalidators for Ovs {
+    async fn wait(&mut self) {
         let began = Instant::now();
         let waited = match &self.unixctl {
             Some(unixctl) => {
                 unixctl.call("revalidator/wait", &[], LONGEST).await.map_err(|error| error.to_string())
             }
-            None => Err("ovs-vswitchd is not on this machine".to_owned()),
+            None => Err("no unixctl socket of ovs-vswitchd on this node".to_owned()),
         };
         match waited {
             Ok(_) => {
-                self.shared.figures.revalidation.observe(began.elapsed().as_secs_f64());
-                self.told = false;
+                self.shared.metrics.revalidation.observe(began.elapsed().as_secs_f64());
+                self.logged = false;
             }
             Err(error) => {
-                if !std::mem::replace(&mut self.told, true) {
+                if !std::mem::replace(&mut self.logged, true) {
                     tracing::warn!(
                         error,
-                        "OVS does not tell when it has revalidated; taking a fixed time for it"
+                        "revalidator/wait failed; assuming a fixed duration for a revalidator round"
                     );
                 }
                 tokio::time::sleep(ASSUMED).await;
@@ -70,19 +70,19 @@ impl Asked for Ovs {
     }
 }
 
-/// Waits for two rounds after each change, from the beginning when another one comes in between.
-async fn follow(changed: &Notify, mut ovs: impl Asked, tell: impl Fn(Round)) {
+/// Waits for two rounds after each change; another change in between restarts the count.
+async fn follow(changed: &Notify, mut ovs: impl Revalidators, tell: impl Fn(Round)) {
     changed.notified().await;
     loop {
         let asked = async {
             for round in [Round::First, Round::Second] {
-                ovs.round().await;
+                ovs.wait().await;
                 tell(round);
             }
         };
         tokio::select! {
             biased;
-            // What was asked before this change says nothing of it.
+            // A wait that started before this change says nothing about it.
             () = changed.notified() => {}
             () = asked => changed.notified().await,
         }
@@ -111,8 +111,8 @@ mod tests {
     #[derive(Clone, Default)]
     struct Fake(Arc<Mutex<Model>>);
 
-    impl Asked for Fake {
-        async fn round(&mut self) {
+    impl Revalidators for Fake {
+        async fn wait(&mut self) {
             let (answer, answered) = oneshot::channel();
             self.0.lock().waiting.push(answer);
             let _ = answered.await;

@@ -1,9 +1,10 @@
-//! Whether OVS's connection tracking takes TCP flows back that went by the fast path, of which it has not seen all.
+//! Keeps TCP sequence checks of OVS's connection tracking off, so that it accepts connections whose packets partly bypassed it on
+//! the fast path.
 //!
-//! The userspace datapath compares sequence numbers; that is turned off. The kernel's is told by OVS to be liberal, but it still
-//! compares those of RST with the last one that it has seen acknowledged. After more than 2 GiB on the fast path that is as good as
-//! any, and an RST may be thrown away: the other end would wait for ever. A setting of the kernel turns that off
-//! (`nf_conntrack_tcp_ignore_invalid_rst`, Linux 5.14). Both are read back, and while they are not so TCP has no fast path.
+//! Userspace datapath: `dpctl/ct-disable-tcp-seq-chk`. Kernel datapath: OVS sets conntrack to liberal, but it still compares the
+//! sequence number of an RST with the last acknowledged one it has seen. After more than 2 GiB on the fast path the comparison is
+//! meaningless, and a dropped RST leaves the peer waiting. `nf_conntrack_tcp_ignore_invalid_rst` (Linux 5.14) turns that off. Both
+//! settings are read back; while they are not in effect, TCP takes the slow path.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,27 +14,27 @@ use crate::flow_cache::invalidation::{Input, Tracking};
 use crate::flow_cache::manager::Shared;
 use crate::ovs::unixctl::{Unixctl, UnixctlError};
 
-/// The userspace datapath.
+/// Name of the userspace datapath in `dpctl` commands.
 const USERSPACE: &str = "netdev@ovs-netdev";
-/// The kernel's setting, of the agent's network namespace, which is OVS's.
+/// Setting of the kernel in the agent's network namespace, which OVS shares.
 const IGNORE_RST: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_ignore_invalid_rst";
-/// How often the kernel's setting is looked at: anybody may change it.
+/// Interval at which the kernel setting is checked, as other processes may change it.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Whose connection tracking it is.
+/// Connection tracking implementation.
 pub(in crate::flow_cache) enum Of {
-    /// OVS's own.
+    /// OVS's userspace datapath.
     Userspace {
-        /// How OVS is asked.
+        /// Control socket of ovs-vswitchd.
         unixctl: Option<Unixctl>,
-        /// For a test: the check stays on.
+        /// Fault injection: leave the check on.
         keep: bool,
     },
-    /// The kernel's.
+    /// Netfilter conntrack.
     Kernel,
 }
 
-/// Keeps the setting as it must be, and tells how it is.
+/// Keeps the sequence check off and reports its state to the state machine. Never returns, except without a control socket.
 pub(in crate::flow_cache) async fn follow(shared: Arc<Shared>, of: Of) {
     match of {
         Of::Userspace { unixctl, keep } => userspace(shared, unixctl, keep).await,
@@ -41,7 +42,7 @@ pub(in crate::flow_cache) async fn follow(shared: Arc<Shared>, of: Of) {
     }
 }
 
-/// Lets the kernel take RST of any sequence number, and looks again and again.
+/// Keeps `nf_conntrack_tcp_ignore_invalid_rst` on.
 async fn kernel(shared: Arc<Shared>, setting: PathBuf) {
     loop {
         let tracking = match ignore_rst(&setting) {
@@ -50,8 +51,10 @@ async fn kernel(shared: Arc<Shared>, setting: PathBuf) {
         };
         if shared.tracking() != tracking {
             match &tracking {
-                Tracking::Strict(why) => tracing::warn!(why, "TCP takes the slow path"),
-                _ => tracing::info!("the kernel's connection tracking takes flows back"),
+                Tracking::Strict(why) => tracing::warn!(why, "TCP flows take the slow path"),
+                _ => tracing::info!(
+                    "kernel connection tracking accepts RST packets of any sequence number; TCP flows may be cached"
+                ),
             }
             shared.take(Input::Tracking(tracking));
         }
@@ -59,12 +62,17 @@ async fn kernel(shared: Arc<Shared>, setting: PathBuf) {
     }
 }
 
-/// Turns the setting on if it is not, and reads it back. The error says why not.
+/// Turns the setting on if it is off, and reads it back.
+///
+/// # Errors
+/// Why the setting is off.
 fn ignore_rst(setting: &Path) -> Result<(), String> {
     let read = || {
         std::fs::read_to_string(setting).map(|text| text.trim() == "1").map_err(|error| {
             let hint = match error.kind() {
-                std::io::ErrorKind::NotFound => " (Linux 5.14 has it, once nf_conntrack is loaded)",
+                std::io::ErrorKind::NotFound => {
+                    " (needs Linux 5.14 or later with module nf_conntrack loaded)"
+                }
                 _ => "",
             };
             format!("cannot read {}: {error}{hint}", setting.display())
@@ -75,16 +83,16 @@ fn ignore_rst(setting: &Path) -> Result<(), String> {
     }
     let failed = |error| format!("cannot write 1 to {}: {error}", setting.display());
     std::fs::write(setting, "1").map_err(failed)?;
-    if read()? { Ok(()) } else { Err(format!("{} is not 1 although 1 was written", setting.display())) }
+    if read()? { Ok(()) } else { Err(format!("{} is not 1 after writing 1", setting.display())) }
 }
 
-/// Turns the sequence check of the userspace datapath's connection tracking off, and makes sure that it is.
+/// Keeps the TCP sequence check of the userspace datapath's connection tracking off.
 async fn userspace(shared: Arc<Shared>, unixctl: Option<Unixctl>, keep: bool) {
     if keep {
-        tracing::error!("asked for by a test: TCP gets no fast path");
+        tracing::error!("fault injection: the TCP sequence check stays on; TCP flows take the slow path");
     }
     let Some(unixctl) = unixctl else {
-        let why = "ovs-vswitchd is not on this machine, so its sequence check cannot be turned off";
+        let why = "no unixctl socket of ovs-vswitchd on this node; the TCP sequence check of its connection tracking cannot be disabled";
         shared.take(Input::Tracking(Tracking::Strict(why.to_owned())));
         return;
     };
@@ -93,7 +101,7 @@ async fn userspace(shared: Arc<Shared>, unixctl: Option<Unixctl>, keep: bool) {
         match turn_check_off(&unixctl, keep).await {
             Ok(()) => {
                 if shared.tracking() != Tracking::Tolerant {
-                    tracing::info!("OVS's connection tracking does not compare sequence numbers");
+                    tracing::info!("TCP sequence check of OVS's connection tracking is off");
                 }
                 if shared.take_tracking(lives, Tracking::Tolerant) {
                     shared.ovs_is_new.notified().await;
@@ -102,7 +110,7 @@ async fn userspace(shared: Arc<Shared>, unixctl: Option<Unixctl>, keep: bool) {
             Err(why) => {
                 let strict = Tracking::Strict(why.clone());
                 if shared.tracking() != strict {
-                    tracing::warn!(why, "TCP takes the slow path");
+                    tracing::warn!(why, "TCP flows take the slow path");
                     shared.take_tracking(lives, strict);
                 }
                 let _ = tokio::time::timeout(Duration::from_secs(1), shared.ovs_is_new.notified()).await;
@@ -111,7 +119,10 @@ async fn userspace(shared: Arc<Shared>, unixctl: Option<Unixctl>, keep: bool) {
     }
 }
 
-/// An error is OVS's refusal. While it cannot be asked, and while the datapath is not there, this goes on asking.
+/// Disables the check and reads it back; retries while ovs-vswitchd or its datapath is not available.
+///
+/// # Errors
+/// OVS has rejected the command, or reported the check as enabled, for 2 s.
 async fn turn_check_off(unixctl: &Unixctl, keep: bool) -> Result<(), String> {
     const SOON: Duration = Duration::from_secs(5);
     const COMMANDS: [&str; 2] = ["dpctl/ct-disable-tcp-seq-chk", "dpctl/ct-get-tcp-seq-chk"];
@@ -125,15 +136,17 @@ async fn turn_check_off(unixctl: &Unixctl, keep: bool) -> Result<(), String> {
         };
         let refusal = match asked.await {
             Ok(answer) if answer.contains("disabled") => return Ok(()),
-            Ok(answer) => format!("OVS compares sequence numbers all the same: {}", answer.trim()),
-            Err(UnixctlError::Refused { message, .. }) => format!("OVS does not stop to compare: {message}"),
-            // It is not there, or does not answer: the monitor knows that too.
+            Ok(answer) => {
+                format!("the TCP sequence check of OVS's connection tracking is still on: {}", answer.trim())
+            }
+            Err(UnixctlError::Refused { method, message }) => format!("OVS rejects {method}: {message}"),
+            // ovs-vswitchd is not available; the flow monitor reports that.
             Err(error) => {
-                tracing::debug!(%error, "sequence check");
+                tracing::debug!(%error, "cannot query the TCP sequence check");
                 String::new()
             }
         };
-        // A new ovs-vswitchd has its datapath a moment after its socket.
+        // A starting ovs-vswitchd opens its socket before it creates its datapath.
         if !refusal.is_empty() && began.elapsed() >= Duration::from_secs(2) {
             return Err(refusal);
         }
@@ -157,7 +170,7 @@ mod tests {
             assert_eq!(ignore_rst(&setting), Ok(()));
             assert_eq!(std::fs::read_to_string(&setting).unwrap().trim(), "1");
         }
-        // What is written is not taken.
-        assert!(ignore_rst(Path::new("/dev/null")).unwrap_err().contains("although 1 was written"));
+        // Writes have no effect.
+        assert!(ignore_rst(Path::new("/dev/null")).unwrap_err().contains("after writing 1"));
     }
 }

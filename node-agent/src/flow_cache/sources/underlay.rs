@@ -1,4 +1,4 @@
-//! Follows the kernel: links, routes and neighbours of the underlay, by which tunnelled packets find their way.
+//! Reports changes of the underlay: link state of the uplink, routes and neighbours that tunnelled packets use.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,25 +13,26 @@ use rtnetlink::packet_route::neighbour::{
 };
 use rtnetlink::{MulticastGroup, new_multicast_connection};
 
-use crate::flow_cache::invalidation::{Input, Source};
+use crate::flow_cache::invalidation::{Cause, Input};
 use crate::flow_cache::manager::Shared;
 use crate::kernel::link::{Link, Netlink};
 
-/// When ovs-vswitchd ends, the kernel tells of the neighbours and routes that go with its interfaces before its socket is
-/// closed. So that it is known by then whether they are signs of that (which change nothing, see `engine`), they are told of
-/// later. To lose a neighbour or a route lets no packet go where OVS would not have sent it a moment ago.
+/// Delay for removed neighbours and routes. When ovs-vswitchd exits, the kernel reports the removal of its interfaces' neighbours and
+/// routes before its socket is closed. The delay lets the state machine see the lost monitor first, after which these removals do not
+/// invalidate. A removed neighbour or route never sends packets where OVS would not have sent them before.
 const OVS_ENDS: Duration = Duration::from_millis(100);
 
-/// What is known of the underlay.
+/// Last known state of the underlay.
 #[derive(Debug, Default)]
 struct Seen {
     uplink: String,
-    /// The uplink as it was told of last.
+    /// Last reported state of the uplink.
     link: Option<(u32, bool, u32, Option<api::MacAddr>)>,
     neighbours: HashMap<(u32, IpAddr), Vec<u8>>,
 }
 
-/// For ever. A broken subscription is made again, with everything invalid, as nobody knows what was missed.
+/// Subscribes to the kernel's notifications and reports relevant ones. A broken subscription is renewed and the cache invalidated, as
+/// notifications may have been lost. Never returns.
 pub(in crate::flow_cache) async fn follow(shared: Arc<Shared>, netlink: Netlink, uplink: String) {
     let mut seen = Seen { uplink, ..Seen::default() };
     loop {
@@ -56,29 +57,29 @@ pub(in crate::flow_cache) async fn follow(shared: Arc<Shared>, netlink: Netlink,
                             }
                             None => {}
                         },
-                        // The kernel had more to tell than we could take.
+                        // Notifications were lost because the socket buffer was full.
                         NetlinkPayload::Overrun(_) => {
-                            shared.take(Input::Changed(Source::Links));
+                            shared.take(Input::Changed(Cause::Links));
                         }
                         _ => {}
                     }
                 }
                 connection.abort();
-                tracing::warn!("the kernel's word of links and neighbours has ended; asking for it again");
-                shared.take(Input::Changed(Source::Links));
+                tracing::warn!("subscription to links and neighbours ended; renewing it");
+                shared.take(Input::Changed(Cause::Links));
             }
-            Err(error) => tracing::warn!(%error, "cannot follow links and neighbours; trying again"),
+            Err(error) => tracing::warn!(%error, "cannot subscribe to links and neighbours; retrying"),
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }
 
-fn tell(shared: &Shared, source: Source) {
+fn tell(shared: &Shared, source: Cause) {
     shared.take(Input::Changed(source));
     shared.decide.notify_one();
 }
 
-async fn tell_later(shared: Arc<Shared>, source: Source, delay: Duration) {
+async fn tell_later(shared: Arc<Shared>, source: Cause, delay: Duration) {
     tokio::time::sleep(delay).await;
     tell(&shared, source);
 }
@@ -88,39 +89,39 @@ fn facts(link: &Link) -> (u32, bool, u32, Option<api::MacAddr>) {
 }
 
 impl Seen {
-    /// Why this message is a reason to forget, and how much later; `None` when it is none.
-    fn hear(&mut self, message: Kernel) -> Option<(Source, Duration)> {
+    /// Cause of invalidation for a notification, and the delay; `None` when it is not relevant.
+    fn hear(&mut self, message: Kernel) -> Option<(Cause, Duration)> {
         let gone = matches!(message, Kernel::DelNeighbour(_) | Kernel::DelRoute(_));
         let delay = if gone { OVS_ENDS } else { Duration::ZERO };
         self.take(message).map(|source| (source, delay))
     }
 
-    /// Why this message is a reason to forget; `None` when it is none.
-    fn take(&mut self, message: Kernel) -> Option<Source> {
+    /// Cause of invalidation for a notification; `None` when it is not relevant.
+    fn take(&mut self, message: Kernel) -> Option<Cause> {
         match message {
             Kernel::NewLink(message) => {
                 let link = Link::from(message);
                 let now = (link.name == self.uplink).then(|| facts(&link))?;
                 let before = self.link.replace(now);
-                (before != Some(now)).then_some(Source::Links)
+                (before != Some(now)).then_some(Cause::Links)
             }
             Kernel::DelLink(message) => {
                 let index = message.header.index;
                 self.neighbours.retain(|(link, _), _| *link != index);
-                self.link.take_if(|link| link.0 == index).map(|_| Source::Links)
+                self.link.take_if(|link| link.0 == index).map(|_| Cause::Links)
             }
             Kernel::NewNeighbour(message) => self.neighbour(&message),
             Kernel::DelNeighbour(message) => {
                 let key = key(&message)?;
-                self.neighbours.remove(&key).map(|_| Source::Neighbours)
+                self.neighbours.remove(&key).map(|_| Cause::Neighbours)
             }
-            Kernel::NewRoute(_) | Kernel::DelRoute(_) => Some(Source::Neighbours),
+            Kernel::NewRoute(_) | Kernel::DelRoute(_) => Some(Cause::Neighbours),
             _ => None,
         }
     }
 
-    /// Only another MAC is news: the state changes all the time.
-    fn neighbour(&mut self, message: &NeighbourMessage) -> Option<Source> {
+    /// Only a changed or lost MAC is relevant: the state of an entry changes all the time.
+    fn neighbour(&mut self, message: &NeighbourMessage) -> Option<Cause> {
         let key = key(message)?;
         let mac = message.attributes.iter().find_map(|attribute| match attribute {
             NeighbourAttribute::LinkLayerAddress(mac) => Some(mac.clone()),
@@ -130,9 +131,9 @@ impl Seen {
         match mac.filter(|_| !gone) {
             Some(mac) => {
                 let before = self.neighbours.insert(key, mac.clone());
-                before.is_some_and(|before| before != mac).then_some(Source::Neighbours)
+                before.is_some_and(|before| before != mac).then_some(Cause::Neighbours)
             }
-            None => self.neighbours.remove(&key).map(|_| Source::Neighbours),
+            None => self.neighbours.remove(&key).map(|_| Cause::Neighbours),
         }
     }
 }
@@ -179,8 +180,8 @@ mod tests {
         let (one, other) = (Some([2, 0, 0, 0, 0, 1]), Some([2, 0, 0, 0, 0, 2]));
         assert_eq!(take(NeighbourState::Reachable, one, "172.18.0.3"), None);
         assert_eq!(take(NeighbourState::Stale, one, "172.18.0.3"), None);
-        assert_eq!(take(NeighbourState::Reachable, other, "172.18.0.3"), Some(Source::Neighbours));
-        assert_eq!(take(NeighbourState::Failed, None, "172.18.0.3"), Some(Source::Neighbours));
+        assert_eq!(take(NeighbourState::Reachable, other, "172.18.0.3"), Some(Cause::Neighbours));
+        assert_eq!(take(NeighbourState::Failed, None, "172.18.0.3"), Some(Cause::Neighbours));
         assert_eq!(take(NeighbourState::Failed, None, "172.18.0.3"), None);
         assert_eq!(take(NeighbourState::Noarp, one, "224.0.0.1"), None);
         assert_eq!(take(NeighbourState::Noarp, other, "224.0.0.1"), None);
@@ -193,16 +194,16 @@ mod tests {
         let moved = || neighbour(NeighbourState::Reachable, Some([2, 0, 0, 0, 0, 2]), "172.18.0.3");
         let mut hear = |message| seen.hear(message);
         assert_eq!(hear(Kernel::NewNeighbour(there())), None);
-        assert_eq!(hear(Kernel::NewNeighbour(moved())), Some((Source::Neighbours, Duration::ZERO)));
-        assert_eq!(hear(Kernel::DelNeighbour(moved())), Some((Source::Neighbours, OVS_ENDS)));
+        assert_eq!(hear(Kernel::NewNeighbour(moved())), Some((Cause::Neighbours, Duration::ZERO)));
+        assert_eq!(hear(Kernel::DelNeighbour(moved())), Some((Cause::Neighbours, OVS_ENDS)));
         assert_eq!(hear(Kernel::DelNeighbour(moved())), None, "it was gone");
         assert_eq!(
             hear(Kernel::NewRoute(RouteMessage::default())),
-            Some((Source::Neighbours, Duration::ZERO))
+            Some((Cause::Neighbours, Duration::ZERO))
         );
-        assert_eq!(hear(Kernel::DelRoute(RouteMessage::default())), Some((Source::Neighbours, OVS_ENDS)));
+        assert_eq!(hear(Kernel::DelRoute(RouteMessage::default())), Some((Cause::Neighbours, OVS_ENDS)));
         let mut uplink = LinkMessage::default();
         uplink.header.index = 2;
-        assert_eq!(hear(Kernel::DelLink(uplink)), Some((Source::Links, Duration::ZERO)));
+        assert_eq!(hear(Kernel::DelLink(uplink)), Some((Cause::Links, Duration::ZERO)));
     }
 }

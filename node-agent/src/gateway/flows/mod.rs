@@ -1,10 +1,10 @@
-//! The OpenFlow table of the gateway bridge, computed from plain values. The node and the gateway router share one MAC and
-//! one IP address on the bridge; connection tracking marks tell whose a connection is.
+//! Flow table of the gateway bridge, computed from plain values; pure. Node and OVN gateway router share one MAC and one IP address
+//! per family on the bridge; connection tracking marks record which of them owns a connection.
 //!
 //! Connection tracking zones: 64000 connections of node and OVN to the outside, 64001 host masquerade (`.2`), 64002 OVN
 //! masquerade (`.1`), 64003 services with a backend in the host network, 64004 reassembly of fragments. Marks: 1 came from
-//! OVN, 2 came from the node. Tables, priorities, zones and marks are those of ovn-kubernetes, so that nodes of both kinds
-//! can be read alike.
+//! OVN, 2 came from the node. Tables, priorities, zones and marks are those of ovn-kubernetes, so that nodes of both can be
+//! inspected in the same way.
 
 pub mod asked;
 mod service;
@@ -36,12 +36,12 @@ const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
 /// Mark that OVN puts on packets whose source the bridge must translate to the node's address.
 const TRANSLATE_MARK: u32 = 0x3f0;
 
-/// What the flows depend on.
+/// Inputs of the flow table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inputs {
-    /// The uplink's port on the bridge: a number, or a name for reading.
+    /// Port of the uplink on the bridge: a number, or a name for display.
     pub uplink: String,
-    /// OVN's patch port on the bridge, `None` until ovn-controller has made it.
+    /// OVN's patch port on the bridge; `None` until ovn-controller has created it.
     pub patch: Option<String>,
     /// MAC address of bridge, uplink and gateway router.
     pub mac: MacAddr,
@@ -49,26 +49,26 @@ pub struct Inputs {
     pub families: Vec<FamilyInputs>,
     /// Addresses of the other nodes.
     pub remote_nodes: BTreeSet<IpAddr>,
-    /// Addresses that tunnels end at: of this node, of the others, and of those that OVS has tunnels to.
+    /// Tunnel endpoints: of this node, of the other nodes, and of all tunnels of OVS.
     pub tunnel_ends: BTreeSet<IpAddr>,
-    /// Source ports of the node's own connections.
+    /// Ephemeral port range of the node.
     pub local_ports: RangeInclusive<u16>,
 }
 
-/// What the flows of one address family depend on.
+/// Inputs for one address family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FamilyInputs {
     /// Address of node and gateway router.
     pub node: IpNet,
     /// Service ranges.
     pub service_cidrs: Vec<IpNet>,
-    /// The masquerade address that stands for OVN (`.1`).
+    /// Masquerade address that represents OVN (`.1`).
     pub masquerade_ovn: IpAddr,
-    /// The masquerade address that stands for the node (`.2`).
+    /// Masquerade address that represents the host (`.2`).
     pub masquerade_host: IpAddr,
 }
 
-/// How matches of one address family are written (ovs-fields(7)).
+/// Match syntax of one address family (ovs-fields(7)).
 struct Words {
     ip: &'static str,
     icmp: &'static str,
@@ -102,7 +102,7 @@ impl Words {
     }
 }
 
-/// What tells two flows of a bridge apart: table, priority and match. Also the order in which flows are written.
+/// Key of a flow: table, priority and match. Also the output order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct FlowKey {
     table: u8,
@@ -110,7 +110,7 @@ struct FlowKey {
     matches: String,
 }
 
-/// A set of flows, at most one for each table, priority and match; the first one added stays.
+/// A set of flows, at most one per key; the first one added wins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FlowSet(BTreeMap<FlowKey, (u64, String)>);
 
@@ -139,7 +139,7 @@ impl FlowSet {
 }
 
 impl fmt::Display for FlowSet {
-    /// One flow a line, as `ovs-ofctl` reads it.
+    /// Formats one flow per line for `ovs-ofctl`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (key, (cookie, actions)) in &self.0 {
             write!(f, "cookie={cookie:#x},table={},priority={}", key.table, key.priority)?;
@@ -152,14 +152,14 @@ impl fmt::Display for FlowSet {
     }
 }
 
-/// The flows of a bridge that only switches, as OVS makes them for a new one.
+/// Flow table of a learning switch, as OVS creates it for a new bridge.
 pub fn switching() -> FlowSet {
     let mut set = FlowSet::default();
     set.add(0, 0, 0, "", "NORMAL");
     set
 }
 
-/// All flows of the bridge. Until OVN's patch port is there the bridge only switches.
+/// Flow table of the bridge. Without OVN's patch port it is that of a learning switch.
 pub fn compute(inputs: &Inputs, services: &[NodeService]) -> FlowSet {
     let mut set = switching();
     let Some(patch) = &inputs.patch else { return set };
@@ -182,7 +182,7 @@ pub fn compute(inputs: &Inputs, services: &[NodeService]) -> FlowSet {
     set
 }
 
-/// What does not depend on the address family: whose a packet is by its MAC, and the ways between node and OVN.
+/// Flows that do not depend on the address family: separation by MAC, and paths between host and OVN.
 fn base(set: &mut FlowSet, inputs: &Inputs, patch: &str) {
     let Inputs { mac, .. } = inputs;
     let c = BASE_COOKIE;
@@ -233,7 +233,7 @@ fn outside(set: &mut FlowSet, inputs: &Inputs, family: &FamilyInputs, words: &Wo
     set.add(c, 0, 200, format!("{udp},in_port={uplink},tp_dst={GENEVE}"), "NORMAL");
     set.add(c, 0, 200, format!("{udp},in_port=LOCAL,tp_dst={GENEVE}"), format!("output:{uplink}"));
     for cidr in &family.service_cidrs {
-        // A service address that comes back from OVN would go round for ever.
+        // A packet to a service address that OVN sends back would loop.
         set.add(c, 0, 115, format!("{ip},in_port={patch},{destination}={}", net(cidr)), "drop");
     }
     set.add(c, 0, 110, format!("{ip},in_port={uplink},nw_frag=yes"), "ct(table=0,zone=64004)");

@@ -1,12 +1,12 @@
-//! The node's own connection tracking: UDP has no end, so a client that keeps its port would be sent for ever to the pod that
-//! had a host port before, or to the node itself where none had it.
+//! Stale connection tracking entries of UDP host ports: UDP has no end of connection, so a client that keeps its source port would
+//! be forwarded to the previous pod of a host port indefinitely, or to the host if there was none.
 
 use std::collections::BTreeSet;
 
 use crate::kube::host_ports::HostPorts;
 use api::Protocol;
 
-/// The UDP ports that are served by another pod than before, or newly, or no more.
+/// UDP ports whose serving pod changed, appeared or disappeared.
 pub fn stale(before: &HostPorts, after: &HostPorts) -> BTreeSet<u16> {
     let changed = |of: &HostPorts, other: &HostPorts| -> BTreeSet<u16> {
         of.iter()

@@ -1,5 +1,5 @@
-//! Flows of host ports on the gateway bridge: packets from outside go to OVN, whose load balancers have the pods, and OVN's
-//! answers go out. Host ports may lie among the ports that the node's own connections use, so those are told apart first.
+//! Flows of host ports on the gateway bridge: packets from outside go to OVN, whose load balancers select the pod, and replies from
+//! OVN go to the uplink. Ports in the node's ephemeral range are first separated from replies to the node.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use crate::gateway::flows::{FlowSet, Inputs};
 use crate::kube::host_ports::{HostPorts, addresses};
 use api::Protocol;
 
-/// Above the flows of services: who asks for a port of one node goes before who asks for it on all.
+/// Priority above that of service flows: a host port of one node precedes a node port of all nodes.
 const PRIORITY: u16 = 112;
 
 /// Adds the flows. `own` are the node's addresses on the bridge; other addresses of the node are served by its own stack.

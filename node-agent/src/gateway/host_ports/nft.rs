@@ -1,5 +1,5 @@
-//! Host ports for connections of the node itself, and for what reaches its stack: straight to the pod, by the management
-//! port. A table of its own, replaced as a whole; its chains come before those of services.
+//! Host ports for connections of the node itself, and for packets that reach its stack: DNAT to the pod, through the management
+//! port. A separate nftables table, replaced as a whole; its chains precede those of services.
 
 use std::fmt::Write as _;
 

@@ -1,6 +1,6 @@
-//! The node's address translation and filters, as one nftables ruleset of our own: service addresses for the node's own
-//! connections, the management port's source address, and "fragmentation needed" kept away from other nodes. The text is
-//! computed from plain values; [`apply`] hands it to `nft` in one transaction.
+//! Address translation and filters of the host as nftables ruleset: service addresses for connections of the host, source address
+//! of the management port, and a filter for "fragmentation needed" to other nodes. The text is computed from plain values; [`apply`]
+//! applies it in one transaction.
 //!
 //! Two pairs of tables: `inet slipstream` follows services and nodes and is rewritten as a whole; `inet slipstream_ports` and
 //! `arp slipstream_ports` are static. They drop what arrives on links of group [`OVS_ONLY_GROUP`]: OVS reads those links by packet
@@ -21,7 +21,7 @@ pub const OVS_ONLY_GROUP: u32 = 0x5151;
 /// Packet mark of the node's connections to internal-policy Local services, which leave by the management port.
 pub const LOCAL_POLICY_MARK: u32 = 0x0017_45ec;
 
-/// What the ruleset depends on.
+/// Inputs of the ruleset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inputs {
     /// The address families of the gateway.
@@ -30,11 +30,11 @@ pub struct Inputs {
     pub management: Option<(String, Vec<IpAddr>)>,
     /// Addresses of the other nodes.
     pub remote_nodes: BTreeSet<IpAddr>,
-    /// The same, by the name of the node.
+    /// Addresses of the other nodes by name.
     pub nodes: BTreeMap<String, BTreeSet<IpAddr>>,
 }
 
-/// What the translations of one address family depend on.
+/// Inputs for one address family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FamilyInputs {
     /// Address of the node on the gateway bridge.
@@ -320,7 +320,7 @@ fn chains(out: &mut String, inputs: &Inputs, all: &[Translations]) {
     }
 }
 
-/// What leaves by the management port has its address, but for clients that keep theirs.
+/// Source NAT to the address of the management port, except for connections that keep the client's address.
 fn management_snat(name: &str, addresses: &[IpAddr], all: &[Translations]) -> Vec<String> {
     let mut rules = vec![format!("oifname != \"{name}\" return")];
     for address in addresses {

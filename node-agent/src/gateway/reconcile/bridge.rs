@@ -1,4 +1,4 @@
-//! The bridge's part: what the kernel has on it is followed, and OVN with it.
+//! Gateway bridge: tracks its addresses and next hops in the kernel, and updates OVN.
 
 use std::net::IpAddr;
 
@@ -31,7 +31,7 @@ impl Worker {
                         self.gateway.context.metrics.gateway_restored("bridge");
                         info!(
                             bridge = taken.bridge,
-                            "the bridge's interface was made anew or was down; addresses and routes are back on it"
+                            "gateway bridge interface was recreated or down; addresses and routes restored"
                         );
                     }
                 }
@@ -69,7 +69,7 @@ impl Worker {
         }));
         let Some(new) = new.filter(|new| *new != gateway.reach) else { return Ok(()) };
         let addresses: Vec<String> = new.families.iter().map(|f| f.address.to_string()).collect();
-        info!(?addresses, next_hops = ?new.next_hops, "the node's addresses or gateways have changed; OVN follows");
+        info!(?addresses, next_hops = ?new.next_hops, "addresses or next hops of the node changed; updating OVN");
         let is_there = |address: IpAddr| gateway.taken.addresses().iter().any(|net| net.addr() == address);
         if !gateway.reach.families.iter().all(|family| is_there(family.address.addr())) {
             gateway.chassis_config.connect_anew(&context.config.sb);

@@ -1,5 +1,4 @@
-//! Which interface is the uplink, and whether it can be: found by the default route when nobody names it, and refused with
-//! the reason where the node would lose its network by it.
+//! Finds the uplink, by flag or default route, and checks whether it can be migrated without cutting off the node.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -15,7 +14,7 @@ use crate::kernel::link::{Link, Netlink, Route};
 
 /// The name that stands for the interface of the default route.
 pub const AUTO: &str = "auto";
-/// What a tunnel adds to a packet of a pod, by the family of its ends: 14 bytes of it are the inner Ethernet header.
+/// Bytes of tunnel overhead by IP family of the endpoints, including 14 bytes of the inner Ethernet header.
 const OVERHEAD: (u32, u32) = (58, 78);
 
 /// The interface with the node's address: the one that is named; else the one that an earlier start of this boot took; else
@@ -41,9 +40,8 @@ pub async fn find(config: &Config, netlink: &Netlink) -> anyhow::Result<String> 
         }
         None => None,
     };
-    found(name, journal.as_ref()).context(
-        "there is no default route that would say which interface has the node's address; name it with --gateway-interface",
-    )
+    found(name, journal.as_ref())
+        .context("no default route, so the uplink is unknown; set it with --gateway-interface")
 }
 
 /// Of an earlier boot the bridge may be there already, with the default route.
@@ -61,30 +59,32 @@ fn best(routes: &[Route]) -> Option<u32> {
     defaults.min_by_key(|r| r.priority.unwrap_or(0)).map(|r| r.interface)
 }
 
-/// What is known of an interface that is to become the uplink.
+/// Properties of a candidate uplink.
 #[derive(Debug, Clone, Default)]
 pub struct Candidate<'a> {
-    /// Its name.
+    /// Interface name.
     pub name: &'a str,
-    /// Its kind, such as `bond`.
+    /// Kind of the interface, such as `bond`.
     pub kind: Option<&'a str>,
     /// Name and kind of the interface that it is a port of.
     pub port_of: Option<(&'a str, &'a str)>,
     /// `fail_over_mac` of a bond.
     pub fail_over_mac: Option<&'a str>,
-    /// Who manages it, as far as can be seen.
+    /// Network manager of the interface, if it can be detected.
     pub manager: Option<&'a str>,
 }
 
-/// Why an interface cannot be the uplink; `None` when it can.
+/// Why an interface cannot be the uplink; `None` if it can.
 pub fn unfit(candidate: &Candidate<'_>, addresses: &[SavedAddress], leases: Leases) -> Option<String> {
     let name = candidate.name;
     if let Some((above, kind)) = candidate.port_of.filter(|(_, kind)| *kind != "openvswitch") {
-        return Some(format!("{name} is a port of {above} ({kind}), which has its packets; name {above}"));
+        return Some(format!(
+            "{name} is a port of {above} ({kind}), which receives its packets; set --gateway-interface to {above}"
+        ));
     }
     if candidate.kind == Some("ipvlan") {
         return Some(format!(
-            "{name} is an ipvlan, which shares its hardware address and takes no packets for another; name the interface below it"
+            "{name} is an ipvlan, which shares the MAC address of its parent and receives no packets for other addresses; use the parent interface"
         ));
     }
     if let Some(policy) = candidate.fail_over_mac.filter(|policy| !policy.starts_with("none")) {
@@ -141,7 +141,7 @@ fn manager(index: u32) -> Option<&'static str> {
 pub fn unfit_tunnel_end(encap: EncapIp, on: Option<&str>, bridge: &str, userspace: bool) -> Option<String> {
     let EncapIp::Fixed(ip) = encap else { return None };
     match on {
-        None => Some(format!("--encap-ip {ip} is no address of this node; name one, or `auto`")),
+        None => Some(format!("--encap-ip {ip} is not an address of this node; set one, or `auto`")),
         Some(name) if userspace && name != bridge => Some(format!(
             "--encap-ip {ip} is on {name}: OVS's userspace datapath sends tunnels through its own bridges alone, here {bridge}; name \
              an address of the gateway interface, or use the kernel's datapath"
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn a_port_of_another_and_a_bond_whose_address_changes_are_refused() {
         let port = Candidate { name: "eth0", port_of: Some(("bond0", "bond")), ..Candidate::default() };
-        assert!(unfit(&port, &[], Leases::Refuse).unwrap().ends_with("name bond0"));
+        assert!(unfit(&port, &[], Leases::Refuse).unwrap().ends_with("set --gateway-interface to bond0"));
         let of_ovs = Candidate { port_of: Some(("ovs-system", "openvswitch")), ..port };
         assert_eq!(unfit(&of_ovs, &[], Leases::Refuse), None);
         let bond = |policy| Candidate {
@@ -222,7 +222,9 @@ mod tests {
         assert!(unfit_tunnel_end(end, Some("eth1"), "breth0", true).unwrap().contains("eth1"));
         assert_eq!(unfit_tunnel_end(end, Some("eth1"), "breth0", false), None);
         assert_eq!(unfit_tunnel_end(end, Some("breth0"), "breth0", true), None);
-        assert!(unfit_tunnel_end(end, None, "breth0", false).unwrap().contains("no address of this node"));
+        assert!(
+            unfit_tunnel_end(end, None, "breth0", false).unwrap().contains("not an address of this node")
+        );
         assert_eq!(unfit_tunnel_end(EncapIp::Auto, None, "breth0", true), None);
     }
 

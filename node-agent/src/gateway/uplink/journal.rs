@@ -1,5 +1,5 @@
-//! The journal of the bridge take-over: what was found, and which steps have begun. It is on disk before the first change
-//! and before every step, so that an agent that died in the middle knows what to finish or to undo.
+//! Journal of the uplink migration: original state and steps started. It is written before the first change and before each step, so
+//! that a later agent can complete or undo an interrupted migration.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -16,7 +16,7 @@ const FILE: &str = "gateway.json";
 /// Version of the format.
 const VERSION: u32 = 1;
 
-/// How far the take-over has come.
+/// How far the migration has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
@@ -28,7 +28,7 @@ pub enum Phase {
     RollingBack,
 }
 
-/// Steps of the take-over, in their order.
+/// Steps of the migration, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
@@ -72,7 +72,7 @@ pub struct Found {
     pub group: u32,
     /// Addresses that reach beyond the link.
     pub addresses: Vec<SavedAddress>,
-    /// Routes that somebody added.
+    /// Routes, except those of the kernel and of routing daemons.
     pub routes: Vec<SavedRoute>,
 }
 
@@ -88,11 +88,11 @@ pub struct Journal {
     pub bridge: String,
     /// True when OVS has the far end of a pair of links instead of the uplink.
     pub interposed: bool,
-    /// True when somebody else had made the bridge with the node's address on it: it is never taken apart.
+    /// True when the bridge existed with the node's address (adopted): it is never removed.
     pub adopted: bool,
     /// True when the bridge was not there before.
     pub created_bridge: bool,
-    /// What was found on the uplink, or on an adopted bridge; addresses and routes as they have become since.
+    /// Original state of the uplink or adopted bridge, with addresses and routes updated since.
     pub found: Found,
     /// Number of the bridge's interface when that was so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -171,11 +171,11 @@ impl Store {
             Err(e) => return Err(e).with_context(|| format!("read the gateway journal {}", path.display())),
         };
         let journal: Journal = serde_json::from_str(&text).with_context(|| {
-            format!("the gateway journal {} cannot be read; move it away to start anew", path.display())
+            format!("cannot parse the gateway journal {}; move it away to start over", path.display())
         })?;
         anyhow::ensure!(
             journal.version == VERSION,
-            "the gateway journal {} has version {}, this agent knows {VERSION}",
+            "the gateway journal {} has version {}, but this agent supports {VERSION}",
             path.display(),
             journal.version
         );

@@ -1,7 +1,7 @@
-//! Taking the uplink's place: the node's addresses and routes move from the uplink to the bridge, and back. Every step looks
-//! first, so that the sequence can be begun again at any point; the journal says where an agent that died had got to.
+//! Uplink migration: moves the node's addresses and routes from the uplink to the gateway bridge, and back. All steps are idempotent,
+//! so that an interrupted migration can be resumed at any step recorded in the journal.
 //!
-//! At no time is an address or a route on neither side: it is added on the new side before it leaves the old one.
+//! Addresses and routes are added on the new interface before they are removed from the old one.
 
 use crate::attach;
 use crate::kernel::sysctl;
@@ -24,7 +24,7 @@ use crate::gateway::uplink::snapshot::{SavedAddress, SavedRoute};
 use crate::kernel::link::{Link, Netlink, Veth, ethtool};
 use crate::ovs::Ovs;
 
-/// Everything the take-over works with.
+/// Everything the migration works with.
 #[derive(Clone)]
 pub struct Takeover {
     /// Kernel side.
@@ -37,13 +37,13 @@ pub struct Takeover {
     pub store: Store,
     /// OVS gets the far end of a pair of links instead of the uplink.
     pub interposed: bool,
-    /// What to do with an uplink whose address is leased.
+    /// Handling of an uplink with a DHCP lease.
     pub leases: Leases,
     /// Addresses that stand for node and OVN towards each other; they are not the node's own.
     pub masquerade: Vec<IpNet>,
 }
 
-/// Bridge and uplink after a take-over.
+/// Bridge and uplink after a migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taken {
     /// The bridge, with the node's addresses on it.
@@ -86,12 +86,9 @@ impl Takeover {
             if crashed || journal.adopted {
                 return Err(error);
             }
-            warn!(
-                error = format!("{error:#}"),
-                "the bridge cannot take the uplink's place; putting everything back"
-            );
+            warn!(error = format!("{error:#}"), "uplink migration failed; undoing it");
             return Err(match self.roll_back(&mut journal, &|_| Ok(())).await {
-                Ok(()) => error.context("everything was put back"),
+                Ok(()) => error.context("the uplink migration was undone"),
                 Err(more) => error.context(format!("{more:#}")),
             });
         }
@@ -111,12 +108,12 @@ impl Takeover {
         }
     }
 
-    /// Works out what there is to do: go on with what was begun, begin anew, or adopt.
+    /// Decides how to start: resume an interrupted migration, start a new one, or adopt an existing bridge.
     async fn begin(&self, interface: &str) -> anyhow::Result<Journal> {
         let old = self.store.load()?;
         let (uplink, bridge) = self.names(interface)?;
         let link = self.netlink.get(&uplink).await.with_context(|| {
-            format!("gateway interface {interface}: the node needs an interface with its address")
+            format!("gateway interface {interface}: no such interface with the node's address")
         })?;
         if let Some(mut journal) = old.clone()
             && journal.uplink == uplink
@@ -148,7 +145,7 @@ impl Takeover {
             if !found.addresses.is_empty() {
                 found.promiscuous = link.promiscuous;
                 found.group = link.group;
-                info!(bridge, uplink, "the bridge is there already and has the node's address; adopting it");
+                info!(bridge, uplink, "bridge exists and has the node's address; adopting it");
                 let mut journal = Journal::new(&uplink, &bridge, self.interposed, found)?;
                 journal.adopted = true;
                 self.store.save(&journal)?;
@@ -156,7 +153,7 @@ impl Takeover {
             }
         }
         bail!(
-            "gateway interface {interface}: neither {uplink} nor {bridge} has an address; give the node's address to {uplink}, \
+            "gateway interface {interface}: neither {uplink} nor {bridge} has an address; add the node's address to {uplink}, \
              or name another interface with --gateway-interface"
         );
     }
@@ -172,8 +169,8 @@ impl Takeover {
         Ok((uplink, interface.to_owned()))
     }
 
-    /// What has changed on the bridge since it was recorded is as somebody wanted it: the journal undoes what is so now. After
-    /// its interface has been made anew there is only what was recorded.
+    /// Updates the journal with changes of the bridge made by others, so that undoing the migration keeps them. After the interface
+    /// was recreated, the recorded state stays.
     async fn refresh(&self, journal: &mut Journal) -> anyhow::Result<()> {
         if journal.phase != Phase::Done {
             return Ok(());
@@ -331,7 +328,7 @@ impl Takeover {
                 programs.lock().set_uplink(uplink.index, mode).context("eBPF programs of the uplink")?;
             }
             None if journal.interposed => {
-                bail!("interposed mode needs the eBPF programs, which do not run on this node")
+                bail!("interposed mode needs eBPF programs, which are not available on this node")
             }
             None => {}
         }
@@ -373,7 +370,10 @@ impl Takeover {
         Ok(())
     }
 
-    /// Puts the uplink back as it was found. Every step is tried, whatever becomes of the others, and all failures are told.
+    /// Undoes the migration: restores the uplink.
+    ///
+    /// # Errors
+    /// All failed steps; a failed step does not stop the others, and the journal is kept.
     pub async fn release(&self) -> anyhow::Result<()> {
         self.release_with(&|_| Ok(())).await
     }
@@ -390,7 +390,7 @@ impl Takeover {
             return self.store.remove();
         }
         if !journal.is_of_this_boot()? {
-            // The machine has started anew: addresses and routes are as it makes them, only OVS remembers.
+            // After a reboot, addresses and routes are as configured at boot; only OVS's rows remain.
             journal.found.addresses.clear();
             journal.found.routes.clear();
         }
@@ -405,16 +405,16 @@ impl Takeover {
             }
         }
         if failures.is_empty() {
-            info!(uplink = %journal.uplink, "the uplink is as it was found");
+            info!(uplink = %journal.uplink, "uplink restored");
             return self.store.remove();
         }
         bail!(
-            "could not be put back completely (the journal is kept, a further run tries again): {}",
+            "the uplink cannot be restored completely (the journal is kept for another attempt): {}",
             failures.join("; ")
         )
     }
 
-    /// A bridge that somebody else made keeps the addresses; only its port becomes the uplink again.
+    /// An adopted bridge keeps its addresses; only its port becomes the uplink again.
     async fn give_back_adopted(&self, journal: &Journal) -> anyhow::Result<()> {
         let uplink = self.netlink.get(&journal.uplink).await?;
         if journal.interposed {
@@ -487,7 +487,7 @@ fn port_name(journal: &Journal) -> String {
     if journal.interposed { attach::shim_ovs_end(&journal.uplink) } else { journal.uplink.clone() }
 }
 
-/// Where and why the take-over ended.
+/// Where and why the migration ended.
 struct Stopped {
     step: Step,
     error: anyhow::Error,

@@ -1,5 +1,4 @@
-//! The uplink: which interface it is, moving its addresses and routes to the gateway bridge with a journal on disk, and the way
-//! back.
+//! The uplink: its selection, and the journaled migration of its addresses and routes to the gateway bridge and back.
 
 pub mod find;
 pub mod journal;

@@ -1,5 +1,5 @@
-//! Addresses and routes as the kernel described them, kept whole so that they can be put on another interface and back
-//! without losing an attribute (metric, scope, lifetime, source, several next hops).
+//! Snapshots of addresses and routes as complete netlink messages, so that they can be moved to another interface and back without
+//! losing attributes (metric, scope, lifetime, source, multiple next hops).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -26,14 +26,14 @@ const LOCAL_TABLE: u8 = 255;
 
 /// The main table, as routes' headers have it.
 const MAIN_TABLE: u8 = 254;
-/// Who made a route (/etc/iproute2/rt_protos): zebra, bird, keepalived, babel, openr; and from bgp to eigrp.
+/// Routing protocols of routing daemons (/etc/iproute2/rt_protos): zebra, bird, keepalived, babel, openr; and from bgp to eigrp.
 const DAEMONS: [u8; 5] = [11, 12, 18, 42, 99];
 const ROUTING: std::ops::RangeInclusive<u8> = 186..=192;
 /// Clock ticks of a second in messages of routes (`USER_HZ`).
 const TICKS: u32 = 100;
 /// A lifetime without an end (`INFINITY_LIFE_TIME`, linux/if_addr.h).
 const FOR_EVER: u32 = u32::MAX;
-/// Who made an address (`IFA_PROTO`): the kernel, by a router's advertisement; keepalived (as in /etc/iproute2/rt_protos).
+/// Origin of an address (`IFA_PROTO`): the kernel, from a router advertisement; keepalived (as in /etc/iproute2/rt_protos).
 const BY_ADVERTISEMENT: u8 = 2;
 const BY_KEEPALIVED: u8 = 18;
 
@@ -45,7 +45,7 @@ pub struct SavedAddress {
     /// The kernel keeps it by advertisements of a router, and takes it away after so many seconds (valid, preferred) without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::gateway) lifetime: Option<(u32, u32)>,
-    /// A program that must renew it gave it an end. It is saved without one: whoever renews it does so on the other interface.
+    /// The address has a lifetime set by a DHCP client. It is saved without one, as the client renews it on the other interface.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leased: bool,
     /// Another address of the same subnet came first (IPv4), or it is a temporary one (IPv6).
@@ -392,7 +392,7 @@ impl Netlink {
     ) -> Result<bool, LinkError> {
         match self.put_saved_route(index, name, saved).await {
             Err(error) if error.is_unreachable() => {
-                tracing::warn!(interface = name, route = saved.text, %error, "a route that leads nowhere is left out");
+                tracing::warn!(interface = name, route = saved.text, %error, "route with an unreachable next hop omitted");
                 Ok(false)
             }
             done => done,
@@ -444,7 +444,7 @@ impl Netlink {
             };
             message.attributes.retain(wanted);
             if let Err(error) = self.send(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE).await {
-                tracing::debug!(to, %error, "a neighbour could not be copied");
+                tracing::debug!(to, %error, "cannot copy a neighbour entry");
             }
         }
     }
@@ -487,7 +487,7 @@ pub(in crate::gateway) fn oif(message: &RouteMessage) -> Option<u32> {
     })
 }
 
-/// True for routes that somebody added, and not the kernel with an address.
+/// True for routes that the kernel did not add together with an address.
 fn is_added(message: &RouteMessage) -> bool {
     let header = &message.header;
     header.kind == RouteType::Unicast
@@ -547,5 +547,5 @@ fn unhex(text: &str) -> Result<Vec<u8>, String> {
             _ => None,
         })
         .collect::<Option<Vec<u8>>>()
-        .ok_or_else(|| format!("`{text}` is not hexadecimal; the journal has been changed by hand"))
+        .ok_or_else(|| format!("`{text}` is not hexadecimal; the journal is corrupt"))
 }

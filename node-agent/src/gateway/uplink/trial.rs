@@ -1,6 +1,5 @@
-//! A take-over is on trial until the API server has answered through the bridge: if it answered before, and does not for a
-//! while after, then the bridge is to blame, and the node gets its network back. A file in the state directory says that a
-//! trial is under way, so that an agent that died meanwhile goes on with it.
+//! Trial period of an uplink migration, until the API server responds through the bridge: if it responded before the migration but not
+//! for a while after it, the migration is undone. A file in the state directory records the trial across restarts of the agent.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,7 +23,7 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Whether the next take-over would be the first of this boot, and not the going on of one that is done.
+    /// Whether the next migration would be the first of this boot, and not the going on of one that is done.
     ///
     /// # Errors
     /// The journal cannot be read.
@@ -88,7 +87,7 @@ fn path(state: &Path) -> PathBuf {
 fn uptime() -> anyhow::Result<u64> {
     let text = std::fs::read_to_string("/proc/uptime").context("read /proc/uptime")?;
     let whole = text.split(['.', ' ']).next().and_then(|seconds| seconds.parse().ok());
-    whole.with_context(|| format!("/proc/uptime says {text:?}"))
+    whole.with_context(|| format!("cannot parse /proc/uptime: {text:?}"))
 }
 
 #[cfg(test)]

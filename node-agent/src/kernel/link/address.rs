@@ -1,4 +1,4 @@
-//! Addresses of interfaces, and permanent neighbours.
+//! Addresses and permanent neighbour entries of interfaces.
 
 use std::net::IpAddr;
 
@@ -12,22 +12,22 @@ use rtnetlink::packet_route::neighbour::{
 
 use super::{LinkError, Netlink, listed};
 
-/// One permanent neighbour entry.
+/// A permanent neighbour entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Neighbour {
-    /// Its address.
+    /// IP address.
     pub ip: IpAddr,
-    /// Its hardware address.
+    /// MAC address.
     pub mac: MacAddr,
 }
 
 impl Netlink {
-    /// Adds an address with its prefix length. IPv6 addresses are usable at once: no duplicate address detection.
+    /// Adds an address with its prefix length. IPv6 addresses are added without duplicate address detection, for immediate use.
     pub async fn add_address(&self, index: u32, name: &str, address: IpNet) -> Result<(), LinkError> {
         self.put_address(index, name, address, false).await
     }
 
-    /// As [`Netlink::add_address`]; an address that is there already is no error.
+    /// Adds an address as [`Netlink::add_address`] does; an existing address is not an error.
     pub async fn replace_address(&self, index: u32, name: &str, address: IpNet) -> Result<(), LinkError> {
         self.put_address(index, name, address, true).await
     }
@@ -48,7 +48,7 @@ impl Netlink {
         request.execute().await.map_err(|e| LinkError::netlink(object(), "add an address", e))
     }
 
-    /// Removes an address; `false` when it was not there.
+    /// Removes an address; `false` when it did not exist.
     pub async fn delete_address(&self, index: u32, name: &str, address: IpNet) -> Result<bool, LinkError> {
         let mut found = self.raw().address().get().set_link_index_filter(index).execute();
         let list = |e| LinkError::netlink(name, "list addresses", e);
@@ -67,7 +67,7 @@ impl Netlink {
         Ok(false)
     }
 
-    /// The interface's addresses, link-local ones too, in the kernel's order.
+    /// Lists addresses of an interface, including link-local ones, in the kernel's order.
     pub async fn addresses(&self, index: u32, name: &str) -> Result<Vec<IpNet>, LinkError> {
         let found = listed(|| self.raw().address().get().set_link_index_filter(index).execute()).await;
         let messages: Vec<AddressMessage> =
@@ -76,7 +76,7 @@ impl Netlink {
         Ok(messages.iter().filter(|m| m.header.index == index).filter_map(address_of).collect())
     }
 
-    /// Sets a permanent neighbour entry, in place of what was there.
+    /// Sets a permanent neighbour entry, replacing an existing one.
     pub async fn replace_neighbour(
         &self,
         index: u32,
@@ -94,7 +94,7 @@ impl Netlink {
         request.execute().await.map_err(|e| LinkError::netlink(object(), "set a permanent neighbour", e))
     }
 
-    /// Removes the neighbour entry of `ip`; `false` when there was none.
+    /// Removes the neighbour entry of `ip`; `false` when it did not exist.
     pub async fn delete_neighbour(&self, index: u32, name: &str, ip: IpAddr) -> Result<bool, LinkError> {
         let mut found = self.raw().neighbours().get().execute();
         let list = |e| LinkError::netlink(name, "list neighbours", e);
@@ -112,7 +112,7 @@ impl Netlink {
         Ok(false)
     }
 
-    /// The permanent neighbours of an interface.
+    /// Lists permanent neighbour entries of an interface.
     pub async fn permanent_neighbours(&self, index: u32, name: &str) -> Result<Vec<Neighbour>, LinkError> {
         let found = listed(|| self.raw().neighbours().get().execute()).await;
         let messages: Vec<NeighbourMessage> =
@@ -127,7 +127,7 @@ impl Netlink {
 }
 
 fn address_of(message: &AddressMessage) -> Option<IpNet> {
-    // On IPv4 `Local` is the address and `Address` the far end of a point-to-point link; on IPv6 there is `Address` only.
+    // For IPv4 `Local` is the address and `Address` the peer of a point-to-point link; for IPv6 there is `Address` only.
     let local = message.attributes.iter().find_map(|a| match a {
         AddressAttribute::Local(ip) => Some(*ip),
         _ => None,

@@ -1,16 +1,16 @@
-//! What can go wrong with links: always with the object and what was tried.
+//! Errors of rtnetlink and ethtool requests.
 
 use std::io;
 
-/// A request to the kernel about an interface failed.
+/// Error of a request to the kernel, with object and operation.
 #[derive(Debug, thiserror::Error)]
 #[error("interface {object}: {operation}: {source}")]
 pub struct LinkError {
-    /// The interface, by name where it is known.
+    /// Interface (with address or route).
     pub object: String,
-    /// What was tried.
+    /// Failed operation.
     pub operation: &'static str,
-    /// The kernel's answer.
+    /// Error of the kernel.
     pub source: io::Error,
 }
 
@@ -35,23 +35,23 @@ impl LinkError {
         self.source.raw_os_error() == Some(errno as i32)
     }
 
-    /// The object (interface, address or route) is there already.
+    /// True when the object exists already.
     pub fn already_exists(&self) -> bool {
         self.is(nix::errno::Errno::EEXIST)
     }
 
-    /// The kernel could not answer at this moment.
+    /// True when the request may be retried at once.
     pub fn is_busy(&self) -> bool {
         self.is(nix::errno::Errno::EBUSY)
     }
 
-    /// Nothing leads to the next hop, or the source address is not there.
+    /// True when the next hop is unreachable or the source address does not exist.
     pub fn is_unreachable(&self) -> bool {
         use nix::libc::{EHOSTUNREACH, EINVAL, ENETUNREACH};
         self.source.raw_os_error().is_some_and(|code| [EHOSTUNREACH, ENETUNREACH, EINVAL].contains(&code))
     }
 
-    /// The interface, address or route is not there.
+    /// True when the interface, address or route does not exist.
     pub fn is_missing(&self) -> bool {
         use nix::errno::Errno;
         [Errno::ENODEV, Errno::ENXIO, Errno::ESRCH, Errno::EADDRNOTAVAIL].into_iter().any(|e| self.is(e))

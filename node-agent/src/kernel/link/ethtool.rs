@@ -1,7 +1,7 @@
-//! Offload features of an interface, by ethtool's generic netlink family (linux/ethtool_netlink.h).
+//! Offload features of interfaces, through ethtool's generic netlink family (linux/ethtool_netlink.h).
 //!
-//! A packet socket (OVS's userspace datapath) reads what the stack left for the hardware: packets without checksum, and
-//! bigger than the MTU. So the interface before it must not offer these offloads.
+//! A packet socket, as used by OVS's userspace datapath, reads packets before hardware offloads: without checksum and larger than the
+//! MTU. The interface in front of it must not offer these offloads.
 
 use std::io;
 use std::sync::OnceLock;
@@ -32,20 +32,26 @@ const ETHTOOL_A_BITSET_BITS: u16 = 3;
 const ETHTOOL_A_BITSET_BITS_BIT: u16 = 1;
 const ETHTOOL_A_BITSET_BIT_NAME: u16 = 2;
 
-/// Turns off the transmit checksum offloads of an interface of the calling thread's namespace, and checks that they are.
+/// Turns off transmit checksum offloads of an interface in the calling thread's namespace, and verifies it.
+///
+/// # Errors
+/// The kernel rejects the request, or an offload stays on.
 pub fn disable_tx_checksum(interface: &str) -> Result<(), LinkError> {
     disable(interface, "turn off transmit checksum offload", is_tx_checksum)
 }
 
-/// Turns off transmit checksum and every segmentation offload of an interface of the calling thread's namespace, and
-/// checks that they are: what leaves through it then is whole packets of MTU size.
+/// Turns off transmit checksum and all segmentation offloads of an interface in the calling thread's namespace, and verifies it;
+/// packets sent through it then have checksums and fit the MTU.
+///
+/// # Errors
+/// The kernel rejects the request, or an offload stays on.
 pub fn disable_tx_offloads(interface: &str) -> Result<(), LinkError> {
     disable(interface, "turn off transmit checksum and segmentation offload", |f| {
         is_tx_checksum(f) || is_segmentation(f)
     })
 }
 
-/// Names of the features that are on, such as `tx-checksum-ip-generic`.
+/// Names of active features, such as `tx-checksum-ip-generic`.
 pub fn active_features(interface: &str) -> Result<Vec<String>, LinkError> {
     let read = || Ethtool::open()?.features(interface);
     read().map(|f| f.active).map_err(|e| LinkError::new(interface, "read offload features", e))
@@ -74,7 +80,7 @@ fn disable(interface: &str, operation: &'static str, which: fn(&str) -> bool) ->
         if left.is_empty() {
             Ok(())
         } else {
-            Err(io::Error::other(format!("the kernel left these on: {left:?}")))
+            Err(io::Error::other(format!("still on after the request: {left:?}")))
         }
     };
     work().map_err(|e| LinkError::new(interface, operation, e))
@@ -93,7 +99,7 @@ struct Ethtool {
 
 impl Ethtool {
     fn open() -> io::Result<Self> {
-        // A family's number holds until the kernel boots again, in every namespace.
+        // The family id is constant until reboot, in all namespaces.
         static FAMILY: OnceLock<u16> = OnceLock::new();
         let mut socket = Socket::new(NETLINK_GENERIC)?;
         socket.bind_auto()?;
@@ -107,7 +113,7 @@ impl Ethtool {
                 .and_then(|(_, v)| v.first_chunk());
             let id = id
                 .copied()
-                .ok_or_else(|| io::Error::other("the kernel does not know the `ethtool` family"))?;
+                .ok_or_else(|| io::Error::other("the kernel has no generic netlink family `ethtool`"))?;
             ethtool.family = *FAMILY.get_or_init(|| u16::from_ne_bytes(id));
         }
         Ok(ethtool)
@@ -126,7 +132,7 @@ impl Ethtool {
     fn turn_off(&mut self, interface: &str, features: &[&str]) -> io::Result<()> {
         let mut bits = Vec::new();
         for feature in features {
-            // A bit of a set with mask that carries no value attribute is to be cleared.
+            // In a bit set with mask, a bit without value attribute is cleared.
             let mut name = feature.as_bytes().to_vec();
             name.push(0);
             let name = attribute(ETHTOOL_A_BITSET_BIT_NAME, &name)?;
@@ -138,7 +144,7 @@ impl Ethtool {
         self.request(self.family, ETHTOOL_MSG_FEATURES_SET, &payload).map(drop)
     }
 
-    /// Sends one request and returns the attributes of its answer (empty for a bare acknowledgement).
+    /// Sends a request and returns the attributes of the reply (empty for an acknowledgement).
     fn request(&mut self, kind: u16, command: u8, payload: &[u8]) -> io::Result<Vec<u8>> {
         self.sequence += 1;
         let length = u32::try_from(20 + payload.len()).map_err(io::Error::other)?;
@@ -182,7 +188,7 @@ fn device_header(interface: &str) -> io::Result<Vec<u8>> {
     attribute(ETHTOOL_A_FEATURES_HEADER | NLA_F_NESTED, &attribute(ETHTOOL_A_HEADER_DEV_NAME, &name)?)
 }
 
-/// Names of the bits of a verbose bit set without mask.
+/// Names in a verbose bit set without mask.
 fn bit_names(bitset: &[u8]) -> Vec<String> {
     let bits = attributes(bitset)
         .filter(|(kind, _)| *kind == ETHTOOL_A_BITSET_BITS)
@@ -202,7 +208,7 @@ fn attribute(kind: u16, value: &[u8]) -> io::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// The attributes of a message, kind (without flags) and value. Ends at the first that does not fit.
+/// Attributes of a message: type (without flags) and value. Stops at the first malformed one.
 fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let header = bytes.first_chunk::<4>()?;

@@ -1,6 +1,6 @@
-//! Links, addresses, routes and neighbours, through rtnetlink, of the namespace the handle was opened in.
+//! Links, addresses, routes and neighbours of a network namespace, through rtnetlink.
 //!
-//! Nothing here starts a program. Every error names the interface and the operation.
+//! [`Netlink`] works in the namespace in which it was opened. No subprocesses. All errors name interface and operation.
 
 use std::io;
 use std::sync::atomic::AtomicBool;
@@ -35,12 +35,12 @@ async fn told_to_end(_stop: &AtomicBool) {
     std::future::pending().await
 }
 
-/// Before a list is asked for again, and how often it is: the kernel refuses one while it still gives another over the same
-/// socket, and now and then while interfaces change.
+/// Retry delay and number of retries of dump requests: the kernel rejects a dump during another one on the same socket, and
+/// sometimes while interfaces change.
 const AGAIN: std::time::Duration = std::time::Duration::from_millis(5);
 const LISTS: u32 = 20;
 
-/// All that a list gives; `ask` begins it.
+/// Collects a dump, with retries; `ask` sends the request.
 pub(crate) async fn listed<T, S>(ask: impl Fn() -> S) -> Result<Vec<T>, rtnetlink::Error>
 where
     S: futures::Stream<Item = Result<T, rtnetlink::Error>>,
@@ -59,65 +59,68 @@ where
     }
 }
 
-/// Longest interface name (IFNAMSIZ of linux/if.h less the closing zero).
+/// Maximum length of an interface name in bytes (IFNAMSIZ of linux/if.h without the terminating zero).
 pub const MAX_NAME: usize = 15;
 
-/// One interface, as the kernel described it.
+/// Attributes of an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// Interface number in its namespace.
+    /// Interface index in its namespace.
     pub index: u32,
     /// Name.
     pub name: String,
-    /// Hardware address, where it has one of six bytes.
+    /// MAC address, if it has one of six bytes.
     pub mac: Option<MacAddr>,
     /// MTU in bytes.
     pub mtu: u32,
     /// Administratively up.
     pub up: bool,
-    /// Promiscuous, as set by an administrator.
+    /// Promiscuous mode, as set by an administrator.
     pub promiscuous: bool,
     /// Link group, 0 by default.
     pub group: u32,
-    /// Kind, such as `veth`; `None` for a device of hardware.
+    /// Kind, such as `veth`; `None` for a hardware device.
     pub kind: Option<String>,
-    /// Free text its maker wrote on it.
+    /// Alias, free text.
     pub alias: Option<String>,
-    /// The other end's number in its namespace (veth), or the lower device's.
+    /// Index of the peer in its namespace (veth), or of the lower device.
     pub peer_index: Option<u32>,
-    /// Number of the interface that it is a port of (a bond's, a bridge's).
+    /// Index of the controlling interface (bond, bridge).
     pub controller: Option<u32>,
 }
 
-/// The two ends of a veth pair to make. Neither end is up afterwards.
+/// Parameters of a veth pair to create. Both ends are down after creation.
 #[derive(Debug, Clone)]
 pub struct Veth<'a> {
     /// Name of the end in this namespace.
     pub name: &'a str,
-    /// Its hardware address; the kernel makes one up without.
+    /// MAC address of that end; `None`: random.
     pub mac: Option<MacAddr>,
-    /// Its link group.
+    /// Link group of that end.
     pub group: u32,
     /// Name of the other end.
     pub peer: &'a str,
-    /// The other end's hardware address.
+    /// MAC address of the other end; `None`: random.
     pub peer_mac: Option<MacAddr>,
-    /// The other end's link group.
+    /// Link group of the other end.
     pub peer_group: u32,
-    /// Descriptor of the namespace in which the other end comes to be; this one without.
+    /// Descriptor of the namespace in which the other end is created; `None`: the same.
     pub peer_netns: Option<std::os::fd::RawFd>,
     /// MTU of both ends, in bytes.
     pub mtu: u32,
 }
 
-/// A netlink socket. Clones share it.
+/// An rtnetlink socket. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Netlink {
     handle: Handle,
 }
 
 impl Netlink {
-    /// Opens a socket in the namespace of the calling thread and serves it on the current tokio runtime.
+    /// Opens a socket in the namespace of the calling thread, and serves it on the current tokio runtime.
+    ///
+    /// # Errors
+    /// The socket cannot be opened.
     pub fn open() -> Result<Self, LinkError> {
         let (connection, handle, _messages) =
             rtnetlink::new_connection().map_err(|e| LinkError::new("(all)", "open a netlink socket", e))?;
@@ -125,10 +128,10 @@ impl Netlink {
         Ok(Self { handle })
     }
 
-    /// As [`Netlink::open`], for as long as the agent: it ends with the socket.
+    /// Opens a socket as [`Netlink::open`] does, served by a supervised task.
     ///
     /// # Errors
-    /// As [`Netlink::open`].
+    /// The socket cannot be opened.
     pub fn open_in(tasks: &Tasks) -> Result<Self, LinkError> {
         let (connection, handle, _messages) =
             rtnetlink::new_connection().map_err(|e| LinkError::new("(all)", "open a netlink socket", e))?;
@@ -136,9 +139,11 @@ impl Netlink {
         Ok(Self { handle })
     }
 
-    /// Opens a socket that is served on a thread of its own, for requests that keep the kernel busy for long: a request is
-    /// carried out while it is sent, and holds up everything else on that thread. The thread ends with the last handle, or
-    /// with the socket.
+    /// Opens a socket that is served on its own thread, for slow requests: the kernel executes a request while it is sent, which
+    /// blocks the sending thread. The thread ends with the last handle, or with the socket.
+    ///
+    /// # Errors
+    /// The socket cannot be opened or the thread cannot be started.
     pub async fn open_on_thread(name: &str, tasks: &Tasks) -> Result<Self, LinkError> {
         let failed = |e| LinkError::new("(all)", "open a netlink socket", e);
         let (tell, told) = tokio::sync::oneshot::channel();
@@ -152,7 +157,7 @@ impl Netlink {
             });
             match opened {
                 Ok((connection, handle, runtime)) => {
-                    // Nobody to serve when the caller is gone.
+                    // Fails when the caller was cancelled.
                     if tell.send(Ok(handle)).is_ok() {
                         runtime.block_on(async {
                             tokio::select! {
@@ -170,39 +175,37 @@ impl Netlink {
         Ok(Self { handle })
     }
 
-    /// The handle below, for requests this module has no words for.
+    /// Underlying handle, for requests that this module does not cover.
     pub fn raw(&self) -> &Handle {
         &self.handle
     }
 
-    /// The interface called `name`, or `None`.
+    /// Looks up the interface called `name`; `None` if it does not exist.
     pub async fn find(&self, name: &str) -> Result<Option<Link>, LinkError> {
         let mut answers = self.handle.link().get().match_name(name).execute();
         match answers.try_next().await {
             Ok(message) => Ok(message.map(Link::from)),
             Err(e) => {
-                let error = LinkError::netlink(name, "look it up", e);
+                let error = LinkError::netlink(name, "look up", e);
                 if error.is_missing() { Ok(None) } else { Err(error) }
             }
         }
     }
 
-    /// The interface called `name`; an error when there is none.
+    /// Looks up the interface called `name`; an error if it does not exist.
     pub async fn get(&self, name: &str) -> Result<Link, LinkError> {
         let found = self.find(name).await?;
-        found.ok_or_else(|| {
-            LinkError::new(name, "look it up", io::Error::from_raw_os_error(nix::libc::ENODEV))
-        })
+        found.ok_or_else(|| LinkError::new(name, "look up", io::Error::from_raw_os_error(nix::libc::ENODEV)))
     }
 
-    /// Every interface of the namespace.
+    /// Lists all interfaces of the namespace.
     pub async fn list(&self) -> Result<Vec<Link>, LinkError> {
         let found = listed(|| self.handle.link().get().execute()).await;
         let messages: Vec<LinkMessage> = found.map_err(|e| LinkError::netlink("(all)", "list", e))?;
         Ok(messages.into_iter().map(Link::from).collect())
     }
 
-    /// Makes a veth pair, the peer directly in its namespace. The peer cannot be set up in the same request.
+    /// Creates a veth pair, the peer directly in its namespace. The peer cannot be set up in the same request.
     pub async fn create_veth(&self, veth: &Veth<'_>) -> Result<(), LinkError> {
         let mut peer = LinkMessageBuilder::<LinkUnspec>::new().name(veth.peer).mtu(veth.mtu);
         if let Some(mac) = veth.peer_mac {
@@ -229,12 +232,12 @@ impl Netlink {
         request.execute().await.map_err(|e| LinkError::netlink(object(), "create a veth pair", e))
     }
 
-    /// Deletes an interface by number. `name` is for the error. A veth takes its peer along.
+    /// Deletes an interface by index, with the peer of a veth. `name` is for the error.
     pub async fn delete(&self, index: u32, name: &str) -> Result<(), LinkError> {
         self.handle.link().del(index).execute().await.map_err(|e| LinkError::netlink(name, "delete", e))
     }
 
-    /// Deletes the interface called `name`; `false` when there is none.
+    /// Deletes the interface called `name`; `false` if it does not exist.
     pub async fn delete_if_exists(&self, name: &str) -> Result<bool, LinkError> {
         let Some(link) = self.find(name).await? else { return Ok(false) };
         match self.delete(link.index, name).await {
@@ -249,7 +252,7 @@ impl Netlink {
         self.set(LinkUnspec::new_with_index(index).up().build(), name, "set up").await
     }
 
-    /// Sets the interface up and writes free text on it, at most 255 bytes.
+    /// Sets the interface up, with an alias of at most 255 bytes.
     pub async fn set_up_with_alias(&self, index: u32, name: &str, alias: &str) -> Result<(), LinkError> {
         self.set(LinkUnspec::new_with_index(index).alias(alias).up().build(), name, "set alias and up").await
     }
@@ -259,10 +262,10 @@ impl Netlink {
         self.set(LinkUnspec::new_with_index(index).down().build(), name, "set down").await
     }
 
-    /// Sets the hardware address.
+    /// Sets the MAC address.
     pub async fn set_mac(&self, index: u32, name: &str, mac: MacAddr) -> Result<(), LinkError> {
         let message = LinkUnspec::new_with_index(index).address(mac.0.to_vec()).build();
-        self.set(message, name, "set the hardware address").await
+        self.set(message, name, "set the MAC address").await
     }
 
     /// Sets the MTU, in bytes.
@@ -276,14 +279,13 @@ impl Netlink {
             .await
     }
 
-    /// Lets the interface take every packet it sees, or only those for it.
+    /// Turns promiscuous mode on or off.
     pub async fn set_promiscuous(&self, index: u32, name: &str, on: bool) -> Result<(), LinkError> {
         let message = LinkUnspec::new_with_index(index).promiscuous(on).build();
         self.set(message, name, "set promiscuous mode").await
     }
 
-    /// Keeps the kernel from giving the interface a link-local IPv6 address when it comes up. A kernel without IPv6
-    /// has nothing to keep from.
+    /// Turns off automatic link-local IPv6 addresses for the interface. Succeeds on a kernel without IPv6.
     pub async fn no_ipv6_address(&self, index: u32, name: &str) -> Result<(), LinkError> {
         let inet6 = AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)]);
         let message = LinkUnspec::new_with_index(index)

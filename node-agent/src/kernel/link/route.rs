@@ -14,16 +14,16 @@ use super::{LinkError, Netlink, listed};
 /// Number of the main table (`RT_TABLE_MAIN`, linux/rtnetlink.h).
 pub const MAIN_TABLE: u32 = 254;
 
-/// One unicast route through one interface.
+/// A unicast route through one interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
     /// Destination; a prefix of length 0 is the default route.
     pub dest: IpNet,
     /// Next hop; `None` for destinations on the link.
     pub gateway: Option<IpAddr>,
-    /// Number of the interface.
+    /// Index of the interface.
     pub interface: u32,
-    /// Source address the host prefers.
+    /// Preferred source address.
     pub source: Option<IpAddr>,
     /// MTU of the route in bytes.
     pub mtu: Option<u32>,
@@ -31,9 +31,9 @@ pub struct Route {
     pub priority: Option<u32>,
     /// Table number.
     pub table: u32,
-    /// The next hop need not be inside one of the interface's prefixes.
+    /// `onlink`: the next hop need not be in a prefix of the interface.
     pub onlink: bool,
-    /// Who made the route, as in /etc/iproute2/rt_protos; 3 (`boot`) is what `ip route add` writes.
+    /// Routing protocol (rtnetlink(7), /etc/iproute2/rt_protos); 3 (`boot`) is the default of `ip route add`.
     pub protocol: u8,
 }
 
@@ -53,7 +53,7 @@ impl Route {
         }
     }
 
-    /// The default route through `gateway`, of its family.
+    /// The default route through `gateway`.
     pub fn default_via(gateway: IpAddr, interface: u32) -> Self {
         let any = match gateway {
             IpAddr::V4(_) => IpNet::V4(ipnet::Ipv4Net::default()),
@@ -100,12 +100,12 @@ impl std::fmt::Display for Route {
 }
 
 impl Netlink {
-    /// Adds a route. `name` is the interface's, for the error.
+    /// Adds a route. `name` is the name of the interface, for the error.
     pub async fn add_route(&self, name: &str, route: &Route) -> Result<(), LinkError> {
         self.put_route(name, route, false).await
     }
 
-    /// Adds a route in place of one with the same destination, table and priority.
+    /// Adds a route, replacing one with the same destination, table and priority.
     pub async fn replace_route(&self, name: &str, route: &Route) -> Result<(), LinkError> {
         self.put_route(name, route, true).await
     }
@@ -118,7 +118,7 @@ impl Netlink {
         request.execute().await.map_err(|e| LinkError::netlink(object(), "add a route", e))
     }
 
-    /// Removes a route; `false` when there was none.
+    /// Removes a route; `false` when it did not exist.
     pub async fn delete_route(&self, name: &str, route: &Route) -> Result<bool, LinkError> {
         let object = || format!("{name} {route}");
         let invalid = |e| LinkError::new(object(), "remove a route", std::io::Error::other(e));
@@ -131,7 +131,7 @@ impl Netlink {
         }
     }
 
-    /// The unicast routes of one family in one table, those with several next hops left out.
+    /// Lists unicast routes of one family in one table, except multipath routes.
     pub async fn routes(&self, ipv6: bool, table: u32) -> Result<Vec<Route>, LinkError> {
         let mut filter = RouteMessage::default();
         filter.header.address_family = if ipv6 { AddressFamily::Inet6 } else { AddressFamily::Inet };

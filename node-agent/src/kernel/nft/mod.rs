@@ -1,5 +1,4 @@
-//! Handing rulesets to the kernel: the only place that starts `nft`, and only when the text differs from what was written
-//! last.
+//! Applies nftables rulesets through nft(8), only when the text differs from the last applied one. The only place that runs `nft`.
 
 use std::process::Stdio;
 
@@ -8,7 +7,7 @@ use tokio::io::AsyncWriteExt;
 
 pub mod monitor;
 
-/// Applies `ruleset` in one transaction: all of it or nothing. Returns the number of the process that did it.
+/// Applies `ruleset` atomically. Returns the id of the `nft` process.
 pub async fn apply(ruleset: &str) -> anyhow::Result<u32> {
     #[expect(
         clippy::disallowed_methods,
@@ -21,20 +20,20 @@ pub async fn apply(ruleset: &str) -> anyhow::Result<u32> {
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .context("cannot start `nft`; the nftables package is needed")?;
+        .context("cannot run `nft`; install the nftables package")?;
     let process = child.id().unwrap_or(0);
     if let Some(mut stdin) = child.stdin.take() {
-        // A failed write means that nft has ended; its own message says more.
+        // A failed write means that nft has exited; its error message is reported below.
         let _ = stdin.write_all(ruleset.as_bytes()).await;
     }
     let output = child.wait_with_output().await.context("nft")?;
     if !output.status.success() {
-        bail!("nft refused the ruleset: {}", String::from_utf8_lossy(&output.stderr).trim());
+        bail!("nft rejected the ruleset: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(process)
 }
 
-/// Remembers what was written last, and by which processes of late.
+/// Applies rulesets on change; keeps the last ruleset and the ids of recent `nft` processes.
 #[derive(Debug, Default)]
 pub struct Writer {
     last: Option<String>,
@@ -42,7 +41,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Applies `ruleset` when it is not what was applied last. True when `nft` was started.
+    /// Applies `ruleset` unless it equals the last applied one. Returns true when it was applied.
     pub async fn write(&mut self, ruleset: String) -> anyhow::Result<bool> {
         if self.last.as_ref() == Some(&ruleset) {
             return Ok(false);
@@ -55,12 +54,12 @@ impl Writer {
         Ok(true)
     }
 
-    /// What was written may not be there any more.
+    /// Forgets the last ruleset, as the tables may have been removed.
     pub fn forget(&mut self) {
         self.last = None;
     }
 
-    /// True when a process of this number wrote of late.
+    /// True when `pid` is the id of a recent `nft` process.
     pub fn was_process(&self, number: u32) -> bool {
         number != 0 && self.processes.contains(&number)
     }

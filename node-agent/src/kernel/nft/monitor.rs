@@ -1,5 +1,5 @@
-//! Who touches our tables: the kernel's notifications of nftables (linux/netfilter/nfnetlink.h, nf_tables.h), and its list of
-//! tables. `nft flush ruleset`, the first line of many a firewall's file, takes them all.
+//! Monitor of changes to Slipstream's nftables tables by other processes: netlink notifications (linux/netfilter/nfnetlink.h,
+//! nf_tables.h) and the list of tables. `nft flush ruleset`, common in firewall scripts, removes all tables.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -15,38 +15,38 @@ const SUBSYSTEM: u8 = 10;
 const NEW_TABLE: u8 = 0;
 const GET_TABLE: u8 = 1;
 const NEW_GENERATION: u8 = 15;
-/// The table's name, in messages about tables and about whatever is in them (`NFTA_TABLE_NAME`, `NFTA_CHAIN_TABLE`, …).
+/// Attribute with the name of the table, in messages about tables and their content (`NFTA_TABLE_NAME`, `NFTA_CHAIN_TABLE`, …).
 const TABLE_NAME: u16 = 1;
 // linux/netlink.h
 const DONE: u16 = 3;
 const ERROR: u16 = 2;
 const NLA_TYPE_MASK: u16 = 0x3fff;
 const REQUEST_DUMP: u16 = 1 | 0x100 | 0x200;
-/// Of `nlmsghdr` and `nfgenmsg` together.
+/// Size of `nlmsghdr` and `nfgenmsg` in bytes.
 const HEADERS: usize = 20;
 
-/// Prefix of the names of our tables.
+/// Name prefix of Slipstream's tables.
 const OURS: &str = "slipstream";
 
-/// What was heard.
+/// A notification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Heard {
-    /// Our tables were changed over sockets of these numbers: that of a process's first socket is the process's own.
+    /// Slipstream's tables were changed through sockets with these port ids; that of a process's first socket is its process id.
     Touched(BTreeSet<u32>),
-    /// Something may have been missed.
+    /// Notifications were lost.
     Lost,
 }
 
-/// Hears the kernel's notifications.
+/// Receiver of nftables notifications.
 pub struct Monitor {
     socket: TokioSocket,
 }
 
 impl Monitor {
-    /// Begins to listen, in the namespace of the calling thread.
+    /// Subscribes to notifications in the namespace of the calling thread.
     ///
     /// # Errors
-    /// The kernel has no nftables, or refuses.
+    /// The kernel has no nftables, or rejects the subscription.
     pub fn open() -> io::Result<Self> {
         let mut socket = TokioSocket::new(NETLINK_NETFILTER)?;
         socket.socket_mut().bind_auto()?;
@@ -54,10 +54,10 @@ impl Monitor {
         Ok(Self { socket })
     }
 
-    /// The next word about our tables.
+    /// Waits for the next notification about Slipstream's tables.
     ///
     /// # Errors
-    /// The socket is broken.
+    /// The socket failed.
     pub async fn next(&self) -> io::Result<Heard> {
         loop {
             match self.socket.recv_from_full().await {
@@ -74,10 +74,10 @@ impl Monitor {
     }
 }
 
-/// Our tables that are there, as `FAMILY NAME` with the family's number.
+/// Lists Slipstream's existing tables as `FAMILY NAME`, with the number of the family.
 ///
 /// # Errors
-/// The kernel does not answer.
+/// The kernel does not reply.
 pub fn tables() -> io::Result<BTreeSet<(u8, String)>> {
     let mut socket = Socket::new(NETLINK_NETFILTER)?;
     socket.bind_auto()?;
@@ -94,7 +94,9 @@ pub fn tables() -> io::Result<BTreeSet<(u8, String)>> {
         for message in messages(&datagram) {
             match message.kind {
                 DONE => return Ok(found),
-                ERROR => return Err(io::Error::other("the kernel refuses to list tables of nftables")),
+                ERROR => {
+                    return Err(io::Error::other("the kernel rejects the request to list nftables tables"));
+                }
                 _ => found.extend(message.table().map(|name| (message.family, name))),
             }
         }
@@ -113,14 +115,14 @@ impl Message<'_> {
         self.kind.to_le_bytes() == [low, SUBSYSTEM]
     }
 
-    /// The number of the socket that changed something of ours.
+    /// Port id of the socket that changed one of Slipstream's tables.
     fn touches_ours(&self) -> Option<u32> {
         let about_tables = self.kind.to_le_bytes()[1] == SUBSYSTEM && !self.is(NEW_GENERATION);
         let name = self.name().filter(|_| about_tables)?;
         name.starts_with(OURS).then_some(self.port)
     }
 
-    /// The name, of one of our tables.
+    /// Name of the table, if it is one of Slipstream's.
     fn table(&self) -> Option<String> {
         self.name().filter(|name| self.is(NEW_TABLE) && name.starts_with(OURS))
     }
@@ -141,7 +143,7 @@ impl Message<'_> {
     }
 }
 
-/// The messages of a datagram; what is cut short ends it.
+/// Messages of a datagram; stops at a truncated one.
 fn messages(datagram: &[u8]) -> impl Iterator<Item = Message<'_>> {
     let mut rest = datagram;
     std::iter::from_fn(move || {

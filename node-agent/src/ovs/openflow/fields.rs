@@ -1,45 +1,45 @@
-//! Fields of a match and of `set_field` in OXM form (OpenFlow 1.5, section 7.2.3), as far as they tell whose packets a flow
-//! is about. What cannot be read counts as not there.
+//! Parser of the OXM fields of a match or `set_field` (OpenFlow 1.5, section 7.2.3) that identify the port a flow applies to.
+//! Unreadable fields count as absent.
 
 use super::u32_at;
 
-/// A port of OVN's logical network: numbers of its datapath and of the port in that (`tunnel_key` in the southbound database).
+/// A logical port of OVN: tunnel keys of its datapath and of the port (`tunnel_key` in the southbound database).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LogicalPort {
-    /// `metadata` in OVN's flows.
+    /// Datapath key, `metadata` in OVN's flows.
     pub datapath: u64,
-    /// Register 14 (the port a packet came from) or 15 (the one it goes to) in OVN's flows (OVN's logical-fields.h).
+    /// Port key: register 14 (ingress port) or 15 (egress port) in OVN's flows (OVN, include/ovn/logical-fields.h).
     pub port: u32,
 }
 
-/// Fields with one value; what is masked is not among them.
+/// Exactly matched fields; masked ones are absent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Fields {
-    /// The port of the bridge that a packet came by.
+    /// OpenFlow ingress port.
     pub in_port: Option<u32>,
-    /// OVN's datapath.
+    /// Key of OVN's logical datapath.
     pub datapath: Option<u64>,
-    /// OVN's number of the port that it came from.
+    /// Key of OVN's logical ingress port.
     pub from: Option<u32>,
-    /// OVN's number of the port that it goes to.
+    /// Key of OVN's logical egress port.
     pub to: Option<u32>,
-    /// Number of a conjunction whose parts have all matched.
+    /// Id of the conjunction matched (`conj_id`).
     pub conjunction: Option<u32>,
-    /// It looks at something that packets of one flow differ in: TCP flags, ECN, TTL or the flow label. Not so what matches other
-    /// protocols than TCP and UDP, or a TTL of 0 or 1, which is never fast.
-    pub differs: bool,
+    /// Matches a field that differs between packets of one connection: TCP flags, ECN, TTL or flow label. False for matches on
+    /// ICMP, or on a TTL of 0 or 1, as such packets always take the slow path.
+    pub per_packet: bool,
 }
 
-/// Class and field number of a header, without the bit for masks and the length.
+/// Class and field number of an OXM header, without mask bit and length.
 const IN_PORT: u32 = 0x8000 << 7;
 const METADATA: u32 = 0x8000 << 7 | 2;
 const REGISTER_14: u32 = 0x0001 << 7 | 14;
 const REGISTER_15: u32 = 0x0001 << 7 | 15;
-/// Both of them: the form in matches of OpenFlow 1.5.
+/// Registers 14 and 15 as one 64-bit field (OXM class 0x8001), as in OpenFlow 1.5 matches.
 const REGISTERS_14_15: u32 = 0x8001 << 7 | 7;
 const CONJUNCTION: u32 = 0x0001 << 7 | 37;
 const IP_PROTO: u32 = 0x8000 << 7 | 10;
-/// In both classes that OVS has them in (ovs-fields(7)).
+/// ECN, TCP flags and flow label, in the OXM and NXM classes (ovs-fields(7)).
 const IP_ECN: [u32; 2] = [0x8000 << 7 | 9, 0x0001 << 7 | 28];
 const TCP_FLAGS: [u32; 2] = [0x8000 << 7 | 42, 0x0001 << 7 | 34];
 const FLOW_LABEL: [u32; 2] = [0x8000 << 7 | 28, 0x0001 << 7 | 27];
@@ -48,7 +48,7 @@ const IP_TTL: u32 = 0x0001 << 7 | 29;
 const ICMP: [u8; 2] = [1, 58];
 
 impl Fields {
-    /// Reads a list of fields; ends at the first that cannot be.
+    /// Parses a list of fields; stops at the first malformed one.
     pub fn read(mut bytes: &[u8]) -> Self {
         let (mut fields, mut other) = (Self::default(), false);
         while let Some(header) = u32_at(bytes, 0) {
@@ -58,7 +58,7 @@ impl Fields {
             };
             let masked = header & 0x100 != 0;
             let (value, mask) = one.split_at(if masked { length / 2 } else { length });
-            // One word of the value, if all of it counts.
+            // A 32-bit word of the value, if it is not masked.
             let word = |at: usize| {
                 let counts = !masked || u32_at(mask, at) == Some(u32::MAX);
                 u32_at(value, at).filter(|_| counts)
@@ -73,24 +73,24 @@ impl Fields {
                 REGISTERS_14_15 => (fields.from, fields.to) = (word(0), word(4)),
                 CONJUNCTION => fields.conjunction = word(0),
                 IP_PROTO => other = value.first().is_some_and(|protocol| ICMP.contains(protocol)),
-                IP_TTL => fields.differs |= masked || value.first().is_none_or(|ttl| *ttl > 1),
+                IP_TTL => fields.per_packet |= masked || value.first().is_none_or(|ttl| *ttl > 1),
                 kind if [IP_ECN, TCP_FLAGS, FLOW_LABEL].iter().any(|both| both.contains(&kind)) => {
-                    fields.differs = true;
+                    fields.per_packet = true;
                 }
                 _ => {}
             }
             bytes = rest;
         }
-        fields.differs &= !other;
+        fields.per_packet &= !other;
         fields
     }
 
-    /// The logical port that packets come from.
+    /// Logical ingress port.
     pub fn source(&self) -> Option<LogicalPort> {
         self.datapath.zip(self.from).map(|(datapath, port)| LogicalPort { datapath, port })
     }
 
-    /// The logical port that packets go to.
+    /// Logical egress port.
     pub fn destination(&self) -> Option<LogicalPort> {
         self.datapath.zip(self.to).map(|(datapath, port)| LogicalPort { datapath, port })
     }
@@ -130,15 +130,15 @@ mod tests {
             bytes[..2].copy_from_slice(&[0x80, 0]);
             bytes
         };
-        let differs = |fields: &[Vec<u8>]| Fields::read(&fields.concat()).differs;
+        let per_packet = |fields: &[Vec<u8>]| Fields::read(&fields.concat()).per_packet;
         for matched in [nxm(29, &[7]), nxm(28, &[3]), oxm(9, &[3]), nxm(34, &[0, 4]), oxm(42, &[0, 4])] {
-            assert!(differs(std::slice::from_ref(&matched)), "{matched:?}");
-            assert!(differs(&[oxm(10, &[6]), matched.clone()]), "{matched:?}");
-            assert!(!differs(&[oxm(10, &[58]), matched.clone()]), "{matched:?}");
+            assert!(per_packet(std::slice::from_ref(&matched)), "{matched:?}");
+            assert!(per_packet(&[oxm(10, &[6]), matched.clone()]), "{matched:?}");
+            assert!(!per_packet(&[oxm(10, &[58]), matched.clone()]), "{matched:?}");
         }
         // DSCP is told apart by the programs.
         for matched in [nxm(29, &[0]), nxm(29, &[1]), oxm(8, &[46]), oxm(10, &[17])] {
-            assert!(!differs(std::slice::from_ref(&matched)), "{matched:?}");
+            assert!(!per_packet(std::slice::from_ref(&matched)), "{matched:?}");
         }
     }
 

@@ -1,49 +1,49 @@
-//! OpenFlow messages of a flow monitor (OpenFlow 1.5, ONF TS-025, section 7.3.5), as far as they are needed to know *that*
-//! flows change and whether a flow does something to every packet that a cache would leave out.
+//! OpenFlow messages of a flow monitor (OpenFlow 1.5, ONF TS-025, section 7.3.5): detects flow changes, and flows with actions
+//! that the flow cache cannot repeat.
 
 mod actions;
 mod fields;
 mod session;
 
-pub use actions::{Deeds, Effect, Part};
+pub use actions::{FlowActions, Part, Uncacheable};
 pub use fields::{Fields, LogicalPort};
 pub use session::{management_socket, watch_sessions};
 
-/// Version 1.5: what ovn-controller speaks, so br-int always does.
+/// Wire version of OpenFlow 1.5. ovn-controller uses it, so br-int always supports it.
 const OPENFLOW_1_5: u8 = 6;
-/// Bytes of every message's header: version, type, length, transaction number.
+/// Bytes of a message header: version, type, length, transaction id.
 const HEADER: usize = 8;
-/// Bytes of a multipart message's header: the above, then type, flags and padding.
+/// Bytes of a multipart message header: message header, type, flags, padding.
 const MULTIPART: usize = 16;
 /// `OFPMP_FLOW_MONITOR`.
 const FLOW_MONITOR: u16 = 16;
-/// Transaction number of our request; updates come with 0.
+/// Transaction id of the monitor request; updates carry a different one.
 const REQUEST: u32 = 2;
 
-/// A message of the switch.
+/// A message from the switch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// It wants to know whether we live; the answer is [`echo_reply`].
+    /// Echo request; must be answered with [`echo_reply`].
     Echo {
-        /// Number to answer with.
+        /// Transaction id for the reply.
         xid: u32,
-        /// What to send back.
+        /// Payload for the reply.
         body: &'a [u8],
     },
-    /// Flows that were there when the monitor began.
+    /// Flows that existed when the monitor was created.
     Initial {
         /// Updates, to read with [`updates`].
         updates: &'a [u8],
-        /// More of them follow.
+        /// Another such message follows.
         more: bool,
     },
-    /// Flows have changed.
+    /// Updates for changed flows, to read with [`updates`].
     Changed(&'a [u8]),
-    /// The switch refuses something: type and code (section 7.5.4).
+    /// Error message: type and code (section 7.5.4).
     Error(u16, u16),
-    /// Its greeting; whether it speaks our version.
+    /// Hello; true when the switch supports OpenFlow 1.5.
     Hello(bool),
-    /// Anything else.
+    /// Any other message.
     Other,
 }
 
@@ -51,7 +51,7 @@ fn message(kind: u8, xid: u32, body: &[u8]) -> Vec<u8> {
     frame(OPENFLOW_1_5, kind, xid, body)
 }
 
-/// A message: the header of OpenFlow (version, type, length, transaction number; the same in every version), then `body`.
+/// Encodes a message: OpenFlow header (identical in all versions) and `body`.
 fn frame(version: u8, kind: u8, xid: u32, body: &[u8]) -> Vec<u8> {
     let length = u16::try_from(HEADER + body.len()).unwrap_or(u16::MAX);
     let mut out = vec![version, kind];
@@ -61,7 +61,7 @@ fn frame(version: u8, kind: u8, xid: u32, body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Our greeting: version 1.5 alone (a bitmap element, section 7.5.1).
+/// Encodes a Hello that offers OpenFlow 1.5 only (version bitmap, section 7.5.1).
 pub fn hello() -> Vec<u8> {
     let bitmap: u32 = 1 << OPENFLOW_1_5;
     let mut body = vec![0, 1, 0, 8];
@@ -69,12 +69,12 @@ pub fn hello() -> Vec<u8> {
     message(0, 1, &body)
 }
 
-/// The answer to [`Message::Echo`].
+/// Encodes the reply to [`Message::Echo`].
 pub fn echo_reply(xid: u32, body: &[u8]) -> Vec<u8> {
     message(3, xid, body)
 }
 
-/// Asks for all flows of all tables with their instructions, and for every change from now on.
+/// Encodes a request to monitor all tables: existing flows first, then every change, with instructions.
 pub fn monitor_request() -> Vec<u8> {
     // Initial, added, removed, modified, with instructions: `ofp_flow_monitor_flags`.
     let flags: u16 = 1 | 2 | 4 | 8 | 16;
@@ -100,21 +100,21 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// Length of the message at the front of `bytes`; `None` before its header is there.
+/// Length in bytes of the message at the start of `bytes`; `None` while its header is incomplete.
 pub fn length(bytes: &[u8]) -> Option<usize> {
-    // A length below the header's own would be read for ever.
+    // A length below that of the header would never advance.
     bytes.get(..HEADER).and_then(|header| u16_at(header, 2)).map(|length| usize::from(length).max(HEADER))
 }
 
-/// True when `bytes` begin a message that tells of changed flows, however little of it is there. As for [`read`], that is
-/// everything of a flow monitor but the answer to our request.
+/// True when `bytes` is the start of a flow monitor update, even if the message is incomplete (10 bytes are enough). As in
+/// [`read`], the reply to the monitor request is not an update.
 pub fn begins_change(bytes: &[u8]) -> bool {
     matches!(bytes.get(1), Some(19))
         && u32_at(bytes, 4).is_some_and(|xid| xid != REQUEST)
         && u16_at(bytes, 8) == Some(FLOW_MONITOR)
 }
 
-/// Reads one whole message.
+/// Parses one complete message.
 pub fn read(bytes: &[u8]) -> Message<'_> {
     let (Some(version), Some(kind), Some(xid)) = (bytes.first(), bytes.get(1), u32_at(bytes, 4)) else {
         return Message::Other;
@@ -136,41 +136,41 @@ pub fn read(bytes: &[u8]) -> Message<'_> {
 /// One update of a flow monitor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Update<'a> {
-    /// A flow is there, new or changed.
+    /// A flow was added or modified.
     Present {
-        /// Table, priority and match as bytes: what names a flow.
+        /// Key of the flow.
         key: Key<'a>,
-        /// What its instructions say.
-        deeds: Deeds,
+        /// Summary of the flow's instructions.
+        actions: FlowActions,
     },
-    /// A flow is gone.
+    /// A flow was removed.
     Removed(Key<'a>),
-    /// From now on changes are not told (`true`), or told again.
+    /// The switch stopped sending updates because of congestion (`true`), or resumed (`false`).
     Paused(bool),
-    /// Something that cannot be read, or in short form.
+    /// An unreadable or abbreviated update.
     Unknown,
 }
 
-/// What names a flow in a bridge.
+/// Key of a flow in a bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key<'a> {
-    /// Table.
+    /// Table id.
     pub table: u8,
     /// Priority.
     pub priority: u16,
-    /// The match.
+    /// `ofp_match`, as bytes.
     pub fields: &'a [u8],
 }
 
 impl Key<'_> {
-    /// The match, as far as it tells whose packets it is about.
+    /// Parses the match.
     pub fn read(&self) -> Fields {
-        // Its type and length come first.
+        // `ofp_match` starts with type and length.
         Fields::read(self.fields.get(4..).unwrap_or_default())
     }
 }
 
-/// Splits the body of a monitor's message into updates.
+/// Parses the body of a flow monitor message into updates.
 pub fn updates(mut bytes: &[u8]) -> impl Iterator<Item = Update<'_>> {
     std::iter::from_fn(move || {
         if bytes.len() < 4 {
@@ -183,7 +183,7 @@ pub fn updates(mut bytes: &[u8]) -> impl Iterator<Item = Update<'_>> {
     })
 }
 
-/// `ofp_flow_update_full` and its short relatives.
+/// Parses `ofp_flow_update_full`, `ofp_flow_update_abbrev` or `ofp_flow_update_paused`.
 fn update(bytes: &[u8]) -> Option<Update<'_>> {
     let event = u16_at(bytes, 2)?;
     match event {
@@ -196,7 +196,7 @@ fn update(bytes: &[u8]) -> Option<Update<'_>> {
                 return Some(Update::Removed(key));
             }
             let instructions = fields.get(length.next_multiple_of(8)..)?;
-            Some(Update::Present { key, deeds: Deeds::read(instructions) })
+            Some(Update::Present { key, actions: FlowActions::read(instructions) })
         }
         5 => Some(Update::Paused(true)),
         6 => Some(Update::Paused(false)),

@@ -1,4 +1,4 @@
-//! An OpenFlow session that only shows whether ovs-vswitchd has been started anew.
+//! An OpenFlow session that detects restarts of ovs-vswitchd.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,21 +10,20 @@ use tracing::debug;
 
 use super::{HEADER, frame};
 
-/// Version 1.3 (ONF TS-006), which every bridge speaks.
+/// Wire version of OpenFlow 1.3 (ONF TS-006), which every bridge supports.
 const OPENFLOW_1_3: u8 = 0x04;
 const HELLO: u8 = 0;
 const ECHO_REQUEST: u8 = 2;
 const ECHO_REPLY: u8 = 3;
 
-/// The OpenFlow management socket of `bridge`, in ovs-vswitchd's run directory; `None` when the database `ovs_db` is not on this
-/// machine.
+/// OpenFlow management socket of `bridge`, in ovs-vswitchd's run directory; `None` when `ovs_db` has no unix socket.
 pub fn management_socket(ovs_db: &str, bridge: &str) -> Option<PathBuf> {
     let path = ovs_db.split(',').find_map(|e| e.trim().strip_prefix("unix:"))?;
     Some(Path::new(path).parent()?.join(format!("{bridge}.mgmt")))
 }
 
-/// Holds an OpenFlow connection to the bridge for as long as the future is polled, and counts how often one was made: a new
-/// one means that ovs-vswitchd, or the bridge, has started anew and its flow table is empty.
+/// Keeps an OpenFlow connection to the bridge open and counts connections in `sessions`: a new connection means that
+/// ovs-vswitchd restarted, or the bridge was recreated, and the flow table is empty. Never returns.
 pub async fn watch_sessions(socket: PathBuf, sessions: watch::Sender<u64>) {
     loop {
         match UnixStream::connect(&socket).await {
@@ -34,14 +33,14 @@ pub async fn watch_sessions(socket: PathBuf, sessions: watch::Sender<u64>) {
                     debug!(socket = %socket.display(), %error, "OpenFlow session ended");
                 }
             }
-            Err(error) => debug!(socket = %socket.display(), %error, "no OpenFlow socket"),
+            Err(error) => debug!(socket = %socket.display(), %error, "cannot connect to the OpenFlow socket"),
         }
-        // A socket file gives no sign when somebody listens on it again.
+        // There is no notification when a process listens on a socket file again.
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
-/// Keeps one session alive until the other side ends it.
+/// Answers echo requests until the peer closes the connection.
 async fn serve(mut stream: UnixStream) -> std::io::Result<()> {
     stream.write_all(&frame(OPENFLOW_1_3, HELLO, 1, &[])).await?;
     let mut header = [0; HEADER];

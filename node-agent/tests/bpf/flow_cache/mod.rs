@@ -28,7 +28,7 @@ fn the_second_packet_leaves_exactly_as_ovs_sent_the_first() {
                 .into_iter()
                 .enumerate()
         {
-            world.cache.bump().unwrap();
+            world.cache.invalidate().unwrap();
             let (sent, geneve) = shape.out();
             assert_ne!(world.through_ovs(&sent, &geneve).verdict, Verdict::Drop);
             // Another length and ECN than the one that was learned.
@@ -123,7 +123,7 @@ fn a_new_epoch_makes_every_entry_invalid() {
     World::both(|world| {
         learn(&world, UDP);
         assert!(is_fast(&world, UDP));
-        world.cache.bump().unwrap();
+        world.cache.invalidate().unwrap();
         assert!(!is_fast(&world, UDP));
         assert_eq!(world.count(Reason::Stale), 1);
     });
@@ -134,7 +134,7 @@ fn a_packet_that_entered_before_a_change_and_leaves_after_it_teaches_nothing() {
     World::both(|world| {
         let (sent, geneve) = UDP.out();
         let entered = world.sends(&sent);
-        world.cache.bump().unwrap();
+        world.cache.invalidate().unwrap();
         world.pass("to_uplink", &geneve, world.uplink_from_ovs, entered.tag);
         assert!(!is_fast(&world, UDP), "{:?}", world.reasons());
         assert_eq!(world.count(Reason::Learned), 0);
@@ -147,7 +147,7 @@ fn a_younger_packet_does_not_lend_its_epoch_to_one_that_is_still_inside_ovs() {
     World::both(|world| {
         let (sent, geneve) = UDP.out();
         let first = world.sends(&sent);
-        world.cache.bump().unwrap();
+        world.cache.invalidate().unwrap();
         // The younger one enters in the new epoch, and OVS drops it: what comes out is the older one.
         world.sends(&sent);
         world.pass("to_uplink", &geneve, world.uplink_from_ovs, first.tag);
@@ -199,7 +199,7 @@ fn syn_fin_and_rst_take_both_directions_out_of_the_cache() {
                 }
                 assert!(!is_fast(&world, TCP), "{flags}");
                 assert_eq!(in_from_wire(TCP), TCP.back().0.len(), "{flags}");
-                world.cache.bump().unwrap();
+                world.cache.invalidate().unwrap();
                 std::thread::sleep(Duration::from_millis(270));
             }
         }

@@ -25,7 +25,7 @@ fn a_packet_from_another_outer_source_does_not_get_the_entry_of_the_right_one() 
     World::both(|world| {
         let shapes = [UDP, TCP, Shape { six: true, ..UDP }];
         for (shape, source) in shapes.into_iter().flat_map(|s| [(s, STRANGER), (s, OTHER_NODE)]) {
-            world.cache.bump().unwrap();
+            world.cache.invalidate().unwrap();
             std::thread::sleep(Duration::from_millis(270));
             let (right, delivered) = shape.back();
             let forged = from_node(&right, source);
@@ -76,7 +76,7 @@ fn what_a_pod_sends_like_a_tunnel_packet_teaches_nothing_and_makes_nobody_diverg
         }
         assert_eq!((world.count(Reason::Learned), world.count(Reason::ForeignTunnel)), (0, 4));
         // Nor while OVS is asked again.
-        world.cache.bump().unwrap();
+        world.cache.invalidate().unwrap();
         std::thread::sleep(Duration::from_millis(270));
         let timing = Timing { refresh: Duration::ZERO, ..Timing::default() };
         world.cache.set_timing(timing).unwrap();
@@ -95,7 +95,7 @@ fn nodes_are_learned_from_as_long_as_ovs_has_a_tunnel_to_them() {
         let (right, delivered) = UDP.back();
         let moved = from_node(&right, OTHER_NODE);
         let learns = |packet: &[u8]| {
-            world.cache.bump().unwrap();
+            world.cache.invalidate().unwrap();
             std::thread::sleep(Duration::from_millis(270));
             world.delivered_by_ovs(packet, &delivered);
             reaches_a_pod(&world, packet)
@@ -123,19 +123,19 @@ fn what_came_while_nothing_was_learned_is_not_credited_to_a_packet_that_came_by_
         for other in &others {
             world.cache.set_gate(Gate { learn: false, ..OPEN }).unwrap();
             let early = world.pass("from_uplink", other, world.uplink, 0).tag;
-            world.cache.bump().unwrap();
+            world.cache.invalidate().unwrap();
             world.cache.set_gate(OPEN).unwrap();
             world.pass("from_uplink", &right, world.uplink, 0);
             // OVS drops that one, and the early one is late.
             world.pass("to_pod", &delivered, world.from_ovs[0], early);
             assert!(!reaches_a_pod(&world, &right), "{:?}", world.reasons());
-            world.cache.bump().unwrap();
+            world.cache.invalidate().unwrap();
             std::thread::sleep(Duration::from_millis(270));
         }
         // It does not keep its own way from being learned when learning goes on.
         world.cache.set_gate(Gate { learn: false, ..OPEN }).unwrap();
         world.pass("from_uplink", &right, world.uplink, 0);
-        world.cache.bump().unwrap();
+        world.cache.invalidate().unwrap();
         world.cache.set_gate(OPEN).unwrap();
         world.delivered_by_ovs(&right, &delivered);
         assert!(reaches_a_pod(&world, &right), "{:?}", world.reasons());
@@ -150,7 +150,7 @@ fn when_the_first_of_several_packets_taught_before_a_change_those_that_come_out_
             let entered = [(); 2].map(|()| world.sends(&sent).tag);
             world.pass("to_uplink", &geneve, world.uplink_from_ovs, entered[0]);
             assert!(is_fast(&world, shape), "{:?}", world.reasons());
-            world.cache.bump().unwrap();
+            world.cache.invalidate().unwrap();
             // OVS drops what enters from now on.
             assert!(!is_fast(&world, shape));
             world.pass("to_uplink", &geneve, world.uplink_from_ovs, entered[1]);
@@ -160,7 +160,7 @@ fn when_the_first_of_several_packets_taught_before_a_change_those_that_come_out_
             let entered = [(); 2].map(|()| world.pass("from_uplink", &right, world.uplink, 0).tag);
             world.pass("to_pod", &delivered, world.from_ovs[0], entered[0]);
             assert!(reaches_a_pod(&world, &right), "{:?}", world.reasons());
-            world.cache.bump().unwrap();
+            world.cache.invalidate().unwrap();
             assert!(!reaches_a_pod(&world, &right));
             world.pass("to_pod", &delivered, world.from_ovs[0], entered[1]);
             assert!(!reaches_a_pod(&world, &right), "{:?}", world.reasons());
@@ -169,7 +169,7 @@ fn when_the_first_of_several_packets_taught_before_a_change_those_that_come_out_
             learn(&world, shape);
             learn_back(&world, shape);
             assert!(is_fast(&world, shape) && reaches_a_pod(&world, &right), "{:?}", world.reasons());
-            world.cache.bump().unwrap();
+            world.cache.invalidate().unwrap();
         }
     });
 }
@@ -189,7 +189,7 @@ fn a_packet_to_another_mac_does_not_get_the_entry_of_the_right_one() {
             let entered = order.map(|at: usize| world.sends(&packets[at]).tag);
             world.pass("to_uplink", &geneve, world.uplink, entered[order[0]]);
             assert_eq!(world.sends(&packets[1]).packet, packets[1], "{:?}", world.reasons());
-            world.cache.bump().unwrap();
+            world.cache.invalidate().unwrap();
             std::thread::sleep(Duration::from_millis(270));
         }
     });
@@ -213,7 +213,7 @@ fn a_right_packet_that_is_not_for_the_cache_is_not_taken_for_one_of_another_netw
                 let tag = entered[usize::from(*order[1] == right)];
                 world.pass("to_pod", &delivered, world.from_ovs[0], tag);
                 assert!(!reaches_a_pod(&world, other), "{:?}", world.reasons());
-                world.cache.bump().unwrap();
+                world.cache.invalidate().unwrap();
                 std::thread::sleep(Duration::from_millis(270));
             }
         }
@@ -226,7 +226,7 @@ fn packets_of_a_flow_that_are_not_for_the_cache_do_not_keep_others_of_it_from_be
     World::both(|world| {
         let (right, delivered) = UDP.back();
         for unfit in unfit(&right) {
-            world.cache.bump().unwrap();
+            world.cache.invalidate().unwrap();
             std::thread::sleep(Duration::from_millis(270));
             for first in [&unfit, &unfit] {
                 let tag = world.pass("from_uplink", first, world.uplink, 0).tag;
@@ -271,7 +271,7 @@ fn a_pods_packet_does_not_get_an_entry_by_one_of_the_same_flow_from_the_wire() {
                 world.sends(&sent);
                 let amounts = world.cache.endpoints().unwrap();
                 assert_eq!(amounts[0].fast_from.packets, 0, "{:?}", world.reasons());
-                world.cache.bump().unwrap();
+                world.cache.invalidate().unwrap();
                 std::thread::sleep(Duration::from_millis(270));
             }
         }
@@ -320,7 +320,7 @@ fn a_pods_packet_that_left_no_note_because_of_an_older_one_is_not_credited_to_on
     World::both(|world| {
         let (sent, wire) = between_pods();
         world.sends(&sent);
-        world.cache.bump().unwrap();
+        world.cache.invalidate().unwrap();
         std::thread::sleep(Duration::from_millis(200));
         let late = world.sends(&sent).tag;
         std::thread::sleep(Duration::from_millis(100));
@@ -336,7 +336,7 @@ fn of_several_packets_inside_ovs_while_the_epoch_moves_none_is_taken_for_a_young
     World::both(|world| {
         let (sent, geneve) = UDP.out();
         let held: Vec<_> = (0..3).map(|_| world.sends(&sent).tag).collect();
-        world.cache.bump().unwrap();
+        world.cache.invalidate().unwrap();
         for tag in held {
             // One enters, which OVS drops now, and one that was let through before comes out.
             world.sends(&sent);
@@ -355,7 +355,7 @@ fn a_note_of_the_epoch_before_stays_until_all_that_entered_under_it_are_out() {
         std::thread::sleep(Duration::from_millis(200));
         // In interposed mode without a note of its own.
         let held = world.sends(&sent).tag;
-        world.cache.bump().unwrap();
+        world.cache.invalidate().unwrap();
         // The first one cannot be inside any more, the second one can.
         std::thread::sleep(Duration::from_millis(100));
         world.sends(&sent);

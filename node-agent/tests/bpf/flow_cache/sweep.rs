@@ -26,7 +26,7 @@ fn a_sweep_removes_what_is_of_another_epoch_leaves_the_rest_and_counts_it() {
         assert_eq!(maps.map(|map| entries(&before, map)), [2, 1, 2, 1], "{:?}", world.reasons());
         let swept = world.cache.sweep().unwrap();
         assert_eq!((swept.removed, swept.maps), (0, before), "all are in use");
-        world.cache.bump().unwrap();
+        world.cache.invalidate().unwrap();
         learn(&world, UDP);
         let swept = world.cache.sweep().unwrap();
         assert_eq!(swept.removed, 5);
@@ -67,7 +67,7 @@ fn a_sweep_goes_on_when_an_entry_is_gone_before_it_comes_to_it() {
         }
         let before = entries(&world.cache.pressure().unwrap(), "FLOW_EGRESS");
         assert_eq!(before, u64::from(FLOWS), "{:?}", world.reasons());
-        world.cache.bump().unwrap();
+        world.cache.invalidate().unwrap();
         // Another sweep, at the same time.
         let begin = Barrier::new(2);
         let sweep = || {

@@ -79,7 +79,7 @@ fn another_answer_in_the_same_epoch_is_told_with_both_and_takes_the_endpoint_off
         assert!(!is_fast(&world, Shape { six: true, ..UDP }));
         assert!(world.count(Reason::EndpointDiverged) > 0);
         assert_eq!(world.cache.endpoints().unwrap()[0].diverged, Some(world.cache.epoch().unwrap()));
-        world.cache.bump().unwrap();
+        world.cache.invalidate().unwrap();
         learn(&world, UDP);
         assert!(is_fast(&world, UDP), "{:?}", world.reasons());
     });
@@ -110,7 +110,7 @@ fn each_gate_keeps_out_what_it_is_for() {
         assert!(!is_fast(&world, UDP));
         world.cache.set_gate(Gate { learn: false, ..OPEN }).unwrap();
         assert!(is_fast(&world, UDP), "what is known is used");
-        world.cache.bump().unwrap();
+        world.cache.invalidate().unwrap();
         let before = world.count(Reason::Learned);
         learn(&world, UDP);
         assert_eq!(world.count(Reason::Learned), before);
