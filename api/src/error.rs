@@ -1,13 +1,36 @@
 //! Errors as text for people.
 
-/// `error` with all its sources, separated by colons.
+/// `error` with all its causes, separated by colons: what a client of an API says alone is often no more than "connect". A cause
+/// that the text has already is left out, as some errors repeat theirs.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        text.push_str(": ");
-        text.push_str(&inner.to_string());
-        source = inner.source();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let part = error.to_string();
+        if !text.contains(&part) {
+            text = format!("{text}: {part}");
+        }
+        cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Layer {
+        text: &'static str,
+        source: Option<Box<Layer>>,
+    }
+
+    #[test]
+    fn every_cause_is_there_once() {
+        let inner = Layer { text: "refused", source: None };
+        let middle = Layer { text: "connect: refused", source: Some(Box::new(inner)) };
+        let outer = Layer { text: "list pods", source: Some(Box::new(middle)) };
+        assert_eq!(chain(&outer), "list pods: connect: refused");
+    }
 }

@@ -8,6 +8,7 @@ pub mod annotation;
 pub mod cluster_network;
 pub mod cni;
 pub mod error;
+pub mod hash;
 pub mod host_port;
 #[cfg(feature = "kubernetes")]
 pub mod lenient;

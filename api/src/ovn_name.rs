@@ -108,10 +108,7 @@ pub fn gateway_chassis(node: &str, chassis: &str) -> String {
 /// A port group's or address set's name: `a` and the decimal FNV-1a hash (64 bits) of the row's whole id, as a name must
 /// be a valid identifier in a match.
 pub fn hashed(id: &str) -> String {
-    let hash = id
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3));
-    format!("a{hash}")
+    format!("a{}", crate::hash::fnv1a(id.as_bytes()))
 }
 
 /// The id `default-network-controller:TYPE:PART:PART…` that generated rows carry.

@@ -160,7 +160,7 @@ impl Work {
     ) -> anyhow::Result<()> {
         let Self { client, config, metrics, outlets, leadership, reason, adopt, verify } = self;
         while let Err(error) = client.connected(CONNECT_REPORT).await {
-            tracing::warn!(%error, "northbound database cannot be reached; trying on");
+            tracing::warn!(%error, "northbound database cannot be reached; retrying");
             reason.send_replace(Some(error.to_string()));
         }
         let engine = Engine::new(client, config, metrics.clone(), outlets, leadership, reason)

@@ -10,7 +10,9 @@ use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tokio::sync::mpsc;
 
-use super::{TIMEOUT, chain};
+use api::error::chain;
+
+use super::TIMEOUT;
 use crate::metrics::{ErrorKind, Metrics};
 use crate::state::{Notice, ObjectRef};
 

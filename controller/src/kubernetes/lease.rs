@@ -11,7 +11,9 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use tokio::sync::{oneshot, watch};
 
-use super::{TIMEOUT, chain};
+use api::error::chain;
+
+use super::TIMEOUT;
 use crate::metrics::{ErrorKind, Metrics};
 
 /// How long a lease holds without being renewed.
@@ -126,7 +128,7 @@ impl Election {
                 Err(_elapsed) => "no answer".to_owned(),
             };
             metrics.error(ErrorKind::Lease);
-            tracing::warn!(lease, error, "lease could not be read or written; trying again");
+            tracing::warn!(lease, error, "lease could not be read or written; retrying");
             tokio::time::sleep(RETRY).await;
         }
     }

@@ -63,21 +63,6 @@ pub fn parse_server(text: &str) -> anyhow::Result<Uri> {
     Ok(uri)
 }
 
-/// An error with all its causes: what a client of the API says alone is often no more than "connect".
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let part = error.to_string();
-        // Some errors repeat their causes.
-        if !text.contains(&part) {
-            text = format!("{text}: {part}");
-        }
-        cause = error.source();
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use supervision::Tasks;
 use tokio::sync::mpsc;
 
-use super::chain;
+use api::error::chain;
 use crate::engine::Input;
 use crate::index::convert;
 use crate::index::policy::Policy;
@@ -127,7 +127,7 @@ where
             Ok(Event::Delete(object)) => Watched::Delete((kind.key)(&object)),
             Err(error) => {
                 metrics.error(ErrorKind::Watch);
-                tracing::warn!(error = chain(&error), "watch failed; trying again");
+                tracing::warn!(error = chain(&error), "watch failed; retrying");
                 continue;
             }
         };

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use api::{MacAddr, ovn_name};
 use ovsdb_client::Datum;
 
+use super::columns::{ALLOW_PRIORITY, POLICY_TIER, map, owner_ids};
 use super::{DesiredRow, Item, RowKey, Table, key};
 use crate::config::Config;
 
@@ -26,31 +27,9 @@ const PROTECTED_RATE: i64 = 25;
 /// ACL log lines a second.
 const ACL_LOG_RATE: i64 = 20;
 
-/// Tier of ordinary network policy, below administrators' policies.
-pub const POLICY_TIER: i64 = 2;
-/// Priority of ACLs that allow.
-pub const ALLOW_PRIORITY: i64 = 1001;
-
-/// A map column.
-pub fn map<const N: usize>(pairs: [(&str, &str); N]) -> Datum {
-    Datum::map(pairs)
-}
-
 /// The load balancer group of this name.
 pub fn load_balancer_group(name: &str) -> RowKey {
     RowKey::new(Table::LoadBalancerGroup, name)
-}
-
-/// `external_ids` of a generated row: the owner's marks and `extra`.
-pub fn owner_ids(id: &str, owner_type: &str, name: &str, extra: &[(&str, &str)]) -> Datum {
-    let mut ids = BTreeMap::from([
-        (ovn_name::key::ID, id),
-        (ovn_name::key::OWNER_CONTROLLER, ovn_name::OWNER),
-        (ovn_name::key::OWNER_TYPE, owner_type),
-        (ovn_name::key::NAME, name),
-    ]);
-    ids.extend(extra.iter().copied());
-    Datum::map(ids)
 }
 
 /// The port group of an id; its name is the id's hash.

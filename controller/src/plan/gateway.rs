@@ -5,7 +5,8 @@ use api::{MacAddr, addr, ovn_name};
 use ipnet::IpNet;
 use ovsdb_client::Datum;
 
-use super::cluster::{self, map};
+use super::cluster::self;
+use super::columns::map;
 use super::{DesiredRow, Item, RowKey, Table, key};
 use crate::config::{Config, same_family};
 use crate::index::Node;

@@ -10,7 +10,7 @@ use api::host_port::{Listen, OWNER_KEY, Place};
 use api::ovn_name;
 use ipnet::IpNet;
 
-use super::cluster::map;
+use super::columns::map;
 use super::service::balancer_options;
 use super::{DesiredRow, Item, RowKey, Table};
 use crate::config::Config;

@@ -2,6 +2,7 @@
 //! client, and the same index always gives the same items.
 
 pub mod cluster;
+pub mod columns;
 pub mod gateway;
 pub mod host_port;
 pub mod key;

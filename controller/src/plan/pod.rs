@@ -3,7 +3,7 @@
 use api::ovn_name;
 use ovsdb_client::Datum;
 
-use super::cluster::map;
+use super::columns::map;
 use super::{DesiredRow, Item, RowKey, Table, node};
 use crate::index::{Index, Pod};
 

@@ -7,10 +7,7 @@ impl super::Programs {
     /// Fingerprint of the embedded programs (FNV-1a, 64 bits, in hexadecimal), to tell builds apart; `None` when the agent
     /// was built without them.
     pub fn fingerprint() -> Option<String> {
-        const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-        const PRIME: u64 = 0x0100_0000_01b3;
-        let hash = OBJECT.iter().fold(OFFSET, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(PRIME));
-        (!OBJECT.is_empty()).then(|| format!("{hash:016x}"))
+        (!OBJECT.is_empty()).then(|| format!("{:016x}", api::hash::fnv1a(OBJECT)))
     }
 }
 

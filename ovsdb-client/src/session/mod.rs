@@ -213,7 +213,7 @@ pub(crate) async fn run(
         status.send_replace(Status::Connecting { last_error: Some(reason.clone()) });
         if pause || tried >= options.endpoints.len() {
             if !pause && reason != warned {
-                tracing::warn!(database = options.database, reason, "no OVSDB server will do; trying on");
+                tracing::warn!(database = options.database, reason, "no usable OVSDB server; retrying");
                 warned.clone_from(&reason);
             }
             rounds = rounds.saturating_add(1);

@@ -19,6 +19,24 @@ struct Package {
 
 const PACKAGES: &[Package] = &[
     Package {
+        source: "controller/src",
+        rooms: &[
+            "unit",
+            "config",
+            "index",
+            "alloc",
+            "plan",
+            "reconcile",
+            "state",
+            "metrics",
+            "engine",
+            "admin",
+            "kubernetes",
+            "run",
+            "args",
+        ],
+    },
+    Package {
         source: "node-agent/src",
         rooms: &[
             "kernel",

@@ -15,7 +15,9 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::{TIMEOUT, chain};
+use api::error::chain;
+
+use super::TIMEOUT;
 use crate::metrics::{ErrorKind, Metrics};
 use crate::state::{Annotated, Notice, NoticeKind, Patch};
 use queue::{After, Ended, Limits, Queue};
@@ -128,7 +130,7 @@ fn ended(
             metrics.error(ErrorKind::Annotation);
             let tell = matches!(verdict, Verdict::Refused(_));
             let (Verdict::Refused(error) | Verdict::Unasked(error)) = verdict else { return };
-            tracing::debug!(%object, error, "annotation not written; trying again");
+            tracing::debug!(%object, error, "annotation not written; retrying");
             (Ended::Failed { tell }, error)
         }
     };

@@ -9,7 +9,7 @@ use ovsdb_client::Datum;
 use crate::config::Config;
 use crate::index::Protocol;
 use crate::index::policy::{Direction, NamedPort, Policy, PolicyStore, PortSpec, Rule, Scope};
-use crate::plan::cluster::{ALLOW_PRIORITY, POLICY_TIER, map, owner_ids};
+use crate::plan::columns::{ALLOW_PRIORITY, POLICY_TIER, map, owner_ids};
 use crate::plan::{DesiredRow, Item, RowKey, Table};
 
 use super::matching::{self, Side};

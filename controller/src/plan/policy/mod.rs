@@ -26,7 +26,8 @@ use api::{addr, ovn_name};
 use crate::config::Config;
 use crate::index::policy::{Direction, Policy, PolicyStore};
 use crate::index::{Namespace, Node, Pod};
-use crate::plan::cluster::{owner_ids, port_group};
+use crate::plan::cluster::port_group;
+use crate::plan::columns::owner_ids;
 use crate::plan::{DesiredRow, Item, RowKey};
 use api::NamespacedName;
 

@@ -7,7 +7,7 @@ use api::ovn_name;
 use crate::config::Config;
 use crate::index::Pod;
 use crate::index::policy::{NamedPort, PeerSelector, Scope, peer_addresses};
-use crate::plan::cluster::owner_ids;
+use crate::plan::columns::owner_ids;
 use crate::plan::{DesiredRow, Item, RowKey, Table};
 
 /// Owner type of peer sets.

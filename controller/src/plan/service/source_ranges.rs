@@ -6,7 +6,7 @@ use api::ovn_name;
 use super::{NodesView, has_gateway};
 use crate::config::{Config, same_family};
 use crate::index::service::Service;
-use crate::plan::cluster::{POLICY_TIER, owner_ids};
+use crate::plan::columns::{POLICY_TIER, owner_ids};
 use crate::plan::{DesiredRow, Item, RowKey, Table};
 
 /// Owner type of the ACLs.

@@ -135,5 +135,5 @@ fn proto(protocol: Protocol, family: Family) -> &'static str {
 
 /// A number that is the same for a service in every run: FNV-1a (64 bits) of its `namespace/name`.
 fn cookie(key: &str) -> u64 {
-    key.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3))
+    api::hash::fnv1a(key.as_bytes())
 }
