@@ -15,7 +15,6 @@ use serde::de::DeserializeOwned;
 use supervision::Tasks;
 use tokio::sync::mpsc;
 
-use api::error::chain;
 use crate::engine::Input;
 use crate::index::convert;
 use crate::index::policy::Policy;
@@ -23,6 +22,7 @@ use crate::index::service::{EndpointSlice, Service};
 use crate::metrics::{ErrorKind, Metrics};
 use crate::state::Watched;
 use api::NamespacedName;
+use api::error::chain;
 
 /// Objects fetched at once in a list: bounds memory, as objects are much larger than what is kept of them.
 const PAGE: u32 = 500;

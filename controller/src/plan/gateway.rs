@@ -5,7 +5,7 @@ use api::{MacAddr, addr, ovn_name};
 use ipnet::IpNet;
 use ovsdb_client::Datum;
 
-use super::cluster::self;
+use super::cluster;
 use super::columns::map;
 use super::{DesiredRow, Item, RowKey, Table, key};
 use crate::config::{Config, same_family};

@@ -5,7 +5,7 @@ use api::{MacAddr, ovn_name};
 use ipnet::IpNet;
 use ovsdb_client::Datum;
 
-use super::cluster::self;
+use super::cluster;
 use super::columns::owner_ids;
 use super::{DesiredRow, Item, RowKey, Table, gateway};
 use crate::config::Config;
@@ -96,10 +96,10 @@ fn management_port(node: &Node, config: &Config, items: &mut Vec<Item>) {
             .with("direction", "to-lport")
             .with("match", format!("{family}.src=={ip}"))
             .with("meter", ovn_name::ACL_METER)
-            .with("priority", columns::ALLOW_PRIORITY)
+            .with("priority", super::columns::ALLOW_PRIORITY)
             .with("external_ids", owner_ids(&id, "NetpolNode", &node.name, &[("ip", &text)]));
         if config.features.acl_tier {
-            row = row.with("tier", columns::POLICY_TIER);
+            row = row.with("tier", super::columns::POLICY_TIER);
         }
         items.push(row.into());
         items.push(Item::link(&switch, "acls", &acl));

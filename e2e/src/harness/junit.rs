@@ -53,9 +53,11 @@ impl Report {
         report.set_time(took).add_test_suite(suite);
         fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
         // Several runs of a program, each with other trials, have a file each.
-        let filter: String = env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect::<Vec<_>>().join("-");
+        let filter: String =
+            env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect::<Vec<_>>().join("-");
         let filter = filter.trim_end_matches(':').replace("::", "-");
-        let name = if filter.is_empty() { self.program.to_owned() } else { format!("{}-{filter}", self.program) };
+        let name =
+            if filter.is_empty() { self.program.to_owned() } else { format!("{}-{filter}", self.program) };
         let file = directory.join(format!("{name}.xml"));
         fs::write(&file, report.to_string()?).with_context(|| file.display().to_string())
     }

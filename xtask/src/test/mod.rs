@@ -78,6 +78,8 @@ fn all(programs: &[TestProgram], quick: bool) -> Result<Vec<Job>> {
                 "real" => Lane::Real,
                 // Unit tests are short, and those of the programs in the kernel have to do with time.
                 _ if program.is_quick() => Lane::First,
+                // It measures how long OVS takes to revalidate thousands of flows.
+                _ if program.target == "flow_cache_manager" => Lane::First,
                 _ => Lane::Shared,
             },
             command: program.command()?,
