@@ -133,12 +133,19 @@ impl Stage<'_> {
     }
 }
 
-/// The invariants on two clusters, as they are run all the time.
+/// The invariants as they are run all the time. Each group has clusters of its own, so that groups can run side by side.
 #[must_use]
 pub fn main() -> ExitCode {
+    const CHANGES: &str = "--only random";
+    const FAILURES: &str = "--only kill,dead,refresh,fallback";
+    let group = |prefix, cluster, line: String| flags::<Args>(&line).group(prefix, cluster);
     Program::new("flow_cache_invariants", Settings::from_environment())
-        .with(flags::<Args>("--datapath ebpf --changes 1000").group("ebpf", "invariants"))
-        .with(flags::<Args>("--datapath ovs --changes 150 --flows 200000").group("ovs", "invariants"))
+        .with(group("changes_ebpf", "inv-ebpf", format!("--datapath ebpf --changes 1000 {CHANGES}")))
+        .with(group("changes_ovs", "inv-ovs", format!("--datapath ovs --changes 150 {CHANGES}")))
+        .with(group("failures_ebpf", "inv-failures-ebpf", format!("--datapath ebpf {FAILURES}")))
+        .with(group("failures_ovs", "inv-failures-ovs", format!("--datapath ovs {FAILURES}")))
+        .with(group("spray_ebpf", "inv-spray-ebpf", "--datapath ebpf --only spray".to_owned()))
+        .with(group("spray_ovs", "inv-spray-ovs", "--datapath ovs --only spray --flows 200000".to_owned()))
         .main()
 }
 

@@ -1,6 +1,6 @@
 //! The suites of the package `e2e`: which of their trials run together, and beside what.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use super::jobs::{Job, Lane};
 use super::programs::TestProgram;
@@ -29,10 +29,15 @@ const RUNS: &[Run] = &[
     run("fault_injection", "", "cluster", Lane::Shared),
     run("ovn_kubernetes_parity", "", "cluster", Lane::Shared),
     run("demonstration", "", "cluster", Lane::Shared),
-    // Those that use all of the machine, or whose expectations have to do with time.
-    run("scale", "", "alone", Lane::Alone),
-    run("flow_cache_invariants", "", "alone", Lane::Alone),
+    // Those whose expectations have to do with time, and which wait for most of it.
+    run("flow_cache_invariants", "changes_ebpf::", "waiting", Lane::Waiting),
+    run("flow_cache_invariants", "failures_ebpf::", "waiting", Lane::Waiting),
+    run("flow_cache_invariants", "failures_ovs::", "waiting", Lane::Waiting),
+    run("flow_cache_invariants", "changes_ovs::", "waiting", Lane::Waiting),
+    // Those that use all of the machine, or fail beside others.
     run("flow_cache_equivalence", "", "alone", Lane::Alone),
+    run("scale", "", "alone", Lane::Alone),
+    run("flow_cache_invariants", "spray_", "alone", Lane::Alone),
 ];
 
 /// These need a kernel of their own: `cargo xtask vm-test` runs them in a virtual machine.
@@ -44,6 +49,14 @@ pub(super) fn jobs(programs: &[TestProgram]) -> Result<Vec<Job>> {
     let known = |target: &str| RUNS.iter().any(|run| run.target == target) || IN_MACHINES.contains(&target);
     if let Some(unknown) = suites.iter().find(|program| !known(&program.target)) {
         bail!("the suite {} is new: say in xtask/src/test/suites.rs beside what it runs", unknown.target);
+    }
+    for program in &suites {
+        let filters: Vec<_> =
+            RUNS.iter().filter(|run| run.target == program.target).map(|run| run.filter).collect();
+        if filters.iter().any(|filter| !filter.is_empty()) {
+            every_trial_once(&trials(program)?, &filters)
+                .with_context(|| format!("the runs of {} in xtask/src/test/suites.rs", program.target))?;
+        }
     }
     let mut jobs = Vec::new();
     for run in RUNS {
@@ -60,4 +73,41 @@ pub(super) fn jobs(programs: &[TestProgram]) -> Result<Vec<Job>> {
         jobs.push(Job { name, part: run.part, target: run.target.to_owned(), lane: run.lane, command });
     }
     Ok(jobs)
+}
+
+/// The names of a suite's trials.
+fn trials(program: &TestProgram) -> Result<Vec<String>> {
+    let out = program.command()?.arg("--list").output().context("cannot list the trials")?;
+    let text = String::from_utf8_lossy(&out.stdout);
+    Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+}
+
+/// Fails unless each trial is in one of the runs, and in one only. Filters are parts of names, as the test programs take them.
+fn every_trial_once(trials: &[String], filters: &[&str]) -> Result<()> {
+    if trials.is_empty() {
+        bail!("there are no trials");
+    }
+    for trial in trials {
+        match filters.iter().filter(|filter| trial.contains(**filter)).count() {
+            1 => {}
+            0 => bail!("no run takes the trial {trial}"),
+            count => bail!("{count} runs take the trial {trial}"),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trial_that_no_run_takes_or_that_two_take_is_told() {
+        let trials = ["a::one", "b_a::two"].map(str::to_owned);
+        let said = |filters: &[&str]| every_trial_once(&trials, filters).unwrap_err().to_string();
+        assert!(said(&["b_a::"]).contains("no run takes the trial a::one"));
+        assert!(said(&["a::", "b_a::"]).contains("2 runs take the trial b_a::two"));
+        every_trial_once(&trials, &["one", "two"]).unwrap();
+        every_trial_once(&[], &["one"]).unwrap_err();
+    }
 }
