@@ -1,16 +1,17 @@
 //! Keeps plugin executable and CNI configuration installed: without them new pods get no network. Changed or removed files are
 //! restored at once, and logged.
 
+use std::ffi::OsString;
 use std::future::pending;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent};
-use tokio::io::unix::AsyncFd;
+use futures::StreamExt;
+use inotify::{Event, EventStream, Inotify, WatchMask, Watches};
+use tokio::sync::Mutex;
 
 use super::in_use::{self, InUse, is_configuration};
 use crate::cni::installer::files::Files;
@@ -24,6 +25,8 @@ pub const CONDITION: &str = "cni";
 const PERIOD: Duration = Duration::from_secs(30);
 /// Delay after a write, in case another process keeps writing too.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Bytes for events of one read, some dozens with names of usual length; one needs 16 + 255 + 1 at most.
+const BUFFER: usize = 4096;
 
 /// Installs the files and keeps them installed; errors are logged and retried. Sends configurations that the runtime prefers to
 /// `outlet`. Never returns.
@@ -72,25 +75,23 @@ pub async fn keep(node: &Node, files: Files, outlet: &Outlet<InUse>) {
 }
 
 /// Watches directories for changes (inotify(7)).
-struct Watch(Option<AsyncFd<Fd>>);
+struct Watch(Option<Stream>);
 
-struct Fd(Inotify);
-
-impl AsRawFd for Fd {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_fd().as_raw_fd()
-    }
+struct Stream {
+    watches: Watches,
+    events: Mutex<EventStream<[u8; BUFFER]>>,
 }
 
 impl Watch {
     /// Without a watch only the periodic check remains.
-    #[expect(deprecated, reason = "the safe way; what it holds owns its descriptor as long as it lives")]
     fn open() -> Self {
         let open = || {
-            let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
-            AsyncFd::new(Fd(inotify))
+            let inotify = Inotify::init()?;
+            let watches = inotify.watches();
+            let events = Mutex::new(inotify.into_event_stream([0; BUFFER])?);
+            io::Result::Ok(Stream { watches, events })
         };
-        let opened = open().inspect_err(|error: &io::Error| {
+        let opened = open().inspect_err(|error| {
             tracing::warn!(%error, "inotify not available; CNI files are checked every {PERIOD:?} only");
         });
         Self(opened.ok())
@@ -98,19 +99,18 @@ impl Watch {
 
     /// Watches the directories; watching one again has no effect.
     fn watch(&self, files: &Files) {
-        let Some(fd) = &self.0 else { return };
-        let mask = AddWatchFlags::IN_CLOSE_WRITE
-            | AddWatchFlags::IN_CREATE
-            | AddWatchFlags::IN_DELETE
-            | AddWatchFlags::IN_MOVE
-            | AddWatchFlags::IN_ATTRIB
-            | AddWatchFlags::IN_DELETE_SELF
-            | AddWatchFlags::IN_MOVE_SELF
-            | AddWatchFlags::IN_ONLYDIR;
+        let Some(stream) = &self.0 else { return };
+        let mask = WatchMask::CLOSE_WRITE
+            | WatchMask::CREATE
+            | WatchMask::DELETE
+            | WatchMask::MOVE
+            | WatchMask::ATTRIB
+            | WatchMask::DELETE_SELF
+            | WatchMask::MOVE_SELF
+            | WatchMask::ONLYDIR;
         let add = |directory: &Path| {
             std::fs::create_dir_all(directory)?;
-            fd.get_ref().0.add_watch(directory, mask)?;
-            io::Result::Ok(())
+            stream.watches.clone().add(directory, mask)
         };
         for directory in files.directories() {
             if let Err(error) = add(directory) {
@@ -122,31 +122,26 @@ impl Watch {
 
     /// Waits for a change of one of the files, of another configuration, or of a directory.
     async fn changed(&self, files: &Files) {
-        while !concerns(files, &self.events().await) {}
+        while !concerns(files, &self.event().await) {}
     }
 
-    /// Waits for the next events; pending forever without inotify.
-    async fn events(&self) -> Vec<InotifyEvent> {
-        let Some(fd) = &self.0 else { return pending().await };
-        loop {
-            let Ok(mut ready) = fd.readable().await else { return pending().await };
-            match ready.try_io(|fd| Ok(fd.get_ref().0.read_events()?)) {
-                Err(_would_block) => {}
-                Ok(Ok(events)) => return events,
-                Ok(Err(error)) => {
-                    tracing::warn!(%error, "inotify failed; CNI files are checked every {PERIOD:?} only");
-                    return pending().await;
-                }
+    /// Waits for the next event; pending forever without inotify.
+    async fn event(&self) -> Event<OsString> {
+        let Some(stream) = &self.0 else { return pending().await };
+        match stream.events.lock().await.next().await {
+            Some(Ok(event)) => event,
+            Some(Err(error)) => {
+                tracing::warn!(%error, "inotify failed; CNI files are checked every {PERIOD:?} only");
+                pending().await
             }
+            None => pending().await,
         }
     }
 }
 
-/// Whether an event is relevant. Events without a name concern a directory, or lost events.
-fn concerns(files: &Files, events: &[InotifyEvent]) -> bool {
-    events
-        .iter()
-        .any(|event| event.name.as_deref().is_none_or(|name| files.has_name(name) || is_configuration(name)))
+/// Whether an event is relevant. One without a name concerns a directory, or lost events.
+fn concerns(files: &Files, event: &Event<OsString>) -> bool {
+    event.name.as_deref().is_none_or(|name| files.has_name(name) || is_configuration(name))
 }
 
 #[cfg(test)]
@@ -168,7 +163,7 @@ mod tests {
         let watch = Watch::open();
         watch.watch(&files);
         std::fs::write(conf.join("notes.txt"), "{}").unwrap();
-        assert!(!concerns(&files, &watch.events().await));
+        assert!(!concerns(&files, &watch.event().await));
         std::fs::write(conf.join("05-other.conf"), "{}").unwrap();
         wakes(&watch, &files).await;
         files.put_right().unwrap();

@@ -145,7 +145,7 @@ impl SavedAddress {
             secondary: all.contains(AddressFlags::Secondary),
             moves: maker == Some(BY_KEEPALIVED),
             label,
-            message: hex(&message),
+            message: to_hex(&message),
         })
     }
 
@@ -169,7 +169,7 @@ impl SavedAddress {
     }
 
     fn message(&self, index: u32, name: &str) -> Result<AddressMessage, String> {
-        let mut message = AddressMessage::parse(&unhex(&self.message)?).map_err(|e| e.to_string())?;
+        let mut message = AddressMessage::parse(&from_hex(&self.message)?).map_err(|e| e.to_string())?;
         message.header.index = index;
         if let Some((valid, preferred)) = self.lifetime {
             let mut times = CacheInfo::default();
@@ -207,7 +207,7 @@ impl SavedRoute {
             matches!(a, RouteAttribute::Gateway(_) | RouteAttribute::Via(_) | RouteAttribute::MultiPath(_))
         });
         let expires = expires.filter(|seconds| *seconds > 0);
-        Self { text: text_of(&message), has_gateway, expires, message: hex(&message) }
+        Self { text: text_of(&message), has_gateway, expires, message: to_hex(&message) }
     }
 
     /// True when it is the same route, through whichever interface, and whatever is left of its lifetime.
@@ -255,7 +255,7 @@ impl SavedRoute {
     }
 
     fn parsed(&self) -> Result<RouteMessage, String> {
-        RouteMessage::parse(&unhex(&self.message)?).map_err(|e| e.to_string())
+        RouteMessage::parse(&from_hex(&self.message)?).map_err(|e| e.to_string())
     }
 
     /// True when destination or next hop lies in `net`.
@@ -532,20 +532,12 @@ fn text_of(message: &RouteMessage) -> String {
     dest + &rest
 }
 
-fn hex(message: &impl Emitable) -> String {
+fn to_hex(message: &impl Emitable) -> String {
     let mut bytes = vec![0; message.buffer_len()];
     message.emit(&mut bytes);
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
+    hex::encode(bytes)
 }
 
-fn unhex(text: &str) -> Result<Vec<u8>, String> {
-    let digit = |c: u8| char::from(c).to_digit(16).and_then(|d| u8::try_from(d).ok());
-    text.as_bytes()
-        .chunks(2)
-        .map(|pair| match pair {
-            [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
-            _ => None,
-        })
-        .collect::<Option<Vec<u8>>>()
-        .ok_or_else(|| format!("`{text}` is not hexadecimal; the journal is corrupt"))
+fn from_hex(text: &str) -> Result<Vec<u8>, String> {
+    hex::decode(text).map_err(|why| format!("`{text}` is not hexadecimal ({why}); the journal is corrupt"))
 }
