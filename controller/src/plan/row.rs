@@ -12,52 +12,50 @@ use std::sync::Arc;
 
 use ovsdb_client::Datum;
 
-/// A table of the northbound database that the controller writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Table {
-    Acl,
-    AddressSet,
-    Copp,
-    GatewayChassis,
-    LoadBalancer,
-    LoadBalancerGroup,
-    LogicalRouter,
-    LogicalRouterPolicy,
-    LogicalRouterPort,
-    LogicalRouterStaticRoute,
-    LogicalSwitch,
-    LogicalSwitchPort,
-    Meter,
-    MeterBand,
-    Nat,
-    PortGroup,
-    StaticMacBinding,
+/// Makes the enum, the list of all tables and their names out of one list.
+macro_rules! tables {
+    ($($table:ident $name:literal,)*) => {
+        /// A table of the northbound database that the controller writes.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Table {
+            $($table,)*
+        }
+
+        impl Table {
+            /// Every table.
+            pub const ALL: &[Self] = &[$(Self::$table),*];
+
+            /// The name in the schema.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$table => $name,)*
+                }
+            }
+        }
+    };
+}
+
+tables! {
+    Acl "ACL",
+    AddressSet "Address_Set",
+    Copp "Copp",
+    GatewayChassis "Gateway_Chassis",
+    LoadBalancer "Load_Balancer",
+    LoadBalancerGroup "Load_Balancer_Group",
+    LogicalRouter "Logical_Router",
+    LogicalRouterPolicy "Logical_Router_Policy",
+    LogicalRouterPort "Logical_Router_Port",
+    LogicalRouterStaticRoute "Logical_Router_Static_Route",
+    LogicalSwitch "Logical_Switch",
+    LogicalSwitchPort "Logical_Switch_Port",
+    Meter "Meter",
+    MeterBand "Meter_Band",
+    Nat "NAT",
+    PortGroup "Port_Group",
+    StaticMacBinding "Static_MAC_Binding",
 }
 
 impl Table {
-    /// Name in the schema.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Acl => "ACL",
-            Self::AddressSet => "Address_Set",
-            Self::Copp => "Copp",
-            Self::GatewayChassis => "Gateway_Chassis",
-            Self::LoadBalancer => "Load_Balancer",
-            Self::LoadBalancerGroup => "Load_Balancer_Group",
-            Self::LogicalRouter => "Logical_Router",
-            Self::LogicalRouterPolicy => "Logical_Router_Policy",
-            Self::LogicalRouterPort => "Logical_Router_Port",
-            Self::LogicalRouterStaticRoute => "Logical_Router_Static_Route",
-            Self::LogicalSwitch => "Logical_Switch",
-            Self::LogicalSwitchPort => "Logical_Switch_Port",
-            Self::Meter => "Meter",
-            Self::MeterBand => "Meter_Band",
-            Self::Nat => "NAT",
-            Self::PortGroup => "Port_Group",
-            Self::StaticMacBinding => "Static_MAC_Binding",
-        }
-    }
-
     /// Whether rows live without being referred to (`isRoot` in the schema). Others need a strong reference.
     pub fn is_root(self) -> bool {
         !matches!(

@@ -84,27 +84,6 @@ macro_rules! with_table {
     };
 }
 
-/// Every table that the controller writes.
-pub const TABLES: [Table; 17] = [
-    Table::Acl,
-    Table::AddressSet,
-    Table::Copp,
-    Table::GatewayChassis,
-    Table::LoadBalancer,
-    Table::LoadBalancerGroup,
-    Table::LogicalRouter,
-    Table::LogicalRouterPolicy,
-    Table::LogicalRouterPort,
-    Table::LogicalRouterStaticRoute,
-    Table::LogicalSwitch,
-    Table::LogicalSwitchPort,
-    Table::Meter,
-    Table::MeterBand,
-    Table::Nat,
-    Table::PortGroup,
-    Table::StaticMacBinding,
-];
-
 /// A row type with a natural key. Rows that belong to one router are keyed without the router here.
 trait Keyed: Row {
     fn natural_key(&self) -> Option<String>;
@@ -186,7 +165,7 @@ fn monitored<R: Row>() -> Vec<&'static str> {
 
 /// What to monitor.
 pub fn monitor_spec() -> MonitorSpec {
-    TABLES.iter().fold(MonitorSpec::new(), |spec, table| {
+    Table::ALL.iter().fold(MonitorSpec::new(), |spec, table| {
         with_table!(table, R => spec.table::<R>(&monitored::<R>()).index::<R>(BY_KEY, keys::<R>))
     })
 }
@@ -236,7 +215,7 @@ impl<'a> ReplicaView<'a> {
 
 /// The key of a changed row before and after the change. Rows of routers have none.
 pub fn changed_keys(change: &RowChange) -> Option<(Table, Option<RowKey>, Option<RowKey>)> {
-    let table = TABLES.into_iter().find(|table| table.name() == change.table)?;
+    let table = Table::ALL.iter().copied().find(|table| table.name() == change.table)?;
     if router_column(table).is_some() {
         return Some((table, None, None));
     }
@@ -249,7 +228,7 @@ pub fn changed_keys(change: &RowChange) -> Option<(Table, Option<RowKey>, Option
 
 /// What told a row of a router apart before it was changed in place.
 pub fn changed_content(change: &RowChange) -> Option<String> {
-    let table = TABLES.into_iter().find(|table| table.name() == change.table)?;
+    let table = Table::ALL.iter().copied().find(|table| table.name() == change.table)?;
     router_column(table)?;
     with_table!(table, R => {
         change.new_row::<R>()?;

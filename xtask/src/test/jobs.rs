@@ -138,7 +138,7 @@ fn run(job: Job) -> Outcome {
 
 /// The command under `chrt --idle`, which `util-linux` has.
 fn with_spare_time(command: &Command) -> Command {
-    let mut idle = Command::new("chrt");
+    let mut idle = exec::command("chrt");
     idle.args(["--idle", "0"]).arg(command.get_program()).args(command.get_args());
     for (name, value) in command.get_envs() {
         match value {
