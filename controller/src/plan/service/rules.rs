@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::config::Config;
-use crate::index::service::{Endpoint, Service};
 use crate::index::{Node, Protocol};
+use api::service::{Endpoint, Service};
 
 use super::topology::{self, Scope};
 use super::{node_addresses, serves_node_ports};
