@@ -4,13 +4,26 @@ use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 
-use super::{Condition, Endpoint, EndpointSlice};
+use super::{Condition, Endpoint, EndpointSlice, ServicePort};
+use crate::NamespacedName;
 use crate::addr::Family;
 
 impl Endpoint {
     /// True when the address is no pod's: a host-network pod's or one outside the cluster.
     pub fn on_host(&self, cluster_subnets: &[IpNet]) -> bool {
         !cluster_subnets.iter().any(|subnet| subnet.contains(&self.address))
+    }
+
+    /// True when it serves this port of its service: name and protocol are the same.
+    pub fn is_behind(&self, port: &ServicePort) -> bool {
+        self.port_name == port.name && self.protocol == port.protocol
+    }
+}
+
+impl EndpointSlice {
+    /// The service that it belongs to.
+    pub fn owner(&self) -> Option<NamespacedName> {
+        self.service.as_ref().map(|service| NamespacedName::new(&self.name.namespace, service))
     }
 }
 
@@ -56,7 +69,7 @@ pub fn usable<'e>(
 mod tests {
     use super::super::{EndpointPort, Hints, SliceEndpoint};
     use super::*;
-    use crate::{NamespacedName, Protocol};
+    use crate::Protocol;
 
     fn slice(name: &str, endpoints: &[(&str, Condition)]) -> EndpointSlice {
         let endpoint = |(address, condition): &(&str, Condition)| SliceEndpoint {

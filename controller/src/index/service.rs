@@ -74,7 +74,7 @@ impl ServiceStore {
             return BTreeSet::new();
         }
         let mut dirty = self.delete_slice(&slice.name.clone());
-        if let Some(service) = owner(&slice) {
+        if let Some(service) = slice.owner() {
             self.by_service.entry(service.clone()).or_default().insert(slice.name.name.clone());
             dirty.insert(Unit::Service(service));
         }
@@ -84,7 +84,9 @@ impl ServiceStore {
 
     /// A slice is gone.
     pub fn delete_slice(&mut self, name: &NamespacedName) -> BTreeSet<Unit> {
-        let Some(service) = self.slices.remove(name).as_ref().and_then(owner) else { return BTreeSet::new() };
+        let Some(service) = self.slices.remove(name).as_ref().and_then(EndpointSlice::owner) else {
+            return BTreeSet::new();
+        };
         if let Some(slices) = self.by_service.get_mut(&service) {
             slices.remove(&name.name);
             if slices.is_empty() {
@@ -135,10 +137,6 @@ fn needs_nodes(service: &Service, endpoints: &[Endpoint], cluster_subnets: &[IpN
             || !service.source_ranges.is_empty()
             || service.ports.iter().any(|port| port.node_port.is_some())
             || endpoints.iter().any(|e| e.on_host(cluster_subnets) || e.hints != Hints::default()))
-}
-
-fn owner(slice: &EndpointSlice) -> Option<NamespacedName> {
-    slice.service.as_ref().map(|service| NamespacedName::new(&slice.name.namespace, service))
 }
 
 #[cfg(test)]
