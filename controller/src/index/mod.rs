@@ -23,7 +23,7 @@ use service::ServiceStore;
 pub type Dirty = BTreeSet<Unit>;
 
 /// Who serves which port of a node, and the claims that found it taken.
-pub type HostPorts = (BTreeMap<Place<Protocol>, Served>, Vec<Conflict<Protocol>>);
+pub type HostPorts = (BTreeMap<Place, Served>, Vec<Conflict>);
 
 /// The cluster as planning sees it.
 #[derive(Debug, Default)]
