@@ -314,7 +314,7 @@ impl Removal<'_> {
                 let node = owner.key.strip_prefix("GR_").unwrap_or_default();
                 let out = route.output_port.as_deref() == Some(&ovn_name::router_to_external(node));
                 let default = matches!(route.ip_prefix.as_str(), "0.0.0.0/0" | "::/0");
-                let masquerade = route.external_ids.contains_key("k8s.ovn.org/node-masquerade-subnet");
+                let masquerade = route.external_ids.contains_key(crate::plan::gateway::MASQUERADE_MARK);
                 (out && default && route.external_ids.is_empty()) || masquerade
             };
             let key = self.view.key_in_router(&owner.key, Table::LogicalRouterStaticRoute, route.uuid);
