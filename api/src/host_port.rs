@@ -4,18 +4,20 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
+use crate::Protocol;
+
 /// Key of `external_ids` on load balancers for host ports; its value is the node's name.
 pub const OWNER_KEY: &str = "slipstream.dev/host-ports";
 
 /// A container port with a host port, as a pod declares it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claim<P> {
+pub struct Claim {
     /// `namespace/name` of the pod.
     pub pod: String,
     /// When the pod was made, in seconds since 1970.
     pub created: i64,
     /// Transport protocol.
-    pub protocol: P,
+    pub protocol: Protocol,
     /// The node's port.
     pub host_port: u16,
     /// The node's address; absent or unspecified means every one.
@@ -39,9 +41,9 @@ pub enum Listen {
 
 /// A port of a node, for one protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place<P> {
+pub struct Place {
     /// Transport protocol.
-    pub protocol: P,
+    pub protocol: Protocol,
     /// The node's port.
     pub port: u16,
     /// Which of its addresses.
@@ -59,9 +61,9 @@ pub struct Served {
 
 /// A claim that another pod's stands in the way of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Conflict<P> {
+pub struct Conflict {
     /// The port.
-    pub place: Place<P>,
+    pub place: Place,
     /// The pod that does not get it.
     pub loser: String,
     /// The pod that has it.
@@ -69,12 +71,10 @@ pub struct Conflict<P> {
 }
 
 /// Who serves which port of a node. Of two pods that claim the same, the older one gets it.
-pub fn serve<P: Copy + Ord>(
-    claims: impl IntoIterator<Item = Claim<P>>,
-) -> (BTreeMap<Place<P>, Served>, Vec<Conflict<P>>) {
-    let mut claims: Vec<Claim<P>> = claims.into_iter().collect();
+pub fn serve(claims: impl IntoIterator<Item = Claim>) -> (BTreeMap<Place, Served>, Vec<Conflict>) {
+    let mut claims: Vec<Claim> = claims.into_iter().collect();
     claims.sort_by(|a, b| (a.created, &a.pod).cmp(&(b.created, &b.pod)));
-    let mut served: BTreeMap<Place<P>, Served> = BTreeMap::new();
+    let mut served: BTreeMap<Place, Served> = BTreeMap::new();
     let mut conflicts = Vec::new();
     for claim in claims {
         for (listen, ip) in listens(&claim) {
@@ -95,7 +95,7 @@ pub fn serve<P: Copy + Ord>(
 }
 
 /// Where a claim listens, with the pod's address of the same family.
-fn listens<P>(claim: &Claim<P>) -> Vec<(Listen, IpAddr)> {
+fn listens(claim: &Claim) -> Vec<(Listen, IpAddr)> {
     let pod = |v4: bool| claim.addresses.iter().copied().find(|ip| ip.is_ipv4() == v4);
     let every = [(Listen::EveryIpv4, true), (Listen::EveryIpv6, false)];
     let wanted: Vec<(Listen, bool)> = match claim.host_ip {
@@ -110,7 +110,7 @@ fn listens<P>(claim: &Claim<P>) -> Vec<(Listen, IpAddr)> {
 mod tests {
     use super::*;
 
-    fn claim(pod: &str, created: i64, protocol: &'static str, host_ip: &str) -> Claim<&'static str> {
+    fn claim(pod: &str, created: i64, protocol: Protocol, host_ip: &str) -> Claim {
         Claim {
             pod: pod.to_owned(),
             created,
@@ -122,7 +122,7 @@ mod tests {
         }
     }
 
-    fn winners(claims: Vec<Claim<&'static str>>) -> Vec<(Listen, String, String)> {
+    fn winners(claims: Vec<Claim>) -> Vec<(Listen, String, String)> {
         let (served, _) = serve(claims);
         served.into_iter().map(|(place, by)| (place.listen, by.pod, by.target.to_string())).collect()
     }
@@ -130,10 +130,10 @@ mod tests {
     #[test]
     fn one_port_on_other_addresses_or_protocols_is_no_conflict() {
         let claims = vec![
-            claim("n/1", 1, "tcp", "127.0.0.1"),
-            claim("n/2", 2, "tcp", "172.18.0.2"),
-            claim("n/3", 3, "udp", "172.18.0.2"),
-            claim("n/4", 4, "tcp", "0.0.0.0"),
+            claim("n/1", 1, Protocol::Tcp, "127.0.0.1"),
+            claim("n/2", 2, Protocol::Tcp, "172.18.0.2"),
+            claim("n/3", 3, Protocol::Udp, "172.18.0.2"),
+            claim("n/4", 4, Protocol::Tcp, "0.0.0.0"),
         ];
         let (served, conflicts) = serve(claims);
         assert_eq!(conflicts, []);
@@ -142,11 +142,12 @@ mod tests {
 
     #[test]
     fn the_older_pod_gets_what_two_claim_whatever_their_order_and_the_name_decides_between_twins() {
-        let (young, old) = (claim("n/a", 2, "tcp", "172.18.0.2"), claim("n/z", 1, "tcp", "172.18.0.2"));
+        let (young, old) =
+            (claim("n/a", 2, Protocol::Tcp, "172.18.0.2"), claim("n/z", 1, Protocol::Tcp, "172.18.0.2"));
         let (served, conflicts) = serve([young.clone(), old]);
         assert_eq!(served.values().map(|by| by.pod.as_str()).collect::<Vec<_>>(), ["n/z"]);
         assert_eq!((conflicts[0].loser.as_str(), conflicts[0].winner.as_str()), ("n/a", "n/z"));
-        let (served, _) = serve([claim("n/b", 2, "tcp", "172.18.0.2"), young]);
+        let (served, _) = serve([claim("n/b", 2, Protocol::Tcp, "172.18.0.2"), young]);
         assert_eq!(served.values().map(|by| by.pod.as_str()).collect::<Vec<_>>(), ["n/a"]);
     }
 
@@ -154,15 +155,15 @@ mod tests {
     fn no_address_means_both_families_and_an_unspecified_one_its_own() {
         let v4 = (Listen::EveryIpv4, "n/a".to_owned(), "10.244.0.3:8080".to_owned());
         let v6 = (Listen::EveryIpv6, "n/a".to_owned(), "[fd00::3]:8080".to_owned());
-        assert_eq!(winners(vec![claim("n/a", 1, "tcp", "")]), [v4.clone(), v6.clone()]);
-        assert_eq!(winners(vec![claim("n/a", 1, "tcp", "0.0.0.0")]), [v4]);
-        assert_eq!(winners(vec![claim("n/a", 1, "tcp", "::")]), [v6]);
+        assert_eq!(winners(vec![claim("n/a", 1, Protocol::Tcp, "")]), [v4.clone(), v6.clone()]);
+        assert_eq!(winners(vec![claim("n/a", 1, Protocol::Tcp, "0.0.0.0")]), [v4]);
+        assert_eq!(winners(vec![claim("n/a", 1, Protocol::Tcp, "::")]), [v6]);
     }
 
     #[test]
     fn a_pod_without_an_address_of_the_family_serves_nothing_there() {
         let single =
-            Claim { addresses: vec!["10.244.0.3".parse().unwrap()], ..claim("n/a", 1, "tcp", "::1") };
+            Claim { addresses: vec!["10.244.0.3".parse().unwrap()], ..claim("n/a", 1, Protocol::Tcp, "::1") };
         assert!(winners(vec![single]).is_empty());
     }
 }

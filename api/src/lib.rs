@@ -1,5 +1,6 @@
 //! The contract between Slipstream's binaries: annotations on Kubernetes objects, names of OVN objects, addresses derived
-//! from other addresses, who serves a node's host ports, reading Kubernetes objects leniently, and the request that the CNI executable sends to the node agent. No I/O.
+//! from other addresses, who serves a node's host ports, services and their endpoints, reading Kubernetes objects leniently, and
+//! the request that the CNI executable sends to the node agent. No I/O.
 #![forbid(unsafe_code)]
 
 pub mod addr;
@@ -15,7 +16,11 @@ pub mod lenient;
 pub mod mac;
 mod object;
 pub mod ovn_name;
+#[cfg(feature = "kubernetes")]
+pub mod problem;
 mod protocol;
+#[cfg(feature = "kubernetes")]
+pub mod service;
 
 #[cfg(feature = "kubernetes")]
 pub use lenient::Lenient;

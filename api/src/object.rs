@@ -18,6 +18,14 @@ impl NamespacedName {
     }
 }
 
+#[cfg(feature = "kubernetes")]
+impl From<&k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta> for NamespacedName {
+    /// What an object says of itself; an absent namespace or name is empty.
+    fn from(metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> Self {
+        Self::new(metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
+    }
+}
+
 impl fmt::Display for NamespacedName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)

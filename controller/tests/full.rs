@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::ovn_name;
+use api::service::{EndpointSlice, Service};
 use common::{Controller, Server, config, lists, node, pod, pods};
 use controller::engine::Input;
 use controller::index::policy::Policy;
-use controller::index::service::{EndpointSlice, Service};
 use controller::metrics::ErrorKind;
 use controller::state::Watched;
 use ovsdb_client::{Change, Client, MonitorSpec, nb};
@@ -31,7 +31,7 @@ fn deny(namespace: &str) -> Value {
     policy(namespace, "deny", json!({"podSelector": {}, "policyTypes": ["Ingress"]}))
 }
 
-fn read_policy(object: &Value) -> (Policy, Vec<controller::index::convert::Problem>) {
+fn read_policy(object: &Value) -> (Policy, Vec<api::problem::Problem>) {
     Policy::from_object(&serde_json::from_value(object.clone()).unwrap())
 }
 
@@ -228,7 +228,7 @@ async fn a_database_that_was_emptied_is_written_again_in_portions() {
     assert_eq!(controller.engine.verify().await.unwrap(), 0);
 }
 
-fn node_port(name: &str, at: usize) -> (Service, Vec<controller::index::convert::Problem>) {
+fn node_port(name: &str, at: usize) -> (Service, Vec<api::problem::Problem>) {
     Service::from_object(&serde_json::from_value(json!({
         "metadata": {"namespace": "x", "name": name, "uid": name},
         "spec": {"type": "NodePort", "clusterIP": format!("10.96.1.{at}"), "clusterIPs": [format!("10.96.1.{at}")],
@@ -236,7 +236,7 @@ fn node_port(name: &str, at: usize) -> (Service, Vec<controller::index::convert:
     })).unwrap())
 }
 
-fn slice(name: &str) -> (EndpointSlice, Vec<controller::index::convert::Problem>) {
+fn slice(name: &str) -> (EndpointSlice, Vec<api::problem::Problem>) {
     EndpointSlice::from_object(
         &serde_json::from_value(json!({
             "metadata": {"namespace": "x", "name": name, "labels": {"kubernetes.io/service-name": name}},

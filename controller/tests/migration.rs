@@ -6,9 +6,10 @@ mod common;
 
 use std::process::Stdio;
 
+use api::service::Service;
 use common::{Controller, Server, config, lists, node, nodes, pod};
 use controller::engine::Input;
-use controller::index::{policy::Policy, service::Service};
+use controller::index::policy::Policy;
 use controller::state::Watched;
 use serde_json::json;
 

@@ -10,11 +10,12 @@ use ovsdb_client::{Snapshot, nb};
 
 use crate::config::Config;
 use crate::index::Namespace;
-use crate::index::convert::{Problem, SeenNode, SeenPod};
+use crate::index::convert::{SeenNode, SeenPod};
 use crate::index::policy::Policy;
-use crate::index::service::{EndpointSlice, Service};
 use crate::state::{Effects, FoundNode, FoundPort, State, Watched};
 use api::NamespacedName;
+use api::problem::Problem;
+use api::service::{EndpointSlice, Service};
 
 /// A report of one of the watches. Objects come with what is wrong with them.
 #[derive(Debug)]

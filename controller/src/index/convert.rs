@@ -13,15 +13,7 @@ use k8s_openapi::api::core::v1 as core;
 
 use super::{ContainerPort, Namespace, Pod, Protocol};
 use api::NamespacedName;
-
-/// An object that cannot be used as it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    /// Kind and name, such as `node n1`.
-    pub object: String,
-    /// What is wrong, with the field and what would be right.
-    pub message: String,
-}
+use api::problem::Problem;
 
 /// A node as the API server has it.
 #[derive(Debug, Clone, PartialEq)]

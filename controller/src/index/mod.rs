@@ -4,7 +4,6 @@
 pub mod convert;
 pub mod objects;
 pub mod policy;
-pub mod problem;
 pub mod selector;
 pub mod service;
 
@@ -16,14 +15,15 @@ pub use objects::{ContainerPort, Namespace, Node, Pod, Protocol};
 
 use crate::unit::Unit;
 use api::NamespacedName;
+use api::service::{EndpointSlice, Service};
 use policy::{Cluster, Policy, PolicyStore};
-use service::{EndpointSlice, Service, ServiceStore};
+use service::ServiceStore;
 
 /// Units to plan again. Sorted, so that runs are alike.
 pub type Dirty = BTreeSet<Unit>;
 
 /// Who serves which port of a node, and the claims that found it taken.
-pub type HostPorts = (BTreeMap<Place<Protocol>, Served>, Vec<Conflict<Protocol>>);
+pub type HostPorts = (BTreeMap<Place, Served>, Vec<Conflict>);
 
 /// The cluster as planning sees it.
 #[derive(Debug, Default)]

@@ -76,7 +76,7 @@ pub struct Pod {
 
 impl Pod {
     /// The node's ports that the pod asks for. A host-network pod listens on them itself.
-    pub fn host_ports(&self) -> impl Iterator<Item = Claim<Protocol>> {
+    pub fn host_ports(&self) -> impl Iterator<Item = Claim> {
         let claims = self.ports.iter().filter_map(|port| {
             Some(Claim {
                 pod: self.name.to_string(),

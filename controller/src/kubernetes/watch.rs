@@ -18,11 +18,11 @@ use tokio::sync::mpsc;
 use crate::engine::Input;
 use crate::index::convert;
 use crate::index::policy::Policy;
-use crate::index::service::{EndpointSlice, Service};
 use crate::metrics::{ErrorKind, Metrics};
 use crate::state::Watched;
 use api::NamespacedName;
 use api::error::chain;
+use api::service::{EndpointSlice, Service};
 
 /// Objects fetched at once in a list: bounds memory, as objects are much larger than what is kept of them.
 const PAGE: u32 = 500;
@@ -96,7 +96,7 @@ pub fn start(
 }
 
 fn namespaced<K: Resource>(object: &K) -> NamespacedName {
-    NamespacedName::new(object.namespace().unwrap_or_default(), object.name_any())
+    NamespacedName::from(object.meta())
 }
 
 async fn follow<K, T, N>(api: Api<K>, kind: Kind<K, T, N>, inputs: mpsc::Sender<Input>, metrics: Metrics)

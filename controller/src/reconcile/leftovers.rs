@@ -43,14 +43,14 @@ const DENYING: &str = "NetpolNamespace";
 /// used only when everything that is wanted has been planned, and before anything is added.
 pub fn closing(desired: &Desired, view: &ReplicaView<'_>, config: &Config) -> Changes {
     let kept = KeptGateways::new();
-    let mut sweep = Sweep { desired, view, config, kept: &kept, changes: Changes::default() };
-    sweep.marked(|ids| ids.get(key::OWNER_TYPE).is_none_or(|kind| kind != DENYING));
-    sweep.changes
+    let mut removal = Removal { desired, view, config, kept: &kept, changes: Changes::default() };
+    removal.marked(|ids| ids.get(key::OWNER_TYPE).is_none_or(|kind| kind != DENYING));
+    removal.changes
 }
 
-/// What can be swept at once.
+/// The kinds of leftovers that are removed at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SweepPart {
+pub enum Part {
     /// Port groups and address sets.
     Marked,
     LoadBalancers,
@@ -59,7 +59,7 @@ pub enum SweepPart {
     MacBindings,
 }
 
-impl SweepPart {
+impl Part {
     /// All parts in their order.
     pub const ALL: [Self; 5] =
         [Self::Marked, Self::LoadBalancers, Self::Switches, Self::Routers, Self::MacBindings];
@@ -67,25 +67,25 @@ impl SweepPart {
 
 /// Removes what is ours and not wanted, and not of a kept gateway. To be used only when everything that is wanted has been
 /// planned.
-pub fn sweep(
+pub fn remove(
     desired: &Desired,
     view: &ReplicaView<'_>,
     config: &Config,
     kept: &KeptGateways,
-    part: SweepPart,
+    part: Part,
 ) -> Changes {
-    let mut sweep = Sweep { desired, view, config, kept, changes: Changes::default() };
+    let mut removal = Removal { desired, view, config, kept, changes: Changes::default() };
     match part {
-        SweepPart::Marked => sweep.marked(|_| true),
-        SweepPart::LoadBalancers => sweep.load_balancers(),
-        SweepPart::Switches => sweep.switches(),
-        SweepPart::Routers => sweep.routers(),
-        SweepPart::MacBindings => sweep.mac_bindings(),
+        Part::Marked => removal.marked(|_| true),
+        Part::LoadBalancers => removal.load_balancers(),
+        Part::Switches => removal.switches(),
+        Part::Routers => removal.routers(),
+        Part::MacBindings => removal.mac_bindings(),
     }
-    sweep.changes
+    removal.changes
 }
 
-struct Sweep<'a> {
+struct Removal<'a> {
     desired: &'a Desired,
     view: &'a ReplicaView<'a>,
     config: &'a Config,
@@ -93,7 +93,7 @@ struct Sweep<'a> {
     changes: Changes,
 }
 
-impl Sweep<'_> {
+impl Removal<'_> {
     fn wants(&self, table: Table, name: &str) -> bool {
         self.desired.row(&RowKey::new(table, name)).is_some()
     }
@@ -314,7 +314,7 @@ impl Sweep<'_> {
                 let node = owner.key.strip_prefix("GR_").unwrap_or_default();
                 let out = route.output_port.as_deref() == Some(&ovn_name::router_to_external(node));
                 let default = matches!(route.ip_prefix.as_str(), "0.0.0.0/0" | "::/0");
-                let masquerade = route.external_ids.contains_key("k8s.ovn.org/node-masquerade-subnet");
+                let masquerade = route.external_ids.contains_key(crate::plan::gateway::MASQUERADE_MARK);
                 (out && default && route.external_ids.is_empty()) || masquerade
             };
             let key = self.view.key_in_router(&owner.key, Table::LogicalRouterStaticRoute, route.uuid);

@@ -20,11 +20,12 @@ use ipnet::IpNet;
 
 use crate::alloc::{Ipam, NodeAllocator};
 use crate::config::Config;
-use crate::index::convert::{Problem, SeenNode};
+use crate::index::convert::SeenNode;
 use crate::index::{Dirty, Index, Namespace};
 use crate::unit::Unit;
 pub use annotating::Annotated;
 use api::NamespacedName;
+use api::problem::Problem;
 
 /// What a watch reports about one kind.
 #[derive(Debug)]

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::{Effects, Notice, NoticeKind, ObjectRef, State, Watched, notices};
-use crate::index::convert::Problem;
 use crate::index::policy::Policy;
-use crate::index::service::{EndpointSlice, Service};
 use crate::index::{Dirty, Index};
 use crate::unit::Unit;
 use api::NamespacedName;
+use api::problem::Problem;
+use api::service::{EndpointSlice, Service};
 
 /// How a kind is kept in the index.
 struct Kind<T> {

@@ -438,7 +438,7 @@ fn a_pod_whose_port_would_have_the_name_of_an_uplink_gets_none_and_the_node_keep
 
 #[test]
 fn a_service_is_told_once_of_addresses_that_are_not_served() {
-    use crate::index::service::Service;
+    use api::service::Service;
     let mut state = state("10.244.0.0/16/24");
     state.nodes(Watched::Apply(told("n1", "c1", "172.18.0.2")));
     let service = |external: &str| {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use api::NamespacedName;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderName, StatusCode, header};
@@ -23,7 +24,7 @@ const WEIGHT: HeaderName = HeaderName::from_static("x-load-balancing-endpoint-we
 /// Response on one port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Answer {
-    service: String,
+    service: NamespacedName,
     backends: usize,
 }
 
@@ -46,7 +47,7 @@ impl HealthServers {
         for service in services {
             if let Some(port) = service.health_check_port {
                 wanted.entry(port).or_insert_with(|| Answer {
-                    service: service.key.clone(),
+                    service: service.name.clone(),
                     backends: service.local_backends,
                 });
             }
@@ -66,10 +67,10 @@ impl HealthServers {
             let service = answer.service.clone();
             match start(port, answer).await {
                 Ok(server) => {
-                    info!(port, service, "health check node port open");
+                    info!(port, %service, "health check node port open");
                     self.servers.insert(port, server);
                 }
-                Err(error) => warn!(port, service, %error, "cannot listen on the health check node port"),
+                Err(error) => warn!(port, %service, %error, "cannot listen on the health check node port"),
             }
         }
     }
@@ -110,7 +111,7 @@ async fn handle(State(answer): State<Arc<RwLock<Answer>>>) -> impl IntoResponse 
 }
 
 fn body(answer: &Answer) -> String {
-    let (namespace, name) = answer.service.split_once('/').unwrap_or_default();
+    let NamespacedName { namespace, name } = &answer.service;
     json!({
         "service": { "namespace": namespace, "name": name },
         "localEndpoints": answer.backends,

@@ -13,7 +13,6 @@ use tokio::sync::watch::Receiver;
 use tracing::warn;
 
 pub mod bridge;
-pub mod external_addresses;
 pub mod flow_writer;
 pub mod flows;
 pub mod follow;

@@ -35,7 +35,6 @@ use super::nft;
 use super::rulesets::Rulesets;
 use super::watch::{ClusterView, Watches};
 use super::{FamilyGateway, Gateway, host, rulesets, tunnels};
-use crate::gateway::external_addresses;
 use crate::gateway::flow_writer::FlowWriter;
 use crate::gateway::health_check_node_port::HealthServers;
 use crate::gateway::management_port::ManagementPort;
@@ -258,7 +257,7 @@ impl Worker {
             host_ports_written: HostPorts::new(),
             outlet,
             chassis_put_back: None,
-            view: ClusterView::new(&config.node_name),
+            view: ClusterView::new(&config.node_name, cluster_network::ranges(config)),
             flows: FlowWriter::new(&config.ofctl, &config.ovs_db, &gateway.taken.bridge),
             rulesets: Rulesets::new(gateway.context.metrics.clone()),
             health: HealthServers::default(),
@@ -352,8 +351,9 @@ impl Worker {
         note("chassis settings", self.chassis().await);
         note("management port", self.management_port().await);
         if let (true, Some(ports)) = (self.view.is_complete(), self.host_ports.clone()) {
-            let (own, nodes) = self.claimed().await;
-            let services = external_addresses::served(self.view.services.services(), &own, &nodes);
+            let nodes = self.node_addresses().await;
+            self.view.services.set_node_addresses(nodes);
+            let services = self.view.services.services();
             note("nftables", self.translations(&services).await);
             note("nftables of OVS's ports", self.isolation().await);
             note("host ports", self.host_ports(&ports).await);
@@ -366,19 +366,15 @@ impl Worker {
         failures
     }
 
-    /// Ranges of the cluster and addresses of nodes, which no service may claim. Those of this node that the kernel cannot be
-    /// asked for are told with the node's addresses, which are read again then.
-    async fn claimed(&self) -> (Vec<IpNet>, BTreeSet<IpAddr>) {
+    /// Addresses of all nodes. Those of this node that the kernel cannot be asked for are told with the node's addresses, which
+    /// are read again then.
+    async fn node_addresses(&self) -> BTreeSet<IpAddr> {
         let gateway = &self.gateway;
-        let config = &gateway.context.config;
         let masquerade: Vec<IpNet> = gateway.masquerade.iter().map(|range| range.subnet).collect();
-        let pods = config.network.cluster_subnets.iter().map(|subnet| subnet.cidr);
-        let rest = [&config.network.service_cidrs, &config.network.join_subnet, &masquerade];
-        let ranges = pods.chain(rest.into_iter().flatten().copied()).collect();
         let here = node_annotations::host_cidrs(&gateway.context.netlink, &masquerade).await;
         let here = here.unwrap_or_default().into_iter().map(|net| net.addr());
         let own = gateway.reach.families.iter().map(|family| family.address.addr());
-        (ranges, own.chain(here).chain(self.view.other_nodes().into_values().flatten()).collect())
+        own.chain(here).chain(self.view.all_remote_addresses()).collect()
     }
 
     /// Restores settings of ovn-controller that another process changed, with a minimum interval.

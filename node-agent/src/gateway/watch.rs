@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use api::Lenient;
-use api::annotation::{self, FamilyAddresses, NODE_ENCAP_IPS, NODE_PRIMARY_IFADDR};
+use api::annotation::{self, FamilyAddresses, HOST_CIDRS, NODE_ENCAP_IPS, NODE_PRIMARY_IFADDR};
+use api::service::{LABEL_HEADLESS, LABEL_PROXY_NAME};
+use api::{Lenient, NamespacedName};
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Node, Service};
@@ -15,7 +16,7 @@ use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Client, ResourceExt};
 use tracing::warn;
 
-use super::services::{self, ServiceIndex};
+use super::services::ServiceIndex;
 use crate::kube::client;
 use crate::metrics::Metrics;
 use api::error::chain;
@@ -32,14 +33,23 @@ enum Any {
 #[derive(Debug)]
 pub struct ClusterView {
     node: String,
-    /// Name of each other node to its addresses.
-    nodes: BTreeMap<String, BTreeSet<IpAddr>>,
+    /// The other nodes by name.
+    nodes: BTreeMap<String, OtherNode>,
     /// Annotations of the own Node; `None` until it has been seen.
     own: Option<BTreeMap<String, String>>,
     /// Services and their backends here.
     pub services: ServiceIndex,
     listed: Listed,
     pending: Pending,
+}
+
+/// Another node, from what its agent wrote.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct OtherNode {
+    /// Addresses on the physical network and tunnel ends.
+    addresses: BTreeSet<IpAddr>,
+    /// The other addresses of the host.
+    host: BTreeSet<IpAddr>,
 }
 
 /// Which watches have given their full contents once.
@@ -55,8 +65,8 @@ struct Listed {
 #[derive(Debug, Default)]
 struct Pending {
     nodes: BTreeSet<String>,
-    services: BTreeSet<String>,
-    slices: BTreeSet<String>,
+    services: BTreeSet<NamespacedName>,
+    slices: BTreeSet<NamespacedName>,
 }
 
 /// The watches, as one stream of changes.
@@ -65,8 +75,10 @@ pub struct Watches {
     metrics: Metrics,
 }
 
-/// Services and slices without these labels are those that a service proxy serves; kube-proxy asks for the same.
-const SERVED: &str = "!service.kubernetes.io/service-proxy-name,!service.kubernetes.io/headless";
+/// Selects the services and slices that a service proxy serves; kube-proxy asks for the same.
+fn served() -> String {
+    format!("!{LABEL_PROXY_NAME},!{LABEL_HEADLESS}")
+}
 
 impl Watches {
     /// Starts the watches for the node of this name. Errors are counted and retried with exponential backoff.
@@ -80,9 +92,9 @@ impl Watches {
         let others = Api::<PartialObjectMeta<Node>>::all(client.clone());
         let others = watch(others, config().fields(&format!("metadata.name!={node}")))
             .modify(|node| node.metadata.managed_fields = None);
-        let services = watch(Api::<Lenient<Service>>::all(client.clone()), config().labels(SERVED))
+        let services = watch(Api::<Lenient<Service>>::all(client.clone()), config().labels(&served()))
             .modify(|Lenient(service)| service.metadata.managed_fields = None);
-        let slices = watch(Api::<EndpointSlice>::all(client.clone()), config().labels(SERVED))
+        let slices = watch(Api::<EndpointSlice>::all(client.clone()), config().labels(&served()))
             .modify(|s| s.metadata.managed_fields = None);
         let events = futures::stream::select_all([
             own.default_backoff().map_ok(|event| Any::Node(Box::new(event))).boxed(),
@@ -107,13 +119,13 @@ impl Watches {
 }
 
 impl ClusterView {
-    /// An empty view of the node of this name.
-    pub fn new(node: &str) -> Self {
+    /// An empty view of the node of this name, in a cluster with these ranges.
+    pub fn new(node: &str, ranges: Vec<IpNet>) -> Self {
         Self {
             node: node.to_owned(),
             nodes: BTreeMap::new(),
             own: None,
-            services: ServiceIndex::new(node),
+            services: ServiceIndex::new(node, ranges),
             listed: Listed::default(),
             pending: Pending::default(),
         }
@@ -124,14 +136,19 @@ impl ClusterView {
         self.listed.own && self.listed.nodes && self.listed.services && self.listed.slices
     }
 
-    /// Addresses of all other nodes.
+    /// Addresses of all other nodes on the physical network, and their tunnel ends.
     pub fn remote_nodes(&self) -> BTreeSet<IpAddr> {
-        self.nodes.values().flatten().copied().collect()
+        self.nodes.values().flat_map(|node| &node.addresses).copied().collect()
     }
 
-    /// Addresses of all other nodes, by name.
+    /// Addresses of all other nodes on the physical network, and their tunnel ends, by name.
     pub fn other_nodes(&self) -> BTreeMap<String, BTreeSet<IpAddr>> {
-        self.nodes.clone()
+        self.nodes.iter().map(|(name, node)| (name.clone(), node.addresses.clone())).collect()
+    }
+
+    /// Every address by which another node is reached.
+    pub fn all_remote_addresses(&self) -> BTreeSet<IpAddr> {
+        self.nodes.values().flat_map(|node| node.addresses.union(&node.host)).copied().collect()
     }
 
     /// Annotations of the own Node, once it has been seen.
@@ -152,7 +169,7 @@ impl ClusterView {
         match event {
             Event::Apply(Lenient(service)) => self.services.apply_service(&service),
             Event::InitApply(Lenient(service)) => {
-                self.pending.services.insert(key(&service));
+                self.pending.services.insert(NamespacedName::from(&service.metadata));
                 self.services.apply_service(&service);
                 false
             }
@@ -173,7 +190,7 @@ impl ClusterView {
         match event {
             Event::Apply(slice) => self.services.apply_slice(&slice),
             Event::InitApply(slice) => {
-                self.pending.slices.insert(key(&slice));
+                self.pending.slices.insert(NamespacedName::from(&slice.metadata));
                 self.services.apply_slice(&slice);
                 false
             }
@@ -234,21 +251,20 @@ impl ClusterView {
         if node.name_any() == self.node {
             return false;
         }
-        let ips = addresses_of(node);
-        self.nodes.insert(node.name_any(), ips.clone()) != Some(ips)
+        let new = other_node(node);
+        self.nodes.insert(node.name_any(), new.clone()) != Some(new)
     }
 }
 
-fn key(object: &impl ResourceExt) -> String {
-    services::key(object.namespace().as_deref(), Some(&object.name_any()))
-}
-
-/// A node's addresses on the physical network and its tunnel ends, from what its agent wrote.
-fn addresses_of(node: &PartialObjectMeta<Node>) -> BTreeSet<IpAddr> {
+fn other_node(node: &PartialObjectMeta<Node>) -> OtherNode {
     let primary: Option<FamilyAddresses> = read(node, NODE_PRIMARY_IFADDR);
     let primary = primary.into_iter().flat_map(|both| [both.ipv4, both.ipv6]).flatten();
     let tunnels: Option<Vec<IpAddr>> = read(node, NODE_ENCAP_IPS);
-    primary.map(|net: IpNet| net.addr()).chain(tunnels.into_iter().flatten()).collect()
+    let host: Option<Vec<IpNet>> = read(node, HOST_CIDRS);
+    OtherNode {
+        addresses: primary.map(|net: IpNet| net.addr()).chain(tunnels.into_iter().flatten()).collect(),
+        host: host.into_iter().flatten().map(|net| net.addr()).collect(),
+    }
 }
 
 fn read<T: serde::de::DeserializeOwned>(node: &PartialObjectMeta<Node>, key: &'static str) -> Option<T> {
@@ -273,7 +289,7 @@ mod tests {
         let pods = Pods::default();
         tokio::spawn(pods::follow(client.clone(), "n1".to_owned(), pods.clone(), Metrics::default()));
         let mut watches = Watches::new(&client, "n1", Metrics::default());
-        let mut view = ClusterView::new("n1");
+        let mut view = ClusterView::new("n1", Vec::new());
         let complete = async {
             while !view.is_complete() {
                 watches.next(&mut view).await.unwrap();
@@ -303,13 +319,14 @@ mod tests {
 
     #[test]
     fn other_nodes_have_the_addresses_that_their_agents_wrote() {
-        let mut view = ClusterView::new("n1");
+        let mut view = ClusterView::new("n1", Vec::new());
         let node = |name: &str, ip: &str| {
             serde_json::from_value::<PartialObjectMeta<Node>>(json!({
                 "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
                 "metadata": { "name": name, "annotations": {
                     NODE_PRIMARY_IFADDR: format!(r#"{{"ipv4":"{ip}/16"}}"#),
                     NODE_ENCAP_IPS: r#"["192.0.2.9"]"#,
+                    HOST_CIDRS: format!(r#"["{ip}/16","10.9.0.1/24"]"#),
                 } },
             }))
             .unwrap()
@@ -318,6 +335,8 @@ mod tests {
         assert!(!view.take_other(Event::Apply(node("n2", "172.18.0.3"))), "the same again is no change");
         assert!(!view.take_other(Event::Apply(node("n1", "172.18.0.2"))), "the own one is no other");
         assert_eq!(view.remote_nodes(), ["172.18.0.3", "192.0.2.9"].map(|ip| ip.parse().unwrap()).into());
+        let all = ["10.9.0.1", "172.18.0.3", "192.0.2.9"].map(|ip| ip.parse().unwrap());
+        assert_eq!(view.all_remote_addresses(), all.into());
         assert!(view.take_other(Event::Delete(node("n2", "172.18.0.3"))));
         assert!(view.remote_nodes().is_empty());
     }

@@ -52,6 +52,13 @@ pub fn of(config: &Config) -> ClusterNetwork {
     }
 }
 
+/// Ranges whose addresses the cluster gives out itself.
+pub fn ranges(config: &Config) -> Vec<IpNet> {
+    let ClusterNetwork { service_cidrs, join_subnets, masquerade_subnets, .. } = of(config);
+    let pods = config.network.cluster_subnets.iter().map(|subnet| subnet.cidr);
+    pods.chain(service_cidrs).chain(join_subnets).chain(masquerade_subnets).collect()
+}
+
 /// Flags that differ from those of the controller; the order of CIDRs is ignored.
 pub fn differences(controller: &ClusterNetwork, agent: &ClusterNetwork) -> Vec<Difference> {
     let values = |network: &ClusterNetwork| {

@@ -12,11 +12,11 @@ use kube::ResourceExt;
 use api::Protocol;
 
 /// Serving pod of each host port.
-pub type HostPorts = BTreeMap<Place<Protocol>, Served>;
+pub type HostPorts = BTreeMap<Place, Served>;
 
 /// Host port claims of this node's pods, by `namespace/name`.
 #[derive(Debug, Default)]
-pub struct Claims(BTreeMap<String, Vec<Claim<Protocol>>>);
+pub struct Claims(BTreeMap<String, Vec<Claim>>);
 
 impl Claims {
     /// Adds or updates a pod. Returns true when its claims changed.
@@ -40,7 +40,7 @@ impl Claims {
 }
 
 /// Addresses on which a host port is served; `EveryIpv4` and `EveryIpv6` expand to those of `own`.
-pub fn addresses(ports: &HostPorts, place: &Place<Protocol>, own: &[IpAddr]) -> Vec<IpAddr> {
+pub fn addresses(ports: &HostPorts, place: &Place, own: &[IpAddr]) -> Vec<IpAddr> {
     let v4 = match place.listen {
         Listen::One(ip) => return vec![ip],
         Listen::EveryIpv4 => true,
@@ -55,7 +55,7 @@ fn name_of(pod: &Pod) -> String {
 }
 
 /// Claims of a pod; empty if it uses the host network, has no address yet, or has terminated.
-fn claims_of(pod: &Pod) -> Vec<Claim<Protocol>> {
+fn claims_of(pod: &Pod) -> Vec<Claim> {
     let Some(spec) = &pod.spec else { return Vec::new() };
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     if spec.host_network == Some(true) || matches!(phase, Some("Succeeded" | "Failed")) {

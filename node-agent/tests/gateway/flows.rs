@@ -135,10 +135,10 @@ fn the_kernel_takes_the_rulesets_and_their_removal() {
 
 /// One service of each kind that makes rules of its own.
 fn services() -> Vec<nft_services::NodeService> {
-    use api::Protocol;
+    use api::{NamespacedName, Protocol};
     use nft_services::{NodeService, NodeServicePort};
-    let service = |key: &str, last: &str| NodeService {
-        key: key.to_owned(),
+    let service = |name: &str, last: &str| NodeService {
+        name: NamespacedName::new("red", name),
         cluster_ips: vec![
             format!("10.96.0.{last}").parse().unwrap(),
             format!("fd00:10:96::{last}").parse().unwrap(),
@@ -162,21 +162,21 @@ fn services() -> Vec<nft_services::NodeService> {
         let pods = ips(&["10.244.0.3", "10.244.0.4", "fd00:10:244::3", "fd00:10:244::4"]);
         pods.into_iter().map(|ip| (ip, 8080)).collect::<Vec<_>>()
     };
-    let mut node_port = service("red/nodeport", "51");
+    let mut node_port = service("nodeport", "51");
     node_port.ports[0].node_port = Some(30080);
-    let mut local = service("red/lb-local", "53");
+    let mut local = service("lb-local", "53");
     local.external_local = true;
     local.external_ips = ips(&["172.18.10.1", "fd00:172:18:10::1"]);
     local.ports[0].node_port = Some(30081);
     local.ports[0].local = backends();
     let mut no_node_port = local.clone();
-    no_node_port.key = "red/lb-direct".to_owned();
+    no_node_port.name.name = "lb-direct".to_owned();
     no_node_port.external_ips = ips(&["172.18.10.9", "fd00:172:18:10::9"]);
     no_node_port.ports[0].node_port = None;
-    let mut internal = service("red/internal", "56");
+    let mut internal = service("internal", "56");
     internal.internal_local = true;
     internal.ports[0].local = backends();
-    let mut redirected = service("red/host", "58");
+    let mut redirected = service("host", "58");
     redirected.internal_local = true;
     redirected.ports[0].local =
         ips(&["172.18.0.2", "fd00:172:18::2"]).into_iter().map(|ip| (ip, 9090)).collect();

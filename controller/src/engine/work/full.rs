@@ -9,7 +9,7 @@ use super::atoms::{self, Atom};
 use super::{MAX_LOOKS, MAX_OPERATIONS, look, replan};
 use crate::metrics::Metrics;
 use crate::plan::RowKey;
-use crate::reconcile::leftovers::{self, KeptGateways, SweepPart};
+use crate::reconcile::leftovers::{self, KeptGateways};
 use crate::reconcile::{Changes, Desired, ReplicaView, Touched};
 use crate::state::State;
 use crate::unit::Unit;
@@ -62,8 +62,8 @@ enum Stage {
     /// What allows something and is not wanted goes.
     Closing,
     Units,
-    /// The part of the sweep that is next.
-    Sweep(usize),
+    /// The kinds of leftovers that are removed next.
+    Leftovers(usize),
     /// A verification looks again at what differed.
     Again,
     Over,
@@ -79,7 +79,7 @@ pub(super) struct Full {
     atoms: VecDeque<Atom>,
     /// Of a verification: what differed.
     doubtful: Vec<Unit>,
-    doubtful_parts: Vec<SweepPart>,
+    doubtful_parts: Vec<leftovers::Part>,
     /// Of a verification: operations that would put right what differed twice.
     differences: usize,
     verification: Option<Verification>,
@@ -157,7 +157,7 @@ impl Full {
             Stage::Units if verifies => {
                 self.verify_units(state, desired, view, barred, metrics);
                 if self.units.is_empty() {
-                    self.stage = if self.is_known() { Stage::Again } else { Stage::Sweep(0) };
+                    self.stage = if self.is_known() { Stage::Again } else { Stage::Leftovers(0) };
                 }
                 (Vec::new(), Changes::default())
             }
@@ -169,27 +169,27 @@ impl Full {
                 }
                 let found = look(&mut self.atoms, desired, view, barred);
                 if self.units.is_empty() && self.atoms.is_empty() {
-                    self.stage = Stage::Sweep(0);
+                    self.stage = Stage::Leftovers(0);
                 }
                 found
             }
-            Stage::Sweep(at) => {
-                let Some(part) = SweepPart::ALL.get(at).copied() else {
+            Stage::Leftovers(at) => {
+                let Some(part) = leftovers::Part::ALL.get(at).copied() else {
                     self.stage = if verifies { Stage::Again } else { Stage::Over };
                     return Default::default();
                 };
                 let mut changes =
-                    leftovers::sweep(desired, view, &state.config, &state.kept_gateways(), part);
+                    leftovers::remove(desired, view, &state.config, &state.kept_gateways(), part);
                 if verifies {
                     if !changes.is_empty() {
                         self.doubtful_parts.push(part);
                     }
-                    self.stage = Stage::Sweep(at + 1);
+                    self.stage = Stage::Leftovers(at + 1);
                     return Default::default();
                 }
                 let first = changes.split_removals(MAX_OPERATIONS, MAX_REMOVED);
                 if changes.is_empty() {
-                    self.stage = Stage::Sweep(at + 1);
+                    self.stage = Stage::Leftovers(at + 1);
                 }
                 (Vec::new(), first)
             }
@@ -254,7 +254,7 @@ impl Full {
         barred: &BTreeSet<RowKey>,
     ) -> (Vec<Atom>, Changes) {
         if let Some(part) = self.doubtful_parts.pop() {
-            let mut changes = leftovers::sweep(desired, view, &state.config, &state.kept_gateways(), part);
+            let mut changes = leftovers::remove(desired, view, &state.config, &state.kept_gateways(), part);
             self.count(&changes, || format!("{part:?}"));
             let first = changes.split_removals(MAX_OPERATIONS, MAX_REMOVED);
             return (Vec::new(), first);
@@ -286,7 +286,7 @@ impl Full {
     pub(super) fn give_up_stage(&mut self) {
         self.stage = match self.stage {
             Stage::Closing => Stage::Units,
-            Stage::Sweep(at) => Stage::Sweep(at + 1),
+            Stage::Leftovers(at) => Stage::Leftovers(at + 1),
             other => other,
         };
     }

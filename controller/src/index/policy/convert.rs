@@ -7,18 +7,14 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{Direction, IpBlock, NamespaceScope, PeerSelector, Peers, Policy, PortRule, PortSpec, Rule};
 use crate::index::Protocol;
-use crate::index::convert::Problem;
-use crate::index::problem::Problems;
 use crate::index::selector::Selector;
 use api::NamespacedName;
+use api::problem::{Problem, Problems};
 
 impl Policy {
     /// Reads a NetworkPolicy.
     pub fn from_object(object: &networking::NetworkPolicy) -> (Self, Vec<Problem>) {
-        let name = NamespacedName::new(
-            object.metadata.namespace.clone().unwrap_or_default(),
-            object.metadata.name.clone().unwrap_or_default(),
-        );
+        let name = NamespacedName::from(&object.metadata);
         let mut problems = Problems::new("network policy", &name);
         let mut policy = Self { name, subject: Selector::default(), ingress: None, egress: None };
         let Some(spec) = &object.spec else {

@@ -7,8 +7,8 @@ use ovsdb_client::Datum;
 
 use crate::config::Config;
 use crate::index::Protocol;
-use crate::index::service::Service;
 use crate::plan::{DesiredRow, Item, RowKey, Table};
+use api::service::Service;
 
 /// The longest affinity that Kubernetes allows, in seconds. It asks for "for ever", which hashing gives without state.
 const MAX_AFFINITY_SECONDS: u32 = 86_400;

@@ -15,9 +15,9 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use crate::config::Config;
-use crate::index::service::{Endpoint, Service};
 use crate::index::{Node, Protocol};
 use crate::plan::Item;
+use api::service::{Endpoint, Service};
 
 pub(super) use balancer::options as balancer_options;
 use balancer::{Balancer, Kind};

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::config::Config;
-use crate::index::service::{Endpoint, Service};
 use crate::index::{Node, Protocol};
+use api::service::{Endpoint, Service};
 
 use super::topology::{self, Scope};
 use super::{node_addresses, serves_node_ports};
@@ -48,8 +48,7 @@ pub(super) fn exposures<'a>(
     let subnets: Vec<_> = config.cluster_subnets.iter().map(|subnet| subnet.cidr).collect();
     let mut found = Vec::new();
     for port in service.ports.iter().filter(|port| port.protocol == protocol) {
-        let behind: Vec<&Endpoint> =
-            endpoints.iter().filter(|e| e.port_name == port.name && e.protocol == protocol).collect();
+        let behind: Vec<&Endpoint> = endpoints.iter().filter(|e| e.is_behind(port)).collect();
         let differs =
             behind.iter().any(|endpoint| endpoint.on_host(&subnets)) || topology::depends_on_node(&behind);
         let plain = |vips, number| Exposure {

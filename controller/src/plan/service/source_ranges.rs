@@ -5,9 +5,9 @@ use api::ovn_name;
 
 use super::{NodesView, has_gateway};
 use crate::config::{Config, same_family};
-use crate::index::service::Service;
 use crate::plan::columns::{POLICY_TIER, owner_ids};
 use crate::plan::{DesiredRow, Item, RowKey, Table};
+use api::service::Service;
 
 /// Owner type of the ACLs.
 const TYPE: &str = "ServiceSourceRanges";

@@ -5,9 +5,9 @@ use serde_json::json;
 
 use super::*;
 use crate::config::Features;
-use crate::index::service::{Condition, Hints, ServicePort};
 use crate::plan::{Member, Table};
 use api::NamespacedName;
+use api::service::{Condition, Hints, ServicePort};
 
 fn config() -> Config {
     Config {
@@ -58,6 +58,7 @@ fn service(ip: &str) -> Service {
         external_local: false,
         internal_local: false,
         affinity: None,
+        health_check_port: None,
     }
 }
 

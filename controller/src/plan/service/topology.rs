@@ -3,9 +3,10 @@
 
 use std::net::IpAddr;
 
-use crate::config;
+use api::addr::Family;
+use api::service::{self, Condition, Endpoint};
+
 use crate::index::Node;
-use crate::index::service::{Condition, Endpoint};
 
 /// For whom endpoints are chosen.
 #[derive(Debug, Clone, Copy)]
@@ -47,17 +48,12 @@ pub(super) fn choose<'e>(endpoints: &[&'e Endpoint], vip: IpAddr, scope: Scope<'
         Scope::Local(node) => endpoint.node.as_ref() == Some(&node.name),
         Scope::Everywhere | Scope::Cluster(_) => true,
     };
-    let of = |condition: Condition| {
-        let usable = move |endpoint: &&&'e Endpoint| {
-            endpoint.condition == condition && config::same_family(endpoint.address, vip) && here(endpoint)
-        };
-        endpoints.iter().filter(usable).copied().collect::<Vec<_>>()
-    };
-    let mut chosen = of(Condition::Ready);
-    if chosen.is_empty() {
-        return of(Condition::Terminating);
-    }
-    if let Scope::Cluster(node) = scope {
+    let among = endpoints.iter().copied().filter(|endpoint| here(endpoint));
+    let mut chosen = service::usable(among, Family::of(vip));
+    // Hints are for endpoints that are ready.
+    if let Scope::Cluster(node) = scope
+        && chosen.iter().all(|endpoint| endpoint.condition == Condition::Ready)
+    {
         match preference(&chosen, node) {
             Preference::Nothing => {}
             Preference::SameNode(name) => chosen.retain(|endpoint| endpoint.hints.nodes.contains(name)),

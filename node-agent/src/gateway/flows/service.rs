@@ -9,7 +9,7 @@ use api::addr::Family;
 
 use super::{FamilyInputs, FlowSet, HOST_BACKEND_COOKIE, Inputs, Words, asked};
 use crate::gateway::services::{NodeService, NodeServicePort};
-use api::Protocol;
+use api::{NamespacedName, Protocol};
 
 /// Priority of all service flows.
 const PRIORITY: u16 = 110;
@@ -28,7 +28,7 @@ pub(super) fn add(
         return;
     }
     let words = Words::of(kind);
-    let cookie = cookie(&service.key);
+    let cookie = cookie(&service.name);
     for port in &service.ports {
         match host_backend(family, service, port) {
             Some(target) => add_host_backend(set, inputs, family, patch, service, port, target),
@@ -134,6 +134,6 @@ fn proto(protocol: Protocol, family: Family) -> &'static str {
 }
 
 /// A number that is the same for a service in every run: FNV-1a (64 bits) of its `namespace/name`.
-fn cookie(key: &str) -> u64 {
-    api::hash::fnv1a(key.as_bytes())
+fn cookie(service: &NamespacedName) -> u64 {
+    api::hash::fnv1a(service.to_string().as_bytes())
 }

@@ -103,7 +103,7 @@ fn until_the_patch_port_is_there_the_bridge_only_switches() {
 #[test]
 fn a_local_policy_service_with_a_host_backend_is_served_on_the_bridge() {
     let mut service =
-        fixture::reference_services("n1").into_iter().find(|s| s.key == "red/lb-local").unwrap();
+        fixture::reference_services("n1").into_iter().find(|s| s.name.name == "lb-local").unwrap();
     service.ports[0].local = vec![("172.18.0.2".parse().unwrap(), 9090)];
     let text = compute(&inputs(), &[service]).to_string();
     for flow in [
@@ -137,7 +137,7 @@ fn answers_to_the_nodes_own_connections_do_not_go_to_a_node_port_of_the_same_num
         assert!(text.contains(flow), "{flow} is not in\n{text}");
     }
     // Served on the bridge itself.
-    let mut local = services.into_iter().find(|s| s.key == "red/lb-local").unwrap();
+    let mut local = services.into_iter().find(|s| s.name.name == "lb-local").unwrap();
     local.ports[0].local = vec![("172.18.0.2".parse().unwrap(), 9090)];
     let text = compute(&wide, &[local]).to_string();
     for flow in [
@@ -157,8 +157,8 @@ fn the_order_of_services_and_nodes_does_not_matter() {
 }
 
 /// The same service with both families.
-fn dual(key: &str) -> NodeService {
-    let mut service = fixture::reference_services("n1").into_iter().find(|s| s.key == key).unwrap();
+fn dual(name: &str) -> NodeService {
+    let mut service = fixture::reference_services("n1").into_iter().find(|s| s.name.name == name).unwrap();
     service.cluster_ips.push("fd00:10:96::53".parse().unwrap());
     service.external_ips.push("fd00:172:18:10::1".parse().unwrap());
     service
@@ -203,7 +203,7 @@ fn ipv6_flows_are_written_as_ovs_reads_them() {
 
 #[test]
 fn a_dual_service_is_served_in_both_families_and_a_single_one_in_its_own() {
-    let text = compute(&dual_inputs(), &[dual("red/lb-local")]).to_string();
+    let text = compute(&dual_inputs(), &[dual("lb-local")]).to_string();
     for flow in [
         "tcp,in_port=eth0,tp_dst=30081,actions=output:\"patch-breth0_n1\"",
         "tcp6,in_port=eth0,tp_dst=30081,actions=output:\"patch-breth0_n1\"",
@@ -219,7 +219,7 @@ fn a_dual_service_is_served_in_both_families_and_a_single_one_in_its_own() {
 
 #[test]
 fn an_ipv6_host_backend_is_named_in_brackets() {
-    let mut service = dual("red/lb-local");
+    let mut service = dual("lb-local");
     service.ports[0].local = vec![("fd00:172:18::2".parse().unwrap(), 9090)];
     let text = compute(&dual_inputs(), &[service]).to_string();
     assert!(

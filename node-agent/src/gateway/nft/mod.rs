@@ -93,7 +93,7 @@ struct Translations {
 /// The table that follows services and nodes, as input of `nft -f`.
 pub fn services_table(inputs: &Inputs, services: &[NodeService]) -> String {
     let mut sorted: Vec<&NodeService> = services.iter().collect();
-    sorted.sort_by(|a, b| a.key.cmp(&b.key));
+    sorted.sort_by(|a, b| a.name.cmp(&b.name));
     let all: Vec<Translations> =
         inputs.families.iter().map(|family| Translations::of(inputs, family, &sorted)).collect();
     let mut out = replace_head("inet", "slipstream");

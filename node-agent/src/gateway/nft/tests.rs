@@ -59,7 +59,7 @@ fn but_for_local_policies_the_node_s_own_rules_do_not_depend_on_where_the_backen
 #[test]
 fn without_node_ports_local_policy_addresses_go_straight_to_the_backends_here() {
     let mut services = fixture::reference_services("n1");
-    services.retain(|s| s.key == "red/lb-local");
+    services.retain(|s| s.name.name == "lb-local");
     services[0].ports[0].node_port = None;
     let text = services_table(&inputs(), &services);
     assert!(
@@ -74,7 +74,7 @@ fn without_node_ports_local_policy_addresses_go_straight_to_the_backends_here() 
 #[test]
 fn an_internal_local_service_with_a_host_backend_is_redirected_not_marked() {
     let mut services = fixture::reference_services("n1");
-    services.retain(|s| s.key == "red/internal-local");
+    services.retain(|s| s.name.name == "internal-local");
     services[0].ports[0].local = vec![("172.18.0.2".parse().unwrap(), 9090)];
     let text = services_table(&inputs(), &services);
     assert!(text.contains("ip daddr 10.96.0.56 tcp dport 80 redirect to :9090"), "{text}");
@@ -84,8 +84,8 @@ fn an_internal_local_service_with_a_host_backend_is_redirected_not_marked() {
 #[test]
 fn two_services_with_one_address_make_one_element() {
     let mut services = fixture::reference_services("n1");
-    let mut twin = services.iter().find(|s| s.key == "red/external").unwrap().clone();
-    twin.key = "red/zzz".to_owned();
+    let mut twin = services.iter().find(|s| s.name.name == "external").unwrap().clone();
+    twin.name.name = "zzz".to_owned();
     twin.cluster_ips = vec!["10.96.0.99".parse().unwrap()];
     services.insert(0, twin);
     let text = services_table(&inputs(), &services);
@@ -108,7 +108,7 @@ fn dual_inputs() -> Inputs {
 #[test]
 fn a_dual_service_has_translations_of_both_families_and_a_single_one_of_its_own() {
     let mut services = fixture::reference_services("n1");
-    let local = services.iter_mut().find(|s| s.key == "red/lb-local").unwrap();
+    let local = services.iter_mut().find(|s| s.name.name == "lb-local").unwrap();
     local.cluster_ips.push("fd00:10:96::53".parse().unwrap());
     local.external_ips.push("fd00:172:18:10::1".parse().unwrap());
     let text = services_table(&dual_inputs(), &services);

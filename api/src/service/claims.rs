@@ -8,8 +8,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::Service;
-use crate::index::Protocol;
-use api::NamespacedName;
+use crate::{NamespacedName, Protocol};
 
 /// An address with a port, as clients connect to it.
 type Place = (IpAddr, Protocol, u16);
@@ -37,7 +36,7 @@ impl std::fmt::Display for Refusal {
 
 /// Who claims what.
 #[derive(Debug, Default)]
-pub(super) struct Claims {
+pub struct Claims {
     /// The cluster's own ranges.
     own: Vec<IpNet>,
     /// Addresses of nodes, with the number of nodes that have them.
@@ -56,16 +55,13 @@ fn places(service: &Service) -> BTreeSet<Place> {
 }
 
 impl Claims {
-    pub(super) fn new(own: Vec<IpNet>) -> Self {
+    /// Nobody claims anything; `own` are ranges of the cluster, which no service may claim.
+    pub fn new(own: Vec<IpNet>) -> Self {
         Self { own, ..Self::default() }
     }
 
     /// Replaces what a service claims; the services for which something changes.
-    pub(super) fn change(
-        &mut self,
-        old: Option<&Service>,
-        new: Option<&Service>,
-    ) -> BTreeSet<NamespacedName> {
+    pub fn change(&mut self, old: Option<&Service>, new: Option<&Service>) -> BTreeSet<NamespacedName> {
         let mut concerned = BTreeSet::new();
         for (service, comes) in [(old, false), (new, true)] {
             let Some(service) = service else { continue };
@@ -91,11 +87,7 @@ impl Claims {
     }
 
     /// A node's addresses; the services for which something changes.
-    pub(super) fn nodes(
-        &mut self,
-        old: &BTreeSet<IpAddr>,
-        new: &BTreeSet<IpAddr>,
-    ) -> BTreeSet<NamespacedName> {
+    pub fn nodes(&mut self, old: &BTreeSet<IpAddr>, new: &BTreeSet<IpAddr>) -> BTreeSet<NamespacedName> {
         let mut changed = BTreeSet::new();
         for ip in new.difference(old) {
             let count = self.nodes.entry(*ip).or_default();
@@ -121,7 +113,7 @@ impl Claims {
     }
 
     /// Why a service does not serve an address, for one of its ports at least.
-    pub(super) fn refusal(&self, service: &Service, ip: IpAddr) -> Option<Refusal> {
+    pub fn refusal(&self, service: &Service, ip: IpAddr) -> Option<Refusal> {
         if let Some(net) = self.own.iter().find(|net| net.contains(&ip)) {
             return Some(Refusal::Range(*net));
         }
@@ -133,5 +125,77 @@ impl Claims {
             let (_, owner) = first(&(ip, port.protocol, port.port))?;
             (*owner != service.name).then(|| Refusal::Service(owner.clone()))
         })
+    }
+    /// The external addresses that a service may not serve.
+    pub fn refused(&self, service: &Service) -> Vec<(IpAddr, Refusal)> {
+        let refusal = |ip: &IpAddr| Some((*ip, self.refusal(service, *ip)?));
+        service.external_ips.iter().filter_map(refusal).collect()
+    }
+
+    /// Takes the external addresses from a service that it may not serve.
+    pub fn withhold(&self, service: &mut Service) {
+        if service.external_ips.is_empty() {
+            return;
+        }
+        let refused: BTreeSet<IpAddr> = self.refused(service).into_iter().map(|(ip, _)| ip).collect();
+        service.external_ips.retain(|ip| !refused.contains(ip));
+        service.ingress_ips.retain(|ip| !refused.contains(ip));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn service(name: &str, created: i64, port: u16, ips: &[&str]) -> Service {
+        let object = json!({"metadata": {"name": name, "namespace": "n"},
+            "spec": {"clusterIP": "10.96.0.9", "externalIPs": ips, "ports": [{"port": port}]}});
+        Service { created, ..Service::from_object(&serde_json::from_value(object).unwrap()).0 }
+    }
+
+    fn names(names: &[&str]) -> BTreeSet<NamespacedName> {
+        names.iter().map(|name| NamespacedName::new("n", *name)).collect()
+    }
+
+    #[test]
+    fn the_older_claimant_has_an_address_and_port_and_of_twins_the_first_by_name() {
+        let mut claims = Claims::default();
+        let young = service("a", 2, 80, &["192.0.2.1"]);
+        assert_eq!(claims.change(None, Some(&young)), names(&["a"]));
+        let old = service("z", 1, 80, &["192.0.2.1"]);
+        assert_eq!(claims.change(None, Some(&old)), names(&["a", "z"]));
+        let mut served = young.clone();
+        claims.withhold(&mut served);
+        assert!(served.external_ips.is_empty());
+        assert_eq!(
+            claims.refused(&young),
+            [("192.0.2.1".parse().unwrap(), Refusal::Service(old.name.clone()))]
+        );
+        // Another port of the address is another's to have.
+        let other = service("b", 3, 81, &["192.0.2.1"]);
+        claims.change(None, Some(&other));
+        assert_eq!((claims.refused(&old), claims.refused(&other)), (Vec::new(), Vec::new()));
+        assert_eq!(claims.change(Some(&old), None), names(&["a", "z"]));
+        assert_eq!(claims.refused(&young), []);
+        let twin = service("c", 2, 80, &["192.0.2.1"]);
+        claims.change(None, Some(&twin));
+        assert_eq!((claims.refused(&young).len(), claims.refused(&twin).len()), (0, 1));
+    }
+
+    #[test]
+    fn addresses_of_the_cluster_and_of_nodes_are_nobodys_and_come_back_with_the_last_node_that_has_them() {
+        let mut claims = Claims::new(vec!["10.96.0.0/12".parse().unwrap()]);
+        let greedy = service("a", 1, 80, &["10.96.0.10", "172.18.0.2", "192.0.2.1"]);
+        claims.change(None, Some(&greedy));
+        let (none, node) = (BTreeSet::new(), BTreeSet::from(["172.18.0.2".parse().unwrap()]));
+        assert_eq!(claims.nodes(&none, &node), names(&["a"]));
+        assert!(claims.nodes(&none, &node).is_empty(), "a second node with the address changes nothing");
+        let why: Vec<Refusal> = claims.refused(&greedy).into_iter().map(|(_, why)| why).collect();
+        assert_eq!(why, [Refusal::Range("10.96.0.0/12".parse().unwrap()), Refusal::Node]);
+        assert!(claims.nodes(&node, &none).is_empty());
+        assert_eq!(claims.nodes(&node, &none), names(&["a"]));
+        assert_eq!(claims.refused(&greedy).len(), 1);
     }
 }

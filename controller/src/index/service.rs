@@ -1,14 +1,13 @@
-//! All services and slices, and which services a change makes dirty.
+//! All services and endpoint slices, and which services a change makes dirty.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::claims::{Claims, Refusal};
-use super::{Endpoint, EndpointSlice, Hints, Service};
 use crate::unit::Unit;
 use api::NamespacedName;
+use api::service::{self, Claims, Endpoint, EndpointSlice, Hints, Refusal, Service};
 
 /// Services and endpoint slices. Every change answers with the units to plan again.
 #[derive(Debug, Default)]
@@ -42,19 +41,13 @@ impl ServiceStore {
     /// A service with the external addresses that it may serve.
     pub fn served(&self, name: &NamespacedName) -> Option<Service> {
         let mut service = self.services.get(name)?.clone();
-        if !service.external_ips.is_empty() {
-            let refused: BTreeSet<IpAddr> = self.refused(name).into_iter().map(|(ip, _)| ip).collect();
-            service.external_ips.retain(|ip| !refused.contains(ip));
-            service.ingress_ips.retain(|ip| !refused.contains(ip));
-        }
+        self.claims.withhold(&mut service);
         Some(service)
     }
 
     /// The external addresses that a service may not serve.
     pub fn refused(&self, name: &NamespacedName) -> Vec<(IpAddr, Refusal)> {
-        let Some(service) = self.services.get(name) else { return Vec::new() };
-        let refusal = |ip: &IpAddr| Some((*ip, self.claims.refusal(service, *ip)?));
-        service.external_ips.iter().filter_map(refusal).collect()
+        self.services.get(name).map(|service| self.claims.refused(service)).unwrap_or_default()
     }
 
     /// A service was added or changed.
@@ -81,7 +74,7 @@ impl ServiceStore {
             return BTreeSet::new();
         }
         let mut dirty = self.delete_slice(&slice.name.clone());
-        if let Some(service) = owner(&slice) {
+        if let Some(service) = slice.owner() {
             self.by_service.entry(service.clone()).or_default().insert(slice.name.name.clone());
             dirty.insert(Unit::Service(service));
         }
@@ -91,7 +84,9 @@ impl ServiceStore {
 
     /// A slice is gone.
     pub fn delete_slice(&mut self, name: &NamespacedName) -> BTreeSet<Unit> {
-        let Some(service) = self.slices.remove(name).as_ref().and_then(owner) else { return BTreeSet::new() };
+        let Some(service) = self.slices.remove(name).as_ref().and_then(EndpointSlice::owner) else {
+            return BTreeSet::new();
+        };
         if let Some(slices) = self.by_service.get_mut(&service) {
             slices.remove(&name.name);
             if slices.is_empty() {
@@ -105,7 +100,7 @@ impl ServiceStore {
     pub fn nodes_changed(&self) -> BTreeSet<Unit> {
         self.services
             .values()
-            .filter(|service| service.needs_nodes(&self.endpoints(&service.name), &self.cluster_subnets))
+            .filter(|service| needs_nodes(service, &self.endpoints(&service.name), &self.cluster_subnets))
             .map(|service| Unit::Service(service.name.clone()))
             .collect()
     }
@@ -127,62 +122,29 @@ impl ServiceStore {
 
     /// Endpoints of a service from all its slices, each address and port once, in its best condition.
     pub fn endpoints(&self, service: &NamespacedName) -> Vec<Endpoint> {
-        let mut merged: BTreeMap<_, Endpoint> = BTreeMap::new();
         let slices = self.by_service.get(service).into_iter().flatten();
-        for slice in slices.filter_map(|name| self.slices.get(&NamespacedName::new(&service.namespace, name)))
-        {
-            for endpoint in &slice.endpoints {
-                for port in &slice.ports {
-                    let key = (port.name.clone(), port.protocol, endpoint.address, port.port);
-                    let new = Endpoint {
-                        port_name: port.name.clone(),
-                        protocol: port.protocol,
-                        address: endpoint.address,
-                        port: port.port,
-                        node: endpoint.node.clone(),
-                        condition: endpoint.condition,
-                        hints: endpoint.hints.clone(),
-                    };
-                    let known = merged.entry(key).or_insert_with(|| new.clone());
-                    if known.condition < new.condition {
-                        *known = new;
-                    }
-                }
-            }
-        }
-        merged.into_values().collect()
+        let slices = slices.map(|name| NamespacedName::new(&service.namespace, name));
+        service::merge(slices.filter_map(|name| self.slices.get(&name)))
     }
 }
 
-impl Service {
-    /// True when some of the service's load balancers belong to single nodes: node ports, Local policies, endpoints on a host
-    /// or meant for some of the nodes.
-    pub fn needs_nodes(&self, endpoints: &[Endpoint], cluster_subnets: &[IpNet]) -> bool {
-        self.is_balanced()
-            && (self.internal_local
-                || (self.external_local && !self.external_ips.is_empty())
-                || !self.source_ranges.is_empty()
-                || self.ports.iter().any(|port| port.node_port.is_some())
-                || endpoints.iter().any(|e| e.on_host(cluster_subnets) || e.hints != Hints::default()))
-    }
-}
-
-impl Endpoint {
-    /// True when the address is no pod's: a host-network pod's or one outside the cluster.
-    pub fn on_host(&self, cluster_subnets: &[IpNet]) -> bool {
-        !cluster_subnets.iter().any(|subnet| subnet.contains(&self.address))
-    }
-}
-
-fn owner(slice: &EndpointSlice) -> Option<NamespacedName> {
-    slice.service.as_ref().map(|service| NamespacedName::new(&slice.name.namespace, service))
+/// True when some of the service's load balancers belong to single nodes: node ports, Local policies, endpoints on a host or
+/// meant for some of the nodes.
+fn needs_nodes(service: &Service, endpoints: &[Endpoint], cluster_subnets: &[IpNet]) -> bool {
+    service.is_balanced()
+        && (service.internal_local
+            || (service.external_local && !service.external_ips.is_empty())
+            || !service.source_ranges.is_empty()
+            || service.ports.iter().any(|port| port.node_port.is_some())
+            || endpoints.iter().any(|e| e.on_host(cluster_subnets) || e.hints != Hints::default()))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Condition, EndpointPort, ServicePort, SliceEndpoint};
+    use api::Protocol;
+    use api::service::{Condition, EndpointPort, ServicePort, SliceEndpoint};
+
     use super::*;
-    use crate::index::Protocol;
 
     fn slice(name: &str, service: Option<&str>, address: &str, condition: Condition) -> EndpointSlice {
         EndpointSlice {
@@ -216,6 +178,7 @@ mod tests {
             external_local: false,
             internal_local: false,
             affinity: None,
+            health_check_port: None,
         }
     }
 
@@ -248,17 +211,14 @@ mod tests {
     }
 
     #[test]
-    fn slices_of_a_service_are_merged_and_the_better_condition_wins() {
+    fn endpoints_of_a_service_are_those_of_all_its_slices() {
         let mut store = store();
         store.apply_slice(slice("s1", Some("a"), "10.244.0.3", Condition::NotReady));
         store.apply_slice(slice("s2", Some("a"), "10.244.0.3", Condition::Ready));
-        store.apply_slice(slice("s3", Some("a"), "10.244.0.4", Condition::Terminating));
+        store.apply_slice(slice("s3", Some("b"), "10.244.0.4", Condition::Ready));
         let endpoints = store.endpoints(&NamespacedName::new("n", "a"));
         let seen: Vec<_> = endpoints.iter().map(|e| (e.address.to_string(), e.condition)).collect();
-        assert_eq!(
-            seen,
-            [("10.244.0.3".into(), Condition::Ready), ("10.244.0.4".into(), Condition::Terminating)]
-        );
+        assert_eq!(seen, [("10.244.0.3".into(), Condition::Ready)]);
     }
 
     fn claiming(name: &str, created: i64, ips: &[&str]) -> Service {

@@ -6,28 +6,20 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1 as discovery;
 
-use super::{Condition, EndpointPort, EndpointSlice, Hints, Service, ServicePort, SliceEndpoint};
-use crate::index::Protocol;
-use crate::index::convert::Problem;
-use crate::index::problem::Problems;
-use api::NamespacedName;
+use super::{
+    Condition, EndpointPort, EndpointSlice, Hints, LABEL_HEADLESS, LABEL_PROXY_NAME, LABEL_SERVICE_NAME,
+    Service, ServicePort, SliceEndpoint,
+};
+use crate::problem::{Problem, Problems};
+use crate::{NamespacedName, Protocol};
 
-/// A service with this label is left to another proxy.
-const LABEL_PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
-/// A service with this label is nobody's to balance.
-const LABEL_HEADLESS: &str = "service.kubernetes.io/headless";
-/// Names the service of a slice.
-const LABEL_SERVICE: &str = "kubernetes.io/service-name";
 /// Kubernetes' default of `sessionAffinityConfig.clientIP.timeoutSeconds`.
 const DEFAULT_AFFINITY_SECONDS: u32 = 10_800;
 
 impl Service {
     /// Reads a Service. What cannot be used is left out and named.
     pub fn from_object(object: &core::Service) -> (Self, Vec<Problem>) {
-        let name = NamespacedName::new(
-            object.metadata.namespace.clone().unwrap_or_default(),
-            object.metadata.name.clone().unwrap_or_default(),
-        );
+        let name = NamespacedName::from(&object.metadata);
         let mut problems = Problems::new("service", &name);
         let created = object.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
         let mut service = Self {
@@ -42,6 +34,7 @@ impl Service {
             external_local: false,
             internal_local: false,
             affinity: None,
+            health_check_port: None,
         };
         let labels = object.metadata.labels.as_ref();
         let left_out =
@@ -66,6 +59,10 @@ impl Service {
                 .and_then(|seconds| u32::try_from(seconds).ok());
             service.affinity = Some(seconds.unwrap_or(DEFAULT_AFFINITY_SECONDS));
         }
+        service.health_check_port = spec
+            .health_check_node_port
+            .filter(|number| service.external_local && kind == "LoadBalancer" && *number != 0)
+            .and_then(|number| problems.port("spec.healthCheckNodePort", number));
         for (i, text) in spec.external_ips.iter().flatten().enumerate() {
             service.external_ips.extend(ip(text, &format!("spec.externalIPs[{i}]"), &mut problems));
         }
@@ -172,10 +169,7 @@ fn service_port(
 impl EndpointSlice {
     /// Reads an EndpointSlice. What cannot be used is left out and named; slices of host names have no endpoints.
     pub fn from_object(object: &discovery::EndpointSlice) -> (Self, Vec<Problem>) {
-        let name = NamespacedName::new(
-            object.metadata.namespace.clone().unwrap_or_default(),
-            object.metadata.name.clone().unwrap_or_default(),
-        );
+        let name = NamespacedName::from(&object.metadata);
         let mut problems = Problems::new("endpoint slice", &name);
         // A slice with one of these labels is not for service proxies, whatever its service says (as kube-proxy's watch).
         let labels = object
@@ -183,7 +177,7 @@ impl EndpointSlice {
             .labels
             .as_ref()
             .filter(|l| ![LABEL_PROXY_NAME, LABEL_HEADLESS].iter().any(|k| l.contains_key(*k)));
-        let service = labels.and_then(|labels| labels.get(LABEL_SERVICE)).cloned();
+        let service = labels.and_then(|labels| labels.get(LABEL_SERVICE_NAME)).cloned();
         let mut slice = Self { name, service, ports: Vec::new(), endpoints: Vec::new() };
         if object.address_type == "FQDN" {
             return (slice, problems.into_inner());
@@ -382,7 +376,7 @@ mod tests {
     fn a_slice_that_is_not_for_service_proxies_belongs_to_no_service() {
         let make = |label: &str| {
             slice(json!({"metadata": {"name": "s", "namespace": "n",
-                "labels": {LABEL_SERVICE: "web", label: ""}}, "addressType": "IPv4"}))
+                "labels": {LABEL_SERVICE_NAME: "web", label: ""}}, "addressType": "IPv4"}))
             .0
             .service
         };

@@ -1,27 +1,37 @@
-//! Services and their endpoint slices: plain structs, how they are read, and which services a change makes dirty.
+//! Services and their endpoint slices, as load balancing needs them: how the objects are read, which endpoints stand behind a
+//! port, which of them are used, and who may serve an external address. The controller evaluates it for OVN's load balancers,
+//! the node agent for what OVN does not serve.
 
 mod claims;
 mod convert;
-mod store;
+mod endpoints;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use crate::index::Protocol;
-use api::NamespacedName;
+use crate::{NamespacedName, Protocol};
 
-pub use claims::Refusal;
-pub use store::ServiceStore;
+pub use claims::{Claims, Refusal};
+pub use endpoints::{merge, usable};
+
+/// Label of services, and their slices, that are left to another proxy.
+pub const LABEL_PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
+/// Label of services, and their slices, that nobody balances.
+pub const LABEL_HEADLESS: &str = "service.kubernetes.io/headless";
+/// Label of a slice that names its service.
+pub const LABEL_SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// A service as far as load balancing needs it. Services that nobody balances (headless, `ExternalName`, left to another
 /// proxy by label, without an address yet) have no cluster addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Service {
+    /// Namespace and name.
     pub name: NamespacedName,
     /// Creation time, seconds since the epoch.
     pub created: i64,
+    /// `clusterIP`, then the other `clusterIPs`.
     pub cluster_ips: Vec<IpAddr>,
     /// `externalIPs`, then the load balancer's addresses.
     pub external_ips: Vec<IpAddr>,
@@ -31,6 +41,7 @@ pub struct Service {
     pub source_ranges: Vec<IpNet>,
     /// Some range cannot be read: who is in none of the others stays out, in both families.
     pub unreadable_ranges: bool,
+    /// The ports that could be read.
     pub ports: Vec<ServicePort>,
     /// `externalTrafficPolicy: Local`.
     pub external_local: bool,
@@ -38,6 +49,8 @@ pub struct Service {
     pub internal_local: bool,
     /// Seconds of `ClientIP` affinity.
     pub affinity: Option<u32>,
+    /// Port on which load balancers ask a node whether it has endpoints (`healthCheckNodePort`).
+    pub health_check_port: Option<u16>,
 }
 
 /// A port of a service.
@@ -45,18 +58,24 @@ pub struct Service {
 pub struct ServicePort {
     /// Empty when the service's only port has no name.
     pub name: String,
+    /// Transport protocol.
     pub protocol: Protocol,
+    /// Port on the service's addresses.
     pub port: u16,
+    /// Port on every node, of the types of service that have one.
     pub node_port: Option<u16>,
 }
 
 /// An endpoint slice. The port numbers in it are already resolved from named target ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndpointSlice {
+    /// Namespace and name.
     pub name: NamespacedName,
     /// The service it belongs to, in the same namespace.
     pub service: Option<String>,
+    /// What each of the endpoints serves; without any there is nothing behind the service.
     pub ports: Vec<EndpointPort>,
+    /// The addresses that could be read.
     pub endpoints: Vec<SliceEndpoint>,
 }
 
@@ -65,16 +84,22 @@ pub struct EndpointSlice {
 pub struct EndpointPort {
     /// The service port's name.
     pub name: String,
+    /// Transport protocol.
     pub protocol: Protocol,
+    /// Port number that it listens on.
     pub port: u16,
 }
 
 /// An address of a slice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SliceEndpoint {
+    /// The pod's address, or any other.
     pub address: IpAddr,
+    /// Name of the node that it is on.
     pub node: Option<String>,
+    /// Whether it may be used.
     pub condition: Condition,
+    /// For which clients it is meant.
     pub hints: Hints,
 }
 
@@ -104,11 +129,17 @@ pub enum Condition {
 pub struct Endpoint {
     /// The service port's name.
     pub port_name: String,
+    /// Transport protocol.
     pub protocol: Protocol,
+    /// The pod's address, or any other.
     pub address: IpAddr,
+    /// Port number that it listens on.
     pub port: u16,
+    /// Name of the node that it is on.
     pub node: Option<String>,
+    /// Whether it may be used.
     pub condition: Condition,
+    /// For which clients it is meant.
     pub hints: Hints,
 }
 
