@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::cell::{End, Route, Settings};
-use super::load::{Command, Kind, Measured, Sent};
+use super::load::{Arrived, Command, Kind, Measured, Sent};
 use super::place;
 use super::plan::{Load, Path};
 use super::samples::{Series, Slice};
@@ -88,19 +88,14 @@ impl Pair {
     }
 
     fn go(&mut self, length: Duration) -> Result<()> {
-        if self.kind.is_one_way() {
-            self.server.tell(Command::Open { peer: self.driver.pid()? })?;
-            self.server.line()?;
-        }
-        self.driver.tell(Command::Go { length, peer: self.server.pid()? })
+        self.driver.tell(Command { length, peer: self.server.pid()? })
     }
 
     fn finish(&mut self) -> Result<Measured> {
         if !self.kind.is_one_way() {
             return self.driver.answer();
         }
-        let Sent { sent, begin } = self.driver.answer()?;
-        self.server.tell(Command::Close { sent, begin })?;
-        self.server.answer()
+        let sent: Sent = self.driver.answer()?;
+        Ok(sent.with(self.server.answer::<Arrived>()?))
     }
 }

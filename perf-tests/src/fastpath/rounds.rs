@@ -25,9 +25,8 @@ pub(super) struct Settings {
 
 /// Time between two lines that say how far it is.
 const SAY: Duration = Duration::from_secs(5);
-/// What a slice takes more than its length, roughly: being told, the warm-up, clocks; of one-way traffic also silence, twice.
+/// What a slice takes more than its length and its warm-up, roughly: being told, clocks; of one-way traffic what is yet to arrive.
 const OVERHEAD: Duration = Duration::from_millis(3);
-const OVERHEAD_ONE_WAY: Duration = Duration::from_millis(30);
 
 /// Measures what is wanted and has routes.
 pub(super) fn run(
@@ -42,8 +41,7 @@ pub(super) fn run(
         })
         .collect();
     let lanes = |routes: &[_]| routes.len() * if settings.twice { 2 } else { 1 };
-    let times: Vec<Duration> =
-        there.iter().map(|(load, routes)| expected(*load, lanes(routes), settings)).collect();
+    let times: Vec<Duration> = there.iter().map(|(_, routes)| expected(lanes(routes), settings)).collect();
     let Settings { rounds, slice, .. } = settings;
     let all = minutes(times.iter().sum());
     super::say(&format!("{rounds} rounds with slices of {} ms: about {all}", slice.as_millis()));
@@ -91,9 +89,8 @@ fn order(count: usize, round: usize) -> Vec<usize> {
 }
 
 /// How long the rounds of one load will take.
-fn expected(load: Load, lanes: usize, settings: Settings) -> Duration {
-    let overhead = if load.kind().is_one_way() { OVERHEAD_ONE_WAY } else { OVERHEAD };
-    let one = settings.slice + settings.slice / 10 + overhead;
+fn expected(lanes: usize, settings: Settings) -> Duration {
+    let one = settings.slice + settings.slice / 10 + OVERHEAD;
     one * u32::try_from(lanes * settings.rounds).unwrap_or(u32::MAX)
 }
 
@@ -119,7 +116,6 @@ fn progress(load: Load, lanes: &[Lane], round: usize, rounds: usize, left: Durat
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fastpath::load::Kind;
 
     #[test]
     fn every_round_has_every_path_and_begins_elsewhere() {
@@ -150,8 +146,7 @@ mod tests {
     fn the_expected_time_grows_with_rounds_and_paths() {
         let slice = Duration::from_millis(30);
         let settings = Settings { cpu: 1, rounds: 100, slice, twice: false };
-        let load = Load::One(Kind::TcpRr);
-        assert_eq!(expected(load, 10, settings), Duration::from_secs(36));
+        assert_eq!(expected(10, settings), Duration::from_secs(36));
         assert_eq!(minutes(Duration::from_secs(36)), "36 s");
         assert_eq!(minutes(Duration::from_secs(359)), "6 min");
     }

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use account::Account;
 use session::Session;
 
-pub(crate) use oneway::Sent;
+pub(crate) use oneway::{Arrived, Sent};
 pub(crate) use session::Command;
 
 /// Bytes of a request, and of an answer.
@@ -141,35 +141,35 @@ impl Args {
         let length = || {
             Duration::try_from_secs_f64(seconds).with_context(|| format!("--seconds {seconds} is no time"))
         };
+        if role == Role::Serve && kind != Kind::Paced {
+            session::end_with_input()?;
+        }
         let session = || Session::of_process(Account::new(cpu, &part_of_path)?);
         match (role, kind) {
-            (Role::Serve, Kind::TcpRr) => session().and_then(|_| requests::serve_tcp(at)),
+            (Role::Serve, Kind::TcpRr) => requests::serve_tcp(at),
             (Role::Drive, Kind::TcpRr) => {
                 let mut end = requests::Tcp::connect(at)?;
                 slice::run(session()?, || end.ask())
             }
-            (Role::Serve, Kind::UdpRr) => session().and_then(|_| requests::serve_udp(at)),
+            (Role::Serve, Kind::UdpRr) => requests::serve_udp(at),
             (Role::Drive, Kind::UdpRr) => {
                 let mut end = requests::Udp::connect(at)?;
                 slice::run(session()?, || end.ask())
             }
-            (Role::Serve, Kind::UdpPps) => oneway::count_datagrams(at, session()?),
+            (Role::Serve, Kind::UdpPps) => oneway::count_datagrams(at, std::io::stdout()),
             (Role::Drive, Kind::UdpPps) => oneway::blast(at, session()?),
-            (Role::Serve, Kind::TcpStream) => oneway::count_bytes(at, session()?),
+            (Role::Serve, Kind::TcpStream) => oneway::count_bits(at, std::io::stdout()),
             (Role::Drive, Kind::TcpStream) => {
                 oneway::prepare_namespace()?;
                 oneway::pour(at, session()?)
             }
-            (Role::Serve, Kind::Crr) => session().and_then(|_| connections::serve(at)),
+            (Role::Serve, Kind::Crr) => connections::serve(at),
             (Role::Drive, Kind::Crr) => {
                 connections::prepare_namespace()?;
                 slice::run(session()?, || connections::open(at))
             }
             (Role::Serve, Kind::Paced) => {
-                let recorded = paced::record(at, length()?)?;
-                let mut out = std::io::stdout().lock();
-                serde_json::to_writer(&mut out, &recorded)?;
-                Ok(writeln!(out)?)
+                session::answer(&mut std::io::stdout(), &paced::record(at, length()?)?)
             }
             (Role::Drive, Kind::Paced) => paced::send(at, length()?, rate),
         }

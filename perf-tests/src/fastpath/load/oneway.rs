@@ -1,17 +1,19 @@
-//! Traffic in one direction. What counts is what arrives, in the time from the first that was sent to the last that came:
-//! the receiver shares the CPU with the sender, and may have much to do yet when all was sent.
+//! Traffic in one direction. What counts is what arrives, in the time from the first that was sent to the last that came: the
+//! receiver shares the CPU with the sender, and may have much to do yet when all was sent.
+//!
+//! The sender ends a slice by a mark, and waits until the receiver has answered it; so the sender sees the whole of the slice.
 
+use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
-use std::{fs, io};
 
 use anyhow::{Context, Result, bail};
 use nix::sys::socket::{setsockopt, sockopt};
 use serde::{Deserialize, Serialize};
 
 use super::account::monotonic;
-use super::session::{Command, Session};
+use super::session::{self, Command, Session};
 use super::{Measured, PATIENCE, SMALL, per_second, ready};
 
 /// Room in the receiver's socket: a full one would drop what the path has carried.
@@ -20,87 +22,135 @@ const ROOM: usize = 16 << 20;
 const CHUNK: usize = 128 << 10;
 /// So many datagrams are sent between two looks at the clock.
 const BATCH: u32 = 32;
-/// When nothing came for so long, the receiver looks whether it was the last. One tick of the slowest usual kernel.
-const QUIET: Duration = Duration::from_millis(10);
+/// What all is filled with, and the mark: the first byte of a datagram, and the last one of a stream's slice.
+const FILL: u8 = 7;
+const MARK: u8 = 9;
+/// A mark whose answer has not come by then is sent again.
+const ANSWER: Duration = Duration::from_millis(100);
 
-/// What a sender says at the end of a slice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// The sender's part of a slice.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Sent {
-    /// Datagrams, or bytes.
-    pub(crate) sent: u64,
     /// When the first was sent: `CLOCK_MONOTONIC` in nanoseconds.
-    pub(crate) begin: u64,
+    begin: u64,
+    /// The part of the time, until all had arrived, in which the CPU was somebody else's.
+    away: f64,
 }
 
-/// Counts datagrams.
-pub(super) fn count_datagrams(at: SocketAddr, session: Session) -> Result<()> {
+/// The receiver's part of a slice.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Arrived {
+    /// Datagrams, or bits.
+    count: u64,
+    /// When the last came: `CLOCK_MONOTONIC` in nanoseconds.
+    last: u64,
+}
+
+impl Sent {
+    /// Both parts together.
+    pub(crate) fn with(self, arrived: Arrived) -> Measured {
+        let time = Duration::from_nanos(arrived.last.saturating_sub(self.begin));
+        let per_second = per_second(arrived.count, time);
+        Measured { per_second, median_us: None, away: self.away }
+    }
+}
+
+/// Counts datagrams, for ever.
+pub(super) fn count_datagrams(at: SocketAddr, mut out: impl Write) -> Result<()> {
     let socket = UdpSocket::bind(at).with_context(|| format!("cannot listen on {at}"))?;
-    socket.set_read_timeout(Some(QUIET))?;
     setsockopt(&socket, sockopt::RcvBufForce, &ROOM).context("SO_RCVBUFFORCE")?;
     ready()?;
     let mut buffer = [0; 2 * SMALL];
-    // What was sent and is not there when all is quiet was lost.
-    count(session, 1, Duration::ZERO, || socket.recv(&mut buffer).map(|_| 1))
-}
-
-/// Counts the bytes of one connection, as bits per second.
-pub(super) fn count_bytes(at: SocketAddr, session: Session) -> Result<()> {
-    let listener = TcpListener::bind(at).with_context(|| format!("cannot listen on {at}"))?;
-    ready()?;
-    let (mut stream, _) = listener.accept()?;
-    stream.set_read_timeout(Some(QUIET))?;
-    let mut buffer = vec![0; CHUNK];
-    count(session, 8, PATIENCE, || match stream.read(&mut buffer)? {
-        0 => Err(ErrorKind::UnexpectedEof.into()),
-        length => Ok(length),
-    })
-}
-
-/// Counts what `receive` gives, slice by slice; waits up to `patience` for what was sent and did not come.
-fn count(
-    mut session: Session,
-    unit: u64,
-    patience: Duration,
-    mut receive: impl FnMut() -> io::Result<usize>,
-) -> Result<()> {
-    while let Some(command) = session.next() {
-        let Command::Open { peer } = command else { bail!("{command:?} without an open slice") };
-        let account = session.begin(peer)?;
-        session.say("open")?;
-        let (mut count, mut last, mut closed) = (0, 0, None);
-        loop {
-            match receive() {
-                Ok(more) => {
-                    count += u64::try_from(more)?;
-                    last = monotonic()?;
-                    continue;
+    let (mut arrived, mut answered) = (Arrived::default(), 0);
+    loop {
+        let (length, from) = socket.recv_from(&mut buffer).context("datagram")?;
+        match Mark::read(&buffer[..length]) {
+            None => arrived = Arrived { count: arrived.count + 1, last: monotonic()? },
+            Some(mark) => {
+                socket.send_to(&mark.bytes(), from).context("answer to the mark")?;
+                // One that was sent again, as its answer was late, is not the end of another slice.
+                if mark.0 != answered {
+                    answered = mark.0;
+                    session::answer(&mut out, &std::mem::take(&mut arrived))?;
                 }
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-                Err(error) => return Err(error).context("receiving"),
-            }
-            closed = closed.or_else(|| session.pending().map(|command| (command, Instant::now())));
-            let Some((command, since)) = closed else { continue };
-            let Command::Close { sent, begin } = command else { bail!("{command:?} in an open slice") };
-            if count >= sent || since.elapsed() >= patience {
-                let time = Duration::from_nanos(last.saturating_sub(begin));
-                let per_second = per_second(unit * count, time);
-                let away = session.away(account)?;
-                session.answer(&Measured { per_second, away, ..Measured::default() })?;
-                break;
             }
         }
     }
-    Ok(())
 }
 
 /// Sends datagrams as fast as they go.
 pub(super) fn blast(at: SocketAddr, session: Session) -> Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.connect(at)?;
-    send(session, || {
-        // What a full queue does not take is not sent.
-        Ok((0..BATCH).filter(|_| socket.send(&[7; SMALL]).is_ok()).count())
+    socket.set_read_timeout(Some(ANSWER))?;
+    let mut mark = Mark(0);
+    send(session, |end| {
+        while Instant::now() < end {
+            for _ in 0..BATCH {
+                // What a full queue does not take is not sent.
+                let _ = socket.send(&[FILL; SMALL]);
+            }
+        }
+        mark.0 += 1;
+        mark.deliver(&socket)
     })
+}
+
+/// The end of a slice of datagrams, by its number.
+struct Mark(u64);
+
+impl Mark {
+    fn read(datagram: &[u8]) -> Option<Self> {
+        match datagram.split_first() {
+            Some((&MARK, number)) => number.first_chunk().map(|bytes| Self(u64::from_be_bytes(*bytes))),
+            _ => None,
+        }
+    }
+
+    fn bytes(&self) -> [u8; 9] {
+        let mut bytes = [MARK; 9];
+        bytes[1..].copy_from_slice(&self.0.to_be_bytes());
+        bytes
+    }
+
+    /// Sends it until it is answered.
+    fn deliver(&self, socket: &UdpSocket) -> Result<()> {
+        let limit = Instant::now() + PATIENCE;
+        let mut answer = [0; 9];
+        while Instant::now() < limit {
+            socket.send(&self.bytes()).context("mark")?;
+            loop {
+                match socket.recv(&mut answer) {
+                    Ok(_) if answer == self.bytes() => return Ok(()),
+                    Ok(_) => {}
+                    Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                        break;
+                    }
+                    Err(error) => return Err(error).context("answer to the mark"),
+                }
+            }
+        }
+        bail!("the receiver does not answer")
+    }
+}
+
+/// Counts the bits of one connection until it is closed.
+pub(super) fn count_bits(at: SocketAddr, mut out: impl Write) -> Result<()> {
+    let listener = TcpListener::bind(at).with_context(|| format!("cannot listen on {at}"))?;
+    ready()?;
+    let (mut stream, _) = listener.accept()?;
+    stream.set_nodelay(true)?;
+    let mut buffer = vec![0; CHUNK];
+    let mut arrived = Arrived::default();
+    loop {
+        let length = stream.read(&mut buffer).context("stream")?;
+        let Some(last) = length.checked_sub(1).and_then(|at| buffer.get(at)) else { return Ok(()) };
+        arrived = Arrived { count: arrived.count + 8 * u64::try_from(length)?, last: monotonic()? };
+        if *last == MARK {
+            stream.write_all(&[MARK]).context("answer to the mark")?;
+            session::answer(&mut out, &std::mem::take(&mut arrived))?;
+        }
+    }
 }
 
 /// Makes the namespace that we are in fit for [`pour`]: a connection that slept shall not start small again.
@@ -112,20 +162,27 @@ pub(super) fn prepare_namespace() -> Result<()> {
 pub(super) fn pour(at: SocketAddr, session: Session) -> Result<()> {
     let mut stream =
         TcpStream::connect_timeout(&at, PATIENCE).with_context(|| format!("cannot connect to {at}"))?;
+    stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let chunk = vec![7; CHUNK];
-    send(session, || stream.write_all(&chunk).map(|()| CHUNK).context("stream"))
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let chunk = vec![FILL; CHUNK];
+    send(session, |end| {
+        while Instant::now() < end {
+            stream.write_all(&chunk).context("stream")?;
+        }
+        stream.write_all(&[MARK]).context("mark")?;
+        stream.read_exact(&mut [0]).context("answer to the mark")
+    })
 }
 
-/// Repeats `some`, which tells how much it sent, slice by slice.
-fn send(mut session: Session, mut some: impl FnMut() -> Result<usize>) -> Result<()> {
-    while let Some(command) = session.next() {
-        let Command::Go { length, .. } = command else { bail!("{command:?} is for receivers") };
-        let (begin, end, mut sent) = (monotonic()?, Instant::now() + length, 0);
-        while Instant::now() < end {
-            sent += u64::try_from(some()?)?;
-        }
-        session.answer(&Sent { sent, begin })?;
+/// Runs slices as told, for ever: `slice` sends until a moment, and returns when all has arrived.
+fn send(mut session: Session, mut slice: impl FnMut(Instant) -> Result<()>) -> Result<()> {
+    while let Some(Command { length, peer }) = session.next() {
+        let account = session.begin(peer)?;
+        let begin = monotonic()?;
+        slice(Instant::now() + length)?;
+        let away = session.away(account)?;
+        session.answer(&Sent { begin, away })?;
     }
     Ok(())
 }

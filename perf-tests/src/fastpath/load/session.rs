@@ -1,7 +1,4 @@
 //! How an end is told what to do, and how it answers: a line each, on standard input and output. Between two lines it sleeps.
-//!
-//! An end of requests and answers is told `go` and measures by itself. One-way traffic is measured where it arrives: the
-//! receiver is told `open`, the sender `go`, and then the receiver `close` with what the sender says.
 
 use std::io::{BufRead, BufReader, Stdin, Write};
 use std::str::FromStr;
@@ -15,25 +12,19 @@ use serde::Serialize;
 
 use super::account::{Account, Reading};
 
-/// What an end is told. The process is that of the other end.
+/// What the end that begins is told: run one slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Command {
-    /// Run for so long.
-    Go { length: Duration, peer: Pid },
-    /// Count from now on.
-    Open { peer: Pid },
-    /// All was sent: so much, the first of it at that time.
-    Close { sent: u64, begin: u64 },
+pub(crate) struct Command {
+    /// For so long.
+    pub(crate) length: Duration,
+    /// The process of the other end.
+    pub(crate) peer: Pid,
 }
 
 impl Command {
     /// As a line.
     pub(crate) fn line(self) -> String {
-        match self {
-            Self::Go { length, peer } => format!("go {} {peer}\n", length.as_micros()),
-            Self::Open { peer } => format!("open {peer}\n"),
-            Self::Close { sent, begin } => format!("close {sent} {begin}\n"),
-        }
+        format!("go {} {}\n", self.length.as_micros(), self.peer)
     }
 }
 
@@ -42,39 +33,58 @@ impl FromStr for Command {
 
     fn from_str(line: &str) -> Result<Self> {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let number = |word: &str| word.parse::<u64>().with_context(|| format!("{line:?}"));
-        let pid = |word: &str| word.parse().map(Pid::from_raw).with_context(|| format!("{line:?}"));
-        Ok(match words[..] {
-            ["go", length, peer] => {
-                Self::Go { length: Duration::from_micros(number(length)?), peer: pid(peer)? }
-            }
-            ["open", peer] => Self::Open { peer: pid(peer)? },
-            ["close", sent, begin] => Self::Close { sent: number(sent)?, begin: number(begin)? },
-            _ => bail!("{line:?} is no command"),
-        })
+        let ["go", length, peer] = words[..] else { bail!("{line:?} is no command") };
+        let length = length.parse().map(Duration::from_micros).with_context(|| format!("{line:?}"))?;
+        let peer = peer.parse().map(Pid::from_raw).with_context(|| format!("{line:?}"))?;
+        Ok(Self { length, peer })
     }
+}
+
+/// Ends this process when its standard input ends: nobody wants it any more.
+pub(super) fn end_with_input() -> Result<()> {
+    commands().map(drop)
+}
+
+/// The commands on standard input, which a thread of its own reads; it ends the process with the input.
+fn commands() -> Result<Receiver<Command>> {
+    let (sender, commands) = mpsc::channel();
+    thread::Builder::new().name("commands".into()).spawn(move || {
+        let outcome = read(std::io::stdin(), &sender);
+        if let Err(error) = &outcome {
+            // The last word of a process that ends here.
+            let _ = writeln!(std::io::stderr(), "{error:#}");
+        }
+        std::process::exit(i32::from(outcome.is_err()));
+    })?;
+    Ok(commands)
+}
+
+fn read(stdin: Stdin, sender: &mpsc::Sender<Command>) -> Result<()> {
+    for line in BufReader::new(stdin).lines() {
+        if sender.send(line.context("standard input")?.parse()?).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Writes an answer.
+pub(super) fn answer(out: &mut impl Write, value: &impl Serialize) -> Result<()> {
+    let line = serde_json::to_string(value)?;
+    writeln!(out, "{line}").and_then(|()| out.flush()).context("standard output")
 }
 
 /// The lines between an end and whoever started it.
 pub(super) struct Session {
     commands: Receiver<Command>,
-    answers: Box<dyn Write + Send>,
+    out: Box<dyn Write + Send>,
     account: Option<Account>,
 }
 
 impl Session {
-    /// Over the standard streams. The process ends when standard input does: then nobody wants it any more.
+    /// Over the standard streams.
     pub(super) fn of_process(account: Account) -> Result<Self> {
-        let (sender, commands) = mpsc::channel();
-        thread::Builder::new().name("commands".into()).spawn(move || {
-            let outcome = read(std::io::stdin(), &sender);
-            if let Err(error) = &outcome {
-                // The last word of a process that ends here.
-                let _ = writeln!(std::io::stderr(), "{error:#}");
-            }
-            std::process::exit(i32::from(outcome.is_err()));
-        })?;
-        Ok(Self { commands, answers: Box::new(std::io::stdout()), account: Some(account) })
+        Ok(Self { commands: commands()?, out: Box::new(std::io::stdout()), account: Some(account) })
     }
 
     /// Sleeps until there is something to do. None: never again.
@@ -82,18 +92,8 @@ impl Session {
         self.commands.recv().ok()
     }
 
-    /// What there is to do already.
-    pub(super) fn pending(&self) -> Option<Command> {
-        self.commands.try_recv().ok()
-    }
-
-    /// Says that the end is where the other may go on.
-    pub(super) fn say(&mut self, word: &str) -> Result<()> {
-        writeln!(self.answers, "{word}").and_then(|()| self.answers.flush()).context("standard output")
-    }
-
     pub(super) fn answer(&mut self, value: &impl Serialize) -> Result<()> {
-        self.say(&serde_json::to_string(value)?)
+        answer(&mut self.out, value)
     }
 
     /// Begin of an account of the CPU's time, with the other end.
@@ -106,20 +106,11 @@ impl Session {
         self.account.as_ref().zip(begin).map_or(Ok(0.0), |(account, begin)| account.away(&begin))
     }
 
-    /// With nobody at the other end of a pipe: for tests in one process.
+    /// With a pipe of its own and without an account.
     #[cfg(test)]
-    pub(super) fn of_test(commands: Receiver<Command>, answers: impl Write + Send + 'static) -> Self {
-        Self { commands, answers: Box::new(answers), account: None }
+    pub(super) fn of_test(commands: Receiver<Command>, out: impl Write + Send + 'static) -> Self {
+        Self { commands, out: Box::new(out), account: None }
     }
-}
-
-fn read(stdin: Stdin, sender: &mpsc::Sender<Command>) -> Result<()> {
-    for line in BufReader::new(stdin).lines() {
-        if sender.send(line.context("standard input")?.parse()?).is_err() {
-            break;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -127,16 +118,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_read_as_they_are_written() {
-        let peer = Pid::from_raw(7);
-        for command in [
-            Command::Go { length: Duration::from_millis(30), peer },
-            Command::Open { peer },
-            Command::Close { sent: 1 << 40, begin: 12 },
-        ] {
-            assert_eq!(command.line().parse::<Command>().unwrap(), command);
-        }
-        for wrong in ["", "go", "go x 7", "open", "stop 1 2"] {
+    fn a_command_is_read_as_it_is_written() {
+        let command = Command { length: Duration::from_millis(30), peer: Pid::from_raw(7) };
+        assert_eq!(command.line().parse::<Command>().unwrap(), command);
+        for wrong in ["", "go", "go x 7", "go 7 x", "stop 1 2"] {
             assert!(wrong.parse::<Command>().is_err(), "{wrong:?}");
         }
     }

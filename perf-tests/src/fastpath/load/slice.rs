@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 use super::session::{Command, Session};
 use super::{Measured, per_second};
@@ -12,8 +12,7 @@ const WARM_UP: u32 = 10;
 
 /// Runs slices as told, for ever.
 pub(super) fn run(mut session: Session, mut transaction: impl FnMut() -> Result<()>) -> Result<()> {
-    while let Some(command) = session.next() {
-        let Command::Go { length, peer } = command else { bail!("{command:?} is for receivers") };
+    while let Some(Command { length, peer }) = session.next() {
         let begin = session.begin(peer)?;
         let mut measured = transactions(length, &mut transaction)?;
         measured.away = session.away(begin)?;

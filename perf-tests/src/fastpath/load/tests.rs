@@ -1,6 +1,6 @@
 //! Both ends of each kind in one process.
 
-use std::io::{BufRead, BufReader, PipeReader};
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter};
 use std::net::Ipv4Addr;
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
@@ -14,35 +14,37 @@ const SLICE: Duration = Duration::from_millis(50);
 /// What an end is told by, and what it answers by.
 struct Line {
     commands: Sender<Command>,
-    answers: BufReader<PipeReader>,
+    answers: Answers,
 }
 
 impl Line {
     /// A session, and its other side.
     fn new() -> (Session, Self) {
         let (commands, receiver) = mpsc::channel();
-        let (reader, writer) = std::io::pipe().unwrap();
-        (Session::of_test(receiver, writer), Self { commands, answers: BufReader::new(reader) })
-    }
-
-    fn tell(&self, command: Command) {
-        self.commands.send(command).unwrap();
-    }
-
-    fn word(&mut self) -> String {
-        let mut line = String::new();
-        self.answers.read_line(&mut line).unwrap();
-        line.trim().to_owned()
-    }
-
-    fn answer<T: DeserializeOwned>(&mut self) -> T {
-        serde_json::from_str(&self.word()).unwrap()
+        let (answers, writer) = Answers::new();
+        (Session::of_test(receiver, writer), Self { commands, answers })
     }
 
     /// The answer to a slice.
     fn go<T: DeserializeOwned>(&mut self) -> T {
-        self.tell(Command::Go { length: SLICE, peer: nobody() });
-        self.answer()
+        self.commands.send(Command { length: SLICE, peer: nobody() }).unwrap();
+        self.answers.next()
+    }
+}
+
+/// The lines that an end writes.
+struct Answers(BufReader<PipeReader>);
+
+impl Answers {
+    fn new() -> (Self, PipeWriter) {
+        let (reader, writer) = std::io::pipe().unwrap();
+        (Self(BufReader::new(reader)), writer)
+    }
+
+    fn next<T: DeserializeOwned>(&mut self) -> T {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
     }
 }
 
@@ -114,28 +116,19 @@ fn datagrams_are_answered() {
     assert!(measured.per_second > 0.0, "{measured:?}");
 }
 
-/// Three slices of one-way traffic: the receiver's figures.
+/// Three slices of one-way traffic.
 fn one_way(
     port: u16,
-    receive: fn(SocketAddr, Session) -> Result<()>,
+    receive: fn(SocketAddr, PipeWriter) -> Result<()>,
     send: fn(SocketAddr, Session) -> Result<()>,
 ) -> Vec<Measured> {
-    let (session, mut receiver) = Line::new();
-    let (at, server) = serve(port, move |at| receive(at, session));
+    let (mut receiver, out) = Answers::new();
+    let (at, _server) = serve(port, move |at| receive(at, out));
     let (session, mut sender) = Line::new();
     let driver = thread::Builder::new().spawn(move || send(at, session)).unwrap();
-    let slices = (0..3)
-        .map(|_| {
-            receiver.tell(Command::Open { peer: nobody() });
-            assert_eq!(receiver.word(), "open");
-            let Sent { sent, begin } = sender.go();
-            receiver.tell(Command::Close { sent, begin });
-            receiver.answer()
-        })
-        .collect();
-    drop((sender, receiver));
+    let slices = (0..3).map(|_| sender.go::<Sent>().with(receiver.next::<Arrived>())).collect();
+    drop(sender);
     driver.join().unwrap().unwrap();
-    server.join().unwrap().unwrap();
     slices
 }
 
@@ -143,7 +136,7 @@ fn one_way(
 fn one_way_traffic_is_counted_where_it_arrives() {
     let slices = one_way(17103, oneway::count_datagrams, oneway::blast);
     assert!(slices.iter().all(|slice| slice.per_second > 0.0), "{slices:?}");
-    let slices = one_way(17104, oneway::count_bytes, oneway::pour);
+    let slices = one_way(17104, oneway::count_bits, oneway::pour);
     assert!(slices.iter().all(|slice| slice.per_second > 0.0), "{slices:?}");
 }
 
