@@ -7,6 +7,8 @@ use super::stats::Estimate;
 
 /// Pairs of slices without which an interval says too little.
 const FEWEST: usize = 30;
+/// What lies so near to 1 is the same.
+const SAME: f64 = 0.01;
 /// More than so many times the rounds that were measured are not worth a guess.
 const FAR: f64 = 100.0;
 
@@ -67,14 +69,21 @@ impl Verdict {
         }
     }
 
-    /// On two openings of one path: they are the same if the interval holds 1, or nothing beyond 1 % of it.
+    /// On two openings of one path: they are the same if the interval holds 1, or nothing beyond 1 % of it; they differ if all of
+    /// it lies beyond.
     pub(super) fn of_twins(pairs: &Pairs) -> Self {
-        match enough(pairs) {
-            Err(answer) => answer,
-            Ok(Estimate { low, high, .. }) => {
-                let same = (low..=high).contains(&1.0) || (low >= 0.99 && high <= 1.01);
-                if same { Self::Met } else { Self::Missed }
-            }
+        let estimate = match enough(pairs) {
+            Ok(estimate) => estimate,
+            Err(answer) => return answer,
+        };
+        let Estimate { median, low, high, .. } = estimate;
+        if (low..=high).contains(&1.0) || (low >= 1.0 - SAME && high <= 1.0 + SAME) {
+            Self::Met
+        } else if high < 1.0 - SAME || low > 1.0 + SAME {
+            Self::Missed
+        } else {
+            let edge = if median < 1.0 { 1.0 - SAME } else { 1.0 + SAME };
+            Self::NoVerdict(Doubt::Rounds(more(edge, estimate).map(|n| pairs.rounds_for(n))))
         }
     }
 
@@ -175,7 +184,9 @@ mod tests {
         assert_eq!(of(1.03, 0.04), Verdict::Met);
         assert_eq!(of(1.005, 0.004), Verdict::Met);
         assert_eq!(of(1.02, 0.004), Verdict::Missed);
-        assert_eq!(of(0.985, 0.01), Verdict::Missed);
+        assert_eq!(of(0.985, 0.004), Verdict::Missed);
+        // Not 1, but perhaps not farther from it than 1 %.
+        assert_eq!(of(0.992, 0.004), Verdict::NoVerdict(Doubt::Rounds(Some(300))));
         assert_eq!(Verdict::of_twins(&pairs(1.0, 0.1, 9, 0)), Verdict::NoVerdict(Doubt::Rounds(Some(21))));
         assert_eq!(Verdict::of_twins(&pairs(1.2, 0.1, 90, 100)), Verdict::NoVerdict(Doubt::Disturbed));
         assert_eq!(Verdict::of_twins(&Pairs::default()), Verdict::NotMeasured);
