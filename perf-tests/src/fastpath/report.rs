@@ -98,14 +98,14 @@ pub(super) fn print(out: &mut impl Write, rows: &[Row]) -> std::io::Result<Tally
     let mut tally = Tally::default();
     writeln!(
         out,
-        "{:<60} {:<32} {:>9} {:>9} {:>15} {:>8}  {:<12} ",
+        "{:<60} {:<32} {:>9} {:>9} {:>15} {:>8}  {:<34} ",
         "what", "against", "goal", "figure", "interval", "left out", "verdict"
     )?;
     for row in rows {
         tally.add(row.name(), row.verdict);
         writeln!(
             out,
-            "{:<60} {:<32} {:>9} {:>9} {:>15} {:>8}  {:<12} {}",
+            "{:<60} {:<32} {:>9} {:>9} {:>15} {:>8}  {:<34} {}",
             row.what,
             row.against,
             row.goal_text(),

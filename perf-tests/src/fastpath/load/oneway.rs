@@ -1,7 +1,7 @@
 //! Traffic in one direction. What counts is what arrives, in the time from the first that was sent to the last that came: the
 //! receiver shares the CPU with the sender, and may have much to do yet when all was sent.
 //!
-//! The sender ends a slice by a mark, and waits until the receiver has answered it; so the sender sees the whole of the slice.
+//! The sender ends a slice by a *stop*, and waits until the receiver has answered it; so the sender sees the whole of the slice.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -22,10 +22,10 @@ const ROOM: usize = 16 << 20;
 const CHUNK: usize = 128 << 10;
 /// So many datagrams are sent between two looks at the clock.
 const BATCH: u32 = 32;
-/// What all is filled with, and the mark: the first byte of a datagram, and the last one of a stream's slice.
+/// What all is filled with, and a stop: the first byte of a datagram, and the last one of a stream's slice.
 const FILL: u8 = 7;
-const MARK: u8 = 9;
-/// A mark whose answer has not come by then is sent again.
+const STOP: u8 = 9;
+/// A stop whose answer has not come by then is sent again.
 const ANSWER: Duration = Duration::from_millis(100);
 
 /// The sender's part of a slice.
@@ -64,13 +64,13 @@ pub(super) fn count_datagrams(at: SocketAddr, mut out: impl Write) -> Result<()>
     let (mut arrived, mut answered) = (Arrived::default(), 0);
     loop {
         let (length, from) = socket.recv_from(&mut buffer).context("datagram")?;
-        match Mark::read(&buffer[..length]) {
+        match Stop::read(&buffer[..length]) {
             None => arrived = Arrived { count: arrived.count + 1, last: monotonic()? },
-            Some(mark) => {
-                socket.send_to(&mark.bytes(), from).context("answer to the mark")?;
+            Some(stop) => {
+                socket.send_to(&stop.bytes(), from).context("answer to the stop")?;
                 // One that was sent again, as its answer was late, is not the end of another slice.
-                if mark.0 != answered {
-                    answered = mark.0;
+                if stop.0 != answered {
+                    answered = stop.0;
                     session::answer(&mut out, &std::mem::take(&mut arrived))?;
                 }
             }
@@ -83,7 +83,7 @@ pub(super) fn blast(at: SocketAddr, session: Session) -> Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.connect(at)?;
     socket.set_read_timeout(Some(ANSWER))?;
-    let mut mark = Mark(0);
+    let mut stop = Stop(0);
     send(session, |end| {
         while Instant::now() < end {
             for _ in 0..BATCH {
@@ -91,24 +91,24 @@ pub(super) fn blast(at: SocketAddr, session: Session) -> Result<()> {
                 let _ = socket.send(&[FILL; SMALL]);
             }
         }
-        mark.0 += 1;
-        mark.deliver(&socket)
+        stop.0 += 1;
+        stop.deliver(&socket)
     })
 }
 
 /// The end of a slice of datagrams, by its number.
-struct Mark(u64);
+struct Stop(u64);
 
-impl Mark {
+impl Stop {
     fn read(datagram: &[u8]) -> Option<Self> {
         match datagram.split_first() {
-            Some((&MARK, number)) => number.first_chunk().map(|bytes| Self(u64::from_be_bytes(*bytes))),
+            Some((&STOP, number)) => number.first_chunk().map(|bytes| Self(u64::from_be_bytes(*bytes))),
             _ => None,
         }
     }
 
     fn bytes(&self) -> [u8; 9] {
-        let mut bytes = [MARK; 9];
+        let mut bytes = [STOP; 9];
         bytes[1..].copy_from_slice(&self.0.to_be_bytes());
         bytes
     }
@@ -118,7 +118,7 @@ impl Mark {
         let limit = Instant::now() + PATIENCE;
         let mut answer = [0; 9];
         while Instant::now() < limit {
-            socket.send(&self.bytes()).context("mark")?;
+            socket.send(&self.bytes()).context("stop")?;
             loop {
                 match socket.recv(&mut answer) {
                     Ok(_) if answer == self.bytes() => return Ok(()),
@@ -126,7 +126,7 @@ impl Mark {
                     Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                         break;
                     }
-                    Err(error) => return Err(error).context("answer to the mark"),
+                    Err(error) => return Err(error).context("answer to the stop"),
                 }
             }
         }
@@ -146,8 +146,8 @@ pub(super) fn count_bits(at: SocketAddr, mut out: impl Write) -> Result<()> {
         let length = stream.read(&mut buffer).context("stream")?;
         let Some(last) = length.checked_sub(1).and_then(|at| buffer.get(at)) else { return Ok(()) };
         arrived = Arrived { count: arrived.count + 8 * u64::try_from(length)?, last: monotonic()? };
-        if *last == MARK {
-            stream.write_all(&[MARK]).context("answer to the mark")?;
+        if *last == STOP {
+            stream.write_all(&[STOP]).context("answer to the stop")?;
             session::answer(&mut out, &std::mem::take(&mut arrived))?;
         }
     }
@@ -170,8 +170,8 @@ pub(super) fn pour(at: SocketAddr, session: Session) -> Result<()> {
         while Instant::now() < end {
             stream.write_all(&chunk).context("stream")?;
         }
-        stream.write_all(&[MARK]).context("mark")?;
-        stream.read_exact(&mut [0]).context("answer to the mark")
+        stream.write_all(&[STOP]).context("stop")?;
+        stream.read_exact(&mut [0]).context("answer to the stop")
     })
 }
 
