@@ -23,7 +23,7 @@ impl Tally {
             Verdict::Met => {}
             Verdict::Missed => self.missed.push(name),
             Verdict::NotMeasured => self.not_measured.push(name),
-            Verdict::NoVerdict(_) => self.no_verdict.push(name),
+            Verdict::Undecided(_) => self.no_verdict.push(name),
         }
     }
 
@@ -63,7 +63,7 @@ mod tests {
             verdicts.iter().for_each(|verdict| tally.add("row".into(), *verdict));
             tally.code()
         };
-        let doubt = Verdict::NoVerdict(Doubt::Disturbed);
+        let doubt = Verdict::Undecided(Doubt::Disturbed);
         assert_eq!(code(&[Verdict::Met]), 0);
         assert_eq!(code(&[Verdict::Met, doubt]), 3);
         assert_eq!(code(&[doubt, Verdict::Missed]), 1);
@@ -74,7 +74,7 @@ mod tests {
     fn each_name_is_listed_under_its_verdict() {
         let mut tally = Tally::default();
         tally.add("a".into(), Verdict::Missed);
-        tally.add("b".into(), Verdict::NoVerdict(Doubt::Disturbed));
+        tally.add("b".into(), Verdict::Undecided(Doubt::Disturbed));
         let mut out = Vec::new();
         tally.print(&mut out, "goals missed").unwrap();
         let text = String::from_utf8(out).unwrap();

@@ -51,7 +51,8 @@ pub(super) enum Doubt {
 pub(super) enum Verdict {
     Met,
     Missed,
-    NoVerdict(Doubt),
+    /// No verdict.
+    Undecided(Doubt),
     NotMeasured,
 }
 
@@ -65,7 +66,7 @@ impl Verdict {
         match [estimate.low, estimate.high].map(|end| goal.is_met_by(end)) {
             [true, true] => Self::Met,
             [false, false] => Self::Missed,
-            _ => Self::NoVerdict(Doubt::Rounds(more(goal.bound(), estimate).map(|n| pairs.rounds_for(n)))),
+            _ => Self::Undecided(Doubt::Rounds(more(goal.bound(), estimate).map(|n| pairs.rounds_for(n)))),
         }
     }
 
@@ -83,7 +84,7 @@ impl Verdict {
             Self::Missed
         } else {
             let edge = if median < 1.0 { 1.0 - SAME } else { 1.0 + SAME };
-            Self::NoVerdict(Doubt::Rounds(more(edge, estimate).map(|n| pairs.rounds_for(n))))
+            Self::Undecided(Doubt::Rounds(more(edge, estimate).map(|n| pairs.rounds_for(n))))
         }
     }
 
@@ -102,9 +103,9 @@ impl Verdict {
             Self::Met => "met".into(),
             Self::Missed => "MISSED".into(),
             Self::NotMeasured => "not measured".into(),
-            Self::NoVerdict(Doubt::Disturbed) => "no verdict: disturbed".into(),
-            Self::NoVerdict(Doubt::Rounds(Some(more))) => format!("no verdict: about {more} more rounds"),
-            Self::NoVerdict(Doubt::Rounds(None)) => "no verdict: at the goal".into(),
+            Self::Undecided(Doubt::Disturbed) => "no verdict: disturbed".into(),
+            Self::Undecided(Doubt::Rounds(Some(more))) => format!("no verdict: about {more} more rounds"),
+            Self::Undecided(Doubt::Rounds(None)) => "no verdict: at the goal".into(),
         }
     }
 }
@@ -112,10 +113,10 @@ impl Verdict {
 /// The estimate, if there are pairs enough to judge by; otherwise the answer.
 fn enough(pairs: &Pairs) -> Result<Estimate, Verdict> {
     match pairs.estimate {
-        _ if pairs.mostly_disturbed() => Err(Verdict::NoVerdict(Doubt::Disturbed)),
+        _ if pairs.mostly_disturbed() => Err(Verdict::Undecided(Doubt::Disturbed)),
         None => Err(Verdict::NotMeasured),
         Some(few) if few.values < FEWEST => {
-            Err(Verdict::NoVerdict(Doubt::Rounds(Some(pairs.rounds_for(FEWEST - few.values)))))
+            Err(Verdict::Undecided(Doubt::Rounds(Some(pairs.rounds_for(FEWEST - few.values)))))
         }
         Some(estimate) => Ok(estimate),
     }
@@ -153,9 +154,9 @@ mod tests {
         assert_eq!(of(0.97, 0.01), Verdict::Met);
         assert_eq!(of(0.93, 0.01), Verdict::Missed);
         // Twice as far as the distance: four times as many are needed.
-        assert_eq!(of(0.96, 0.02), Verdict::NoVerdict(Doubt::Rounds(Some(300))));
-        assert_eq!(of(0.94, 0.02), Verdict::NoVerdict(Doubt::Rounds(Some(300))));
-        assert_eq!(of(0.95, 0.02), Verdict::NoVerdict(Doubt::Rounds(None)));
+        assert_eq!(of(0.96, 0.02), Verdict::Undecided(Doubt::Rounds(Some(300))));
+        assert_eq!(of(0.94, 0.02), Verdict::Undecided(Doubt::Rounds(Some(300))));
+        assert_eq!(of(0.95, 0.02), Verdict::Undecided(Doubt::Rounds(None)));
         assert_eq!(Verdict::of_pairs(Goal::AtMost(0.95), &pairs(0.93, 0.01, 100, 0)), Verdict::Met);
     }
 
@@ -163,18 +164,18 @@ mod tests {
     fn rounds_that_will_be_disturbed_are_counted_in() {
         // A third is lost, so of three rounds two help.
         let verdict = Verdict::of_pairs(Goal::AtLeast(0.95), &pairs(0.96, 0.02, 100, 50));
-        assert_eq!(verdict, Verdict::NoVerdict(Doubt::Rounds(Some(450))));
+        assert_eq!(verdict, Verdict::Undecided(Doubt::Rounds(Some(450))));
     }
 
     #[test]
     fn few_or_disturbed_pairs_are_no_verdict() {
         let of =
             |values, disturbed| Verdict::of_pairs(Goal::AtLeast(0.95), &pairs(0.5, 0.01, values, disturbed));
-        assert_eq!(of(10, 0), Verdict::NoVerdict(Doubt::Rounds(Some(20))));
+        assert_eq!(of(10, 0), Verdict::Undecided(Doubt::Rounds(Some(20))));
         assert_eq!(of(100, 100), Verdict::Missed);
-        assert_eq!(of(100, 101), Verdict::NoVerdict(Doubt::Disturbed));
+        assert_eq!(of(100, 101), Verdict::Undecided(Doubt::Disturbed));
         let none = Pairs { disturbed: 7, ..Pairs::default() };
-        assert_eq!(Verdict::of_pairs(Goal::AtLeast(0.95), &none), Verdict::NoVerdict(Doubt::Disturbed));
+        assert_eq!(Verdict::of_pairs(Goal::AtLeast(0.95), &none), Verdict::Undecided(Doubt::Disturbed));
         assert_eq!(Verdict::of_pairs(Goal::AtLeast(0.95), &Pairs::default()), Verdict::NotMeasured);
     }
 
@@ -186,9 +187,9 @@ mod tests {
         assert_eq!(of(1.02, 0.004), Verdict::Missed);
         assert_eq!(of(0.985, 0.004), Verdict::Missed);
         // Not 1, but perhaps not farther from it than 1 %.
-        assert_eq!(of(0.992, 0.004), Verdict::NoVerdict(Doubt::Rounds(Some(300))));
-        assert_eq!(Verdict::of_twins(&pairs(1.0, 0.1, 9, 0)), Verdict::NoVerdict(Doubt::Rounds(Some(21))));
-        assert_eq!(Verdict::of_twins(&pairs(1.2, 0.1, 90, 100)), Verdict::NoVerdict(Doubt::Disturbed));
+        assert_eq!(of(0.992, 0.004), Verdict::Undecided(Doubt::Rounds(Some(300))));
+        assert_eq!(Verdict::of_twins(&pairs(1.0, 0.1, 9, 0)), Verdict::Undecided(Doubt::Rounds(Some(21))));
+        assert_eq!(Verdict::of_twins(&pairs(1.2, 0.1, 90, 100)), Verdict::Undecided(Doubt::Disturbed));
         assert_eq!(Verdict::of_twins(&Pairs::default()), Verdict::NotMeasured);
     }
 
