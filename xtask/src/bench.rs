@@ -1,10 +1,11 @@
 //! `cargo xtask bench`: the performance tests, in release mode.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::{demo, exec, setup};
 
-/// Sets up, builds everything that is measured in release mode, and hands over to `perf-tests`.
+/// Sets up, builds everything that is measured in release mode, and hands over to `perf-tests`, whose exit code is ours: it says
+/// more than that something failed.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     setup::ensure()?;
     exec::run(exec::cargo().args([
@@ -19,5 +20,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         "--features",
         demo::TEST_HOOKS,
     ]))?;
-    exec::run(exec::cargo().args(["run", "--release", "-p", "perf-tests", "--"]).args(args))
+    let mut run = exec::cargo();
+    run.args(["run", "--release", "-p", "perf-tests", "--"]).args(args);
+    let status = run.status().context("cannot start cargo")?;
+    if status.success() { Ok(()) } else { std::process::exit(status.code().unwrap_or(1)) }
 }

@@ -1,12 +1,15 @@
-//! One measurement: one kind of traffic on one path.
+//! One end of a load, as a process: the load tool, started in a network namespace, told what to do and asked by a pipe.
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::IpAddr;
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
+use nix::unistd::Pid;
+use serde::de::DeserializeOwned;
 
-use super::load::{Kind, Measured};
+use super::load::{Command, Kind};
 use super::place::Place;
 
 /// Where traffic goes from and to.
@@ -17,80 +20,98 @@ pub(super) struct Route {
     pub(super) address: String,
 }
 
-/// How a measurement is made.
-#[derive(Debug, Clone, Copy)]
+/// What both ends of a load have in common.
+#[derive(Debug, Clone)]
 pub(super) struct Settings {
-    /// CPU that both ends stay on.
+    pub(super) kind: Kind,
+    pub(super) port: u16,
+    /// CPU that both stay on.
     pub(super) cpu: usize,
-    /// Length of the measurement in seconds.
+    /// Processes whose work is a part of the path.
+    pub(super) part_of_path: Vec<i32>,
+    /// Seconds that the paced kind runs.
     pub(super) seconds: f64,
-    /// Seconds before it.
-    pub(super) warm_up: f64,
 }
-
-/// First port of the serving ends; the kind and, with several at once, the CPU are added.
-const PORT: u16 = 7100;
 
 /// A load tool that runs; killed when it is dropped.
 pub(super) struct End {
     child: Child,
+    input: ChildStdin,
     out: BufReader<ChildStdout>,
 }
 
 impl End {
-    pub(super) fn start(
-        role: &str,
-        kind: Kind,
-        route: &Route,
-        port: u16,
-        settings: Settings,
-    ) -> Result<Self> {
-        let place = if role == "serve" { &route.server } else { &route.client };
+    /// The serving end, when it listens.
+    pub(super) fn serve(route: &Route, settings: &Settings) -> Result<Self> {
+        let mut end = Self::start("serve", &route.server, &route.address, settings)?;
+        let word = end.line()?;
+        if word != "ready" {
+            bail!("the serving end did not start: {word}");
+        }
+        Ok(end)
+    }
+
+    /// The end that begins.
+    pub(super) fn drive(route: &Route, settings: &Settings) -> Result<Self> {
+        Self::start("drive", &route.client, &route.address, settings)
+    }
+
+    fn start(role: &str, place: &Place, address: &str, settings: &Settings) -> Result<Self> {
+        let Settings { kind, port, cpu, part_of_path, seconds } = settings;
+        let address: IpAddr = address.parse().with_context(|| format!("address {address:?}"))?;
+        let kind = kind.to_possible_value().context("kinds have names")?;
         // What else the machine runs shall disturb little.
         let mut command = place.command("nice");
         command.args(["-n", "-20"]).arg(std::env::current_exe()?);
-        let kind = kind.to_possible_value().context("kinds have names")?;
-        command.args(["load", role, kind.get_name(), "--address", &route.address]);
+        command.args(["load", role, kind.get_name()]);
         for (flag, value) in [
+            ("--address", address.to_string()),
             ("--port", port.to_string()),
-            ("--cpu", settings.cpu.to_string()),
-            ("--seconds", settings.seconds.to_string()),
-            ("--warm-up", settings.warm_up.to_string()),
+            ("--cpu", cpu.to_string()),
+            ("--seconds", seconds.to_string()),
         ] {
             command.args([flag, &value]);
         }
-        Self::spawn(&mut command)
-    }
-
-    fn spawn(command: &mut Command) -> Result<Self> {
+        if !part_of_path.is_empty() {
+            let pids: Vec<String> = part_of_path.iter().map(i32::to_string).collect();
+            command.args(["--part-of-path", &pids.join(",")]);
+        }
         let mut child = command
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .with_context(|| format!("cannot start {command:?}"))?;
+        let input = child.stdin.take().context("no pipe")?;
         let out = BufReader::new(child.stdout.take().context("no pipe")?);
-        Ok(Self { child, out })
+        Ok(Self { child, input, out })
     }
 
-    /// Waits until a serving end listens.
-    pub(super) fn wait_ready(&mut self) -> Result<()> {
-        let mut line = String::new();
-        self.out.read_line(&mut line)?;
-        if line.trim() != "ready" {
-            bail!("the serving end did not start: {}", self.complaint());
-        }
-        Ok(())
+    /// Number of its process: what stands before it on the command line is replaced by it.
+    pub(super) fn pid(&self) -> Result<Pid> {
+        Ok(Pid::from_raw(self.child.id().try_into()?))
     }
 
-    /// Waits for the result.
-    pub(super) fn result(mut self) -> Result<Measured> {
+    /// Tells it what to do.
+    pub(super) fn tell(&mut self, command: Command) -> Result<()> {
+        let written = self.input.write_all(command.line().as_bytes());
+        written.or_else(|error| bail!("{error}: {}", self.complaint()))
+    }
+
+    /// Waits for its next line; if it has ended without, the error is what it said.
+    pub(super) fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         self.out.read_line(&mut line)?;
         if line.is_empty() {
             bail!("{}", self.complaint());
         }
-        serde_json::from_str(&line).with_context(|| format!("result {line:?}"))
+        Ok(line.trim().to_owned())
+    }
+
+    /// Waits for its next answer.
+    pub(super) fn answer<T: DeserializeOwned>(&mut self) -> Result<T> {
+        let line = self.line()?;
+        serde_json::from_str(&line).with_context(|| format!("answer {line:?}"))
     }
 
     /// What it said at its end.
@@ -107,48 +128,5 @@ impl Drop for End {
         // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-/// Measures one kind on one route, both ends on one CPU.
-pub(super) fn measure(kind: Kind, route: &Route, settings: Settings) -> Result<Measured> {
-    let port = PORT + kind_number(kind);
-    let mut server = End::start("serve", kind, route, port, settings)?;
-    server.wait_ready()?;
-    let client = End::start("drive", kind, route, port, settings)?;
-    match kind {
-        Kind::TcpRr | Kind::UdpRr | Kind::Crr => client.result(),
-        Kind::UdpPps | Kind::TcpStream | Kind::Paced => server.result(),
-    }
-}
-
-/// Measures one kind on one route with a pair of ends on every CPU at once; the sum.
-pub(super) fn measure_on_all(kind: Kind, route: &Route, settings: Settings) -> Result<Measured> {
-    let cpus = std::thread::available_parallelism()?.get();
-    let mut servers = Vec::new();
-    let mut clients = Vec::new();
-    for (cpu, port) in (0..cpus).zip(PORT + 100..) {
-        let mut server = End::start("serve", kind, route, port, Settings { cpu, ..settings })?;
-        server.wait_ready()?;
-        servers.push(server);
-    }
-    for (cpu, port) in (0..cpus).zip(PORT + 100..) {
-        clients.push(End::start("drive", kind, route, port, Settings { cpu, ..settings })?);
-    }
-    let mut sum = Measured::default();
-    for client in clients {
-        sum.per_second += client.result()?.per_second;
-    }
-    Ok(sum)
-}
-
-fn kind_number(kind: Kind) -> u16 {
-    match kind {
-        Kind::TcpRr => 1,
-        Kind::UdpRr => 2,
-        Kind::UdpPps => 3,
-        Kind::TcpStream => 4,
-        Kind::Crr => 5,
-        Kind::Paced => 6,
     }
 }

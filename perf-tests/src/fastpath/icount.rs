@@ -11,7 +11,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::rows::{Goal, Row};
+use super::rows::Row;
+use super::verdict::Goal;
 
 /// Kernel whose figures the goals are about.
 const KERNEL: &str = "6.1";
@@ -159,19 +160,11 @@ impl Machines {
 
 impl Row {
     fn instructions(what: &str, against: &str, goal: f64, figure: Option<f64>, note: String) -> Self {
-        Self {
-            what: what.to_owned(),
-            against: against.to_owned(),
-            goal: Goal::AtMost(goal),
-            unit: String::new(),
-            figure,
-            spread: None,
-            note,
-        }
+        Self::new(what, against, Goal::AtMost(goal), "").figure(figure).note(note)
     }
 
     fn connections(what: &str, against: &str, goal: f64, figure: Option<f64>, note: String) -> Self {
-        Self { goal: Goal::AtLeast(goal), ..Self::instructions(what, against, goal, figure, note) }
+        Self::new(what, against, Goal::AtLeast(goal), "").figure(figure).note(note)
     }
 }
 

@@ -1,37 +1,46 @@
 //! `cargo xtask bench fastpath`: the fast path against everything that it is held against, in one run.
 //!
-//! [`worlds`] and [`cluster`] make the paths, [`rounds`] runs the load tool of [`load`] on them in turn, [`revoke`] looks
-//! for packets that come too late, [`alone`] measures
-//! the programs by themselves, [`icount`] reads what was counted in emulated machines; [`rows`] holds the goals and
-//! [`report`] writes it down.
+//! [`scene`] brings up the paths, by [`worlds`] and [`cluster`]; [`plan`] says which load of [`load`] runs on which; [`rounds`] opens
+//! them as [`lane`]s and measures slice by slice into [`samples`]. [`stats`] makes medians and intervals of them, [`verdict`]
+//! answers. [`revoke`] looks for packets that come too late, [`alone`] measures the programs by themselves, [`icount`] reads what
+//! was counted in emulated machines. [`rows`] holds the goals and [`report`] writes it down; [`itself`] is a control.
 
 mod alone;
 mod cell;
 mod cluster;
 mod direct;
 mod icount;
+mod itself;
+mod lane;
 mod load;
 mod place;
+mod plan;
 mod report;
 mod revoke;
 mod rounds;
 mod rows;
+mod samples;
+mod scene;
+mod stats;
+mod tally;
+mod verdict;
 mod worlds;
 
 use std::io::Write;
 use std::path::{Path as FilePath, PathBuf};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde::Deserialize;
 use serde_json::json;
-use testbed::cluster::config::Datapath;
 
-use cell::{Route, Settings};
-use cluster::{Cluster, Sabotage};
-use rounds::Path;
+use cluster::Sabotage;
+use plan::{Load, LoadName, Path};
+use rounds::Settings;
 use rows::Found;
-use worlds::World;
+use scene::{Clusters, Scene};
+use tally::Tally;
 
 pub(crate) use alone::run as alone;
 pub(crate) use direct::keep as keep_direct;
@@ -40,26 +49,30 @@ pub(crate) use load::Args as LoadArgs;
 /// Where `--write` puts the page.
 const PAGE: &str = "docs/performance.md";
 
-/// Rounds without which a median says too little.
-const FEWEST_ROUNDS: usize = 7;
-/// Seconds before each measurement.
-const WARM_UP: f64 = 0.25;
-
 /// How the fast path is measured.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Exit with 1 and name the rows when a goal is missed or a row was not measured.
+    /// Exit with 1 and name the rows when a goal is missed or a row was not measured; with 3 when only verdicts are missing.
     #[arg(long)]
     check: bool,
     /// Write the tables to docs/performance.md.
     #[arg(long)]
     write: bool,
-    /// Rounds; every path is measured once in each.
-    #[arg(long, default_value_t = 7)]
+    /// Rounds; every path has one slice in each.
+    #[arg(long, default_value_t = 300)]
     rounds: usize,
-    /// Seconds of one measurement.
-    #[arg(long, default_value_t = 1.0)]
-    seconds: f64,
+    /// Milliseconds of one slice.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(5..=1000))]
+    slice_ms: u64,
+    /// Paths to measure, each under every load, instead of those of the goals; rows of others are not measured.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    paths: Vec<Path>,
+    /// Loads to measure, instead of all; rows of the others are not measured.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    loads: Vec<LoadName>,
+    /// A control: open each path twice and hold it against itself; all must be the same.
+    #[arg(long, conflicts_with_all = ["only", "sabotage", "write", "kept"])]
+    against_itself: bool,
     /// CPU that both ends stay on.
     #[arg(long, default_value_t = 1)]
     cpu: usize,
@@ -79,7 +92,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, conflicts_with_all = ["there", "write", "kept"])]
     sabotage: Option<Sabotage>,
     /// Measure nothing: take the figures of the last run from --out, and the counts of emulated machines as they are now.
-    #[arg(long, conflicts_with_all = ["there", "only"])]
+    #[arg(long, conflicts_with_all = ["there", "only", "paths", "loads"])]
     kept: bool,
     /// Directory for the samples, and with the counts of emulated machines.
     #[arg(long, default_value = "target/bench")]
@@ -125,70 +138,71 @@ impl Run {
     }
 }
 
-/// What is measured in one run.
-struct Scene {
-    fast: Cluster,
-    ovs: Cluster,
-    uncounted: Option<Cluster>,
-    worlds: Vec<(Path, World)>,
-}
-
 impl Args {
     pub(crate) fn run(self) -> Result<()> {
-        if self.check && self.rounds < FEWEST_ROUNDS {
-            bail!("--rounds {} with --check: a verdict needs at least {FEWEST_ROUNDS}", self.rounds);
-        }
-        let file = self.out.join("fastpath.json");
-        let Run { circumstances, mut found } = if self.kept { Run::read(&file)? } else { self.measure()? };
-        if self.check && circumstances.rounds < FEWEST_ROUNDS {
-            bail!("{}: {} rounds are no verdict", file.display(), circumstances.rounds);
-        }
-        found.machines = icount::Machines::read(&self.out)?;
-        let rows = rows::rows(&found);
-        let missed = report::print(&mut std::io::stdout().lock(), &rows)?;
-        std::fs::create_dir_all(&self.out).with_context(|| self.out.display().to_string())?;
-        let all = json!({"circumstances": circumstances, "rows": rows, "found": found});
-        put(&file, &serde_json::to_string_pretty(&all)?)?;
-        if self.write {
-            put(FilePath::new(PAGE), &report::markdown(&circumstances, &found, &rows))?;
-        }
-        let mut stdout = std::io::stdout().lock();
-        writeln!(stdout, "\ngoals missed: {}", missed.len())?;
-        for row in &missed {
-            writeln!(stdout, "  {row}")?;
-        }
-        stdout.flush()?;
-        if self.check && !missed.is_empty() {
+        let tally =
+            if self.against_itself { self.hold_against_itself()? } else { self.hold_against_goals()? };
+        let code = tally.code();
+        if self.check && code != 0 {
             // An error of anyhow would show where in the program it was raised.
-            std::process::exit(1);
+            std::process::exit(code);
         }
         Ok(())
     }
 
+    /// All rows, with their goals.
+    fn hold_against_goals(&self) -> Result<Tally> {
+        let file = self.out.join("fastpath.json");
+        let Run { circumstances, mut found } = if self.kept { Run::read(&file)? } else { self.measure()? };
+        found.machines = icount::Machines::read(&self.out)?;
+        let rows = rows::rows(&found);
+        let mut stdout = std::io::stdout().lock();
+        let tally = report::print(&mut stdout, &rows)?;
+        report::print_paths(&mut stdout, &found.samples)?;
+        self.keep(&file, &json!({"circumstances": circumstances, "rows": rows, "found": found}))?;
+        if self.write {
+            put(FilePath::new(PAGE), &report::markdown(&circumstances, &found, &rows))?;
+        }
+        tally.print(&mut stdout, "goals missed")?;
+        Ok(tally)
+    }
+
+    /// Each path against itself.
+    fn hold_against_itself(&self) -> Result<Tally> {
+        let circumstances = self.circumstances();
+        let scene = self.scene(&[Part::Rounds])?;
+        let samples = rounds::run(&self.wanted(), &scene.routes()?, self.settings())?;
+        scene.end()?;
+        let mut stdout = std::io::stdout().lock();
+        let tally = itself::print(&mut stdout, &samples)?;
+        let file = self.out.join("fastpath-itself.json");
+        self.keep(&file, &json!({"circumstances": circumstances, "samples": samples}))?;
+        tally.print(&mut stdout, "differ")?;
+        Ok(tally)
+    }
+
     /// Measures the parts that are wanted.
     fn measure(&self) -> Result<Run> {
-        let Self { rounds, seconds, cpu, revocations, only, .. } = self;
-        let (rounds, seconds, cpu) = (*rounds, *seconds, *cpu);
-        let circumstances = report::Circumstances::now(cpu, rounds, seconds);
-        let scene = Scene::set(&self.name, self.there, self.sabotage, only.contains(&Part::Rounds))?;
+        let Self { cpu, revocations, only, .. } = self;
+        let circumstances = self.circumstances();
+        let scene = self.scene(only)?;
         let mut found = Found::default();
         for part in only {
             match part {
                 Part::Rounds => {
-                    let settings = Settings { cpu, seconds, warm_up: WARM_UP };
-                    found.samples = rounds::run(&scene.routes()?, rounds, settings)?;
+                    found.samples = rounds::run(&self.wanted(), &scene.routes()?, self.settings())?;
                 }
-                Part::Alone => found.alone = alone::measure(cpu).context("the programs by themselves")?,
+                Part::Alone => found.alone = alone::measure(*cpu).context("the programs by themselves")?,
                 Part::Revoked => {
                     say("policy revoked, eBPF");
-                    found.revoked = revoke::by_policy(&scene.fast, *revocations, cpu)?;
+                    found.revoked = revoke::by_policy(scene.fast()?, *revocations, *cpu)?;
                     say("policy revoked, OVS");
-                    found.revoked_ovs = revoke::by_policy(&scene.ovs, *revocations, cpu)?;
+                    found.revoked_ovs = revoke::by_policy(scene.ovs()?, *revocations, *cpu)?;
                 }
                 Part::Killed => {
                     for (node, port) in [("n2", 7401), ("n1", 7402), ("n2", 7403), ("n1", 7404)] {
                         say(&format!("user space killed, then the flows of {node} changed"));
-                        found.orphaned.push(revoke::without_user_space(&scene.fast, node, port, cpu)?);
+                        found.orphaned.push(revoke::without_user_space(scene.fast()?, node, port, *cpu)?);
                     }
                 }
             }
@@ -196,52 +210,37 @@ impl Args {
         scene.end()?;
         Ok(Run { circumstances, found })
     }
-}
 
-impl Scene {
-    /// Brings everything up; the cluster without counters only if it is `compared`.
-    fn set(name: &str, there: bool, sabotage: Option<Sabotage>, compared: bool) -> Result<Self> {
-        let worlds = vec![
-            (Path::Host, worlds::host()?),
-            (Path::Direct, worlds::direct()?),
-            (Path::Routed, worlds::routed()?),
-            (Path::Vxlan, worlds::vxlan()?),
-            (Path::Veth, worlds::veth()?),
-        ];
-        let compared = compared && !there;
-        let uncounted = if compared { Cluster::uncounted(&format!("{name}-uncounted"))? } else { None };
-        if compared && uncounted.is_none() {
-            say("the agent has no programs without counters; those rows are not measured");
-        }
-        let cluster = |kind: &str, datapath| {
-            let name = format!("{name}-{kind}");
-            if there { Cluster::there(&name) } else { Cluster::up(&name, datapath) }
-        };
-        let fast = match sabotage {
-            Some(sabotage) => Cluster::sabotaged(&format!("{name}-ebpf"), sabotage)?,
-            None => cluster("ebpf", Datapath::Auto)?,
-        };
-        Ok(Self { fast, ovs: cluster("ovs", Datapath::Ovs)?, uncounted, worlds })
+    fn circumstances(&self) -> report::Circumstances {
+        report::Circumstances::now(self.cpu, self.rounds, self.slice_ms)
     }
 
-    fn routes(&self) -> Result<Vec<(Path, Route)>> {
-        let mut routes = vec![
-            (Path::Fast, self.fast.across()?),
-            (Path::FastSame, self.fast.same_node()?),
-            (Path::Ovs, self.ovs.across()?),
-            (Path::OvsSame, self.ovs.same_node()?),
-        ];
-        if let Some(cluster) = &self.uncounted {
-            routes.push((Path::Uncounted, cluster.across()?));
-        }
-        routes.extend(self.worlds.iter().map(|(path, world)| (*path, world.route())));
-        Ok(routes)
+    fn settings(&self) -> Settings {
+        let slice = Duration::from_millis(self.slice_ms);
+        Settings { cpu: self.cpu, rounds: self.rounds, slice, twice: self.against_itself }
     }
 
-    fn end(self) -> Result<()> {
-        self.fast.down()?;
-        self.ovs.down()?;
-        self.uncounted.map_or(Ok(()), Cluster::down)
+    fn wanted(&self) -> Vec<(Load, Vec<Path>)> {
+        plan::wanted(&self.paths, &self.loads)
+    }
+
+    /// What these parts need.
+    fn scene(&self, parts: &[Part]) -> Result<Scene> {
+        let Self { name, there, sabotage, .. } = self;
+        let mut paths: Vec<Path> = Vec::new();
+        if parts.contains(&Part::Rounds) {
+            paths.extend(self.wanted().into_iter().flat_map(|(_, paths)| paths));
+        }
+        paths.sort();
+        paths.dedup();
+        let both = parts.contains(&Part::Revoked) || parts.contains(&Part::Killed);
+        Scene::set(Clusters { name, there: *there, sabotage: *sabotage }, &paths, both)
+    }
+
+    /// Leaves what was measured in a file.
+    fn keep(&self, file: &FilePath, all: &serde_json::Value) -> Result<()> {
+        std::fs::create_dir_all(&self.out).with_context(|| self.out.display().to_string())?;
+        put(file, &serde_json::to_string(all)?)
     }
 }
 

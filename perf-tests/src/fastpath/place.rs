@@ -1,5 +1,6 @@
 //! Network namespaces: those of a cluster, and those that we make, which last as long as their keeper.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -40,6 +41,19 @@ impl Place {
     pub(super) fn set(&self, key: &str, value: &str) -> Result<()> {
         exec::output(self.command("sysctl").args(["-qw", &format!("{key}={value}")])).map(drop)
     }
+}
+
+/// All processes of the machine with this name, kernel threads among them.
+pub(super) fn processes(name: &str) -> Vec<i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            // One that has ended meanwhile has no name.
+            let comm = fs::read_to_string(entry.path().join("comm")).ok()?;
+            (comm.trim_end() == name).then_some(pid)
+        })
+        .collect()
 }
 
 /// A process that ends when it is dropped, or when its standard input does: so also when we are killed.

@@ -6,8 +6,12 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-use super::rounds::{Load, PLAN, Path, Samples, shown};
-use super::rows::{Found, Goal, Row, median};
+use super::plan::{Load, PLAN, Path};
+use super::rows::{Found, Row};
+use super::samples::Samples;
+use super::stats::median;
+use super::tally::Tally;
+use super::verdict::Goal;
 
 /// Under which circumstances it was measured.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -18,14 +22,14 @@ pub(super) struct Circumstances {
     pub(super) cpus: usize,
     pub(super) cpu: usize,
     pub(super) rounds: usize,
-    pub(super) seconds: f64,
+    pub(super) slice_ms: u64,
     /// CPUs that others kept busy just before.
     pub(super) load_before: String,
 }
 
 impl Circumstances {
     /// Asks the machine.
-    pub(super) fn now(cpu: usize, rounds: usize, seconds: f64) -> Self {
+    pub(super) fn now(cpu: usize, rounds: usize, slice_ms: u64) -> Self {
         let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
         Self {
             commit: said("git", &["describe", "--always", "--dirty", "--abbrev=10"]),
@@ -34,7 +38,7 @@ impl Circumstances {
             cpus: std::thread::available_parallelism().map_or(0, usize::from),
             cpu,
             rounds,
-            seconds,
+            slice_ms,
             load_before: load.split(' ').next().unwrap_or_default().to_owned(),
         }
     }
@@ -71,52 +75,100 @@ impl Row {
         })
     }
 
-    fn spread_text(&self) -> String {
-        self.spread.map_or(String::new(), |(low, high)| format!("{} – {}", number(low), number(high)))
+    fn interval_text(&self) -> String {
+        let Some((low, high)) = self.interval else { return String::new() };
+        match self.left_out {
+            Some(_) => format!("{low:.3} – {high:.3}"),
+            None => format!("{} – {}", number(low), number(high)),
+        }
     }
 
-    fn verdict(&self) -> &'static str {
-        match self.figure {
-            None => "not measured",
-            Some(_) if self.met() => "met",
-            Some(_) => "MISSED",
-        }
+    fn left_out_text(&self) -> String {
+        self.left_out.map_or(String::new(), percent)
     }
 }
 
-/// Prints all rows; answers with the names of those that miss.
-pub(super) fn print(out: &mut impl Write, rows: &[Row]) -> std::io::Result<Vec<String>> {
+/// A part as a percentage.
+pub(super) fn percent(part: f64) -> String {
+    format!("{:.0} %", 100.0 * part)
+}
+
+/// Prints all rows; answers with the names of those that do not meet their goal.
+pub(super) fn print(out: &mut impl Write, rows: &[Row]) -> std::io::Result<Tally> {
+    let mut tally = Tally::default();
     writeln!(
         out,
-        "{:<60} {:<32} {:>9} {:>9} {:>15}  {:<12} ",
-        "what", "against", "goal", "figure", "spread", "verdict"
+        "{:<60} {:<32} {:>9} {:>9} {:>15} {:>8}  {:<34} ",
+        "what", "against", "goal", "figure", "interval", "left out", "verdict"
     )?;
     for row in rows {
+        tally.add(row.name(), row.verdict);
         writeln!(
             out,
-            "{:<60} {:<32} {:>9} {:>9} {:>15}  {:<12} {}",
+            "{:<60} {:<32} {:>9} {:>9} {:>15} {:>8}  {:<34} {}",
             row.what,
             row.against,
             row.goal_text(),
             row.figure_text(),
-            row.spread_text(),
-            row.verdict(),
+            row.interval_text(),
+            row.left_out_text(),
+            row.verdict.text(),
             row.note
         )?;
     }
-    Ok(rows.iter().filter(|row| !row.met()).map(Row::name).collect())
+    Ok(tally)
+}
+
+/// Prints the rate of each path under each load, and its ratio to the load's first path.
+pub(super) fn print_paths(out: &mut impl Write, samples: &Samples) -> std::io::Result<()> {
+    let mut first: Option<(Load, Path)> = None;
+    for series in samples.0.iter().filter(|series| !series.twin) {
+        let (load, path) = (series.load, series.path);
+        let base = match first {
+            Some((of, base)) if of == load => base,
+            _ => {
+                writeln!(
+                    out,
+                    "\n{:<60} {:>20} {:>9} {:>15} {:>8}",
+                    load.label().0,
+                    "rate",
+                    "ratio",
+                    "interval",
+                    "left out"
+                )?;
+                first = Some((load, path));
+                path
+            }
+        };
+        write!(out, "{:<60} {:>20}", path.label(), cell(samples, load, path))?;
+        let pairs = samples.pairs(load, path, base);
+        match pairs.estimate.filter(|_| path != base) {
+            Some(e) => writeln!(
+                out,
+                " {:>9.3} {:>15} {:>8}",
+                e.median,
+                format!("{:.3} – {:.3}", e.low, e.high),
+                percent(pairs.left_out())
+            )?,
+            None => writeln!(out)?,
+        }
+    }
+    Ok(())
 }
 
 /// The page of the documentation.
 pub(super) fn markdown(circumstances: &Circumstances, found: &Found, rows: &[Row]) -> String {
-    let Circumstances { commit, kernel, date, cpus, cpu, rounds, seconds, load_before } = circumstances;
+    let Circumstances { commit, kernel, date, cpus, cpu, rounds, slice_ms, load_before } = circumstances;
+    let disturbed = percent(found.samples.disturbed());
     let mut page = format!(
         "# Performance of the fast path\n\n\
          Written by `cargo xtask bench fastpath --write`; `--check` fails on a row that misses its goal. How it is measured:\n\
          [benchmarks.md](benchmarks.md#the-fast-path).\n\n\
-         Commit {commit}, Linux {kernel}, {date}; {cpus} CPUs, both ends on CPU {cpu}, {rounds} rounds of {seconds} s a cell, \
-         load {load_before} just before. Figures are medians of the ratios within a round, the spread is the least and the greatest of them.\n\n\
-         | what | against | goal | figure | spread | | |\n|---|---|---|---|---|---|---|\n"
+         Commit {commit}, Linux {kernel}, {date}; {cpus} CPUs, both ends on CPU {cpu}, {rounds} rounds of slices of {slice_ms} ms, \
+         load {load_before} just before, {disturbed} of the slices disturbed by other processes or steal. A ratio is the median of \
+         those of neighbouring slices, with its 95 % interval (bootstrap), which must lie on one side of the goal; pairs with a \
+         disturbed slice are left out. Other figures show the least and the greatest value.\n\n\
+         | what | against | goal | figure | interval | left out | | |\n|---|---|---|---|---|---|---|---|\n"
     );
     for row in rows {
         let cells = [
@@ -124,13 +176,14 @@ pub(super) fn markdown(circumstances: &Circumstances, found: &Found, rows: &[Row
             row.against.clone(),
             row.goal_text(),
             row.figure_text(),
-            row.spread_text(),
-            row.verdict().into(),
+            row.interval_text(),
+            row.left_out_text(),
+            row.verdict.text(),
             row.note.clone(),
         ];
         page += &format!("| {} |\n", cells.join(" | "));
     }
-    page += "\n## The paths themselves\n\nMedians over the rounds; in brackets the median time of a round trip in microseconds.\n\n";
+    page += "\n## The paths themselves\n\nMedians over all slices; in brackets the median time of a transaction in microseconds.\n\n";
     page += &paths(&found.samples);
     page += &found.machines.markdown();
     page
@@ -138,7 +191,7 @@ pub(super) fn markdown(circumstances: &Circumstances, found: &Found, rows: &[Row
 
 /// A table of rates by path and load.
 fn paths(samples: &Samples) -> String {
-    let mut all: Vec<Path> = samples.0.iter().map(|sample| sample.path).collect();
+    let mut all: Vec<Path> = samples.0.iter().map(|series| series.path).collect();
     all.sort();
     all.dedup();
     let mut table = String::from("| path |");
@@ -166,6 +219,11 @@ fn cell(samples: &Samples, load: Load, path: Path) -> String {
     text
 }
 
+/// A rate, with decimals where they say something.
+fn shown(rate: f64) -> String {
+    if rate < 100.0 { format!("{rate:.2}") } else { format!("{rate:.0}") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,17 +234,16 @@ mod tests {
         let found = Found::default();
         let rows = rows::rows(&found);
         let mut out = Vec::new();
-        assert_eq!(print(&mut out, &rows).unwrap().len(), rows.len());
+        assert_eq!(print(&mut out, &rows).unwrap().not_measured.len(), rows.len());
         assert_eq!(String::from_utf8(out).unwrap().matches("not measured").count(), rows.len());
-        let circumstances = Circumstances::now(1, 7, 1.0);
+        let circumstances = Circumstances::now(1, 300, 30);
         let page = markdown(&circumstances, &found, &rows);
         assert_eq!(page.matches("not measured").count(), rows.len());
     }
 
     #[test]
     fn a_figure_is_not_rounded_over_its_bound() {
-        let mut row = rows::rows(&Found::default()).remove(0);
-        row.figure = Some(0.9491);
-        assert_eq!((row.figure_text().as_str(), row.verdict()), ("0.949", "MISSED"));
+        let row = rows::rows(&Found::default()).remove(0).figure(Some(0.9491));
+        assert_eq!((row.figure_text(), row.verdict.text()), ("0.949".into(), "MISSED".into()));
     }
 }

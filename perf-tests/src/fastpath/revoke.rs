@@ -14,7 +14,7 @@ use testbed::exec::retry;
 
 use super::cell::{End, Route, Settings};
 use super::cluster::{Cluster, NAMESPACE};
-use super::load::{Kind, Measured, wall_clock};
+use super::load::{Kind, Recorded, wall_clock};
 
 /// OVN's integration bridge, asked directly.
 const BRIDGE: &str = "unix:/run/openvswitch/br-int.mgmt";
@@ -47,12 +47,12 @@ pub(super) struct Late {
 }
 
 impl Late {
-    fn of(measured: &Measured, from: u64, cached: bool) -> Result<Self> {
-        let packets = measured.arrivals.iter().filter(|(at, _)| *at > from).count();
-        let last = measured.arrivals.last().context("nothing arrived")?.0;
+    fn of(recorded: &Recorded, from: u64, cached: bool) -> Result<Self> {
+        let packets = recorded.arrivals.iter().filter(|(at, _)| *at > from).count();
+        let last = recorded.arrivals.last().context("nothing arrived")?.0;
         let ms = |nanoseconds: u64| Duration::from_nanos(nanoseconds).as_secs_f64() * 1e3;
         let last_ms = if last >= from { ms(last - from) } else { -ms(from - last) };
-        let late = Self { packets, last_ms, before: measured.arrivals.len() - packets, cached };
+        let late = Self { packets, last_ms, before: recorded.arrivals.len() - packets, cached };
         if late.before < 100 {
             bail!("only {} packets arrived before they were forbidden", late.before);
         }
@@ -135,14 +135,14 @@ pub(super) fn without_user_space(cluster: &Cluster, node: &str, port: u16, cpu: 
     let matched = format!("table=0,udp,tp_dst={port}");
     let changed = ofctl(bed, node, &["add-flow", BRIDGE, &format!("{matched},priority=65000,actions=drop")]);
     let from = wall_clock() + u64::try_from(BOUND.as_nanos())?;
-    let measured = stream.finish();
+    let recorded = stream.finish();
     ofctl(bed, node, &["del-flows", BRIDGE, &matched])?;
     for name in &nodes {
         bed.host(name).restart("ovn-controller")?;
         bed.host(name).restart("node-agent")?;
     }
     changed?;
-    Late::of(&measured?, from, cached)
+    Late::of(&recorded?, from, cached)
 }
 
 fn ofctl(bed: &Bed, node: &str, args: &[&str]) -> Result<String> {
@@ -157,17 +157,15 @@ struct Stream {
 
 impl Stream {
     fn start(route: &Route, port: u16, cpu: usize) -> Result<Self> {
-        let settings = Settings { cpu, seconds: LONGEST, warm_up: 0.0 };
-        let mut receiver = End::start("serve", Kind::Paced, route, port, settings)?;
-        receiver.wait_ready()?;
-        let sender = End::start("drive", Kind::Paced, route, port, settings)?;
-        Ok(Self { sender, receiver })
+        let settings = Settings { kind: Kind::Paced, port, cpu, part_of_path: Vec::new(), seconds: LONGEST };
+        let receiver = End::serve(route, &settings)?;
+        Ok(Self { sender: End::drive(route, &settings)?, receiver })
     }
 
-    fn finish(self) -> Result<Measured> {
-        let measured = self.receiver.result();
+    fn finish(mut self) -> Result<Recorded> {
+        let recorded = self.receiver.answer();
         drop(self.sender);
-        measured
+        recorded
     }
 }
 
@@ -233,15 +231,15 @@ mod tests {
     #[test]
     fn packets_count_as_late_from_the_moment_on() {
         let arrivals = (0..200_u32).map(|i| (1_000_000_000 + u64::from(i) * 200_000, i)).collect();
-        let measured = Measured { arrivals, ..Measured::default() };
-        let late = Late::of(&measured, 1_000_000_000 + 197 * 200_000, true).unwrap();
+        let recorded = Recorded { arrivals };
+        let late = Late::of(&recorded, 1_000_000_000 + 197 * 200_000, true).unwrap();
         assert_eq!((late.packets, late.before), (2, 198));
         assert!((late.last_ms - 0.4).abs() < 1e-9, "{late:?}");
     }
 
     #[test]
     fn a_stream_that_hardly_ran_proves_nothing() {
-        let measured = Measured { arrivals: vec![(1, 0), (2, 1)], ..Measured::default() };
-        assert!(Late::of(&measured, 10, true).is_err());
+        let recorded = Recorded { arrivals: vec![(1, 0), (2, 1)] };
+        assert!(Late::of(&recorded, 10, true).is_err());
     }
 }

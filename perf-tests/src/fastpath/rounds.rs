@@ -1,198 +1,153 @@
-//! All paths, interleaved: in every round each kind of traffic runs once on every path that has it, one right after the
-//! other, and each round begins with another path.
+//! All paths, interleaved: a load's paths are all open, and take turns slice by slice. Each round has one slice of every path and
+//! begins with another one; every second round goes backwards, so that no path always follows the same.
 
 use std::io::Write;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use serde::{Deserialize, Serialize};
 
-use super::cell::{self, Route, Settings};
-use super::load::Kind;
+use super::cell::Route;
+use super::lane::Lane;
+use super::plan::{Load, Path};
+use super::samples::{Samples, Series};
 
-/// A way from one process to another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Path {
-    /// Pods of two nodes, eBPF.
-    Fast,
-    /// The same with programs that neither count nor compare.
-    Uncounted,
-    /// The same with OVS.
-    Ovs,
-    /// Pods of one node, eBPF.
-    FastSame,
-    /// The same with OVS.
-    OvsSame,
-    /// Processes of two nodes.
-    Host,
-    /// Pods of two nodes, redirected without encapsulation.
-    Direct,
-    /// Pods of two nodes, routed.
-    Routed,
-    /// Pods of two nodes, VXLAN.
-    Vxlan,
-    /// A bare veth pair.
-    Veth,
+/// How it is measured.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Settings {
+    /// CPU that both ends stay on.
+    pub(super) cpu: usize,
+    pub(super) rounds: usize,
+    /// Length of a slice.
+    pub(super) slice: Duration,
+    /// Whether each path is opened twice, to be held against itself.
+    pub(super) twice: bool,
 }
 
-impl Path {
-    /// In tables.
-    pub(super) fn label(self) -> &'static str {
-        match self {
-            Self::Fast => "fast, across nodes",
-            Self::Uncounted => "fast, across nodes, no counters",
-            Self::Ovs => "OVS, across nodes",
-            Self::FastSame => "fast, same node",
-            Self::OvsSame => "OVS, same node",
-            Self::Host => "host",
-            Self::Direct => "direct",
-            Self::Routed => "routed",
-            Self::Vxlan => "VXLAN",
-            Self::Veth => "veth",
-        }
-    }
-}
+/// Time between two lines that say how far it is.
+const SAY: Duration = Duration::from_secs(5);
+/// What a slice takes more than its length and its warm-up, roughly: being told, clocks; of one-way traffic what is yet to arrive.
+const OVERHEAD: Duration = Duration::from_millis(3);
 
-/// What a column of the raw figures is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Load {
-    /// One pair of ends on the one CPU.
-    One(Kind),
-    /// A pair on every CPU.
-    All(Kind),
-}
-
-impl Load {
-    /// In tables, with the unit, and by what to divide.
-    pub(super) fn label(self) -> (&'static str, f64) {
-        match self {
-            Self::One(Kind::TcpRr) => ("TCP_RR/s", 1.0),
-            Self::One(Kind::UdpRr) => ("UDP_RR/s", 1.0),
-            Self::One(Kind::UdpPps) => ("UDP 18 B, kpps", 1e3),
-            Self::One(Kind::TcpStream) => ("TCP stream, Gbit/s", 1e9),
-            Self::One(Kind::Crr) => ("connections/s", 1.0),
-            Self::All(Kind::Crr) => ("connections/s, all CPUs", 1.0),
-            Self::One(Kind::Paced) | Self::All(_) => ("per second", 1.0),
-        }
-    }
-}
-
-/// Which loads run on which paths: those that a goal needs, and some to know more.
-pub(super) const PLAN: &[(Load, &[Path])] = {
-    use Path::*;
-    &[
-        (
-            Load::One(Kind::TcpRr),
-            &[Fast, Direct, Host, Routed, Vxlan, Uncounted, FastSame, Veth, Ovs, OvsSame],
-        ),
-        (
-            Load::One(Kind::UdpRr),
-            &[Fast, Direct, Host, Routed, Vxlan, Uncounted, FastSame, Veth, Ovs, OvsSame],
-        ),
-        (Load::One(Kind::UdpPps), &[Fast, Vxlan, Direct, Ovs]),
-        (Load::One(Kind::TcpStream), &[Fast, Host, Vxlan, Ovs]),
-        (Load::One(Kind::Crr), &[Fast, Ovs, Vxlan]),
-        (Load::All(Kind::Crr), &[Fast, Uncounted]),
-    ]
-};
-
-/// One measurement.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Sample {
-    pub(super) round: usize,
-    pub(super) path: Path,
-    pub(super) load: Load,
-    pub(super) per_second: f64,
-    pub(super) median_us: Option<f64>,
-}
-
-/// What was measured.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Samples(pub(super) Vec<Sample>);
-
-impl Samples {
-    /// Ratios of two paths, one for each round in which both were measured.
-    pub(super) fn ratios(&self, load: Load, path: Path, against: Path) -> Vec<f64> {
-        let of = |path| self.0.iter().filter(move |s| s.load == load && s.path == path);
-        of(path)
-            .filter_map(|s| of(against).find(|o| o.round == s.round).map(|o| s.per_second / o.per_second))
-            .filter(|ratio| ratio.is_finite())
-            .collect()
-    }
-
-    /// Rates of one path.
-    pub(super) fn rates(&self, load: Load, path: Path) -> Vec<f64> {
-        self.0.iter().filter(|s| s.load == load && s.path == path).map(|s| s.per_second).collect()
-    }
-
-    /// Times of a transaction on one path, in microseconds.
-    pub(super) fn times(&self, load: Load, path: Path) -> Vec<f64> {
-        self.0.iter().filter(|s| s.load == load && s.path == path).filter_map(|s| s.median_us).collect()
-    }
-}
-
-/// A rate, with decimals where they say something.
-pub(super) fn shown(rate: f64) -> String {
-    if rate < 100.0 { format!("{rate:.2}") } else { format!("{rate:.0}") }
-}
-
-/// Measures all that there are routes for.
-pub(super) fn run(routes: &[(Path, Route)], rounds: usize, settings: Settings) -> Result<Samples> {
+/// Measures what is wanted and has routes.
+pub(super) fn run(
+    wanted: &[(Load, Vec<Path>)],
+    routes: &[(Path, Route)],
+    settings: Settings,
+) -> Result<Samples> {
+    let there: Vec<(Load, Vec<&(Path, Route)>)> = wanted
+        .iter()
+        .map(|(load, paths)| {
+            (*load, paths.iter().filter_map(|p| routes.iter().find(|r| r.0 == *p)).collect())
+        })
+        .collect();
+    let lanes = |routes: &[_]| routes.len() * if settings.twice { 2 } else { 1 };
+    let times: Vec<Duration> = there.iter().map(|(_, routes)| expected(lanes(routes), settings)).collect();
+    let Settings { rounds, slice, .. } = settings;
+    let all = minutes(times.iter().sum());
+    super::say(&format!("{rounds} rounds with slices of {} ms: about {all}", slice.as_millis()));
     let mut samples = Samples::default();
-    let mut err = std::io::stderr().lock();
-    for round in 0..rounds {
-        for (load, paths) in PLAN {
-            let (label, unit) = load.label();
-            write!(err, "round {}/{rounds} {label}:", round + 1)?;
-            let there: Vec<_> =
-                paths.iter().filter_map(|path| routes.iter().find(|route| route.0 == *path)).collect();
-            let first = round % there.len().max(1);
-            for (path, route) in there.iter().cycle().skip(first).take(there.len()) {
-                let measured = match load {
-                    Load::One(kind) => cell::measure(*kind, route, settings),
-                    Load::All(kind) => cell::measure_on_all(*kind, route, settings),
-                };
-                let measured = measured.with_context(|| format!("{label} on path {}", path.label()))?;
-                write!(err, " {} {};", path.label(), shown(measured.per_second / unit))?;
-                samples.0.push(Sample {
-                    round,
-                    path: *path,
-                    load: *load,
-                    per_second: measured.per_second,
-                    median_us: measured.median_us,
-                });
-            }
-            writeln!(err)?;
-        }
+    for (i, (load, routes)) in there.iter().enumerate() {
+        let later = times.iter().skip(i + 1).sum();
+        samples.0.extend(load_on(*load, routes, settings, later)?);
     }
     Ok(samples)
+}
+
+/// One load on its paths.
+fn load_on(
+    load: Load,
+    routes: &[&(Path, Route)],
+    settings: Settings,
+    later: Duration,
+) -> Result<Vec<Series>> {
+    let Settings { cpu, rounds, slice, twice } = settings;
+    let mut lanes = Vec::new();
+    for (path, route) in routes {
+        for twin in [false, true].into_iter().take(if twice { 2 } else { 1 }) {
+            lanes.push(Lane::open(load, *path, twin, route, cpu)?);
+        }
+    }
+    let (start, mut said) = (Instant::now(), Instant::now());
+    for round in 0..rounds {
+        for i in order(lanes.len(), round) {
+            lanes.get_mut(i).context("a lane of the order")?.slice(round, slice)?;
+        }
+        if said.elapsed() >= SAY || round + 1 == rounds {
+            said = Instant::now();
+            let done = u32::try_from(round + 1)?;
+            let left = start.elapsed() / done * u32::try_from(rounds - round - 1)? + later;
+            progress(load, &lanes, round + 1, rounds, left);
+        }
+    }
+    Ok(lanes.into_iter().map(|lane| lane.series).collect())
+}
+
+/// The order of `count` paths in a round.
+fn order(count: usize, round: usize) -> Vec<usize> {
+    let turned = (0..count).map(|i| (i + round / 2) % count.max(1));
+    if round.is_multiple_of(2) { turned.collect() } else { turned.rev().collect() }
+}
+
+/// How long the rounds of one load will take.
+fn expected(lanes: usize, settings: Settings) -> Duration {
+    let one = settings.slice + settings.slice / 10 + OVERHEAD;
+    one * u32::try_from(lanes * settings.rounds).unwrap_or(u32::MAX)
+}
+
+fn minutes(time: Duration) -> String {
+    let seconds = time.as_secs();
+    if seconds < 100 { format!("{seconds} s") } else { format!("{} min", (seconds + 30) / 60) }
+}
+
+/// How far it is; the table has standard output to itself.
+fn progress(load: Load, lanes: &[Lane], round: usize, rounds: usize, left: Duration) {
+    let slices = || lanes.iter().flat_map(|lane| &lane.series.slices);
+    let disturbed = slices().filter(|slice| slice.is_disturbed()).count();
+    let percent = 100 * disturbed / slices().count().max(1);
+    let line = format!(
+        "{}: round {round}/{rounds}, {percent} % of the slices disturbed, {} left",
+        load.label().0,
+        minutes(left)
+    );
+    // Nobody reads it any more: no reason to stop.
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn sample(round: usize, path: Path, per_second: f64) -> Sample {
-        Sample { round, path, load: Load::One(Kind::TcpRr), per_second, median_us: None }
+    #[test]
+    fn every_round_has_every_path_and_begins_elsewhere() {
+        for round in 0..20 {
+            let mut all = order(5, round);
+            all.sort_unstable();
+            assert_eq!(all, [0, 1, 2, 3, 4]);
+        }
+        assert_eq!(order(3, 0), [0, 1, 2]);
+        assert_eq!(order(3, 1), [2, 1, 0]);
+        assert_eq!(order(3, 2), [1, 2, 0]);
+        assert_eq!(order(3, 3), [0, 2, 1]);
+        assert_eq!(order(0, 7), Vec::<usize>::new());
     }
 
     #[test]
-    fn ratios_pair_what_was_measured_in_the_same_round() {
-        let samples = Samples(vec![
-            sample(0, Path::Fast, 90.0),
-            sample(0, Path::Direct, 100.0),
-            sample(1, Path::Direct, 200.0),
-            sample(1, Path::Fast, 200.0),
-            sample(2, Path::Fast, 1.0),
-        ]);
-        assert_eq!(samples.ratios(Load::One(Kind::TcpRr), Path::Fast, Path::Direct), [0.9, 1.0]);
-        assert!(samples.ratios(Load::One(Kind::UdpRr), Path::Fast, Path::Direct).is_empty());
+    fn each_path_comes_as_often_before_another_as_after_it() {
+        let before = (0..40)
+            .filter(|&round| {
+                let at = |path| order(4, round).iter().position(|&i| i == path);
+                at(0) < at(2)
+            })
+            .count();
+        assert_eq!(before, 20);
     }
 
     #[test]
-    fn a_path_that_carries_nothing_gives_no_ratio() {
-        let samples = Samples(vec![sample(0, Path::Fast, 90.0), sample(0, Path::Direct, 0.0)]);
-        assert!(samples.ratios(Load::One(Kind::TcpRr), Path::Fast, Path::Direct).is_empty());
+    fn the_expected_time_grows_with_rounds_and_paths() {
+        let slice = Duration::from_millis(30);
+        let settings = Settings { cpu: 1, rounds: 100, slice, twice: false };
+        assert_eq!(expected(10, settings), Duration::from_secs(36));
+        assert_eq!(minutes(Duration::from_secs(36)), "36 s");
+        assert_eq!(minutes(Duration::from_secs(359)), "6 min");
     }
 }

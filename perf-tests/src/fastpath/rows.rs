@@ -5,16 +5,11 @@ use serde::{Deserialize, Serialize};
 use super::alone::Alone;
 use super::icount::Machines;
 use super::load::Kind::{Crr, TcpRr, TcpStream, UdpPps, UdpRr};
+use super::plan::{Load, Path};
 use super::revoke::Late;
-use super::rounds::{Load, Path, Samples};
-
-/// A bound on a figure.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Goal {
-    AtLeast(f64),
-    AtMost(f64),
-}
+use super::samples::{Pairs, Samples};
+use super::stats::median;
+use super::verdict::{Goal, Verdict};
 
 /// A figure with its goal.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -26,10 +21,13 @@ pub(super) struct Row {
     pub(super) goal: Goal,
     /// Unit of figure and goal; empty for a ratio.
     pub(super) unit: String,
-    /// None: not measured, which misses the goal.
+    /// None: not measured.
     pub(super) figure: Option<f64>,
-    /// Smallest and largest of what the figure sums up.
-    pub(super) spread: Option<(f64, f64)>,
+    /// Of a ratio of slices the interval of its median, which decides; otherwise the least and the greatest value.
+    pub(super) interval: Option<(f64, f64)>,
+    /// The part of the pairs of slices that was left out.
+    pub(super) left_out: Option<f64>,
+    pub(super) verdict: Verdict,
     /// What else to know of it.
     pub(super) note: String,
 }
@@ -47,53 +45,54 @@ pub(super) struct Found {
 }
 
 impl Row {
-    fn new(what: impl Into<String>, against: impl Into<String>, goal: Goal, unit: &str) -> Self {
+    pub(super) fn new(what: impl Into<String>, against: impl Into<String>, goal: Goal, unit: &str) -> Self {
         Self {
             what: what.into(),
             against: against.into(),
             goal,
             unit: unit.to_owned(),
             figure: None,
-            spread: None,
+            interval: None,
+            left_out: None,
+            verdict: Verdict::NotMeasured,
             note: String::new(),
         }
     }
 
     /// The median of some values, which also give the spread.
-    fn median_of(mut self, mut values: Vec<f64>) -> Self {
-        self.figure = median(&mut values);
-        self.spread = values.first().copied().zip(values.last().copied());
-        self
+    fn median_of(self, mut values: Vec<f64>) -> Self {
+        let figure = median(&mut values);
+        let interval = values.first().copied().zip(values.last().copied());
+        Self { interval, ..self.figure(figure) }
     }
 
-    fn figure(self, figure: Option<f64>) -> Self {
-        Self { figure, ..self }
+    pub(super) fn figure(self, figure: Option<f64>) -> Self {
+        Self { figure, verdict: Verdict::of_figure(self.goal, figure), ..self }
     }
 
-    fn note(self, note: impl Into<String>) -> Self {
+    /// The median of the ratios of slices.
+    fn pairs(self, pairs: &Pairs) -> Self {
+        let row = Self {
+            figure: pairs.estimate.map(|estimate| estimate.median),
+            interval: pairs.estimate.map(|estimate| (estimate.low, estimate.high)),
+            left_out: pairs.has_any().then(|| pairs.left_out()),
+            verdict: Verdict::of_pairs(self.goal, pairs),
+            ..self
+        };
+        match pairs.by_times {
+            Some(times) => row.note(format!("by median times {times:.3}")),
+            None => row,
+        }
+    }
+
+    pub(super) fn note(self, note: impl Into<String>) -> Self {
         Self { note: note.into(), ..self }
-    }
-
-    /// Whether the goal is met. What was not measured is not.
-    pub(super) fn met(&self) -> bool {
-        self.figure.is_some_and(|figure| match self.goal {
-            Goal::AtLeast(bound) => figure >= bound,
-            Goal::AtMost(bound) => figure <= bound,
-        })
     }
 
     /// By which it is named when it misses.
     pub(super) fn name(&self) -> String {
         if self.against.is_empty() { self.what.clone() } else { format!("{} / {}", self.what, self.against) }
     }
-}
-
-/// The median, and the values sorted; of an even number the mean of the two in the middle.
-pub(super) fn median(values: &mut [f64]) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let half = values.len() / 2;
-    let upper = values.get(half).copied()?;
-    if values.len() % 2 == 1 { Some(upper) } else { Some(f64::midpoint(values[half - 1], upper)) }
 }
 
 /// All rows, measured or not, in the order of the goals.
@@ -112,14 +111,8 @@ pub(super) fn rows(found: &Found) -> Vec<Row> {
 }
 
 fn ratio(samples: &Samples, what: &str, load: Load, path: Path, against: Path, goal: f64) -> Row {
-    let row = Row::new(what, against.label(), Goal::AtLeast(goal), "")
-        .median_of(samples.ratios(load, path, against));
-    // A process that takes the CPU away for a while moves the rate, but not the median of the times.
-    let times = |path| median(&mut samples.times(load, path));
-    match times(against).zip(times(path)) {
-        Some((against, ours)) => row.note(format!("by median times {:.3}", against / ours)),
-        None => row,
-    }
+    let row = Row::new(what, against.label(), Goal::AtLeast(goal), "");
+    row.pairs(&samples.pairs(load, path, against))
 }
 
 fn ratios(samples: &Samples) -> Vec<Row> {
@@ -190,20 +183,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_measured_misses_its_goal() {
+    fn what_was_not_measured_says_so() {
         let rows = rows(&Found::default());
         assert!(rows.len() > 25, "{}", rows.len());
-        assert!(rows.iter().all(|row| !row.met()));
-    }
-
-    #[test]
-    fn a_figure_on_its_bound_meets_the_goal() {
-        let at_least = Row::new("a", "b", Goal::AtLeast(0.95), "");
-        assert!(at_least.clone().figure(Some(0.95)).met());
-        assert!(!at_least.figure(Some(0.949)).met());
-        let at_most = Row::new("a", "", Goal::AtMost(5.0), "");
-        assert!(at_most.clone().figure(Some(5.0)).met());
-        assert!(!at_most.figure(Some(5.1)).met());
+        assert!(rows.iter().all(|row| row.verdict == Verdict::NotMeasured));
     }
 
     #[test]
@@ -216,12 +199,5 @@ mod tests {
         };
         assert_eq!(figures(true), [Some(3.0); 3]);
         assert_eq!(figures(false), [None; 3]);
-    }
-
-    #[test]
-    fn the_median_of_an_even_number_lies_between() {
-        assert_eq!(median(&mut [3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), Some(2.5));
-        assert_eq!(median(&mut []), None);
     }
 }

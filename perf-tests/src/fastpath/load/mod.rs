@@ -1,22 +1,32 @@
 //! The load tool: one end of one kind of traffic, pinned to one CPU, started inside a network namespace.
 //!
-//! The serving end writes `ready` when a client may start. Each end writes what it has measured as one line of JSON;
-//! for one-way traffic that is the receiver's figure, for requests and answers the client's.
+//! An end is started once and keeps its connection. The serving end writes `ready` when a client may start. Then [`session`]
+//! tells what to do, a slice at a time; [`slice`] times transactions, [`oneway`] what arrives, and [`account`] whose the CPU was
+//! meanwhile. Paced datagrams are one long run, without slices.
 
+mod account;
 mod connections;
 mod oneway;
 mod paced;
 mod requests;
+mod session;
+mod slice;
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
+
+use account::Account;
+use session::Session;
+
+pub(crate) use oneway::{Arrived, Sent};
+pub(crate) use session::Command;
 
 /// Bytes of a request, and of an answer.
 const MESSAGE: usize = 64;
@@ -43,6 +53,25 @@ pub(crate) enum Kind {
     Paced,
 }
 
+impl Kind {
+    /// Whether the receiver measures.
+    pub(crate) fn is_one_way(self) -> bool {
+        matches!(self, Self::UdpPps | Self::TcpStream | Self::Paced)
+    }
+
+    /// Different for each.
+    pub(crate) fn number(self) -> u16 {
+        match self {
+            Self::TcpRr => 1,
+            Self::UdpRr => 2,
+            Self::UdpPps => 3,
+            Self::TcpStream => 4,
+            Self::Crr => 5,
+            Self::Paced => 6,
+        }
+    }
+}
+
 /// What an end does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Role {
@@ -64,11 +93,11 @@ pub(crate) struct Args {
     port: u16,
     /// The CPU that it stays on.
     #[arg(long)]
-    cpu: Option<usize>,
-    /// Seconds before the measurement.
-    #[arg(long, default_value_t = 0.25)]
-    warm_up: f64,
-    /// Seconds of the measurement.
+    cpu: usize,
+    /// Processes whose work is a part of the path.
+    #[arg(long, value_delimiter = ',')]
+    part_of_path: Vec<i32>,
+    /// Seconds that the paced kind runs.
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
     /// Datagrams per second of the paced kind.
@@ -76,84 +105,74 @@ pub(crate) struct Args {
     rate: u32,
 }
 
-/// What one end has measured.
+/// What was measured in a slice.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Measured {
     /// Per second: transactions, packets, connections; for a stream bits.
     pub per_second: f64,
     /// Half of the transactions took less than this, in microseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub median_us: Option<f64>,
-    /// When each paced datagram arrived: nanoseconds since 1970, and its number.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// The part of the time in which the CPU was somebody else's.
+    pub away: f64,
+}
+
+/// What the receiver of paced datagrams has seen.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Recorded {
+    /// When each arrived: nanoseconds since 1970, and its number.
     pub arrivals: Vec<(u64, u32)>,
-}
-
-/// The two parts of a run.
-#[derive(Debug, Clone, Copy)]
-struct Window {
-    warm_up: Duration,
-    length: Duration,
-}
-
-impl Window {
-    /// Begin and end of the measurement of a run that starts now.
-    fn starting_now(self) -> (Instant, Instant) {
-        let begin = Instant::now() + self.warm_up;
-        (begin, begin + self.length)
-    }
-
-    /// How long traffic goes on: a little longer than anybody measures.
-    fn traffic(self) -> Duration {
-        self.warm_up + self.length + Duration::from_millis(100)
-    }
-
-    fn rate(self, count: u64) -> f64 {
-        per_second(count, self.length)
-    }
 }
 
 /// A count in a time, as a rate.
 fn per_second(count: u64, time: Duration) -> f64 {
     let seconds = time.as_secs_f64();
-    // Counts of a run of seconds are far below 2^52.
+    // Counts of a slice are far below 2^52.
     if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
 }
 
 impl Args {
-    /// Does it, and writes the result.
+    /// Does it, until nobody wants it any more.
     pub(crate) fn run(self) -> Result<()> {
-        let Self { role, kind, address, port, cpu, warm_up, seconds, rate } = self;
-        if let Some(cpu) = cpu {
-            let mut set = CpuSet::new();
-            set.set(cpu).with_context(|| format!("CPU {cpu}"))?;
-            sched_setaffinity(Pid::from_raw(0), &set).with_context(|| format!("pinning to CPU {cpu}"))?;
-        }
+        let Self { role, kind, address, port, cpu, part_of_path, seconds, rate } = self;
+        let mut set = CpuSet::new();
+        set.set(cpu).with_context(|| format!("CPU {cpu}"))?;
+        sched_setaffinity(Pid::from_raw(0), &set).with_context(|| format!("pinning to CPU {cpu}"))?;
         let at = SocketAddr::new(address, port);
-        let duration = |seconds: f64, flag: &str| {
-            Duration::try_from_secs_f64(seconds).with_context(|| format!("--{flag} {seconds} is no time"))
+        let length = || {
+            Duration::try_from_secs_f64(seconds).with_context(|| format!("--seconds {seconds} is no time"))
         };
-        let window = Window { warm_up: duration(warm_up, "warm-up")?, length: duration(seconds, "seconds")? };
-        let measured = match (role, kind) {
+        if role == Role::Serve && kind != Kind::Paced {
+            session::end_with_input()?;
+        }
+        let session = || Session::of_process(Account::new(cpu, &part_of_path)?);
+        match (role, kind) {
             (Role::Serve, Kind::TcpRr) => requests::serve_tcp(at),
-            (Role::Drive, Kind::TcpRr) => requests::drive_tcp(at, window),
+            (Role::Drive, Kind::TcpRr) => {
+                let mut end = requests::Tcp::connect(at)?;
+                slice::run(session()?, || end.ask())
+            }
             (Role::Serve, Kind::UdpRr) => requests::serve_udp(at),
-            (Role::Drive, Kind::UdpRr) => requests::drive_udp(at, window),
-            (Role::Serve, Kind::UdpPps) => oneway::count_datagrams(at, window),
-            (Role::Drive, Kind::UdpPps) => oneway::blast(at, window),
-            (Role::Serve, Kind::TcpStream) => oneway::count_bytes(at, window),
-            (Role::Drive, Kind::TcpStream) => oneway::pour(at, window),
+            (Role::Drive, Kind::UdpRr) => {
+                let mut end = requests::Udp::connect(at)?;
+                slice::run(session()?, || end.ask())
+            }
+            (Role::Serve, Kind::UdpPps) => oneway::count_datagrams(at, std::io::stdout()),
+            (Role::Drive, Kind::UdpPps) => oneway::blast(at, session()?),
+            (Role::Serve, Kind::TcpStream) => oneway::count_bits(at, std::io::stdout()),
+            (Role::Drive, Kind::TcpStream) => {
+                oneway::prepare_namespace()?;
+                oneway::pour(at, session()?)
+            }
             (Role::Serve, Kind::Crr) => connections::serve(at),
             (Role::Drive, Kind::Crr) => {
-                connections::prepare_namespace().and_then(|()| connections::drive(at, window))
+                connections::prepare_namespace()?;
+                slice::run(session()?, || connections::open(at))
             }
-            (Role::Serve, Kind::Paced) => paced::record(at, window),
-            (Role::Drive, Kind::Paced) => paced::send(at, window, rate),
-        }?;
-        let mut out = std::io::stdout().lock();
-        serde_json::to_writer(&mut out, &measured)?;
-        writeln!(out)?;
-        Ok(())
+            (Role::Serve, Kind::Paced) => {
+                session::answer(&mut std::io::stdout(), &paced::record(at, length()?)?)
+            }
+            (Role::Drive, Kind::Paced) => paced::send(at, length()?, rate),
+        }
     }
 }
 
@@ -171,55 +190,4 @@ pub(crate) fn wall_clock() -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::Ipv4Addr;
-    use std::thread;
-
-    const WINDOW: Window = Window { warm_up: Duration::from_millis(20), length: Duration::from_millis(100) };
-
-    type End = fn(SocketAddr, Window) -> Result<Measured>;
-
-    /// Runs both ends in this process, the client once the kernel knows the serving end's port.
-    fn both(port: u16, serve: End, drive: End) -> (Measured, Measured) {
-        let at = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
-        let server = thread::Builder::new().spawn(move || serve(at, WINDOW)).unwrap();
-        // Without a peer: bound or listening, not a connection of an earlier run.
-        let local = format!(":{port:04X} 00000000:0000 ");
-        let listed = |file| std::fs::read_to_string(file).unwrap().contains(&local);
-        while !server.is_finished() && !listed("/proc/net/tcp") && !listed("/proc/net/udp") {
-            thread::sleep(Duration::from_millis(5));
-        }
-        let client = drive(at, WINDOW).unwrap();
-        (server.join().unwrap().unwrap(), client)
-    }
-
-    #[test]
-    fn requests_and_answers_are_counted_by_the_client() {
-        let (_, tcp) = both(17101, |at, _| requests::serve_tcp(at), requests::drive_tcp);
-        assert!(tcp.per_second > 0.0 && tcp.median_us.is_some(), "{tcp:?}");
-        let (_, udp) = both(17102, |at, _| requests::serve_udp(at), requests::drive_udp);
-        assert!(udp.per_second > 0.0 && udp.median_us.is_some(), "{udp:?}");
-    }
-
-    #[test]
-    fn one_way_traffic_is_counted_where_it_arrives() {
-        let (received, _) = both(17103, oneway::count_datagrams, oneway::blast);
-        assert!(received.per_second > 0.0, "{received:?}");
-        let (received, _) = both(17104, oneway::count_bytes, oneway::pour);
-        assert!(received.per_second > 0.0, "{received:?}");
-    }
-
-    #[test]
-    fn connections_are_closed_one_after_another() {
-        let (_, driven) = both(17105, |at, _| connections::serve(at), connections::drive);
-        assert!(driven.per_second > 0.0, "{driven:?}");
-    }
-
-    #[test]
-    fn paced_datagrams_come_in_order_and_not_faster_than_their_rate() {
-        let (recorded, _) = both(17106, paced::record, |at, window| paced::send(at, window, 1000));
-        assert!(recorded.arrivals.is_sorted(), "{recorded:?}");
-        assert!((1..=250).contains(&recorded.arrivals.len()), "{}", recorded.arrivals.len());
-    }
-}
+mod tests;

@@ -7,20 +7,22 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::{Measured, PATIENCE, Window, ready, wall_clock};
+use super::{PATIENCE, Recorded, ready, wall_clock};
 
+/// How long traffic goes on after nobody is to look at it any more.
+const BEYOND: Duration = Duration::from_millis(100);
 /// A stream that was quiet for so long has ended.
 const QUIET: Duration = Duration::from_millis(300);
 
 /// Notes arrivals until there are none any more, or the whole run is over.
-pub(super) fn record(at: SocketAddr, window: Window) -> Result<Measured> {
+pub(super) fn record(at: SocketAddr, length: Duration) -> Result<Recorded> {
     let socket = UdpSocket::bind(at).with_context(|| format!("cannot listen on {at}"))?;
     socket.set_read_timeout(Some(PATIENCE))?;
     ready()?;
     let mut number = [0; 4];
     socket.recv(&mut number).context("first datagram")?;
     socket.set_read_timeout(Some(QUIET))?;
-    let end = Instant::now() + window.traffic();
+    let end = Instant::now() + length + BEYOND;
     let mut arrivals = vec![(wall_clock(), u32::from_be_bytes(number))];
     while Instant::now() < end {
         match socket.recv(&mut number) {
@@ -29,23 +31,22 @@ pub(super) fn record(at: SocketAddr, window: Window) -> Result<Measured> {
             Err(error) => return Err(error).context("datagram"),
         }
     }
-    let per_second = super::per_second(u64::try_from(arrivals.len())?, window.traffic());
-    Ok(Measured { per_second, arrivals, ..Measured::default() })
+    Ok(Recorded { arrivals })
 }
 
 /// Sends `rate` datagrams a second; those that were missed in a moment without the CPU follow at once.
-pub(super) fn send(at: SocketAddr, window: Window, rate: u32) -> Result<Measured> {
+pub(super) fn send(at: SocketAddr, length: Duration, rate: u32) -> Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.connect(at)?;
     let start = Instant::now();
     let pause = Duration::from_secs(1) / rate.max(1);
     let mut number: u32 = 0;
-    while start.elapsed() < window.traffic() {
+    while start.elapsed() < length + BEYOND {
         let due = start + pause * number;
         thread::sleep(due.saturating_duration_since(Instant::now()));
         // An ICMP error of a receiver that has gone is no reason to stop.
         let _ = socket.send(&number.to_be_bytes());
         number += 1;
     }
-    Ok(Measured { per_second: super::per_second(number.into(), start.elapsed()), ..Measured::default() })
+    Ok(())
 }

@@ -1,0 +1,165 @@
+//! What is measured on what: the paths, the loads, and which load runs on which path.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use super::load::Kind;
+
+/// A way from one process to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Path {
+    /// Pods of two nodes, eBPF.
+    Fast,
+    /// The same with programs that neither count nor compare.
+    Uncounted,
+    /// The same with OVS.
+    Ovs,
+    /// Pods of one node, eBPF.
+    FastSame,
+    /// The same with OVS.
+    OvsSame,
+    /// Processes of two nodes.
+    Host,
+    /// Pods of two nodes, redirected without encapsulation.
+    Direct,
+    /// Pods of two nodes, routed.
+    Routed,
+    /// Pods of two nodes, VXLAN.
+    Vxlan,
+    /// A bare veth pair.
+    Veth,
+}
+
+impl Path {
+    /// In tables.
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::Fast => "fast, across nodes",
+            Self::Uncounted => "fast, across nodes, no counters",
+            Self::Ovs => "OVS, across nodes",
+            Self::FastSame => "fast, same node",
+            Self::OvsSame => "OVS, same node",
+            Self::Host => "host",
+            Self::Direct => "direct",
+            Self::Routed => "routed",
+            Self::Vxlan => "VXLAN",
+            Self::Veth => "veth",
+        }
+    }
+
+    /// Whether OVS is a part of it, so that its work is not somebody else's.
+    pub(super) fn has_ovs(self) -> bool {
+        matches!(self, Self::Fast | Self::Uncounted | Self::Ovs | Self::FastSame | Self::OvsSame)
+    }
+}
+
+/// A kind of traffic, and how much of it at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Load {
+    /// One pair of ends on the one CPU.
+    One(Kind),
+    /// A pair on every CPU.
+    All(Kind),
+}
+
+impl Load {
+    /// In tables, with the unit, and by what to divide.
+    pub(super) fn label(self) -> (&'static str, f64) {
+        match self {
+            Self::One(Kind::TcpRr) => ("TCP_RR/s", 1.0),
+            Self::One(Kind::UdpRr) => ("UDP_RR/s", 1.0),
+            Self::One(Kind::UdpPps) => ("UDP 18 B, kpps", 1e3),
+            Self::One(Kind::TcpStream) => ("TCP stream, Gbit/s", 1e9),
+            Self::One(Kind::Crr) => ("connections/s", 1.0),
+            Self::All(Kind::Crr) => ("connections/s, all CPUs", 1.0),
+            Self::One(Kind::Paced) | Self::All(_) => ("per second", 1.0),
+        }
+    }
+
+    /// Of which kind the traffic is.
+    pub(super) fn kind(self) -> Kind {
+        match self {
+            Self::One(kind) | Self::All(kind) => kind,
+        }
+    }
+}
+
+/// A load on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum LoadName {
+    TcpRr,
+    UdpRr,
+    UdpPps,
+    TcpStream,
+    Crr,
+    CrrAll,
+}
+
+impl LoadName {
+    fn load(self) -> Load {
+        match self {
+            Self::TcpRr => Load::One(Kind::TcpRr),
+            Self::UdpRr => Load::One(Kind::UdpRr),
+            Self::UdpPps => Load::One(Kind::UdpPps),
+            Self::TcpStream => Load::One(Kind::TcpStream),
+            Self::Crr => Load::One(Kind::Crr),
+            Self::CrrAll => Load::All(Kind::Crr),
+        }
+    }
+}
+
+/// Which loads run on which paths: those that a goal needs, and some to know more.
+pub(super) const PLAN: &[(Load, &[Path])] = {
+    use Path::*;
+    &[
+        (
+            Load::One(Kind::TcpRr),
+            &[Fast, Direct, Host, Routed, Vxlan, Uncounted, FastSame, Veth, Ovs, OvsSame],
+        ),
+        (
+            Load::One(Kind::UdpRr),
+            &[Fast, Direct, Host, Routed, Vxlan, Uncounted, FastSame, Veth, Ovs, OvsSame],
+        ),
+        (Load::One(Kind::UdpPps), &[Fast, Vxlan, Direct, Ovs]),
+        (Load::One(Kind::TcpStream), &[Fast, Host, Vxlan, Ovs]),
+        (Load::One(Kind::Crr), &[Fast, Ovs, Vxlan]),
+        (Load::All(Kind::Crr), &[Fast, Uncounted]),
+    ]
+};
+
+/// A part of the plan. Paths that are asked for by name take every load that is, also those that no goal needs.
+pub(super) fn wanted(paths: &[Path], loads: &[LoadName]) -> Vec<(Load, Vec<Path>)> {
+    PLAN.iter()
+        .filter(|(load, _)| loads.is_empty() || loads.iter().any(|name| name.load() == *load))
+        .map(|(load, planned)| (*load, if paths.is_empty() { planned.to_vec() } else { paths.to_vec() }))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_names_the_whole_plan_is_wanted() {
+        let all = wanted(&[], &[]);
+        assert_eq!(all.len(), PLAN.len());
+        assert!(all.iter().zip(PLAN).all(|(one, plan)| one.0 == plan.0 && one.1 == plan.1));
+    }
+
+    #[test]
+    fn named_paths_take_named_loads() {
+        let some = wanted(&[Path::Veth, Path::Host], &[LoadName::TcpRr, LoadName::CrrAll]);
+        let (rr, all) = (Load::One(Kind::TcpRr), Load::All(Kind::Crr));
+        let paths = vec![Path::Veth, Path::Host];
+        assert_eq!(some, [(rr, paths.clone()), (all, paths)]);
+    }
+
+    #[test]
+    fn every_load_of_the_plan_has_a_name() {
+        let names = LoadName::value_variants();
+        assert_eq!(names.len(), PLAN.len());
+        assert!(PLAN.iter().all(|(load, _)| names.iter().any(|name| name.load() == *load)));
+    }
+}
