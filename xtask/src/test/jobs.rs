@@ -34,9 +34,6 @@ pub(super) enum Lane {
     /// Beside others of this lane, which keep the processors idle most of the time and whose expectations have to do with
     /// hundreds of milliseconds.
     Waiting,
-    /// Beside those that are shared, with the time that they leave (`SCHED_IDLE`): it emulates a processor, and expects
-    /// nothing of time that its own clock does not show. Beside those that wait it makes OVS stand still for seconds.
-    Spare,
     /// Beside nothing.
     Alone,
 }
@@ -79,12 +76,12 @@ pub(super) fn run_all(jobs: Vec<Job>, tally: &mut Tally) -> Result<Vec<Took>> {
     let mut jobs = jobs;
     let (first, real, shared) =
         (of(&mut jobs, Lane::First), of(&mut jobs, Lane::Real), of(&mut jobs, Lane::Shared));
-    let (waiting, spare) = (of(&mut jobs, Lane::Waiting), of(&mut jobs, Lane::Spare));
+    let waiting = of(&mut jobs, Lane::Waiting);
     let alone = VecDeque::from(jobs);
     let mut took = Vec::new();
     for queues in [
         vec![(first, 1)],
-        vec![(real, 1), (shared, SHARED), (spare, 1)],
+        vec![(real, 1), (shared, SHARED)],
         vec![(waiting, WAITING)],
         vec![(alone, 1)],
     ] {
@@ -119,12 +116,11 @@ fn in_lanes(queues: Vec<(VecDeque<Job>, usize)>, tally: &mut Tally, took: &mut V
     });
 }
 
-fn run(job: Job) -> Outcome {
+fn run(mut job: Job) -> Outcome {
     exec::say(format_args!("started: {}", job.name));
     let begin = Instant::now();
     let path = logs().join(format!("{}.log", job.name.replace([' ', '/', ':'], "-")));
-    let mut command = if job.lane == Lane::Spare { with_spare_time(&job.command) } else { job.command };
-    let ended = start(&mut command, &path).and_then(wait);
+    let ended = start(&mut job.command, &path).and_then(wait);
     let good = ended.as_ref().is_ok_and(ExitStatus::success);
     let output = ended.and_then(|status| {
         let mut text = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
@@ -134,22 +130,6 @@ fn run(job: Job) -> Outcome {
         Ok(text)
     });
     Outcome { name: job.name, output, good, time: begin.elapsed() }
-}
-
-/// The command under `chrt --idle`, which `util-linux` has.
-fn with_spare_time(command: &Command) -> Command {
-    let mut idle = exec::command("chrt");
-    idle.args(["--idle", "0"]).arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => idle.env(name, value),
-            None => idle.env_remove(name),
-        };
-    }
-    if let Some(directory) = command.get_current_dir() {
-        idle.current_dir(directory);
-    }
-    idle
 }
 
 fn start(command: &mut Command, log: &PathBuf) -> Result<Child> {
@@ -219,11 +199,6 @@ mod tests {
         let took = run_all(
             vec![
                 job("jobs test alone", Lane::Alone, "echo 'test result: ok. 1 passed; 0 failed'"),
-                job(
-                    "jobs test spare",
-                    Lane::Spare,
-                    "chrt -p $$ | grep -q SCHED_IDLE && echo 'test result: ok. 8 passed; 0 failed'",
-                ),
                 job("jobs test shared", Lane::Shared, "echo 'test result: ok. 2 passed; 0 failed'"),
                 job("jobs test first", Lane::First, "echo 'in all: 4 passed, 1 failed'; exit 1"),
                 job("jobs test silent", Lane::Real, "exit 3"),
@@ -233,6 +208,6 @@ mod tests {
         let names: Vec<_> = took.unwrap().into_iter().map(|took| took.name).collect();
         assert_eq!(names.first().unwrap(), "jobs test first");
         assert_eq!(names.last().unwrap(), "jobs test alone");
-        assert_eq!(tally.closing_line(), "15 passed, 2 failed");
+        assert_eq!(tally.closing_line(), "7 passed, 2 failed");
     }
 }

@@ -76,10 +76,11 @@ fn all(programs: &[TestProgram], quick: bool) -> Result<Vec<Job>> {
             target: program.target.clone(),
             lane: match part {
                 "real" => Lane::Real,
-                // Unit tests are short, and those of the programs in the kernel have to do with time.
-                _ if program.is_quick() => Lane::First,
+                // In a full run the tests of the programs in the kernel wait beside suites that wait.
+                _ if !quick && program.target == "bpf" => Lane::Waiting,
                 // It measures how long OVS takes to revalidate thousands of flows.
-                _ if program.target == "flow_cache_manager" => Lane::First,
+                _ if program.target == "flow_cache_manager" => Lane::Waiting,
+                _ if program.is_quick() => Lane::First,
                 _ => Lane::Shared,
             },
             command: program.command()?,

@@ -29,7 +29,7 @@ const STEPS: &[Step] = &[
     Step {
         name: "kernel datapath in a virtual machine",
         part: "vm",
-        lane: Lane::Spare,
+        lane: Lane::Alone,
         is_quick: false,
         run: vm_test::part,
     },
