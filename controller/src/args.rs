@@ -1,4 +1,4 @@
-//! The command line, and what it says is to be run.
+//! The command line.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -33,42 +33,43 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct Run {
-    /// Kubeconfig file; without it the pod's service account.
+    /// Kubeconfig file; without it the pod's service account is used.
     #[arg(long, env = "SLIPSTREAM_KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
-    /// API server, as https://HOST[:PORT], in place of the one that the kubeconfig or the pod's environment names; needed in
-    /// a pod where nothing else serves the address of the `kubernetes` service.
+    /// API server, as https://HOST[:PORT], in place of the one in the kubeconfig or the pod's environment. Needed in a pod when
+    /// no other component serves the ClusterIP of the `kubernetes` service.
     #[arg(long, env = "SLIPSTREAM_API_SERVER", value_parser = parse_server)]
     api_server: Option<Uri>,
-    /// Northbound database: tcp:IP:PORT, ssl:IP:PORT or unix:PATH; several separated by commas.
+    /// Northbound database servers: tcp:IP:PORT, ssl:IP:PORT or unix:PATH, separated by commas.
     #[arg(long, env = "SLIPSTREAM_NB")]
     nb: String,
-    /// Certificate authority of the northbound database (PEM).
+    /// PEM file with the certificate authorities that sign the northbound database servers' certificates.
     #[arg(long, env = "SLIPSTREAM_NB_CA")]
     nb_ca: Option<PathBuf>,
-    /// Our certificate for the northbound database (PEM).
+    /// PEM file with the certificate that the controller shows to the northbound database.
     #[arg(long, env = "SLIPSTREAM_NB_CERT", requires = "nb_ca")]
     nb_cert: Option<PathBuf>,
-    /// Key of the certificate (PEM).
+    /// PEM file with the private key of that certificate.
     #[arg(long, env = "SLIPSTREAM_NB_KEY", requires = "nb_cert")]
     nb_key: Option<PathBuf>,
-    /// Seconds of silence after which the northbound database is probed; after twice as many it counts as gone. 0: never.
+    /// Seconds without a message from the northbound database until an echo request is sent; after twice as many the
+    /// connection is closed. 0 disables the probe.
     #[arg(long, env = "SLIPSTREAM_NB_PROBE_INTERVAL", default_value_t = 60)]
     nb_probe_interval: u64,
     #[command(flatten)]
     network: ClusterNetworkArgs,
-    /// Whether network policies are enforced; without that every pod can be reached.
+    /// Enforce NetworkPolicy objects. With `false` every pod can reach every pod.
     #[arg(long, env = "SLIPSTREAM_NETWORK_POLICY", default_value_t = true, action = ArgAction::Set)]
     network_policy: bool,
-    /// The namespace that stands for the nodes: a policy's peer that selects it by labels alone takes the addresses from which
-    /// the nodes reach pods. Empty: none does.
+    /// Namespace that represents the nodes in policies: a peer whose namespace selector matches its labels includes the
+    /// addresses from which nodes reach pods. Empty: no namespace does.
     #[arg(long, env = "SLIPSTREAM_HOST_NETWORK_NAMESPACE", default_value = "ovn-host-network")]
     host_network_namespace: String,
-    /// Work beside rows that ovn-kubernetes has left in the northbound database for features that this controller does not
-    /// have, and leave them as they are. Without it such rows end the controller before it writes anything.
+    /// Start although ovn-kubernetes left rows in the northbound database for features that this controller does not have, and
+    /// leave those rows as they are. Without this flag the controller exits before it writes anything.
     #[arg(long, env = "SLIPSTREAM_ADOPT")]
     adopt: bool,
-    /// Seconds between two looks at everything in the northbound database, which change nothing unless something differs.
+    /// Seconds between two verifications, which compare the whole northbound database and repair rows that differ.
     #[arg(
         long,
         env = "SLIPSTREAM_VERIFY_INTERVAL",
@@ -76,22 +77,25 @@ struct Run {
         value_parser = clap::value_parser!(u64).range(1..)
     )]
     verify_interval: u64,
-    /// Namespace of the lease.
+    /// Namespace of the leader election lease.
     #[arg(long, env = "SLIPSTREAM_LEASE_NAMESPACE", default_value = "kube-system")]
     lease_namespace: String,
-    /// Name of the lease.
+    /// Name of the leader election lease.
     #[arg(long, env = "SLIPSTREAM_LEASE_NAME", default_value = "slipstream-controller")]
     lease_name: String,
-    /// Whether to run only while holding the lease.
+    /// Use leader election: write to the northbound database only while holding the lease.
     #[arg(long, env = "SLIPSTREAM_LEADER_ELECT", default_value_t = true, action = ArgAction::Set)]
     leader_elect: bool,
-    /// Where /metrics, /healthz and /readyz are served.
+    /// Address and port of the HTTP endpoints /metrics, /healthz and /readyz.
     #[arg(long, env = "SLIPSTREAM_METRICS_BIND_ADDRESS", default_value = "127.0.0.1:9409")]
     metrics_bind_address: SocketAddr,
 }
 
 impl Args {
-    /// Does what the command line says, until a signal or a fatal error.
+    /// Runs the command until a signal or a fatal error.
+    ///
+    /// # Errors
+    /// A flag is invalid, or the controller failed.
     pub fn run(self) -> anyhow::Result<()> {
         tracing_subscriber::fmt()
             .with_env_filter(
@@ -110,7 +114,7 @@ impl Args {
 }
 
 impl Run {
-    /// What is to be run.
+    /// The controller with the settings of the flags.
     fn controller(self) -> anyhow::Result<Controller> {
         let Self {
             kubeconfig,
@@ -149,8 +153,8 @@ impl Run {
         let identity = identity();
         Ok(Controller {
             nb: Options {
-                // Locks are each member's own: two of us behind one address of a cluster would hold it both. A server
-                // that is no member of a cluster always counts as its leader.
+                // A member of a Raft cluster keeps locks by itself: two controllers that one address leads to different members
+                // would both hold the lock. A standalone server counts as leader.
                 leader_only: true,
                 endpoints,
                 database: nb::DATABASE.to_owned(),

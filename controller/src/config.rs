@@ -1,5 +1,4 @@
-//! What the cluster is configured to be: address ranges, MTU, and what the northbound schema can hold. Checked once, at
-//! start; pure data afterwards.
+//! The configuration of the cluster: address ranges, MTU, and the features of the northbound schema. Checked once, at start.
 
 use std::net::IpAddr;
 
@@ -19,7 +18,7 @@ pub enum ConfigError {
     Missing(String),
 }
 
-/// What the northbound schema of the server can hold.
+/// Features of the server's northbound schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Features {
     /// `ACL.tier` (OVN 23.06 and later).
@@ -35,7 +34,7 @@ pub struct Features {
 }
 
 impl Features {
-    /// Everything a current OVN has.
+    /// The features of a current OVN.
     pub const ALL: Self = Self {
         acl_tier: true,
         nat_port_range: true,
@@ -60,7 +59,7 @@ pub struct Config {
     pub mtu: u16,
     /// The namespace that stands for the nodes where policies select namespaces.
     pub host_network_namespace: Option<String>,
-    /// What the schema can hold.
+    /// Features of the northbound schema.
     pub features: Features,
 }
 
@@ -80,6 +79,9 @@ impl Config {
     }
 
     /// Checks that no two ranges overlap and that every pod family has a join and a masquerade range.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the ranges.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let named: Vec<(String, IpNet)> = self
             .cluster_subnets
@@ -130,7 +132,7 @@ impl Config {
         Ok(())
     }
 
-    /// What node agents must have been told alike: the value of annotation [`api::annotation::CLUSTER_NETWORK`].
+    /// The settings that node agents must share: the value of annotation [`api::annotation::CLUSTER_NETWORK`].
     pub fn published(&self) -> String {
         api::annotation::encode(&ClusterNetwork {
             cluster_subnets: self.cluster_subnets.iter().map(ToString::to_string).collect(),
@@ -141,7 +143,7 @@ impl Config {
         })
     }
 
-    /// Ranges whose addresses the cluster gives out itself.
+    /// The ranges of pods, services, join and masquerade addresses.
     pub fn own_ranges(&self) -> Vec<IpNet> {
         let pods = self.cluster_subnets.iter().map(|subnet| subnet.cidr);
         let rest = [&self.service_cidrs, &self.join_subnets, &self.masquerade_subnets];

@@ -68,7 +68,7 @@ struct ForeignLabels {
     feature: String,
 }
 
-/// Everything that is counted.
+/// The metrics of the controller.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     registry: Arc<Registry>,
@@ -77,19 +77,19 @@ pub struct Metrics {
     foreign: Family<ForeignLabels, Gauge>,
     /// Transactions that the database carried out.
     pub transactions: Counter,
-    /// Operations of those.
+    /// Operations of the transactions that the database carried out.
     pub operations: Counter,
-    /// Rows put right after somebody else changed them.
+    /// Rows repaired after another client changed them.
     pub repairs: Counter,
-    /// Rows not put right because it happened too often.
+    /// Rows not repaired because they were repaired too often.
     pub repairs_deferred: Counter,
     /// Operations that the last verification found missing, and units that the database refuses.
     differences: Gauge<i64, AtomicI64>,
-    /// Of all verifications together, those that no change of the database explains.
+    /// Differences found by all verifications that no change of the database explains.
     differences_found: Counter,
     /// Verifications that came to their end.
     verifications: Counter,
-    /// Those that only planned, as what the one before compared was the same still.
+    /// Verifications that only planned units, as the rows that the one before had compared were unchanged.
     pub verifications_unchanged: Counter,
     /// Operations of the largest transaction.
     operations_max: Gauge<i64, AtomicI64>,
@@ -105,11 +105,11 @@ pub struct Metrics {
     pub pods: Gauge<i64, AtomicI64>,
     /// Pods that wait for an address.
     pub pods_waiting: Gauge<i64, AtomicI64>,
-    /// From sending a transaction to its reply.
+    /// Time from sending a transaction to its reply.
     pub transaction_seconds: Histogram,
-    /// From seeing a pod to its port being in the database.
+    /// Time from the watch event of a pod until its port is in the database.
     pub pod_seconds: Histogram,
-    /// From the first to the last attempt of writing an annotation.
+    /// Time from the first to the last attempt to write an annotation.
     pub annotation_seconds: Histogram,
 }
 

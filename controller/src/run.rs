@@ -63,7 +63,7 @@ impl Controller {
                 Ok(())
             }
         };
-        // Fails when nobody takes part in an election, or not any more.
+        // Fails without leader election, or when the election has ended.
         if resign.send(()).is_ok() {
             let _ = tokio::time::timeout(RESIGNATION, resigned_from(&mut ends)).await;
         }

@@ -1,12 +1,12 @@
-//! Units: what is planned, compared and sent as a whole (Kubernetes: reconcile key).
+//! Units of reconciliation (Kubernetes: reconcile keys): the objects whose rows are planned, compared and written together.
 
 use std::fmt;
 
 use api::NamespacedName;
 
-/// What is planned as a whole. What one event makes dirty is sent in one transaction, but for load balancers, which are
-/// many where there are many nodes. The order is that of a full comparison: what others stand on first, and what closes a
-/// pod before the pod.
+/// A unit of reconciliation. All units that one event makes dirty are written in one transaction, except load balancers, of
+/// which a service has one for every node. The order of the variants is the order of a full comparison: units that others
+/// refer to come first, and policies that isolate a pod come before the pod.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Unit {
     /// Cluster router, join switch, groups, meters: what exists once.

@@ -1,6 +1,6 @@
-//! Ranges and numbers of nodes. What a node has in the database wins, then what its annotations say, as long as it is
-//! usable and nobody else's. New ones are given round robin, and what a node gave back rests: routes and flows of other
-//! nodes may still lead there, and the node may come back.
+//! Subnets and ids of nodes. A node keeps what it has in the database, else what its annotations say, as long as that is
+//! valid and no other node's. New ones are allocated round robin. A released one is not allocated again for a while: routes
+//! and flows of other nodes may still point to it, and the node may come back.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -267,8 +267,8 @@ impl NodeAllocator {
         Err(exhausted.unwrap_or(NodeError::NoId { last: self.last_id }))
     }
 
-    /// The first part of a range, at or behind an address, that nobody has; nor had of late, unless `resting_too`. Steps over
-    /// what is in use, of which there is little: the parts of an IPv6 range cannot be counted.
+    /// The first free subnet of a range at or after an address; with `resting_too` also one that was released lately. Steps over
+    /// the subnets in use, which are few: those of an IPv6 range are too many to enumerate.
     fn first_free(&self, cluster: &ClusterSubnet, from: IpAddr, resting_too: bool) -> Option<IpNet> {
         let mut at = from.max(cluster.cidr.network());
         while cluster.cidr.contains(&at) {

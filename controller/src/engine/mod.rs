@@ -40,11 +40,11 @@ const MANY_LOST: usize = 1_000;
 /// Inputs applied before the next transaction is built, so that a flood of events does not hold back the first ones.
 const INPUTS_AT_ONCE: usize = 512;
 
-/// Where the engine hands over what it does not do itself.
+/// Channels to the tasks that do what the engine does not do itself.
 #[derive(Debug, Clone)]
 pub struct Outlets {
-    /// Annotations to write. Without a bound, as all three: whoever listens takes what comes at once, and keeps its own
-    /// bound; and the engine must wait for nobody.
+    /// Annotations to write. All three channels are unbounded: the engine must never wait, and each receiver takes messages
+    /// at once and has a bound of its own.
     pub patches: mpsc::UnboundedSender<Patch>,
     /// UIDs of objects that are gone, whose annotations need not be written any more.
     pub forgotten: mpsc::UnboundedSender<String>,
@@ -200,7 +200,7 @@ impl Engine {
             Change::Rows(_) if self.seeding.is_some() => {}
             Change::Rows(rows) => {
                 let view = ReplicaView::new(self.replica.read(), &self.schema);
-                // A database that was emptied is not put right row by row.
+                // A database that was emptied is not repaired row by row.
                 if repair::lost(&self.desired, &rows).take(MANY_LOST).count() == MANY_LOST {
                     drop(view);
                     if !self.work.is_fresh() {

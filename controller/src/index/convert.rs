@@ -20,11 +20,11 @@ use api::problem::Problem;
 pub struct SeenNode {
     pub name: String,
     pub uid: String,
-    /// Creation time, seconds since the epoch: of two nodes that claim one thing the older has it.
+    /// Creation time, seconds since the epoch: of two nodes with the same claim the older one wins.
     pub created: i64,
     /// Ranges in the annotation; `None` when there is none.
     pub subnets: Option<Result<Vec<IpNet>, AnnotationError>>,
-    /// The ranges are written in an older form, to be written anew.
+    /// The ranges are in an older format and are to be written again.
     pub subnets_outdated: bool,
     /// Number in the annotation; `None` when there is none.
     pub id: Option<Result<u32, AnnotationError>>,

@@ -61,8 +61,11 @@ fn next_look(observed: Option<&Observed>, now: Instant) -> Duration {
 }
 
 impl Election {
-    /// Takes part until told to resign, publishing whether the lease is held; gives it up then, so that the next leader need
-    /// not wait. A lease that is lost is not taken again: it is an error, with which the process is to end and start anew.
+    /// Takes part in the election until told to resign, and publishes whether the lease is held. On resignation the lease is
+    /// released, so that the next leader need not wait for its expiry.
+    ///
+    /// # Errors
+    /// The lease was lost. It is not acquired again: the process is to exit and be restarted.
     pub async fn run(
         self,
         client: Client,

@@ -126,17 +126,17 @@ impl Desired {
         self.version
     }
 
-    /// Columns of a wanted row.
+    /// Columns of a desired row; `None` if no unit wants the row.
     pub fn row(&self, key: &RowKey) -> Option<&Columns> {
         self.graph.row(key).map(|(columns, _)| columns)
     }
 
-    /// Number of units that want a row; `None` for one that nobody wants.
+    /// Number of units that want a row; `None` if there is none.
     pub fn units_of(&self, key: &RowKey) -> Option<u32> {
         self.graph.row(key).map(|(_, units)| units)
     }
 
-    /// Whether an edge is wanted.
+    /// Whether an edge is desired.
     pub fn has_edge(&self, owner: &RowKey, column: &'static str, member: &Member) -> bool {
         self.graph.has_edge(owner, column, member)
     }
@@ -175,7 +175,7 @@ impl Desired {
         }
     }
 
-    /// A row with all edges into it and out of it, for comparing it as a whole.
+    /// Adds a row with all edges into it and out of it to what is to be compared.
     pub fn touch(&self, key: &RowKey, touched: &mut Touched) {
         touched.rows.insert(key.clone());
         touched.edges.extend(self.edges_of(key).map(|(column, member)| Edge {
@@ -268,7 +268,7 @@ mod tests {
         let name = Datum::from("x");
         let known = desired.row(&group()).and_then(|columns| columns.iter().next());
         assert_eq!(known.map(|(_, value)| &**value), Some(&name));
-        // Once nobody else wants it, it is the unit's own.
+        // No other unit wants the row any more.
         desired.set(&a, vec![], &mut Touched::default());
         assert!(desired.set(&b, items("y"), &mut touched).is_empty());
         assert_eq!(touched.rows.len(), 1);

@@ -1,5 +1,5 @@
-//! The difference between what is wanted and what is there, for the rows and edges that something touched, as the fewest
-//! operations: one insert a new row with everything in it, one update a changed row, one mutation a changed set.
+//! The difference between desired and observed rows, for the rows and edges that were touched, as the fewest operations: one
+//! insert for a new row with all its columns, one update for a changed row, one mutation for a changed set.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;

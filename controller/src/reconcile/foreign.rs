@@ -1,5 +1,6 @@
-//! What ovn-kubernetes has left in the database for features that this controller does not have. Such rows are never
-//! touched, and told before anything is written: whoever moves a cluster here must know what nobody looks after any more.
+//! Rows that ovn-kubernetes left in the database for features that this controller does not have. Such rows are never
+//! changed, and are reported before anything is written: the administrator who migrates a cluster must know that they are no
+//! longer maintained.
 
 use std::collections::BTreeMap;
 use std::fmt;

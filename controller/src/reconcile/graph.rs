@@ -224,7 +224,7 @@ impl Graph {
         true
     }
 
-    /// One unit less wants an edge. The edge when nobody wants it any more.
+    /// One unit less wants an edge. Returns the edge if it was the last one.
     pub(super) fn uncount_link(&mut self, link: Link) -> Option<Edge> {
         let member = self.nodes.get_mut(place(link.member))?;
         let at = member.parent(link).ok()?;

@@ -1,6 +1,6 @@
-//! What in the database is ours although nobody wants it: left over from an earlier life of the controller. Rows are
-//! recognised by their marks, or, where ovn-kubernetes' format has none, by their names and shapes. Whatever is not
-//! recognised is somebody else's and never touched.
+//! Leftovers: rows of this controller in the database that no unit wants, from before its last start. Rows are recognised by
+//! their owner ids, or, where ovn-kubernetes' format has none, by their names and columns. Rows that are not recognised belong
+//! to other clients and are never touched.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -98,12 +98,12 @@ impl Removal<'_> {
         self.desired.row(&RowKey::new(table, name)).is_some()
     }
 
-    /// True when the edge to a row is not wanted; rows without key are nobody's of ours.
+    /// True when the edge to a row is not desired. A row without key belongs to another client.
     fn unwanted(&self, owner: &RowKey, column: &'static str, member: Option<RowKey>) -> bool {
         member.is_some_and(|member| !self.desired.has_edge(owner, column, &Member::Row(member)))
     }
 
-    /// Port groups and address sets carry the owner's mark, and are filled by nobody else.
+    /// Port groups and address sets carry owner ids, and no other client adds members to them.
     fn marked(&mut self, concerned: impl Fn(&Map<String, String>) -> bool) {
         let ours = |ids: &Map<String, String>| is_ours(ids) && concerned(ids);
         for row in self.view.snapshot().table::<nb::PortGroup>().iter().filter(|row| ours(&row.external_ids))

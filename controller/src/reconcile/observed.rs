@@ -153,7 +153,7 @@ fn keys<R: Keyed>(row: &R) -> Vec<String> {
     row.natural_key().into_iter().collect()
 }
 
-/// Columns of a table that others write and nobody here reads.
+/// The columns of a table to monitor: all but those that other clients write and the controller does not read.
 fn monitored<R: Row>() -> Vec<&'static str> {
     let ignored: &[&str] = match R::TABLE {
         "Logical_Switch_Port" => &["up", "dynamic_addresses", "tag"],

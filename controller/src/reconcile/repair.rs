@@ -1,5 +1,5 @@
-//! Notices that somebody else changed our rows, and bounds how often the same row is put right, so that two writers who
-//! disagree do not fight.
+//! Detects that another client changed rows of this controller, and limits how often a row is repaired, so that two writers
+//! who disagree do not overwrite each other without end.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::plan::{Edge, Member, RowKey, Table, key};
 
 /// Repairs of one row within [`WINDOW`].
 const LIMIT: u32 = 5;
-/// After this long a row's count starts anew.
+/// Time after which the count of a row's repairs starts at 0 again.
 const WINDOW: Duration = Duration::from_secs(60);
 
 /// Set columns that several units fill, by table.
@@ -70,14 +70,14 @@ fn edges_gone(
     members.filter(|member| desired.has_edge(owner, column, member)).map(edge).collect()
 }
 
-/// The wanted rows that a change of the database removed.
+/// The desired rows that a change of the database removed.
 pub fn lost<'a>(desired: &'a Desired, changes: &'a [RowChange]) -> impl Iterator<Item = RowKey> + 'a {
     let removed = changes.iter().filter(|change| change.kind == ChangeKind::Deleted);
     removed.filter_map(|change| changed_keys(change)?.1.filter(|key| desired.row(key).is_some()))
 }
 
-/// What a change of the database concerns of what is wanted: for each row concerned, what to compare. Our own
-/// transactions show up here too: comparing them once more finds nothing to do.
+/// The desired rows that a change of the database concerns, each with what is to be compared. The controller's own
+/// transactions are reported too; comparing them finds no difference.
 pub fn touched_by(desired: &Desired, view: &ReplicaView<'_>, change: &RowChange) -> Vec<(RowKey, Touched)> {
     let Some((table, old, new)) = changed_keys(change) else { return Vec::new() };
     let whole = |key: RowKey| {
@@ -109,7 +109,7 @@ pub fn touched_by(desired: &Desired, view: &ReplicaView<'_>, change: &RowChange)
     for column in set_columns(table) {
         let (gone, came) = members_changed(table, change, column);
         touched.edges.extend(edges_gone(desired, view, &key, column, gone));
-        // Nobody else has business in these sets, but for what other features have put into groups.
+        // These sets are this controller's alone, except members that other features of ovn-kubernetes put into port groups.
         if matches!(table, Table::AddressSet | Table::PortGroup) {
             let held = if *column == "ports" { Table::LogicalSwitchPort } else { Table::Acl };
             let members = came.into_iter().filter_map(|atom| match atom {
@@ -123,7 +123,7 @@ pub fn touched_by(desired: &Desired, view: &ReplicaView<'_>, change: &RowChange)
     vec![(key, touched)]
 }
 
-/// How often rows were put right lately.
+/// How often rows were repaired lately.
 #[derive(Debug, Default)]
 pub struct RepairLimit {
     rows: HashMap<RowKey, (u32, Instant)>,

@@ -43,21 +43,21 @@ impl Hash for Value {
     }
 }
 
-/// Values in use. Those that nobody uses any more go when their number has doubled.
+/// Interned values. Unused ones are dropped when the number of values has doubled since the last time.
 #[derive(Debug, Default)]
 pub struct Shared {
     values: HashSet<Value>,
     /// The names of columns that rows have: a few for each table.
     names: HashSet<Arc<[&'static str]>>,
-    /// Values at which the unused ones are looked for.
+    /// Number of values at which unused ones are dropped.
     limit: usize,
 }
 
-/// Fewer entries than this are not looked through.
+/// With fewer values than this none is dropped.
 const MIN_LIMIT: usize = 16_384;
 
 impl Shared {
-    /// The columns as they are kept.
+    /// The columns with interned names and values.
     pub fn columns(&mut self, columns: impl IntoIterator<Item = (&'static str, Datum)>) -> Columns {
         let (names, values): (Vec<_>, Vec<_>) =
             columns.into_iter().map(|(name, value)| (name, self.value(value))).unzip();
@@ -72,7 +72,7 @@ impl Shared {
         Columns { names, values: values.into() }
     }
 
-    /// The value as it is kept.
+    /// The interned value.
     fn value(&mut self, value: Datum) -> Arc<Datum> {
         let value = Value(Arc::new(value));
         if let Some(Value(known)) = self.values.get(&value) {
@@ -82,7 +82,7 @@ impl Shared {
         value.0
     }
 
-    /// Drops what nobody uses, now and then.
+    /// Drops unused values if the number has doubled since the last time.
     pub fn tidy(&mut self) {
         if self.values.len() < self.limit.max(MIN_LIMIT) {
             return;

@@ -17,8 +17,8 @@ pub enum Annotated {
 #[derive(Debug)]
 pub(super) struct Underway {
     sent: Patch,
-    /// What the object lacked when it was last seen since then. It may be an older look of it, or somebody's change to what
-    /// had just been written: the patch is written once more, which is nothing in the first case.
+    /// The patch that the object needed when a watch event came after `sent`. The event may be older than the write, or
+    /// another client changed what had just been written: the patch is sent again, which changes nothing in the first case.
     lacks: Option<Patch>,
 }
 

@@ -1,5 +1,6 @@
-//! The controller's whole state but the database: the [index](crate::index) and the allocators. Takes what the watches
-//! report, one change at a time, and answers with what is to be done about it. Synchronous, without a client.
+//! The controller's state apart from the database: the [index](crate::index) and the allocators. Takes the changes that the
+//! watches report, one at a time, and returns the effects of each: dirty units, annotations, notices. Synchronous, without a
+//! client.
 
 mod annotating;
 mod claims;

@@ -99,7 +99,7 @@ impl State {
         }
         self.ipam.set_node(&seen.name, &assignment.subnets);
         let name = seen.name.clone();
-        // Nobody's traffic is cut off for an annotation that cannot be read: what was known last stays.
+        // An unreadable annotation must not cut off traffic: the last known gateway stays.
         let last = || self.index.nodes.get(&name)?.gateway.clone();
         let gateway = if seen.gateway_unreadable { last() } else { seen.gateway.clone() };
         let gateway_unknown = seen.gateway_unreadable && gateway.is_none();

@@ -102,7 +102,7 @@ impl State {
         };
         let found = match &seen.networks {
             Some(Err(error)) => return Err(malformed(error.to_string())),
-            // Nobody but this controller gives addresses. What cannot be the pod's is an error all the same.
+            // Only this controller allocates addresses, so the annotation is not trusted; one that cannot be the pod's is an error.
             Some(Ok(network)) if !seen.believed => {
                 let ips: Vec<_> = network.ip_addresses.iter().map(ipnet::IpNet::addr).collect();
                 match self.ipam.check(uid, &seen.pod.node, &ips, network.mac_address) {

@@ -80,7 +80,7 @@ pub(super) struct Full {
     /// Of a verification: what differed.
     doubtful: Vec<Unit>,
     doubtful_parts: Vec<leftovers::Part>,
-    /// Of a verification: operations that would put right what differed twice.
+    /// Of a verification: operations that would repair the rows that differed twice.
     differences: usize,
     verification: Option<Verification>,
 }
@@ -93,7 +93,7 @@ fn is_planned(unit: &Unit, round: u64) -> bool {
 }
 
 impl Full {
-    /// One that puts right. `gone`: what nobody wants any more.
+    /// A comparison that repairs. `gone`: rows and edges that no unit wants any more.
     pub(super) fn repair(gone: Touched, units: BTreeSet<Unit>) -> Self {
         let mut full = Self::new(Why::Repair, Stage::Closing, units, None);
         if !gone.is_empty() {
@@ -102,7 +102,7 @@ impl Full {
         full
     }
 
-    /// One that shows that there is nothing to put right.
+    /// A comparison that only reports differences; there should be none.
     pub(super) fn verification(mut units: BTreeSet<Unit>, verification: Verification) -> Self {
         if verification.is_known {
             units.retain(|unit| is_planned(unit, verification.round));
@@ -245,7 +245,7 @@ impl Full {
         }
     }
 
-    /// What differed may have been on its way then; what still does is counted, and put right.
+    /// Compares again what differed: a transaction may have been under way. Rows that still differ are counted and repaired.
     fn look_again(
         &mut self,
         state: &State,

@@ -189,7 +189,7 @@ impl Work {
         !self.has_next() && self.current.is_none()
     }
 
-    /// Rows that somebody else may have changed.
+    /// Rows that another client may have changed.
     pub(super) fn suspects(&mut self) -> &mut Suspects {
         &mut self.suspects
     }
@@ -258,7 +258,7 @@ impl Work {
         view: &ReplicaView<'_>,
         metrics: &Metrics,
     ) -> Option<Transaction> {
-        // What events are about to change differs, and is nobody else's work.
+        // Rows that pending events are about to change differ without another client's doing.
         if self.pending.is_empty() && !self.suspects.is_empty() {
             let touched = self.suspects.take(desired, view, metrics);
             self.pending.push_back(Atom { units: Vec::new(), touched });

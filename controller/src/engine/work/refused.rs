@@ -110,7 +110,7 @@ impl Refused {
         }
     }
 
-    /// Units have been planned anew, as their objects changed: they are judged anew, too.
+    /// Units were planned again because their objects changed: they get another attempt.
     pub(super) fn planned(&mut self, units: &BTreeSet<Unit>, desired: &Desired) {
         let before = self.alone.len();
         self.alone.retain(|(unit, _), _| unit.as_ref().is_none_or(|unit| !units.contains(unit)));

@@ -1,4 +1,4 @@
-//! Rows that somebody else may have changed, and how often they are put right.
+//! Rows that another client may have changed, and how often each was repaired.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -43,7 +43,7 @@ impl Suspects {
         self.rows.clear();
     }
 
-    /// Those that differ and have not been put right too often, as many as one portion may look at.
+    /// Takes the rows that differ and were not repaired too often, as many as one portion of work may compare.
     pub(super) fn take(&mut self, desired: &Desired, view: &dyn Observed, metrics: &Metrics) -> Touched {
         let mut found = Touched::default();
         let mut looks = 0;

@@ -38,13 +38,13 @@ pub enum Direction {
 /// One rule: traffic is allowed that meets one of the peers and one of the ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// `None`: everybody.
+    /// `None`: all peers.
     pub peers: Option<Peers>,
     /// `None`: every protocol and port.
     pub ports: Option<Vec<PortRule>>,
 }
 
-/// The peers of a rule; none of either kind allows nobody.
+/// The peers of a rule. With neither blocks nor selectors the rule allows no peer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Peers {
     pub blocks: Vec<IpBlock>,
@@ -117,7 +117,7 @@ impl Policy {
         }
     }
 
-    /// True when the policy applies to the pod: host-network pods are nobody's subject.
+    /// True when the policy selects the pod. No policy applies to host-network pods.
     pub fn selects(&self, pod: &Pod) -> bool {
         !pod.host_network && pod.name.namespace == self.name.namespace && self.subject.matches(&pod.labels)
     }

@@ -121,7 +121,7 @@ impl NamedPorts {
         resolved.members.keys().cloned().collect()
     }
 
-    /// A policy does not use the port any more. Answers with the pods that were members, when nobody else uses it.
+    /// A policy does not use the port any more. Returns the pods that were members if no other policy uses it.
     pub(super) fn remove_user(&mut self, port: &NamedPort, policy: &NamespacedName) -> Vec<NamespacedName> {
         let Some(resolved) = self.ports.get_mut(port) else { return Vec::new() };
         resolved.users.remove(policy);

@@ -79,9 +79,9 @@ pub(super) struct Balancer {
 impl Balancer {
     pub(super) fn of_cluster(protocol: Protocol, vips: BTreeMap<String, String>) -> Self {
         let attached = vec![RowKey::new(Table::LoadBalancerGroup, ovn_name::CLUSTER_LB_GROUP)];
-        // Nobody is behind it: the gateway router would give its refusals its own address, and the node that asked would not
-        // know them for an answer. ICMP's refusals are let through, and a UDP client that keeps its port must not keep the
-        // lack of source NAT when somebody comes.
+        // Without backends OVN rejects with a TCP reset, to which source NAT on the gateway router would give another source
+        // address than the client connected to. ICMP errors pass unchanged; and a UDP client that keeps its port must not
+        // stay without source NAT once there is a backend.
         let skip_snat = protocol == Protocol::Tcp && vips.values().all(String::is_empty);
         Self { protocol, suffix: "cluster".to_owned(), vips, skip_snat, attached }
     }
