@@ -79,12 +79,9 @@ pub(super) fn run_all(jobs: Vec<Job>, tally: &mut Tally) -> Result<Vec<Took>> {
     let waiting = of(&mut jobs, Lane::Waiting);
     let alone = VecDeque::from(jobs);
     let mut took = Vec::new();
-    for queues in [
-        vec![(first, 1)],
-        vec![(real, 1), (shared, SHARED)],
-        vec![(waiting, WAITING)],
-        vec![(alone, 1)],
-    ] {
+    for queues in
+        [vec![(first, 1)], vec![(real, 1), (shared, SHARED)], vec![(waiting, WAITING)], vec![(alone, 1)]]
+    {
         in_lanes(queues, tally, &mut took);
     }
     Ok(took)
