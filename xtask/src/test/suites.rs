@@ -22,7 +22,6 @@ const fn run(target: &'static str, filter: &'static str, part: &'static str, lan
 /// Those that take long come first, so that the lanes end together.
 const RUNS: &[Run] = &[
     run("node_lifecycle", "", "real", Lane::Real),
-    run("supervision", "", "cluster", Lane::Shared),
     run("uplink_migration", "", "cluster", Lane::Shared),
     run("pod_churn", "every_process_killed::", "cluster", Lane::Shared),
     run("pod_churn", "at_rest::", "cluster", Lane::Shared),
@@ -33,6 +32,7 @@ const RUNS: &[Run] = &[
     run("flow_cache_invariants", "changes_ebpf::", "waiting", Lane::Waiting),
     run("flow_cache_invariants", "failures_ebpf::", "waiting", Lane::Waiting),
     run("flow_cache_invariants", "failures_ovs::", "waiting", Lane::Waiting),
+    run("supervision", "", "waiting", Lane::Waiting),
     run("flow_cache_invariants", "changes_ovs::", "waiting", Lane::Waiting),
     // Those that use all of the machine, or fail beside others.
     run("flow_cache_equivalence", "", "alone", Lane::Alone),
