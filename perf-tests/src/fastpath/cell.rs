@@ -18,6 +18,8 @@ pub(super) struct Route {
     pub(super) client: Place,
     pub(super) server: Place,
     pub(super) address: String,
+    /// Processes whose work is a part of the way: its OVS.
+    pub(super) part_of_path: Vec<i32>,
 }
 
 /// What both ends of a load have in common.
@@ -114,12 +116,13 @@ impl End {
         serde_json::from_str(&line).with_context(|| format!("answer {line:?}"))
     }
 
-    /// What it said at its end.
+    /// How it ended, and what it said.
     fn complaint(&mut self) -> String {
+        // What cannot be read is not shown; its pipe ends with it.
         let mut text = String::new();
-        // What cannot be read is not shown.
         let _ = self.child.stderr.take().map(|mut pipe| pipe.read_to_string(&mut text));
-        text.trim().to_owned()
+        let status = self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+        format!("{status}: {}", text.trim())
     }
 }
 

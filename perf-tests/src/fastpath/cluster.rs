@@ -10,12 +10,14 @@ use testbed::cluster::{Bed, start_agent_in, start_agent_with};
 use testbed::{exec, pod};
 
 use super::cell::Route;
-use super::place::Place;
+use super::place::{self, Place};
 
 /// Namespace of the pods.
 pub(super) const NAMESPACE: &str = "bench";
 /// The pods and their nodes.
 const PODS: [(&str, &str); 3] = [("near", "n1"), ("beside", "n1"), ("far", "n2")];
+/// The process by which packets go that the programs leave to OVS.
+const OVS: &str = "ovs-vswitchd";
 /// How long pods may take to run.
 const START: Duration = Duration::from_secs(60);
 /// Hidden flag of the agent: programs without counters and audit.
@@ -134,7 +136,11 @@ impl Cluster {
         };
         let (client, _) = place("near")?;
         let (server, address) = place(to)?;
-        Ok(Route { client, server, address })
+        let mut part_of_path = Vec::new();
+        for node in bed.config().node_names() {
+            part_of_path.extend(place::processes_of(&bed.host(&node), OVS)?);
+        }
+        Ok(Route { client, server, address, part_of_path })
     }
 
     /// Ends it; the error says what is left.

@@ -16,8 +16,6 @@ const PORT: u16 = 7100;
 const PORT_ALL: u16 = 7500;
 /// A short run of this part of a slice goes before one-way traffic, as a slice of transactions has its own.
 const WARM_UP: u32 = 10;
-/// Name of the process that is a part of paths with OVS.
-const OVS: &str = "ovs-vswitchd";
 
 /// An open path.
 pub(super) struct Lane {
@@ -37,10 +35,10 @@ impl Lane {
                 (0..cpus).zip((PORT_ALL + nth..).step_by(2)).collect()
             }
         };
-        let ovs = if path.has_ovs() { place::processes(OVS) } else { Vec::new() };
         let open = |(cpu, port)| {
             // Packets that interrupts have too many of are handled by it.
-            let part_of_path = [place::processes(&format!("ksoftirqd/{cpu}")), ovs.clone()].concat();
+            let part_of_path =
+                [place::processes(&format!("ksoftirqd/{cpu}")), route.part_of_path.clone()].concat();
             Pair::open(route, &Settings { kind, port, cpu, part_of_path, seconds: 0.0 })
         };
         let pairs = places.into_iter().map(open).collect::<Result<_>>();

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result};
 use testbed::cluster::Bed;
 use testbed::exec;
+use testbed::host::HostHandle;
 use testbed::nodes::record::{DIRECTORY, PodRecord};
 
 /// A network namespace, by the file that stands for it.
@@ -54,6 +55,13 @@ pub(super) fn processes(name: &str) -> Vec<i32> {
             (comm.trim_end() == name).then_some(pid)
         })
         .collect()
+}
+
+/// Those of them that run on a host of a cluster, each with a number of its own in the host's PID namespace.
+pub(super) fn processes_of(host: &HostHandle<'_>, name: &str) -> Result<Vec<i32>> {
+    let namespace = |pid: i32| fs::read_link(format!("/proc/{pid}/ns/pid"));
+    let own = namespace(host.init()?.pid).context("PID namespace of a host")?;
+    Ok(processes(name).into_iter().filter(|pid| namespace(*pid).is_ok_and(|one| one == own)).collect())
 }
 
 /// A process that ends when it is dropped, or when its standard input does: so also when we are killed.

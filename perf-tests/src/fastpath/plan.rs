@@ -47,11 +47,6 @@ impl Path {
             Self::Veth => "veth",
         }
     }
-
-    /// Whether OVS is a part of it, so that its work is not somebody else's.
-    pub(super) fn has_ovs(self) -> bool {
-        matches!(self, Self::Fast | Self::Uncounted | Self::Ovs | Self::FastSame | Self::OvsSame)
-    }
 }
 
 /// A kind of traffic, and how much of it at once.

@@ -38,7 +38,8 @@ impl World {
     /// From one end to the other.
     pub(super) fn route(&self) -> Route {
         let [client, server] = &self.ends;
-        Route { client: client.place(), server: server.place(), address: self.address.clone() }
+        let (client, server) = (client.place(), server.place());
+        Route { client, server, address: self.address.clone(), part_of_path: Vec::new() }
     }
 }
 

@@ -18,46 +18,45 @@ const TICK: u64 = 10_000_000;
 pub(super) struct Account {
     cpu: usize,
     /// Of this process and of what is a part of the path.
-    ours: Vec<ClockId>,
+    clocks: Vec<ClockId>,
 }
 
 /// The clocks at one moment.
 pub(super) struct Reading {
-    peer: ClockId,
+    /// Of all clocks, the other end's last; those of processes that have ended have stopped.
+    clocks: Vec<ClockId>,
     time: u64,
-    ours: u64,
+    ours: Vec<Option<u64>>,
     idle: u64,
     stolen: u64,
 }
 
 impl Account {
     /// Of the CPU that this process stays on; `part_of_path` are processes whose work is not somebody else's.
-    pub(super) fn new(cpu: usize, part_of_path: &[i32]) -> Result<Self> {
-        let mut ours = vec![ClockId::CLOCK_PROCESS_CPUTIME_ID];
-        for pid in part_of_path.iter().map(|pid| Pid::from_raw(*pid)) {
-            ours.push(clock_getcpuclockid(pid).with_context(|| format!("CPU clock of process {pid}"))?);
-        }
-        Ok(Self { cpu, ours })
+    pub(super) fn new(cpu: usize, part_of_path: &[i32]) -> Self {
+        let mut clocks = vec![ClockId::CLOCK_PROCESS_CPUTIME_ID];
+        // One that has ended has no clock; what takes its place counts as somebody else.
+        let others = part_of_path.iter().map(|pid| Pid::from_raw(*pid));
+        clocks.extend(others.filter_map(|pid| clock_getcpuclockid(pid).ok()));
+        Self { cpu, clocks }
     }
 
     /// The clocks before a slice. The slow ones first: what they take is not a part of it.
     pub(super) fn begin(&self, peer: Pid) -> Result<Reading> {
-        let peer = clock_getcpuclockid(peer).with_context(|| format!("CPU clock of process {peer}"))?;
+        let mut clocks = self.clocks.clone();
+        clocks.push(clock_getcpuclockid(peer).with_context(|| format!("CPU clock of process {peer}"))?);
         let (idle, stolen) = self.files()?;
-        let ours = self.ours(peer)?;
-        Ok(Reading { peer, time: monotonic()?, ours, idle, stolen })
+        let ours = clocks.iter().map(|clock| read(*clock).ok()).collect();
+        Ok(Reading { clocks, time: monotonic()?, ours, idle, stolen })
     }
 
     /// The part of the time since then in which the CPU was somebody else's.
     pub(super) fn away(&self, begin: &Reading) -> Result<f64> {
-        let (time, ours) = (monotonic()?, self.ours(begin.peer)?);
+        let time = monotonic()?;
+        let clocks = begin.clocks.clone();
+        let ours = clocks.iter().map(|clock| read(*clock).ok()).collect();
         let (idle, stolen) = self.files()?;
-        let end = Reading { peer: begin.peer, time, ours, idle, stolen };
-        Ok(away(begin, &end))
-    }
-
-    fn ours(&self, peer: ClockId) -> Result<u64> {
-        self.ours.iter().chain([&peer]).map(|clock| read(*clock)).sum()
+        Ok(away(begin, &Reading { clocks, time, ours, idle, stolen }))
     }
 
     fn files(&self) -> Result<(u64, u64)> {
@@ -71,7 +70,9 @@ impl Account {
 /// What is left of the time between two readings, as a part of it.
 fn away(begin: &Reading, end: &Reading) -> f64 {
     let time = end.time.saturating_sub(begin.time);
-    let known = end.ours.saturating_sub(begin.ours) + end.idle.saturating_sub(begin.idle);
+    let ours = begin.ours.iter().zip(&end.ours).filter_map(|(begin, end)| begin.zip(*end));
+    let ours: u64 = ours.map(|(begin, end)| end.saturating_sub(begin)).sum();
+    let known = ours + end.idle.saturating_sub(begin.idle);
     // Where the kernel's clocks of processes do not leave out steal, its ticks show it.
     let away = time.saturating_sub(known).max(end.stolen.saturating_sub(begin.stolen));
     // Nanoseconds of a moment, far below 2^52.
@@ -127,13 +128,25 @@ mod tests {
 
     #[test]
     fn what_is_neither_ours_nor_idle_is_somebody_elses() {
-        let at =
-            |time, ours, idle, stolen| Reading { peer: ClockId::CLOCK_MONOTONIC, time, ours, idle, stolen };
-        let part = |end: Reading| away(&at(1_000, 10, 5, 0), &end);
-        assert!((part(at(2_000, 710, 105, 0)) - 0.2).abs() < 1e-9);
-        assert!((part(at(2_000, 1_010, 5, 0)) - 0.0).abs() < 1e-9);
+        let at = |time, ours: &[Option<u64>], idle, stolen| {
+            let clocks = vec![ClockId::CLOCK_MONOTONIC; ours.len()];
+            Reading { clocks, time, ours: ours.to_vec(), idle, stolen }
+        };
+        let part = |end: Reading| away(&at(1_000, &[Some(10), Some(70)], 5, 0), &end);
+        assert!((part(at(2_000, &[Some(310), Some(470)], 105, 0)) - 0.2).abs() < 1e-9);
+        assert!((part(at(2_000, &[Some(310), Some(770)], 5, 0)) - 0.0).abs() < 1e-9);
         // A process of the path that ran on another CPU.
-        assert!((part(at(2_000, 3_010, 5, 0)) - 0.0).abs() < 1e-9);
-        assert!((part(at(2_000, 1_010, 5, 500)) - 0.5).abs() < 1e-9);
+        assert!((part(at(2_000, &[Some(910), Some(1_070)], 5, 0)) - 0.0).abs() < 1e-9);
+        assert!((part(at(2_000, &[Some(310), Some(770)], 5, 500)) - 0.5).abs() < 1e-9);
+        // One that has ended meanwhile.
+        assert!((part(at(2_000, &[Some(310), None], 5, 0)) - 0.7).abs() < 1e-9);
+    }
+
+    #[test]
+    fn processes_that_have_ended_do_not_end_the_account() {
+        let mut ended = testbed::exec::command("true").spawn().unwrap();
+        ended.wait().unwrap();
+        let pid = i32::try_from(ended.id()).unwrap();
+        assert_eq!(Account::new(0, &[pid, 1]).clocks.len(), 2);
     }
 }

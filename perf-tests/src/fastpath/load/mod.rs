@@ -144,7 +144,7 @@ impl Args {
         if role == Role::Serve && kind != Kind::Paced {
             session::end_with_input()?;
         }
-        let session = || Session::of_process(Account::new(cpu, &part_of_path)?);
+        let session = || Session::of_process(Account::new(cpu, &part_of_path));
         match (role, kind) {
             (Role::Serve, Kind::TcpRr) => requests::serve_tcp(at),
             (Role::Drive, Kind::TcpRr) => {
