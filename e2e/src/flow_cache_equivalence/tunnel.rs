@@ -146,8 +146,12 @@ pub(super) fn run(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
     let poisoned = poison(scene, &addresses, &flows[0], &mut uplink)?;
     checks
         .check("a packet from an unknown outer source before the first right one teaches nothing", poisoned);
-    let rights: Vec<Vec<u8>> =
-        flows.iter().map(|case| outer(scene, &addresses, case)).collect::<Result<_>>()?;
+    // The entry of a flow that was not used meanwhile may be gone.
+    let rights = flows.iter().map(|case| {
+        learn(scene, &addresses, &[case])?;
+        outer(scene, &addresses, case)
+    });
+    let rights: Vec<Vec<u8>> = rights.collect::<Result<_>>()?;
     scene.path("ovs")?;
     let slow = through_ovs(scene, &mut uplink, &flows, &rights);
     scene.path("auto")?;
