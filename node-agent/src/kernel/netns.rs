@@ -74,6 +74,9 @@ impl Netns {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
                 NetnsError::Missing { path: path.to_owned() }
             }
+            io::ErrorKind::PermissionDenied if is_of_an_exiting_task(path) => {
+                NetnsError::Missing { path: path.to_owned() }
+            }
             _ => system("open", e),
         })?;
         let fs = fstatfs(&file).map_err(|e| system("fstatfs", e.into()))?;
@@ -127,6 +130,28 @@ impl Netns {
     }
 }
 
+/// Flag of a task that exits (`PF_EXITING`, linux/sched.h). It has left its namespaces, and opening them fails with `EACCES`
+/// (`__ns_get_path` in fs/nsfs.c) until its parent has waited for it.
+const PF_EXITING: u64 = 0x4;
+
+/// Whether this is `/proc/PID/ns/…`, or a thread's, of a task that exits or has exited.
+fn is_of_an_exiting_task(path: &Path) -> bool {
+    let Some(task) = path.parent().filter(|ns| ns.ends_with("ns")).and_then(Path::parent) else {
+        return false;
+    };
+    match std::fs::read_to_string(task.join("stat")) {
+        Ok(stat) => flags(&stat).is_some_and(|flags| flags & PF_EXITING != 0),
+        // It was there a moment ago.
+        Err(error) => error.kind() == io::ErrorKind::NotFound && path.starts_with("/proc"),
+    }
+}
+
+/// The flags of a task in its `stat` file: the ninth field, of which the second is a name in parentheses (proc_pid_stat(5)).
+fn flags(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(") ")?;
+    fields.split(' ').nth(6)?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,6 +165,25 @@ mod tests {
         std::fs::write(&file, "").unwrap();
         let plain = Netns::open(&file).unwrap_err();
         assert!(plain.is_gone() && plain.to_string().contains("not a network namespace"), "{plain}");
+    }
+
+    #[test]
+    fn the_namespace_of_a_zombie_is_gone() {
+        let mut zombie = std::process::Command::new("true").spawn().unwrap();
+        let path = PathBuf::from(format!("/proc/{}/ns/net", zombie.id()));
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        let gone = loop {
+            match Netns::open(&path).unwrap_err() {
+                // Not yet: it runs in this namespace.
+                NetnsError::Own { .. } if std::time::Instant::now() < deadline => {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+                error => break error,
+            }
+        };
+        zombie.wait().unwrap();
+        assert!(gone.is_gone(), "{gone}");
+        assert_eq!(flags("7 (a) b) R 1 7 7 0 -1 4194564 0"), Some(4_194_564));
     }
 
     #[test]
