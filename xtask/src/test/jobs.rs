@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use super::failures;
 use super::tally::Tally;
 use crate::{exec, paths};
 
@@ -173,6 +174,11 @@ fn count(outcome: &Outcome, tally: &mut Tally) {
         tally.fail(format!("{name}: ended without a count"));
     } else if !good && tally.failures() == before {
         tally.fail(format!("{name}: ended badly"));
+    }
+    if tally.failures() > before
+        && let Some(said) = failures::excerpt(output)
+    {
+        tally.keep(name, said);
     }
     exec::say(format_args!("--- {name} took {time:.0?}"));
 }

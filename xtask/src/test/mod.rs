@@ -1,5 +1,6 @@
 //! `cargo xtask test`: every test there is, side by side where that does no harm, and at the end one line that counts them.
 
+mod failures;
 mod jobs;
 mod programs;
 mod steps;

@@ -11,6 +11,8 @@ pub(crate) struct Tally {
     passed: u64,
     failed: Vec<String>,
     skipped: u64,
+    /// What failed programs said, with their names.
+    said: Vec<(String, String)>,
 }
 
 impl Tally {
@@ -24,6 +26,11 @@ impl Tally {
         let what = what.into();
         exec::say(format_args!("FAILED: {what}"));
         self.failed.push(what);
+    }
+
+    /// Keeps what a failed program said, for the report.
+    pub(crate) fn keep(&mut self, name: &str, said: String) {
+        self.said.push((name.to_owned(), said));
     }
 
     /// A step that is a check by itself.
@@ -56,8 +63,11 @@ impl Tally {
         self.failed.len()
     }
 
-    /// Prints what failed.
+    /// Prints what failed, and what it said.
     pub(crate) fn report(&self) {
+        for (name, said) in &self.said {
+            exec::say(format_args!("{name}:\n{said}\n"));
+        }
         for failure in &self.failed {
             exec::say(format_args!("failed: {failure}"));
         }
