@@ -168,6 +168,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "the test needs a process that has ended")]
     fn the_namespace_of_a_zombie_is_gone() {
         let mut zombie = std::process::Command::new("true").spawn().unwrap();
         let path = PathBuf::from(format!("/proc/{}/ns/net", zombie.id()));
