@@ -1,4 +1,4 @@
-//! CNI calls that cannot be: no such namespace, versions and commands that nobody knows.
+//! Invalid CNI calls: no such namespace, unknown versions and commands.
 
 use std::fs;
 

@@ -94,7 +94,7 @@ const BAD_SUM: &str = "OVS's userspace datapath completes this checksum wrongly"
 const FRAGMENT: usize = 1240;
 /// Identifications of one case.
 const IDS: u16 = 100;
-/// The receivers' port. Nobody listens.
+/// The receivers' port. No program listens on it.
 const PORT: u16 = 30_000;
 /// The senders' first port.
 const FIRST: u16 = 20_000;

@@ -48,7 +48,7 @@ pub(super) fn pseudo_header(source: IpAddr, destination: IpAddr, protocol: u8, l
     sum.add(&length.to_be_bytes())
 }
 
-/// Makes the checksum of a whole IPv4 header right. A cut one stays as it is.
+/// Corrects the checksum of a complete IPv4 header. A truncated one stays as it is.
 pub(super) fn fix_ipv4(header: &mut [u8]) {
     let Some(field) = header.get_mut(10..12) else { return };
     field.fill(0);

@@ -26,7 +26,7 @@ use testbed::ui::Checks;
 
 /// Numbers of the flows.
 const FIRST: u16 = 520;
-/// Numbers of flows that nobody knows yet.
+/// Numbers of flows that are not known yet.
 const POISONED: [u16; 3] = [530, 531, 532];
 /// Between two packets of which the second shall come while the first is still remembered.
 const QUICK: Duration = Duration::from_millis(2);
@@ -278,7 +278,7 @@ fn attempt(
     if !before.know(addresses, case) {
         return Ok(Err("the cache does not know the flow".to_owned()));
     }
-    // None: OVS has let it through, and the flow was learned anew.
+    // None: OVS has let it through, and the flow was learned again.
     if carried.is_some_and(|count| count > 0) || fast != fast_before {
         return Ok(Err(format!(
             "the cache took it: its entry {carried:?}, all entries {}",
@@ -292,8 +292,8 @@ fn attempt(
     Ok(Ok(seen))
 }
 
-/// Before the receiver's node knows a flow, a packet of it comes from an outer source that nobody knows, and OVS drops it. Right
-/// after it comes the first right one, which OVS delivers. What is learned from that must not be the unknown source's.
+/// Before the receiver's node knows a flow, a packet of it comes from an unknown outer source, and OVS drops it. Right after it comes
+/// the first correct one, which OVS delivers. What is learned from that must not name the unknown source.
 fn poison(
     scene: &mut Scene<'_>,
     addresses: &Addresses,

@@ -25,7 +25,7 @@ pub(super) enum Victims {
 
 /// The longest pause before the next kill.
 const PAUSE: Duration = Duration::from_millis(1500);
-/// The longest time that a process stays away.
+/// The longest time that a process stays down.
 const AWAY: Duration = Duration::from_millis(800);
 
 /// A thread that kills.

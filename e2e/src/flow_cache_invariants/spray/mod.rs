@@ -1,6 +1,6 @@
-//! Map full, or a scan (section 6 of the design): a pod sends a million packets, each of a flow of its own, to a pod of the
-//! other node and one of its own. The slow path goes on, with the flows that run and with new ones; nothing arrives that a
-//! policy denies; the agent does not grow; the pressure can be seen; and afterwards it is as it was.
+//! Map full, or a scan (section 6 of the design): a pod sends a million packets, each of a flow of its own, to a pod of the other node
+//! and one of its own. The slow path continues, with the running flows and with new ones; nothing arrives that a policy denies; the
+//! agent does not grow; the pressure can be seen; and afterwards it is as it was.
 
 mod connect;
 mod figures;
@@ -101,7 +101,7 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
     scene.end().await
 }
 
-/// Starts the agents of all nodes anew, with other flags.
+/// Restarts the agents of all nodes, with other flags.
 async fn agents(world: &World<'_>, flags: &[&str]) -> Result<()> {
     for node in &world.scene.nodes {
         world.scene.cast.kill(node, "node-agent")?;
@@ -181,8 +181,8 @@ async fn policy(world: &World<'_>) -> Result<()> {
     }
 }
 
-/// OVS's connection tracking has room for a few: what it has seen goes on. (New connections do not, with any datapath: their
-/// answers belong to nothing that it knows.) With room again there are new connections again.
+/// OVS's connection tracking has room for a few connections: those that it has seen continue. (New connections do not, with any
+/// datapath: their answers belong to no tracked connection.) With room again there are new connections again.
 async fn connections_full(stage: &mut Stage<'_>, world: &mut World<'_>) -> Result<()> {
     if stage.bed.config().ovs_datapath != OvsDatapath::Netdev {
         return Ok(());
