@@ -26,7 +26,7 @@ const NODE_OF_TOKEN: &str = "authentication.kubernetes.io/node-name";
 /// How long tokens are good for, seconds: thirty days, longer than any cluster is kept.
 const LIFETIME: i64 = 30 * 24 * 3600;
 
-/// Somebody whom the administrator plays.
+/// An identity that the administrator impersonates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actor {
     user: String,
@@ -89,7 +89,7 @@ impl Actor {
     }
 }
 
-/// A client with the rights of a kubeconfig, or as somebody that its user plays.
+/// A client with the rights of a kubeconfig, or as an identity that its user impersonates.
 pub async fn client(kubeconfig: &Path, actor: Option<&Actor>) -> Result<Client> {
     let mut file =
         Kubeconfig::read_from(kubeconfig).with_context(|| format!("kubeconfig {}", kubeconfig.display()))?;
@@ -114,7 +114,7 @@ impl Bed {
         })
     }
 
-    /// A client of the administrator, or of somebody whom they play, for use inside [`Self::api`].
+    /// A client of the administrator, or of an identity that they impersonate, for use inside [`Self::api`].
     pub async fn client(&self, actor: Option<&Actor>) -> Result<Client> {
         client(&self.config().kubeconfig("admin"), actor).await
     }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use super::addresses::*;
 
-/// Which datapath the node agents are told to use.
+/// Which datapath the node agents use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Datapath {

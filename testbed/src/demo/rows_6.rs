@@ -68,7 +68,7 @@ pub(super) fn tries(bed: &Bed, pods: &Pods) -> Result<Vec<Try>> {
     ])
 }
 
-/// Takes IPv6 from the service again: its node port is then nobody's.
+/// Removes IPv6 from the service again: its node port is then unused.
 pub(super) fn without_ipv6(bed: &Bed) -> Result<Try> {
     let policy = r#"{"spec":{"ipFamilyPolicy":"SingleStack"}}"#;
     bed.kubectl(&["patch", "service", "-n", "shop", "web", "-p", policy])?;

@@ -143,7 +143,7 @@ impl<'a> HostHandle<'a> {
         }
     }
 
-    /// Fails for good if a process that was started has ended.
+    /// Fails permanently if a process that was started has ended.
     pub fn check_running(&self, name: &str) -> Result<()> {
         let ended = self.processes()?.into_iter().find(|p| p.name == name && p.pid.is_none());
         let Some(process) = ended else { return Ok(()) };

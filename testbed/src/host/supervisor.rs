@@ -77,7 +77,7 @@ struct Entry {
     wanted: bool,
 }
 
-/// How long a service that ended stays away.
+/// How long a service that ended stays down.
 const PAUSE: Duration = Duration::from_secs(1);
 
 type Table = Arc<Mutex<BTreeMap<String, Entry>>>;
@@ -186,7 +186,7 @@ fn start(spec: Spec, table: &Table) -> Result<()> {
     Ok(())
 }
 
-/// Starts a service after the pause, unless somebody has done so or does not want it any more.
+/// Starts a service after the pause, unless it was started meanwhile or is no longer wanted.
 fn start_again(spec: Spec, table: Table) -> Result<()> {
     let again = move || {
         thread::sleep(PAUSE);

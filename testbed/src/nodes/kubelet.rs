@@ -165,7 +165,7 @@ impl Node {
         });
     }
 
-    /// A pod's whole life on this node.
+    /// The life of a pod on this node, from start to end.
     async fn live(&self, pod: &Pod, wanted: &Wanted, mut stopped: watch::Receiver<bool>) {
         let mut told = stopped.clone();
         let end = async move {

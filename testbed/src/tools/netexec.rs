@@ -54,7 +54,7 @@ pub(super) fn get(stream: &mut TcpStream, path: &str, server: SocketAddr) -> std
     }
 }
 
-/// The body, once all of it is there. The server gives its length, as it does for all short ones.
+/// The body, once it is complete. The server sends its length, as it does for all short ones.
 fn complete(answer: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(answer);
     let (head, body) = text.split_once("\r\n\r\n")?;
