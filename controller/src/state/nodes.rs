@@ -1,4 +1,4 @@
-//! Nodes: what they are assigned, and what changes for their pods.
+//! Nodes: what is assigned to them, and what their changes mean for their pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Pods: their addresses, from the annotation, from the port that is in the database already, or newly given.
+//! Pods: their addresses, from the annotation, from the port that is in the database already, or newly assigned.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! The state fed with objects.
+//! Tests that feed objects to the state.
 
 use super::*;
 use crate::config::Features;
