@@ -15,7 +15,7 @@ use testbed::{exec, pod};
 
 /// Where the pods are.
 pub(super) const NAMESPACE: &str = "hardship";
-/// How long the cluster may take to heal.
+/// How long the cluster may take to recover.
 pub(super) const HEAL: Duration = Duration::from_secs(60);
 /// How long it may take until an error is reported.
 pub(super) const SOON: Duration = Duration::from_secs(15);

@@ -31,7 +31,7 @@ impl Sum {
         self.0.ones_complement().to_be()
     }
 
-    /// The same where 0 would mean that there is none (RFC 768), as Linux has it for TCP too.
+    /// As `complement`, but never 0, which would mean that there is no checksum (RFC 768). Linux does the same for TCP.
     pub(super) fn complement_not_zero(&self) -> u16 {
         self.0.to_ones_complement_with_no_zero().to_be()
     }

@@ -174,7 +174,7 @@ fn outer(scene: &Scene<'_>, addresses: &Addresses, case: &Case) -> Result<Vec<u8
     outer_of(scene, addresses, case, case)
 }
 
-/// The same by what the entry of another flow between the pods says.
+/// As [`outer`], but by what the entry of another flow between the pods says.
 fn outer_of(scene: &Scene<'_>, addresses: &Addresses, case: &Case, like: &Case) -> Result<Vec<u8>> {
     let [_, into] = addresses.keys(like.kind, like.number);
     let caches = Caches::read(scene)?;
@@ -328,7 +328,7 @@ fn poison(
     Ok(Ok(format!("{} times nothing", POISONED.len())))
 }
 
-/// The same packets while nothing uses the cache.
+/// Sends the same packets while nothing uses the cache.
 fn through_ovs(scene: &Scene<'_>, uplink: &mut Tap, flows: &[Case], rights: &[Vec<u8>]) -> Result<Vec<Seen>> {
     let mut list = Vec::new();
     for (case, right) in flows.iter().zip(rights) {

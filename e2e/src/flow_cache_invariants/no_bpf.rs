@@ -14,7 +14,7 @@ use testbed::exec;
 
 /// A directory that is not on a bpffs.
 const NO_BPFFS: &str = "/var/lib/slipstream/no-bpffs";
-/// How long an agent that cannot start may take to say so.
+/// How long an agent that cannot start may take to report it.
 const REFUSE: &str = "20";
 /// After a cleanup and a start OVN makes the node's flows from scratch.
 const SETTLE: Duration = Duration::from_secs(3);

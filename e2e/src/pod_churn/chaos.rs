@@ -17,7 +17,7 @@ use testbed::ui::say;
 /// Which processes are killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Victims {
-    /// Controller, node agents, and what plays kubelet.
+    /// Controller, node agents, and the stand-in for the kubelet.
     Ours,
     /// These, and those of OVS and OVN.
     All,

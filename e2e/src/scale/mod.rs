@@ -121,7 +121,7 @@ pub struct Args {
 /// A trial on the cluster of many simulated nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trial {
-    /// Everything is put into the cluster; all others stand on it.
+    /// All objects are created in the cluster; all other parts need this one.
     Fill,
     Part(Part),
 }

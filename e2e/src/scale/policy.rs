@@ -77,7 +77,7 @@ impl Policy {
         Ok(serde_json::from_value(self.json())?)
     }
 
-    /// The same as text for kubectl.
+    /// The object as JSON, for kubectl.
     pub(super) fn json(&self) -> Value {
         let (rules, peers) = match self.direction {
             Direction::Ingress => ("ingress", "from"),

@@ -21,7 +21,7 @@ use testbed::cluster::Shape;
 use testbed::ui::Progress;
 use world::World;
 
-/// What to play, and on what.
+/// What to run, and on what.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// Only scenes of these names.

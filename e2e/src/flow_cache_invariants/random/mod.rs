@@ -39,9 +39,9 @@ const SLIPPED: usize = 3;
 const LOST: Duration = Duration::from_millis(40);
 /// How soon an allowed flow must be there after a change. A connection that was cut is given up after 0.9 s.
 const RECOVER: Duration = Duration::from_millis(3500);
-/// The same after a process of OVS or OVN was killed.
+/// As [`RECOVER`], after a process of OVS or OVN was killed.
 const RECOVER_RESTART: Duration = Duration::from_secs(8);
-/// How long an allowed flow may stand still for no reason of its own: a machine with few cores shared by many.
+/// How long an allowed flow may stall without a cause in the flow itself: a machine with few cores is shared by many processes.
 const GAP: Duration = Duration::from_millis(2500);
 /// Longest pause after a change.
 const DWELL: Duration = Duration::from_millis(350);

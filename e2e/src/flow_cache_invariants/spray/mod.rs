@@ -37,7 +37,7 @@ const SMALL: u32 = 1_024;
 const SMALL_FLOWS: u32 = 200_000;
 /// Connections for which OVS gets room once.
 const CONNECTIONS: u32 = 2_000;
-/// As in the part about random changes: the slow path of a busy machine does stand still at times.
+/// As in the part about random changes: the slow path of a busy machine does stall at times.
 const SILENCE: Duration = Duration::from_millis(2_500);
 /// Part of the allowed packets that must arrive.
 const ARRIVE: u64 = 4;
