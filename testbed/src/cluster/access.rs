@@ -1,5 +1,5 @@
-//! Who asks the API server: the service accounts of `deploy/rbac.yaml` with tokens as the kubelet would give them, and
-//! anybody else whom the administrator plays.
+//! Clients of the API server: the service accounts of `deploy/rbac.yaml` with tokens as the kubelet would issue them, and any identity
+//! that the administrator impersonates.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -65,14 +65,14 @@ impl Actor {
         Self { groups: vec!["system:nodes".to_owned()], ..Self::user(&format!("system:node:{node}")) }
     }
 
-    /// The same with every right of an administrator: only admission still judges what it writes.
+    /// The identity with every right of an administrator: only admission still decides what it may write.
     #[must_use]
     pub fn with_all_rights(mut self) -> Self {
         self.groups.push("system:masters".to_owned());
         self
     }
 
-    /// Flags of kubectl that play it.
+    /// Flags of kubectl that impersonate it.
     #[must_use]
     pub fn flags(&self) -> Vec<String> {
         let mut flags = vec![format!("--as={}", self.user)];

@@ -160,7 +160,7 @@ impl Config {
         })
     }
 
-    /// The same with IPv6 beside IPv4.
+    /// The configuration with IPv6 beside IPv4.
     #[must_use]
     pub fn with_dual_stack(self) -> Self {
         let cluster_subnets = format!("{},{CLUSTER_SUBNETS_6}", self.cluster_subnets);

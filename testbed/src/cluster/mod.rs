@@ -113,7 +113,7 @@ impl Bed {
         HostHandle::new(&self.config, name)
     }
 
-    /// What plays kubelet and container runtime here.
+    /// The kubelet and container runtime of this cluster, or their stand-in.
     #[must_use]
     pub fn runtime(&self) -> &dyn NodeRuntime {
         nodes::runtime(&self.config)

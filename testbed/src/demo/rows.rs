@@ -1,4 +1,4 @@
-//! What the demonstration tries, and what must come of it.
+//! What the demonstration tries, and the expected results.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the demonstration tries by IPv6 on a dual-stack cluster, and what must come of it.
+//! What the demonstration tries by IPv6 on a dual-stack cluster, and the expected results.
 
 use std::net::Ipv6Addr;
 

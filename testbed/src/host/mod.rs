@@ -105,7 +105,7 @@ impl<'a> HostHandle<'a> {
         self.ask(&Request::Start(self.spec(name, argv, env))).map(drop)
     }
 
-    /// The same for one that the host starts again when it ends by itself.
+    /// Starts a process that the host starts again when it ends by itself.
     pub fn start_service(&self, name: &str, argv: &[&str], env: &[(&str, &str)]) -> Result<()> {
         self.ask(&Request::Start(Spec { service: true, ..self.spec(name, argv, env) })).map(drop)
     }

@@ -82,7 +82,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 type Table = Arc<Mutex<BTreeMap<String, Entry>>>;
 
-/// Serves requests and reaps for ever.
+/// Serves requests and reaps children, without end.
 pub fn run(socket: &Path) -> Result<()> {
     let listener =
         UnixListener::bind(socket).with_context(|| format!("cannot listen on {}", socket.display()))?;
@@ -227,7 +227,7 @@ fn signal(name: &str, signal: Signal, limit: Duration, table: &Table) -> Result<
     Ok(())
 }
 
-/// Waits for children for ever: our own, and those that lost their parent in this pid namespace.
+/// Waits for children without end: our own, and those that lost their parent in this pid namespace.
 fn reap(table: &Table) -> Result<()> {
     loop {
         let (pid, how) = match waitpid(None, None) {

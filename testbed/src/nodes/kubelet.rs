@@ -103,7 +103,7 @@ async fn report(node: Arc<Node>) {
 }
 
 impl Node {
-    /// Follows the node's pods for ever.
+    /// Follows the node's pods without end.
     async fn watch(self: Arc<Self>) -> Result<()> {
         let mut running: HashMap<String, Stop> = HashMap::new();
         let mut listed: Option<HashMap<String, ()>> = None;

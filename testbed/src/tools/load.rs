@@ -198,7 +198,7 @@ async fn take_tcp(listener: TcpListener, arrivals: Arrivals) {
     }
 }
 
-/// Sends for ever.
+/// Sends without end.
 async fn send(dial: Dial, pause: Duration) {
     let mut number = 0;
     loop {

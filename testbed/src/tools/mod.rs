@@ -35,7 +35,7 @@ pub enum Args {
     Rr(rr::Args),
     /// Get a page over HTTP or HTTPS and print its status.
     Get(get::Args),
-    /// Ask an `agnhost netexec` over one connection, for ever.
+    /// Ask an `agnhost netexec` over one connection, without end.
     Stream(stream::Args),
     /// Hold many flows, as ordered on standard input, and report what arrives.
     Load(load::Args),

@@ -14,7 +14,7 @@ pub(super) fn ask_http(server: SocketAddr, limit: Duration) -> std::io::Result<S
     Ok(format!("{name} {}", address(&client)?))
 }
 
-/// The same over UDP.
+/// `NAME CLIENT-ADDRESS` over UDP.
 pub(super) fn ask_udp(server: SocketAddr, limit: Duration) -> std::io::Result<String> {
     let socket = UdpSocket::bind(if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })?;
     socket.connect(server)?;
