@@ -41,7 +41,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) enum Kind {
     /// Requests and answers of 64 bytes on one TCP connection, one at a time.
     TcpRr,
-    /// The same by UDP.
+    /// Requests and answers of 64 bytes by UDP, one at a time.
     UdpRr,
     /// UDP datagrams of 18 bytes, as many as go; those that arrive count.
     UdpPps,

@@ -55,7 +55,7 @@ impl Sent {
     }
 }
 
-/// Counts datagrams, for ever.
+/// Counts datagrams, without end.
 pub(super) fn count_datagrams(at: SocketAddr, mut out: impl Write) -> Result<()> {
     let socket = UdpSocket::bind(at).with_context(|| format!("cannot listen on {at}"))?;
     setsockopt(&socket, sockopt::RcvBufForce, &ROOM).context("SO_RCVBUFFORCE")?;
