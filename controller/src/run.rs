@@ -1,4 +1,4 @@
-//! Everything is connected here: which tasks there are, what lies between them, and how it all ends.
+//! Connects everything: which tasks exist, which channels connect them, and how the process ends.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,7 +54,7 @@ impl Controller {
         let mut stop = std::pin::pin!(signal()?);
         let (tasks, mut ends) = Tasks::new();
         let (resign, resigned) = oneshot::channel();
-        // Kept, so that it is the engine's end that is told of, and not that of the tasks which it leaves without work.
+        // Kept, so that the end of the engine is reported, and not that of the tasks which it leaves without work.
         let _outlets = self.start(&tasks, resigned).await?;
         let result = tokio::select! {
             ended = ends.next() => Err(ended.into()),

@@ -25,9 +25,9 @@ pub struct Args {
 enum Suite {
     /// The table of `testbed demo`.
     Demonstration(demonstration::Args),
-    /// Bad input, and things that are away: clear errors, nothing left behind, and healing.
+    /// Bad input and missing services: clear errors, nothing left behind, and recovery.
     FaultInjection(fault_injection::Args),
-    /// What arrives by the flow cache is what arrives through OVS, and nobody uses another's entry.
+    /// What arrives by the flow cache is what arrives through OVS, and no pod uses the entry of another.
     FlowCacheEquivalence(flow_cache_equivalence::Args),
     /// Never more than OVS allows, all that it allows, and what happens when parts die.
     FlowCacheInvariants(flow_cache_invariants::Args),
@@ -41,7 +41,7 @@ enum Suite {
     OvnKubernetesParity(ovn_kubernetes_parity::Args),
     /// Add and delete many pods at once, and look for what is left.
     PodChurn(pod_churn::Args),
-    /// Thousands of pods on nodes that exist as objects only: what the controller misses when something is away.
+    /// Thousands of pods on nodes that exist as objects only: what the controller misses when a process is down.
     Scale(scale::Args),
     /// End every task and thread of agent and controller, and see the process end, come back, and nothing lost.
     Supervision(supervision::Args),

@@ -1,5 +1,5 @@
-//! End-to-end tests on whole clusters of the package `testbed`. One module is one suite, and one test program of the same name
-//! in `tests/`; [`harness`] is what they have in common.
+//! End-to-end tests on complete clusters of the package `testbed`. One module is one suite, with a test program of the same name in
+//! `tests/`; [`harness`] is what they have in common.
 #![forbid(unsafe_code)]
 
 pub mod cli;

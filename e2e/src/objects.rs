@@ -18,7 +18,7 @@ use crate::snapshot::Snapshot;
 pub(crate) struct Objects<'a> {
     pub(crate) bed: &'a Bed,
     pub(crate) namespace: &'static str,
-    /// How long the cluster may take to heal.
+    /// How long the cluster may take to recover.
     pub(crate) heal: Duration,
     /// How long an error may take to be logged.
     pub(crate) soon: Duration,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-/// A generator: the same seed gives the same choices.
+/// A generator: the same seed yields the same choices.
 #[derive(Clone, Debug)]
 pub struct Random(Rng);
 

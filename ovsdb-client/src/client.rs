@@ -33,7 +33,7 @@ pub struct Options {
     pub backoff: Backoff,
     /// For one attempt: connecting, TLS, and the first exchange.
     pub connect_timeout: Duration,
-    /// For the reply to a call, on top of what its `wait` operations may take; `None` waits for ever.
+    /// For the reply to a call, on top of what its `wait` operations may take; `None` waits without limit.
     pub call_timeout: Option<Duration>,
     /// Newest monitor method to use; older ones are for servers that lack it, and for tests.
     pub monitor_protocol: MonitorProtocol,
@@ -88,7 +88,7 @@ struct Shared {
 }
 
 impl Client {
-    /// Starts the session. Never fails: it connects, and reconnects, for ever. Must be called within a tokio runtime.
+    /// Starts the session. Never fails: it connects and reconnects without end. Must be called within a tokio runtime.
     pub fn new(options: Options) -> Self {
         let options = Arc::new(options);
         let (commands, queue) = mpsc::unbounded_channel();

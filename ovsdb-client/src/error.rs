@@ -1,4 +1,4 @@
-//! What can go wrong, told so that a caller can decide whether to retry.
+//! Errors, distinguished so that a caller can decide whether to retry.
 
 use std::time::Duration;
 

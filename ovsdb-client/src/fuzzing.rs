@@ -29,7 +29,7 @@ pub fn cut<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Vec<u8>>, Opt
     (messages, None)
 }
 
-/// A replica of some tables that is told what a server says.
+/// A replica of some tables that is fed with messages of a server.
 #[derive(Debug)]
 pub struct Follower {
     core: Core,
@@ -67,7 +67,7 @@ impl Follower {
             Message::Notification { method, params } => self.notification(&method, params),
             Message::Stray => Ok(()),
         };
-        // A part of an update that fails may have been applied; then it was told too.
+        // A part of a failed update may have been applied; then it was reported, too.
         self.follow();
         result
     }
@@ -93,7 +93,7 @@ impl Follower {
         self.core.apply(updates, load, protocol).map_err(|error| error.to_string())
     }
 
-    /// The changes that were told make of what was known what is there now.
+    /// Checks that the reported changes lead from the previous contents to the current ones.
     fn follow(&mut self) {
         while let Ok(changes) = self.changes.try_recv() {
             for change in changes.iter() {

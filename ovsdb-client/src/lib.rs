@@ -2,10 +2,9 @@
 //!
 //! # Session
 //!
-//! A [`Client`] is a handle on one database. [`Client::new`] starts a task that connects to the first of the
-//! [`Options::endpoints`] that will do, and reconnects for ever: to the next endpoint at once, after a whole round
-//! without success with a jittered wait that doubles. [`Client::status`] shows the state, [`Client::connected`] waits for
-//! a session.
+//! A [`Client`] is a handle on one database. [`Client::new`] starts a task that connects to the first usable one of
+//! [`Options::endpoints`], and reconnects without end: to the next endpoint at once, and after a full round without success with a
+//! jittered wait that doubles. [`Client::status`] shows the state, [`Client::connected`] waits for a session.
 //!
 //! Before a server is used its `_Server` database is read. A server without the database, cut off from its Raft cluster,
 //! with an older log than one we saw before, or, with [`Options::leader_only`], not the leader, is passed over, and left
@@ -19,7 +18,7 @@
 //! | error | what happened on the server |
 //! |---|---|
 //! | [`Error::NotConnected`] | nothing: the request was not sent |
-//! | [`Error::Operation`], [`Error::Commit`] | nothing: one operation, or the whole at commit, was refused |
+//! | [`Error::Operation`], [`Error::Commit`] | nothing: one operation, or the commit, was rejected |
 //! | [`Error::OutcomeUnknown`], [`Error::Timeout`] | unknown: no reply came |
 //!
 //! There are no retries inside: after an unknown outcome only the caller knows whether doing it twice hurts. Dropping the
@@ -34,12 +33,12 @@
 //! - When `transact` returns `Ok`, every replica of the same client already shows the effect: the server sends the update
 //!   before the reply, and one task handles both in order.
 //! - One update of the server (one transaction) is applied at once and is one [`Change::Rows`].
-//! - A lost session leaves the contents as they were. The next one brings them up to date, by what was missed where the
-//!   server remembers (`monitor_cond_since` in a cluster), else by everything; either way the change stream tells the
-//!   net difference only. [`Replica::is_synced`] is false in between.
+//! - A lost session leaves the contents as they were. The next session brings them up to date: by what was missed where the
+//!   server remembers it (`monitor_cond_since` in a cluster), else by everything. Either way the change stream reports only
+//!   the net difference. [`Replica::is_synced`] is false in between.
 //! - A reader of changes that falls behind gets [`Change::Resync`] and reads the tables again; nothing grows without bound.
 //!
-//! Tables and columns that the server's schema lacks are left out of monitors; [`Client::schema`] tells what is there.
+//! Tables and columns that the server's schema lacks are left out of monitors; [`Client::schema`] returns what it has.
 //!
 //! # Locks
 //!

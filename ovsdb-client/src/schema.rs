@@ -32,7 +32,7 @@ pub struct TableSchema {
 /// Schema of a column.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ColumnSchema {
-    /// Type as the schema gives it: a string, or an object with `key`, `value`, `min`, `max`.
+    /// Type as in the schema: a string, or an object with `key`, `value`, `min`, `max`.
     pub r#type: serde_json::Value,
     /// False for columns that are not kept on disk.
     #[serde(default)]

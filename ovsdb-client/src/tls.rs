@@ -12,7 +12,7 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStor
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
-/// PEM files for `ssl:` endpoints. Read anew at every connection attempt, so that renewed certificates are taken up.
+/// PEM files for `ssl:` endpoints. Read again at every connection attempt, so that renewed certificates are used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsOptions {
     /// Certificates of the authorities that may sign the server's certificate.

@@ -148,7 +148,7 @@ async fn dump<R: Row>(client: &Client) -> HashMap<Uuid, Columns> {
     results.remove(0).rows.into_iter().map(take).collect()
 }
 
-/// Copies of two tables that know only what the change stream told.
+/// Copies of two tables, built only from the change stream.
 #[derive(Default)]
 struct Shadow {
     switches: HashMap<Uuid, Columns>,

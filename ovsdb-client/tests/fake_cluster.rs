@@ -151,7 +151,7 @@ async fn a_slow_reader_of_changes_is_told_to_read_again() {
     assert_eq!((rows[0].uuid, rows[0].kind), (uuid(3), ChangeKind::Deleted));
 }
 
-/// The reason for which the client turned away from a server that introduced itself like this.
+/// The reason for which the client rejected a server that introduced itself like this.
 async fn refusal(fake: &Fake, client: &Client, database: Value) -> String {
     let mut peer = fake.accept().await;
     peer.introduce(database).await;

@@ -222,7 +222,7 @@ async fn a_request_larger_than_the_socket_buffers_is_sent_while_the_server_talks
             client.transact(txn).await
         }
     });
-    // The server fills its own direction before it reads: a client that only writes would stand still.
+    // The server fills its own direction before it reads: a client that only writes would stall.
     let noise = json!({ "id": null, "method": "noise", "params": ["n".repeat(8 << 20)] });
     peer.send(&noise).await;
     let request = peer.expect("transact").await;

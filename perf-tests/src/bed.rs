@@ -22,7 +22,7 @@ impl Bed {
         let program = myself.with_file_name("testbed");
         let bed = Self { program, myself, name: name.unwrap_or("bench").to_owned(), ours: name.is_none() };
         if bed.ours {
-            // As in a cluster that nobody tests.
+            // As in a cluster outside tests.
             bed.run(&["up", "--nodes", "2", "--datapath", datapath, "--verify-interval", "180"])?;
         }
         Ok(bed)

@@ -31,7 +31,7 @@ pub(crate) async fn ensure_namespace(client: &Client, name: &str) -> Result<()> 
     }
 }
 
-/// A pod bound to `node` that nobody but the benchmark plugs in.
+/// A pod bound to `node` that only the benchmark plugs in.
 pub(crate) fn manual_pod(name: &str, node: &str) -> Result<Pod> {
     Ok(serde_json::from_value(json!({
         "metadata": {"name": name, "labels": {MANUAL_LABEL: "true", "app": "bench"}},
@@ -57,8 +57,8 @@ pub(crate) async fn delete_pods(client: &Client, namespace: &str) -> Result<()> 
     Ok(())
 }
 
-/// A node that exists only as an object, with the annotations that its agent would write, written as its agent, since
-/// nobody else may. `index` from 0 to 199.
+/// A node that exists only as an object, with the annotations that its agent would write. They are written as the agent, as no other
+/// client may write them. `index` from 0 to 199.
 pub(crate) async fn simulated_node(client: &Client, kubeconfig: &Path, index: u8) -> Result<String> {
     let api: Api<Node> = Api::all(client.clone());
     let name = format!("sim{index}");

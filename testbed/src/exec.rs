@@ -14,7 +14,7 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     Command::new(program)
 }
 
-/// The same for use inside an asynchronous task.
+/// A command to be filled in, for use inside an asynchronous task.
 #[expect(clippy::disallowed_methods, reason = "a test bed runs programs")]
 pub fn async_command(program: impl AsRef<OsStr>) -> tokio::process::Command {
     tokio::process::Command::new(program)
@@ -26,7 +26,7 @@ pub fn output(command: &mut Command) -> Result<String> {
     input_output(command, "")
 }
 
-/// The same with something on standard input.
+/// As [`output`], with `input` on standard input.
 pub fn input_output(command: &mut Command, input: &str) -> Result<String> {
     let Captured { status, stdout, stderr } = capture(command, input)?;
     if !status.success() {
@@ -78,7 +78,7 @@ fn shown(command: &Command) -> String {
     line
 }
 
-/// An error that no further try will heal.
+/// An error that no further try can resolve.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Fatal(pub String);

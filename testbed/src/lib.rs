@@ -1,5 +1,5 @@
-//! A whole cluster on one machine: hosts made of namespaces, a real Kubernetes control plane, real OVN and OVS,
-//! and the programs of Slipstream.
+//! A complete cluster on one machine: hosts made of namespaces, a real Kubernetes control plane, real OVN and OVS, and the programs of
+//! Slipstream.
 //!
 //! [`cluster`] brings clusters up and down; [`host`] is one host of them; [`nodes`] plays scheduler and kubelet;
 //! [`images`] makes the container images of real nodes; [`tools`] makes and answers traffic; [`traffic`] has them used and says

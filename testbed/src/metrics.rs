@@ -1,5 +1,5 @@
-//! The page `/metrics` of a process, in the text format of Prometheus, as far as tests read it: whole numbers, and labels
-//! whose values have no quotes in them.
+//! The page `/metrics` of a process, in the text format of Prometheus, as far as tests read it: integers, and labels whose values have
+//! no quotes in them.
 
 use anyhow::{Context, Result};
 
@@ -22,10 +22,10 @@ impl Metrics {
         Self(page)
     }
 
-    /// The samples of the metric with that whole name. None is no error: a family without a count yet is not shown.
+    /// The samples of the metric with exactly that name. None is no error: a family without a count yet is not shown.
     ///
     /// # Errors
-    /// A value is not a whole number.
+    /// A value is not an integer.
     pub fn samples(&self, name: &str) -> Result<Vec<Sample<'_>>> {
         let lines = self.0.lines().filter_map(|line| Some((line, line.strip_prefix(name)?)));
         let parts = lines.filter_map(|(line, rest)| match rest.strip_prefix('{') {

@@ -98,7 +98,7 @@ pub fn wait_ready(bed: &Bed, namespace: &str, limit: Duration) -> Result<()> {
     })
 }
 
-/// The same with an image that the cluster's runtime can start.
+/// The pod with an image that the cluster's runtime can start.
 pub fn with_image(bed: &Bed, mut pod: serde_json::Value) -> Result<serde_json::Value> {
     let container = &mut pod["spec"]["containers"][0];
     container["image"] = bed.runtime().image(bed.config())?.into();

@@ -57,19 +57,19 @@ impl Dial {
         Self { udp: true, ..Self::tcp(host, port) }
     }
 
-    /// The same, to the server in a pod: on real nodes that is agnhost's.
+    /// Directs the exchange to the server in a pod: on real nodes that is agnhost's.
     #[must_use]
     pub fn to_pod(self, bed: &Bed) -> Self {
         Self { netexec: bed.config().runtime == Runtime::Containerd, ..self }
     }
 
-    /// The same, so many times.
+    /// Repeats the exchange `count` times.
     #[must_use]
     pub fn times(self, count: u32) -> Self {
         Self { count, ..self }
     }
 
-    /// The same, not waiting longer than this.
+    /// Limits the wait for an answer.
     #[must_use]
     pub fn within(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
@@ -109,7 +109,7 @@ pub enum Expect {
     All(Vec<String>),
     /// Every answer is one of these.
     OneOf(Vec<String>),
-    /// Every answer is the same, and one of these.
+    /// All answers are equal, and one of these.
     Same(Vec<String>),
     /// No answer at all: the packets were dropped.
     Dropped,

@@ -13,7 +13,7 @@ pub fn say(line: impl fmt::Display) {
     let _ = out.flush();
 }
 
-/// The same in a unit test, where the harness keeps what is printed: a verdict that a test provokes is not one of the run.
+/// In a unit test the line goes to the harness, which keeps it: a verdict that a test provokes is not one of the run.
 #[cfg(test)]
 pub fn say(line: impl fmt::Display) {
     println!("{line}");

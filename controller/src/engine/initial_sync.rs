@@ -1,5 +1,5 @@
-//! The start: nothing is decided before every kind has been listed once, so that nothing is deleted, and no address given
-//! away, that an object not yet seen has a right to. A follower stays in this state, and knows everything when it leads.
+//! Initial sync: no decision is made before every kind has been listed once. Otherwise rows could be deleted, or addresses assigned, to
+//! which an object not yet seen has a right. A standby stays in this state, so that it knows all objects when it becomes leader.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, Ipv6Addr};

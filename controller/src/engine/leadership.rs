@@ -13,7 +13,7 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// Without an election: from the start, for ever. The database's lock alone decides between two.
+    /// Without an election: held from the start and permanently. Only the database's lock decides between two controllers.
     pub fn always() -> Self {
         Self { held: watch::channel(true).1, elected: false }
     }
@@ -28,7 +28,7 @@ impl Leadership {
         *self.held.borrow()
     }
 
-    /// Waits for a change; for ever where there will be none.
+    /// Waits for a change; never returns where there will be none.
     pub(super) async fn changed(&mut self) {
         if self.held.changed().await.is_err() {
             std::future::pending::<()>().await;

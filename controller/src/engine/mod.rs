@@ -33,7 +33,7 @@ const MIN_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
 /// After this long repairs that were put off are looked at again.
 const RETRY: Duration = Duration::from_secs(30);
-/// How often everything is verified, unless told otherwise.
+/// Default interval at which everything is verified.
 pub const VERIFY: Duration = Duration::from_secs(300);
 /// With as many rows removed at once that should be there everything is compared.
 const MANY_LOST: usize = 1_000;
@@ -462,7 +462,7 @@ impl Engine {
         Ok(self.metrics.found_by_verification().0 - before)
     }
 
-    /// Forgets what the database has told of changes, for tests of what is found without them.
+    /// Drops the pending changes that the database has reported, for tests of what is found without them.
     pub fn forget_changes(&mut self) {
         self.changes = self.replica.changes();
     }

@@ -1,5 +1,5 @@
-//! What exists once: load balancer groups, control-plane protection, meters, cluster-wide port groups, the cluster router
-//! and the join switch.
+//! Rows that exist once per cluster: load balancer groups, control-plane protection, meters, cluster-wide port groups, the cluster
+//! router and the join switch.
 
 use std::collections::BTreeMap;
 

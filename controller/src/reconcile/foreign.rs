@@ -164,7 +164,7 @@ impl fmt::Display for Foreign {
     }
 }
 
-/// The controller was not told to work beside such rows.
+/// The controller is not configured to work beside such rows.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error(
     "the northbound database holds rows of features that this controller does not have: {0}; nobody would keep them up to \
@@ -174,7 +174,7 @@ impl fmt::Display for Foreign {
 pub struct NotAdopted(pub Foreign);
 
 impl Foreign {
-    /// Whether the controller may work on the database; `adopt`: it was told to leave such rows.
+    /// Whether the controller may work on the database; `adopt`: it is configured to leave such rows.
     pub fn check(self, adopt: bool) -> Result<(), NotAdopted> {
         if self.is_empty() {
             return Ok(());

@@ -1,5 +1,5 @@
-//! From what is planned to what the database holds: keeps the wanted rows and edges of every unit, compares those that an
-//! event touched with the northbound replica, and words the difference as one transaction.
+//! Reconciles the plan with the northbound database: keeps the desired rows and edges of every unit, compares those that an event
+//! touched with the replica, and builds one transaction from the difference.
 
 pub mod desired;
 pub mod diff;

@@ -226,7 +226,7 @@ pub fn changed_keys(change: &RowChange) -> Option<(Table, Option<RowKey>, Option
     Some((table, old.map(|key| RowKey::new(table, key)), new.map(|key| RowKey::new(table, key))))
 }
 
-/// What told a row of a router apart before it was changed in place.
+/// What distinguished a row of a router before it was changed in place.
 pub fn changed_content(change: &RowChange) -> Option<String> {
     let table = Table::ALL.iter().copied().find(|table| table.name() == change.table)?;
     router_column(table)?;

@@ -1,5 +1,5 @@
-//! One copy of what stands in many rows. Of the load balancers of a service on hundreds of nodes all columns but one are
-//! equal: kept once each, a large cluster fits into little memory.
+//! Shares the column values that many rows have in common. The load balancers of a service on hundreds of nodes are equal in all
+//! columns but one; with one copy of each value a large cluster fits into little memory.
 
 use std::collections::HashSet;
 use std::hash::{Hash, Hasher};

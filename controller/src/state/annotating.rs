@@ -1,4 +1,5 @@
-//! Annotations on their way: one patch an object, and another look at what the object showed meanwhile once it is written.
+//! Annotations that are being written: one patch per object at a time. What the object showed meanwhile is examined again once the
+//! patch is written.
 
 use std::collections::BTreeMap;
 

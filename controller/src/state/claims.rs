@@ -1,5 +1,5 @@
-//! What only one node may have: its chassis id, by which OVN places ports, and the addresses of its gateway. Of two nodes
-//! that claim one thing the first has it; a copy of a machine, or a node that lies, changes nothing for it.
+//! What only one node may have: its chassis id, by which OVN places ports, and the addresses of its gateway. If two nodes claim the
+//! same, the first one has it; a copy of a machine, or a node with false annotations, changes nothing for the first one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -30,7 +30,7 @@ impl fmt::Display for Claim {
 pub(super) struct NodeClaims {
     owners: BTreeMap<Claim, String>,
     held: BTreeMap<String, BTreeSet<Claim>>,
-    /// Conflicts that have been told: loser and claim.
+    /// Conflicts that have been reported: loser and claim.
     told: BTreeSet<(String, Claim)>,
 }
 

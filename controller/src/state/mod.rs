@@ -204,7 +204,7 @@ pub struct State {
     claims: claims::NodeClaims,
     /// Nodes that lack something because another node has it.
     conflicting: BTreeMap<String, SeenNode>,
-    /// What services have been told of their addresses.
+    /// What has been reported to services about their addresses.
     told_addresses: BTreeMap<NamespacedName, BTreeSet<String>>,
     /// The first list of pods has been read.
     pods_listed: bool,

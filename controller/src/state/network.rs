@@ -1,4 +1,4 @@
-//! What a pod is told of its network: the value of its annotation.
+//! The network annotation of a pod: its addresses, gateways and routes.
 
 use api::addr;
 use api::annotation::{PodNetwork, PodRoute};

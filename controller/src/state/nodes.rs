@@ -1,4 +1,4 @@
-//! Nodes: what they are assigned, and what changes for their pods.
+//! Nodes: what is assigned to them, and what their changes mean for their pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,7 +62,7 @@ impl State {
                     .failed_nodes
                     .get(&seen.name)
                     .is_some_and(|old| (&old.subnets, &old.id) == (&seen.subnets, &seen.id));
-                // Heartbeats change a node every few seconds; the error is told when it is new.
+                // Heartbeats change a node every few seconds; the error is reported when it is new.
                 if !known {
                     effects.notices.push(Notice {
                         kind: if exhausted { NoticeKind::Exhausted } else { NoticeKind::Malformed },
@@ -125,7 +125,7 @@ impl State {
         self.retry_pods(&name, effects);
     }
 
-    /// The chassis and gateway that a node may have: those that no other node has. Both are told.
+    /// The chassis and gateway that a node may have: those that no other node has. A conflict is reported for both nodes.
     fn claimed(
         &mut self,
         seen: &SeenNode,

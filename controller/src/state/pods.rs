@@ -1,4 +1,4 @@
-//! Pods: their addresses, from the annotation, from the port that is in the database already, or newly given.
+//! Pods: their addresses, from the annotation, from the port that is in the database already, or newly assigned.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,7 +64,7 @@ impl State {
     fn apply_pod(&mut self, seen: SeenPod, effects: &mut Effects) {
         let name = seen.pod.name.clone();
         if self.uids.get(&name).is_some_and(|uid| *uid != seen.pod.uid) {
-            // Deleted and created again, and the watch told only the end of it.
+            // Deleted and created again, and the watch reported only the last state.
             self.forget(&name, effects);
         }
         if seen.finished {
@@ -221,7 +221,7 @@ impl State {
         ));
     }
 
-    /// Keeps a pod that cannot have an address yet. The error is told once.
+    /// Keeps a pod that cannot have an address yet. The error is reported once.
     fn wait(&mut self, seen: SeenPod, notice: Option<Notice>, effects: &mut Effects) {
         let known = self.waiting.get(&seen.pod.name).is_some_and(|old| {
             old.pod.uid == seen.pod.uid

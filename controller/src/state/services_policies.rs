@@ -1,4 +1,4 @@
-//! Services, endpoint slices and network policies: kept in the index as they come.
+//! Services, endpoint slices and network policies: stored in the index as they arrive.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

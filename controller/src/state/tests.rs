@@ -1,4 +1,4 @@
-//! The state fed with objects.
+//! Tests that feed objects to the state.
 
 use super::*;
 use crate::config::Features;
@@ -466,7 +466,7 @@ fn what_is_written_over_an_annotation_while_it_is_being_written_is_put_right() {
     let first = state.pods(Watched::Apply(pod("a", "u1", "Pending", None))).patches;
     let written = |patches: &[Patch]| patches[0].annotations["k8s.ovn.org/pod-networks"].clone();
     let good = written(&first);
-    // Written, and seen; then somebody writes over it, all before the answer to our write is here.
+    // Written, and seen; then another client overwrites it, all before the answer to our write is here.
     assert!(state.pods(Watched::Apply(pod("a", "u1", "Running", Some(&good)))).patches.is_empty());
     assert!(state.pods(Watched::Apply(pod("a", "u1", "Running", Some("{")))).patches.is_empty());
     let again = state.annotated(&Annotated::Written("u1".to_owned())).patches;

@@ -1,5 +1,5 @@
-//! Pods without an address, oldest first, found by name and by node: what a pod's end or a node's heartbeat costs must not grow
-//! with the number of all that wait.
+//! Pods without an address, oldest first, found by name and by node: the cost of a pod's end or a node's heartbeat must not grow with
+//! the number of waiting pods.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

@@ -1,4 +1,4 @@
-//! Annotations that somebody has written over.
+//! Annotations that another client has overwritten.
 
 use anyhow::{Result, ensure};
 
@@ -101,7 +101,8 @@ fn of_a_node(world: &mut World<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The same while nobody knows better: the node waits, the others go on, and with the annotation put right it heals.
+/// Annotations overwritten while the controller is down: the node waits, the others continue, and it recovers when the annotation is
+/// corrected.
 fn while_the_controller_is_away(world: &mut World<'_>) -> Result<()> {
     let value = world.annotation("node/n2", "node-subnets")?;
     let pod = world.annotation("pod/good-1", "pod-networks")?;

@@ -1,6 +1,5 @@
-//! What reaches the controller although it should not: annotations that were written before the policies were there, names
-//! that are those of the network itself, and addresses of a Service that belong to somebody else. The controller believes
-//! none of it, and says so.
+//! What reaches the controller although it should not: annotations that were written before the policies existed, names that are those
+//! of the network itself, and addresses of a Service that belong to other objects. The controller accepts none of it, and reports it.
 
 use std::thread;
 use std::time::Duration;
@@ -199,7 +198,7 @@ fn one_address_two_services(world: &mut World<'_>) -> Result<()> {
     // By name and by number the other one would come first.
     service(world, "second-older", address, 4343)?;
     is_in_nb(world, "second-older", 4343)?;
-    // The time at which an object was made has whole seconds.
+    // An object's creation time has a resolution of one second.
     thread::sleep(Duration::from_millis(1100));
     service(world, "first-younger", address, 4343)?;
     is_in_nb(world, "first-younger", 4343)?;

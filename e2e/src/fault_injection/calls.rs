@@ -1,4 +1,4 @@
-//! CNI calls that cannot be: no such namespace, versions and commands that nobody knows.
+//! Invalid CNI calls: no such namespace, unknown versions and commands.
 
 use std::fs;
 
@@ -67,7 +67,7 @@ pub(super) fn call(world: &World<'_>, verb: &str, netns: &str, pod: &str, config
     Ok(Answer { good: ended.status.success(), text: ended.stdout })
 }
 
-/// The same with the node's own configuration.
+/// As [`call`], with the node's own configuration.
 pub(super) fn call_as_configured(world: &World<'_>, verb: &str, netns: &str, pod: &str) -> Result<Answer> {
     call(world, verb, netns, pod, &configuration(world)?)
 }

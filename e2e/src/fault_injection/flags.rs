@@ -12,7 +12,7 @@ use testbed::exec::{self, Captured};
 
 /// Exit code of `timeout` for a program that it had to end.
 const ENDED: i32 = 124;
-/// A server that nobody is behind.
+/// An address on which no server listens.
 const NOWHERE: &str = "https://127.0.0.1:9";
 
 /// Names and values of flags.

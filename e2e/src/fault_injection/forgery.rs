@@ -1,4 +1,4 @@
-//! Network annotations that somebody writes who must not: the API server refuses them, by `deploy/admission.yaml`.
+//! Network annotations by clients that may not write them: the API server rejects them, by `deploy/admission.yaml`.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ pub(super) fn tenant() -> Actor {
     Actor::account(NAMESPACE, TENANT)
 }
 
-/// The rules of `edit` are in two parts, which are there also where nobody puts them together.
+/// The rules of `edit` are in two parts, which also exist where no controller aggregates them.
 fn make_tenant(world: &World<'_>) -> Result<()> {
     let part = |part: &str| {
         json!({
@@ -53,7 +53,7 @@ fn make_tenant(world: &World<'_>) -> Result<()> {
     world.apply(json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string())
 }
 
-/// Runs kubectl as somebody; it must be refused with these words.
+/// Runs kubectl as `actor`; the command must be rejected with these words.
 fn refused(world: &World<'_>, actor: &Actor, args: &[&str], input: &str, words: &[&str]) -> Result<String> {
     let mut command = world.bed.kubectl_command()?;
     let outcome = exec::capture(command.args(actor.flags()).args(args), input)?;
@@ -61,7 +61,7 @@ fn refused(world: &World<'_>, actor: &Actor, args: &[&str], input: &str, words: 
     has(&outcome.stderr, &[&[DENIED], words].concat())
 }
 
-/// Runs kubectl as somebody, changing nothing; it must be accepted.
+/// Runs kubectl as `actor`, changing nothing; the command must be accepted.
 fn accepted(world: &World<'_>, actor: &Actor, args: &[&str]) -> Result<String> {
     world.bed.kubectl_as(actor, &[args, &["--dry-run=server"]].concat()).map(|_| String::new())
 }

@@ -1,5 +1,5 @@
-//! Bad input and things that are away. Each time there must be a clear error, everybody else must go
-//! on, it must heal, and in the end nothing may be left.
+//! Bad input and missing services. Each time there must be a clear error, everything else must continue, the cluster must recover, and
+//! in the end nothing may be left behind.
 
 mod annotations;
 mod believed;

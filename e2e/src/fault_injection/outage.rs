@@ -1,4 +1,4 @@
-//! Databases that are away for a while.
+//! Databases that are down for a while.
 
 use std::thread;
 use std::time::Duration;

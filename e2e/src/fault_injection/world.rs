@@ -15,9 +15,9 @@ use testbed::{exec, pod};
 
 /// Where the pods are.
 pub(super) const NAMESPACE: &str = "hardship";
-/// How long the cluster may take to heal.
+/// How long the cluster may take to recover.
 pub(super) const HEAL: Duration = Duration::from_secs(60);
-/// How long an error may take to be told.
+/// How long it may take until an error is reported.
 pub(super) const SOON: Duration = Duration::from_secs(15);
 
 /// A cluster with the pods `good-1` on n1 and `good-2` on n2, which must never notice anything.
@@ -58,7 +58,8 @@ impl<'a> World<'a> {
         self.checks.check(what, outcome);
     }
 
-    /// Makes a pod that answers, with this value of `k8s.ovn.org/pod-networks`: as the controller, since nobody else may.
+    /// Makes a pod that answers, with this value of `k8s.ovn.org/pod-networks`. Acts as the controller, as no other client may write
+    /// it.
     pub(super) fn create(&self, name: &str, node: &str, networks: Option<&str>) -> Result<()> {
         let mut object = pod::manifest(NAMESPACE, name, Some(node));
         let Some(value) = networks else { return self.apply(object) };

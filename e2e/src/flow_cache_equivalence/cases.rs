@@ -53,7 +53,7 @@ impl Carried {
     const NONE: Self = Self::all(0);
 }
 
-/// What must come of a case on every path, so that equality is not that of nothing with nothing.
+/// What must arrive in a case on every path, so that the test does not compare nothing with nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrives {
     /// So many packets on the wire.
@@ -83,18 +83,18 @@ pub(super) struct Case {
 const CHECKSUM: &str = "the cache leaves checksums to the receiver";
 /// `userspace-tso-enable` of OVS 3.5 knows TCP only: it drops them (lib/netdev-linux.c).
 const NO_UDP: &str = "OVS's userspace datapath takes no aggregates of UDP";
-/// The same for TCP with CWR.
+/// `userspace-tso-enable` does not support TCP with CWR either.
 const NO_CWR: &str = "OVS's userspace datapath takes no aggregates with CWR";
-/// The same setting; seen, not explained.
+/// An effect of `userspace-tso-enable`; seen, not explained.
 const NO_ANSWER: &str = "with userspace-tso-enable OVS drops it without an answer";
-/// The same setting: OVS 3.5 completes the checksum of UDP over IPv6 wrongly.
+/// With `userspace-tso-enable`, OVS 3.5 completes the checksum of UDP over IPv6 wrongly.
 const BAD_SUM: &str = "OVS's userspace datapath completes this checksum wrongly";
 
 /// Bytes of the first one of two fragments.
 const FRAGMENT: usize = 1240;
 /// Identifications of one case.
 const IDS: u16 = 100;
-/// The receivers' port. Nobody listens.
+/// The receivers' port. No program listens on it.
 const PORT: u16 = 30_000;
 /// The senders' first port.
 const FIRST: u16 = 20_000;

@@ -31,7 +31,7 @@ impl Sum {
         self.0.ones_complement().to_be()
     }
 
-    /// The same where 0 would mean that there is none (RFC 768), as Linux has it for TCP too.
+    /// As `complement`, but never 0, which would mean that there is no checksum (RFC 768). Linux does the same for TCP.
     pub(super) fn complement_not_zero(&self) -> u16 {
         self.0.to_ones_complement_with_no_zero().to_be()
     }
@@ -48,7 +48,7 @@ pub(super) fn pseudo_header(source: IpAddr, destination: IpAddr, protocol: u8, l
     sum.add(&length.to_be_bytes())
 }
 
-/// Makes the checksum of a whole IPv4 header right. A cut one stays as it is.
+/// Corrects the checksum of a complete IPv4 header. A truncated one stays as it is.
 pub(super) fn fix_ipv4(header: &mut [u8]) {
     let Some(field) = header.get_mut(10..12) else { return };
     field.fill(0);

@@ -1,7 +1,7 @@
-//! A pod sends a tunnel packet of its own making to a node: UDP to the tunnels' port, with the network and the port key of a pod
-//! there, and in it a packet from an address that nobody has. It goes out with its node's address, so that the other node would
-//! take it for that node's. It must not leave the node, by no way that the pod can choose. The same bytes on the wire, which are
-//! the node's own there, do arrive.
+//! A pod sends a tunnel packet of its own making to a node: UDP to the tunnels' port, with the network and the port key of a pod there,
+//! and in it a packet from an unassigned address. It leaves with its node's address, so the other node would take it for a packet of
+//! that node. It must not leave the node, by no path that the pod can choose. The same bytes on the wire, which are the node's own
+//! there, do arrive.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::thread;
@@ -25,7 +25,7 @@ const KNOWN: u16 = 560;
 const FORGED: u16 = 561;
 /// Copies of each packet.
 const COPIES: u64 = 5;
-/// An address that nobody has (RFC 5737).
+/// An unassigned address (RFC 5737).
 const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 66));
 /// Until what passes has come.
 const SETTLE: Duration = Duration::from_millis(200);

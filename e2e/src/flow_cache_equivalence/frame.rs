@@ -68,7 +68,7 @@ pub(super) struct Packet {
     /// Identification of IPv4, flow label of IPv6.
     pub(super) id: u16,
     pub(super) dont_fragment: bool,
-    /// IPv4 options, or a whole extension header of IPv6 that has the protocol `extension`.
+    /// IPv4 options, or a complete extension header of IPv6 that has the protocol `extension`.
     pub(super) options: Vec<u8>,
     pub(super) extension: u8,
     /// Offset in bytes, and whether more come.
@@ -137,7 +137,7 @@ impl Packet {
         bytes
     }
 
-    /// The whole frame with what the kernel is to do about it.
+    /// The complete frame with what the kernel is to do about it.
     pub(super) fn frame(&self) -> Frame {
         let mut bytes = self.macs.concat();
         for tag in &self.tags {

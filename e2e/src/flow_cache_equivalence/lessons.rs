@@ -80,7 +80,7 @@ pub(super) fn learn(scene: &mut Scene<'_>, addresses: &Addresses, list: &[&Case]
             return Ok(());
         }
         if round % 4 == 0 {
-            // A note of a flow that nobody used is in the way for a second.
+            // A note of a flow that is no longer used is in the way for a second.
             thread::sleep(Duration::from_secs(1));
             greet(scene, addresses, &left)?;
         }
@@ -127,7 +127,7 @@ impl Caches {
         let count = |caches: &Self| caches.0[node].get(key).map(|flow| (flow.epoch, flow.packets));
         match (count(self), count(later)) {
             (Some((epoch, before)), Some((same, after))) if epoch == same => after.checked_sub(before),
-            // It was learned anew, or went.
+            // It was learned again, or removed.
             (_, Some((_, after))) => Some(after),
             (_, None) => Some(0),
         }

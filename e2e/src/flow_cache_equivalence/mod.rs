@@ -1,5 +1,5 @@
-//! What arrives by the flow cache is what arrives through OVS, byte for byte; nobody gets a packet to a pod by a
-//! cache entry that is not his; and what enters OVS before a change teaches nothing after it.
+//! What arrives by the flow cache is what arrives through OVS, byte for byte; no pod gets a packet by the cache entry of another pod;
+//! and what enters OVS before a change teaches nothing after it.
 
 mod bytes;
 mod cases;

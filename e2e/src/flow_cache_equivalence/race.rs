@@ -195,7 +195,7 @@ fn held(
 ) -> Result<Option<(Outcome, Outcome)>> {
     let addresses = Addresses::of(scene);
     let node = scene.nodes[0].clone();
-    // The tunnel's way is known to OVS, and the receiver's node is at rest.
+    // OVS has resolved the tunnel's remote, and the receiver's node is idle.
     learn(scene, &addresses, &[&Case::flow(KIND, FILLER)])?;
     calm(scene)?;
     let (before, old, fast) = (bumps(scene)?, scene.reason(0, OLD)?, scene.sent_fast(0)?);

@@ -85,7 +85,7 @@ pub(super) fn mac(ip: Ipv4Addr) -> [u8; 6] {
 }
 
 impl<'a> Scene<'a> {
-    /// Makes the pods. With eBPF the agents are started anew, with a long time between refreshes and `environment`.
+    /// Makes the pods. With eBPF the agents are restarted, with a long time between refreshes and `environment`.
     pub(super) fn new(bed: &'a Bed, environment: &[(&str, &str)]) -> Result<Self> {
         let nodes = bed.config().node_names();
         ensure!(nodes.len() >= 2, "two nodes are needed");
@@ -157,7 +157,7 @@ impl<'a> Scene<'a> {
         Ok(&mut self.members.get_mut(&who).context("no such pod")?.tap)
     }
 
-    /// Throws away what the taps have seen.
+    /// Discards what the taps have seen.
     pub(super) fn forget(&self) {
         for member in self.members.values() {
             drop(member.tap.take());
@@ -232,7 +232,7 @@ impl<'a> Scene<'a> {
         Ok(flows)
     }
 
-    /// Connection tracking begins anew on all nodes: the same packets come again.
+    /// Connection tracking begins from scratch on all nodes: the same packets come again.
     pub(super) fn flush(&self) -> Result<()> {
         self.nodes
             .iter()

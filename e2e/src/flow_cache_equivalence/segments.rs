@@ -11,7 +11,7 @@ use super::checksum::{Sum, fix_ipv4};
 use super::frame::{CWR, FIN, PSH};
 use testbed::tools::packets::{Frame, GSO_ECN, GSO_TCP4, GSO_TCP6, GSO_UDP, NEEDS_CHECKSUM};
 
-/// The packets on the wire that a captured one stands for.
+/// The packets on the wire that a captured one represents.
 pub(super) fn wire(frame: &Frame) -> Result<Vec<Vec<u8>>> {
     match frame.offload.gso_type & !GSO_ECN {
         0 => Ok(vec![complete(frame)?]),

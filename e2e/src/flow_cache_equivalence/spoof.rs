@@ -102,7 +102,7 @@ fn attempt(
 
 /// How the programs call it.
 const REASON: &str = "source_mismatch";
-/// The same for a station that the entry is not for.
+/// The reason for a station that the entry is not for.
 const OTHER_MAC: &str = "mac_mismatch";
 
 /// The right pod sends the same packet.

@@ -26,7 +26,7 @@ use testbed::ui::Checks;
 
 /// Numbers of the flows.
 const FIRST: u16 = 520;
-/// Numbers of flows that nobody knows yet.
+/// Numbers of flows that are not known yet.
 const POISONED: [u16; 3] = [530, 531, 532];
 /// Between two packets of which the second shall come while the first is still remembered.
 const QUICK: Duration = Duration::from_millis(2);
@@ -174,7 +174,7 @@ fn outer(scene: &Scene<'_>, addresses: &Addresses, case: &Case) -> Result<Vec<u8
     outer_of(scene, addresses, case, case)
 }
 
-/// The same by what the entry of another flow between the pods says.
+/// As [`outer`], but by what the entry of another flow between the pods says.
 fn outer_of(scene: &Scene<'_>, addresses: &Addresses, case: &Case, like: &Case) -> Result<Vec<u8>> {
     let [_, into] = addresses.keys(like.kind, like.number);
     let caches = Caches::read(scene)?;
@@ -278,7 +278,7 @@ fn attempt(
     if !before.know(addresses, case) {
         return Ok(Err("the cache does not know the flow".to_owned()));
     }
-    // None: OVS has let it through, and the flow was learned anew.
+    // None: OVS has let it through, and the flow was learned again.
     if carried.is_some_and(|count| count > 0) || fast != fast_before {
         return Ok(Err(format!(
             "the cache took it: its entry {carried:?}, all entries {}",
@@ -292,8 +292,8 @@ fn attempt(
     Ok(Ok(seen))
 }
 
-/// Before the receiver's node knows a flow, a packet of it comes from an outer source that nobody knows, and OVS drops it. Right
-/// after it comes the first right one, which OVS delivers. What is learned from that must not be the unknown source's.
+/// Before the receiver's node knows a flow, a packet of it comes from an unknown outer source, and OVS drops it. Right after it comes
+/// the first correct one, which OVS delivers. What is learned from that must not name the unknown source.
 fn poison(
     scene: &mut Scene<'_>,
     addresses: &Addresses,
@@ -328,7 +328,7 @@ fn poison(
     Ok(Ok(format!("{} times nothing", POISONED.len())))
 }
 
-/// The same packets while nothing uses the cache.
+/// Sends the same packets while nothing uses the cache.
 fn through_ovs(scene: &Scene<'_>, uplink: &mut Tap, flows: &[Case], rights: &[Vec<u8>]) -> Result<Vec<Seen>> {
     let mut list = Vec::new();
     for (case, right) in flows.iter().zip(rights) {

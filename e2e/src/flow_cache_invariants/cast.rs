@@ -64,7 +64,7 @@ impl<'a> Cast<'a> {
         Api::namespaced(self.client.clone(), NAMESPACE)
     }
 
-    /// Nobody else may give a pod its address.
+    /// Only the controller may give a pod its address.
     async fn pods_as_controller(&self) -> Result<Api<Pod>> {
         let client = self.bed.client(Some(&Actor::controller().with_all_rights())).await?;
         Ok(Api::namespaced(client, NAMESPACE))
@@ -137,7 +137,7 @@ impl<'a> Cast<'a> {
         Ok(self.members.get(name).with_context(|| format!("there is no pod {name}"))?.ip)
     }
 
-    /// Begins a flow, or begins it anew.
+    /// Begins a flow, or begins it again.
     pub(super) fn dial(&mut self, flow: u32, from: &str, to: &str, udp: bool) -> Result<()> {
         let to = SocketAddr::new(self.ip(to)?, PORT);
         self.order(from, &Order::Dial(Dial { flow, udp, to }))

@@ -1,6 +1,6 @@
-//! Law 1 and 3 with everything in user space dead: agents and ovn-controllers are killed and stay away, then OVS's own flows
-//! are changed by hand. Nobody tells the programs; the refresh alone bounds what they repeat. And OVS itself dies: what was
-//! cached goes on through the hold, and not for longer, whether or not the agents live to see its end.
+//! Law 1 and 3 with everything in user space dead: agents and ovn-controllers are killed and stay down, then OVS's own flows are
+//! changed by hand. No process reports the change to the programs; only the refresh bounds how long they repeat the old verdict. And
+//! OVS itself dies: cached flows continue through the hold, and not for longer, whether or not the agents live to see its end.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use testbed::tools::load::now;
 const BOUND: Duration = Duration::from_millis(2400);
 /// The clock of the programs ticks with the kernel's timer, each 1 to 10 ms, and this machine is busy.
 const MARGIN: Duration = Duration::from_millis(150);
-/// How long OVS is away, well inside the hold of 10 s, and beyond what a flow could live without it (2.4 s).
+/// How long OVS is down, well inside the hold of 10 s, and beyond what a flow could live without it (2.4 s).
 const AWAY: Duration = Duration::from_secs(6);
 /// The hold, and a refresh that fails after it.
 const HOLD: Duration = Duration::from_millis(10_000 + 2400 + 600);
@@ -98,12 +98,12 @@ async fn ready(scene: &Scene<'_>) -> Result<()> {
         scene.cast.agent_ready(node).await?;
         scene.cast.agent_sees(node).await?;
     }
-    // OVS's flows come back with ovn-controller, and each change of them makes the cache begin anew.
+    // OVS's flows come back with ovn-controller, and each change of them invalidates the cache.
     sleep(Duration::from_secs(3)).await;
     Ok(())
 }
 
-/// OVS is away for a while; the agents live and hold.
+/// OVS is down for a while; the agents live and hold.
 async fn switch_away(stage: &mut Stage<'_>, scene: &mut Scene<'_>) -> Result<()> {
     for node in &scene.nodes {
         scene.cast.kill(node, "ovs-vswitchd")?;
@@ -173,7 +173,7 @@ async fn both_dead(stage: &mut Stage<'_>, scene: &Scene<'_>, agent: Agent) -> Re
         let outcome = if late == 0 { Ok(text.clone()) } else { Err(text.clone()) };
         stage.checks.check(format_args!("{what}: {} stops", seen.name), outcome);
         if stage.fast() && seen.udp && agent == Agent::Dead {
-            // Else nothing was held. An agent that starts may cut flows off earlier, as it looks at the underlay anew.
+            // Else nothing was held. An agent that starts may cut flows off earlier, as it reads the underlay again.
             let outcome = if last > nanos(BOUND) * 2 { Ok(text) } else { Err(text) };
             stage.checks.check(format_args!("{what}: {} went on through the hold", seen.name), outcome);
         }
@@ -185,7 +185,7 @@ async fn both_dead(stage: &mut Stage<'_>, scene: &Scene<'_>, agent: Agent) -> Re
     ready(scene).await
 }
 
-/// OVS is away for longer than the hold.
+/// OVS is down for longer than the hold.
 async fn switch_dead(stage: &mut Stage<'_>, scene: &Scene<'_>) -> Result<()> {
     for node in &scene.nodes {
         scene.cast.kill(node, "ovs-vswitchd")?;

@@ -13,7 +13,7 @@ use super::{Stage, no_bpf};
 use testbed::exec;
 use testbed::tools::load::now;
 
-/// How long a condition may take to be told.
+/// How long it may take until a condition is reported.
 const SOON: Duration = Duration::from_secs(15);
 /// After this long without an agent nothing is learned any more: 5 s, and a tick or two.
 const NO_HEARTBEAT: Duration = Duration::from_millis(6500);

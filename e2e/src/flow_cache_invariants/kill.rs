@@ -1,6 +1,6 @@
-//! Law 4: the agent may die. It is killed with SIGKILL and stays away, and comes back; and it is restarted, which replaces
-//! the programs by new ones, as an upgrade does. All that under TCP and UDP flows: no TCP message takes longer than a limit,
-//! no flow is silent for longer than that, and no UDP message is lost.
+//! Law 4: the agent may die. It is killed with SIGKILL, stays down, and comes back; and it is restarted, which replaces the programs by
+//! new ones, as an upgrade does. All that under TCP and UDP flows: no TCP message takes longer than a limit, no flow is silent for
+//! longer than that, and no UDP message is lost.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use testbed::ui::say;
 
 /// How long a TCP message may take.
 const STALL: Duration = Duration::from_millis(200);
-/// How long the agent stays away.
+/// How long the agent stays down.
 const AWAY: Duration = Duration::from_secs(2);
 /// How long the flows are watched afterwards.
 const AFTER: Duration = Duration::from_secs(3);

@@ -14,9 +14,9 @@ use testbed::exec;
 
 /// A directory that is not on a bpffs.
 const NO_BPFFS: &str = "/var/lib/slipstream/no-bpffs";
-/// How long an agent that cannot start may take to say so.
+/// How long an agent that cannot start may take to report it.
 const REFUSE: &str = "20";
-/// After a cleanup and a start OVN makes the node's flows anew.
+/// After a cleanup and a start OVN makes the node's flows from scratch.
 const SETTLE: Duration = Duration::from_secs(3);
 
 /// Flags of a node's agent, some of them replaced.
@@ -44,8 +44,8 @@ fn refused(bed: &Bed, node: &str, datapath: &str) -> Result<String> {
     Ok(text)
 }
 
-/// An agent that has lost what eBPF needs, on a node whose pods go through the programs: it says so and ends, and traffic
-/// goes on as it is.
+/// An agent that has lost what eBPF needs, on a node whose pods use the programs: it reports that and exits, and traffic continues
+/// unchanged.
 pub(super) async fn lost(stage: &mut Stage<'_>, scene: &Scene<'_>) -> Result<()> {
     let node = scene.nodes[0].clone();
     for (datapath, wanted) in [

@@ -1,9 +1,9 @@
-//! Section 4.4: a refresh keeps OVS's connection tracking alive. The entries of busy flows must have nearly their whole time
-//! left at every look, although the cache carries nearly all of their packets; and less and less when the flows end, or it was
-//! not the flows that kept them.
+//! Section 4.4: a refresh keeps OVS's connection tracking alive. The entries of busy flows must have nearly their full timeout left at
+//! every look, although the cache carries nearly all of their packets. When the flows end the rest must shrink, or else it was not the
+//! flows that kept the entries.
 //!
-//! Nothing shortens the timeouts: OVS 3.5 takes a zone's timeout policy (`ovs-vsctl add-zone-tp netdev …`), and its userspace
-//! datapath goes on with 60 s for UDP. How much is left says more, and sooner.
+//! Nothing shortens the timeouts: OVS 3.5 accepts a zone's timeout policy (`ovs-vsctl add-zone-tp netdev …`), but its userspace
+//! datapath continues with 60 s for UDP. The remaining time shows more, and sooner.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use testbed::tools::load::{Order, PORT};
 
 /// How often, a second apart, there is a look.
 const LOOKS: u32 = 14;
-/// Seconds by which the rest may be below the whole: refresh, slack and grace (2.4 s), and that OVS tells whole seconds.
+/// Seconds by which the rest may be below the full timeout: refresh, slack and grace (2.4 s), and OVS's resolution of one second.
 const LESS: u64 = 4;
 /// Looks after the end of the flows.
 const AFTER: u64 = 8;

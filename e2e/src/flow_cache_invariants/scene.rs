@@ -51,7 +51,7 @@ impl<'a> Scene<'a> {
         Ok(scene)
     }
 
-    /// Begins all flows anew, and waits until they have run for a while.
+    /// Begins all flows again, and waits until they have run for a while.
     pub(super) async fn dial(&mut self) -> Result<()> {
         for (number, (to, udp, _)) in (0..).zip(FLOWS) {
             self.cast.dial(number, "a", to, udp)?;

@@ -72,7 +72,7 @@ impl<C: Clone> Jobs<C> {
 pub struct Job<'a, C> {
     /// What the suite knows it by.
     pub case: C,
-    /// The checks that the trial makes. One that fails fails the trial, which goes on.
+    /// The checks of the trial. A failed check fails the trial, which continues.
     pub checks: Checks,
     reply: Sender<Done>,
     good: &'a mut bool,
@@ -82,7 +82,7 @@ impl<C> Job<'_, C> {
     /// Ends the trial. An error fails it, as does a failed check.
     pub fn done(self, outcome: Result<()>) {
         *self.good &= outcome.is_ok() && self.checks.failures() == 0;
-        // Nobody waits for a trial that exceeded its limit.
+        // The receiver is gone if the trial exceeded its limit.
         let _ = self.reply.send(Done { checks: self.checks, outcome });
     }
 }

@@ -38,7 +38,7 @@ impl Report {
         self.trials.push(case);
     }
 
-    /// Writes the file, where somebody wants one.
+    /// Writes the file, if one is requested.
     pub(super) fn write(&self, took: Duration) {
         let Some(directory) = env::var_os(DIRECTORY).filter(|value| !value.is_empty()) else { return };
         if let Err(error) = self.write_to(PathBuf::from(directory), took) {

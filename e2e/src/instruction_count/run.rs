@@ -19,7 +19,7 @@ const NAMESPACE: &str = "default";
 /// The pods: the client, one beside it, one on the other node.
 const PODS: [(&str, &str); 3] = [("client", "n1"), ("near", "n1"), ("far", "n2")];
 
-/// A load: the suffix of its rows, and what the client is told.
+/// A load: the suffix of its rows, and the client's arguments.
 const LOADS: [(&str, &[&str]); 2] = [("", &[]), ("-udp", &["--udp"])];
 const CONNECTIONS: (&str, &[&str]) = ("-crr", &["--connect"]);
 

@@ -1,5 +1,5 @@
-//! A reset at the end of a connection that carried more than 2 GiB on the fast path. The kernel's connection tracking has not seen
-//! most of it, and would throw the reset away if it compared sequence numbers.
+//! A reset at the end of a connection that carried more than 2 GiB on the fast path. The kernel's connection tracking has not seen most
+//! of it, and would drop the reset if it compared sequence numbers.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The node agent away while pods run, come and go.
+//! The node agent is stopped while pods run, come and go.
 
 use std::thread;
 use std::time::{Duration, Instant};

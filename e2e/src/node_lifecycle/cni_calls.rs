@@ -16,7 +16,7 @@ const CONTAINER: &str = "1ife0123456789abcdef";
 pub(super) fn run(world: &World<'_>) -> Result<String> {
     let before = world.quiet()?;
     let host = world.bed.host(NODE);
-    // So that nobody else plugs the pod in.
+    // So that only the test plugs the pod in.
     host.kill("kubelet")?;
     let outcome = by_hand(world);
     let forced = ["delete", "pod", "-n", NAMESPACE, POD, "--grace-period=0", "--force", "--ignore-not-found"];

@@ -47,7 +47,7 @@ pub(super) fn mended(world: &World<'_>) -> Result<String> {
     Ok(format!("{}; told and counted; new pod {started}", seen.join(", ")))
 }
 
-/// Without an agent nobody mends it: the node must say so, and turn Ready by the agent's start alone.
+/// Without an agent no process repairs it: the node must report it, and become Ready by the agent's start alone.
 pub(super) fn agent_away(world: &World<'_>) -> Result<String> {
     let host = world.bed.host(NODE);
     let conf = world.file(NODE, CONF_DIR)?.join("10-slipstream.conf");

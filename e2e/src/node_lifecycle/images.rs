@@ -17,7 +17,7 @@ pub(super) fn run(world: &World<'_>) -> Result<String> {
         ensure!(said == "ErrImageNeverPull", "it says {said:?}");
         Ok(())
     })?;
-    // Its network is there, and nobody else's suffers.
+    // Its network works, and that of other pods is not affected.
     let ip = world.address(name)?;
     world.answers("a1")?;
     world.answers("b1")?;

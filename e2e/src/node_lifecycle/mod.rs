@@ -58,7 +58,7 @@ const SCENES: &[(&str, Scene)] = &[
     ("reboot", reboot::run),
 ];
 
-/// What to play, and on what.
+/// What to run, and on what.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// Only these scenes.

@@ -10,9 +10,9 @@ use super::world::World;
 
 /// ovn-controller writes flows; those that are there go on. At its start it clears what it cannot know.
 const BOUND_CONTROLLER: Duration = Duration::from_secs(10);
-/// vswitchd carries the packets itself. It reads its flows anew, and TCP tries again after up to some seconds.
+/// vswitchd carries the packets itself. It reads its flows again, and TCP retries after up to some seconds.
 const BOUND_SWITCH: Duration = Duration::from_secs(20);
-/// How long each is away.
+/// How long each is down.
 const AWAY: Duration = Duration::from_secs(1);
 
 pub(super) fn ovn_controller(world: &World<'_>) -> Result<String> {

@@ -20,7 +20,7 @@ use testbed::{exec, pod};
 
 /// Where the pods are.
 pub(super) const NAMESPACE: &str = "life";
-/// How long a pod may take to run on a busy machine, and a cluster to heal.
+/// How long a pod may take to run on a busy machine, and a cluster to recover.
 pub(super) const HEAL: Duration = Duration::from_secs(90);
 
 /// How long an error may take to be logged.
@@ -76,7 +76,7 @@ impl<'a> World<'a> {
         })
     }
 
-    /// The same for many at once.
+    /// Applies many objects at once.
     pub(super) fn apply_all(&self, items: Vec<Value>) -> Result<()> {
         self.apply(json!({"apiVersion": "v1", "kind": "List", "items": items}))
     }
@@ -141,7 +141,7 @@ impl<'a> World<'a> {
         Ok(format!("{name} {}", self.field(&format!("pod/{name}"), path)?))
     }
 
-    /// The same for all pods that stay.
+    /// The identities of all pods that stay.
     pub(super) fn identities(&self) -> Result<Vec<String>> {
         STAYING.iter().map(|(name, _)| self.identity(name)).collect()
     }

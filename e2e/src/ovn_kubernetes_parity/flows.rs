@@ -26,7 +26,7 @@ fn rows<'a>(lines: impl Iterator<Item = &'a str>) -> Value {
     json!({ "flows": rows })
 }
 
-/// A flow without its cookie; the uplink has another name where a program stands before it.
+/// A flow without its cookie. In interposed mode the uplink's port has another name.
 fn normal(line: &str) -> String {
     let line = line.trim();
     let line = match line.strip_prefix("cookie=").and_then(|l| l.split_once(", ")) {

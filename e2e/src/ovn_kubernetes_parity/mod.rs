@@ -62,7 +62,7 @@ impl Args {
         let mut missing = Stage::ALL.into_iter();
         let mut compared = 0;
         jobs.each(|stage, checks| {
-            // A stage stands on those before it.
+            // A stage needs those before it.
             for before in missing.by_ref() {
                 stages::apply(bed, before)?;
                 progress.done(format_args!("stage {}: objects applied", before.name()));

@@ -13,7 +13,7 @@ use testbed::cluster::config::{CENTRAL_IP, NB_PORT};
 use testbed::nodes::record::{DIRECTORY, PodRecord};
 use testbed::{exec, pod};
 
-/// The order in which the reference's pods were made: their addresses come of it.
+/// The order in which the reference's pods were made, which decides their addresses.
 const POD_ORDER: [&str; 5] = ["red/a", "red/b", "blue/c", "blue/d", "red/h"];
 
 /// Applies the objects of a stage; all before it have been applied.

@@ -17,7 +17,7 @@ use testbed::ui::say;
 /// Which processes are killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Victims {
-    /// Controller, node agents, and what plays kubelet.
+    /// Controller, node agents, and the stand-in for the kubelet.
     Ours,
     /// These, and those of OVS and OVN.
     All,
@@ -25,7 +25,7 @@ pub(super) enum Victims {
 
 /// The longest pause before the next kill.
 const PAUSE: Duration = Duration::from_millis(1500);
-/// The longest time that a process stays away.
+/// The longest time that a process stays down.
 const AWAY: Duration = Duration::from_millis(800);
 
 /// A thread that kills.

@@ -71,7 +71,7 @@ pub struct Args {
     shape: Shape,
 }
 
-/// A hundred pods twice, beside others, on a cluster at rest and on one whose processes are killed.
+/// A hundred pods twice, beside others, on an idle cluster and on one whose processes are killed.
 #[must_use]
 pub fn main() -> ExitCode {
     Program::new("pod_churn", Settings::from_environment())

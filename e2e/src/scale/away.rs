@@ -1,4 +1,4 @@
-//! The controller is killed, and pods, labels and policies change while it is away.
+//! The controller is killed, and pods, labels and policies change while it is down.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -42,7 +42,7 @@ async fn change(run: &mut Run<'_>) -> Result<()> {
     let count = (run.world.pods.len() / 100).max(LEAST);
     let namespaces: Vec<String> = run.world.namespaces.keys().cloned().collect();
     let mut ports: Vec<String> = run.world.pods.keys().cloned().collect();
-    // What a service stands on stays, as nobody here would take it out of the slice.
+    // Backends of a service stay, as no process here would remove them from the slice.
     let backends: BTreeSet<&String> =
         run.world.services.iter().flat_map(|service| &service.backends).collect();
     ports.retain(|port| !backends.contains(port));

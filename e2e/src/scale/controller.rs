@@ -74,7 +74,7 @@ impl<'a> Controller<'a> {
         Ok(())
     }
 
-    /// Waits for that; for good if it has ended.
+    /// Waits until it is settled; fails permanently if the process has ended.
     pub(super) async fn settled(self, limit: Duration) -> Result<()> {
         let end = Instant::now() + exec::patient(limit);
         while let Err(error) = self.is_settled() {

@@ -1,4 +1,4 @@
-//! The whole northbound database in terms of names, as one number a row, to compare before and after.
+//! The complete northbound database in terms of names, as one number a row, to compare before and after.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};

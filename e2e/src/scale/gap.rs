@@ -1,5 +1,5 @@
-//! A controller that starts anew in a cluster of more than a few hundred pods: what changed while there was none must be
-//! in force afterwards, in the northbound database and for packets.
+//! A controller that is restarted in a cluster of more than a few hundred pods: what changed while there was none must be in force
+//! afterwards, in the northbound database and for packets.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -60,7 +60,7 @@ fn a_pod(namespace: &str, name: &str, node: &str, of: Labels) -> Pod {
 fn before() -> World {
     let mut world = World::default();
     for name in ["aaa", "clients", "late", "mid", "srv"] {
-        // The API server gives each its name.
+        // The API server gives each namespace this label.
         world.namespaces.insert(name.to_owned(), labels([("kubernetes.io/metadata.name", name)]));
     }
     world.namespaces.insert(stubs::NAMESPACE.to_owned(), Labels::new());

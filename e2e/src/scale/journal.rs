@@ -1,5 +1,5 @@
-//! Every transaction of the northbound database, from the server's own file (ovsdb(5), standalone format): a monitor may
-//! be told of several at once.
+//! Every transaction of the northbound database, from the server's own file (ovsdb(5), standalone format): a monitor may receive
+//! several in one update.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -90,7 +90,7 @@ pub(super) async fn run(run: &mut Run<'_>, watch: &Watch, rate: u32, seconds: u3
     })
 }
 
-/// A pod's whole life; says when the API server had it.
+/// The life of a pod, from creation to deletion; returns when the API server had it.
 async fn live(client: Client, pod: Pod) -> Result<(String, Instant)> {
     let api = load::of_pods(&client, &pod);
     api.create(&PostParams::default(), &pod.object()?).await.with_context(|| format!("pod {}", pod.name))?;
@@ -106,8 +106,8 @@ fn follow(client: Client, moments: Moments) -> JoinHandle<()> {
     tokio::spawn(async move {
         let query = watcher::Config::default().labels(&format!("{}={}", LABEL.0, LABEL.1));
         let mut events = pin!(watcher(Api::<PodObject>::all(client), query));
-        // An error is followed by a new list: what was missed meanwhile is told late, which makes its time shorter, so
-        // only what a watch event told counts.
+        // An error is followed by a new list, which reports late what was missed meanwhile and makes its time shorter, so only watch
+        // events count.
         loop {
             match events.try_next().await {
                 Ok(Some(Event::Apply(pod))) => {

@@ -58,8 +58,8 @@ pub(super) async fn nodes(client: &Client, count: usize) -> Result<()> {
         .await
 }
 
-/// Patches a node as its agent, by a token that is bound to it: nobody else may write these annotations. The
-/// administrator plays it, with all rights, so that only admission judges.
+/// Patches a node as its agent, by a token that is bound to it: no other client may write these annotations. The administrator
+/// impersonates the agent, with all rights, so that only admission decides.
 async fn as_agent(client: &Client, node: &str, patch: &Value) -> Result<()> {
     let url = Node::url_path(&(), None);
     let mut request = Request::new(url).patch(node, &PatchParams::default(), &Patch::Merge(patch))?;

@@ -48,7 +48,7 @@ const SHOWN: usize = 5;
 /// A part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
-    /// Real packets and a controller that was away while pods, labels and policies changed.
+    /// Real packets and a controller that was down while pods, labels and policies changed.
     Gap,
     /// The northbound database is lost and made again from nothing.
     Rebuild,
@@ -56,7 +56,7 @@ enum Part {
     Churn,
     /// What the controller uses while nothing happens.
     Idle,
-    /// The controller is killed, and everything changes while it is away.
+    /// The controller is killed, and everything changes while it is down.
     Restart,
 }
 
@@ -121,7 +121,7 @@ pub struct Args {
 /// A trial on the cluster of many simulated nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trial {
-    /// Everything is put into the cluster; all others stand on it.
+    /// All objects are created in the cluster; all other parts need this one.
     Fill,
     Part(Part),
 }
@@ -174,7 +174,7 @@ impl Args {
 
     fn many(&self, name: &str, settings: &Settings, jobs: &mut Jobs<Trial>) -> Result<()> {
         self.size().validate()?;
-        // No node is real, and the controller is started when the rest is at rest.
+        // No node is real, and the controller is started when everything else has settled.
         let usual = Config::new(name, 1)?;
         let verify_interval = self.verify_interval.unwrap_or(usual.verify_interval);
         let cluster_subnets = SUBNETS.to_owned();
@@ -186,7 +186,7 @@ impl Args {
         let seed = self.seed.unwrap_or_else(Random::seed);
         say(format_args!("seed {seed}"));
         let central = bed.host("central");
-        // Nobody needs them here, and they would judge nodes that give no sign of life.
+        // They are not needed here, and would act on nodes that send no heartbeat.
         central.kill("kube-controller-manager")?;
         central.kill("scheduler")?;
         if !self.northd {

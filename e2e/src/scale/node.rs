@@ -1,4 +1,4 @@
-//! Node objects that no machine stands behind, with what an agent would have written on them.
+//! Node objects without machines, with the annotations that an agent would have written.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -42,7 +42,7 @@ pub(super) fn object(index: usize) -> Result<Node> {
             "kubernetes.io/os": "linux",
             "topology.kubernetes.io/zone": format!("zone-{}", index % 3),
         }},
-        // No condition Ready: no scheduler takes it, and nobody waits for its signs of life.
+        // No condition Ready: no scheduler uses the node, and no heartbeat is expected.
         "status": {"addresses": [{"type": "InternalIP", "address": address(index)?}]},
     }))?)
 }

@@ -56,12 +56,12 @@ pub(super) struct Policy {
     /// Labels of the pods that it isolates; none means all.
     pub(super) selects: Labels,
     pub(super) direction: Direction,
-    /// Without, nobody.
+    /// The peer that may connect; `None` allows no peer.
     pub(super) allows: Option<Peer>,
 }
 
 impl Policy {
-    /// One that lets nobody in.
+    /// A policy that allows no peer to connect.
     pub(super) fn closing(namespace: &str, name: &str, selects: Labels) -> Self {
         let (namespace, name) = (namespace.to_owned(), name.to_owned());
         Self { namespace, name, selects, direction: Direction::Ingress, allows: None }
@@ -77,7 +77,7 @@ impl Policy {
         Ok(serde_json::from_value(self.json())?)
     }
 
-    /// The same as text for kubectl.
+    /// The object as JSON, for kubectl.
     pub(super) fn json(&self) -> Value {
         let (rules, peers) = match self.direction {
             Direction::Ingress => ("ingress", "from"),

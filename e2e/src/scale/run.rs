@@ -61,7 +61,7 @@ impl Run<'_> {
         Watch::open(&self.bed.host("central").path(SOCKET)?, &self.world).await
     }
 
-    /// Puts the whole world into the cluster.
+    /// Creates all objects of the world in the cluster.
     async fn fill(&mut self, checks: &mut Checks, figures: &mut Figures) -> Result<()> {
         let (client, world, limit) = (&self.client, &self.world, self.limit());
         self.controller.settled(limit).await?;

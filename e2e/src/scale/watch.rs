@@ -47,13 +47,13 @@ impl Drop for Watch {
 }
 
 impl Watch {
-    /// Connects to the database's socket. The database must be at rest until this returns. Pods of `world` must be
-    /// closed whenever they are there.
+    /// Connects to the database's socket. The database must not change until this returns. Pods of `world` must be closed whenever they
+    /// exist.
     pub(super) async fn open(socket: &Path, world: &World) -> Result<Self> {
         let client = Client::new(Options {
             endpoints: Endpoint::parse_list(&format!("unix:{}", socket.display()))?,
             database: ovsdb_client::nb::DATABASE.to_owned(),
-            // A server that is busy is no reason to look away.
+            // A busy server is no reason to reconnect.
             probe_interval: Duration::ZERO,
             ..Options::default()
         });
@@ -101,7 +101,7 @@ impl Watch {
         self.seen().last
     }
 
-    /// Fails if a pod that is to be closed was open, or if that cannot be told because something was missed.
+    /// Fails if a pod that must be closed was open, or if that is unknown because an update was missed.
     pub(super) fn never_open(&self) -> Result<String> {
         let status = self.client.status().borrow().clone();
         ensure!(

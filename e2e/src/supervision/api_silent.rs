@@ -1,5 +1,5 @@
-//! An API server that takes connections and answers nothing, while the agent has something to write there and ovs-vswitchd is
-//! started anew.
+//! An API server that accepts connections and answers nothing, while the agent has something to write there and ovs-vswitchd is
+//! restarted.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,7 @@
-//! Every task and thread of the first node's agent, and of the controller, is ended, one after another.
-//! Each time the whole process must end with the name of the part, and come back ready when it is started again, as a cluster
-//! does; flows that run go on, pods that are made meanwhile are served, and in the end nothing is lost or left. Then somebody
-//! changes what the agent made; and the API server stands still while OVS is started anew: what packets need must come back
-//! without it.
+//! Every task and thread of the first node's agent, and of the controller, is ended, one after another. Each time the process must exit
+//! with the name of the task, and become ready when it is started again, as a cluster does. Running flows must continue, pods made
+//! meanwhile must be served, and in the end nothing may be lost or left behind. Then another program changes what the agent made.
+//! Finally the API server hangs while OVS is restarted: what packets need must come back without it.
 
 mod api_silent;
 mod process;
@@ -28,7 +27,7 @@ use testbed::ui::{Checks, Progress, say};
 
 /// How long a part may take.
 const LIMIT: Duration = Duration::from_secs(600);
-/// Namespace of the pods that are made while a process is away.
+/// Namespace of the pods that are made while a process is down.
 const NAMESPACE: &str = "supervise";
 /// The node whose agent is ended.
 const NODE: &str = "n1";

@@ -1,4 +1,4 @@
-//! What somebody changes on a node while the agent runs: it is put back, or told.
+//! What another program changes on a node while the agent runs: the agent restores or reports it.
 
 use std::fs;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use testbed::exec;
 
 /// How long the agent may take.
 const SOON: Duration = Duration::from_secs(15);
-/// Settings that no longer are as the agent made them, and what somebody makes of them.
+/// Settings of the agent, and the values that another program gives them.
 const SETTINGS: [(&str, &str); 2] = [("system-id", "another"), ("ovn-bridge-mappings", "physnet:br-other")];
 /// A configuration that the container runtime takes before ours.
 const CONFIGURATION: &str = "/etc/cni/net.d/05-another.conf";
 /// The condition that tells of it.
 const CONDITION: &str = "slipstream.dev/CNIConfigurationInUse";
 
-/// Settings of ovn-controller that somebody changes are put back.
+/// Settings of ovn-controller that another program changes are restored.
 pub(super) fn settings(bed: &Bed, node: &str) -> Result<String> {
     for (key, value) in SETTINGS {
         let get = || bed.vsctl(node, &["get", "Open_vSwitch", ".", &format!("external_ids:{key}")]);

@@ -13,7 +13,7 @@ const SECOND: &str = "172.18.0.254";
 /// Long enough for the agent to have looked several times.
 const A_WHILE: Duration = Duration::from_secs(2);
 
-/// The first gateway stops forwarding, and somebody names the second one by hand.
+/// The first gateway stops forwarding, and the operator configures the second one by hand.
 pub(super) fn gateway(world: &World<'_>) -> Result<String> {
     let (node, old) = ("n1", EXT_IP.to_string());
     let second = SecondGateway::new(world)?;

@@ -1,4 +1,4 @@
-//! A node whose address is leased by a real DHCP server: refused with the reason and left as it is, or kept for good where the
+//! A node whose address is leased by a real DHCP server: refused with the reason and left as it is, or kept permanently where the
 //! operator says so, whatever the client on the uplink does.
 
 use std::fs;
@@ -60,7 +60,7 @@ fn leased(world: &World<'_>) -> Result<String> {
     let expect = Expect::only(&format!("outside {}", node_ip(2)));
     world.answers(Place::Host(NODE.to_owned()), outside, &expect)?;
     host.stop("node-agent", Duration::from_secs(10))?;
-    // Kept, it has no end: nobody is needed to renew it.
+    // A kept lease has no end, so no client is needed to renew it.
     start_agent_with(bed, NODE, &["--gateway-interface=auto", "--gateway-leases=keep"])?;
     world.eventually("the lease is kept", || on(world, BRIDGE, "valid_lft forever"))?;
     bed.wait_node_ready(NODE)?;

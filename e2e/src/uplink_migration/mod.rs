@@ -1,6 +1,6 @@
-//! What happens to the uplink of a real machine. Its default gateway and its address change, addresses come
-//! and go, somebody flushes nftables, rules and routes, the API server cannot be reached. The gateway must follow the machine,
-//! and a machine's network must never be lost.
+//! What happens to the uplink of a real machine. Its default gateway and its address change, addresses come and go, another program
+//! flushes nftables, rules and routes, the API server cannot be reached. The gateway must follow the machine, and a machine's network
+//! must never be lost.
 
 mod follow;
 mod lease;
@@ -21,7 +21,7 @@ use testbed::cluster::Shape;
 use testbed::ui::Progress;
 use world::World;
 
-/// What to play, and on what.
+/// What to run, and on what.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// Only scenes of these names.

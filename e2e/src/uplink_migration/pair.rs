@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::world::{BRIDGE, World};
 use testbed::cluster::config::node_ip;
 
-/// The address, as keepalived is told it: with the prefix of the nodes' own, which is the harder case.
+/// The address, as configured in keepalived: with the prefix of the nodes' own, which is the harder case.
 const SHARED: &str = "172.18.0.100";
 /// How long an agent must leave alone what has gone.
 const A_WHILE: Duration = Duration::from_secs(3);

@@ -1,4 +1,4 @@
-//! Somebody takes away what the node's own connections to services need.
+//! Another program removes what the node's own connections to services need.
 
 use std::time::Instant;
 
@@ -44,7 +44,7 @@ pub(super) fn flushed(world: &World<'_>) -> Result<String> {
         Ok(())
     })?;
     let rules = begin.elapsed();
-    // Its own writing must not look like somebody else's.
+    // The agent must not take its own writes for those of another program.
     let after = counted()?;
     ensure!(after - before <= 2, "nftables were written again {} times", after - before);
     Ok(format!(

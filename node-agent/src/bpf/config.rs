@@ -179,7 +179,7 @@ mod tests {
             let mut config = gated(config, hold, start, tick);
             let until = config.hold_until;
             assert!(holds(start, until) && left(config, Duration::ZERO) > HOLD - Duration::from_millis(20));
-            // The same agent, or others that come and go.
+            // The same agent, or restarted ones.
             for seconds in [1, 5, 9] {
                 config =
                     gated(config, Gate { tcp: seconds == 5, ..hold }, at(Duration::from_secs(seconds)), tick);

@@ -1,7 +1,7 @@
 //! Access to map `CONFIG`: one value with all settings and state, so that a program needs a single lookup.
 //!
-//! The value is always written as a whole. All changes go through [`Control::change`], serialized by a lock that is held for two
-//! system calls only, never during the attachment of a pod.
+//! The value is always written completely. All changes go through [`Control::change`], serialized by a lock that is held for two system
+//! calls only, never during the attachment of a pod.
 
 use std::{path::Path, sync::Arc};
 

@@ -70,12 +70,12 @@ fn verdict(value: u32) -> Verdict {
 }
 
 impl Programs {
-    /// Runs the program `name` once and gives back the packet as it left it.
+    /// Runs the program `name` once and returns the packet as the program left it.
     ///
     /// # Errors
     /// The program does not exist, the packet is too short, or the kernel rejects the run.
     pub fn pass(&mut self, name: &str, given: Given<'_>) -> Result<Passed, Error> {
-        // The kernel wants room for the whole structure, which grows now and then.
+        // The kernel needs space for the complete structure, which grows with kernel versions.
         let (mut data, mut context) = (vec![0; given.packet.len() + 256], vec![0; 512]);
         let options = TestRunOptions {
             data_out: Some(&mut data),
@@ -89,9 +89,8 @@ impl Programs {
         Ok(Passed { verdict: verdict(result.return_value), packet: data, tag: u32::from_ne_bytes(tag) })
     }
 
-    /// Mean time of one run of the program `name` on a packet, as the kernel's own statistics give it over `runs` runs
-    /// on a fresh packet each. The statistics' own cost is in it: take off that of the program `stop`, which does
-    /// nothing.
+    /// Mean time of one run of the program `name` on a packet, from the kernel's own statistics over `runs` runs on a fresh packet
+    /// each. It includes the overhead of the statistics: subtract the time of the program `stop`, which does nothing.
     ///
     /// # Errors
     /// The program cannot be run, or the kernel has no statistics.
@@ -116,11 +115,11 @@ impl Programs {
             .ok_or_else(|| failed(program, "the kernel reports no run in its statistics".to_owned()))
     }
 
-    /// Runs the program `name` on `packet`, as if it were seen on `ifindex`, as an aggregate of segments of
-    /// `gso_size` payload bytes if that is not 0, `repeat` times. The mean time of one run comes with the verdict.
+    /// Runs the program `name` on `packet` `repeat` times, as if it were seen on `ifindex`, and as an aggregate of segments of
+    /// `gso_size` payload bytes if that is not 0. Returns the verdict and the mean time of one run.
     ///
     /// # Errors
-    /// There is no such program, the packet is shorter than 15 bytes or than its IP header, or the kernel refuses.
+    /// There is no such program, the packet is shorter than 15 bytes or than its IP header, or the kernel rejects the run.
     pub fn dry_run(
         &mut self,
         name: &str,
@@ -135,7 +134,7 @@ impl Programs {
         Ok((verdict(result.return_value), result.duration))
     }
 
-    /// Runs a program once; what it returned.
+    /// Runs a program once and returns its return value.
     pub(super) fn run(&mut self, program: Program, given: Given<'_>) -> Result<u32, Error> {
         Ok(self.run_on(program, given, TestRunOptions::default())?.return_value)
     }
@@ -176,7 +175,7 @@ pub(super) fn try_kernel(ebpf: &mut aya::Ebpf) -> Result<(), Error> {
     Err(Unsupported::Kernel { found: release(), what }.into())
 }
 
-/// Runs it on what is given, and otherwise as the options say.
+/// Runs a program on `given` with these options.
 fn run_on(
     classifier: &SchedClassifier,
     program: Program,

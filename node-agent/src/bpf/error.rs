@@ -30,7 +30,7 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// The object as a whole: parsing it, creating or pinning its maps.
+    /// Loading the object: parsing it, creating or pinning its maps.
     #[error("cannot load the eBPF object with its maps pinned in {}", dir.display())]
     Object {
         dir: PathBuf,
@@ -63,16 +63,16 @@ pub enum Error {
         #[source]
         source: Box<MapError>,
     },
-    /// A port that the datapath cannot take as it was asked for.
+    /// Invalid configuration of a port.
     #[error("endpoint {id:?}: {problem}")]
     BadEndpoint { id: String, problem: String },
-    /// The uplink as it was asked for.
+    /// Invalid configuration of the uplink.
     #[error("uplink {ifindex}: {problem}")]
     BadUplink { ifindex: u32, problem: &'static str },
     /// Every counter slot is taken.
     #[error("no counter slot left: at most {capacity} pods per node are supported")]
     NoSlot { capacity: u32 },
-    /// Setting up a port failed, and so did taking back what was done.
+    /// Setting up a port failed, and so did undoing it.
     #[error("{cause}; and undoing it failed: {rollback}")]
     Rollback { cause: Box<Error>, rollback: Failures },
     /// Running a program on a packet in memory.
@@ -118,7 +118,7 @@ impl Failures {
         if self.0.is_empty() { Ok(()) } else { Err(self) }
     }
 
-    /// Notes the error, if there is one.
+    /// Records the error, if there is one.
     pub(super) fn note<T>(&mut self, result: Result<T, Error>) -> Option<T> {
         match result {
             Ok(value) => Some(value),

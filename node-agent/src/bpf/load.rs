@@ -64,12 +64,12 @@ impl Programs {
         Self::load_with(dir, Options::default())
     }
 
-    /// Loads the programs and takes over what is pinned under `dir`: maps with their counters, and links, which get
-    /// the new programs one by one, each atomically. Pins of another map layout are taken over too, only their
-    /// counters and the bound addresses are lost. The same again changes nothing.
+    /// Loads the programs and reuses what is pinned under `dir`: maps keep their counters, and links get the new programs one by one,
+    /// each atomically. Pins of another map layout are reused too, but their counters and the bound addresses are lost. Repeating the
+    /// call changes nothing.
     ///
     /// # Errors
-    /// The machine cannot run it, or the kernel refuses. What was attached before goes on as it was.
+    /// The machine cannot run the programs, or the kernel rejects a step. Programs attached before continue as they were.
     pub fn load_with(dir: &Path, options: Options) -> Result<Self, Error> {
         let capabilities = super::probe(dir)?;
         let uplink_via = if capabilities.tcx && !options.without_tcx { Via::Tcx } else { Via::Clsact };
@@ -79,7 +79,7 @@ impl Programs {
         let new_slots = !pins.maps().join(shape::TUNNEL_FREE).exists();
         let mut ebpf = load_object(&pins, options)?;
         if let Err(error) = try_kernel(&mut ebpf) {
-            // Nothing can have been attached on such a kernel: the maps only take memory.
+            // No program can be attached on such a kernel, so the maps only use memory.
             if pins.endpoint_ids()?.is_empty()
                 && let Err(failures) = pins.remove_all().check()
             {
@@ -122,11 +122,11 @@ impl Programs {
         Ok(datapath)
     }
 
-    /// Detaches and removes everything pinned under `dir`, of this or any other layout; the node is on the plain OVS
-    /// path then (direct mode) or its ports are cut off (interposed mode: unplug them first).
+    /// Detaches and removes everything pinned under `dir`, of this or any other layout. Afterwards the node is on the plain OVS path
+    /// (direct mode), or its ports are cut off (interposed mode: unplug them first).
     ///
     /// # Errors
-    /// What could not be removed; everything else is.
+    /// What could not be removed; everything else has been removed.
     pub fn cleanup(dir: &Path) -> Result<(), Failures> {
         if !dir.exists() {
             return Ok(());
@@ -152,7 +152,7 @@ impl Programs {
         let Some((ifindex, mode)) = Kind::Uplink.recognise(&pins::places(&dir)?) else { return Ok(()) };
         if hooks(Kind::Uplink, ifindex, mode).into_iter().all(|hook| links::alive(&mut self.ebpf, &dir, hook))
         {
-            // Known before it is set again, so that its counters go on.
+            // Before `set_uplink`, so that the counters are kept.
             self.uplink = Some((ifindex, mode));
             return self.set_uplink(ifindex, mode);
         }

@@ -33,7 +33,7 @@ impl ::log::Log for Relay {
 }
 
 impl Programs {
-    /// The programs' log, to be [run](Log::run) in a task. Once only; empty unless loaded with
+    /// The programs' log, to be [run](Log::run) in a task. It can be taken once, and is empty unless loaded with
     /// [`super::Options::log_malformed`].
     ///
     /// # Errors
@@ -46,7 +46,7 @@ impl Programs {
 }
 
 impl Log {
-    /// Hands records on until the task ends.
+    /// Forwards records until the task ends.
     ///
     /// # Errors
     /// The ring buffer cannot be watched.

@@ -5,8 +5,8 @@
 //! `docs/datapath.md`.
 //!
 //! Invariant: the bpffs directory holds the whole state. `endpoints/<id>/<program>-<ifindex>` and
-//! `uplink/<program>-<ifindex>` record what is attached, `v<layout>/` holds the pinned maps. A [`Programs`] holds nothing that
-//! a later one could not read back from there, so the agent may be killed between any two steps.
+//! `uplink/<program>-<ifindex>` record what is attached, `v<layout>/` holds the pinned maps. A [`Programs`] holds nothing that a later
+//! agent could not read back from there, so the agent may be killed between any two steps.
 //!
 //! Interface indexes are those of the network namespace of the calling thread.
 
@@ -84,9 +84,9 @@ pub struct Endpoint {
     pub addresses: Vec<IpAddr>,
     /// MAC bound to the port.
     pub mac: [u8; 6],
-    /// Somebody else wants the `ingress` qdisc of the host end, whose place `clsact` would take. In direct mode the programs
-    /// are attached by TCX where the kernel has it, and both stand side by side. Otherwise the kernel refuses that other one,
-    /// which is better than a limit that nothing passes: interposed, all packets leave the host end before they come to it.
+    /// Another program wants the `ingress` qdisc of the host end, whose place `clsact` would take. In direct mode the programs are
+    /// attached by TCX where the kernel has it, so that both can coexist. Otherwise the kernel rejects the other qdisc, which is better
+    /// than a rate limit that no packet passes: in interposed mode all packets leave the host end before they reach that qdisc.
     pub shares_ingress: bool,
 }
 
@@ -126,10 +126,10 @@ pub struct Programs {
     slots: Slots,
     /// Counters at the last call of [`Programs::prune_tunnels`].
     tunnels_before: BTreeMap<TunnelKey, TunnelCounters>,
-    /// Slots of tunnels that were removed at that call: no program uses them any more by the next one.
+    /// Slots of the tunnels removed by that call. No program uses them any more by the next call.
     tunnels_idle: Vec<u32>,
     control: control::Control,
-    /// Length of the unit of times in maps.
+    /// Length of a tick, the unit of times in maps.
     tick: clock::Tick,
 }
 

@@ -75,7 +75,7 @@ impl Pins {
         self.endpoints().join(id)
     }
 
-    /// Makes the directories; those that are there stay as they are.
+    /// Creates the directories; existing ones are kept.
     pub(super) fn create(&self) -> Result<(), Error> {
         for dir in [self.maps(), self.uplink(), self.endpoints()] {
             create_dir(&dir)?;
@@ -98,7 +98,7 @@ impl Pins {
         }
     }
 
-    /// Removes everything the agent ever pins, of any layout, and the directory itself if nothing else is in it.
+    /// Removes everything the agent may have pinned, of any layout, and the directory itself if nothing else is in it.
     pub(super) fn remove_all(&self) -> Failures {
         let mut failures = Failures(Vec::new());
         links::remove_dir(&self.uplink(), &mut failures);
@@ -122,7 +122,7 @@ fn is_layout(name: &str) -> bool {
     name.strip_prefix('v').is_some_and(|version| version.parse::<u32>().is_ok())
 }
 
-/// Makes a directory with its parents.
+/// Creates a directory with its parents.
 pub(super) fn create_dir(dir: &Path) -> Result<(), Error> {
     fs::create_dir_all(dir).map_err(|source| Error::Pin {
         action: "create directory",
@@ -131,7 +131,7 @@ pub(super) fn create_dir(dir: &Path) -> Result<(), Error> {
     })
 }
 
-/// Names in a directory; none if it is not there.
+/// Names in a directory; none if it does not exist.
 pub(super) fn list(dir: &Path) -> Result<Vec<String>, Error> {
     let failed = |source| Error::Pin { action: "list", path: dir.into(), source };
     let entries = match fs::read_dir(dir) {
@@ -152,7 +152,7 @@ pub(super) fn places(dir: &Path) -> Result<Vec<Place>, Error> {
     Ok(list(dir)?.iter().filter_map(|name| Place::parse(name)).collect())
 }
 
-/// Removes a pin; fine if it is not there.
+/// Removes a pin, if it exists.
 pub(super) fn remove_pin(path: &Path) -> Result<(), Error> {
     ignore_missing(fs::remove_file(path)).map_err(|source| Error::Pin {
         action: "remove",
@@ -161,7 +161,7 @@ pub(super) fn remove_pin(path: &Path) -> Result<(), Error> {
     })
 }
 
-/// Removes an empty directory; fine if it is not there.
+/// Removes an empty directory, if it exists.
 pub(super) fn remove_dir(dir: &Path) -> Result<(), Error> {
     ignore_missing(fs::remove_dir(dir)).map_err(|source| Error::Pin {
         action: "remove directory",

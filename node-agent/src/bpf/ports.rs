@@ -21,13 +21,12 @@ use super::{
 };
 
 impl Programs {
-    /// Attaches the programs to a pod's port and takes it into the maps. The same again changes nothing; with other
-    /// interfaces the old ones are let go first. Pins and entries of another endpoint that has one of these
-    /// interfaces are removed: an index belongs to one interface, so that endpoint's is gone.
+    /// Attaches the programs to a pod's port and adds it to the maps. Repeating the call changes nothing; with other interfaces the old
+    /// ones are detached first. Pins and entries of another endpoint that has one of these interfaces are removed: an index belongs to
+    /// one interface, so that endpoint's interface no longer exists.
     ///
     /// # Errors
-    /// What was asked for makes no sense, an interface does not exist, or the kernel refuses. Nothing is left
-    /// attached then.
+    /// The configuration is invalid, an interface does not exist, or the kernel rejects a step. Then nothing is left attached.
     pub fn add_endpoint(&mut self, config: &Endpoint) -> Result<(), Error> {
         let (ipv4, ipv6) = check(config)?;
         let Endpoint { id, host_ifindex, mode, mac, .. } = config;
@@ -75,8 +74,8 @@ impl Programs {
         })
     }
 
-    /// Detaches a pod's port and forgets it: links, map entries, counters. Every step is tried whatever the ones
-    /// before it gave; an endpoint that is not there is a success.
+    /// Detaches and removes a pod's port: links, map entries, counters. All steps are tried even if one fails. An endpoint that does
+    /// not exist is no error.
     ///
     /// # Errors
     /// What could not be removed.
@@ -96,7 +95,7 @@ impl Programs {
         failures.check()
     }
 
-    /// The ports that are attached, and whether they still stand.
+    /// The attached ports, and whether their links are alive.
     pub fn endpoints(&mut self) -> Vec<EndpointState> {
         let Self { ebpf, pins, endpoints, .. } = self;
         let mut state = |(id, port): (&String, &Attached)| {
@@ -109,17 +108,17 @@ impl Programs {
         endpoints.iter().map(&mut state).collect()
     }
 
-    /// Ids of the ports that are attached, as far as this process knows.
+    /// Ids of the attached ports, as known to this process.
     pub fn endpoint_ids(&self) -> impl Iterator<Item = &str> {
         self.endpoints.keys().map(String::as_str)
     }
 
-    /// Attaches the programs to the uplink, or moves them to another interface or mode. The same again changes
-    /// nothing. The new links are made before the old ones are let go.
+    /// Attaches the programs to the uplink, or moves them to another interface or mode. Repeating the call changes nothing. The new
+    /// links are created before the old ones are removed.
     ///
     /// # Errors
-    /// An interface does not exist or the kernel refuses. Links that were made are kept, so that a further try goes
-    /// on from there.
+    /// An interface does not exist, or the kernel rejects a step. Links that were created are kept, so that another call continues from
+    /// there.
     pub fn set_uplink(&mut self, uplink: u32, mode: Mode) -> Result<(), Error> {
         check_interfaces(uplink, mode).map_err(|problem| Error::BadUplink { ifindex: uplink, problem })?;
         let before = self.uplink;
@@ -131,7 +130,7 @@ impl Programs {
         self.uplink = Some((uplink, mode));
         let moved = before.is_some_and(|(ifindex, _)| ifindex != uplink);
         self.control.change(|config| {
-            // What is cached goes out by the old one.
+            // Cached flows lead to the old uplink.
             let epoch = if moved { next_epoch(config.epoch) } else { config.epoch };
             Config { uplink, epoch, ..config }
         })?;
@@ -153,7 +152,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Detaches the uplink's programs and forgets it; without an uplink it does nothing. The maps keep what was counted.
+    /// Detaches the uplink's programs and removes its entries; without an uplink it does nothing. The maps keep their counters.
     ///
     /// # Errors
     /// What could not be removed.
@@ -172,7 +171,7 @@ impl Programs {
         failures.check()
     }
 
-    /// The uplink, its mode, and whether all its links stand.
+    /// The uplink, its mode, and whether all its links are alive.
     pub fn uplink(&mut self) -> Option<(u32, Mode, bool)> {
         let (ifindex, mode) = self.uplink?;
         let dir = self.pins.uplink();
@@ -221,7 +220,7 @@ impl Programs {
         }
     }
 
-    /// How a program is attached so that a qdisc of others has room beside it.
+    /// How to attach a program so that a qdisc of another program can be beside it.
     fn via_beside_others(&self, id: &str, mode: Mode) -> Via {
         let why = match (mode, self.uplink_via) {
             (Mode::Direct, Via::Tcx) => return Via::Tcx,
@@ -232,7 +231,7 @@ impl Programs {
         Via::Clsact
     }
 
-    /// Entries first, links after: a program never runs on a port it does not know. `host` is for the host end alone.
+    /// Writes entries first, then links, so that a program never runs on an unknown port. `host` applies to the host end only.
     fn wire_endpoint(&mut self, id: &str, port: &Attached, host: Via) -> Result<(), Error> {
         self.write_endpoint(port)?;
         let dir = self.pins.endpoint(id);
@@ -262,7 +261,7 @@ impl Programs {
         self.write_entries(port.host_ifindex, port.mode, entry)
     }
 
-    /// Writes the entries of a port's interfaces, wired to one another.
+    /// Writes the entries of a port's interfaces. In interposed mode each redirects to the other.
     fn write_entries(&mut self, ifindex: u32, mode: Mode, port: Port) -> Result<(), Error> {
         let port = Port { flags: port.flags | PORT_PRESENT, ..port };
         match mode {
@@ -309,7 +308,7 @@ impl Programs {
         }
     }
 
-    /// Clears every entry of an interface that no known port has: left by an agent that died between two steps.
+    /// Clears every entry of an interface that belongs to no known port. An agent that died between two steps leaves such entries.
     pub(super) fn clear_stray_entries(&mut self) -> Result<usize, Error> {
         let mut known: BTreeSet<u32> =
             self.endpoints.values().flat_map(|port| interfaces(port.host_ifindex, port.mode)).collect();
@@ -322,7 +321,7 @@ impl Programs {
         Ok(strays.len())
     }
 
-    /// Interfaces that have an entry in the maps, whatever this process knows of them.
+    /// Interfaces that have an entry in the maps, whether or not this process knows them.
     ///
     /// # Errors
     /// A map cannot be read.
@@ -358,7 +357,7 @@ fn bad(id: &str, problem: impl Into<String>) -> Error {
     Error::BadEndpoint { id: id.to_owned(), problem: problem.into() }
 }
 
-/// The addresses of a configuration that makes sense.
+/// Checks a configuration and returns its addresses.
 fn check(config: &Endpoint) -> Result<(Option<Ipv4Addr>, Option<Ipv6Addr>), Error> {
     let id = &config.id;
     if !pins::valid_id(id) {

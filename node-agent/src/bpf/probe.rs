@@ -76,12 +76,12 @@ pub fn probe(dir: &Path) -> Result<Capabilities, Unsupported> {
     if !on_bpffs(dir) {
         return Err(Unsupported::NotBpffs { dir: dir.to_path_buf() });
     }
-    // Asking what is attached to the loopback changes nothing and fails where the kernel does not know the hook.
+    // Querying the programs of the loopback interface changes nothing, and fails where the kernel lacks the hook.
     let tcx = SchedClassifier::query_tcx("lo", TcAttachType::Ingress).is_ok();
     Ok(Capabilities { kernel, btf, tcx, object_bytes: OBJECT.len() })
 }
 
-/// Kernel release, as `uname -r`. It says little of what the kernel can: distributions add to old ones.
+/// Kernel release, as `uname -r`. It says little about features, as distributions backport them.
 pub(super) fn release() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
 }

@@ -82,8 +82,8 @@ fn shapes(flows: u32) -> Vec<Shape> {
     ]
 }
 
-/// Removes pinned maps that do not have the shape of this agent's, so that loading makes new ones. `flows`: entries of
-/// the flow cache.
+/// Removes pinned maps that do not have the shape of this agent's, so that loading creates new ones. `flows`: entries of the flow
+/// cache.
 pub(super) fn remove_misshapen(maps: &Path, flows: u32) -> Result<(), Error> {
     for (name, key, value, entries) in shapes(flows) {
         let path = maps.join(name);

@@ -4,8 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use ebpf::layout::maps::{PORT_SLOTS, SLOT_UPLINK};
 
-/// Which slots are taken. A slot that was given back is used again as late as possible: a program that is just
-/// ending on another CPU may still add to it.
+/// Slots in use. A released slot is reused as late as possible: a program that is still running on another CPU may add to it.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     taken: BTreeSet<u32>,
@@ -18,7 +17,7 @@ impl Slots {
     /// Pods that can have a slot.
     pub(super) const CAPACITY: u32 = PORT_SLOTS - 1;
 
-    /// Marks a slot that is in use already. False if it is no pod's slot, or someone else's.
+    /// Marks a slot as in use. False if it is not a pod's slot, or is in use already.
     pub(super) fn claim(&mut self, slot: u32) -> bool {
         slot != SLOT_UPLINK && slot < PORT_SLOTS && self.taken.insert(slot)
     }
@@ -39,7 +38,7 @@ impl Slots {
         None
     }
 
-    /// Gives a slot back.
+    /// Releases a slot.
     pub(super) fn give_back(&mut self, slot: u32) {
         if self.taken.remove(&slot) {
             self.given_back.push_back(slot);

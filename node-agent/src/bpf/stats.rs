@@ -50,7 +50,7 @@ impl Programs {
         self.endpoints.iter().map(|(id, port)| Ok((id.clone(), self.port_counters(port.slot)?))).collect()
     }
 
-    /// Packets and bytes of the uplink; `from` is received. The fast path's are those of its tunnels.
+    /// Packets and bytes of the uplink; `from` is received. Those of the fast path are the sums over its tunnels.
     ///
     /// # Errors
     /// The map cannot be read.
@@ -79,9 +79,9 @@ impl Programs {
             .collect()
     }
 
-    /// Keeps made-up VNIs from filling `TUNNELS` for good: if it is more than three quarters full, removes the
-    /// tunnels that counted nothing since the call before. Returns how many. To be called now and then. Their slots are
-    /// free again at the next call, as cached flows that hold them are made invalid.
+    /// Keeps forged VNIs from filling `TUNNELS` permanently: if it is more than three quarters full, removes the tunnels that counted
+    /// nothing since the previous call, and returns their number. Call it periodically. Cached flows with the slots of these tunnels
+    /// are invalidated, and the slots are free at the next call.
     ///
     /// # Errors
     /// A map cannot be read or written.
@@ -106,7 +106,7 @@ impl Programs {
         Ok(self.tunnels_idle.len())
     }
 
-    /// Makes every slot free, in a new map.
+    /// Marks every slot as free, in a new map.
     pub(super) fn fill_tunnel_slots(&mut self) -> Result<(), Error> {
         let all: Vec<u32> = (0..TUNNEL_SLOTS).filter(|slot| *slot != TUNNEL_OTHER).collect();
         self.give_back_tunnel_slots(&all)
@@ -157,7 +157,7 @@ fn cpus(map: &'static str) -> Result<usize, Error> {
     })
 }
 
-/// The remote address of a tunnel, IPv4 as such.
+/// Remote of a tunnel; an IPv4-mapped address as IPv4.
 pub(super) fn remote(key: &TunnelKey) -> std::net::IpAddr {
     Ipv6Addr::from(key.remote).to_canonical()
 }

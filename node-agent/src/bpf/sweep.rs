@@ -51,8 +51,8 @@ pub(super) struct Moment {
 }
 
 impl Moment {
-    /// Whether the programs would not use the entry for any packet from now on. (While OVS is away they do not look at
-    /// deadlines: that is no moment for a sweep.)
+    /// Whether the programs will not use the entry for any packet from now on. (In a hold they ignore deadlines, so no sweep may run
+    /// then.)
     fn is_over(self, entry: &impl Aged) -> bool {
         let late = self.now.wrapping_sub(entry.deadline()).cast_signed();
         entry.epoch() != self.epoch || late > self.overdue.cast_signed()
@@ -68,21 +68,21 @@ pub(super) struct Walk {
     pub(super) stayed: u64,
 }
 
-/// How many entries a map has. `capacity` bounds the walk: the kernel begins the list anew when the entry that it had come to
-/// is evicted meanwhile.
+/// Number of entries of a map. `capacity` bounds the iteration: the kernel restarts it from the beginning when the current entry is
+/// evicted meanwhile.
 pub(super) fn count<K: Pod, V: Pod>(map: &HashMap<MapData, K, V>, capacity: usize) -> Result<Walk, MapError> {
     let stayed = map.keys().take(capacity).try_fold(0, |count, key| key.map(|_| count + 1))?;
     Ok(Walk { removed: 0, stayed })
 }
 
-/// Removes what is over, up to a limit, and counts the rest, in one walk. `capacity` as for [`count`].
+/// Removes expired entries, up to a limit, and counts the others, in one iteration. `capacity` as for [`count`].
 pub(super) fn sweep<K: Pod, V: Aged>(
     map: &mut HashMap<MapData, K, V>,
     capacity: usize,
     moment: Moment,
 ) -> Result<Walk, MapError> {
     let mut walk = Walk::default();
-    // Removing while listing would begin the list anew.
+    // Removing entries during the iteration would restart it.
     let mut over = Vec::new();
     for key in map.keys().take(capacity) {
         let key = key?;
@@ -93,10 +93,10 @@ pub(super) fn sweep<K: Pod, V: Aged>(
     }
     let mut gone = 0;
     for key in over {
-        // If the flow has just been learned again, it will be once more.
+        // If the flow was learned again just now, it will be learned once more.
         match map.remove(&key) {
             Ok(()) => walk.removed += 1,
-            // A program or an eviction was first.
+            // A program or an eviction removed it first.
             Err(error) if is_absent(&error) => gone += 1,
             Err(error) => return Err(error),
         }
@@ -125,7 +125,7 @@ mod tests {
             |epoch, deadline: u32| moment.is_over(&IngressFlow { epoch, deadline, ..IngressFlow::default() });
         assert!(over(6, 2_000) && over(8, 2_000));
         assert!(!over(7, 2_000) && !over(7, 50));
-        // The clock has gone round since.
+        // The clock has wrapped since.
         let before = |ticks: u32| 50_u32.wrapping_sub(ticks);
         assert!(!over(7, before(1_000)));
         assert!(over(7, before(1_001)));

@@ -28,6 +28,9 @@ pub struct BridgeSpec<'a> {
 }
 
 /// Creates the bridge or updates its columns; an existing bridge keeps its ports. Returns true when it was created.
+///
+/// # Errors
+/// The database rejects the transaction, or ovs-vswitchd does not open the bridge's interface in time.
 pub async fn ensure(ovs: &Ovs, spec: &BridgeSpec<'_>) -> anyhow::Result<bool> {
     let external_ids = BTreeMap::from([
         ("bridge-id".to_owned(), spec.name.to_owned()),
@@ -84,6 +87,10 @@ fn create(txn: &mut Transaction, spec: &BridgeSpec<'_>, external_ids: &BTreeMap<
 }
 
 /// Adds an interface of the host to the bridge, as a transient port that is removed at reboot.
+///
+/// # Errors
+/// The bridge does not exist, the interface is a port of another bridge, the database rejects the transaction, or ovs-vswitchd does not
+/// open the interface in time.
 pub async fn ensure_port(ovs: &Ovs, bridge: &str, port: &str) -> anyhow::Result<()> {
     let row = ovs.bridge(bridge).with_context(|| format!("bridge {bridge} does not exist"))?;
     if !has_port(ovs, &row, port) {
@@ -110,6 +117,9 @@ pub async fn ensure_port(ovs: &Ovs, bridge: &str, port: &str) -> anyhow::Result<
 }
 
 /// Removes an interface from the bridge; returns false when it was not a port.
+///
+/// # Errors
+/// The database rejects the transaction, or ovs-vswitchd does not apply it in time.
 pub async fn remove_port(ovs: &Ovs, bridge: &str, port: &str) -> anyhow::Result<bool> {
     let (Some(bridge_row), Some(port_row)) = (ovs.bridge(bridge), ovs.port(port)) else { return Ok(false) };
     if !bridge_row.ports.contains(&port_row.uuid) {
@@ -123,6 +133,9 @@ pub async fn remove_port(ovs: &Ovs, bridge: &str, port: &str) -> anyhow::Result<
 }
 
 /// Removes the bridge with its ports; returns false when it did not exist.
+///
+/// # Errors
+/// The database rejects the transaction, or ovs-vswitchd does not apply it in time.
 pub async fn remove(ovs: &Ovs, bridge: &str) -> anyhow::Result<bool> {
     let Some(row) = ovs.bridge(bridge) else { return Ok(false) };
     let mut txn = Transaction::new();
@@ -176,6 +189,9 @@ pub fn has_port(ovs: &Ovs, bridge: &Bridge, port: &str) -> bool {
 }
 
 /// Waits until ovs-vswitchd has given the interface an OpenFlow port number.
+///
+/// # Errors
+/// ovs-vswitchd reports an error of the interface, or does not open it in time.
 pub async fn wait_for_port(ovs: &Ovs, name: &str) -> anyhow::Result<()> {
     let outcome = ovs
         .wait_for(PATIENCE, |ovs| {
@@ -200,6 +216,9 @@ pub fn openflow_port(row: &Interface) -> Option<i64> {
 }
 
 /// Creates the integration bridge as ovn-controller would, unless it exists.
+///
+/// # Errors
+/// The database rejects the transaction.
 pub async fn ensure_integration(ovs: &Ovs) -> anyhow::Result<()> {
     let name = api::ovn_name::INTEGRATION_BRIDGE;
     if ovs.bridge(name).is_some() {
@@ -236,6 +255,9 @@ pub struct InternalPort<'a> {
 }
 
 /// Creates or updates an internal port of the integration bridge.
+///
+/// # Errors
+/// The port belongs to another bridge, the database rejects the transaction, or ovs-vswitchd does not open the interface in time.
 pub async fn ensure_internal_port(ovs: &Ovs, spec: &InternalPort<'_>) -> anyhow::Result<()> {
     ensure_integration(ovs).await?;
     let integration = api::ovn_name::INTEGRATION_BRIDGE;

@@ -29,6 +29,9 @@ impl FlowWriter {
     }
 
     /// Writes `flows` if they differ from the last written ones. Returns true when they were written.
+    ///
+    /// # Errors
+    /// ovs-ofctl cannot be run, or rejects the flows.
     pub async fn write(&mut self, flows: &FlowSet) -> anyhow::Result<bool> {
         if self.last.as_ref() == Some(flows) {
             return Ok(false);

@@ -50,24 +50,24 @@ pub enum Verdict {
 pub struct Follower {
     /// Next hops as recorded.
     pub hops: Vec<IpAddr>,
-    /// Seen, and since when.
+    /// State that differs from the recorded one, and since when it has been seen.
     pending: Option<(Observed, Instant)>,
-    /// The interface has been down or away, and what is recorded has not been put back since.
+    /// The interface was down or missing, and the recorded state has not been restored since.
     disturbed: bool,
 }
 
 impl Follower {
-    /// One that begins with these next hops.
+    /// Creates a tracker with these recorded next hops.
     pub fn new(hops: Vec<IpAddr>) -> Self {
         Self { hops, pending: None, disturbed: false }
     }
 
-    /// The interface was seen down or has gone: addresses and routes may have gone with it.
+    /// The interface was seen down or was removed: its addresses and routes may be lost.
     pub fn disturb(&mut self) {
         self.disturbed = true;
     }
 
-    /// All that is recorded has been put back. Until then a half of it must not be taken for what the kernel should have.
+    /// The recorded state was restored completely. A partly restored state must not be recorded.
     pub fn restored(&mut self) {
         self.disturbed = false;
     }
@@ -80,7 +80,7 @@ impl Follower {
             self.disturbed = true;
             return Verdict::Restore;
         }
-        // A node without any address is between two states.
+        // A bridge without any address is in the middle of a change.
         if seen.addresses.is_empty() || (is_recorded(journal, seen) && seen.hops == self.hops) {
             self.pending = None;
             return Verdict::Same;
@@ -101,7 +101,7 @@ impl Follower {
     }
 }
 
-/// Whether there is nothing to record: what counts lifetimes down is the same.
+/// Whether there is nothing to record. Remaining lifetimes are ignored.
 pub(super) fn is_recorded(journal: &Journal, seen: &Observed) -> bool {
     journal.bridge_index == Some(seen.index)
         && same(&journal.found.addresses, &seen.addresses, SavedAddress::is_same)
@@ -122,10 +122,13 @@ fn same<T>(one: &[T], other: &[T], is_same: impl Fn(&T, &T) -> bool) -> bool {
 
 impl Takeover {
     /// Reads the state of the bridge from the kernel; `None` while it does not exist or is being recreated.
+    ///
+    /// # Errors
+    /// The links, addresses or routes cannot be read from the kernel.
     pub async fn observe(&self, journal: &Journal) -> anyhow::Result<Option<Observed>> {
         let Some(link) = self.netlink.find(&journal.bridge).await? else { return Ok(None) };
         let all = self.look_at(&link).await?;
-        // Only what belongs to an interface that is there before and after is of one piece.
+        // The lists are consistent only if the interface was not recreated or set up or down between the two reads.
         match self.netlink.find(&journal.bridge).await? {
             Some(after) if (after.index, after.up) == (link.index, link.up) => {}
             _ => return Ok(None),
@@ -142,6 +145,9 @@ impl Takeover {
     }
 
     /// Records the state in the journal, for undoing the migration or restoring a recreated interface.
+    ///
+    /// # Errors
+    /// The journal cannot be written.
     pub fn record(&self, journal: &mut Journal, seen: Observed) -> anyhow::Result<()> {
         journal.bridge_index = Some(seen.index);
         journal.found.addresses = seen.addresses;
@@ -149,8 +155,10 @@ impl Takeover {
         self.store.save(journal).context("record the bridge's addresses and routes")
     }
 
-    /// Gives the bridge what is recorded of it, after its interface was made anew or was down. True when something was
-    /// missing.
+    /// Restores the recorded state of the bridge after its interface was recreated or down. Returns true when something was missing.
+    ///
+    /// # Errors
+    /// The kernel rejects a change, or the journal cannot be written.
     pub async fn restore_bridge(&self, taken: &mut Taken) -> anyhow::Result<bool> {
         let Some(link) = self.netlink.find(&taken.bridge).await? else { return Ok(false) };
         let mut changed = !link.up;

@@ -138,7 +138,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_node_with_backends_says_200_without_503_and_the_port_closes_with_the_service() {
-        // A free port stands for the service's own.
+        // A free port, instead of the service's own.
         let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
         let service = |node: &str| {
             let mut services = fixture::reference_services(node);

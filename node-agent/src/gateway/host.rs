@@ -62,7 +62,7 @@ pub async fn ensure(netlink: &Netlink, config: &HostConfig) -> anyhow::Result<()
     sysctl::raise_netfilter("nf_conntrack_tcp_timeout_close_wait", HALF_CLOSED)?;
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     if let Err(error) = sysctl::raise_netfilter("nf_conntrack_max", connections(cores)) {
-        // In a network namespace only the machine may.
+        // Allowed only in the initial network namespace.
         tracing::debug!(%error, "cannot set the size of the connection tracking table");
     }
     let address = config.address()?;
@@ -95,13 +95,16 @@ fn connections(cores: usize) -> u32 {
 }
 
 /// Enables forwarding of packets received on an interface.
+///
+/// # Errors
+/// A sysctl of the interface cannot be read or written.
 pub fn forward(interface: &str, family: Family) -> Result<(), LinkError> {
     if family == Family::V4 {
         return ensure_sysctl("ipv4", interface, "forwarding", "1");
     }
     ensure_sysctl("ipv6", interface, "disable_ipv6", "0")?;
-    // A router takes no advertisements unless it is told to, and would lose the default route it has by one
-    // (Documentation/networking/ip-sysctl.rst, accept_ra).
+    // With forwarding, the kernel ignores router advertisements unless `accept_ra` is 2, and a default route from an advertisement
+    // would expire (Documentation/networking/ip-sysctl.rst, accept_ra).
     if sysctl::get_interface("ipv6", interface, "accept_ra")? == "1" {
         sysctl::set_interface("ipv6", interface, "accept_ra", "2")?;
     }
@@ -115,12 +118,12 @@ pub fn forward(interface: &str, family: Family) -> Result<(), LinkError> {
     }
 }
 
-/// Where forwarding is turned on for all interfaces, those that take advertisements go on taking them.
+/// Before forwarding is enabled on all interfaces: makes those that accept advertisements continue to do so.
 fn keep_advertisements() -> Result<(), LinkError> {
     for interface in sysctl::interfaces("ipv6")?.into_iter().filter(|name| name != "all") {
         if sysctl::get_interface("ipv6", &interface, "accept_ra").is_ok_and(|value| value == "1") {
             match sysctl::set_interface("ipv6", &interface, "accept_ra", "2") {
-                // It has gone meanwhile.
+                // The interface was removed meanwhile.
                 Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => {}
                 done => done?,
             }
@@ -130,6 +133,9 @@ fn keep_advertisements() -> Result<(), LinkError> {
 }
 
 /// Removes what [`ensure`] and [`ensure_rule`] added.
+///
+/// # Errors
+/// The kernel rejects a request.
 pub async fn remove(netlink: &Netlink, config: &HostConfig) -> anyhow::Result<()> {
     remove_rule(netlink).await?;
     let Some(link) = netlink.find(&config.bridge).await? else { return Ok(()) };
@@ -147,7 +153,10 @@ pub async fn remove(netlink: &Netlink, config: &HostConfig) -> anyhow::Result<()
     Ok(())
 }
 
-/// Adds the routes that are not there, in place of others to the same destination.
+/// Adds missing routes, which replace other routes to the same destination.
+///
+/// # Errors
+/// The kernel rejects a request.
 pub async fn ensure_routes(netlink: &Netlink, name: &str, wanted: &[Route]) -> Result<(), LinkError> {
     for route in wanted {
         let there = netlink.routes(route.dest.addr().is_ipv6(), route.table).await?;
@@ -165,7 +174,10 @@ pub async fn ensure_routes(netlink: &Netlink, name: &str, wanted: &[Route]) -> R
     Ok(())
 }
 
-/// Sets a permanent neighbour, unless it is there.
+/// Adds a permanent neighbour, unless it exists.
+///
+/// # Errors
+/// The kernel rejects a request.
 pub async fn ensure_neighbour(
     netlink: &Netlink,
     index: u32,
@@ -180,7 +192,10 @@ pub async fn ensure_neighbour(
     netlink.replace_neighbour(index, name, neighbour).await
 }
 
-/// Sets a setting of an interface and a family (`ipv4`, `ipv6`), unless it has the value.
+/// Sets a sysctl of an interface and a family (`ipv4`, `ipv6`), unless it has the value.
+///
+/// # Errors
+/// The sysctl cannot be read or written.
 pub fn ensure_sysctl(family: &str, interface: &str, key: &'static str, value: &str) -> Result<(), LinkError> {
     if sysctl::get_interface(family, interface, key)? == value {
         return Ok(());
@@ -188,7 +203,10 @@ pub fn ensure_sysctl(family: &str, interface: &str, key: &'static str, value: &s
     sysctl::set_interface(family, interface, key, value)
 }
 
-/// Adds the rule of a family for marked packets, unless it is there.
+/// Adds the policy rule of a family for marked packets, unless it exists.
+///
+/// # Errors
+/// The kernel rejects a request.
 pub async fn ensure_rule(netlink: &Netlink, family: Family) -> anyhow::Result<()> {
     if find_rule(netlink, family).await?.is_some() {
         return Ok(());
@@ -210,7 +228,10 @@ pub async fn ensure_rule(netlink: &Netlink, family: Family) -> anyhow::Result<()
     })
 }
 
-/// Removes the rules for marked packets.
+/// Removes the policy rules for marked packets, of both families.
+///
+/// # Errors
+/// The kernel rejects a request.
 pub async fn remove_rule(netlink: &Netlink) -> anyhow::Result<()> {
     for family in [Family::V4, Family::V6] {
         if let Some(rule) = find_rule(netlink, family).await? {

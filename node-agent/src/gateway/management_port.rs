@@ -21,11 +21,11 @@ pub struct ManagementPort {
     pub node: String,
     /// The node's pod ranges, in the annotation's order: MAC addresses follow from the first.
     pub subnets: Vec<IpNet>,
-    /// All pods' ranges.
+    /// Pod ranges of the cluster.
     pub cluster_subnets: Vec<IpNet>,
     /// Service ranges.
     pub service_cidrs: Vec<IpNet>,
-    /// Service ranges that the node reaches by this port, as its gateway has not the family.
+    /// Service ranges that the node reaches through this port, as its gateway lacks their address family.
     pub services_without_gateway: Vec<IpNet>,
     /// The masquerade addresses for local-policy services (`.3`).
     pub local_services: Vec<IpAddr>,
@@ -38,6 +38,9 @@ impl ManagementPort {
     pub const NAME: &str = ovn_name::MANAGEMENT_INTERFACE;
 
     /// The node's addresses among its pods: the second of each range.
+    ///
+    /// # Errors
+    /// A pod range is too small.
     pub fn addresses(&self) -> anyhow::Result<Vec<IpAddr>> {
         self.subnets.iter().map(|subnet| self.host_address(subnet, 2)).collect()
     }
@@ -48,13 +51,16 @@ impl ManagementPort {
         })
     }
 
-    /// The MAC that follows from the `n`-th address of the first range: the port's own (2), the cluster router's (1).
+    /// MAC derived from the `n`-th address of the first range: the port's own (2), the cluster router's (1).
     fn mac(&self, n: u32) -> anyhow::Result<MacAddr> {
         let first = self.subnets.first().with_context(|| format!("node {} has no pod subnet", self.node))?;
         Ok(MacAddr::from_ip(self.host_address(first, n)?))
     }
 
     /// Ensures the port with its addresses, routes, neighbours and settings; writes only differences.
+    ///
+    /// # Errors
+    /// The node has no pod range or one that is too small, OVS does not create the port, or the kernel rejects a change.
     pub async fn ensure(&self, ovs: &Ovs, netlink: &Netlink) -> anyhow::Result<()> {
         let spec = InternalPort {
             name: Self::NAME,
@@ -73,7 +79,7 @@ impl ManagementPort {
         if !link.up {
             netlink.set_up(link.index, Self::NAME).await?;
         }
-        // Answers may come from an interface other than the one by which the node would send there.
+        // Loose mode: a reply may arrive here although the node would reach its source by another interface.
         host::ensure_sysctl("ipv4", Self::NAME, "rp_filter", "2")?;
         for subnet in &self.subnets {
             if subnet.addr().is_ipv6() {
@@ -88,7 +94,7 @@ impl ManagementPort {
         Ok(())
     }
 
-    /// The port's address of a family, in place of others; link-local ones are the kernel's.
+    /// Makes `wanted` the only address of its family. Link-local addresses, which the kernel adds, stay.
     async fn only_address(netlink: &Netlink, index: u32, wanted: IpNet) -> anyhow::Result<()> {
         let there = netlink.addresses(index, Self::NAME).await?;
         let stale =
@@ -102,7 +108,7 @@ impl ManagementPort {
         Ok(())
     }
 
-    /// Neighbour, routes and rule of one family.
+    /// Ensures neighbour, routes and policy rule of one family.
     async fn ways(&self, netlink: &Netlink, index: u32, subnet: &IpNet) -> anyhow::Result<()> {
         let family = Family::of_net(subnet);
         let next_hop = self.host_address(subnet, 1)?;
@@ -124,7 +130,7 @@ impl ManagementPort {
     /// Waits until ovn-controller has bound the port and installed its flows.
     ///
     /// # Errors
-    /// Timeout, with the error of the OVS interface if there is one.
+    /// OVN does not bind the port within `patience`.
     pub async fn wait_installed(ovs: &Ovs, patience: Duration) -> anyhow::Result<()> {
         let installed = |ovs: &Ovs| {
             let row = ovs.interface(Self::NAME)?;
@@ -135,7 +141,10 @@ impl ManagementPort {
         })
     }
 
-    /// Removes the port and the rule that leads to it.
+    /// Removes the port and the policy rule for it.
+    ///
+    /// # Errors
+    /// OVS or the kernel rejects the removal.
     pub async fn remove(ovs: &Ovs, netlink: &Netlink) -> anyhow::Result<()> {
         bridge::remove_port(ovs, ovn_name::INTEGRATION_BRIDGE, Self::NAME).await?;
         host::remove_rule(netlink).await
@@ -144,7 +153,7 @@ impl ManagementPort {
 
 fn is_link_local(net: &IpNet) -> bool {
     match net {
-        // An IPv4 link-local address there is nobody's.
+        // The kernel adds no IPv4 link-local address, so one that is there is removed like others.
         IpNet::V4(_) => false,
         IpNet::V6(net) => net.addr().is_unicast_link_local(),
     }

@@ -74,12 +74,12 @@ pub struct Gateway {
     taken: Taken,
     /// How the node reaches the outside.
     pub reach: Reach,
-    /// Next hops of the bridge's default routes, as they were at the start.
+    /// Next hops of the bridge's default routes when the gateway was set up.
     hops: Vec<IpAddr>,
     /// OVN chassis name.
     pub chassis: String,
     chassis_config: ChassisConfig,
-    /// Of every family that pods have.
+    /// Masquerade range of each address family of pods.
     masquerade: Vec<MasqueradeRange>,
 }
 
@@ -100,7 +100,7 @@ struct MasqueradeRange {
     addresses: Masquerade,
 }
 
-/// The families that pods have, IPv4 first.
+/// Address families of pods, IPv4 first.
 fn families(config: &Config) -> Vec<Family> {
     let mut found: Vec<Family> =
         config.network.cluster_subnets.iter().map(|s| Family::of_net(&s.cidr)).collect();
@@ -109,7 +109,7 @@ fn families(config: &Config) -> Vec<Family> {
     found
 }
 
-/// The masquerade ranges of the families that pods have, IPv4 first.
+/// Masquerade ranges of the address families of pods, IPv4 first.
 fn masquerade_ranges(config: &Config) -> anyhow::Result<Vec<MasqueradeRange>> {
     let families = families(config);
     let given = addr::with_defaults(
@@ -159,7 +159,7 @@ pub async fn setup(context: Context) -> anyhow::Result<Gateway> {
             names.join(" or ")
         );
     };
-    // Nothing would work.
+    // Without any next hop, pods reach only directly connected networks.
     anyhow::ensure!(
         !reach.next_hops.is_empty(),
         "gateway interface {}: it has no default route through a next hop; add one, or name the gateway of the physical \
@@ -228,7 +228,7 @@ impl Gateway {
         &self.taken.bridge
     }
 
-    /// Somebody else made the bridge.
+    /// Whether another program created the bridge (adopted).
     pub fn is_adopted(&self) -> bool {
         self.taken.journal.adopted
     }
@@ -287,7 +287,7 @@ fn takeover(context: &Context, masquerade: &[MasqueradeRange]) -> Takeover {
     }
 }
 
-/// `node` is not needed to take everything away.
+/// Settings of the host for one family. Their removal does not need `node`.
 fn host_config(config: &Config, range: &MasqueradeRange, bridge: &str, node: Option<IpAddr>) -> HostConfig {
     let Masquerade { ovn, host, next_hop, .. } = range.addresses;
     let of_family = |net: &&IpNet| Family::of_net(net) == Family::of_net(&range.subnet);

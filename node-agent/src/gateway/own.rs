@@ -29,8 +29,8 @@ pub fn own(addresses: &[SavedAddress], beside: &[SavedAddress]) -> Vec<SavedAddr
     addresses.iter().filter(is_own).cloned().collect()
 }
 
-/// The node's own addresses, as from [`own`], when `known` were recorded before: of addresses that appeared since, a second one in a
-/// subnet may be virtual too.
+/// The node's own addresses, as from [`own`], given those that were recorded before (`known`). A new address is left out if it is not
+/// the first of its subnet, as it may be virtual.
 pub fn still_own(addresses: &[SavedAddress], known: &[SavedAddress]) -> Vec<SavedAddress> {
     let is_known = |a: &SavedAddress| known.iter().any(|b| b.is_same(a));
     let mut found = own(addresses, &[]);
@@ -38,7 +38,7 @@ pub fn still_own(addresses: &[SavedAddress], known: &[SavedAddress]) -> Vec<Save
     for address in &mut found {
         address.keep_label(known.iter().find(|b| b.is_same(address)));
     }
-    // Those that were there before keep their order.
+    // Known addresses keep their order.
     let place = |a: &SavedAddress| known.iter().position(|b| b.is_same(a)).unwrap_or(known.len());
     found.sort_by_key(place);
     found

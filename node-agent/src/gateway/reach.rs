@@ -11,17 +11,17 @@ use crate::config::{Config, EncapIp};
 /// External connectivity of the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reach {
-    /// The address families in which it does, IPv4 first.
+    /// Address families with an address on the bridge, IPv4 first.
     pub families: Vec<FamilyGateway>,
     /// Gateways of the physical network.
     pub next_hops: Vec<IpAddr>,
-    /// Address of the tunnel end.
+    /// The node's tunnel endpoint.
     pub encap_ip: IpAddr,
 }
 
-/// Works it out of the node's own addresses on the bridge and the next hops of its default routes; those that the operator
-/// names go first. What is missing and was there `before` is kept, with a warning: without a next hop OVN goes on with the old
-/// one. `None` without any address.
+/// Derives it from the node's own addresses on the bridge and the next hops of its default routes. Next hops named by the operator take
+/// precedence. Without a default route the next hops of `before` are kept, with a warning, as OVN continues to use them. Returns `None`
+/// without any address.
 pub(super) fn reach(
     config: &Config,
     masquerade: &[MasqueradeRange],
@@ -41,7 +41,7 @@ pub(super) fn reach(
         let mut hops = if named.is_empty() { of_family(hops) } else { named };
         let old = before.and_then(|b| b.families.iter().find(|f| Family::of_net(&f.address) == family));
         let Some(address) = node_address(addresses, family, &hops, old.map(|f| f.address)) else {
-            // With one family there is no gateway at all; with two the other one works.
+            // With a single family there is no gateway at all; with two, the other one works.
             warnings.push(format!(
                 "the gateway interface has no {name} address: pods of this node have no {name} connectivity to the outside, \
                  and the node serves no {name} node ports"
@@ -75,7 +75,7 @@ pub(super) fn reach(
     (reach, warnings)
 }
 
-/// The node's address of a family: the one from which a next hop is reached, the one of before if there are several such, or
+/// The node's address of a family: one whose subnet has a next hop, preferably the address of `before`; else the address of `before`,
 /// else the first.
 fn node_address(
     addresses: &[IpNet],

@@ -114,7 +114,7 @@ pub async fn run(
     let keep_session = async {
         match socket {
             Some(socket) => crate::ovs::openflow::watch_sessions(socket, counter).await,
-            // The database is elsewhere: there is no socket to hold.
+            // The database is not on a Unix socket of this node, so the bridge's OpenFlow socket is not known.
             None => std::future::pending().await,
         }
     };
@@ -187,25 +187,25 @@ async fn sleep_until(due: Option<Instant>) {
 struct Worker {
     gateway: Gateway,
     outlet: Outlet<Announcement>,
-    /// When chassis settings were put back last.
+    /// When the chassis settings were last restored.
     chassis_put_back: Option<Instant>,
     view: ClusterView,
     flows: FlowWriter,
     rulesets: Rulesets,
     /// Serving pod of each host port; `None` until all pods have been listed.
     host_ports: Option<HostPorts>,
-    /// The host ports whose translations are written.
+    /// Host ports whose translations have been written.
     host_ports_written: HostPorts,
     health: HealthServers,
-    /// Tunnel ends whose MAC has been asked for.
+    /// Tunnel endpoints whose MAC has been requested.
     probed: BTreeSet<IpAddr>,
     flows_written: bool,
     management: Option<ManagementPort>,
     names: Names,
     follower: Follower,
-    /// When the bridge is to be looked at again.
+    /// When to check the bridge again.
     look_again: Option<Instant>,
-    /// Numbers of the interfaces whose routes matter.
+    /// Indexes of the interfaces whose routes matter.
     interfaces: BTreeSet<u32>,
     warnings: Vec<String>,
 }
@@ -279,7 +279,7 @@ impl Worker {
         self.probed.clear();
     }
 
-    /// True when a row is one that flows, tunnels or the management port depend on.
+    /// Whether flows, tunnels or the management port depend on the row.
     fn concerns(&self, change: &RowChange) -> bool {
         if change.table == Interface::TABLE {
             return [change.old::<Interface>(), change.new_row::<Interface>()]
@@ -296,7 +296,7 @@ impl Worker {
         }
     }
 
-    /// True when a notification of the kernel, or one of those that wait behind it, matters.
+    /// Whether a kernel notification, or one of those queued behind it, matters.
     fn kernel_event(
         &mut self,
         first: NetlinkMessage<RouteNetlinkMessage>,
@@ -312,7 +312,7 @@ impl Worker {
     fn matters(&mut self, message: &NetlinkMessage<RouteNetlinkMessage>) -> bool {
         let inner = match &message.payload {
             NetlinkPayload::InnerMessage(inner) => inner,
-            // The kernel had more to tell than we could take: the bridge may have been down, and its routes gone with that.
+            // Notifications were lost: the bridge may have been down, and its routes lost with that.
             NetlinkPayload::Overrun(_) => {
                 self.follower.disturb();
                 return true;
@@ -339,7 +339,7 @@ impl Worker {
         }
     }
 
-    /// Brings everything in line; the failures, if any.
+    /// Runs all steps and returns their failures.
     async fn reconcile(&mut self) -> Vec<String> {
         let mut failures = Vec::new();
         let mut note = |what: &str, result: anyhow::Result<()>| {
@@ -366,8 +366,8 @@ impl Worker {
         failures
     }
 
-    /// Addresses of all nodes. Those of this node that the kernel cannot be asked for are told with the node's addresses, which
-    /// are read again then.
+    /// Addresses of all nodes. If this node's addresses cannot be read from the kernel, they are left out here; `announce` reads them
+    /// again and reports the error.
     async fn node_addresses(&self) -> BTreeSet<IpAddr> {
         let gateway = &self.gateway;
         let masquerade: Vec<IpNet> = gateway.masquerade.iter().map(|range| range.subnet).collect();
@@ -433,7 +433,7 @@ impl Worker {
         Ok(())
     }
 
-    /// What the migration wrote to keep the node's stack from what OVS reads.
+    /// Restores the tables by which the migration keeps the node's stack from handling packets that OVS reads.
     async fn isolation(&mut self) -> anyhow::Result<()> {
         if self.gateway.context.ovs.datapath_type() == "netdev" {
             self.rulesets.ports.write(nft::ports_tables()).await?;
@@ -441,24 +441,24 @@ impl Worker {
         Ok(())
     }
 
-    /// The node's own connections to host ports.
+    /// Applies the nftables table of host ports, which serves the node's own connections.
     async fn host_ports(&mut self, ports: &HostPorts) -> anyhow::Result<()> {
         if self.rulesets.host_ports.write(host_ports::nft::table(ports)).await? {
             debug!(ports = ports.len(), "nftables table of host ports applied");
         }
-        // At start nothing is known to be written, and so every port may be stale.
+        // At start it is not known what has been written, so every port may be stale.
         for port in host_ports::conntrack::stale(&self.host_ports_written, ports) {
             crate::kernel::conntrack::forget(port).await?;
         }
         self.host_ports_written.clone_from(ports);
-        // Only behind the guard that the table has.
+        // Only after the table is written, as one of its rules drops packets of others to loopback addresses.
         if self.management.is_some() && host_ports::nft::on_loopback(ports) {
             host::ensure_sysctl("ipv4", ManagementPort::NAME, "route_localnet", "1")?;
         }
         Ok(())
     }
 
-    /// Where tunnels end: this node's addresses, the other nodes', and those that OVS has tunnels to.
+    /// Tunnel endpoints: addresses of this node and of the other nodes, and the remotes of OVS's tunnels.
     fn tunnel_ends(&self) -> BTreeSet<IpAddr> {
         let own = self.gateway.reach.families.iter().map(|family| family.address.addr());
         let others = self.view.remote_nodes().into_iter().chain(tunnels::remotes(&self.gateway.context.ovs));
@@ -502,7 +502,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Tells what is so to the task that writes it on the Node object.
+    /// Passes the current facts of the node to the task that writes them to the Node object.
     async fn announce(&self) -> anyhow::Result<()> {
         let Some(current) = self.view.own_annotations() else { return Ok(()) };
         let gateway = &self.gateway;
@@ -525,7 +525,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Only the userspace datapath resolves tunnel ends itself.
+    /// Resolves new remotes. Only the userspace datapath needs it, as it resolves tunnel endpoints itself.
     async fn warm_tunnels(&mut self) {
         let context = &self.gateway.context;
         if context.ovs.datapath_type() != "netdev" {

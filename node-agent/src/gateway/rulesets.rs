@@ -11,12 +11,12 @@ use crate::kernel::nft::Writer;
 use crate::kernel::nft::monitor::{self, Heard, Monitor};
 use crate::metrics::Metrics;
 
-/// Somebody who changes them again and again is not fought in haste.
+/// Delay before tables that another process changed are restored, in case it changes them repeatedly.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How often the kernel is asked whether they are there, for what was not heard.
+/// Interval of the check for removed tables, in case a notification was missed.
 pub const CHECK: Duration = Duration::from_secs(15);
 
-/// The tables, and who touches them.
+/// The agent's tables, and a monitor of changes by other processes.
 pub struct Rulesets {
     /// Services.
     pub services: Writer,
@@ -25,15 +25,15 @@ pub struct Rulesets {
     /// Table that drops packets of OVS's ports in the host's stack.
     pub ports: Writer,
     monitor: Option<Monitor>,
-    /// When to write all again.
+    /// When to write all tables again.
     again: Option<Instant>,
-    /// The tables that were there after the last writing.
+    /// Tables that existed after the last write.
     there: BTreeSet<(u8, String)>,
     metrics: Metrics,
 }
 
 impl Rulesets {
-    /// Nothing is known to be written yet.
+    /// Creates the writers; the first write applies every table.
     pub fn new(metrics: Metrics) -> Self {
         let monitor = Monitor::open();
         if let Err(error) = &monitor {
@@ -50,7 +50,7 @@ impl Rulesets {
         }
     }
 
-    /// Waits until all should be written again.
+    /// Waits until all tables must be written again.
     pub async fn lost(&mut self) {
         loop {
             let heard = async {
@@ -91,7 +91,7 @@ impl Rulesets {
         }
     }
 
-    /// The socket of an `nft` that we started has the number of its process.
+    /// Whether the netlink socket is that of an `nft` started by the agent: its port id is the process id.
     fn is_ours(&self, socket: u32) -> bool {
         self.writers().iter().any(|writer| writer.was_process(socket))
     }
@@ -108,7 +108,7 @@ impl Rulesets {
         }
     }
 
-    /// Takes down which tables there are, once all are written.
+    /// Records which tables exist. Call after all tables were written.
     pub fn written(&mut self) {
         match monitor::tables() {
             Ok(tables) => self.there = tables,
@@ -116,7 +116,7 @@ impl Rulesets {
         }
     }
 
-    /// True when tables that were written are gone: all is to be written again.
+    /// True when tables of the agent were removed and must all be written again.
     pub fn are_gone(&mut self) -> bool {
         match monitor::tables() {
             Ok(tables) if self.there.is_subset(&tables) => false,

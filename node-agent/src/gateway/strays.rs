@@ -9,6 +9,9 @@ use crate::gateway::uplink::migration::{Taken, Takeover};
 impl Takeover {
     /// Moves such addresses and routes to the bridge, unless it has them. Other addresses stay, as they may be virtual ones. Returns
     /// their number.
+    ///
+    /// # Errors
+    /// The kernel's addresses or routes cannot be read, or the kernel rejects a change.
     pub async fn take_strays(&self, taken: &Taken) -> anyhow::Result<usize> {
         if taken.journal.adopted {
             return Ok(0);

@@ -61,11 +61,11 @@ pub(crate) async fn keep(node: Node, context: Context, client: kube::Client, out
     }
 }
 
-/// How an attempt ended without an error of its own.
+/// How an attempt ended, if not with an error.
 enum Ended {
-    /// A part ended.
+    /// One of the gateway's tasks ended.
     Parts,
-    /// The API server could not be reached through the bridge: the node is to get its network back.
+    /// The API server could not be reached through the bridge, so the migration must be undone.
     GivenBack,
 }
 
@@ -90,7 +90,7 @@ async fn attempt(
     }
 }
 
-/// Ends when a trial under way has failed.
+/// Returns `Ok` when the trial has failed. Never returns without a trial or after a successful one.
 async fn failed(trial: Option<Trial>, config: &Config, client: &kube::Client) -> anyhow::Result<()> {
     if let Some(trial) = trial {
         let left = trial.left(config.api_patience())?;
@@ -109,7 +109,7 @@ async fn until_answers(client: &kube::Client) {
     }
 }
 
-/// Whether the API server answers, whatever it says.
+/// Whether the API server responds, with any status.
 async fn answers(client: &kube::Client) -> bool {
     match tokio::time::timeout(ANSWER, client.apiserver_version()).await {
         Ok(Ok(_) | Err(kube::Error::Api(_))) => true,
@@ -143,7 +143,7 @@ async fn give_back(node: &Node, context: &Context, wait: Duration) -> String {
     }
 }
 
-/// Five minutes before a second migration, with the usual patience, then twice as long each time.
+/// Delay before the next migration: five times `patience` (five minutes by default), doubled after each failure.
 fn before_next(patience: Duration, given_back: u32) -> Duration {
     (patience * 5 * 2_u32.pow(given_back.min(4))).min(LONGEST)
 }

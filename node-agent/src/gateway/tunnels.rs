@@ -16,7 +16,7 @@ use crate::ovs::Ovs;
 /// OVS forgets a neighbour 15 minutes after it was last used or seen; asking again well before keeps it.
 pub const REFRESH: Duration = Duration::from_secs(300);
 
-/// Far ends of the tunnels that OVS has.
+/// Remotes of the tunnels that OVS has.
 pub fn remotes(ovs: &Ovs) -> BTreeSet<IpAddr> {
     let snapshot = ovs.replica().read();
     let tunnels = snapshot.table::<Interface>().iter().filter(|row| row.r#type == "geneve");
@@ -43,7 +43,7 @@ async fn probe_one(netlink: &Netlink, bridge: &str, remote: IpAddr) -> Result<()
     if netlink.permanent_neighbours(link.index, bridge).await?.iter().any(|n| n.ip == remote) {
         return Ok(());
     }
-    // A known neighbour is asked only when it is used and old. One that is not known is asked at once (NTF_USE,
+    // The kernel probes a known neighbour only when it is used and stale. It probes an unknown one at once (NTF_USE,
     // linux/neighbour.h).
     netlink.delete_neighbour(link.index, bridge, remote).await?;
     let request = netlink

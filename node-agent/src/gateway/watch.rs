@@ -43,7 +43,7 @@ pub struct ClusterView {
     pending: Pending,
 }
 
-/// Another node, from what its agent wrote.
+/// Another node, from the annotations that its agent wrote.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct OtherNode {
     /// Addresses on the physical network and tunnel ends.
@@ -52,7 +52,7 @@ struct OtherNode {
     host: BTreeSet<IpAddr>,
 }
 
-/// Which watches have given their full contents once.
+/// Which watches have been listed completely once.
 #[derive(Debug, Default, Clone, Copy)]
 struct Listed {
     own: bool,
@@ -75,7 +75,7 @@ pub struct Watches {
     metrics: Metrics,
 }
 
-/// Selects the services and slices that a service proxy serves; kube-proxy asks for the same.
+/// Label selector of the services and slices that a service proxy serves; kube-proxy uses the same.
 fn served() -> String {
     format!("!{LABEL_PROXY_NAME},!{LABEL_HEADLESS}")
 }
@@ -83,8 +83,8 @@ fn served() -> String {
 impl Watches {
     /// Starts the watches for the node of this name. Errors are counted and retried with exponential backoff.
     ///
-    /// Of the other nodes only the metadata is asked for: a Node object is some ten kilobytes, and every node watches every
-    /// other one. Their addresses are in what their agents wrote.
+    /// Of other nodes only the metadata is watched: a Node object has some ten kilobytes, and every node watches every other one. Their
+    /// addresses are in the annotations that their agents wrote.
     pub fn new(client: &Client, node: &str, metrics: Metrics) -> Self {
         let config = client::watching;
         let nodes = Api::<Node>::all(client.clone());
@@ -105,7 +105,7 @@ impl Watches {
         Self { events: events.boxed(), metrics }
     }
 
-    /// Takes the next event into `view`. True when something the gateway uses has changed; `None` when the watches ended.
+    /// Applies the next event to `view`. Returns true when something that the gateway uses has changed; `None` when the watches ended.
     pub async fn next(&mut self, view: &mut ClusterView) -> Option<bool> {
         match self.events.next().await? {
             Ok(event) => Some(view.take(event)),
@@ -119,7 +119,7 @@ impl Watches {
 }
 
 impl ClusterView {
-    /// An empty view of the node of this name, in a cluster with these ranges.
+    /// Creates an empty view for the node `node` of a cluster with these ranges.
     pub fn new(node: &str, ranges: Vec<IpNet>) -> Self {
         Self {
             node: node.to_owned(),
@@ -131,7 +131,7 @@ impl ClusterView {
         }
     }
 
-    /// True once every watch has given its full contents, so that nothing is missing by mere order.
+    /// True once every watch has been listed completely, so that no object is missing.
     pub fn is_complete(&self) -> bool {
         self.listed.own && self.listed.nodes && self.listed.services && self.listed.slices
     }
@@ -215,7 +215,7 @@ impl ClusterView {
                 self.own = own;
                 changed
             }
-            // What it said last still holds for the gateway.
+            // The last known annotations remain valid for the gateway.
             Event::Delete(_) | Event::Init => false,
             Event::InitDone => {
                 self.listed.own = true;
@@ -247,7 +247,7 @@ impl ClusterView {
     }
 
     fn apply_other(&mut self, node: &PartialObjectMeta<Node>) -> bool {
-        // Nothing promises that the server filters by it.
+        // The server may ignore the field selector.
         if node.name_any() == self.node {
             return false;
         }

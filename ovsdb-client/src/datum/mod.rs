@@ -153,7 +153,7 @@ impl Datum {
         }
     }
 
-    /// The same value in canonical form.
+    /// The value in canonical form.
     pub fn canonical(self) -> Self {
         if self.is_canonical() {
             return self;

@@ -36,8 +36,8 @@ struct Tables {
 
 /// A typed, indexed copy of the monitored tables. Clones share it.
 ///
-/// Updates are applied whole: a [`Snapshot`] never shows half of a transaction. While the session is down the last
-/// contents stay readable.
+/// Updates are applied completely: a [`Snapshot`] never shows half of a transaction. While the session is down the last contents stay
+/// readable.
 #[derive(Debug, Clone)]
 pub struct Replica {
     handle: Arc<Handle>,
@@ -163,7 +163,7 @@ impl Core {
         )
     }
 
-    /// Follows the changes that are told from now on.
+    /// Follows the changes that are reported from now on.
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<Arc<Vec<RowChange>>> {
         self.changes.subscribe()
     }
@@ -199,7 +199,7 @@ impl Core {
             self.set_last_transaction(None);
         }
         if !changes.is_empty() {
-            // Fails when nobody listens, which is fine.
+            // Fails without a receiver, which is no error.
             let _ = self.changes.send(Arc::new(changes));
         }
         result

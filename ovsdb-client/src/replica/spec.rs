@@ -85,7 +85,7 @@ impl MonitorSpec {
         self
     }
 
-    /// Adds an index to a table named before: `keys` gives the keys under which a row is found by [`Table::by_index`].
+    /// Adds an index to a table named before: `keys` returns the keys under which a row is found by [`Table::by_index`].
     ///
     /// # Panics
     /// When the table was not named before: a mistake in the program.

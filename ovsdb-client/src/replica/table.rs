@@ -49,7 +49,7 @@ impl Holders {
         }
     }
 
-    /// Whether nobody is left.
+    /// Removes a row; returns whether none is left.
     fn remove(&mut self, uuid: Uuid) -> bool {
         match self {
             Self::One(one) => *one == uuid,

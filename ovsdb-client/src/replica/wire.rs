@@ -147,8 +147,8 @@ impl<'de, R: Row> DeserializeSeed<'de> for Column<'_, R> {
     }
 }
 
-/// What a row's entry says: `initial`, `insert`, `new` carry the whole row, `modify` a difference, `delete` and `old`
-/// nothing that is needed (an entry with `old` alone is a deletion).
+/// What a row's entry says: `initial`, `insert`, `new` carry the complete row, `modify` a difference, `delete` and `old` nothing that
+/// is needed (an entry with `old` alone is a deletion).
 enum Kind {
     Whole,
     Modify,

@@ -7,9 +7,8 @@ use super::Map;
 /// Places for values.
 const SLOTS: usize = 1024;
 
-/// String maps seen lately, each at the place that its hash gives it: rows with equal options or external identifiers mostly
-/// come one after another. Takes bounded memory and time, whatever comes; a value that is not found is kept twice, which
-/// costs memory and nothing else.
+/// String maps seen lately, each at the place that follows from its hash: rows with equal options or external identifiers mostly come
+/// one after another. Takes bounded memory and time, whatever comes; a value that is not found is kept twice, which only costs memory.
 pub struct Kept {
     slots: Box<[Map<String, String>]>,
     hasher: RandomState,

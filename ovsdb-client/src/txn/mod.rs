@@ -112,7 +112,7 @@ impl Transaction {
     }
 
     /// Waits until the rows for which all conditions hold are, in these columns, equal (or not) to the rows given.
-    /// Without a timeout it waits for ever; with a zero one it is a check that fails with `timed out`.
+    /// Without a timeout it waits without limit; with a zero one it is a check that fails with `timed out`.
     pub fn wait(
         &mut self,
         table: &str,
@@ -148,7 +148,7 @@ impl Transaction {
         self.operations.push(Operation::Abort);
     }
 
-    /// The longest time the server may hold the reply back, `None` for ever.
+    /// The longest time the server may hold the reply back, `None` for no limit.
     pub(crate) fn longest_wait(&self) -> Option<Duration> {
         let mut waits = self.operations.iter().filter_map(|op| match op {
             Operation::Wait { timeout, .. } => Some(*timeout),

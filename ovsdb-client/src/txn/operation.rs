@@ -110,7 +110,7 @@ pub enum Operation {
         rows: Vec<Columns>,
         /// What to wait for.
         until: Until,
-        /// How long; for ever if absent.
+        /// How long; without limit if absent.
         timeout: Option<Duration>,
     },
     /// Writes a comment into the server's log.

@@ -117,7 +117,7 @@ impl Node {
         Ok(Self { datapath, cache, pod, uplink, from_ovs })
     }
 
-    /// Makes both directions of the flow known anew, and sees that they are used.
+    /// Makes both directions of the flow learned again, and checks that they are used.
     fn learn(&self) -> Result<()> {
         self.cache.heartbeat()?;
         self.cache.invalidate().map(drop)?;

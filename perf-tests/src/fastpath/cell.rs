@@ -1,4 +1,4 @@
-//! One end of a load, as a process: the load tool, started in a network namespace, told what to do and asked by a pipe.
+//! One end of a load, as a process: the load tool, started in a network namespace and controlled by a pipe.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::IpAddr;
@@ -89,7 +89,7 @@ impl End {
         Ok(Self { child, input, out })
     }
 
-    /// Number of its process: what stands before it on the command line is replaced by it.
+    /// Its process id: the commands before it on the command line replace themselves by it (exec).
     pub(super) fn pid(&self) -> Result<Pid> {
         Ok(Pid::from_raw(self.child.id().try_into()?))
     }

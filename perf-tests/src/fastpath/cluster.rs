@@ -91,7 +91,7 @@ impl Cluster {
         if let Some(old) = Bed::rest(name)? {
             old.down()?;
         }
-        // As in a cluster that nobody tests.
+        // As in a cluster outside tests.
         let bed = Bed::up(Config { datapath, verify_interval: 180, ..Config::new(name, 2)? })?;
         Ok(Self { bed: Some(bed), ours: true })
     }

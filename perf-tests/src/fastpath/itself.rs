@@ -7,7 +7,7 @@ use super::samples::{Pairs, Samples};
 use super::tally::Tally;
 use super::verdict::Verdict;
 
-/// Prints a line for each load and path; answers with those that differ, or cannot be told.
+/// Prints a line for each load and path; returns those that differ, or for which there is no verdict.
 pub(super) fn print(out: &mut impl Write, samples: &Samples) -> std::io::Result<Tally> {
     let mut tally = Tally::default();
     writeln!(

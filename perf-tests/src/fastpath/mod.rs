@@ -130,7 +130,7 @@ impl Run {
             .with_context(|| format!("{}: a run without --kept leaves it", file.display()))?;
         let mut all: serde_json::Value =
             serde_json::from_str(&text).with_context(|| file.display().to_string())?;
-        // Counted anew from the files of the machines, whose form may be another.
+        // Counted again from the files of the machines, whose format may differ.
         if let Some(found) = all["found"].as_object_mut() {
             found.remove("machines");
         }
@@ -250,6 +250,6 @@ fn put(path: &FilePath, text: &str) -> Result<()> {
 
 /// How far it is; the table has standard output to itself.
 fn say(line: &str) {
-    // Nobody reads it any more: no reason to stop.
+    // The reader is gone: no reason to stop.
     let _ = writeln!(std::io::stderr(), "{line}");
 }

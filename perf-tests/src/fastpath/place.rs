@@ -11,7 +11,7 @@ use testbed::exec;
 use testbed::host::HostHandle;
 use testbed::nodes::record::{DIRECTORY, PodRecord};
 
-/// A network namespace, by the file that stands for it.
+/// A network namespace, by the file that represents it.
 #[derive(Debug, Clone)]
 pub(super) struct Place(PathBuf);
 

@@ -11,13 +11,13 @@ use super::load::Kind;
 pub(super) enum Path {
     /// Pods of two nodes, eBPF.
     Fast,
-    /// The same with programs that neither count nor compare.
+    /// Pods of two nodes, with programs that neither count nor compare.
     Uncounted,
-    /// The same with OVS.
+    /// Pods of two nodes, OVS.
     Ovs,
     /// Pods of one node, eBPF.
     FastSame,
-    /// The same with OVS.
+    /// Pods of one node, OVS.
     OvsSame,
     /// Processes of two nodes.
     Host,

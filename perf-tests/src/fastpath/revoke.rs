@@ -1,4 +1,4 @@
-//! What still arrives after it was forbidden: by a policy, and with nobody there who could tell the programs.
+//! What still arrives after it was forbidden: by a policy, and with no process that could report the change to the programs.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
@@ -28,7 +28,7 @@ const LEARN_AT_MOST: Duration = Duration::from_secs(5);
 const LONGEST: f64 = 9.0;
 /// How long agents may take to answer after they were started again.
 const RECOVER: Duration = Duration::from_secs(30);
-/// By when nothing may arrive with nobody to tell the programs: refresh 2 s, slack 0.2 s, grace 0.2 s.
+/// By when nothing may arrive without such a process: refresh 2 s, slack 0.2 s, grace 0.2 s.
 const BOUND: Duration = Duration::from_millis(2400);
 /// Of an ACL that comes before all others.
 const PRIORITY: &str = "2000";
@@ -42,7 +42,7 @@ pub(super) struct Late {
     pub(super) last_ms: f64,
     /// How many had arrived before.
     pub(super) before: usize,
-    /// Whether the stream went by the flow cache of the node that was told, when it was forbidden.
+    /// Whether the stream used the flow cache of the node whose flows changed, when it was forbidden.
     pub(super) cached: bool,
 }
 
@@ -169,7 +169,7 @@ impl Stream {
     }
 }
 
-/// Watches the flows of a node's br-int: when each change was told.
+/// Watches the flows of a node's br-int: when each change was reported.
 struct Monitor {
     child: Child,
     events: Receiver<u64>,
@@ -204,7 +204,7 @@ impl Monitor {
         Ok(Self { child, events })
     }
 
-    /// What was told until now is about something else.
+    /// Discards what was reported until now, which is about something else.
     fn forget(&mut self) {
         let quiet = Instant::now() + Duration::from_millis(20);
         while self.events.recv_timeout(quiet.saturating_duration_since(Instant::now())).is_ok() {}

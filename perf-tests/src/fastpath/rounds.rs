@@ -25,7 +25,7 @@ pub(super) struct Settings {
 
 /// Time between two lines that say how far it is.
 const SAY: Duration = Duration::from_secs(5);
-/// What a slice takes more than its length and its warm-up, roughly: being told, clocks; of one-way traffic what is yet to arrive.
+/// What a slice takes beyond its length and its warm-up, roughly: commands and clocks; with one-way traffic also what is yet to arrive.
 const OVERHEAD: Duration = Duration::from_millis(3);
 
 /// Measures what is wanted and has routes.
@@ -109,7 +109,7 @@ fn progress(load: Load, lanes: &[Lane], round: usize, rounds: usize, left: Durat
         load.label().0,
         minutes(left)
     );
-    // Nobody reads it any more: no reason to stop.
+    // The reader is gone: no reason to stop.
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 

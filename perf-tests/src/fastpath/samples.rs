@@ -155,7 +155,7 @@ impl Samples {
     }
 }
 
-/// A part of a whole that may be nothing.
+/// `some` as a part of `all`, which may be 0.
 fn part(some: usize, all: usize) -> f64 {
     // Counts of slices, far below 2^52.
     if all == 0 { 0.0 } else { some as f64 / all as f64 }

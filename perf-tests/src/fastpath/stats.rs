@@ -47,7 +47,7 @@ pub(super) fn median(values: &mut [f64]) -> Option<f64> {
     if values.len() % 2 == 1 { Some(upper) } else { Some(f64::midpoint(values[half - 1], upper)) }
 }
 
-/// The same of at least one value, without sorting all of them.
+/// The median of at least one value, without sorting all of them.
 fn quick_median(values: &mut [f64]) -> f64 {
     let half = values.len() / 2;
     let even = values.len().is_multiple_of(2);

@@ -57,7 +57,7 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    /// On ratios of slices: the whole interval must lie on one side of the goal.
+    /// On ratios of slices: the complete interval must lie on one side of the goal.
     pub(super) fn of_pairs(goal: Goal, pairs: &Pairs) -> Self {
         let estimate = match enough(pairs) {
             Ok(estimate) => estimate,

@@ -1,4 +1,4 @@
-//! What the fast path is compared with: small networks of our own, with the hops of what they stand for.
+//! What the fast path is compared with: small networks of our own, with the hops of the paths that they represent.
 //!
 //! Two nodes are always joined as the test bed joins its own: a veth pair each to a bridge in a namespace between them.
 //! Pods have a veth pair to their node and an MTU of 1400.
@@ -28,7 +28,7 @@ impl World {
         Self { ends, address: address.into(), _between: Vec::new(), _programs: Vec::new() }
     }
 
-    /// The same with a switch and two nodes between the ends.
+    /// The network with a switch and two nodes between the ends.
     fn over(self, Underlay { switch, nodes }: Underlay) -> Self {
         let mut between = vec![switch];
         between.extend(nodes);

@@ -20,7 +20,7 @@ const PLUGIN: &str = "/opt/cni/bin/slipstream-cni";
 /// The configuration that the agent wrote.
 const CONFIG: &str = "/etc/cni/net.d/10-slipstream.conf";
 
-/// Steps of the agent that wait for nobody: the links and the OVS rows.
+/// Steps of the agent that wait for no other process: the links and the OVS rows.
 const OURS: &[&str] = &["pair", "shim", "plug"];
 
 /// A pod with its sandbox.

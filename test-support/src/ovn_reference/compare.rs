@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::data::{DIFFERENCES, Stage};
 
-/// One difference. The column is `(missing)` or `(extra)` when the whole row is.
+/// One difference. The column is `(missing)` or `(extra)` when the complete row is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     table: String,
@@ -124,7 +124,7 @@ fn shorten(value: &Value) -> String {
 struct Entry {
     /// The table, or `annotations of nodes`, or `flows`.
     table: String,
-    /// The row's name; `*` at the end, or alone, stands for anything.
+    /// The row's name; `*` at the end, or alone, matches anything.
     row: String,
     column: String,
     /// Only in these stages; all if there are none.

@@ -17,7 +17,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// In their order; each stands on those before it.
+    /// In their order; each needs those before it.
     pub const ALL: [Self; 4] = [Self::Nodes, Self::Pods, Self::Services, Self::Policies];
 
     /// As in the list of differences.

@@ -1,5 +1,5 @@
-//! Who asks the API server: the service accounts of `deploy/rbac.yaml` with tokens as the kubelet would give them, and
-//! anybody else whom the administrator plays.
+//! Clients of the API server: the service accounts of `deploy/rbac.yaml` with tokens as the kubelet would issue them, and any identity
+//! that the administrator impersonates.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -26,7 +26,7 @@ const NODE_OF_TOKEN: &str = "authentication.kubernetes.io/node-name";
 /// How long tokens are good for, seconds: thirty days, longer than any cluster is kept.
 const LIFETIME: i64 = 30 * 24 * 3600;
 
-/// Somebody whom the administrator plays.
+/// An identity that the administrator impersonates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actor {
     user: String,
@@ -65,14 +65,14 @@ impl Actor {
         Self { groups: vec!["system:nodes".to_owned()], ..Self::user(&format!("system:node:{node}")) }
     }
 
-    /// The same with every right of an administrator: only admission still judges what it writes.
+    /// The identity with every right of an administrator: only admission still decides what it may write.
     #[must_use]
     pub fn with_all_rights(mut self) -> Self {
         self.groups.push("system:masters".to_owned());
         self
     }
 
-    /// Flags of kubectl that play it.
+    /// Flags of kubectl that impersonate it.
     #[must_use]
     pub fn flags(&self) -> Vec<String> {
         let mut flags = vec![format!("--as={}", self.user)];
@@ -89,7 +89,7 @@ impl Actor {
     }
 }
 
-/// A client with the rights of a kubeconfig, or as somebody that its user plays.
+/// A client with the rights of a kubeconfig, or as an identity that its user impersonates.
 pub async fn client(kubeconfig: &Path, actor: Option<&Actor>) -> Result<Client> {
     let mut file =
         Kubeconfig::read_from(kubeconfig).with_context(|| format!("kubeconfig {}", kubeconfig.display()))?;
@@ -114,7 +114,7 @@ impl Bed {
         })
     }
 
-    /// A client of the administrator, or of somebody whom they play, for use inside [`Self::api`].
+    /// A client of the administrator, or of an identity that they impersonate, for use inside [`Self::api`].
     pub async fn client(&self, actor: Option<&Actor>) -> Result<Client> {
         client(&self.config().kubeconfig("admin"), actor).await
     }

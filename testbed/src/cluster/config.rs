@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use super::addresses::*;
 
-/// Which datapath the node agents are told to use.
+/// Which datapath the node agents use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Datapath {
@@ -160,7 +160,7 @@ impl Config {
         })
     }
 
-    /// The same with IPv6 beside IPv4.
+    /// The configuration with IPv6 beside IPv4.
     #[must_use]
     pub fn with_dual_stack(self) -> Self {
         let cluster_subnets = format!("{},{CLUSTER_SUBNETS_6}", self.cluster_subnets);

@@ -1,6 +1,6 @@
 //! The control plane of Kubernetes on the central host: etcd, API server, controller manager.
 //!
-//! Beside the small stand-ins it is kept small too; beside real kubelets it is whole.
+//! Beside the small stand-ins it is kept small too; beside real kubelets it is complete.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! A cluster: brought up in order, taken down whole.
+//! A cluster: brought up in order, taken down completely.
 
 pub mod access;
 mod addresses;
@@ -113,7 +113,7 @@ impl Bed {
         HostHandle::new(&self.config, name)
     }
 
-    /// What plays kubelet and container runtime here.
+    /// The kubelet and container runtime of this cluster, or their stand-in.
     #[must_use]
     pub fn runtime(&self) -> &dyn NodeRuntime {
         nodes::runtime(&self.config)
@@ -200,7 +200,7 @@ impl Bed {
         exec::output(self.kubectl_command()?.args(args))
     }
 
-    /// Runs kubectl as somebody whom the administrator plays.
+    /// Runs kubectl as an identity that the administrator impersonates.
     pub fn kubectl_as(&self, actor: &Actor, args: &[&str]) -> Result<String> {
         exec::output(self.kubectl_command()?.args(actor.flags()).args(args))
     }
@@ -241,7 +241,7 @@ impl Bed {
             .with_context(|| format!("cannot enter the network of {host}"))
     }
 
-    /// Ends everything and removes every file. Works on what is left of a cluster that never came up whole.
+    /// Ends everything and removes every file. Works on what is left of a cluster that never came up completely.
     pub fn down(self) -> Result<()> {
         let config = &self.config;
         let lock = Lock::take(config)?;
@@ -336,7 +336,7 @@ impl Lock {
         })?;
         Ok(Self { _file: file, path })
     }
-    /// Beside the cluster's directory, which goes away.
+    /// Beside the cluster's directory, which is removed.
     fn path(config: &Config) -> PathBuf {
         config.dir.with_file_name(format!(".{}.lock", config.name))
     }

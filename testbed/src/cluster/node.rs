@@ -85,7 +85,7 @@ pub fn start_agent_with(bed: &Bed, node: &str, flags: &[&str]) -> Result<()> {
     start_agent_in(bed, node, flags, &[])
 }
 
-/// The same with environment that it usually has not.
+/// As [`start_agent_with`], with environment variables that it usually does not have.
 pub fn start_agent_in(bed: &Bed, node: &str, flags: &[&str], environment: &[(&str, &str)]) -> Result<()> {
     let config = bed.config();
     // A flag given twice is an error.

@@ -95,7 +95,7 @@ fn users(config: &Config) -> Vec<User> {
         name: name.to_owned(),
         groups: groups.to_vec(),
     };
-    // The whole controller manager has the accounts of its controllers; the short one is not to wait for them.
+    // The complete controller manager uses the accounts of its controllers; the reduced one must not wait for them.
     let manager: &[_] = if config.runtime == Runtime::Netns { &["system:masters"] } else { &[] };
     let mut users = vec![
         user("admin", "admin", &["system:masters"]),

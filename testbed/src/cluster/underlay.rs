@@ -12,7 +12,7 @@ use super::config::{
 };
 use crate::exec;
 
-/// Joins all hosts and gives them their addresses.
+/// Connects all hosts and assigns their addresses.
 pub(super) fn connect(bed: &Bed) -> Result<()> {
     batch(bed, "switch", "link add underlay type bridge mcast_snooping 0\nlink set underlay up\n")?;
     let config = bed.config();
@@ -65,7 +65,7 @@ fn addresses(name: &str, ip: Ipv4Addr) -> String {
 }
 
 fn addresses_6(name: &str, ip: Ipv4Addr) -> String {
-    // Nobody else can have the address, so it need not be looked for before it is used.
+    // No other host can have the address, so it need not be looked for before it is used.
     let mut lines = format!("addr add {}/{UNDERLAY_PREFIX_6} dev eth0 nodad\n", underlay_ip6(ip));
     if name == "ext" {
         lines += &format!("addr add {OUTSIDE_IP_6}/128 dev lo nodad\n");

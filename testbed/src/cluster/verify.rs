@@ -72,7 +72,7 @@ impl Bed {
         after.is_clean()
     }
 
-    /// The same at the end of a run, where a controller runs.
+    /// As [`Self::verified`], at the end of a run, if a controller runs.
     pub(super) fn verified_at_end(&self) -> Result<()> {
         if !self.config.plugin {
             return Ok(());

@@ -26,7 +26,7 @@ pub(super) fn tunnels(bed: &Bed) -> Result<Tunnels> {
     Ok(tunnels)
 }
 
-/// `ebpf` or `ovs`, with the reason if the agent gives one.
+/// `ebpf` or `ovs`, with the reason if the agent reports one.
 pub(super) fn node_path(bed: &Bed, node: &str) -> Result<String> {
     let metrics = bed.agent(node).metrics()?;
     let paths = metrics.samples(PATH)?;

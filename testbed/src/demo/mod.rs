@@ -80,7 +80,7 @@ pub fn play(bed: &Bed, progress: &Progress, checks: &mut Checks) -> Result<()> {
         }
     }
     if bed.config().dual_stack {
-        // The service has one family until somebody wants the other as well.
+        // The service has one family until the other is requested.
         let policy = r#"{"spec":{"ipFamilyPolicy":"PreferDualStack"}}"#;
         progress.done(bed.kubectl(&["patch", "service", "-n", "shop", "web", "-p", policy])?.trim());
     }

@@ -1,4 +1,4 @@
-//! What the demonstration tries, and what must come of it.
+//! What the demonstration tries, and the expected results.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -204,8 +204,8 @@ fn told_ms(outcome: &Result<String>) -> f64 {
     said.and_then(|said| said.split_once('(')?.1.split(' ').next()?.parse().ok()).unwrap_or(f64::NAN)
 }
 
-/// Many bytes from the outside to a pod: segments that somebody on the way takes for too long come one at a time, and not
-/// all of them in time.
+/// Many bytes from the outside to a pod. If a hop on the path rejects segments as too long, they come one at a time, and not all of
+/// them in time.
 fn bulk(bed: &Bed, client: &str) -> Result<Row> {
     let from = pod("n1", client);
     let mut command = traffic::command(bed, &from, &bed.config().program("testbed"))?;

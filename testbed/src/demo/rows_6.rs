@@ -1,4 +1,4 @@
-//! What the demonstration tries by IPv6 on a dual-stack cluster, and what must come of it.
+//! What the demonstration tries by IPv6 on a dual-stack cluster, and the expected results.
 
 use std::net::Ipv6Addr;
 
@@ -68,7 +68,7 @@ pub(super) fn tries(bed: &Bed, pods: &Pods) -> Result<Vec<Try>> {
     ])
 }
 
-/// Takes IPv6 from the service again: its node port is then nobody's.
+/// Removes IPv6 from the service again: its node port is then unused.
 pub(super) fn without_ipv6(bed: &Bed) -> Result<Try> {
     let policy = r#"{"spec":{"ipFamilyPolicy":"SingleStack"}}"#;
     bed.kubectl(&["patch", "service", "-n", "shop", "web", "-p", policy])?;

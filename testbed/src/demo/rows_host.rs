@@ -1,5 +1,5 @@
-//! Programs in a node's own network as peers of a policy: without being named they are denied on other nodes, and by the
-//! namespace that stands for the nodes they are allowed.
+//! Programs in a node's own network as peers of a policy: without being named they are denied on other nodes, and by the namespace that
+//! represents the nodes they are allowed.
 
 use std::net::Ipv4Addr;
 

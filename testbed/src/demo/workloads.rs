@@ -102,7 +102,7 @@ impl Pods {
         Ok((pod, ip.with_context(|| format!("pod {pod} has no IPv4 address"))?))
     }
 
-    /// The same with its IPv6 address.
+    /// The pod of that name, or of the Deployment of that name, with its IPv6 address.
     pub fn find_6(&self, name: &str) -> Result<(&str, Ipv6Addr)> {
         let (pod, ips) = self.look_up(name)?;
         let ip = ips.iter().find_map(|ip| if let IpAddr::V6(ip) = ip { Some(*ip) } else { None });

@@ -98,7 +98,7 @@ fn bind(directory: &File, target: &Path) -> Result<()> {
     bind_path(&PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())), target)
 }
 
-/// The same by name, and for a file.
+/// As [`bind`], for a file or directory by its path.
 pub(super) fn bind_path(source: &Path, target: &Path) -> Result<()> {
     let none: Option<&str> = None;
     mount(Some(source), target, none, MsFlags::MS_BIND | MsFlags::MS_REC, none)

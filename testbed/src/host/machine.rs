@@ -13,9 +13,9 @@ use super::init::bind_path;
 const DATA: &[&str] =
     &["var/lib/containerd", "var/lib/kubelet", "var/lib/cni", "var/log/pods", "var/log/containers"];
 
-/// Settings of the whole machine that a kubelet changes when it starts, with the values it wants
-/// (`kubelet/pkg/cm/container_manager_linux.go`, `setupKernelTunables`). A node shows files with these values in
-/// their place, so that nothing is changed.
+/// Settings of the machine itself that a kubelet changes when it starts, with the values it wants
+/// (`kubelet/pkg/cm/container_manager_linux.go`, `setupKernelTunables`). A node shows files with these values in their place, so that
+/// nothing is changed.
 const SETTINGS: &[(&str, &str)] = &[
     ("vm/overcommit_memory", "1"),
     ("vm/panic_on_oom", "0"),
@@ -60,7 +60,7 @@ pub(super) fn furnish(host: &str, host_dir: &Path) -> Result<()> {
     }
     boot_identity(shown)?;
     fs::create_dir_all("/etc/kubernetes/manifests")?;
-    // Nobody serves names to the node itself. A link would lead to the machine's own file.
+    // The node itself has no name server. A link would lead to the machine's own file.
     replace("/etc/resolv.conf", "nameserver 127.0.0.1\n")?;
     if !Path::new(INSTALLED).exists() {
         replace("/etc/machine-id", &format!("{}\n", uuid::Uuid::new_v4().simple()))?;

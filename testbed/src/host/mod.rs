@@ -105,7 +105,7 @@ impl<'a> HostHandle<'a> {
         self.ask(&Request::Start(self.spec(name, argv, env))).map(drop)
     }
 
-    /// The same for one that the host starts again when it ends by itself.
+    /// Starts a process that the host starts again when it ends by itself.
     pub fn start_service(&self, name: &str, argv: &[&str], env: &[(&str, &str)]) -> Result<()> {
         self.ask(&Request::Start(Spec { service: true, ..self.spec(name, argv, env) })).map(drop)
     }
@@ -143,7 +143,7 @@ impl<'a> HostHandle<'a> {
         }
     }
 
-    /// Fails for good if a process that was started has ended.
+    /// Fails permanently if a process that was started has ended.
     pub fn check_running(&self, name: &str) -> Result<()> {
         let ended = self.processes()?.into_iter().find(|p| p.name == name && p.pid.is_none());
         let Some(process) = ended else { return Ok(()) };

@@ -58,7 +58,7 @@ async fn serve(mut client: UnixStream, via: &[PathBuf]) -> Result<()> {
     match answer(&mut client, &head, via).await {
         Ok(()) => Ok(()),
         Err(error) => {
-            // The client is told; if it has gone, the log is.
+            // Reports the error to the client, and to the caller in case the client is gone.
             let said =
                 format!("HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nX-Reason: {error:#}\r\n\r\n");
             let _ = client.write_all(said.as_bytes()).await;

@@ -77,12 +77,12 @@ struct Entry {
     wanted: bool,
 }
 
-/// How long a service that ended stays away.
+/// How long a service that ended stays down.
 const PAUSE: Duration = Duration::from_secs(1);
 
 type Table = Arc<Mutex<BTreeMap<String, Entry>>>;
 
-/// Serves requests and reaps for ever.
+/// Serves requests and reaps children, without end.
 pub fn run(socket: &Path) -> Result<()> {
     let listener =
         UnixListener::bind(socket).with_context(|| format!("cannot listen on {}", socket.display()))?;
@@ -186,7 +186,7 @@ fn start(spec: Spec, table: &Table) -> Result<()> {
     Ok(())
 }
 
-/// Starts a service after the pause, unless somebody has done so or does not want it any more.
+/// Starts a service after the pause, unless it was started meanwhile or is no longer wanted.
 fn start_again(spec: Spec, table: Table) -> Result<()> {
     let again = move || {
         thread::sleep(PAUSE);
@@ -227,7 +227,7 @@ fn signal(name: &str, signal: Signal, limit: Duration, table: &Table) -> Result<
     Ok(())
 }
 
-/// Waits for children for ever: our own, and those that lost their parent in this pid namespace.
+/// Waits for children without end: our own, and those that lost their parent in this pid namespace.
 fn reap(table: &Table) -> Result<()> {
     loop {
         let (pid, how) = match waitpid(None, None) {

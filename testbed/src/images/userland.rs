@@ -58,7 +58,7 @@ const GROUP: &str = "root:x:0:\n\
                      group-defined-in-image:x:50000:user-defined-in-image\n\
                      nogroup:x:65534:\n";
 
-/// The whole userland.
+/// The complete userland.
 pub(super) fn tree(inputs: &mut Inputs<'_>) -> Result<Tree> {
     let mut tree = Tree::default();
     for directory in DIRECTORIES {
@@ -91,7 +91,7 @@ pub(super) fn tree(inputs: &mut Inputs<'_>) -> Result<Tree> {
         tree.link(&format!("usr/bin/{name}"), &format!("/bin/{name}"));
     }
     tree.link("usr/local/bin/iperf", "/bin/iperf");
-    // Specs retry by themselves; a wget that does it too goes on long after they have given up.
+    // Specs retry by themselves; a wget that retries too continues long after they have given up.
     tree.text("etc/wgetrc", "tries = 1\n");
     tree.text("etc/nsswitch.conf", "hosts: files dns\n");
     tree.text("etc/passwd", PASSWD);

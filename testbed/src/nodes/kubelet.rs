@@ -103,7 +103,7 @@ async fn report(node: Arc<Node>) {
 }
 
 impl Node {
-    /// Follows the node's pods for ever.
+    /// Follows the node's pods without end.
     async fn watch(self: Arc<Self>) -> Result<()> {
         let mut running: HashMap<String, Stop> = HashMap::new();
         let mut listed: Option<HashMap<String, ()>> = None;
@@ -165,7 +165,7 @@ impl Node {
         });
     }
 
-    /// A pod's whole life on this node.
+    /// The life of a pod on this node, from start to end.
     async fn live(&self, pod: &Pod, wanted: &Wanted, mut stopped: watch::Receiver<bool>) {
         let mut told = stopped.clone();
         let end = async move {

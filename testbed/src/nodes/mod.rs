@@ -31,7 +31,7 @@ pub trait NodeRuntime: Sync {
     /// Starts what runs pods on a node.
     fn start_node(&self, bed: &Bed, node: &str) -> Result<()>;
 
-    /// Gives the cluster what every such cluster has; its network may not be there yet.
+    /// Adds to the cluster what every such cluster has; its network may not exist yet.
     fn start_addons(&self, bed: &Bed) -> Result<()>;
 
     /// Waits until that is there.
@@ -125,7 +125,7 @@ impl NodeRuntime for Light {
     }
 
     fn image(&self, _: &Config) -> Result<String> {
-        // Nobody pulls it.
+        // No node pulls it.
         Ok("none".to_owned())
     }
 }

@@ -1,4 +1,4 @@
-//! What a node keeps about its pods, in files: enough to take them up again, or away, after it was killed.
+//! What a node keeps about its pods, in files: enough to manage them again, or to remove them, after it was killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ impl PodRecord {
         directory.join(format!("{uid}.json"))
     }
 
-    /// Writes the record, whole or not at all.
+    /// Writes the record, completely or not at all.
     pub fn save(&self, directory: &Path) -> Result<()> {
         fs::create_dir_all(directory)?;
         let path = Self::path(directory, &self.uid);

@@ -22,7 +22,7 @@ pub(super) async fn node(client: &Client, name: &str, ips: &[String], ready: boo
     let reason = if ready { "KubeletReady" } else { "NetworkPluginNotReady" };
     let resources = json!({"cpu": "8", "memory": "16Gi", "pods": "250"});
     let internal = ips.iter().map(|ip| json!({"type": "InternalIP", "address": ip}));
-    // A strategic merge takes addresses of one type for the same, so the list is replaced whole.
+    // A strategic merge treats addresses of one type as one entry, so the complete list is replaced.
     let rest = [json!({"type": "Hostname", "address": name}), json!({"$patch": "replace"})];
     let addresses: Vec<_> = internal.chain(rest).collect();
     let status = json!({"status": {

@@ -51,7 +51,7 @@ const MESSAGE: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// Begin a flow, or begin it anew from another port.
+    /// Begin a flow, or begin it again from another port.
     Dial(Dial),
     /// End a flow.
     Drop(u32),
@@ -91,7 +91,7 @@ pub fn now() -> u64 {
 
 type Arrivals = Arc<Mutex<Vec<Arrival>>>;
 
-/// Writes down the whole messages that were read at once, and returns how many bytes they were.
+/// Records the complete messages that were read at once, and returns their length in bytes.
 fn note(arrivals: &Arrivals, bytes: &[u8]) -> usize {
     let at = now();
     let (messages, _) = bytes.as_chunks::<MESSAGE>();
@@ -198,7 +198,7 @@ async fn take_tcp(listener: TcpListener, arrivals: Arrivals) {
     }
 }
 
-/// Sends for ever.
+/// Sends without end.
 async fn send(dial: Dial, pause: Duration) {
     let mut number = 0;
     loop {
@@ -220,7 +220,7 @@ async fn send_udp(dial: Dial, pause: Duration, number: &mut u32) -> Result<()> {
     loop {
         ticks.tick().await;
         *number = number.wrapping_add(1);
-        // Nobody may listen for a moment; the flow keeps its port.
+        // There may be no listener for a moment; the flow keeps its port.
         let _ = socket.send(&message(dial.flow, *number)).await;
     }
 }

@@ -35,11 +35,11 @@ pub enum Args {
     Rr(rr::Args),
     /// Get a page over HTTP or HTTPS and print its status.
     Get(get::Args),
-    /// Ask an `agnhost netexec` over one connection, for ever.
+    /// Ask an `agnhost netexec` over one connection, without end.
     Stream(stream::Args),
-    /// Hold many flows, as told on standard input, and report what arrives.
+    /// Hold many flows, as ordered on standard input, and report what arrives.
     Load(load::Args),
-    /// Send and take whole packets, as told on standard input.
+    /// Send and receive complete packets, as ordered on standard input.
     Packets(packets::Args),
     /// Send many flows of one packet each: TCP SYN and UDP.
     Spray(spray::Args),

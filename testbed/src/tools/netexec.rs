@@ -14,7 +14,7 @@ pub(super) fn ask_http(server: SocketAddr, limit: Duration) -> std::io::Result<S
     Ok(format!("{name} {}", address(&client)?))
 }
 
-/// The same over UDP.
+/// `NAME CLIENT-ADDRESS` over UDP.
 pub(super) fn ask_udp(server: SocketAddr, limit: Duration) -> std::io::Result<String> {
     let socket = UdpSocket::bind(if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })?;
     socket.connect(server)?;
@@ -54,7 +54,7 @@ pub(super) fn get(stream: &mut TcpStream, path: &str, server: SocketAddr) -> std
     }
 }
 
-/// The body, once all of it is there. The server gives its length, as it does for all short ones.
+/// The body, once it is complete. The server sends its length, as it does for all short ones.
 fn complete(answer: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(answer);
     let (head, body) = text.split_once("\r\n\r\n")?;

@@ -1,5 +1,5 @@
-//! Whole packets in and out of an interface, by a packet socket: sends what it is told on standard input, byte for byte,
-//! and writes what comes in to standard output, a line of JSON each.
+//! Complete packets in and out of an interface, by a packet socket: sends the packets ordered on standard input, byte for byte, and
+//! writes what arrives to standard output, a line of JSON each.
 //!
 //! With every packet goes what the kernel keeps beside its bytes: the header of `PACKET_VNET_HDR` (checksum and
 //! segmentation still to be done; linux/virtio_net.h) and the VLAN tag that was taken out (`PACKET_AUXDATA`; packet(7)).
@@ -123,7 +123,7 @@ pub enum Report {
     Packet(Capture),
     /// An order is done.
     Sent,
-    /// A packet was refused, or could not be told.
+    /// A packet was rejected, or could not be reported.
     Failed(String),
 }
 
@@ -195,7 +195,7 @@ fn capture(socket: &OwnedFd, outgoing: bool) {
             Err(error) => report(&Report::Failed(format!("a packet came that cannot be read: {error:#}"))),
         };
         if told.is_err() {
-            // Nobody listens any more.
+            // The reader is gone.
             return;
         }
     }

@@ -15,7 +15,7 @@ use crate::ui::say;
 pub struct Args {
     /// Port to connect to, or to listen on.
     port: u16,
-    /// Connect to this and send; without it one connection is taken, and its end told.
+    /// Connect to this and send; without it one connection is accepted, and its end reported.
     #[arg(long)]
     to: Option<IpAddr>,
     /// So much is sent, in MiB.
@@ -42,7 +42,7 @@ impl Args {
         for _ in 0..self.mebibytes {
             stream.write_all(&chunk)?;
         }
-        // Everything is to arrive before the reset, which throws away what was not sent yet.
+        // Everything must arrive before the reset, which discards what was not sent yet.
         stream.flush()?;
         std::thread::sleep(Duration::from_secs(2));
         setsockopt(&stream, sockopt::Linger, &linger { l_onoff: 1, l_linger: 0 })?;

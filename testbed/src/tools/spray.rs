@@ -1,5 +1,5 @@
-//! Many flows of one packet each, as somebody does who scans: half of them TCP SYN, half UDP, no two alike. And the other end,
-//! which counts what arrives on each port, whether anybody listens there or not.
+//! Many flows of one packet each, as in a scan: half of them TCP SYN, half UDP, no two alike. And the other end, which counts what
+//! arrives on each port, whether or not a program listens there.
 //!
 //! Both use raw IPv4 sockets: the kernel neither keeps a socket for each flow nor answers what it does not know of.
 

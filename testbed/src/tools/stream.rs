@@ -1,5 +1,5 @@
-//! One connection that is used for ever: what breaks it, and how long it stands still, shows what happens to traffic
-//! while a node's processes come and go.
+//! One connection that is used all the time: what breaks it, and how long it stalls, shows what happens to traffic while a node's
+//! processes come and go.
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::thread;

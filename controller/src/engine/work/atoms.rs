@@ -1,4 +1,4 @@
-//! What is sent together or not at all.
+//! Atoms: rows and edges that must be sent in one transaction.
 
 use std::collections::{BTreeMap, VecDeque};
 

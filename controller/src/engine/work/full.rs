@@ -1,6 +1,6 @@
-//! A comparison of everything, in portions: what allows something and is not wanted goes first; then every unit is put
-//! right, in the units' order; then what is left over goes. A verification does the same without changing anything, and
-//! looks a second time at what differs before it counts and mends it.
+//! Full comparison, in portions. First it removes what allows something and is not wanted, then it repairs every unit, in the units'
+//! order, then it removes leftovers. A verification makes the same comparison without changing anything at first. It checks differences
+//! a second time before it counts and repairs them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -1,9 +1,9 @@
-//! What is to be done, and in which portions: what events made dirty, in the order they came; what the database refused,
-//! piece by piece; a full comparison; a verification. Events and the comparison take turns, so that neither waits for the
-//! other's end.
+//! The work of the engine, and how it is divided into portions: units that events made dirty, in the order of the events; rows that the
+//! database refused, piece by piece; a full comparison; a verification. Events and the comparison take turns, so that neither waits for
+//! the end of the other.
 //!
-//! Every portion is bounded by what it looks at (the replica is locked meanwhile) and by what it sends (the server does
-//! nothing else meanwhile).
+//! Every portion is bounded by what it compares, as the replica is locked meanwhile, and by what it sends, as the server does nothing
+//! else meanwhile.
 
 mod atoms;
 mod full;
@@ -85,7 +85,7 @@ pub(super) struct Work {
     pending: VecDeque<Atom>,
     /// The first group is what is left of those events.
     is_more: bool,
-    /// What is to be told when all of it is in the database.
+    /// What is to be reported when all of it is in the database.
     release: Vec<String>,
     pods_seen: Vec<Instant>,
     suspects: Suspects,

@@ -1,5 +1,5 @@
-//! What the database refuses. What was sent together is sent again in halves, until what is refused stands alone: the rest
-//! is in the database then, and what is refused is left out of everything else and tried again, later and later.
+//! What the database refuses. A refused transaction is sent again in halves, until the refused part is alone: then everything else is
+//! in the database. The refused part is left out of all other transactions, and tried again with growing delays.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ struct Entry {
 /// What came of a refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::engine) enum Refusal {
-    /// It goes on in smaller pieces.
+    /// It is sent again in smaller pieces.
     Divided,
     /// This alone is refused.
     Alone(Option<Unit>),

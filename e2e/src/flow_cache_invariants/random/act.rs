@@ -13,7 +13,7 @@ use super::nb::{NAMESPACE, Nb, nonce, policy_name};
 use super::{FORCE, PODS};
 use crate::flow_cache_invariants::cast::{Cast, New};
 
-/// The pod that is moved has, away from home, an address of the first node's range, far above those that are given out.
+/// The pod that is moved. On the other node it has an address of the first node's range, far above those that are assigned.
 const MOVER: &str = "mover";
 const MOVER_IP: &str = "10.244.0.200";
 const MOVER_MAC: &str = "0a:58:0a:f4:00:c8";
@@ -41,7 +41,7 @@ pub(super) struct Act<'a> {
     nodes: Vec<String>,
     flows: Vec<Flow>,
     addresses: Vec<String>,
-    /// Nodes whose agent is away, or was started and may not be ready yet.
+    /// Nodes whose agent is down, or was started and may not be ready yet.
     away: BTreeSet<usize>,
     starting: BTreeSet<usize>,
     /// The ovn-controller of each node.
@@ -91,7 +91,7 @@ impl<'a> Act<'a> {
         Ok(())
     }
 
-    /// Begins the chosen flows anew.
+    /// Begins the chosen flows again.
     fn dial(&mut self, model: &Model, chosen: impl Fn(&Flow) -> bool) -> Result<()> {
         for (number, flow) in self.flows.iter().enumerate().filter(|(_, flow)| chosen(flow)) {
             let (from, to) = (&model.pods[flow.from].name, &model.pods[flow.to].name);
@@ -128,7 +128,7 @@ impl<'a> Act<'a> {
         Ok(pairs.filter(|(_, (before, now))| before != now).map(|(node, _)| node).collect())
     }
 
-    /// Starts the agents that are still away.
+    /// Starts the agents that are still down.
     pub(super) async fn all_up(&mut self) -> Result<()> {
         for node in std::mem::take(&mut self.away) {
             self.cast.restart(&self.nodes[node], "node-agent")?;

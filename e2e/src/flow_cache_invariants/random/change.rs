@@ -9,7 +9,7 @@ use crate::random::Random;
 /// Policies and ACLs that exist at a time, at most.
 const MOST_POLICIES: usize = 6;
 const MOST_ACLS: usize = 4;
-/// Changes that an agent stays away for.
+/// Number of changes for which an agent stays down.
 const AWAY: u32 = 3;
 /// Once in so many changes on average something is restarted or a pod replaced: they take seconds.
 const RARE: usize = 16;
@@ -44,7 +44,7 @@ pub(super) enum Change {
         pod: usize,
         role: Role,
     },
-    /// The pod that is nobody's is deleted and made again with the same address on the other node.
+    /// The pod without an owner is deleted and made again with the same address on the other node.
     MovePod {
         pod: usize,
         node: usize,
@@ -57,7 +57,7 @@ pub(super) enum Change {
     RestartSwitch {
         node: usize,
     },
-    /// The agent is killed and stays away.
+    /// The agent is killed and stays down.
     AgentDown {
         node: usize,
     },
@@ -178,7 +178,7 @@ pub(super) struct Source {
     flows: Vec<Flow>,
     nodes: usize,
     next: u16,
-    /// The node whose agent is away, and for how many more changes.
+    /// The node whose agent is down, and for how many more changes.
     away: Option<(usize, u32)>,
     /// The rare ones, each in its turn, so that every run has all of them.
     turn: usize,

@@ -1,6 +1,5 @@
-//! Law 1 and 3: pods with long-lived flows between them, and one random change after another. An oracle says of each flow
-//! whether it may pass. Nothing that it denies arrives later than a bound after the change was in force, and everything
-//! that it allows goes on.
+//! Law 1 and 3: pods with long-lived flows between them, and one random change after another. An oracle says of each flow whether it
+//! may pass. Nothing that it denies arrives later than a bound after the change was in force, and everything that it allows continues.
 //!
 //! A change is in force when the rows that it leads to are in the northbound database and every ovn-controller has
 //! reported that its OVS carries them out. So the bound is about the data path, and not about the API server.
@@ -30,7 +29,7 @@ use timeline::{Outcome, Rule, Tail, Timeline, Violation, Window};
 /// How late a packet may arrive after a change that denies it is in force. The agent takes a few milliseconds (the no-learn
 /// window is 20), OVS's own revalidation as long, and this machine's load the rest.
 const BOUND: Duration = Duration::from_millis(300);
-/// The same while an agent is away: refresh 2 s, slack 200 ms, grace 200 ms, and the machine's load.
+/// The bound while an agent is down: refresh 2 s, slack 200 ms, grace 200 ms, and the machine's load.
 const BOUND_WITHOUT_AGENT: Duration = Duration::from_millis(2400 + 300);
 /// How long after a change a packet may slip through between two flows that OVN rewrites, and how many.
 const SLIP: Duration = Duration::from_millis(100);
@@ -40,9 +39,9 @@ const SLIPPED: usize = 3;
 const LOST: Duration = Duration::from_millis(40);
 /// How soon an allowed flow must be there after a change. A connection that was cut is given up after 0.9 s.
 const RECOVER: Duration = Duration::from_millis(3500);
-/// The same after a process of OVS or OVN was killed.
+/// As [`RECOVER`], after a process of OVS or OVN was killed.
 const RECOVER_RESTART: Duration = Duration::from_secs(8);
-/// How long an allowed flow may stand still for no reason of its own: a machine with few cores shared by many.
+/// How long an allowed flow may stall without a cause in the flow itself: a machine with few cores is shared by many processes.
 const GAP: Duration = Duration::from_millis(2500);
 /// Longest pause after a change.
 const DWELL: Duration = Duration::from_millis(350);

@@ -55,7 +55,7 @@ pub(super) struct Policy {
     pub(super) nonce: u16,
 }
 
-/// An ACL that somebody wrote into the northbound database, above all policies.
+/// An ACL that another client wrote into the northbound database, above all policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Acl {
     pub(super) direction: Direction,

@@ -1,4 +1,4 @@
-//! Real connections to servers in the targets, made while a spray goes on.
+//! Real connections to servers in the targets, made during a spray.
 
 use std::net::IpAddr;
 use std::process::{Child, Stdio};
@@ -15,7 +15,7 @@ use testbed::traffic::{self, Dial, Place};
 pub(super) const SERVER: u16 = 7080;
 /// How long a new connection may take. The kernel repeats a SYN after 1 s and after 3 s.
 const CONNECT: Duration = Duration::from_secs(5);
-/// So often a datagram may be sent before one is answered; nobody else repeats it.
+/// How often a datagram may be sent before one is answered, as UDP does not repeat it.
 const DATAGRAMS: u32 = 5;
 
 /// A server in a pod; it ends with this.

@@ -14,7 +14,7 @@ use testbed::exec;
 pub(super) struct Figures {
     /// Entries and room of each map.
     pub(super) maps: BTreeMap<String, (u64, u64)>,
-    /// The same as the metrics show it.
+    /// Entries and room of each map, as the metrics show them.
     pub(super) metrics: BTreeMap<String, (u64, u64)>,
     /// Entries that were ever made.
     pub(super) learned: u64,

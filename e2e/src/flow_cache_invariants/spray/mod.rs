@@ -1,6 +1,6 @@
-//! Map full, or a scan (section 6 of the design): a pod sends a million packets, each of a flow of its own, to a pod of the
-//! other node and one of its own. The slow path goes on, with the flows that run and with new ones; nothing arrives that a
-//! policy denies; the agent does not grow; the pressure can be seen; and afterwards it is as it was.
+//! Map full, or a scan (section 6 of the design): a pod sends a million packets, each of a flow of its own, to a pod of the other node
+//! and one of its own. The slow path continues, with the running flows and with new ones; nothing arrives that a policy denies; the
+//! agent does not grow; the pressure can be seen; and afterwards it is as it was.
 
 mod connect;
 mod figures;
@@ -37,7 +37,7 @@ const SMALL: u32 = 1_024;
 const SMALL_FLOWS: u32 = 200_000;
 /// Connections for which OVS gets room once.
 const CONNECTIONS: u32 = 2_000;
-/// As in the part about random changes: the slow path of a busy machine does stand still at times.
+/// As in the part about random changes: the slow path of a busy machine does stall at times.
 const SILENCE: Duration = Duration::from_millis(2_500);
 /// Part of the allowed packets that must arrive.
 const ARRIVE: u64 = 4;
@@ -101,7 +101,7 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
     scene.end().await
 }
 
-/// Starts the agents of all nodes anew, with other flags.
+/// Restarts the agents of all nodes, with other flags.
 async fn agents(world: &World<'_>, flags: &[&str]) -> Result<()> {
     for node in &world.scene.nodes {
         world.scene.cast.kill(node, "node-agent")?;
@@ -181,8 +181,8 @@ async fn policy(world: &World<'_>) -> Result<()> {
     }
 }
 
-/// OVS's connection tracking has room for a few: what it has seen goes on. (New connections do not, with any datapath: their
-/// answers belong to nothing that it knows.) With room again there are new connections again.
+/// OVS's connection tracking has room for a few connections: those that it has seen continue. (New connections do not, with any
+/// datapath: their answers belong to no tracked connection.) With room again there are new connections again.
 async fn connections_full(stage: &mut Stage<'_>, world: &mut World<'_>) -> Result<()> {
     if stage.bed.config().ovs_datapath != OvsDatapath::Netdev {
         return Ok(());

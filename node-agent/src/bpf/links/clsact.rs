@@ -21,14 +21,14 @@ use crate::bpf::{Error, object::Program, pins};
 /// Priority of our filters among those on the same qdisc; lower comes first.
 const PRIORITY: u16 = 0x51;
 
-/// Handle of a program's filter: one of its own for each, so that removing one never meets another.
+/// Handle of a program's filter, different for each program, so that removing one filter never removes another.
 const fn handle(program: Program) -> TcHandle {
     TcHandle::new(0, program as u16 + 1)
 }
 
 /// Attaches the hook's program, replacing an unrecorded filter of the agent.
 pub(super) fn attach(ebpf: &mut Ebpf, path: &Path, hook: Hook, interface: &str) -> Result<(), Error> {
-    // The record first: a filter is never there without one.
+    // Creates the record first, so that a filter never exists without one.
     pins::create_dir(path)?;
     match qdisc_add_clsact(interface) {
         Ok(()) => {}
@@ -54,7 +54,7 @@ pub(super) fn attach(ebpf: &mut Ebpf, path: &Path, hook: Hook, interface: &str) 
     Ok(())
 }
 
-/// Gives the filter the loaded program, atomically. False if there is no such filter or interface any more.
+/// Replaces the filter's program by the loaded one, atomically. False if the filter or the interface no longer exists.
 pub(super) fn adopt(ebpf: &mut Ebpf, hook: Hook) -> Result<bool, Error> {
     let Some(interface) = interface_name(hook.place.ifindex) else { return Ok(false) };
     let classifier = classifier(ebpf, hook.place.program)?;
@@ -69,7 +69,7 @@ pub(super) fn adopt(ebpf: &mut Ebpf, hook: Hook) -> Result<bool, Error> {
     }
 }
 
-/// Removes the filter, if it is there.
+/// Removes the filter, if it exists.
 pub(super) fn remove(hook: Hook) -> Result<(), Error> {
     let Some(link) = interface_name(hook.place.ifindex).and_then(|interface| ours(&interface, hook).ok())
     else {
@@ -82,7 +82,7 @@ pub(super) fn remove(hook: Hook) -> Result<(), Error> {
     }
 }
 
-/// Our filter on the interface, whether or not it is there. Dropped, it is detached.
+/// The agent's filter on the interface, whether or not it exists. Dropping it detaches the filter.
 fn ours(interface: &str, hook: Hook) -> Result<SchedClassifierLink, ProgramError> {
     SchedClassifierLink::attached(
         interface,
@@ -94,12 +94,12 @@ fn ours(interface: &str, hook: Hook) -> Result<SchedClassifierLink, ProgramError
     .map_err(ProgramError::IOError)
 }
 
-/// Lets the filter outlive us. The link holds nothing but the filter's place.
+/// Lets the filter outlive the agent. The link holds no resource, only the place of the filter.
 fn keep(link: SchedClassifierLink) {
     std::mem::forget(link);
 }
 
-/// No such filter, no such qdisc, no such interface.
+/// Whether the error means that the filter, the qdisc or the interface does not exist.
 fn is_absent(errno: Option<Errno>) -> bool {
     matches!(errno, Some(Errno::ENOENT | Errno::EINVAL | Errno::ENODEV))
 }

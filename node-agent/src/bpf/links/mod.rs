@@ -1,9 +1,9 @@
 //! Attachment of programs to interfaces, recorded on bpffs so that it outlives the agent.
 //!
-//! Two ways, told apart by what is recorded: a pinned TCX link is a file, a filter on a `clsact` qdisc an empty
-//! directory. The uplink has TCX links where the kernel has them (6.6). Pods always have filters: attaching by TCX
-//! waits for a grace period of RCU with the lock on all network configuration held (`tcx_link_attach` in
-//! kernel/bpf/tcx.c), and so does a pod's removal, while a filter is there at once.
+//! Two ways, distinguished by their records: a pinned TCX link is a file, a filter on a `clsact` qdisc an empty directory. The uplink
+//! has TCX links where the kernel has them (6.6). Pods always have filters: attaching by TCX waits for an RCU grace period with the
+//! lock on all network configuration held (`tcx_link_attach` in kernel/bpf/tcx.c), and so does a pod's removal, while a filter is
+//! attached at once.
 
 mod clsact;
 mod tcx;
@@ -43,8 +43,8 @@ pub(super) struct Hook {
     pub(super) ingress: bool,
 }
 
-/// The links a port needs, in the order in which they are made: the packets' way out of OVS is there before their
-/// way in, and the one that marks the port as complete ([`Kind::entry`]) comes last.
+/// The links a port needs, in the order of their creation: the path out of OVS exists before the path into it, and the link that marks
+/// the port as complete ([`Kind::entry`]) comes last.
 pub(super) fn hooks(kind: Kind, ifindex: u32, mode: Mode) -> Vec<Hook> {
     let hook = |program, ifindex, ingress| Hook { place: Place { program, ifindex }, ingress };
     match mode {
@@ -74,7 +74,7 @@ impl Kind {
         }
     }
 
-    /// The port that a directory's links were made for; `None` if they are not complete.
+    /// The port for which a directory's links were created; `None` if they are not complete.
     pub(super) fn recognise(self, places: &[Place]) -> Option<(u32, Mode)> {
         let of = |program| places.iter().find(|place| place.program == program).map(|place| place.ifindex);
         let (ifindex, exit) = (of(self.entry())?, of(self.exit())?);
@@ -85,8 +85,8 @@ impl Kind {
     }
 }
 
-/// Makes the link if it is not recorded in `dir`; one that is gets the loaded program, atomically. One whose
-/// interface is gone, or that was removed, is created again.
+/// Creates the link if it is not recorded in `dir`; a recorded one gets the loaded program, atomically. A link that was removed, or
+/// whose interface was removed, is created again.
 pub(super) fn ensure(ebpf: &mut Ebpf, dir: &Path, hook: Hook, via: Via) -> Result<(), Error> {
     if adopt(ebpf, dir, hook)? {
         return Ok(());
@@ -103,7 +103,7 @@ pub(super) fn ensure(ebpf: &mut Ebpf, dir: &Path, hook: Hook, via: Via) -> Resul
     attached.or_else(|error| remove(dir, hook.place).and(Err(error)))
 }
 
-/// Gives a recorded link the loaded program. False if there is no such record, or what it records is gone.
+/// Gives a recorded link the loaded program. False if there is no such record, or the recorded link no longer exists.
 pub(super) fn adopt(ebpf: &mut Ebpf, dir: &Path, hook: Hook) -> Result<bool, Error> {
     let path = dir.join(hook.place.file_name());
     match recorded(&path) {
@@ -118,13 +118,13 @@ pub(super) fn alive(ebpf: &mut Ebpf, dir: &Path, hook: Hook) -> bool {
     let path = dir.join(hook.place.file_name());
     match recorded(&path) {
         Some(Via::Tcx) => tcx::alive(&path, hook),
-        // A filter is asked for by putting the same program in its place.
+        // A filter is checked by replacing its program with the same one.
         Some(Via::Clsact) => clsact::adopt(ebpf, hook).unwrap_or(false),
         None => false,
     }
 }
 
-/// Detaches a program and removes the record; fine if it is not there.
+/// Detaches a program and removes the record, if there is one.
 pub(super) fn remove(dir: &Path, place: Place) -> Result<(), Error> {
     let path = dir.join(place.file_name());
     match recorded(&path) {
@@ -162,7 +162,7 @@ pub(super) fn classifier(ebpf: &mut Ebpf, program: Program) -> Result<&mut Sched
     }
 }
 
-/// Name of an interface. nix takes no notice of the failure of `if_indextoname`: the name is empty then.
+/// Name of an interface. nix ignores failures of `if_indextoname` and returns an empty name.
 fn interface_name(ifindex: u32) -> Option<String> {
     let name = if_indextoname(ifindex).ok()?.to_string_lossy().into_owned();
     Some(name).filter(|name| !name.is_empty())
@@ -188,7 +188,7 @@ mod tests {
                 let hooks = hooks(kind, 7, mode);
                 let places: Vec<_> = hooks.iter().map(|hook| hook.place).collect();
                 assert_eq!(kind.recognise(&places), Some((7, mode)));
-                // A crash between two links leaves the first ones: not a port.
+                // A crash between two links leaves only the first ones: not a complete port.
                 for made in 0..places.len() {
                     assert_eq!(kind.recognise(&places[..made]), None, "{made} of {places:?}");
                 }

@@ -1,4 +1,4 @@
-//! Pinned TCX links: for the uplink, which is attached once and may have programs of others.
+//! Pinned TCX links: for the uplink, which is attached once and may have other programs.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ pub(super) fn attach(ebpf: &mut Ebpf, path: &Path, hook: Hook, interface: &str) 
     Ok(())
 }
 
-/// Gives a pinned link the loaded program, atomically. False if its interface is gone.
+/// Replaces the program of a pinned link by the loaded one, atomically. False if its interface no longer exists.
 pub(super) fn adopt(ebpf: &mut Ebpf, path: &Path, hook: Hook) -> Result<bool, Error> {
     let Some(link) = open(path, hook)? else { return Ok(false) };
     let Ok(link) = SchedClassifierLink::try_from(link) else { return Ok(false) };
@@ -42,7 +42,7 @@ pub(super) fn adopt(ebpf: &mut Ebpf, path: &Path, hook: Hook) -> Result<bool, Er
     let classifier = classifier(ebpf, hook.place.program)?;
     match classifier.attach_to_link(link) {
         Ok(id) => {
-            // Taken out of aya's hands and closed; the pin keeps it.
+            // Taken from aya and closed; the pin keeps the link.
             classifier.take_link(id).map_err(failed)?;
             Ok(true)
         }
@@ -62,8 +62,8 @@ pub(super) fn alive(path: &Path, hook: Hook) -> bool {
 
 /// Removes the pin and detaches the program.
 ///
-/// The link is held open meanwhile: the last reference is then the file descriptor, whose closing detaches at once,
-/// while that of a pin alone is put to a kernel worker, and the program could not be attached there again yet.
+/// The link is held open meanwhile. The last reference is then the file descriptor, and closing it detaches the program at once.
+/// Removing a pin that is the last reference is left to a kernel worker, and the program could not be attached there again yet.
 pub(super) fn remove(path: &Path) -> Result<(), Error> {
     let held = PinnedLink::from_pin(path);
     pins::remove_pin(path)?;

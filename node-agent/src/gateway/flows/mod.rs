@@ -196,8 +196,8 @@ fn base(set: &mut FlowSet, inputs: &Inputs, patch: &str) {
     set.add(c, 0, 9, format!("in_port={patch}"), "drop");
     set.add(c, 1, 10, format!("dl_dst={mac}"), "LOCAL");
     set.add(c, 1, 0, "", "NORMAL");
-    // OVN answers a connection that it refuses to the MAC that it came from. That must not be the one that it has itself, or it
-    // would drop the answer.
+    // When OVN refuses a connection, it replies to the source MAC of the packet. That must not be OVN's own MAC, or OVN would drop the
+    // reply.
     let source = inputs.families.first().map(|family| MacAddr::from_ip(family.masquerade_ovn));
     let from = source.map(|source| format!("mod_dl_src:{source},")).unwrap_or_default();
     set.add(c, 2, 100, "", format!("{from}mod_dl_dst:{mac},output:{patch}"));
@@ -210,9 +210,9 @@ fn base(set: &mut FlowSet, inputs: &Inputs, patch: &str) {
     );
 }
 
-/// What pods send to where tunnels end, on the tunnels' port. It leaves with the node's own address, so that the other node would
-/// take it for this node's, and let its sender put frames into any network there. OVS's own tunnel packets do not come from OVN's
-/// port. Only to these addresses: elsewhere the port is one like others, as of a client that was given it.
+/// Drops packets of pods to tunnel endpoints on Geneve's port. They leave with the node's own address, so the other node would accept
+/// them as tunnel packets of this node, and their sender could inject frames into any network there. OVS's own tunnel packets do not
+/// come from OVN's port. Other destinations are not filtered: there a client may have been given this port number.
 fn forged(set: &mut FlowSet, inputs: &Inputs, patch: &str) {
     for end in &inputs.tunnel_ends {
         let Words { udp, destination, .. } = Words::of(Family::of(*end));
@@ -221,7 +221,7 @@ fn forged(set: &mut FlowSet, inputs: &Inputs, patch: &str) {
     }
 }
 
-/// Tunnel packets, the node's and OVN's own connections to the outside, and what arrives from there.
+/// Tunnel packets, connections of node and OVN to the outside, and packets from the outside.
 fn outside(set: &mut FlowSet, inputs: &Inputs, family: &FamilyInputs, words: &Words, patch: &str) {
     let Inputs { uplink, mac, .. } = inputs;
     let Words { ip, udp, destination, .. } = words;
@@ -233,7 +233,7 @@ fn outside(set: &mut FlowSet, inputs: &Inputs, family: &FamilyInputs, words: &Wo
     set.add(c, 0, 200, format!("{udp},in_port={uplink},tp_dst={GENEVE}"), "NORMAL");
     set.add(c, 0, 200, format!("{udp},in_port=LOCAL,tp_dst={GENEVE}"), format!("output:{uplink}"));
     for cidr in &family.service_cidrs {
-        // A packet to a service address that OVN sends back would loop.
+        // If OVN sends back a packet to a service address, it would loop.
         set.add(c, 0, 115, format!("{ip},in_port={patch},{destination}={}", net(cidr)), "drop");
     }
     set.add(c, 0, 110, format!("{ip},in_port={uplink},nw_frag=yes"), "ct(table=0,zone=64004)");
@@ -270,7 +270,7 @@ fn outside(set: &mut FlowSet, inputs: &Inputs, family: &FamilyInputs, words: &Wo
     set.add(c, 0, 50, format!("{ip},dl_dst={mac}"), "ct(table=1,zone=64000,nat)");
 }
 
-/// Between node and OVN: the node speaks to services from `.2`, OVN's connections to the node's own address come from `.1`.
+/// Between node and OVN: the node connects to services from `.2`, OVN connects to the node's own address from `.1`.
 fn masquerade(set: &mut FlowSet, family: &FamilyInputs, words: &Words, patch: &str) {
     let FamilyInputs { masquerade_host: host, masquerade_ovn: ovn, .. } = family;
     let Words { ip, source, destination, .. } = words;
@@ -305,7 +305,7 @@ fn masquerade(set: &mut FlowSet, family: &FamilyInputs, words: &Words, patch: &s
     set.add(c, 5, DEFAULT_PRIORITY, *ip, "ct(commit,table=2,zone=64001,nat)");
 }
 
-/// Table 1: what belongs to a known connection goes to its owner, the rest to the node.
+/// Table 1: packets of a known connection go to its owner, others to the node.
 fn replies(set: &mut FlowSet, inputs: &Inputs, words: &Words, patch: &str) {
     let Words { ip, udp, .. } = words;
     let c = BASE_COOKIE;
@@ -318,7 +318,7 @@ fn replies(set: &mut FlowSet, inputs: &Inputs, words: &Words, patch: &str) {
     set.add(c, 1, 13, matches, format!("output:{patch},LOCAL"));
 }
 
-/// Neighbour discovery makes no tracked connection: answers to either of the two that share the MAC reach both.
+/// Neighbour discovery is not tracked, so advertisements go to both node and OVN, which share the MAC.
 fn discovery(set: &mut FlowSet) {
     for kind in [ROUTER_ADVERTISEMENT, NEIGHBOUR_ADVERTISEMENT] {
         set.add(BASE_COOKIE, 1, 14, format!("icmp6,icmp_type={kind}"), "FLOOD");
@@ -328,7 +328,7 @@ fn discovery(set: &mut FlowSet) {
 /// OpenFlow's priority of a flow for which none is given (`OFP_DEFAULT_PRIORITY`).
 const DEFAULT_PRIORITY: u16 = 32768;
 
-/// A prefix as OVS prints it: without length for a single address, so that two spellings of a match never differ.
+/// A prefix as OVS prints it: a single address has no length, so that a match has only one spelling.
 fn net(cidr: &IpNet) -> String {
     let cidr = cidr.trunc();
     if cidr.prefix_len() == cidr.max_prefix_len() { cidr.addr().to_string() } else { cidr.to_string() }

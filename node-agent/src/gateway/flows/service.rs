@@ -1,7 +1,7 @@
-//! Flows of one service: packets for its node ports and external addresses go straight to OVN, whose load balancers serve
-//! them, and OVN's answers straight out. Where the node's own connections may have a node port's number, their answers are told
-//! apart first. A local-policy service with a backend in the host network is served on the bridge
-//! instead, because OVN would hide the client's address from it.
+//! Flows of one service: packets for its node ports and external addresses go directly to OVN, whose load balancers serve them, and
+//! OVN's replies go directly to the uplink. Where a node port is in the node's ephemeral port range, replies to the node's own
+//! connections are separated first. A local-policy service with a backend in the host network is served on the bridge instead, because
+//! OVN would hide the client's address from it.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,7 +13,7 @@ use api::{NamespacedName, Protocol};
 
 /// Priority of all service flows.
 const PRIORITY: u16 = 110;
-/// ICMPv6 type of a question for a neighbour's MAC (RFC 4861).
+/// ICMPv6 type of a neighbour solicitation (RFC 4861).
 const NEIGHBOUR_SOLICITATION: u8 = 135;
 
 pub(super) fn add(
@@ -43,7 +43,7 @@ pub(super) fn add(
                 format!("icmp6,in_port={uplink},icmp_type={NEIGHBOUR_SOLICITATION},nd_target={ip}")
             }
         };
-        // The node answers for the address; OVN would answer with the same MAC a second time.
+        // The node answers for the address; OVN would send a second answer with the same MAC.
         set.add(cookie, 0, PRIORITY, question, "LOCAL");
         let Words { icmp, destination, too_big, .. } = words;
         let matches = format!("{icmp},in_port={uplink},{destination}={ip},{too_big}");
@@ -79,7 +79,7 @@ fn add_ovn(
     }
 }
 
-/// Straight to the node's own network stack, with the client's address kept.
+/// Sends packets directly to the node's own network stack, with the client's address kept.
 fn add_host_backend(
     set: &mut FlowSet,
     inputs: &Inputs,
@@ -133,7 +133,7 @@ fn proto(protocol: Protocol, family: Family) -> &'static str {
     }
 }
 
-/// A number that is the same for a service in every run: FNV-1a (64 bits) of its `namespace/name`.
+/// Cookie of a service's flows, the same in every run: FNV-1a (64 bits) of its `namespace/name`.
 fn cookie(service: &NamespacedName) -> u64 {
     api::hash::fnv1a(service.to_string().as_bytes())
 }

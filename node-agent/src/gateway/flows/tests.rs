@@ -47,7 +47,7 @@ fn parse(line: &str) -> (u8, u16, Option<u64>, String, String) {
             _ => matches.push(field),
         }
     }
-    // Service cookies are ours; all others are given.
+    // Cookies of services differ from the reference; all others are the same.
     let given = [0, BASE_COOKIE, PMTUD_COOKIE, HOST_BACKEND_COOKIE].contains(&cookie);
     (table, priority, given.then_some(cookie), matches.join(","), actions.to_owned())
 }
@@ -56,8 +56,8 @@ fn set_of(text: &str) -> BTreeSet<(u8, u16, Option<u64>, String, String)> {
     text.lines().filter(|l| !l.is_empty()).map(parse).collect()
 }
 
-/// The reference, with the one flow that is otherwise on purpose: what the node sends to services comes from a MAC of its own,
-/// so that refusals find their way back.
+/// The reference with the one flow that differs on purpose: packets of the node to services have a source MAC of their own, so that
+/// refusals reach the node.
 fn reference(text: &str) -> BTreeSet<(u8, u16, Option<u64>, String, String)> {
     let (theirs, ours) = ("actions=mod_dl_dst:", "actions=mod_dl_src:0a:58:a9:fe:a9:01,mod_dl_dst:");
     let replaced =

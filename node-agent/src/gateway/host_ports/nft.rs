@@ -1,5 +1,5 @@
-//! Host ports for connections of the node itself, and for packets that reach its stack: DNAT to the pod, through the management
-//! port. A separate nftables table, replaced as a whole; its chains precede those of services.
+//! Host ports for connections of the node itself, and for packets that reach its stack: DNAT to the pod, through the management port. A
+//! separate nftables table, always rewritten completely; its chains precede those of services.
 
 use std::fmt::Write as _;
 
@@ -45,12 +45,12 @@ pub fn table(ports: &HostPorts) -> String {
         }
     }
     if !rules.is_empty() {
-        // One address goes before every address, in either family.
+        // Rules for one address precede rules for every address, in both families.
         rules.sort_by_key(|rule| rule.contains("@every"));
         chain(&mut out, "prerouting", "nat hook prerouting priority dstnat - 5", &rules);
         chain(&mut out, "output", "nat hook output priority -105", &rules);
     }
-    // The management port routes loopback addresses for the node's own connections to them; nobody else may send there.
+    // `route_localnet` on the management port is for the node's own connections; packets that arrive there must not use it.
     let guard = format!("iifname \"{}\" ip daddr 127.0.0.0/8 drop", ManagementPort::NAME);
     chain(&mut out, "loopback", "filter hook prerouting priority raw", &[guard]);
     out.push_str("}\n");

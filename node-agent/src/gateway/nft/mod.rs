@@ -2,9 +2,9 @@
 //! of the management port, and a filter for "fragmentation needed" to other nodes. The text is computed from plain values; [`apply`]
 //! applies it in one transaction.
 //!
-//! Two pairs of tables: `inet slipstream` follows services and nodes and is rewritten as a whole; `inet slipstream_ports` and
-//! `arp slipstream_ports` are static. They drop what arrives on links of group [`OVS_ONLY_GROUP`]: OVS reads those links by packet
-//! socket, and the node's own stack must not handle the same packets a second time.
+//! Two pairs of tables: `inet slipstream` follows services and nodes and is always rewritten completely; `inet slipstream_ports` and
+//! `arp slipstream_ports` are static. They drop packets that arrive on links of group [`OVS_ONLY_GROUP`]: OVS reads those links by
+//! packet socket, and the node's own stack must not handle the same packets a second time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -72,17 +72,17 @@ impl Words {
     }
 }
 
-/// The translations of all services of one family, sorted and without doubles; where two services claim the same, the first
-/// name wins.
+/// Translations of all services of one family, sorted and without duplicates. Where two services claim the same key, the first name
+/// wins.
 #[derive(Debug)]
 struct Translations {
     family: Family,
     node_ports: BTreeMap<(Protocol, u16), (IpAddr, u16)>,
-    /// Local-policy node ports without a backend here: the other nodes that have some, for the node's own connections.
+    /// Local-policy node ports without a backend on this node: other nodes that have backends, for the node's own connections.
     elsewhere: BTreeMap<(Protocol, u16), Vec<IpAddr>>,
     external: BTreeMap<Address, (IpAddr, u16)>,
     local_external: BTreeMap<Address, (IpAddr, u16)>,
-    /// Local-policy addresses of services without node ports: straight to the backends here.
+    /// Local-policy addresses of services without node ports; their traffic goes directly to the backends on this node.
     local_backends: BTreeMap<Address, Vec<(IpAddr, u16)>>,
     internal_marked: BTreeSet<Address>,
     internal_redirected: BTreeMap<Address, u16>,
@@ -120,7 +120,7 @@ pub fn ports_tables() -> String {
     out
 }
 
-/// Removes all our tables, whether they exist or not.
+/// Removes all tables of the agent, whether or not they exist. Input of `nft -f`.
 pub fn removal() -> String {
     [("inet", "slipstream"), ("inet", "slipstream_ports"), ("arp", "slipstream_ports")]
         .iter()
@@ -128,7 +128,7 @@ pub fn removal() -> String {
         .collect()
 }
 
-/// Begins a table that takes the place of what is there: naming it first makes the deletion succeed in any case.
+/// Begins a table that replaces an existing one. Declaring it before the deletion makes the deletion succeed in any case.
 fn replace_head(family: &str, name: &str) -> String {
     format!("table {family} {name}\ndelete table {family} {name}\ntable {family} {name} {{\n")
 }
@@ -206,8 +206,8 @@ impl Translations {
         }
     }
 
-    /// The node itself may use a node port of its own whatever the policy (as with kube-proxy), and its address is kept:
-    /// without a backend here it goes to the node port of a node that has one.
+    /// The node's own connections may use any of its node ports regardless of the policy (as with kube-proxy), and keep their source
+    /// address. Without a backend on this node, they go to the node port of a node that has one.
     fn add_elsewhere(&mut self, inputs: &Inputs, service: &NodeService, port: &NodeServicePort) {
         let Some(node_port) = port.node_port.filter(|_| service.external_local) else { return };
         if port.local_of(self.family).next().is_some() {
@@ -300,7 +300,7 @@ fn chains(out: &mut String, inputs: &Inputs, all: &[Translations]) {
         ));
         pmtud.push(format!("{ip} daddr @remote_nodes{suffix} {too_big} drop"));
         if let Some((name, _)) = &inputs.management {
-            // Tunnel packets that a pod has made. On the bridge flows drop those that come from OVN.
+            // Drops tunnel packets forged by a pod. Those that OVN sends to the bridge are dropped by flows there.
             forged
                 .push(format!("iifname \"{name}\" {ip} daddr @remote_nodes{suffix} udp dport {GENEVE} drop"));
         }
@@ -326,7 +326,7 @@ fn management_snat(name: &str, addresses: &[IpAddr], all: &[Translations]) -> Ve
     for address in addresses {
         let family = Family::of(*address);
         let Words { ip, suffix, .. } = Words::of(family);
-        // A family of pods that the gateway has not: then there are no services to except.
+        // Pods may have a family that the gateway lacks; then there are no services to except.
         let has_sets = all.iter().any(|t| t.family == family);
         if has_sets {
             // Node ports of the other family have the same numbers.
@@ -346,7 +346,7 @@ fn management_snat(name: &str, addresses: &[IpAddr], all: &[Translations]) -> Ve
     rules
 }
 
-/// Writes a base chain that accepts what no rule takes.
+/// Writes a base chain with policy accept.
 pub(super) fn chain(out: &mut String, name: &str, hook: &str, rules: &[String]) {
     let _ = writeln!(out, "\tchain {name} {{\n\t\ttype {hook}; policy accept;");
     for rule in rules {

@@ -12,7 +12,7 @@ use crate::gateway::management_port::ManagementPort;
 use crate::ovs::chassis;
 
 impl Worker {
-    /// Follows what the kernel has on the bridge, and adds what OVN needs there.
+    /// Records or restores the bridge's addresses and routes, and adds those that OVN needs.
     pub(super) async fn bridge(&mut self) -> anyhow::Result<()> {
         let takeover = self.gateway.takeover();
         let taken = &mut self.gateway.taken;
@@ -45,7 +45,7 @@ impl Worker {
         self.gateway.ensure_host().await
     }
 
-    /// Lets OVN follow the node's addresses and next hops.
+    /// Updates OVN's settings when the node's addresses or next hops have changed.
     async fn reach(&mut self) -> anyhow::Result<()> {
         let gateway = &mut self.gateway;
         let context = &gateway.context;

@@ -1,4 +1,4 @@
-//! The services of the reference run, as the API gives them, for tests.
+//! The services of the reference run, as the API returns them, for tests.
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;

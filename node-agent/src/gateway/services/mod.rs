@@ -37,13 +37,13 @@ pub struct NodeService {
     pub name: NamespacedName,
     /// The cluster addresses, one for each family that the service has.
     pub cluster_ips: Vec<IpAddr>,
-    /// External addresses and those of the load balancer that the service may serve, of its families, sorted.
+    /// External addresses and load balancer addresses that the service may serve, in its families, sorted.
     pub external_ips: Vec<IpAddr>,
-    /// External traffic only to backends on this node, with the client's address kept.
+    /// External traffic goes only to backends on this node, with the client's address kept.
     pub external_local: bool,
-    /// Traffic from inside only to backends on this node.
+    /// Traffic from inside goes only to backends on this node.
     pub internal_local: bool,
-    /// A client stays with its backend.
+    /// Session affinity: a client stays with its backend.
     pub sticky: bool,
     /// Port on which load balancers ask whether this node has backends.
     pub health_check_port: Option<u16>,
@@ -77,7 +77,7 @@ impl NodeServicePort {
 struct KeptSlice {
     /// The service.
     owner: NamespacedName,
-    /// With the usable endpoints on this node alone, sorted, without hints.
+    /// The slice with only the usable endpoints on this node, sorted, without hints.
     here: EndpointSlice,
     /// Some other nodes with usable endpoints.
     elsewhere: BTreeSet<String>,
@@ -87,17 +87,17 @@ struct KeptSlice {
 #[derive(Debug)]
 pub struct ServiceIndex {
     node: String,
-    /// Only of services that this node needs: no other has external addresses.
+    /// Claims of the services that this node needs; the others have no external addresses.
     claims: Claims,
-    /// As the claims know them.
+    /// Addresses of all nodes, as last passed to the claims.
     node_addresses: BTreeSet<IpAddr>,
     services: BTreeMap<NamespacedName, Service>,
     slices: BTreeMap<NamespacedName, KeptSlice>,
 }
 
 impl ServiceIndex {
-    /// An empty index for the node of this name. Addresses in `own`, the ranges of the cluster, are no service's to serve as
-    /// external ones.
+    /// Creates an empty index for the node `node`. No service may serve an address in `own`, the ranges of the cluster, as an external
+    /// address.
     pub fn new(node: &str, own: Vec<IpNet>) -> Self {
         Self {
             node: node.to_owned(),
@@ -108,17 +108,17 @@ impl ServiceIndex {
         }
     }
 
-    /// Tells the addresses of all nodes, which are no service's to serve. Otherwise a user who may create services could redirect
-    /// the node's own connections, to itself and to the API server, to their pods. OVN's load balancers omit the same
-    /// addresses; the controller reports that to the owner of the service.
+    /// Sets the addresses of all nodes, which no service may serve. Otherwise a user who may create services could redirect the node's
+    /// own connections, to itself and to the API server, to pods of that user. OVN's load balancers omit the same addresses; the
+    /// controller reports that to the owner of the service.
     pub fn set_node_addresses(&mut self, addresses: BTreeSet<IpAddr>) {
         self.claims.nodes(&self.node_addresses, &addresses);
         self.node_addresses = addresses;
     }
 
-    /// Takes in a service. True when something this node cares about has changed.
+    /// Adds or updates a service. Returns true when something that this node uses has changed.
     pub fn apply_service(&mut self, object: &core::Service) -> bool {
-        // The controller reports what is wrong with it.
+        // The controller reports the problems.
         let (service, _problems) = Service::from_object(object);
         if !is_needed(&service) {
             return self.forget_service(&service.name);
@@ -132,7 +132,7 @@ impl ServiceIndex {
         true
     }
 
-    /// Forgets a service. True when this node cared about it.
+    /// Removes a service. Returns true when this node used it.
     pub fn delete_service(&mut self, object: &core::Service) -> bool {
         self.forget_service(&NamespacedName::from(&object.metadata))
     }
@@ -143,7 +143,7 @@ impl ServiceIndex {
         true
     }
 
-    /// Takes in a slice. True when the backends on this node have changed.
+    /// Adds or updates a slice. Returns true when the backends on this node have changed.
     pub fn apply_slice(&mut self, object: &discovery::EndpointSlice) -> bool {
         let name = NamespacedName::from(&object.metadata);
         let new = keep_slice(object, &self.node);
@@ -154,13 +154,14 @@ impl ServiceIndex {
         self.matters(old.as_ref(), new.as_ref())
     }
 
-    /// Forgets a slice. True when it had backends on this node.
+    /// Removes a slice. Returns true when it had backends on this node.
     pub fn delete_slice(&mut self, object: &discovery::EndpointSlice) -> bool {
         let old = self.slices.remove(&NamespacedName::from(&object.metadata));
         self.matters(old.as_ref(), None)
     }
 
-    /// Whether a slice's change is one for this node: its own backends, and others where the service must find one elsewhere.
+    /// Whether a change of a slice matters to this node: its own backends changed, or others of a service that looks for backends
+    /// elsewhere.
     fn matters(&self, old: Option<&KeptSlice>, new: Option<&KeptSlice>) -> bool {
         let local = |slice: Option<&KeptSlice>| {
             slice.map(|s| &s.here).filter(|here| !here.endpoints.is_empty()).cloned()
@@ -187,7 +188,7 @@ impl ServiceIndex {
         self.slices.retain(|name, _| alive.contains(name));
     }
 
-    /// The services that need something here, in the order of their names.
+    /// The services that need something on this node, in the order of their names.
     pub fn services(&self) -> Vec<NodeService> {
         let mut by_service: BTreeMap<&NamespacedName, Vec<&KeptSlice>> = BTreeMap::new();
         for slice in self.slices.values() {
@@ -239,7 +240,7 @@ impl ServiceIndex {
     }
 }
 
-/// False when OVN's load balancers serve it completely, or nobody does.
+/// False when OVN's load balancers serve the service completely, or nothing serves it.
 fn is_needed(service: &Service) -> bool {
     let has_node_port = || service.ports.iter().any(|port| port.node_port.is_some());
     service.is_balanced() && (service.internal_local || !service.external_ips.is_empty() || has_node_port())

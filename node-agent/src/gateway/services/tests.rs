@@ -204,7 +204,7 @@ fn addresses_of_the_cluster_and_of_nodes_are_no_services_to_serve() {
     assert_eq!(external_ips(&index, "greedy").len(), 3, "the node is gone");
 }
 
-/// A service with two ports of one name, and what of a slice with these ports stands behind each.
+/// The backends that an index finds for each port of a service with two ports of one name, given a slice with `ports`.
 fn behind(ports: Value) -> Vec<Vec<(IpAddr, u16)>> {
     let spec = json!({ "type": "NodePort", "clusterIP": "10.96.0.60", "ports": [
         { "name": "dns", "port": 53, "protocol": "TCP", "nodePort": 30053 },

@@ -17,11 +17,11 @@ pub const AUTO: &str = "auto";
 /// Bytes of tunnel overhead by IP family of the endpoints, including 14 bytes of the inner Ethernet header.
 const OVERHEAD: (u32, u32) = (58, 78);
 
-/// The interface with the node's address: the one that is named; else the one that an earlier start of this boot took; else
-/// that of the best default route.
+/// Name of the uplink: the configured interface, else the one that an earlier start in this boot took, else that of the best default
+/// route.
 ///
 /// # Errors
-/// There is none.
+/// No interface is configured, and there is no default route, or the journal or the kernel's routes cannot be read.
 pub async fn find(config: &Config, netlink: &Netlink) -> anyhow::Result<String> {
     if config.gateway_interface != AUTO {
         return Ok(config.gateway_interface.clone());
@@ -44,7 +44,7 @@ pub async fn find(config: &Config, netlink: &Netlink) -> anyhow::Result<String> 
         .context("no default route, so the uplink is unknown; set it with --gateway-interface")
 }
 
-/// Of an earlier boot the bridge may be there already, with the default route.
+/// Uplink by default route. After a reboot the bridge of an earlier boot may already have that route; then it is the journal's uplink.
 fn found(by_route: Option<String>, journal: Option<&Journal>) -> Option<String> {
     match (by_route, journal) {
         (Some(name), Some(journal)) if name == journal.bridge => Some(journal.uplink.clone()),
@@ -102,7 +102,10 @@ pub fn unfit(candidate: &Candidate<'_>, addresses: &[SavedAddress], leases: Leas
     ))
 }
 
-/// Reads what [`unfit`] looks at.
+/// Checks an interface by the rules of [`unfit`].
+///
+/// # Errors
+/// The interface cannot be the uplink, or the links cannot be listed.
 pub async fn look(
     netlink: &Netlink,
     link: &Link,
@@ -127,7 +130,7 @@ pub async fn look(
     }
 }
 
-/// Which manager of networks says that an interface is its own.
+/// Name of the network manager that manages an interface.
 fn manager(index: u32) -> Option<&'static str> {
     let networkd = std::fs::read_to_string(format!("/run/systemd/netif/links/{index}"));
     if networkd.is_ok_and(|text| text.contains("NETWORK_FILE=")) {
@@ -137,7 +140,7 @@ fn manager(index: u32) -> Option<&'static str> {
     manager.is_ok_and(|text| text.contains("managed=true")).then_some("NetworkManager")
 }
 
-/// Why tunnels cannot end at that address; `None` when they can. `on` is the interface that has it.
+/// Why tunnels cannot end at the address `encap`; `None` when they can. `on` is the interface that has it.
 pub fn unfit_tunnel_end(encap: EncapIp, on: Option<&str>, bridge: &str, userspace: bool) -> Option<String> {
     let EncapIp::Fixed(ip) = encap else { return None };
     match on {
@@ -163,6 +166,9 @@ pub fn too_small(pod_mtu: u32, link: &str, mtu: u32, encap: IpAddr) -> Option<St
 }
 
 /// The interface that has an address.
+///
+/// # Errors
+/// Links or addresses cannot be listed.
 pub async fn with_address(netlink: &Netlink, ip: IpAddr) -> anyhow::Result<Option<Link>> {
     for link in netlink.list().await? {
         let addresses: Vec<IpNet> = netlink.addresses(link.index, &link.name).await?;

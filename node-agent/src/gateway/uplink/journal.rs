@@ -16,7 +16,7 @@ const FILE: &str = "gateway.json";
 /// Version of the format.
 const VERSION: u32 = 1;
 
-/// How far the migration has come.
+/// Phase of the migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
@@ -32,7 +32,7 @@ pub enum Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
-    /// The pair of links between uplink and OVS (interposed mode only).
+    /// The shim between uplink and OVS (interposed mode only).
     Shim,
     /// The bridge with its own interface, up, with the uplink's MAC and MTU.
     Bridge,
@@ -53,20 +53,20 @@ impl Step {
     pub const ALL: [Self; 7] =
         [Self::Shim, Self::Bridge, Self::Addresses, Self::Uplink, Self::Routes, Self::Release, Self::Isolate];
 
-    /// All steps in the order in which they are undone. The bridge gives up its addresses while the uplink's packets still
-    /// come through it: otherwise the node's subnet would lead into a bridge without an uplink for a while.
+    /// All steps in the order in which they are undone. The bridge gives up its addresses while the uplink's packets still come through
+    /// it: otherwise the route to the node's subnet would lead to a bridge without uplink for a moment.
     pub const UNDONE: [Self; 7] =
         [Self::Isolate, Self::Release, Self::Routes, Self::Addresses, Self::Uplink, Self::Bridge, Self::Shim];
 }
 
-/// The uplink as it was found, to be put back so.
+/// Original state of the uplink, to be restored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
     /// Hardware address.
     pub mac: MacAddr,
     /// MTU in bytes.
     pub mtu: u32,
-    /// Promiscuous already.
+    /// Whether it was promiscuous.
     pub promiscuous: bool,
     /// Link group.
     pub group: u32,
@@ -80,31 +80,34 @@ pub struct Found {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Journal {
     version: u32,
-    /// Which boot of the machine this is about (`/proc/sys/kernel/random/boot_id`).
+    /// Boot of the machine in which the journal was written (`/proc/sys/kernel/random/boot_id`).
     pub boot: String,
     /// The physical interface.
     pub uplink: String,
     /// The bridge.
     pub bridge: String,
-    /// True when OVS has the far end of a pair of links instead of the uplink.
+    /// Interposed mode: OVS has the far end of the shim as port instead of the uplink.
     pub interposed: bool,
     /// True when the bridge existed with the node's address (adopted): it is never removed.
     pub adopted: bool,
-    /// True when the bridge was not there before.
+    /// True when the migration created the bridge.
     pub created_bridge: bool,
     /// Original state of the uplink or adopted bridge, with addresses and routes updated since.
     pub found: Found,
-    /// Number of the bridge's interface when that was so.
+    /// Index of the bridge's interface when its addresses and routes were last recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bridge_index: Option<u32>,
-    /// How far it has come.
+    /// Phase of the migration.
     pub phase: Phase,
     /// Steps that have begun.
     pub begun: Vec<Step>,
 }
 
 impl Journal {
-    /// A new journal of this boot.
+    /// Creates a journal for this boot.
+    ///
+    /// # Errors
+    /// The boot id cannot be read.
     pub fn new(uplink: &str, bridge: &str, interposed: bool, found: Found) -> anyhow::Result<Self> {
         Ok(Self {
             version: VERSION,
@@ -122,20 +125,26 @@ impl Journal {
     }
 
     /// True when it was written since the machine booted.
+    ///
+    /// # Errors
+    /// The boot id cannot be read.
     pub fn is_of_this_boot(&self) -> anyhow::Result<bool> {
         Ok(self.boot == boot_id()?)
     }
 }
 
 /// Identity of this boot of the machine.
+///
+/// # Errors
+/// The kernel's file cannot be read.
 pub fn boot_id() -> anyhow::Result<String> {
     let path = "/proc/sys/kernel/random/boot_id";
     let id = std::fs::read_to_string(path).with_context(|| format!("read {path}"))?;
     Ok(id.trim().to_owned())
 }
 
-/// Writes a file of the state directory so that it survives a crash of the machine: whole, or the one before. What cannot be
-/// written leaves nothing: half a file would take the room that the next attempt needs.
+/// Replaces a file of the state directory atomically: after a crash of the machine it has either the old or the new content. A failed
+/// write leaves no partial file, which would take up the space that the next attempt needs.
 pub(in crate::gateway) fn write_whole(path: &Path, text: &[u8]) -> io::Result<()> {
     let new = path.with_extension("json.new");
     let write = || -> io::Result<()> {
@@ -157,12 +166,15 @@ pub struct Store {
 }
 
 impl Store {
-    /// A journal in this directory.
+    /// Storage in this directory.
     pub fn new(dir: &Path) -> Self {
         Self { dir: dir.to_owned() }
     }
 
     /// The journal, or `None` when there is none.
+    ///
+    /// # Errors
+    /// The file cannot be read or parsed, or has another version.
     pub fn load(&self) -> anyhow::Result<Option<Journal>> {
         let path = self.dir.join(FILE);
         let text = match std::fs::read_to_string(&path) {
@@ -182,8 +194,10 @@ impl Store {
         Ok(Some(journal))
     }
 
-    /// Writes the journal. What is there already is not written again, so an agent on a node it knows starts with a full
-    /// disk, too.
+    /// Writes the journal, unless the file has the same content already. So an agent can restart on a node with a full disk.
+    ///
+    /// # Errors
+    /// The file cannot be written.
     pub fn save(&self, journal: &Journal) -> anyhow::Result<()> {
         if self.load().is_ok_and(|there| there.as_ref() == Some(journal)) {
             return Ok(());
@@ -196,6 +210,9 @@ impl Store {
     }
 
     /// Removes the journal.
+    ///
+    /// # Errors
+    /// The file cannot be removed.
     pub fn remove(&self) -> anyhow::Result<()> {
         let path = self.dir.join(FILE);
         match std::fs::remove_file(&path) {
@@ -225,7 +242,7 @@ mod tests {
         };
         let mut journal = Journal::new("eth0", "breth0", false, found).unwrap();
         store.save(&journal).unwrap();
-        // From now on no file can be made.
+        // From now on no file can be created.
         std::fs::create_dir(dir.path().join(format!("{FILE}.new"))).unwrap();
         store.save(&journal).unwrap();
         journal.phase = Phase::Done;

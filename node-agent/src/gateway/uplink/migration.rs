@@ -35,11 +35,11 @@ pub struct Takeover {
     pub programs: Option<Arc<Mutex<Programs>>>,
     /// The journal.
     pub store: Store,
-    /// OVS gets the far end of a pair of links instead of the uplink.
+    /// Interposed mode: OVS gets the far end of the shim instead of the uplink.
     pub interposed: bool,
     /// Handling of an uplink with a DHCP lease.
     pub leases: Leases,
-    /// Addresses that stand for node and OVN towards each other; they are not the node's own.
+    /// Masquerade subnets, whose addresses represent node and OVN to each other; they are not the node's own.
     pub masquerade: Vec<IpNet>,
 }
 
@@ -63,22 +63,27 @@ impl Taken {
     }
 }
 
-/// Where a step may be stopped, for tests of the journal.
+/// Called before each step. Tests of the journal stop the migration there.
 pub type Hook<'a> = &'a (dyn Fn(Step) -> anyhow::Result<()> + Sync);
 
-/// The bridge that takes the place of an interface.
+/// Name of the gateway bridge for an interface.
 pub fn bridge_name(interface: &str) -> String {
     attach::fitting(format!("br{interface}"))
 }
 
 impl Takeover {
-    /// Brings the node's addresses onto the bridge, whatever was left by an earlier run. When a step fails, everything is put
-    /// back and the error names the step and what could not be put back.
+    /// Moves the node's addresses to the bridge, from whatever state an earlier run left. When a step fails, the migration is undone.
+    ///
+    /// # Errors
+    /// A step failed. The error names the step, and what could not be undone.
     pub async fn take(&self, interface: &str) -> anyhow::Result<Taken> {
         self.take_with(interface, &|_| Ok(())).await
     }
 
     /// As [`Takeover::take`]; `hook` is called before each step, and its failure stops everything at once, as a crash would.
+    ///
+    /// # Errors
+    /// As [`Takeover::take`], or `hook` failed.
     pub async fn take_with(&self, interface: &str, hook: Hook<'_>) -> anyhow::Result<Taken> {
         let mut journal = self.begin(interface).await?;
         if let Err(Stopped { step, error, crashed }) = self.steps(&mut journal, hook).await {
@@ -132,7 +137,7 @@ impl Takeover {
         if !found.addresses.is_empty() {
             uplink::find::look(&self.netlink, &link, &found.addresses, self.leases).await?;
             let mut journal = Journal::new(&uplink, &bridge, self.interposed, found)?;
-            // A bridge that an earlier boot's agent made is ours, too.
+            // A bridge that the agent created in an earlier boot belongs to the agent, too.
             journal.created_bridge = self.ovs.bridge(&bridge).is_none()
                 || old.is_some_and(|old| old.bridge == bridge && old.created_bridge);
             self.store.save(&journal)?;
@@ -246,7 +251,7 @@ impl Takeover {
                 for address in &journal.found.addresses {
                     self.netlink.take_saved_address(uplink.index, &uplink.name, address).await?;
                 }
-                // Routes with this source address went with the address.
+                // The kernel removed routes with this source address together with the address.
                 self.move_routes(journal, &journal.uplink, &journal.bridge).await
             }
             Step::Isolate => self.isolate(journal, &uplink).await,
@@ -276,7 +281,7 @@ impl Takeover {
             }
             self.netlink.set_up(link.index, name).await?;
         }
-        // OVS's packet socket sends through it: whole packets of MTU size with their checksums.
+        // OVS's packet socket sends through it: packets must fit the MTU and have their checksums.
         ethtool::disable_tx_offloads(&agent)?;
         Ok(())
     }
@@ -296,7 +301,7 @@ impl Takeover {
         Ok(())
     }
 
-    /// The uplink's packets begin to go through the bridge here.
+    /// Adds the port to the bridge and attaches the programs: from here on the uplink's packets go through the bridge.
     async fn connect(&self, journal: &Journal, uplink: &Link) -> anyhow::Result<()> {
         let wanted = port_name(journal);
         if wanted != journal.uplink {
@@ -307,7 +312,7 @@ impl Takeover {
         bridge::ensure_port(&self.ovs, &journal.bridge, &wanted).await?;
         let link = self.netlink.get(&journal.bridge).await?;
         if link.mtu != journal.found.mtu {
-            // OVS gives its own interfaces the least MTU of the bridge's ports, a moment after a port has come.
+            // OVS sets the MTU of its own interfaces to the smallest of the bridge's ports, shortly after a port was added.
             self.netlink.set_mtu(link.index, &link.name, journal.found.mtu).await?;
         }
         let shim = match journal.interposed {
@@ -319,7 +324,7 @@ impl Takeover {
             false => None,
         };
         if !journal.interposed {
-            // An earlier agent may have worked in interposed mode.
+            // An earlier agent may have used interposed mode.
             self.netlink.delete_if_exists(&attach::shim_agent_end(&journal.uplink)).await?;
         }
         match &self.programs {
@@ -333,7 +338,7 @@ impl Takeover {
             None => {}
         }
         if journal.interposed && !uplink.promiscuous {
-            // The gateway router and pods of local networks have MACs that are not the uplink's.
+            // The gateway router and pods of local networks have MACs other than the uplink's.
             self.netlink.set_promiscuous(uplink.index, &uplink.name, true).await?;
         }
         Ok(())
@@ -342,7 +347,7 @@ impl Takeover {
     async fn move_routes(&self, journal: &Journal, from: &str, to: &str) -> anyhow::Result<()> {
         let to = self.netlink.get(to).await?;
         for route in &journal.found.routes {
-            // What was recorded of a bridge in use may be what nothing leads to any more.
+            // A route recorded from a bridge in use may have a next hop that is unreachable by now.
             if journal.bridge_index.is_some() {
                 self.netlink.put_usable_route(to.index, &to.name, route).await?;
             } else {
@@ -356,8 +361,8 @@ impl Takeover {
         Ok(())
     }
 
-    /// Only the userspace datapath leaves a second copy of every packet to the node's own stack; in interposed mode a
-    /// program drops it.
+    /// Keeps the node's own stack from handling the uplink's packets a second time. Only the userspace datapath leaves it a copy of
+    /// every packet; in interposed mode a program drops that copy.
     async fn isolate(&self, journal: &Journal, uplink: &Link) -> anyhow::Result<()> {
         if self.ovs.datapath_type() != "netdev" {
             return Ok(());
@@ -379,6 +384,9 @@ impl Takeover {
     }
 
     /// As [`Takeover::release`]; `hook` is called before each step, and its failure stops everything at once.
+    ///
+    /// # Errors
+    /// As [`Takeover::release`], or `hook` failed.
     pub async fn release_with(&self, hook: Hook<'_>) -> anyhow::Result<()> {
         let Some(mut journal) = self.store.load()? else { return Ok(()) };
         self.roll_back(&mut journal, hook).await
@@ -487,10 +495,10 @@ fn port_name(journal: &Journal) -> String {
     if journal.interposed { attach::shim_ovs_end(&journal.uplink) } else { journal.uplink.clone() }
 }
 
-/// Where and why the migration ended.
+/// Where and why the migration stopped.
 struct Stopped {
     step: Step,
     error: anyhow::Error,
-    /// Stopped by the test's hook: nothing is put back.
+    /// Stopped by the test's hook: nothing is undone.
     crashed: bool,
 }

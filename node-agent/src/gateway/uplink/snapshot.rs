@@ -37,38 +37,38 @@ const FOR_EVER: u32 = u32::MAX;
 const BY_ADVERTISEMENT: u8 = 2;
 const BY_KEEPALIVED: u8 = 18;
 
-/// An address with everything the kernel says of it.
+/// An address with all attributes that the kernel reports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedAddress {
     /// Address and prefix length.
     pub address: IpNet,
-    /// The kernel keeps it by advertisements of a router, and takes it away after so many seconds (valid, preferred) without.
+    /// Lifetime in seconds (valid, preferred) of an address from router advertisements; without them the kernel removes it at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::gateway) lifetime: Option<(u32, u32)>,
     /// The address has a lifetime set by a DHCP client. It is saved without one, as the client renews it on the other interface.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leased: bool,
-    /// Another address of the same subnet came first (IPv4), or it is a temporary one (IPv6).
+    /// Not the first address of its subnet (IPv4), or a temporary address (IPv6).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub secondary: bool,
-    /// keepalived says that it is its own.
+    /// keepalived added the address.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub moves: bool,
-    /// Label (`eth0:1`), which must begin with the interface's name and so holds on that interface only.
+    /// Label (`eth0:1`), which must begin with the interface's name, so it is valid on that interface only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::gateway) label: Option<String>,
     /// The kernel's message (linux/rtnetlink.h, `RTM_NEWADDR`), hexadecimal.
     pub(in crate::gateway) message: String,
 }
 
-/// A route with everything the kernel says of it.
+/// A route with all attributes that the kernel reports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedRoute {
-    /// The route as `ip route` would word it.
+    /// The route as `ip route` would print it.
     pub text: String,
-    /// True when it has a next hop, so that it needs others to be there first.
+    /// True when it has a next hop, so that other routes must exist first.
     pub has_gateway: bool,
-    /// Seconds after which the kernel takes it away, where a router's advertisement made it.
+    /// Remaining lifetime in seconds of a route from a router advertisement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     expires: Option<u32>,
     /// The kernel's message (linux/rtnetlink.h, `RTM_NEWROUTE`), hexadecimal.
@@ -104,7 +104,7 @@ impl SavedAddress {
                 _ => None,
             })
             .unwrap_or(AddressFlags::empty());
-        // Nobody may use it yet, or ever: the kernel asks whether somebody else has it. It tells when that is over.
+        // Not usable: duplicate address detection is running or has failed. The kernel sends a notification when it has ended.
         if all.intersects(AddressFlags::Tentative | AddressFlags::Dadfailed)
             && !all.contains(AddressFlags::Optimistic)
         {
@@ -120,7 +120,8 @@ impl SavedAddress {
             AddressAttribute::Protocol(maker) => Some(u8::from(*maker)),
             _ => None,
         });
-        // Before Linux 5.18 the kernel does not say who made it. Programs that do the kernel's work make the route themselves.
+        // Before Linux 5.18 the kernel does not report who added an address. Programs that handle advertisements themselves also add
+        // the route themselves.
         let by_kernel = ip.is_ipv6()
             && match maker {
                 Some(maker) if maker != 0 => maker == BY_ADVERTISEMENT,
@@ -129,7 +130,7 @@ impl SavedAddress {
         let mut flags =
             all & (AddressFlags::Noprefixroute | AddressFlags::Managetempaddr | AddressFlags::Mcautojoin);
         if address.addr().is_ipv6() {
-            // It is in use already: no waiting for duplicate address detection.
+            // The address is in use already, so no duplicate address detection is needed.
             flags |= AddressFlags::Nodad;
         }
         message.header.flags = AddressHeaderFlags::empty();
@@ -149,14 +150,14 @@ impl SavedAddress {
         })
     }
 
-    /// One with no other attributes.
+    /// An address without other attributes.
     #[cfg(test)]
     pub(crate) fn for_test(address: IpNet) -> Self {
         let (label, message) = (None, String::new());
         Self { address, lifetime: None, leased: false, secondary: false, moves: false, label, message }
     }
 
-    /// Takes over the label that it had on another interface.
+    /// Restores the label that the address had before.
     pub fn keep_label(&mut self, before: Option<&Self>) {
         if let Some(before) = before {
             self.label.clone_from(&before.label);
@@ -199,7 +200,7 @@ impl SavedRoute {
         message.header.flags &= RouteFlags::Onlink;
         for attribute in &mut message.attributes {
             if let RouteAttribute::MultiPath(hops) = attribute {
-                // Whether one is dead now is the kernel's to say.
+                // The kernel sets the other flags, such as whether a next hop is dead.
                 hops.iter_mut().for_each(|hop| hop.flags &= RouteNextHopFlags::Onlink);
             }
         }
@@ -210,13 +211,13 @@ impl SavedRoute {
         Self { text: text_of(&message), has_gateway, expires, message: to_hex(&message) }
     }
 
-    /// True when it is the same route, through whichever interface, and whatever is left of its lifetime.
+    /// True when it is the same route; interface and remaining lifetime are ignored.
     pub fn is_same(&self, other: &Self) -> bool {
         let plain = |route: &Self| Self { expires: None, ..route.clone() }.message(0).ok();
         self.text == other.text && plain(self) == plain(other)
     }
 
-    /// Metric and next hops through interface `index`, where it is a default route of the main table.
+    /// Metric and next hops through interface `index`, if it is a default route of the main table.
     pub fn default_hops(&self, index: u32) -> Option<(u32, Vec<IpAddr>)> {
         let message = self.parsed().ok()?;
         let ip = |a: &RouteAddress| match a {
@@ -246,7 +247,7 @@ impl SavedRoute {
         (!hops.is_empty()).then_some((metric, hops))
     }
 
-    /// True when a routing daemon made it, which makes it again by itself.
+    /// True when a routing daemon added it, which adds it again by itself.
     pub fn is_by_daemon(&self) -> bool {
         self.parsed().is_ok_and(|message| {
             let by = u8::from(message.header.protocol);
@@ -291,7 +292,10 @@ impl SavedRoute {
 }
 
 impl Netlink {
-    /// The interface's addresses that reach beyond the link.
+    /// The interface's addresses with a scope beyond the link.
+    ///
+    /// # Errors
+    /// The addresses cannot be listed.
     pub async fn saved_addresses(&self, index: u32, name: &str) -> Result<Vec<SavedAddress>, LinkError> {
         let found = listed(|| self.raw().address().get().set_link_index_filter(index).execute()).await;
         let messages: Vec<AddressMessage> =
@@ -303,8 +307,11 @@ impl Netlink {
             .collect())
     }
 
-    /// The routes through the interface that somebody added (not those that come with an address), in all tables; those
-    /// without a next hop first.
+    /// The routes through the interface, in all tables, except those that the kernel added with an address; those without a next hop
+    /// first.
+    ///
+    /// # Errors
+    /// The routes cannot be listed.
     pub async fn saved_routes(&self, index: u32, name: &str) -> Result<Vec<SavedRoute>, LinkError> {
         let mut routes = Vec::new();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
@@ -321,7 +328,10 @@ impl Netlink {
         Ok(routes)
     }
 
-    /// Puts a saved address on an interface; `false` when it was there already.
+    /// Adds a saved address to an interface. Returns `false` when it existed already.
+    ///
+    /// # Errors
+    /// The kernel rejects the request, or the saved message cannot be parsed.
     pub async fn put_saved_address(
         &self,
         index: u32,
@@ -342,7 +352,10 @@ impl Netlink {
         )
     }
 
-    /// Takes a saved address from an interface; `false` when it was not there.
+    /// Removes a saved address from an interface. Returns `false` when it did not exist.
+    ///
+    /// # Errors
+    /// The kernel rejects the request, or the saved message cannot be parsed.
     pub async fn take_saved_address(
         &self,
         index: u32,
@@ -362,7 +375,10 @@ impl Netlink {
         )
     }
 
-    /// Adds a saved route through an interface, beside those of the same destination; `false` when it was there already.
+    /// Adds a saved route through an interface, beside other routes to the same destination. Returns `false` when it existed already.
+    ///
+    /// # Errors
+    /// The kernel rejects the request, or the saved message cannot be parsed.
     pub async fn put_saved_route(
         &self,
         index: u32,
@@ -382,8 +398,11 @@ impl Netlink {
         )
     }
 
-    /// As [`Netlink::put_saved_route`]; but a route whose next hop nothing leads to any more, because somebody took the
-    /// address away that did, is left out, as the kernel wants it.
+    /// As [`Netlink::put_saved_route`], but a route whose next hop is unreachable is left out, as the kernel rejects it. That happens
+    /// when another process removed the address whose subnet has the next hop.
+    ///
+    /// # Errors
+    /// As [`Netlink::put_saved_route`], except for an unreachable next hop.
     pub async fn put_usable_route(
         &self,
         index: u32,
@@ -399,7 +418,10 @@ impl Netlink {
         }
     }
 
-    /// Takes a saved route through an interface away; `false` when it was not there.
+    /// Removes a saved route through an interface. Returns `false` when it did not exist.
+    ///
+    /// # Errors
+    /// The kernel rejects the request, or the saved message cannot be parsed.
     pub async fn take_saved_route(
         &self,
         index: u32,
@@ -418,9 +440,9 @@ impl Netlink {
         )
     }
 
-    /// Lets interface `to` know the hardware addresses that `from` knows, so that nobody has to be asked anew. Answers to
-    /// questions asked on one of the two come in by the other while the uplink changes hands. What cannot be copied is found
-    /// out in the usual way.
+    /// Copies the neighbours that interface `from` knows to interface `to`, so that they need not be resolved again. While the
+    /// migration switches between the two, replies to requests of one interface arrive on the other. A neighbour that cannot be copied
+    /// is resolved as usual.
     pub async fn copy_neighbours(&self, from: u32, to: u32) {
         let mut found = self.raw().neighbours().get().execute();
         let mut known = Vec::new();
@@ -464,7 +486,7 @@ impl Netlink {
     }
 }
 
-/// `true` when it worked, `false` when the error says that nothing was to be done.
+/// `true` on success, `false` when the error means that there was nothing to do.
 fn done(
     result: Result<(), rtnetlink::Error>,
     object: String,
@@ -478,7 +500,7 @@ fn done(
     }
 }
 
-/// The interface a route leaves by, the first one of several.
+/// Output interface of a route, the first of several.
 pub(in crate::gateway) fn oif(message: &RouteMessage) -> Option<u32> {
     message.attributes.iter().find_map(|a| match a {
         RouteAttribute::Oif(index) => Some(*index),

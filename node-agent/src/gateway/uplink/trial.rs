@@ -16,14 +16,14 @@ const FILE: &str = "gateway-trial.json";
 /// A trial under way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trial {
-    /// Which boot of the machine this is about.
+    /// Boot of the machine in which it began.
     boot: String,
     /// When it began, in seconds since that boot.
     began: u64,
 }
 
 impl Trial {
-    /// Whether the next migration would be the first of this boot, and not the going on of one that is done.
+    /// Whether the next migration would be a new one, and not the continuation of one that was completed in this boot.
     ///
     /// # Errors
     /// The journal cannot be read.
@@ -34,7 +34,7 @@ impl Trial {
         })
     }
 
-    /// Begins one.
+    /// Begins a trial.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -46,14 +46,14 @@ impl Trial {
         Ok(trial)
     }
 
-    /// The one under way. A file that cannot be read, or of another boot, is none.
+    /// The running trial. A file that cannot be read, or is from another boot, counts as none.
     pub fn under_way(state: &Path) -> Option<Self> {
         let text = std::fs::read(path(state)).ok()?;
         let trial: Self = serde_json::from_slice(&text).ok()?;
         (trial.boot == journal::boot_id().ok()?).then_some(trial)
     }
 
-    /// Ends it, however.
+    /// Ends the trial, whatever its result.
     ///
     /// # Errors
     /// The file cannot be removed.
@@ -66,7 +66,7 @@ impl Trial {
         }
     }
 
-    /// How much is left of `patience`.
+    /// Remaining part of `patience`.
     ///
     /// # Errors
     /// The time since the boot cannot be read.
@@ -75,7 +75,7 @@ impl Trial {
     }
 }
 
-/// An agent that was just started gets a quarter at least.
+/// Remaining time; at least a quarter of `patience`, as the agent may have just started.
 fn left(began: u64, now: u64, patience: Duration) -> Duration {
     patience.saturating_sub(Duration::from_secs(now.saturating_sub(began))).max(patience / 4)
 }

@@ -196,7 +196,7 @@ impl Live {
         }
     }
 
-    /// Asks the server to drop a request whose caller is gone. The reply, which comes all the same, finds nobody.
+    /// Asks the server to drop a request whose caller is gone. A reply that still comes is ignored.
     fn abandon(&mut self, ticket: u64) -> Result<(), String> {
         let request = self
             .pending

@@ -32,10 +32,10 @@ pub(super) struct Reading {
 }
 
 impl Account {
-    /// Of the CPU that this process stays on; `part_of_path` are processes whose work is not somebody else's.
+    /// An account of the CPU that this process stays on. The work of the processes `part_of_path` does not count as that of others.
     pub(super) fn new(cpu: usize, part_of_path: &[i32]) -> Self {
         let mut clocks = vec![ClockId::CLOCK_PROCESS_CPUTIME_ID];
-        // One that has ended has no clock; what takes its place counts as somebody else.
+        // A process that has ended has no clock; the one that replaces it counts as another.
         let others = part_of_path.iter().map(|pid| Pid::from_raw(*pid));
         clocks.extend(others.filter_map(|pid| clock_getcpuclockid(pid).ok()));
         Self { cpu, clocks }
@@ -50,7 +50,7 @@ impl Account {
         Ok(Reading { clocks, time: monotonic()?, ours, idle, stolen })
     }
 
-    /// The part of the time since then in which the CPU was somebody else's.
+    /// The part of the time since `begin` in which other processes had the CPU.
     pub(super) fn away(&self, begin: &Reading) -> Result<f64> {
         let time = monotonic()?;
         let clocks = begin.clocks.clone();

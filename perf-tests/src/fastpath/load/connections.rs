@@ -12,7 +12,7 @@ use super::{MESSAGE, PATIENCE, ready};
 /// connections closed a second ago once more (ip-sysctl: `tcp_tw_reuse`).
 const SETTINGS: [(&str, &str); 2] = [("ip_local_port_range", "10000 65535"), ("tcp_tw_reuse", "1")];
 
-/// Serves connections, for ever.
+/// Serves connections, without end.
 pub(super) fn serve(at: SocketAddr) -> Result<()> {
     let listener = TcpListener::bind(at).with_context(|| format!("cannot listen on {at}"))?;
     ready()?;

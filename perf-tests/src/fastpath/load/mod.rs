@@ -41,7 +41,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) enum Kind {
     /// Requests and answers of 64 bytes on one TCP connection, one at a time.
     TcpRr,
-    /// The same by UDP.
+    /// Requests and answers of 64 bytes by UDP, one at a time.
     UdpRr,
     /// UDP datagrams of 18 bytes, as many as go; those that arrive count.
     UdpPps,
@@ -112,7 +112,7 @@ pub(crate) struct Measured {
     pub per_second: f64,
     /// Half of the transactions took less than this, in microseconds.
     pub median_us: Option<f64>,
-    /// The part of the time in which the CPU was somebody else's.
+    /// The part of the time in which other processes had the CPU.
     pub away: f64,
 }
 
@@ -131,7 +131,7 @@ fn per_second(count: u64, time: Duration) -> f64 {
 }
 
 impl Args {
-    /// Does it, until nobody wants it any more.
+    /// Runs the load until it is no longer wanted.
     pub(crate) fn run(self) -> Result<()> {
         let Self { role, kind, address, port, cpu, part_of_path, seconds, rate } = self;
         let mut set = CpuSet::new();

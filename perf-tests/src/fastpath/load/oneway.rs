@@ -1,7 +1,7 @@
 //! Traffic in one direction. What counts is what arrives, in the time from the first that was sent to the last that came: the
 //! receiver shares the CPU with the sender, and may have much to do yet when all was sent.
 //!
-//! The sender ends a slice by a *stop*, and waits until the receiver has answered it; so the sender sees the whole of the slice.
+//! The sender ends a slice by a *stop*, and waits until the receiver has answered it; so the sender sees the complete slice.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -33,7 +33,7 @@ const ANSWER: Duration = Duration::from_millis(100);
 pub(crate) struct Sent {
     /// When the first was sent: `CLOCK_MONOTONIC` in nanoseconds.
     begin: u64,
-    /// The part of the time, until all had arrived, in which the CPU was somebody else's.
+    /// The part of the time, until all had arrived, in which other processes had the CPU.
     away: f64,
 }
 
@@ -55,7 +55,7 @@ impl Sent {
     }
 }
 
-/// Counts datagrams, for ever.
+/// Counts datagrams, without end.
 pub(super) fn count_datagrams(at: SocketAddr, mut out: impl Write) -> Result<()> {
     let socket = UdpSocket::bind(at).with_context(|| format!("cannot listen on {at}"))?;
     setsockopt(&socket, sockopt::RcvBufForce, &ROOM).context("SO_RCVBUFFORCE")?;
@@ -175,7 +175,7 @@ pub(super) fn pour(at: SocketAddr, session: Session) -> Result<()> {
     })
 }
 
-/// Runs slices as told, for ever: `slice` sends until a moment, and returns when all has arrived.
+/// Runs slices as ordered, without end: `slice` sends until a moment, and returns when all has arrived.
 fn send(mut session: Session, mut slice: impl FnMut(Instant) -> Result<()>) -> Result<()> {
     while let Some(Command { length, peer }) = session.next() {
         let account = session.begin(peer)?;

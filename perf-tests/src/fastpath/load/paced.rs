@@ -9,12 +9,12 @@ use anyhow::{Context, Result};
 
 use super::{PATIENCE, Recorded, ready, wall_clock};
 
-/// How long traffic goes on after nobody is to look at it any more.
+/// How long traffic continues after the last moment that is measured.
 const BEYOND: Duration = Duration::from_millis(100);
 /// A stream that was quiet for so long has ended.
 const QUIET: Duration = Duration::from_millis(300);
 
-/// Notes arrivals until there are none any more, or the whole run is over.
+/// Records arrivals until there are no more, or the run is over.
 pub(super) fn record(at: SocketAddr, length: Duration) -> Result<Recorded> {
     let socket = UdpSocket::bind(at).with_context(|| format!("cannot listen on {at}"))?;
     socket.set_read_timeout(Some(PATIENCE))?;

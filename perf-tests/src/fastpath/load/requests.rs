@@ -26,7 +26,7 @@ pub(super) fn serve_tcp(at: SocketAddr) -> Result<()> {
     }
 }
 
-/// Answers datagrams, for ever.
+/// Answers datagrams, without end.
 pub(super) fn serve_udp(at: SocketAddr) -> Result<()> {
     let socket = UdpSocket::bind(at).with_context(|| format!("cannot listen on {at}"))?;
     ready()?;

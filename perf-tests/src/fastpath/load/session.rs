@@ -1,4 +1,4 @@
-//! How an end is told what to do, and how it answers: a line each, on standard input and output. Between two lines it sleeps.
+//! The commands to an end and its answers: a line each, on standard input and output. Between two lines it sleeps.
 
 use std::io::{BufRead, BufReader, Stdin, Write};
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::account::{Account, Reading};
 
-/// What the end that begins is told: run one slice.
+/// The command to the end that begins: run one slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Command {
     /// For so long.
@@ -40,7 +40,7 @@ impl FromStr for Command {
     }
 }
 
-/// Ends this process when its standard input ends: nobody wants it any more.
+/// Ends this process when its standard input ends: it is no longer wanted.
 pub(super) fn end_with_input() -> Result<()> {
     commands().map(drop)
 }

@@ -10,7 +10,7 @@ use super::{Measured, per_second};
 /// The first part of a slice brings code and data into the CPU's caches, and is not counted: one over this.
 const WARM_UP: u32 = 10;
 
-/// Runs slices as told, for ever.
+/// Runs slices as ordered, without end.
 pub(super) fn run(mut session: Session, mut transaction: impl FnMut() -> Result<()>) -> Result<()> {
     while let Some(Command { length, peer }) = session.next() {
         let begin = session.begin(peer)?;

@@ -11,7 +11,7 @@ use super::*;
 
 const SLICE: Duration = Duration::from_millis(50);
 
-/// What an end is told by, and what it answers by.
+/// The commands to an end, and its answers.
 struct Line {
     commands: Sender<Command>,
     answers: Answers,

@@ -12,7 +12,7 @@ use crate::exec;
 
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// What a kubelet is told: relative to the root of each hierarchy.
+/// The path for the kubelet's configuration: relative to the root of each hierarchy.
 #[must_use]
 pub fn node_root(cluster: &str, node: &str) -> String {
     format!("/{}/{node}", directory(cluster))
@@ -62,7 +62,7 @@ pub fn create(cluster: &str, node: &str) -> Result<()> {
 fn delegate(dir: &Path) {
     let controllers = fs::read_to_string(dir.join("cgroup.controllers")).unwrap_or_default();
     for controller in controllers.split_whitespace() {
-        // One at a time: a single one that is refused must not keep the others away.
+        // One at a time: a single rejected controller must not prevent the others.
         let _ = fs::write(dir.join("cgroup.subtree_control"), format!("+{controller}"));
     }
 }

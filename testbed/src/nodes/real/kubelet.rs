@@ -49,7 +49,7 @@ fn settings(config: &Config, node: &str) -> serde_json::Value {
         "clusterDomain": "cluster.local",
         "resolvConf": "/etc/resolv.conf",
         "staticPodPath": "/etc/kubernetes/manifests",
-        // Images come from nowhere: none may be thrown away to make room.
+        // Images cannot be pulled again: none may be removed to make room.
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
         "evictionHard": {
