@@ -4,8 +4,8 @@ use std::cell::Cell;
 
 use ebpf::decide::age::{self, Due, Times};
 use ebpf::decide::wiring::{self, Wiring};
-use ebpf::decide::{Terms, pending, tag};
-use ebpf::layout::flow::{NOTE_UNLEARNED, NOTE_VOID, Note};
+use ebpf::decide::{Terms, note, tag};
+use ebpf::layout::flow::{NOTE_VOID, Note, Tuple4};
 use ebpf::layout::maps::{Config, GENEVE_PORT, PORT_INTERPOSED, PORT_PRESENT, Port, mapped};
 use ebpf::layout::reason::Reason;
 use ebpf::packet::{self, Flow, Network, Packet, TCP, Tunnel, UDP, Window};
@@ -163,7 +163,6 @@ fn decisions(bytes: &mut Bytes<'_>) {
     let (epoch, slot) = (bytes.u32(), bytes.u32());
     let noted = tag::note(epoch, slot);
     assert_eq!(tag::slot(noted), Some(slot & 0xffff));
-    assert!(tag::is_of(noted, epoch) && !tag::is_of(noted, epoch.wrapping_add(1)));
     assert_eq!(tag::slot(tag::FAST), None);
 
     let port = Port { flags: bytes.u32(), redirect: bytes.u32(), ..Port::default() };
@@ -175,44 +174,22 @@ fn decisions(bytes: &mut Bytes<'_>) {
     notes(bytes);
 }
 
-/// A note and the packets that come after it, in time and a little out of it.
+/// Marks of both IP versions, and slots that are used again.
 fn notes(bytes: &mut Bytes<'_>) {
-    let config = Config {
-        note_age: 1 + u32::from(bytes.u8()),
-        note_backoff: 1 + u32::from(bytes.u8()) * 4,
-        ..Config::default()
-    };
-    let mut clock = bytes.u32();
-    let mut old = note(bytes, clock);
-    for _ in 0..16 {
-        clock = clock.wrapping_add(bytes.u32() & 0x1ff);
-        let late = u32::from(bytes.u8() & 1);
-        let mut new = note(bytes, clock.wrapping_sub(late));
-        let before = old;
-        let same_way = old.ifindex == new.ifindex && old.way == new.way && old.macs == new.macs;
-        if pending::gives_way(&mut old, &mut new, &config, bytes.u8() & 1 != 0) {
-            let away = new.when.wrapping_sub(before.last) < config.note_age;
-            assert!(same_way || !away, "another way, while packets of the first may be inside");
-            assert!(!away || new.more != 0, "it stands for packets of the first as well");
-            old = new;
-        } else {
-            assert!(same_way || old.live == NOTE_VOID);
-            assert!(old.live == before.live || old.live == NOTE_VOID);
-            assert!(old.live != NOTE_UNLEARNED || new.live == NOTE_UNLEARNED || !same_way);
-        }
-        let terms = Terms { config: &config, gate: 0, epoch: 1, now: old.last };
-        assert!(pending::may_be_inside(&old, &terms), "a packet that has just come");
-    }
-}
+    let (word, slot) = (bytes.u32(), bytes.u32());
+    let marked = tag::marked4(word, slot & 0xffff);
+    assert_eq!(tag::slot4(marked), Some(slot & 0xffff));
+    assert_eq!(tag::slot4(tag::unmarked4(marked)), None);
+    let marked = tag::marked6(word, slot & 0x3fff);
+    assert_eq!(tag::slot6(marked), Some(slot & 0x3fff));
+    assert_eq!(tag::original6(marked, word), word);
+    assert_eq!(tag::slot6(tag::unmarked6(marked)), None);
 
-fn note(bytes: &mut Bytes<'_>, when: u32) -> Note {
-    let [epoch, way, live] = bytes.array();
-    Note {
-        epoch: u32::from(epoch & 3),
-        when,
-        last: when,
-        way: [7, 9, u32::from(way & 1)],
-        live: live & 3,
-        ..Note::default()
-    }
+    let config = Config { note_reuse: 1 + u32::from(bytes.u8()) * 4, ..Config::default() };
+    let (when, now) = (bytes.u32(), bytes.u32());
+    let old = Note::<Tuple4> { when, state: bytes.u8() % 3, ..Note::default() };
+    let free = note::is_free(&old, &Terms { config: &config, gate: 0, epoch: 1, now });
+    let age = now.wrapping_sub(when).cast_signed();
+    let young = (0..config.note_reuse.cast_signed()).contains(&age);
+    assert!(old.state == NOTE_VOID || !young || !free, "used again after {age} ticks");
 }

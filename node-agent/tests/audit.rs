@@ -201,6 +201,8 @@ fn flow(action: Action) -> Flow {
         action,
         epoch: EPOCH,
         valid: true,
+        translated: None,
+        closing: false,
         probing: false,
         ttl_step: 1,
         destination_mac: mac(9),
@@ -210,6 +212,7 @@ fn flow(action: Action) -> Flow {
         age_ms: 0,
         refresh_in_ms: 0,
         packets: 0,
+        bytes: 0,
     }
 }
 

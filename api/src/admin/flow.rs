@@ -1,6 +1,6 @@
 //! Cached flows.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,9 @@ pub struct Flow {
     /// Protocol, addresses and ports of the packets.
     #[serde(flatten)]
     pub flow: FlowSpec,
+    /// Addresses and ports after OVS, if it translates them (NAT).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub translated: Option<Translated>,
     /// Cached action.
     pub action: Action,
     /// Amount by which the TTL or hop limit is decremented.
@@ -52,6 +55,19 @@ pub struct Flow {
     pub refresh_in_ms: i64,
     /// Packets that used the entry.
     pub packets: u64,
+    /// Bytes of them on the wire, without a tunnel's headers.
+    #[serde(default)]
+    pub bytes: u64,
+}
+
+/// Addresses and ports of a packet after OVS has translated them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Translated {
+    /// Source.
+    pub source: SocketAddr,
+    /// Destination.
+    pub destination: SocketAddr,
 }
 
 /// Action of a cached flow.

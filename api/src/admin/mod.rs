@@ -14,7 +14,7 @@ mod path;
 
 pub use audit::{AuditReply, AuditRequest, Audited, Outcome, Verdict};
 pub use counters::{Amount, ByPath, Counters, EndpointCounters, TunnelCounters, share};
-pub use flow::{Action, DEFAULT_FLOWS, Flow, FlowsRequest, TunnelEnd};
+pub use flow::{Action, DEFAULT_FLOWS, Flow, FlowsRequest, Translated, TunnelEnd};
 pub use flow_spec::{FlowSpec, Protocol};
 pub use path::{
     Cache, EndpointStatus, GateStatus, MonitorHealth, NodePath, Path, PathStatus, Status as CacheStatus,

@@ -1,82 +1,21 @@
 //! Whether an entry of the flow cache carries a packet, and what a packet that it does not carry leaves behind.
 
+use super::tuple::Tuple;
 use super::{
     Terms,
     age::{self, Due, Times},
 };
 use crate::layout::{
-    flow::{EgressFlow, GATE_HOLD, IngressFlow, KIND_LOCAL, OVERHEAD},
+    flow::{Entry, GATE_HOLD, OVERHEAD, SIDE_TUNNEL, STATE_ACTIVE, STATE_CLOSING, Way},
     maps::Config,
     reason::Reason,
 };
 
-/// What the decision looks at of an entry. Entries of both directions have it.
-pub trait Entry {
-    /// Epoch in which the packet that taught the entry entered OVS.
-    fn epoch(&self) -> u32;
-    /// Destination and source MAC of the packets that the entry is for: 12 bytes in the order of the packet.
-    fn matched_macs(&self) -> [u32; 3];
-    /// DSCP of the packets that the entry is for, in the upper six bits.
-    fn dscp(&self) -> u8;
-    /// How much OVS lowered the TTL or hop limit.
-    fn ttl_step(&self) -> u8;
-    /// Not 0: packets may use the entry. Until then the connection's state is asked.
-    fn active(&mut self) -> &mut u8;
-    /// When the entry is to be confirmed by OVS.
-    fn timer(&mut self) -> Timer<'_>;
-}
-
-/// When an entry is to be confirmed by OVS.
-#[derive(Debug)]
-pub struct Timer<'a> {
-    /// Tick from which on a packet goes through OVS again; while one is inside OVS, the tick at which the entry dies.
-    pub deadline: &'a mut u32,
-    /// Not 0: a refresh packet is inside OVS.
-    pub probing: &'a mut u8,
-}
-
-macro_rules! entry {
-    ($entry:ty, $macs:ident) => {
-        impl Entry for $entry {
-            #[inline(always)]
-            fn epoch(&self) -> u32 {
-                self.epoch
-            }
-
-            #[inline(always)]
-            fn matched_macs(&self) -> [u32; 3] {
-                self.$macs
-            }
-
-            #[inline(always)]
-            fn dscp(&self) -> u8 {
-                self.dscp
-            }
-
-            #[inline(always)]
-            fn ttl_step(&self) -> u8 {
-                self.ttl_step
-            }
-
-            #[inline(always)]
-            fn active(&mut self) -> &mut u8 {
-                &mut self.active
-            }
-
-            #[inline(always)]
-            fn timer(&mut self) -> Timer<'_> {
-                Timer { deadline: &mut self.deadline, probing: &mut self.probing }
-            }
-        }
-    };
-}
-
-entry!(EgressFlow, macs);
-entry!(IngressFlow, arrived);
-
 /// What the decision looks at of a packet. The packet's flow is the key by which the entry was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
+    /// Where the packet came in.
+    pub way: Way,
     /// Destination and source MAC as the packet came: 12 bytes in the order of the packet.
     pub macs: [u32; 3],
     /// DSCP in the upper six bits.
@@ -89,10 +28,10 @@ pub struct Facts {
 
 /// What becomes of a packet.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Decision<'a, E, R> {
+pub enum Decision<'a, T, R> {
     /// The entry carries it. `R` is what is known of the receiver.
-    Forward(&'a mut E, R),
-    /// It goes to OVS as it is. [`forgets`], [`is_urgent`], [`pod_leaves`] and [`tunnel_leaves`] say what else is to be done.
+    Forward(&'a mut Entry<T>, R),
+    /// It goes to OVS as it is. [`forgets`], [`is_urgent`] and [`is_noted`] say what else is to be done.
     Slow(Reason),
 }
 
@@ -102,13 +41,13 @@ pub enum Decision<'a, E, R> {
 /// `receiver` looks at the port that gets the packet and says why it may not; `is_open` whether both directions of the TCP connection
 /// were seen. Both are asked only when it matters, as each is a look into a map.
 #[inline(always)]
-pub fn decide<'a, E: Entry, R>(
-    entry: Option<&'a mut E>,
+pub fn decide<'a, T: Tuple, R>(
+    entry: Option<&'a mut Entry<T>>,
     packet: &Facts,
     terms: &Terms<'_>,
-    receiver: impl FnOnce(&E) -> Result<R, Reason>,
-    is_open: impl FnOnce(&E) -> bool,
-) -> Decision<'a, E, R> {
+    receiver: impl FnOnce(&Entry<T>) -> Result<R, Reason>,
+    is_open: impl FnOnce(&Entry<T>) -> bool,
+) -> Decision<'a, T, R> {
     let Some(entry) = entry else { return Decision::Slow(Reason::Miss) };
     match check(entry, packet, terms, receiver, is_open) {
         Ok(receiver) => Decision::Forward(entry, receiver),
@@ -117,54 +56,83 @@ pub fn decide<'a, E: Entry, R>(
 }
 
 #[inline(always)]
-fn check<E: Entry, R>(
-    entry: &mut E,
+fn check<T: Tuple, R>(
+    entry: &mut Entry<T>,
     packet: &Facts,
     terms: &Terms<'_>,
-    receiver: impl FnOnce(&E) -> Result<R, Reason>,
-    is_open: impl FnOnce(&E) -> bool,
+    receiver: impl FnOnce(&Entry<T>) -> Result<R, Reason>,
+    is_open: impl FnOnce(&Entry<T>) -> bool,
 ) -> Result<R, Reason> {
     // One branch for what nearly always holds.
-    let stale = entry.epoch() ^ terms.epoch;
-    let ([a, b, c], [first, second, third]) = (entry.matched_macs(), packet.macs);
-    let other = (a ^ first) | (b ^ second) | (c ^ third);
-    let marked = u32::from(entry.dscp() ^ packet.dscp);
-    if stale | other | marked != 0 {
-        return Err(if stale != 0 {
+    let stale = entry.epoch ^ terms.epoch;
+    let way = different(entry.way, packet.way);
+    let macs = different(entry.macs, packet.macs);
+    let marked = u32::from(entry.dscp ^ packet.dscp);
+    if stale | way | macs | marked != 0 {
+        return Err(if entry.state == STATE_CLOSING {
+            Reason::Closing
+        } else if stale != 0 {
             Reason::Stale
-        } else if other != 0 {
+        } else if way != 0 {
+            Reason::OtherWay
+        } else if macs != 0 {
             Reason::MacMismatch
         } else {
             Reason::DscpMismatch
         });
     }
     let receiver = receiver(entry)?;
-    if *entry.active() == 0 {
+    if entry.state != STATE_ACTIVE {
+        if entry.state == STATE_CLOSING {
+            return Err(Reason::Closing);
+        }
         if !is_open(entry) {
             return Err(Reason::Waiting);
         }
-        *entry.active() = 1;
+        entry.state = STATE_ACTIVE;
     }
     // A packet whose TTL ends at one of OVN's routers is answered by it.
-    if u32::from(packet.ttl) <= u32::from(entry.ttl_step()) + 1 {
+    if u32::from(packet.ttl) <= u32::from(entry.ttl_step) + 1 {
         return Err(Reason::LowTtl);
     }
-    refresh(entry.timer(), packet.aggregate, terms)?;
+    refresh(entry, packet.aggregate, terms)?;
     Ok(receiver)
+}
+
+/// Not 0 if the words are not the same.
+#[inline(always)]
+const fn different(one: [u32; 3], other: [u32; 3]) -> u32 {
+    let ([a, b, c], [d, e, f]) = (one, other);
+    (a ^ d) | (b ^ e) | (c ^ f)
+}
+
+/// Whether both directions of a TCP connection came out of OVS in this epoch, and it is not being closed. `key`: of an entry of this
+/// epoch; `partner`: what there is of the other direction.
+#[inline(always)]
+pub fn is_open<T: Tuple>(key: &T, partner: Option<&Entry<T>>, epoch: u32) -> bool {
+    let Some(partner) = partner else { return false };
+    partner.epoch == epoch && partner.state != STATE_CLOSING && partner.partner() == *key
+}
+
+/// The connection of an entry ends: nothing is carried by the entry any more, and nothing is learned before the next SYN.
+#[inline(always)]
+pub fn close<T>(entry: &mut Entry<T>) {
+    entry.state = STATE_CLOSING;
+    entry.epoch = 0;
 }
 
 /// Looks at the deadline. The packet may use the entry, or is the one that OVS is asked with, or the entry is dead.
 #[inline(always)]
-fn refresh(timer: Timer<'_>, aggregate: bool, terms: &Terms<'_>) -> Result<(), Reason> {
+fn refresh<T>(entry: &mut Entry<T>, aggregate: bool, terms: &Terms<'_>) -> Result<(), Reason> {
     let Terms { config, gate, now, .. } = *terms;
     let times = Times { slack: config.slack, overdue: config.overdue };
-    match age::due(now, *timer.deadline, *timer.probing != 0, !aggregate, times) {
+    match age::due(now, entry.deadline, entry.probing != 0, !aggregate, times) {
         Due::Fresh => Ok(()),
         // OVS is away. The programs see the end of the hold themselves, so that it comes without the agent too.
         _ if gate & GATE_HOLD != 0 && age::holds(now, config.hold_until) => Ok(()),
         Due::Probe => {
-            *timer.deadline = now.wrapping_add(config.grace);
-            *timer.probing = 1;
+            entry.deadline = now.wrapping_add(config.grace);
+            entry.probing = 1;
             Err(Reason::Probe)
         }
         Due::Dead => Err(Reason::Dead),
@@ -184,24 +152,14 @@ pub const fn is_urgent(reason: Reason) -> bool {
     matches!(reason, Reason::Probe)
 }
 
-/// What a packet that goes to OVS leaves behind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leaves {
-    /// Nothing.
-    Nothing,
-    /// A mark: packets of the flow come by this way, and nothing is learned from this one.
-    Mark,
-    /// A note: what OVS does with the packet makes an entry or confirms one.
-    Note,
-}
-
-/// Whether an entry that is made or confirmed now could carry the next packet like one that goes slow for this reason.
+/// Whether a packet that goes slow for this reason is noted: an entry that is made or confirmed by it could carry the next one.
 #[inline(always)]
-const fn teaches(reason: Reason) -> bool {
+pub const fn is_noted(reason: Reason) -> bool {
     matches!(
         reason,
         Reason::Miss
             | Reason::Stale
+            | Reason::OtherWay
             | Reason::MacMismatch
             | Reason::DscpMismatch
             | Reason::Waiting
@@ -211,36 +169,15 @@ const fn teaches(reason: Reason) -> bool {
     )
 }
 
-/// What a pod's packet leaves behind that goes to OVS for this reason.
-#[inline(always)]
-pub const fn pod_leaves(reason: Reason) -> Leaves {
-    if teaches(reason) { Leaves::Note } else { Leaves::Nothing }
-}
-
-/// What a packet from the tunnel leaves behind that goes to OVS for this reason. One that no entry could carry leaves a mark: else it
-/// would be credited with the note that a packet of another node or network left.
-#[inline(always)]
-pub const fn tunnel_leaves(reason: Reason) -> Leaves {
-    match reason {
-        Reason::CongestionMark
-        | Reason::LowTtl
-        | Reason::EndpointSlow
-        | Reason::EndpointDiverged
-        | Reason::OuterChecksum => Leaves::Mark,
-        reason if teaches(reason) => Leaves::Note,
-        _ => Leaves::Nothing,
-    }
-}
-
-/// Whether a packet fits the way of an entry of this kind (`KIND_*`). `length`: bytes from the IP header to the end; `headers`: of
+/// Whether a packet fits what it leaves by. `side`: `SIDE_*`; `length`: bytes from the IP header to the end; `headers`: of
 /// those, bytes in front of the payload; `gso_size`: payload bytes of one segment, 0 for a single packet.
 #[inline(always)]
-pub const fn fits(kind: u8, length: u32, headers: u32, gso_size: u32, config: &Config) -> bool {
+pub const fn fits(side: u8, length: u32, headers: u32, gso_size: u32, config: &Config) -> bool {
     let on_the_wire = if gso_size == 0 { length } else { headers.wrapping_add(gso_size) };
-    if kind == KIND_LOCAL {
-        on_the_wire <= config.pod_mtu
-    } else {
+    if side == SIDE_TUNNEL {
         // The length field of the outer IPv4 header has 16 bits.
         length.wrapping_add(OVERHEAD) <= 0xffff && on_the_wire <= config.tunnel_mtu
+    } else {
+        on_the_wire <= config.pod_mtu
     }
 }

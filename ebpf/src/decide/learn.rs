@@ -1,13 +1,17 @@
 //! What is learned from a packet that comes out of OVS: an entry is made, confirmed, or shown to be wrong.
 
-use super::Terms;
+use super::tuple::Tuple;
+use super::{Terms, note};
 use crate::{
     layout::{
-        flow::{EgressFlow, GATE_LEARN, HEADER_WORDS, IngressFlow, NOTE_LIVE, Note},
+        flow::{
+            Entry, GATE_LEARN, GATE_TCP, HEADER_WORDS, NOTE_LIVE, NOTE_SPENT, Note, Print, SIDE_POD,
+            STATE_ACTIVE, STATE_CLOSING, STATE_WAITING,
+        },
         maps::Budget,
         reason::Reason,
     },
-    packet::{Flow, TCP, halves, word_sum},
+    packet::{TCP, halves, word_sum},
 };
 
 /// What was learned from a packet.
@@ -36,18 +40,60 @@ impl Learned {
     }
 }
 
-/// Whether something may be learned from a packet that comes out of OVS with these `tos` and `ttl`, and whose note is `note`. OVS must
-/// have left the packet as it was, but for what an entry can repeat: a lower TTL is, a DSCP mark (OVN's QoS) is not.
+/// What is seen of a packet that comes out of OVS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Out<T> {
+    /// The flow, and the side on which it comes out.
+    pub tuple: T,
+    /// Interface by which it leaves: a pod's host veth, or the uplink.
+    pub target: u32,
+    /// TTL or hop limit.
+    pub ttl: u8,
+    /// Type of service or traffic class.
+    pub tos: u8,
+    /// Tells it from others of its flow.
+    pub print: Print,
+    /// Index of the segment, if OVS got an aggregate in pieces.
+    pub index: u32,
+}
+
+/// Whether something may be learned from a packet that comes out of OVS and whose slot has `note`. OVS must have left it as it was, but
+/// for what an entry can repeat: another address or port, a lower TTL; a DSCP mark (OVN's QoS) is not.
 ///
 /// # Errors
 /// Why nothing may be learned.
 #[inline(always)]
-pub fn judge(note: &Note, tos: u8, ttl: u8, terms: &Terms<'_>) -> Result<(), Reason> {
-    if note.live != NOTE_LIVE || note.tos != tos || note.ttl < ttl {
+pub fn judge<T: Tuple>(note: &Note<T>, out: &Out<T>, terms: &Terms<'_>) -> Result<(), Reason> {
+    if note.state != NOTE_LIVE && note.state != NOTE_SPENT {
         return Err(Reason::NoteMissing);
+    }
+    if !note::fits(note, out.tuple.protocol(), &out.print, out.index) {
+        return Err(Reason::OtherPacket);
+    }
+    if note.state == NOTE_SPENT {
+        // A later segment of an aggregate, or another copy.
+        return Err(if note.segment == 0 { Reason::SeveralOut } else { Reason::NoteMissing });
+    }
+    let tcp = out.tuple.protocol() == TCP;
+    let source = note.tuple.same_source(&out.tuple);
+    let destination = note.tuple.same_destination(&out.tuple);
+    // One side must be as it was. TCP's numbers tell a connection from others well enough without.
+    if note.tos != out.tos || note.ttl < out.ttl || !(source || destination || tcp) {
+        return Err(Reason::OtherChange);
+    }
+    let back = if out.tuple.side() == SIDE_POD {
+        note.tuple.side() == SIDE_POD && note.way[0] == out.target
+    } else {
+        note.tuple.side() == out.tuple.side()
+    };
+    if back || out.tuple.is_to_itself() || note.tuple.is_to_itself() {
+        return Err(Reason::SentBack);
     }
     if terms.gate & GATE_LEARN == 0 {
         return Err(Reason::LearningOff);
+    }
+    if tcp && terms.gate & GATE_TCP == 0 {
+        return Err(Reason::TcpGateClosed);
     }
     if note.epoch != terms.epoch {
         return Err(Reason::NoteOldEpoch);
@@ -91,13 +137,13 @@ const fn compared(same_epoch: bool, same_answer: bool, same_question: bool) -> C
     }
 }
 
-/// Bits of the fifth word of [`EgressFlow::header`] that hold the outer UDP source port.
+/// Bits of the fifth word of [`Entry::header`] that hold the outer UDP source port.
 const SOURCE_PORT: u64 = 0xffff << 16;
 
 /// Compares an entry with `answer`, made of the packet that comes out of OVS. Another outer UDP source port is the same answer: OVS may
 /// choose one at any time. `audit`: answers are compared; without it any answer is the entry's, for measuring what comparing costs.
 #[inline(always)]
-pub fn compare_egress(entry: &EgressFlow, answer: &EgressFlow, audit: bool) -> Compared {
+pub fn compare<T: Tuple>(entry: &Entry<T>, answer: &Entry<T>, audit: bool) -> Compared {
     let mut other = source_port_moved(entry, answer) & !SOURCE_PORT;
     let mut at = 0;
     while at < HEADER_WORDS {
@@ -107,21 +153,21 @@ pub fn compare_egress(entry: &EgressFlow, answer: &EgressFlow, audit: bool) -> C
         at += 1;
     }
     let same = other == 0
-        && entry.kind == answer.kind
         && entry.target == answer.target
-        && entry.ttl_step == answer.ttl_step;
-    let question = entry.macs == answer.macs && entry.dscp == answer.dscp;
-    compared(entry.epoch == answer.epoch, same || !audit, question)
+        && entry.ttl_step == answer.ttl_step
+        && entry.after == answer.after;
+    let question = entry.way == answer.way && entry.macs == answer.macs && entry.dscp == answer.dscp;
+    compared(entry.epoch == answer.epoch, (same && entry.way == answer.way) || !audit, question)
 }
 
 #[inline(always)]
-const fn source_port_moved(entry: &EgressFlow, answer: &EgressFlow) -> u64 {
+const fn source_port_moved<T>(entry: &Entry<T>, answer: &Entry<T>) -> u64 {
     entry.header[4] ^ answer.header[4]
 }
 
 /// Confirms an entry that has the answer; true if OVS chose another outer UDP source port.
 #[inline(always)]
-pub fn confirm_egress(entry: &mut EgressFlow, answer: &EgressFlow) -> bool {
+pub fn confirm<T>(entry: &mut Entry<T>, answer: &Entry<T>) -> bool {
     let moved = source_port_moved(entry, answer) != 0;
     if moved {
         entry.header[4] = answer.header[4];
@@ -133,78 +179,49 @@ pub fn confirm_egress(entry: &mut EgressFlow, answer: &EgressFlow) -> bool {
     moved
 }
 
-/// Compares an entry with what came out of OVS: `answer`, of which counters are not looked at. `audit` as for [`compare_egress`].
+/// Whether something may be learned of a connection of which there is this entry.
+///
+/// # Errors
+/// [`Reason::Closing`]: FIN or RST was seen, and no SYN since.
 #[inline(always)]
-pub fn compare_ingress(entry: &IngressFlow, answer: &IngressFlow, audit: bool) -> Compared {
-    let question = entry.arrived == answer.arrived;
-    let same = entry.target == answer.target
-        && entry.ttl_step == answer.ttl_step
-        && entry.macs == answer.macs
-        && question;
-    compared(entry.epoch == answer.epoch, same || !audit, question && entry.dscp == answer.dscp)
+pub const fn is_learnable<T>(entry: &Entry<T>) -> Result<(), Reason> {
+    if entry.state == STATE_CLOSING { Err(Reason::Closing) } else { Ok(()) }
 }
 
-/// Confirms an entry that has the answer.
+/// Puts what OVS did into an entry. The header, its checksum and the slots of the counters are left to the caller.
 #[inline(always)]
-pub fn confirm_ingress(entry: &mut IngressFlow, answer: &IngressFlow) {
-    entry.dscp = answer.dscp;
-    entry.probing = 0;
-    entry.deadline = answer.deadline;
-}
-
-/// Puts into an egress entry what is the same for both kinds. Kind, target, slot, header and checksum are left to the caller.
-#[inline(always)]
-pub fn fill_egress<T>(
-    value: &mut EgressFlow,
-    note: &Note,
-    flow: &Flow<T>,
-    protocol: u8,
+pub fn fill<T: Tuple>(
+    value: &mut Entry<T>,
+    note: &Note<T>,
+    out: &Out<T>,
+    dscp: u8,
     terms: &Terms<'_>,
     deadline: u32,
 ) {
     value.epoch = terms.epoch;
-    value.deadline = deadline;
-    value.probing = 0;
-    value.active = is_active_at_once(protocol);
-    value.ttl_step = note.ttl.wrapping_sub(flow.ttl);
+    value.way = note.way;
     value.macs = note.macs;
-    value.dscp = flow.dscp();
+    value.deadline = deadline;
+    value.target = out.target;
+    value.state = first_state(out.tuple.protocol());
+    value.probing = 0;
+    value.ttl_step = note.ttl.wrapping_sub(out.ttl);
+    value.dscp = dscp;
+    value.after = out.tuple;
+    value.address_difference = note.tuple.address_difference(&out.tuple);
+    let (before, after) = (note.tuple.ports(), out.tuple.ports());
+    value.port_difference = word_sum(!before) + word_sum(after);
+    let same = note.tuple.same_source(&out.tuple) && note.tuple.same_destination(&out.tuple);
+    value.translated = !same as u32;
     value.learned = terms.now;
     value.packets = 0;
-}
-
-/// An ingress entry. `target`: host veth of the pod that gets the packet; `macs`: the 12 bytes that OVS delivered; `slot`: the tunnel's
-/// counters.
-#[inline(always)]
-pub fn ingress_entry<T>(
-    note: &Note,
-    flow: &Flow<T>,
-    protocol: u8,
-    (target, macs): (u32, [u32; 3]),
-    slot: u32,
-    terms: &Terms<'_>,
-    deadline: u32,
-) -> IngressFlow {
-    IngressFlow {
-        epoch: terms.epoch,
-        deadline,
-        probing: 0,
-        active: is_active_at_once(protocol),
-        ttl_step: note.ttl.wrapping_sub(flow.ttl),
-        dscp: flow.dscp(),
-        target,
-        macs,
-        slot,
-        learned: terms.now,
-        arrived: note.macs,
-        packets: 0,
-    }
+    value.bytes = 0;
 }
 
 /// One direction is enough for UDP; TCP is carried when both were seen.
 #[inline(always)]
-const fn is_active_at_once(protocol: u8) -> u8 {
-    (protocol != TCP) as u8
+const fn first_state(protocol: u8) -> u8 {
+    if protocol == TCP { STATE_WAITING } else { STATE_ACTIVE }
 }
 
 /// Makes a header that OVS wrote into what is the same for all packets of the flow: ECN bits, lengths, identification and checksums
@@ -222,7 +239,7 @@ pub fn template(header: &mut [u64; HEADER_WORDS]) {
     header[5] &= !word([0xff, 0xff, 0, 0, 0, 0, 0, 0]);
 }
 
-/// The sum of the IPv4 header in a [`template`], which is in bytes 14 to 33: [`EgressFlow::checksum`].
+/// The sum of the IPv4 header in a [`template`], which is in bytes 14 to 33: [`Entry::checksum`].
 #[inline(always)]
 pub const fn template_sum(header: &[u64; HEADER_WORDS]) -> u32 {
     let [(_, first), (second, third), (fourth, fifth), (sixth, _)] =

@@ -3,8 +3,8 @@
 //!
 //! A packet from a pod or from the tunnel:
 //! - [`admit`]: by the gate, the endpoint and the packet alone;
-//! - [`forward`]: by its entry, which [`age`] may have something to say about, and [`conn`] for TCP;
-//! - [`pending`] and [`tag`]: what is remembered of it while it is inside OVS.
+//! - [`forward`]: by its entry, which [`age`] may have something to say about, and the entry of the other direction for TCP;
+//! - [`note`] and [`tag`]: what is remembered of it while it is inside OVS, and how it is found again.
 //!
 //! A packet that comes out of OVS:
 //! - [`learn`]: what is learned from it;
@@ -12,11 +12,11 @@
 
 pub mod admit;
 pub mod age;
-pub mod conn;
 pub mod forward;
 pub mod learn;
-pub mod pending;
+pub mod note;
 pub mod tag;
+pub mod tuple;
 pub mod wiring;
 
 use crate::layout::maps::Config;

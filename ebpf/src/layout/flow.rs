@@ -1,7 +1,8 @@
 //! Layout of the flow cache: what OVS decided for a flow, and what is remembered while a packet is inside OVS.
 //!
-//! Two families of maps, one for each IP version: a key of 20 bytes is hashed and compared in about two thirds of the
-//! time of one that holds 16-byte addresses, and most clusters have IPv4 inside.
+//! One table of entries for each IP version: a key of 16 bytes is hashed and compared in less than half of the time of one that
+//! holds 16-byte addresses, and most clusters have IPv4 inside. The key is the flow as it enters OVS and the side of the bridge on
+//! which it does; the value says by which port or tunnel exactly, and what OVS did.
 //!
 //! **Wire order.** Addresses, ports, MACs and OVN's option are numbers whose bytes in memory are those on the wire, so
 //! that the programs copy them by words. `u32::to_ne_bytes` gives the bytes. Everything else is in the host's order.
@@ -31,6 +32,11 @@ pub const GATE_TCP: u32 = 1 << 2;
 /// OVS is away: entries are not sent to it for refresh, until the tick [`crate::layout::maps::Config::hold_until`].
 pub const GATE_HOLD: u32 = 1 << 3;
 
+/// A side of the bridge: pods' ports.
+pub const SIDE_POD: u8 = 0;
+/// A side of the bridge: Geneve tunnels.
+pub const SIDE_TUNNEL: u8 = 1;
+
 /// A flow as a packet shows it, IPv4.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -45,8 +51,8 @@ pub struct Tuple4 {
     pub destination_port: u16,
     /// IP protocol number: 6 (TCP) or 17 (UDP).
     pub protocol: u8,
-    /// [`FROM_POD`] or [`FROM_TUNNEL`] in keys of `PENDING`, else 0.
-    pub direction: u8,
+    /// `SIDE_*`: where the packet enters OVS, or leaves it.
+    pub side: u8,
     pub _pad: u16,
 }
 const _: () = assert!(size_of::<Tuple4>() == 16);
@@ -65,226 +71,158 @@ pub struct Tuple6 {
     pub destination_port: u16,
     /// IP protocol number: 6 (TCP) or 17 (UDP).
     pub protocol: u8,
-    /// [`FROM_POD`] or [`FROM_TUNNEL`] in keys of `PENDING`, else 0.
-    pub direction: u8,
+    /// `SIDE_*`: where the packet enters OVS, or leaves it.
+    pub side: u8,
     pub _pad: u16,
 }
 const _: () = assert!(size_of::<Tuple6>() == 40);
 
-/// The packet entered OVS from a pod.
-pub const FROM_POD: u8 = 0;
-/// The packet entered OVS from the uplink, in a tunnel.
-pub const FROM_TUNNEL: u8 = 1;
+/// Where a packet enters OVS. From a port: its interface index and two zeros. From a tunnel: VNI, OVN's option and outer source
+/// address, the last two in wire order.
+pub type Way = [u32; 3];
 
-/// Key of `FLOW_EGRESS*` and `CONNS*`: a pod's port and the flow as the pod sees it leave.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct EgressKey<T> {
-    /// Index of the pod's host veth.
-    pub ifindex: u32,
-    /// The flow.
-    pub tuple: T,
-}
-const _: () = assert!(size_of::<EgressKey<Tuple4>>() == 20 && size_of::<EgressKey<Tuple6>>() == 44);
+/// [`Entry::state`]: the other direction of the connection was not seen yet.
+pub const STATE_WAITING: u8 = 0;
+/// [`Entry::state`]: packets may use the entry.
+pub const STATE_ACTIVE: u8 = 1;
+/// [`Entry::state`]: FIN or RST was seen, and nothing is learned before the next SYN.
+pub const STATE_CLOSING: u8 = 2;
 
-/// Key of `FLOW_INGRESS*`: where a tunnelled packet comes from, and the flow in it.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct IngressKey<T> {
-    /// Virtual network identifier, 24 bits, as the number it is.
-    pub vni: u32,
-    /// Data of OVN's option (ingress and egress port keys).
-    pub option: u32,
-    /// Outer source address.
-    pub remote: u32,
-    /// The flow inside.
-    pub tuple: T,
-}
-const _: () = assert!(size_of::<IngressKey<Tuple4>>() == 28 && size_of::<IngressKey<Tuple6>>() == 52);
-
-/// [`EgressFlow::kind`]: through the tunnel to another node.
-pub const KIND_TUNNEL: u8 = 1;
-/// [`EgressFlow::kind`]: to a pod of this node.
-pub const KIND_LOCAL: u8 = 2;
-
-/// Value of `FLOW_EGRESS*`: what OVS did with packets of this flow from this pod.
+/// Value of `FLOWS*`: what OVS did with packets of a flow. The key is the flow as it entered OVS.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EgressFlow {
+pub struct Entry<T> {
     /// The epoch in which the packet that taught the entry entered OVS.
     pub epoch: u32,
+    /// Where the packets enter OVS.
+    pub way: Way,
+    /// Source and destination MAC of the packets that the entry is for, in the order of the packet: destination first. From a tunnel
+    /// those of the inner frame.
+    pub macs: [u32; 3],
     /// Tick from which on a packet is sent through OVS again; while one is, the tick at which the entry dies.
     pub deadline: u32,
-    /// `KIND_*`.
-    pub kind: u8,
+    /// Where to redirect: a pod's host veth, or the uplink.
+    pub target: u32,
+    /// `STATE_*`.
+    pub state: u8,
     /// Not 0: a refresh packet is inside OVS.
     pub probing: u8,
-    /// Not 0: packets may use the entry: both directions were seen (TCP), or one (UDP).
-    pub active: u8,
     /// How much OVS lowered the TTL or hop limit.
     pub ttl_step: u8,
-    /// Where to redirect: the uplink, or the other pod's host veth.
-    pub target: u32,
-    /// Source and destination MAC as the pod wrote them, in the order of the packet: destination first.
-    pub macs: [u32; 3],
-    /// One's complement sum of the outer IPv4 header in [`Self::header`], whose length, ECN bits and checksum are 0.
-    pub checksum: u32,
-    /// Slot in `TUNNEL_STATS` (tunnel) or in `ENDPOINT_STATS`, the receiver's (local).
-    pub slot: u16,
     /// DSCP of the packets that the entry is for, in the upper six bits, as in the packet.
     pub dscp: u8,
-    pub _pad: u8,
+    /// Slot in `TUNNEL_STATS` of the tunnel by which the packets come; 0 if by none.
+    pub slot_in: u16,
+    /// Slot of what the packets leave by: in `TUNNEL_STATS`, or in `ENDPOINT_STATS`, the receiver's.
+    pub slot_out: u16,
+    /// One's complement sum of the outer IPv4 header in [`Self::header`], whose length, ECN bits and checksum are 0.
+    pub checksum: u32,
+    /// The packet as OVS gave it out; its side says where to.
+    pub after: T,
+    /// One's complement sum of what changes in the addresses; 0 and an equal port word below: nothing is translated.
+    pub address_difference: u32,
+    /// One's complement sum of what changes in the ports.
+    pub port_difference: u32,
+    /// Not 0: addresses or ports are translated.
+    pub translated: u32,
     /// Tick at which the entry was made.
     pub learned: u32,
     /// Packets that used the entry. Approximate while several CPUs carry one flow.
     pub packets: u64,
-    /// What OVS put at the front of the packet. Local: the first 12 bytes are the MACs as delivered.
+    /// Bytes on the wire, as the packets came, likewise.
+    pub bytes: u64,
+    /// What OVS put at the front of the packet. Without a tunnel the first 12 bytes are the MACs as delivered.
     pub header: [u64; HEADER_WORDS],
 }
-const _: () = assert!(size_of::<EgressFlow>() == 120 && align_of::<EgressFlow>() == 8);
+const _: () = assert!(size_of::<Entry<Tuple4>>() == 168 && align_of::<Entry<Tuple4>>() == 8);
+const _: () = assert!(size_of::<Entry<Tuple6>>() == 192 && align_of::<Entry<Tuple6>>() == 8);
 const _: () =
     assert!(crate::layout::maps::TUNNEL_SLOTS <= 1 << 16 && crate::layout::maps::PORT_SLOTS <= 1 << 16);
 
-/// Value of `FLOW_INGRESS*`: what OVS did with packets of this flow from the tunnel.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct IngressFlow {
-    /// The epoch in which the packet that taught the entry entered OVS.
-    pub epoch: u32,
-    /// Tick from which on a packet is sent through OVS again; while one is, the tick at which the entry dies.
-    pub deadline: u32,
-    /// Not 0: a refresh packet is inside OVS.
-    pub probing: u8,
-    /// Not 0: packets may use the entry: both directions were seen (TCP), or one (UDP).
-    pub active: u8,
-    /// How much OVS lowered the TTL or hop limit.
-    pub ttl_step: u8,
-    /// DSCP of the packets that the entry is for, in the upper six bits, as in the packet.
-    pub dscp: u8,
-    /// Host veth of the pod that gets the packet.
-    pub target: u32,
-    /// Destination and source MAC as OVS delivered them.
-    pub macs: [u32; 3],
-    /// Slot in `TUNNEL_STATS`.
-    pub slot: u32,
-    /// Tick at which the entry was made.
-    pub learned: u32,
-    /// Destination and source MAC of the inner frame as it came from the tunnel. OVS may deliver it with others.
-    pub arrived: [u32; 3],
-    /// Packets that used the entry. Approximate while several CPUs carry one flow.
-    pub packets: u64,
-}
-const _: () = assert!(size_of::<IngressFlow>() == 56 && align_of::<IngressFlow>() == 8);
-
-/// Value of `CONNS*`: a TCP connection of a pod.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Conn {
-    /// Epoch in which a packet out of the pod came out of OVS.
-    pub epoch_out: u32,
-    /// Epoch in which a packet to the pod came out of OVS.
-    pub epoch_in: u32,
-    /// VNI in the other direction's [`IngressKey`], if the peer is behind the tunnel.
-    pub vni: u32,
-    /// OVN's option in the other direction's [`IngressKey`], if the peer is behind the tunnel.
-    pub option: u32,
-    /// Outer source in the other direction's [`IngressKey`], if the peer is behind the tunnel.
-    pub remote: u32,
-    /// The other pod's host veth, if the peer is a pod of this node, else 0.
-    pub peer: u32,
-    /// Not 0: FIN or RST was seen, and nothing is learned before the next SYN.
-    pub closing: u32,
-}
-const _: () = assert!(size_of::<Conn>() == 28);
-
-/// [`Note::live`]: used already, or void. Array slots that never held a note have it.
+/// [`Note::state`]: no packet has it. Slots that never held a note are so.
 pub const NOTE_VOID: u8 = 0;
-/// [`Note::live`]: not yet used.
+/// [`Note::state`]: its packet is inside OVS, and may teach.
 pub const NOTE_LIVE: u8 = 1;
-/// [`Note::live`]: teaches nothing, and only tells that packets that are not for the cache came by this way.
-pub const NOTE_MARK: u8 = 2;
-/// [`Note::live`]: a packet came by this way while nothing was learned. It teaches nothing, and gives way in any epoch.
-pub const NOTE_UNLEARNED: u8 = 3;
+/// [`Note::state`]: a packet came out with it, or it never was to teach: another is only put back as it was.
+pub const NOTE_SPENT: u8 = 2;
 
-/// What is remembered of a packet that entered OVS: value of `PENDING*`.
+/// What a translation leaves as it is, and what tells a packet from others of its flow.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Note {
+pub struct Print {
+    /// Bytes from the IP header to the end.
+    pub length: u32,
+    /// TCP: sequence number, as a number. UDP: the first four bytes of the payload.
+    pub first: u32,
+    /// TCP: acknowledgement number in wire order. UDP: the second four bytes of the payload.
+    pub second: u32,
+}
+
+/// What is remembered of a packet that entered OVS: value of `NOTES*`. The packet carries the number of the slot
+/// ([`crate::decide::tag`]).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Note<T> {
     /// Epoch at entry.
     pub epoch: u32,
     /// Tick at entry.
     pub when: u32,
-    /// Tick at which the last packet entered that left no note because of this one.
-    pub last: u32,
-    /// Host veth of the pod it came from; 0 = from the tunnel.
-    pub ifindex: u32,
+    /// The flow at entry.
+    pub tuple: T,
+    /// Where the packet entered.
+    pub way: Way,
     /// Destination and source MAC at entry; from the tunnel those of the inner frame.
     pub macs: [u32; 3],
-    /// From the tunnel: VNI, OVN's option, outer source address. From a pod: 0.
-    pub way: [u32; 3],
+    /// Tells the packet from others.
+    pub print: Print,
+    /// IPv4: identification and flags at entry, a word of the packet. IPv6: the first word of the header.
+    pub original: u32,
     /// TTL or hop limit at entry.
     pub ttl: u8,
     /// Type of service or traffic class at entry.
     pub tos: u8,
     /// `NOTE_*`.
-    pub live: u8,
-    /// Not 0: more packets than the one that left it may be inside OVS, and would be credited to it.
-    pub more: u8,
+    pub state: u8,
+    pub _pad: u8,
+    /// Payload bytes of one segment of an aggregate, 0 for a single packet.
+    pub segment: u32,
 }
-const _: () = assert!(size_of::<Note>() == 44);
-
-/// A note with its flow: value of `NOTES*`, whose slots have numbers that packets carry as a tag ([`crate::decide::tag`]).
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Slot<T> {
-    /// The note.
-    pub note: Note,
-    /// The flow of the packet that left it.
-    pub tuple: T,
-}
-const _: () = assert!(size_of::<Slot<Tuple4>>() == 60 && size_of::<Slot<Tuple6>>() == 84);
-
-/// [`Divergence::what`]: an egress entry.
-pub const DIVERGED_EGRESS: u32 = 1;
-/// [`Divergence::what`]: an ingress entry.
-pub const DIVERGED_INGRESS: u32 = 2;
+const _: () = assert!(size_of::<Note<Tuple4>>() == 72 && size_of::<Note<Tuple6>>() == 96);
 
 /// Record in the ring buffer `EVENTS`: OVS answered otherwise than the entry says, in the same epoch.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Divergence {
-    /// `DIVERGED_*`.
-    pub what: u32,
     /// Host veth of the endpoint that is taken off the fast path.
     pub ifindex: u32,
     /// The epoch in which both answers were given.
     pub epoch: u32,
     /// IP version, 4 or 6.
     pub family: u32,
-    /// The flow; IPv4 in mapped form.
+    pub _pad: u32,
+    /// The flow as it entered OVS; IPv4 in mapped form.
     pub tuple: Tuple6,
     /// The answer that the entry had.
     pub remembered: Answer,
     /// The answer that OVS gave now.
     pub ovs: Answer,
 }
-const _: () = assert!(size_of::<Divergence>() == 216);
+const _: () = assert!(size_of::<Divergence>() == 296);
 
-/// One answer in a [`Divergence`]. An ingress entry has only target, TTL step and, in the first 12 bytes of the header, the MACs.
+/// One answer in a [`Divergence`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// Interface that the packet goes to.
     pub target: u32,
-    /// `KIND_*`.
-    pub kind: u8,
     /// How much the TTL or hop limit is lowered.
-    pub ttl_step: u8,
-    pub _pad: [u8; 2],
-    /// The front of the packet, as [`EgressFlow::header`].
+    pub ttl_step: u32,
+    /// The flow as OVS gave it out, and the side; IPv4 in mapped form.
+    pub after: Tuple6,
+    /// The front of the packet, as [`Entry::header`].
     pub header: [u64; HEADER_WORDS],
 }
-const _: () = assert!(size_of::<Answer>() == 80);
+const _: () = assert!(size_of::<Answer>() == 120);
 
 impl Divergence {
     /// A record from the ring buffer's bytes; `None` if they are not one.
@@ -293,30 +231,31 @@ impl Divergence {
         let word = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let half = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
         let address = |at: usize| [word(at), word(at + 4), word(at + 8), word(at + 12)];
+        let tuple = |at: usize| Tuple6 {
+            source: address(at),
+            destination: address(at + 16),
+            source_port: half(at + 32),
+            destination_port: half(at + 34),
+            protocol: bytes[at + 36],
+            side: bytes[at + 37],
+            _pad: 0,
+        };
         let answer = |at: usize| {
             let mut header = [0; HEADER_WORDS];
             for (number, value) in header.iter_mut().enumerate() {
-                let at = at + 8 + number * 8;
+                let at = at + 48 + number * 8;
                 *value = u64::from(word(at)) | u64::from(word(at + 4)) << 32;
             }
-            Answer { target: word(at), kind: bytes[at + 4], ttl_step: bytes[at + 5], _pad: [0; 2], header }
+            Answer { target: word(at), ttl_step: word(at + 4), after: tuple(at + 8), header }
         };
         Some(Self {
-            what: word(0),
-            ifindex: word(4),
-            epoch: word(8),
-            family: word(12),
-            tuple: Tuple6 {
-                source: address(16),
-                destination: address(32),
-                source_port: half(48),
-                destination_port: half(50),
-                protocol: bytes[52],
-                direction: bytes[53],
-                _pad: 0,
-            },
+            ifindex: word(0),
+            epoch: word(4),
+            family: word(8),
+            _pad: 0,
+            tuple: tuple(16),
             remembered: answer(56),
-            ovs: answer(136),
+            ovs: answer(176),
         })
     }
 }

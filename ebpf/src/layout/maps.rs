@@ -5,9 +5,9 @@
 //! same bytes, and a pinned map outlives the agent that made it. A change of size, order or meaning needs a new
 //! [`LAYOUT`].
 
-/// Version of everything in [`crate::layout`]. It is part of the pin path (`…/v5/`): an agent with another layout never
+/// Version of everything in [`crate::layout`]. It is part of the pin path (`…/v6/`): an agent with another layout never
 /// touches these maps, it fills its own and moves the links over.
-pub const LAYOUT: u32 = 5;
+pub const LAYOUT: u32 = 6;
 
 /// UDP destination port of Geneve (RFC 8926, 3.3).
 pub const GENEVE_PORT: u16 = 6081;
@@ -32,26 +32,30 @@ pub const TUNNEL_OTHER: u32 = 0;
 pub const REMOTES: u32 = 4_096;
 const _: () = assert!(REMOTES * 2 == TUNNEL_SLOTS);
 
-/// Default capacity of the flow cache's maps for IPv4; a flag of the agent changes it.
-pub const FLOWS: u32 = 262_144;
+/// Default capacity of `FLOWS`; a flag of the agent changes it. A connection has an entry for each direction.
+pub const FLOWS: u32 = 524_288;
 
-/// The maps for IPv6 have this part of it.
+/// `FLOWS6` has this part of it.
 pub const FLOWS6_PART: u32 = 4;
 
-/// Capacity of `PENDING*`: packets that are inside OVS at one time.
-pub const PENDING: u32 = 16_384;
+/// Slots of `NOTES*` for packets that are no aggregates.
+pub const SINGLE_NOTES: u32 = 1 << 15;
 
-/// Slots of `NOTES*` a CPU has; it goes round.
-pub const NOTES_PER_CPU: u32 = 128;
+/// Slots of `NOTES` for aggregates, in blocks: the kernel cuts an aggregate on its way to OVS's userspace datapath and counts the
+/// identification on.
+pub const BLOCKS: u32 = 512;
 
-/// CPUs that have slots of their own in `NOTES*`; higher ones share them.
-pub const NOTES_CPUS: u32 = 512;
+/// Slots of one block: the most segments of an aggregate that is noted.
+pub const BLOCK: u32 = 64;
 
-/// Capacity of `NOTES*`. The number of a slot is 16 bits of the packet's tag.
-pub const NOTES: u32 = NOTES_PER_CPU * NOTES_CPUS;
+/// Capacity of `NOTES`: the number of a slot is an IPv4 identification.
+pub const NOTES: u32 = SINGLE_NOTES + BLOCKS * BLOCK;
 const _: () = assert!(NOTES == 1 << 16);
 
-/// Bytes of `EVENTS`: some 240 divergences.
+/// Capacity of `NOTES6`. All segments of an aggregate have one flow label.
+pub const NOTES6: u32 = 1 << 14;
+
+/// Bytes of `EVENTS`: some 200 divergences.
 pub const EVENTS_BYTES: u32 = 1 << 16;
 
 /// Counter slot of the uplink; pods have slots from 1.
@@ -96,8 +100,8 @@ pub struct Config {
     pub overdue: u32,
     /// A note older than this teaches nothing.
     pub note_age: u32,
-    /// A flow whose note nobody used is not noted again for this time.
-    pub note_backoff: u32,
+    /// A slot whose note is younger than this is not used again.
+    pub note_reuse: u32,
     /// Nothing is learned when the agent has not been heard of for this time.
     pub heartbeat_limit: u32,
     /// New entries per CPU in one window of this budget …
@@ -106,19 +110,41 @@ pub struct Config {
     pub budget_shift: u32,
     /// Tick at which a hold ends, whoever lives then: see [`crate::decide::age::holds`]. Written once, when the hold begins.
     pub hold_until: u32,
+    /// CPUs of this machine, rounded up to a power of two, as a power of two: how the slots of `NOTES*` are shared out.
+    pub cpu_shift: u32,
+    /// Notes that packets of one port may take on one CPU in one window of [`Self::budget_shift`], those of the uplink
+    /// [`UPLINK_NOTES`] times as many. Refreshes do not count.
+    pub note_budget: u32,
 }
-const _: () = assert!(size_of::<Config>() == 88);
+const _: () = assert!(size_of::<Config>() == 96);
 
-/// Value of `BUDGET`, one per CPU.
+/// How many times as many notes the uplink may take as a pod's port: all other nodes are behind it.
+pub const UPLINK_NOTES: u32 = 4;
+
+/// Value of `BUDGET`, one per CPU, and of `NOTE_BUDGET`, one per CPU and port.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Budget {
     /// Number of the window.
     pub window: u32,
-    /// Entries made in it.
+    /// Entries made in it, or notes.
     pub used: u32,
 }
 const _: () = assert!(size_of::<Budget>() == 8);
+
+/// Value of `NOTE_CURSOR`, one per CPU: the slots that were used last, for packets that may make an entry and for those by which one is
+/// refreshed.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cursors {
+    /// Of single IPv4 packets.
+    pub single: [u32; 2],
+    /// Of IPv4 aggregates, in blocks.
+    pub block: [u32; 2],
+    /// Of IPv6 packets.
+    pub six: [u32; 2],
+}
+const _: () = assert!(size_of::<Cursors>() == 24);
 
 /// The entry is in use. Array slots of interfaces that are not ours are all zero.
 pub const PORT_PRESENT: u32 = 1 << 0;

@@ -133,14 +133,14 @@ reasons! {
         Diverged = 50 "diverged",
         /// OVS chose another outer UDP source port; the entry follows.
         SourcePortChanged = 51 "source_port_changed",
-        /// A packet came out of OVS that was not noted, or that OVS changed (NAT).
+        /// A packet came out of OVS that was not noted.
         NoteMissing = 52 "note_missing",
         /// It entered OVS in an earlier epoch: nothing is learned from it.
         NoteOldEpoch = 53 "note_old_epoch",
         /// It was inside OVS for too long: nothing is learned from it.
         NoteExpired = 54 "note_expired",
-        /// Not noted: an earlier packet of the flow may still be inside OVS, or OVS changes the flow.
-        NoteKept = 55 "note_kept",
+        /// Not noted: the packet has a priority of another program, where a tag would be.
+        PriorityTaken = 55 "priority_taken",
         /// Not learned: the flow table is changing.
         LearningOff = 56 "learning_off",
         /// Not learned: the agent has not been heard of.
@@ -161,6 +161,24 @@ reasons! {
         ForeignTunnel = 64 "foreign_tunnel",
         /// The entry is for packets with another DSCP: OVS may decide by it.
         DscpMismatch = 65 "dscp_mismatch",
+        /// The entry is for packets that come by another port or tunnel.
+        OtherWay = 66 "other_way",
+        /// Not noted: every slot of this CPU has a note that is too young.
+        NoSlot = 67 "no_slot",
+        /// Not learned: the packet that came out of OVS is not the one that the note is of.
+        OtherPacket = 68 "other_packet",
+        /// Not learned: OVS changed what an entry cannot repeat.
+        OtherChange = 69 "other_change",
+        /// Not learned: OVS gave the packet back where it came from, as an answer or to the pod itself.
+        SentBack = 70 "sent_back",
+        /// OVS gave out one packet several times: what was learned from it is gone.
+        SeveralOut = 71 "several_out",
+        /// A packet had our mark when it came: it was taken off. Senders have no use for the reserved flag of IPv4.
+        ForeignMark = 72 "foreign_mark",
+        /// A packet came out of OVS with a mark that has no note.
+        StrayMark = 73 "stray_mark",
+        /// Not noted: packets of this port took too many notes on this CPU lately.
+        PortBudget = 74 "port_budget",
 }
 
 /// Slots of the map `REASONS`. More than there are reasons, so that a new reason does not change the map's layout.

@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "aya::Pod is an unsafe marker trait; the types' layout is asserted in `maps`")]
 
 use super::{
-    flow::{Conn, Divergence, EgressFlow, EgressKey, IngressFlow, IngressKey, Note, Slot, Tuple4, Tuple6},
+    flow::{Divergence, Entry, Note, Tuple4, Tuple6},
     maps::{Budget, Config, Port, PortCounters, TunnelCounters, TunnelKey},
 };
 
@@ -16,6 +16,4 @@ macro_rules! pod {
 }
 
 pod!(Config, Budget, Port, PortCounters, TunnelKey, TunnelCounters);
-pod!(EgressFlow, IngressFlow, Conn, Note, Divergence);
-pod!(EgressKey<Tuple4>, EgressKey<Tuple6>, IngressKey<Tuple4>, IngressKey<Tuple6>, Tuple4, Tuple6);
-pod!(Slot<Tuple4>, Slot<Tuple6>);
+pod!(Divergence, Tuple4, Tuple6, Entry<Tuple4>, Entry<Tuple6>, Note<Tuple4>, Note<Tuple6>);

@@ -39,6 +39,18 @@ pub const fn lowered(checksum: u16, step: u8) -> u16 {
     low_half(sum)
 }
 
+/// The checksum of an IPv4 header in which the word `before` becomes `after` (RFC 1624, 3). All in wire order.
+#[inline(always)]
+pub const fn replaced(checksum: u16, before: u32, after: u32) -> u16 {
+    changed(checksum, word_sum(!before) + word_sum(after))
+}
+
+/// The checksum of an IPv4 header whose sum changes by `difference`, a one's complement sum.
+#[inline(always)]
+pub const fn changed(checksum: u16, difference: u32) -> u16 {
+    !low_half(fold((checksum ^ 0xffff) as u32 + difference))
+}
+
 /// The lower half of a number.
 #[expect(clippy::cast_possible_truncation, reason = "the upper half is a carry that was added in")]
 #[inline(always)]
@@ -56,6 +68,20 @@ mod tests {
     fn checksum(header: &[u8; 20]) -> u16 {
         let words = header.chunks_exact(2).map(|two| u32::from(u16::from_ne_bytes([two[0], two[1]])));
         !low_half(fold(words.sum()))
+    }
+
+    proptest! {
+        #[test]
+        fn the_checksum_follows_a_replaced_word(
+            mut header in any::<[u8; 20]>(), word in any::<[u8; 4]>(), at in prop::sample::select(&[4_usize, 12, 16][..]),
+        ) {
+            header[0] = 0x45;
+            header[10..12].fill(0);
+            let before = checksum(&header);
+            let old = u32::from_ne_bytes(header[at..at + 4].try_into().unwrap());
+            header[at..at + 4].copy_from_slice(&word);
+            prop_assert_eq!(replaced(before, old, u32::from_ne_bytes(word)), checksum(&header));
+        }
     }
 
     proptest! {

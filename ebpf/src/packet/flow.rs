@@ -5,7 +5,7 @@
 
 use super::{TCP, UDP, Window};
 use crate::layout::{
-    flow::{Tuple4, Tuple6},
+    flow::{Print, Tuple4, Tuple6},
     reason::Reason,
 };
 
@@ -37,6 +37,8 @@ pub struct Flow<T> {
     pub length: u32,
     /// Bytes of IP and TCP or UDP headers.
     pub headers: u32,
+    /// IPv4: identification, flags and fragment offset. IPv6: version, traffic class and flow label. In wire order.
+    pub word: u32,
 }
 
 impl<T> Flow<T> {
@@ -103,10 +105,11 @@ pub fn ipv4<W: Window>(packet: &W, at: u32, length: u32) -> Result<Flow<Tuple4>,
         source_port,
         destination_port,
         protocol,
-        direction: 0,
+        side: 0,
         _pad: 0,
     };
-    Ok(Flow { tuple, ttl, tos: packet.u8(at + 1), flags, length, headers: 20 + headers })
+    let word = packet.u32(at + 4);
+    Ok(Flow { tuple, ttl, tos: packet.u8(at + 1), flags, length, headers: 20 + headers, word })
 }
 
 /// Reads an IPv6 packet whose header is at `at` and that has `length` bytes from there to the end.
@@ -142,12 +145,12 @@ pub fn ipv6<W: Window>(packet: &W, at: u32, length: u32) -> Result<Flow<Tuple6>,
         source_port,
         destination_port,
         protocol,
-        direction: 0,
+        side: 0,
         _pad: 0,
     };
     // The traffic class is across the first two bytes.
     let tos = packet.u8(at) << 4 | packet.u8(at + 1) >> 4;
-    Ok(Flow { tuple, ttl, tos, flags, length, headers: 40 + headers })
+    Ok(Flow { tuple, ttl, tos, flags, length, headers: 40 + headers, word: packet.u32(at) })
 }
 
 /// The two ports in one word of the packet.
@@ -181,4 +184,25 @@ fn transport<W: Window>(packet: &W, protocol: u8, at: u32, length: u32) -> Resul
         return Err(Reason::TcpFlags);
     }
     Ok((flags, headers))
+}
+
+/// What tells the packet from others of its flow. `transport`: offset of the TCP or UDP header; `length`: bytes from the IP header to
+/// the end.
+#[inline(always)]
+pub fn print<W: Window>(packet: &W, transport: u32, protocol: u8, length: u32) -> Print {
+    if protocol == TCP {
+        // The parser has seen the first 20 bytes.
+        if !packet.has(transport + 12) {
+            return Print { length, first: 0, second: 0 };
+        }
+        return Print {
+            length,
+            first: u32::from_be(packet.u32(transport + 4)),
+            second: packet.u32(transport + 8),
+        };
+    }
+    if !packet.has(transport + 16) {
+        return Print { length, first: 0, second: 0 };
+    }
+    Print { length, first: packet.u32(transport + 8), second: packet.u32(transport + 12) }
 }

@@ -1,68 +1,40 @@
-//! TCP connections of pods in the map `CONNS`; what they mean is decided in [`ebpf::decide::conn`].
+//! The two entries of a TCP connection; what they mean is decided in [`ebpf::decide::forward`].
 
-use aya_ebpf::bindings::BPF_NOEXIST;
 use ebpf::{
-    decide::{Terms, conn},
-    layout::{
-        flow::{Conn, EgressKey, IngressKey},
-        reason::Reason,
-    },
+    decide::forward,
+    layout::{flow::Entry, reason::Reason},
+    packet::SYN,
 };
 
 use super::{count, family::Family};
 
-/// Whether both directions of the connection came out of OVS in this epoch. `key`: as the pod sends.
+/// Whether both directions of the connection came out of OVS in this epoch. `entry`: of this direction, by `key`.
 #[inline(always)]
-pub(super) fn is_open<F: Family>(key: &EgressKey<F::Tuple>, epoch: u32) -> bool {
-    let Some(state) = F::conns().get_ptr(key) else { return false };
-    // SAFETY: a map value. What an LRU map's reuse could show is another connection's state, for one packet, of which
-    // the entry itself was learned in this epoch.
-    conn::is_open(unsafe { &*state }, epoch)
+pub(super) fn is_open<F: Family>(key: &F::Tuple, entry: &Entry<F::Tuple>, epoch: u32) -> bool {
+    // SAFETY: a map value. What an LRU map's reuse could show is another connection's, for one packet, and it would have to be of
+    // the same flow.
+    let partner = F::flows().get_ptr(&entry.partner()).map(|partner| unsafe { &*partner });
+    forward::is_open(key, partner, epoch)
 }
 
-/// The state of a connection of which something may be learned, made if it is not there.
-#[inline(always)]
-pub(super) fn learnable<F: Family>(
-    key: &EgressKey<F::Tuple>,
-    terms: &Terms<'_>,
-) -> Result<&'static mut Conn, Reason> {
-    conn::may_learn(terms.gate)?;
-    let Some(state) = state::<F>(key) else { return Err(Reason::InsertFailed) };
-    // SAFETY: a map value, see `is_open`.
-    let state = unsafe { &mut *state };
-    conn::is_learnable(state)?;
-    Ok(state)
-}
-
-#[inline(always)]
-fn state<F: Family>(key: &EgressKey<F::Tuple>) -> Option<*mut Conn> {
-    if let Some(state) = F::conns().get_ptr_mut(key) {
-        return Some(state);
-    }
-    let _ = F::conns().insert(key, Conn::default(), u64::from(BPF_NOEXIST));
-    F::conns().get_ptr_mut(key)
-}
-
-/// SYN, FIN or RST: both directions leave the cache.
+/// SYN, FIN or RST: both directions leave the cache. `key`: of one of them.
 #[inline(never)]
-pub(super) fn close<F: Family>(key: &EgressKey<F::Tuple>, flags: u32) -> u32 {
-    let Some(state) = F::conns().get_ptr_mut(key) else { return 0 };
+pub(super) fn close<F: Family>(key: &F::Tuple, flags: u32) -> u32 {
+    let Some(entry) = F::flows().get_ptr_mut(key) else { return 0 };
     // SAFETY: a map value, see `is_open`.
-    let state = unsafe { &mut *state };
-    let _ = F::egress().remove(key);
-    let reverse = F::reverse(&key.tuple);
-    let Conn { vni, option, remote, peer, .. } = *state;
-    if peer == 0 {
-        let _ = F::ingress().remove(&IngressKey { vni, option, remote, tuple: reverse });
+    let entry = unsafe { &mut *entry };
+    let partner = entry.partner();
+    if flags & u32::from(SYN) != 0 {
+        // Another connection begins.
+        let _ = F::flows().remove(key);
+        let _ = F::flows().remove(&partner);
     } else {
-        let other = EgressKey { ifindex: peer, tuple: reverse };
-        let _ = F::egress().remove(&other);
-        if let Some(other) = F::conns().get_ptr_mut(&other) {
+        forward::close(entry);
+        if let Some(partner) = F::flows().get_ptr_mut(&partner) {
             // SAFETY: a map value, see `is_open`.
-            conn::close(unsafe { &mut *other }, flags);
+            forward::close(unsafe { &mut *partner });
         }
     }
-    conn::close(state, flags);
     count::reason(Reason::Closed);
     1
 }

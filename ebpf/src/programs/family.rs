@@ -1,9 +1,11 @@
 //! The two IP versions: their maps, and what differs in their headers.
 
-use aya_ebpf::maps::{Array, LruHashMap};
+use aya_ebpf::maps::{Array, LruHashMap, PerCpuArray};
+use ebpf::decide::tuple::Tuple;
 use ebpf::{
-    layout::flow::{Conn, EgressFlow, EgressKey, IngressFlow, IngressKey, Note, Slot, Tuple4, Tuple6},
-    layout::maps::Port,
+    decide::{note, tag},
+    layout::flow::{Entry, Note, Print, Tuple4, Tuple6},
+    layout::maps::{Cursors, Port},
     layout::reason::Reason,
     packet::{self, Flow, Window as _},
 };
@@ -12,36 +14,49 @@ use super::{maps, skb::Front};
 
 /// An IP version.
 pub(super) trait Family {
-    type Tuple: Copy + PartialEq + 'static;
+    type Tuple: Tuple + 'static;
 
     /// EtherType.
     const TYPE: u16;
     /// 4 or 6.
     const VERSION: u32;
+    /// Length of the header.
+    const HEADER: u32;
+    /// Offset in the header of the word that carries a mark.
+    const WORD: u32;
 
-    fn egress() -> &'static LruHashMap<EgressKey<Self::Tuple>, EgressFlow>;
-    fn ingress() -> &'static LruHashMap<IngressKey<Self::Tuple>, IngressFlow>;
-    fn conns() -> &'static LruHashMap<EgressKey<Self::Tuple>, Conn>;
-    fn pending() -> &'static LruHashMap<Self::Tuple, Note>;
-    fn notes() -> &'static Array<Slot<Self::Tuple>>;
+    fn flows() -> &'static LruHashMap<Self::Tuple, Entry<Self::Tuple>>;
+    fn notes() -> &'static Array<Note<Self::Tuple>>;
+    fn scratch() -> &'static PerCpuArray<Entry<Self::Tuple>>;
 
     /// Reads the packet whose IP header is at `at`.
     fn parse(front: &Front, at: u32, length: u32) -> Result<Flow<Self::Tuple>, Reason>;
-    /// The flow in the other direction.
-    fn reverse(tuple: &Self::Tuple) -> Self::Tuple;
-    fn with_direction(tuple: &Self::Tuple, direction: u8) -> Self::Tuple;
     /// Whether the source address is the one bound to the port.
     fn is_bound(tuple: &Self::Tuple, port: &Port) -> bool;
-    /// IP protocol number.
-    fn protocol(tuple: &Self::Tuple) -> u8;
-    #[inline(always)]
-    fn is_tcp(tuple: &Self::Tuple) -> bool {
-        Self::protocol(tuple) == packet::TCP
-    }
     /// Lowers TTL or hop limit of the header at `at`, whose first 20 bytes are known to be there.
     fn lower_ttl(front: &Front, at: u32, step: u8);
+    /// Puts in addresses and ports of `entry`; the header at `at` and the first four bytes behind it are known to be there. The
+    /// checksum of TCP or UDP is left as it is.
+    fn translate(front: &Front, at: u32, entry: &Entry<Self::Tuple>);
     /// For messages: addresses in mapped form.
     fn wide(tuple: &Self::Tuple) -> Tuple6;
+
+    /// A slot for a packet, with `segments` in all if it is an aggregate that OVS gets in pieces. `None`: they are too many.
+    fn slot(cursors: &mut Cursors, cpu: u32, cpu_shift: u32, urgent: bool, segments: u32) -> Option<u32>;
+    /// The slot of a marked packet, from the word that carries it.
+    fn marked(word: u32) -> Option<u32>;
+    /// The word with a slot.
+    fn mark(word: u32, slot: u32) -> u32;
+    /// The word without a mark.
+    fn unmark(word: u32) -> u32;
+    /// The word of the packet at entry, for the segment with this index.
+    fn original(word: u32, original: u32, index: u32) -> u32;
+
+    /// What tells the packet from others.
+    #[inline(always)]
+    fn print(front: &Front, at: u32, flow: &Flow<Self::Tuple>) -> Print {
+        packet::print(front, at + Self::HEADER, flow.tuple.protocol(), flow.length)
+    }
 }
 
 pub(super) struct V4;
@@ -50,66 +65,28 @@ pub(super) struct V6;
 /// `::ffff:0:0/96`, as words on the wire.
 const MAPPED: [u32; 3] = [0, 0, 0xffff_u32.to_be()];
 
-/// What is the same in both but for types and the names of maps.
-macro_rules! alike {
-    ($tuple:ident, $egress:ident, $ingress:ident, $conns:ident, $pending:ident, $notes:ident) => {
-        #[inline(always)]
-        fn egress() -> &'static LruHashMap<EgressKey<$tuple>, EgressFlow> {
-            &maps::$egress
-        }
-
-        #[inline(always)]
-        fn ingress() -> &'static LruHashMap<IngressKey<$tuple>, IngressFlow> {
-            &maps::$ingress
-        }
-
-        #[inline(always)]
-        fn conns() -> &'static LruHashMap<EgressKey<$tuple>, Conn> {
-            &maps::$conns
-        }
-
-        #[inline(always)]
-        fn pending() -> &'static LruHashMap<$tuple, Note> {
-            &maps::$pending
-        }
-
-        #[inline(always)]
-        fn notes() -> &'static Array<Slot<$tuple>> {
-            &maps::$notes
-        }
-
-        #[inline(always)]
-        fn reverse(tuple: &$tuple) -> $tuple {
-            $tuple {
-                source: tuple.destination,
-                destination: tuple.source,
-                source_port: tuple.destination_port,
-                destination_port: tuple.source_port,
-                protocol: tuple.protocol,
-                direction: 0,
-                _pad: 0,
-            }
-        }
-
-        #[inline(always)]
-        fn with_direction(tuple: &$tuple, direction: u8) -> $tuple {
-            $tuple { direction, ..*tuple }
-        }
-
-        #[inline(always)]
-        fn protocol(tuple: &$tuple) -> u8 {
-            tuple.protocol
-        }
-    };
-}
-
 impl Family for V4 {
     type Tuple = Tuple4;
 
     const TYPE: u16 = packet::IPV4;
     const VERSION: u32 = 4;
+    const HEADER: u32 = 20;
+    const WORD: u32 = 4;
 
-    alike!(Tuple4, FLOW_EGRESS, FLOW_INGRESS, CONNS, PENDING, NOTES);
+    #[inline(always)]
+    fn flows() -> &'static LruHashMap<Tuple4, Entry<Tuple4>> {
+        &maps::FLOWS
+    }
+
+    #[inline(always)]
+    fn notes() -> &'static Array<Note<Tuple4>> {
+        &maps::NOTES
+    }
+
+    #[inline(always)]
+    fn scratch() -> &'static PerCpuArray<Entry<Tuple4>> {
+        &maps::SCRATCH
+    }
 
     #[inline(always)]
     fn parse(front: &Front, at: u32, length: u32) -> Result<Flow<Tuple4>, Reason> {
@@ -132,6 +109,19 @@ impl Family for V4 {
     }
 
     #[inline(always)]
+    fn translate(front: &Front, at: u32, entry: &Entry<Tuple4>) {
+        let checksum = packet::changed(front.u16(at + 10), entry.address_difference);
+        // SAFETY: inside the packet: the caller has checked, and the verifier makes sure.
+        unsafe {
+            *front.at::<u16>(at + 10) = checksum;
+            *front.at::<u32>(at + 12) = entry.after.source;
+            *front.at::<u32>(at + 16) = entry.after.destination;
+            *front.at::<u16>(at + 20) = entry.after.source_port;
+            *front.at::<u16>(at + 22) = entry.after.destination_port;
+        }
+    }
+
+    #[inline(always)]
     fn wide(tuple: &Tuple4) -> Tuple6 {
         let [a, b, c] = MAPPED;
         Tuple6 {
@@ -140,9 +130,41 @@ impl Family for V4 {
             source_port: tuple.source_port,
             destination_port: tuple.destination_port,
             protocol: tuple.protocol,
-            direction: 0,
+            side: tuple.side,
             _pad: 0,
         }
+    }
+
+    #[inline(always)]
+    fn slot(cursors: &mut Cursors, cpu: u32, cpu_shift: u32, urgent: bool, segments: u32) -> Option<u32> {
+        if segments == 0 {
+            Some(note::single(cursors, cpu, cpu_shift, urgent))
+        } else if segments <= ebpf::layout::maps::BLOCK {
+            Some(note::aggregate(cursors, cpu, cpu_shift, urgent))
+        } else {
+            None
+        }
+    }
+
+    #[inline(always)]
+    fn marked(word: u32) -> Option<u32> {
+        tag::slot4(word)
+    }
+
+    #[inline(always)]
+    fn mark(word: u32, slot: u32) -> u32 {
+        tag::marked4(word, slot)
+    }
+
+    #[inline(always)]
+    fn unmark(word: u32) -> u32 {
+        tag::unmarked4(word)
+    }
+
+    #[inline(always)]
+    fn original(word: u32, original: u32, index: u32) -> u32 {
+        let _ = word;
+        tag::original4(original, index)
     }
 }
 
@@ -151,8 +173,23 @@ impl Family for V6 {
 
     const TYPE: u16 = packet::IPV6;
     const VERSION: u32 = 6;
+    const HEADER: u32 = 40;
+    const WORD: u32 = 0;
 
-    alike!(Tuple6, FLOW_EGRESS6, FLOW_INGRESS6, CONNS6, PENDING6, NOTES6);
+    #[inline(always)]
+    fn flows() -> &'static LruHashMap<Tuple6, Entry<Tuple6>> {
+        &maps::FLOWS6
+    }
+
+    #[inline(always)]
+    fn notes() -> &'static Array<Note<Tuple6>> {
+        &maps::NOTES6
+    }
+
+    #[inline(always)]
+    fn scratch() -> &'static PerCpuArray<Entry<Tuple6>> {
+        &maps::SCRATCH6
+    }
 
     #[inline(always)]
     fn parse(front: &Front, at: u32, length: u32) -> Result<Flow<Tuple6>, Reason> {
@@ -182,8 +219,53 @@ impl Family for V6 {
     }
 
     #[inline(always)]
+    fn translate(front: &Front, at: u32, entry: &Entry<Tuple6>) {
+        let mut word = 0;
+        while word < 4 {
+            // SAFETY: inside the packet: the caller has checked, and the verifier makes sure.
+            unsafe {
+                *front.at::<u32>(at + 8 + word * 4) = entry.after.source[word as usize];
+                *front.at::<u32>(at + 24 + word * 4) = entry.after.destination[word as usize];
+            }
+            word += 1;
+        }
+        // SAFETY: as above.
+        unsafe {
+            *front.at::<u16>(at + 40) = entry.after.source_port;
+            *front.at::<u16>(at + 42) = entry.after.destination_port;
+        }
+    }
+
+    #[inline(always)]
     fn wide(tuple: &Tuple6) -> Tuple6 {
         *tuple
+    }
+
+    #[inline(always)]
+    fn slot(cursors: &mut Cursors, cpu: u32, cpu_shift: u32, urgent: bool, segments: u32) -> Option<u32> {
+        let _ = segments;
+        Some(note::six(cursors, cpu, cpu_shift, urgent))
+    }
+
+    #[inline(always)]
+    fn marked(word: u32) -> Option<u32> {
+        tag::slot6(word)
+    }
+
+    #[inline(always)]
+    fn mark(word: u32, slot: u32) -> u32 {
+        tag::marked6(word, slot)
+    }
+
+    #[inline(always)]
+    fn unmark(word: u32) -> u32 {
+        tag::unmarked6(word)
+    }
+
+    #[inline(always)]
+    fn original(word: u32, original: u32, index: u32) -> u32 {
+        let _ = index;
+        tag::original6(word, original)
     }
 }
 

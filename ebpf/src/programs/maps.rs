@@ -6,10 +6,10 @@ use aya_ebpf::{
     maps::{Array, HashMap, LruHashMap, PerCpuArray, Queue, RingBuf},
 };
 use ebpf::{
-    layout::flow::{Conn, EgressFlow, EgressKey, IngressFlow, IngressKey, Note, Slot, Tuple4, Tuple6},
+    layout::flow::{Entry, Note, Tuple4, Tuple6},
     layout::maps::{
-        Budget, Config, EVENTS_BYTES, FLOWS, FLOWS6_PART, NOTES as NOTE_SLOTS, PENDING as PENDING_SIZE,
-        PORT_ARRAY_SIZE, PORT_HASH_SIZE, PORT_PRESENT, PORT_SLOTS, Port, PortCounters,
+        Budget, Config, Cursors, EVENTS_BYTES, FLOWS as FLOWS_SIZE, FLOWS6_PART, NOTES as NOTE_SLOTS,
+        NOTES6 as NOTE_SLOTS6, PORT_ARRAY_SIZE, PORT_HASH_SIZE, PORT_PRESENT, PORT_SLOTS, Port, PortCounters,
         REMOTES as REMOTE_SLOTS, TUNNEL_SLOTS, TunnelCounters, TunnelKey,
     },
     layout::reason::REASON_SLOTS,
@@ -47,47 +47,35 @@ static REMOTES: HashMap<u32, u32> = HashMap::pinned(REMOTE_SLOTS, BPF_F_NO_PREAL
 pub(super) static REASONS: PerCpuArray<u64> = PerCpuArray::pinned(REASON_SLOTS, 0);
 
 #[map]
-pub(super) static FLOW_EGRESS: LruHashMap<EgressKey<Tuple4>, EgressFlow> = LruHashMap::pinned(FLOWS, 0);
+pub(super) static FLOWS: LruHashMap<Tuple4, Entry<Tuple4>> = LruHashMap::pinned(FLOWS_SIZE, 0);
 
 #[map]
-pub(super) static FLOW_EGRESS6: LruHashMap<EgressKey<Tuple6>, EgressFlow> =
-    LruHashMap::pinned(FLOWS / FLOWS6_PART, 0);
+pub(super) static FLOWS6: LruHashMap<Tuple6, Entry<Tuple6>> = LruHashMap::pinned(FLOWS_SIZE / FLOWS6_PART, 0);
 
 #[map]
-pub(super) static FLOW_INGRESS: LruHashMap<IngressKey<Tuple4>, IngressFlow> = LruHashMap::pinned(FLOWS, 0);
+pub(super) static NOTES: Array<Note<Tuple4>> = Array::pinned(NOTE_SLOTS, 0);
 
 #[map]
-pub(super) static FLOW_INGRESS6: LruHashMap<IngressKey<Tuple6>, IngressFlow> =
-    LruHashMap::pinned(FLOWS / FLOWS6_PART, 0);
+pub(super) static NOTES6: Array<Note<Tuple6>> = Array::pinned(NOTE_SLOTS6, 0);
 
+/// Where each CPU is in its slots of `NOTES*`.
 #[map]
-pub(super) static CONNS: LruHashMap<EgressKey<Tuple4>, Conn> = LruHashMap::pinned(FLOWS, 0);
+pub(super) static NOTE_CURSOR: PerCpuArray<Cursors> = PerCpuArray::pinned(1, 0);
 
+/// Notes that packets of each port took, by counter slot.
 #[map]
-pub(super) static CONNS6: LruHashMap<EgressKey<Tuple6>, Conn> = LruHashMap::pinned(FLOWS / FLOWS6_PART, 0);
-
-#[map]
-pub(super) static PENDING: LruHashMap<Tuple4, Note> = LruHashMap::pinned(PENDING_SIZE, 0);
-
-#[map]
-pub(super) static PENDING6: LruHashMap<Tuple6, Note> = LruHashMap::pinned(PENDING_SIZE / FLOWS6_PART, 0);
-
-#[map]
-pub(super) static NOTES: Array<Slot<Tuple4>> = Array::pinned(NOTE_SLOTS, 0);
-
-#[map]
-pub(super) static NOTES6: Array<Slot<Tuple6>> = Array::pinned(NOTE_SLOTS, 0);
-
-/// Where each CPU is in its slots of `NOTES`.
-#[map]
-pub(super) static NOTE_CURSOR: PerCpuArray<u32> = PerCpuArray::pinned(1, 0);
+pub(super) static NOTE_BUDGET: PerCpuArray<Budget> = PerCpuArray::pinned(PORT_SLOTS, 0);
 
 #[map]
 pub(super) static BUDGET: PerCpuArray<Budget> = PerCpuArray::pinned(1, 0);
 
 /// Room to build a value in: it is too large for the stack beside the rest.
 #[map]
-pub(super) static SCRATCH: PerCpuArray<EgressFlow> = PerCpuArray::pinned(1, 0);
+pub(super) static SCRATCH: PerCpuArray<Entry<Tuple4>> = PerCpuArray::pinned(1, 0);
+
+/// The same for IPv6.
+#[map]
+pub(super) static SCRATCH6: PerCpuArray<Entry<Tuple6>> = PerCpuArray::pinned(1, 0);
 
 #[map]
 pub(super) static EVENTS: RingBuf = RingBuf::pinned(EVENTS_BYTES, 0);

@@ -8,9 +8,9 @@
 
 mod conn;
 mod count;
-mod egress;
+mod entrance;
 mod family;
-mod ingress;
+mod forward;
 mod learn;
 mod maps;
 mod note;
@@ -29,7 +29,11 @@ use ebpf::{
         tag,
         wiring::{Wiring, wiring},
     },
-    layout::{flow::HEADER_LEN, maps::Port, reason::Reason},
+    layout::{
+        flow::HEADER_LEN,
+        maps::{PORT_INTERPOSED, Port},
+        reason::Reason,
+    },
     packet::{self, Packet as _, wire},
 };
 use pass::{Outcome, Pass};
@@ -42,12 +46,15 @@ use uplink::Direction;
 fn from_pod(ctx: TcContext) -> i32 {
     let skb = Skb::new(&ctx);
     let Some(port) = maps::port(skb.ifindex()) else { return unknown() };
-    let outcome = egress::from_pod(&skb, port);
+    let outcome = entrance::from_pod(&skb, port);
     if let Some(verdict) = outcome.verdict() {
         return verdict;
     }
     if outcome == Outcome::UNREAD {
         unread(skb.raw());
+    }
+    if outcome != Outcome::NOTED && port.flags & PORT_INTERPOSED != 0 {
+        clean(skb.raw(), 0, port.slot);
     }
     count::port(port.slot, wire::measure(&skb, skb.meta()), |counters| &mut counters.slow_from);
     go_on(port)
@@ -61,6 +68,23 @@ fn unread(raw: *mut __sk_buff) -> u32 {
     if let Err(reason) = packet::pod(&skb, skb.meta().gso_size != 0) {
         count::malformed(&skb, reason);
     }
+    0
+}
+
+/// Takes off what looks like our mark. `at`: offset of the Ethernet header in front of the IP header; `port`: counter slot of the port.
+#[inline(never)]
+fn clean(raw: *mut __sk_buff, at: u32, port: u32) -> u32 {
+    let skb = Skb::new(&TcContext::new(raw));
+    if let Some(config) = maps::config() {
+        note::clean(&skb, at, port, config);
+    }
+    0
+}
+
+/// Takes our mark off a packet that leaves where nothing is learned. `at` as for [`clean`].
+#[inline(never)]
+fn release(raw: *mut __sk_buff, at: u32) -> u32 {
+    note::release(&Skb::new(&TcContext::new(raw)), at);
     0
 }
 
@@ -99,13 +123,19 @@ fn from_uplink(ctx: TcContext) -> i32 {
     let seen = packet::outer(&front, skb.len(), config.geneve_port);
     if let Ok(Some(outer)) = &seen {
         let pass = Pass { config, port, meta, gate: maps::gate(config), epoch: maps::epoch(config) };
-        let outcome = ingress::from_uplink(&skb, &front, outer, &pass);
+        let outcome = entrance::from_tunnel(&skb, &front, outer, &pass);
         if let Some(verdict) = outcome.verdict() {
             return verdict;
         }
+        if outcome != Outcome::NOTED && port.flags & PORT_INTERPOSED != 0 {
+            clean(skb.raw(), HEADER_LEN - 14, port.slot);
+        }
         uplink::tunnel(&skb, outer.source, outer.vni, port, meta, Direction::From);
     } else {
-        uplink::other(&skb, seen.err(), config, port, meta, Direction::From);
+        let inner = uplink::other(&skb, seen.err(), config, port, meta, Direction::From);
+        if port.flags & PORT_INTERPOSED != 0 {
+            clean(skb.raw(), inner, port.slot);
+        }
     }
     go_on(port)
 }
@@ -132,9 +162,47 @@ fn to_uplink(ctx: TcContext) -> i32 {
         let slot = uplink::tunnel(&skb, outer.destination, outer.vni, port, meta, Direction::To);
         learn::to_uplink(&skb, outer, slot, config, port, tag);
     } else {
-        uplink::other(&skb, seen.err(), config, port, meta, Direction::To);
+        let inner = uplink::other(&skb, seen.err(), config, port, meta, Direction::To);
+        if port.flags & PORT_INTERPOSED != 0 {
+            release(skb.raw(), inner);
+        }
     }
     go_on(port)
+}
+
+/// Egress of an interface by which the node itself sends into the bridge: `breth0`, `ovn-k8s-mp0`.
+#[classifier]
+#[inline(always)]
+fn from_host(ctx: TcContext) -> i32 {
+    let skb = Skb::new(&ctx);
+    let Some(port) = maps::port(skb.ifindex()) else { return unknown() };
+    if port.flags & PORT_INTERPOSED != 0 {
+        clean(skb.raw(), 0, port.slot);
+    }
+    TC_ACT_UNSPEC
+}
+
+/// Ingress of such an interface: what OVS gives to the node.
+#[classifier]
+#[inline(always)]
+fn to_host(ctx: TcContext) -> i32 {
+    let skb = Skb::new(&ctx);
+    let Some(port) = maps::port(skb.ifindex()) else { return unknown() };
+    if port.flags & PORT_INTERPOSED != 0 {
+        release(skb.raw(), 0);
+    } else if tag::slot(skb.tag()).is_some() && !is_tunnelled(&skb) {
+        // Where the node passes a packet on it is another one.
+        skb.set_tag(0);
+    }
+    TC_ACT_UNSPEC
+}
+
+/// Whether it is a packet of OVN's tunnels. The kernel's tunnels receive by the bridge's own port, and OVS gets what is inside.
+#[inline(always)]
+fn is_tunnelled(skb: &Skb) -> bool {
+    let Some(config) = maps::config() else { return false };
+    let front = skb.front(HEADER_LEN + 28);
+    matches!(packet::outer(&front, skb.len(), config.geneve_port), Ok(Some(_)))
 }
 
 /// Ingress of the OVS end of a shim: OVS has read the packet by its packet socket, the node's own stack must not

@@ -1,92 +1,96 @@
-//! Notes: what is remembered of a packet while it is inside OVS, and how the packet that comes out finds its own.
-//!
-//! Direct mode: the packet keeps its tag, which names a slot. Interposed mode: OVS drops it, and the note is
-//! found by the flow. There a younger packet must not take the place of one that is still inside OVS and entered in
-//! another epoch: that one would be credited with the younger one's. And where packets of one flow came two ways, none teaches;
-//! so a packet is remembered there also while nothing is learned.
+//! Notes: what is remembered of a packet while it is inside OVS, and how the packet that comes out finds its own. See
+//! [`ebpf::decide::tag`] for how it carries the number, and [`ebpf::decide::note`] for what is decided.
 
 use aya_ebpf::helpers::bpf_get_smp_processor_id;
+use ebpf::decide::tuple::Tuple as _;
 use ebpf::{
-    decide::{
-        Terms,
-        pending::{self, Taken},
-        tag,
+    decide::{Terms, note, tag},
+    layout::{
+        flow::{GATE_LEARN, NOTE_SPENT, NOTE_VOID, Note, Print},
+        maps::{Config, PORT_INTERPOSED},
+        reason::Reason,
     },
-    layout::flow::{
-        FROM_POD, FROM_TUNNEL, GATE_LEARN, NOTE_LIVE, NOTE_MARK, NOTE_UNLEARNED, NOTE_VOID, Note, Slot,
-    },
-    layout::maps::{NOTES_PER_CPU, PORT_INTERPOSED, Port},
-    layout::reason::Reason,
+    packet::{IPV4, IPV6, Packet as _},
 };
 
-use super::{count, family::Family, maps, skb::Skb};
+use super::{
+    count,
+    family::{Family, V4, V6},
+    forward::Arrival,
+    maps,
+    pass::{Outcome, Pass},
+    skb::{Front, Skb, now},
+};
 
-/// Remembers the packet. `port` is where the packet is; `urgent`: an entry dies if this packet is not noted.
+/// Notes the packet, and gives it its tag. `urgent`: an entry dies if it is not noted. What `front` shows is void afterwards.
 #[inline(always)]
-pub(super) fn leave<F: Family>(
+pub(super) fn leave<F: Family, const AT: u32>(
     skb: &Skb,
-    port: &Port,
-    terms: &Terms<'_>,
-    tuple: &F::Tuple,
-    mut note: Note,
+    front: &Front,
+    packet: &Arrival<'_, F, AT>,
+    pass: &Pass<'_>,
     urgent: bool,
-) {
-    let learning = terms.gate & GATE_LEARN != 0;
-    if !learning {
+) -> Outcome {
+    let terms = pass.terms();
+    if terms.gate & GATE_LEARN == 0 {
         count::reason(Reason::LearningOff);
-        if note.live == NOTE_LIVE {
-            note.live = NOTE_UNLEARNED;
-        }
+        return Outcome::SLOW;
     }
-    if port.flags & PORT_INTERPOSED != 0 {
-        by_flow::<F>(terms, tuple, note, urgent);
-    } else if learning {
-        by_tag::<F>(skb, tuple, note);
+    let interposed = pass.port.flags & PORT_INTERPOSED != 0;
+    if !interposed && skb.tag() != 0 {
+        count::reason(Reason::PriorityTaken);
+        return Outcome::SLOW;
     }
-}
-
-#[inline(always)]
-fn by_flow<F: Family>(terms: &Terms<'_>, tuple: &F::Tuple, mut note: Note, urgent: bool) {
-    let direction = if note.ifindex == 0 { FROM_TUNNEL } else { FROM_POD };
-    let key = F::with_direction(tuple, direction);
-    if let Some(old) = F::pending().get_ptr_mut(&key) {
-        // SAFETY: a map value. An LRU map may reuse it meanwhile; then what is read and written is another note, and the
-        // worst is that a packet is not noted.
-        let old = unsafe { &mut *old };
-        if !pending::gives_way(old, &mut note, terms.config, urgent) {
-            if note.live == NOTE_LIVE {
-                count::reason(Reason::NoteKept);
-            }
-            return;
-        }
-    }
-    if F::pending().insert(&key, note, 0).is_err() {
-        count::reason(Reason::InsertFailed);
-    }
-}
-
-#[inline(always)]
-fn by_tag<F: Family>(skb: &Skb, tuple: &F::Tuple, note: Note) {
-    if skb.tag() != 0 {
-        // Somebody else's: it stays.
-        count::reason(Reason::NoteKept);
-        return;
-    }
-    let Some(cursor) = maps::NOTE_CURSOR.get_ptr_mut(0) else { return };
-    // SAFETY: a value of a per-CPU array, which only this CPU writes; the helper only reads a number.
-    let (at, cpu) = unsafe {
-        *cursor = (*cursor).wrapping_add(1);
-        (*cursor, bpf_get_smp_processor_id())
+    let segment = pass.meta.gso_size;
+    let segments = if interposed && segment != 0 {
+        packet.flow.length.wrapping_sub(packet.flow.headers).div_ceil(segment)
+    } else {
+        0
     };
-    let number = (cpu.wrapping_mul(NOTES_PER_CPU) | (at & (NOTES_PER_CPU - 1))) & 0xffff;
-    let Some(slot) = F::notes().get_ptr_mut(number) else { return };
-    let epoch = note.epoch;
-    // SAFETY: a value of an array. Who reads it while it is written finds another flow or epoch than its packet's.
-    unsafe {
-        write_words(&raw mut (*slot).note, &note);
-        write_words(&raw mut (*slot).tuple, tuple);
+    if !urgent && let Err(reason) = take_from_budget(pass.port.slot, &terms) {
+        count::reason(reason);
+        return Outcome::SLOW;
     }
-    skb.set_tag(tag::note(epoch, number));
+    let Some((slot, note)) = slot::<F>(&terms, urgent, segments) else {
+        count::reason(Reason::NoSlot);
+        return Outcome::SLOW;
+    };
+    let print = F::print(front, AT, packet.flow);
+    note::fill(note, packet.flow, (packet.way, packet.macs), print, segment, &terms);
+    // SAFETY: a field of a value of an array.
+    unsafe { write_words(&raw mut note.tuple, &packet.flow.tuple) };
+    if interposed {
+        write::<F>(skb, AT, packet.flow.word, F::mark(packet.flow.word, slot));
+    } else {
+        skb.set_tag(tag::note(terms.epoch, slot));
+    }
+    Outcome::NOTED
+}
+
+/// Takes a note from what the port with this counter slot may take.
+#[inline(always)]
+fn take_from_budget(slot: u32, terms: &Terms<'_>) -> Result<(), Reason> {
+    let Some(budget) = maps::NOTE_BUDGET.get_ptr_mut(slot) else { return Err(Reason::PortBudget) };
+    // SAFETY: a value of a per-CPU array, which only this CPU writes.
+    note::spend(unsafe { &mut *budget }, slot, terms)
+}
+
+/// A slot of this CPU, and its number. `None`: it is not free. Who reads it while it is written finds a note that does not fit its
+/// packet.
+#[inline(always)]
+fn slot<F: Family>(
+    terms: &Terms<'_>,
+    urgent: bool,
+    segments: u32,
+) -> Option<(u32, &'static mut Note<F::Tuple>)> {
+    let cursors = maps::NOTE_CURSOR.get_ptr_mut(0)?;
+    // SAFETY: a value of a per-CPU array, which only this CPU writes; the helper only reads a number.
+    let (cursors, cpu) = unsafe { (&mut *cursors, bpf_get_smp_processor_id()) };
+    let number = F::slot(cursors, cpu, terms.config.cpu_shift, urgent, segments)?;
+    let slot = F::notes().get_ptr_mut(number)?;
+    // SAFETY: a value of an array.
+    let slot = unsafe { &mut *slot };
+    note::is_free(slot, terms).then_some((number, slot))
 }
 
 /// Writes a value word by word: for what may overlap, as far as the compiler knows, it would call a function that goes byte by
@@ -103,46 +107,147 @@ unsafe fn write_words<T: Copy>(to: *mut T, value: &T) {
     }
 }
 
-/// Takes the note of the packet, if it was left by one that entered as `direction` says (in direct mode the note tells).
-/// Only one that is live may teach.
+/// Replaces the word that carries a mark, in the IP header at `at`.
 #[inline(always)]
-pub(super) fn take<F: Family>(
-    interposed: bool,
-    tag: u32,
-    tuple: &F::Tuple,
-    direction: u8,
-    epoch: u32,
-) -> Option<Note> {
-    if interposed {
-        let key = F::with_direction(tuple, direction);
-        let left = F::pending().get_ptr_mut(&key)?;
-        // SAFETY: a map value, copied at once. If the LRU map reuses it meanwhile, epoch and age decide.
-        let note = unsafe { left.read() };
-        match pending::taken(&note, epoch) {
-            Taken::Stays => {}
-            Taken::Spent => {
-                let _ = F::pending().remove(&key);
-            }
-            // SAFETY: a map value; a store of one byte. The worst is that a packet is not noted.
-            Taken::BecomesMark => unsafe { (*left).live = NOTE_MARK },
-        }
-        return Some(note);
+fn write<F: Family>(skb: &Skb, at: u32, before: u32, after: u32) {
+    if F::VERSION == 6 {
+        // Not covered by any checksum but one that hardware made of the packet, which the helper corrects.
+        skb.store(at + F::WORD, &after.to_ne_bytes(), true);
+        return;
     }
-    let slot = F::notes().get_ptr_mut(tag::slot(tag)?)?;
-    // SAFETY: a value of an array.
-    let Slot { note, tuple: noted } = unsafe { slot.read() };
-    if note.live != NOTE_LIVE || noted != *tuple || !tag::is_of(tag, note.epoch) {
-        return None;
-    }
-    // SAFETY: a value of an array. What OVS did with one packet teaches one entry.
-    unsafe { (*slot).note.live = NOTE_VOID };
-    Some(note)
+    let Some([a, b]) = skb.read::<2>(at + 10) else { return };
+    let checksum = tag::checksum4(u16::from_ne_bytes([a, b]), before, after);
+    // The two changes cancel out in the sum of the header.
+    skb.store(at + F::WORD, &after.to_ne_bytes(), false);
+    skb.store(at + 10, &checksum.to_ne_bytes(), false);
 }
 
-/// Whether a packet of this flow that entered as `direction` says may be inside OVS (interposed mode).
+/// Takes off what looks like our mark from a packet that enters OVS and is not noted: no sender can then make one, and no label is
+/// one by chance. `at`: offset of the Ethernet header in front of the IP header; `port`: counter slot of the port.
 #[inline(always)]
-pub(super) fn is_inside<F: Family>(tuple: &F::Tuple, direction: u8, terms: &Terms<'_>) -> bool {
-    let Some(note) = F::pending().get_ptr(&F::with_direction(tuple, direction)) else { return false };
-    // SAFETY: a map value. If the LRU map reuses it meanwhile, one packet teaches nothing, or by its own note.
-    pending::may_be_inside(unsafe { &*note }, terms)
+pub(super) fn clean(skb: &Skb, at: u32, port: u32, config: &Config) {
+    match ethertype(skb, at) {
+        IPV4 => {
+            if let Some((word, _)) = marked::<V4>(skb, at + 14) {
+                count::reason(Reason::ForeignMark);
+                write::<V4>(skb, at + 14, word, V4::unmark(word));
+            }
+        }
+        IPV6 => {
+            if let Some((word, _)) = marked::<V6>(skb, at + 14) {
+                hide(skb, at + 14, word, port, config);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A packet whose own flow label looks like a mark, as one flow in 64 has: it gets a slot, which only gives the label back.
+#[inline(always)]
+fn hide(skb: &Skb, at: u32, word: u32, port: u32, config: &Config) {
+    let terms = Terms { config, gate: 0, epoch: maps::epoch(config), now: now() };
+    let found = if take_from_budget(port, &terms).is_ok() { slot::<V6>(&terms, false, 0) } else { None };
+    let changed = match found {
+        Some((slot, note)) => {
+            note.when = terms.now;
+            note.original = word;
+            note.state = NOTE_SPENT;
+            // No protocol: it is only to be put back.
+            note.tuple.protocol = 0;
+            V6::mark(word, slot)
+        }
+        None => {
+            count::reason(Reason::ForeignMark);
+            V6::unmark(word)
+        }
+    };
+    write::<V6>(skb, at, word, changed);
+}
+
+#[inline(always)]
+fn ethertype(skb: &Skb, at: u32) -> u16 {
+    skb.read::<2>(at + 12).map_or(0, u16::from_be_bytes)
+}
+
+/// The marked word of the IP header at `at`, and its slot.
+#[inline(always)]
+fn marked<F: Family>(skb: &Skb, at: u32) -> Option<(u32, u32)> {
+    let word = u32::from_ne_bytes(skb.read::<4>(at + F::WORD)?);
+    Some((word, F::marked(word)?))
+}
+
+/// The note of a packet that comes out of OVS, and the index of the segment that it is.
+pub(super) struct Claim<T: 'static> {
+    pub(super) note: *mut Note<T>,
+    pub(super) index: u32,
+}
+
+/// Finds the note of a packet whose IP header is at `at`, and takes its mark off. If the note is of this packet it gets back what it
+/// had. `protocol`, `print`: of the packet, if it is one that can have been noted; else 0, as an option would be undefined where there
+/// is none, and the verifier refuses to have that copied.
+#[inline(always)]
+pub(super) fn claim<F: Family>(
+    skb: &Skb,
+    at: u32,
+    interposed: bool,
+    tag: u32,
+    protocol: u8,
+    print: &Print,
+) -> Option<Claim<F::Tuple>> {
+    if !interposed {
+        let note = F::notes().get_ptr_mut(tag::slot(tag)?)?;
+        return Some(Claim { note, index: 0 });
+    }
+    let (word, slot) = marked::<F>(skb, at)?;
+    let (slot, index) = if F::VERSION == 4 { tag::block(slot) } else { (slot, 0) };
+    let note = F::notes().get_ptr_mut(slot)?;
+    // SAFETY: a value of an array.
+    let left = unsafe { &*note };
+    let its_own = if left.tuple.protocol() == 0 {
+        // Noted only to be put back, whatever it is.
+        left.state == NOTE_SPENT
+    } else {
+        left.state != NOTE_VOID && note::fits(left, protocol, print, index)
+    };
+    let after = if its_own {
+        F::original(word, left.original, index)
+    } else {
+        count::reason(Reason::StrayMark);
+        F::unmark(word)
+    };
+    write::<F>(skb, at, word, after);
+    its_own.then_some(Claim { note, index })
+}
+
+/// Takes the mark off a packet that leaves where nothing is learned. `at`: offset of its Ethernet header.
+#[inline(always)]
+pub(super) fn release(skb: &Skb, at: u32) {
+    #[inline(always)]
+    fn of<F: Family>(skb: &Skb, at: u32) {
+        if marked::<F>(skb, at).is_none() {
+            return;
+        }
+        // Only in front of what is contiguous; for others the mark is taken off, and the identification stays.
+        let (mut protocol, mut print) = (0, Print::default());
+        if at == 14 {
+            let front = skb.front(14 + F::HEADER + 20);
+            if let Ok(flow) = F::parse(&front, 14, skb.len().wrapping_sub(14)) {
+                protocol = flow.tuple.protocol();
+                print = F::print(&front, 14, &flow);
+            }
+        }
+        claim::<F>(skb, at, true, 0, protocol, &print);
+    }
+    match ethertype(skb, at) {
+        IPV4 => of::<V4>(skb, at + 14),
+        IPV6 => of::<V6>(skb, at + 14),
+        _ => {}
+    }
+}
+
+/// The note has taught what it had to.
+#[inline(always)]
+pub(super) fn spend<T>(claim: &Claim<T>) {
+    // SAFETY: a value of an array; a store of one byte.
+    unsafe { (*claim.note).state = NOTE_SPENT };
 }

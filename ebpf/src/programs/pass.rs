@@ -26,7 +26,7 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// What became of a packet: the verdict of one that is on its way, or one of two marks. A plain number, as one that is known at
+/// What became of a packet: the verdict of one that is on its way, or one of three marks. A plain number, as one that is known at
 /// the end of each way costs less than two to be put together.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Outcome(i32);
@@ -34,6 +34,8 @@ pub(super) struct Outcome(i32);
 impl Outcome {
     /// To OVS. Its headers are in order.
     pub(super) const SLOW: Self = Self(-2);
+    /// To OVS, with a note.
+    pub(super) const NOTED: Self = Self(-4);
     /// To OVS. It was not looked at, or not understood.
     pub(super) const UNREAD: Self = Self(-3);
 

@@ -1,8 +1,11 @@
 //! The packet as the kernel hands it to a program (`struct __sk_buff`), and as the library's parsers read it.
 
 use aya_ebpf::{
-    bindings::__sk_buff,
-    helpers::{bpf_jiffies64, bpf_redirect as kernel_redirect, bpf_redirect_peer, bpf_skb_pull_data},
+    bindings::{__sk_buff, BPF_F_RECOMPUTE_CSUM},
+    helpers::{
+        bpf_jiffies64, bpf_redirect as kernel_redirect, bpf_redirect_peer, bpf_skb_pull_data,
+        bpf_skb_store_bytes,
+    },
     programs::TcContext,
 };
 use ebpf::{
@@ -56,6 +59,18 @@ impl Skb {
         unsafe { (*self.raw()).priority = tag }
     }
 
+    /// The number, of which the verifier knows nothing any more. What depends on it is looked at once, and not for each way on which
+    /// the number could come about.
+    #[inline(always)]
+    pub(super) fn forget(&self, number: u32) -> u32 {
+        // SAFETY: the context is valid for the length of the program, and the control block is the programs' own.
+        unsafe {
+            let room = &raw mut (*self.raw()).cb[0];
+            room.write_volatile(number);
+            room.read_volatile()
+        }
+    }
+
     #[inline(always)]
     pub(super) fn mark(&self) -> u32 {
         // SAFETY: the context is valid for the length of the program.
@@ -92,6 +107,20 @@ impl Skb {
                 end: core::ptr::read_volatile(&raw const (*skb).data_end) as usize,
             }
         }
+    }
+}
+
+impl Skb {
+    /// Writes bytes at an offset, anywhere in the packet. `recompute`: a checksum that hardware made of all of the packet is corrected.
+    /// Pointers into the packet are void afterwards.
+    #[inline(always)]
+    pub(super) fn store<const N: usize>(&self, offset: u32, bytes: &[u8; N], recompute: bool) {
+        const { assert!(N <= 16) };
+        #[expect(clippy::cast_possible_truncation, reason = "a few bytes, as asserted")]
+        let length = N as u32;
+        let flags = if recompute { u64::from(BPF_F_RECOMPUTE_CSUM) } else { 0 };
+        // SAFETY: the helper checks its arguments, and refuses what is beyond the packet.
+        unsafe { bpf_skb_store_bytes(self.raw(), offset, bytes.as_ptr().cast(), length, flags) };
     }
 }
 

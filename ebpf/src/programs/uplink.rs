@@ -51,7 +51,7 @@ pub(super) fn tunnel(skb: &Skb, remote: u32, vni: u32, port: &Port, meta: Meta, 
 }
 
 /// Counts any other packet on the uplink, for its tunnel if it is Geneve after all. `wrong`: why the flow cache does not
-/// carry it.
+/// carry it. The result is the offset of the Ethernet header that is in front of the packet of a pod or the node: 0 outside of a tunnel.
 #[inline(always)]
 pub(super) fn other(
     skb: &Skb,
@@ -60,14 +60,16 @@ pub(super) fn other(
     port: &Port,
     meta: Meta,
     direction: Direction,
-) {
+) -> u32 {
     if let Some(reason) = wrong {
         count::reason(reason);
     }
     let aggregate = meta.gso_size != 0;
     let mut tunnel = Tunnel::default();
+    let mut inner = 0;
     let amount = match packet::uplink(skb, config.geneve_port, aggregate, &mut tunnel) {
         Ok(true) => {
+            inner = skb.forget(tunnel.inner);
             let headers = if aggregate { packet::headers(skb, tunnel.inner) } else { 0 };
             let amount = wire::amount(skb.len(), headers, meta);
             let remote = match direction {
@@ -85,4 +87,5 @@ pub(super) fn other(
         }
     };
     count::port(port.slot, amount, |counters| direction.of_port(counters));
+    inner
 }

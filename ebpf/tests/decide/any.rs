@@ -3,7 +3,7 @@
 use ebpf::{
     decide::{Terms, forward::Facts},
     layout::{
-        flow::{EgressFlow, GATE_FORWARD, GATE_HOLD, GATE_LEARN, GATE_TCP},
+        flow::{Entry, GATE_FORWARD, GATE_HOLD, GATE_LEARN, GATE_TCP, STATE_ACTIVE, STATE_WAITING, Tuple4},
         maps::Config,
     },
 };
@@ -18,7 +18,7 @@ pub(crate) fn config() -> Config {
         grace: 50,
         overdue: 2_500,
         note_age: 250,
-        note_backoff: 1_000,
+        note_reuse: 1_000,
         heartbeat_limit: 500,
         budget: 3,
         budget_shift: 4,
@@ -43,7 +43,7 @@ pub(crate) fn gate() -> impl Strategy<Value = u32> {
 /// An entry, a packet of its flow, and the time: now at most 3,000 ticks before or after the deadline.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
-    pub(crate) entry: EgressFlow,
+    pub(crate) entry: Entry<Tuple4>,
     pub(crate) facts: Facts,
     pub(crate) config: Config,
     pub(crate) gate: u32,
@@ -76,8 +76,9 @@ prop_compose! {
         let Case { mut entry, mut facts, .. } = case;
         entry.epoch = case.epoch;
         entry.macs = facts.macs;
+        entry.way = facts.way;
         entry.dscp = facts.dscp;
-        entry.active = u8::from(!waiting);
+        entry.state = if waiting { STATE_WAITING } else { STATE_ACTIVE };
         facts.ttl = ttl.max(entry.ttl_step + 2);
         Case { entry, facts, receives: true, is_open: case.is_open || waiting, ..case }
     }
@@ -92,24 +93,26 @@ prop_compose! {
         same_macs in prop::bool::weighted(0.8),
         (dscp, entry_dscp) in (prop::bool::weighted(0.1), prop::bool::weighted(0.1)),
         (ttl, ttl_step) in (0_u8..6, 0_u8..3),
-        (probing, active) in (0_u8..2, 0_u8..2),
+        (probing, state) in (0_u8..2, 0_u8..3),
+        (way, entry_way) in (few(), prop::option::weighted(0.1, few())),
         (aggregate, receives, is_open) in (any::<bool>(), prop::bool::weighted(0.8), any::<bool>()),
         gate in gate(),
         (hold, hold_until) in (prop::bool::weighted(0.2), -100_i32..100),
         now in any::<u32>(),
         late in prop_oneof![-60_i32..60, -3_000..3_000],
     ) -> Case {
-        let entry = EgressFlow {
+        let entry = Entry {
             epoch: entry_epoch.unwrap_or(epoch),
             deadline: now.wrapping_sub(late.cast_unsigned()),
             probing,
-            active,
+            state,
+            way: [entry_way.unwrap_or(way), 0, 0],
             ttl_step,
             dscp: u8::from(entry_dscp) << 2,
             macs: if same_macs { macs } else { entry_macs },
-            ..EgressFlow::default()
+            ..Entry::default()
         };
-        let facts = Facts { macs, dscp: u8::from(dscp) << 2, ttl, aggregate };
+        let facts = Facts { way: [way, 0, 0], macs, dscp: u8::from(dscp) << 2, ttl, aggregate };
         let gate = gate | if hold { GATE_HOLD } else { 0 };
         let config = Config { hold_until: now.wrapping_add_signed(hold_until), ..config() };
         Case { entry, facts, config, gate, epoch, now, receives, is_open }

@@ -1,18 +1,21 @@
 //! Laws of [`ebpf::decide::forward`]: when an entry carries a packet.
 
+use ebpf::decide::tuple::Tuple as _;
 use ebpf::{
     Reason,
-    decide::forward::{Decision, Leaves, decide, fits, forgets, is_urgent, pod_leaves, tunnel_leaves},
-    layout::flow::{EgressFlow, GATE_HOLD, IngressFlow, KIND_LOCAL, KIND_TUNNEL},
+    decide::forward::{Decision, close, decide, fits, forgets, is_noted, is_open, is_urgent},
+    layout::flow::{
+        Entry, GATE_HOLD, SIDE_POD, SIDE_TUNNEL, STATE_ACTIVE, STATE_CLOSING, STATE_WAITING, Tuple4,
+    },
 };
 use proptest::{prelude::*, test_runner::TestCaseResult};
 
 use super::any::{Case, case, config, few, valid};
 
 /// The reason why the packet goes slow, if it does, and the entry afterwards.
-fn decided(case: &Case) -> (Option<Reason>, EgressFlow) {
+fn decided(case: &Case) -> (Option<Reason>, Entry<Tuple4>) {
     let mut entry = case.entry;
-    let receiver = |_: &EgressFlow| if case.receives { Ok(7) } else { Err(Reason::EndpointSlow) };
+    let receiver = |_: &Entry<Tuple4>| if case.receives { Ok(7) } else { Err(Reason::EndpointSlow) };
     let reason = match decide(Some(&mut entry), &case.facts, &case.terms(), receiver, |_| case.is_open) {
         Decision::Forward(_, slot) => {
             assert_eq!(slot, 7);
@@ -33,15 +36,16 @@ fn never(case: &Case) -> TestCaseResult {
 #[test]
 fn without_an_entry_nothing_is_forwarded() {
     let case = Case { receives: true, is_open: true, ..fresh() };
-    let none: Option<&mut IngressFlow> = None;
+    let none: Option<&mut Entry<Tuple4>> = None;
     let decision = decide(none, &case.facts, &case.terms(), |_| Ok(()), |_| true);
     assert_eq!(decision, Decision::Slow(Reason::Miss));
 }
 
 /// A case in which the packet is forwarded.
 fn fresh() -> Case {
-    let entry = EgressFlow { epoch: 1, deadline: 100, active: 1, ttl_step: 1, ..EgressFlow::default() };
-    let facts = ebpf::decide::forward::Facts { macs: [0; 3], dscp: 0, ttl: 64, aggregate: false };
+    let entry = Entry { epoch: 1, deadline: 100, state: STATE_ACTIVE, ttl_step: 1, ..Entry::default() };
+    let facts =
+        ebpf::decide::forward::Facts { way: [0; 3], macs: [0; 3], dscp: 0, ttl: 64, aggregate: false };
     Case { entry, facts, config: config(), gate: 1, epoch: 1, now: 99, receives: true, is_open: false }
 }
 
@@ -77,12 +81,13 @@ proptest! {
 
     #[test]
     fn an_entry_is_used_only_for_packets_like_the_one_that_taught_it(
-        case in valid(), word in 0_usize..4, bit in 0..32,
+        case in valid(), word in 0_usize..7, bit in 0..32,
     ) {
         let mut case = case;
-        match case.facts.macs.get_mut(word) {
-            Some(word) => *word ^= 1_u32 << bit,
-            None => case.facts.dscp ^= 4_u8 << (bit % 6),
+        match word {
+            0..3 => case.facts.macs[word] ^= 1_u32 << bit,
+            3..6 => case.facts.way[word - 3] ^= 1_u32 << bit,
+            _ => case.facts.dscp ^= 4_u8 << (bit % 6),
         }
         never(&case)?;
     }
@@ -96,10 +101,10 @@ proptest! {
     #[test]
     fn tcp_waits_for_both_directions(case in valid(), is_open in any::<bool>()) {
         let mut case = Case { is_open, ..case };
-        case.entry.active = 0;
+        case.entry.state = STATE_WAITING;
         let (reason, entry) = decided(&case);
         prop_assert_eq!(reason == Some(Reason::Waiting), !is_open);
-        prop_assert_eq!(entry.active == 1, is_open);
+        prop_assert_eq!(entry.state == STATE_ACTIVE, is_open);
     }
 
     #[test]
@@ -164,26 +169,34 @@ proptest! {
             entry.deadline = case.entry.deadline;
             entry.probing = case.entry.probing;
         }
-        if entry.active != case.entry.active {
-            prop_assert!(case.is_open && entry.active == 1);
-            entry.active = 0;
+        if entry.state != case.entry.state {
+            prop_assert!(case.is_open && (case.entry.state, entry.state) == (STATE_WAITING, STATE_ACTIVE));
+            entry.state = STATE_WAITING;
         }
         prop_assert_eq!(entry, case.entry);
     }
 
+    /// Until the next SYN, with which both entries are removed.
     #[test]
-    fn both_directions_are_held_to_the_same(case in case()) {
-        let of_pod = decided(&case).0;
-        let EgressFlow { epoch, deadline, probing, active, ttl_step, dscp, macs, .. } = case.entry;
-        let mut entry = IngressFlow {
-            epoch, deadline, probing, active, ttl_step, dscp, arrived: macs, ..IngressFlow::default()
-        };
-        let receiver = |_: &IngressFlow| if case.receives { Ok(()) } else { Err(Reason::EndpointSlow) };
-        let of_tunnel = match decide(Some(&mut entry), &case.facts, &case.terms(), receiver, |_| case.is_open) {
-            Decision::Forward(..) => None,
-            Decision::Slow(reason) => Some(reason),
-        };
-        prop_assert_eq!(of_pod, of_tunnel);
+    fn a_closed_connection_carries_nothing_and_is_not_open(case in valid()) {
+        let mut case = case;
+        close(&mut case.entry);
+        never(&case)?;
+        prop_assert!(!is_open(&case.entry.partner(), Some(&case.entry), case.epoch));
+        prop_assert_eq!(decided(&case).0, Some(Reason::Closing));
+    }
+
+    /// Whatever there is of the other direction.
+    #[test]
+    fn a_connection_is_open_when_the_other_direction_came_out_in_this_epoch(
+        epoch in few(), other in few(), state in 0_u8..3, (source, destination) in (few(), few()),
+    ) {
+        let key = Tuple4 { source: 1, destination: 2, side: SIDE_TUNNEL, ..Tuple4::default() };
+        let after = Tuple4 { source, destination, side: SIDE_TUNNEL, ..Tuple4::default() };
+        let partner = Entry { epoch: other, state, after, ..Entry::default() };
+        let expected = other == epoch && state != STATE_CLOSING && after.reversed() == key;
+        prop_assert_eq!(is_open(&key, Some(&partner), epoch), expected);
+        prop_assert!(!is_open(&key, None, epoch));
     }
 
     #[test]
@@ -191,28 +204,19 @@ proptest! {
         length in prop_oneof![0_u32..2_000, 65_400_u32..65_600], headers in 28_u32..80, gso in 0_u32..2_000) {
         let config = config();
         let segment = if gso == 0 { length } else { headers + gso };
-        prop_assert_eq!(fits(KIND_LOCAL, length, headers, gso, &config), segment <= config.pod_mtu);
-        let fits = fits(KIND_TUNNEL, length, headers, gso, &config);
+        prop_assert_eq!(fits(SIDE_POD, length, headers, gso, &config), segment <= config.pod_mtu);
+        let fits = fits(SIDE_TUNNEL, length, headers, gso, &config);
         prop_assert_eq!(fits, segment <= config.tunnel_mtu && length + 58 <= 65_535);
     }
 }
 
-/// A note is left exactly where an entry that is made or confirmed by it could carry the next packet like this one; a packet that is
-/// not for the cache leaves no note, and from the tunnel a mark where it could be taken for another.
+/// A packet is noted exactly where an entry that is made or confirmed by it could carry the next packet like this one.
 #[test]
-fn what_a_packet_leaves_follows_from_why_it_goes_slow() {
+fn whether_a_packet_is_noted_follows_from_why_it_goes_slow() {
     use Reason::*;
-    let teach = [Miss, Stale, MacMismatch, DscpMismatch, Waiting, Probe, Dead, Overdue];
-    let mark = [CongestionMark, LowTtl, EndpointSlow, EndpointDiverged, OuterChecksum];
+    let teach = [Miss, Stale, OtherWay, MacMismatch, DscpMismatch, Waiting, Probe, Dead, Overdue];
     for reason in Reason::ALL {
-        let note = teach.contains(&reason);
-        assert_eq!(pod_leaves(reason), if note { Leaves::Note } else { Leaves::Nothing }, "{reason:?}");
-        let left = match (note, mark.contains(&reason)) {
-            (true, _) => Leaves::Note,
-            (false, true) => Leaves::Mark,
-            (false, false) => Leaves::Nothing,
-        };
-        assert_eq!(tunnel_leaves(reason), left, "{reason:?}");
+        assert_eq!(is_noted(reason), teach.contains(&reason), "{reason:?}");
         assert_eq!(forgets(reason), matches!(reason, Dead | Overdue), "{reason:?}");
         assert_eq!(is_urgent(reason), reason == Probe, "{reason:?}");
     }

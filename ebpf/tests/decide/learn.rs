@@ -5,55 +5,59 @@ use ebpf::{
     decide::{
         Terms,
         forward::{Decision, Facts, decide},
-        learn::{
-            Compared, Learned, compare_egress, compare_ingress, confirm_egress, confirm_ingress, deadline,
-            fill_egress, ingress_entry, is_agent_alive, judge, spend,
-        },
-        pending,
+        learn::{Compared, Learned, Out, compare, confirm, deadline, fill, is_agent_alive, judge, spend},
+        note,
     },
     layout::{
-        flow::{EgressFlow, GATE_LEARN, HEADER_WORDS, IngressFlow, NOTE_LIVE, Note, Tuple4},
+        flow::{
+            Entry, GATE_LEARN, GATE_TCP, HEADER_WORDS, NOTE_LIVE, NOTE_SPENT, Note, Print, SIDE_POD,
+            SIDE_TUNNEL, Tuple4,
+        },
         maps::{Budget, Config},
     },
-    packet::{Flow, TCP, UDP},
+    packet::{Flow, TCP, UDP, changed, fold},
 };
 use proptest::prelude::*;
 
 use super::any::{config, few};
 
 fn terms(config: &Config, epoch: u32, now: u32) -> Terms<'_> {
-    Terms { config, gate: GATE_LEARN, epoch, now }
+    Terms { config, gate: GATE_LEARN | GATE_TCP, epoch, now }
 }
 
-fn flow(ttl: u8, tos: u8) -> Flow<Tuple4> {
-    Flow { tuple: Tuple4::default(), ttl, tos, flags: 0, length: 100, headers: 28 }
+fn flow(tuple: Tuple4, ttl: u8, tos: u8) -> Flow<Tuple4> {
+    Flow { tuple, ttl, tos, flags: 0, length: 100, headers: 28, word: 0 }
+}
+
+/// A flow between two of a few addresses and ports.
+fn tuple(side: u8, protocol: u8) -> impl Strategy<Value = Tuple4> {
+    (0_u32..3, 0_u32..3, 0_u16..2, 0_u16..2).prop_map(
+        move |(source, destination, source_port, destination_port)| Tuple4 {
+            source,
+            destination,
+            source_port,
+            destination_port,
+            protocol,
+            side,
+            _pad: 0,
+        },
+    )
 }
 
 prop_compose! {
     /// A tunnel's header with two words that may differ, one of them that with the source port.
-    fn egress()(
-        epoch in few(), kind in 1_u8..3, (target, ttl_step) in (few(), 0_u8..2),
+    fn entry()(
+        epoch in few(), (target, ttl_step) in (few(), 0_u8..2), after in tuple(SIDE_TUNNEL, UDP),
         macs in prop::array::uniform3(1_u32..3), dscp in prop_oneof![Just(0_u8), Just(8)],
         (port, word, at) in (0_u64..2, prop_oneof![3 => Just(0_u64), 1 => Just(1)], 0..HEADER_WORDS),
-        (deadline, probing, active) in (any::<u32>(), 0_u8..2, 0_u8..2),
-    ) -> EgressFlow {
+        (deadline, probing, state, way) in (any::<u32>(), 0_u8..2, 0_u8..2, few()),
+    ) -> Entry<Tuple4> {
         let mut header = [0; HEADER_WORDS];
         header[4] = port << 16;
         header[at] |= word;
-        EgressFlow {
-            epoch, kind, target, ttl_step, macs, dscp, header, deadline, probing, active, ..EgressFlow::default()
-        }
-    }
-}
-
-prop_compose! {
-    fn ingress()(
-        epoch in few(), (target, ttl_step) in (few(), 0_u8..2), dscp in prop_oneof![Just(0_u8), Just(8)],
-        (macs, arrived) in (prop::array::uniform3(1_u32..3), prop::array::uniform3(1_u32..3)),
-        (deadline, probing, active) in (any::<u32>(), 0_u8..2, 0_u8..2),
-    ) -> IngressFlow {
-        IngressFlow {
-            epoch, target, ttl_step, dscp, macs, arrived, deadline, probing, active, ..IngressFlow::default()
+        let way = [way, 0, 0];
+        Entry {
+            epoch, way, target, ttl_step, after, macs, dscp, header, deadline, probing, state, ..Entry::default()
         }
     }
 }
@@ -70,105 +74,110 @@ proptest! {
 
     /// In one epoch another answer to the same question is a divergence, and nothing else is.
     #[test]
-    fn another_answer_in_the_same_epoch_is_a_divergence(entry in egress(), change in 0..7, answer in egress()) {
+    fn another_answer_in_the_same_epoch_is_a_divergence(old in entry(), change in 0..8, answer in entry()) {
         // Half of them differ in one thing at most.
         let answer = match change {
-            0 => EgressFlow { epoch: answer.epoch, ..entry },
-            1 => EgressFlow { target: answer.target, ..entry },
-            2 => EgressFlow { header: answer.header, ..entry },
-            3 => EgressFlow { ttl_step: answer.ttl_step, kind: answer.kind, ..entry },
-            4 => EgressFlow { macs: answer.macs, dscp: answer.dscp, ..entry },
+            0 => Entry { epoch: answer.epoch, ..old },
+            1 => Entry { target: answer.target, ..old },
+            2 => Entry { header: answer.header, ..old },
+            3 => Entry { ttl_step: answer.ttl_step, ..old },
+            4 => Entry { macs: answer.macs, dscp: answer.dscp, ..old },
+            5 => Entry { after: answer.after, ..old },
+            6 => Entry { way: answer.way, ..old },
             _ => answer,
         };
-        let same_answer = entry.kind == answer.kind
-            && entry.target == answer.target
-            && entry.ttl_step == answer.ttl_step
-            && without_port(entry.header) == without_port(answer.header);
-        let same_question = entry.macs == answer.macs && entry.dscp == answer.dscp;
-        let expected = match (entry.epoch == answer.epoch, same_answer, same_question) {
+        let same_way = old.way == answer.way;
+        let same_answer = old.target == answer.target
+            && old.ttl_step == answer.ttl_step
+            && old.after == answer.after
+            && without_port(old.header) == without_port(answer.header);
+        let same_question = same_way && old.macs == answer.macs && old.dscp == answer.dscp;
+        let expected = match (old.epoch == answer.epoch, same_answer && same_way, same_question) {
             (true, true, _) => Compared::Same,
             (true, false, true) => Compared::Other,
             _ => Compared::New,
         };
-        prop_assert_eq!(compare_egress(&entry, &answer, true), expected);
+        prop_assert_eq!(compare(&old, &answer, true), expected);
         // Only the epoch counts where answers are not compared.
-        let unaudited = if entry.epoch == answer.epoch { Compared::Same } else { Compared::New };
-        prop_assert_eq!(compare_egress(&entry, &answer, false), unaudited);
-    }
-
-    #[test]
-    fn from_the_tunnel_too(entry in ingress(), change in 0..6, answer in ingress()) {
-        let answer = match change {
-            0 => IngressFlow { epoch: answer.epoch, ..entry },
-            1 => IngressFlow { target: answer.target, ttl_step: answer.ttl_step, ..entry },
-            2 => IngressFlow { macs: answer.macs, ..entry },
-            3 => IngressFlow { arrived: answer.arrived, dscp: answer.dscp, ..entry },
-            _ => answer,
-        };
-        let same_answer =
-            entry.target == answer.target && entry.ttl_step == answer.ttl_step && entry.macs == answer.macs;
-        let (same_macs, same_dscp) = (entry.arrived == answer.arrived, entry.dscp == answer.dscp);
-        let expected = match (entry.epoch == answer.epoch, same_answer && same_macs, same_macs && same_dscp) {
-            (true, true, _) => Compared::Same,
-            (true, false, true) => Compared::Other,
-            _ => Compared::New,
-        };
-        prop_assert_eq!(compare_ingress(&entry, &answer, true), expected);
+        let unaudited = if old.epoch == answer.epoch { Compared::Same } else { Compared::New };
+        prop_assert_eq!(compare(&old, &answer, false), unaudited);
     }
 
     /// What OVS confirms is the answer: the entry stays as it is, but for its time and the packets that it is for.
     #[test]
-    fn an_answer_that_is_confirmed_gives_the_entry_time_and_nothing_else(entry in egress(), answer in egress()) {
-        let mut header = entry.header;
+    fn an_answer_that_is_confirmed_gives_the_entry_time_and_nothing_else(old in entry(), answer in entry()) {
+        let mut header = old.header;
         header[4] ^= answer.header[4] & 0xffff_0000;
-        let EgressFlow { epoch, kind, target, ttl_step, .. } = entry;
-        let answer = EgressFlow { epoch, kind, target, ttl_step, header, ..answer };
-        prop_assert_eq!(compare_egress(&entry, &answer, true), Compared::Same);
-        let mut confirmed = entry;
-        let moved = confirm_egress(&mut confirmed, &answer);
-        prop_assert_eq!(moved, entry.header != answer.header);
+        let Entry { epoch, way, target, ttl_step, after, .. } = old;
+        let answer = Entry { epoch, way, target, ttl_step, after, header, ..answer };
+        prop_assert_eq!(compare(&old, &answer, true), Compared::Same);
+        let mut confirmed = old;
+        let moved = confirm(&mut confirmed, &answer);
+        prop_assert_eq!(moved, old.header != answer.header);
         prop_assert_eq!((confirmed.deadline, confirmed.probing), (answer.deadline, 0));
-        let EgressFlow { macs, dscp, header, deadline, .. } = answer;
-        prop_assert_eq!(confirmed, EgressFlow { macs, dscp, header, deadline, probing: 0, ..entry });
+        let Entry { macs, dscp, header, deadline, .. } = answer;
+        prop_assert_eq!(confirmed, Entry { macs, dscp, header, deadline, probing: 0, ..old });
     }
 
+    /// The note decides: of this packet and this epoch, young, used once; OVS did what an entry can repeat, and not to its sender.
     #[test]
-    fn also_from_the_tunnel(entry in ingress(), answer in ingress()) {
-        let IngressFlow { epoch, target, ttl_step, macs, arrived, .. } = entry;
-        let answer = IngressFlow { epoch, target, ttl_step, macs, arrived, ..answer };
-        prop_assert_eq!(compare_ingress(&entry, &answer, true), Compared::Same);
-        let mut confirmed = entry;
-        confirm_ingress(&mut confirmed, &answer);
-        let IngressFlow { dscp, deadline, .. } = answer;
-        prop_assert_eq!(confirmed, IngressFlow { dscp, deadline, probing: 0, ..entry });
-    }
-
-    /// The note decides: live, of this epoch, young, and of a packet that OVS left as it was but for its TTL.
-    #[test]
-    fn only_a_young_live_note_of_this_epoch_teaches(
+    fn only_a_young_note_of_this_packet_and_epoch_teaches_and_once(
         (note_epoch, epoch) in (few(), few()), age in 0_u32..500, now in any::<u32>(),
-        live in 0_u8..4, (note_tos, tos) in (0_u8..3, 0_u8..3), (note_ttl, ttl) in (0_u8..4, 0_u8..4),
-        learning in prop::bool::weighted(0.8),
+        state in 0_u8..3, (note_tos, tos) in (0_u8..3, 0_u8..3), (note_ttl, ttl) in (0_u8..4, 0_u8..4),
+        learning in prop::bool::weighted(0.8), tcp in any::<bool>(),
+        (entered, left) in (tuple(SIDE_POD, 0), tuple(SIDE_POD, 0)),
+        (from, to) in (few(), few()), (print, other) in (few(), prop::bool::weighted(0.1)),
     ) {
         let config = config();
+        let protocol = if tcp { TCP } else { UDP };
+        let (entered, left) = (Tuple4 { protocol, ..entered }, Tuple4 { protocol, ..left });
+        let of = |first| Print { length: 60, first, second: 0 };
         let note = Note {
-            epoch: note_epoch, when: now.wrapping_sub(age), live, tos: note_tos, ttl: note_ttl, ..Note::default()
+            epoch: note_epoch, when: now.wrapping_sub(age), state, tos: note_tos, ttl: note_ttl,
+            tuple: entered, way: [from, 0, 0], print: of(print), ..Note::default()
         };
-        let gate = if learning { GATE_LEARN } else { 0 };
-        let judged = judge(&note, tos, ttl, &Terms { gate, ..terms(&config, epoch, now) });
-        let right = live == NOTE_LIVE && note_tos == tos && ttl <= note_ttl;
-        let expected = if !right {
-            Err(Reason::NoteMissing)
-        } else if !learning {
-            Err(Reason::LearningOff)
-        } else if note_epoch != epoch {
-            Err(Reason::NoteOldEpoch)
-        } else if age > config.note_age {
-            Err(Reason::NoteExpired)
-        } else {
-            Ok(())
+        let out = Out { tuple: left, target: to, ttl, tos, print: of(print + u32::from(other)), index: 0 };
+        let gate = GATE_TCP | if learning { GATE_LEARN } else { 0 };
+        let judged = judge(&note, &out, &Terms { gate, ..terms(&config, epoch, now) });
+        let source = (entered.source, entered.source_port) == (left.source, left.source_port);
+        let destination =
+            (entered.destination, entered.destination_port) == (left.destination, left.destination_port);
+        let itself = entered.source == entered.destination || left.source == left.destination;
+        let repeatable = note_tos == tos && ttl <= note_ttl && (tcp || source || destination);
+        let teaches = state == NOTE_LIVE && !other && repeatable && from != to && !itself
+            && learning && note_epoch == epoch && age <= config.note_age;
+        prop_assert_eq!(judged.is_ok(), teaches, "{:?}", judged);
+        if state == NOTE_SPENT && !other {
+            prop_assert_eq!(judged, Err(Reason::SeveralOut));
+        }
+    }
+
+    /// The sums that an entry has for a translation make right checksums of right ones: in the header of IPv4, and in a full TCP or UDP
+    /// checksum, which covers addresses and ports.
+    #[test]
+    fn an_entry_keeps_checksums_right(before in any::<[u32; 3]>(), after in any::<[u32; 3]>(), rest in any::<u16>()) {
+        let tuple = |[source, destination, ports]: [u32; 3]| Tuple4 {
+            source, destination,
+            source_port: u16::from_ne_bytes([ports.to_ne_bytes()[0], ports.to_ne_bytes()[1]]),
+            destination_port: u16::from_ne_bytes([ports.to_ne_bytes()[2], ports.to_ne_bytes()[3]]),
+            protocol: TCP, side: 0, _pad: 0,
         };
-        prop_assert_eq!(judged, expected);
+        let halves = |word: u32| (word & 0xffff) + (word >> 16);
+        let sum = |words: &[u32]| {
+            u16::try_from(fold(words.iter().map(|word| halves(*word)).sum::<u32>() + u32::from(rest))).unwrap()
+        };
+        let note = Note { tuple: tuple(before), ..Note::default() };
+        let out = Out {
+            tuple: tuple(after), target: 1, ttl: 0, tos: 0, print: Print::default(), index: 0,
+        };
+        let config = config();
+        let mut entry = Entry::default();
+        fill(&mut entry, &note, &out, 0, &terms(&config, 1, 0), 0);
+        prop_assume!(rest != 0);
+        prop_assert_eq!(changed(!sum(&before[..2]), entry.address_difference), !sum(&after[..2]));
+        let ported = changed(!sum(&before), entry.address_difference);
+        prop_assert_eq!(changed(ported, entry.port_difference), !sum(&after));
+        prop_assert_eq!(entry.translated != 0, before != after);
     }
 
     #[test]
@@ -211,26 +220,29 @@ proptest! {
     fn a_new_entry_carries_the_packet_that_taught_it(
         now in any::<u32>(), after in 0_u32..400, epoch in few(), random in any::<u32>(),
         macs in any::<[u32; 3]>(), (tos, ttl, step) in (any::<u8>(), 10_u8.., 0_u8..3), tcp in any::<bool>(),
+        translated in any::<bool>(),
     ) {
         let config = config();
         let learned = terms(&config, epoch, now);
-        let note = pending::entered(&flow(ttl, tos), 3, macs, [0; 3], NOTE_LIVE, &learned);
-        let out = flow(ttl - step, tos);
-        prop_assert_eq!(judge(&note, out.tos, out.ttl, &learned), Ok(()));
-        let protocol = if tcp { TCP } else { UDP };
-        let mut entry = EgressFlow { probing: 1, packets: 9, ..EgressFlow::default() };
-        fill_egress(&mut entry, &note, &out, protocol, &learned, deadline(&learned, random));
-        prop_assert_eq!((entry.packets, entry.ttl_step), (0, step));
-        let mut arrived =
-            ingress_entry(&note, &out, protocol, (3, [1, 2, 3]), 5, &learned, deadline(&learned, random));
-        let facts = Facts { macs, dscp: tos & 0xfc, ttl, aggregate: false };
+        let key = Tuple4 { source: 1, destination: 2, protocol: if tcp { TCP } else { UDP }, ..Tuple4::default() };
+        let print = Print { length: 100, first: 4, second: 5 };
+        let came = flow(key, ttl, tos);
+        let mut left = Note { tuple: key, ..Note::default() };
+        note::fill(&mut left, &came, ([3, 0, 0], macs), print, 0, &learned);
+        let tuple = Tuple4 { destination: if translated { 9 } else { 2 }, ..key };
+        let out = Out { tuple, target: 7, ttl: ttl - step, tos, print, index: 0 };
+        prop_assert_eq!(judge(&left, &out, &learned), Ok(()));
+        let mut entry = Entry { probing: 1, packets: 9, ..Entry::default() };
+        fill(&mut entry, &left, &out, came.dscp(), &learned, deadline(&learned, random));
+        prop_assert_eq!((entry.packets, entry.ttl_step, entry.translated != 0), (0, step, translated));
+        let facts = Facts { way: [3, 0, 0], macs, dscp: tos & 0xfc, ttl, aggregate: false };
         let later = terms(&config, epoch, now.wrapping_add(after));
         let other = terms(&config, epoch + 1, now);
         let decision = decide(Some(&mut entry), &facts, &later, |_| Ok(()), |_| false);
         prop_assert_eq!(matches!(decision, Decision::Forward(..)), !tcp, "{:?}", decision);
-        let decision = decide(Some(&mut arrived), &facts, &later, |_| Ok(()), |_| true);
+        let decision = decide(Some(&mut entry), &facts, &later, |_| Ok(()), |_| true);
         prop_assert!(matches!(decision, Decision::Forward(..)), "{:?}", decision);
-        let decision = decide(Some(&mut arrived), &facts, &other, |_| Ok(()), |_| true);
+        let decision = decide(Some(&mut entry), &facts, &other, |_| Ok(()), |_| true);
         prop_assert_eq!(decision, Decision::Slow(Reason::Stale));
     }
 }

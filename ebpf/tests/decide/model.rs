@@ -6,12 +6,12 @@
 use ebpf::{
     decide::{
         Terms,
-        forward::{Decision, Facts, Leaves, decide, forgets, pod_leaves},
-        learn::{Compared, compare_egress, confirm_egress, deadline, fill_egress, judge, spend},
-        pending,
+        forward::{Decision, Facts, decide, forgets, is_noted},
+        learn::{Compared, Out, compare, confirm, deadline, fill, judge, spend},
+        note,
     },
     layout::{
-        flow::{EgressFlow, GATE_FORWARD, GATE_LEARN, KIND_LOCAL, NOTE_LIVE, Note, Tuple4},
+        flow::{Entry, GATE_FORWARD, GATE_LEARN, Note, Print, Tuple4},
         maps::{Budget, Config},
     },
     packet::{Flow, UDP},
@@ -19,6 +19,17 @@ use ebpf::{
 use proptest::prelude::*;
 
 use super::any::config;
+
+/// The flow that the pod sends.
+const KEY: Tuple4 = Tuple4 {
+    source: 1,
+    destination: 2,
+    source_port: 0,
+    destination_port: 0,
+    protocol: UDP,
+    side: 0,
+    _pad: 0,
+};
 
 /// What happens next.
 #[derive(Clone, Debug)]
@@ -53,11 +64,11 @@ struct World {
     now: u32,
     /// Where OVS sends the flow.
     ovs: u32,
-    entry: Option<EgressFlow>,
+    entry: Option<Entry<Tuple4>>,
     /// Where OVS sent the flow when the epoch began. Each later place has a higher number.
     of_epoch: u32,
     /// Packets inside OVS, and where OVS sends each, which is decided when it enters: the earliest that may be.
-    inside: std::collections::VecDeque<(Note, Flow<Tuple4>, u32)>,
+    inside: std::collections::VecDeque<(Note<Tuple4>, u32)>,
     budget: Budget,
     /// Epoch in which the endpoint was taken off the fast path.
     diverged: u32,
@@ -86,17 +97,17 @@ impl World {
     }
 
     fn send(&mut self, aggregate: bool) {
-        let flow = Flow { tuple: Tuple4::default(), ttl: 64, tos: 0, flags: 0, length: 100, headers: 28 };
+        let flow = Flow { tuple: KEY, ttl: 64, tos: 0, flags: 0, length: 100, headers: 28, word: 0 };
         if self.diverged == self.epoch {
             return;
         }
         let config = self.config;
         let terms =
             Terms { config: &config, gate: GATE_FORWARD | GATE_LEARN, epoch: self.epoch, now: self.now };
-        let facts = Facts { macs: [1, 2, 3], dscp: 0, ttl: 64, aggregate };
+        let facts = Facts { way: [1, 0, 0], macs: [1, 2, 3], dscp: 0, ttl: 64, aggregate };
         let reason = match decide(self.entry.as_mut(), &facts, &terms, |_| Ok(()), |_| false) {
             Decision::Forward(entry, ()) => {
-                let target = entry.target;
+                let target = entry.target - 10;
                 return self.check(target);
             }
             Decision::Slow(reason) => reason,
@@ -107,9 +118,10 @@ impl World {
         if self.entry.is_some_and(|entry| entry.probing != 0) {
             self.asked = Some(self.now);
         }
-        assert_eq!(pod_leaves(reason), Leaves::Note);
-        let note = pending::entered(&flow, 1, facts.macs, [0; 3], NOTE_LIVE, &terms);
-        self.inside.push_back((note, flow, self.ovs));
+        assert!(is_noted(reason));
+        let mut left = Note { tuple: KEY, ..Note::default() };
+        note::fill(&mut left, &flow, (facts.way, facts.macs), Print::default(), 0, &terms);
+        self.inside.push_back((left, self.ovs));
     }
 
     /// Checks a packet that was forwarded.
@@ -125,18 +137,19 @@ impl World {
     }
 
     fn comes_out(&mut self) {
-        let Some((note, flow, answer)) = self.inside.pop_front() else { return };
+        let Some((note, answer)) = self.inside.pop_front() else { return };
         let config = self.config;
         let terms =
             Terms { config: &config, gate: GATE_FORWARD | GATE_LEARN, epoch: self.epoch, now: self.now };
-        if judge(&note, flow.tos, flow.ttl, &terms).is_err() || self.diverged == self.epoch {
+        let out = Out { tuple: KEY, target: 10 + answer, ttl: 64, tos: 0, print: Print::default(), index: 0 };
+        if judge(&note, &out, &terms).is_err() || self.diverged == self.epoch {
             return;
         }
-        let mut value = EgressFlow { kind: KIND_LOCAL, target: answer, ..EgressFlow::default() };
-        fill_egress(&mut value, &note, &flow, UDP, &terms, deadline(&terms, self.now));
-        match self.entry.as_mut().map(|entry| (compare_egress(entry, &value, true), entry)) {
+        let mut value = Entry::default();
+        fill(&mut value, &note, &out, 0, &terms, deadline(&terms, self.now));
+        match self.entry.as_mut().map(|entry| (compare(entry, &value, true), entry)) {
             Some((Compared::Same, entry)) => {
-                confirm_egress(entry, &value);
+                confirm(entry, &value);
             }
             Some((Compared::Other, _)) => {
                 self.entry = None;

@@ -43,17 +43,21 @@ fn show(flow: Flow, epoch: u32, diverged: &BTreeSet<String>, naming: &Naming) ->
     Some(wire::Flow {
         flow: spec(&flow)?,
         pod: naming.pod(&flow.endpoint),
+        translated: flow
+            .translated
+            .map(|to| wire::Translated { source: to.source, destination: to.destination }),
         action: action(flow.action, naming),
         endpoint: flow.endpoint,
         ttl_step: flow.ttl_step,
         epoch: flow.epoch,
-        waiting: !flow.valid && flow.epoch == epoch,
+        waiting: !flow.valid && !flow.closing && flow.epoch == epoch,
         valid: flow.valid && !off,
         diverged: flow.valid && off,
         probing: flow.probing,
         age_ms: flow.age_ms,
         refresh_in_ms: flow.refresh_in_ms,
         packets: flow.packets,
+        bytes: flow.bytes,
     })
 }
 

@@ -2,6 +2,7 @@
 //! the attachment of a pod.
 
 use api::admin::Amount;
+use ebpf::decide::tuple::Tuple;
 use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc, time::Duration};
 
 use aya::{
@@ -9,7 +10,7 @@ use aya::{
     maps::{HashMap, IterableMap, Map, MapData, MapError, RingBuf},
 };
 use ebpf::layout::{
-    flow::{self, EgressFlow, EgressKey, IngressFlow, IngressKey, Tuple4, Tuple6},
+    flow::{self, Entry, Tuple4, Tuple6},
     maps::{Config, Count, REMOTES as REMOTE_SLOTS, TUNNEL_SLOTS},
 };
 use parking_lot::Mutex;
@@ -19,12 +20,10 @@ use super::{
     clock::Clock,
     config::{gate_of, gated, hold_left, timed, with_underlay},
     control::Control,
-    flows::Reader,
+    flows::{Five, Reader},
     remotes::Remotes,
-    shape::{
-        CONNS, CONNS6, EVENTS, FLOW_EGRESS, FLOW_EGRESS6, FLOW_INGRESS, FLOW_INGRESS6, REMOTES, TUNNELS,
-    },
-    sweep::{Aged, Moment, Walk, count, sweep},
+    shape::{EVENTS, FLOWS, FLOWS6, REMOTES, TUNNELS},
+    sweep::{Moment, Walk, count, sweep},
 };
 use crate::flow_cache::{
     CacheError, Divergence, EndpointAmounts, Flow, FlowCache, Gate, Pressure, Swept, Timing, Tunnel, Underlay,
@@ -80,22 +79,25 @@ impl PinnedCache {
         })
     }
 
-    fn list<K: Pod, V: Pod>(
+    fn list<T: Pod + Tuple + Into<Five>>(
         &self,
         name: &'static str,
         limit: usize,
         flows: &mut Vec<Flow>,
-        read: impl Fn(K, &V) -> Flow,
-    ) -> Result<(), Error> {
-        let map = self.lru::<K, V>(name)?;
+        reader: &Reader,
+    ) -> Result<(), Error>
+    where
+        Entry<T>: Pod,
+    {
+        let map = self.lru::<T, Entry<T>>(name)?;
         let mut rest = Vec::new();
         for entry in map.iter() {
             // An entry may be evicted between listing its key and reading it.
             let Ok((key, value)) = entry else { continue };
-            let flow = read(key, &value);
+            let flow = reader.flow(key, &value);
             match flow.valid {
                 true if flows.len() < limit => flows.push(flow),
-                false if rest.len() < limit => rest.push(flow),
+                false if !flow.closing && rest.len() < limit => rest.push(flow),
                 _ => {}
             }
         }
@@ -106,18 +108,8 @@ impl PinnedCache {
     fn all_flows(&self, limit: usize) -> Result<Vec<Flow>, Error> {
         let reader = self.reader()?;
         let mut flows = Vec::new();
-        self.list(FLOW_EGRESS, limit, &mut flows, |key: EgressKey<Tuple4>, value: &EgressFlow| {
-            reader.egress(key, value)
-        })?;
-        self.list(FLOW_EGRESS6, limit, &mut flows, |key: EgressKey<Tuple6>, value: &EgressFlow| {
-            reader.egress(key, value)
-        })?;
-        self.list(FLOW_INGRESS, limit, &mut flows, |key: IngressKey<Tuple4>, value: &IngressFlow| {
-            reader.ingress(key, value)
-        })?;
-        self.list(FLOW_INGRESS6, limit, &mut flows, |key: IngressKey<Tuple6>, value: &IngressFlow| {
-            reader.ingress(key, value)
-        })?;
+        self.list::<Tuple4>(FLOWS, limit, &mut flows, &reader)?;
+        self.list::<Tuple6>(FLOWS6, limit, &mut flows, &reader)?;
         flows.sort_by_key(|flow| (!flow.valid, std::cmp::Reverse(flow.packets)));
         flows.truncate(limit);
         Ok(flows)
@@ -143,11 +135,9 @@ impl PinnedCache {
     }
 
     /// Fill levels of the maps that are not swept.
-    fn unswept(&self) -> Result<[Pressure; 4], Error> {
+    fn unswept(&self) -> Result<[Pressure; 2], Error> {
         let tunnels = self.programs.lock().tunnel_slots()?.len();
         Ok([
-            self.count::<EgressKey<Tuple4>, flow::Conn>(CONNS)?,
-            self.count::<EgressKey<Tuple6>, flow::Conn>(CONNS6)?,
             Pressure {
                 map: TUNNELS,
                 entries: u64::try_from(tunnels).unwrap_or(u64::MAX),
@@ -162,12 +152,8 @@ impl PinnedCache {
     }
 
     fn all_pressure(&self) -> Result<Vec<Pressure>, Error> {
-        let mut maps = vec![
-            self.count::<EgressKey<Tuple4>, EgressFlow>(FLOW_EGRESS)?,
-            self.count::<EgressKey<Tuple6>, EgressFlow>(FLOW_EGRESS6)?,
-            self.count::<IngressKey<Tuple4>, IngressFlow>(FLOW_INGRESS)?,
-            self.count::<IngressKey<Tuple6>, IngressFlow>(FLOW_INGRESS6)?,
-        ];
+        let mut maps =
+            vec![self.count::<Tuple4, Entry<Tuple4>>(FLOWS)?, self.count::<Tuple6, Entry<Tuple6>>(FLOWS6)?];
         maps.extend(self.unswept()?);
         Ok(maps)
     }
@@ -176,21 +162,18 @@ impl PinnedCache {
         let Config { epoch, overdue, .. } = self.control.get()?;
         let moment = Moment { epoch, now: self.clock.now()?, overdue };
         let mut swept = Swept::default();
-        self.sweep_one::<EgressKey<Tuple4>, EgressFlow>(FLOW_EGRESS, moment, &mut swept)?;
-        self.sweep_one::<EgressKey<Tuple6>, EgressFlow>(FLOW_EGRESS6, moment, &mut swept)?;
-        self.sweep_one::<IngressKey<Tuple4>, IngressFlow>(FLOW_INGRESS, moment, &mut swept)?;
-        self.sweep_one::<IngressKey<Tuple6>, IngressFlow>(FLOW_INGRESS6, moment, &mut swept)?;
+        self.sweep_one::<Tuple4>(FLOWS, moment, &mut swept)?;
+        self.sweep_one::<Tuple6>(FLOWS6, moment, &mut swept)?;
         swept.maps.extend(self.unswept()?);
         Ok(swept)
     }
 
-    fn sweep_one<K: Pod, V: Aged>(
-        &self,
-        name: &'static str,
-        moment: Moment,
-        swept: &mut Swept,
-    ) -> Result<(), Error> {
-        let (removed, pressure) = self.walk::<K, V>(name, |map, capacity| sweep(map, capacity, moment))?;
+    fn sweep_one<T: Pod>(&self, name: &'static str, moment: Moment, swept: &mut Swept) -> Result<(), Error>
+    where
+        Entry<T>: Pod,
+    {
+        let (removed, pressure) =
+            self.walk::<T, Entry<T>>(name, |map, capacity| sweep(map, capacity, moment))?;
         swept.removed += removed;
         swept.maps.push(pressure);
         Ok(())

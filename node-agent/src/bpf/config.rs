@@ -7,7 +7,7 @@ use ebpf::{
     decide::age::holds,
     layout::{
         flow::{GATE_FORWARD, GATE_HOLD, GATE_LEARN, GATE_TCP, OVERHEAD},
-        maps::Config,
+        maps::{Config, SINGLE_NOTES},
     },
 };
 
@@ -18,8 +18,8 @@ use crate::flow_cache::{Gate, HOLD, Timing, Underlay};
 const OVERDUE: Duration = Duration::from_secs(1);
 /// Maximum age of an in-flight record: how long a packet may be inside OVS and still create an entry.
 const NOTE_AGE: Duration = Duration::from_millis(250);
-/// How long a flow whose packets OVS modifies is not recorded again.
-const NOTE_BACKOFF: Duration = Duration::from_secs(1);
+/// How long the slot of an in-flight record is not used again.
+const NOTE_REUSE: Duration = Duration::from_secs(1);
 /// Learning stops after this time without a heartbeat.
 const HEARTBEAT_LIMIT: Duration = Duration::from_secs(5);
 /// Maximum jitter of a deadline; a sixteenth of the refresh interval if shorter.
@@ -37,12 +37,26 @@ pub(super) fn timed(config: Config, timing: Timing, tick: Tick) -> Config {
         grace: tick.count(timing.grace),
         overdue: tick.count(OVERDUE),
         note_age: tick.count(NOTE_AGE),
-        note_backoff: tick.count(NOTE_BACKOFF),
+        note_reuse: tick.count(NOTE_REUSE),
         heartbeat_limit: tick.count(HEARTBEAT_LIMIT),
         budget: timing.budget,
         budget_shift: tick.count(BUDGET_WINDOW).max(1).ilog2(),
         ..config
     }
+}
+
+/// Part of a CPU's records that packets of one pod may take.
+const NOTE_SHARE: u32 = 4;
+/// Fewest in-flight records that packets of a pod may take on a CPU in one window: a new connection takes a few.
+const FEWEST_NOTES: u32 = 16;
+
+/// In-flight records that packets of one pod may take on one CPU in a window of the rate limit, of those that are used again after
+/// [`NOTE_REUSE`]. A quarter of them is for refreshes.
+pub(super) fn note_budget(cpu_shift: u32, tick: Tick) -> u32 {
+    let window = 1 << tick.count(BUDGET_WINDOW).max(1).ilog2();
+    let share = u64::from(SINGLE_NOTES >> cpu_shift) * 3 / 4;
+    let in_window = share * window / u64::from(tick.count(NOTE_REUSE).max(1)) / u64::from(NOTE_SHARE);
+    u32::try_from(in_window).unwrap_or(u32::MAX).max(FEWEST_NOTES)
 }
 
 /// A MAC address in words, as in an Ethernet header.
@@ -137,6 +151,19 @@ mod tests {
             let config = timed(Config::default(), Timing::default(), tick);
             let window = tick.milliseconds(1 << config.budget_shift);
             assert!((64..=128).contains(&window), "{tick:?}: {window} ms");
+        }
+    }
+
+    #[test]
+    fn no_pod_takes_more_than_a_quarter_of_the_records_and_each_has_some() {
+        for tick in kernels() {
+            for (shift, at_most) in [(0, 24_576 / 4), (1, 12_288 / 4), (6, 384 / 4)] {
+                // Windows in the time after which a record's slot is used again.
+                let windows = tick.count(NOTE_REUSE) >> tick.count(BUDGET_WINDOW).ilog2();
+                let taken = note_budget(shift, tick) * windows;
+                assert!(taken <= at_most.max(FEWEST_NOTES * windows), "{tick:?}, {shift}: {taken}");
+                assert!(note_budget(shift, tick) >= FEWEST_NOTES);
+            }
         }
     }
 

@@ -1,18 +1,18 @@
 //! Decodes entries of the flow cache's maps and divergence records.
 
+use ebpf::decide::tuple::Tuple;
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
 use api::MacAddr;
 use ebpf::layout::flow::{
-    self, DIVERGED_INGRESS, EgressFlow, EgressKey, HEADER_WORDS, IngressFlow, IngressKey, KIND_LOCAL, Tuple4,
-    Tuple6,
+    self, Entry, HEADER_WORDS, SIDE_POD, SIDE_TUNNEL, STATE_ACTIVE, STATE_CLOSING, Tuple4, Tuple6,
 };
 
 use super::clock::Tick;
-use crate::flow_cache::{Action, CachedVerdict, Divergence, Flow};
+use crate::flow_cache::{Action, CachedVerdict, Divergence, Flow, Translated};
 
 /// A flow's addresses and ports, of either family.
 #[derive(Clone, Copy, Debug)]
@@ -107,35 +107,50 @@ impl Reader {
         self.tick.milliseconds(i64::from(deadline.wrapping_sub(self.now).cast_signed()))
     }
 
-    /// An egress entry.
-    pub(super) fn egress<T: Into<Five>>(&self, key: EgressKey<T>, entry: &EgressFlow) -> Flow {
+    /// An entry. `key`: the flow as it enters OVS.
+    pub(super) fn flow<T: Tuple + Into<Five>>(&self, key: T, entry: &Entry<T>) -> Flow {
         let header = bytes(&entry.header);
-        let action = if entry.kind == KIND_LOCAL {
-            Action::Local { to: self.name(entry.target) }
-        } else {
+        let [vni, option, remote] = entry.way;
+        let to_tunnel = entry.after.side() == SIDE_TUNNEL;
+        let action = if to_tunnel {
             Action::Tunnel {
                 // Outer destination, VNI and OVN's option: offsets of Geneve over IPv4 without options.
                 remote: Ipv4Addr::from(word(&header, 30)),
                 vni: word(&header, 46) >> 8,
                 option: word(&header, 54),
             }
+        } else if key.side() == SIDE_TUNNEL {
+            Action::Deliver {
+                remote: Ipv4Addr::from(remote.to_ne_bytes()),
+                vni,
+                option: u32::from_be(option),
+            }
+        } else {
+            Action::Local { to: self.name(entry.target) }
         };
+        let endpoint = if key.side() == SIDE_POD { self.name(entry.way[0]) } else { self.name(entry.target) };
         let (destination_mac, source_mac) = macs(entry.macs);
-        // Local: the frame's own. Tunnel: the inner frame's, at the end of the header.
-        let front = if entry.kind == KIND_LOCAL { 0 } else { INNER };
-        let five: Five = key.tuple.into();
+        // In a tunnel the inner frame's, at the end of the header; else the frame's own.
+        let front = if to_tunnel { INNER } else { 0 };
+        let (five, after): (Five, Five) = (key.into(), entry.after.into());
+        let translated = (entry.translated != 0).then(|| Translated {
+            source: SocketAddr::new(after.source, after.source_port),
+            destination: SocketAddr::new(after.destination, after.destination_port),
+        });
         Flow {
             delivered_destination_mac: mac(&header, front),
             delivered_source_mac: mac(&header, front + 6),
-            endpoint: self.name(key.ifindex),
+            endpoint,
             protocol: five.protocol,
             source: five.source,
             destination: five.destination,
             source_port: five.source_port,
             destination_port: five.destination_port,
+            translated,
             action,
             epoch: entry.epoch,
-            valid: entry.epoch == self.epoch && entry.active != 0,
+            valid: entry.epoch == self.epoch && entry.state == STATE_ACTIVE,
+            closing: entry.state == STATE_CLOSING,
             probing: entry.probing != 0,
             ttl_step: entry.ttl_step,
             destination_mac,
@@ -143,52 +158,27 @@ impl Reader {
             age_ms: self.age(entry.learned),
             refresh_in_ms: self.left(entry.deadline),
             packets: entry.packets,
-        }
-    }
-
-    /// An ingress entry.
-    pub(super) fn ingress<T: Into<Five>>(&self, key: IngressKey<T>, entry: &IngressFlow) -> Flow {
-        let (destination_mac, source_mac) = macs(entry.macs);
-        let five: Five = key.tuple.into();
-        Flow {
-            delivered_destination_mac: destination_mac,
-            delivered_source_mac: source_mac,
-            endpoint: self.name(entry.target),
-            protocol: five.protocol,
-            source: five.source,
-            destination: five.destination,
-            source_port: five.source_port,
-            destination_port: five.destination_port,
-            action: Action::Deliver {
-                remote: Ipv4Addr::from(key.remote.to_ne_bytes()),
-                vni: key.vni,
-                option: u32::from_be(key.option),
-            },
-            epoch: entry.epoch,
-            valid: entry.epoch == self.epoch && entry.active != 0,
-            probing: entry.probing != 0,
-            ttl_step: entry.ttl_step,
-            destination_mac,
-            source_mac,
-            age_ms: self.age(entry.learned),
-            refresh_in_ms: self.left(entry.deadline),
-            packets: entry.packets,
+            bytes: entry.bytes,
         }
     }
 
     /// A record of the ring buffer.
     pub(super) fn divergence(&self, record: &flow::Divergence) -> Divergence {
         let five: Five = record.tuple.into();
-        let deliver = record.what == DIVERGED_INGRESS;
-        let answer = |answer: &flow::Answer| CachedVerdict {
-            target: answer.target,
-            kind: match (deliver, answer.kind) {
-                (true, _) => "deliver",
-                (false, KIND_LOCAL) => "local",
-                (false, _) => "tunnel",
-            },
-            ttl_step: answer.ttl_step,
-            header: bytes(&answer.header).iter().map(|byte| format!("{byte:02x}")).collect(),
+        let answer = |answer: &flow::Answer| {
+            let after: Five = answer.after.into();
+            CachedVerdict {
+                target: answer.target,
+                kind: match (record.tuple.side, answer.after.side) {
+                    (_, SIDE_TUNNEL) => "tunnel",
+                    (SIDE_TUNNEL, _) => "deliver",
+                    _ => "local",
+                },
+                source: SocketAddr::new(after.source, after.source_port),
+                destination: SocketAddr::new(after.destination, after.destination_port),
+                ttl_step: u8::try_from(answer.ttl_step).unwrap_or(u8::MAX),
+                header: bytes(&answer.header).iter().map(|byte| format!("{byte:02x}")).collect(),
+            }
         };
         Divergence {
             endpoint: self.name(record.ifindex),
@@ -218,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn an_egress_entry_tells_the_tunnel_from_the_bytes_it_puts_in_front() {
+    fn an_entry_tells_the_tunnel_from_the_bytes_it_puts_in_front() {
         let mut header = [0_u8; 72];
         header[30..34].copy_from_slice(&[172, 18, 0, 3]);
         header[46..50].copy_from_slice(&[0, 0, 5, 0]);
@@ -228,21 +218,27 @@ mod tests {
             header.chunks_exact(8).map(|c| u64::from_ne_bytes(c.try_into().unwrap())).collect();
         let tuple = Tuple4 {
             source: u32::from_ne_bytes([10, 244, 0, 3]),
-            destination: u32::from_ne_bytes([10, 244, 1, 3]),
+            destination: u32::from_ne_bytes([10, 96, 0, 10]),
             source_port: 40_000_u16.to_be(),
             destination_port: 80_u16.to_be(),
             protocol: 6,
             ..Tuple4::default()
         };
-        let entry = EgressFlow {
+        let after = Tuple4 { destination: u32::from_ne_bytes([10, 244, 1, 3]), side: SIDE_TUNNEL, ..tuple };
+        let entry = Entry {
             epoch: 7,
-            active: 1,
+            way: [12, 0, 0],
+            state: STATE_ACTIVE,
             deadline: 6_000,
             learned: 4_000,
+            after,
+            translated: 1,
             header: words.try_into().unwrap(),
-            ..EgressFlow::default()
+            ..Entry::default()
         };
-        let flow = reader().egress(EgressKey { ifindex: 12, tuple }, &entry);
+        let flow = reader().flow(tuple, &entry);
+        let translated = flow.translated.unwrap();
+        assert_eq!(translated.destination.to_string(), "10.244.1.3:80");
         assert_eq!(
             flow.action,
             Action::Tunnel { remote: Ipv4Addr::new(172, 18, 0, 3), vni: 5, option: 0x0001_0002 }
@@ -255,9 +251,9 @@ mod tests {
 
     #[test]
     fn an_entry_of_another_epoch_or_that_waits_for_the_other_direction_is_not_valid() {
-        for (epoch, active) in [(6, 1), (7, 0)] {
-            let entry = IngressFlow { epoch, active, ..IngressFlow::default() };
-            assert!(!reader().ingress(IngressKey::<Tuple6>::default(), &entry).valid);
+        for (epoch, state) in [(6, STATE_ACTIVE), (7, 0), (7, STATE_CLOSING)] {
+            let entry = Entry { epoch, state, ..Entry::default() };
+            assert!(!reader().flow(Tuple6::default(), &entry).valid);
         }
     }
 }

@@ -7,12 +7,12 @@ use std::{
 };
 
 use aya::{Ebpf, EbpfLoader, programs::ProgramError};
-use ebpf::layout::maps::{Config, FLOWS, FLOWS6_PART, GENEVE_PORT, LAYOUT, PORT_FAST};
+use ebpf::layout::maps::{BLOCKS, Config, FLOWS, FLOWS6_PART, GENEVE_PORT, LAYOUT, PORT_FAST};
 
 use super::{
     Attached, Error, Failures, Programs,
     clock::Tick,
-    config::{next_epoch, timed},
+    config::{next_epoch, note_budget, timed},
     control::Control,
     dry_run::try_kernel,
     links::{self, Kind, Via, hooks},
@@ -20,6 +20,7 @@ use super::{
     pins::{self, Pins},
     shape,
     slots::Slots,
+    stats,
 };
 use crate::flow_cache::Timing;
 
@@ -93,6 +94,7 @@ impl Programs {
             ebpf,
             endpoints: Default::default(),
             uplink: None,
+            host: Default::default(),
             uplink_via,
             slots: Slots::default(),
             tunnels_before: Default::default(),
@@ -105,6 +107,7 @@ impl Programs {
         }
         datapath.adopt_config(options.pod_mtu())?;
         datapath.adopt_uplink()?;
+        datapath.adopt_host()?;
         datapath.adopt_endpoints()?;
         let strays = datapath.clear_stray_entries()?;
         let mut failures = Failures(Vec::new());
@@ -136,12 +139,16 @@ impl Programs {
 
     /// Reuses the settings of a previous agent, so that cached flows stay in use; missing settings get their defaults.
     fn adopt_config(&self, pod_mtu: u32) -> Result<(), Error> {
+        let cpus = u32::try_from(stats::cpus(shape::CONFIG)?).unwrap_or(u32::MAX).clamp(1, BLOCKS);
+        let cpu_shift = cpus.next_power_of_two().ilog2();
         self.control.change(|old| Config {
             epoch: if old.epoch == 0 { first_epoch() } else { old.epoch },
             layout: LAYOUT,
             geneve_port: GENEVE_PORT,
             pod_mtu,
             tunnel_mtu: old.tunnel_mtu.min(pod_mtu),
+            cpu_shift,
+            note_budget: note_budget(cpu_shift, self.tick),
             ..timed(old, Timing::default(), self.tick)
         })?;
         Ok(())

@@ -17,6 +17,7 @@ mod control;
 mod dry_run;
 mod error;
 mod flows;
+mod host;
 mod links;
 mod load;
 mod log;
@@ -122,6 +123,8 @@ pub struct Programs {
     ebpf: aya::Ebpf,
     endpoints: BTreeMap<String, Attached>,
     uplink: Option<(u32, Mode)>,
+    /// Interfaces by which the node itself is connected to the bridge.
+    host: std::collections::BTreeSet<u32>,
     uplink_via: links::Via,
     slots: Slots,
     /// Counters at the last call of [`Programs::prune_tunnels`].

@@ -19,14 +19,25 @@ pub(super) enum Program {
     ToPod,
     FromUplink,
     ToUplink,
+    FromHost,
+    ToHost,
     Stop,
     Clock,
     Trial,
 }
 
 impl Program {
-    pub(super) const ALL: [Self; 7] =
-        [Self::FromPod, Self::ToPod, Self::FromUplink, Self::ToUplink, Self::Stop, Self::Clock, Self::Trial];
+    pub(super) const ALL: [Self; 9] = [
+        Self::FromPod,
+        Self::ToPod,
+        Self::FromUplink,
+        Self::ToUplink,
+        Self::FromHost,
+        Self::ToHost,
+        Self::Stop,
+        Self::Clock,
+        Self::Trial,
+    ];
 
     /// Name in the object, in pins and in messages.
     pub(super) const fn name(self) -> &'static str {
@@ -35,6 +46,8 @@ impl Program {
             Self::ToPod => "to_pod",
             Self::FromUplink => "from_uplink",
             Self::ToUplink => "to_uplink",
+            Self::FromHost => "from_host",
+            Self::ToHost => "to_host",
             Self::Stop => "stop",
             Self::Clock => "clock",
             Self::Trial => "trial",

@@ -1,8 +1,9 @@
 //! Files under the agent's bpffs directory: names, creation and removal.
 //!
 //! ```text
-//! <dir>/v5/<MAP>                           maps of layout 5
+//! <dir>/v6/<MAP>                           maps of layout 6
 //! <dir>/uplink/<program>-<ifindex>         what is attached to the uplink
+//! <dir>/host/<program>-<ifindex>           what is attached to the interfaces of the node itself
 //! <dir>/endpoints/<id>/<program>-<ifindex> what is attached for a pod
 //! ```
 //! Links are beside the maps, not below the layout: a link outlives a change of layout, its program is replaced.
@@ -67,6 +68,10 @@ impl Pins {
         self.dir.join("uplink")
     }
 
+    pub(super) fn host(&self) -> PathBuf {
+        self.dir.join("host")
+    }
+
     pub(super) fn endpoints(&self) -> PathBuf {
         self.dir.join("endpoints")
     }
@@ -77,7 +82,7 @@ impl Pins {
 
     /// Creates the directories; existing ones are kept.
     pub(super) fn create(&self) -> Result<(), Error> {
-        for dir in [self.maps(), self.uplink(), self.endpoints()] {
+        for dir in [self.maps(), self.uplink(), self.host(), self.endpoints()] {
             create_dir(&dir)?;
         }
         Ok(())
@@ -101,11 +106,13 @@ impl Pins {
     /// Removes everything the agent may have pinned, of any layout, and the directory itself if nothing else is in it.
     pub(super) fn remove_all(&self) -> Failures {
         let mut failures = Failures(Vec::new());
+        // The programs that mark packets first, those that take the marks off last.
         links::remove_dir(&self.uplink(), &mut failures);
         for id in failures.note(self.endpoint_ids()).unwrap_or_default() {
             links::remove_dir(&self.endpoint(&id), &mut failures);
         }
         failures.note(remove_dir(&self.endpoints()));
+        links::remove_dir(&self.host(), &mut failures);
         for name in failures.note(list(&self.dir)).unwrap_or_default() {
             if is_layout(&name) {
                 remove_flat(&self.dir.join(name), &mut failures);

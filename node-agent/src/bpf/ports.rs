@@ -274,7 +274,7 @@ impl Programs {
         }
     }
 
-    fn write_entry(&mut self, ifindex: u32, port: Port) -> Result<(), Error> {
+    pub(super) fn write_entry(&mut self, ifindex: u32, port: Port) -> Result<(), Error> {
         let (map, result) = if ifindex < PORT_ARRAY_SIZE {
             (ENDPOINTS, self.port_array()?.set(ifindex, port, 0))
         } else {
@@ -283,7 +283,7 @@ impl Programs {
         result.map_err(|source| Error::map(map, "write", source))
     }
 
-    fn clear_entry(&mut self, ifindex: u32) -> Result<(), Error> {
+    pub(super) fn clear_entry(&mut self, ifindex: u32) -> Result<(), Error> {
         if ifindex < PORT_ARRAY_SIZE {
             return self.write_entry(ifindex, Port::default());
         }
@@ -312,6 +312,7 @@ impl Programs {
     pub(super) fn clear_stray_entries(&mut self) -> Result<usize, Error> {
         let mut known: BTreeSet<u32> =
             self.endpoints.values().flat_map(|port| interfaces(port.host_ifindex, port.mode)).collect();
+        known.extend(&self.host);
         known.extend(self.uplink.iter().flat_map(|(ifindex, mode)| interfaces(*ifindex, *mode)));
         let present = self.port_entries()?;
         let strays: Vec<u32> = present.into_iter().filter(|ifindex| !known.contains(ifindex)).collect();

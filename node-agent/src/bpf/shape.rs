@@ -4,11 +4,10 @@ use std::path::Path;
 
 use aya::maps::MapInfo;
 use ebpf::layout::{
-    flow::{Conn, EgressFlow, EgressKey, IngressFlow, IngressKey, Note, Slot, Tuple4, Tuple6},
+    flow::{Entry, Note, Tuple4, Tuple6},
     maps::{
-        Budget, Config, EVENTS_BYTES, FLOWS6_PART, NOTES as NOTE_SLOTS, PENDING as PENDING_SIZE,
-        PORT_ARRAY_SIZE, PORT_HASH_SIZE, PORT_SLOTS, Port, PortCounters, REMOTES as REMOTE_SLOTS,
-        TUNNEL_SLOTS, TunnelCounters, TunnelKey,
+        Budget, Config, Cursors, EVENTS_BYTES, FLOWS6_PART, NOTES, NOTES6, PORT_ARRAY_SIZE, PORT_HASH_SIZE,
+        PORT_SLOTS, Port, PortCounters, REMOTES as REMOTE_SLOTS, TUNNEL_SLOTS, TunnelCounters, TunnelKey,
     },
     reason::REASON_SLOTS,
 };
@@ -25,22 +24,11 @@ pub(super) const TUNNEL_STATS: &str = "TUNNEL_STATS";
 pub(super) const REMOTES: &str = "REMOTES";
 pub(super) const REASONS: &str = "REASONS";
 pub(super) const EVENTS: &str = "EVENTS";
-pub(super) const FLOW_EGRESS: &str = "FLOW_EGRESS";
-pub(super) const FLOW_EGRESS6: &str = "FLOW_EGRESS6";
-pub(super) const FLOW_INGRESS: &str = "FLOW_INGRESS";
-pub(super) const FLOW_INGRESS6: &str = "FLOW_INGRESS6";
-pub(super) const CONNS: &str = "CONNS";
-pub(super) const CONNS6: &str = "CONNS6";
+pub(super) const FLOWS: &str = "FLOWS";
+pub(super) const FLOWS6: &str = "FLOWS6";
 
 /// Maps whose size is that of the flow cache: name, and whether for IPv6.
-pub(super) const SIZED: [(&str, bool); 6] = [
-    (FLOW_EGRESS, false),
-    (FLOW_EGRESS6, true),
-    (FLOW_INGRESS, false),
-    (FLOW_INGRESS6, true),
-    (CONNS, false),
-    (CONNS6, true),
-];
+pub(super) const SIZED: [(&str, bool); 2] = [(FLOWS, false), (FLOWS6, true)];
 
 /// Entries of a map of the flow cache that has `flows` of them for IPv4.
 pub(super) const fn size(flows: u32, six: bool) -> u32 {
@@ -65,19 +53,15 @@ fn shapes(flows: u32) -> Vec<Shape> {
         (TUNNEL_STATS, 4, size_of::<TunnelCounters>(), TUNNEL_SLOTS),
         (REMOTES, 4, 4, REMOTE_SLOTS),
         (REASONS, 4, size_of::<u64>(), REASON_SLOTS),
-        of(FLOW_EGRESS, size_of::<EgressKey<Tuple4>>(), size_of::<EgressFlow>()),
-        of(FLOW_EGRESS6, size_of::<EgressKey<Tuple6>>(), size_of::<EgressFlow>()),
-        of(FLOW_INGRESS, size_of::<IngressKey<Tuple4>>(), size_of::<IngressFlow>()),
-        of(FLOW_INGRESS6, size_of::<IngressKey<Tuple6>>(), size_of::<IngressFlow>()),
-        of(CONNS, size_of::<EgressKey<Tuple4>>(), size_of::<Conn>()),
-        of(CONNS6, size_of::<EgressKey<Tuple6>>(), size_of::<Conn>()),
-        ("PENDING", size_of::<Tuple4>(), size_of::<Note>(), PENDING_SIZE),
-        ("PENDING6", size_of::<Tuple6>(), size_of::<Note>(), PENDING_SIZE / FLOWS6_PART),
-        ("NOTES", 4, size_of::<Slot<Tuple4>>(), NOTE_SLOTS),
-        ("NOTES6", 4, size_of::<Slot<Tuple6>>(), NOTE_SLOTS),
-        ("NOTE_CURSOR", 4, 4, 1),
+        of(FLOWS, size_of::<Tuple4>(), size_of::<Entry<Tuple4>>()),
+        of(FLOWS6, size_of::<Tuple6>(), size_of::<Entry<Tuple6>>()),
+        ("NOTES", 4, size_of::<Note<Tuple4>>(), NOTES),
+        ("NOTES6", 4, size_of::<Note<Tuple6>>(), NOTES6),
+        ("NOTE_CURSOR", 4, size_of::<Cursors>(), 1),
+        ("NOTE_BUDGET", 4, size_of::<Budget>(), PORT_SLOTS),
         ("BUDGET", 4, size_of::<Budget>(), 1),
-        ("SCRATCH", 4, size_of::<EgressFlow>(), 1),
+        ("SCRATCH", 4, size_of::<Entry<Tuple4>>(), 1),
+        ("SCRATCH6", 4, size_of::<Entry<Tuple6>>(), 1),
         (EVENTS, 0, 0, EVENTS_BYTES),
     ]
 }

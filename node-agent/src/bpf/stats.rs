@@ -150,7 +150,8 @@ impl Programs {
     }
 }
 
-fn cpus(map: &'static str) -> Result<usize, Error> {
+/// CPUs that this machine may have; `map` is for the message.
+pub(super) fn cpus(map: &'static str) -> Result<usize, Error> {
     nr_cpus().map_err(|(what, error)| {
         let error = std::io::Error::new(error.kind(), format!("{what}: {error}"));
         Error::map(map, "write", MapError::IoError(error))

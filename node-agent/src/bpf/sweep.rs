@@ -6,38 +6,12 @@ use aya::{
     Pod,
     maps::{HashMap, MapData, MapError},
 };
-use ebpf::layout::flow::{EgressFlow, IngressFlow};
+use ebpf::layout::flow::Entry;
 
 use super::error::is_absent;
 
 /// Maximum number of entries removed from a map per sweep, as their keys are held in memory.
 const MOST: usize = 65_536;
-
-/// Lifetime data of an entry.
-pub(super) trait Aged: Pod {
-    fn epoch(&self) -> u32;
-    fn deadline(&self) -> u32;
-}
-
-impl Aged for EgressFlow {
-    fn epoch(&self) -> u32 {
-        self.epoch
-    }
-
-    fn deadline(&self) -> u32 {
-        self.deadline
-    }
-}
-
-impl Aged for IngressFlow {
-    fn epoch(&self) -> u32 {
-        self.epoch
-    }
-
-    fn deadline(&self) -> u32 {
-        self.deadline
-    }
-}
 
 /// Time and epoch of a sweep.
 #[derive(Clone, Copy, Debug)]
@@ -51,11 +25,11 @@ pub(super) struct Moment {
 }
 
 impl Moment {
-    /// Whether the programs will not use the entry for any packet from now on. (In a hold they ignore deadlines, so no sweep may run
-    /// then.)
-    fn is_over(self, entry: &impl Aged) -> bool {
-        let late = self.now.wrapping_sub(entry.deadline()).cast_signed();
-        entry.epoch() != self.epoch || late > self.overdue.cast_signed()
+    /// Whether the programs would not use the entry for any packet from now on. (While OVS is away they do not look at
+    /// deadlines: that is no moment for a sweep.)
+    fn is_over<T>(self, entry: &Entry<T>) -> bool {
+        let late = self.now.wrapping_sub(entry.deadline).cast_signed();
+        entry.epoch != self.epoch || late > self.overdue.cast_signed()
     }
 }
 
@@ -68,21 +42,24 @@ pub(super) struct Walk {
     pub(super) stayed: u64,
 }
 
-/// Number of entries of a map. `capacity` bounds the iteration: the kernel restarts it from the beginning when the current entry is
-/// evicted meanwhile.
+/// How many entries a map has. `capacity` bounds the walk: the kernel begins the list anew when the entry that it had come to
+/// is evicted meanwhile.
 pub(super) fn count<K: Pod, V: Pod>(map: &HashMap<MapData, K, V>, capacity: usize) -> Result<Walk, MapError> {
     let stayed = map.keys().take(capacity).try_fold(0, |count, key| key.map(|_| count + 1))?;
     Ok(Walk { removed: 0, stayed })
 }
 
-/// Removes expired entries, up to a limit, and counts the others, in one iteration. `capacity` as for [`count`].
-pub(super) fn sweep<K: Pod, V: Aged>(
-    map: &mut HashMap<MapData, K, V>,
+/// Removes what is over, up to a limit, and counts the rest, in one walk. `capacity` as for [`count`].
+pub(super) fn sweep<T: Pod>(
+    map: &mut HashMap<MapData, T, Entry<T>>,
     capacity: usize,
     moment: Moment,
-) -> Result<Walk, MapError> {
+) -> Result<Walk, MapError>
+where
+    Entry<T>: Pod,
+{
     let mut walk = Walk::default();
-    // Removing entries during the iteration would restart it.
+    // Removing while listing would begin the list anew.
     let mut over = Vec::new();
     for key in map.keys().take(capacity) {
         let key = key?;
@@ -93,10 +70,10 @@ pub(super) fn sweep<K: Pod, V: Aged>(
     }
     let mut gone = 0;
     for key in over {
-        // If the flow was learned again just now, it will be learned once more.
+        // If the flow has just been learned again, it will be once more.
         match map.remove(&key) {
             Ok(()) => walk.removed += 1,
-            // A program or an eviction removed it first.
+            // A program or an eviction was first.
             Err(error) if is_absent(&error) => gone += 1,
             Err(error) => return Err(error),
         }
@@ -106,7 +83,10 @@ pub(super) fn sweep<K: Pod, V: Aged>(
 }
 
 /// Whether the entry of a key is over. It may be evicted between listing its key and reading it.
-fn is_over<K: Pod, V: Aged>(map: &HashMap<MapData, K, V>, key: &K, moment: Moment) -> Result<bool, MapError> {
+fn is_over<T: Pod>(map: &HashMap<MapData, T, Entry<T>>, key: &T, moment: Moment) -> Result<bool, MapError>
+where
+    Entry<T>: Pod,
+{
     match map.get(key, 0) {
         Ok(entry) => Ok(moment.is_over(&entry)),
         Err(error) if is_absent(&error) => Ok(false),
@@ -117,15 +97,16 @@ fn is_over<K: Pod, V: Aged>(map: &HashMap<MapData, K, V>, key: &K, moment: Momen
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ebpf::layout::flow::Tuple4;
 
     #[test]
     fn an_entry_is_over_when_its_epoch_is_past_or_it_is_overdue() {
         let moment = Moment { epoch: 7, now: 50, overdue: 1_000 };
         let over =
-            |epoch, deadline: u32| moment.is_over(&IngressFlow { epoch, deadline, ..IngressFlow::default() });
+            |epoch, deadline: u32| moment.is_over(&Entry::<Tuple4> { epoch, deadline, ..Entry::default() });
         assert!(over(6, 2_000) && over(8, 2_000));
         assert!(!over(7, 2_000) && !over(7, 50));
-        // The clock has wrapped since.
+        // The clock has gone round since.
         let before = |ticks: u32| 50_u32.wrapping_sub(ticks);
         assert!(!over(7, before(1_000)));
         assert!(over(7, before(1_001)));

@@ -4,7 +4,7 @@
 //! calls.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use api::MacAddr;
@@ -96,6 +96,16 @@ pub enum Action {
     },
 }
 
+/// Addresses and ports of a packet after OVS has translated them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Translated {
+    /// Source.
+    pub source: SocketAddr,
+    /// Destination.
+    pub destination: SocketAddr,
+}
+
 /// One cached flow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -112,19 +122,23 @@ pub struct Flow {
     pub source_port: u16,
     /// Destination port of the packets.
     pub destination_port: u16,
+    /// What OVS makes of addresses and ports, if it translates them (NAT).
+    pub translated: Option<Translated>,
     /// Cached action.
     pub action: Action,
     /// Epoch in which the entry was learned; it is valid in this epoch only.
     pub epoch: u32,
     /// The entry belongs to the current epoch and is in use.
     pub valid: bool,
+    /// FIN or RST was seen: the entry carries nothing, and nothing is learned of the connection before the next SYN.
+    pub closing: bool,
     /// A revalidation packet is inside OVS.
     pub probing: bool,
     /// Amount by which the TTL or hop limit is decremented.
     pub ttl_step: u8,
-    /// Destination MAC as the pod writes it; for [`Action::Deliver`] as OVS delivers it.
+    /// Destination MAC before OVS: as the pod writes it, or of the inner frame in a tunnel.
     pub destination_mac: MacAddr,
-    /// Source MAC as the pod writes it; for [`Action::Deliver`] as OVS delivers it.
+    /// Source MAC before OVS: as the pod writes it, or of the inner frame in a tunnel.
     pub source_mac: MacAddr,
     /// Destination MAC after OVS: of the inner frame in a tunnel, else as the pod receives it.
     pub delivered_destination_mac: MacAddr,
@@ -136,6 +150,8 @@ pub struct Flow {
     pub refresh_in_ms: i64,
     /// Packets that used the entry.
     pub packets: u64,
+    /// Bytes of them on the wire, without a tunnel's headers.
+    pub bytes: u64,
 }
 
 /// Fill level of an eBPF map.
@@ -144,7 +160,7 @@ pub struct Flow {
 pub struct Pressure {
     /// Name of the map.
     pub map: &'static str,
-    /// Number of entries. Entries of ended flows count until the next sweep; in the LRU map `CONNS` until they are evicted.
+    /// Number of entries. Entries of ended flows count until the next sweep.
     pub entries: u64,
     /// Maximum number of entries.
     pub capacity: u64,
@@ -167,6 +183,10 @@ pub struct CachedVerdict {
     pub target: u32,
     /// `tunnel`, `local` or `deliver`.
     pub kind: &'static str,
+    /// Source of the packet after OVS.
+    pub source: SocketAddr,
+    /// Destination of the packet after OVS.
+    pub destination: SocketAddr,
     /// Amount by which the TTL or hop limit is decremented.
     pub ttl_step: u8,
     /// Headers in front of the IP packet, in hexadecimal.

@@ -47,6 +47,8 @@ pub(crate) fn flows() -> Vec<Flow> {
         action,
         epoch: 7,
         valid: true,
+        translated: None,
+        closing: false,
         probing: false,
         ttl_step: 1,
         destination_mac: MacAddr([0x0a, 0x58, 0x0a, 0xf4, 0, 1]),
@@ -56,6 +58,7 @@ pub(crate) fn flows() -> Vec<Flow> {
         age_ms: 1_200,
         refresh_in_ms: 800,
         packets: 42,
+        bytes: 4_200,
     };
     let tunnel = Action::Tunnel { remote, vni: 5, option: OPTION };
     let deliver = Action::Deliver { remote, vni: 5, option: OPTION };

@@ -166,7 +166,7 @@ mod tests {
                 {"id": "c0ffee01c0ffee01", "pod": "default/web-1", "addresses": ["10.244.0.3/24"],
                  "path": "ovs", "reason": "requested"}
             ],
-            "maps": [{"map": "FLOW_EGRESS", "entries": 1, "capacity": 4}],
+            "maps": [{"map": "FLOWS", "entries": 1, "capacity": 4}],
             "packetReasons": {"fragment": 2}
         }))
         .unwrap()
@@ -184,7 +184,7 @@ mod tests {
             "Invalidations by cause  flows 3\n",
             "Agent                   0.1.0, programs 00ff, map layout 2\n",
             "default/web-1  ovs   10.244.0.3/24  c0ffee01c0ff  requested\n",
-            "FLOW_EGRESS        1         4  25.0%\n",
+            "FLOWS        1         4  25.0%\n",
             "fragment           2\n",
         ] {
             assert!(text.contains(line), "{line} in\n{text}");

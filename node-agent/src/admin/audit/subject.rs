@@ -54,6 +54,13 @@ impl Subject {
     pub(super) fn cached(flow: &Flow, naming: &Naming, ports: &dyn Ports) -> Result<Self, String> {
         let spec =
             collect::spec(flow).ok_or_else(|| format!("protocol {} is not supported", flow.protocol))?;
+        if let Some(to) = flow.translated {
+            // A trace has no connection: it would choose a backend of its own.
+            return Err(format!(
+                "OVS translates it to {} -> {}, which a trace cannot repeat; refreshes compare it",
+                to.source, to.destination
+            ));
+        }
         let entry = match flow.action {
             Action::Tunnel { .. } | Action::Local { .. } => {
                 let named = naming.pods.get(&flow.endpoint);

@@ -57,6 +57,12 @@ pub(super) fn hooks(kind: Kind, ifindex: u32, mode: Mode) -> Vec<Hook> {
     }
 }
 
+/// The links of an interface by which the node itself is connected to the bridge. As for ports: the way out of OVS first.
+pub(super) fn host_hooks(ifindex: u32) -> [Hook; 2] {
+    let hook = |program, ingress| Hook { place: Place { program, ifindex }, ingress };
+    [hook(Program::ToHost, true), hook(Program::FromHost, false)]
+}
+
 impl Kind {
     /// The program that takes packets from the port.
     const fn entry(self) -> Program {

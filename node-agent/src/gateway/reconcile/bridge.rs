@@ -1,7 +1,9 @@
 //! Gateway bridge: tracks its addresses and next hops in the kernel, and updates OVN.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use anyhow::Context as _;
 use tokio::time::Instant;
 use tracing::info;
 
@@ -41,8 +43,24 @@ impl Worker {
         for name in [&self.names.bridge, &self.names.uplink, ManagementPort::NAME] {
             self.interfaces.extend(self.gateway.context.netlink.find(name).await?.map(|link| link.index));
         }
+        let programs = self.programs().await;
         self.reach().await?;
-        self.gateway.ensure_host().await
+        self.gateway.ensure_host().await?;
+        programs
+    }
+
+    /// Attaches the eBPF programs to the interfaces of the node on the bridges, which OVS makes again when it starts again.
+    async fn programs(&self) -> anyhow::Result<()> {
+        let context = &self.gateway.context;
+        let Some(programs) = &context.programs else { return Ok(()) };
+        let mut interfaces = BTreeSet::new();
+        for name in [self.names.bridge.as_str(), ManagementPort::NAME] {
+            interfaces.extend(context.netlink.find(name).await?.map(|link| link.index));
+        }
+        programs
+            .lock()
+            .set_host_interfaces(&interfaces, context.interposed)
+            .context("eBPF programs of the node's interfaces")
     }
 
     /// Updates OVN's settings when the node's addresses or next hops have changed.

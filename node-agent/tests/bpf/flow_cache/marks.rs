@@ -29,10 +29,10 @@ fn a_priority_and_a_mark_that_a_pod_sets_do_not_get_across_its_veth() {
         let (packet, _) = UDP.out();
         send(socket.as_raw_fd(), &packet, MsgFlags::empty()).unwrap();
         assert!(eventually(|| world.count(Reason::Miss) == 1), "{:?}", world.reasons());
-        assert_eq!(world.count(Reason::NoteKept), 0, "{:?}", world.reasons());
+        assert_eq!(world.count(Reason::PriorityTaken), 0, "{:?}", world.reasons());
         // It would have been seen.
         let (packet, _) = Shape { six: true, ..UDP }.out();
         world.pass("from_pod", &packet, world.pods[0], TAG);
-        assert_eq!((world.count(Reason::Miss), world.count(Reason::NoteKept)), (2, 1));
+        assert_eq!((world.count(Reason::Miss), world.count(Reason::PriorityTaken)), (2, 1));
     });
 }

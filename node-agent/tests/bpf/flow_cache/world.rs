@@ -125,15 +125,33 @@ impl World {
     /// The pod sends `packet`, and OVS makes `geneve` of it.
     pub(super) fn through_ovs(&self, packet: &[u8], geneve: &[u8]) -> Passed {
         let entered = self.sends(packet);
-        assert_eq!(entered.packet, packet, "the slow path changes nothing");
-        self.pass("to_uplink", geneve, self.uplink_from_ovs, entered.tag)
+        assert_eq!(unmarked(&entered.packet), unmarked(packet), "the slow path changes nothing");
+        let passed = self.comes_out("to_uplink", geneve, self.uplink_from_ovs, &entered);
+        assert_eq!(passed.packet, geneve, "what OVS sends is sent");
+        passed
+    }
+
+    /// OVS makes `packet` of the one that entered, and keeps what it carries: its tag, or its mark.
+    pub(super) fn comes_out(&self, program: &str, packet: &[u8], ifindex: u32, entered: &Passed) -> Passed {
+        let mut packet = packet.to_vec();
+        if self.from_ovs != self.pods {
+            carry_mark(&entered.packet, &mut packet);
+        }
+        self.pass(program, &packet, ifindex, entered.tag)
+    }
+
+    /// `packet` comes from the wire.
+    pub(super) fn arrives(&self, packet: &[u8]) -> Passed {
+        self.pass("from_uplink", packet, self.uplink, 0)
     }
 
     /// `geneve` comes from the wire, and OVS delivers `packet` to the pod.
     pub(super) fn delivered_by_ovs(&self, geneve: &[u8], packet: &[u8]) -> Passed {
-        let entered = self.pass("from_uplink", geneve, self.uplink, 0);
-        assert_eq!(entered.packet, geneve, "the slow path changes nothing");
-        self.pass("to_pod", packet, self.from_ovs[0], entered.tag)
+        let entered = self.arrives(geneve);
+        assert_eq!(unmarked(&entered.packet), unmarked(geneve), "the slow path changes nothing");
+        let passed = self.comes_out("to_pod", packet, self.from_ovs[0], &entered);
+        assert_eq!(passed.packet, packet, "what OVS delivers is delivered");
+        passed
     }
 
     pub(super) fn count(&self, reason: Reason) -> u64 {
@@ -223,6 +241,46 @@ impl Shape {
         let inner = self.frame((ROUTER, POD), false, 1);
         let delivered = self.frame((ROUTER, POD), false, 1);
         (geneve(FAR_UPLINK, UPLINK, FAR, NEAR, [0, 5, 0, 3], 9, self.outer_ecn(), &inner), delivered)
+    }
+}
+
+/// Offset of the IP header of the pods' packet.
+fn inner_ip(packet: &[u8]) -> usize {
+    if packet[12..14] == [0x08, 0] && packet[23] == 17 && packet[36..38] == 6081_u16.to_be_bytes() {
+        72
+    } else {
+        14
+    }
+}
+
+/// Identification and flags of IPv4, or the flow label of IPv6, and the checksum: where a mark is.
+fn marked(packet: &[u8]) -> [std::ops::Range<usize>; 2] {
+    let at = inner_ip(packet);
+    match packet[at] >> 4 {
+        4 => [at + 4..at + 8, at + 10..at + 12],
+        _ => [at + 1..at + 2, at + 2..at + 4],
+    }
+}
+
+/// The packet with zeros where a mark is.
+pub(super) fn unmarked(packet: &[u8]) -> Vec<u8> {
+    let mut packet = packet.to_vec();
+    for range in marked(&packet) {
+        packet[range].fill(0);
+    }
+    packet
+}
+
+/// Puts the mark of the packet that entered into the one that comes out, as OVS does by leaving it alone.
+fn carry_mark(entered: &[u8], out: &mut [u8]) {
+    let (from, to) = (inner_ip(entered), inner_ip(out));
+    if entered[from] >> 4 == 4 {
+        out[to + 4..to + 8].copy_from_slice(&entered[from + 4..from + 8]);
+        fix_checksum(&mut out[to..to + 20]);
+    } else {
+        // The upper half of the first byte is of the traffic class, which OVS may set.
+        out[to + 1] = out[to + 1] & 0xf0 | entered[from + 1] & 0xf;
+        out[to + 2..to + 4].copy_from_slice(&entered[from + 2..from + 4]);
     }
 }
 

@@ -1,0 +1,106 @@
+//! Flows of either IP version, as decisions look at them.
+
+use crate::{
+    layout::flow::{Entry, Tuple4, Tuple6},
+    packet::{fold, word_sum},
+};
+
+/// A flow of either IP version.
+pub trait Tuple: Copy + PartialEq {
+    /// The flow in the other direction, which enters on the side on which this one left: `side` as it is.
+    #[must_use]
+    fn reversed(&self) -> Self;
+    /// Says on which side the packet is: `SIDE_*`.
+    fn enter(&mut self, side: u8);
+    /// `SIDE_*`.
+    fn side(&self) -> u8;
+    /// IP protocol number.
+    fn protocol(&self) -> u8;
+    /// Whether source address and port are those of `other`.
+    fn same_source(&self, other: &Self) -> bool;
+    /// Whether destination address and port are those of `other`.
+    fn same_destination(&self, other: &Self) -> bool;
+    /// Whether source and destination address are equal.
+    fn is_to_itself(&self) -> bool;
+    /// One's complement sum that takes the checksum of `self`'s addresses to that of `after`'s.
+    fn address_difference(&self, after: &Self) -> u32;
+    /// Source and destination port in one word, as in the packet.
+    fn ports(&self) -> u32;
+}
+
+macro_rules! tuple {
+    ($tuple:ident, $sum:ident) => {
+        impl Tuple for $tuple {
+            #[inline(always)]
+            fn reversed(&self) -> Self {
+                Self {
+                    source: self.destination,
+                    destination: self.source,
+                    source_port: self.destination_port,
+                    destination_port: self.source_port,
+                    ..*self
+                }
+            }
+
+            #[inline(always)]
+            fn enter(&mut self, side: u8) {
+                self.side = side;
+            }
+
+            #[inline(always)]
+            fn side(&self) -> u8 {
+                self.side
+            }
+
+            #[inline(always)]
+            fn protocol(&self) -> u8 {
+                self.protocol
+            }
+
+            #[inline(always)]
+            fn same_source(&self, other: &Self) -> bool {
+                self.source == other.source && self.source_port == other.source_port
+            }
+
+            #[inline(always)]
+            fn same_destination(&self, other: &Self) -> bool {
+                self.destination == other.destination && self.destination_port == other.destination_port
+            }
+
+            #[inline(always)]
+            fn is_to_itself(&self) -> bool {
+                self.source == self.destination
+            }
+
+            #[inline(always)]
+            fn address_difference(&self, after: &Self) -> u32 {
+                let before = fold($sum(self.source) + $sum(self.destination));
+                (before ^ 0xffff) + $sum(after.source) + $sum(after.destination)
+            }
+
+            #[inline(always)]
+            fn ports(&self) -> u32 {
+                let ([a, b], [c, d]) = (self.source_port.to_ne_bytes(), self.destination_port.to_ne_bytes());
+                u32::from_ne_bytes([a, b, c, d])
+            }
+        }
+    };
+}
+
+tuple!(Tuple4, word_sum);
+tuple!(Tuple6, words_sum);
+
+/// The sum of the half-words of an IPv6 address.
+#[inline(always)]
+const fn words_sum(address: [u32; 4]) -> u32 {
+    let [a, b, c, d] = address;
+    word_sum(a) + word_sum(b) + word_sum(c) + word_sum(d)
+}
+
+impl<T: Tuple> Entry<T> {
+    /// The key of the other direction's entry.
+    #[inline(always)]
+    pub fn partner(&self) -> T {
+        self.after.reversed()
+    }
+}

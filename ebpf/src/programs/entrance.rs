@@ -1,0 +1,158 @@
+//! Packets on their way to OVS: from a pod, and from a tunnel. What the flow cache knows is forwarded; of the rest what may teach is
+//! noted.
+
+use ebpf::decide::tuple::Tuple as _;
+use ebpf::{
+    decide::{
+        admit::{self, Next, Outside},
+        forward,
+    },
+    layout::{
+        flow::{HEADER_LEN, SIDE_POD, SIDE_TUNNEL},
+        maps::Port,
+        reason::Reason,
+    },
+    packet::{self, Outer, Packet as _, TCP, Window as _},
+};
+
+use super::{
+    conn, count,
+    family::{Family, V4, V6},
+    forward::{Arrival, forward as cached},
+    maps, note,
+    pass::{Outcome, Pass},
+    skb::{Front, Skb},
+};
+
+/// Looks at a packet that a pod sent.
+#[inline(always)]
+pub(super) fn from_pod(skb: &Skb, port: &Port) -> Outcome {
+    let Some(config) = maps::config() else { return Outcome::UNREAD };
+    let (gate, epoch) = (maps::gate(config), maps::epoch(config));
+    if let Err(reason) = admit::endpoint(gate, port, epoch) {
+        count::reason(reason);
+        return Outcome::UNREAD;
+    }
+    let meta = skb.meta();
+    if meta.vlan_beside {
+        count::reason(Reason::Vlan);
+        return Outcome::UNREAD;
+    }
+    let front = skb.front(14 + 20 + 20);
+    // The shortest packet that the flow cache carries: IPv4 and UDP.
+    if !front.has(14 + 28) {
+        return Outcome::UNREAD;
+    }
+    let pass = Pass { config, port, meta, gate, epoch };
+    let ethertype = u16::from_be(front.u16(12));
+    let outcome = if ethertype == V4::TYPE {
+        pod::<V4>(skb, &front, &pass)
+    } else if ethertype == V6::TYPE {
+        pod::<V6>(skb, &skb.front(14 + 40 + 20), &pass)
+    } else {
+        count::reason(Reason::NotIp);
+        return Outcome::UNREAD;
+    };
+    outcome.unwrap_or_else(|(reason, outcome)| {
+        count::reason(reason);
+        outcome
+    })
+}
+
+#[inline(always)]
+fn pod<F: Family>(skb: &Skb, front: &Front, pass: &Pass<'_>) -> Result<Outcome, (Reason, Outcome)> {
+    let mut flow =
+        F::parse(front, 14, skb.len().wrapping_sub(14)).map_err(|reason| (reason, Outcome::UNREAD))?;
+    let slow = |reason| (reason, Outcome::SLOW);
+    let (bound, tcp) = (F::is_bound(&flow.tuple, pass.port), flow.tuple.protocol() == TCP);
+    let next = admit::pod_packet(pass.gate, bound, tcp, flow.changes_connection());
+    if let Next::Slow(reason) = next {
+        return Err(slow(reason));
+    }
+    let macs = [front.u32(0), front.u32(4), front.u32(8)];
+    flow.tuple.enter(SIDE_POD);
+    if next == Next::Close {
+        admit::addressed(&macs, &pass.port.mac).map_err(slow)?;
+        conn::close::<F>(&flow.tuple, u32::from(flow.flags));
+        return Err(slow(Reason::TcpHandshake));
+    }
+    let packet = Arrival::<F, 14> { flow: &flow, way: [skb.ifindex(), 0, 0], macs };
+    let reason = match cached(skb, front, &packet, pass) {
+        Ok(outcome) => return Ok(outcome),
+        Err(reason) => reason,
+    };
+    if !forward::is_noted(reason) {
+        return Err(slow(reason));
+    }
+    // Not before: an entry has the MACs of a packet that came this way.
+    admit::addressed(&macs, &pass.port.mac).map_err(slow)?;
+    let outcome = note::leave(skb, front, &packet, pass, forward::is_urgent(reason));
+    Err((reason, outcome))
+}
+
+/// Looks at a packet on the uplink whose outer headers are Geneve's.
+#[inline(always)]
+pub(super) fn from_tunnel(skb: &Skb, front: &Front, outer: &Outer, pass: &Pass<'_>) -> Outcome {
+    let outside = Outside {
+        vlan: pass.meta.vlan_beside,
+        ours: admit::is_for_node([front.u32(0), front.u16(4).into()], outer.destination, pass.config),
+        plain: outer.plain,
+        sum_is_right: packet::outer_sum_is_right(front),
+    };
+    let outcome = match admit::tunnel(pass.gate, outside) {
+        Err(reason) => Err((reason, Outcome::SLOW)),
+        Ok(()) if outer.inner == V4::TYPE => tunnelled::<V4>(skb, front, outer, pass),
+        Ok(()) if outer.inner == V6::TYPE => {
+            tunnelled::<V6>(skb, &skb.front(HEADER_LEN + 40 + 20), outer, pass)
+        }
+        Ok(()) => Err((Reason::NotIp, Outcome::SLOW)),
+    };
+    outcome.unwrap_or_else(|(reason, outcome)| {
+        count::reason(reason);
+        outcome
+    })
+}
+
+#[inline(always)]
+fn tunnelled<F: Family>(
+    skb: &Skb,
+    front: &Front,
+    outer: &Outer,
+    pass: &Pass<'_>,
+) -> Result<Outcome, (Reason, Outcome)> {
+    let slow = |reason| (reason, Outcome::SLOW);
+    let mut flow = F::parse(front, HEADER_LEN, skb.len().wrapping_sub(HEADER_LEN)).map_err(slow)?;
+    let (same_ecn, tcp) = (outer.ecn == flow.outer_ecn(), flow.tuple.protocol() == TCP);
+    flow.tuple.enter(SIDE_TUNNEL);
+    match admit::tunnel_packet(pass.gate, same_ecn, tcp, flow.changes_connection()) {
+        Next::Slow(reason) => return Err(slow(reason)),
+        Next::Close => {
+            conn::close::<F>(&flow.tuple, u32::from(flow.flags));
+            return Err(slow(Reason::TcpHandshake));
+        }
+        Next::Lookup => {}
+    }
+    let way = [outer.vni, outer.option, outer.source];
+    let packet = Arrival::<F, HEADER_LEN> { flow: &flow, way, macs: inner_macs(front) };
+    let reason = match cached(skb, front, &packet, pass) {
+        Ok(outcome) => return Ok(outcome),
+        Err(reason) => reason,
+    };
+    if !forward::is_noted(reason) {
+        return Err(slow(reason));
+    }
+    // What OVS has no tunnel for teaches nothing, as OVS drops it.
+    if !maps::is_remote(outer.source) {
+        count::reason(reason);
+        return Err(slow(Reason::UnknownRemote));
+    }
+    let outcome = note::leave(skb, front, &packet, pass, forward::is_urgent(reason));
+    Err((reason, outcome))
+}
+
+/// Destination and source MAC of the inner frame.
+#[inline(always)]
+fn inner_macs(front: &Front) -> [u32; 3] {
+    const AT: u32 = HEADER_LEN - 14;
+    [front.u32(AT), front.u32(AT + 4), front.u32(AT + 8)]
+}
