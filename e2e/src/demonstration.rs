@@ -1,16 +1,27 @@
-//! The demonstration's table as a test: every row holds, with eBPF and without, with one family and with two.
+//! The demonstration's table as a test: every row holds, with eBPF and without, with one family and with two. Then services: with eBPF the
+//! flow cache carries their connections.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use testbed::cluster::Shape;
+use testbed::cluster::config::Datapath;
 use testbed::demo;
 use testbed::ui::Progress;
 
 use crate::harness::{Case, Group, Program, Settings, flags};
+use crate::service_flows;
 
 /// How long the demonstration may take.
 const LIMIT: Duration = Duration::from_secs(300);
+
+/// One part of the suite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// The demonstration's table.
+    Traffic,
+    Services,
+}
 
 /// On what to demonstrate.
 #[derive(Clone, Debug, clap::Args)]
@@ -31,14 +42,27 @@ pub fn main() -> ExitCode {
 }
 
 impl Args {
-    /// One trial, on a cluster of that name.
+    /// Two trials, on a cluster of that name.
     #[must_use]
     pub fn group(self, prefix: &'static str, cluster: &str) -> Group {
         let name = cluster.to_owned();
-        let cases = vec![Case::new("traffic", LIMIT, ())];
+        let cases =
+            vec![Case::new("traffic", LIMIT, Part::Traffic), Case::new("services", LIMIT, Part::Services)];
         Group::new(prefix, cases, vec![name.clone()], move |settings, jobs| {
-            settings.on_cluster(self.shape.config(&name)?, jobs, |bed, jobs| {
-                jobs.each(|(), checks| demo::play(bed, &Progress::new(), checks));
+            let config = self.shape.config(&name)?;
+            let ebpf = config.datapath == Datapath::Ebpf;
+            settings.on_cluster(config, jobs, |bed, jobs| {
+                let mut played = false;
+                jobs.each(|part, checks| {
+                    // The services are of its pods.
+                    if !std::mem::replace(&mut played, true) {
+                        demo::play(bed, &Progress::new(), checks)?;
+                    }
+                    match part {
+                        Part::Traffic => Ok(()),
+                        Part::Services => service_flows::check(bed, ebpf, checks),
+                    }
+                });
                 Ok(())
             })
         })

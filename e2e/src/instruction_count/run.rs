@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::{Row, reference};
+use crate::service_flows;
 use testbed::cluster::config::{CENTRAL_IP, Config, Datapath, EXT_IP};
 use testbed::cluster::{self, Bed};
 use testbed::tools::RoundTrips;
@@ -56,6 +57,9 @@ impl Measure<'_> {
         self.loads("fast", &client, &far)?;
         self.load("fast", CONNECTIONS, &client, &far)?;
         self.loads("fast-same", &client, &near)?;
+        let [near_service, far_service] = [self.service("near", &near)?, self.service("far", &far)?];
+        self.loads("service", &client, &far_service)?;
+        self.loads("service-same", &client, &near_service)?;
         if self.agents("learning everything", Datapath::Ebpf, &["--refresh-ms=0"])? {
             self.loads("learn", &client, &far)?;
             self.loads("learn-same", &client, &near)?;
@@ -67,11 +71,19 @@ impl Measure<'_> {
         self.loads("ovs", &client, &far)?;
         self.load("ovs", CONNECTIONS, &client, &far)?;
         self.loads("ovs-same", &client, &near)?;
+        self.loads("ovs-service", &client, &far_service)?;
+        self.loads("ovs-service-same", &client, &near_service)?;
         for (from, to) in [("ovs", "off"), ("ovs-udp", "off-udp"), ("ovs-same", "off-same")] {
             let row = self.rows.iter().find(|row| row.name == from).cloned();
             self.rows.extend(row.map(|row| Row { name: to.into(), ..row }));
         }
         Ok(())
+    }
+
+    /// Address of a service with this backend.
+    fn service(&self, name: &str, backend: &str) -> Result<String> {
+        let made = service_flows::create(self.bed, NAMESPACE, name, PORT.parse()?, &[backend.parse()?])?;
+        made.first().map(ToString::to_string).with_context(|| format!("service {name} has no address"))
     }
 
     fn address(&self, name: &str) -> Result<String> {

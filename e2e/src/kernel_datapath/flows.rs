@@ -1,21 +1,19 @@
 //! Long flows between pods: they take the fast path where there is one, and a policy that comes into force ends them.
 
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
 use super::agent;
+use crate::service_flows::{Echo, PORT, client};
 use testbed::cluster::Bed;
 use testbed::demo::Pods;
 use testbed::exec;
 use testbed::tools::RoundTrips;
-use testbed::traffic::{self, Place};
 use testbed::ui::Checks;
 
-/// Where the echoes listen. The example's policy says nothing of the web servers, so it is open.
-const PORT: &str = "7100";
 /// From then on the web servers take nothing but what they are for.
 const POLICY: &str = r#"{
     "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
@@ -133,31 +131,4 @@ fn policy(bed: &Bed, server: std::net::Ipv4Addr) -> Result<String> {
         seen.answers,
         late.as_secs_f64()
     ))
-}
-
-fn client(bed: &Bed) -> Result<std::process::Command> {
-    let place = Place::Pod { node: "n1".into(), namespace: "shop".into(), name: "client".into() };
-    let mut command = traffic::command(bed, &place, &bed.config().program("testbed"))?;
-    command.args(["probe", "rr"]);
-    Ok(command)
-}
-
-/// An echo in a pod; it ends with this.
-struct Echo(Child);
-
-impl Echo {
-    fn start(bed: &Bed, node: &str, pod: &str) -> Result<Self> {
-        let place = Place::Pod { node: node.into(), namespace: "shop".into(), name: pod.into() };
-        let mut command = traffic::command(bed, &place, &bed.config().program("testbed"))?;
-        command.args(["probe", "echo", PORT]).stdin(Stdio::null());
-        Ok(Self(command.spawn().context("cannot start an echo")?))
-    }
-}
-
-impl Drop for Echo {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

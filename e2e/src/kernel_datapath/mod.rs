@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::harness::{Case, Group, Jobs, Program, Settings, flags};
+use crate::service_flows;
 use testbed::cluster::Bed;
 use testbed::cluster::Shape;
 use testbed::cluster::config::{Datapath, OvsDatapath};
@@ -39,6 +40,8 @@ enum Part {
     /// What the agents say of themselves, and the programs that are attached.
     Agents,
     Flows,
+    /// Connections to services.
+    Services,
     Reset,
 }
 
@@ -59,6 +62,7 @@ impl Args {
             Case::new("demonstration", LIMIT, Part::Demonstration),
             Case::new("agents_and_programs", LIMIT, Part::Agents),
             Case::new("flows_and_policy", LIMIT, Part::Flows),
+            Case::new("services", LIMIT, Part::Services),
         ];
         if ebpf {
             cases.push(Case::new("long_connection_reset", LIMIT, Part::Reset));
@@ -91,6 +95,7 @@ fn play(bed: &Bed, ebpf: bool, jobs: &mut Jobs<Part>) -> Result<()> {
                 }
             }
             Part::Flows => flows::check(bed, ebpf, checks)?,
+            Part::Services => service_flows::check(bed, ebpf, checks)?,
             Part::Reset => reset::check(bed, checks),
         }
         Ok(())

@@ -344,7 +344,8 @@ fn pressure(stage: &mut Stage<'_>, world: &World<'_>, case: Case<'_>, first: &[F
     let outcome = if too_full.is_empty() { Ok(String::new()) } else { Err(too_full.join(", ")) };
     stage.checks.check(format_args!("{what}: no map has more entries than room"), outcome);
     // The sender has an entry for each UDP flow that OVS let out, the other node for each that arrived.
-    for (index, map) in ["FLOW_EGRESS", "FLOW_INGRESS"].iter().enumerate() {
+    let map = "FLOWS";
+    for index in 0..2 {
         let (node, first, most) = (&world.scene.nodes[index], &first[index], &most[index]);
         let (entries, room) = most.map(map);
         let learned = most.learned.saturating_sub(first.learned);
@@ -356,7 +357,7 @@ fn pressure(stage: &mut Stage<'_>, world: &World<'_>, case: Case<'_>, first: &[F
         };
         let outcome = if good { Ok(text) } else { Err(text) };
         stage.checks.check(format_args!("{what}: slipctl shows the pressure on {node}"), outcome);
-        let shown = most.metrics.get(*map).copied().unwrap_or_default();
+        let shown = most.metrics.get(map).copied().unwrap_or_default();
         let text = format!("{} of {} entries", shown.0, shown.1);
         let good = shown.0 >= entries / 2 && shown.0 > FEW && shown.1 == room;
         let outcome = if good { Ok(text) } else { Err(text) };
@@ -369,7 +370,7 @@ async fn aged(stage: &mut Stage<'_>, world: &World<'_>, what: &str) -> Result<()
     let start = Instant::now();
     loop {
         let now = figures(stage, world)?;
-        let left: u64 = now.iter().map(|f| f.map("FLOW_EGRESS").0 + f.map("FLOW_INGRESS").0).sum();
+        let left: u64 = now.iter().map(|f| f.map("FLOWS").0).sum();
         let refresh = now.iter().map(|f| f.refresh_ms).max().unwrap_or_default();
         let text =
             format!("after {} s {left} entries, refreshed every {refresh} ms", start.elapsed().as_secs());
