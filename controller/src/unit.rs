@@ -4,8 +4,8 @@ use std::fmt;
 
 use api::NamespacedName;
 
-/// A unit of reconciliation. All units that one event makes dirty are written in one transaction, except load balancers, of
-/// which a service has one for every node. The order of the variants is the order of a full comparison: units that others
+/// A unit of reconciliation. All units that one event makes dirty are written in one transaction, except load balancers: a
+/// service may have one for every node. The order of the variants is the order of a full comparison: units that others
 /// refer to come first, and policies that isolate a pod come before the pod.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Unit {

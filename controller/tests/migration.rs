@@ -218,7 +218,7 @@ fn write_features(server: &Server) {
         "external_ids={\"k8s.ovn.org/owner-controller\"=\
         tenant-network-controller,\"k8s.ovn.org/owner-type\"=NetworkPolicy}",
     ]);
-    // And rows of network policies, which the controller must remove.
+    // And rows left by network policies, which the controller must remove.
     run(&["create", "Port_Group", "name=stale_policy", &marks("NetworkPolicy", "red:gone")]);
     run(&["create", "Address_Set", "name=stale_peer", &marks("PodSelector", "gone")]);
 }

@@ -83,7 +83,7 @@ pub struct Engine {
 /// Result of the attempt to start a transaction.
 enum Started {
     InFlight(InFlight),
-    /// There is more to look at; other waiting work goes first.
+    /// There is more to compare; other waiting work comes first.
     More,
     Nothing,
 }

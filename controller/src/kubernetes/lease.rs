@@ -1,5 +1,5 @@
-//! Leader election by a Lease object. The holder renews it; whoever finds it expired takes it, with the resource version
-//! as precondition, so that of two takers one wins. What it promises is not strict, as clocks and pauses may deceive; the
+//! Leader election by a Lease object. The holder renews it; a candidate that finds it expired takes it, with the resource version
+//! as precondition, so that only one of two candidates wins. It gives no strict guarantee, as clocks and pauses may deceive; the
 //! database's lock is what keeps a deposed leader from writing.
 
 use std::time::{Duration, Instant};

@@ -200,7 +200,7 @@ pub struct Edge {
     pub member: Member,
 }
 
-/// What an edge points at.
+/// The member of an edge.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Member {
     /// Another row (a reference in the database).

@@ -205,7 +205,7 @@ pub struct Differ<'a> {
 }
 
 impl<'a> Differ<'a> {
-    /// Nothing has been looked at yet.
+    /// Nothing has been compared yet.
     pub fn new(desired: &'a Desired, observed: &'a dyn Observed, barred: &'a BTreeSet<RowKey>) -> Self {
         Self {
             desired,

@@ -49,7 +49,7 @@ fn other_network(ids: &Map<String, String>) -> Option<&String> {
 /// Rows of one feature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// How many there are.
+    /// Number of rows.
     pub rows: usize,
     /// Table and name of one of them.
     pub example: String,

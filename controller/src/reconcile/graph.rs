@@ -58,7 +58,7 @@ pub(super) struct Graph {
     columns: Vec<&'static str>,
 }
 
-/// What a node is looked up by.
+/// The name of a row or text, by which it is looked up.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Name<'a> {
     Row(&'a RowKey),

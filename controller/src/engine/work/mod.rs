@@ -49,7 +49,7 @@ struct Group {
     seen: Instant,
 }
 
-/// Where the atoms under way come from.
+/// The source of the atoms under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
     Event,

@@ -35,7 +35,7 @@ pub enum Direction {
     Egress,
 }
 
-/// One rule: traffic is allowed that meets one of the peers and one of the ports.
+/// One rule: traffic is allowed if it matches one of the peers and one of the ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     /// `None`: all peers.

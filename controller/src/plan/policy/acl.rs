@@ -26,7 +26,7 @@ const BLOCK_INDEX: &str = "-2";
 /// In the id: no protocol is named.
 const NO_PROTOCOL: &str = "None";
 
-/// What an ACL is beyond its id and match.
+/// The parameters of an ACL besides its id and match.
 struct Acl<'a> {
     id: String,
     external_ids: Datum,

@@ -36,7 +36,7 @@ pub(in crate::plan) fn options(
     options
 }
 
-/// What a load balancer of a node is attached to.
+/// Where a load balancer of a node is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     RouterAndSwitch,

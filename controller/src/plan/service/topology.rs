@@ -11,7 +11,7 @@ use crate::index::Node;
 /// The clients for which endpoints are chosen.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Scope<'a> {
-    /// Every node alike; hints do not count.
+    /// All nodes; hints do not apply.
     Everywhere,
     /// One node, with endpoints of the whole cluster.
     Cluster(&'a Node),
