@@ -54,7 +54,7 @@ pub enum AnnotationError {
     Malformed {
         /// The annotation's key.
         key: &'static str,
-        /// What is wrong, with field and position.
+        /// The problem, with field and position.
         problem: String,
         /// The value as found.
         value: String,

@@ -84,7 +84,7 @@ pub struct ClusterNetworkArgs {
     /// Range of the join switch, one for each family; fd98::/64 where pods have IPv6 and none is given.
     #[arg(long, env = "SLIPSTREAM_JOIN_SUBNET", value_delimiter = ',', default_value = "100.64.0.0/16")]
     pub join_subnet: Vec<IpNet>,
-    /// Range of the addresses that stand for OVN and the host on the gateway bridge, one for each family; fd69::/125 where pods
+    /// Range of the addresses that represent OVN and the host on the gateway bridge, one for each family; fd69::/125 where pods
     /// have IPv6 and none is given.
     #[arg(
         long,
