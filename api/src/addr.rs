@@ -1,4 +1,4 @@
-//! Addresses that follow from other addresses: a subnet's gateway and management port, a node's join address, and the
+//! Addresses derived from other addresses: a subnet's gateway and management port, a node's join address, and the
 //! well-known addresses of the masquerade subnet.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -34,13 +34,13 @@ impl Family {
     }
 }
 
-/// Join ranges where none is configured, one for each family; those of ovn-kubernetes.
+/// Join ranges used where none is configured, one for each family; the same as in ovn-kubernetes.
 pub const DEFAULT_JOIN: [IpNet; 2] = [
     IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(100, 64, 0, 0), 16)),
     IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(0xfd98, 0, 0, 0, 0, 0, 0, 0), 64)),
 ];
 
-/// Masquerade ranges where none is configured, one for each family; those of ovn-kubernetes.
+/// Masquerade ranges used where none is configured, one for each family; the same as in ovn-kubernetes.
 pub const DEFAULT_MASQUERADE: [IpNet; 2] = [
     IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(169, 254, 169, 0), 29)),
     IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(0xfd69, 0, 0, 0, 0, 0, 0, 0), 125)),
@@ -99,7 +99,7 @@ pub struct Masquerade {
     pub host: IpAddr,
     /// `.3`: the host path of services with external traffic policy Local.
     pub local_service: IpAddr,
-    /// `.4`: the next hop that stands for OVN on the bridge.
+    /// `.4`: the next hop that represents OVN on the bridge.
     pub next_hop: IpAddr,
     /// `.5`: the source of a pod's connection to itself through a service.
     pub hairpin: IpAddr,

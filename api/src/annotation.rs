@@ -1,4 +1,4 @@
-//! Annotations that the controller and the node agent exchange through Node and Pod objects. Keys and values are those of
+//! Annotations that the controller and the node agent exchange through Node and Pod objects. Keys and values are the same as in
 //! ovn-kubernetes; a value that cannot be read gives an error that names the key and the field.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::MacAddr;
 pub const POD_NETWORKS: &str = "k8s.ovn.org/pod-networks";
 /// Key of the node's pod ranges. See [`NodeSubnets`].
 pub const NODE_SUBNETS: &str = "k8s.ovn.org/node-subnets";
-/// Key of the node's number (decimal text, from 2), from which its join address follows.
+/// Key of the node's number (decimal text, from 2), from which its join address is derived.
 pub const NODE_ID: &str = "k8s.ovn.org/node-id";
 /// Key of the chassis name (the node's OVS `system-id`).
 pub const NODE_CHASSIS_ID: &str = "k8s.ovn.org/node-chassis-id";
@@ -34,10 +34,10 @@ pub const NODE_MASQUERADE_SUBNET: &str = "k8s.ovn.org/node-masquerade-subnet";
 /// (`other_config:userspace-tso-enable`). That datapath compares the length of a packet before segmentation with a limit
 /// (`check_pkt_larger`), so the controller sets no `gateway_mtu` for such a node.
 pub const USERSPACE_TSO: &str = "slipstream.dev/userspace-tso";
-/// Key of what the controller was told of the cluster's network, on every Node: an agent compares it with its own flags. See
+/// Key of the controller's cluster network flags, on every Node. An agent compares them with its own flags. See
 /// [`ClusterNetwork`].
 pub const CLUSTER_NETWORK: &str = "slipstream.dev/cluster-network";
-/// Key on a pod that says which data path it takes: `ebpf` or `ovs`. May be changed at any time.
+/// Key on a pod that requests its path: `ebpf` or `ovs`. May be changed at any time.
 pub const POD_PATH: &str = "slipstream.dev/path";
 /// Key of the zone the node belongs to; `global` with one database for all nodes.
 pub const ZONE_NAME: &str = "k8s.ovn.org/zone-name";
@@ -54,7 +54,7 @@ pub enum AnnotationError {
     Malformed {
         /// The annotation's key.
         key: &'static str,
-        /// What is wrong, with field and position.
+        /// The problem, with field and position.
         problem: String,
         /// The value as found.
         value: String,
@@ -82,10 +82,10 @@ pub struct PodNetwork {
     /// Further routes inside the pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<PodRoute>,
-    /// The address once more, when there is exactly one (older readers).
+    /// The address again, if there is exactly one (for older readers).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip_address: Option<IpNet>,
-    /// The gateway once more, when there is exactly one (older readers).
+    /// The gateway again, if there is exactly one (for older readers).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway_ip: Option<IpAddr>,
     /// `primary` for the cluster network.
@@ -108,7 +108,7 @@ pub struct PodRoute {
 #[serde(transparent)]
 pub struct PodNetworks(pub BTreeMap<String, PodNetwork>);
 
-/// Value of [`NODE_SUBNETS`]: network name to pod ranges of the node. Older versions of ovn-kubernetes wrote a range alone
+/// Value of [`NODE_SUBNETS`]: network name to pod ranges of the node. Older versions of ovn-kubernetes wrote a single range
 /// where there is a list now; both are read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -125,7 +125,7 @@ impl<'de> Deserialize<'de> for Ranges {
     }
 }
 
-/// Reads one range, or a list of them. Not an untagged enum, whose errors do not say what is wrong.
+/// Reads one range, or a list of them. It is not an untagged enum, as errors of those do not name the problem.
 struct OneOrMany;
 
 impl<'de> Visitor<'de> for OneOrMany {
@@ -161,13 +161,13 @@ pub struct GatewayConfig {
     /// The node's addresses on the bridge, shared with the gateway router.
     #[serde(rename = "ip-addresses")]
     pub ip_addresses: Vec<IpNet>,
-    /// The address once more, when there is exactly one (older readers).
+    /// The address again, if there is exactly one (for older readers).
     #[serde(rename = "ip-address", default, skip_serializing_if = "Option::is_none")]
     pub ip_address: Option<IpNet>,
     /// Default gateways of the physical network.
     #[serde(rename = "next-hops")]
     pub next_hops: Vec<IpAddr>,
-    /// The gateway once more, when there is exactly one (older readers).
+    /// The gateway again, if there is exactly one (for older readers).
     #[serde(rename = "next-hop", default, skip_serializing_if = "Option::is_none")]
     pub next_hop: Option<IpAddr>,
     /// `"true"` when NodePorts are served on this node.
@@ -194,8 +194,8 @@ pub struct FamilyAddresses {
     pub ipv6: Option<IpNet>,
 }
 
-/// Value of [`CLUSTER_NETWORK`]: what controller and agents must be told alike. Ranges that follow from others, such as the
-/// default masquerade range of a family, are written out.
+/// Value of [`CLUSTER_NETWORK`]: the flags that must be equal for controller and agents. Ranges derived from others, such as the
+/// default masquerade range of a family, are included.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterNetwork {
@@ -217,7 +217,7 @@ pub fn decode<T: DeserializeOwned>(key: &'static str, value: &str) -> Result<T, 
     let malformed = |problem| AnnotationError::Malformed { key, problem, value: shorten(value) };
     let mut json = serde_json::Deserializer::from_str(value);
     let read = serde_path_to_error::deserialize(&mut json).map_err(|error| {
-        // `.` stands for the whole, `?` for what the parser could not name.
+        // `.` is the whole value; `?` marks a part that the parser could not name.
         match error.path().to_string() {
             whole if matches!(whole.as_str(), "." | "?") => malformed(error.inner().to_string()),
             field => malformed(format!("`{field}`: {}", error.inner())),
@@ -229,12 +229,12 @@ pub fn decode<T: DeserializeOwned>(key: &'static str, value: &str) -> Result<T, 
 
 /// Writes an annotation's value as compact JSON.
 pub fn encode<T: Serialize>(value: &T) -> String {
-    // These types hold text, numbers and string-keyed maps only, for which JSON encoding has no failure.
+    // These types contain only text, numbers and maps with string keys, which can always be encoded as JSON.
     serde_json::to_string(value).unwrap_or_default()
 }
 
 impl PodNetworks {
-    /// Reads the cluster network's entry out of [`POD_NETWORKS`].
+    /// Reads the cluster network's entry from [`POD_NETWORKS`].
     pub fn default_of(value: &str) -> Result<PodNetwork, AnnotationError> {
         let mut all: Self = decode(POD_NETWORKS, value)?;
         let found = all.0.remove(DEFAULT_NETWORK);
@@ -257,7 +257,7 @@ impl PodNetworks {
 }
 
 impl NodeSubnets {
-    /// Reads the cluster network's ranges out of [`NODE_SUBNETS`].
+    /// Reads the cluster network's ranges from [`NODE_SUBNETS`].
     pub fn default_of(value: &str) -> Result<Vec<IpNet>, AnnotationError> {
         let mut all: Self = decode(NODE_SUBNETS, value)?;
         all.0
@@ -267,7 +267,7 @@ impl NodeSubnets {
             .ok_or_else(|| AnnotationError::NoDefault { key: NODE_SUBNETS, value: shorten(value) })
     }
 
-    /// Whether the cluster network's range is written in the form of older versions.
+    /// Whether the cluster network's range has the format of older versions.
     pub fn is_outdated(value: &str) -> bool {
         serde_json::from_str::<serde_json::Value>(value).is_ok_and(|value| value[DEFAULT_NETWORK].is_string())
     }
@@ -279,7 +279,7 @@ impl NodeSubnets {
 }
 
 impl GatewayConfigs {
-    /// Reads the cluster network's gateway out of [`L3_GATEWAY_CONFIG`].
+    /// Reads the cluster network's gateway from [`L3_GATEWAY_CONFIG`].
     pub fn default_of(value: &str) -> Result<GatewayConfig, AnnotationError> {
         let mut all: Self = decode(L3_GATEWAY_CONFIG, value)?;
         all.0
@@ -300,7 +300,7 @@ impl ClusterNetwork {
     }
 }
 
-/// Keeps error messages short whatever a user wrote: at most 200 characters.
+/// Limits error messages to 200 characters of the value, as users may write long ones.
 fn shorten(value: &str) -> String {
     match value.char_indices().nth(200) {
         Some((at, _)) => format!("{}…", &value[..at]),

@@ -1,4 +1,4 @@
-//! The cluster's address ranges and MTU, as flags of the controller and of every node agent. Both must be given the same.
+//! The cluster's address ranges and MTU, as flags of the controller and of every node agent. Both must have equal values.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,7 +19,7 @@ const DEFAULT_HOST_LEN_V4: u8 = 24;
 /// Default prefix length of a node's IPv6 range.
 const DEFAULT_HOST_LEN_V6: u8 = 64;
 
-/// A text that is no [`ClusterSubnet`].
+/// A text that is not a [`ClusterSubnet`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "cluster subnet `{text}`: {problem}; CIDR/HOSTLEN is needed, such as 10.244.0.0/16/24, with HOSTLEN longer than the prefix and at most 29 (IPv6: 125)"
@@ -34,7 +34,7 @@ pub struct ClusterSubnetError {
 impl FromStr for ClusterSubnet {
     type Err = ClusterSubnetError;
 
-    /// Reads `CIDR/HOSTLEN`, or `CIDR` alone with 24 (IPv6: 64) for a node's range.
+    /// Parses `CIDR/HOSTLEN`, or only `CIDR` with 24 (IPv6: 64) for a node's range.
     fn from_str(text: &str) -> Result<Self, ClusterSubnetError> {
         let error = |problem: String| ClusterSubnetError { text: text.to_owned(), problem };
         let (cidr, host_len) = match text.splitn(3, '/').collect::<Vec<_>>()[..] {
@@ -65,7 +65,7 @@ impl fmt::Display for ClusterSubnet {
     }
 }
 
-/// The flags. A node agent's annotation tells when it was given others than the controller
+/// The flags. A node agent compares its values with those of the controller, which are in an annotation
 /// ([`crate::annotation::CLUSTER_NETWORK`]).
 #[cfg(feature = "clap")]
 #[derive(Debug, Clone, clap::Args)]
@@ -84,7 +84,7 @@ pub struct ClusterNetworkArgs {
     /// Range of the join switch, one for each family; fd98::/64 where pods have IPv6 and none is given.
     #[arg(long, env = "SLIPSTREAM_JOIN_SUBNET", value_delimiter = ',', default_value = "100.64.0.0/16")]
     pub join_subnet: Vec<IpNet>,
-    /// Range of the addresses that stand for OVN and the host on the gateway bridge, one for each family; fd69::/125 where pods
+    /// Range of the addresses that represent OVN and the host on the gateway bridge, one for each family; fd69::/125 where pods
     /// have IPv6 and none is given.
     #[arg(
         long,

@@ -1,7 +1,7 @@
-//! Errors as text for people.
+//! Errors as text for operators.
 
-/// `error` with all its causes, separated by colons: what a client of an API says alone is often no more than "connect". A cause
-/// that the text has already is left out, as some errors repeat theirs.
+/// `error` with all its causes, separated by colons, as the message of an API client alone is often no more than "connect". A cause
+/// that the text already contains is left out, as some errors repeat their causes.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,6 +1,6 @@
 //! A hash that is the same in every build and on every machine.
 
-/// FNV-1a of 64 bits (<http://www.isthe.com/chongo/tech/comp/fnv/>). Names of OVN rows and numbers of flows are made of it, so it must
+/// FNV-1a of 64 bits (<http://www.isthe.com/chongo/tech/comp/fnv/>). Names of OVN rows and numbers of flows contain it, so it must
 /// not change.
 pub fn fnv1a(bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);

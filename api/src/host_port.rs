@@ -1,5 +1,5 @@
 //! Host ports: which pod of a node serves which of the node's ports. Controller and node agent decide by the same rules, so
-//! that traffic from outside and the node's own meet the same pod.
+//! that traffic from outside and traffic of the node itself reach the same pod.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +14,7 @@ pub const OWNER_KEY: &str = "slipstream.dev/host-ports";
 pub struct Claim {
     /// `namespace/name` of the pod.
     pub pod: String,
-    /// When the pod was made, in seconds since 1970.
+    /// When the pod was created, in seconds since 1970.
     pub created: i64,
     /// Transport protocol.
     pub protocol: Protocol,
@@ -31,7 +31,7 @@ pub struct Claim {
 /// Addresses of the node on which a port is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Listen {
-    /// This one. It goes before every other.
+    /// This address. It takes precedence over every other value.
     One(IpAddr),
     /// Every IPv4 address.
     EveryIpv4,
@@ -46,20 +46,20 @@ pub struct Place {
     pub protocol: Protocol,
     /// The node's port.
     pub port: u16,
-    /// Which of its addresses.
+    /// The node's addresses on which it is served.
     pub listen: Listen,
 }
 
-/// Who serves a port.
+/// The pod that serves a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Served {
     /// `namespace/name` of the pod.
     pub pod: String,
-    /// Where it listens.
+    /// The pod's address and port.
     pub target: SocketAddr,
 }
 
-/// A claim that another pod's stands in the way of.
+/// A claim to a port that another pod has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     /// The port.
@@ -70,7 +70,7 @@ pub struct Conflict {
     pub winner: String,
 }
 
-/// Who serves which port of a node. Of two pods that claim the same, the older one gets it.
+/// Resolves which pod serves which port of a node. Of two pods that claim the same port, the older one gets it.
 pub fn serve(claims: impl IntoIterator<Item = Claim>) -> (BTreeMap<Place, Served>, Vec<Conflict>) {
     let mut claims: Vec<Claim> = claims.into_iter().collect();
     claims.sort_by(|a, b| (a.created, &a.pod).cmp(&(b.created, &b.pod)));
@@ -94,7 +94,7 @@ pub fn serve(claims: impl IntoIterator<Item = Claim>) -> (BTreeMap<Place, Served
     (served, conflicts)
 }
 
-/// Where a claim listens, with the pod's address of the same family.
+/// The addresses on which a claim listens, each with the pod's address of the same family.
 fn listens(claim: &Claim) -> Vec<(Listen, IpAddr)> {
     let pod = |v4: bool| claim.addresses.iter().copied().find(|ip| ip.is_ipv4() == v4);
     let every = [(Listen::EveryIpv4, true), (Listen::EveryIpv6, false)];

@@ -1,6 +1,6 @@
-//! Objects of the API server that are read although a part that nobody here uses cannot be.
+//! Objects of the API server that are read even if a part that is not used here is invalid.
 //!
-//! `status.conditions` of a Service may hold `lastTransitionTime: null`: the API server takes a condition without it, and
+//! `status.conditions` of a Service may hold `lastTransitionTime: null`: the API server accepts a condition without it, and
 //! the generated types require it. One such object would end every list and every watch of its kind.
 
 use std::fmt::Debug;

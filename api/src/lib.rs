@@ -1,6 +1,6 @@
 //! The contract between Slipstream's binaries: annotations on Kubernetes objects, names of OVN objects, addresses derived
-//! from other addresses, who serves a node's host ports, services and their endpoints, reading Kubernetes objects leniently, and
-//! the request that the CNI executable sends to the node agent. No I/O.
+//! from other addresses, which pod serves a node's host port, services and their endpoints, reading Kubernetes objects leniently,
+//! and the request that the CNI executable sends to the node agent. No I/O.
 #![forbid(unsafe_code)]
 
 pub mod addr;

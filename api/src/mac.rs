@@ -1,4 +1,4 @@
-//! Ethernet addresses, and the rule that derives one from an IP address.
+//! Ethernet addresses, and how one is derived from an IP address.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -19,7 +19,7 @@ pub struct MacAddr(pub [u8; 6]);
 pub struct ParseMacError(String);
 
 impl MacAddr {
-    /// The address of whoever has `ip`: `0a:58` followed by the four bytes of an IPv4 address. For IPv6 the four bytes
+    /// The MAC address for `ip`: `0a:58` followed by the four bytes of an IPv4 address. For IPv6 the four bytes
     /// are a hash of the address, as sixteen do not fit.
     pub fn from_ip(ip: IpAddr) -> Self {
         let tail = match ip {
@@ -35,7 +35,7 @@ impl MacAddr {
     }
 }
 
-/// The first four bytes of the SHA-256 of the address as text, which is what ovn-kubernetes takes.
+/// The first four bytes of the SHA-256 of the address as text, as in ovn-kubernetes.
 fn hash32(ip: Ipv6Addr) -> [u8; 4] {
     let digest = Sha256::digest(ip.to_string().as_bytes());
     [digest[0], digest[1], digest[2], digest[3]]

@@ -1,4 +1,4 @@
-//! Naming objects of Kubernetes.
+//! Names of Kubernetes objects.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ impl NamespacedName {
 
 #[cfg(feature = "kubernetes")]
 impl From<&k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta> for NamespacedName {
-    /// What an object says of itself; an absent namespace or name is empty.
+    /// Namespace and name from an object's metadata; empty where absent.
     fn from(metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> Self {
         Self::new(metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
     }

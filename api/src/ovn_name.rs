@@ -1,5 +1,5 @@
-//! Names of OVN and OVS objects and the keys of their `external_ids`. They are ovn-kubernetes' own, so that a cluster can
-//! move node by node and people's habits with `ovn-nbctl show` still work.
+//! Names of OVN and OVS objects and the keys of their `external_ids`. They are the same as in ovn-kubernetes, so that a cluster can
+//! be migrated node by node, and operators find familiar names in `ovn-nbctl show`.
 
 /// The distributed router that joins all node switches.
 pub const CLUSTER_ROUTER: &str = "ovn_cluster_router";
@@ -7,7 +7,7 @@ pub const CLUSTER_ROUTER: &str = "ovn_cluster_router";
 pub const JOIN_SWITCH: &str = "join";
 /// Control-plane protection profile of every router.
 pub const COPP: &str = "ovnkube-default";
-/// Meter of every ACL that could log.
+/// Meter of every ACL that may log.
 pub const ACL_METER: &str = "acl-logging";
 /// Physical network name behind the gateway bridge.
 pub const PHYSICAL_NETWORK: &str = "physnet";
@@ -90,7 +90,7 @@ pub fn localnet_port(bridge: &str, node: &str) -> String {
     format!("{bridge}_{node}")
 }
 
-/// Patch port on the gateway bridge that ovn-controller makes for the localnet port.
+/// Patch port on the gateway bridge that ovn-controller creates for the localnet port.
 pub fn patch_port(bridge: &str, node: &str) -> String {
     format!("patch-{}-to-{INTEGRATION_BRIDGE}", localnet_port(bridge, node))
 }
@@ -105,13 +105,13 @@ pub fn gateway_chassis(node: &str, chassis: &str) -> String {
     format!("{}-{chassis}", router_to_switch(node))
 }
 
-/// A port group's or address set's name: `a` and the decimal FNV-1a hash (64 bits) of the row's whole id, as a name must
+/// Name of a port group or address set: `a` and the decimal FNV-1a hash (64 bits) of the row's whole id, as a name must
 /// be a valid identifier in a match.
 pub fn hashed(id: &str) -> String {
     format!("a{}", crate::hash::fnv1a(id.as_bytes()))
 }
 
-/// The id `default-network-controller:TYPE:PART:PART…` that generated rows carry.
+/// The id `default-network-controller:TYPE:PART:PART…` of generated rows.
 pub fn owner_id(owner_type: &str, parts: &[&str]) -> String {
     let mut id = format!("{OWNER}:{owner_type}");
     for part in parts {

@@ -1,4 +1,4 @@
-//! What is wrong with an object of Kubernetes, so that an operator finds the field to change.
+//! Problems of Kubernetes objects, described so that an operator finds the field to change.
 
 use crate::NamespacedName;
 
@@ -7,7 +7,7 @@ use crate::NamespacedName;
 pub struct Problem {
     /// Kind and name, such as `node n1`.
     pub object: String,
-    /// What is wrong, with the field and what would be right.
+    /// The problem, with the field and the correct content.
     pub message: String,
 }
 
@@ -19,17 +19,17 @@ pub struct Problems {
 }
 
 impl Problems {
-    /// `kind` is written as in `service red/web`.
+    /// The object has no problems yet. `kind` is written as in `service red/web`.
     pub fn new(kind: &str, name: &NamespacedName) -> Self {
         Self { object: format!("{kind} {name}"), found: Vec::new() }
     }
 
-    /// `field` is a path such as `spec.ingress[0].ports[1].endPort`; `problem` says what is wrong and what would be right.
+    /// `field` is a path such as `spec.ingress[0].ports[1].endPort`; `problem` names the error and the correct content.
     pub fn add(&mut self, field: impl std::fmt::Display, problem: impl std::fmt::Display) {
         self.found.push(Problem { object: self.object.clone(), message: format!("{field}: {problem}") });
     }
 
-    /// A port number; `None`, and a problem, for one that is not from 1 to 65535.
+    /// A port number; `None`, with a problem, if it is not from 1 to 65535.
     pub fn port(&mut self, field: impl std::fmt::Display, value: i32) -> Option<u16> {
         let port = u16::try_from(value).ok().filter(|port| *port != 0);
         if port.is_none() {
@@ -38,7 +38,7 @@ impl Problems {
         port
     }
 
-    /// What was found.
+    /// The problems found.
     pub fn into_inner(self) -> Vec<Problem> {
         self.found
     }

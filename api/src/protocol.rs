@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A transport protocol that Kubernetes has ports for.
+/// A transport protocol for which Kubernetes has ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protocol {
     /// TCP.
@@ -14,7 +14,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Reads Kubernetes' spelling, `TCP`, `UDP` or `SCTP`; an absent protocol is TCP. `None` for any other.
+    /// Parses Kubernetes' spelling, `TCP`, `UDP` or `SCTP`; an absent protocol is TCP. `None` for any other.
     pub fn parse(text: Option<&str>) -> Option<Self> {
         match text {
             None | Some("TCP") => Some(Self::Tcp),

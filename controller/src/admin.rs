@@ -23,7 +23,7 @@ pub async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
         .with_context(|| format!("--metrics-bind-address {address}: cannot listen"))
 }
 
-/// The pages.
+/// The router with all pages.
 pub fn pages(metrics: Metrics, reason: watch::Receiver<Reason>, leadership: Leadership) -> Router {
     Router::new()
         .route("/metrics", get(async move || ([(header::CONTENT_TYPE, METRICS_TYPE)], metrics.text())))
@@ -31,7 +31,7 @@ pub fn pages(metrics: Metrics, reason: watch::Receiver<Reason>, leadership: Lead
         .route("/readyz", get(async move || ready(&reason.borrow(), leadership.is_held())))
 }
 
-/// Serves them.
+/// Serves the pages.
 pub async fn serve(listener: TcpListener, pages: Router) -> std::io::Result<()> {
     axum::serve(listener, pages).await
 }
@@ -44,7 +44,7 @@ fn ready(reason: &Reason, leads: bool) -> impl IntoResponse + use<> {
     }
 }
 
-/// What only tests need: which tasks there are, and the end of one.
+/// Pages that only tests need: the list of tasks, and a way to end one of them.
 #[cfg(feature = "test-hooks")]
 pub fn test_hooks(tasks: supervision::Tasks) -> Router {
     use axum::http::Uri;

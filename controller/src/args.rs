@@ -153,8 +153,8 @@ impl Run {
         let identity = identity();
         Ok(Controller {
             nb: Options {
-                // A member of a Raft cluster keeps locks by itself: two controllers that one address leads to different members
-                // would both hold the lock. A standalone server counts as leader.
+                // Each member of a Raft cluster keeps its own locks: if one address led two controllers to different members, both
+                // would hold the lock. A standalone server counts as leader.
                 leader_only: true,
                 endpoints,
                 database: nb::DATABASE.to_owned(),

@@ -57,7 +57,7 @@ pub struct Config {
     pub masquerade_subnets: Vec<IpNet>,
     /// MTU of pods, bytes.
     pub mtu: u16,
-    /// The namespace that stands for the nodes where policies select namespaces.
+    /// The namespace that represents the nodes where policies select namespaces.
     pub host_network_namespace: Option<String>,
     /// Features of the northbound schema.
     pub features: Features,

@@ -33,7 +33,7 @@ pub enum ErrorKind {
     Malformed,
     /// No subnet, number or address is left.
     Exhausted,
-    /// Another object has what one asks for.
+    /// Another object has what an object claims.
     Conflict,
     /// The lease could not be read or written.
     Lease,
@@ -87,7 +87,7 @@ pub struct Metrics {
     differences: Gauge<i64, AtomicI64>,
     /// Differences found by all verifications that no change of the database explains.
     differences_found: Counter,
-    /// Verifications that came to their end.
+    /// Verifications that were completed.
     verifications: Counter,
     /// Verifications that only planned units, as the rows that the one before had compared were unchanged.
     pub verifications_unchanged: Counter,
@@ -258,10 +258,10 @@ impl Metrics {
         histogram.observe(duration.as_secs_f64());
     }
 
-    /// All of it as text.
+    /// All metrics as text.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        // Writing into a String has no failure.
+        // Writing into a String cannot fail.
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
         text
     }

@@ -1,4 +1,4 @@
-//! Connects everything: which tasks exist, which channels connect them, and how the process ends.
+//! Connects everything: which tasks and channels there are, and how the process ends.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,16 +17,16 @@ use crate::kubernetes::{self, Access, annotate, events};
 use crate::metrics::Metrics;
 use crate::state::Annotated;
 
-/// Reports of the watches that wait for the engine. When it is full the watches wait, and the API server buffers.
+/// Reports of the watches that wait for the engine. If it is full, the watches wait and the API server buffers.
 const INPUT_QUEUE: usize = 4096;
-/// How often to say that the database cannot be reached, while starting.
+/// Interval of reports that the database cannot be reached, at the start.
 const CONNECT_REPORT: Duration = Duration::from_secs(10);
-/// For giving up the lease at the end.
+/// Time limit for giving up the lease at the end.
 const RESIGNATION: Duration = Duration::from_secs(3);
 /// Name of the lease's task.
 const LEASE: &str = "lease";
 
-/// A controller that is to be run.
+/// The settings of a controller.
 #[derive(Debug)]
 pub struct Controller {
     /// The northbound database.
@@ -36,15 +36,15 @@ pub struct Controller {
     pub config: Config,
     /// Whether network policies are enforced.
     pub network_policy: bool,
-    /// Whether rows of features that the controller does not have may be in the database.
+    /// Whether the database may hold rows of features that the controller does not have.
     pub adopt: bool,
-    /// How often everything is verified.
+    /// The interval at which everything is verified.
     pub verify: Duration,
-    /// The lease that says who leads; without one this process does.
+    /// The lease that decides which process leads; without one this process leads.
     pub election: Option<Election>,
     /// Unique to this process.
     pub identity: String,
-    /// Of the administrative server.
+    /// Address of the administrative server.
     pub address: SocketAddr,
 }
 
@@ -54,7 +54,7 @@ impl Controller {
         let mut stop = std::pin::pin!(signal()?);
         let (tasks, mut ends) = Tasks::new();
         let (resign, resigned) = oneshot::channel();
-        // Kept, so that the end of the engine is reported, and not that of the tasks which it leaves without work.
+        // Kept, so that the end of the engine is reported, and not the end of tasks that run out of work because of it.
         let _outlets = self.start(&tasks, resigned).await?;
         let result = tokio::select! {
             ended = ends.next() => Err(ended.into()),
@@ -89,7 +89,7 @@ impl Controller {
         let pages = pages.merge(admin::test_hooks(tasks.clone()));
         tasks.spawn("admin", admin::serve(listener, pages));
 
-        // Why these have no bound is said where they end.
+        // Why these are unbounded is described at their receivers.
         let (patches, patch_queue) = mpsc::unbounded_channel();
         let (forgotten, forgotten_queue) = mpsc::unbounded_channel();
         let (notices, notice_queue) = mpsc::unbounded_channel();
@@ -114,7 +114,7 @@ impl Controller {
     }
 }
 
-/// What the engine is made of.
+/// The parts of the engine.
 struct Work {
     client: Client,
     config: Config,
@@ -126,12 +126,12 @@ struct Work {
     verify: Duration,
 }
 
-/// How often the engine's thread looks whether it is to end.
+/// How often the engine's thread checks whether it must end.
 const LOOK_FOR_STOP: Duration = Duration::from_millis(100);
 
 impl Work {
-    /// Runs on a thread of its own: planning everything takes a while, in which neither the lease nor the session of the
-    /// database may wait.
+    /// Runs on a thread of its own: planning everything takes some time, and neither the lease nor the database session may
+    /// wait for it.
     fn on_thread(
         self,
         stop: &AtomicBool,
@@ -174,7 +174,7 @@ impl Work {
     }
 }
 
-/// Lasts as long as the task that holds the database session, which is not to be seen otherwise.
+/// Lasts as long as the task that holds the database session. That task's end cannot be observed otherwise.
 async fn session(client: Client) -> anyhow::Result<()> {
     let mut status = client.status();
     while status.changed().await.is_ok() {}

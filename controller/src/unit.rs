@@ -4,12 +4,12 @@ use std::fmt;
 
 use api::NamespacedName;
 
-/// A unit of reconciliation. All units that one event makes dirty are written in one transaction, except load balancers, of
-/// which a service has one for every node. The order of the variants is the order of a full comparison: units that others
+/// A unit of reconciliation. All units that one event makes dirty are written in one transaction, except load balancers: a
+/// service may have one for every node. The order of the variants is the order of a full comparison: units that others
 /// refer to come first, and policies that isolate a pod come before the pod.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Unit {
-    /// Cluster router, join switch, groups, meters: what exists once.
+    /// Cluster router, join switch, groups, meters: rows that exist once.
     Cluster,
     /// A node's switch, gateway router and management port, by node name.
     Node(String),
@@ -28,7 +28,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Whether its rows are independent of each other, so that a large one may be sent in several transactions: each row with
+    /// Whether its rows are independent of each other, so that a large unit may be sent in several transactions: each row with
     /// its attachments concerns one node.
     pub fn is_divisible(&self) -> bool {
         matches!(self, Self::Service(_) | Self::HostPorts(_))

@@ -1,5 +1,5 @@
-//! Two controllers on a real API server and a real database: one leads, the other is ready; whatever ends the first, the
-//! second goes on within the promised time.
+//! Two controllers on a real API server and a real database: one leads, the other is ready. However the first one ends, the
+//! second takes over within the promised time.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 #[allow(dead_code, reason = "shared with the other tests")]
@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use cluster::{Cluster, Replica};
 
-/// Pods there are before anything happens.
+/// Number of pods before the failure.
 const PODS: usize = 600;
-/// Longest wait for what has no promised time.
+/// Longest wait for events without a promised time.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,4 @@
-//! A controller that follows: it knows everything, writes nothing, and goes on at once when it leads.
+//! A standby controller: it knows everything, writes nothing, and takes over at once when it becomes the leader.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 #[allow(dead_code, reason = "shared with the other tests")]
@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 /// Longest wait for anything that should happen.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// An engine that runs, and what goes in and comes out.
+/// A running engine with its inputs and outputs.
 struct Follower {
     lead: watch::Sender<bool>,
     inputs: mpsc::Sender<Input>,
@@ -42,7 +42,7 @@ impl Follower {
         }
     }
 
-    /// Waits until the engine says of itself that it is ready, or that it is not for a reason with this word.
+    /// Waits until the engine reports that it is ready, or that it is not for a reason with this word.
     async fn says(&mut self, word: Option<&str>) {
         let said = |reason: &Reason| match (reason, word) {
             (Some(reason), Some(word)) => reason.contains(word),
@@ -55,7 +55,7 @@ impl Follower {
     }
 }
 
-/// Names of the pods' ports.
+/// Names of the ports of pods.
 fn ports(server: &Server) -> Vec<String> {
     let names =
         server.nbctl(&["--bare", "--columns=name", "find", "Logical_Switch_Port", "external_ids:pod=true"]);
@@ -85,7 +85,7 @@ async fn a_follower_is_ready_writes_nothing_and_knows_all_when_it_leads() {
     follower
         .feed([pods(Watched::Delete(("x", "a"))), pods(Watched::Apply(pod("x", "c", "uid-c", "n1")))])
         .await;
-    // Its turn comes after what was fed before.
+    // Its turn comes after the inputs that were fed before.
     follower.inputs.reserve_many(16).await.unwrap();
     assert_eq!(server.transactions(), 0);
     assert!(follower.patches.try_recv().is_err());
@@ -111,7 +111,7 @@ async fn an_elected_leader_takes_the_databases_lock_from_one_that_is_stuck() {
     follower.says(None).await;
     follower.lead.send_replace(true);
     wait_for_ports(&server, &["x_b"]).await;
-    // The one that was stuck does not know it yet, and cannot write.
+    // The stuck engine does not know yet that it lost the lock, and cannot write.
     stuck.engine.apply(pods(Watched::Apply(pod("x", "c", "uid-c", "n1"))));
     let _ = stuck.engine.settle().await;
     assert_eq!(ports(&server), ["x_b"]);

@@ -1,4 +1,4 @@
-//! Comparing everything with a real northbound database: nothing may be missed, at any size, and nothing may be open
+//! Full comparison with a real northbound database: it must miss nothing, at any size, and nothing may be open
 //! meanwhile.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -39,7 +39,7 @@ fn policies(all: &[Value]) -> Input {
     Input::Policies(Watched::Reset(all.iter().map(read_policy).collect()))
 }
 
-/// The first lists with policies.
+/// The first lists, with policies.
 fn with_policies(nodes: Vec<Value>, pods: Vec<Value>, all: &[Value]) -> Vec<Input> {
     let mut lists = lists(nodes, pods);
     lists.pop();
@@ -86,7 +86,7 @@ fn two_nodes() -> Vec<Value> {
     ["n1", "n2"].into_iter().zip(1..).map(|(name, number)| wide(node(name, number), number)).collect()
 }
 
-/// A node with room for the crowd.
+/// A node with ranges for many pods.
 fn wide(mut node: Value, number: u8) -> Value {
     node["metadata"]["annotations"]["k8s.ovn.org/node-subnets"] =
         json!(format!("{{\"default\":[\"10.244.{}.0/22\"]}}", 4 * u16::from(number)))
@@ -144,7 +144,7 @@ async fn a_policy_made_and_a_label_changed_while_the_controller_was_away_take_ef
     assert_eq!(controller.engine.verify().await.unwrap(), 0);
 }
 
-/// Follows a database update by update; tells of every moment in which a port was there and not in the group.
+/// Follows a database update by update; returns every moment in which a port was there and not in the group.
 async fn watch_for_open_ports(
     client: Client,
     group: String,
@@ -156,7 +156,7 @@ async fn watch_for_open_ports(
     let replica = client.monitor(spec).await.unwrap();
     let mut changes = replica.changes();
     tokio::spawn(async move {
-        // The monitor lives as long as these.
+        // The monitor lives as long as these values.
         let _session = (client, replica);
         let (mut grouped, mut open) = (BTreeSet::new(), Vec::new());
         loop {
@@ -316,7 +316,8 @@ async fn a_verification_finds_what_no_change_told_of_and_puts_it_right() {
     assert_eq!(controller.engine.verify().await.unwrap(), 0);
 }
 
-/// Planning is left to do where nothing has changed since the last one; that it leaves the rest out must not hide a change.
+/// Where nothing has changed since the last verification, only planning is left to do. Leaving out the rest must not hide a
+/// change.
 #[tokio::test]
 async fn a_verification_after_one_without_a_difference_still_finds_what_came_since() {
     let server = Server::northbound();
@@ -334,7 +335,7 @@ async fn a_verification_after_one_without_a_difference_still_finds_what_came_sin
     assert!(server.nbctl(&["lsp-list", "n1"]).contains("aaa_a"));
     assert_eq!(controller.metrics.verifications_unchanged.get(), 2);
     assert_eq!(controller.engine.verify().await.unwrap(), 0);
-    // A change that comes by an event is compared again, too.
+    // A change by an event is compared again as well.
     controller.feed([pods(Watched::Apply(pod("aaa", "b", "uid-b", "n1")))]).await;
     controller.engine.forget_changes();
     server.nbctl(&["lsp-del", "aaa_b"]);
@@ -347,7 +348,7 @@ async fn a_verification_after_one_without_a_difference_still_finds_what_came_sin
 #[tokio::test]
 async fn what_the_database_refuses_is_left_out_of_the_rest_and_tried_again() {
     let server = Server::northbound();
-    // Somebody else's group has the name that a policy's group would have.
+    // Another client's group has the name that a policy's group would have.
     let name = ovn_name::hashed("default-network-controller:NetworkPolicy:aaa:deny");
     server.nbctl(&["create", "Port_Group", &format!("name={name}")]);
     let all = (0..20).map(|at| pod("bbb", &format!("p{at}"), &format!("uid-{at}"), "n1")).collect();
@@ -362,15 +363,15 @@ async fn what_the_database_refuses_is_left_out_of_the_rest_and_tried_again() {
         }
     };
     assert!(notice.message.starts_with("network policy aaa/deny"), "{}", notice.message);
-    // Everything else goes on at once.
+    // Everything else is still written, without delay.
     let refused = controller.metrics.errors(ErrorKind::TransactionRefused);
     controller.feed([pods(Watched::Apply(pod("bbb", "later", "uid-later", "n1")))]).await;
     assert_eq!(ports_of(&server, "NetpolNamespace:bbb:Ingress").len(), 21);
     assert_eq!(controller.metrics.errors(ErrorKind::TransactionRefused), refused);
-    // A pod that it would isolate is not let in without it.
+    // A pod that the policy would isolate is not connected without the policy.
     controller.feed([pods(Watched::Apply(pod("aaa", "a", "uid-a", "n1")))]).await;
     assert!(!server.nbctl(&["lsp-list", "n1"]).contains("aaa_a"));
-    // With the name free and the policy changed it is written.
+    // When the name is free and the policy has changed, it is written.
     server.nbctl(&["destroy", "Port_Group", &name]);
     controller.catch_up().await;
     let mut changed = read_policy(&deny("aaa"));

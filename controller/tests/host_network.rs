@@ -1,5 +1,5 @@
-//! The namespace that stands for the nodes, on a real northbound database: the nodes' addresses are in the sets of the peers
-//! that take it, and nowhere else, whatever changes.
+//! The namespace that represents the nodes, on a real northbound database: the nodes' addresses are in the sets of the peers
+//! that select it, and in no other set, whatever changes.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 #[allow(dead_code, reason = "shared with the other tests")]
@@ -97,7 +97,7 @@ async fn a_peer_that_selects_the_host_network_namespace_has_the_nodes_addresses(
     assert_eq!(now["LS{ML:{kubernetes.io/metadata.name: y,},}_LS{}_LNM"], all(&[]));
     assert_eq!(now["LS{}_LS{}_LNM"], all(&[&["10.244.0.3"], &N1, &N2]));
 
-    // Labels come and go, nodes go and come back, and so does the namespace.
+    // Labels are added and removed; nodes and the namespace are deleted and created again.
     controller.feed([namespace(HOST, &[("hosts", "yes")])]).await;
     assert_eq!(sets(&server)[labelled], all(&[&N1, &N2]));
     controller.feed([nodes(Watched::Delete("n2"))]).await;
@@ -110,7 +110,7 @@ async fn a_peer_that_selects_the_host_network_namespace_has_the_nodes_addresses(
     assert_eq!(sets(&server)[PEER], all(&[]));
     assert_eq!(sets(&server)["LS{}_LS{}_LNM"], all(&[&["10.244.0.3"]]));
 
-    // The set goes with its last policy.
+    // The set is deleted with its last policy.
     controller.feed([namespace(HOST, &[])]).await;
     controller.feed([Input::Policies(Watched::Delete(NamespacedName::new("x", "hosts")))]).await;
     assert!(!sets(&server).contains_key(PEER));

@@ -218,7 +218,7 @@ fn write_features(server: &Server) {
         "external_ids={\"k8s.ovn.org/owner-controller\"=\
         tenant-network-controller,\"k8s.ovn.org/owner-type\"=NetworkPolicy}",
     ]);
-    // And what network policies leave, which is the controller's to remove.
+    // And rows left by network policies, which the controller must remove.
     run(&["create", "Port_Group", "name=stale_policy", &marks("NetworkPolicy", "red:gone")]);
     run(&["create", "Address_Set", "name=stale_peer", &marks("PodSelector", "gone")]);
 }
@@ -256,7 +256,7 @@ async fn started(server: &Server) -> Controller {
 
 async fn started_with(server: &Server, lists: Vec<Input>) -> Controller {
     let mut controller = Controller::start(server.client(), config()).await;
-    // The lock of a controller that has just gone is free when the server has noticed.
+    // The lock of a controller that has just ended is free when the server has noticed.
     for _ in 0..1000 {
         controller.engine.settle().await.unwrap();
         if !controller.reason.borrow().as_ref().is_some_and(|reason| reason.contains("lock")) {
@@ -334,7 +334,7 @@ async fn a_database_of_our_own_holds_nothing_foreign() {
     found.check(false).unwrap();
 }
 
-/// Runs the program on the database until it ends or says `until`; its exit code and messages.
+/// Runs the program on the database until it ends or logs `until`; returns its exit code and messages.
 fn program(server: &Server, more: &[&str], until: &str) -> (Option<i32>, String) {
     use std::io::{BufRead, BufReader};
     let kubeconfig = server.path("kubeconfig");
@@ -359,7 +359,7 @@ fn program(server: &Server, more: &[&str], until: &str) -> (Option<i32>, String)
         let line = line.unwrap();
         said.push_str(&line);
         said.push('\n');
-        // One that goes on tries to reach the API server again and again.
+        // A program that continues tries again and again to reach the API server.
         if line.contains(until) || said.lines().count() > 100 {
             let _ = child.kill();
         }
@@ -429,10 +429,10 @@ async fn a_gateway_whose_annotation_cannot_be_read_at_start_stays_as_it_is() {
     assert_eq!(gateway(&server), before);
     let told = controller.notices.recv().await.unwrap().message;
     assert!(told.starts_with("node n1: annotation k8s.ovn.org/l3-gateway-config"), "{told}");
-    // Readable again, and the same.
+    // Readable again, and unchanged.
     controller.feed([nodes(Watched::Apply(node("n1", 1)))]).await;
     assert_eq!(gateway(&server), before);
-    // Without any the gateway goes, as ever.
+    // Without any configuration the gateway is removed, as always.
     drop(controller);
     let mut without = node("n1", 1);
     without["metadata"]["annotations"].as_object_mut().unwrap().remove("k8s.ovn.org/l3-gateway-config");

@@ -24,7 +24,7 @@ async fn started(server: &Server) -> Controller {
     controller
 }
 
-/// The lock of a controller that has just gone is free when the server has noticed.
+/// The lock of a controller that has just ended is free when the server has noticed.
 async fn wait_for_lock(controller: &mut Controller) {
     for _ in 0..1000 {
         controller.engine.settle().await.unwrap();
@@ -117,7 +117,7 @@ async fn a_restart_removes_what_went_meanwhile_and_only_that() {
     }
     assert!(server.nbctl(&["lrp-list", "ovn_cluster_router"]).contains("rtos-n1"));
     assert!(server.nbctl(&["lr-route-list", "GR_n1"]).contains("172.18.0.1"));
-    // And then nothing is left to do.
+    // After that, nothing is left to do.
     let done = server.transactions();
     drop(controller);
     let mut again = Controller::start(server.client(), config()).await;
@@ -136,7 +136,7 @@ async fn one_change_is_one_transaction() {
         server.transactions() - before
     };
     assert_eq!(feed(pods(Watched::Apply(pod("x", "c", "uid-c", "n1")))).await, 1);
-    // Recreated on the other node under the same name: the port moves in one transaction, with a new address.
+    // Created again on the other node under the same name: the port moves in one transaction, with a new address.
     assert_eq!(feed(pods(Watched::Apply(pod("x", "c", "uid-c2", "n2")))).await, 1);
     assert!(server.nbctl(&["lsp-list", "n2"]).contains("x_c"));
     assert!(!server.nbctl(&["lsp-list", "n1"]).contains("x_c"));
@@ -194,7 +194,7 @@ async fn what_somebody_else_changes_is_put_right_and_counted() {
                 .len()
                 .to_string(),
         );
-        // The order in which rows are listed is nobody's business, and an empty value looks like the space between rows.
+        // The order in which rows are listed does not matter, and an empty value looks like the space between rows.
         for line in &mut lines {
             let mut sorted: Vec<&str> = line.lines().filter(|line| !line.is_empty()).collect();
             sorted.sort_unstable();
@@ -222,7 +222,7 @@ async fn what_somebody_else_changes_is_put_right_and_counted() {
         &["lr-del", "GR_n1"],
     ] {
         server.nbctl(args);
-        // The change arrives by itself; the time until it does is not ours.
+        // The change arrives by itself; the time until then is not under the test's control.
         for _ in 0..500 {
             controller.engine.settle().await.unwrap();
             if controller.metrics.repairs.get() > repaired && dump(&server) == before {
@@ -260,7 +260,7 @@ async fn a_deposed_leader_cannot_write() {
     let lock = taker.steal_lock(controller::engine::LOCK).await.unwrap();
     assert!(lock.is_owned());
     let before = server.transactions();
-    // It may not know yet; the server refuses all the same, or the engine sends nothing.
+    // The engine may not know yet that it lost the lock: either the server refuses, or the engine sends nothing.
     old.engine.apply(pods(Watched::Apply(pod("x", "late", "uid-late", "n1"))));
     let result = old.engine.settle().await;
     let refused = matches!(&result, Err(Error::Operation { error, .. }) if error == "not owner");

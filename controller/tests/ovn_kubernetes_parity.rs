@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use test_support::ovn_reference::{self, Reviewed, Stage, data, normalize};
 use test_support::ovs;
 
-/// As the fixture counts them: from 1.
+/// The stage's number in the fixture, from 1.
 fn number(stage: Stage) -> u8 {
     u8::try_from(Stage::ALL.iter().position(|one| *one == stage).unwrap()).unwrap() + 1
 }
@@ -57,7 +57,8 @@ fn inputs(stage: Stage) -> Vec<Input> {
     inputs
 }
 
-/// Made by the reference's start script and by OVN itself, and what other tests than this one look at.
+/// Whether a table is compared. The others are written by the reference's start script or by OVN itself, or are compared by other
+/// tests.
 fn is_ours(table: &str) -> bool {
     !matches!(table, "NB_Global" | "Connection" | "flows") && !table.starts_with("annotations of ")
 }
@@ -81,7 +82,7 @@ async fn compare(stage: Stage) {
     annotations(stage, &mut controller);
 }
 
-/// What was written to nodes and pods is what ovn-kubernetes wrote.
+/// Annotations of nodes and pods are those that ovn-kubernetes wrote.
 fn annotations(stage: Stage, controller: &mut Controller) {
     let reference = data::annotations(stage).unwrap();
     let mut written = 0;
@@ -90,7 +91,7 @@ fn annotations(stage: Stage, controller: &mut Controller) {
             Some(namespace) => ("pods", format!("{namespace}/{}", patch.object.name)),
             None => ("nodes", patch.object.name.clone()),
         };
-        // What the reference does not know is ours alone.
+        // Annotations that the reference does not have are ours alone.
         for (key, value) in
             patch.annotations.into_iter().filter(|(key, _)| !key.starts_with("slipstream.dev/"))
         {

@@ -1,4 +1,4 @@
-//! What is planned for services and policies, row by row against what ovn-kubernetes wrote for the same objects.
+//! The plan for services and policies, row by row against the rows that ovn-kubernetes wrote for the same objects.
 //!
 //! Deliberate differences are in the list of `test_support::ovn_reference`. A difference that is not listed fails, and so does a
 //! listed one that does not occur.
@@ -58,7 +58,7 @@ fn value(column: &str, datum: &Datum) -> Value {
     }
 }
 
-/// Left out as the reference leaves them out: empty columns, and columns at their default.
+/// The reference leaves out empty columns and columns at their default; so are they here.
 fn is_empty(column: &str, value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,

@@ -1,5 +1,5 @@
-//! Planned policies against Kubernetes' rules: random objects come, change and go; after each change the plan of the
-//! dirty units alone must be what a fresh plan of everything is, and the ACLs must let pass exactly what the rules allow.
+//! Planned policies against Kubernetes' rules: random objects are created, changed and deleted. After each change the plan of
+//! only the dirty units must equal a fresh plan of everything, and the ACLs must let pass exactly what the rules allow.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are test code")]
 

@@ -54,7 +54,7 @@ impl Ovn {
         self.run("ovn-nbctl", &["--db=unix:db.sock", "--timeout=30", "--wait=sb", "sync"]);
     }
 
-    /// True when the first packet of a connection comes out at the port of pod `to`.
+    /// True when the first packet of a connection leaves by the port of pod `to`.
     fn reaches(&self, from: &str, to: &str, protocol: &str, port: u16) -> bool {
         let pod = |name: &str| PODS.into_iter().find(|(pod, ..)| *pod == name).unwrap();
         let ((_, source_mac, source), (_, destination_mac, destination)) = (pod(from), pod(to));

@@ -1,4 +1,4 @@
-//! What the controller knows of the tables that it writes, held against the schema of the installed OVN.
+//! The controller's knowledge of the tables that it writes, compared with the schema of the installed OVN.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::fs;
@@ -36,7 +36,7 @@ fn columns_that_keep_rows_alive_are_strong_references_of_the_schema() {
         for (name, column) in &table(&schema, *kind).columns {
             match reference(&column.r#type) {
                 Some(true) => {
-                    // Only references to tables that the controller writes are asked for.
+                    // Only references to tables that the controller writes are checked.
                     let target = column.r#type["key"]["refTable"].as_str().unwrap();
                     let writes = Table::ALL.iter().any(|table| table.name() == target && !table.is_root());
                     assert!(!writes || kind.is_strong(name), "{} {name} is strong", kind.name());

@@ -1,4 +1,4 @@
-//! Each task of a controller is ended in turn: the process ends with it, says which, and when it is back nothing is lost.
+//! Each task of a controller is ended in turn: the process ends with it and logs which, and after a restart nothing is lost.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 #[allow(dead_code, reason = "shared with the other tests")]
@@ -24,7 +24,7 @@ async fn the_end_of_any_task_is_the_end_of_the_process_and_nothing_is_lost() {
         assert!(tasks.iter().any(|task| task == expected), "{expected} is not among {tasks:?}");
     }
     for (n, task) in tasks.iter().enumerate() {
-        // The answer may be lost with the process.
+        // The answer may be lost when the process ends.
         let _ = replica.ask("POST", &format!("/test/end?task={task}")).await;
         assert_eq!(replica.ended().await.code(), Some(1), "{task}: the process ends with an error");
         assert!(replica.log().contains(&format!("`{task}` ended: ")), "{task}: {}", replica.log());

@@ -1,4 +1,4 @@
-//! What OVN makes of our rows: northd compiles them, ovn-trace follows packets through them.
+//! What OVN makes of the controller's rows: northd compiles them, ovn-trace follows packets through them.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 #[allow(dead_code, reason = "shared with the other tests")]
@@ -35,7 +35,7 @@ async fn cluster() -> Cluster {
     let mut controller = Controller::start(cluster.server.client(), config()).await;
     let pods = vec![pod("x", "a", "uid-a", "n1"), pod("x", "b", "uid-b", "n2")];
     controller.feed(lists(vec![node("n1", 1), node("n2", 2)], pods)).await;
-    // Northd must have seen the last row; binding a port shows that flows for it are there.
+    // Northd must have processed the last row; a bound port shows that its flows are there.
     let start = Instant::now();
     loop {
         let flows = cluster.sbctl(&["lflow-list"]);
@@ -57,7 +57,7 @@ impl Cluster {
         output(command("ovn-sbctl").arg(db).args(args))
     }
 
-    /// The short form of what happens to an ICMP packet of pod x/a.
+    /// The result for an ICMP packet of pod x/a, in short form.
     fn trace(&self, destination: &str) -> String {
         let db = format!("--db=unix:{}", self.server.path("db.sock").display());
         let packet = format!(
@@ -82,7 +82,7 @@ async fn packets_go_where_they_should() {
     );
     assert!(!trace.contains("ip4.src"), "and the source stays:\n{trace}");
 
-    // The gateway's MAC address must be known for the packet to go on.
+    // The gateway's MAC address must be known; otherwise the packet stops there.
     let datapath =
         cluster.sbctl(&["--bare", "--columns=_uuid", "find", "Datapath_Binding", "external_ids:name=GR_n1"]);
     cluster.sbctl(&[

@@ -1,4 +1,4 @@
-//! Annotations of Nodes and Pods. A value that can be read is written, and read again as the same.
+//! Annotations of Nodes and Pods. A value that can be read must be equal after writing and reading it again.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-/// Every key that anybody reads.
+/// Every key that a program reads.
 const KEYS: [&str; 11] = [
     POD_NETWORKS,
     NODE_SUBNETS,
@@ -32,7 +32,7 @@ const KEYS: [&str; 11] = [
     POD_PATH,
 ];
 
-/// The text is the value of every annotation.
+/// Uses the text as the value of every annotation.
 pub fn annotations(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     same_again::<PodNetworks>(POD_NETWORKS, text);
@@ -65,14 +65,14 @@ fn same_again<T: DeserializeOwned + Serialize + PartialEq + Debug>(key: &'static
     }
 }
 
-/// An error names the annotation, and quotes 200 characters of it at most.
+/// An error must name the annotation and quote at most 200 characters of it.
 fn is_told(key: &str, error: &AnnotationError) {
     let (AnnotationError::Malformed { value, .. } | AnnotationError::NoDefault { value, .. }) = error;
     assert!(value.chars().count() <= 201, "{} characters", value.chars().count());
     assert!(error.to_string().contains(key));
 }
 
-/// The entries of the cluster's network alone.
+/// Reads only the entries of the cluster's network.
 fn default_networks(text: &str) {
     match PodNetworks::default_of(text) {
         Ok(network) => {
@@ -101,7 +101,7 @@ fn default_networks(text: &str) {
     }
 }
 
-/// A Node and a Pod with the text at every key: what cannot be read costs that annotation alone.
+/// A Node and a Pod with the text at every key: an unreadable annotation must not affect the others.
 fn objects(text: &str) {
     let annotations: BTreeMap<&str, &str> = KEYS.into_iter().map(|key| (key, text)).collect();
     let node = json!({ "metadata": { "name": "n1", "annotations": annotations } });
@@ -121,7 +121,7 @@ fn objects(text: &str) {
     assert_eq!(pod.networks, Some(PodNetworks::default_of(text)));
 }
 
-/// What the controller was told, as an agent compares it: never other than itself, nor than its own words.
+/// Compares the controller's flags as an agent does: they must not differ from themselves, nor from their written form.
 fn agreement(text: &str) {
     let Ok(network) = ClusterNetwork::read(text) else { return };
     assert_eq!(cluster_network::differences(&network, &network), []);

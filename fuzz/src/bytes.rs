@@ -1,6 +1,6 @@
-//! Values out of the fuzzer's bytes, and pieces of a stream.
+//! Reads values from the fuzzer's bytes, and cuts a stream into pieces.
 
-/// Takes numbers from the front; past the end everything is 0.
+/// Takes numbers from the front; after the end all bytes are 0.
 pub(crate) struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -25,7 +25,7 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Cuts a stream into pieces whose lengths follow from `seed`: mostly a few bytes, now and then many.
+/// Cuts a stream into pieces whose lengths depend on `seed`: mostly a few bytes, sometimes many.
 pub(crate) fn pieces(stream: &[u8], seed: u8) -> impl Iterator<Item = &[u8]> {
     let mut rest = stream;
     let mut state = u32::from(seed).wrapping_mul(2_654_435_761) | 1;
@@ -33,7 +33,7 @@ pub(crate) fn pieces(stream: &[u8], seed: u8) -> impl Iterator<Item = &[u8]> {
         if rest.is_empty() {
             return None;
         }
-        // Numerical Recipes' generator; its upper bits are the good ones.
+        // The generator of Numerical Recipes; its upper bits are the more random ones.
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         let length = match state >> 24 {
             0..=191 => 1 + (state >> 16 & 7),

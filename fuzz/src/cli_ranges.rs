@@ -1,4 +1,4 @@
-//! Address ranges on the command lines of controller and node agent, and what follows from those that are accepted.
+//! Address ranges on the command lines of controller and node agent, and what is derived from accepted ones.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ use node_agent::kube::cluster_network::{self, FLAGS};
 use ovsdb_client::Endpoint;
 use serde_json::json;
 
-/// The node agent's command line, whose settings can be looked at.
+/// The node agent's command line, with readable settings.
 #[derive(Debug, Parser)]
 struct Agent {
     #[command(flatten)]
@@ -24,7 +24,7 @@ struct Agent {
 }
 
 /// Lines with the values of `--cluster-subnets`, `--service-cidrs`, `--join-subnet`, `--masquerade-subnet` and `--mtu`; an
-/// empty one leaves its flag out. A sixth line is a place of a database, or a flow.
+/// empty line omits its flag. A sixth line is the address of a database, a tunnel endpoint, or a flow.
 pub fn cli_ranges(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let lines: Vec<&str> = text.split('\n').collect();
@@ -45,12 +45,12 @@ pub fn cli_ranges(data: &[u8]) {
     }
 }
 
-/// One word as a cluster subnet.
+/// Parses one word as a cluster subnet.
 fn subnet(text: &str) {
     let Ok(ours) = text.parse::<ClusterSubnet>() else { return };
     assert_eq!(ours.to_string().parse(), Ok(ours));
     assert!(ours.host_len > ours.cidr.prefix_len());
-    // The first part of it has room for a gateway, a management port and a pod.
+    // The first part must have room for a gateway, a management port and a pod.
     let part = IpNet::new(ours.cidr.addr(), ours.host_len).unwrap();
     assert!(ours.cidr.contains(&part));
     let (gateway, management) = (addr::gateway_of(&part).unwrap(), addr::management_of(&part).unwrap());
@@ -59,7 +59,7 @@ fn subnet(text: &str) {
     assert!(addr::nth(&part, 4).is_some(), "the last one may be the broadcast address");
 }
 
-/// One word as a range of any kind.
+/// Parses one word as a range of any kind.
 fn range(text: &str) {
     let Ok(net) = text.parse::<IpNet>() else { return };
     assert_eq!(net.to_string().parse(), Ok(net));
@@ -72,7 +72,7 @@ fn range(text: &str) {
     }
 }
 
-/// Other words of the command line that are written again.
+/// Parses other values of the command line, and compares them with their written form.
 fn place(text: &str) {
     if let Ok(list) = Endpoint::parse_list(text) {
         assert_eq!(Endpoint::parse_list(&Endpoint::format_list(&list)).ok(), Some(list));
@@ -90,7 +90,7 @@ fn place(text: &str) {
     }
 }
 
-/// What the agent has parsed, given to the controller: if that accepts it, a cluster can be made of it.
+/// Passes the agent's flags to the controller: if the controller accepts them, a cluster must be possible with them.
 fn both(agent: &args::Config, taken: bool) {
     let network = &agent.network;
     let config = Config {
@@ -111,7 +111,7 @@ fn both(agent: &args::Config, taken: bool) {
     }
 }
 
-/// No two ranges share an address, and a first node can be made.
+/// No two ranges may share an address, and a first node must get its assignment.
 fn usable(config: &Config) {
     let ranges = config.own_ranges();
     for (at, one) in ranges.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! A call of the CNI executable: environment and configuration, the request on the socket, and what comes back.
+//! A call of the CNI executable: environment and configuration, the request on the socket, and the reply.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use node_agent::cni::result::AddResult;
 use node_agent::cni::{CniError, check};
 use serde_json::{Value, json};
 
-/// Either a request as it is on the socket, or the environment as lines `KEY=VALUE`, an empty line, and the configuration.
+/// Either a request as on the socket, or the environment as lines `KEY=VALUE`, an empty line, and the configuration.
 pub fn cni_request(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(request) = serde_json::from_str(text) {
@@ -32,13 +32,13 @@ fn call(request: &Request) {
     }
 }
 
-/// What the executable sends is what the agent reads.
+/// The agent must read what the executable sends.
 fn as_sent(request: &Request) {
     let text = serde_json::to_string(request).unwrap();
     assert_eq!(serde_json::from_str::<Request>(&text).as_ref().ok(), Some(request));
 }
 
-/// An error goes to the executable, which hands it on unchanged.
+/// An error is sent to the executable, which prints it unchanged.
 fn worded(error: &CniError, version: &str) {
     assert!(error.code != 0 && !error.msg.is_empty());
     let reply = Reply { stdout: error.to_json(version), exit_code: 1 };
@@ -48,7 +48,7 @@ fn worded(error: &CniError, version: &str) {
     assert_eq!((&object["code"], &object["cniVersion"]), (&json!(error.code), &json!(version)));
 }
 
-/// What is accepted has names that the kernel and the file system can bear.
+/// Names in an accepted call must be valid for the kernel and the file system.
 fn valid(call: &Call) {
     assert!(VERSIONS.contains(&call.conf.version.as_str()));
     if call.command == Command::Version {
@@ -74,7 +74,7 @@ fn valid(call: &Call) {
         }
     }
     if let Some(keep) = &call.conf.valid_attachments {
-        // GC is told the same in either spelling of the key.
+        // GC must read the same list with either spelling of the key.
         let list: Vec<_> =
             keep.iter().map(|(id, name)| json!({ "containerID": id, "ifname": name })).collect();
         for key in ["cni.dev/valid-attachments", "cni.dev/attachments"] {
@@ -84,7 +84,7 @@ fn valid(call: &Call) {
     }
 }
 
-/// The result of ADD is what CHECK then finds in `prevResult`.
+/// CHECK must be able to read the result of ADD from `prevResult`.
 fn result(call: &Call) {
     let mac: MacAddr = "0a:58:0a:f4:00:04".parse().unwrap();
     let gateway: IpAddr = "10.244.0.1".parse().unwrap();
@@ -106,7 +106,7 @@ fn result(call: &Call) {
     assert_eq!(side.addresses, made.ips.iter().map(|(address, _)| *address).collect::<Vec<_>>());
 }
 
-/// The same call with another command and configuration.
+/// The call with another command and configuration.
 fn again(call: &Call, command: Command, config: &Value) -> Call {
     let id = if call.container_id.is_empty() { "c1" } else { &call.container_id };
     let name = if call.ifname.is_empty() { "eth0" } else { &call.ifname };

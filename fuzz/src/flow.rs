@@ -12,7 +12,7 @@ use ebpf::packet::{self, Flow, Network, Packet, TCP, Tunnel, UDP, Window};
 
 use crate::bytes::Bytes;
 
-/// A front of a packet that may be read up to an end which was asked for, and by words at even offsets.
+/// The front of a packet. Only bytes before an end that was checked may be read, and words only at even offsets.
 struct Guarded<'a> {
     bytes: &'a [u8],
     confirmed: Cell<u32>,
@@ -54,10 +54,10 @@ impl Window for Guarded<'_> {
     }
 }
 
-/// What the programs can see of a packet: its first bytes.
+/// The number of bytes of a packet that the programs can read.
 const FRONT: usize = 112;
 
-/// First a byte that says what the rest is.
+/// The first byte selects what the rest is used for.
 pub fn flow(data: &[u8]) {
     let [kind, rest @ ..] = data else { return };
     match kind {
@@ -70,7 +70,7 @@ pub fn flow(data: &[u8]) {
     }
 }
 
-/// A frame whose IP header is at `at`.
+/// Parses a frame whose IP header is at `at`.
 fn frame(packet: &[u8], at: u32) {
     let Some(length) = Packet::len(&packet).checked_sub(at) else { return };
     let front = &packet[..packet.len().min(FRONT)];
@@ -97,7 +97,7 @@ fn frame(packet: &[u8], at: u32) {
     assert!(v4.is_err() || v6.is_err(), "a packet of both versions");
 }
 
-/// What the cache carries is TCP or UDP, whole, with a TTL to lower, and its headers are inside.
+/// A packet that the cache forwards must be complete TCP or UDP, with a TTL that can be lowered and headers inside the packet.
 fn carried<T>(packet: &[u8], at: u32, flow: &Flow<T>, protocol: u8, (source, destination): (u16, u16)) {
     assert!(flow.ttl > 1 && flow.headers <= flow.length);
     assert!(flow.outer_ecn() < 3 && flow.dscp() | flow.ecn() == flow.tos);
@@ -112,7 +112,7 @@ fn carried<T>(packet: &[u8], at: u32, flow: &Flow<T>, protocol: u8, (source, des
     }
 }
 
-/// The same packet as the general parser reads it.
+/// Reads the packet with the general parser.
 fn general(packet: &[u8], at: u32, ethertype: u16) -> Network {
     let at = usize::try_from(at).unwrap();
     let mut packet = packet[at - 14..].to_vec();
@@ -125,7 +125,7 @@ fn alike(network: &Network, protocol: u8, payload: u32, end: u32) {
     assert_eq!(network.end - network.payload, end - payload);
 }
 
-/// The outer headers of a frame from the uplink.
+/// Parses the outer headers of a frame from the uplink.
 fn outer(packet: &[u8]) {
     let length = Packet::len(&packet);
     let front = Guarded::new(&packet[..packet.len().min(FRONT)]);
@@ -142,12 +142,12 @@ fn outer(packet: &[u8]) {
     assert_eq!(tunnel.destination, mapped(outer.destination.to_ne_bytes()));
     assert_eq!(outer.inner.to_be_bytes(), packet[70..72]);
     assert_eq!(outer.plain, packet[40..42] == [0, 0]);
-    // RFC 1071, with the words one after another.
+    // RFC 1071, adding word by word.
     let words = packet[14..34].chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
     assert_eq!(packet::outer_sum_is_right(&front), packet::fold(words.sum()) == 0xffff);
 }
 
-/// Decisions on numbers alone.
+/// Checks decisions that depend only on numbers.
 fn decisions(bytes: &mut Bytes<'_>) {
     let (now, deadline) = (bytes.u32(), bytes.u32());
     let times = Times { slack: bytes.u32(), overdue: bytes.u32() };

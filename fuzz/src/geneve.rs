@@ -4,7 +4,7 @@ use ebpf::layout::maps::GENEVE_PORT;
 use ebpf::packet::wire::{self, Meta};
 use ebpf::packet::{self, Packet, Tunnel};
 
-/// A packet that knows what was asked of it.
+/// A packet that checks the offsets at which it is read.
 struct Guarded<'a>(&'a [u8]);
 
 impl Packet for Guarded<'_> {
@@ -13,13 +13,13 @@ impl Packet for Guarded<'_> {
     }
 
     fn read<const N: usize>(&self, offset: u32) -> Option<[u8; N]> {
-        // Six extension headers of the greatest length end before this: an offset that runs away would show.
+        // Six extension headers of the greatest length end before this: a larger offset is an error.
         assert!(offset < 16_384, "offset {offset}");
         (&self.0).read(offset)
     }
 }
 
-/// First a byte of settings, then the size of segments, then the packet.
+/// The first byte contains settings, the next two the size of segments; the rest is the packet.
 pub fn geneve(data: &[u8]) {
     let [settings, high, low, packet @ ..] = data else { return };
     let port = if settings & 1 == 0 { GENEVE_PORT } else { 0 };
@@ -30,7 +30,7 @@ pub fn geneve(data: &[u8]) {
     }
     counted(packet, 0, meta);
     if let Some(tunnel) = read(packet, port, false) {
-        // What is behind the IP packet is Ethernet's padding.
+        // Bytes after the IP packet are Ethernet's padding.
         let padded = [packet, &[0xa5; 7]].concat();
         assert_eq!(read(&padded, port, false), Some(tunnel));
     }
@@ -50,7 +50,7 @@ fn one(packet: &[u8], port: u16, aggregate: bool, meta: Meta) {
     let network = packet::network(&Guarded(packet), 0, aggregate).unwrap().unwrap();
     assert_eq!((tunnel.source, tunnel.destination), (network.source, network.destination));
     assert!(network.protocol == packet::UDP && !network.fragment);
-    // The same once more, with plain indices.
+    // Reads the same fields with plain indices.
     let udp = usize::try_from(network.payload).unwrap();
     assert_eq!(packet[udp + 2..udp + 4], port.to_be_bytes());
     let header = &packet[udp + 8..];
@@ -68,7 +68,7 @@ fn one(packet: &[u8], port: u16, aggregate: bool, meta: Meta) {
     counted(packet, tunnel.inner, meta);
 }
 
-/// What is counted is never less than what is there.
+/// The counted amount must not be less than the packet.
 fn counted(packet: &[u8], inner: u32, meta: Meta) {
     let length = Packet::len(&packet);
     let headers = packet::headers(&Guarded(packet), inner);

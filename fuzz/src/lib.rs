@@ -1,5 +1,5 @@
-//! What is fuzzed: one function for each place where input comes from outside. Each takes any bytes and panics when what
-//! was read of them breaks a rule of its own, not only when reading does.
+//! Fuzz targets: one function for each place where input comes from outside. Each takes any bytes. It panics if reading them
+//! panics, and also if the result violates a rule.
 //!
 //! libFuzzer calls them through `targets/` (`cargo xtask fuzz`), and an ordinary test calls them with every file of `seeds/`.
 #![allow(clippy::unwrap_used, reason = "a target fails by panicking")]
@@ -24,7 +24,7 @@ pub use ovsdb_framing::ovsdb_framing;
 /// A function of this library.
 pub type Target = fn(&[u8]);
 
-/// All of them by name, which is that of their program and of their directory in `seeds/`.
+/// All targets by name, which is also the name of their program and of their directory in `seeds/`.
 pub const TARGETS: [(&str, Target); 7] = [
     ("cni_request", cni_request),
     ("annotations", annotations),

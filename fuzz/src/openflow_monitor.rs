@@ -1,4 +1,4 @@
-//! What OVS sends to a flow monitor.
+//! Messages from OVS to a flow monitor.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -9,18 +9,18 @@ use node_agent::ovs::openflow::{self, Message, Update};
 
 use crate::bytes::pieces;
 
-/// What a session told, less what depends on how the stream was cut.
+/// The events of a session, except those that depend on how the stream was cut.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Told {
     up: Option<usize>,
     paused: Vec<bool>,
     exclusions: Option<FlowExclusions>,
     replies: Vec<u8>,
-    /// Why it ended.
+    /// Why the session ended.
     end: Option<String>,
 }
 
-/// First a byte for how the stream is cut, then the stream.
+/// The first byte determines how the stream is cut; the rest is the stream.
 pub fn openflow_monitor(data: &[u8]) {
     let [seed, stream @ ..] = data else { return };
     let (mut whole, mut cut) = (Session::default(), Session::default());
@@ -34,7 +34,7 @@ pub fn openflow_monitor(data: &[u8]) {
         assert_eq!(at_once.replies, in_pieces.replies);
         assert_eq!(whole.waiting(), cut.waiting());
         assert!(whole.waiting() < usize::from(u16::MAX), "a message is not longer than its length can say");
-        // Otherwise they are told when the last message is whole.
+        // Otherwise the exclusions are reported when the last message is complete.
         if whole.waiting() == 0 {
             assert_eq!(at_once.exclusions, in_pieces.exclusions);
             undone(stream, &mut whole, &at_once);
@@ -71,7 +71,7 @@ fn read<'a>(session: &mut Session, stream: impl Iterator<Item = &'a [u8]>) -> To
     told
 }
 
-/// Each message of a stream.
+/// The complete messages of a stream.
 fn messages(mut stream: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (one, rest) = stream.split_at_checked(openflow::length(stream)?)?;
@@ -80,7 +80,7 @@ fn messages(mut stream: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// When every flow that was told of is gone, nobody is concerned; and no change comes unannounced.
+/// When every reported flow is removed, no endpoint may be excluded; and every change must be recognised by its first bytes.
 fn undone(stream: &[u8], session: &mut Session, told: &Told) {
     let mut present = BTreeMap::new();
     for message in messages(stream) {
@@ -113,13 +113,13 @@ fn undone(stream: &[u8], session: &mut Session, told: &Told) {
     assert_eq!(exclusions, Some(FlowExclusions::default()));
 }
 
-/// A message that tells that one flow is gone.
+/// A message that reports the removal of one flow.
 fn removal(table: u8, priority: u16, fields: &[u8]) -> Vec<u8> {
     let mut update = vec![0, 0, 0, 2, table, 0, 0, 0, 0, 0];
     update.extend(priority.to_be_bytes());
     update.extend([0; 12]);
     update.extend(fields);
-    // A match says its own length, whatever that is.
+    // A match contains its own length, whatever that is.
     update.resize(update.len().max(28), 0);
     update[26..28].copy_from_slice(&u16::try_from(fields.len()).unwrap().to_be_bytes());
     let length = u16::try_from(update.len()).unwrap().to_be_bytes();

@@ -1,26 +1,26 @@
-//! What an OVSDB server sends: the stream cut into messages, updates of a replica, values and schemas.
+//! Messages from an OVSDB server: the stream cut into messages, updates of a replica, values and schemas.
 
 use ovsdb_client::{Datum, Schema, fuzzing};
 
 use crate::bytes::pieces;
 
-/// First a byte for how the stream is cut, then the stream.
+/// The first byte determines how the stream is cut; the rest is the stream.
 pub fn ovsdb_framing(data: &[u8]) {
     let [seed, stream @ ..] = data else { return };
     let (messages, end) = fuzzing::cut([stream]);
     assert_eq!(fuzzing::cut(pieces(stream, *seed)), (messages.clone(), end));
-    // Nothing is lost between them but white space.
+    // Between messages only white space may be lost.
     let mut rest = stream;
     for message in &messages {
         rest = rest.trim_ascii_start().strip_prefix(message.as_slice()).unwrap();
-        // Which bracket closes is for the reader of JSON.
+        // The JSON parser checks which bracket closes.
         assert!(message.starts_with(b"{") && (message.ends_with(b"}") || message.ends_with(b"]")));
     }
     let mut follower = fuzzing::Follower::default();
     for message in &messages {
         let taken = follower.take(message);
         if taken.is_err() && seed & 1 == 0 {
-            // A session ends here. Every second time it goes on, to see what half an update leaves.
+            // A session ends here. For odd seeds it continues, to check the state after an incomplete update.
             break;
         }
         follower.check();
@@ -31,7 +31,7 @@ pub fn ovsdb_framing(data: &[u8]) {
     }
 }
 
-/// A value that can be read is written, and read again as the same.
+/// A value that can be read must be equal after writing and reading it again.
 fn value(text: &str) {
     let Ok(datum) = serde_json::from_str::<Datum>(text) else { return };
     let written = serde_json::to_string(&datum).unwrap();

@@ -1,10 +1,10 @@
-//! Every committed seed goes through its target, so that targets and seeds stay alive without libFuzzer.
+//! Runs every committed seed through its target, so that targets and seeds are tested without libFuzzer.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
 
-/// The files of a target.
+/// Runs the files of a target.
 fn run(name: &str) {
     let (_, target) = fuzz::TARGETS.iter().find(|(known, _)| *known == name).unwrap();
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(name);
@@ -12,7 +12,7 @@ fn run(name: &str) {
     for file in std::fs::read_dir(&directory).unwrap() {
         let path = file.unwrap().path();
         let bytes = std::fs::read(&path).unwrap();
-        // Cut short it is input too.
+        // A truncated file is an input, too.
         for end in [bytes.len(), bytes.len() / 2, bytes.len().min(1), 0] {
             let ran = std::panic::catch_unwind(|| target(&bytes[..end]));
             assert!(ran.is_ok(), "{}, the first {end} bytes", path.display());

@@ -1,4 +1,4 @@
-//! The audit against a real ovs-vswitchd: what it says of a cached flow follows OVS's flow tables. Needs root.
+//! The audit against a real ovs-vswitchd: its result for a cached flow depends on OVS's flow tables. Needs root.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -33,7 +33,7 @@ const SOON: Duration = Duration::from_secs(20);
 const EPOCH: u32 = 9;
 const REMOTE: [u8; 4] = [192, 0, 2, 2];
 
-/// A cache with the flows it is given.
+/// A cache with the given flows.
 #[derive(Debug, Default)]
 struct Cache {
     flows: Mutex<Vec<Flow>>,
@@ -105,7 +105,7 @@ struct Bed {
 }
 
 impl Bed {
-    /// br-int with the ports p1 and p2 of pods a and b, and gen0, a tunnel to 192.0.2.2 by way of the bridge br-u.
+    /// Creates br-int with the ports p1 and p2 of pods a and b, and gen0, a tunnel to 192.0.2.2 through the bridge br-u.
     async fn open() -> Self {
         let ovs = OvsNode::start();
         for (port, pod, ofport) in [("p1", "a", "1"), ("p2", "b", "2")] {
@@ -153,7 +153,7 @@ impl Bed {
         Self { ovs, view, cache }
     }
 
-    /// Gives br-u the address of the tunnel's near end, and OVS the way to the far end.
+    /// Gives br-u the address of the tunnel's near end, and OVS the neighbour entry of the far end.
     async fn reach_the_far_end(&self) {
         let netlink = Netlink::open().unwrap();
         let link = netlink.get("br-u").await.unwrap();
@@ -167,7 +167,7 @@ impl Bed {
         self.ovs.appctl(&["tnl/neigh/set", "br-u", "192.0.2.2", "02:00:00:00:00:02"]);
     }
 
-    /// The flow table of br-int is this.
+    /// Replaces the flow table of br-int.
     fn flows(&self, flows: &[&str]) {
         self.ovs.ofctl("del-flows", "table=0");
         self.ovs.ofctl("del-flows", "table=1");
@@ -188,7 +188,7 @@ impl Bed {
     }
 }
 
-/// TCP from pod a.
+/// A cached TCP flow from pod a.
 fn flow(action: Action) -> Flow {
     let mac = |last| MacAddr([0x0a, 0x58, 0x0a, 0xf4, 0, last]);
     Flow {

@@ -1,5 +1,5 @@
 //! The CNI plugin as a container runtime sees it: the real executable, a real agent process, real OVS. Only the API server
-//! and ovn-controller are played. Needs root, and OVS in the project's cache.
+//! and ovn-controller are stand-ins. Needs root, and OVS in the project's cache.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -17,7 +17,7 @@ use bed::{Bed, Call, id, networks};
 use common::{Pod, on_a_node};
 use serde_json::json;
 
-/// Not a test by itself: the agent process of the others, with everything but the gateway.
+/// Not a test by itself: the agent process of the other tests, with everything but the gateway.
 #[test]
 fn the_agent() {
     #[derive(clap::Parser)]
@@ -196,7 +196,8 @@ fn an_add_that_fails_at_any_step_leaves_nothing() {
     on_a_node(async || {
         let mut bed = Bed::ready("ovs").await;
         let pod = Pod::new();
-        // Nobody sets ovn-installed: the pod is deleted while its addresses, then a newer sandbox comes while OVN is waited for.
+        // ovn-installed is never set. First the pod is deleted during the wait for its addresses; then a newer sandbox comes during the
+        // wait for OVN.
         bed.api.put("a", "u1", None);
         let a = id(1);
         let (added, ()) = tokio::join!(bed.add(&a, &pod, "a", "u1"), async {
@@ -245,7 +246,7 @@ fn an_add_that_fails_at_any_step_leaves_nothing() {
         assert!(bad.message().contains("eth0 route 0.0.0.0/0 via 9.9.9.9"), "{bad:?}");
         bed.assert_clean().await;
 
-        // eth0 is there already, of somebody else.
+        // eth0 exists already and was not created by the plugin.
         bed.api.put("e", "u5", Some(&networks(6)));
         let netns = node_agent::kernel::netns::Netns::open(pod.path()).unwrap();
         netns.run("squat", squat).await.unwrap();
@@ -273,7 +274,7 @@ fn an_add_that_fails_at_any_step_leaves_nothing() {
         assert_eq!(bed.left().await, (vec![], vec![taken[..15].to_owned()]));
         bed.ovs.vsctl(&["--no-wait", "del-port", &taken[..15]]);
 
-        // No database.
+        // Without the database.
         bed.ovs.kill_database();
         let again = bed.add(&id(8), &fresh, "f", "u6").await;
         assert_eq!(again.error(), 11, "{again:?}");
@@ -403,7 +404,7 @@ fn thirty_at_once_and_back() {
                 assert_eq!(added.error(), 0, "{added:?}");
             }
             assert_eq!(bed.left().await.1.len(), 30);
-            // Else ovs-vswitchd may set them down again.
+            // Otherwise ovs-vswitchd may set them down again.
             assert_eq!(bed.ovs.early(), [""; 0], "interfaces are up before OVS hears of them");
             let dels = ids.iter().zip(&pods).map(|(id, pod)| bed.del(id, Some(pod.path())));
             for deleted in futures::future::join_all(dels).await {
@@ -446,7 +447,7 @@ fn an_agent_killed_in_the_middle_of_adds_is_clean_after_its_restart() {
             let error: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
             assert_eq!(error["code"], 11, "the runtime shall try again");
         }
-        // The runtime's DEL meets no agent, and the namespaces go.
+        // DEL finds no agent and succeeds; then the namespaces are deleted.
         assert_eq!(bed.del(&first, Some(one.path())).await.error(), 0);
         assert_eq!(bed.del(&second, Some(two.path())).await.error(), 0);
         drop((one, two));
@@ -460,7 +461,7 @@ fn an_agent_killed_in_the_middle_of_adds_is_clean_after_its_restart() {
         bed.start_agent().await;
         bed.assert_clean().await;
 
-        // A living pod is left alone by a restart.
+        // A running pod is left alone by a restart.
         let _ovn = bed.ovs.play_ovn_controller().await;
         let pod = Pod::new();
         assert_eq!(bed.add(&id(3), &pod, "plugged", "u2").await.error(), 0);
@@ -472,7 +473,7 @@ fn an_agent_killed_in_the_middle_of_adds_is_clean_after_its_restart() {
     });
 }
 
-/// Sends a megabyte from one namespace to a server in the other, and gets the number of bytes back.
+/// Sends a megabyte from one namespace to a server in the other, and returns the number of bytes that come back.
 async fn megabyte(from: &Pod, to: &Pod, address: &'static str) {
     use std::io::{Read, Write};
     let (ready, listening) = tokio::sync::oneshot::channel();
@@ -576,7 +577,7 @@ fn pods_reach_each_other_interposed_and_without_the_agent_and_nothing_is_left() 
         }});
         assert_eq!(bed.call(Call { extra: prev, ..checked }).await.error(), 0);
 
-        // Without eBPF the connections of these pods would be cut: that is refused, and they go on.
+        // Without eBPF the connections of these pods would be cut: the agent refuses to start, and the connections continue.
         bed.kill_agent();
         bed.datapath = "ovs";
         let log = bed.refused();

@@ -4,8 +4,8 @@ use anyhow::{Context, Result};
 
 use crate::{demo, exec, setup};
 
-/// Sets up, builds everything that is measured in release mode, and hands over to `perf-tests`, whose exit code is ours: it says
-/// more than that something failed.
+/// Sets up, builds everything that is measured in release mode, and runs `perf-tests`. Its exit code is passed on, as it
+/// distinguishes kinds of failure.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     setup::ensure()?;
     exec::run(exec::cargo().args([

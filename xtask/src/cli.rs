@@ -14,7 +14,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Install what building and testing need: packages, bpf-linker, OVS and OVN, Kubernetes.
+    /// Install everything needed for building and testing: packages, bpf-linker, OVS and OVN, Kubernetes.
     Setup(setup::Args),
     /// Compile the eBPF programs.
     BuildEbpf,
@@ -26,11 +26,11 @@ enum Verb {
     },
     /// Formatting, clippy, dependency directions and file rules.
     Lint,
-    /// Every test, from unit tests to whole clusters. Ends with one line that counts them.
+    /// Run every test, from unit tests to whole clusters. Ends with one line that counts them.
     Test(test::Args),
     /// Bring up a two-node cluster, show that its traffic works, and take it down.
     Demo(demo::Args),
-    /// Give input that nobody thought of to everything that reads any; fails when something is found.
+    /// Run libFuzzer on everything that reads input from outside; fails when it finds something.
     Fuzz(fuzz::Args),
     /// Run the upstream Kubernetes end-to-end suite on a cluster with real nodes.
     Conformance(conformance::Args),
@@ -42,7 +42,7 @@ enum Verb {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// End a cluster that `up` or `demo --keep` left running.
+    /// Stop a cluster that `up` or `demo --keep` left running.
     Down {
         /// Passed on to `testbed down`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::{exec, paths};
 
-/// Module, schema file, and what the module is about.
+/// Module, schema file, and description of the module.
 const MODELS: [(&str, &str, &str); 3] = [
     ("nb", "ovn-nb.ovsschema", "Rows of the OVN northbound database"),
     ("sb", "ovn-sb.ovsschema", "Rows of the OVN southbound database"),
@@ -23,7 +23,7 @@ const MODELS: [(&str, &str, &str); 3] = [
 const KEYWORDS: [&str; 12] =
     ["type", "match", "ref", "use", "mod", "fn", "in", "move", "priv", "loop", "static", "where"];
 
-/// Writes the models, or with `check` fails and shows the difference when they are not what would be written.
+/// Writes the models. With `check`, changes nothing, and fails and shows the difference if a file is out of date.
 pub(crate) fn run(check: bool) -> Result<()> {
     let workspace = paths::root();
     let schemas = paths::cache()?.join("ovs/share");
@@ -57,10 +57,10 @@ pub(crate) fn run(check: bool) -> Result<()> {
     Ok(())
 }
 
-/// So many columns are in one file, and the rest of the last table.
+/// A file ends with the table in which it reaches this number of columns.
 const COLUMNS_A_FILE: usize = 130;
 
-/// The files of a model by name: `mod`, and the tables in order, some in each.
+/// The files of a model by name: `mod`, and the tables in order, several per file.
 fn generate(schema: &Value, about: &str) -> Result<Vec<(String, String)>> {
     let name = schema["name"].as_str().context("the schema has no name")?;
     let version = schema["version"].as_str().context("the schema has no version")?;
@@ -99,7 +99,7 @@ fn generate(schema: &Value, about: &str) -> Result<Vec<(String, String)>> {
     Ok(files)
 }
 
-/// Whether a word stands in the code.
+/// Whether the code contains a word.
 fn names(code: &str, word: &str) -> bool {
     code.split(|c: char| !c.is_alphanumeric() && c != '_').any(|w| w == word)
 }
@@ -124,7 +124,7 @@ fn object(value: &Value) -> Result<BTreeMap<&String, &Value>> {
     Ok(value.as_object().context("expected a JSON object")?.iter().collect())
 }
 
-/// What the schema says of a table as a whole.
+/// Properties of a table as a whole, from the schema.
 fn table_notes(definition: &Value) -> String {
     let mut notes = String::new();
     if definition["isRoot"] != true {
@@ -200,7 +200,7 @@ impl Base {
     }
 }
 
-/// Type of a column: base types and how many.
+/// Type of a column: base types and the number of values.
 struct ColumnType {
     key: Base,
     value: Option<Base>,

@@ -1,4 +1,4 @@
-//! `cargo xtask demo`, `up` and `down`: build what is needed and let the test bed do the work.
+//! `cargo xtask demo`, `up` and `down`: build what is needed and run the test bed.
 
 use anyhow::Result;
 
@@ -7,10 +7,10 @@ use crate::{exec, paths, setup};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Leave the cluster running and say how to look around in it.
+    /// Leave the cluster running and print how to explore it.
     #[arg(long)]
     keep: bool,
-    /// On real nodes: containerd and kubelet, with Deployments in place of stand-in pods.
+    /// Use real nodes: containerd and kubelet, with Deployments in place of stand-in pods.
     #[arg(long)]
     real: bool,
     /// Passed on to `testbed demo`.
@@ -37,20 +37,20 @@ pub(crate) fn testbed(verb: &str, args: &[String]) -> Result<()> {
     if status.success() {
         return Ok(());
     }
-    // What went wrong has been said by the test bed itself.
+    // The test bed itself has reported the error.
     std::process::exit(status.code().unwrap_or(1));
 }
 
-/// What clusters of this verb need: only those of real nodes need kubelets, a container runtime and images.
+/// What clusters of this verb need: only real nodes need kubelets, a container runtime and images.
 fn scope(args: &[String]) -> Scope {
     let real = |arg: &String| arg == "--real" || arg.ends_with("containerd");
     if args.iter().any(real) { Scope::All } else { Scope::Light }
 }
 
-/// What tests need of the programs, and no release has.
+/// Features of the programs that tests need and no release has.
 pub(crate) const TEST_HOOKS: &str = "node-agent/test-hooks,controller/test-hooks";
 
-/// Builds the programs of a cluster in the dev profile, and those of other packages.
+/// Builds the programs of a cluster in the dev profile, and the packages `more`.
 pub(crate) fn build(more: &[&str]) -> Result<()> {
     exec::say("building");
     let mut cargo = exec::cargo();

@@ -1,4 +1,4 @@
-//! Running programs: the only module here that starts any.
+//! Runs programs. The only module of this crate that starts any.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::paths;
 
-/// A command that starts in the workspace's root.
+/// A command with the workspace's root as working directory.
 #[expect(clippy::disallowed_methods, reason = "xtask exists to run programs")]
 pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
@@ -18,8 +18,8 @@ pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// The cargo that runs us, or the one on `PATH`. What the outer cargo says about this package is taken away: build
-/// scripts of dependencies (ring's) watch these variables, so that builds with and without them would undo each other.
+/// The cargo that runs xtask, or the one on `PATH`. Variables in which the outer cargo describes this package are removed:
+/// build scripts of dependencies (ring's) watch them, so builds with and without them would invalidate each other.
 pub(crate) fn cargo() -> Command {
     let mut cargo = command(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in env::vars_os() {
@@ -35,7 +35,7 @@ fn is_about_package(variable: &str) -> bool {
     ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|p| variable.starts_with(p))
 }
 
-/// Runs to its end with our standard streams; an exit code other than 0 is an error.
+/// Runs the command to its end with xtask's standard streams; an exit code other than 0 is an error.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let shown = format!("{command:?}");
     let status = command.status().with_context(|| format!("cannot start {shown}"))?;
@@ -45,7 +45,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs quietly and returns what was written to standard output; the error holds what was written to standard error.
+/// Runs the command and returns its standard output; the error contains its standard error.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let shown = format!("{command:?}");
     let out = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {shown}"))?;
@@ -55,18 +55,18 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     String::from_utf8(out.stdout).with_context(|| format!("{shown} wrote something that is not UTF-8"))
 }
 
-/// A line to standard output; a closed pipe is no reason to fail.
+/// Prints a line to standard output; a closed pipe is not an error.
 pub(crate) fn say(line: impl fmt::Display) {
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }
 
-/// A heading between the parts of a long run.
+/// Prints a heading between the parts of a long run.
 pub(crate) fn heading(title: &str) {
     say(format_args!("\n=== {title} ==="));
 }
 
-/// The variables that every program we start shall see: a `PATH` with the places where cargo, Go and the
-/// system tools usually are, and the cache.
+/// Sets the variables that every started program needs: a `PATH` with the usual directories of cargo, Go and the
+/// system tools, and the cache.
 pub(crate) fn prepare_environment() -> Result<()> {
     if env::var_os(PREPARED).is_some() {
         return Ok(());
@@ -80,7 +80,7 @@ pub(crate) fn prepare_environment() -> Result<()> {
         }
     }
     let me = env::current_exe().context("own executable")?;
-    // A process's own environment cannot be changed safely; a second start of ourselves can.
+    // A process cannot change its own environment safely, so xtask starts itself again.
     let status = command(me)
         .args(env::args_os().skip(1))
         .env("PATH", env::join_paths(path).context("PATH")?)

@@ -1,6 +1,6 @@
 //! `cargo xtask fuzz`: libFuzzer on the targets of the package `fuzz`, each from its committed seeds.
 //!
-//! Cargo and the compiler's own coverage instrumentation are all that is needed, with the pinned compiler: no nightly, and
+//! It needs only cargo and the compiler's own coverage instrumentation, with the pinned compiler: no nightly, and
 //! no `cargo fuzz`.
 
 use std::path::{Path, PathBuf};
@@ -13,14 +13,14 @@ use crate::{exec, paths};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Which targets; all of them where none is named.
+    /// Targets to run; default: all.
     targets: Vec<String>,
-    /// How long each runs.
+    /// Seconds for which each target runs.
     #[arg(long, default_value_t = 300)]
     seconds: u64,
 }
 
-/// What libFuzzer needs of the code: counters of edges, their places, and the operands of comparisons.
+/// Instrumentation that libFuzzer needs: edge counters, their addresses, and the operands of comparisons.
 const INSTRUMENTATION: &[&str] = &[
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -30,14 +30,14 @@ const INSTRUMENTATION: &[&str] = &[
     "--cfg=fuzzing",
 ];
 
-/// Input that takes longer is a finding.
+/// An input that takes longer is a finding.
 const SLOWEST: Duration = Duration::from_secs(10);
-/// More memory is one, too; in megabytes.
+/// An input that needs more memory is a finding; in megabytes.
 const MOST_MEMORY: u32 = 1024;
-/// Inputs are not made longer than this, in bytes.
+/// Maximum length of generated inputs, in bytes.
 const LONGEST: u32 = 4096;
 
-/// How one target ended.
+/// Result of one target.
 struct Outcome {
     target: String,
     runs: String,
@@ -47,7 +47,7 @@ struct Outcome {
     good: bool,
 }
 
-/// Builds the targets and runs one after another.
+/// Builds the targets and runs them one after another.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let known = targets()?;
     if let Some(unknown) = args.targets.iter().find(|target| !known.contains(target)) {
@@ -76,12 +76,12 @@ fn targets() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// A directory of their own, as everything is compiled otherwise than elsewhere.
+/// A target directory of its own, as everything is compiled with other flags than elsewhere.
 fn directory() -> PathBuf {
     paths::target().join("fuzz")
 }
 
-/// The machine's own target triple: with it, flags are not for build scripts and macros.
+/// The machine's own target triple. If it is given explicitly, the flags do not apply to build scripts and macros.
 fn host() -> Result<String> {
     let told = exec::output(exec::command("rustc").arg("-vV"))?;
     let host =
@@ -94,7 +94,7 @@ fn build(targets: &[String]) -> Result<()> {
     cargo.args(["build", "--package=fuzz", "--features=libfuzzer", "--profile=fuzz"]);
     cargo.arg(format!("--target={}", host()?)).arg("--target-dir").arg(directory());
     cargo.args(targets.iter().map(|target| format!("--bin={target}")));
-    // Spaces stand in none of them. Programs for the kernel are not of use here.
+    // None of the flags contains a space. The eBPF programs are not needed here.
     exec::run(cargo.env("RUSTFLAGS", INSTRUMENTATION.join(" ")).env("SLIPSTREAM_SKIP_EBPF", "1"))
 }
 
@@ -109,7 +109,7 @@ fn one(target: &str, seconds: u64) -> Result<Outcome> {
     fuzzer.arg(format!("-max_total_time={seconds}")).arg(format!("-timeout={}", SLOWEST.as_secs()));
     fuzzer.args([format!("-rss_limit_mb={MOST_MEMORY}"), format!("-max_len={LONGEST}")]);
     fuzzer.arg("-print_final_stats=1").arg(format!("-artifact_prefix={}/", found.display()));
-    // What is new goes to the first.
+    // libFuzzer writes new inputs to the first directory.
     fuzzer.arg(corpus).arg(paths::root().join("fuzz/seeds").join(target));
     let good = written_to(&mut fuzzer, &log)?;
     let text = std::fs::read_to_string(&log).with_context(|| log.display().to_string())?;
@@ -122,7 +122,7 @@ fn one(target: &str, seconds: u64) -> Result<Outcome> {
     Ok(Outcome { target: target.to_owned(), runs, edges, found, good })
 }
 
-/// Runs with what it says of itself in a file; true when it ended well.
+/// Runs the command with its standard error in a file; true when it succeeded.
 fn written_to(command: &mut Command, log: &Path) -> Result<bool> {
     let file = std::fs::File::create(log).with_context(|| log.display().to_string())?;
     let shown = format!("{command:?}");
@@ -134,7 +134,7 @@ fn files(directory: &Path) -> Result<Vec<PathBuf>> {
     directory.read_dir()?.map(|entry| Ok(entry?.path())).collect()
 }
 
-/// Runs and edges in what libFuzzer has written.
+/// Runs and edges from libFuzzer's output.
 fn figures(log: &str) -> (String, String) {
     let last = |what: &str, line: &str| line.split_once(what)?.1.split_whitespace().next().map(str::to_owned);
     let find = |what: &str| log.lines().rev().find_map(|line| last(what, line));

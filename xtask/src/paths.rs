@@ -1,4 +1,4 @@
-//! Where things are: the workspace, its target directory and the project's cache.
+//! Paths: the workspace, its target directory and the project's cache.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ pub(crate) fn home() -> Result<PathBuf> {
     env::var_os("HOME").filter(|h| !h.is_empty()).map(PathBuf::from).context("HOME is not set")
 }
 
-/// The first file of that name on `PATH`.
+/// The first file with this name on `PATH`.
 pub(crate) fn which(program: &str) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?).map(|d| d.join(program)).find(|p| is_executable(p))
 }

@@ -1,5 +1,5 @@
-//! The kernel itself out of a `bzImage`: started as an ELF file by its PVH entry, a machine without hardware help spares
-//! the firmware and the decompression.
+//! Extracts the kernel from a `bzImage`: a machine without hardware support that starts it as an ELF file by its PVH entry
+//! needs neither the firmware nor the decompression.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -15,7 +15,7 @@ const MAGIC: usize = 0x202;
 const PAYLOAD_OFFSET: usize = 0x248;
 const PAYLOAD_LENGTH: usize = 0x24c;
 
-/// How payloads begin, and what takes their compression away. All but gzip's are followed by their size in 4 bytes.
+/// First bytes of payloads, and the program that decompresses them. All but gzip's are followed by their size in 4 bytes.
 const COMPRESSIONS: &[(&[u8], &str, usize)] =
     &[(b"\xfd7zXZ\0", "xz", 4), (b"\x28\xb5\x2f\xfd", "zstd", 4), (b"\x1f\x8b", "gzip", 0)];
 

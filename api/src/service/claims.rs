@@ -1,6 +1,6 @@
-//! Which external addresses a service may serve. Whoever may write services could otherwise take over the traffic of others:
+//! Which external addresses a service may serve. Any user who may write services could otherwise take over traffic of others:
 //! of pods, of other services, of nodes and of the API server (CVE-2020-8554 and worse). Addresses of the cluster's own
-//! ranges and of nodes are nobody's to claim; of two services that claim one address and port the older has it.
+//! ranges and of nodes cannot be claimed; of two services that claim the same address and port the older one has it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,9 +16,9 @@ type Place = (IpAddr, Protocol, u16);
 /// Why an address is not served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is in one of the cluster's own ranges.
+    /// The address is in one of the cluster's own ranges.
     Range(IpNet),
-    /// It is a node's.
+    /// The address is a node's.
     Node,
     /// An older service has it.
     Service(NamespacedName),
@@ -34,14 +34,14 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// Who claims what.
+/// Claims of all services.
 #[derive(Debug, Default)]
 pub struct Claims {
     /// The cluster's own ranges.
     own: Vec<IpNet>,
     /// Addresses of nodes, with the number of nodes that have them.
     nodes: BTreeMap<IpAddr, u32>,
-    /// Claimants by age.
+    /// Services that claim each place, oldest first.
     places: BTreeMap<Place, BTreeSet<(i64, NamespacedName)>>,
 }
 
@@ -55,12 +55,12 @@ fn places(service: &Service) -> BTreeSet<Place> {
 }
 
 impl Claims {
-    /// Nobody claims anything; `own` are ranges of the cluster, which no service may claim.
+    /// No claims; `own` are ranges of the cluster, which no service may claim.
     pub fn new(own: Vec<IpNet>) -> Self {
         Self { own, ..Self::default() }
     }
 
-    /// Replaces what a service claims; the services for which something changes.
+    /// Replaces the claims of a service. Returns the services for which something changes.
     pub fn change(&mut self, old: Option<&Service>, new: Option<&Service>) -> BTreeSet<NamespacedName> {
         let mut concerned = BTreeSet::new();
         for (service, comes) in [(old, false), (new, true)] {
@@ -86,7 +86,7 @@ impl Claims {
         concerned
     }
 
-    /// A node's addresses; the services for which something changes.
+    /// Replaces the addresses of a node. Returns the services for which something changes.
     pub fn nodes(&mut self, old: &BTreeSet<IpAddr>, new: &BTreeSet<IpAddr>) -> BTreeSet<NamespacedName> {
         let mut changed = BTreeSet::new();
         for ip in new.difference(old) {
@@ -112,7 +112,7 @@ impl Claims {
         changed.into_iter().flat_map(of).map(|(_, name)| name.clone()).collect()
     }
 
-    /// Why a service does not serve an address, for one of its ports at least.
+    /// Why a service does not serve an address, for at least one of its ports.
     pub fn refusal(&self, service: &Service, ip: IpAddr) -> Option<Refusal> {
         if let Some(net) = self.own.iter().find(|net| net.contains(&ip)) {
             return Some(Refusal::Range(*net));
@@ -132,7 +132,7 @@ impl Claims {
         service.external_ips.iter().filter_map(refusal).collect()
     }
 
-    /// Takes the external addresses from a service that it may not serve.
+    /// Removes the external addresses from a service that it may not serve.
     pub fn withhold(&self, service: &mut Service) {
         if service.external_ips.is_empty() {
             return;
@@ -173,7 +173,7 @@ mod tests {
             claims.refused(&young),
             [("192.0.2.1".parse().unwrap(), Refusal::Service(old.name.clone()))]
         );
-        // Another port of the address is another's to have.
+        // Another service may have another port of the address.
         let other = service("b", 3, 81, &["192.0.2.1"]);
         claims.change(None, Some(&other));
         assert_eq!((claims.refused(&old), claims.refused(&other)), (Vec::new(), Vec::new()));

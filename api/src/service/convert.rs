@@ -1,4 +1,4 @@
-//! Reading Services and EndpointSlices.
+//! Reads Services and EndpointSlices.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ use crate::{NamespacedName, Protocol};
 const DEFAULT_AFFINITY_SECONDS: u32 = 10_800;
 
 impl Service {
-    /// Reads a Service. What cannot be used is left out and named.
+    /// Reads a Service. Unusable parts are left out and reported as problems.
     pub fn from_object(object: &core::Service) -> (Self, Vec<Problem>) {
         let name = NamespacedName::from(&object.metadata);
         let mut problems = Problems::new("service", &name);
@@ -79,7 +79,7 @@ impl Service {
     }
 }
 
-/// Whether the outside has an address or a port of the service; without either `externalTrafficPolicy` has no meaning (as
+/// Whether the service has an external address or a node port; without either `externalTrafficPolicy` has no meaning (as in
 /// kube-proxy).
 fn is_external(kind: &str, spec: &core::ServiceSpec) -> bool {
     matches!(kind, "NodePort" | "LoadBalancer")
@@ -102,7 +102,7 @@ fn cluster_ips(spec: &core::ServiceSpec, problems: &mut Problems) -> Vec<IpAddr>
     found
 }
 
-/// Addresses of the load balancer, without those where the balancer itself ends the connection (`ipMode: Proxy`).
+/// Addresses of the load balancer, without those whose load balancer terminates the connection itself (`ipMode: Proxy`).
 fn ingress_ips(object: &core::Service, problems: &mut Problems) -> Vec<IpAddr> {
     let ingress =
         object.status.as_ref().and_then(|s| s.load_balancer.as_ref()).and_then(|b| b.ingress.as_ref());
@@ -118,7 +118,7 @@ fn ingress_ips(object: &core::Service, problems: &mut Problems) -> Vec<IpAddr> {
     found
 }
 
-/// The ranges, and whether there are others. A range that cannot be read is named and lets nobody in.
+/// The ranges, and whether there are unreadable ones. An unreadable range is reported as a problem and admits no client.
 fn source_ranges(spec: &core::ServiceSpec, problems: &mut Problems) -> (Vec<IpNet>, bool) {
     let (mut found, mut unreadable) = (Vec::new(), false);
     for (i, text) in spec.load_balancer_source_ranges.iter().flatten().enumerate() {
@@ -167,11 +167,11 @@ fn service_port(
 }
 
 impl EndpointSlice {
-    /// Reads an EndpointSlice. What cannot be used is left out and named; slices of host names have no endpoints.
+    /// Reads an EndpointSlice. Unusable parts are left out and reported as problems; slices of host names have no endpoints.
     pub fn from_object(object: &discovery::EndpointSlice) -> (Self, Vec<Problem>) {
         let name = NamespacedName::from(&object.metadata);
         let mut problems = Problems::new("endpoint slice", &name);
-        // A slice with one of these labels is not for service proxies, whatever its service says (as kube-proxy's watch).
+        // A slice with one of these labels is not for service proxies, whatever the labels of its service (as in kube-proxy's watch).
         let labels = object
             .metadata
             .labels
@@ -199,7 +199,7 @@ impl EndpointSlice {
             });
         }
         for (i, endpoint) in object.endpoints.iter().enumerate() {
-            // All addresses of an endpoint are the same endpoint, and only the first is to be used (EndpointSlice API).
+            // All addresses of an endpoint belong to the same endpoint, and only the first is to be used (EndpointSlice API).
             let Some(text) = endpoint.addresses.first() else { continue };
             let Some(address) = ip(text, &format!("endpoints[{i}].addresses[0]"), &mut problems) else {
                 continue;
@@ -228,7 +228,7 @@ impl Hints {
 
 impl Condition {
     /// Absent means ready, serving and not terminating (EndpointSlice API). With `publishNotReadyAddresses` the slice
-    /// controller says ready, so there is no rule for it here.
+    /// controller sets ready, so no rule for it is needed here.
     fn of(conditions: Option<&discovery::EndpointConditions>) -> Self {
         let Some(conditions) = conditions else { return Self::Ready };
         let ready = conditions.ready.unwrap_or(true);

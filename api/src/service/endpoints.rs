@@ -1,4 +1,4 @@
-//! From slices to the endpoints behind a service, and the ones of them that are used.
+//! From slices to the endpoints of a service, and the selection of those that are used.
 
 use std::collections::BTreeMap;
 
@@ -9,25 +9,25 @@ use crate::NamespacedName;
 use crate::addr::Family;
 
 impl Endpoint {
-    /// True when the address is no pod's: a host-network pod's or one outside the cluster.
+    /// True when the address is not a pod's: a host-network pod's, or one outside the cluster.
     pub fn on_host(&self, cluster_subnets: &[IpNet]) -> bool {
         !cluster_subnets.iter().any(|subnet| subnet.contains(&self.address))
     }
 
-    /// True when it serves this port of its service: name and protocol are the same.
+    /// True when it serves this port of its service: name and protocol are equal.
     pub fn is_behind(&self, port: &ServicePort) -> bool {
         self.port_name == port.name && self.protocol == port.protocol
     }
 }
 
 impl EndpointSlice {
-    /// The service that it belongs to.
+    /// The service to which it belongs.
     pub fn owner(&self) -> Option<NamespacedName> {
         self.service.as_ref().map(|service| NamespacedName::new(&self.name.namespace, service))
     }
 }
 
-/// Endpoints of a service from all its slices, each address and port once, in its best condition; of equals the first one stays.
+/// Endpoints of a service from all its slices; each address and port once, in its best condition. Of equal ones the first is kept.
 pub fn merge<'s>(slices: impl IntoIterator<Item = &'s EndpointSlice>) -> Vec<Endpoint> {
     let mut merged: BTreeMap<_, Endpoint> = BTreeMap::new();
     for slice in slices {
@@ -53,8 +53,8 @@ pub fn merge<'s>(slices: impl IntoIterator<Item = &'s EndpointSlice>) -> Vec<End
     merged.into_values().collect()
 }
 
-/// The endpoints of a family that are used, of those behind one service port: the ready ones; where none is ready, those that
-/// serve while they terminate (as kube-proxy). They are all in the same condition.
+/// The endpoints of one family, of one service port, that are used: the ready ones; if none is ready, those that still
+/// serve while they terminate (as in kube-proxy). All of them are in the same condition.
 pub fn usable<'e>(
     endpoints: impl IntoIterator<Item = &'e Endpoint, IntoIter: Clone>,
     family: Family,

@@ -1,6 +1,6 @@
-//! Services and their endpoint slices, as load balancing needs them: how the objects are read, which endpoints stand behind a
-//! port, which of them are used, and who may serve an external address. The controller evaluates it for OVN's load balancers,
-//! the node agent for what OVN does not serve.
+//! Services and their endpoint slices, as load balancing needs them: how the objects are read, which endpoints belong to a
+//! port, which of them are used, and which service may serve an external address. The controller uses it for OVN's load
+//! balancers, the node agent for what OVN does not serve.
 
 mod claims;
 mod convert;
@@ -16,14 +16,14 @@ use crate::{NamespacedName, Protocol};
 pub use claims::{Claims, Refusal};
 pub use endpoints::{merge, usable};
 
-/// Label of services, and their slices, that are left to another proxy.
+/// Label of services, and their slices, that another proxy serves.
 pub const LABEL_PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
-/// Label of services, and their slices, that nobody balances.
+/// Label of services, and their slices, that have no load balancing.
 pub const LABEL_HEADLESS: &str = "service.kubernetes.io/headless";
 /// Label of a slice that names its service.
 pub const LABEL_SERVICE_NAME: &str = "kubernetes.io/service-name";
 
-/// A service as far as load balancing needs it. Services that nobody balances (headless, `ExternalName`, left to another
+/// A service, with what load balancing needs. Services without load balancing (headless, `ExternalName`, served by another
 /// proxy by label, without an address yet) have no cluster addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Service {
@@ -35,11 +35,11 @@ pub struct Service {
     pub cluster_ips: Vec<IpAddr>,
     /// `externalIPs`, then the load balancer's addresses.
     pub external_ips: Vec<IpAddr>,
-    /// The load balancer's addresses alone.
+    /// Only the load balancer's addresses.
     pub ingress_ips: Vec<IpAddr>,
-    /// Who may come to the load balancer's addresses; everybody when there is none of the address's family.
+    /// Sources that may connect to the load balancer's addresses; all, if there is no range of the address's family.
     pub source_ranges: Vec<IpNet>,
-    /// Some range cannot be read: who is in none of the others stays out, in both families.
+    /// Some range cannot be read: sources that are in none of the others are not admitted, in both families.
     pub unreadable_ranges: bool,
     /// The ports that could be read.
     pub ports: Vec<ServicePort>,
@@ -49,7 +49,7 @@ pub struct Service {
     pub internal_local: bool,
     /// Seconds of `ClientIP` affinity.
     pub affinity: Option<u32>,
-    /// Port on which load balancers ask a node whether it has endpoints (`healthCheckNodePort`).
+    /// Port on which load balancers query whether a node has endpoints (`healthCheckNodePort`).
     pub health_check_port: Option<u16>,
 }
 
@@ -62,7 +62,7 @@ pub struct ServicePort {
     pub protocol: Protocol,
     /// Port on the service's addresses.
     pub port: u16,
-    /// Port on every node, of the types of service that have one.
+    /// Port on every node, for types of service that have one.
     pub node_port: Option<u16>,
 }
 
@@ -73,7 +73,7 @@ pub struct EndpointSlice {
     pub name: NamespacedName,
     /// The service it belongs to, in the same namespace.
     pub service: Option<String>,
-    /// What each of the endpoints serves; without any there is nothing behind the service.
+    /// Ports of each of the endpoints; without any, the slice adds no endpoint to the service.
     pub ports: Vec<EndpointPort>,
     /// The addresses that could be read.
     pub endpoints: Vec<SliceEndpoint>,
@@ -86,11 +86,11 @@ pub struct EndpointPort {
     pub name: String,
     /// Transport protocol.
     pub protocol: Protocol,
-    /// Port number that it listens on.
+    /// Port number on which it listens.
     pub port: u16,
 }
 
-/// An address of a slice.
+/// An endpoint of a slice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SliceEndpoint {
     /// The pod's address, or any other.
@@ -99,11 +99,11 @@ pub struct SliceEndpoint {
     pub node: Option<String>,
     /// Whether it may be used.
     pub condition: Condition,
-    /// For which clients it is meant.
+    /// The clients for which it is meant.
     pub hints: Hints,
 }
 
-/// For which clients an endpoint is meant; empty sets mean no hint. Filled by the slice controller for services with
+/// The clients for which an endpoint is meant; empty sets mean no hint. Set by the slice controller for services with
 /// `trafficDistribution` or `topology-mode: Auto`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hints {
@@ -118,13 +118,13 @@ pub struct Hints {
 pub enum Condition {
     /// Not at all.
     NotReady,
-    /// Only where nothing is ready: serving while it terminates.
+    /// Only if no endpoint is ready: it still serves while it terminates.
     Terminating,
     /// Always.
     Ready,
 }
 
-/// One address and port behind one service port, merged over all slices.
+/// One address and port of one service port, merged over all slices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     /// The service port's name.
@@ -133,18 +133,18 @@ pub struct Endpoint {
     pub protocol: Protocol,
     /// The pod's address, or any other.
     pub address: IpAddr,
-    /// Port number that it listens on.
+    /// Port number on which it listens.
     pub port: u16,
     /// Name of the node that it is on.
     pub node: Option<String>,
     /// Whether it may be used.
     pub condition: Condition,
-    /// For which clients it is meant.
+    /// The clients for which it is meant.
     pub hints: Hints,
 }
 
 impl Service {
-    /// True when load balancers are to be written for the service.
+    /// True when the service has load balancers.
     pub fn is_balanced(&self) -> bool {
         !self.cluster_ips.is_empty() && !self.ports.is_empty()
     }

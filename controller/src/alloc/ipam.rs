@@ -1,6 +1,6 @@
-//! Addresses of pods, given round robin: the next free one of the node's range. One that a pod gave back rests a while, as
-//! other nodes, clients and caches may still take it for the pod that had it. The owner of an address is a pod's UID, so
-//! that a pod and its successor of the same name never mix.
+//! Addresses of pods, given round robin: the next free one of the node's range. A released address rests for a while before it is
+//! given out again, as other nodes, clients and caches may still take it for the pod that had it. The owner of an address is a
+//! pod's UID, so that a pod and its successor of the same name are never confused.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -13,8 +13,8 @@ use ipnet::IpNet;
 const RESERVED: u32 = 3;
 /// Addresses that one node can give out at most, whatever the size of its range.
 const MAX_PODS: u32 = 1 << 16;
-/// How long an address rests, unless the range has no other: longer than it takes all nodes to hear that a pod is gone, and
-/// clients to look its name up again.
+/// How long a released address rests, unless the range has no other: longer than it takes until all nodes know that a pod is
+/// gone and clients have resolved its name again.
 pub const REST: Duration = Duration::from_secs(60);
 
 /// Why a pod has no address.
@@ -52,20 +52,20 @@ pub enum IpamError {
         /// The addresses given.
         found: String,
     },
-    /// The MAC address is not the one that follows from the address.
+    /// The MAC address is not the one derived from the IP address.
     #[error("mac_address {found} is not {derived}, which follows from the address")]
     Mac {
         /// The address given.
         found: MacAddr,
-        /// What it must be.
+        /// The MAC address derived from the IP address.
         derived: MacAddr,
     },
-    /// What the pod's annotation says cannot be.
+    /// The pod's annotation cannot be used.
     #[error("annotation k8s.ovn.org/pod-networks: {0}; remove the annotation to get a free address")]
     Annotation(Box<IpamError>),
 }
 
-/// What a pod has.
+/// The addresses of one pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allocation {
     /// The node whose ranges the addresses are from.
@@ -84,7 +84,7 @@ struct Range {
     bits: Vec<u64>,
     /// Where to look for the next free one.
     next: u32,
-    /// Given back, and since when; still marked as taken. The oldest first.
+    /// Released offsets with the time of release, oldest first. They are still marked as taken.
     resting: VecDeque<(u32, Instant)>,
 }
 
@@ -126,7 +126,7 @@ impl Range {
         self.bits.get(word).is_some_and(|bits| bits & bit != 0)
     }
 
-    /// The next free offset after the last one given, round the range.
+    /// The next free offset after the last one given, wrapping around the range.
     fn next_free(&mut self, now: Instant) -> Option<u32> {
         while let Some((offset, since)) = self.resting.front().copied() {
             if now.duration_since(since) < REST {
@@ -137,7 +137,7 @@ impl Range {
         }
         let round = (self.next..self.size).chain(RESERVED..self.next.min(self.size));
         let free = round.into_iter().find(|offset| !self.is_set(*offset));
-        // With nothing else left the one that has rested longest.
+        // If nothing else is left: the offset that has rested longest.
         let free = free.or_else(|| {
             let (offset, _) = self.resting.pop_front()?;
             self.clear(offset);
@@ -154,14 +154,14 @@ impl Range {
         self.next = self.next.max(offset + 1);
     }
 
-    /// Lets an offset rest.
+    /// Releases an offset. It rests before it is given again.
     fn give_back(&mut self, offset: u32, now: Instant) {
         if self.is_set(offset) && !self.resting.iter().any(|(resting, _)| *resting == offset) {
             self.resting.push_back((offset, now));
         }
     }
 
-    /// The place of `ip`, if a pod may have it.
+    /// The offset of `ip`, if a pod may have it.
     fn offset(&self, ip: IpAddr) -> Option<u32> {
         let offset = match (self.net, ip) {
             (IpNet::V4(net), IpAddr::V4(ip)) => u32::from(ip).checked_sub(u32::from(net.network()))?,
@@ -184,7 +184,8 @@ pub struct Ipam {
 }
 
 impl Ipam {
-    /// Gives a node its ranges. Ranges that it had already keep their allocations; those of ranges it has no more go.
+    /// Sets the ranges of a node. Ranges that it already had keep their allocations; allocations of ranges that it no longer has
+    /// are dropped.
     pub fn set_node(&mut self, node: &str, subnets: &[IpNet]) {
         let same = self
             .nodes
@@ -196,7 +197,7 @@ impl Ipam {
         }
     }
 
-    /// Forgets a node and every allocation of its ranges.
+    /// Removes a node and every allocation of its ranges.
     pub fn remove_node(&mut self, node: &str) {
         if self.nodes.remove(node).is_some() {
             self.pods.retain(|_, allocation| allocation.node != node);
@@ -205,7 +206,7 @@ impl Ipam {
         }
     }
 
-    /// What a pod has.
+    /// The allocation of a pod.
     pub fn get(&self, uid: &str) -> Option<&Allocation> {
         self.pods.get(uid)
     }
@@ -220,8 +221,8 @@ impl Ipam {
         self.pods.is_empty()
     }
 
-    /// Takes addresses that a pod has already, by its annotation or its switch port: one of each of the node's ranges in their
-    /// order, and the MAC address that follows from the first, as it would have been given them.
+    /// Claims addresses that a pod already has, by its annotation or its switch port: one of each of the node's ranges, in their
+    /// order, and the MAC address derived from the first one, as [`Ipam::allocate`] would give them.
     pub fn claim(
         &mut self,
         uid: &str,
@@ -243,12 +244,12 @@ impl Ipam {
         Ok(allocation)
     }
 
-    /// Whether [`Ipam::claim`] would take this.
+    /// Whether [`Ipam::claim`] would accept these addresses.
     pub fn check(&self, uid: &str, node: &str, ips: &[IpAddr], mac: MacAddr) -> Result<(), IpamError> {
         self.offsets(uid, node, ips, mac).map(drop)
     }
 
-    /// The places of what a pod claims, in the order of the node's ranges.
+    /// The offsets of the addresses that a pod claims, in the order of the node's ranges.
     fn offsets(&self, uid: &str, node: &str, ips: &[IpAddr], mac: MacAddr) -> Result<Vec<u32>, IpamError> {
         let ranges = self.nodes.get(node).ok_or_else(|| IpamError::NoNode(node.to_owned()))?;
         let subnets = || ranges.iter().map(|range| range.net.to_string()).collect::<Vec<_>>().join(", ");
@@ -288,7 +289,7 @@ impl Ipam {
         self.claim(uid, node, &ips, mac)
     }
 
-    /// Frees what a pod has; answers with the node. The addresses rest before another pod gets them.
+    /// Frees a pod's addresses and returns its node. The addresses rest before another pod gets them.
     pub fn release(&mut self, uid: &str, now: Instant) -> Option<String> {
         let allocation = self.pods.remove(uid)?;
         for net in &allocation.addresses {
@@ -398,10 +399,10 @@ mod tests {
         assert_eq!(give(&mut ipam, "c", start), "10.0.0.5");
         ipam.release("b", start + Duration::from_secs(1));
         assert_eq!(give(&mut ipam, "d", start + Duration::from_secs(2)), "10.0.0.6");
-        // Nothing else is left: the one that has rested longest.
+        // Nothing else is left: the address that has rested longest.
         assert_eq!(give(&mut ipam, "e", start + Duration::from_secs(3)), "10.0.0.3");
         ipam.release("c", start + Duration::from_secs(4));
-        // Rested: round the range from where the last one was.
+        // All have rested: the next one after the last one given, wrapping around the range.
         let later = start + REST + Duration::from_secs(10);
         assert_eq!(give(&mut ipam, "f", later), "10.0.0.4");
         assert_eq!(give(&mut ipam, "g", later), "10.0.0.5");
@@ -465,7 +466,7 @@ mod tests {
                 }
                 prop_assert_eq!(ipam.owners.len(), given.len());
             }
-            // Everything released: the whole range can be given again.
+            // Everything is released: the whole range can be given again.
             for pod in 0u8..20 {
                 ipam.release(&pod.to_string(), now());
             }

@@ -93,13 +93,13 @@ pub enum NodeError {
 }
 
 impl NodeError {
-    /// Whether it heals by another node going away.
+    /// Whether it can resolve itself when another node is deleted.
     pub fn is_exhaustion(&self) -> bool {
         matches!(self, Self::Exhausted { .. } | Self::NoId { .. })
     }
 }
 
-/// What a node has.
+/// The number and ranges of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assignment {
     /// The node's number.
@@ -116,17 +116,17 @@ pub struct NodeAllocator {
     last_id: u32,
     held: HashMap<String, Assignment>,
     ids: BTreeMap<u32, String>,
-    /// By network address, so that neighbours tell of overlaps.
+    /// By network address, so that an overlap shows between neighbours.
     ranges: BTreeMap<IpAddr, (IpNet, String)>,
-    /// Given back, by whom and since when; the oldest first.
+    /// Released numbers and ranges, with the node that had them and the time of release; oldest first.
     resting: VecDeque<(String, Assignment, Instant)>,
-    /// The range given last of each family, and the number.
+    /// The last range given of each family.
     last_given: Vec<IpNet>,
     last_id_given: u32,
 }
 
 impl NodeAllocator {
-    /// Everything is free.
+    /// An allocator in which everything is free.
     pub fn new(config: &Config) -> Self {
         // The last address of an IPv4 join range is its broadcast address.
         let host_bits =
@@ -145,7 +145,7 @@ impl NodeAllocator {
         }
     }
 
-    /// Takes what the database shows a node to have, before any annotation is read. What cannot be is left out.
+    /// Takes what the database holds for a node, before any annotation is read. What cannot be used is left out.
     pub fn found(&mut self, node: &str, subnets: Vec<IpNet>, id: u32) -> Result<(), NodeError> {
         let assignment = Assignment { subnets: self.check_subnets(subnets)?, id: self.check_id(id)? };
         self.hold(node, &assignment);
@@ -163,7 +163,8 @@ impl NodeAllocator {
         });
     }
 
-    /// What the node has, giving it what it lacks. A node that has something keeps it, whatever its annotations say later.
+    /// The number and ranges of the node; allocates what is missing. A node that has something keeps it, whatever its annotations
+    /// say later.
     pub fn assign(&mut self, node: &SeenNode, now: Instant) -> Result<Assignment, NodeError> {
         if let Some(held) = self.held.get(&node.name) {
             return Ok(held.clone());
@@ -190,7 +191,7 @@ impl NodeAllocator {
         Ok(assignment)
     }
 
-    /// Frees what the node has.
+    /// Frees the number and ranges of the node.
     pub fn release(&mut self, node: &str, now: Instant) {
         if let Some(held) = self.held.remove(node) {
             self.ids.remove(&held.id);
@@ -244,7 +245,7 @@ impl NodeAllocator {
         for cluster in self.cluster.iter().filter(|cluster| same_family(cluster.cidr.addr(), family)) {
             let start = cluster.cidr.network();
             let next = last.and_then(|last| behind(&IpNet::new(last, cluster.host_len).ok()?));
-            // Round the range; with nothing else left what has rested longest.
+            // Wraps around the range; if nothing else is left, takes what has rested longest.
             let found = next
                 .and_then(|from| self.first_free(cluster, from, false))
                 .or_else(|| self.first_free(cluster, start, false))
@@ -267,8 +268,8 @@ impl NodeAllocator {
         Err(exhausted.unwrap_or(NodeError::NoId { last: self.last_id }))
     }
 
-    /// The first free subnet of a range at or after an address; with `resting_too` also one that was released lately. Steps over
-    /// the subnets in use, which are few: those of an IPv6 range are too many to enumerate.
+    /// The first free subnet of a range at or after an address; with `resting_too` also one that was released recently. It steps
+    /// over the subnets in use, which are few: those of an IPv6 range are too many to enumerate.
     fn first_free(&self, cluster: &ClusterSubnet, from: IpAddr, resting_too: bool) -> Option<IpNet> {
         let mut at = from.max(cluster.cidr.network());
         while cluster.cidr.contains(&at) {
@@ -279,7 +280,7 @@ impl NodeAllocator {
             let Some(taken) = in_use.or_else(|| resting.find(|net| overlap(net, &part))) else {
                 return Some(part);
             };
-            // It may be longer than a part, or shorter.
+            // The range in use may be longer than a part, or shorter.
             at = behind(&part)?.max(behind(taken)?);
         }
         None
@@ -307,7 +308,7 @@ impl NodeAllocator {
     }
 }
 
-/// The first address behind a range, if there is one.
+/// The first address after a range, if there is one.
 fn behind(net: &IpNet) -> Option<IpAddr> {
     Some(match net.broadcast() {
         IpAddr::V4(last) => Ipv4Addr::from(u32::from(last).checked_add(1)?).into(),
@@ -381,7 +382,7 @@ mod tests {
             let error = nodes.assign(&wrong, Instant::now()).unwrap_err();
             assert!(error.to_string().contains(hint) && !error.is_exhaustion(), "{error}");
         }
-        // Nothing was kept of the failures.
+        // Failures left no state behind.
         assert_eq!(nodes.assign(&node("n2", None, None), Instant::now()).unwrap().id, 3);
     }
 
@@ -404,7 +405,7 @@ mod tests {
         };
         assert_eq!(given("n1", None), "fd00::/64");
         assert_eq!(given("n2", None), "fd00:0:0:1::/64");
-        // A quarter of it is one node's, and the last part there is another's.
+        // A node has a quarter of it, and another node has the last part.
         assert_eq!(given("n3", Some("fd00:4000::/18")), "fd00:4000::/18");
         assert_eq!(given("n4", None), "fd00:8000::/64");
         assert_eq!(given("n5", Some("fd00:ffff:ffff:ffff::/64")), "fd00:ffff:ffff:ffff::/64");

@@ -17,7 +17,7 @@ use api::NamespacedName;
 use api::problem::Problem;
 use api::service::{EndpointSlice, Service};
 
-/// A report of one of the watches. Objects come with what is wrong with them.
+/// A report of one of the watches. Objects come with their problems.
 #[derive(Debug)]
 pub enum Input {
     Nodes(Watched<SeenNode, String>),
@@ -28,7 +28,7 @@ pub enum Input {
     Policies(Watched<(Policy, Vec<Problem>), NamespacedName>),
 }
 
-/// Takes a report into the state.
+/// Applies a report to the state.
 pub(super) fn apply(state: &mut State, input: Input) -> Effects {
     match input {
         Input::Nodes(change) => state.nodes(change),
@@ -70,8 +70,8 @@ impl<T, K> Default for Kind<T, K> {
     }
 }
 
-/// Every object there is, as long as nothing may be decided: until all kinds are listed, and while another controller
-/// leads. Holds no more than there are objects.
+/// All objects, as long as no decision may be made: until all kinds are listed, and while another controller leads. It holds
+/// each object once.
 #[derive(Debug, Default)]
 pub(super) struct Seeding {
     nodes: Kind<SeenNode, String>,
@@ -106,19 +106,19 @@ impl Seeding {
         ]
     }
 
-    /// Whether every kind was listed.
+    /// Whether every kind has been listed.
     pub(super) fn is_complete(&self) -> bool {
         self.lists().iter().all(|(_, listed)| *listed)
     }
 
-    /// The kinds that were not.
+    /// The kinds that have not been listed.
     pub(super) fn missing(&self) -> String {
         let missing: Vec<_> =
             self.lists().into_iter().filter(|(_, listed)| !listed).map(|(kind, _)| kind).collect();
         missing.join(", ")
     }
 
-    /// Everything as first lists, nodes first.
+    /// All objects as first lists, nodes first.
     pub(super) fn into_inputs(self) -> [Input; 6] {
         [
             Input::Nodes(self.nodes.into_list()),
@@ -154,7 +154,7 @@ pub(super) fn found_ports(snapshot: &Snapshot<'_>) -> Vec<FoundPort> {
     found
 }
 
-/// UIDs of the pods of which the database has a port.
+/// UIDs of the pods that have a port in the database.
 pub(super) fn port_uids(snapshot: &Snapshot<'_>) -> HashSet<String> {
     let ports = snapshot.table::<nb::LogicalSwitchPort>().iter();
     ports.filter_map(|port| port.options.get("iface-id-ver").cloned()).collect()

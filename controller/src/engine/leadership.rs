@@ -18,12 +18,12 @@ impl Leadership {
         Self { held: watch::channel(true).1, elected: false }
     }
 
-    /// By an election, which tells whether it is won.
+    /// By an election, which reports whether it is won.
     pub fn elected(held: watch::Receiver<bool>) -> Self {
         Self { held, elected: true }
     }
 
-    /// Whether it is held now.
+    /// Whether the leadership is held now.
     pub fn is_held(&self) -> bool {
         *self.held.borrow()
     }
@@ -35,9 +35,9 @@ impl Leadership {
         }
     }
 
-    /// Waits until it is held, then requests the database's lock. Who was elected takes it from whoever has it: the former
-    /// leader has given up by its own clock, and its session may be a dead machine's, which the server would honour for
-    /// minutes; if it lives after all, it cannot write any more.
+    /// Waits until the leadership is held, then requests the database's lock. An elected process steals the lock from any holder:
+    /// the former leader has given up by its own clock. Its session may belong to a dead machine, and the server would honour it for
+    /// minutes; if the former leader is alive after all, it can no longer write.
     pub(super) async fn lock(mut self, client: Client) -> Result<Lock, Error> {
         while !self.is_held() {
             self.changed().await;

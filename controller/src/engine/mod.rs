@@ -31,16 +31,16 @@ pub const LOCK: &str = "slipstream_controller";
 const MIN_BACKOFF: Duration = Duration::from_millis(100);
 /// Longest wait after a failed transaction.
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
-/// After this long repairs that were put off are looked at again.
+/// After this long, deferred repairs are examined again.
 const RETRY: Duration = Duration::from_secs(30);
 /// Default interval at which everything is verified.
 pub const VERIFY: Duration = Duration::from_secs(300);
-/// With as many rows removed at once that should be there everything is compared.
+/// If this many wanted rows are removed at once, everything is compared.
 const MANY_LOST: usize = 1_000;
 /// Inputs applied before the next transaction is built, so that a flood of events does not hold back the first ones.
 const INPUTS_AT_ONCE: usize = 512;
 
-/// Channels to the tasks that do what the engine does not do itself.
+/// Channels to the tasks that work for the engine.
 #[derive(Debug, Clone)]
 pub struct Outlets {
     /// Annotations to write. All three channels are unbounded: the engine must never wait, and each receiver takes messages
@@ -48,11 +48,11 @@ pub struct Outlets {
     pub patches: mpsc::UnboundedSender<Patch>,
     /// UIDs of objects that are gone, whose annotations need not be written any more.
     pub forgotten: mpsc::UnboundedSender<String>,
-    /// Errors to tell.
+    /// Notices to be published.
     pub notices: mpsc::UnboundedSender<Notice>,
 }
 
-/// What the engine is doing, for readiness: `None` when all is well.
+/// Why the engine is not ready; `None` if it is.
 pub type Reason = Option<String>;
 
 type InFlight = BoxFuture<'static, Result<Vec<OpResult>, Error>>;
@@ -73,23 +73,23 @@ pub struct Engine {
     seeding: Option<Seeding>,
     work: Work,
     backoff: Duration,
-    /// No transaction before this.
+    /// No transaction is sent before this time.
     not_before: Option<tokio::time::Instant>,
-    /// How often everything is verified.
+    /// The interval at which everything is verified.
     verify: Duration,
     reason: watch::Sender<Reason>,
 }
 
-/// What became of the attempt to start a transaction.
+/// Result of the attempt to start a transaction.
 enum Started {
     InFlight(InFlight),
-    /// There is more to look at; what else is waiting goes first.
+    /// There is more to compare; other waiting work comes first.
     More,
     Nothing,
 }
 
 impl Engine {
-    /// Connects the parts. The client must be connected, as the schema decides what is planned.
+    /// Connects the parts. The client must be connected, as the server's schema decides what is planned.
     pub async fn new(
         client: Client,
         mut config: Config,
@@ -126,7 +126,7 @@ impl Engine {
         })
     }
 
-    /// Verifies everything this often.
+    /// Sets the interval of verifications.
     #[must_use]
     pub fn verify_every(self, verify: Duration) -> Self {
         Self { verify, ..self }
@@ -137,12 +137,12 @@ impl Engine {
         &self.state
     }
 
-    /// What the database holds of features that the controller does not have.
+    /// Rows in the database of features that the controller does not have.
     pub fn foreign(&self) -> Foreign {
         Foreign::find(&self.replica.read())
     }
 
-    /// Whether every kind has been listed, and everything found was compared and what was left over removed.
+    /// Whether every kind has been listed, everything found has been compared, and leftovers are removed.
     pub fn is_settled(&self) -> bool {
         self.seeding.is_none() && self.work.is_empty()
     }
@@ -159,7 +159,7 @@ impl Engine {
         self.take(effects, seen);
     }
 
-    /// Takes everything there is into the state, once all of it is known and the database is ours to write.
+    /// Moves all objects into the state, once all are known and this process may write to the database.
     fn seed(&mut self) {
         let Some(seeding) = self.seeding.take_if(|seeding| seeding.is_complete()) else { return };
         let seen = Instant::now();
@@ -193,10 +193,10 @@ impl Engine {
         self.work.add(effects.dirty, effects.release, seen);
     }
 
-    /// Takes a change of the database.
+    /// Handles a change of the database.
     fn changed(&mut self, change: Change) {
         match change {
-            // The comparison at the start sees them too.
+            // The comparison at the start covers them too.
             Change::Rows(_) if self.seeding.is_some() => {}
             Change::Rows(rows) => {
                 let view = ReplicaView::new(self.replica.read(), &self.schema);
@@ -243,7 +243,7 @@ impl Engine {
         let leads = self.leadership.is_held();
         let obstacle = match leads || !self.replica.is_synced() {
             true => self.obstacle(),
-            // A follower that knows everything is as ready as can be.
+            // A standby that knows everything is as ready as it can be.
             false => None,
         };
         let reason = obstacle.or_else(|| match &self.seeding {
@@ -269,8 +269,7 @@ impl Engine {
         self.metrics.pods_waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
     }
 
-    /// Sends the next transaction, when there is something to do and nothing in its way. What needs no transaction is done
-    /// here.
+    /// Sends the next transaction, if there is something to do and no obstacle. Work that needs no transaction is done here.
     fn start(&mut self) -> Started {
         if self.not_before.is_some_and(|at| at > tokio::time::Instant::now()) || self.obstacle().is_some() {
             return Started::Nothing;
@@ -305,7 +304,7 @@ impl Engine {
         Started::Nothing
     }
 
-    /// What was being worked on is in the database.
+    /// The current portion of work is in the database.
     fn done(&mut self) {
         let now = || Compared::now(&self.state, &self.desired, self.replica.read().version());
         let done = self.work.done(&self.desired, now, &self.metrics);
@@ -339,7 +338,7 @@ impl Engine {
     fn failed(&mut self, error: &Error) {
         let not_owner = matches!(error, Error::Operation { error, .. } if error == "not owner");
         let refusal = matches!(error, Error::Operation { .. } | Error::Commit { .. });
-        // A server that cannot write to its disk refuses everything, which says nothing about what was sent.
+        // A server that cannot write to its disk refuses everything; that says nothing about the rows sent.
         if refusal && !not_owner && !error.is_servers_disk() {
             self.metrics.error(ErrorKind::TransactionRefused);
             match self.work.was_refused(&self.desired, Instant::now()) {
@@ -422,7 +421,7 @@ impl Engine {
                 // A lost sender means that the session is gone, which `obstacle` shows as well.
                 Ok(()) = synced.changed() => {}
                 Ok(()) = async { owned.as_mut().expect("checked by the condition").changed().await }, if owned.is_some() => {
-                    // Another writer may have been at work meanwhile.
+                    // Another client may have written meanwhile.
                     if owned.as_mut().is_some_and(|owned| *owned.borrow_and_update()) {
                         self.start_full("the database's lock is ours again");
                     }
@@ -446,7 +445,7 @@ impl Engine {
         }
     }
 
-    /// Starts a verification, unless there is anything else to do.
+    /// Starts a verification, unless there is other work.
     fn start_verification(&mut self) {
         if self.seeding.is_none() && !self.work.is_busy() && self.obstacle().is_none() {
             let compared = Compared::now(&self.state, &self.desired, self.replica.read().version());
@@ -454,7 +453,7 @@ impl Engine {
         }
     }
 
-    /// Verifies everything, for tests; the operations that were missing.
+    /// Verifies everything, for tests. Returns the number of operations that were missing.
     pub async fn verify(&mut self) -> Result<u64, Error> {
         let (before, _) = self.metrics.found_by_verification();
         self.start_verification();
@@ -467,7 +466,7 @@ impl Engine {
         self.changes = self.replica.changes();
     }
 
-    /// Works until nothing is left to do, for tests: applies nothing, waits for no input.
+    /// Works until nothing is left to do, for tests. Applies no input and waits for none.
     pub async fn settle(&mut self) -> Result<(), Error> {
         loop {
             while let Ok(Some(change)) = tokio::time::timeout(Duration::ZERO, self.changes.next()).await {

@@ -31,12 +31,12 @@ pub struct SeenNode {
     pub addresses: Vec<IpAddr>,
     pub chassis: Option<String>,
     pub gateway: Option<GatewayConfig>,
-    /// The gateway's annotation is there and cannot be read.
+    /// The gateway annotation exists and cannot be read.
     pub gateway_unreadable: bool,
     pub host_cidrs: Vec<IpNet>,
     pub userspace_tso: bool,
     pub labels: BTreeMap<String, String>,
-    /// What the annotation says that the cluster's network is.
+    /// The cluster's network, as the annotation describes it.
     pub cluster_network: Option<String>,
     /// Annotations of others that could not be read.
     pub problems: Vec<Problem>,
@@ -45,7 +45,7 @@ pub struct SeenNode {
 /// A pod as the API server has it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SeenPod {
-    /// Without addresses: those are the allocator's.
+    /// Without addresses: the allocator keeps those.
     pub pod: Pod,
     /// Succeeded or Failed: its address is free for others.
     pub finished: bool,
@@ -53,7 +53,7 @@ pub struct SeenPod {
     pub created: i64,
     /// Addresses in the annotation; `None` when there is none.
     pub networks: Option<Result<PodNetwork, AnnotationError>>,
-    /// The annotation counts: it was there when this controller began, and only a controller writes it.
+    /// The annotation is trusted: it existed when this controller started, and only a controller writes it.
     pub believed: bool,
 }
 
@@ -61,7 +61,7 @@ fn malformed(key: &'static str, problem: impl Into<String>, value: &str) -> Anno
     AnnotationError::Malformed { key, problem: problem.into(), value: value.to_owned() }
 }
 
-/// Addresses of one host that are looked at; each is a policy on the cluster router.
+/// Maximum number of a host's addresses that are used; each is a policy on the cluster router.
 const MAX_HOST_CIDRS: usize = 256;
 
 /// Reads a node.
@@ -94,7 +94,7 @@ pub fn node(object: core::Node) -> Option<SeenNode> {
             _ => {}
         }
     }
-    // Before the kubelet has told addresses, the agent may have told the main one.
+    // Before the kubelet has reported addresses, the agent may have reported the main one.
     if addresses.is_empty()
         && let Some(value) = annotations.get(annotation::NODE_PRIMARY_IFADDR)
         && let Ok(main) =
@@ -195,7 +195,7 @@ pub fn pod(object: core::Pod) -> Option<SeenPod> {
     })
 }
 
-/// Init containers that go on running beside the pod's containers.
+/// Init containers that keep running beside the pod's containers.
 fn restartable(containers: Option<Vec<core::Container>>) -> impl Iterator<Item = core::Container> {
     containers.into_iter().flatten().filter(|container| container.restart_policy.as_deref() == Some("Always"))
 }

@@ -19,10 +19,10 @@ use api::service::{EndpointSlice, Service};
 use policy::{Cluster, Policy, PolicyStore};
 use service::ServiceStore;
 
-/// Units to plan again. Sorted, so that runs are alike.
+/// Units to plan again. Sorted, so that runs are reproducible.
 pub type Dirty = BTreeSet<Unit>;
 
-/// Who serves which port of a node, and the claims that found it taken.
+/// Which pod serves which host port of a node, and the claims to ports that were already taken.
 pub type HostPorts = (BTreeMap<Place, Served>, Vec<Conflict>);
 
 /// The cluster as planning sees it.
@@ -40,7 +40,7 @@ pub struct Index {
     pub policies: PolicyStore,
     /// Pods by node name.
     pods_by_node: BTreeMap<String, BTreeSet<NamespacedName>>,
-    /// Names of the ports by which nodes are on the physical network.
+    /// Names of the ports that connect nodes to the physical network.
     uplinks: BTreeSet<String>,
 }
 
@@ -57,13 +57,13 @@ impl Index {
         self
     }
 
-    /// Lets a namespace stand for the nodes, where policies name peers. To be called before the first policy.
+    /// Lets a namespace represent the nodes where policies name peers. To be called before the first policy.
     #[must_use]
     pub fn with_host_network_namespace(self, namespace: Option<String>) -> Self {
         Self { policies: PolicyStore::new(namespace), ..self }
     }
 
-    /// Takes a node's present state.
+    /// Adds or updates a node.
     pub fn apply_node(&mut self, node: Node) -> Dirty {
         let mut dirty = Dirty::new();
         let name = node.name.clone();
@@ -71,11 +71,11 @@ impl Index {
         if old == Some(&node) {
             return dirty;
         }
-        // Pod ports carry the chassis and stand on the node's switch.
+        // Pod ports name the chassis and are on the node's switch.
         if old.is_none_or(|old| old.chassis != node.chassis || old.subnets != node.subnets) {
             dirty.extend(self.pods_of_node(&name).map(|pod| Unit::Pod(pod.clone())));
         }
-        // Load balancers look at the node's addresses and zone, and at whether it has a switch and a gateway.
+        // Load balancers depend on the node's addresses and zone, and on whether it has a switch and a gateway.
         if old.is_none_or(|old| {
             old.chassis != node.chassis
                 || old.subnets != node.subnets
@@ -85,7 +85,7 @@ impl Index {
         }) {
             dirty.extend(self.services.nodes_changed());
         }
-        // Its addresses as a peer follow from range and number.
+        // Its addresses as a peer are derived from range and number.
         if self.policies.host_network().is_configured()
             && old.is_none_or(|old| old.subnets != node.subnets || old.id != node.id)
         {
@@ -104,7 +104,7 @@ impl Index {
         dirty
     }
 
-    /// Forgets a node.
+    /// Removes a node.
     pub fn delete_node(&mut self, name: &str) -> Dirty {
         let mut dirty = Dirty::new();
         if let Some(old) = self.nodes.remove(name) {
@@ -123,7 +123,7 @@ impl Index {
         dirty
     }
 
-    /// Takes a pod's present state.
+    /// Adds or updates a pod.
     pub fn apply_pod(&mut self, pod: Pod) -> Dirty {
         let mut dirty = Dirty::new();
         let name = pod.name.clone();
@@ -145,7 +145,7 @@ impl Index {
         dirty
     }
 
-    /// Forgets a pod.
+    /// Removes a pod.
     pub fn delete_pod(&mut self, name: &NamespacedName) -> Dirty {
         let mut dirty = Dirty::new();
         if let Some(old) = self.pods.remove(name) {
@@ -157,7 +157,7 @@ impl Index {
         dirty
     }
 
-    /// Takes a namespace's present state.
+    /// Adds or updates a namespace.
     pub fn apply_namespace(&mut self, namespace: Namespace) -> Dirty {
         let name = namespace.name.clone();
         if self.namespaces.get(&name) == Some(&namespace) {
@@ -170,7 +170,7 @@ impl Index {
         )
     }
 
-    /// Forgets a namespace.
+    /// Removes a namespace.
     pub fn delete_namespace(&mut self, name: &str) -> Dirty {
         self.namespaces.remove(name);
         self.policies.namespace_changed(
@@ -179,39 +179,39 @@ impl Index {
         )
     }
 
-    /// Takes a service's present state.
+    /// Adds or updates a service.
     pub fn apply_service(&mut self, service: Service) -> Dirty {
         self.services.apply(service)
     }
 
-    /// Forgets a service.
+    /// Removes a service.
     pub fn delete_service(&mut self, name: &NamespacedName) -> Dirty {
         self.services.delete(name)
     }
 
-    /// Takes an endpoint slice's present state.
+    /// Adds or updates an endpoint slice.
     pub fn apply_endpoint_slice(&mut self, slice: EndpointSlice) -> Dirty {
         self.services.apply_slice(slice)
     }
 
-    /// Forgets an endpoint slice.
+    /// Removes an endpoint slice.
     pub fn delete_endpoint_slice(&mut self, name: &NamespacedName) -> Dirty {
         self.services.delete_slice(name)
     }
 
-    /// Takes a network policy's present state.
+    /// Adds or updates a network policy.
     pub fn apply_policy(&mut self, policy: Policy) -> Dirty {
         self.policies
             .apply(policy, Cluster { nodes: &self.nodes, pods: &self.pods, namespaces: &self.namespaces })
     }
 
-    /// Forgets a network policy.
+    /// Removes a network policy.
     pub fn delete_policy(&mut self, name: &NamespacedName) -> Dirty {
         self.policies
             .delete(name, Cluster { nodes: &self.nodes, pods: &self.pods, namespaces: &self.namespaces })
     }
 
-    /// Who serves the host ports of a node, and who does not because another does.
+    /// Which pods serve the host ports of a node, and which do not because another pod does.
     pub fn host_ports(&self, node: &str) -> HostPorts {
         let pods = self.pods_of_node(node).filter_map(|name| self.pods.get(name));
         host_port::serve(pods.flat_map(Pod::host_ports))
@@ -222,7 +222,7 @@ impl Index {
         self.uplinks.contains(port)
     }
 
-    /// Name of the port by which a node is on the physical network.
+    /// Name of the port that connects a node to the physical network.
     pub fn uplink_of(&self, node: &str) -> Option<&str> {
         self.nodes.get(node)?.gateway.as_ref().map(|gateway| gateway.interface_id.as_str())
     }
@@ -238,7 +238,7 @@ impl Index {
         self.pods.range(from..).map(|(_, pod)| pod).take_while(move |pod| pod.name.namespace == namespace)
     }
 
-    /// Every unit that the index knows of.
+    /// Every unit in the index.
     pub fn units(&self) -> Dirty {
         let mut units = Dirty::from([Unit::Cluster]);
         units.extend(self.nodes.keys().cloned().map(Unit::Node));

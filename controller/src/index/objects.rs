@@ -15,18 +15,18 @@ use api::NamespacedName;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
     pub name: String,
-    /// From which the join address follows; from 2.
+    /// The node's number, from 2. The join address is derived from it.
     pub id: u32,
     /// Pod ranges, one for each family.
     pub subnets: Vec<IpNet>,
     /// The node's `InternalIP`s.
     pub addresses: Vec<IpAddr>,
-    /// OVS `system-id`, once the agent has told it.
+    /// OVS `system-id`, once the agent has reported it.
     pub chassis: Option<String>,
-    /// Gateway configuration, once the agent has told it.
+    /// Gateway configuration, once the agent has reported it.
     pub gateway: Option<GatewayConfig>,
-    /// The agent has told a gateway configuration that cannot be read, and none that can before it: what the database has of
-    /// the gateway stays.
+    /// The agent has reported a gateway configuration that cannot be read, and never one that can: the gateway's rows in the
+    /// database stay as they are.
     pub gateway_unknown: bool,
     /// All addresses of the host, with prefix length.
     pub host_cidrs: Vec<IpNet>,
@@ -36,8 +36,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// The limit for packets towards the node's pods, in bytes; none where OVS would take a packet that is yet to be segmented
-    /// for a long one.
+    /// The limit for packets towards the node's pods, in bytes; none where OVS would take a packet that is still to be segmented
+    /// for one that is too long.
     pub fn gateway_mtu(&self, config: &Config) -> Option<u16> {
         (!self.userspace_tso).then_some(config.mtu)
     }
@@ -75,7 +75,7 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// The node's ports that the pod asks for. A host-network pod listens on them itself.
+    /// The node's ports that the pod requests. A host-network pod listens on them itself.
     pub fn host_ports(&self) -> impl Iterator<Item = Claim> {
         let claims = self.ports.iter().filter_map(|port| {
             Some(Claim {

@@ -30,7 +30,7 @@ pub enum Operator {
     DoesNotExist,
 }
 
-/// A selector that the API server should not have let through.
+/// A selector that the API server should have rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
     /// The operator does not exist.

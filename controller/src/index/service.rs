@@ -9,7 +9,7 @@ use crate::unit::Unit;
 use api::NamespacedName;
 use api::service::{self, Claims, Endpoint, EndpointSlice, Hints, Refusal, Service};
 
-/// Services and endpoint slices. Every change answers with the units to plan again.
+/// Services and endpoint slices. Every change returns the units to plan again.
 #[derive(Debug, Default)]
 pub struct ServiceStore {
     cluster_subnets: Vec<IpNet>,
@@ -21,8 +21,8 @@ pub struct ServiceStore {
 }
 
 impl ServiceStore {
-    /// `cluster_subnets`: where pods have their addresses; endpoints elsewhere are on a host. Without any, every service
-    /// with endpoints counts as one that depends on nodes.
+    /// `cluster_subnets`: the ranges of pods; endpoints with other addresses are on a host. Without any range, every service with
+    /// endpoints counts as one that depends on nodes.
     pub fn new(cluster_subnets: Vec<IpNet>) -> Self {
         Self { cluster_subnets, ..Self::default() }
     }
@@ -33,12 +33,12 @@ impl ServiceStore {
         Self { claims: Claims::new(own), ..self }
     }
 
-    /// A node had and has these addresses.
+    /// The addresses of a node changed from `old` to `new`.
     pub fn node_addresses(&mut self, old: &BTreeSet<IpAddr>, new: &BTreeSet<IpAddr>) -> BTreeSet<Unit> {
         self.claims.nodes(old, new).into_iter().map(Unit::Service).collect()
     }
 
-    /// A service with the external addresses that it may serve.
+    /// A service with those of its external addresses that it may serve.
     pub fn served(&self, name: &NamespacedName) -> Option<Service> {
         let mut service = self.services.get(name)?.clone();
         self.claims.withhold(&mut service);
@@ -82,7 +82,7 @@ impl ServiceStore {
         dirty
     }
 
-    /// A slice is gone.
+    /// A slice was deleted.
     pub fn delete_slice(&mut self, name: &NamespacedName) -> BTreeSet<Unit> {
         let Some(service) = self.slices.remove(name).as_ref().and_then(EndpointSlice::owner) else {
             return BTreeSet::new();
@@ -120,7 +120,7 @@ impl ServiceStore {
         self.slices.keys()
     }
 
-    /// Endpoints of a service from all its slices, each address and port once, in its best condition.
+    /// Endpoints of a service from all its slices; each address and port once, in its best condition.
     pub fn endpoints(&self, service: &NamespacedName) -> Vec<Endpoint> {
         let slices = self.by_service.get(service).into_iter().flatten();
         let slices = slices.map(|name| NamespacedName::new(&service.namespace, name));
@@ -128,8 +128,8 @@ impl ServiceStore {
     }
 }
 
-/// True when some of the service's load balancers belong to single nodes: node ports, Local policies, endpoints on a host or
-/// meant for some of the nodes.
+/// True when some of the service's load balancers belong to single nodes: node ports, Local policies, endpoints on a host, or
+/// endpoints meant for some of the nodes.
 fn needs_nodes(service: &Service, endpoints: &[Endpoint], cluster_subnets: &[IpNet]) -> bool {
     service.is_balanced()
         && (service.internal_local
@@ -251,7 +251,7 @@ mod tests {
         let both: BTreeSet<Unit> = ["old", "young"].into_iter().flat_map(unit).collect();
         assert_eq!(store.apply(claiming("old", 1, &["192.0.2.1"])), both);
         assert_eq!((served(&store, "young"), served(&store, "old")), (0, 1));
-        // Another port of the address is another service's to have.
+        // Another service may have another port of the address.
         let mut other = claiming("other", 3, &["192.0.2.1"]);
         other.ports[0].port = 81;
         store.apply(other);

@@ -1,5 +1,5 @@
-//! Kubernetes events on the object that a notice is about. Nothing waits for them: what cannot be published in time is in
-//! the log anyway.
+//! Kubernetes events on the object that a notice is about. Nothing waits for them: an event that cannot be published in time is
+//! in the log anyway.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -20,9 +20,9 @@ use crate::state::{Notice, ObjectRef};
 const NOTE: usize = 1000;
 /// Events being published at once.
 const AT_ONCE: usize = 32;
-/// Of those in one namespace, where an admission webhook may hang.
+/// Events being published at once in one namespace, where an admission webhook may hang.
 const NAMESPACE_AT_ONCE: usize = 4;
-/// Events that wait to be published; of more the oldest are dropped.
+/// Events that wait to be published; beyond this the oldest are dropped.
 const WAITING: usize = 1024;
 
 /// Publishes notices as events, until the other end of the channel is gone.
@@ -67,7 +67,7 @@ pub async fn run(
     }
 }
 
-/// The first that waits and whose namespace has a place left.
+/// The first waiting notice whose namespace has a place left.
 fn take(
     waiting: &mut VecDeque<(Event, ObjectRef)>,
     busy: &BTreeMap<Option<String>, usize>,

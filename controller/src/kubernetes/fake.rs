@@ -1,4 +1,4 @@
-//! An API server for tests, that answers as the test says.
+//! An API server for tests, with answers given by the test.
 
 use axum::Router;
 use axum::http::{StatusCode, Uri};

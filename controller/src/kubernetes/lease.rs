@@ -1,5 +1,5 @@
-//! Leader election by a Lease object. The holder renews it; whoever finds it expired takes it, with the resource version
-//! as precondition, so that of two takers one wins. What it promises is not strict, as clocks and pauses may deceive; the
+//! Leader election by a Lease object. The holder renews it; a candidate that finds it expired takes it, with the resource version
+//! as precondition, so that only one of two candidates wins. It gives no strict guarantee, as clocks and pauses may deceive; the
 //! database's lock is what keeps a deposed leader from writing.
 
 use std::time::{Duration, Instant};
@@ -18,16 +18,16 @@ use crate::metrics::{ErrorKind, Metrics};
 
 /// How long a lease holds without being renewed.
 const DURATION: Duration = Duration::from_secs(15);
-/// The holder renews this often: a third, so that one lost attempt does no harm.
+/// Interval of renewals by the holder: a third of the duration, so that one lost attempt does no harm.
 const RENEW: Duration = Duration::from_secs(5);
 /// The holder gives up this long before the lease expires.
 const SLACK: Duration = Duration::from_secs(2);
-/// Others look this often, and when it expires: a leader that gives it up is followed within this.
+/// Other candidates read the lease at this interval, and when it expires: this is the longest gap after a leader gives it up.
 const LOOK: Duration = Duration::from_millis(500);
 /// Wait after a failed attempt.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A lease and who wants it.
+/// A lease and the candidate for it.
 #[derive(Debug, Clone)]
 pub struct Election {
     pub namespace: String,
@@ -36,7 +36,7 @@ pub struct Election {
     pub identity: String,
 }
 
-/// What an attempt found.
+/// Result of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Outcome {
     Held,
@@ -44,16 +44,16 @@ enum Outcome {
     Other(String),
 }
 
-/// The other holder's last sign of life, by our own clock: clocks of different machines are never compared.
+/// The other holder's last change of the lease, by our own clock: clocks of different machines are never compared.
 #[derive(Debug)]
 struct Observed {
     holder: String,
     version: String,
-    /// When the lease is free, if it does not change.
+    /// The time at which the lease is free, if it does not change.
     expires: Instant,
 }
 
-/// How long to wait until the lease of another is looked at again.
+/// How long to wait until another holder's lease is read again.
 fn next_look(observed: Option<&Observed>, now: Instant) -> Duration {
     // A little later than it expires, as timers may be early.
     let expiry = |seen: &Observed| seen.expires.saturating_duration_since(now) + Duration::from_millis(10);
@@ -61,7 +61,7 @@ fn next_look(observed: Option<&Observed>, now: Instant) -> Duration {
 }
 
 impl Election {
-    /// Takes part in the election until told to resign, and publishes whether the lease is held. On resignation the lease is
+    /// Takes part in the election until requested to resign, and publishes whether the lease is held. On resignation the lease is
     /// released, so that the next leader need not wait for its expiry.
     ///
     /// # Errors
@@ -79,7 +79,7 @@ impl Election {
                 held.send_replace(false);
                 Err(lost)
             }
-            // A sender that is gone says the same.
+            // A dropped sender also means resignation.
             _ = resign => {
                 held.send_replace(false);
                 self.release(&api, &metrics).await;
@@ -158,7 +158,7 @@ impl Election {
             return Ok(Outcome::Other(holder));
         }
         lease.spec = Some(self.spec(lease.spec.take().unwrap_or_default(), now));
-        // The resource version read goes back with it: a write in between makes this a conflict.
+        // The resource version that was read is sent back with it: a write in between makes this a conflict.
         match api.replace(&self.name, &PostParams::default(), &lease).await {
             Ok(_) => Ok(Outcome::Held),
             Err(error) if is_conflict(&error) => Ok(Outcome::Other("another taker".to_owned())),
@@ -166,7 +166,7 @@ impl Election {
         }
     }
 
-    /// Whether another holder has been silent for the lease's duration, since we first saw this state of it.
+    /// Whether another holder has not changed the lease for its duration, since we first saw this state of it.
     fn expired(&self, lease: &Lease, holder: &str, observed: &mut Option<Observed>) -> bool {
         let version = lease.metadata.resource_version.clone().unwrap_or_default();
         let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);

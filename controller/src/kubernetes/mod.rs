@@ -12,18 +12,18 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use axum::http::Uri;
 
-/// For one call of the API, whatever it is. Lists have their own, as have watches.
+/// Limit for one API call of any kind. Lists and watches have limits of their own.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest silence on a connection while an answer or a watch's next event is due. Longer than a watch lasts, so that one
-/// that is still there is never cut off.
+/// Longest silence on a connection while an answer or a watch's next event is due. Longer than a watch lasts, so that a live
+/// watch is never cut off.
 const READ_TIMEOUT: Duration = Duration::from_secs(44);
 
-/// Where the API server is and who we are to it.
+/// The API server's address and our credentials for it.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
     /// Kubeconfig file; without it the pod's service account.
     pub kubeconfig: Option<std::path::PathBuf>,
-    /// In place of the server that either of them names.
+    /// Replaces the server that either of them names.
     pub server: Option<Uri>,
 }
 
@@ -45,7 +45,7 @@ impl Access {
         if let Some(server) = &self.server {
             config.cluster_url = server.clone();
         }
-        // A server that went without a word is noticed, also behind an address that moved on to another.
+        // A server that went away without closing the connection is noticed, even if its address moved to another server.
         config.read_timeout = Some(READ_TIMEOUT);
         config.reset_reader_on_write = true;
         let server = config.cluster_url.clone();

@@ -1,4 +1,4 @@
-//! Watches: one task a kind. Objects are cut down to the index's structs as soon as they are read; what is not needed is
+//! Watches: one task per kind. Objects are reduced to the index's structs as soon as they are read; what is not needed is
 //! never kept.
 
 use std::fmt::Debug;
@@ -24,10 +24,11 @@ use api::NamespacedName;
 use api::error::chain;
 use api::service::{EndpointSlice, Service};
 
-/// Objects fetched at once in a list: bounds memory, as objects are much larger than what is kept of them.
+/// Objects fetched at once in a list. This bounds memory, as objects are much larger than what is kept of them.
 const PAGE: u32 = 500;
 
-/// A watch is asked for again after this long, seconds. Less than a connection may be silent, so that a silent one is dead.
+/// A watch is requested again after this time, seconds. Less than the longest silence on a connection, so that a silent
+/// connection is dead.
 const WATCH: u32 = 40;
 
 /// One kind: how to read it and how to name it.
@@ -132,7 +133,7 @@ where
             }
         };
         if inputs.send((kind.input)(change)).await.is_err() {
-            // The engine has ended, and it is the engine's end that is to be told of.
+            // The engine has ended, and that is the end to be reported.
             return std::future::pending().await;
         }
     }
@@ -162,7 +163,7 @@ mod tests {
                 return fake::object(json!({ "kind": "NamespaceList", "apiVersion": "v1", "metadata": meta, "items": [] }));
             }
             if counted.fetch_add(1, Ordering::Relaxed) == 0 {
-                // Nothing ever comes, not even an end.
+                // The server sends nothing, not even an end.
                 return Body::from_stream(futures::stream::pending::<Result<&[u8], std::io::Error>>()).into_response();
             }
             let object = json!({ "kind": "Namespace", "apiVersion": "v1", "metadata": { "name": "a", "resourceVersion": "2" } });

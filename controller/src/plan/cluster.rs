@@ -95,7 +95,7 @@ fn port_groups(config: &Config, items: &mut Vec<Item>) {
         let row = DesiredRow::new(group.clone()).with("name", group.hashed_name());
         items.push(row.with("external_ids", owner_ids(&id, "Cluster", name, &[])).into());
     }
-    // A pod that reaches itself through a service is seen from the hairpin address: no policy may stop it.
+    // A pod that reaches itself through a service is seen with the hairpin address as source: no policy may stop it.
     let sources: Vec<String> = config
         .families()
         .into_iter()
@@ -130,7 +130,7 @@ fn port_groups(config: &Config, items: &mut Vec<Item>) {
     }
 }
 
-/// The tiers before the policies' say nothing of their own, in so many words. Where none of a tier's ACLs matches, OVN lets
+/// Adds ACLs with action `pass` to the tiers before the policies' tier. Where none of a tier's ACLs matches, OVN lets
 /// a connection that was cut off (`ct_mark.blocked`) pass before it comes to the next tier (northd 25.03, `build_acls`: the
 /// flow of priority 1 sets the verdict): every second packet of a TCP connection would pass whatever policies say.
 fn lower_tiers(items: &mut Vec<Item>) {
@@ -173,7 +173,7 @@ fn router_and_join(config: &Config, items: &mut Vec<Item>) {
     join_ports(config, &router, 1, None, items);
 }
 
-/// Options of a router port: longer packets than this, in bytes, are refused with ICMP where they would leave by it.
+/// Options of a router port: packets longer than this, in bytes, that would leave by the port are refused with ICMP.
 pub fn gateway_mtu(mtu: Option<u16>) -> Datum {
     Datum::map(mtu.map(|mtu| ("gateway_mtu", mtu.to_string())))
 }
@@ -202,7 +202,7 @@ pub fn join_ports(
     items.push(Item::link(&join, "ports", &switch_port));
 }
 
-/// A switch port of type `router` that is peer of `router_port`.
+/// A switch port of type `router` that is the peer of `router_port`.
 pub fn router_side(
     port: &RowKey,
     router_port: &RowKey,

@@ -1,4 +1,4 @@
-//! Columns that rows of many kinds have alike.
+//! Columns that are the same in rows of many kinds.
 
 use std::collections::BTreeMap;
 

@@ -19,7 +19,7 @@ pub const OWN_NODE_PRIORITY: i64 = 1004;
 /// Key of `external_ids` that marks the route to the masquerade range.
 pub const MASQUERADE_MARK: &str = "k8s.ovn.org/node-masquerade-subnet";
 
-/// Adds the gateway half of a node, once the node agent has told chassis and gateway configuration.
+/// Adds the gateway half of a node, once the node agent has reported chassis and gateway configuration.
 pub fn items(node: &Node, config: &Config, items: &mut Vec<Item>) {
     let (Some(chassis), Some(gateway)) = (&node.chassis, &node.gateway) else { return };
     own_node_policies(node, gateway, items);
@@ -142,7 +142,7 @@ fn routes(node: &Node, gateway: &GatewayConfig, config: &Config, items: &mut Vec
         let everything = if next_hop.is_ipv4() { "0.0.0.0/0" } else { "::/0" };
         rows.push(route(&name, everything, &next_hop.to_string(), None, Some(&out), items));
     }
-    // On the cluster router: what comes from the node's pods leaves by the node's own gateway router.
+    // On the cluster router: traffic of the node's pods leaves by the node's own gateway router.
     for join in config.join_addresses(node.id) {
         let ip = join.addr().to_string();
         rows.push(route(ovn_name::CLUSTER_ROUTER, &ip, &ip, None, None, items));
@@ -162,8 +162,8 @@ fn nat(node: &Node, gateway: &GatewayConfig, config: &Config, items: &mut Vec<It
         let external = gateway.ip_addresses.iter().map(IpNet::addr).find(|ip| same_family(*ip, family))?;
         Some((external, logical, config.features.nat_port_range))
     });
-    // The node's own connections to services have the router's join address behind it. Load balancing sees to that for the
-    // first packet and for answered ones; OVS's userspace datapath translates a second packet before load balancing sees it.
+    // The node's own connections to services have the router's join address as source behind it. Load balancing translates the
+    // first packet and answered ones; OVS's userspace datapath translates a second packet before load balancing sees it.
     let of_host = config.join_addresses(node.id).into_iter().filter_map(|join| {
         let host = config.masquerade(join.addr())?.host;
         Some((join.addr(), host.to_string(), false))
@@ -209,7 +209,7 @@ fn own_node_policies(node: &Node, gateway: &GatewayConfig, items: &mut Vec<Item>
     }
 }
 
-/// The next hop towards the masquerade range stands for the host and never answers ARP.
+/// The next hop towards the masquerade range represents the host and never answers ARP.
 fn mac_bindings(node: &Node, config: &Config, items: &mut Vec<Item>) {
     if !config.features.static_mac_binding {
         return;

@@ -1,7 +1,7 @@
 //! Host ports as load balancers of the node's gateway router and switch: one row for each node and protocol, marked as ours.
 //!
 //! The pod is on the node itself, so its answers come back through the same router, and the client's address is kept.
-//! Loopback addresses are not here: only the node itself reaches them, and its agent translates.
+//! Loopback addresses are not included: only the node itself reaches them, and its agent translates.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};

@@ -1,5 +1,5 @@
 //! Keys of rows that have no name of their own. Rows that belong to one router are keyed `ROUTER|CONTENT`, where the
-//! content is what tells two rows of a router apart; the reconciler builds the same text from rows it finds.
+//! content distinguishes the rows of a router; the reconciler builds the same text from rows it finds.
 
 use std::fmt::Display;
 
@@ -18,7 +18,7 @@ pub fn split(key: &str) -> Option<(&str, &str)> {
     key.split_once(SEPARATOR)
 }
 
-/// What tells two static routes of a router apart.
+/// What distinguishes the static routes of a router.
 pub fn static_route_content(prefix: &str, nexthop: &str, policy: &str, output_port: &str) -> String {
     format!("{prefix} via {nexthop} {policy} {output_port}")
 }
@@ -36,7 +36,7 @@ pub fn static_route(
     in_router(Table::LogicalRouterStaticRoute, router, &content)
 }
 
-/// What tells two NAT rules of a router apart.
+/// What distinguishes the NAT rules of a router.
 pub fn nat_content(kind: &str, external_ip: &str, logical_ip: &str) -> String {
     format!("{kind} {external_ip} {logical_ip}")
 }
@@ -46,7 +46,7 @@ pub fn nat(router: &str, kind: &str, external_ip: impl Display, logical_ip: impl
     in_router(Table::Nat, router, &nat_content(kind, &external_ip.to_string(), &logical_ip.to_string()))
 }
 
-/// What tells two routing policies of a router apart.
+/// What distinguishes the routing policies of a router.
 pub fn policy_content(priority: i64, matching: &str) -> String {
     format!("{priority} {matching}")
 }

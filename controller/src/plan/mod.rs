@@ -18,7 +18,7 @@ use crate::config::Config;
 use crate::index::{Index, Pod};
 use crate::unit::Unit;
 
-/// The items of a unit; none when what it is about does not exist (any more).
+/// The items of a unit; none if its object does not exist (any more).
 pub fn plan(index: &Index, config: &Config, unit: &Unit) -> Vec<Item> {
     match unit {
         Unit::Cluster => cluster::items(config),

@@ -11,7 +11,7 @@ use super::{DesiredRow, Item, RowKey, Table, gateway};
 use crate::config::Config;
 use crate::index::Node;
 
-/// The items of a node. The parts that need the node agent's annotations are missing until those are there.
+/// The items of a node. The parts that need the node agent's annotations are missing until the agent has written them.
 pub fn items(node: &Node, config: &Config) -> Vec<Item> {
     let mut items = Vec::new();
     switch(node, config, &mut items);
@@ -42,8 +42,8 @@ fn switch(node: &Node, config: &Config, items: &mut Vec<Item>) {
         }
     }
 
-    // Without a chassis the router port would belong to no node, and every other node would take the switch for its own: it
-    // comes together with its chassis.
+    // Without a chassis the router port would belong to no node, and every other node would treat the switch as its own: the port
+    // is added together with its chassis.
     let Some(chassis) = &node.chassis else { return };
     let router = RowKey::new(Table::LogicalRouter, ovn_name::CLUSTER_ROUTER);
     let router_port = RowKey::new(Table::LogicalRouterPort, ovn_name::router_to_switch(&node.name));
@@ -85,7 +85,7 @@ fn management_port(node: &Node, config: &Config, items: &mut Vec<Item>) {
     items.push(Item::link(&switch, "ports", &port));
     items.push(Item::link(&cluster::cluster_port_group(), "ports", &port));
 
-    // The node reaches its own pods whatever policies say (probes).
+    // The node must reach its own pods whatever policies say (probes).
     for ip in ips {
         let text = ip.to_string();
         let id = ovn_name::owner_id("NetpolNode", &[&node.name, &text]);

@@ -1,4 +1,4 @@
-//! What a plan is made of: rows and edges, named by natural keys, independent of what the database holds.
+//! What a plan consists of: rows and edges, named by natural keys, independent of the content of the database.
 //!
 //! The desired content of NB is a set of [`Item`]s. Every item belongs to one or more *units* (a node, a pod, a service, a
 //! policy): planning a unit again yields its items again, and the reconciler turns the difference into operations. A row
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use ovsdb_client::Datum;
 
-/// Makes the enum, the list of all tables and their names out of one list.
+/// Generates the enum, the list of all tables and their names from one list.
 macro_rules! tables {
     ($($table:ident $name:literal,)*) => {
         /// A table of the northbound database that the controller writes.
@@ -56,7 +56,7 @@ tables! {
 }
 
 impl Table {
-    /// Whether rows live without being referred to (`isRoot` in the schema). Others need a strong reference.
+    /// Whether rows exist without being referenced (`isRoot` in the schema). Others need a strong reference.
     pub fn is_root(self) -> bool {
         !matches!(
             self,
@@ -102,13 +102,13 @@ impl Table {
         column == "copp"
     }
 
-    /// Whether the schema lets a name occur only once, among the tables that are not root.
+    /// Whether the schema requires unique names, among the tables that are not root.
     pub fn has_unique_name(self) -> bool {
         matches!(self, Self::GatewayChassis | Self::LogicalRouterPort | Self::LogicalSwitchPort)
     }
 }
 
-/// The text of a [`RowKey`]. Clones share it, as the same key stands in rows, edges and indexes.
+/// The text of a [`RowKey`]. Clones share it, as the same key is used in rows, edges and indexes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(Arc<str>);
 
@@ -151,9 +151,9 @@ impl From<Key> for Datum {
     }
 }
 
-/// A row by what identifies it: the name where the table has one; `k8s.ovn.org/id` for ACLs, port groups and address sets,
-/// as two ids may have one hashed name; for rows without either a text built by the constructors in [`super::key`], which
-/// starts with the owner's name.
+/// A row, identified by its name where the table has one; by `k8s.ovn.org/id` for ACLs, port groups and address sets, as two
+/// ids may have one hashed name; for rows without either by a text built by the constructors in [`super::key`], which starts
+/// with the owner's name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RowKey {
     pub table: Table,
@@ -165,7 +165,7 @@ impl RowKey {
         Self { table, key: key.into() }
     }
 
-    /// The name in the database of a row that is named by the hash of its id.
+    /// The database name of a row that is named by the hash of its id.
     pub fn hashed_name(&self) -> String {
         api::ovn_name::hashed(&self.key)
     }
@@ -200,7 +200,7 @@ pub struct Edge {
     pub member: Member,
 }
 
-/// What an edge points at.
+/// The member of an edge.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Member {
     /// Another row (a reference in the database).

@@ -7,7 +7,7 @@ use super::shared::{Columns, Shared};
 use crate::plan::{DesiredRow, Edge, Item, Member, RowKey};
 use crate::unit::Unit;
 
-/// What a unit holds, by numbers. Sorted.
+/// The rows and edges of a unit, by numbers. Sorted.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Held {
     rows: Box<[Id]>,
@@ -17,9 +17,9 @@ struct Held {
 /// Rows and edges to compare with the database.
 #[derive(Debug, Default, Clone)]
 pub struct Touched {
-    /// Rows that came, went or changed.
+    /// Rows that were added, removed or changed.
     pub rows: BTreeSet<RowKey>,
-    /// Edges that came or went.
+    /// Edges that were added or removed.
     pub edges: BTreeSet<Edge>,
 }
 
@@ -34,7 +34,7 @@ impl Touched {
         self.rows.len() + self.edges.len()
     }
 
-    /// Adds what another one has.
+    /// Adds the rows and edges of another one.
     pub fn extend(&mut self, other: Self) {
         self.rows.extend(other.rows);
         self.edges.extend(other.edges);
@@ -51,8 +51,8 @@ pub struct Desired {
 }
 
 impl Desired {
-    /// Replaces what a unit wants and adds what this changes to `touched`. Answers with the rows that another unit wants
-    /// with other columns: those stay as they are.
+    /// Replaces the items of a unit and adds what this changes to `touched`. Returns the rows that another unit wants with other
+    /// columns: those stay as they are.
     pub fn set(&mut self, unit: &Unit, items: Vec<Item>, touched: &mut Touched) -> Vec<RowKey> {
         let old = self.units.remove(unit).unwrap_or_default();
         let mut rows = Vec::new();
@@ -114,14 +114,14 @@ impl Desired {
             None => {
                 self.graph.set_columns(id, columns);
                 self.version += 1;
-                // Others may have wanted edges of it before it was there, and the database may hold it already.
+                // Other units may have wanted its edges before it was there, and the database may hold it already.
                 self.touch(&key, touched);
             }
         }
         true
     }
 
-    /// A number that is the same at two times only if the same was wanted between them.
+    /// A version number. Two equal numbers mean that the desired state has not changed in between.
     pub fn version(&self) -> u64 {
         self.version
     }
@@ -175,7 +175,7 @@ impl Desired {
         }
     }
 
-    /// Adds a row with all edges into it and out of it to what is to be compared.
+    /// Adds a row, with all edges into it and out of it, to what is to be compared.
     pub fn touch(&self, key: &RowKey, touched: &mut Touched) {
         touched.rows.insert(key.clone());
         touched.edges.extend(self.edges_of(key).map(|(column, member)| Edge {
@@ -220,7 +220,7 @@ mod tests {
             let mut touched = Touched::default();
             let version = desired.version();
             assert!(desired.set(unit, items, &mut touched).is_empty());
-            // Also where the database is not concerned: how many want a row counts.
+            // Also when the database is not concerned: the number of units that want a row counts.
             assert!(desired.version() > version);
             (touched.rows.len(), touched.edges.len())
         };

@@ -19,7 +19,7 @@ pub trait Observed {
     fn contains(&self, table: Table, uuid: Uuid, column: &str, member: &Atom) -> bool;
     /// Whether the server's schema has the column.
     fn has_column(&self, table: Table, column: &str) -> bool;
-    /// Rows whose strong reference holds a row of a non-root table.
+    /// Rows that have a strong reference to a row of a non-root table.
     fn holders(&self, table: Table, uuid: Uuid) -> Vec<(Table, Uuid, &'static str)>;
 }
 
@@ -38,14 +38,14 @@ struct SetChange {
     delete: BTreeSet<Atom>,
 }
 
-/// Where a row stands.
+/// The state of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// It is there.
     Present(Uuid),
     /// It is to be inserted.
     Insert,
-    /// It cannot be: not wanted, or nothing that would hold it is there yet.
+    /// It cannot exist: it is not wanted, or no row that would hold it is there yet.
     Absent,
 }
 
@@ -59,7 +59,7 @@ pub struct Changes {
     updates: BTreeMap<(Table, Uuid), BTreeMap<&'static str, NewValue>>,
     sets: BTreeMap<(Table, Uuid), BTreeMap<&'static str, SetChange>>,
     deletes: BTreeSet<(Table, Uuid)>,
-    /// About how many bytes all that takes on the wire.
+    /// Approximate size of all operations on the wire, bytes.
     bytes: usize,
 }
 
@@ -81,12 +81,12 @@ impl Changes {
         self.inserts.len() + self.updates.len() + self.sets.len() + self.deletes.len()
     }
 
-    /// About how many bytes the operations take on the wire.
+    /// Approximate size of the operations on the wire, bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Takes as many independent removals as one transaction shall hold; for what has neither inserts nor updates.
+    /// Takes out as many independent removals as one transaction may hold; for changes that have neither inserts nor updates.
     pub fn split_removals(&mut self, operations: usize, members: usize) -> Self {
         let mut first = Self::default();
         let mut taken = 0;
@@ -122,7 +122,7 @@ impl Changes {
 
     /// Adds the operations to a transaction.
     pub fn write(self, transaction: &mut Transaction) {
-        // Names are given first, as rows may refer to each other in any order.
+        // Names are assigned first, as rows may refer to each other in any order.
         let names: HashMap<RowKey, String> =
             self.inserts.keys().enumerate().map(|(at, key)| (key.clone(), format!("new{at}"))).collect();
         let atom = |value: Value| match value {
@@ -177,7 +177,7 @@ impl Changes {
     }
 }
 
-/// Compares what was touched.
+/// Compares the touched rows and edges.
 pub fn compare(desired: &Desired, observed: &dyn Observed, touched: &Touched) -> Changes {
     let none = BTreeSet::new();
     let mut differ = Differ::new(desired, observed, &none);
@@ -185,12 +185,12 @@ pub fn compare(desired: &Desired, observed: &dyn Observed, touched: &Touched) ->
     differ.into_changes()
 }
 
-/// Looks at one thing after the other and collects what differs.
+/// Compares rows and edges one by one and collects the differences.
 ///
-/// A row that is inserted brings along what it cannot be without: the row that holds it; the rows in whose sets it belongs
-/// (a pod's port is never there without being in its port groups), and what such a row is made of (a port group is never
-/// there without its ACLs). It does not bring along every other row that belongs to those: they come when they are looked
-/// at themselves, so that a transaction is as large as what it is about.
+/// The insert of a row includes what the row cannot be without: the row that holds it; the rows in whose sets it belongs
+/// (a pod's port is never there without being in its port groups); and the rows that those consist of (a port group is never
+/// there without its ACLs). It does not include every other row that belongs to those: they are compared by themselves, so that
+/// the size of a transaction depends only on what it is about.
 pub struct Differ<'a> {
     desired: &'a Desired,
     observed: &'a dyn Observed,
@@ -205,7 +205,7 @@ pub struct Differ<'a> {
 }
 
 impl<'a> Differ<'a> {
-    /// Nothing has been looked at yet.
+    /// Nothing has been compared yet.
     pub fn new(desired: &'a Desired, observed: &'a dyn Observed, barred: &'a BTreeSet<RowKey>) -> Self {
         Self {
             desired,
@@ -218,7 +218,7 @@ impl<'a> Differ<'a> {
         }
     }
 
-    /// Adds what differs of these rows and edges.
+    /// Adds the differences of these rows and edges.
     pub fn look_at(&mut self, touched: &Touched) {
         for key in &touched.rows {
             self.row(key);
@@ -234,12 +234,12 @@ impl<'a> Differ<'a> {
         self.changes.len()
     }
 
-    /// About how many bytes the operations take on the wire.
+    /// Approximate size of the operations on the wire, bytes.
     pub fn bytes(&self) -> usize {
         self.changes.bytes
     }
 
-    /// What was found.
+    /// The differences found.
     pub fn into_changes(self) -> Changes {
         self.changes
     }
@@ -267,7 +267,7 @@ impl<'a> Differ<'a> {
         state
     }
 
-    /// Of a row that needs one to hold it: one that is wanted and not there either.
+    /// For a row that needs another one to hold it: the holder, if it is wanted and not there either.
     fn holder_to_insert(&mut self, key: &RowKey) -> Option<RowKey> {
         if key.table.is_root() {
             return None;
@@ -297,7 +297,7 @@ impl<'a> Differ<'a> {
         if key.table.is_root() {
             return found.first().map_or(State::Insert, |uuid| State::Present(*uuid));
         }
-        // A port that could not be put into one of its groups stays away: without a group it would be open.
+        // A port that cannot be put into one of its groups is not inserted: without a group it would be open.
         let grouped = |(owner, _): &(&RowKey, &'static str)| {
             owner.table == Table::PortGroup && self.barred.contains(*owner)
         };
@@ -328,7 +328,7 @@ impl<'a> Differ<'a> {
         if holdable { State::Insert } else { State::Absent }
     }
 
-    /// A row of this name under another owner (a pod that moved) gives way: the port's logical datapath is another one.
+    /// Removes a row of this name under another owner (a pod that moved): the port is on another logical datapath.
     fn make_room(&mut self, key: &RowKey) {
         if !key.table.has_unique_name() {
             return;
@@ -361,7 +361,7 @@ impl<'a> Differ<'a> {
                     "row waits for the row that holds it, or is refused"
                 );
             }
-            // Rows of other tables go with the edge that holds them.
+            // Rows of other tables are deleted with the edge that holds them.
             (None, State::Present(uuid)) if key.table.is_root() => self.changes.delete(key.table, uuid),
             _ => {}
         }
@@ -391,7 +391,7 @@ impl<'a> Differ<'a> {
         }
     }
 
-    /// Whether a member is written together with its owner's insert: what is there already, and what the owner is made of.
+    /// Whether a member is written together with its owner's insert: rows that are already there, and the owner's parts.
     fn comes_along(&mut self, owner: &RowKey, column: &'static str, member: &Member) -> bool {
         match member {
             Member::Text(_) => true,
@@ -462,14 +462,14 @@ impl<'a> Differ<'a> {
     }
 
     fn drop_edge(&mut self, owner: &RowKey, column: &'static str, member: &Member) {
-        // What goes takes its edges along.
+        // A deleted row takes its edges along.
         if self.desired.row(owner).is_none() {
             return;
         }
         let State::Present(uuid) = self.state(owner) else { return };
         let atoms: Vec<Atom> = match member {
             Member::Text(text) => vec![Atom::String(text.clone())],
-            // The server takes weak references to a deleted row out by itself.
+            // The server removes weak references to a deleted row by itself.
             Member::Row(row) if !owner.table.is_strong(column) && self.desired.row(row).is_none() => return,
             Member::Row(row) => self.observed.find_all(row).into_iter().map(Atom::Uuid).collect(),
         };
@@ -481,12 +481,12 @@ impl<'a> Differ<'a> {
     }
 }
 
-/// What the frame of an operation takes on the wire: verb, table, condition.
+/// Size of the frame of an operation on the wire: verb, table, condition.
 const OPERATION_BYTES: usize = 120;
-/// What a member of a set takes: `["uuid","..."]`.
+/// Size of a member of a set: `["uuid","..."]`.
 const MEMBER_BYTES: usize = 50;
 
-/// About what a value takes on the wire, bytes.
+/// Approximate size of a value on the wire, bytes.
 fn size(value: &Datum) -> usize {
     let atom = |atom: &Atom| match atom {
         Atom::String(text) => text.len() + 3,

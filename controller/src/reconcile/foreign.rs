@@ -20,10 +20,10 @@ const OWN_TYPES: [&str; 9] = [
     "PodSelectorNamedPort",
     "ServiceSourceRanges",
 ];
-/// Owner type of network policies' ACLs in older versions of ovn-kubernetes: ours in another form, which would stay open beside
-/// the present one.
+/// Owner type of network policies' ACLs in older versions of ovn-kubernetes: our ACLs in another form, which would stay open
+/// beside the present ones.
 const SUPERSEDED: &str = "NetworkPolicyPortIndexOwnerType";
-/// Owner type of address sets and port groups that hold a namespace's pods for other features. They do nothing alone.
+/// Owner type of address sets and port groups that hold a namespace's pods for other features. They have no effect alone.
 const HELPER: &str = "Namespace";
 /// Key of the network that a row belongs to. Without it, or with this value, it is the cluster's own.
 const NETWORK: &str = "k8s.ovn.org/network";
@@ -49,7 +49,7 @@ fn other_network(ids: &Map<String, String>) -> Option<&String> {
 /// Rows of one feature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// How many there are.
+    /// Number of rows.
     pub rows: usize,
     /// Table and name of one of them.
     pub example: String,
@@ -62,7 +62,7 @@ pub struct Foreign {
 }
 
 impl Foreign {
-    /// Looks through a database.
+    /// Searches a database for such rows.
     pub fn find(snapshot: &Snapshot<'_>) -> Self {
         let mut found = Self::default();
         /// Rows that carry their owner's marks.
@@ -125,7 +125,7 @@ impl Foreign {
             }
             (Some(_), _) => {}
             (None, _) => {
-                // As versions before these marks wrote them.
+                // The format of versions before these marks.
                 if let Some(namespace) = ids.get("egressFirewall") {
                     self.note("EgressFirewall", table, namespace);
                 } else if let Some(service) = ids.get("EgressSVC") {

@@ -1,4 +1,4 @@
-//! Desired rows and edges by numbers. Hundreds of thousands of rows stand in several edges each; a number is four bytes, where a
+//! Desired rows and edges by numbers. Hundreds of thousands of rows are in several edges each; a number is four bytes, where a
 //! key with its column is forty.
 
 use std::collections::BTreeSet;
@@ -10,10 +10,10 @@ use slab::Slab;
 use super::shared::Columns;
 use crate::plan::{Edge, Member, RowKey};
 
-/// The number of a row or text, as long as something is wanted of it.
+/// The number of a row or text, as long as a unit wants it or an edge of it.
 pub(super) type Id = u32;
 
-/// An edge by numbers. The column is a place in [`Graph::columns`].
+/// An edge by numbers. The column is an index into [`Graph::columns`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Link {
     pub(super) owner: Id,
@@ -32,7 +32,7 @@ struct Parent {
 #[derive(Debug)]
 struct Node {
     member: Member,
-    /// Of a row that is wanted.
+    /// Columns of a row that is wanted.
     columns: Option<Columns>,
     /// Units that want the row.
     units: u32,
@@ -54,11 +54,11 @@ pub(super) struct Graph {
     nodes: Slab<Node>,
     by_member: HashTable<Id>,
     hasher: DefaultHashBuilder,
-    /// Names of the columns of edges: a dozen.
+    /// Names of the columns of edges: about a dozen.
     columns: Vec<&'static str>,
 }
 
-/// What a node is looked up by.
+/// The name of a row or text, by which it is looked up.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Name<'a> {
     Row(&'a RowKey),
@@ -98,7 +98,7 @@ impl Graph {
         self.node(self.find(Name::Row(key))?)
     }
 
-    /// The number of a row or text, which is made if it has none.
+    /// The number of a row or text; assigned if it has none.
     pub(super) fn id(&mut self, member: Member) -> Id {
         let name = Name::from(&member);
         if let Some(known) = self.find(name) {
@@ -114,7 +114,7 @@ impl Graph {
         id
     }
 
-    /// Forgets a number of which nothing is wanted.
+    /// Drops a number that is not in use any more.
     fn forget(&mut self, id: Id) {
         if self.node(id).is_none_or(Node::is_used) {
             return;
@@ -140,7 +140,7 @@ impl Graph {
         Link { owner: self.id(Member::Row(edge.owner)), column, member: self.id(edge.member) }
     }
 
-    /// The edge that a link stands for.
+    /// The edge of a link.
     pub(super) fn edge(&self, link: Link) -> Option<Edge> {
         let column = self.columns.get(place(link.column))?;
         Some(Edge {
@@ -189,7 +189,7 @@ impl Graph {
         }
     }
 
-    /// One unit less wants a row; its key when it was the last.
+    /// One unit less wants a row; returns its key when it was the last.
     pub(super) fn uncount(&mut self, id: Id) -> Option<RowKey> {
         let node = self.nodes.get_mut(place(id))?;
         node.units = node.units.saturating_sub(1);
@@ -202,7 +202,7 @@ impl Graph {
         key
     }
 
-    /// One more unit wants an edge. Whether it is new.
+    /// One more unit wants an edge. Returns whether the edge is new.
     pub(super) fn count_link(&mut self, link: Link) -> bool {
         let Some(member) = self.nodes.get_mut(place(link.member)) else { return false };
         match member.parent(link) {
@@ -213,7 +213,7 @@ impl Graph {
                 return false;
             }
             Err(at) => {
-                // Most have one or two, and there are very many.
+                // Most members have one or two parents, and there are very many members.
                 member.parents.reserve_exact(1);
                 member.parents.insert(at, Parent { owner: link.owner, column: link.column, units: 1 });
             }

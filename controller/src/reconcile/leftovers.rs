@@ -17,7 +17,7 @@ use super::observed::{BY_KEY, ReplicaView};
 use crate::config::Config;
 use crate::plan::{Member, RowKey, Table};
 
-/// Whether a row is of a kind that the controller puts into a port group: what others put there stays. Multicast has ACLs,
+/// Whether a row is of a kind that the controller puts into a port group: members of other clients stay. Multicast has ACLs,
 /// and ports of the cluster router, in the groups that exist once.
 pub(super) fn may_leave(view: &ReplicaView<'_>, table: Table, uuid: Uuid) -> bool {
     match table {
@@ -33,14 +33,14 @@ pub(super) fn may_leave(view: &ReplicaView<'_>, table: Table, uuid: Uuid) -> boo
     }
 }
 
-/// Nodes whose gateway is not known, so that what the database has of it stays; with their join addresses.
+/// Nodes whose gateway is not known, with their join addresses. Their gateways' rows in the database stay.
 pub type KeptGateways = BTreeMap<String, Vec<IpAddr>>;
 
-/// Owner type of the groups whose ACLs deny; what else is in a group or an address set allows.
+/// Owner type of the groups whose ACLs deny; everything else in a group or an address set allows.
 const DENYING: &str = "NetpolNamespace";
 
 /// Removes what allows something and is ours and not wanted: ports and ACLs of policies' groups, addresses of sets. To be
-/// used only when everything that is wanted has been planned, and before anything is added.
+/// called only when everything that is wanted has been planned, and before anything is added.
 pub fn closing(desired: &Desired, view: &ReplicaView<'_>, config: &Config) -> Changes {
     let kept = KeptGateways::new();
     let mut removal = Removal { desired, view, config, kept: &kept, changes: Changes::default() };
@@ -48,7 +48,7 @@ pub fn closing(desired: &Desired, view: &ReplicaView<'_>, config: &Config) -> Ch
     removal.changes
 }
 
-/// The kinds of leftovers that are removed at once.
+/// The kinds of leftovers that are removed together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// Port groups and address sets.
@@ -65,7 +65,7 @@ impl Part {
         [Self::Marked, Self::LoadBalancers, Self::Switches, Self::Routers, Self::MacBindings];
 }
 
-/// Removes what is ours and not wanted, and not of a kept gateway. To be used only when everything that is wanted has been
+/// Removes what is ours and not wanted, and not of a kept gateway. To be called only when everything that is wanted has been
 /// planned.
 pub fn remove(
     desired: &Desired,
@@ -177,7 +177,7 @@ impl Removal<'_> {
         name.strip_prefix("GR_").is_some_and(|node| self.kept.contains_key(node))
     }
 
-    /// What such a router has of services stays with it.
+    /// The load balancers of such a router stay on it.
     fn is_kept_balancer(&self, uuid: &Uuid) -> bool {
         let routers = self.view.snapshot().table::<nb::LogicalRouter>();
         self.kept.keys().any(|node| {
@@ -192,7 +192,7 @@ impl Removal<'_> {
             return;
         }
         for member in members {
-            // Those that go altogether leave their sets by themselves.
+            // Rows that are deleted leave their sets by themselves.
             let stays = |key: &RowKey| self.desired.row(key).is_some() || self.is_kept_balancer(member);
             let key = self.our_balancer(member).filter(stays);
             if self.unwanted(owner, "load_balancer", key) {
@@ -215,7 +215,7 @@ impl Removal<'_> {
                     Some(node) => ovn_name::external_to_router(node),
                     None => ovn_name::switch_to_router(&row.name),
                 };
-                // Of a node whose chassis was never known there is only the management port.
+                // A node whose chassis was never known has only the management port.
                 let management = ovn_name::management_port(&row.name);
                 let ours = |port: &Arc<nb::LogicalSwitchPort>| {
                     (port.name == peer && port.r#type == "router") || port.name == management

@@ -1,4 +1,4 @@
-//! The northbound replica as the differ asks for it: rows by the same keys that plans use.
+//! The northbound replica as the differ reads it: rows by the same keys that plans use.
 
 use ovsdb_client::{Atom, Datum, MonitorSpec, Row, RowChange, Schema, Snapshot, Uuid, nb};
 
@@ -104,7 +104,7 @@ keyed_by_name! {
     Meter
 }
 
-/// Names of port groups and address sets are hashes, which two ids may have in common; an id belongs to one row.
+/// Names of port groups and address sets are hashes, and two ids may have the same hash; an id belongs to one row.
 macro_rules! keyed_by_id {
     ($($row:ident)*) => {$(
         impl Keyed for nb::$row {
@@ -163,7 +163,7 @@ fn monitored<R: Row>() -> Vec<&'static str> {
     R::COLUMNS.iter().copied().filter(|column| !ignored.contains(column)).collect()
 }
 
-/// What to monitor.
+/// The tables and columns to monitor.
 pub fn monitor_spec() -> MonitorSpec {
     Table::ALL.iter().fold(MonitorSpec::new(), |spec, table| {
         with_table!(table, R => spec.table::<R>(&monitored::<R>()).index::<R>(BY_KEY, keys::<R>))
@@ -187,7 +187,7 @@ pub struct ReplicaView<'a> {
 }
 
 impl<'a> ReplicaView<'a> {
-    /// A view on a snapshot. Keep it short: updates wait meanwhile.
+    /// A view on a snapshot. Keep it only briefly: updates wait meanwhile.
     pub fn new(snapshot: Snapshot<'a>, schema: &'a Schema) -> Self {
         Self { snapshot, schema }
     }
@@ -236,9 +236,9 @@ pub fn changed_content(change: &RowChange) -> Option<String> {
     })
 }
 
-/// Members that a change of a row took out of a set column, and those that it put in.
+/// Members that a change of a row removed from a set column, and members that it added.
 pub fn members_changed(table: Table, change: &RowChange, column: &str) -> (Vec<Atom>, Vec<Atom>) {
-    // Sets may be large: looked at in place, without building values of them.
+    // Sets may be large: compared in place, without building values of them.
     macro_rules! of_sets {
         ($row:ident, $field:ident, $atom:expr) => {
             match (change.old::<nb::$row>(), change.new_row::<nb::$row>()) {

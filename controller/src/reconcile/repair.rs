@@ -32,7 +32,7 @@ fn set_columns(table: Table) -> &'static [&'static str] {
     }
 }
 
-/// The table of a set column's members, where a row that goes out of it tells which it was, or its own change does.
+/// The table of a set column's members, if a removed row can be identified by itself or its own change reports it.
 fn members_of(table: Table, column: &str) -> Option<Table> {
     Some(match (table, column) {
         (Table::LogicalRouter, "ports") => Table::LogicalRouterPort,
@@ -48,7 +48,7 @@ fn members_of(table: Table, column: &str) -> Option<Table> {
 }
 
 /// The wanted edges that have gone with members of a set. A member that is not there any more was removed as a row, which
-/// its own change tells; comparing all of a large set whenever one of its members goes would cost more than all other work.
+/// its own change reports; comparing all of a large set whenever one member goes would cost more than all other work.
 fn edges_gone(
     desired: &Desired,
     view: &ReplicaView<'_>,
@@ -76,7 +76,7 @@ pub fn lost<'a>(desired: &'a Desired, changes: &'a [RowChange]) -> impl Iterator
     removed.filter_map(|change| changed_keys(change)?.1.filter(|key| desired.row(key).is_some()))
 }
 
-/// The desired rows that a change of the database concerns, each with what is to be compared. The controller's own
+/// The desired rows that a change of the database concerns, each with the rows and edges to compare. The controller's own
 /// transactions are reported too; comparing them finds no difference.
 pub fn touched_by(desired: &Desired, view: &ReplicaView<'_>, change: &RowChange) -> Vec<(RowKey, Touched)> {
     let Some((table, old, new)) = changed_keys(change) else { return Vec::new() };
@@ -86,7 +86,7 @@ pub fn touched_by(desired: &Desired, view: &ReplicaView<'_>, change: &RowChange)
         (key, touched)
     };
     if let Some(content) = changed_content(change) {
-        // Rows of routers come and go with a change of the router; only changes in place are to be looked for.
+        // Rows of routers come and go with a change of the router; only changes in place are checked here.
         let concerned = desired
             .rows()
             .filter(|key| key.table == table && key::split(&key.key).is_some_and(|(_, own)| own == content));
@@ -109,7 +109,7 @@ pub fn touched_by(desired: &Desired, view: &ReplicaView<'_>, change: &RowChange)
     for column in set_columns(table) {
         let (gone, came) = members_changed(table, change, column);
         touched.edges.extend(edges_gone(desired, view, &key, column, gone));
-        // These sets are this controller's alone, except members that other features of ovn-kubernetes put into port groups.
+        // Only this controller writes these sets, except members that other features of ovn-kubernetes put into port groups.
         if matches!(table, Table::AddressSet | Table::PortGroup) {
             let held = if *column == "ports" { Table::LogicalSwitchPort } else { Table::Acl };
             let members = came.into_iter().filter_map(|atom| match atom {
@@ -123,14 +123,14 @@ pub fn touched_by(desired: &Desired, view: &ReplicaView<'_>, change: &RowChange)
     vec![(key, touched)]
 }
 
-/// How often rows were repaired lately.
+/// Recent repairs of each row.
 #[derive(Debug, Default)]
 pub struct RepairLimit {
     rows: HashMap<RowKey, (u32, Instant)>,
 }
 
 impl RepairLimit {
-    /// Counts a repair of a row; false when there were too many of it lately.
+    /// Counts a repair of a row; false when there were too many recently.
     pub fn allow(&mut self, key: &RowKey, now: Instant) -> bool {
         if self.rows.len() > 10_000 {
             self.rows.retain(|_, (_, since)| now.duration_since(*since) < WINDOW);

@@ -1,5 +1,5 @@
 //! Shares the column values that many rows have in common. The load balancers of a service on hundreds of nodes are equal in all
-//! columns but one; with one copy of each value a large cluster fits into little memory.
+//! columns but one; with one copy of each value a large cluster needs little memory.
 
 use std::collections::HashSet;
 use std::hash::{Hash, Hasher};
@@ -15,14 +15,14 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// Name and value of each.
+    /// Name and value of each column.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &Arc<Datum>)> {
         self.names.iter().copied().zip(&*self.values)
     }
 }
 
-/// A value that is compared and hashed as a value. One whose elements are in another order is another one here, which costs
-/// a copy and nothing else.
+/// A value, compared and hashed by content. Equal sets whose elements are in another order count as different, which costs a copy
+/// and nothing else.
 #[derive(Debug, Clone)]
 struct Value(Arc<Datum>);
 
@@ -47,13 +47,13 @@ impl Hash for Value {
 #[derive(Debug, Default)]
 pub struct Shared {
     values: HashSet<Value>,
-    /// The names of columns that rows have: a few for each table.
+    /// The distinct lists of column names: a few for each table.
     names: HashSet<Arc<[&'static str]>>,
     /// Number of values at which unused ones are dropped.
     limit: usize,
 }
 
-/// With fewer values than this none is dropped.
+/// Below this number of values none is dropped.
 const MIN_LIMIT: usize = 16_384;
 
 impl Shared {

@@ -1,11 +1,11 @@
-//! Annotations that are being written: one patch per object at a time. What the object showed meanwhile is examined again once the
-//! patch is written.
+//! Annotations that are being written: one patch per object at a time. A state of the object seen meanwhile is examined again once
+//! the patch is written.
 
 use std::collections::BTreeMap;
 
 use super::{Effects, ObjectRef, Patch, State};
 
-/// What became of an object's patch.
+/// Result of an object's patch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Annotated {
     /// It is written; the object's UID.
@@ -24,8 +24,8 @@ pub(super) struct Underway {
 }
 
 impl State {
-    /// Takes what an object's annotations lack, by a new look at it (empty: nothing). True when a patch is sent for it;
-    /// while one is on its way there is no second, unless it is to hold something else.
+    /// Takes the annotations that an object lacks, as it was last seen (empty: none). True when a patch is sent for it. While one is
+    /// on its way there is no second, unless it has other content.
     pub(super) fn annotate(
         &mut self,
         object: ObjectRef,
@@ -54,7 +54,7 @@ impl State {
         effects.patches.push(patch);
     }
 
-    /// Takes what became of a patch. It is sent again when the object did not show it when it was last seen.
+    /// Handles the result of a patch. It is sent again when the object did not show it when it was last seen.
     pub fn annotated(&mut self, annotated: &Annotated) -> Effects {
         let mut effects = Effects::default();
         match annotated {
@@ -76,7 +76,7 @@ impl State {
         }
     }
 
-    /// The same for a node, of which the name is known.
+    /// A node is gone: as [`Self::forget_annotation`], for a node of which only the name is known.
     pub(super) fn forget_node_annotation(&mut self, name: &str, effects: &mut Effects) {
         let of_node = |underway: &Underway| {
             let object = &underway.sent.object;

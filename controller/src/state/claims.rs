@@ -25,7 +25,7 @@ impl fmt::Display for Claim {
     }
 }
 
-/// Who has what.
+/// The owner of each claim.
 #[derive(Debug, Default)]
 pub(super) struct NodeClaims {
     owners: BTreeMap<Claim, String>,
@@ -35,8 +35,8 @@ pub(super) struct NodeClaims {
 }
 
 impl NodeClaims {
-    /// Replaces what a node claims. Answers with the claims that others have, with their owners, and whether something that
-    /// it had is free now.
+    /// Replaces the claims of a node. Returns the claims that others have, with their owners, and whether something that the node
+    /// had is free now.
     pub(super) fn set(&mut self, node: &str, claims: BTreeSet<Claim>) -> (Vec<(Claim, String)>, bool) {
         let freed = self.let_go(node, &claims);
         let mut lost = Vec::new();
@@ -55,7 +55,7 @@ impl NodeClaims {
         (lost, freed)
     }
 
-    /// Forgets a node; whether something is free now.
+    /// Removes a node. Returns whether something is free now.
     pub(super) fn remove(&mut self, node: &str) -> bool {
         let freed = self.let_go(node, &BTreeSet::new());
         self.held.remove(node);
@@ -72,7 +72,7 @@ impl NodeClaims {
         !gone.is_empty()
     }
 
-    /// True the first time.
+    /// Records that a conflict is reported; true the first time.
     pub(super) fn tell(&mut self, loser: &str, claim: &Claim) -> bool {
         self.told.insert((loser.to_owned(), claim.clone()))
     }

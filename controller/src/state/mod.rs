@@ -35,11 +35,11 @@ pub enum Watched<T, K> {
     Apply(T),
     /// The object is gone.
     Delete(K),
-    /// These are all objects there are.
+    /// These are all objects of the kind.
     Reset(Vec<T>),
 }
 
-/// A Kubernetes object as events and messages name it.
+/// A Kubernetes object, as events and messages name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectRef {
     /// As in its manifest: `Node`, `Pod`, `Service`, ..
@@ -87,20 +87,20 @@ pub struct Patch {
     pub annotations: BTreeMap<&'static str, String>,
 }
 
-/// Why an object does not get what it should; the label of a counter.
+/// Why an object does not get what it requests; the label of a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NoticeKind {
     /// An object or annotation cannot be read or contradicts others.
     Malformed,
     /// No subnet, number or address is left.
     Exhausted,
-    /// Another object has what it asks for.
+    /// Another object has what it claims.
     Conflict,
     /// The northbound database refuses its rows.
     Refused,
-    /// It would have a name in the database that something else has.
+    /// Its name in the database would be the name of something else.
     NameConflict,
-    /// A node claims what is another node's.
+    /// A node claims what another node has.
     NodeConflict,
     /// A service's address cannot be served.
     Address,
@@ -109,7 +109,7 @@ pub enum NoticeKind {
 }
 
 impl NoticeKind {
-    /// The reason of an event: a word for programs.
+    /// The reason of an event, for programs.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Malformed => "NetworkAnnotationUnusable",
@@ -130,18 +130,18 @@ pub struct Notice {
     pub kind: NoticeKind,
     /// Where an event is published; `None` for objects known by name only.
     pub object: Option<ObjectRef>,
-    /// Names object, field and what would be right.
+    /// Names object, field and the correct content.
     pub message: String,
 }
 
-/// What a change leads to.
+/// The effects of a change.
 #[derive(Debug, Default)]
 pub struct Effects {
     /// Units to plan again, together.
     pub dirty: Dirty,
     /// Annotations to write, at the same time as the database.
     pub patches: Vec<Patch>,
-    /// Errors to tell.
+    /// Notices to publish.
     pub notices: Vec<Notice>,
     /// UIDs of pods whose addresses become free once the database shows the change.
     pub release: Vec<String>,
@@ -150,7 +150,7 @@ pub struct Effects {
 }
 
 impl Effects {
-    /// Adds what another change leads to.
+    /// Adds the effects of another change.
     pub fn merge(&mut self, other: Self) {
         self.dirty.extend(other.dirty);
         self.patches.extend(other.patches);
@@ -196,11 +196,11 @@ pub struct State {
     found_ports: Vec<FoundPort>,
     /// Annotations on their way, by the object's UID.
     annotating: HashMap<String, annotating::Underway>,
-    /// Pod UIDs by name, also of pods that are not in the index.
+    /// Pod UIDs by name, including pods that are not in the index.
     uids: BTreeMap<NamespacedName, String>,
     /// Nodes in the database at start.
     found_nodes: Vec<FoundNode>,
-    /// What nodes have that only one may have.
+    /// What nodes have that only one node may have.
     claims: claims::NodeClaims,
     /// Nodes that lack something because another node has it.
     conflicting: BTreeMap<String, SeenNode>,
@@ -208,12 +208,12 @@ pub struct State {
     told_addresses: BTreeMap<NamespacedName, BTreeSet<String>>,
     /// The first list of pods has been read.
     pods_listed: bool,
-    /// The time of the report that is being taken.
+    /// The time of the report that is being handled.
     now: Instant,
 }
 
 impl State {
-    /// Nothing is known yet.
+    /// A state in which nothing is known yet.
     pub fn new(config: Config) -> Self {
         Self {
             nodes: NodeAllocator::new(&config),
@@ -236,22 +236,22 @@ impl State {
         }
     }
 
-    /// Sets the time, by which addresses rest.
+    /// Sets the time, which decides when addresses have rested long enough.
     pub fn tick(&mut self, now: Instant) {
         self.now = now;
     }
 
-    /// Tells of the nodes that the database holds, before the first node.
+    /// Passes the nodes that the database holds, before the first node.
     pub fn found_nodes(&mut self, nodes: Vec<FoundNode>) {
         self.found_nodes = nodes;
     }
 
-    /// Tells of the pod ports that the database holds, before the first pod.
+    /// Passes the pod ports that the database holds, before the first pod.
     pub fn found_ports(&mut self, ports: Vec<FoundPort>) {
         self.found_ports = ports;
     }
 
-    /// Takes a report about namespaces.
+    /// Handles a report about namespaces.
     pub fn namespaces(&mut self, change: Watched<Namespace, String>) -> Effects {
         let mut effects = Effects::default();
         match change {
@@ -272,7 +272,7 @@ impl State {
         effects
     }
 
-    /// The database refuses what an object's unit consists of.
+    /// The database refuses the rows of an object's unit.
     pub fn refused(&self, unit: &Unit, error: &str) -> Effects {
         let object = match unit {
             Unit::Node(name) | Unit::HostPorts(name) | Unit::NodePeers(name) => self.node_object(name),
@@ -297,12 +297,12 @@ impl State {
         ObjectRef { uid, ..ObjectRef::named("Pod", name) }
     }
 
-    /// Every unit there is.
+    /// Every unit.
     pub fn units(&self) -> BTreeSet<Unit> {
         self.index.units()
     }
 
-    /// Number of pods that have an address, and of those that wait for one.
+    /// Number of pods that have an address, and number of pods that wait for one.
     pub fn address_counts(&self) -> (usize, usize) {
         (self.ipam.len(), self.waiting.len())
     }

@@ -16,7 +16,7 @@ fn object(node: &SeenNode) -> ObjectRef {
 }
 
 impl State {
-    /// Takes a report about nodes.
+    /// Handles a report about nodes.
     pub fn nodes(&mut self, change: Watched<SeenNode, String>) -> Effects {
         let mut effects = Effects::default();
         match change {
@@ -29,7 +29,7 @@ impl State {
                 for name in gone {
                     self.delete_node(&name, &mut effects);
                 }
-                // What the database shows was given by a controller; annotations may have been written over since.
+                // A controller assigned what the database holds; annotations may have been overwritten since.
                 for found in std::mem::take(&mut self.found_nodes) {
                     if !there.contains(&found.name) {
                         continue;
@@ -38,7 +38,8 @@ impl State {
                         tracing::warn!(node = found.name, %error, "a node in the database does not keep what it has");
                     }
                 }
-                // What annotations say is taken before anything free is given away; of two who say the same the older has it.
+                // Assignments in annotations are taken before anything free is given away; of two nodes with the same claim the older one
+                // has it.
                 all.sort_by(|a, b| {
                     let lacks = |node: &SeenNode| (node.subnets.is_none(), node.id.is_none(), node.created);
                     lacks(a).cmp(&lacks(b)).then_with(|| a.name.cmp(&b.name))
@@ -167,7 +168,7 @@ impl State {
         (seen.chassis.clone().filter(|_| !lost_chassis), gateway.filter(|_| !lost_gateway))
     }
 
-    /// Something that a node claimed is free: others may have waited for it.
+    /// Something that a node claimed is free: other nodes may have waited for it.
     fn retry_conflicts(&mut self, but: &str, effects: &mut Effects) {
         let waiting: Vec<SeenNode> =
             self.conflicting.values().filter(|node| node.name != but).cloned().collect();
@@ -205,7 +206,7 @@ impl State {
         self.uplink_changed(&uplinks, effects);
     }
 
-    /// The pods of a node that goes, as they wait for it to come back: with the addresses that they have now.
+    /// The pods of a node that is deleted, as they wait for it to come back: with their present addresses.
     fn stranded_pods(&self, node: &str) -> Vec<SeenPod> {
         let pods = self.index.pods_of_node(node).filter_map(|name| self.index.pods.get(name));
         let placed = pods.filter_map(|pod| Some((pod, self.ipam.get(&pod.uid)?)));

@@ -1,4 +1,4 @@
-//! Pods: their addresses, from the annotation, from the port that is in the database already, or newly assigned.
+//! Pods: their addresses, from the annotation, from the port that is already in the database, or newly assigned.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ fn object(seen: &SeenPod) -> ObjectRef {
 }
 
 impl State {
-    /// Takes a report about pods. Pods that are bound to no node are not reported.
+    /// Handles a report about pods. Pods that are bound to no node are not reported.
     pub fn pods(&mut self, change: Watched<SeenPod, NamespacedName>) -> Effects {
         let mut effects = Effects::default();
         match change {
@@ -36,8 +36,8 @@ impl State {
         for name in gone {
             self.delete_pod(&name, effects);
         }
-        // First who has a port in the database: an annotation may have been written over by others meanwhile. Then who has an
-        // address by annotation, then the others by age. Ports of pods that are gone keep their addresses until the ports are
+        // First pods that have a port in the database: another client may have overwritten an annotation meanwhile. Then pods that have
+        // an address by annotation, then the others by age. Ports of pods that are gone keep their addresses until the ports are
         // gone too.
         let live: BTreeSet<&String> = all.iter().map(|seen| &seen.pod.uid).collect();
         for port in std::mem::take(&mut self.found_ports) {
@@ -54,7 +54,7 @@ impl State {
             let order = |seen: &SeenPod| (bare(seen), seen.created);
             order(a).cmp(&order(b)).then_with(|| a.pod.name.cmp(&b.pod.name))
         });
-        // Of later lists nothing is believed that this controller has not written.
+        // In later lists, annotations that this controller has not written are not trusted.
         let first = !std::mem::replace(&mut self.pods_listed, true);
         for seen in all {
             self.apply_pod(SeenPod { believed: first, ..seen }, effects);
@@ -72,7 +72,7 @@ impl State {
             return;
         }
         self.uids.insert(name.clone(), seen.pod.uid.clone());
-        // A pod whose port would have the name of a node's uplink: nodes go first.
+        // The pod's port would have the name of a node's uplink: nodes take precedence.
         if !seen.pod.host_network && self.index.is_uplink(&ovn_name::pod_port(&name.namespace, &name.name)) {
             let notice = self.name_conflict(&seen);
             self.wait(seen, Some(notice), effects);
@@ -133,7 +133,7 @@ impl State {
         }
     }
 
-    /// Gives a pod its addresses.
+    /// Assigns a pod its addresses.
     fn place(&mut self, mut seen: SeenPod, allocation: &Allocation, effects: &mut Effects) {
         self.waiting.remove(&seen.pod.name);
         let written = matches!(&seen.networks, Some(Ok(network))
@@ -165,7 +165,7 @@ impl State {
         effects.dirty.extend(dirty);
     }
 
-    /// Tells of a pod that cannot have a port by its name.
+    /// The notice for a pod that cannot have a port because of its name.
     fn name_conflict(&self, seen: &SeenPod) -> Notice {
         let port = ovn_name::pod_port(&seen.pod.name.namespace, &seen.pod.name.name);
         Notice {
@@ -203,7 +203,7 @@ impl State {
         }
     }
 
-    /// Tells of the host ports that a pod does not get because an older one has them.
+    /// Reports the host ports that a pod does not get because an older one has them.
     fn host_port_conflicts(&self, name: &NamespacedName, node: &str, pod: &ObjectRef, effects: &mut Effects) {
         let (_, conflicts) = self.index.host_ports(node);
         let name = name.to_string();
@@ -231,7 +231,7 @@ impl State {
         if !known {
             effects.notices.extend(notice);
         }
-        // Services and policies may concern it already.
+        // Services and policies may already refer to it.
         effects.dirty.extend(self.index.apply_pod(seen.pod.clone()));
         self.waiting.insert(seen);
     }
@@ -241,7 +241,7 @@ impl State {
         effects.dirty.extend(self.index.delete_pod(name));
     }
 
-    /// Lets go of a pod's address.
+    /// Releases a pod's address.
     fn forget(&mut self, name: &NamespacedName, effects: &mut Effects) {
         self.waiting.remove(name);
         if let Some(uid) = self.uids.remove(name) {

@@ -11,7 +11,7 @@ use api::NamespacedName;
 use api::problem::Problem;
 use api::service::{EndpointSlice, Service};
 
-/// How a kind is kept in the index.
+/// How a kind is stored in the index.
 struct Kind<T> {
     name: fn(&T) -> &NamespacedName,
     known: fn(&Index) -> Vec<NamespacedName>,
@@ -20,7 +20,7 @@ struct Kind<T> {
 }
 
 impl State {
-    /// Takes a report about services.
+    /// Handles a report about services.
     pub fn services(&mut self, change: Watched<(Service, Vec<Problem>), NamespacedName>) -> Effects {
         let mut effects = self.kept(
             change,
@@ -35,7 +35,7 @@ impl State {
         effects
     }
 
-    /// Tells the services that became dirty of their addresses that are not served, once.
+    /// Reports to the services that became dirty which of their addresses are not served, once.
     pub(super) fn tell_addresses(&mut self, effects: &mut Effects) {
         for unit in &effects.dirty {
             let Unit::Service(name) = unit else { continue };
@@ -64,7 +64,7 @@ impl State {
         }
     }
 
-    /// Takes a report about endpoint slices.
+    /// Handles a report about endpoint slices.
     pub fn endpoint_slices(
         &mut self,
         change: Watched<(EndpointSlice, Vec<Problem>), NamespacedName>,
@@ -80,7 +80,7 @@ impl State {
         )
     }
 
-    /// Takes a report about network policies.
+    /// Handles a report about network policies.
     pub fn policies(&mut self, change: Watched<(Policy, Vec<Problem>), NamespacedName>) -> Effects {
         self.kept(
             change,

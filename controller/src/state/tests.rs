@@ -51,7 +51,7 @@ fn a_new_node_and_pod_get_the_annotations_of_the_reference() {
         effects.patches[0].annotations["k8s.ovn.org/pod-networks"],
         r#"{"default":{"ip_addresses":["10.244.0.3/24"],"mac_address":"0a:58:0a:f4:00:03","gateway_ips":["10.244.0.1"],"routes":[{"dest":"10.244.0.0/16","nextHop":"10.244.0.1"},{"dest":"10.96.0.0/16","nextHop":"10.244.0.1"},{"dest":"169.254.169.5/32","nextHop":"10.244.0.1"},{"dest":"100.64.0.0/16","nextHop":"10.244.0.1"}],"ip_address":"10.244.0.3/24","gateway_ip":"10.244.0.1","role":"primary"}}"#
     );
-    // The watch shows the pod again before the patch is through: no second patch.
+    // The watch shows the pod again before the patch is written: no second patch.
     assert!(state.pods(Watched::Apply(pod("a", "u1", "Running", None))).patches.is_empty());
 }
 
@@ -98,7 +98,7 @@ fn an_address_is_free_only_after_the_database_let_go_of_it() {
         effects.notices[0].message
     );
     assert!(state.pods(Watched::Apply(pod("e", "e", "Pending", None))).notices.is_empty(), "told once");
-    // A finished pod lets go, but not before the transaction.
+    // A finished pod releases its address, but not before the transaction.
     let gone = state.pods(Watched::Apply(pod("b", "b", "Succeeded", None)));
     assert_eq!(gone.release, ["b"]);
     assert_eq!(ip(&state, "e"), None);
@@ -130,7 +130,7 @@ fn after_a_crash_between_database_and_annotation_the_pod_keeps_its_address() {
     let effects =
         state.pods(Watched::Reset(vec![pod("b", "u2", "Pending", None), pod("a", "u1", "Pending", None)]));
     assert_eq!(ip(&state, "a").as_deref(), Some("10.244.0.9/24"));
-    // The port of a pod that is gone still blocks .3, and what is new comes behind what is in use.
+    // The port of a pod that is gone still blocks .3, and new pods get addresses after those in use.
     assert_eq!(ip(&state, "b").as_deref(), Some("10.244.0.10/24"));
     assert_eq!(effects.release, ["gone"]);
     assert_eq!(effects.patches.len(), 2);
@@ -166,7 +166,7 @@ fn annotated_pods_keep_their_addresses_and_conflicts_are_told() {
         "{messages:?}"
     );
     assert!(messages[1].contains("10.9.0.3 is not a pod address of node n1"), "{messages:?}");
-    // What cannot be read comes after what can.
+    // Unreadable annotations come after readable ones.
     assert!(messages[2].starts_with("pod x/c: annotation k8s.ovn.org/pod-networks"), "{messages:?}");
     assert_eq!(effects.patches.len(), 1);
 }
@@ -237,7 +237,7 @@ fn a_pod_keeps_its_address_whatever_is_written_over_its_annotation() {
     let message = &effects.notices[0].message;
     assert!(message.starts_with("pod x/a: annotation k8s.ovn.org/pod-networks: "), "{message}");
     assert_eq!(ip(&state, "a").as_deref(), Some("10.244.0.3/24"));
-    // The patch is under way: nothing more is to be said.
+    // The patch is under way: nothing more is reported.
     assert!(state.pods(Watched::Apply(pod("a", "u1", "Running", Some("{")))).notices.is_empty());
 }
 
@@ -327,12 +327,12 @@ fn a_pod_gets_nothing_that_its_maker_wrote_into_its_annotation() {
             notice.message
         );
         assert!(notice.message.contains(wrong), "{}", notice.message);
-        // Without it the pod is as any other.
+        // Without the annotation the pod is as any other.
         state.pods(Watched::Apply(pod(name, name, "Pending", None)));
         assert!(ip(&state, name).is_some());
         state.pods(Watched::Delete(NamespacedName::new("x", name)));
     }
-    // An address of its own choice is none of its own either.
+    // An address that the pod chose itself is not accepted either.
     let chosen = annotation(&["10.244.0.99/24"], "0a:58:0a:f4:00:63");
     let effects = state.pods(Watched::Apply(pod("chosen", "chosen", "Pending", Some(&chosen))));
     let given = ip(&state, "chosen").unwrap();
@@ -389,7 +389,7 @@ fn of_two_nodes_with_one_chassis_or_address_the_first_has_it_and_both_are_told()
         assert!(state.nodes(Watched::Apply(clone)).notices.is_empty(), "told once");
     }
     assert_eq!(state.index.nodes["n1"].chassis.as_deref(), Some("c1"));
-    // With the first gone the other has it.
+    // When the first is gone, the other one has it.
     state.nodes(Watched::Apply(told("n2", "c1", "172.18.0.2")));
     let effects = state.nodes(Watched::Delete("n1".to_owned()));
     let n2 = &state.index.nodes["n2"];
@@ -471,7 +471,7 @@ fn what_is_written_over_an_annotation_while_it_is_being_written_is_put_right() {
     assert!(state.pods(Watched::Apply(pod("a", "u1", "Running", Some("{")))).patches.is_empty());
     let again = state.annotated(&Annotated::Written("u1".to_owned())).patches;
     assert_eq!(written(&again), good);
-    // Now it is seen as it should be: nothing more.
+    // Now it is as it should be: nothing more.
     assert!(state.pods(Watched::Apply(pod("a", "u1", "Running", Some(&good)))).patches.is_empty());
     assert!(state.annotated(&Annotated::Written("u1".to_owned())).patches.is_empty());
     assert_eq!(state.pods(Watched::Apply(pod("a", "u1", "Running", Some("{")))).patches.len(), 1);

@@ -1,5 +1,5 @@
-//! Pods without an address, oldest first, found by name and by node: the cost of a pod's end or a node's heartbeat must not grow with
-//! the number of waiting pods.
+//! Pods without an address, oldest first, found by name and by node: the cost of a pod's end or a node's heartbeat must not grow
+//! with the number of waiting pods.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -19,7 +19,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Adds a pod, or takes its present state. Of one name one pod waits.
+    /// Adds a pod, or updates it. There is at most one pod for each name.
     pub(super) fn insert(&mut self, seen: SeenPod) {
         self.remove(&seen.pod.name);
         let turn = (seen.created, seen.pod.name.clone());
@@ -52,7 +52,7 @@ impl Waiting {
         self.by_node.get(node).into_iter().flatten().map(|(_, name)| name.clone()).collect()
     }
 
-    /// How many wait.
+    /// Number of waiting pods.
     pub(super) fn len(&self) -> usize {
         self.pods.len()
     }

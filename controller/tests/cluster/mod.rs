@@ -21,7 +21,7 @@ use crate::common::Server;
 
 const TOKEN: &str = "token-of-the-test";
 
-/// Ends with the test.
+/// The processes end when it is dropped.
 pub(crate) struct Cluster {
     dir: tempfile::TempDir,
     database: Server,
@@ -59,7 +59,7 @@ impl Cluster {
             "--log-level=warn".to_owned(),
         ]);
         let etcd = Process(command.spawn().unwrap());
-        // Signs the tokens of service accounts, which nobody asks for.
+        // Signs the tokens of service accounts, which no client requests.
         let accounts = rcgen::KeyPair::generate().unwrap();
         std::fs::write(at("sa.key"), accounts.serialize_pem()).unwrap();
         std::fs::write(at("sa.pub"), accounts.public_key_pem()).unwrap();
@@ -116,7 +116,7 @@ impl Cluster {
         api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
     }
 
-    /// Nodes without machines.
+    /// Creates nodes without machines.
     pub(crate) async fn create_nodes(&self, count: usize) {
         for n in 0..count {
             let object = json!({"metadata": {"name": format!("node-{n}")}});
@@ -124,7 +124,7 @@ impl Cluster {
         }
     }
 
-    /// A pod bound to a node.
+    /// Creates a pod that is bound to a node.
     pub(crate) async fn create_pod(&self, name: &str, node: &str) {
         let object = json!({
             "metadata": {"name": name},
@@ -133,7 +133,7 @@ impl Cluster {
         self.create(Api::<core::Pod>::namespaced(self.client.clone(), "default"), object).await;
     }
 
-    /// Pods spread over as many nodes.
+    /// Creates pods, spread over this number of nodes.
     pub(crate) async fn create_pods(&self, count: usize, nodes: usize) {
         let all = stream::iter(0..count).map(|n| async move {
             self.create_pod(&format!("pod-{n}"), &format!("node-{}", n % nodes)).await;
@@ -159,7 +159,7 @@ impl Cluster {
         self.wait_for(name, limit, is_there).await;
     }
 
-    /// Waits until there are as many ports of pods.
+    /// Waits until there are this many ports of pods.
     pub(crate) async fn wait_for_ports(&self, count: usize, limit: Duration) {
         let there = |cluster: &Self| {
             let tables = cluster.ports.read();
@@ -206,7 +206,7 @@ impl Replica {
         Ok(answer)
     }
 
-    /// Waits until it calls itself ready in this word.
+    /// Waits until `/readyz` answers 200 with this word.
     pub(crate) async fn is_ready(&self, word: &str, limit: Duration) {
         let start = Instant::now();
         loop {
@@ -219,31 +219,31 @@ impl Replica {
         }
     }
 
-    /// What it wrote so far.
+    /// Its log so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// A counter or gauge.
+    /// The value of a counter or gauge.
     pub(crate) async fn metric(&self, name: &str) -> u64 {
         let page = self.ask("GET", "/metrics").await.unwrap();
         let line = page.lines().find_map(|line| line.strip_prefix(&format!("slipstream_controller_{name} ")));
         line.unwrap_or_else(|| panic!("no {name} in {page}")).parse().unwrap()
     }
 
-    /// Ends it without a chance to say so.
+    /// Kills it.
     pub(crate) fn kill(&self) {
         let mut process = self.process.lock().unwrap();
         process.0.kill().unwrap();
         process.0.wait().unwrap();
     }
 
-    /// Asks it to end.
+    /// Sends it SIGTERM.
     pub(crate) fn terminate(&self) {
         signal(&self.process.lock().unwrap().0);
     }
 
-    /// How it ended.
+    /// Waits for its end; returns its exit status.
     pub(crate) async fn ended(&self) -> ExitStatus {
         let start = Instant::now();
         loop {

@@ -20,7 +20,7 @@ pub(crate) fn command(program: &str) -> Command {
     ovs::command(program, &std::env::temp_dir())
 }
 
-/// Runs a program of OVN to its end; its standard output.
+/// Runs a program of OVN to its end; returns its standard output.
 pub(crate) fn output(command: &mut Command) -> String {
     ovs::text(command)
 }
@@ -54,7 +54,7 @@ impl Server {
         })
     }
 
-    /// Transactions that the server carried out, by the records of its file (the first holds the schema).
+    /// Number of transactions that the server carried out, by the records of its file (the first holds the schema).
     pub(crate) fn transactions(&self) -> usize {
         let file = std::fs::read(self.path("nb.db")).unwrap();
         let records = file.windows(11).filter(|window| window == b"OVSDB JSON ").count();
@@ -66,7 +66,7 @@ impl Server {
     }
 }
 
-/// An engine and what it hands out.
+/// An engine and its outputs.
 pub(crate) struct Controller {
     client: Client,
     pub(crate) engine: Engine,
@@ -93,14 +93,15 @@ impl Controller {
         Self { client, engine, metrics, patches, notices, reason }
     }
 
-    /// Waits until the engine's replica has what others have committed so far: the server tells it before it answers.
+    /// Waits until the engine's replica has everything that other clients have committed so far: the server sends it before its
+    /// answer.
     pub(crate) async fn catch_up(&self) {
         let mut nothing = Transaction::new();
         nothing.comment("nothing");
         self.client.transact(nothing).await.unwrap();
     }
 
-    /// Applies reports and carries out what follows.
+    /// Applies reports and carries out their effects.
     pub(crate) async fn feed(&mut self, inputs: impl IntoIterator<Item = Input>) {
         for input in inputs {
             self.engine.apply(input);

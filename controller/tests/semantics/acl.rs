@@ -1,4 +1,4 @@
-//! What planned port groups, address sets and ACLs do to a packet: a small evaluator of OVN's match language.
+//! The effect of planned port groups, address sets and ACLs on a packet: a small evaluator of OVN's match language.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ pub(crate) struct Packet {
     pub(crate) source: IpAddr,
     pub(crate) destination: IpAddr,
     pub(crate) port: u16,
-    /// Switch ports of the pods at both ends; none for others.
+    /// Switch ports of the pods at both ends; none for other ends.
     pub(crate) inport: Option<String>,
     pub(crate) outport: Option<String>,
 }
@@ -28,7 +28,7 @@ struct Acl {
     tokens: Vec<String>,
 }
 
-/// The rows that decide.
+/// The rows that decide whether a packet passes.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
     acls: Vec<Acl>,

@@ -1,5 +1,5 @@
-//! Kubernetes' rules for network policies, evaluated on the objects as they are written, and the objects' random making.
-//! Shares nothing with the code under test.
+//! Kubernetes' rules for network policies, evaluated on the objects as they are written, and generators of random objects.
+//! Shares no code with the code under test.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 pub(crate) const NAMESPACES: [&str; 3] = ["x", "y", "z"];
-/// The one that stands for the nodes. Pods may be in it as in any other.
+/// The namespace that represents the nodes. It may contain pods as any other.
 pub(crate) const HOST_NAMESPACE: &str = "z";
 pub(crate) const NODES: u8 = 2;
 pub(crate) const PORTS: [u16; 3] = [80, 81, 85];
@@ -19,7 +19,7 @@ pub(crate) const PROTOCOLS: [&str; 4] = ["tcp", "udp", "sctp", "icmp4"];
 
 pub(crate) type Labels = BTreeMap<String, String>;
 
-/// A pod, a node itself (as a host-network pod without name in the namespace that stands for the nodes), or (without
+/// A pod, a node itself (as a host-network pod without name in the namespace that represents the nodes), or (without
 /// namespace) something outside the cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct End {
@@ -38,7 +38,7 @@ pub(crate) struct World {
     pub(crate) namespaces: BTreeMap<String, Labels>,
     pub(crate) pods: BTreeMap<(String, String), End>,
     pub(crate) policies: BTreeMap<(String, String), Value>,
-    /// Nodes by number, with the number from which their join address follows.
+    /// Nodes by number, with the number from which their join address is derived.
     pub(crate) nodes: BTreeMap<u8, u32>,
 }
 
@@ -67,8 +67,8 @@ impl World {
         }
     }
 
-    /// The nodes' own programs, as pods see them: by the management port and by the join switch. Of a node that does not
-    /// exist (any more) the addresses are like any other.
+    /// The nodes' own programs, as pods see them: with the addresses of the management port and of the join switch. The addresses
+    /// of a node that does not exist (any more) are like any other.
     pub(crate) fn node_ends(&self) -> Vec<End> {
         let of = |number: u8| {
             let id = self.nodes.get(&number);
@@ -92,7 +92,7 @@ impl World {
             && self.side(to, from, to, protocol, port, "Ingress")
     }
 
-    /// One end's policies: open unless some policy of the direction selects it, then what any of them allows.
+    /// The policies of one end: open unless some policy of the direction selects it, then what any of them allows.
     fn side(&self, own: &End, peer: &End, to: &End, protocol: &str, port: u16, direction: &str) -> bool {
         let Some(namespace) = own.namespace.as_ref().filter(|_| !own.host_network) else { return true };
         let mut isolated = false;
@@ -129,10 +129,10 @@ impl World {
             Some(selector) => self.namespaces.get(namespace).is_some_and(|labels| selects(selector, labels)),
         };
         // Kubernetes leaves open whether a host-network pod is one of its namespace's pods; here it is not, unless a pod
-        // selector asks for it.
+        // selector selects it.
         let is_node = end.name.is_empty();
         if is_node {
-            // The nodes are meant where the labels of their namespace are, and no pods in particular.
+            // The nodes are selected where the labels of their namespace are, and no pods in particular.
             return in_namespace
                 && peer.get("podSelector").is_none()
                 && peer.get("namespaceSelector").is_some();
@@ -290,7 +290,7 @@ fn pod(namespace: usize, number: usize) -> impl Strategy<Value = End> {
     })
 }
 
-/// A change of one of few objects, so that objects change and go as often as they come.
+/// A change of one of few objects, so that objects are changed and deleted as often as they are created.
 pub(crate) fn change() -> impl Strategy<Value = Change> {
     let place = || (0..NAMESPACES.len(), 1..4usize);
     prop_oneof![

@@ -1,4 +1,4 @@
-//! The resources, asked as `slipctl` asks them: over a real unix socket.
+//! The resources, requested as `slipctl` requests them: over a real unix socket.
 
 use crate::flow_cache::CacheControl;
 use std::sync::Arc;

@@ -105,7 +105,7 @@ impl Add<'_> {
         let port = self.port(uid, &network);
         // The OVS end is set up before the port is added: with the userspace datapath ovs-vswitchd restores the flags it found
         // when it opened the interface, with promiscuous mode added (netdev-linux.c, update_flags), and an interface that
-        // is set up in between would be down again for good.
+        // is set up in between would stay down.
         let ends = timed(async {
             let ends = Ends::find(&node.netlink, self.names, datapath.attach).await?;
             ends.set_up(&node.netlink, &call.container_id).await?;

@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(fails(&[("CNI_CONTAINERID", "")], CONF).code, code::INVALID_ENVIRONMENT);
     }
 
-    /// No environment has one, but a request on the socket can.
+    /// No environment variable can contain one, but a request on the socket can.
     #[test]
     fn an_interface_name_with_a_nul_byte_is_refused() {
         assert!(fails(&[("CNI_IFNAME", "eth0H\0\0\0")], CONF).msg.contains("NUL"));

@@ -93,7 +93,7 @@ pub(crate) mod tests {
         config: Config,
     }
 
-    /// A client as the agent has it, with a kubeconfig that names nobody.
+    /// A client as the agent creates it, with a kubeconfig that has no credentials.
     async fn client_of(port: u16) -> kube::Client {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("kubeconfig");
@@ -110,10 +110,10 @@ pub(crate) mod tests {
         client(&Arguments::parse_from(all).config).await.unwrap()
     }
 
-    /// What was asked: path to query, of lists. Watches last for ever.
+    /// Requests for lists: path to query. Watches never end.
     pub(crate) type Lists = Arc<Mutex<BTreeMap<String, String>>>;
 
-    /// An API whose lists are empty, and what was asked of it.
+    /// An API whose lists are empty, and the requests for lists that it received.
     pub(crate) async fn empty_api() -> (kube::Client, Lists) {
         async fn answer(State(lists): State<Lists>, request: Request) -> Json<Value> {
             let query = request.uri().query().unwrap_or_default().to_owned();
@@ -155,7 +155,7 @@ pub(crate) mod tests {
         let error = in_time(nodes.get("n1")).await.unwrap_err().to_string();
         assert!(error.contains("within 10s"), "{error}");
         assert!(start.elapsed() < CALL * 2);
-        // A list, which nobody wraps.
+        // A list request, which has no wrapper with a timeout.
         let error = nodes.list(&ListParams::default()).await.unwrap_err();
         let error = api::error::chain(&error);
         assert!(error.contains("within 30s"), "{error}");

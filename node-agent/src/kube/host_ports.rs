@@ -105,7 +105,7 @@ pub(crate) mod tests {
         json!([{"containerPort": 8080, "hostPort": 54323, "protocol": protocol, "hostIP": host_ip}])
     }
 
-    /// What three pods of one host port on different addresses and protocols make.
+    /// The claims of three pods to one host port, on different addresses and protocols.
     pub(crate) fn three() -> HostPorts {
         let mut claims = Claims::default();
         claims.apply(&pod(3, &port("TCP", "127.0.0.1"), "Running"));

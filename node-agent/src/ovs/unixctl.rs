@@ -152,7 +152,7 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(10);
 
-    /// Answers one call in the given pieces. Returns what was asked.
+    /// Answers one call, in the given pieces. Returns the request.
     fn daemon(directory: &Path, pieces: &'static [&'static str]) -> tokio::task::JoinHandle<String> {
         std::fs::write(directory.join("ovs-vswitchd.pid"), "7\n").unwrap();
         let listener = UnixListener::bind(directory.join("ovs-vswitchd.7.ctl")).unwrap();
@@ -164,7 +164,7 @@ mod tests {
                 stream.write_all(piece.as_bytes()).await.unwrap();
                 tokio::task::yield_now().await;
             }
-            // Open until the far end has had enough.
+            // Kept open until the client closes the connection.
             let _ = stream.read(&mut [0; 1]).await;
             String::from_utf8(asked[..n].to_vec()).unwrap()
         })

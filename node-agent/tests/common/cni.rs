@@ -1,4 +1,4 @@
-//! A node with everything ADD needs, and the container runtime's side: running the real executable.
+//! A node with everything that ADD needs, and the container runtime's side, which runs the real executable.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,7 +11,7 @@ use crate::common::{Pod, lo_up};
 use crate::kube::FakeApi;
 use crate::ovs::OvsNode;
 
-/// Tells this test binary to be the agent: its command line, one argument a line.
+/// Makes this test binary run as the agent: the agent's command line, one argument per line.
 pub(crate) const AGENT: &str = "SLIPSTREAM_TEST_AGENT";
 
 pub(crate) struct Bed {
@@ -21,7 +21,7 @@ pub(crate) struct Bed {
     pub(crate) datapath: &'static str,
 }
 
-/// What the executable left.
+/// Output and exit code of the executable.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: i32,
@@ -74,7 +74,7 @@ pub(crate) fn networks(n: u8) -> String {
     .to_string()
 }
 
-/// A container id as runtimes make them: the number first, as links are named by the beginning.
+/// A container id as runtimes make them. The number comes first, as links are named by the beginning of the id.
 pub(crate) fn id(n: u32) -> String {
     format!("{n:08x}{}", "0123456789abcdef".repeat(4))
 }
@@ -86,7 +86,7 @@ impl Bed {
         let ovs = OvsNode::start();
         let bpf = ovs.path("bpf");
         std::fs::create_dir(&bpf).unwrap();
-        // Of the test's own mount namespace: it goes with it, and with it what is pinned.
+        // Mounted in the test's own mount namespace: it is gone with the namespace, and so is what is pinned.
         nix::mount::mount(Some("bpf"), &bpf, Some("bpf"), nix::mount::MsFlags::empty(), None::<&str>)
             .unwrap();
         Self { ovs, api: FakeApi::start().await, agent: None, datapath }
@@ -137,7 +137,7 @@ impl Bed {
         panic!("the agent does not get ready: {}", self.log());
     }
 
-    /// Starts an agent that is expected to end by itself, and returns the log.
+    /// Starts an agent that is expected to exit by itself, and returns the log.
     pub(crate) fn refused(&self) -> String {
         assert!(!self.spawn_agent().wait().unwrap().success());
         self.log()
@@ -147,7 +147,7 @@ impl Bed {
         std::fs::read_to_string(self.ovs.path("agent.log")).unwrap_or_default()
     }
 
-    /// SIGKILL, as the kernel does it to a process that uses too much memory.
+    /// Sends SIGKILL, as the kernel does to a process that uses too much memory.
     pub(crate) fn kill_agent(&mut self) {
         if let Some(mut agent) = self.agent.take() {
             agent.kill().unwrap();
@@ -218,7 +218,7 @@ impl Drop for Bed {
     }
 }
 
-/// The CNI executable, which another package of the workspace makes. It is built if need be.
+/// The CNI executable, which another package of the workspace builds. It is built if necessary.
 #[expect(clippy::disallowed_methods, reason = "cargo, once")]
 fn executable() -> &'static Path {
     static BUILT: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();

@@ -1,4 +1,4 @@
-//! The edge of a Kubernetes API: lists and watches of pods, and nothing else.
+//! The necessary part of a Kubernetes API: lists and watches of pods.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -91,7 +91,7 @@ async fn pods(State(api): State<FakeApi>, RawQuery(query): RawQuery) -> Response
         return Json(list).into_response();
     }
     let since: u64 = query.get("resourceVersion").and_then(|v| v.parse().ok()).unwrap_or(0);
-    // What changed between list and watch; deletions in that gap do not happen in these tests.
+    // Changes between list and watch are sent; deletions in that gap do not happen in these tests.
     let version =
         |object: &Value| object["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
     let missed: Vec<Value> = pods.1.values().filter(|o| version(o) > since).cloned().collect();

@@ -17,7 +17,7 @@ use ovsdb_client::{Condition, Datum, Mutator, Transaction};
 pub(crate) struct OvsNode {
     dir: tempfile::TempDir,
     processes: Vec<Child>,
-    /// Interfaces that were not up when their row appeared; filled while ovn-controller is played.
+    /// Interfaces that were not up when their row appeared; filled while the stand-in for ovn-controller runs.
     early: Arc<Mutex<Vec<String>>>,
 }
 
@@ -88,7 +88,7 @@ impl OvsNode {
         switch.wait().unwrap();
     }
 
-    /// Asks ovs-vswitchd.
+    /// Calls ovs-vswitchd.
     pub(crate) fn appctl(&self, args: &[&str]) -> String {
         let pid = std::fs::read_to_string(self.path("ovs-vswitchd.pid")).unwrap();
         let control = self.path(&format!("ovs-vswitchd.{}.ctl", pid.trim()));
@@ -140,7 +140,7 @@ impl OvsNode {
         self.vsctl(&["list-ports", "br-int"]).lines().map(str::to_owned).collect()
     }
 
-    /// Interfaces of pods that OVS heard of before they were up.
+    /// Interfaces of pods that OVS saw before they were up.
     pub(crate) fn early(&self) -> Vec<String> {
         self.early.lock().unwrap().clone()
     }
@@ -152,7 +152,7 @@ impl OvsNode {
         server.wait().unwrap();
     }
 
-    /// Plays ovn-controller: every port that OVS has opened is reported as installed.
+    /// Runs a stand-in for ovn-controller: every port that OVS has opened is reported as installed.
     pub(crate) async fn play_ovn_controller(&self) -> tokio::task::JoinHandle<()> {
         let ovs = Ovs::connect(&self.db(), Duration::from_secs(10)).await.unwrap();
         let netlink = Netlink::open().unwrap();
@@ -202,7 +202,7 @@ impl OvsNode {
 
 impl Drop for OvsNode {
     fn drop(&mut self) {
-        // Mounted by some tests; the directory could not be removed.
+        // Mounted by some tests. While it is mounted, the directory cannot be removed.
         let _ = nix::mount::umount2(&self.path("bpf"), nix::mount::MntFlags::MNT_DETACH);
         for process in self.processes.iter_mut().rev() {
             let _ = process.kill();

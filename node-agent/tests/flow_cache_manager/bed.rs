@@ -1,4 +1,4 @@
-//! An agent's control of the flow cache with real OVS; what it does to the cache is recorded.
+//! An agent's flow cache manager with real OVS. Its calls to the cache are recorded.
 
 use ebpf::Reason;
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ use crate::ovs::OvsNode;
 
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// What was done to the cache, in order.
+/// Calls to the cache, in order.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Call {
     Invalidate,
@@ -33,7 +33,7 @@ pub(crate) enum Call {
     Remotes(BTreeSet<Ipv4Addr>),
 }
 
-/// Is called the moment everything is made invalid, with the how manieth time it is.
+/// Is called with each invalidation, with the number of invalidations so far.
 pub(crate) type Probe = Box<dyn Fn(usize) + Send>;
 
 #[derive(Default)]
@@ -65,7 +65,7 @@ impl Recorder {
         calls.iter().find(|(_, call)| *call == Call::Invalidate).map(|(at, _)| *at)
     }
 
-    /// What the endpoint was told last.
+    /// The last setting of the endpoint.
     pub(crate) fn endpoint(&self, id: &str) -> Option<bool> {
         let told = |call: &Call| match call {
             Call::Endpoint(told, fast) if told == id => Some(*fast),
@@ -154,7 +154,7 @@ pub(crate) struct Bed {
 }
 
 impl Bed {
-    /// A node whose br-int has one flow, with the control at rest.
+    /// A node whose br-int has one flow; returns when the manager is quiet.
     pub(crate) async fn open() -> Self {
         let ovs = OvsNode::start();
         ovs.ofctl("add-flow", "table=0,priority=0,actions=drop");

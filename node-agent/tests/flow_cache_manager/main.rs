@@ -1,5 +1,5 @@
-//! The control of the flow cache against real OVS: what it does to the cache when flows change, when OVS restarts, and when
-//! somebody asks for another path. The cache itself is recorded, not run. Needs root, and OVS in the project's cache.
+//! The flow cache manager against real OVS: its calls to the cache when flows change, when OVS restarts, and when an operator
+//! requests another path. The cache itself is a recording stand-in. Needs root, and OVS in the project's cache.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -143,7 +143,7 @@ fn the_cache_is_told_the_other_ends_of_ovs_s_tunnels_and_of_one_that_goes_before
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        // An agent that starts says it all, whatever is in the map, and before anything may be learned.
+        // A starting agent sets all remotes, whatever is in the map, and before anything may be learned.
         until(&bed, &set(&[[172, 18, 0, 3]])).await;
         bed.until("an open gate", |s| s.cache.gate.learn).await;
         let calls = bed.cache.all();
@@ -174,7 +174,7 @@ fn the_cache_is_told_the_other_ends_of_ovs_s_tunnels_and_of_one_that_goes_before
         bed.until("sight", |s| s.cache.monitor == MonitorHealth::Synced).await;
         bed.ovs.vsctl(&["del-port", "br-int", "t4"]);
         until(&bed, &set(&[])).await;
-        // Who takes packets from anywhere cannot tell whose they are.
+        // A tunnel that accepts packets from any address cannot tell which node sent them.
         tunnel(&bed.ovs, "t7", "flow");
         bed.until("a slow tunnel", |s| s.cache.tunnel.reason.contains("no fixed remote_ip")).await;
     });
@@ -254,7 +254,7 @@ fn without_a_switched_off_sequence_check_udp_is_cached_and_tcp_is_not() {
     });
 }
 
-/// That the other tests can fail.
+/// Shows that the other tests can fail.
 #[test]
 fn an_agent_made_blind_for_flows_makes_nothing_invalid_when_they_change() {
     on_a_node(|| async {
@@ -325,7 +325,7 @@ fn an_endpoint_is_taken_off_the_fast_path_by_annotation_mirror_policing_and_qos_
         slow("QoS").await;
         bed.ovs.vsctl(&["clear", "port", "a", "qos"]);
         fast().await;
-        // A rate limit as the bandwidth plugin sets it, seen without anything else that changes.
+        // A rate limit as the bandwidth plugin sets it. It must be noticed without any other change.
         tc("qdisc add dev a root tbf rate 1mbit burst 10kb latency 50ms");
         slow("queueing discipline `tbf`").await;
         tc("qdisc del dev a root");
@@ -334,7 +334,7 @@ fn an_endpoint_is_taken_off_the_fast_path_by_annotation_mirror_policing_and_qos_
         bed.until("slow", |s| s.node.reason.contains("TCP flags")).await;
         bed.ovs.ofctl("del-flows", "table=44");
         fast().await;
-        // OVN's port 5 of datapath 3; an ACL that logs what goes there, and one on a port group with an address set.
+        // OVN's port 5 of datapath 3; an ACL that logs packets to it, and one on a port group with an address set.
         bed.ovs.ofctl(
             "add-flow",
             "table=0,in_port=a,actions=set_field:3->metadata,set_field:5->reg14,resubmit(,8)",
@@ -384,7 +384,7 @@ fn flows_that_log_sample_or_limit_and_settings_of_the_chassis_take_the_node_off(
             bed.ovs.ofctl("del-flows", "table=44");
             fast().await;
         }
-        // A flow of another kind that tells ovn-controller of packets.
+        // A flow of another kind that sends packets to ovn-controller.
         bed.ovs.ofctl("add-flow", "table=44,actions=controller(userdata=00.00.00.02.00.00.00.00)");
         for (set, unset, why) in [
             ("ovn-encap-type=vxlan", "ovn-encap-type=geneve", "ovn-encap-type is `vxlan`"),

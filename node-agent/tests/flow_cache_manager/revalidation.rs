@@ -1,5 +1,5 @@
-//! With thousands of datapath flows OVS needs a while to bring them in line with its tables, and says that it has when a round
-//! has ended, also one that began before the change.
+//! With thousands of datapath flows OVS needs some time to bring them in line with its tables. It reports the end of every round,
+//! also of one that began before the change.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -13,9 +13,10 @@ use tokio::time::sleep;
 use crate::bed::Bed;
 use crate::common::{Pod, on_a_node};
 
-/// Datapath flows: a round over them takes OVS some tenths of a second.
+/// Number of datapath flows: a round over them takes OVS some tenths of a second.
 const FLOWS: u32 = 8_000;
-/// Of them, those that the changed rule is about. They lie anywhere in OVS's table, so a round is past some and not yet at others.
+/// Number of datapath flows that the changed rule concerns. They are spread over OVS's table, so a round has passed some of them and
+/// not yet others.
 const TARGETS: u32 = 100;
 const PORT: u16 = 7777;
 const TARGET: &str = "table=0,udp,nw_dst=198.18.0.0/25";
@@ -30,7 +31,7 @@ fn ip(arguments: &str) {
     assert!(status.unwrap().success(), "ip {arguments}");
 }
 
-/// How many packets of each number.
+/// Number of packets by the number in their payload.
 type Came = BTreeMap<usize, u32>;
 
 /// A sender behind one port of br-int, and a receiver behind another.
@@ -76,7 +77,7 @@ impl Wire {
         Self { sender, receiver, _pod: pod }
     }
 
-    /// Of what came, how often each number.
+    /// Packets received since the last call.
     fn came(&self) -> Came {
         let mut came = Came::new();
         let mut payload = [0; 8];
@@ -86,13 +87,13 @@ impl Wire {
         came
     }
 
-    /// What comes until nothing has been made invalid for longer than OVS's longest time between two rounds.
+    /// Packets received until there was no invalidation for longer than OVS's longest time between two rounds.
     async fn until_quiet(&self, bed: &Bed) -> Came {
         let (mut came, mut invalidations, mut since) =
             (Came::new(), bed.cache.invalidations(), Instant::now());
         while since.elapsed() < Duration::from_millis(600) {
             sleep(Duration::from_millis(5)).await;
-            // Often, as a socket's buffer has room for some 250.
+            // Frequently, as a socket's buffer has room for about 250.
             for (number, count) in self.came() {
                 *came.entry(number).or_default() += count;
             }
@@ -103,7 +104,7 @@ impl Wire {
         came
     }
 
-    /// Makes the datapath flows.
+    /// Creates the datapath flows.
     async fn fill(&self) {
         for n in 0..FLOWS {
             let _ = self.sender.send_to(&0_usize.to_be_bytes(), (destination(n), PORT));
@@ -115,7 +116,7 @@ impl Wire {
     }
 }
 
-/// Sends a packet of each target.
+/// Sends a packet to each target.
 fn ask(sender: &UdpSocket, number: usize) {
     for n in 0..TARGETS {
         let _ = sender.send_to(&number.to_be_bytes(), (destination(n), PORT));
@@ -127,9 +128,9 @@ fn no_old_datapath_flow_is_left_when_everything_is_made_invalid_for_the_last_tim
     on_a_node(|| async {
         let mut bed = Bed::open().await;
         let wire = Wire::new(&bed).await;
-        // So that none goes before the next change, however long a trial takes.
+        // So that none expires before the next change, however long a trial takes.
         bed.ovs.vsctl(&["set", "Open_vSwitch", ".", "other_config:max-idle=600000"]);
-        // Copying a field makes a datapath flow of each address. OVN's tables are many, and looking through them takes time.
+        // Copying a field makes a separate datapath flow for each address. OVN has many tables, and the lookups in them take time.
         let tables = ",resubmit(,8)".repeat(40);
         let actions = format!("move:NXM_OF_IP_DST[]->NXM_NX_REG0[]{tables},output:2");
         bed.ovs.ofctl("add-flow", &format!("table=0,priority=10,udp,in_port=1,actions={actions}"));
@@ -142,7 +143,7 @@ fn no_old_datapath_flow_is_left_when_everything_is_made_invalid_for_the_last_tim
             bed.cache.forget();
             let sender = Arc::clone(&wire.sender);
             *bed.cache.probe.lock().unwrap() = Some(Box::new(move |number| ask(&sender, number)));
-            // The round that this change causes is under way when the next one comes.
+            // The round that this change starts is under way when the next change comes.
             bed.ovs.ofctl("add-flow", "table=9,priority=1,actions=drop");
             sleep(Duration::from_millis(trial % 8 * 5)).await;
             bed.ovs.ofctl("add-flow", &format!("{TARGET},priority=20,actions=drop"));

@@ -55,7 +55,7 @@ fn ovs_takes_all_flows_and_is_written_to_only_when_they_differ() {
         assert_eq!(dump(&world).len(), set.len());
         assert!(!writer.write(&set).await.unwrap(), "the same again starts nothing");
 
-        // All of them, also those for ports that the node's own connections may have.
+        // All flows, including those for ports that the node's own connections may have.
         let wide = Inputs { local_ports: 1024..=65535, ..dual_inputs() };
         let dual = flows::compute(&wide, &services());
         assert!(writer.write(&dual).await.unwrap());
@@ -69,7 +69,7 @@ fn ovs_takes_all_flows_and_is_written_to_only_when_they_differ() {
         assert!(writer.write(&fewer).await.unwrap());
         assert_eq!(dump(&world).len(), set.len() - 1);
 
-        // A restarted OVS has only its own flow; the writer must be told.
+        // A restarted OVS has only its own flow; the writer must be notified.
         world.kill_switch();
         world.start_switch();
         node_agent::gateway::bridge::wait_for_port(&world.ovs, "breth0").await.unwrap();
@@ -133,7 +133,7 @@ fn the_kernel_takes_the_rulesets_and_their_removal() {
     });
 }
 
-/// One service of each kind that makes rules of its own.
+/// One service of each kind that has rules of its own.
 fn services() -> Vec<nft_services::NodeService> {
     use api::{NamespacedName, Protocol};
     use nft_services::{NodeService, NodeServicePort};

@@ -1,5 +1,5 @@
-//! The bridge takes the uplink's place and gives it back: against the kernel's own network stack and a real OVS, in network
-//! namespaces of the test's own. Needs root and the OVS that `cargo xtask setup` installs.
+//! The uplink migration to the bridge and back: with the kernel's own network stack and a real OVS, in network namespaces of the
+//! test's own. Needs root and the OVS that `cargo xtask setup` installs.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 

@@ -7,10 +7,10 @@ use node_agent::kernel::link::route::MAIN_TABLE;
 
 use crate::world::{World, in_both_modes, ip, on_a_node};
 
-/// Addresses, link and routes of the whole node, but for the interfaces' numbers and counters of OVS's own interfaces.
+/// Addresses, links and routes of the whole node, except interface indices and the counters of OVS's own interfaces.
 fn state() -> String {
     let mut links: Vec<serde_json::Value> = serde_json::from_str(&ip("-j addr show")).unwrap();
-    // Bridges of other tests' OVS are not here; ovs-netdev is the userspace datapath's own.
+    // Bridges of other tests' OVS are not visible here; ovs-netdev belongs to the userspace datapath itself.
     links.retain(|l| l["ifname"] != "ovs-netdev");
     for link in &mut links {
         let link = link.as_object_mut().unwrap();
@@ -98,7 +98,7 @@ fn the_bridge_takes_addresses_and_routes_and_gives_them_back_exactly() {
         let after = state();
         takeover.take("eth0").await.unwrap();
         assert_eq!(state(), after, "a second take-over changes nothing");
-        // The bridge's own name names the same gateway.
+        // The bridge's own name selects the same gateway.
         assert_eq!(takeover.take("breth0").await.unwrap().uplink, "eth0");
         takeover.release().await.unwrap();
         assert_given_back(&world, &before).await;
@@ -228,8 +228,8 @@ fn when_ovs_makes_the_bridge_s_interface_anew_addresses_and_routes_come_back() {
             }
         };
         tokio::time::timeout(Duration::from_secs(20), appears).await.expect("OVS makes its interface again");
-        // OVS gives its interface an address a moment after it made it, and sets it down for that (`netdev_linux`, tap
-        // devices). The kernel drops the routes then, or refuses new ones: whoever was quicker than OVS does it once more.
+        // OVS sets the MAC address of its interface shortly after it created it, and sets it down for that (`netdev_linux`, tap
+        // devices). The kernel then drops the routes, or refuses new ones: if the take-over was faster than OVS, it must repeat them.
         let first = takeover.restore_bridge(&mut taken).await;
         assert!(!matches!(first, Ok(false)), "everything is missing");
         let mac = world.netlink.get("eth0").await.unwrap().mac;
@@ -267,7 +267,7 @@ fn what_somebody_changes_on_the_bridge_stays_over_a_start_of_the_agent_and_is_gi
             "and no other"
         );
         let addresses: Vec<String> = taken.addresses().iter().map(ToString::to_string).collect();
-        // What came as a second address of a subnet, or stands for itself alone, may belong to a pair of machines.
+        // A second address of a subnet, or one with a prefix of its full length, may be shared by a pair of machines.
         assert_eq!(addresses, ["172.18.0.2/16", "10.7.0.3/24"]);
         world.takeover().release().await.unwrap();
         let on_uplink = ip("-br addr show dev eth0 scope global");

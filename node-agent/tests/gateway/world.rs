@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 
 /// The neighbour's address, the node's default gateway.
 pub(crate) const NEIGHBOUR: Ipv4Addr = Ipv4Addr::new(172, 18, 0, 1);
-/// An address that only the default route leads to.
+/// An address that is reached only by the default route.
 const FAR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const PORT: u16 = 7777;
 
@@ -77,7 +77,7 @@ fn command(program: impl AsRef<Path>) -> Command {
     command
 }
 
-/// What a program of this machine prints; it must succeed.
+/// Output of a program of this machine; the program must succeed.
 pub(crate) fn output(program: impl AsRef<Path>, args: &[&str]) -> String {
     let name = program.as_ref().display().to_string();
     let out = command(program).args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap();
@@ -116,7 +116,7 @@ impl World {
         let url = format!("unix:{}/db.sock", dir.path().display());
         let ovs = {
             let set = "--no-wait init -- set Open_vSwitch . external_ids:ovn-bridge-datapath-type=netdev";
-            // The server's socket appears a moment after its start; ovs-vsctl waits for it.
+            // The server's socket appears shortly after its start; ovs-vsctl waits for it.
             let mut args = vec![format!("--db={url}"), "--retry".to_owned(), "--timeout=20".to_owned()];
             args.extend(set.split(' ').map(str::to_owned));
             output(tools().join("bin/ovs-vsctl"), &args.iter().map(String::as_str).collect::<Vec<_>>());
@@ -153,7 +153,7 @@ impl World {
         self.switch = Some(switch.spawn().unwrap());
     }
 
-    /// As `kill -9` does it.
+    /// Kills it as `kill -9` does.
     pub(crate) fn kill_switch(&mut self) {
         let mut switch = self.switch.take().unwrap();
         switch.kill().unwrap();
@@ -240,7 +240,7 @@ fn daemon(dir: &Path, program: &str) -> Command {
 
 type Neighbour = (mpsc::Sender<()>, std::thread::JoinHandle<()>);
 
-/// A host that tells every TCP client its address, in a namespace of its own; configured when its link appears.
+/// A host that sends every TCP client the client's address, in a namespace of its own; configured when its link appears.
 fn start_neighbour() -> (Neighbour, PathBuf) {
     let (told, tell) = mpsc::channel();
     let (stop, stopped) = mpsc::channel::<()>();

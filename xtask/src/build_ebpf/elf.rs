@@ -1,4 +1,4 @@
-//! The programs and maps of an eBPF object.
+//! Lists the programs and maps of an eBPF object.
 
 use anyhow::{Context, Result};
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
@@ -14,7 +14,7 @@ pub(super) struct Contents {
     pub(super) shared: u64,
 }
 
-/// An eBPF instruction has 8 bytes.
+/// Bytes of an eBPF instruction.
 const INSTRUCTION: u64 = 8;
 
 /// Lists an object's contents.

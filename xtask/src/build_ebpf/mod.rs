@@ -1,5 +1,5 @@
-//! `cargo xtask build-ebpf`: compiles the eBPF programs, the same way as node-agent's build script, and says what is
-//! in the object.
+//! `cargo xtask build-ebpf`: compiles the eBPF programs as node-agent's build script does, and lists the contents of the
+//! object.
 
 use std::{fs, path::Path};
 
@@ -12,7 +12,7 @@ mod elf;
 #[path = "../../../ebpf/build/object.rs"]
 mod object;
 
-/// Compiles the eBPF programs for the kernel and prints what came out.
+/// Compiles the eBPF programs for the kernel and prints the contents of the object.
 pub(crate) fn run() -> Result<()> {
     let built = object::build(object::OBJECT, &paths::root(), &paths::target().join("ebpf"))
         .map_err(|why| anyhow!("no eBPF object: {why}; `cargo xtask setup` installs what it needs"))?;

@@ -1,4 +1,4 @@
-//! The specs that must pass, and what a run says about them.
+//! The specs that must pass, and the comparison of a run with them.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use super::report::{Spec, State};
 
-/// Name of each spec and the number of nodes from which on it runs.
+/// Name of each spec and the least number of nodes on which it runs.
 #[derive(Debug)]
 pub(super) struct Baseline {
     nodes: BTreeMap<String, u8>,
@@ -26,7 +26,7 @@ impl Baseline {
         Ok(Self { nodes })
     }
 
-    /// Whether the spec must pass on a cluster of so many nodes.
+    /// Whether the spec must pass on a cluster with this number of nodes.
     #[cfg(test)]
     pub(super) fn expects(&self, name: &str, nodes: u8) -> bool {
         self.nodes.get(name).is_some_and(|least| *least <= nodes)
@@ -37,7 +37,7 @@ impl Baseline {
         self.nodes.keys().map(String::as_str)
     }
 
-    /// What must have passed and did not, with what happened instead. With `whole` that includes what did not run.
+    /// Specs that should have passed and did not, with what happened instead. With `whole` this includes specs that did not run.
     pub(super) fn broken(&self, specs: &[Spec], nodes: u8, whole: bool) -> Vec<(String, &'static str)> {
         let states: BTreeMap<&str, State> = specs.iter().map(|s| (s.name.as_str(), s.state)).collect();
         self.nodes

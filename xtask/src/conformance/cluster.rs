@@ -1,4 +1,4 @@
-//! The cluster that specs run on, by the test bed's command line.
+//! The cluster on which specs run, through the test bed's command line.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{exec, paths};
 
-/// What cluster to make.
+/// Parameters of a cluster to create.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     pub(super) nodes: u8,
@@ -22,12 +22,12 @@ pub(super) struct Shape {
 #[derive(Debug)]
 pub(super) struct Cluster {
     name: String,
-    /// Ours is taken down at the end.
+    /// Started by this run, and stopped at its end.
     ours: bool,
 }
 
 impl Cluster {
-    /// Brings one up, in place of one of that name that an earlier run has left.
+    /// Starts a cluster. It replaces one of the same name that an earlier run has left.
     pub(super) fn up(name: &str, shape: &Shape) -> Result<Self> {
         let cluster = Self { name: name.to_owned(), ours: true };
         exec::output(cluster.testbed().arg("down"))?;
@@ -44,7 +44,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// One that somebody else has brought up.
+    /// Uses a running cluster that was started before.
     pub(super) fn open(name: &str) -> Result<Self> {
         let cluster = Self { name: name.to_owned(), ours: false };
         exec::output(cluster.testbed().arg("kubeconfig"))
@@ -56,13 +56,13 @@ impl Cluster {
         &self.name
     }
 
-    /// Their names.
+    /// Names of the nodes.
     pub(super) fn node_names(&self) -> Result<Vec<String>> {
         let nodes = self.kubectl(&["get", "nodes", "-o", "name"])?;
         Ok(nodes.lines().map(|line| line.trim_start_matches("node/").to_owned()).collect())
     }
 
-    /// What `slipctl` of a node answers, as JSON.
+    /// Output of `slipctl` on a node, as JSON.
     pub(super) fn slipctl(&self, node: &str, args: &[&str]) -> Result<Value> {
         let mut command = self.testbed();
         command.args(["exec", node, "--"]).arg(paths::target().join("debug/slipctl"));
@@ -70,7 +70,7 @@ impl Cluster {
         serde_json::from_str(&said).with_context(|| format!("slipctl {args:?} on {node}: {said}"))
     }
 
-    /// How many nodes it has.
+    /// Number of nodes.
     pub(super) fn nodes(&self) -> Result<u8> {
         match u8::try_from(self.node_names()?.len()) {
             Ok(count) if count > 0 => Ok(count),
@@ -97,7 +97,7 @@ impl Cluster {
         Ok(PathBuf::from(path.trim()))
     }
 
-    /// A command in the network of the control plane's host, with this machine's files.
+    /// A command in the network namespace of the control plane's host, with this machine's files.
     pub(super) fn command(&self, program: &Path) -> Command {
         let mut command = self.testbed();
         command.args(["exec", "--network", "central", "--"]).arg(program);
@@ -108,7 +108,7 @@ impl Cluster {
         exec::output(self.testbed().arg("kubectl").args(args))
     }
 
-    /// Keeps what tells why something failed: the logs of every process, events, and the state of all objects.
+    /// Saves what helps to find the cause of a failure: the logs of every process, events, and the state of all objects.
     pub(super) fn dump(&self, to: &Path) -> Result<()> {
         let logs = to.join("logs");
         fs::create_dir_all(&logs).with_context(|| format!("cannot create {}", logs.display()))?;
@@ -126,19 +126,19 @@ impl Cluster {
             ),
         ];
         for (file, args) in questions {
-            // A cluster that cannot answer says something by that too.
+            // A cluster that does not answer: the error is recorded as well.
             let said = exec::output(self.testbed().args(args)).unwrap_or_else(|e| format!("{e:#}\n"));
             fs::write(to.join(file), said).with_context(|| format!("cannot write {file}"))?;
         }
         Ok(())
     }
 
-    /// Fails unless the northbound database holds what the controller wants.
+    /// Fails unless the northbound database is as the controller wants it.
     pub(super) fn verified(&self) -> Result<String> {
         exec::output(self.testbed().arg("verify"))
     }
 
-    /// Takes it down, if it is ours.
+    /// Stops the cluster, if this run started it.
     pub(super) fn down(&self) -> Result<()> {
         if self.ours { exec::run(self.testbed().arg("down")) } else { Ok(()) }
     }

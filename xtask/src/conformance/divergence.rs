@@ -1,6 +1,6 @@
-//! Whether the flow cache ever said otherwise than OVS while the specs ran, asked of every node's agent at the end.
+//! Whether the flow cache ever decided otherwise than OVS while the specs ran; queried from every node's agent at the end.
 //!
-//! What the programs count outlives the agent; what `slipctl audit` found counts since the agent's start.
+//! Counters of the programs outlive the agent; the counters of `slipctl audit` start with the agent.
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -8,12 +8,12 @@ use serde_json::Value;
 use super::cluster::Cluster;
 use crate::exec;
 
-/// Name of the counter of packets whose answer by OVS was another than the one remembered (`ebpf::Reason`).
+/// Name of the counter of packets for which OVS's decision differed from the entry (`ebpf::Reason`).
 const DIVERGED: &str = "diverged";
-/// Name of the counter of entries made.
+/// Name of the counter of learned entries.
 const LEARNED: &str = "learned";
 
-/// Says what each node has counted; true when none has a divergence and each could be asked.
+/// Prints the counts of each node; true when none has a divergence and each could be queried.
 pub(super) fn none(cluster: &Cluster, datapath: &str) -> Result<bool> {
     let mut good = true;
     for node in cluster.node_names()? {
@@ -29,7 +29,7 @@ pub(super) fn none(cluster: &Cluster, datapath: &str) -> Result<bool> {
     Ok(good)
 }
 
-/// What to tell of one node; an error if it has divergences or does not take the path that was asked for.
+/// The report line of one node; an error if it has divergences or does not use the requested path.
 fn judge(status: &Value, datapath: &str) -> Result<String> {
     let (path, reason) = (text(&status["path"])?, text(&status["reason"])?);
     if path == "ovs" {
@@ -39,7 +39,7 @@ fn judge(status: &Value, datapath: &str) -> Result<String> {
         return Ok(format!("path ovs ({reason}): nothing is remembered that could diverge"));
     }
     let reasons = status["packetReasons"].as_object().context("slipctl status has no packetReasons")?;
-    // Those that were never counted are left out.
+    // Counters of 0 are left out of the status.
     let count =
         |name: &str| reasons.get(name).map_or(Some(0), Value::as_u64).with_context(|| name.to_owned());
     let told = status["cache"]["divergences"].as_u64().context("slipctl status has no cache.divergences")?;

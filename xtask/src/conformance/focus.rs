@@ -1,17 +1,17 @@
-//! Which specs a run takes: presets by name, or a regular expression of one's own.
+//! Which specs a run selects: presets by name, or any regular expression.
 
 use anyhow::{Context, Result, bail};
 
 /// A selection of specs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Focus {
-    /// Names the run's directory.
+    /// Name, used for the run's directory.
     pub(super) name: String,
-    /// Go regular expressions; a spec that one of them matches is taken.
+    /// Go regular expressions; a spec that one of them matches is selected.
     pub(super) expressions: Vec<String>,
     /// Whether these specs need IPv6.
     pub(super) dual_stack: bool,
-    /// The number of nodes that lets all of them run.
+    /// The least number of nodes on which all of them run.
     pub(super) nodes: u8,
     /// Whether a spec of the baseline that did not run at all is a failure.
     pub(super) whole_baseline: bool,
@@ -21,7 +21,7 @@ pub(super) struct Focus {
 pub(super) const PRESETS: &str = "conformance, netpol, network, dual-stack, smoke";
 
 impl Focus {
-    /// A preset, or the text as a regular expression. `smoke` is the list of names for that preset.
+    /// Parses the name of a preset, or a regular expression. `smoke` is the list of names for that preset.
     pub(super) fn parse(text: &str, smoke: &str) -> Result<Self> {
         let focus = |name: &str, expression: &str| Self {
             name: name.to_owned(),
@@ -44,19 +44,19 @@ impl Focus {
                 let expressions = names(smoke).map(|name| escape(name) + "$").collect();
                 Self { expressions, ..focus(text, "") }
             }
-            // A name that was copied from a list or a report means itself.
+            // The name of a spec, copied from a list or a report, selects that spec.
             _ if text.starts_with("[sig-") => focus("spec", &escape(text)),
             _ => focus("focus", text),
         })
     }
 }
 
-/// One name a line; `#` begins a comment line.
+/// One name per line; lines that begin with `#` are comments.
 fn names(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'))
 }
 
-/// The text as a Go regular expression that matches just it.
+/// A Go regular expression that matches exactly this text.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -71,13 +71,13 @@ fn escape(text: &str) -> String {
 /// One line of the list of specs that are left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Skip {
-    /// Only on a cluster without IPv6.
+    /// Applies only to a cluster without IPv6.
     pub(super) single_stack: bool,
     pub(super) expression: String,
     pub(super) reason: String,
 }
 
-/// Reads `WHEN REGEX # REASON` lines.
+/// Parses `WHEN REGEX # REASON` lines.
 ///
 /// # Errors
 /// A line without a reason, or with another WHEN than `always` and `single-stack`.
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn nothing_in_the_baseline_is_left_out() {
-        // The expressions without a regular expression's operators can be compared as they are.
+        // Expressions without operators can be compared as text.
         let baseline = super::super::baseline::Baseline::parse(BASELINE).unwrap();
         for skip in skips(SKIP).unwrap().iter().filter(|s| !s.expression.contains('(')) {
             assert!(!baseline.names().any(|n| n.contains(&skip.expression)), "{}", skip.expression);

@@ -1,4 +1,4 @@
-//! `cargo xtask conformance`: the upstream Kubernetes end-to-end suite as the judge, on a cluster with real nodes.
+//! `cargo xtask conformance`: runs the upstream Kubernetes end-to-end suite on a cluster with real nodes.
 
 mod baseline;
 mod cluster;
@@ -21,56 +21,56 @@ pub(crate) use report::Counts;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Which specs: conformance, netpol, network (all of them), dual-stack, smoke; or the name of a spec; or a
-    /// regular expression.
+    /// Specs to run: conformance, netpol, network (all of them), dual-stack, smoke; or the name of a spec; or a regular
+    /// expression.
     #[arg(default_value = "conformance")]
     focus: String,
-    /// Leave out what this regular expression matches, besides testbed/conformance/skip.txt.
+    /// Leave out specs that this regular expression matches, in addition to testbed/conformance/skip.txt.
     #[arg(long)]
     skip: Vec<String>,
-    /// What the node agents forward with: auto, ebpf or ovs.
+    /// Datapath of the node agents: auto, ebpf or ovs.
     #[arg(long, default_value = "auto")]
     datapath: String,
-    /// A cluster with IPv6 beside IPv4.
+    /// Create a cluster with IPv4 and IPv6.
     #[arg(long)]
     dual_stack: bool,
-    /// Number of nodes: 2, or what the preset needs.
+    /// Number of nodes; default: 2, or the number that the preset needs.
     #[arg(long)]
     nodes: Option<u8>,
-    /// Specs at a time.
+    /// Number of specs that run at the same time.
     #[arg(long, default_value_t = 4)]
     procs: u8,
-    /// Name of the cluster that is brought up; one of that name which an earlier run has left is taken down.
+    /// Name of the cluster to start; one of the same name that an earlier run has left is stopped first.
     #[arg(long, default_value = "conformance")]
     name: String,
     /// Leave the cluster running.
     #[arg(long)]
     keep: bool,
-    /// Run on this cluster, which is up.
+    /// Run on this cluster, which must be running.
     #[arg(long, conflicts_with_all = ["nodes", "dual_stack", "datapath", "keep", "without_policy"])]
     cluster: Option<String>,
-    /// Run the specs so many times on one cluster.
+    /// Number of times to run the specs on one cluster.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
-    /// A run ends after so many minutes, as a failure.
+    /// Time limit of a run in minutes; a run that takes longer fails.
     #[arg(long, default_value_t = 60)]
     limit: u64,
     /// A control: network policies are not enforced.
     #[arg(long)]
     without_policy: bool,
-    /// A control: succeed only if at least so many specs fail.
+    /// A control: succeed only if at least this number of specs fails.
     #[arg(long)]
     expect_failures: Option<u64>,
 }
 
-/// Sets up, builds, runs, and exits with an error unless all is as expected.
+/// Sets up, builds, runs, and exits with an error unless all results are as expected.
 pub(crate) fn run(args: &Args) -> Result<()> {
     setup::ensure()?;
     demo::build(&[])?;
     if on_cluster(args)?.is_good() { Ok(()) } else { std::process::exit(1) }
 }
 
-/// The specs that continuous integration runs, on a cluster of their own. Everything must have been built.
+/// The specs that continuous integration runs, on a cluster of their own. Everything must have been built before.
 pub(crate) fn smoke(datapath: &str) -> Result<Counts> {
     let args = Args {
         focus: "smoke".into(),
@@ -89,12 +89,12 @@ pub(crate) fn smoke(datapath: &str) -> Result<Counts> {
     };
     let outcome = on_cluster(&args)?;
     let mut counts = outcome.counts;
-    // Each is in the baseline, so that one which skipped itself is a failure already.
+    // Each of these specs is in the baseline, so one that skipped itself is a failure.
     counts.failed = counts.failed.max(u64::from(!outcome.is_good()));
     Ok(counts)
 }
 
-/// What came out of all runs.
+/// Result of all runs.
 #[derive(Debug, Default)]
 struct Outcome {
     counts: Counts,
@@ -102,11 +102,11 @@ struct Outcome {
     broken: usize,
     /// With a control: whether enough failed, in each run.
     control: Option<bool>,
-    /// A node's flow cache said otherwise than OVS, or a node could not tell.
+    /// A node's flow cache decided otherwise than OVS, or a node could not be queried.
     diverged: bool,
-    /// The northbound database was not as the controller wanted it.
+    /// The northbound database was not as the controller wants it.
     unverified: bool,
-    /// The cluster did not end as it should.
+    /// The cluster was not stopped correctly.
     left_behind: bool,
 }
 
@@ -124,7 +124,7 @@ fn file(name: &str) -> Result<String> {
 
 fn on_cluster(args: &Args) -> Result<Outcome> {
     let focus = Focus::parse(&args.focus, &file("smoke.txt")?)?;
-    // A mistake in these files shall not be found after the cluster is up.
+    // A mistake in these files must be found before the cluster is started.
     let (skips, baseline) = (focus::skips(&file("skip.txt")?)?, Baseline::parse(&file("baseline.txt")?)?);
     let shape = Shape {
         nodes: args.nodes.unwrap_or(focus.nodes),
@@ -213,7 +213,7 @@ fn runs(
             }
             exec::say(format_args!("logs are in {}", directory.display()));
         }
-        // This line is for machines too.
+        // Programs parse this line as well.
         exec::say(format_args!("{counts} in {:.0} s", took.as_secs_f64()));
         all.counts.add(counts);
     }

@@ -1,4 +1,4 @@
-//! Reading what ginkgo says: its console while specs run, and its JSON report at the end.
+//! Parses ginkgo's output: its console while specs run, and its JSON report at the end.
 
 use std::fmt;
 
@@ -9,13 +9,13 @@ use serde::Deserialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Passed,
-    /// Also: timed out, interrupted, panicked.
+    /// Includes: timed out, interrupted, panicked.
     Failed,
-    /// The spec looked at the cluster and found that it cannot run there.
+    /// The spec inspected the cluster and found that it cannot run there.
     Skipped,
 }
 
-/// One spec that was taken.
+/// One selected spec.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Spec {
     pub(super) name: String,
@@ -23,7 +23,7 @@ pub(super) struct Spec {
     pub(super) seconds: f64,
     /// Why it failed or skipped itself.
     pub(super) message: String,
-    /// What it wrote.
+    /// Its output.
     pub(super) log: String,
 }
 
@@ -42,7 +42,7 @@ pub(super) fn line(state: State, seconds: f64, name: &str) -> String {
     format!("{state:<7} {seconds:>7.1} s  {name}")
 }
 
-/// How many specs ended how.
+/// Number of specs by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) passed: u64,
@@ -69,7 +69,7 @@ impl Counts {
         self.skipped += other.skipped;
     }
 
-    /// Whether a spec ran at all, and none failed.
+    /// Whether at least one spec ran, and none failed.
     pub(super) fn is_good(self) -> bool {
         self.failed == 0 && self.passed > 0
     }
@@ -81,7 +81,7 @@ impl fmt::Display for Counts {
     }
 }
 
-/// Follows the console of a parallel `ginkgo -v`: for each spec that has ended it prints a header such as
+/// Parses the console of a parallel `ginkgo -v`: for each completed spec it prints a header such as
 /// `• [FAILED] [12.345 seconds]`, and in the next line the name with the labels in brackets.
 #[derive(Debug, Default)]
 pub(super) struct Console {
@@ -89,7 +89,7 @@ pub(super) struct Console {
 }
 
 impl Console {
-    /// Takes a line; returns the spec that it completes.
+    /// Parses a line; returns the spec that it completes.
     pub(super) fn line(&mut self, line: &str) -> Option<(State, f64, String)> {
         if let Some((state, seconds)) = self.header.take()
             && line.starts_with('[')
@@ -103,7 +103,7 @@ impl Console {
 
 /// State and duration in a header line.
 fn header(line: &str) -> Option<(State, f64)> {
-    // Specs that were not taken may have left their letters before it.
+    // Ginkgo prints an `S` for each spec that was not selected, possibly before the header.
     let line = line.trim_start_matches('S');
     let seconds = line.strip_suffix(" seconds]")?.rsplit_once('[')?.1.parse().ok()?;
     if line.starts_with("• [SKIPPED]") || line.starts_with(" [SKIPPED]") {
@@ -114,7 +114,7 @@ fn header(line: &str) -> Option<(State, f64)> {
     Some((if passed { State::Passed } else { State::Failed }, seconds))
 }
 
-/// The name without what ginkgo puts into it: the failed node's kind, and the labels at the end.
+/// The name without ginkgo's additions: the kind of the failed node, and the labels at the end.
 fn name(line: &str) -> String {
     let line = line.replace(" [It] ", " ");
     match line.rsplit_once(" [") {
@@ -166,10 +166,10 @@ struct Location {
     line_number: u64,
 }
 
-/// The specs that were taken, out of ginkgo's JSON report.
+/// The selected specs from ginkgo's JSON report.
 ///
 /// # Errors
-/// It is no such report.
+/// The text is not such a report.
 pub(super) fn parse(json: &str) -> Result<Vec<Spec>> {
     let suites: Vec<Suite> = serde_json::from_str(json).context("ginkgo's JSON report")?;
     let mut specs = Vec::new();
@@ -192,12 +192,12 @@ pub(super) fn parse(json: &str) -> Result<Vec<Spec>> {
 }
 
 impl SpecReport {
-    /// None for what was not taken, and for a suite's own nodes that went well.
+    /// `None` for specs that were not selected, and for a suite's own nodes that did not fail.
     fn taken(self) -> Option<Spec> {
         let failure = self.failure.unwrap_or(Failure { message: String::new(), location: None });
         let state = match self.state.as_str() {
             "passed" => State::Passed,
-            // Without a message the filter left it out.
+            // A skipped spec without a message was left out by the filter.
             "skipped" if failure.message.is_empty() => return None,
             "skipped" => State::Skipped,
             "pending" | "" => return None,

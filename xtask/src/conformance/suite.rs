@@ -1,4 +1,4 @@
-//! One run of the upstream suite: ginkgo is started on the cluster, its console followed, its report read.
+//! One run of the upstream suite: starts ginkgo on the cluster, follows its console and reads its report.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -12,21 +12,21 @@ use super::cluster::Cluster;
 use super::report::{self, Console, Spec, State};
 use crate::{exec, paths};
 
-/// What to run and how.
+/// The specs to run, and how.
 #[derive(Debug)]
 pub(super) struct Order<'a> {
     pub(super) focus: &'a [String],
     pub(super) skip: &'a [String],
-    /// Specs at a time.
+    /// Number of specs that run at the same time.
     pub(super) processes: u8,
     pub(super) nodes: u8,
     /// The whole run ends after this time, as a failure.
     pub(super) limit: Duration,
-    /// Whether a failed spec says what is in its namespace. That takes time.
+    /// Whether a failed spec logs what is in its namespace. That takes time.
     pub(super) explain: bool,
 }
 
-/// Runs the suite; everything it leaves is in `directory`. Returns the specs that were taken, and how long it took.
+/// Runs the suite; all its files are in `directory`. Returns the selected specs, and the duration of the run.
 pub(super) fn run(cluster: &Cluster, order: &Order<'_>, directory: &Path) -> Result<(Vec<Spec>, Duration)> {
     fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
     let programs = paths::cache()?.join("k8s");
@@ -82,7 +82,7 @@ fn arguments(order: &Order<'_>, directory: &Path) -> Vec<String> {
         "--no-color".into(),
         "--silence-skips".into(),
         "--output-interceptor-mode=none".into(),
-        // With one process ginkgo's console has another form, and most of a spec's time is waiting anyway.
+        // With one process ginkgo's console has another format, and specs mostly wait anyway.
         format!("--procs={}", order.processes.max(2)),
         format!("--timeout={}s", order.limit.as_secs()),
         format!("--output-dir={}", directory.display()),
@@ -101,7 +101,7 @@ fn suite_arguments(order: &Order<'_>, kubeconfig: &Path, programs: &Path) -> Vec
         format!("--kubectl-path={}", programs.join("kubectl").display()),
         format!("--num-nodes={}", order.nodes),
         "--prepull-images=false".into(),
-        // Logs of the nodes would be fetched through SSH.
+        // Logs of the nodes would be fetched by SSH.
         "--disable-log-dump".into(),
         format!("--dump-logs-on-failure={}", order.explain),
     ]
@@ -113,7 +113,7 @@ fn first_words(message: &str) -> String {
     words.join(" ").chars().take(300).collect()
 }
 
-/// One file for each failed spec.
+/// Writes one file for each failed spec.
 fn keep_failures(specs: &[Spec], directory: &Path) -> Result<()> {
     for spec in specs.iter().filter(|s| s.state == State::Failed) {
         fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
@@ -130,7 +130,7 @@ fn keep_failures(specs: &[Spec], directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The name of a spec as the name of a file.
+/// The name of a spec, converted to a file name.
 fn file_name(spec: &str) -> String {
     let plain: String = spec.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     let words: Vec<_> = plain.split('-').filter(|w| !w.is_empty()).collect();

@@ -1,4 +1,4 @@
-//! Which package may depend on which: the arrows between our crates point one way.
+//! Which package may depend on which: dependencies between the workspace's crates point one way.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::exec;
 
-/// What each package of ours may depend on, of ours.
+/// The packages of the workspace on which each package may depend.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("api", &[]),
     ("supervision", &[]),
@@ -24,9 +24,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("fuzz", &["api", "ovsdb-client", "ebpf", "controller", "node-agent"]),
     ("xtask", &[]),
 ];
-/// The tests of every package may use it.
+/// The package on which the tests of every package may depend.
 const TEST_SUPPORT: &str = "test-support";
-/// Crates of others that a package must not name.
+/// External crates that a package must not use.
 const FORBIDDEN: &[(&str, &[&str])] = &[
     ("api", &["tokio", "kube", "aya", "rtnetlink"]),
     ("supervision", &["kube", "aya", "rtnetlink"]),
@@ -54,7 +54,7 @@ struct Dependency {
     kind: Option<String>,
 }
 
-/// Reads the workspace's metadata and fails on an arrow that must not be.
+/// Reads the workspace's metadata and fails on a forbidden dependency.
 pub(super) fn check() -> Result<()> {
     let text = exec::output(exec::cargo().args(["metadata", "--format-version=1", "--no-deps"]))?;
     let metadata: Metadata = serde_json::from_str(&text).context("output of cargo metadata")?;

@@ -1,4 +1,4 @@
-//! What only tests need of the programs is in no release: there the feature `test-hooks` is off.
+//! Checks that no release contains code of the programs that only tests need: there the feature `test-hooks` is off.
 
 use anyhow::{Result, bail};
 
@@ -8,7 +8,7 @@ use crate::exec;
 const PROGRAMS: [&str; 2] = ["controller", "node-agent"];
 const FEATURE: &str = "test-hooks";
 
-/// Asks cargo which features a build of the programs alone has.
+/// Queries cargo for the features of a build of only the programs.
 pub(super) fn check() -> Result<()> {
     for program in PROGRAMS {
         let tree = exec::output(exec::cargo().args([

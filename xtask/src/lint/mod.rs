@@ -36,7 +36,7 @@ pub(crate) const CHECKS: &[&str] = &[
     "clippy of the eBPF programs",
 ];
 
-/// The names of the checks that failed; what each found has been printed.
+/// The names of the checks that failed. Each has printed its findings.
 pub(crate) fn failures() -> Vec<&'static str> {
     let mut failed = Vec::new();
     for (name, check) in CHECKS.iter().zip([

@@ -1,7 +1,7 @@
-//! Which directory of a package may import from which: arrows between the rooms of a package point one way.
+//! Which directory of a package may import from which: imports between the rooms of a package point one way.
 //!
-//! A room is a top-level module of the package: a directory or a single file of `src/`. Each may import from those that stand
-//! before it in the package's list, and from no other. Tests (`tests.rs`, and what follows the first `#[cfg(test)]` of a file)
+//! A room is a top-level module of the package: a directory or a single file of `src/`. Each may import from those before it in
+//! the package's list, and from no other. Tests (`tests.rs`, and everything after the first `#[cfg(test)]` of a file)
 //! may import from any.
 
 use std::collections::BTreeSet;
@@ -60,11 +60,11 @@ const PACKAGES: &[Package] = &[
             "args",
         ],
     },
-    // The programs and those for benchmarks are binaries, which see the library as another crate.
+    // The programs and the programs for benchmarks are binaries, for which the library is another crate.
     Package { source: "ebpf/src", rooms: &["layout", "packet", "decide", "programs", "bench"] },
 ];
 
-/// Checks every file that git knows or would take.
+/// Checks every file that git tracks or would add.
 pub(super) fn check() -> Result<()> {
     let list =
         exec::output(exec::command("git").args(["ls-files", "--cached", "--others", "--exclude-standard"]))
@@ -104,7 +104,7 @@ impl Package {
         file.strip_prefix(self.source)?.strip_prefix('/').filter(|file| file.ends_with(".rs"))
     }
 
-    /// What a file of `room` imports and must not.
+    /// Forbidden imports of a file of `room`.
     fn violations(&self, room: &str, text: &str) -> Vec<String> {
         let place = |of: &str| self.rooms.iter().position(|r| *r == of);
         let Some(own) = place(room) else { return Vec::new() };
@@ -126,7 +126,7 @@ fn is_test(inside: &str) -> bool {
     matches!(file, Some("tests.rs" | "fake.rs" | "fixture.rs"))
 }
 
-/// The top-level modules that a file names after `crate::`, tests and comments left out.
+/// The top-level modules that a file names after `crate::`, except in tests and comments.
 fn imports(text: &str) -> BTreeSet<String> {
     let code: String = text
         .split("#[cfg(test)]\nmod ")
@@ -138,7 +138,7 @@ fn imports(text: &str) -> BTreeSet<String> {
         .join("\n");
     let mut found = BTreeSet::new();
     for (at, _) in code.match_indices("crate::") {
-        // `other_crate::` is no path of this crate.
+        // `other_crate::` is not a path of this crate.
         if code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_') {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Rules about files: length, what a directory may name, nothing unfinished, no paths of one machine.
+//! Rules about files: length, words that a directory may not contain, nothing unfinished, no paths of one machine.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::{exec, paths};
 const WARN_LINES: usize = 600;
 const MOST_LINES: usize = 1000;
 
-/// Code under a prefix must not name any of these words.
+/// Code whose path has a prefix must not contain any of these words.
 struct Rule {
     under: &'static str,
     except: &'static [&'static str],
@@ -44,7 +44,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         under: "perf-tests/src/",
-        // Programs that the product must not carry: the ceiling that it is compared with.
+        // Programs for comparison, which the product must not contain.
         except: &["perf-tests/src/fastpath/direct/"],
         words: &["aya::", "use aya"],
         why: "only the programs to compare with are loaded by the benchmark itself",
@@ -63,10 +63,10 @@ const RULES: &[Rule] = &[
     },
 ];
 
-/// What only makes sense on one machine, split so that this file does not find itself.
+/// Paths that exist only on one machine, split so that this file does not match itself.
 const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/tmp/", "boot")];
 
-/// Checks every file that git knows or would take.
+/// Checks every file that git tracks or would add.
 pub(super) fn check() -> Result<()> {
     let list =
         exec::output(exec::command("git").args(["ls-files", "--cached", "--others", "--exclude-standard"]))

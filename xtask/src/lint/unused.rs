@@ -1,4 +1,4 @@
-//! Dependencies that nobody names: of a package that its sources never mention, of the workspace that no package takes.
+//! Unused dependencies: of a package whose sources never mention them, and of the workspace if no package uses them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::{exec, paths};
 
-/// Dependencies that are needed without being named in a source: package, dependency, why.
+/// Dependencies that are needed although no source names them: package, dependency, reason.
 const KEPT: &[(&str, &str, &str)] = &[];
 
 #[derive(Deserialize)]
@@ -29,7 +29,7 @@ struct Dependency {
     rename: Option<String>,
 }
 
-/// Reads manifests and sources and fails on a dependency that is in no source.
+/// Reads manifests and sources and fails on a dependency that no source names.
 pub(super) fn check() -> Result<()> {
     let text = exec::output(exec::cargo().args(["metadata", "--format-version=1", "--no-deps"]))?;
     let metadata: Metadata = serde_json::from_str(&text).context("output of cargo metadata")?;
@@ -71,7 +71,7 @@ fn shared(manifest: &str) -> impl Iterator<Item = &str> {
         .filter_map(|l| l.split_once('=').map(|(name, _)| name.trim()))
 }
 
-/// Every crate that the Rust sources below a directory may name.
+/// Every crate that the Rust sources under a directory may name.
 fn crates_below(directory: &Path) -> Result<BTreeSet<String>> {
     let mut crates = BTreeSet::new();
     let list = exec::output(exec::command("git").arg("-C").arg(directory).args([
@@ -89,7 +89,7 @@ fn crates_below(directory: &Path) -> Result<BTreeSet<String>> {
     Ok(crates)
 }
 
-/// Words that may be a crate's name in code: the first of a path (`name::`), and what follows `use`.
+/// Words that may be the name of a crate in code: the first of a path (`name::`), and the word after `use`.
 fn crates_of(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(|l| l.split("//").next().unwrap_or(l)).flat_map(|code| {
         let word = |c: char| c.is_alphanumeric() || c == '_';

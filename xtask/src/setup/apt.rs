@@ -1,4 +1,4 @@
-//! apt: installing packages, and reading which mirror the system uses.
+//! apt: installs packages, and reads which mirror the system uses.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::exec;
 
-/// Installs packages, refreshing apt's lists only if they do not know one of them.
+/// Installs packages. Refreshes apt's lists only if they lack one of them.
 pub(super) fn install(packages: &[String]) -> Result<()> {
     let known = |p: &String| {
         exec::output(exec::command("apt-cache").args(["show", "--no-all-versions", p]))
@@ -24,7 +24,7 @@ pub(super) fn install(packages: &[String]) -> Result<()> {
                 .args(packages),
         )
     };
-    // Lists that are too old name packages which the mirror no longer has.
+    // Outdated lists name packages that the mirror no longer has.
     install().or_else(|_| {
         exec::run(exec::command("apt-get").args(["update", "-q"]))?;
         install()
@@ -39,7 +39,7 @@ pub(super) struct Archive {
     pub(super) keyring: Option<String>,
 }
 
-/// The URI of the mirror from which the system takes Debian itself.
+/// The URI of the mirror from which the system gets Debian itself.
 pub(super) fn debian_mirror() -> Result<String> {
     let mut all = Vec::new();
     let mut read = |path: &Path| {
@@ -63,7 +63,7 @@ pub(super) fn debian_mirror() -> Result<String> {
     })
 }
 
-/// The main archive: its path ends in `/debian`, and it is neither the security nor a third party's archive.
+/// The main archive: its path ends in `/debian`, and it is neither the security archive nor a third party's.
 fn pick_debian(archives: &[Archive]) -> Option<String> {
     archives
         .iter()
@@ -123,7 +123,7 @@ fn parse_one_line(text: &str) -> Vec<Archive> {
     archives
 }
 
-/// The packages of another release, beside the system: with its own lists and an empty status file, and nothing is
+/// The packages of another release, separate from the system: with its own lists and an empty status file; nothing is
 /// installed.
 pub(super) struct OtherRelease {
     state: PathBuf,
@@ -147,23 +147,23 @@ impl OtherRelease {
         Ok(this)
     }
 
-    /// Where downloaded packages lie.
+    /// Directory of downloaded packages.
     pub(super) fn archives(&self) -> PathBuf {
         self.state.join("archives")
     }
 
-    /// Downloads packages with everything that they depend on.
+    /// Downloads packages with all their dependencies.
     pub(super) fn download(&self, packages: &[&str]) -> Result<()> {
         let verb = ["-d", "-q", "-y", "--no-install-recommends", "install"];
         self.run("apt-get", &[&verb, packages].concat()).map(drop)
     }
 
-    /// Downloads packages and nothing else.
+    /// Downloads packages without their dependencies.
     pub(super) fn download_only(&self, packages: &[&str]) -> Result<()> {
         self.run("apt-get", &[&["-q", "download"], packages].concat()).map(drop)
     }
 
-    /// The names of what a package depends on.
+    /// The names of a package's dependencies.
     pub(super) fn dependencies(&self, package: &str) -> Result<Vec<String>> {
         let said = self.run("apt-cache", &["depends", package])?;
         Ok(said.lines().filter_map(|l| l.trim().strip_prefix("Depends: ")).map(Into::into).collect())
@@ -181,7 +181,7 @@ impl OtherRelease {
             ("Dir::Cache::pkgcache", Path::new("")),
             ("Dir::Cache::srcpkgcache", Path::new("")),
             ("Debug::NoLocking", Path::new("true")),
-            // The unprivileged download user may have no way into a home directory.
+            // The unprivileged download user may not have access to a home directory.
             ("APT::Sandbox::User", Path::new("root")),
         ] {
             command.arg("-o").arg(format!("{key}={}", value.display()));

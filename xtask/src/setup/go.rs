@@ -1,4 +1,4 @@
-//! Go: finding it, and compiling programs through the wrapper modules in `testbed/go`, which pin every version.
+//! Go: finds it, and compiles programs through the wrapper modules in `testbed/go`, which pin every version.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,19 +8,19 @@ use anyhow::{Context, Result, bail};
 use super::apt;
 use crate::{exec, paths};
 
-/// A wrapper module: it has no code of its own to speak of, but requires what is built.
+/// A wrapper module: it contains almost no code of its own, but requires the modules that are built.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Module {
     /// Its directory under `testbed/go`.
     pub(super) name: &'static str,
     /// Build tags.
     pub(super) tags: &'static str,
-    /// The module whose version the programs report, and the variables of the linker that hold it.
+    /// The module whose version the programs report, and the linker variables that hold it.
     pub(super) version_of: &'static str,
     pub(super) version_variables: fn(&str) -> Vec<String>,
 }
 
-/// How a program comes out of its package.
+/// How a program is built from its package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     /// `go build`.
@@ -34,7 +34,7 @@ impl Module {
         paths::root().join("testbed/go").join(self.name)
     }
 
-    /// Everything that decides what is built: the files of the module.
+    /// The inputs of a build: the files of the module.
     pub(super) fn files(&self) -> Result<Vec<(String, Vec<u8>)>> {
         let directory = self.directory();
         let mut files = Vec::new();
@@ -43,7 +43,7 @@ impl Module {
         {
             let path = entry?.path();
             let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default().to_owned();
-            // What names the programs for `go mod tidy` changes nothing that is built.
+            // `tools.go` names the programs for `go mod tidy` and does not affect what is built.
             if name != "tools.go" && path.is_file() {
                 files.push((
                     name,
@@ -81,7 +81,7 @@ impl Module {
         exec::run(command.args(["-ldflags", &flags.join(" "), "-o"]).arg(output).arg(package))
     }
 
-    /// Where the sources of a required module are; they are fetched if need be.
+    /// Directory of the sources of a required module; they are fetched if necessary.
     pub(super) fn sources_of(&self, module: &str) -> Result<PathBuf> {
         let mut command = exec::command(find()?);
         command.current_dir(self.directory()).env("GOFLAGS", FLAGS);
@@ -91,7 +91,7 @@ impl Module {
     }
 }
 
-/// The pinned versions only; and what the repository's state is says nothing about these programs.
+/// Only the pinned versions. The version-control state of this repository does not apply to these programs.
 const FLAGS: &str = "-mod=readonly -buildvcs=false";
 
 /// The version of a required module in the text of a `go.mod`.
@@ -103,8 +103,8 @@ fn required(text: &str, module: &str) -> Option<String> {
         .find_map(|v| v.split_whitespace().next().map(Into::into))
 }
 
-/// Go, installed from the system's packages if there is none. Go 1.21 and newer fetch the version that the
-/// module asks for.
+/// Finds Go, or installs it from the system's packages. Go 1.21 and newer fetch the version that the
+/// module requires.
 fn find() -> Result<PathBuf> {
     if paths::which("go").is_none() {
         apt::install(&["golang-go".to_owned()]).context("Kubernetes is built with Go, and there is none")?;

@@ -8,26 +8,26 @@ use anyhow::{Context, Result, bail};
 use super::{Step, apt, stamp};
 use crate::{exec, paths, vmlinux};
 
-/// A line of kernels that a Debian release has.
+/// A kernel line of a Debian release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kernel {
     /// Major and minor number.
     pub(crate) line: &'static str,
     suite: &'static str,
-    /// Not below the floor of the eBPF programs.
+    /// New enough for the eBPF programs.
     programs: bool,
 }
 
-/// Those that are tested.
+/// The kernels that are tested.
 pub(crate) const KERNELS: &[Kernel] = &[
     Kernel { line: "5.10", suite: "bullseye", programs: false },
     Kernel { line: "6.1", suite: "bookworm", programs: true },
     Kernel { line: "6.12", suite: "trixie", programs: true },
-    // This release moves on: what it has may be newer by now, and then that is taken.
+    // This release changes: if it has a newer kernel by now, that one is used.
     Kernel { line: "7.2", suite: "sid", programs: true },
 ];
 
-/// Its dependency is the newest kernel of the release.
+/// A package that depends on the newest kernel of the release.
 const METAPACKAGE: &str = "linux-image-amd64";
 
 impl Kernel {
@@ -43,7 +43,7 @@ impl Kernel {
         self.programs
     }
 
-    /// Its place in the cache.
+    /// Its directory in the cache.
     pub(crate) fn dir(self) -> Result<PathBuf> {
         Ok(paths::cache()?.join("vm").join(self.line))
     }
@@ -53,7 +53,7 @@ impl Kernel {
         Ok(self.dir()?.join("vmlinux"))
     }
 
-    /// What `uname -r` says on it.
+    /// Its release, as `uname -r` prints it.
     pub(crate) fn release(self) -> Result<String> {
         only_name(&self.dir()?.join("lib/modules"))
     }
@@ -97,7 +97,7 @@ impl Fetch {
             bail!("{METAPACKAGE} of {} depends on no kernel", self.kernel.suite);
         };
         let mut packages = vec![image.clone()];
-        // From 7 on, the image, the modules and the lists of them are packages of their own.
+        // From 7 on, the image, the modules and their lists are separate packages.
         for part in ["linux-base-", "linux-binary-", "linux-modules-"] {
             packages.extend(named(&image, part)?);
         }

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use super::Step;
 use crate::{exec, paths};
 
-/// Fits the LLVM of the compiler that builds the programs.
+/// Version that fits the LLVM of the compiler that builds the programs.
 const VERSION: &str = "0.13.0";
 
 pub(super) struct BpfLinker;
@@ -23,7 +23,7 @@ impl Step for BpfLinker {
     }
 
     fn install(&self) -> Result<()> {
-        // Installed with the toolchain of this workspace: a home directory's own default may be too old.
+        // Installed with the toolchain of this workspace: the default of a home directory may be too old.
         exec::run(
             exec::cargo()
                 .env("LLVM_PREFIX", "/usr/lib/llvm-22")

@@ -1,8 +1,8 @@
-//! `cargo xtask setup`: everything that building, testing and the demonstration need, on Debian and Ubuntu.
+//! `cargo xtask setup`: installs everything needed for building, testing and the demonstration, on Debian and Ubuntu.
 //!
-//! Each step knows when its work is done, so that a second run does nothing and takes no time. A step builds
-//! in a temporary directory and renames it at its end: a run that was cut short leaves nothing half made. Programs in Go are
-//! built beside everything else.
+//! Each step detects whether its work is done, so that a second run does nothing and takes no time. A step builds
+//! in a temporary directory and renames it at its end: an interrupted run leaves nothing incomplete. Programs in Go are
+//! built at the same time as everything else.
 
 mod apt;
 mod go;
@@ -23,18 +23,18 @@ use crate::{exec, paths};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Change nothing: say what is missing, and fail if something is.
+    /// Change nothing: print what is missing, and fail if something is.
     #[arg(long)]
     check: bool,
 }
 
-/// One thing to have in place.
+/// A part of the setup.
 trait Step: Sync {
-    /// What it is, for the reader.
+    /// Name for the output.
     fn name(&self) -> String;
     /// What is missing; empty when the step is done.
     fn missing(&self) -> Result<Vec<String>>;
-    /// Do it. Only called when something is missing.
+    /// Does the work. Only called when something is missing.
     fn install(&self) -> Result<()>;
     /// Whether it needs root.
     fn needs_root(&self) -> bool {
@@ -51,18 +51,18 @@ trait Step: Sync {
 enum Lane {
     /// Before all others, which need it.
     First,
-    /// One after another, and then what the caller does.
+    /// One after another, followed by the caller's build.
     Main,
-    /// One after another, beside the main lane.
+    /// One after another, at the same time as the main lane.
     Beside,
 }
 
-/// How much is needed.
+/// The extent of the setup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// What builds, and clusters with stand-in nodes: no kubelet, container runtime, DNS server or upstream suite.
+    /// Building, and clusters with stand-in nodes: no kubelet, container runtime, DNS server or upstream suite.
     Light,
-    /// All of it.
+    /// Everything.
     All,
 }
 
@@ -77,17 +77,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Puts everything in place; silent when it is.
+/// Installs what is missing; silent when nothing is.
 pub(crate) fn ensure() -> Result<()> {
     apply(&steps(Scope::All)?, || Ok(()))
 }
 
-/// Puts what `scope` needs in place, and does `build` as soon as its tools are there, beside what else is being built.
+/// Installs what `scope` needs, and runs `build` as soon as its tools are there, at the same time as the remaining steps.
 pub(crate) fn ensure_beside(scope: Scope, build: impl FnOnce() -> Result<()>) -> Result<()> {
     apply(&steps(scope)?, build)
 }
 
-/// The same for virtual machines with these kernels, which only their tests need.
+/// Installs what virtual machines with these kernels need. Only their tests need it.
 pub(crate) fn ensure_machines(kernels: &[kernel::Kernel]) -> Result<()> {
     let work = paths::cache()?.join("tmp");
     let mut steps: Vec<Box<dyn Step>> = vec![Box::new(packages::Packages::for_machines())];
@@ -155,7 +155,7 @@ fn apply(steps: &[Box<dyn Step>], build: impl FnOnce() -> Result<()>) -> Result<
 struct Left(Mutex<Vec<String>>);
 
 impl Left {
-    /// Takes a step off the list, and says what is left.
+    /// Removes a step from the list, and returns text with the remaining ones.
     fn done(&self, name: &str) -> String {
         let Ok(mut left) = self.0.lock() else { return String::new() };
         left.retain(|n| n != name);
@@ -181,7 +181,7 @@ fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0)
 }
 
-/// Two setups at once would take each other's work away: the second waits.
+/// Two setups at once would remove each other's files: the second waits.
 struct CacheLock(#[expect(dead_code, reason = "held for its lock")] std::fs::File);
 
 impl CacheLock {

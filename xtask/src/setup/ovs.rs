@@ -1,5 +1,5 @@
-//! Open vSwitch and OVN: the system's own when they are new enough, else those of Debian 13, unpacked into the
-//! cache and made to run from there with their own C library.
+//! Open vSwitch and OVN: the system's own if they are new enough, else those of Debian 13, unpacked into the
+//! cache and set up to run from there with their own C library.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ const SCHEMAS: &[(&str, &str)] = &[
 const SUITE: &str = "trixie";
 const PACKAGES: &[&str] =
     &["openvswitch-switch", "ovn-central", "ovn-host", "ovn-common", "openvswitch-common", "libc6"];
-/// The userspace datapath of older ones aborts under short connections, and OVN lacks columns that are compared.
+/// The userspace datapath of older versions aborts with short connections, and OVN lacks columns that are compared.
 const OLDEST_OVS: (u32, u32) = (3, 3);
 const OLDEST_OVN: (u32, u32) = (23, 6);
 
@@ -91,7 +91,7 @@ fn system_is_new_enough() -> bool {
         && newer("ovn-controller", OLDEST_OVN)
 }
 
-/// Major and minor number in the first line of what `--version` prints.
+/// Major and minor number in the first line of the output of `--version`.
 fn version(text: &str) -> Option<(u32, u32)> {
     let word = text.lines().next()?.split_whitespace().last()?;
     let mut parts = word.split('.');
@@ -129,7 +129,7 @@ fn unpack(dir: &Path, place: &Path, work: &Path) -> Result<()> {
     {
         let path = entry?.path();
         let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-        // With name service modules of another C library, looking up a user could load the system's.
+        // With name service modules of another C library, looking up a user could load the system's modules.
         if name.contains(".so") && !name.starts_with("libnss_") && path.is_file() {
             fs::copy(&path, dir.join("lib").join(name))?;
         }

@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::{Lane, Step, apt};
 use crate::paths;
 
-/// What to install, and the file or program that shows that it is there.
+/// Packages to install, each with a file or program that shows that it is installed.
 const WANTED: &[(&str, &str)] = &[
     ("rustc-web", "/usr/bin/rustc"),
     ("cargo-web", "/usr/bin/cargo"),
@@ -24,13 +24,13 @@ const WANTED: &[(&str, &str)] = &[
     ("gcc", "cc"),
     ("libc6-dev", "/usr/include/stdio.h"),
     ("pkg-config", "pkg-config"),
-    // What a node runs.
+    // Needed by a node.
     ("runc", "runc"),
     ("conntrack", "conntrack"),
-    // What happens to uplinks in test clusters.
+    // For tests of uplinks in test clusters.
     ("dnsmasq-base", "dnsmasq"),
     ("keepalived", "keepalived"),
-    // What the images for the upstream suite are made of.
+    // Contents of the images for the upstream suite.
     ("bash", "bash"),
     ("bind9-dnsutils", "dig"),
     ("busybox-static", "busybox"),
@@ -40,7 +40,7 @@ const WANTED: &[(&str, &str)] = &[
     ("wget", "wget"),
 ];
 
-/// What virtual machines need beside that.
+/// Additional packages for virtual machines.
 const WANTED_FOR_MACHINES: &[(&str, &str)] = &[
     ("qemu-system-x86", "qemu-system-x86_64"),
     ("busybox-static", "busybox"),
@@ -56,12 +56,12 @@ pub(super) struct Packages {
 }
 
 impl Packages {
-    /// What building, tests and clusters need.
+    /// The packages for building, tests and clusters.
     pub(super) fn usual() -> Self {
         Self { name: "system packages", wanted: WANTED }
     }
 
-    /// What virtual machines need.
+    /// The packages for virtual machines.
     pub(super) fn for_machines() -> Self {
         Self { name: "packages for virtual machines", wanted: WANTED_FOR_MACHINES }
     }

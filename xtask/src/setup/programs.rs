@@ -1,6 +1,6 @@
 //! The programs of a cluster that are built here: Kubernetes, its test suite, the container runtime and the DNS
-//! server. They come in groups, each a step with a stamp of its own. A program that `KUBEBUILDER_ASSETS` has is
-//! taken from there.
+//! server. They are built in groups, each a step with a stamp of its own. A program that exists in `KUBEBUILDER_ASSETS` is
+//! used from there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ const KUBERNETES: Module = Module {
 
 const CONTAINERD: Module = Module {
     name: "containerd",
-    // Snapshotters that need libraries or kernel features which a node here does not use.
+    // Snapshotters that need libraries or kernel features that a node here does not use.
     tags: "no_btrfs,no_devmapper,no_zfs,no_aufs",
     version_of: "github.com/containerd/containerd/v2",
     version_variables: |version| {
@@ -47,15 +47,15 @@ enum Source {
     Go(Kind, &'static str),
     /// A C file in the sources of the module whose version is reported, linked statically.
     C(&'static str),
-    /// A file in those sources, as it is.
+    /// A file in those sources, unchanged.
     Copy(&'static str),
 }
 
 #[derive(Debug)]
 struct Group {
-    /// For the reader.
+    /// Name for the output.
     title: &'static str,
-    /// Names the stamp.
+    /// Name of the stamp.
     key: &'static str,
     /// Directory in the cache.
     directory: &'static str,
@@ -149,7 +149,7 @@ pub(super) fn steps(cache: &Path, scope: Scope) -> Vec<Box<dyn Step>> {
             Box::new(Programs {
                 group,
                 dir: cache.join(group.directory),
-                // Other steps run at the same time, and each removes its own.
+                // Other steps run at the same time, and each removes its own directory.
                 work: cache.join("tmp-go"),
                 assets: assets.clone(),
             })
@@ -170,8 +170,8 @@ impl Programs {
         path.is_file().then_some(path)
     }
 
-    /// The same if it is of the minor version that the rest is built from. Components of Kubernetes that are
-    /// further apart are not made for each other.
+    /// The program in `KUBEBUILDER_ASSETS`, if it has the minor version of the module. Components of Kubernetes whose versions
+    /// differ more are not meant to work together.
     fn fitting_asset(&self, name: &str) -> Result<Option<PathBuf>> {
         let Some(path) = self.asset(name) else { return Ok(None) };
         if !name.starts_with("kube-") {
@@ -206,7 +206,7 @@ impl Programs {
             }
             Source::Copy(file) => {
                 let file = module.sources_of(module.version_of)?.join(file);
-                // Not the mode: module sources are read-only.
+                // The mode is not copied: module sources are read-only.
                 let data = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
                 fs::write(to, data).with_context(|| format!("cannot write {}", to.display()))
             }
@@ -243,7 +243,7 @@ impl Step for Programs {
     }
 }
 
-/// Whether what a component says of itself (`Kubernetes v1.36.3`) is of the same minor version.
+/// Whether the version that a component prints (`Kubernetes v1.36.3`) has the same minor version.
 fn same_minor(said: &str, wanted: &str) -> bool {
     let minor = |v: &str| v.split('.').take(2).map(str::to_owned).collect::<Vec<_>>();
     said.split_whitespace()

@@ -1,4 +1,4 @@
-//! Directories, and groups of files in one, made whole or not at all, with a stamp that says from what.
+//! Directories, and groups of files in one, created completely or not at all, with a stamp that identifies their inputs.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,12 +13,12 @@ pub(super) fn hash(inputs: impl Hash) -> String {
     format!("{:016x}", hasher.finish())
 }
 
-/// Whether `dir` was made whole from these inputs.
+/// Whether `dir` was completely created from these inputs.
 pub(super) fn is_current(dir: &Path, inputs: &str) -> bool {
     fs::read_to_string(dir.join(NAME)).is_ok_and(|s| s.trim() == inputs)
 }
 
-/// Lets `fill` make a directory beside `dir`, stamps it and puts it in `dir`'s place.
+/// Lets `fill` create a directory beside `dir`, stamps it and moves it to `dir`.
 pub(super) fn replace(
     dir: &Path,
     work: &Path,
@@ -33,18 +33,18 @@ pub(super) fn replace(
         fs::rename(dir, &old).with_context(|| format!("cannot move {} aside", dir.display()))?;
     }
     fs::rename(&fresh, dir).with_context(|| format!("cannot put {} in place", dir.display()))?;
-    // The new directory is in place; what cannot be removed now goes with the next setup.
+    // The new directory is in place; what cannot be removed now is removed by the next setup.
     let _ = fs::remove_dir_all(work);
     Ok(())
 }
 
-/// Whether the files of a group in `dir` were made from these inputs.
+/// Whether the files of a group in `dir` were created from these inputs.
 pub(super) fn group_is_current(dir: &Path, group: &str, inputs: &str) -> bool {
     fs::read_to_string(dir.join(group_stamp(group))).is_ok_and(|s| s.trim() == inputs)
 }
 
-/// Lets `fill` make the files of a group beside `dir` and moves them into it. Other files there stay. The group's
-/// stamp goes first and comes back last, so that a group which was cut short is not taken for whole.
+/// Lets `fill` create the files of a group beside `dir` and moves them into it. Other files there stay. The group's
+/// stamp is removed first and written last, so that an incomplete group is not taken for complete.
 pub(super) fn replace_group(
     dir: &Path,
     work: &Path,
@@ -66,7 +66,7 @@ pub(super) fn replace_group(
             .with_context(|| format!("cannot put {} in place", place.display()))?;
     }
     fs::write(&stamp, inputs).context("stamp")?;
-    // The files are in place; what cannot be removed now goes with the next setup.
+    // The files are in place; what cannot be removed now is removed by the next setup.
     let _ = fs::remove_dir_all(work);
     Ok(())
 }
@@ -75,7 +75,7 @@ fn group_stamp(group: &str) -> String {
     format!("{NAME}-{group}")
 }
 
-/// An empty directory under `work`, whatever an earlier run has left there.
+/// Creates an empty directory under `work`; removes what an earlier run has left there.
 pub(super) fn scratch(work: &Path, name: &str) -> Result<PathBuf> {
     let dir = work.join(format!("{name}-{}", std::process::id()));
     if dir.exists() {
@@ -130,7 +130,7 @@ mod tests {
         replace_group(&dir, &work, "one", "a", write("x", "1")).unwrap();
         replace_group(&dir, &work, "other", "a", write("y", "2")).unwrap();
         assert!(group_is_current(&dir, "one", "a") && group_is_current(&dir, "other", "a"));
-        // A file of the group that cannot be replaced: the stamp must not survive.
+        // A file of the group that cannot be replaced: the stamp must be removed.
         fs::create_dir_all(dir.join("z/full")).unwrap();
         assert!(replace_group(&dir, &work, "one", "b", write("z", "3")).is_err());
         assert!(!group_is_current(&dir, "one", "a") && !group_is_current(&dir, "one", "b"));

@@ -1,4 +1,4 @@
-//! Programs that run side by side in lanes. What each says is kept until it ends and then shown whole.
+//! Programs that run side by side in lanes. The output of each is kept until it ends and then printed as a whole.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -14,29 +14,29 @@ use super::failures;
 use super::tally::Tally;
 use crate::{exec, paths};
 
-/// Before the counts of a part that runs in a process of its own.
+/// Precedes the counts of a part that runs in a process of its own.
 pub(super) const CLOSING: &str = "in all:";
-/// After this a program is taken for stuck.
+/// A program that runs longer counts as stuck.
 const LIMIT: Duration = Duration::from_secs(1800);
-/// So many programs run beside those of real nodes, which wait for kubelets most of the time.
+/// Number of programs that run at the same time as those of real nodes, which mostly wait for kubelets.
 const SHARED: usize = 2;
-/// So many programs that mostly wait run beside each other. With three OVN takes longer to carry out a change than the
-/// suites allow for.
+/// Number of programs that mostly wait and run at the same time. With three, OVN takes longer to carry out a change than the
+/// suites allow.
 const WAITING: usize = 2;
 
-/// Beside what a program may run.
+/// Which programs may run at the same time as a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lane {
-    /// Before all others, one after another: quick, or a reason to look at nothing else.
+    /// Before all others, one after another: quick programs, whose failure makes the rest pointless.
     First,
-    /// Beside others.
+    /// With others.
     Shared,
-    /// Beside others, but not beside one of this lane: real nodes change settings of the machine.
+    /// With others, but not with one of this lane: real nodes change settings of the machine.
     Real,
-    /// Beside others of this lane, which keep the processors idle most of the time and whose expectations have to do with
+    /// With others of this lane. They keep the processors idle most of the time, and their expectations concern times of
     /// hundreds of milliseconds.
     Waiting,
-    /// Beside nothing.
+    /// With no other program.
     Alone,
 }
 
@@ -44,22 +44,22 @@ pub(super) enum Lane {
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) name: String,
-    /// The part of the run that it belongs to.
+    /// The part of the run to which it belongs.
     pub(super) part: &'static str,
-    /// Name of the test target, to select it by.
+    /// Name of the test target, by which it can be selected.
     pub(super) target: String,
     pub(super) lane: Lane,
     pub(super) command: Command,
 }
 
-/// How long a program took.
+/// Duration of a program.
 #[derive(Debug)]
 pub(super) struct Took {
     pub(super) name: String,
     pub(super) time: Duration,
 }
 
-/// What came of a program.
+/// Result of a program.
 struct Outcome {
     name: String,
     output: Result<String>,
@@ -67,7 +67,7 @@ struct Outcome {
     time: Duration,
 }
 
-/// Runs all of them and counts their tests.
+/// Runs all jobs and counts their tests.
 pub(super) fn run_all(jobs: Vec<Job>, tally: &mut Tally) -> Result<Vec<Took>> {
     fs::create_dir_all(logs()).with_context(|| logs().display().to_string())?;
     let of = |jobs: &mut Vec<Job>, lane| -> VecDeque<Job> {
@@ -89,7 +89,7 @@ pub(super) fn run_all(jobs: Vec<Job>, tally: &mut Tally) -> Result<Vec<Took>> {
     Ok(took)
 }
 
-/// Runs queues side by side, each in so many lanes; a lane whose queue is empty is done.
+/// Runs queues side by side, each in the given number of lanes; a lane whose queue is empty is done.
 fn in_lanes(queues: Vec<(VecDeque<Job>, usize)>, tally: &mut Tally, took: &mut Vec<Took>) {
     let (sender, receiver) = mpsc::channel();
     let queues: Vec<_> = queues.into_iter().map(|(queue, lanes)| (Mutex::new(queue), lanes)).collect();
@@ -99,7 +99,7 @@ fn in_lanes(queues: Vec<(VecDeque<Job>, usize)>, tally: &mut Tally, took: &mut V
                 let sender = sender.clone();
                 scope.spawn(move || {
                     loop {
-                        // The guard must not live while the job runs.
+                        // The lock must not be held while the job runs.
                         let job = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
                         let Some(job) = job else { return };
                         let _ = sender.send(run(job));
@@ -163,7 +163,7 @@ fn count(outcome: &Outcome, tally: &mut Tally) {
         Ok(output) => output,
         Err(error) => return tally.fail(format!("{name}: {error:#}")),
     };
-    // A part's own counts of all that it ran are the ones that count.
+    // If a part prints its own counts of everything that it ran, those are used.
     let (shown, counts) = match output.rsplit_once(CLOSING) {
         Some((before, closing)) => (before, format!("{CLOSING}{closing}")),
         None => (output.as_str(), output.clone()),

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: every test there is, side by side where that does no harm, and at the end one line that counts them.
+//! `cargo xtask test`: runs every test, at the same time as others where possible, and ends with one line that counts them.
 
 mod failures;
 mod jobs;
@@ -18,11 +18,11 @@ use tally::Tally;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only these parts (lint, unit, ebpf, ovsdb, controller, agent, doc, cluster, real, alone, vm), or test programs by the
-    /// names of their targets; the default is everything.
+    /// Run only these parts (lint, unit, ebpf, ovsdb, controller, agent, doc, cluster, real, alone, vm), or test programs by
+    /// the names of their targets; default: everything.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Lint, unit and host tests, and the eBPF programs in the kernel: what needs no databases and no clusters.
+    /// Run only lint, unit and host tests, and the eBPF programs in the kernel: tests without databases and clusters.
     #[arg(long)]
     quick: bool,
     /// Run one step in this process.
@@ -30,10 +30,10 @@ pub(crate) struct Args {
     step: Option<String>,
 }
 
-/// So many of the slowest programs are named at the end.
+/// Number of the slowest programs that are listed at the end.
 const SLOWEST: usize = 15;
 
-/// Runs what was chosen; a failed program does not stop the next.
+/// Runs the chosen jobs; a failed program does not stop the next.
 pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(step) = &args.step {
         return steps::run(step);
@@ -77,7 +77,7 @@ fn all(programs: &[TestProgram], quick: bool) -> Result<Vec<Job>> {
             target: program.target.clone(),
             lane: match part {
                 "real" => Lane::Real,
-                // In a full run the tests of the programs in the kernel wait beside suites that wait.
+                // In a full run, the tests of the eBPF programs in the kernel run with suites that mostly wait.
                 _ if !quick && program.target == "bpf" => Lane::Waiting,
                 // It measures how long OVS takes to revalidate thousands of flows.
                 _ if program.target == "flow_cache_manager" => Lane::Waiting,
@@ -90,7 +90,7 @@ fn all(programs: &[TestProgram], quick: bool) -> Result<Vec<Job>> {
     Ok(jobs)
 }
 
-/// Those of the named parts and targets.
+/// The jobs of the named parts and targets.
 fn chosen(jobs: Vec<Job>, only: &[String]) -> Result<Vec<Job>> {
     let is = |job: &Job, name: &String| job.part == name || job.target == *name;
     if let Some(unknown) = only.iter().find(|name| !jobs.iter().any(|job| is(job, name))) {

@@ -1,5 +1,5 @@
-//! The test programs that cargo knows. They are built all together: package by package would compile shared dependencies
-//! several times.
+//! The test programs of the workspace. They are built all together: building package by package would compile shared
+//! dependencies several times.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -14,9 +14,9 @@ use crate::{exec, paths};
 pub(super) struct TestProgram {
     pub(super) package: String,
     directory: PathBuf,
-    /// The target's name: a test file's, or the crate's.
+    /// Name of the target: a test file's, or the crate's.
     pub(super) target: String,
-    /// The tests inside a library or program, not one of the files in `tests/`.
+    /// Contains the tests in a library or program, not in a file of `tests/`.
     pub(super) is_unit: bool,
     executable: PathBuf,
 }
@@ -33,7 +33,7 @@ impl TestProgram {
         Ok(command)
     }
 
-    /// The part of the run that it belongs to.
+    /// The part of the run to which it belongs.
     pub(super) fn part(&self) -> &'static str {
         match (self.package.as_str(), self.target.as_str()) {
             ("ebpf", _) => "ebpf",
@@ -47,7 +47,7 @@ impl TestProgram {
         }
     }
 
-    /// Without OVS, clusters and databases.
+    /// Needs no OVS, cluster or database.
     pub(super) fn is_quick(&self) -> bool {
         self.is_unit || ["ebpf", "unit"].contains(&self.part())
     }
@@ -55,7 +55,7 @@ impl TestProgram {
 
 #[cfg(test)]
 impl TestProgram {
-    /// One that is not there.
+    /// A test program that does not exist.
     pub(super) fn named(package: &str, target: &str, is_unit: bool) -> Self {
         Self {
             package: package.into(),
@@ -67,7 +67,7 @@ impl TestProgram {
     }
 }
 
-/// The cache's OVS and Kubernetes programs come first.
+/// `PATH`, with the OVS and Kubernetes programs of the cache first.
 pub(super) fn path_with_cache() -> Result<std::ffi::OsString> {
     let cache = paths::cache()?;
     let mut path = vec![cache.join("ovs/bin"), cache.join("k8s")];

@@ -1,4 +1,4 @@
-//! What is run by this program itself, in a process of its own so that it can stand beside other jobs.
+//! Steps that this program runs itself, each in a process of its own so that it can run beside other jobs.
 
 use anyhow::{Context, Result, bail};
 
@@ -48,7 +48,7 @@ pub(super) fn jobs(quick: bool) -> Result<Vec<Job>> {
     Ok(steps.map(job).collect())
 }
 
-/// Runs one step in this process; the last line is for [`jobs`].
+/// Runs one step in this process; the last line of output is for [`jobs`].
 pub(super) fn run(name: &str) -> Result<()> {
     let Some(step) = STEPS.iter().find(|step| step.name == name) else { bail!("there is no step {name}") };
     let mut tally = Tally::default();
@@ -87,7 +87,7 @@ fn doc_tests(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// A chosen dozen of the upstream suite's specs and two of policies; every spec counts as a test.
+/// About a dozen specs of the upstream suite and two of network policies; every spec counts as a test.
 fn specs(tally: &mut Tally) -> Result<()> {
     let counts = conformance::smoke("ovs")?;
     tally.pass(counts.passed);

@@ -1,4 +1,4 @@
-//! The suites of the package `e2e`: which of their trials run together, and beside what.
+//! The suites of the package `e2e`: which of their trials run together, and with what.
 
 use anyhow::{Context, Result, bail};
 
@@ -9,7 +9,7 @@ use crate::paths;
 /// One run of a suite's test program.
 struct Run {
     target: &'static str,
-    /// Of the trials' names; all of them without.
+    /// Part of the trials' names; empty for all of them.
     filter: &'static str,
     part: &'static str,
     lane: Lane,
@@ -19,7 +19,7 @@ const fn run(target: &'static str, filter: &'static str, part: &'static str, lan
     Run { target, filter, part, lane }
 }
 
-/// Those that take long come first, so that the lanes end together.
+/// Long runs come first, so that the lanes end together.
 const RUNS: &[Run] = &[
     run("node_lifecycle", "", "real", Lane::Real),
     run("uplink_migration", "", "cluster", Lane::Shared),
@@ -28,19 +28,19 @@ const RUNS: &[Run] = &[
     run("fault_injection", "", "cluster", Lane::Shared),
     run("ovn_kubernetes_parity", "", "cluster", Lane::Shared),
     run("demonstration", "", "cluster", Lane::Shared),
-    // Those whose expectations have to do with time, and which wait for most of it.
+    // Suites whose expectations concern times, and which mostly wait.
     run("flow_cache_invariants", "changes_ebpf::", "waiting", Lane::Waiting),
     run("flow_cache_invariants", "failures_ebpf::", "waiting", Lane::Waiting),
     run("flow_cache_invariants", "failures_ovs::", "waiting", Lane::Waiting),
     run("supervision", "", "waiting", Lane::Waiting),
     run("flow_cache_invariants", "changes_ovs::", "waiting", Lane::Waiting),
-    // Those that use all of the machine, or fail beside others.
+    // Suites that use the whole machine, or fail when others run.
     run("flow_cache_equivalence", "", "alone", Lane::Alone),
     run("scale", "", "alone", Lane::Alone),
     run("flow_cache_invariants", "spray_", "alone", Lane::Alone),
 ];
 
-/// These need a kernel of their own: `cargo xtask vm-test` runs them in a virtual machine.
+/// These suites need a kernel of their own: `cargo xtask vm-test` runs them in a virtual machine.
 const IN_MACHINES: &[&str] = &["kernel_datapath", "instruction_count"];
 
 /// The jobs of all suites.
@@ -82,7 +82,7 @@ fn trials(program: &TestProgram) -> Result<Vec<String>> {
     Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
 }
 
-/// Fails unless each trial is in one of the runs, and in one only. Filters are parts of names, as the test programs take them.
+/// Fails unless each trial is in exactly one of the runs. Filters are parts of names, as the test programs use them.
 fn every_trial_once(trials: &[String], filters: &[&str]) -> Result<()> {
     if trials.is_empty() {
         bail!("there are no trials");

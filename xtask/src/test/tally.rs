@@ -1,4 +1,4 @@
-//! Counting: what passed, failed and was skipped, over every kind of test.
+//! Counts the passed, failed and skipped tests of every kind.
 
 use anyhow::Result;
 
@@ -16,7 +16,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// So many checks passed.
+    /// This number of checks passed.
     pub(crate) fn pass(&mut self, count: u64) {
         self.passed += count;
     }
@@ -41,8 +41,8 @@ impl Tally {
         }
     }
 
-    /// Reads what a Rust test program or the test bed printed: summary lines and single verdicts.
-    /// Returns whether there was a count at all.
+    /// Parses the output of a Rust test program or the test bed: summary lines and single verdicts.
+    /// Returns whether it contained a count.
     pub(crate) fn read(&mut self, origin: &str, output: &str) -> bool {
         let mut any = false;
         for line in output.lines().map(str::trim) {
@@ -58,7 +58,7 @@ impl Tally {
         any
     }
 
-    /// How many failures there are so far.
+    /// Number of failures so far.
     pub(crate) fn failures(&self) -> usize {
         self.failed.len()
     }
@@ -82,7 +82,7 @@ impl Tally {
         line
     }
 
-    /// Nothing failed, nothing was left out, and something ran.
+    /// Whether nothing failed, nothing was skipped, and something ran.
     pub(crate) fn is_good(&self) -> bool {
         self.failed.is_empty() && self.skipped == 0 && self.passed > 0
     }
@@ -106,7 +106,7 @@ impl Summary {
         Some(Self {
             passed: count("passed")?,
             failed: count("failed")?,
-            // What is marked `ignore` is a helper that another test starts, no test that was left out.
+            // A test marked `ignore` is a helper that another test starts, not a test that was skipped.
             skipped: count("skipped").unwrap_or(0),
         })
     }
@@ -124,7 +124,7 @@ mod tests {
         assert!(tally.read("y", "checks: 7 passed, 2 failed, 1 skipped"));
         assert_eq!(tally.closing_line(), "10 passed, 2 failed, 1 skipped");
         assert!(!tally.is_good());
-        // A part that ran beside the others.
+        // A part that ran at the same time as the others.
         let mut all = Tally::default();
         assert!(all.read("z", &format!("{} {}", jobs::CLOSING, tally.closing_line())));
         assert_eq!(all.closing_line(), tally.closing_line());

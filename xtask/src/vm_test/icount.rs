@@ -9,7 +9,7 @@ use super::{origin::Origin, start};
 use crate::setup::kernel::Kernel;
 use crate::{exec, paths};
 
-/// What the suite `instruction_count` writes; `perf-tests` reads the same.
+/// The output of the suite `instruction_count`; `perf-tests` reads it as well.
 #[derive(Debug, Deserialize)]
 struct Figures {
     rows: Vec<Row>,
@@ -21,7 +21,7 @@ struct Row {
     instructions: u64,
 }
 
-/// Ratios that the reader wants to see, and what they shall be at most.
+/// Ratios that are printed, with their upper limits.
 const RATIOS: &[(&str, &str, f64)] = &[
     ("fast", "ovs", 0.49),
     ("fast", "host", 1.15),
@@ -31,7 +31,7 @@ const RATIOS: &[(&str, &str, f64)] = &[
     ("learn", "off", 1.05),
 ];
 
-/// Measures on one kernel and leaves the figures where `cargo xtask bench fastpath` looks for them.
+/// Measures on one kernel and writes the figures where `cargo xtask bench fastpath` reads them.
 pub(super) fn run(kernel: Kernel) -> Result<()> {
     let e2e = paths::target().join("debug/e2e");
     let script = format!("'{}' instruction-count --out /run/vm/keep/icount.json", e2e.display());

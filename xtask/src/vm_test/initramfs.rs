@@ -1,4 +1,4 @@
-//! What the kernel finds when it starts: busybox, a script, and the modules by which it reaches this machine's files.
+//! The initial file system of the kernel: busybox, a script, and the modules that give access to this machine's files.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use crate::setup::kernel::Kernel;
 use crate::{exec, paths};
 
 const SCRIPT: &str = include_str!("init.sh");
-/// Modules that the script needs before it can see those of the kernel's package.
+/// Modules that the script needs before it has access to those of the kernel's package.
 const MODULES: &[&str] = &["virtio_pci", "9pnet_virtio", "9p", "overlay", "virtio_rng"];
 
 /// Writes the archive for a kernel to `file`; `work` is an empty directory.
@@ -49,7 +49,7 @@ pub(super) fn write(kernel: Kernel, work: &Path, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The files of [`MODULES`] and of what they need, in the order in which they load.
+/// The files of [`MODULES`] and of their dependencies, in the order in which they must be loaded.
 fn modules(kernel: Kernel) -> Result<Vec<PathBuf>> {
     let mut files: Vec<PathBuf> = Vec::new();
     for module in MODULES {
@@ -59,7 +59,7 @@ fn modules(kernel: Kernel) -> Result<Vec<PathBuf>> {
             "--show-depends",
             module,
         ]))?;
-        // `insmod FILE`; what the kernel has built in says `builtin NAME`.
+        // `modprobe` prints `insmod FILE`, or `builtin NAME` for a module that the kernel has built in.
         let new = said.lines().filter_map(|l| l.strip_prefix("insmod ")).map(|f| PathBuf::from(f.trim()));
         for file in new {
             if !files.contains(&file) {

@@ -1,4 +1,4 @@
-//! One virtual machine: QEMU with software emulation, which needs nothing of the processor. It sees this machine's files
+//! One virtual machine: QEMU with software emulation, which needs no support by the processor. It sees this machine's files
 //! (its changes stay in its memory) and runs one shell script.
 
 use std::fs;
@@ -13,42 +13,42 @@ use super::initramfs;
 use crate::setup::kernel::Kernel;
 use crate::{exec, paths};
 
-/// How to make a machine.
+/// Parameters of a machine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Machine {
     pub(super) kernel: Kernel,
     /// One processor whose clock advances a nanosecond with each instruction, instead of two in real time.
     pub(super) count_instructions: bool,
-    /// After this it is ended.
+    /// Time after which it is stopped.
     pub(super) limit: Duration,
 }
 
-/// What came of a script.
+/// Result of a script.
 #[derive(Debug)]
 pub(super) struct Outcome {
-    /// What it wrote.
+    /// Its output.
     pub(super) output: String,
     /// Its exit code.
     pub(super) code: i32,
-    /// Where the logs are that it left.
+    /// Directory of the logs that it left.
     pub(super) kept: PathBuf,
 }
 
-/// Megabytes.
+/// Memory in megabytes.
 const MEMORY: &str = "6144";
-/// The least that this machine's programs need: what is emulated costs, and wide vector instructions most of all.
+/// The least processor that this machine's programs need: emulation is slow, and slowest for wide vector instructions.
 const PROCESSOR: &str = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+cx16,+rdrand";
 const ARGUMENTS: &str = "console=ttyS0 loglevel=4 panic=-1 mitigations=off random.trust_cpu=on audit=0 selinux=0 \
                          apparmor=0 nowatchdog tsc=reliable net.ifnames=0";
-/// Modules that a node with OVS's kernel datapath has, and those of the paths that it is compared with.
+/// Modules of a node with OVS's kernel datapath, and of the paths with which it is compared.
 const MODULES: &str = "openvswitch vport_geneve geneve vxlan veth bridge nf_conntrack nf_nat nf_tables nft_ct nft_nat nft_masq nft_chain_nat \
      nft_fib_inet sch_ingress cls_bpf tun";
 
-/// How many times as long as usual the test bed waits.
+/// Factor for the time limits of the test bed.
 const PATIENCE: u32 = 4;
 
 impl Machine {
-    /// Starts the machine, runs the script in the workspace's root, and shows what it writes. None if the machine ended
+    /// Starts the machine, runs the script in the workspace's root, and prints its output. `None` if the machine ended
     /// before the script.
     pub(super) fn run(&self, script: &str) -> Result<Option<Outcome>> {
         let kind = if self.count_instructions { "-icount" } else { "" };
@@ -121,7 +121,7 @@ impl Machine {
         Ok(Some(Outcome { output, code, kept: out.join("keep") }))
     }
 
-    /// What the machine's first shell runs: the script between a beginning and an end.
+    /// The commands of the machine's first shell: the script with a beginning and an end.
     fn frame(script: &str) -> Result<String> {
         let (root, cache) = (paths::root(), paths::cache()?);
         let path = std::env::var("PATH").unwrap_or_default();

@@ -21,15 +21,15 @@ pub(crate) struct Args {
     /// Instead of the tests, run this shell command in the machine.
     #[arg(long)]
     exec: Option<String>,
-    /// One processor, whose clock advances a nanosecond with each instruction; instead of the tests, count the instructions of
+    /// Use one processor whose clock advances a nanosecond with each instruction. Instead of the tests, count the instructions of
     /// round trips.
     #[arg(long)]
     icount: bool,
 }
 
-/// After this a machine is taken for stuck.
+/// A machine that runs longer counts as stuck.
 const LIMIT: Duration = Duration::from_secs(1800);
-/// That of `cargo xtask test`: the oldest kernel on which the programs run.
+/// The kernel of `cargo xtask test`: the oldest on which the programs run.
 const USUAL: &str = "6.1";
 
 /// Runs the command.
@@ -64,14 +64,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if tally.is_good() { Ok(()) } else { bail!("not everything passed") }
 }
 
-/// One kernel, as a part of `cargo xtask test`.
+/// Runs the tests on one kernel, as a part of `cargo xtask test`.
 pub(crate) fn part(tally: &mut Tally) -> Result<()> {
     let kernel = Kernel::find(USUAL)?;
     setup::ensure_machines(&[kernel])?;
     test(tally, kernel)
 }
 
-/// The suite `kernel_datapath` on a kernel.
+/// Runs the suite `kernel_datapath` on a kernel.
 fn test(tally: &mut Tally, kernel: Kernel) -> Result<()> {
     let expect = if kernel.runs_programs() { "ebpf" } else { "ovs" };
     let e2e = paths::target().join("debug/e2e");

@@ -1,11 +1,11 @@
-//! Where instruction counts are from: the machine that counted them knows neither the commit nor, by its clock, the date.
+//! Origin of instruction counts: the machine that counted them knows neither the commit nor, by its clock, the date.
 
 use anyhow::{Context, Result};
 use serde_json::{Map, Value};
 
 use crate::exec;
 
-/// Commit of this checkout and today's date (UTC). It is read before the machine starts: the checkout may move meanwhile.
+/// Commit of this checkout and today's date (UTC). Read before the machine starts, as the checkout may change meanwhile.
 pub(super) struct Origin {
     commit: String,
     date: String,

@@ -6,18 +6,18 @@ use crate::plan::{Member, RowKey};
 use crate::reconcile::{Desired, Touched};
 use crate::unit::Unit;
 
-/// Rows and edges from which on a unit of independent rows is taken apart.
+/// A unit of independent rows with at least this many rows and edges is divided.
 pub(super) const LARGE: usize = 256;
 
-/// Rows and edges that belong into one transaction.
+/// Rows and edges that belong in one transaction.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Atom {
-    /// The units that it is of.
+    /// The units whose rows and edges these are.
     pub(super) units: Vec<Unit>,
     pub(super) touched: Touched,
 }
 
-/// A unit as it is wanted, in one atom, or, where its rows are independent and many, in one for each row.
+/// The desired rows and edges of a unit, in one atom; or, if its rows are independent and many, in one atom for each row.
 pub(super) fn of_unit(unit: &Unit, desired: &Desired) -> VecDeque<Atom> {
     let touched = desired.of_unit(unit);
     if unit.is_divisible() && touched.len() > LARGE {
@@ -42,7 +42,7 @@ pub(super) fn by_row(unit: &Unit, touched: Touched) -> VecDeque<Atom> {
     parts.into_values().map(|touched| Atom { units: vec![unit.clone()], touched }).collect()
 }
 
-/// What an atom of several units consists of: each unit as it is wanted, and what none of them wants any more.
+/// The parts of an atom of several units: each unit's desired rows and edges, and what none of the units wants any more.
 pub(super) fn take_apart(atom: Atom, desired: &Desired) -> Vec<Atom> {
     if atom.units.len() < 2 {
         return vec![atom];

@@ -18,8 +18,8 @@ use crate::unit::Unit;
 const MAX_REMOVED: usize = 10_000;
 /// Units that are compared at once.
 const COMPARED_AT_ONCE: usize = 256;
-/// A verification plans one unit of so many again, and the next one others: planning costs as much as all the rest, and can
-/// only show a mistake in what an event makes dirty.
+/// A verification plans one of this many units again, the next verification others: planning costs as much as all the rest, and
+/// can only show a mistake in which units an event makes dirty.
 const PLANNED_OF: u64 = 8;
 
 /// Why everything is compared.
@@ -27,11 +27,11 @@ const PLANNED_OF: u64 = 8;
 pub(super) enum Why {
     /// The database may differ.
     Repair,
-    /// It should not, which is to be shown.
+    /// The database should not differ; the comparison is to prove that.
     Verification,
 }
 
-/// All that decides what a comparison finds.
+/// Everything on which the result of a comparison depends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::engine) struct Compared {
     desired: u64,
@@ -40,31 +40,31 @@ pub(in crate::engine) struct Compared {
 }
 
 impl Compared {
-    /// As it is now. `replica`: the version of the replica.
+    /// The present state. `replica`: the version of the replica.
     pub(in crate::engine) fn now(state: &State, desired: &Desired, replica: u64) -> Self {
         Self { desired: desired.version(), replica, kept: state.kept_gateways() }
     }
 }
 
-/// How a verification is gone about.
+/// The parameters of a verification.
 #[derive(Debug)]
 pub(super) struct Verification {
-    /// How many there were before.
+    /// Number of verifications before this one.
     pub(super) round: u64,
-    /// What it compares, as it begins.
+    /// What it compares, at its beginning.
     pub(super) compared: Compared,
-    /// That is what the last one compared, and found no difference in: there is only planning to be done.
+    /// The last verification compared this state and found no difference: only planning is left to do.
     pub(super) is_known: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// What allows something and is not wanted goes.
+    /// Removes what allows something and is not wanted.
     Closing,
     Units,
     /// The kinds of leftovers that are removed next.
     Leftovers(usize),
-    /// A verification looks again at what differed.
+    /// A verification compares again the units that differed.
     Again,
     Over,
 }
@@ -77,7 +77,7 @@ pub(super) struct Full {
     begun: bool,
     units: BTreeSet<Unit>,
     atoms: VecDeque<Atom>,
-    /// Of a verification: what differed.
+    /// Of a verification: units that differed.
     doubtful: Vec<Unit>,
     doubtful_parts: Vec<leftovers::Part>,
     /// Of a verification: operations that would repair the rows that differed twice.
@@ -124,12 +124,12 @@ impl Full {
         }
     }
 
-    /// Whether nothing of it has been looked at.
+    /// Whether nothing has been compared yet.
     pub(super) fn is_fresh(&self) -> bool {
         self.why == Why::Repair && !self.begun
     }
 
-    /// Whether all of it has been looked at.
+    /// Whether everything has been compared.
     pub(super) fn is_over(&self) -> bool {
         self.stage == Stage::Over
     }
@@ -217,12 +217,12 @@ impl Full {
         metrics: &Metrics,
     ) {
         let (mut units, mut size) = (0, 0);
-        // What events want waits meanwhile. One service on 500 nodes is as much as thousands of pods.
+        // Events wait meanwhile. One service on 500 nodes is as much as thousands of pods.
         while units < COMPARED_AT_ONCE && size < MAX_LOOKS {
             let Some(unit) = self.units.pop_first() else { return };
             units += 1;
             size += desired.size_of(&unit);
-            // A plan that is another one now than when the last event concerned it is a mistake like any other.
+            // A plan that differs from the one made at the last event is a mistake like any other.
             let mut touched = Touched::default();
             if self.verification.as_ref().is_some_and(|v| is_planned(&unit, v.round)) {
                 replan(&unit, state, desired, &mut touched, metrics);
@@ -245,7 +245,8 @@ impl Full {
         }
     }
 
-    /// Compares again what differed: a transaction may have been under way. Rows that still differ are counted and repaired.
+    /// Compares the units that differed a second time: a transaction may have been under way. Rows that still differ are counted and
+    /// repaired.
     fn look_again(
         &mut self,
         state: &State,
@@ -282,7 +283,7 @@ impl Full {
         }
     }
 
-    /// The removal that was sent was refused: what it is part of is given up.
+    /// The removal that was sent was refused: the stage that it is part of is given up.
     pub(super) fn give_up_stage(&mut self) {
         self.stage = match self.stage {
             Stage::Closing => Stage::Units,
@@ -291,8 +292,8 @@ impl Full {
         };
     }
 
-    /// Tells what was found. Answers with what need not be compared again as long as it is the same: `now`, if there was no
-    /// difference and it is what was compared.
+    /// Reports the result. Returns the state that need not be compared again while it is unchanged: `now`, if there was no
+    /// difference and `now` is what was compared.
     pub(super) fn finish(self, refused: usize, now: Compared, metrics: &Metrics) -> Option<Compared> {
         match self.why {
             Why::Repair => tracing::info!("the database holds what it should"),

@@ -36,11 +36,11 @@ const MAX_BYTES: usize = 1 << 20;
 const MAX_LOOKS: usize = 4_000;
 /// Units of events that are planned together. A pod is two to four operations.
 const UNITS_AT_ONCE: usize = 1_024;
-/// Rows and edges after which no more of these are planned: a service is hundreds of rows where there are hundreds of nodes,
-/// and what is planned and not sent takes memory.
+/// Rows and edges after which no more units are planned: a service is hundreds of rows where there are hundreds of nodes, and
+/// what is planned and not sent takes memory.
 const PLANNED_AT_ONCE: usize = 2 * MAX_OPERATIONS;
 
-/// What one event made dirty.
+/// The units that one event made dirty.
 #[derive(Debug)]
 struct Group {
     dirty: BTreeSet<Unit>,
@@ -49,7 +49,7 @@ struct Group {
     seen: Instant,
 }
 
-/// Where the atoms under way come from.
+/// The source of the atoms under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
     Event,
@@ -57,18 +57,18 @@ enum Source {
     Full(Why),
 }
 
-/// What is under way.
+/// The portion that is being sent.
 #[derive(Debug)]
 struct Current {
     source: Source,
-    /// The comparison that it is part of; another may have been asked for meanwhile.
+    /// The full comparison that it is part of; another one may have been requested meanwhile.
     generation: u64,
     atoms: Vec<Atom>,
-    /// It is the last of the events that were planned together.
+    /// It is the last portion of the events that were planned together.
     last: bool,
 }
 
-/// What became of a portion.
+/// Result of a portion.
 #[derive(Debug, Default)]
 pub(super) struct Done {
     /// Pods whose addresses are free now.
@@ -83,9 +83,9 @@ pub(super) struct Work {
     groups: VecDeque<Group>,
     /// Atoms of the events planned together last, that have not been sent.
     pending: VecDeque<Atom>,
-    /// The first group is what is left of those events.
+    /// The first group is the rest of those events.
     is_more: bool,
-    /// What is to be reported when all of it is in the database.
+    /// Pods to report when all of it is in the database.
     release: Vec<String>,
     pods_seen: Vec<Instant>,
     suspects: Suspects,
@@ -93,17 +93,17 @@ pub(super) struct Work {
     full: Option<Full>,
     generation: u64,
     verifications: u64,
-    /// What the last verification compared, if it found no difference.
+    /// State that the last verification compared, if it found no difference.
     clean: Option<Compared>,
     current: Option<Current>,
     /// Addresses of pods that are free once the database shows no port of them.
     held: Vec<String>,
-    /// The comparison's turn is next.
+    /// The full comparison has the next turn.
     full_is_next: bool,
 }
 
 impl Work {
-    /// Adds what one event made dirty.
+    /// Adds the units that one event made dirty.
     pub(super) fn add(&mut self, dirty: BTreeSet<Unit>, release: Vec<String>, seen: Instant) {
         if !dirty.is_empty() || !release.is_empty() {
             self.groups.push_back(Group { dirty, release, seen });
@@ -130,7 +130,7 @@ impl Work {
         }
         for unit in &units {
             replan(unit, state, desired, &mut gone, metrics);
-            // What came or stays is looked at with its unit.
+            // Rows and edges that are still wanted are compared with their unit.
             gone.rows.retain(|key| desired.row(key).is_none());
             gone.edges.retain(|edge| !desired.has_edge(&edge.owner, edge.column, &edge.member));
         }
@@ -139,8 +139,8 @@ impl Work {
         self.full = Some(Full::repair(gone, units));
     }
 
-    /// Starts a look at everything that changes nothing unless something differs; not while anything is to be done. What the
-    /// last one compared is not compared again while neither side has changed.
+    /// Starts a comparison that changes nothing unless something differs; not while there is other work. The state that the last one
+    /// compared is not compared again while neither side has changed.
     pub(super) fn start_verification(&mut self, state: &State, desired: &Desired, compared: Compared) {
         if self.full.is_some() {
             return;
@@ -154,17 +154,17 @@ impl Work {
         self.verifications += 1;
     }
 
-    /// Whether a comparison is going on that is to put the database right.
+    /// Whether a comparison that repairs the database is under way.
     pub(super) fn is_full(&self) -> bool {
         self.full.as_ref().is_some_and(|full| full.why != Why::Verification)
     }
 
-    /// Whether a comparison has been asked for and nothing of it has been done.
+    /// Whether a comparison has been requested and none of it is done.
     pub(super) fn is_fresh(&self) -> bool {
         self.full.as_ref().is_some_and(Full::is_fresh)
     }
 
-    /// Whether something but a verification is to be done or under way.
+    /// Whether there is work to do or under way, apart from a verification.
     pub(super) fn is_busy(&self) -> bool {
         let verifies = |source: Source| source == Source::Full(Why::Verification);
         self.is_full()
@@ -194,24 +194,24 @@ impl Work {
         &mut self.suspects
     }
 
-    /// When something that was refused is tried again.
+    /// The time at which refused rows are tried again.
     pub(super) fn retry_at(&self) -> Option<Instant> {
         self.refused.retry_at()
     }
 
-    /// Tries again what was refused and has waited long enough.
+    /// Tries refused rows again that have waited long enough.
     pub(super) fn retry(&mut self, now: Instant, desired: &Desired) {
         self.refused.retry(now, desired);
     }
 
-    /// Plans what events made dirty, as many as belong into one portion. Needs no view of the database.
+    /// Plans the units that events made dirty, as many as belong in one portion. Does not look at the database.
     pub(super) fn plan(&mut self, state: &State, desired: &mut Desired, metrics: &Metrics) {
         if !self.pending.is_empty() || self.groups.is_empty() {
             return;
         }
         let mut units = BTreeSet::new();
         while let Some(group) = self.groups.front() {
-            // What several events have made dirty is planned once: a node that joins makes the same services dirty each time.
+            // Units that several events have made dirty are planned once: a node that joins makes the same services dirty each time.
             let more = group.dirty.difference(&units).count();
             if !units.is_empty() && units.len() + more > UNITS_AT_ONCE {
                 break;
@@ -250,7 +250,7 @@ impl Work {
         self.pending.append(&mut divisible);
     }
 
-    /// The next transaction; `None` when what was next needs none. Either way it is current until [`Work::done`].
+    /// The next transaction; `None` if the next portion needs none. Either way that portion is current until [`Work::done`].
     pub(super) fn next(
         &mut self,
         state: &State,
@@ -258,7 +258,7 @@ impl Work {
         view: &ReplicaView<'_>,
         metrics: &Metrics,
     ) -> Option<Transaction> {
-        // Rows that pending events are about to change differ without another client's doing.
+        // Rows that pending events are about to change differ, though no other client changed them.
         if self.pending.is_empty() && !self.suspects.is_empty() {
             let touched = self.suspects.take(desired, view, metrics);
             self.pending.push_back(Atom { units: Vec::new(), touched });
@@ -299,12 +299,12 @@ impl Work {
         Some(transaction)
     }
 
-    /// Whether what is current is part of a comparison, between whose portions other things may be looked at.
+    /// Whether the current portion is part of a full comparison. Other work may be done between its portions.
     pub(super) fn is_in_full(&self) -> bool {
         self.current.as_ref().is_some_and(|current| matches!(current.source, Source::Full(_)))
     }
 
-    /// What was current is in the database.
+    /// The current portion is in the database.
     pub(super) fn done(
         &mut self,
         desired: &Desired,
@@ -337,10 +337,10 @@ impl Work {
         done
     }
 
-    /// The database refused what was current: it is sent in halves, down to what it refuses alone.
+    /// The database refused the current portion: it is sent in halves, down to the part that is refused alone.
     pub(super) fn was_refused(&mut self, desired: &Desired, now: Instant) -> Refusal {
         let Some(current) = self.current.take() else { return Refusal::Alone(None) };
-        // Whichever of the events' atoms it was, an old port may still be there when the last one is in the database.
+        // An old port may still be there when the last atom is in the database, whichever of the events' atoms was refused.
         if current.source == Source::Event {
             self.held.append(&mut self.release);
             self.pods_seen.clear();
@@ -353,14 +353,14 @@ impl Work {
         self.refused.add(current.atoms, desired, now)
     }
 
-    /// Whether what was current got into the database is not known, or it was not sent. A full comparison must follow.
+    /// The current portion was not sent, or it is not known whether it is in the database. A full comparison must follow.
     pub(super) fn abandon(&mut self) {
         self.current = None;
         self.held.append(&mut self.release);
         self.pods_seen.clear();
     }
 
-    /// Addresses that wait for their ports to go. `there` tells whether the database has a port of the pod of that UID.
+    /// Frees held addresses. `there` returns whether the database has a port of the pod with that UID.
     pub(super) fn free_held(&mut self, there: impl Fn(&str) -> bool) -> Vec<String> {
         let (kept, free) = std::mem::take(&mut self.held).into_iter().partition(|uid| there(uid));
         self.held = kept;
@@ -373,7 +373,7 @@ impl Work {
     }
 }
 
-/// Plans a unit and tells of rows that another unit wants otherwise.
+/// Plans a unit and reports rows that another unit wants with other columns.
 fn replan(unit: &Unit, state: &State, desired: &mut Desired, touched: &mut Touched, metrics: &Metrics) {
     let items = plan::plan(&state.index, &state.config, unit);
     for key in desired.set(unit, items, touched) {
@@ -382,7 +382,7 @@ fn replan(unit: &Unit, state: &State, desired: &mut Desired, touched: &mut Touch
     }
 }
 
-/// Looks at atoms until a portion is full. Those looked at are taken out.
+/// Compares atoms until a portion is full. Compared atoms are taken out.
 fn look(
     queue: &mut VecDeque<Atom>,
     desired: &Desired,

@@ -14,7 +14,7 @@ const MIN_WAIT: Duration = Duration::from_secs(30);
 /// Longest wait.
 const MAX_WAIT: Duration = Duration::from_secs(600);
 
-/// Names what is refused: the unit, and the row where it is one of a large unit's.
+/// Names a refused part: the unit, and the row if it is one of a large unit.
 type Name = (Option<Unit>, Option<RowKey>);
 
 #[derive(Debug)]
@@ -25,16 +25,16 @@ struct Entry {
     at: Option<Instant>,
 }
 
-/// What came of a refusal.
+/// Result of a refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::engine) enum Refusal {
-    /// It is sent again in smaller pieces.
+    /// The portion is sent again in smaller pieces.
     Divided,
     /// This alone is refused.
     Alone(Option<Unit>),
 }
 
-/// What is refused, and pieces to be sent.
+/// Refused units and rows, and pieces to be sent.
 #[derive(Debug, Default)]
 pub(super) struct Refused {
     pieces: VecDeque<Vec<Atom>>,
@@ -47,17 +47,17 @@ fn name(atom: &Atom) -> Name {
 }
 
 impl Refused {
-    /// Forgets everything: a full comparison will find it again.
+    /// Drops everything: a full comparison will find it again.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Number of things that are refused.
+    /// Number of refused units and rows.
     pub(super) fn len(&self) -> usize {
         self.alone.len()
     }
 
-    /// Whether there is something to be sent.
+    /// Whether there is a piece to be sent.
     pub(super) fn has_pieces(&self) -> bool {
         !self.pieces.is_empty()
     }
@@ -67,7 +67,7 @@ impl Refused {
         &self.barred
     }
 
-    /// Takes what was sent and refused.
+    /// Takes a portion that was sent and refused.
     pub(super) fn add(&mut self, sent: Vec<Atom>, desired: &Desired, now: Instant) -> Refusal {
         let mut atoms: Vec<Atom> =
             sent.into_iter().flat_map(|atom| atoms::take_apart(atom, desired)).collect();
@@ -91,7 +91,7 @@ impl Refused {
         Refusal::Alone(unit)
     }
 
-    /// The next piece to send, and what it must leave out.
+    /// The next piece to send, and the rows that it must leave out.
     pub(super) fn next_piece(&mut self) -> (Vec<Atom>, BTreeSet<RowKey>) {
         let atoms = self.pieces.pop_front().unwrap_or_default();
         let own: BTreeSet<&RowKey> = atoms.iter().flat_map(|atom| &atom.touched.rows).collect();
@@ -99,7 +99,7 @@ impl Refused {
         (atoms, barred)
     }
 
-    /// What was tried is in the database.
+    /// The pieces that were tried are in the database.
     pub(super) fn succeeded(&mut self, atoms: &[Atom], desired: &Desired) {
         let before = self.alone.len();
         for atom in atoms {
@@ -119,12 +119,12 @@ impl Refused {
         }
     }
 
-    /// When something is tried again.
+    /// The time of the next attempt.
     pub(super) fn retry_at(&self) -> Option<Instant> {
         self.alone.values().filter_map(|entry| entry.at).min()
     }
 
-    /// Tries again what has waited long enough, as it is wanted now.
+    /// Tries again what has waited long enough, as it is now wanted.
     pub(super) fn retry(&mut self, now: Instant, desired: &Desired) {
         for ((unit, _), entry) in &mut self.alone {
             if entry.at.is_none_or(|at| at > now) {
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(refused.add(vec![together(&desired)], &desired, now), Refusal::Divided);
         let (first, _) = refused.next_piece();
         assert_eq!(refused.add(first, &desired, now), Refusal::Alone(Some(unit("a"))));
-        // What the other policy wants, too, is not left out.
+        // A row that the other policy also wants is not left out.
         assert_eq!(refused.barred().iter().collect::<Vec<_>>(), [&set("a")]);
         let (second, barred) = refused.next_piece();
         assert_eq!((second[0].units.clone(), barred.len()), (vec![unit("b")], 1));

@@ -10,7 +10,7 @@ use crate::reconcile::diff::{Observed, compare};
 use crate::reconcile::repair::RepairLimit;
 use crate::reconcile::{Desired, Touched};
 
-/// Rows to be looked at, and those whose repair was put off.
+/// Rows to be compared, and rows whose repair was deferred.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Suspects {
     rows: BTreeMap<RowKey, Touched>,
@@ -19,12 +19,12 @@ pub(in crate::engine) struct Suspects {
 }
 
 impl Suspects {
-    /// Notes a row.
+    /// Adds a row.
     pub(in crate::engine) fn add(&mut self, key: RowKey, touched: Touched) {
         self.rows.entry(key).or_default().extend(touched);
     }
 
-    /// Looks again at rows whose repair was put off.
+    /// Adds the rows whose repair was deferred.
     pub(in crate::engine) fn add_deferred(&mut self, desired: &Desired) {
         for key in std::mem::take(&mut self.deferred) {
             let mut touched = Touched::default();
@@ -38,7 +38,7 @@ impl Suspects {
         self.rows.is_empty()
     }
 
-    /// Forgets them: everything will be compared.
+    /// Drops all: everything will be compared.
     pub(super) fn clear(&mut self) {
         self.rows.clear();
     }
@@ -51,7 +51,7 @@ impl Suspects {
             && let Some((key, suspect)) = self.rows.pop_first()
         {
             looks += suspect.len();
-            // Our own changes differ in nothing.
+            // The controller's own changes differ in nothing.
             if compare(desired, view, &suspect).is_empty() {
                 continue;
             }

@@ -136,7 +136,7 @@ impl Reader<'_> {
         Some(PeerSelector { namespace, pod })
     }
 
-    /// The block, or nothing when any part of it is wrong: without one of its exceptions it would allow too much.
+    /// The block, or nothing if any part of it is invalid: without one of its exceptions it would allow too much.
     fn block(&mut self, field: &str, block: &networking::IPBlock) -> Option<IpBlock> {
         let cidr = self.cidr(&format!("{field}.cidr"), &block.cidr)?;
         let mut except = Vec::new();

@@ -1,15 +1,15 @@
-//! The namespace that stands for the nodes themselves. A peer that selects it by its labels, and no pods in particular,
-//! takes the addresses from which the nodes reach pods: so a policy can allow programs in the hosts' network.
+//! The namespace that represents the nodes themselves. A peer that selects it by its labels, and no pods in particular,
+//! includes the addresses from which the nodes reach pods: so a policy can allow programs in the hosts' network.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{NamespaceScope, PeerSelector};
 use crate::index::Namespace;
 
-/// The namespace and the peers that take it.
+/// The namespace that represents the nodes, and the peers that select it.
 #[derive(Debug, Default)]
 pub struct HostNetwork {
-    /// Its name; `None` when no namespace stands for the nodes.
+    /// Its name; `None` when no namespace represents the nodes.
     namespace: Option<String>,
     peers: BTreeSet<PeerSelector>,
 }
@@ -19,32 +19,32 @@ impl HostNetwork {
         Self { namespace, peers: BTreeSet::new() }
     }
 
-    /// Whether this namespace stands for the nodes.
+    /// Whether this namespace represents the nodes.
     pub(super) fn is(&self, namespace: &str) -> bool {
         self.namespace.as_deref() == Some(namespace)
     }
 
-    /// Whether some namespace stands for the nodes.
+    /// Whether any namespace represents the nodes.
     pub fn is_configured(&self) -> bool {
         self.namespace.is_some()
     }
 
-    /// The distinct peers that take the nodes' addresses.
+    /// The distinct peers that include the nodes' addresses.
     pub fn peers(&self) -> impl Iterator<Item = &PeerSelector> {
         self.peers.iter()
     }
 
-    /// A peer came into use. True when it takes the nodes' addresses.
+    /// A peer came into use. True when it includes the nodes' addresses.
     pub(super) fn add(&mut self, peer: &PeerSelector, namespaces: &BTreeMap<String, Namespace>) -> bool {
         self.takes(peer, namespaces) && self.peers.insert(peer.clone())
     }
 
-    /// A peer is not used any more. True when it took the nodes' addresses.
+    /// A peer is not used any more. True when it included the nodes' addresses.
     pub(super) fn remove(&mut self, peer: &PeerSelector) -> bool {
         self.peers.remove(peer)
     }
 
-    /// The namespace came, went or got other labels. True when other peers take it than before.
+    /// The namespace came, went or got other labels. True when other peers select it than before.
     pub(super) fn refresh<'a>(
         &mut self,
         peers: impl Iterator<Item = &'a PeerSelector>,

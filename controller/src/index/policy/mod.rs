@@ -35,7 +35,7 @@ pub enum Direction {
     Egress,
 }
 
-/// One rule: traffic is allowed that meets one of the peers and one of the ports.
+/// One rule: traffic is allowed if it matches one of the peers and one of the ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     /// `None`: all peers.
@@ -63,17 +63,17 @@ pub struct IpBlock {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PeerSelector {
     pub namespace: NamespaceScope,
-    /// `None`: all pods of the namespaces, but none in the host's network; and the nodes, where a namespace selector takes the
-    /// namespace that stands for them ([`HostNetwork`]).
+    /// `None`: all pods of the namespaces except host-network pods; and the nodes, where a namespace selector selects the namespace
+    /// that represents them ([`HostNetwork`]).
     pub pod: Option<Selector>,
 }
 
 /// Namespaces whose pods are peers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NamespaceScope {
-    /// This one, whatever its labels.
+    /// This namespace, whatever its labels.
     Own(String),
-    /// Those with matching labels.
+    /// Namespaces with matching labels.
     Matching(Selector),
 }
 
@@ -91,7 +91,7 @@ pub enum PortSpec {
     Number(u16),
     /// Both ends included.
     Range(u16, u16),
-    /// What the destination pod calls so.
+    /// The port to which the destination pod gives this name.
     Named(String),
 }
 
@@ -99,7 +99,7 @@ impl Direction {
     /// Both directions.
     pub const ALL: [Self; 2] = [Self::Ingress, Self::Egress];
 
-    /// As Kubernetes writes it.
+    /// The name that Kubernetes uses.
     pub fn text(self) -> &'static str {
         match self {
             Self::Ingress => "Ingress",
@@ -109,7 +109,7 @@ impl Direction {
 }
 
 impl Policy {
-    /// The rules of a direction; `None` when the policy has no say in it.
+    /// The rules of a direction; `None` when the policy does not apply to it.
     pub fn rules(&self, direction: Direction) -> Option<&[Rule]> {
         match direction {
             Direction::Ingress => self.ingress.as_deref(),
@@ -207,7 +207,7 @@ impl PeerSelector {
     }
 }
 
-/// The addresses by which a pod is known as a peer: its own, or the node's for a host-network pod.
+/// The addresses of a pod as a peer: its own, or the node's for a host-network pod.
 pub fn peer_addresses(pod: &Pod) -> Vec<IpAddr> {
     if pod.host_network { pod.status_ips.clone() } else { pod.addresses.iter().map(IpNet::addr).collect() }
 }

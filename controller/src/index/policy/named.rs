@@ -24,7 +24,7 @@ pub struct NamedPort {
 pub enum Scope {
     /// All pods of the cluster.
     Anywhere,
-    /// The selected ones.
+    /// The selected pods.
     Pods(PeerSelector),
 }
 
@@ -34,14 +34,14 @@ pub struct NamedPorts {
     ports: BTreeMap<NamedPort, Resolved>,
 }
 
-/// Where one named port leads.
+/// The resolution of one named port.
 #[derive(Debug, Default)]
 struct Resolved {
     /// Policies that use it.
     users: BTreeSet<NamespacedName>,
     /// Pods that declare it, with the number.
     members: BTreeMap<NamespacedName, u16>,
-    /// How many pods there are for each number.
+    /// Number of pods for each port number.
     numbers: BTreeMap<u16, usize>,
 }
 
@@ -61,7 +61,7 @@ impl NamedPort {
 }
 
 impl Resolved {
-    /// Takes a pod's present number. True when the set of numbers changed.
+    /// Sets a pod's present number. True when the set of numbers changed.
     fn set(&mut self, pod: &NamespacedName, number: Option<u16>) -> bool {
         let old = match number {
             Some(number) => self.members.insert(pod.clone(), number),
@@ -95,12 +95,12 @@ impl NamedPorts {
         self.ports.get(port).into_iter().flat_map(|resolved| resolved.numbers.keys().copied())
     }
 
-    /// The named ports to which the pod belongs, with its number.
+    /// The named ports to which the pod belongs, each with the pod's number.
     pub fn of_pod<'a>(&'a self, pod: &'a NamespacedName) -> impl Iterator<Item = (&'a NamedPort, u16)> {
         self.ports.iter().filter_map(|(port, resolved)| Some((port, *resolved.members.get(pod)?)))
     }
 
-    /// A policy begins to use the port. Answers with the pods that thereby become members of something.
+    /// A policy begins to use the port. Returns the pods that thereby become members of a set.
     pub(super) fn add_user(
         &mut self,
         port: NamedPort,
@@ -131,7 +131,7 @@ impl NamedPorts {
         self.ports.remove(port).map(|resolved| resolved.members.into_keys().collect()).unwrap_or_default()
     }
 
-    /// Takes a pod's present state. Answers with the policies whose numbers changed.
+    /// Updates a pod. Returns the policies whose numbers changed.
     pub(super) fn refresh(
         &mut self,
         name: &NamespacedName,

@@ -8,7 +8,7 @@ use crate::index::{Dirty, Namespace, Node, Pod};
 use crate::unit::Unit;
 use api::NamespacedName;
 
-/// What policies look at, in the state after the change that is being told.
+/// The objects that policies depend on, after the change that is being reported.
 #[derive(Debug, Clone, Copy)]
 pub struct Cluster<'a> {
     pub nodes: &'a BTreeMap<String, Node>,
@@ -49,8 +49,8 @@ impl<'a> Cluster<'a> {
     }
 }
 
-/// Network policies. Every change answers with the units to plan again; all of them belong into one transaction, so that
-/// no pod is open in between.
+/// Network policies. Every change returns the units to plan again; all of them belong in one transaction, so that no pod is
+/// open in between.
 #[derive(Debug, Default)]
 pub struct PolicyStore {
     policies: BTreeMap<NamespacedName, Policy>,
@@ -61,7 +61,7 @@ pub struct PolicyStore {
 }
 
 impl PolicyStore {
-    /// No policies. Peers that select the namespace `host` take the nodes' addresses.
+    /// No policies. Peers that select the namespace `host` include the nodes' addresses.
     pub fn new(host: Option<String>) -> Self {
         Self { host: HostNetwork::new(host), ..Self::default() }
     }
@@ -91,8 +91,7 @@ impl PolicyStore {
         dirty
     }
 
-    /// A namespace came, went or got other labels: the memberships of its pods, and those of the nodes when it stands for
-    /// them.
+    /// A namespace came, went or got other labels: the memberships of its pods, and those of the nodes if it represents them.
     pub fn namespace_changed(&mut self, namespace: &str, cluster: Cluster<'_>) -> Dirty {
         let mut dirty = Dirty::new();
         if self.host.is(namespace) && self.host.refresh(matching(&self.peers), cluster.namespaces) {
@@ -175,7 +174,7 @@ impl PolicyStore {
         policies.take_while(move |policy| policy.name.namespace == namespace)
     }
 
-    /// Every unit that the store knows of.
+    /// Every unit in the store.
     pub fn units(&self) -> Dirty {
         let of_policy = |name: &NamespacedName| {
             [Unit::Policy(name.clone()), Unit::PolicyNamespace(name.namespace.clone())]
@@ -188,7 +187,7 @@ impl PolicyStore {
         &self.named
     }
 
-    /// The namespace that stands for the nodes, and the peers that take it.
+    /// The namespace that represents the nodes, and the peers that select it.
     pub fn host_network(&self) -> &HostNetwork {
         &self.host
     }
@@ -206,7 +205,7 @@ impl PolicyStore {
         of_own.chain(self.matching_peers()).filter(move |peer| peer.matches(pod, namespaces))
     }
 
-    /// Peer selectors with a namespace selector. They sort behind all others.
+    /// Peer selectors with a namespace selector. They sort after all others.
     fn matching_peers(&self) -> impl Iterator<Item = &PeerSelector> {
         matching(&self.peers)
     }

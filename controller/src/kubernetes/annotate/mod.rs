@@ -1,5 +1,5 @@
-//! Writes annotations: merge patches that carry the object's UID, so that a successor of the same name is never written
-//! to. Many at once, tried again until written or pointless; which is next is the [queue]'s matter.
+//! Writes annotations: merge patches that carry the object's UID, so that a successor of the same name is never patched. Many
+//! patches are under way at once, and each is tried again until it is written or pointless; the [queue] decides which is next.
 
 mod queue;
 #[cfg(test)]
@@ -22,24 +22,24 @@ use crate::metrics::{ErrorKind, Metrics};
 use crate::state::{Annotated, Notice, NoticeKind, Patch};
 use queue::{After, Ended, Limits, Queue};
 
-/// The API server answers a write in a few milliseconds, so that more at once would only queue there. But where an
-/// admission webhook hangs they take seconds each, and the places left must be enough for the others.
+/// The API server answers a write in a few milliseconds, so more writes at once would only queue there. But while an admission
+/// webhook hangs, they take seconds each, and the remaining places must be enough for the other objects.
 const LIMITS: Limits = Limits { total: 64, namespace: 16, failing: 2 };
 
-/// What the writer is connected to.
+/// The channels of the writer.
 #[derive(Debug)]
 pub struct Ends {
-    /// What to write. Never holds more than one patch an object and what is newer, as the writer takes it at once.
+    /// Patches to write. The writer receives at once and keeps only the newest patch of each object.
     pub patches: mpsc::UnboundedReceiver<Patch>,
     /// UIDs of objects that are gone.
     pub forgotten: mpsc::UnboundedReceiver<String>,
-    /// Tells of every object that is written or gone: as many as have been under way.
+    /// Reports every object that is written or gone: once for each that was under way.
     pub done: mpsc::UnboundedSender<Annotated>,
-    /// Tells of objects that cannot be written.
+    /// Reports objects that cannot be written.
     pub notices: mpsc::UnboundedSender<Notice>,
 }
 
-/// Writes what comes, until the other ends of its channels are gone.
+/// Writes patches until the other ends of its channels are gone.
 pub async fn run(client: Client, ends: Ends, metrics: Metrics) {
     let Ends { mut patches, mut forgotten, done, notices } = ends;
     let mut queue = Queue::new(LIMITS);
@@ -51,7 +51,7 @@ pub async fn run(client: Client, ends: Ends, metrics: Metrics) {
         metrics.annotations_waiting.set(i64::try_from(queue.len()).unwrap_or(i64::MAX));
         let wake = queue.wake();
         tokio::select! {
-            // A patch before the word that its object is gone, which came later.
+            // A patch is received before the later report that its object is gone.
             biased;
             patch = patches.recv() => match patch {
                 Some(patch) => queue.push(patch, Instant::now()),
@@ -79,9 +79,9 @@ async fn sleep_until(wake: Option<Instant>) {
 enum Verdict {
     /// The object is gone, or another one has its name.
     Gone,
-    /// The API server, or a webhook that it asks, does not take it as things are.
+    /// The API server, or a webhook that it calls, rejects the patch in the present state.
     Refused(String),
-    /// The API server could not be asked.
+    /// The API server could not be reached.
     Unasked(String),
 }
 
@@ -90,9 +90,9 @@ fn judge(error: &kube::Error) -> Verdict {
     let message = &status.message;
     let gone = match status.code {
         404 => true,
-        // The same code is given when the server's own attempts collided with other writers: then the object is there.
+        // The server also returns this code when its own attempts collided with other writers: then the object is there.
         409 => message.contains("Precondition failed") && message.contains("UID"),
-        // How the server words it where the patched object is looked at first.
+        // The server's wording where it validates the patched object first.
         422 => message.contains("metadata.uid"),
         _ => false,
     };

@@ -1,6 +1,6 @@
-//! Which annotation is written next: one entry an object, in which the newest value wins; namespaces in turn, so that one
-//! whose objects cannot be written holds up no other; a wait of its own for each object that failed. Without a client and
-//! without a clock: the time is passed in.
+//! Which annotation is written next: one entry per object, in which the newest value wins; namespaces in turn, so that one
+//! whose objects cannot be written delays no other; a separate wait for each object that failed. Has no client and no clock: the
+//! time is passed in.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -11,11 +11,11 @@ use crate::state::Patch;
 const MIN_BACKOFF: Duration = Duration::from_millis(50);
 /// Longest wait after a failure.
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
-/// After as many failures an object's owner is told.
+/// After this many failures the failure is reported to the object's owner.
 const TELL_FAILURES: u32 = 5;
-/// After this long too, however few the failures.
+/// After this time as well, however few the failures.
 const TELL_AFTER: Duration = Duration::from_secs(10);
-/// Told again after this long: events expire.
+/// Reported again after this time: events expire.
 const TELL_AGAIN: Duration = Duration::from_secs(600);
 
 /// How many writes may be under way.
@@ -25,7 +25,7 @@ pub(super) struct Limits {
     pub(super) total: usize,
     /// In one namespace; objects without a namespace count as one.
     pub(super) namespace: usize,
-    /// In a namespace whose last write failed: what hangs there must not take every place for as long as it hangs.
+    /// In a namespace whose last write failed: writes that hang there must not occupy every place.
     pub(super) failing: usize,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Limits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
     Written,
-    /// There is nothing to write to any more.
+    /// There is no object to write to any more.
     Gone,
     /// To be tried again. `tell`: the object's owner may be able to help.
     Failed {
@@ -44,11 +44,11 @@ pub(super) enum Ended {
 /// What follows from the end of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum After {
-    /// The object is off the queue, this long after it came.
+    /// The object is off the queue, after this time on it.
     Off(Duration),
     /// It is written again, now or later.
     Again,
-    /// So it is, and as it has failed so often its owner should be told.
+    /// It is written again, and has failed so often that its owner should be informed.
     Stuck { failures: u32 },
 }
 
@@ -56,7 +56,7 @@ pub(super) enum After {
 enum Stage {
     Ready,
     Writing,
-    /// Until then, after a failure.
+    /// Waits until this time, after a failure.
     Resting(Instant),
 }
 
@@ -64,9 +64,9 @@ enum Stage {
 struct Entry {
     patch: Patch,
     stage: Stage,
-    /// Whether a newer value came while one was being written.
+    /// Whether a newer value came during the write.
     newer: bool,
-    /// Whether the object went while it was being written.
+    /// Whether the object was deleted during the write.
     forgotten: bool,
     failures: u32,
     since: Instant,
@@ -76,12 +76,12 @@ struct Entry {
 /// The objects of one namespace.
 #[derive(Debug, Default)]
 struct Lane {
-    /// Those that may be written now. May name some that have gone.
+    /// Objects that may be written now. May name some that are gone.
     ready: VecDeque<String>,
-    /// Whether it stands in the order of turns.
+    /// Whether the namespace is in the order of turns.
     in_turn: bool,
     writing: usize,
-    /// All that are on the queue.
+    /// All objects of the namespace that are on the queue.
     objects: usize,
     failing: bool,
 }
@@ -92,7 +92,7 @@ pub(super) struct Queue {
     limits: Limits,
     /// By UID.
     entries: HashMap<String, Entry>,
-    /// By namespace; the empty name for objects without.
+    /// By namespace; the empty name for objects without one.
     lanes: BTreeMap<String, Lane>,
     turns: VecDeque<String>,
     resting: BTreeSet<(Instant, String)>,
@@ -120,7 +120,7 @@ impl Queue {
         self.entries.len()
     }
 
-    /// Adds a patch, or puts it in the place of an older one of the same object.
+    /// Adds a patch, or replaces an older one of the same object.
     pub(super) fn push(&mut self, patch: Patch, now: Instant) {
         if let Some(entry) = self.entries.get_mut(&patch.object.uid) {
             entry.newer = entry.stage == Stage::Writing;
@@ -143,7 +143,7 @@ impl Queue {
         self.ready(&space, uid);
     }
 
-    /// The next patch to write now, in the turn of the namespaces; none while as many are under way as may be.
+    /// The next patch to write now, in the turn of the namespaces; none while as many are under way as allowed.
     pub(super) fn next(&mut self, now: Instant) -> Option<Patch> {
         self.rested(now);
         if self.writing >= self.limits.total {
@@ -180,7 +180,7 @@ impl Queue {
         None
     }
 
-    /// Takes the end of a write of the object with this UID.
+    /// Handles the end of a write of the object with this UID.
     pub(super) fn ended(&mut self, uid: &str, ended: Ended, now: Instant) -> After {
         let Some(entry) = self.entries.get_mut(uid) else { return After::Off(Duration::ZERO) };
         let space = namespace(&entry.patch).to_owned();
@@ -243,7 +243,7 @@ impl Queue {
         }
     }
 
-    /// Those whose wait is over may be written again.
+    /// Objects whose wait is over may be written again.
     fn rested(&mut self, now: Instant) {
         while let Some((until, uid)) = self.resting.first().cloned()
             && until <= now

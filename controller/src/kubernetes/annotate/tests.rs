@@ -14,7 +14,7 @@ use crate::state::ObjectRef;
 /// Longest wait for anything that should happen at once.
 const MOMENT: Duration = Duration::from_secs(3);
 
-/// A writer on a server that answers by the path of the object.
+/// A writer that is connected to a server whose answer depends on the path of the object.
 struct Writer {
     patches: mpsc::UnboundedSender<Patch>,
     forgotten: mpsc::UnboundedSender<String>,
@@ -82,7 +82,7 @@ async fn pods_whose_annotation_is_refused_hold_up_no_other_namespace() {
     for n in 0..40 {
         writer.write("guarded", &format!("pod-{n}"));
     }
-    // Long enough in the queue to be told of.
+    // In the queue for long enough to be reported.
     let notice = tokio::time::timeout(MOMENT, writer.notices.recv()).await.unwrap().unwrap();
     writer.write("kube-system", "dns");
     assert_eq!(writer.done().await, Annotated::Written("uid-of-dns".to_owned()));

@@ -15,18 +15,18 @@ use crate::plan::{DesiredRow, Item, RowKey, Table};
 use super::matching::{self, Side};
 use super::{NAMED_PORT_TYPE, NAMESPACE_TYPE, POLICY_TYPE, block, set};
 
-/// Priority of what isolates a pod.
+/// Priority of the ACLs that isolate a pod.
 const DENY_PRIORITY: i64 = 1000;
-/// `ACL.name` holds at most so many characters (NB schema).
+/// Maximum number of characters of `ACL.name` (NB schema).
 const MAX_NAME: usize = 63;
-/// In the id: the peers are address sets, or everybody.
+/// In the id: the peers are address sets, or all.
 const SET_INDEX: &str = "-1";
 /// In the id: the peers are address blocks.
 const BLOCK_INDEX: &str = "-2";
 /// In the id: no protocol is named.
 const NO_PROTOCOL: &str = "None";
 
-/// What an ACL is beyond its id and match.
+/// The parameters of an ACL besides its id and match.
 struct Acl<'a> {
     id: String,
     external_ids: Datum,
@@ -42,7 +42,7 @@ impl Acl<'_> {
         let key = RowKey::new(Table::Acl, self.id);
         let (direction, options) = match self.direction {
             Direction::Ingress => ("to-lport", Datum::Map(Vec::new())),
-            // Behind load balancing, so that policy sees the endpoint and not the service.
+            // After load balancing, so that policy sees the endpoint and not the service.
             Direction::Egress => ("from-lport", map([("apply-after-lb", "true")])),
         };
         let mut row = DesiredRow::new(key.clone())
@@ -64,8 +64,8 @@ impl Acl<'_> {
     }
 }
 
-/// The ACLs that isolate the pods of a namespace's default-deny group. Address resolution is let through, or nothing that
-/// is allowed would work.
+/// The ACLs that isolate the pods of a namespace's default-deny group. Address resolution (ARP, ND) is let through; otherwise
+/// nothing that is allowed would work.
 pub(super) fn deny_items(
     namespace: &str,
     direction: Direction,
@@ -98,8 +98,8 @@ struct RuleContext<'a> {
     families: Vec<IpAddr>,
 }
 
-/// The ACLs of one rule: for each protocol one for the peers that are sets (or everybody) and one for all address blocks;
-/// for each named port the same for each number it resolves to.
+/// The ACLs of one rule: for each protocol one for the peers that are sets (or all peers) and one for all address blocks; for
+/// each named port such ACLs for each number that it resolves to.
 pub(super) fn rule_items(
     store: &PolicyStore,
     policy: &Policy,
@@ -140,7 +140,7 @@ pub(super) fn rule_items(
 }
 
 impl RuleContext<'_> {
-    /// Matches the peers that are sets, or everybody.
+    /// Matches the peers that are sets, or all peers.
     fn set_peers(&self) -> Option<String> {
         match &self.rule.peers {
             None => matching::any_address(&self.families),
@@ -167,7 +167,7 @@ impl RuleContext<'_> {
             let ports = ports.iter();
             match self.direction {
                 Direction::Ingress => ports.collect(),
-                // With peers, the pods of all namespaces are those behind the blocks.
+                // With peers, the pods of all namespaces are those selected by address blocks.
                 Direction::Egress if self.rule.peers.is_some() => {
                     ports.filter(|port| (port.scope == Scope::Anywhere) == blocks).collect()
                 }
@@ -180,7 +180,7 @@ impl RuleContext<'_> {
             let ports = of_kind(kind == BLOCK_INDEX);
             let named = self.store.named_ports();
             let numbers: BTreeSet<u16> = ports.iter().flat_map(|port| named.numbers(port)).collect();
-            // On egress the named pods are already those among the peers, and where everybody is a peer nothing is added.
+            // On egress the named pods are already among the peers, and where all are peers nothing is added.
             let implied =
                 self.rule.peers.is_none() || (self.direction == Direction::Egress && kind == SET_INDEX);
             for number in numbers {

@@ -6,8 +6,8 @@ use crate::index::policy::IpBlock;
 
 use super::matching::{Side, either, field};
 
-/// As many exceptions are written as such (`==` and `!=`). OVN multiplies out every bit of every `!=`, so more of them
-/// are taken out of the block here and the rest is written as a list of prefixes.
+/// Up to this many exceptions are written as such (`==` and `!=`). OVN multiplies out every bit of every `!=`, so with more of
+/// them they are taken out of the block here, and the rest is written as a list of prefixes.
 const PLAIN_EXCEPTIONS: usize = 2;
 
 /// Matches addresses in any of the blocks; `None` when nothing is left of them.
@@ -35,7 +35,7 @@ fn list(nets: &[IpNet], side: Side) -> Option<String> {
     })
 }
 
-/// The prefixes that are left of `net` without `except`.
+/// The prefixes that remain of `net` without `except`.
 fn without(net: IpNet, except: &[IpNet]) -> Vec<IpNet> {
     if except.iter().any(|hole| hole.contains(&net)) {
         return Vec::new();
@@ -44,7 +44,7 @@ fn without(net: IpNet, except: &[IpNet]) -> Vec<IpNet> {
     if inside.is_empty() {
         return vec![net];
     }
-    // A hole that is inside and does not contain the whole is longer, so there are halves.
+    // A hole that is inside and does not contain the whole has a longer prefix, so there are halves.
     let halves = net.subnets(net.prefix_len() + 1).into_iter().flatten();
     halves.flat_map(|half| without(half, &inside)).collect()
 }

@@ -34,7 +34,7 @@ pub(super) fn field(side: Side, ip: IpAddr) -> &'static str {
     }
 }
 
-/// Any of the parts; `None` when there is none.
+/// Matches any of the parts; `None` when there is none.
 pub(super) fn either(parts: Vec<String>) -> Option<String> {
     match parts.as_slice() {
         [] => None,
@@ -43,12 +43,12 @@ pub(super) fn either(parts: Vec<String>) -> Option<String> {
     }
 }
 
-/// Every address of the families.
+/// Matches every address of the families.
 pub(super) fn any_address(families: &[IpAddr]) -> Option<String> {
     either(families.iter().map(|ip| if ip.is_ipv4() { "ip4" } else { "ip6" }.to_owned()).collect())
 }
 
-/// Addresses in any of the sets, which `references` names for a family.
+/// Matches addresses in any of the sets, which `references` names for a family.
 pub(super) fn in_sets(
     side: Side,
     families: &[IpAddr],
@@ -61,7 +61,7 @@ pub(super) fn in_sets(
     either(families.iter().filter_map(of).collect())
 }
 
-/// The ports of one protocol that are given by number; `None` when there is none.
+/// Matches the ports of one protocol that are given by number; `None` when there is none.
 pub(super) fn ports(protocol: Protocol, specs: &[&PortSpec]) -> Option<String> {
     let tcp = protocol.lower();
     let mut numbers = Vec::new();
@@ -87,7 +87,7 @@ pub(super) fn ports(protocol: Protocol, specs: &[&PortSpec]) -> Option<String> {
     either(parts).map(|ports| format!("{tcp} && {ports}"))
 }
 
-/// The policy's own ports.
+/// Matches the policy's own ports.
 pub(super) fn port_group(direction: Direction, group: &RowKey) -> String {
     match direction {
         Direction::Ingress => format!("outport == @{}", group.hashed_name()),

@@ -5,8 +5,8 @@
 //! - Each policy has a port group with the pods it selects, and ACLs that allow what its rules allow.
 //! - Each distinct peer selector has an address set (one for each address family), shared by all policies that use it.
 //!
-//! Memberships are planned with the pod, not with the policy, so that a new pod costs what concerns it, and its port is
-//! isolated in the very transaction that makes it.
+//! Memberships are planned with the pod, not with the policy. So a new pod costs only its own memberships, and its port is
+//! isolated in the transaction that creates it.
 //!
 //! Deliberate difference: ovn-kubernetes reads a named port as every port of the protocol. Here a name is resolved: for each
 //! number that destination pods give to it there is one ACL, which allows that number towards an address set of exactly
@@ -120,9 +120,9 @@ pub fn pod_items(
     items
 }
 
-/// The memberships of a node in the sets of peers that take the namespace that stands for the nodes: the addresses from
-/// which the node's own programs reach pods, which are the management port's, and the gateway router's on the join switch
-/// for what comes through a service.
+/// The memberships of a node in the sets of peers that select the namespace that represents the nodes. They are the addresses
+/// from which the node's own programs reach pods: the management port's, and the gateway router's on the join switch for
+/// connections through a service.
 pub fn node_items(store: &PolicyStore, node: &Node, config: &Config) -> Vec<Item> {
     let management = node.subnets.iter().filter_map(addr::management_of);
     let join = config.join_addresses(node.id).into_iter().map(|net| net.addr());

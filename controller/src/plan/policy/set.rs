@@ -14,7 +14,7 @@ use crate::plan::{DesiredRow, Item, RowKey, Table};
 const PEER_TYPE: &str = "PodSelector";
 /// Owner type of the sets behind named ports.
 const NAMED_TYPE: &str = "PodSelectorNamedPort";
-/// Stands for all pods where a selector's text would stand. No selector has this text.
+/// Replaces a selector's text where all pods are meant. No selector has this text.
 const ANYWHERE: &str = "any";
 
 fn family(ip: IpAddr) -> &'static str {
@@ -41,12 +41,12 @@ fn key(id: &str) -> RowKey {
     RowKey::new(Table::AddressSet, id)
 }
 
-/// The peer's set of one family, as a match names it.
+/// The peer's set of one family, as a match refers to it.
 pub(super) fn peer_reference(peer: &PeerSelector, ip: IpAddr) -> String {
     format!("${}", ovn_name::hashed(&peer_id(peer, ip)))
 }
 
-/// The named port's set of one family, as a match names it.
+/// The named port's set of one family, as a match refers to it.
 pub(super) fn named_reference(port: &NamedPort, number: u16, ip: IpAddr) -> String {
     format!("${}", ovn_name::hashed(&named_id(port, number, ip)))
 }

@@ -148,7 +148,7 @@ fn egress_to_a_named_port_keeps_selected_pods_and_blocks_apart() {
     let rule = json!({"ports": [{"port": "web"}],
         "to": [{"podSelector": {"matchLabels": {"app": "db"}}}, {"ipBlock": {"cidr": "10.244.9.0/24"}}]});
     let policy = policy("p", json!({"podSelector": {}, "policyTypes": ["Egress"], "egress": [rule]}));
-    // Declares the name, but is neither selected nor in the block: must be in no set that a match uses alone.
+    // Declares the name, but is neither selected nor in the block: must not be in any set that a match uses alone.
     let stranger = pod("s", "10.244.0.9/24", &[], Some(("web", 80)));
     let peer = pod("d", "10.244.0.3/24", &[("app", "db")], Some(("web", 80)));
     let items = items(&index(&[policy], &[stranger, peer]), "p", &config());
@@ -344,7 +344,7 @@ fn nodes_become_peers_with_what_selects_their_namespace_and_only_then() {
     index.apply_namespace(host_namespace(&[("a", "1")]));
     assert_eq!(peers(&index.apply_node(host_node("n1", 2))), "n1");
     assert_eq!(peers(&index.apply_node(host_node("n2", 3))), "n2");
-    // What says nothing of its addresses.
+    // A change that does not concern its addresses.
     let labelled = Node { chassis: Some("c".to_owned()), ..host_node("n2", 3) };
     assert_eq!(peers(&index.apply_node(labelled)), "");
     assert_eq!(peers(&index.apply_node(host_node("n2", 4))), "n2");

@@ -10,14 +10,14 @@ use crate::index::Protocol;
 use crate::plan::{DesiredRow, Item, RowKey, Table};
 use api::service::Service;
 
-/// The longest affinity that Kubernetes allows, in seconds. It asks for "for ever", which hashing gives without state.
+/// The longest affinity that Kubernetes allows, in seconds. It means "for ever", which hashing gives without state.
 const MAX_AFFINITY_SECONDS: u32 = 86_400;
 
-/// The longest timeout that OVN takes, in seconds: it is that of an OpenFlow flow (16 bits).
+/// The longest timeout that OVN accepts, in seconds: the timeout of an OpenFlow flow has 16 bits.
 const MAX_TIMEOUT: u32 = 65_535;
 
-/// Options of every load balancer. Connections of protocols that do not end by themselves are forgotten with their backend,
-/// so that a client that keeps its port is not sent to one that is gone.
+/// Options of every load balancer. For protocols without an end of connection, conntrack entries are flushed when their backend
+/// goes, so that a client that keeps its port is not sent to a backend that is gone.
 pub(in crate::plan) fn options(
     protocol: Protocol,
     skip_snat: bool,
@@ -36,7 +36,7 @@ pub(in crate::plan) fn options(
     options
 }
 
-/// What a load balancer of a node is attached to.
+/// Where a load balancer of a node is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     RouterAndSwitch,
@@ -65,7 +65,7 @@ impl Kind {
     }
 }
 
-/// A load balancer row to be.
+/// A load balancer row to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Balancer {
     protocol: Protocol,
@@ -79,8 +79,8 @@ pub(super) struct Balancer {
 impl Balancer {
     pub(super) fn of_cluster(protocol: Protocol, vips: BTreeMap<String, String>) -> Self {
         let attached = vec![RowKey::new(Table::LoadBalancerGroup, ovn_name::CLUSTER_LB_GROUP)];
-        // Without backends OVN rejects with a TCP reset, to which source NAT on the gateway router would give another source
-        // address than the client connected to. ICMP errors pass unchanged; and a UDP client that keeps its port must not
+        // Without backends OVN rejects with a TCP reset, whose source address the gateway router's source NAT would replace with one
+        // that the client did not connect to. ICMP errors pass unchanged; and a UDP client that keeps its port must not
         // stay without source NAT once there is a backend.
         let skip_snat = protocol == Protocol::Tcp && vips.values().all(String::is_empty);
         Self { protocol, suffix: "cluster".to_owned(), vips, skip_snat, attached }
@@ -135,7 +135,7 @@ impl Balancer {
     }
 }
 
-/// Makes load balancers of nodes one that are equal but for their name; it is named after the first.
+/// Merges load balancers of nodes that are equal but for their name. The result is named after the first.
 pub(super) fn merge(balancers: Vec<Balancer>) -> Vec<Balancer> {
     let mut merged: Vec<(Balancer, bool)> = Vec::new();
     let mut places: BTreeMap<(BTreeMap<String, String>, bool), usize> = BTreeMap::new();

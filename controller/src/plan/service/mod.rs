@@ -1,8 +1,8 @@
 //! Services as OVN load balancers: one row for each service, protocol and shape, named and attached as ovn-kubernetes does.
 //!
 //! A service that looks the same everywhere is one `…_cluster` load balancer in the cluster's group. Node ports, Local
-//! traffic policies, topology hints and endpoints on hosts look different from node to node: then switch and gateway router of every
-//! node get rows of their own, and rows that came out equal are one row (`…_merged`).
+//! traffic policies, topology hints and endpoints on hosts look different from node to node: then switch and gateway router of
+//! every node get rows of their own, and rows that are equal are merged into one (`…_merged`).
 
 mod balancer;
 mod rules;
@@ -22,7 +22,7 @@ use api::service::{Endpoint, Service};
 pub(super) use balancer::options as balancer_options;
 use balancer::{Balancer, Kind};
 
-/// The nodes, by name, as load balancers see them.
+/// The nodes, by name, as load balancers depend on them.
 #[derive(Debug, Clone, Copy)]
 pub struct NodesView<'a>(pub &'a BTreeMap<String, Node>);
 
@@ -38,7 +38,7 @@ fn has_gateway(node: &Node) -> bool {
     node.gateway.is_some() && node.chassis.is_some()
 }
 
-/// False where the node's gateway is told to serve no node ports.
+/// False where the node's gateway is configured to serve no node ports.
 fn serves_node_ports(node: &Node) -> bool {
     node.gateway.as_ref().is_none_or(|gateway| gateway.node_port_enable == "true")
 }
@@ -98,7 +98,7 @@ fn node_balancers(
         switch.extend(exposure.switch_vips(node, config));
         for (vip, targets) in exposure.router_vips(node, config) {
             // The client's address is kept where the node has an endpoint of its own. Where it has none the connection
-            // is refused, and which load balancer says so does not matter.
+            // is refused, and it does not matter which load balancer refuses it.
             let keep_source = exposure.external_local && !targets.is_empty();
             if keep_source { &mut router_without_snat } else { &mut router }.insert(vip, targets);
         }

@@ -10,7 +10,7 @@ use api::service::{Endpoint, Service};
 use super::topology::{self, Scope};
 use super::{node_addresses, serves_node_ports};
 
-/// One service port on one kind of address: what clients connect to, and what stands behind it.
+/// One service port on one kind of address: what clients connect to, and its endpoints.
 pub(super) struct Exposure<'a> {
     vips: Vips,
     port: u16,
@@ -25,17 +25,17 @@ pub(super) struct Exposure<'a> {
 
 /// Addresses that clients connect to.
 enum Vips {
-    /// The service's own.
+    /// The service's own addresses.
     Fixed(Vec<IpAddr>),
-    /// Those of every node, of the service's address families.
+    /// The addresses of every node, of the service's address families.
     OfNode { v4: bool, v6: bool },
 }
 
 /// A VIP with its targets, as the columns of a load balancer hold them: `ip:port` to `ip:port,…`, IPv6 in brackets.
 pub(super) type VipRule = (String, String);
 
-/// The exposures of a service's ports of one protocol. External traffic policy never touches the cluster address, and
-/// internal traffic policy never touches any other.
+/// The exposures of a service's ports of one protocol. External traffic policy never applies to the cluster address, and
+/// internal traffic policy applies to no other.
 pub(super) fn exposures<'a>(
     service: &Service,
     protocol: Protocol,
@@ -94,8 +94,8 @@ impl Exposure<'_> {
             .collect()
     }
 
-    /// What the node's switch does: clients there are pods. External policy Local leaves out no endpoint for them, but on
-    /// the address that stands for the node's own processes.
+    /// The VIPs on the node's switch, where clients are pods. External policy Local leaves out no endpoint for them, except on
+    /// the address that represents the node's own processes.
     pub(super) fn switch_vips(&self, node: &Node, config: &Config) -> Vec<VipRule> {
         let scope = if self.internal_local { Scope::Local(node) } else { Scope::Cluster(node) };
         let mut rules = Vec::new();
@@ -112,8 +112,8 @@ impl Exposure<'_> {
         rules
     }
 
-    /// What the node's gateway router does: clients there come from outside or are the node itself. An endpoint on the
-    /// node's own address is reached by the masquerade address, as the router has the node's address, too.
+    /// The VIPs on the node's gateway router, where clients come from outside or are the node itself. An endpoint on the
+    /// node's own address is reached by the masquerade address, as the router also has the node's address.
     pub(super) fn router_vips(&self, node: &Node, config: &Config) -> Vec<VipRule> {
         let scope = if self.external_local { Scope::Local(node) } else { Scope::Cluster(node) };
         let own = node_addresses(node);
@@ -137,7 +137,7 @@ impl Exposure<'_> {
         }
     }
 
-    /// The chosen endpoints, as the database has them.
+    /// The chosen endpoints, in the database's format.
     fn targets(&self, vip: IpAddr, scope: Scope<'_>, rewrite: impl Fn(IpAddr) -> IpAddr) -> String {
         let chosen = topology::choose(&self.endpoints, vip, scope).into_iter();
         let targets: BTreeSet<_> = chosen.map(|e| socket(rewrite(e.address), e.port)).collect();

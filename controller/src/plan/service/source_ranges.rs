@@ -1,4 +1,4 @@
-//! `loadBalancerSourceRanges`: ACLs that drop what comes to a load balancer's address from elsewhere. They stand on every
+//! `loadBalancerSourceRanges`: ACLs that drop packets to a load balancer's address from other sources. They are on every
 //! node's switch, for pods, and on every external switch, for the outside, before any load balancing.
 
 use api::ovn_name;
@@ -11,7 +11,7 @@ use api::service::Service;
 
 /// Owner type of the ACLs.
 const TYPE: &str = "ServiceSourceRanges";
-/// Before policies, which judge what is behind the load balancer.
+/// Before policies, which apply to packets after load balancing.
 const PRIORITY: i64 = 2000;
 
 /// The ACLs of a service, one for each port and address that its ranges restrict.
@@ -24,7 +24,7 @@ pub(super) fn items(service: &Service, nodes: NodesView<'_>, config: &Config) ->
             .filter(|range| same_family(range.addr(), *ip))
             .map(ToString::to_string)
             .collect();
-        // Ranges of the other family alone restrict nothing here. Of a range that cannot be read the family is not known.
+        // Ranges of only the other family restrict nothing here. The family of a range that cannot be read is not known.
         if ranges.is_empty() && !service.unreadable_ranges {
             continue;
         }

@@ -361,7 +361,7 @@ fn local_traffic_policies_do_not_look_at_hints() {
     let nodes = [in_zone(1, "z1"), in_zone(2, "z2")];
     let service = Service { internal_local: true, ..service("10.96.0.9") };
     let lines = plan_on(&service, &[hinted(A, 1, &["z2"], &[]), hinted(B, 2, &["z1"], &[])], &nodes);
-    // The switch of n1 and, by the hints, the gateway router of n2 have the same.
+    // The switch of n1 and, by the hints, the gateway router of n2 have the same targets.
     assert_eq!(lines[1], format!("TCP_node_switch_n1_merged @ GR_n2,n1: 10.96.0.9:80={A}:8080"));
 }
 

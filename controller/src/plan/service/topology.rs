@@ -8,18 +8,18 @@ use api::service::{self, Condition, Endpoint};
 
 use crate::index::Node;
 
-/// For whom endpoints are chosen.
+/// The clients for which endpoints are chosen.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Scope<'a> {
-    /// For every node alike; hints do not count.
+    /// All nodes; hints do not apply.
     Everywhere,
-    /// For one node, from the whole cluster.
+    /// One node, with endpoints of the whole cluster.
     Cluster(&'a Node),
-    /// For one node, from those on it.
+    /// One node, with the endpoints on it.
     Local(&'a Node),
 }
 
-/// What hints ask for.
+/// What hints request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Preference<'a> {
     Nothing,
@@ -27,8 +27,8 @@ enum Preference<'a> {
     SameZone(&'a str),
 }
 
-/// True when hints may make the choice differ from node to node: of one family, every ready endpoint has a hint for nodes,
-/// or every one has a hint for zones. One without makes them all void.
+/// True when hints may make the choice differ from node to node: of one family, every ready endpoint has a hint for nodes, or
+/// every one has a hint for zones. One endpoint without a hint makes all hints void.
 pub(super) fn depends_on_node(endpoints: &[&Endpoint]) -> bool {
     [true, false].into_iter().any(|v4| {
         let mut ready = endpoints
@@ -41,7 +41,7 @@ pub(super) fn depends_on_node(endpoints: &[&Endpoint]) -> bool {
     })
 }
 
-/// The endpoints of the VIP's family that are used: the ready ones that hints leave; where there are none, those that still
+/// The endpoints of the VIP's family that are used: the ready ones that hints leave; if there are none, those that still
 /// serve while they terminate.
 pub(super) fn choose<'e>(endpoints: &[&'e Endpoint], vip: IpAddr, scope: Scope<'_>) -> Vec<&'e Endpoint> {
     let here = |endpoint: &Endpoint| match scope {
@@ -50,7 +50,7 @@ pub(super) fn choose<'e>(endpoints: &[&'e Endpoint], vip: IpAddr, scope: Scope<'
     };
     let among = endpoints.iter().copied().filter(|endpoint| here(endpoint));
     let mut chosen = service::usable(among, Family::of(vip));
-    // Hints are for endpoints that are ready.
+    // Hints apply to endpoints that are ready.
     if let Scope::Cluster(node) = scope
         && chosen.iter().all(|endpoint| endpoint.condition == Condition::Ready)
     {

@@ -166,7 +166,7 @@ mod tests {
         remembered(&fake::flows()[0], &naming())
     }
 
-    /// What OVS does when it does the same.
+    /// The outcome of OVS when it agrees with the cache.
     fn same() -> Outcome {
         tunnel()
     }

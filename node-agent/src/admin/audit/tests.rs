@@ -1,4 +1,4 @@
-//! Whole audits against a stand-in for ovs-vswitchd that gives answers of the shape that a real one gives.
+//! Whole audits against a stand-in for ovs-vswitchd whose answers have the form of a real one's.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -73,7 +73,7 @@ impl Switch {
         Self { last: Arc::new(move |_| last.clone()), marks: [0, 0], zones: 1 }
     }
 
-    /// The answer to one call. A trace goes through zones 6 and, with two of them, 7, as long as states are given.
+    /// The answer to one call. A trace passes through zones 6 and, with two of them, 7, as long as states are given.
     fn answer(&self, request: &serde_json::Value, final_traces: &AtomicU32) -> String {
         let params: Vec<&str> =
             request["params"].as_array().unwrap().iter().map(|p| p.as_str().unwrap()).collect();
@@ -127,7 +127,7 @@ fn start(directory: &Path, switch: Switch) {
     });
 }
 
-/// Audits `tcp 10.244.0.3:40000 10.244.1.4:80`. Returns the flow's result and what the agent was told.
+/// Audits `tcp 10.244.0.3:40000 10.244.1.4:80`. Returns the flow's result and what was reported to the agent.
 async fn run(switch: Switch, cache: bool) -> (Audited, Vec<(Verdict, bool)>, Vec<(String, u32)>) {
     let directory = tempfile::tempdir().unwrap();
     start(directory.path(), switch);

@@ -25,7 +25,7 @@ pub const CONDITION: &str = "cni";
 const PERIOD: Duration = Duration::from_secs(30);
 /// Delay after a write, in case another process keeps writing too.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Bytes for events of one read, some dozens with names of usual length; one needs 16 + 255 + 1 at most.
+/// Bytes for events of one read: some dozens with names of usual length; one event needs 16 + 255 + 1 at most.
 const BUFFER: usize = 4096;
 
 /// Installs the files and keeps them installed; errors are logged and retried. Sends configurations that the runtime prefers to
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
     use crate::cni::installer::files::CONF;
 
-    /// A change of ours must wake us.
+    /// The task's own write of a file must wake it.
     async fn wakes(watch: &Watch, files: &Files) {
         tokio::time::timeout(Duration::from_secs(20), watch.changed(files)).await.unwrap();
     }
@@ -177,7 +177,7 @@ mod tests {
         watch.watch(&files);
         files.put_right().unwrap();
         wakes(&watch, &files).await;
-        // What is there now needs no further write.
+        // The present files need no further write.
         assert!(files.put_right().unwrap().is_empty());
     }
 }

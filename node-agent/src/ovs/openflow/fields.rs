@@ -136,7 +136,7 @@ mod tests {
             assert!(per_packet(&[oxm(10, &[6]), matched.clone()]), "{matched:?}");
             assert!(!per_packet(&[oxm(10, &[58]), matched.clone()]), "{matched:?}");
         }
-        // DSCP is told apart by the programs.
+        // The eBPF programs distinguish packets by DSCP.
         for matched in [nxm(29, &[0]), nxm(29, &[1]), oxm(8, &[46]), oxm(10, &[17])] {
             assert!(!per_packet(std::slice::from_ref(&matched)), "{matched:?}");
         }

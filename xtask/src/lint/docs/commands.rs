@@ -2,10 +2,10 @@
 
 use super::programs::{Programs, flags_in};
 
-/// Code spans that begin like a command and are none: names of checks, as a run prints them.
+/// Code spans that begin like a command and are not one: names of checks, as a run prints them.
 const NOT_COMMANDS: &[&str] = &["slipctl shows the pressure"];
 
-/// What is wrong with the commands of one line or code span. Commands of others are not looked at.
+/// Problems with the commands of one line or code span. Commands of other projects are not checked.
 pub(super) fn problems(text: &str, programs: &Programs) -> Vec<String> {
     if NOT_COMMANDS.contains(&text) {
         return Vec::new();
@@ -15,7 +15,7 @@ pub(super) fn problems(text: &str, programs: &Programs) -> Vec<String> {
 }
 
 fn command(text: &str, programs: &Programs) -> Vec<String> {
-    // Variables that are set for the command stand before it.
+    // Variables that are set for the command precede it.
     let words: Vec<&str> =
         text.split_whitespace().skip_while(|w| w.contains('=') && !w.starts_with('-')).collect();
     match words.as_slice() {
@@ -50,7 +50,7 @@ fn ours(name: &str, words: &[&str], programs: &Programs) -> Vec<String> {
         .filter(|f| !program.flags.contains(f) && f != "help" && f != "version")
         .map(|f| format!("{name} has no flag --{f}"))
         .collect();
-    // A flag before the verb may have its value as a word of its own.
+    // A flag before the verb may have its value as a separate word.
     let mut words = words.split_whitespace();
     let verb = loop {
         match words.next() {
@@ -97,12 +97,12 @@ fn cargo(words: &[&str], programs: &Programs) -> Vec<String> {
     wrong
 }
 
-/// The words before `--`, behind which another program's begin.
+/// The words before `--`, after which the words of another program begin.
 fn before_separator(words: &[&str]) -> String {
     words.iter().take_while(|w| **w != "--").copied().collect::<Vec<_>>().join(" ")
 }
 
-/// Whether a word is a name, and no placeholder such as `VERB`, `[FOCUS]` or `…`.
+/// Whether a word is a name, and not a placeholder such as `VERB`, `[FOCUS]` or `…`.
 fn is_name(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_lowercase())
         && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c))

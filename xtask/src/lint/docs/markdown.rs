@@ -1,10 +1,10 @@
-//! What of a Markdown text is checked: code spans, lines of code blocks, link targets, and the anchors of its headings.
+//! The parts of a Markdown text that are checked: code spans, lines of code blocks, link targets, and the anchors of its headings.
 
 use std::collections::BTreeSet;
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
-/// A document as far as it is checked.
+/// The checked parts of a document.
 #[derive(Debug, Default)]
 pub(super) struct Document {
     /// In the order of the text.
@@ -16,7 +16,7 @@ pub(super) struct Document {
 /// One thing to check.
 #[derive(Debug)]
 pub(super) struct Piece {
-    /// Where it begins, counted from 1.
+    /// Line number, from 1.
     pub(super) line: usize,
     pub(super) content: Content,
 }
@@ -32,7 +32,7 @@ pub(super) enum Content {
 }
 
 impl Document {
-    /// Reads a text.
+    /// Parses a text.
     pub(super) fn parse(text: &str) -> Self {
         let mut document = Self::default();
         let (mut in_block, mut heading) = (false, None::<String>);
@@ -72,7 +72,7 @@ impl Document {
     }
 }
 
-/// The anchor that GitHub gives to a heading: lower case, letters, digits, `-` and `_` alone, spaces as `-`.
+/// The anchor that GitHub gives to a heading: lower case; only letters, digits, `-` and `_`; spaces as `-`.
 fn anchor(heading: &str) -> String {
     heading
         .trim()

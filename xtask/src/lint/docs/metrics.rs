@@ -1,4 +1,4 @@
-//! Whether the metrics that documents name are registered.
+//! Whether the metrics named in documents are registered.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use super::tree::Tree;
 use crate::paths;
 
-/// What a program's metrics begin with, and where its sources are.
+/// Prefix of a program's metrics, and the directory of its sources.
 const PROGRAMS: &[(&str, &str)] =
     &[("slipstream_node_", "node-agent/src/"), ("slipstream_controller_", "controller/src/")];
 
@@ -29,12 +29,12 @@ impl Metrics {
         Ok(Self(names))
     }
 
-    /// What is wrong with a code span, if it is a metric's full name, with or without labels.
+    /// The problem with a code span, if it is a metric's full name, with or without labels.
     pub(super) fn problem(&self, text: &str) -> Option<String> {
         let name = text.split('{').next().unwrap_or(text);
         let ours = PROGRAMS.iter().any(|(prefix, _)| name.starts_with(prefix));
         let complete = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
-        // The library appends it to the names of counters.
+        // The library appends `_total` to the names of counters.
         let registered = name.strip_suffix("_total").unwrap_or(name);
         let known = self.0.contains(registered) || name.ends_with('_');
         (ours && complete && !known).then(|| format!("no program registers the metric {name}"))

@@ -1,7 +1,7 @@
-//! Checks what the documents say about the repository: paths, links, commands, flags and metrics exist.
+//! Checks statements of the documents about the repository: paths, links, commands, flags and metrics must exist.
 //!
-//! Checked are README.md, CONTRIBUTING.md, SECURITY.md, the README.md of each package, and all of docs/. CHANGELOG.md is not:
-//! it names what was there at the time.
+//! Checked are README.md, CONTRIBUTING.md, SECURITY.md, the README.md of each package, and all of docs/. CHANGELOG.md is not
+//! checked: it names what existed at the time.
 
 mod commands;
 mod markdown;
@@ -19,7 +19,7 @@ use self::programs::Programs;
 use self::tree::Tree;
 use crate::{exec, paths};
 
-/// Checks every document and reports all that is wrong in any, with file and line.
+/// Checks every document and reports all problems, with file and line.
 pub(super) fn check() -> Result<()> {
     let list =
         exec::output(exec::command("git").args(["ls-files", "--cached", "--others", "--exclude-standard"]))
@@ -36,7 +36,7 @@ pub(super) fn check() -> Result<()> {
     if wrong.is_empty() { Ok(()) } else { bail!("{}", wrong.join("\n")) }
 }
 
-/// What there is in the repository.
+/// What exists in the repository.
 struct Known {
     tree: Tree,
     programs: Programs,
@@ -50,7 +50,7 @@ fn is_checked(file: &str) -> bool {
         || (file.starts_with("docs/") && file.ends_with(".md"))
 }
 
-/// What is wrong in the documents, as lines `file:line: problem`.
+/// Problems in the documents, as lines `file:line: problem`.
 fn problems(documents: &BTreeMap<String, Document>, known: &Known) -> Vec<String> {
     let mut wrong = Vec::new();
     for (file, document) in documents {
@@ -68,7 +68,7 @@ fn problems(documents: &BTreeMap<String, Document>, known: &Known) -> Vec<String
     wrong
 }
 
-/// A code span: a path, a command, a metric, or flags alone.
+/// Checks a code span: a path, a command, a metric, or only flags.
 fn span(file: &str, text: &str, known: &Known) -> Vec<String> {
     let mut wrong = paths_in(file, text, &known.tree);
     wrong.extend(known.metrics.problem(text));
@@ -79,7 +79,8 @@ fn span(file: &str, text: &str, known: &Known) -> Vec<String> {
     wrong
 }
 
-/// A line of a code block: commands, after a prompt if there is one, and paths that begin with a directory of the repository.
+/// Checks a line of a code block: commands, after a prompt if there is one, and paths that begin with a directory of the
+/// repository.
 fn code_line(file: &str, text: &str, known: &Known) -> Vec<String> {
     let tree = &known.tree;
     let text = text.trim();
@@ -96,7 +97,7 @@ fn paths_in(file: &str, text: &str, tree: &Tree) -> Vec<String> {
     text.split_whitespace().filter_map(|word| tree.problem(file, word)).collect()
 }
 
-/// A link of Markdown: the file exists, and so does the heading that it names.
+/// Checks a Markdown link: the file must exist, and so must the heading that it names.
 fn link(file: &str, target: &str, tree: &Tree, documents: &BTreeMap<String, Document>) -> Option<String> {
     if target.contains("://") || target.starts_with("mailto:") {
         return None;

@@ -1,7 +1,7 @@
-//! The commands that documents may name: verbs and flags of our programs, packages and their targets.
+//! The commands that documents may name: verbs and flags of the workspace's programs, packages and their targets.
 //!
-//! What `cargo xtask` takes is asked of clap. Other programs need not be built: their verbs are the variants of an enum in one
-//! source file, their flags the fields with `#[arg(long)]` anywhere in their package.
+//! Verbs and flags of `cargo xtask` come from clap. Other programs need not be built: their verbs are the variants of an enum in
+//! one source file, their flags the fields with `#[arg(long)]` anywhere in their package.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,9 +24,9 @@ const PROGRAMS: &[(&str, &[&str], Option<Verbs>)] = &[
     ("slipstream-controller", &["controller/"], Some(("controller/src/args.rs", "Command"))),
     ("perf-tests", &["perf-tests/"], None),
 ];
-/// Packages whose flags may be named although they are no program of their own.
+/// Packages without a program whose flags may be named.
 const MORE_FLAGS: &[&str] = &["api/"];
-/// Flags of others that documents name without their program: kubectl's.
+/// Flags of other programs that documents name without the program: kubectl's.
 const FLAGS_OF_OTHERS: &[&str] = &["bound-object-kind"];
 
 /// One program's command line.
@@ -37,16 +37,16 @@ pub(super) struct Program {
     pub(super) flags: BTreeSet<String>,
 }
 
-/// Everything that a command in a document is held against.
+/// Everything that commands in documents are compared with.
 #[derive(Debug, Default)]
 pub(super) struct Programs {
-    /// By the executable's name.
+    /// By the name of the executable.
     pub(super) ours: BTreeMap<String, Program>,
-    /// Verbs of `cargo xtask` with their flags; `None` for verbs that pass everything on.
+    /// Verbs of `cargo xtask` with their flags; `None` for verbs that pass all arguments on.
     pub(super) xtask: BTreeMap<String, Option<BTreeSet<String>>>,
-    /// Packages of the workspace and what each of them has, as `kind name`, such as `test bpf`.
+    /// Packages of the workspace with their targets, as `kind name`, such as `test bpf`.
     pub(super) packages: BTreeMap<String, BTreeSet<String>>,
-    /// Flags of packages that are no program.
+    /// Flags of packages without a program.
     more: BTreeSet<String>,
 }
 
@@ -69,7 +69,7 @@ impl Programs {
         Ok(programs)
     }
 
-    /// Flags in a text without a program that none of our programs has.
+    /// Flags in a text without a program that no program of the workspace has.
     pub(super) fn unknown_flags_of_any(&self, text: &str) -> Vec<String> {
         let known = |flag: &String| {
             self.more.contains(flag)
@@ -168,7 +168,7 @@ fn variants(text: &str, item: &str) -> BTreeSet<String> {
     names.map(kebab).collect()
 }
 
-/// The long flags of every `#[arg(long)]` below a directory.
+/// The long flags of every `#[arg(long)]` under a directory.
 fn flags_below(tree: &Tree, directory: &str) -> Result<BTreeSet<String>> {
     let mut flags = BTreeSet::new();
     for file in tree.files().filter(|f| f.starts_with(directory) && f.ends_with(".rs")) {
@@ -186,7 +186,7 @@ fn flags_of(text: &str) -> Vec<String> {
         if let Some(name) = words.iter().find_map(|w| w.strip_prefix("long = \"")) {
             flags.push(name.trim_end_matches('"').to_owned());
         } else if words.contains(&"long") {
-            // Further attributes and comments may stand between this one and the field.
+            // Further attributes and comments may be between this one and the field.
             let field = rest.lines().map(str::trim).find(|l| !l.is_empty() && !l.starts_with(['#', '/']));
             let name = field.and_then(|f| f.split(':').next()).and_then(|f| f.split_whitespace().last());
             flags.extend(name.map(|n| n.replace('_', "-")));

@@ -1,8 +1,8 @@
-//! The repository's files, and whether a word of a document that looks like one of them is one.
+//! The repository's files, and whether a word of a document that looks like one of them exists.
 
 use std::collections::BTreeSet;
 
-/// What a path in a document may end in to be taken for a file of the repository.
+/// A word of a document with one of these endings is checked as a path of the repository.
 const ENDINGS: &[&str] = &[".rs", ".md", ".toml", ".yaml", ".json"];
 
 /// Files and directories of the repository.
@@ -26,19 +26,19 @@ impl Tree {
         self.files.iter().map(String::as_str)
     }
 
-    /// Whether it is a file or a directory; `""` is the root.
+    /// Whether the path is a file or a directory; `""` is the root.
     pub(super) fn has(&self, path: &str) -> bool {
         let path = path.trim_end_matches('/');
         path.is_empty() || self.files.contains(path) || self.directories.contains(path)
     }
 
-    /// Whether it begins with a directory of the root.
+    /// Whether the word begins with a directory of the root.
     pub(super) fn is_rooted(&self, word: &str) -> bool {
         word.split_once('/').is_some_and(|(first, _)| self.directories.contains(first))
     }
 
-    /// What is wrong with a word of a document, if it looks like a path of the repository. Wrong are paths that do not exist, and
-    /// those that are neither from the root nor from the document's directory and fit several files.
+    /// The problem with a word of a document, if it looks like a path of the repository: a path that does not exist, or one that is
+    /// neither relative to the root nor to the document's directory and fits several files.
     pub(super) fn problem(&self, document: &str, word: &str) -> Option<String> {
         let word =
             word.trim_start_matches(['(', '\'', '"']).trim_end_matches([',', ';', ':', '.', ')', '\'', '"']);
@@ -75,7 +75,7 @@ impl Tree {
         }
     }
 
-    /// Whether there is a path, in which a component `*` stands for any name.
+    /// Whether the path exists. A component `*` matches any name.
     fn exists(&self, path: &str) -> bool {
         let fits = |name: &str| {
             let (mut wanted, mut there) = (path.trim_end_matches('/').split('/'), name.split('/'));
@@ -91,7 +91,7 @@ impl Tree {
     }
 }
 
-/// A path outside of the repository, one with a placeholder, or one below a name with a dot, such as an annotation's.
+/// A path outside of the repository, one with a placeholder, or one under a name with a dot, such as an annotation's.
 fn is_elsewhere(path: &str) -> bool {
     let first = path.split('/').next().unwrap_or(path);
     path.starts_with(['/', '~', '$', '-'])
@@ -101,14 +101,14 @@ fn is_elsewhere(path: &str) -> bool {
         || (first.contains('.') && first != ".github" && first != ".ci" && first != ".cargo")
 }
 
-/// `a/{b,c}.rs` as `a/b.rs` and `a/c.rs`; another word as it is.
+/// `a/{b,c}.rs` as `a/b.rs` and `a/c.rs`; any other word unchanged.
 fn braces(word: &str) -> Vec<String> {
     let parts = word.split_once('{').and_then(|(head, rest)| Some((head, rest.split_once('}')?)));
     let Some((head, (middle, tail))) = parts else { return vec![word.to_owned()] };
     middle.split(',').flat_map(|one| braces(&format!("{head}{}{tail}", one.trim()))).collect()
 }
 
-/// A path relative to a document, from the root; `None` when it leads out of the repository.
+/// Converts a path relative to a document to one relative to the root; `None` when it leads out of the repository.
 pub(super) fn relative(document: &str, path: &str) -> Option<String> {
     let mut at: Vec<&str> = document.split('/').collect();
     at.pop();

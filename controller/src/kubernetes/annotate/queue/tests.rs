@@ -48,7 +48,7 @@ fn a_namespace_takes_no_more_places_than_its_own() {
     assert_eq!(take(&mut queue, now).len(), LIMITS.namespace);
     queue.push(patch("kube-system", "dns", "1"), now);
     assert_eq!(take(&mut queue, now), ["kube-system/dns"]);
-    // One whose writes fail gets one place until a write gets through.
+    // A namespace whose writes fail gets one place until a write succeeds.
     for name in ["00", "01", "02", "03"] {
         queue.ended(&format!("a/{name}"), FAILED, now);
     }
