@@ -202,6 +202,7 @@ fn flow(action: Action) -> Flow {
         epoch: EPOCH,
         valid: true,
         translated: None,
+        gateway: false,
         closing: false,
         probing: false,
         ttl_step: 1,

@@ -141,6 +141,9 @@ pub struct Cache {
     pub tcp: PathStatus,
     /// Path of tunnelled packets and the reason for it.
     pub tunnel: PathStatus,
+    /// Path of the node's own traffic and of that with the outside.
+    #[serde(default = "no_gateway_path")]
+    pub gateway: PathStatus,
     /// Tunnel endpoint; `None` when tunnelled packets take the slow path.
     pub underlay: Option<UnderlayStatus>,
     /// Current epoch (generation); entries of any other epoch are invalid. `None` without eBPF programs.
@@ -162,6 +165,11 @@ pub struct Cache {
     pub invalidations: BTreeMap<String, u64>,
     /// Revalidations in which OVS's verdict differed from the entry, since the agent's start.
     pub divergences: u64,
+}
+
+/// Path of the gateway bridge's traffic with an agent that does not report it.
+fn no_gateway_path() -> PathStatus {
+    PathStatus::ovs("not reported by this version of the agent")
 }
 
 /// Status of the flow cache and of the endpoints that use it.

@@ -107,6 +107,21 @@ pub const fn pod_packet(gate: u32, bound: bool, tcp: bool, changes: bool) -> Nex
     }
 }
 
+/// What comes next for a packet of the node, or one that comes by the uplink without a tunnel. `geneve`: it is UDP to Geneve's port, and
+/// so a tunnel's. `tcp`, `changes`: as for [`pod_packet`].
+#[inline(always)]
+pub const fn plain_packet(gate: u32, geneve: bool, tcp: bool, changes: bool) -> Next {
+    if geneve {
+        Next::Slow(Reason::TunnelPacket)
+    } else if changes {
+        Next::Close
+    } else if tcp && gate & GATE_TCP == 0 {
+        Next::Slow(Reason::TcpGateClosed)
+    } else {
+        Next::Lookup
+    }
+}
+
 /// What comes next for a packet from the tunnel. `same_ecn`: the outer ECN bits are those that OVS gives to the inner packet's; a mark
 /// on the way has to get into the inner packet, which OVS does. `tcp`, `changes`: as for [`pod_packet`].
 #[inline(always)]
@@ -134,9 +149,30 @@ pub fn addressed(macs: &[u32; 3], own: &[u8; 6]) -> Result<(), Reason> {
     if macs[1] >> 16 != u32::from(u16::from_ne_bytes([a, b])) || macs[2] != u32::from_ne_bytes([c, d, e, f]) {
         return Err(Reason::SourceMismatch);
     }
-    // The group bit of the first byte (IEEE 802, 8.2).
-    if macs[0].to_ne_bytes()[0] & 1 != 0 {
-        return Err(Reason::Multicast);
-    }
-    Ok(())
+    one_station(macs)
 }
+
+/// Whether the destination MAC is that of one station.
+///
+/// # Errors
+/// [`Reason::Multicast`].
+#[inline(always)]
+pub const fn one_station(macs: &[u32; 3]) -> Result<(), Reason> {
+    // The group bit of the first byte (IEEE 802, 8.2).
+    if macs[0].to_ne_bytes()[0] & 1 != 0 { Err(Reason::Multicast) } else { Ok(()) }
+}
+
+/// Whether a packet on the uplink is for this node. `macs`: as for [`addressed`]; `own`: of the node, as [`Port::mac`] of the uplink.
+///
+/// # Errors
+/// [`Reason::OtherDestination`].
+#[inline(always)]
+pub fn for_node(macs: &[u32; 3], own: &[u8; 6]) -> Result<(), Reason> {
+    let [a, b, c, d, e, f] = *own;
+    let other = (macs[0] ^ u32::from_ne_bytes([a, b, c, d]))
+        | ((macs[1] & LOW_HALF) ^ u32::from(u16::from_ne_bytes([e, f])));
+    if other == 0 { Ok(()) } else { Err(Reason::OtherDestination) }
+}
+
+/// The first two of four bytes, on the little-endian machines that the programs run on.
+const LOW_HALF: u32 = 0xffff;

@@ -6,7 +6,9 @@ use super::{
     age::{self, Due, Times},
 };
 use crate::layout::{
-    flow::{Entry, GATE_HOLD, OVERHEAD, SIDE_TUNNEL, STATE_ACTIVE, STATE_CLOSING, Way},
+    flow::{
+        Entry, GATE_HOLD, OVERHEAD, SIDE_NODE, SIDE_OUTSIDE, SIDE_TUNNEL, STATE_ACTIVE, STATE_CLOSING, Way,
+    },
     maps::Config,
     reason::Reason,
 };
@@ -177,7 +179,10 @@ pub const fn fits(side: u8, length: u32, headers: u32, gso_size: u32, config: &C
     if side == SIDE_TUNNEL {
         // The length field of the outer IPv4 header has 16 bits.
         length.wrapping_add(OVERHEAD) <= 0xffff && on_the_wire <= config.tunnel_mtu
+    } else if side == SIDE_OUTSIDE {
+        on_the_wire <= config.uplink_mtu as u32
     } else {
-        on_the_wire <= config.pod_mtu
+        // What the node receives is not measured, neither by OVS nor by the kernel.
+        side == SIDE_NODE || on_the_wire <= config.pod_mtu
     }
 }

@@ -5,10 +5,10 @@ use super::{Terms, note};
 use crate::{
     layout::{
         flow::{
-            Entry, GATE_LEARN, GATE_TCP, HEADER_WORDS, NOTE_LIVE, NOTE_SPENT, Note, Print, SIDE_POD,
-            STATE_ACTIVE, STATE_CLOSING, STATE_WAITING,
+            Entry, GATE_LEARN, GATE_TCP, HEADER_WORDS, NOTE_LIVE, NOTE_SPENT, Note, Print, SIDE_NODE,
+            SIDE_OUTSIDE, SIDE_POD, STATE_ACTIVE, STATE_CLOSING, STATE_WAITING,
         },
-        maps::Budget,
+        maps::{Budget, OUTSIDE_PART},
         reason::Reason,
     },
     packet::{TCP, halves, word_sum},
@@ -45,7 +45,7 @@ impl Learned {
 pub struct Out<T> {
     /// The flow, and the side on which it comes out.
     pub tuple: T,
-    /// Interface by which it leaves: a pod's host veth, or the uplink.
+    /// Interface by which it leaves: a pod's host veth, the uplink, or an interface of the node.
     pub target: u32,
     /// TTL or hop limit.
     pub ttl: u8,
@@ -81,11 +81,9 @@ pub fn judge<T: Tuple>(note: &Note<T>, out: &Out<T>, terms: &Terms<'_>) -> Resul
     if note.tos != out.tos || note.ttl < out.ttl || !(source || destination || tcp) {
         return Err(Reason::OtherChange);
     }
-    let back = if out.tuple.side() == SIDE_POD {
-        note.tuple.side() == SIDE_POD && note.way[0] == out.target
-    } else {
-        note.tuple.side() == out.tuple.side()
-    };
+    let (from, to) = (note.tuple.side(), out.tuple.side());
+    let several_ports = matches!(to, SIDE_POD | SIDE_NODE);
+    let back = from == to && (!several_ports || note.way[0] == out.target);
     if back || out.tuple.is_to_itself() || note.tuple.is_to_itself() {
         return Err(Reason::SentBack);
     }
@@ -272,17 +270,18 @@ pub const fn is_agent_alive(heartbeat: u32, terms: &Terms<'_>) -> Result<(), Rea
     if silence > terms.config.heartbeat_limit.cast_signed() { Err(Reason::NoHeartbeat) } else { Ok(()) }
 }
 
-/// Takes one new entry from this CPU's budget.
+/// Takes one new entry from this CPU's budget for flows that come by this side.
 ///
 /// # Errors
 /// [`Reason::OverBudget`]: nothing is left of it in this window.
 #[inline(always)]
-pub const fn spend(budget: &mut Budget, terms: &Terms<'_>) -> Result<(), Reason> {
+pub const fn spend(budget: &mut Budget, side: u8, terms: &Terms<'_>) -> Result<(), Reason> {
     let window = terms.now >> (terms.config.budget_shift & 31);
     if budget.window != window {
         budget.window = window;
         budget.used = 0;
     }
     budget.used += 1;
-    if budget.used <= terms.config.budget { Ok(()) } else { Err(Reason::OverBudget) }
+    let limit = if side == SIDE_OUTSIDE { terms.config.budget / OUTSIDE_PART } else { terms.config.budget };
+    if budget.used <= limit { Ok(()) } else { Err(Reason::OverBudget) }
 }

@@ -16,7 +16,8 @@ use crate::{layout::maps::SINGLE_NOTES, packet::replaced};
 const KIND_MASK: u32 = 0xf000_0000;
 /// A packet with a note.
 const KIND_NOTE: u32 = 0x5000_0000;
-/// A packet of the fast path on its way through the uplink's egress hook.
+/// A packet of the fast path on its way through an egress hook. As `skb->mark`: on its way through the ingress hook of an interface of
+/// the node, as a redirect to there sets the priority to 0.
 pub const FAST: u32 = 0x6fa5_7000;
 
 /// Bits of the epoch that a tag holds.

@@ -26,6 +26,8 @@ pub trait Tuple: Copy + PartialEq {
     fn address_difference(&self, after: &Self) -> u32;
     /// Source and destination port in one word, as in the packet.
     fn ports(&self) -> u32;
+    /// Destination port, wire order.
+    fn destination_port(&self) -> u16;
 }
 
 macro_rules! tuple {
@@ -76,6 +78,11 @@ macro_rules! tuple {
             fn address_difference(&self, after: &Self) -> u32 {
                 let before = fold($sum(self.source) + $sum(self.destination));
                 (before ^ 0xffff) + $sum(after.source) + $sum(after.destination)
+            }
+
+            #[inline(always)]
+            fn destination_port(&self) -> u16 {
+                self.destination_port
             }
 
             #[inline(always)]

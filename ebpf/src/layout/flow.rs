@@ -36,6 +36,10 @@ pub const GATE_HOLD: u32 = 1 << 3;
 pub const SIDE_POD: u8 = 0;
 /// A side of the bridge: Geneve tunnels.
 pub const SIDE_TUNNEL: u8 = 1;
+/// A side of the bridge: the uplink, without a tunnel.
+pub const SIDE_OUTSIDE: u8 = 2;
+/// A side of the bridge: the node's own ports, of the gateway bridge and the management port.
+pub const SIDE_NODE: u8 = 3;
 
 /// A flow as a packet shows it, IPv4.
 #[repr(C)]
@@ -101,7 +105,7 @@ pub struct Entry<T> {
     pub macs: [u32; 3],
     /// Tick from which on a packet is sent through OVS again; while one is, the tick at which the entry dies.
     pub deadline: u32,
-    /// Where to redirect: a pod's host veth, or the uplink.
+    /// Where to redirect: a pod's host veth, the uplink, or an interface of the node.
     pub target: u32,
     /// `STATE_*`.
     pub state: u8,

@@ -5,9 +5,9 @@
 //! same bytes, and a pinned map outlives the agent that made it. A change of size, order or meaning needs a new
 //! [`LAYOUT`].
 
-/// Version of everything in [`crate::layout`]. It is part of the pin path (`…/v6/`): an agent with another layout never
+/// Version of everything in [`crate::layout`]. It is part of the pin path (`…/v7/`): an agent with another layout never
 /// touches these maps, it fills its own and moves the links over.
-pub const LAYOUT: u32 = 6;
+pub const LAYOUT: u32 = 7;
 
 /// UDP destination port of Geneve (RFC 8926, 3.3).
 pub const GENEVE_PORT: u16 = 6081;
@@ -60,6 +60,14 @@ pub const EVENTS_BYTES: u32 = 1 << 16;
 
 /// Counter slot of the uplink; pods have slots from 1.
 pub const SLOT_UPLINK: u32 = 0;
+/// Counter slot of the gateway bridge's own port, by which the node reaches the outside.
+pub const SLOT_BRIDGE: u32 = PORT_SLOTS - 1;
+/// Counter slot of the management port, by which the node reaches pods.
+pub const SLOT_MANAGEMENT: u32 = PORT_SLOTS - 2;
+/// Slot in `NOTE_BUDGET` of packets that come by the uplink without a tunnel. Nothing else is counted in it.
+pub const SLOT_OUTSIDE: u32 = PORT_SLOTS - 3;
+/// The last counter slot of a pod.
+pub const LAST_POD_SLOT: u32 = PORT_SLOTS - 4;
 
 /// Contents of `CONFIG`, an array of one: all that steers the programs. Times are in ticks, see [`crate::layout::flow`].
 #[repr(C)]
@@ -75,7 +83,8 @@ pub struct Config {
     pub layout: u32,
     /// UDP port of Geneve, host byte order; 0 = count nothing as Geneve.
     pub geneve_port: u16,
-    pub _pad: u16,
+    /// MTU of the uplink in bytes, for packets without a tunnel; 0 = none leaves by it on the fast path.
+    pub uplink_mtu: u16,
     /// Index of the uplink; 0 = none.
     pub uplink: u32,
     /// MTU of the pods' interfaces in bytes, as OVN's routers know it. A pod may think otherwise.
@@ -121,7 +130,10 @@ const _: () = assert!(size_of::<Config>() == 96);
 /// How many times as many notes the uplink may take as a pod's port: all other nodes are behind it.
 pub const UPLINK_NOTES: u32 = 4;
 
-/// Value of `BUDGET`, one per CPU, and of `NOTE_BUDGET`, one per CPU and port.
+/// Part of a CPU's new entries that flows from the outside may take: whoever can reach the node can make them up.
+pub const OUTSIDE_PART: u32 = 4;
+
+/// Value of `BUDGET`, two per CPU, the second one for flows from the outside, and of `NOTE_BUDGET`, one per CPU and port.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Budget {
@@ -166,7 +178,7 @@ pub struct Port {
     pub redirect: u32,
     /// Index into `ENDPOINT_STATS`.
     pub slot: u32,
-    /// MAC bound to the port; zero for the uplink.
+    /// MAC bound to the port; of the uplink that of the node, or zero if only tunnels are on the fast path.
     pub mac: [u8; 6],
     pub _pad: [u8; 2],
     /// IPv4 address bound to the port, network byte order; zero = none.
@@ -193,13 +205,13 @@ pub struct Count {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortCounters {
-    /// From the port, to OVS: sent by the pod, or received on the uplink.
+    /// From the port, to OVS: sent by the pod or the node, or received on the uplink.
     pub slow_from: Count,
-    /// To the port, from OVS: received by the pod, or sent on the uplink.
+    /// To the port, from OVS: received by the pod or the node, or sent on the uplink.
     pub slow_to: Count,
-    /// From the port on the fast path.
+    /// From the port on the fast path. Of the uplink what is in no tunnel.
     pub fast_from: Count,
-    /// To the port on the fast path.
+    /// To the port on the fast path. Of the uplink what is in no tunnel.
     pub fast_to: Count,
 }
 const _: () = assert!(size_of::<PortCounters>() == 64);

@@ -89,7 +89,7 @@ reasons! {
         SourceMismatch = 28 "source_mismatch",
         /// With the tunnel's headers it would not fit the uplink's MTU, or 65,535 bytes.
         TooLong = 29 "too_long",
-        /// A Geneve packet that is not for this node's tunnel endpoint.
+        /// On the uplink: a Geneve packet that is not for this node's tunnel endpoint, or another one that is not for its MAC.
         OtherDestination = 30 "other_destination",
         /// The outer IPv4 header has options, is a fragment or has a wrong checksum.
         OuterHeader = 31 "outer_header",
@@ -179,6 +179,8 @@ reasons! {
         StrayMark = 73 "stray_mark",
         /// Not noted: packets of this port took too many notes on this CPU lately.
         PortBudget = 74 "port_budget",
+        /// Of the node, or on the uplink: a tunnel's packet that is not of OVN's Geneve over IPv4.
+        TunnelPacket = 75 "tunnel_packet",
 }
 
 /// Slots of the map `REASONS`. More than there are reasons, so that a new reason does not change the map's layout.

@@ -1,4 +1,4 @@
-//! Packets on their way to OVS: from a pod, and from a tunnel. What the flow cache knows is forwarded; of the rest what may teach is
+//! Packets on their way to OVS: from a pod, from a tunnel, from the uplink without one, and from the node. What the flow cache knows is forwarded; of the rest what may teach is
 //! noted.
 
 use ebpf::decide::tuple::Tuple as _;
@@ -8,11 +8,11 @@ use ebpf::{
         forward,
     },
     layout::{
-        flow::{HEADER_LEN, SIDE_POD, SIDE_TUNNEL},
-        maps::Port,
+        flow::{HEADER_LEN, SIDE_NODE, SIDE_OUTSIDE, SIDE_POD, SIDE_TUNNEL},
+        maps::{Config, Port, SLOT_OUTSIDE},
         reason::Reason,
     },
-    packet::{self, Outer, Packet as _, TCP, Window as _},
+    packet::{self, Outer, Packet as _, TCP, UDP, Window as _},
 };
 
 use super::{
@@ -43,7 +43,7 @@ pub(super) fn from_pod(skb: &Skb, port: &Port) -> Outcome {
     if !front.has(14 + 28) {
         return Outcome::UNREAD;
     }
-    let pass = Pass { config, port, meta, gate, epoch };
+    let pass = Pass { config, port, meta, gate, epoch, payer: port.slot, at_egress: false };
     let ethertype = u16::from_be(front.u16(12));
     let outcome = if ethertype == V4::TYPE {
         pod::<V4>(skb, &front, &pass)
@@ -86,6 +86,89 @@ fn pod<F: Family>(skb: &Skb, front: &Front, pass: &Pass<'_>) -> Result<Outcome, 
     }
     // Not before: an entry has the MACs of a packet that came this way.
     admit::addressed(&macs, &pass.port.mac).map_err(slow)?;
+    let outcome = note::leave(skb, front, &packet, pass, forward::is_urgent(reason));
+    Err((reason, outcome))
+}
+
+/// Looks at a packet that comes by the uplink and is no Geneve packet as OVN sends them.
+#[inline(always)]
+pub(super) fn from_outside(skb: &Skb, front: &Front, tunnels: &Pass<'_>) -> Outcome {
+    let Pass { config, port, meta, gate, epoch, .. } = *tunnels;
+    let pass = Pass { config, port, meta, gate, epoch, payer: SLOT_OUTSIDE, at_egress: false };
+    plain(skb, front, &pass, SIDE_OUTSIDE)
+}
+
+/// Looks at a packet that the node sends by its port of a bridge.
+#[inline(always)]
+pub(super) fn from_node(skb: &Skb, config: &Config, port: &Port) -> Outcome {
+    let (gate, epoch) = (maps::gate(config), maps::epoch(config));
+    let pass = Pass { config, port, meta: skb.meta(), gate, epoch, payer: port.slot, at_egress: true };
+    plain(skb, &skb.front(14 + 20 + 20), &pass, SIDE_NODE)
+}
+
+#[inline(always)]
+fn plain(skb: &Skb, front: &Front, pass: &Pass<'_>, side: u8) -> Outcome {
+    let outcome = if let Err(reason) = admit::endpoint(pass.gate, pass.port, pass.epoch) {
+        Err((reason, Outcome::UNREAD))
+    } else if pass.meta.vlan_beside {
+        Err((Reason::Vlan, Outcome::UNREAD))
+    } else if !front.has(14 + 28) {
+        Err((Reason::TruncatedIp, Outcome::UNREAD))
+    } else {
+        let macs = [front.u32(0), front.u32(4), front.u32(8)];
+        let ours = if side == SIDE_OUTSIDE {
+            admit::for_node(&macs, &pass.port.mac)
+        } else {
+            admit::one_station(&macs)
+        };
+        let ethertype = u16::from_be(front.u16(12));
+        if let Err(reason) = ours {
+            Err((reason, Outcome::UNREAD))
+        } else if ethertype == V4::TYPE {
+            plain_packet::<V4>(skb, front, macs, pass, side)
+        } else if ethertype == V6::TYPE {
+            plain_packet::<V6>(skb, &skb.front(14 + 40 + 20), macs, pass, side)
+        } else {
+            Err((Reason::NotIp, Outcome::UNREAD))
+        }
+    };
+    outcome.unwrap_or_else(|(reason, outcome)| {
+        count::reason(reason);
+        outcome
+    })
+}
+
+#[inline(always)]
+fn plain_packet<F: Family>(
+    skb: &Skb,
+    front: &Front,
+    macs: [u32; 3],
+    pass: &Pass<'_>,
+    side: u8,
+) -> Result<Outcome, (Reason, Outcome)> {
+    let mut flow =
+        F::parse(front, 14, skb.len().wrapping_sub(14)).map_err(|reason| (reason, Outcome::UNREAD))?;
+    let slow = |reason| (reason, Outcome::SLOW);
+    let protocol = flow.tuple.protocol();
+    let geneve = protocol == UDP && flow.tuple.destination_port() == pass.config.geneve_port.to_be();
+    flow.tuple.enter(side);
+    match admit::plain_packet(pass.gate, geneve, protocol == TCP, flow.changes_connection()) {
+        Next::Slow(reason) if geneve => return Err((reason, Outcome::UNREAD)),
+        Next::Slow(reason) => return Err(slow(reason)),
+        Next::Close => {
+            conn::close::<F>(&flow.tuple, u32::from(flow.flags));
+            return Err(slow(Reason::TcpHandshake));
+        }
+        Next::Lookup => {}
+    }
+    let packet = Arrival::<F, 14> { flow: &flow, way: [skb.ifindex(), 0, 0], macs };
+    let reason = match cached(skb, front, &packet, pass) {
+        Ok(outcome) => return Ok(outcome),
+        Err(reason) => reason,
+    };
+    if !forward::is_noted(reason) {
+        return Err(slow(reason));
+    }
     let outcome = note::leave(skb, front, &packet, pass, forward::is_urgent(reason));
     Err((reason, outcome))
 }

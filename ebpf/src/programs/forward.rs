@@ -12,7 +12,9 @@ use ebpf::{
         tag,
     },
     layout::{
-        flow::{Entry, HEADER_LEN, HEADER_WORDS, OVERHEAD, SIDE_TUNNEL, Way},
+        flow::{
+            Entry, HEADER_LEN, HEADER_WORDS, OVERHEAD, SIDE_NODE, SIDE_OUTSIDE, SIDE_POD, SIDE_TUNNEL, Way,
+        },
         maps::PORT_INTERPOSED,
         reason::Reason,
     },
@@ -28,7 +30,7 @@ use super::{
     maps,
     pass::{Outcome, Pass},
     room,
-    skb::{Front, Skb, redirect, redirect_peer},
+    skb::{Front, Skb, redirect, redirect_ingress, redirect_peer},
 };
 
 /// A packet in front of the table. `AT`: offset of its IP header, 14, or [`HEADER_LEN`] in a tunnel.
@@ -102,7 +104,7 @@ fn carry<F: Family, const AT: u32>(
         return encapsulate::<F>(skb, entry, flow, amount, pass);
     }
     if from_tunnel {
-        decapsulate::<F>(skb, entry, slot, amount)
+        decapsulate::<F>(skb, entry, slot, amount, pass)
     } else {
         local::<F>(skb, front, entry, slot, amount, pass)
     }
@@ -151,7 +153,7 @@ fn encapsulate<F: Family>(
     Ok(Outcome::done(redirect(entry.target)))
 }
 
-/// From a port to a pod of this node.
+/// From a port to another one, or to the uplink without a tunnel.
 #[inline(always)]
 fn local<F: Family>(
     skb: &Skb,
@@ -176,21 +178,20 @@ fn local<F: Family>(
     if !rewrite::<F>(skb, front, 14, entry) {
         return Ok(dropped());
     }
-    if skb.mark() != 0 {
-        skb.set_mark(0);
-    }
-    Ok(Outcome::done(redirect_peer(entry.target)))
+    Ok(hand_over(skb, entry.after.side(), entry.target, !pass.at_egress, pass))
 }
 
-/// From a tunnel to a pod of this node.
+/// From a tunnel to a port, or to the uplink without a tunnel.
 #[inline(always)]
 fn decapsulate<F: Family>(
     skb: &Skb,
     entry: &mut Entry<F::Tuple>,
     slot: u32,
     amount: Amount,
+    pass: &Pass<'_>,
 ) -> Result<Outcome, Reason> {
-    let Some(way) = room::strip::<F>(skb) else { return Err(Reason::RoomRefused) };
+    let side = entry.after.side();
+    let Some(way) = room::strip::<F>(skb, side == SIDE_OUTSIDE) else { return Err(Reason::RoomRefused) };
     let front = skb.front_as_is();
     if !front.has(14 + F::HEADER + 4) {
         return Ok(dropped());
@@ -208,18 +209,29 @@ fn decapsulate<F: Family>(
     if !rewrite::<F>(skb, &front, 14, entry) {
         return Ok(dropped());
     }
-    match way {
-        room::Way::Peer => {
-            if skb.mark() != 0 {
-                skb.set_mark(0);
-            }
-            Ok(Outcome::done(redirect_peer(entry.target)))
+    Ok(hand_over(skb, side, entry.target, matches!(way, room::Way::Peer), pass))
+}
+
+/// Sends a packet that is as OVS would have given it out to where it goes. `peer`: a pod's can be handed to its end of the veth.
+#[inline(always)]
+fn hand_over(skb: &Skb, side: u8, target: u32, peer: bool, pass: &Pass<'_>) -> Outcome {
+    if side == SIDE_NODE {
+        // The priority is lost on the way, the mark is not.
+        skb.set_mark(tag::FAST);
+        return Outcome::done(redirect_ingress(target));
+    }
+    if side == SIDE_POD {
+        if skb.mark() != 0 {
+            skb.set_mark(0);
         }
-        room::Way::Egress => {
-            skb.set_tag(tag::FAST);
-            Ok(Outcome::done(redirect(entry.target)))
+        if peer {
+            return Outcome::done(redirect_peer(target));
         }
     }
+    if pass.port.flags & PORT_INTERPOSED == 0 {
+        skb.set_tag(tag::FAST);
+    }
+    Outcome::done(redirect(target))
 }
 
 #[inline(always)]

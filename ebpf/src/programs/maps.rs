@@ -67,7 +67,7 @@ pub(super) static NOTE_CURSOR: PerCpuArray<Cursors> = PerCpuArray::pinned(1, 0);
 pub(super) static NOTE_BUDGET: PerCpuArray<Budget> = PerCpuArray::pinned(PORT_SLOTS, 0);
 
 #[map]
-pub(super) static BUDGET: PerCpuArray<Budget> = PerCpuArray::pinned(1, 0);
+pub(super) static BUDGET: PerCpuArray<Budget> = PerCpuArray::pinned(2, 0);
 
 /// Room to build a value in: it is too large for the stack beside the rest.
 #[map]

@@ -30,7 +30,7 @@ use ebpf::{
         wiring::{Wiring, wiring},
     },
     layout::{
-        flow::HEADER_LEN,
+        flow::{HEADER_LEN, SIDE_NODE, SIDE_OUTSIDE, SIDE_POD},
         maps::{PORT_INTERPOSED, Port},
         reason::Reason,
     },
@@ -106,7 +106,9 @@ fn to_pod(ctx: TcContext) -> i32 {
         Wiring::Redirect(host) => (host, Wiring::Redirect(host)),
         other => (skb.ifindex(), other),
     };
-    learn::to_pod(&skb, port, ifindex, tag);
+    if let Some(config) = maps::config() {
+        learn::plain(&skb, config, port, SIDE_POD, ifindex, tag);
+    }
     count::port(port.slot, wire::measure(&skb, skb.meta()), |counters| &mut counters.slow_to);
     act(onward)
 }
@@ -121,8 +123,9 @@ fn from_uplink(ctx: TcContext) -> i32 {
     let meta = skb.meta();
     let front = skb.front(HEADER_LEN + 20 + 20);
     let seen = packet::outer(&front, skb.len(), config.geneve_port);
+    let (gate, epoch) = (maps::gate(config), maps::epoch(config));
+    let pass = Pass { config, port, meta, gate, epoch, payer: port.slot, at_egress: false };
     if let Ok(Some(outer)) = &seen {
-        let pass = Pass { config, port, meta, gate: maps::gate(config), epoch: maps::epoch(config) };
         let outcome = entrance::from_tunnel(&skb, &front, outer, &pass);
         if let Some(verdict) = outcome.verdict() {
             return verdict;
@@ -131,11 +134,19 @@ fn from_uplink(ctx: TcContext) -> i32 {
             clean(skb.raw(), HEADER_LEN - 14, port.slot);
         }
         uplink::tunnel(&skb, outer.source, outer.vni, port, meta, Direction::From);
+        return go_on(port);
+    }
+    let outcome = if seen.is_ok() { entrance::from_outside(&skb, &front, &pass) } else { Outcome::UNREAD };
+    if let Some(verdict) = outcome.verdict() {
+        return verdict;
+    }
+    let inner = if outcome == Outcome::UNREAD {
+        uplink::other(&skb, seen.err(), config, port, meta, Direction::From)
     } else {
-        let inner = uplink::other(&skb, seen.err(), config, port, meta, Direction::From);
-        if port.flags & PORT_INTERPOSED != 0 {
-            clean(skb.raw(), inner, port.slot);
-        }
+        uplink::plain(&skb, port, meta, Direction::From)
+    };
+    if outcome != Outcome::NOTED && port.flags & PORT_INTERPOSED != 0 {
+        clean(skb.raw(), inner, port.slot);
     }
     go_on(port)
 }
@@ -163,22 +174,40 @@ fn to_uplink(ctx: TcContext) -> i32 {
         learn::to_uplink(&skb, outer, slot, config, port, tag);
     } else {
         let inner = uplink::other(&skb, seen.err(), config, port, meta, Direction::To);
-        if port.flags & PORT_INTERPOSED != 0 {
+        if inner == 0 {
+            learn::plain(&skb, config, port, SIDE_OUTSIDE, config.uplink, tag);
+        } else if port.flags & PORT_INTERPOSED != 0 {
             release(skb.raw(), inner);
         }
     }
     go_on(port)
 }
 
-/// Egress of an interface by which the node itself sends into the bridge: `breth0`, `ovn-k8s-mp0`.
+/// Egress of an interface by which the node itself sends into a bridge: `breth0`, `ovn-k8s-mp0`.
 #[classifier]
 #[inline(always)]
 fn from_host(ctx: TcContext) -> i32 {
     let skb = Skb::new(&ctx);
     let Some(port) = maps::port(skb.ifindex()) else { return unknown() };
-    if port.flags & PORT_INTERPOSED != 0 {
+    let Some(config) = maps::config() else { return TC_ACT_UNSPEC };
+    let (interposed, tag) = (port.flags & PORT_INTERPOSED != 0, skb.tag());
+    let outcome = if interposed || tag == 0 {
+        entrance::from_node(&skb, config, port)
+    } else {
+        if tag::slot(tag).is_none() {
+            // A process of the node has set it, and a queue may look at it. The kernel's tunnels send by this interface too, and what is
+            // inside keeps the number of its note.
+            count::reason(Reason::PriorityTaken);
+        }
+        Outcome::UNREAD
+    };
+    if let Some(verdict) = outcome.verdict() {
+        return verdict;
+    }
+    if outcome != Outcome::NOTED && interposed {
         clean(skb.raw(), 0, port.slot);
     }
+    count::port(port.slot, wire::measure(&skb, skb.meta()), |counters| &mut counters.slow_from);
     TC_ACT_UNSPEC
 }
 
@@ -187,13 +216,23 @@ fn from_host(ctx: TcContext) -> i32 {
 #[inline(always)]
 fn to_host(ctx: TcContext) -> i32 {
     let skb = Skb::new(&ctx);
+    if skb.mark() == tag::FAST {
+        skb.set_mark(0);
+        return TC_ACT_UNSPEC;
+    }
     let Some(port) = maps::port(skb.ifindex()) else { return unknown() };
-    if port.flags & PORT_INTERPOSED != 0 {
-        release(skb.raw(), 0);
-    } else if tag::slot(skb.tag()).is_some() && !is_tunnelled(&skb) {
+    let tag = skb.tag();
+    if port.flags & PORT_INTERPOSED == 0 && tag::slot(tag).is_some() {
+        if is_tunnelled(&skb) {
+            return TC_ACT_UNSPEC;
+        }
         // Where the node passes a packet on it is another one.
         skb.set_tag(0);
     }
+    if let Some(config) = maps::config() {
+        learn::plain(&skb, config, port, SIDE_NODE, skb.ifindex(), tag);
+    }
+    count::port(port.slot, wire::measure(&skb, skb.meta()), |counters| &mut counters.slow_to);
     TC_ACT_UNSPEC
 }
 

@@ -47,7 +47,7 @@ pub(super) fn leave<F: Family, const AT: u32>(
     } else {
         0
     };
-    if !urgent && let Err(reason) = take_from_budget(pass.port.slot, &terms) {
+    if !urgent && let Err(reason) = take_from_budget(pass.payer, &terms) {
         count::reason(reason);
         return Outcome::SLOW;
     }

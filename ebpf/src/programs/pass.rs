@@ -16,6 +16,10 @@ pub(super) struct Pass<'a> {
     pub(super) meta: Meta,
     pub(super) gate: u32,
     pub(super) epoch: u32,
+    /// Slot in `NOTE_BUDGET` of who pays for notes.
+    pub(super) payer: u32,
+    /// The program is at an egress hook, where a packet cannot be handed to a pod's end of the veth.
+    pub(super) at_egress: bool,
 }
 
 impl<'a> Pass<'a> {

@@ -45,9 +45,10 @@ pub(super) fn take(skb: &Skb) -> bool {
     adjust(skb, -OVERHEAD.cast_signed(), BPF_F_ADJ_ROOM_FIXED_GSO.into())
 }
 
-/// Takes the outer headers away, all but an Ethernet header, from a packet with an inner one of this IP version.
+/// Takes the outer headers away, all but an Ethernet header, from a packet with an inner one of this IP version. `leaves`: it leaves
+/// the node, and a network card has to know the protocol.
 #[inline(always)]
-pub(super) fn strip<F: Family>(skb: &Skb) -> Option<Way> {
+pub(super) fn strip<F: Family>(skb: &Skb, leaves: bool) -> Option<Way> {
     if F::VERSION == 4 {
         return if take(skb) { Some(Way::Peer) } else { None };
     }
@@ -55,7 +56,7 @@ pub(super) fn strip<F: Family>(skb: &Skb) -> Option<Way> {
     if adjust(skb, -OVERHEAD.cast_signed(), u64::from(BPF_F_ADJ_ROOM_FIXED_GSO) | DECAP_L3_IPV6) {
         return Some(Way::Peer);
     }
-    if take(skb) { Some(Way::Egress) } else { None }
+    if !leaves && take(skb) { Some(Way::Egress) } else { None }
 }
 
 #[inline(always)]

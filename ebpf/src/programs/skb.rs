@@ -1,7 +1,7 @@
 //! The packet as the kernel hands it to a program (`struct __sk_buff`), and as the library's parsers read it.
 
 use aya_ebpf::{
-    bindings::{__sk_buff, BPF_F_RECOMPUTE_CSUM},
+    bindings::{__sk_buff, BPF_F_INGRESS, BPF_F_RECOMPUTE_CSUM},
     helpers::{
         bpf_jiffies64, bpf_redirect as kernel_redirect, bpf_redirect_peer, bpf_skb_pull_data,
         bpf_skb_store_bytes,
@@ -193,6 +193,13 @@ impl Window for Front {
 pub(super) fn redirect(ifindex: u32) -> i32 {
     // SAFETY: the helper only records the target; flags 0 = egress of that interface.
     verdict(unsafe { kernel_redirect(ifindex, 0) })
+}
+
+/// Lets the packet arrive at an interface of this network namespace; the verdict to return.
+#[inline(always)]
+pub(super) fn redirect_ingress(ifindex: u32) -> i32 {
+    // SAFETY: the helper only records the target.
+    verdict(unsafe { kernel_redirect(ifindex, BPF_F_INGRESS.into()) })
 }
 
 /// Hands the packet to the other end of a veth, as if it had arrived there; the verdict to return.

@@ -50,6 +50,13 @@ pub(super) fn tunnel(skb: &Skb, remote: u32, vni: u32, port: &Port, meta: Meta, 
     slot
 }
 
+/// Counts a packet that is known to be in no tunnel, on the slow path. The result is as that of [`other`].
+#[inline(always)]
+pub(super) fn plain(skb: &Skb, port: &Port, meta: Meta, direction: Direction) -> u32 {
+    count::port(port.slot, wire::measure(skb, meta), |counters| direction.of_port(counters));
+    0
+}
+
 /// Counts any other packet on the uplink, for its tunnel if it is Geneve after all. `wrong`: why the flow cache does not
 /// carry it. The result is the offset of the Ethernet header that is in front of the packet of a pod or the node: 0 outside of a tunnel.
 #[inline(always)]

@@ -198,7 +198,7 @@ proptest! {
         let mut windows = std::collections::BTreeMap::new();
         for step in steps {
             now = now.wrapping_add(step);
-            if spend(&mut budget, &terms(&config, 1, now)).is_ok() {
+            if spend(&mut budget, SIDE_POD, &terms(&config, 1, now)).is_ok() {
                 *windows.entry(now >> config.budget_shift).or_insert(0) += 1;
             }
         }

@@ -11,7 +11,7 @@ use ebpf::{
         note,
     },
     layout::{
-        flow::{Entry, GATE_FORWARD, GATE_LEARN, Note, Print, Tuple4},
+        flow::{Entry, GATE_FORWARD, GATE_LEARN, Note, Print, SIDE_POD, Tuple4},
         maps::{Budget, Config},
     },
     packet::{Flow, UDP},
@@ -157,7 +157,7 @@ impl World {
                 return;
             }
             None | Some((Compared::New, _)) => {
-                if spend(&mut self.budget, &terms).is_err() {
+                if spend(&mut self.budget, SIDE_POD, &terms).is_err() {
                     return;
                 }
                 self.entry = Some(value);

@@ -33,6 +33,7 @@ impl CacheControl for Wheel {
             wanted: NodePath::Auto,
             tcp: PathStatus::ebpf(""),
             tunnel: PathStatus::ebpf(""),
+            gateway: PathStatus::ebpf(""),
             underlay: None,
             epoch: Some(7),
             gate: Default::default(),

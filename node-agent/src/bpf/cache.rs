@@ -26,7 +26,8 @@ use super::{
     sweep::{Moment, Walk, count, sweep},
 };
 use crate::flow_cache::{
-    CacheError, Divergence, EndpointAmounts, Flow, FlowCache, Gate, Pressure, Swept, Timing, Tunnel, Underlay,
+    CacheError, Divergence, EndpointAmounts, Flow, FlowCache, Gate, GatewayEnd, Pressure, Swept, Timing,
+    Tunnel, Underlay,
 };
 
 /// The flow cache of the loaded programs.
@@ -232,6 +233,10 @@ impl FlowCache for PinnedCache {
 
     fn set_underlay(&self, underlay: Option<Underlay>) -> Result<(), CacheError> {
         self.control.change(|config| with_underlay(config, underlay)).map(drop).map_err(CacheError::from)
+    }
+
+    fn set_gateway(&self, gateway: Option<GatewayEnd>) -> Result<(), CacheError> {
+        self.programs.lock().set_gateway(gateway).map_err(CacheError::from)
     }
 
     fn set_remotes(&self, remotes: &BTreeSet<Ipv4Addr>) -> Result<(), CacheError> {

@@ -8,7 +8,8 @@ use std::{
 
 use api::MacAddr;
 use ebpf::layout::flow::{
-    self, Entry, HEADER_WORDS, SIDE_POD, SIDE_TUNNEL, STATE_ACTIVE, STATE_CLOSING, Tuple4, Tuple6,
+    self, Entry, HEADER_WORDS, SIDE_NODE, SIDE_OUTSIDE, SIDE_TUNNEL, STATE_ACTIVE, STATE_CLOSING, Tuple4,
+    Tuple6,
 };
 
 use super::clock::Tick;
@@ -67,7 +68,7 @@ pub(super) struct Reader {
     /// Current time in ticks.
     pub(super) now: u32,
     pub(super) tick: Tick,
-    /// Ids of pods by their host veths.
+    /// Ids of pods by their host veths, and names of other interfaces.
     pub(super) names: BTreeMap<u32, String>,
 }
 
@@ -128,7 +129,10 @@ impl Reader {
         } else {
             Action::Local { to: self.name(entry.target) }
         };
-        let endpoint = if key.side() == SIDE_POD { self.name(entry.way[0]) } else { self.name(entry.target) };
+        let endpoint =
+            if key.side() == SIDE_TUNNEL { self.name(entry.target) } else { self.name(entry.way[0]) };
+        let gateway =
+            [key.side(), entry.after.side()].iter().any(|side| matches!(*side, SIDE_OUTSIDE | SIDE_NODE));
         let (destination_mac, source_mac) = macs(entry.macs);
         // In a tunnel the inner frame's, at the end of the header; else the frame's own.
         let front = if to_tunnel { INNER } else { 0 };
@@ -148,6 +152,7 @@ impl Reader {
             destination_port: five.destination_port,
             translated,
             action,
+            gateway,
             epoch: entry.epoch,
             valid: entry.epoch == self.epoch && entry.state == STATE_ACTIVE,
             closing: entry.state == STATE_CLOSING,

@@ -1,15 +1,29 @@
-//! Interfaces by which the node itself is connected to the bridge: the bridge's own port, and the management port.
+//! Interfaces by which the node itself is connected to the bridges: the gateway bridge's own port, and the management port. Also
+//! whether their traffic, and that of the uplink without a tunnel, uses the fast path.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
-use ebpf::layout::maps::{PORT_INTERPOSED, PORT_PRESENT, Port};
+use ebpf::layout::maps::{
+    Config, PORT_FAST, PORT_INTERPOSED, PORT_PRESENT, PORT_UPLINK, Port, PortCounters, SLOT_BRIDGE,
+    SLOT_MANAGEMENT, SLOT_UPLINK,
+};
 
 use super::{
-    Error, Programs,
+    Error, NodePort, Programs,
     links::{self, host_hooks},
     object::Program,
     pins,
 };
+use crate::flow_cache::GatewayEnd;
+
+impl NodePort {
+    const fn slot(self) -> u32 {
+        match self {
+            Self::Bridge => SLOT_BRIDGE,
+            Self::Management => SLOT_MANAGEMENT,
+        }
+    }
+}
 
 impl Programs {
     /// Attaches the programs to these interfaces, and lets go of all others. The same again changes nothing, but that links which
@@ -17,44 +31,109 @@ impl Programs {
     ///
     /// # Errors
     /// The kernel refuses. What was done is kept, so that a further try goes on from there.
-    pub fn set_host_interfaces(&mut self, wanted: &BTreeSet<u32>, interposed: bool) -> Result<(), Error> {
-        let flags = PORT_PRESENT | if interposed { PORT_INTERPOSED } else { 0 };
+    pub fn set_host_interfaces(
+        &mut self,
+        wanted: &BTreeMap<u32, NodePort>,
+        interposed: bool,
+    ) -> Result<(), Error> {
         let dir = self.pins.host();
-        for &ifindex in wanted {
-            self.write_entry(ifindex, Port { flags, ..Port::default() })?;
-            self.host.insert(ifindex);
+        for (&ifindex, &port) in wanted {
+            self.update_entry(ifindex, self.host_entry(port, interposed))?;
+            self.host.insert(ifindex, port);
             for hook in host_hooks(ifindex) {
                 links::ensure(&mut self.ebpf, &dir, hook, self.uplink_via)?;
             }
         }
         for place in pins::places(&dir)? {
-            if !wanted.contains(&place.ifindex) {
+            if !wanted.contains_key(&place.ifindex) {
                 links::remove(&dir, place)?;
             }
         }
-        for ifindex in self.host.difference(wanted).copied().collect::<Vec<_>>() {
+        for ifindex in
+            self.host.keys().filter(|ifindex| !wanted.contains_key(ifindex)).copied().collect::<Vec<_>>()
+        {
             self.clear_entry(ifindex)?;
             self.host.remove(&ifindex);
         }
         Ok(())
     }
 
+    /// Writes an entry, but not what the programs have written there.
+    fn update_entry(&mut self, ifindex: u32, entry: Port) -> Result<(), Error> {
+        let old = self.read_entry(ifindex)?;
+        let entry = Port { diverged: old.map_or(0, |old| old.diverged), ..entry };
+        if old == Some(entry) { Ok(()) } else { self.write_entry(ifindex, entry) }
+    }
+
+    fn host_entry(&self, port: NodePort, interposed: bool) -> Port {
+        let bit = |on, bit| if on { bit } else { 0 };
+        let flags = PORT_PRESENT | bit(interposed, PORT_INTERPOSED) | bit(self.gateway.is_some(), PORT_FAST);
+        Port { flags, slot: port.slot(), ..Port::default() }
+    }
+
+    /// The entry of the uplink, without the flags of its mode.
+    pub(super) fn uplink_entry(&self) -> Port {
+        let fast = if self.gateway.is_some() { PORT_FAST } else { 0 };
+        let mac = self.gateway.map_or([0; 6], |end| end.mac.0);
+        Port { slot: SLOT_UPLINK, flags: PORT_UPLINK | fast, mac, ..Port::default() }
+    }
+
+    /// Sets what the fast path needs for packets of the node, and for those of the uplink without a tunnel. `None`: they take the slow
+    /// path.
+    ///
+    /// # Errors
+    /// A map cannot be written.
+    pub(super) fn set_gateway(&mut self, gateway: Option<GatewayEnd>) -> Result<(), Error> {
+        self.gateway = gateway;
+        if let Some((uplink, mode)) = self.uplink {
+            self.write_entries(uplink, mode, self.uplink_entry())?;
+        }
+        for (ifindex, port) in self.host.clone() {
+            let old = self.read_entry(ifindex)?.unwrap_or_default();
+            self.update_entry(ifindex, self.host_entry(port, old.flags & PORT_INTERPOSED != 0))?;
+        }
+        let mtu = gateway.map_or(0, |end| u16::try_from(end.mtu).unwrap_or(u16::MAX));
+        self.control.change(|config| Config { uplink_mtu: mtu, ..config }).map(drop)
+    }
+
     /// The interfaces of the node to which programs are attached.
-    pub fn host_interfaces(&self) -> &BTreeSet<u32> {
+    pub fn host_interfaces(&self) -> &BTreeMap<u32, NodePort> {
         &self.host
+    }
+
+    /// Packets and bytes of the node's ports; `from` is sent by the node.
+    ///
+    /// # Errors
+    /// The map cannot be read.
+    pub fn host_stats(&self) -> Result<Vec<(NodePort, PortCounters)>, Error> {
+        [NodePort::Bridge, NodePort::Management]
+            .into_iter()
+            .map(|port| Ok((port, self.port_counters(port.slot())?)))
+            .collect()
+    }
+
+    /// Takes over what the uplink's entry says of a previous agent's gateway.
+    pub(super) fn adopt_gateway(&mut self, uplink: u32) -> Result<(), Error> {
+        let entry = self.read_entry(uplink)?.unwrap_or_default();
+        let mtu = self.control.get()?.uplink_mtu.into();
+        let fast = entry.flags & PORT_FAST != 0;
+        self.gateway = fast.then_some(GatewayEnd { mac: api::MacAddr(entry.mac), mtu });
+        Ok(())
     }
 
     /// Takes over the interfaces of a previous agent: their links get the loaded programs.
     pub(super) fn adopt_host(&mut self) -> Result<(), Error> {
         let dir = self.pins.host();
-        let mut kept = BTreeSet::new();
+        let mut kept = BTreeMap::new();
         let mut interposed = false;
         for place in pins::places(&dir)?.iter().filter(|place| place.program == Program::FromHost) {
             let ifindex = place.ifindex;
             if host_hooks(ifindex).into_iter().all(|hook| links::alive(&mut self.ebpf, &dir, hook)) {
                 let entry = self.read_entry(ifindex)?.unwrap_or_default();
                 interposed |= entry.flags & PORT_INTERPOSED != 0;
-                kept.insert(ifindex);
+                let port =
+                    if entry.slot == SLOT_MANAGEMENT { NodePort::Management } else { NodePort::Bridge };
+                kept.insert(ifindex, port);
             }
         }
         interposed |= self.uplink.is_some_and(|(_, mode)| mode != super::Mode::Direct);

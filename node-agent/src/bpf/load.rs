@@ -95,6 +95,7 @@ impl Programs {
             endpoints: Default::default(),
             uplink: None,
             host: Default::default(),
+            gateway: None,
             uplink_via,
             slots: Slots::default(),
             tunnels_before: Default::default(),
@@ -161,6 +162,7 @@ impl Programs {
         {
             // Before `set_uplink`, so that the counters are kept.
             self.uplink = Some((ifindex, mode));
+            self.adopt_gateway(ifindex)?;
             return self.set_uplink(ifindex, mode);
         }
         tracing::warn!(ifindex, "attached uplink no longer exists; waiting for another one");

@@ -49,6 +49,7 @@ pub use log::Log;
 pub(crate) use probe::on_bpffs;
 pub use probe::{Capabilities, Unsupported, probe};
 
+use crate::flow_cache::GatewayEnd;
 use pins::Pins;
 use slots::Slots;
 
@@ -91,6 +92,15 @@ pub struct Endpoint {
     pub shares_ingress: bool,
 }
 
+/// A port by which the node itself is connected to a bridge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodePort {
+    /// The gateway bridge's own port.
+    Bridge,
+    /// The management port.
+    Management,
+}
+
 /// State of a pod's port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointState {
@@ -123,8 +133,10 @@ pub struct Programs {
     ebpf: aya::Ebpf,
     endpoints: BTreeMap<String, Attached>,
     uplink: Option<(u32, Mode)>,
-    /// Interfaces by which the node itself is connected to the bridge.
-    host: std::collections::BTreeSet<u32>,
+    /// Interfaces by which the node itself is connected to the bridges.
+    host: BTreeMap<u32, NodePort>,
+    /// What the fast path needs for the node's own traffic and that with the outside; `None`: it goes through OVS.
+    gateway: Option<GatewayEnd>,
     uplink_via: links::Via,
     slots: Slots,
     /// Counters at the last call of [`Programs::prune_tunnels`].

@@ -7,7 +7,7 @@ use std::{
 
 use aya::maps::{Array, HashMap, MapData, MapError};
 use ebpf::layout::maps::{
-    Config, PORT_ARRAY_SIZE, PORT_FAST, PORT_INTERPOSED, PORT_PRESENT, PORT_UPLINK, Port, SLOT_UPLINK,
+    Config, PORT_ARRAY_SIZE, PORT_FAST, PORT_INTERPOSED, PORT_PRESENT, Port, SLOT_UPLINK,
 };
 
 use super::{
@@ -125,8 +125,7 @@ impl Programs {
         if before.is_none_or(|(ifindex, _)| ifindex != uplink) {
             self.zero_port_counters(SLOT_UPLINK)?;
         }
-        let port = Port { slot: SLOT_UPLINK, flags: PORT_UPLINK, ..Port::default() };
-        self.write_entries(uplink, mode, port)?;
+        self.write_entries(uplink, mode, self.uplink_entry())?;
         self.uplink = Some((uplink, mode));
         let moved = before.is_some_and(|(ifindex, _)| ifindex != uplink);
         self.control.change(|config| {
@@ -194,9 +193,12 @@ impl Programs {
         self.write_endpoint(&port)
     }
 
-    /// Host veths of all pods, with their ids.
+    /// Host veths of all pods, with their ids; uplink and interfaces of the node, with their names.
     pub(super) fn endpoint_names(&self) -> std::collections::BTreeMap<u32, String> {
-        self.endpoints.iter().map(|(id, port)| (port.host_ifindex, id.clone())).collect()
+        let others = self.uplink.iter().map(|(uplink, _)| uplink).chain(self.host.keys());
+        let others = others.filter_map(|ifindex| Some((*ifindex, links::interface_name(*ifindex)?)));
+        let pods = self.endpoints.iter().map(|(id, port)| (port.host_ifindex, id.clone()));
+        others.chain(pods).collect()
     }
 
     /// Epoch of the last divergence of a pod's port, if there was one.
@@ -262,7 +264,7 @@ impl Programs {
     }
 
     /// Writes the entries of a port's interfaces. In interposed mode each redirects to the other.
-    fn write_entries(&mut self, ifindex: u32, mode: Mode, port: Port) -> Result<(), Error> {
+    pub(super) fn write_entries(&mut self, ifindex: u32, mode: Mode, port: Port) -> Result<(), Error> {
         let port = Port { flags: port.flags | PORT_PRESENT, ..port };
         match mode {
             Mode::Direct => self.write_entry(ifindex, port),
@@ -312,7 +314,7 @@ impl Programs {
     pub(super) fn clear_stray_entries(&mut self) -> Result<usize, Error> {
         let mut known: BTreeSet<u32> =
             self.endpoints.values().flat_map(|port| interfaces(port.host_ifindex, port.mode)).collect();
-        known.extend(&self.host);
+        known.extend(self.host.keys());
         known.extend(self.uplink.iter().flat_map(|(ifindex, mode)| interfaces(*ifindex, *mode)));
         let present = self.port_entries()?;
         let strays: Vec<u32> = present.into_iter().filter(|ifindex| !known.contains(ifindex)).collect();

@@ -59,7 +59,7 @@ fn shapes(flows: u32) -> Vec<Shape> {
         ("NOTES6", 4, size_of::<Note<Tuple6>>(), NOTES6),
         ("NOTE_CURSOR", 4, size_of::<Cursors>(), 1),
         ("NOTE_BUDGET", 4, size_of::<Budget>(), PORT_SLOTS),
-        ("BUDGET", 4, size_of::<Budget>(), 1),
+        ("BUDGET", 4, size_of::<Budget>(), 2),
         ("SCRATCH", 4, size_of::<Entry<Tuple4>>(), 1),
         ("SCRATCH6", 4, size_of::<Entry<Tuple6>>(), 1),
         (EVENTS, 0, 0, EVENTS_BYTES),

@@ -1,8 +1,8 @@
-//! Allocation of counter slots for pods: from 1; 0 is that of the uplink.
+//! Allocation of counter slots for pods: from 1; 0 is that of the uplink, the last ones are those of the node.
 
 use std::collections::{BTreeSet, VecDeque};
 
-use ebpf::layout::maps::{PORT_SLOTS, SLOT_UPLINK};
+use ebpf::layout::maps::{LAST_POD_SLOT, SLOT_UPLINK};
 
 /// Slots in use. A released slot is reused as late as possible: a program that is still running on another CPU may add to it.
 #[derive(Debug, Default)]
@@ -15,11 +15,11 @@ pub(super) struct Slots {
 
 impl Slots {
     /// Pods that can have a slot.
-    pub(super) const CAPACITY: u32 = PORT_SLOTS - 1;
+    pub(super) const CAPACITY: u32 = LAST_POD_SLOT;
 
     /// Marks a slot as in use. False if it is not a pod's slot, or is in use already.
     pub(super) fn claim(&mut self, slot: u32) -> bool {
-        slot != SLOT_UPLINK && slot < PORT_SLOTS && self.taken.insert(slot)
+        slot != SLOT_UPLINK && slot <= LAST_POD_SLOT && self.taken.insert(slot)
     }
 
     /// A free slot.
@@ -56,10 +56,10 @@ mod tests {
         assert!(slots.claim(3));
         assert!(!slots.claim(3));
         assert!(!slots.claim(SLOT_UPLINK));
-        assert!(!slots.claim(PORT_SLOTS));
+        assert!(!slots.claim(LAST_POD_SLOT + 1));
         let mut seen = BTreeSet::from([3]);
         while let Some(slot) = slots.take() {
-            assert!(slot != SLOT_UPLINK && slot < PORT_SLOTS);
+            assert!(slot != SLOT_UPLINK && slot <= LAST_POD_SLOT);
             assert!(seen.insert(slot), "{slot} twice");
         }
         assert_eq!(seen.len(), usize::try_from(Slots::CAPACITY).unwrap());

@@ -134,7 +134,7 @@ impl Programs {
         Ok(())
     }
 
-    fn port_counters(&self, slot: u32) -> Result<PortCounters, Error> {
+    pub(super) fn port_counters(&self, slot: u32) -> Result<PortCounters, Error> {
         let map: PerCpuArray<&MapData, PortCounters> = typed_ref(&self.ebpf, ENDPOINT_STATS)?;
         let values = map.get(&slot, 0).map_err(|source| Error::map(ENDPOINT_STATS, "read", source))?;
         Ok(sum(&values, PortCounters::plus))

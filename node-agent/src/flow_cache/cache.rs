@@ -40,6 +40,15 @@ pub struct Underlay {
     pub mtu: u32,
 }
 
+/// What the fast path needs for the node's own traffic and for that of the uplink without a tunnel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GatewayEnd {
+    /// MAC address of the gateway bridge: only packets to it are learned from the uplink.
+    pub mac: MacAddr,
+    /// MTU of the uplink, in bytes.
+    pub mtu: u32,
+}
+
 /// Timing of the flow cache, and its rate limit for new entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
@@ -78,13 +87,13 @@ pub enum Action {
         /// OVN's Geneve option: ingress port key (15 bits) and egress port key (16 bits).
         option: u32,
     },
-    /// Forward to a pod of this node.
+    /// Forward to a pod of this node, to the node, or out of the uplink without a tunnel.
     #[serde(rename_all = "camelCase")]
     Local {
-        /// Container id of the receiving pod.
+        /// Container id of the receiving pod, or name of the interface.
         to: String,
     },
-    /// Decapsulate a packet of another node and deliver it to the pod.
+    /// Decapsulate a packet of another node and deliver it, or send it out of the uplink.
     #[serde(rename_all = "camelCase")]
     Deliver {
         /// Tunnel endpoint of the remote node.
@@ -110,8 +119,10 @@ pub struct Translated {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Flow {
-    /// Container id of the sending pod, or of the receiving pod for [`Action::Deliver`].
+    /// Container id of the sending pod, or of the receiving pod for [`Action::Deliver`]; name of an interface where it is none of a pod.
     pub endpoint: String,
+    /// One end is the node itself, or outside of the cluster.
+    pub gateway: bool,
     /// IP protocol number: 6 (TCP) or 17 (UDP).
     pub protocol: u8,
     /// Source address of the packets.
@@ -297,6 +308,9 @@ pub trait FlowCache: std::fmt::Debug + Send + Sync {
     fn heartbeat(&self) -> Result<(), CacheError>;
     /// Sets the tunnel endpoint. `None`: tunnelled packets take the slow path.
     fn set_underlay(&self, underlay: Option<Underlay>) -> Result<(), CacheError>;
+    /// Sets what the fast path needs for the node's own traffic and that of the uplink without a tunnel. `None`: it takes the slow
+    /// path. The caller must invalidate the cache after a change.
+    fn set_gateway(&self, gateway: Option<GatewayEnd>) -> Result<(), CacheError>;
     /// Sets the complete list of remote tunnel endpoints; nothing is learned from other outer sources. After the removal of an
     /// endpoint the caller must invalidate the cache.
     fn set_remotes(&self, remotes: &BTreeSet<Ipv4Addr>) -> Result<(), CacheError>;

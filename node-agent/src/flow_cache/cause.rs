@@ -5,6 +5,8 @@
 pub enum Cause {
     /// A flow of br-int changed.
     Flows,
+    /// A flow of the gateway bridge changed.
+    GatewayFlows,
     /// A port, interface, bridge or mirror of OVS changed.
     Ports,
     /// `external_ids` or `other_config` of the chassis changed.
@@ -27,8 +29,9 @@ pub enum Cause {
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Flows,
+        Self::GatewayFlows,
         Self::Ports,
         Self::Chassis,
         Self::Links,
@@ -44,6 +47,7 @@ impl Cause {
     pub fn name(self) -> &'static str {
         match self {
             Self::Flows => "flows",
+            Self::GatewayFlows => "gateway_flows",
             Self::Ports => "ports",
             Self::Chassis => "chassis",
             Self::Links => "links",

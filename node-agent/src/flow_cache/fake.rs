@@ -10,8 +10,8 @@ use api::MacAddr;
 use parking_lot::Mutex;
 
 use crate::flow_cache::{
-    Action, CacheError, Divergence, EndpointAmounts, Flow, FlowCache, Gate, Pressure, Swept, Timing, Tunnel,
-    Underlay,
+    Action, CacheError, Divergence, EndpointAmounts, Flow, FlowCache, Gate, GatewayEnd, Pressure, Swept,
+    Timing, Tunnel, Underlay,
 };
 
 /// Fake implementation of [`FlowCache`].
@@ -48,6 +48,7 @@ pub(crate) fn flows() -> Vec<Flow> {
         epoch: 7,
         valid: true,
         translated: None,
+        gateway: false,
         closing: false,
         probing: false,
         ttl_step: 1,
@@ -90,6 +91,9 @@ impl FlowCache for Fake {
         Ok(())
     }
     fn set_underlay(&self, _: Option<Underlay>) -> Result<(), CacheError> {
+        Ok(())
+    }
+    fn set_gateway(&self, _: Option<GatewayEnd>) -> Result<(), CacheError> {
         Ok(())
     }
     fn set_remotes(&self, _: &BTreeSet<Ipv4Addr>) -> Result<(), CacheError> {

@@ -50,15 +50,41 @@ pub enum Round {
     Second,
 }
 
+/// A bridge whose flows are monitored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Watched {
+    /// br-int. Without its monitor the cache is closed, after a grace period.
+    Integration,
+    /// The gateway bridge. Without its monitor the traffic that crosses it takes the slow path.
+    Gateway,
+}
+
+impl Watched {
+    /// Cause of invalidation when a flow changes.
+    pub const fn cause(self) -> Cause {
+        match self {
+            Self::Integration => Cause::Flows,
+            Self::Gateway => Cause::GatewayFlows,
+        }
+    }
+}
+
+/// What is known of a flow monitor.
+#[derive(Debug, Clone, Copy, Default)]
+struct Monitor {
+    paused: bool,
+    reading: bool,
+}
+
 /// An event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
     /// Something changed on which OVS's verdicts depend.
     Changed(Cause),
     /// The flow monitor was paused by OVS because of congestion (`true`), or resumed (`false`).
-    Paused(bool),
+    Paused(Watched, bool),
     /// Flow updates are being parsed (`true`), or all have been (`false`). In between, the exclusions are unknown.
-    Reading(bool),
+    Reading(Watched, bool),
     /// Changed exclusions are being applied to endpoints (`true`), or have been (`false`).
     Deciding(bool),
     /// OVS has revalidated all of its datapath flows since the request.
@@ -68,8 +94,10 @@ pub enum Input {
         /// Number of flows in all tables.
         flows: usize,
     },
-    /// The flow monitor was lost, with the reason.
+    /// The flow monitor of br-int was lost, with the reason.
     MonitorLost(String),
+    /// The flow monitor of the gateway bridge is connected, or was lost.
+    GatewayMonitor,
     /// Whether the Open_vSwitch database is connected and synced.
     Database(bool),
     /// State of OVS's connection tracking.
@@ -119,8 +147,8 @@ pub struct Engine {
     times: Times,
     enabled: bool,
     burst: Option<Burst>,
-    paused: bool,
-    reading: bool,
+    integration: Monitor,
+    gateway: Monitor,
     deciding: bool,
     monitor: Result<(), String>,
     /// br-int had no flows when the monitor connected: ovs-vswitchd restarted and its flows are not installed yet.
@@ -139,8 +167,8 @@ impl Engine {
             times,
             enabled: false,
             burst: None,
-            paused: false,
-            reading: false,
+            integration: Monitor::default(),
+            gateway: Monitor::default(),
             deciding: false,
             monitor: Err("not connected yet".to_owned()),
             empty: false,
@@ -156,11 +184,15 @@ impl Engine {
         let (mut invalidate, mut revalidate) = (None, false);
         match input {
             Input::Changed(cause) => invalidate = self.change(now, cause, &mut revalidate),
-            Input::Paused(paused) => {
-                self.paused = paused;
-                invalidate = self.change(now, Cause::Flows, &mut revalidate);
+            Input::Paused(bridge, paused) => {
+                self.monitor_of(bridge).paused = paused;
+                invalidate = self.change(now, bridge.cause(), &mut revalidate);
             }
-            Input::Reading(reading) => self.reading = reading,
+            Input::Reading(bridge, reading) => self.monitor_of(bridge).reading = reading,
+            Input::GatewayMonitor => {
+                self.gateway = Monitor::default();
+                invalidate = self.change(now, Cause::GatewayFlows, &mut revalidate);
+            }
             Input::Deciding(deciding) => self.deciding = deciding,
             // During a burst nothing is learned, and its end invalidates all entries anyway.
             Input::Revalidated(Round::First) => {
@@ -170,14 +202,13 @@ impl Engine {
             Input::Monitor { flows } => {
                 self.monitor = Ok(());
                 self.empty = flows == 0;
-                self.paused = false;
+                self.integration.paused = false;
                 // Earlier changes belong to another session.
                 self.burst = None;
             }
             Input::MonitorLost(why) => {
                 self.monitor = Err(why);
-                self.paused = false;
-                self.reading = false;
+                self.integration = Monitor::default();
             }
             Input::Database(there) => self.database = there,
             Input::Tracking(tracking) => self.tracking = tracking,
@@ -279,11 +310,23 @@ impl Engine {
             }
             State::Open => Gate {
                 forward: true,
-                learn: self.burst.is_none() && !self.paused && !self.reading && !self.deciding,
+                learn: self.burst.is_none() && !self.is_behind() && !self.deciding,
                 tcp: self.tracking == Tracking::Tolerant,
                 hold: false,
             },
         }
+    }
+
+    fn monitor_of(&mut self, bridge: Watched) -> &mut Monitor {
+        match bridge {
+            Watched::Integration => &mut self.integration,
+            Watched::Gateway => &mut self.gateway,
+        }
+    }
+
+    /// Whether flows may have changed that no update has told yet.
+    fn is_behind(&self) -> bool {
+        [self.integration, self.gateway].iter().any(|monitor| monitor.paused || monitor.reading)
     }
 
     fn end(&self, burst: Burst) -> Instant {
@@ -294,7 +337,8 @@ impl Engine {
     /// requests another.
     fn change(&mut self, now: Instant, cause: Cause, revalidate: &mut bool) -> Option<Cause> {
         let away = self.monitor.is_err() || self.empty;
-        let follows_from_start = matches!(cause, Cause::Ports | Cause::Chassis | Cause::Neighbours);
+        let follows_from_start =
+            matches!(cause, Cause::Ports | Cause::Chassis | Cause::Neighbours | Cause::GatewayFlows);
         if away && follows_from_start {
             // Side effects of the end and start of OVS, after which all entries are invalidated anyway. Without OVS they do not
             // change verdicts, and an invalidation would defeat the grace period.
@@ -519,10 +563,13 @@ mod tests {
     #[test]
     fn nothing_is_learned_while_ovs_cannot_tell_what_changes() {
         let (mut engine, now) = open();
-        assert_eq!(engine.take(now, Input::Paused(true)).invalidate, Some(Cause::Flows));
+        assert_eq!(
+            engine.take(now, Input::Paused(Watched::Integration, true)).invalidate,
+            Some(Cause::Flows)
+        );
         let due = engine.due().unwrap();
         assert!(!engine.take(due, Input::Tick).gate.learn);
-        let step = engine.take(due + MS, Input::Paused(false));
+        let step = engine.take(due + MS, Input::Paused(Watched::Integration, false));
         assert_eq!(step.invalidate, Some(Cause::Flows));
         let due = engine.due().unwrap();
         assert!(engine.take(due, Input::Tick).gate.learn);
@@ -532,13 +579,13 @@ mod tests {
     fn nothing_is_learned_before_what_changed_was_read_and_who_may_be_cached_was_decided() {
         let (mut engine, now) = open();
         engine.take(now, Input::Changed(Cause::Flows));
-        engine.take(now, Input::Reading(true));
+        engine.take(now, Input::Reading(Watched::Integration, true));
         let due = engine.due().unwrap();
         assert!(!engine.take(due, Input::Tick).gate.learn, "the end of the burst came first");
         engine.take(due, Input::Deciding(true));
-        assert!(!engine.take(due, Input::Reading(false)).gate.learn);
+        assert!(!engine.take(due, Input::Reading(Watched::Integration, false)).gate.learn);
         assert!(engine.take(due, Input::Deciding(false)).gate.learn);
-        engine.take(due, Input::Reading(true));
+        engine.take(due, Input::Reading(Watched::Integration, true));
         engine.take(due, Input::MonitorLost("x".to_owned()));
         engine.take(due, Input::Monitor { flows: 1 });
         let due = engine.due().unwrap();

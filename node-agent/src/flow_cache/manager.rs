@@ -11,9 +11,9 @@ use tokio::sync::Notify;
 use super::metrics::CacheMetrics;
 use crate::flow_cache::eligibility::decide::View;
 use crate::flow_cache::eligibility::flow_actions::FlowExclusions;
-use crate::flow_cache::invalidation::{Cause, Engine, Input, Step, Times, Tracking};
+use crate::flow_cache::invalidation::{Cause, Engine, Input, Step, Times, Tracking, Watched};
 use crate::flow_cache::path_file::{Store, StoreError};
-use crate::flow_cache::{FlowCache, Gate, Timing, Underlay};
+use crate::flow_cache::{FlowCache, Gate, GatewayEnd, HOLD, Timing, Underlay};
 use api::admin::{
     Cache, CacheStatus, EndpointStatus, GateStatus, MonitorHealth, NodePath, PathStatus, UnderlayStatus,
 };
@@ -65,10 +65,44 @@ struct Inner {
     decided: Decided,
     /// Number of times ovs-vswitchd was lost.
     lives: u64,
-    /// Exclusions because of br-int's flows, and their version.
-    exclusions: (Arc<FlowExclusions>, u64),
+    /// Exclusions because of the bridges' flows, and their version.
+    exclusions: (Exclusions, u64),
+    gateway_monitor: GatewayMonitor,
+    /// [`Decided::gateway_end`] as last written to the cache; `None`: not written yet.
+    gateway_sent: Option<Option<GatewayEnd>>,
     timing: Timing,
     divergences: u64,
+}
+
+/// What the flows of the two bridges exclude from the fast path.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Exclusions {
+    pub(super) integration: Arc<FlowExclusions>,
+    pub(super) gateway: Arc<FlowExclusions>,
+}
+
+/// State of the flow monitor of the gateway bridge.
+#[derive(Debug, Clone)]
+pub(super) enum GatewayMonitor {
+    /// Connected.
+    Up,
+    /// Lost at this time, after it was connected.
+    Lost(Instant, String),
+    /// Not connected yet.
+    Missing(String),
+}
+
+impl GatewayMonitor {
+    /// Why the gateway bridge is not monitored; `None` while it is, and for [`HOLD`] after it was: a restart of OVS must not interrupt
+    /// traffic.
+    pub(super) fn unsynced_reason(&self, now: Instant) -> Option<String> {
+        let why = match self {
+            Self::Up => return None,
+            Self::Lost(since, _) if now.saturating_duration_since(*since) < HOLD => return None,
+            Self::Lost(_, why) | Self::Missing(why) => why,
+        };
+        Some(format!("flow monitor of the gateway bridge not connected: {why}"))
+    }
 }
 
 /// Result of the last evaluation of the eligibility rules.
@@ -76,6 +110,9 @@ struct Inner {
 pub(super) struct Decided {
     pub(super) node: PathStatus,
     pub(super) tunnel: PathStatus,
+    /// Path of the node's own traffic and of that with the outside.
+    pub(super) gateway: PathStatus,
+    pub(super) gateway_end: Option<GatewayEnd>,
     pub(super) underlay: Option<Underlay>,
     pub(super) endpoints: Vec<EndpointStatus>,
 }
@@ -117,12 +154,16 @@ impl Manager {
             wanted,
             decided: Decided {
                 node: starting.clone(),
-                tunnel: starting,
+                tunnel: starting.clone(),
+                gateway: starting,
+                gateway_end: None,
                 underlay: None,
                 endpoints: Vec::new(),
             },
             lives: 0,
             exclusions: Default::default(),
+            gateway_monitor: GatewayMonitor::Missing("not connected yet".to_owned()),
+            gateway_sent: None,
             timing: Timing::default(),
             divergences: 0,
         };
@@ -147,7 +188,7 @@ impl Manager {
     /// Status of the flow cache and of all endpoints.
     pub fn status(&self) -> CacheStatus {
         let inner = self.shared.inner.lock();
-        let Decided { node, tunnel, underlay, endpoints } = inner.decided.clone();
+        let Decided { node, tunnel, gateway, underlay, endpoints, .. } = inner.decided.clone();
         let Gate { forward, learn, tcp, hold } = inner.gate.unwrap_or_default();
         let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let there = self.shared.cache.is_some();
@@ -164,6 +205,7 @@ impl Manager {
                 (_, Tracking::Strict(why)) => PathStatus::ovs(why.clone()),
             },
             tunnel,
+            gateway,
             underlay: underlay.map(|underlay| UnderlayStatus {
                 address: underlay.address,
                 mac: underlay.mac.to_string(),
@@ -414,19 +456,64 @@ impl Shared {
         self.inner.lock().engine.waits_for_flows()
     }
 
-    /// Sets the exclusions because of br-int's flows; learning stops until [`Shared::exclusions_applied`].
-    pub(super) fn set_exclusions(&self, exclusions: FlowExclusions) {
+    /// Sets the exclusions because of the flows of `bridge`; learning stops until [`Shared::exclusions_applied`].
+    pub(super) fn set_exclusions(&self, bridge: Watched, exclusions: FlowExclusions) {
         let mut inner = self.inner.lock();
-        if *inner.exclusions.0 != exclusions {
-            inner.exclusions = (Arc::new(exclusions), inner.exclusions.1 + 1);
+        let (all, version) = &mut inner.exclusions;
+        let of_bridge = match bridge {
+            Watched::Integration => &mut all.integration,
+            Watched::Gateway => &mut all.gateway,
+        };
+        if **of_bridge != exclusions {
+            *of_bridge = Arc::new(exclusions);
+            *version += 1;
             self.take_locked(&mut inner, Input::Deciding(true));
             self.decide.notify_one();
         }
     }
 
     /// Current exclusions and their version.
-    pub(super) fn exclusions(&self) -> (Arc<FlowExclusions>, u64) {
+    pub(super) fn exclusions(&self) -> (Exclusions, u64) {
         self.inner.lock().exclusions.clone()
+    }
+
+    /// Call when the flow monitor of the gateway bridge is connected and synced, or is not, with the reason.
+    pub(super) fn gateway_monitor(&self, state: Result<(), String>) {
+        let mut inner = self.inner.lock();
+        inner.gateway_monitor = match (state, &inner.gateway_monitor) {
+            (Ok(()), _) => GatewayMonitor::Up,
+            (Err(why), GatewayMonitor::Up) => GatewayMonitor::Lost(Instant::now(), why),
+            (Err(why), GatewayMonitor::Lost(since, _)) => GatewayMonitor::Lost(*since, why),
+            (Err(why), GatewayMonitor::Missing(_)) => GatewayMonitor::Missing(why),
+        };
+        self.take_locked(&mut inner, Input::GatewayMonitor);
+        self.decide.notify_one();
+    }
+
+    /// Why the gateway bridge is not monitored; `None` when it is.
+    pub(super) fn gateway_unsynced(&self) -> Option<String> {
+        self.inner.lock().gateway_monitor.unsynced_reason(Instant::now())
+    }
+
+    /// Rest of the grace period of the gateway bridge; `None` when it is not in one.
+    pub(super) fn gateway_hold_left(&self) -> Option<Duration> {
+        match self.inner.lock().gateway_monitor {
+            GatewayMonitor::Lost(since, _) => HOLD.checked_sub(since.elapsed()),
+            GatewayMonitor::Up | GatewayMonitor::Missing(_) => None,
+        }
+    }
+
+    /// Writes what the fast path needs for traffic of the gateway bridge, unless it is written already. Returns true when it was
+    /// changed.
+    pub(super) fn set_gateway(&self, end: Option<GatewayEnd>) -> bool {
+        let Some(cache) = &self.cache else { return false };
+        let before = self.inner.lock().gateway_sent;
+        if before == Some(end) {
+            return false;
+        }
+        let done = self.check("set the path of the gateway bridge", cache.set_gateway(end));
+        self.inner.lock().gateway_sent = done.map(|()| end);
+        before.is_some()
     }
 
     /// Call after the exclusions of this version were applied to all endpoints; learning resumes if they are current.

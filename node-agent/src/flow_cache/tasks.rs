@@ -9,7 +9,7 @@ use tokio::time::MissedTickBehavior;
 use super::sources::{flow_events, ovs_database, revalidation, tracking, underlay};
 use super::{Timing, pressure};
 use crate::flow_cache::eligibility::decide::{self, View};
-use crate::flow_cache::invalidation::Input;
+use crate::flow_cache::invalidation::{Input, Watched};
 use crate::flow_cache::manager::{Manager, Shared};
 use crate::kernel::link::Netlink;
 use crate::kube::pods::Pods;
@@ -87,7 +87,7 @@ impl Manager {
             uplink: settings.uplink.clone(),
         };
         let view = self.shared.view.get_or_init(|| view).clone();
-        tasks.spawn("paths", decisions(Arc::clone(&self.shared), view));
+        tasks.spawn("paths", decisions(Arc::clone(&self.shared), view.clone()));
         if self.shared.cache.is_none() {
             return;
         }
@@ -107,13 +107,18 @@ impl Manager {
             tracking::Of::Kernel
         };
         tasks.spawn("connection-tracking", tracking::follow(Arc::clone(&self.shared), of));
-        match management_socket(&settings.ovs_db, api::ovn_name::INTEGRATION_BRIDGE) {
-            Some(socket) => flow_events::watch(&self.shared, tasks, socket, settings.faults.ignore_flows),
-            None => {
-                let why = format!("--ovs-db {} is not a unix socket on this node", settings.ovs_db);
-                self.shared.take(Input::MonitorLost(why));
-            }
-        }
+        let (ovs_db, ignore) = (settings.ovs_db, settings.faults.ignore_flows);
+        let socket = move |bridge: &str| {
+            management_socket(&ovs_db, bridge)
+                .ok_or_else(|| format!("--ovs-db {ovs_db} is not a unix socket on this node"))
+        };
+        let gateway = {
+            let socket = socket.clone();
+            move || socket(&view.bridge().ok_or("no gateway bridge yet")?)
+        };
+        flow_events::watch(&self.shared, tasks, Watched::Gateway, gateway, ignore);
+        let integration = move || socket(api::ovn_name::INTEGRATION_BRIDGE);
+        flow_events::watch(&self.shared, tasks, Watched::Integration, integration, ignore);
     }
 }
 
@@ -173,11 +178,12 @@ async fn decisions(shared: Arc<Shared>, view: View) {
     let mut changes = view.ovs.replica().changes();
     loop {
         decide::round(&shared, &view).await;
+        let wait = shared.gateway_hold_left().map_or(DECIDE, |left| left.min(DECIDE));
         tokio::select! {
             () = shared.decide.notified() => {}
             changed = pods.changed() => if changed.is_err() { return },
             change = changes.next() => if change.is_none() { return },
-            () = tokio::time::sleep(DECIDE) => {}
+            () = tokio::time::sleep(wait) => {}
         }
     }
 }

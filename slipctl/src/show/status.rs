@@ -74,6 +74,7 @@ fn cache_lines(cache: &Cache) -> Vec<(&'static str, String)> {
         ("Requested path", cache.wanted.name().to_owned()),
         ("TCP", reasoned(&cache.tcp)),
         ("Tunnel", reasoned(&cache.tunnel)),
+        ("Gateway", reasoned(&cache.gateway)),
         ("Underlay", underlay),
         ("Epoch", epoch),
         ("Modes", format!("{modes}; refresh after {}", span(cache.refresh_ms))),

@@ -11,7 +11,7 @@ use ebpf::{
         learn::{self, Compared, Learned, Out},
     },
     layout::{
-        flow::{Entry, GATE_FORWARD, HEADER_LEN, HEADER_WORDS, Print, SIDE_POD, SIDE_TUNNEL},
+        flow::{Entry, GATE_FORWARD, HEADER_LEN, HEADER_WORDS, Print, SIDE_OUTSIDE, SIDE_TUNNEL},
         maps::{Config, PORT_FAST, PORT_INTERPOSED, Port, TunnelKey, mapped},
         reason::Reason,
     },
@@ -61,16 +61,16 @@ pub(super) fn to_uplink(skb: &Skb, outer: &Outer, tunnel: u32, config: &Config, 
     }
 }
 
-/// A packet that OVS delivers to the pod at `ifindex`, its host veth. `port`: where it is seen.
+/// A packet that OVS gives out on this side without a tunnel. `target`: interface by which it leaves, a pod's host veth, the uplink or
+/// one of the node; `port`: where it is seen.
 #[inline(always)]
-pub(super) fn to_pod(skb: &Skb, port: &Port, ifindex: u32, tag: u32) {
-    let Some(config) = maps::config() else { return };
+pub(super) fn plain(skb: &Skb, config: &Config, port: &Port, side: u8, target: u32, tag: u32) {
     let learns = maps::gate(config) & GATE_FORWARD != 0 && port.flags & PORT_FAST != 0;
     let front = skb.front(14 + 20 + 20);
     if !front.has(14) {
         return;
     }
-    let exit = Exit { config, port, side: SIDE_POD, target: ifindex, slot: port.slot, tag, learns };
+    let exit = Exit { config, port, side, target, slot: port.slot, tag, learns };
     let ethertype = u16::from_be(front.u16(12));
     if ethertype == V4::TYPE {
         tell(comes_out::<V4, 14>(skb, &exit));
@@ -220,7 +220,7 @@ fn save<F: Family>(
             Compared::New => {}
         }
     }
-    may_add(terms)?;
+    may_add(key.side(), terms)?;
     if key.side() == SIDE_TUNNEL {
         let [vni, _, remote] = value.way;
         value.slot_in = short(count::tunnel_slot(&TunnelKey { remote: mapped(remote.to_ne_bytes()), vni }));
@@ -233,9 +233,11 @@ fn save<F: Family>(
 
 /// Whether another entry may be made now: the agent is alive, and this CPU has budget. What there is already is confirmed without that.
 #[inline(always)]
-fn may_add(terms: &Terms<'_>) -> Result<(), Reason> {
+fn may_add(side: u8, terms: &Terms<'_>) -> Result<(), Reason> {
     learn::is_agent_alive(maps::heartbeat(terms.config), terms)?;
-    let Some(budget) = maps::BUDGET.get_ptr_mut(0) else { return Err(Reason::OverBudget) };
+    let Some(budget) = maps::BUDGET.get_ptr_mut((side == SIDE_OUTSIDE).into()) else {
+        return Err(Reason::OverBudget);
+    };
     // SAFETY: a value of a per-CPU array, which only this CPU writes.
-    learn::spend(unsafe { &mut *budget }, terms)
+    learn::spend(unsafe { &mut *budget }, side, terms)
 }

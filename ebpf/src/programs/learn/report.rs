@@ -2,7 +2,7 @@
 
 use ebpf::decide::tuple::Tuple as _;
 use ebpf::layout::{
-    flow::{Answer, Divergence, Entry, SIDE_POD},
+    flow::{Answer, Divergence, Entry, SIDE_TUNNEL},
     reason::Reason,
 };
 
@@ -17,7 +17,7 @@ fn suspend(ifindex: u32, epoch: u32) {
     }
 }
 
-/// The pods' ports that take part in an entry leave the fast path for this epoch, and the agent is told both answers.
+/// The ports that take part in an entry leave the fast path for this epoch, and the agent is told both answers.
 #[inline(never)]
 pub(super) fn diverged<F: Family>(
     key: &F::Tuple,
@@ -26,11 +26,11 @@ pub(super) fn diverged<F: Family>(
     epoch: u32,
 ) -> u32 {
     for target in [entry, answer] {
-        if target.after.side() == SIDE_POD {
+        if target.after.side() != SIDE_TUNNEL {
             suspend(target.target, epoch);
         }
     }
-    let sender = key.side() == SIDE_POD;
+    let sender = key.side() != SIDE_TUNNEL;
     if sender {
         suspend(answer.way[0], epoch);
     }

@@ -61,6 +61,9 @@ impl Subject {
                 to.source, to.destination
             ));
         }
+        if flow.gateway {
+            return Err("one end is the node or outside of the cluster: a trace of br-int does not see the gateway bridge; refreshes compare it".to_owned());
+        }
         let entry = match flow.action {
             Action::Tunnel { .. } | Action::Local { .. } => {
                 let named = naming.pods.get(&flow.endpoint);

@@ -169,7 +169,7 @@ pub(super) fn classifier(ebpf: &mut Ebpf, program: Program) -> Result<&mut Sched
 }
 
 /// Name of an interface. nix ignores failures of `if_indextoname` and returns an empty name.
-fn interface_name(ifindex: u32) -> Option<String> {
+pub(super) fn interface_name(ifindex: u32) -> Option<String> {
     let name = if_indextoname(ifindex).ok()?.to_string_lossy().into_owned();
     Some(name).filter(|name| !name.is_empty())
 }

@@ -1,8 +1,9 @@
 //! Evaluates the eligibility rules on OVS, pods and uplink, and writes the resulting paths to the cache.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
-use api::ovn_name::INTEGRATION_BRIDGE;
+use api::ovn_name::{INTEGRATION_BRIDGE, MANAGEMENT_INTERFACE};
 use futures::TryStreamExt;
 use nix::net::if_::if_nametoindex;
 use ovsdb_client::vswitch::{Bridge, Interface, Mirror, OpenVSwitch, Port};
@@ -10,11 +11,11 @@ use rtnetlink::packet_route::tc::TcAttribute;
 
 use crate::attach::Names;
 use crate::attach::shim_ovs_end;
-use crate::flow_cache::Underlay;
 use crate::flow_cache::eligibility::flow_actions::FlowExclusions;
-use crate::flow_cache::eligibility::rules::{self, Mirrored, Pod};
+use crate::flow_cache::eligibility::rules::{self, Mirrored, NodePlace, Pod};
 use crate::flow_cache::invalidation::{Cause, Input};
-use crate::flow_cache::manager::{Decided, STARTING, Shared};
+use crate::flow_cache::manager::{Decided, Exclusions, STARTING, Shared};
+use crate::flow_cache::{GatewayEnd, Underlay};
 use crate::kernel::link::Netlink;
 use crate::kube::pods::Pods;
 use crate::ovs::Ovs;
@@ -44,10 +45,10 @@ impl View {
         &self,
         shared: &Shared,
         bridge: Option<&str>,
-        exclusions: &FlowExclusions,
+        exclusions: &Exclusions,
         queues: &HashMap<u32, String>,
     ) -> (Decided, Result<std::net::Ipv4Addr, String>) {
-        let node = self.node_with(shared, exclusions);
+        let node = self.node_with(shared, &exclusions.integration);
         let snapshot = self.ovs.replica().read();
         let mirrors = || snapshot.table::<Mirror>().iter().map(AsRef::as_ref);
         let find = |name: &str| snapshot.table::<Bridge>().by_index("name", name).next().cloned();
@@ -81,7 +82,7 @@ impl View {
                         forwards: known.forwards,
                         queue: queue.map(String::as_str),
                     };
-                    rules::endpoint(pod, &mirrored, exclusions)
+                    rules::endpoint(pod, &mirrored, &exclusions.integration)
                 }
             };
             endpoints.push(EndpointStatus {
@@ -97,12 +98,32 @@ impl View {
             (_, Ok(_)) => PathStatus::ebpf("eligible"),
             (_, Err(why)) => PathStatus::ovs(why.clone()),
         };
-        (Decided { node, tunnel, underlay: None, endpoints }, endpoint)
+        let own = bridge.and_then(named);
+        let management = named(MANAGEMENT_INTERFACE);
+        let row_of = |port: &Port| {
+            let uuid = port.interfaces.iter().next()?;
+            snapshot.table::<Interface>().iter().find(|row| row.uuid == *uuid).cloned()
+        };
+        let place = |port: &Option<Arc<Port>>, mirrored| {
+            let port = port.clone()?;
+            let index = if_nametoindex(port.name.as_str()).ok();
+            let queue = index.and_then(|index| queues.get(&index)).cloned();
+            Some(NodePlace { interface: row_of(&port)?, port, mirrored, queue })
+        };
+        let gateway = match (&node.path, shared.gateway_unsynced()) {
+            (Path::Ovs, _) => PathStatus::ovs(format!("node: {}", node.reason)),
+            (_, Some(why)) => PathStatus::ovs(why),
+            (_, None) => {
+                let places = [place(&port, &copied), place(&own, &copied), place(&management, &mirrored)];
+                rules::gateway(gateway.as_deref(), &places, &exclusions.gateway)
+            }
+        };
+        (Decided { node, tunnel, gateway, gateway_end: None, underlay: None, endpoints }, endpoint)
     }
 
     /// Path of the node and the reason for it.
     pub(in crate::flow_cache) fn node(&self, shared: &Shared) -> PathStatus {
-        self.node_with(shared, &shared.exclusions().0)
+        self.node_with(shared, &shared.exclusions().0.integration)
     }
 
     fn node_with(&self, shared: &Shared, exclusions: &FlowExclusions) -> PathStatus {
@@ -146,6 +167,15 @@ impl View {
         Ok(found)
     }
 
+    /// What the fast path needs to know of the gateway bridge.
+    async fn gateway_end(&self, bridge: &str) -> Result<GatewayEnd, String> {
+        let link = |e: crate::kernel::link::LinkError| e.to_string();
+        let uplink = self.netlink.get(&self.uplink).await.map_err(link)?;
+        let own = self.netlink.get(bridge).await.map_err(link)?;
+        let mac = own.mac.ok_or_else(|| format!("bridge {bridge} has no MAC address"))?;
+        Ok(GatewayEnd { mac, mtu: uplink.mtu })
+    }
+
     /// Checks the tunnel endpoint of the database against the kernel's links and addresses.
     async fn underlay(&self, bridge: &str, address: std::net::Ipv4Addr) -> Result<Underlay, String> {
         let link = |e: crate::kernel::link::LinkError| e.to_string();
@@ -178,6 +208,12 @@ pub(in crate::flow_cache) async fn round(shared: &Shared, view: &View) {
             Err(why) => decided.tunnel = PathStatus::ovs(why),
         }
     }
+    if let (Path::Ebpf, Some(bridge)) = (decided.gateway.path, &bridge) {
+        match view.gateway_end(bridge).await {
+            Ok(end) => decided.gateway_end = Some(end),
+            Err(why) => decided.gateway = PathStatus::ovs(why),
+        }
+    }
     let ids: BTreeSet<&str> = decided.endpoints.iter().map(|endpoint| endpoint.id.as_str()).collect();
     shared.retain_endpoints(|id| ids.contains(id));
     let mut taken_off = false;
@@ -187,6 +223,7 @@ pub(in crate::flow_cache) async fn round(shared: &Shared, view: &View) {
     let fast = decided.endpoints.iter().filter(|endpoint| endpoint.path.path == Path::Ebpf).count();
     shared.metrics.endpoints(fast, decided.endpoints.len() - fast);
     let (node, tunnel, underlay) = (decided.node.clone(), decided.tunnel.clone(), decided.underlay);
+    let (gateway, gateway_end) = (decided.gateway.clone(), decided.gateway_end);
     let before = shared.decided(decided);
     if before.node != node {
         tracing::info!(path = ?node.path, reason = node.reason, "path of the node changed");
@@ -200,6 +237,14 @@ pub(in crate::flow_cache) async fn round(shared: &Shared, view: &View) {
     if before.tunnel != tunnel {
         tracing::info!(path = ?tunnel.path, reason = tunnel.reason, "path of tunnelled packets changed");
     }
+    if before.gateway != gateway {
+        tracing::info!(
+            path = ?gateway.path,
+            reason = gateway.reason,
+            "path of the node's own traffic and of that with the outside changed"
+        );
+    }
+    taken_off |= shared.set_gateway(gateway_end);
     // At start, the resync invalidates all entries; the first evaluation does not.
     let starting = before.node.reason == STARTING;
     if let Some(cache) = &shared.cache

@@ -101,7 +101,7 @@ impl FlowIndex {
         }
         let why = |flows: &[(Uncacheable, u8)], whose: &str| {
             let (uncacheable, table) = flows.iter().min()?;
-            Some(format!("{} flows of br-int {}{whose} (table {table})", flows.len(), uncacheable.verb()))
+            Some(format!("{} flows of the bridge {}{whose} (table {table})", flows.len(), uncacheable.verb()))
         };
         exclusions.node = why(&node, "");
         exclusions.ports =

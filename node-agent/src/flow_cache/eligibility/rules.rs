@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use api::annotation::POD_PATH;
 use ovsdb_client::Uuid;
@@ -62,12 +63,7 @@ pub fn node<'a>(
     if let Some(why) = &exclusions.node {
         return Some(why.clone());
     }
-    let counted = [
-        ("sFlow", integration.sflow.is_some()),
-        ("NetFlow", integration.netflow.is_some()),
-        ("IPFIX", integration.ipfix.is_some()),
-    ];
-    if let Some((what, _)) = counted.into_iter().find(|(_, on)| *on) {
+    if let Some(what) = exported(integration) {
         return Some(format!("br-int exports its packets by {what}"));
     }
     let id = |key: &str| system.external_ids.get(key).map_or("", String::as_str);
@@ -169,6 +165,76 @@ pub fn tunnel_endpoint<'a>(
     Ok(address)
 }
 
+/// A port of the gateway path: the uplink, the gateway bridge's own port, or the management port.
+#[derive(Debug, Clone)]
+pub struct NodePlace<'a> {
+    /// The OVS port.
+    pub port: Arc<Port>,
+    /// Its interface.
+    pub interface: Arc<Interface>,
+    /// Mirrored ports of its bridge.
+    pub mirrored: &'a Mirrored,
+    /// Queueing discipline configured on the interface.
+    pub queue: Option<String>,
+}
+
+/// Path of the node's own traffic and of that with the outside, on an eligible node. `places`: `None` where the port does not exist
+/// yet.
+pub fn gateway(
+    gateway: Option<&Bridge>,
+    places: &[Option<NodePlace<'_>>],
+    exclusions: &FlowExclusions,
+) -> PathStatus {
+    let Some(bridge) = gateway else { return PathStatus::ovs("no gateway bridge yet") };
+    let name = &bridge.name;
+    if let Some(why) = exclusions.node.as_ref().or_else(|| exclusions.ports.values().next()) {
+        return PathStatus::ovs(format!("gateway bridge {name}: {why}"));
+    }
+    if let Some(what) = exported(bridge) {
+        return PathStatus::ovs(format!("gateway bridge {name} exports its packets by {what}"));
+    }
+    for place in places {
+        let Some(NodePlace { port, interface, mirrored, queue }) = place else {
+            return PathStatus::ovs("uplink, gateway bridge or management port is not complete yet");
+        };
+        let name = &port.name;
+        if let Some(mirror) = mirrored.of_port(&port.uuid) {
+            return PathStatus::ovs(format!("port {name} is mirrored (mirror {mirror})"));
+        }
+        if port.interfaces.len() > 1 {
+            return PathStatus::ovs(format!("OVS port {name} is a bond"));
+        }
+        if port.qos.is_some() {
+            return PathStatus::ovs(format!("OVS port {name} has a QoS setting"));
+        }
+        if let Some(why) = policed(interface) {
+            return PathStatus::ovs(format!("OVS interface {name} {why}"));
+        }
+        if let Some(kind) = queue {
+            return PathStatus::ovs(format!(
+                "interface {name} has queueing discipline `{kind}`, which the fast path bypasses"
+            ));
+        }
+    }
+    PathStatus::ebpf("eligible")
+}
+
+/// How a bridge exports its packets, if it does.
+fn exported(bridge: &Bridge) -> Option<&'static str> {
+    let counted = [
+        ("sFlow", bridge.sflow.is_some()),
+        ("NetFlow", bridge.netflow.is_some()),
+        ("IPFIX", bridge.ipfix.is_some()),
+    ];
+    counted.into_iter().find(|(_, on)| *on).map(|(what, _)| what)
+}
+
+/// What OVS does to the rate of an interface's packets, if anything.
+fn policed(interface: &Interface) -> Option<&'static str> {
+    let limited = interface.ingress_policing_rate > 0 || interface.ingress_policing_kpkts_rate > 0;
+    limited.then_some("has a rate limit (ingress policing)")
+}
+
 /// Inputs of the rules for one pod.
 #[derive(Debug, Clone, Copy)]
 pub struct Pod<'a> {
@@ -205,8 +271,8 @@ pub fn endpoint(pod: Pod<'_>, mirrored: &Mirrored, exclusions: &FlowExclusions) 
     if pod.port.qos.is_some() {
         return PathStatus::ovs("the OVS port has a QoS setting");
     }
-    if pod.interface.ingress_policing_rate > 0 || pod.interface.ingress_policing_kpkts_rate > 0 {
-        return PathStatus::ovs("the OVS interface has a rate limit (ingress policing)");
+    if let Some(why) = policed(pod.interface) {
+        return PathStatus::ovs(format!("the OVS interface {why}"));
     }
     if let Some(kind) = pod.queue {
         return PathStatus::ovs(format!(

@@ -1,4 +1,4 @@
-//! Thread of the flow monitor; translates its events into inputs of the state machine.
+//! Threads of the flow monitors; translate their events into inputs of the state machine.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,66 +8,84 @@ use supervision::Tasks;
 
 use super::flow_monitor as monitor;
 use crate::flow_cache::cause::Cause;
-use crate::flow_cache::invalidation::Input;
+use crate::flow_cache::invalidation::{Input, Watched};
 use crate::flow_cache::manager::Shared;
 
-/// Starts the thread of the flow monitor, which ends when the last [`Manager`](crate::flow_cache::Manager) is dropped.
-/// `ignore`: fault injection, drop change events.
-pub(in crate::flow_cache) fn watch(shared: &Arc<Shared>, tasks: &Tasks, socket: PathBuf, ignore: bool) {
-    if ignore {
+/// Starts the thread that monitors `bridge`, which ends when the last [`Manager`](crate::flow_cache::Manager) is dropped. `socket`: the
+/// bridge's management socket, or why there is none; asked at each attempt to connect. `ignore`: fault injection, drop change events.
+pub(in crate::flow_cache) fn watch(
+    shared: &Arc<Shared>,
+    tasks: &Tasks,
+    bridge: Watched,
+    socket: impl Fn() -> Result<PathBuf, String> + Send + 'static,
+    ignore: bool,
+) {
+    if ignore && bridge == Watched::Integration {
         tracing::error!(
             "fault injection: flow changes are ignored; entries that OVS no longer allows may be used for seconds"
         );
     }
     let weak = Arc::downgrade(shared);
-    tasks.thread("flow-monitor", move |stop| {
+    let name = match bridge {
+        Watched::Integration => "flow-monitor",
+        Watched::Gateway => "gateway-monitor",
+    };
+    tasks.thread(name, move |stop| {
         if let Err(error) = monitor::set_realtime_priority() {
             tracing::warn!(
                 %error,
                 "no real-time priority for the flow monitor (CAP_SYS_NICE); invalidation may be late when all CPUs are busy"
             );
         }
-        monitor::watch(&socket, stop, |event| {
+        monitor::watch(socket, stop, |event| {
             let Some(shared) = weak.upgrade() else {
                 stop.store(true, Ordering::Relaxed);
                 return;
             };
-            take_event(&shared, event, ignore);
+            take_event(&shared, bridge, event, ignore);
         });
     });
 }
 
-fn take_event(shared: &Shared, event: monitor::Event, ignore: bool) {
+fn take_event(shared: &Shared, bridge: Watched, event: monitor::Event, ignore: bool) {
     match event {
         monitor::Event::Changed(_) | monitor::Event::Paused(_) if ignore => {
             // Only to leave the state of an empty table.
-            if shared.waits_for_flows() {
+            if bridge == Watched::Integration && shared.waits_for_flows() {
                 shared.take(Input::Changed(Cause::Flows));
             }
         }
         monitor::Event::Changed(came) => {
-            if shared.take(Input::Changed(Cause::Flows)) {
+            if shared.take(Input::Changed(bridge.cause())) {
                 let delay = came.elapsed();
                 shared.metrics.delay.observe(delay.as_secs_f64());
-                tracing::debug!(?delay, "flows of br-int changed; all entries invalidated");
+                tracing::debug!(?delay, ?bridge, "flows changed; all entries invalidated");
             }
-            shared.take(Input::Reading(true));
+            shared.take(Input::Reading(bridge, true));
         }
         monitor::Event::Read => {
-            shared.take(Input::Reading(false));
+            shared.take(Input::Reading(bridge, false));
         }
         monitor::Event::Paused(paused) => {
-            shared.take(Input::Paused(paused));
+            shared.take(Input::Paused(bridge, paused));
         }
-        monitor::Event::Exclusions(exclusions) => shared.set_exclusions(exclusions),
+        monitor::Event::Exclusions(exclusions) => shared.set_exclusions(bridge, exclusions),
         monitor::Event::Up { flows } => {
-            tracing::info!(flows, "flow monitor of br-int connected");
-            shared.ovs_is_new.notify_one();
-            shared.take(Input::Monitor { flows });
+            tracing::info!(flows, ?bridge, "flow monitor connected");
+            match bridge {
+                Watched::Integration => {
+                    shared.ovs_is_new.notify_one();
+                    shared.take(Input::Monitor { flows });
+                }
+                Watched::Gateway => shared.gateway_monitor(Ok(())),
+            }
         }
         monitor::Event::Down(why) => {
-            tracing::warn!(why, "flow monitor of br-int lost");
-            shared.ovs_lost(why);
+            tracing::warn!(why, ?bridge, "flow monitor lost");
+            match bridge {
+                Watched::Integration => shared.ovs_lost(why),
+                Watched::Gateway => shared.gateway_monitor(Err(why)),
+            }
         }
     }
 }

@@ -1,11 +1,11 @@
-//! OpenFlow flow monitor on br-int's management socket: reports flow changes as they happen.
+//! OpenFlow flow monitor on the management socket of a bridge: reports flow changes as they happen.
 //!
 //! It runs on its own thread that blocks in `read`, so that no other work of the agent delays invalidation. The first ten bytes
 //! of a message are enough to report a change.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -53,16 +53,20 @@ pub fn set_realtime_priority() -> Result<(), thread_priority::Error> {
     set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, policy)
 }
 
-/// Monitors until `stop` is set, reconnecting as needed. Calls `report` on this thread.
-pub fn watch(socket: &Path, stop: &AtomicBool, mut report: impl FnMut(Event)) {
+/// Monitors until `stop` is set, reconnecting as needed. `socket`: the bridge's management socket, or why there is none; asked at each
+/// attempt. Calls `report` on this thread.
+pub fn watch(socket: impl Fn() -> Result<PathBuf, String>, stop: &AtomicBool, mut report: impl FnMut(Event)) {
     let mut last = String::new();
     while !stop.load(Ordering::Relaxed) {
-        let why = match UnixStream::connect(socket) {
+        let connected = socket().and_then(|socket| {
+            UnixStream::connect(&socket).map_err(|error| format!("{}: {error}", socket.display()))
+        });
+        let why = match connected {
             Ok(stream) => {
                 last.clear();
                 session(stream, stop, &mut report)
             }
-            Err(error) => format!("{}: {error}", socket.display()),
+            Err(why) => why,
         };
         if stop.load(Ordering::Relaxed) {
             return;
@@ -175,7 +179,7 @@ impl Session {
             Message::Echo { xid, body } => return Ok(Some(openflow::echo_reply(xid, body))),
             Message::Hello(true) | Message::Other => {}
             Message::Hello(false) => {
-                return Err("br-int does not support OpenFlow 1.5; add OpenFlow15 to column `protocols` of the bridge"
+                return Err("the bridge does not support OpenFlow 1.5; add OpenFlow15 to column `protocols` of the bridge"
                     .to_owned());
             }
             Message::Error(kind, code) => {

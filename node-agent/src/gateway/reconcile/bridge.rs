@@ -1,6 +1,6 @@
 //! Gateway bridge: tracks its addresses and next hops in the kernel, and updates OVN.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use anyhow::Context as _;
@@ -10,6 +10,7 @@ use tracing::info;
 use super::super::follow::Verdict;
 use super::super::{reach, uplink};
 use super::Worker;
+use crate::bpf::NodePort;
 use crate::gateway::management_port::ManagementPort;
 use crate::ovs::chassis;
 
@@ -53,9 +54,11 @@ impl Worker {
     async fn programs(&self) -> anyhow::Result<()> {
         let context = &self.gateway.context;
         let Some(programs) = &context.programs else { return Ok(()) };
-        let mut interfaces = BTreeSet::new();
-        for name in [self.names.bridge.as_str(), ManagementPort::NAME] {
-            interfaces.extend(context.netlink.find(name).await?.map(|link| link.index));
+        let mut interfaces = BTreeMap::new();
+        let ports =
+            [(self.names.bridge.as_str(), NodePort::Bridge), (ManagementPort::NAME, NodePort::Management)];
+        for (name, port) in ports {
+            interfaces.extend(context.netlink.find(name).await?.map(|link| (link.index, port)));
         }
         programs
             .lock()

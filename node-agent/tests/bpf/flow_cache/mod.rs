@@ -3,6 +3,7 @@
 
 mod marks;
 mod notes;
+mod sides;
 mod sweep;
 mod time;
 mod translation;

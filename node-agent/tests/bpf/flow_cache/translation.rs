@@ -17,18 +17,18 @@ const FAR4: [u8; 4] = [10, 244, 1, 3];
 
 /// A packet, from its addresses: of IPv4, or of IPv6 where `six` has them.
 #[derive(Clone, Copy)]
-struct Packet {
-    macs: ([u8; 6], [u8; 6]),
-    four: ([u8; 4], [u8; 4]),
-    six: Option<([u8; 16], [u8; 16])>,
-    ports: (u16, u16),
-    ttl: u8,
-    tcp: bool,
-    payload: usize,
+pub(super) struct Packet {
+    pub(super) macs: ([u8; 6], [u8; 6]),
+    pub(super) four: ([u8; 4], [u8; 4]),
+    pub(super) six: Option<([u8; 16], [u8; 16])>,
+    pub(super) ports: (u16, u16),
+    pub(super) ttl: u8,
+    pub(super) tcp: bool,
+    pub(super) payload: usize,
 }
 
 impl Packet {
-    fn bytes(self) -> Vec<u8> {
+    pub(super) fn bytes(self) -> Vec<u8> {
         let payload: Vec<u8> = (0..self.payload).map(|n| u8::try_from(n % 249).unwrap()).collect();
         let ethernet = PacketBuilder::ethernet2(self.macs.0, self.macs.1);
         let ip = match self.six {
@@ -72,7 +72,7 @@ fn service(six: bool, tcp: bool, backend: ([u8; 4], [u8; 16]), far: bool) -> Ser
 }
 
 /// Sums of IPv4, TCP and UDP are right.
-fn assert_sums(packet: &[u8], what: &str) {
+pub(super) fn assert_sums(packet: &[u8], what: &str) {
     let sliced = SlicedPacket::from_ethernet(packet).unwrap();
     let net = sliced.net.unwrap();
     let (calculated, found) = match (&net, sliced.transport.unwrap()) {

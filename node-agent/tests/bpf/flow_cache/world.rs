@@ -1,8 +1,8 @@
 //! A node for the tests of the flow cache, and the packets that its pods and its peer send.
 
 use node_agent::{
-    bpf::{Given, Mode, Options, Passed, PinnedCache, Programs, Reason},
-    flow_cache::{FlowCache, Gate, Underlay},
+    bpf::{Given, Mode, NodePort, Options, Passed, PinnedCache, Programs, Reason},
+    flow_cache::{FlowCache, Gate, GatewayEnd, Underlay},
 };
 use std::{net::Ipv4Addr, sync::Arc};
 
@@ -38,6 +38,8 @@ pub(super) struct World {
     pub(super) from_ovs: [u32; 2],
     pub(super) uplink: u32,
     pub(super) uplink_from_ovs: u32,
+    /// The gateway bridge's own port, and the management port.
+    pub(super) node: [u32; 2],
 }
 
 impl World {
@@ -50,11 +52,14 @@ impl World {
         }
         for pair in
             ["sa0 type veth peer name so0", "sa1 type veth peer name so1", "sau type veth peer name sou"]
+                .into_iter()
+                .chain(["brx type veth peer name bry", "mpx type veth peer name mpy"])
         {
             node.sh(&format!("ip link add {pair}"));
         }
         let [pod0, pod1, uplink, sa0, sa1, sau] =
             ["pod0", "pod1", "upl", "sa0", "sa1", "sau"].map(|name| node.ifindex(name));
+        let [bridge, management] = ["brx", "mpx"].map(|name| node.ifindex(name));
         let [so0, so1, sou] = ["so0", "so1", "sou"].map(|name| node.ifindex(name));
         let mode = |agent_end, ovs_end| match interposed {
             true => Mode::Interposed { agent_end, ovs_end },
@@ -75,6 +80,8 @@ impl World {
                 config.mac = [0x0a, 0x58, 10, 244, 0, last];
                 datapath.add_endpoint(&config).unwrap();
             }
+            let ports = [(bridge, NodePort::Bridge), (management, NodePort::Management)];
+            datapath.set_host_interfaces(&ports.into(), interposed).unwrap();
             let datapath = Arc::new(Mutex::new(datapath));
             let cache = PinnedCache::open(Arc::clone(&datapath)).unwrap();
             cache
@@ -84,6 +91,7 @@ impl World {
                     mtu: 1500,
                 }))
                 .unwrap();
+            cache.set_gateway(Some(GatewayEnd { mac: api::MacAddr(UPLINK), mtu: 1500 })).unwrap();
             cache.set_remotes(&[FAR, OTHER_NODE].map(Ipv4Addr::from).into()).unwrap();
             cache.set_gate(OPEN).unwrap();
             cache.heartbeat().unwrap();
@@ -98,6 +106,7 @@ impl World {
                 from_ovs: [a, b],
                 uplink,
                 uplink_from_ovs: up,
+                node: [bridge, management],
             });
         });
     }
