@@ -1,5 +1,5 @@
-//! The demonstration's table as a test: every row holds, with eBPF and without, with one family and with two. Then services: with eBPF the
-//! flow cache carries their connections.
+//! The demonstration's table as a test: every row holds, with eBPF and without, with one family and with two. Then every way of a connection:
+//! with eBPF the flow cache carries it.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use testbed::demo;
 use testbed::ui::Progress;
 
 use crate::harness::{Case, Group, Program, Settings, flags};
-use crate::service_flows;
+use crate::ways;
 
 /// How long the demonstration may take.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -20,7 +20,8 @@ const LIMIT: Duration = Duration::from_secs(300);
 enum Part {
     /// The demonstration's table.
     Traffic,
-    Services,
+    /// Every way of a connection.
+    Ways,
 }
 
 /// On what to demonstrate.
@@ -46,21 +47,20 @@ impl Args {
     #[must_use]
     pub fn group(self, prefix: &'static str, cluster: &str) -> Group {
         let name = cluster.to_owned();
-        let cases =
-            vec![Case::new("traffic", LIMIT, Part::Traffic), Case::new("services", LIMIT, Part::Services)];
+        let cases = vec![Case::new("traffic", LIMIT, Part::Traffic), Case::new("ways", LIMIT, Part::Ways)];
         Group::new(prefix, cases, vec![name.clone()], move |settings, jobs| {
             let config = self.shape.config(&name)?;
             let ebpf = config.datapath == Datapath::Ebpf;
             settings.on_cluster(config, jobs, |bed, jobs| {
                 let mut played = false;
                 jobs.each(|part, checks| {
-                    // The services are of its pods.
+                    // The ways lead to its pods.
                     if !std::mem::replace(&mut played, true) {
                         demo::play(bed, &Progress::new(), checks)?;
                     }
                     match part {
                         Part::Traffic => Ok(()),
-                        Part::Services => service_flows::check(bed, ebpf, checks),
+                        Part::Ways => ways::check(bed, ebpf, checks),
                     }
                 });
                 Ok(())

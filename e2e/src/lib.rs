@@ -16,7 +16,7 @@ pub mod ovn_kubernetes_parity;
 pub mod pod_churn;
 pub mod random;
 pub mod scale;
-pub(crate) mod service_flows;
 pub mod snapshot;
 pub mod supervision;
 pub mod uplink_migration;
+pub(crate) mod ways;

@@ -19,8 +19,8 @@ use node_agent::admin::audit::audit;
 use node_agent::admin::{NodeView, View};
 use node_agent::datapath::Datapath;
 use node_agent::flow_cache::{
-    Action, CacheError, Divergence, EndpointAmounts, Flow, FlowCache, Gate, Pressure, Swept, Timing, Tunnel,
-    Underlay,
+    Action, CacheError, Divergence, EndpointAmounts, Flow, FlowCache, Gate, GatewayEnd, InterfaceAmounts,
+    Pressure, Swept, Timing, Tunnel, Underlay,
 };
 use node_agent::health::Health;
 use node_agent::kernel::link::Netlink;
@@ -62,6 +62,9 @@ impl FlowCache for Cache {
     fn set_underlay(&self, _: Option<Underlay>) -> Result<(), CacheError> {
         Ok(())
     }
+    fn set_gateway(&self, _: Option<GatewayEnd>) -> Result<(), CacheError> {
+        Ok(())
+    }
     fn set_remotes(&self, _: &BTreeSet<Ipv4Addr>) -> Result<(), CacheError> {
         Ok(())
     }
@@ -91,6 +94,9 @@ impl FlowCache for Cache {
         Ok(Vec::new())
     }
     fn endpoints(&self) -> Result<Vec<EndpointAmounts>, CacheError> {
+        Ok(Vec::new())
+    }
+    fn interfaces(&self) -> Result<Vec<InterfaceAmounts>, CacheError> {
         Ok(Vec::new())
     }
     fn reasons(&self) -> Result<Vec<(Reason, u64)>, CacheError> {

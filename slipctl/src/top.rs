@@ -219,6 +219,7 @@ mod tests {
                 received,
                 sent,
             }],
+            interfaces: Vec::new(),
             endpoints: vec![wire::EndpointCounters {
                 id: "c1".to_owned(),
                 pod: Some("default/a".to_owned()),

@@ -23,6 +23,23 @@ pub struct Counters {
     pub tunnels: Vec<TunnelCounters>,
     /// Counters by pod.
     pub endpoints: Vec<EndpointCounters>,
+    /// Counters of the uplink and of the node's own ports.
+    #[serde(default)]
+    pub interfaces: Vec<InterfaceCounters>,
+}
+
+/// Counters of an interface that is none of a pod, seen from the node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InterfaceCounters {
+    /// `uplink`, `bridge` (the gateway bridge's own port) or `management`.
+    pub interface: String,
+    /// Received by the node. Fast packets of the uplink are those outside of tunnels.
+    #[serde(rename = "in")]
+    pub received: ByPath,
+    /// Sent by the node, likewise.
+    #[serde(rename = "out")]
+    pub sent: ByPath,
 }
 
 /// Counters of one tunnel and VNI.

@@ -13,7 +13,7 @@ mod flow_spec;
 mod path;
 
 pub use audit::{AuditReply, AuditRequest, Audited, Outcome, Verdict};
-pub use counters::{Amount, ByPath, Counters, EndpointCounters, TunnelCounters, share};
+pub use counters::{Amount, ByPath, Counters, EndpointCounters, InterfaceCounters, TunnelCounters, share};
 pub use flow::{Action, DEFAULT_FLOWS, Flow, FlowsRequest, Translated, TunnelEnd};
 pub use flow_spec::{FlowSpec, Protocol};
 pub use path::{

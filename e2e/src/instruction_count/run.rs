@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::{Row, reference};
-use crate::service_flows;
 use testbed::cluster::config::{CENTRAL_IP, Config, Datapath, EXT_IP};
 use testbed::cluster::{self, Bed};
+use testbed::demo::echoes::Service;
 use testbed::tools::RoundTrips;
 use testbed::traffic::{self, Place};
 use testbed::ui::{Progress, say};
@@ -57,7 +57,8 @@ impl Measure<'_> {
         self.loads("fast", &client, &far)?;
         self.load("fast", CONNECTIONS, &client, &far)?;
         self.loads("fast-same", &client, &near)?;
-        let [near_service, far_service] = [self.service("near", &near)?, self.service("far", &far)?];
+        let [near_service, far_service] =
+            [self.service("near", &near, "n1")?, self.service("far", &far, "n2")?];
         self.loads("service", &client, &far_service)?;
         self.loads("service-same", &client, &near_service)?;
         if self.agents("learning everything", Datapath::Ebpf, &["--refresh-ms=0"])? {
@@ -81,8 +82,16 @@ impl Measure<'_> {
     }
 
     /// Address of a service with this backend.
-    fn service(&self, name: &str, backend: &str) -> Result<String> {
-        let made = service_flows::create(self.bed, NAMESPACE, name, PORT.parse()?, &[backend.parse()?])?;
+    fn service(&self, name: &str, backend: &str, node: &str) -> Result<String> {
+        let service = Service {
+            namespace: NAMESPACE,
+            name,
+            port: PORT.parse()?,
+            backends: &[(backend.parse()?, node)],
+            node_port: None,
+            local: false,
+        };
+        let made = service.create(self.bed)?;
         made.first().map(ToString::to_string).with_context(|| format!("service {name} has no address"))
     }
 

@@ -1,17 +1,18 @@
 //! Long flows between pods: they take the fast path where there is one, and a policy that comes into force ends them.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
 use super::agent;
-use crate::service_flows::{Echo, PORT, client};
 use testbed::cluster::Bed;
 use testbed::demo::Pods;
+use testbed::demo::echoes::{Echo, PORT};
 use testbed::exec;
 use testbed::tools::RoundTrips;
+use testbed::traffic::{self, Place};
 use testbed::ui::Checks;
 
 /// From then on the web servers take nothing but what they are for.
@@ -30,15 +31,23 @@ const BOUND: Duration = Duration::from_secs(3);
 /// The flow's own end, should nothing end it.
 const FLOW: Duration = Duration::from_secs(60);
 
+/// The demonstration's client, on n1, before its arguments.
+fn client(bed: &Bed) -> Result<Command> {
+    let place = Place::Pod { node: "n1".into(), namespace: "shop".into(), name: "client".into() };
+    let mut command = traffic::command(bed, &place, &bed.config().program("testbed"))?;
+    command.args(["probe", "rr"]);
+    Ok(command)
+}
+
 /// Fast path, then policy.
 pub(super) fn check(bed: &Bed, ebpf: bool, checks: &mut Checks) -> Result<()> {
     let pods = Pods::list(bed)?;
     let (_, near) = pods.find("web-1")?;
     let (_, far) = pods.find("web-2")?;
-    let _echoes = [Echo::start(bed, "n1", "web-1")?, Echo::start(bed, "n2", "web-2")?];
+    let _echoes = [Echo::in_pod(bed, "n1", "web-1")?, Echo::in_pod(bed, "n2", "web-2")?];
     let round_trips = |server: std::net::Ipv4Addr, more: &[&str]| -> Result<RoundTrips> {
         let mut client = client(bed)?;
-        client.args(more).args([&server.to_string(), PORT]);
+        client.args(more).args([&server.to_string(), &PORT.to_string()]);
         // The echo may not listen yet.
         let said = exec::retry(Duration::from_secs(10), "the echo answers", || exec::output(&mut client))?;
         serde_json::from_str(&said).with_context(|| format!("the client said {said:?}"))
@@ -79,8 +88,10 @@ pub(super) fn check(bed: &Bed, ebpf: bool, checks: &mut Checks) -> Result<()> {
     }
     let ended = policy(bed, far);
     checks.check("a policy ends a TCP flow that it does not allow", ended.map_err(|e| format!("{e:#}")));
-    let denied =
-        exec::capture(client(bed)?.args(["--timeout", "1000", "--count", "1", &far.to_string(), PORT]), "");
+    let denied = exec::capture(
+        client(bed)?.args(["--timeout", "1000", "--count", "1", &far.to_string(), &PORT.to_string()]),
+        "",
+    );
     let denied = denied.and_then(|client| {
         let said = client.stdout + &client.stderr;
         ensure!(said.contains("timed out"), "{}", said.trim());
@@ -110,7 +121,7 @@ fn policy(bed: &Bed, server: std::net::Ipv4Addr) -> Result<String> {
     // The first packets of a connection go through OVS's daemon, which takes a while on an emulated machine.
     client.args(["--count", "1000000", "--pause", "5", "--timeout", "1000", "--give-up", "5"]);
     client.args(["--seconds", &exec::patient(FLOW).as_secs_f64().to_string()]);
-    let mut child = client.args([&server.to_string(), PORT]).stdout(Stdio::piped()).spawn()?;
+    let mut child = client.args([&server.to_string(), &PORT.to_string()]).stdout(Stdio::piped()).spawn()?;
     thread::sleep(exec::patient(Duration::from_secs(1)));
     exec::input_output(bed.kubectl_command()?.args(["apply", "-f", "-"]), POLICY)?;
     let accepted = begin.elapsed();

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::harness::{Case, Group, Jobs, Program, Settings, flags};
-use crate::service_flows;
+use crate::ways;
 use testbed::cluster::Bed;
 use testbed::cluster::Shape;
 use testbed::cluster::config::{Datapath, OvsDatapath};
@@ -41,7 +41,8 @@ enum Part {
     Agents,
     Flows,
     /// Connections to services.
-    Services,
+    /// Every way of a connection.
+    Ways,
     Reset,
 }
 
@@ -62,7 +63,7 @@ impl Args {
             Case::new("demonstration", LIMIT, Part::Demonstration),
             Case::new("agents_and_programs", LIMIT, Part::Agents),
             Case::new("flows_and_policy", LIMIT, Part::Flows),
-            Case::new("services", LIMIT, Part::Services),
+            Case::new("ways", LIMIT, Part::Ways),
         ];
         if ebpf {
             cases.push(Case::new("long_connection_reset", LIMIT, Part::Reset));
@@ -95,7 +96,7 @@ fn play(bed: &Bed, ebpf: bool, jobs: &mut Jobs<Part>) -> Result<()> {
                 }
             }
             Part::Flows => flows::check(bed, ebpf, checks)?,
-            Part::Services => service_flows::check(bed, ebpf, checks)?,
+            Part::Ways => ways::check(bed, ebpf, checks)?,
             Part::Reset => reset::check(bed, checks),
         }
         Ok(())

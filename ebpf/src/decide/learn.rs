@@ -55,6 +55,8 @@ pub struct Out<T> {
     pub print: Print,
     /// Index of the segment, if OVS got an aggregate in pieces.
     pub index: u32,
+    /// The note is known to be this packet's by its number alone, see [`super::tag::note`].
+    pub by_number: bool,
 }
 
 /// Whether something may be learned from a packet that comes out of OVS and whose slot has `note`. OVS must have left it as it was, but
@@ -77,8 +79,9 @@ pub fn judge<T: Tuple>(note: &Note<T>, out: &Out<T>, terms: &Terms<'_>) -> Resul
     let tcp = out.tuple.protocol() == TCP;
     let source = note.tuple.same_source(&out.tuple);
     let destination = note.tuple.same_destination(&out.tuple);
-    // One side must be as it was. TCP's numbers tell a connection from others well enough without.
-    if note.tos != out.tos || note.ttl < out.ttl || !(source || destination || tcp) {
+    // One side must be as it was, where a number may have been used again. TCP's own numbers tell a connection from others well enough.
+    let tied = source || destination || tcp || out.by_number;
+    if note.tos != out.tos || note.ttl < out.ttl || !tied {
         return Err(Reason::OtherChange);
     }
     let (from, to) = (note.tuple.side(), out.tuple.side());

@@ -40,6 +40,7 @@ pub fn fill<T>(
     note.ttl = flow.ttl;
     note.tos = flow.tos;
     note.state = NOTE_LIVE;
+    note.generation = note.generation.wrapping_add(1);
     note.segment = segment;
 }
 

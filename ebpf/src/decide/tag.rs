@@ -20,13 +20,18 @@ const KIND_NOTE: u32 = 0x5000_0000;
 /// the node, as a redirect to there sets the priority to 0.
 pub const FAST: u32 = 0x6fa5_7000;
 
-/// Bits of the epoch that a tag holds.
-const EPOCH_MASK: u32 = 0xfff;
-
-/// The tag of a packet whose note is in `slot` (16 bits) and that entered OVS in `epoch`.
+/// The tag of a packet whose note is in `slot` (16 bits), and the number of times that the slot was used until then. As a slot is used
+/// again after a second at the earliest, no two packets of the same minutes have one tag.
 #[inline(always)]
-pub const fn note(epoch: u32, slot: u32) -> u32 {
-    KIND_NOTE | (epoch & EPOCH_MASK) << 16 | (slot & 0xffff)
+pub const fn note(generation: u8, slot: u32) -> u32 {
+    KIND_NOTE | (generation as u32) << 16 | (slot & 0xffff)
+}
+
+/// The number of times that the slot was used, of a tag of a note.
+#[expect(clippy::cast_possible_truncation, reason = "the eight bits above the slot")]
+#[inline(always)]
+pub const fn generation(tag: u32) -> u8 {
+    (tag >> 16) as u8
 }
 
 /// The slot of the packet's note. `None`: the priority is no tag of a note.
@@ -115,8 +120,9 @@ mod tests {
 
     #[test]
     fn a_tag_gives_back_its_slot() {
-        for (epoch, number) in [(1, 0), (0xfff, 0xffff), (0x1_2345, 4711)] {
-            assert_eq!(slot(note(epoch, number)), Some(number));
+        for (times, number) in [(1, 0), (0xff, 0xffff), (0x45, 4711)] {
+            let tag = note(times, number);
+            assert_eq!((slot(tag), generation(tag)), (Some(number), times));
         }
     }
 

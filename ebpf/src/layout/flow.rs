@@ -187,7 +187,8 @@ pub struct Note<T> {
     pub tos: u8,
     /// `NOTE_*`.
     pub state: u8,
-    pub _pad: u8,
+    /// How many times the slot was used, see [`crate::decide::tag::note`].
+    pub generation: u8,
     /// Payload bytes of one segment of an aggregate, 0 for a single packet.
     pub segment: u32,
 }

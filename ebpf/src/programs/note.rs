@@ -62,7 +62,7 @@ pub(super) fn leave<F: Family, const AT: u32>(
     if interposed {
         write::<F>(skb, AT, packet.flow.word, F::mark(packet.flow.word, slot));
     } else {
-        skb.set_tag(tag::note(terms.epoch, slot));
+        skb.set_tag(tag::note(note.generation, slot));
     }
     Outcome::NOTED
 }
@@ -196,6 +196,10 @@ pub(super) fn claim<F: Family>(
 ) -> Option<Claim<F::Tuple>> {
     if !interposed {
         let note = F::notes().get_ptr_mut(tag::slot(tag)?)?;
+        // SAFETY: a value of an array.
+        if unsafe { (*note).generation } != tag::generation(tag) {
+            return None;
+        }
         return Some(Claim { note, index: 0 });
     }
     let (word, slot) = marked::<F>(skb, at)?;

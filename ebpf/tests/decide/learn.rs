@@ -10,8 +10,8 @@ use ebpf::{
     },
     layout::{
         flow::{
-            Entry, GATE_LEARN, GATE_TCP, HEADER_WORDS, NOTE_LIVE, NOTE_SPENT, Note, Print, SIDE_POD,
-            SIDE_TUNNEL, Tuple4,
+            Entry, GATE_LEARN, GATE_TCP, HEADER_WORDS, NOTE_LIVE, NOTE_SPENT, Note, Print, SIDE_NODE,
+            SIDE_OUTSIDE, SIDE_POD, SIDE_TUNNEL, Tuple4,
         },
         maps::{Budget, Config},
     },
@@ -30,6 +30,10 @@ fn flow(tuple: Tuple4, ttl: u8, tos: u8) -> Flow<Tuple4> {
 }
 
 /// A flow between two of a few addresses and ports.
+fn side() -> impl Strategy<Value = u8> {
+    prop::sample::select(vec![SIDE_POD, SIDE_TUNNEL, SIDE_OUTSIDE, SIDE_NODE])
+}
+
 fn tuple(side: u8, protocol: u8) -> impl Strategy<Value = Tuple4> {
     (0_u32..3, 0_u32..3, 0_u16..2, 0_u16..2).prop_map(
         move |(source, destination, source_port, destination_port)| Tuple4 {
@@ -125,8 +129,9 @@ proptest! {
         (note_epoch, epoch) in (few(), few()), age in 0_u32..500, now in any::<u32>(),
         state in 0_u8..3, (note_tos, tos) in (0_u8..3, 0_u8..3), (note_ttl, ttl) in (0_u8..4, 0_u8..4),
         learning in prop::bool::weighted(0.8), tcp in any::<bool>(),
-        (entered, left) in (tuple(SIDE_POD, 0), tuple(SIDE_POD, 0)),
+        (entered, left) in (side().prop_flat_map(|side| tuple(side, 0)), side().prop_flat_map(|side| tuple(side, 0))),
         (from, to) in (few(), few()), (print, other) in (few(), prop::bool::weighted(0.1)),
+        by_number in prop::bool::weighted(0.2),
     ) {
         let config = config();
         let protocol = if tcp { TCP } else { UDP };
@@ -136,15 +141,18 @@ proptest! {
             epoch: note_epoch, when: now.wrapping_sub(age), state, tos: note_tos, ttl: note_ttl,
             tuple: entered, way: [from, 0, 0], print: of(print), ..Note::default()
         };
-        let out = Out { tuple: left, target: to, ttl, tos, print: of(print + u32::from(other)), index: 0 };
+        let out = Out { tuple: left, target: to, ttl, tos, print: of(print + u32::from(other)), index: 0, by_number };
         let gate = GATE_TCP | if learning { GATE_LEARN } else { 0 };
         let judged = judge(&note, &out, &Terms { gate, ..terms(&config, epoch, now) });
         let source = (entered.source, entered.source_port) == (left.source, left.source_port);
         let destination =
             (entered.destination, entered.destination_port) == (left.destination, left.destination_port);
         let itself = entered.source == entered.destination || left.source == left.destination;
-        let repeatable = note_tos == tos && ttl <= note_ttl && (tcp || source || destination);
-        let teaches = state == NOTE_LIVE && !other && repeatable && from != to && !itself
+        let repeatable = note_tos == tos && ttl <= note_ttl && (tcp || source || destination || by_number);
+        // Into the tunnel and by the uplink there is one way each, to pods and to the node there are several ports.
+        let several = matches!(left.side, SIDE_POD | SIDE_NODE);
+        let back = entered.side == left.side && (!several || from == to);
+        let teaches = state == NOTE_LIVE && !other && repeatable && !back && !itself
             && learning && note_epoch == epoch && age <= config.note_age;
         prop_assert_eq!(judged.is_ok(), teaches, "{:?}", judged);
         if state == NOTE_SPENT && !other {
@@ -168,7 +176,7 @@ proptest! {
         };
         let note = Note { tuple: tuple(before), ..Note::default() };
         let out = Out {
-            tuple: tuple(after), target: 1, ttl: 0, tos: 0, print: Print::default(), index: 0,
+            tuple: tuple(after), target: 1, ttl: 0, tos: 0, print: Print::default(), index: 0, by_number: false,
         };
         let config = config();
         let mut entry = Entry::default();
@@ -230,7 +238,7 @@ proptest! {
         let mut left = Note { tuple: key, ..Note::default() };
         note::fill(&mut left, &came, ([3, 0, 0], macs), print, 0, &learned);
         let tuple = Tuple4 { destination: if translated { 9 } else { 2 }, ..key };
-        let out = Out { tuple, target: 7, ttl: ttl - step, tos, print, index: 0 };
+        let out = Out { tuple, target: 7, ttl: ttl - step, tos, print, index: 0, by_number: false };
         prop_assert_eq!(judge(&left, &out, &learned), Ok(()));
         let mut entry = Entry { probing: 1, packets: 9, ..Entry::default() };
         fill(&mut entry, &left, &out, came.dscp(), &learned, deadline(&learned, random));

@@ -141,7 +141,15 @@ impl World {
         let config = self.config;
         let terms =
             Terms { config: &config, gate: GATE_FORWARD | GATE_LEARN, epoch: self.epoch, now: self.now };
-        let out = Out { tuple: KEY, target: 10 + answer, ttl: 64, tos: 0, print: Print::default(), index: 0 };
+        let out = Out {
+            tuple: KEY,
+            target: 10 + answer,
+            ttl: 64,
+            tos: 0,
+            print: Print::default(),
+            index: 0,
+            by_number: false,
+        };
         if judge(&note, &out, &terms).is_err() || self.diverged == self.epoch {
             return;
         }

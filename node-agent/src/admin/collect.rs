@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use super::naming::Naming;
-use crate::flow_cache::{Action, EndpointAmounts, Flow, Pressure, Tunnel};
-use api::admin::{ByPath, Counters, EndpointCounters, MapUse, TunnelCounters, TunnelEnd};
+use crate::flow_cache::{Action, EndpointAmounts, Flow, InterfaceAmounts, Pressure, Tunnel};
+use api::admin::{ByPath, Counters, EndpointCounters, InterfaceCounters, MapUse, TunnelCounters, TunnelEnd};
 use api::admin::{FlowSpec, Protocol};
 
 /// Container ids of endpoints that diverged in `epoch`; their entries are not used.
@@ -80,6 +80,7 @@ pub fn counters(
     at_ms: u64,
     tunnels: Vec<Tunnel>,
     endpoints: Vec<EndpointAmounts>,
+    interfaces: Vec<InterfaceAmounts>,
     naming: &Naming,
 ) -> Counters {
     let mut tunnels: Vec<TunnelCounters> = tunnels
@@ -103,7 +104,15 @@ pub fn counters(
         })
         .collect();
     endpoints.sort_by(|a, b| (&a.pod, &a.id).cmp(&(&b.pod, &b.id)));
-    Counters { at_ms, tunnels, endpoints }
+    let interfaces = interfaces
+        .into_iter()
+        .map(|i| InterfaceCounters {
+            interface: i.interface.to_owned(),
+            received: ByPath::new(i.fast_in, i.slow_in),
+            sent: ByPath::new(i.fast_out, i.slow_out),
+        })
+        .collect();
+    Counters { at_ms, tunnels, endpoints, interfaces }
 }
 
 /// Converts fill levels of maps.
@@ -185,7 +194,7 @@ mod tests {
             slow_out: amount(0),
         };
         let list = vec![tunnel("172.18.0.3", 7), tunnel("172.18.0.3", 5), tunnel("172.18.0.9", 1)];
-        let counters = counters(1, list, Vec::new(), &naming());
+        let counters = counters(1, list, Vec::new(), Vec::new(), &naming());
         let order: Vec<_> = counters.tunnels.iter().map(|t| (t.node.as_deref(), t.vni)).collect();
         assert_eq!(order, [(None, 1), (Some("n2"), 5), (Some("n2"), 7)]);
         let first = &counters.tunnels[0];

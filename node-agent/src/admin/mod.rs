@@ -100,7 +100,8 @@ async fn counters(State(view): State<Arc<dyn View>>) -> Answer<wire::Counters> {
         let cache = flow_cache(&*view)?;
         let tunnels = cache.tunnels()?;
         let endpoints = cache.endpoints()?;
-        Ok(collect::counters(view.now_ms(), tunnels, endpoints, &view.naming()))
+        let interfaces = cache.interfaces()?;
+        Ok(collect::counters(view.now_ms(), tunnels, endpoints, interfaces, &view.naming()))
     })
     .await
 }

@@ -26,8 +26,8 @@ use super::{
     sweep::{Moment, Walk, count, sweep},
 };
 use crate::flow_cache::{
-    CacheError, Divergence, EndpointAmounts, Flow, FlowCache, Gate, GatewayEnd, Pressure, Swept, Timing,
-    Tunnel, Underlay,
+    CacheError, Divergence, EndpointAmounts, Flow, FlowCache, Gate, GatewayEnd, InterfaceAmounts, Pressure,
+    Swept, Timing, Tunnel, Underlay,
 };
 
 /// The flow cache of the loaded programs.
@@ -307,6 +307,20 @@ impl FlowCache for PinnedCache {
             })
         };
         stats.into_iter().map(of).collect()
+    }
+
+    fn interfaces(&self) -> Result<Vec<InterfaceAmounts>, CacheError> {
+        let all = self.programs.lock().gateway_stats()?;
+        Ok(all
+            .into_iter()
+            .map(|(interface, received, sent)| InterfaceAmounts {
+                interface,
+                fast_in: amount(received.fast),
+                slow_in: amount(received.slow),
+                fast_out: amount(sent.fast),
+                slow_out: amount(sent.slow),
+            })
+            .collect())
     }
 
     fn reasons(&self) -> Result<Vec<(Reason, u64)>, CacheError> {

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use ebpf::layout::maps::{
-    Config, PORT_FAST, PORT_INTERPOSED, PORT_PRESENT, PORT_UPLINK, Port, PortCounters, SLOT_BRIDGE,
-    SLOT_MANAGEMENT, SLOT_UPLINK,
+    Config, Count, PORT_FAST, PORT_INTERPOSED, PORT_PRESENT, PORT_UPLINK, Port, SLOT_BRIDGE, SLOT_MANAGEMENT,
+    SLOT_UPLINK,
 };
 
 use super::{
@@ -15,6 +15,12 @@ use super::{
     pins,
 };
 use crate::flow_cache::GatewayEnd;
+
+/// Packets and bytes by path.
+pub(super) struct Paths {
+    pub(super) slow: Count,
+    pub(super) fast: Count,
+}
 
 impl NodePort {
     const fn slot(self) -> u32 {
@@ -101,15 +107,28 @@ impl Programs {
         &self.host
     }
 
-    /// Packets and bytes of the node's ports; `from` is sent by the node.
+    /// Packets and bytes of the uplink and of the node's ports: name, received by the node, sent by it. Fast ones of the uplink are those
+    /// outside of tunnels.
     ///
     /// # Errors
     /// The map cannot be read.
-    pub fn host_stats(&self) -> Result<Vec<(NodePort, PortCounters)>, Error> {
-        [NodePort::Bridge, NodePort::Management]
-            .into_iter()
-            .map(|port| Ok((port, self.port_counters(port.slot())?)))
-            .collect()
+    pub(super) fn gateway_stats(&self) -> Result<Vec<(&'static str, Paths, Paths)>, Error> {
+        let paths = |slow, fast| Paths { slow, fast };
+        let uplink = self.port_counters(SLOT_UPLINK)?;
+        let mut all = vec![(
+            "uplink",
+            paths(uplink.slow_from, uplink.fast_from),
+            paths(uplink.slow_to, uplink.fast_to),
+        )];
+        for (name, port) in [("bridge", NodePort::Bridge), ("management", NodePort::Management)] {
+            let counters = self.port_counters(port.slot())?;
+            all.push((
+                name,
+                paths(counters.slow_to, counters.fast_to),
+                paths(counters.slow_from, counters.fast_from),
+            ));
+        }
+        Ok(all)
     }
 
     /// Takes over what the uplink's entry says of a previous agent's gateway.

@@ -265,6 +265,22 @@ pub struct EndpointAmounts {
     pub diverged: Option<u32>,
 }
 
+/// Packet and byte counters of an interface that is none of a pod, seen from the node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InterfaceAmounts {
+    /// `uplink`, `bridge` or `management`.
+    pub interface: &'static str,
+    /// Received on the fast path; of the uplink outside of tunnels.
+    pub fast_in: Amount,
+    /// Received through OVS.
+    pub slow_in: Amount,
+    /// Sent on the fast path; of the uplink outside of tunnels.
+    pub fast_out: Amount,
+    /// Sent through OVS.
+    pub slow_out: Amount,
+}
+
 /// Error of an operation on the flow cache.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CacheError {
@@ -333,6 +349,8 @@ pub trait FlowCache: std::fmt::Debug + Send + Sync {
     fn tunnels(&self) -> Result<Vec<Tunnel>, CacheError>;
     /// Counters of all endpoints.
     fn endpoints(&self) -> Result<Vec<EndpointAmounts>, CacheError>;
+    /// Counters of the uplink and of the node's own ports.
+    fn interfaces(&self) -> Result<Vec<InterfaceAmounts>, CacheError>;
     /// Packet count of every reason.
     fn reasons(&self) -> Result<Vec<(Reason, u64)>, CacheError>;
 }

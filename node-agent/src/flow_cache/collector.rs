@@ -10,7 +10,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 
 use super::pressure_cache::PressureCache;
-use super::{CacheError, EndpointAmounts, FlowCache, Pressure, Tunnel};
+use super::{CacheError, EndpointAmounts, FlowCache, InterfaceAmounts, Pressure, Tunnel};
 
 /// Exports the node's datapath, and the metrics of the flow cache if the node has one.
 #[derive(Debug)]
@@ -70,6 +70,9 @@ fn encode(
     }
     if let Some(list) = readable("endpoints", cache.endpoints()) {
         families.extend(endpoints(&list));
+    }
+    if let Some(list) = readable("interfaces", cache.interfaces()) {
+        families.extend(interfaces(&list));
     }
     if let Some(list) = readable("reasons", cache.reasons()) {
         let count = |(reason, value): &(Reason, u64)| Count {
@@ -185,6 +188,27 @@ fn endpoints(list: &[EndpointAmounts]) -> [Family; 2] {
     ]
 }
 
+fn interfaces(list: &[InterfaceAmounts]) -> [Family; 2] {
+    let part = |value: fn(&Amount) -> u64| {
+        let one = |i: &InterfaceAmounts| {
+            let labels = [("interface", i.interface.to_owned())];
+            let amounts = [
+                ("in", "fast", i.fast_in),
+                ("in", "slow", i.slow_in),
+                ("out", "fast", i.fast_out),
+                ("out", "slow", i.slow_out),
+            ];
+            by_path(&labels, &amounts, value).collect::<Vec<_>>()
+        };
+        list.iter().flat_map(one).collect()
+    };
+    let packets = "Packets that the node received and sent by uplink, gateway bridge and management port, by path; fast ones of the uplink are those outside of tunnels";
+    [
+        ("interface_packets", packets, part(|a| a.packets)),
+        ("interface_bytes", "Bytes of the packets in interface_packets", part(|a| a.bytes)),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,6 +232,7 @@ mod tests {
             r#"slipstream_node_tunnel_packets_total{remote="172.18.0.3",vni="5",direction="out",path="fast"} 7"#,
             r#"slipstream_node_tunnel_bytes_total{remote="172.18.0.3",vni="5",direction="in",path="slow"} 100"#,
             r#"slipstream_node_endpoint_packets_total{endpoint="c0ffee01",direction="to",path="fast"} 3"#,
+            r#"slipstream_node_interface_packets_total{interface="bridge",direction="out",path="fast"} 4"#,
             r#"slipstream_node_packet_reasons_total{reason="tcp_flags"} 4"#,
             r#"slipstream_node_map_entries{map="FLOW_EGRESS"} 3"#,
             r#"slipstream_node_map_capacity{map="FLOW_EGRESS"} 262144"#,

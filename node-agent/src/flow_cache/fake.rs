@@ -10,8 +10,8 @@ use api::MacAddr;
 use parking_lot::Mutex;
 
 use crate::flow_cache::{
-    Action, CacheError, Divergence, EndpointAmounts, Flow, FlowCache, Gate, GatewayEnd, Pressure, Swept,
-    Timing, Tunnel, Underlay,
+    Action, CacheError, Divergence, EndpointAmounts, Flow, FlowCache, Gate, GatewayEnd, InterfaceAmounts,
+    Pressure, Swept, Timing, Tunnel, Underlay,
 };
 
 /// Fake implementation of [`FlowCache`].
@@ -144,6 +144,16 @@ impl FlowCache for Fake {
             fast_to: amount(3),
             slow_to: amount(1),
             diverged: None,
+        }])
+    }
+    fn interfaces(&self) -> Result<Vec<InterfaceAmounts>, CacheError> {
+        let amount = |packets| Amount { packets, bytes: packets * 60 };
+        Ok(vec![InterfaceAmounts {
+            interface: "bridge",
+            fast_in: amount(5),
+            slow_in: amount(1),
+            fast_out: amount(4),
+            slow_out: amount(2),
         }])
     }
     fn reasons(&self) -> Result<Vec<(Reason, u64)>, CacheError> {

@@ -10,7 +10,8 @@ use api::admin::{CacheStatus, MonitorHealth};
 use node_agent::datapath::Datapath;
 use node_agent::flow_cache::{CacheError, FaultInjection, Settings};
 use node_agent::flow_cache::{
-    Divergence, EndpointAmounts, Flow, FlowCache, Gate, Pressure, Swept, Timing, Tunnel, Underlay,
+    Divergence, EndpointAmounts, Flow, FlowCache, Gate, GatewayEnd, InterfaceAmounts, Pressure, Swept,
+    Timing, Tunnel, Underlay,
 };
 use node_agent::health::Health;
 use node_agent::kernel::link::Netlink;
@@ -30,6 +31,7 @@ pub(crate) enum Call {
     Gate(Gate),
     Endpoint(String, bool),
     Underlay(Option<Underlay>),
+    Gateway(Option<GatewayEnd>),
     Remotes(BTreeSet<Ipv4Addr>),
 }
 
@@ -110,6 +112,10 @@ impl FlowCache for Recorder {
         self.note(Call::Underlay(underlay));
         Ok(())
     }
+    fn set_gateway(&self, gateway: Option<GatewayEnd>) -> Result<(), CacheError> {
+        self.note(Call::Gateway(gateway));
+        Ok(())
+    }
     fn set_remotes(&self, remotes: &BTreeSet<Ipv4Addr>) -> Result<(), CacheError> {
         self.note(Call::Remotes(remotes.clone()));
         Ok(())
@@ -140,6 +146,9 @@ impl FlowCache for Recorder {
         Ok(Vec::new())
     }
     fn endpoints(&self) -> Result<Vec<EndpointAmounts>, CacheError> {
+        Ok(Vec::new())
+    }
+    fn interfaces(&self) -> Result<Vec<InterfaceAmounts>, CacheError> {
         Ok(Vec::new())
     }
     fn reasons(&self) -> Result<Vec<(Reason, u64)>, CacheError> {

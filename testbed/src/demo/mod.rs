@@ -1,10 +1,12 @@
 //! `testbed demo`: a two-node cluster, ordinary objects, and a table that shows what its traffic does.
 
 mod counters;
+pub mod echoes;
 mod rows;
 mod rows_6;
 mod rows_host;
 mod table;
+pub mod ways;
 mod workloads;
 
 pub use workloads::Pods;

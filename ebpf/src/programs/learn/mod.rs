@@ -123,6 +123,7 @@ fn comes_out<F: Family, const AT: u32>(skb: &Skb, exit: &Exit<'_>) -> Result<Lea
         tos: flow.tos,
         print,
         index: claim.index,
+        by_number: !interposed,
     };
     // SAFETY: a value of an array.
     let left = unsafe { &*claim.note };

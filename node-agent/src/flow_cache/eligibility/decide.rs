@@ -7,7 +7,7 @@ use api::ovn_name::{INTEGRATION_BRIDGE, MANAGEMENT_INTERFACE};
 use futures::TryStreamExt;
 use nix::net::if_::if_nametoindex;
 use ovsdb_client::vswitch::{Bridge, Interface, Mirror, OpenVSwitch, Port};
-use rtnetlink::packet_route::tc::TcAttribute;
+use rtnetlink::packet_route::tc::{TcAttribute, TcHandle};
 
 use crate::attach::Names;
 use crate::attach::shim_ovs_end;
@@ -149,8 +149,8 @@ impl View {
         }
     }
 
-    /// Queueing disciplines configured on interfaces, by interface index. `noqueue`, the default of a veth, and `clsact`, which the
-    /// programs use, are omitted.
+    /// Queueing disciplines configured on interfaces, by interface index. Those that the kernel attaches to every interface, which have no
+    /// handle (`net.core.default_qdisc`), and `clsact`, which the programs use, are omitted.
     async fn queues(&self) -> Result<HashMap<u32, String>, String> {
         let mut found = HashMap::new();
         let mut all = self.netlink.raw().qdisc().get().execute();
@@ -159,7 +159,7 @@ impl View {
                 TcAttribute::Kind(kind) => Some(kind),
                 _ => None,
             });
-            let kind = kind.filter(|kind| !matches!(kind.as_str(), "noqueue" | "clsact"));
+            let kind = kind.filter(|kind| kind != "clsact" && message.header.handle != TcHandle::default());
             if let (Some(kind), Ok(index)) = (kind, u32::try_from(message.header.index)) {
                 found.insert(index, kind);
             }

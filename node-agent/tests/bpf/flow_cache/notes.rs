@@ -347,3 +347,17 @@ fn a_note_of_the_epoch_before_stays_until_all_that_entered_under_it_are_out() {
         assert_eq!(world.count(Reason::Learned), 0, "{:?}", world.reasons());
     });
 }
+
+#[test]
+fn the_tag_of_an_earlier_use_of_a_slot_says_nothing() {
+    // Direct mode, in which the tag is beside the packet: OVS may have held it while the slot was used again.
+    World::run(false, |world| {
+        let (sent, geneve) = UDP.out();
+        let entered = world.sends(&sent);
+        let slot_used_before = entered.tag.wrapping_sub(1 << 16) & 0x00ff_0000 | entered.tag & 0xff00_ffff;
+        world.pass("to_uplink", &geneve, world.uplink_from_ovs, slot_used_before);
+        assert_eq!((world.count(Reason::Learned), world.count(Reason::NoteMissing)), (0, 1));
+        world.pass("to_uplink", &geneve, world.uplink_from_ovs, entered.tag);
+        assert_eq!(world.count(Reason::Learned), 1, "{:?}", world.reasons());
+    });
+}

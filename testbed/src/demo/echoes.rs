@@ -1,0 +1,126 @@
+//! Echoes and services in front of them, for connections that last.
+
+use std::net::IpAddr;
+use std::process::{Child, Stdio};
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use crate::cluster::Bed;
+use crate::exec;
+use crate::traffic::{self, Place};
+
+/// Where the echoes listen. The demonstration's policies say nothing of the web servers, so it is open.
+pub const PORT: u16 = 7100;
+
+/// An echo at a place; it ends with this.
+#[derive(Debug)]
+pub struct Echo(Child);
+
+impl Echo {
+    /// Starts one in a pod of namespace `shop`.
+    pub fn in_pod(bed: &Bed, node: &str, pod: &str) -> Result<Self> {
+        Self::at(bed, &Place::Pod { node: node.into(), namespace: "shop".into(), name: pod.into() })
+    }
+
+    /// Starts one anywhere.
+    pub fn at(bed: &Bed, place: &Place) -> Result<Self> {
+        let mut command = traffic::command(bed, place, &bed.config().program("testbed"))?;
+        command.args(["probe", "echo", &PORT.to_string()]).stdin(Stdio::null());
+        Ok(Self(command.spawn().with_context(|| format!("cannot start an echo in {place}"))?))
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A service in front of echoes, without a selector.
+#[derive(Clone, Debug)]
+pub struct Service<'a> {
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub port: u16,
+    /// Addresses of the echoes, each with the name of its node.
+    pub backends: &'a [(IpAddr, &'a str)],
+    /// For both protocols.
+    pub node_port: Option<u16>,
+    /// `externalTrafficPolicy: Local`.
+    pub local: bool,
+}
+
+impl Service<'_> {
+    /// Makes it; its cluster IPs.
+    pub fn create(&self, bed: &Bed) -> Result<Vec<IpAddr>> {
+        for object in self.objects() {
+            exec::input_output(bed.kubectl_command()?.args(["apply", "-f", "-"]), &object.to_string())?;
+        }
+        let query =
+            ["get", "service", "-n", self.namespace, self.name, "-o", "jsonpath={.spec.clusterIPs[*]}"];
+        let said = bed.kubectl(&query)?;
+        said.split_whitespace().map(|ip| ip.parse().with_context(|| format!("address {ip}"))).collect()
+    }
+
+    /// Deletes it.
+    pub fn delete(&self, bed: &Bed) -> Result<()> {
+        bed.kubectl(&["delete", "service", "-n", self.namespace, self.name])?;
+        let slices = format!("of={}", self.name);
+        bed.kubectl(&["delete", "endpointslice", "-n", self.namespace, "-l", &slices]).map(drop)
+    }
+
+    /// The service, and a slice for each family.
+    fn objects(&self) -> Vec<Value> {
+        let Self { namespace, name, .. } = self;
+        let ports = |port: u16, node_port: Option<u16>| -> Value {
+            ["TCP", "UDP"]
+                .map(|protocol| {
+                    let mut object =
+                        json!({"name": protocol.to_lowercase(), "protocol": protocol, "port": port});
+                    if let Some(node_port) = node_port {
+                        object["nodePort"] = node_port.into();
+                    }
+                    object
+                })
+                .into_iter()
+                .collect()
+        };
+        let mut spec =
+            json!({"ipFamilyPolicy": "PreferDualStack", "ports": ports(self.port, self.node_port)});
+        if self.node_port.is_some() {
+            spec["type"] = "NodePort".into();
+            spec["externalTrafficPolicy"] = if self.local { "Local" } else { "Cluster" }.into();
+        }
+        let mut objects = vec![json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": namespace},
+            "spec": spec
+        })];
+        for (family, six) in [("IPv4", false), ("IPv6", true)] {
+            let endpoints: Vec<Value> = self
+                .backends
+                .iter()
+                .filter(|(address, _)| address.is_ipv6() == six)
+                .map(|(address, node)| {
+                    json!({"addresses": [address.to_string()], "nodeName": node, "conditions": {"ready": true}})
+                })
+                .collect();
+            if endpoints.is_empty() {
+                continue;
+            }
+            objects.push(json!({
+                "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+                "metadata": {
+                    "name": format!("{name}-{}", family.to_lowercase()), "namespace": namespace,
+                    "labels": {"kubernetes.io/service-name": name, "of": name}
+                },
+                "addressType": family,
+                "ports": ports(PORT, None),
+                "endpoints": endpoints
+            }));
+        }
+        objects
+    }
+}
