@@ -160,9 +160,9 @@ fn decisions(bytes: &mut Bytes<'_>) {
     assert!(!age::holds(now, now) && !age::holds(now, now.wrapping_sub(1)));
     assert!(age::holds(now, now.wrapping_add(age::LONGEST_HOLD)));
 
-    let (epoch, slot) = (bytes.u32(), bytes.u32());
-    let noted = tag::note(epoch, slot);
-    assert_eq!(tag::slot(noted), Some(slot & 0xffff));
+    let (generation, slot) = (bytes.u32().to_ne_bytes()[0], bytes.u32());
+    let noted = tag::note(generation, slot);
+    assert_eq!((tag::slot(noted), tag::generation(noted)), (Some(slot & 0xffff), generation));
     assert_eq!(tag::slot(tag::FAST), None);
 
     let port = Port { flags: bytes.u32(), redirect: bytes.u32(), ..Port::default() };

@@ -17,8 +17,10 @@ use crate::{
 /// What was learned from a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learned {
-    /// Nothing, and there is nothing to tell: the packet is none that the flow cache carries.
+    /// Nothing, and there is nothing to tell.
     Nothing,
+    /// Nothing: the packet is none that the flow cache carries.
+    Unread,
     /// An entry was made.
     Entry,
     /// OVS gave the answer that the entry has; it holds for another while.
@@ -32,7 +34,7 @@ impl Learned {
     #[inline(always)]
     pub const fn counter(self) -> Option<Reason> {
         match self {
-            Self::Nothing => None,
+            Self::Nothing | Self::Unread => None,
             Self::Entry => Some(Reason::Learned),
             Self::Confirmed => Some(Reason::Refreshed),
             Self::Diverged => Some(Reason::Diverged),

@@ -12,13 +12,14 @@ use ebpf::{
         maps::{Config, Port, SLOT_OUTSIDE},
         reason::Reason,
     },
-    packet::{self, Outer, Packet as _, TCP, UDP, Window as _},
+    packet::{self, Outer, Packet as _, TCP, Window as _},
 };
 
 use super::{
     conn, count,
     family::{Family, V4, V6},
     forward::{Arrival, forward as cached},
+    learn::is_geneve,
     maps, note,
     pass::{Outcome, Pass},
     skb::{Front, Skb},
@@ -150,7 +151,7 @@ fn plain_packet<F: Family>(
         F::parse(front, 14, skb.len().wrapping_sub(14)).map_err(|reason| (reason, Outcome::UNREAD))?;
     let slow = |reason| (reason, Outcome::SLOW);
     let protocol = flow.tuple.protocol();
-    let geneve = protocol == UDP && flow.tuple.destination_port() == pass.config.geneve_port.to_be();
+    let geneve = is_geneve(&flow.tuple, pass.config);
     flow.tuple.enter(side);
     match admit::plain_packet(pass.gate, geneve, protocol == TCP, flow.changes_connection()) {
         Next::Slow(reason) if geneve => return Err((reason, Outcome::UNREAD)),

@@ -172,11 +172,14 @@ fn to_uplink(ctx: TcContext) -> i32 {
     if let Ok(Some(outer)) = &seen {
         let slot = uplink::tunnel(&skb, outer.destination, outer.vni, port, meta, Direction::To);
         learn::to_uplink(&skb, outer, slot, config, port, tag);
+        return go_on(port);
+    }
+    let plain = seen.is_ok() && learn::plain(&skb, config, port, SIDE_OUTSIDE, config.uplink, tag);
+    if skb.forget(plain.into()) != 0 {
+        uplink::plain(&skb, port, meta, Direction::To);
     } else {
         let inner = uplink::other(&skb, seen.err(), config, port, meta, Direction::To);
-        if inner == 0 {
-            learn::plain(&skb, config, port, SIDE_OUTSIDE, config.uplink, tag);
-        } else if port.flags & PORT_INTERPOSED != 0 {
+        if port.flags & PORT_INTERPOSED != 0 {
             release(skb.raw(), inner);
         }
     }

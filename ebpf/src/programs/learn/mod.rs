@@ -4,7 +4,7 @@
 mod report;
 
 use aya_ebpf::helpers::bpf_get_prandom_u32;
-use ebpf::decide::tuple::Tuple as _;
+use ebpf::decide::tuple::Tuple;
 use ebpf::{
     decide::{
         Terms,
@@ -15,7 +15,7 @@ use ebpf::{
         maps::{Config, PORT_FAST, PORT_INTERPOSED, Port, TunnelKey, mapped},
         reason::Reason,
     },
-    packet::{Outer, Packet as _, Window as _},
+    packet::{Outer, Packet as _, UDP, Window as _},
 };
 
 use super::{
@@ -62,21 +62,34 @@ pub(super) fn to_uplink(skb: &Skb, outer: &Outer, tunnel: u32, config: &Config, 
 }
 
 /// A packet that OVS gives out on this side without a tunnel. `target`: interface by which it leaves, a pod's host veth, the uplink or
-/// one of the node; `port`: where it is seen.
+/// one of the node; `port`: where it is seen. False: it is no flow that the cache could carry, and may be a tunnel's.
 #[inline(always)]
-pub(super) fn plain(skb: &Skb, config: &Config, port: &Port, side: u8, target: u32, tag: u32) {
+pub(super) fn plain(skb: &Skb, config: &Config, port: &Port, side: u8, target: u32, tag: u32) -> bool {
     let learns = maps::gate(config) & GATE_FORWARD != 0 && port.flags & PORT_FAST != 0;
     let front = skb.front(14 + 20 + 20);
     if !front.has(14) {
-        return;
+        return false;
     }
     let exit = Exit { config, port, side, target, slot: port.slot, tag, learns };
     let ethertype = u16::from_be(front.u16(12));
-    if ethertype == V4::TYPE {
-        tell(comes_out::<V4, 14>(skb, &exit));
+    let learned = if ethertype == V4::TYPE {
+        comes_out::<V4, 14>(skb, &exit)
     } else if ethertype == V6::TYPE {
-        tell(comes_out::<V6, 14>(skb, &exit));
+        comes_out::<V6, 14>(skb, &exit)
+    } else {
+        return false;
+    };
+    if learned == Ok(Learned::Unread) {
+        return false;
     }
+    tell(learned);
+    true
+}
+
+/// Whether it is UDP to Geneve's port.
+#[inline(always)]
+pub(super) fn is_geneve<T: Tuple>(tuple: &T, config: &Config) -> bool {
+    tuple.protocol() == UDP && tuple.destination_port() == config.geneve_port.to_be()
 }
 
 /// Counts what was learned, or why nothing was.
@@ -99,10 +112,16 @@ fn comes_out<F: Family, const AT: u32>(skb: &Skb, exit: &Exit<'_>) -> Result<Lea
     let mut flow = match F::parse(&front, AT, skb.len().wrapping_sub(AT)) {
         Ok(flow) => flow,
         Err(_) => {
-            note::claim::<F>(skb, AT, interposed, exit.tag, 0, &Print::default());
-            return Ok(Learned::Nothing);
+            // What may be a tunnel's keeps what is inside for who reads it.
+            if exit.side != SIDE_OUTSIDE {
+                note::claim::<F>(skb, AT, interposed, exit.tag, 0, &Print::default());
+            }
+            return Ok(Learned::Unread);
         }
     };
+    if exit.side == SIDE_OUTSIDE && is_geneve(&flow.tuple, exit.config) {
+        return Ok(Learned::Unread);
+    }
     let print = F::print(&front, AT, &flow);
     let claim = note::claim::<F>(skb, AT, interposed, exit.tag, flow.tuple.protocol(), &print);
     if !exit.learns {
