@@ -13,6 +13,9 @@ use crate::traffic::{self, Place};
 /// Where the echoes listen. The demonstration's policies say nothing of the web servers, so it is open.
 pub const PORT: u16 = 7100;
 
+/// CPU of the echoes and of who asks them.
+pub(super) const CPU: &str = "0";
+
 /// An echo at a place; it ends with this.
 #[derive(Debug)]
 pub struct Echo(Child);
@@ -26,7 +29,7 @@ impl Echo {
     /// Starts one anywhere.
     pub fn at(bed: &Bed, place: &Place) -> Result<Self> {
         let mut command = traffic::command(bed, place, &bed.config().program("testbed"))?;
-        command.args(["probe", "echo", &PORT.to_string()]).stdin(Stdio::null());
+        command.args(["probe", "echo", "--cpu", CPU, &PORT.to_string()]).stdin(Stdio::null());
         Ok(Self(command.spawn().with_context(|| format!("cannot start an echo in {place}"))?))
     }
 }

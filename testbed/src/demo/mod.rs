@@ -2,6 +2,7 @@
 
 mod counters;
 pub mod echoes;
+mod rates;
 mod rows;
 mod rows_6;
 mod rows_host;
@@ -63,6 +64,11 @@ impl Args {
 fn show(bed: &Bed, progress: &Progress) -> Result<bool> {
     let mut checks = Checks::default();
     play(bed, progress, &mut checks)?;
+    if counters::node_path(bed, "n1")? == "ebpf" {
+        rates::show(bed)?;
+        say("");
+        progress.done("rates measured");
+    }
     Ok(checks.finish())
 }
 

@@ -7,13 +7,18 @@ use crate::ui::say;
 pub(super) fn print(rows: &[Row]) {
     let heading = ["", "traffic", "from", "to", "result", "latency", "path"].map(str::to_owned);
     let cells: Vec<[String; 7]> = std::iter::once(heading).chain(rows.iter().map(cells)).collect();
+    columns(&cells);
+}
+
+/// Prints rows of cells.
+pub(super) fn columns(cells: &[[String; 7]]) {
     let mut widths = [0; 7];
-    for row in &cells {
+    for row in cells {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
     }
-    for row in &cells {
+    for row in cells {
         let line: Vec<_> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
         say(line.join("  ").trim_end());
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::echoes::{Echo, PORT, Service};
+use super::echoes::{CPU, Echo, PORT, Service};
 use super::rows::pod;
 use super::workloads::Pods;
 use crate::cluster::Bed;
@@ -135,7 +135,7 @@ impl Scene<'_> {
     /// Round trips by that way, at most `count` in ten seconds.
     pub fn round_trips(&self, way: &Way, udp: bool, count: u64) -> Result<RoundTrips> {
         let mut client = traffic::command(self.bed, &way.from, &self.bed.config().program("testbed"))?;
-        client.args(["probe", "rr", "--count", &count.to_string(), "--seconds", "10"]);
+        client.args(["probe", "rr", "--cpu", CPU, "--count", &count.to_string(), "--seconds", "10"]);
         client.args(udp.then_some("--udp")).args([way.to.to_string(), way.port.to_string()]);
         // OVN has to hear of a service first.
         let said = exec::retry(Duration::from_secs(20), way.what, || exec::output(&mut client))?;

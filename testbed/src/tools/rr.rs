@@ -6,6 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 use crate::ui;
@@ -13,6 +15,9 @@ use crate::ui;
 /// `testbed probe echo`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct EchoArgs {
+    /// Run on this CPU only.
+    #[arg(long)]
+    cpu: Option<usize>,
     /// TCP and UDP port.
     port: u16,
 }
@@ -44,6 +49,9 @@ pub struct Args {
     /// Milliseconds to wait for an answer.
     #[arg(long, default_value_t = 2000)]
     timeout: u64,
+    /// Run on this CPU only: with both ends on one, what is measured is not how the kernel wakes another.
+    #[arg(long)]
+    cpu: Option<usize>,
     /// Address of a `probe echo`.
     host: IpAddr,
     /// Its port.
@@ -67,10 +75,19 @@ pub struct RoundTrips {
     pub total_ms: u64,
 }
 
+/// Keeps this process, and the threads that it starts from now on, on a CPU.
+fn pin(cpu: Option<usize>) -> Result<()> {
+    let Some(cpu) = cpu else { return Ok(()) };
+    let mut set = CpuSet::new();
+    set.set(cpu).with_context(|| format!("CPU {cpu}"))?;
+    sched_setaffinity(Pid::from_raw(0), &set).with_context(|| format!("CPU {cpu}"))
+}
+
 impl EchoArgs {
     /// Sends back whatever comes, until it is killed.
     pub fn run(self) -> Result<()> {
-        let Self { port } = self;
+        let Self { cpu, port } = self;
+        pin(cpu)?;
         let (v6, v4) =
             (SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)), (Ipv4Addr::UNSPECIFIED, port).into());
         let listener = TcpListener::bind(v6).or_else(|_| TcpListener::bind::<SocketAddr>(v4));
@@ -110,6 +127,7 @@ fn echo_tcp(mut stream: TcpStream) -> std::io::Result<()> {
 impl Args {
     /// Asks and prints a [`RoundTrips`] as JSON. Succeeds whatever the answers are, if it can connect.
     pub fn run(self) -> Result<()> {
+        pin(self.cpu)?;
         let limit = Duration::from_millis(self.timeout.max(1));
         let server = SocketAddr::new(self.host, self.port);
         let seen = if self.udp {
