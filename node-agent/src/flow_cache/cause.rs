@@ -1,4 +1,4 @@
-//! Causes of invalidation, with their names in metrics and status.
+//! Causes of invalidation, with their names in metrics and status, and the bridges whose flows are monitored.
 
 /// Why all entries were invalidated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,6 +57,25 @@ impl Cause {
             Self::Quiet => "quiet",
             Self::Revalidated => "revalidated",
             Self::Resync => "resync",
+        }
+    }
+}
+
+/// A bridge whose flows are monitored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Watched {
+    /// br-int. Without its monitor the cache is closed, after a grace period.
+    Integration,
+    /// The gateway bridge. Without its monitor the traffic that crosses it takes the slow path.
+    Gateway,
+}
+
+impl Watched {
+    /// Cause of invalidation when a flow changes.
+    pub const fn cause(self) -> Cause {
+        match self {
+            Self::Integration => Cause::Flows,
+            Self::Gateway => Cause::GatewayFlows,
         }
     }
 }

@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-pub use crate::flow_cache::cause::Cause;
+pub use crate::flow_cache::cause::{Cause, Watched};
 use crate::flow_cache::{Gate, HOLD};
 use api::admin::MonitorHealth;
 
@@ -48,25 +48,6 @@ pub enum Round {
     First,
     /// Started after the change: no datapath flow is older than the change.
     Second,
-}
-
-/// A bridge whose flows are monitored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Watched {
-    /// br-int. Without its monitor the cache is closed, after a grace period.
-    Integration,
-    /// The gateway bridge. Without its monitor the traffic that crosses it takes the slow path.
-    Gateway,
-}
-
-impl Watched {
-    /// Cause of invalidation when a flow changes.
-    pub const fn cause(self) -> Cause {
-        match self {
-            Self::Integration => Cause::Flows,
-            Self::Gateway => Cause::GatewayFlows,
-        }
-    }
 }
 
 /// What is known of a flow monitor.

@@ -229,6 +229,7 @@ mod tests {
     fn args(count: u64) -> Args {
         let host = Ipv4Addr::LOCALHOST.into();
         Args {
+            cpu: None,
             udp: true,
             connect: false,
             count,
