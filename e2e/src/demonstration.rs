@@ -10,7 +10,7 @@ use testbed::demo;
 use testbed::ui::Progress;
 
 use crate::harness::{Case, Group, Program, Settings, flags};
-use crate::ways;
+use crate::{replaced_backend, ways};
 
 /// How long the demonstration may take.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -22,6 +22,8 @@ enum Part {
     Traffic,
     /// Every way of a connection.
     Ways,
+    /// A service whose backend is replaced.
+    Replaced,
 }
 
 /// On what to demonstrate.
@@ -43,11 +45,15 @@ pub fn main() -> ExitCode {
 }
 
 impl Args {
-    /// Two trials, on a cluster of that name.
+    /// Three trials, on a cluster of that name.
     #[must_use]
     pub fn group(self, prefix: &'static str, cluster: &str) -> Group {
         let name = cluster.to_owned();
-        let cases = vec![Case::new("traffic", LIMIT, Part::Traffic), Case::new("ways", LIMIT, Part::Ways)];
+        let cases = vec![
+            Case::new("traffic", LIMIT, Part::Traffic),
+            Case::new("ways", LIMIT, Part::Ways),
+            Case::new("replaced_backend", LIMIT, Part::Replaced),
+        ];
         Group::new(prefix, cases, vec![name.clone()], move |settings, jobs| {
             let config = self.shape.config(&name)?;
             let ebpf = config.datapath == Datapath::Ebpf;
@@ -61,6 +67,7 @@ impl Args {
                     match part {
                         Part::Traffic => Ok(()),
                         Part::Ways => ways::check(bed, ebpf, checks),
+                        Part::Replaced => replaced_backend::check(bed, checks),
                     }
                 });
                 Ok(())

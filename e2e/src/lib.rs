@@ -15,6 +15,7 @@ pub(crate) mod objects;
 pub mod ovn_kubernetes_parity;
 pub mod pod_churn;
 pub mod random;
+pub(crate) mod replaced_backend;
 pub mod scale;
 pub mod snapshot;
 pub mod supervision;

@@ -25,6 +25,7 @@ pub struct Metrics {
     network_differs: Family<FlagLabels, Gauge>,
     gateway_restored: Family<WhatLabels, Counter>,
     gateway_given_back: Counter,
+    stale_udp_failed: Counter,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -136,6 +137,12 @@ impl Default for Metrics {
             "Uplink migrations undone because the API server did not respond through the gateway bridge",
             gateway_given_back.clone(),
         );
+        let stale_udp_failed = Counter::default();
+        registry.register(
+            "stale_udp_failures",
+            "Failed attempts to end tracked UDP connections to a removed backend of a service",
+            stale_udp_failed.clone(),
+        );
         Self {
             registry: Arc::new(Mutex::new(registry)),
             cni_calls,
@@ -148,6 +155,7 @@ impl Default for Metrics {
             network_differs,
             gateway_restored,
             gateway_given_back,
+            stale_udp_failed,
         }
     }
 }
@@ -191,6 +199,11 @@ impl Metrics {
     /// Counts a restored object of the gateway.
     pub fn gateway_restored(&self, what: &'static str) {
         self.gateway_restored.get_or_create(&WhatLabels { what }).inc();
+    }
+
+    /// Counts a failed attempt to end tracked UDP connections to a removed backend.
+    pub fn stale_udp_failed(&self) {
+        self.stale_udp_failed.inc();
     }
 
     /// Counts an uplink migration that was undone.

@@ -18,6 +18,10 @@ pub(super) const OVERLAY_SERVER: &str = "10.250.2.2";
 pub(super) const PAIR: [&str; 2] = ["pair-1", "pair-2"];
 /// The second of the pair.
 pub(super) const PAIR_SERVER: &str = "10.251.0.2";
+/// A namespace on the first host that is reached by its router, the host, and that leaves with the host's address.
+pub(super) const ROUTED: &str = "routed-pod";
+/// Its address.
+pub(super) const ROUTED_SERVER: &str = "10.252.0.2";
 /// Like that of the pods.
 const MTU: u32 = 1400;
 
@@ -35,6 +39,7 @@ pub(super) fn build(bed: &Bed, addresses: [&str; 2]) -> Result<()> {
     for (name, address) in [(one, "10.251.0.1"), (two, PAIR_SERVER)] {
         batch(bed, HOSTS[0], name, &format!("addr add {address}/24 dev eth0\nlink set eth0 up\n"))?;
     }
+    routed(bed, addresses[0])?;
     for (host, index, other) in [(HOSTS[0], 1, 2), (HOSTS[1], 2, 1)] {
         let (local, remote) = (addresses[index - 1], addresses[other - 1]);
         let mut lines = String::new();
@@ -70,6 +75,23 @@ pub(super) fn build(bed: &Bed, addresses: [&str; 2]) -> Result<()> {
         exec::output(setting.args(["-qw", "net.ipv4.ip_forward=1"]))?;
     }
     Ok(())
+}
+
+/// The first host, at `address`, as router of a pod: what nodes do without OVS.
+fn routed(bed: &Bed, address: &str) -> Result<()> {
+    let lines = format!(
+        "netns add {ROUTED}\nlink add routed0 mtu {MTU} type veth peer name eth0 mtu {MTU} netns {ROUTED}\n\
+         addr add 10.252.0.1/24 dev routed0\nlink set routed0 up\n"
+    );
+    batch(bed, HOSTS[0], "", &lines)?;
+    let inside =
+        format!("addr add {ROUTED_SERVER}/24 dev eth0\nlink set eth0 up\nroute add default via 10.252.0.1\n");
+    batch(bed, HOSTS[0], ROUTED, &inside)?;
+    batch(bed, HOSTS[1], "", &format!("route add 10.252.0.0/24 via {address}\n"))?;
+    let rules =
+        "table ip routed { chain out { type nat hook postrouting priority 100; oif eth0 masquerade; }; }";
+    let mut nft = bed.host(HOSTS[0]).command("nft")?;
+    exec::input_output(nft.args(["-f", "-"]), rules).map(drop)
 }
 
 /// Lines for `ip -batch`, on a host or in a namespace of it.

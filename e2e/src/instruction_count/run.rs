@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::{Row, reference};
-use testbed::cluster::config::{CENTRAL_IP, Config, Datapath, EXT_IP};
+use testbed::cluster::config::{CENTRAL_IP, Config, Datapath, EXT_IP, node_ip};
 use testbed::cluster::{self, Bed};
 use testbed::demo::echoes::Service;
 use testbed::tools::RoundTrips;
@@ -61,6 +61,8 @@ impl Measure<'_> {
             [self.service("near", &near, "n1")?, self.service("far", &far, "n2")?];
         self.loads("service", &client, &far_service)?;
         self.loads("service-same", &client, &near_service)?;
+        let ways = self.ways(&far)?;
+        self.measure_ways("", &client, &ways)?;
         if self.agents("learning everything", Datapath::Ebpf, &["--refresh-ms=0"])? {
             self.loads("learn", &client, &far)?;
             self.loads("learn-same", &client, &near)?;
@@ -74,9 +76,45 @@ impl Measure<'_> {
         self.loads("ovs-same", &client, &near)?;
         self.loads("ovs-service", &client, &far_service)?;
         self.loads("ovs-service-same", &client, &near_service)?;
+        self.measure_ways("ovs-", &client, &ways)?;
         for (from, to) in [("ovs", "off"), ("ovs-udp", "off-udp"), ("ovs-same", "off-same")] {
             let row = self.rows.iter().find(|row| row.name == from).cloned();
             self.rows.extend(row.map(|row| Row { name: to.into(), ..row }));
+        }
+        Ok(())
+    }
+
+    /// The ways that cross the gateway bridge, with the echo on the other node.
+    fn ways(&self, far: &str) -> Result<Ways> {
+        let own = self.bed.config().program("testbed");
+        let echo = Echo::start(self.bed.host("n2").network_command(&own)?)?;
+        for (name, node_port, pod, node) in
+            [("own", "30181", self.address(PODS[1].0)?, "n1"), ("other", "30182", far.to_owned(), "n2")]
+        {
+            let service = Service {
+                namespace: NAMESPACE,
+                name,
+                port: PORT.parse()?,
+                backends: &[(pod.parse()?, node)],
+                node_port: Some(node_port.parse()?),
+                local: false,
+            };
+            service.create(self.bed)?;
+        }
+        Ok(Ways { _echo: echo, far: far.to_owned() })
+    }
+
+    fn measure_ways(&mut self, prefix: &str, pod: &dyn Fn() -> Result<Command>, ways: &Ways) -> Result<()> {
+        let (bed, own) = (self.bed, self.bed.config().program("testbed"));
+        let on = |host: &str| bed.host(host).network_command(&own);
+        let (n1, n2) = (node_ip(1).to_string(), node_ip(2).to_string());
+        self.loads(&format!("{prefix}outside"), pod, &EXT_IP.to_string())?;
+        self.loads(&format!("{prefix}node"), &|| on("n1"), &n2)?;
+        self.loads(&format!("{prefix}node-pod"), &|| on("n1"), &ways.far)?;
+        // From a client outside; UDP of which both ends are translated too.
+        for (name, port) in [("own", "30181"), ("other", "30182")] {
+            let server = format!("{n1} {port}");
+            self.loads(&format!("{prefix}node-port-{name}"), &|| on("ext"), &server)?;
         }
         Ok(())
     }
@@ -116,10 +154,13 @@ impl Measure<'_> {
             Echo::start(inside(first, reference::PAIR[1])?)?,
             Echo::start(inside(second, reference::POD)?)?,
             Echo::start(bed.host(second).network_command(own)?)?,
+            Echo::start(inside(first, reference::ROUTED)?)?,
         ];
         self.loads("veth", &|| inside(first, reference::PAIR[0]), reference::PAIR_SERVER)?;
         self.loads("host", &|| bed.host(first).network_command(own), &EXT_IP.to_string())?;
         self.loads("vxlan", &|| inside(first, reference::POD), reference::OVERLAY_SERVER)?;
+        self.loads("snat", &|| inside(first, reference::ROUTED), &EXT_IP.to_string())?;
+        self.loads("routed", &|| bed.host(second).network_command(own), reference::ROUTED_SERVER)?;
         Ok(echoes)
     }
 
@@ -138,7 +179,8 @@ impl Measure<'_> {
         let name = format!("{path}{suffix}");
         let ask = |count: u32| -> Result<RoundTrips> {
             let mut command = client()?;
-            command.args(["probe", "rr", "--count", &count.to_string()]).args(how).args([server, PORT]);
+            let (server, port) = server.split_once(' ').unwrap_or((server, PORT));
+            command.args(["probe", "rr", "--count", &count.to_string()]).args(how).args([server, port]);
             let said =
                 exec::retry(Duration::from_secs(10), "the echo answers", || exec::output(&mut command))
                     .with_context(|| name.clone())?;
@@ -189,6 +231,13 @@ impl Measure<'_> {
         self.progress.done(what);
         Ok(true)
     }
+}
+
+/// What the ways across the gateway bridge lead to.
+struct Ways {
+    _echo: Echo,
+    /// The pod on the other node.
+    far: String,
 }
 
 /// An echo; it ends with this.

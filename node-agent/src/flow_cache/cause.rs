@@ -17,6 +17,8 @@ pub enum Cause {
     Neighbours,
     /// A pod was removed.
     Removal,
+    /// Tracked connections to a removed backend were ended.
+    Connections,
     /// The path of the node, the tunnel or an endpoint changed.
     Path,
     /// The debounce window after a burst of changes ended.
@@ -29,7 +31,7 @@ pub enum Cause {
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Flows,
         Self::GatewayFlows,
         Self::Ports,
@@ -37,6 +39,7 @@ impl Cause {
         Self::Links,
         Self::Neighbours,
         Self::Removal,
+        Self::Connections,
         Self::Path,
         Self::Quiet,
         Self::Revalidated,
@@ -53,6 +56,7 @@ impl Cause {
             Self::Links => "links",
             Self::Neighbours => "neighbours",
             Self::Removal => "removal",
+            Self::Connections => "connections",
             Self::Path => "path",
             Self::Quiet => "quiet",
             Self::Revalidated => "revalidated",

@@ -77,8 +77,8 @@ pub enum Input {
     },
     /// The flow monitor of br-int was lost, with the reason.
     MonitorLost(String),
-    /// The flow monitor of the gateway bridge is connected, or was lost.
-    GatewayMonitor,
+    /// The flow monitor of the gateway bridge is connected (`true`), or was lost.
+    GatewayMonitor(bool),
     /// Whether the Open_vSwitch database is connected and synced.
     Database(bool),
     /// State of OVS's connection tracking.
@@ -170,9 +170,12 @@ impl Engine {
                 invalidate = self.change(now, bridge.cause(), &mut revalidate);
             }
             Input::Reading(bridge, reading) => self.monitor_of(bridge).reading = reading,
-            Input::GatewayMonitor => {
+            Input::GatewayMonitor(connected) => {
                 self.gateway = Monitor::default();
-                invalidate = self.change(now, Cause::GatewayFlows, &mut revalidate);
+                // When it is lost nothing is known to have changed, and OVS may only be starting again.
+                if connected {
+                    invalidate = self.change(now, Cause::GatewayFlows, &mut revalidate);
+                }
             }
             Input::Deciding(deciding) => self.deciding = deciding,
             // During a burst nothing is learned, and its end invalidates all entries anyway.
@@ -354,234 +357,4 @@ impl Engine {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MS: Duration = Duration::from_millis(1);
-
-    /// A synced state machine after its first debounce window, and the time.
-    fn open() -> (Engine, Instant) {
-        let mut engine = Engine::new(Times::default(), Tracking::Tolerant);
-        let now = Instant::now();
-        engine.take(now, Input::Enable(true));
-        engine.take(now, Input::Database(true));
-        let step = engine.take(now, Input::Monitor { flows: 100 });
-        assert_eq!(step.invalidate, Some(Cause::Resync));
-        assert!(step.gate.forward && !step.gate.learn, "a resync is a burst of its own");
-        let now = engine.due().unwrap();
-        let step = engine.take(now, Input::Tick);
-        assert_eq!(step.invalidate, Some(Cause::Quiet));
-        assert_eq!(step.gate, Gate { forward: true, learn: true, tcp: true, hold: false });
-        (engine, now)
-    }
-
-    #[test]
-    fn nothing_is_allowed_before_every_source_is_there() {
-        let mut engine = Engine::new(Times::default(), Tracking::Unknown);
-        let now = Instant::now();
-        let inputs = [Input::Enable(true), Input::Database(true), Input::Monitor { flows: 3 }, Input::Tick];
-        for input in inputs {
-            assert_eq!(engine.take(now, input).gate, Gate::default());
-        }
-        assert!(engine.unsynced_reason().unwrap().contains("sequence check"));
-        let step = engine.take(now, Input::Tracking(Tracking::Strict("x".to_owned())));
-        assert_eq!(step.invalidate, Some(Cause::Resync));
-        assert!(step.gate.forward && !step.gate.tcp, "UDP may be cached without TCP");
-    }
-
-    #[test]
-    fn what_an_agent_before_us_left_goes_on_until_changes_are_seen_and_no_longer_than_a_hold() {
-        let start = Instant::now();
-        let adopted = || {
-            let mut engine = Engine::new(Times::default(), Tracking::Unknown);
-            let step = engine.take(start, Input::Adopt { tcp: true, left: None });
-            assert_eq!(
-                (step.invalidate, step.gate),
-                (None, Gate { forward: true, learn: false, tcp: true, hold: true })
-            );
-            engine.take(start, Input::Enable(true));
-            engine
-        };
-        let mut engine = adopted();
-        let now = start + 300 * MS;
-        engine.take(now, Input::Database(true));
-        engine.take(now, Input::Tracking(Tracking::Tolerant));
-        assert!(engine.gate().hold, "flows are not watched yet");
-        let step = engine.take(now, Input::Monitor { flows: 100 });
-        assert_eq!((step.invalidate, step.gate.hold), (Some(Cause::Resync), false));
-        let mut engine = adopted();
-        let step = engine.take(start + Times::default().hold, Input::Tick);
-        assert_eq!(step.gate, Gate::default());
-    }
-
-    #[test]
-    fn an_agent_that_finds_a_hold_takes_what_is_left_of_it() {
-        let start = Instant::now();
-        for left in [3_000 * MS, MS] {
-            let mut engine = Engine::new(Times::default(), Tracking::Unknown);
-            let step = engine.take(start, Input::Adopt { tcp: true, left: Some(left) });
-            assert!(step.gate.forward && step.gate.hold);
-            assert_eq!(engine.due(), Some(start + left));
-            assert_eq!(engine.take(start + left, Input::Tick).gate, Gate::default());
-        }
-        let mut engine = Engine::new(Times::default(), Tracking::Unknown);
-        let over = Input::Adopt { tcp: true, left: Some(Duration::ZERO) };
-        assert_eq!(engine.take(start, over).gate, Gate::default());
-    }
-
-    #[test]
-    fn the_first_change_of_a_burst_makes_invalid_and_learning_waits_for_its_end() {
-        let (mut engine, now) = open();
-        let step = engine.take(now, Input::Changed(Cause::Flows));
-        assert_eq!((step.invalidate, step.gate.learn, step.gate.forward), (Some(Cause::Flows), false, true));
-        let step = engine.take(now + 15 * MS, Input::Changed(Cause::Flows));
-        assert_eq!((step.invalidate, step.gate.learn), (None, false));
-        assert_eq!(engine.due(), Some(now + 35 * MS));
-        let step = engine.take(now + 34 * MS, Input::Tick);
-        assert_eq!((step.invalidate, step.gate.learn), (None, false));
-        let step = engine.take(now + 35 * MS, Input::Tick);
-        assert_eq!((step.invalidate, step.gate.learn, step.revalidate), (Some(Cause::Quiet), true, true));
-        for round in [Round::First, Round::Second] {
-            let step = engine.take(now + 300 * MS, Input::Revalidated(round));
-            assert_eq!(
-                (step.invalidate, step.gate.learn),
-                (Some(Cause::Revalidated), true),
-                "without stopping"
-            );
-        }
-    }
-
-    #[test]
-    fn ovs_is_asked_at_the_first_change_and_after_the_last() {
-        let (mut engine, now) = open();
-        assert!(engine.take(now, Input::Changed(Cause::Flows)).revalidate);
-        let step = engine.take(now + MS, Input::Revalidated(Round::First));
-        assert_eq!(step.invalidate, None, "nothing was learned yet");
-        let step = engine.take(now + 20 * MS, Input::Tick);
-        assert_eq!((step.invalidate, step.revalidate), (Some(Cause::Quiet), false));
-        let now = now + 600 * MS;
-        assert!(engine.take(now, Input::Changed(Cause::Flows)).revalidate);
-        assert!(!engine.take(now + MS, Input::Changed(Cause::Flows)).revalidate);
-        let step = engine.take(now + 21 * MS, Input::Tick);
-        assert_eq!((step.invalidate, step.revalidate), (Some(Cause::Quiet), true));
-    }
-
-    #[test]
-    fn a_burst_that_does_not_end_is_cut_and_the_next_change_makes_invalid_again() {
-        let (mut engine, start) = open();
-        let mut invalidations = Vec::new();
-        for ms in (0..=400).step_by(10) {
-            invalidations.extend(
-                engine.take(start + ms * MS, Input::Changed(Cause::Flows)).invalidate.map(|b| (ms, b)),
-            );
-        }
-        let seen: Vec<_> = invalidations.iter().map(|(ms, source)| (*ms, source.name())).collect();
-        assert_eq!(seen, [(0, "flows"), (200, "quiet"), (210, "flows")]);
-    }
-
-    #[test]
-    fn cached_flows_go_on_through_a_restart_of_ovs_and_end_when_its_flows_are_back() {
-        let (mut engine, now) = open();
-        let step = engine.take(now, Input::MonitorLost("end of file".to_owned()));
-        assert_eq!(
-            step,
-            Step {
-                invalidate: None,
-                gate: Gate { forward: true, learn: false, tcp: true, hold: true },
-                revalidate: false,
-            }
-        );
-        engine.take(now, Input::Tracking(Tracking::Unknown));
-        // What ovs-vswitchd writes when it starts.
-        let step = engine.take(now + 500 * MS, Input::Changed(Cause::Ports));
-        assert_eq!((step.invalidate, engine.due()), (None, Some(now + Duration::from_secs(10))));
-        let step = engine.take(now + 900 * MS, Input::Monitor { flows: 0 });
-        assert!(step.gate.hold && step.gate.tcp && step.invalidate.is_none());
-        engine.take(now + 900 * MS, Input::Tracking(Tracking::Tolerant));
-        assert!(engine.unsynced_reason().unwrap().contains("no flows yet"));
-        let step = engine.take(now + 1000 * MS, Input::Changed(Cause::Flows));
-        assert_eq!((step.invalidate, step.gate.hold), (None, true), "the table is being filled");
-        let step = engine.take(now + 1020 * MS, Input::Tick);
-        assert_eq!(step.invalidate, Some(Cause::Resync));
-        assert_eq!(step.gate, Gate { forward: true, learn: false, tcp: true, hold: false });
-    }
-
-    #[test]
-    fn a_hold_ends_after_its_time_and_a_resync_opens_again() {
-        let (mut engine, now) = open();
-        engine.take(now, Input::Database(false));
-        assert_eq!(engine.held_since(), Some(now));
-        let almost = now + Duration::from_secs(10) - MS;
-        assert!(engine.take(almost, Input::Tick).gate.forward);
-        let step = engine.take(almost + MS, Input::Tick);
-        assert_eq!((step.gate, engine.monitor_health()), (Gate::default(), MonitorHealth::Stale));
-        let step = engine.take(almost + 2 * MS, Input::Database(true));
-        assert_eq!((step.invalidate, step.gate.forward), (Some(Cause::Resync), true));
-    }
-
-    #[test]
-    fn flow_changes_are_still_obeyed_while_only_the_database_is_away() {
-        let (mut engine, now) = open();
-        engine.take(now, Input::Database(false));
-        assert_eq!(engine.take(now, Input::Changed(Cause::Flows)).invalidate, Some(Cause::Flows));
-    }
-
-    #[test]
-    fn a_removed_pod_makes_invalid_even_while_ovs_is_away() {
-        let (mut engine, now) = open();
-        engine.take(now, Input::MonitorLost("x".to_owned()));
-        assert_eq!(engine.take(now, Input::Changed(Cause::Removal)).invalidate, Some(Cause::Removal));
-    }
-
-    #[test]
-    fn a_strict_connection_tracking_takes_tcp_out_even_in_a_hold() {
-        let (mut engine, now) = open();
-        engine.take(now, Input::MonitorLost("x".to_owned()));
-        let step = engine.take(now, Input::Tracking(Tracking::Strict("on".to_owned())));
-        assert!(step.gate.forward && step.gate.hold && !step.gate.tcp);
-    }
-
-    #[test]
-    fn nothing_is_learned_while_ovs_cannot_tell_what_changes() {
-        let (mut engine, now) = open();
-        assert_eq!(
-            engine.take(now, Input::Paused(Watched::Integration, true)).invalidate,
-            Some(Cause::Flows)
-        );
-        let due = engine.due().unwrap();
-        assert!(!engine.take(due, Input::Tick).gate.learn);
-        let step = engine.take(due + MS, Input::Paused(Watched::Integration, false));
-        assert_eq!(step.invalidate, Some(Cause::Flows));
-        let due = engine.due().unwrap();
-        assert!(engine.take(due, Input::Tick).gate.learn);
-    }
-
-    #[test]
-    fn nothing_is_learned_before_what_changed_was_read_and_who_may_be_cached_was_decided() {
-        let (mut engine, now) = open();
-        engine.take(now, Input::Changed(Cause::Flows));
-        engine.take(now, Input::Reading(Watched::Integration, true));
-        let due = engine.due().unwrap();
-        assert!(!engine.take(due, Input::Tick).gate.learn, "the end of the burst came first");
-        engine.take(due, Input::Deciding(true));
-        assert!(!engine.take(due, Input::Reading(Watched::Integration, false)).gate.learn);
-        assert!(engine.take(due, Input::Deciding(false)).gate.learn);
-        engine.take(due, Input::Reading(Watched::Integration, true));
-        engine.take(due, Input::MonitorLost("x".to_owned()));
-        engine.take(due, Input::Monitor { flows: 1 });
-        let due = engine.due().unwrap();
-        assert!(
-            engine.take(due, Input::Tick).gate.learn,
-            "a session that ended in the middle is not read on"
-        );
-    }
-
-    #[test]
-    fn a_node_that_is_switched_off_is_closed_and_comes_back_with_nothing_cached() {
-        let (mut engine, now) = open();
-        let step = engine.take(now, Input::Enable(false));
-        assert_eq!(step.gate, Gate::default());
-        let step = engine.take(now, Input::Enable(true));
-        assert_eq!((step.invalidate, step.gate.forward), (Some(Cause::Path), true));
-    }
-}
+mod tests;

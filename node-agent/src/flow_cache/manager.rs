@@ -68,6 +68,8 @@ struct Inner {
     /// Exclusions because of the bridges' flows, and their version.
     exclusions: (Exclusions, u64),
     gateway_monitor: GatewayMonitor,
+    /// The end of the gateway's grace period was told.
+    gateway_hold_over: bool,
     /// [`Decided::gateway_end`] as last written to the cache; `None`: not written yet.
     gateway_sent: Option<Option<GatewayEnd>>,
     timing: Timing,
@@ -98,10 +100,17 @@ impl GatewayMonitor {
     pub(super) fn unsynced_reason(&self, now: Instant) -> Option<String> {
         let why = match self {
             Self::Up => return None,
-            Self::Lost(since, _) if now.saturating_duration_since(*since) < HOLD => return None,
+            Self::Lost(..) if self.hold_ends().is_some_and(|end| now < end) => return None,
             Self::Lost(_, why) | Self::Missing(why) => why,
         };
         Some(format!("flow monitor of the gateway bridge not connected: {why}"))
+    }
+
+    fn hold_ends(&self) -> Option<Instant> {
+        match self {
+            Self::Lost(since, _) => Some(*since + HOLD),
+            Self::Up | Self::Missing(_) => None,
+        }
     }
 }
 
@@ -163,6 +172,7 @@ impl Manager {
             lives: 0,
             exclusions: Default::default(),
             gateway_monitor: GatewayMonitor::Missing("not connected yet".to_owned()),
+            gateway_hold_over: false,
             gateway_sent: None,
             timing: Timing::default(),
             divergences: 0,
@@ -253,6 +263,13 @@ impl Manager {
         self.shared.decide.notify_one();
         let view = self.shared.view.get();
         Ok(view.map_or_else(|| self.status().node, |view| view.node(&self.shared)))
+    }
+
+    /// Call before and after tracked connections are ended in OVS: entries repeat what the connections did.
+    pub fn connections_end(&self) {
+        if self.shared.cache.is_some() {
+            self.shared.take(Input::Changed(Cause::Connections));
+        }
     }
 
     /// Call after the programs of endpoint `id` were attached or attached again.
@@ -431,9 +448,21 @@ impl Shared {
         self.last_sent.lock().retain(|id, _| exists(id));
     }
 
-    /// Time of the next [`Input::Tick`].
+    /// Time of the next [`Shared::tick`].
     pub(super) fn next_due(&self) -> Option<Instant> {
-        self.inner.lock().engine.due()
+        let inner = self.inner.lock();
+        let gateway = inner.gateway_monitor.hold_ends().filter(|_| !inner.gateway_hold_over);
+        [inner.engine.due(), gateway].into_iter().flatten().min()
+    }
+
+    /// Time has passed.
+    pub(super) fn tick(&self) {
+        self.take(Input::Tick);
+        let mut inner = self.inner.lock();
+        let over = inner.gateway_monitor.hold_ends().is_some_and(|end| end <= Instant::now());
+        if over && !std::mem::replace(&mut inner.gateway_hold_over, true) {
+            self.decide.notify_one();
+        }
     }
 
     /// Known state of OVS's connection tracking.
@@ -479,15 +508,21 @@ impl Shared {
 
     /// Call when the flow monitor of the gateway bridge is connected and synced, or is not, with the reason.
     pub(super) fn gateway_monitor(&self, state: Result<(), String>) {
+        let connected = state.is_ok();
         let mut inner = self.inner.lock();
+        inner.gateway_hold_over &= !connected;
         inner.gateway_monitor = match (state, &inner.gateway_monitor) {
             (Ok(()), _) => GatewayMonitor::Up,
             (Err(why), GatewayMonitor::Up) => GatewayMonitor::Lost(Instant::now(), why),
             (Err(why), GatewayMonitor::Lost(since, _)) => GatewayMonitor::Lost(*since, why),
             (Err(why), GatewayMonitor::Missing(_)) => GatewayMonitor::Missing(why),
         };
-        self.take_locked(&mut inner, Input::GatewayMonitor);
-        self.decide.notify_one();
+        self.take_locked(&mut inner, Input::GatewayMonitor(connected));
+        match connected {
+            true => self.decide.notify_one(),
+            // The path is evaluated when the grace period is over: OVS may only be starting again.
+            false => self.due.notify_one(),
+        }
     }
 
     /// Why the gateway bridge is not monitored; `None` when it is.
@@ -495,12 +530,11 @@ impl Shared {
         self.inner.lock().gateway_monitor.unsynced_reason(Instant::now())
     }
 
-    /// Rest of the grace period of the gateway bridge; `None` when it is not in one.
-    pub(super) fn gateway_hold_left(&self) -> Option<Duration> {
-        match self.inner.lock().gateway_monitor {
-            GatewayMonitor::Lost(since, _) => HOLD.checked_sub(since.elapsed()),
-            GatewayMonitor::Up | GatewayMonitor::Missing(_) => None,
-        }
+    /// Path of the gateway bridge as decided last, while its monitor is lost and the grace period lasts.
+    pub(super) fn gateway_held(&self) -> Option<(PathStatus, Option<GatewayEnd>)> {
+        let inner = self.inner.lock();
+        inner.gateway_monitor.hold_ends().filter(|end| Instant::now() < *end)?;
+        Some((inner.decided.gateway.clone(), inner.decided.gateway_end))
     }
 
     /// Writes what the fast path needs for traffic of the gateway bridge, unless it is written already. Returns true when it was

@@ -9,7 +9,7 @@ use tokio::time::MissedTickBehavior;
 use super::sources::{flow_events, ovs_database, revalidation, tracking, underlay};
 use super::{Timing, pressure};
 use crate::flow_cache::eligibility::decide::{self, View};
-use crate::flow_cache::invalidation::{Input, Watched};
+use crate::flow_cache::invalidation::Watched;
 use crate::flow_cache::manager::{Manager, Shared};
 use crate::kernel::link::Netlink;
 use crate::kube::pods::Pods;
@@ -122,7 +122,7 @@ impl Manager {
     }
 }
 
-/// Timer of the state machine: sends [`Input::Tick`] when it is due.
+/// Timer: calls [`Shared::tick`] when it is due.
 async fn clock(shared: Arc<Shared>) {
     loop {
         let due = shared.next_due();
@@ -134,7 +134,7 @@ async fn clock(shared: Arc<Shared>) {
         };
         tokio::select! {
             () = wait => {
-                shared.take(Input::Tick);
+                shared.tick();
             }
             () = shared.due.notified() => {}
         }
@@ -178,12 +178,11 @@ async fn decisions(shared: Arc<Shared>, view: View) {
     let mut changes = view.ovs.replica().changes();
     loop {
         decide::round(&shared, &view).await;
-        let wait = shared.gateway_hold_left().map_or(DECIDE, |left| left.min(DECIDE));
         tokio::select! {
             () = shared.decide.notified() => {}
             changed = pods.changed() => if changed.is_err() { return },
             change = changes.next() => if change.is_none() { return },
-            () = tokio::time::sleep(wait) => {}
+            () = tokio::time::sleep(DECIDE) => {}
         }
     }
 }

@@ -26,6 +26,7 @@ pub mod reach;
 mod reconcile;
 pub mod rulesets;
 pub mod services;
+mod stale_udp;
 mod strays;
 pub(crate) mod task;
 pub mod tunnels;
@@ -36,6 +37,7 @@ pub use reconcile::{Status, run};
 
 use crate::bpf::Programs;
 use crate::config::Config;
+use crate::flow_cache::Manager;
 use crate::kernel::link::Netlink;
 use crate::kube::host_ports::HostPorts;
 use crate::metrics::Metrics;
@@ -65,6 +67,10 @@ pub struct Context {
     pub host_ports: Receiver<Option<HostPorts>>,
     /// Counters.
     pub metrics: Metrics,
+    /// The node's flow cache.
+    pub flow_cache: Manager,
+    /// `netdev` (userspace) or `system` (kernel), as OVS names its datapath types.
+    pub datapath_type: &'static str,
 }
 
 /// A gateway whose bridge is in place.

@@ -33,6 +33,7 @@ use super::follow::Follower;
 use super::host_ports;
 use super::nft;
 use super::rulesets::Rulesets;
+use super::stale_udp::StaleUdp;
 use super::watch::{ClusterView, Watches};
 use super::{FamilyGateway, Gateway, host, rulesets, tunnels};
 use crate::gateway::flow_writer::FlowWriter;
@@ -127,7 +128,13 @@ pub async fn run(
     loop {
         let mut dirty = false;
         tokio::select! {
-            changed = watches.next(&mut worker.view) => dirty = changed.context("cluster watches ended")?,
+            changed = watches.next(&mut worker.view) => {
+                dirty = changed.context("cluster watches ended")?;
+                worker.stale_udp.add(worker.view.services.take_gone(), Instant::now());
+            }
+            () = sleep_until(worker.stale_udp.next()) => {
+                worker.stale_udp.end_due(&worker.view.services, &worker.gateway.context);
+            }
             changed = host_ports.changed() => {
                 changed.context("watch of this node's pods ended")?;
                 worker.host_ports = host_ports.borrow_and_update().clone();
@@ -190,6 +197,7 @@ struct Worker {
     /// When the chassis settings were last restored.
     chassis_put_back: Option<Instant>,
     view: ClusterView,
+    stale_udp: StaleUdp,
     flows: FlowWriter,
     rulesets: Rulesets,
     /// Serving pod of each host port; `None` until all pods have been listed.
@@ -258,6 +266,7 @@ impl Worker {
             outlet,
             chassis_put_back: None,
             view: ClusterView::new(&config.node_name, cluster_network::ranges(config)),
+            stale_udp: StaleUdp::default(),
             flows: FlowWriter::new(&config.ofctl, &config.ovs_db, &gateway.taken.bridge),
             rulesets: Rulesets::new(gateway.context.metrics.clone()),
             health: HealthServers::default(),

@@ -36,6 +36,8 @@ pub(crate) fn context(config: &Arc<Config>, node: &Node) -> Context {
         interposed: datapath.attach == Attach::Interposed,
         host_ports: node.pods.host_ports(),
         metrics: node.metrics.clone(),
+        flow_cache: node.flow_cache.clone(),
+        datapath_type: datapath.ovs_type(),
     }
 }
 

@@ -99,7 +99,12 @@ impl OvsNode {
 
     /// Changes br-int's flows, as in `add-flow`.
     pub(crate) fn ofctl(&self, command_name: &str, flow: &str) {
-        let socket = format!("unix:{}", self.path("br-int.mgmt").display());
+        self.ofctl_of("br-int", command_name, flow);
+    }
+
+    /// The same for another bridge.
+    pub(crate) fn ofctl_of(&self, bridge: &str, command_name: &str, flow: &str) {
+        let socket = format!("unix:{}", self.path(&format!("{bridge}.mgmt")).display());
         let status = command("ovs-ofctl").args(["-O", "OpenFlow15", command_name, &socket, flow]).status();
         assert!(status.unwrap().success(), "ovs-ofctl {command_name} {flow}");
     }

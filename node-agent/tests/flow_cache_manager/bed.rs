@@ -202,9 +202,18 @@ impl Bed {
     }
 
     pub(crate) async fn until(&self, what: &str, good: impl Fn(&CacheStatus) -> bool) {
+        self.until_within(SOON, what, good).await;
+    }
+
+    pub(crate) async fn until_within(
+        &self,
+        limit: Duration,
+        what: &str,
+        good: impl Fn(&CacheStatus) -> bool,
+    ) {
         let start = Instant::now();
         while !good(&self.status()) {
-            assert!(start.elapsed() < SOON, "{what} did not come about: {:#?}", self.status());
+            assert!(start.elapsed() < limit, "{what} did not come about: {:#?}", self.status());
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

@@ -6,6 +6,7 @@
 mod bed;
 #[path = "../common/mod.rs"]
 mod common;
+mod gateway;
 #[path = "../common/ovs.rs"]
 mod ovs;
 mod revalidation;

@@ -29,6 +29,17 @@ const RATIOS: &[(&str, &str, f64)] = &[
     ("fast-same", "ovs-same", 0.72),
     ("fast-same", "veth", 1.05),
     ("learn", "off", 1.05),
+    ("service", "ovs-service", 0.46),
+    ("service", "fast", 1.04),
+    ("outside", "snat", 1.00),
+    ("outside", "ovs-outside", 0.60),
+    ("node", "host", 1.09),
+    ("node", "ovs-node", 0.60),
+    ("node-pod", "routed", 1.05),
+    ("node-pod", "ovs-node-pod", 0.60),
+    ("node-port-own", "routed", 1.11),
+    ("node-port-own", "ovs-node-port-own", 0.60),
+    ("node-port-other", "ovs-node-port-other", 0.60),
 ];
 
 /// Measures on one kernel and writes the figures where `cargo xtask bench fastpath` reads them.

@@ -208,7 +208,10 @@ pub(in crate::flow_cache) async fn round(shared: &Shared, view: &View) {
             Err(why) => decided.tunnel = PathStatus::ovs(why),
         }
     }
-    if let (Path::Ebpf, Some(bridge)) = (decided.gateway.path, &bridge) {
+    if let Some(held) = shared.gateway_held() {
+        // OVS may only be starting again, and its interfaces with it.
+        (decided.gateway, decided.gateway_end) = held;
+    } else if let (Path::Ebpf, Some(bridge)) = (decided.gateway.path, &bridge) {
         match view.gateway_end(bridge).await {
             Ok(end) => decided.gateway_end = Some(end),
             Err(why) => decided.gateway = PathStatus::ovs(why),

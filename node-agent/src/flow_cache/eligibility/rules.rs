@@ -393,4 +393,45 @@ mod tests {
         assert_eq!(ask(&[row(&ids, 3), row(&[], 4)]), None);
         assert!(ask(&[row(&[], 3)]).unwrap().contains("logged"));
     }
+
+    #[test]
+    fn what_the_fast_path_cannot_repeat_at_a_port_of_the_gateway_keeps_its_traffic_slow_with_the_ports_name()
+    {
+        let bridge = Bridge { name: "breth0".to_owned(), ..Bridge::default() };
+        let none = Mirrored::default();
+        let port = |name: &str| Port { uuid: Uuid::new_v4(), name: name.to_owned(), ..Port::default() };
+        let place = |port: Port, interface: Interface, mirrored, queue: Option<&str>| {
+            let queue = queue.map(str::to_owned);
+            Some(NodePlace { port: Arc::new(port), interface: Arc::new(interface), mirrored, queue })
+        };
+        let plain = |name| place(port(name), Interface::default(), &none, None);
+        let ask =
+            |places: &[Option<NodePlace<'_>>]| gateway(Some(&bridge), places, &FlowExclusions::default());
+        assert_eq!(ask(&[plain("eth0"), plain("breth0"), plain("ovn-k8s-mp0")]).path, Path::Ebpf);
+        let mirrored_port = port("eth0");
+        let copied = Mirrored { all: None, ports: vec![(mirrored_port.uuid, "m".to_owned())] };
+        let bond = Port { interfaces: [Uuid::new_v4(), Uuid::new_v4()].into(), ..port("bond0") };
+        let shaped = Port { qos: Some(Uuid::new_v4()), ..port("breth0") };
+        let limited = Interface { ingress_policing_rate: 1, ..Interface::default() };
+        for (last, why) in [
+            (place(mirrored_port, Interface::default(), &copied, None), "port eth0 is mirrored (mirror m)"),
+            (place(bond, Interface::default(), &none, None), "port bond0 is a bond"),
+            (place(shaped, Interface::default(), &none, None), "port breth0 has a QoS setting"),
+            (place(port("breth0"), limited, &none, None), "interface breth0 has a rate limit"),
+            (place(port("breth0"), Interface::default(), &none, Some("tbf")), "discipline `tbf`"),
+            (None, "not complete yet"),
+        ] {
+            let path = ask(&[plain("eth0"), last]);
+            assert!(path.path == Path::Ovs && path.reason.contains(why), "{why}: {path:?}");
+        }
+        let logging = FlowExclusions {
+            node: Some("2 flows of the bridge log".to_owned()),
+            ..FlowExclusions::default()
+        };
+        let path = gateway(Some(&bridge), &[plain("eth0")], &logging);
+        assert_eq!(path, PathStatus::ovs("gateway bridge breth0: 2 flows of the bridge log"));
+        let counted = Bridge { ipfix: Some(Uuid::new_v4()), ..bridge.clone() };
+        assert!(gateway(Some(&counted), &[], &FlowExclusions::default()).reason.contains("IPFIX"));
+        assert_eq!(gateway(None, &[], &FlowExclusions::default()).path, Path::Ovs);
+    }
 }

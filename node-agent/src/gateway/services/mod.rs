@@ -1,6 +1,8 @@
 //! Index of Services and EndpointSlices with the data that this node needs: node ports, external addresses, services with traffic
 //! policy Local, and backends on this node. Everything else is dropped on arrival. What the objects mean is in [`api::service`].
 
+mod udp_backends;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -10,6 +12,9 @@ use api::{NamespacedName, Protocol};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1 as discovery;
+
+pub use udp_backends::Backend;
+use udp_backends::UdpBackends;
 
 /// Number of other nodes with backends kept per slice, for this node's own connections.
 const ELSEWHERE: usize = 8;
@@ -93,6 +98,8 @@ pub struct ServiceIndex {
     node_addresses: BTreeSet<IpAddr>,
     services: BTreeMap<NamespacedName, Service>,
     slices: BTreeMap<NamespacedName, KeptSlice>,
+    /// UDP backends of all nodes.
+    udp: UdpBackends,
 }
 
 impl ServiceIndex {
@@ -105,6 +112,7 @@ impl ServiceIndex {
             node_addresses: BTreeSet::new(),
             services: BTreeMap::new(),
             slices: BTreeMap::new(),
+            udp: UdpBackends::default(),
         }
     }
 
@@ -146,7 +154,9 @@ impl ServiceIndex {
     /// Adds or updates a slice. Returns true when the backends on this node have changed.
     pub fn apply_slice(&mut self, object: &discovery::EndpointSlice) -> bool {
         let name = NamespacedName::from(&object.metadata);
-        let new = keep_slice(object, &self.node);
+        let (slice, _problems) = EndpointSlice::from_object(object);
+        self.udp.set(&name, slice.owner().is_some().then_some(&slice));
+        let new = keep_slice(slice, &self.node);
         let old = match &new {
             Some(kept) => self.slices.insert(name, kept.clone()),
             None => self.slices.remove(&name),
@@ -156,7 +166,9 @@ impl ServiceIndex {
 
     /// Removes a slice. Returns true when it had backends on this node.
     pub fn delete_slice(&mut self, object: &discovery::EndpointSlice) -> bool {
-        let old = self.slices.remove(&NamespacedName::from(&object.metadata));
+        let name = NamespacedName::from(&object.metadata);
+        self.udp.set(&name, None);
+        let old = self.slices.remove(&name);
         self.matters(old.as_ref(), None)
     }
 
@@ -186,6 +198,17 @@ impl ServiceIndex {
     /// Drops slices that are not among `alive` (after a watch was restarted).
     pub fn retain_slices(&mut self, alive: &BTreeSet<NamespacedName>) {
         self.slices.retain(|name, _| alive.contains(name));
+        self.udp.retain(alive);
+    }
+
+    /// UDP backends on any node that are gone since the last call.
+    pub fn take_gone(&mut self) -> BTreeSet<Backend> {
+        self.udp.take_gone()
+    }
+
+    /// Whether a service has this UDP backend.
+    pub fn has_udp_backend(&self, backend: &Backend) -> bool {
+        self.udp.contains(backend)
     }
 
     /// The services that need something on this node, in the order of their names.
@@ -247,8 +270,7 @@ fn is_needed(service: &Service) -> bool {
 }
 
 /// Data to keep of a slice; `None` when it has no usable endpoint on a node.
-fn keep_slice(object: &discovery::EndpointSlice, node: &str) -> Option<KeptSlice> {
-    let (mut here, _problems) = EndpointSlice::from_object(object);
+fn keep_slice(mut here: EndpointSlice, node: &str) -> Option<KeptSlice> {
     let owner = here.owner()?;
     here.endpoints.retain(|endpoint| endpoint.condition != Condition::NotReady);
     let nodes = here.endpoints.iter().filter_map(|endpoint| endpoint.node.as_deref());
