@@ -59,7 +59,8 @@ fn one(bed: &Bed, old: (&str, &str), new: (&str, &str)) -> Result<String> {
     client.args(["--seconds", &SECONDS.to_string(), &address.to_string(), &PORT.to_string()]);
     let running = client.stdout(Stdio::piped()).spawn().context("cannot start the client")?;
     thread::sleep(REPLACED);
-    service(&[second]).create(bed)?;
+    let only_second = [second];
+    service(&only_second).create(bed)?;
     thread::sleep(SILENT.saturating_sub(REPLACED));
     drop(echo);
     let output = running.wait_with_output()?;
