@@ -139,7 +139,7 @@ fn no_old_datapath_flow_is_left_when_everything_is_made_invalid_for_the_last_tim
         println!("{}", bed.ovs.appctl(&["upcall/show"]));
 
         let (mut old_at_last, mut old_before, mut trial) = (0, Vec::new(), 0_u64);
-        while old_before.len() < 2 && trial < 20 {
+        while old_before.len() < 2 && trial < 40 {
             bed.cache.forget();
             let sender = Arc::clone(&wire.sender);
             *bed.cache.probe.lock().unwrap() = Some(Box::new(move |number| ask(&sender, number)));
