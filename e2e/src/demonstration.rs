@@ -10,7 +10,7 @@ use testbed::demo;
 use testbed::ui::Progress;
 
 use crate::harness::{Case, Group, Program, Settings, flags};
-use crate::{replaced_backend, ways};
+use crate::{replaced_backend, rolling_update, ways};
 
 /// How long the demonstration may take.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -24,6 +24,8 @@ enum Part {
     Ways,
     /// A service whose backend is replaced.
     Replaced,
+    /// A service whose backends come and go.
+    Rolling,
 }
 
 /// On what to demonstrate.
@@ -45,7 +47,7 @@ pub fn main() -> ExitCode {
 }
 
 impl Args {
-    /// Three trials, on a cluster of that name.
+    /// Four trials, on a cluster of that name.
     #[must_use]
     pub fn group(self, prefix: &'static str, cluster: &str) -> Group {
         let name = cluster.to_owned();
@@ -53,6 +55,7 @@ impl Args {
             Case::new("traffic", LIMIT, Part::Traffic),
             Case::new("ways", LIMIT, Part::Ways),
             Case::new("replaced_backend", LIMIT, Part::Replaced),
+            Case::new("rolling_update", LIMIT, Part::Rolling),
         ];
         Group::new(prefix, cases, vec![name.clone()], move |settings, jobs| {
             let config = self.shape.config(&name)?;
@@ -68,6 +71,7 @@ impl Args {
                         Part::Traffic => Ok(()),
                         Part::Ways => ways::check(bed, ebpf, checks),
                         Part::Replaced => replaced_backend::check(bed, checks),
+                        Part::Rolling => rolling_update::check(bed, checks),
                     }
                 });
                 Ok(())

@@ -16,6 +16,7 @@ pub mod ovn_kubernetes_parity;
 pub mod pod_churn;
 pub mod random;
 pub(crate) mod replaced_backend;
+pub(crate) mod rolling_update;
 pub mod scale;
 pub mod snapshot;
 pub mod supervision;

@@ -16,12 +16,39 @@ pub(crate) fn check(bed: &Bed, ebpf: bool, checks: &mut Checks) -> Result<()> {
     let scene = Scene::set(bed)?;
     for way in scene.ways() {
         for udp in [false, true] {
-            let family = if way.to.is_ipv6() { "IPv6" } else { "IPv4" };
-            let what = format!("{}, {} over {family}", way.what, if udp { "UDP" } else { "TCP" });
+            let what = format!("{}, {} over {}", way.what, if udp { "UDP" } else { "TCP" }, family(way));
             checks.check(what, one(bed, &scene, way, udp, ebpf).map_err(|e| format!("{e:#}")));
         }
+        let what = format!("{}, {TRANSFERS} x {SIZE} bytes both ways over {}", way.what, family(way));
+        checks.check(what, transfers(bed, &scene, way, ebpf).map_err(|e| format!("{e:#}")));
     }
     scene.clear()
+}
+
+fn family(way: &Way) -> &'static str {
+    if way.to.is_ipv6() { "IPv6" } else { "IPv4" }
+}
+
+/// Large messages, and how many.
+const SIZE: u64 = 200_000;
+const TRANSFERS: u64 = 40;
+
+/// Aggregates in both directions: they arrive, and where there is a flow cache it carries most of them.
+fn transfers(bed: &Bed, scene: &Scene<'_>, way: &Way, ebpf: bool) -> Result<String> {
+    let count = || way.nodes.iter().map(|node| carried(bed, node)).collect::<Result<Vec<u64>>>();
+    let before = if ebpf { count()? } else { Vec::new() };
+    let seen = scene.transfers(way, TRANSFERS, SIZE)?;
+    let mut text = format!("{} answers, {} lost", seen.answers, seen.lost);
+    ensure!(seen.answers == TRANSFERS && seen.lost == 0, "{text}");
+    if ebpf {
+        let after = count()?;
+        let packets: Vec<u64> =
+            after.iter().zip(before).map(|(after, before)| after.saturating_sub(before)).collect();
+        text += &format!("; the flow cache carried {packets:?} packets on {:?}", way.nodes);
+        // Two directions, and not more than 1,500 bytes in a packet: 268 packets a round trip. Whatever else is invalidated, most of it.
+        ensure!(packets.iter().all(|packets| *packets > TRANSFERS * SIZE * 2 / 1500 / 2), "{text}");
+    }
+    Ok(text)
 }
 
 /// Times that a way is tried when the cache was invalidated meanwhile, as it is when something changes on the node.

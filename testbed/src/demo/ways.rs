@@ -134,8 +134,18 @@ impl Scene<'_> {
 
     /// Round trips by that way, at most `count` in ten seconds.
     pub fn round_trips(&self, way: &Way, udp: bool, count: u64) -> Result<RoundTrips> {
+        self.ask(way, udp, count, 64)
+    }
+
+    /// The same with messages of this size, by TCP: the kernel makes aggregates of them, and puts what comes together again.
+    pub fn transfers(&self, way: &Way, count: u64, size: u64) -> Result<RoundTrips> {
+        self.ask(way, false, count, size)
+    }
+
+    fn ask(&self, way: &Way, udp: bool, count: u64, size: u64) -> Result<RoundTrips> {
         let mut client = traffic::command(self.bed, &way.from, &self.bed.config().program("testbed"))?;
         client.args(["probe", "rr", "--cpu", CPU, "--count", &count.to_string(), "--seconds", "10"]);
+        client.args(["--size", &size.to_string()]);
         client.args(udp.then_some("--udp")).args([way.to.to_string(), way.port.to_string()]);
         // OVN has to hear of a service first.
         let said = exec::retry(Duration::from_secs(20), way.what, || exec::output(&mut client))?;
