@@ -9,9 +9,8 @@ use anyhow::{Context, Result, ensure};
 
 use testbed::cluster::Bed;
 use testbed::demo::Pods;
-use testbed::demo::echoes::{Echo, Service};
-use testbed::tools::RoundTrips;
-use testbed::traffic::{self, Place};
+use testbed::demo::echoes::{self, Echo, Service};
+use testbed::traffic::Place;
 use testbed::ui::Checks;
 
 /// Port of the service.
@@ -54,8 +53,8 @@ fn one(bed: &Bed, old: (&str, &str), new: (&str, &str)) -> Result<String> {
     let address = made.iter().find(|ip| ip.is_ipv4()).context("the service has no IPv4 address")?;
     let client =
         Place::Pod { node: "n1".into(), namespace: "shop".into(), name: pods.find("client")?.0.into() };
-    let mut client = traffic::command(bed, &client, &bed.config().program("testbed"))?;
-    client.args(["probe", "rr", "--udp", "--pause", "2", "--timeout", "500", "--count", "1000000"]);
+    let mut client = echoes::client(bed, &client)?;
+    client.args(["--udp", "--pause", "2", "--timeout", "500", "--count", "1000000"]);
     client.args(["--seconds", &SECONDS.to_string(), &address.to_string(), &PORT.to_string()]);
     let running = client.stdout(Stdio::piped()).spawn().context("cannot start the client")?;
     thread::sleep(REPLACED);
@@ -65,9 +64,7 @@ fn one(bed: &Bed, old: (&str, &str), new: (&str, &str)) -> Result<String> {
     drop(echo);
     let output = running.wait_with_output()?;
     before.delete(bed)?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    let seen: RoundTrips =
-        serde_json::from_str(&said).with_context(|| format!("the client said {said:?}"))?;
+    let seen = echoes::round_trips(&String::from_utf8_lossy(&output.stdout))?;
     let text = format!(
         "{} answers, {} lost, the last answer {} ms before the end",
         seen.answers,

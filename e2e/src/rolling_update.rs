@@ -10,9 +10,8 @@ use anyhow::{Context, Result, ensure};
 
 use testbed::cluster::Bed;
 use testbed::demo::Pods;
-use testbed::demo::echoes::{Echo, Service};
-use testbed::tools::RoundTrips;
-use testbed::traffic::{self, Place};
+use testbed::demo::echoes::{self, Echo, Service};
+use testbed::traffic::Place;
 use testbed::ui::Checks;
 
 /// Port of the service.
@@ -64,17 +63,15 @@ pub(crate) fn check(bed: &Bed, checks: &mut Checks) -> Result<()> {
 }
 
 fn start(bed: &Bed, place: &Place, address: IpAddr, more: &[&str]) -> Result<Child> {
-    let mut client = traffic::command(bed, place, &bed.config().program("testbed"))?;
-    client.args(["probe", "rr", "--count", "1000000", "--timeout", "1000"]).args(more);
+    let mut client = echoes::client(bed, place)?;
+    client.args(["--count", "1000000", "--timeout", "1000"]).args(more);
     client.args(["--seconds", &SECONDS.to_string(), &address.to_string(), &PORT.to_string()]);
     client.stdout(Stdio::piped()).spawn().context("cannot start a client")
 }
 
 fn judge(client: Child) -> Result<String> {
     let output = client.wait_with_output()?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    let seen: RoundTrips =
-        serde_json::from_str(&said).with_context(|| format!("the client said {said:?}"))?;
+    let seen = echoes::round_trips(&String::from_utf8_lossy(&output.stdout))?;
     let text = format!("{} answers, {} lost", seen.answers, seen.lost);
     ensure!(seen.answers > 500 && seen.lost == 0, "{text}");
     Ok(text)

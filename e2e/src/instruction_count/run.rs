@@ -1,7 +1,7 @@
 //! The measurements, path by path.
 
 use std::net::Ipv4Addr;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use super::{Row, reference};
 use testbed::cluster::config::{CENTRAL_IP, Config, Datapath, EXT_IP, node_ip};
 use testbed::cluster::{self, Bed};
-use testbed::demo::echoes::Service;
+use testbed::demo::echoes::{Echo, Service};
 use testbed::tools::RoundTrips;
 use testbed::traffic::{self, Place};
 use testbed::ui::{Progress, say};
@@ -238,22 +238,4 @@ struct Ways {
     _echo: Echo,
     /// The pod on the other node.
     far: String,
-}
-
-/// An echo; it ends with this.
-struct Echo(Child);
-
-impl Echo {
-    fn start(mut command: Command) -> Result<Self> {
-        command.args(["probe", "echo", PORT]).stdin(Stdio::null());
-        Ok(Self(command.spawn().context("cannot start an echo")?))
-    }
-}
-
-impl Drop for Echo {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

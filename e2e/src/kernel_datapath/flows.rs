@@ -9,10 +9,10 @@ use anyhow::{Context, Result, ensure};
 use super::agent;
 use testbed::cluster::Bed;
 use testbed::demo::Pods;
-use testbed::demo::echoes::{Echo, PORT};
+use testbed::demo::echoes::{self, Echo, PORT};
 use testbed::exec;
 use testbed::tools::RoundTrips;
-use testbed::traffic::{self, Place};
+use testbed::traffic::Place;
 use testbed::ui::Checks;
 
 /// From then on the web servers take nothing but what they are for.
@@ -34,9 +34,7 @@ const FLOW: Duration = Duration::from_secs(60);
 /// The demonstration's client, on n1, before its arguments.
 fn client(bed: &Bed) -> Result<Command> {
     let place = Place::Pod { node: "n1".into(), namespace: "shop".into(), name: "client".into() };
-    let mut command = traffic::command(bed, &place, &bed.config().program("testbed"))?;
-    command.args(["probe", "rr"]);
-    Ok(command)
+    echoes::client(bed, &place)
 }
 
 /// Fast path, then policy.

@@ -78,16 +78,29 @@ fn pod<F: Family>(skb: &Skb, front: &Front, pass: &Pass<'_>) -> Result<Outcome, 
         return Err(slow(Reason::TcpHandshake));
     }
     let packet = Arrival::<F, 14> { flow: &flow, way: [skb.ifindex(), 0, 0], macs };
-    let reason = match cached(skb, front, &packet, pass) {
+    // Not before: an entry has the MACs of a packet that came this way.
+    carry_or_note(skb, front, &packet, pass, |_| admit::addressed(&macs, &pass.port.mac))
+}
+
+/// Carries the packet, or notes it if an entry made of it could carry the next one. `may`: whether one may be made; it
+/// gets the reason why no entry carries this packet.
+#[inline(always)]
+fn carry_or_note<F: Family, const AT: u32>(
+    skb: &Skb,
+    front: &Front,
+    packet: &Arrival<'_, F, AT>,
+    pass: &Pass<'_>,
+    may: impl FnOnce(Reason) -> Result<(), Reason>,
+) -> Result<Outcome, (Reason, Outcome)> {
+    let reason = match cached(skb, front, packet, pass) {
         Ok(outcome) => return Ok(outcome),
         Err(reason) => reason,
     };
     if !forward::is_noted(reason) {
-        return Err(slow(reason));
+        return Err((reason, Outcome::SLOW));
     }
-    // Not before: an entry has the MACs of a packet that came this way.
-    admit::addressed(&macs, &pass.port.mac).map_err(slow)?;
-    let outcome = note::leave(skb, front, &packet, pass, forward::is_urgent(reason));
+    may(reason).map_err(|reason| (reason, Outcome::SLOW))?;
+    let outcome = note::leave(skb, front, packet, pass, forward::is_urgent(reason));
     Err((reason, outcome))
 }
 
@@ -163,15 +176,7 @@ fn plain_packet<F: Family>(
         Next::Lookup => {}
     }
     let packet = Arrival::<F, 14> { flow: &flow, way: [skb.ifindex(), 0, 0], macs };
-    let reason = match cached(skb, front, &packet, pass) {
-        Ok(outcome) => return Ok(outcome),
-        Err(reason) => reason,
-    };
-    if !forward::is_noted(reason) {
-        return Err(slow(reason));
-    }
-    let outcome = note::leave(skb, front, &packet, pass, forward::is_urgent(reason));
-    Err((reason, outcome))
+    carry_or_note(skb, front, &packet, pass, |_| Ok(()))
 }
 
 /// Looks at a packet on the uplink whose outer headers are Geneve's.
@@ -218,20 +223,14 @@ fn tunnelled<F: Family>(
     }
     let way = [outer.vni, outer.option, outer.source];
     let packet = Arrival::<F, HEADER_LEN> { flow: &flow, way, macs: inner_macs(front) };
-    let reason = match cached(skb, front, &packet, pass) {
-        Ok(outcome) => return Ok(outcome),
-        Err(reason) => reason,
-    };
-    if !forward::is_noted(reason) {
-        return Err(slow(reason));
-    }
-    // What OVS has no tunnel for teaches nothing, as OVS drops it.
-    if !maps::is_remote(outer.source) {
+    carry_or_note(skb, front, &packet, pass, |reason| {
+        // What OVS has no tunnel for teaches nothing, as OVS drops it.
+        if maps::is_remote(outer.source) {
+            return Ok(());
+        }
         count::reason(reason);
-        return Err(slow(Reason::UnknownRemote));
-    }
-    let outcome = note::leave(skb, front, &packet, pass, forward::is_urgent(reason));
-    Err((reason, outcome))
+        Err(Reason::UnknownRemote)
+    })
 }
 
 /// Destination and source MAC of the inner frame.

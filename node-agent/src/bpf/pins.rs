@@ -1,7 +1,7 @@
 //! Files under the agent's bpffs directory: names, creation and removal.
 //!
 //! ```text
-//! <dir>/v6/<MAP>                           maps of layout 6
+//! <dir>/v7/<MAP>                           maps of layout 7
 //! <dir>/uplink/<program>-<ifindex>         what is attached to the uplink
 //! <dir>/host/<program>-<ifindex>           what is attached to the interfaces of the node itself
 //! <dir>/endpoints/<id>/<program>-<ifindex> what is attached for a pod

@@ -1,13 +1,14 @@
 //! Echoes and services in front of them, for connections that last.
 
 use std::net::IpAddr;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use crate::cluster::Bed;
 use crate::exec;
+use crate::tools::RoundTrips;
 use crate::traffic::{self, Place};
 
 /// Where the echoes listen. The demonstration's policies say nothing of the web servers, so it is open.
@@ -28,10 +29,27 @@ impl Echo {
 
     /// Starts one anywhere.
     pub fn at(bed: &Bed, place: &Place) -> Result<Self> {
-        let mut command = traffic::command(bed, place, &bed.config().program("testbed"))?;
-        command.args(["probe", "echo", "--cpu", CPU, &PORT.to_string()]).stdin(Stdio::null());
-        Ok(Self(command.spawn().with_context(|| format!("cannot start an echo in {place}"))?))
+        let command = traffic::command(bed, place, &bed.config().program("testbed"))?;
+        Self::start(command).with_context(|| format!("in {place}"))
     }
+
+    /// Starts one by a command that runs the traffic tool, before its arguments.
+    pub fn start(mut command: Command) -> Result<Self> {
+        command.args(["probe", "echo", "--cpu", CPU, &PORT.to_string()]).stdin(Stdio::null());
+        Ok(Self(command.spawn().context("cannot start an echo")?))
+    }
+}
+
+/// A client of echoes at a place, before its arguments.
+pub fn client(bed: &Bed, place: &Place) -> Result<Command> {
+    let mut command = traffic::command(bed, place, &bed.config().program("testbed"))?;
+    command.args(["probe", "rr"]);
+    Ok(command)
+}
+
+/// What a client saw. `said`: its output.
+pub fn round_trips(said: &str) -> Result<RoundTrips> {
+    serde_json::from_str(said).with_context(|| format!("the client said {said:?}"))
 }
 
 impl Drop for Echo {

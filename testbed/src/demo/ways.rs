@@ -7,14 +7,14 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::echoes::{CPU, Echo, PORT, Service};
+use super::echoes::{self, CPU, Echo, PORT, Service};
 use super::rows::pod;
 use super::workloads::Pods;
 use crate::cluster::Bed;
 use crate::cluster::config::{EXT_IP, node_ip, underlay_ip6};
 use crate::exec;
 use crate::tools::RoundTrips;
-use crate::traffic::{self, Place};
+use crate::traffic::Place;
 
 /// Port of the services.
 const SERVICE_PORT: u16 = 7200;
@@ -143,13 +143,13 @@ impl Scene<'_> {
     }
 
     fn ask(&self, way: &Way, udp: bool, count: u64, size: u64) -> Result<RoundTrips> {
-        let mut client = traffic::command(self.bed, &way.from, &self.bed.config().program("testbed"))?;
-        client.args(["probe", "rr", "--cpu", CPU, "--count", &count.to_string(), "--seconds", "10"]);
+        let mut client = echoes::client(self.bed, &way.from)?;
+        client.args(["--cpu", CPU, "--count", &count.to_string(), "--seconds", "10"]);
         client.args(["--size", &size.to_string()]);
         client.args(udp.then_some("--udp")).args([way.to.to_string(), way.port.to_string()]);
         // OVN has to hear of a service first.
         let said = exec::retry(Duration::from_secs(20), way.what, || exec::output(&mut client))?;
-        serde_json::from_str(&said).with_context(|| format!("the client said {said:?}"))
+        echoes::round_trips(&said)
     }
 
     /// Deletes the services.

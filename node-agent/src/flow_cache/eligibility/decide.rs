@@ -208,7 +208,7 @@ pub(in crate::flow_cache) async fn round(shared: &Shared, view: &View) {
             Err(why) => decided.tunnel = PathStatus::ovs(why),
         }
     }
-    if let Some(held) = shared.gateway_held() {
+    if let Some(held) = shared.gateway_held().filter(|_| decided.node.path == Path::Ebpf) {
         // OVS may only be starting again, and its interfaces with it.
         (decided.gateway, decided.gateway_end) = held;
     } else if let (Path::Ebpf, Some(bridge)) = (decided.gateway.path, &bridge) {
