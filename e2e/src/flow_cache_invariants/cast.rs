@@ -15,9 +15,10 @@ use tokio::time::{Instant, sleep};
 use super::loader::{Loader, Log};
 use testbed::cluster::config::Datapath;
 use testbed::cluster::{Actor, Agent, Bed};
-use testbed::nodes::{PodName, kubelet};
+use testbed::nodes::kubelet;
 use testbed::pod::with_image;
 use testbed::tools::load::{Dial, Order, PORT};
+use testbed::traffic::Place;
 
 /// Namespace of all pods of these tests.
 pub(super) const NAMESPACE: &str = "laws";
@@ -101,10 +102,17 @@ impl<'a> Cast<'a> {
                 _ => sleep(Duration::from_millis(30)).await,
             }
         };
-        let pod = PodName { node, namespace: NAMESPACE, name };
-        let loader = Loader::start(self.bed, &pod, self.pause_ms, &self.log)?;
+        let place = Place::Pod { node: node.into(), namespace: NAMESPACE.into(), name: name.into() };
+        let loader = Loader::start(self.bed, &place, name, self.pause_ms, &self.log)?;
         self.members.insert(name.to_owned(), Member { ip, loader });
         Ok(ip)
+    }
+
+    /// Starts the load tool of a host, as a client.
+    pub(super) fn add_host(&mut self, host: &str, ip: IpAddr) -> Result<()> {
+        let loader = Loader::start(self.bed, &Place::Host(host.into()), host, self.pause_ms, &self.log)?;
+        self.members.insert(host.to_owned(), Member { ip, loader });
+        Ok(())
     }
 
     /// Ends the load tool of a pod, deletes the pod, and waits until it is gone.
@@ -140,6 +148,11 @@ impl<'a> Cast<'a> {
     /// Begins a flow, or begins it again.
     pub(super) fn dial(&mut self, flow: u32, from: &str, to: &str, udp: bool) -> Result<()> {
         let to = SocketAddr::new(self.ip(to)?, PORT);
+        self.dial_address(flow, from, to, udp)
+    }
+
+    /// The same to any address.
+    pub(super) fn dial_address(&mut self, flow: u32, from: &str, to: SocketAddr, udp: bool) -> Result<()> {
         self.order(from, &Order::Dial(Dial { flow, udp, to }))
     }
 

@@ -1,4 +1,4 @@
-//! A `testbed probe load` in a pod, and where the arrivals of all of them are gathered.
+//! A `testbed probe load` in a pod or on a host, and where the arrivals of all of them are gathered.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -9,27 +9,37 @@ use std::thread;
 use anyhow::{Context, Result};
 
 use testbed::cluster::Bed;
-use testbed::nodes::PodName;
 use testbed::tools::load::{Arrival, Order};
+use testbed::traffic::{self, Place};
+
+/// What arrived, with the name of where.
+pub(super) type Received = (Arc<str>, Arrival);
 
 /// Everything that arrived anywhere.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Log(Arc<Mutex<Vec<Arrival>>>);
+pub(super) struct Log(Arc<Mutex<Vec<Received>>>);
 
 impl Log {
     /// Takes out what is there, sorted by flow and time.
     pub(super) fn take(&self) -> BTreeMap<u32, Vec<Arrival>> {
+        let flows = self.take_received().into_iter();
+        flows.map(|(flow, list)| (flow, list.into_iter().map(|(_, arrival)| arrival).collect())).collect()
+    }
+
+    /// The same, with who received it.
+    pub(super) fn take_received(&self) -> BTreeMap<u32, Vec<Received>> {
         let list = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut flows: BTreeMap<u32, Vec<Arrival>> = BTreeMap::new();
-        for arrival in list {
-            flows.entry(arrival.flow).or_default().push(arrival);
+        let mut flows: BTreeMap<u32, Vec<Received>> = BTreeMap::new();
+        for received in list {
+            flows.entry(received.1.flow).or_default().push(received);
         }
-        flows.values_mut().for_each(|list| list.sort_by_key(|arrival| arrival.at));
+        flows.values_mut().for_each(|list| list.sort_by_key(|(_, arrival)| arrival.at));
         flows
     }
 
-    fn add(&self, arrivals: Vec<Arrival>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(arrivals);
+    fn add(&self, by: &Arc<str>, arrivals: Vec<Arrival>) {
+        let received = arrivals.into_iter().map(|arrival| (Arc::clone(by), arrival));
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(received);
     }
 }
 
@@ -41,20 +51,20 @@ pub(super) struct Loader {
 }
 
 impl Loader {
-    /// Starts it in the network of a running pod.
-    pub(super) fn start(bed: &Bed, pod: &PodName<'_>, pause_ms: u64, log: &Log) -> Result<Self> {
-        let mut command = bed.runtime().pod_command(bed, pod, &bed.config().program("testbed"))?;
+    /// Starts it in the network of a running pod, or of a host. `name`: who receives, in the log.
+    pub(super) fn start(bed: &Bed, place: &Place, name: &str, pause_ms: u64, log: &Log) -> Result<Self> {
+        let mut command = traffic::command(bed, place, &bed.config().program("testbed"))?;
         command.args(["probe", "load", "--pause", &pause_ms.to_string()]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().with_context(|| format!("load tool in {}", pod.name))?;
+        let mut child = command.spawn().with_context(|| format!("load tool in {place}"))?;
         let orders = child.stdin.take().context("no pipe")?;
         let reports = BufReader::new(child.stdout.take().context("no pipe")?);
-        let log = log.clone();
+        let (log, name) = (log.clone(), Arc::from(name));
         let read = move || {
             for line in reports.lines().map_while(Result::ok) {
                 // The last line of a killed process may be cut.
                 if let Ok(arrivals) = serde_json::from_str(&line) {
-                    log.add(arrivals);
+                    log.add(&name, arrivals);
                 }
             }
         };

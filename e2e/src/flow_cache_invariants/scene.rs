@@ -127,7 +127,15 @@ mod tests {
     use super::*;
 
     fn seen(list: &[(u32, u64, u64)]) -> Seen {
-        let arrivals = list.iter().map(|&(number, sent, at)| Arrival { flow: 0, number, sent, at });
+        let arrivals = list.iter().map(|&(number, sent, at)| Arrival {
+            flow: 0,
+            number,
+            sent,
+            began: 0,
+            at,
+            from: [10, 0, 0, 1].into(),
+            port: 0,
+        });
         Seen { name: "", udp: true, arrivals: arrivals.collect() }
     }
 

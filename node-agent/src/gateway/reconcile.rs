@@ -130,10 +130,13 @@ pub async fn run(
         tokio::select! {
             changed = watches.next(&mut worker.view) => {
                 dirty = changed.context("cluster watches ended")?;
-                worker.stale_udp.add(worker.view.services.take_gone(), Instant::now());
+                let stale = worker.view.services.take_stale_udp();
+                if worker.view.is_complete() {
+                    worker.stale_udp.add(stale, Instant::now());
+                }
             }
             () = sleep_until(worker.stale_udp.next()) => {
-                worker.stale_udp.end_due(&worker.view.services, &worker.gateway.context);
+                worker.stale_udp.end_due(worker.view.services.udp_in_force(), &worker.gateway.context);
             }
             changed = host_ports.changed() => {
                 changed.context("watch of this node's pods ended")?;

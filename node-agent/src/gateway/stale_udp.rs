@@ -1,20 +1,26 @@
-//! Ends tracked UDP connections to backends that are gone.
+//! Ends tracked UDP connections to backends that are gone, and to services that were not there yet.
 //!
 //! UDP has no end of connection. OVN forgets the connections to a backend together with it (`ct_flush`), but does so while OVS's
 //! datapath still has flows to that backend: a client that goes on sending from the same port is tracked again at once, and stays with
-//! the old backend for as long as it sends. So the connections are ended again when the datapath has followed.
+//! the old backend for as long as it sends. So the connections are ended again when the datapath has followed. A client that sent before its
+//! service was made is tracked as well, and load balancers look at new connections only. What went and came while no agent was there is
+//! looked for once, when the agent knows all services.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use futures::FutureExt;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::Context;
-use super::services::{Backend, ServiceIndex};
+use super::services::{Front, InForce, Stale, Translation};
 use crate::flow_cache::Manager;
 use crate::metrics::Metrics;
-use crate::ovs::unixctl::Unixctl;
+use crate::ovs::tracked::Tracked;
+use crate::ovs::unixctl::{Unixctl, UnixctlError};
 
 /// When connections are ended, after the backend was seen to be gone. Controller, OVN and OVS's revalidators take milliseconds on an
 /// idle cluster and many seconds on a large busy one.
@@ -27,116 +33,306 @@ const AFTER: [Duration; 5] = [
 ];
 /// Timeout of a call; OVS walks over all connections.
 const LONGEST: Duration = Duration::from_secs(10);
+/// Ending the connections of one translation is a walk of OVS over all of them. From so many translations on, all connections are listed
+/// once instead.
+const FEW: usize = 16;
+/// Zones of the gateway bridge's own flows.
+const BRIDGE_ZONES: RangeInclusive<u16> = 64_000..=64_002;
+/// Before it is tried again while the last round is under way.
+const BUSY: Duration = Duration::from_millis(200);
 
-/// Backends that are gone, and which times of [`AFTER`] are over for them.
+/// What is stale, and which times of [`AFTER`] are over for it.
 #[derive(Debug, Default)]
-pub(super) struct StaleUdp(BTreeMap<Backend, (Instant, usize)>);
+pub(super) struct StaleUdp {
+    stale: BTreeMap<Stale, (Instant, usize)>,
+    /// When to look through all connections.
+    look: Look,
+    /// The last round, perhaps under way.
+    round: Option<JoinHandle<()>>,
+    not_before: Option<Instant>,
+}
+
+/// Whether all connections were looked through since the agent was started.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    #[default]
+    Never,
+    At(Instant),
+    Done,
+}
 
 impl StaleUdp {
-    /// Adds backends that are gone since `now`.
-    pub(super) fn add(&mut self, gone: impl IntoIterator<Item = Backend>, now: Instant) {
-        self.0.extend(gone.into_iter().map(|backend| (backend, (now, 0))));
+    /// Adds what is stale since `now`. All services have to be known: the first time, all connections are to be looked through in place
+    /// of those.
+    pub(super) fn add(&mut self, stale: impl IntoIterator<Item = Stale>, now: Instant) {
+        if self.look == Look::Never {
+            self.look = Look::At(now + AFTER[0]);
+        } else {
+            self.stale.extend(stale.into_iter().map(|stale| (stale, (now, 0))));
+        }
     }
 
-    /// When to call [`Self::due`] next.
+    /// When to call [`Self::end_due`] next.
     pub(super) fn next(&self) -> Option<Instant> {
-        self.0.values().filter_map(|(since, done)| Some(*since + *AFTER.get(*done)?)).min()
+        let stale = self.stale.values().filter_map(|(since, done)| Some(*since + *AFTER.get(*done)?)).min();
+        let look = if let Look::At(at) = self.look { Some(at) } else { None };
+        let next = stale.into_iter().chain(look).min()?;
+        Some(self.not_before.map_or(next, |at| at.max(next)))
     }
 
-    /// Backends whose connections are to be ended now. `lives`: whether a service has the backend again.
-    pub(super) fn due(&mut self, now: Instant, lives: impl Fn(&Backend) -> bool) -> Vec<Backend> {
-        self.0.retain(|backend, _| !lives(backend));
-        let mut due = Vec::new();
-        for (backend, (since, done)) in &mut self.0 {
+    /// What is to be ended now. `still`: whether it is stale still.
+    fn due(&mut self, now: Instant, still: impl Fn(&Stale) -> bool) -> BTreeSet<Stale> {
+        self.stale.retain(|stale, _| still(stale));
+        let mut due = BTreeSet::new();
+        for (stale, (since, done)) in &mut self.stale {
             let over = AFTER.iter().filter(|after| now >= *since + **after).count();
             if over > *done {
                 *done = over;
-                due.push(*backend);
+                due.insert(*stale);
             }
         }
-        self.0.retain(|_, (_, done)| *done < AFTER.len());
+        self.stale.retain(|_, (_, done)| *done < AFTER.len());
         due
     }
 
-    /// Ends the connections that are due, in the background.
-    pub(super) fn end_due(&mut self, services: &ServiceIndex, context: &Context) {
-        let backends = self.due(Instant::now(), |backend| services.has_udp_backend(backend));
+    /// Ends the connections that are due, in the background, one round at a time.
+    pub(super) fn end_due(&mut self, in_force: &InForce, context: &Context) {
+        let now = Instant::now();
+        if let Some(mut round) = self.round.take() {
+            match (&mut round).now_or_never() {
+                None => {
+                    self.round = Some(round);
+                    self.not_before = Some(now + BUSY);
+                    return;
+                }
+                Some(Err(error)) => {
+                    context.metrics.stale_udp_failed();
+                    tracing::error!(%error, "ending stale UDP connections failed");
+                }
+                Some(Ok(())) => {}
+            }
+        }
+        self.not_before = None;
+        let stale = self.due(now, |stale| in_force.concerns(stale));
+        let look = matches!(self.look, Look::At(at) if now >= at);
+        if look {
+            self.look = Look::Done;
+        }
         let Some(unixctl) = Unixctl::beside(&context.config.ovs_db) else { return };
-        if backends.is_empty() {
+        if stale.is_empty() && !look {
             return;
         }
-        // As OVS calls them: `lib/dpif.c`, `dpif_netdev` and `dpif_netlink` have one datapath each.
-        let datapath = format!("{0}@ovs-{0}", context.datapath_type);
-        let (flow_cache, metrics) = (context.flow_cache.clone(), context.metrics.clone());
-        tokio::spawn(async move { end(&backends, &unixctl, &datapath, &flow_cache, &metrics).await });
+        let round = Round {
+            stale,
+            all: look.then(|| in_force.clone()),
+            unixctl,
+            // As OVS calls them: `lib/dpif.c`, `dpif_netdev` and `dpif_netlink` have one datapath each.
+            datapath: format!("{0}@ovs-{0}", context.datapath_type),
+            flow_cache: context.flow_cache.clone(),
+            metrics: context.metrics.clone(),
+        };
+        self.round = Some(tokio::spawn(round.run()));
     }
 }
 
-/// Ends the tracked UDP connections to these backends in OVS's datapath (`netdev` or `system`), and invalidates the flow cache: its
-/// entries repeat what the connections did.
-async fn end(
-    backends: &[Backend],
-    unixctl: &Unixctl,
-    datapath: &str,
-    flow_cache: &Manager,
-    metrics: &Metrics,
-) {
-    // Nothing may be compared with an entry while connections go.
-    flow_cache.connections_end();
-    for backend in backends {
-        let tuple = reply_tuple(backend);
-        let params = [datapath, "", tuple.as_str()];
-        match unixctl.call("dpctl/flush-conntrack", &params, LONGEST).await {
-            Ok(_) => {
-                tracing::debug!(address = %backend.0, port = backend.1, "tracked UDP connections to a removed backend ended")
+/// One round.
+struct Round {
+    /// What is ended.
+    stale: BTreeSet<Stale>,
+    /// All that may stay, if all connections are to be looked through.
+    all: Option<InForce>,
+    unixctl: Unixctl,
+    /// Name of OVS's datapath.
+    datapath: String,
+    flow_cache: Manager,
+    metrics: Metrics,
+}
+
+impl Round {
+    /// Ends connections, and invalidates the flow cache: its entries repeat what the connections did.
+    async fn run(self) {
+        // Nothing may be compared with an entry while connections go.
+        self.flow_cache.connections_end();
+        if self.all.is_some() || self.stale.len() > FEW {
+            self.end_listed().await;
+        } else {
+            for stale in &self.stale {
+                let (original, reply) = tuples(stale);
+                if self.flush("", &original, &reply).await {
+                    tracing::debug!(?stale, "stale UDP connections ended");
+                }
             }
+        }
+        self.flow_cache.connections_end();
+    }
+
+    async fn end_listed(&self) {
+        let dump = match self.unixctl.call("dpctl/dump-conntrack", &[&self.datapath], LONGEST).await {
+            Ok(dump) => dump,
+            Err(error) => return self.failed(&error),
+        };
+        let mut ended = 0;
+        for tracked in dump.lines().filter_map(Tracked::udp) {
+            if self.is_stale(&tracked) {
+                let zone = format!("zone={}", tracked.zone);
+                ended += usize::from(self.flush(&zone, &original_tuple(tracked.original), "").await);
+            }
+        }
+        if ended > 0 {
+            tracing::info!(connections = ended, "stale UDP connections ended");
+        }
+    }
+
+    fn is_stale(&self, tracked: &Tracked) -> bool {
+        let backend = tracked.translated_to().map(|to| (to.ip(), to.port()));
+        if backend.is_none() && BRIDGE_ZONES.contains(&tracked.zone) {
+            // The node's own connections meet a load balancer behind the bridge.
+            return false;
+        }
+        let (ip, port) = (tracked.original.1.ip(), tracked.original.1.port());
+        let due = [Front::Address(ip, port), Front::NodePort(port)].into_iter().any(|front| {
+            let stale = backend
+                .map_or(Stale::Untranslated(front), |backend| Stale::Backend(Translation { front, backend }));
+            self.stale.contains(&stale)
+        });
+        due || self.all.as_ref().is_some_and(|all| all.stale((ip, port), backend).is_some())
+    }
+
+    /// Ends connections by their tuples; whether OVS did.
+    async fn flush(&self, zone: &str, original: &str, reply: &str) -> bool {
+        let mut params = vec![self.datapath.as_str()];
+        if !zone.is_empty() {
+            params.push(zone);
+        }
+        params.push(original);
+        if !reply.is_empty() {
+            params.push(reply);
+        }
+        match self.unixctl.call("dpctl/flush-conntrack", &params, LONGEST).await {
+            Ok(_) => true,
             Err(error) => {
-                metrics.stale_udp_failed();
-                tracing::warn!(address = %backend.0, port = backend.1, %error, "cannot end tracked UDP connections to a removed backend; clients that go on sending may stay with it");
+                self.failed(&error);
+                false
             }
         }
     }
-    flow_cache.connections_end();
+
+    fn failed(&self, error: &UnixctlError) {
+        self.metrics.stale_udp_failed();
+        tracing::warn!(%error, "cannot end stale UDP connections; clients that go on sending may stay with removed backends");
+    }
 }
 
-/// The connection seen from the backend, in the form of ovs-appctl(8), `dpctl/flush-conntrack`.
-fn reply_tuple((address, port): &Backend) -> String {
-    let field = match address {
-        IpAddr::V4(_) => "ct_nw_src",
-        IpAddr::V6(_) => "ct_ipv6_src",
+/// Connections by what they asked for and what answers, in the form of ovs-appctl(8), `dpctl/flush-conntrack`. An address that is not
+/// named is any; one of zeros would be itself.
+fn tuples(stale: &Stale) -> (String, String) {
+    let (front, backend) = match *stale {
+        Stale::Backend(Translation { front, backend: (ip, port) }) => (front, (Some(ip), port)),
+        Stale::Untranslated(front @ Front::Address(ip, port)) => (front, (Some(ip), port)),
+        Stale::Untranslated(front @ Front::NodePort(port)) => (front, (None, port)),
     };
-    format!("{field}={address},ct_nw_proto=17,ct_tp_src={port}")
+    let (address, port) = match front {
+        Front::Address(ip, port) => (Some(ip), port),
+        Front::NodePort(port) => (None, port),
+    };
+    let named = |end, address: Option<IpAddr>| {
+        address.map_or_else(String::new, |ip| format!("{}={ip},", field(end, ip)))
+    };
+    (
+        format!("{}ct_nw_proto=17,ct_tp_dst={port}", named("dst", address)),
+        format!("{}ct_nw_proto=17,ct_tp_src={}", named("src", backend.0), backend.1),
+    )
+}
+
+/// One connection by its first packet. With all of it and a zone, OVS does not walk.
+fn original_tuple((source, destination): (SocketAddr, SocketAddr)) -> String {
+    let (from, to) = (source.ip(), destination.ip());
+    format!(
+        "{}={from},{}={to},ct_nw_proto=17,ct_tp_src={},ct_tp_dst={}",
+        field("src", from),
+        field("dst", to),
+        source.port(),
+        destination.port()
+    )
+}
+
+fn field(end: &str, address: IpAddr) -> String {
+    let family = if address.is_ipv4() { "nw" } else { "ipv6" };
+    format!("ct_{family}_{end}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn backend(last: u8) -> Backend {
-        (IpAddr::from([10, 244, 0, last]), 53)
+    fn stale(last: u8) -> Stale {
+        let front = Front::Address(IpAddr::from([10, 96, 0, 1]), 53);
+        Stale::Backend(Translation { front, backend: (IpAddr::from([10, 244, 0, last]), 5353) })
+    }
+
+    /// After the first look at all connections.
+    fn looked() -> StaleUdp {
+        StaleUdp { look: Look::Done, ..StaleUdp::default() }
     }
 
     #[test]
     fn connections_are_ended_some_times_and_not_of_a_backend_that_is_back() {
         let start = Instant::now();
-        let mut stale = StaleUdp::default();
-        assert_eq!(stale.next(), None);
-        stale.add([backend(1), backend(2)], start);
-        assert_eq!(stale.next(), Some(start + AFTER[0]));
-        assert_eq!(stale.due(start, |_| false), []);
-        assert_eq!(stale.due(start + AFTER[0], |_| false), [backend(1), backend(2)]);
-        assert_eq!(stale.due(start + AFTER[0], |_| false), []);
+        let mut all = looked();
+        let of = |list: &[u8]| list.iter().map(|last| stale(*last)).collect::<BTreeSet<_>>();
+        assert_eq!(all.next(), None);
+        all.add(of(&[1, 2]), start);
+        assert_eq!(all.next(), Some(start + AFTER[0]));
+        assert_eq!(all.due(start, |_| true), of(&[]));
+        assert_eq!(all.due(start + AFTER[0], |_| true), of(&[1, 2]));
+        assert_eq!(all.due(start + AFTER[0], |_| true), of(&[]));
         // Two times are over at once.
-        assert_eq!(stale.due(start + AFTER[2], |one| *one == backend(2)), [backend(1)]);
-        assert_eq!(stale.next(), Some(start + AFTER[3]));
-        assert_eq!(stale.due(start + AFTER[4], |_| false), [backend(1)]);
-        assert_eq!(stale.next(), None);
+        assert_eq!(all.due(start + AFTER[2], |one| *one != stale(2)), of(&[1]));
+        assert_eq!(all.next(), Some(start + AFTER[3]));
+        assert_eq!(all.due(start + AFTER[4], |_| true), of(&[1]));
+        assert_eq!(all.next(), None);
     }
 
     #[test]
-    fn a_connection_is_named_by_its_backend() {
-        assert_eq!(reply_tuple(&backend(7)), "ct_nw_src=10.244.0.7,ct_nw_proto=17,ct_tp_src=53");
-        let six = ("fd00::7".parse().unwrap(), 5353);
-        assert_eq!(reply_tuple(&six), "ct_ipv6_src=fd00::7,ct_nw_proto=17,ct_tp_src=5353");
+    fn at_first_all_connections_are_looked_through() {
+        let start = Instant::now();
+        let mut all = StaleUdp::default();
+        all.add([stale(1)], start);
+        assert!(all.stale.is_empty(), "every service is new then");
+        assert_eq!(all.next(), Some(start + AFTER[0]));
+        all.add([stale(1)], start + AFTER[1]);
+        assert_eq!(all.next(), Some(start + AFTER[0]));
+    }
+
+    #[test]
+    fn connections_are_named_by_what_was_asked_for_and_what_answers() {
+        let named = |stale| {
+            let (original, reply) = tuples(&stale);
+            format!("{original} {reply}")
+        };
+        assert_eq!(
+            named(stale(7)),
+            "ct_nw_dst=10.96.0.1,ct_nw_proto=17,ct_tp_dst=53 ct_nw_src=10.244.0.7,ct_nw_proto=17,ct_tp_src=5353"
+        );
+        let backend = ("fd00::7".parse().unwrap(), 5353);
+        let six = Translation { front: Front::NodePort(30_053), backend };
+        assert_eq!(
+            named(Stale::Backend(six)),
+            "ct_nw_proto=17,ct_tp_dst=30053 ct_ipv6_src=fd00::7,ct_nw_proto=17,ct_tp_src=5353"
+        );
+        let address = Front::Address("fd00::1".parse().unwrap(), 53);
+        assert_eq!(
+            named(Stale::Untranslated(address)),
+            "ct_ipv6_dst=fd00::1,ct_nw_proto=17,ct_tp_dst=53 ct_ipv6_src=fd00::1,ct_nw_proto=17,ct_tp_src=53"
+        );
+    }
+
+    #[test]
+    fn one_connection_is_named_by_its_first_packet() {
+        let ends = ("10.244.0.3:40000".parse().unwrap(), "10.96.0.1:53".parse().unwrap());
+        assert_eq!(
+            original_tuple(ends),
+            "ct_nw_src=10.244.0.3,ct_nw_dst=10.96.0.1,ct_nw_proto=17,ct_tp_src=40000,ct_tp_dst=53"
+        );
     }
 }

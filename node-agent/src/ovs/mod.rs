@@ -9,6 +9,7 @@ use ovsdb_client::{Client, Endpoint, Error, MonitorSpec, OpResult, Options, Repl
 pub mod chassis;
 pub mod openflow;
 pub mod ports;
+pub mod tracked;
 pub mod unixctl;
 
 /// Session with the Open_vSwitch database, and its replica. Clones share them.

@@ -5,7 +5,7 @@
 //! a reply could open a connection-tracking entry of its own after OVS has lost the one of the request.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -26,14 +26,16 @@ use crate::ui;
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// Where others' messages come in, TCP and UDP.
-    #[arg(long, default_value_t = PORT)]
-    port: u16,
+    #[arg(long, value_delimiter = ',', default_values_t = PORTS)]
+    port: Vec<u16>,
     /// Milliseconds between two messages of a flow.
     #[arg(long, default_value_t = 10)]
     pause: u64,
 }
 
-/// The usual port.
+/// The usual ports.
+pub const PORTS: [u16; 2] = [PORT, PORT + 1];
+/// The first of them.
 pub const PORT: u16 = 7000;
 /// Time between two reports.
 const REPORT: Duration = Duration::from_millis(50);
@@ -44,8 +46,8 @@ const CONNECT: Duration = Duration::from_millis(250);
 const USER_TIMEOUT: Duration = Duration::from_millis(900);
 /// Before the next connection attempt.
 const AGAIN: Duration = Duration::from_millis(30);
-/// Bytes of a message: flow, number, time of sending.
-const MESSAGE: usize = 16;
+/// Bytes of a message: flow, number, time of sending, time of the connection's beginning.
+const MESSAGE: usize = 24;
 
 /// What is ordered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,8 +77,14 @@ pub struct Arrival {
     pub number: u32,
     /// When it was sent.
     pub sent: u64,
+    /// When its connection was begun (before its first packet), or its UDP socket made.
+    pub began: u64,
     /// When it was taken from the socket: the same for all messages of one read.
     pub at: u64,
+    /// The address that it came from.
+    pub from: IpAddr,
+    /// The port that it came to.
+    pub port: u16,
 }
 
 /// `CLOCK_MONOTONIC` in nanoseconds.
@@ -92,28 +100,33 @@ pub fn now() -> u64 {
 type Arrivals = Arc<Mutex<Vec<Arrival>>>;
 
 /// Records the complete messages that were read at once, and returns their length in bytes.
-fn note(arrivals: &Arrivals, bytes: &[u8]) -> usize {
+fn note(arrivals: &Arrivals, bytes: &[u8], from: IpAddr, port: u16) -> usize {
     let at = now();
     let (messages, _) = bytes.as_chunks::<MESSAGE>();
     let mut list = arrivals.lock().unwrap_or_else(PoisonError::into_inner);
     list.extend(messages.iter().filter_map(|message| {
-        let (flow, number, sent) = parse(message)?;
-        Some(Arrival { flow, number, sent, at })
+        let [flow, number] = [0, 4].map(|at| word(message, at));
+        let [sent, began] = [8, 16].map(|at| time(message, at));
+        Some(Arrival { flow: flow?, number: number?, sent: sent?, began: began?, at, from, port })
     }));
     messages.as_flattened().len()
 }
 
-fn message(flow: u32, number: u32) -> [u8; MESSAGE] {
+fn message(flow: u32, number: u32, began: u64) -> [u8; MESSAGE] {
     let mut bytes = [0; MESSAGE];
     bytes[..4].copy_from_slice(&flow.to_be_bytes());
     bytes[4..8].copy_from_slice(&number.to_be_bytes());
-    bytes[8..].copy_from_slice(&now().to_be_bytes());
+    bytes[8..16].copy_from_slice(&now().to_be_bytes());
+    bytes[16..].copy_from_slice(&began.to_be_bytes());
     bytes
 }
 
-fn parse(message: &[u8]) -> Option<(u32, u32, u64)> {
-    let word = |at: usize| Some(u32::from_be_bytes(message.get(at..at + 4)?.try_into().ok()?));
-    Some((word(0)?, word(4)?, u64::from_be_bytes(message.get(8..MESSAGE)?.try_into().ok()?)))
+fn word(message: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(message.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn time(message: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_be_bytes(message.get(at..at + 8)?.try_into().ok()?))
 }
 
 impl Args {
@@ -127,11 +140,13 @@ impl Args {
         let Self { port, pause } = self;
         let pause = Duration::from_millis(pause.max(1));
         let arrivals = Arrivals::default();
-        let here = (Ipv4Addr::UNSPECIFIED, port);
-        let udp = UdpSocket::bind(here).await.with_context(|| format!("UDP port {port}"))?;
-        let tcp = TcpListener::bind(here).await.with_context(|| format!("TCP port {port}"))?;
-        tokio::spawn(take_udp(udp, Arc::clone(&arrivals)));
-        tokio::spawn(take_tcp(tcp, Arc::clone(&arrivals)));
+        for port in port {
+            let here = (Ipv4Addr::UNSPECIFIED, port);
+            let udp = UdpSocket::bind(here).await.with_context(|| format!("UDP port {port}"))?;
+            let tcp = TcpListener::bind(here).await.with_context(|| format!("TCP port {port}"))?;
+            tokio::spawn(take_udp(udp, port, Arc::clone(&arrivals)));
+            tokio::spawn(take_tcp(tcp, port, Arc::clone(&arrivals)));
+        }
         tokio::spawn(report(arrivals));
         let mut flows: BTreeMap<u32, JoinHandle<()>> = BTreeMap::new();
         let (lines, mut orders) = mpsc::unbounded_channel();
@@ -167,19 +182,19 @@ async fn report(arrivals: Arrivals) {
     }
 }
 
-async fn take_udp(socket: UdpSocket, arrivals: Arrivals) {
+async fn take_udp(socket: UdpSocket, port: u16, arrivals: Arrivals) {
     let mut buffer = [0; 64];
     loop {
         // An error here is an old message's, not the socket's.
-        if let Ok(length) = socket.recv(&mut buffer).await {
-            note(&arrivals, &buffer[..length]);
+        if let Ok((length, from)) = socket.recv_from(&mut buffer).await {
+            note(&arrivals, &buffer[..length], from.ip(), port);
         }
     }
 }
 
-async fn take_tcp(listener: TcpListener, arrivals: Arrivals) {
+async fn take_tcp(listener: TcpListener, port: u16, arrivals: Arrivals) {
     loop {
-        let Ok((mut stream, _)) = listener.accept().await else {
+        let Ok((mut stream, from)) = listener.accept().await else {
             sleep(AGAIN).await;
             continue;
         };
@@ -190,7 +205,7 @@ async fn take_tcp(listener: TcpListener, arrivals: Arrivals) {
             let mut kept = 0;
             while let Ok(length @ 1..) = stream.read(&mut buffer[kept..]).await {
                 let end = kept + length;
-                let done = note(&arrivals, &buffer[..end]);
+                let done = note(&arrivals, &buffer[..end], from.ip(), port);
                 buffer.copy_within(done..end, 0);
                 kept = end - done;
             }
@@ -213,6 +228,7 @@ async fn send(dial: Dial, pause: Duration) {
 }
 
 async fn send_udp(dial: Dial, pause: Duration, number: &mut u32) -> Result<()> {
+    let began = now();
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await?;
     socket.connect(dial.to).await?;
     let mut ticks = interval(pause);
@@ -221,11 +237,12 @@ async fn send_udp(dial: Dial, pause: Duration, number: &mut u32) -> Result<()> {
         ticks.tick().await;
         *number = number.wrapping_add(1);
         // There may be no listener for a moment; the flow keeps its port.
-        let _ = socket.send(&message(dial.flow, *number)).await;
+        let _ = socket.send(&message(dial.flow, *number, began)).await;
     }
 }
 
 async fn send_tcp(dial: Dial, pause: Duration, number: &mut u32) -> Result<()> {
+    let began = now();
     let mut stream = timeout(CONNECT, TcpStream::connect(dial.to)).await??;
     stream.set_nodelay(true)?;
     setsockopt(&stream, sockopt::TcpUserTimeout, &u32::try_from(USER_TIMEOUT.as_millis())?)?;
@@ -236,7 +253,7 @@ async fn send_tcp(dial: Dial, pause: Duration, number: &mut u32) -> Result<()> {
     loop {
         ticks.tick().await;
         *number = number.wrapping_add(1);
-        stream.write_all(&message(dial.flow, *number)).await?;
+        stream.write_all(&message(dial.flow, *number, began)).await?;
     }
 }
 
@@ -244,22 +261,27 @@ async fn send_tcp(dial: Dial, pause: Duration, number: &mut u32) -> Result<()> {
 mod tests {
     use super::*;
 
+    const FROM: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
     #[test]
-    fn a_message_tells_its_flow_number_and_time() {
+    fn a_message_tells_its_flow_number_and_times() {
+        let arrivals = Arrivals::default();
         let before = now();
-        let (flow, number, sent) = parse(&message(7, 0x0102_0304)).unwrap();
-        assert_eq!((flow, number), (7, 0x0102_0304));
-        assert!((before..=now()).contains(&sent));
-        assert_eq!(parse(&[0; MESSAGE - 1]), None);
+        assert_eq!(note(&arrivals, &message(7, 0x0102_0304, 5), FROM, 9), MESSAGE);
+        let arrival = arrivals.lock().unwrap()[0];
+        assert_eq!((arrival.flow, arrival.number, arrival.began), (7, 0x0102_0304, 5));
+        assert_eq!((arrival.from, arrival.port), (FROM, 9));
+        assert!(before <= arrival.sent && arrival.sent <= arrival.at);
+        assert_eq!(note(&arrivals, &[0; MESSAGE - 1], FROM, 9), 0);
     }
 
     #[test]
     fn messages_of_one_read_arrive_at_one_time() {
         let arrivals = Arrivals::default();
-        let mut bytes = [message(1, 1), message(1, 2)].concat();
+        let mut bytes = [message(1, 1, 0), message(1, 2, 0)].concat();
         bytes.extend([0; 5]);
-        assert_eq!(note(&arrivals, &bytes), 2 * MESSAGE, "the third one is not whole");
-        assert_eq!(note(&arrivals, &message(1, 3)), MESSAGE);
+        assert_eq!(note(&arrivals, &bytes, FROM, 1), 2 * MESSAGE, "the third one is not whole");
+        assert_eq!(note(&arrivals, &message(1, 3, 0), FROM, 1), MESSAGE);
         let list = arrivals.lock().unwrap();
         let numbers: Vec<u32> = list.iter().map(|arrival| arrival.number).collect();
         assert_eq!(numbers, [1, 2, 3]);

@@ -10,8 +10,10 @@ use serde_json::json;
 use super::change::Change;
 use super::model::{Direction, Flow, Model, Pod, Policy, Protocol};
 use super::nb::{NAMESPACE, Nb, nonce, policy_name};
-use super::{FORCE, PODS};
+use super::services::{Client, SERVICES, Service, ServiceFlow};
+use super::{FORCE, PODS, service_act};
 use crate::flow_cache_invariants::cast::{Cast, New};
+use testbed::tools::load::PORTS;
 
 /// The pod that is moved. On the other node it has an address of the first node's range, far above those that are assigned.
 const MOVER: &str = "mover";
@@ -31,7 +33,13 @@ pub(super) fn pods(nodes: &[String]) -> Model {
         })
         .collect();
     pods.push(Pod { name: MOVER.into(), node: 0, role: None });
-    Model { pods, ..Model::default() }
+    let service = |number| {
+        // One endpoint on each node.
+        let backends = [PODS - 1, PODS + number].into();
+        Service { live: true, backends, ..Service::default() }
+    };
+    let services = (0..SERVICES).map(service).collect();
+    Model { pods, services, ..Model::default() }
 }
 
 /// The cluster.
@@ -40,7 +48,8 @@ pub(super) struct Act<'a> {
     nb: Nb,
     nodes: Vec<String>,
     flows: Vec<Flow>,
-    addresses: Vec<String>,
+    service_flows: Vec<ServiceFlow>,
+    pub(super) addresses: Vec<String>,
     /// Nodes whose agent is down, or was started and may not be ready yet.
     away: BTreeSet<usize>,
     starting: BTreeSet<usize>,
@@ -53,7 +62,7 @@ impl<'a> Act<'a> {
     pub(super) async fn new(
         cast: Cast<'a>,
         nodes: Vec<String>,
-        flows: &[Flow],
+        (flows, service_flows): (&[Flow], &[ServiceFlow]),
         model: &Model,
     ) -> Result<Self> {
         let nb = Nb::new().await?;
@@ -64,6 +73,7 @@ impl<'a> Act<'a> {
             nb,
             nodes,
             flows: flows.to_vec(),
+            service_flows: service_flows.to_vec(),
             addresses,
             away,
             starting,
@@ -72,8 +82,14 @@ impl<'a> Act<'a> {
         for pod in 0..model.pods.len() {
             act.make(pod, model).await?;
         }
+        service_act::add_hosts(&mut act.cast, &act.nodes, model.services.len())?;
+        for service in 0..model.services.len() {
+            act.write_service(service, model).await?;
+        }
         act.dial(model, |_| true)?;
         act.nb.join(model).await?;
+        act.in_force(model).await?;
+        act.dial_services(model, |_| true)?;
         act.crashed()?;
         Ok(act)
     }
@@ -98,6 +114,34 @@ impl<'a> Act<'a> {
             self.cast.dial(u32::try_from(number)?, from, to, flow.protocol == Protocol::Udp)?;
         }
         Ok(())
+    }
+
+    /// Begins the chosen flows to services again.
+    fn dial_services(&mut self, model: &Model, chosen: impl Fn(&ServiceFlow) -> bool) -> Result<()> {
+        let first = self.flows.len();
+        for (number, flow) in self.service_flows.iter().enumerate().filter(|(_, flow)| chosen(flow)) {
+            let number = u32::try_from(first + number)?;
+            service_act::dial(&mut self.cast, number, flow, &self.nodes, model)?;
+        }
+        Ok(())
+    }
+
+    /// Begins flows again whose service has affinity: only new connections show it.
+    pub(super) fn new_connections(&mut self, model: &Model) -> Result<()> {
+        self.dial_services(model, |flow| model.services[flow.service].affinity)
+    }
+
+    async fn write_service(&self, service: usize, model: &Model) -> Result<()> {
+        service_act::write(&self.cast.client, model, service).await?;
+        self.write_backends(service, model, None).await
+    }
+
+    async fn write_backends(&self, service: usize, model: &Model, without: Option<usize>) -> Result<()> {
+        let kube = &self.cast.client;
+        if !model.services[service].live {
+            return Ok(());
+        }
+        service_act::write_backends(kube, model, service, &self.addresses, &self.nodes, without).await
     }
 
     /// Waits until every node does what the model says.
@@ -163,7 +207,8 @@ impl<'a> Act<'a> {
                 // taken for one of the other direction.
                 let touches =
                     |flow: &Flow| [flow.from, flow.to].iter().any(|&pod| model.pods[pod].node == *node);
-                self.dial(model, |flow| flow.protocol == Protocol::Tcp && touches(flow))
+                self.dial(model, |flow| flow.protocol == Protocol::Tcp && touches(flow))?;
+                self.dial_services(model, |flow| flow.protocol == Protocol::Tcp)
             }
             Change::AgentDown { node } => {
                 self.away.insert(*node);
@@ -175,6 +220,22 @@ impl<'a> Act<'a> {
                 self.starting.insert(*node);
                 Ok(())
             }
+            Change::SetBackends { service, .. } | Change::SetBackendPort { service, .. } => {
+                self.write_backends(*service, model, None).await
+            }
+            Change::SetAffinity { service, .. }
+            | Change::RemoveService { service }
+            | Change::MakeService { service, .. } => self.write_service(*service, model).await,
+            Change::SetLocal { service, .. } => {
+                self.write_service(*service, model).await?;
+                self.in_force(model).await?;
+                // A UDP connection keeps the client's address that it shows.
+                self.dial_services(model, |flow| flow.service == *service)
+            }
+            Change::ReplaceService { service, .. } => {
+                service_act::remove(&self.cast.client, *service).await?;
+                self.write_service(*service, model).await
+            }
         }
     }
 
@@ -184,6 +245,12 @@ impl<'a> Act<'a> {
             self.cast.agent_ready(&self.nodes[node]).await?;
         }
         let Pod { name, node, .. } = &model.pods[pod];
+        let behind: Vec<usize> = (0..model.services.len())
+            .filter(|&service| model.services[service].backends.contains(&pod))
+            .collect();
+        for &service in &behind {
+            self.write_backends(service, model, Some(pod)).await?;
+        }
         self.cast.remove(name).await?;
         if name == MOVER {
             // At home it is a pod like others to the controller. Elsewhere the controller refuses its address, and its
@@ -202,8 +269,12 @@ impl<'a> Act<'a> {
             self.nb.remove_acl(*id).await?;
             self.nb.add_acl(*id, acl, &self.addresses).await?;
         }
+        for service in behind {
+            self.write_backends(service, model, None).await?;
+        }
         self.nb.join(model).await?;
-        self.dial(model, |flow| [flow.from, flow.to].contains(&pod))
+        self.dial(model, |flow| [flow.from, flow.to].contains(&pod))?;
+        self.dial_services(model, |flow| flow.client == Client::Pod(pod))
     }
 
     async fn write_policy(&self, id: u16, policy: &Policy) -> Result<()> {
@@ -216,9 +287,9 @@ impl<'a> Act<'a> {
         let ports: Vec<_> = policy
             .protocols
             .iter()
-            .map(|protocol| {
+            .flat_map(|protocol| {
                 let name = if *protocol == Protocol::Tcp { "TCP" } else { "UDP" };
-                json!({"protocol": name, "port": testbed::tools::load::PORT})
+                PORTS.map(|port| json!({"protocol": name, "port": port}))
             })
             .collect();
         let (kind, list, peer) = match policy.direction {

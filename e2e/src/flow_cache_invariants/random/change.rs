@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::model::{Acl, Direction, Flow, Model, Policy, Protocol, ROLES, Role};
+use super::model::{Acl, Direction, Flow, Model, OPEN, Policy, Protocol, ROLES, Role};
+use super::services::{AFFINE, Client, LOCAL, ServiceFlow};
 use crate::random::Random;
+use testbed::tools::load::PORTS;
 
 /// Policies and ACLs that exist at a time, at most.
 const MOST_POLICIES: usize = 6;
@@ -65,6 +67,39 @@ pub(super) enum Change {
     AgentUp {
         node: usize,
     },
+    /// A service gets other endpoints, perhaps none.
+    SetBackends {
+        service: usize,
+        backends: BTreeSet<usize>,
+    },
+    /// Its endpoints get the other port.
+    SetBackendPort {
+        service: usize,
+        port: usize,
+    },
+    /// Session affinity is switched.
+    SetAffinity {
+        service: usize,
+        affinity: bool,
+    },
+    /// The external traffic policy is switched.
+    SetLocal {
+        service: usize,
+        local: bool,
+    },
+    RemoveService {
+        service: usize,
+    },
+    /// Made again with the same addresses.
+    MakeService {
+        service: usize,
+        backends: BTreeSet<usize>,
+    },
+    /// Deleted and at once made again.
+    ReplaceService {
+        service: usize,
+        backends: BTreeSet<usize>,
+    },
 }
 
 /// The kinds in the order of the report.
@@ -81,6 +116,13 @@ pub(super) const KINDS: &[&str] = &[
     "vswitchd restarted",
     "agent killed",
     "agent started",
+    "endpoints changed",
+    "port of endpoints changed",
+    "session affinity switched",
+    "external traffic policy switched",
+    "service deleted",
+    "service made",
+    "service deleted and made again",
 ];
 
 impl Change {
@@ -99,6 +141,13 @@ impl Change {
             Self::RestartSwitch { .. } => 9,
             Self::AgentDown { .. } => 10,
             Self::AgentUp { .. } => 11,
+            Self::SetBackends { .. } => 12,
+            Self::SetBackendPort { .. } => 13,
+            Self::SetAffinity { .. } => 14,
+            Self::SetLocal { .. } => 15,
+            Self::RemoveService { .. } => 16,
+            Self::MakeService { .. } => 17,
+            Self::ReplaceService { .. } => 18,
         }
     }
 
@@ -121,6 +170,18 @@ impl Change {
                 model.acls.remove(id);
             }
             Self::MovePod { pod, node } => model.pods[*pod].node = *node,
+            Self::SetBackends { service, backends } => {
+                model.services[*service].backends.clone_from(backends);
+            }
+            Self::SetBackendPort { service, port } => model.services[*service].port = *port,
+            Self::SetAffinity { service, affinity } => model.services[*service].affinity = *affinity,
+            Self::SetLocal { service, local } => model.services[*service].local = *local,
+            Self::RemoveService { service } => model.services[*service].live = false,
+            Self::MakeService { service, backends } | Self::ReplaceService { service, backends } => {
+                let service = &mut model.services[*service];
+                service.live = true;
+                service.backends.clone_from(backends);
+            }
             Self::RestartController { .. }
             | Self::RestartSwitch { .. }
             | Self::AgentDown { .. }
@@ -136,6 +197,37 @@ impl Change {
             Self::RestartController { node } | Self::RestartSwitch { node } => {
                 ends.iter().any(|&end| model.pods[end].node == *node)
             }
+            _ => false,
+        }
+    }
+
+    /// The service that it is about.
+    pub(super) fn service(&self) -> Option<usize> {
+        match self {
+            Self::SetBackends { service, .. }
+            | Self::SetBackendPort { service, .. }
+            | Self::SetAffinity { service, .. }
+            | Self::SetLocal { service, .. }
+            | Self::RemoveService { service }
+            | Self::MakeService { service, .. }
+            | Self::ReplaceService { service, .. } => Some(*service),
+            _ => None,
+        }
+    }
+
+    /// Whether a flow to a service may stop and go while it happens, whatever the policies say.
+    pub(super) fn disturbs_service(&self, flow: &ServiceFlow, model: &Model) -> bool {
+        match self {
+            Self::ReplacePod { pod, .. } => {
+                flow.client == Client::Pod(*pod) || model.services[flow.service].backends.contains(pod)
+            }
+            Self::RestartController { node } | Self::RestartSwitch { node } => {
+                model.goes_through(flow, *node)
+            }
+            // Who has a connection is told by the new kind of it only.
+            Self::SetLocal { service, .. }
+            | Self::MakeService { service, .. }
+            | Self::ReplaceService { service, .. } => flow.service == *service,
             _ => false,
         }
     }
@@ -167,6 +259,14 @@ impl fmt::Display for Change {
             | Self::RestartSwitch { node }
             | Self::AgentDown { node }
             | Self::AgentUp { node } => write!(f, " n{}", node + 1),
+            Self::SetBackends { service, backends }
+            | Self::MakeService { service, backends }
+            | Self::ReplaceService { service, backends } => write!(f, " {service}: pods {backends:?}"),
+            Self::SetBackendPort { service, port } => write!(f, " {service}: {}", PORTS[port % PORTS.len()]),
+            Self::SetAffinity { service, affinity: on } | Self::SetLocal { service, local: on } => {
+                write!(f, " {service}: {on}")
+            }
+            Self::RemoveService { service } => write!(f, " {service}"),
         }
     }
 }
@@ -216,7 +316,9 @@ impl Source {
                 let managed: Vec<usize> =
                     (0..model.pods.len()).filter(|&pod| model.pods[pod].role.is_some()).collect();
                 let pod = self.random.pick(&managed).copied().unwrap_or_default();
-                Change::ReplacePod { pod, role: self.role() }
+                let role = self.role();
+                let stays = model.pods[pod].role.filter(|role| *role == OPEN);
+                Change::ReplacePod { pod, role: stays.unwrap_or(role) }
             }
             2 | 6 => {
                 self.away = Some((node, AWAY));
@@ -234,7 +336,8 @@ impl Source {
     fn common(&mut self, model: &Model) -> Option<Change> {
         let ids: Vec<u16> = model.policies.keys().copied().collect();
         let acls: Vec<u16> = model.acls.keys().copied().collect();
-        match self.random.below(10) {
+        match self.random.below(16) {
+            10.. => self.service(model),
             0 | 1 if ids.len() < MOST_POLICIES => {
                 Some(Change::AddPolicy { id: self.id(), policy: self.policy() })
             }
@@ -246,7 +349,7 @@ impl Source {
             6 | 7 => {
                 let pod = self.random.below(model.pods.len());
                 let role = self.role();
-                model.pods[pod].role.filter(|&old| old != role)?;
+                model.pods[pod].role.filter(|&old| old != role && old != OPEN)?;
                 Some(Change::Relabel { pod, role })
             }
             8 if acls.len() < MOST_ACLS => {
@@ -260,6 +363,39 @@ impl Source {
             9 => Some(Change::RemoveAcl { id: *self.random.pick(&acls)? }),
             _ => None,
         }
+    }
+
+    fn service(&mut self, model: &Model) -> Option<Change> {
+        let service = self.random.below(model.services.len());
+        let state = model.services.get(service)?;
+        // The nodes' own part of a service is the agents'.
+        let well = self.away.is_none();
+        if !state.live {
+            return well.then(|| Change::MakeService { service, backends: self.backends(model) });
+        }
+        match self.random.below(10) {
+            0..=4 => {
+                let backends = self.backends(model);
+                (backends != state.backends).then_some(Change::SetBackends { service, backends })
+            }
+            5 => Some(Change::SetBackendPort { service, port: 1 - state.port }),
+            6 if service == AFFINE => Some(Change::SetAffinity { service, affinity: !state.affinity }),
+            7 if service == LOCAL && well => Some(Change::SetLocal { service, local: !state.local }),
+            8 if well => Some(Change::RemoveService { service }),
+            9 if well => Some(Change::ReplaceService { service, backends: self.backends(model) }),
+            _ => None,
+        }
+    }
+
+    /// None at times, one or two mostly.
+    fn backends(&mut self, model: &Model) -> BTreeSet<usize> {
+        let pods: Vec<usize> = (0..model.pods.len()).filter(|&pod| model.pods[pod].role.is_some()).collect();
+        // Most services are open to all, so that their flows are to go on most of the time.
+        let open: Vec<usize> =
+            pods.iter().copied().filter(|&pod| model.pods[pod].role == Some(OPEN)).collect();
+        let among = if self.random.chance(60) { open } else { pods };
+        let count = [0, 1, 1, 1, 2, 2, 2, 3][self.random.below(8)];
+        (0..count).filter_map(|_| self.random.pick(&among).copied()).collect()
     }
 
     /// A number that no policy and no ACL had before.
@@ -290,12 +426,14 @@ impl Source {
 #[cfg(test)]
 mod tests {
     use super::super::model::Pod;
+    use super::super::services::{SERVICES, Service};
     use super::*;
 
     fn run(seed: u64, count: usize) -> Vec<Change> {
         let pod = |node, role| Pod { name: String::new(), node, role };
         let mut model = Model {
             pods: vec![pod(0, Some(0)), pod(1, Some(1)), pod(0, Some(2)), pod(0, None)],
+            services: vec![Service::default(); SERVICES],
             ..Model::default()
         };
         let flows = [Flow { from: 0, to: 1, protocol: Protocol::Tcp }];
@@ -318,7 +456,7 @@ mod tests {
 
     #[test]
     fn a_long_run_has_every_kind() {
-        let kinds: BTreeSet<usize> = run(1, 1000).iter().map(Change::kind).collect();
+        let kinds: BTreeSet<usize> = run(1, 2000).iter().map(Change::kind).collect();
         assert_eq!(kinds.len(), KINDS.len());
     }
 

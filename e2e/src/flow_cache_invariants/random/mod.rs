@@ -8,6 +8,11 @@ mod act;
 mod change;
 mod model;
 mod nb;
+mod nb_services;
+mod service_act;
+mod service_lines;
+mod service_play;
+mod services;
 mod timeline;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,11 +22,14 @@ use anyhow::{Context, Result};
 use tokio::time::sleep;
 
 use super::cast::Cast;
+use super::loader::Received;
 use super::{Stage, ms, nanos};
 use crate::random::Random;
 use act::Act;
 use change::{Change, KINDS, Source};
 use model::{Flow, Model, Protocol};
+use service_lines::Bounds;
+use service_play::ServicePlay;
 use testbed::tools::load::{Arrival, now};
 use testbed::ui::say;
 use timeline::{Outcome, Rule, Tail, Timeline, Violation, Window};
@@ -49,9 +57,11 @@ const DWELL: Duration = Duration::from_millis(350);
 const FORCE: Duration = Duration::from_secs(60);
 /// Milliseconds between two messages of a flow.
 const PAUSE_MS: u64 = 10;
-/// Pods on each node, and flows between them.
-const PODS: usize = 4;
-const FLOWS: usize = 24;
+/// Pods on each node, one of each role, and flows between them.
+const PODS: usize = 5;
+const FLOWS: usize = 16;
+/// Flows to services.
+const SERVICE_FLOWS: usize = 16;
 
 /// Runs it and checks.
 pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
@@ -59,11 +69,14 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
     let nodes = stage.bed.config().node_names();
     let mut model = act::pods(&nodes);
     let flows = draw_flows(&mut random, &model);
+    let service_flows = service_play::draw_flows(&mut random, &model, nodes.len());
     let cast = Cast::new(stage.bed, PAUSE_MS).await?;
-    let mut act = Act::new(cast, nodes.clone(), &flows, &model).await?;
+    let mut act = Act::new(cast, nodes.clone(), (&flows, &service_flows), &model).await?;
     act.in_force(&model).await?;
-    stage.progress.done(format_args!("{} pods, {} flows", model.pods.len(), flows.len()));
+    let (pods, direct, to_services) = (model.pods.len(), flows.len(), service_flows.len());
+    stage.progress.done(format_args!("{pods} pods, {direct} flows between them, {to_services} to services"));
     let mut play = Play {
+        services: ServicePlay::new(&service_flows, flows.len(), &model, &act.addresses),
         flows: &flows,
         lines: vec![Timeline::default(); flows.len()],
         log: Vec::new(),
@@ -71,6 +84,7 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
         crashes: 0,
     };
     play.verdicts(&model, 0, (BOUND, RECOVER), |_| true);
+    play.services.settle(&model, &act.addresses, Bounds::new(BOUND, RECOVER, true), 0);
     sleep(RECOVER).await;
     let mut source = Source::new(random.fork(), &flows, nodes.len());
     let mut done = [0_usize; KINDS.len()];
@@ -90,11 +104,13 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
     let hit = play.crashed(&mut act, &model, stage.changes, None)?;
     let crashed = |flow: &Flow| hit.iter().any(|&node| on(flow, node, &model));
     play.verdicts(&model, stage.changes, (BOUND_WITHOUT_AGENT, RECOVER_RESTART), crashed);
+    let bounds = Bounds::new(BOUND_WITHOUT_AGENT, RECOVER_RESTART, true);
+    play.services.settle(&model, &act.addresses, bounds, stage.changes);
     // What is denied now is watched for its bound as well, and what is allowed for its gap.
     sleep(BOUND_WITHOUT_AGENT + GAP).await;
     let end = now();
     sleep(Duration::from_millis(300)).await;
-    let arrivals = act.cast.log.take();
+    let arrivals = act.cast.log.take_received();
     say(format_args!("changes: {} in {:.0} s", stage.changes, Duration::from_nanos(took).as_secs_f64()));
     for (kind, count) in KINDS.iter().zip(done) {
         say(format_args!("  {count:>5} x {kind}"));
@@ -134,6 +150,7 @@ fn on(flow: &Flow, node: usize, model: &Model) -> bool {
 }
 
 struct Play<'a> {
+    services: ServicePlay<'a>,
     flows: &'a [Flow],
     lines: Vec<Timeline>,
     /// What was changed, and how long that took.
@@ -179,6 +196,7 @@ impl Play<'_> {
         for (_, line) in self.flows.iter().zip(&mut self.lines).filter(|(flow, _)| open(flow)) {
             line.set(begin, Rule::Either, number);
         }
+        self.services.open(&before, model, &act.addresses, &change, number);
         let done = async {
             act.carry_out(&change, model).await?;
             act.in_force(model).await
@@ -188,6 +206,9 @@ impl Play<'_> {
         let expected = if let Change::RestartController { node } = change { Some(node) } else { None };
         let hit = self.crashed(act, model, number, expected)?;
         let crashed = !hit.is_empty();
+        if crashed {
+            self.services.disturb(&hit, model, number);
+        }
         let open = |flow: &Flow| open(flow) || hit.iter().any(|node| on(flow, *node, model));
         let begin = self.windows.last().filter(|_| crashed).map_or(begin, |last| last.from);
         let well = act.agents_are_well();
@@ -196,6 +217,8 @@ impl Play<'_> {
         self.windows.push(Window { from: begin, to: now() + nanos(slip), most });
         let recover = if restart || crashed { RECOVER_RESTART } else { RECOVER };
         self.verdicts(model, number, (bound, recover), open);
+        self.services.settle(model, &act.addresses, Bounds::new(bound, recover, well), number);
+        act.new_connections(model)?;
         let crash = if crashed { "; an ovn-controller ended by itself" } else { "" };
         let line = format!("{number}: {change} ({} ms{crash})", ms(now() - begin));
         if verbose {
@@ -232,15 +255,19 @@ impl Play<'_> {
         &self,
         stage: &mut Stage<'_>,
         model: &Model,
-        arrivals: &BTreeMap<u32, Vec<Arrival>>,
+        arrivals: &BTreeMap<u32, Vec<Received>>,
         end: u64,
     ) -> Result<()> {
         let mut total = Outcome::default();
-        let (mut leaks, mut silences) = (Vec::new(), Vec::new());
+        let (mut leaks, mut silences, mut misled) = (Vec::new(), Vec::new(), Vec::new());
         let mut packets = 0;
         for (number, (flow, line)) in self.flows.iter().zip(&self.lines).enumerate() {
             let list = arrivals.get(&u32::try_from(number)?).map(Vec::as_slice).unwrap_or_default();
-            let times = packet_times(list);
+            let wanted = &model.pods[flow.to].name;
+            let astray = list.iter().find(|(by, _)| **by != **wanted);
+            misled.extend(astray.map(|(by, _)| format!("a flow to {wanted} arrived at {by}")));
+            let list: Vec<Arrival> = list.iter().map(|(_, arrival)| *arrival).collect();
+            let times = packet_times(&list);
             packets += times.len();
             let outcome = line.judge(&times, end, nanos(GAP), &self.windows);
             let name = |pod: usize| format!("{} (n{})", model.pods[pod].name, model.pods[pod].node + 1);
@@ -256,6 +283,9 @@ impl Play<'_> {
             total.denied += outcome.denied;
             total.allowed += outcome.allowed;
         }
+        let to_services = self.services.judge(model, arrivals, (end, nanos(GAP)), &self.windows, |at| {
+            self.log.get(at.wrapping_sub(1)).map_or_else(|| "the beginning".to_owned(), Clone::clone)
+        })?;
         let seconds = |time: u64| Duration::from_nanos(time).as_secs_f64();
         say(format_args!(
             "{packets} packets arrived; flows were watched for {:.0} s while denied and {:.0} s while allowed",
@@ -274,6 +304,8 @@ impl Play<'_> {
         let seed = stage.seed;
         stage.checks.check("nothing arrives that is denied", verdict(leaks, seed));
         stage.checks.check("everything that is allowed goes on", verdict(silences, seed));
+        stage.checks.check("nothing arrives at another pod", verdict(misled, seed));
+        to_services.report(stage);
         let enough = (total.denied > 0 && total.allowed > 0 && packets > 0).then(String::new);
         stage.checks.check("flows were denied and allowed", enough.ok_or("there was nothing to see".into()));
         Ok(())
@@ -352,7 +384,15 @@ mod tests {
     #[test]
     fn messages_of_one_read_are_one_packet_only_if_tcp_sent_them_again() {
         let ms = |ms| nanos(Duration::from_millis(ms));
-        let arrival = |(sent, at)| Arrival { flow: 1, number: 0, sent: ms(sent), at: ms(at) };
+        let arrival = |(sent, at)| Arrival {
+            flow: 1,
+            number: 0,
+            sent: ms(sent),
+            began: 0,
+            at: ms(at),
+            from: [10, 0, 0, 1].into(),
+            port: 0,
+        };
         let times =
             |list: &[(u64, u64)]| packet_times(&list.iter().copied().map(arrival).collect::<Vec<_>>());
         assert_eq!(times(&[(0, 210), (10, 210), (20, 211)]), [ms(210), ms(211)]);

@@ -3,8 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::services::Service;
+
 /// Values of the label that policies select by.
 pub(super) const ROLES: u8 = 4;
+
+/// The value that none of them selects. A pod keeps it.
+pub(super) const OPEN: Role = ROLES;
 
 /// A role.
 pub(super) type Role = u8;
@@ -73,6 +78,7 @@ pub(super) struct Model {
     pub(super) pods: Vec<Pod>,
     pub(super) policies: BTreeMap<u16, Policy>,
     pub(super) acls: BTreeMap<u16, Acl>,
+    pub(super) services: Vec<Service>,
 }
 
 impl Model {
@@ -93,6 +99,17 @@ impl Model {
             Direction::Ingress => (flow.to, flow.from),
             Direction::Egress => (flow.from, flow.to),
         };
+        self.policies_allow(own, Some(peer), flow.protocol, direction)
+    }
+
+    /// Whether policies let a pod talk to a peer: another pod, or none that they know.
+    pub(super) fn policies_allow(
+        &self,
+        own: usize,
+        peer: Option<usize>,
+        protocol: Protocol,
+        direction: Direction,
+    ) -> bool {
         let role = |pod: usize| self.pods.get(pod).and_then(|pod| pod.role);
         let Some(own) = role(own) else { return true };
         let mut selecting =
@@ -100,8 +117,8 @@ impl Model {
         // A pod that no policy selects is open.
         selecting.peek().is_none()
             || selecting.any(|policy| {
-                role(peer).is_some_and(|peer| policy.peers.contains(&peer))
-                    && policy.protocols.contains(&flow.protocol)
+                peer.and_then(role).is_some_and(|peer| policy.peers.contains(&peer))
+                    && policy.protocols.contains(&protocol)
             })
     }
 

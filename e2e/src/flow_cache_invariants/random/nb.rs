@@ -12,6 +12,7 @@ use ovsdb_client::{
 use tokio::time::timeout;
 
 use super::model::{Acl, Direction, Model, Policy, Protocol};
+use super::nb_services;
 use testbed::cluster::config::{CENTRAL_IP, NB_PORT};
 
 /// Namespace of the pods and policies.
@@ -56,6 +57,7 @@ impl Nb {
             .table::<nb::Acl>(&["match", "external_ids"])
             .table::<PortGroup>(&[])
             .table::<AddressSet>(&[])
+            .table::<nb::LoadBalancer>(&["name", "protocol", "vips", "options", "external_ids"])
             .table::<LogicalSwitchPort>(&["name", "addresses", "external_ids"]);
         let replica = client.monitor(spec).await?;
         let mut txn = Transaction::new();
@@ -66,7 +68,11 @@ impl Nb {
 
     /// Waits until the database says what the model says, and every node's OVS does it.
     pub(super) async fn in_force(&self, model: &Model, addresses: &Addresses, limit: Duration) -> Result<()> {
-        self.until(limit, "the database follows the policies", |rows| agrees(rows, model, addresses)).await?;
+        let agree = |rows: &Snapshot<'_>| {
+            agrees(rows, model, addresses)?;
+            nb_services::agree(rows, model, addresses)
+        };
+        self.until(limit, "the database follows the policies and services", agree).await?;
         self.sync(limit).await
     }
 

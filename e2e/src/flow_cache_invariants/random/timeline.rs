@@ -77,6 +77,11 @@ impl Timeline {
         }
     }
 
+    /// Anything may be.
+    pub(super) fn is_open(&self) -> bool {
+        self.spans.last().is_none_or(|last| last.rule == Rule::Either)
+    }
+
     /// Judges arrivals, in order of time. `gap` is how long an allowed flow may be silent; `windows` are in order too.
     pub(super) fn judge(&self, arrivals: &[u64], end: u64, gap: u64, windows: &[Window]) -> Outcome {
         let mut outcome = Outcome::default();

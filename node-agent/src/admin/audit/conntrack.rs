@@ -1,8 +1,8 @@
 //! Parser of `dpctl/dump-conntrack -m` (ovs-dpctl(8)): connection tracking state of a flow's packets.
 
-use std::net::{IpAddr, SocketAddr};
-
 use api::admin::{FlowSpec, Protocol};
+
+use crate::ovs::tracked::{ends, field};
 
 /// State for `--ct-next`: new connection.
 pub(super) const NEW: &str = "trk,new";
@@ -49,34 +49,12 @@ pub(super) fn state(dump: &str, flow: &FlowSpec, kernel: bool) -> State {
     State { ct_next: NEW, mark: 0, words: format!("no connection, {NEW}") }
 }
 
-/// Source and destination after `key`.
-fn ends(text: &str, key: &str) -> Option<(SocketAddr, SocketAddr)> {
-    let (_, rest) = text.split_once(key)?;
-    let (inside, _) = rest.split_once(')')?;
-    let get = |key| field(inside, key);
-    let address = |key| get(key)?.parse::<IpAddr>().ok();
-    let port = |key| get(key)?.parse::<u16>().ok();
-    let source = SocketAddr::new(address("src=")?, port("sport=")?);
-    Some((source, SocketAddr::new(address("dst=")?, port("dport=")?)))
-}
-
 /// State of a TCP connection; of two states, the earlier one.
 fn tcp_state(text: &str) -> &str {
     let one = field(text, "(state=");
     let (original, reply) = (field(text, "(state_orig="), field(text, ",state_reply="));
     let young = [one, original, reply].into_iter().flatten().find(|s| s.starts_with("SYN"));
     young.or(one).or(original).unwrap_or_default()
-}
-
-/// Text between `key` and the next comma or bracket; `key` must be at the start of a word.
-fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
-    let at = text.match_indices(key).map(|(at, _)| at).find(|at| {
-        *at == 0
-            || key.starts_with(['(', ','])
-            || text.as_bytes().get(at - 1).is_some_and(|b| matches!(b, b',' | b'('))
-    })?;
-    let rest = text.get(at + key.len()..)?;
-    rest.split([',', ')', '/']).next()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Index of Services and EndpointSlices with the data that this node needs: node ports, external addresses, services with traffic
 //! policy Local, and backends on this node. Everything else is dropped on arrival. What the objects mean is in [`api::service`].
 
-mod udp_backends;
+mod udp;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,8 +13,8 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1 as discovery;
 
-pub use udp_backends::Backend;
-use udp_backends::UdpBackends;
+use udp::UdpServices;
+pub use udp::{Backend, Front, InForce, Stale, Translation};
 
 /// Number of other nodes with backends kept per slice, for this node's own connections.
 const ELSEWHERE: usize = 8;
@@ -98,8 +98,8 @@ pub struct ServiceIndex {
     node_addresses: BTreeSet<IpAddr>,
     services: BTreeMap<NamespacedName, Service>,
     slices: BTreeMap<NamespacedName, KeptSlice>,
-    /// UDP backends of all nodes.
-    udp: UdpBackends,
+    /// UDP ports of all services, with backends on all nodes.
+    udp: UdpServices,
 }
 
 impl ServiceIndex {
@@ -112,7 +112,7 @@ impl ServiceIndex {
             node_addresses: BTreeSet::new(),
             services: BTreeMap::new(),
             slices: BTreeMap::new(),
-            udp: UdpBackends::default(),
+            udp: UdpServices::default(),
         }
     }
 
@@ -128,6 +128,7 @@ impl ServiceIndex {
     pub fn apply_service(&mut self, object: &core::Service) -> bool {
         // The controller reports the problems.
         let (service, _problems) = Service::from_object(object);
+        self.udp.set_service(&service.name, Some(&service));
         if !is_needed(&service) {
             return self.forget_service(&service.name);
         }
@@ -142,7 +143,9 @@ impl ServiceIndex {
 
     /// Removes a service. Returns true when this node used it.
     pub fn delete_service(&mut self, object: &core::Service) -> bool {
-        self.forget_service(&NamespacedName::from(&object.metadata))
+        let name = NamespacedName::from(&object.metadata);
+        self.udp.set_service(&name, None);
+        self.forget_service(&name)
     }
 
     fn forget_service(&mut self, name: &NamespacedName) -> bool {
@@ -155,7 +158,7 @@ impl ServiceIndex {
     pub fn apply_slice(&mut self, object: &discovery::EndpointSlice) -> bool {
         let name = NamespacedName::from(&object.metadata);
         let (slice, _problems) = EndpointSlice::from_object(object);
-        self.udp.set(&name, slice.owner().is_some().then_some(&slice));
+        self.udp.set_slice(&name, Some(&slice));
         let new = keep_slice(slice, &self.node);
         let old = match &new {
             Some(kept) => self.slices.insert(name, kept.clone()),
@@ -167,7 +170,7 @@ impl ServiceIndex {
     /// Removes a slice. Returns true when it had backends on this node.
     pub fn delete_slice(&mut self, object: &discovery::EndpointSlice) -> bool {
         let name = NamespacedName::from(&object.metadata);
-        self.udp.set(&name, None);
+        self.udp.set_slice(&name, None);
         let old = self.slices.remove(&name);
         self.matters(old.as_ref(), None)
     }
@@ -193,22 +196,23 @@ impl ServiceIndex {
         for name in gone {
             self.forget_service(&name);
         }
+        self.udp.retain_services(alive);
     }
 
     /// Drops slices that are not among `alive` (after a watch was restarted).
     pub fn retain_slices(&mut self, alive: &BTreeSet<NamespacedName>) {
         self.slices.retain(|name, _| alive.contains(name));
-        self.udp.retain(alive);
+        self.udp.retain_slices(alive);
     }
 
-    /// UDP backends on any node that are gone since the last call.
-    pub fn take_gone(&mut self) -> BTreeSet<Backend> {
-        self.udp.take_gone()
+    /// Tracked UDP connections that became stale since the last call, with backends on any node.
+    pub fn take_stale_udp(&mut self) -> BTreeSet<Stale> {
+        self.udp.take_stale()
     }
 
-    /// Whether a service has this UDP backend.
-    pub fn has_udp_backend(&self, backend: &Backend) -> bool {
-        self.udp.contains(backend)
+    /// The UDP translations of all services.
+    pub fn udp_in_force(&self) -> &InForce {
+        self.udp.in_force()
     }
 
     /// The services that need something on this node, in the order of their names.

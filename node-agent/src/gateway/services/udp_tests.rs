@@ -1,0 +1,147 @@
+use api::service::{EndpointPort, Hints, ServicePort, SliceEndpoint};
+
+use super::*;
+
+fn name(text: &str) -> NamespacedName {
+    NamespacedName::new("default", text)
+}
+
+fn slice(text: &str, service: &str, endpoints: &[(u8, Condition)]) -> EndpointSlice {
+    let port = |protocol, port| EndpointPort { name: "dns".to_owned(), protocol, port };
+    EndpointSlice {
+        name: name(text),
+        service: Some(service.to_owned()),
+        ports: vec![port(Protocol::Udp, 53), port(Protocol::Tcp, 53)],
+        endpoints: endpoints
+            .iter()
+            .map(|(last, condition)| SliceEndpoint {
+                address: IpAddr::from([10, 244, 0, *last]),
+                node: None,
+                condition: *condition,
+                hints: Hints::default(),
+            })
+            .collect(),
+    }
+}
+
+fn service(last: u8, node_port: Option<u16>) -> Service {
+    let port = |protocol| ServicePort { name: "dns".to_owned(), protocol, port: 53, node_port };
+    Service {
+        name: name("any"),
+        created: 0,
+        cluster_ips: vec![IpAddr::from([10, 96, 0, last]), "fd00:96::1".parse().unwrap()],
+        external_ips: Vec::new(),
+        ingress_ips: Vec::new(),
+        source_ranges: Vec::new(),
+        unreadable_ranges: false,
+        ports: vec![port(Protocol::Udp), port(Protocol::Tcp)],
+        external_local: false,
+        internal_local: false,
+        affinity: None,
+        health_check_port: None,
+    }
+}
+
+fn backend(last: u8) -> Backend {
+    (IpAddr::from([10, 244, 0, last]), 53)
+}
+
+fn by_address(service: u8, last: u8) -> Translation {
+    Translation { front: Front::Address(IpAddr::from([10, 96, 0, service]), 53), backend: backend(last) }
+}
+
+/// The backends that are gone since the last call.
+fn take_gone(all: &mut UdpServices) -> BTreeSet<Translation> {
+    let backend = |stale| if let Stale::Backend(translation) = stale { Some(translation) } else { None };
+    all.take_stale().into_iter().filter_map(backend).collect()
+}
+
+fn set(all: &mut UdpServices, text: &str, owner: &str, endpoints: &[u8]) {
+    let endpoints: Vec<_> = endpoints.iter().map(|last| (*last, Condition::Ready)).collect();
+    all.set_slice(&name(text), Some(&slice(text, owner, &endpoints)));
+}
+
+#[test]
+fn a_backend_of_two_services_is_gone_from_the_one_that_lost_it() {
+    let mut all = UdpServices::default();
+    all.set_service(&name("one"), Some(&service(1, None)));
+    all.set_service(&name("two"), Some(&service(2, None)));
+    set(&mut all, "one-a", "one", &[1, 2]);
+    set(&mut all, "two-a", "two", &[1]);
+    assert!(take_gone(&mut all).is_empty());
+    set(&mut all, "one-a", "one", &[2]);
+    assert_eq!(take_gone(&mut all), BTreeSet::from([by_address(1, 1)]));
+    assert!(!all.in_force().contains(&by_address(1, 1)) && all.in_force().contains(&by_address(2, 1)));
+}
+
+#[test]
+fn a_backend_is_gone_when_no_slice_has_it_or_it_does_not_serve_any_more() {
+    let mut all = UdpServices::default();
+    set(&mut all, "a", "one", &[1, 2, 3]);
+    set(&mut all, "b", "one", &[2]);
+    // The service may be seen after its slices.
+    all.set_service(&name("one"), Some(&service(1, None)));
+    let endpoints = [(1, Condition::Terminating), (3, Condition::NotReady)];
+    all.set_slice(&name("a"), Some(&slice("a", "one", &endpoints)));
+    assert_eq!(take_gone(&mut all), BTreeSet::from([by_address(1, 3)]), "2 is in the other slice, 1 serves");
+    all.set_slice(&name("b"), None);
+    assert_eq!(take_gone(&mut all), BTreeSet::from([by_address(1, 2)]));
+}
+
+#[test]
+fn a_service_that_is_deleted_or_loses_an_address_loses_all_behind_it() {
+    let mut all = UdpServices::default();
+    all.set_service(&name("one"), Some(&service(1, Some(30_053))));
+    set(&mut all, "a", "one", &[1]);
+    all.set_service(&name("one"), Some(&service(1, None)));
+    let node_port = Translation { front: Front::NodePort(30_053), backend: backend(1) };
+    assert_eq!(take_gone(&mut all), BTreeSet::from([node_port]));
+    all.set_service(&name("one"), None);
+    assert_eq!(take_gone(&mut all), BTreeSet::from([by_address(1, 1)]));
+    all.set_service(&name("one"), Some(&service(1, None)));
+    assert!(all.in_force().contains(&by_address(1, 1)), "made again");
+}
+
+#[test]
+fn a_backend_that_is_back_is_not_gone_and_a_restarted_watch_loses_what_it_does_not_list() {
+    let mut all = UdpServices::default();
+    all.set_service(&name("one"), Some(&service(1, None)));
+    set(&mut all, "a", "one", &[1, 2]);
+    all.set_slice(&name("a"), None);
+    set(&mut all, "b", "one", &[1]);
+    assert_eq!(take_gone(&mut all), BTreeSet::from([by_address(1, 2)]));
+    all.retain_slices(&BTreeSet::new());
+    assert_eq!(take_gone(&mut all), BTreeSet::from([by_address(1, 1)]));
+    set(&mut all, "b", "one", &[1]);
+    all.retain_services(&BTreeSet::new());
+    assert_eq!(take_gone(&mut all), BTreeSet::from([by_address(1, 1)]));
+    assert!(all.in_force().fronts.is_empty() && all.in_force().translations.is_empty());
+}
+
+#[test]
+fn a_connection_is_stale_if_its_service_does_not_have_its_backend() {
+    let mut all = UdpServices::default();
+    all.set_service(&name("one"), Some(&service(1, Some(30_053))));
+    set(&mut all, "a", "one", &[1]);
+    let service = (IpAddr::from([10, 96, 0, 1]), 53);
+    let node = (IpAddr::from([172, 18, 0, 2]), 30_053);
+    let stale = |destination, last: u8| all.in_force().stale(destination, Some(backend(last)));
+    assert_eq!((stale(service, 1), stale(service, 2)), (None, Some(Stale::Backend(by_address(1, 2)))));
+    assert!(stale(node, 1).is_none() && stale(node, 2).is_some());
+    assert_eq!(stale((IpAddr::from([192, 0, 2, 1]), 53), 2), None, "of no service");
+    let untranslated = all.in_force().stale(service, None);
+    assert_eq!(untranslated, Some(Stale::Untranslated(Front::Address(service.0, 53))));
+}
+
+#[test]
+fn what_was_tracked_before_a_service_was_made_is_stale() {
+    let mut all = UdpServices::default();
+    all.set_service(&name("one"), Some(&service(1, None)));
+    let front = Front::Address(IpAddr::from([10, 96, 0, 1]), 53);
+    let untranslated = Stale::Untranslated(front);
+    assert!(all.take_stale().contains(&untranslated) && all.in_force().concerns(&untranslated));
+    all.set_service(&name("one"), Some(&service(1, Some(30_053))));
+    assert_eq!(all.take_stale(), BTreeSet::from([Stale::Untranslated(Front::NodePort(30_053))]));
+    all.set_service(&name("one"), None);
+    assert!(all.take_stale().is_empty() && !all.in_force().concerns(&untranslated));
+}
