@@ -1,14 +1,16 @@
 //! A service's backends come and go under load, as in a rolling update: no new connection fails, and connections to the backend that
 //! stays go on.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::process::{Child, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use api::admin::{Protocol, ServiceTraffic};
 
 use testbed::cluster::Bed;
+use testbed::cluster::config::Datapath;
 use testbed::demo::Pods;
 use testbed::demo::echoes::{self, Echo, Service};
 use testbed::traffic::Place;
@@ -21,6 +23,9 @@ const CHANGES: usize = 10;
 const PAUSE: Duration = Duration::from_millis(1200);
 /// How long the clients go on: all of the changes, and some time before and after.
 const SECONDS: u64 = 17;
+
+/// For an answer. The kernel sends a SYN again after 1 s; OVN may lose one while it rewrites its flows, with any datapath.
+const TIMEOUT_MS: &str = "2500";
 
 /// On one node and across nodes: the backend that stays is on n2, the other one on n1, where the clients are.
 pub(crate) fn check(bed: &Bed, checks: &mut Checks) -> Result<()> {
@@ -55,6 +60,12 @@ pub(crate) fn check(bed: &Bed, checks: &mut Checks) -> Result<()> {
         service(backends).create(bed)?;
         thread::sleep(PAUSE);
     }
+    if bed.config().datapath != Datapath::Ovs {
+        for protocol in [Protocol::Tcp, Protocol::Udp] {
+            let what = format!("slipctl services shows the {protocol} connection to the backend that stays");
+            checks.check(what, shown(bed, protocol, address, stays.0).map_err(|e| format!("{e:#}")));
+        }
+    }
     for (what, client) in clients {
         let what = format!("{what}, while another comes and goes {CHANGES} times");
         checks.check(what, judge(client).map_err(|e| format!("{e:#}")));
@@ -64,9 +75,25 @@ pub(crate) fn check(bed: &Bed, checks: &mut Checks) -> Result<()> {
 
 fn start(bed: &Bed, place: &Place, address: IpAddr, more: &[&str]) -> Result<Child> {
     let mut client = echoes::client(bed, place)?;
-    client.args(["--count", "1000000", "--timeout", "1000"]).args(more);
+    client.args(["--count", "1000000", "--timeout", TIMEOUT_MS]).args(more);
     client.args(["--seconds", &SECONDS.to_string(), &address.to_string(), &PORT.to_string()]);
     client.stdout(Stdio::piped()).spawn().context("cannot start a client")
+}
+
+/// What slipctl on the clients' node shows of the service.
+fn shown(bed: &Bed, protocol: Protocol, address: IpAddr, backend: IpAddr) -> Result<String> {
+    let services: Vec<ServiceTraffic> = bed.agent("n1").slipctl_json(&["services"])?;
+    let front = SocketAddr::new(address, PORT).to_string();
+    let of = |s: &&ServiceTraffic| {
+        (s.protocol, s.service.as_str(), &s.address) == (protocol, "shop/rolling", &front)
+    };
+    let service = services.iter().find(of).with_context(|| format!("no line of {front}: {services:?}"))?;
+    let backend = service.backends.iter().find(|one| one.address == SocketAddr::new(backend, echoes::PORT));
+    let backend = backend.with_context(|| format!("no line of the backend: {service:?}"))?;
+    let (to, from) = (backend.to_backend.packets, backend.from_backend.packets);
+    let text = format!("{} connections, {to} packets to it and {from} from it", backend.connections);
+    ensure!(backend.connections > 0 && to > 10 && from > 10, "{text}");
+    Ok(text)
 }
 
 fn judge(client: Child) -> Result<String> {

@@ -1,10 +1,14 @@
 //! Every way of a connection: it is answered, and where there is a flow cache it carries both directions on every node.
 
-use anyhow::{Result, ensure};
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result, ensure};
+use api::admin::{Amount, Protocol, ServiceTraffic};
 use serde_json::Value;
 
 use testbed::cluster::Bed;
 use testbed::cluster::config::OvsDatapath;
+use testbed::demo::echoes::PORT;
 use testbed::demo::ways::{Scene, Way, carried};
 use testbed::ui::Checks;
 
@@ -95,5 +99,26 @@ fn carries(bed: &Bed, scene: &Scene<'_>, way: &Way, udp: bool) -> Result<String>
     let mut must = carried.iter().skip(first_is_slow.into());
     // Both directions; only the first packets and the refreshes go through OVS.
     ensure!(must.all(|packets| *packets > seen.answers * 3 / 2), "{text}");
+    // Entries of TCP go with their connection.
+    if way.port != PORT && udp && !first_is_slow {
+        shown(bed, way, seen.answers).with_context(|| text.clone())?;
+    }
     Ok(text)
+}
+
+/// Whether the node where a service's address is translated shows the packets as that service's, in both directions.
+fn shown(bed: &Bed, way: &Way, answers: u64) -> Result<()> {
+    let node = way.nodes[0];
+    let services: Vec<ServiceTraffic> = bed.agent(node).slipctl_json(&["services"])?;
+    let cluster_ip = SocketAddr::new(way.to, way.port).to_string();
+    let addresses = [cluster_ip, format!("node port {}", way.port)];
+    let of = services.iter().filter(|s| s.protocol == Protocol::Udp && addresses.contains(&s.address));
+    let mut backends =
+        of.filter(|s| s.service.starts_with("shop/way-")).flat_map(|service| &service.backends);
+    let most = |amount: Amount| amount.packets > answers / 2;
+    ensure!(
+        backends.any(|backend| most(backend.to_backend) && most(backend.from_backend)),
+        "slipctl services on {node} does not show them: {services:?}"
+    );
+    Ok(())
 }

@@ -98,6 +98,7 @@ async fn connect(config: &Config) -> anyhow::Result<Node> {
         metrics: Metrics::default(),
         health: Health::default(),
         peers: Default::default(),
+        service_names: Default::default(),
         flow_cache,
         tasks,
     })

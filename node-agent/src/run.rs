@@ -189,6 +189,7 @@ pub async fn connect(config: &Config, client: kube::Client, tasks: &Tasks) -> an
         metrics,
         health: Health::default(),
         peers: Default::default(),
+        service_names: Default::default(),
         flow_cache,
         tasks: tasks.clone(),
     };

@@ -9,6 +9,7 @@ mod ovs;
 use ebpf::Reason;
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -76,6 +77,10 @@ impl FlowCache for Cache {
     }
     fn set_endpoint_diverged(&self, id: &str, epoch: u32) -> Result<(), CacheError> {
         self.diverged.lock().unwrap().push((id.to_owned(), epoch));
+        Ok(())
+    }
+    fn each_flow(&self, visit: &mut dyn FnMut(&Flow) -> ControlFlow<()>) -> Result<(), CacheError> {
+        let _ = self.flows(usize::MAX)?.iter().try_for_each(visit);
         Ok(())
     }
     fn flows(&self, limit: usize) -> Result<Vec<Flow>, CacheError> {
@@ -147,6 +152,7 @@ impl Bed {
             metrics: Default::default(),
             health: Health::default(),
             peers: Default::default(),
+            service_names: Default::default(),
             flow_cache,
             tasks: supervision::Tasks::new().0,
         };

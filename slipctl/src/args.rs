@@ -51,6 +51,8 @@ enum Command {
     },
     /// Show packets and bytes by remote node and VNI, on the fast path and the slow path.
     Tunnels,
+    /// Show the services whose connections the flow cache carries, with their backends.
+    Services,
     /// Show packet and bit rates of tunnels and pods, continuously.
     Top {
         /// Interval of the readings, such as 2s or 500ms.
@@ -107,6 +109,10 @@ impl Args {
                 let value = client.get(wire::COUNTERS)?;
                 let value = value.get("tunnels").cloned().unwrap_or(value);
                 self.output.print(&value, |list: Vec<wire::TunnelCounters>| show::tunnels::text(&list))?;
+            }
+            Command::Services => {
+                let value = client.get(wire::SERVICES)?;
+                self.output.print(&value, |list: Vec<wire::ServiceTraffic>| show::services::text(&list))?;
             }
             Command::Top { interval, count } => {
                 top::run(&client, interval, count, self.output == Output::Json)?;

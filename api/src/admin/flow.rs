@@ -35,6 +35,9 @@ pub struct Flow {
     /// Addresses and ports after OVS, if it translates them (NAT).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub translated: Option<Translated>,
+    /// The service port it asks or answers for, `NAMESPACE/NAME:PORT`, if OVS translates a service's address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<String>,
     /// Cached action.
     pub action: Action,
     /// Amount by which the TTL or hop limit is decremented.

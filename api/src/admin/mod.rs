@@ -11,6 +11,7 @@ mod counters;
 mod flow;
 mod flow_spec;
 mod path;
+mod services;
 
 pub use audit::{AuditReply, AuditRequest, Audited, Outcome, Verdict};
 pub use counters::{Amount, ByPath, Counters, EndpointCounters, InterfaceCounters, TunnelCounters, share};
@@ -20,6 +21,7 @@ pub use path::{
     Cache, EndpointStatus, GateStatus, MonitorHealth, NodePath, Path, PathStatus, Status as CacheStatus,
     UnderlayStatus,
 };
+pub use services::{BackendTraffic, ServiceTraffic};
 
 /// Default path of the admin socket (`--admin-socket`).
 pub const DEFAULT_SOCKET: &str = "/run/slipstream/admin.sock";
@@ -28,6 +30,8 @@ pub const DEFAULT_SOCKET: &str = "/run/slipstream/admin.sock";
 pub const STATUS: &str = "/v1/status";
 /// `GET`, or `POST` with [`FlowsRequest`], returns a list of [`Flow`].
 pub const FLOWS: &str = "/v1/flows";
+/// `GET` returns a list of [`ServiceTraffic`].
+pub const SERVICES: &str = "/v1/services";
 /// `GET` returns [`Counters`].
 pub const COUNTERS: &str = "/v1/counters";
 /// `POST` with [`PathRequest`] returns [`PathStatus`].

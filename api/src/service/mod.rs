@@ -5,6 +5,7 @@
 mod claims;
 mod convert;
 mod endpoints;
+mod front;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -15,6 +16,7 @@ use crate::{NamespacedName, Protocol};
 
 pub use claims::{Claims, Refusal};
 pub use endpoints::{merge, usable};
+pub use front::Front;
 
 /// Label of services, and their slices, that another proxy serves.
 pub const LABEL_PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";

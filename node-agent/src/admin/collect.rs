@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use super::naming::Naming;
+use super::services;
 use crate::flow_cache::{Action, EndpointAmounts, Flow, InterfaceAmounts, Pressure, Tunnel};
 use api::admin::{ByPath, Counters, EndpointCounters, InterfaceCounters, MapUse, TunnelCounters, TunnelEnd};
 use api::admin::{FlowSpec, Protocol};
@@ -46,6 +47,7 @@ fn show(flow: Flow, epoch: u32, diverged: &BTreeSet<String>, naming: &Naming) ->
         translated: flow
             .translated
             .map(|to| wire::Translated { source: to.source, destination: to.destination }),
+        service: services::name(&flow, naming),
         action: action(flow.action, naming),
         endpoint: flow.endpoint,
         ttl_step: flow.ttl_step,

@@ -12,10 +12,12 @@ pub mod http;
 pub mod naming;
 pub mod proxy_health;
 pub mod serve;
+pub mod services;
 mod versions;
 pub mod view;
 
 use api::admin as wire;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use axum::body::Bytes;
@@ -36,6 +38,7 @@ pub fn router(view: Arc<dyn View>) -> Router {
         .route(wire::STATUS, get(status))
         .route(wire::FLOWS, get(flows).post(flows))
         .route(wire::COUNTERS, get(counters))
+        .route(wire::SERVICES, get(service_traffic))
         .route(wire::PATH_NODE, post(path_node))
         .route(wire::AUDIT, post(audit_flows))
         .fallback(nowhere)
@@ -47,11 +50,12 @@ type Answer<T> = Result<Json<T>, AdminError>;
 
 async fn nowhere(uri: axum::http::Uri) -> AdminError {
     AdminError::NotFound(format!(
-        "no resource `{}`; there are {}, {}, {}, {} and {}; are slipctl and the agent of the same version?",
+        "no resource `{}`; there are {}, {}, {}, {}, {} and {}; are slipctl and the agent of the same version?",
         uri.path(),
         wire::STATUS,
         wire::FLOWS,
         wire::COUNTERS,
+        wire::SERVICES,
         wire::PATH_NODE,
         wire::AUDIT
     ))
@@ -102,6 +106,18 @@ async fn counters(State(view): State<Arc<dyn View>>) -> Answer<wire::Counters> {
         let endpoints = cache.endpoints()?;
         let interfaces = cache.interfaces()?;
         Ok(collect::counters(view.now_ms(), tunnels, endpoints, interfaces, &view.naming()))
+    })
+    .await
+}
+
+async fn service_traffic(State(view): State<Arc<dyn View>>) -> Answer<Vec<wire::ServiceTraffic>> {
+    blocking(move || {
+        let mut traffic = services::Traffic::new(view.naming());
+        flow_cache(&*view)?.each_flow(&mut |flow| {
+            traffic.add(flow);
+            ControlFlow::Continue(())
+        })?;
+        Ok(traffic.list())
     })
     .await
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use crate::kube::service_names::ServiceNames;
 use crate::node::Node;
 use crate::ovs::ports::PodPort;
 
@@ -20,12 +21,14 @@ pub struct Named {
 }
 
 /// Snapshot of the names of pods and nodes.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Naming {
     /// Pods by container id.
     pub pods: BTreeMap<String, Named>,
     /// Node names by address of the tunnel endpoint.
     pub nodes: BTreeMap<IpAddr, String>,
+    /// Services by address.
+    pub services: ServiceNames,
 }
 
 /// A name does not identify one endpoint.
@@ -49,7 +52,8 @@ pub enum NoEndpoint {
 impl Naming {
     /// Names known to the node now.
     pub fn of(node: &Node) -> Self {
-        Self::new(node.ovs.pod_ports(), node.peers.list())
+        let services = node.service_names.clone();
+        Self { services, ..Self::new(node.ovs.pod_ports(), node.peers.list()) }
     }
 
     /// Names from pod ports and node addresses.
@@ -59,12 +63,19 @@ impl Naming {
             let named = Named { pod: pod_of(&port.iface_id), addresses, port: port.name, mac: port.mac };
             (port.sandbox, named)
         };
-        Self { pods: ports.into_iter().map(named).collect(), nodes }
+        Self { pods: ports.into_iter().map(named).collect(), nodes, services: ServiceNames::default() }
     }
 
     /// `NAMESPACE/NAME` of the pod of container `container`.
     pub fn pod(&self, container: &str) -> Option<String> {
         self.pods.get(container).map(|named| named.pod.clone())
+    }
+
+    /// `NAMESPACE/NAME` of this node's pod with an address.
+    pub fn pod_at(&self, ip: IpAddr) -> Option<String> {
+        let has = |address: &String| address.split('/').next().and_then(|a| a.parse().ok()) == Some(ip);
+        let named = self.pods.values().find(|named| named.addresses.iter().any(has))?;
+        Some(named.pod.clone())
     }
 
     /// Name of the node with this tunnel endpoint.

@@ -3,6 +3,7 @@
 
 use api::admin::Amount;
 use ebpf::decide::tuple::Tuple;
+use std::ops::ControlFlow;
 use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc, time::Duration};
 
 use aya::{
@@ -103,6 +104,34 @@ impl PinnedCache {
             }
         }
         flows.append(&mut rest);
+        Ok(())
+    }
+
+    fn visit<T: Pod + Tuple + Into<Five>>(
+        &self,
+        name: &'static str,
+        reader: &Reader,
+        visit: &mut dyn FnMut(&Flow) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, Error>
+    where
+        Entry<T>: Pod,
+    {
+        let map = self.lru::<T, Entry<T>>(name)?;
+        // An entry may be evicted between listing its key and reading it.
+        for (key, value) in map.iter().filter_map(Result::ok) {
+            let flow = reader.flow(key, &value);
+            if (flow.valid || !flow.closing) && visit(&flow).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn visit_all(&self, visit: &mut dyn FnMut(&Flow) -> ControlFlow<()>) -> Result<(), Error> {
+        let reader = self.reader()?;
+        if self.visit::<Tuple4>(FLOWS, &reader, visit)?.is_continue() {
+            let _ = self.visit::<Tuple6>(FLOWS6, &reader, visit)?;
+        }
         Ok(())
     }
 
@@ -260,6 +289,10 @@ impl FlowCache for PinnedCache {
 
     fn flows(&self, limit: usize) -> Result<Vec<Flow>, CacheError> {
         self.all_flows(limit).map_err(CacheError::from)
+    }
+
+    fn each_flow(&self, visit: &mut dyn FnMut(&Flow) -> ControlFlow<()>) -> Result<(), CacheError> {
+        self.visit_all(visit).map_err(CacheError::from)
     }
 
     fn pressure(&self) -> Result<Vec<Pressure>, CacheError> {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use api::MacAddr;
@@ -338,6 +339,8 @@ pub trait FlowCache: std::fmt::Debug + Send + Sync {
     fn set_endpoint_diverged(&self, id: &str, epoch: u32) -> Result<(), CacheError>;
     /// At most `limit` cached flows, valid ones first.
     fn flows(&self, limit: usize) -> Result<Vec<Flow>, CacheError>;
+    /// Calls `visit` for every cached flow, in no order, until it breaks. Holds one flow at a time, however many there are.
+    fn each_flow(&self, visit: &mut dyn FnMut(&Flow) -> ControlFlow<()>) -> Result<(), CacheError>;
     /// Fill levels of the maps. Iterates over all entries: call at most every few seconds.
     fn pressure(&self) -> Result<Vec<Pressure>, CacheError>;
     /// Removes expired entries, a limited number per call. Must not be called in a grace period, when entries are used beyond their

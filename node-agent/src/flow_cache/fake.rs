@@ -4,6 +4,7 @@ use api::admin::Amount;
 use ebpf::Reason;
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use api::MacAddr;
@@ -112,6 +113,10 @@ impl FlowCache for Fake {
     }
     fn flows(&self, limit: usize) -> Result<Vec<Flow>, CacheError> {
         Ok(flows().into_iter().take(limit).collect())
+    }
+    fn each_flow(&self, visit: &mut dyn FnMut(&Flow) -> ControlFlow<()>) -> Result<(), CacheError> {
+        let _ = flows().iter().try_for_each(visit);
+        Ok(())
     }
     fn pressure(&self) -> Result<Vec<Pressure>, CacheError> {
         *self.walks.lock() += 1;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
+use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -263,6 +264,17 @@ impl Manager {
         self.shared.decide.notify_one();
         let view = self.shared.view.get();
         Ok(view.map_or_else(|| self.status().node, |view| view.node(&self.shared)))
+    }
+
+    /// Whether a cached flow is one of these; true if they cannot be read. Blocks: iterates over all entries.
+    pub fn has_flow(&self, is_one: impl Fn(&super::Flow) -> bool) -> bool {
+        let mut found = false;
+        let mut look = |flow: &super::Flow| {
+            found = is_one(flow);
+            if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let read = self.shared.cache.as_ref().is_none_or(|cache| cache.each_flow(&mut look).is_ok());
+        found || !read
     }
 
     /// Call before and after tracked connections are ended in OVS: entries repeat what the connections did.

@@ -40,6 +40,7 @@ use crate::config::Config;
 use crate::flow_cache::Manager;
 use crate::kernel::link::Netlink;
 use crate::kube::host_ports::HostPorts;
+use crate::kube::service_names::ServiceNames;
 use crate::metrics::Metrics;
 use crate::ovs::Ovs;
 use crate::ovs::chassis::{self, ChassisConfig};
@@ -69,6 +70,8 @@ pub struct Context {
     pub metrics: Metrics,
     /// The node's flow cache.
     pub flow_cache: Manager,
+    /// Names of services by address, for display.
+    pub service_names: ServiceNames,
     /// `netdev` (userspace) or `system` (kernel), as OVS names its datapath types.
     pub datapath_type: &'static str,
 }

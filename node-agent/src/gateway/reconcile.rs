@@ -268,7 +268,11 @@ impl Worker {
             host_ports_written: HostPorts::new(),
             outlet,
             chassis_put_back: None,
-            view: ClusterView::new(&config.node_name, cluster_network::ranges(config)),
+            view: ClusterView::new(
+                &config.node_name,
+                cluster_network::ranges(config),
+                gateway.context.service_names.clone(),
+            ),
             stale_udp: StaleUdp::default(),
             flows: FlowWriter::new(&config.ofctl, &config.ovs_db, &gateway.taken.bridge),
             rulesets: Rulesets::new(gateway.context.metrics.clone()),

@@ -9,15 +9,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
+use api::service::Front;
 use futures::FutureExt;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::Context;
-use super::services::{Front, InForce, Stale, Translation};
-use crate::flow_cache::Manager;
+use super::services::{Backend, InForce, Stale, Translation};
+use crate::flow_cache::{Flow, Manager};
 use crate::metrics::Metrics;
 use crate::ovs::tracked::Tracked;
 use crate::ovs::unixctl::{Unixctl, UnixctlError};
@@ -131,7 +133,7 @@ impl StaleUdp {
             flow_cache: context.flow_cache.clone(),
             metrics: context.metrics.clone(),
         };
-        self.round = Some(tokio::spawn(round.run()));
+        self.round = Some(tokio::spawn(Arc::new(round).run()));
     }
 }
 
@@ -149,10 +151,13 @@ struct Round {
 }
 
 impl Round {
-    /// Ends connections, and invalidates the flow cache: its entries repeat what the connections did.
-    async fn run(self) {
-        // Nothing may be compared with an entry while connections go.
-        self.flow_cache.connections_end();
+    /// Ends connections, and invalidates the flow cache if it has flows of theirs: entries repeat what the connections did.
+    async fn run(self: Arc<Self>) {
+        let cached = Arc::clone(&self).is_cached().await;
+        if cached {
+            // Nothing may be compared with an entry while connections go.
+            self.flow_cache.connections_end();
+        }
         if self.all.is_some() || self.stale.len() > FEW {
             self.end_listed().await;
         } else {
@@ -163,7 +168,33 @@ impl Round {
                 }
             }
         }
-        self.flow_cache.connections_end();
+        // What was learned meanwhile is of a connection that may be gone. It is not compared with OVS before its first refresh.
+        if cached || Arc::clone(&self).is_cached().await {
+            self.flow_cache.connections_end();
+        }
+    }
+
+    /// Whether the flow cache has a flow of a connection that is to end.
+    async fn is_cached(self: Arc<Self>) -> bool {
+        let look = move || self.flow_cache.has_flow(|flow| self.is_stale_flow(flow));
+        // A panic is reported where the task is awaited that this one stands for; here it means that nothing is known.
+        tokio::task::spawn_blocking(look).await.unwrap_or(true)
+    }
+
+    fn is_stale_flow(&self, flow: &Flow) -> bool {
+        const UDP: u8 = 17;
+        if flow.protocol != UDP {
+            return false;
+        }
+        let source = (flow.source, flow.source_port);
+        let destination = (flow.destination, flow.destination_port);
+        let Some(to) = flow.translated else {
+            return self.concerns(destination, None) || self.concerns(source, None);
+        };
+        let [to_source, to_destination] = [to.source, to.destination].map(|end| (end.ip(), end.port()));
+        let forward = (to_destination != destination).then_some(to_destination);
+        let reply = (to_source != source).then_some(source);
+        self.concerns(destination, forward) || self.concerns(to_source, reply)
     }
 
     async fn end_listed(&self) {
@@ -189,13 +220,17 @@ impl Round {
             // The node's own connections meet a load balancer behind the bridge.
             return false;
         }
-        let (ip, port) = (tracked.original.1.ip(), tracked.original.1.port());
-        let due = [Front::Address(ip, port), Front::NodePort(port)].into_iter().any(|front| {
+        self.concerns((tracked.original.1.ip(), tracked.original.1.port()), backend)
+    }
+
+    /// Whether connections to this destination, translated to `backend` or not, are to end.
+    fn concerns(&self, destination: (IpAddr, u16), backend: Option<Backend>) -> bool {
+        let due = Front::candidates(destination).into_iter().any(|front| {
             let stale = backend
                 .map_or(Stale::Untranslated(front), |backend| Stale::Backend(Translation { front, backend }));
             self.stale.contains(&stale)
         });
-        due || self.all.as_ref().is_some_and(|all| all.stale((ip, port), backend).is_some())
+        due || self.all.as_ref().is_some_and(|all| all.stale(destination, backend).is_some())
     }
 
     /// Ends connections by their tuples; whether OVS did.

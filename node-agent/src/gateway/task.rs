@@ -37,6 +37,7 @@ pub(crate) fn context(config: &Arc<Config>, node: &Node) -> Context {
         host_ports: node.pods.host_ports(),
         metrics: node.metrics.clone(),
         flow_cache: node.flow_cache.clone(),
+        service_names: node.service_names.clone(),
         datapath_type: datapath.ovs_type(),
     }
 }

@@ -18,6 +18,7 @@ use tracing::warn;
 
 use super::services::ServiceIndex;
 use crate::kube::client;
+use crate::kube::service_names::ServiceNames;
 use crate::metrics::Metrics;
 use api::error::chain;
 
@@ -120,12 +121,12 @@ impl Watches {
 
 impl ClusterView {
     /// Creates an empty view for the node `node` of a cluster with these ranges.
-    pub fn new(node: &str, ranges: Vec<IpNet>) -> Self {
+    pub fn new(node: &str, ranges: Vec<IpNet>, names: ServiceNames) -> Self {
         Self {
             node: node.to_owned(),
             nodes: BTreeMap::new(),
             own: None,
-            services: ServiceIndex::new(node, ranges),
+            services: ServiceIndex::new(node, ranges).with_names(names),
             listed: Listed::default(),
             pending: Pending::default(),
         }
@@ -289,7 +290,7 @@ mod tests {
         let pods = Pods::default();
         tokio::spawn(pods::follow(client.clone(), "n1".to_owned(), pods.clone(), Metrics::default()));
         let mut watches = Watches::new(&client, "n1", Metrics::default());
-        let mut view = ClusterView::new("n1", Vec::new());
+        let mut view = ClusterView::new("n1", Vec::new(), ServiceNames::default());
         let complete = async {
             while !view.is_complete() {
                 watches.next(&mut view).await.unwrap();
@@ -319,7 +320,7 @@ mod tests {
 
     #[test]
     fn other_nodes_have_the_addresses_that_their_agents_wrote() {
-        let mut view = ClusterView::new("n1", Vec::new());
+        let mut view = ClusterView::new("n1", Vec::new(), ServiceNames::default());
         let node = |name: &str, ip: &str| {
             serde_json::from_value::<PartialObjectMeta<Node>>(json!({
                 "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",

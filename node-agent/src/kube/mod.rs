@@ -6,3 +6,4 @@ pub mod cluster_network;
 pub mod host_ports;
 pub mod node_annotations;
 pub mod pods;
+pub mod service_names;

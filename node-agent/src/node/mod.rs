@@ -16,6 +16,7 @@ use crate::health::Health;
 use crate::kernel::link::Netlink;
 use crate::kube::announce::Reports;
 use crate::kube::pods::Pods;
+use crate::kube::service_names::ServiceNames;
 use crate::metrics::Metrics;
 use crate::ovs::Ovs;
 use calls::Calls;
@@ -46,6 +47,8 @@ pub struct Node {
     pub health: Health,
     /// Addresses and names of the other nodes.
     pub peers: Peers,
+    /// Names of services by address.
+    pub service_names: ServiceNames,
     /// Manager of the flow cache.
     pub flow_cache: Manager,
     /// Supervised tasks of the agent.

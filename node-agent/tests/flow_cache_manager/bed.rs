@@ -3,6 +3,7 @@
 use ebpf::Reason;
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -130,6 +131,10 @@ impl FlowCache for Recorder {
     fn set_endpoint_diverged(&self, _: &str, _: u32) -> Result<(), CacheError> {
         Ok(())
     }
+    fn each_flow(&self, visit: &mut dyn FnMut(&Flow) -> ControlFlow<()>) -> Result<(), CacheError> {
+        let _ = self.flows(usize::MAX)?.iter().try_for_each(visit);
+        Ok(())
+    }
     fn flows(&self, _: usize) -> Result<Vec<Flow>, CacheError> {
         Ok(Vec::new())
     }
@@ -189,6 +194,7 @@ impl Bed {
             metrics: Metrics::default(),
             health: Health::default(),
             peers: Default::default(),
+            service_names: Default::default(),
             flow_cache,
             tasks: supervision::Tasks::new().0,
         };

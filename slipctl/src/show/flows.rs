@@ -6,12 +6,13 @@ use super::pod_or_container;
 use crate::table::{Column, table};
 use crate::units::{short_count, span};
 
-const COLUMNS: [Column; 10] = [
+const COLUMNS: [Column; 11] = [
     Column::Left("POD"),
     Column::Left("PROTO"),
     Column::Left("SOURCE"),
     Column::Left("DESTINATION"),
     Column::Left("TRANSLATED"),
+    Column::Left("SERVICE"),
     Column::Left("ACTION"),
     Column::Right("AGE"),
     Column::Right("PACKETS"),
@@ -39,6 +40,7 @@ fn row(flow: &Flow) -> Vec<String> {
         flow.flow.source.to_string(),
         flow.flow.destination.to_string(),
         translated(flow),
+        flow.service.clone().unwrap_or_else(|| "-".to_owned()),
         action(&flow.action),
         span(flow.age_ms),
         short_count(flow.packets),
@@ -92,7 +94,7 @@ mod tests {
         serde_json::from_value(serde_json::json!([
             {"endpoint": "c0ffee0100000000", "pod": "default/web-1", "protocol": "tcp",
              "source": "10.244.0.3:40000", "destination": "10.96.0.9:80",
-             "translated": {"source": "10.244.0.3:40000", "destination": "10.244.1.4:8080"},
+             "translated": {"source": "10.244.0.3:40000", "destination": "10.244.1.4:8080"}, "service": "shop/web:http",
              "action": {"kind": "tunnel", "remote": "172.18.0.3", "node": "n2", "vni": 4, "option": 131_076},
              "ttlStep": 1, "epoch": 7, "valid": true, "waiting": false, "diverged": false, "probing": false, "ageMs": 61_000, "refreshInMs": 900,
              "packets": 123_456},
@@ -109,9 +111,9 @@ mod tests {
     fn a_flow_is_one_line_and_says_whether_it_is_used() {
         assert_eq!(
             text(&flows(), 10),
-            "POD            PROTO  SOURCE            DESTINATION     TRANSLATED          ACTION                   AGE  PACKETS  EPOCH  STATE\n\
-             default/web-1  tcp    10.244.0.3:40000  10.96.0.9:80    to 10.244.1.4:8080  tunnel to n2 vni 4     1m01s   123.5k      7  valid\n\
-             c0ffee010000   udp    [fd00::3]:53      [fd00::4]:5353  -                   local to c0ffee020000    5ms        0      6  stale\n"
+            "POD            PROTO  SOURCE            DESTINATION     TRANSLATED          SERVICE        ACTION                   AGE  PACKETS  EPOCH  STATE\n\
+             default/web-1  tcp    10.244.0.3:40000  10.96.0.9:80    to 10.244.1.4:8080  shop/web:http  tunnel to n2 vni 4     1m01s   123.5k      7  valid\n\
+             c0ffee010000   udp    [fd00::3]:53      [fd00::4]:5353  -                   -              local to c0ffee020000    5ms        0      6  stale\n"
         );
     }
 

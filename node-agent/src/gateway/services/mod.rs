@@ -13,8 +13,9 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1 as discovery;
 
+use crate::kube::service_names::ServiceNames;
 use udp::UdpServices;
-pub use udp::{Backend, Front, InForce, Stale, Translation};
+pub use udp::{Backend, InForce, Stale, Translation};
 
 /// Number of other nodes with backends kept per slice, for this node's own connections.
 const ELSEWHERE: usize = 8;
@@ -100,6 +101,8 @@ pub struct ServiceIndex {
     slices: BTreeMap<NamespacedName, KeptSlice>,
     /// UDP ports of all services, with backends on all nodes.
     udp: UdpServices,
+    /// Names of all services by address.
+    names: ServiceNames,
 }
 
 impl ServiceIndex {
@@ -113,7 +116,13 @@ impl ServiceIndex {
             services: BTreeMap::new(),
             slices: BTreeMap::new(),
             udp: UdpServices::default(),
+            names: ServiceNames::default(),
         }
+    }
+
+    /// Keeps the names of all services in `names`, for display.
+    pub fn with_names(self, names: ServiceNames) -> Self {
+        Self { names, ..self }
     }
 
     /// Sets the addresses of all nodes, which no service may serve. Otherwise a user who may create services could redirect the node's
@@ -128,6 +137,7 @@ impl ServiceIndex {
     pub fn apply_service(&mut self, object: &core::Service) -> bool {
         // The controller reports the problems.
         let (service, _problems) = Service::from_object(object);
+        self.names.set(&service.name, Some(&service));
         self.udp.set_service(&service.name, Some(&service));
         if !is_needed(&service) {
             return self.forget_service(&service.name);
@@ -144,6 +154,7 @@ impl ServiceIndex {
     /// Removes a service. Returns true when this node used it.
     pub fn delete_service(&mut self, object: &core::Service) -> bool {
         let name = NamespacedName::from(&object.metadata);
+        self.names.set(&name, None);
         self.udp.set_service(&name, None);
         self.forget_service(&name)
     }
@@ -197,6 +208,7 @@ impl ServiceIndex {
             self.forget_service(&name);
         }
         self.udp.retain_services(alive);
+        self.names.retain(alive);
     }
 
     /// Drops slices that are not among `alive` (after a watch was restarted).

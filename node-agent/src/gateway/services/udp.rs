@@ -1,22 +1,13 @@
 //! Which UDP addresses of services lead to which backends, and which led there once. Pure.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
-use api::service::{Condition, EndpointSlice, Service};
+use api::service::{Condition, EndpointSlice, Front, Service};
 use api::{NamespacedName, Protocol};
 
 /// Address and port of a backend.
 pub type Backend = (IpAddr, u16);
-
-/// Where clients reach a service port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Front {
-    /// A cluster, external or load balancer address, and the port there.
-    Address(IpAddr, u16),
-    /// The port on every node.
-    NodePort(u16),
-}
 
 /// A backend behind one of a service's addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,8 +54,7 @@ impl InForce {
     /// no service's address. A host port may have the number of a node port and goes first; its connections are said to be stale, and
     /// end with no harm but a new choice of the same pod.
     pub fn stale(&self, destination: (IpAddr, u16), backend: Option<Backend>) -> Option<Stale> {
-        let address = Front::Address(destination.0, destination.1);
-        let node_port = Front::NodePort(destination.1);
+        let [address, node_port] = Front::candidates(destination);
         let has = |front: &Front| self.fronts.contains_key(front);
         let Some(backend) = backend else {
             return has(&address).then_some(Stale::Untranslated(address));
@@ -203,19 +193,10 @@ fn lose<K: std::hash::Hash + Eq>(uses: &mut HashMap<K, usize>, key: &K) -> bool 
     last
 }
 
-/// Where the UDP ports of a service are reached.
+/// Where the UDP ports of a service are reached, by their names.
 fn fronts(service: &Service) -> BTreeSet<(String, Front)> {
-    if !service.is_balanced() {
-        return BTreeSet::new();
-    }
-    let mut fronts = BTreeSet::new();
-    for port in service.ports.iter().filter(|port| port.protocol == Protocol::Udp) {
-        let ips: HashSet<IpAddr> = service.cluster_ips.iter().chain(&service.external_ips).copied().collect();
-        let addresses = ips.into_iter().map(|ip| Front::Address(ip, port.port));
-        let all = addresses.chain(port.node_port.map(Front::NodePort));
-        fronts.extend(all.map(|front| (port.name.clone(), front)));
-    }
-    fronts
+    let udp = service.fronts().filter(|(port, _)| port.protocol == Protocol::Udp);
+    udp.map(|(port, front)| (port.name.clone(), front)).collect()
 }
 
 /// UDP backends of a slice that serve, by the name of the service port.

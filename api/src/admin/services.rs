@@ -1,0 +1,39 @@
+//! Traffic of services on the flow cache.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Amount, Protocol};
+
+/// One address of a service port, with the backends to which the flow cache carries its connections.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceTraffic {
+    /// `NAMESPACE/NAME`.
+    pub service: String,
+    /// Name of the port; empty if the service's only port has none.
+    pub port: String,
+    /// Protocol.
+    pub protocol: Protocol,
+    /// Address and port, or `node port N`.
+    pub address: String,
+    /// Backends, by address.
+    pub backends: Vec<BackendTraffic>,
+}
+
+/// A backend of a service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BackendTraffic {
+    /// Address and port of the backend.
+    pub address: SocketAddr,
+    /// `NAMESPACE/NAME` of the pod, if it is on this node.
+    pub pod: Option<String>,
+    /// Connections with an entry in use.
+    pub connections: u64,
+    /// Packets from clients that the entries in the cache carried.
+    pub to_backend: Amount,
+    /// Packets to clients.
+    pub from_backend: Amount,
+}
