@@ -4,7 +4,7 @@
 //! datapath still has flows to that backend: a client that goes on sending from the same port is tracked again at once, and stays with
 //! the old backend for as long as it sends. So the connections are ended again when the datapath has followed. A client that sent before its
 //! service was made is tracked as well, and load balancers look at new connections only. What went and came while no agent was there is
-//! looked for once, when the agent knows all services.
+//! looked for when the agent knows all services.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -54,13 +54,34 @@ pub(super) struct StaleUdp {
     not_before: Option<Instant>,
 }
 
+/// Times of [`AFTER`] at which all connections are looked through after the agent was started. Once is not enough: OVN may be following
+/// still what changed while no agent was there.
+const LOOKS: [usize; 3] = [0, 2, 4];
+
 /// Whether all connections were looked through since the agent was started.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Look {
+    /// Not all services are known yet.
     #[default]
     Never,
-    At(Instant),
-    Done,
+    /// They are since then; so many of [`LOOKS`] are done.
+    Since(Instant, usize),
+}
+
+impl Look {
+    fn next(self) -> Option<Instant> {
+        let Self::Since(since, done) = self else { return None };
+        Some(since + *AFTER.get(*LOOKS.get(done)?)?)
+    }
+
+    /// Whether it is time; the next one is later.
+    fn take(&mut self, now: Instant) -> bool {
+        let due = self.next().is_some_and(|at| now >= at);
+        if let (true, Self::Since(_, done)) = (due, self) {
+            *done += 1;
+        }
+        due
+    }
 }
 
 impl StaleUdp {
@@ -68,7 +89,7 @@ impl StaleUdp {
     /// of those.
     pub(super) fn add(&mut self, stale: impl IntoIterator<Item = Stale>, now: Instant) {
         if self.look == Look::Never {
-            self.look = Look::At(now + AFTER[0]);
+            self.look = Look::Since(now, 0);
         } else {
             self.stale.extend(stale.into_iter().map(|stale| (stale, (now, 0))));
         }
@@ -77,8 +98,7 @@ impl StaleUdp {
     /// When to call [`Self::end_due`] next.
     pub(super) fn next(&self) -> Option<Instant> {
         let stale = self.stale.values().filter_map(|(since, done)| Some(*since + *AFTER.get(*done)?)).min();
-        let look = if let Look::At(at) = self.look { Some(at) } else { None };
-        let next = stale.into_iter().chain(look).min()?;
+        let next = stale.into_iter().chain(self.look.next()).min()?;
         Some(self.not_before.map_or(next, |at| at.max(next)))
     }
 
@@ -116,10 +136,7 @@ impl StaleUdp {
         }
         self.not_before = None;
         let stale = self.due(now, |stale| in_force.concerns(stale));
-        let look = matches!(self.look, Look::At(at) if now >= at);
-        if look {
-            self.look = Look::Done;
-        }
+        let look = self.look.take(now);
         let Some(unixctl) = Unixctl::beside(&context.config.ovs_db) else { return };
         if stale.is_empty() && !look {
             return;
@@ -305,9 +322,9 @@ mod tests {
         Stale::Backend(Translation { front, backend: (IpAddr::from([10, 244, 0, last]), 5353) })
     }
 
-    /// After the first look at all connections.
+    /// After the looks at all connections.
     fn looked() -> StaleUdp {
-        StaleUdp { look: Look::Done, ..StaleUdp::default() }
+        StaleUdp { look: Look::Since(Instant::now(), LOOKS.len()), ..StaleUdp::default() }
     }
 
     #[test]
@@ -335,8 +352,14 @@ mod tests {
         all.add([stale(1)], start);
         assert!(all.stale.is_empty(), "every service is new then");
         assert_eq!(all.next(), Some(start + AFTER[0]));
-        all.add([stale(1)], start + AFTER[1]);
-        assert_eq!(all.next(), Some(start + AFTER[0]));
+        assert!(!all.look.take(start));
+        for after in [AFTER[0], AFTER[2], AFTER[4]] {
+            assert_eq!(all.next(), Some(start + after));
+            assert!(all.look.take(start + after));
+        }
+        assert_eq!(all.next(), None);
+        all.add([stale(1)], start + AFTER[4]);
+        assert_eq!(all.stale.len(), 1);
     }
 
     #[test]

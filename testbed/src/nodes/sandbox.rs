@@ -142,7 +142,15 @@ pub async fn stop(record: &PodRecord) -> Result<()> {
         let network = Network::find(Path::new(CONF_DIR))?.context("the node has no network")?;
         network.delete(record).await?;
         if Path::new(netns).exists() {
-            ip(&["netns", "delete", file_name(netns)]).await?;
+            let name = file_name(netns);
+            // A server that was started just before this process was killed is in no record. It would keep the namespace, and the
+            // pod's veth with it.
+            for pid in ip(&["netns", "pids", name]).await?.split_whitespace() {
+                if let Ok(process) = Identity::of(pid.parse()?) {
+                    process.kill()?;
+                }
+            }
+            ip(&["netns", "delete", name]).await?;
         }
     }
     record.remove(Path::new(DIRECTORY))
@@ -151,19 +159,20 @@ pub async fn stop(record: &PodRecord) -> Result<()> {
 async fn make_netns(record: &PodRecord) -> Result<()> {
     let name = file_name(record.netns.as_deref().unwrap_or_default());
     ip(&["netns", "add", name]).await?;
-    ip(&["-n", name, "link", "set", "lo", "up"]).await
+    ip(&["-n", name, "link", "set", "lo", "up"]).await.map(drop)
 }
 
 fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-async fn ip(args: &[&str]) -> Result<()> {
+/// Runs `ip`; its output.
+async fn ip(args: &[&str]) -> Result<String> {
     let out = exec::async_command("ip").args(args).output().await.context("cannot start ip")?;
     if !out.status.success() {
         bail!("ip {}: {}", args.join(" "), String::from_utf8_lossy(&out.stderr).trim());
     }
-    Ok(())
+    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
 #[cfg(test)]

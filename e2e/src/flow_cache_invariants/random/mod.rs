@@ -104,7 +104,7 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
     let hit = play.crashed(&mut act, &model, stage.changes, None)?;
     let crashed = |flow: &Flow| hit.iter().any(|&node| on(flow, node, &model));
     play.verdicts(&model, stage.changes, (BOUND_WITHOUT_AGENT, RECOVER_RESTART), crashed);
-    let bounds = Bounds::new(BOUND_WITHOUT_AGENT, RECOVER_RESTART, true);
+    let bounds = Bounds { late: true, ..Bounds::new(BOUND_WITHOUT_AGENT, RECOVER_RESTART, true) };
     play.services.settle(&model, &act.addresses, bounds, stage.changes);
     // What is denied now is watched for its bound as well, and what is allowed for its gap.
     sleep(BOUND_WITHOUT_AGENT + GAP).await;
@@ -217,7 +217,9 @@ impl Play<'_> {
         self.windows.push(Window { from: begin, to: now() + nanos(slip), most });
         let recover = if restart || crashed { RECOVER_RESTART } else { RECOVER };
         self.verdicts(model, number, (bound, recover), open);
-        self.services.settle(model, &act.addresses, Bounds::new(bound, recover, well), number);
+        let late = restart || crashed;
+        let bounds = Bounds { late, ..Bounds::new(bound, recover, well) };
+        self.services.settle(model, &act.addresses, bounds, number);
         act.new_connections(model)?;
         let crash = if crashed { "; an ovn-controller ended by itself" } else { "" };
         let line = format!("{number}: {change} ({} ms{crash})", ms(now() - begin));

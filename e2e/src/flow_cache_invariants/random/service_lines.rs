@@ -15,8 +15,10 @@ use testbed::tools::load::{Arrival, PORTS};
 pub(super) type Backend = (usize, u16);
 
 /// How late a UDP packet may reach a backend that is gone. Nothing ends a UDP connection but OVN, and the agent after it in rounds
-/// of which the second comes after 2 s.
+/// of which the second comes after 2 s, and the third after 6 s.
 const STALE: Duration = Duration::from_secs(5);
+/// As [`STALE`], where OVS has followed late, as ovn-controller or vswitchd was away, or an agent was.
+const STALE_RESTART: Duration = Duration::from_secs(10);
 /// A connection attempt lasts so long at most, and is begun before its packets are sent.
 const ATTEMPT: Duration = Duration::from_millis(300);
 
@@ -52,11 +54,13 @@ pub(super) struct Bounds {
     pub(super) recover: u64,
     /// Every agent sees what changes.
     pub(super) well: bool,
+    /// OVS or an agent was away since the last change.
+    pub(super) late: bool,
 }
 
 impl Bounds {
     pub(super) fn new(bound: Duration, recover: Duration, well: bool) -> Self {
-        Self { bound: nanos(bound), recover: nanos(recover), well }
+        Self { bound: nanos(bound), recover: nanos(recover), well, late: false }
     }
 }
 
@@ -94,6 +98,17 @@ impl ServiceLines {
         (0..self.pods).flat_map(|pod| PORTS.map(|port| (pod, port)))
     }
 
+    /// An agent goes away: until it is back, UDP may stay with any backend that goes, or went just now.
+    pub(super) fn leave_alone(&mut self, at: u64, change: usize) {
+        if !self.udp {
+            return;
+        }
+        self.goes_on.set(at, Rule::Either, change);
+        for backend in self.backends() {
+            self.serves.entry(backend).or_default().set(at, Rule::Either, change);
+        }
+    }
+
     /// A change begins: what may be different after it is open until then. `disturbed`: everything may.
     pub(super) fn open(
         &mut self,
@@ -125,25 +140,26 @@ impl ServiceLines {
 
     /// From now on this holds.
     pub(super) fn settle(&mut self, at: u64, verdicts: &Verdicts, bounds: Bounds, change: usize) {
-        let Bounds { bound, recover, well } = bounds;
+        let Bounds { bound, recover, well, late } = bounds;
+        let stale = nanos(if late { STALE_RESTART } else { STALE });
         // Only the agent ends UDP connections to what is gone when OVN could not.
         let may_stay = self.udp && !well;
         match verdicts.expects {
             Expect::GoesOn if may_stay && self.goes_on.is_open() => {}
             Expect::GoesOn => {
-                let recover = if self.udp { recover.max(nanos(STALE) + recover / 2) } else { recover };
+                let recover = if self.udp { recover.max(stale + recover / 2) } else { recover };
                 self.goes_on.set(at, Rule::Allowed { recover }, change);
             }
             // Established TCP connections may stay with a backend that is gone.
             Expect::Nothing | Expect::Depends => self.goes_on.set(at, Rule::Either, change),
         }
-        let late = if self.udp { nanos(STALE) } else { bound + nanos(ATTEMPT) };
+        let by = if self.udp { stale } else { bound + nanos(ATTEMPT) };
         for backend in self.backends() {
             let line = self.serves.entry(backend).or_default();
             if verdicts.serves.contains(&backend) {
                 line.set(at, Rule::Either, change);
             } else if !(may_stay && line.is_open()) {
-                line.set(at, Rule::Denied { bound: late }, change);
+                line.set(at, Rule::Denied { bound: by }, change);
             }
         }
         for pod in 0..self.pods {
@@ -242,7 +258,7 @@ mod tests {
     fn lines(protocol: Protocol, well: bool) -> ServiceLines {
         let flow = ServiceFlow { client: Client::Outside, service: 0, way: Way::ClusterIp, protocol };
         let mut lines = ServiceLines::new(&flow, 3);
-        let bounds = |well| Bounds { bound: SECOND, recover: 2 * SECOND, well };
+        let bounds = |well| Bounds { bound: SECOND, recover: 2 * SECOND, well, late: false };
         let (before, after) = (verdicts(&[0, 1]), verdicts(&[1]));
         lines.settle(0, &before, bounds(true), 0);
         lines.open(10 * SECOND, &before, &after, false, 1);
