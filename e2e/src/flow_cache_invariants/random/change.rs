@@ -226,6 +226,7 @@ impl Change {
             }
             // Who has a connection is told by the new kind of it only.
             Self::SetLocal { service, .. }
+            | Self::RemoveService { service }
             | Self::MakeService { service, .. }
             | Self::ReplaceService { service, .. } => flow.service == *service,
             _ => false,

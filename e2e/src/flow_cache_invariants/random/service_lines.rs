@@ -168,7 +168,9 @@ impl ServiceLines {
             self.admits.entry(pod).or_default().set(at, rule, change);
         }
         if self.shows.last().is_none_or(|(_, last)| last.as_ref() != Some(&verdicts.shows)) {
-            let from = if self.shows.is_empty() { 0 } else { at.saturating_add(bound) };
+            // On a node's own port, what came before the service was made goes by the gateway router until it is ended.
+            let after = if self.udp { stale } else { bound };
+            let from = if self.shows.is_empty() { 0 } else { at.saturating_add(after) };
             self.shows.push((from, Some(verdicts.shows.clone())));
         }
     }
@@ -200,7 +202,9 @@ impl ServiceLines {
 
     /// If the client's address is not as it should be.
     fn stranger(&self, arrival: &Arrival) -> Option<Stranger> {
-        let at = self.shows.partition_point(|(from, _)| *from <= arrival.began);
+        // UDP may be translated anew while its socket lives, as when its service is deleted and made again.
+        let time = if self.udp { arrival.at } else { arrival.began };
+        let at = self.shows.partition_point(|(from, _)| *from <= time);
         let (_, wanted) = self.shows.get(at.checked_sub(1)?)?;
         let wanted = wanted.as_ref().filter(|wanted| !wanted.contains(&arrival.from))?;
         let wanted = *wanted.first()?;
