@@ -41,7 +41,7 @@ const BOUND: Duration = Duration::from_millis(300);
 const BOUND_WITHOUT_AGENT: Duration = Duration::from_millis(2400 + 300);
 /// How long after a change a packet may slip through between two flows that OVN rewrites, and how many.
 const SLIP: Duration = Duration::from_millis(100);
-const SLIPPED: usize = 3;
+const SLIPPED: usize = 6;
 /// A message that waited for so long was lost before, and what TCP sends after a loss is one burst. The tail loss probe
 /// comes two round trips and two jiffies after the last segment (RFC 8985, section 7), long before `TCP_RTO_MIN`.
 const LOST: Duration = Duration::from_millis(40);
