@@ -2,6 +2,8 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -37,6 +39,9 @@ pub struct Args {
     /// Go on for at most so many seconds.
     #[arg(long, default_value_t = 60.0)]
     seconds: f64,
+    /// End when standard input is closed, too.
+    #[arg(long)]
+    until_closed: bool,
     /// End after so many in a row that were not answered.
     #[arg(long)]
     give_up: Option<u64>,
@@ -181,9 +186,22 @@ impl Args {
         let mut times = Vec::with_capacity(usize::try_from(self.count.min(1 << 24))?);
         let (begin, most) = (Instant::now(), Duration::from_secs_f64(self.seconds.clamp(0.0, 86_400.0)));
         let (mut lost, mut in_a_row, mut last) = (0, 0, Duration::ZERO);
+        let closed = Arc::new(AtomicBool::new(false));
+        if self.until_closed {
+            let closed = Arc::clone(&closed);
+            let wait = move || {
+                // An error ends it as well.
+                let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+                closed.store(true, Ordering::Relaxed);
+            };
+            thread::Builder::new().name("stdin".into()).spawn(wait)?;
+        }
         for _ in 0..self.count {
             let sent = Instant::now();
-            if sent.duration_since(begin) >= most || self.give_up.is_some_and(|limit| in_a_row >= limit) {
+            if sent.duration_since(begin) >= most
+                || closed.load(Ordering::Relaxed)
+                || self.give_up.is_some_and(|limit| in_a_row >= limit)
+            {
                 break;
             }
             in_a_row += 1;
@@ -234,6 +252,7 @@ mod tests {
             connect: false,
             count,
             seconds: 5.0,
+            until_closed: false,
             give_up: None,
             size: 64,
             pause: 0,
