@@ -21,7 +21,7 @@ pub use path::{
     Cache, EndpointStatus, GateStatus, MonitorHealth, NodePath, Path, PathStatus, Status as CacheStatus,
     UnderlayStatus,
 };
-pub use services::{BackendTraffic, ServiceTraffic};
+pub use services::{BackendTraffic, ServiceTraffic, service_port};
 
 /// Default path of the admin socket (`--admin-socket`).
 pub const DEFAULT_SOCKET: &str = "/run/slipstream/admin.sock";

@@ -22,6 +22,11 @@ pub struct ServiceTraffic {
     pub backends: Vec<BackendTraffic>,
 }
 
+/// A service port as people read it: `NAMESPACE/NAME:PORT`, without the colon if the port has no name.
+pub fn service_port(service: &str, port: &str) -> String {
+    if port.is_empty() { service.to_owned() } else { format!("{service}:{port}") }
+}
+
 /// A backend of a service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

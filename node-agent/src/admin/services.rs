@@ -80,10 +80,10 @@ fn use_of(flow: &Flow, naming: &Naming) -> Option<Use> {
     at(spec.destination, to.destination, true).or_else(|| at(to.source, spec.source, false))
 }
 
-/// Service port of a flow: `NAMESPACE/NAME:PORT`, without the colon if the port has no name.
+/// Service port of a flow, if it is a service's.
 pub fn name(flow: &Flow, naming: &Naming) -> Option<String> {
     let (ServicePortName { service, port }, ..) = use_of(flow, naming)?.place;
-    Some(if port.is_empty() { service.to_string() } else { format!("{service}:{port}") })
+    Some(wire::service_port(&service.to_string(), &port))
 }
 
 #[cfg(test)]

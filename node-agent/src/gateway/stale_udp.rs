@@ -194,7 +194,7 @@ impl Round {
     /// Whether the flow cache has a flow of a connection that is to end.
     async fn is_cached(self: Arc<Self>) -> bool {
         let look = move || self.flow_cache.has_flow(|flow| self.is_stale_flow(flow));
-        // A panic is reported where the task is awaited that this one stands for; here it means that nothing is known.
+        // After a panic nothing is known of the cache.
         tokio::task::spawn_blocking(look).await.unwrap_or(true)
     }
 

@@ -1,6 +1,6 @@
 //! `slipctl services`.
 
-use api::admin::{BackendTraffic, ServiceTraffic};
+use api::admin::{BackendTraffic, ServiceTraffic, service_port};
 
 use crate::table::{Column, table};
 use crate::units::short_count;
@@ -29,12 +29,8 @@ pub(crate) fn text(services: &[ServiceTraffic]) -> String {
 }
 
 fn row(service: &ServiceTraffic, backend: &BackendTraffic) -> Vec<String> {
-    let name = match service.port.as_str() {
-        "" => service.service.clone(),
-        port => format!("{}:{port}", service.service),
-    };
     vec![
-        name,
+        service_port(&service.service, &service.port),
         service.protocol.to_string(),
         service.address.clone(),
         backend.address.to_string(),
