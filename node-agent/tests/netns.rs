@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Pod, on_a_node};
-use node_agent::kernel::link::{Netlink, Route, Veth, address::Neighbour, ethtool};
+use node_agent::kernel::link::{LinkError, Netlink, Route, Veth, address::Neighbour, ethtool};
 use node_agent::kernel::netns::Netns;
 use node_agent::kernel::sysctl;
 
@@ -165,5 +165,29 @@ fn a_namespace_that_is_gone_is_told_from_one_that_cannot_be_entered() {
         let mount = Netns::open("/proc/thread-self/ns/mnt".as_ref()).unwrap();
         let refused = mount.run("test", || ()).await.unwrap_err();
         assert!(!refused.is_gone() && refused.to_string().contains("setns"), "{refused}");
+    });
+}
+
+#[test]
+fn lists_asked_for_at_once_are_all_complete() {
+    on_a_node(async || {
+        let netlink = Netlink::open().unwrap();
+        for pair in 0..40 {
+            let (host, peer) = (format!("h{pair}"), format!("p{pair}"));
+            netlink.create_veth(&veth(&host, &peer)).await.unwrap();
+        }
+        let asked = (0..60).map(|_| {
+            let netlink = netlink.clone();
+            tokio::spawn(async move {
+                let links = netlink.list().await?;
+                netlink.queueing_disciplines().await?;
+                netlink.routes(false, 255).await?;
+                Ok(links.len())
+            })
+        });
+        for asked in asked.collect::<Vec<_>>() {
+            let links: Result<_, LinkError> = asked.await.unwrap();
+            assert!(links.unwrap() > 80);
+        }
     });
 }

@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::gateway_monitor::GatewayMonitor;
 use super::metrics::CacheMetrics;
 use crate::flow_cache::eligibility::decide::View;
 use crate::flow_cache::eligibility::flow_actions::FlowExclusions;
 use crate::flow_cache::invalidation::{Cause, Engine, Input, Step, Times, Tracking, Watched};
 use crate::flow_cache::path_file::{Store, StoreError};
-use crate::flow_cache::{FlowCache, Gate, GatewayEnd, HOLD, Timing, Underlay};
+use crate::flow_cache::{FlowCache, Gate, GatewayEnd, Timing, Underlay};
 use api::admin::{
     Cache, CacheStatus, EndpointStatus, GateStatus, MonitorHealth, NodePath, PathStatus, UnderlayStatus,
 };
@@ -84,37 +85,6 @@ pub(super) struct Exclusions {
     pub(super) gateway: Arc<FlowExclusions>,
 }
 
-/// State of the flow monitor of the gateway bridge.
-#[derive(Debug, Clone)]
-pub(super) enum GatewayMonitor {
-    /// Connected.
-    Up,
-    /// Lost at this time, after it was connected.
-    Lost(Instant, String),
-    /// Not connected yet.
-    Missing(String),
-}
-
-impl GatewayMonitor {
-    /// Why the gateway bridge is not monitored; `None` while it is, and for [`HOLD`] after it was: a restart of OVS must not interrupt
-    /// traffic.
-    pub(super) fn unsynced_reason(&self, now: Instant) -> Option<String> {
-        let why = match self {
-            Self::Up => return None,
-            Self::Lost(..) if self.hold_ends().is_some_and(|end| now < end) => return None,
-            Self::Lost(_, why) | Self::Missing(why) => why,
-        };
-        Some(format!("flow monitor of the gateway bridge not connected: {why}"))
-    }
-
-    fn hold_ends(&self) -> Option<Instant> {
-        match self {
-            Self::Lost(since, _) => Some(*since + HOLD),
-            Self::Up | Self::Missing(_) => None,
-        }
-    }
-}
-
 /// Result of the last evaluation of the eligibility rules.
 #[derive(Debug, Clone)]
 pub(super) struct Decided {
@@ -172,7 +142,7 @@ impl Manager {
             },
             lives: 0,
             exclusions: Default::default(),
-            gateway_monitor: GatewayMonitor::Missing("not connected yet".to_owned()),
+            gateway_monitor: GatewayMonitor::starting(),
             gateway_hold_over: false,
             gateway_sent: None,
             timing: Timing::default(),
@@ -344,7 +314,9 @@ impl Shared {
                 // If it cannot be read, the grace period counts as over.
                 let left =
                     || self.check("read the rest of the grace period", cache.hold_left()).unwrap_or_default();
-                self.take(Input::Adopt { tcp: gate.tcp, left: gate.hold.then(left) })
+                let left = gate.hold.then(left);
+                self.inner.lock().gateway_monitor = GatewayMonitor::adopted(Instant::now(), left);
+                self.take(Input::Adopt { tcp: gate.tcp, left })
             }
             _ => self.take(Input::Changed(Cause::Resync)),
         };
@@ -523,12 +495,7 @@ impl Shared {
         let connected = state.is_ok();
         let mut inner = self.inner.lock();
         inner.gateway_hold_over &= !connected;
-        inner.gateway_monitor = match (state, &inner.gateway_monitor) {
-            (Ok(()), _) => GatewayMonitor::Up,
-            (Err(why), GatewayMonitor::Up) => GatewayMonitor::Lost(Instant::now(), why),
-            (Err(why), GatewayMonitor::Lost(since, _)) => GatewayMonitor::Lost(*since, why),
-            (Err(why), GatewayMonitor::Missing(_)) => GatewayMonitor::Missing(why),
-        };
+        inner.gateway_monitor = inner.gateway_monitor.next(Instant::now(), state);
         self.take_locked(&mut inner, Input::GatewayMonitor(connected));
         match connected {
             true => self.decide.notify_one(),
@@ -554,7 +521,9 @@ impl Shared {
     pub(super) fn set_gateway(&self, end: Option<GatewayEnd>) -> bool {
         let Some(cache) = &self.cache else { return false };
         let before = self.inner.lock().gateway_sent;
-        if before == Some(end) {
+        // What the agent before wrote stands until the bridge is monitored, or the grace period is over.
+        let adopted = before.is_none() && self.gateway_held().is_some();
+        if adopted || before == Some(end) {
             return false;
         }
         let done = self.check("set the path of the gateway bridge", cache.set_gateway(end));

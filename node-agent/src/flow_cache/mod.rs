@@ -18,6 +18,7 @@ pub mod collector;
 pub mod eligibility;
 #[cfg(test)]
 pub(crate) mod fake;
+mod gateway_monitor;
 pub mod invalidation;
 mod manager;
 mod metrics;

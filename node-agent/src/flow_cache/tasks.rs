@@ -87,12 +87,13 @@ impl Manager {
             uplink: settings.uplink.clone(),
         };
         let view = self.shared.view.get_or_init(|| view).clone();
+        // Before the first evaluation.
+        self.shared.adopt();
         tasks.spawn("paths", decisions(Arc::clone(&self.shared), view.clone()));
         if self.shared.cache.is_none() {
             return;
         }
         self.shared.set_timing(settings.timing);
-        self.shared.adopt();
         let unixctl = Unixctl::beside(&settings.ovs_db);
         tasks.spawn("cache-clock", clock(Arc::clone(&self.shared)));
         tasks.spawn("cache-reports", reports(Arc::clone(&self.shared)));
@@ -176,8 +177,9 @@ async fn reports(shared: Arc<Shared>) {
 async fn decisions(shared: Arc<Shared>, view: View) {
     let mut pods = view.pods.changes();
     let mut changes = view.ovs.replica().changes();
+    let mut queues = None;
     loop {
-        decide::round(&shared, &view).await;
+        decide::round(&shared, &view, &mut queues).await;
         tokio::select! {
             () = shared.decide.notified() => {}
             changed = pods.changed() => if changed.is_err() { return },

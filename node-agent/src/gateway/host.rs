@@ -13,7 +13,7 @@ use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 
 use super::nft::LOCAL_POLICY_MARK;
 use crate::kernel::link::address::Neighbour;
-use crate::kernel::link::{LinkError, Netlink, Route, listed};
+use crate::kernel::link::{LinkError, Netlink, Route};
 
 /// Priority of the rule that sends marked packets to [`LOCAL_POLICY_TABLE`].
 pub const RULE_PRIORITY: u32 = 30;
@@ -248,7 +248,7 @@ async fn find_rule(netlink: &Netlink, family: Family) -> anyhow::Result<Option<R
         Family::V6 => IpVersion::V6,
     };
     let list = || netlink.raw().rule().get(version.clone()).execute();
-    let rules: Vec<RuleMessage> = listed(list).await.context("list policy rules")?;
+    let rules: Vec<RuleMessage> = netlink.listed(list).await.context("list policy rules")?;
     Ok(rules.into_iter().find(|rule| {
         rule.attributes.contains(&RuleAttribute::FwMark(LOCAL_POLICY_MARK))
             && rule.attributes.contains(&RuleAttribute::Priority(RULE_PRIORITY))

@@ -44,9 +44,16 @@ pub(crate) struct Recorder {
     calls: Mutex<Vec<(Instant, Call)>>,
     pub(crate) beats: Mutex<u32>,
     pub(crate) probe: Mutex<Option<Probe>>,
+    /// Mode bits that the agent before left.
+    left: Gate,
 }
 
 impl Recorder {
+    /// After an agent that left these mode bits.
+    pub(crate) fn adopted(left: Gate) -> Self {
+        Self { left, ..Self::default() }
+    }
+
     pub(crate) fn note(&self, call: Call) {
         self.calls.lock().unwrap().push((Instant::now(), call));
     }
@@ -100,7 +107,7 @@ impl FlowCache for Recorder {
         Ok(())
     }
     fn gate(&self) -> Result<Gate, CacheError> {
-        Ok(Gate::default())
+        Ok(self.left)
     }
     fn hold_left(&self) -> Result<Duration, CacheError> {
         Ok(Duration::ZERO)
@@ -178,7 +185,11 @@ impl Bed {
     }
 
     pub(crate) async fn start(ovs: OvsNode, faults: FaultInjection) -> Self {
-        let cache = Arc::new(Recorder::default());
+        Self::start_with(ovs, faults, Recorder::default()).await
+    }
+
+    pub(crate) async fn start_with(ovs: OvsNode, faults: FaultInjection, cache: Recorder) -> Self {
+        let cache = Arc::new(cache);
         let mut datapath = Datapath::ovs_only(true, false, "a test");
         datapath.flow_cache = Some(Arc::clone(&cache) as Arc<dyn FlowCache>);
         let flow_cache = datapath.manager(&ovs.path("state")).unwrap();

@@ -1,11 +1,12 @@
 //! The path of the gateway bridge: its flows are monitored by a session of its own, and what the fast path cannot repeat there keeps the
 //! node's own traffic slow, and pods fast.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::admin::{CacheStatus, Path};
+use node_agent::flow_cache::{FaultInjection, Gate, HOLD};
 
-use super::bed::{Bed, Call};
+use super::bed::{Bed, Call, Recorder};
 use super::common::on_a_node;
 use super::tc;
 
@@ -86,5 +87,28 @@ fn without_its_monitor_the_gateway_stays_fast_for_the_grace_period_and_what_is_c
         assert_eq!(bed.cache.invalidations(), before, "cached flows outlive OVS");
         let slow = |s: &CacheStatus| s.cache.gateway.path == Path::Ovs;
         bed.until_within(Duration::from_secs(20), "the end of the grace period", slow).await;
+    });
+}
+
+#[test]
+fn an_agent_that_starts_while_ovs_is_away_leaves_the_gateway_as_it_was_for_the_grace_period() {
+    on_a_node(|| async {
+        let bed = Bed::open().await;
+        build(&bed);
+        bed.until("fast", |s| s.cache.gateway.path == Path::Ebpf).await;
+        let mut ovs = bed.ovs;
+        ovs.kill_switch();
+        let left = Gate { forward: true, learn: true, tcp: true, hold: false };
+        let bed = Bed::start_with(ovs, FaultInjection::default(), Recorder::adopted(left)).await;
+        let started = Instant::now();
+        let sent = || bed.cache.all().into_iter().find(|call| matches!(call, Call::Gateway(_)));
+        tokio::time::sleep(HOLD / 2).await;
+        assert_eq!((sent(), bed.status().node.path), (None, Path::Ebpf));
+        while sent().is_none() {
+            assert!(started.elapsed() < 2 * HOLD, "{:#?}", bed.status());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert_eq!(sent(), Some(Call::Gateway(None)));
+        assert!(started.elapsed() >= HOLD - Duration::from_secs(1), "{:?}", started.elapsed());
     });
 }

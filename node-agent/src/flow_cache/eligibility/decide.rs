@@ -4,10 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use api::ovn_name::{INTEGRATION_BRIDGE, MANAGEMENT_INTERFACE};
-use futures::TryStreamExt;
 use nix::net::if_::if_nametoindex;
 use ovsdb_client::vswitch::{Bridge, Interface, Mirror, OpenVSwitch, Port};
-use rtnetlink::packet_route::tc::{TcAttribute, TcHandle};
 
 use crate::attach::Names;
 use crate::attach::shim_ovs_end;
@@ -149,24 +147,6 @@ impl View {
         }
     }
 
-    /// Queueing disciplines configured on interfaces, by interface index. Those that the kernel attaches to every interface, which have no
-    /// handle (`net.core.default_qdisc`), and `clsact`, which the programs use, are omitted.
-    async fn queues(&self) -> Result<HashMap<u32, String>, String> {
-        let mut found = HashMap::new();
-        let mut all = self.netlink.raw().qdisc().get().execute();
-        while let Some(message) = all.try_next().await.map_err(|error| error.to_string())? {
-            let kind = message.attributes.into_iter().find_map(|attribute| match attribute {
-                TcAttribute::Kind(kind) => Some(kind),
-                _ => None,
-            });
-            let kind = kind.filter(|kind| kind != "clsact" && message.header.handle != TcHandle::default());
-            if let (Some(kind), Ok(index)) = (kind, u32::try_from(message.header.index)) {
-                found.insert(index, kind);
-            }
-        }
-        Ok(found)
-    }
-
     /// What the fast path needs to know of the gateway bridge.
     async fn gateway_end(&self, bridge: &str) -> Result<GatewayEnd, String> {
         let link = |e: crate::kernel::link::LinkError| e.to_string();
@@ -192,16 +172,24 @@ impl View {
     }
 }
 
-/// Evaluates all paths and writes the changed ones to the cache.
-pub(in crate::flow_cache) async fn round(shared: &Shared, view: &View) {
+/// Evaluates all paths and writes the changed ones to the cache. `queues`: the queueing disciplines by interface index, read anew;
+/// those of the round before stand when they cannot be read, and without any nothing is evaluated.
+pub(in crate::flow_cache) async fn round(
+    shared: &Shared,
+    view: &View,
+    queues: &mut Option<HashMap<u32, String>>,
+) {
     if *view.ovs.replica().synced().borrow() {
         shared.update_remotes(&view.ovs);
     }
     let bridge = view.bridge();
     let (exclusions, number) = shared.exclusions();
-    // On error, no queueing disciplines are known.
-    let queues = shared.check("read queueing disciplines", view.queues().await).unwrap_or_default();
-    let (mut decided, address) = view.decide(shared, bridge.as_deref(), &exclusions, &queues);
+    let read = view.netlink.queueing_disciplines().await;
+    if let Some(read) = shared.check("read queueing disciplines", read) {
+        *queues = Some(read);
+    }
+    let Some(queues) = queues else { return };
+    let (mut decided, address) = view.decide(shared, bridge.as_deref(), &exclusions, queues);
     if let (Path::Ebpf, Some(bridge), Ok(address)) = (decided.tunnel.path, &bridge, address) {
         match view.underlay(bridge, address).await {
             Ok(underlay) => decided.underlay = Some(underlay),

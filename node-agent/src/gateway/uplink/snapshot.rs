@@ -4,7 +4,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 use ipnet::IpNet;
 use rtnetlink::packet_core::{
     Emitable, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload, Parseable,
@@ -12,14 +12,14 @@ use rtnetlink::packet_core::{
 use rtnetlink::packet_route::address::{
     AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope, CacheInfo,
 };
-use rtnetlink::packet_route::neighbour::{NeighbourAttribute, NeighbourState};
+use rtnetlink::packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState};
 use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteNextHopFlags, RouteProtocol, RouteType,
 };
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use serde::{Deserialize, Serialize};
 
-use crate::kernel::link::{LinkError, Netlink, listed};
+use crate::kernel::link::{LinkError, Netlink};
 
 /// Table of addresses that are the node's own (`RT_TABLE_LOCAL`, linux/rtnetlink.h).
 const LOCAL_TABLE: u8 = 255;
@@ -297,7 +297,7 @@ impl Netlink {
     /// # Errors
     /// The addresses cannot be listed.
     pub async fn saved_addresses(&self, index: u32, name: &str) -> Result<Vec<SavedAddress>, LinkError> {
-        let found = listed(|| self.raw().address().get().set_link_index_filter(index).execute()).await;
+        let found = self.listed(|| self.raw().address().get().set_link_index_filter(index).execute()).await;
         let messages: Vec<AddressMessage> =
             found.map_err(|e| LinkError::netlink(name, "list addresses", e))?;
         Ok(messages
@@ -317,7 +317,7 @@ impl Netlink {
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut filter = RouteMessage::default();
             filter.header.address_family = family;
-            let found = listed(|| self.raw().route().get(filter.clone()).execute()).await;
+            let found = self.listed(|| self.raw().route().get(filter.clone()).execute()).await;
             let messages: Vec<RouteMessage> =
                 found.map_err(|e| LinkError::netlink(name, "list routes", e))?;
             routes.extend(
@@ -444,9 +444,13 @@ impl Netlink {
     /// migration switches between the two, replies to requests of one interface arrive on the other. A neighbour that cannot be copied
     /// is resolved as usual.
     pub async fn copy_neighbours(&self, from: u32, to: u32) {
-        let mut found = self.raw().neighbours().get().execute();
+        let found = self.listed(|| self.raw().neighbours().get().execute()).await;
+        let found: Vec<NeighbourMessage> = found.unwrap_or_else(|error| {
+            tracing::debug!(from, %error, "cannot list neighbour entries");
+            Vec::new()
+        });
         let mut known = Vec::new();
-        while let Ok(Some(message)) = found.try_next().await {
+        for message in found {
             let usable = matches!(
                 message.header.state,
                 NeighbourState::Reachable

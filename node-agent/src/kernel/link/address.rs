@@ -3,14 +3,13 @@
 use std::net::IpAddr;
 
 use api::MacAddr;
-use futures::TryStreamExt;
 use ipnet::IpNet;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use rtnetlink::packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
 
-use super::{LinkError, Netlink, listed};
+use super::{LinkError, Netlink};
 
 /// A permanent neighbour entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,9 +49,10 @@ impl Netlink {
 
     /// Removes an address; `false` when it did not exist.
     pub async fn delete_address(&self, index: u32, name: &str, address: IpNet) -> Result<bool, LinkError> {
-        let mut found = self.raw().address().get().set_link_index_filter(index).execute();
-        let list = |e| LinkError::netlink(name, "list addresses", e);
-        while let Some(message) = found.try_next().await.map_err(list)? {
+        let found = self.listed(|| self.raw().address().get().set_link_index_filter(index).execute()).await;
+        let messages: Vec<AddressMessage> =
+            found.map_err(|e| LinkError::netlink(name, "list addresses", e))?;
+        for message in messages {
             if address_of(&message) == Some(address) {
                 let object = format!("{name} {address}");
                 return match self.raw().address().del(message).execute().await {
@@ -69,7 +69,7 @@ impl Netlink {
 
     /// Lists addresses of an interface, including link-local ones, in the kernel's order.
     pub async fn addresses(&self, index: u32, name: &str) -> Result<Vec<IpNet>, LinkError> {
-        let found = listed(|| self.raw().address().get().set_link_index_filter(index).execute()).await;
+        let found = self.listed(|| self.raw().address().get().set_link_index_filter(index).execute()).await;
         let messages: Vec<AddressMessage> =
             found.map_err(|e| LinkError::netlink(name, "list addresses", e))?;
         // Older kernels do not filter.
@@ -96,9 +96,10 @@ impl Netlink {
 
     /// Removes the neighbour entry of `ip`; `false` when it did not exist.
     pub async fn delete_neighbour(&self, index: u32, name: &str, ip: IpAddr) -> Result<bool, LinkError> {
-        let mut found = self.raw().neighbours().get().execute();
-        let list = |e| LinkError::netlink(name, "list neighbours", e);
-        while let Some(message) = found.try_next().await.map_err(list)? {
+        let found = self.listed(|| self.raw().neighbours().get().execute()).await;
+        let messages: Vec<NeighbourMessage> =
+            found.map_err(|e| LinkError::netlink(name, "list neighbours", e))?;
+        for message in messages {
             if message.header.ifindex == index && neighbour_ip(&message) == Some(ip) {
                 return match self.raw().neighbours().del(message).execute().await {
                     Ok(()) => Ok(true),
@@ -114,7 +115,7 @@ impl Netlink {
 
     /// Lists permanent neighbour entries of an interface.
     pub async fn permanent_neighbours(&self, index: u32, name: &str) -> Result<Vec<Neighbour>, LinkError> {
-        let found = listed(|| self.raw().neighbours().get().execute()).await;
+        let found = self.listed(|| self.raw().neighbours().get().execute()).await;
         let messages: Vec<NeighbourMessage> =
             found.map_err(|e| LinkError::netlink(name, "list neighbours", e))?;
         let permanent = messages

@@ -3,6 +3,7 @@
 //! [`Netlink`] works in the namespace in which it was opened. No subprocesses. All errors name interface and operation.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use api::MacAddr;
@@ -13,10 +14,12 @@ use rtnetlink::packet_route::link::{
 };
 use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVeth};
 use supervision::Tasks;
+use tokio::sync::Mutex;
 
 pub mod address;
 pub mod error;
 pub mod ethtool;
+mod qdisc;
 pub mod route;
 
 pub use error::LinkError;
@@ -35,29 +38,10 @@ async fn told_to_end(_stop: &AtomicBool) {
     std::future::pending().await
 }
 
-/// Retry delay and number of retries of dump requests: the kernel rejects a dump during another one on the same socket, and
-/// sometimes while interfaces change.
+/// Retry delay and number of retries of dump requests: the kernel rejects a dump during another one on the same socket, which a caller
+/// that was cancelled may have left, and sometimes while interfaces change.
 const AGAIN: std::time::Duration = std::time::Duration::from_millis(5);
 const LISTS: u32 = 20;
-
-/// Collects a dump, with retries; `ask` sends the request.
-pub(crate) async fn listed<T, S>(ask: impl Fn() -> S) -> Result<Vec<T>, rtnetlink::Error>
-where
-    S: futures::Stream<Item = Result<T, rtnetlink::Error>>,
-{
-    let mut tries = 1;
-    loop {
-        match ask().try_collect().await {
-            Err(rtnetlink::Error::NetlinkError(message))
-                if message.raw_code().abs() == nix::libc::EBUSY && tries < LISTS =>
-            {
-                tries += 1;
-            }
-            done => return done,
-        }
-        tokio::time::sleep(AGAIN).await;
-    }
-}
 
 /// Maximum length of an interface name in bytes (IFNAMSIZ of linux/if.h without the terminating zero).
 pub const MAX_NAME: usize = 15;
@@ -114,6 +98,8 @@ pub struct Veth<'a> {
 #[derive(Debug, Clone)]
 pub struct Netlink {
     handle: Handle,
+    /// Held during a dump: the kernel serves one at a time on a socket, and rejects others with `EBUSY`.
+    dump: Arc<Mutex<()>>,
 }
 
 impl Netlink {
@@ -125,7 +111,7 @@ impl Netlink {
         let (connection, handle, _messages) =
             rtnetlink::new_connection().map_err(|e| LinkError::new("(all)", "open a netlink socket", e))?;
         tokio::spawn(connection);
-        Ok(Self { handle })
+        Ok(Self::with(handle))
     }
 
     /// Opens a socket as [`Netlink::open`] does, served by a supervised task.
@@ -136,7 +122,7 @@ impl Netlink {
         let (connection, handle, _messages) =
             rtnetlink::new_connection().map_err(|e| LinkError::new("(all)", "open a netlink socket", e))?;
         tasks.spawn("netlink", connection);
-        Ok(Self { handle })
+        Ok(Self::with(handle))
     }
 
     /// Opens a socket that is served on its own thread, for slow requests: the kernel executes a request while it is sent, which
@@ -172,10 +158,34 @@ impl Netlink {
         };
         tasks.thread(name, serve);
         let handle = told.await.map_err(|closed| failed(io::Error::other(closed)))?.map_err(failed)?;
-        Ok(Self { handle })
+        Ok(Self::with(handle))
     }
 
-    /// Underlying handle, for requests that this module does not cover.
+    fn with(handle: Handle) -> Self {
+        Self { handle, dump: Arc::default() }
+    }
+
+    /// Collects a dump, with retries, when those before it are complete; `ask` sends the request.
+    pub(crate) async fn listed<T, S>(&self, ask: impl Fn() -> S) -> Result<Vec<T>, rtnetlink::Error>
+    where
+        S: futures::Stream<Item = Result<T, rtnetlink::Error>>,
+    {
+        let _turn = self.dump.lock().await;
+        let mut tries = 1;
+        loop {
+            match ask().try_collect().await {
+                Err(rtnetlink::Error::NetlinkError(message))
+                    if message.raw_code().abs() == nix::libc::EBUSY && tries < LISTS =>
+                {
+                    tries += 1;
+                }
+                done => return done,
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    /// Underlying handle, for requests that this module does not cover. Dumps go through [`Netlink::listed`].
     pub fn raw(&self) -> &Handle {
         &self.handle
     }
@@ -200,7 +210,7 @@ impl Netlink {
 
     /// Lists all interfaces of the namespace.
     pub async fn list(&self) -> Result<Vec<Link>, LinkError> {
-        let found = listed(|| self.handle.link().get().execute()).await;
+        let found = self.listed(|| self.handle.link().get().execute()).await;
         let messages: Vec<LinkMessage> = found.map_err(|e| LinkError::netlink("(all)", "list", e))?;
         Ok(messages.into_iter().map(Link::from).collect())
     }

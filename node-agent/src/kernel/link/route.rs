@@ -9,7 +9,7 @@ use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope,
 };
 
-use super::{LinkError, Netlink, listed};
+use super::{LinkError, Netlink};
 
 /// Number of the main table (`RT_TABLE_MAIN`, linux/rtnetlink.h).
 pub const MAIN_TABLE: u32 = 254;
@@ -135,7 +135,7 @@ impl Netlink {
     pub async fn routes(&self, ipv6: bool, table: u32) -> Result<Vec<Route>, LinkError> {
         let mut filter = RouteMessage::default();
         filter.header.address_family = if ipv6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
-        let found = listed(|| self.raw().route().get(filter.clone()).execute()).await;
+        let found = self.listed(|| self.raw().route().get(filter.clone()).execute()).await;
         let messages: Vec<RouteMessage> = found.map_err(|e| LinkError::netlink("(all)", "list routes", e))?;
         Ok(messages.iter().filter_map(route_of).filter(|r| r.table == table).collect())
     }

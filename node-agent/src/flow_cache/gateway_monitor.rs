@@ -1,0 +1,91 @@
+//! State of the flow monitor of the gateway bridge. Pure.
+
+use std::time::{Duration, Instant};
+
+use super::HOLD;
+
+/// State of the flow monitor of the gateway bridge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum GatewayMonitor {
+    /// Connected.
+    Up,
+    /// Lost at this time, after it was connected, by this agent or the one before.
+    Lost(Instant, String),
+    /// Not connected yet.
+    Missing(String),
+}
+
+impl GatewayMonitor {
+    /// Not connected yet, by an agent that is starting.
+    pub(super) fn starting() -> Self {
+        Self::Missing("not connected yet".to_owned())
+    }
+
+    /// That of an agent before this one, whose cache is adopted. `left`: rest of the grace period if it had lost OVS.
+    pub(super) fn adopted(now: Instant, left: Option<Duration>) -> Self {
+        let passed = HOLD.saturating_sub(left.unwrap_or(HOLD));
+        Self::Lost(now.checked_sub(passed).unwrap_or(now), "not connected yet".to_owned())
+    }
+
+    /// After it was connected, or was not, with the reason.
+    pub(super) fn next(&self, now: Instant, state: Result<(), String>) -> Self {
+        match (state, self) {
+            (Ok(()), _) => Self::Up,
+            (Err(why), Self::Up) => Self::Lost(now, why),
+            (Err(why), Self::Lost(since, _)) => Self::Lost(*since, why),
+            (Err(why), Self::Missing(_)) => Self::Missing(why),
+        }
+    }
+
+    /// Why the gateway bridge is not monitored; `None` while it is, and for [`HOLD`] after it was: a restart of OVS must not interrupt
+    /// traffic.
+    pub(super) fn unsynced_reason(&self, now: Instant) -> Option<String> {
+        let why = match self {
+            Self::Up => return None,
+            Self::Lost(..) if self.hold_ends().is_some_and(|end| now < end) => return None,
+            Self::Lost(_, why) | Self::Missing(why) => why,
+        };
+        Some(format!("flow monitor of the gateway bridge not connected: {why}"))
+    }
+
+    /// End of the grace period.
+    pub(super) fn hold_ends(&self) -> Option<Instant> {
+        match self {
+            Self::Lost(since, _) => Some(*since + HOLD),
+            Self::Up | Self::Missing(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn lost() -> Result<(), String> {
+        Err("gone".to_owned())
+    }
+
+    #[test]
+    fn the_grace_period_starts_when_the_monitor_is_lost_and_not_with_each_attempt() {
+        let now = Instant::now();
+        assert!(GatewayMonitor::starting().next(now, lost()).unsynced_reason(now).is_some());
+        let up = GatewayMonitor::starting().next(now, Ok(()));
+        assert_eq!((up.unsynced_reason(now), up.hold_ends()), (None, None));
+        let state = up.next(now, lost()).next(now + SECOND, lost());
+        assert_eq!(state.hold_ends(), Some(now + HOLD));
+        assert_eq!(state.unsynced_reason(now + HOLD - SECOND), None);
+        assert!(state.unsynced_reason(now + HOLD).unwrap().ends_with("not connected: gone"));
+        assert_eq!(state.next(now + HOLD, Ok(())), GatewayMonitor::Up);
+    }
+
+    #[test]
+    fn an_adopted_cache_has_a_whole_grace_period_or_the_rest_of_one() {
+        let now = Instant::now();
+        assert_eq!(GatewayMonitor::adopted(now, None).hold_ends(), Some(now + HOLD));
+        let ends = GatewayMonitor::adopted(now, Some(SECOND)).hold_ends().unwrap();
+        assert!(ends <= now + SECOND, "{:?}", ends - now);
+        assert_eq!(GatewayMonitor::adopted(now, None).unsynced_reason(now), None);
+    }
+}
