@@ -416,3 +416,32 @@ proptest! {
         prop_assert_eq!(&packet[usize::try_from(tunnel.inner).unwrap()..], &inner[..]);
     }
 }
+
+proptest! {
+    /// A packet is read as far as a tunnel's headers go only if it may be one: what the reader makes anything of must be among those.
+    #[test]
+    fn what_is_read_as_a_tunnel_packet_may_be_one(
+        port in prop_oneof![Just(GENEVE_PORT), any::<u16>()],
+        changes in prop::collection::vec((0_usize..110, any::<u8>()), 0..3),
+        kept in 0_usize..200,
+    ) {
+        let mut bytes = v4(port, &ovn(4));
+        for (at, byte) in changes {
+            bytes[at] = byte;
+        }
+        bytes.truncate(kept.max(100));
+        let (packet, length) = (bytes.as_slice(), u32::try_from(bytes.len()).unwrap());
+        let read = packet::outer(&packet, length, GENEVE_PORT);
+        prop_assert!(read == Ok(None) || packet::may_be_outer(&packet, GENEVE_PORT), "{read:?}");
+    }
+}
+
+#[test]
+fn only_datagrams_to_geneves_port_may_be_tunnel_packets() {
+    let may = |bytes: &[u8]| packet::may_be_outer(&bytes, GENEVE_PORT);
+    assert!(may(&v4(GENEVE_PORT, &ovn(4))));
+    assert!(!may(&v4(GENEVE_PORT + 1, &ovn(4))));
+    assert!(!may(&inner_tcp(100)));
+    assert!(!may(&v6(GENEVE_PORT, &ovn(4))));
+    assert!(!may(&v4(GENEVE_PORT, &ovn(4))[..37]));
+}

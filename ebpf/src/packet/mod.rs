@@ -17,7 +17,7 @@ pub use checksum::{changed, fold, low_half, lowered, outer_sum_is_right, replace
 pub use flow::{FIN, Flow, IPV4, IPV6, RST, SYN, ipv4, ipv6, print};
 pub use geneve::{Tunnel, uplink};
 pub use network::{MAX_EXTENSION_HEADERS, Network, network};
-pub use outer::{Fields, Outer, fields, outer};
+pub use outer::{Fields, Outer, fields, may_be_outer, outer};
 pub use window::{Window, halves};
 
 use crate::layout::reason::Reason;

@@ -29,6 +29,15 @@ const OVN_OPTION: u32 = 0x0102_8001;
 /// carries: IPv4 and UDP. What is asked for once need not be asked for again.
 const OUTER: u32 = 72 + 28;
 
+/// Bytes up to the end of the outer UDP header's ports, by which [`may_be_outer`] judges.
+const PORTS: u32 = 38;
+
+/// Whether a packet can be one that [`outer`] reads, by what is in front of its UDP payload. `port`: UDP port of Geneve.
+#[inline(always)]
+pub fn may_be_outer<W: Window>(packet: &W, port: u16) -> bool {
+    packet.has(PORTS) && packet.u16(12) == IPV4.to_be() && packet.u8(23) == UDP && packet.u16(36) == port.to_be()
+}
+
 /// Reads the outer headers of a packet of `length` bytes from its Ethernet header on. `port`: UDP port of Geneve.
 /// `Ok(None)`: not Geneve over IPv4 in this form, for the general parser to look at.
 ///

@@ -121,7 +121,7 @@ fn from_uplink(ctx: TcContext) -> i32 {
     let Some(port) = maps::port(skb.ifindex()) else { return unknown() };
     let Some(config) = maps::config() else { return go_on(port) };
     let meta = skb.meta();
-    let front = skb.front(HEADER_LEN + 20 + 20);
+    let front = skb.front_on_uplink(config.geneve_port);
     let seen = packet::outer(&front, skb.len(), config.geneve_port);
     let (gate, epoch) = (maps::gate(config), maps::epoch(config));
     let pass = Pass { config, port, meta, gate, epoch, payer: port.slot, at_egress: false };
@@ -167,7 +167,7 @@ fn to_uplink(ctx: TcContext) -> i32 {
         skb.set_tag(0);
     }
     let meta = skb.meta();
-    let front = skb.front(HEADER_LEN + 20 + 20);
+    let front = skb.front_on_uplink(config.geneve_port);
     let seen = packet::outer(&front, skb.len(), config.geneve_port);
     if let Ok(Some(outer)) = &seen {
         let slot = uplink::tunnel(&skb, outer.destination, outer.vni, port, meta, Direction::To);
@@ -243,7 +243,7 @@ fn to_host(ctx: TcContext) -> i32 {
 #[inline(always)]
 fn is_tunnelled(skb: &Skb) -> bool {
     let Some(config) = maps::config() else { return false };
-    let front = skb.front(HEADER_LEN + 28);
+    let front = skb.front_on_uplink(config.geneve_port);
     matches!(packet::outer(&front, skb.len(), config.geneve_port), Ok(Some(_)))
 }
 

@@ -9,8 +9,9 @@ use aya_ebpf::{
     programs::TcContext,
 };
 use ebpf::{
+    layout::flow::HEADER_LEN,
     packet::wire::Meta,
-    packet::{Packet, Window},
+    packet::{self, Packet, Window},
 };
 
 /// A packet at a TC hook, from its Ethernet header on. The kernel's pointer by value: a reference to the context would keep
@@ -94,6 +95,14 @@ impl Skb {
         // SAFETY: the helper checks its arguments. It may move the data: pointers are fetched anew.
         unsafe { bpf_skb_pull_data(self.raw(), if len < wanted { len } else { wanted }) };
         self.front_as_is()
+    }
+
+    /// The front of a packet on the uplink: of a tunnel's all headers, of others no more than theirs. What is behind them often lies
+    /// in pages of its own, and to make it contiguous costs a copy of the packet's head. `port`: UDP port of Geneve.
+    #[inline(always)]
+    pub(super) fn front_on_uplink(&self, port: u16) -> Front {
+        let front = self.front(14 + 20 + 20);
+        if packet::may_be_outer(&front, port) { self.front(HEADER_LEN + 20 + 20) } else { front }
     }
 
     /// Direct access to what is contiguous.
