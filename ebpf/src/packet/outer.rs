@@ -35,7 +35,10 @@ const PORTS: u32 = 38;
 /// Whether a packet can be one that [`outer`] reads, by what is in front of its UDP payload. `port`: UDP port of Geneve.
 #[inline(always)]
 pub fn may_be_outer<W: Window>(packet: &W, port: u16) -> bool {
-    packet.has(PORTS) && packet.u16(12) == IPV4.to_be() && packet.u8(23) == UDP && packet.u16(36) == port.to_be()
+    packet.has(PORTS)
+        && packet.u16(12) == IPV4.to_be()
+        && packet.u8(23) == UDP
+        && packet.u16(36) == port.to_be()
 }
 
 /// Reads the outer headers of a packet of `length` bytes from its Ethernet header on. `port`: UDP port of Geneve.
