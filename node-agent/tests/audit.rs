@@ -92,6 +92,9 @@ impl FlowCache for Cache {
     fn sweep(&self) -> Result<Swept, CacheError> {
         Ok(Swept::default())
     }
+    fn end_connections(&self, _: &node_agent::flow_cache::Connections) -> Result<u64, CacheError> {
+        Ok(0)
+    }
     fn divergences(&self) -> Result<Vec<Divergence>, CacheError> {
         Ok(Vec::new())
     }

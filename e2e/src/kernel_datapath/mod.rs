@@ -3,6 +3,7 @@
 
 mod agent;
 mod flows;
+mod forgotten;
 mod programs;
 mod reset;
 
@@ -40,9 +41,10 @@ enum Part {
     /// What the agents say of themselves, and the programs that are attached.
     Agents,
     Flows,
-    /// Connections to services.
     /// Every way of a connection.
     Ways,
+    /// Connections that connection tracking forgets.
+    Forgotten,
     Reset,
 }
 
@@ -66,6 +68,7 @@ impl Args {
             Case::new("ways", LIMIT, Part::Ways),
         ];
         if ebpf {
+            cases.push(Case::new("forgotten_connections", LIMIT, Part::Forgotten));
             cases.push(Case::new("long_connection_reset", LIMIT, Part::Reset));
         }
         let name = cluster.to_owned();
@@ -97,6 +100,7 @@ fn play(bed: &Bed, ebpf: bool, jobs: &mut Jobs<Part>) -> Result<()> {
             }
             Part::Flows => flows::check(bed, ebpf, checks)?,
             Part::Ways => ways::check(bed, ebpf, checks)?,
+            Part::Forgotten => forgotten::check(bed, checks),
             Part::Reset => reset::check(bed, checks),
         }
         Ok(())

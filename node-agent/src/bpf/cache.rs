@@ -21,14 +21,15 @@ use super::{
     clock::Clock,
     config::{gate_of, gated, hold_left, timed, with_underlay},
     control::Control,
+    ended,
     flows::{Five, Reader},
     remotes::Remotes,
     shape::{EVENTS, FLOWS, FLOWS6, REMOTES, TUNNELS},
     sweep::{Moment, Walk, count, sweep},
 };
 use crate::flow_cache::{
-    CacheError, Divergence, EndpointAmounts, Flow, FlowCache, Gate, GatewayEnd, InterfaceAmounts, Pressure,
-    Swept, Timing, Tunnel, Underlay,
+    CacheError, Connections, Divergence, EndpointAmounts, Flow, FlowCache, Gate, GatewayEnd,
+    InterfaceAmounts, Pressure, Swept, Timing, Tunnel, Underlay,
 };
 
 /// The flow cache of the loaded programs.
@@ -209,6 +210,21 @@ impl PinnedCache {
         Ok(())
     }
 
+    fn end_all(&self, connections: &Connections) -> Result<u64, Error> {
+        let of_4 = self.end_in::<Tuple4>(FLOWS, connections)?;
+        Ok(of_4 + self.end_in::<Tuple6>(FLOWS6, connections)?)
+    }
+
+    fn end_in<T: Pod + Into<Five>>(&self, name: &'static str, connections: &Connections) -> Result<u64, Error>
+    where
+        Entry<T>: Pod,
+    {
+        let mut map = self.lru::<T, Entry<T>>(name)?;
+        let capacity = map.map().info().map_err(|source| Error::map(name, "read", source))?.max_entries();
+        let most = usize::try_from(capacity).unwrap_or(usize::MAX);
+        ended::end(&mut map, most, connections).map_err(|source| Error::map(name, "walk", source))
+    }
+
     fn take_divergences(&self) -> Result<Vec<Divergence>, Error> {
         let mut events = self.events.lock();
         let mut records = Vec::new();
@@ -305,6 +321,10 @@ impl FlowCache for PinnedCache {
             tracing::warn!(error = api::error::chain(&error), "cannot remove unused tunnel counters");
         }
         Ok(self.sweep_all()?)
+    }
+
+    fn end_connections(&self, connections: &Connections) -> Result<u64, CacheError> {
+        self.end_all(connections).map_err(CacheError::from)
     }
 
     fn divergences(&self) -> Result<Vec<Divergence>, CacheError> {

@@ -15,6 +15,7 @@ mod clock;
 mod config;
 mod control;
 mod dry_run;
+mod ended;
 mod error;
 mod flows;
 mod host;

@@ -13,6 +13,8 @@ use api::admin::Amount;
 use ebpf::layout::reason::Reason;
 use serde::Serialize;
 
+use super::Connections;
+
 /// Grace period: how long cached flows are used without refresh while OVS is not monitored.
 pub const HOLD: Duration = Duration::from_secs(10);
 
@@ -346,6 +348,8 @@ pub trait FlowCache: std::fmt::Debug + Send + Sync {
     /// Removes expired entries, a limited number per call. Must not be called in a grace period, when entries are used beyond their
     /// deadlines. Iterates over the maps once, and returns the fill levels as [`Self::pressure`] does.
     fn sweep(&self) -> Result<Swept, CacheError>;
+    /// Removes the entries of these connections, in both directions; returns how many. Iterates over all entries.
+    fn end_connections(&self, connections: &Connections) -> Result<u64, CacheError>;
     /// Divergences found since the last call.
     fn divergences(&self) -> Result<Vec<Divergence>, CacheError>;
     /// Counters of all tunnels.

@@ -11,8 +11,8 @@ use api::MacAddr;
 use parking_lot::Mutex;
 
 use crate::flow_cache::{
-    Action, CacheError, Divergence, EndpointAmounts, Flow, FlowCache, Gate, GatewayEnd, InterfaceAmounts,
-    Pressure, Swept, Timing, Tunnel, Underlay,
+    Action, CacheError, Connections, Divergence, EndpointAmounts, Flow, FlowCache, Gate, GatewayEnd,
+    InterfaceAmounts, Pressure, Swept, Timing, Tunnel, Underlay,
 };
 
 /// Fake implementation of [`FlowCache`].
@@ -33,7 +33,7 @@ pub(crate) struct Fake {
 pub(crate) const OPTION: u32 = 0x0003_0002;
 
 /// Fill levels returned.
-pub(crate) const PRESSURE: [Pressure; 1] = [Pressure { map: "FLOW_EGRESS", entries: 3, capacity: 262_144 }];
+pub(crate) const PRESSURE: [Pressure; 1] = [Pressure { map: "FLOWS", entries: 3, capacity: 262_144 }];
 
 /// One flow of each kind.
 pub(crate) fn flows() -> Vec<Flow> {
@@ -125,6 +125,9 @@ impl FlowCache for Fake {
     fn sweep(&self) -> Result<Swept, CacheError> {
         *self.sweeps.lock() += 1;
         Ok(Swept { removed: 2, maps: PRESSURE.to_vec() })
+    }
+    fn end_connections(&self, _: &Connections) -> Result<u64, CacheError> {
+        Ok(0)
     }
     fn divergences(&self) -> Result<Vec<Divergence>, CacheError> {
         Ok(Vec::new())

@@ -23,6 +23,9 @@ pub(super) struct CacheMetrics {
     tracking: Family<TrackingLabels, Gauge>,
     pub(super) divergences: Counter,
     pub(super) failures: Counter,
+    pub(super) tracking_ended: Counter,
+    pub(super) tracking_lost: Counter,
+    pub(super) tracking_dropped: Counter,
     endpoints: Family<PathLabels, Gauge>,
 }
 
@@ -63,6 +66,9 @@ impl Default for CacheMetrics {
             tracking: Family::default(),
             divergences: Counter::default(),
             failures: Counter::default(),
+            tracking_ended: Counter::default(),
+            tracking_lost: Counter::default(),
+            tracking_dropped: Counter::default(),
             endpoints: Family::default(),
         }
     }
@@ -114,6 +120,21 @@ impl CacheMetrics {
             "fastpath_control_failures",
             "Failed operations on the flow cache",
             self.failures.clone(),
+        );
+        registry.register(
+            "fastpath_tracking_ended",
+            "Cached flows that ended because the kernel's connection tracking forgot their connection",
+            self.tracking_ended.clone(),
+        );
+        registry.register(
+            "fastpath_tracking_lost",
+            "Times that notifications of the kernel's connection tracking were lost; each invalidates all cached flows",
+            self.tracking_lost.clone(),
+        );
+        registry.register(
+            "fastpath_tracking_dropped",
+            "Connections forgotten by the kernel's connection tracking that were not looked for in the cache, as too many came at once and they were never answered",
+            self.tracking_dropped.clone(),
         );
         registry.register("fastpath_endpoints", "Number of endpoints by path", self.endpoints.clone());
     }

@@ -7,6 +7,7 @@
 //! | `manager` | [`Manager`]: handle for the rest of the agent; applies the state machine's decisions to the maps |
 //! | `invalidation` | state machine: when to invalidate, learn, use entries in a grace period, or stop; pure, time is passed in |
 //! | `cause` | causes of invalidation, as in metrics |
+//! | `connections` | tracked connections that ended, and when to look for their entries; pure |
 //! | `sources/` | event sources: flows of br-int, Open_vSwitch database, underlay, connection tracking, revalidators |
 //! | `eligibility/` | which endpoints are eligible, and why others are not |
 //! | `pressure`, `remotes` | periodic sweep of the maps and adaptive refresh interval; set of remote tunnel endpoints |
@@ -15,6 +16,7 @@
 mod cache;
 pub mod cause;
 pub mod collector;
+mod connections;
 pub mod eligibility;
 #[cfg(test)]
 pub(crate) mod fake;
@@ -30,6 +32,7 @@ pub mod sources;
 mod tasks;
 
 pub use cache::*;
+pub use connections::Connections;
 pub use manager::{CacheControl, Manager};
 pub use path_file::StoreError;
 pub use tasks::{FaultInjection, Handles, Settings};

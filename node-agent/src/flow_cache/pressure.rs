@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::MissedTickBehavior;
 
-use super::{CacheError, FlowCache, Swept};
+use super::{CacheError, FlowCache, Pressure, Swept};
 use crate::flow_cache::manager::Shared;
 
 /// Interval between two sweeps.
@@ -33,7 +33,7 @@ pub(super) async fn watch(shared: Arc<Shared>) {
         if removed > 0 {
             tracing::debug!(removed, "expired entries removed from the maps");
         }
-        let flows = maps.iter().filter(|map| map.map.starts_with("FLOW_")).map(|map| map.entries).sum();
+        let flows = flows(&maps);
         let mut timing = shared.timing();
         let refresh = refresh_for(usual, flows);
         if timing.refresh != refresh {
@@ -54,6 +54,11 @@ fn look(cache: &dyn FlowCache) -> Result<Swept, CacheError> {
     cache.sweep()
 }
 
+/// Number of entries of flows.
+fn flows(maps: &[Pressure]) -> u64 {
+    maps.iter().filter(|map| map.map.starts_with("FLOWS")).map(|map| map.entries).sum()
+}
+
 /// Refresh interval for `flows` entries: a whole multiple of `usual`, so that it does not change with every sweep.
 fn refresh_for(usual: Duration, flows: u64) -> Duration {
     let times = u32::try_from(flows.div_ceil(MANY_FLOWS).max(1)).unwrap_or(u32::MAX);
@@ -71,6 +76,13 @@ mod tests {
         let seconds = |flows| refresh_for(usual, flows).as_secs();
         assert_eq!([seconds(0), seconds(50_000), seconds(50_001), seconds(150_001)], [2, 2, 4, 8]);
         assert_eq!(seconds(10_000_000), 10);
+    }
+
+    #[test]
+    fn entries_of_both_families_count_and_those_of_other_maps_do_not() {
+        let map = |map, entries| Pressure { map, entries, capacity: 262_144 };
+        assert_eq!(flows(&[map("FLOWS", 40_000), map("FLOWS6", 20_000), map("TUNNELS", 9)]), 60_000);
+        assert_eq!(flows(&PRESSURE), 3);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use supervision::Tasks;
 use tokio::time::MissedTickBehavior;
 
-use super::sources::{flow_events, ovs_database, revalidation, tracking, underlay};
+use super::sources::{flow_events, forgotten, ovs_database, revalidation, tracking, underlay};
 use super::{Timing, pressure};
 use crate::flow_cache::eligibility::decide::{self, View};
 use crate::flow_cache::invalidation::Watched;
@@ -102,6 +102,9 @@ impl Manager {
         tasks.spawn("ovs-database", ovs_database::follow(Arc::clone(&self.shared), ovs.clone()));
         let follow = underlay::follow(Arc::clone(&self.shared), netlink.clone(), settings.uplink);
         tasks.spawn("underlay", follow);
+        if !self.shared.netdev {
+            tasks.spawn("forgotten-connections", forgotten::follow(Arc::clone(&self.shared)));
+        }
         let of = if self.shared.netdev {
             tracking::Of::Userspace { unixctl, keep: settings.faults.keep_sequence_check }
         } else {

@@ -20,6 +20,8 @@ pub(super) const CLOSING: &str = "in all:";
 const LIMIT: Duration = Duration::from_secs(1800);
 /// Number of programs that run at the same time as those of real nodes, which mostly wait for kubelets.
 const SHARED: usize = 2;
+/// Number of quick programs that run at the same time.
+const FIRST: usize = 2;
 /// Number of programs that mostly wait and run at the same time. With three, OVN takes longer to carry out a change than the
 /// suites allow.
 const WAITING: usize = 2;
@@ -27,7 +29,7 @@ const WAITING: usize = 2;
 /// Which programs may run at the same time as a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lane {
-    /// Before all others, one after another: quick programs, whose failure makes the rest pointless.
+    /// Before all others: quick programs, whose failure makes the rest pointless.
     First,
     /// With others.
     Shared,
@@ -36,6 +38,9 @@ pub(super) enum Lane {
     /// With others of this lane. They keep the processors idle most of the time, and their expectations concern times of
     /// hundreds of milliseconds.
     Waiting,
+    /// With those that mostly wait, one after another and with the lowest priority: programs that compute all the time, and whose
+    /// expectations concern no times.
+    Background,
     /// With no other program.
     Alone,
 }
@@ -57,6 +62,8 @@ pub(super) struct Job {
 pub(super) struct Took {
     pub(super) name: String,
     pub(super) time: Duration,
+    /// Percentage of it that the processors had nothing to do, whatever else ran.
+    pub(super) idle: u64,
 }
 
 /// Result of a program.
@@ -65,6 +72,8 @@ struct Outcome {
     output: Result<String>,
     good: bool,
     time: Duration,
+    /// Percentage of the time that the processors had nothing to do meanwhile, whatever else ran.
+    idle: u64,
 }
 
 /// Runs all jobs and counts their tests.
@@ -78,12 +87,15 @@ pub(super) fn run_all(jobs: Vec<Job>, tally: &mut Tally) -> Result<Vec<Took>> {
     let mut jobs = jobs;
     let (first, real, shared) =
         (of(&mut jobs, Lane::First), of(&mut jobs, Lane::Real), of(&mut jobs, Lane::Shared));
-    let waiting = of(&mut jobs, Lane::Waiting);
+    let (waiting, background) = (of(&mut jobs, Lane::Waiting), of(&mut jobs, Lane::Background));
     let alone = VecDeque::from(jobs);
     let mut took = Vec::new();
-    for queues in
-        [vec![(first, 1)], vec![(real, 1), (shared, SHARED)], vec![(waiting, WAITING)], vec![(alone, 1)]]
-    {
+    for queues in [
+        vec![(first, FIRST)],
+        vec![(real, 1), (shared, SHARED)],
+        vec![(waiting, WAITING), (background, 1)],
+        vec![(alone, 1)],
+    ] {
         in_lanes(queues, tally, &mut took);
     }
     Ok(took)
@@ -110,14 +122,14 @@ fn in_lanes(queues: Vec<(VecDeque<Job>, usize)>, tally: &mut Tally, took: &mut V
         drop(sender);
         for outcome in receiver {
             count(&outcome, tally);
-            took.push(Took { name: outcome.name, time: outcome.time });
+            took.push(Took { name: outcome.name, time: outcome.time, idle: outcome.idle });
         }
     });
 }
 
 fn run(mut job: Job) -> Outcome {
     exec::say(format_args!("started: {}", job.name));
-    let begin = Instant::now();
+    let (begin, before) = (Instant::now(), Processors::now());
     let path = logs().join(format!("{}.log", job.name.replace([' ', '/', ':'], "-")));
     let ended = start(&mut job.command, &path).and_then(wait);
     let good = ended.as_ref().is_ok_and(ExitStatus::success);
@@ -128,7 +140,36 @@ fn run(mut job: Job) -> Outcome {
         }
         Ok(text)
     });
-    Outcome { name: job.name, output, good, time: begin.elapsed() }
+    let idle = before.idle_until(Processors::now());
+    Outcome { name: job.name, output, good, time: begin.elapsed(), idle }
+}
+
+/// Time of all processors since the start of the machine, in ticks.
+#[derive(Clone, Copy, Default)]
+struct Processors {
+    idle: u64,
+    all: u64,
+}
+
+impl Processors {
+    fn now() -> Self {
+        fs::read_to_string("/proc/stat").map(|text| Self::parse(&text)).unwrap_or_default()
+    }
+
+    /// The first line of /proc/stat (proc(5)): user, nice, system, idle, iowait, irq, softirq, steal; guests are in user.
+    fn parse(text: &str) -> Self {
+        let line = text.lines().next().unwrap_or_default();
+        let times: Vec<u64> =
+            line.split_whitespace().skip(1).take(8).filter_map(|n| n.parse().ok()).collect();
+        Self { idle: times.get(3..5).unwrap_or_default().iter().sum(), all: times.iter().sum() }
+    }
+
+    /// Percentage of the time that the processors had nothing to do.
+    fn idle_until(self, later: Self) -> u64 {
+        (later.idle.saturating_sub(self.idle) * 100)
+            .checked_div(later.all.saturating_sub(self.all))
+            .unwrap_or(0)
+    }
 }
 
 fn start(command: &mut Command, log: &PathBuf) -> Result<Child> {
@@ -157,7 +198,7 @@ fn wait(mut child: Child) -> Result<ExitStatus> {
 }
 
 fn count(outcome: &Outcome, tally: &mut Tally) {
-    let Outcome { name, output, good, time } = outcome;
+    let Outcome { name, output, good, time, idle } = outcome;
     exec::heading(name);
     let output = match output {
         Ok(output) => output,
@@ -180,7 +221,7 @@ fn count(outcome: &Outcome, tally: &mut Tally) {
     {
         tally.keep(name, said);
     }
-    exec::say(format_args!("--- {name} took {time:.0?}"));
+    exec::say(format_args!("--- {name} took {time:.0?}, processors idle {idle} %"));
 }
 
 fn logs() -> PathBuf {
@@ -195,6 +236,16 @@ mod tests {
         let mut command = exec::command("sh");
         command.args(["-c", script]);
         Job { name: name.into(), part: "unit", target: name.into(), lane, command }
+    }
+
+    #[test]
+    fn idle_time_is_told_as_a_part_of_all_time() {
+        let of = |text| Processors::parse(text);
+        let (before, after) =
+            (of("cpu  10 0 10 80 0 0 0 0 0 0\ncpu0 1"), of("cpu  40 0 20 130 10 0 0 0 5 0\n"));
+        assert_eq!(before.idle_until(after), 60);
+        assert_eq!(before.idle_until(before), 0);
+        assert_eq!(of("").idle_until(of("nothing")), 0);
     }
 
     #[test]

@@ -104,8 +104,8 @@ fn chosen(jobs: Vec<Job>, only: &[String]) -> Result<Vec<Job>> {
 
 fn slowest(mut took: Vec<Took>) {
     took.sort_by_key(|took| std::cmp::Reverse(took.time));
-    for Took { name, time } in took.iter().take(SLOWEST) {
-        exec::say(format_args!("{:>6.0} s  {name}", time.as_secs_f64()));
+    for Took { name, time, idle } in took.iter().take(SLOWEST) {
+        exec::say(format_args!("{:>6.0} s  {name}, processors idle {idle} %", time.as_secs_f64()));
     }
 }
 

@@ -41,7 +41,7 @@ const PROCESSOR: &str = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+cx16,+rdrand";
 const ARGUMENTS: &str = "console=ttyS0 loglevel=4 panic=-1 mitigations=off random.trust_cpu=on audit=0 selinux=0 \
                          apparmor=0 nowatchdog tsc=reliable net.ifnames=0";
 /// Modules of a node with OVS's kernel datapath, and of the paths with which it is compared.
-const MODULES: &str = "openvswitch vport_geneve geneve vxlan veth bridge nf_conntrack nf_nat nf_tables nft_ct nft_nat nft_masq nft_chain_nat \
+const MODULES: &str = "openvswitch vport_geneve geneve vxlan veth bridge nf_conntrack nf_conntrack_netlink nf_nat nf_tables nft_ct nft_nat nft_masq nft_chain_nat \
      nft_fib_inet sch_ingress cls_bpf tun";
 
 /// Factor for the time limits of the test bed.

@@ -7,6 +7,8 @@ use std::io;
 use netlink_sys::protocols::NETLINK_NETFILTER;
 use netlink_sys::{AsyncSocket, AsyncSocketExt, Socket, SocketAddr, TokioSocket};
 
+use crate::kernel::nfnetlink::{HEADERS, Message, attribute, messages};
+
 /// Multicast group of nftables (`NFNLGRP_NFTABLES`).
 const GROUP: u32 = 7;
 /// High byte of message types (`NFNL_SUBSYS_NFTABLES`).
@@ -20,10 +22,7 @@ const TABLE_NAME: u16 = 1;
 // linux/netlink.h
 const DONE: u16 = 3;
 const ERROR: u16 = 2;
-const NLA_TYPE_MASK: u16 = 0x3fff;
 const REQUEST_DUMP: u16 = 1 | 0x100 | 0x200;
-/// Size of `nlmsghdr` and `nfgenmsg` in bytes.
-const HEADERS: usize = 20;
 
 /// Name prefix of Slipstream's tables.
 const OURS: &str = "slipstream";
@@ -62,7 +61,7 @@ impl Monitor {
         loop {
             match self.socket.recv_from_full().await {
                 Ok((datagram, _)) => {
-                    let by: BTreeSet<u32> = messages(&datagram).filter_map(|m| m.touches_ours()).collect();
+                    let by: BTreeSet<u32> = messages(&datagram).filter_map(|m| touches_ours(&m)).collect();
                     if !by.is_empty() {
                         return Ok(Heard::Touched(by));
                     }
@@ -97,94 +96,44 @@ pub fn tables() -> io::Result<BTreeSet<(u8, String)>> {
                 ERROR => {
                     return Err(io::Error::other("the kernel rejects the request to list nftables tables"));
                 }
-                _ => found.extend(message.table().map(|name| (message.family, name))),
+                _ => found.extend(table(&message).map(|name| (message.family, name))),
             }
         }
     }
 }
 
-struct Message<'a> {
-    kind: u16,
-    port: u32,
-    family: u8,
-    attributes: &'a [u8],
+/// Port id of the socket that changed one of Slipstream's tables.
+fn touches_ours(message: &Message<'_>) -> Option<u32> {
+    let about_tables = message.kind.to_le_bytes()[1] == SUBSYSTEM && !message.is(SUBSYSTEM, NEW_GENERATION);
+    let name = name(message).filter(|_| about_tables)?;
+    name.starts_with(OURS).then_some(message.port)
 }
 
-impl Message<'_> {
-    fn is(&self, low: u8) -> bool {
-        self.kind.to_le_bytes() == [low, SUBSYSTEM]
-    }
-
-    /// Port id of the socket that changed one of Slipstream's tables.
-    fn touches_ours(&self) -> Option<u32> {
-        let about_tables = self.kind.to_le_bytes()[1] == SUBSYSTEM && !self.is(NEW_GENERATION);
-        let name = self.name().filter(|_| about_tables)?;
-        name.starts_with(OURS).then_some(self.port)
-    }
-
-    /// Name of the table, if it is one of Slipstream's.
-    fn table(&self) -> Option<String> {
-        self.name().filter(|name| self.is(NEW_TABLE) && name.starts_with(OURS))
-    }
-
-    fn name(&self) -> Option<String> {
-        let mut rest = self.attributes;
-        while let Some((header, _)) = rest.split_first_chunk::<4>() {
-            let length = usize::from(u16::from_ne_bytes([header[0], header[1]]));
-            let kind = u16::from_ne_bytes([header[2], header[3]]) & NLA_TYPE_MASK;
-            let value = rest.get(4..length)?;
-            if kind == TABLE_NAME {
-                let text = value.split(|byte| *byte == 0).next()?;
-                return String::from_utf8(text.to_vec()).ok();
-            }
-            rest = rest.get(length.next_multiple_of(4)..)?;
-        }
-        None
-    }
+/// Name of the table that the message lists, if it is one of Slipstream's.
+fn table(message: &Message<'_>) -> Option<String> {
+    name(message).filter(|name| message.is(SUBSYSTEM, NEW_TABLE) && name.starts_with(OURS))
 }
 
-/// Messages of a datagram; stops at a truncated one.
-fn messages(datagram: &[u8]) -> impl Iterator<Item = Message<'_>> {
-    let mut rest = datagram;
-    std::iter::from_fn(move || {
-        let (header, _) = rest.split_first_chunk::<16>()?;
-        let number =
-            |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-        let length = usize::try_from(number(0)).ok()?;
-        let message = rest.get(..length)?;
-        let kind = u16::from_ne_bytes([header[4], header[5]]);
-        let (family, attributes) =
-            (message.get(16).copied().unwrap_or(0), message.get(HEADERS..).unwrap_or_default());
-        rest = rest.get(length.max(16).next_multiple_of(4)..).unwrap_or_default();
-        Some(Message { kind, port: number(12), family, attributes })
-    })
+fn name(message: &Message<'_>) -> Option<String> {
+    let text = attribute(message.attributes, TABLE_NAME)?.split(|byte| *byte == 0).next()?;
+    String::from_utf8(text.to_vec()).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::nfnetlink::tests as nfnetlink;
 
     fn message(low: u8, port: u32, table: &str) -> Vec<u8> {
         let mut name = table.as_bytes().to_vec();
         name.push(0);
-        let attribute = 4 + name.len();
-        let length = HEADERS + attribute.next_multiple_of(4);
-        let mut out = Vec::new();
-        out.extend(u32::try_from(length).unwrap().to_ne_bytes());
-        out.extend([low, SUBSYSTEM, 0, 0, 0, 0, 0, 0]);
-        out.extend(port.to_ne_bytes());
-        out.extend([1, 0, 0, 0]);
-        out.extend(u16::try_from(attribute).unwrap().to_ne_bytes());
-        out.extend(TABLE_NAME.to_ne_bytes());
-        out.extend(name);
-        out.resize(length, 0);
-        out
+        nfnetlink::message(SUBSYSTEM, low, port, &nfnetlink::encoded(TABLE_NAME, &name))
     }
 
     #[test]
     fn only_what_is_about_our_tables_counts_and_names_who_did_it() {
         let touched =
-            |datagram: &[u8]| messages(datagram).filter_map(|m| m.touches_ours()).collect::<Vec<_>>();
+            |datagram: &[u8]| messages(datagram).filter_map(|m| touches_ours(&m)).collect::<Vec<_>>();
         let mut all = message(NEW_TABLE, 7, "filter");
         all.extend(message(2, 8, "slipstream"));
         all.extend(message(14, 9, "slipstream_host_ports"));

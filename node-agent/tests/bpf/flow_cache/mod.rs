@@ -1,6 +1,7 @@
 //! The flow cache, program by program: what goes in and what comes out, byte by byte. OVS is played by the test: it
 //! makes of a packet what OVS would.
 
+mod ended;
 mod marks;
 mod notes;
 mod sides;
