@@ -1,6 +1,7 @@
 //! Names of Kubernetes objects.
 
 use std::fmt;
+use std::str::FromStr;
 
 /// Namespace and name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -18,6 +19,20 @@ impl NamespacedName {
     }
 }
 
+impl FromStr for NamespacedName {
+    type Err = String;
+
+    /// Parses `NAMESPACE/NAME`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('/') {
+            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+                Ok(Self::new(namespace, name))
+            }
+            _ => Err(format!("`{text}` is no name of an object; write it as NAMESPACE/NAME")),
+        }
+    }
+}
+
 #[cfg(feature = "kubernetes")]
 impl From<&k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta> for NamespacedName {
     /// Namespace and name from an object's metadata; empty where absent.
@@ -29,5 +44,20 @@ impl From<&k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta> for Names
 impl fmt::Display for NamespacedName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_read_back_and_half_a_name_is_none() {
+        let name = NamespacedName::new("shop", "web");
+        assert_eq!(name.to_string().parse(), Ok(name));
+        for text in ["web", "shop/", "/web", "shop/web/80", ""] {
+            let error = text.parse::<NamespacedName>().unwrap_err();
+            assert!(error.contains(&format!("`{text}`")) && error.contains("NAMESPACE/NAME"), "{error}");
+        }
     }
 }

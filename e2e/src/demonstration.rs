@@ -10,7 +10,7 @@ use testbed::demo;
 use testbed::ui::Progress;
 
 use crate::harness::{Case, Group, Program, Settings, flags};
-use crate::{replaced_backend, rolling_update, ways};
+use crate::{replaced_backend, rolling_update, service_path, ways};
 
 /// How long the demonstration may take.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -26,6 +26,8 @@ enum Part {
     Replaced,
     /// A service whose backends come and go.
     Rolling,
+    /// A service that leaves the flow cache and comes back.
+    ServicePath,
 }
 
 /// On what to demonstrate.
@@ -47,16 +49,19 @@ pub fn main() -> ExitCode {
 }
 
 impl Args {
-    /// Four trials, on a cluster of that name.
+    /// Four trials, on a cluster of that name, and one more where there is a flow cache.
     #[must_use]
     pub fn group(self, prefix: &'static str, cluster: &str) -> Group {
         let name = cluster.to_owned();
-        let cases = vec![
+        let mut cases = vec![
             Case::new("traffic", LIMIT, Part::Traffic),
             Case::new("ways", LIMIT, Part::Ways),
             Case::new("replaced_backend", LIMIT, Part::Replaced),
             Case::new("rolling_update", LIMIT, Part::Rolling),
         ];
+        if self.shape.datapath != Datapath::Ovs {
+            cases.push(Case::new("service_path", LIMIT, Part::ServicePath));
+        }
         Group::new(prefix, cases, vec![name.clone()], move |settings, jobs| {
             let config = self.shape.config(&name)?;
             let ebpf = config.datapath == Datapath::Ebpf;
@@ -72,6 +77,7 @@ impl Args {
                         Part::Ways => ways::check(bed, ebpf, checks),
                         Part::Replaced => replaced_backend::check(bed, checks),
                         Part::Rolling => rolling_update::check(bed, checks),
+                        Part::ServicePath => service_path::check(bed, checks),
                     }
                 });
                 Ok(())

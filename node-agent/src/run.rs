@@ -22,6 +22,7 @@ use crate::cni::server;
 use crate::config::{Config, DatapathFlag};
 use crate::datapath::{self, Datapath};
 use crate::flow_cache::collector::DatapathCollector;
+use crate::flow_cache::service_collector::ServiceCollector;
 use crate::flow_cache::{CacheControl, FaultInjection, Settings};
 use crate::gateway::task;
 use crate::health::Health;
@@ -189,7 +190,7 @@ pub async fn connect(config: &Config, client: kube::Client, tasks: &Tasks) -> an
         metrics,
         health: Health::default(),
         peers: Default::default(),
-        service_names: Default::default(),
+        service_names: flow_cache.services().names().clone(),
         flow_cache,
         tasks: tasks.clone(),
     };
@@ -197,6 +198,10 @@ pub async fn connect(config: &Config, client: kube::Client, tasks: &Tasks) -> an
         let Datapath { flow_cache, reason, pressure, .. } = &*node.datapath;
         let collector = DatapathCollector::new(path, reason, flow_cache.clone(), pressure.clone());
         registry.register_collector(Box::new(collector));
+        if flow_cache.is_some() {
+            let services = node.flow_cache.services().clone();
+            registry.register_collector(Box::new(ServiceCollector::new(services)));
+        }
     });
     let settings = Settings {
         ovs_db: config.ovs_db.clone(),

@@ -219,6 +219,7 @@ fn flow(action: Action) -> Flow {
         translated: None,
         gateway: false,
         closing: false,
+        slow: false,
         probing: false,
         ttl_step: 1,
         destination_mac: mac(9),

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use api::admin::{self as wire, FlowSpec, NodePath, PathStatus};
+use api::admin::{self as wire, FlowSpec, NodePath, Path, PathStatus, ServicePath, ServicePathRequest};
 use clap::{Parser, Subcommand, ValueEnum};
 use serde_json::Value;
 
 use crate::client::{Client, Error};
-use crate::{show, top, units};
+use crate::{compare, show, top, units};
 
 /// Inspect and control Slipstream's flow cache on this node.
 ///
@@ -62,6 +62,16 @@ enum Command {
         #[arg(long)]
         count: Option<u64>,
     },
+    /// Measure a service on both paths in turn, on the traffic that it has; its path is as before afterwards.
+    ///
+    /// What is measured: packets, bytes and connections that the flow cache has entries for, and the CPU time of the whole machine.
+    Compare {
+        /// NAMESPACE/NAME of the service.
+        service: String,
+        /// Seconds to measure on each path, in three parts.
+        #[arg(long, default_value_t = compare::SECONDS, value_parser = clap::value_parser!(u64).range(3..=300))]
+        seconds: u64,
+    },
     /// Compare cached flows with the verdict of OVS (ofproto/trace).
     ///
     /// Exit code 4 if a verdict differs, 5 if none differs but some could not be compared.
@@ -88,6 +98,15 @@ enum PathCommand {
         /// `auto` or `ebpf`: fast path for eligible pods, with `ebpf` warn if the node is not eligible; `ovs`: every packet
         /// through OVS.
         path: NodePath,
+    },
+    /// Keep one service off the flow cache on this node, or let it come back; kept across restarts of the agent.
+    ///
+    /// Without a path: show it. Without a service: list those whose path was requested.
+    Service {
+        /// NAMESPACE/NAME of the service.
+        service: Option<String>,
+        /// `ovs`: every packet of it through OVS; `ebpf`: cached again.
+        path: Option<Path>,
     },
 }
 
@@ -127,6 +146,20 @@ impl Args {
                 let value = client.post(wire::AUDIT, &wire::AuditRequest { flow, limit: Some(limit) })?;
                 self.output.print(&value, |reply: wire::AuditReply| show::audit::text(&reply))?;
                 return Ok(audit_code(&value));
+            }
+            Command::Compare { service, seconds } => {
+                let found = compare::run(&client, &service, Duration::from_secs(seconds))?;
+                let value = serde_json::to_value(&found).map_err(Error::not_understood)?;
+                self.output.print(&value, |_: Value| compare::show::text(&found))?;
+            }
+            Command::Path(PathCommand::Service { service: None, .. }) => {
+                let value = client.get(wire::PATH_SERVICE)?;
+                self.output.print(&value, |list: Vec<ServicePath>| show::service_path::list(&list))?;
+            }
+            Command::Path(PathCommand::Service { service: Some(service), path }) => {
+                let request = ServicePathRequest { service, path, for_ms: None };
+                let value = client.post(wire::PATH_SERVICE, &request)?;
+                self.output.print(&value, |now: ServicePath| show::service_path::text(&now))?;
             }
             Command::Path(PathCommand::Node { path }) => {
                 let value = client.post(wire::PATH_NODE, &wire::PathRequest { path })?;
@@ -193,6 +226,9 @@ mod tests {
             (vec!["top", "--interval", "fast"], "'fast'", "500ms"),
             (vec!["top", "--interval", "1ms"], "'1ms'", "100ms"),
             (vec!["path", "node", "fast"], "'fast'", "`auto`, `ebpf` or `ovs`"),
+            (vec!["path", "service", "shop/web", "auto"], "'auto'", "`ebpf` or `ovs`"),
+            (vec!["compare"], "not provided", "<SERVICE>"),
+            (vec!["compare", "shop/web", "--seconds", "2"], "2 is not in", "3..=300"),
             (vec!["status", "-o", "xml"], "'xml'", "json"),
             (vec!["audit"], "not provided", "<PROTO> <SRC:PORT> <DST:PORT>"),
             (vec!["audit", "tcp", "1.2.3.4:1"], "3 values required", "2 were provided"),

@@ -34,6 +34,9 @@ pub(crate) enum Error {
     /// Wrong command line.
     #[error("{0}")]
     Usage(String),
+    /// A signal ended a measurement.
+    #[error("interrupted; {0}")]
+    Interrupted(String),
     /// Standard output cannot be written.
     #[error("cannot write to standard output: {0}")]
     Output(io::Error),
@@ -63,11 +66,11 @@ impl Error {
         }
     }
 
-    /// Exit code: 1 error of the agent or of standard output, 2 wrong input, 3 agent not reachable.
+    /// Exit code: 1 error of the agent or of standard output, or interrupted, 2 wrong input, 3 agent not reachable.
     pub(crate) fn code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Refused { status: 400, .. } | Self::Usage(_) => 2,
-            Self::Refused { .. } | Self::Output(_) => 1,
+            Self::Refused { .. } | Self::Output(_) | Self::Interrupted(_) => 1,
             Self::NoAgent { .. } | Self::Exchange { .. } => 3,
         })
     }

@@ -2,6 +2,7 @@
 
 mod args;
 mod client;
+mod compare;
 mod show;
 mod table;
 mod top;

@@ -50,6 +50,9 @@ pub struct Flow {
     pub waiting: bool,
     /// The entry would be valid, but a revalidation found a divergence for this pod in this epoch, so the pod takes the slow path.
     pub diverged: bool,
+    /// The service is kept off the cache (`slipctl path service`): the entry carries nothing, and counts what OVS carries.
+    #[serde(default)]
+    pub slow: bool,
     /// A revalidation packet is inside OVS.
     pub probing: bool,
     /// Milliseconds since the entry was learned.

@@ -11,6 +11,7 @@ mod counters;
 mod flow;
 mod flow_spec;
 mod path;
+mod service_path;
 mod services;
 
 pub use audit::{AuditReply, AuditRequest, Audited, Outcome, Verdict};
@@ -20,6 +21,9 @@ pub use flow_spec::{FlowSpec, Protocol};
 pub use path::{
     Cache, EndpointStatus, GateStatus, MonitorHealth, NodePath, Path, PathStatus, Status as CacheStatus,
     UnderlayStatus,
+};
+pub use service_path::{
+    BackendTotals, PathTotals, ServicePath, ServicePathRequest, ServiceTotals, ServiceTotalsRequest,
 };
 pub use services::{BackendTraffic, ServiceTraffic, service_port};
 
@@ -36,6 +40,10 @@ pub const SERVICES: &str = "/v1/services";
 pub const COUNTERS: &str = "/v1/counters";
 /// `POST` with [`PathRequest`] returns [`PathStatus`].
 pub const PATH_NODE: &str = "/v1/path/node";
+/// `GET` returns a list of [`ServicePath`]: the services whose path was asked for. `POST` with [`ServicePathRequest`] returns one.
+pub const PATH_SERVICE: &str = "/v1/path/service";
+/// `POST` with [`ServiceTotalsRequest`] returns [`ServiceTotals`].
+pub const SERVICE_TOTALS: &str = "/v1/services/totals";
 /// `POST` with [`AuditRequest`] returns [`AuditReply`].
 pub const AUDIT: &str = "/v1/audit";
 

@@ -54,6 +54,28 @@ pub enum Path {
     Ovs,
 }
 
+impl Path {
+    /// The name used on the command line and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ebpf => "ebpf",
+            Self::Ovs => "ovs",
+        }
+    }
+}
+
+impl FromStr for Path {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "ebpf" => Ok(Self::Ebpf),
+            "ovs" => Ok(Self::Ovs),
+            other => Err(format!("path `{other}` is unknown; use `ebpf` or `ovs`")),
+        }
+    }
+}
+
 /// A path and the reason for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -165,6 +187,9 @@ pub struct Cache {
     pub invalidations: BTreeMap<String, u64>,
     /// Revalidations in which OVS's verdict differed from the entry, since the agent's start.
     pub divergences: u64,
+    /// Services that are kept off the cache (`slipctl path service`), as `NAMESPACE/NAME`.
+    #[serde(default)]
+    pub slow_services: Vec<String>,
 }
 
 /// Path of the gateway bridge's traffic with an agent that does not report it.
@@ -210,6 +235,10 @@ mod tests {
         for path in [NodePath::Auto, NodePath::Ebpf, NodePath::Ovs] {
             assert_eq!(path.name().parse(), Ok(path));
         }
+        for path in [Path::Ebpf, Path::Ovs] {
+            assert_eq!(path.name().parse(), Ok(path));
+        }
+        assert!("auto".parse::<Path>().unwrap_err().contains("`ebpf` or `ovs`"));
         assert!("fast".parse::<NodePath>().unwrap_err().contains("`auto`, `ebpf` or `ovs`"));
     }
 }

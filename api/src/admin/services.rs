@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Amount, Protocol};
+use super::{Amount, Path, Protocol};
 
 /// One address of a service port, with the backends to which the flow cache carries its connections.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,8 +18,17 @@ pub struct ServiceTraffic {
     pub protocol: Protocol,
     /// Address and port, or `node port N`.
     pub address: String,
+    /// The path of the entries that this is about. With `ovs` they carry nothing, and count what OVS carries: the service is kept off
+    /// the cache.
+    #[serde(default = "by_the_cache")]
+    pub path: Path,
     /// Backends, by address.
     pub backends: Vec<BackendTraffic>,
+}
+
+/// The path that an agent means that does not name it.
+fn by_the_cache() -> Path {
+    Path::Ebpf
 }
 
 /// A service port as people read it: `NAMESPACE/NAME:PORT`, without the colon if the port has no name.
@@ -35,7 +44,7 @@ pub struct BackendTraffic {
     pub address: SocketAddr,
     /// `NAMESPACE/NAME` of the pod, if it is on this node.
     pub pod: Option<String>,
-    /// Connections with an entry in use.
+    /// Connections with an entry in use, or with one that keeps them off the cache.
     pub connections: u64,
     /// Packets from clients that the entries in the cache carried.
     pub to_backend: Amount,

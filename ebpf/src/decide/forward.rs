@@ -4,10 +4,12 @@ use super::tuple::Tuple;
 use super::{
     Terms,
     age::{self, Due, Times},
+    service,
 };
 use crate::layout::{
     flow::{
-        Entry, GATE_HOLD, OVERHEAD, SIDE_NODE, SIDE_OUTSIDE, SIDE_TUNNEL, STATE_ACTIVE, STATE_CLOSING, Way,
+        Entry, GATE_HOLD, OVERHEAD, SIDE_NODE, SIDE_OUTSIDE, SIDE_TUNNEL, STATE_ACTIVE, STATE_CLOSING,
+        STATE_SLOW, Way,
     },
     maps::Config,
     reason::Reason,
@@ -33,6 +35,8 @@ pub struct Facts {
 pub enum Decision<'a, T, R> {
     /// The entry carries it. `R` is what is known of the receiver.
     Forward(&'a mut Entry<T>, R),
+    /// It goes to OVS, as its service is kept off the cache: [`Reason::ServiceSlow`]. The entry counts it.
+    KeptOff(&'a mut Entry<T>),
     /// It goes to OVS as it is. [`forgets`], [`is_urgent`] and [`is_noted`] say what else is to be done.
     Slow(Reason),
 }
@@ -53,6 +57,7 @@ pub fn decide<'a, T: Tuple, R>(
     let Some(entry) = entry else { return Decision::Slow(Reason::Miss) };
     match check(entry, packet, terms, receiver, is_open) {
         Ok(receiver) => Decision::Forward(entry, receiver),
+        Err(Reason::ServiceSlow) => Decision::KeptOff(entry),
         Err(reason) => Decision::Slow(reason),
     }
 }
@@ -87,6 +92,9 @@ fn check<T: Tuple, R>(
     if entry.state != STATE_ACTIVE {
         if entry.state == STATE_CLOSING {
             return Err(Reason::Closing);
+        }
+        if entry.state == STATE_SLOW {
+            return Err(service::slow(entry, terms));
         }
         if !is_open(entry) {
             return Err(Reason::Waiting);
@@ -142,10 +150,17 @@ fn refresh<T>(entry: &mut Entry<T>, aggregate: bool, terms: &Terms<'_>) -> Resul
     }
 }
 
-/// Whether the entry of a packet that goes slow for this reason must go.
+/// Whether the entry of a packet that goes slow for this reason must go: see [`forget`].
 #[inline(always)]
 pub const fn forgets(reason: Reason) -> bool {
     matches!(reason, Reason::Dead | Reason::Overdue)
+}
+
+/// The entry is not used again. What it counted stays until it is replaced or swept.
+#[inline(always)]
+pub fn forget<T>(entry: &mut Entry<T>) {
+    entry.epoch = 0;
+    entry.probing = 0;
 }
 
 /// Whether the entry dies if the packet that goes slow for this reason is not noted.

@@ -6,7 +6,7 @@ use crate::{
     layout::{
         flow::{
             Entry, GATE_LEARN, GATE_TCP, HEADER_WORDS, NOTE_LIVE, NOTE_SPENT, Note, Print, SIDE_NODE,
-            SIDE_OUTSIDE, SIDE_POD, STATE_ACTIVE, STATE_CLOSING, STATE_WAITING,
+            SIDE_OUTSIDE, SIDE_POD, STATE_ACTIVE, STATE_CLOSING, STATE_WAITING, TRANSLATED,
         },
         maps::{Budget, OUTSIDE_PART},
         reason::Reason,
@@ -23,6 +23,8 @@ pub enum Learned {
     Unread,
     /// An entry was made.
     Entry,
+    /// An entry was made that carries nothing: its service is kept off the cache.
+    KeptOff,
     /// OVS gave the answer that the entry has; it holds for another while.
     Confirmed,
     /// OVS gave another answer in the same epoch: the entry is gone, and its endpoints are slow for the rest of the epoch.
@@ -36,6 +38,7 @@ impl Learned {
         match self {
             Self::Nothing | Self::Unread => None,
             Self::Entry => Some(Reason::Learned),
+            Self::KeptOff => Some(Reason::ServiceSlow),
             Self::Confirmed => Some(Reason::Refreshed),
             Self::Diverged => Some(Reason::Diverged),
         }
@@ -215,7 +218,7 @@ pub fn fill<T: Tuple>(
     let (before, after) = (note.tuple.ports(), out.tuple.ports());
     value.port_difference = word_sum(!before) + word_sum(after);
     let same = note.tuple.same_source(&out.tuple) && note.tuple.same_destination(&out.tuple);
-    value.translated = !same as u32;
+    value.translated = if same { 0 } else { TRANSLATED };
     value.learned = terms.now;
     value.packets = 0;
     value.bytes = 0;

@@ -8,6 +8,7 @@
 //!
 //! A packet that comes out of OVS:
 //! - [`learn`]: what is learned from it;
+//! - [`service`]: whether its service is kept off the cache;
 //! - [`wiring`]: where it goes on to.
 
 pub mod admit;
@@ -15,6 +16,7 @@ pub mod age;
 pub mod forward;
 pub mod learn;
 pub mod note;
+pub mod service;
 pub mod tag;
 pub mod tuple;
 pub mod wiring;

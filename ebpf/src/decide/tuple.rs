@@ -1,7 +1,10 @@
 //! Flows of either IP version, as decisions look at them.
 
 use crate::{
-    layout::flow::{Entry, Tuple4, Tuple6},
+    layout::{
+        flow::{Entry, Tuple4, Tuple6},
+        service::ServiceKey,
+    },
     packet::{fold, word_sum},
 };
 
@@ -28,10 +31,14 @@ pub trait Tuple: Copy + PartialEq {
     fn ports(&self) -> u32;
     /// Destination port, wire order.
     fn destination_port(&self) -> u16;
+    /// The source as the address of a service.
+    fn source_key(&self) -> ServiceKey;
+    /// The destination as the address of a service.
+    fn destination_key(&self) -> ServiceKey;
 }
 
 macro_rules! tuple {
-    ($tuple:ident, $sum:ident) => {
+    ($tuple:ident, $sum:ident, $wide:ident) => {
         impl Tuple for $tuple {
             #[inline(always)]
             fn reversed(&self) -> Self {
@@ -86,6 +93,18 @@ macro_rules! tuple {
             }
 
             #[inline(always)]
+            fn source_key(&self) -> ServiceKey {
+                let Self { source, source_port: port, protocol, .. } = *self;
+                ServiceKey { address: $wide(source), port, protocol, _pad: 0 }
+            }
+
+            #[inline(always)]
+            fn destination_key(&self) -> ServiceKey {
+                let Self { destination, destination_port: port, protocol, .. } = *self;
+                ServiceKey { address: $wide(destination), port, protocol, _pad: 0 }
+            }
+
+            #[inline(always)]
             fn ports(&self) -> u32 {
                 let ([a, b], [c, d]) = (self.source_port.to_ne_bytes(), self.destination_port.to_ne_bytes());
                 u32::from_ne_bytes([a, b, c, d])
@@ -94,8 +113,20 @@ macro_rules! tuple {
     };
 }
 
-tuple!(Tuple4, word_sum);
-tuple!(Tuple6, words_sum);
+tuple!(Tuple4, word_sum, mapped);
+tuple!(Tuple6, words_sum, as_it_is);
+
+/// An IPv4 address in mapped form.
+#[inline(always)]
+const fn mapped(address: u32) -> [u32; 4] {
+    [0, 0, 0xffff_u32.to_be(), address]
+}
+
+/// An IPv6 address.
+#[inline(always)]
+const fn as_it_is(address: [u32; 4]) -> [u32; 4] {
+    address
+}
 
 /// The sum of the half-words of an IPv6 address.
 #[inline(always)]

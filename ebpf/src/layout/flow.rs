@@ -31,6 +31,8 @@ pub const GATE_LEARN: u32 = 1 << 1;
 pub const GATE_TCP: u32 = 1 << 2;
 /// OVS is away: entries are not sent to it for refresh, until the tick [`crate::layout::maps::Config::hold_until`].
 pub const GATE_HOLD: u32 = 1 << 3;
+/// `SLOW_SERVICES` has an entry. Asked when something is learned, and only then.
+pub const GATE_SERVICES: u32 = 1 << 4;
 
 /// A side of the bridge: pods' ports.
 pub const SIDE_POD: u8 = 0;
@@ -91,6 +93,14 @@ pub const STATE_WAITING: u8 = 0;
 pub const STATE_ACTIVE: u8 = 1;
 /// [`Entry::state`]: FIN or RST was seen, and nothing is learned before the next SYN.
 pub const STATE_CLOSING: u8 = 2;
+/// [`Entry::state`]: of a service that is kept off the cache. The entry carries nothing, it says that its packets are for OVS, and
+/// counts them.
+pub const STATE_SLOW: u8 = 3;
+
+/// [`Entry::translated`]: addresses or ports are translated.
+pub const TRANSLATED: u32 = 1 << 0;
+/// [`Entry::translated`]: the entry was made in [`STATE_SLOW`]. It stays when the connection is closed.
+pub const KEPT_OFF: u32 = 1 << 1;
 
 /// Value of `FLOWS*`: what OVS did with packets of a flow. The key is the flow as it entered OVS.
 #[repr(C)]
@@ -127,11 +137,11 @@ pub struct Entry<T> {
     pub address_difference: u32,
     /// One's complement sum of what changes in the ports.
     pub port_difference: u32,
-    /// Not 0: addresses or ports are translated.
+    /// [`TRANSLATED`] and [`KEPT_OFF`].
     pub translated: u32,
-    /// Tick at which the entry was made.
+    /// Tick at which the flow was learned. An entry that replaces one with the same answer goes on with its time and counts.
     pub learned: u32,
-    /// Packets that used the entry. Approximate while several CPUs carry one flow.
+    /// Packets that used the entry, or that it kept off the cache. Approximate while several CPUs carry one flow.
     pub packets: u64,
     /// Bytes on the wire, as the packets came, likewise.
     pub bytes: u64,

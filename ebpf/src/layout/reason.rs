@@ -181,6 +181,8 @@ reasons! {
         PortBudget = 74 "port_budget",
         /// Of the node, or on the uplink: a tunnel's packet that is not of OVN's Geneve over IPv4.
         TunnelPacket = 75 "tunnel_packet",
+        /// Of a service that is kept off the flow cache (`slipctl path service`): OVS has each of its packets.
+        ServiceSlow = 76 "service_slow",
 }
 
 /// Slots of the map `REASONS`. More than there are reasons, so that a new reason does not change the map's layout.

@@ -4,6 +4,7 @@
 use super::{
     flow::{Divergence, Entry, Note, Tuple4, Tuple6},
     maps::{Budget, Config, Port, PortCounters, TunnelCounters, TunnelKey},
+    service::ServiceKey,
 };
 
 macro_rules! pod {
@@ -15,5 +16,5 @@ macro_rules! pod {
     };
 }
 
-pod!(Config, Budget, Port, PortCounters, TunnelKey, TunnelCounters);
+pod!(Config, Budget, Port, PortCounters, TunnelKey, TunnelCounters, ServiceKey);
 pod!(Divergence, Tuple4, Tuple6, Entry<Tuple4>, Entry<Tuple6>, Note<Tuple4>, Note<Tuple6>);

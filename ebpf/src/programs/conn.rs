@@ -1,12 +1,12 @@
 //! The two entries of a TCP connection; what they mean is decided in [`ebpf::decide::forward`].
 
 use ebpf::{
-    decide::forward,
+    decide::{forward, service},
     layout::{flow::Entry, reason::Reason},
     packet::SYN,
 };
 
-use super::{count, family::Family};
+use super::{count, family::Family, maps};
 
 /// Whether both directions of the connection came out of OVS in this epoch. `entry`: of this direction, by `key`.
 #[inline(always)]
@@ -15,6 +15,21 @@ pub(super) fn is_open<F: Family>(key: &F::Tuple, entry: &Entry<F::Tuple>, epoch:
     // the same flow.
     let partner = F::flows().get_ptr(&entry.partner()).map(|partner| unsafe { &*partner });
     forward::is_open(key, partner, epoch)
+}
+
+/// The entry of a flow is not used again.
+#[inline(always)]
+pub(super) fn forget<F: Family>(key: &F::Tuple) {
+    if let Some(entry) = F::flows().get_ptr_mut(key) {
+        // SAFETY: a map value, see `is_open`.
+        forward::forget(unsafe { &mut *entry });
+    }
+}
+
+/// Whether a flow is of a service that is kept off the cache. Asked of few packets: a function of its own, for the stack.
+#[inline(never)]
+pub(super) fn is_slow<F: Family>(before: &F::Tuple, after: &F::Tuple) -> u32 {
+    service::is_slow(before, after, maps::is_slow_service).into()
 }
 
 /// SYN, FIN or RST: both directions leave the cache. `key`: of one of them.

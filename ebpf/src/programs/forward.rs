@@ -74,9 +74,15 @@ pub(super) fn forward<F: Family, const AT: u32>(
     let is_open = |entry: &Entry<F::Tuple>| conn::is_open::<F>(&packet.flow.tuple, entry, terms.epoch);
     match forward::decide(entry, &facts, &terms, receiver, is_open) {
         Decision::Forward(entry, slot) => carry::<F, AT>(skb, front, entry, slot, packet.flow, pass),
+        Decision::KeptOff(entry) => {
+            let flow = packet.flow;
+            let amount = wire::amount(skb.len().wrapping_sub(AT - 14), 14 + flow.headers, pass.meta);
+            used(entry, amount);
+            Err(Reason::ServiceSlow)
+        }
         Decision::Slow(reason) => {
             if forward::forgets(reason) {
-                let _ = F::flows().remove(&packet.flow.tuple);
+                conn::forget::<F>(&packet.flow.tuple);
             }
             Err(reason)
         }

@@ -13,6 +13,7 @@ use ebpf::{
         REMOTES as REMOTE_SLOTS, TUNNEL_SLOTS, TunnelCounters, TunnelKey,
     },
     layout::reason::REASON_SLOTS,
+    layout::service::{SLOW_SERVICES as SERVICE_SLOTS, ServiceKey},
 };
 
 #[map]
@@ -42,6 +43,10 @@ pub(super) static TUNNEL_STATS: PerCpuArray<TunnelCounters> = PerCpuArray::pinne
 /// Outer sources that OVS has a tunnel to, in wire order. The value says nothing.
 #[map]
 static REMOTES: HashMap<u32, u32> = HashMap::pinned(REMOTE_SLOTS, BPF_F_NO_PREALLOC);
+
+/// Addresses of services that are kept off the flow cache. The value says nothing.
+#[map]
+static SLOW_SERVICES: HashMap<ServiceKey, u32> = HashMap::pinned(SERVICE_SLOTS, BPF_F_NO_PREALLOC);
 
 #[map]
 pub(super) static REASONS: PerCpuArray<u64> = PerCpuArray::pinned(REASON_SLOTS, 0);
@@ -103,6 +108,12 @@ pub(super) fn port_mut(ifindex: u32) -> Option<*mut Port> {
 #[inline(always)]
 pub(super) fn is_remote(address: u32) -> bool {
     REMOTES.get_ptr(address).is_some()
+}
+
+/// Whether an address is that of a service that is kept off the flow cache.
+#[inline(always)]
+pub(super) fn is_slow_service(key: &ServiceKey) -> bool {
+    SLOW_SERVICES.get_ptr(key).is_some()
 }
 
 #[inline(always)]

@@ -21,6 +21,7 @@ fn decided(case: &Case) -> (Option<Reason>, Entry<Tuple4>) {
             assert_eq!(slot, 7);
             None
         }
+        Decision::KeptOff(_) => Some(Reason::ServiceSlow),
         Decision::Slow(reason) => Some(reason),
     };
     (reason, entry)

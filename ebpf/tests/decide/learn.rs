@@ -259,7 +259,13 @@ proptest! {
 fn what_was_learned_is_counted_by_its_own_reason() {
     use Learned::*;
     assert_eq!(
-        [Nothing, Entry, Confirmed, Diverged].map(Learned::counter),
-        [None, Some(Reason::Learned), Some(Reason::Refreshed), Some(Reason::Diverged)]
+        [Nothing, Entry, KeptOff, Confirmed, Diverged].map(Learned::counter),
+        [
+            None,
+            Some(Reason::Learned),
+            Some(Reason::ServiceSlow),
+            Some(Reason::Refreshed),
+            Some(Reason::Diverged)
+        ]
     );
 }

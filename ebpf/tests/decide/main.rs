@@ -9,3 +9,4 @@ mod encapsulation;
 mod forward;
 mod learn;
 mod model;
+mod service;

@@ -6,7 +6,7 @@
 use ebpf::{
     decide::{
         Terms,
-        forward::{Decision, Facts, decide, forgets, is_noted},
+        forward::{Decision, Facts, decide, forget, forgets, is_noted},
         learn::{Compared, Out, compare, confirm, deadline, fill, judge, spend},
         note,
     },
@@ -110,10 +110,11 @@ impl World {
                 let target = entry.target - 10;
                 return self.check(target);
             }
+            Decision::KeptOff(_) => panic!("no service is kept off"),
             Decision::Slow(reason) => reason,
         };
         if forgets(reason) {
-            self.entry = None;
+            self.entry.as_mut().into_iter().for_each(forget);
         }
         if self.entry.is_some_and(|entry| entry.probing != 0) {
             self.asked = Some(self.now);

@@ -52,7 +52,8 @@ fn show(flow: Flow, epoch: u32, diverged: &BTreeSet<String>, naming: &Naming) ->
         endpoint: flow.endpoint,
         ttl_step: flow.ttl_step,
         epoch: flow.epoch,
-        waiting: !flow.valid && !flow.closing && flow.epoch == epoch,
+        waiting: !flow.valid && !flow.closing && !flow.slow && flow.epoch == epoch,
+        slow: flow.slow && flow.epoch == epoch,
         valid: flow.valid && !off,
         diverged: flow.valid && off,
         probing: flow.probing,
@@ -160,6 +161,10 @@ mod tests {
         (list[1].valid, list[2].valid, list[2].epoch) = (false, false, 6);
         let list = flows(list, 7, &BTreeSet::new(), None, 10, &naming());
         assert_eq!(list.iter().map(|f| f.waiting).collect::<Vec<_>>(), [false, true, false]);
+        let mut list = fake::flows();
+        (list[1].valid, list[1].slow) = (false, true);
+        let list = flows(list, 7, &BTreeSet::new(), None, 10, &naming());
+        assert_eq!((list[1].waiting, list[1].slow), (false, true), "its service is kept off");
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub mod http;
 pub mod naming;
 pub mod proxy_health;
 pub mod serve;
+mod service_path;
 pub mod services;
 mod versions;
 pub mod view;
@@ -39,7 +40,9 @@ pub fn router(view: Arc<dyn View>) -> Router {
         .route(wire::FLOWS, get(flows).post(flows))
         .route(wire::COUNTERS, get(counters))
         .route(wire::SERVICES, get(service_traffic))
+        .route(wire::SERVICE_TOTALS, post(service_path::totals))
         .route(wire::PATH_NODE, post(path_node))
+        .route(wire::PATH_SERVICE, get(service_path::list).post(service_path::path))
         .route(wire::AUDIT, post(audit_flows))
         .fallback(nowhere)
         .method_not_allowed_fallback(wrong_method)
@@ -50,13 +53,15 @@ type Answer<T> = Result<Json<T>, AdminError>;
 
 async fn nowhere(uri: axum::http::Uri) -> AdminError {
     AdminError::NotFound(format!(
-        "no resource `{}`; there are {}, {}, {}, {}, {} and {}; are slipctl and the agent of the same version?",
+        "no resource `{}`; there are {}, {}, {}, {}, {}, {}, {} and {}; are slipctl and the agent of the same version?",
         uri.path(),
         wire::STATUS,
         wire::FLOWS,
         wire::COUNTERS,
         wire::SERVICES,
+        wire::SERVICE_TOTALS,
         wire::PATH_NODE,
+        wire::PATH_SERVICE,
         wire::AUDIT
     ))
 }

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use api::Protocol;
-use api::admin::{self as wire, BackendTraffic, ServiceTraffic};
+use api::admin::{self as wire, BackendTraffic, Path, ServiceTraffic};
 use api::service::Front;
 
 use super::collect;
 use super::naming::Naming;
-use crate::flow_cache::Flow;
+use crate::flow_cache::{self, Flow, Use};
 use crate::kube::service_names::ServicePortName;
 
-type Place = (ServicePortName, wire::Protocol, Front);
+/// Service port, protocol, address, and whether by OVS.
+type Place = (ServicePortName, wire::Protocol, Front, bool);
 
 /// Sums of the entries of connections to services, by service address and backend.
 #[derive(Debug)]
@@ -29,7 +30,9 @@ impl Traffic {
 
     /// Adds a flow, if it is a service's.
     pub fn add(&mut self, flow: &Flow) {
-        let Some(Use { place, backend, to_backend }) = use_of(flow, &self.naming) else { return };
+        let Some((protocol, found)) = use_of(flow, &self.naming) else { return };
+        let Use { front, port, backend, to_backend } = found;
+        let place = (port, protocol, front, flow.slow);
         let row = self.all.entry(place).or_default().entry(backend).or_insert_with(|| BackendTraffic {
             address: backend,
             pod: self.naming.pod_at(backend.ip()),
@@ -40,17 +43,19 @@ impl Traffic {
         let amount = if to_backend { &mut row.to_backend } else { &mut row.from_backend };
         amount.packets += flow.packets;
         amount.bytes += flow.bytes;
-        row.connections += u64::from(to_backend && flow.valid);
+        row.connections += u64::from(to_backend && (flow.valid || flow.slow));
     }
 
     /// The sums, by service.
     pub fn list(self) -> Vec<ServiceTraffic> {
-        let show = |((port, protocol, front), backends): (Place, BTreeMap<SocketAddr, BackendTraffic>)| {
+        let show = |(place, backends): (Place, BTreeMap<SocketAddr, BackendTraffic>)| {
+            let (port, protocol, front, slow) = place;
             ServiceTraffic {
                 service: port.service.to_string(),
                 port: port.port,
                 protocol,
                 address: front.to_string(),
+                path: if slow { Path::Ovs } else { Path::Ebpf },
                 backends: backends.into_values().collect(),
             }
         };
@@ -58,31 +63,20 @@ impl Traffic {
     }
 }
 
-/// What a flow is to a service.
-struct Use {
-    place: Place,
-    backend: SocketAddr,
-    to_backend: bool,
-}
-
-/// A flow is a service's if OVS translates a service's address to the flow's destination, or its source to one. The other end may be
-/// translated as well.
-fn use_of(flow: &Flow, naming: &Naming) -> Option<Use> {
+/// What a flow is to a service, if it is a service's.
+fn use_of(flow: &Flow, naming: &Naming) -> Option<(wire::Protocol, Use)> {
     let (spec, to) = (collect::spec(flow)?, flow.translated?);
     let protocol = match spec.protocol {
         wire::Protocol::Tcp => Protocol::Tcp,
         wire::Protocol::Udp => Protocol::Udp,
     };
-    let at = |front, backend, to_backend| {
-        let (front, port) = naming.services.at(protocol, front).filter(|_| front != backend)?;
-        Some(Use { place: (port, spec.protocol, front), backend, to_backend })
-    };
-    at(spec.destination, to.destination, true).or_else(|| at(to.source, spec.source, false))
+    let (before, after) = ((spec.source, spec.destination), (to.source, to.destination));
+    Some((spec.protocol, flow_cache::use_of(&naming.services, protocol, before, after)?))
 }
 
 /// Service port of a flow, if it is a service's.
 pub fn name(flow: &Flow, naming: &Naming) -> Option<String> {
-    let (ServicePortName { service, port }, ..) = use_of(flow, naming)?.place;
+    let (_, Use { port: ServicePortName { service, port }, .. }) = use_of(flow, naming)?;
     Some(wire::service_port(&service.to_string(), &port))
 }
 
@@ -172,6 +166,19 @@ mod tests {
         let backend = &list[0].backends[0];
         assert_eq!((backend.connections, backend.to_backend.packets, backend.pod.is_none()), (2, 126, true));
         assert_eq!(backend.from_backend.packets, 42);
+    }
+
+    #[test]
+    fn what_ovs_carries_of_a_service_that_is_kept_off_stands_apart() {
+        let client = "10.244.0.4:40000";
+        let fast = flow([client, "10.96.0.9:80"], [client, "10.244.0.3:8080"]);
+        let slow = Flow { valid: false, slow: true, packets: 7, ..fast.clone() };
+        let list = traffic(&[fast, slow], named());
+        let shown: Vec<_> = list
+            .iter()
+            .map(|s| (s.path, s.backends[0].connections, s.backends[0].to_backend.packets))
+            .collect();
+        assert_eq!(shown, [(Path::Ebpf, 1, 42), (Path::Ovs, 1, 7)]);
     }
 
     #[test]

@@ -8,11 +8,14 @@ use tokio::net::UnixStream;
 
 use super::naming::{Naming, tests::naming};
 use super::*;
+use crate::flow_cache::Services;
 use crate::flow_cache::fake::Fake;
+use crate::kube::service_names::fixture::service;
 use api::admin::{Cache, CacheStatus, NodePath, Path as PacketPath, PathStatus};
 
 struct Node {
     cache: Option<Arc<Fake>>,
+    services: Services,
 }
 
 impl audit::Ports for Node {
@@ -25,7 +28,7 @@ impl audit::Ports for Node {
 }
 
 #[derive(Debug)]
-struct Wheel;
+struct Wheel(Services);
 
 impl CacheControl for Wheel {
     fn status(&self) -> CacheStatus {
@@ -43,8 +46,12 @@ impl CacheControl for Wheel {
             refresh_ms: 2_000,
             invalidations: Default::default(),
             divergences: 0,
+            slow_services: Vec::new(),
         };
         CacheStatus { node: PathStatus::ebpf(""), cache, endpoints: Vec::new() }
+    }
+    fn services(&self) -> &Services {
+        &self.0
     }
     fn diverged(&self) {}
     fn set_node_path(&self, path: NodePath) -> Result<PathStatus, String> {
@@ -67,7 +74,7 @@ impl View for Node {
         self.cache.clone().map(|cache| cache as Arc<dyn FlowCache>)
     }
     fn control(&self) -> Option<Arc<dyn CacheControl>> {
-        self.cache.as_ref().map(|_| Arc::new(Wheel) as Arc<dyn CacheControl>)
+        self.cache.as_ref().map(|_| Arc::new(Wheel(self.services.clone())) as Arc<dyn CacheControl>)
     }
     fn naming(&self) -> Naming {
         naming()
@@ -103,7 +110,21 @@ async fn ask(node: Node, method: &str, path: &str, body: &str) -> (String, serde
 }
 
 fn with_cache() -> Node {
-    Node { cache: Some(Arc::default()) }
+    on_service(Arc::default(), std::path::Path::new("/nonexistent"))
+}
+
+/// A node of a cluster with service `shop/web`; paths of services are kept in `state`.
+fn on_service(cache: Arc<Fake>, state: &std::path::Path) -> Node {
+    let services = Services::new(Some(Arc::clone(&cache) as Arc<dyn FlowCache>), state).unwrap();
+    let web = service("web", "10.96.0.9", None);
+    services.names().set(&web.name, Some(&web));
+    services.names().set_complete();
+    services.set_node_addresses(Default::default());
+    Node { cache: Some(cache), services }
+}
+
+fn without_cache() -> Node {
+    Node { cache: None, services: Services::none() }
 }
 
 #[tokio::test]
@@ -130,6 +151,34 @@ async fn counters_and_the_path_are_answered() {
 }
 
 #[tokio::test]
+async fn the_path_of_a_service_is_set_shown_and_counted() {
+    let state = tempfile::tempdir().unwrap();
+    let cache: Arc<Fake> = Arc::default();
+    let node = || on_service(Arc::clone(&cache), state.path());
+    let (_, list) = ask(node(), "GET", wire::PATH_SERVICE, "").await;
+    assert_eq!(list, serde_json::json!([]));
+    let request = r#"{"service":"shop/web","path":"ovs"}"#;
+    let (code, shown) = ask(node(), "POST", wire::PATH_SERVICE, request).await;
+    assert_eq!(
+        (code.as_str(), shown["path"].as_str(), &shown["temporary"]),
+        ("200", Some("ovs"), &false.into())
+    );
+    assert_eq!(shown["addresses"], serde_json::json!(["tcp 10.96.0.9:80"]));
+    // Another agent has it from the disk.
+    let (_, list) = ask(node(), "GET", wire::PATH_SERVICE, "").await;
+    assert_eq!(list, serde_json::json!([shown]));
+    let request = r#"{"service":"shop/web","path":"ebpf","forMs":5000}"#;
+    let (_, shown) = ask(node(), "POST", wire::PATH_SERVICE, request).await;
+    // Of the node this is, as it takes no part.
+    assert_eq!((&shown["temporary"], shown["reason"].as_str()), (&true.into(), Some("--datapath=ovs")));
+    let (code, totals) = ask(node(), "POST", wire::SERVICE_TOTALS, r#"{"service":"shop/web"}"#).await;
+    assert_eq!(
+        (code.as_str(), &totals["backends"], totals["atMs"].as_u64()),
+        ("200", &serde_json::json!([]), Some(1))
+    );
+}
+
+#[tokio::test]
 async fn what_cannot_be_done_is_said_with_value_and_remedy() {
     for (node, method, path, body, code, parts) in [
         (with_cache(), "POST", wire::FLOWS, r#"{"limit":0}"#, "400", ["limit `0`", "at least 1"]),
@@ -137,20 +186,54 @@ async fn what_cannot_be_done_is_said_with_value_and_remedy() {
         (with_cache(), "POST", wire::FLOWS, r#"{"limits":1}"#, "400", ["`limits`", "`limit`"]),
         (with_cache(), "POST", wire::PATH_NODE, r#"{"path":"fast"}"#, "400", ["`fast`", "`auto`"]),
         (with_cache(), "POST", wire::PATH_NODE, "", "400", ["path", "missing"]),
+        (
+            with_cache(),
+            "POST",
+            wire::PATH_SERVICE,
+            r#"{"service":"shop/no","path":"ovs"}"#,
+            "404",
+            ["`shop/no`", "NAMESPACE/NAME"],
+        ),
+        (
+            with_cache(),
+            "POST",
+            wire::PATH_SERVICE,
+            r#"{"service":"web"}"#,
+            "400",
+            ["`web`", "NAMESPACE/NAME"],
+        ),
+        (
+            with_cache(),
+            "POST",
+            wire::PATH_SERVICE,
+            r#"{"service":"shop/web","path":"auto"}"#,
+            "400",
+            ["`auto`", "`ovs`"],
+        ),
+        (
+            with_cache(),
+            "POST",
+            wire::PATH_SERVICE,
+            r#"{"service":"shop/web","path":"ovs","forMs":600001}"#,
+            "400",
+            ["`600001`", "at most 600000"],
+        ),
+        (
+            with_cache(),
+            "POST",
+            wire::SERVICE_TOTALS,
+            r#"{"service":"shop/no"}"#,
+            "404",
+            ["`shop/no`", "no service"],
+        ),
+        (without_cache(), "GET", wire::PATH_SERVICE, "", "409", ["no flow cache", "--datapath=ovs"]),
         (with_cache(), "POST", wire::AUDIT, r#"{"limit":0}"#, "400", ["limit `0`", "at least 1"]),
         (with_cache(), "POST", wire::AUDIT, "", "409", ["not on this node", "--ovs-db"]),
         (with_cache(), "GET", wire::STATUS, "", "500", ["CONFIG", "cannot be read"]),
         (with_cache(), "DELETE", wire::STATUS, "", "400", ["`DELETE`", wire::STATUS]),
         (with_cache(), "GET", "/v9/x", "", "404", ["`/v9/x`", "of the same version"]),
-        (Node { cache: None }, "GET", wire::COUNTERS, "", "409", ["no flow cache", "--datapath=ovs"]),
-        (
-            Node { cache: None },
-            "POST",
-            wire::PATH_NODE,
-            r#"{"path":"auto"}"#,
-            "409",
-            ["no flow", "--datapath"],
-        ),
+        (without_cache(), "GET", wire::COUNTERS, "", "409", ["no flow cache", "--datapath=ovs"]),
+        (without_cache(), "POST", wire::PATH_NODE, r#"{"path":"auto"}"#, "409", ["no flow", "--datapath"]),
     ] {
         let (got, answer) = ask(node, method, path, body).await;
         let error = answer["error"].as_str().unwrap();

@@ -3,6 +3,7 @@
 
 use api::admin::Amount;
 use ebpf::decide::tuple::Tuple;
+use std::hash::Hash;
 use std::ops::ControlFlow;
 use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc, time::Duration};
 
@@ -24,21 +25,23 @@ use super::{
     ended,
     flows::{Five, Reader},
     remotes::Remotes,
-    shape::{EVENTS, FLOWS, FLOWS6, REMOTES, TUNNELS},
+    shape::{EVENTS, FLOWS, FLOWS6, REMOTES, SLOW_SERVICES, TUNNELS},
+    slow_services::{SlowServices, carried},
     sweep::{Moment, Walk, count, sweep},
 };
 use crate::flow_cache::{
     CacheError, Connections, Divergence, EndpointAmounts, Flow, FlowCache, Gate, GatewayEnd,
-    InterfaceAmounts, Pressure, Swept, Timing, Tunnel, Underlay,
+    InterfaceAmounts, Pressure, See, ServiceCache, Swept, Timing, Tunnel, Underlay,
 };
 
 /// The flow cache of the loaded programs.
 pub struct PinnedCache {
     programs: Arc<Mutex<Programs>>,
     clock: Clock,
-    control: Control,
+    pub(super) control: Control,
     events: Mutex<RingBuf<MapData>>,
     remotes: Mutex<Remotes>,
+    pub(super) slow_services: Mutex<SlowServices>,
     maps: std::path::PathBuf,
 }
 
@@ -63,7 +66,8 @@ impl PinnedCache {
         let events =
             RingBuf::try_from(Map::RingBuf(pinned(EVENTS)?)).map_err(|e| Error::map(EVENTS, "open", e))?;
         let remotes = Mutex::new(Remotes::new(pinned(REMOTES)?)?);
-        Ok(Self { programs, clock, control, events: Mutex::new(events), remotes, maps })
+        let slow_services = Mutex::new(SlowServices::new(pinned(SLOW_SERVICES)?)?);
+        Ok(Self { programs, clock, control, events: Mutex::new(events), remotes, slow_services, maps })
     }
 
     fn lru<K: Pod, V: Pod>(&self, name: &'static str) -> Result<HashMap<MapData, K, V>, Error> {
@@ -147,7 +151,7 @@ impl PinnedCache {
     }
 
     /// Iterates over a map and returns its fill level afterwards; `walk` gets the capacity of the map.
-    fn walk<K: Pod, V: Pod>(
+    pub(super) fn walk<K: Pod, V: Pod>(
         &self,
         name: &'static str,
         walk: impl FnOnce(&mut HashMap<MapData, K, V>, usize) -> Result<Walk, MapError>,
@@ -189,22 +193,33 @@ impl PinnedCache {
         Ok(maps)
     }
 
-    fn sweep_all(&self) -> Result<Swept, Error> {
+    pub(super) fn sweep_all(&self, see: See<'_>) -> Result<Swept, Error> {
+        // Removes counters of unused VNIs, so that forged ones cannot fill the map; no effect while there is room.
+        if let Err(error) = self.programs.lock().prune_tunnels() {
+            tracing::warn!(error = api::error::chain(&error), "cannot remove unused tunnel counters");
+        }
         let Config { epoch, overdue, .. } = self.control.get()?;
         let moment = Moment { epoch, now: self.clock.now()?, overdue };
         let mut swept = Swept::default();
-        self.sweep_one::<Tuple4>(FLOWS, moment, &mut swept)?;
-        self.sweep_one::<Tuple6>(FLOWS6, moment, &mut swept)?;
+        self.sweep_one::<Tuple4>(FLOWS, moment, &mut swept, see)?;
+        self.sweep_one::<Tuple6>(FLOWS6, moment, &mut swept, see)?;
         swept.maps.extend(self.unswept()?);
         Ok(swept)
     }
 
-    fn sweep_one<T: Pod>(&self, name: &'static str, moment: Moment, swept: &mut Swept) -> Result<(), Error>
+    fn sweep_one<T: Pod + Tuple + Into<Five> + Hash>(
+        &self,
+        name: &'static str,
+        moment: Moment,
+        swept: &mut Swept,
+        see: See<'_>,
+    ) -> Result<(), Error>
     where
         Entry<T>: Pod,
     {
+        let see = &mut |key: &T, entry: &Entry<T>| carried(key, entry).iter().for_each(&mut *see);
         let (removed, pressure) =
-            self.walk::<T, Entry<T>>(name, |map, capacity| sweep(map, capacity, moment))?;
+            self.walk::<T, Entry<T>>(name, |map, capacity| sweep(map, capacity, moment, see))?;
         swept.removed += removed;
         swept.maps.push(pressure);
         Ok(())
@@ -316,11 +331,7 @@ impl FlowCache for PinnedCache {
     }
 
     fn sweep(&self) -> Result<Swept, CacheError> {
-        // Removes counters of unused VNIs, so that forged ones cannot fill the map; no effect while there is room.
-        if let Err(error) = self.programs.lock().prune_tunnels() {
-            tracing::warn!(error = api::error::chain(&error), "cannot remove unused tunnel counters");
-        }
-        Ok(self.sweep_all()?)
+        Ok(self.sweep_all(&mut |_| ())?)
     }
 
     fn end_connections(&self, connections: &Connections) -> Result<u64, CacheError> {
@@ -378,5 +389,9 @@ impl FlowCache for PinnedCache {
 
     fn reasons(&self) -> Result<Vec<(Reason, u64)>, CacheError> {
         Ok(self.programs.lock().reasons()?)
+    }
+
+    fn services(&self) -> Option<&dyn ServiceCache> {
+        Some(self)
     }
 }

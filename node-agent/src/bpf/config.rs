@@ -6,7 +6,7 @@ use api::MacAddr;
 use ebpf::{
     decide::age::holds,
     layout::{
-        flow::{GATE_FORWARD, GATE_HOLD, GATE_LEARN, GATE_TCP, OVERHEAD},
+        flow::{GATE_FORWARD, GATE_HOLD, GATE_LEARN, GATE_SERVICES, GATE_TCP, OVERHEAD},
         maps::{Config, SINGLE_NOTES},
     },
 };
@@ -83,7 +83,13 @@ pub(super) fn with_underlay(config: Config, underlay: Option<Underlay>) -> Confi
 pub(super) fn gated(config: Config, gate: Gate, now: u32, tick: Tick) -> Config {
     let begins = gate.hold && config.gate & GATE_HOLD == 0;
     let hold_until = if begins { now.wrapping_add(tick.count(HOLD)) } else { config.hold_until };
-    Config { gate: gate_bits(gate), hold_until, ..config }
+    Config { gate: gate_bits(gate) | config.gate & GATE_SERVICES, hold_until, ..config }
+}
+
+/// `config` with the mode bit that says whether some service is kept off the cache. It is no part of [`Gate`].
+pub(super) fn with_services(config: Config, some: bool) -> Config {
+    let gate = if some { config.gate | GATE_SERVICES } else { config.gate & !GATE_SERVICES };
+    Config { gate, ..config }
 }
 
 /// Remaining grace period; zero when there is none.
@@ -190,6 +196,18 @@ mod tests {
     fn every_gate_has_bits_of_its_own() {
         for bits in 0..16 {
             assert_eq!(gate_bits(gate_of(bits)), bits);
+        }
+    }
+
+    #[test]
+    fn the_gate_and_the_services_leave_each_other_alone() {
+        let open = Gate { forward: true, learn: true, tcp: true, hold: false };
+        for tick in kernels() {
+            let config = with_services(gated(Config::default(), open, 1, tick), true);
+            assert_eq!((gate_of(config.gate), config.gate & GATE_SERVICES), (open, GATE_SERVICES));
+            let shut = gated(config, Gate::default(), 2, tick);
+            assert_eq!(shut.gate, GATE_SERVICES);
+            assert_eq!(with_services(shut, false).gate, 0);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Decodes entries of the flow cache's maps and divergence records.
 
+use ebpf::decide::service::is_kept_off;
 use ebpf::decide::tuple::Tuple;
 use std::{
     collections::BTreeMap,
@@ -8,8 +9,8 @@ use std::{
 
 use api::MacAddr;
 use ebpf::layout::flow::{
-    self, Entry, HEADER_WORDS, SIDE_NODE, SIDE_OUTSIDE, SIDE_TUNNEL, STATE_ACTIVE, STATE_CLOSING, Tuple4,
-    Tuple6,
+    self, Entry, HEADER_WORDS, SIDE_NODE, SIDE_OUTSIDE, SIDE_TUNNEL, STATE_ACTIVE, STATE_CLOSING, TRANSLATED,
+    Tuple4, Tuple6,
 };
 
 use super::clock::Tick;
@@ -137,7 +138,7 @@ impl Reader {
         // In a tunnel the inner frame's, at the end of the header; else the frame's own.
         let front = if to_tunnel { INNER } else { 0 };
         let (five, after): (Five, Five) = (key.into(), entry.after.into());
-        let translated = (entry.translated != 0).then(|| Translated {
+        let translated = (entry.translated & TRANSLATED != 0).then(|| Translated {
             source: SocketAddr::new(after.source, after.source_port),
             destination: SocketAddr::new(after.destination, after.destination_port),
         });
@@ -156,6 +157,7 @@ impl Reader {
             epoch: entry.epoch,
             valid: entry.epoch == self.epoch && entry.state == STATE_ACTIVE,
             closing: entry.state == STATE_CLOSING,
+            slow: is_kept_off(entry),
             probing: entry.probing != 0,
             ttl_step: entry.ttl_step,
             destination_mac,

@@ -29,6 +29,7 @@ mod probe;
 mod remotes;
 mod shape;
 mod slots;
+mod slow_services;
 mod stats;
 mod sweep;
 

@@ -10,6 +10,7 @@ use ebpf::layout::{
         PORT_SLOTS, Port, PortCounters, REMOTES as REMOTE_SLOTS, TUNNEL_SLOTS, TunnelCounters, TunnelKey,
     },
     reason::REASON_SLOTS,
+    service::{SLOW_SERVICES as SERVICE_SLOTS, ServiceKey},
 };
 
 use super::{Error, pins};
@@ -22,6 +23,7 @@ pub(super) const TUNNELS: &str = "TUNNELS";
 pub(super) const TUNNEL_FREE: &str = "TUNNEL_FREE";
 pub(super) const TUNNEL_STATS: &str = "TUNNEL_STATS";
 pub(super) const REMOTES: &str = "REMOTES";
+pub(super) const SLOW_SERVICES: &str = "SLOW_SERVICES";
 pub(super) const REASONS: &str = "REASONS";
 pub(super) const EVENTS: &str = "EVENTS";
 pub(super) const FLOWS: &str = "FLOWS";
@@ -52,6 +54,7 @@ fn shapes(flows: u32) -> Vec<Shape> {
         (TUNNEL_FREE, 0, 4, TUNNEL_SLOTS),
         (TUNNEL_STATS, 4, size_of::<TunnelCounters>(), TUNNEL_SLOTS),
         (REMOTES, 4, 4, REMOTE_SLOTS),
+        (SLOW_SERVICES, size_of::<ServiceKey>(), 4, SERVICE_SLOTS),
         (REASONS, 4, size_of::<u64>(), REASON_SLOTS),
         of(FLOWS, size_of::<Tuple4>(), size_of::<Entry<Tuple4>>()),
         of(FLOWS6, size_of::<Tuple6>(), size_of::<Entry<Tuple6>>()),

@@ -49,11 +49,13 @@ pub(super) fn count<K: Pod, V: Pod>(map: &HashMap<MapData, K, V>, capacity: usiz
     Ok(Walk { removed: 0, stayed })
 }
 
-/// Removes what is over, up to a limit, and counts the rest, in one walk. `capacity` as for [`count`].
+/// Removes what is over, up to a limit, and counts the rest, in one walk. `capacity` as for [`count`]; `see` is called with every
+/// entry. What is over counts no more, so what it is seen with is its last.
 pub(super) fn sweep<T: Pod>(
     map: &mut HashMap<MapData, T, Entry<T>>,
     capacity: usize,
     moment: Moment,
+    see: &mut dyn FnMut(&T, &Entry<T>),
 ) -> Result<Walk, MapError>
 where
     Entry<T>: Pod,
@@ -64,7 +66,9 @@ where
     for key in map.keys().take(capacity) {
         let key = key?;
         walk.stayed += 1;
-        if over.len() < MOST && is_over(map, &key, moment)? {
+        let Some(entry) = entry(map, &key)? else { continue };
+        see(&key, &entry);
+        if over.len() < MOST && moment.is_over(&entry) {
             over.push(key);
         }
     }
@@ -82,14 +86,17 @@ where
     Ok(walk)
 }
 
-/// Whether the entry of a key is over. It may be evicted between listing its key and reading it.
-fn is_over<T: Pod>(map: &HashMap<MapData, T, Entry<T>>, key: &T, moment: Moment) -> Result<bool, MapError>
+/// The entry of a key; `None` if it was evicted between listing its key and reading it.
+pub(super) fn entry<T: Pod>(
+    map: &HashMap<MapData, T, Entry<T>>,
+    key: &T,
+) -> Result<Option<Entry<T>>, MapError>
 where
     Entry<T>: Pod,
 {
     match map.get(key, 0) {
-        Ok(entry) => Ok(moment.is_over(&entry)),
-        Err(error) if is_absent(&error) => Ok(false),
+        Ok(entry) => Ok(Some(entry)),
+        Err(error) if is_absent(&error) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -13,7 +13,7 @@ use api::admin::Amount;
 use ebpf::layout::reason::Reason;
 use serde::Serialize;
 
-use super::Connections;
+use super::{Connections, service_cache::ServiceCache};
 
 /// Grace period: how long cached flows are used without refresh while OVS is not monitored.
 pub const HOLD: Duration = Duration::from_secs(10);
@@ -146,6 +146,8 @@ pub struct Flow {
     pub valid: bool,
     /// FIN or RST was seen: the entry carries nothing, and nothing is learned of the connection before the next SYN.
     pub closing: bool,
+    /// Its service is kept off the cache (`slipctl path service`): the entry carries nothing, and counts what OVS carries.
+    pub slow: bool,
     /// A revalidation packet is inside OVS.
     pub probing: bool,
     /// Amount by which the TTL or hop limit is decremented.
@@ -360,4 +362,8 @@ pub trait FlowCache: std::fmt::Debug + Send + Sync {
     fn interfaces(&self) -> Result<Vec<InterfaceAmounts>, CacheError>;
     /// Packet count of every reason.
     fn reasons(&self) -> Result<Vec<(Reason, u64)>, CacheError>;
+    /// What it knows of services; `None` if it knows none of them.
+    fn services(&self) -> Option<&dyn ServiceCache> {
+        None
+    }
 }

@@ -3,7 +3,7 @@
 use api::admin::Amount;
 use ebpf::Reason;
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use api::MacAddr;
 use parking_lot::Mutex;
 
 use crate::flow_cache::{
-    Action, CacheError, Connections, Divergence, EndpointAmounts, Flow, FlowCache, Gate, GatewayEnd,
-    InterfaceAmounts, Pressure, Swept, Timing, Tunnel, Underlay,
+    Action, CacheError, Carried, Connections, Divergence, EndpointAmounts, Flow, FlowCache, Gate, GatewayEnd,
+    InterfaceAmounts, Pressure, See, ServiceAddress, ServiceCache, Swept, Timing, Tunnel, Underlay,
 };
 
 /// Fake implementation of [`FlowCache`].
@@ -28,6 +28,12 @@ pub(crate) struct Fake {
     pub(crate) walks: Mutex<u32>,
     /// Number of calls of `sweep`.
     pub(crate) sweeps: Mutex<u32>,
+    /// Addresses whose connections take the slow path.
+    pub(crate) slow: Mutex<BTreeSet<ServiceAddress>>,
+    /// No more addresses fit.
+    pub(crate) full: Mutex<bool>,
+    /// Entries of translated flows.
+    pub(crate) entries: Mutex<Vec<Carried>>,
 }
 
 pub(crate) const OPTION: u32 = 0x0003_0002;
@@ -51,6 +57,7 @@ pub(crate) fn flows() -> Vec<Flow> {
         translated: None,
         gateway: false,
         closing: false,
+        slow: false,
         probing: false,
         ttl_step: 1,
         destination_mac: MacAddr([0x0a, 0x58, 0x0a, 0xf4, 0, 1]),
@@ -166,5 +173,44 @@ impl FlowCache for Fake {
     }
     fn reasons(&self) -> Result<Vec<(Reason, u64)>, CacheError> {
         Ok(vec![(Reason::TcpFlags, 4), (Reason::Fragment, 0)])
+    }
+    fn services(&self) -> Option<&dyn ServiceCache> {
+        Some(self)
+    }
+}
+
+impl ServiceCache for Fake {
+    fn set_slow_services(&self, addresses: &BTreeSet<ServiceAddress>) -> Result<(), CacheError> {
+        let mut slow = self.slow.lock();
+        if *self.full.lock() && !addresses.is_subset(&slow) {
+            return Err(CacheError::MapFull { map: "SLOW_SERVICES" });
+        }
+        *slow = addresses.clone();
+        Ok(())
+    }
+    fn slow_services(&self) -> Result<BTreeSet<ServiceAddress>, CacheError> {
+        Ok(self.slow.lock().clone())
+    }
+    fn end_misplaced(&self, see: See<'_>) -> Result<u64, CacheError> {
+        let slow = self.slow.lock();
+        let has = |protocol, at: SocketAddr| {
+            slow.contains(&ServiceAddress { address: at.ip(), port: at.port(), protocol })
+        };
+        let mut entries = self.entries.lock();
+        let before = entries.len();
+        entries.retain(|entry| {
+            see(entry);
+            let is_slow = has(entry.protocol, entry.before.1) || has(entry.protocol, entry.after.0);
+            is_slow == entry.slow
+        });
+        Ok((before - entries.len()).try_into().unwrap())
+    }
+    fn each_carried(&self, see: See<'_>) -> Result<(), CacheError> {
+        self.entries.lock().iter().for_each(see);
+        Ok(())
+    }
+    fn sweep_seeing(&self, see: See<'_>) -> Result<Swept, CacheError> {
+        self.each_carried(see)?;
+        self.sweep()
     }
 }

@@ -15,7 +15,7 @@ use crate::flow_cache::eligibility::decide::View;
 use crate::flow_cache::eligibility::flow_actions::FlowExclusions;
 use crate::flow_cache::invalidation::{Cause, Engine, Input, Step, Times, Tracking, Watched};
 use crate::flow_cache::path_file::{Store, StoreError};
-use crate::flow_cache::{FlowCache, Gate, GatewayEnd, Timing, Underlay};
+use crate::flow_cache::{FlowCache, Gate, GatewayEnd, Services, Timing, Underlay};
 use api::admin::{
     Cache, CacheStatus, EndpointStatus, GateStatus, MonitorHealth, NodePath, PathStatus, UnderlayStatus,
 };
@@ -39,6 +39,7 @@ pub(super) struct Shared {
     /// Why the node has no flow cache; empty if it has one.
     without: String,
     store: Store,
+    services: Services,
     pub(super) metrics: CacheMetrics,
     inner: Mutex<Inner>,
     /// Path last written for each endpoint; true: fast path. Has its own lock, as writes may take long and must not delay
@@ -102,7 +103,7 @@ impl Manager {
     /// is `None`. Has no effect before [`Manager::start`].
     ///
     /// # Errors
-    /// The requested path, persisted under `state_dir`, cannot be read.
+    /// The requested paths, persisted under `state_dir`, cannot be read.
     pub fn new(
         cache: Option<Arc<dyn FlowCache>>,
         netdev: bool,
@@ -111,12 +112,14 @@ impl Manager {
     ) -> Result<Self, StoreError> {
         let store = Store::new(state_dir);
         let wanted = store.load()?;
-        Ok(Self::with(cache, netdev, without, store, wanted))
+        let services = Services::new(cache.clone(), state_dir)?;
+        Ok(Self::with(cache, netdev, without, store, wanted, services))
     }
 
     /// Creates a manager without a flow cache, for `cleanup`.
     pub fn none(netdev: bool) -> Self {
-        Self::with(None, netdev, "", Store::new(std::path::Path::new("/nonexistent")), NodePath::Ovs)
+        let store = Store::new(std::path::Path::new("/nonexistent"));
+        Self::with(None, netdev, "", store, NodePath::Ovs, Services::none())
     }
 
     fn with(
@@ -125,6 +128,7 @@ impl Manager {
         without: &str,
         store: Store,
         wanted: NodePath,
+        services: Services,
     ) -> Self {
         let starting = PathStatus::ovs(STARTING);
         let inner = Inner {
@@ -154,6 +158,7 @@ impl Manager {
             netdev,
             without: without.to_owned(),
             store,
+            services,
             metrics: CacheMetrics::default(),
             inner: Mutex::new(inner),
             last_sent: Mutex::default(),
@@ -209,8 +214,14 @@ impl Manager {
                 .map(|(name, count)| (name.to_owned(), count))
                 .collect(),
             divergences: inner.divergences,
+            slow_services: self.services().slow().iter().map(ToString::to_string).collect(),
         };
         CacheStatus { node, cache, endpoints }
+    }
+
+    /// Services that are kept off the cache, and what it carries for each.
+    pub fn services(&self) -> &Services {
+        &self.shared.services
     }
 
     /// Requested path of the node.
@@ -280,6 +291,8 @@ pub trait CacheControl: std::fmt::Debug + Send + Sync {
     /// # Errors
     /// The path cannot be persisted; the error is text for the operator.
     fn set_node_path(&self, path: NodePath) -> Result<PathStatus, String>;
+    /// Services that are kept off the cache, and what it carries for each.
+    fn services(&self) -> &Services;
     /// Counts a divergence found by the audit.
     fn diverged(&self);
 }
@@ -291,6 +304,10 @@ impl CacheControl for Manager {
 
     fn set_node_path(&self, path: NodePath) -> Result<PathStatus, String> {
         self.set_node_path(path).map_err(|error| error.to_string())
+    }
+
+    fn services(&self) -> &Services {
+        self.services()
     }
 
     fn diverged(&self) {
@@ -537,6 +554,10 @@ impl Shared {
         if inner.exclusions.1 == version {
             self.take_locked(&mut inner, Input::Deciding(false));
         }
+    }
+
+    pub(super) fn services(&self) -> &Services {
+        &self.services
     }
 
     pub(super) fn wanted(&self) -> NodePath {

@@ -11,6 +11,9 @@
 //! | `sources/` | event sources: flows of br-int, Open_vSwitch database, underlay, connection tracking, revalidators |
 //! | `eligibility/` | which endpoints are eligible, and why others are not |
 //! | `pressure`, `remotes` | periodic sweep of the maps and adaptive refresh interval; set of remote tunnel endpoints |
+//! | `services` | which services are kept off the cache ([`Services`]); `service_choices`: what was asked for, `service_file`: persisted on disk |
+//! | `service_cache` | trait [`ServiceCache`]: what the maps are told and asked about services |
+//! | `service_stats`, `service_collector` | sums by service and backend, pure; exported |
 //! | `collector`, `metrics`, `path_file` | Prometheus metrics; the requested path, persisted on disk |
 
 mod cache;
@@ -28,6 +31,12 @@ mod path_file;
 mod pressure;
 pub mod pressure_cache;
 mod remotes;
+mod service_cache;
+mod service_choices;
+pub mod service_collector;
+mod service_file;
+mod service_stats;
+mod services;
 pub mod sources;
 mod tasks;
 
@@ -35,4 +44,7 @@ pub use cache::*;
 pub use connections::Connections;
 pub use manager::{CacheControl, Manager};
 pub use path_file::StoreError;
+pub use service_cache::{Carried, See, ServiceAddress, ServiceCache};
+pub use service_stats::{Backend, Sums, Totals, Use, use_of};
+pub use services::{LONGEST_LOAN, ServiceError, Services};
 pub use tasks::{FaultInjection, Handles, Settings};

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use api::admin::NodePath;
 
-/// The file with the requested path cannot be read or written.
+/// A file with requested paths cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// I/O error.
-    #[error("node path in {file}: {source}")]
+    #[error("requested path in {file}: {source}")]
     Io {
         /// Path of the file.
         file: PathBuf,
@@ -17,7 +17,7 @@ pub enum StoreError {
         source: io::Error,
     },
     /// Unknown content.
-    #[error("node path in {file}: {problem}")]
+    #[error("requested path in {file}: {problem}")]
     Malformed {
         /// Path of the file.
         file: PathBuf,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::MissedTickBehavior;
 
-use super::{CacheError, FlowCache, Pressure, Swept};
+use super::{CacheError, FlowCache, Pressure, Services, Swept};
 use crate::flow_cache::manager::Shared;
 
 /// Interval between two sweeps.
@@ -24,8 +24,8 @@ pub(super) async fn watch(shared: Arc<Shared>) {
     let usual = shared.timing().refresh;
     loop {
         period.tick().await;
-        let reader = Arc::clone(&cache);
-        let looked = tokio::task::spawn_blocking(move || look(&*reader)).await;
+        let (reader, services) = (Arc::clone(&cache), shared.services().clone());
+        let looked = tokio::task::spawn_blocking(move || look(&*reader, &services)).await;
         let looked = looked.unwrap_or_else(|error| Err(CacheError::Programs(error.to_string())));
         let Some(Swept { removed, maps }) = shared.check("sweep the maps", looked) else {
             continue;
@@ -47,11 +47,11 @@ pub(super) async fn watch(shared: Arc<Shared>) {
 }
 
 /// Sweeps the maps; in a grace period, when entries are used beyond their deadlines, only counts them. May block.
-fn look(cache: &dyn FlowCache) -> Result<Swept, CacheError> {
+fn look(cache: &dyn FlowCache, services: &Services) -> Result<Swept, CacheError> {
     if cache.gate()?.hold {
         return Ok(Swept { removed: 0, maps: cache.pressure()? });
     }
-    cache.sweep()
+    services.sweep().unwrap_or_else(|| cache.sweep())
 }
 
 /// Number of entries of flows.
@@ -88,8 +88,10 @@ mod tests {
     #[test]
     fn a_look_walks_the_maps_once_and_sweeps_unless_the_gate_holds() {
         for (holds, removed, counted, swept) in [(false, 2, 0, 1), (true, 0, 1, 0)] {
-            let fake = Fake { holds, ..Fake::default() };
-            assert_eq!(look(&fake), Ok(Swept { removed, maps: PRESSURE.to_vec() }));
+            let fake = Arc::new(Fake { holds, ..Fake::default() });
+            let state = tempfile::tempdir().unwrap();
+            let services = Services::new(Some(Arc::clone(&fake) as _), state.path()).unwrap();
+            assert_eq!(look(&*fake, &services), Ok(Swept { removed, maps: PRESSURE.to_vec() }));
             assert_eq!((*fake.walks.lock(), *fake.sweeps.lock()), (counted, swept));
         }
     }

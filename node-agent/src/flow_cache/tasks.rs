@@ -97,6 +97,7 @@ impl Manager {
         let unixctl = Unixctl::beside(&settings.ovs_db);
         tasks.spawn("cache-clock", clock(Arc::clone(&self.shared)));
         tasks.spawn("cache-reports", reports(Arc::clone(&self.shared)));
+        tasks.spawn("service-paths", self.services().clone().run());
         tasks.spawn("cache-pressure", pressure::watch(Arc::clone(&self.shared)));
         tasks.spawn("revalidation", revalidation::run(Arc::clone(&self.shared), unixctl.clone()));
         tasks.spawn("ovs-database", ovs_database::follow(Arc::clone(&self.shared), ovs.clone()));

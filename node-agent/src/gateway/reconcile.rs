@@ -390,7 +390,10 @@ impl Worker {
         let here = node_annotations::host_cidrs(&gateway.context.netlink, &masquerade).await;
         let here = here.unwrap_or_default().into_iter().map(|net| net.addr());
         let own = gateway.reach.families.iter().map(|family| family.address.addr());
-        own.chain(here).chain(self.view.all_remote_addresses()).collect()
+        let mut addresses: BTreeSet<IpAddr> = own.chain(here).collect();
+        gateway.context.flow_cache.services().set_node_addresses(addresses.clone());
+        addresses.extend(self.view.all_remote_addresses());
+        addresses
     }
 
     /// Restores settings of ovn-controller that another process changed, with a minimum interval.

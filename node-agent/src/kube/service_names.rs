@@ -7,6 +7,7 @@ use std::sync::Arc;
 use api::service::{Front, Service};
 use api::{NamespacedName, Protocol};
 use parking_lot::RwLock;
+use tokio::sync::watch;
 
 /// A port of a service.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,11 +19,23 @@ pub struct ServicePortName {
 }
 
 /// Names by addresses. Clones share them.
-#[derive(Debug, Clone, Default)]
-pub struct ServiceNames(Arc<RwLock<Names>>);
+#[derive(Debug, Clone)]
+pub struct ServiceNames {
+    names: Arc<RwLock<Names>>,
+    /// Number of changes of addresses.
+    changes: watch::Sender<u64>,
+}
+
+impl Default for ServiceNames {
+    fn default() -> Self {
+        Self { names: Arc::default(), changes: watch::Sender::new(0) }
+    }
+}
 
 #[derive(Debug, Default)]
 struct Names {
+    /// All services were listed once.
+    complete: bool,
     of: HashMap<(Protocol, Front), ServicePortName>,
     /// Addresses of each service.
     fronts: BTreeMap<NamespacedName, Vec<(Protocol, Front)>>,
@@ -31,8 +44,9 @@ struct Names {
 impl ServiceNames {
     /// Sets the state of a service; `None`: it was deleted.
     pub fn set(&self, name: &NamespacedName, service: Option<&Service>) {
-        let mut names = self.0.write();
-        for front in names.fronts.remove(name).unwrap_or_default() {
+        let mut names = self.names.write();
+        let before = names.fronts.remove(name);
+        for front in before.iter().flatten().copied() {
             if names.of.get(&front).is_some_and(|of| of.service == *name) {
                 names.of.remove(&front);
             }
@@ -42,15 +56,44 @@ impl ServiceNames {
             let of = ServicePortName { service: name.clone(), port: port.name.clone() };
             names.of.insert((port.protocol, *front), of);
         }
-        if !fronts.is_empty() {
-            let fronts = fronts.into_iter().map(|(port, front)| (port.protocol, front)).collect();
+        let fronts: Vec<_> = fronts.into_iter().map(|(port, front)| (port.protocol, front)).collect();
+        let changed = before != service.map(|_| fronts.clone());
+        if service.is_some() {
             names.fronts.insert(name.clone(), fronts);
         }
+        drop(names);
+        if changed {
+            self.changes.send_modify(|changes| *changes += 1);
+        }
+    }
+
+    /// Call when all services were listed.
+    pub fn set_complete(&self) {
+        self.names.write().complete = true;
+        self.changes.send_modify(|changes| *changes += 1);
+    }
+
+    /// True once all services were listed: a service that is not among them does not exist.
+    pub fn is_complete(&self) -> bool {
+        self.names.read().complete
+    }
+
+    /// Changes of the services' addresses.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Where clients reach a service, without places that another service has; `None` if there is no such service. Services without load
+    /// balancing have none.
+    pub fn fronts(&self, name: &NamespacedName) -> Option<Vec<(Protocol, Front)>> {
+        let names = self.names.read();
+        let its_own = |front: &&(Protocol, Front)| names.of.get(*front).is_some_and(|of| of.service == *name);
+        Some(names.fronts.get(name)?.iter().filter(its_own).copied().collect())
     }
 
     /// Drops services that are not among `alive` (after a watch was restarted).
     pub fn retain(&self, alive: &BTreeSet<NamespacedName>) {
-        let known: Vec<_> = self.0.read().fronts.keys().cloned().collect();
+        let known: Vec<_> = self.names.read().fronts.keys().cloned().collect();
         for name in known.iter().filter(|name| !alive.contains(name)) {
             self.set(name, None);
         }
@@ -58,19 +101,21 @@ impl ServiceNames {
 
     /// The service that clients reach at a destination, and the form of the address.
     pub fn at(&self, protocol: Protocol, destination: SocketAddr) -> Option<(Front, ServicePortName)> {
-        let names = self.0.read();
+        let names = self.names.read();
         let candidates = Front::candidates((destination.ip(), destination.port()));
         candidates.into_iter().find_map(|front| Some((front, names.of.get(&(protocol, front))?.clone())))
     }
 }
 
+/// Services for tests.
 #[cfg(test)]
-mod tests {
+pub(crate) mod fixture {
     use k8s_openapi::api::core::v1 as core;
 
     use super::*;
 
-    fn service(name: &str, cluster_ip: &str, node_port: Option<i32>) -> Service {
+    /// A service of namespace `shop` with one port, 80, called `http`.
+    pub(crate) fn service(name: &str, cluster_ip: &str, node_port: Option<i32>) -> Service {
         let object: core::Service = serde_json::from_value(serde_json::json!({
             "metadata": {"namespace": "shop", "name": name},
             "spec": {
@@ -82,6 +127,21 @@ mod tests {
         .unwrap();
         Service::from_object(&object).0
     }
+
+    /// `shop/web` at 10.96.0.9 and node port 30080, and no other.
+    pub(crate) fn web() -> ServiceNames {
+        let names = ServiceNames::default();
+        let web = service("web", "10.96.0.9", Some(30_080));
+        names.set(&web.name, Some(&web));
+        names.set_complete();
+        names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fixture::service;
+    use super::*;
 
     fn at(names: &ServiceNames, destination: &str) -> Option<String> {
         let (front, port) = names.at(Protocol::Tcp, destination.parse().unwrap())?;
@@ -111,5 +171,25 @@ mod tests {
         names.set(&new.name, Some(&new));
         names.set(&old.name, None);
         assert_eq!(at(&names, "10.96.0.9:80").as_deref(), Some("10.96.0.9:80 shop/new:http"));
+    }
+
+    #[test]
+    fn a_service_has_the_places_that_no_other_has_and_changes_are_told() {
+        let names = ServiceNames::default();
+        let (web, other) = (service("web", "10.96.0.9", Some(30_080)), service("other", "10.96.0.9", None));
+        let mut changes = names.changes();
+        let mut changed = || changes.has_changed().unwrap() && *changes.borrow_and_update() > 0;
+        assert_eq!((names.fronts(&web.name), changed()), (None, false));
+        names.set(&web.name, Some(&web));
+        assert_eq!((names.fronts(&web.name).unwrap().len(), changed()), (2, true));
+        names.set(&web.name, Some(&web));
+        assert!(!changed(), "the same again");
+        names.set(&other.name, Some(&other));
+        assert_eq!(names.fronts(&web.name).unwrap(), [(Protocol::Tcp, Front::NodePort(30_080))]);
+        assert!(!names.is_complete() && changed());
+        names.set_complete();
+        assert!(names.is_complete() && changed());
+        names.set(&web.name, None);
+        assert_eq!((names.fronts(&web.name), changed()), (None, true));
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod audit;
 pub(crate) mod flows;
+pub(crate) mod service_path;
 pub(crate) mod services;
 pub(crate) mod status;
 pub(crate) mod tunnels;

@@ -5,10 +5,11 @@ use api::admin::{BackendTraffic, ServiceTraffic, service_port};
 use crate::table::{Column, table};
 use crate::units::short_count;
 
-const COLUMNS: [Column; 9] = [
+const COLUMNS: [Column; 10] = [
     Column::Left("SERVICE"),
     Column::Left("PROTO"),
     Column::Left("ADDRESS"),
+    Column::Left("PATH"),
     Column::Left("BACKEND"),
     Column::Left("POD"),
     Column::Right("CONNECTIONS"),
@@ -33,6 +34,7 @@ fn row(service: &ServiceTraffic, backend: &BackendTraffic) -> Vec<String> {
         service_port(&service.service, &service.port),
         service.protocol.to_string(),
         service.address.clone(),
+        service.path.name().to_owned(),
         backend.address.to_string(),
         backend.pod.clone().unwrap_or_else(|| "-".to_owned()),
         backend.connections.to_string(),
@@ -49,7 +51,7 @@ mod tests {
     #[test]
     fn a_backend_has_a_line_with_its_connections_and_packets() {
         let services: Vec<ServiceTraffic> = serde_json::from_value(serde_json::json!([{
-            "service": "shop/web", "port": "http", "protocol": "tcp", "address": "10.96.0.9:80",
+            "service": "shop/web", "port": "http", "protocol": "tcp", "address": "10.96.0.9:80", "path": "ovs",
             "backends": [
                 {"address": "10.244.0.3:8080", "pod": "shop/web-1", "connections": 2,
                  "toBackend": {"packets": 1_500, "bytes": 90_000}, "fromBackend": {"packets": 3, "bytes": 1_000}},
@@ -60,9 +62,9 @@ mod tests {
         .unwrap();
         assert_eq!(
             text(&services),
-            "SERVICE        PROTO  ADDRESS       BACKEND          POD         CONNECTIONS  TO BACKEND  FROM BACKEND  BYTES\n\
-             shop/web:http  tcp    10.96.0.9:80  10.244.0.3:8080  shop/web-1            2        1.5k             3  91.0k\n\
-             shop/web:http  tcp    10.96.0.9:80  10.244.1.4:8080  -                     0           0             0      0\n"
+            "SERVICE        PROTO  ADDRESS       PATH  BACKEND          POD         CONNECTIONS  TO BACKEND  FROM BACKEND  BYTES\n\
+             shop/web:http  tcp    10.96.0.9:80  ovs   10.244.0.3:8080  shop/web-1            2        1.5k             3  91.0k\n\
+             shop/web:http  tcp    10.96.0.9:80  ovs   10.244.1.4:8080  -                     0           0             0      0\n"
         );
         assert_eq!(text(&[]), "no connections to services on the flow cache\n");
     }

@@ -1,7 +1,7 @@
 //! `slipctl status` and `slipctl path`.
 
 use api::admin::Status;
-use api::admin::{Cache, MonitorHealth, NodePath, Path, PathStatus};
+use api::admin::{Cache, MonitorHealth, NodePath, PathStatus};
 
 use super::{pod_or_container, short_id};
 use crate::table::{Column, pairs, table};
@@ -46,15 +46,8 @@ pub(crate) fn path(wanted: NodePath, now: &PathStatus) -> String {
     format!("requested {}, now {}\n", wanted.name(), reasoned(now))
 }
 
-fn name(path: Path) -> &'static str {
-    match path {
-        Path::Ebpf => "ebpf",
-        Path::Ovs => "ovs",
-    }
-}
-
-fn reasoned(path: &PathStatus) -> String {
-    let name = name(path.path);
+pub(super) fn reasoned(path: &PathStatus) -> String {
+    let name = path.path.name();
     if path.reason.is_empty() { name.to_owned() } else { format!("{name}: {}", path.reason) }
 }
 
@@ -70,7 +63,7 @@ fn cache_lines(cache: &Cache) -> Vec<(&'static str, String)> {
         .map_or_else(|| "none".to_owned(), |u| format!("{}, MAC {}, MTU {}", u.address, u.mac, u.mtu));
     let invalidations: Vec<_> =
         cache.invalidations.iter().map(|(cause, count)| format!("{cause} {count}")).collect();
-    vec![
+    let mut lines = vec![
         ("Requested path", cache.wanted.name().to_owned()),
         ("TCP", reasoned(&cache.tcp)),
         ("Tunnel", reasoned(&cache.tunnel)),
@@ -84,7 +77,11 @@ fn cache_lines(cache: &Cache) -> Vec<(&'static str, String)> {
             if invalidations.is_empty() { "none".to_owned() } else { invalidations.join(", ") },
         ),
         ("Divergences", cache.divergences.to_string()),
-    ]
+    ];
+    if !cache.slow_services.is_empty() {
+        lines.push(("Services kept off", cache.slow_services.join(", ")));
+    }
+    lines
 }
 
 fn monitor(cache: &Cache) -> String {
@@ -116,7 +113,7 @@ fn endpoints(status: &Status) -> String {
         .map(|e| {
             vec![
                 pod_or_container(e.pod.as_deref(), &e.id),
-                name(e.path.path).to_owned(),
+                e.path.path.name().to_owned(),
                 e.addresses.join(","),
                 short_id(&e.id),
                 e.path.reason.clone(),
@@ -198,6 +195,14 @@ mod tests {
         assert!(!text(&status).contains("Warnings"));
         status.warnings = vec!["gateway: the MTU is too large".to_owned()];
         assert!(text(&status).contains("Warnings                gateway: the MTU is too large\n"));
+    }
+
+    #[test]
+    fn services_that_are_kept_off_the_cache_are_shown_where_there_are_some() {
+        let mut status = status();
+        assert!(!text(&status).contains("Services kept off"));
+        status.cache.as_mut().unwrap().slow_services = vec!["shop/db".to_owned(), "shop/web".to_owned()];
+        assert!(text(&status).contains("Services kept off       shop/db, shop/web\n"), "{}", text(&status));
     }
 
     #[test]

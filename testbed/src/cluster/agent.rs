@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 
 use anyhow::{Context, Result};
+use api::admin::{SERVICE_TOTALS, ServiceTotals, ServiceTotalsRequest};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -66,10 +67,25 @@ impl Agent<'_> {
 
     /// What it has counted for its pods and tunnels, fast and slow. No verb of slipctl shows the pods' part.
     pub fn counters(self) -> Result<Value> {
+        self.ask("/v1/counters", None)
+    }
+
+    /// What it has counted for a service by path and backend, since it was started.
+    pub fn service_totals(self, service: &str) -> Result<ServiceTotals> {
+        let request = ServiceTotalsRequest { service: service.to_owned() };
+        let totals = self.ask(SERVICE_TOTALS, Some(serde_json::to_string(&request)?))?;
+        serde_json::from_value(totals).with_context(|| format!("totals of {service}"))
+    }
+
+    /// Asks for a resource of its socket that no verb of slipctl shows as it is.
+    fn ask(self, resource: &str, body: Option<String>) -> Result<Value> {
         let mut get = self.bed.host(self.node).command("curl")?;
-        get.args(["--silent", "--show-error", "--fail", "--unix-socket", SOCKET]);
-        let said = exec::output(get.arg("http://agent/v1/counters"))
-            .with_context(|| format!("counters of {}", self.node))?;
-        serde_json::from_str(&said).with_context(|| format!("counters of {}: {said:?}", self.node))
+        get.args(["--silent", "--show-error", "--fail-with-body", "--unix-socket", SOCKET]);
+        if let Some(body) = body {
+            get.args(["--data", &body]);
+        }
+        let said = exec::output(get.arg(format!("http://agent{resource}")))
+            .with_context(|| format!("{resource} of {}", self.node))?;
+        serde_json::from_str(&said).with_context(|| format!("{resource} of {}: {said:?}", self.node))
     }
 }

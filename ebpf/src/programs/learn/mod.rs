@@ -9,6 +9,7 @@ use ebpf::{
     decide::{
         Terms,
         learn::{self, Compared, Learned, Out},
+        service,
     },
     layout::{
         flow::{Entry, GATE_FORWARD, HEADER_LEN, HEADER_WORDS, Print, SIDE_OUTSIDE, SIDE_TUNNEL},
@@ -173,6 +174,7 @@ fn learn<F: Family, const AT: u32>(
     // SAFETY: draws a number.
     let deadline = learn::deadline(terms, unsafe { bpf_get_prandom_u32() });
     learn::fill(value, left, out, dscp, terms, deadline);
+    service::keep_off(value, terms.gate, || conn::is_slow::<F>(&key, &out.tuple) != 0);
     value.slot_in = 0;
     value.slot_out = short(exit.slot);
     // What was changed in the packet made its bytes move.
@@ -225,7 +227,12 @@ fn save<F: Family>(
         // SAFETY: a map value that an LRU map may reuse, as in `forward`.
         let entry = unsafe { &mut *entry };
         learn::is_learnable(entry)?;
-        match learn::compare(entry, value, count::counting()) {
+        let compared = if service::same_path(entry, value) {
+            learn::compare(entry, value, count::counting())
+        } else {
+            Compared::New
+        };
+        match compared {
             Compared::Same => {
                 if learn::confirm(entry, value) {
                     count::reason(Reason::SourcePortChanged);
@@ -237,7 +244,7 @@ fn save<F: Family>(
                 let _ = F::flows().remove(key);
                 return Ok(Learned::Diverged);
             }
-            Compared::New => {}
+            Compared::New => service::go_on(value, entry),
         }
     }
     may_add(key.side(), terms)?;
@@ -246,6 +253,7 @@ fn save<F: Family>(
         value.slot_in = short(count::tunnel_slot(&TunnelKey { remote: mapped(remote.to_ne_bytes()), vni }));
     }
     match F::flows().insert(key, &*value, 0) {
+        Ok(()) if service::is_kept_off(value) => Ok(Learned::KeptOff),
         Ok(()) => Ok(Learned::Entry),
         Err(_) => Err(Reason::InsertFailed),
     }

@@ -209,6 +209,7 @@ impl ServiceIndex {
         }
         self.udp.retain_services(alive);
         self.names.retain(alive);
+        self.names.set_complete();
     }
 
     /// Drops slices that are not among `alive` (after a watch was restarted).

@@ -9,11 +9,11 @@ use super::world::{
 use crate::packets::{FAR, NEAR};
 
 /// A cluster IP of each family.
-const VIP: [u8; 4] = [10, 96, 0, 10];
-const VIP6: [u8; 16] = [0xfd, 0, 0, 0x10, 0, 0x96, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10];
+pub(super) const VIP: [u8; 4] = [10, 96, 0, 10];
+pub(super) const VIP6: [u8; 16] = [0xfd, 0, 0, 0x10, 0, 0x96, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10];
 const POD4: [u8; 4] = [10, 244, 0, 3];
-const OTHER4: [u8; 4] = [10, 244, 0, 4];
-const FAR4: [u8; 4] = [10, 244, 1, 3];
+pub(super) const OTHER4: [u8; 4] = [10, 244, 0, 4];
+pub(super) const FAR4: [u8; 4] = [10, 244, 1, 3];
 
 /// A packet, from its addresses: of IPv4, or of IPv6 where `six` has them.
 #[derive(Clone, Copy)]
@@ -46,14 +46,14 @@ impl Packet {
 }
 
 /// The four packets of a connection to a service: from the client before and after OVS, and back.
-struct Service {
-    asked: Packet,
-    asked_after: Packet,
-    answered: Packet,
-    answered_after: Packet,
+pub(super) struct Service {
+    pub(super) asked: Packet,
+    pub(super) asked_after: Packet,
+    pub(super) answered: Packet,
+    pub(super) answered_after: Packet,
 }
 
-fn service(six: bool, tcp: bool, backend: ([u8; 4], [u8; 16]), far: bool) -> Service {
+pub(super) fn service(six: bool, tcp: bool, backend: ([u8; 4], [u8; 16]), far: bool) -> Service {
     let pair = |a: ([u8; 4], [u8; 16]), b: ([u8; 4], [u8; 16])| ((a.0, b.0), six.then_some((a.1, b.1)));
     let (client, vip) = ((POD4, SIX_NEAR), (VIP, VIP6));
     let packet = |macs, (four, six), ports, ttl| Packet { macs, four, six, ports, ttl, tcp, payload: 30 };
