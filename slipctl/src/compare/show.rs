@@ -61,13 +61,13 @@ mod tests {
         assert_eq!(
             text(&measured()),
             "shop/web: 4.0 s by OVS and 4.0 s by the flow cache, in 2 rounds; now ebpf as before\n\
-             PER SECOND                   OVS    EBPF  EBPF/OVS\n\
-             packets to backends          150    2.0k     13.33\n\
-             packets from backends      75.00    1.0k     13.33\n\
-             bytes                      22.5k  300.0k     13.33\n\
-             new connections             1.50   20.00     13.33\n\
-             CPUs busy, whole machine    2.00    1.00      0.50\n\
-             packets per CPU second       112    3.0k     26.67\n\
+             PER SECOND                  OVS    EBPF  EBPF/OVS\n\
+             packets to backends         150    2.0k     13.33\n\
+             packets from backends     75.00    1.0k     13.33\n\
+             bytes                     22.5k  300.0k     13.33\n\
+             new connections            1.50   20.00     13.33\n\
+             CPUs busy, whole machine   2.00    1.00      0.50\n\
+             packets per CPU second      112    3.0k     26.67\n\
              packets, EBPF/OVS in each round: 10.00, 15.00\n"
         );
     }
