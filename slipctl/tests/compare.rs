@@ -2,6 +2,7 @@
 //! path back.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::disallowed_methods, reason = "runs slipctl")]
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};

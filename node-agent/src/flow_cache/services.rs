@@ -226,12 +226,19 @@ impl Services {
         ServicePath { service: name.to_string(), wanted, temporary, path, addresses: shown.collect() }
     }
 
-    /// Where packets for a service enter OVS; `None` if there is no such service.
+    /// Where packets for a service enter OVS; `None` if there is no such service. Its node ports are at the node's addresses of the
+    /// families that it has.
     fn addresses(&self, name: &NamespacedName) -> Option<BTreeSet<ServiceAddress>> {
-        let node = self.0.node_addresses.lock().clone().unwrap_or_default();
         let fronts = self.0.names.fronts(name)?;
-        let cached = fronts.into_iter().filter(|(protocol, _)| *protocol != Protocol::Sctp);
-        let places = |(protocol, front)| -> Vec<ServiceAddress> {
+        let has_family_of = |ip: &IpAddr| {
+            fronts
+                .iter()
+                .any(|(_, front)| matches!(front, Front::Address(at, _) if at.is_ipv4() == ip.is_ipv4()))
+        };
+        let mut node = self.0.node_addresses.lock().clone().unwrap_or_default();
+        node.retain(has_family_of);
+        let cached = fronts.iter().filter(|(protocol, _)| *protocol != Protocol::Sctp);
+        let places = |&(protocol, front): &(Protocol, Front)| -> Vec<ServiceAddress> {
             let at = |address, port| ServiceAddress { address, port, protocol };
             match front {
                 Front::Address(ip, port) => vec![at(ip, port)],

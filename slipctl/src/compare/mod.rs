@@ -16,7 +16,7 @@ use crate::client::{Client, Error};
 use cpu::CpuTime;
 pub(crate) use figures::Comparison;
 use figures::Slice;
-use interrupt::Interrupts;
+use interrupt::{Interrupted, Interrupts};
 
 /// Seconds to measure on each path, if nothing else is asked for.
 pub(crate) const SECONDS: u64 = 12;
@@ -57,6 +57,12 @@ enum Failed {
     Interrupted,
 }
 
+impl From<Interrupted> for Failed {
+    fn from(_: Interrupted) -> Self {
+        Self::Interrupted
+    }
+}
+
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
         Self::Client(error)
@@ -70,7 +76,7 @@ fn measure(
     interrupts: &Interrupts,
 ) -> Result<Vec<Slice>, Failed> {
     let loan = u64::try_from((part + SETTLE + SPARE).as_millis()).unwrap_or(u64::MAX);
-    let sleep = |time| interrupts.sleep(time).map_err(|_| Failed::Interrupted);
+    let sleep = |time| interrupts.sleep(time).map_err(Failed::from);
     let mut slices = Vec::new();
     for round in 0..ROUNDS {
         let order = if round % 2 == 0 { [Path::Ovs, Path::Ebpf] } else { [Path::Ebpf, Path::Ovs] };
