@@ -8,6 +8,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
@@ -140,6 +141,22 @@ fn an_error_of_the_agent_ends_it_too_and_is_told() {
     assert!(text(&output).contains("cannot read map FLOWS"), "{}", text(&output));
     assert_eq!((agent.path().1, agent.path().0), (Value::Null, "ovs".into()));
     assert_eq!(agent.path(), (Value::Null, 0.into()));
+}
+
+#[test]
+fn an_agent_that_was_restarted_meanwhile_has_measured_nothing() {
+    static CLOCK: AtomicU64 = AtomicU64::new(1_000);
+    let agent = Agent::start(|resource, body| {
+        let (status, mut reply) = quiet(resource, body);
+        if resource == "/v1/services/totals" {
+            reply["atMs"] = CLOCK.fetch_sub(1, Ordering::Relaxed).into();
+        }
+        (status, reply)
+    });
+    let output = agent.compare(&["shop/web", "--seconds", "3"]).wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).contains("the agent was restarted"), "{}", text(&output));
+    assert_eq!(agent.rest().last().unwrap().1["forMs"], 0);
 }
 
 #[test]

@@ -119,7 +119,7 @@ reasons! {
         Probe = 43 "probe",
         /// OVS did not let the refresh packet through; the entry is gone.
         Dead = 44 "dead",
-        /// Nobody used the entry for long after its deadline; it is learned anew.
+        /// Nobody used the entry for long after its deadline, or its service was kept off the cache until then; it is learned anew.
         Overdue = 45 "overdue",
         /// The kernel refused to make or take room for headers; the packet was not changed.
         RoomRefused = 46 "room_refused",

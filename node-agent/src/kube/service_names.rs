@@ -46,9 +46,9 @@ impl ServiceNames {
     pub fn set(&self, name: &NamespacedName, service: Option<&Service>) {
         let mut names = self.names.write();
         let before = names.fronts.remove(name);
-        for front in before.iter().flatten().copied() {
-            if names.of.get(&front).is_some_and(|of| of.service == *name) {
-                names.of.remove(&front);
+        for front in before.iter().flatten() {
+            if names.of.get(front).is_some_and(|of| of.service == *name) {
+                names.of.remove(front);
             }
         }
         let fronts: Vec<_> = service.into_iter().flat_map(Service::fronts).collect();

@@ -88,6 +88,10 @@ fn measure(
             let begin = (totals(client, name)?, CpuTime::now());
             sleep(part)?;
             let end = (totals(client, name)?, CpuTime::now());
+            if end.0.at_ms < begin.0.at_ms {
+                let message = "the agent was restarted in the middle of the measurement".to_owned();
+                return Err(Failed::Client(Error::Refused { status: 409, message }));
+            }
             let cpu = begin.1.zip(end.1).and_then(|(begin, end)| end.busy_since(begin));
             slices.push(Slice::between(wanted, round, &begin.0, &end.0, cpu));
         }
