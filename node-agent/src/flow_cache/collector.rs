@@ -234,8 +234,8 @@ mod tests {
             r#"slipstream_node_endpoint_packets_total{endpoint="c0ffee01",direction="to",path="fast"} 3"#,
             r#"slipstream_node_interface_packets_total{interface="bridge",direction="out",path="fast"} 4"#,
             r#"slipstream_node_packet_reasons_total{reason="tcp_flags"} 4"#,
-            r#"slipstream_node_map_entries{map="FLOW_EGRESS"} 3"#,
-            r#"slipstream_node_map_capacity{map="FLOW_EGRESS"} 262144"#,
+            r#"slipstream_node_map_entries{map="FLOWS"} 3"#,
+            r#"slipstream_node_map_capacity{map="FLOWS"} 262144"#,
             "slipstream_node_fastpath_epoch 7",
         ] {
             assert!(text.contains(line), "{line} in\n{text}");

@@ -50,7 +50,7 @@ mod tests {
         let (fake, cache, start) = (Fake::default(), PressureCache::default(), Instant::now());
         let read = |seconds| cache.read_at(&fake, start + Duration::from_secs(seconds)).unwrap();
         for second in 0..5 {
-            assert_eq!(read(second).first().map(|p| p.map), Some("FLOW_EGRESS"));
+            assert_eq!(read(second).first().map(|p| p.map), Some("FLOWS"));
         }
         assert_eq!(*fake.walks.lock(), 1);
         read(5);
