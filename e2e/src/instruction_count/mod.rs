@@ -36,6 +36,9 @@ pub struct Args {
     /// Measurements of one row; where packets go through OVS, its table of flows is emptied between them.
     #[arg(long, default_value_t = 5)]
     repeat: u32,
+    /// Measure these paths only, such as `host,node,ovs-node`; default: all.
+    #[arg(long, value_delimiter = ',')]
+    paths: Vec<String>,
     #[command(flatten)]
     shape: Shape,
 }
@@ -83,10 +86,16 @@ impl Args {
     }
 
     fn measure(&self, bed: &Bed) -> Result<()> {
-        let Self { out, count, repeat, .. } = self;
+        let Self { out, count, repeat, paths, .. } = self;
         let progress = Progress::new();
-        let mut measure =
-            run::Measure { bed, count: *count, repeat: *repeat, progress: &progress, rows: Vec::new() };
+        let mut measure = run::Measure {
+            bed,
+            count: *count,
+            repeat: *repeat,
+            paths,
+            progress: &progress,
+            rows: Vec::new(),
+        };
         let outcome = measure.everything();
         let rows = measure.rows;
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned();

@@ -22,12 +22,16 @@ const PODS: [(&str, &str); 3] = [("client", "n1"), ("near", "n1"), ("far", "n2")
 
 /// A load: the suffix of its rows, and the client's arguments.
 const LOADS: [(&str, &[&str]); 2] = [("", &[]), ("-udp", &["--udp"])];
+/// Messages that the kernel makes aggregates of, as of a stream in both directions.
+const BULK: (&str, &[&str]) = ("-bulk", &["--size", "200000"]);
 const CONNECTIONS: (&str, &[&str]) = ("-crr", &["--connect"]);
 
 pub(super) struct Measure<'a> {
     pub(super) bed: &'a Bed,
     pub(super) count: u32,
     pub(super) repeat: u32,
+    /// Paths to measure; empty for all.
+    pub(super) paths: &'a [String],
     pub(super) progress: &'a Progress,
     pub(super) rows: Vec<Row>,
 }
@@ -63,9 +67,14 @@ impl Measure<'_> {
         self.loads("service-same", &client, &near_service)?;
         let ways = self.ways(&far)?;
         self.measure_ways("", &client, &ways)?;
-        if self.agents("learning everything", Datapath::Ebpf, &["--refresh-ms=0"])? {
+        if self.wants(|path| path.starts_with("learn"))
+            && self.agents("learning everything", Datapath::Ebpf, &["--refresh-ms=0"])?
+        {
             self.loads("learn", &client, &far)?;
             self.loads("learn-same", &client, &near)?;
+        }
+        if !self.wants(|path| path.starts_with("ovs") || path.starts_with("off")) {
+            return Ok(());
         }
         if !self.agents("programs off", Datapath::Ovs, &[])? {
             bail!("no agent with --datapath=ovs");
@@ -109,6 +118,7 @@ impl Measure<'_> {
         let on = |host: &str| bed.host(host).network_command(&own);
         let (n1, n2) = (node_ip(1).to_string(), node_ip(2).to_string());
         self.loads(&format!("{prefix}outside"), pod, &EXT_IP.to_string())?;
+        self.load(&format!("{prefix}outside"), BULK, pod, &EXT_IP.to_string())?;
         self.loads(&format!("{prefix}node"), &|| on("n1"), &n2)?;
         self.loads(&format!("{prefix}node-pod"), &|| on("n1"), &ways.far)?;
         // From a client outside; UDP of which both ends are translated too.
@@ -160,8 +170,13 @@ impl Measure<'_> {
         self.loads("host", &|| bed.host(first).network_command(own), &EXT_IP.to_string())?;
         self.loads("vxlan", &|| inside(first, reference::POD), reference::OVERLAY_SERVER)?;
         self.loads("snat", &|| inside(first, reference::ROUTED), &EXT_IP.to_string())?;
+        self.load("snat", BULK, &|| inside(first, reference::ROUTED), &EXT_IP.to_string())?;
         self.loads("routed", &|| bed.host(second).network_command(own), reference::ROUTED_SERVER)?;
         Ok(echoes)
+    }
+
+    fn wants(&self, path: impl Fn(&String) -> bool) -> bool {
+        self.paths.is_empty() || self.paths.iter().any(path)
     }
 
     fn loads(&mut self, path: &str, client: &dyn Fn() -> Result<Command>, server: &str) -> Result<()> {
@@ -177,6 +192,9 @@ impl Measure<'_> {
         server: &str,
     ) -> Result<()> {
         let name = format!("{path}{suffix}");
+        if !self.wants(|asked| asked == path || *asked == name) {
+            return Ok(());
+        }
         let ask = |count: u32| -> Result<RoundTrips> {
             let mut command = client()?;
             let (server, port) = server.split_once(' ').unwrap_or((server, PORT));
@@ -194,8 +212,10 @@ impl Measure<'_> {
                     exec::output(flush.env("OVS_RUNDIR", "/run/openvswitch").arg("dpctl/del-flows"))?;
                 }
             }
-            ask(self.count / 5)?;
-            let seen = ask(self.count)?;
+            // A message of many packets costs as much as hundreds of small ones.
+            let count = if suffix == BULK.0 { self.count / 20 } else { self.count };
+            ask((count / 5).max(5))?;
+            let seen = ask(count)?;
             if seen.lost > 0 {
                 bail!("{name}: {} answers did not come", seen.lost);
             }

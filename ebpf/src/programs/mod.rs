@@ -31,7 +31,7 @@ use ebpf::{
     },
     layout::{
         flow::{HEADER_LEN, SIDE_NODE, SIDE_OUTSIDE, SIDE_POD},
-        maps::{PORT_INTERPOSED, Port},
+        maps::{Config, PORT_INTERPOSED, Port},
         reason::Reason,
     },
     packet::{self, Packet as _, wire},
@@ -194,12 +194,14 @@ fn from_host(ctx: TcContext) -> i32 {
     let Some(port) = maps::port(skb.ifindex()) else { return unknown() };
     let Some(config) = maps::config() else { return TC_ACT_UNSPEC };
     let (interposed, tag) = (port.flags & PORT_INTERPOSED != 0, skb.tag());
+    if !interposed && is_of_tunnels(&skb, config) {
+        return TC_ACT_UNSPEC;
+    }
     let outcome = if interposed || tag == 0 {
         entrance::from_node(&skb, config, port)
     } else {
         if tag::slot(tag).is_none() {
-            // A process of the node has set it, and a queue may look at it. The kernel's tunnels send by this interface too, and what is
-            // inside keeps the number of its note.
+            // A process of the node has set it, and a queue may look at it.
             count::reason(Reason::PriorityTaken);
         }
         Outcome::UNREAD
@@ -224,27 +226,27 @@ fn to_host(ctx: TcContext) -> i32 {
         return TC_ACT_UNSPEC;
     }
     let Some(port) = maps::port(skb.ifindex()) else { return unknown() };
-    let tag = skb.tag();
-    if port.flags & PORT_INTERPOSED == 0 && tag::slot(tag).is_some() {
-        if is_tunnelled(&skb) {
+    let Some(config) = maps::config() else { return TC_ACT_UNSPEC };
+    let (interposed, tag) = (port.flags & PORT_INTERPOSED != 0, skb.tag());
+    if !interposed {
+        if is_of_tunnels(&skb, config) {
             return TC_ACT_UNSPEC;
         }
-        // Where the node passes a packet on it is another one.
-        skb.set_tag(0);
+        if tag::slot(tag).is_some() {
+            // Where the node passes a packet on it is another one.
+            skb.set_tag(0);
+        }
     }
-    if let Some(config) = maps::config() {
-        learn::plain(&skb, config, port, SIDE_NODE, skb.ifindex(), tag);
-    }
+    learn::plain(&skb, config, port, SIDE_NODE, skb.ifindex(), tag);
     count::port(port.slot, wire::measure(&skb, skb.meta()), |counters| &mut counters.slow_to);
     TC_ACT_UNSPEC
 }
 
-/// Whether it is a packet of OVN's tunnels. The kernel's tunnels receive by the bridge's own port, and OVS gets what is inside.
+/// Whether it is a packet of the kernel's Geneve tunnels, which send and receive by the bridge's own port. OVS has or gets what is
+/// inside, with the number of its note; the programs on the uplink count it.
 #[inline(always)]
-fn is_tunnelled(skb: &Skb) -> bool {
-    let Some(config) = maps::config() else { return false };
-    let front = skb.front_on_uplink(config.geneve_port);
-    matches!(packet::outer(&front, skb.len(), config.geneve_port), Ok(Some(_)))
+fn is_of_tunnels(skb: &Skb, config: &Config) -> bool {
+    packet::may_be_outer(&skb.front(14 + 20 + 8), config.geneve_port)
 }
 
 /// Ingress of the OVS end of a shim: OVS has read the packet by its packet socket, the node's own stack must not

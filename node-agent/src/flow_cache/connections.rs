@@ -10,6 +10,8 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use ebpf::layout::maps::GENEVE_PORT;
+
 use crate::kernel::conntrack_events::{Ends, Forgotten};
 
 /// The ends of a connection, in no order.
@@ -92,8 +94,8 @@ pub(super) struct Waiting {
 pub(super) enum Added {
     /// Entries of it will be looked for.
     Waits,
-    /// It was closed: its entries have ended with it.
-    Closed,
+    /// It has no entries: it was closed, and they ended with it, or it is of the node's tunnels, of which each flow inside has one.
+    NoEntries,
     /// Too many wait. It never was in both directions, and entries of it end by their refresh.
     Dropped,
     /// Too many wait: everything must be invalidated. Nothing waits any more.
@@ -103,8 +105,9 @@ pub(super) enum Added {
 impl Waiting {
     /// Adds a connection that ended.
     pub(super) fn add(&mut self, forgotten: &Forgotten) -> Added {
-        if forgotten.closed {
-            return Added::Closed;
+        let is_tunnel = forgotten.protocol == 17 && forgotten.original.destination.port() == GENEVE_PORT;
+        if forgotten.closed || is_tunnel {
+            return Added::NoEntries;
         }
         if self.soon.len() + self.late.len() >= MOST {
             if !forgotten.assured {
@@ -231,9 +234,13 @@ mod tests {
     }
 
     #[test]
-    fn closed_connections_need_nothing_and_too_many_end_everything_unless_they_were_never_answered() {
+    fn closed_connections_and_tunnels_need_nothing_and_too_many_end_everything_unless_they_were_never_answered()
+     {
         let mut waiting = Waiting::default();
-        assert_eq!(waiting.add(&Forgotten { closed: true, ..forgotten(1) }), Added::Closed);
+        assert_eq!(waiting.add(&Forgotten { closed: true, ..forgotten(1) }), Added::NoEntries);
+        let mut tunnel = forgotten(1);
+        tunnel.original.destination.set_port(GENEVE_PORT);
+        assert_eq!(waiting.add(&tunnel), Added::NoEntries);
         assert_eq!(waiting.due(Instant::now()), None);
         let most = u16::try_from(MOST / 2 - 1).unwrap();
         for port in 0..=most {

@@ -32,6 +32,7 @@ const RATIOS: &[(&str, &str, f64)] = &[
     ("service", "ovs-service", 0.46),
     ("service", "fast", 1.04),
     ("outside", "snat", 1.00),
+    ("outside-bulk", "snat-bulk", 1.00),
     ("outside", "ovs-outside", 0.60),
     ("node", "host", 1.09),
     ("node", "ovs-node", 0.60),
@@ -57,8 +58,8 @@ pub(super) fn run(kernel: Kernel) -> Result<()> {
     fs::write(&place, origin.told(&text)?).with_context(|| format!("cannot write {}", place.display()))?;
     for (name, against, goal) in RATIOS {
         match figures.ratio(name, against) {
-            Some(ratio) => exec::say(format_args!("{name:>10} / {against:<9} {ratio:.3}, goal {goal:.2}")),
-            None => exec::say(format_args!("{name:>10} / {against:<9} not measured")),
+            Some(ratio) => exec::say(format_args!("{name:>12} / {against:<9} {ratio:.3}, goal {goal:.2}")),
+            None => exec::say(format_args!("{name:>12} / {against:<9} not measured")),
         }
     }
     exec::say(format_args!("figures are in {}", place.display()));

@@ -106,7 +106,7 @@ async fn serve(shared: &Arc<Shared>, monitor: &Monitor) -> io::Error {
 fn add(shared: &Shared, waiting: &mut Waiting, all: &[Forgotten]) {
     for forgotten in all {
         match waiting.add(forgotten) {
-            Added::Waits | Added::Closed => {}
+            Added::Waits | Added::NoEntries => {}
             Added::Dropped => {
                 shared.metrics.tracking_dropped.inc();
             }
