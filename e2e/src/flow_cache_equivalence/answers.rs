@@ -355,17 +355,20 @@ fn questions(scene: &Scene<'_>, service: &[IpAddr]) -> Result<Vec<Question>> {
             Answer::Error,
             |_| {},
         )?;
-        add(
-            "hops that end at the second router",
-            pod,
-            underlay(EXT_IP),
-            PORT,
-            Upper::Udp,
-            Answer::Error,
-            |packet| {
-                packet.ttl = 2;
-            },
-        )?;
+        // Of the second router OVN 25.03 sends no ICMPv6 error.
+        if !six {
+            add(
+                "hops that end at the second router",
+                pod,
+                underlay(EXT_IP),
+                PORT,
+                Upper::Udp,
+                Answer::Error,
+                |packet| {
+                    packet.ttl = 2;
+                },
+            )?;
+        }
         let far = if six { scene.member(Who::B).ipv6 } else { scene.member(Who::B).ipv4.into() };
         add("a packet that is too long", pod, far, PORT, Upper::Udp, Answer::Error, |packet| {
             packet.payload.resize(1401 - if packet.source.is_ipv6() { 48 } else { 28 }, 7);
