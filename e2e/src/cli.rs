@@ -85,7 +85,7 @@ impl Suite {
             Self::Scale(args) => return args.groups(cluster),
             Self::Demonstration(args) => args.group("", cluster),
             Self::FaultInjection(args) => args.group("", cluster),
-            Self::FlowCacheEquivalence(args) => args.group("", cluster),
+            Self::FlowCacheEquivalence(args) => return args.groups(cluster),
             Self::FlowCacheInvariants(args) => args.group("", cluster),
             Self::InstructionCount(args) => args.group("", cluster),
             Self::KernelDatapath(args) => args.group("", cluster),

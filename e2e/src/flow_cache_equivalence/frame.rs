@@ -67,7 +67,11 @@ pub(super) struct Packet {
     pub(super) tos: u8,
     /// Identification of IPv4, flow label of IPv6.
     pub(super) id: u16,
+    /// Flow label of IPv6 (20 bits) where it is not the identification.
+    pub(super) label: Option<u32>,
     pub(super) dont_fragment: bool,
+    /// The reserved flag of IPv4.
+    pub(super) reserved: bool,
     /// IPv4 options, or a complete extension header of IPv6 that has the protocol `extension`.
     pub(super) options: Vec<u8>,
     pub(super) extension: u8,
@@ -103,7 +107,9 @@ impl Packet {
             ttl: 64,
             tos: 0,
             id: 1,
+            label: None,
             dont_fragment: true,
+            reserved: false,
             options: Vec::new(),
             extension: 0,
             fragment: None,
@@ -176,7 +182,9 @@ impl Packet {
         bytes.extend(number(words * 4 + behind).to_be_bytes());
         bytes.extend(self.id.to_be_bytes());
         let (offset, more) = self.fragment.unwrap_or_default();
-        let flags = u16::from(self.dont_fragment && self.fragment.is_none()) << 14 | u16::from(more) << 13;
+        let flags = u16::from(self.reserved) << 15
+            | u16::from(self.dont_fragment && self.fragment.is_none()) << 14
+            | u16::from(more) << 13;
         bytes.extend((flags | (offset / 8)).to_be_bytes());
         bytes.extend([self.ttl, self.protocol(), 0, 0]);
         bytes.extend(source.octets());
@@ -199,7 +207,8 @@ impl Packet {
             between.extend(place.to_be_bytes());
             between.extend(u32::from(self.id).to_be_bytes());
         }
-        let word = 6 << 28 | u32::from(self.tos) << 20 | u32::from(self.id);
+        let label = self.label.unwrap_or(self.id.into()) & 0xf_ffff;
+        let word = 6 << 28 | u32::from(self.tos) << 20 | label;
         let mut bytes = word.to_be_bytes().to_vec();
         bytes.extend(number(between.len() + behind).to_be_bytes());
         bytes.extend([next, self.ttl]);

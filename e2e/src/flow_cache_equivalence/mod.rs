@@ -1,12 +1,20 @@
-//! What arrives by the flow cache is what arrives through OVS, byte for byte; no pod gets a packet by the cache entry of another pod;
-//! and what enters OVS before a change teaches nothing after it.
+//! What arrives by the flow cache is what arrives through OVS, byte for byte, between every pair of sides; no pod gets a packet by the cache
+//! entry of another pod; what enters OVS before a change teaches nothing after it; and no packet that comes out of OVS is taken for
+//! another one.
+//!
+//! Two groups of trials, each on a cluster of its own: `pods`, some of which concern times, and `sides`.
 
+mod answers;
 mod bytes;
 mod cases;
 mod checksum;
 mod forge;
 mod frame;
+mod held;
 mod lessons;
+mod marks;
+mod mirror;
+mod pairs;
 mod race;
 mod scene;
 mod segments;
@@ -42,6 +50,25 @@ enum Part {
     Forge,
     /// Packets inside OVS while something changes.
     Race,
+    /// The same packets by the cache and through OVS, between every pair of sides.
+    Pairs,
+    /// Packets that OVN holds back until a next hop answers.
+    Held,
+    /// What OVN answers itself.
+    Answers,
+    /// Senders that write what looks like the fast path's numbers.
+    Marks,
+    /// Mirrors of OVS.
+    Mirror,
+}
+
+/// Which cluster a part is played on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Pods alone, and a second cluster without eBPF for some parts.
+    Pods,
+    /// Pods, the node's own ports and the outside.
+    Sides,
 }
 
 /// Where the fast path would break its promises on purpose, to show that the tests see it.
@@ -52,7 +79,25 @@ enum Sabotage {
 }
 
 impl Part {
-    const ALL: &'static [Self] = &[Self::Bytes, Self::Spoof, Self::Tunnel, Self::Forge, Self::Race];
+    const ALL: &'static [Self] = &[
+        Self::Bytes,
+        Self::Spoof,
+        Self::Tunnel,
+        Self::Forge,
+        Self::Race,
+        Self::Pairs,
+        Self::Held,
+        Self::Answers,
+        Self::Marks,
+        Self::Mirror,
+    ];
+
+    fn stage(self) -> Stage {
+        match self {
+            Self::Bytes | Self::Spoof | Self::Tunnel | Self::Forge | Self::Race => Stage::Pods,
+            Self::Pairs | Self::Held | Self::Answers | Self::Marks | Self::Mirror => Stage::Sides,
+        }
+    }
 
     fn name(self) -> &'static str {
         match self {
@@ -61,6 +106,11 @@ impl Part {
             Self::Tunnel => "tunnel",
             Self::Forge => "forge",
             Self::Race => "race",
+            Self::Pairs => "pairs",
+            Self::Held => "held",
+            Self::Answers => "answers",
+            Self::Marks => "marks",
+            Self::Mirror => "mirror",
         }
     }
 }
@@ -80,23 +130,41 @@ pub struct Args {
 #[must_use]
 pub fn main() -> ExitCode {
     Program::new("flow_cache_equivalence", Settings::from_environment())
-        .with(flags::<Args>("").group("", "equivalence"))
+        .with_all(flags::<Args>("").groups("equivalence"))
         .main()
 }
 
 impl Args {
-    /// A trial for each part, on a cluster of that name; before `bytes` a second one without eBPF comes and goes.
+    /// A trial for each part. Those between pods alone are on a cluster of that name; before `bytes` a second one without eBPF comes and
+    /// goes. The others have a third cluster.
     #[must_use]
-    pub fn group(self, prefix: &'static str, cluster: &str) -> Group {
-        let parts = Part::ALL.iter().filter(|part| self.only.is_empty() || self.only.contains(part));
-        let cases = parts.map(|&part| Case::new(part.name(), LIMIT, part)).collect();
+    pub fn groups(self, cluster: &str) -> Vec<Group> {
+        vec![self.clone().pods(cluster), self.sides(&format!("{cluster}-sides"))]
+    }
+
+    fn cases(&self, stage: Stage) -> Vec<Case<Part>> {
+        let wanted =
+            |part: &&Part| part.stage() == stage && (self.only.is_empty() || self.only.contains(part));
+        Part::ALL.iter().filter(wanted).map(|&part| Case::new(part.name(), LIMIT, part)).collect()
+    }
+
+    fn pods(self, cluster: &str) -> Group {
         let (name, plain) = (cluster.to_owned(), format!("{cluster}-ovs"));
         let clusters = vec![name.clone(), plain.clone()];
-        Group::new(prefix, cases, clusters, move |settings, jobs| {
+        Group::new("pods", self.cases(Stage::Pods), clusters, move |settings, jobs| {
             let compares = jobs.selected().any(|part| *part == Part::Bytes);
             let plain = if compares { self::plain(&plain)? } else { Pass::default() };
             settings
                 .on_cluster(config(&name, Datapath::Ebpf)?, jobs, |bed, jobs| self.play(bed, &plain, jobs))
+        })
+    }
+
+    fn sides(self, cluster: &str) -> Group {
+        let name = cluster.to_owned();
+        Group::new("sides", self.cases(Stage::Sides), vec![name.clone()], move |settings, jobs| {
+            let nothing = Pass::default();
+            settings
+                .on_cluster(config(&name, Datapath::Ebpf)?, jobs, |bed, jobs| self.play(bed, &nothing, jobs))
         })
     }
 
@@ -112,6 +180,11 @@ impl Args {
             Part::Race => race::run(&mut scene, checks),
             Part::Tunnel => tunnel::run(&mut scene, checks),
             Part::Forge => forge::run(&mut scene, checks),
+            Part::Pairs => pairs::run(&mut scene, checks),
+            Part::Held => held::run(&mut scene, checks),
+            Part::Answers => answers::run(&mut scene, checks),
+            Part::Marks => marks::run(&mut scene, checks),
+            Part::Mirror => mirror::run(&mut scene, checks),
         });
         Ok(())
     }

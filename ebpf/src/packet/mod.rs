@@ -10,6 +10,7 @@ mod flow;
 mod geneve;
 mod network;
 mod outer;
+pub mod quoted;
 mod window;
 pub mod wire;
 

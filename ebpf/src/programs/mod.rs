@@ -15,6 +15,7 @@ mod learn;
 mod maps;
 mod note;
 mod pass;
+mod quoted;
 mod room;
 mod skb;
 mod uplink;
@@ -88,6 +89,33 @@ fn release(raw: *mut __sk_buff, at: u32) -> u32 {
     0
 }
 
+/// Takes our mark off what an ICMP error quotes. `at` as for [`clean`].
+#[inline(always)]
+fn unquote(skb: &Skb, at: u32) {
+    match note::ethertype(skb, at) {
+        packet::IPV4 => {
+            unquote4(skb.raw(), at + 14);
+        }
+        packet::IPV6 => {
+            unquote6(skb.raw(), at + 14);
+        }
+        _ => {}
+    }
+}
+
+/// A function of its own for each version, as they need stack.
+#[inline(never)]
+fn unquote4(raw: *mut __sk_buff, ip: u32) -> u32 {
+    quoted::restore4(&Skb::new(&TcContext::new(raw)), ip);
+    0
+}
+
+#[inline(never)]
+fn unquote6(raw: *mut __sk_buff, ip: u32) -> u32 {
+    quoted::restore6(&Skb::new(&TcContext::new(raw)), ip);
+    0
+}
+
 /// Direct: egress of the pod's host veth. Interposed: ingress of the agent's end of the pod's shim, what OVS sent.
 #[classifier]
 #[inline(always)]
@@ -106,8 +134,11 @@ fn to_pod(ctx: TcContext) -> i32 {
         Wiring::Redirect(host) => (host, Wiring::Redirect(host)),
         other => (skb.ifindex(), other),
     };
-    if let Some(config) = maps::config() {
-        learn::plain(&skb, config, port, SIDE_POD, ifindex, tag);
+    if let Some(config) = maps::config()
+        && !learn::plain(&skb, config, port, SIDE_POD, ifindex, tag)
+        && port.flags & PORT_INTERPOSED != 0
+    {
+        unquote(&skb, 0);
     }
     count::port(port.slot, wire::measure(&skb, skb.meta()), |counters| &mut counters.slow_to);
     act(onward)
@@ -171,7 +202,9 @@ fn to_uplink(ctx: TcContext) -> i32 {
     let seen = packet::outer(&front, skb.len(), config.geneve_port);
     if let Ok(Some(outer)) = &seen {
         let slot = uplink::tunnel(&skb, outer.destination, outer.vni, port, meta, Direction::To);
-        learn::to_uplink(&skb, outer, slot, config, port, tag);
+        if !learn::to_uplink(&skb, outer, slot, config, port, tag) && port.flags & PORT_INTERPOSED != 0 {
+            unquote(&skb, HEADER_LEN - 14);
+        }
         return go_on(port);
     }
     let plain = seen.is_ok() && learn::plain(&skb, config, port, SIDE_OUTSIDE, config.uplink, tag);
@@ -181,6 +214,7 @@ fn to_uplink(ctx: TcContext) -> i32 {
         let inner = uplink::other(&skb, seen.err(), config, port, meta, Direction::To);
         if port.flags & PORT_INTERPOSED != 0 {
             release(skb.raw(), inner);
+            unquote(&skb, inner);
         }
     }
     go_on(port)
@@ -237,7 +271,9 @@ fn to_host(ctx: TcContext) -> i32 {
             skb.set_tag(0);
         }
     }
-    learn::plain(&skb, config, port, SIDE_NODE, skb.ifindex(), tag);
+    if !learn::plain(&skb, config, port, SIDE_NODE, skb.ifindex(), tag) && interposed {
+        unquote(&skb, 0);
+    }
     count::port(port.slot, wire::measure(&skb, skb.meta()), |counters| &mut counters.slow_to);
     TC_ACT_UNSPEC
 }

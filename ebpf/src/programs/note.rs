@@ -109,7 +109,7 @@ unsafe fn write_words<T: Copy>(to: *mut T, value: &T) {
 
 /// Replaces the word that carries a mark, in the IP header at `at`.
 #[inline(always)]
-fn write<F: Family>(skb: &Skb, at: u32, before: u32, after: u32) {
+pub(super) fn write<F: Family>(skb: &Skb, at: u32, before: u32, after: u32) {
     if F::VERSION == 6 {
         // Not covered by any checksum but one that hardware made of the packet, which the helper corrects.
         skb.store(at + F::WORD, &after.to_ne_bytes(), true);
@@ -165,7 +165,7 @@ fn hide(skb: &Skb, at: u32, word: u32, port: u32, config: &Config) {
 }
 
 #[inline(always)]
-fn ethertype(skb: &Skb, at: u32) -> u16 {
+pub(super) fn ethertype(skb: &Skb, at: u32) -> u16 {
     skb.read::<2>(at + 12).map_or(0, u16::from_be_bytes)
 }
 

@@ -59,7 +59,14 @@ impl Ovs {
                 "netflow",
                 "ipfix",
             ])
-            .table::<Mirror>(&["name", "select_all", "select_src_port", "select_dst_port", "select_vlan"])
+            .table::<Mirror>(&[
+                "name",
+                "select_all",
+                "select_src_port",
+                "select_dst_port",
+                "select_vlan",
+                "output_port",
+            ])
             .table::<Port>(&["name", "interfaces", "external_ids", "other_config", "qos"])
             .table::<Interface>(&[
                 "name",

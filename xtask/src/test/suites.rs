@@ -27,6 +27,7 @@ const RUNS: &[Run] = &[
     run("pod_churn", "at_rest::", "cluster", Lane::Shared),
     run("fault_injection", "", "cluster", Lane::Shared),
     run("ovn_kubernetes_parity", "", "cluster", Lane::Shared),
+    run("flow_cache_equivalence", "sides::", "cluster", Lane::Shared),
     run("demonstration", "", "cluster", Lane::Shared),
     // Suites whose expectations concern times, and which mostly wait.
     run("flow_cache_invariants", "changes_ebpf::", "waiting", Lane::Waiting),
@@ -35,7 +36,7 @@ const RUNS: &[Run] = &[
     run("supervision", "", "waiting", Lane::Waiting),
     run("flow_cache_invariants", "changes_ovs::", "waiting", Lane::Waiting),
     // Suites that use the whole machine, or fail when others run.
-    run("flow_cache_equivalence", "", "alone", Lane::Alone),
+    run("flow_cache_equivalence", "pods::", "alone", Lane::Alone),
     run("scale", "", "alone", Lane::Alone),
     run("flow_cache_invariants", "spray_", "alone", Lane::Alone),
 ];

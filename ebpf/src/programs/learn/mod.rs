@@ -43,9 +43,16 @@ struct Exit<'a> {
     learns: bool,
 }
 
-/// A Geneve packet as OVS sends it. `tunnel`: slot of the tunnel's counters.
+/// A Geneve packet as OVS sends it. `tunnel`: slot of the tunnel's counters. False: what is inside is no flow that the cache could carry.
 #[inline(always)]
-pub(super) fn to_uplink(skb: &Skb, outer: &Outer, tunnel: u32, config: &Config, port: &Port, tag: u32) {
+pub(super) fn to_uplink(
+    skb: &Skb,
+    outer: &Outer,
+    tunnel: u32,
+    config: &Config,
+    port: &Port,
+    tag: u32,
+) -> bool {
     let on = maps::gate(config) & GATE_FORWARD != 0;
     let local = config.uplink != 0 && outer.source == u32::from_ne_bytes(config.local);
     // Not OVS's: a pod can send what looks like a tunnel packet, and leaves with this node's address.
@@ -55,11 +62,18 @@ pub(super) fn to_uplink(skb: &Skb, outer: &Outer, tunnel: u32, config: &Config, 
     }
     let learns = on && local && !foreign;
     let exit = Exit { config, port, side: SIDE_TUNNEL, target: config.uplink, slot: tunnel, tag, learns };
-    if outer.inner == V4::TYPE {
-        tell(comes_out::<V4, HEADER_LEN>(skb, &exit));
+    let learned = if outer.inner == V4::TYPE {
+        comes_out::<V4, HEADER_LEN>(skb, &exit)
     } else if outer.inner == V6::TYPE {
-        tell(comes_out::<V6, HEADER_LEN>(skb, &exit));
+        comes_out::<V6, HEADER_LEN>(skb, &exit)
+    } else {
+        return false;
+    };
+    if learned == Ok(Learned::Unread) {
+        return false;
     }
+    tell(learned);
+    true
 }
 
 /// A packet that OVS gives out on this side without a tunnel. `target`: interface by which it leaves, a pod's host veth, the uplink or

@@ -136,15 +136,38 @@ impl View {
         else {
             return PathStatus::ovs("no bridge br-int yet; waiting for ovn-controller");
         };
+        let copied = self.copies();
         let snapshot = self.ovs.replica().read();
         let interfaces = snapshot.table::<Interface>().iter().map(AsRef::as_ref);
-        match rules::node(&system, &integration, exclusions, interfaces) {
+        match rules::node(&system, &integration, exclusions, interfaces).or(copied) {
             Some(why) => PathStatus::ovs(why),
             None if wanted == NodePath::Ebpf => {
                 PathStatus::ebpf("requested for the node (slipctl path node ebpf)")
             }
             None => PathStatus::ebpf("eligible"),
         }
+    }
+
+    /// Why mirrors make the node ineligible.
+    fn copies(&self) -> Option<String> {
+        let gateway = self.bridge();
+        let snapshot = self.ovs.replica().read();
+        if snapshot.table::<Mirror>().iter().next().is_none() {
+            return None;
+        }
+        let named = |name: &str| snapshot.table::<Port>().by_index("name", name).next().cloned();
+        let shim = named(&shim_ovs_end(&self.uplink));
+        let pods = snapshot.table::<Interface>().iter().filter(|row| PodPort::of(row).is_some());
+        let others = [self.uplink.as_str(), MANAGEMENT_INTERFACE].into_iter().chain(gateway.as_deref());
+        let names = pods.map(|row| row.name.as_str()).chain(others);
+        let ruled = names.filter_map(named).chain(shim.clone()).map(|port| port.uuid).collect();
+        let bridges = [INTEGRATION_BRIDGE].into_iter().chain(gateway.as_deref());
+        bridges.filter_map(|name| snapshot.table::<Bridge>().by_index("name", name).next().cloned()).find_map(
+            |bridge| {
+                let mirrors = snapshot.table::<Mirror>().iter().map(AsRef::as_ref);
+                rules::copies(&bridge.name, &Mirrored::of(&bridge, mirrors), &ruled, shim.is_some())
+            },
+        )
     }
 
     /// What the fast path needs to know of the gateway bridge.

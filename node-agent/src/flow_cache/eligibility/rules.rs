@@ -23,34 +23,62 @@ const PLAIN_OPTIONS: [&str; 5] = ["remote_ip", "local_ip", "key", "csum", "packe
 const IPSEC_OPTIONS: [&str; 6] =
     ["remote_name", "remote_cert", "psk", "ipsec_encapsulation", "certificate", "private_key"];
 
-/// Mirrored ports of a bridge.
+/// What the mirrors of a bridge copy, and to where.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mirrored {
     /// Name of a mirror of the whole bridge.
     pub all: Option<String>,
-    /// Mirrored ports, each with the name of the mirror.
+    /// Ports whose packets are copied, each with the name of the mirror.
     pub ports: Vec<(Uuid, String)>,
+    /// Those of them whose packets are copied where they leave OVS.
+    pub leaving: Vec<(Uuid, String)>,
+    /// Ports that get the copies, each with the name of the mirror. OVS gives them nothing else, and drops what comes in by them.
+    pub outputs: Vec<(Uuid, String)>,
 }
 
 impl Mirrored {
-    /// Ports mirrored by those of `mirrors` that belong to `bridge`.
+    /// What those of `mirrors` copy that belong to `bridge`.
     pub fn of<'a>(bridge: &Bridge, mirrors: impl Iterator<Item = &'a Mirror>) -> Self {
         let mut found = Self::default();
         for mirror in mirrors.filter(|m| bridge.mirrors.contains(&m.uuid)) {
             if mirror.select_all || !mirror.select_vlan.is_empty() {
                 found.all.get_or_insert_with(|| mirror.name.clone());
             }
+            let named = |port: &Uuid| (*port, mirror.name.clone());
             let selected: BTreeSet<_> =
                 mirror.select_src_port.iter().chain(&mirror.select_dst_port).collect();
-            found.ports.extend(selected.into_iter().map(|port| (*port, mirror.name.clone())));
+            found.ports.extend(selected.into_iter().map(named));
+            found.leaving.extend(mirror.select_dst_port.iter().map(named));
+            found.outputs.extend(mirror.output_port.iter().map(named));
         }
         found
     }
 
-    fn of_port(&self, port: &Uuid) -> Option<&str> {
-        let selected = self.ports.iter().find(|(selected, _)| selected == port).map(|(_, name)| name);
-        self.all.as_ref().or(selected).map(String::as_str)
+    /// What mirrors have to do with a port, if anything.
+    fn of_port(&self, port: &Uuid) -> Option<String> {
+        let named =
+            |list: &[(Uuid, String)]| list.iter().find(|(one, _)| one == port).map(|(_, n)| n.clone());
+        if let Some(mirror) = self.all.clone().or_else(|| named(&self.ports)) {
+            return Some(format!("is mirrored (mirror {mirror})"));
+        }
+        named(&self.outputs).map(|mirror| format!("gets nothing but the copies of mirror {mirror}"))
     }
+}
+
+/// Why the mirrors of bridge `name` make the node ineligible. `ruled`: ports of which [`Mirrored::of_port`] says enough: those of pods,
+/// the uplink's, and the node's own. `marked`: packets carry the fast path's numbers in them while they are inside OVS, so that
+/// copies show them, unless the packets come from where nothing is fast.
+pub fn copies(name: &str, mirrored: &Mirrored, ruled: &BTreeSet<Uuid>, marked: bool) -> Option<String> {
+    if let Some((_, mirror)) = mirrored.ports.iter().find(|(port, _)| !ruled.contains(port)) {
+        return Some(format!(
+            "mirror {mirror} of bridge {name} selects a port that packets of any pod may pass"
+        ));
+    }
+    let shown =
+        mirrored.all.as_ref().or(mirrored.leaving.first().map(|(_, mirror)| mirror)).filter(|_| marked)?;
+    Some(format!(
+        "mirror {shown} of bridge {name} copies what leaves OVS, and copies would show the fast path's numbers"
+    ))
 }
 
 /// Why the node is not eligible; `None` when it is.
@@ -152,8 +180,8 @@ pub fn tunnel_endpoint<'a>(
     };
     let Some(gateway) = gateway else { return Err("no gateway bridge yet".to_owned()) };
     if let Some(uplink) = uplink {
-        if let Some(mirror) = mirrored.of_port(&uplink.uuid) {
-            return Err(format!("the uplink is mirrored (mirror {mirror} of bridge {})", gateway.name));
+        if let Some(what) = mirrored.of_port(&uplink.uuid) {
+            return Err(format!("the uplink, in bridge {}, {what}", gateway.name));
         }
         if uplink.interfaces.len() > 1 {
             return Err(format!("OVS port {} of the uplink is a bond", uplink.name));
@@ -198,8 +226,8 @@ pub fn gateway(
             return PathStatus::ovs("uplink, gateway bridge or management port is not complete yet");
         };
         let name = &port.name;
-        if let Some(mirror) = mirrored.of_port(&port.uuid) {
-            return PathStatus::ovs(format!("port {name} is mirrored (mirror {mirror})"));
+        if let Some(what) = mirrored.of_port(&port.uuid) {
+            return PathStatus::ovs(format!("port {name} {what}"));
         }
         if port.interfaces.len() > 1 {
             return PathStatus::ovs(format!("OVS port {name} is a bond"));
@@ -265,8 +293,8 @@ pub fn endpoint(pod: Pod<'_>, mirrored: &Mirrored, exclusions: &FlowExclusions) 
             return PathStatus::ovs(format!("annotation {POD_PATH} is `{other}`; use `ovs` or `ebpf`"));
         }
     }
-    if let Some(mirror) = mirrored.of_port(&pod.port.uuid) {
-        return PathStatus::ovs(format!("the port is mirrored (mirror {mirror})"));
+    if let Some(what) = mirrored.of_port(&pod.port.uuid) {
+        return PathStatus::ovs(format!("the port {what}"));
     }
     if pod.port.qos.is_some() {
         return PathStatus::ovs("the OVS port has a QoS setting");
@@ -317,7 +345,7 @@ mod tests {
         assert!(ask(&v6, Some(&bridge), &port, &none).unwrap_err().contains("underlay is IPv6"));
         assert!(ask(&chassis(&[]), Some(&bridge), &port, &none).unwrap_err().contains("not set"));
         assert!(ask(&v4, None, &port, &none).unwrap_err().contains("no gateway bridge"));
-        let copied = Mirrored { all: None, ports: vec![(port.uuid, "m".to_owned())] };
+        let copied = Mirrored { ports: vec![(port.uuid, "m".to_owned())], ..Mirrored::default() };
         assert!(ask(&v4, Some(&bridge), &port, &copied).unwrap_err().contains("mirror m"));
         let shaped = Port { qos: Some(Uuid::new_v4()), ..port };
         assert!(ask(&v4, Some(&bridge), &shaped, &none).unwrap_err().contains("QoS"));
@@ -375,6 +403,63 @@ mod tests {
     }
 
     #[test]
+    fn a_port_that_gets_the_copies_of_a_mirror_is_slow_and_so_is_one_that_a_mirror_selects_in_either_direction()
+     {
+        let [source, destination, output, other] = [0; 4].map(|_| Uuid::new_v4());
+        let mirror = Mirror {
+            uuid: Uuid::new_v4(),
+            name: "m".to_owned(),
+            select_src_port: [source].into(),
+            select_dst_port: [destination].into(),
+            output_port: Some(output),
+            ..Mirror::default()
+        };
+        let bridge = Bridge { mirrors: [mirror.uuid].into(), ..Bridge::default() };
+        let mirrored = Mirrored::of(&bridge, std::iter::once(&mirror));
+        let interface = Interface { ofport: Some(3), ..Interface::default() };
+        let path = |uuid| {
+            let port = Port { uuid, ..Port::default() };
+            let pod = Pod { port: &port, interface: &interface, wanted: None, forwards: None, queue: None };
+            endpoint(pod, &mirrored, &FlowExclusions::default())
+        };
+        for selected in [source, destination] {
+            assert_eq!(path(selected), PathStatus::ovs("the port is mirrored (mirror m)"));
+        }
+        assert_eq!(path(output), PathStatus::ovs("the port gets nothing but the copies of mirror m"));
+        assert_eq!(path(other).path, Path::Ebpf);
+    }
+
+    #[test]
+    fn a_mirror_that_may_copy_packets_of_fast_ports_keeps_the_node_slow() {
+        let [pod, patch] = [0; 2].map(|_| Uuid::new_v4());
+        let ruled = [pod].into();
+        let mirror = Mirror { uuid: Uuid::new_v4(), name: "m".to_owned(), ..Mirror::default() };
+        let bridge = Bridge { mirrors: [mirror.uuid].into(), ..Bridge::default() };
+        let ask = |mirror: Mirror, marked| {
+            copies("br-int", &Mirrored::of(&bridge, std::iter::once(&mirror)), &ruled, marked)
+        };
+        let from = |port| Mirror { select_src_port: [port].into(), ..mirror.clone() };
+        let to = |port| Mirror { select_dst_port: [port].into(), ..mirror.clone() };
+        let all = Mirror { select_all: true, ..mirror.clone() };
+        let tagged = Mirror { select_vlan: [5].into(), ..mirror.clone() };
+        // What such a pod sends has no number, as the pod is slow.
+        assert_eq!((ask(from(pod), true), ask(from(pod), false)), (None, None));
+        // Tunnels and patch ports: no rule of a port says anything of them.
+        for marked in [true, false] {
+            for one in [from(patch), to(patch)] {
+                assert!(ask(one, marked).unwrap().contains("packets of any pod"));
+            }
+        }
+        for one in [to(pod), all, tagged] {
+            assert!(ask(one.clone(), true).unwrap().contains("numbers"));
+            assert_eq!(ask(one, false), None);
+        }
+        assert_eq!(ask(Mirror { output_port: Some(patch), ..mirror.clone() }, true), None);
+        let elsewhere = Mirrored::of(&Bridge::default(), std::iter::once(&to(pod)));
+        assert_eq!(copies("br-int", &elsewhere, &ruled, true), None);
+    }
+
+    #[test]
     fn a_pods_port_that_is_logged_is_slow_alone_and_a_port_of_the_node_makes_all_slow() {
         let exclusions = FlowExclusions { node: None, ports: [(3, "logged".to_owned())].into() };
         let row = |ids: &[(&str, &str)], number| {
@@ -409,7 +494,7 @@ mod tests {
             |places: &[Option<NodePlace<'_>>]| gateway(Some(&bridge), places, &FlowExclusions::default());
         assert_eq!(ask(&[plain("eth0"), plain("breth0"), plain("ovn-k8s-mp0")]).path, Path::Ebpf);
         let mirrored_port = port("eth0");
-        let copied = Mirrored { all: None, ports: vec![(mirrored_port.uuid, "m".to_owned())] };
+        let copied = Mirrored { ports: vec![(mirrored_port.uuid, "m".to_owned())], ..Mirrored::default() };
         let bond = Port { interfaces: [Uuid::new_v4(), Uuid::new_v4()].into(), ..port("bond0") };
         let shaped = Port { qos: Some(Uuid::new_v4()), ..port("breth0") };
         let limited = Interface { ingress_policing_rate: 1, ..Interface::default() };

@@ -4,6 +4,7 @@
 mod ended;
 mod marks;
 mod notes;
+mod quoted;
 mod services;
 mod sides;
 mod sweep;
