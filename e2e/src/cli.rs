@@ -8,7 +8,8 @@ use libtest_mimic::Arguments;
 use crate::harness::{Group, Program, Settings};
 use crate::{
     demonstration, fault_injection, flow_cache_equivalence, flow_cache_invariants, instruction_count,
-    kernel_datapath, node_lifecycle, ovn_kubernetes_parity, pod_churn, scale, service_matrix, supervision, uplink_migration,
+    kernel_datapath, node_lifecycle, ovn_kubernetes_parity, pod_churn, scale, service_matrix, supervision,
+    uplink_migration,
 };
 
 /// One suite by hand.

@@ -89,14 +89,8 @@ pub(super) enum Excluded {
     HostPortHasNoPolicy,
 }
 
-const CLIENTS: [Client; 6] = [
-    Client::NearPod,
-    Client::FarPod,
-    Client::Itself,
-    Client::NearHost,
-    Client::FarHost,
-    Client::Outside,
-];
+const CLIENTS: [Client; 6] =
+    [Client::NearPod, Client::FarPod, Client::Itself, Client::NearHost, Client::FarHost, Client::Outside];
 
 const TARGETS: [Target; 8] = [
     Target::ClusterIp,

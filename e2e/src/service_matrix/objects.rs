@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use testbed::nodes::sandbox::NO_SERVER_LABEL;
 
 use super::cell::{Backends, Kind, Node};
-use super::world::{BACKEND_PORTS, HOST_PORT, Pair, SERVICE_PORT, external, node_port};
+use super::world::{BEHIND_HOST_PORT, HOST_PORT, Pair, SERVICE_PORT, backend_ports, external, node_port};
 
 /// Namespace of everything.
 pub(super) const NAMESPACE: &str = "matrix";
@@ -17,7 +17,7 @@ pub(super) const PODS: [(&str, Node); 4] =
 /// A pod whose ports a server of the matrix has.
 pub(super) fn pod(name: &str, node: Node) -> Value {
     let port = |protocol: &str| {
-        let mut port = json!({"containerPort": BACKEND_PORTS[0], "protocol": protocol});
+        let mut port = json!({"containerPort": BEHIND_HOST_PORT, "protocol": protocol});
         if name == PODS[0].0 {
             port["hostPort"] = HOST_PORT.into();
         }
@@ -54,9 +54,7 @@ pub(super) fn service(kind: &Kind) -> Value {
         [v4.to_string(), v6.to_string()]
     };
     let externals = [both(false, Node::N1), both(false, Node::N2)].concat();
-    let port = |protocol: &str| {
-        json!({"name": protocol.to_lowercase(), "protocol": protocol, "port": SERVICE_PORT, "nodePort": node_port(kind)})
-    };
+    let port = |protocol: &str| json!({"name": protocol.to_lowercase(), "protocol": protocol, "port": SERVICE_PORT, "nodePort": node_port(kind)});
     json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": name(kind), "namespace": NAMESPACE},
         "spec": {
@@ -74,8 +72,10 @@ pub(super) fn service(kind: &Kind) -> Value {
 /// What a cloud would write: its load balancer's addresses.
 pub(super) fn status(kind: &Kind) -> Value {
     let ips = [Node::N1, Node::N2].map(|node| external(kind, true, node));
-    let ingress: Vec<Value> =
-        ips.iter().flat_map(|pair| [false, true].map(|six| json!({"ip": pair.of(six).to_string()}))).collect();
+    let ingress: Vec<Value> = ips
+        .iter()
+        .flat_map(|pair| [false, true].map(|six| json!({"ip": pair.of(six).to_string()})))
+        .collect();
     json!({"status": {"loadBalancer": {"ingress": ingress}}})
 }
 
@@ -83,19 +83,16 @@ pub(super) fn status(kind: &Kind) -> Value {
 pub(super) fn slices(kind: &Kind, pods: [Pair; 2]) -> Vec<Value> {
     let mut slices = Vec::new();
     for (family, six) in [("IPv4", false), ("IPv6", true)] {
-        let endpoint = |ip: IpAddr, node: Node| {
-            json!({"addresses": [ip.to_string()], "nodeName": node.name(), "conditions": {"ready": true}})
-        };
+        let endpoint = |ip: IpAddr, node: Node| json!({"addresses": [ip.to_string()], "nodeName": node.name(), "conditions": {"ready": true}});
         let [near, far] = pods;
         let endpoints = match kind.backends {
             Backends::Pod => vec![endpoint(near.of(six), Node::N1)],
             Backends::Pods => vec![endpoint(near.of(six), Node::N1), endpoint(far.of(six), Node::N2)],
             Backends::Host => vec![endpoint(Node::N1.address(six), Node::N1)],
         };
-        for target in BACKEND_PORTS {
+        for target in backend_ports(kind) {
             let service = name(kind);
-            let port =
-                |protocol: &str| json!({"name": protocol.to_lowercase(), "protocol": protocol, "port": target});
+            let port = |protocol: &str| json!({"name": protocol.to_lowercase(), "protocol": protocol, "port": target});
             slices.push(json!({
                 "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
                 "metadata": {
@@ -119,11 +116,15 @@ mod tests {
 
     #[test]
     fn a_service_has_the_policies_that_its_name_says() {
-        let kind = Kind { backends: Backends::Host, external_local: true, internal_local: false, affinity: true };
+        let kind =
+            Kind { backends: Backends::Host, external_local: true, internal_local: false, affinity: true };
         let object = service(&kind);
         assert_eq!(object["metadata"]["name"], "host-local-cluster-sticky");
         let spec = &object["spec"];
-        assert_eq!((&spec["externalTrafficPolicy"], &spec["internalTrafficPolicy"]), (&json!("Local"), &json!("Cluster")));
+        assert_eq!(
+            (&spec["externalTrafficPolicy"], &spec["internalTrafficPolicy"]),
+            (&json!("Local"), &json!("Cluster"))
+        );
         assert_eq!(spec["sessionAffinity"], "ClientIP");
         assert_eq!(spec["externalIPs"].as_array().unwrap().len(), 4, "two nodes, two families");
         assert_eq!(status(&kind)["status"]["loadBalancer"]["ingress"].as_array().unwrap().len(), 4);

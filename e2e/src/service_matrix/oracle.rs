@@ -8,7 +8,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::cell::{Backends, Cell, Client, Node, Target};
-use super::world::{BACKEND_PORTS, World, masquerade};
+use super::world::{BEHIND_HOST_PORT, World, backend_ports, masquerade};
 
 /// Where packets enter and leave OVS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,13 +82,9 @@ pub(super) fn ways(cell: &Cell, world: &World) -> Vec<Way> {
 impl Leg {
     /// Why the flow cache may not carry it; `interposed`: the number of a packet is in the packet itself.
     pub(super) fn slow(&self, udp: bool, interposed: bool) -> Option<Slow> {
-        let both = self.before.source != self.after.source
-            && self.before.destination.ip() != self.after.destination.ip();
-        if self.back {
-            Some(Slow::SentBack)
-        } else {
-            (udp && interposed && both).then_some(Slow::BothEnds)
-        }
+        let both =
+            self.before.source != self.after.source && self.before.destination != self.after.destination;
+        if self.back { Some(Slow::SentBack) } else { (udp && interposed && both).then_some(Slow::BothEnds) }
     }
 }
 
@@ -138,21 +134,16 @@ fn endpoints(cell: &Cell) -> Vec<Endpoint> {
         Backends::Pods => (&[Node::N1, Node::N2], false),
         Backends::Host => (&[Node::N1], true),
     };
-    let ports: &[u16] = if cell.target == Target::HostPort { &BACKEND_PORTS[..1] } else { &BACKEND_PORTS };
+    let behind = backend_ports(&cell.kind);
+    let ports = if cell.target == Target::HostPort { &[BEHIND_HOST_PORT][..] } else { &behind };
     nodes.iter().flat_map(|&node| ports.iter().map(move |&port| Endpoint { node, host, port })).collect()
 }
 
 fn meeting(cell: &Cell, world: &World) -> Meeting {
     let Cell { client, target, kind, six, .. } = *cell;
     let ends = Ends { source: world.client(cell), destination: world.destination(cell) };
-    let meeting = |node, place| Meeting {
-        node,
-        place,
-        before: Vec::new(),
-        ends,
-        only_on: None,
-        keeps_client: false,
-    };
+    let meeting =
+        |node, place| Meeting { node, place, before: Vec::new(), ends, only_on: None, keeps_client: false };
     // Whoever comes from outside, be it another node or one of its pods.
     let arriving = |node, before| {
         let local = kind.external_local && target != Target::HostPort;
@@ -173,7 +164,8 @@ fn meeting(cell: &Cell, world: &World) -> Meeting {
     let is_host = matches!(client, Client::NearHost | Client::FarHost);
     if let Some(node) = addressed.filter(|node| *node != own) {
         // To another node: pods in the name of their own.
-        let (from, source) = if is_host { (Side::Bridge, ends.source) } else { (Side::Pod, own.address(six)) };
+        let (from, source) =
+            if is_host { (Side::Bridge, ends.source) } else { (Side::Pod, own.address(six)) };
         let after = Ends { source, ..ends };
         let leg = Leg { node: own, from, to: Side::Outside, before: ends, after, back: false };
         return Meeting { ends: after, ..arriving(node, vec![leg]) };

@@ -148,7 +148,9 @@ pub(super) fn check(
                 Ok(Seen { wrong_speed: Some(_), .. }) if played.invalidated && tries < TRIES => {
                     queue.entry(cell.client).or_default().push_back((cell, tries + 1));
                 }
-                Ok(Seen { wrong_speed: Some(why), .. }) | Err(why) => row.wrong.push(format!("{cell}: {why}")),
+                Ok(Seen { wrong_speed: Some(why), .. }) | Err(why) => {
+                    row.wrong.push(format!("{cell}: {why}"))
+                }
                 Ok(Seen { fast: true, .. }) => row.fast += 1,
                 Ok(Seen { port: None, .. }) => row.refused += 1,
                 Ok(_) => row.slow += 1,
@@ -163,9 +165,9 @@ pub(super) fn check(
     }
     // Otherwise affinity would show nothing. A host port has one.
     if !takes(Target::HostPort) {
-        let all = ports.len() == BACKEND_PORTS.len();
+        let all = ports.len() == BACKEND_PORTS.concat().len();
         let text = format!("ports {ports:?}");
-        checks.check("without affinity both endpoints answer", if all { Ok(text) } else { Err(text) });
+        checks.check("without affinity all endpoints answer", if all { Ok(text) } else { Err(text) });
     }
     Ok(())
 }

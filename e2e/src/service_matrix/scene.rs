@@ -65,7 +65,12 @@ impl<'a> Scene<'a> {
         routes(bed)?;
         let mut servers = Vec::new();
         for (number, node) in [(0, Node::N1), (1, Node::N2)] {
-            servers.push(Server::start(bed, &in_pod(PODS[number].0, node), &format!("pod-{}", node.name()), &[])?);
+            servers.push(Server::start(
+                bed,
+                &in_pod(PODS[number].0, node),
+                &format!("pod-{}", node.name()),
+                &[],
+            )?);
         }
         // What answers UDP must do so from the address that was asked.
         let own = [
@@ -164,7 +169,7 @@ impl Server {
         for address in addresses {
             command.args(["--address", &address.to_string()]);
         }
-        command.args(BACKEND_PORTS.map(|port| port.to_string())).stdin(Stdio::null());
+        command.args(BACKEND_PORTS.concat().iter().map(u16::to_string)).stdin(Stdio::null());
         Ok(Self(command.spawn().with_context(|| format!("cannot start a server in {place}"))?))
     }
 }

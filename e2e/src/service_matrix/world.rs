@@ -6,9 +6,12 @@ use testbed::cluster::config::{EXT_IP, node_ip, underlay_ip6};
 
 use super::cell::{Cell, Client, Kind, Node, Target, kinds};
 
-/// Ports of each backend; each is an endpoint, so that affinity has a choice wherever the backend is.
-pub(super) const BACKEND_PORTS: [u16; 2] = [7300, 7301];
-/// Host port of the backend on n1, which leads to the first of them.
+/// Ports of each backend: by external policy two, each of which is an endpoint, so that affinity has a choice wherever the backend is.
+/// With one endpoint for both policies OVN's affinity takes the node ports of both for one (docs/services.md, "Not there").
+pub(super) const BACKEND_PORTS: [[u16; 2]; 2] = [[7300, 7301], [7302, 7303]];
+/// The port of the backend on n1 to which its host port leads.
+pub(super) const BEHIND_HOST_PORT: u16 = BACKEND_PORTS[0][0];
+/// Host port of the backend on n1.
 pub(super) const HOST_PORT: u16 = 7400;
 /// Port of every service.
 pub(super) const SERVICE_PORT: u16 = 7200;
@@ -74,6 +77,11 @@ pub(super) fn outside(six: bool) -> IpAddr {
 fn number(kind: &Kind) -> u8 {
     let place = kinds().iter().position(|other| other == kind);
     place.and_then(|place| u8::try_from(place).ok()).unwrap_or(u8::MAX)
+}
+
+/// The ports of a service's endpoints.
+pub(super) fn backend_ports(kind: &Kind) -> [u16; 2] {
+    BACKEND_PORTS[usize::from(kind.external_local)]
 }
 
 /// A service's node port.
