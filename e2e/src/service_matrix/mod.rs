@@ -105,13 +105,14 @@ fn play_all(bed: &Bed, jobs: &mut Jobs<(Addresses, bool)>) -> Result<()> {
         interposed: config.ovs_datapath == OvsDatapath::Netdev,
     };
     let mut scene: Option<Scene<'_>> = None;
+    let mut set = false;
     jobs.each(|(addresses, six), checks: &mut Checks| {
-        if scene.is_none() {
+        if !std::mem::replace(&mut set, true) {
             let mut new = Scene::set(bed).context("the scene")?;
             play::settle(&mut new)?;
             scene = Some(new);
         }
-        let Some(scene) = &mut scene else { bail!("no scene") };
+        let Some(scene) = &mut scene else { bail!("there is no scene: see the first trial") };
         play::check(scene, datapath, *six, |target| addresses.take(target), checks)
     });
     match scene {

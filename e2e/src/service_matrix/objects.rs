@@ -8,6 +8,8 @@ use testbed::nodes::sandbox::NO_SERVER_LABEL;
 use super::cell::{Backends, Kind, Node};
 use super::world::{BEHIND_HOST_PORT, HOST_PORT, Pair, SERVICE_PORT, backend_ports, external, node_port};
 
+/// Health check ports are so far above node ports.
+const HEALTH_CHECKS: u16 = 100;
 /// Namespace of everything.
 pub(super) const NAMESPACE: &str = "matrix";
 /// Pods, with their nodes: two backends, two clients. The first has a host port.
@@ -55,7 +57,7 @@ pub(super) fn service(kind: &Kind) -> Value {
     };
     let externals = [both(false, Node::N1), both(false, Node::N2)].concat();
     let port = |protocol: &str| json!({"name": protocol.to_lowercase(), "protocol": protocol, "port": SERVICE_PORT, "nodePort": node_port(kind)});
-    json!({
+    let mut object = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": name(kind), "namespace": NAMESPACE},
         "spec": {
             "type": "LoadBalancer",
@@ -66,7 +68,12 @@ pub(super) fn service(kind: &Kind) -> Value {
             "sessionAffinity": if kind.affinity { "ClientIP" } else { "None" },
             "ports": [port("TCP"), port("UDP")],
         },
-    })
+    });
+    if kind.external_local {
+        // One that the API server picks may be a later service's node port.
+        object["spec"]["healthCheckNodePort"] = (node_port(kind) + HEALTH_CHECKS).into();
+    }
+    object
 }
 
 /// What a cloud would write: its load balancer's addresses.
