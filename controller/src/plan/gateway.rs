@@ -1,5 +1,7 @@
 //! A node's gateway router with its external switch, and the routes and policies that lead to it.
 
+use std::net::IpAddr;
+
 use api::annotation::GatewayConfig;
 use api::{MacAddr, addr, ovn_name};
 use ipnet::IpNet;
@@ -166,7 +168,7 @@ fn nat(node: &Node, gateway: &GatewayConfig, config: &Config, items: &mut Vec<It
     // first packet and answered ones; OVS's userspace datapath translates a second packet before load balancing sees it.
     let of_host = config.join_addresses(node.id).into_iter().filter_map(|join| {
         let host = config.masquerade(join.addr())?.host;
-        Some((join.addr(), host.to_string(), false))
+        Some((join.addr(), below_load_balancing(host), false))
     });
     for (external, logical, range) in by_node.chain(of_host) {
         let row = key::nat(&name, "snat", external, &logical);
@@ -181,6 +183,20 @@ fn nat(node: &Node, gateway: &GatewayConfig, config: &Config, items: &mut Vec<It
         items.push(desired.into());
         items.push(Item::link(&router, "nat", &row));
     }
+}
+
+/// The longest IPv6 prefix whose source NAT gives way to that of load balancing. OVN's priorities of source NAT are the length and 1
+/// more; that of `lb_force_snat_ip` is 110 (ovn-northd(8), "Egress Table 3: SNAT").
+const BELOW_LOAD_BALANCING: u8 = 108;
+
+/// The source of a row of source NAT for one address of the masquerade range, which must not go before load balancing's: that one has the
+/// router's address on the side where the packet leaves, and the other only one that is unknown outside.
+fn below_load_balancing(ip: IpAddr) -> String {
+    let net = match ip {
+        IpAddr::V4(_) => IpNet::from(ip),
+        IpAddr::V6(_) => IpNet::new(ip, BELOW_LOAD_BALANCING).map_or(IpNet::from(ip), |net| net.trunc()),
+    };
+    if net.prefix_len() == net.max_prefix_len() { ip.to_string() } else { net.to_string() }
 }
 
 /// Packets of the node's pods to the node's own addresses go to the management port, keeping their source.
@@ -225,5 +241,56 @@ fn mac_bindings(node: &Node, config: &Config, items: &mut Vec<Item>) {
                 .with("override_dynamic_mac", true)
                 .into(),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::config::Features;
+
+    #[test]
+    fn source_nat_of_the_nodes_own_connections_gives_way_to_load_balancing_in_both_families() {
+        let config = Config {
+            cluster_subnets: vec![
+                "10.244.0.0/16/24".parse().unwrap(),
+                "fd00:10:244::/48/64".parse().unwrap(),
+            ],
+            service_cidrs: Vec::new(),
+            join_subnets: vec!["100.64.0.0/16".parse().unwrap(), "fd98::/64".parse().unwrap()],
+            masquerade_subnets: vec!["169.254.169.0/29".parse().unwrap(), "fd69::/125".parse().unwrap()],
+            mtu: 1400,
+            host_network_namespace: None,
+            features: Features::ALL,
+        };
+        let gateway = serde_json::json!({"mode": "shared", "bridge-id": "b", "interface-id": "b_n",
+            "mac-address": "02:42:ac:12:00:02", "ip-addresses": ["172.18.0.2/16", "fd00:172:18::2/64"], "next-hops": [],
+            "node-port-enable": "true", "vlan-id": "0"});
+        let node = Node {
+            name: "n1".to_owned(),
+            id: 2,
+            subnets: vec!["10.244.0.0/24".parse().unwrap()],
+            addresses: Vec::new(),
+            chassis: Some("c".to_owned()),
+            gateway: Some(serde_json::from_value(gateway).unwrap()),
+            gateway_unknown: false,
+            host_cidrs: Vec::new(),
+            userspace_tso: false,
+            labels: BTreeMap::new(),
+        };
+        let mut made = Vec::new();
+        items(&node, &config, &mut made);
+        let nats: Vec<&str> = made
+            .iter()
+            .filter_map(|item| match item {
+                Item::Row(row) if row.key.table == Table::Nat => Some(row.key.key.as_str()),
+                _ => None,
+            })
+            .collect();
+        let of = |source: &str| nats.iter().filter(|key| key.contains(source)).count();
+        assert_eq!((of("169.254.169.2"), of("fd69::/108")), (1, 1), "{nats:?}");
+        assert_eq!(of("fd69::2"), 0, "129 goes before 110: {nats:?}");
     }
 }

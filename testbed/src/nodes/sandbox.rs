@@ -29,15 +29,20 @@ pub struct Wanted {
     pub udp: Vec<u16>,
 }
 
+/// Label of pods whose ports a test serves itself.
+pub const NO_SERVER_LABEL: &str = "testbed.slipstream.dev/no-server";
+
 impl Wanted {
     /// Reads a pod object.
     #[must_use]
     pub fn of(pod: &Pod) -> Self {
         let spec = pod.spec.as_ref();
         let containers = spec.map(|s| s.containers.as_slice()).unwrap_or_default();
+        let served = !pod.metadata.labels.iter().flatten().any(|(key, _)| key == NO_SERVER_LABEL);
         let ports = |udp: bool| {
             containers
                 .iter()
+                .filter(|_| served)
                 .flat_map(|c| c.ports.as_deref().unwrap_or_default())
                 .filter(|p| {
                     (p.protocol.as_deref() == Some("UDP")) == udp && p.protocol.as_deref() != Some("SCTP")
@@ -191,5 +196,9 @@ mod tests {
         .unwrap();
         let wanted = Wanted::of(&pod);
         assert_eq!((wanted.tcp, wanted.udp, wanted.host_network), (vec![80, 81], vec![53], true));
+        let mut alone = pod;
+        alone.metadata.labels = Some([(NO_SERVER_LABEL.to_owned(), String::new())].into());
+        let wanted = Wanted::of(&alone);
+        assert!(wanted.tcp.is_empty() && wanted.udp.is_empty(), "a test serves its ports");
     }
 }

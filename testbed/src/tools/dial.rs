@@ -92,7 +92,7 @@ impl Args {
     }
 }
 
-fn reason(error: &std::io::Error) -> String {
+pub(super) fn reason(error: &std::io::Error) -> String {
     use std::io::ErrorKind::{
         ConnectionRefused, ConnectionReset, HostUnreachable, NetworkUnreachable, TimedOut, WouldBlock,
     };

@@ -8,10 +8,12 @@ mod name;
 mod netexec;
 pub mod packets;
 mod reset;
+mod respond;
 mod rr;
 mod serve;
 pub mod spray;
 mod stream;
+pub mod survey;
 
 use anyhow::Result;
 
@@ -47,6 +49,10 @@ pub enum Args {
     Tally(spray::TallyArgs),
     /// Ask a DNS server for the addresses of a name.
     Name(name::Args),
+    /// Answer every message with `NAME:PORT CLIENT-ADDRESS:PORT`, on TCP and UDP ports.
+    Respond(respond::Args),
+    /// Make many calls of such servers, as ordered on standard input, and report who answered.
+    Survey(survey::Args),
 }
 
 impl Args {
@@ -66,6 +72,8 @@ impl Args {
             Self::Spray(args) => args.run(),
             Self::Tally(args) => args.run(),
             Self::Name(args) => args.run(),
+            Self::Respond(args) => args.run(),
+            Self::Survey(args) => args.run(),
         }
     }
 }

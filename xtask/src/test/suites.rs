@@ -29,6 +29,7 @@ const RUNS: &[Run] = &[
     run("ovn_kubernetes_parity", "", "cluster", Lane::Shared),
     run("flow_cache_equivalence", "sides::", "cluster", Lane::Shared),
     run("demonstration", "", "cluster", Lane::Shared),
+    run("service_matrix", "", "cluster", Lane::Shared),
     // Suites whose expectations concern times, and which mostly wait.
     run("flow_cache_invariants", "changes_ebpf::", "waiting", Lane::Waiting),
     run("flow_cache_invariants", "failures_ebpf::", "waiting", Lane::Waiting),

@@ -79,10 +79,7 @@ pub(super) struct Balancer {
 impl Balancer {
     pub(super) fn of_cluster(protocol: Protocol, vips: BTreeMap<String, String>) -> Self {
         let attached = vec![RowKey::new(Table::LoadBalancerGroup, ovn_name::CLUSTER_LB_GROUP)];
-        // Without backends OVN rejects with a TCP reset, whose source address the gateway router's source NAT would replace with one
-        // that the client did not connect to. ICMP errors pass unchanged; and a UDP client that keeps its port must not
-        // stay without source NAT once there is a backend.
-        let skip_snat = protocol == Protocol::Tcp && vips.values().all(String::is_empty);
+        let skip_snat = only_refuses(protocol, &vips);
         Self { protocol, suffix: "cluster".to_owned(), vips, skip_snat, attached }
     }
 
@@ -100,7 +97,12 @@ impl Balancer {
             attached.push(RowKey::new(Table::LogicalRouter, ovn_name::gateway_router(node)));
         }
         let suffix = format!("node_{}_{node}", kind.text());
-        Self { protocol, suffix, vips, skip_snat: kind == Kind::LocalRouter, attached }
+        let skip_snat = match kind {
+            Kind::LocalRouter => true,
+            Kind::Router => only_refuses(protocol, &vips),
+            Kind::RouterAndSwitch | Kind::Switch => false,
+        };
+        Self { protocol, suffix, vips, skip_snat, attached }
     }
 
     /// The row and its attachments.
@@ -133,6 +135,13 @@ impl Balancer {
         items.extend(self.attached.iter().map(|owner| Item::link(owner, "load_balancer", &row_key)));
         items
     }
+}
+
+/// Without backends OVN rejects with a TCP reset, whose source address the gateway router's source NAT would replace with one that the
+/// client did not connect to. ICMP errors pass unchanged; and a UDP client that keeps its port must not stay without source NAT once there
+/// is a backend.
+fn only_refuses(protocol: Protocol, vips: &BTreeMap<String, String>) -> bool {
+    protocol == Protocol::Tcp && vips.values().all(String::is_empty)
 }
 
 /// Merges load balancers of nodes that are equal but for their name. The result is named after the first.

@@ -97,11 +97,13 @@ fn node_balancers(
     for exposure in exposures {
         switch.extend(exposure.switch_vips(node, config));
         for (vip, targets) in exposure.router_vips(node, config) {
-            // The client's address is kept where the node has an endpoint of its own. Where it has none the connection
-            // is refused, and it does not matter which load balancer refuses it.
-            let keep_source = exposure.external_local && !targets.is_empty();
-            if keep_source { &mut router_without_snat } else { &mut router }.insert(vip, targets);
+            // The client's address is kept, and so is that of who refuses it.
+            if exposure.external_local { &mut router_without_snat } else { &mut router }.insert(vip, targets);
         }
+    }
+    // As ovn-kubernetes has it, where there is nothing but refusals.
+    if router.is_empty() && router_without_snat.values().all(String::is_empty) {
+        std::mem::swap(&mut router, &mut router_without_snat);
     }
     let gateway = has_gateway(node);
     let mut found = Vec::new();

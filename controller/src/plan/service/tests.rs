@@ -172,6 +172,30 @@ fn external_traffic_policy_does_not_touch_the_cluster_address() {
 }
 
 #[test]
+fn who_refuses_for_policy_local_is_not_hidden_from_clients_outside() {
+    let external = vec!["192.0.2.7".parse().unwrap()];
+    let service = Service { external_local: true, external_ips: external, ..service("10.96.0.9") };
+    let refusing = |service: &Service| {
+        let nodes = BTreeMap::from([1, 2].map(|number| (format!("n{number}"), node(number))));
+        let items = service_items(service, &[ready("10.244.1.3", 1)], NodesView(&nodes), &config());
+        let rows =
+            items.into_iter().filter_map(|item| if let Item::Row(row) = item { Some(row) } else { None });
+        let found: Vec<(String, bool)> = rows
+            .filter(|row| strings(&row.columns["vips"]).contains(&("192.0.2.7:80".to_owned(), String::new())))
+            .map(|row| {
+                let skips = ("skip_snat".to_owned(), "true".to_owned());
+                (row.key.key.clone(), strings(&row.columns["options"]).contains(&skips))
+            })
+            .collect();
+        found
+    };
+    assert_eq!(refusing(&service), [("Service_ns/s_TCP_node_router_n2".to_owned(), true)]);
+    // With addresses that are served there beside it.
+    let inside = Service { internal_local: true, ..service };
+    assert_eq!(refusing(&inside), [("Service_ns/s_TCP_node_local_router_n2".to_owned(), true)]);
+}
+
+#[test]
 fn a_host_endpoint_is_masqueraded_on_its_own_gateway_router_only() {
     assert_eq!(
         plan(&service("10.96.0.9"), &[ready("172.18.0.2", 2)]),

@@ -1,0 +1,224 @@
+//! Lets the clients call, many cells at a time, and judges what came of it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use testbed::tools::survey::{Call, Outcome};
+use testbed::ui::{Checks, say};
+
+use super::cell::{Backends, Cell, Client, Node, Target, cells};
+use super::judge::{self, Answered, Caches, ROUND_TRIPS};
+use super::oracle::{Way, ways};
+use super::scene::{Scene, comes_true};
+use super::world::BACKEND_PORTS;
+
+/// Cells of each client at a time; their connections are open together.
+const ROUND: usize = 40;
+/// Times that a cell is tried when the cache was invalidated meanwhile, as it is when something changes on a node.
+const TRIES: usize = 5;
+/// How long OVN may take to carry out all services.
+const SETTLED: Duration = Duration::from_secs(45);
+
+/// What the cluster has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Datapath {
+    /// A flow cache.
+    pub(super) ebpf: bool,
+    /// The number of a packet in OVS is in the packet itself.
+    pub(super) interposed: bool,
+}
+
+/// Waits until the services are there for all clients.
+pub(super) fn settle(scene: &mut Scene<'_>) -> Result<()> {
+    scene.wait_ovn()?;
+    let sample: Vec<Cell> = cells().0.into_iter().filter(is_sample).collect();
+    let settled = comes_true(SETTLED, || {
+        let calls = by_client(&sample, |cell| {
+            let ways = ways(cell, &scene.world);
+            Call { connections: 1, warm_up: 0, tries: 1, ..call(cell, &ways, scene, 0) }
+        });
+        let outcomes = scene.call(&calls)?;
+        let mut places: BTreeMap<Client, usize> = BTreeMap::new();
+        let good = sample.iter().all(|cell| {
+            let place = places.entry(cell.client).or_default();
+            let outcome = outcomes.get(&cell.client).and_then(|list| list.get(*place));
+            *place += 1;
+            let ways = ways(cell, &scene.world);
+            outcome.is_some_and(|outcome| judge::answers(cell, &ways, outcome, 0).is_ok())
+        });
+        Ok(good)
+    })?;
+    if !settled {
+        // The trials say of which.
+        say(format_args!("not all services are served after {SETTLED:?}"));
+    }
+    Ok(())
+}
+
+/// A way to every service for each kind of client.
+fn is_sample(cell: &Cell) -> bool {
+    let target = match cell.client {
+        Client::Outside => matches!(cell.target, Target::NodePort(_) | Target::LoadBalancer(_)),
+        Client::Itself => false,
+        _ => matches!(cell.target, Target::ClusterIp | Target::LoadBalancer(_)),
+    };
+    target && !cell.udp && !cell.kind.affinity
+}
+
+fn by_client(cells: &[Cell], call: impl Fn(&Cell) -> Call) -> BTreeMap<Client, Vec<Call>> {
+    let mut calls: BTreeMap<Client, Vec<Call>> = BTreeMap::new();
+    for cell in cells {
+        calls.entry(cell.client).or_default().push(call(cell));
+    }
+    calls
+}
+
+/// What the client of a cell does.
+fn call(cell: &Cell, ways: &[Way], scene: &Scene<'_>, round_trips: u32) -> Call {
+    let plain = Call {
+        udp: cell.udp,
+        to: scene.world.destination(cell),
+        warm_up: 0,
+        connections: 3,
+        round_trips,
+        timeout_ms: 1500,
+        tries: 3,
+    };
+    if ways.is_empty() {
+        // OVN's routers refuse 25 times a second at most.
+        Call { connections: 1, timeout_ms: 300, tries: 20, ..plain }
+    } else if cell.kind.affinity {
+        // OVN drops the packet by which it learns affinity, and may learn beside the first connection (docs/services.md).
+        Call { warm_up: 1, connections: 6, timeout_ms: 400, tries: 8, ..plain }
+    } else {
+        plain
+    }
+}
+
+/// A row of the matrix: the cells that differ in protocol, policies and affinity.
+type Row = (Client, Target, Backends);
+
+/// What came of a row.
+#[derive(Debug, Default)]
+struct Tally {
+    fast: usize,
+    slow: usize,
+    refused: usize,
+    wrong: Vec<String>,
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { fast, slow, refused, wrong } = self;
+        write!(f, "{fast} fast, {slow} by OVS, {refused} refused, {} wrong", wrong.len())?;
+        wrong.iter().try_for_each(|line| write!(f, "\n    {line}"))
+    }
+}
+
+/// All cells with such an address, of a family.
+pub(super) fn check(
+    scene: &mut Scene<'_>,
+    datapath: Datapath,
+    six: bool,
+    takes: impl Fn(Target) -> bool,
+    checks: &mut Checks,
+) -> Result<()> {
+    let cells = cells().0.into_iter().filter(|cell| cell.six == six && takes(cell.target));
+    let mut queue: BTreeMap<Client, VecDeque<(Cell, usize)>> = BTreeMap::new();
+    let mut rows: BTreeMap<Row, Tally> = BTreeMap::new();
+    for cell in cells {
+        rows.entry((cell.client, cell.target, cell.kind.backends)).or_default();
+        queue.entry(cell.client).or_default().push_back((cell, 1));
+    }
+    let mut ports = BTreeSet::new();
+    while queue.values().any(|list| !list.is_empty()) {
+        let round: Vec<(Cell, usize)> =
+            queue.values_mut().flat_map(|list| list.drain(..list.len().min(ROUND))).collect();
+        let played = play(scene, datapath, &round)?;
+        for ((cell, tries), seen) in round.into_iter().zip(played.seen) {
+            if let Ok(Seen { port: Some(port), .. }) = seen
+                && !cell.kind.affinity
+            {
+                ports.insert(port);
+            }
+            let row = rows.entry((cell.client, cell.target, cell.kind.backends)).or_default();
+            match seen {
+                Ok(Seen { wrong_speed: Some(_), .. }) if played.invalidated && tries < TRIES => {
+                    queue.entry(cell.client).or_default().push_back((cell, tries + 1));
+                }
+                Ok(Seen { wrong_speed: Some(why), .. }) | Err(why) => {
+                    row.wrong.push(format!("{cell}: {why}"))
+                }
+                Ok(Seen { fast: true, .. }) => row.fast += 1,
+                Ok(Seen { port: None, .. }) => row.refused += 1,
+                Ok(_) => row.slow += 1,
+            }
+        }
+    }
+    let family = if six { "IPv6" } else { "IPv4" };
+    for ((client, target, backends), tally) in rows {
+        let what = format!("{client} -> {target}, backend {backends}, {family}");
+        let text = tally.to_string();
+        checks.check(what, if tally.wrong.is_empty() { Ok(text) } else { Err(text) });
+    }
+    // Otherwise affinity would show nothing. A host port has one.
+    if !takes(Target::HostPort) {
+        let all = ports.len() == BACKEND_PORTS.concat().len();
+        let text = format!("ports {ports:?}");
+        checks.check("without affinity all endpoints answer", if all { Ok(text) } else { Err(text) });
+    }
+    Ok(())
+}
+
+/// What was right of a cell.
+struct Seen {
+    /// Of the endpoint that answered last; none where it was refused.
+    port: Option<u16>,
+    /// It had to be fast on some node, and was.
+    fast: bool,
+    wrong_speed: Option<String>,
+}
+
+/// One round.
+struct Played {
+    /// For each cell, or what was wrong.
+    seen: Vec<Result<Seen, String>>,
+    /// A node's cache was invalidated meanwhile.
+    invalidated: bool,
+}
+
+fn play(scene: &mut Scene<'_>, datapath: Datapath, round: &[(Cell, usize)]) -> Result<Played> {
+    let cells: Vec<Cell> = round.iter().map(|(cell, _)| *cell).collect();
+    let round_trips = if datapath.ebpf { ROUND_TRIPS } else { ROUND_TRIPS / 10 };
+    let before = if datapath.ebpf { scene.epochs()? } else { Vec::new() };
+    let calls = by_client(&cells, |cell| call(cell, &ways(cell, &scene.world), scene, round_trips));
+    let outcomes = scene.call(&calls)?;
+    let mut caches = Caches::new();
+    if datapath.ebpf {
+        for node in [Node::N1, Node::N2] {
+            caches.insert(node, scene.flows(node)?);
+        }
+    }
+    let after = if datapath.ebpf { scene.epochs()? } else { Vec::new() };
+    let mut outcomes: BTreeMap<Client, std::vec::IntoIter<Outcome>> =
+        outcomes.into_iter().map(|(client, list)| (client, list.into_iter())).collect();
+    let mut seen = Vec::new();
+    for cell in &cells {
+        let outcome = outcomes.get_mut(&cell.client).and_then(Iterator::next);
+        let outcome = outcome.with_context(|| format!("nothing came of {cell}"))?;
+        let ways = ways(cell, &scene.world);
+        let answered = judge::answers(cell, &ways, &outcome, round_trips);
+        seen.push(answered.map(|answered| judge_speed(cell, datapath, answered.as_ref(), &caches)));
+    }
+    Ok(Played { seen, invalidated: before != after })
+}
+
+fn judge_speed(cell: &Cell, datapath: Datapath, answered: Option<&Answered<'_>>, caches: &Caches) -> Seen {
+    let Some(answered) = answered else { return Seen { port: None, fast: false, wrong_speed: None } };
+    let Datapath { ebpf, interposed } = datapath;
+    let fast = ebpf && answered.way.legs.iter().any(|leg| leg.slow(cell.udp, interposed).is_none());
+    let wrong_speed = if ebpf { answered.wrong_speed(cell.udp, interposed, caches) } else { None };
+    Seen { port: Some(answered.way.endpoint.port), fast, wrong_speed }
+}
