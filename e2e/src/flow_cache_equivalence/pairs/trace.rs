@@ -163,6 +163,7 @@ mod tests {
             valid: true,
             waiting: false,
             diverged: false,
+            slow: false,
             probing: false,
             age_ms: 1,
             refresh_in_ms: 1,
