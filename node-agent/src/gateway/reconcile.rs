@@ -136,7 +136,8 @@ pub async fn run(
                 }
             }
             () = sleep_until(worker.stale_udp.next()) => {
-                worker.stale_udp.end_due(worker.view.services.udp_in_force(), &worker.gateway.context);
+                let own = worker.own_addresses();
+                worker.stale_udp.end_due(worker.view.services.udp_in_force(), own, &worker.gateway.context);
             }
             changed = host_ports.changed() => {
                 changed.context("watch of this node's pods ended")?;
@@ -460,6 +461,11 @@ impl Worker {
         Ok(())
     }
 
+    /// The node's addresses on the gateway bridge.
+    fn own_addresses(&self) -> Vec<IpAddr> {
+        self.gateway.reach.families.iter().map(|family| family.address.addr()).collect()
+    }
+
     /// Applies the nftables table of host ports, which serves the node's own connections.
     async fn host_ports(&mut self, ports: &HostPorts) -> anyhow::Result<()> {
         if self.rulesets.host_ports.write(host_ports::nft::table(ports)).await? {
@@ -507,8 +513,7 @@ impl Worker {
             local_ports: sysctl::local_ports(),
         };
         let mut set = flows::compute(&inputs, services);
-        let own: Vec<IpAddr> = gateway.reach.families.iter().map(|family| family.address.addr()).collect();
-        host_ports::flows::add(&mut set, &inputs, &own, ports);
+        host_ports::flows::add(&mut set, &inputs, &self.own_addresses(), ports);
         if self.flows.write(&set).await? {
             info!(
                 bridge = gateway.bridge(),

@@ -117,8 +117,9 @@ impl StaleUdp {
         due
     }
 
-    /// Ends the connections that are due, in the background, one round at a time.
-    pub(super) fn end_due(&mut self, in_force: &InForce, context: &Context) {
+    /// Ends the connections that are due, in the background, one round at a time. `own`: the addresses where OVN serves node ports on this
+    /// node.
+    pub(super) fn end_due(&mut self, in_force: &InForce, own: Vec<IpAddr>, context: &Context) {
         let now = Instant::now();
         if let Some(mut round) = self.round.take() {
             match (&mut round).now_or_never() {
@@ -143,6 +144,7 @@ impl StaleUdp {
         }
         let round = Round {
             stale,
+            own,
             all: look.then(|| in_force.clone()),
             unixctl,
             // As OVS calls them: `lib/dpif.c`, `dpif_netdev` and `dpif_netlink` have one datapath each.
@@ -158,6 +160,8 @@ impl StaleUdp {
 struct Round {
     /// What is ended.
     stale: BTreeSet<Stale>,
+    /// Where node ports are served on this node.
+    own: Vec<IpAddr>,
     /// All that may stay, if all connections are to be looked through.
     all: Option<InForce>,
     unixctl: Unixctl,
@@ -179,9 +183,10 @@ impl Round {
             self.end_listed().await;
         } else {
             for stale in &self.stale {
-                let (original, reply) = tuples(stale);
-                if self.flush("", &original, &reply).await {
-                    tracing::debug!(?stale, "stale UDP connections ended");
+                for (original, reply) in tuples(stale, &self.own) {
+                    if self.flush("", &original, &reply).await {
+                        tracing::debug!(?stale, "stale UDP connections ended");
+                    }
                 }
             }
         }
@@ -242,11 +247,7 @@ impl Round {
 
     /// Whether connections to this destination, translated to `backend` or not, are to end.
     fn concerns(&self, destination: (IpAddr, u16), backend: Option<Backend>) -> bool {
-        let due = Front::candidates(destination).into_iter().any(|front| {
-            let stale = backend
-                .map_or(Stale::Untranslated(front), |backend| Stale::Backend(Translation { front, backend }));
-            self.stale.contains(&stale)
-        });
+        let due = is_due(&self.stale, &self.own, destination, backend);
         due || self.all.as_ref().is_some_and(|all| all.stale(destination, backend).is_some())
     }
 
@@ -275,25 +276,43 @@ impl Round {
     }
 }
 
+/// Whether connections to this destination, translated to `backend` or not, are among the stale ones. A node port is translated by the
+/// node that is asked: on the client's own node, and on their way to another service with that number, connections are as they should be.
+fn is_due(
+    stale: &BTreeSet<Stale>,
+    own: &[IpAddr],
+    destination: (IpAddr, u16),
+    backend: Option<Backend>,
+) -> bool {
+    Front::candidates(destination).into_iter().any(|front| match backend {
+        Some(backend) => stale.contains(&Stale::Backend(Translation { front, backend })),
+        None if matches!(front, Front::NodePort(_)) && !own.contains(&destination.0) => false,
+        None => stale.contains(&Stale::Untranslated(front)),
+    })
+}
+
 /// Connections by what they asked for and what answers, in the form of ovs-appctl(8), `dpctl/flush-conntrack`. An address that is not
-/// named is any; one of zeros would be itself.
-fn tuples(stale: &Stale) -> (String, String) {
-    let (front, backend) = match *stale {
-        Stale::Backend(Translation { front, backend: (ip, port) }) => (front, (Some(ip), port)),
-        Stale::Untranslated(front @ Front::Address(ip, port)) => (front, (Some(ip), port)),
-        Stale::Untranslated(front @ Front::NodePort(port)) => (front, (None, port)),
+/// named is any; one of zeros would be itself. Node ports that were not translated are those of `own` addresses, one pair for each.
+fn tuples(stale: &Stale, own: &[IpAddr]) -> Vec<(String, String)> {
+    let pair = |(asked, port): (Option<IpAddr>, u16), (answers, from): Backend| {
+        let asked = asked.map_or_else(String::new, |ip| format!("{}={ip},", field("dst", ip)));
+        (
+            format!("{asked}ct_nw_proto=17,ct_tp_dst={port}"),
+            format!("{}={answers},ct_nw_proto=17,ct_tp_src={from}", field("src", answers)),
+        )
     };
-    let (address, port) = match front {
-        Front::Address(ip, port) => (Some(ip), port),
-        Front::NodePort(port) => (None, port),
-    };
-    let named = |end, address: Option<IpAddr>| {
-        address.map_or_else(String::new, |ip| format!("{}={ip},", field(end, ip)))
-    };
-    (
-        format!("{}ct_nw_proto=17,ct_tp_dst={port}", named("dst", address)),
-        format!("{}ct_nw_proto=17,ct_tp_src={}", named("src", backend.0), backend.1),
-    )
+    match *stale {
+        Stale::Backend(Translation { front: Front::Address(ip, port), backend }) => {
+            vec![pair((Some(ip), port), backend)]
+        }
+        Stale::Backend(Translation { front: Front::NodePort(port), backend }) => {
+            vec![pair((None, port), backend)]
+        }
+        Stale::Untranslated(Front::Address(ip, port)) => vec![pair((Some(ip), port), (ip, port))],
+        Stale::Untranslated(Front::NodePort(port)) => {
+            own.iter().map(|ip| pair((Some(*ip), port), (*ip, port))).collect()
+        }
+    }
 }
 
 /// One connection by its first packet. With all of it and a zone, OVS does not walk.
@@ -364,10 +383,13 @@ mod tests {
 
     #[test]
     fn connections_are_named_by_what_was_asked_for_and_what_answers() {
-        let named = |stale| {
-            let (original, reply) = tuples(&stale);
-            format!("{original} {reply}")
+        let own = [IpAddr::from([172, 18, 0, 2]), "fd00:172:18::2".parse().unwrap()];
+        let all = |stale| {
+            let named =
+                tuples(&stale, &own).into_iter().map(|(original, reply)| format!("{original} {reply}"));
+            named.collect::<Vec<_>>()
         };
+        let named = |stale| all(stale).concat();
         assert_eq!(
             named(stale(7)),
             "ct_nw_dst=10.96.0.1,ct_nw_proto=17,ct_tp_dst=53 ct_nw_src=10.244.0.7,ct_nw_proto=17,ct_tp_src=5353"
@@ -383,6 +405,28 @@ mod tests {
             named(Stale::Untranslated(address)),
             "ct_ipv6_dst=fd00::1,ct_nw_proto=17,ct_tp_dst=53 ct_ipv6_src=fd00::1,ct_nw_proto=17,ct_tp_src=53"
         );
+        assert_eq!(
+            all(Stale::Untranslated(Front::NodePort(30_053))),
+            [
+                "ct_nw_dst=172.18.0.2,ct_nw_proto=17,ct_tp_dst=30053 ct_nw_src=172.18.0.2,ct_nw_proto=17,ct_tp_src=30053",
+                "ct_ipv6_dst=fd00:172:18::2,ct_nw_proto=17,ct_tp_dst=30053 ct_ipv6_src=fd00:172:18::2,ct_nw_proto=17,ct_tp_src=30053",
+            ]
+        );
+    }
+
+    #[test]
+    fn connections_to_the_node_port_of_another_node_go_on() {
+        let own = [IpAddr::from([172, 18, 0, 2])];
+        let other = IpAddr::from([172, 18, 0, 3]);
+        let backend = (IpAddr::from([10, 244, 0, 7]), 5353);
+        let front = Front::NodePort(30_053);
+        let new = BTreeSet::from([Stale::Untranslated(front)]);
+        assert!(is_due(&new, &own, (own[0], 30_053), None), "made before the service");
+        assert!(!is_due(&new, &own, (other, 30_053), None), "the other node translates");
+        assert!(!is_due(&new, &own, (own[0], 30_053), Some(backend)));
+        let gone = BTreeSet::from([Stale::Backend(Translation { front, backend })]);
+        assert!(is_due(&gone, &own, (own[0], 30_053), Some(backend)));
+        assert!(!is_due(&gone, &own, (own[0], 30_053), None));
     }
 
     #[test]
