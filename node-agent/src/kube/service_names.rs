@@ -36,9 +36,20 @@ impl Default for ServiceNames {
 struct Names {
     /// All services were listed once.
     complete: bool,
-    of: HashMap<(Protocol, Front), ServicePortName>,
-    /// Addresses of each service.
-    fronts: BTreeMap<NamespacedName, Vec<(Protocol, Front)>>,
+    /// Services that claim each place, oldest first: the first has it, as in the controller
+    /// ([`Claims`](api::service::Claims)).
+    of: HashMap<(Protocol, Front), BTreeMap<Claimant, ServicePortName>>,
+    /// Addresses of each service, and how it claims them.
+    fronts: BTreeMap<NamespacedName, (Claimant, Vec<(Protocol, Front)>)>,
+}
+
+/// When a service was created, in seconds since 1970, and its name.
+type Claimant = (i64, NamespacedName);
+
+impl Names {
+    fn owner(&self, place: &(Protocol, Front)) -> Option<&ServicePortName> {
+        self.of.get(place)?.values().next()
+    }
 }
 
 impl ServiceNames {
@@ -46,21 +57,28 @@ impl ServiceNames {
     pub fn set(&self, name: &NamespacedName, service: Option<&Service>) {
         let mut names = self.names.write();
         let before = names.fronts.remove(name);
-        for front in before.iter().flatten() {
-            if names.of.get(front).is_some_and(|of| of.service == *name) {
-                names.of.remove(front);
+        for (claimant, places) in &before {
+            for place in places {
+                let claims = names.of.entry(*place).or_default();
+                claims.remove(claimant);
+                if claims.is_empty() {
+                    names.of.remove(place);
+                }
             }
         }
-        let fronts: Vec<_> = service.into_iter().flat_map(Service::fronts).collect();
-        for (port, front) in &fronts {
-            let of = ServicePortName { service: name.clone(), port: port.name.clone() };
-            names.of.insert((port.protocol, *front), of);
-        }
-        let fronts: Vec<_> = fronts.into_iter().map(|(port, front)| (port.protocol, front)).collect();
-        let changed = before != service.map(|_| fronts.clone());
-        if service.is_some() {
-            names.fronts.insert(name.clone(), fronts);
-        }
+        let after = service.map(|service| {
+            let claimant = (service.created, name.clone());
+            let mut places = Vec::new();
+            for (port, front) in service.fronts() {
+                let place = (port.protocol, front);
+                let of = ServicePortName { service: name.clone(), port: port.name.clone() };
+                names.of.entry(place).or_default().insert(claimant.clone(), of);
+                places.push(place);
+            }
+            (claimant, places)
+        });
+        let changed = before != after;
+        names.fronts.extend(after.map(|after| (name.clone(), after)));
         drop(names);
         if changed {
             self.changes.send_modify(|changes| *changes += 1);
@@ -87,8 +105,9 @@ impl ServiceNames {
     /// balancing have none.
     pub fn fronts(&self, name: &NamespacedName) -> Option<Vec<(Protocol, Front)>> {
         let names = self.names.read();
-        let its_own = |front: &&(Protocol, Front)| names.of.get(*front).is_some_and(|of| of.service == *name);
-        Some(names.fronts.get(name)?.iter().filter(its_own).copied().collect())
+        let its_own = |place: &&(Protocol, Front)| names.owner(place).is_some_and(|of| of.service == *name);
+        let (_, places) = names.fronts.get(name)?;
+        Some(places.iter().filter(its_own).copied().collect())
     }
 
     /// Drops services that are not among `alive` (after a watch was restarted).
@@ -103,7 +122,7 @@ impl ServiceNames {
     pub fn at(&self, protocol: Protocol, destination: SocketAddr) -> Option<(Front, ServicePortName)> {
         let names = self.names.read();
         let candidates = Front::candidates((destination.ip(), destination.port()));
-        candidates.into_iter().find_map(|front| Some((front, names.of.get(&(protocol, front))?.clone())))
+        candidates.into_iter().find_map(|front| Some((front, names.owner(&(protocol, front))?.clone())))
     }
 }
 
@@ -171,6 +190,20 @@ mod tests {
         names.set(&new.name, Some(&new));
         names.set(&old.name, None);
         assert_eq!(at(&names, "10.96.0.9:80").as_deref(), Some("10.96.0.9:80 shop/new:http"));
+    }
+
+    #[test]
+    fn of_services_with_one_address_the_oldest_has_it_whichever_is_told_last() {
+        let of = |name: &str, created| Service { created, ..service(name, "10.96.0.9", None) };
+        let (old, young) = (of("z", 1), of("a", 2));
+        for order in [[&old, &young], [&young, &old]] {
+            let names = ServiceNames::default();
+            order.map(|service| names.set(&service.name, Some(service)));
+            assert_eq!(at(&names, "10.96.0.9:80").as_deref(), Some("10.96.0.9:80 shop/z:http"));
+            assert_eq!(names.fronts(&young.name), Some(Vec::new()));
+            names.set(&old.name, None);
+            assert_eq!(names.fronts(&young.name).unwrap().len(), 1);
+        }
     }
 
     #[test]
