@@ -152,9 +152,7 @@ impl View {
     fn copies(&self) -> Option<String> {
         let gateway = self.bridge();
         let snapshot = self.ovs.replica().read();
-        if snapshot.table::<Mirror>().iter().next().is_none() {
-            return None;
-        }
+        snapshot.table::<Mirror>().iter().next()?;
         let named = |name: &str| snapshot.table::<Port>().by_index("name", name).next().cloned();
         let shim = named(&shim_ovs_end(&self.uplink));
         let pods = snapshot.table::<Interface>().iter().filter(|row| PodPort::of(row).is_some());
