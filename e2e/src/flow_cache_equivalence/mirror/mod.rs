@@ -2,6 +2,9 @@
 //! copies have no number of the fast path in them, nothing is learned from a copy, and the packets arrive all the while. Without the
 //! mirror the flows are fast again.
 
+mod ovs;
+mod trials;
+
 use std::thread;
 use std::time::Duration;
 
@@ -14,18 +17,12 @@ use super::lessons::{Caches, learn};
 use super::pairs::header::{Word, ip};
 use super::pairs::mark::Mark;
 use super::scene::{NAMESPACE, Scene, Who};
-use super::tap::Tap;
+use ovs::{Copies, Port, set, unset};
 use testbed::exec;
 use testbed::tools::packets::Capture;
 use testbed::ui::Checks;
+use trials::{Slow, TRIALS, Trial};
 
-/// The node, its bridges, and the port that gets the copies.
-const NODE: &str = "n1";
-const INTEGRATION: &str = "br-int";
-const GATEWAY: &str = "breth0";
-const COPIES: &str = "eqcopies";
-/// Name of the mirror.
-const MIRROR: &str = "exact";
 /// Numbers of the flows from a to c and to b; of TCP and UDP, each with both families.
 const FIRST: u16 = 580;
 /// How long the agent may take to follow the database.
@@ -38,116 +35,6 @@ const COUNT: u8 = 20;
 const LESSONS: u32 = 8;
 const PAUSE: Duration = Duration::from_millis(1);
 const SETTLE: Duration = Duration::from_millis(150);
-
-/// A port by what it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Port {
-    Pod(Who),
-    /// The tunnel to the other node.
-    Tunnel,
-    /// The way to the gateway bridge.
-    Patch,
-    /// OVS's end of the uplink.
-    Uplink,
-    /// An internal port that exists for this test.
-    Copies,
-}
-
-/// Which packets a mirror selects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Select {
-    All,
-    From(Port),
-    To(Port),
-}
-
-/// Who is slow then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Slow {
-    Node,
-    Pods(&'static [Who]),
-    /// The tunnel and the gateway.
-    Uplink,
-}
-
-/// A mirror, and what it must do.
-struct Trial {
-    name: &'static str,
-    bridge: &'static str,
-    select: Select,
-    output: Port,
-    slow: Slow,
-    /// Part of the reason.
-    why: &'static str,
-    /// Whether it copies packets of the flow from a to c, and from a to b.
-    copies: [bool; 2],
-}
-
-const TRIALS: &[Trial] = &[
-    Trial {
-        name: "what a pod sends",
-        bridge: INTEGRATION,
-        select: Select::From(Port::Pod(Who::A)),
-        output: Port::Copies,
-        slow: Slow::Pods(&[Who::A]),
-        why: "the port is mirrored (mirror exact)",
-        copies: [true, true],
-    },
-    Trial {
-        name: "what a pod gets",
-        bridge: INTEGRATION,
-        select: Select::To(Port::Pod(Who::C)),
-        output: Port::Copies,
-        slow: Slow::Node,
-        why: "copies what leaves OVS",
-        copies: [true, false],
-    },
-    Trial {
-        name: "everything",
-        bridge: INTEGRATION,
-        select: Select::All,
-        output: Port::Copies,
-        slow: Slow::Node,
-        why: "copies what leaves OVS",
-        copies: [true, true],
-    },
-    Trial {
-        name: "what leaves by a tunnel",
-        bridge: INTEGRATION,
-        select: Select::To(Port::Tunnel),
-        output: Port::Copies,
-        slow: Slow::Node,
-        why: "packets of any pod may pass",
-        copies: [false, true],
-    },
-    Trial {
-        name: "what comes from the gateway bridge",
-        bridge: INTEGRATION,
-        select: Select::From(Port::Patch),
-        output: Port::Copies,
-        slow: Slow::Node,
-        why: "packets of any pod may pass",
-        copies: [false, false],
-    },
-    Trial {
-        name: "what a pod sends, to another pod's port",
-        bridge: INTEGRATION,
-        select: Select::From(Port::Pod(Who::A)),
-        output: Port::Pod(Who::C),
-        slow: Slow::Pods(&[Who::A, Who::C]),
-        why: "mirror exact",
-        copies: [true, true],
-    },
-    Trial {
-        name: "what comes by the uplink",
-        bridge: GATEWAY,
-        select: Select::From(Port::Uplink),
-        output: Port::Copies,
-        slow: Slow::Uplink,
-        why: "mirrored (mirror exact)",
-        copies: [false, false],
-    },
-];
 
 /// Runs it and checks.
 pub(super) fn run(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
@@ -264,17 +151,6 @@ fn attempt(scene: &mut Scene<'_>, trial: &Trial, port: &Copies) -> Result<Result
     Ok(Ok(format!("{said}; {copied} copies, none with a number")))
 }
 
-impl Trial {
-    /// Whether packets from a, to the other node or not, have to come to OVS.
-    fn concerns(&self, far: bool) -> bool {
-        match self.slow {
-            Slow::Node => true,
-            Slow::Pods(list) => list.contains(&Who::A) || (!far && list.contains(&Who::C)),
-            Slow::Uplink => far,
-        }
-    }
-}
-
 /// How many of the captures are of a packet, and whether one has another word than was sent.
 fn look(captures: &[Capture], mark: Mark, sent: Word) -> (usize, Option<String>) {
     let of: Vec<&Capture> =
@@ -351,102 +227,11 @@ fn is_slow(scene: &Scene<'_>, trial: &Trial) -> Result<String> {
     Ok(said.join("; "))
 }
 
-/// The internal port that gets the copies, with a tap.
-struct Copies {
-    tap: Tap,
-}
-
-impl Copies {
-    fn add(scene: &Scene<'_>, bridge: &str) -> Result<Self> {
-        let bed = scene.bed;
-        bed.vsctl(
-            NODE,
-            &["--may-exist", "add-port", bridge, COPIES, "--", "set", "Interface", COPIES, "type=internal"],
-        )?;
-        let mut ip = bed.host(NODE).network_command("ip")?;
-        exec::output(ip.args(["link", "set", "dev", COPIES, "addrgenmode", "none", "up"]))?;
-        let program = bed.config().program("testbed");
-        let tap = Tap::start(bed.host(NODE).network_command(program)?, COPIES, false)?;
-        Ok(Self { tap })
-    }
-
-    fn remove(self, scene: &Scene<'_>, bridge: &str) -> Result<()> {
-        scene.bed.vsctl(NODE, &["--if-exists", "del-port", bridge, COPIES]).map(drop)
-    }
-}
-
-/// Name of a port on the bridge.
-fn name(scene: &Scene<'_>, bridge: &str, port: Port) -> Result<String> {
-    let find = |condition: &str| -> Result<String> {
-        let args = ["--bare", "--columns=name", "find", "Interface", condition];
-        let said = scene.bed.vsctl(NODE, &args)?;
-        let on_bridge = scene.bed.vsctl(NODE, &["list-ports", bridge])?;
-        let mut names = said.split_whitespace().filter(|name| on_bridge.lines().any(|one| one == *name));
-        names.next().map(str::to_owned).with_context(|| format!("no port of {bridge} has {condition}"))
-    };
-    match port {
-        Port::Pod(who) => find(&format!("external_ids:iface-id={NAMESPACE}_{}", who.name())),
-        Port::Tunnel => find("type=geneve"),
-        Port::Patch => find("type=patch"),
-        Port::Uplink => Ok("so-eth0".to_owned()),
-        Port::Copies => Ok(COPIES.to_owned()),
-    }
-}
-
-/// The arguments of ovs-vsctl that make the mirror. `selected`: name of the port that it selects; `output`: of the one that gets copies.
-fn arguments(bridge: &str, select: Select, selected: Option<&str>, output: &str) -> Vec<String> {
-    let mut words: Vec<&str> = vec!["--", "--id=@output", "get", "Port", output];
-    if let Some(port) = selected {
-        words.extend(["--", "--id=@selected", "get", "Port", port]);
-    }
-    words.extend(["--", "--id=@mirror", "create", "Mirror", "name=exact", "output_port=@output"]);
-    words.push(match select {
-        Select::All => "select_all=true",
-        Select::From(_) => "select_src_port=@selected",
-        Select::To(_) => "select_dst_port=@selected",
-    });
-    words.extend(["--", "add", "Bridge", bridge, "mirrors", "@mirror"]);
-    words.into_iter().map(str::to_owned).collect()
-}
-
-fn set(scene: &Scene<'_>, trial: &Trial) -> Result<()> {
-    let selected = match trial.select {
-        Select::All => None,
-        Select::From(port) | Select::To(port) => Some(name(scene, trial.bridge, port)?),
-    };
-    let output = name(scene, trial.bridge, trial.output)?;
-    let words = arguments(trial.bridge, trial.select, selected.as_deref(), &output);
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    scene.bed.vsctl(NODE, &words).map(drop)
-}
-
-/// Takes the mirror away, if it is there.
-fn unset(scene: &Scene<'_>, bridge: &str) -> Result<()> {
-    let there =
-        scene.bed.vsctl(NODE, &["--bare", "--columns=name", "find", "Mirror", &format!("name={MIRROR}")])?;
-    if there.trim().is_empty() {
-        return Ok(());
-    }
-    scene.bed.vsctl(NODE, &["clear", "Bridge", bridge, "mirrors"]).map(drop)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn a_mirror_is_made_in_one_transaction() {
-        let words = arguments("br-int", Select::From(Port::Tunnel), Some("ovn-n2-0"), "copies").join(" ");
-        assert_eq!(
-            words,
-            "-- --id=@output get Port copies -- --id=@selected get Port ovn-n2-0 -- --id=@mirror create Mirror name=exact \
-             output_port=@output select_src_port=@selected -- add Bridge br-int mirrors @mirror"
-        );
-        let words = arguments("br-int", Select::All, None, "copies").join(" ");
-        assert!(words.contains("select_all=true") && !words.contains("@selected"), "{words}");
-    }
 
     #[test]
     fn who_is_slow_is_read_with_the_reason() {
@@ -459,24 +244,5 @@ mod tests {
         assert_eq!(slow_ones(&status), ["exact/a: the port is mirrored (mirror exact)"]);
         status["cache"]["tunnel"]["path"] = "ovs".into();
         assert_eq!(slow_ones(&status).len(), 2);
-    }
-
-    #[test]
-    fn what_has_to_come_to_ovs_is_what_the_slow_one_sends_or_gets() {
-        let concerned = |slow| {
-            let trial = Trial {
-                slow,
-                name: "",
-                bridge: "",
-                select: Select::All,
-                output: Port::Copies,
-                why: "",
-                copies: [true; 2],
-            };
-            [trial.concerns(false), trial.concerns(true)]
-        };
-        assert_eq!(concerned(Slow::Node), [true, true]);
-        assert_eq!(concerned(Slow::Pods(&[Who::C])), [true, false]);
-        assert_eq!(concerned(Slow::Uplink), [false, true]);
     }
 }
