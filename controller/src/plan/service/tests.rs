@@ -184,7 +184,7 @@ fn who_refuses_for_policy_local_is_not_hidden_from_clients_outside() {
             .filter(|row| strings(&row.columns["vips"]).contains(&("192.0.2.7:80".to_owned(), String::new())))
             .map(|row| {
                 let skips = ("skip_snat".to_owned(), "true".to_owned());
-                (row.key.key.clone(), strings(&row.columns["options"]).contains(&skips))
+                (row.key.key.as_str().to_owned(), strings(&row.columns["options"]).contains(&skips))
             })
             .collect();
         found
