@@ -231,7 +231,7 @@ mod tests {
     fn udp(answers: &'static [&'static str]) -> SocketAddr {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let at = socket.local_addr().unwrap();
-        thread::spawn(move || {
+        let serve = move || {
             let mut question = [0; QUESTION];
             for answer in answers {
                 let (_, client) = socket.recv_from(&mut question).unwrap();
