@@ -18,7 +18,7 @@ use crate::{exec, paths};
 pub(super) const CLOSING: &str = "in all:";
 /// A program that runs longer counts as stuck.
 const LIMIT: Duration = Duration::from_secs(1800);
-/// Number of programs that run at the same time as those of real nodes, which mostly wait for kubelets.
+/// Number of programs that run at the same time as those of real nodes, which mostly wait for kubelets. When those are done it is one more.
 const SHARED: usize = 2;
 /// Number of quick programs that run at the same time.
 const FIRST: usize = 2;
@@ -101,19 +101,21 @@ pub(super) fn run_all(jobs: Vec<Job>, tally: &mut Tally) -> Result<Vec<Took>> {
     Ok(took)
 }
 
-/// Runs queues side by side, each in the given number of lanes; a lane whose queue is empty is done.
+/// Runs queues side by side, each in the given number of lanes; a lane whose queue is empty helps with the queues after it.
 fn in_lanes(queues: Vec<(VecDeque<Job>, usize)>, tally: &mut Tally, took: &mut Vec<Took>) {
     let (sender, receiver) = mpsc::channel();
     let queues: Vec<_> = queues.into_iter().map(|(queue, lanes)| (Mutex::new(queue), lanes)).collect();
     thread::scope(|scope| {
-        for (queue, lanes) in &queues {
+        // The locks must not be held while a job runs.
+        let pop = |(queue, _): &(Mutex<VecDeque<Job>>, usize)| {
+            queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+        };
+        for (number, (_, lanes)) in queues.iter().enumerate() {
             for _ in 0..*lanes {
                 let sender = sender.clone();
+                let mine = queues.get(number..).unwrap_or_default();
                 scope.spawn(move || {
-                    loop {
-                        // The lock must not be held while the job runs.
-                        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-                        let Some(job) = job else { return };
+                    while let Some(job) = mine.iter().find_map(pop) {
                         let _ = sender.send(run(job));
                     }
                 });

@@ -22,14 +22,15 @@ const fn run(target: &'static str, filter: &'static str, part: &'static str, lan
 /// Long runs come first, so that the lanes end together.
 const RUNS: &[Run] = &[
     run("node_lifecycle", "", "real", Lane::Real),
+    run("demonstration", "ebpf::", "cluster", Lane::Shared),
     run("uplink_migration", "", "cluster", Lane::Shared),
+    run("service_matrix", "", "cluster", Lane::Shared),
+    run("demonstration", "ovs::", "cluster", Lane::Shared),
     run("pod_churn", "every_process_killed::", "cluster", Lane::Shared),
     run("pod_churn", "at_rest::", "cluster", Lane::Shared),
     run("fault_injection", "", "cluster", Lane::Shared),
     run("ovn_kubernetes_parity", "", "cluster", Lane::Shared),
     run("flow_cache_equivalence", "sides::", "cluster", Lane::Shared),
-    run("demonstration", "", "cluster", Lane::Shared),
-    run("service_matrix", "", "cluster", Lane::Shared),
     // Suites whose expectations concern times, and which mostly wait.
     run("flow_cache_invariants", "changes_ebpf::", "waiting", Lane::Waiting),
     run("flow_cache_invariants", "failures_ebpf::", "waiting", Lane::Waiting),
