@@ -23,7 +23,7 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 enum Role {
     /// OVN's northbound and southbound database and northd.
-    OvnCentral,
+    OvnCentral(Places),
     /// Slipstream's controller.
     Controller,
     /// Open vSwitch: its database and the switch.
@@ -41,6 +41,8 @@ enum Role {
         /// The role.
         #[arg(value_enum)]
         role: Asked,
+        #[command(flatten)]
+        places: Places,
     },
 }
 
@@ -60,15 +62,15 @@ impl Args {
     pub fn run(self) -> Result<ExitCode> {
         let settings = Settings::of_process();
         let never = match self.role {
-            Role::OvnCentral => return central::run(&settings, &Places::default()),
+            Role::OvnCentral(places) => return central::run(&settings, &places),
             Role::Ovs => return node::ovs(&settings, &Ovs::default()),
             Role::Wait => {
                 say("waiting for SIGTERM");
                 return Ok(Group::new()?.run());
             }
-            Role::Ready { role } => {
+            Role::Ready { role, places } => {
                 match role {
-                    Asked::OvnCentral => ready::central(&Places::default())?,
+                    Asked::OvnCentral => ready::central(&places)?,
                     Asked::Ovs => ready::ovs()?,
                     Asked::OvnController => ready::ovn_controller()?,
                 }

@@ -23,13 +23,16 @@ const PROBE: u32 = 60_000;
 const START: Duration = Duration::from_secs(60);
 
 /// Where things are.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct Places {
-    /// Database files, which outlive the container.
+    /// Directory of the database files, which outlive the container.
+    #[arg(long = "data-dir", default_value = "/var/lib/ovn")]
     pub data: PathBuf,
-    /// Sockets.
+    /// Directory of sockets.
+    #[arg(long = "run-dir", default_value = "/run/ovn")]
     pub run: PathBuf,
-    /// Schemas.
+    /// Directory of OVN's schemas.
+    #[arg(long = "schema-dir", default_value = "/usr/share/ovn")]
     pub schemas: PathBuf,
 }
 

@@ -110,6 +110,13 @@ impl Ovs {
         ])
     }
 
+    /// With the userspace datapath and no eBPF between OVS and the pods, OVS itself must take packets whose checksum or segmentation
+    /// is left to the device. It reads this at its start only.
+    #[must_use]
+    pub fn offload(&self, on: bool) -> Argv {
+        self.vsctl(&["set", "Open_vSwitch", ".", &format!("other_config:userspace-tso-enable={on}")])
+    }
+
     /// The chassis name: that of the database, else of `system-id.conf`, else a new one, which is written there.
     fn system_id(&self) -> Result<String> {
         let get = ["--if-exists", "get", "Open_vSwitch", ".", "external_ids:system-id"];
@@ -207,6 +214,7 @@ pub fn ovs(settings: &Settings, ovs: &Ovs) -> Result<ExitCode> {
         exec::output(&ovs.vsctl(&["init"]))
     })?;
     exec::output(&ovs.describe(&ovs.system_id()?, node, datapath))?;
+    exec::output(&ovs.offload(settings.needs_userspace_offload()?))?;
     ovs.forget_transient_ports()?;
     group.start(&ovs.switch())?;
     Ok(group.run())

@@ -22,6 +22,8 @@ pub const NB: &str = "SLIPSTREAM_NB";
 pub const SB: &str = "SLIPSTREAM_SB";
 /// OVS's datapath.
 pub const OVS_DATAPATH: &str = "SLIPSTREAM_OVS_DATAPATH";
+/// How the agent attaches its programs.
+pub const ATTACH_MODE: &str = "SLIPSTREAM_ATTACH_MODE";
 /// The agent's datapath.
 pub const DATAPATH: &str = "SLIPSTREAM_DATAPATH";
 
@@ -149,6 +151,17 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// Whether pods' interfaces are ports of OVS's userspace datapath itself.
+    ///
+    /// # Errors
+    /// As of [`Self::ovs_datapath`].
+    pub fn needs_userspace_offload(&self) -> Result<bool> {
+        let plain = self.get(DATAPATH) == Some("ovs") || self.get(ATTACH_MODE) == Some("direct");
+        Ok(self.ovs_datapath()? == "netdev" && plain)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,6 +199,15 @@ mod tests {
             assert!(said(check(bad)).contains(API_SERVER), "{bad}");
         }
         Settings::of(&[(KUBECONFIG, "/etc/k.yaml")]).check_api_server().unwrap();
+    }
+
+    #[test]
+    fn ovs_takes_offloaded_packets_where_no_program_is_between() {
+        let needs = |variables: &[_]| Settings::of(variables).needs_userspace_offload().unwrap();
+        assert!(needs(&[(OVS_DATAPATH, "netdev"), (DATAPATH, "ovs")]));
+        assert!(needs(&[(OVS_DATAPATH, "netdev"), (ATTACH_MODE, "direct")]));
+        assert!(!needs(&[(OVS_DATAPATH, "netdev"), (DATAPATH, "ebpf")]));
+        assert!(!needs(&[(DATAPATH, "ovs")]));
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub(crate) struct Args {
     #[arg(long)]
     name: Option<String>,
     /// The archive; its bill of materials is put beside it.
-    #[arg(long, default_value = "target/image/slipstream.tar")]
+    #[arg(long, default_value = ARCHIVE)]
     output: PathBuf,
     /// Programs of the dev profile, with test hooks, as the test bed's clusters have them.
     #[arg(long)]
@@ -24,6 +24,7 @@ pub(crate) struct Args {
     check: bool,
 }
 
+const ARCHIVE: &str = "target/image/slipstream.tar";
 /// Packages whose programs are in the image; the plugin executable is built apart.
 const PACKAGES: &[&str] = &["controller", "node-agent", "slipctl", "entrypoint"];
 /// The executable that the agent puts on the node, whose C library may be an older one: it has its own.
@@ -76,6 +77,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     exec::say(format_args!("{}: {} MB", output.display(), fs::metadata(&output)?.len() >> 20));
     Ok(())
+}
+
+/// The image of the programs that the test bed's clusters run.
+pub(crate) fn for_test_bed() -> Result<()> {
+    run(&Args { name: None, output: ARCHIVE.into(), dev: true, check: false })
 }
 
 fn build(dev: bool) -> Result<()> {

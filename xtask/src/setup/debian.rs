@@ -23,6 +23,8 @@ const PACKAGES: &[&str] = &[
     "ovn-central",
     "ovn-common",
     "ovn-host",
+    // A library by another name.
+    "zlib1g",
 ];
 
 pub(super) struct ImagePackages {
