@@ -273,7 +273,7 @@ mod tests {
     fn a_library_that_no_package_has_is_named_with_who_needs_it() {
         let dir = tempfile::tempdir().unwrap();
         let recipe = recipe(dir.path());
-        fs::remove_dir_all(dir.path().join("packages/all/root/usr/lib/x86_64-linux-gnu")).unwrap();
+        fs::remove_dir_all(dir.path().join("packages/all/root").join("usr/lib/x86_64-linux-gnu")).unwrap();
         let error = format!("{:#}", image(recipe).unwrap_err());
         assert!(error.contains("nft") && error.contains(".so"), "{error}");
     }

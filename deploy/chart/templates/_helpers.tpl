@@ -71,7 +71,7 @@ securityContext:
   seccompProfile: {type: Unconfined}
   capabilities:
     drop: [ALL]
-    add: [BPF, DAC_OVERRIDE, NET_ADMIN, NET_RAW, PERFMON, SYS_ADMIN]
+    add: [BPF, DAC_OVERRIDE, NET_ADMIN, PERFMON, SYS_ADMIN, SYS_NICE]
 volumeMounts:
 - {name: ovs-run, mountPath: /run/openvswitch}
 - {name: slipstream-run, mountPath: /run/slipstream}
