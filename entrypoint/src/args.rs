@@ -6,7 +6,6 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::central::{self, Places};
 use crate::error::Result;
-use crate::exec;
 use crate::node::{self, Ovs};
 use crate::ready;
 use crate::say;
@@ -37,13 +36,6 @@ enum Role {
     Cleanup,
     /// Do nothing until SIGTERM.
     Wait,
-    /// Become another program with no signal blocked.
-    #[command(hide = true)]
-    Become {
-        /// The program and its arguments.
-        #[arg(last = true, required = true)]
-        argv: Vec<String>,
-    },
     /// Ask whether a role is ready; for probes.
     Ready {
         /// The role.
@@ -84,7 +76,6 @@ impl Args {
                 }
                 return Ok(ExitCode::SUCCESS);
             }
-            Role::Become { argv } => exec::become_unmasked(&argv)?,
             Role::Controller => node::controller(&settings)?,
             Role::OvnController => node::ovn_controller(&Ovs::default())?,
             Role::NodeAgent => node::agent(&settings, &Ovs::default())?,

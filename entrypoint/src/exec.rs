@@ -7,8 +7,6 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::SigSet;
-
 use crate::error::{Error, Result};
 
 /// A program with its arguments.
@@ -21,27 +19,6 @@ pub(crate) fn command(argv: &[String]) -> Command {
     let mut command = Command::new(program);
     command.args(argv.iter().skip(1));
     command
-}
-
-/// A command of which no signal is blocked, whatever this process blocks: it begins as this program, which becomes the other one
-/// ([`become_unmasked`]).
-pub(crate) fn unmasked(argv: &[String]) -> Result<Command> {
-    let own = std::env::current_exe().map_err(|source| Error::File {
-        action: "find",
-        path: "/proc/self/exe".into(),
-        source,
-    })?;
-    let own = own.display().to_string();
-    Ok(command(&[&[own, "become".to_owned(), "--".to_owned()], argv].concat()))
-}
-
-/// Becomes a program, with no signal blocked.
-///
-/// # Errors
-/// It cannot be started.
-pub fn become_unmasked(argv: &[String]) -> Result<Infallible> {
-    SigSet::empty().thread_set_mask().map_err(|source| Error::System { call: "pthread_sigmask", source })?;
-    become_program(argv, &[])
 }
 
 /// An argument vector of texts.

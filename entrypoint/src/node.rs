@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::fs;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -21,8 +20,6 @@ use crate::supervise::{Group, Program};
 
 /// How long OVS may take to start before those that need it give up; the kubelet then starts them again.
 const OVS_STARTS: Duration = Duration::from_secs(120);
-/// How long an Open vSwitch of an earlier pod may take to end.
-const OVS_ENDS: Duration = Duration::from_secs(45);
 const BPF: &str = "/sys/fs/bpf";
 const SYSCTLS: &str = "/proc/sys";
 
@@ -179,24 +176,6 @@ impl Ovs {
         fs::write(&mark, "").map_err(|source| Error::File { action: "write", path: mark, source })
     }
 
-    /// Waits until no other Open vSwitch serves this database: that of the pod before this one takes its time to end.
-    fn wait_alone(&self, limit: Duration) -> Result<()> {
-        let socket = self.run.join("db.sock");
-        let mut told = false;
-        exec::retry(limit, || {
-            if UnixStream::connect(&socket).is_err() {
-                return Ok(());
-            }
-            if !std::mem::replace(&mut told, true) {
-                say(format_args!("another Open vSwitch serves {}; waiting for its end", socket.display()));
-            }
-            Err(Error::Container {
-                what: format!("another Open vSwitch serves {} of this node", socket.display()),
-                remedy: "stop the machine's own (openvswitch-switch), or use it: ovs.inContainer=false",
-            })
-        })
-    }
-
     /// Waits until the database answers.
     fn wait(&self) -> Result<()> {
         let socket = self.run.join("db.sock");
@@ -227,7 +206,6 @@ pub fn ovs(settings: &Settings, ovs: &Ovs) -> Result<ExitCode> {
             remedy: "mount it from the host (modprobe tun), or set the datapath to system",
         });
     }
-    ovs.wait_alone(OVS_ENDS)?;
     ovs.prepare()?;
     let mut group = Group::new()?;
     group.start(&ovs.server())?;
@@ -351,18 +329,6 @@ mod tests {
         assert_eq!(ovn_controller_argv(&ovs)[1], ovs.switch().argv[1]);
         // The agent finds the switch's control socket by it.
         assert!(ovs.switch().argv.contains(&"--pidfile=/run/openvswitch/ovs-vswitchd.pid".to_owned()));
-    }
-
-    #[test]
-    fn an_open_vswitch_that_runs_already_is_waited_for_and_told() {
-        let dir = tempfile::tempdir().unwrap();
-        let ovs = Ovs { run: dir.path().to_owned(), ..Ovs::default() };
-        ovs.wait_alone(Duration::ZERO).unwrap();
-        let other = std::os::unix::net::UnixListener::bind(dir.path().join("db.sock")).unwrap();
-        let error = ovs.wait_alone(Duration::from_millis(200)).unwrap_err().to_string();
-        assert!(error.contains("inContainer=false"), "{error}");
-        drop(other);
-        ovs.wait_alone(Duration::ZERO).unwrap();
     }
 
     #[test]

@@ -44,7 +44,6 @@ impl Group {
         let mut set = SigSet::empty();
         FORWARDED.into_iter().chain([Signal::SIGCHLD]).for_each(|signal| set.add(signal));
         set.thread_block().map_err(|source| Error::System { call: "pthread_sigmask", source })?;
-        // Programs inherit the mask: exec::unmasked.
         let (sender, signals) = mpsc::channel();
         let wait = move || {
             while let Ok(signal) = set.wait() {
@@ -64,7 +63,8 @@ impl Group {
     /// It cannot be started.
     pub fn start(&mut self, program: &Program) -> Result<()> {
         say(format_args!("starting {}", program.argv.join(" ")));
-        let child = exec::unmasked(&program.argv)?
+        // The standard library gives children an empty signal mask.
+        let child = exec::command(&program.argv)
             .spawn()
             .map_err(|source| Error::Start { program: program.argv.join(" "), source })?;
         self.running.push((program.name, child));
