@@ -2,7 +2,9 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{bench, build_ebpf, codegen, conformance, demo, exec, fuzz, lint, setup, test, vm_test};
+use crate::{
+    bench, build_ebpf, chart, codegen, conformance, demo, exec, fuzz, image, lint, setup, test, vm_test,
+};
 
 /// Builds, tests and demonstrates Slipstream.
 #[derive(Debug, Parser)]
@@ -36,6 +38,10 @@ enum Verb {
     Conformance(conformance::Args),
     /// Run a cluster on Debian's kernels, with OVS's kernel datapath, in virtual machines.
     VmTest(vm_test::Args),
+    /// Make the container image, without a container engine.
+    Image(image::Args),
+    /// Write the manifests that are rendered from the Helm chart.
+    Chart(chart::Args),
     /// Start a cluster and leave it running.
     Up {
         /// Passed on to `testbed up`.
@@ -70,6 +76,8 @@ impl Args {
             Verb::Fuzz(args) => fuzz::run(&args),
             Verb::Conformance(args) => conformance::run(&args),
             Verb::VmTest(args) => vm_test::run(&args),
+            Verb::Image(args) => image::run(&args),
+            Verb::Chart(args) => chart::run(&args),
             Verb::Up { args } => demo::testbed("up", &args),
             Verb::Down { args } => demo::testbed("down", &args),
             Verb::Bench { args } => bench::run(&args),

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::setup::Scope;
-use crate::{exec, paths, setup};
+use crate::{exec, image, paths, setup};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -33,6 +33,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// Sets up, builds, and runs one verb of the test bed.
 pub(crate) fn testbed(verb: &str, args: &[String]) -> Result<()> {
     setup::ensure_beside(scope(args), || build(&[]))?;
+    if args.iter().any(|arg| arg == "chart" || arg == "--install=chart") {
+        image::for_test_bed()?;
+    }
     let status = exec::command(paths::target().join("debug/testbed")).arg(verb).args(args).status()?;
     if status.success() {
         return Ok(());

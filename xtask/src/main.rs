@@ -4,12 +4,14 @@
 
 mod bench;
 mod build_ebpf;
+mod chart;
 mod cli;
 mod codegen;
 mod conformance;
 mod demo;
 mod exec;
 mod fuzz;
+mod image;
 mod lint;
 mod paths;
 mod setup;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::config::{
-    CENTRAL_IP, CONTROLLER_PORT, Config, JOIN_SUBNET, JOIN_SUBNET_6, MASQUERADE_SUBNET, MASQUERADE_SUBNET_6,
-    NB_PORT, POD_MTU, SB_PORT, SERVICE_CIDR, SERVICE_CIDR_6, node_ip, node_name,
+    CENTRAL_IP, CONTROLLER_PORT, Config, Install, JOIN_SUBNET, JOIN_SUBNET_6, MASQUERADE_SUBNET,
+    MASQUERADE_SUBNET_6, NB_PORT, POD_MTU, SB_PORT, SERVICE_CIDR, SERVICE_CIDR_6, node_ip, node_name,
 };
 use super::{Bed, access, admission};
 use crate::exec;
@@ -79,6 +79,9 @@ pub const ENVIRONMENT: &[(&str, &str)] = &[
 /// The rights of controller and agents, and what only they may write. Policies take their time to come into force, so this
 /// is done as soon as the API server answers.
 pub(super) fn grant_rights(bed: &Bed) -> Result<()> {
+    if bed.config().install == Install::Chart {
+        return Ok(());
+    }
     let rights = include_str!("../../../deploy/rbac.yaml");
     let mut objects = vec![rights];
     if bed.config().plugin {
@@ -109,6 +112,9 @@ pub(super) fn prepare_cluster(bed: &Bed) -> Result<()> {
     // A control plane alone has none, and kubectl takes nothing for a mistake.
     if !objects.is_empty() {
         exec::input_output(bed.kubectl_command()?.args(["apply", "-f", "-"]), &objects.join("\n---\n"))?;
+    }
+    if bed.config().install == Install::Chart {
+        return Ok(());
     }
     access::issue(bed)?;
     if bed.config().plugin { admission::wait_in_force(bed) } else { Ok(()) }

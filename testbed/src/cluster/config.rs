@@ -33,6 +33,17 @@ pub enum Runtime {
     Containerd,
 }
 
+/// How Slipstream, OVN and OVS come to the nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Install {
+    /// The test bed starts the programs.
+    #[default]
+    Programs,
+    /// The chart does: they are pods of the image. Needs real nodes.
+    Chart,
+}
+
 /// How the agents attach their programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -102,6 +113,8 @@ pub struct Config {
     pub ovs_datapath: OvsDatapath,
     #[serde(default)]
     pub runtime: Runtime,
+    #[serde(default)]
+    pub install: Install,
     /// IPv6 beside IPv4, everywhere.
     #[serde(default)]
     pub dual_stack: bool,
@@ -149,6 +162,7 @@ impl Config {
             attach_mode: AttachMode::Auto,
             ovs_datapath: OvsDatapath::Netdev,
             runtime: Runtime::Netns,
+            install: Install::Programs,
             dual_stack: false,
             plugin: true,
             network_policy: true,

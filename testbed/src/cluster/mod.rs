@@ -6,6 +6,7 @@ pub mod admission;
 mod agent;
 mod central;
 pub mod config;
+mod installed;
 pub(crate) mod kubernetes;
 pub mod leftovers;
 mod node;
@@ -29,7 +30,7 @@ use crate::exec;
 use crate::host::HostHandle;
 use crate::nodes::{self, NodeRuntime, real};
 use crate::ui::{Progress, say};
-use config::{Config, Runtime};
+use config::{Config, Install, Runtime};
 
 pub use access::Actor;
 pub use agent::Agent;
@@ -121,6 +122,7 @@ impl Bed {
 
     fn start(&self, progress: &Progress) -> Result<()> {
         let config = &self.config;
+        installed::check(config)?;
         self.runtime().prepare_machine(config)?;
         for host in config.hosts() {
             self.host(&host.name).create()?;
@@ -131,20 +133,24 @@ impl Bed {
         }
         underlay::connect(self)?;
         progress.done("hosts and underlay");
+        let in_pods = config.install == Install::Chart;
         // Kubernetes, OVN's databases and the nodes' switches do not need each other to start.
         thread::scope(|scope| {
-            let mut parts = vec![
-                part(scope, progress, "Kubernetes API".into(), || kubernetes::start(self))?,
-                part(scope, progress, "OVN databases".into(), || central::start_ovn(self))?,
-            ];
+            let mut parts = vec![part(scope, progress, "Kubernetes API".into(), || kubernetes::start(self))?];
+            if !in_pods {
+                parts.push(part(scope, progress, "OVN databases".into(), || central::start_ovn(self))?);
+            }
             for node in config.node_names() {
                 let name = node.clone();
-                parts.push(part(scope, progress, format!("{node}: OVS and OVN"), move || {
-                    node::start_ovs(self, &name)
-                })?);
+                if !in_pods {
+                    parts.push(part(scope, progress, format!("{node}: OVS and OVN"), move || {
+                        node::start_ovs(self, &name)
+                    })?);
+                }
                 if config.runtime == Runtime::Containerd {
                     parts.push(part(scope, progress, format!("{node}: containerd and images"), move || {
-                        self.runtime().start_runtime(self, &node)
+                        self.runtime().start_runtime(self, &node)?;
+                        installed::import(self, &node)
                     })?);
                 }
             }
@@ -153,7 +159,9 @@ impl Bed {
         central::prepare_cluster(self)?;
         progress.done("nodes, users and their rights");
         self.runtime().start_scheduler(self)?;
-        if config.plugin {
+        if in_pods {
+            installed::install(self)?;
+        } else if config.plugin {
             central::start_controller(self)?;
             for node in config.node_names() {
                 node::start_agent(self, &node)?;
@@ -180,7 +188,9 @@ impl Bed {
 
     /// Waits until a node is Ready. The error says what has ended, or what the node itself says.
     pub fn wait_node_ready(&self, node: &str) -> Result<()> {
-        exec::retry(Duration::from_secs(60), &format!("node {node} becomes Ready"), || {
+        // Pods wait longer for each other than programs that are started in order.
+        let limit = if self.config.install == Install::Chart { 180 } else { 60 };
+        exec::retry(Duration::from_secs(limit), &format!("node {node} becomes Ready"), || {
             self.host("central").check_running("controller")?;
             for process in ["node-agent"].iter().chain(self.runtime().processes()) {
                 self.host(node).check_running(process)?;
@@ -215,9 +225,9 @@ impl Bed {
     /// Runs `ovn-nbctl` on the cluster's northbound database.
     pub fn nbctl(&self, args: &[&str]) -> Result<String> {
         let mut command = self.host("central").command(self.config.ovs("ovn-nbctl"))?;
-        exec::output(
-            command.args(["--timeout=30", "--no-leader-only", "--db=unix:/run/ovn/ovnnb_db.sock"]).args(args),
-        )
+        let database = installed::northbound(&self.config).unwrap_or("unix:/run/ovn/ovnnb_db.sock".into());
+        command.args(["--timeout=30", "--no-leader-only", &format!("--db={database}")]);
+        exec::output(command.args(args))
     }
 
     /// Runs a program of Open vSwitch on a node, such as `ovs-ofctl`, and returns what it printed.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use super::config::{node_index, node_ip};
+use super::config::{Install, node_index, node_ip};
 use super::{Bed, node, underlay};
 use crate::exec;
 use crate::host::identity::Identity;
@@ -47,9 +47,11 @@ impl Bed {
             let runtime = thread::Builder::new()
                 .spawn_scoped(scope, || self.runtime().start_runtime(self, node))
                 .context("cannot start a thread")?;
-            node::start_ovs(self, node)?;
-            if self.config.plugin {
-                node::start_agent(self, node)?;
+            if self.config.install == Install::Programs {
+                node::start_ovs(self, node)?;
+                if self.config.plugin {
+                    node::start_agent(self, node)?;
+                }
             }
             runtime.join().unwrap_or_else(|_| bail!("a thread panicked"))
         })?;

@@ -1,9 +1,9 @@
 //! A cluster as the command line describes it.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use super::Bed;
-use super::config::{AttachMode, Config, Datapath, OvsDatapath, Runtime};
+use super::config::{AttachMode, Config, Datapath, Install, OvsDatapath, Runtime};
 use crate::ui::say;
 
 /// What cluster to make.
@@ -24,6 +24,9 @@ pub struct Shape {
     /// What runs pods on the nodes.
     #[arg(long, value_enum, default_value_t)]
     pub runtime: Runtime,
+    /// How Slipstream, OVN and OVS come to the nodes.
+    #[arg(long, value_enum, default_value_t)]
+    pub install: Install,
     /// IPv6 beside IPv4.
     #[arg(long)]
     pub dual_stack: bool,
@@ -46,6 +49,7 @@ impl Default for Shape {
             attach_mode: AttachMode::default(),
             ovs_datapath: OvsDatapath::default(),
             runtime: Runtime::default(),
+            install: Install::default(),
             dual_stack: false,
             no_plugin: false,
             without_policy: false,
@@ -63,17 +67,23 @@ impl Shape {
             attach_mode,
             ovs_datapath,
             runtime,
+            install,
             dual_stack,
             no_plugin,
             without_policy,
             verify_interval,
         } = *self;
+        ensure!(
+            install == Install::Programs || (runtime == Runtime::Containerd && !no_plugin),
+            "--install chart needs kubelets that start pods: --runtime containerd, and no --no-plugin"
+        );
         let usual = Config::new(name, nodes)?;
         let config = Config {
             datapath,
             attach_mode,
             ovs_datapath,
             runtime,
+            install,
             plugin: !no_plugin,
             network_policy: !without_policy,
             verify_interval: verify_interval.unwrap_or(usual.verify_interval),

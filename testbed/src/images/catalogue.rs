@@ -3,10 +3,10 @@
 use std::rc::Rc;
 
 use anyhow::Result;
+use oci_image::layer::{Layer, Tree};
+use oci_image::layout::Image;
 use serde_json::{Value, json};
 
-use super::layer::{Layer, Tree};
-use super::layout::Image;
 use super::{COREDNS, Inputs, names, userland};
 
 /// Every image that a spec or the cluster itself starts here. Not every image of the suite's list is made: the
@@ -24,17 +24,20 @@ pub(super) fn images(inputs: &mut Inputs<'_>, wanted: &[String]) -> Result<Vec<I
             layers: vec![pause],
             config: config(json!({"Entrypoint": ["/pause"], "User": "65535:65535"})),
             names: names::all(wanted, "pause")?,
+            created: None,
         },
         Image {
             layers: vec![Rc::clone(&userland)],
             config: config(json!({"Cmd": ["sh"]})),
             // The last two are wanted for one program each, which the userland has: dig and conntrack.
             names: several(wanted, &["busybox", "glibc-dns-testing", "distroless-iptables"])?,
+            created: None,
         },
         Image {
             layers: vec![Rc::clone(&userland), Rc::new(page.layer()?)],
             config: config(json!({"Cmd": ["busybox", "httpd", "-f", "-p", "80", "-h", "/www"]})),
             names: names::all(wanted, "nginx")?,
+            created: None,
         },
         Image {
             // A DNS spec starts /coredns out of this image.
@@ -45,16 +48,19 @@ pub(super) fn images(inputs: &mut Inputs<'_>, wanted: &[String]) -> Result<Vec<I
                 "ExposedPorts": {"80/tcp": {}, "5000/tcp": {}, "8080/tcp": {}, "8081/tcp": {}, "9376/tcp": {}},
             })),
             names: names::all(wanted, "agnhost")?,
+            created: None,
         },
         Image {
             layers: vec![userland, regression],
             config: config(json!({"Entrypoint": ["/regression-issue-74839"]})),
             names: names::all(wanted, "regression-issue-74839")?,
+            created: None,
         },
         Image {
             layers: vec![coredns],
             config: config(json!({"Entrypoint": ["/coredns"]})),
             names: vec![COREDNS.to_owned()],
+            created: None,
         },
     ])
 }

@@ -5,8 +5,6 @@
 //! The archive is kept in the cache and made again when one of its inputs changes.
 
 mod catalogue;
-mod layer;
-mod layout;
 mod libraries;
 mod names;
 mod record;
@@ -16,6 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use oci_image::layout;
 
 use crate::exec;
 use record::Record;

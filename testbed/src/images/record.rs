@@ -12,8 +12,7 @@ use sha2::{Digest, Sha256};
 /// The recipe is code: a change of it is a change of the input.
 const RECIPE: &[&str] = &[
     include_str!("catalogue.rs"),
-    include_str!("layer.rs"),
-    include_str!("layout.rs"),
+    oci_image::RECIPE,
     include_str!("libraries.rs"),
     include_str!("mod.rs"),
     include_str!("names.rs"),

@@ -2,8 +2,8 @@
 //! one than busybox has.
 
 use anyhow::{Context, Result, bail};
+use oci_image::layer::Tree;
 
-use super::layer::Tree;
 use super::{Inputs, libraries};
 use crate::exec;
 

@@ -17,7 +17,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("node-agent", &["api", "supervision", "ovsdb-client", "ebpf"]),
     ("slipctl", &["api"]),
     ("slipstream-cni", &["api"]),
-    ("testbed", &["api", "ovsdb-client", "ebpf", "controller", "node-agent"]),
+    ("entrypoint", &[]),
+    ("oci-image", &[]),
+    ("testbed", &["api", "ovsdb-client", "ebpf", "controller", "node-agent", "oci-image"]),
     (TEST_SUPPORT, &[]),
     ("e2e", &["api", "ovsdb-client", TEST_SUPPORT, "testbed"]),
     ("perf-tests", &["api", "ovsdb-client", "ebpf", "controller", "node-agent", "testbed"]),
@@ -34,6 +36,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("controller", &["aya", "rtnetlink", "netlink-sys"]),
     ("ebpf", &["tokio", "kube"]),
     ("slipctl", &["tokio", "kube", "k8s-openapi", "aya", "rtnetlink"]),
+    ("entrypoint", &["tokio", "kube", "k8s-openapi", "aya", "rtnetlink"]),
     ("slipstream-cni", &["tokio", "kube", "k8s-openapi", "aya", "rtnetlink", "clap"]),
 ];
 

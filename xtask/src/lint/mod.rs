@@ -1,5 +1,5 @@
-//! `cargo xtask lint`: formatting, clippy (also of the eBPF programs), generated files, dependencies of packages and rooms, file
-//! rules and documents.
+//! `cargo xtask lint`: formatting, clippy (also of the eBPF programs), generated files, manifests of the chart, dependencies of packages and
+//! rooms, file rules and documents.
 
 mod deps;
 mod docs;
@@ -10,7 +10,7 @@ mod unused;
 
 use anyhow::{Result, bail};
 
-use crate::{build_ebpf, codegen, exec};
+use crate::{build_ebpf, chart, codegen, exec};
 
 /// Runs every check and reports all that failed.
 pub(crate) fn run() -> Result<()> {
@@ -32,6 +32,7 @@ pub(crate) const CHECKS: &[&str] = &[
     "file rules",
     "documents",
     "generated files",
+    "manifests of the chart",
     "clippy",
     "clippy of the eBPF programs",
 ];
@@ -48,6 +49,7 @@ pub(crate) fn failures() -> Vec<&'static str> {
         tidy::check,
         docs::check,
         generated,
+        chart::check,
         clippy,
         build_ebpf::lint,
     ]) {

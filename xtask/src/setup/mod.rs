@@ -5,6 +5,7 @@
 //! built at the same time as everything else.
 
 mod apt;
+pub(crate) mod debian;
 mod go;
 pub(crate) mod kernel;
 mod linker;
@@ -62,6 +63,8 @@ enum Lane {
 pub(crate) enum Scope {
     /// Building, and clusters with stand-in nodes: no kubelet, container runtime, DNS server or upstream suite.
     Light,
+    /// Rendering and checking the chart: Helm alone.
+    Chart,
     /// Everything.
     All,
 }
@@ -97,8 +100,21 @@ pub(crate) fn ensure_machines(kernels: &[kernel::Kernel]) -> Result<()> {
     apply(&steps, || Ok(()))
 }
 
+/// Unpacks the packages that the container image is made of, and returns their directory.
+pub(crate) fn ensure_image_packages() -> Result<PathBuf> {
+    let cache = paths::cache()?;
+    let step = debian::ImagePackages { dir: cache.join("image-packages"), work: cache.join("tmp-image") };
+    let dir = step.dir.clone();
+    let steps: Vec<Box<dyn Step>> = vec![Box::new(step)];
+    apply(&steps, || Ok(()))?;
+    Ok(dir)
+}
+
 fn steps(scope: Scope) -> Result<Vec<Box<dyn Step>>> {
     let cache = paths::cache()?;
+    if scope == Scope::Chart {
+        return Ok(programs::steps(&cache, scope));
+    }
     let mut steps: Vec<Box<dyn Step>> = vec![
         Box::new(packages::Packages::usual()),
         Box::new(linker::BpfLinker),

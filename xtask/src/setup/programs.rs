@@ -33,6 +33,13 @@ const CONTAINERD: Module = Module {
     },
 };
 
+const HELM: Module = Module {
+    name: "helm",
+    tags: "",
+    version_of: "helm.sh/helm/v4",
+    version_variables: |version| vec![format!("helm.sh/helm/v4/internal/version.version=v{version}")],
+};
+
 const COREDNS: Module = Module {
     name: "coredns",
     tags: "",
@@ -69,6 +76,8 @@ const fn go(package: &'static str) -> Source {
 
 /// Key of the group that every cluster needs.
 const CONTROL: &str = "control";
+/// Key of the group that the chart needs.
+const CHART: &str = "helm";
 
 const GROUPS: &[Group] = &[
     Group {
@@ -129,6 +138,13 @@ const GROUPS: &[Group] = &[
         module: COREDNS,
         files: &[("coredns", go("."))],
     },
+    Group {
+        title: "Helm",
+        key: CHART,
+        directory: "helm",
+        module: HELM,
+        files: &[("helm", go("helm.sh/helm/v4/cmd/helm"))],
+    },
 ];
 
 /// One group in the cache.
@@ -144,7 +160,11 @@ pub(super) fn steps(cache: &Path, scope: Scope) -> Vec<Box<dyn Step>> {
     let assets = std::env::var_os("KUBEBUILDER_ASSETS").filter(|v| !v.is_empty()).map(PathBuf::from);
     GROUPS
         .iter()
-        .filter(|group| scope == Scope::All || group.key == CONTROL)
+        .filter(|group| match scope {
+            Scope::All => true,
+            Scope::Light => group.key == CONTROL,
+            Scope::Chart => group.key == CHART,
+        })
         .map(|group| -> Box<dyn Step> {
             Box::new(Programs {
                 group,

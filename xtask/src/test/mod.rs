@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 
-use crate::{build_ebpf, demo, exec, setup};
+use crate::{build_ebpf, demo, exec, image, setup};
 use jobs::{Job, Lane, Took};
 use programs::TestProgram;
 use tally::Tally;
@@ -46,6 +46,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     tally.step("eBPF programs build", build_ebpf::run());
     if !args.quick {
         tally.step("programs build", demo::build(&["e2e"]));
+        tally.step("container image", image::for_test_bed());
     }
     let programs = programs::build(args.quick)?;
     let built = begin.elapsed();

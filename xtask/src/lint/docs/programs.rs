@@ -22,6 +22,7 @@ const PROGRAMS: &[(&str, &[&str], Option<Verbs>)] = &[
     ("slipctl", &["slipctl/"], Some(("slipctl/src/args.rs", "Command"))),
     ("slipstream-node-agent", &["node-agent/"], Some(("node-agent/src/args.rs", "Command"))),
     ("slipstream-controller", &["controller/"], Some(("controller/src/args.rs", "Command"))),
+    ("slipstream-entrypoint", &["entrypoint/"], Some(("entrypoint/src/args.rs", "Role"))),
     ("perf-tests", &["perf-tests/"], None),
 ];
 /// Packages without a program whose flags may be named.

@@ -17,11 +17,15 @@ use super::layer::{Layer, digest};
 
 /// An image: layers from the lowest up, how to start it, and its names.
 #[derive(Debug)]
-pub(super) struct Image {
-    pub(super) layers: Vec<Rc<Layer>>,
+pub struct Image {
+    /// Layers, from the lowest up.
+    pub layers: Vec<Rc<Layer>>,
     /// The `config` object of the image's configuration.
-    pub(super) config: Value,
-    pub(super) names: Vec<String>,
+    pub config: Value,
+    /// Its names, each with a tag.
+    pub names: Vec<String>,
+    /// When it was made (RFC 3339), if that is to be said.
+    pub created: Option<String>,
 }
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
@@ -30,7 +34,10 @@ const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
 /// Writes the archive.
-pub(super) fn write(path: &Path, images: &[Image]) -> Result<()> {
+///
+/// # Errors
+/// It cannot be written, or this machine's architecture has no name in Go.
+pub fn write(path: &Path, images: &[Image]) -> Result<()> {
     let mut archive = Archive {
         tar: Builder::new(BufWriter::new(File::create(path).context("cannot create it")?)),
         blobs: BTreeSet::new(),
@@ -68,12 +75,15 @@ impl<W: Write> Archive<W> {
             layers.push(json!({"mediaType": LAYER, "digest": layer.digest, "size": layer.data.len()}));
         }
         let diff_ids: Vec<_> = image.layers.iter().map(|l| l.digest.as_str()).collect();
-        let config = json!({
+        let mut config = json!({
             "architecture": architecture,
             "os": "linux",
             "config": image.config,
             "rootfs": {"type": "layers", "diff_ids": diff_ids},
         });
+        if let Some(created) = &image.created {
+            config["created"] = json!(created);
+        }
         let config = self.blob(CONFIG, &config)?;
         let manifest = json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers});
         self.blob(MANIFEST, &manifest)
@@ -105,7 +115,10 @@ impl<W: Write> Archive<W> {
 }
 
 /// This machine's architecture as Go, and so the specification, names it.
-fn architecture() -> Result<&'static str> {
+///
+/// # Errors
+/// No images are made for it.
+pub fn architecture() -> Result<&'static str> {
     match std::env::consts::ARCH {
         "x86_64" => Ok("amd64"),
         "aarch64" => Ok("arm64"),
@@ -125,6 +138,7 @@ mod tests {
             layers: layers.iter().map(|l| Rc::clone(l)).collect(),
             config: json!({"Cmd": ["sh"]}),
             names: names.iter().map(|n| (*n).to_owned()).collect(),
+            created: None,
         }
     }
 

@@ -30,43 +30,48 @@ enum Entry {
 
 /// A file tree in the making. Paths have no leading slash.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tree {
+pub struct Tree {
     entries: BTreeMap<String, Entry>,
 }
 
 /// A tree as bytes, with its digest (`sha256:..`).
 #[derive(Debug)]
-pub(super) struct Layer {
-    pub(super) digest: String,
-    pub(super) data: Vec<u8>,
+pub struct Layer {
+    /// `sha256:..`.
+    pub digest: String,
+    /// The tar stream, not compressed.
+    pub data: Vec<u8>,
 }
 
 impl Tree {
-    pub(super) fn directory(&mut self, path: &str, mode: u32) {
+    /// A directory with its mode.
+    pub fn directory(&mut self, path: &str, mode: u32) {
         self.put(path, Entry::Directory { mode });
     }
 
     /// A program, executable for all.
-    pub(super) fn program(&mut self, path: &str, from: &Path) {
+    pub fn program(&mut self, path: &str, from: &Path) {
         self.put(path, Entry::Copy { from: from.to_path_buf(), mode: 0o755 });
     }
 
     /// A file that everybody may read.
-    pub(super) fn copy(&mut self, path: &str, from: &Path) {
+    pub fn copy(&mut self, path: &str, from: &Path) {
         self.put(path, Entry::Copy { from: from.to_path_buf(), mode: 0o644 });
     }
 
-    pub(super) fn text(&mut self, path: &str, text: &str) {
+    /// A file of text that everybody may read.
+    pub fn text(&mut self, path: &str, text: &str) {
         self.put(path, Entry::Text { text: text.to_owned(), mode: 0o644 });
     }
 
     /// A symbolic link.
-    pub(super) fn link(&mut self, path: &str, to: &str) {
+    pub fn link(&mut self, path: &str, to: &str) {
         self.put(path, Entry::Link { to: to.to_owned() });
     }
 
     /// Whether there is something at the path.
-    pub(super) fn has(&self, path: &str) -> bool {
+    #[must_use]
+    pub fn has(&self, path: &str) -> bool {
         self.entries.contains_key(path.trim_start_matches('/'))
     }
 
@@ -82,7 +87,10 @@ impl Tree {
     }
 
     /// The tree as a layer. Owner is root and times are zero, whatever they are on this machine.
-    pub(super) fn layer(&self) -> Result<Layer> {
+    ///
+    /// # Errors
+    /// A file cannot be read, or a path is too long.
+    pub fn layer(&self) -> Result<Layer> {
         let mut tar = Builder::new(Vec::new());
         for (path, entry) in &self.entries {
             let mut header = Header::new_gnu();
@@ -129,7 +137,8 @@ fn regular(header: &mut Header, mode: u32, bytes: usize) -> Result<()> {
 }
 
 /// `sha256:` and the hash in hexadecimal digits.
-pub(super) fn digest(data: &[u8]) -> String {
+#[must_use]
+pub fn digest(data: &[u8]) -> String {
     format!("sha256:{:x}", Sha256::digest(data))
 }
 

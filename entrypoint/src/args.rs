@@ -1,0 +1,100 @@
+//! The command line.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::central::{self, Places};
+use crate::error::Result;
+use crate::node::{self, Ovs};
+use crate::ready;
+use crate::say;
+use crate::settings::Settings;
+use crate::supervise::Group;
+
+/// Runs one part of Slipstream in a container.
+#[derive(Debug, Parser)]
+#[command(name = "slipstream-entrypoint", version)]
+pub struct Args {
+    #[command(subcommand)]
+    role: Role,
+}
+
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// OVN's northbound and southbound database and northd.
+    OvnCentral(Places),
+    /// Slipstream's controller.
+    Controller,
+    /// Open vSwitch: its database and the switch.
+    Ovs,
+    /// OVN's controller of a node.
+    OvnController,
+    /// Slipstream's agent of a node.
+    NodeAgent,
+    /// Take everything that the agent set up off the node.
+    Cleanup,
+    /// Do nothing until SIGTERM.
+    Wait,
+    /// Ask whether a role is ready; for probes.
+    Ready {
+        /// The role.
+        #[arg(value_enum)]
+        role: Asked,
+        #[command(flatten)]
+        places: Places,
+    },
+}
+
+/// Roles without a page of their own that says whether they are ready.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Asked {
+    OvnCentral,
+    Ovs,
+    OvnController,
+}
+
+impl Args {
+    /// Runs the role; returns when it has ended.
+    ///
+    /// # Errors
+    /// The role cannot be started, or is not ready.
+    pub fn run(self) -> Result<ExitCode> {
+        let settings = Settings::of_process();
+        let never = match self.role {
+            Role::OvnCentral(places) => return central::run(&settings, &places),
+            Role::Ovs => return node::ovs(&settings, &Ovs::default()),
+            Role::Wait => {
+                say("waiting for SIGTERM");
+                return Ok(Group::new()?.run());
+            }
+            Role::Ready { role, places } => {
+                match role {
+                    Asked::OvnCentral => ready::central(&places)?,
+                    Asked::Ovs => ready::ovs()?,
+                    Asked::OvnController => ready::ovn_controller()?,
+                }
+                return Ok(ExitCode::SUCCESS);
+            }
+            Role::Controller => node::controller(&settings)?,
+            Role::OvnController => node::ovn_controller(&Ovs::default())?,
+            Role::NodeAgent => node::agent(&settings, &Ovs::default())?,
+            Role::Cleanup => node::cleanup(&settings, &Ovs::default())?,
+        };
+        match never {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_role_is_an_argument() {
+        for role in ["ovn-central", "controller", "ovs", "ovn-controller", "node-agent", "cleanup", "wait"] {
+            Args::try_parse_from(["slipstream-entrypoint", role]).unwrap();
+        }
+        Args::try_parse_from(["slipstream-entrypoint", "ready", "ovn-central"]).unwrap();
+        assert!(Args::try_parse_from(["slipstream-entrypoint"]).is_err());
+    }
+}

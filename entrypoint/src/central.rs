@@ -1,0 +1,358 @@
+//! Role `ovn-central`: OVN's northbound and southbound database and northd.
+//!
+//! One server has standalone databases. Several are a Raft cluster: the first address of the list makes it, unless another one
+//! answers already, and the others join.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::error::{Error, Result};
+use crate::exec::{self, Argv, argv};
+use crate::say;
+use crate::servers::{DATABASES, Database, Servers, tcp};
+use crate::settings::{CENTRAL, Settings};
+use crate::supervise::{Group, Program};
+
+/// Milliseconds of silence until a server asks whether a client is still there.
+const PROBE: u32 = 60_000;
+/// How long a server may take to answer after its start: joining a cluster waits for the leader.
+const START: Duration = Duration::from_secs(60);
+
+/// Where things are.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Places {
+    /// Directory of the database files, which outlive the container.
+    #[arg(long = "data-dir", default_value = "/var/lib/ovn")]
+    pub data: PathBuf,
+    /// Directory of sockets.
+    #[arg(long = "run-dir", default_value = "/run/ovn")]
+    pub run: PathBuf,
+    /// Directory of OVN's schemas.
+    #[arg(long = "schema-dir", default_value = "/usr/share/ovn")]
+    pub schemas: PathBuf,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Self { data: "/var/lib/ovn".into(), run: "/run/ovn".into(), schemas: "/usr/share/ovn".into() }
+    }
+}
+
+impl Places {
+    /// File of a database.
+    #[must_use]
+    pub fn file(&self, database: Database) -> PathBuf {
+        self.data.join(format!("ovn{}_db.db", database.short()))
+    }
+
+    /// Socket of a database for clients of this container.
+    #[must_use]
+    pub fn socket(&self, database: Database) -> String {
+        format!("unix:{}", self.run.join(format!("ovn{}_db.sock", database.short())).display())
+    }
+
+    /// Control socket of a database's server.
+    #[must_use]
+    pub fn control(&self, database: Database) -> PathBuf {
+        self.run.join(format!("ovn{}_db.ctl", database.short()))
+    }
+
+    /// Control socket of northd.
+    #[must_use]
+    pub fn northd(&self) -> PathBuf {
+        self.run.join("ovn-northd.ctl")
+    }
+
+    fn schema(&self, database: Database) -> PathBuf {
+        self.schemas.join(format!("ovn-{}.ovsschema", database.short()))
+    }
+
+    fn server_settings(&self, database: Database) -> PathBuf {
+        self.run.join(format!("ovn{}_db.json", database.short()))
+    }
+}
+
+/// What the server of this container is among all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    servers: Servers,
+    own: IpAddr,
+}
+
+/// How a database file that is not there comes to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// On its own, without Raft.
+    Standalone,
+    /// The first of a cluster.
+    Bootstrap,
+    /// From a cluster that is there, or that the first server makes.
+    Join,
+}
+
+impl Member {
+    /// The server on the node with address `own`.
+    ///
+    /// # Errors
+    /// The node is none of the servers.
+    pub fn new(servers: Servers, own: IpAddr) -> Result<Self> {
+        if servers.addresses().contains(&own) {
+            return Ok(Self { servers, own });
+        }
+        let listed: Vec<_> = servers.addresses().iter().map(ToString::to_string).collect();
+        Err(Error::Wrong {
+            name: CENTRAL,
+            value: listed.join(","),
+            problem: format!("the node that this pod runs on, {own}, is not in it"),
+            right: "the addresses of exactly the nodes with the label that the pods of ovn-central select",
+        })
+    }
+
+    /// How a missing file is made; `peer_answers` says whether another server has the database already.
+    #[must_use]
+    pub fn origin(&self, peer_answers: bool) -> Origin {
+        if !self.servers.is_cluster() {
+            return Origin::Standalone;
+        }
+        // A first server that has lost its disk must not make a second cluster.
+        let first = self.servers.addresses().first() == Some(&self.own);
+        if first && !peer_answers { Origin::Bootstrap } else { Origin::Join }
+    }
+
+    /// The command that makes a database file.
+    #[must_use]
+    pub fn create(&self, places: &Places, database: Database, origin: Origin) -> Argv {
+        let file = places.file(database).display().to_string();
+        let schema = places.schema(database).display().to_string();
+        let own = tcp(self.own, database.raft_port());
+        match origin {
+            Origin::Standalone => argv(&["ovsdb-tool", "create", &file, &schema]),
+            Origin::Bootstrap => argv(&["ovsdb-tool", "create-cluster", &file, &schema, &own]),
+            Origin::Join => {
+                let mut command = argv(&["ovsdb-tool", "join-cluster", &file, database.name(), &own]);
+                command.extend(self.servers.others(self.own).map(|ip| tcp(ip, database.raft_port())));
+                command
+            }
+        }
+    }
+
+    /// The settings of a database's server: file, and where it listens.
+    #[must_use]
+    pub fn server_settings(&self, places: &Places, database: Database) -> serde_json::Value {
+        let probe = json!({"inactivity-probe": PROBE});
+        let local = format!("p{}", places.socket(database));
+        let network = passive(self.own, database.port());
+        json!({
+            "remotes": {local: {}, network: probe},
+            "databases": {places.file(database).display().to_string(): {}},
+        })
+    }
+
+    /// The three programs.
+    #[must_use]
+    pub fn programs(&self, places: &Places) -> [Program; 3] {
+        let server = |name, database: Database| Program {
+            name,
+            argv: argv(&[
+                "ovsdb-server",
+                &format!("--config-file={}", places.server_settings(database).display()),
+                &format!("--unixctl={}", places.control(database).display()),
+                "-vconsole:info",
+                "-vsyslog:off",
+            ]),
+        };
+        let endpoints = |database| {
+            if self.servers.is_cluster() { self.servers.endpoints(database) } else { places.socket(database) }
+        };
+        [
+            server("northbound database", Database::Nb),
+            server("southbound database", Database::Sb),
+            Program {
+                name: "northd",
+                argv: argv(&[
+                    "ovn-northd",
+                    &format!("--ovnnb-db={}", endpoints(Database::Nb)),
+                    &format!("--ovnsb-db={}", endpoints(Database::Sb)),
+                    &format!("--unixctl={}", places.northd().display()),
+                    "-vconsole:info",
+                    "-vsyslog:off",
+                ]),
+            },
+        ]
+    }
+
+    /// Whether another server has the database already.
+    fn peer_answers(&self, database: Database) -> bool {
+        self.servers.others(self.own).any(|ip| {
+            let peer = tcp(ip, database.port());
+            exec::output(&argv(&["ovsdb-client", "--timeout=3", "list-dbs", &peer]))
+                .is_ok_and(|said| said.lines().any(|line| line == database.name()))
+        })
+    }
+
+    /// Makes a database file, or checks the one that is there.
+    fn prepare(&self, places: &Places, database: Database) -> Result<()> {
+        let path = places.file(database);
+        if path.exists() {
+            return self.check(&path);
+        }
+        let origin = self.origin(self.servers.is_cluster() && self.peer_answers(database));
+        say(format_args!("{}: {origin:?} in {}", database.name(), path.display()));
+        exec::output(&self.create(places, database, origin)).map(drop)
+    }
+
+    /// Fails for a file that was made for another number of servers.
+    fn check(&self, path: &Path) -> Result<()> {
+        let shown = path.display().to_string();
+        let clustered = exec::output(&argv(&["ovsdb-tool", "db-is-clustered", &shown])).is_ok();
+        let problem = match (clustered, self.servers.is_cluster()) {
+            (true, false) => format!(
+                "belongs to a Raft cluster, and {CENTRAL} has one address; list all servers, or make it standalone: \
+                 ovsdb-tool cluster-to-standalone"
+            ),
+            (false, true) => format!(
+                "is standalone, and {CENTRAL} has several addresses; move it away on every node: the controller writes everything \
+                 again from Kubernetes"
+            ),
+            _ => return Ok(()),
+        };
+        Err(Error::Database { path: path.to_owned(), problem })
+    }
+}
+
+/// Where a server listens: `ptcp:PORT:IP`.
+fn passive(ip: IpAddr, port: u16) -> String {
+    match ip {
+        IpAddr::V4(ip) => format!("ptcp:{port}:{ip}"),
+        IpAddr::V6(ip) => format!("ptcp:{port}:[{ip}]"),
+    }
+}
+
+/// Whether a schema version is newer than another: `MAJOR.MINOR.PATCH`.
+fn is_newer(one: &str, than: &str) -> bool {
+    let numbers = |text: &str| text.trim().split('.').map(|n| n.parse().unwrap_or(0)).collect::<Vec<u32>>();
+    numbers(one) > numbers(than)
+}
+
+/// Gives the database of a running server the schema of this image, if that is newer. A roll-back leaves the newer one, which older
+/// programs read.
+fn convert(places: &Places, database: Database) -> Result<()> {
+    let (socket, name) = (places.socket(database), database.name());
+    let schema = places.schema(database).display().to_string();
+    let has = exec::output(&argv(&["ovsdb-client", "--timeout=30", "get-schema-version", &socket, name]))?;
+    let wanted = exec::output(&argv(&["ovsdb-tool", "schema-version", &schema]))?;
+    if is_newer(&wanted, &has) {
+        say(format_args!("{name}: schema {} becomes {}", has.trim(), wanted.trim()));
+        exec::output(&argv(&["ovsdb-client", "--timeout=60", "convert", &socket, &schema]))?;
+    }
+    Ok(())
+}
+
+/// Runs the role.
+///
+/// # Errors
+/// The environment is wrong, or a database cannot be prepared.
+pub fn run(settings: &Settings, places: &Places) -> Result<ExitCode> {
+    let member = Member::new(settings.central()?, settings.host_ip()?)?;
+    for dir in [&places.data, &places.run] {
+        std::fs::create_dir_all(dir).map_err(|source| Error::File {
+            action: "create",
+            path: dir.clone(),
+            source,
+        })?;
+    }
+    let mut group = Group::new()?;
+    for database in DATABASES {
+        member.prepare(places, database)?;
+        let path = places.server_settings(database);
+        let text = member.server_settings(places, database).to_string();
+        std::fs::write(&path, text).map_err(|source| Error::File { action: "write", path, source })?;
+    }
+    let [nb, sb, northd] = member.programs(places);
+    group.start(&nb)?;
+    group.start(&sb)?;
+    for database in DATABASES {
+        let connected = argv(&[
+            "ovsdb-client",
+            "--timeout=5",
+            "wait",
+            &places.socket(database),
+            database.name(),
+            "connected",
+        ]);
+        exec::retry(START, || {
+            group.check()?;
+            exec::output(&connected)
+        })?;
+        convert(places, database)?;
+    }
+    group.start(&northd)?;
+    Ok(group.run())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::servers::parse;
+
+    fn member(servers: &str, own: &str) -> Member {
+        Member::new(parse(servers).unwrap(), own.parse().unwrap()).unwrap()
+    }
+
+    const THREE: &str = "10.0.0.1,10.0.0.2,10.0.0.3";
+
+    #[test]
+    fn a_node_that_is_not_in_the_list_is_told_so() {
+        let error = Member::new(parse(THREE).unwrap(), "10.0.0.9".parse().unwrap()).unwrap_err().to_string();
+        assert!(error.contains("10.0.0.9") && error.contains(CENTRAL), "{error}");
+    }
+
+    #[test]
+    fn the_first_makes_the_cluster_once_and_the_others_join() {
+        assert_eq!(member("10.0.0.1", "10.0.0.1").origin(false), Origin::Standalone);
+        assert_eq!(member(THREE, "10.0.0.1").origin(false), Origin::Bootstrap);
+        assert_eq!(member(THREE, "10.0.0.1").origin(true), Origin::Join, "its disk was lost");
+        assert_eq!(member(THREE, "10.0.0.2").origin(false), Origin::Join);
+    }
+
+    #[test]
+    fn databases_are_made_with_raft_addresses() {
+        let places = Places::default();
+        let second = member(THREE, "10.0.0.2");
+        assert_eq!(
+            second.create(&places, Database::Nb, Origin::Join).join(" "),
+            "ovsdb-tool join-cluster /var/lib/ovn/ovnnb_db.db OVN_Northbound tcp:10.0.0.2:6643 tcp:10.0.0.1:6643 tcp:10.0.0.3:6643"
+        );
+        assert_eq!(
+            second.create(&places, Database::Sb, Origin::Bootstrap).join(" "),
+            "ovsdb-tool create-cluster /var/lib/ovn/ovnsb_db.db /usr/share/ovn/ovn-sb.ovsschema tcp:10.0.0.2:6644"
+        );
+    }
+
+    #[test]
+    fn a_server_listens_on_the_nodes_own_address_only() {
+        let settings = member(THREE, "10.0.0.2").server_settings(&Places::default(), Database::Sb);
+        let remotes: Vec<_> = settings["remotes"].as_object().unwrap().keys().cloned().collect();
+        assert_eq!(remotes, ["ptcp:6642:10.0.0.2", "punix:/run/ovn/ovnsb_db.sock"]);
+        let six = member("fd00::1", "fd00::1").server_settings(&Places::default(), Database::Nb);
+        assert!(six["remotes"].as_object().unwrap().contains_key("ptcp:6641:[fd00::1]"));
+    }
+
+    #[test]
+    fn northd_of_a_cluster_follows_the_leader() {
+        let northd = |servers| member(servers, "10.0.0.1").programs(&Places::default())[2].argv.join(" ");
+        assert!(northd("10.0.0.1").contains("--ovnnb-db=unix:/run/ovn/ovnnb_db.sock"));
+        assert!(northd(THREE).contains("--ovnsb-db=tcp:10.0.0.1:6642,tcp:10.0.0.2:6642,tcp:10.0.0.3:6642"));
+    }
+
+    #[test]
+    fn only_a_newer_schema_replaces_one() {
+        assert!(is_newer("7.10.0\n", "7.9.3"));
+        assert!(!is_newer("7.9.3", "7.10.0"));
+        assert!(!is_newer("7.10.0", "7.10.0"));
+    }
+}

@@ -1,0 +1,18 @@
+//! `slipstream-entrypoint ROLE`. See its `--help`.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use entrypoint::args::Args;
+use entrypoint::say;
+
+fn main() -> ExitCode {
+    match Args::parse().run() {
+        Ok(code) => code,
+        Err(error) => {
+            say(format_args!("error: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! The roles of a node: `ovs`, `ovn-controller`, `node-agent`, `cleanup`; and `controller`.
+
+use std::convert::Infallible;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use nix::mount::{MsFlags, mount};
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+use nix::sys::statvfs::{FsFlags, statvfs};
+use uuid::Uuid;
+
+use crate::error::{Error, Result};
+use crate::exec::{self, Argv, argv};
+use crate::say;
+use crate::servers::Database;
+use crate::settings::{DATAPATH, NB, SB, Settings};
+use crate::supervise::{Group, Program};
+
+/// How long OVS may take to start before those that need it give up; the kubelet then starts them again.
+const OVS_STARTS: Duration = Duration::from_secs(120);
+const BPF: &str = "/sys/fs/bpf";
+const SYSCTLS: &str = "/proc/sys";
+
+/// Where OVS keeps things.
+#[derive(Debug, Clone)]
+pub struct Ovs {
+    /// Its database and `system-id.conf`, which outlive the container.
+    pub etc: PathBuf,
+    /// Sockets and process ids, which do not outlive the machine's boot.
+    pub run: PathBuf,
+    /// The schema.
+    pub schema: PathBuf,
+}
+
+impl Default for Ovs {
+    fn default() -> Self {
+        Self {
+            etc: "/etc/openvswitch".into(),
+            run: "/run/openvswitch".into(),
+            schema: "/usr/share/openvswitch/vswitch.ovsschema".into(),
+        }
+    }
+}
+
+impl Ovs {
+    fn database(&self) -> PathBuf {
+        self.etc.join("conf.db")
+    }
+
+    /// The database's socket.
+    #[must_use]
+    pub fn socket(&self) -> String {
+        format!("unix:{}", self.run.join("db.sock").display())
+    }
+
+    fn pidfile(&self, program: &str) -> String {
+        format!("--pidfile={}", self.run.join(format!("{program}.pid")).display())
+    }
+
+    /// The database's server.
+    #[must_use]
+    pub fn server(&self) -> Program {
+        let argv = argv(&[
+            "ovsdb-server",
+            &self.database().display().to_string(),
+            &format!("--remote=p{}", self.socket()),
+            &self.pidfile("ovsdb-server"),
+            "-vconsole:info",
+            "-vsyslog:off",
+        ]);
+        Program { name: "ovsdb-server", argv }
+    }
+
+    /// The switch.
+    #[must_use]
+    pub fn switch(&self) -> Program {
+        let argv = argv(&[
+            "ovs-vswitchd",
+            &self.socket(),
+            &self.pidfile("ovs-vswitchd"),
+            "-vconsole:info",
+            "-vsyslog:off",
+        ]);
+        Program { name: "ovs-vswitchd", argv }
+    }
+
+    fn vsctl(&self, words: &[&str]) -> Argv {
+        let mut command =
+            argv(&["ovs-vsctl", &format!("--db={}", self.socket()), "--timeout=10", "--no-wait"]);
+        command.extend(argv(words));
+        command
+    }
+
+    /// What a node's OVS says of itself. The chassis name stays what it is if there is one already.
+    #[must_use]
+    pub fn describe(&self, system_id: &str, node: &str, datapath: &str) -> Argv {
+        self.vsctl(&[
+            "init",
+            "--",
+            "set",
+            "Open_vSwitch",
+            ".",
+            &format!("external_ids:system-id={system_id}"),
+            &format!("external_ids:hostname={node}"),
+            &format!("external_ids:ovn-bridge-datapath-type={datapath}"),
+            // Tags of pods and of the outside are left alone.
+            "other_config:vlan-limit=0",
+        ])
+    }
+
+    /// With the userspace datapath and no eBPF between OVS and the pods, OVS itself must take packets whose checksum or segmentation
+    /// is left to the device. It reads this at its start only.
+    #[must_use]
+    pub fn offload(&self, on: bool) -> Argv {
+        self.vsctl(&["set", "Open_vSwitch", ".", &format!("other_config:userspace-tso-enable={on}")])
+    }
+
+    /// The chassis name: that of the database, else of `system-id.conf`, else a new one, which is written there.
+    fn system_id(&self) -> Result<String> {
+        let get = ["--if-exists", "get", "Open_vSwitch", ".", "external_ids:system-id"];
+        let known = exec::output(&self.vsctl(&get))?;
+        let known = known.trim().trim_matches('"');
+        if !known.is_empty() {
+            return Ok(known.to_owned());
+        }
+        let path = self.etc.join("system-id.conf");
+        if let Ok(text) = fs::read_to_string(&path)
+            && !text.trim().is_empty()
+        {
+            return Ok(text.trim().to_owned());
+        }
+        let id = Uuid::new_v4().to_string();
+        fs::write(&path, format!("{id}\n")).map_err(|source| Error::File {
+            action: "write",
+            path,
+            source,
+        })?;
+        Ok(id)
+    }
+
+    /// Makes the database, or gives it the schema of this image.
+    fn prepare(&self) -> Result<()> {
+        for dir in [&self.etc, &self.run] {
+            fs::create_dir_all(dir).map_err(|source| Error::File {
+                action: "create",
+                path: dir.clone(),
+                source,
+            })?;
+        }
+        let (database, schema) = (self.database().display().to_string(), self.schema.display().to_string());
+        if !self.database().exists() {
+            return exec::output(&argv(&["ovsdb-tool", "create", &database, &schema])).map(drop);
+        }
+        let needs = exec::output(&argv(&["ovsdb-tool", "needs-conversion", &database, &schema]))?;
+        if needs.trim() == "yes" {
+            say(format_args!("{database}: gets the schema of this image"));
+            exec::output(&argv(&["ovsdb-tool", "convert", &database, &schema]))?;
+        }
+        Ok(())
+    }
+
+    /// After a boot of the machine: ports that the agent marked as transient go, so that the uplink keeps its addresses until the agent
+    /// runs. A restart of the container keeps them.
+    fn forget_transient_ports(&self) -> Result<()> {
+        let mark = self.run.join("slipstream-booted");
+        if mark.exists() {
+            return Ok(());
+        }
+        let find = self.vsctl(&["--bare", "--columns=name", "find", "Port", "other_config:transient=true"]);
+        for port in exec::output(&find)?.split_whitespace() {
+            say(format_args!("removing port {port}, which is from before the machine was booted"));
+            exec::output(&self.vsctl(&["--if-exists", "del-port", port]))?;
+        }
+        fs::write(&mark, "").map_err(|source| Error::File { action: "write", path: mark, source })
+    }
+
+    /// Waits until the database answers.
+    fn wait(&self) -> Result<()> {
+        let socket = self.run.join("db.sock");
+        exec::retry(OVS_STARTS, || {
+            exec::output(&self.vsctl(&["get", "Open_vSwitch", ".", "external_ids:system-id"])).map_err(
+                |error| Error::Late {
+                    what: format!(
+                        "Open vSwitch does not answer at {} (its container, or openvswitch-switch of the host): {error}",
+                        socket.display()
+                    ),
+                    seconds: OVS_STARTS.as_secs(),
+                },
+            )
+        })
+        .map(drop)
+    }
+}
+
+/// Role `ovs`.
+///
+/// # Errors
+/// The environment is wrong, or the database cannot be prepared.
+pub fn ovs(settings: &Settings, ovs: &Ovs) -> Result<ExitCode> {
+    let (node, datapath) = (settings.node_name()?, settings.ovs_datapath()?);
+    if datapath == "netdev" && !Path::new("/dev/net/tun").exists() {
+        return Err(Error::Container {
+            what: "/dev/net/tun is not there, and OVS's userspace datapath needs it".into(),
+            remedy: "mount it from the host (modprobe tun), or set the datapath to system",
+        });
+    }
+    ovs.prepare()?;
+    let mut group = Group::new()?;
+    group.start(&ovs.server())?;
+    exec::retry(Duration::from_secs(20), || {
+        group.check()?;
+        exec::output(&ovs.vsctl(&["init"]))
+    })?;
+    exec::output(&ovs.describe(&ovs.system_id()?, node, datapath))?;
+    exec::output(&ovs.offload(settings.needs_userspace_offload()?))?;
+    ovs.forget_transient_ports()?;
+    group.start(&ovs.switch())?;
+    Ok(group.run())
+}
+
+/// Role `ovn-controller`: waits for OVS, and becomes it. Where SB is, the agent writes into OVS's database.
+///
+/// # Errors
+/// OVS does not answer, or the program cannot be started.
+pub fn ovn_controller(ovs: &Ovs) -> Result<Infallible> {
+    make("/run/ovn")?;
+    ovs.wait()?;
+    exec::become_program(&ovn_controller_argv(ovs), &[])
+}
+
+/// The command of ovn-controller.
+#[must_use]
+pub fn ovn_controller_argv(ovs: &Ovs) -> Argv {
+    argv(&[
+        "ovn-controller",
+        &ovs.socket(),
+        "--pidfile=/run/ovn/ovn-controller.pid",
+        "-vconsole:info",
+        "-vsyslog:off",
+    ])
+}
+
+/// Role `controller`.
+///
+/// # Errors
+/// The environment is wrong, or the program cannot be started.
+pub fn controller(settings: &Settings) -> Result<Infallible> {
+    settings.check_api_server()?;
+    let nb = endpoints(settings, NB, Database::Nb)?;
+    exec::become_program(&argv(&["slipstream-controller", "run"]), &[(NB, nb)])
+}
+
+/// Role `node-agent`.
+///
+/// # Errors
+/// The environment or the container is wrong, OVS does not answer, or the program cannot be started.
+pub fn agent(settings: &Settings, ovs: &Ovs) -> Result<Infallible> {
+    settings.check_api_server()?;
+    settings.node_name()?;
+    let sb = endpoints(settings, SB, Database::Sb)?;
+    if settings.get(DATAPATH) != Some("ovs") {
+        need_bpffs(Path::new(BPF))?;
+    }
+    open_sysctls(Path::new(SYSCTLS))?;
+    ovs.wait()?;
+    exec::become_program(&argv(&["slipstream-node-agent", "run"]), &[(SB, sb)])
+}
+
+/// Role `cleanup`: takes everything off the node.
+///
+/// # Errors
+/// As of [`agent`].
+pub fn cleanup(settings: &Settings, ovs: &Ovs) -> Result<Infallible> {
+    settings.node_name()?;
+    open_sysctls(Path::new(SYSCTLS))?;
+    ovs.wait()?;
+    exec::become_program(&argv(&["slipstream-node-agent", "cleanup"]), &[])
+}
+
+/// The endpoints of a database: as they are set, or of the servers.
+fn endpoints(settings: &Settings, name: &str, database: Database) -> Result<String> {
+    match settings.get(name) {
+        Some(set) => Ok(set.to_owned()),
+        None => Ok(settings.central()?.endpoints(database)),
+    }
+}
+
+fn make(dir: &str) -> Result<()> {
+    fs::create_dir_all(dir).map_err(|source| Error::File { action: "create", path: dir.into(), source })
+}
+
+fn need_bpffs(path: &Path) -> Result<()> {
+    match statfs(path) {
+        Ok(stat) if stat.filesystem_type() == BPF_FS_MAGIC => Ok(()),
+        _ => Err(Error::Container {
+            what: format!("{} is no bpf file system", path.display()),
+            remedy: "mount one on the host (mount -t bpf bpf /sys/fs/bpf; systemd does so by itself) and give it to the container, or \
+                     set SLIPSTREAM_DATAPATH=ovs",
+        }),
+    }
+}
+
+/// A container that is not privileged has its sysctls read-only; the agent sets some of the node's network.
+fn open_sysctls(path: &Path) -> Result<()> {
+    let failed = |source| Error::System { call: "statvfs of /proc/sys", source };
+    if !statvfs(path).map_err(failed)?.flags().contains(FsFlags::ST_RDONLY) {
+        return Ok(());
+    }
+    let flags =
+        MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    mount(None::<&str>, path, None::<&str>, flags, None::<&str>).map_err(|error| Error::Container {
+        what: format!("{} is read-only, and cannot be made writable: {error}", path.display()),
+        remedy: "give the container the capability SYS_ADMIN and no AppArmor profile that denies mounts \
+                 (appArmorProfile type Unconfined)",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_switch_and_its_database_meet_at_one_socket() {
+        let ovs = Ovs::default();
+        assert!(ovs.server().argv.contains(&"--remote=punix:/run/openvswitch/db.sock".to_owned()));
+        assert_eq!(ovs.switch().argv[1], "unix:/run/openvswitch/db.sock");
+        assert_eq!(ovn_controller_argv(&ovs)[1], ovs.switch().argv[1]);
+        // The agent finds the switch's control socket by it.
+        assert!(ovs.switch().argv.contains(&"--pidfile=/run/openvswitch/ovs-vswitchd.pid".to_owned()));
+    }
+
+    #[test]
+    fn a_node_is_described_by_its_name_and_datapath() {
+        let said = Ovs::default().describe("id", "n1", "netdev").join(" ");
+        for part in ["system-id=id", "hostname=n1", "ovn-bridge-datapath-type=netdev", "--no-wait"] {
+            assert!(said.contains(part), "{said}");
+        }
+    }
+
+    #[test]
+    fn endpoints_follow_from_the_servers_unless_they_are_set() {
+        let servers = ("SLIPSTREAM_OVN_CENTRAL", "10.0.0.1");
+        let of =
+            |more: &[_]| endpoints(&Settings::of(&[&[servers], more].concat()), SB, Database::Sb).unwrap();
+        assert_eq!(of(&[]), "tcp:10.0.0.1:6642");
+        assert_eq!(of(&[(SB, "ssl:10.0.0.9:6642")]), "ssl:10.0.0.9:6642");
+        assert!(endpoints(&Settings::default(), SB, Database::Sb).is_err());
+    }
+
+    #[test]
+    fn a_directory_that_is_no_bpf_file_system_is_told_with_the_remedy() {
+        let error = need_bpffs(Path::new("/proc")).unwrap_err().to_string();
+        assert!(error.contains("mount -t bpf"), "{error}");
+    }
+
+    #[test]
+    fn a_roles_environment_is_checked_before_anything_is_started() {
+        let none = Settings::default();
+        assert!(controller(&none).unwrap_err().to_string().contains("SLIPSTREAM_API_SERVER"));
+        assert!(agent(&none, &Ovs::default()).unwrap_err().to_string().contains("SLIPSTREAM_API_SERVER"));
+        assert!(cleanup(&none, &Ovs::default()).unwrap_err().to_string().contains("SLIPSTREAM_NODE_NAME"));
+        assert!(ovs(&none, &Ovs::default()).unwrap_err().to_string().contains("SLIPSTREAM_NODE_NAME"));
+    }
+}

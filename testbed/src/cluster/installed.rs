@@ -1,0 +1,134 @@
+//! Slipstream as its chart installs it: OVN's databases, OVS, controller and agents are pods of the image, and kubelets start them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::Bed;
+use super::config::{
+    API_PORT, CENTRAL_IP, Config, Install, NB_PORT, POD_MTU, SERVICE_CIDR, SERVICE_CIDR_6, node_ip, node_name,
+};
+use crate::exec;
+
+/// The chart. The test bed runs beside its sources.
+const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/chart");
+const NAMESPACE: &str = "kube-system";
+const RELEASE: &str = "slipstream";
+/// The label of nodes that run OVN's databases.
+const LABEL: &str = "slipstream.dev/ovn-central=";
+
+/// The archive of the image, which `cargo xtask image --dev` puts beside the programs.
+fn archive(config: &Config) -> PathBuf {
+    config.bin.parent().unwrap_or(Path::new("/")).join("image/slipstream.tar")
+}
+
+fn helm(config: &Config) -> PathBuf {
+    config.cache.join("helm/helm")
+}
+
+/// Fails early if what is needed is not there.
+pub(super) fn check(config: &Config) -> Result<()> {
+    if config.install != Install::Chart {
+        return Ok(());
+    }
+    let needed = [(archive(config), "cargo xtask image --dev"), (helm(config), "cargo xtask setup")];
+    match needed.iter().find(|(path, _)| !path.exists()) {
+        Some((path, made_by)) => bail!("{} is missing; run `{made_by}`", path.display()),
+        None => Ok(()),
+    }
+}
+
+/// Gives a node the image, as there is no registry.
+pub(super) fn import(bed: &Bed, node: &str) -> Result<()> {
+    if bed.config().install != Install::Chart {
+        return Ok(());
+    }
+    let archive = archive(bed.config());
+    let mut import = bed.host(node).command(bed.config().containerd("ctr"))?;
+    import.args(["--namespace", "k8s.io", "image", "import", "--local"]);
+    exec::output(import.arg(&archive)).with_context(|| format!("image {}", archive.display())).map(drop)
+}
+
+/// The addresses of the nodes with OVN's databases: three of three or more nodes, else one.
+fn central(config: &Config) -> Vec<u8> {
+    if config.nodes >= 3 { vec![1, 2, 3] } else { vec![1] }
+}
+
+/// Where the northbound database is, if it is a pod's.
+pub(super) fn northbound(config: &Config) -> Option<String> {
+    let endpoints = central(config).into_iter().map(|index| format!("tcp:{}:{NB_PORT}", node_ip(index)));
+    (config.install == Install::Chart).then(|| endpoints.collect::<Vec<_>>().join(","))
+}
+
+/// Values of the chart in which a bed differs from the defaults.
+fn values(config: &Config) -> serde_json::Value {
+    let ranges = |text: String| text.split(',').map(str::to_owned).collect::<Vec<_>>();
+    serde_json::json!({
+        "apiServer": format!("https://{CENTRAL_IP}:{API_PORT}"),
+        "ovnCentral": {"addresses": central(config).into_iter().map(node_ip).collect::<Vec<_>>()},
+        // It is imported, and in no registry.
+        "image": {"pullPolicy": "Never"},
+        "network": {
+            "clusterSubnets": ranges(config.cluster_subnets.clone()),
+            "serviceCIDRs": ranges(config.families(SERVICE_CIDR, SERVICE_CIDR_6)),
+            "mtu": POD_MTU,
+        },
+        "controller": {
+            "replicas": config.nodes.min(2),
+            "networkPolicy": config.network_policy,
+            "verifyIntervalSeconds": config.verify_interval,
+        },
+        "agent": {"datapath": config.datapath.as_str(), "attachMode": config.attach_mode.as_str()},
+        "ovs": {"datapath": config.ovs_datapath.as_str()},
+    })
+}
+
+/// Installs the chart; the pods come when the kubelets start them.
+pub(super) fn install(bed: &Bed) -> Result<()> {
+    let config = bed.config();
+    for index in central(config) {
+        bed.kubectl(&["label", "node", &node_name(index), LABEL])?;
+    }
+    let file = config.kubeconfig("values");
+    std::fs::write(&file, values(config).to_string())
+        .with_context(|| format!("cannot write {}", file.display()))?;
+    let mut install = bed.helm_command()?;
+    install.args(["install", RELEASE, CHART, "--values"]).arg(&file);
+    exec::output(&mut install).map(drop)
+}
+
+impl Bed {
+    /// Helm as the administrator, for the namespace of the release.
+    pub fn helm_command(&self) -> Result<Command> {
+        let config = self.config();
+        let mut command = self.host("central").network_command(helm(config))?;
+        for variable in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
+            command.env(variable, config.dir.join("helm"));
+        }
+        command.arg("--kubeconfig").arg(config.kubeconfig("admin")).args(["--namespace", NAMESPACE]);
+        Ok(command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_nodes_have_a_cluster_of_databases() {
+        let addresses =
+            |nodes| values(&Config::new("t", nodes).unwrap())["ovnCentral"]["addresses"].to_string();
+        assert_eq!(addresses(2), "[\"172.18.0.2\"]");
+        assert_eq!(addresses(4), "[\"172.18.0.2\",\"172.18.0.3\",\"172.18.0.4\"]");
+    }
+
+    #[test]
+    fn values_follow_the_bed() {
+        let config = Config::new("t", 1).unwrap().with_dual_stack();
+        let values = values(&config);
+        assert_eq!(values["network"]["clusterSubnets"].as_array().unwrap().len(), 2);
+        assert_eq!(values["controller"]["replicas"], 1);
+        assert_eq!(values["ovs"]["datapath"], "netdev");
+    }
+}
