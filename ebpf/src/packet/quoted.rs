@@ -45,18 +45,18 @@ pub fn quoted6<P: Packet>(packet: &P, ip: u32) -> Option<u32> {
     (error && byte(packet, ip + 48)? >> 4 == 6).then_some(ip + 48)
 }
 
-/// Whether the quoted IPv4 packet at `at` may be the one that entered OVS as `tuple` with `length` bytes from its IP header on (`None`: of
-/// any length), of which a translation may have changed one side.
+/// Whether the quoted IPv4 packet at `at` may be the one that entered OVS as `tuple` with `length` bytes from its IP header on (0: of
+/// any length), of which a translation may have changed one side. The length is no option: programs would copy what is undefined where
+/// there is none, which verifiers before Linux 6.3 refuse.
 #[inline(always)]
-pub fn is_of4<P: Packet>(packet: &P, at: u32, tuple: &Tuple4, length: Option<u32>) -> bool {
+pub fn is_of4<P: Packet>(packet: &P, at: u32, tuple: &Tuple4, length: u32) -> bool {
     let same = || -> Option<bool> {
         let protocol = byte(packet, at + 9)?;
         if protocol != tuple.protocol || !matches!(protocol, TCP | UDP) {
             return Some(false);
         }
-        if length
-            .is_some_and(|length| Some(length) != half(packet, at + 2).map(|half| u16::from_be(half).into()))
-        {
+        let whole = u32::from(u16::from_be(half(packet, at + 2)?));
+        if length != 0 && length != whole {
             return Some(false);
         }
         let source = word(packet, at + 12)? == tuple.source && half(packet, at + 20)? == tuple.source_port;
@@ -70,14 +70,14 @@ pub fn is_of4<P: Packet>(packet: &P, at: u32, tuple: &Tuple4, length: Option<u32
 
 /// As [`is_of4`], of IPv6.
 #[inline(always)]
-pub fn is_of6<P: Packet>(packet: &P, at: u32, tuple: &Tuple6, length: Option<u32>) -> bool {
+pub fn is_of6<P: Packet>(packet: &P, at: u32, tuple: &Tuple6, length: u32) -> bool {
     let same = || -> Option<bool> {
         let protocol = byte(packet, at + 6)?;
         if protocol != tuple.protocol || !matches!(protocol, TCP | UDP) {
             return Some(false);
         }
-        let whole = half(packet, at + 4).map(|half| u32::from(u16::from_be(half)) + 40);
-        if length.is_some_and(|length| Some(length) != whole) {
+        let whole = u32::from(u16::from_be(half(packet, at + 4)?)) + 40;
+        if length != 0 && length != whole {
             return Some(false);
         }
         let source = address(packet, at + 8, &tuple.source) && half(packet, at + 40)? == tuple.source_port;
@@ -93,7 +93,8 @@ pub fn is_of6<P: Packet>(packet: &P, at: u32, tuple: &Tuple6, length: Option<u32
 fn address<P: Packet>(packet: &P, at: u32, words: &[u32; 4]) -> bool {
     let mut number = 0;
     while number < 4 {
-        if word(packet, at + number * 4) != Some(words[number as usize]) {
+        let Some(word) = word(packet, at + number * 4) else { return false };
+        if word != words[number as usize] {
             return false;
         }
         number += 1;
@@ -173,24 +174,24 @@ mod tests {
         let at = quoted4(&packet, 14).unwrap();
         assert_eq!(at, 14 + 28);
         let tuple = four();
-        assert!(is_of4(&packet, at, &tuple, Some(58)) && is_of4(&packet, at, &tuple, None));
-        assert!(!is_of4(&packet, at, &tuple, Some(59)));
+        assert!(is_of4(&packet, at, &tuple, 58) && is_of4(&packet, at, &tuple, 0));
+        assert!(!is_of4(&packet, at, &tuple, 59));
         let (source, port) = (Tuple4 { source: 0, ..tuple }, Tuple4 { destination_port: 0, ..tuple });
-        assert!(is_of4(&packet, at, &source, Some(58)) && is_of4(&packet, at, &port, Some(58)));
-        assert!(!is_of4(&packet, at, &Tuple4 { source: 0, ..port }, Some(58)));
-        assert!(!is_of4(&packet, at, &Tuple4 { protocol: TCP, ..tuple }, Some(58)));
+        assert!(is_of4(&packet, at, &source, 58) && is_of4(&packet, at, &port, 58));
+        assert!(!is_of4(&packet, at, &Tuple4 { source: 0, ..port }, 58));
+        assert!(!is_of4(&packet, at, &Tuple4 { protocol: TCP, ..tuple }, 58));
 
         let packet = error(true, 1, &udp(true));
         let packet = packet.as_slice();
         let at = quoted6(&packet, 14).unwrap();
         assert_eq!(at, 14 + 48);
         let tuple = six();
-        assert!(is_of6(&packet, at, &tuple, Some(78)) && is_of6(&packet, at, &tuple, None));
-        assert!(!is_of6(&packet, at, &tuple, Some(79)));
+        assert!(is_of6(&packet, at, &tuple, 78) && is_of6(&packet, at, &tuple, 0));
+        assert!(!is_of6(&packet, at, &tuple, 79));
         let (source, port) = (Tuple6 { source: [0; 4], ..tuple }, Tuple6 { destination_port: 0, ..tuple });
-        assert!(is_of6(&packet, at, &source, Some(78)) && is_of6(&packet, at, &port, Some(78)));
-        assert!(!is_of6(&packet, at, &Tuple6 { source: [0; 4], ..port }, Some(78)));
-        assert!(!is_of6(&packet, at, &Tuple6 { protocol: TCP, ..tuple }, Some(78)));
+        assert!(is_of6(&packet, at, &source, 78) && is_of6(&packet, at, &port, 78));
+        assert!(!is_of6(&packet, at, &Tuple6 { source: [0; 4], ..port }, 78));
+        assert!(!is_of6(&packet, at, &Tuple6 { protocol: TCP, ..tuple }, 78));
     }
 
     #[test]
@@ -207,8 +208,8 @@ mod tests {
             let needed = if version { 14 + 40 + 8 + 42 } else { 14 + 20 + 8 + 22 };
             for length in 0..packet.len() {
                 let short = &packet[..length];
-                let four = quoted4(&short, 14).is_some_and(|at| is_of4(&short, at, &four(), None));
-                let six = quoted6(&short, 14).is_some_and(|at| is_of6(&short, at, &six(), None));
+                let four = quoted4(&short, 14).is_some_and(|at| is_of4(&short, at, &four(), 0));
+                let six = quoted6(&short, 14).is_some_and(|at| is_of6(&short, at, &six(), 0));
                 assert_eq!(four || six, length >= needed, "{length}");
             }
         }

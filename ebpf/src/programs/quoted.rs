@@ -26,10 +26,10 @@ fn noted<F: Family>(word: u32) -> Option<(&'static Note<F::Tuple>, u32)> {
     (note.state != NOTE_VOID).then_some((note, index))
 }
 
-/// Bytes from the IP header on of the packet that a note is of; a segment may have any number.
+/// Bytes from the IP header on of the packet that a note is of; 0 for a segment, which may have any number.
 #[inline(always)]
-const fn length<T>(note: &Note<T>) -> Option<u32> {
-    if note.segment == 0 { Some(note.print.length) } else { None }
+const fn length<T>(note: &Note<T>) -> u32 {
+    if note.segment == 0 { note.print.length } else { 0 }
 }
 
 /// Gives the packet that an ICMP error quotes back what it had, if its note is still there. `ip`: offset of the error's IPv4 header.
