@@ -33,7 +33,7 @@ use super::follow::Follower;
 use super::host_ports;
 use super::nft;
 use super::rulesets::Rulesets;
-use super::stale_udp::StaleUdp;
+use super::stale_udp::{Own, StaleUdp};
 use super::watch::{ClusterView, Watches};
 use super::{FamilyGateway, Gateway, host, rulesets, tunnels};
 use crate::gateway::flow_writer::FlowWriter;
@@ -136,7 +136,9 @@ pub async fn run(
                 }
             }
             () = sleep_until(worker.stale_udp.next()) => {
-                let own = worker.own_addresses();
+                let families = worker.gateway.reach.families.iter();
+                let own = families.map(|f| Own { address: f.address.addr(), masquerade: f.masquerade.addresses.host });
+                let own = own.collect();
                 worker.stale_udp.end_due(worker.view.services.udp_in_force(), own, &worker.gateway.context);
             }
             changed = host_ports.changed() => {

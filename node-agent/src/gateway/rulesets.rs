@@ -29,7 +29,37 @@ pub struct Rulesets {
     again: Option<Instant>,
     /// Tables that existed after the last write.
     there: BTreeSet<(u8, String)>,
+    generations: Generations,
     metrics: Metrics,
+}
+
+/// Whether lost notifications can have been about anything but the agent's own transactions. One with many services makes more
+/// notifications than a socket holds, and writing the tables again because of those would lose them again, without end.
+#[derive(Debug, Default)]
+struct Generations {
+    /// Number of the namespace's last transaction when the agent had written, and of the agent's own then.
+    at: Option<(u32, u32)>,
+    /// Since the time before that there were no transactions but the agent's.
+    alone: bool,
+}
+
+impl Generations {
+    /// After the agent has written: the number of the last transaction, if it is known, and how many the agent made so far.
+    fn wrote(&mut self, now: Option<u32>, applied: u32) {
+        let now = now.map(|number| (number, applied));
+        self.alone = match (self.at, now) {
+            (Some((before, made)), Some((number, _))) => {
+                number.wrapping_sub(before) == applied.wrapping_sub(made)
+            }
+            _ => false,
+        };
+        self.at = now;
+    }
+
+    /// Whether no other process changed anything since the time before the agent wrote last. `now`: number of the last transaction.
+    fn are_ours(&self, now: Option<u32>) -> bool {
+        self.alone && now.is_some() && self.at.map(|(number, _)| number) == now
+    }
 }
 
 impl Rulesets {
@@ -46,6 +76,7 @@ impl Rulesets {
             monitor: monitor.ok(),
             again: None,
             there: BTreeSet::new(),
+            generations: Generations { at: generation().map(|number| (number, 0)), alone: true },
             metrics,
         }
     }
@@ -79,7 +110,7 @@ impl Rulesets {
     fn heard(&mut self, heard: io::Result<Heard>) {
         let again = match heard {
             Ok(Heard::Touched(by)) => by.iter().any(|socket| !self.is_ours(*socket)),
-            Ok(Heard::Lost) => true,
+            Ok(Heard::Lost) => !self.generations.are_ours(generation()),
             Err(error) => {
                 warn!(%error, "subscription to nftables changes failed; checking every {CHECK:?}");
                 self.monitor = None;
@@ -110,6 +141,8 @@ impl Rulesets {
 
     /// Records which tables exist. Call after all tables were written.
     pub fn written(&mut self) {
+        let applied = self.writers().iter().fold(0_u32, |sum, writer| sum.wrapping_add(writer.applied()));
+        self.generations.wrote(generation(), applied);
         match monitor::tables() {
             Ok(tables) => self.there = tables,
             Err(error) => debug!(%error, "cannot list nftables tables"),
@@ -129,5 +162,33 @@ impl Rulesets {
                 false
             }
         }
+    }
+}
+
+/// Number of the last transaction, if the kernel tells it.
+fn generation() -> Option<u32> {
+    monitor::generation().inspect_err(|error| debug!(%error, "nftables' last transaction is not known")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notifications_that_were_lost_by_the_agents_own_transactions_are_no_change_of_others() {
+        let mut seen = Generations { at: Some((10, 0)), alone: true };
+        // Three tables.
+        seen.wrote(Some(13), 3);
+        assert!(seen.are_ours(Some(13)));
+        assert!(!seen.are_ours(Some(14)), "somebody wrote since");
+        assert!(!seen.are_ours(None), "nothing is known");
+        // Somebody wrote beside the agent.
+        seen.wrote(Some(16), 5);
+        assert!(!seen.are_ours(Some(16)));
+        // The tables were written again, and that is all.
+        seen.wrote(Some(19), 8);
+        assert!(seen.are_ours(Some(19)));
+        seen.wrote(None, 9);
+        assert!(!seen.are_ours(Some(20)));
     }
 }

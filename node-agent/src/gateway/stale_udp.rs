@@ -40,6 +40,8 @@ const LONGEST: Duration = Duration::from_secs(10);
 const FEW: usize = 16;
 /// Zones of the gateway bridge's own flows.
 const BRIDGE_ZONES: RangeInclusive<u16> = 64_000..=64_002;
+/// What OVS says of a connection that it does not have (ENOENT).
+const GONE: &str = "No such file or directory";
 /// Before it is tried again while the last round is under way.
 const BUSY: Duration = Duration::from_millis(200);
 
@@ -52,6 +54,15 @@ pub(super) struct StaleUdp {
     /// The last round, perhaps under way.
     round: Option<JoinHandle<()>>,
     not_before: Option<Instant>,
+}
+
+/// An address of the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Own {
+    /// On the gateway bridge.
+    pub(super) address: IpAddr,
+    /// What OVN's gateway router has in its place for backends in the node's own network (`.2`).
+    pub(super) masquerade: IpAddr,
 }
 
 /// Times of [`AFTER`] at which all connections are looked through after the agent was started. Once is not enough: OVN may be following
@@ -119,7 +130,7 @@ impl StaleUdp {
 
     /// Ends the connections that are due, in the background, one round at a time. `own`: the addresses where OVN serves node ports on this
     /// node.
-    pub(super) fn end_due(&mut self, in_force: &InForce, own: Vec<IpAddr>, context: &Context) {
+    pub(super) fn end_due(&mut self, in_force: &InForce, own: Vec<Own>, context: &Context) {
         let now = Instant::now();
         if let Some(mut round) = self.round.take() {
             match (&mut round).now_or_never() {
@@ -161,7 +172,7 @@ struct Round {
     /// What is ended.
     stale: BTreeSet<Stale>,
     /// Where node ports are served on this node.
-    own: Vec<IpAddr>,
+    own: Vec<Own>,
     /// All that may stay, if all connections are to be looked through.
     all: Option<InForce>,
     unixctl: Unixctl,
@@ -247,6 +258,7 @@ impl Round {
 
     /// Whether connections to this destination, translated to `backend` or not, are to end.
     fn concerns(&self, destination: (IpAddr, u16), backend: Option<Backend>) -> bool {
+        let backend = backend.map(|backend| as_services_name_it(&self.own, backend));
         let due = is_due(&self.stale, &self.own, destination, backend);
         due || self.all.as_ref().is_some_and(|all| all.stale(destination, backend).is_some())
     }
@@ -263,6 +275,8 @@ impl Round {
         }
         match self.unixctl.call("dpctl/flush-conntrack", &params, LONGEST).await {
             Ok(_) => true,
+            // It ended by itself since it was listed.
+            Err(UnixctlError::Refused { message, .. }) if message.contains(GONE) => false,
             Err(error) => {
                 self.failed(&error);
                 false
@@ -276,24 +290,32 @@ impl Round {
     }
 }
 
+/// The backend with the node's own address in place of the one that the gateway router has for it.
+fn as_services_name_it(own: &[Own], (ip, port): Backend) -> Backend {
+    let host = own.iter().find(|own| own.masquerade == ip);
+    (host.map_or(ip, |own| own.address), port)
+}
+
 /// Whether connections to this destination, translated to `backend` or not, are among the stale ones. A node port is translated by the
 /// node that is asked: on the client's own node, and on their way to another service with that number, connections are as they should be.
 fn is_due(
     stale: &BTreeSet<Stale>,
-    own: &[IpAddr],
+    own: &[Own],
     destination: (IpAddr, u16),
     backend: Option<Backend>,
 ) -> bool {
     Front::candidates(destination).into_iter().any(|front| match backend {
         Some(backend) => stale.contains(&Stale::Backend(Translation { front, backend })),
-        None if matches!(front, Front::NodePort(_)) && !own.contains(&destination.0) => false,
+        None if matches!(front, Front::NodePort(_)) && own.iter().all(|own| own.address != destination.0) => {
+            false
+        }
         None => stale.contains(&Stale::Untranslated(front)),
     })
 }
 
 /// Connections by what they asked for and what answers, in the form of ovs-appctl(8), `dpctl/flush-conntrack`. An address that is not
 /// named is any; one of zeros would be itself. Node ports that were not translated are those of `own` addresses, one pair for each.
-fn tuples(stale: &Stale, own: &[IpAddr]) -> Vec<(String, String)> {
+fn tuples(stale: &Stale, own: &[Own]) -> Vec<(String, String)> {
     let pair = |(asked, port): (Option<IpAddr>, u16), (answers, from): Backend| {
         let asked = asked.map_or_else(String::new, |ip| format!("{}={ip},", field("dst", ip)));
         (
@@ -302,15 +324,17 @@ fn tuples(stale: &Stale, own: &[IpAddr]) -> Vec<(String, String)> {
         )
     };
     match *stale {
-        Stale::Backend(Translation { front: Front::Address(ip, port), backend }) => {
-            vec![pair((Some(ip), port), backend)]
-        }
-        Stale::Backend(Translation { front: Front::NodePort(port), backend }) => {
-            vec![pair((None, port), backend)]
+        Stale::Backend(Translation { front, backend }) => {
+            let asked = match front {
+                Front::Address(ip, port) => (Some(ip), port),
+                Front::NodePort(port) => (None, port),
+            };
+            let host = own.iter().find(|own| own.address == backend.0).map(|own| (own.masquerade, backend.1));
+            std::iter::once(backend).chain(host).map(|backend| pair(asked, backend)).collect()
         }
         Stale::Untranslated(Front::Address(ip, port)) => vec![pair((Some(ip), port), (ip, port))],
         Stale::Untranslated(Front::NodePort(port)) => {
-            own.iter().map(|ip| pair((Some(*ip), port), (*ip, port))).collect()
+            own.iter().map(|own| pair((Some(own.address), port), (own.address, port))).collect()
         }
     }
 }
@@ -339,6 +363,32 @@ mod tests {
     fn stale(last: u8) -> Stale {
         let front = Front::Address(IpAddr::from([10, 96, 0, 1]), 53);
         Stale::Backend(Translation { front, backend: (IpAddr::from([10, 244, 0, last]), 5353) })
+    }
+
+    fn own() -> [Own; 2] {
+        let own = |address: &str, masquerade: &str| Own {
+            address: address.parse().unwrap(),
+            masquerade: masquerade.parse().unwrap(),
+        };
+        [own("172.18.0.2", "169.254.169.2"), own("fd00:172:18::2", "fd69::2")]
+    }
+
+    #[test]
+    fn a_backend_in_the_nodes_own_network_is_known_by_the_address_that_the_router_has_for_it() {
+        let named = |ip: &str| as_services_name_it(&own(), (ip.parse().unwrap(), 53)).0.to_string();
+        assert_eq!(named("169.254.169.2"), "172.18.0.2");
+        assert_eq!(named("fd69::2"), "fd00:172:18::2");
+        assert_eq!(named("10.244.0.3"), "10.244.0.3");
+        let front = Front::Address(IpAddr::from([10, 96, 0, 1]), 53);
+        let gone = Stale::Backend(Translation { front, backend: (IpAddr::from([172, 18, 0, 2]), 5353) });
+        let replies: Vec<_> = tuples(&gone, &own()).into_iter().map(|(_, reply)| reply).collect();
+        assert_eq!(
+            replies,
+            [
+                "ct_nw_src=172.18.0.2,ct_nw_proto=17,ct_tp_src=5353",
+                "ct_nw_src=169.254.169.2,ct_nw_proto=17,ct_tp_src=5353",
+            ]
+        );
     }
 
     /// After the looks at all connections.
@@ -383,7 +433,7 @@ mod tests {
 
     #[test]
     fn connections_are_named_by_what_was_asked_for_and_what_answers() {
-        let own = [IpAddr::from([172, 18, 0, 2]), "fd00:172:18::2".parse().unwrap()];
+        let own = own();
         let all = |stale| {
             let named =
                 tuples(&stale, &own).into_iter().map(|(original, reply)| format!("{original} {reply}"));
@@ -416,17 +466,18 @@ mod tests {
 
     #[test]
     fn connections_to_the_node_port_of_another_node_go_on() {
-        let own = [IpAddr::from([172, 18, 0, 2])];
+        let own = own();
+        let here = (own[0].address, 30_053);
         let other = IpAddr::from([172, 18, 0, 3]);
         let backend = (IpAddr::from([10, 244, 0, 7]), 5353);
         let front = Front::NodePort(30_053);
         let new = BTreeSet::from([Stale::Untranslated(front)]);
-        assert!(is_due(&new, &own, (own[0], 30_053), None), "made before the service");
+        assert!(is_due(&new, &own, here, None), "made before the service");
         assert!(!is_due(&new, &own, (other, 30_053), None), "the other node translates");
-        assert!(!is_due(&new, &own, (own[0], 30_053), Some(backend)));
+        assert!(!is_due(&new, &own, here, Some(backend)));
         let gone = BTreeSet::from([Stale::Backend(Translation { front, backend })]);
-        assert!(is_due(&gone, &own, (own[0], 30_053), Some(backend)));
-        assert!(!is_due(&gone, &own, (own[0], 30_053), None));
+        assert!(is_due(&gone, &own, here, Some(backend)));
+        assert!(!is_due(&gone, &own, here, None));
     }
 
     #[test]

@@ -243,7 +243,8 @@ mod tests {
             loop {
                 let _ = socket.recv_from(&mut question);
             }
-        });
+        };
+        thread::Builder::new().spawn(serve).unwrap();
         at
     }
 

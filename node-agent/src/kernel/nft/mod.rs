@@ -38,6 +38,8 @@ pub async fn apply(ruleset: &str) -> anyhow::Result<u32> {
 pub struct Writer {
     last: Option<String>,
     processes: [u32; 4],
+    /// Transactions so far.
+    applied: u32,
 }
 
 impl Writer {
@@ -50,6 +52,7 @@ impl Writer {
         let process = apply(&ruleset).await?;
         self.processes.rotate_right(1);
         self.processes[0] = process;
+        self.applied = self.applied.wrapping_add(1);
         self.last = Some(ruleset);
         Ok(true)
     }
@@ -57,6 +60,11 @@ impl Writer {
     /// Forgets the last ruleset, as the tables may have been removed.
     pub fn forget(&mut self) {
         self.last = None;
+    }
+
+    /// Transactions so far.
+    pub fn applied(&self) -> u32 {
+        self.applied
     }
 
     /// True when `pid` is the id of a recent `nft` process.

@@ -17,12 +17,16 @@ const SUBSYSTEM: u8 = 10;
 const NEW_TABLE: u8 = 0;
 const GET_TABLE: u8 = 1;
 const NEW_GENERATION: u8 = 15;
+const GET_GENERATION: u8 = 16;
+/// Attribute with the number of the last transaction (`NFTA_GEN_ID`), 32 bits, big-endian.
+const GENERATION: u16 = 1;
 /// Attribute with the name of the table, in messages about tables and their content (`NFTA_TABLE_NAME`, `NFTA_CHAIN_TABLE`, …).
 const TABLE_NAME: u16 = 1;
 // linux/netlink.h
 const DONE: u16 = 3;
 const ERROR: u16 = 2;
-const REQUEST_DUMP: u16 = 1 | 0x100 | 0x200;
+const REQUEST: u16 = 1;
+const REQUEST_DUMP: u16 = REQUEST | 0x100 | 0x200;
 
 /// Name prefix of Slipstream's tables.
 const OURS: &str = "slipstream";
@@ -78,15 +82,7 @@ impl Monitor {
 /// # Errors
 /// The kernel does not reply.
 pub fn tables() -> io::Result<BTreeSet<(u8, String)>> {
-    let mut socket = Socket::new(NETLINK_NETFILTER)?;
-    socket.bind_auto()?;
-    socket.connect(&SocketAddr::new(0, 0))?;
-    let mut request = Vec::with_capacity(HEADERS);
-    request.extend(u32::try_from(HEADERS).map_err(io::Error::other)?.to_ne_bytes());
-    request.extend([GET_TABLE, SUBSYSTEM]);
-    request.extend(REQUEST_DUMP.to_ne_bytes());
-    request.extend([0; 12]);
-    socket.send(&request, 0)?;
+    let socket = ask(GET_TABLE, REQUEST_DUMP)?;
     let mut found = BTreeSet::new();
     loop {
         let (datagram, _) = socket.recv_from_full()?;
@@ -100,6 +96,39 @@ pub fn tables() -> io::Result<BTreeSet<(u8, String)>> {
             }
         }
     }
+}
+
+/// Number of the namespace's last nftables transaction, which is 1 more with each.
+///
+/// # Errors
+/// The kernel does not reply.
+pub fn generation() -> io::Result<u32> {
+    let (datagram, _) = ask(GET_GENERATION, REQUEST)?.recv_from_full()?;
+    let found = messages(&datagram).find_map(|message| number(&message));
+    found.ok_or_else(|| {
+        io::Error::other("the kernel does not tell the number of its last nftables transaction")
+    })
+}
+
+/// A socket on which the reply to a request will come.
+fn ask(what: u8, flags: u16) -> io::Result<Socket> {
+    let mut socket = Socket::new(NETLINK_NETFILTER)?;
+    socket.bind_auto()?;
+    socket.connect(&SocketAddr::new(0, 0))?;
+    let mut request = Vec::with_capacity(HEADERS);
+    request.extend(u32::try_from(HEADERS).map_err(io::Error::other)?.to_ne_bytes());
+    request.extend([what, SUBSYSTEM]);
+    request.extend(flags.to_ne_bytes());
+    request.extend([0; 12]);
+    socket.send(&request, 0)?;
+    Ok(socket)
+}
+
+fn number(message: &Message<'_>) -> Option<u32> {
+    if !message.is(SUBSYSTEM, NEW_GENERATION) {
+        return None;
+    }
+    Some(u32::from_be_bytes(attribute(message.attributes, GENERATION)?.try_into().ok()?))
 }
 
 /// Port id of the socket that changed one of Slipstream's tables.
@@ -128,6 +157,17 @@ mod tests {
         let mut name = table.as_bytes().to_vec();
         name.push(0);
         nfnetlink::message(SUBSYSTEM, low, port, &nfnetlink::encoded(TABLE_NAME, &name))
+    }
+
+    #[test]
+    fn the_last_transactions_number_is_in_its_own_message() {
+        let of = |low: u8| {
+            let encoded = nfnetlink::encoded(GENERATION, &258_u32.to_be_bytes());
+            let bytes = nfnetlink::message(SUBSYSTEM, low, 0, &encoded);
+            messages(&bytes).find_map(|message| number(&message))
+        };
+        assert_eq!(of(NEW_GENERATION), Some(258));
+        assert_eq!(of(NEW_TABLE), None);
     }
 
     #[test]
