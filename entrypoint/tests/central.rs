@@ -1,5 +1,6 @@
 //! Role `ovn-central` with the programs of OVN: three servers in a network of their own form a cluster, one is ended and comes back.
 //! Needs root and `cargo xtask setup`.
+#![allow(clippy::unwrap_used, reason = "a test")]
 #![expect(clippy::disallowed_methods, reason = "starts the program that is tested")]
 
 use std::path::{Path, PathBuf};

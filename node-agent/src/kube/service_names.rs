@@ -57,7 +57,7 @@ impl ServiceNames {
     pub fn set(&self, name: &NamespacedName, service: Option<&Service>) {
         let mut names = self.names.write();
         let before = names.fronts.remove(name);
-        for (claimant, places) in &before {
+        if let Some((claimant, places)) = &before {
             for place in places {
                 let claims = names.of.entry(*place).or_default();
                 claims.remove(claimant);
@@ -198,7 +198,9 @@ mod tests {
         let (old, young) = (of("z", 1), of("a", 2));
         for order in [[&old, &young], [&young, &old]] {
             let names = ServiceNames::default();
-            order.map(|service| names.set(&service.name, Some(service)));
+            for service in order {
+                names.set(&service.name, Some(service));
+            }
             assert_eq!(at(&names, "10.96.0.9:80").as_deref(), Some("10.96.0.9:80 shop/z:http"));
             assert_eq!(names.fronts(&young.name), Some(Vec::new()));
             names.set(&old.name, None);
