@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,6 +15,8 @@ use super::failures;
 use super::tally::Tally;
 use crate::{exec, paths};
 
+/// Number of programs started so far, for the names of their logs.
+static STARTED: AtomicUsize = AtomicUsize::new(0);
 /// Precedes the counts of a part that runs in a process of its own.
 pub(super) const CLOSING: &str = "in all:";
 /// A program that runs longer counts as stuck.
@@ -132,7 +135,9 @@ fn in_lanes(queues: Vec<(VecDeque<Job>, usize)>, tally: &mut Tally, took: &mut V
 fn run(mut job: Job) -> Outcome {
     exec::say(format_args!("started: {}", job.name));
     let (begin, before) = (Instant::now(), Processors::now());
-    let path = logs().join(format!("{}.log", job.name.replace([' ', '/', ':'], "-")));
+    // A library and a program may have one name, and run at the same time.
+    let number = STARTED.fetch_add(1, Ordering::Relaxed);
+    let path = logs().join(format!("{}-{number}.log", job.name.replace([' ', '/', ':'], "-")));
     let ended = start(&mut job.command, &path).and_then(wait);
     let good = ended.as_ref().is_ok_and(ExitStatus::success);
     let output = ended.and_then(|status| {
