@@ -42,7 +42,7 @@ impl TestProgram {
             ("controller", _) => "controller",
             ("ovsdb-client", _) => "ovsdb",
             ("testbed", target) if target.starts_with("real") => "real",
-            ("testbed" | "e2e", _) if !self.is_unit => "cluster",
+            ("testbed" | "e2e" | "entrypoint", _) if !self.is_unit => "cluster",
             _ => "unit",
         }
     }
@@ -136,6 +136,7 @@ mod tests {
             ("testbed", "testbed", true, "unit"),
             ("e2e", "e2e", true, "unit"),
             ("e2e", "pod_churn", false, "cluster"),
+            ("entrypoint", "central", false, "cluster"),
             ("testbed", "bed", false, "cluster"),
             ("testbed", "real", false, "real"),
             ("xtask", "xtask", true, "unit"),
