@@ -48,6 +48,12 @@ impl FlowCache for Cache {
     fn invalidate(&self) -> Result<u32, CacheError> {
         Ok(EPOCH)
     }
+    fn change_scopes(&self, _: &ScopeChange) -> Result<(), CacheError> {
+        unreachable!()
+    }
+    fn open_scopes(&self) -> Result<(), CacheError> {
+        Ok(())
+    }
     fn set_gate(&self, _: Gate) -> Result<(), CacheError> {
         Ok(())
     }
@@ -215,7 +221,9 @@ fn flow(action: Action) -> Flow {
         destination_port: 80,
         action,
         epoch: EPOCH,
+        current: true,
         valid: true,
+        sensitive: false,
         translated: None,
         gateway: false,
         closing: false,

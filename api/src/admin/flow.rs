@@ -44,15 +44,18 @@ pub struct Flow {
     pub ttl_step: u8,
     /// Epoch in which the entry was learned.
     pub epoch: u32,
-    /// The entry belongs to the current epoch and is in use.
+    /// The entry is current (of this epoch, and nothing that concerns it has changed since) and in use.
     pub valid: bool,
-    /// The entry belongs to the current epoch but is not used yet: the other direction of the TCP connection is not cached.
+    /// The entry is current but not used yet: the other direction of the TCP connection is not cached.
     pub waiting: bool,
     /// The entry would be valid, but a revalidation found a divergence for this pod in this epoch, so the pod takes the slow path.
     pub diverged: bool,
     /// The service is kept off the cache (`slipctl path service`): the entry carries nothing, and counts what OVS carries.
     #[serde(default)]
     pub slow: bool,
+    /// Any change of OVS's tables ends the entry, as it cannot be told which ones concern it.
+    #[serde(default)]
+    pub sensitive: bool,
     /// A revalidation packet is inside OVS.
     pub probing: bool,
     /// Milliseconds since the entry was learned.

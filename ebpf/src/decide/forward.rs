@@ -41,21 +41,23 @@ pub enum Decision<'a, T, R> {
     Slow(Reason),
 }
 
-/// Decides on a packet whose flow has `entry`, if any. The only changes to the entry are its activation, and that a refresh packet is
-/// on its way.
+/// Decides on a packet whose flow has `entry`, if any. The only changes to the entry are its activation, that it was found current, and
+/// that a refresh packet is on its way.
 ///
-/// `receiver` looks at the port that gets the packet and says why it may not; `is_open` whether both directions of the TCP connection
-/// were seen. Both are asked only when it matters, as each is a look into a map.
+/// `receiver` looks at the port that gets the packet and says why it may not; `is_current` whether nothing that concerns the entry has
+/// changed, see [`super::scope::is_current`]; `is_open` whether both directions of the TCP connection were seen. Each is asked only when
+/// it matters, as it is a look into a map.
 #[inline(always)]
 pub fn decide<'a, T: Tuple, R>(
     entry: Option<&'a mut Entry<T>>,
     packet: &Facts,
     terms: &Terms<'_>,
     receiver: impl FnOnce(&Entry<T>) -> Result<R, Reason>,
+    is_current: impl FnOnce(&Entry<T>) -> bool,
     is_open: impl FnOnce(&Entry<T>) -> bool,
 ) -> Decision<'a, T, R> {
     let Some(entry) = entry else { return Decision::Slow(Reason::Miss) };
-    match check(entry, packet, terms, receiver, is_open) {
+    match check(entry, packet, terms, receiver, is_current, is_open) {
         Ok(receiver) => Decision::Forward(entry, receiver),
         Err(Reason::ServiceSlow) => Decision::KeptOff(entry),
         Err(reason) => Decision::Slow(reason),
@@ -68,6 +70,7 @@ fn check<T: Tuple, R>(
     packet: &Facts,
     terms: &Terms<'_>,
     receiver: impl FnOnce(&Entry<T>) -> Result<R, Reason>,
+    is_current: impl FnOnce(&Entry<T>) -> bool,
     is_open: impl FnOnce(&Entry<T>) -> bool,
 ) -> Result<R, Reason> {
     // One branch for what nearly always holds.
@@ -75,18 +78,22 @@ fn check<T: Tuple, R>(
     let way = different(entry.way, packet.way);
     let macs = different(entry.macs, packet.macs);
     let marked = u32::from(entry.dscp ^ packet.dscp);
-    if stale | way | macs | marked != 0 {
-        return Err(if entry.state == STATE_CLOSING {
-            Reason::Closing
+    let unchecked = entry.checked ^ terms.change;
+    if stale | way | macs | marked | unchecked != 0 {
+        if entry.state == STATE_CLOSING {
+            return Err(Reason::Closing);
         } else if stale != 0 {
-            Reason::Stale
+            return Err(Reason::Stale);
         } else if way != 0 {
-            Reason::OtherWay
+            return Err(Reason::OtherWay);
         } else if macs != 0 {
-            Reason::MacMismatch
-        } else {
-            Reason::DscpMismatch
-        });
+            return Err(Reason::MacMismatch);
+        } else if marked != 0 {
+            return Err(Reason::DscpMismatch);
+        } else if !is_current(entry) {
+            return Err(Reason::ScopeChanged);
+        }
+        entry.checked = terms.change;
     }
     let receiver = receiver(entry)?;
     if entry.state != STATE_ACTIVE {
@@ -116,12 +123,21 @@ const fn different(one: [u32; 3], other: [u32; 3]) -> u32 {
     (a ^ d) | (b ^ e) | (c ^ f)
 }
 
-/// Whether both directions of a TCP connection came out of OVS in this epoch, and it is not being closed. `key`: of an entry of this
-/// epoch; `partner`: what there is of the other direction.
+/// Whether both directions of a TCP connection came out of OVS in this epoch and nothing that concerns the other one has changed since,
+/// and it is not being closed. `key`: of an entry of this epoch; `partner`: what there is of the other direction; `is_current`: asked of
+/// it.
 #[inline(always)]
-pub fn is_open<T: Tuple>(key: &T, partner: Option<&Entry<T>>, epoch: u32) -> bool {
+pub fn is_open<T: Tuple>(
+    key: &T,
+    partner: Option<&Entry<T>>,
+    epoch: u32,
+    is_current: impl FnOnce(&Entry<T>) -> bool,
+) -> bool {
     let Some(partner) = partner else { return false };
-    partner.epoch == epoch && partner.state != STATE_CLOSING && partner.partner() == *key
+    partner.epoch == epoch
+        && partner.state != STATE_CLOSING
+        && partner.partner() == *key
+        && is_current(partner)
 }
 
 /// The connection of an entry ends: nothing is carried by the entry any more, and nothing is learned before the next SYN.
@@ -176,6 +192,7 @@ pub const fn is_noted(reason: Reason) -> bool {
         reason,
         Reason::Miss
             | Reason::Stale
+            | Reason::ScopeChanged
             | Reason::OtherWay
             | Reason::MacMismatch
             | Reason::DscpMismatch

@@ -1,11 +1,11 @@
 //! What is learned from a packet that comes out of OVS: an entry is made, confirmed, or shown to be wrong.
 
 use super::tuple::Tuple;
-use super::{Terms, note};
+use super::{Terms, note, scope};
 use crate::{
     layout::{
         flow::{
-            Entry, GATE_LEARN, GATE_TCP, HEADER_WORDS, NOTE_LIVE, NOTE_SPENT, Note, Print, SIDE_NODE,
+            Entry, GATE_LEARN, GATE_TCP, HEADER_WORDS, NOTE_LIVE, NOTE_SPENT, Note, Print, SENSITIVE, SIDE_NODE,
             SIDE_OUTSIDE, SIDE_POD, STATE_ACTIVE, STATE_CLOSING, STATE_WAITING, TRANSLATED,
         },
         maps::{Budget, OUTSIDE_PART},
@@ -120,7 +120,7 @@ pub const fn deadline(terms: &Terms<'_>, random: u32) -> u32 {
 /// What comes of an answer of OVS, compared with the entry of the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compared {
-    /// There is nothing to compare with: the answer makes an entry, in place of one of another epoch or for other packets.
+    /// There is nothing to compare with: the answer makes an entry, in place of one that is no longer valid or for other packets.
     New,
     /// The entry has the answer.
     Same,
@@ -128,11 +128,11 @@ pub enum Compared {
     Other,
 }
 
-/// Compares. `same_epoch`: the entry is of this epoch; `same_answer`: it does what OVS did; `same_question`: it is for packets like this
+/// Compares. `valid`: the entry is of this epoch, and of no scope that has changed; `same_answer`: it does what OVS did; `same_question`: it is for packets like this
 /// one, with the MACs and the DSCP that the packet had when it entered OVS.
 #[inline(always)]
-const fn compared(same_epoch: bool, same_answer: bool, same_question: bool) -> Compared {
-    if !same_epoch {
+const fn compared(valid: bool, same_answer: bool, same_question: bool) -> Compared {
+    if !valid {
         Compared::New
     } else if same_answer {
         Compared::Same
@@ -146,10 +146,11 @@ const fn compared(same_epoch: bool, same_answer: bool, same_question: bool) -> C
 /// Bits of the fifth word of [`Entry::header`] that hold the outer UDP source port.
 const SOURCE_PORT: u64 = 0xffff << 16;
 
-/// Compares an entry with `answer`, made of the packet that comes out of OVS. Another outer UDP source port is the same answer: OVS may
+/// Compares an entry with `answer`, made of the packet that comes out of OVS. `is_current`: nothing that concerns the entry has changed,
+/// so that another answer is not expected. Another outer UDP source port is the same answer: OVS may
 /// choose one at any time. `audit`: answers are compared; without it any answer is the entry's, for measuring what comparing costs.
 #[inline(always)]
-pub fn compare<T: Tuple>(entry: &Entry<T>, answer: &Entry<T>, audit: bool) -> Compared {
+pub fn compare<T: Tuple>(entry: &Entry<T>, answer: &Entry<T>, is_current: bool, audit: bool) -> Compared {
     let mut other = source_port_moved(entry, answer) & !SOURCE_PORT;
     let mut at = 0;
     while at < HEADER_WORDS {
@@ -163,7 +164,7 @@ pub fn compare<T: Tuple>(entry: &Entry<T>, answer: &Entry<T>, audit: bool) -> Co
         && entry.ttl_step == answer.ttl_step
         && entry.after == answer.after;
     let question = entry.way == answer.way && entry.macs == answer.macs && entry.dscp == answer.dscp;
-    compared(entry.epoch == answer.epoch, (same && entry.way == answer.way) || !audit, question)
+    compared(is_current && entry.epoch == answer.epoch, (same && entry.way == answer.way) || !audit, question)
 }
 
 #[inline(always)]
@@ -180,6 +181,8 @@ pub fn confirm<T>(entry: &mut Entry<T>, answer: &Entry<T>) -> bool {
     }
     entry.macs = answer.macs;
     entry.dscp = answer.dscp;
+    entry.checked = answer.checked;
+    entry.entered = answer.entered;
     entry.probing = 0;
     entry.deadline = answer.deadline;
     moved
@@ -194,7 +197,7 @@ pub const fn is_learnable<T>(entry: &Entry<T>) -> Result<(), Reason> {
     if entry.state == STATE_CLOSING { Err(Reason::Closing) } else { Ok(()) }
 }
 
-/// Puts what OVS did into an entry. The header, its checksum and the slots of the counters are left to the caller.
+/// Puts what OVS did into an entry. `is_management`: whether an interface of the node is the management port. The header, its checksum and the slots of the counters are left to the caller.
 #[inline(always)]
 pub fn fill<T: Tuple>(
     value: &mut Entry<T>,
@@ -203,8 +206,11 @@ pub fn fill<T: Tuple>(
     dscp: u8,
     terms: &Terms<'_>,
     deadline: u32,
+    is_management: impl Fn(u32) -> bool,
 ) {
     value.epoch = terms.epoch;
+    value.checked = terms.change;
+    value.entered = note.change;
     value.way = note.way;
     value.macs = note.macs;
     value.deadline = deadline;
@@ -219,6 +225,9 @@ pub fn fill<T: Tuple>(
     value.port_difference = word_sum(!before) + word_sum(after);
     let same = note.tuple.same_source(&out.tuple) && note.tuple.same_destination(&out.tuple);
     value.translated = if same { 0 } else { TRANSLATED };
+    if scope::is_sensitive(&note.tuple, value, is_management) {
+        value.translated |= SENSITIVE;
+    }
     value.learned = terms.now;
     value.packets = 0;
     value.bytes = 0;

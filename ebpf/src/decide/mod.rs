@@ -8,6 +8,7 @@
 //!
 //! A packet that comes out of OVS:
 //! - [`learn`]: what is learned from it;
+//! - [`scope`]: whether something that concerns it has changed meanwhile, which is asked on the way in too;
 //! - [`service`]: whether its service is kept off the cache;
 //! - [`wiring`]: where it goes on to.
 
@@ -16,6 +17,7 @@ pub mod age;
 pub mod forward;
 pub mod learn;
 pub mod note;
+pub mod scope;
 pub mod service;
 pub mod tag;
 pub mod tuple;
@@ -23,7 +25,7 @@ pub mod wiring;
 
 use crate::layout::maps::Config;
 
-/// What a decision is taken by, besides the packet and the entry. Gate and epoch are copies, as user space changes them at any time and
+/// What a decision is taken by, besides the packet and the entry. Gate, epoch and change are copies, as user space changes them at any time and
 /// a decision must see one value.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms<'a> {
@@ -33,6 +35,8 @@ pub struct Terms<'a> {
     pub gate: u32,
     /// The node's epoch.
     pub epoch: u32,
+    /// Number of the last change of a part of OVS's tables.
+    pub change: u32,
     /// The time in ticks.
     pub now: u32,
 }

@@ -32,6 +32,7 @@ pub fn fill<T>(
     terms: &Terms<'_>,
 ) {
     note.epoch = terms.epoch;
+    note.change = terms.change;
     note.when = terms.now;
     note.way = way;
     note.macs = macs;
@@ -149,7 +150,7 @@ mod tests {
         for (slot, share) in [(SLOT_UPLINK, 20), (1, 5)] {
             let mut budget = Budget::default();
             for now in [16, 17, 32] {
-                let terms = Terms { config: &config, gate: 0, epoch: 1, now };
+                let terms = Terms { config: &config, gate: 0, epoch: 1, change: 0, now };
                 let taken = (0..50).filter(|_| spend(&mut budget, slot, &terms).is_ok()).count();
                 assert_eq!(taken, if now == 17 { 0 } else { share }, "slot {slot}, tick {now}");
             }
@@ -172,11 +173,11 @@ mod tests {
             let note = Note::<Tuple4> { when, state: NOTE_LIVE, ..Note::default() };
             let at = |later: u32| {
                 let now = when.wrapping_add(later);
-                is_free(&note, &Terms { config: &config, gate: 0, epoch: 1, now })
+                is_free(&note, &Terms { config: &config, gate: 0, epoch: 1, change: 0, now })
             };
             assert!(!at(0) && !at(999) && at(1_000) && !at(u32::MAX));
         }
-        let terms = Terms { config: &config, gate: 0, epoch: 1, now: 0 };
+        let terms = Terms { config: &config, gate: 0, epoch: 1, change: 0, now: 0 };
         assert!(is_free(&Note::<Tuple4>::default(), &terms), "never used");
     }
 

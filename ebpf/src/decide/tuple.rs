@@ -3,6 +3,7 @@
 use crate::{
     layout::{
         flow::{Entry, Tuple4, Tuple6},
+        scope,
         service::ServiceKey,
     },
     packet::{fold, word_sum},
@@ -29,6 +30,12 @@ pub trait Tuple: Copy + PartialEq {
     fn address_difference(&self, after: &Self) -> u32;
     /// Source and destination port in one word, as in the packet.
     fn ports(&self) -> u32;
+    /// Whether both addresses are other ones in `after`.
+    fn both_addresses_differ(&self, after: &Self) -> bool;
+    /// Bucket of the source address, see [`crate::layout::scope`].
+    fn source_scope(&self) -> u32;
+    /// Bucket of the destination address.
+    fn destination_scope(&self) -> u32;
     /// Destination port, wire order.
     fn destination_port(&self) -> u16;
     /// The source as the address of a service.
@@ -38,7 +45,7 @@ pub trait Tuple: Copy + PartialEq {
 }
 
 macro_rules! tuple {
-    ($tuple:ident, $sum:ident, $wide:ident) => {
+    ($tuple:ident, $sum:ident, $wide:ident, $scope:path) => {
         impl Tuple for $tuple {
             #[inline(always)]
             fn reversed(&self) -> Self {
@@ -88,6 +95,21 @@ macro_rules! tuple {
             }
 
             #[inline(always)]
+            fn both_addresses_differ(&self, after: &Self) -> bool {
+                self.source != after.source && self.destination != after.destination
+            }
+
+            #[inline(always)]
+            fn source_scope(&self) -> u32 {
+                $scope(self.source)
+            }
+
+            #[inline(always)]
+            fn destination_scope(&self) -> u32 {
+                $scope(self.destination)
+            }
+
+            #[inline(always)]
             fn destination_port(&self) -> u16 {
                 self.destination_port
             }
@@ -113,8 +135,8 @@ macro_rules! tuple {
     };
 }
 
-tuple!(Tuple4, word_sum, mapped);
-tuple!(Tuple6, words_sum, as_it_is);
+tuple!(Tuple4, word_sum, mapped, scope::address4);
+tuple!(Tuple6, words_sum, as_it_is, scope::address6);
 
 /// An IPv4 address in mapped form.
 #[inline(always)]

@@ -102,12 +102,18 @@ pub const TRANSLATED: u32 = 1 << 0;
 /// [`Entry::translated`]: the entry was made in [`STATE_SLOW`]. It stays when the connection is closed.
 pub const KEPT_OFF: u32 = 1 << 1;
 
+/// [`Entry::translated`]: the entry is no longer valid after any change, as it cannot be told which ones concern it, see
+/// [`crate::decide::scope`].
+pub const SENSITIVE: u32 = 1 << 2;
+
 /// Value of `FLOWS*`: what OVS did with packets of a flow. The key is the flow as it entered OVS.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry<T> {
     /// The epoch in which the packet that taught the entry entered OVS.
     pub epoch: u32,
+    /// [`crate::layout::maps::Config::change`] when the entry was last found to be of no scope that has changed.
+    pub checked: u32,
     /// Where the packets enter OVS.
     pub way: Way,
     /// Source and destination MAC of the packets that the entry is for, in the order of the packet: destination first. From a tunnel
@@ -137,8 +143,10 @@ pub struct Entry<T> {
     pub address_difference: u32,
     /// One's complement sum of what changes in the ports.
     pub port_difference: u32,
-    /// [`TRANSLATED`] and [`KEPT_OFF`].
+    /// [`TRANSLATED`], [`KEPT_OFF`] and [`SENSITIVE`].
     pub translated: u32,
+    /// [`crate::layout::maps::Config::change`] when the packet that taught the entry, or confirmed it last, entered OVS.
+    pub entered: u32,
     /// Tick at which the flow was learned. An entry that replaces one with the same answer goes on with its time and counts.
     pub learned: u32,
     /// Packets that used the entry, or that it kept off the cache. Approximate while several CPUs carry one flow.
@@ -148,8 +156,8 @@ pub struct Entry<T> {
     /// What OVS put at the front of the packet. Without a tunnel the first 12 bytes are the MACs as delivered.
     pub header: [u64; HEADER_WORDS],
 }
-const _: () = assert!(size_of::<Entry<Tuple4>>() == 168 && align_of::<Entry<Tuple4>>() == 8);
-const _: () = assert!(size_of::<Entry<Tuple6>>() == 192 && align_of::<Entry<Tuple6>>() == 8);
+const _: () = assert!(size_of::<Entry<Tuple4>>() == 176 && align_of::<Entry<Tuple4>>() == 8);
+const _: () = assert!(size_of::<Entry<Tuple6>>() == 200 && align_of::<Entry<Tuple6>>() == 8);
 const _: () =
     assert!(crate::layout::maps::TUNNEL_SLOTS <= 1 << 16 && crate::layout::maps::PORT_SLOTS <= 1 << 16);
 
@@ -179,6 +187,8 @@ pub struct Print {
 pub struct Note<T> {
     /// Epoch at entry.
     pub epoch: u32,
+    /// [`crate::layout::maps::Config::change`] at entry.
+    pub change: u32,
     /// Tick at entry.
     pub when: u32,
     /// The flow at entry.
@@ -202,7 +212,7 @@ pub struct Note<T> {
     /// Payload bytes of one segment of an aggregate, 0 for a single packet.
     pub segment: u32,
 }
-const _: () = assert!(size_of::<Note<Tuple4>>() == 72 && size_of::<Note<Tuple6>>() == 96);
+const _: () = assert!(size_of::<Note<Tuple4>>() == 76 && size_of::<Note<Tuple6>>() == 100);
 
 /// Record in the ring buffer `EVENTS`: OVS answered otherwise than the entry says, in the same epoch.
 #[repr(C)]

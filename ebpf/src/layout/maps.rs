@@ -5,9 +5,9 @@
 //! same bytes, and a pinned map outlives the agent that made it. A change of size, order or meaning needs a new
 //! [`LAYOUT`].
 
-/// Version of everything in [`crate::layout`]. It is part of the pin path (`…/v7/`): an agent with another layout never
+/// Version of everything in [`crate::layout`]. It is part of the pin path (`…/v8/`): an agent with another layout never
 /// touches these maps, it fills its own and moves the links over.
-pub const LAYOUT: u32 = 7;
+pub const LAYOUT: u32 = 8;
 
 /// UDP destination port of Geneve (RFC 8926, 3.3).
 pub const GENEVE_PORT: u16 = 6081;
@@ -75,6 +75,8 @@ pub const LAST_POD_SLOT: u32 = PORT_SLOTS - 4;
 pub struct Config {
     /// The node's epoch. Never 0 once the agent has been there.
     pub epoch: u32,
+    /// Number of the last change of a part of OVS's tables, see [`crate::layout::scope`]. Its lowest bit: in some scope nothing is learned.
+    pub change: u32,
     /// `GATE_*` bits.
     pub gate: u32,
     /// Tick at which the agent was last alive.
@@ -125,7 +127,7 @@ pub struct Config {
     /// [`UPLINK_NOTES`] times as many. Refreshes do not count.
     pub note_budget: u32,
 }
-const _: () = assert!(size_of::<Config>() == 96);
+const _: () = assert!(size_of::<Config>() == 100);
 
 /// How many times as many notes the uplink may take as a pod's port: all other nodes are behind it.
 pub const UPLINK_NOTES: u32 = 4;

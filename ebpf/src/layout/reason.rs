@@ -183,6 +183,12 @@ reasons! {
         TunnelPacket = 75 "tunnel_packet",
         /// Of a service that is kept off the flow cache (`slipctl path service`): OVS has each of its packets.
         ServiceSlow = 76 "service_slow",
+        /// Something that concerns the entry has changed.
+        ScopeChanged = 77 "scope_changed",
+        /// Not learned: something that concerns the flow has changed since the packet entered OVS.
+        NoteOldScope = 78 "note_old_scope",
+        /// Not learned: what concerns the flow is changing.
+        ScopeClosed = 79 "scope_closed",
 }
 
 /// Slots of the map `REASONS`. More than there are reasons, so that a new reason does not change the map's layout.

@@ -1,7 +1,7 @@
 //! The two entries of a TCP connection; what they mean is decided in [`ebpf::decide::forward`].
 
 use ebpf::{
-    decide::{forward, service},
+    decide::{Terms, forward, scope, service},
     layout::{flow::Entry, reason::Reason},
     packet::SYN,
 };
@@ -10,11 +10,29 @@ use super::{count, family::Family, maps};
 
 /// Whether both directions of the connection came out of OVS in this epoch. `entry`: of this direction, by `key`.
 #[inline(always)]
-pub(super) fn is_open<F: Family>(key: &F::Tuple, entry: &Entry<F::Tuple>, epoch: u32) -> bool {
+pub(super) fn is_open<F: Family>(key: &F::Tuple, entry: &Entry<F::Tuple>, terms: &Terms<'_>) -> bool {
+    let other = entry.partner();
     // SAFETY: a map value. What an LRU map's reuse could show is another connection's, for one packet, and it would have to be of
     // the same flow.
-    let partner = F::flows().get_ptr(&entry.partner()).map(|partner| unsafe { &*partner });
-    forward::is_open(key, partner, epoch)
+    let partner = F::flows().get_ptr(&other).map(|partner| unsafe { &*partner });
+    let change = terms.change;
+    forward::is_open(key, partner, terms.epoch, |partner| is_current::<F>(&other, partner, change) != 0)
+}
+
+/// Whether nothing that concerns an entry has changed. Asked of few packets: a function of its own, for the stack.
+#[inline(never)]
+pub(super) fn is_current<F: Family>(key: &F::Tuple, entry: &Entry<F::Tuple>, change: u32) -> u32 {
+    scope::is_current(key, entry, change, maps::scope).into()
+}
+
+/// Why nothing may be learned into an entry, as a reason's number; 0: it may. A function of its own, too.
+#[inline(never)]
+pub(super) fn scope_refusal<F: Family>(key: &F::Tuple, value: &Entry<F::Tuple>, change: u32) -> u32 {
+    match scope::may_learn(key, value, change, maps::scope) {
+        Ok(()) => 0,
+        Err(Reason::ScopeClosed) => 1,
+        Err(_) => 2,
+    }
 }
 
 /// The entry of a flow is not used again.

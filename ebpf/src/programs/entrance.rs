@@ -29,7 +29,7 @@ use super::{
 #[inline(always)]
 pub(super) fn from_pod(skb: &Skb, port: &Port) -> Outcome {
     let Some(config) = maps::config() else { return Outcome::UNREAD };
-    let (gate, epoch) = (maps::gate(config), maps::epoch(config));
+    let (gate, epoch, change) = (maps::gate(config), maps::epoch(config), maps::change(config));
     if let Err(reason) = admit::endpoint(gate, port, epoch) {
         count::reason(reason);
         return Outcome::UNREAD;
@@ -44,7 +44,7 @@ pub(super) fn from_pod(skb: &Skb, port: &Port) -> Outcome {
     if !front.has(14 + 28) {
         return Outcome::UNREAD;
     }
-    let pass = Pass { config, port, meta, gate, epoch, payer: port.slot, at_egress: false };
+    let pass = Pass { config, port, meta, gate, epoch, change, payer: port.slot, at_egress: false };
     let ethertype = u16::from_be(front.u16(12));
     let outcome = if ethertype == V4::TYPE {
         pod::<V4>(skb, &front, &pass)
@@ -107,16 +107,16 @@ fn carry_or_note<F: Family, const AT: u32>(
 /// Looks at a packet that comes by the uplink and is no Geneve packet as OVN sends them.
 #[inline(always)]
 pub(super) fn from_outside(skb: &Skb, front: &Front, tunnels: &Pass<'_>) -> Outcome {
-    let Pass { config, port, meta, gate, epoch, .. } = *tunnels;
-    let pass = Pass { config, port, meta, gate, epoch, payer: SLOT_OUTSIDE, at_egress: false };
+    let Pass { config, port, meta, gate, epoch, change, .. } = *tunnels;
+    let pass = Pass { config, port, meta, gate, epoch, change, payer: SLOT_OUTSIDE, at_egress: false };
     plain(skb, front, &pass, SIDE_OUTSIDE)
 }
 
 /// Looks at a packet that the node sends by its port of a bridge.
 #[inline(always)]
 pub(super) fn from_node(skb: &Skb, config: &Config, port: &Port) -> Outcome {
-    let (gate, epoch) = (maps::gate(config), maps::epoch(config));
-    let pass = Pass { config, port, meta: skb.meta(), gate, epoch, payer: port.slot, at_egress: true };
+    let (gate, epoch, change) = (maps::gate(config), maps::epoch(config), maps::change(config));
+    let pass = Pass { config, port, meta: skb.meta(), gate, epoch, change, payer: port.slot, at_egress: true };
     plain(skb, &skb.front(14 + 20 + 20), &pass, SIDE_NODE)
 }
 

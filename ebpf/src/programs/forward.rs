@@ -71,8 +71,10 @@ pub(super) fn forward<F: Family, const AT: u32>(
             admit::receiver(maps::port(entry.target), terms.epoch)
         }
     };
-    let is_open = |entry: &Entry<F::Tuple>| conn::is_open::<F>(&packet.flow.tuple, entry, terms.epoch);
-    match forward::decide(entry, &facts, &terms, receiver, is_open) {
+    let key = &packet.flow.tuple;
+    let is_current = |entry: &Entry<F::Tuple>| conn::is_current::<F>(key, entry, terms.change) != 0;
+    let is_open = |entry: &Entry<F::Tuple>| conn::is_open::<F>(key, entry, &terms);
+    match forward::decide(entry, &facts, &terms, receiver, is_current, is_open) {
         Decision::Forward(entry, slot) => carry::<F, AT>(skb, front, entry, slot, packet.flow, pass),
         Decision::KeptOff(entry) => {
             let flow = packet.flow;

@@ -13,11 +13,16 @@ use ebpf::{
         REMOTES as REMOTE_SLOTS, TUNNEL_SLOTS, TunnelCounters, TunnelKey,
     },
     layout::reason::REASON_SLOTS,
+    layout::scope::SCOPES as SCOPE_BUCKETS,
     layout::service::{SLOW_SERVICES as SERVICE_SLOTS, ServiceKey},
 };
 
 #[map]
 static CONFIG: Array<Config> = Array::pinned(1, 0);
+
+/// What has changed last in each scope, see `ebpf::layout::scope`.
+#[map]
+static SCOPES: Array<u32> = Array::pinned(SCOPE_BUCKETS, 0);
 
 #[map]
 static ENDPOINTS: Array<Port> = Array::pinned(PORT_ARRAY_SIZE, 0);
@@ -126,6 +131,21 @@ pub(super) fn config() -> Option<&'static Config> {
 pub(super) fn epoch(config: &Config) -> u32 {
     // SAFETY: a field of a map value, which user space writes as a whole word.
     unsafe { core::ptr::read_volatile(&raw const config.epoch) }
+}
+
+/// Number of the last change of a part of OVS's tables, as it is now.
+#[inline(always)]
+pub(super) fn change(config: &Config) -> u32 {
+    // SAFETY: a field of a map value, which user space writes as a whole word.
+    unsafe { core::ptr::read_volatile(&raw const config.change) }
+}
+
+/// A bucket of the map `SCOPES`.
+#[inline(always)]
+pub(super) fn scope(bucket: u32) -> Option<u32> {
+    let value = SCOPES.get_ptr(bucket)?;
+    // SAFETY: a value of an array, which user space writes as a whole word.
+    Some(unsafe { core::ptr::read_volatile(value) })
 }
 
 /// `GATE_*` bits, as they are now.

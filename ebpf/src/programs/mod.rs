@@ -154,8 +154,8 @@ fn from_uplink(ctx: TcContext) -> i32 {
     let meta = skb.meta();
     let front = skb.front_on_uplink(config.geneve_port);
     let seen = packet::outer(&front, skb.len(), config.geneve_port);
-    let (gate, epoch) = (maps::gate(config), maps::epoch(config));
-    let pass = Pass { config, port, meta, gate, epoch, payer: port.slot, at_egress: false };
+    let (gate, epoch, change) = (maps::gate(config), maps::epoch(config), maps::change(config));
+    let pass = Pass { config, port, meta, gate, epoch, change, payer: port.slot, at_egress: false };
     if let Ok(Some(outer)) = &seen {
         let outcome = entrance::from_tunnel(&skb, &front, outer, &pass);
         if let Some(verdict) = outcome.verdict() {

@@ -145,7 +145,7 @@ pub(super) fn clean(skb: &Skb, at: u32, port: u32, config: &Config) {
 /// A packet whose own flow label looks like a mark, as one flow in 64 has: it gets a slot, which only gives the label back.
 #[inline(always)]
 fn hide(skb: &Skb, at: u32, word: u32, port: u32, config: &Config) {
-    let terms = Terms { config, gate: 0, epoch: maps::epoch(config), now: now() };
+    let terms = Terms { config, gate: 0, epoch: maps::epoch(config), change: 0, now: now() };
     let found = if take_from_budget(port, &terms).is_ok() { slot::<V6>(&terms, false, 0) } else { None };
     let changed = match found {
         Some((slot, note)) => {

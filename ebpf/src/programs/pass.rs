@@ -8,7 +8,7 @@ use ebpf::{
 
 use super::skb;
 
-/// What stays the same for one packet. Gate and epoch are read once, see [`Terms`].
+/// What stays the same for one packet. Gate, epoch and change are read once, see [`Terms`].
 pub(super) struct Pass<'a> {
     pub(super) config: &'a Config,
     /// The port at which the packet is.
@@ -16,6 +16,7 @@ pub(super) struct Pass<'a> {
     pub(super) meta: Meta,
     pub(super) gate: u32,
     pub(super) epoch: u32,
+    pub(super) change: u32,
     /// Slot in `NOTE_BUDGET` of who pays for notes.
     pub(super) payer: u32,
     /// The program is at an egress hook, where a packet cannot be handed to a pod's end of the veth.
@@ -26,7 +27,8 @@ impl<'a> Pass<'a> {
     /// What to decide by, now.
     #[inline(always)]
     pub(super) fn terms(&self) -> Terms<'a> {
-        Terms { config: self.config, gate: self.gate, epoch: self.epoch, now: skb::now() }
+        let Self { config, gate, epoch, change, .. } = *self;
+        Terms { config, gate, epoch, change, now: skb::now() }
     }
 }
 

@@ -48,15 +48,19 @@ pub(crate) struct Case {
     pub(crate) config: Config,
     pub(crate) gate: u32,
     pub(crate) epoch: u32,
+    pub(crate) change: u32,
     pub(crate) now: u32,
     /// What is known of the receiver and the connection.
     pub(crate) receives: bool,
     pub(crate) is_open: bool,
+    /// Nothing that concerns the entry has changed; asked if the entry was not checked since the last change.
+    pub(crate) is_current: bool,
 }
 
 impl Case {
     pub(crate) fn terms(&self) -> Terms<'_> {
-        Terms { config: &self.config, gate: self.gate, epoch: self.epoch, now: self.now }
+        let Self { config, gate, epoch, now, change, .. } = self;
+        Terms { config, gate: *gate, epoch: *epoch, change: *change, now: *now }
     }
 
     /// The same without a hold.
@@ -75,12 +79,13 @@ prop_compose! {
     pub(crate) fn valid()(case in case(), ttl in 2_u8.., waiting in any::<bool>()) -> Case {
         let Case { mut entry, mut facts, .. } = case;
         entry.epoch = case.epoch;
+        entry.checked = if case.is_current { entry.checked } else { case.change };
         entry.macs = facts.macs;
         entry.way = facts.way;
         entry.dscp = facts.dscp;
         entry.state = if waiting { STATE_WAITING } else { STATE_ACTIVE };
         facts.ttl = ttl.max(entry.ttl_step + 2);
-        Case { entry, facts, receives: true, is_open: case.is_open || waiting, ..case }
+        Case { entry, facts, receives: true, is_open: case.is_open || waiting, is_current: true, ..case }
     }
 }
 
@@ -98,11 +103,13 @@ prop_compose! {
         (aggregate, receives, is_open) in (any::<bool>(), prop::bool::weighted(0.8), any::<bool>()),
         gate in gate(),
         (hold, hold_until) in (prop::bool::weighted(0.2), -100_i32..100),
+        (change, checked, is_current) in (few(), few(), any::<bool>()),
         now in any::<u32>(),
         late in prop_oneof![-60_i32..60, -3_000..3_000],
     ) -> Case {
         let entry = Entry {
             epoch: entry_epoch.unwrap_or(epoch),
+            checked,
             deadline: now.wrapping_sub(late.cast_unsigned()),
             probing,
             state,
@@ -115,6 +122,6 @@ prop_compose! {
         let facts = Facts { way: [way, 0, 0], macs, dscp: u8::from(dscp) << 2, ttl, aggregate };
         let gate = gate | if hold { GATE_HOLD } else { 0 };
         let config = Config { hold_until: now.wrapping_add_signed(hold_until), ..config() };
-        Case { entry, facts, config, gate, epoch, now, receives, is_open }
+        Case { entry, facts, config, gate, epoch, change, now, receives, is_open, is_current }
     }
 }

@@ -16,7 +16,14 @@ use super::any::{Case, case, config, few, valid};
 fn decided(case: &Case) -> (Option<Reason>, Entry<Tuple4>) {
     let mut entry = case.entry;
     let receiver = |_: &Entry<Tuple4>| if case.receives { Ok(7) } else { Err(Reason::EndpointSlow) };
-    let reason = match decide(Some(&mut entry), &case.facts, &case.terms(), receiver, |_| case.is_open) {
+    let reason = match decide(
+        Some(&mut entry),
+        &case.facts,
+        &case.terms(),
+        receiver,
+        |_| case.is_current,
+        |_| case.is_open,
+    ) {
         Decision::Forward(_, slot) => {
             assert_eq!(slot, 7);
             None
@@ -38,16 +45,16 @@ fn never(case: &Case) -> TestCaseResult {
 fn without_an_entry_nothing_is_forwarded() {
     let case = Case { receives: true, is_open: true, ..fresh() };
     let none: Option<&mut Entry<Tuple4>> = None;
-    let decision = decide(none, &case.facts, &case.terms(), |_| Ok(()), |_| true);
+    let decision = decide(none, &case.facts, &case.terms(), |_| Ok(()), |_| true, |_| true);
     assert_eq!(decision, Decision::Slow(Reason::Miss));
 }
 
 /// A case in which the packet is forwarded.
 fn fresh() -> Case {
-    let entry = Entry { epoch: 1, deadline: 100, state: STATE_ACTIVE, ttl_step: 1, ..Entry::default() };
+    let entry = Entry { epoch: 1, checked: 4, deadline: 100, state: STATE_ACTIVE, ttl_step: 1, ..Entry::default() };
     let facts =
         ebpf::decide::forward::Facts { way: [0; 3], macs: [0; 3], dscp: 0, ttl: 64, aggregate: false };
-    Case { entry, facts, config: config(), gate: 1, epoch: 1, now: 99, receives: true, is_open: false }
+    Case { entry, facts, config: config(), gate: 1, epoch: 1, change: 4, now: 99, receives: true, is_open: false, is_current: true }
 }
 
 #[test]
@@ -65,6 +72,25 @@ proptest! {
         let (reason, entry) = decided(&case);
         prop_assert_eq!(reason, Some(Reason::Stale));
         prop_assert_eq!(entry, case.entry);
+    }
+
+    #[test]
+    fn an_entry_is_looked_at_once_after_a_change_and_not_used_if_it_is_concerned(
+        case in valid(), later in few(), is_current in any::<bool>(),
+    ) {
+        let mut case = Case { is_current, ..case };
+        case.entry.checked = case.change;
+        let used = decided(&case).0;
+        prop_assert_ne!(used, Some(Reason::ScopeChanged), "nothing has changed");
+        case.change += later;
+        let (reason, entry) = decided(&case);
+        if is_current {
+            prop_assert_eq!(reason, used);
+            prop_assert_eq!(entry.checked, case.change);
+        } else {
+            prop_assert_eq!(reason, Some(Reason::ScopeChanged));
+            prop_assert_eq!(entry, case.entry);
+        }
     }
 
     #[test]
@@ -162,7 +188,7 @@ proptest! {
         prop_assert_eq!(decided(&case), decided(&case.clone().without_hold()));
     }
 
-    /// What a decision writes is that the entry is active, and that a refresh packet is on its way.
+    /// What a decision writes is that the entry is active and was found current, and that a refresh packet is on its way.
     #[test]
     fn a_decision_leaves_the_answer_alone(case in case()) {
         let (reason, mut entry) = decided(&case);
@@ -174,6 +200,10 @@ proptest! {
             prop_assert!(case.is_open && (case.entry.state, entry.state) == (STATE_WAITING, STATE_ACTIVE));
             entry.state = STATE_WAITING;
         }
+        if entry.checked != case.entry.checked {
+            prop_assert!(case.is_current && entry.checked == case.change);
+            entry.checked = case.entry.checked;
+        }
         prop_assert_eq!(entry, case.entry);
     }
 
@@ -183,7 +213,7 @@ proptest! {
         let mut case = case;
         close(&mut case.entry);
         never(&case)?;
-        prop_assert!(!is_open(&case.entry.partner(), Some(&case.entry), case.epoch));
+        prop_assert!(!is_open(&case.entry.partner(), Some(&case.entry), case.epoch, |_| true));
         prop_assert_eq!(decided(&case).0, Some(Reason::Closing));
     }
 
@@ -191,13 +221,14 @@ proptest! {
     #[test]
     fn a_connection_is_open_when_the_other_direction_came_out_in_this_epoch(
         epoch in few(), other in few(), state in 0_u8..3, (source, destination) in (few(), few()),
+        is_current in any::<bool>(),
     ) {
         let key = Tuple4 { source: 1, destination: 2, side: SIDE_TUNNEL, ..Tuple4::default() };
         let after = Tuple4 { source, destination, side: SIDE_TUNNEL, ..Tuple4::default() };
         let partner = Entry { epoch: other, state, after, ..Entry::default() };
-        let expected = other == epoch && state != STATE_CLOSING && after.reversed() == key;
-        prop_assert_eq!(is_open(&key, Some(&partner), epoch), expected);
-        prop_assert!(!is_open(&key, None, epoch));
+        let expected = is_current && other == epoch && state != STATE_CLOSING && after.reversed() == key;
+        prop_assert_eq!(is_open(&key, Some(&partner), epoch, |_| is_current), expected);
+        prop_assert!(!is_open(&key, None, epoch, |_| true));
     }
 
     #[test]

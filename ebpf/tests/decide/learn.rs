@@ -11,7 +11,7 @@ use ebpf::{
     layout::{
         flow::{
             Entry, GATE_LEARN, GATE_TCP, HEADER_WORDS, NOTE_LIVE, NOTE_SPENT, Note, Print, SIDE_NODE,
-            SIDE_OUTSIDE, SIDE_POD, SIDE_TUNNEL, Tuple4,
+            SIDE_OUTSIDE, SIDE_POD, SIDE_TUNNEL, TRANSLATED, Tuple4,
         },
         maps::{Budget, Config},
     },
@@ -22,7 +22,7 @@ use proptest::prelude::*;
 use super::any::{config, few};
 
 fn terms(config: &Config, epoch: u32, now: u32) -> Terms<'_> {
-    Terms { config, gate: GATE_LEARN | GATE_TCP, epoch, now }
+    Terms { config, gate: GATE_LEARN | GATE_TCP, epoch, change: 0, now }
 }
 
 fn flow(tuple: Tuple4, ttl: u8, tos: u8) -> Flow<Tuple4> {
@@ -101,10 +101,11 @@ proptest! {
             (true, false, true) => Compared::Other,
             _ => Compared::New,
         };
-        prop_assert_eq!(compare(&old, &answer, true), expected);
+        prop_assert_eq!(compare(&old, &answer, true, true), expected);
+        prop_assert_eq!(compare(&old, &answer, false, true), Compared::New);
         // Only the epoch counts where answers are not compared.
         let unaudited = if old.epoch == answer.epoch { Compared::Same } else { Compared::New };
-        prop_assert_eq!(compare(&old, &answer, false), unaudited);
+        prop_assert_eq!(compare(&old, &answer, true, false), unaudited);
     }
 
     /// What OVS confirms is the answer: the entry stays as it is, but for its time and the packets that it is for.
@@ -114,13 +115,14 @@ proptest! {
         header[4] ^= answer.header[4] & 0xffff_0000;
         let Entry { epoch, way, target, ttl_step, after, .. } = old;
         let answer = Entry { epoch, way, target, ttl_step, after, header, ..answer };
-        prop_assert_eq!(compare(&old, &answer, true), Compared::Same);
+        prop_assert_eq!(compare(&old, &answer, true, true), Compared::Same);
         let mut confirmed = old;
         let moved = confirm(&mut confirmed, &answer);
         prop_assert_eq!(moved, old.header != answer.header);
         prop_assert_eq!((confirmed.deadline, confirmed.probing), (answer.deadline, 0));
         let Entry { macs, dscp, header, deadline, .. } = answer;
-        prop_assert_eq!(confirmed, Entry { macs, dscp, header, deadline, probing: 0, ..old });
+        let Entry { checked, entered, .. } = answer;
+        prop_assert_eq!(confirmed, Entry { macs, dscp, header, deadline, checked, entered, probing: 0, ..old });
     }
 
     /// The note decides: of this packet and this epoch, young, used once; OVS did what an entry can repeat, and not to its sender.
@@ -180,12 +182,12 @@ proptest! {
         };
         let config = config();
         let mut entry = Entry::default();
-        fill(&mut entry, &note, &out, 0, &terms(&config, 1, 0), 0);
+        fill(&mut entry, &note, &out, 0, &terms(&config, 1, 0), 0, |_| false);
         prop_assume!(rest != 0);
         prop_assert_eq!(changed(!sum(&before[..2]), entry.address_difference), !sum(&after[..2]));
         let ported = changed(!sum(&before), entry.address_difference);
         prop_assert_eq!(changed(ported, entry.port_difference), !sum(&after));
-        prop_assert_eq!(entry.translated != 0, before != after);
+        prop_assert_eq!(entry.translated & TRANSLATED != 0, before != after);
     }
 
     #[test]
@@ -241,16 +243,16 @@ proptest! {
         let out = Out { tuple, target: 7, ttl: ttl - step, tos, print, index: 0, by_number: false };
         prop_assert_eq!(judge(&left, &out, &learned), Ok(()));
         let mut entry = Entry { probing: 1, packets: 9, ..Entry::default() };
-        fill(&mut entry, &left, &out, came.dscp(), &learned, deadline(&learned, random));
+        fill(&mut entry, &left, &out, came.dscp(), &learned, deadline(&learned, random), |_| false);
         prop_assert_eq!((entry.packets, entry.ttl_step, entry.translated != 0), (0, step, translated));
         let facts = Facts { way: [3, 0, 0], macs, dscp: tos & 0xfc, ttl, aggregate: false };
         let later = terms(&config, epoch, now.wrapping_add(after));
         let other = terms(&config, epoch + 1, now);
-        let decision = decide(Some(&mut entry), &facts, &later, |_| Ok(()), |_| false);
+        let decision = decide(Some(&mut entry), &facts, &later, |_| Ok(()), |_| true, |_| false);
         prop_assert_eq!(matches!(decision, Decision::Forward(..)), !tcp, "{:?}", decision);
-        let decision = decide(Some(&mut entry), &facts, &later, |_| Ok(()), |_| true);
+        let decision = decide(Some(&mut entry), &facts, &later, |_| Ok(()), |_| true, |_| true);
         prop_assert!(matches!(decision, Decision::Forward(..)), "{:?}", decision);
-        let decision = decide(Some(&mut entry), &facts, &other, |_| Ok(()), |_| true);
+        let decision = decide(Some(&mut entry), &facts, &other, |_| Ok(()), |_| true, |_| true);
         prop_assert_eq!(decision, Decision::Slow(Reason::Stale));
     }
 }

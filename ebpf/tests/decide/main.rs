@@ -9,4 +9,5 @@ mod encapsulation;
 mod forward;
 mod learn;
 mod model;
+mod scope;
 mod service;

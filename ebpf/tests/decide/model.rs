@@ -1,7 +1,9 @@
 //! Decisions one after another: a flow of a pod, an OVS that changes its mind, and a clock.
 //!
-//! What must hold is that every packet on the fast path goes the way on which OVS sent another one of the flow in this epoch, and not
+//! What must hold is that every packet on the fast path goes the way on which OVS sent another one of the flow since the agent last saw a change that concerns it, and not
 //! long ago: within the refresh time and the slack, or within the grace of a packet that went to ask OVS.
+
+use std::collections::BTreeMap;
 
 use ebpf::{
     decide::{
@@ -9,10 +11,12 @@ use ebpf::{
         forward::{Decision, Facts, decide, forget, forgets, is_noted},
         learn::{Compared, Out, compare, confirm, deadline, fill, judge, spend},
         note,
+        scope::{is_current, may_learn},
     },
     layout::{
         flow::{Entry, GATE_FORWARD, GATE_LEARN, Note, Print, SIDE_POD, Tuple4},
         maps::{Budget, Config},
+        scope::{self, CLOSED, STEP},
     },
     packet::{Flow, UDP},
 };
@@ -42,8 +46,22 @@ enum Event {
     ComesOut,
     /// The oldest packet inside OVS is dropped.
     Dropped,
-    /// OVS sends the flow elsewhere from now on. `true`: in another epoch, as the agent saw the change.
-    Moves(bool),
+    /// OVS sends the flow elsewhere from now on.
+    Moves(Seen),
+    /// The agent saw a change that concerns other flows; `true`: nothing is learned of them for now.
+    Elsewhere(bool),
+    /// The agent takes a change that it saw for finished.
+    Opens,
+}
+
+/// How the agent sees a change.
+#[derive(Clone, Copy, Debug)]
+enum Seen {
+    Not,
+    /// As one that may concern everything: another epoch.
+    Everything,
+    /// As one of the receiver's address, of which nothing is learned for now.
+    Scope,
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -53,7 +71,9 @@ fn event() -> impl Strategy<Value = Event> {
         6 => any::<bool>().prop_map(Event::Send),
         4 => Just(Event::ComesOut),
         1 => Just(Event::Dropped),
-        1 => any::<bool>().prop_map(Event::Moves),
+        1 => prop::sample::select(vec![Seen::Not, Seen::Everything, Seen::Scope]).prop_map(Event::Moves),
+        1 => any::<bool>().prop_map(Event::Elsewhere),
+        1 => Just(Event::Opens),
     ]
 }
 
@@ -61,6 +81,8 @@ fn event() -> impl Strategy<Value = Event> {
 struct World {
     config: Config,
     epoch: u32,
+    change: u32,
+    buckets: BTreeMap<u32, u32>,
     now: u32,
     /// Where OVS sends the flow.
     ovs: u32,
@@ -88,12 +110,23 @@ impl World {
             Event::Dropped => drop(self.inside.pop_front()),
             Event::Moves(seen) => {
                 self.ovs += 1;
-                if seen {
-                    self.epoch += 1;
-                    self.of_epoch = self.ovs;
+                match seen {
+                    Seen::Not => return,
+                    Seen::Everything => self.epoch += 1,
+                    Seen::Scope => self.bump(scope::address4(KEY.destination), true),
                 }
+                self.of_epoch = self.ovs;
             }
+            Event::Elsewhere(closed) => self.bump(scope::address4(99), closed),
+            Event::Opens => self.bump(scope::address4(KEY.destination), false),
         }
+    }
+
+    /// What the agent does when a scope changes.
+    fn bump(&mut self, bucket: u32, closed: bool) {
+        let next = (self.change & !CLOSED).wrapping_add(STEP);
+        self.buckets.insert(bucket, next | u32::from(closed));
+        self.change = next | u32::from(self.buckets.values().any(|value| value & CLOSED != 0));
     }
 
     fn send(&mut self, aggregate: bool) {
@@ -101,11 +134,12 @@ impl World {
         if self.diverged == self.epoch {
             return;
         }
-        let config = self.config;
-        let terms =
-            Terms { config: &config, gate: GATE_FORWARD | GATE_LEARN, epoch: self.epoch, now: self.now };
+        let (config, buckets) = (self.config, self.buckets.clone());
+        let terms = self.terms(&config);
+        let bucket = |number| Some(buckets.get(&number).copied().unwrap_or_default());
+        let is_current = |entry: &Entry<Tuple4>| is_current(&KEY, entry, terms.change, bucket);
         let facts = Facts { way: [1, 0, 0], macs: [1, 2, 3], dscp: 0, ttl: 64, aggregate };
-        let reason = match decide(self.entry.as_mut(), &facts, &terms, |_| Ok(()), |_| false) {
+        let reason = match decide(self.entry.as_mut(), &facts, &terms, |_| Ok(()), is_current, |_| false) {
             Decision::Forward(entry, ()) => {
                 let target = entry.target - 10;
                 return self.check(target);
@@ -125,6 +159,11 @@ impl World {
         self.inside.push_back((left, self.ovs));
     }
 
+    fn terms<'a>(&self, config: &'a Config) -> Terms<'a> {
+        let Self { epoch, change, now, .. } = *self;
+        Terms { config, gate: GATE_FORWARD | GATE_LEARN, epoch, change, now }
+    }
+
     /// Checks a packet that was forwarded.
     fn check(&mut self, target: u32) {
         self.forwarded += 1;
@@ -139,9 +178,9 @@ impl World {
 
     fn comes_out(&mut self) {
         let Some((note, answer)) = self.inside.pop_front() else { return };
-        let config = self.config;
-        let terms =
-            Terms { config: &config, gate: GATE_FORWARD | GATE_LEARN, epoch: self.epoch, now: self.now };
+        let (config, buckets) = (self.config, self.buckets.clone());
+        let terms = self.terms(&config);
+        let bucket = |number| Some(buckets.get(&number).copied().unwrap_or_default());
         let out = Out {
             tuple: KEY,
             target: 10 + answer,
@@ -155,8 +194,14 @@ impl World {
             return;
         }
         let mut value = Entry::default();
-        fill(&mut value, &note, &out, 0, &terms, deadline(&terms, self.now));
-        match self.entry.as_mut().map(|entry| (compare(entry, &value, true), entry)) {
+        fill(&mut value, &note, &out, 0, &terms, deadline(&terms, self.now), |_| false);
+        if may_learn(&KEY, &value, terms.change, bucket).is_err() {
+            return;
+        }
+        let compared = |entry: &Entry<Tuple4>| {
+            compare(entry, &value, is_current(&KEY, entry, terms.change, bucket), true)
+        };
+        match self.entry.as_mut().map(|entry| (compared(entry), entry)) {
             Some((Compared::Same, entry)) => {
                 confirm(entry, &value);
             }

@@ -98,6 +98,7 @@ proptest! {
         let mut case = case;
         case.gate |= more;
         keep_off(&mut case.entry, case.gate | GATE_SERVICES, || true);
+        case.entry.checked = case.change;
         let (before, late, terms) = (case.entry, case.late(), case.terms());
         let mut entry = before;
         let asked = Cell::new(false);
@@ -105,7 +106,7 @@ proptest! {
             asked.set(true);
             true
         };
-        let reason = match decide(Some(&mut entry), &case.facts, &terms, |_| Ok(()), is_open) {
+        let reason = match decide(Some(&mut entry), &case.facts, &terms, |_| Ok(()), |_| true, is_open) {
             Decision::Forward(..) => None,
             Decision::KeptOff(_) => Some(Reason::ServiceSlow),
             Decision::Slow(reason) => Some(reason),
@@ -116,7 +117,7 @@ proptest! {
         prop_assert!(!asked.get());
         prop_assert_eq!(entry, before);
         forget(&mut entry);
-        let again = decide(Some(&mut entry), &case.facts, &terms, |_| Ok(()), |_| true);
+        let again = decide(Some(&mut entry), &case.facts, &terms, |_| Ok(()), |_| true, |_| true);
         prop_assert_eq!(again, Decision::Slow(Reason::Stale));
     }
 

@@ -27,7 +27,7 @@ pub fn flows(
     naming: &Naming,
 ) -> Vec<wire::Flow> {
     let wanted = list.into_iter().filter(|flow| only.is_none_or(|id| flow.endpoint == id));
-    wanted.filter_map(|flow| show(flow, epoch, diverged, naming)).take(limit).collect()
+    wanted.filter_map(|flow| show(flow, diverged, naming)).take(limit).collect()
 }
 
 /// Five-tuple of a flow; `None` for a protocol other than TCP and UDP.
@@ -39,7 +39,7 @@ pub fn spec(flow: &Flow) -> Option<FlowSpec> {
     })
 }
 
-fn show(flow: Flow, epoch: u32, diverged: &BTreeSet<String>, naming: &Naming) -> Option<wire::Flow> {
+fn show(flow: Flow, diverged: &BTreeSet<String>, naming: &Naming) -> Option<wire::Flow> {
     let off = diverged.contains(&flow.endpoint);
     Some(wire::Flow {
         flow: spec(&flow)?,
@@ -52,8 +52,9 @@ fn show(flow: Flow, epoch: u32, diverged: &BTreeSet<String>, naming: &Naming) ->
         endpoint: flow.endpoint,
         ttl_step: flow.ttl_step,
         epoch: flow.epoch,
-        waiting: !flow.valid && !flow.closing && !flow.slow && flow.epoch == epoch,
-        slow: flow.slow && flow.epoch == epoch,
+        waiting: !flow.valid && !flow.closing && !flow.slow && flow.current,
+        slow: flow.slow && flow.current,
+        sensitive: flow.sensitive,
         valid: flow.valid && !off,
         diverged: flow.valid && off,
         probing: flow.probing,
@@ -156,14 +157,14 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_of_the_nodes_epoch_that_is_not_used_waits_and_an_older_one_does_not() {
+    fn an_entry_that_is_current_and_not_used_waits_and_one_that_has_ended_does_not() {
         let mut list = fake::flows();
-        (list[1].valid, list[2].valid, list[2].epoch) = (false, false, 6);
-        let list = flows(list, 7, &BTreeSet::new(), None, 10, &naming());
+        (list[1].valid, list[2].valid, list[2].current) = (false, false, false);
+        let list = flows(list, &BTreeSet::new(), None, 10, &naming());
         assert_eq!(list.iter().map(|f| f.waiting).collect::<Vec<_>>(), [false, true, false]);
         let mut list = fake::flows();
         (list[1].valid, list[1].slow) = (false, true);
-        let list = flows(list, 7, &BTreeSet::new(), None, 10, &naming());
+        let list = flows(list, &BTreeSet::new(), None, 10, &naming());
         assert_eq!((list[1].waiting, list[1].slow), (false, true), "its service is kept off");
     }
 
@@ -178,7 +179,7 @@ mod tests {
             diverged,
         };
         let off = diverged(&[amounts("c0ffee01", Some(7)), amounts("c0ffee02", Some(6))], 7);
-        let list = flows(fake::flows(), 7, &off, None, 10, &naming());
+        let list = flows(fake::flows(), &off, None, 10, &naming());
         let states: Vec<_> = list.iter().map(|f| (f.valid, f.diverged, f.waiting)).collect();
         assert_eq!(states, [(false, true, false), (false, true, false), (true, false, false)]);
     }

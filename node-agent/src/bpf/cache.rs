@@ -25,13 +25,14 @@ use super::{
     ended,
     flows::{Five, Reader},
     remotes::Remotes,
-    shape::{EVENTS, FLOWS, FLOWS6, REMOTES, SLOW_SERVICES, TUNNELS},
+    scopes::Scopes,
+    shape::{EVENTS, FLOWS, FLOWS6, REMOTES, SCOPES, SLOW_SERVICES, TUNNELS},
     slow_services::{SlowServices, carried},
     sweep::{Moment, Walk, count, sweep},
 };
 use crate::flow_cache::{
     CacheError, Connections, Divergence, EndpointAmounts, Flow, FlowCache, Gate, GatewayEnd,
-    InterfaceAmounts, Pressure, See, ServiceCache, Swept, Timing, Tunnel, Underlay,
+    InterfaceAmounts, Pressure, ScopeChange, See, ServiceCache, Swept, Timing, Tunnel, Underlay,
 };
 
 /// The flow cache of the loaded programs.
@@ -41,6 +42,7 @@ pub struct PinnedCache {
     pub(super) control: Control,
     events: Mutex<RingBuf<MapData>>,
     remotes: Mutex<Remotes>,
+    scopes: Mutex<Scopes>,
     pub(super) slow_services: Mutex<SlowServices>,
     maps: std::path::PathBuf,
 }
@@ -67,7 +69,9 @@ impl PinnedCache {
             RingBuf::try_from(Map::RingBuf(pinned(EVENTS)?)).map_err(|e| Error::map(EVENTS, "open", e))?;
         let remotes = Mutex::new(Remotes::new(pinned(REMOTES)?)?);
         let slow_services = Mutex::new(SlowServices::new(pinned(SLOW_SERVICES)?)?);
-        Ok(Self { programs, clock, control, events: Mutex::new(events), remotes, slow_services, maps })
+        let scopes = Mutex::new(Scopes::new(pinned(SCOPES)?)?);
+        let events = Mutex::new(events);
+        Ok(Self { programs, clock, control, events, remotes, scopes, slow_services, maps })
     }
 
     fn lru<K: Pod, V: Pod>(&self, name: &'static str) -> Result<HashMap<MapData, K, V>, Error> {
@@ -78,8 +82,12 @@ impl PinnedCache {
 
     fn reader(&self) -> Result<Reader, Error> {
         let programs = self.programs.lock();
+        let scopes = self.scopes.lock().values().to_vec();
+        let Config { epoch, change, .. } = self.control.get()?;
         Ok(Reader {
-            epoch: self.control.get()?.epoch,
+            epoch,
+            change,
+            scopes,
             now: self.clock.now()?,
             tick: self.clock.tick,
             names: programs.endpoint_names(),
@@ -270,6 +278,14 @@ impl FlowCache for PinnedCache {
 
     fn invalidate(&self) -> Result<u32, CacheError> {
         self.control.invalidate().map_err(CacheError::from)
+    }
+
+    fn change_scopes(&self, change: &ScopeChange) -> Result<(), CacheError> {
+        self.scopes.lock().change(change, &self.control).map_err(CacheError::from)
+    }
+
+    fn open_scopes(&self) -> Result<(), CacheError> {
+        self.scopes.lock().open_all(&self.control).map_err(CacheError::from)
     }
 
     fn set_gate(&self, gate: Gate) -> Result<(), CacheError> {

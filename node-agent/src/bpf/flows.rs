@@ -1,5 +1,6 @@
 //! Decodes entries of the flow cache's maps and divergence records.
 
+use ebpf::decide::scope::is_current;
 use ebpf::decide::service::is_kept_off;
 use ebpf::decide::tuple::Tuple;
 use std::{
@@ -9,7 +10,7 @@ use std::{
 
 use api::MacAddr;
 use ebpf::layout::flow::{
-    self, Entry, HEADER_WORDS, SIDE_NODE, SIDE_OUTSIDE, SIDE_TUNNEL, STATE_ACTIVE, STATE_CLOSING, TRANSLATED,
+    self, Entry, HEADER_WORDS, SENSITIVE, SIDE_NODE, SIDE_OUTSIDE, SIDE_TUNNEL, STATE_ACTIVE, STATE_CLOSING, TRANSLATED,
     Tuple4, Tuple6,
 };
 
@@ -66,6 +67,10 @@ impl From<Tuple6> for Five {
 #[derive(Debug)]
 pub(super) struct Reader {
     pub(super) epoch: u32,
+    /// Number of the last change.
+    pub(super) change: u32,
+    /// The numbers of the scopes' last changes.
+    pub(super) scopes: Vec<u32>,
     /// Current time in ticks.
     pub(super) now: u32,
     pub(super) tick: Tick,
@@ -111,6 +116,8 @@ impl Reader {
 
     /// An entry. `key`: the flow as it enters OVS.
     pub(super) fn flow<T: Tuple + Into<Five>>(&self, key: T, entry: &Entry<T>) -> Flow {
+        let bucket = |number| self.scopes.get(usize::try_from(number).ok()?).copied();
+        let current = entry.epoch == self.epoch && is_current(&key, entry, self.change, bucket);
         let header = bytes(&entry.header);
         let [vni, option, remote] = entry.way;
         let to_tunnel = entry.after.side() == SIDE_TUNNEL;
@@ -155,7 +162,9 @@ impl Reader {
             action,
             gateway,
             epoch: entry.epoch,
-            valid: entry.epoch == self.epoch && entry.state == STATE_ACTIVE,
+            valid: current && entry.state == STATE_ACTIVE,
+            current,
+            sensitive: entry.translated & SENSITIVE != 0,
             closing: entry.state == STATE_CLOSING,
             slow: is_kept_off(entry),
             probing: entry.probing != 0,
@@ -208,6 +217,8 @@ mod tests {
     fn reader() -> Reader {
         Reader {
             epoch: 7,
+            change: 0,
+            scopes: Vec::new(),
             now: 5_000,
             tick: Tick::new(1_000_000).unwrap(),
             names: [(12, "pod".to_owned())].into(),

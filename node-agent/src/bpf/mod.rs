@@ -27,6 +27,7 @@ mod pins;
 mod ports;
 mod probe;
 mod remotes;
+mod scopes;
 mod shape;
 mod slots;
 mod slow_services;

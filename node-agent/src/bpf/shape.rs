@@ -10,6 +10,7 @@ use ebpf::layout::{
         PORT_SLOTS, Port, PortCounters, REMOTES as REMOTE_SLOTS, TUNNEL_SLOTS, TunnelCounters, TunnelKey,
     },
     reason::REASON_SLOTS,
+    scope::SCOPES as SCOPE_BUCKETS,
     service::{SLOW_SERVICES as SERVICE_SLOTS, ServiceKey},
 };
 
@@ -23,6 +24,7 @@ pub(super) const TUNNELS: &str = "TUNNELS";
 pub(super) const TUNNEL_FREE: &str = "TUNNEL_FREE";
 pub(super) const TUNNEL_STATS: &str = "TUNNEL_STATS";
 pub(super) const REMOTES: &str = "REMOTES";
+pub(super) const SCOPES: &str = "SCOPES";
 pub(super) const SLOW_SERVICES: &str = "SLOW_SERVICES";
 pub(super) const REASONS: &str = "REASONS";
 pub(super) const EVENTS: &str = "EVENTS";
@@ -47,6 +49,7 @@ fn shapes(flows: u32) -> Vec<Shape> {
     };
     vec![
         (CONFIG, 4, size_of::<Config>(), 1),
+        (SCOPES, 4, 4, SCOPE_BUCKETS),
         (ENDPOINTS, 4, size_of::<Port>(), PORT_ARRAY_SIZE),
         (ENDPOINTS_HIGH, 4, size_of::<Port>(), PORT_HASH_SIZE),
         (ENDPOINT_STATS, 4, size_of::<PortCounters>(), PORT_SLOTS),

@@ -13,7 +13,7 @@ use api::admin::Amount;
 use ebpf::layout::reason::Reason;
 use serde::Serialize;
 
-use super::{Connections, service_cache::ServiceCache};
+use super::{Connections, ScopeChange, service_cache::ServiceCache};
 
 /// Grace period: how long cached flows are used without refresh while OVS is not monitored.
 pub const HOLD: Duration = Duration::from_secs(10);
@@ -140,9 +140,13 @@ pub struct Flow {
     pub translated: Option<Translated>,
     /// Cached action.
     pub action: Action,
+    /// Any change ends the entry, as it cannot be told which ones concern it.
+    pub sensitive: bool,
     /// Epoch in which the entry was learned; it is valid in this epoch only.
     pub epoch: u32,
-    /// The entry belongs to the current epoch and is in use.
+    /// The entry belongs to the current epoch, and nothing that concerns it has changed since.
+    pub current: bool,
+    /// The entry is current and in use.
     pub valid: bool,
     /// FIN or RST was seen: the entry carries nothing, and nothing is learned of the connection before the next SYN.
     pub closing: bool,
@@ -319,6 +323,11 @@ pub trait FlowCache: std::fmt::Debug + Send + Sync {
     fn epoch(&self) -> Result<u32, CacheError>;
     /// Invalidates all entries. Returns the new epoch.
     fn invalidate(&self) -> Result<u32, CacheError>;
+    /// Changes scopes: entries that are of one of them, or that any change ends, are no longer valid, and nothing is learned in those that
+    /// are closed.
+    fn change_scopes(&self, change: &ScopeChange) -> Result<(), CacheError>;
+    /// Lets entries be learned in every scope again: an agent that ended in between may have left some closed.
+    fn open_scopes(&self) -> Result<(), CacheError>;
     /// Sets the mode bits. The grace period starts when [`Gate::hold`] was not set before; setting it again does not extend it.
     fn set_gate(&self, gate: Gate) -> Result<(), CacheError>;
     /// Mode bits as the programs read them.

@@ -25,13 +25,15 @@ pub enum Cause {
     Quiet,
     /// A round of OVS's revalidators ended.
     Revalidated,
+    /// OVS gave another answer than an entry, without a change.
+    Diverged,
     /// Monitoring of OVS was restored, or the agent started.
     Resync,
 }
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Flows,
         Self::GatewayFlows,
         Self::Ports,
@@ -43,6 +45,7 @@ impl Cause {
         Self::Path,
         Self::Quiet,
         Self::Revalidated,
+        Self::Diverged,
         Self::Resync,
     ];
 
@@ -60,6 +63,7 @@ impl Cause {
             Self::Path => "path",
             Self::Quiet => "quiet",
             Self::Revalidated => "revalidated",
+            Self::Diverged => "diverged",
             Self::Resync => "resync",
         }
     }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::flow_cache::{
     Action, CacheError, Carried, Connections, Divergence, EndpointAmounts, Flow, FlowCache, Gate, GatewayEnd,
-    InterfaceAmounts, Pressure, See, ServiceAddress, ServiceCache, Swept, Timing, Tunnel, Underlay,
+    InterfaceAmounts, Pressure, ScopeChange, See, ServiceAddress, ServiceCache, Swept, Timing, Tunnel, Underlay,
 };
 
 /// Fake implementation of [`FlowCache`].
@@ -53,7 +53,9 @@ pub(crate) fn flows() -> Vec<Flow> {
         destination_port: to.1,
         action,
         epoch: 7,
+        current: true,
         valid: true,
+        sensitive: false,
         translated: None,
         gateway: false,
         closing: false,
@@ -85,6 +87,12 @@ impl FlowCache for Fake {
     }
     fn invalidate(&self) -> Result<u32, CacheError> {
         Ok(8)
+    }
+    fn change_scopes(&self, _: &ScopeChange) -> Result<(), CacheError> {
+        Ok(())
+    }
+    fn open_scopes(&self) -> Result<(), CacheError> {
+        Ok(())
     }
     fn set_gate(&self, _: Gate) -> Result<(), CacheError> {
         Ok(())

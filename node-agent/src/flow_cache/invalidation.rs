@@ -6,10 +6,13 @@
 //! datapath flows only some time after its tables changed, and its verdicts in between must not be cached. *Monitor health*:
 //! while a source of change events is lost, entries are first used without refresh for a grace period (a restart of OVS must
 //! not interrupt traffic), then the cache is closed.
+//!
+//! A change that concerns some scopes only does the same to these scopes alone: [`super::scoped`].
 
 use std::time::{Duration, Instant};
 
 pub use crate::flow_cache::cause::{Cause, Watched};
+use crate::flow_cache::scoped::{Concerned, ScopeChange, Scoped};
 use crate::flow_cache::{Gate, HOLD};
 use api::admin::MonitorHealth;
 
@@ -29,6 +32,9 @@ impl Default for Times {
         Self { quiet: Duration::from_millis(20), longest: Duration::from_millis(200), hold: HOLD }
     }
 }
+
+/// How long an endpoint with a divergence takes the slow path.
+const DIVERGED: Duration = Duration::from_secs(5);
 
 /// Whether OVS's connection tracking accepts TCP packets of a connection of which it has not seen all packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,14 +68,18 @@ struct Monitor {
 pub enum Input {
     /// Something changed on which OVS's verdicts depend.
     Changed(Cause),
+    /// Something changed on which only OVS's verdicts of these scopes depend: buckets of [`ebpf::layout::scope`].
+    Scopes(Cause, Vec<u32>),
+    /// OVS gave another answer than an entry without a change: whatever the cause, it is not to last.
+    Diverged,
     /// The flow monitor was paused by OVS because of congestion (`true`), or resumed (`false`).
     Paused(Watched, bool),
     /// Flow updates are being parsed (`true`), or all have been (`false`). In between, the exclusions are unknown.
     Reading(Watched, bool),
     /// Changed exclusions are being applied to endpoints (`true`), or have been (`false`).
     Deciding(bool),
-    /// OVS has revalidated all of its datapath flows since the request.
-    Revalidated(Round),
+    /// OVS has revalidated all of its datapath flows since the request, which was for this.
+    Revalidated(Round, Concerned),
     /// The flow monitor of br-int is connected.
     Monitor {
         /// Number of flows in all tables.
@@ -96,15 +106,17 @@ pub enum Input {
     Tick,
 }
 
-/// Actions for the caller, in this order: clear mode bits, invalidate, set mode bits.
+/// Actions for the caller, in this order: clear mode bits, invalidate, change scopes, set mode bits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// Invalidate all entries, for this cause.
     pub invalidate: Option<Cause>,
+    /// Change these scopes; none if it has no buckets.
+    pub scopes: ScopeChange,
     /// New mode bits.
     pub gate: Gate,
-    /// Wait for OVS's revalidators from the beginning, dropping earlier waits.
-    pub revalidate: bool,
+    /// Wait for OVS's revalidators, for this.
+    pub revalidate: Concerned,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -128,6 +140,9 @@ pub struct Engine {
     times: Times,
     enabled: bool,
     burst: Option<Burst>,
+    scoped: Scoped,
+    /// When all entries are invalidated because of a divergence.
+    diverged: Option<Instant>,
     integration: Monitor,
     gateway: Monitor,
     deciding: bool,
@@ -148,6 +163,8 @@ impl Engine {
             times,
             enabled: false,
             burst: None,
+            scoped: Scoped::default(),
+            diverged: None,
             integration: Monitor::default(),
             gateway: Monitor::default(),
             deciding: false,
@@ -162,9 +179,18 @@ impl Engine {
 
     /// Processes an event that happened at `now`.
     pub fn take(&mut self, now: Instant, input: Input) -> Step {
-        let (mut invalidate, mut revalidate) = (None, false);
+        let (mut invalidate, mut revalidate, mut buckets) = (None, Concerned::default(), Vec::new());
         match input {
             Input::Changed(cause) => invalidate = self.change(now, cause, &mut revalidate),
+            // What changes while OVS starts is told all at once in the end.
+            Input::Scopes(cause, _) if self.is_away() => {
+                invalidate = self.change(now, cause, &mut revalidate);
+            }
+            Input::Scopes(_, changed) => {
+                buckets = self.scoped.change(now, &changed);
+                revalidate.buckets.extend(buckets.iter().map(|(bucket, _)| *bucket));
+            }
+            Input::Diverged => self.diverged = self.diverged.or(Some(now + DIVERGED)),
             Input::Paused(bridge, paused) => {
                 self.monitor_of(bridge).paused = paused;
                 invalidate = self.change(now, bridge.cause(), &mut revalidate);
@@ -179,10 +205,11 @@ impl Engine {
             }
             Input::Deciding(deciding) => self.deciding = deciding,
             // During a burst nothing is learned, and its end invalidates all entries anyway.
-            Input::Revalidated(Round::First) => {
-                invalidate = self.burst.is_none().then_some(Cause::Revalidated);
+            Input::Revalidated(round, concerned) => {
+                let told = concerned.everything && (round == Round::Second || self.burst.is_none());
+                invalidate = told.then_some(Cause::Revalidated);
+                buckets = self.scoped.revalidated(round, &concerned.buckets);
             }
-            Input::Revalidated(Round::Second) => invalidate = Some(Cause::Revalidated),
             Input::Monitor { flows } => {
                 self.monitor = Ok(());
                 self.empty = flows == 0;
@@ -213,13 +240,22 @@ impl Engine {
             self.burst = None;
             self.empty &= !burst.flows;
             invalidate = Some(Cause::Quiet);
-            revalidate |= burst.last > burst.first;
+            revalidate.everything |= burst.last > burst.first;
+        }
+        for (bucket, again) in self.scoped.take_ended(now, self.times) {
+            buckets.push((bucket, false));
+            revalidate.buckets.extend(again.then_some(bucket));
+        }
+        if self.diverged.is_some_and(|due| now >= due) {
+            self.diverged = None;
+            invalidate = invalidate.or(Some(Cause::Diverged));
         }
         self.update_state(now, &mut invalidate, &mut revalidate);
         if self.state == State::Open {
             self.tcp = self.tracking == Tracking::Tolerant;
         }
-        Step { invalidate, gate: self.gate(), revalidate }
+        let scopes = ScopeChange { buckets, closing: self.scoped.is_closing() };
+        Step { invalidate, scopes, gate: self.gate(), revalidate }
     }
 
     /// When to call [`Engine::take`] with [`Input::Tick`] if no other event arrives.
@@ -229,7 +265,7 @@ impl Engine {
             State::Hold { until, .. } => Some(until),
             _ => None,
         };
-        burst.into_iter().chain(hold).min()
+        burst.into_iter().chain(hold).chain(self.scoped.due(self.times)).chain(self.diverged).min()
     }
 
     /// Health of the OVS monitor.
@@ -313,14 +349,19 @@ impl Engine {
         [self.integration, self.gateway].iter().any(|monitor| monitor.paused || monitor.reading)
     }
 
+    /// Whether OVS is away, or is only starting.
+    fn is_away(&self) -> bool {
+        self.monitor.is_err() || self.empty
+    }
+
     fn end(&self, burst: Burst) -> Instant {
         (burst.last + self.times.quiet).min(burst.first + self.times.longest)
     }
 
     /// Processes a change. Requests a wait for the revalidators, which OVS has just started; the end of a burst of several changes
     /// requests another.
-    fn change(&mut self, now: Instant, cause: Cause, revalidate: &mut bool) -> Option<Cause> {
-        let away = self.monitor.is_err() || self.empty;
+    fn change(&mut self, now: Instant, cause: Cause, revalidate: &mut Concerned) -> Option<Cause> {
+        let away = self.is_away();
         let follows_from_start =
             matches!(cause, Cause::Ports | Cause::Chassis | Cause::Neighbours | Cause::GatewayFlows);
         if away && follows_from_start {
@@ -335,19 +376,19 @@ impl Engine {
             return None;
         }
         self.burst = Some(Burst { first: now, last: now, flows });
-        *revalidate = true;
+        revalidate.everything = true;
         // Flows installed after a restart of ovs-vswitchd do not invalidate entries; when all are there, the resync does.
         (!(self.empty && flows)).then_some(cause)
     }
 
     /// Moves between open, grace period and closed.
-    fn update_state(&mut self, now: Instant, invalidate: &mut Option<Cause>, revalidate: &mut bool) {
+    fn update_state(&mut self, now: Instant, invalidate: &mut Option<Cause>, revalidate: &mut Concerned) {
         match (self.unsynced_reason().is_none(), self.state) {
             (true, State::Hold { .. } | State::Closed) => {
                 self.state = State::Open;
                 self.burst = Some(Burst { first: now, last: now, flows: false });
                 *invalidate = Some(Cause::Resync);
-                *revalidate = true;
+                revalidate.everything = true;
             }
             (false, State::Open) => self.state = State::Hold { since: now, until: now + self.times.hold },
             (false, State::Hold { until, .. }) if now >= until => self.state = State::Closed,

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 
 use super::gateway_monitor::GatewayMonitor;
 use super::metrics::CacheMetrics;
+use super::sources::revalidation::Requests;
 use crate::flow_cache::eligibility::decide::View;
 use crate::flow_cache::eligibility::flow_actions::FlowExclusions;
 use crate::flow_cache::invalidation::{Cause, Engine, Input, Step, Times, Tracking, Watched};
@@ -49,8 +50,8 @@ pub(super) struct Shared {
     pub(super) remotes: Mutex<Option<BTreeSet<Ipv4Addr>>>,
     /// The state machine's due time has changed.
     pub(super) due: Notify,
-    /// Wait for OVS's revalidators again.
-    pub(super) revalidate: Notify,
+    /// Waits for OVS's revalidators that are to begin.
+    pub(super) revalidate: Requests,
     /// ovs-vswitchd may have restarted.
     pub(super) ovs_is_new: Notify,
     /// An input of the eligibility rules has changed.
@@ -164,7 +165,7 @@ impl Manager {
             last_sent: Mutex::default(),
             remotes: Mutex::default(),
             due: Notify::new(),
-            revalidate: Notify::new(),
+            revalidate: Requests::default(),
             ovs_is_new: Notify::new(),
             decide: Notify::new(),
         };
@@ -316,7 +317,7 @@ impl CacheControl for Manager {
 }
 
 impl Shared {
-    /// Feeds `input` to the state machine and applies the resulting step. Never blocks for long. Returns true when the cache was
+    /// Feeds `input` to the state machine and applies the resulting step. Never blocks for long. Returns true when entries were
     /// invalidated.
     pub(super) fn take(&self, input: Input) -> bool {
         self.take_locked(&mut self.inner.lock(), input)
@@ -385,10 +386,9 @@ impl Shared {
         if inner.engine.due() != before {
             self.due.notify_one();
         }
-        if step.revalidate {
-            self.revalidate.notify_one();
-        }
-        step.invalidate.is_some()
+        let changed = step.invalidate.is_some() || !step.scopes.buckets.is_empty();
+        self.revalidate.add(step.revalidate);
+        changed
     }
 
     /// Applies a step: clears mode bits, invalidates, then sets mode bits, so that nothing is learned or used in between.
@@ -415,6 +415,12 @@ impl Shared {
                 // Entries that cannot be invalidated must not be used.
                 set(inner, Gate::default());
                 return;
+            }
+        }
+        if !step.scopes.buckets.is_empty() {
+            self.metrics.scopes.inc_by(u64::try_from(step.scopes.buckets.len()).unwrap_or(u64::MAX));
+            if self.check("change scopes", cache.change_scopes(&step.scopes)).is_none() {
+                self.check("invalidate all entries", cache.invalidate());
             }
         }
         set(inner, new);
@@ -574,8 +580,10 @@ impl Shared {
     }
 
     pub(super) fn diverged(&self, count: u64) {
-        self.inner.lock().divergences += count;
+        let mut inner = self.inner.lock();
+        inner.divergences += count;
         self.metrics.divergences.inc_by(count);
+        self.take_locked(&mut inner, Input::Diverged);
     }
 
     pub(super) fn timing(&self) -> Timing {

@@ -15,6 +15,9 @@ use api::admin::MonitorHealth;
 #[derive(Debug, Clone)]
 pub(super) struct CacheMetrics {
     invalidations: Family<CauseLabels, Counter>,
+    pub(super) scopes: Counter,
+    scoped: Family<CauseLabels, Counter>,
+    unscoped: Family<WhyLabels, Counter>,
     pub(super) delay: Histogram,
     pub(super) revalidation: Histogram,
     gate: Family<BitLabels, Gauge>,
@@ -32,6 +35,11 @@ pub(super) struct CacheMetrics {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CauseLabels {
     source: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WhyLabels {
+    why: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -58,6 +66,9 @@ impl Default for CacheMetrics {
     fn default() -> Self {
         Self {
             invalidations: Family::default(),
+            scopes: Counter::default(),
+            scoped: Family::default(),
+            unscoped: Family::default(),
             delay: Histogram::new(exponential_buckets(0.000_002, 2.0, 18)),
             revalidation: Histogram::new(exponential_buckets(0.001, 2.0, 14)),
             gate: Family::default(),
@@ -82,8 +93,23 @@ impl CacheMetrics {
             self.invalidations.clone(),
         );
         registry.register(
+            "fastpath_scoped_changes",
+            "Changes that concerned only some cached flows, by cause",
+            self.scoped.clone(),
+        );
+        registry.register(
+            "fastpath_unscoped_changes",
+            "Changes of the bridges' flows that concerned all cached flows, by what made them so",
+            self.unscoped.clone(),
+        );
+        registry.register(
+            "fastpath_scopes",
+            "Scopes (addresses, ports, MAC addresses, tunnel keys, datapaths) whose cached flows were invalidated; each change counts several times until OVS has followed it",
+            self.scopes.clone(),
+        );
+        registry.register(
             "fastpath_invalidation_seconds",
-            "Time from the arrival of an OpenFlow flow update to the invalidation of the cache",
+            "Time from the arrival of an OpenFlow flow update to the invalidation of the flows that it concerns",
             self.delay.clone(),
         );
         registry.register(
@@ -141,6 +167,16 @@ impl CacheMetrics {
 
     pub(super) fn invalidated(&self, cause: Cause) {
         self.invalidations.get_or_create(&CauseLabels { source: cause.name() }).inc();
+    }
+
+    /// Counts a change that concerned only some cached flows.
+    pub(super) fn scoped(&self, cause: Cause) {
+        self.scoped.get_or_create(&CauseLabels { source: cause.name() }).inc();
+    }
+
+    /// Counts a change of the bridges' flows that concerned all cached flows.
+    pub(super) fn unscoped(&self, why: &'static str) {
+        self.unscoped.get_or_create(&WhyLabels { why }).inc();
     }
 
     pub(super) fn invalidations(&self) -> impl Iterator<Item = (&'static str, u64)> {

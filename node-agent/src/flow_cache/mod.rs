@@ -6,6 +6,7 @@
 //! | `cache` | trait [`FlowCache`]: reads and writes the eBPF programs' maps; implemented by `bpf` |
 //! | `manager` | [`Manager`]: handle for the rest of the agent; applies the state machine's decisions to the maps |
 //! | `invalidation` | state machine: when to invalidate, learn, use entries in a grace period, or stop; pure, time is passed in |
+//! | `scoped` | its part for changes that concern some scopes only; pure |
 //! | `cause` | causes of invalidation, as in metrics |
 //! | `connections` | tracked connections that ended, and when to look for their entries; pure |
 //! | `sources/` | event sources: flows of br-int, Open_vSwitch database, underlay, connection tracking, revalidators |
@@ -31,6 +32,7 @@ mod path_file;
 mod pressure;
 pub mod pressure_cache;
 mod remotes;
+mod scoped;
 mod service_cache;
 mod service_choices;
 pub mod service_collector;
@@ -42,6 +44,7 @@ mod tasks;
 
 pub use cache::*;
 pub use connections::Connections;
+pub use scoped::{Concerned, ScopeChange};
 pub use manager::{CacheControl, Manager};
 pub use path_file::StoreError;
 pub use service_cache::{Carried, See, ServiceAddress, ServiceCache};

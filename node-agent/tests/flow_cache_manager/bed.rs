@@ -11,7 +11,7 @@ use api::admin::{CacheStatus, MonitorHealth};
 use node_agent::datapath::Datapath;
 use node_agent::flow_cache::{CacheError, FaultInjection, Settings};
 use node_agent::flow_cache::{
-    Divergence, EndpointAmounts, Flow, FlowCache, Gate, GatewayEnd, InterfaceAmounts, Pressure, Swept,
+    Divergence, EndpointAmounts, Flow, FlowCache, Gate, GatewayEnd, InterfaceAmounts, Pressure, ScopeChange, Swept,
     Timing, Tunnel, Underlay,
 };
 use node_agent::health::Health;
@@ -29,6 +29,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(20);
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Call {
     Invalidate,
+    Scopes(ScopeChange),
     Gate(Gate),
     Endpoint(String, bool),
     Underlay(Option<Underlay>),
@@ -101,6 +102,13 @@ impl FlowCache for Recorder {
             probe(self.invalidations());
         }
         Ok(1)
+    }
+    fn change_scopes(&self, change: &ScopeChange) -> Result<(), CacheError> {
+        self.note(Call::Scopes(change.clone()));
+        Ok(())
+    }
+    fn open_scopes(&self) -> Result<(), CacheError> {
+        Ok(())
     }
     fn set_gate(&self, gate: Gate) -> Result<(), CacheError> {
         self.note(Call::Gate(gate));

@@ -61,7 +61,7 @@ fn translated(flow: &Flow) -> String {
 
 /// State of an entry: `valid` is in use; `probing` is in use while a revalidation packet is inside OVS; `waiting` is unused until
 /// the other direction of the connection is cached; `ovs` is of a service that is kept off the cache; `diverged` is unused in this epoch, as OVS's verdict differed; `stale` belongs
-/// to an earlier epoch and is never used again.
+/// to an earlier epoch, or something that concerns it has changed, and is never used again.
 fn state(flow: &Flow) -> &'static str {
     match flow {
         Flow { valid: true, probing: false, .. } => "valid",

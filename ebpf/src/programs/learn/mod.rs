@@ -13,8 +13,9 @@ use ebpf::{
     },
     layout::{
         flow::{Entry, GATE_FORWARD, HEADER_LEN, HEADER_WORDS, Print, SIDE_OUTSIDE, SIDE_TUNNEL},
-        maps::{Config, PORT_FAST, PORT_INTERPOSED, Port, TunnelKey, mapped},
+        maps::{Config, PORT_FAST, PORT_INTERPOSED, Port, SLOT_MANAGEMENT, TunnelKey, mapped},
         reason::Reason,
+        scope::CLOSED,
     },
     packet::{Outer, Packet as _, UDP, Window as _},
 };
@@ -149,7 +150,8 @@ fn comes_out<F: Family, const AT: u32>(skb: &Skb, exit: &Exit<'_>) -> Result<Lea
     }
     let Some(claim) = claim else { return Err(Reason::NoteMissing) };
     let gate = maps::gate(exit.config);
-    let terms = Terms { config: exit.config, gate, epoch: maps::epoch(exit.config), now: skb::now() };
+    let (epoch, change) = (maps::epoch(exit.config), maps::change(exit.config));
+    let terms = Terms { config: exit.config, gate, epoch, change, now: skb::now() };
     let out = Out {
         tuple: flow.tuple,
         target: exit.target,
@@ -187,7 +189,7 @@ fn learn<F: Family, const AT: u32>(
     let value = unsafe { &mut *scratch };
     // SAFETY: draws a number.
     let deadline = learn::deadline(terms, unsafe { bpf_get_prandom_u32() });
-    learn::fill(value, left, out, dscp, terms, deadline);
+    learn::fill(value, left, out, dscp, terms, deadline, is_management);
     service::keep_off(value, terms.gate, || conn::is_slow::<F>(&key, &out.tuple) != 0);
     value.slot_in = 0;
     value.slot_out = short(exit.slot);
@@ -223,6 +225,12 @@ fn learn<F: Family, const AT: u32>(
     save::<F>(&key, value, terms)
 }
 
+/// Whether an interface of the node is the management port.
+#[inline(always)]
+fn is_management(ifindex: u32) -> bool {
+    maps::port(ifindex).is_some_and(|port| port.slot == SLOT_MANAGEMENT)
+}
+
 /// Slot of a counter, as an entry has it.
 #[expect(clippy::cast_possible_truncation, reason = "there are at most 65,536 slots of either kind")]
 #[inline(always)]
@@ -237,12 +245,21 @@ fn save<F: Family>(
     value: &mut Entry<F::Tuple>,
     terms: &Terms<'_>,
 ) -> Result<Learned, Reason> {
+    if value.entered != terms.change || terms.change & CLOSED != 0 {
+        match conn::scope_refusal::<F>(key, value, terms.change) {
+            0 => {}
+            1 => return Err(Reason::ScopeClosed),
+            _ => return Err(Reason::NoteOldScope),
+        }
+    }
     if let Some(entry) = F::flows().get_ptr_mut(key) {
         // SAFETY: a map value that an LRU map may reuse, as in `forward`.
         let entry = unsafe { &mut *entry };
         learn::is_learnable(entry)?;
         let compared = if service::same_path(entry, value) {
-            learn::compare(entry, value, count::counting())
+            let is_current = entry.checked == terms.change
+                || conn::is_current::<F>(key, entry, terms.change) != 0;
+            learn::compare(entry, value, is_current, count::counting())
         } else {
             Compared::New
         };

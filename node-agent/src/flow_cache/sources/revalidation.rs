@@ -4,28 +4,63 @@
 //! have passed a flow already. A second wait, sent after the first reply, ends with a round that started after the change. So only
 //! after the second reply no datapath flow is older than the change.
 //!
-//! OVS starts a round when its tables change, so the wait starts at the first change of a burst; regular rounds follow twice a
-//! second.
+//! OVS starts a round when its tables change, so a wait starts at the first change of a burst; regular rounds follow twice a
+//! second. Waits for different scopes run beside each other: none is put off by changes that go on elsewhere.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::flow_cache::invalidation::{Input, Round};
 use crate::flow_cache::manager::Shared;
+use crate::flow_cache::scoped::Concerned;
 use crate::ovs::unixctl::Unixctl;
 
 /// Timeout for a round. By default OVS starts one at least every 500 ms (`max-revalidator`, ovs-vswitchd.conf.db(5)).
 const LONGEST: Duration = Duration::from_secs(5);
 /// Assumed duration of a round when `revalidator/wait` fails.
 const ASSUMED: Duration = Duration::from_millis(700);
+/// Waits at a time; what comes meanwhile is waited for together.
+const WAITS: usize = 16;
+
+/// What is to be waited for next.
+#[derive(Debug, Default)]
+pub(in crate::flow_cache) struct Requests {
+    next: Mutex<Concerned>,
+    some: Notify,
+}
+
+impl Requests {
+    /// Requests a wait.
+    pub(in crate::flow_cache) fn add(&self, concerned: Concerned) {
+        if !concerned.is_empty() {
+            self.next.lock().add(concerned);
+            self.some.notify_one();
+        }
+    }
+
+    /// Takes what was requested; waits until something is.
+    async fn take(&self) -> Concerned {
+        loop {
+            let next = std::mem::take(&mut *self.next.lock());
+            if !next.is_empty() {
+                return next;
+            }
+            self.some.notified().await;
+        }
+    }
+}
 
 /// After each change, waits for two rounds and reports each to the state machine. Never returns.
 pub(in crate::flow_cache) async fn run(shared: Arc<Shared>, unixctl: Option<Unixctl>) {
-    let ovs = Ovs { shared: Arc::clone(&shared), unixctl, logged: false };
-    follow(&shared.revalidate, ovs, |round| {
-        shared.take(Input::Revalidated(round));
+    let ovs = Ovs { shared: Arc::clone(&shared), unixctl, logged: Mutex::new(false) };
+    follow(&shared.revalidate, &ovs, |round, concerned| {
+        shared.take(Input::Revalidated(round, concerned));
     })
     .await;
 }
@@ -33,18 +68,18 @@ pub(in crate::flow_cache) async fn run(shared: Arc<Shared>, unixctl: Option<Unix
 /// Source of the ends of rounds.
 trait Revalidators {
     /// Waits until a round ends.
-    async fn wait(&mut self);
+    async fn wait(&self);
 }
 
 struct Ovs {
     shared: Arc<Shared>,
     unixctl: Option<Unixctl>,
     /// The current failure is logged.
-    logged: bool,
+    logged: Mutex<bool>,
 }
 
 impl Revalidators for Ovs {
-    async fn wait(&mut self) {
+    async fn wait(&self) {
         let began = Instant::now();
         let waited = match &self.unixctl {
             Some(unixctl) => {
@@ -55,10 +90,10 @@ impl Revalidators for Ovs {
         match waited {
             Ok(_) => {
                 self.shared.metrics.revalidation.observe(began.elapsed().as_secs_f64());
-                self.logged = false;
+                *self.logged.lock() = false;
             }
             Err(error) => {
-                if !std::mem::replace(&mut self.logged, true) {
+                if !std::mem::replace(&mut *self.logged.lock(), true) {
                     tracing::warn!(
                         error,
                         "revalidator/wait failed; assuming a fixed duration for a revalidator round"
@@ -70,28 +105,29 @@ impl Revalidators for Ovs {
     }
 }
 
-/// Waits for two rounds after each change; another change in between restarts the count.
-async fn follow(changed: &Notify, mut ovs: impl Revalidators, tell: impl Fn(Round)) {
-    changed.notified().await;
+/// Waits for two rounds after each change. Where everything is concerned the youngest wait speaks for the earlier ones.
+async fn follow(requests: &Requests, ovs: &impl Revalidators, tell: impl Fn(Round, Concerned)) {
+    let (youngest, tell) = (&AtomicU64::new(0), &tell);
+    let rounds = |concerned: Concerned| async move {
+        let more = u64::from(concerned.everything);
+        let number = youngest.fetch_add(more, Ordering::Relaxed) + more;
+        for round in [Round::First, Round::Second] {
+            ovs.wait().await;
+            let everything = concerned.everything && youngest.load(Ordering::Relaxed) == number;
+            tell(round, Concerned { everything, buckets: concerned.buckets.clone() });
+        }
+    };
+    let mut waits = FuturesUnordered::new();
     loop {
-        let asked = async {
-            for round in [Round::First, Round::Second] {
-                ovs.wait().await;
-                tell(round);
-            }
-        };
         tokio::select! {
-            biased;
-            // A wait that started before this change says nothing about it.
-            () = changed.notified() => {}
-            () = asked => changed.notified().await,
+            concerned = requests.take(), if waits.len() < WAITS => waits.push(rounds(concerned)),
+            Some(()) = waits.next() => {}
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use parking_lot::Mutex;
     use tokio::sync::oneshot;
 
     use super::*;
@@ -104,15 +140,15 @@ mod tests {
         /// The table as the round that is under way has read it.
         round: Option<u32>,
         waiting: Vec<oneshot::Sender<()>>,
-        /// For each answer that was told, the datapath at that moment.
-        told: Vec<(Round, u32)>,
+        /// For each answer that was told: for what, and the datapath at that moment.
+        told: Vec<(Round, Concerned, u32)>,
     }
 
     #[derive(Clone, Default)]
     struct Fake(Arc<Mutex<Model>>);
 
     impl Revalidators for Fake {
-        async fn wait(&mut self) {
+        async fn wait(&self) {
             let (answer, answered) = oneshot::channel();
             self.0.lock().waiting.push(answer);
             let _ = answered.await;
@@ -137,8 +173,8 @@ mod tests {
             settle().await;
         }
 
-        fn told(&self) -> Vec<(Round, u32)> {
-            self.0.lock().told.clone()
+        fn told(&self) -> Vec<(Round, Concerned, u32)> {
+            std::mem::take(&mut self.0.lock().told)
         }
     }
 
@@ -149,33 +185,42 @@ mod tests {
         }
     }
 
+    fn everything() -> Concerned {
+        Concerned { everything: true, ..Concerned::default() }
+    }
+
+    fn scope(bucket: u32) -> Concerned {
+        Concerned { everything: false, buckets: [bucket].into() }
+    }
+
     async fn with(test: impl AsyncFnOnce(&Fake, &Change)) {
-        let (fake, changed) = (Fake::default(), Arc::new(Notify::new()));
+        let (fake, requests) = (Fake::default(), Arc::new(Requests::default()));
         let task = {
-            let (asked, log, changed) = (fake.clone(), fake.clone(), Arc::clone(&changed));
+            let (ovs, log, requests) = (fake.clone(), fake.clone(), Arc::clone(&requests));
             tokio::spawn(async move {
-                follow(&changed, asked, |round| {
+                follow(&requests, &ovs, |round, concerned| {
                     let mut model = log.0.lock();
                     let datapath = model.datapath;
-                    model.told.push((round, datapath));
+                    model.told.push((round, concerned, datapath));
                 })
                 .await;
             })
         };
-        test(&fake, &Change { fake: fake.clone(), changed }).await;
+        test(&fake, &Change { fake: fake.clone(), requests }).await;
         task.abort();
     }
 
     struct Change {
         fake: Fake,
-        changed: Arc<Notify>,
+        requests: Arc<Requests>,
     }
 
     impl Change {
         /// OVS's table changes, and we hear of it.
-        fn make(&self, table: u32) {
+        async fn make(&self, table: u32, concerned: Concerned) {
             self.fake.0.lock().table = table;
-            self.changed.notify_one();
+            self.requests.add(concerned);
+            settle().await;
         }
     }
 
@@ -183,36 +228,74 @@ mod tests {
     async fn the_end_of_a_round_that_began_before_the_change_is_not_the_last_word() {
         with(async |ovs, change| {
             ovs.begin();
-            change.make(1);
-            settle().await;
+            change.make(1, everything()).await;
             ovs.end().await;
-            assert_eq!(ovs.told(), [(Round::First, 0)], "the old flow is still there");
+            assert_eq!(ovs.told(), [(Round::First, everything(), 0)], "the old flow is still there");
             ovs.begin();
             ovs.end().await;
-            assert_eq!(ovs.told(), [(Round::First, 0), (Round::Second, 1)]);
+            assert_eq!(ovs.told(), [(Round::Second, everything(), 1)]);
             ovs.begin();
             ovs.end().await;
-            assert_eq!(ovs.told().len(), 2, "nobody asks any more");
+            assert_eq!(ovs.told().len(), 0, "nobody asks any more");
         })
         .await;
     }
 
     #[tokio::test]
-    async fn another_change_begins_the_count_anew() {
+    async fn where_everything_is_concerned_another_change_begins_the_count_anew() {
         with(async |ovs, change| {
-            change.make(1);
-            settle().await;
+            change.make(1, everything()).await;
             ovs.begin();
             ovs.end().await;
             ovs.begin();
             // This round has read the table already.
-            change.make(2);
-            settle().await;
+            change.make(2, everything()).await;
             ovs.end().await;
-            assert_eq!(ovs.told(), [(Round::First, 1), (Round::First, 1)]);
+            let told = ovs.told();
+            assert!(told.contains(&(Round::First, everything(), 1)), "{told:?}");
+            assert!(!told.iter().any(|told| told.0 == Round::Second && told.1.everything), "{told:?}");
             ovs.begin();
             ovs.end().await;
-            assert_eq!(ovs.told().last(), Some(&(Round::Second, 2)));
+            assert_eq!(ovs.told(), [(Round::Second, everything(), 2)]);
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn changes_elsewhere_do_not_put_off_the_last_word_on_a_scope() {
+        with(async |ovs, change| {
+            change.make(1, scope(7)).await;
+            let mut told = Vec::new();
+            for table in 2..6 {
+                ovs.begin();
+                change.make(table, scope(100 + table)).await;
+                ovs.end().await;
+                told.extend(ovs.told());
+            }
+            let of_it: Vec<_> = told.iter().filter(|(_, concerned, _)| *concerned == scope(7)).collect();
+            assert_eq!(of_it, [&(Round::First, scope(7), 1), &(Round::Second, scope(7), 2)]);
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn what_comes_while_many_wait_is_waited_for_together() {
+        with(async |ovs, change| {
+            for bucket in 0..100 {
+                change.make(bucket, scope(bucket)).await;
+            }
+            assert_eq!(ovs.0.lock().waiting.len(), WAITS);
+            let mut told = Concerned::default();
+            for _ in 0..8 {
+                ovs.begin();
+                ovs.end().await;
+                for (round, concerned, _) in ovs.told() {
+                    if round == Round::Second {
+                        told.add(concerned);
+                    }
+                }
+            }
+            assert_eq!(told.buckets, (0..100).collect());
         })
         .await;
     }
