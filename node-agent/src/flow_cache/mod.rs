@@ -12,6 +12,7 @@
 //! | `sources/` | event sources: flows of br-int, Open_vSwitch database, underlay, connection tracking, revalidators |
 //! | `eligibility/` | which endpoints are eligible, and why others are not |
 //! | `pressure`, `remotes` | periodic sweep of the maps and adaptive refresh interval; set of remote tunnel endpoints |
+//! | `scope/` | which entries a change of br-int's flows can concern; pure |
 //! | `services` | which services are kept off the cache ([`Services`]); `service_choices`: what was asked for, `service_file`: persisted on disk |
 //! | `service_cache` | trait [`ServiceCache`]: what the maps are told and asked about services |
 //! | `service_stats`, `service_collector` | sums by service and backend, pure; exported |
@@ -33,6 +34,7 @@ mod pressure;
 pub mod pressure_cache;
 mod remotes;
 mod scoped;
+pub mod scope;
 mod service_cache;
 mod service_choices;
 pub mod service_collector;
