@@ -55,6 +55,9 @@ pub const fn datapath(vni: u32) -> u32 {
     bucket(6, vni, 0)
 }
 
+/// Bucket of no scope: it changes with every change, for what any change concerns.
+pub const ANY: u32 = bucket(7, 0, 0);
+
 /// One round of a hash.
 #[inline(always)]
 const fn mixed(hash: u32, word: u32) -> u32 {

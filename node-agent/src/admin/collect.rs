@@ -16,11 +16,10 @@ pub fn diverged(endpoints: &[EndpointAmounts], epoch: u32) -> BTreeSet<String> {
     now.map(|e| e.endpoint.clone()).collect()
 }
 
-/// Converts at most `limit` flows, of container `only` if given, keeping their order. `epoch` is the current epoch, `diverged` the
-/// result of [`diverged`].
+/// Converts at most `limit` flows, of container `only` if given, keeping their order. `diverged`: the result of
+/// [`diverged`].
 pub fn flows(
     list: Vec<Flow>,
-    epoch: u32,
     diverged: &BTreeSet<String>,
     only: Option<&str>,
     limit: usize,
@@ -134,7 +133,7 @@ mod tests {
 
     #[test]
     fn flows_get_the_names_of_pods_and_nodes() {
-        let list = flows(fake::flows(), 7, &BTreeSet::new(), None, 10, &naming());
+        let list = flows(fake::flows(), &BTreeSet::new(), None, 10, &naming());
         let shown: Vec<_> = list
             .iter()
             .map(|f| {
@@ -186,7 +185,7 @@ mod tests {
 
     #[test]
     fn the_limit_counts_flows_of_the_endpoint_that_was_asked_for() {
-        let of = |only, limit| flows(fake::flows(), 7, &BTreeSet::new(), only, limit, &naming()).len();
+        let of = |only, limit| flows(fake::flows(), &BTreeSet::new(), only, limit, &naming()).len();
         assert_eq!((of(None, 2), of(Some("c0ffee02"), 2), of(Some("c0ffee01"), 2)), (2, 1, 2));
     }
 

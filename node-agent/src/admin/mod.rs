@@ -97,9 +97,8 @@ async fn flows(State(view): State<Arc<dyn View>>, body: Bytes) -> Answer<Vec<wir
         // The list is not sorted by endpoint, so all flows are needed.
         let enough = if only.is_some() { usize::MAX } else { limit };
         let list = cache.flows(enough)?;
-        let epoch = cache.epoch()?;
-        let off = collect::diverged(&cache.endpoints()?, epoch);
-        Ok(collect::flows(list, epoch, &off, only.as_deref(), limit, &naming))
+        let off = collect::diverged(&cache.endpoints()?, cache.epoch()?);
+        Ok(collect::flows(list, &off, only.as_deref(), limit, &naming))
     })
     .await
 }

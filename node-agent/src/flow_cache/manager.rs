@@ -6,15 +6,18 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use ebpf::layout::scope;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::gateway_monitor::GatewayMonitor;
+use super::local_ports::{LocalPorts, host_veth};
 use super::metrics::CacheMetrics;
 use super::sources::revalidation::Requests;
 use crate::flow_cache::eligibility::decide::View;
 use crate::flow_cache::eligibility::flow_actions::FlowExclusions;
 use crate::flow_cache::invalidation::{Cause, Engine, Input, Step, Times, Tracking, Watched};
+use crate::flow_cache::scope::Scope;
 use crate::flow_cache::path_file::{Store, StoreError};
 use crate::flow_cache::{FlowCache, Gate, GatewayEnd, Services, Timing, Underlay};
 use api::admin::{
@@ -46,6 +49,8 @@ pub(super) struct Shared {
     /// Path last written for each endpoint; true: fast path. Has its own lock, as writes may take long and must not delay
     /// invalidation.
     last_sent: Mutex<BTreeMap<String, bool>>,
+    /// Ports of br-int; `None` before they are known. Has its own lock, which is held for a lookup or an assignment.
+    ports: Mutex<Option<LocalPorts>>,
     /// Remote tunnel endpoints last written to the cache; `None` when unknown.
     pub(super) remotes: Mutex<Option<BTreeSet<Ipv4Addr>>>,
     /// The state machine's due time has changed.
@@ -163,6 +168,7 @@ impl Manager {
             metrics: CacheMetrics::default(),
             inner: Mutex::new(inner),
             last_sent: Mutex::default(),
+            ports: Mutex::default(),
             remotes: Mutex::default(),
             due: Notify::new(),
             revalidate: Requests::default(),
@@ -272,14 +278,18 @@ impl Manager {
         self.shared.decide.notify_one();
     }
 
-    /// Call after the programs of endpoint `id` were detached and before its links are deleted: invalidates the cache, so that no
+    /// Call after the programs of endpoint `id` were detached and before its links are deleted: invalidates its flows, so that no
     /// packet is redirected to these links.
     pub fn endpoint_removed(&self, id: &str) {
         if self.shared.cache.is_none() {
             return;
         }
         self.shared.last_sent.lock().remove(id);
-        self.shared.take(Input::Changed(Cause::Removal));
+        match host_veth(id) {
+            Some(ifindex) => self.shared.take_buckets(Cause::Removal, vec![scope::port(ifindex)]),
+            // The link is gone, and with it the way to it.
+            None => self.shared.take(Input::Changed(Cause::Removal)),
+        };
     }
 }
 
@@ -323,10 +333,39 @@ impl Shared {
         self.take_locked(&mut self.inner.lock(), input)
     }
 
+    /// Feeds a change that concerns only these scopes. Returns true when entries were invalidated.
+    pub(super) fn take_scopes(&self, cause: Cause, scopes: &BTreeSet<Scope>) -> bool {
+        let buckets = self.ports.lock().as_ref().map(|ports| ports.buckets(scopes));
+        match buckets {
+            Some(buckets) => self.take_buckets(cause, buckets),
+            None => self.take(Input::Changed(cause)),
+        }
+    }
+
+    /// The same with the buckets of the scopes. Without any it concerns what any change concerns.
+    pub(super) fn take_buckets(&self, cause: Cause, mut buckets: Vec<u32>) -> bool {
+        self.metrics.scoped(cause);
+        buckets.push(scope::ANY);
+        self.take(Input::Scopes(cause, buckets))
+    }
+
+    /// Buckets of those ports of pods, and of the management port, that have these names.
+    pub(super) fn named_ports(&self, names: &BTreeSet<String>) -> BTreeMap<String, u32> {
+        let ports = self.ports.lock();
+        let named = |name: &String| Some((name.clone(), ports.as_ref()?.named(name)?));
+        names.iter().filter_map(named).collect()
+    }
+
+    /// Replaces the ports of br-int.
+    pub(super) fn set_ports(&self, ports: LocalPorts) {
+        *self.ports.lock() = Some(ports);
+    }
+
     /// Adopts the cache of a previous agent. Its entries stay in use until OVS is monitored, and are invalidated then: a restart of
     /// the agent must not send every packet through OVS.
     pub(super) fn adopt(&self) {
         let Some(cache) = &self.cache else { return };
+        self.check("open scopes", cache.open_scopes());
         match self.check("read the mode bits", cache.gate()) {
             Some(gate) if gate.forward => {
                 // If it cannot be read, the grace period counts as over.

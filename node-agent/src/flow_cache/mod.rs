@@ -7,6 +7,7 @@
 //! | `manager` | [`Manager`]: handle for the rest of the agent; applies the state machine's decisions to the maps |
 //! | `invalidation` | state machine: when to invalidate, learn, use entries in a grace period, or stop; pure, time is passed in |
 //! | `scoped` | its part for changes that concern some scopes only; pure |
+//! | `local_ports` | which interface is which port of br-int: scopes as the programs know them |
 //! | `cause` | causes of invalidation, as in metrics |
 //! | `connections` | tracked connections that ended, and when to look for their entries; pure |
 //! | `sources/` | event sources: flows of br-int, Open_vSwitch database, underlay, connection tracking, revalidators |
@@ -27,6 +28,7 @@ pub mod eligibility;
 pub(crate) mod fake;
 mod gateway_monitor;
 pub mod invalidation;
+mod local_ports;
 mod manager;
 mod metrics;
 mod path_file;

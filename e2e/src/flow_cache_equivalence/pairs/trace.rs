@@ -164,6 +164,7 @@ mod tests {
             waiting: false,
             diverged: false,
             slow: false,
+            sensitive: false,
             probing: false,
             age_ms: 1,
             refresh_in_ms: 1,

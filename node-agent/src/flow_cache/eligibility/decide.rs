@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use api::ovn_name::{INTEGRATION_BRIDGE, MANAGEMENT_INTERFACE};
+use ebpf::layout::scope;
 use nix::net::if_::if_nametoindex;
 use ovsdb_client::vswitch::{Bridge, Interface, Mirror, OpenVSwitch, Port};
 
@@ -12,6 +13,7 @@ use crate::attach::shim_ovs_end;
 use crate::flow_cache::eligibility::flow_actions::FlowExclusions;
 use crate::flow_cache::eligibility::rules::{self, Mirrored, NodePlace, Pod};
 use crate::flow_cache::invalidation::{Cause, Input};
+use crate::flow_cache::local_ports::{LocalPorts, host_veth};
 use crate::flow_cache::manager::{Decided, Exclusions, STARTING, Shared};
 use crate::flow_cache::{GatewayEnd, Underlay};
 use crate::kernel::link::Netlink;
@@ -203,6 +205,8 @@ pub(in crate::flow_cache) async fn round(
     if *view.ovs.replica().synced().borrow() {
         shared.update_remotes(&view.ovs);
     }
+    // Before an endpoint takes part in the cache, so that what concerns its port is known.
+    shared.set_ports(LocalPorts::read(&view.ovs));
     let bridge = view.bridge();
     let (exclusions, number) = shared.exclusions();
     let read = view.netlink.queueing_disciplines().await;
@@ -228,10 +232,8 @@ pub(in crate::flow_cache) async fn round(
     }
     let ids: BTreeSet<&str> = decided.endpoints.iter().map(|endpoint| endpoint.id.as_str()).collect();
     shared.retain_endpoints(|id| ids.contains(id));
-    let mut taken_off = false;
-    for endpoint in &decided.endpoints {
-        taken_off |= shared.set_endpoint(&endpoint.id, endpoint.path.path == Path::Ebpf);
-    }
+    let left = |endpoint: &&EndpointStatus| shared.set_endpoint(&endpoint.id, endpoint.path.path == Path::Ebpf);
+    let left: Vec<_> = decided.endpoints.iter().filter(left).filter_map(|one| host_veth(&one.id)).collect();
     let fast = decided.endpoints.iter().filter(|endpoint| endpoint.path.path == Path::Ebpf).count();
     shared.metrics.endpoints(fast, decided.endpoints.len() - fast);
     let (node, tunnel, underlay) = (decided.node.clone(), decided.tunnel.clone(), decided.underlay);
@@ -256,7 +258,7 @@ pub(in crate::flow_cache) async fn round(
             "path of the node's own traffic and of that with the outside changed"
         );
     }
-    taken_off |= shared.set_gateway(gateway_end);
+    let mut taken_off = shared.set_gateway(gateway_end);
     // At start, the resync invalidates all entries; the first evaluation does not.
     let starting = before.node.reason == STARTING;
     if let Some(cache) = &shared.cache
@@ -268,6 +270,9 @@ pub(in crate::flow_cache) async fn round(
     shared.take(Input::Enable(node.path == Path::Ebpf && shared.wanted() != NodePath::Ovs));
     if taken_off {
         shared.take(Input::Changed(Cause::Path));
+    } else if !left.is_empty() {
+        // The other end of a flow whose port is gone is of no use to anybody.
+        shared.take_buckets(Cause::Path, left.into_iter().map(scope::port).collect());
     }
     shared.exclusions_applied(number);
 }

@@ -2,6 +2,10 @@ use super::*;
 
 const MS: Duration = Duration::from_millis(1);
 
+fn everything() -> Concerned {
+    Concerned { everything: true, ..Concerned::default() }
+}
+
 /// A synced state machine after its first debounce window, and the time.
 fn open() -> (Engine, Instant) {
     let mut engine = Engine::new(Times::default(), Tracking::Tolerant);
@@ -83,9 +87,9 @@ fn the_first_change_of_a_burst_makes_invalid_and_learning_waits_for_its_end() {
     let step = engine.take(now + 34 * MS, Input::Tick);
     assert_eq!((step.invalidate, step.gate.learn), (None, false));
     let step = engine.take(now + 35 * MS, Input::Tick);
-    assert_eq!((step.invalidate, step.gate.learn, step.revalidate), (Some(Cause::Quiet), true, true));
+    assert_eq!((step.invalidate, step.gate.learn, step.revalidate), (Some(Cause::Quiet), true, everything()));
     for round in [Round::First, Round::Second] {
-        let step = engine.take(now + 300 * MS, Input::Revalidated(round));
+        let step = engine.take(now + 300 * MS, Input::Revalidated(round, everything()));
         assert_eq!((step.invalidate, step.gate.learn), (Some(Cause::Revalidated), true), "without stopping");
     }
 }
@@ -93,16 +97,16 @@ fn the_first_change_of_a_burst_makes_invalid_and_learning_waits_for_its_end() {
 #[test]
 fn ovs_is_asked_at_the_first_change_and_after_the_last() {
     let (mut engine, now) = open();
-    assert!(engine.take(now, Input::Changed(Cause::Flows)).revalidate);
-    let step = engine.take(now + MS, Input::Revalidated(Round::First));
+    assert_eq!(engine.take(now, Input::Changed(Cause::Flows)).revalidate, everything());
+    let step = engine.take(now + MS, Input::Revalidated(Round::First, everything()));
     assert_eq!(step.invalidate, None, "nothing was learned yet");
     let step = engine.take(now + 20 * MS, Input::Tick);
-    assert_eq!((step.invalidate, step.revalidate), (Some(Cause::Quiet), false));
+    assert_eq!((step.invalidate, step.revalidate), (Some(Cause::Quiet), Concerned::default()));
     let now = now + 600 * MS;
-    assert!(engine.take(now, Input::Changed(Cause::Flows)).revalidate);
-    assert!(!engine.take(now + MS, Input::Changed(Cause::Flows)).revalidate);
+    assert_eq!(engine.take(now, Input::Changed(Cause::Flows)).revalidate, everything());
+    assert!(engine.take(now + MS, Input::Changed(Cause::Flows)).revalidate.is_empty());
     let step = engine.take(now + 21 * MS, Input::Tick);
-    assert_eq!((step.invalidate, step.revalidate), (Some(Cause::Quiet), true));
+    assert_eq!((step.invalidate, step.revalidate), (Some(Cause::Quiet), everything()));
 }
 
 #[test]
@@ -126,7 +130,8 @@ fn cached_flows_go_on_through_a_restart_of_ovs_and_end_when_its_flows_are_back()
         Step {
             invalidate: None,
             gate: Gate { forward: true, learn: false, tcp: true, hold: true },
-            revalidate: false,
+            scopes: ScopeChange::default(),
+            revalidate: Concerned::default(),
         }
     );
     engine.take(now, Input::Tracking(Tracking::Unknown));
@@ -246,4 +251,78 @@ fn flows_of_the_gateway_bridge_that_come_while_ovs_is_away_do_not_end_the_grace_
     let step = engine.take(now + 2 * MS, Input::Changed(Cause::GatewayFlows));
     assert_eq!((step.invalidate, engine.waits_for_flows()), (None, true));
     assert!(step.gate.forward && step.gate.hold);
+}
+
+fn buckets(step: &Step) -> Vec<(u32, bool)> {
+    let mut buckets = step.scopes.buckets.clone();
+    buckets.sort_unstable();
+    buckets
+}
+
+fn scopes(of: &[u32]) -> Input {
+    Input::Scopes(Cause::Flows, of.to_vec())
+}
+
+#[test]
+fn a_change_of_some_scopes_ends_their_entries_and_stops_learning_in_them_alone() {
+    let (mut engine, now) = open();
+    let step = engine.take(now, scopes(&[1, 2]));
+    assert_eq!((step.invalidate, step.gate.learn), (None, true));
+    assert_eq!((buckets(&step), step.scopes.closing), (vec![(1, true), (2, true)], true));
+    assert_eq!(step.revalidate, Concerned { everything: false, buckets: [1, 2].into() });
+    let step = engine.take(now + 15 * MS, scopes(&[2, 3]));
+    assert_eq!(buckets(&step), [(3, true)], "of 2 nothing has been learned");
+    assert_eq!(engine.due(), Some(now + 20 * MS));
+    let step = engine.take(now + 20 * MS, Input::Tick);
+    assert_eq!((buckets(&step), step.scopes.closing), (vec![(1, false)], true));
+    assert!(step.revalidate.is_empty(), "asked at the change already");
+    let step = engine.take(now + 35 * MS, Input::Tick);
+    assert_eq!((buckets(&step), step.scopes.closing), (vec![(2, false), (3, false)], false));
+    assert_eq!(step.revalidate.buckets, [2].into(), "it changed again after OVS was asked");
+    assert_eq!(engine.due(), None);
+}
+
+#[test]
+fn the_scopes_of_a_change_end_again_with_each_round_of_ovs() {
+    let (mut engine, now) = open();
+    engine.take(now, scopes(&[1, 2]));
+    let of = |buckets: &[u32]| Concerned { everything: false, buckets: buckets.iter().copied().collect() };
+    let step = engine.take(now + MS, Input::Revalidated(Round::First, of(&[1, 2])));
+    assert_eq!(buckets(&step), [], "nothing has been learned");
+    engine.take(now + 20 * MS, Input::Tick);
+    engine.take(now + 30 * MS, scopes(&[2]));
+    let step = engine.take(now + 31 * MS, Input::Revalidated(Round::Second, of(&[1, 2])));
+    assert_eq!((buckets(&step), step.scopes.closing), (vec![(1, false), (2, true)], true));
+    assert_eq!((step.invalidate, step.gate.learn), (None, true));
+    let step = engine.take(now + 60 * MS, Input::Revalidated(Round::First, of(&[2])));
+    // The tick that is due is part of any step.
+    assert!(buckets(&step).contains(&(2, false)) && !step.scopes.closing);
+}
+
+#[test]
+fn scopes_that_change_without_end_are_opened_now_and_then_and_end_their_entries_each_time() {
+    let (mut engine, start) = open();
+    let mut seen = Vec::new();
+    for ms in (0..=400).step_by(10) {
+        seen.extend(buckets(&engine.take(start + ms * MS, scopes(&[1]))).into_iter().map(|it| (ms, it.1)));
+    }
+    assert_eq!(seen, [(0, true), (200, false), (210, true)]);
+}
+
+#[test]
+fn while_ovs_is_away_a_change_of_scopes_is_one_of_everything() {
+    let (mut engine, now) = open();
+    engine.take(now, Input::MonitorLost("away".to_owned()));
+    let step = engine.take(now, scopes(&[1]));
+    assert_eq!((step.invalidate, buckets(&step)), (Some(Cause::Flows), vec![]));
+}
+
+#[test]
+fn a_divergence_does_not_keep_an_endpoint_off_for_good() {
+    let (mut engine, now) = open();
+    assert_eq!(engine.take(now, Input::Diverged).invalidate, None);
+    engine.take(now + Duration::from_secs(3), Input::Diverged);
+    assert_eq!(engine.due(), Some(now + DIVERGED));
+    assert_eq!(engine.take(now + DIVERGED, Input::Tick).invalidate, Some(Cause::Diverged));
+    assert_eq!(engine.due(), None);
 }

@@ -16,7 +16,7 @@ pub struct Classifier {
 
 impl Classifier {
     /// Takes one update that arrived at `now`: of the initial list, or of a change.
-    pub fn take(&mut self, update: Update<'_>, _now: Instant) {
+    pub fn take(&mut self, update: &Update<'_>, _now: Instant) {
         self.pending.updates += 1;
         self.pending.everything.get_or_insert(match update {
             Update::Paused(_) => Why::Paused,

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use supervision::Tasks;
 
@@ -10,6 +11,7 @@ use super::flow_monitor as monitor;
 use crate::flow_cache::cause::Cause;
 use crate::flow_cache::invalidation::{Input, Watched};
 use crate::flow_cache::manager::Shared;
+use crate::flow_cache::scope::Impact;
 
 /// Starts the thread that monitors `bridge`, which ends when the last [`Manager`](crate::flow_cache::Manager) is dropped. `socket`: the
 /// bridge's management socket, or why there is none; asked at each attempt to connect. `ignore`: fault injection, drop change events.
@@ -37,7 +39,7 @@ pub(in crate::flow_cache) fn watch(
                 "no real-time priority for the flow monitor (CAP_SYS_NICE); invalidation may be late when all CPUs are busy"
             );
         }
-        monitor::watch(socket, stop, |event| {
+        monitor::watch(bridge, socket, stop, |event| {
             let Some(shared) = weak.upgrade() else {
                 stop.store(true, Ordering::Relaxed);
                 return;
@@ -49,20 +51,16 @@ pub(in crate::flow_cache) fn watch(
 
 fn take_event(shared: &Shared, bridge: Watched, event: monitor::Event, ignore: bool) {
     match event {
-        monitor::Event::Changed(_) | monitor::Event::Paused(_) if ignore => {
+        monitor::Event::Changed(..) | monitor::Event::Paused(_) if ignore => {
             // Only to leave the state of an empty table.
             if bridge == Watched::Integration && shared.waits_for_flows() {
                 shared.take(Input::Changed(Cause::Flows));
             }
         }
-        monitor::Event::Changed(came) => {
-            if shared.take(Input::Changed(bridge.cause())) {
-                let delay = came.elapsed();
-                shared.metrics.delay.observe(delay.as_secs_f64());
-                tracing::debug!(?delay, ?bridge, "flows changed; all entries invalidated");
-            }
+        monitor::Event::Reading => {
             shared.take(Input::Reading(bridge, true));
         }
+        monitor::Event::Changed(came, impact) => changed(shared, bridge, came, &impact),
         monitor::Event::Read => {
             shared.take(Input::Reading(bridge, false));
         }
@@ -87,5 +85,24 @@ fn take_event(shared: &Shared, bridge: Watched, event: monitor::Event, ignore: b
                 Watched::Gateway => shared.gateway_monitor(Err(why)),
             }
         }
+    }
+}
+
+/// Ends the entries that a change of flows concerns.
+fn changed(shared: &Shared, bridge: Watched, came: Instant, impact: &Impact) {
+    let cause = bridge.cause();
+    let ended = match (impact.everything, impact.is_nothing()) {
+        (Some(why), _) => {
+            shared.metrics.unscoped(why.name());
+            shared.take(Input::Changed(cause))
+        }
+        (None, true) => false,
+        (None, false) => shared.take_scopes(cause, &impact.scopes),
+    };
+    if ended {
+        let delay = came.elapsed();
+        shared.metrics.delay.observe(delay.as_secs_f64());
+        let Impact { everything, updates, .. } = impact;
+        tracing::debug!(?delay, ?bridge, updates, ?everything, scopes = impact.scopes.len(), "flows changed");
     }
 }

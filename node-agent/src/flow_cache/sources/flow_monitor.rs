@@ -14,7 +14,10 @@ use thread_priority::{
     thread_native_id,
 };
 
+use crate::flow_cache::cause::Watched;
 use crate::flow_cache::eligibility::flow_actions::{FlowExclusions, FlowIndex};
+use crate::flow_cache::scope::Impact;
+use crate::flow_cache::sources::tables::Tables;
 use crate::ovs::openflow::{self, Message, Update};
 
 /// An event of the flow monitor.
@@ -25,13 +28,15 @@ pub enum Event {
         /// Number of flows in all tables.
         flows: usize,
     },
-    /// Flows changed; time at which the update arrived.
-    Changed(Instant),
+    /// Changes of flows are being received.
+    Reading,
+    /// Flows changed: time at which the first byte of the updates arrived, and what they concern.
+    Changed(Instant, Impact),
     /// OVS paused updates because of congestion (`true`), or resumed them (`false`).
     Paused(bool),
     /// Changed exclusions because of the bridge's flows.
     Exclusions(FlowExclusions),
-    /// All updates received so far are parsed. Follows [`Event::Changed`] and [`Event::Exclusions`].
+    /// All updates received so far are parsed. Follows [`Event::Reading`], [`Event::Changed`] and [`Event::Exclusions`].
     Read,
     /// The monitor was lost, with the reason.
     Down(String),
@@ -55,7 +60,12 @@ pub fn set_realtime_priority() -> Result<(), thread_priority::Error> {
 
 /// Monitors until `stop` is set, reconnecting as needed. `socket`: the bridge's management socket, or why there is none; asked at each
 /// attempt. Calls `report` on this thread.
-pub fn watch(socket: impl Fn() -> Result<PathBuf, String>, stop: &AtomicBool, mut report: impl FnMut(Event)) {
+pub fn watch(
+    bridge: Watched,
+    socket: impl Fn() -> Result<PathBuf, String>,
+    stop: &AtomicBool,
+    mut report: impl FnMut(Event),
+) {
     let mut last = String::new();
     while !stop.load(Ordering::Relaxed) {
         let connected = socket().and_then(|socket| {
@@ -64,7 +74,7 @@ pub fn watch(socket: impl Fn() -> Result<PathBuf, String>, stop: &AtomicBool, mu
         let why = match connected {
             Ok(stream) => {
                 last.clear();
-                session(stream, stop, &mut report)
+                session(stream, bridge, stop, &mut report)
             }
             Err(why) => why,
         };
@@ -80,8 +90,8 @@ pub fn watch(socket: impl Fn() -> Result<PathBuf, String>, stop: &AtomicBool, mu
 }
 
 /// Serves one connection. Returns why it ended.
-fn session(mut stream: UnixStream, stop: &AtomicBool, report: &mut impl FnMut(Event)) -> String {
-    let mut session = Session::default();
+fn session(mut stream: UnixStream, bridge: Watched, stop: &AtomicBool, report: &mut impl FnMut(Event)) -> String {
+    let mut session = Session::new(bridge);
     let begin = |stream: &mut UnixStream| {
         stream.set_read_timeout(Some(LOOK))?;
         let mut greeting = openflow::hello();
@@ -119,18 +129,30 @@ fn session(mut stream: UnixStream, stop: &AtomicBool, report: &mut impl FnMut(Ev
 }
 
 /// Parser state of one connection. No I/O.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Session {
     /// Start of an incomplete message.
     buffer: Vec<u8>,
-    /// [`Event::Changed`] was reported, [`Event::Read`] was not.
-    unread: bool,
+    /// [`Event::Reading`] was reported, [`Event::Read`] was not: when it was.
+    unread: Option<Instant>,
     flows: usize,
     up: bool,
     index: FlowIndex,
+    tables: Tables,
 }
 
 impl Session {
+    /// A connection to `bridge` of which nothing was read.
+    pub fn new(bridge: Watched) -> Self {
+        let (buffer, index) = (Vec::new(), FlowIndex::default());
+        Self { buffer, unread: None, flows: 0, up: false, index, tables: Tables::new(bridge) }
+    }
+
+    /// Why changes of the bridge's flows all concern everything, as its flows are not as expected; `None` where they are.
+    pub fn lint(&self) -> Option<&str> {
+        self.tables.lint()
+    }
+
     /// Parses received bytes, which may end anywhere in a message; `came` is their time of arrival. Returns bytes to send.
     ///
     /// # Errors
@@ -145,19 +167,26 @@ impl Session {
         buffer.extend(bytes);
         let (mut at, mut replies) = (0, Vec::new());
         while let Some(rest) = buffer.get(at..) {
-            if openflow::begins_change(rest) {
-                self.unread = true;
-                report(Event::Changed(came));
+            if openflow::begins_change(rest) && self.unread.is_none() {
+                self.unread = Some(came);
+                report(Event::Reading);
             }
             let Some(one) = openflow::length(rest).and_then(|length| rest.get(..length)) else { break };
-            replies.extend(self.take(openflow::read(one), report)?.unwrap_or_default());
+            replies.extend(self.take(openflow::read(one), came, report)?.unwrap_or_default());
             at += one.len();
         }
         buffer.drain(..at);
         self.buffer = buffer;
+        if let Some(since) = self.unread {
+            // What is complete does not wait for the rest of a message.
+            let impact = self.tables.impact();
+            if impact.updates > 0 {
+                report(Event::Changed(since, impact));
+            }
+        }
         if self.buffer.is_empty() {
             self.send_exclusions(report);
-            if std::mem::take(&mut self.unread) {
+            if self.unread.take().is_some() {
                 report(Event::Read);
             }
         }
@@ -173,6 +202,7 @@ impl Session {
     fn take(
         &mut self,
         message: Message<'_>,
+        came: Instant,
         report: &mut impl FnMut(Event),
     ) -> Result<Option<Vec<u8>>, String> {
         match message {
@@ -188,10 +218,13 @@ impl Session {
             Message::Initial { updates, more } => {
                 for update in openflow::updates(updates) {
                     self.flows += 1;
+                    self.tables.take(&update, came);
                     self.index.take(update);
                 }
                 if !more && !self.up {
                     self.up = true;
+                    // What was there before concerns nothing that is cached: the cache is invalidated when the monitor is up.
+                    drop(self.tables.impact());
                     self.send_exclusions(report);
                     report(Event::Up { flows: self.flows });
                 }
@@ -201,6 +234,7 @@ impl Session {
                     if let Update::Paused(paused) = update {
                         report(Event::Paused(paused));
                     }
+                    self.tables.take(&update, came);
                     self.index.take(update);
                 }
             }

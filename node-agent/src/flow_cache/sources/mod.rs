@@ -3,6 +3,7 @@
 
 pub(super) mod flow_events;
 pub mod flow_monitor;
+mod tables;
 pub(super) mod forgotten;
 pub(super) mod ovs_database;
 pub(super) mod revalidation;

@@ -1,5 +1,6 @@
 //! Changes of the Open_vSwitch database after which OVS's verdicts may differ.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ovsdb_client::vswitch::{Bridge, Interface, Mirror, OpenVSwitch, Port};
@@ -7,6 +8,7 @@ use ovsdb_client::{Change, Row, RowChange};
 
 use crate::flow_cache::cause::Cause;
 use crate::flow_cache::invalidation::Input;
+use crate::flow_cache::local_ports::LocalPorts;
 use crate::flow_cache::manager::Shared;
 use crate::ovs::Ovs;
 
@@ -33,16 +35,12 @@ pub(in crate::flow_cache) async fn follow(shared: Arc<Shared>, ovs: Ovs) {
                 shared.take(Input::Database(there));
             }
             change = changes.next() => {
-                let source = match change {
-                    Some(Change::Rows(rows)) => rows.iter().filter_map(cause_of).max_by_key(|s| *s == Cause::Ports),
-                    Some(Change::Resync) => Some(Cause::Ports),
+                let concern = match change {
+                    Some(Change::Rows(rows)) => rows.iter().map(concern).fold(Concern::Nothing, Concern::and),
+                    Some(Change::Resync) => Concern::Everything(Cause::Ports),
                     None => break,
                 };
-                if let Some(source) = source {
-                    // Before the invalidation, so that nothing is learned from a removed node after it.
-                    shared.update_remotes(&ovs);
-                    shared.take(Input::Changed(source));
-                }
+                tell(&shared, &ovs, concern);
                 shared.decide.notify_one();
             }
         }
@@ -50,29 +48,90 @@ pub(in crate::flow_cache) async fn follow(shared: Arc<Shared>, ovs: Ovs) {
     shared.take(Input::Database(false));
 }
 
-/// Cause of invalidation for a changed row; `None` when no verdict depends on the changed columns, such as `external_ids` of
-/// interfaces, which change with every pod.
-fn cause_of(change: &RowChange) -> Option<Cause> {
-    let ports = |differs: bool| differs.then_some(Cause::Ports);
+/// What a change of rows concerns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Concern {
+    Nothing,
+    /// The ports with these names, if they are pods' ports or the management port.
+    Ports(BTreeSet<String>),
+    Everything(Cause),
+}
+
+impl Concern {
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Nothing, one) | (one, Self::Nothing) => one,
+            (Self::Ports(mut names), Self::Ports(more)) => {
+                names.extend(more);
+                Self::Ports(names)
+            }
+            (Self::Everything(Cause::Ports), _) | (_, Self::Everything(Cause::Ports)) => {
+                Self::Everything(Cause::Ports)
+            }
+            (one @ Self::Everything(_), _) | (_, one @ Self::Everything(_)) => one,
+        }
+    }
+}
+
+/// Invalidates what a change concerns.
+fn tell(shared: &Shared, ovs: &Ovs, concern: Concern) {
+    let names = match &concern {
+        Concern::Nothing => return,
+        Concern::Ports(names) => names.clone(),
+        Concern::Everything(_) => BTreeSet::new(),
+    };
+    // Before the invalidation, so that nothing is learned from a removed node after it.
+    shared.update_remotes(ovs);
+    // By the ports as they were and as they are: a row that is gone has its port in the former alone.
+    let before = shared.named_ports(&names);
+    shared.set_ports(LocalPorts::read(ovs));
+    let after = shared.named_ports(&names);
+    let known = |name: &String| before.contains_key(name) || after.contains_key(name);
+    match concern {
+        Concern::Everything(cause) => shared.take(Input::Changed(cause)),
+        Concern::Ports(_) if names.iter().all(known) => {
+            let buckets: BTreeSet<u32> = before.into_values().chain(after.into_values()).collect();
+            shared.take_buckets(Cause::Ports, buckets.into_iter().collect())
+        }
+        _ => shared.take(Input::Changed(Cause::Ports)),
+    };
+}
+
+/// What a changed row concerns: nothing when no verdict depends on the changed columns, such as `external_ids` of interfaces, which
+/// change with every pod.
+fn concern(change: &RowChange) -> Concern {
+    let ports = |differs: bool| if differs { Concern::Everything(Cause::Ports) } else { Concern::Nothing };
     match change.table {
         OpenVSwitch::TABLE => {
             let facts = |row: &OpenVSwitch| (row.external_ids.clone(), row.other_config.clone());
-            differs(change, facts).then_some(Cause::Chassis)
+            if differs(change, facts) { Concern::Everything(Cause::Chassis) } else { Concern::Nothing }
         }
-        Interface::TABLE => ports(differs(change, |row: &Interface| {
-            let policing = (row.ingress_policing_rate, row.ingress_policing_kpkts_rate);
-            (row.name.clone(), row.ofport, row.r#type.clone(), row.options.clone(), row.ifindex, policing)
-        })),
-        Port::TABLE => ports(differs(change, |row: &Port| {
-            (row.name.clone(), row.interfaces.clone(), row.qos, row.other_config.clone())
-        })),
+        Interface::TABLE => {
+            let facts = |row: &Interface| {
+                let policing = (row.ingress_policing_rate, row.ingress_policing_kpkts_rate);
+                (row.name.clone(), row.ofport, row.r#type.clone(), row.options.clone(), row.ifindex, policing)
+            };
+            if differs(change, facts) { named(change, |row: &Interface| &row.name) } else { Concern::Nothing }
+        }
+        Port::TABLE => {
+            let facts =
+                |row: &Port| (row.name.clone(), row.interfaces.clone(), row.qos, row.other_config.clone());
+            if differs(change, facts) { named(change, |row: &Port| &row.name) } else { Concern::Nothing }
+        }
+        // A port that comes or goes has a row that does.
         Bridge::TABLE => ports(differs(change, |row: &Bridge| {
             let copies = (row.mirrors.clone(), row.sflow, row.netflow, row.ipfix);
-            (row.name.clone(), row.ports.clone(), row.datapath_type.clone(), row.fail_mode.clone(), copies)
+            (row.name.clone(), row.datapath_type.clone(), row.fail_mode.clone(), copies)
         })),
-        Mirror::TABLE => Some(Cause::Ports),
-        _ => None,
+        Mirror::TABLE => Concern::Everything(Cause::Ports),
+        _ => Concern::Nothing,
     }
+}
+
+/// A change of a port with the row's names.
+fn named<R: Row>(change: &RowChange, name: impl Fn(&R) -> &String) -> Concern {
+    let rows = [change.old::<R>(), change.new_row::<R>()];
+    Concern::Ports(rows.into_iter().flatten().map(|row| name(&row).clone()).collect())
 }
 
 fn differs<R: Row, T: PartialEq>(change: &RowChange, facts: impl Fn(&R) -> T) -> bool {
