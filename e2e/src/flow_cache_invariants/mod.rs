@@ -1,6 +1,7 @@
 //! The invariants of the flow cache on a running cluster of two nodes, with eBPF and without, by the same expectations: never
 //! more than OVS allows, all that OVS allows, and what happens when parts die.
 
+mod bystanders;
 mod cast;
 mod dead;
 mod fallback;
@@ -62,11 +63,13 @@ enum Part {
     Fallback,
     /// Very many flows at once, and full maps.
     Spray,
+    /// Pods and services come and go elsewhere, and nobody's flows are the worse for it.
+    Bystanders,
 }
 
 impl Part {
     const ALL: &'static [Self] =
-        &[Self::Random, Self::Kill, Self::Dead, Self::Refresh, Self::Fallback, Self::Spray];
+        &[Self::Random, Self::Kill, Self::Dead, Self::Refresh, Self::Fallback, Self::Spray, Self::Bystanders];
 
     fn name(self) -> &'static str {
         match self {
@@ -76,6 +79,7 @@ impl Part {
             Self::Refresh => "refresh",
             Self::Fallback => "fallback",
             Self::Spray => "spray",
+            Self::Bystanders => "bystanders",
         }
     }
 }
@@ -144,6 +148,7 @@ pub fn main() -> ExitCode {
         .with(group("changes_ovs", "inv-ovs", format!("--datapath ovs --changes 150 {CHANGES}")))
         .with(group("failures_ebpf", "inv-failures-ebpf", format!("--datapath ebpf {FAILURES}")))
         .with(group("failures_ovs", "inv-failures-ovs", format!("--datapath ovs {FAILURES}")))
+        .with(group("bystanders_ebpf", "inv-by-ebpf", "--datapath ebpf --only bystanders".to_owned()))
         .with(group("spray_ebpf", "inv-spray-ebpf", "--datapath ebpf --only spray".to_owned()))
         .with(group("spray_ovs", "inv-spray-ovs", "--datapath ovs --only spray --flows 200000".to_owned()))
         .main()
@@ -189,6 +194,7 @@ impl Args {
                 Part::Refresh => block_on(refresh::run(&mut stage)),
                 Part::Fallback => block_on(fallback::run(&mut stage)),
                 Part::Spray => block_on(spray::run(&mut stage)),
+                Part::Bystanders => block_on(bystanders::run(&mut stage)),
             }
         });
         Ok(())

@@ -74,11 +74,16 @@ impl<'a> Scene<'a> {
 
     /// What has arrived since the last time, up to now.
     pub(crate) async fn seen(&self) -> Vec<Seen> {
+        self.seen_of(&FLOWS.map(|(_, udp, name)| (udp, name))).await
+    }
+
+    /// The same of flows that are numbered from 0: whether they are UDP, and what they are called.
+    pub(super) async fn seen_of(&self, flows: &[(bool, &'static str)]) -> Vec<Seen> {
         let end = now();
         // Reports come a little later than what they tell.
         sleep(Duration::from_millis(200)).await;
         let mut all = self.cast.log.take();
-        let flows = (0..).zip(FLOWS).map(|(number, (_, udp, name))| {
+        let flows = (0..).zip(flows).map(|(number, &(udp, name))| {
             let mut arrivals = all.remove(&number).unwrap_or_default();
             arrivals.retain(|arrival| arrival.at <= end);
             Seen { name, udp, arrivals }

@@ -6,6 +6,7 @@ mod away;
 mod contents;
 mod controller;
 mod digest;
+pub(crate) mod elsewhere;
 mod figures;
 mod gap;
 mod journal;

@@ -1,0 +1,184 @@
+//! While pods come and go and endpoints change elsewhere, flows that have nothing to do with it stay on the fast path, lose nothing, and
+//! are refreshed; a change of *their* policies ends them all the same.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{Api, DeleteParams, PostParams};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::cast::NAMESPACE;
+use super::scene::{FLOWS, Scene, Seen};
+use super::{Stage, ms, nanos};
+use crate::scale::elsewhere::{Elsewhere, Rates};
+use testbed::tools::load::{PORT, now};
+
+/// What goes on meanwhile.
+const BUSY: Rates = Rates { pods: 50, endpoints: 20 };
+/// How long the flows are watched.
+const WATCHED: Duration = Duration::from_secs(12);
+/// Fewest packets of a flow's ends that are carried by the cache, of all: refreshes are a packet in 2 s, of 500 a second.
+const FAST: f64 = 0.99;
+/// Longest that a message may take: the control plane has the same processors.
+const LONGEST: Duration = Duration::from_millis(500);
+/// Longest from the return of `ovn-nbctl --wait=hv`, when ovn-controller has changed br-int, to the last message that got through:
+/// what OVS needs for its own datapath, on a busy machine.
+const REVOKED: Duration = Duration::from_millis(150);
+/// Flows to a service, beside those of the scene.
+const SERVICE_FLOWS: [(u32, bool, &str); 2] =
+    [(FLOWS.len() as u32, false, "TCP to a service"), (FLOWS.len() as u32 + 1, true, "UDP to a service")];
+
+/// Packets from and to pods, by path, and refreshes, of one node.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    fast: u64,
+    slow: u64,
+    refreshed: u64,
+    /// Invalidations of everything because br-int changed.
+    everything: u64,
+}
+
+/// Runs it and checks.
+pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
+    if !stage.fast() {
+        stage.checks.check("flows go by OVS: nothing to forget", Ok("skipped by its subject".to_owned()));
+        return Ok(());
+    }
+    let mut scene = Scene::new(stage.bed).await?;
+    let address = service(&mut scene).await?;
+    for (number, udp, _) in SERVICE_FLOWS {
+        scene.cast.dial_address(number, "a", SocketAddr::new(address.parse()?, PORT), udp)?;
+    }
+    let elsewhere = Elsewhere::begin(stage.bed, &scene.cast.client, BUSY).await?;
+    // Connections to the service, and the first pods' switches, are new.
+    sleep(Duration::from_secs(3)).await;
+    scene.cast.log.take();
+    let before = counts(stage, &scene)?;
+    let from = now();
+    sleep(WATCHED).await;
+    let seen = all_seen(&scene).await;
+    let after = counts(stage, &scene)?;
+    let (pods, endpoints) = elsewhere.rates();
+    let busy = format!("{pods:.0} pods and {endpoints:.0} endpoint changes a second");
+    let enough = pods > f64::from(BUSY.pods) * 0.7 && endpoints > f64::from(BUSY.endpoints) * 0.5;
+    stage.checks.check("enough goes on elsewhere", if enough { Ok(busy) } else { Err(busy) });
+    for flow in &seen {
+        stage.checks.check(format!("{} is not disturbed", flow.name), undisturbed(flow, from));
+    }
+    for (node, before) in &before {
+        let after = after.get(node).context("a node is gone")?;
+        stage.checks.check(format!("{node}: bystanders stay on the fast path"), stayed(before, after));
+    }
+    let revoked = revoked(stage, &scene).await;
+    stage.checks.check("a revoked flow ends meanwhile", revoked.map_err(|error| format!("{error:#}")));
+    elsewhere.end().await?;
+    let services: Api<Service> = Api::namespaced(scene.cast.client.clone(), NAMESPACE);
+    services.delete("by", &DeleteParams::default()).await?;
+    for (number, ..) in SERVICE_FLOWS {
+        scene.cast.order("a", &testbed::tools::load::Order::Drop(number))?;
+    }
+    scene.end().await
+}
+
+/// Makes a service with `b` behind it; its address.
+async fn service(scene: &mut Scene<'_>) -> Result<String> {
+    scene.cast.patch("b", json!({"metadata": {"labels": {"by": "yes"}}})).await?;
+    let ports = ["TCP", "UDP"].map(|protocol| {
+        json!({"name": protocol.to_lowercase(), "protocol": protocol, "port": PORT, "targetPort": PORT})
+    });
+    let object: Service = serde_json::from_value(json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "by", "namespace": NAMESPACE},
+        "spec": {"selector": {"by": "yes"}, "ports": ports},
+    }))?;
+    let services: Api<Service> = Api::namespaced(scene.cast.client.clone(), NAMESPACE);
+    let made = services.create(&PostParams::default(), &object).await.context("the service")?;
+    sleep(Duration::from_secs(3)).await;
+    made.spec.and_then(|spec| spec.cluster_ip).context("the service has no address")
+}
+
+/// What has arrived of all flows.
+async fn all_seen(scene: &Scene<'_>) -> Vec<Seen> {
+    let names = FLOWS.iter().map(|(_, udp, name)| (*udp, *name));
+    let names: Vec<_> = names.chain(SERVICE_FLOWS.iter().map(|(_, udp, name)| (*udp, *name))).collect();
+    scene.seen_of(&names).await
+}
+
+fn undisturbed(flow: &Seen, from: u64) -> Result<String, String> {
+    let (longest, silence) = (flow.longest_way(), flow.longest_silence(from, now()));
+    let text = format!(
+        "{} messages, {} lost, the longest took {} ms",
+        flow.arrivals.len(),
+        flow.lost(),
+        ms(longest)
+    );
+    let good = !flow.arrivals.is_empty()
+        && (flow.lost() == 0 || !flow.udp)
+        && longest < nanos(LONGEST)
+        && silence < nanos(LONGEST) * 2;
+    if good { Ok(text) } else { Err(text) }
+}
+
+fn stayed(before: &Counts, after: &Counts) -> Result<String, String> {
+    let (fast, slow) = (after.fast - before.fast, after.slow - before.slow);
+    #[expect(clippy::cast_precision_loss, reason = "a share")]
+    let share = fast as f64 / (fast + slow).max(1) as f64;
+    let (refreshed, everything) =
+        (after.refreshed - before.refreshed, after.everything - before.everything);
+    let text = format!(
+        "{:.2} % of {} packets, {refreshed} refreshes, {everything} times everything was invalidated",
+        share * 100.0,
+        fast + slow
+    );
+    if share >= FAST && refreshed > 0 { Ok(text) } else { Err(text) }
+}
+
+fn counts(stage: &Stage<'_>, scene: &Scene<'_>) -> Result<BTreeMap<String, Counts>> {
+    let one = |node: &String| {
+        let agent = stage.bed.agent(node);
+        let (counters, status) = (agent.counters()?, agent.status()?);
+        let endpoints = counters["endpoints"].as_array().context("no endpoints")?;
+        let sum = |path: &str| -> u64 {
+            let of = |one: &Value, way: &str| one[way][path]["packets"].as_u64().unwrap_or_default();
+            endpoints.iter().map(|one| of(one, "in") + of(one, "out")).sum()
+        };
+        Ok((
+            node.clone(),
+            Counts {
+                fast: sum("fast"),
+                slow: sum("slow"),
+                refreshed: status["packetReasons"]["refreshed"].as_u64().unwrap_or_default(),
+                everything: status["cache"]["invalidations"]["flows"].as_u64().unwrap_or_default(),
+            },
+        ))
+    };
+    scene.nodes.iter().take(2).map(one).collect()
+}
+
+/// An ACL on the receiver's port drops what the cache carries; what was sent after that must not arrive.
+async fn revoked(stage: &Stage<'_>, scene: &Scene<'_>) -> Result<String> {
+    let mut latest = 0;
+    for _ in 0..3 {
+        let port = api::ovn_name::pod_port(NAMESPACE, "b");
+        let matched = format!("outport == \"{port}\" && udp");
+        let acl = ["--wait=hv", "--type=switch", "acl-add", &scene.nodes[1], "to-lport", "30000", &matched, "drop"];
+        stage.bed.nbctl(&acl)?;
+        let began = now();
+        scene.cast.log.take();
+        sleep(Duration::from_secs(1)).await;
+        let flows = all_seen(scene).await;
+        let to_b = flows.iter().filter(|flow| flow.udp && flow.name != "UDP on one node");
+        let last = to_b.flat_map(|flow| flow.arrivals.iter().map(|arrival| arrival.sent)).max().unwrap_or(0);
+        latest = latest.max(last.saturating_sub(began));
+        stage.bed.nbctl(&["--wait=hv", "--type=switch", "acl-del", &scene.nodes[1], "to-lport", "30000", &matched])?;
+        sleep(Duration::from_secs(2)).await;
+        let back = all_seen(scene).await;
+        ensure!(back.iter().all(|flow| !flow.arrivals.is_empty()), "not every flow came back: {back:?}");
+    }
+    let text = format!("the last message that got through was sent {} ms after OVN had changed br-int", ms(latest));
+    ensure!(latest < nanos(REVOKED), "{text}");
+    Ok(text)
+}
