@@ -246,7 +246,7 @@ proptest! {
 #[test]
 fn whether_a_packet_is_noted_follows_from_why_it_goes_slow() {
     use Reason::*;
-    let teach = [Miss, Stale, OtherWay, MacMismatch, DscpMismatch, Waiting, Probe, Dead, Overdue];
+    let teach = [Miss, Stale, ScopeChanged, OtherWay, MacMismatch, DscpMismatch, Waiting, Probe, Dead, Overdue];
     for reason in Reason::ALL {
         assert_eq!(is_noted(reason), teach.contains(&reason), "{reason:?}");
         assert_eq!(forgets(reason), matches!(reason, Dead | Overdue), "{reason:?}");

@@ -102,7 +102,7 @@ mod tests {
         let mac = MacAddr([0x0a, 0x58, 10, 244, 1, 7]);
         assert_eq!(bucket(Scope::Mac(mac)), [scope::mac(u16::from_ne_bytes([0x0a, 0x58]).into(), address)]);
         assert_eq!(bucket(Scope::Port(5)), [scope::port(17)]);
-        assert_eq!(bucket(Scope::Port(6)), [], "nobody sends or receives by it");
+        assert!(bucket(Scope::Port(6)).is_empty(), "nobody sends or receives by it");
         assert_eq!(bucket(Scope::Key { vni: 3, key: 0x8001 }), [scope::key(3, 0x8001)]);
         assert_eq!(bucket(Scope::Datapath { vni: 3 }), [scope::datapath(3)]);
     }

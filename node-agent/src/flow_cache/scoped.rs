@@ -70,7 +70,9 @@ impl Scoped {
     pub(super) fn take_ended(&mut self, now: Instant, times: Times) -> Vec<(u32, bool)> {
         let ended = self.0.iter().filter(|(_, burst)| now >= burst.end(times));
         let ended: Vec<_> = ended.map(|(bucket, burst)| (*bucket, burst.last > burst.first)).collect();
-        ended.iter().for_each(|(bucket, _)| drop(self.0.remove(bucket)));
+        for (bucket, _) in &ended {
+            self.0.remove(bucket);
+        }
         ended
     }
 

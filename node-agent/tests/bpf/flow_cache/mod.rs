@@ -5,6 +5,7 @@ mod ended;
 mod marks;
 mod notes;
 mod quoted;
+mod scopes;
 mod services;
 mod sides;
 mod sweep;
