@@ -29,6 +29,9 @@ const FIRST: usize = 2;
 /// suites allow.
 const WAITING: usize = 2;
 
+/// Number of calm programs that run at the same time.
+const CALM: usize = 2;
+
 /// Which programs may run at the same time as a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lane {
@@ -41,9 +44,12 @@ pub(super) enum Lane {
     /// With others of this lane. They keep the processors idle most of the time, and their expectations concern times of
     /// hundreds of milliseconds.
     Waiting,
-    /// With those that mostly wait, one after another and with the lowest priority: programs that compute all the time, and whose
-    /// expectations concern no times.
+    /// With shared ones, one after another and with a low priority: programs that compute all the time, and whose expectations
+    /// concern no times. Beside a virtual machine OVS stands still for seconds, whatever the machine's priority.
     Background,
+    /// With one other of this lane, after those that mostly wait: programs that leave the processors idle nearly all the time, and fail
+    /// beside busy ones.
+    Calm,
     /// With no other program.
     Alone,
 }
@@ -91,12 +97,14 @@ pub(super) fn run_all(jobs: Vec<Job>, tally: &mut Tally) -> Result<Vec<Took>> {
     let (first, real, shared) =
         (of(&mut jobs, Lane::First), of(&mut jobs, Lane::Real), of(&mut jobs, Lane::Shared));
     let (waiting, background) = (of(&mut jobs, Lane::Waiting), of(&mut jobs, Lane::Background));
+    let calm = of(&mut jobs, Lane::Calm);
     let alone = VecDeque::from(jobs);
     let mut took = Vec::new();
     for queues in [
         vec![(first, FIRST)],
-        vec![(real, 1), (shared, SHARED)],
-        vec![(waiting, WAITING), (background, 1)],
+        vec![(real, 1), (shared, SHARED), (background, 1)],
+        vec![(waiting, WAITING)],
+        vec![(calm, CALM)],
         vec![(alone, 1)],
     ] {
         in_lanes(queues, tally, &mut took);

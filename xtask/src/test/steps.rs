@@ -43,8 +43,8 @@ pub(super) fn jobs(quick: bool) -> Result<Vec<Job>> {
     let job = |step: &Step| {
         let lane = if quick { Lane::First } else { step.lane };
         let mut command = exec::command("nice");
-        let lowest = if lane == Lane::Background { "19" } else { "0" };
-        command.args(["-n", lowest]).arg(&me);
+        let nice = if lane == Lane::Background { "10" } else { "0" };
+        command.args(["-n", nice]).arg(&me);
         command.args(["test", "--step", step.name]);
         let target = step.part.to_owned();
         Job { name: step.name.to_owned(), part: step.part, target, lane, command }

@@ -37,9 +37,10 @@ const RUNS: &[Run] = &[
     run("flow_cache_invariants", "failures_ovs::", "waiting", Lane::Waiting),
     run("supervision", "", "waiting", Lane::Waiting),
     run("flow_cache_invariants", "changes_ovs::", "waiting", Lane::Waiting),
+    run("flow_cache_invariants", "bystanders_ebpf::", "waiting", Lane::Waiting),
     // Suites that use the whole machine, or fail when others run.
-    run("flow_cache_equivalence", "pods::", "alone", Lane::Alone),
-    run("scale", "", "alone", Lane::Alone),
+    run("flow_cache_equivalence", "pods::", "alone", Lane::Calm),
+    run("scale", "", "alone", Lane::Calm),
     run("flow_cache_invariants", "spray_", "alone", Lane::Alone),
 ];
 
