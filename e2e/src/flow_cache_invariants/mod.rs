@@ -9,6 +9,7 @@ mod kill;
 mod loader;
 mod no_bpf;
 mod random;
+mod rate;
 mod refresh;
 pub(crate) mod scene;
 mod spray;
@@ -65,11 +66,13 @@ enum Part {
     Spray,
     /// Pods and services come and go elsewhere, and nobody's flows are the worse for it.
     Bystanders,
+    /// Requests a second of bystanders while pods come and go elsewhere. Measures; only by hand.
+    Rate,
 }
 
 impl Part {
     const ALL: &'static [Self] =
-        &[Self::Random, Self::Kill, Self::Dead, Self::Refresh, Self::Fallback, Self::Spray, Self::Bystanders];
+        &[Self::Random, Self::Kill, Self::Dead, Self::Refresh, Self::Fallback, Self::Spray, Self::Bystanders, Self::Rate];
 
     fn name(self) -> &'static str {
         match self {
@@ -80,6 +83,7 @@ impl Part {
             Self::Fallback => "fallback",
             Self::Spray => "spray",
             Self::Bystanders => "bystanders",
+            Self::Rate => "rate",
         }
     }
 }
@@ -195,6 +199,7 @@ impl Args {
                 Part::Fallback => block_on(fallback::run(&mut stage)),
                 Part::Spray => block_on(spray::run(&mut stage)),
                 Part::Bystanders => block_on(bystanders::run(&mut stage)),
+                Part::Rate => block_on(rate::run(&mut stage)),
             }
         });
         Ok(())

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Client;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -105,10 +105,12 @@ async fn pods(client: Client, rate: u32, stop: Arc<AtomicBool>, made: Arc<Atomic
         }
         let client = client.clone();
         lives.spawn(async move {
-            let one = [pod(number)];
-            load::pods(&client, &one).await?;
+            let pod = pod(number);
+            let pods = load::of_pods(&client, &pod);
+            pods.create(&PostParams::default(), &pod.object()?).await?;
             tokio::time::sleep(LIFE).await;
-            load::delete_pods(&client, &one).await
+            pods.delete(&pod.name, &DeleteParams::default().grace_period(0)).await?;
+            anyhow::Ok(())
         });
         made.fetch_add(1, Ordering::Relaxed);
         while let Some(ended) = lives.try_join_next() {

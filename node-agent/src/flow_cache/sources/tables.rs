@@ -4,7 +4,11 @@ use std::time::Instant;
 
 use crate::flow_cache::cause::Watched;
 use crate::flow_cache::scope::{Classifier, Impact, Why};
-use crate::ovs::openflow::Update;
+use crate::ovs::openflow::{IPV4, Key, Match, Update};
+
+/// UDP destination port of Geneve (RFC 8926, 3.3).
+const GENEVE: u16 = 6081;
+const UDP: u8 = 17;
 
 /// The flow tables of a monitored bridge, as far as they say what a change of them concerns.
 #[derive(Debug)]
@@ -29,7 +33,11 @@ impl Tables {
             Self::Integration(classifier) => classifier.take(update, now),
             Self::Gateway(impact) => {
                 impact.updates += 1;
-                impact.everything.get_or_insert(Why::Bridge);
+                match update {
+                    Update::Present { key, .. } | Update::Removed(key) => gateway(key, impact),
+                    Update::Paused(_) => impact.everything = Some(Why::Paused),
+                    Update::Unknown => impact.everything = Some(Why::Unreadable),
+                }
             }
         }
     }
@@ -48,5 +56,61 @@ impl Tables {
             Self::Integration(classifier) => classifier.lint(),
             Self::Gateway(_) => None,
         }
+    }
+}
+
+/// A changed flow of the gateway bridge. What passes the bridge as it is are flows of the outside and the node, which any change concerns;
+/// packets between pods pass it in a tunnel, as UDP to Geneve's port over IPv4.
+fn gateway(key: &Key<'_>, impact: &mut Impact) {
+    let matched = key.matched();
+    if !matched.complete {
+        impact.everything = Some(Why::Unreadable);
+    } else if matched.is_never_cached() {
+        impact.nothing += 1;
+    } else if may_be_tunnel(&matched) {
+        impact.everything.get_or_insert(Why::Bridge);
+    }
+}
+
+fn may_be_tunnel(matched: &Match) -> bool {
+    let may = |is: Option<bool>| is.unwrap_or(true);
+    may(matched.eth_type.map(|kind| kind == IPV4))
+        && may(matched.ip_proto.map(|protocol| protocol == UDP))
+        && may(matched.port.map(|port| port == GENEVE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ovs::openflow::FlowActions;
+
+    fn told(fields: &[&[u8]]) -> Impact {
+        let mut tables = Tables::new(Watched::Gateway);
+        let fields = [&[0, 1, 0, 0], fields.concat().as_slice()].concat();
+        let key = Key { table: 0, priority: 1, fields: &fields };
+        tables.take(&Update::Present { key, actions: FlowActions::default() }, Instant::now());
+        tables.impact()
+    }
+
+    const IP: &[u8] = &[0x80, 0, 5 << 1, 2, 8, 0];
+    const IS_UDP: &[u8] = &[0x80, 0, 10 << 1, 1, 17];
+    const TCP: &[u8] = &[0x80, 0, 10 << 1, 1, 6];
+
+    /// UDP destination port.
+    fn port(port: u16) -> Vec<u8> {
+        [&[0x80, 0, 16 << 1, 2], &port.to_be_bytes()[..]].concat()
+    }
+
+    #[test]
+    fn a_flow_for_other_packets_than_a_tunnels_concerns_the_outside_alone() {
+        for fields in [&[IP, TCP][..], &[IP, IS_UDP, &port(30_001)]] {
+            let impact = told(fields);
+            assert_eq!((impact.everything, impact.is_nothing()), (None, false), "{fields:?}");
+        }
+        for fields in [&[][..], &[IP], &[IP, IS_UDP], &[IP, IS_UDP, &port(6081)]] {
+            assert_eq!(told(fields).everything, Some(Why::Bridge), "{fields:?}");
+        }
+        let arp: &[u8] = &[0x80, 0, 5 << 1, 2, 8, 6];
+        assert!(told(&[arp]).is_nothing());
     }
 }
