@@ -39,8 +39,6 @@ pub enum Why {
     Bridge,
     /// A flow on a port of br-int that is not known as a local endpoint's: a tunnel, a patch port.
     UnknownPort,
-    /// An address that is a virtual address and a backend at once, so that it may appear halfway.
-    ChainedAddress,
     /// More updates at once than are worth looking at.
     ManyUpdates,
     /// More scopes at once than are worth naming.
@@ -55,12 +53,11 @@ pub enum Why {
 
 impl Why {
     /// All reasons.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 9] = [
         Self::Prefix,
         Self::Datapath,
         Self::Bridge,
         Self::UnknownPort,
-        Self::ChainedAddress,
         Self::ManyUpdates,
         Self::ManyScopes,
         Self::Paused,
@@ -75,7 +72,6 @@ impl Why {
             Self::Datapath => "datapath",
             Self::Bridge => "bridge",
             Self::UnknownPort => "unknown_port",
-            Self::ChainedAddress => "chained_address",
             Self::ManyUpdates => "many_updates",
             Self::ManyScopes => "many_scopes",
             Self::Paused => "paused",
@@ -101,6 +97,6 @@ pub struct Impact {
 impl Impact {
     /// Whether no entry is concerned, of whatever kind.
     pub fn is_nothing(&self) -> bool {
-        self.everything.is_none() && self.scopes.is_empty()
+        self.everything.is_none() && self.nothing == self.updates
     }
 }

@@ -1,6 +1,7 @@
 //! Parser of a flow's instructions: actions that the flow cache cannot repeat, parts of conjunctions, and the logical port
 //! assigned to packets.
 
+use super::effects::Effects;
 use super::fields::Fields;
 use super::{u16_at, u32_at};
 
@@ -53,6 +54,8 @@ pub struct FlowActions {
     pub parts: Vec<Part>,
     /// Fields set by `set_field` actions outside of clones.
     pub sets: Fields,
+    /// What the actions write.
+    pub effects: Effects,
 }
 
 /// Splits the first element off a list of type-length-value elements: type, body, rest.
@@ -68,12 +71,17 @@ impl FlowActions {
         let mut actions = Self::default();
         while let Some((kind, body, rest)) = split(instructions) {
             match kind {
+                // OFPIT_WRITE_METADATA, which OVN does not use.
+                2 => actions.effects.unreadable(),
                 // OFPIT_WRITE_ACTIONS and OFPIT_APPLY_ACTIONS.
                 3 | 4 => actions.read_actions(body.get(4..).unwrap_or_default(), 0),
                 6 => actions.found(Uncacheable::Meter),
                 _ => {}
             }
             instructions = rest;
+        }
+        if !instructions.is_empty() {
+            actions.effects.unreadable();
         }
         actions
     }
@@ -84,6 +92,7 @@ impl FlowActions {
 
     fn read_actions(&mut self, mut bytes: &[u8], depth: u8) {
         while let Some((kind, body, rest)) = split(bytes) {
+            self.effects.take(kind, body, depth);
             match kind {
                 21 => self.found(Uncacheable::Queue),
                 // Inside a clone, fields are set on the copy only.
@@ -96,6 +105,9 @@ impl FlowActions {
             }
             bytes = rest;
         }
+        if !bytes.is_empty() {
+            self.effects.unreadable();
+        }
     }
 
     fn set(&mut self, body: &[u8]) {
@@ -107,6 +119,7 @@ impl FlowActions {
     /// Parses a Nicira extension action, from its subtype on (OVS, lib/ofp-actions.c).
     fn nicira(&mut self, bytes: &[u8], depth: u8) {
         let (Some(kind), Some(body)) = (u16_at(bytes, 0), bytes.get(2..)) else { return };
+        self.effects.nicira(kind, body);
         match kind {
             // NXAST_SAMPLE to NXAST_SAMPLE4.
             29 | 38 | 41 | 51 => self.found(Uncacheable::Sample),
@@ -115,9 +128,12 @@ impl FlowActions {
                 let part = body.first().zip(u32_at(body, 2));
                 self.parts.extend(part.map(|(clause, id)| Part { id, clause: *clause }));
             }
+            // NXAST_CT: flags, zone (6 bytes), table, padding, helper; nested actions.
+            35 if depth < 4 => self.read_actions(body.get(14..).unwrap_or_default(), depth + 1),
             37 if is_log(body.get(6..).unwrap_or_default()) => self.found(Uncacheable::Log),
             // NXAST_CLONE: nested actions.
             42 if depth < 4 => self.read_actions(body.get(6..).unwrap_or_default(), depth + 1),
+            35 | 42 => self.effects.unreadable(),
             _ => {}
         }
     }

@@ -2,11 +2,16 @@
 //! that the flow cache cannot repeat.
 
 mod actions;
+mod effects;
 mod fields;
+mod matches;
+mod oxm;
 mod session;
 
 pub use actions::{FlowActions, Part, Uncacheable};
+pub use effects::{Effects, Target, Targets};
 pub use fields::{Fields, LogicalPort};
+pub use matches::{Address, IPV4, IPV6, Match};
 pub use session::{management_socket, watch_sessions};
 
 /// Wire version of OpenFlow 1.5. ovn-controller uses it, so br-int always supports it.
@@ -167,6 +172,11 @@ impl Key<'_> {
     pub fn read(&self) -> Fields {
         // `ofp_match` starts with type and length.
         Fields::read(self.fields.get(4..).unwrap_or_default())
+    }
+
+    /// Parses the match for what it excludes.
+    pub fn matched(&self) -> Match {
+        Match::read(self.fields.get(4..).unwrap_or_default())
     }
 }
 

@@ -1,0 +1,61 @@
+//! R4: a flow that takes part in a conjunction acts on a packet only if one flow of every dimension matches the packet.
+
+use super::facts::Fact;
+use super::impact::{Scope, Why};
+use super::index::{Dimensions, Index};
+use super::rules;
+use crate::ovs::openflow::Match;
+
+/// A conjunction, and the dimension that the flow itself is in; none for a flow that matches its id.
+type Membership = (u32, Option<u8>);
+
+/// Appends the scopes of a flow by its own match, or by a dimension that it does not belong to. `facts`: what the flow was and is.
+pub(super) fn scopes<'a>(
+    index: &Index,
+    table: u8,
+    matched: &Match,
+    facts: impl Iterator<Item = &'a Fact> + Clone,
+    scopes: &mut Vec<Scope>,
+) -> Result<(), Why> {
+    let begin = scopes.len();
+    let own = rules::direct(index, matched, scopes);
+    let Err(why) = own else { return Ok(()) };
+    scopes.truncate(begin);
+    let clauses = facts.filter_map(|fact| match fact {
+        Fact::Clause(_, part) => Some((part.id, Some(part.clause))),
+        _ => None,
+    });
+    let mut member = false;
+    for membership in matched.conjunction.map(|id| (id, None)).into_iter().chain(clauses) {
+        member = true;
+        by_dimension(index, table, membership, scopes).ok_or(why)?;
+    }
+    if member { Ok(()) } else { Err(why) }
+}
+
+/// Appends the scopes of the smallest dimension that has any. A conjunction of which no other dimension has a flow never acts.
+fn by_dimension(
+    index: &Index,
+    table: u8,
+    (id, own): Membership,
+    scopes: &mut Vec<Scope>,
+) -> Option<()> {
+    let Some(dimensions) = index.dimensions(table, id) else { return Some(()) };
+    let mut others: Vec<_> = of(dimensions, own).collect();
+    if others.is_empty() {
+        return Some(());
+    }
+    others.sort_unstable_by_key(|(_, flows)| flows.len());
+    let begin = scopes.len();
+    for (_, flows) in others {
+        if flows.iter().all(|flow| rules::direct(index, &flow.matched(), scopes).is_ok()) {
+            return Some(());
+        }
+        scopes.truncate(begin);
+    }
+    None
+}
+
+fn of(dimensions: &Dimensions, own: Option<u8>) -> impl Iterator<Item = (&u8, &super::counted::Counted<super::ledger::Name>)> {
+    dimensions.iter().filter(move |(clause, _)| Some(**clause) != own)
+}

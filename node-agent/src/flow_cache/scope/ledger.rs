@@ -1,0 +1,97 @@
+//! The facts of br-int's flows, kept current by the updates of the flow monitor.
+//!
+//! Facts of removed flows stay known for [`KEPT`]: the entries that a change concerns were learned before it, maybe from a datapath
+//! flow of OVS that was older still, and ovn-controller removes flows in any order.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hashbrown::{Equivalent, HashMap};
+
+use super::facts::{self, Fact};
+use super::index::Index;
+use crate::ovs::openflow::{FlowActions, Key, Match};
+
+/// How long facts of removed flows stay known: much longer than OVS's revalidators take to bring datapath flows in line.
+const KEPT: Duration = Duration::from_secs(60);
+
+/// Key of a flow that is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Name {
+    table: u8,
+    priority: u16,
+    fields: Arc<[u8]>,
+}
+
+impl Name {
+    pub(super) fn matched(&self) -> Match {
+        Key { table: self.table, priority: self.priority, fields: &self.fields }.matched()
+    }
+}
+
+impl From<&Key<'_>> for Name {
+    fn from(key: &Key<'_>) -> Self {
+        Self { table: key.table, priority: key.priority, fields: key.fields.into() }
+    }
+}
+
+impl Equivalent<Name> for Key<'_> {
+    fn equivalent(&self, name: &Name) -> bool {
+        (self.table, self.priority, self.fields) == (name.table, name.priority, &*name.fields)
+    }
+}
+
+/// Facts of flows.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    flows: HashMap<Name, Box<[Fact]>>,
+    gone: VecDeque<(Instant, Name, Box<[Fact]>)>,
+    scratch: Vec<Fact>,
+    index: Index,
+}
+
+impl Ledger {
+    pub(super) fn index(&self) -> &Index {
+        &self.index
+    }
+
+    pub(super) fn index_mut(&mut self) -> &mut Index {
+        &mut self.index
+    }
+
+    /// Facts of a flow as it is now.
+    pub(super) fn facts(&self, key: &Key<'_>) -> &[Fact] {
+        self.flows.get(key).map_or(&[], |facts| facts)
+    }
+
+    /// A flow was added or modified.
+    pub(super) fn put(&mut self, key: &Key<'_>, matched: &Match, actions: &FlowActions, now: Instant) {
+        let mut facts = std::mem::take(&mut self.scratch);
+        facts.clear();
+        facts::read(key.table, matched, actions, &mut facts);
+        if self.facts(key) != facts.as_slice() {
+            self.remove(key, now);
+            if !facts.is_empty() {
+                let name = Name::from(key);
+                facts.iter().for_each(|fact| self.index.add(&name, fact));
+                self.flows.insert(name, facts.as_slice().into());
+            }
+        }
+        self.scratch = facts;
+    }
+
+    /// A flow was removed, or is to be replaced.
+    pub(super) fn remove(&mut self, key: &Key<'_>, now: Instant) {
+        if let Some((name, facts)) = self.flows.remove_entry(key) {
+            self.gone.push_back((now + KEPT, name, facts));
+        }
+    }
+
+    /// Forgets what was removed long ago.
+    pub(super) fn expire(&mut self, now: Instant) {
+        while let Some((_, name, facts)) = self.gone.pop_front_if(|(end, ..)| *end <= now) {
+            facts.iter().for_each(|fact| self.index.remove(&name, fact));
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Which fields a flow's actions write, as far as the scopes of changes depend on it. Actions in clones count as well: they are
+//! done to a packet that goes on.
+
+use std::net::Ipv6Addr;
+
+use api::MacAddr;
+
+use super::oxm::{self, Field, Id};
+use super::{u16_at, u32_at};
+
+/// Fields that OVN's flows write, by what they mean there (OVN, include/ovn/logical-fields.h, northd/northd.c).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Target {
+    /// Logical datapath, `metadata`.
+    Datapath,
+    /// Logical ingress port, register 14.
+    Ingress,
+    /// Logical egress port, register 15.
+    Egress,
+    /// Registers 0 to 3: the next hop in routers.
+    NextHop,
+    /// Registers 4 to 7: the destination before translation in switches.
+    Original,
+    /// Ethernet source.
+    EthSource,
+    /// Ethernet destination.
+    EthDestination,
+    /// IP addresses.
+    Address,
+    /// Ports of TCP, UDP and SCTP.
+    Port,
+    /// TTL, other than by lowering it.
+    Ttl,
+    /// Ethernet type or encapsulation.
+    Encapsulation,
+    /// What it is could not be read.
+    Unknown,
+}
+
+/// A set of [`Target`]s.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Targets(u16);
+
+impl Targets {
+    fn insert(&mut self, target: Target) {
+        self.0 |= 1 << target as u8;
+    }
+
+    /// Whether a target is in the set.
+    pub fn contains(self, target: Target) -> bool {
+        self.0 & 1 << target as u8 != 0
+    }
+
+    /// Whether no target is.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// Summary of what actions write.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// Number of actions outside of clones.
+    pub actions: u16,
+    /// OpenFlow port of the last `output`.
+    pub output: Option<u32>,
+    /// Constant that is written to `metadata`.
+    pub datapath: Option<u64>,
+    /// Constant that is written to the Ethernet source, other than 0.
+    pub eth_source: Option<MacAddr>,
+    /// Constant that is written to the Ethernet destination, other than 0.
+    pub eth_destination: Option<MacAddr>,
+    /// The TTL is lowered.
+    pub lowers_ttl: bool,
+    /// Addresses are translated by connection tracking: `ct(nat)`, or a group, as load balancers have.
+    pub translates: bool,
+    /// The destination is: a group, or `ct(nat(dst))`.
+    pub translates_destination: bool,
+    /// Targets that get a constant.
+    pub constant: Targets,
+    /// Targets that get something else: a part, another field, another constant as well.
+    pub other: Targets,
+    registers: [u32; 16],
+    /// Bit for each register that gets a constant, other than 0, whole.
+    known: u16,
+    /// Bit for each register that is set to 0 whole.
+    zeroed: u16,
+}
+
+/// Where a value is copied from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// The packet's destination address.
+    Destination,
+    /// The destination of the tracked connection before translation.
+    Tracked,
+    Other,
+}
+
+impl Effects {
+    /// Constant, other than 0, that is written to a register.
+    pub fn register(&self, at: usize) -> Option<u32> {
+        self.registers.get(at).copied().filter(|_| at < 16 && self.known & 1 << at != 0)
+    }
+
+    /// Constant that is written to four registers, other than 0, as an IPv6 address.
+    pub fn registers(&self, first: usize) -> Option<Ipv6Addr> {
+        let mut bits = 0;
+        for at in first..first + 4 {
+            let zero = (at < 16 && self.zeroed & 1 << at != 0).then_some(0);
+            bits = bits << 32 | u128::from(self.register(at).or(zero)?);
+        }
+        (bits != 0).then(|| Ipv6Addr::from_bits(bits))
+    }
+
+    /// Whether a target is written at all.
+    pub fn writes(&self, target: Target) -> bool {
+        self.constant.contains(target) || self.other.contains(target)
+    }
+
+    /// Whether registers 0 to 7 are all set to 0.
+    pub fn zeroes(&self) -> bool {
+        self.zeroed & 0xff == 0xff
+    }
+
+    /// Actions that cannot be read.
+    pub(super) fn unreadable(&mut self) {
+        self.other.insert(Target::Unknown);
+    }
+
+    /// An action (OpenFlow 1.5, section 7.2.6): its type, and what follows its length.
+    pub(super) fn take(&mut self, kind: u16, body: &[u8], depth: u8) {
+        self.actions += u16::from(depth == 0);
+        match kind {
+            0 => self.output = u32_at(body, 0).or(self.output),
+            22 => (self.translates, self.translates_destination) = (true, true),
+            // Copies between IP and MPLS headers, MPLS and PBB, encapsulation; VLAN tags are not looked at.
+            11 | 12 | 15 | 16 | 19 | 20 | 26 | 27 => self.other.insert(Target::Encapsulation),
+            23 => self.constant.insert(Target::Ttl),
+            24 => self.lowers_ttl = true,
+            25 => self.set_fields(body),
+            // OFPAT_COPY_FIELD: bits, offsets, headers of source and destination.
+            28 => self.copy_field(body.get(8..).unwrap_or_default()),
+            _ => {}
+        }
+    }
+
+    /// An action of Nicira's, by its subtype (OVS, lib/ofp-actions.c), and what follows it.
+    pub(super) fn nicira(&mut self, kind: u16, body: &[u8]) {
+        match kind {
+            // NXAST_REG_MOVE: bits, offsets, headers.
+            6 => self.copy_field(body.get(6..).unwrap_or_default()),
+            // NXAST_REG_LOAD: offset and bits, header, value.
+            7 => self.load(body),
+            18 | 21 => self.lowers_ttl = true,
+            // NXAST_STACK_POP: offset, header.
+            28 => self.copy(None, u32_at(body, 2)),
+            // NXAST_REG_LOAD2: padding, field.
+            33 => self.set_fields(body.get(6..).unwrap_or_default()),
+            // NXAST_NAT: padding, flags; 1 is for the source, 2 for the destination.
+            36 => {
+                self.translates = true;
+                self.translates_destination |= u16_at(body, 2).is_none_or(|flags| flags & 2 != 0);
+            }
+            46..=48 => self.other.insert(Target::Encapsulation),
+            // NXAST_DELETE_FIELD is for tunnel metadata alone.
+            _ => {}
+        }
+    }
+
+    fn set_fields(&mut self, body: &[u8]) {
+        let Some((field, _)) = Field::split(body) else { return self.other.insert(Target::Unknown) };
+        if let Some((first, count)) = oxm::registers(field.id) {
+            (0..count).for_each(|word| self.set_register(first + word, field.word(word)));
+            return;
+        }
+        let Some(target) = target(field.id) else { return };
+        let constant = field.whole().is_some();
+        let mac = || field.value.try_into().ok().map(MacAddr).filter(|mac| mac.0 != [0; 6]);
+        let again = match target {
+            Target::Datapath => {
+                let value = field.whole().and_then(|number| u64::try_from(number).ok());
+                self.datapath.replace(value.unwrap_or(0)).is_some_and(|old| Some(old) != value)
+            }
+            Target::EthSource => mac().is_some_and(|mac| self.eth_source.replace(mac).is_some_and(|old| old != mac)),
+            Target::EthDestination => {
+                mac().is_some_and(|mac| self.eth_destination.replace(mac).is_some_and(|old| old != mac))
+            }
+            _ => false,
+        };
+        let set = if constant && !again { &mut self.constant } else { &mut self.other };
+        set.insert(target);
+    }
+
+    fn set_register(&mut self, at: usize, (value, mask): (u32, u32)) {
+        let (Some(target), Some(register)) = (register_target(at), self.registers.get_mut(at)) else { return };
+        let bit = 1 << at;
+        match (value, mask) {
+            (_, 0) => {}
+            (0, u32::MAX) => self.zeroed |= bit,
+            (_, u32::MAX) => {
+                if self.known & bit != 0 && *register != value {
+                    self.other.insert(target);
+                }
+                *register = value;
+                self.known |= bit;
+                self.constant.insert(target);
+            }
+            _ => self.other.insert(target),
+        }
+    }
+
+    fn load(&mut self, body: &[u8]) {
+        let (Some(bits), Some(header), Some(low)) = (u16_at(body, 0), u32_at(body, 2), u32_at(body, 10)) else {
+            return self.other.insert(Target::Unknown);
+        };
+        match oxm::registers(header >> 9) {
+            // Offset 0, 32 bits.
+            Some((at, 1)) if bits == 31 => self.set_register(at, (low, u32::MAX)),
+            _ => self.copy(None, Some(header)),
+        }
+    }
+
+    /// Headers of a copy: source, destination. Those of experimenters (class 0xffff) take eight bytes.
+    fn copy_field(&mut self, headers: &[u8]) {
+        let from = u32_at(headers, 0);
+        let long = from.is_some_and(|header| header >> 16 == 0xffff);
+        self.copy(from, u32_at(headers, if long { 8 } else { 4 }));
+    }
+
+    fn copy(&mut self, from: Option<u32>, to: Option<u32>) {
+        let Some(to) = to.map(|header| header >> 9) else { return self.other.insert(Target::Unknown) };
+        let source = match from.map(|header| header >> 9) {
+            Some(id) if oxm::IPV4_DST.contains(&id) || oxm::IPV6_DST.contains(&id) => Source::Destination,
+            Some(id) if oxm::CT_DST.contains(&id) => Source::Tracked,
+            _ => Source::Other,
+        };
+        let targets = match oxm::registers(to) {
+            Some((first, count)) => [register_target(first), register_target(first + count - 1)],
+            None => [target(to), None],
+        };
+        for target in targets.into_iter().flatten() {
+            let is_of_packet = match target {
+                Target::NextHop => source == Source::Destination,
+                Target::Original => source != Source::Other,
+                _ => false,
+            };
+            if !is_of_packet {
+                self.other.insert(target);
+            }
+        }
+    }
+}
+
+fn register_target(at: usize) -> Option<Target> {
+    match at {
+        0..=3 => Some(Target::NextHop),
+        4..=7 => Some(Target::Original),
+        14 => Some(Target::Ingress),
+        15 => Some(Target::Egress),
+        _ => None,
+    }
+}
+
+fn target(id: Id) -> Option<Target> {
+    let is = |ids: &[Id]| ids.contains(&id);
+    if id == oxm::METADATA {
+        Some(Target::Datapath)
+    } else if is(&oxm::ETH_SRC) {
+        Some(Target::EthSource)
+    } else if is(&oxm::ETH_DST) {
+        Some(Target::EthDestination)
+    } else if is(&oxm::IPV4_SRC) || is(&oxm::IPV4_DST) || is(&oxm::IPV6_SRC) || is(&oxm::IPV6_DST) {
+        Some(Target::Address)
+    } else if is(&oxm::PORT_SRC) || is(&oxm::PORT_DST) {
+        Some(Target::Port)
+    } else if id == oxm::IP_TTL {
+        Some(Target::Ttl)
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field(class: u16, number: u8, value: &[u8]) -> Vec<u8> {
+        [&class.to_be_bytes()[..], &[number << 1, u8::try_from(value.len()).unwrap()], value].concat()
+    }
+
+    fn set(fields: &[Vec<u8>]) -> Effects {
+        let mut effects = Effects::default();
+        fields.iter().for_each(|field| effects.take(25, field, 0));
+        effects
+    }
+
+    #[test]
+    fn constants_are_told_from_parts_and_copies() {
+        let effects = set(&[field(1, 0, &[10, 0, 0, 1]), field(1, 111 + 1, &[0; 16]), field(0x8000, 2, &[0, 0, 0, 0, 0, 0, 0, 3])]);
+        assert_eq!((effects.register(0), effects.register(4), effects.datapath), (Some(0x0a00_0001), None, Some(3)));
+        assert!(effects.constant.contains(Target::NextHop) && effects.other.is_empty());
+        let twice = set(&[field(1, 0, &[10, 0, 0, 1]), field(1, 0, &[10, 0, 0, 2])]);
+        assert!(twice.other.contains(Target::NextHop), "one of two constants");
+        let mut masked = vec![0, 1, 1, 8];
+        masked.extend([0, 0, 0, 1, 0, 0, 0, 1]);
+        assert!(set(&[masked]).other.contains(Target::NextHop));
+        assert!(!set(&[field(1, 111, &[0; 16])]).zeroes());
+        assert!(set(&[field(1, 111, &[0; 16]), field(1, 112, &[0; 16])]).zeroes());
+    }
+
+    #[test]
+    fn a_copy_of_the_destination_is_a_next_hop_and_another_is_not() {
+        let copy = |from: u32, to: u32| {
+            let mut effects = Effects::default();
+            let mut body = vec![0, 32, 0, 0, 0, 0, 0, 0];
+            body.extend([from << 9 | 4, to << 9 | 4].map(u32::to_be_bytes).concat());
+            effects.take(28, &body, 0);
+            effects
+        };
+        let register = |at: u32| 1 << 7 | at;
+        assert!(copy(oxm::IPV4_DST[0], register(0)).other.is_empty());
+        assert!(copy(oxm::IPV4_SRC[0], register(0)).other.contains(Target::NextHop));
+        assert!(copy(oxm::CT_DST[0], register(4)).other.is_empty());
+        assert!(copy(register(14), register(15)).other.contains(Target::Egress));
+    }
+
+    #[test]
+    fn a_translation_of_the_destination_is_told_from_others() {
+        let nat = |flags: u8| {
+            let mut effects = Effects::default();
+            effects.nicira(36, &[0, 0, 0, flags, 0, 0]);
+            (effects.translates, effects.translates_destination)
+        };
+        assert_eq!((nat(0), nat(1), nat(2)), ((true, false), (true, false), (true, true)));
+    }
+}
