@@ -8,8 +8,8 @@ use libtest_mimic::Arguments;
 use crate::harness::{Group, Program, Settings};
 use crate::{
     demonstration, fault_injection, flow_cache_equivalence, flow_cache_invariants, instruction_count,
-    kernel_datapath, node_lifecycle, ovn_kubernetes_parity, pod_churn, scale, service_matrix, supervision,
-    uplink_migration,
+    kernel_datapath, node_lifecycle, ovn_kubernetes_parity, pod_churn, scale, scoped_changes, service_matrix,
+    supervision, uplink_migration,
 };
 
 /// One suite by hand.
@@ -44,6 +44,8 @@ enum Suite {
     PodChurn(pod_churn::Args),
     /// Thousands of pods on nodes that exist as objects only: what the controller misses when a process is down.
     Scale(scale::Args),
+    /// Whether the scopes of changed flows cover every flow that OVS treats otherwise.
+    ScopedChanges(scoped_changes::Args),
     /// Clients, addresses, backends, policies and affinity of services, against one table of expectations.
     ServiceMatrix(service_matrix::Args),
     /// End every task and thread of agent and controller, and see the process end, come back, and nothing lost.
@@ -78,6 +80,7 @@ impl Suite {
             Self::OvnKubernetesParity(_) => ("ovn_kubernetes_parity", "parity"),
             Self::PodChurn(_) => ("pod_churn", "churn"),
             Self::Scale(_) => ("scale", "scale"),
+            Self::ScopedChanges(_) => ("scoped_changes", "scoped"),
             Self::ServiceMatrix(_) => ("service_matrix", "matrix"),
             Self::Supervision(_) => ("supervision", "supervision"),
             Self::UplinkMigration(_) => ("uplink_migration", "uplinks"),
@@ -96,6 +99,7 @@ impl Suite {
             Self::NodeLifecycle(args) => args.group("", cluster),
             Self::OvnKubernetesParity(args) => args.group("", cluster),
             Self::PodChurn(args) => args.group("", cluster),
+            Self::ScopedChanges(args) => args.group("", cluster),
             Self::ServiceMatrix(args) => args.group("", cluster),
             Self::Supervision(args) => args.group("", cluster),
             Self::UplinkMigration(args) => args.group("", cluster),

@@ -18,6 +18,7 @@ pub mod random;
 pub(crate) mod replaced_backend;
 pub(crate) mod rolling_update;
 pub mod scale;
+pub mod scoped_changes;
 pub mod service_matrix;
 pub(crate) mod service_path;
 pub mod snapshot;

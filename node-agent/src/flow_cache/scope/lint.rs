@@ -78,13 +78,11 @@ fn translations(index: &Index) -> Option<String> {
 
 /// A2: every pass of a router lowers the TTL: in one table, and no egress port is chosen before or there without it.
 fn ttl(index: &Index) -> Option<String> {
-    let lowers = |wanted: &u64| {
-        index.writes.iter().filter_map(move |(datapath, table, write)| {
-            (*datapath == Some(*wanted) && *write == Write::LowersTtl).then_some(*table)
-        })
-    };
     index.routers.iter().find_map(|router| {
-        let tables: BTreeSet<u8> = lowers(router).collect();
+        let lowers = |(datapath, table, write): &(Option<u64>, u8, Write)| {
+            (*datapath == Some(*router) && *write == Write::LowersTtl).then_some(*table)
+        };
+        let tables: BTreeSet<u8> = index.writes.iter().filter_map(lowers).collect();
         let last = *tables.last()?;
         if tables.len() > 1 {
             return Some(format!("datapath {router:#x} lowers the TTL in several tables: {tables:?}"));

@@ -204,7 +204,8 @@ fn a_clause_whose_conjunction_changes_concerns_both() {
     assert_eq!(impact, scopes([address("10.0.0.5"), address("10.96.0.1")]));
     // Of a dimension with something wide the other one is taken; of two, neither.
     table.add(&clause(8, &[metadata(SWITCH), tcp_dst(81)], 0));
-    assert_eq!(everything(&table.matching(&[conj_id(8), metadata(SWITCH)])), Some(Why::Datapath));
+    let acts = Flow::new(51, &[conj_id(8), metadata(SWITCH)], &[]);
+    assert_eq!(everything(&table.add(&acts)), Some(Why::Datapath));
 }
 
 #[test]

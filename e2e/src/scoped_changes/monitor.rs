@@ -1,0 +1,138 @@
+//! A flow monitor of br-int beside the agent's, with the agent's own parser and classifier.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use node_agent::flow_cache::scope::{Classifier, Impact};
+use node_agent::ovs::openflow::{self, Message, Update};
+use testbed::cluster::Bed;
+
+/// How long the first list may take.
+const LIST: Duration = Duration::from_secs(20);
+
+/// What updates said, and what they looked like.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub(super) impact: Impact,
+    /// Updates as text, for failures.
+    pub(super) updates: Vec<String>,
+}
+
+impl Seen {
+    /// Adds what was seen before or afterwards.
+    pub(super) fn join(&mut self, other: &Self) {
+        self.impact.everything = self.impact.everything.or(other.impact.everything);
+        self.impact.scopes.extend(&other.impact.scopes);
+        self.impact.nothing += other.impact.nothing;
+        self.impact.updates += other.impact.updates;
+        self.updates.extend(other.updates.iter().cloned());
+    }
+}
+
+/// The connection.
+pub(super) struct Monitor {
+    stream: UnixStream,
+    buffer: Vec<u8>,
+    classifier: Classifier,
+    flows: usize,
+    took: Duration,
+}
+
+impl Monitor {
+    /// Connects, and reads the table.
+    pub(super) fn connect(bed: &Bed, node: &str) -> Result<Self> {
+        let socket = bed.host(node).path("/run/openvswitch/br-int.mgmt")?;
+        let stream = UnixStream::connect(&socket).with_context(|| socket.display().to_string())?;
+        let mut monitor = Self {
+            stream,
+            buffer: Vec::new(),
+            classifier: Classifier::default(),
+            flows: 0,
+            took: Duration::ZERO,
+        };
+        monitor.stream.write_all(&[openflow::hello(), openflow::monitor_request()].concat())?;
+        let (end, mut seen) = (Instant::now() + LIST, Seen::default());
+        while !monitor.read_once(Duration::from_millis(500), &mut seen)? {
+            if Instant::now() > end {
+                bail!("OVS does not list its flows");
+            }
+        }
+        monitor.flows = seen.updates.len();
+        monitor.classifier.impact();
+        Ok(monitor)
+    }
+
+    /// Number of flows when the monitor connected, and how long it took to take them.
+    pub(super) fn initial(&self) -> (usize, Duration) {
+        (self.flows, self.took)
+    }
+
+    /// Why the classifier trusts the table no longer.
+    pub(super) fn lint(&self) -> Option<&str> {
+        self.classifier.lint()
+    }
+
+    /// Reads until nothing came for a while. Waits for the first update for `first`.
+    pub(super) fn read(&mut self, first: Duration, quiet: Duration) -> Result<Seen> {
+        let mut seen = Seen::default();
+        let end = Instant::now() + first;
+        loop {
+            let wait = if seen.updates.is_empty() { end - Instant::now().min(end) } else { quiet };
+            let before = seen.updates.len();
+            self.read_once(wait.max(Duration::from_millis(1)), &mut seen)?;
+            if seen.updates.len() == before && (before > 0 || Instant::now() >= end) {
+                break;
+            }
+        }
+        seen.impact = self.classifier.impact();
+        Ok(seen)
+    }
+
+    /// Reads what is there, or comes within `wait`. True at the end of the first list.
+    fn read_once(&mut self, wait: Duration, seen: &mut Seen) -> Result<bool> {
+        self.stream.set_read_timeout(Some(wait))?;
+        let mut chunk = vec![0; 1 << 18];
+        match self.stream.read(&mut chunk) {
+            Ok(0) => bail!("OVS closed the flow monitor"),
+            Ok(count) => self.buffer.extend(chunk.get(..count).unwrap_or_default()),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        let buffer = std::mem::take(&mut self.buffer);
+        let (mut rest, mut listed) = (buffer.as_slice(), false);
+        while let Some((one, after)) = openflow::length(rest).and_then(|length| rest.split_at_checked(length)) {
+            rest = after;
+            match openflow::read(one) {
+                Message::Echo { xid, body } => self.stream.write_all(&openflow::echo_reply(xid, body))?,
+                Message::Error(kind, code) => bail!("OVS refuses the flow monitor: {kind}, {code}"),
+                Message::Initial { updates, more } => {
+                    listed |= !more;
+                    self.take(updates, seen);
+                }
+                Message::Changed(updates) => self.take(updates, seen),
+                Message::Hello(_) | Message::Other => {}
+            }
+        }
+        self.buffer = rest.to_vec();
+        Ok(listed)
+    }
+
+    fn take(&mut self, updates: &[u8], seen: &mut Seen) {
+        for update in openflow::updates(updates) {
+            seen.updates.push(text(&update));
+            let begin = Instant::now();
+            self.classifier.take(update, begin);
+            self.took += begin.elapsed();
+        }
+    }
+}
+
+fn text(update: &Update<'_>) -> String {
+    match update {
+        Update::Present { key, .. } => format!("+ table {} {:?}", key.table, key.matched()),
+        Update::Removed(key) => format!("- table {} {:?}", key.table, key.matched()),
+        other => format!("{other:?}"),
+    }
+}
