@@ -61,7 +61,7 @@ impl Control {
                 [name] => bridge = name.trim_end_matches(':'),
                 [_, numbers, ..] if bridge == "br-int" => {
                     let numbers = numbers.trim_end_matches(':').split_once('/');
-                    let numbers = numbers.and_then(|(of, odp)| Some((of.parse().ok()?, odp.parse().ok()?)));
+                    let numbers = numbers.and_then(|(of, odp)| Some((of.parse::<u32>().ok()?, odp.parse::<u32>().ok()?)));
                     ports.extend(numbers.map(|(of, odp)| (odp, of)));
                 }
                 _ => {}

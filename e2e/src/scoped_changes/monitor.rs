@@ -123,7 +123,7 @@ impl Monitor {
         for update in openflow::updates(updates) {
             seen.updates.push(text(&update));
             let begin = Instant::now();
-            self.classifier.take(update, begin);
+            self.classifier.take(&update, begin);
             self.took += begin.elapsed();
         }
     }

@@ -35,7 +35,7 @@ impl Table {
     fn new() -> Self {
         let mut table = Self { classifier: Classifier::default(), now: Instant::now() };
         for flow in base() {
-            table.classifier.take(flow.present(), table.now);
+            table.classifier.take(&flow.present(), table.now);
         }
         table.classifier.impact();
         assert_eq!(table.classifier.lint(), None);
@@ -43,7 +43,7 @@ impl Table {
     }
 
     fn updates(&mut self, updates: &[Update<'_>]) -> Impact {
-        updates.iter().for_each(|update| self.classifier.take(update.clone(), self.now));
+        updates.iter().for_each(|update| self.classifier.take(update, self.now));
         self.classifier.impact()
     }
 
