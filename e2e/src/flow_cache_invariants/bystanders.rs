@@ -33,11 +33,15 @@ const SERVICE_FLOWS: [(u32, bool, &str); 2] =
     [(FLOWS.len() as u32, false, "TCP to a service"), (FLOWS.len() as u32 + 1, true, "UDP to a service")];
 
 /// Packets from and to pods, by path, and refreshes, of one node.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Counts {
     fast: u64,
     slow: u64,
     refreshed: u64,
+    /// Packets by the reason why they went slow, or what was learned.
+    reasons: BTreeMap<String, u64>,
+    /// Lines of the metrics about invalidations of everything.
+    unscoped: Vec<String>,
     /// Invalidations of everything because br-int changed.
     everything: u64,
 }
@@ -128,10 +132,17 @@ fn stayed(before: &Counts, after: &Counts) -> Result<String, String> {
     let share = fast as f64 / (fast + slow).max(1) as f64;
     let (refreshed, everything) =
         (after.refreshed - before.refreshed, after.everything - before.everything);
+    let since = |(name, count): (&String, &u64)| {
+        let since = count - before.reasons.get(name).copied().unwrap_or_default();
+        (since > 20).then(|| format!("{name} {since}"))
+    };
+    let reasons: Vec<_> = after.reasons.iter().filter_map(since).collect();
+    let unscoped = after.unscoped.join(", ");
     let text = format!(
-        "{:.2} % of {} packets, {refreshed} refreshes, {everything} times everything was invalidated",
+        "{:.2} % of {} packets, {refreshed} refreshes, {everything} times everything was invalidated ({unscoped}); {}",
         share * 100.0,
-        fast + slow
+        fast + slow,
+        reasons.join(", ")
     );
     if share >= FAST && refreshed > 0 { Ok(text) } else { Err(text) }
 }
@@ -150,8 +161,16 @@ fn counts(stage: &Stage<'_>, scene: &Scene<'_>) -> Result<BTreeMap<String, Count
             Counts {
                 fast: sum("fast"),
                 slow: sum("slow"),
+                unscoped: agent
+                    .page("/metrics")?
+                    .lines()
+                    .filter(|line| line.contains("fastpath_unscoped") || line.contains("fastpath_bumps"))
+                    .filter(|line| !line.starts_with('#') && !line.ends_with(" 0"))
+                    .map(str::to_owned)
+                    .collect(),
+                reasons: serde_json::from_value(status["packetReasons"].clone())?,
                 refreshed: status["packetReasons"]["refreshed"].as_u64().unwrap_or_default(),
-                everything: status["cache"]["invalidations"]["flows"].as_u64().unwrap_or_default(),
+                everything: status["cache"]["bumps"]["flows"].as_u64().context("no count of invalidations")?,
             },
         ))
     };
