@@ -61,8 +61,8 @@ impl Control {
                 [name] => bridge = name.trim_end_matches(':'),
                 [_, numbers, ..] if bridge == "br-int" => {
                     let numbers = numbers.trim_end_matches(':').split_once('/');
-                    let numbers = numbers.and_then(|(of, odp)| Some((of.parse::<u32>().ok()?, odp.parse::<u32>().ok()?)));
-                    ports.extend(numbers.map(|(of, odp)| (odp, of)));
+                    let numbers = numbers.and_then(|(of, odp)| Some((odp.parse::<u32>().ok()?, of.parse::<u32>().ok()?)));
+                    ports.extend(numbers);
                 }
                 _ => {}
             }
@@ -73,11 +73,13 @@ impl Control {
 
 /// Without the numbers of recirculations, which differ from trace to trace.
 fn without_numbers(line: &str) -> String {
-    let mut parts = line.split("recirc(");
-    let mut out = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        out.push_str("recirc(");
-        out.push_str(part.trim_start_matches(|c: char| c.is_ascii_alphanumeric()));
-    }
-    out
+    ["recirc(", "recirc_id="].iter().fold(line.to_owned(), |line, before| {
+        let mut parts = line.split(before);
+        let mut out = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            out.push_str(before);
+            out.push_str(part.trim_start_matches(|c: char| c.is_ascii_alphanumeric()));
+        }
+        out
+    })
 }

@@ -9,6 +9,8 @@ use node_agent::flow_cache::scope::{Classifier, Impact};
 use node_agent::ovs::openflow::{self, Message, Update};
 use testbed::cluster::Bed;
 
+use super::flows::reason;
+
 /// How long the first list may take.
 const LIST: Duration = Duration::from_secs(20);
 
@@ -36,6 +38,8 @@ pub(super) struct Monitor {
     stream: UnixStream,
     buffer: Vec<u8>,
     classifier: Classifier,
+    /// The same, asked after each update, for failures.
+    each: Classifier,
     flows: usize,
     took: Duration,
 }
@@ -49,6 +53,7 @@ impl Monitor {
             stream,
             buffer: Vec::new(),
             classifier: Classifier::default(),
+            each: Classifier::default(),
             flows: 0,
             took: Duration::ZERO,
         };
@@ -121,7 +126,10 @@ impl Monitor {
 
     fn take(&mut self, updates: &[u8], seen: &mut Seen) {
         for update in openflow::updates(updates) {
-            seen.updates.push(text(&update));
+            let begin = Instant::now();
+            let said = text(&update);
+            self.each.take(update.clone(), begin);
+            seen.updates.push(format!("{}: {said}", reason(&self.each.impact())));
             let begin = Instant::now();
             self.classifier.take(&update, begin);
             self.took += begin.elapsed();
@@ -129,10 +137,20 @@ impl Monitor {
     }
 }
 
+/// The table, and the fields that are known.
 fn text(update: &Update<'_>) -> String {
-    match update {
-        Update::Present { key, .. } => format!("+ table {} {:?}", key.table, key.matched()),
-        Update::Removed(key) => format!("- table {} {:?}", key.table, key.matched()),
-        other => format!("{other:?}"),
-    }
+    let (sign, key) = match update {
+        Update::Present { key, .. } => ("+", key),
+        Update::Removed(key) => ("-", key),
+        other => return format!("{other:?}"),
+    };
+    let matched = key.matched();
+    let registers: Vec<_> =
+        (0..16).filter_map(|at| Some(format!("reg{at}={:#x}", matched.register(at)?))).collect();
+    let all = format!("{matched:?}");
+    let known = all.split(", ").filter(|field| {
+        !["None", "Any", "false", "true"].iter().any(|nothing| field.ends_with(nothing))
+            && field.contains('(')
+    });
+    format!("{sign} table {} {} {}", key.table, registers.join(","), known.collect::<Vec<_>>().join(","))
 }

@@ -18,7 +18,7 @@ pub(super) fn scopes<'a>(
     scopes: &mut Vec<Scope>,
 ) -> Result<(), Why> {
     let begin = scopes.len();
-    let own = rules::direct(index, matched, scopes);
+    let own = rules::direct(index, table, matched, scopes);
     let Err(why) = own else { return Ok(()) };
     scopes.truncate(begin);
     let clauses = facts.filter_map(|fact| match fact {
@@ -48,7 +48,7 @@ fn by_dimension(
     others.sort_unstable_by_key(|(_, flows)| flows.len());
     let begin = scopes.len();
     for (_, flows) in others {
-        if flows.iter().all(|flow| rules::direct(index, &flow.matched(), scopes).is_ok()) {
+        if flows.iter().all(|flow| rules::direct(index, table, &flow.matched(), scopes).is_ok()) {
             return Some(());
         }
         scopes.truncate(begin);

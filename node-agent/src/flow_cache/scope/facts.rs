@@ -35,6 +35,8 @@ pub(super) enum Write {
     NextHop,
     /// The same for the registers of the destination before translation.
     Original,
+    /// Copies registers 0 to 3 to 4 to 7.
+    Carries,
     /// Writes Ethernet addresses.
     Ethernet,
     /// Writes a field in a way that the rules exclude.
@@ -118,7 +120,9 @@ fn constants(matched: &Match, actions: &FlowActions, facts: &mut Vec<Fact>) {
             add(constant(IpAddr::V6(address)));
         }
     }
-    if let Some(group) = effects.register(15).filter(|port| *port >= FIRST_GROUP) {
+    // A flow of the group itself, which sends copies to its ports, writes nothing new.
+    let group = effects.register(15).filter(|port| *port >= FIRST_GROUP);
+    if let Some(group) = group.filter(|group| matched.register(15) != Some(*group)) {
         add(Constant::Group(group));
     }
 }
@@ -145,9 +149,9 @@ fn writes(matched: &Match, actions: &FlowActions, patch: bool, mut add: impl FnM
     if patch && !effects.zeroes() {
         add(Write::Registers);
     }
-    // A group's packets are copied to several ports. A hairpin packet goes back to its port; such entries are not scoped.
+    // A group's packets are copied to several ports.
     let group = matched.register(15).is_some_and(|port| port >= FIRST_GROUP);
-    if other(Target::Egress) && !group && !enters && !matched.hairpin {
+    if other(Target::Egress) && !group && !enters {
         add(Write::Never(Target::Egress));
     }
     if effects.lowers_ttl {
@@ -160,8 +164,12 @@ fn writes(matched: &Match, actions: &FlowActions, patch: bool, mut add: impl FnM
             add(write);
         }
     }
+    if effects.carries {
+        add(Write::Carries);
+    }
     let sets = effects.eth_source.or(effects.eth_destination).is_some();
-    if (sets || other(Target::EthSource) || other(Target::EthDestination)) && !matched.hairpin {
+    // What goes back to its port has no scoped entry.
+    if (sets || other(Target::EthSource) || other(Target::EthDestination)) && !effects.returns {
         add(Write::Ethernet);
     }
     if effects.translates {

@@ -28,7 +28,8 @@ pub(super) struct Index {
     patches: Counted<LogicalPort>,
     /// Datapaths that a patch port leads to.
     pub(super) neighbours: HashMap<u64, Counted<u64>>,
-    pub(super) routers: Counted<u64>,
+    /// Tables in which a router lowers the TTL.
+    pub(super) routers: HashMap<u64, Counted<u8>>,
     admits: HashMap<MacAddr, Counted<u64>>,
     sends: Counted<MacAddr>,
     writers: HashMap<(Option<u64>, Constant), Counted<Name>>,
@@ -84,7 +85,7 @@ impl Index {
             Fact::Write(datapath, table, write) => {
                 self.lint_stale |= self.writes.add((datapath, table, write));
                 if let (Write::LowersTtl, Some(datapath)) = (write, datapath) {
-                    self.routers.add(datapath);
+                    add_to(&mut self.routers, datapath, table);
                 }
             }
         }
@@ -119,7 +120,7 @@ impl Index {
             Fact::Write(datapath, table, write) => {
                 self.lint_stale |= self.writes.remove(&(datapath, table, write));
                 if let (Write::LowersTtl, Some(datapath)) = (write, datapath) {
-                    self.routers.remove(&datapath);
+                    remove_from(&mut self.routers, &datapath, &table);
                 }
             }
         }
@@ -157,7 +158,17 @@ impl Index {
 
     /// Whether the TTL is lowered in a datapath.
     pub(super) fn is_router(&self, datapath: u64) -> bool {
-        self.routers.contains(&datapath)
+        self.routers.contains_key(&datapath)
+    }
+
+    /// Whether a router's packets have a next hop in a table: it comes after the one that lowers the TTL and routes.
+    pub(super) fn has_next_hop(&self, datapath: u64, table: u8) -> bool {
+        self.routers.get(&datapath).is_some_and(|tables| tables.iter().all(|lowers| table > *lowers))
+    }
+
+    /// Whether a router may have chosen a next hop in a table.
+    pub(super) fn is_routed(&self, datapath: u64, table: u8) -> bool {
+        self.routers.get(&datapath).is_some_and(|tables| tables.iter().any(|lowers| table >= *lowers))
     }
 
     /// Whether packets may have this MAC address between the way into and out of the bridge alone.

@@ -25,6 +25,10 @@ pub(super) struct Name {
 }
 
 impl Name {
+    pub(super) fn table(&self) -> u8 {
+        self.table
+    }
+
     pub(super) fn matched(&self) -> Match {
         Key { table: self.table, priority: self.priority, fields: &self.fields }.matched()
     }

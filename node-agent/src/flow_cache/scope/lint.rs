@@ -27,12 +27,12 @@ fn writers(index: &Index) -> Option<String> {
         let what = match write {
             Write::Never(target) => format!("a flow writes {}", name(*target)),
             Write::Registers => "a flow leads to another datapath and keeps registers".to_owned(),
-            Write::NextHop if router && datapath.is_some() => {
+            // Before it has routed, a router has other things there.
+            Write::NextHop if datapath.is_some_and(|datapath| index.is_routed(datapath, *table)) => {
                 "a router's next hop is neither constant nor the destination".to_owned()
             }
-            Write::Original if !router => {
-                "a switch's original destination is neither constant nor the destination".to_owned()
-            }
+            Write::Original => "an original destination is neither constant nor the destination".to_owned(),
+            Write::Carries if !router => "a switch copies flags to the original destination".to_owned(),
             Write::Ethernet if !router => "a switch writes Ethernet addresses".to_owned(),
             _ => return None,
         };
@@ -78,11 +78,8 @@ fn translations(index: &Index) -> Option<String> {
 
 /// A2: every pass of a router lowers the TTL: in one table, and no egress port is chosen before or there without it.
 fn ttl(index: &Index) -> Option<String> {
-    index.routers.iter().find_map(|router| {
-        let lowers = |(datapath, table, write): &(Option<u64>, u8, Write)| {
-            (*datapath == Some(*router) && *write == Write::LowersTtl).then_some(*table)
-        };
-        let tables: BTreeSet<u8> = index.writes.iter().filter_map(lowers).collect();
+    index.routers.iter().find_map(|(router, tables)| {
+        let tables: BTreeSet<u8> = tables.iter().copied().collect();
         let last = *tables.last()?;
         if tables.len() > 1 {
             return Some(format!("datapath {router:#x} lowers the TTL in several tables: {tables:?}"));

@@ -13,8 +13,8 @@ use crate::ovs::openflow::{Address, IPV4, IPV6, LogicalPort, Match};
 const DEPTH: u8 = 2;
 
 /// Appends the scopes of a flow by its own match; none: it concerns no entry. On an error what was appended says nothing.
-pub(super) fn direct(index: &Index, matched: &Match, scopes: &mut Vec<Scope>) -> Result<(), Why> {
-    Rules { index, scopes }.direct(matched, 0)
+pub(super) fn direct(index: &Index, table: u8, matched: &Match, scopes: &mut Vec<Scope>) -> Result<(), Why> {
+    Rules { index, scopes }.direct(table, matched, 0)
 }
 
 struct Rules<'a> {
@@ -23,7 +23,7 @@ struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    fn direct(&mut self, matched: &Match, depth: u8) -> Result<(), Why> {
+    fn direct(&mut self, table: u8, matched: &Match, depth: u8) -> Result<(), Why> {
         if matched.is_never_cached() {
             return Ok(());
         }
@@ -42,7 +42,7 @@ impl Rules<'_> {
         }
         let begin = self.scopes.len();
         for rule in [Self::group, Self::next_hop, Self::original] {
-            if rule(self, matched, depth) == Some(Ok(())) {
+            if rule(self, table, matched, depth) == Some(Ok(())) {
                 return Ok(());
             }
             self.scopes.truncate(begin);
@@ -78,20 +78,21 @@ impl Rules<'_> {
     }
 
     /// R3: a group, by the flows that send to it; and what comes to it by a tunnel.
-    fn group(&mut self, matched: &Match, depth: u8) -> Option<Result<(), Why>> {
+    fn group(&mut self, _table: u8, matched: &Match, depth: u8) -> Option<Result<(), Why>> {
         let group = matched.logical_port(15).filter(|port| port.port >= FIRST_GROUP)?;
         self.scopes.extend(key(group));
         Some(self.writers(group.datapath, Constant::Group(group.port), depth))
     }
 
-    /// R5.
-    fn next_hop(&mut self, matched: &Match, depth: u8) -> Option<Result<(), Why>> {
-        let router = matched.datapath.filter(|datapath| self.index.is_router(*datapath))?;
+    /// R5. Before a router has routed, the lower half of the register is something else.
+    fn next_hop(&mut self, table: u8, matched: &Match, depth: u8) -> Option<Result<(), Why>> {
+        let router = matched.datapath.filter(|datapath| self.index.has_next_hop(*datapath, table))?;
+        matched.register(0).filter(|register| *register >> 16 != 0)?;
         self.register(matched, router, 0, Constant::NextHop, depth)
     }
 
     /// R6.
-    fn original(&mut self, matched: &Match, depth: u8) -> Option<Result<(), Why>> {
+    fn original(&mut self, _table: u8, matched: &Match, depth: u8) -> Option<Result<(), Why>> {
         self.register(matched, matched.datapath?, 4, Constant::Original, depth)
     }
 
@@ -117,8 +118,11 @@ impl Rules<'_> {
         let v4 = Some(v4(register)).filter(|_| register != 0 && matched.eth_type != Some(IPV6));
         for address in v4.into_iter().chain(v6.map(IpAddr::V6)) {
             self.scopes.push(Scope::Address(address));
-            if let Err(why) = self.writers(datapath, constant(address), depth) {
-                return Some(Err(why));
+            // A router has next hops there, too.
+            for constant in [constant(address), Constant::NextHop(address)] {
+                if let Err(why) = self.writers(datapath, constant, depth) {
+                    return Some(Err(why));
+                }
             }
         }
         Some(Ok(()))
@@ -130,7 +134,7 @@ impl Rules<'_> {
             if depth >= DEPTH {
                 return Err(Why::Datapath);
             }
-            self.direct(&writer.matched(), depth + 1)?;
+            self.direct(writer.table(), &writer.matched(), depth + 1)?;
         }
         Ok(())
     }

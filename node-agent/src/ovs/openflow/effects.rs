@@ -71,6 +71,10 @@ pub struct Effects {
     pub eth_source: Option<MacAddr>,
     /// Constant that is written to the Ethernet destination, other than 0.
     pub eth_destination: Option<MacAddr>,
+    /// Registers 4 to 7 get registers 0 to 3: a router's next hop.
+    pub carries: bool,
+    /// The egress port becomes the ingress port: packets go back to where they came from.
+    pub returns: bool,
     /// The TTL is lowered.
     pub lowers_ttl: bool,
     /// Addresses are translated by connection tracking: `ct(nat)`, or a group, as load balancers have.
@@ -86,16 +90,42 @@ pub struct Effects {
     known: u16,
     /// Bit for each register that is set to 0 whole.
     zeroed: u16,
+    /// What was pushed, and how often.
+    stack: [Option<Part>; 4],
+    pushed: usize,
 }
 
-/// Where a value is copied from.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Source {
-    /// The packet's destination address.
-    Destination,
-    /// The destination of the tracked connection before translation.
-    Tracked,
-    Other,
+/// A field, or bits of it: where a value is copied from or to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Part {
+    id: Id,
+    /// Of the lowest bit.
+    offset: u16,
+    bits: u16,
+}
+
+impl Part {
+    /// The first register, and how many, if they are whole.
+    fn words(self) -> Option<(usize, usize)> {
+        let whole = self.offset % 32 == 0 && self.bits % 32 == 0;
+        let (first, last) = self.lanes().filter(|_| whole)?;
+        Some((first, last + 1 - first))
+    }
+
+    /// The first and the last register that it touches. The highest bits are in the first register.
+    fn lanes(self) -> Option<(usize, usize)> {
+        let (first, count) = oxm::registers(self.id)?;
+        let lane = |bit: u16| (first + count).checked_sub(1 + usize::from(bit / 32));
+        Some((lane((self.offset + self.bits).checked_sub(1)?)?, lane(self.offset)?))
+    }
+
+    fn is(self, ids: &[Id]) -> bool {
+        ids.contains(&self.id)
+    }
+}
+
+fn part(header: Option<u32>, offset: Option<u16>, bits: Option<u16>) -> Option<Part> {
+    Some(Part { id: header? >> 9, offset: offset?.min(2048), bits: bits?.min(2048) })
 }
 
 impl Effects {
@@ -141,7 +171,7 @@ impl Effects {
             24 => self.lowers_ttl = true,
             25 => self.set_fields(body),
             // OFPAT_COPY_FIELD: bits, offsets, headers of source and destination.
-            28 => self.copy_field(body.get(8..).unwrap_or_default()),
+            28 => self.copy_field(body, 8),
             _ => {}
         }
     }
@@ -150,12 +180,16 @@ impl Effects {
     pub(super) fn nicira(&mut self, kind: u16, body: &[u8]) {
         match kind {
             // NXAST_REG_MOVE: bits, offsets, headers.
-            6 => self.copy_field(body.get(6..).unwrap_or_default()),
+            6 => self.copy_field(body, 6),
             // NXAST_REG_LOAD: offset and bits, header, value.
             7 => self.load(body),
             18 | 21 => self.lowers_ttl = true,
-            // NXAST_STACK_POP: offset, header.
-            28 => self.copy(None, u32_at(body, 2)),
+            // NXAST_STACK_PUSH, NXAST_STACK_POP: offset, header, bits.
+            27 => self.push(part(u32_at(body, 2), u16_at(body, 0), u16_at(body, 6))),
+            28 => {
+                let from = self.pop();
+                self.copy(from, part(u32_at(body, 2), u16_at(body, 0), u16_at(body, 6)));
+            }
             // NXAST_REG_LOAD2: padding, field.
             33 => self.set_fields(body.get(6..).unwrap_or_default()),
             // NXAST_NAT: padding, flags; 1 is for the source, 2 for the destination.
@@ -218,37 +252,52 @@ impl Effects {
         match oxm::registers(header >> 9) {
             // Offset 0, 32 bits.
             Some((at, 1)) if bits == 31 => self.set_register(at, (low, u32::MAX)),
-            _ => self.copy(None, Some(header)),
+            // The lower six bits are the number of bits less one.
+            _ => self.copy(None, part(Some(header), Some(bits >> 6), Some((bits & 63) + 1))),
         }
     }
 
-    /// Headers of a copy: source, destination. Those of experimenters (class 0xffff) take eight bytes.
-    fn copy_field(&mut self, headers: &[u8]) {
-        let from = u32_at(headers, 0);
+    /// A copy: bits, offsets, and headers from `at` on. Those of experimenters (class 0xffff) take eight bytes.
+    fn copy_field(&mut self, body: &[u8], at: usize) {
+        let from = u32_at(body, at);
         let long = from.is_some_and(|header| header >> 16 == 0xffff);
-        self.copy(from, u32_at(headers, if long { 8 } else { 4 }));
+        let to = u32_at(body, at + if long { 8 } else { 4 });
+        let bits = u16_at(body, 0);
+        self.copy(part(from, u16_at(body, 2), bits), part(to, u16_at(body, 4), bits));
     }
 
-    fn copy(&mut self, from: Option<u32>, to: Option<u32>) {
-        let Some(to) = to.map(|header| header >> 9) else { return self.other.insert(Target::Unknown) };
-        let source = match from.map(|header| header >> 9) {
-            Some(id) if oxm::IPV4_DST.contains(&id) || oxm::IPV6_DST.contains(&id) => Source::Destination,
-            Some(id) if oxm::CT_DST.contains(&id) => Source::Tracked,
-            _ => Source::Other,
-        };
-        let targets = match oxm::registers(to) {
-            Some((first, count)) => [register_target(first), register_target(first + count - 1)],
-            None => [target(to), None],
-        };
-        for target in targets.into_iter().flatten() {
-            let is_of_packet = match target {
-                Target::NextHop => source == Source::Destination,
-                Target::Original => source != Source::Other,
-                _ => false,
-            };
-            if !is_of_packet {
+    fn push(&mut self, part: Option<Part>) {
+        if let Some(place) = self.stack.get_mut(self.pushed) {
+            *place = part;
+        }
+        self.pushed += 1;
+    }
+
+    fn pop(&mut self) -> Option<Part> {
+        self.pushed = self.pushed.checked_sub(1)?;
+        *self.stack.get(self.pushed)?
+    }
+
+    fn copy(&mut self, from: Option<Part>, to: Option<Part>) {
+        let Some(to) = to else { return self.unreadable() };
+        if from == Some(to) {
+            return;
+        }
+        let Some((first, last)) = to.lanes() else {
+            if let Some(target) = target(to.id) {
                 self.other.insert(target);
             }
+            return;
+        };
+        let destination = from.is_some_and(|from| from.is(&oxm::IPV4_DST) || from.is(&oxm::IPV6_DST));
+        let tracked = from.is_some_and(|from| from.is(&oxm::CT_DST));
+        match (from.and_then(Part::words), to.words()) {
+            (Some(from), Some(to)) if from == to => {}
+            (Some((14, 1)), Some((15, 1))) => self.returns = true,
+            (Some((0, from)), Some((4, to))) if from == to => self.carries = true,
+            (_, Some((0, 1 | 4))) if destination => {}
+            (_, Some((4, 1 | 4))) if destination || tracked => {}
+            _ => (first..=last).filter_map(register_target).for_each(|target| self.other.insert(target)),
         }
     }
 }
@@ -310,20 +359,49 @@ mod tests {
         assert!(set(&[field(1, 111, &[0; 16]), field(1, 112, &[0; 16])]).zeroes());
     }
 
+    fn header(id: Id) -> [u8; 4] {
+        (id << 9 | 4).to_be_bytes()
+    }
+
+    const fn register(at: u32) -> Id {
+        1 << 7 | at
+    }
+
     #[test]
     fn a_copy_of_the_destination_is_a_next_hop_and_another_is_not() {
-        let copy = |from: u32, to: u32| {
+        let copy = |from: u32, to: u32, offset: u8, bits: u8| {
             let mut effects = Effects::default();
-            let mut body = vec![0, 32, 0, 0, 0, 0, 0, 0];
-            body.extend([from << 9 | 4, to << 9 | 4].map(u32::to_be_bytes).concat());
+            let mut body = vec![0, bits, 0, 0, 0, offset, 0, 0];
+            body.extend([header(from), header(to)].concat());
             effects.take(28, &body, 0);
             effects
         };
-        let register = |at: u32| 1 << 7 | at;
-        assert!(copy(oxm::IPV4_DST[0], register(0)).other.is_empty());
-        assert!(copy(oxm::IPV4_SRC[0], register(0)).other.contains(Target::NextHop));
-        assert!(copy(oxm::CT_DST[0], register(4)).other.is_empty());
-        assert!(copy(register(14), register(15)).other.contains(Target::Egress));
+        assert!(copy(oxm::IPV4_DST[0], register(0), 0, 32).other.is_empty());
+        assert!(copy(oxm::IPV4_DST[0], register(111), 96, 32).other.is_empty());
+        assert!(copy(oxm::IPV6_DST[0], register(111), 0, 128).other.is_empty());
+        assert!(copy(oxm::IPV4_SRC[0], register(0), 0, 32).other.contains(Target::NextHop));
+        assert!(copy(register(10), register(111), 111, 1).other.contains(Target::NextHop));
+        assert!(copy(oxm::CT_DST[0], register(4), 0, 32).other.is_empty());
+        assert!(copy(register(13), register(15), 0, 32).other.contains(Target::Egress));
+        assert!(copy(register(14), register(15), 0, 32).returns);
+        assert!(copy(register(111), register(112), 0, 128).carries);
+    }
+
+    #[test]
+    fn what_is_pushed_comes_back() {
+        let at = |id: Id, offset: u8, bits: u8| [&[0, offset][..], &header(id), &[0, bits]].concat();
+        let mut effects = Effects::default();
+        // As a router asks for the MAC address of a next hop: the register is an argument, and restored.
+        effects.nicira(27, &at(register(112), 0, 128));
+        effects.nicira(27, &at(register(111), 0, 128));
+        effects.nicira(28, &at(register(112), 0, 128));
+        effects.nicira(28, &at(register(112), 0, 128));
+        assert!(effects.carries && effects.other.is_empty());
+        effects.nicira(27, &at(register(111), 96, 32));
+        effects.nicira(28, &at(register(0), 0, 32));
+        assert!(effects.other.is_empty());
+        effects.nicira(28, &at(register(14), 0, 32));
+        assert!(effects.other.contains(Target::Ingress), "of nothing");
     }
 
     #[test]

@@ -65,9 +65,6 @@ pub struct Match {
     pub fragment: bool,
     /// Id of a conjunction (`conj_id`).
     pub conjunction: Option<u32>,
-    /// Only packets whose register 0 has bit 6 set: in OVN's switches, hairpin packets of load balancers
-    /// (`REGBIT_HAIRPIN`).
-    pub hairpin: bool,
     registers: [u32; 16],
     /// Bit for each register that is matched whole.
     known: u16,
@@ -123,7 +120,6 @@ impl Match {
     }
 
     fn take_register(&mut self, at: usize, (value, mask): (u32, u32)) {
-        self.hairpin |= at == 0 && value & 0x40 != 0;
         if let (Some(register), u32::MAX) = (self.registers.get_mut(at), mask) {
             *register = value;
             self.known |= 1 << at;

@@ -29,7 +29,7 @@ fn fields_are_written_by_whom_the_rules_assume() {
         (tcp(), set(&field(1, 29, &[64]))),
         (tcp(), set(&metadata(4))),
         (tcp(), set(&nxm_reg(14, 4))),
-        (tcp(), copy((1, 14), (1, 15))),
+        (tcp(), copy((1, 13), (1, 15))),
         (tcp(), set(&dl_dst([2, 0, 0, 0, 0, 1]))),
         (tcp(), copy((0x8000, 11), (1, 4))),
         (vec![metadata(ROUTER)], copy((0x8000, 11), (1, 0))),
@@ -40,11 +40,11 @@ fn fields_are_written_by_whom_the_rules_assume() {
         let icmp = [fields, vec![proto(1)]].concat();
         assert_eq!(refused(&Flow::new(50, &icmp, &[action])), None);
     }
-    // Flags of a switch, and hairpin packets.
+    // Flags of a switch, and packets that go back to their port.
     let flags = set(&masked(1, 0, &[0, 0, 0, 1], &[0, 0, 0, 1]));
     assert_eq!(refused(&Flow::new(50, &[metadata(SWITCH)], &[flags])), None);
-    let hairpin = masked(0x8001, 0, &[0, 0, 0, 0x40, 0, 0, 0, 0], &[0, 0, 0, 0x40, 0, 0, 0, 0]);
-    assert_eq!(refused(&Flow::new(50, &[metadata(SWITCH), hairpin], &[copy((1, 14), (1, 15))])), None);
+    let returns = [copy((0x8000, 3), (0x8000, 4)), copy((1, 14), (1, 15))];
+    assert_eq!(refused(&Flow::new(50, &[metadata(SWITCH)], &returns)), None);
 }
 
 #[test]
