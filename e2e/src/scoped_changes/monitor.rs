@@ -128,7 +128,7 @@ impl Monitor {
         for update in openflow::updates(updates) {
             let begin = Instant::now();
             let said = text(&update);
-            self.each.take(update.clone(), begin);
+            self.each.take(&update, begin);
             seen.updates.push(format!("{}: {said}", reason(&self.each.impact())));
             let begin = Instant::now();
             self.classifier.take(&update, begin);

@@ -32,6 +32,8 @@ pub enum Event {
     Reading,
     /// Flows changed: time at which the first byte of the updates arrived, and what they concern.
     Changed(Instant, Impact),
+    /// Why every change of the bridge's flows concerns everything, as they are not as expected; `None` where they are again.
+    Lint(Option<String>),
     /// OVS paused updates because of congestion (`true`), or resumed them (`false`).
     Paused(bool),
     /// Changed exclusions because of the bridge's flows.
@@ -139,18 +141,15 @@ pub struct Session {
     up: bool,
     index: FlowIndex,
     tables: Tables,
+    /// As last reported.
+    lint: Option<String>,
 }
 
 impl Session {
     /// A connection to `bridge` of which nothing was read.
     pub fn new(bridge: Watched) -> Self {
         let (buffer, index) = (Vec::new(), FlowIndex::default());
-        Self { buffer, unread: None, flows: 0, up: false, index, tables: Tables::new(bridge) }
-    }
-
-    /// Why changes of the bridge's flows all concern everything, as its flows are not as expected; `None` where they are.
-    pub fn lint(&self) -> Option<&str> {
-        self.tables.lint()
+        Self { buffer, unread: None, flows: 0, up: false, index, tables: Tables::new(bridge), lint: None }
     }
 
     /// Parses received bytes, which may end anywhere in a message; `came` is their time of arrival. Returns bytes to send.
@@ -180,6 +179,7 @@ impl Session {
         if let Some(since) = self.unread {
             // What is complete does not wait for the rest of a message.
             let impact = self.tables.impact();
+            self.send_lint(report);
             if impact.updates > 0 {
                 report(Event::Changed(since, impact));
             }
@@ -225,6 +225,7 @@ impl Session {
                     self.up = true;
                     // What was there before concerns nothing that is cached: the cache is invalidated when the monitor is up.
                     drop(self.tables.impact());
+                    self.send_lint(report);
                     self.send_exclusions(report);
                     report(Event::Up { flows: self.flows });
                 }
@@ -240,6 +241,14 @@ impl Session {
             }
         }
         Ok(None)
+    }
+
+    /// Reports whether the flows are as expected, if that has changed.
+    fn send_lint(&mut self, report: &mut impl FnMut(Event)) {
+        if self.tables.lint() != self.lint.as_deref() {
+            self.lint = self.tables.lint().map(str::to_owned);
+            report(Event::Lint(self.lint.clone()));
+        }
     }
 
     /// Reports changed exclusions, once all existing flows are known; a partial list would exclude too much.
