@@ -27,9 +27,9 @@ enum Role {
     /// Slipstream's controller.
     Controller,
     /// Open vSwitch: its database and the switch.
-    Ovs,
+    Ovs(Ovs),
     /// OVN's controller of a node.
-    OvnController,
+    OvnController(Ovs),
     /// Slipstream's agent of a node.
     NodeAgent,
     /// Take everything that the agent set up off the node.
@@ -63,7 +63,8 @@ impl Args {
         let settings = Settings::of_process();
         let never = match self.role {
             Role::OvnCentral(places) => return central::run(&settings, &places),
-            Role::Ovs => return node::ovs(&settings, &Ovs::default()),
+            Role::Ovs(ovs) => return node::ovs(&settings, &ovs),
+            Role::OvnController(ovs) => return node::ovn_controller(&settings, &ovs),
             Role::Wait => {
                 say("waiting for SIGTERM");
                 return Ok(Group::new()?.run());
@@ -77,7 +78,6 @@ impl Args {
                 return Ok(ExitCode::SUCCESS);
             }
             Role::Controller => node::controller(&settings)?,
-            Role::OvnController => node::ovn_controller(&Ovs::default())?,
             Role::NodeAgent => node::agent(&settings, &Ovs::default())?,
             Role::Cleanup => node::cleanup(&settings, &Ovs::default())?,
         };

@@ -13,9 +13,10 @@ use serde_json::json;
 use crate::error::{Error, Result};
 use crate::exec::{self, Argv, argv};
 use crate::say;
-use crate::servers::{DATABASES, Database, Servers, tcp};
-use crate::settings::{CENTRAL, Settings};
-use crate::supervise::{Group, Program};
+use crate::servers::{DATABASES, Database, Servers, Transport};
+use crate::settings::{CENTRAL, Settings, TLS};
+use crate::supervise::{Group, Program, Stop};
+use crate::tls::Files;
 
 /// Milliseconds of silence until a server asks whether a client is still there.
 const PROBE: u32 = 60_000;
@@ -34,11 +35,20 @@ pub struct Places {
     /// Directory of OVN's schemas.
     #[arg(long = "schema-dir", default_value = "/usr/share/ovn")]
     pub schemas: PathBuf,
+    /// Directory with `tls.key`, `tls.crt`, and the authorities that sign clients: `ca.crt` of everything but nodes, `clients.crt` of
+    /// nodes too.
+    #[arg(long = "tls-dir", default_value = "/etc/slipstream/tls")]
+    pub tls: PathBuf,
 }
 
 impl Default for Places {
     fn default() -> Self {
-        Self { data: "/var/lib/ovn".into(), run: "/run/ovn".into(), schemas: "/usr/share/ovn".into() }
+        Self {
+            data: "/var/lib/ovn".into(),
+            run: "/run/ovn".into(),
+            schemas: "/usr/share/ovn".into(),
+            tls: "/etc/slipstream/tls".into(),
+        }
     }
 }
 
@@ -71,6 +81,20 @@ impl Places {
         self.schemas.join(format!("ovn-{}.ovsschema", database.short()))
     }
 
+    /// The certificate, and whom the server of a database accepts: nodes have nothing to do with the northbound one.
+    fn server_tls(&self, database: Database) -> Files {
+        let clients = match database {
+            Database::Nb => "ca.crt",
+            Database::Sb => "clients.crt",
+        };
+        Files::of(&self.tls, clients)
+    }
+
+    /// The certificate, and who signs servers.
+    fn client_tls(&self) -> Files {
+        Files::of(&self.tls, "ca.crt")
+    }
+
     fn server_settings(&self, database: Database) -> PathBuf {
         self.run.join(format!("ovn{}_db.json", database.short()))
     }
@@ -81,6 +105,7 @@ impl Places {
 pub struct Member {
     servers: Servers,
     own: IpAddr,
+    transport: Transport,
 }
 
 /// How a database file that is not there comes to be.
@@ -99,9 +124,9 @@ impl Member {
     ///
     /// # Errors
     /// The node is none of the servers.
-    pub fn new(servers: Servers, own: IpAddr) -> Result<Self> {
+    pub fn new(servers: Servers, own: IpAddr, transport: Transport) -> Result<Self> {
         if servers.addresses().contains(&own) {
-            return Ok(Self { servers, own });
+            return Ok(Self { servers, own, transport });
         }
         let listed: Vec<_> = servers.addresses().iter().map(ToString::to_string).collect();
         Err(Error::Wrong {
@@ -128,26 +153,31 @@ impl Member {
     pub fn create(&self, places: &Places, database: Database, origin: Origin) -> Argv {
         let file = places.file(database).display().to_string();
         let schema = places.schema(database).display().to_string();
-        let own = tcp(self.own, database.raft_port());
+        let raft = |ip| self.transport.endpoint(ip, database.raft_port());
+        let own = raft(self.own);
         match origin {
             Origin::Standalone => argv(&["ovsdb-tool", "create", &file, &schema]),
             Origin::Bootstrap => argv(&["ovsdb-tool", "create-cluster", &file, &schema, &own]),
             Origin::Join => {
                 let mut command = argv(&["ovsdb-tool", "join-cluster", &file, database.name(), &own]);
-                command.extend(self.servers.others(self.own).map(|ip| tcp(ip, database.raft_port())));
+                command.extend(self.servers.others(self.own).map(raft));
                 command
             }
         }
     }
 
-    /// The settings of a database's server: file, and where it listens.
+    /// The settings of a database's server: file, and where it listens. Over the network the southbound one serves nodes only, each of
+    /// which may write what northd lets its role write; northd itself comes by the socket.
     #[must_use]
     pub fn server_settings(&self, places: &Places, database: Database) -> serde_json::Value {
-        let probe = json!({"inactivity-probe": PROBE});
+        let mut remote = json!({"inactivity-probe": PROBE});
+        if (database, self.transport) == (Database::Sb, Transport::Tls) {
+            remote["role"] = json!("ovn-controller");
+        }
         let local = format!("p{}", places.socket(database));
-        let network = passive(self.own, database.port());
+        let network = self.passive(database.port());
         json!({
-            "remotes": {local: {}, network: probe},
+            "remotes": {local: {}, network: remote},
             "databases": {places.file(database).display().to_string(): {}},
         })
     }
@@ -157,23 +187,27 @@ impl Member {
     pub fn programs(&self, places: &Places) -> [Program; 3] {
         let server = |name, database: Database| Program {
             name,
-            argv: argv(&[
+            argv: self.with_tls(places.server_tls(database), &[
                 "ovsdb-server",
                 &format!("--config-file={}", places.server_settings(database).display()),
                 &format!("--unixctl={}", places.control(database).display()),
                 "-vconsole:info",
                 "-vsyslog:off",
             ]),
+            stop: exit(&places.control(database)),
         };
-        let endpoints = |database| {
-            if self.servers.is_cluster() { self.servers.endpoints(database) } else { places.socket(database) }
+        // Where the network is for nodes only, northd works beside the leader of the southbound database.
+        let endpoints = |database| match (database, self.transport) {
+            (Database::Sb, Transport::Tls) => places.socket(database),
+            _ if self.servers.is_cluster() => self.servers.endpoints(database, self.transport),
+            _ => places.socket(database),
         };
         [
             server("northbound database", Database::Nb),
             server("southbound database", Database::Sb),
             Program {
                 name: "northd",
-                argv: argv(&[
+                argv: self.with_tls(places.client_tls(), &[
                     "ovn-northd",
                     &format!("--ovnnb-db={}", endpoints(Database::Nb)),
                     &format!("--ovnsb-db={}", endpoints(Database::Sb)),
@@ -181,15 +215,35 @@ impl Member {
                     "-vconsole:info",
                     "-vsyslog:off",
                 ]),
+                stop: exit(&places.northd()),
             },
         ]
     }
 
+    /// A command with the flags of a certificate, if there is one.
+    fn with_tls(&self, files: Files, words: &[&str]) -> Argv {
+        let mut command = argv(words);
+        if self.transport == Transport::Tls {
+            command.extend(files.flags());
+        }
+        command
+    }
+
+    /// Where a server listens: `pssl:PORT:IP` or `ptcp:PORT:IP`.
+    fn passive(&self, port: u16) -> String {
+        let method = self.transport.method();
+        match self.own {
+            IpAddr::V4(ip) => format!("p{method}:{port}:{ip}"),
+            IpAddr::V6(ip) => format!("p{method}:{port}:[{ip}]"),
+        }
+    }
+
     /// Whether another server has the database already.
-    fn peer_answers(&self, database: Database) -> bool {
+    fn peer_answers(&self, places: &Places, database: Database) -> bool {
         self.servers.others(self.own).any(|ip| {
-            let peer = tcp(ip, database.port());
-            exec::output(&argv(&["ovsdb-client", "--timeout=3", "list-dbs", &peer]))
+            let peer = self.transport.endpoint(ip, database.port());
+            let ask = ["ovsdb-client", "--timeout=3", "list-dbs", &peer];
+            exec::output(&self.with_tls(places.client_tls(), &ask))
                 .is_ok_and(|said| said.lines().any(|line| line == database.name()))
         })
     }
@@ -200,7 +254,7 @@ impl Member {
         if path.exists() {
             return self.check(&path);
         }
-        let origin = self.origin(self.servers.is_cluster() && self.peer_answers(database));
+        let origin = self.origin(self.servers.is_cluster() && self.peer_answers(places, database));
         say(format_args!("{}: {origin:?} in {}", database.name(), path.display()));
         exec::output(&self.create(places, database, origin)).map(drop)
     }
@@ -218,18 +272,28 @@ impl Member {
                 "is standalone, and {CENTRAL} has several addresses; move it away on every node: the controller writes everything \
                  again from Kubernetes"
             ),
-            _ => return Ok(()),
+            (true, true) => {
+                let own = exec::output(&argv(&["ovsdb-tool", "db-local-address", &shown]))?;
+                let wanted = self.transport.method();
+                if own.starts_with(wanted) {
+                    return Ok(());
+                }
+                format!(
+                    "is of a server that the others reach at {}, and {TLS} asks for {wanted}: set it as it was, or move the file away \
+                     on every node: the controller writes everything again from Kubernetes",
+                    own.trim()
+                )
+            }
+            (false, false) => return Ok(()),
         };
         Err(Error::Database { path: path.to_owned(), problem })
     }
 }
 
-/// Where a server listens: `ptcp:PORT:IP`.
-fn passive(ip: IpAddr, port: u16) -> String {
-    match ip {
-        IpAddr::V4(ip) => format!("ptcp:{port}:{ip}"),
-        IpAddr::V6(ip) => format!("ptcp:{port}:[{ip}]"),
-    }
+/// Ends a program by its control socket. A server of a database hands its cluster's leadership over before it goes, so that others write
+/// after 20 to 40 ms; after SIGTERM they wait for an election, 1 to 1.5 s.
+fn exit(control: &Path) -> Stop {
+    Stop::Command(argv(&["ovs-appctl", "--timeout=3", "-t", &control.display().to_string(), "exit"]))
 }
 
 /// Whether a schema version is newer than another: `MAJOR.MINOR.PATCH`.
@@ -257,7 +321,7 @@ fn convert(places: &Places, database: Database) -> Result<()> {
 /// # Errors
 /// The environment is wrong, or a database cannot be prepared.
 pub fn run(settings: &Settings, places: &Places) -> Result<ExitCode> {
-    let member = Member::new(settings.central()?, settings.host_ip()?)?;
+    let member = Member::new(settings.central()?, settings.host_ip()?, settings.transport()?)?;
     for dir in [&places.data, &places.run] {
         std::fs::create_dir_all(dir).map_err(|source| Error::File {
             action: "create",
@@ -266,6 +330,9 @@ pub fn run(settings: &Settings, places: &Places) -> Result<ExitCode> {
         })?;
     }
     let mut group = Group::new()?;
+    if member.transport == Transport::Tls {
+        places.server_tls(Database::Sb).wait(&mut group, "the Secret slipstream-ovn-central, which the controller makes")?;
+    }
     for database in DATABASES {
         member.prepare(places, database)?;
         let path = places.server_settings(database);
@@ -300,14 +367,15 @@ mod tests {
     use crate::servers::parse;
 
     fn member(servers: &str, own: &str) -> Member {
-        Member::new(parse(servers).unwrap(), own.parse().unwrap()).unwrap()
+        Member::new(parse(servers).unwrap(), own.parse().unwrap(), Transport::Tls).unwrap()
     }
 
     const THREE: &str = "10.0.0.1,10.0.0.2,10.0.0.3";
 
     #[test]
     fn a_node_that_is_not_in_the_list_is_told_so() {
-        let error = Member::new(parse(THREE).unwrap(), "10.0.0.9".parse().unwrap()).unwrap_err().to_string();
+        let error = Member::new(parse(THREE).unwrap(), "10.0.0.9".parse().unwrap(), Transport::Tls);
+        let error = error.unwrap_err().to_string();
         assert!(error.contains("10.0.0.9") && error.contains(CENTRAL), "{error}");
     }
 
@@ -325,11 +393,11 @@ mod tests {
         let second = member(THREE, "10.0.0.2");
         assert_eq!(
             second.create(&places, Database::Nb, Origin::Join).join(" "),
-            "ovsdb-tool join-cluster /var/lib/ovn/ovnnb_db.db OVN_Northbound tcp:10.0.0.2:6643 tcp:10.0.0.1:6643 tcp:10.0.0.3:6643"
+            "ovsdb-tool join-cluster /var/lib/ovn/ovnnb_db.db OVN_Northbound ssl:10.0.0.2:6643 ssl:10.0.0.1:6643 ssl:10.0.0.3:6643"
         );
         assert_eq!(
             second.create(&places, Database::Sb, Origin::Bootstrap).join(" "),
-            "ovsdb-tool create-cluster /var/lib/ovn/ovnsb_db.db /usr/share/ovn/ovn-sb.ovsschema tcp:10.0.0.2:6644"
+            "ovsdb-tool create-cluster /var/lib/ovn/ovnsb_db.db /usr/share/ovn/ovn-sb.ovsschema ssl:10.0.0.2:6644"
         );
     }
 
@@ -337,16 +405,29 @@ mod tests {
     fn a_server_listens_on_the_nodes_own_address_only() {
         let settings = member(THREE, "10.0.0.2").server_settings(&Places::default(), Database::Sb);
         let remotes: Vec<_> = settings["remotes"].as_object().unwrap().keys().cloned().collect();
-        assert_eq!(remotes, ["ptcp:6642:10.0.0.2", "punix:/run/ovn/ovnsb_db.sock"]);
+        assert_eq!(remotes, ["pssl:6642:10.0.0.2", "punix:/run/ovn/ovnsb_db.sock"]);
+        assert_eq!(settings["remotes"]["pssl:6642:10.0.0.2"]["role"], "ovn-controller");
         let six = member("fd00::1", "fd00::1").server_settings(&Places::default(), Database::Nb);
-        assert!(six["remotes"].as_object().unwrap().contains_key("ptcp:6641:[fd00::1]"));
+        assert!(six["remotes"].as_object().unwrap().contains_key("pssl:6641:[fd00::1]"));
+        let plain = Member { transport: Transport::Plain, ..member("10.0.0.1", "10.0.0.1") };
+        let settings = plain.server_settings(&Places::default(), Database::Sb).to_string();
+        assert!(settings.contains("ptcp:6642:10.0.0.1") && !settings.contains("role"), "{settings}");
     }
 
     #[test]
     fn northd_of_a_cluster_follows_the_leader() {
         let northd = |servers| member(servers, "10.0.0.1").programs(&Places::default())[2].argv.join(" ");
         assert!(northd("10.0.0.1").contains("--ovnnb-db=unix:/run/ovn/ovnnb_db.sock"));
-        assert!(northd(THREE).contains("--ovnsb-db=tcp:10.0.0.1:6642,tcp:10.0.0.2:6642,tcp:10.0.0.3:6642"));
+        assert!(northd(THREE).contains("--ovnnb-db=ssl:10.0.0.1:6641,ssl:10.0.0.2:6641,ssl:10.0.0.3:6641"));
+        assert!(northd(THREE).contains("--ovnsb-db=unix:/run/ovn/ovnsb_db.sock"), "nodes only are let in by the network");
+    }
+
+    #[test]
+    fn the_northbound_server_accepts_no_nodes() {
+        let [nb, sb, northd] = member(THREE, "10.0.0.1").programs(&Places::default());
+        assert!(nb.argv.contains(&"--ca-cert=/etc/slipstream/tls/ca.crt".to_owned()));
+        assert!(sb.argv.contains(&"--ca-cert=/etc/slipstream/tls/clients.crt".to_owned()));
+        assert!(northd.argv.contains(&"--ca-cert=/etc/slipstream/tls/ca.crt".to_owned()));
     }
 
     #[test]

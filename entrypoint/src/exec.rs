@@ -54,7 +54,7 @@ pub fn become_program(argv: &[String], variables: &[(&str, String)]) -> Result<I
     Err(Error::Start { program: argv.join(" "), source: command.exec() })
 }
 
-/// Tries until it works or the time is over.
+/// Tries until it works, the time is over, or a signal ends the role.
 ///
 /// # Errors
 /// The error of the last try.
@@ -62,6 +62,7 @@ pub fn retry<T>(limit: Duration, mut attempt: impl FnMut() -> Result<T>) -> Resu
     let end = Instant::now() + limit;
     loop {
         match attempt() {
+            Err(stopped @ Error::Stopped(_)) => return Err(stopped),
             Err(error) if Instant::now() >= end => return Err(error),
             Err(_) => thread::sleep(Duration::from_millis(100)),
             done => return done,

@@ -14,24 +14,39 @@ use uuid::Uuid;
 use crate::error::{Error, Result};
 use crate::exec::{self, Argv, argv};
 use crate::say;
-use crate::servers::Database;
+use crate::servers::{Database, Transport};
 use crate::settings::{DATAPATH, NB, SB, Settings};
-use crate::supervise::{Group, Program};
+use crate::supervise::{Group, Program, Stop};
+use crate::tls::Files;
 
 /// How long OVS may take to start before those that need it give up; the kubelet then starts them again.
 const OVS_STARTS: Duration = Duration::from_secs(120);
 const BPF: &str = "/sys/fs/bpf";
 const SYSCTLS: &str = "/proc/sys";
+/// Where the agent keeps the certificate of the node's chassis.
+const CHASSIS_TLS: &str = "/var/lib/slipstream/tls";
+const SB_CERTIFICATES: &str = "SLIPSTREAM_SB_CERTIFICATES";
+/// Where the controller keeps its own.
+const CONTROLLER_TLS: &str = "/run/slipstream/tls";
 
 /// Where OVS keeps things.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct Ovs {
-    /// Its database and `system-id.conf`, which outlive the container.
+    /// Directory of OVS's database and `system-id.conf`, which outlive the container.
+    #[arg(long = "ovs-etc-dir", default_value = "/etc/openvswitch")]
     pub etc: PathBuf,
-    /// Sockets and process ids, which do not outlive the machine's boot.
+    /// Directory of OVS's sockets and process ids, which do not outlive the machine's boot.
+    #[arg(long = "ovs-run-dir", default_value = "/run/openvswitch")]
     pub run: PathBuf,
-    /// The schema.
+    /// OVS's schema.
+    #[arg(long = "ovs-schema", default_value = "/usr/share/openvswitch/vswitch.ovsschema")]
     pub schema: PathBuf,
+    /// Directory of ovn-controller's process id.
+    #[arg(long = "ovn-run-dir", default_value = "/run/ovn")]
+    pub ovn_run: PathBuf,
+    /// Directory of the certificate by which the node shows its chassis name.
+    #[arg(long = "chassis-tls-dir", default_value = CHASSIS_TLS)]
+    pub chassis_tls: PathBuf,
 }
 
 impl Default for Ovs {
@@ -40,6 +55,8 @@ impl Default for Ovs {
             etc: "/etc/openvswitch".into(),
             run: "/run/openvswitch".into(),
             schema: "/usr/share/openvswitch/vswitch.ovsschema".into(),
+            ovn_run: "/run/ovn".into(),
+            chassis_tls: CHASSIS_TLS.into(),
         }
     }
 }
@@ -70,10 +87,11 @@ impl Ovs {
             "-vconsole:info",
             "-vsyslog:off",
         ]);
-        Program { name: "ovsdb-server", argv }
+        Program { name: "ovsdb-server", argv, stop: Stop::Terminate }
     }
 
-    /// The switch.
+    /// The switch. SIGTERM leaves the kernel's datapath with its ports and flows, by which packets go on; its own command `exit
+    /// --cleanup` would not.
     #[must_use]
     pub fn switch(&self) -> Program {
         let argv = argv(&[
@@ -83,7 +101,7 @@ impl Ovs {
             "-vconsole:info",
             "-vsyslog:off",
         ]);
-        Program { name: "ovs-vswitchd", argv }
+        Program { name: "ovs-vswitchd", argv, stop: Stop::Terminate }
     }
 
     fn vsctl(&self, words: &[&str]) -> Argv {
@@ -142,13 +160,8 @@ impl Ovs {
 
     /// Makes the database, or gives it the schema of this image.
     fn prepare(&self) -> Result<()> {
-        for dir in [&self.etc, &self.run] {
-            fs::create_dir_all(dir).map_err(|source| Error::File {
-                action: "create",
-                path: dir.clone(),
-                source,
-            })?;
-        }
+        make(&self.etc)?;
+        make(&self.run)?;
         let (database, schema) = (self.database().display().to_string(), self.schema.display().to_string());
         if !self.database().exists() {
             return exec::output(&argv(&["ovsdb-tool", "create", &database, &schema])).map(drop);
@@ -177,9 +190,10 @@ impl Ovs {
     }
 
     /// Waits until the database answers.
-    fn wait(&self) -> Result<()> {
+    fn wait(&self, group: &mut Group) -> Result<()> {
         let socket = self.run.join("db.sock");
         exec::retry(OVS_STARTS, || {
+            group.check()?;
             exec::output(&self.vsctl(&["get", "Open_vSwitch", ".", "external_ids:system-id"])).map_err(
                 |error| Error::Late {
                     what: format!(
@@ -220,14 +234,24 @@ pub fn ovs(settings: &Settings, ovs: &Ovs) -> Result<ExitCode> {
     Ok(group.run())
 }
 
-/// Role `ovn-controller`: waits for OVS, and becomes it. Where SB is, the agent writes into OVS's database.
+/// Role `ovn-controller`: waits for OVS, and runs it. Where SB is, the agent writes into OVS's database.
 ///
 /// # Errors
-/// OVS does not answer, or the program cannot be started.
-pub fn ovn_controller(ovs: &Ovs) -> Result<Infallible> {
-    make("/run/ovn")?;
-    ovs.wait()?;
-    exec::become_program(&ovn_controller_argv(ovs), &[])
+/// OVS does not answer, there is no certificate, or the program cannot be started.
+pub fn ovn_controller(settings: &Settings, ovs: &Ovs) -> Result<ExitCode> {
+    let mut argv = ovn_controller_argv(ovs);
+    make(&ovs.ovn_run)?;
+    let mut group = Group::new()?;
+    ovs.wait(&mut group)?;
+    if settings.transport()? == Transport::Tls {
+        let files = Files::of(&ovs.chassis_tls.join("current"), "ca.crt");
+        files.wait(&mut group, "the agent of this node")?;
+        argv.extend(files.flags());
+    }
+    // Not as the first process of the container, whose signals the kernel ignores once it has given up handling them. SIGTERM leaves
+    // the flows in OVS and the node's rows in SB; its own command `exit` would take both away.
+    group.start(&Program { name: "ovn-controller", argv, stop: Stop::Terminate })?;
+    Ok(group.run())
 }
 
 /// The command of ovn-controller.
@@ -236,7 +260,7 @@ pub fn ovn_controller_argv(ovs: &Ovs) -> Argv {
     argv(&[
         "ovn-controller",
         &ovs.socket(),
-        "--pidfile=/run/ovn/ovn-controller.pid",
+        &format!("--pidfile={}", ovs.ovn_run.join("ovn-controller.pid").display()),
         "-vconsole:info",
         "-vsyslog:off",
     ])
@@ -248,8 +272,17 @@ pub fn ovn_controller_argv(ovs: &Ovs) -> Argv {
 /// The environment is wrong, or the program cannot be started.
 pub fn controller(settings: &Settings) -> Result<Infallible> {
     settings.check_api_server()?;
-    let nb = endpoints(settings, NB, Database::Nb)?;
-    exec::become_program(&argv(&["slipstream-controller", "run"]), &[(NB, nb)])
+    let mut variables = vec![(NB, endpoints(settings, NB, Database::Nb)?)];
+    if settings.transport()? == Transport::Tls {
+        let file = |name: &str| format!("{CONTROLLER_TLS}/{name}");
+        variables.extend([
+            ("SLIPSTREAM_CERTIFICATES", CONTROLLER_TLS.to_owned()),
+            ("SLIPSTREAM_NB_CA", file("ca.crt")),
+            ("SLIPSTREAM_NB_CERT", file("tls.crt")),
+            ("SLIPSTREAM_NB_KEY", file("tls.key")),
+        ]);
+    }
+    exec::become_program(&argv(&["slipstream-controller", "run"]), &variables)
 }
 
 /// Role `node-agent`.
@@ -264,8 +297,12 @@ pub fn agent(settings: &Settings, ovs: &Ovs) -> Result<Infallible> {
         need_bpffs(Path::new(BPF))?;
     }
     open_sysctls(Path::new(SYSCTLS))?;
-    ovs.wait()?;
-    exec::become_program(&argv(&["slipstream-node-agent", "run"]), &[(SB, sb)])
+    ovs.wait(&mut Group::new()?)?;
+    let mut variables = vec![(SB, sb)];
+    if settings.transport()? == Transport::Tls {
+        variables.push((SB_CERTIFICATES, CHASSIS_TLS.to_owned()));
+    }
+    exec::become_program(&argv(&["slipstream-node-agent", "run"]), &variables)
 }
 
 /// Role `cleanup`: takes everything off the node.
@@ -275,20 +312,21 @@ pub fn agent(settings: &Settings, ovs: &Ovs) -> Result<Infallible> {
 pub fn cleanup(settings: &Settings, ovs: &Ovs) -> Result<Infallible> {
     settings.node_name()?;
     open_sysctls(Path::new(SYSCTLS))?;
-    ovs.wait()?;
-    exec::become_program(&argv(&["slipstream-node-agent", "cleanup"]), &[])
+    ovs.wait(&mut Group::new()?)?;
+    let certificates = (SB_CERTIFICATES, CHASSIS_TLS.to_owned());
+    exec::become_program(&argv(&["slipstream-node-agent", "cleanup"]), &[certificates])
 }
 
 /// The endpoints of a database: as they are set, or of the servers.
 fn endpoints(settings: &Settings, name: &str, database: Database) -> Result<String> {
     match settings.get(name) {
         Some(set) => Ok(set.to_owned()),
-        None => Ok(settings.central()?.endpoints(database)),
+        None => Ok(settings.central()?.endpoints(database, settings.transport()?)),
     }
 }
 
-fn make(dir: &str) -> Result<()> {
-    fs::create_dir_all(dir).map_err(|source| Error::File { action: "create", path: dir.into(), source })
+fn make(dir: &Path) -> Result<()> {
+    fs::create_dir_all(dir).map_err(|source| Error::File { action: "create", path: dir.to_owned(), source })
 }
 
 fn need_bpffs(path: &Path) -> Result<()> {
@@ -344,7 +382,8 @@ mod tests {
         let servers = ("SLIPSTREAM_OVN_CENTRAL", "10.0.0.1");
         let of =
             |more: &[_]| endpoints(&Settings::of(&[&[servers], more].concat()), SB, Database::Sb).unwrap();
-        assert_eq!(of(&[]), "tcp:10.0.0.1:6642");
+        assert_eq!(of(&[]), "ssl:10.0.0.1:6642");
+        assert_eq!(of(&[("SLIPSTREAM_TLS", "false")]), "tcp:10.0.0.1:6642");
         assert_eq!(of(&[(SB, "ssl:10.0.0.9:6642")]), "ssl:10.0.0.9:6642");
         assert!(endpoints(&Settings::default(), SB, Database::Sb).is_err());
     }
