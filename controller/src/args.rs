@@ -11,6 +11,7 @@ use ovsdb_client::{Endpoint, Options, TlsOptions, nb};
 
 use api::cluster_network::ClusterNetworkArgs;
 
+use crate::certificates;
 use crate::config::{Config, Features};
 use crate::engine::VERIFY;
 use crate::kubernetes::lease::Election;
@@ -56,6 +57,14 @@ struct Run {
     /// connection is closed. 0 disables the probe.
     #[arg(long, env = "SLIPSTREAM_NB_PROBE_INTERVAL", default_value_t = 60)]
     nb_probe_interval: u64,
+    /// Directory for the controller's own certificate, `ca.crt`, `tls.crt` and `tls.key`. With it the controller is also the
+    /// certificate authority of OVN's databases: it keeps Secrets and a ConfigMap in the namespace of the lease, and signs nodes'
+    /// requests.
+    #[arg(long, env = "SLIPSTREAM_CERTIFICATES")]
+    certificates: Option<PathBuf>,
+    /// Wait for the Secrets of the two authorities, which somebody else makes, such as cert-manager.
+    #[arg(long, env = "SLIPSTREAM_EXTERNAL_AUTHORITIES", default_value_t = false, action = ArgAction::Set)]
+    external_authorities: bool,
     #[command(flatten)]
     network: ClusterNetworkArgs,
     /// Enforce NetworkPolicy objects. With `false` every pod can reach every pod.
@@ -124,6 +133,8 @@ impl Run {
             nb_cert,
             nb_key,
             nb_probe_interval,
+            certificates,
+            external_authorities,
             network:
                 ClusterNetworkArgs { cluster_subnets, service_cidrs, join_subnet, masquerade_subnet, mtu },
             network_policy,
@@ -162,6 +173,11 @@ impl Run {
                 probe_interval: Duration::from_secs(nb_probe_interval),
                 ..Options::default()
             },
+            certificates: certificates.map(|directory| certificates::Settings {
+                namespace: lease_namespace.clone(),
+                directory,
+                create: !external_authorities,
+            }),
             access: Access { kubeconfig, server: api_server },
             config,
             network_policy,

@@ -5,6 +5,7 @@
 pub mod admin;
 pub mod alloc;
 pub mod args;
+pub mod certificates;
 pub mod config;
 pub mod engine;
 pub mod index;

@@ -17,6 +17,7 @@ use crate::flow_cache::Manager;
 use crate::gateway;
 use crate::health::Health;
 use crate::kernel::link::Netlink;
+use crate::kube::chassis_certificate;
 use crate::kube::pods::Pods;
 use crate::metrics::Metrics;
 use crate::node::Node;
@@ -33,6 +34,7 @@ pub async fn cleanup(config: Config) -> anyhow::Result<()> {
     let config = Arc::new(config);
     let mut errors = files::uninstall(&config.cni_conf_dir, &config.cni_bin_dir);
     errors.extend(remove_socket(&config));
+    errors.extend(config.sb_certificates.as_deref().and_then(|dir| chassis_certificate::remove(dir).err()));
     errors.extend(with_ovs(&config).await);
     if let Err(error) = Programs::cleanup(&config.bpf_dir) {
         errors.push(anyhow::anyhow!("eBPF programs and maps under {}: {error}", config.bpf_dir.display()));

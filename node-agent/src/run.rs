@@ -28,6 +28,7 @@ use crate::gateway::task;
 use crate::health::Health;
 use crate::kernel::link::Netlink;
 use crate::kube::announce::{self, Outlet};
+use crate::kube::chassis_certificate;
 use crate::kube::client;
 use crate::kube::pods::{self, Pods};
 use crate::lock;
@@ -133,6 +134,10 @@ async fn start(
     let nodes = kube::Api::all(client.clone());
     let (outlet, announcements) = Outlet::new();
     tasks.spawn("annotations", announce::annotations(node.reports(), nodes.clone(), announcements));
+    if let Some(directory) = config.sb_certificates.clone() {
+        let name = config.node_name.clone();
+        tasks.spawn("certificate", chassis_certificate::keep(node.clone(), name, directory, client.clone()));
+    }
     let context = task::context(&config, &node);
     node.health.not_met("gateway", "not set up yet");
     tasks.spawn("gateway", task::keep(node.clone(), context, client, outlet));

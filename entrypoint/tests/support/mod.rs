@@ -63,23 +63,42 @@ pub(crate) struct Server<'a> {
     network: &'a Network,
     pub(crate) directory: PathBuf,
     ip: String,
+    /// Directory of its certificate.
+    tls: Option<PathBuf>,
     pub(crate) child: Option<Child>,
 }
 
 impl<'a> Server<'a> {
     pub(crate) fn start(network: &'a Network, base: &Path, servers: &str, index: usize) -> Self {
+        Self::start_in(network, base, servers, index, None)
+    }
+
+    /// One that shows a certificate.
+    pub(crate) fn start_with_tls(
+        network: &'a Network,
+        base: &Path,
+        servers: &str,
+        index: usize,
+        tls: &Path,
+    ) -> Self {
+        Self::start_in(network, base, servers, index, Some(tls.to_owned()))
+    }
+
+    fn start_in(network: &'a Network, base: &Path, servers: &str, index: usize, tls: Option<PathBuf>) -> Self {
         let ip = servers.split(',').nth(index).unwrap().to_owned();
-        let mut server = Self { network, directory: base.join(&ip), ip, child: None };
+        let mut server = Self { network, directory: base.join(&ip), ip, tls, child: None };
         server.run(servers);
         server
     }
 
-    fn places(&self) -> [String; 3] {
+    fn places(&self) -> [String; 4] {
         let dir = |name: &str| self.directory.join(name).display().to_string();
+        let tls = self.tls.as_ref().map_or_else(|| dir("tls"), |tls| tls.display().to_string());
         [
             format!("--data-dir={}", dir("data")),
             format!("--run-dir={}", dir("run")),
             format!("--schema-dir={}", cache::file("ovs/share").display()),
+            format!("--tls-dir={tls}"),
         ]
     }
 
@@ -89,7 +108,7 @@ impl<'a> Server<'a> {
             std::fs::File::options().create(true).append(true).open(self.directory.join("log")).unwrap();
         let mut command = self.network.command(env!("CARGO_BIN_EXE_slipstream-entrypoint"));
         command.arg("ovn-central").args(self.places());
-        command.env("SLIPSTREAM_TLS", "false");
+        command.env("SLIPSTREAM_TLS", self.tls.is_some().to_string());
         command.env("SLIPSTREAM_OVN_CENTRAL", servers).env("SLIPSTREAM_HOST_IP", &self.ip);
         self.child = Some(command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap());
     }
@@ -105,11 +124,40 @@ impl<'a> Server<'a> {
     }
 
     pub(crate) fn nbctl(&self, args: &[&str]) -> Option<String> {
-        let mut nbctl = self.network.command("ovn-nbctl");
-        let socket = self.directory.join("run/ovnnb_db.sock");
-        nbctl.args(["--timeout=5", "--no-leader-only", &format!("--db=unix:{}", socket.display())]);
-        let out = nbctl.args(args).output().unwrap();
+        self.ctl("ovn-nbctl", "nb", args)
+    }
+
+    pub(crate) fn sbctl(&self, args: &[&str]) -> Option<String> {
+        self.ctl("ovn-sbctl", "sb", args)
+    }
+
+    fn ctl(&self, tool: &str, database: &str, args: &[&str]) -> Option<String> {
+        let mut ctl = self.network.command(tool);
+        let socket = self.directory.join(format!("run/ovn{database}_db.sock"));
+        ctl.args(["--timeout=5", "--no-leader-only", &format!("--db=unix:{}", socket.display())]);
+        let out = ctl.args(args).output().unwrap();
         out.status.success().then(|| String::from_utf8_lossy(&out.stdout).into_owned())
+    }
+
+    /// Whether it leads the cluster of a database.
+    pub(crate) fn leads(&self, name: &str, short: &str) -> bool {
+        let control = self.directory.join(format!("run/ovn{short}_db.ctl")).display().to_string();
+        let mut ask = self.network.command("ovs-appctl");
+        let out = ask.args(["-t", &control, "cluster/status", name]).output().unwrap();
+        String::from_utf8_lossy(&out.stdout).lines().any(|line| line == "Role: leader")
+    }
+
+    /// Kills all its programs, as the loss of a machine does.
+    pub(crate) fn kill(mut self) {
+        let Some(mut child) = self.child.take() else { return };
+        let id = child.id();
+        let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+        child.kill().unwrap();
+        for pid in children.split_whitespace() {
+            // It may have ended meanwhile.
+            let _ = kill(Pid::from_raw(pid.parse().unwrap()), Signal::SIGKILL);
+        }
+        child.wait().unwrap();
     }
 
     /// Ends it as a kubelet does; its exit code.
