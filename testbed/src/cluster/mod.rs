@@ -224,9 +224,11 @@ impl Bed {
 
     /// Runs `ovn-nbctl` on the cluster's northbound database.
     pub fn nbctl(&self, args: &[&str]) -> Result<String> {
+        if self.config.install == Install::Chart {
+            return self.nbctl_of_pod(args);
+        }
         let mut command = self.host("central").command(self.config.ovs("ovn-nbctl"))?;
-        let database = installed::northbound(&self.config).unwrap_or("unix:/run/ovn/ovnnb_db.sock".into());
-        command.args(["--timeout=30", "--no-leader-only", &format!("--db={database}")]);
+        command.args(["--timeout=30", "--no-leader-only", "--db=unix:/run/ovn/ovnnb_db.sock"]);
         exec::output(command.args(args))
     }
 
