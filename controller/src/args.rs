@@ -11,7 +11,7 @@ use ovsdb_client::{Endpoint, Options, TlsOptions, nb};
 
 use api::cluster_network::ClusterNetworkArgs;
 
-use crate::certificates;
+use crate::{certificates, cleanup};
 use crate::config::{Config, Features};
 use crate::engine::VERIFY;
 use crate::kubernetes::lease::Election;
@@ -30,6 +30,28 @@ pub struct Args {
 enum Command {
     /// Runs the controller.
     Run(Box<Run>),
+    /// Removes what controller and node agents wrote into Kubernetes objects, and the objects that they made. For the end, when none
+    /// of them runs any more.
+    Cleanup(Cleanup),
+}
+
+#[derive(Debug, clap::Args)]
+struct Cleanup {
+    /// Kubeconfig file; without it the pod's service account is used.
+    #[arg(long, env = "SLIPSTREAM_KUBECONFIG")]
+    kubeconfig: Option<PathBuf>,
+    /// API server, as https://HOST[:PORT].
+    #[arg(long, env = "SLIPSTREAM_API_SERVER", value_parser = parse_server)]
+    api_server: Option<Uri>,
+    /// Namespace of the lease, of the certificates, and of the pods whose end is waited for.
+    #[arg(long, env = "SLIPSTREAM_LEASE_NAMESPACE", default_value = "kube-system")]
+    lease_namespace: String,
+    /// Name of the leader election lease.
+    #[arg(long, env = "SLIPSTREAM_LEASE_NAME", default_value = "slipstream-controller")]
+    lease_name: String,
+    /// Remove nothing yet: wait until the pods that clean the nodes are there.
+    #[arg(long)]
+    prepare: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -114,9 +136,20 @@ impl Args {
             .init();
         // An error means that a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let Command::Run(run) = self.command;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build()?;
-        let result = runtime.block_on(async { run.controller()?.run().await });
+        let result = runtime.block_on(async {
+            match self.command {
+                Command::Run(run) => run.controller()?.run().await,
+                Command::Cleanup(Cleanup { kubeconfig, api_server, lease_namespace, lease_name, prepare }) => {
+                    let access = Access { kubeconfig, server: api_server };
+                    let client = access.client().await?;
+                    match prepare {
+                        true => cleanup::prepare(client, &lease_namespace).await,
+                        false => cleanup::run(client, &lease_namespace, &lease_name).await,
+                    }
+                }
+            }
+        });
         runtime.shutdown_timeout(Duration::from_secs(1));
         result
     }
@@ -220,8 +253,10 @@ mod tests {
 
     fn controller(args: &[&str]) -> anyhow::Result<Controller> {
         let all = ["slipstream-controller", "run", "--nb", "tcp:192.0.2.1:6641"].iter().chain(args);
-        let Command::Run(run) = Args::try_parse_from(all)?.command;
-        run.controller()
+        match Args::try_parse_from(all)?.command {
+            Command::Run(run) => run.controller(),
+            Command::Cleanup(_) => anyhow::bail!("not asked for"),
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ pub mod admin;
 pub mod alloc;
 pub mod args;
 pub mod certificates;
+pub mod cleanup;
 pub mod config;
 pub mod engine;
 pub mod index;

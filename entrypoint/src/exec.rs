@@ -44,6 +44,18 @@ pub fn output(argv: &[String]) -> Result<String> {
     Err(Error::Failed { program: shown, detail })
 }
 
+/// Runs a program to its end; what it prints is printed.
+///
+/// # Errors
+/// It cannot be started, or its exit code is not 0.
+pub fn run(argv: &[String], variables: &[(&str, String)]) -> Result<()> {
+    let shown = argv.join(" ");
+    let mut command = command(argv);
+    command.envs(variables.iter().map(|(name, value)| (OsStr::new(*name), value)));
+    let status = command.status().map_err(|source| Error::Start { program: shown.clone(), source })?;
+    if status.success() { Ok(()) } else { Err(Error::Failed { program: shown, detail: status.to_string() }) }
+}
+
 /// Becomes a program; returns only if it cannot be started.
 ///
 /// # Errors

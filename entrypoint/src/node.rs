@@ -11,16 +11,23 @@ use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use uuid::Uuid;
 
+use crate::central::Places;
 use crate::error::{Error, Result};
 use crate::exec::{self, Argv, argv};
 use crate::say;
 use crate::servers::{Database, Transport};
-use crate::settings::{DATAPATH, NB, SB, Settings};
+use crate::settings::{DATAPATH, NB, OVS_LEAVES, SB, Settings};
 use crate::supervise::{Group, Program, Stop};
 use crate::tls::Files;
 
 /// How long OVS may take to start before those that need it give up; the kubelet then starts them again.
 const OVS_STARTS: Duration = Duration::from_secs(120);
+/// How long another Open vSwitch may take to end.
+const ANOTHER_ENDS: Duration = Duration::from_secs(40);
+/// How long the release may take to go once the pods that clean nodes are there.
+const RELEASE_GOES: Duration = Duration::from_secs(900);
+/// By this file, in a directory of a pod that cleans its node, Open vSwitch says that it is that pod's own.
+const STARTED: &str = "/tmp/ovs-started";
 const BPF: &str = "/sys/fs/bpf";
 const SYSCTLS: &str = "/proc/sys";
 /// Where the agent keeps the certificate of the node's chassis.
@@ -93,7 +100,7 @@ impl Ovs {
     /// The switch. SIGTERM leaves the kernel's datapath with its ports and flows, by which packets go on; its own command `exit
     /// --cleanup` would not.
     #[must_use]
-    pub fn switch(&self) -> Program {
+    pub fn switch(&self, stop: Stop) -> Program {
         let argv = argv(&[
             "ovs-vswitchd",
             &self.socket(),
@@ -101,7 +108,7 @@ impl Ovs {
             "-vconsole:info",
             "-vsyslog:off",
         ]);
-        Program { name: "ovs-vswitchd", argv, stop: Stop::Terminate }
+        Program { name: "ovs-vswitchd", argv, stop }
     }
 
     fn vsctl(&self, words: &[&str]) -> Argv {
@@ -174,10 +181,15 @@ impl Ovs {
         Ok(())
     }
 
+    /// Mark of the first start after a boot of the machine.
+    fn booted(&self) -> PathBuf {
+        self.run.join("slipstream-booted")
+    }
+
     /// After a boot of the machine: ports that the agent marked as transient go, so that the uplink keeps its addresses until the agent
     /// runs. A restart of the container keeps them.
     fn forget_transient_ports(&self) -> Result<()> {
-        let mark = self.run.join("slipstream-booted");
+        let mark = self.booted();
         if mark.exists() {
             return Ok(());
         }
@@ -187,6 +199,25 @@ impl Ovs {
             exec::output(&self.vsctl(&["--if-exists", "del-port", port]))?;
         }
         fs::write(&mark, "").map_err(|source| Error::File { action: "write", path: mark, source })
+    }
+
+    /// A pod that is being replaced may not have ended yet. The database is locked as long as its server runs.
+    fn wait_for_end_of_another(&self, group: &mut Group, limit: Duration) -> Result<()> {
+        let mut probe = self.vsctl(&["get", "Open_vSwitch", ".", "_uuid"]);
+        probe.push("--timeout=1".to_owned());
+        if !self.run.join("db.sock").exists() {
+            return Ok(());
+        }
+        exec::retry(limit, || {
+            group.check()?;
+            match exec::output(&probe) {
+                Ok(_) => Err(Error::Late {
+                    what: format!("another Open vSwitch still answers at {}", self.socket()),
+                    seconds: limit.as_secs(),
+                }),
+                Err(_) => Ok(()),
+            }
+        })
     }
 
     /// Waits until the database answers.
@@ -220,8 +251,10 @@ pub fn ovs(settings: &Settings, ovs: &Ovs) -> Result<ExitCode> {
             remedy: "mount it from the host (modprobe tun), or set the datapath to system",
         });
     }
-    ovs.prepare()?;
     let mut group = Group::new()?;
+    let leaves = settings.get(OVS_LEAVES).is_some();
+    ovs.wait_for_end_of_another(&mut group, if leaves { RELEASE_GOES } else { ANOTHER_ENDS })?;
+    ovs.prepare()?;
     group.start(&ovs.server())?;
     exec::retry(Duration::from_secs(20), || {
         group.check()?;
@@ -230,7 +263,18 @@ pub fn ovs(settings: &Settings, ovs: &Ovs) -> Result<ExitCode> {
     exec::output(&ovs.describe(&ovs.system_id()?, node, datapath))?;
     exec::output(&ovs.offload(settings.needs_userspace_offload()?))?;
     ovs.forget_transient_ports()?;
-    group.start(&ovs.switch())?;
+    // At the very end the kernel's datapath goes as well.
+    let stop = if leaves {
+        let failed = |source| Error::File { action: "write", path: STARTED.into(), source };
+        fs::write(STARTED, "").map_err(failed)?;
+        let mut exit = argv(&["ovs-appctl", "--timeout=5", "-t"]);
+        exit.push("ovs-vswitchd".to_owned());
+        exit.extend(argv(&["exit", "--cleanup"]));
+        Stop::Command(exit)
+    } else {
+        Stop::Terminate
+    };
+    group.start(&ovs.switch(stop))?;
     Ok(group.run())
 }
 
@@ -305,16 +349,44 @@ pub fn agent(settings: &Settings, ovs: &Ovs) -> Result<Infallible> {
     exec::become_program(&argv(&["slipstream-node-agent", "run"]), &variables)
 }
 
-/// Role `cleanup`: takes everything off the node.
+/// Role `cleanup`: takes everything off the node, and the databases of OVN if it had some: they are made from Kubernetes' objects.
 ///
 /// # Errors
-/// As of [`agent`].
-pub fn cleanup(settings: &Settings, ovs: &Ovs) -> Result<Infallible> {
+/// As of [`agent`], or something could not be removed.
+pub fn cleanup(settings: &Settings, ovs: &Ovs, places: &Places) -> Result<ExitCode> {
     settings.node_name()?;
     open_sysctls(Path::new(SYSCTLS))?;
-    ovs.wait(&mut Group::new()?)?;
-    let certificates = (SB_CERTIFICATES, CHASSIS_TLS.to_owned());
-    exec::become_program(&argv(&["slipstream-node-agent", "cleanup"]), &[certificates])
+    let mut group = Group::new()?;
+    if settings.get(OVS_LEAVES).is_some() {
+        say("waiting for the end of the node's Open vSwitch, and for the one of this pod");
+        exec::retry(RELEASE_GOES, || {
+            group.check()?;
+            match Path::new(STARTED).exists() {
+                true => Ok(()),
+                false => Err(Error::Late {
+                    what: "the pod's own Open vSwitch has not started".into(),
+                    seconds: RELEASE_GOES.as_secs(),
+                }),
+            }
+        })?;
+    }
+    ovs.wait(&mut group)?;
+    let command = argv(&["slipstream-node-agent", "cleanup", "--all"]);
+    exec::run(&command, &[(SB_CERTIFICATES, CHASSIS_TLS.to_owned())])?;
+    let databases = fs::read_dir(&places.data).into_iter().flatten().flatten().map(|entry| entry.path());
+    for path in databases.chain([ovs.booted()].into_iter().filter(|mark| mark.exists())) {
+        fs::remove_file(&path).map_err(|source| Error::File { action: "remove", path, source })?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Roles `cleanup-prepare` and `cleanup-cluster`.
+///
+/// # Errors
+/// The environment is wrong, or the program cannot be started.
+pub fn cleanup_cluster(settings: &Settings, flags: &[&str]) -> Result<Infallible> {
+    settings.check_api_server()?;
+    exec::become_program(&argv(&[&["slipstream-controller", "cleanup"], flags].concat()), &[])
 }
 
 /// The endpoints of a database: as they are set, or of the servers.
@@ -363,10 +435,10 @@ mod tests {
     fn the_switch_and_its_database_meet_at_one_socket() {
         let ovs = Ovs::default();
         assert!(ovs.server().argv.contains(&"--remote=punix:/run/openvswitch/db.sock".to_owned()));
-        assert_eq!(ovs.switch().argv[1], "unix:/run/openvswitch/db.sock");
-        assert_eq!(ovn_controller_argv(&ovs)[1], ovs.switch().argv[1]);
+        assert_eq!(ovs.switch(Stop::Terminate).argv[1], "unix:/run/openvswitch/db.sock");
+        assert_eq!(ovn_controller_argv(&ovs)[1], ovs.switch(Stop::Terminate).argv[1]);
         // The agent finds the switch's control socket by it.
-        assert!(ovs.switch().argv.contains(&"--pidfile=/run/openvswitch/ovs-vswitchd.pid".to_owned()));
+        assert!(ovs.switch(Stop::Terminate).argv.contains(&"--pidfile=/run/openvswitch/ovs-vswitchd.pid".to_owned()));
     }
 
     #[test]
@@ -399,7 +471,7 @@ mod tests {
         let none = Settings::default();
         assert!(controller(&none).unwrap_err().to_string().contains("SLIPSTREAM_API_SERVER"));
         assert!(agent(&none, &Ovs::default()).unwrap_err().to_string().contains("SLIPSTREAM_API_SERVER"));
-        assert!(cleanup(&none, &Ovs::default()).unwrap_err().to_string().contains("SLIPSTREAM_NODE_NAME"));
+        assert!(cleanup(&none, &Ovs::default(), &Places::default()).unwrap_err().to_string().contains("SLIPSTREAM_NODE_NAME"));
         assert!(ovs(&none, &Ovs::default()).unwrap_err().to_string().contains("SLIPSTREAM_NODE_NAME"));
     }
 }

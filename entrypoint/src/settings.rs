@@ -24,6 +24,8 @@ pub const SB: &str = "SLIPSTREAM_SB";
 pub const OVS_DATAPATH: &str = "SLIPSTREAM_OVS_DATAPATH";
 /// Whether connections to OVN's databases are encrypted, and both ends show certificates.
 pub const TLS: &str = "SLIPSTREAM_TLS";
+/// Set where Open vSwitch takes its datapath with it when it ends.
+pub const OVS_LEAVES: &str = "SLIPSTREAM_OVS_LEAVES";
 /// How the agent attaches its programs.
 pub const ATTACH_MODE: &str = "SLIPSTREAM_ATTACH_MODE";
 /// The agent's datapath.

@@ -27,6 +27,7 @@ use crate::flow_cache::{CacheControl, FaultInjection, Settings};
 use crate::gateway::task;
 use crate::health::Health;
 use crate::kernel::link::Netlink;
+use crate::kernel::sysctl_record;
 use crate::kube::announce::{self, Outlet};
 use crate::kube::chassis_certificate;
 use crate::kube::client;
@@ -57,13 +58,13 @@ pub fn run(config: Config) -> anyhow::Result<()> {
     until_done(serve(config))
 }
 
-/// Removes everything the agent set up on the node.
+/// Removes everything the agent set up on the node; with `all`, also what an agent that is started later would use.
 ///
 /// # Errors
 /// The number of failed steps; each failure is logged.
-pub fn cleanup(config: Config) -> anyhow::Result<()> {
+pub fn cleanup(config: Config, all: bool) -> anyhow::Result<()> {
     log();
-    until_done(crate::cleanup::cleanup(config))
+    until_done(crate::cleanup::cleanup(config, all))
 }
 
 fn log() {
@@ -121,6 +122,7 @@ async fn start(
     tasks: &Tasks,
     stopped: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
+    sysctl_record::keep_in(&config.state_dir);
     config.gateway_interface = uplink(&config).await?;
     let config = Arc::new(config);
     let node = connect(&config, client.clone(), tasks).await?;

@@ -1,37 +1,11 @@
 //! The chart on real nodes: kubelets start OVN's databases, Open vSwitch, controller and agents as pods of the image, the nodes become
 //! Ready by that alone, and pods reach services. Needs root, `cargo xtask setup` and `cargo xtask image --dev`.
 
-use std::process::{Command, Output};
-use std::thread;
-use std::time::{Duration, Instant};
+mod cli;
 
-use testbed::exec;
+use std::time::Instant;
 
-fn testbed(name: &str, args: &[&str]) -> Command {
-    let mut command = exec::command(env!("CARGO_BIN_EXE_testbed"));
-    command.args(["--name", name]).args(args);
-    command
-}
-
-fn run(name: &str, args: &[&str]) -> Output {
-    testbed(name, args).output().expect("testbed starts")
-}
-
-fn succeed(name: &str, args: &[&str]) -> String {
-    let out = run(name, args);
-    let text = String::from_utf8_lossy(&out.stdout).into_owned();
-    assert!(out.status.success(), "testbed {args:?}: {text}{}", String::from_utf8_lossy(&out.stderr));
-    text
-}
-
-fn eventually(name: &str, what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(90);
-    while !holds() {
-        let pods = ["kubectl", "get", "pods", "-A", "-o", "wide"];
-        assert!(Instant::now() < end, "{what} did not come: {}", succeed(name, &pods));
-        thread::sleep(Duration::from_millis(500));
-    }
-}
+use cli::{eventually, run, succeed};
 
 /// Brings a cluster up by the chart, has a pod of one node reach a service of the other, and takes it down.
 fn the_chart_makes_a_network(name: &str, datapath: &str) {
@@ -62,8 +36,26 @@ fn the_chart_makes_a_network(name: &str, datapath: &str) {
     ] {
         succeed(name, &["kubectl", "-n", "kube-system", "rollout", "status", part, "--timeout=60s"]);
     }
+    an_uninstallation_gives_everything_back(name);
     succeed(name, &["down"]);
     assert_eq!(succeed(name, &["leftovers"]), "");
+}
+
+/// Removes the release: its hook ends when every node is as it was before the installation.
+fn an_uninstallation_gives_everything_back(name: &str) {
+    let begin = Instant::now();
+    succeed(name, &["helm", "uninstall", "slipstream"]);
+    println!("uninstalled after {:?}", begin.elapsed());
+    for node in ["n1", "n2"] {
+        assert_eq!(succeed(name, &["changes", node]), "", "{node}");
+    }
+    let objects = "daemonsets,deployments,statefulsets,jobs,secrets,configmaps,leases,serviceaccounts,roles,rolebindings";
+    let left = succeed(name, &["kubectl", "-n", "kube-system", "get", objects, "-o", "name"]);
+    let cluster = "clusterroles,clusterrolebindings,validatingadmissionpolicies,csr";
+    let left = left + &succeed(name, &["kubectl", "get", cluster, "-o", "name"]);
+    assert!(!left.contains("slipstream"), "{left}");
+    let said = succeed(name, &["kubectl", "get", "nodes,pods", "-A", "-o", "json"]);
+    assert!(!said.contains("k8s.ovn.org/") && !said.contains("slipstream.dev/cluster"), "{said}");
 }
 
 #[test]

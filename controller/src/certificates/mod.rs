@@ -20,6 +20,9 @@ use tokio::sync::watch;
 use authority::Authority;
 use store::Store;
 
+/// Names of the Secrets that hold authorities and certificates.
+pub use store::SECRETS;
+
 /// How often everything is looked through. A certificate is renewed when a third of its 90 days is left.
 const LOOK: Duration = Duration::from_secs(600);
 /// First and longest wait after a failure.

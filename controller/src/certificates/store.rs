@@ -23,6 +23,8 @@ const CENTRAL_AUTHORITY: &str = "slipstream-central-ca";
 const NODE_AUTHORITY: &str = "slipstream-node-ca";
 /// Secret with what the databases' servers show, and whom they accept.
 const CENTRAL: &str = "slipstream-ovn-central";
+/// All of them.
+pub const SECRETS: [&str; 3] = [CENTRAL_AUTHORITY, NODE_AUTHORITY, CENTRAL];
 /// Key of the authorities whose clients the southbound database accepts.
 const CLIENTS: &str = "clients.crt";
 

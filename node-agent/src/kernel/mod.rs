@@ -7,4 +7,5 @@ pub mod netns;
 mod nfnetlink;
 pub mod nft;
 pub mod sysctl;
+pub mod sysctl_record;
 pub mod unix_socket;

@@ -10,6 +10,7 @@ mod installed;
 pub(crate) mod kubernetes;
 pub mod leftovers;
 mod node;
+pub mod node_state;
 mod pki;
 mod reboot;
 mod shape;
@@ -160,6 +161,7 @@ impl Bed {
         progress.done("nodes, users and their rights");
         self.runtime().start_scheduler(self)?;
         if in_pods {
+            node_state::save_all(self)?;
             installed::install(self)?;
         } else if config.plugin {
             central::start_controller(self)?;
