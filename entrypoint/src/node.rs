@@ -203,8 +203,7 @@ impl Ovs {
 
     /// A pod that is being replaced may not have ended yet. The database is locked as long as its server runs.
     fn wait_for_end_of_another(&self, group: &mut Group, limit: Duration) -> Result<()> {
-        let mut probe = self.vsctl(&["get", "Open_vSwitch", ".", "_uuid"]);
-        probe.push("--timeout=1".to_owned());
+        let probe = argv(&["ovsdb-client", "--timeout=2", "list-dbs", &self.socket()]);
         if !self.run.join("db.sock").exists() {
             return Ok(());
         }
@@ -265,8 +264,6 @@ pub fn ovs(settings: &Settings, ovs: &Ovs) -> Result<ExitCode> {
     ovs.forget_transient_ports()?;
     // At the very end the kernel's datapath goes as well.
     let stop = if leaves {
-        let failed = |source| Error::File { action: "write", path: STARTED.into(), source };
-        fs::write(STARTED, "").map_err(failed)?;
         let mut exit = argv(&["ovs-appctl", "--timeout=5", "-t"]);
         exit.push("ovs-vswitchd".to_owned());
         exit.extend(argv(&["exit", "--cleanup"]));
@@ -275,6 +272,15 @@ pub fn ovs(settings: &Settings, ovs: &Ovs) -> Result<ExitCode> {
         Stop::Terminate
     };
     group.start(&ovs.switch(stop))?;
+    if leaves {
+        // Interfaces go only when the switch itself removes them.
+        exec::retry(OVS_STARTS, || {
+            group.check()?;
+            exec::output(&argv(&["ovs-appctl", "--timeout=5", "-t", "ovs-vswitchd", "version"]))
+        })?;
+        let failed = |source| Error::File { action: "write", path: STARTED.into(), source };
+        fs::write(STARTED, "").map_err(failed)?;
+    }
     Ok(group.run())
 }
 
