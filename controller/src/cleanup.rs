@@ -80,9 +80,9 @@ pub async fn prepare(client: Client, namespace: &str) -> Result<()> {
 /// Whether the last of the containers that clean the node has been started: nothing more is needed of the API server.
 fn has_begun(pod: &Pod) -> bool {
     let status = pod.status.as_ref();
-    let containers = status.iter().flat_map(|status| status.init_container_statuses.iter().flatten());
-    let last = containers.filter(|container| container.name == CLEANER).last();
-    last.and_then(|container| container.state.as_ref()).is_some_and(|state| state.running.is_some())
+    let mut containers = status.into_iter().flat_map(|status| status.init_container_statuses.iter().flatten());
+    let cleaner = containers.find(|container| container.name == CLEANER);
+    cleaner.and_then(|container| container.state.as_ref()).is_some_and(|state| state.running.is_some())
 }
 
 /// Waits until no controller and no agent is there, and removes everything; then waits for the nodes, which clean themselves by a

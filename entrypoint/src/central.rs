@@ -3,6 +3,7 @@
 //! One server has standalone databases. Several are a Raft cluster: the first address of the list makes it, unless another one
 //! answers already, and the others join.
 
+use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -137,15 +138,15 @@ impl Member {
         })
     }
 
-    /// How a missing file is made; `peer_answers` says whether another server has the database already.
+    /// How a missing file is made; `peer_is_member` says whether another server has a cluster already.
     #[must_use]
-    pub fn origin(&self, peer_answers: bool) -> Origin {
+    pub fn origin(&self, peer_is_member: bool) -> Origin {
         if !self.servers.is_cluster() {
             return Origin::Standalone;
         }
         // A first server that has lost its disk must not make a second cluster.
         let first = self.servers.addresses().first() == Some(&self.own);
-        if first && !peer_answers { Origin::Bootstrap } else { Origin::Join }
+        if first && !peer_is_member { Origin::Bootstrap } else { Origin::Join }
     }
 
     /// The command that makes a database file.
@@ -238,23 +239,40 @@ impl Member {
         }
     }
 
-    /// Whether another server has the database already.
-    fn peer_answers(&self, places: &Places, database: Database) -> bool {
+    /// Whether another server is a member of a cluster, with a majority or without. One that wants to join serves the database too.
+    fn peer_is_member(&self, places: &Places, database: Database) -> bool {
+        let select = json!(["_Server", {"op": "select", "table": "Database", "columns": ["cid"],
+            "where": [["name", "==", database.name()]]}])
+        .to_string();
         self.servers.others(self.own).any(|ip| {
             let peer = self.transport.endpoint(ip, database.port());
-            let ask = ["ovsdb-client", "--timeout=3", "list-dbs", &peer];
-            exec::output(&self.with_tls(places.client_tls(), &ask))
-                .is_ok_and(|said| said.lines().any(|line| line == database.name()))
+            let ask = ["ovsdb-client", "--timeout=3", "query", &peer, &select];
+            exec::output(&self.with_tls(places.client_tls(), &ask)).is_ok_and(|said| has_cluster_id(&said))
         })
+    }
+
+    /// Whether this server should have made the cluster, waits to join one, and there is none: all have lost their files.
+    fn waits_in_vain(&self, places: &Places, database: Database) -> bool {
+        let file = places.file(database).display().to_string();
+        let is_first = self.servers.is_cluster() && self.servers.addresses().first() == Some(&self.own);
+        is_first
+            && exec::output(&argv(&["ovsdb-tool", "db-is-clustered", &file])).is_ok()
+            && exec::output(&argv(&["ovsdb-tool", "db-cid", &file])).is_err()
+            && !self.peer_is_member(places, database)
     }
 
     /// Makes a database file, or checks the one that is there.
     fn prepare(&self, places: &Places, database: Database) -> Result<()> {
         let path = places.file(database);
         if path.exists() {
-            return self.check(&path);
+            self.check(&path)?;
+            if !self.waits_in_vain(places, database) {
+                return Ok(());
+            }
+            say(format_args!("{}: no server is a member of a cluster: {} is made anew", database.name(), path.display()));
+            fs::remove_file(&path).map_err(|source| Error::File { action: "remove", path: path.clone(), source })?;
         }
-        let origin = self.origin(self.servers.is_cluster() && self.peer_answers(places, database));
+        let origin = self.origin(self.servers.is_cluster() && self.peer_is_member(places, database));
         say(format_args!("{}: {origin:?} in {}", database.name(), path.display()));
         exec::output(&self.create(places, database, origin)).map(drop)
     }
@@ -296,6 +314,12 @@ fn exit(control: &Path) -> Stop {
     Stop::Command(argv(&["ovs-appctl", "--timeout=3", "-t", &control.display().to_string(), "exit"]))
 }
 
+/// Whether a server's answer names the cluster of its database.
+fn has_cluster_id(answer: &str) -> bool {
+    let results: serde_json::Value = serde_json::from_str(answer).unwrap_or_default();
+    results.pointer("/0/rows/0/cid/0").is_some_and(|kind| kind == "uuid")
+}
+
 /// Whether a schema version is newer than another: `MAJOR.MINOR.PATCH`.
 fn is_newer(one: &str, than: &str) -> bool {
     let numbers = |text: &str| text.trim().split('.').map(|n| n.parse().unwrap_or(0)).collect::<Vec<u32>>();
@@ -323,7 +347,7 @@ fn convert(places: &Places, database: Database) -> Result<()> {
 pub fn run(settings: &Settings, places: &Places) -> Result<ExitCode> {
     let member = Member::new(settings.central()?, settings.host_ip()?, settings.transport()?)?;
     for dir in [&places.data, &places.run] {
-        std::fs::create_dir_all(dir).map_err(|source| Error::File {
+        fs::create_dir_all(dir).map_err(|source| Error::File {
             action: "create",
             path: dir.clone(),
             source,
@@ -337,7 +361,7 @@ pub fn run(settings: &Settings, places: &Places) -> Result<ExitCode> {
         member.prepare(places, database)?;
         let path = places.server_settings(database);
         let text = member.server_settings(places, database).to_string();
-        std::fs::write(&path, text).map_err(|source| Error::File { action: "write", path, source })?;
+        fs::write(&path, text).map_err(|source| Error::File { action: "write", path, source })?;
     }
     let [nb, sb, northd] = member.programs(places);
     group.start(&nb)?;
@@ -428,6 +452,13 @@ mod tests {
         assert!(nb.argv.contains(&"--ca-cert=/etc/slipstream/tls/ca.crt".to_owned()));
         assert!(sb.argv.contains(&"--ca-cert=/etc/slipstream/tls/clients.crt".to_owned()));
         assert!(northd.argv.contains(&"--ca-cert=/etc/slipstream/tls/ca.crt".to_owned()));
+    }
+
+    #[test]
+    fn a_server_that_wants_to_join_is_no_member() {
+        assert!(has_cluster_id("[{\"rows\":[{\"cid\":[\"uuid\",\"f9b7\"]}]}]"));
+        assert!(!has_cluster_id("[{\"rows\":[{\"cid\":[\"set\",[]]}]}]"));
+        assert!(!has_cluster_id("[{\"rows\":[]}]") && !has_cluster_id(""));
     }
 
     #[test]

@@ -56,3 +56,22 @@ fn one_server_keeps_its_database_and_refuses_to_become_a_cluster_silently() {
     let log = std::fs::read_to_string(server.directory.join("log")).unwrap();
     assert!(log.contains("is standalone, and SLIPSTREAM_OVN_CENTRAL has several addresses"), "{log}");
 }
+
+#[test]
+fn servers_that_have_all_lost_their_files_make_a_new_cluster() {
+    let network = Network::new(SERVERS);
+    let dir = tempfile::tempdir().unwrap();
+    let mut servers: Vec<_> =
+        (0..3).map(|index| Server::start(&network, dir.path(), SERVERS, index)).collect();
+    servers.iter().for_each(Server::wait_ready);
+    for server in &mut servers {
+        server.end();
+        std::fs::remove_dir_all(server.directory.join("data")).unwrap();
+    }
+    // The first comes last, and finds others that want to join.
+    for server in servers.iter_mut().rev() {
+        server.run(SERVERS);
+    }
+    servers.iter().for_each(Server::wait_ready);
+    servers[1].nbctl(&["ls-add", "new"]).unwrap();
+}

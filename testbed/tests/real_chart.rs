@@ -1,5 +1,6 @@
 //! The chart on real nodes: kubelets start OVN's databases, Open vSwitch, controller and agents as pods of the image, the nodes become
 //! Ready by that alone, and pods reach services. Needs root, `cargo xtask setup` and `cargo xtask image --dev`.
+#![expect(clippy::print_stdout, reason = "measured times are told")]
 
 mod cli;
 

@@ -1,6 +1,7 @@
 //! Losses of the chart's central part, on three real nodes with a Raft cluster of databases and two controllers: pods that are made
 //! meanwhile have their network within 20 s, pods that were there keep theirs. Needs root, `cargo xtask setup` and
 //! `cargo xtask image --dev`.
+#![expect(clippy::print_stdout, reason = "measured times are told")]
 
 mod cli;
 
