@@ -11,12 +11,12 @@ use ovsdb_client::{Endpoint, Options, TlsOptions, nb};
 
 use api::cluster_network::ClusterNetworkArgs;
 
-use crate::{certificates, cleanup};
 use crate::config::{Config, Features};
 use crate::engine::VERIFY;
 use crate::kubernetes::lease::Election;
 use crate::kubernetes::{Access, parse_server};
 use crate::run::Controller;
+use crate::{certificates, cleanup};
 
 /// Slipstream's controller: writes OVN's northbound database from Kubernetes objects.
 #[derive(Debug, Parser)]
@@ -140,7 +140,13 @@ impl Args {
         let result = runtime.block_on(async {
             match self.command {
                 Command::Run(run) => run.controller()?.run().await,
-                Command::Cleanup(Cleanup { kubeconfig, api_server, lease_namespace, lease_name, prepare }) => {
+                Command::Cleanup(Cleanup {
+                    kubeconfig,
+                    api_server,
+                    lease_namespace,
+                    lease_name,
+                    prepare,
+                }) => {
                     let access = Access { kubeconfig, server: api_server };
                     let client = access.client().await?;
                     match prepare {

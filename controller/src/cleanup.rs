@@ -80,7 +80,8 @@ pub async fn prepare(client: Client, namespace: &str) -> Result<()> {
 /// Whether the last of the containers that clean the node has been started: nothing more is needed of the API server.
 fn has_begun(pod: &Pod) -> bool {
     let status = pod.status.as_ref();
-    let mut containers = status.into_iter().flat_map(|status| status.init_container_statuses.iter().flatten());
+    let mut containers =
+        status.into_iter().flat_map(|status| status.init_container_statuses.iter().flatten());
     let cleaner = containers.find(|container| container.name == CLEANER);
     cleaner.and_then(|container| container.state.as_ref()).is_some_and(|state| state.running.is_some())
 }
@@ -106,12 +107,16 @@ pub async fn run(client: Client, namespace: &str, lease: &str) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     for node in nodes.list(&ListParams::default()).await.context("nodes")?.items {
         let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-        let ours: Vec<_> = conditions.filter(|c| c.type_.starts_with(PREFIX)).map(|c| c.type_.clone()).collect();
+        let ours: Vec<_> =
+            conditions.filter(|c| c.type_.starts_with(PREFIX)).map(|c| c.type_.clone()).collect();
         if !ours.is_empty() {
             let gone: Vec<_> = ours.iter().map(|kind| json!({"type": kind, "$patch": "delete"})).collect();
             let patch = Patch::Strategic(json!({"status": {"conditions": gone}}));
             let name = node.name_any();
-            nodes.patch_status(&name, &PatchParams::default(), &patch).await.with_context(|| format!("Node {name}"))?;
+            nodes
+                .patch_status(&name, &PatchParams::default(), &patch)
+                .await
+                .with_context(|| format!("Node {name}"))?;
         }
     }
     let mut changed = annotations::<Node>(&client).await?;
@@ -147,7 +152,9 @@ async fn nodes_are_clean(sets: &Api<DaemonSet>) -> Result<()> {
         let (ready, all) = (status.number_ready, status.desired_number_scheduled);
         // Before the controller of DaemonSets has seen it, both are 0.
         if status.observed_generation.is_some() && ready == all {
-            sets.delete(NODES, &DeleteParams::default()).await.with_context(|| format!("DaemonSet {NODES}"))?;
+            sets.delete(NODES, &DeleteParams::default())
+                .await
+                .with_context(|| format!("DaemonSet {NODES}"))?;
             tracing::info!(nodes = all, "all nodes are clean");
             return Ok(());
         }
@@ -223,7 +230,8 @@ mod tests {
     #[test]
     fn our_annotations_go_and_those_of_others_stay() {
         let of = |keys: &[&str]| keys.iter().map(|key| ((*key).to_owned(), String::new())).collect();
-        let patch = without_ours(&of(&[annotation::NODE_ID, "slipstream.dev/cluster-network", "example.com/a"]));
+        let patch =
+            without_ours(&of(&[annotation::NODE_ID, "slipstream.dev/cluster-network", "example.com/a"]));
         assert_eq!(
             patch.unwrap(),
             json!({"metadata": {"annotations": {"k8s.ovn.org/node-id": null, "slipstream.dev/cluster-network": null}}})

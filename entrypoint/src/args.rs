@@ -97,7 +97,17 @@ mod tests {
 
     #[test]
     fn every_role_is_an_argument() {
-        for role in ["ovn-central", "controller", "ovs", "ovn-controller", "node-agent", "cleanup", "cleanup-prepare", "cleanup-cluster", "wait"] {
+        for role in [
+            "ovn-central",
+            "controller",
+            "ovs",
+            "ovn-controller",
+            "node-agent",
+            "cleanup",
+            "cleanup-prepare",
+            "cleanup-cluster",
+            "wait",
+        ] {
             Args::try_parse_from(["slipstream-entrypoint", role]).unwrap();
         }
         Args::try_parse_from(["slipstream-entrypoint", "ready", "ovn-central"]).unwrap();

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::json;
+use uuid::Uuid;
 
 use crate::error::{Error, Result};
 use crate::exec::{self, Argv, argv};
@@ -188,13 +189,16 @@ impl Member {
     pub fn programs(&self, places: &Places) -> [Program; 3] {
         let server = |name, database: Database| Program {
             name,
-            argv: self.with_tls(places.server_tls(database), &[
-                "ovsdb-server",
-                &format!("--config-file={}", places.server_settings(database).display()),
-                &format!("--unixctl={}", places.control(database).display()),
-                "-vconsole:info",
-                "-vsyslog:off",
-            ]),
+            argv: self.with_tls(
+                places.server_tls(database),
+                &[
+                    "ovsdb-server",
+                    &format!("--config-file={}", places.server_settings(database).display()),
+                    &format!("--unixctl={}", places.control(database).display()),
+                    "-vconsole:info",
+                    "-vsyslog:off",
+                ],
+            ),
             stop: exit(&places.control(database)),
         };
         // Where the network is for nodes only, northd works beside the leader of the southbound database.
@@ -208,14 +212,17 @@ impl Member {
             server("southbound database", Database::Sb),
             Program {
                 name: "northd",
-                argv: self.with_tls(places.client_tls(), &[
-                    "ovn-northd",
-                    &format!("--ovnnb-db={}", endpoints(Database::Nb)),
-                    &format!("--ovnsb-db={}", endpoints(Database::Sb)),
-                    &format!("--unixctl={}", places.northd().display()),
-                    "-vconsole:info",
-                    "-vsyslog:off",
-                ]),
+                argv: self.with_tls(
+                    places.client_tls(),
+                    &[
+                        "ovn-northd",
+                        &format!("--ovnnb-db={}", endpoints(Database::Nb)),
+                        &format!("--ovnsb-db={}", endpoints(Database::Sb)),
+                        &format!("--unixctl={}", places.northd().display()),
+                        "-vconsole:info",
+                        "-vsyslog:off",
+                    ],
+                ),
                 stop: exit(&places.northd()),
             },
         ]
@@ -269,8 +276,16 @@ impl Member {
             if !self.waits_in_vain(places, database) {
                 return Ok(());
             }
-            say(format_args!("{}: no server is a member of a cluster: {} is made anew", database.name(), path.display()));
-            fs::remove_file(&path).map_err(|source| Error::File { action: "remove", path: path.clone(), source })?;
+            say(format_args!(
+                "{}: no server is a member of a cluster: {} is made anew",
+                database.name(),
+                path.display()
+            ));
+            fs::remove_file(&path).map_err(|source| Error::File {
+                action: "remove",
+                path: path.clone(),
+                source,
+            })?;
         }
         let origin = self.origin(self.servers.is_cluster() && self.peer_is_member(places, database));
         say(format_args!("{}: {origin:?} in {}", database.name(), path.display()));
@@ -314,10 +329,11 @@ fn exit(control: &Path) -> Stop {
     Stop::Command(argv(&["ovs-appctl", "--timeout=3", "-t", &control.display().to_string(), "exit"]))
 }
 
-/// Whether a server's answer names the cluster of its database.
+/// Whether a server's answer names the cluster of its database. One that wants to join has an id of zeroes.
 fn has_cluster_id(answer: &str) -> bool {
     let results: serde_json::Value = serde_json::from_str(answer).unwrap_or_default();
-    results.pointer("/0/rows/0/cid/0").is_some_and(|kind| kind == "uuid")
+    let id = results.pointer("/0/rows/0/cid/1").and_then(|id| id.as_str()?.parse::<Uuid>().ok());
+    id.is_some_and(|id| !id.is_nil())
 }
 
 /// Whether a schema version is newer than another: `MAJOR.MINOR.PATCH`.
@@ -355,7 +371,9 @@ pub fn run(settings: &Settings, places: &Places) -> Result<ExitCode> {
     }
     let mut group = Group::new()?;
     if member.transport == Transport::Tls {
-        places.server_tls(Database::Sb).wait(&mut group, "the Secret slipstream-ovn-central, which the controller makes")?;
+        places
+            .server_tls(Database::Sb)
+            .wait(&mut group, "the Secret slipstream-ovn-central, which the controller makes")?;
     }
     for database in DATABASES {
         member.prepare(places, database)?;
@@ -443,7 +461,10 @@ mod tests {
         let northd = |servers| member(servers, "10.0.0.1").programs(&Places::default())[2].argv.join(" ");
         assert!(northd("10.0.0.1").contains("--ovnnb-db=unix:/run/ovn/ovnnb_db.sock"));
         assert!(northd(THREE).contains("--ovnnb-db=ssl:10.0.0.1:6641,ssl:10.0.0.2:6641,ssl:10.0.0.3:6641"));
-        assert!(northd(THREE).contains("--ovnsb-db=unix:/run/ovn/ovnsb_db.sock"), "nodes only are let in by the network");
+        assert!(
+            northd(THREE).contains("--ovnsb-db=unix:/run/ovn/ovnsb_db.sock"),
+            "nodes only are let in by the network"
+        );
     }
 
     #[test]
@@ -456,7 +477,9 @@ mod tests {
 
     #[test]
     fn a_server_that_wants_to_join_is_no_member() {
-        assert!(has_cluster_id("[{\"rows\":[{\"cid\":[\"uuid\",\"f9b7\"]}]}]"));
+        let with = |id: &str| format!("[{{\"rows\":[{{\"cid\":[\"uuid\",\"{id}\"]}}]}}]");
+        assert!(has_cluster_id(&with("0f5a541b-ef2c-4557-9737-d9a2c5ff19cd")));
+        assert!(!has_cluster_id(&with("00000000-0000-0000-0000-000000000000")));
         assert!(!has_cluster_id("[{\"rows\":[{\"cid\":[\"set\",[]]}]}]"));
         assert!(!has_cluster_id("[{\"rows\":[]}]") && !has_cluster_id(""));
     }

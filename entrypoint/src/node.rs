@@ -444,7 +444,11 @@ mod tests {
         assert_eq!(ovs.switch(Stop::Terminate).argv[1], "unix:/run/openvswitch/db.sock");
         assert_eq!(ovn_controller_argv(&ovs)[1], ovs.switch(Stop::Terminate).argv[1]);
         // The agent finds the switch's control socket by it.
-        assert!(ovs.switch(Stop::Terminate).argv.contains(&"--pidfile=/run/openvswitch/ovs-vswitchd.pid".to_owned()));
+        assert!(
+            ovs.switch(Stop::Terminate)
+                .argv
+                .contains(&"--pidfile=/run/openvswitch/ovs-vswitchd.pid".to_owned())
+        );
     }
 
     #[test]
@@ -477,7 +481,12 @@ mod tests {
         let none = Settings::default();
         assert!(controller(&none).unwrap_err().to_string().contains("SLIPSTREAM_API_SERVER"));
         assert!(agent(&none, &Ovs::default()).unwrap_err().to_string().contains("SLIPSTREAM_API_SERVER"));
-        assert!(cleanup(&none, &Ovs::default(), &Places::default()).unwrap_err().to_string().contains("SLIPSTREAM_NODE_NAME"));
+        assert!(
+            cleanup(&none, &Ovs::default(), &Places::default())
+                .unwrap_err()
+                .to_string()
+                .contains("SLIPSTREAM_NODE_NAME")
+        );
         assert!(ovs(&none, &Ovs::default()).unwrap_err().to_string().contains("SLIPSTREAM_NODE_NAME"));
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use tokio::signal::unix::{self, SignalKind};
+use signal_hook::iterator::Signals;
 
 use crate::error::{Error, Result};
 use crate::exec::{self, Argv};
@@ -63,16 +63,14 @@ impl Group {
     /// The operating system refuses a signal handler, or a thread.
     pub fn new() -> Result<Self> {
         let failed = |source| Error::Start { program: "the thread of signals".into(), source };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(failed)?;
+        // Handlers, and no mask: programs that are started would inherit that, and those of OVS leave it as it is.
+        let mut arrivals = Signals::new(WATCHED.map(|signal| signal as i32)).map_err(failed)?;
         let (sender, signals) = mpsc::channel();
-        for signal in WATCHED {
-            let _entered = runtime.enter();
-            // A handler, and no mask: programs that are started would inherit that, and those of OVS leave it as it is.
-            let mut arrivals = unix::signal(SignalKind::from_raw(signal as i32)).map_err(failed)?;
-            let sender = sender.clone();
-            runtime.spawn(async move { while arrivals.recv().await.is_some() && sender.send(signal).is_ok() {} });
-        }
-        let wait = move || runtime.block_on(std::future::pending::<()>());
+        let wait = move || {
+            let known = arrivals.forever().filter_map(|number| Signal::try_from(number).ok());
+            // Until the group is gone.
+            let _ = known.map(|signal| sender.send(signal)).find(std::result::Result::is_err);
+        };
         thread::Builder::new().name("signals".into()).spawn(wait).map_err(failed)?;
         Ok(Self { running: Vec::new(), signals })
     }
@@ -166,7 +164,6 @@ impl Group {
             let _ = kill(pid, signal);
         }
     }
-
 }
 
 /// Ends what runs, the last started first.
@@ -180,7 +177,9 @@ impl Drop for Group {
 
 fn end(Running { name, stop, mut child }: Running) {
     let asked = match &stop {
-        Stop::Command(argv) => exec::output(argv).map_err(|error| say(format_args!("{name}: {error}"))).is_ok(),
+        Stop::Command(argv) => {
+            exec::output(argv).map_err(|error| say(format_args!("{name}: {error}"))).is_ok()
+        }
         Stop::Terminate => false,
     };
     if !asked && let Some(pid) = as_pid(&child) {

@@ -66,11 +66,14 @@ fn servers_that_have_all_lost_their_files_make_a_new_cluster() {
     servers.iter().for_each(Server::wait_ready);
     for server in &mut servers {
         server.end();
-        std::fs::remove_dir_all(server.directory.join("data")).unwrap();
+        ["data", "run"].map(|dir| std::fs::remove_dir_all(server.directory.join(dir)).unwrap());
     }
     // The first comes last, and finds others that want to join.
     for server in servers.iter_mut().rev() {
         server.run(SERVERS);
+        wait_until(Duration::from_secs(10), "it serves", || {
+            server.directory.join("run/ovnsb_db.sock").exists()
+        });
     }
     servers.iter().for_each(Server::wait_ready);
     servers[1].nbctl(&["ls-add", "new"]).unwrap();

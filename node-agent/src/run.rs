@@ -138,7 +138,8 @@ async fn start(
     tasks.spawn("annotations", announce::annotations(node.reports(), nodes.clone(), announcements));
     if let Some(directory) = config.sb_certificates.clone() {
         let name = config.node_name.clone();
-        tasks.spawn("certificate", chassis_certificate::keep(node.clone(), name, directory, client.clone()));
+        let (ovs, health) = (node.ovs.clone(), node.health.clone());
+        tasks.spawn("certificate", chassis_certificate::keep(ovs, health, name, directory, client.clone()));
     }
     let context = task::context(&config, &node);
     node.health.not_met("gateway", "not set up yet");

@@ -111,7 +111,15 @@ fn losses_of_the_central_part_are_survived() {
     others_go_on();
 
     let holder = || {
-        kubectl(&["-n", "kube-system", "get", "lease", "slipstream-controller", "-o", "jsonpath={.spec.holderIdentity}"])
+        kubectl(&[
+            "-n",
+            "kube-system",
+            "get",
+            "lease",
+            "slipstream-controller",
+            "-o",
+            "jsonpath={.spec.holderIdentity}",
+        ])
     };
     let first = holder();
     let node = first.split('_').next().expect("a host name").to_owned();

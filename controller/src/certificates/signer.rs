@@ -86,13 +86,17 @@ impl Signer {
             Err(Refusal::Never(why)) => {
                 let denied = condition("Denied", "SlipstreamRefused", why.clone());
                 let patch = Patch::Merge(&denied);
-                self.requests.patch_subresource("approval", &name, &params, &patch).await.context("denial")?;
+                self.requests
+                    .patch_subresource("approval", &name, &params, &patch)
+                    .await
+                    .context("denial")?;
                 tracing::warn!(request = name, why, "certificate request denied");
                 return Ok(());
             }
         };
         let certificate = authority.sign(&pem, &chassis)?;
-        let approved = condition("Approved", "SlipstreamApproved", format!("chassis {chassis} of node {node}"));
+        let approved =
+            condition("Approved", "SlipstreamApproved", format!("chassis {chassis} of node {node}"));
         let patch = Patch::Merge(&approved);
         self.requests.patch_subresource("approval", &name, &params, &patch).await.context("approval")?;
         let bytes = k8s_openapi::ByteString(certificate.into_bytes());
@@ -143,12 +147,16 @@ fn judge(
     };
     let claims = |of: &&PartialObjectMeta<Node>| of.annotations().get(NODE_CHASSIS_ID) == Some(&chassis);
     // A node that claims another one's chassis later than that one was made does not get it.
-    let first = nodes.iter().filter(claims).min_by_key(|node| {
-        (node.creation_timestamp().map(|time| time.0), node.name_any())
-    });
+    let first = nodes
+        .iter()
+        .filter(claims)
+        .min_by_key(|node| (node.creation_timestamp().map(|time| time.0), node.name_any()));
     match first {
         Some(first) if first.name_any() == *node => Ok((chassis, node.clone())),
-        Some(first) => never(format!("chassis {chassis} is node {}'s, and the token is bound to {node}", first.name_any())),
+        Some(first) => never(format!(
+            "chassis {chassis} is node {}'s, and the token is bound to {node}",
+            first.name_any()
+        )),
         None => Err(Refusal::NotYet(format!("node {node} has no annotation {NODE_CHASSIS_ID}: {chassis}"))),
     }
 }

@@ -96,12 +96,8 @@ impl Store {
             return Ok(trusted);
         }
         let pair = central.issue("slipstream-ovn-central", &[ServerAuth, ClientAuth])?;
-        let new = data([
-            (CA, &trusted),
-            (CLIENTS, &clients),
-            (CERTIFICATE, &pair.certificate),
-            (KEY, &pair.key),
-        ]);
+        let new =
+            data([(CA, &trusted), (CLIENTS, &clients), (CERTIFICATE, &pair.certificate), (KEY, &pair.key)]);
         let params = PostParams::default();
         match there {
             Some(secret) => {

@@ -84,7 +84,13 @@ impl<'a> Server<'a> {
         Self::start_in(network, base, servers, index, Some(tls.to_owned()))
     }
 
-    fn start_in(network: &'a Network, base: &Path, servers: &str, index: usize, tls: Option<PathBuf>) -> Self {
+    fn start_in(
+        network: &'a Network,
+        base: &Path,
+        servers: &str,
+        index: usize,
+        tls: Option<PathBuf>,
+    ) -> Self {
         let ip = servers.split(',').nth(index).unwrap().to_owned();
         let mut server = Self { network, directory: base.join(&ip), ip, tls, child: None };
         server.run(servers);
@@ -173,7 +179,6 @@ impl Drop for Server<'_> {
         self.end();
     }
 }
-
 
 /// A role that is the first process of a container.
 pub(crate) struct Container {

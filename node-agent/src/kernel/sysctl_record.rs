@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::cni::installer::files::write_atomically;
+use crate::kernel::atomic_file::write_atomically;
 
 /// Name of the file in the state directory.
 const FILE: &str = "sysctls.json";

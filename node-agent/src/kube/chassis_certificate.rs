@@ -23,8 +23,9 @@ use kube::{Api, ResourceExt};
 use ovsdb_client::Uuid;
 use rcgen::{CertificateParams, DnType, KeyPair};
 
+use crate::health::Health;
 use crate::kube::client::in_time;
-use crate::node::Node;
+use crate::ovs::Ovs;
 
 /// Interval of checks: expiry, chassis name, authorities.
 const CHECK: Duration = Duration::from_secs(600);
@@ -47,17 +48,17 @@ struct Files {
 }
 
 /// Keeps a valid certificate in `directory`. Never returns.
-pub async fn keep(node: Node, name: String, directory: PathBuf, client: kube::Client) {
+pub async fn keep(ovs: Ovs, health: Health, name: String, directory: PathBuf, client: kube::Client) {
     let mut wait = RETRY.0;
     loop {
-        match check(&node, &name, &directory, &client).await {
+        match check(&ovs, &name, &directory, &client).await {
             Ok(()) => {
-                node.health.warning(WARNING, None);
+                health.warning(WARNING, None);
                 wait = RETRY.0;
                 tokio::time::sleep(CHECK).await;
             }
             Err(error) => {
-                node.health.warning(WARNING, Some(format!("{error:#}")));
+                health.warning(WARNING, Some(format!("{error:#}")));
                 tokio::time::sleep(wait).await;
                 wait = (wait * 2).min(RETRY.1);
             }
@@ -78,12 +79,12 @@ pub fn remove(directory: &Path) -> anyhow::Result<()> {
     }
 }
 
-async fn check(node: &Node, name: &str, directory: &Path, client: &kube::Client) -> anyhow::Result<()> {
+async fn check(ovs: &Ovs, name: &str, directory: &Path, client: &kube::Client) -> anyhow::Result<()> {
     let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
     let map = in_time(maps.get(AUTHORITIES)).await.with_context(|| format!("ConfigMap {AUTHORITIES}"))?;
     let authorities = map.data.unwrap_or_default().remove(CA);
     let authorities = authorities.with_context(|| format!("ConfigMap {AUTHORITIES} has no key {CA}"))?;
-    let system = node.ovs.system().context("the Open_vSwitch database is empty")?;
+    let system = ovs.system().context("the Open_vSwitch database is empty")?;
     let chassis = system.external_ids.get("system-id").cloned().unwrap_or_default();
     let there = read(directory).filter(|files| is_good(&files.certificate, &chassis, SystemTime::now()));
     let files = match there {
@@ -104,7 +105,10 @@ async fn announced(client: &kube::Client, name: &str, chassis: &str) -> anyhow::
     let nodes: Api<NodeObject> = Api::all(client.clone());
     let node = in_time(nodes.get_metadata(name)).await.with_context(|| format!("Node {name}"))?;
     let is_known = node.annotations().get(NODE_CHASSIS_ID).is_some_and(|known| known == chassis);
-    anyhow::ensure!(is_known && !chassis.is_empty(), "Node {name} does not have {NODE_CHASSIS_ID} {chassis:?} yet");
+    anyhow::ensure!(
+        is_known && !chassis.is_empty(),
+        "Node {name} does not have {NODE_CHASSIS_ID} {chassis:?} yet"
+    );
     Ok(())
 }
 
@@ -117,13 +121,18 @@ async fn request(client: &kube::Client, node: &str, chassis: &str) -> anyhow::Re
     let end = tokio::time::Instant::now() + SIGNED;
     loop {
         tokio::time::sleep(ASK).await;
-        let status = in_time(requests.get(&name)).await.with_context(|| name.clone())?.status.unwrap_or_default();
+        let status =
+            in_time(requests.get(&name)).await.with_context(|| name.clone())?.status.unwrap_or_default();
         if let Some(ByteString(bytes)) = status.certificate {
             return Ok((key.serialize_pem(), String::from_utf8(bytes).context(name)?));
         }
-        let refused = status.conditions.into_iter().flatten().find(|c| matches!(&*c.type_, "Denied" | "Failed"));
+        let refused =
+            status.conditions.into_iter().flatten().find(|c| matches!(&*c.type_, "Denied" | "Failed"));
         if let Some(condition) = refused {
-            anyhow::bail!("CertificateSigningRequest {name}: {}", condition.message.unwrap_or(condition.type_));
+            anyhow::bail!(
+                "CertificateSigningRequest {name}: {}",
+                condition.message.unwrap_or(condition.type_)
+            );
         }
         anyhow::ensure!(
             tokio::time::Instant::now() < end,

@@ -80,10 +80,14 @@ pub async fn remove(ovs: &Ovs) -> anyhow::Result<()> {
         encap_ip: String::new(),
         bridge: String::new(),
     };
-    txn.mutate("Open_vSwitch", which(), [
-        ("external_ids", Mutator::Delete, keys(external_ids(&any, ""))),
-        ("other_config", Mutator::Delete, keys(other_config())),
-    ]);
+    txn.mutate(
+        "Open_vSwitch",
+        which(),
+        [
+            ("external_ids", Mutator::Delete, keys(external_ids(&any, ""))),
+            ("other_config", Mutator::Delete, keys(other_config())),
+        ],
+    );
     if let Some(bridge) = ovs.bridge(api::ovn_name::INTEGRATION_BRIDGE) {
         let gone = Datum::set([Atom::Uuid(bridge.uuid)]);
         txn.mutate("Open_vSwitch", which(), [("bridges", Mutator::Delete, gone)]);

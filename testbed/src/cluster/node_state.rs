@@ -34,7 +34,8 @@ const DIRECTORIES: &[&str] = &[
     "/var/lib/slipstream",
 ];
 /// Lines that change by themselves, or with every pod: lifetimes, counters, state of a link, what the kernel measures.
-const VOLATILE: &[&str] = &["nf_conntrack_count", "dentry", "tcp_fastopen_key", "stable_secret", "netdev_rss_key"];
+const VOLATILE: &[&str] =
+    &["nf_conntrack_count", "dentry", "tcp_fastopen_key", "stable_secret", "netdev_rss_key"];
 
 /// The lines of a node.
 pub fn of(bed: &Bed, node: &str) -> Result<BTreeSet<String>> {
@@ -72,8 +73,9 @@ pub(super) fn save_all(bed: &Bed) -> Result<()> {
 /// What differs from before the installation: `+` came, `-` went.
 pub fn changes(bed: &Bed, node: &str) -> Result<Vec<String>> {
     let path = before(bed, node);
-    let text = fs::read_to_string(&path)
-        .with_context(|| format!("{}: it is written when a cluster is installed by its chart", path.display()))?;
+    let text = fs::read_to_string(&path).with_context(|| {
+        format!("{}: it is written when a cluster is installed by its chart", path.display())
+    })?;
     let before: BTreeSet<String> = text.lines().map(str::to_owned).collect();
     let now = of(bed, node)?;
     let came = now.difference(&before).map(|line| format!("+ {line}"));
