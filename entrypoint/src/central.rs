@@ -399,8 +399,20 @@ pub fn run(settings: &Settings, places: &Places) -> Result<ExitCode> {
         })?;
         convert(places, database)?;
     }
+    let control = places.control(Database::Sb).display().to_string();
+    let status = argv(&["ovs-appctl", "--timeout=2", "-t", &control, "cluster/status", Database::Sb.name()]);
+    let leads =
+        || exec::output(&status).is_ok_and(|said| said.lines().any(|line| line.trim() == "Role: leader"));
+    let mut led = leads();
     group.start(&northd)?;
-    Ok(group.run())
+    if (member.transport, member.servers.is_cluster()) != (Transport::Tls, true) {
+        return Ok(group.run());
+    }
+    // Where it is not beside the leader northd tries again every 8 s. Beside a new one it must not be that late.
+    Ok(group.run_and_look(|| {
+        let before = std::mem::replace(&mut led, leads());
+        (led && !before).then_some(northd.name)
+    }))
 }
 
 #[cfg(test)]

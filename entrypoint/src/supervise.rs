@@ -50,8 +50,7 @@ pub struct Group {
 
 #[derive(Debug)]
 struct Running {
-    name: &'static str,
-    stop: Stop,
+    program: Program,
     child: Child,
 }
 
@@ -84,7 +83,7 @@ impl Group {
         let child = exec::command(&program.argv)
             .spawn()
             .map_err(|source| Error::Start { program: program.argv.join(" "), source })?;
-        self.running.push(Running { name: program.name, stop: program.stop.clone(), child });
+        self.running.push(Running { program: program.clone(), child });
         Ok(())
     }
 
@@ -107,8 +106,20 @@ impl Group {
     /// Runs until a program ends, which is an error whatever its exit code, or until SIGTERM. Then all others are ended, the last
     /// started first.
     #[must_use]
-    pub fn run(mut self) -> ExitCode {
+    pub fn run(self) -> ExitCode {
+        self.run_and_look(|| None)
+    }
+
+    /// As [`Self::run`]; about every second `look` may name a program that is to be started anew.
+    #[must_use]
+    pub fn run_and_look(mut self, mut look: impl FnMut() -> Option<&'static str>) -> ExitCode {
         loop {
+            if let Some(name) = look()
+                && let Err(error) = self.restart(name)
+            {
+                say(error);
+                return ExitCode::FAILURE;
+            }
             if let Some((name, status)) = self.ended() {
                 say(format_args!("{name} has ended: {}", told(status)));
                 return ExitCode::from(code(status));
@@ -126,12 +137,21 @@ impl Group {
         }
     }
 
+    /// Ends a program and starts it again.
+    fn restart(&mut self, name: &str) -> Result<()> {
+        let place = self.running.iter().position(|running| running.program.name == name);
+        let Some(running) = place.map(|place| self.running.remove(place)) else { return Ok(()) };
+        let program = running.program.clone();
+        end(running);
+        self.start(&program)
+    }
+
     /// The first program that has ended. Orphans that became this process's children are reaped.
     fn ended(&mut self) -> Option<(&'static str, ExitStatus)> {
         let mut first = None;
-        self.running.retain_mut(|program| match program.child.try_wait() {
+        self.running.retain_mut(|running| match running.child.try_wait() {
             Ok(Some(status)) => {
-                first.get_or_insert((program.name, status));
+                first.get_or_insert((running.program.name, status));
                 false
             }
             _ => true,
@@ -175,7 +195,8 @@ impl Drop for Group {
     }
 }
 
-fn end(Running { name, stop, mut child }: Running) {
+fn end(Running { program, mut child }: Running) {
+    let Program { name, stop, .. } = program;
     let asked = match &stop {
         Stop::Command(argv) => {
             exec::output(argv).map_err(|error| say(format_args!("{name}: {error}"))).is_ok()
