@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::mount::{MsFlags, mount};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
@@ -14,11 +14,11 @@ use uuid::Uuid;
 use crate::central::Places;
 use crate::error::{Error, Result};
 use crate::exec::{self, Argv, argv};
-use crate::say;
 use crate::servers::{Database, Transport};
 use crate::settings::{DATAPATH, NB, OVS_LEAVES, SB, Settings};
 use crate::supervise::{Group, Program, Stop};
 use crate::tls::Files;
+use crate::{ready, say};
 
 /// How long OVS may take to start before those that need it give up; the kubelet then starts them again.
 const OVS_STARTS: Duration = Duration::from_secs(120);
@@ -301,7 +301,49 @@ pub fn ovn_controller(settings: &Settings, ovs: &Ovs) -> Result<ExitCode> {
     // Not as the first process of the container, whose signals the kernel ignores once it has given up handling them. SIGTERM leaves
     // the flows in OVS and the node's rows in SB; its own command `exit` would take both away.
     group.start(&Program { name: "ovn-controller", argv, stop: Stop::Terminate })?;
-    Ok(group.run())
+    let mut southbound = Southbound::default();
+    Ok(group.run_and_look(|| {
+        southbound.look();
+        None
+    }))
+}
+
+/// Whether ovn-controller has the southbound database. It keeps the newest state that it has seen of a cluster of servers, and refuses
+/// all servers for ever if that cluster was made anew.
+#[derive(Debug)]
+struct Southbound {
+    seen: Instant,
+    next: Instant,
+}
+
+impl Default for Southbound {
+    fn default() -> Self {
+        Self { seen: Instant::now(), next: Instant::now() }
+    }
+}
+
+impl Southbound {
+    /// How often it is asked, and after how long without a server ovn-controller is told to take any.
+    const ASK: Duration = Duration::from_secs(2);
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    fn look(&mut self) {
+        let now = Instant::now();
+        if now < self.next {
+            return;
+        }
+        self.next = now + Self::ASK;
+        if ready::ovn_controller().is_ok() {
+            self.seen = now;
+        } else if now.duration_since(self.seen) >= Self::PATIENCE {
+            self.seen = now;
+            // It does not answer before it has started.
+            let reset = ["ovn-appctl", "--timeout=5", "-t", "ovn-controller", "sb-cluster-state-reset"];
+            if exec::output(&argv(&reset)).is_ok() {
+                say("no southbound server for 10 s: the next one is taken, as the databases may be new");
+            }
+        }
+    }
 }
 
 /// The command of ovn-controller.

@@ -66,7 +66,9 @@ fn servers_that_have_all_lost_their_files_make_a_new_cluster() {
     servers.iter().for_each(Server::wait_ready);
     for server in &mut servers {
         server.end();
-        ["data", "run"].map(|dir| std::fs::remove_dir_all(server.directory.join(dir)).unwrap());
+        for dir in ["data", "run"] {
+            std::fs::remove_dir_all(server.directory.join(dir)).unwrap();
+        }
     }
     // The first comes last, and finds others that want to join.
     for server in servers.iter_mut().rev() {
