@@ -4,6 +4,8 @@
 
 mod cli;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Instant;
 
 use cli::{eventually, run, succeed};
@@ -37,9 +39,47 @@ fn the_chart_makes_a_network(name: &str, datapath: &str) {
     ] {
         succeed(name, &["kubectl", "-n", "kube-system", "rollout", "status", part, "--timeout=60s"]);
     }
+    if datapath == "ovs" {
+        an_update_of_the_central_part_is_not_noticed(name, &url);
+    }
     an_uninstallation_gives_everything_back(name);
     succeed(name, &["down"]);
     assert_eq!(succeed(name, &["leftovers"]), "");
+}
+
+/// Has Helm replace databases and controllers, by another setting, while new connections to a service are made. Pods of nodes are left alone
+/// with the userspace datapath.
+fn an_update_of_the_central_part_is_not_noticed(name: &str, url: &str) {
+    let before = succeed(name, &["kubectl", "-n", "kube-system", "get", "pods", "-o", "name"]);
+    let done = AtomicBool::new(false);
+    let answers = thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let mut answers = 0;
+            while !done.load(Ordering::Relaxed) {
+                succeed(name, &["pod", "exec", "a", "--", "curl", "-s", "-m", "2", "-o", "/dev/null", url]);
+                answers += 1;
+            }
+            answers
+        });
+        let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/chart");
+        let flags = ["helm", "upgrade", "slipstream", chart, "--reuse-values", "--set", "logLevel=debug"];
+        succeed(name, &flags);
+        for part in ["deployment/slipstream-controller", "statefulset/slipstream-ovn-central"] {
+            let flags = ["kubectl", "-n", "kube-system", "rollout", "status", part, "--timeout=90s"];
+            succeed(name, &flags);
+        }
+        done.store(true, Ordering::Relaxed);
+        asking.join().expect("every connection is answered")
+    });
+    assert!(answers > 10, "{answers} answers");
+    let after = succeed(name, &["kubectl", "-n", "kube-system", "get", "pods", "-o", "name"]);
+    let kept = |list: &str, part: &str| {
+        list.lines().filter(|pod| pod.contains(part)).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(kept(&after, "slipstream-node"), kept(&before, "slipstream-node"));
+    assert_ne!(kept(&after, "slipstream-controller"), kept(&before, "slipstream-controller"));
+    // What is made now has its network by the new ones.
+    succeed(name, &["pod", "add", "after", "--node", "n2"]);
 }
 
 /// Removes the release: its hook ends when every node is as it was before the installation.
