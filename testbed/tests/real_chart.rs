@@ -32,13 +32,12 @@ fn the_chart_makes_a_network(name: &str, datapath: &str) {
         let out = run(name, &["kubectl", "exec", "a", "--", "curl", "-s", "-m", "2", &url]);
         out.status.success() && out.stdout == b"b"
     });
-    for part in [
-        "deployment/slipstream-controller",
-        "statefulset/slipstream-ovn-central",
-        "daemonset/slipstream-node",
-    ] {
+    for part in ["deployment/slipstream-controller", "statefulset/slipstream-ovn-central"] {
         succeed(name, &["kubectl", "-n", "kube-system", "rollout", "status", part, "--timeout=60s"]);
     }
+    // Of a DaemonSet that replaces nothing by itself there is no such status.
+    let ready = ["wait", "pod", "-l", "app.kubernetes.io/component=node", "--for=condition=Ready"];
+    succeed(name, &[&["kubectl", "-n", "kube-system", "--request-timeout=60s"], &ready[..]].concat());
     if datapath == "ovs" {
         an_update_of_the_central_part_is_not_noticed(name, &url);
     }
