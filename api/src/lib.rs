@@ -6,6 +6,8 @@
 pub mod addr;
 pub mod admin;
 pub mod annotation;
+#[cfg(feature = "certificate")]
+pub mod certificate;
 pub mod cluster_network;
 pub mod cni;
 pub mod error;

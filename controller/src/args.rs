@@ -16,6 +16,7 @@ use crate::engine::VERIFY;
 use crate::kubernetes::lease::Election;
 use crate::kubernetes::{Access, parse_server};
 use crate::run::Controller;
+use crate::{certificates, cleanup};
 
 /// Slipstream's controller: writes OVN's northbound database from Kubernetes objects.
 #[derive(Debug, Parser)]
@@ -29,6 +30,28 @@ pub struct Args {
 enum Command {
     /// Runs the controller.
     Run(Box<Run>),
+    /// Removes what controller and node agents wrote into Kubernetes objects, and the objects that they made. For the end, when none
+    /// of them runs any more.
+    Cleanup(Cleanup),
+}
+
+#[derive(Debug, clap::Args)]
+struct Cleanup {
+    /// Kubeconfig file; without it the pod's service account is used.
+    #[arg(long, env = "SLIPSTREAM_KUBECONFIG")]
+    kubeconfig: Option<PathBuf>,
+    /// API server, as https://HOST[:PORT].
+    #[arg(long, env = "SLIPSTREAM_API_SERVER", value_parser = parse_server)]
+    api_server: Option<Uri>,
+    /// Namespace of the lease, of the certificates, and of the pods whose end is waited for.
+    #[arg(long, env = "SLIPSTREAM_LEASE_NAMESPACE", default_value = "kube-system")]
+    lease_namespace: String,
+    /// Name of the leader election lease.
+    #[arg(long, env = "SLIPSTREAM_LEASE_NAME", default_value = "slipstream-controller")]
+    lease_name: String,
+    /// Remove nothing yet: wait until the pods that clean the nodes are there.
+    #[arg(long)]
+    prepare: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -56,6 +79,14 @@ struct Run {
     /// connection is closed. 0 disables the probe.
     #[arg(long, env = "SLIPSTREAM_NB_PROBE_INTERVAL", default_value_t = 60)]
     nb_probe_interval: u64,
+    /// Directory for the controller's own certificate, `ca.crt`, `tls.crt` and `tls.key`. With it the controller is also the
+    /// certificate authority of OVN's databases: it keeps Secrets and a ConfigMap in the namespace of the lease, and signs nodes'
+    /// requests.
+    #[arg(long, env = "SLIPSTREAM_CERTIFICATES")]
+    certificates: Option<PathBuf>,
+    /// Wait for the Secrets of the two authorities, which somebody else makes, such as cert-manager.
+    #[arg(long, env = "SLIPSTREAM_EXTERNAL_AUTHORITIES", default_value_t = false, action = ArgAction::Set)]
+    external_authorities: bool,
     #[command(flatten)]
     network: ClusterNetworkArgs,
     /// Enforce NetworkPolicy objects. With `false` every pod can reach every pod.
@@ -105,9 +136,26 @@ impl Args {
             .init();
         // An error means that a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let Command::Run(run) = self.command;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build()?;
-        let result = runtime.block_on(async { run.controller()?.run().await });
+        let result = runtime.block_on(async {
+            match self.command {
+                Command::Run(run) => run.controller()?.run().await,
+                Command::Cleanup(Cleanup {
+                    kubeconfig,
+                    api_server,
+                    lease_namespace,
+                    lease_name,
+                    prepare,
+                }) => {
+                    let access = Access { kubeconfig, server: api_server };
+                    let client = access.client().await?;
+                    match prepare {
+                        true => cleanup::prepare(client, &lease_namespace).await,
+                        false => cleanup::run(client, &lease_namespace, &lease_name).await,
+                    }
+                }
+            }
+        });
         runtime.shutdown_timeout(Duration::from_secs(1));
         result
     }
@@ -124,6 +172,8 @@ impl Run {
             nb_cert,
             nb_key,
             nb_probe_interval,
+            certificates,
+            external_authorities,
             network:
                 ClusterNetworkArgs { cluster_subnets, service_cidrs, join_subnet, masquerade_subnet, mtu },
             network_policy,
@@ -162,6 +212,11 @@ impl Run {
                 probe_interval: Duration::from_secs(nb_probe_interval),
                 ..Options::default()
             },
+            certificates: certificates.map(|directory| certificates::Settings {
+                namespace: lease_namespace.clone(),
+                directory,
+                create: !external_authorities,
+            }),
             access: Access { kubeconfig, server: api_server },
             config,
             network_policy,
@@ -204,8 +259,10 @@ mod tests {
 
     fn controller(args: &[&str]) -> anyhow::Result<Controller> {
         let all = ["slipstream-controller", "run", "--nb", "tcp:192.0.2.1:6641"].iter().chain(args);
-        let Command::Run(run) = Args::try_parse_from(all)?.command;
-        run.controller()
+        match Args::try_parse_from(all)?.command {
+            Command::Run(run) => run.controller(),
+            Command::Cleanup(_) => anyhow::bail!("not asked for"),
+        }
     }
 
     #[test]

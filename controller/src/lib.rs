@@ -5,6 +5,8 @@
 pub mod admin;
 pub mod alloc;
 pub mod args;
+pub mod certificates;
+pub mod cleanup;
 pub mod config;
 pub mod engine;
 pub mod index;

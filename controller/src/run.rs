@@ -10,6 +10,7 @@ use supervision::{Ends, Tasks};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::admin;
+use crate::certificates;
 use crate::config::Config;
 use crate::engine::{Engine, Input, Leadership, Outlets, Reason};
 use crate::kubernetes::lease::Election;
@@ -31,6 +32,8 @@ const LEASE: &str = "lease";
 pub struct Controller {
     /// The northbound database.
     pub nb: Options,
+    /// The certificates of OVN's databases, if this process makes them.
+    pub certificates: Option<certificates::Settings>,
     /// The API server.
     pub access: Access,
     pub config: Config,
@@ -71,7 +74,18 @@ impl Controller {
     }
 
     async fn start(self, tasks: &Tasks, resigned: oneshot::Receiver<()>) -> anyhow::Result<Outlets> {
-        let Self { nb, access, config, network_policy, adopt, verify, election, identity, address } = self;
+        let Self {
+            nb,
+            certificates,
+            access,
+            config,
+            network_policy,
+            adopt,
+            verify,
+            election,
+            identity,
+            address,
+        } = self;
         let kube = access.client().await?;
         let metrics = Metrics::default();
         let listener = admin::bind(address).await?;
@@ -104,6 +118,9 @@ impl Controller {
         tasks.spawn("annotations", annotate::run(kube.clone(), ends, metrics.clone()));
         tasks.spawn("events", events::run(kube.clone(), identity, notice_queue, metrics.clone()));
         kubernetes::watch::start(tasks, &kube, &inputs, &metrics, network_policy);
+        if let Some(settings) = certificates {
+            certificates::start(tasks, &kube, settings);
+        }
         let client = Client::new(nb);
         tasks.spawn("nb-session", session(client.clone()));
         let outlets = Outlets { patches, forgotten, notices };

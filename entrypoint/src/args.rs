@@ -27,13 +27,17 @@ enum Role {
     /// Slipstream's controller.
     Controller,
     /// Open vSwitch: its database and the switch.
-    Ovs,
+    Ovs(Ovs),
     /// OVN's controller of a node.
-    OvnController,
+    OvnController(Ovs),
     /// Slipstream's agent of a node.
     NodeAgent,
-    /// Take everything that the agent set up off the node.
-    Cleanup,
+    /// Take everything of Slipstream off the node: what the agent set up, and databases of OVN.
+    Cleanup(Places),
+    /// Wait until every node has a pod that will take everything off it.
+    CleanupPrepare,
+    /// Remove what controller and agents wrote into Kubernetes' objects.
+    CleanupCluster,
     /// Do nothing until SIGTERM.
     Wait,
     /// Ask whether a role is ready; for probes.
@@ -63,7 +67,9 @@ impl Args {
         let settings = Settings::of_process();
         let never = match self.role {
             Role::OvnCentral(places) => return central::run(&settings, &places),
-            Role::Ovs => return node::ovs(&settings, &Ovs::default()),
+            Role::Ovs(ovs) => return node::ovs(&settings, &ovs),
+            Role::OvnController(ovs) => return node::ovn_controller(&settings, &ovs),
+            Role::Cleanup(places) => return node::cleanup(&settings, &Ovs::default(), &places),
             Role::Wait => {
                 say("waiting for SIGTERM");
                 return Ok(Group::new()?.run());
@@ -77,9 +83,9 @@ impl Args {
                 return Ok(ExitCode::SUCCESS);
             }
             Role::Controller => node::controller(&settings)?,
-            Role::OvnController => node::ovn_controller(&Ovs::default())?,
             Role::NodeAgent => node::agent(&settings, &Ovs::default())?,
-            Role::Cleanup => node::cleanup(&settings, &Ovs::default())?,
+            Role::CleanupPrepare => node::cleanup_cluster(&settings, &["--prepare"])?,
+            Role::CleanupCluster => node::cleanup_cluster(&settings, &[])?,
         };
         match never {}
     }
@@ -91,7 +97,17 @@ mod tests {
 
     #[test]
     fn every_role_is_an_argument() {
-        for role in ["ovn-central", "controller", "ovs", "ovn-controller", "node-agent", "cleanup", "wait"] {
+        for role in [
+            "ovn-central",
+            "controller",
+            "ovs",
+            "ovn-controller",
+            "node-agent",
+            "cleanup",
+            "cleanup-prepare",
+            "cleanup-cluster",
+            "wait",
+        ] {
             Args::try_parse_from(["slipstream-entrypoint", role]).unwrap();
         }
         Args::try_parse_from(["slipstream-entrypoint", "ready", "ovn-central"]).unwrap();

@@ -76,6 +76,9 @@ pub enum Error {
         /// Time waited, seconds.
         seconds: u64,
     },
+    /// A signal has come before the programs of the role ran.
+    #[error("{0}: ending")]
+    Stopped(nix::sys::signal::Signal),
     /// A role is not ready.
     #[error("not ready: {0}")]
     NotReady(String),

@@ -44,6 +44,18 @@ pub fn output(argv: &[String]) -> Result<String> {
     Err(Error::Failed { program: shown, detail })
 }
 
+/// Runs a program to its end; what it prints is printed.
+///
+/// # Errors
+/// It cannot be started, or its exit code is not 0.
+pub fn run(argv: &[String], variables: &[(&str, String)]) -> Result<()> {
+    let shown = argv.join(" ");
+    let mut command = command(argv);
+    command.envs(variables.iter().map(|(name, value)| (OsStr::new(*name), value)));
+    let status = command.status().map_err(|source| Error::Start { program: shown.clone(), source })?;
+    if status.success() { Ok(()) } else { Err(Error::Failed { program: shown, detail: status.to_string() }) }
+}
+
 /// Becomes a program; returns only if it cannot be started.
 ///
 /// # Errors
@@ -54,7 +66,7 @@ pub fn become_program(argv: &[String], variables: &[(&str, String)]) -> Result<I
     Err(Error::Start { program: argv.join(" "), source: command.exec() })
 }
 
-/// Tries until it works or the time is over.
+/// Tries until it works, the time is over, or a signal ends the role.
 ///
 /// # Errors
 /// The error of the last try.
@@ -62,6 +74,7 @@ pub fn retry<T>(limit: Duration, mut attempt: impl FnMut() -> Result<T>) -> Resu
     let end = Instant::now() + limit;
     loop {
         match attempt() {
+            Err(stopped @ Error::Stopped(_)) => return Err(stopped),
             Err(error) if Instant::now() >= end => return Err(error),
             Err(_) => thread::sleep(Duration::from_millis(100)),
             done => return done,

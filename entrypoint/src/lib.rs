@@ -11,6 +11,7 @@ pub mod ready;
 pub mod servers;
 pub mod settings;
 pub mod supervise;
+pub mod tls;
 
 use std::fmt;
 use std::io::Write;

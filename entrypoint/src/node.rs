@@ -4,34 +4,56 @@ use std::convert::Infallible;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::mount::{MsFlags, mount};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use uuid::Uuid;
 
+use crate::central::Places;
 use crate::error::{Error, Result};
 use crate::exec::{self, Argv, argv};
-use crate::say;
-use crate::servers::Database;
-use crate::settings::{DATAPATH, NB, SB, Settings};
-use crate::supervise::{Group, Program};
+use crate::servers::{Database, Transport};
+use crate::settings::{DATAPATH, NB, OVS_LEAVES, SB, Settings};
+use crate::supervise::{Group, Program, Stop};
+use crate::tls::Files;
+use crate::{ready, say};
 
 /// How long OVS may take to start before those that need it give up; the kubelet then starts them again.
 const OVS_STARTS: Duration = Duration::from_secs(120);
+/// How long another Open vSwitch may take to end.
+const ANOTHER_ENDS: Duration = Duration::from_secs(40);
+/// How long the release may take to go once the pods that clean nodes are there.
+const RELEASE_GOES: Duration = Duration::from_secs(900);
+/// By this file, in a directory of a pod that cleans its node, Open vSwitch says that it is that pod's own.
+const STARTED: &str = "/tmp/ovs-started";
 const BPF: &str = "/sys/fs/bpf";
 const SYSCTLS: &str = "/proc/sys";
+/// Where the agent keeps the certificate of the node's chassis.
+const CHASSIS_TLS: &str = "/var/lib/slipstream/tls";
+const SB_CERTIFICATES: &str = "SLIPSTREAM_SB_CERTIFICATES";
+/// Where the controller keeps its own.
+const CONTROLLER_TLS: &str = "/run/slipstream/tls";
 
 /// Where OVS keeps things.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct Ovs {
-    /// Its database and `system-id.conf`, which outlive the container.
+    /// Directory of OVS's database and `system-id.conf`, which outlive the container.
+    #[arg(long = "ovs-etc-dir", default_value = "/etc/openvswitch")]
     pub etc: PathBuf,
-    /// Sockets and process ids, which do not outlive the machine's boot.
+    /// Directory of OVS's sockets and process ids, which do not outlive the machine's boot.
+    #[arg(long = "ovs-run-dir", default_value = "/run/openvswitch")]
     pub run: PathBuf,
-    /// The schema.
+    /// OVS's schema.
+    #[arg(long = "ovs-schema", default_value = "/usr/share/openvswitch/vswitch.ovsschema")]
     pub schema: PathBuf,
+    /// Directory of ovn-controller's process id.
+    #[arg(long = "ovn-run-dir", default_value = "/run/ovn")]
+    pub ovn_run: PathBuf,
+    /// Directory of the certificate by which the node shows its chassis name.
+    #[arg(long = "chassis-tls-dir", default_value = CHASSIS_TLS)]
+    pub chassis_tls: PathBuf,
 }
 
 impl Default for Ovs {
@@ -40,6 +62,8 @@ impl Default for Ovs {
             etc: "/etc/openvswitch".into(),
             run: "/run/openvswitch".into(),
             schema: "/usr/share/openvswitch/vswitch.ovsschema".into(),
+            ovn_run: "/run/ovn".into(),
+            chassis_tls: CHASSIS_TLS.into(),
         }
     }
 }
@@ -70,12 +94,13 @@ impl Ovs {
             "-vconsole:info",
             "-vsyslog:off",
         ]);
-        Program { name: "ovsdb-server", argv }
+        Program { name: "ovsdb-server", argv, stop: Stop::Terminate }
     }
 
-    /// The switch.
+    /// The switch. SIGTERM leaves the kernel's datapath with its ports and flows, by which packets go on; its own command `exit
+    /// --cleanup` would not.
     #[must_use]
-    pub fn switch(&self) -> Program {
+    pub fn switch(&self, stop: Stop) -> Program {
         let argv = argv(&[
             "ovs-vswitchd",
             &self.socket(),
@@ -83,7 +108,7 @@ impl Ovs {
             "-vconsole:info",
             "-vsyslog:off",
         ]);
-        Program { name: "ovs-vswitchd", argv }
+        Program { name: "ovs-vswitchd", argv, stop }
     }
 
     fn vsctl(&self, words: &[&str]) -> Argv {
@@ -142,13 +167,8 @@ impl Ovs {
 
     /// Makes the database, or gives it the schema of this image.
     fn prepare(&self) -> Result<()> {
-        for dir in [&self.etc, &self.run] {
-            fs::create_dir_all(dir).map_err(|source| Error::File {
-                action: "create",
-                path: dir.clone(),
-                source,
-            })?;
-        }
+        make(&self.etc)?;
+        make(&self.run)?;
         let (database, schema) = (self.database().display().to_string(), self.schema.display().to_string());
         if !self.database().exists() {
             return exec::output(&argv(&["ovsdb-tool", "create", &database, &schema])).map(drop);
@@ -161,10 +181,15 @@ impl Ovs {
         Ok(())
     }
 
+    /// Mark of the first start after a boot of the machine.
+    fn booted(&self) -> PathBuf {
+        self.run.join("slipstream-booted")
+    }
+
     /// After a boot of the machine: ports that the agent marked as transient go, so that the uplink keeps its addresses until the agent
     /// runs. A restart of the container keeps them.
     fn forget_transient_ports(&self) -> Result<()> {
-        let mark = self.run.join("slipstream-booted");
+        let mark = self.booted();
         if mark.exists() {
             return Ok(());
         }
@@ -176,10 +201,29 @@ impl Ovs {
         fs::write(&mark, "").map_err(|source| Error::File { action: "write", path: mark, source })
     }
 
+    /// A pod that is being replaced may not have ended yet. The database is locked as long as its server runs.
+    fn wait_for_end_of_another(&self, group: &mut Group, limit: Duration) -> Result<()> {
+        let probe = argv(&["ovsdb-client", "--timeout=2", "list-dbs", &self.socket()]);
+        if !self.run.join("db.sock").exists() {
+            return Ok(());
+        }
+        exec::retry(limit, || {
+            group.check()?;
+            match exec::output(&probe) {
+                Ok(_) => Err(Error::Late {
+                    what: format!("another Open vSwitch still answers at {}", self.socket()),
+                    seconds: limit.as_secs(),
+                }),
+                Err(_) => Ok(()),
+            }
+        })
+    }
+
     /// Waits until the database answers.
-    fn wait(&self) -> Result<()> {
+    fn wait(&self, group: &mut Group) -> Result<()> {
         let socket = self.run.join("db.sock");
         exec::retry(OVS_STARTS, || {
+            group.check()?;
             exec::output(&self.vsctl(&["get", "Open_vSwitch", ".", "external_ids:system-id"])).map_err(
                 |error| Error::Late {
                     what: format!(
@@ -206,8 +250,10 @@ pub fn ovs(settings: &Settings, ovs: &Ovs) -> Result<ExitCode> {
             remedy: "mount it from the host (modprobe tun), or set the datapath to system",
         });
     }
-    ovs.prepare()?;
     let mut group = Group::new()?;
+    let leaves = settings.get(OVS_LEAVES).is_some();
+    ovs.wait_for_end_of_another(&mut group, if leaves { RELEASE_GOES } else { ANOTHER_ENDS })?;
+    ovs.prepare()?;
     group.start(&ovs.server())?;
     exec::retry(Duration::from_secs(20), || {
         group.check()?;
@@ -216,18 +262,88 @@ pub fn ovs(settings: &Settings, ovs: &Ovs) -> Result<ExitCode> {
     exec::output(&ovs.describe(&ovs.system_id()?, node, datapath))?;
     exec::output(&ovs.offload(settings.needs_userspace_offload()?))?;
     ovs.forget_transient_ports()?;
-    group.start(&ovs.switch())?;
+    // At the very end the kernel's datapath goes as well.
+    let stop = if leaves {
+        let mut exit = argv(&["ovs-appctl", "--timeout=5", "-t"]);
+        exit.push("ovs-vswitchd".to_owned());
+        exit.extend(argv(&["exit", "--cleanup"]));
+        Stop::Command(exit)
+    } else {
+        Stop::Terminate
+    };
+    group.start(&ovs.switch(stop))?;
+    if leaves {
+        // Interfaces go only when the switch itself removes them.
+        exec::retry(OVS_STARTS, || {
+            group.check()?;
+            exec::output(&argv(&["ovs-appctl", "--timeout=5", "-t", "ovs-vswitchd", "version"]))
+        })?;
+        let failed = |source| Error::File { action: "write", path: STARTED.into(), source };
+        fs::write(STARTED, "").map_err(failed)?;
+    }
     Ok(group.run())
 }
 
-/// Role `ovn-controller`: waits for OVS, and becomes it. Where SB is, the agent writes into OVS's database.
+/// Role `ovn-controller`: waits for OVS, and runs it. Where SB is, the agent writes into OVS's database.
 ///
 /// # Errors
-/// OVS does not answer, or the program cannot be started.
-pub fn ovn_controller(ovs: &Ovs) -> Result<Infallible> {
-    make("/run/ovn")?;
-    ovs.wait()?;
-    exec::become_program(&ovn_controller_argv(ovs), &[])
+/// OVS does not answer, there is no certificate, or the program cannot be started.
+pub fn ovn_controller(settings: &Settings, ovs: &Ovs) -> Result<ExitCode> {
+    let mut argv = ovn_controller_argv(ovs);
+    make(&ovs.ovn_run)?;
+    let mut group = Group::new()?;
+    ovs.wait(&mut group)?;
+    if settings.transport()? == Transport::Tls {
+        let files = Files::of(&ovs.chassis_tls.join("current"), "ca.crt");
+        files.wait(&mut group, "the agent of this node")?;
+        argv.extend(files.flags());
+    }
+    // Not as the first process of the container, whose signals the kernel ignores once it has given up handling them. SIGTERM leaves
+    // the flows in OVS and the node's rows in SB; its own command `exit` would take both away.
+    group.start(&Program { name: "ovn-controller", argv, stop: Stop::Terminate })?;
+    let mut southbound = Southbound::default();
+    Ok(group.run_and_look(|| {
+        southbound.look();
+        None
+    }))
+}
+
+/// Whether ovn-controller has the southbound database. It keeps the newest state that it has seen of a cluster of servers, and refuses
+/// all servers for ever if that cluster was made anew.
+#[derive(Debug)]
+struct Southbound {
+    seen: Instant,
+    next: Instant,
+}
+
+impl Default for Southbound {
+    fn default() -> Self {
+        Self { seen: Instant::now(), next: Instant::now() }
+    }
+}
+
+impl Southbound {
+    /// How often it is asked, and after how long without a server ovn-controller is told to take any.
+    const ASK: Duration = Duration::from_secs(2);
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    fn look(&mut self) {
+        let now = Instant::now();
+        if now < self.next {
+            return;
+        }
+        self.next = now + Self::ASK;
+        if ready::ovn_controller().is_ok() {
+            self.seen = now;
+        } else if now.duration_since(self.seen) >= Self::PATIENCE {
+            self.seen = now;
+            // It does not answer before it has started.
+            let reset = ["ovn-appctl", "--timeout=5", "-t", "ovn-controller", "sb-cluster-state-reset"];
+            if exec::output(&argv(&reset)).is_ok() {
+                say("no southbound server for 10 s: the next one is taken, as the databases may be new");
+            }
+        }
+    }
 }
 
 /// The command of ovn-controller.
@@ -236,7 +352,7 @@ pub fn ovn_controller_argv(ovs: &Ovs) -> Argv {
     argv(&[
         "ovn-controller",
         &ovs.socket(),
-        "--pidfile=/run/ovn/ovn-controller.pid",
+        &format!("--pidfile={}", ovs.ovn_run.join("ovn-controller.pid").display()),
         "-vconsole:info",
         "-vsyslog:off",
     ])
@@ -248,8 +364,17 @@ pub fn ovn_controller_argv(ovs: &Ovs) -> Argv {
 /// The environment is wrong, or the program cannot be started.
 pub fn controller(settings: &Settings) -> Result<Infallible> {
     settings.check_api_server()?;
-    let nb = endpoints(settings, NB, Database::Nb)?;
-    exec::become_program(&argv(&["slipstream-controller", "run"]), &[(NB, nb)])
+    let mut variables = vec![(NB, endpoints(settings, NB, Database::Nb)?)];
+    if settings.transport()? == Transport::Tls {
+        let file = |name: &str| format!("{CONTROLLER_TLS}/{name}");
+        variables.extend([
+            ("SLIPSTREAM_CERTIFICATES", CONTROLLER_TLS.to_owned()),
+            ("SLIPSTREAM_NB_CA", file("ca.crt")),
+            ("SLIPSTREAM_NB_CERT", file("tls.crt")),
+            ("SLIPSTREAM_NB_KEY", file("tls.key")),
+        ]);
+    }
+    exec::become_program(&argv(&["slipstream-controller", "run"]), &variables)
 }
 
 /// Role `node-agent`.
@@ -264,31 +389,64 @@ pub fn agent(settings: &Settings, ovs: &Ovs) -> Result<Infallible> {
         need_bpffs(Path::new(BPF))?;
     }
     open_sysctls(Path::new(SYSCTLS))?;
-    ovs.wait()?;
-    exec::become_program(&argv(&["slipstream-node-agent", "run"]), &[(SB, sb)])
+    ovs.wait(&mut Group::new()?)?;
+    let mut variables = vec![(SB, sb)];
+    if settings.transport()? == Transport::Tls {
+        variables.push((SB_CERTIFICATES, CHASSIS_TLS.to_owned()));
+    }
+    exec::become_program(&argv(&["slipstream-node-agent", "run"]), &variables)
 }
 
-/// Role `cleanup`: takes everything off the node.
+/// Role `cleanup`: takes everything off the node, and the databases of OVN if it had some: they are made from Kubernetes' objects.
 ///
 /// # Errors
-/// As of [`agent`].
-pub fn cleanup(settings: &Settings, ovs: &Ovs) -> Result<Infallible> {
+/// As of [`agent`], or something could not be removed.
+pub fn cleanup(settings: &Settings, ovs: &Ovs, places: &Places) -> Result<ExitCode> {
     settings.node_name()?;
     open_sysctls(Path::new(SYSCTLS))?;
-    ovs.wait()?;
-    exec::become_program(&argv(&["slipstream-node-agent", "cleanup"]), &[])
+    let mut group = Group::new()?;
+    if settings.get(OVS_LEAVES).is_some() {
+        say("waiting for the end of the node's Open vSwitch, and for the one of this pod");
+        exec::retry(RELEASE_GOES, || {
+            group.check()?;
+            match Path::new(STARTED).exists() {
+                true => Ok(()),
+                false => Err(Error::Late {
+                    what: "the pod's own Open vSwitch has not started".into(),
+                    seconds: RELEASE_GOES.as_secs(),
+                }),
+            }
+        })?;
+    }
+    ovs.wait(&mut group)?;
+    let command = argv(&["slipstream-node-agent", "cleanup", "--all"]);
+    exec::run(&command, &[(SB_CERTIFICATES, CHASSIS_TLS.to_owned())])?;
+    let databases = fs::read_dir(&places.data).into_iter().flatten().flatten().map(|entry| entry.path());
+    for path in databases.chain([ovs.booted()].into_iter().filter(|mark| mark.exists())) {
+        fs::remove_file(&path).map_err(|source| Error::File { action: "remove", path, source })?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Roles `cleanup-prepare` and `cleanup-cluster`.
+///
+/// # Errors
+/// The environment is wrong, or the program cannot be started.
+pub fn cleanup_cluster(settings: &Settings, flags: &[&str]) -> Result<Infallible> {
+    settings.check_api_server()?;
+    exec::become_program(&argv(&[&["slipstream-controller", "cleanup"], flags].concat()), &[])
 }
 
 /// The endpoints of a database: as they are set, or of the servers.
 fn endpoints(settings: &Settings, name: &str, database: Database) -> Result<String> {
     match settings.get(name) {
         Some(set) => Ok(set.to_owned()),
-        None => Ok(settings.central()?.endpoints(database)),
+        None => Ok(settings.central()?.endpoints(database, settings.transport()?)),
     }
 }
 
-fn make(dir: &str) -> Result<()> {
-    fs::create_dir_all(dir).map_err(|source| Error::File { action: "create", path: dir.into(), source })
+fn make(dir: &Path) -> Result<()> {
+    fs::create_dir_all(dir).map_err(|source| Error::File { action: "create", path: dir.to_owned(), source })
 }
 
 fn need_bpffs(path: &Path) -> Result<()> {
@@ -325,10 +483,14 @@ mod tests {
     fn the_switch_and_its_database_meet_at_one_socket() {
         let ovs = Ovs::default();
         assert!(ovs.server().argv.contains(&"--remote=punix:/run/openvswitch/db.sock".to_owned()));
-        assert_eq!(ovs.switch().argv[1], "unix:/run/openvswitch/db.sock");
-        assert_eq!(ovn_controller_argv(&ovs)[1], ovs.switch().argv[1]);
+        assert_eq!(ovs.switch(Stop::Terminate).argv[1], "unix:/run/openvswitch/db.sock");
+        assert_eq!(ovn_controller_argv(&ovs)[1], ovs.switch(Stop::Terminate).argv[1]);
         // The agent finds the switch's control socket by it.
-        assert!(ovs.switch().argv.contains(&"--pidfile=/run/openvswitch/ovs-vswitchd.pid".to_owned()));
+        assert!(
+            ovs.switch(Stop::Terminate)
+                .argv
+                .contains(&"--pidfile=/run/openvswitch/ovs-vswitchd.pid".to_owned())
+        );
     }
 
     #[test]
@@ -344,7 +506,8 @@ mod tests {
         let servers = ("SLIPSTREAM_OVN_CENTRAL", "10.0.0.1");
         let of =
             |more: &[_]| endpoints(&Settings::of(&[&[servers], more].concat()), SB, Database::Sb).unwrap();
-        assert_eq!(of(&[]), "tcp:10.0.0.1:6642");
+        assert_eq!(of(&[]), "ssl:10.0.0.1:6642");
+        assert_eq!(of(&[("SLIPSTREAM_TLS", "false")]), "tcp:10.0.0.1:6642");
         assert_eq!(of(&[(SB, "ssl:10.0.0.9:6642")]), "ssl:10.0.0.9:6642");
         assert!(endpoints(&Settings::default(), SB, Database::Sb).is_err());
     }
@@ -360,7 +523,12 @@ mod tests {
         let none = Settings::default();
         assert!(controller(&none).unwrap_err().to_string().contains("SLIPSTREAM_API_SERVER"));
         assert!(agent(&none, &Ovs::default()).unwrap_err().to_string().contains("SLIPSTREAM_API_SERVER"));
-        assert!(cleanup(&none, &Ovs::default()).unwrap_err().to_string().contains("SLIPSTREAM_NODE_NAME"));
+        assert!(
+            cleanup(&none, &Ovs::default(), &Places::default())
+                .unwrap_err()
+                .to_string()
+                .contains("SLIPSTREAM_NODE_NAME")
+        );
         assert!(ovs(&none, &Ovs::default()).unwrap_err().to_string().contains("SLIPSTREAM_NODE_NAME"));
     }
 }

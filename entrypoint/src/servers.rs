@@ -52,6 +52,32 @@ impl Database {
     }
 }
 
+/// How servers and clients of a database talk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    /// With TLS, in which both ends show certificates.
+    Tls,
+    /// Without, for whoever reaches the port.
+    Plain,
+}
+
+impl Transport {
+    /// `ssl:IP:PORT` or `tcp:IP:PORT`, an IPv6 address in brackets.
+    #[must_use]
+    pub fn endpoint(self, ip: IpAddr, port: u16) -> String {
+        format!("{}:{}", self.method(), SocketAddr::new(ip, port))
+    }
+
+    /// The word for it in OVS's endpoints.
+    #[must_use]
+    pub fn method(self) -> &'static str {
+        match self {
+            Self::Tls => "ssl",
+            Self::Plain => "tcp",
+        }
+    }
+}
+
 /// The servers, in the order in which they were given. The first makes the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Servers(Vec<IpAddr>);
@@ -74,18 +100,12 @@ impl Servers {
         self.0.iter().copied().filter(move |address| *address != own)
     }
 
-    /// The endpoints of a database for its clients: `tcp:IP:PORT`, separated by commas.
+    /// The endpoints of a database for its clients, separated by commas.
     #[must_use]
-    pub fn endpoints(&self, database: Database) -> String {
-        let all: Vec<_> = self.0.iter().map(|&ip| tcp(ip, database.port())).collect();
+    pub fn endpoints(&self, database: Database, transport: Transport) -> String {
+        let all: Vec<_> = self.0.iter().map(|&ip| transport.endpoint(ip, database.port())).collect();
         all.join(",")
     }
-}
-
-/// `tcp:IP:PORT`, an IPv6 address in brackets.
-#[must_use]
-pub fn tcp(ip: IpAddr, port: u16) -> String {
-    format!("tcp:{}", SocketAddr::new(ip, port))
 }
 
 /// Reads a list of addresses.
@@ -136,12 +156,15 @@ mod tests {
     fn one_three_or_five_servers_are_taken_in_their_order() {
         let servers = parse("10.0.0.3, 10.0.0.1,10.0.0.2").unwrap();
         assert!(servers.is_cluster());
-        assert_eq!(servers.endpoints(Database::Sb), "tcp:10.0.0.3:6642,tcp:10.0.0.1:6642,tcp:10.0.0.2:6642");
+        assert_eq!(
+            servers.endpoints(Database::Sb, Transport::Tls),
+            "ssl:10.0.0.3:6642,ssl:10.0.0.1:6642,ssl:10.0.0.2:6642"
+        );
         let own = "10.0.0.1".parse().unwrap();
         assert_eq!(servers.others(own).count(), 2);
         let one = parse("fd00::1").unwrap();
         assert!(!one.is_cluster());
-        assert_eq!(one.endpoints(Database::Nb), "tcp:[fd00::1]:6641");
+        assert_eq!(one.endpoints(Database::Nb, Transport::Plain), "tcp:[fd00::1]:6641");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use crate::error::{Error, Result};
-use crate::servers::{self, Servers};
+use crate::servers::{self, Servers, Transport};
 
 /// Addresses of the servers with OVN's databases.
 pub const CENTRAL: &str = "SLIPSTREAM_OVN_CENTRAL";
@@ -22,6 +22,10 @@ pub const NB: &str = "SLIPSTREAM_NB";
 pub const SB: &str = "SLIPSTREAM_SB";
 /// OVS's datapath.
 pub const OVS_DATAPATH: &str = "SLIPSTREAM_OVS_DATAPATH";
+/// Whether connections to OVN's databases are encrypted, and both ends show certificates.
+pub const TLS: &str = "SLIPSTREAM_TLS";
+/// Set where Open vSwitch takes its datapath with it when it ends.
+pub const OVS_LEAVES: &str = "SLIPSTREAM_OVS_LEAVES";
 /// How the agent attaches its programs.
 pub const ATTACH_MODE: &str = "SLIPSTREAM_ATTACH_MODE";
 /// The agent's datapath.
@@ -134,6 +138,23 @@ impl Settings {
         Ok(())
     }
 
+    /// How OVN's databases are reached: with TLS unless it is switched off.
+    ///
+    /// # Errors
+    /// Another word than `true` and `false`.
+    pub fn transport(&self) -> Result<Transport> {
+        match self.get(TLS).unwrap_or("true") {
+            "true" => Ok(Transport::Tls),
+            "false" => Ok(Transport::Plain),
+            other => Err(Error::Wrong {
+                name: TLS,
+                value: other.to_owned(),
+                problem: "it is neither".to_owned(),
+                right: "true or false",
+            }),
+        }
+    }
+
     /// OVS's datapath, `system` unless it is set.
     ///
     /// # Errors
@@ -208,6 +229,14 @@ mod tests {
         assert!(needs(&[(OVS_DATAPATH, "netdev"), (ATTACH_MODE, "direct")]));
         assert!(!needs(&[(OVS_DATAPATH, "netdev"), (DATAPATH, "ebpf")]));
         assert!(!needs(&[(DATAPATH, "ovs")]));
+    }
+
+    #[test]
+    fn databases_are_reached_with_tls_unless_it_is_switched_off() {
+        let with = |value| Settings::of(&[(TLS, value)]).transport();
+        assert_eq!(Settings::default().transport().unwrap(), Transport::Tls);
+        assert_eq!(with("false").unwrap(), Transport::Plain);
+        assert!(said(with("no")).contains("SLIPSTREAM_TLS"));
     }
 
     #[test]

@@ -7,17 +7,19 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use signal_hook::iterator::Signals;
 
 use crate::error::{Error, Result};
 use crate::exec::{self, Argv};
 use crate::say;
 
-/// How long a program may take to end after SIGTERM.
+/// How long a program may take to end after it was asked to. Three of them stay below the grace period of their pod, 30 s.
 const PATIENCE: Duration = Duration::from_secs(8);
-const FORWARDED: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP];
+const WATCHED: [Signal; 5] =
+    [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP, Signal::SIGCHLD];
 
 /// A program of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,34 +28,49 @@ pub struct Program {
     pub name: &'static str,
     /// What is started.
     pub argv: Argv,
+    /// How it is ended.
+    pub stop: Stop,
+}
+
+/// How a program is asked to end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stop {
+    /// By SIGTERM.
+    Terminate,
+    /// By a command; by SIGTERM if that fails.
+    Command(Argv),
 }
 
 /// Programs that run.
 #[derive(Debug)]
 pub struct Group {
-    running: Vec<(&'static str, Child)>,
+    running: Vec<Running>,
     signals: mpsc::Receiver<Signal>,
 }
 
+#[derive(Debug)]
+struct Running {
+    program: Program,
+    child: Child,
+}
+
 impl Group {
-    /// A group without programs. Signals are for it from now on: call this before other threads are started.
+    /// A group without programs. Signals are for it from now on, also while it has none: the kernel ignores those of a container's
+    /// first process that it does not handle.
     ///
     /// # Errors
-    /// The operating system refuses to block signals, or a thread.
+    /// The operating system refuses a signal handler, or a thread.
     pub fn new() -> Result<Self> {
-        let mut set = SigSet::empty();
-        FORWARDED.into_iter().chain([Signal::SIGCHLD]).for_each(|signal| set.add(signal));
-        set.thread_block().map_err(|source| Error::System { call: "pthread_sigmask", source })?;
+        let failed = |source| Error::Start { program: "the thread of signals".into(), source };
+        // Handlers, and no mask: programs that are started would inherit that, and those of OVS leave it as it is.
+        let mut arrivals = Signals::new(WATCHED.map(|signal| signal as i32)).map_err(failed)?;
         let (sender, signals) = mpsc::channel();
         let wait = move || {
-            while let Ok(signal) = set.wait() {
-                if sender.send(signal).is_err() {
-                    return;
-                }
-            }
+            let known = arrivals.forever().filter_map(|number| Signal::try_from(number).ok());
+            // Until the group is gone.
+            let _ = known.map(|signal| sender.send(signal)).find(std::result::Result::is_err);
         };
-        let thread = thread::Builder::new().name("signals".into()).spawn(wait);
-        thread.map_err(|source| Error::Start { program: "the thread of signals".into(), source })?;
+        thread::Builder::new().name("signals".into()).spawn(wait).map_err(failed)?;
         Ok(Self { running: Vec::new(), signals })
     }
 
@@ -63,19 +80,23 @@ impl Group {
     /// It cannot be started.
     pub fn start(&mut self, program: &Program) -> Result<()> {
         say(format_args!("starting {}", program.argv.join(" ")));
-        // The standard library gives children an empty signal mask.
         let child = exec::command(&program.argv)
             .spawn()
             .map_err(|source| Error::Start { program: program.argv.join(" "), source })?;
-        self.running.push((program.name, child));
+        self.running.push(Running { program: program.clone(), child });
         Ok(())
     }
 
-    /// Fails if a program has ended already.
+    /// Fails if a program has ended already, or if SIGTERM has come: what is being prepared is then given up.
     ///
     /// # Errors
-    /// The first that has.
+    /// [`Error::Stopped`], or the first program that has ended.
     pub fn check(&mut self) -> Result<()> {
+        // The others say nothing that must be handled before the programs run.
+        let stopped = self.signals.try_iter().find(|signal| is_stop(*signal));
+        if let Some(signal) = stopped {
+            return Err(Error::Stopped(signal));
+        }
         match self.ended() {
             Some((name, status)) => Err(Error::Failed { program: name.to_owned(), detail: told(status) }),
             None => Ok(()),
@@ -85,33 +106,52 @@ impl Group {
     /// Runs until a program ends, which is an error whatever its exit code, or until SIGTERM. Then all others are ended, the last
     /// started first.
     #[must_use]
-    pub fn run(mut self) -> ExitCode {
+    pub fn run(self) -> ExitCode {
+        self.run_and_look(|| None)
+    }
+
+    /// As [`Self::run`]; about every second `look` may name a program that is to be started anew.
+    #[must_use]
+    pub fn run_and_look(mut self, mut look: impl FnMut() -> Option<&'static str>) -> ExitCode {
         loop {
+            if let Some(name) = look()
+                && let Err(error) = self.restart(name)
+            {
+                say(error);
+                return ExitCode::FAILURE;
+            }
             if let Some((name, status)) = self.ended() {
                 say(format_args!("{name} has ended: {}", told(status)));
-                self.end();
                 return ExitCode::from(code(status));
             }
             match self.signals.recv_timeout(Duration::from_secs(1)) {
-                Ok(Signal::SIGCHLD) | Err(RecvTimeoutError::Timeout) => {}
-                Ok(Signal::SIGHUP) => self.forward(Signal::SIGHUP),
-                Ok(signal) => {
+                Ok(signal) if is_stop(signal) => {
                     say(format_args!("{signal}: ending"));
-                    self.end();
                     return ExitCode::SUCCESS;
                 }
+                Ok(Signal::SIGHUP) => self.forward(Signal::SIGHUP),
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
                 // The thread of signals never ends by itself.
                 Err(RecvTimeoutError::Disconnected) => thread::sleep(Duration::from_secs(1)),
             }
         }
     }
 
+    /// Ends a program and starts it again.
+    fn restart(&mut self, name: &str) -> Result<()> {
+        let place = self.running.iter().position(|running| running.program.name == name);
+        let Some(running) = place.map(|place| self.running.remove(place)) else { return Ok(()) };
+        let program = running.program.clone();
+        end(running);
+        self.start(&program)
+    }
+
     /// The first program that has ended. Orphans that became this process's children are reaped.
     fn ended(&mut self) -> Option<(&'static str, ExitStatus)> {
         let mut first = None;
-        self.running.retain_mut(|(name, child)| match child.try_wait() {
+        self.running.retain_mut(|running| match running.child.try_wait() {
             Ok(Some(status)) => {
-                first.get_or_insert((*name, status));
+                first.get_or_insert((running.program.name, status));
                 false
             }
             _ => true,
@@ -125,7 +165,7 @@ impl Group {
         if std::process::id() != 1 {
             return;
         }
-        let own = |pid: Pid| self.running.iter().any(|(_, child)| as_pid(child) == Some(pid));
+        let own = |pid: Pid| self.running.iter().any(|program| as_pid(&program.child) == Some(pid));
         let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
         while let Ok(status) = nix::sys::wait::waitid(nix::sys::wait::Id::All, flags) {
             match status {
@@ -139,30 +179,49 @@ impl Group {
     }
 
     fn forward(&self, signal: Signal) {
-        for pid in self.running.iter().filter_map(|(_, child)| as_pid(child)) {
+        for pid in self.running.iter().filter_map(|program| as_pid(&program.child)) {
             // It may have ended meanwhile.
             let _ = kill(pid, signal);
         }
     }
+}
 
-    /// Ends what runs, the last started first.
-    fn end(&mut self) {
-        while let Some((name, mut child)) = self.running.pop() {
-            if let Some(pid) = as_pid(&child) {
-                let _ = kill(pid, Signal::SIGTERM);
-            }
-            let limit = Instant::now() + PATIENCE;
-            while matches!(child.try_wait(), Ok(None)) {
-                if Instant::now() >= limit {
-                    say(format_args!("{name} does not end: killed"));
-                    let _ = child.kill();
-                    let _ = child.wait();
-                    break;
-                }
-                thread::sleep(Duration::from_millis(20));
-            }
+/// Ends what runs, the last started first.
+impl Drop for Group {
+    fn drop(&mut self) {
+        while let Some(program) = self.running.pop() {
+            end(program);
         }
     }
+}
+
+fn end(Running { program, mut child }: Running) {
+    let Program { name, stop, .. } = program;
+    let asked = match &stop {
+        Stop::Command(argv) => {
+            exec::output(argv).map_err(|error| say(format_args!("{name}: {error}"))).is_ok()
+        }
+        Stop::Terminate => false,
+    };
+    if !asked && let Some(pid) = as_pid(&child) {
+        // It may have ended meanwhile.
+        let _ = kill(pid, Signal::SIGTERM);
+    }
+    let begin = Instant::now();
+    while matches!(child.try_wait(), Ok(None)) {
+        if begin.elapsed() >= PATIENCE {
+            say(format_args!("{name} does not end: killed"));
+            let _ = child.kill();
+            let _ = child.wait();
+            return;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    say(format_args!("{name} has ended after {} ms", begin.elapsed().as_millis()));
+}
+
+fn is_stop(signal: Signal) -> bool {
+    matches!(signal, Signal::SIGTERM | Signal::SIGINT | Signal::SIGQUIT)
 }
 
 fn as_pid(child: &Child) -> Option<Pid> {
@@ -182,6 +241,38 @@ fn code(status: ExitStatus) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn shell(script: &str, stop: Stop) -> Program {
+        Program { name: "a shell", argv: exec::argv(&["sh", "-c", script]), stop }
+    }
+
+    #[test]
+    fn programs_take_signals_and_are_ended_by_command_or_signal() {
+        let begin = Instant::now();
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("asked").display().to_string();
+        let mut group = Group::new().unwrap();
+        let wait = format!("until [ -e {file} ]; do sleep 0.05; done");
+        let touch = |path: &str| Stop::Command(exec::argv(&["touch", path]));
+        group.start(&shell(&wait, touch(&file))).unwrap();
+        group.start(&shell("exec sleep 60", touch("/dev/null/none"))).unwrap();
+        group.start(&shell("exec sleep 60", Stop::Terminate)).unwrap();
+        group.check().unwrap();
+        drop(group);
+        assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
+        assert!(dir.path().join("asked").exists());
+    }
+
+    #[test]
+    fn a_program_that_has_ended_is_told_with_its_status() {
+        let mut group = Group::new().unwrap();
+        group.start(&shell("exit 3", Stop::Terminate)).unwrap();
+        let error = exec::retry(PATIENCE, || match group.check() {
+            Err(error) => Ok(error.to_string()),
+            Ok(()) => Err(Error::NotReady("it runs".into())),
+        });
+        assert!(error.unwrap().contains("exit status: 3"));
+    }
 
     #[test]
     fn the_exit_code_is_the_programs_and_never_success() {

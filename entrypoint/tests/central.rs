@@ -3,119 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 #![expect(clippy::disallowed_methods, reason = "starts the program that is tested")]
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+mod support;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use test_support::cache;
-use test_support::wait::{wait_for, wait_until};
+use std::time::{Duration, Instant};
 
-const SERVERS: &str = "10.99.0.1,10.99.0.2,10.99.0.3";
-
-/// A network without anything else, which ends with the test.
-struct Network {
-    holder: Child,
-}
-
-impl Network {
-    fn new(addresses: &str) -> Self {
-        let add = addresses.split(',').map(|ip| format!("ip addr add {ip}/32 dev lo; ")).collect::<String>();
-        let script = format!("ip link set lo up; {add} echo ready; exec sleep 600");
-        let mut holder = Command::new("unshare");
-        holder.args(["--net", "sh", "-c", &script]).stdout(Stdio::piped());
-        let mut holder = holder.spawn().unwrap();
-        let mut said = std::io::BufReader::new(holder.stdout.take().unwrap());
-        let mut line = String::new();
-        std::io::BufRead::read_line(&mut said, &mut line).unwrap();
-        assert_eq!(line, "ready\n");
-        Self { holder }
-    }
-
-    /// A command in it, with OVN's programs on `PATH`.
-    fn command(&self, program: &str) -> Command {
-        let mut command = Command::new("nsenter");
-        command.args(["--target", &self.holder.id().to_string(), "--net", "--", program]);
-        let path = std::env::var("PATH").unwrap_or_default();
-        command.env("PATH", format!("{}:{path}", cache::file("ovs/bin").display()));
-        command
-    }
-}
-
-impl Drop for Network {
-    fn drop(&mut self) {
-        let _ = self.holder.kill();
-        let _ = self.holder.wait();
-    }
-}
-
-/// One server.
-struct Server<'a> {
-    network: &'a Network,
-    directory: PathBuf,
-    ip: String,
-    child: Option<Child>,
-}
-
-impl<'a> Server<'a> {
-    fn start(network: &'a Network, base: &Path, servers: &str, index: usize) -> Self {
-        let ip = servers.split(',').nth(index).unwrap().to_owned();
-        let mut server = Self { network, directory: base.join(&ip), ip, child: None };
-        server.run(servers);
-        server
-    }
-
-    fn places(&self) -> [String; 3] {
-        let dir = |name: &str| self.directory.join(name).display().to_string();
-        [
-            format!("--data-dir={}", dir("data")),
-            format!("--run-dir={}", dir("run")),
-            format!("--schema-dir={}", cache::file("ovs/share").display()),
-        ]
-    }
-
-    fn run(&mut self, servers: &str) {
-        std::fs::create_dir_all(&self.directory).unwrap();
-        let log =
-            std::fs::File::options().create(true).append(true).open(self.directory.join("log")).unwrap();
-        let mut command = self.network.command(env!("CARGO_BIN_EXE_slipstream-entrypoint"));
-        command.arg("ovn-central").args(self.places());
-        command.env("SLIPSTREAM_OVN_CENTRAL", servers).env("SLIPSTREAM_HOST_IP", &self.ip);
-        self.child = Some(command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap());
-    }
-
-    fn is_ready(&self) -> bool {
-        let mut ready = self.network.command(env!("CARGO_BIN_EXE_slipstream-entrypoint"));
-        let out = ready.args(["ready", "ovn-central"]).args(self.places()).output().unwrap();
-        out.status.success()
-    }
-
-    fn wait_ready(&self) {
-        wait_for(Duration::from_secs(60), "the server is ready", || self.is_ready().then_some(()));
-    }
-
-    fn nbctl(&self, args: &[&str]) -> Option<String> {
-        let mut nbctl = self.network.command("ovn-nbctl");
-        let socket = self.directory.join("run/ovnnb_db.sock");
-        nbctl.args(["--timeout=5", "--no-leader-only", &format!("--db=unix:{}", socket.display())]);
-        let out = nbctl.args(args).output().unwrap();
-        out.status.success().then(|| String::from_utf8_lossy(&out.stdout).into_owned())
-    }
-
-    /// Ends it as a kubelet does; its exit code.
-    fn end(&mut self) -> Option<i32> {
-        let mut child = self.child.take()?;
-        kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGTERM).unwrap();
-        child.wait().unwrap().code()
-    }
-}
-
-impl Drop for Server<'_> {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
+use support::{Network, SERVERS, Server};
+use test_support::wait::wait_until;
 
 #[test]
 fn three_servers_form_a_cluster_that_outlives_one_of_them() {
@@ -131,7 +24,9 @@ fn three_servers_form_a_cluster_that_outlives_one_of_them() {
     };
     wait_until(Duration::from_secs(10), "the row is everywhere", || servers.iter().all(|s| has(s, "one")));
 
+    let begin = Instant::now();
     assert_eq!(servers[0].end(), Some(0), "SIGTERM is no failure");
+    assert!(begin.elapsed() < Duration::from_secs(5), "three programs end at once: {:?}", begin.elapsed());
     wait_until(Duration::from_secs(30), "two of three go on", || {
         servers[1].nbctl(&["--may-exist", "ls-add", "two"]).is_some()
     });
@@ -160,4 +55,28 @@ fn one_server_keeps_its_database_and_refuses_to_become_a_cluster_silently() {
     assert_eq!(status.code(), Some(1));
     let log = std::fs::read_to_string(server.directory.join("log")).unwrap();
     assert!(log.contains("is standalone, and SLIPSTREAM_OVN_CENTRAL has several addresses"), "{log}");
+}
+
+#[test]
+fn servers_that_have_all_lost_their_files_make_a_new_cluster() {
+    let network = Network::new(SERVERS);
+    let dir = tempfile::tempdir().unwrap();
+    let mut servers: Vec<_> =
+        (0..3).map(|index| Server::start(&network, dir.path(), SERVERS, index)).collect();
+    servers.iter().for_each(Server::wait_ready);
+    for server in &mut servers {
+        server.end();
+        for dir in ["data", "run"] {
+            std::fs::remove_dir_all(server.directory.join(dir)).unwrap();
+        }
+    }
+    // The first comes last, and finds others that want to join.
+    for server in servers.iter_mut().rev() {
+        server.run(SERVERS);
+        wait_until(Duration::from_secs(10), "it serves", || {
+            server.directory.join("run/ovnsb_db.sock").exists()
+        });
+    }
+    servers.iter().for_each(Server::wait_ready);
+    servers[1].nbctl(&["ls-add", "new"]).unwrap();
 }

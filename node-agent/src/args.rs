@@ -17,7 +17,7 @@ impl Args {
     pub fn run(self) -> anyhow::Result<()> {
         match self.command {
             Command::Run(config) => crate::run::run(*config),
-            Command::Cleanup(config) => crate::run::cleanup(*config),
+            Command::Cleanup(cleanup) => crate::run::cleanup(cleanup.config, cleanup.all),
         }
     }
 }
@@ -27,5 +27,16 @@ enum Command {
     /// Serve this node until SIGTERM. Traffic is not interrupted when the agent exits.
     Run(Box<Config>),
     /// Remove everything the agent set up: pod ports, links, eBPF programs, gateway, CNI configuration.
-    Cleanup(Box<Config>),
+    Cleanup(Box<Cleanup>),
+}
+
+/// Flags of `cleanup`.
+#[derive(Debug, clap::Args)]
+struct Cleanup {
+    #[command(flatten)]
+    config: Config,
+    /// Also remove what an agent that is started later would use: OVN's bridge and settings in OVS, kernel settings, the state
+    /// directory.
+    #[arg(long)]
+    all: bool,
 }

@@ -26,6 +26,10 @@ pub struct Config {
     /// OVN Southbound database, set for ovn-controller as `ovn-remote`.
     #[arg(long, env = "SLIPSTREAM_SB", default_value = "")]
     pub sb: String,
+    /// Directory for the certificate by which ovn-controller shows its chassis name to the Southbound database; default: none is
+    /// requested. ovn-controller reads `current/tls.key`, `current/tls.crt` and `current/ca.crt` in it.
+    #[arg(long, env = "SLIPSTREAM_SB_CERTIFICATES")]
+    pub sb_certificates: Option<PathBuf>,
     /// The cluster's ranges and MTU.
     #[command(flatten)]
     pub network: ClusterNetworkArgs,

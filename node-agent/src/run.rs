@@ -27,7 +27,9 @@ use crate::flow_cache::{CacheControl, FaultInjection, Settings};
 use crate::gateway::task;
 use crate::health::Health;
 use crate::kernel::link::Netlink;
+use crate::kernel::sysctl_record;
 use crate::kube::announce::{self, Outlet};
+use crate::kube::chassis_certificate;
 use crate::kube::client;
 use crate::kube::pods::{self, Pods};
 use crate::lock;
@@ -56,13 +58,13 @@ pub fn run(config: Config) -> anyhow::Result<()> {
     until_done(serve(config))
 }
 
-/// Removes everything the agent set up on the node.
+/// Removes everything the agent set up on the node; with `all`, also what an agent that is started later would use.
 ///
 /// # Errors
 /// The number of failed steps; each failure is logged.
-pub fn cleanup(config: Config) -> anyhow::Result<()> {
+pub fn cleanup(config: Config, all: bool) -> anyhow::Result<()> {
     log();
-    until_done(crate::cleanup::cleanup(config))
+    until_done(crate::cleanup::cleanup(config, all))
 }
 
 fn log() {
@@ -120,6 +122,7 @@ async fn start(
     tasks: &Tasks,
     stopped: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
+    sysctl_record::keep_in(&config.state_dir);
     config.gateway_interface = uplink(&config).await?;
     let config = Arc::new(config);
     let node = connect(&config, client.clone(), tasks).await?;
@@ -133,6 +136,11 @@ async fn start(
     let nodes = kube::Api::all(client.clone());
     let (outlet, announcements) = Outlet::new();
     tasks.spawn("annotations", announce::annotations(node.reports(), nodes.clone(), announcements));
+    if let Some(directory) = config.sb_certificates.clone() {
+        let name = config.node_name.clone();
+        let (ovs, health) = (node.ovs.clone(), node.health.clone());
+        tasks.spawn("certificate", chassis_certificate::keep(ovs, health, name, directory, client.clone()));
+    }
     let context = task::context(&config, &node);
     node.health.not_met("gateway", "not set up yet");
     tasks.spawn("gateway", task::keep(node.clone(), context, client, outlet));

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
 use crate::cluster::config::{self, Config};
-use crate::cluster::{Bed, Shape};
+use crate::cluster::{Bed, Shape, node_state};
 use crate::host::{init, relay};
 use crate::nodes::{kubelet, scheduler};
 use crate::runtime::block_on;
@@ -46,6 +46,17 @@ enum Verb {
         /// Its arguments.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
+    },
+    /// helm as the cluster's administrator, in the namespace of the release.
+    Helm {
+        /// Its arguments.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// What differs on a node from before the installation by the chart: `+` came, `-` went.
+    Changes {
+        /// n1, n2, ..
+        node: String,
     },
     /// Run a command on a host: `testbed exec n1 -- ip addr`.
     Exec {
@@ -118,6 +129,10 @@ impl Args {
             Verb::Kubeconfig => ui::say(open()?.config().kubeconfig("admin").display()),
             Verb::Pod(verb) => return verb.run(&open()?),
             Verb::Kubectl { args } => return run(open()?.kubectl_command()?.args(args)),
+            Verb::Helm { args } => return run(open()?.helm_command()?.args(args)),
+            Verb::Changes { node } => {
+                node_state::changes(&open()?, &node)?.iter().for_each(ui::say);
+            }
             Verb::Exec { network, host, command } => {
                 let (program, args) = command.split_first().context("no command")?;
                 let bed = open()?;

@@ -1,37 +1,14 @@
 //! The chart on real nodes: kubelets start OVN's databases, Open vSwitch, controller and agents as pods of the image, the nodes become
 //! Ready by that alone, and pods reach services. Needs root, `cargo xtask setup` and `cargo xtask image --dev`.
+#![expect(clippy::print_stdout, reason = "measured times are told")]
 
-use std::process::{Command, Output};
+mod cli;
+
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use testbed::exec;
-
-fn testbed(name: &str, args: &[&str]) -> Command {
-    let mut command = exec::command(env!("CARGO_BIN_EXE_testbed"));
-    command.args(["--name", name]).args(args);
-    command
-}
-
-fn run(name: &str, args: &[&str]) -> Output {
-    testbed(name, args).output().expect("testbed starts")
-}
-
-fn succeed(name: &str, args: &[&str]) -> String {
-    let out = run(name, args);
-    let text = String::from_utf8_lossy(&out.stdout).into_owned();
-    assert!(out.status.success(), "testbed {args:?}: {text}{}", String::from_utf8_lossy(&out.stderr));
-    text
-}
-
-fn eventually(name: &str, what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(90);
-    while !holds() {
-        let pods = ["kubectl", "get", "pods", "-A", "-o", "wide"];
-        assert!(Instant::now() < end, "{what} did not come: {}", succeed(name, &pods));
-        thread::sleep(Duration::from_millis(500));
-    }
-}
+use cli::{eventually, run, succeed};
 
 /// Brings a cluster up by the chart, has a pod of one node reach a service of the other, and takes it down.
 fn the_chart_makes_a_network(name: &str, datapath: &str) {
@@ -55,15 +32,70 @@ fn the_chart_makes_a_network(name: &str, datapath: &str) {
         let out = run(name, &["kubectl", "exec", "a", "--", "curl", "-s", "-m", "2", &url]);
         out.status.success() && out.stdout == b"b"
     });
-    for part in [
-        "deployment/slipstream-controller",
-        "statefulset/slipstream-ovn-central",
-        "daemonset/slipstream-node",
-    ] {
+    for part in ["deployment/slipstream-controller", "statefulset/slipstream-ovn-central"] {
         succeed(name, &["kubectl", "-n", "kube-system", "rollout", "status", part, "--timeout=60s"]);
     }
+    // Of a DaemonSet that replaces nothing by itself there is no such status.
+    let ready = ["wait", "pod", "-l", "app.kubernetes.io/component=node", "--for=condition=Ready"];
+    succeed(name, &[&["kubectl", "-n", "kube-system", "--request-timeout=60s"], &ready[..]].concat());
+    if datapath == "ovs" {
+        an_update_of_the_central_part_is_not_noticed(name, &url);
+    }
+    an_uninstallation_gives_everything_back(name);
     succeed(name, &["down"]);
     assert_eq!(succeed(name, &["leftovers"]), "");
+}
+
+/// Has Helm replace databases and controllers, by another setting, while new connections to a service are made. Pods of nodes are left alone
+/// with the userspace datapath.
+fn an_update_of_the_central_part_is_not_noticed(name: &str, url: &str) {
+    let before = succeed(name, &["kubectl", "-n", "kube-system", "get", "pods", "-o", "name"]);
+    let done = AtomicBool::new(false);
+    let answers = thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let mut answers = 0;
+            while !done.load(Ordering::Relaxed) {
+                succeed(name, &["pod", "exec", "a", "--", "curl", "-s", "-m", "2", "-o", "/dev/null", url]);
+                answers += 1;
+            }
+            answers
+        });
+        let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/chart");
+        let flags = ["helm", "upgrade", "slipstream", chart, "--reuse-values", "--set", "logLevel=debug"];
+        succeed(name, &flags);
+        for part in ["deployment/slipstream-controller", "statefulset/slipstream-ovn-central"] {
+            let flags = ["kubectl", "-n", "kube-system", "rollout", "status", part, "--timeout=90s"];
+            succeed(name, &flags);
+        }
+        done.store(true, Ordering::Relaxed);
+        asking.join().expect("every connection is answered")
+    });
+    assert!(answers > 10, "{answers} answers");
+    let after = succeed(name, &["kubectl", "-n", "kube-system", "get", "pods", "-o", "name"]);
+    let kept = |list: &str, part: &str| {
+        list.lines().filter(|pod| pod.contains(part)).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(kept(&after, "slipstream-node"), kept(&before, "slipstream-node"));
+    assert_ne!(kept(&after, "slipstream-controller"), kept(&before, "slipstream-controller"));
+    // What is made now has its network by the new ones.
+    succeed(name, &["pod", "add", "after", "--node", "n2"]);
+}
+
+/// Removes the release: its hook ends when every node is as it was before the installation.
+fn an_uninstallation_gives_everything_back(name: &str) {
+    let begin = Instant::now();
+    succeed(name, &["helm", "uninstall", "slipstream"]);
+    println!("uninstalled after {:?}", begin.elapsed());
+    for node in ["n1", "n2"] {
+        assert_eq!(succeed(name, &["changes", node]), "", "{node}");
+    }
+    let objects = "daemonsets,deployments,statefulsets,jobs,secrets,configmaps,leases,serviceaccounts,roles,rolebindings";
+    let left = succeed(name, &["kubectl", "-n", "kube-system", "get", objects, "-o", "name"]);
+    let cluster = "clusterroles,clusterrolebindings,validatingadmissionpolicies,csr";
+    let left = left + &succeed(name, &["kubectl", "get", cluster, "-o", "name"]);
+    assert!(!left.contains("slipstream"), "{left}");
+    let said = succeed(name, &["kubectl", "get", "nodes,pods", "-A", "-o", "json"]);
+    assert!(!said.contains("k8s.ovn.org/") && !said.contains("slipstream.dev/cluster"), "{said}");
 }
 
 #[test]

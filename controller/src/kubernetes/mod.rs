@@ -3,7 +3,7 @@
 pub mod annotate;
 pub mod events;
 #[cfg(test)]
-mod fake;
+pub(crate) mod fake;
 pub mod lease;
 pub mod watch;
 

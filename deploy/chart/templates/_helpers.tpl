@@ -33,6 +33,13 @@ env:
 checksum/config: {{ include (print $.Template.BasePath "/configmap.yaml") . | sha256sum }}
 {{- end }}
 
+{{/* Objects that exist only while a release is removed, in the order of their weight. */}}
+{{- define "slipstream.cleanup.hook" -}}
+helm.sh/hook: pre-delete,post-delete
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
+
 {{/* A container that needs no more than its files and network. */}}
 {{- define "slipstream.restricted" -}}
 allowPrivilegeEscalation: false

@@ -106,7 +106,7 @@ pub fn forward(interface: &str, family: Family) -> Result<(), LinkError> {
     // With forwarding, the kernel ignores router advertisements unless `accept_ra` is 2, and a default route from an advertisement
     // would expire (Documentation/networking/ip-sysctl.rst, accept_ra).
     if sysctl::get_interface("ipv6", interface, "accept_ra")? == "1" {
-        sysctl::set_interface("ipv6", interface, "accept_ra", "2")?;
+        sysctl::change_interface("ipv6", interface, "accept_ra", "2")?;
     }
     // Before Linux 6.17 IPv6 is forwarded on all interfaces or on none.
     match ensure_sysctl("ipv6", interface, "force_forwarding", "1") {
@@ -122,7 +122,7 @@ pub fn forward(interface: &str, family: Family) -> Result<(), LinkError> {
 fn keep_advertisements() -> Result<(), LinkError> {
     for interface in sysctl::interfaces("ipv6")?.into_iter().filter(|name| name != "all") {
         if sysctl::get_interface("ipv6", &interface, "accept_ra").is_ok_and(|value| value == "1") {
-            match sysctl::set_interface("ipv6", &interface, "accept_ra", "2") {
+            match sysctl::change_interface("ipv6", &interface, "accept_ra", "2") {
                 // The interface was removed meanwhile.
                 Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => {}
                 done => done?,
@@ -200,7 +200,7 @@ pub fn ensure_sysctl(family: &str, interface: &str, key: &'static str, value: &s
     if sysctl::get_interface(family, interface, key)? == value {
         return Ok(());
     }
-    sysctl::set_interface(family, interface, key, value)
+    sysctl::change_interface(family, interface, key, value)
 }
 
 /// Adds the policy rule of a family for marked packets, unless it exists.

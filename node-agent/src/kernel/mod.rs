@@ -1,5 +1,6 @@
 //! Interfaces to the kernel: links, addresses and routes, network namespaces, sysctls, nftables, connection tracking, unix sockets.
 
+pub mod atomic_file;
 pub mod conntrack;
 pub mod conntrack_events;
 pub mod link;
@@ -7,4 +8,5 @@ pub mod netns;
 mod nfnetlink;
 pub mod nft;
 pub mod sysctl;
+pub mod sysctl_record;
 pub mod unix_socket;

@@ -5,11 +5,24 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use crate::kernel::link::LinkError;
+use crate::kernel::sysctl_record;
 
 /// Writes `net/FAMILY/conf/INTERFACE/KEY`, such as `ipv6`, `eth0`, `disable_ipv6`.
 pub fn set_interface(family: &str, interface: &str, key: &'static str, value: &str) -> Result<(), LinkError> {
     let path = interface_path(family, interface, key);
     std::fs::write(&path, value)
+        .map_err(|e| LinkError::new(format!("{interface} ({})", path.display()), "write", e))
+}
+
+/// As [`set_interface`], for an interface that is not the agent's: the value of before is recorded.
+pub fn change_interface(
+    family: &str,
+    interface: &str,
+    key: &'static str,
+    value: &str,
+) -> Result<(), LinkError> {
+    let path = interface_path(family, interface, key);
+    sysctl_record::change(&path, value)
         .map_err(|e| LinkError::new(format!("{interface} ({})", path.display()), "write", e))
 }
 
@@ -41,7 +54,7 @@ pub fn raise_netfilter(key: &'static str, value: u32) -> Result<bool, LinkError>
     };
     // Other values are left unchanged.
     if text.trim().parse::<u32>().is_ok_and(|now| now < value) {
-        std::fs::write(&path, value.to_string()).map_err(|e| error("write", e))?;
+        sysctl_record::change(&path, &value.to_string()).map_err(|e| error("write", e))?;
     }
     Ok(true)
 }

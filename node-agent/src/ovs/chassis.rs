@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 use ovsdb_client::vswitch::OpenVSwitch;
-use ovsdb_client::{Condition, Map, Transaction, Uuid};
+use ovsdb_client::{Atom, Condition, Datum, Map, Mutator, Transaction, Uuid};
 
 use crate::ovs::Ovs;
+
+/// Settings that start scripts of OVS write too.
+const OF_THE_MACHINE: [&str; 2] = ["system-id", "hostname"];
 
 /// Node-specific settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +60,39 @@ pub async fn ensure(ovs: &Ovs, config: &ChassisConfig, announced: Option<&str>) 
         ovs.transact(txn).await.context("chassis settings in Open_vSwitch")?;
     }
     Ok(chassis)
+}
+
+/// Removes OVN's bridge and the settings that [`ensure`] writes. OVS's own description of the machine, `system-id` and `hostname`, stays.
+///
+/// # Errors
+/// The database rejects the transaction.
+pub async fn remove(ovs: &Ovs) -> anyhow::Result<()> {
+    let Some(row) = ovs.system() else { return Ok(()) };
+    let mut txn = Transaction::new();
+    let which = || vec![Condition::uuid(row.uuid)];
+    let keys = |all: Vec<(&'static str, String)>| {
+        let ours = all.into_iter().map(|(key, _)| key).filter(|key| !OF_THE_MACHINE.contains(key));
+        Datum::set(ours.map(|key| Atom::String(key.into())))
+    };
+    let any = ChassisConfig {
+        node: String::new(),
+        southbound: "any".to_owned(),
+        encap_ip: String::new(),
+        bridge: String::new(),
+    };
+    txn.mutate(
+        "Open_vSwitch",
+        which(),
+        [
+            ("external_ids", Mutator::Delete, keys(external_ids(&any, ""))),
+            ("other_config", Mutator::Delete, keys(other_config())),
+        ],
+    );
+    if let Some(bridge) = ovs.bridge(api::ovn_name::INTEGRATION_BRIDGE) {
+        let gone = Datum::set([Atom::Uuid(bridge.uuid)]);
+        txn.mutate("Open_vSwitch", which(), [("bridges", Mutator::Delete, gone)]);
+    }
+    ovs.transact(txn).await.context("settings of OVN in Open_vSwitch").map(drop)
 }
 
 /// Keys of settings that differ from those of [`ensure`]. The cluster knows the node as `announced`; ports bound to another chassis

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use super::Bed;
 use super::config::{
-    API_PORT, CENTRAL_IP, Config, Install, NB_PORT, POD_MTU, SERVICE_CIDR, SERVICE_CIDR_6, node_ip, node_name,
+    API_PORT, CENTRAL_IP, Config, Install, POD_MTU, SERVICE_CIDR, SERVICE_CIDR_6, node_ip, node_name,
 };
 use crate::exec;
 
@@ -55,11 +55,8 @@ fn central(config: &Config) -> Vec<u8> {
     if config.nodes >= 3 { vec![1, 2, 3] } else { vec![1] }
 }
 
-/// Where the northbound database is, if it is a pod's.
-pub(super) fn northbound(config: &Config) -> Option<String> {
-    let endpoints = central(config).into_iter().map(|index| format!("tcp:{}:{NB_PORT}", node_ip(index)));
-    (config.install == Install::Chart).then(|| endpoints.collect::<Vec<_>>().join(","))
-}
+/// The pods with OVN's databases, whose sockets are reached by processes in them only.
+const CENTRAL: &str = "statefulset/slipstream-ovn-central";
 
 /// Values of the chart in which a bed differs from the defaults.
 fn values(config: &Config) -> serde_json::Value {
@@ -99,6 +96,12 @@ pub(super) fn install(bed: &Bed) -> Result<()> {
 }
 
 impl Bed {
+    /// Runs `ovn-nbctl` in a pod with the northbound database, as nobody outside has a certificate for it.
+    pub(super) fn nbctl_of_pod(&self, args: &[&str]) -> Result<String> {
+        let usual = ["-n", NAMESPACE, "exec", CENTRAL, "--", "ovn-nbctl", "--timeout=30", "--no-leader-only"];
+        self.kubectl(&[&usual[..], &["--db=unix:/run/ovn/ovnnb_db.sock"], args].concat())
+    }
+
     /// Helm as the administrator, for the namespace of the release.
     pub fn helm_command(&self) -> Result<Command> {
         let config = self.config();

@@ -10,6 +10,7 @@ mod installed;
 pub(crate) mod kubernetes;
 pub mod leftovers;
 mod node;
+pub mod node_state;
 mod pki;
 mod reboot;
 mod shape;
@@ -160,6 +161,7 @@ impl Bed {
         progress.done("nodes, users and their rights");
         self.runtime().start_scheduler(self)?;
         if in_pods {
+            node_state::save_all(self)?;
             installed::install(self)?;
         } else if config.plugin {
             central::start_controller(self)?;
@@ -224,9 +226,11 @@ impl Bed {
 
     /// Runs `ovn-nbctl` on the cluster's northbound database.
     pub fn nbctl(&self, args: &[&str]) -> Result<String> {
+        if self.config.install == Install::Chart {
+            return self.nbctl_of_pod(args);
+        }
         let mut command = self.host("central").command(self.config.ovs("ovn-nbctl"))?;
-        let database = installed::northbound(&self.config).unwrap_or("unix:/run/ovn/ovnnb_db.sock".into());
-        command.args(["--timeout=30", "--no-leader-only", &format!("--db={database}")]);
+        command.args(["--timeout=30", "--no-leader-only", "--db=unix:/run/ovn/ovnnb_db.sock"]);
         exec::output(command.args(args))
     }
 

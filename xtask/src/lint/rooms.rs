@@ -32,6 +32,8 @@ const PACKAGES: &[Package] = &[
             "engine",
             "admin",
             "kubernetes",
+            "certificates",
+            "cleanup",
             "run",
             "args",
         ],

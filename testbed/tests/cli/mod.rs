@@ -1,0 +1,33 @@
+//! The test bed's command line, for tests of real nodes.
+
+use std::process::{Command, Output};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use testbed::exec;
+
+fn testbed(name: &str, args: &[&str]) -> Command {
+    let mut command = exec::command(env!("CARGO_BIN_EXE_testbed"));
+    command.args(["--name", name]).args(args);
+    command
+}
+
+pub(crate) fn run(name: &str, args: &[&str]) -> Output {
+    testbed(name, args).output().expect("testbed starts")
+}
+
+pub(crate) fn succeed(name: &str, args: &[&str]) -> String {
+    let out = run(name, args);
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success(), "testbed {args:?}: {text}{}", String::from_utf8_lossy(&out.stderr));
+    text
+}
+
+pub(crate) fn eventually(name: &str, what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(90);
+    while !holds() {
+        let pods = ["kubectl", "get", "pods", "-A", "-o", "wide"];
+        assert!(Instant::now() < end, "{what} did not come: {}", succeed(name, &pods));
+        thread::sleep(Duration::from_millis(500));
+    }
+}
