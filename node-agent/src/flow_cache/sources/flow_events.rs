@@ -51,6 +51,7 @@ pub(in crate::flow_cache) fn watch(
 
 fn take_event(shared: &Shared, bridge: Watched, event: monitor::Event, ignore: bool) {
     match event {
+        monitor::Event::Reading if ignore => {}
         monitor::Event::Changed(..) | monitor::Event::Paused(_) if ignore => {
             // Only to leave the state of an empty table.
             if bridge == Watched::Integration && shared.waits_for_flows() {
