@@ -35,6 +35,8 @@ pub(super) enum Write {
     NextHop,
     /// The same for the registers of the destination before translation.
     Original,
+    /// Writes to register 1 what is neither 0 nor the original destination.
+    Scratches,
     /// Copies registers 0 to 3 to 4 to 7.
     Carries,
     /// Writes Ethernet addresses.
@@ -163,6 +165,9 @@ fn writes(matched: &Match, actions: &FlowActions, patch: bool, mut add: impl FnM
         if other(target) {
             add(write);
         }
+    }
+    if effects.scratches {
+        add(Write::Scratches);
     }
     if effects.carries {
         add(Write::Carries);

@@ -32,6 +32,9 @@ fn writers(index: &Index) -> Option<String> {
                 "a router's next hop is neither constant nor the destination".to_owned()
             }
             Write::Original => "an original destination is neither constant nor the destination".to_owned(),
+            Write::Scratches if !datapath.is_some_and(|datapath| index.is_router(datapath)) => {
+                "register 1 of a switch is not for the original destination alone".to_owned()
+            }
             Write::Carries if !router => "a switch copies flags to the original destination".to_owned(),
             Write::Ethernet if !router => "a switch writes Ethernet addresses".to_owned(),
             _ => return None,

@@ -73,6 +73,9 @@ pub struct Effects {
     pub eth_destination: Option<MacAddr>,
     /// Registers 4 to 7 get registers 0 to 3: a router's next hop.
     pub carries: bool,
+    /// Register 1 gets something other than 0 or the original destination of the connection. Switches ask for that destination
+    /// there, and copy it to register 4.
+    pub scratches: bool,
     /// The egress port becomes the ingress port: packets go back to where they came from.
     pub returns: bool,
     /// The TTL is lowered.
@@ -230,6 +233,7 @@ impl Effects {
     fn set_register(&mut self, at: usize, (value, mask): (u32, u32)) {
         let (Some(target), Some(register)) = (register_target(at), self.registers.get_mut(at)) else { return };
         let bit = 1 << at;
+        self.scratches |= at == 1 && mask != 0 && (value, mask) != (0, u32::MAX);
         match (value, mask) {
             (_, 0) => {}
             (0, u32::MAX) => self.zeroed |= bit,
@@ -297,7 +301,13 @@ impl Effects {
             (Some((0, from)), Some((4, to))) if from == to => self.carries = true,
             (_, Some((0, 1 | 4))) if destination => {}
             (_, Some((4, 1 | 4))) if destination || tracked => {}
-            _ => (first..=last).filter_map(register_target).for_each(|target| self.other.insert(target)),
+            (_, Some((1, 1))) if tracked => {}
+            // After 0, a look-up put it there.
+            (Some((1, 1)), Some((4, 1))) if self.zeroed & 2 != 0 => {}
+            _ => {
+                self.scratches |= (first..=last).contains(&1);
+                (first..=last).filter_map(register_target).for_each(|target| self.other.insert(target));
+            }
         }
     }
 }
