@@ -56,6 +56,12 @@ impl Host {
         self.exists(&format!("/sys/module/{name}")) || listed("modules.builtin") || listed("modules.dep")
     }
 
+    /// Whether the kernel's package says which modules there are.
+    pub(crate) fn has_module_lists(&self) -> bool {
+        let release = self.read("/proc/sys/kernel/osrelease").unwrap_or_default();
+        self.exists(&format!("/lib/modules/{release}/modules.builtin"))
+    }
+
     /// Ports on which something listens for TCP.
     pub(crate) fn listening(&self) -> Vec<u16> {
         let port = |line: &str| {

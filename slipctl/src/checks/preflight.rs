@@ -106,6 +106,12 @@ fn modules(host: &Host, findings: &mut Vec<Finding>) {
         let check = format!("module {name}");
         findings.push(match host.has_module(name) {
             true => Finding::ok(&check, "there"),
+            false if !host.has_module_lists() => Finding::warning(
+                &check,
+                "not loaded, and /lib/modules has no list of what this kernel has",
+                why,
+                &format!("look at the kernel's configuration, or try modprobe {name}"),
+            ),
             false => Finding::failure(
                 &check,
                 "not there",
@@ -215,6 +221,7 @@ mod tests {
     fn what_is_missing_is_told_with_what_to_do() {
         let (_dir, findings) = machine(&[
             ("/proc/sys/kernel/osrelease", "5.15.0\n"),
+            ("/lib/modules/5.15.0/modules.builtin", "kernel/net/nf_tables.ko\n"),
             ("/proc/net/route", ROUTE),
             ("/sys/class/net/ens3/mtu", "1450\n"),
             ("/sys/class/net/ens3/ifindex", "2\n"),
@@ -227,6 +234,7 @@ mod tests {
             ("kernel", Level::Warning, "6.1"),
             ("BTF", Level::Warning, "CONFIG_DEBUG_INFO_BTF"),
             ("module openvswitch", Level::Failure, "extra modules"),
+            ("module geneve", Level::Failure, "modprobe geneve"),
             ("uplink", Level::Failure, "at most 1372"),
             ("network manager", Level::Failure, "gatewayLeases"),
             ("ports", Level::Failure, "10256"),

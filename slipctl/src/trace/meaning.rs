@@ -13,7 +13,7 @@ pub(super) const TABLES: [(&str, &str); 5] = [
     ("Logical_Router_Policy", "_uuid,match,action,nexthops"),
 ];
 
-/// What a row is: its kind, and its meaning.
+/// What a row is: its kind, and its meaning, which is empty if it decides nothing.
 pub(super) fn of_row(table: &str, row: &BTreeMap<String, Value>) -> (&'static str, String) {
     let text = |column: &str| match row.get(column) {
         Some(Value::String(text)) => text.clone(),
@@ -21,6 +21,8 @@ pub(super) fn of_row(table: &str, row: &BTreeMap<String, Value>) -> (&'static st
         Some(other) => other.to_string(),
     };
     match table {
+        // Goes on to the next tier.
+        "ACL" if text("action") == "pass" => ("policy", String::new()),
         "ACL" => ("policy", acl(row, &text("action"))),
         "Load_Balancer" => {
             let ids = row.get("external_ids");

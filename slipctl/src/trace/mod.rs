@@ -14,13 +14,16 @@ use serde_json::{Value, json};
 
 use crate::client::Error;
 use crate::cluster::Reach;
-use objects::{Pod, Target};
+use objects::{Backend, Pod, Target};
 use ovn::Traced;
 
 /// Source port of the packet, unless one is given.
 const SOURCE_PORT: u16 = 40_000;
 /// Destination port, where neither the command nor the service says one.
 const PORT: u16 = 80;
+
+/// More passes of connection tracking than a packet has.
+const PASSES: usize = 16;
 
 /// What is traced.
 #[derive(Debug, clap::Args)]
@@ -89,34 +92,50 @@ pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
     let (destination, backend) = match &to {
         Target::Pod(pod) => (SocketAddr::new(pod.address, port.unwrap_or(PORT)), None),
         Target::Address(address) => (SocketAddr::new(*address, port.unwrap_or(PORT)), None),
-        Target::Service { address, backends, .. } => (*address, backends.first().copied()),
+        Target::Service { address, backends, .. } => (*address, backends.first().cloned()),
     };
     let microflow = packet::microflow(&from, &to, destination, *source_port, protocol)?;
-    let lb = backend.map(|backend| format!("--lb-dst={backend}"));
-    let mut command = vec!["ovn-trace", "--detailed", "--ct=new"];
+    let arrives = match &to {
+        Target::Pod(pod) => Some(Backend {
+            address: destination,
+            node: Some(pod.node.clone()),
+            pod: Some(format!("{}/{}", pod.namespace, pod.name)),
+        }),
+        _ => backend.clone(),
+    };
+    let lb = backend.as_ref().map(|backend| format!("--lb-dst={}", backend.address));
+    let mut command = vec!["ovn-trace", "--detailed"];
+    // One for each pass of connection tracking; further ones would be of an established connection.
+    command.extend(["--ct=new"; PASSES]);
     command.extend(lb.as_deref());
     command.extend([from.node.as_str(), &microflow]);
     let traced = ovn::read(&reach.on_central(&command)?);
     let steps = explained(reach, &traced)?;
-    let (mut verdict, delivered) = verdict(&traced, &from, &to, backend);
+    let (mut verdict, delivered) = verdict(&traced, &from, &to, backend.as_ref());
     if !delivered && let Some(policies) = denying(reach, &steps, &from, &to)? {
         verdict.push_str(&policies);
     }
-    let mut nodes = BTreeMap::new();
-    let mut ask = |node: &str| {
-        nodes.insert(
-            node.to_owned(),
-            packet::on_node(reach, node, protocol, SocketAddr::new(from.address, *source_port), destination),
-        );
-    };
-    ask(&from.node);
-    if let Target::Pod(pod) = &to
-        && pod.node != from.node
+    let mut nodes: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let name = format!("{}/{}", from.namespace, from.name);
+    let here = nodes.entry(from.node.clone()).or_default();
+    here.extend(packet::cached(reach, &from.node, &name, protocol, from.address, destination));
+    if let Target::Pod(_) = to {
+        here.extend(packet::by_ovs(
+            reach,
+            &from.node,
+            protocol,
+            SocketAddr::new(from.address, *source_port),
+            destination,
+        ));
+    }
+    if let Some(Backend { address, node: Some(node), pod: Some(pod) }) = &arrives
+        && *node != from.node
     {
-        ask(&pod.node);
+        let there = packet::cached(reach, node, pod, protocol, from.address, *address);
+        nodes.insert(node.clone(), there);
     }
     Ok(Answer {
-        packet: packet::described(&from, &to, destination, backend, protocol),
+        packet: packet::described(&from, &to, destination, backend.as_ref(), protocol),
         steps,
         verdict,
         delivered,
@@ -151,6 +170,7 @@ fn explained(reach: &Reach, traced: &Traced) -> Result<Vec<Told>, Error> {
     for step in &traced.steps {
         let found = hints.get(&step.uuid).and_then(|hint| meanings.get(hint));
         let one = match found {
+            Some((_, what)) if what.is_empty() => continue,
             Some((kind, what)) => {
                 Told { at: step.datapath.clone(), kind: (*kind).to_owned(), what: what.clone() }
             }
@@ -167,7 +187,7 @@ fn explained(reach: &Reach, traced: &Traced) -> Result<Vec<Told>, Error> {
 }
 
 /// Where the packet came out, and whether that is where it should.
-fn verdict(traced: &Traced, from: &Pod, to: &Target, backend: Option<SocketAddr>) -> (String, bool) {
+fn verdict(traced: &Traced, from: &Pod, to: &Target, backend: Option<&Backend>) -> (String, bool) {
     let Some(port) = traced.outputs.last() else {
         let last = traced.steps.last().map(|step| format!(" in {} ({})", step.datapath, step.stage));
         let why = match to {
@@ -183,7 +203,7 @@ fn verdict(traced: &Traced, from: &Pod, to: &Target, backend: Option<SocketAddr>
             (format!("delivered to pod {}/{}", pod.namespace, pod.name), true)
         }
         Target::Service { name, .. } => {
-            let backend = backend.map(|backend| format!(", backend {backend}")).unwrap_or_default();
+            let backend = backend.map(|backend| format!(", backend {}", backend.address)).unwrap_or_default();
             (format!("delivered to a backend of service {name}{backend}, by logical port {port}"), true)
         }
         _ => (format!("leaves the logical network by port {port} of node {}", from.node), true),

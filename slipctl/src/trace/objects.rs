@@ -21,11 +21,20 @@ pub(super) struct Pod {
     pub(super) labels: Value,
 }
 
+/// A ready endpoint of a service.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Backend {
+    pub(super) address: SocketAddr,
+    pub(super) node: Option<String>,
+    /// `NAMESPACE/NAME` of the pod.
+    pub(super) pod: Option<String>,
+}
+
 /// Where the packet is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
     Pod(Pod),
-    Service { name: String, address: SocketAddr, backends: Vec<SocketAddr> },
+    Service { name: String, address: SocketAddr, backends: Vec<Backend> },
     Address(IpAddr),
 }
 
@@ -152,10 +161,13 @@ fn of_service(
                 .into_iter()
                 .flatten()
                 .filter_map(|ip| ip.as_str()?.parse().ok());
-            backends.extend(
-                ips.filter(|ip: &IpAddr| ip.is_ipv6() == ipv6)
-                    .filter_map(|ip| Some(SocketAddr::new(ip, port?))),
-            );
+            let node = endpoint["nodeName"].as_str().map(str::to_owned);
+            let pod = endpoint.pointer("/targetRef/name").and_then(Value::as_str);
+            let pod = pod.map(|pod| format!("{}/{pod}", text("/metadata/namespace")));
+            let of = |ip| {
+                Some(Backend { address: SocketAddr::new(ip, port?), node: node.clone(), pod: pod.clone() })
+            };
+            backends.extend(ips.filter(|ip: &IpAddr| ip.is_ipv6() == ipv6).filter_map(of));
         }
     }
     backends.sort_unstable();
@@ -230,7 +242,7 @@ mod tests {
         let found = of_service(&service, &[slice], false, None, "tcp").unwrap();
         let Target::Service { address, backends, .. } = found else { panic!("{found:?}") };
         assert_eq!((address.to_string().as_str(), backends.len()), ("10.96.0.7:80", 1));
-        assert_eq!(backends[0].to_string(), "10.244.1.3:9000");
+        assert_eq!(backends[0].address.to_string(), "10.244.1.3:9000");
         let wrong = of_service(&service, &[], false, Some(81), "tcp").unwrap_err().to_string();
         assert!(wrong.contains("TCP 80, UDP 53"), "{wrong}");
     }

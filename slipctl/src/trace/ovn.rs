@@ -33,7 +33,12 @@ pub(super) fn read(text: &str) -> Traced {
         if let Some(rest) = line.strip_prefix("ingress(dp=\"").or_else(|| line.strip_prefix("egress(dp=\"")) {
             datapath = rest.split('"').next().unwrap_or_default().to_owned();
         } else if let Some(rest) = line.strip_prefix("/* output to \"") {
-            traced.outputs.push(rest.split('"').next().unwrap_or_default().to_owned());
+            let mut words = rest.split('"');
+            let (port, kind) = (words.next().unwrap_or_default(), words.nth(1).unwrap_or_default());
+            // Through others the packet goes on to the next switch or router.
+            if matches!(kind, "" | "localnet") {
+                traced.outputs.push(port.to_owned());
+            }
         } else if let Some((stage, matched, uuid)) = step(line) {
             let datapath = datapath.clone();
             traced.steps.push(Step {
@@ -112,6 +117,7 @@ ingress(dp="n1", inport="shop_web")
  0. ls_in_check_port_sec (northd.c:9352): 1, priority 50, uuid 83d9a2a5
     reg0[15] = check_in_port_sec();
     next;
+    /* output to "stor-n1", type "patch" */
 
 egress(dp="n2", inport="stor-n2", outport="shop_db")
 ----------------------------------------------------

@@ -3,10 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 
 use api::MacAddr;
-use api::admin::{AuditReply, Outcome};
+use api::admin::{Action, AuditReply, Flow, Outcome, TunnelEnd};
 use api::ovn_name::pod_port;
 
-use super::objects::{Pod, Target};
+use super::objects::{Backend, Pod, Target};
 use crate::client::Error;
 use crate::cluster::Reach;
 
@@ -50,8 +50,47 @@ pub(super) fn shares_prefix(one: IpAddr, prefix: u8, other: IpAddr) -> bool {
     one.is_ipv4() == other.is_ipv4() && differing >= u32::from(prefix)
 }
 
-/// What flow cache and OVS of a node say of the flow.
-pub(super) fn on_node(
+/// What the flow cache of a node has of a pod's packets to `destination`, whatever their source port is.
+pub(super) fn cached(
+    reach: &Reach,
+    node: &str,
+    endpoint: &str,
+    protocol: &str,
+    source: IpAddr,
+    destination: SocketAddr,
+) -> Vec<String> {
+    let words = ["slipctl", "-o", "json", "flows", "--limit", "1000000", "--endpoint", endpoint];
+    let flows: Vec<Flow> = match asked(reach, node, &words) {
+        Ok(flows) => flows,
+        Err(error) => return vec![format!("flow cache: {error}")],
+    };
+    let is = |flow: &&Flow| {
+        let spec = flow.flow;
+        spec.protocol.name() == protocol && spec.source.ip() == source && spec.destination == destination
+    };
+    let lines: Vec<String> =
+        flows.iter().filter(is).map(|flow| format!("flow cache: {}", entry(flow))).collect();
+    match lines.is_empty() {
+        true => vec![format!("flow cache: no entry of {endpoint} for packets to {destination}")],
+        false => lines,
+    }
+}
+
+/// An entry of the cache in a line.
+fn entry(flow: &Flow) -> String {
+    let end = |end: &TunnelEnd| end.node.clone().unwrap_or_else(|| end.remote.to_string());
+    let action = match &flow.action {
+        Action::Tunnel(to) => format!("tunnel to {}", end(to)),
+        Action::Local { to, pod } => format!("local to {}", pod.as_ref().unwrap_or(to)),
+        Action::Deliver(from) => format!("deliver from {}", end(from)),
+    };
+    let to = flow.translated.map(|to| format!(", translated to {}", to.destination)).unwrap_or_default();
+    let state = if flow.valid { "valid" } else { "not in use" };
+    format!("from port {}: {action}{to}, {} packets, {state}", flow.flow.source.port(), flow.packets)
+}
+
+/// What OVS of a node says of a flow that it does not translate (`ofproto/trace`).
+pub(super) fn by_ovs(
     reach: &Reach,
     node: &str,
     protocol: &str,
@@ -60,26 +99,22 @@ pub(super) fn on_node(
 ) -> Vec<String> {
     let (source, destination) = (source.to_string(), destination.to_string());
     let words = ["slipctl", "-o", "json", "audit", protocol, &source, &destination];
-    let reply = reach.on_node(node, &words).map_err(|error| error.to_string());
-    let reply =
-        reply.and_then(|text| serde_json::from_str::<AuditReply>(&text).map_err(|error| error.to_string()));
-    let reply = match reply {
+    let reply: AuditReply = match asked(reach, node, &words) {
         Ok(reply) => reply,
-        Err(error) => return vec![format!("not asked: {error}")],
+        Err(error) => return vec![format!("OVS: {error}")],
     };
-    let outcome = |outcome: &Option<Outcome>, none: &str| {
-        outcome.as_ref().map_or_else(
-            || none.to_owned(),
-            |o| [Some(o.kind.clone()), o.to.clone()].into_iter().flatten().collect::<Vec<_>>().join(" "),
-        )
+    let shown = |Outcome { kind, to, .. }: &Outcome| match to {
+        Some(to) => format!("OVS: {kind} {to}"),
+        None => format!("OVS: {kind}"),
     };
-    let mut lines = Vec::new();
-    for flow in &reply.flows {
-        lines.push(format!("flow cache: {}", outcome(&flow.remembered, "not cached")));
-        lines.push(format!("OVS: {}", outcome(&flow.ovs, "no answer")));
-        lines.extend(flow.why.iter().cloned());
-    }
-    lines
+    let none = "OVS: no answer";
+    reply.flows.iter().map(|flow| flow.ovs.as_ref().map_or_else(|| none.to_owned(), shown)).collect()
+}
+
+/// An answer of slipctl on a node, as JSON.
+fn asked<T: serde::de::DeserializeOwned>(reach: &Reach, node: &str, words: &[&str]) -> Result<T, String> {
+    let text = reach.on_node(node, words).map_err(|error| error.to_string())?;
+    serde_json::from_str(&text).map_err(|error| format!("node {node}: {error}"))
 }
 
 /// The packet with the objects at its ends.
@@ -87,7 +122,7 @@ pub(super) fn described(
     from: &Pod,
     to: &Target,
     destination: SocketAddr,
-    backend: Option<SocketAddr>,
+    backend: Option<&Backend>,
     protocol: &str,
 ) -> String {
     let Pod { namespace, name, node, address, .. } = from;
@@ -96,6 +131,6 @@ pub(super) fn described(
         Target::Service { name, .. } => format!("service {name}"),
         Target::Address(_) => "address".to_owned(),
     };
-    let backend = backend.map(|backend| format!(", backend {backend}")).unwrap_or_default();
+    let backend = backend.map(|backend| format!(", backend {}", backend.address)).unwrap_or_default();
     format!("{protocol} from pod {namespace}/{name} on {node} ({address}) to {end} ({destination}{backend})")
 }
