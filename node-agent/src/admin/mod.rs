@@ -9,6 +9,7 @@ mod audit_metrics;
 pub mod collect;
 mod error;
 pub mod http;
+mod info_metrics;
 mod log_level;
 pub mod naming;
 pub mod proxy_health;

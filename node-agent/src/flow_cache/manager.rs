@@ -47,6 +47,8 @@ pub(super) struct Shared {
     last_sent: Mutex<BTreeMap<String, bool>>,
     /// Remote tunnel endpoints last written to the cache; `None` when unknown.
     pub(super) remotes: Mutex<Option<BTreeSet<Ipv4Addr>>>,
+    /// Why ends of tracked connections are not heard of; empty when they are.
+    pub(super) tracking_unheard: Mutex<String>,
     /// The state machine's due time has changed.
     pub(super) due: Notify,
     /// Wait for OVS's revalidators again.
@@ -163,6 +165,7 @@ impl Manager {
             inner: Mutex::new(inner),
             last_sent: Mutex::default(),
             remotes: Mutex::default(),
+            tracking_unheard: Mutex::default(),
             due: Notify::new(),
             revalidate: Notify::new(),
             ovs_is_new: Notify::new(),
@@ -215,6 +218,7 @@ impl Manager {
                 .collect(),
             divergences: inner.divergences,
             slow_services: self.services().slow().iter().map(ToString::to_string).collect(),
+            tracking_unheard: self.shared.tracking_unheard.lock().clone(),
         };
         CacheStatus { node, cache, endpoints }
     }

@@ -111,6 +111,14 @@ fn agent(status: &Status, findings: &mut Vec<Finding>) {
             "is ovs-vswitchd running, and is its socket readable?",
         ),
     });
+    if !cache.tracking_unheard.is_empty() {
+        findings.push(Finding::warning(
+            "connection tracking",
+            format!("ends of connections are not heard of: {}", cache.tracking_unheard),
+            "a connection that the kernel forgets stays cached until its refresh, 2 s",
+            "may the agent subscribe (NET_ADMIN), and is nf_conntrack_netlink there?",
+        ));
+    }
     if cache.divergences > 0 {
         findings.push(Finding::warning(
             "divergences",
