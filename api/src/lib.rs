@@ -1,6 +1,6 @@
 //! The contract between Slipstream's binaries: annotations on Kubernetes objects, names of OVN objects, addresses derived
 //! from other addresses, which pod serves a node's host port, services and their endpoints, reading Kubernetes objects leniently,
-//! and the request that the CNI executable sends to the node agent. No I/O.
+//! and the request that the CNI executable sends to the node agent. No I/O but in `settings`, which reads a file and asks OVS.
 #![forbid(unsafe_code)]
 
 pub mod addr;
@@ -23,6 +23,8 @@ pub mod problem;
 mod protocol;
 #[cfg(feature = "kubernetes")]
 pub mod service;
+#[cfg(feature = "clap")]
+pub mod settings;
 
 #[cfg(feature = "kubernetes")]
 pub use lenient::Lenient;

@@ -10,6 +10,8 @@ use clap::{ArgAction, Parser, Subcommand};
 use ovsdb_client::{Endpoint, Options, TlsOptions, nb};
 
 use api::cluster_network::ClusterNetworkArgs;
+use api::settings::{ApiAccessArgs, SettingsArgs};
+use supervision::log::{self, LogArgs};
 
 use crate::config::{Config, Features};
 use crate::engine::VERIFY;
@@ -52,6 +54,8 @@ struct Cleanup {
     /// Remove nothing yet: wait until the pods that clean the nodes are there.
     #[arg(long)]
     prepare: bool,
+    #[command(flatten)]
+    log: LogArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -63,6 +67,8 @@ struct Run {
     /// no other component serves the ClusterIP of the `kubernetes` service.
     #[arg(long, env = "SLIPSTREAM_API_SERVER", value_parser = parse_server)]
     api_server: Option<Uri>,
+    #[command(flatten)]
+    api_access: ApiAccessArgs,
     /// Northbound database servers: tcp:IP:PORT, ssl:IP:PORT or unix:PATH, separated by commas.
     #[arg(long, env = "SLIPSTREAM_NB")]
     nb: String,
@@ -120,20 +126,26 @@ struct Run {
     /// Address and port of the HTTP endpoints /metrics, /healthz and /readyz.
     #[arg(long, env = "SLIPSTREAM_METRICS_BIND_ADDRESS", default_value = "127.0.0.1:9409")]
     metrics_bind_address: SocketAddr,
+    #[command(flatten)]
+    log: LogArgs,
+    #[command(flatten)]
+    settings: SettingsArgs,
 }
 
 impl Args {
-    /// Runs the command until a signal or a fatal error.
+    /// Runs the command until a signal or a fatal error. `warnings` are logged first.
     ///
     /// # Errors
     /// A flag is invalid, or the controller failed.
-    pub fn run(self) -> anyhow::Result<()> {
-        tracing_subscriber::fmt()
-            .with_env_filter(
-                tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_unset| "info".into()),
-            )
-            .with_writer(std::io::stderr)
-            .init();
+    pub fn run(self, warnings: &[String]) -> anyhow::Result<()> {
+        let log = match &self.command {
+            Command::Run(run) => &run.log,
+            Command::Cleanup(cleanup) => &cleanup.log,
+        };
+        log::start(log)?;
+        for warning in warnings {
+            tracing::warn!("{warning}");
+        }
         // An error means that a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build()?;
@@ -146,8 +158,9 @@ impl Args {
                     lease_namespace,
                     lease_name,
                     prepare,
+                    log: _,
                 }) => {
-                    let access = Access { kubeconfig, server: api_server };
+                    let access = Access { kubeconfig, server: api_server, flags: ApiAccessArgs::default() };
                     let client = access.client().await?;
                     match prepare {
                         true => cleanup::prepare(client, &lease_namespace).await,
@@ -167,6 +180,7 @@ impl Run {
         let Self {
             kubeconfig,
             api_server,
+            api_access,
             nb,
             nb_ca,
             nb_cert,
@@ -184,6 +198,8 @@ impl Run {
             lease_name,
             leader_elect,
             metrics_bind_address,
+            log: _,
+            settings: _,
         } = self;
         let config = Config {
             cluster_subnets,
@@ -217,7 +233,7 @@ impl Run {
                 directory,
                 create: !external_authorities,
             }),
-            access: Access { kubeconfig, server: api_server },
+            access: Access { kubeconfig, server: api_server, flags: api_access },
             config,
             network_policy,
             adopt,
@@ -285,5 +301,45 @@ mod tests {
         let server = controller(&["--api-server", "https://192.0.2.1:6443"]).unwrap().access.server.unwrap();
         assert_eq!(server.to_string(), "https://192.0.2.1:6443/");
         assert!(controller(&["--api-server", "192.0.2.1"]).is_err());
+    }
+
+    /// A command line of ovn-kubernetes, as the process would read it.
+    fn old(line: &str) -> Result<(Controller, Vec<String>), String> {
+        use api::settings::{self, Program, Sources};
+        let argv = std::iter::once("ovnkube").chain(line.split_whitespace()).map(Into::into).collect();
+        let read = settings::read_from::<Args>(Program::Controller, argv, &Sources::default());
+        let settings = read.map_err(|error| error.to_string())?;
+        let Command::Run(run) = settings.args.command;
+        Ok((run.controller().map_err(|error| format!("{error:#}"))?, settings.warnings))
+    }
+
+    #[test]
+    fn the_command_line_of_an_ovnkube_master_starts_the_controller() {
+        let line = "-k8s-kubeconfig kubeconfig.yaml -loglevel=4 -k8s-apiserver=http://192.0.2.1:8080 \
+                    -logfile=/var/log/ovn-kubernetes/ovnkube.log -init-master=n1 -init-node=n1 \
+                    -cluster-subnets=192.168.0.0/16 -k8s-service-cidr=172.16.1.0/24 -nodeport -init-gateways -gateway-local \
+                    -k8s-token=secret -nb-address=tcp:192.0.2.1:6641 -sb-address=tcp:192.0.2.1:6642"
+            .replace('\\', " ");
+        let (controller, warnings) = old(&line).unwrap();
+        assert_eq!(controller.config.cluster_subnets[0].to_string(), "192.168.0.0/16/24");
+        assert_eq!(controller.config.service_cidrs[0].to_string(), "172.16.1.0/24");
+        assert_eq!(controller.access.server.unwrap().to_string(), "http://192.0.2.1:8080/");
+        assert_eq!(controller.access.kubeconfig.unwrap().to_str(), Some("kubeconfig.yaml"));
+        assert_eq!(controller.access.flags.api_token.as_deref(), Some("secret"));
+        assert_eq!(controller.nb.endpoints.len(), 1);
+        assert!(warnings.iter().any(|warning| warning.contains("write --nb")), "{warnings:?}");
+    }
+
+    #[test]
+    fn the_commands_before_ovnkube_start_the_controller_too() {
+        let words =
+            "--cluster-ip-subnet=192.168.0.0/16 --node-name=kube-master --nb-address=tcp:192.0.2.1:6641";
+        let (controller, _) = old(&format!("master-init {words}")).unwrap();
+        assert_eq!(controller.config.cluster_subnets[0].to_string(), "192.168.0.0/16/24");
+        let refused = old(&format!("master-init {words} --master-switch-subnet=192.168.1.0/24")).unwrap_err();
+        assert!(refused.contains("k8s.ovn.org/node-subnets"), "{refused}");
+        let watcher = "--overlay --pidfile --log-file -vfile:info -vconsole:emer --detach --nb-address=tcp:192.0.2.1:6641";
+        let (_, warnings) = old(watcher).unwrap();
+        assert_eq!(warnings.iter().filter(|warning| warning.contains("ignored")).count(), 5, "{warnings:?}");
     }
 }

@@ -3,11 +3,12 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use api::settings::{self, Program};
 use controller::args::Args;
 
 fn main() -> ExitCode {
-    match Args::parse().run() {
+    let settings = settings::read::<Args>(Program::Controller);
+    match settings.args.run(&settings.warnings) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");

@@ -101,6 +101,7 @@ impl Controller {
         let pages = admin::pages(metrics.clone(), reasons, leadership.clone());
         #[cfg(feature = "test-hooks")]
         let pages = pages.merge(admin::test_hooks(tasks.clone()));
+        tasks.spawn("log-level", supervision::log::follow_signal());
         tasks.spawn("admin", admin::serve(listener, pages));
 
         // Why these are unbounded is described at their receivers.

@@ -188,7 +188,7 @@ fn notes(bytes: &mut Bytes<'_>) {
     let config = Config { note_reuse: 1 + u32::from(bytes.u8()) * 4, ..Config::default() };
     let (when, now) = (bytes.u32(), bytes.u32());
     let old = Note::<Tuple4> { when, state: bytes.u8() % 3, ..Note::default() };
-    let free = note::is_free(&old, &Terms { config: &config, gate: 0, epoch: 1, now });
+    let free = note::is_free(&old, &Terms { config: &config, gate: 0, epoch: 1, change: 0, now });
     let age = now.wrapping_sub(when).cast_signed();
     let young = (0..config.note_reuse.cast_signed()).contains(&age);
     assert!(old.state == NOTE_VOID || !young || !free, "used again after {age} ticks");

@@ -1,11 +1,13 @@
 //! Command line flags of the node agent; each can also be set by an environment variable `SLIPSTREAM_*`.
 
 use api::cluster_network::ClusterNetworkArgs;
+use api::settings::{ApiAccessArgs, SettingsArgs};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::ValueEnum;
+use clap::{ArgAction, ValueEnum};
+use supervision::log::LogArgs;
 
 /// Flags of the node agent.
 #[derive(Debug, Clone, clap::Args)]
@@ -20,6 +22,9 @@ pub struct Config {
     /// service address that works only after this agent has set up services.
     #[arg(long, env = "SLIPSTREAM_API_SERVER")]
     pub api_server: Option<String>,
+    /// Token and certificate authority for that API server.
+    #[command(flatten)]
+    pub api_access: ApiAccessArgs,
     /// Open_vSwitch database of the node.
     #[arg(long, env = "SLIPSTREAM_OVS_DB", default_value = "unix:/run/openvswitch/db.sock")]
     pub ovs_db: String,
@@ -45,6 +50,9 @@ pub struct Config {
     /// Default gateways of the physical network; default: from the default routes of the gateway interface.
     #[arg(long, env = "SLIPSTREAM_GATEWAY_NEXT_HOP", value_delimiter = ',')]
     pub gateway_next_hop: Vec<IpAddr>,
+    /// Serve node ports on this node. With `false` services are reached by their other addresses only.
+    #[arg(long, env = "SLIPSTREAM_NODE_PORT", default_value_t = true, action = ArgAction::Set)]
+    pub node_port: bool,
     /// Datapath to use.
     #[arg(long, env = "SLIPSTREAM_DATAPATH", value_enum, default_value_t = DatapathFlag::Auto)]
     pub datapath: DatapathFlag,
@@ -96,6 +104,12 @@ pub struct Config {
     /// Path of ovs-ofctl.
     #[arg(long, env = "SLIPSTREAM_OFCTL", default_value = "ovs-ofctl")]
     pub ofctl: PathBuf,
+    /// The agent's log.
+    #[command(flatten)]
+    pub log: LogArgs,
+    /// Where settings come from.
+    #[command(flatten)]
+    pub settings: SettingsArgs,
 }
 
 impl Config {

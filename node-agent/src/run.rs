@@ -54,7 +54,6 @@ const CNI_SERVER: &str = "cni-server";
 /// # Errors
 /// The agent cannot start, or a supervised task has ended.
 pub fn run(config: Config) -> anyhow::Result<()> {
-    log();
     until_done(serve(config))
 }
 
@@ -63,18 +62,14 @@ pub fn run(config: Config) -> anyhow::Result<()> {
 /// # Errors
 /// The number of failed steps; each failure is logged.
 pub fn cleanup(config: Config, all: bool) -> anyhow::Result<()> {
-    log();
     until_done(crate::cleanup::cleanup(config, all))
 }
 
-fn log() {
-    use tracing_subscriber::EnvFilter;
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_unset| EnvFilter::new("info"));
-    // Fails when a test has installed a subscriber, which stays in place.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
-}
-
-fn until_done(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+/// Runs `work` on a runtime of its own.
+///
+/// # Errors
+/// Error of `work`, or there is no runtime.
+pub(crate) fn until_done(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
     let done = runtime.block_on(work);
@@ -130,6 +125,7 @@ async fn start(
     let view = admin::NodeView::new(node.clone(), &config.node_name, Some(steering), &config.ovs_db);
     let app = admin::serve::Application::new(node.clone(), Arc::new(view), stopped.clone());
     tasks.spawn("admin-server", app.clone().on_port(config.metrics_bind_address));
+    tasks.spawn("log-level", supervision::log::follow_signal());
     tasks.spawn("slipctl-server", app.on_socket(config.admin_socket.clone()));
     let (health, status) = (config.proxy_healthz_bind_address, config.proxy_status_bind_address);
     tasks.spawn("proxy-health", admin::proxy_health::serve(health, status, node.clone()));

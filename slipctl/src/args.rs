@@ -9,12 +9,18 @@ use api::admin::{self as wire, FlowSpec, NodePath, Path, PathStatus, ServicePath
 use clap::{Parser, Subcommand, ValueEnum};
 use serde_json::Value;
 
+use crate::checks::{self, Finding, doctor, preflight};
 use crate::client::{Client, Error};
-use crate::{compare, show, top, units};
+use crate::cluster::{Reach, bundle, nodes};
+use crate::{compare, show, top, trace, units};
+
+/// Exit code of a trace whose packet does not arrive.
+const NOT_DELIVERED: u8 = 6;
 
 /// Inspect and control Slipstream's flow cache on this node.
 ///
-/// Exit codes: 0 success; 1 error reported by the agent; 2 wrong usage or input; 3 agent not reachable; 4 and 5 see `audit`.
+/// Exit codes: 0 success; 1 error reported by the agent; 2 wrong usage or input; 3 agent not reachable; 4 and 5 see `audit`; 6 see
+/// `preflight`, `doctor` and `trace`.
 #[derive(Debug, Parser)]
 #[command(name = "slipctl", version)]
 pub(crate) struct Args {
@@ -39,7 +45,13 @@ enum Output {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Show paths with their reasons, state of the flow cache, versions, pods and maps.
-    Status,
+    Status {
+        /// One line for each node of the cluster, by kubectl; works from any machine.
+        #[arg(long)]
+        all_nodes: bool,
+        #[command(flatten)]
+        reach: Box<Reach>,
+    },
     /// List cached flows.
     Flows {
         /// Only flows of this pod: NAMESPACE/POD, a container id, or a prefix of one.
@@ -89,6 +101,21 @@ enum Command {
     /// Change the path of packets.
     #[command(subcommand)]
     Path(PathCommand),
+    /// Look whether this machine can be a node, before Slipstream is installed. Exit code 6 if something must be changed.
+    Preflight(preflight::Args),
+    /// Look whether this node does what it should: agent, OVS, ovn-controller, CNI files. Exit code 6 if something does not.
+    Doctor(doctor::Args),
+    /// Say what becomes of a packet from a pod to a pod, service or address, by which policy, service and route. Needs kubectl.
+    ///
+    /// Exit code 6 if it does not arrive.
+    Trace(Box<trace::Args>),
+    /// Write an archive for whoever helps: objects, logs, states of all nodes. Secrets are left out. Needs kubectl and tar.
+    Bundle(Box<bundle::Args>),
+    /// Show the level of the agent's log, or change it until the agent ends.
+    LogLevel {
+        /// error, warn, info, debug, trace, or directives such as info,node_agent::gateway=debug.
+        level: Option<String>,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -115,7 +142,27 @@ impl Args {
     pub(crate) fn run(self) -> Result<ExitCode, Error> {
         let client = Client::new(&self.socket);
         match self.command {
-            Command::Status => {
+            Command::Status { all_nodes: true, reach } => {
+                let value = nodes::status(&reach)?;
+                self.output.print(&value, |all: Vec<Value>| nodes::text(&all))?;
+            }
+            Command::Preflight(args) => return self.output.findings(&preflight::run(&args)),
+            Command::Doctor(args) => return self.output.findings(&doctor::run(&args, &client)),
+            Command::Trace(args) => {
+                let answer = trace::run(&args)?;
+                self.output.print(&answer.json()?, |_: Value| trace::text(&answer))?;
+                return Ok(if answer.delivered() {
+                    ExitCode::SUCCESS
+                } else {
+                    ExitCode::from(NOT_DELIVERED)
+                });
+            }
+            Command::Bundle(args) => write(&bundle::run(&args)?)?,
+            Command::LogLevel { level } => {
+                let value = client.post(wire::LOG_LEVEL, &wire::LogLevelRequest { level })?;
+                self.output.print(&value, |now: wire::LogLevel| format!("{}\n", now.level))?;
+            }
+            Command::Status { .. } => {
                 let value = client.get(wire::STATUS)?;
                 self.output.print(&value, |status: wire::Status| show::status::text(&status))?;
             }
@@ -181,6 +228,13 @@ fn audit_code(reply: &Value) -> ExitCode {
 }
 
 impl Output {
+    /// Prints findings; the exit code says whether one is a failure.
+    fn findings(self, findings: &[Finding]) -> Result<ExitCode, Error> {
+        let value = serde_json::to_value(findings).map_err(Error::not_understood)?;
+        self.print(&value, |_: Value| checks::text(findings))?;
+        Ok(checks::code(findings))
+    }
+
     fn print<T: serde::de::DeserializeOwned>(
         self,
         value: &Value,
@@ -211,48 +265,4 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn refused(words: &[&str]) -> String {
-        Args::try_parse_from([&["slipctl"], words].concat()).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn wrong_words_are_refused_with_the_value_and_what_would_be_right() {
-        for (words, wrong, right) in [
-            (vec!["flows", "--limit", "0"], "'0'", "at least 1"),
-            (vec!["flows", "--limit", "many"], "'many'", "whole number"),
-            (vec!["top", "--interval", "fast"], "'fast'", "500ms"),
-            (vec!["top", "--interval", "1ms"], "'1ms'", "100ms"),
-            (vec!["path", "node", "fast"], "'fast'", "`auto`, `ebpf` or `ovs`"),
-            (vec!["path", "service", "shop/web", "auto"], "'auto'", "`ebpf` or `ovs`"),
-            (vec!["compare"], "not provided", "<SERVICE>"),
-            (vec!["compare", "shop/web", "--seconds", "2"], "2 is not in", "3..=300"),
-            (vec!["status", "-o", "xml"], "'xml'", "json"),
-            (vec!["audit"], "not provided", "<PROTO> <SRC:PORT> <DST:PORT>"),
-            (vec!["audit", "tcp", "1.2.3.4:1"], "3 values required", "2 were provided"),
-            (vec!["audit", "tcp", "1.2.3.4:1", "1.2.3.4:2", "--all"], "cannot be used with", "--all"),
-        ] {
-            let error = refused(&words);
-            assert!(error.contains(wrong) && error.contains(right), "{words:?}: {error}");
-        }
-    }
-
-    #[test]
-    fn an_audit_that_found_a_difference_is_told_apart_from_one_that_could_not_decide() {
-        let code = |different, undecided| {
-            audit_code(&serde_json::json!({"different": different, "undecided": undecided}))
-        };
-        assert_eq!(code(1, 1), ExitCode::from(4));
-        assert_eq!(code(0, 1), ExitCode::from(5));
-        assert_eq!(code(0, 0), ExitCode::from(0));
-    }
-
-    #[test]
-    fn the_form_of_output_may_stand_before_and_behind_the_command() {
-        for words in [["slipctl", "-o", "json", "status"], ["slipctl", "status", "-o", "json"]] {
-            assert_eq!(Args::try_parse_from(words).unwrap().output, Output::Json);
-        }
-    }
-}
+mod tests;

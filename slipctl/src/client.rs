@@ -34,6 +34,9 @@ pub(crate) enum Error {
     /// Wrong command line.
     #[error("{0}")]
     Usage(String),
+    /// A program that slipctl runs failed.
+    #[error("{0}")]
+    Program(String),
     /// A signal ended a measurement.
     #[error("interrupted; {0}")]
     Interrupted(String),
@@ -70,7 +73,7 @@ impl Error {
     pub(crate) fn code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Refused { status: 400, .. } | Self::Usage(_) => 2,
-            Self::Refused { .. } | Self::Output(_) | Self::Interrupted(_) => 1,
+            Self::Refused { .. } | Self::Output(_) | Self::Program(_) | Self::Interrupted(_) => 1,
             Self::NoAgent { .. } | Self::Exchange { .. } => 3,
         })
     }

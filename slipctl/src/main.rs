@@ -1,11 +1,14 @@
 //! `slipctl`: command line client of the node agent's admin socket. See `slipctl --help` and `docs/slipctl.md`.
 
 mod args;
+mod checks;
 mod client;
+mod cluster;
 mod compare;
 mod show;
 mod table;
 mod top;
+mod trace;
 mod units;
 
 use std::io::Write;

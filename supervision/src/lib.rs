@@ -1,7 +1,9 @@
 //! Supervision of vital tasks and threads. Each has a name; when one ends for any reason, its end is reported with the cause, and
 //! the process should exit so that its supervisor restarts it. A process with a dead part that looks healthy is worse than a
-//! restart.
+//! restart. [`log`] is the process's log.
 #![forbid(unsafe_code)]
+
+pub mod log;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -10,6 +10,7 @@ mod audit;
 mod counters;
 mod flow;
 mod flow_spec;
+mod log_level;
 mod path;
 mod service_path;
 mod services;
@@ -18,6 +19,7 @@ pub use audit::{AuditReply, AuditRequest, Audited, Outcome, Verdict};
 pub use counters::{Amount, ByPath, Counters, EndpointCounters, InterfaceCounters, TunnelCounters, share};
 pub use flow::{Action, DEFAULT_FLOWS, Flow, FlowsRequest, Translated, TunnelEnd};
 pub use flow_spec::{FlowSpec, Protocol};
+pub use log_level::{LogLevel, LogLevelRequest};
 pub use path::{
     Cache, EndpointStatus, GateStatus, MonitorHealth, NodePath, Path, PathStatus, Status as CacheStatus,
     UnderlayStatus,
@@ -46,6 +48,8 @@ pub const PATH_SERVICE: &str = "/v1/path/service";
 pub const SERVICE_TOTALS: &str = "/v1/services/totals";
 /// `POST` with [`AuditRequest`] returns [`AuditReply`].
 pub const AUDIT: &str = "/v1/audit";
+/// `POST` with [`LogLevelRequest`] returns [`LogLevel`].
+pub const LOG_LEVEL: &str = "/v1/log-level";
 
 /// Body of every error response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -190,6 +190,10 @@ pub struct Cache {
     /// Services that are kept off the cache (`slipctl path service`), as `NAMESPACE/NAME`.
     #[serde(default)]
     pub slow_services: Vec<String>,
+    /// Why the agent does not hear of connections that the kernel's connection tracking forgets, whose entries then end by their
+    /// refresh; empty when it hears of them or need not.
+    #[serde(default)]
+    pub tracking_unheard: String,
 }
 
 /// Path of the gateway bridge's traffic with an agent that does not report it.

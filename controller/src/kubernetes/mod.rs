@@ -10,6 +10,7 @@ pub mod watch;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use api::settings::ApiAccessArgs;
 use axum::http::Uri;
 
 /// Limit for one API call of any kind. Lists and watches have limits of their own.
@@ -25,13 +26,22 @@ pub struct Access {
     pub kubeconfig: Option<std::path::PathBuf>,
     /// Replaces the server that either of them names.
     pub server: Option<Uri>,
+    /// Token and certificate authority from flags, which go with a server of the flags, and replace the service account.
+    pub flags: ApiAccessArgs,
 }
 
 impl Access {
     /// A client.
     pub async fn client(&self) -> anyhow::Result<kube::Client> {
-        let mut config = match &self.kubeconfig {
-            Some(path) => {
+        let made = self.server.as_ref().and_then(|server| self.flags.kubeconfig(&server.to_string()));
+        let mut config = match (&self.kubeconfig, made) {
+            (None, Some(made)) => {
+                let made = serde_json::from_value(made).context("--api-token, --api-ca")?;
+                kube::Config::from_custom_kubeconfig(made, &kube::config::KubeConfigOptions::default())
+                    .await
+                    .context("--api-server with --api-token, --api-token-file or --api-ca")?
+            }
+            (Some(path), _) => {
                 let shown = path.display();
                 let file = kube::config::Kubeconfig::read_from(path)
                     .with_context(|| format!("--kubeconfig {shown}: a readable kubeconfig file is needed"))?;
@@ -39,7 +49,7 @@ impl Access {
                     .await
                     .with_context(|| format!("--kubeconfig {shown}: its current context cannot be used"))?
             }
-            None => kube::Config::incluster()
+            (None, None) => kube::Config::incluster()
                 .context("no --kubeconfig given and not running in a pod with a service account")?,
         };
         if let Some(server) = &self.server {
@@ -85,6 +95,7 @@ users: [{name: me, user: {token: secret}}]
         let access = Access {
             kubeconfig: Some(file.path().to_owned()),
             server: Some(parse_server(&format!("http://{address}")).unwrap()),
+            flags: ApiAccessArgs::default(),
         };
         let client = access.client().await.unwrap();
         let asked = tokio::spawn(async move { client.apiserver_version().await });

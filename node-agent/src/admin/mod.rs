@@ -9,6 +9,8 @@ mod audit_metrics;
 pub mod collect;
 mod error;
 pub mod http;
+mod info_metrics;
+mod log_level;
 pub mod naming;
 pub mod proxy_health;
 pub mod serve;
@@ -44,6 +46,7 @@ pub fn router(view: Arc<dyn View>) -> Router {
         .route(wire::PATH_NODE, post(path_node))
         .route(wire::PATH_SERVICE, get(service_path::list).post(service_path::path))
         .route(wire::AUDIT, post(audit_flows))
+        .route(wire::LOG_LEVEL, post(log_level::level))
         .fallback(nowhere)
         .method_not_allowed_fallback(wrong_method)
         .with_state(view)
@@ -53,7 +56,7 @@ type Answer<T> = Result<Json<T>, AdminError>;
 
 async fn nowhere(uri: axum::http::Uri) -> AdminError {
     AdminError::NotFound(format!(
-        "no resource `{}`; there are {}, {}, {}, {}, {}, {}, {} and {}; are slipctl and the agent of the same version?",
+        "no resource `{}`; there are {}, {}, {}, {}, {}, {}, {}, {} and {}; are slipctl and the agent of the same version?",
         uri.path(),
         wire::STATUS,
         wire::FLOWS,
@@ -62,7 +65,8 @@ async fn nowhere(uri: axum::http::Uri) -> AdminError {
         wire::SERVICE_TOTALS,
         wire::PATH_NODE,
         wire::PATH_SERVICE,
-        wire::AUDIT
+        wire::AUDIT,
+        wire::LOG_LEVEL
     ))
 }
 

@@ -47,6 +47,7 @@ impl CacheControl for Wheel {
             invalidations: Default::default(),
             divergences: 0,
             slow_services: Vec::new(),
+            tracking_unheard: String::new(),
         };
         CacheStatus { node: PathStatus::ebpf(""), cache, endpoints: Vec::new() }
     }

@@ -10,6 +10,7 @@ use super::audit::Ports;
 use super::audit_metrics::AuditMetrics;
 use super::collect;
 use super::error::AdminError;
+use super::info_metrics::InfoCollector;
 use super::naming::Naming;
 use super::versions::versions;
 use crate::flow_cache::FlowCache;
@@ -60,7 +61,10 @@ impl NodeView {
     /// View of the node called `name`.
     pub fn new(node: Node, name: &str, control: Option<Arc<dyn CacheControl>>, ovs_db: &str) -> Self {
         let metrics = AuditMetrics::default();
-        node.metrics.register(|registry| metrics.register(registry));
+        node.metrics.register(|registry| {
+            metrics.register(registry);
+            registry.register_collector(Box::new(InfoCollector::new(node.ovs.clone(), node.health.clone())));
+        });
         let (name, start) = (name.to_owned(), Instant::now());
         Self { node, name, control, start, unixctl: Unixctl::beside(ovs_db), metrics }
     }

@@ -53,6 +53,8 @@ pub(super) struct Shared {
     ports: Mutex<Option<LocalPorts>>,
     /// Remote tunnel endpoints last written to the cache; `None` when unknown.
     pub(super) remotes: Mutex<Option<BTreeSet<Ipv4Addr>>>,
+    /// Why ends of tracked connections are not heard of; empty when they are.
+    pub(super) tracking_unheard: Mutex<String>,
     /// The state machine's due time has changed.
     pub(super) due: Notify,
     /// Waits for OVS's revalidators that are to begin.
@@ -170,6 +172,7 @@ impl Manager {
             last_sent: Mutex::default(),
             ports: Mutex::default(),
             remotes: Mutex::default(),
+            tracking_unheard: Mutex::default(),
             due: Notify::new(),
             revalidate: Requests::default(),
             ovs_is_new: Notify::new(),
@@ -222,6 +225,7 @@ impl Manager {
                 .collect(),
             divergences: inner.divergences,
             slow_services: self.services().slow().iter().map(ToString::to_string).collect(),
+            tracking_unheard: self.shared.tracking_unheard.lock().clone(),
         };
         CacheStatus { node, cache, endpoints }
     }

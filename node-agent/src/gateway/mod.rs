@@ -21,6 +21,7 @@ pub mod host;
 pub mod host_ports;
 pub mod management_port;
 pub mod nft;
+pub mod nics;
 pub mod own;
 pub mod reach;
 mod reconcile;

@@ -372,7 +372,10 @@ impl Worker {
         if let (true, Some(ports)) = (self.view.is_complete(), self.host_ports.clone()) {
             let nodes = self.node_addresses().await;
             self.view.services.set_node_addresses(nodes);
-            let services = self.view.services.services();
+            let mut services = self.view.services.services();
+            if !self.gateway.context.config.node_port {
+                services.iter_mut().for_each(super::services::NodeService::without_node_ports);
+            }
             note("nftables", self.translations(&services).await);
             note("nftables of OVS's ports", self.isolation().await);
             note("host ports", self.host_ports(&ports).await);
@@ -544,6 +547,7 @@ impl Worker {
             next_hops: gateway.reach.next_hops.clone(),
             masquerade,
             host_cidrs,
+            node_port: gateway.context.config.node_port,
             userspace_tso: gateway.context.ovs.datapath_type() == "netdev"
                 && gateway.context.ovs.userspace_tso(),
         };

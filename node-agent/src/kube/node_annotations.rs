@@ -38,6 +38,8 @@ pub struct NodeFacts {
     pub masquerade: Vec<IpNet>,
     /// All addresses of the node, except masquerade addresses and the management port.
     pub host_cidrs: BTreeSet<IpNet>,
+    /// Whether the node serves node ports.
+    pub node_port: bool,
     /// `userspace-tso-enable` of OVS's userspace datapath is on.
     pub userspace_tso: bool,
 }
@@ -53,7 +55,7 @@ pub fn annotations(facts: &NodeFacts) -> BTreeMap<&'static str, String> {
         ip_address: only(&facts.addresses),
         next_hops: facts.next_hops.clone(),
         next_hop: only(&facts.next_hops),
-        node_port_enable: "true".to_owned(),
+        node_port_enable: facts.node_port.to_string(),
         vlan_id: "0".to_owned(),
     };
     // Readers expect both families, even in single-stack clusters.
@@ -163,6 +165,7 @@ mod tests {
             next_hops: vec!["172.18.0.1".parse().unwrap()],
             masquerade: vec!["169.254.169.0/29".parse().unwrap()],
             host_cidrs: BTreeSet::from(["172.18.0.2/16".parse().unwrap()]),
+            node_port: true,
             userspace_tso: false,
         }
     }
@@ -218,6 +221,12 @@ mod tests {
             [annotation::HOST_CIDRS]
         );
         assert_eq!(differing(&wanted, None).len(), wanted.len());
+    }
+
+    #[test]
+    fn a_node_without_node_ports_says_so() {
+        let config = annotations(&NodeFacts { node_port: false, ..facts() });
+        assert!(config[annotation::L3_GATEWAY_CONFIG].contains(r#""node-port-enable":"false""#));
     }
 
     #[test]

@@ -1,6 +1,9 @@
 use std::time::Duration;
 
 use anyhow::bail;
+use clap::Parser;
+use node_agent::config::Config;
+use node_agent::gateway::nics;
 use node_agent::gateway::uplink::journal::{Phase, Step};
 use node_agent::gateway::uplink::migration::Hook;
 use node_agent::kernel::link::route::MAIN_TABLE;
@@ -292,5 +295,31 @@ fn a_virtual_address_stays_where_it_was_and_is_not_put_back() {
         world.takeover().release().await.unwrap();
         assert!(on_uplink().contains(" 172.18.0.200/32") && on_uplink().contains(" 172.18.0.2/16"));
         assert!(world.reaches_neighbour());
+    });
+}
+
+#[derive(Debug, Parser)]
+struct Flags {
+    #[command(flatten)]
+    config: Config,
+}
+
+#[test]
+fn nics_to_bridge_and_bridges_to_nics_move_the_uplink_there_and_back() {
+    on_a_node(|world| async move {
+        let flags =
+            format!("agent --node-name= --cluster-subnets=10.244.0.0/16,fd00:10:244::/48 {}", world.flags());
+        let config = Flags::parse_from(flags.split(' ')).config;
+        let before = state();
+        nics::to_bridge(config.clone(), vec!["eth0".to_owned()], true).await.unwrap();
+        assert_eq!(state(), before, "a dry run changes nothing");
+        nics::to_bridge(config.clone(), vec!["eth0".to_owned()], false).await.unwrap();
+        assert_taken(&world).await;
+        let other = nics::to_nics(config.clone(), vec!["br0".to_owned()]).await.unwrap_err();
+        assert!(other.to_string().contains("that is breth0, with uplink eth0"), "{other}");
+        nics::to_nics(config.clone(), vec!["breth0".to_owned()]).await.unwrap();
+        assert_given_back(&world, &before).await;
+        let none = nics::to_nics(config, vec!["breth0".to_owned()]).await.unwrap_err();
+        assert!(none.to_string().contains("no uplink was migrated"), "{none}");
     });
 }

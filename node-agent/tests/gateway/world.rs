@@ -183,6 +183,12 @@ impl World {
         Store::new(&self.dir.path().join("state"))
     }
 
+    /// Flags of an agent on this node.
+    pub(crate) fn flags(&self) -> String {
+        let dir = self.dir.path().display();
+        format!("--ovs-db=unix:{dir}/db.sock --state-dir={dir}/state --bpf-dir={dir}/bpf")
+    }
+
     pub(crate) fn takeover(&self) -> Takeover {
         Takeover {
             netlink: self.netlink.clone(),

@@ -78,6 +78,9 @@ fn cache_lines(cache: &Cache) -> Vec<(&'static str, String)> {
         ),
         ("Divergences", cache.divergences.to_string()),
     ];
+    if !cache.tracking_unheard.is_empty() {
+        lines.push(("Connection tracking", format!("ends are not heard of: {}", cache.tracking_unheard)));
+    }
     if !cache.slow_services.is_empty() {
         lines.push(("Services kept off", cache.slow_services.join(", ")));
     }
@@ -203,6 +206,18 @@ mod tests {
         assert!(!text(&status).contains("Services kept off"));
         status.cache.as_mut().unwrap().slow_services = vec!["shop/db".to_owned(), "shop/web".to_owned()];
         assert!(text(&status).contains("Services kept off       shop/db, shop/web\n"), "{}", text(&status));
+    }
+
+    #[test]
+    fn ends_of_connections_that_are_not_heard_of_are_shown() {
+        let mut status = status();
+        assert!(!text(&status).contains("Connection tracking"));
+        status.cache.as_mut().unwrap().tracking_unheard = "Operation not permitted".to_owned();
+        assert!(
+            text(&status).contains("ends are not heard of: Operation not permitted\n"),
+            "{}",
+            text(&status)
+        );
     }
 
     #[test]

@@ -24,13 +24,12 @@ const EVENTS: &str = "/proc/sys/net/netfilter/nf_conntrack_events";
 
 /// Ends entries of connections that are forgotten. Never returns.
 pub(in crate::flow_cache) async fn follow(shared: Arc<Shared>) {
-    let mut last = String::new();
     loop {
         let told = every_connection_is_told(Path::new(EVENTS));
         shared.check("have the kernel tell of all connections that end", told);
         let error = match Monitor::open() {
             Ok(monitor) => {
-                last.clear();
+                shared.tracking_unheard.lock().clear();
                 // Some may have ended while nobody listened.
                 shared.take(Input::Changed(Cause::Connections));
                 serve(&shared, &monitor).await
@@ -38,13 +37,13 @@ pub(in crate::flow_cache) async fn follow(shared: Arc<Shared>) {
             Err(error) => error,
         };
         let error = error.to_string();
+        let last = std::mem::replace(&mut *shared.tracking_unheard.lock(), error.clone());
         if error != last {
             shared.metrics.failures.inc();
             tracing::error!(
                 error,
                 "cannot follow the kernel's connection tracking; entries of connections that it forgets end by their refresh"
             );
-            last = error;
         }
         tokio::time::sleep(RETRY).await;
     }

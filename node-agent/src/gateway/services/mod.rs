@@ -69,6 +69,13 @@ impl NodeService {
     pub fn external_ips_of(&self, family: Family) -> impl Iterator<Item = IpAddr> {
         self.external_ips.iter().copied().filter(move |ip| Family::of(*ip) == family)
     }
+
+    /// Takes the node ports off, for a node that serves none.
+    pub fn without_node_ports(&mut self) {
+        for port in &mut self.ports {
+            port.node_port = None;
+        }
+    }
 }
 
 impl NodeServicePort {

@@ -305,3 +305,12 @@ fn of_a_slice_only_this_nodes_usable_endpoints_and_a_few_names_are_kept() {
     assert!(index.apply_slice(&large));
     assert!(index.slices.is_empty(), "nothing to keep");
 }
+
+#[test]
+fn a_node_that_serves_no_node_ports_keeps_the_other_addresses() {
+    let mut service = lb_local(&reference_index("ovn-worker"));
+    assert!(service.ports.iter().any(|port| port.node_port.is_some()));
+    service.without_node_ports();
+    assert!(service.ports.iter().all(|port| port.node_port.is_none()));
+    assert!(!service.external_ips.is_empty());
+}
