@@ -34,7 +34,7 @@ enum Command {
     Run(Box<Run>),
     /// Removes what controller and node agents wrote into Kubernetes objects, and the objects that they made. For the end, when none
     /// of them runs any more.
-    Cleanup(Cleanup),
+    Cleanup(Box<Cleanup>),
 }
 
 #[derive(Debug, clap::Args)]
@@ -152,14 +152,9 @@ impl Args {
         let result = runtime.block_on(async {
             match self.command {
                 Command::Run(run) => run.controller()?.run().await,
-                Command::Cleanup(Cleanup {
-                    kubeconfig,
-                    api_server,
-                    lease_namespace,
-                    lease_name,
-                    prepare,
-                    log: _,
-                }) => {
+                Command::Cleanup(cleanup) => {
+                    let Cleanup { kubeconfig, api_server, lease_namespace, lease_name, prepare, log: _ } =
+                        *cleanup;
                     let access = Access { kubeconfig, server: api_server, flags: ApiAccessArgs::default() };
                     let client = access.client().await?;
                     match prepare {
@@ -309,7 +304,7 @@ mod tests {
         let argv = std::iter::once("ovnkube").chain(line.split_whitespace()).map(Into::into).collect();
         let read = settings::read_from::<Args>(Program::Controller, argv, &Sources::default());
         let settings = read.map_err(|error| error.to_string())?;
-        let Command::Run(run) = settings.args.command;
+        let Command::Run(run) = settings.args.command else { panic!("not `run`") };
         Ok((run.controller().map_err(|error| format!("{error:#}"))?, settings.warnings))
     }
 

@@ -29,8 +29,8 @@ const LONGEST: Duration = Duration::from_millis(500);
 /// what OVS needs for its own datapath, on a busy machine.
 const REVOKED: Duration = Duration::from_millis(150);
 /// Flows to a service, beside those of the scene.
-const SERVICE_FLOWS: [(u32, bool, &str); 2] =
-    [(FLOWS.len() as u32, false, "TCP to a service"), (FLOWS.len() as u32 + 1, true, "UDP to a service")];
+const SERVICE_FLOWS: [(u32, bool, &str); 2] = [(4, false, "TCP to a service"), (5, true, "UDP to a service")];
+const _: () = assert!(FLOWS.len() == 4, "flows of the scene are numbered from 0");
 
 /// Packets from and to pods, by path, and refreshes, of one node.
 #[derive(Clone, Debug, Default)]
@@ -130,8 +130,7 @@ fn stayed(before: &Counts, after: &Counts) -> Result<String, String> {
     let (fast, slow) = (after.fast - before.fast, after.slow - before.slow);
     #[expect(clippy::cast_precision_loss, reason = "a share")]
     let share = fast as f64 / (fast + slow).max(1) as f64;
-    let (refreshed, everything) =
-        (after.refreshed - before.refreshed, after.everything - before.everything);
+    let (refreshed, everything) = (after.refreshed - before.refreshed, after.everything - before.everything);
     let since = |(name, count): (&String, &u64)| {
         let since = count - before.reasons.get(name).copied().unwrap_or_default();
         (since > 20).then(|| format!("{name} {since}"))
@@ -170,7 +169,9 @@ fn counts(stage: &Stage<'_>, scene: &Scene<'_>) -> Result<BTreeMap<String, Count
                     .collect(),
                 reasons: serde_json::from_value(status["packetReasons"].clone())?,
                 refreshed: status["packetReasons"]["refreshed"].as_u64().unwrap_or_default(),
-                everything: status["cache"]["bumps"]["flows"].as_u64().context("no count of invalidations")?,
+                everything: status["cache"]["bumps"]["flows"]
+                    .as_u64()
+                    .context("no count of invalidations")?,
             },
         ))
     };
@@ -183,7 +184,8 @@ async fn revoked(stage: &Stage<'_>, scene: &Scene<'_>) -> Result<String> {
     for _ in 0..3 {
         let port = api::ovn_name::pod_port(NAMESPACE, "b");
         let matched = format!("outport == \"{port}\" && udp");
-        let acl = ["--wait=hv", "--type=switch", "acl-add", &scene.nodes[1], "to-lport", "30000", &matched, "drop"];
+        let acl =
+            ["--wait=hv", "--type=switch", "acl-add", &scene.nodes[1], "to-lport", "30000", &matched, "drop"];
         stage.bed.nbctl(&acl)?;
         let began = now();
         scene.cast.log.take();
@@ -192,12 +194,21 @@ async fn revoked(stage: &Stage<'_>, scene: &Scene<'_>) -> Result<String> {
         let to_b = flows.iter().filter(|flow| flow.udp && flow.name != "UDP on one node");
         let last = to_b.flat_map(|flow| flow.arrivals.iter().map(|arrival| arrival.sent)).max().unwrap_or(0);
         latest = latest.max(last.saturating_sub(began));
-        stage.bed.nbctl(&["--wait=hv", "--type=switch", "acl-del", &scene.nodes[1], "to-lport", "30000", &matched])?;
+        stage.bed.nbctl(&[
+            "--wait=hv",
+            "--type=switch",
+            "acl-del",
+            &scene.nodes[1],
+            "to-lport",
+            "30000",
+            &matched,
+        ])?;
         sleep(Duration::from_secs(2)).await;
         let back = all_seen(scene).await;
         ensure!(back.iter().all(|flow| !flow.arrivals.is_empty()), "not every flow came back: {back:?}");
     }
-    let text = format!("the last message that got through was sent {} ms after OVN had changed br-int", ms(latest));
+    let text =
+        format!("the last message that got through was sent {} ms after OVN had changed br-int", ms(latest));
     ensure!(latest < nanos(REVOKED), "{text}");
     Ok(text)
 }

@@ -71,8 +71,16 @@ enum Part {
 }
 
 impl Part {
-    const ALL: &'static [Self] =
-        &[Self::Random, Self::Kill, Self::Dead, Self::Refresh, Self::Fallback, Self::Spray, Self::Bystanders, Self::Rate];
+    const ALL: &'static [Self] = &[
+        Self::Random,
+        Self::Kill,
+        Self::Dead,
+        Self::Refresh,
+        Self::Fallback,
+        Self::Spray,
+        Self::Bystanders,
+        Self::Rate,
+    ];
 
     fn name(self) -> &'static str {
         match self {

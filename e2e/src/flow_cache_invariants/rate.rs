@@ -60,7 +60,9 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
                 rates[usize::from(blind)] = measure(stage, &cast, &nodes[0], &to, pods).await?;
             }
             let [sees, blind] = rates;
-            say(format_args!("  {pods} pods/s, round {round}: by pod IP and cluster IP {sees:.0?}, blind {blind:.0?}"));
+            say(format_args!(
+                "  {pods} pods/s, round {round}: by pod IP and cluster IP {sees:.0?}, blind {blind:.0?}"
+            ));
             for (at, ratios) in ratios.iter_mut().enumerate() {
                 ratios.push(sees[at] / blind[at]);
             }
@@ -70,7 +72,10 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
             let (least, most) = (ratios.first().copied(), ratios.last().copied());
             let median = ratios.get(ratios.len() / 2).copied().unwrap_or_default();
             let text = format!("{median:.3} of blind agents ({least:.3?} to {most:.3?})");
-            stage.checks.check(format!("{pods} pods/s elsewhere, {what}"), if median >= 0.95 { Ok(text) } else { Err(text) });
+            stage.checks.check(
+                format!("{pods} pods/s elsewhere, {what}"),
+                if median >= 0.95 { Ok(text) } else { Err(text) },
+            );
         }
     }
     agents(stage, &cast, &nodes, false).await?;
@@ -100,7 +105,13 @@ async fn agents(stage: &Stage<'_>, cast: &Cast<'_>, nodes: &[String], blind: boo
     Ok(())
 }
 
-async fn measure(stage: &Stage<'_>, cast: &Cast<'_>, node: &str, to: &[String; 2], pods: u32) -> Result<Rate> {
+async fn measure(
+    stage: &Stage<'_>,
+    cast: &Cast<'_>,
+    node: &str,
+    to: &[String; 2],
+    pods: u32,
+) -> Result<Rate> {
     let elsewhere = Elsewhere::begin(stage.bed, &cast.client, Rates { pods, endpoints: 0 }).await?;
     sleep(SETTLE).await;
     let mut rates = Rate::default();

@@ -22,14 +22,9 @@ pub const CHANGED: u32 = 1 << 31;
 /// Whether it cannot be told which changes concern an entry. `node_ports`: whether the ports of the node by which packets come and go
 /// are the management port, asked if they are some port of the node.
 #[inline(always)]
-pub fn is_sensitive<T: Tuple>(
-    key: &T,
-    value: &Entry<T>,
-    is_management: impl Fn(u32) -> bool,
-) -> bool {
-    let outside = |side: u8, ifindex: u32| {
-        side == SIDE_OUTSIDE || (side == SIDE_NODE && !is_management(ifindex))
-    };
+pub fn is_sensitive<T: Tuple>(key: &T, value: &Entry<T>, is_management: impl Fn(u32) -> bool) -> bool {
+    let outside =
+        |side: u8, ifindex: u32| side == SIDE_OUTSIDE || (side == SIDE_NODE && !is_management(ifindex));
     outside(key.side(), value.way[0])
         || outside(value.after.side(), value.target)
         || value.ttl_step > 1
@@ -44,8 +39,7 @@ pub fn is_current<T: Tuple>(
     change: u32,
     bucket: impl Fn(u32) -> Option<u32>,
 ) -> bool {
-    entry.checked == change
-        || (entry.translated & SENSITIVE == 0 && look(key, entry, bucket) & CHANGED == 0)
+    entry.checked == change || (entry.translated & SENSITIVE == 0 && look(key, entry, bucket) & CHANGED == 0)
 }
 
 /// Whether an entry may be made or confirmed by what came out of OVS. `value`: made of it; `change`: the configuration's, now; `bucket`:
@@ -89,7 +83,9 @@ fn look<T: Tuple>(key: &T, entry: &Entry<T>, bucket: impl Fn(u32) -> Option<u32>
         None => CHANGED,
     };
     let tunnel = |vni: u32, option: u32| {
-        one(scope::datapath(vni)) | one(scope::key(vni, option >> 16 & 0x7fff)) | one(scope::key(vni, option & 0xffff))
+        one(scope::datapath(vni))
+            | one(scope::key(vni, option >> 16 & 0x7fff))
+            | one(scope::key(vni, option & 0xffff))
     };
     let mut found = one(key.source_scope()) | one(key.destination_scope());
     if entry.translated & TRANSLATED != 0 {

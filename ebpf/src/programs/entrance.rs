@@ -116,7 +116,8 @@ pub(super) fn from_outside(skb: &Skb, front: &Front, tunnels: &Pass<'_>) -> Outc
 #[inline(always)]
 pub(super) fn from_node(skb: &Skb, config: &Config, port: &Port) -> Outcome {
     let (gate, epoch, change) = (maps::gate(config), maps::epoch(config), maps::change(config));
-    let pass = Pass { config, port, meta: skb.meta(), gate, epoch, change, payer: port.slot, at_egress: true };
+    let pass =
+        Pass { config, port, meta: skb.meta(), gate, epoch, change, payer: port.slot, at_egress: true };
     plain(skb, &skb.front(14 + 20 + 20), &pass, SIDE_NODE)
 }
 

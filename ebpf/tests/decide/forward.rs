@@ -51,10 +51,22 @@ fn without_an_entry_nothing_is_forwarded() {
 
 /// A case in which the packet is forwarded.
 fn fresh() -> Case {
-    let entry = Entry { epoch: 1, checked: 4, deadline: 100, state: STATE_ACTIVE, ttl_step: 1, ..Entry::default() };
+    let entry =
+        Entry { epoch: 1, checked: 4, deadline: 100, state: STATE_ACTIVE, ttl_step: 1, ..Entry::default() };
     let facts =
         ebpf::decide::forward::Facts { way: [0; 3], macs: [0; 3], dscp: 0, ttl: 64, aggregate: false };
-    Case { entry, facts, config: config(), gate: 1, epoch: 1, change: 4, now: 99, receives: true, is_open: false, is_current: true }
+    Case {
+        entry,
+        facts,
+        config: config(),
+        gate: 1,
+        epoch: 1,
+        change: 4,
+        now: 99,
+        receives: true,
+        is_open: false,
+        is_current: true,
+    }
 }
 
 #[test]
@@ -246,7 +258,8 @@ proptest! {
 #[test]
 fn whether_a_packet_is_noted_follows_from_why_it_goes_slow() {
     use Reason::*;
-    let teach = [Miss, Stale, ScopeChanged, OtherWay, MacMismatch, DscpMismatch, Waiting, Probe, Dead, Overdue];
+    let teach =
+        [Miss, Stale, ScopeChanged, OtherWay, MacMismatch, DscpMismatch, Waiting, Probe, Dead, Overdue];
     for reason in Reason::ALL {
         assert_eq!(is_noted(reason), teach.contains(&reason), "{reason:?}");
         assert_eq!(forgets(reason), matches!(reason, Dead | Overdue), "{reason:?}");

@@ -55,7 +55,8 @@ fn address(address: [u8; 4]) -> u32 {
 fn kinds() -> Vec<(&'static str, Tuple4, Entry<Tuple4>, Vec<u32>)> {
     let sent = macs(ROUTER, SENDER);
     let of_ends = || vec![address(PODS), address(PEER), mac_scope(SENDER), mac_scope(RECEIVER)];
-    let keyed = || vec![scope::datapath(0x0001_0203), scope::key(0x0001_0203, 0x11), scope::key(0x0001_0203, 0x8022)];
+    let keyed =
+        || vec![scope::datapath(0x0001_0203), scope::key(0x0001_0203, 0x11), scope::key(0x0001_0203, 0x8022)];
     let here = Entry {
         way: [7, 0, 0],
         macs: sent,
@@ -95,16 +96,25 @@ fn a_change_of_any_scope_of_an_entry_ends_it_and_any_other_does_not() {
         for (at, changed) in scopes.iter().enumerate() {
             let value = |number: u32| Some(if number == *changed { 102 } else { 100 });
             assert!(!is_current(&key, &entry, 102, value), "{kind}: {at}");
-            assert!(is_current(&key, &entry, 100, value), "{kind}: not looked at where the number is the same");
+            assert!(
+                is_current(&key, &entry, 100, value),
+                "{kind}: not looked at where the number is the same"
+            );
             let value = |number: u32| Some(if number == *changed { 100 | CLOSED } else { 0 });
-            assert!(is_current(&key, &entry, 101, value), "{kind}: {at} is closed, and has not changed since");
+            assert!(
+                is_current(&key, &entry, 101, value),
+                "{kind}: {at} is closed, and has not changed since"
+            );
             assert_eq!(may_learn(&key, &entry, 101, value), Err(Reason::ScopeClosed), "{kind}: {at}");
         }
         let others = |number: u32| Some(if scopes.contains(&number) { 98 } else { 102 | CLOSED });
         assert!(is_current(&key, &entry, 103, others), "{kind}");
         assert_eq!(may_learn(&key, &entry, 103, others), Ok(()), "{kind}");
         let sensitive = Entry { translated: entry.translated | SENSITIVE, ..entry };
-        assert!(!is_current(&key, &sensitive, 103, others) && is_current(&key, &sensitive, 100, others), "{kind}");
+        assert!(
+            !is_current(&key, &sensitive, 103, others) && is_current(&key, &sensitive, 100, others),
+            "{kind}"
+        );
         assert_eq!(may_learn(&key, &sensitive, 103, others), Err(Reason::ScopeClosed), "{kind}");
         assert_eq!(may_learn(&key, &sensitive, 102, others), Err(Reason::NoteOldScope), "{kind}");
         assert_eq!(may_learn(&key, &sensitive, 100, others), Ok(()), "{kind}");
@@ -130,7 +140,8 @@ fn the_words_of_an_ipv6_address_all_count() {
 #[test]
 fn what_leaves_the_pods_network_or_passes_several_routers_is_sensitive_to_every_change() {
     for (kind, key, entry, _) in kinds() {
-        let sensitive = |key: &Tuple4, entry: &Entry<Tuple4>| is_sensitive(key, entry, |ifindex| ifindex == 4);
+        let sensitive =
+            |key: &Tuple4, entry: &Entry<Tuple4>| is_sensitive(key, entry, |ifindex| ifindex == 4);
         assert!(!sensitive(&key, &entry), "{kind}");
         assert!(!sensitive(&key, &Entry { ttl_step: 1, ..entry }), "{kind}");
         assert!(sensitive(&key, &Entry { ttl_step: 2, ..entry }), "{kind}: two routers");
@@ -142,7 +153,10 @@ fn what_leaves_the_pods_network_or_passes_several_routers_is_sensitive_to_every_
         assert!(!sensitive(&node, &Entry { way: [4, 0, 0], ..entry }), "{kind}: from the management port");
         let node = Tuple4 { side: SIDE_NODE, ..entry.after };
         assert!(sensitive(&key, &Entry { after: node, ..entry }), "{kind}: to the gateway bridge's port");
-        assert!(!sensitive(&key, &Entry { after: node, target: 4, ..entry }), "{kind}: to the management port");
+        assert!(
+            !sensitive(&key, &Entry { after: node, target: 4, ..entry }),
+            "{kind}: to the management port"
+        );
         let both = Tuple4 { source: 1, destination: 2, ..entry.after };
         assert!(sensitive(&key, &Entry { after: both, ..entry }), "{kind}: both addresses are translated");
     }

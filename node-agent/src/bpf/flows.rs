@@ -10,8 +10,8 @@ use std::{
 
 use api::MacAddr;
 use ebpf::layout::flow::{
-    self, Entry, HEADER_WORDS, SENSITIVE, SIDE_NODE, SIDE_OUTSIDE, SIDE_TUNNEL, STATE_ACTIVE, STATE_CLOSING, TRANSLATED,
-    Tuple4, Tuple6,
+    self, Entry, HEADER_WORDS, SENSITIVE, SIDE_NODE, SIDE_OUTSIDE, SIDE_TUNNEL, STATE_ACTIVE, STATE_CLOSING,
+    TRANSLATED, Tuple4, Tuple6,
 };
 
 use super::clock::Tick;

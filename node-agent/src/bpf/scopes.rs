@@ -45,7 +45,7 @@ impl Scopes {
     /// A map cannot be written.
     pub(super) fn change(&mut self, change: &ScopeChange, control: &Control) -> Result<(), Error> {
         let number = (control.get()?.change & !CLOSED).wrapping_add(STEP);
-        if number % (LAP * STEP) == 0 {
+        if number.is_multiple_of(LAP * STEP) {
             control.invalidate()?;
             for bucket in 0..u32::try_from(self.copy.len()).unwrap_or(u32::MAX) {
                 let closed = self.value(bucket) & CLOSED;

@@ -12,7 +12,8 @@ use parking_lot::Mutex;
 
 use crate::flow_cache::{
     Action, CacheError, Carried, Connections, Divergence, EndpointAmounts, Flow, FlowCache, Gate, GatewayEnd,
-    InterfaceAmounts, Pressure, ScopeChange, See, ServiceAddress, ServiceCache, Swept, Timing, Tunnel, Underlay,
+    InterfaceAmounts, Pressure, ScopeChange, See, ServiceAddress, ServiceCache, Swept, Timing, Tunnel,
+    Underlay,
 };
 
 /// Fake implementation of [`FlowCache`].

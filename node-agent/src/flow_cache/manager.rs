@@ -17,8 +17,8 @@ use super::sources::revalidation::Requests;
 use crate::flow_cache::eligibility::decide::View;
 use crate::flow_cache::eligibility::flow_actions::FlowExclusions;
 use crate::flow_cache::invalidation::{Cause, Engine, Input, Step, Times, Tracking, Watched};
-use crate::flow_cache::scope::Scope;
 use crate::flow_cache::path_file::{Store, StoreError};
+use crate::flow_cache::scope::Scope;
 use crate::flow_cache::{FlowCache, Gate, GatewayEnd, Services, Timing, Underlay};
 use api::admin::{
     Cache, CacheStatus, EndpointStatus, GateStatus, MonitorHealth, NodePath, PathStatus, UnderlayStatus,

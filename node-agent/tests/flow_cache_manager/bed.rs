@@ -11,8 +11,8 @@ use api::admin::{CacheStatus, MonitorHealth};
 use node_agent::datapath::Datapath;
 use node_agent::flow_cache::{CacheError, FaultInjection, Settings};
 use node_agent::flow_cache::{
-    Divergence, EndpointAmounts, Flow, FlowCache, Gate, GatewayEnd, InterfaceAmounts, Pressure, ScopeChange, Swept,
-    Timing, Tunnel, Underlay,
+    Divergence, EndpointAmounts, Flow, FlowCache, Gate, GatewayEnd, InterfaceAmounts, Pressure, ScopeChange,
+    Swept, Timing, Tunnel, Underlay,
 };
 use node_agent::health::Health;
 use node_agent::kernel::link::Netlink;

@@ -76,8 +76,11 @@ fn a_changed_flow_stops_learning_until_it_is_read_and_what_it_concerns_is_closed
         // Of one address.
         let flow = "table=5,priority=9,ip,nw_dst=10.244.0.3,actions=drop";
         let closed = ["do not learn", "scopes close", "learn", "scopes open", "scopes open"];
-        for command in [("add-flow", flow), ("mod-flows", "table=5,ip,nw_dst=10.244.0.3,actions=output:1"), ("del-flows", "table=5")]
-        {
+        for command in [
+            ("add-flow", flow),
+            ("mod-flows", "table=5,ip,nw_dst=10.244.0.3,actions=output:1"),
+            ("del-flows", "table=5"),
+        ] {
             bed.ovs.ofctl(command.0, command.1);
             let told = until_told(&bed, closed.len()).await;
             assert_eq!(told[..closed.len()], closed, "{command:?}");
@@ -86,7 +89,9 @@ fn a_changed_flow_stops_learning_until_it_is_read_and_what_it_concerns_is_closed
         // Of which nothing is said that would leave anything out.
         let flow = "table=5,priority=9,ip,actions=drop";
         let all = ["do not learn", "everything", "everything", "learn", "everything"];
-        for command in [("add-flow", flow), ("mod-flows", "table=5,ip,actions=output:1"), ("del-flows", "table=5")] {
+        for command in
+            [("add-flow", flow), ("mod-flows", "table=5,ip,actions=output:1"), ("del-flows", "table=5")]
+        {
             bed.ovs.ofctl(command.0, command.1);
             let told = until_told(&bed, all.len()).await;
             assert_eq!(told[..all.len()], all, "{command:?}");

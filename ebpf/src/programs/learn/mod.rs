@@ -257,8 +257,8 @@ fn save<F: Family>(
         let entry = unsafe { &mut *entry };
         learn::is_learnable(entry)?;
         let compared = if service::same_path(entry, value) {
-            let is_current = entry.checked == terms.change
-                || conn::is_current::<F>(key, entry, terms.change) != 0;
+            let is_current =
+                entry.checked == terms.change || conn::is_current::<F>(key, entry, terms.change) != 0;
             learn::compare(entry, value, is_current, count::counting())
         } else {
             Compared::New

@@ -232,7 +232,8 @@ pub(in crate::flow_cache) async fn round(
     }
     let ids: BTreeSet<&str> = decided.endpoints.iter().map(|endpoint| endpoint.id.as_str()).collect();
     shared.retain_endpoints(|id| ids.contains(id));
-    let left = |endpoint: &&EndpointStatus| shared.set_endpoint(&endpoint.id, endpoint.path.path == Path::Ebpf);
+    let left =
+        |endpoint: &&EndpointStatus| shared.set_endpoint(&endpoint.id, endpoint.path.path == Path::Ebpf);
     let left: Vec<_> = decided.endpoints.iter().filter(left).filter_map(|one| host_veth(&one.id)).collect();
     let fast = decided.endpoints.iter().filter(|endpoint| endpoint.path.path == Path::Ebpf).count();
     shared.metrics.endpoints(fast, decided.endpoints.len() - fast);

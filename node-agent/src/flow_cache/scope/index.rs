@@ -76,7 +76,9 @@ impl Index {
             Fact::Provider(datapath) => structure = self.providers.add(datapath),
             Fact::Admits(datapath, mac) => add_to(&mut self.admits, mac, datapath),
             Fact::Sends(mac) => _ = self.sends.add(mac),
-            Fact::Constant(datapath, constant) => add_to(&mut self.writers, (datapath, constant), name.clone()),
+            Fact::Constant(datapath, constant) => {
+                add_to(&mut self.writers, (datapath, constant), name.clone())
+            }
             Fact::Clause(table, part) => {
                 let dimensions = self.clauses.entry((table, part.id)).or_default();
                 dimensions.entry(part.clause).or_default().add(name.clone());

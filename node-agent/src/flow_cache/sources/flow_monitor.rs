@@ -92,7 +92,12 @@ pub fn watch(
 }
 
 /// Serves one connection. Returns why it ended.
-fn session(mut stream: UnixStream, bridge: Watched, stop: &AtomicBool, report: &mut impl FnMut(Event)) -> String {
+fn session(
+    mut stream: UnixStream,
+    bridge: Watched,
+    stop: &AtomicBool,
+    report: &mut impl FnMut(Event),
+) -> String {
     let mut session = Session::new(bridge);
     let begin = |stream: &mut UnixStream| {
         stream.set_read_timeout(Some(LOOK))?;

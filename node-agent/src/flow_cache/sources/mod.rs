@@ -3,9 +3,9 @@
 
 pub(super) mod flow_events;
 pub mod flow_monitor;
-mod tables;
 pub(super) mod forgotten;
 pub(super) mod ovs_database;
 pub(super) mod revalidation;
+mod tables;
 pub(super) mod tracking;
 pub(super) mod underlay;

@@ -131,7 +131,7 @@ fn concern(change: &RowChange) -> Concern {
 /// A change of a port with the row's names.
 fn named<R: Row>(change: &RowChange, name: impl Fn(&R) -> &String) -> Concern {
     let rows = [change.old::<R>(), change.new_row::<R>()];
-    Concern::Ports(rows.into_iter().flatten().map(|row| name(&row).clone()).collect())
+    Concern::Ports(rows.into_iter().flatten().map(|row| name(row).clone()).collect())
 }
 
 fn differs<R: Row, T: PartialEq>(change: &RowChange, facts: impl Fn(&R) -> T) -> bool {

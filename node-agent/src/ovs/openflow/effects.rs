@@ -110,7 +110,7 @@ struct Part {
 impl Part {
     /// The first register, and how many, if they are whole.
     fn words(self) -> Option<(usize, usize)> {
-        let whole = self.offset % 32 == 0 && self.bits % 32 == 0;
+        let whole = self.offset.is_multiple_of(32) && self.bits.is_multiple_of(32);
         let (first, last) = self.lanes().filter(|_| whole)?;
         Some((first, last + 1 - first))
     }
@@ -220,7 +220,9 @@ impl Effects {
                 let value = field.whole().and_then(|number| u64::try_from(number).ok());
                 self.datapath.replace(value.unwrap_or(0)).is_some_and(|old| Some(old) != value)
             }
-            Target::EthSource => mac().is_some_and(|mac| self.eth_source.replace(mac).is_some_and(|old| old != mac)),
+            Target::EthSource => {
+                mac().is_some_and(|mac| self.eth_source.replace(mac).is_some_and(|old| old != mac))
+            }
             Target::EthDestination => {
                 mac().is_some_and(|mac| self.eth_destination.replace(mac).is_some_and(|old| old != mac))
             }
@@ -231,7 +233,9 @@ impl Effects {
     }
 
     fn set_register(&mut self, at: usize, (value, mask): (u32, u32)) {
-        let (Some(target), Some(register)) = (register_target(at), self.registers.get_mut(at)) else { return };
+        let (Some(target), Some(register)) = (register_target(at), self.registers.get_mut(at)) else {
+            return;
+        };
         let bit = 1 << at;
         self.scratches |= at == 1 && mask != 0 && (value, mask) != (0, u32::MAX);
         match (value, mask) {
@@ -250,7 +254,8 @@ impl Effects {
     }
 
     fn load(&mut self, body: &[u8]) {
-        let (Some(bits), Some(header), Some(low)) = (u16_at(body, 0), u32_at(body, 2), u32_at(body, 10)) else {
+        let (Some(bits), Some(header), Some(low)) = (u16_at(body, 0), u32_at(body, 2), u32_at(body, 10))
+        else {
             return self.other.insert(Target::Unknown);
         };
         match oxm::registers(header >> 9) {
@@ -357,8 +362,15 @@ mod tests {
 
     #[test]
     fn constants_are_told_from_parts_and_copies() {
-        let effects = set(&[field(1, 0, &[10, 0, 0, 1]), field(1, 111 + 1, &[0; 16]), field(0x8000, 2, &[0, 0, 0, 0, 0, 0, 0, 3])]);
-        assert_eq!((effects.register(0), effects.register(4), effects.datapath), (Some(0x0a00_0001), None, Some(3)));
+        let effects = set(&[
+            field(1, 0, &[10, 0, 0, 1]),
+            field(1, 111 + 1, &[0; 16]),
+            field(0x8000, 2, &[0, 0, 0, 0, 0, 0, 0, 3]),
+        ]);
+        assert_eq!(
+            (effects.register(0), effects.register(4), effects.datapath),
+            (Some(0x0a00_0001), None, Some(3))
+        );
         assert!(effects.constant.contains(Target::NextHop) && effects.other.is_empty());
         let twice = set(&[field(1, 0, &[10, 0, 0, 1]), field(1, 0, &[10, 0, 0, 2])]);
         assert!(twice.other.contains(Target::NextHop), "one of two constants");
