@@ -20,8 +20,7 @@ pub(super) fn changes(bed: &Bed, scene: &Scene, random: &mut Random) -> Result<V
         let text = bed.nbctl(&["--bare", "--columns=name", "list", table])?;
         Ok(text.split_whitespace().map(str::to_owned).collect())
     };
-    let mut choices =
-        Choices { scene, groups: names("port_group")?, sets: names("address_set")?, random };
+    let mut choices = Choices { scene, groups: names("port_group")?, sets: names("address_set")?, random };
     let mut changes = Vec::new();
     for _ in 0..4 {
         changes.extend(choices.acl());
@@ -145,7 +144,10 @@ impl<'a> Choices<'a> {
                 &["set", "logical_router_port", "rtos-n2", "options:gateway_mtu=1300"],
                 &["remove", "logical_router_port", "rtos-n2", "options", "gateway_mtu"],
             ),
-            Change::by_hand(&["lrp-set-enabled", "rtos-n2", "disabled"], &["lrp-set-enabled", "rtos-n2", "enabled"]),
+            Change::by_hand(
+                &["lrp-set-enabled", "rtos-n2", "disabled"],
+                &["lrp-set-enabled", "rtos-n2", "enabled"],
+            ),
         ])
     }
 
@@ -191,7 +193,10 @@ impl<'a> Choices<'a> {
         let to = format!("{a}:80");
         let both = format!("{q}:8080,{a}:8080");
         Ok(vec![
-            Change::by_hand(&["lb-add", "lbx", &on_pod, &to, "--", "ls-lb-add", "n1", "lbx"], &["lb-del", "lbx"]),
+            Change::by_hand(
+                &["lb-add", "lbx", &on_pod, &to, "--", "ls-lb-add", "n1", "lbx"],
+                &["lb-del", "lbx"],
+            ),
             Change::by_hand(
                 &["lb-add", "lby", "10.96.7.7:80", &both, "--", "ls-lb-add", "n1", "lby"],
                 &["lb-del", "lby"],
@@ -215,8 +220,32 @@ impl<'a> Choices<'a> {
         for _ in 0..2 {
             if let Some(set) = self.random.pick(&self.sets).cloned() {
                 changes.push(Change::by_hand(
-                    &["add", "address_set", &set, "addresses", &q, "--", "add", "address_set", &set, "addresses", &b],
-                    &["remove", "address_set", &set, "addresses", &q, "--", "remove", "address_set", &set, "addresses", &b],
+                    &[
+                        "add",
+                        "address_set",
+                        &set,
+                        "addresses",
+                        &q,
+                        "--",
+                        "add",
+                        "address_set",
+                        &set,
+                        "addresses",
+                        &b,
+                    ],
+                    &[
+                        "remove",
+                        "address_set",
+                        &set,
+                        "addresses",
+                        &q,
+                        "--",
+                        "remove",
+                        "address_set",
+                        &set,
+                        "addresses",
+                        &b,
+                    ],
                 ));
             }
         }

@@ -36,7 +36,8 @@ impl Change {
         let owned = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
         let call = |words: Vec<String>| {
             move |bed: &Bed| -> Result<()> {
-                let words: Vec<&str> = ["--wait=hv", "--"].into_iter().chain(words.iter().map(String::as_str)).collect();
+                let words: Vec<&str> =
+                    ["--wait=hv", "--"].into_iter().chain(words.iter().map(String::as_str)).collect();
                 bed.nbctl(&words)?;
                 Ok(())
             }

@@ -61,7 +61,8 @@ impl Control {
                 [name] => bridge = name.trim_end_matches(':'),
                 [_, numbers, ..] if bridge == "br-int" => {
                     let numbers = numbers.trim_end_matches(':').split_once('/');
-                    let numbers = numbers.and_then(|(of, odp)| Some((odp.parse::<u32>().ok()?, of.parse::<u32>().ok()?)));
+                    let numbers = numbers
+                        .and_then(|(of, odp)| Some((odp.parse::<u32>().ok()?, of.parse::<u32>().ok()?)));
                     ports.extend(numbers);
                 }
                 _ => {}

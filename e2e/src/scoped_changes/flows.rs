@@ -92,7 +92,9 @@ impl Flow {
         match self.translation {
             Translation::None => {}
             Translation::Request => {
-                let Some(backend) = translated(&actions) else { return Ok(Verdict { actions, scopes: None }) };
+                let Some(backend) = translated(&actions) else {
+                    return Ok(Verdict { actions, scopes: None });
+                };
                 addresses.insert(backend);
                 let established =
                     Packet { addresses: (packet.addresses.0, backend), state: "trk,est", ..packet.clone() };

@@ -48,12 +48,18 @@ pub(super) fn changes(bed: &Bed) -> Result<Vec<Change>> {
     let deny = json!({"podSelector": web, "policyTypes": ["Ingress"]});
     let egress = json!({"podSelector": web, "policyTypes": ["Egress"],
         "egress": [{"to": role("client"), "ports": [{"port": 80}, {"port": 8080}]}]});
-    let all = json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"], "ingress": [{}], "egress": [{}]});
+    let all =
+        json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"], "ingress": [{}], "egress": [{}]});
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "elsewhere"}});
     let dual = bed.config().dual_stack;
     Ok(vec![
         objects("pod on n2", scoped, "pod", pod_of(bed, "other", "n2", "none")?),
-        objects("pod on n2 that a policy's peers include", scoped, "pod", pod_of(bed, "other", "n2", "client")?),
+        objects(
+            "pod on n2 that a policy's peers include",
+            scoped,
+            "pod",
+            pod_of(bed, "other", "n2", "client")?,
+        ),
         objects("pod on n1", scoped, "pod", pod_of(bed, "here", "n1", "none")?),
         objects("pod on n1 with a policy", scoped, "pod", pod_of(bed, "here", "n1", "guarded")?),
         objects("pod on n2 that is an endpoint", scoped, "pod", pod_of(bed, "other", "n2", "web")?),
@@ -75,7 +81,12 @@ pub(super) fn changes(bed: &Bed) -> Result<Vec<Change>> {
             "networkpolicy",
             ingress("p", "web", &role("idle"), &json!([{"port": "http"}])),
         ),
-        objects("policy by namespaces", scoped, "networkpolicy", ingress("p", "web", &namespaces, &json!([]))),
+        objects(
+            "policy by namespaces",
+            scoped,
+            "networkpolicy",
+            ingress("p", "web", &namespaces, &json!([])),
+        ),
         objects("policy by block", scoped, "networkpolicy", ingress("p", "web", &block, &json!([]))),
         objects("policy that refuses", scoped, "networkpolicy", policy("p", deny)),
         objects("policy for egress", scoped, "networkpolicy", policy("p", egress)),

@@ -93,7 +93,10 @@ impl Args {
 
 /// The updates that are everything.
 fn wide(why: Why, seen: &Seen) -> String {
-    let wide = seen.updates.iter().filter(|text| ["scopes", "nothing", "lint"].iter().all(|scoped| !text.starts_with(scoped)));
+    let wide = seen
+        .updates
+        .iter()
+        .filter(|text| ["scopes", "nothing", "lint"].iter().all(|scoped| !text.starts_with(scoped)));
     wide.take(6).fold(why.name().to_owned(), |text, update| text + "\n  " + update)
 }
 
@@ -143,7 +146,11 @@ impl<'a> Run<'a> {
         let begin = Instant::now();
         run.verdicts = run.trace()?;
         let entries = run.verdicts.iter().filter(|verdict| verdict.scopes.is_some()).count();
-        say(format_args!("{} flows of which {entries} would be cached, traced in {:.1?}", run.flows.len(), begin.elapsed()));
+        say(format_args!(
+            "{} flows of which {entries} would be cached, traced in {:.1?}",
+            run.flows.len(),
+            begin.elapsed()
+        ));
         run.late = run.monitor.read(QUIET, QUIET)?;
         Ok(run)
     }
@@ -211,9 +218,14 @@ impl<'a> Run<'a> {
             ));
         }
         if !missed.is_empty() {
-            checks.check(format_args!("{name}: scopes cover what changed"), Err(self.explain(&before, &seen, &missed)));
+            checks.check(
+                format_args!("{name}: scopes cover what changed"),
+                Err(self.explain(&before, &seen, &missed)),
+            );
         }
-        if expected == Expected::Scopes && let Some(why) = alone {
+        if expected == Expected::Scopes
+            && let Some(why) = alone
+        {
             checks.check(format_args!("{name}: is not everything"), Err(wide(why, &seen)));
         }
         Ok(())
@@ -247,7 +259,9 @@ impl<'a> Run<'a> {
     fn explain(&self, before: &[Verdict], seen: &Seen, missed: &[usize]) -> String {
         let mut text = format!("{} flows; the impact is {:?}", missed.len(), seen.impact);
         for at in missed.iter().take(3) {
-            let (Some(flow), Some(old), Some(new)) = (self.flows.get(*at), before.get(*at), self.verdicts.get(*at)) else {
+            let (Some(flow), Some(old), Some(new)) =
+                (self.flows.get(*at), before.get(*at), self.verdicts.get(*at))
+            else {
                 continue;
             };
             text += &format!(

@@ -102,12 +102,15 @@ impl Monitor {
         match self.stream.read(&mut chunk) {
             Ok(0) => bail!("OVS closed the flow monitor"),
             Ok(count) => self.buffer.extend(chunk.get(..count).unwrap_or_default()),
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return Ok(false),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                return Ok(false);
+            }
             Err(error) => return Err(error.into()),
         }
         let buffer = std::mem::take(&mut self.buffer);
         let (mut rest, mut listed) = (buffer.as_slice(), false);
-        while let Some((one, after)) = openflow::length(rest).and_then(|length| rest.split_at_checked(length)) {
+        while let Some((one, after)) = openflow::length(rest).and_then(|length| rest.split_at_checked(length))
+        {
             rest = after;
             match openflow::read(one) {
                 Message::Echo { xid, body } => self.stream.write_all(&openflow::echo_reply(xid, body))?,

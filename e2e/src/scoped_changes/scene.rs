@@ -146,7 +146,7 @@ impl Scene {
             tries += 1;
             let flow = match random.below(10) {
                 0..=2 => self.between(random, &LOCAL, &REMOTE),
-                3..=5 => self.from_far(random, &mut far)?,
+                3..=5 => self.of_far(random, &mut far)?,
                 6 => self.between(random, &LOCAL, &LOCAL),
                 7 | 8 => self.request(random),
                 _ => self.reply(random, &mut far)?,
@@ -175,7 +175,8 @@ impl Scene {
             state,
         };
         let protocol = if udp { "udp" } else { "tcp" };
-        (source != target).then(|| (packet, format!("{source} to {target}, {protocol} {sport} to {dport}, {state}")))
+        (source != target)
+            .then(|| (packet, format!("{source} to {target}, {protocol} {sport} to {dport}, {state}")))
     }
 
     fn between(&self, random: &mut Random, from: &[&str], to: &[&str]) -> Option<Flow> {
@@ -184,7 +185,7 @@ impl Scene {
     }
 
     /// What n1 gets of a packet that a pod of n2 sends.
-    fn from_far(&self, random: &mut Random, far: &mut Control) -> Result<Option<Flow>> {
+    fn of_far(&self, random: &mut Random, far: &mut Control) -> Result<Option<Flow>> {
         let Some((packet, name)) = self.sent(random, &REMOTE, &LOCAL) else { return Ok(None) };
         let packet = self.arrives(packet, far)?;
         Ok(packet.map(|packet| Flow { name, packet, translation: Translation::None }))
@@ -192,7 +193,8 @@ impl Scene {
 
     fn arrives(&self, mut packet: Packet, far: &mut Control) -> Result<Option<Packet>> {
         // What n2 lets through does not matter here.
-        let actions = far.trace(&Packet { state: "trk,est,rpl", ..packet.clone() }.text(), &["trk,est,rpl"; 5])?;
+        let actions =
+            far.trace(&Packet { state: "trk,est,rpl", ..packet.clone() }.text(), &["trk,est,rpl"; 5])?;
         let Some(last) = actions.last() else { return Ok(None) };
         let Some((vni, option)) = geneve(last) else { return Ok(None) };
         let port = *self.tunnels.get("n1").context("no tunnel")?;
@@ -211,7 +213,11 @@ impl Scene {
         packet.addresses.1 = address;
         (packet.udp, packet.ports.1, packet.state) = (false, 80, "trk,new");
         let client = name.split(' ').next().unwrap_or_default();
-        Some(Flow { name: format!("{client} to service {service} {address}"), packet, translation: Translation::Request })
+        Some(Flow {
+            name: format!("{client} to service {service} {address}"),
+            packet,
+            translation: Translation::Request,
+        })
     }
 
     fn reply(&self, random: &mut Random, far: &mut Control) -> Result<Option<Flow>> {
@@ -245,7 +251,8 @@ fn member(bed: &Bed, node: &str, name: &str) -> Result<Member> {
     let port = format!("{NAMESPACE}_{name}");
     let path = "jsonpath={.metadata.annotations.k8s\\.ovn\\.org/pod-networks}";
     let text = bed.kubectl(&["-n", NAMESPACE, "get", "pod", name, "-o", path])?;
-    let networks: Value = serde_json::from_str(&text).with_context(|| format!("annotation of {name}: {text}"))?;
+    let networks: Value =
+        serde_json::from_str(&text).with_context(|| format!("annotation of {name}: {text}"))?;
     let network = &networks["default"];
     let addresses = network["ip_addresses"].as_array().context("no addresses")?.iter();
     let addresses = addresses.filter_map(|text| text.as_str()?.split('/').next()?.parse().ok()).collect();

@@ -34,12 +34,7 @@ pub(super) fn scopes<'a>(
 }
 
 /// Appends the scopes of the smallest dimension that has any. A conjunction of which no other dimension has a flow never acts.
-fn by_dimension(
-    index: &Index,
-    table: u8,
-    (id, own): Membership,
-    scopes: &mut Vec<Scope>,
-) -> Option<()> {
+fn by_dimension(index: &Index, table: u8, (id, own): Membership, scopes: &mut Vec<Scope>) -> Option<()> {
     let Some(dimensions) = index.dimensions(table, id) else { return Some(()) };
     let mut others: Vec<_> = of(dimensions, own).collect();
     if others.is_empty() {
@@ -56,6 +51,9 @@ fn by_dimension(
     None
 }
 
-fn of(dimensions: &Dimensions, own: Option<u8>) -> impl Iterator<Item = (&u8, &super::counted::Counted<super::ledger::Name>)> {
+fn of(
+    dimensions: &Dimensions,
+    own: Option<u8>,
+) -> impl Iterator<Item = (&u8, &super::counted::Counted<super::ledger::Name>)> {
     dimensions.iter().filter(move |(clause, _)| Some(**clause) != own)
 }

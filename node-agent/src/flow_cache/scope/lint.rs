@@ -22,26 +22,31 @@ fn place(datapath: Option<u64>, table: u8) -> String {
 /// Fields that nobody else may write: metadata and registers 14 and 15 by what enters the bridge or a datapath, registers of
 /// addresses from the packet alone, Ethernet addresses by routers.
 fn writers(index: &Index) -> Option<String> {
-    index.writes.iter().filter_map(|(datapath, table, write)| {
-        let router = datapath.is_none_or(|datapath| index.is_router(datapath));
-        let what = match write {
-            Write::Never(target) => format!("a flow writes {}", name(*target)),
-            Write::Registers => "a flow leads to another datapath and keeps registers".to_owned(),
-            // Before it has routed, a router has other things there.
-            Write::NextHop if datapath.is_some_and(|datapath| index.is_routed(datapath, *table)) => {
-                "a router's next hop is neither constant nor the destination".to_owned()
-            }
-            Write::Original => "an original destination is neither constant nor the destination".to_owned(),
-            Write::Scratches if !datapath.is_some_and(|datapath| index.is_router(datapath)) => {
-                "register 1 of a switch is not for the original destination alone".to_owned()
-            }
-            Write::Carries if !router => "a switch copies flags to the original destination".to_owned(),
-            Write::Ethernet if !router => "a switch writes Ethernet addresses".to_owned(),
-            _ => return None,
-        };
-        Some(format!("{what} ({})", place(*datapath, *table)))
-    })
-    .min()
+    index
+        .writes
+        .iter()
+        .filter_map(|(datapath, table, write)| {
+            let router = datapath.is_none_or(|datapath| index.is_router(datapath));
+            let what = match write {
+                Write::Never(target) => format!("a flow writes {}", name(*target)),
+                Write::Registers => "a flow leads to another datapath and keeps registers".to_owned(),
+                // Before it has routed, a router has other things there.
+                Write::NextHop if datapath.is_some_and(|datapath| index.is_routed(datapath, *table)) => {
+                    "a router's next hop is neither constant nor the destination".to_owned()
+                }
+                Write::Original => {
+                    "an original destination is neither constant nor the destination".to_owned()
+                }
+                Write::Scratches if !datapath.is_some_and(|datapath| index.is_router(datapath)) => {
+                    "register 1 of a switch is not for the original destination alone".to_owned()
+                }
+                Write::Carries if !router => "a switch copies flags to the original destination".to_owned(),
+                Write::Ethernet if !router => "a switch writes Ethernet addresses".to_owned(),
+                _ => return None,
+            };
+            Some(format!("{what} ({})", place(*datapath, *table)))
+        })
+        .min()
 }
 
 fn name(target: Target) -> &'static str {
@@ -74,9 +79,12 @@ fn translations(index: &Index) -> Option<String> {
             _ => {}
         }
     }
-    wrong.map(|place| format!("a router next to local endpoints translates addresses ({place})")).or_else(|| {
-        (tables.len() > 1).then(|| format!("switches translate destinations in several tables: {tables:?}"))
-    })
+    wrong.map(|place| format!("a router next to local endpoints translates addresses ({place})")).or_else(
+        || {
+            (tables.len() > 1)
+                .then(|| format!("switches translate destinations in several tables: {tables:?}"))
+        },
+    )
 }
 
 /// A2: every pass of a router lowers the TTL: in one table, and no egress port is chosen before or there without it.

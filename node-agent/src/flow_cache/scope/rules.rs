@@ -142,7 +142,9 @@ impl Rules<'_> {
     /// R7.
     fn mac(&self, matched: &Match) -> Option<MacAddr> {
         let usable = |mac: &MacAddr| {
-            mac.0.first().is_some_and(|byte| byte & 1 == 0) && mac.0 != [0; 6] && !self.index.is_router_mac(*mac)
+            mac.0.first().is_some_and(|byte| byte & 1 == 0)
+                && mac.0 != [0; 6]
+                && !self.index.is_router_mac(*mac)
         };
         [matched.eth_destination, matched.eth_source].into_iter().flatten().find(usable)
     }

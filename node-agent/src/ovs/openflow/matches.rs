@@ -209,7 +209,10 @@ mod tests {
         bytes.extend(field(1, 112, &[0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9], &[]));
         let found = Match::read(&bytes);
         assert!(found.complete);
-        assert_eq!((found.register(14), found.register(0), found.register(1)), (Some(7), Some(0x0a00_0001), None));
+        assert_eq!(
+            (found.register(14), found.register(0), found.register(1)),
+            (Some(7), Some(0x0a00_0001), None)
+        );
         assert_eq!(found.registers(4), Some("fd00::9".parse().unwrap()));
         assert_eq!(found.registers(0), None);
         assert_eq!(found.logical_port(14), None, "without a datapath");
@@ -220,7 +223,10 @@ mod tests {
         let read = |number, value: &[u8], mask: &[u8]| Match::read(&field(0x8000, number, value, mask));
         assert_eq!(read(11, &[10, 0, 0, 1], &[]).source, Address::Whole("10.0.0.1".parse().unwrap()));
         assert_eq!(read(12, &[10, 0, 0, 0], &[255, 0, 0, 0]).destination, Address::Part);
-        assert_eq!(read(12, &[10, 0, 0, 1], &[255; 4]).destination, Address::Whole("10.0.0.1".parse().unwrap()));
+        assert_eq!(
+            read(12, &[10, 0, 0, 1], &[255; 4]).destination,
+            Address::Whole("10.0.0.1".parse().unwrap())
+        );
         assert!(read(12, &[224, 0, 0, 0], &[240, 0, 0, 0]).group);
         assert!(!read(12, &[192, 0, 0, 0], &[192, 0, 0, 0]).group);
         assert!(read(12, &[255; 4], &[]).group);
@@ -237,7 +243,10 @@ mod tests {
         assert!(never(&field(0x8000, 5, &[8, 6], &[])), "ARP");
         assert!(!never(&field(0x8000, 5, &[8, 0], &[])));
         assert!(never(&field(0x8000, 10, &[1], &[])) && !never(&field(0x8000, 10, &[6], &[])));
-        assert!(never(&field(0x8000, 6, &[0x10, 0], &[0x10, 0])) && !never(&field(0x8000, 6, &[0, 0], &[0x10, 0])));
+        assert!(
+            never(&field(0x8000, 6, &[0x10, 0], &[0x10, 0]))
+                && !never(&field(0x8000, 6, &[0, 0], &[0x10, 0]))
+        );
         assert!(never(&field(1, 26, &[2], &[2])) && !never(&field(1, 26, &[0], &[2])));
         assert!(!never(&[]));
     }

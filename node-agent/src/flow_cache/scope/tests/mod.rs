@@ -10,9 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::{Classifier, Impact, Scope, Why};
 use crate::ovs::openflow::Update;
-use wire::{
-    Flow, copy, dec_ttl, dl_dst, in_port, metadata, nxm_reg, output, patch, reg, set,
-};
+use wire::{Flow, copy, dec_ttl, dl_dst, in_port, metadata, nxm_reg, output, patch, reg, set};
 
 /// A switch with two local ports, a router next to it, another switch, and one far away.
 const SWITCH: u64 = 1;

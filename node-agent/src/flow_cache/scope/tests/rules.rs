@@ -219,7 +219,9 @@ fn what_is_too_much_or_unknown_is_everything() {
     let flow = Flow::new(50, &[dst(IP)], &[]);
     assert_eq!(table.updates(&vec![flow.present(); 1_000]).everything, None);
     assert_eq!(table.updates(&vec![flow.present(); 1_001]).everything, Some(Why::ManyUpdates));
-    let many: Vec<_> = (0..=512_u16).map(|n| Flow::new(50, &[dst([10, 9, n.to_be_bytes()[0], n.to_be_bytes()[1]])], &[])).collect();
+    let many: Vec<_> = (0..=512_u16)
+        .map(|n| Flow::new(50, &[dst([10, 9, n.to_be_bytes()[0], n.to_be_bytes()[1]])], &[]))
+        .collect();
     let updates: Vec<_> = many.iter().map(Flow::present).collect();
     assert_eq!(table.updates(&updates[..512]).everything, None);
     assert_eq!(table.updates(&updates).everything, Some(Why::ManyScopes));

@@ -143,7 +143,12 @@ impl Flow {
         let actions = actions.concat();
         let length = u16::try_from(actions.len() + 8).unwrap().to_be_bytes();
         let instructions = [&[0, 4, length[0], length[1], 0, 0, 0, 0], actions.as_slice()].concat();
-        Self { table, priority: 1, matched: [&[0, 1, 0, 0], fields.concat().as_slice()].concat(), instructions }
+        Self {
+            table,
+            priority: 1,
+            matched: [&[0, 1, 0, 0], fields.concat().as_slice()].concat(),
+            instructions,
+        }
     }
 
     fn key(&self) -> Key<'_> {

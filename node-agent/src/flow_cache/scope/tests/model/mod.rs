@@ -1,201 +1,16 @@
 //! A small flow table that is carried out: whatever random changes do to it, a flow whose verdict changes has a scope of the
 //! impact.
 
+mod table;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::MacAddr;
 use proptest::prelude::*;
 
-use super::wire::*;
+use super::wire::Flow;
 use super::*;
-
-/// Key of the router's port that leads to other nodes.
-const AWAY: u32 = 20;
-/// OpenFlow port of the tunnels.
-const TUNNEL: u32 = 99;
-/// Tables: classification, switch ingress, look-up, egress, delivery; routing, policies, resolution.
-const INGRESS: u8 = 10;
-const LOOKUP: u8 = 18;
-const ROUTE: u8 = 20;
-const POLICY: u8 = 25;
-const RESOLVE: u8 = 29;
-const EGRESS: u8 = 50;
-
-/// Pods 1 and 2 are local and on the switch; 3 and 4 on another node.
-fn ip(pod: u8) -> [u8; 4] {
-    [10, 0, u8::from(pod > 2), pod]
-}
-
-fn mac(pod: u8) -> [u8; 6] {
-    [0x0a, 0, 0, 0, 1, pod]
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Packet {
-    in_port: u32,
-    datapath: u64,
-    from: u32,
-    to: u32,
-    hop: u32,
-    macs: ([u8; 6], [u8; 6]),
-    pods: (u8, u8),
-    port: u16,
-}
-
-/// A condition on a packet's state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Is {
-    Datapath(u64),
-    From(u32),
-    To(u32),
-    Hop(u8),
-    Source(u8),
-    Destination(u8),
-    /// The prefix of the pods that are not local, or of the others.
-    Net(bool),
-    Sender(u8),
-    Receiver(u8),
-    Port(u16),
-}
-
-impl Is {
-    fn holds(self, packet: &Packet) -> bool {
-        match self {
-            Self::Datapath(datapath) => packet.datapath == datapath,
-            Self::From(port) => packet.from == port,
-            Self::To(port) => packet.to == port,
-            Self::Hop(pod) => packet.hop == u32::from_be_bytes(ip(pod)),
-            Self::Source(pod) => packet.pods.0 == pod,
-            Self::Destination(pod) => packet.pods.1 == pod,
-            Self::Net(away) => (packet.pods.1 > 2) == away,
-            Self::Sender(pod) => packet.macs.0 == mac(pod),
-            Self::Receiver(pod) => packet.macs.1 == mac(pod),
-            Self::Port(port) => packet.port == port,
-        }
-    }
-
-    fn field(self) -> Vec<u8> {
-        match self {
-            Self::Datapath(datapath) => metadata(datapath),
-            Self::From(port) => reg(14, port),
-            Self::To(port) => reg(15, port),
-            Self::Hop(pod) => reg(0, u32::from_be_bytes(ip(pod))),
-            Self::Source(pod) => src(ip(pod)),
-            Self::Destination(pod) => dst(ip(pod)),
-            Self::Net(away) => dst_prefix([10, 0, u8::from(away), 0], [255, 255, 255, 0]),
-            Self::Sender(pod) => dl_src(mac(pod)),
-            Self::Receiver(pod) => dl_dst(mac(pod)),
-            Self::Port(port) => tcp_dst(port),
-        }
-    }
-}
-
-/// What a flow does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Act {
-    Next,
-    Drop,
-    To(u32),
-    /// To a next hop that is not the destination.
-    Hop(u8),
-    Resolve(u8),
-    Clause(u8),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Rule {
-    table: u8,
-    priority: u16,
-    conditions: BTreeSet<Is>,
-    /// The conjunction that must hold.
-    conjunction: bool,
-    act: Act,
-}
-
-impl Rule {
-    fn new(table: u8, priority: u16, conditions: impl IntoIterator<Item = Is>, act: Act) -> Self {
-        Self { table, priority, conditions: conditions.into_iter().collect(), conjunction: false, act }
-    }
-
-    fn key(&self) -> (u8, u16, BTreeSet<Is>, bool) {
-        (self.table, self.priority, self.conditions.clone(), self.conjunction)
-    }
-
-    fn flow(&self) -> Flow {
-        let mut fields: Vec<_> = self.conditions.iter().map(|is| is.field()).collect();
-        if self.conjunction {
-            fields.push(conj_id(7));
-        }
-        let router = self.table == ROUTE;
-        let actions = match self.act {
-            Act::Next | Act::Drop => vec![],
-            Act::To(port) if router => vec![dec_ttl(), copy((0x8000, 12), (1, 0)), set(&nxm_reg(15, port))],
-            Act::To(port) => vec![set(&nxm_reg(15, port))],
-            Act::Hop(pod) => vec![set(&nxm_reg(0, u32::from_be_bytes(ip(pod))))],
-            Act::Resolve(pod) => vec![set(&dl_dst(mac(pod)))],
-            Act::Clause(number) => vec![conjunction(7, number)],
-        };
-        let mut flow = Flow::new(self.table, &fields, &actions);
-        flow.priority = self.priority;
-        flow
-    }
-}
-
-type Rules = BTreeMap<(u8, u16, BTreeSet<Is>, bool), Act>;
-
-/// The action of a table for a packet; the lowest key wins among equals.
-fn act(rules: &Rules, table: u8, packet: &Packet) -> Option<Act> {
-    let of = |conditions: &BTreeSet<Is>| conditions.iter().all(|is| is.holds(packet));
-    let here: Vec<_> = rules.iter().filter(|((at, ..), _)| *at == table).collect();
-    let clauses: BTreeSet<u8> = here
-        .iter()
-        .filter_map(|((_, _, conditions, _), act)| match act {
-            Act::Clause(number) if of(conditions) => Some(*number),
-            _ => None,
-        })
-        .collect();
-    here.into_iter()
-        .filter(|((_, _, conditions, conjunction), act)| {
-            !matches!(act, Act::Clause(_)) && of(conditions) && (!conjunction || clauses.len() == 2)
-        })
-        .max_by_key(|((_, priority, ..), _)| *priority)
-        .map(|(_, act)| *act)
-}
-
-/// Where a packet leaves and how; none: it does not.
-fn carry(rules: &Rules, mut packet: Packet) -> Option<(u32, Packet)> {
-    let mut table = if packet.in_port == TUNNEL { EGRESS } else { INGRESS };
-    loop {
-        match act(rules, table, &packet)? {
-            Act::Drop | Act::Clause(_) => return None,
-            Act::Next => {}
-            Act::To(port) => {
-                packet.to = port;
-                if table == ROUTE {
-                    packet.hop = u32::from_be_bytes(ip(packet.pods.1));
-                    packet.macs.0 = ROUTER_MAC;
-                }
-            }
-            Act::Hop(pod) => packet.hop = u32::from_be_bytes(ip(pod)),
-            Act::Resolve(pod) => packet.macs.1 = mac(pod),
-        }
-        table = match table {
-            INGRESS => LOOKUP,
-            LOOKUP | RESOLVE => EGRESS,
-            ROUTE => POLICY,
-            POLICY => RESOLVE,
-            _ => match (packet.datapath, packet.to) {
-                (SWITCH, port @ 1..=2) => return Some((port + 10, packet)),
-                (ROUTER, AWAY) => return Some((TUNNEL, packet)),
-                (SWITCH, TO_ROUTER) => {
-                    packet = Packet { datapath: ROUTER, from: TO_SWITCH, to: 0, hop: 0, ..packet };
-                    ROUTE
-                }
-                _ => return None,
-            },
-        };
-    }
-}
+use table::*;
 
 /// Packets of all kinds: between local pods, to another node, from there.
 fn packets() -> Vec<Packet> {
@@ -226,7 +41,11 @@ fn entry(before: &Packet, out: u32, after: &Packet) -> BTreeSet<Scope> {
     scopes.extend([before.pods.0, before.pods.1].map(|pod| Scope::Address(ip(pod).into())));
     scopes.extend([before.in_port, out].into_iter().filter(|port| *port != TUNNEL).map(Scope::Port));
     if before.in_port == TUNNEL {
-        scopes.extend([key(SWITCH, 40), key(SWITCH, u16::try_from(before.to).unwrap()), Scope::Datapath { vni: 1 }]);
+        scopes.extend([
+            key(SWITCH, 40),
+            key(SWITCH, u16::try_from(before.to).unwrap()),
+            Scope::Datapath { vni: 1 },
+        ]);
     }
     if out == TUNNEL {
         scopes.extend([key(ROUTER, 20), Scope::Datapath { vni: 2 }]);
@@ -296,7 +115,7 @@ fn change() -> impl Strategy<Value = Rule> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_changes_is_in_the_impact(bursts in proptest::collection::vec(
