@@ -33,6 +33,8 @@ pub(super) struct Index {
     admits: HashMap<MacAddr, Counted<u64>>,
     sends: Counted<MacAddr>,
     writers: HashMap<(Option<u64>, Constant), Counted<Name>>,
+    /// Datapaths in which a constant is written.
+    places: HashMap<Constant, Counted<Option<u64>>>,
     clauses: HashMap<(u8, u32), Dimensions>,
     virtuals: Counted<IpAddr>,
     /// What is written where, for the lint.
@@ -77,7 +79,8 @@ impl Index {
             Fact::Admits(datapath, mac) => add_to(&mut self.admits, mac, datapath),
             Fact::Sends(mac) => _ = self.sends.add(mac),
             Fact::Constant(datapath, constant) => {
-                add_to(&mut self.writers, (datapath, constant), name.clone())
+                add_to(&mut self.writers, (datapath, constant), name.clone());
+                add_to(&mut self.places, constant, datapath);
             }
             Fact::Clause(table, part) => {
                 let dimensions = self.clauses.entry((table, part.id)).or_default();
@@ -116,6 +119,7 @@ impl Index {
             Fact::Sends(mac) => _ = self.sends.remove(&mac),
             Fact::Constant(datapath, constant) => {
                 remove_from(&mut self.writers, &(datapath, constant), name);
+                remove_from(&mut self.places, &constant, &datapath);
             }
             Fact::Clause(table, part) => self.remove_clause((table, part.id), part.clause, name),
             Fact::Virtual(address) => _ = self.virtuals.remove(&address),
@@ -179,10 +183,11 @@ impl Index {
         self.sends.contains(&mac) || admitted()
     }
 
-    /// Flows that write a constant in a datapath, or in any.
-    pub(super) fn writers(&self, datapath: u64, constant: Constant) -> impl Iterator<Item = &Name> {
-        let of = move |datapath| self.writers.get(&(datapath, constant)).into_iter().flat_map(Counted::iter);
-        of(Some(datapath)).chain(of(None))
+    /// Flows that write a constant in a datapath; in any, if none is given.
+    pub(super) fn writers(&self, datapath: Option<u64>, constant: Constant) -> impl Iterator<Item = &Name> {
+        let places = self.places.get(&constant).into_iter().flat_map(Counted::iter);
+        let places = places.filter(move |place| datapath.is_none() || place.is_none() || **place == datapath);
+        places.filter_map(move |place| self.writers.get(&(*place, constant))).flat_map(Counted::iter)
     }
 
     /// Clauses of a conjunction.

@@ -1,4 +1,36 @@
 //! Which cached entries a change of br-int's flows can concern. Pure: no I/O, time is passed in.
+//!
+//! A cached verdict changes only if the match of some update covers a state that the packet has on its old way through the tables:
+//! where the old and the new way part, another flow wins, which was added and matches, or was removed and matched. So the rules
+//! name necessary conditions of "the old way has a state that this match covers". A field that is not read here counts as matching.
+//! The facts that the rules use are those of flows that made the old way; so removed ones stay known for a while, and added ones
+//! only widen.
+//!
+//! A *scoped* entry: it comes in by and goes to a pod, the management port or a tunnel, but not from tunnel to tunnel, nor back to
+//! its own port; its TTL is lowered at most once; its addresses are as they were, or a switch's load balancer translated exactly one of
+//! them (a request to a ClusterIP, or its answer). It belongs to the addresses before and after, up to four; to the ports in and
+//! out; to the MAC address that sent and the one that it is delivered to; and of a tunnel to the network identifier, and to it with each of
+//! the keys. Every other entry is sensitive to every change that is not nothing.
+//!
+//! | rule | match | concerns | why |
+//! |---|---|---|---|
+//! | R0 | not IP; a protocol other than TCP and UDP; to a group; tagged; a fragment | nothing | no entry is such, and no action makes such a packet one of an entry |
+//! | R1 | an address, whole | it | addresses are written by connection tracking alone: a request's destination once, where it enters its switch; an answer's source once, where it leaves. So every state has addresses of the entry |
+//! | R2 | ingress or egress port of this node, with its datapath; `in_port` of an endpoint | port, and its key | registers 14 and 15 are written by what enters the bridge or a datapath, and by the look-up of the receiver; an egress port leads there or is a drop |
+//! | R3 | egress port from 0x8000 on | what the flows that write it concern, and the key | a group's constant is written by them or came by a tunnel |
+//! | R4 | a conjunction's clause or id | itself, or all clauses of one other dimension | it acts for a packet only if a clause of every dimension matches the packet |
+//! | R5 | register 0 whole (0 to 3), in a router after it has routed | the address, and what the flows that write it as a constant concern | the next hop is a copy of the destination, or a constant |
+//! | R6 | register 4 whole (4 to 7) | the same | the original destination is the packet's or its connection's, or a constant; with IPv6 a router looks its next hop up there |
+//! | R7 | a MAC address that is not a router port's | it | with one router at most a frame has the MAC addresses of sender and receiver and of router ports only |
+//! | R8 | ingress or egress port of a switch, neither local nor a patch port | key | it was reached from, or left by, a tunnel, whose option has the key |
+//! | R9 | a datapath without local endpoints and not next to one | network identifier | the way has the first switch, one router, and the datapath of the tunnel |
+//!
+//! Everything else is [`Why`]. Fields of other kinds (connection state, ports of TCP and UDP, flag registers, priorities) widen a match,
+//! and are ignored.
+//!
+//! [`lint`] checks who writes what, as R1 to R9 assume: (A1) addresses are never written but by `ct(nat)`, which routers next to
+//! endpoints do not have, and switches' translations of a destination are in one table; (A2) a router lowers the TTL in one table, before it
+//! chooses a port; (A3) registers 0 to 7 are 0 where a packet enters a datapath.
 
 mod conjunction;
 mod counted;
@@ -13,7 +45,7 @@ use std::time::Instant;
 
 pub use impact::{Impact, Scope, Why};
 
-use crate::ovs::openflow::{FlowActions, Key, Update};
+use crate::ovs::openflow::{FlowActions, Key, Match, Update};
 use ledger::Ledger;
 
 /// Updates of one burst that are worth looking at. A restart of ovn-controller has thousands.
@@ -72,7 +104,7 @@ impl Classifier {
         }
     }
 
-    fn classify(&mut self, key: &Key<'_>, matched: &crate::ovs::openflow::Match, old: &[facts::Fact]) {
+    fn classify(&mut self, key: &Key<'_>, matched: &Match, old: &[facts::Fact]) {
         self.ledger.index_mut().update_near();
         let mut scopes = std::mem::take(&mut self.scratch);
         scopes.clear();

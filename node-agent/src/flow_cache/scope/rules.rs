@@ -81,26 +81,26 @@ impl Rules<'_> {
     fn group(&mut self, _table: u8, matched: &Match, depth: u8) -> Option<Result<(), Why>> {
         let group = matched.logical_port(15).filter(|port| port.port >= FIRST_GROUP)?;
         self.scopes.extend(key(group));
-        Some(self.writers(group.datapath, Constant::Group(group.port), depth))
+        Some(self.writers(Some(group.datapath), Constant::Group(group.port), depth))
     }
 
     /// R5. Before a router has routed, the lower half of the register is something else.
     fn next_hop(&mut self, table: u8, matched: &Match, depth: u8) -> Option<Result<(), Why>> {
         let router = matched.datapath.filter(|datapath| self.index.has_next_hop(*datapath, table))?;
         matched.register(0).filter(|register| *register >> 16 != 0)?;
-        self.register(matched, router, 0, Constant::NextHop, depth)
+        self.register(matched, Some(router), 0, Constant::NextHop, depth)
     }
 
     /// R6.
     fn original(&mut self, _table: u8, matched: &Match, depth: u8) -> Option<Result<(), Why>> {
-        self.register(matched, matched.datapath?, 4, Constant::Original, depth)
+        self.register(matched, matched.datapath, 4, Constant::Original, depth)
     }
 
     /// An address in registers from `first` on: it is one of the packet's, or a constant.
     fn register(
         &mut self,
         matched: &Match,
-        datapath: u64,
+        datapath: Option<u64>,
         first: usize,
         constant: fn(IpAddr) -> Constant,
         depth: u8,
@@ -128,7 +128,7 @@ impl Rules<'_> {
         Some(Ok(()))
     }
 
-    fn writers(&mut self, datapath: u64, constant: Constant, depth: u8) -> Result<(), Why> {
+    fn writers(&mut self, datapath: Option<u64>, constant: Constant, depth: u8) -> Result<(), Why> {
         let index = self.index;
         for writer in index.writers(datapath, constant) {
             if depth >= DEPTH {

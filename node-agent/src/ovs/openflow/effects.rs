@@ -5,58 +5,9 @@ use std::net::Ipv6Addr;
 
 use api::MacAddr;
 
-use super::oxm::{self, Field, Id};
+use super::oxm::{self, Field};
+use super::targets::{Part, Target, Targets, part, register_target, target};
 use super::{u16_at, u32_at};
-
-/// Fields that OVN's flows write, by what they mean there (OVN, include/ovn/logical-fields.h, northd/northd.c).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Target {
-    /// Logical datapath, `metadata`.
-    Datapath,
-    /// Logical ingress port, register 14.
-    Ingress,
-    /// Logical egress port, register 15.
-    Egress,
-    /// Registers 0 to 3: the next hop in routers.
-    NextHop,
-    /// Registers 4 to 7: the destination before translation in switches.
-    Original,
-    /// Ethernet source.
-    EthSource,
-    /// Ethernet destination.
-    EthDestination,
-    /// IP addresses.
-    Address,
-    /// Ports of TCP, UDP and SCTP.
-    Port,
-    /// TTL, other than by lowering it.
-    Ttl,
-    /// Ethernet type or encapsulation.
-    Encapsulation,
-    /// What it is could not be read.
-    Unknown,
-}
-
-/// A set of [`Target`]s.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Targets(u16);
-
-impl Targets {
-    fn insert(&mut self, target: Target) {
-        self.0 |= 1 << target as u8;
-    }
-
-    /// Whether a target is in the set.
-    pub fn contains(self, target: Target) -> bool {
-        self.0 & 1 << target as u8 != 0
-    }
-
-    /// Whether no target is.
-    pub fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-}
 
 /// Summary of what actions write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -96,39 +47,6 @@ pub struct Effects {
     /// What was pushed, and how often.
     stack: [Option<Part>; 4],
     pushed: usize,
-}
-
-/// A field, or bits of it: where a value is copied from or to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Part {
-    id: Id,
-    /// Of the lowest bit.
-    offset: u16,
-    bits: u16,
-}
-
-impl Part {
-    /// The first register, and how many, if they are whole.
-    fn words(self) -> Option<(usize, usize)> {
-        let whole = self.offset.is_multiple_of(32) && self.bits.is_multiple_of(32);
-        let (first, last) = self.lanes().filter(|_| whole)?;
-        Some((first, last + 1 - first))
-    }
-
-    /// The first and the last register that it touches. The highest bits are in the first register.
-    fn lanes(self) -> Option<(usize, usize)> {
-        let (first, count) = oxm::registers(self.id)?;
-        let lane = |bit: u16| (first + count).checked_sub(1 + usize::from(bit / 32));
-        Some((lane((self.offset + self.bits).checked_sub(1)?)?, lane(self.offset)?))
-    }
-
-    fn is(self, ids: &[Id]) -> bool {
-        ids.contains(&self.id)
-    }
-}
-
-fn part(header: Option<u32>, offset: Option<u16>, bits: Option<u16>) -> Option<Part> {
-    Some(Part { id: header? >> 9, offset: offset?.min(2048), bits: bits?.min(2048) })
 }
 
 impl Effects {
@@ -317,122 +235,5 @@ impl Effects {
     }
 }
 
-fn register_target(at: usize) -> Option<Target> {
-    match at {
-        0..=3 => Some(Target::NextHop),
-        4..=7 => Some(Target::Original),
-        14 => Some(Target::Ingress),
-        15 => Some(Target::Egress),
-        _ => None,
-    }
-}
-
-fn target(id: Id) -> Option<Target> {
-    let is = |ids: &[Id]| ids.contains(&id);
-    if id == oxm::METADATA {
-        Some(Target::Datapath)
-    } else if is(&oxm::ETH_SRC) {
-        Some(Target::EthSource)
-    } else if is(&oxm::ETH_DST) {
-        Some(Target::EthDestination)
-    } else if is(&oxm::IPV4_SRC) || is(&oxm::IPV4_DST) || is(&oxm::IPV6_SRC) || is(&oxm::IPV6_DST) {
-        Some(Target::Address)
-    } else if is(&oxm::PORT_SRC) || is(&oxm::PORT_DST) {
-        Some(Target::Port)
-    } else if id == oxm::IP_TTL {
-        Some(Target::Ttl)
-    } else {
-        None
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn field(class: u16, number: u8, value: &[u8]) -> Vec<u8> {
-        [&class.to_be_bytes()[..], &[number << 1, u8::try_from(value.len()).unwrap()], value].concat()
-    }
-
-    fn set(fields: &[Vec<u8>]) -> Effects {
-        let mut effects = Effects::default();
-        fields.iter().for_each(|field| effects.take(25, field, 0));
-        effects
-    }
-
-    #[test]
-    fn constants_are_told_from_parts_and_copies() {
-        let effects = set(&[
-            field(1, 0, &[10, 0, 0, 1]),
-            field(1, 111 + 1, &[0; 16]),
-            field(0x8000, 2, &[0, 0, 0, 0, 0, 0, 0, 3]),
-        ]);
-        assert_eq!(
-            (effects.register(0), effects.register(4), effects.datapath),
-            (Some(0x0a00_0001), None, Some(3))
-        );
-        assert!(effects.constant.contains(Target::NextHop) && effects.other.is_empty());
-        let twice = set(&[field(1, 0, &[10, 0, 0, 1]), field(1, 0, &[10, 0, 0, 2])]);
-        assert!(twice.other.contains(Target::NextHop), "one of two constants");
-        let mut masked = vec![0, 1, 1, 8];
-        masked.extend([0, 0, 0, 1, 0, 0, 0, 1]);
-        assert!(set(&[masked]).other.contains(Target::NextHop));
-        assert!(!set(&[field(1, 111, &[0; 16])]).zeroes());
-        assert!(set(&[field(1, 111, &[0; 16]), field(1, 112, &[0; 16])]).zeroes());
-    }
-
-    fn header(id: Id) -> [u8; 4] {
-        (id << 9 | 4).to_be_bytes()
-    }
-
-    const fn register(at: u32) -> Id {
-        1 << 7 | at
-    }
-
-    #[test]
-    fn a_copy_of_the_destination_is_a_next_hop_and_another_is_not() {
-        let copy = |from: u32, to: u32, offset: u8, bits: u8| {
-            let mut effects = Effects::default();
-            let mut body = vec![0, bits, 0, 0, 0, offset, 0, 0];
-            body.extend([header(from), header(to)].concat());
-            effects.take(28, &body, 0);
-            effects
-        };
-        assert!(copy(oxm::IPV4_DST[0], register(0), 0, 32).other.is_empty());
-        assert!(copy(oxm::IPV4_DST[0], register(111), 96, 32).other.is_empty());
-        assert!(copy(oxm::IPV6_DST[0], register(111), 0, 128).other.is_empty());
-        assert!(copy(oxm::IPV4_SRC[0], register(0), 0, 32).other.contains(Target::NextHop));
-        assert!(copy(register(10), register(111), 111, 1).other.contains(Target::NextHop));
-        assert!(copy(oxm::CT_DST[0], register(4), 0, 32).other.is_empty());
-        assert!(copy(register(13), register(15), 0, 32).other.contains(Target::Egress));
-        assert!(copy(register(14), register(15), 0, 32).returns);
-        assert!(copy(register(111), register(112), 0, 128).carries);
-    }
-
-    #[test]
-    fn what_is_pushed_comes_back() {
-        let at = |id: Id, offset: u8, bits: u8| [&[0, offset][..], &header(id), &[0, bits]].concat();
-        let mut effects = Effects::default();
-        // As a router asks for the MAC address of a next hop: the register is an argument, and restored.
-        effects.nicira(27, &at(register(112), 0, 128));
-        effects.nicira(27, &at(register(111), 0, 128));
-        effects.nicira(28, &at(register(112), 0, 128));
-        effects.nicira(28, &at(register(112), 0, 128));
-        assert!(effects.carries && effects.other.is_empty());
-        effects.nicira(27, &at(register(111), 96, 32));
-        effects.nicira(28, &at(register(0), 0, 32));
-        assert!(effects.other.is_empty());
-        effects.nicira(28, &at(register(14), 0, 32));
-        assert!(effects.other.contains(Target::Ingress), "of nothing");
-    }
-
-    #[test]
-    fn a_translation_of_the_destination_is_told_from_others() {
-        let nat = |flags: u8| {
-            let mut effects = Effects::default();
-            effects.nicira(36, &[0, 0, 0, flags, 0, 0]);
-            (effects.translates, effects.translates_destination)
-        };
-        assert_eq!((nat(0), nat(1), nat(2)), ((true, false), (true, false), (true, true)));
-    }
-}
+mod tests;

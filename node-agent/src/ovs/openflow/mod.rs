@@ -7,12 +7,14 @@ mod fields;
 mod matches;
 mod oxm;
 mod session;
+mod targets;
 
 pub use actions::{FlowActions, Part, Uncacheable};
-pub use effects::{Effects, Target, Targets};
+pub use effects::Effects;
 pub use fields::{Fields, LogicalPort};
 pub use matches::{Address, IPV4, IPV6, Match};
 pub use session::{management_socket, watch_sessions};
+pub use targets::{Target, Targets};
 
 /// Wire version of OpenFlow 1.5. ovn-controller uses it, so br-int always supports it.
 const OPENFLOW_1_5: u8 = 6;
@@ -139,6 +141,7 @@ pub fn read(bytes: &[u8]) -> Message<'_> {
 }
 
 /// One update of a flow monitor.
+#[expect(clippy::large_enum_variant, reason = "an update is taken as soon as it is read")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(
     clippy::large_enum_variant,

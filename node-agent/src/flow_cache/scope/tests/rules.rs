@@ -131,6 +131,11 @@ fn an_original_destination_is_an_address_and_what_gets_it() {
     let mut table = Table::new();
     let fields = [reg(4, u32::from_be_bytes(VIRTUAL)), metadata(SWITCH), tcp_dst(8080)];
     assert_eq!(table.matching(&fields), scopes([address("10.96.0.1")]));
+    // Of any datapath.
+    assert_eq!(table.matching(&fields[..1]), scopes([address("10.96.0.1")]));
+    table.add(&Flow::new(21, &[metadata(FAR), dst(IP)], &[set(&nxm_reg(4, u32::from_be_bytes(VIRTUAL)))]));
+    assert_eq!(table.matching(&fields[..1]), scopes([address("10.96.0.1"), address("10.0.0.5")]));
+    assert_eq!(table.matching(&fields), scopes([address("10.96.0.1")]));
     let v6 = [xxreg(1, "fd00:96::1"), metadata(SWITCH), eth_type(0x86dd)];
     assert_eq!(table.matching(&v6), scopes([address("fd00:96::1")]));
 }
