@@ -31,6 +31,14 @@ pub const ATTACH_MODE: &str = "SLIPSTREAM_ATTACH_MODE";
 /// The agent's datapath.
 pub const DATAPATH: &str = "SLIPSTREAM_DATAPATH";
 
+/// Variables of ovn-kubernetes, and keys of its ConfigMap `ovn-config`, for the same things (docs/seeds.md).
+const OLD: &[(&str, &[&str])] = &[
+    (API_SERVER, &["K8S_APISERVER", "k8s_apiserver"]),
+    (NB, &["OVN_NORTH", "OvnNorth"]),
+    (SB, &["OVN_SOUTH", "OvnSouth"]),
+    (NODE_NAME, &["K8S_NODE"]),
+];
+
 const CENTRAL_IS: &str =
     "the addresses of the nodes that run OVN's databases, one, or three or five separated by commas";
 const HOST_IP_IS: &str = "the address of the node, as the downward API has it in status.hostIP";
@@ -62,10 +70,12 @@ impl Settings {
         Self { variables: owned.collect() }
     }
 
-    /// The value of a variable; an empty one is none.
+    /// The value of a variable, or of the one that ovn-kubernetes had for the same; an empty one is none.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.variables.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
+        let old = OLD.iter().filter(|(new, _)| *new == name).flat_map(|(_, old)| *old).copied();
+        let value = |name: &str| self.variables.get(name).map(|value| value.trim());
+        std::iter::once(name).chain(old).filter_map(value).find(|value| !value.is_empty())
     }
 
     fn needed(&self, name: &'static str, right: &'static str) -> Result<&str> {
@@ -206,6 +216,16 @@ mod tests {
         assert!(said(wrong.host_ip()).contains("\"n1\""));
         assert!(said(wrong.ovs_datapath()).contains("system"));
         assert!(said(wrong.central()).contains(CENTRAL));
+    }
+
+    #[test]
+    fn keys_of_ovn_config_are_known() {
+        let old =
+            Settings::of(&[("OvnNorth", "tcp:10.0.0.1:6641"), ("K8S_APISERVER", "https://10.0.0.1:6443")]);
+        old.check_api_server().unwrap();
+        assert_eq!(old.get(NB), Some("tcp:10.0.0.1:6641"));
+        let both = Settings::of(&[(NB, "ssl:10.0.0.2:6641"), ("OVN_NORTH", "tcp:10.0.0.1:6641")]);
+        assert_eq!(both.get(NB), Some("ssl:10.0.0.2:6641"));
     }
 
     #[test]

@@ -76,8 +76,13 @@ fn helm() -> Result<PathBuf> {
 }
 
 fn lint() -> Result<()> {
-    let mut lint = exec::command(helm()?);
-    exec::output(lint.args(["lint", "--strict", "--quiet", CHART, "--values", EXAMPLE])).map(drop)
+    // What is off by default must be right as well.
+    for set in [&[][..], &["--set", "monitoring.enabled=true"]] {
+        let mut lint = exec::command(helm()?);
+        lint.args(["lint", "--strict", "--quiet", CHART, "--values", EXAMPLE]).args(set);
+        exec::output(&mut lint)?;
+    }
+    Ok(())
 }
 
 fn render(manifest: &Manifest) -> Result<String> {

@@ -58,21 +58,31 @@ pub struct ApiAccessArgs {
     pub api_ca: Option<PathBuf>,
 }
 
+/// Credentials from flags that have no server to go to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "--api-token, --api-token-file and --api-ca need --api-server, the server that they are for, or --kubeconfig in their place"
+)]
+pub struct NoServer;
+
 impl ApiAccessArgs {
     /// A kubeconfig with `server` and what the flags say, as JSON; `None` when no flag is given.
-    #[must_use]
-    pub fn kubeconfig(&self, server: &str) -> Option<serde_json::Value> {
+    ///
+    /// # Errors
+    /// A flag is given without a server.
+    pub fn kubeconfig(&self, server: Option<&str>) -> Result<Option<serde_json::Value>, NoServer> {
         let Self { api_token, api_token_file, api_ca } = self;
         if api_token.is_none() && api_token_file.is_none() && api_ca.is_none() {
-            return None;
+            return Ok(None);
         }
-        Some(serde_json::json!({
+        let server = server.ok_or(NoServer)?;
+        Ok(Some(serde_json::json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "flags",
             "contexts": [{ "name": "flags", "context": { "cluster": "flags", "user": "flags" } }],
             "clusters": [{ "name": "flags",
                 "cluster": { "server": server, "certificate-authority": api_ca } }],
             "users": [{ "name": "flags", "user": { "token": api_token, "tokenFile": api_token_file } }],
-        }))
+        })))
     }
 }
 

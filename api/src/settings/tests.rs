@@ -190,9 +190,10 @@ fn every_value_is_shown_with_where_it_came_from_and_no_secret() {
 
 #[test]
 fn a_kubeconfig_is_made_of_token_and_authority() {
-    assert!(ApiAccessArgs::default().kubeconfig("https://10.0.0.1").is_none());
+    assert_eq!(ApiAccessArgs::default().kubeconfig(None), Ok(None));
     let args = ApiAccessArgs { api_token: Some("t".to_owned()), ..ApiAccessArgs::default() };
-    let made = args.kubeconfig("https://10.0.0.1").unwrap();
+    assert!(args.kubeconfig(None).unwrap_err().to_string().contains("--api-server"));
+    let made = args.kubeconfig(Some("https://10.0.0.1")).unwrap().unwrap();
     assert_eq!(made.pointer("/users/0/user/token").unwrap(), "t");
     assert_eq!(made.pointer("/clusters/0/cluster/server").unwrap(), "https://10.0.0.1");
 }

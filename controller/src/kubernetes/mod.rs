@@ -33,15 +33,15 @@ pub struct Access {
 impl Access {
     /// A client.
     pub async fn client(&self) -> anyhow::Result<kube::Client> {
-        let made = self.server.as_ref().and_then(|server| self.flags.kubeconfig(&server.to_string()));
-        let mut config = match (&self.kubeconfig, made) {
-            (None, Some(made)) => {
+        let server = self.server.as_ref().map(Uri::to_string);
+        let mut config = match &self.kubeconfig {
+            None if let Some(made) = self.flags.kubeconfig(server.as_deref())? => {
                 let made = serde_json::from_value(made).context("--api-token, --api-ca")?;
                 kube::Config::from_custom_kubeconfig(made, &kube::config::KubeConfigOptions::default())
                     .await
                     .context("--api-server with --api-token, --api-token-file or --api-ca")?
             }
-            (Some(path), _) => {
+            Some(path) => {
                 let shown = path.display();
                 let file = kube::config::Kubeconfig::read_from(path)
                     .with_context(|| format!("--kubeconfig {shown}: a readable kubeconfig file is needed"))?;
@@ -49,7 +49,7 @@ impl Access {
                     .await
                     .with_context(|| format!("--kubeconfig {shown}: its current context cannot be used"))?
             }
-            (None, None) => kube::Config::incluster()
+            None => kube::Config::incluster()
                 .context("no --kubeconfig given and not running in a pod with a service account")?,
         };
         if let Some(server) = &self.server {
@@ -100,6 +100,25 @@ users: [{name: me, user: {token: secret}}]
         let client = access.client().await.unwrap();
         let asked = tokio::spawn(async move { client.apiserver_version().await });
         listener.accept().await.unwrap();
+        asked.abort();
+    }
+
+    #[tokio::test]
+    async fn a_token_of_the_flags_is_shown_to_the_server_of_the_flags() {
+        use tokio::io::AsyncReadExt;
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = format!("http://{}", listener.local_addr().unwrap());
+        let flags = ApiAccessArgs { api_token: Some("of-the-flag".to_owned()), ..ApiAccessArgs::default() };
+        let without = Access { flags: flags.clone(), ..Access::default() };
+        assert!(without.client().await.err().unwrap().to_string().contains("--api-server"));
+        let access = Access { kubeconfig: None, server: Some(parse_server(&server).unwrap()), flags };
+        let client = access.client().await.unwrap();
+        let asked = tokio::spawn(async move { client.apiserver_version().await });
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = vec![0; 2048];
+        let length = stream.read(&mut request).await.unwrap();
+        let request = String::from_utf8_lossy(&request[..length]).to_lowercase();
+        assert!(request.contains("authorization: bearer of-the-flag"), "{request}");
         asked.abort();
     }
 

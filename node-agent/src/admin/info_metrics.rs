@@ -7,19 +7,21 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 
 use crate::health::Health;
+use crate::kube::pods::Pods;
+use crate::node::problems;
 use crate::ovs::Ovs;
 use crate::ovs::ports::PodPort;
 
 /// Exports them at each scrape.
 pub(super) struct InfoCollector {
-    ovs: Option<Ovs>,
     health: Health,
+    parts: Option<(Ovs, Pods)>,
 }
 
 impl InfoCollector {
     /// Of a node with these.
-    pub(super) fn new(ovs: Ovs, health: Health) -> Self {
-        Self { ovs: Some(ovs), health }
+    pub(super) fn new(health: Health, ovs: Ovs, pods: Pods) -> Self {
+        Self { health, parts: Some((ovs, pods)) }
     }
 }
 
@@ -43,7 +45,11 @@ impl Collector for InfoCollector {
         let warnings = i64::try_from(self.health.warnings().len()).unwrap_or(i64::MAX);
         let help = "Number of active warnings of the agent (slipctl status)";
         encoder.encode_descriptor("warnings", help, None, MetricType::Gauge)?.encode_gauge(&warnings)?;
-        let ports = self.ovs.as_ref().map(Ovs::pod_ports).unwrap_or_default();
+        let Some((ovs, pods)) = &self.parts else { return Ok(()) };
+        let ready = i64::from(problems(&self.health, ovs, pods).is_empty());
+        let help = "1 if pods can start on the node: all conditions are met, OVS is connected and the pods are known";
+        encoder.encode_descriptor("ready", help, None, MetricType::Gauge)?.encode_gauge(&ready)?;
+        let ports = ovs.pod_ports();
         let help =
             "Pod of each container id, for joining with the metrics that have the label endpoint; always 1";
         let mut info = encoder.encode_descriptor("endpoint_info", help, None, MetricType::Gauge)?;
@@ -70,7 +76,7 @@ mod tests {
         health.not_met("gateway", "no uplink");
         health.warning("mtu", Some("too small".to_owned()));
         let mut registry = Registry::with_prefix("slipstream_node");
-        registry.register_collector(Box::new(InfoCollector { ovs: None, health }));
+        registry.register_collector(Box::new(InfoCollector { health, parts: None }));
         let mut exported = String::new();
         text::encode(&mut exported, &registry).unwrap();
         for line in [

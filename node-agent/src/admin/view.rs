@@ -63,7 +63,8 @@ impl NodeView {
         let metrics = AuditMetrics::default();
         node.metrics.register(|registry| {
             metrics.register(registry);
-            registry.register_collector(Box::new(InfoCollector::new(node.ovs.clone(), node.health.clone())));
+            let (health, ovs, pods) = (node.health.clone(), node.ovs.clone(), node.pods.clone());
+            registry.register_collector(Box::new(InfoCollector::new(health, ovs, pods)));
         });
         let (name, start) = (name.to_owned(), Instant::now());
         Self { node, name, control, start, unixctl: Unixctl::beside(ovs_db), metrics }

@@ -26,22 +26,21 @@ const SILENCE: Duration = Duration::from_secs(90);
 pub async fn client(config: &Config) -> anyhow::Result<kube::Client> {
     // Fails if it is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let made = config.api_server.as_deref().and_then(|server| config.api_access.kubeconfig(server));
-    let mut kube_config = match (&config.kubeconfig, made) {
-        (None, Some(made)) => {
+    let mut kube_config = match &config.kubeconfig {
+        None if let Some(made) = config.api_access.kubeconfig(config.api_server.as_deref())? => {
             let made = serde_json::from_value(made).context("--api-token, --api-ca")?;
             kube::Config::from_custom_kubeconfig(made, &Default::default())
                 .await
                 .context("--api-server with --api-token, --api-token-file or --api-ca")?
         }
-        (Some(path), _) => {
+        Some(path) => {
             let file = kube::config::Kubeconfig::read_from(path);
             let file = file.with_context(|| format!("kubeconfig {} (--kubeconfig)", path.display()))?;
             kube::Config::from_custom_kubeconfig(file, &Default::default())
                 .await
                 .with_context(|| format!("kubeconfig {} (--kubeconfig)", path.display()))?
         }
-        (None, None) => kube::Config::incluster()
+        None => kube::Config::incluster()
             .context("--kubeconfig is not set, and the agent does not run in a pod with a service account")?,
     };
     if let Some(url) = &config.api_server {

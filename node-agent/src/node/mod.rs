@@ -93,16 +93,21 @@ impl Node {
 
     /// Conditions that are not met, as `CONDITION: REASON`; empty when ADD can be served.
     pub fn problems(&self) -> Vec<String> {
-        let mut problems = self.health.problems();
-        if !self.ovs.replica().is_synced() {
-            problems.push("ovs: not connected to the Open_vSwitch database".to_owned());
-        }
-        if self.ovs.bridge(api::ovn_name::INTEGRATION_BRIDGE).is_none() {
-            problems.push("ovs: no bridge br-int; waiting for ovn-controller".to_owned());
-        }
-        if !self.pods.is_synced() {
-            problems.push("pods: this node's pods are not listed from the Kubernetes API yet".to_owned());
-        }
-        problems
+        problems(&self.health, &self.ovs, &self.pods)
     }
+}
+
+/// Reasons why a node with these is not ready, as `CONDITION: REASON`.
+pub(crate) fn problems(health: &Health, ovs: &Ovs, pods: &Pods) -> Vec<String> {
+    let mut problems = health.problems();
+    if !ovs.replica().is_synced() {
+        problems.push("ovs: not connected to the Open_vSwitch database".to_owned());
+    }
+    if ovs.bridge(api::ovn_name::INTEGRATION_BRIDGE).is_none() {
+        problems.push("ovs: no bridge br-int; waiting for ovn-controller".to_owned());
+    }
+    if !pods.is_synced() {
+        problems.push("pods: this node's pods are not listed from the Kubernetes API yet".to_owned());
+    }
+    problems
 }

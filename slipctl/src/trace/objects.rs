@@ -15,6 +15,7 @@ pub(super) struct Pod {
     pub(super) node: String,
     pub(super) address: IpAddr,
     pub(super) mac: String,
+    /// The gateway whose address the MAC of the router's port is made of: that of IPv4, where there is one.
     pub(super) gateway: Option<IpAddr>,
     /// Prefix length of the node's range.
     pub(super) prefix: u8,
@@ -54,6 +55,12 @@ pub(super) fn name(text: &str) -> Result<(&str, &str), Error> {
 pub(super) fn pod(reach: &Reach, text: &str, ipv6: bool) -> Result<Pod, Error> {
     let (namespace, name) = name(text)?;
     of_pod(&reach.get(&["pod", "-n", namespace, name])?, ipv6)
+}
+
+/// See [`Pod::gateway`].
+fn gateway(list: &Value) -> Option<IpAddr> {
+    let all = list.as_array().map(Vec::as_slice).unwrap_or_default();
+    all.iter().filter_map(|ip| ip.as_str()?.parse().ok()).min_by_key(IpAddr::is_ipv6)
 }
 
 /// Reads the target: an address, a pod, or the service of that name.
@@ -109,7 +116,7 @@ fn of_pod(object: &Value, ipv6: bool) -> Result<Pod, Error> {
         address: ip.parse().map_err(|_not| wrong(&format!("`{address}` is no address")))?,
         prefix: prefix.parse().unwrap_or(if ipv6 { 64 } else { 24 }),
         mac: network["mac_address"].as_str().unwrap_or_default().to_owned(),
-        gateway: of_family(&network["gateway_ips"]).and_then(|ip| ip.parse().ok()),
+        gateway: gateway(&network["gateway_ips"]),
         labels: object["metadata"]["labels"].clone(),
         namespace,
         name,
@@ -227,7 +234,8 @@ mod tests {
             (pod.address.to_string(), pod.prefix, pod.gateway),
             ("10.244.0.3".to_owned(), 24, "10.244.0.1".parse().ok())
         );
-        assert_eq!(of_pod(&object, true).unwrap().address.to_string(), "fd00::3");
+        let pod = of_pod(&object, true).unwrap();
+        assert_eq!((pod.address.to_string(), pod.gateway), ("fd00::3".to_owned(), "10.244.0.1".parse().ok()));
         let host = json!({"metadata": {"namespace": "a", "name": "b"}, "spec": {"hostNetwork": true}});
         assert!(of_pod(&host, false).unwrap_err().to_string().contains("a/b"));
     }

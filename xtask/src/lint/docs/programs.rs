@@ -20,13 +20,21 @@ const PROGRAMS: &[(&str, &[&str], Option<Verbs>)] = &[
     ("testbed", &["testbed/"], Some(("testbed/src/cli.rs", "Verb"))),
     ("e2e", &["e2e/", "testbed/"], Some(("e2e/src/cli.rs", "Suite"))),
     ("slipctl", &["slipctl/"], Some(("slipctl/src/args.rs", "Command"))),
-    ("slipstream-node-agent", &["node-agent/"], Some(("node-agent/src/args.rs", "Command"))),
-    ("slipstream-controller", &["controller/"], Some(("controller/src/args.rs", "Command"))),
+    (
+        "slipstream-node-agent",
+        &["node-agent/", "api/", "supervision/"],
+        Some(("node-agent/src/args.rs", "Command")),
+    ),
+    (
+        "slipstream-controller",
+        &["controller/", "api/", "supervision/"],
+        Some(("controller/src/args.rs", "Command")),
+    ),
     ("slipstream-entrypoint", &["entrypoint/"], Some(("entrypoint/src/args.rs", "Role"))),
     ("perf-tests", &["perf-tests/"], None),
 ];
 /// Packages without a program whose flags may be named.
-const MORE_FLAGS: &[&str] = &["api/"];
+const MORE_FLAGS: &[&str] = &["api/", "supervision/"];
 /// Flags of other programs that documents name without the program: kubectl's.
 const FLAGS_OF_OTHERS: &[&str] = &["bound-object-kind"];
 
