@@ -3,6 +3,7 @@
 //!
 //! A packet from a pod or from the tunnel:
 //! - [`admit`]: by the gate, the endpoint and the packet alone;
+//! - [`connection`]: what TCP's SYN, FIN and RST do;
 //! - [`forward`]: by its entry, which [`age`] may have something to say about, and the entry of the other direction for TCP;
 //! - [`note`] and [`tag`]: what is remembered of it while it is inside OVS, and how it is found again.
 //!
@@ -14,6 +15,7 @@
 
 pub mod admit;
 pub mod age;
+pub mod connection;
 pub mod forward;
 pub mod learn;
 pub mod note;
