@@ -189,6 +189,8 @@ reasons! {
         NoteOldScope = 78 "note_old_scope",
         /// Not learned: what concerns the flow is changing.
         ScopeClosed = 79 "scope_closed",
+        /// Not noted: the first UDP packet of a flow for a while. The next one is.
+        FirstPacket = 80 "first_packet",
 }
 
 /// Slots of the map `REASONS`. More than there are reasons, so that a new reason does not change the map's layout.

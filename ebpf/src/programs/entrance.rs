@@ -12,7 +12,7 @@ use ebpf::{
         maps::{Config, Port, SLOT_OUTSIDE},
         reason::Reason,
     },
-    packet::{self, Outer, Packet as _, TCP, Window as _},
+    packet::{self, Flow, Outer, Packet as _, TCP, UDP, Window as _},
 };
 
 use super::{
@@ -22,7 +22,8 @@ use super::{
     learn::is_geneve,
     maps, note,
     pass::{Outcome, Pass},
-    skb::{Front, Skb},
+    seen,
+    skb::{self, Front, Skb},
 };
 
 /// Looks at a packet that a pod sent.
@@ -104,9 +105,22 @@ fn carry_or_note<F: Family, const AT: u32>(
         if !connection::teaches(flags, pass.gate) {
             return Err((reason, Outcome::SLOW));
         }
+    } else if reason == Reason::Miss && is_first::<F>(packet.flow, pass) {
+        count::reason(Reason::FirstPacket);
+        return Err((reason, Outcome::SLOW));
     }
     let outcome = note::leave(skb, front, packet, pass, forward::is_urgent(reason));
     Err((reason, outcome))
+}
+
+/// Whether it is UDP of which there was no other packet lately. An aggregate is several.
+#[inline(always)]
+fn is_first<F: Family>(flow: &Flow<F::Tuple>, pass: &Pass<'_>) -> bool {
+    let window = pass.config.again;
+    flow.tuple.protocol() == UDP
+        && window != 0
+        && pass.meta.gso_size == 0
+        && seen::again::<F>(&flow.tuple, skb::now(), window) == 0
 }
 
 /// Looks at a packet that comes by the uplink and is no Geneve packet as OVN sends them.

@@ -7,6 +7,7 @@ mod marks;
 mod notes;
 mod quoted;
 mod scopes;
+mod seen;
 mod services;
 mod sides;
 mod sweep;
