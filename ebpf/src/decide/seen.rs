@@ -1,24 +1,24 @@
 //! UDP is learned from the second packet of a flow: many a flow has one packet each way, a question and its answer, and an entry of it
 //! carries nothing.
 //!
-//! The map `SEEN` has a mark of the packet that was last seen in each slot: whose flow it was, by a hash, and when. Flows whose hashes
+//! The map `SEEN` has a *sighting* in each slot: whose packet was last seen, by a hash of its flow, and when. Flows whose hashes
 //! share a slot take it from each other, and two whose hashes are equal take each other's packets for their own; either costs or spares a packet
 //! its note and nothing else, as what is learned is what OVS did with the packet.
 
 use super::tuple::Tuple;
 use crate::layout::maps::SEEN;
 
-/// The slot of a flow, and the mark that a packet of it leaves now.
+/// The slot of a flow, and the sighting of a packet of it now.
 #[inline(always)]
-pub fn mark(tuple: &impl Tuple, now: u32) -> (u32, u64) {
+pub fn sighting(tuple: &impl Tuple, now: u32) -> (u32, u64) {
     let hash = tuple.digest();
     (upper(hash) >> (32 - SEEN.ilog2()), hash << 32 | now as u64)
 }
 
-/// Whether there was a packet of the flow within this time, by the slot's mark before and the one that is left now.
+/// Whether there was a packet of the flow within this time. `before`: what was in the slot; `sighting`: of the packet that came now.
 #[inline(always)]
-pub const fn again(before: u64, mark: u64, window: u32) -> bool {
-    upper(before) == upper(mark) && lower(mark).wrapping_sub(lower(before)) <= window
+pub const fn again(before: u64, sighting: u64, window: u32) -> bool {
+    upper(before) == upper(sighting) && lower(sighting).wrapping_sub(lower(before)) <= window
 }
 
 #[inline(always)]
@@ -45,18 +45,18 @@ mod tests {
         let (tuple, other) =
             (Tuple4 { source: 1, ..Tuple4::default() }, Tuple4 { source: 2, ..Tuple4::default() });
         for now in [1_000, 3, u32::MAX] {
-            let (slot, first) = mark(&tuple, now);
+            let (slot, first) = sighting(&tuple, now);
             for (later, expected) in [(0, true), (100, true), (101, false), (1 << 31, false)] {
-                let (same, second) = mark(&tuple, now.wrapping_add(later));
+                let (same, second) = sighting(&tuple, now.wrapping_add(later));
                 assert_eq!((same, again(first, second, 100)), (slot, expected), "{later}");
             }
-            assert!(!again(first, mark(&other, now).1, 100));
+            assert!(!again(first, sighting(&other, now).1, 100));
         }
     }
 
     #[test]
-    fn flows_that_are_nearly_the_same_have_slots_and_marks_of_their_own() {
-        let (mut slots, mut marks, mut six) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    fn flows_that_are_nearly_the_same_have_slots_and_sightings_of_their_own() {
+        let (mut slots, mut seens, mut six) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for number in 0..SEEN {
             let port = u16::try_from(number % 65_536).unwrap();
             let tuple = Tuple4 {
@@ -66,17 +66,17 @@ mod tests {
                 destination_port: 53,
                 ..Tuple4::default()
             };
-            let (slot, mark) = mark(&tuple, 0);
+            let (slot, seen) = sighting(&tuple, 0);
             assert!(slot < SEEN);
             slots.insert(slot);
-            marks.insert(mark);
+            seens.insert(seen);
             let tuple = Tuple6 { source: [1, 2, 3, 4], destination: [5, 6, 7, number], ..Tuple6::default() };
-            six.insert(super::mark(&tuple, 0));
+            six.insert(sighting(&tuple, 0));
         }
         // Of random ones 63 % of the slots would be taken.
         assert!(slots.len() > usize::try_from(SEEN / 2).unwrap(), "{}", slots.len());
         assert_eq!(
-            (marks.len(), six.len()),
+            (seens.len(), six.len()),
             (usize::try_from(SEEN).unwrap(), usize::try_from(SEEN).unwrap())
         );
     }
@@ -109,13 +109,13 @@ mod tests {
             Tuple4 { side: 2, ..tuple },
             Tuple4 { source: 2, destination: 1, ..tuple },
         ];
-        assert!(others.iter().all(|other| mark(other, 0).1 != mark(&tuple, 0).1));
+        assert!(others.iter().all(|other| sighting(other, 0).1 != sighting(&tuple, 0).1));
         for at in 0..4 {
             let (mut source, mut destination) = (six, six);
             source.source[at] = 9;
             destination.destination[at] = 9;
-            assert_ne!(mark(&source, 0).1, mark(&six, 0).1);
-            assert_ne!(mark(&destination, 0).1, mark(&six, 0).1);
+            assert_ne!(sighting(&source, 0).1, sighting(&six, 0).1);
+            assert_ne!(sighting(&destination, 0).1, sighting(&six, 0).1);
         }
     }
 }

@@ -79,7 +79,7 @@ pub(super) static NOTE_BUDGET: PerCpuArray<Budget> = PerCpuArray::pinned(PORT_SL
 #[map]
 pub(super) static BUDGET: PerCpuArray<Budget> = PerCpuArray::pinned(2, 0);
 
-/// Marks of UDP packets that were seen lately.
+/// Sightings of UDP packets, see `ebpf::decide::seen`.
 #[map]
 pub(super) static SEEN: Array<u64> = Array::pinned(SEEN_SLOTS, 0);
 

@@ -281,6 +281,7 @@ fn save<F: Family>(
         }
     }
     may_add(key.side(), terms)?;
+    learn::soon(value, terms.config);
     if key.side() == SIDE_TUNNEL {
         let [vni, _, remote] = value.way;
         value.slot_in = short(count::tunnel_slot(&TunnelKey { remote: mapped(remote.to_ne_bytes()), vni }));
