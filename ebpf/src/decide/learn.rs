@@ -5,9 +5,9 @@ use super::{Terms, note, scope};
 use crate::{
     layout::{
         flow::{
-            Entry, GATE_LEARN, GATE_TCP, HEADER_WORDS, NOTE_LIVE, NOTE_SPENT, Note, Print, SENSITIVE, SIDE_NODE,
-            SIDE_OUTSIDE, SIDE_POD, STATE_ACTIVE, STATE_CLOSING, STATE_SLOW,
-            STATE_WAITING, TRANSLATED,
+            Entry, GATE_LEARN, GATE_TCP, HEADER_WORDS, NOTE_LIVE, NOTE_SPENT, Note, Print, SENSITIVE,
+            SIDE_NODE, SIDE_OUTSIDE, SIDE_POD, STATE_ACTIVE, STATE_CLOSING, STATE_SLOW, STATE_WAITING,
+            TRANSLATED,
         },
         maps::{Budget, Config, OUTSIDE_PART},
         reason::Reason,

@@ -130,8 +130,10 @@ macro_rules! tuple {
 
             #[inline(always)]
             fn digest(&self) -> u64 {
-                let ends = $words(self.source).wrapping_mul(FIRST) ^ $words(self.destination).wrapping_mul(SECOND);
-                let rest = u64::from(self.ports()) | u64::from(self.protocol) << 32 | u64::from(self.side) << 40;
+                let ends =
+                    $words(self.source).wrapping_mul(FIRST) ^ $words(self.destination).wrapping_mul(SECOND);
+                let rest =
+                    u64::from(self.ports()) | u64::from(self.protocol) << 32 | u64::from(self.side) << 40;
                 mixed(mixed(ends) ^ rest.wrapping_mul(FIRST))
             }
 

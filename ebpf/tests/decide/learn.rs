@@ -5,7 +5,9 @@ use ebpf::{
     decide::{
         Terms,
         forward::{Decision, Facts, decide},
-        learn::{Compared, Learned, Out, compare, confirm, deadline, fill, is_agent_alive, judge, soon, spend},
+        learn::{
+            Compared, Learned, Out, compare, confirm, deadline, fill, is_agent_alive, judge, soon, spend,
+        },
         note,
     },
     layout::{

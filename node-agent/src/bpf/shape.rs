@@ -7,7 +7,8 @@ use ebpf::layout::{
     flow::{Entry, Note, Tuple4, Tuple6},
     maps::{
         Budget, Config, Cursors, EVENTS_BYTES, FLOWS6_PART, NOTES, NOTES6, PORT_ARRAY_SIZE, PORT_HASH_SIZE,
-        PORT_SLOTS, Port, PortCounters, REMOTES as REMOTE_SLOTS, SEEN, TUNNEL_SLOTS, TunnelCounters, TunnelKey,
+        PORT_SLOTS, Port, PortCounters, REMOTES as REMOTE_SLOTS, SEEN, TUNNEL_SLOTS, TunnelCounters,
+        TunnelKey,
     },
     reason::REASON_SLOTS,
     scope::SCOPES as SCOPE_BUCKETS,

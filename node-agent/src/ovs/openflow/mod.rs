@@ -143,10 +143,6 @@ pub fn read(bytes: &[u8]) -> Message<'_> {
 /// One update of a flow monitor.
 #[expect(clippy::large_enum_variant, reason = "an update is taken as soon as it is read")]
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "updates are read one at a time, and most of them are of this kind"
-)]
 pub enum Update<'a> {
     /// A flow was added or modified.
     Present {

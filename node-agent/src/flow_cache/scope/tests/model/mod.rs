@@ -127,7 +127,7 @@ proptest! {
         for (key, act) in &rules {
             let (at, priority, conditions, conjunction) = key.clone();
             let rule = Rule { table: at, priority, conditions, conjunction, act: *act };
-            table.classifier.take(rule.flow().present(), table.now);
+            table.classifier.take(&rule.flow().present(), table.now);
             flows.insert(key.clone(), rule.flow());
         }
         table.classifier.impact();
@@ -139,11 +139,11 @@ proptest! {
                 if add {
                     // An action of another kind for the same match is a modification.
                     rules.insert(key.clone(), rule.act);
-                    table.classifier.take(rule.flow().present(), table.now);
+                    table.classifier.take(&rule.flow().present(), table.now);
                     flows.insert(key, rule.flow());
                 } else if let Some(flow) = flows.remove(&key) {
                     rules.remove(&key);
-                    table.classifier.take(flow.removed(), table.now);
+                    table.classifier.take(&flow.removed(), table.now);
                 }
             }
             let impact = table.classifier.impact();
