@@ -55,7 +55,8 @@ fn an_update_of_the_central_part_is_not_noticed(name: &str, url: &str) {
         let asking = scope.spawn(|| {
             let mut answers = 0;
             while !done.load(Ordering::Relaxed) {
-                succeed(name, &["pod", "exec", "a", "--", "curl", "-s", "-m", "2", "-o", "/dev/null", url]);
+                // On a busy machine a SYN may have to be sent three times.
+                succeed(name, &["pod", "exec", "a", "--", "curl", "-s", "-m", "8", "-o", "/dev/null", url]);
                 answers += 1;
             }
             answers

@@ -85,7 +85,11 @@ fn full_state(world: &World<'_>, small: &Small<'_, '_>) -> Result<String> {
     let page = world.page(NODE, "/readyz").err().context("the agent says that it is ready")?;
     ensure!(format!("{page:#}").contains(FULL), "readyz says {page:#}");
     let halves: Vec<_> = fs::read_dir(world.file(NODE, STATE)?)?.flatten().map(|e| e.file_name()).collect();
-    ensure!(halves.iter().all(|name| name == "filler"), "half-made files: {halves:?}");
+    // The settings of the kernel as they were are written when an agent first starts, and whole.
+    let record = world.file(NODE, STATE)?.join("sysctls.json");
+    serde_json::from_slice::<serde_json::Value>(&fs::read(record)?).context("sysctls.json")?;
+    let whole = ["filler", "sysctls.json"];
+    ensure!(halves.iter().all(|name| whole.iter().any(|one| name == *one)), "half-made files: {halves:?}");
     world.answers("a1").context("a pod that runs")?;
     small.make_room()?;
     let healed = world.eventually("the agent is ready", || world.page(NODE, "/readyz").map(drop))?;
