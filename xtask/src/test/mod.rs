@@ -78,7 +78,7 @@ fn all(programs: &[TestProgram], quick: bool) -> Result<Vec<Job>> {
             target: program.target.clone(),
             lane: match part {
                 // It holds each loss to 20 s, of which a lease takes 15.
-                _ if program.target == "real_failover" => Lane::Waiting,
+                _ if program.target == "real_failover" => Lane::Alone,
                 "real" => Lane::Real,
                 // In a full run, the tests of the eBPF programs in the kernel run with suites that mostly wait.
                 _ if !quick && program.target == "bpf" => Lane::Waiting,
