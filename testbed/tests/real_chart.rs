@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use cli::{eventually, run, succeed};
+use cli::{Up, eventually, run, succeed};
 
 /// Brings a cluster up by the chart, has a pod of one node reach a service of the other, and takes it down.
 fn the_chart_makes_a_network(name: &str, datapath: &str) {
     succeed(name, &["down"]);
+    let _up = Up(name);
     // It returns when all nodes are Ready and cluster DNS, a service, answers on each.
     succeed(name, &["up", "--runtime", "containerd", "--install", "chart", "--datapath", datapath]);
     let ready = "jsonpath={.items[*].status.conditions[?(@.type==\"Ready\")].status}";

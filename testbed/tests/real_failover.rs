@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cli::{eventually, run, succeed};
+use cli::{Up, eventually, run, succeed};
 
 const NAME: &str = "real-failover";
 /// Longest time from a pod's object until it runs with its network, whatever was lost.
@@ -99,6 +99,7 @@ fn kill_servers(pod: &str) {
 #[test]
 fn losses_of_the_central_part_are_survived() {
     succeed(NAME, &["down"]);
+    let _up = Up(NAME);
     succeed(NAME, &["up", "--runtime", "containerd", "--install", "chart", "--nodes", "3"]);
     succeed(NAME, &["pod", "add", "a", "--node", "n1"]);
     succeed(NAME, &["pod", "add", "b", "--node", "n2"]);

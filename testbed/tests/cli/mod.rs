@@ -31,3 +31,14 @@ pub(crate) fn eventually(name: &str, what: &str, mut holds: impl FnMut() -> bool
         thread::sleep(Duration::from_millis(500));
     }
 }
+
+/// Takes a cluster down when a test that fails drops it: what goes on running would disturb other tests.
+pub(crate) struct Up<'a>(pub(crate) &'a str);
+
+impl Drop for Up<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let _ = testbed(self.0, &["down"]).status();
+        }
+    }
+}
