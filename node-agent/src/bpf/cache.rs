@@ -69,7 +69,7 @@ impl PinnedCache {
             RingBuf::try_from(Map::RingBuf(pinned(EVENTS)?)).map_err(|e| Error::map(EVENTS, "open", e))?;
         let remotes = Mutex::new(Remotes::new(pinned(REMOTES)?)?);
         let slow_services = Mutex::new(SlowServices::new(pinned(SLOW_SERVICES)?)?);
-        let scopes = Mutex::new(Scopes::new(pinned(SCOPES)?)?);
+        let scopes = Mutex::new(Scopes::new(pinned(SCOPES)?, &control)?);
         let events = Mutex::new(events);
         Ok(Self { programs, clock, control, events, remotes, scopes, slow_services, maps })
     }

@@ -3,7 +3,7 @@
 //! The agent alone writes it, and keeps a copy, so that listing flows does not read 65,536 values.
 
 use aya::maps::{Array, Map, MapData, MapError};
-use ebpf::layout::scope::{CLOSED, STEP};
+use ebpf::layout::scope::{CLOSED, SCOPES as SCOPE_BUCKETS, STEP};
 
 use super::{Error, control::Control, shape::SCOPES};
 use crate::flow_cache::ScopeChange;
@@ -23,13 +23,19 @@ pub(super) struct Scopes {
 }
 
 impl Scopes {
-    /// Opens the map.
+    /// Opens the map. It is read only if an agent before has left scopes closed: of what was learned before this agent nothing is valid
+    /// for long, so the copy may begin with the number of the last change.
     ///
     /// # Errors
-    /// It cannot be read.
-    pub(super) fn new(data: MapData) -> Result<Self, Error> {
+    /// A map cannot be read.
+    pub(super) fn new(data: MapData, control: &Control) -> Result<Self, Error> {
         let map = Array::try_from(Map::Array(data)).map_err(|source| failed("open", source))?;
-        let copy = map.iter().collect::<Result<_, _>>().map_err(|source| failed("read", source))?;
+        let change = control.get()?.change;
+        let copy = if change & CLOSED == 0 {
+            vec![change; usize::try_from(SCOPE_BUCKETS).unwrap_or_default()]
+        } else {
+            map.iter().collect::<Result<_, _>>().map_err(|source| failed("read", source))?
+        };
         Ok(Self { map, copy })
     }
 
@@ -44,7 +50,12 @@ impl Scopes {
     /// # Errors
     /// A map cannot be written.
     pub(super) fn change(&mut self, change: &ScopeChange, control: &Control) -> Result<(), Error> {
-        let number = (control.get()?.change & !CLOSED).wrapping_add(STEP);
+        let before = control.get()?.change;
+        if before & CLOSED == 0 && change.buckets.iter().any(|(_, closed)| *closed) {
+            // First, so that no bucket is closed without it, wherever an agent ends.
+            control.change(|config| ebpf::layout::maps::Config { change: before | CLOSED, ..config })?;
+        }
+        let number = (before & !CLOSED).wrapping_add(STEP);
         if number.is_multiple_of(LAP * STEP) {
             control.invalidate()?;
             for bucket in 0..u32::try_from(self.copy.len()).unwrap_or(u32::MAX) {
