@@ -17,7 +17,6 @@ mod note;
 mod pass;
 mod quoted;
 mod room;
-mod seen;
 mod skb;
 mod uplink;
 

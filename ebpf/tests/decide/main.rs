@@ -5,7 +5,6 @@
 
 mod admit;
 mod any;
-mod connection;
 mod encapsulation;
 mod forward;
 mod learn;
