@@ -170,7 +170,8 @@ impl Args {
     /// A trial for each part, on a cluster of that name.
     #[must_use]
     pub fn group(self, prefix: &'static str, cluster: &str) -> Group {
-        let parts = Part::ALL.iter().filter(|part| self.only.is_empty() || self.only.contains(part));
+        let by_itself = |part: &Part| self.only.is_empty() && *part != Part::Rate;
+        let parts = Part::ALL.iter().filter(|part| by_itself(part) || self.only.contains(part));
         let cases = parts.map(|&part| Case::new(part.name(), LIMIT, part)).collect();
         let name = cluster.to_owned();
         Group::new(prefix, cases, vec![name.clone()], move |settings, jobs| {

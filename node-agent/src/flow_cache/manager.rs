@@ -18,7 +18,6 @@ use crate::flow_cache::eligibility::decide::View;
 use crate::flow_cache::eligibility::flow_actions::FlowExclusions;
 use crate::flow_cache::invalidation::{Cause, Engine, Input, Step, Times, Tracking, Watched};
 use crate::flow_cache::path_file::{Store, StoreError};
-use crate::flow_cache::scope::Scope;
 use crate::flow_cache::{FlowCache, Gate, GatewayEnd, Services, Timing, Underlay};
 use api::admin::{
     Cache, CacheStatus, EndpointStatus, GateStatus, MonitorHealth, NodePath, PathStatus, UnderlayStatus,
@@ -50,7 +49,7 @@ pub(super) struct Shared {
     /// invalidation.
     last_sent: Mutex<BTreeMap<String, bool>>,
     /// Ports of br-int; `None` before they are known. Has its own lock, which is held for a lookup or an assignment.
-    ports: Mutex<Option<LocalPorts>>,
+    pub(super) ports: Mutex<Option<LocalPorts>>,
     /// Remote tunnel endpoints last written to the cache; `None` when unknown.
     pub(super) remotes: Mutex<Option<BTreeSet<Ipv4Addr>>>,
     /// Why ends of tracked connections are not heard of; empty when they are.
@@ -337,34 +336,6 @@ impl Shared {
         self.take_locked(&mut self.inner.lock(), input)
     }
 
-    /// Feeds a change that concerns only these scopes. Returns true when entries were invalidated.
-    pub(super) fn take_scopes(&self, cause: Cause, scopes: &BTreeSet<Scope>) -> bool {
-        let buckets = self.ports.lock().as_ref().map(|ports| ports.buckets(scopes));
-        match buckets {
-            Some(buckets) => self.take_buckets(cause, buckets),
-            None => self.take(Input::Changed(cause)),
-        }
-    }
-
-    /// The same with the buckets of the scopes. Without any it concerns what any change concerns.
-    pub(super) fn take_buckets(&self, cause: Cause, mut buckets: Vec<u32>) -> bool {
-        self.metrics.scoped(cause);
-        buckets.push(scope::ANY);
-        self.take(Input::Scopes(cause, buckets))
-    }
-
-    /// Buckets of those ports of pods, and of the management port, that have these names.
-    pub(super) fn named_ports(&self, names: &BTreeSet<String>) -> BTreeMap<String, u32> {
-        let ports = self.ports.lock();
-        let named = |name: &String| Some((name.clone(), ports.as_ref()?.named(name)?));
-        names.iter().filter_map(named).collect()
-    }
-
-    /// Replaces the ports of br-int.
-    pub(super) fn set_ports(&self, ports: LocalPorts) {
-        *self.ports.lock() = Some(ports);
-    }
-
     /// Adopts the cache of a previous agent. Its entries stay in use until OVS is monitored, and are invalidated then: a restart of
     /// the agent must not send every packet through OVS.
     pub(super) fn adopt(&self) {
@@ -463,7 +434,10 @@ impl Shared {
         if !step.scopes.buckets.is_empty() {
             self.metrics.scopes.inc_by(u64::try_from(step.scopes.buckets.len()).unwrap_or(u64::MAX));
             if self.check("change scopes", cache.change_scopes(&step.scopes)).is_none() {
+                // Entries that cannot be ended must not be used, and nothing is learned in scopes that could not be closed.
                 self.check("invalidate all entries", cache.invalidate());
+                set(inner, Gate::default());
+                return;
             }
         }
         set(inner, new);

@@ -7,6 +7,7 @@
 //! | `manager` | [`Manager`]: handle for the rest of the agent; applies the state machine's decisions to the maps |
 //! | `invalidation` | state machine: when to invalidate, learn, use entries in a grace period, or stop; pure, time is passed in |
 //! | `scoped` | its part for changes that concern some scopes only; pure |
+//! | `scope_changes` | changes that concern some scopes only, on their way to the state machine |
 //! | `local_ports` | which interface is which port of br-int: scopes as the programs know them |
 //! | `cause` | causes of invalidation, as in metrics |
 //! | `connections` | tracked connections that ended, and when to look for their entries; pure |
@@ -36,6 +37,7 @@ mod pressure;
 pub mod pressure_cache;
 mod remotes;
 pub mod scope;
+mod scope_changes;
 mod scoped;
 mod service_cache;
 mod service_choices;
