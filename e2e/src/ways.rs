@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use api::admin::{Amount, Protocol, ServiceTraffic};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use testbed::cluster::Bed;
 use testbed::cluster::config::OvsDatapath;
@@ -72,19 +72,25 @@ fn one(bed: &Bed, scene: &Scene<'_>, way: &Way, udp: bool, ebpf: bool) -> Result
     }
     let mut tried = 1;
     loop {
-        let epochs = epochs(bed, way)?;
+        let changes = changes_on(bed, way)?;
         let mut since = Instant::now();
         let outcome = carries(bed, scene, way, udp, &mut since);
         let is_swept = since.elapsed() > SWEPT;
-        if outcome.is_ok() || tried == TRIES || (epochs == self::epochs(bed, way)? && !is_swept) {
+        if outcome.is_ok() || tried == TRIES || (changes == changes_on(bed, way)? && !is_swept) {
             return outcome;
         }
         tried += 1;
     }
 }
 
-fn epochs(bed: &Bed, way: &Way) -> Result<Vec<Value>> {
-    way.nodes.iter().map(|node| Ok(bed.agent(node).status()?["cache"]["epoch"].clone())).collect()
+fn changes_on(bed: &Bed, way: &Way) -> Result<Vec<Value>> {
+    way.nodes.iter().map(|node| changes(bed, node)).collect()
+}
+
+/// How often entries of a node's flow cache ended by a change: it differs when some did in between.
+pub(crate) fn changes(bed: &Bed, node: &str) -> Result<Value> {
+    let cache = bed.agent(node).status()?["cache"].take();
+    Ok(json!([cache["epoch"], cache["scopedChanges"]]))
 }
 
 /// `since` becomes the end of the traffic.

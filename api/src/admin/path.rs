@@ -185,6 +185,10 @@ pub struct Cache {
     /// Number of invalidations of the whole cache by cause, since the agent's start. `bumps` in JSON.
     #[serde(rename = "bumps")]
     pub invalidations: BTreeMap<String, u64>,
+    /// Number of changes by cause that ended only the entries that they can concern, since the agent's start. Entries that any
+    /// change ends are among them.
+    #[serde(default)]
+    pub scoped_changes: BTreeMap<String, u64>,
     /// Revalidations in which OVS's verdict differed from the entry, since the agent's start.
     pub divergences: u64,
     /// Services that are kept off the cache (`slipctl path service`), as `NAMESPACE/NAME`.

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use api::admin::{Flow, Protocol};
-use serde_json::Value;
 
 use testbed::cluster::Bed;
 use testbed::demo::Pods;
@@ -15,6 +14,8 @@ use testbed::demo::echoes::{self, Echo, PORT, Service};
 use testbed::exec;
 use testbed::traffic::Place;
 use testbed::ui::Checks;
+
+use crate::ways::changes;
 
 /// Port of the service.
 const SERVICE: u16 = 7203;
@@ -78,7 +79,7 @@ fn one(bed: &Bed) -> Result<String> {
         let (both, before) = exec::retry(Duration::from_secs(20), "entries of both connections", || {
             let all = entries(bed)?;
             ensure!(all.to_service.is_some() && all.beside.is_some(), "{all:?}");
-            Ok((all, epoch(bed)?))
+            Ok((all, changes(bed, NODE)?))
         })?;
         let begin = Instant::now();
         conntrack(bed, &["-D", "-p", "udp", "--orig-port-dst", &SERVICE.to_string()])?;
@@ -96,7 +97,7 @@ fn one(bed: &Bed) -> Result<String> {
             thread::sleep(Duration::from_millis(5));
         };
         let after = entries(bed)?;
-        if epoch(bed)? != before {
+        if changes(bed, NODE)? != before {
             continue;
         }
         ensure!(after.beside >= both.beside, "the entry beside it ended: {both:?}, then {after:?}");
@@ -123,10 +124,6 @@ fn entries(bed: &Bed) -> Result<Entries> {
         flows.iter().find(is_one).map(|flow| flow.age_ms)
     };
     Ok(Entries { to_service: age(SERVICE, Protocol::Udp), beside: age(PORT, Protocol::Tcp) })
-}
-
-fn epoch(bed: &Bed) -> Result<Value> {
-    Ok(bed.agent(NODE).status()?["cache"]["epoch"].clone())
 }
 
 fn conntrack(bed: &Bed, args: &[&str]) -> Result<()> {

@@ -196,7 +196,7 @@ struct Played {
 fn play(scene: &mut Scene<'_>, datapath: Datapath, round: &[(Cell, usize)]) -> Result<Played> {
     let cells: Vec<Cell> = round.iter().map(|(cell, _)| *cell).collect();
     let round_trips = if datapath.ebpf { ROUND_TRIPS } else { ROUND_TRIPS / 10 };
-    let before = if datapath.ebpf { scene.epochs()? } else { Vec::new() };
+    let before = if datapath.ebpf { scene.changes()? } else { Vec::new() };
     let calls = by_client(&cells, |cell| call(cell, &ways(cell, &scene.world), scene, round_trips));
     let outcomes = scene.call(&calls)?;
     let mut caches = Caches::new();
@@ -205,7 +205,7 @@ fn play(scene: &mut Scene<'_>, datapath: Datapath, round: &[(Cell, usize)]) -> R
             caches.insert(node, scene.flows(node)?);
         }
     }
-    let after = if datapath.ebpf { scene.epochs()? } else { Vec::new() };
+    let after = if datapath.ebpf { scene.changes()? } else { Vec::new() };
     let mut outcomes: BTreeMap<Client, std::vec::IntoIter<Outcome>> =
         outcomes.into_iter().map(|(client, list)| (client, list.into_iter())).collect();
     let mut seen = Vec::new();

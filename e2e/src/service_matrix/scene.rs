@@ -18,6 +18,7 @@ use testbed::{exec, pod};
 use super::cell::{Client, Kind, Node, kinds};
 use super::objects::{NAMESPACE, PODS, name, pod as pod_object, service, slices, status};
 use super::world::{BACKEND_PORTS, Pair, World, network};
+use crate::ways;
 
 /// A process that ends with this.
 struct Server(Child);
@@ -119,10 +120,9 @@ impl<'a> Scene<'a> {
         self.bed.agent(node.name()).slipctl_json(&["flows", "--limit", "100000"])
     }
 
-    /// The epochs of both nodes: which change when OVS's tables do.
-    pub(super) fn epochs(&self) -> Result<Vec<Value>> {
-        let epoch = |node: Node| Ok(self.bed.agent(node.name()).status()?["cache"]["epoch"].clone());
-        [Node::N1, Node::N2].into_iter().map(epoch).collect()
+    /// How often entries ended by a change, of both nodes.
+    pub(super) fn changes(&self) -> Result<Vec<Value>> {
+        [Node::N1, Node::N2].into_iter().map(|node| ways::changes(self.bed, node.name())).collect()
     }
 
     /// Waits until every ovn-controller has carried out what is in the northbound database.

@@ -45,6 +45,7 @@ impl CacheControl for Wheel {
             hold_ms: None,
             refresh_ms: 2_000,
             invalidations: Default::default(),
+            scoped_changes: Default::default(),
             divergences: 0,
             slow_services: Vec::new(),
             tracking_unheard: String::new(),

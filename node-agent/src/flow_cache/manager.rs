@@ -222,6 +222,12 @@ impl Manager {
                 .invalidations()
                 .map(|(name, count)| (name.to_owned(), count))
                 .collect(),
+            scoped_changes: self
+                .shared
+                .metrics
+                .scoped_changes()
+                .map(|(name, count)| (name.to_owned(), count))
+                .collect(),
             divergences: inner.divergences,
             slow_services: self.services().slow().iter().map(ToString::to_string).collect(),
             tracking_unheard: self.shared.tracking_unheard.lock().clone(),

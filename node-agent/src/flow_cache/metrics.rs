@@ -180,9 +180,11 @@ impl CacheMetrics {
     }
 
     pub(super) fn invalidations(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let count =
-            |cause: Cause| self.invalidations.get_or_create(&CauseLabels { source: cause.name() }).get();
-        Cause::ALL.into_iter().map(move |cause| (cause.name(), count(cause)))
+        by_cause(&self.invalidations)
+    }
+
+    pub(super) fn scoped_changes(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        by_cause(&self.scoped)
     }
 
     pub(super) fn state(&self, gate: Gate, monitor: MonitorHealth, tracking: &Tracking) {
@@ -212,4 +214,9 @@ impl CacheMetrics {
             self.endpoints.get_or_create(&PathLabels { path }).set(count);
         }
     }
+}
+
+fn by_cause(counters: &Family<CauseLabels, Counter>) -> impl Iterator<Item = (&'static str, u64)> {
+    let count = |cause: Cause| counters.get_or_create(&CauseLabels { source: cause.name() }).get();
+    Cause::ALL.into_iter().map(move |cause| (cause.name(), count(cause)))
 }

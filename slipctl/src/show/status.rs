@@ -1,5 +1,7 @@
 //! `slipctl status` and `slipctl path`.
 
+use std::collections::BTreeMap;
+
 use api::admin::Status;
 use api::admin::{Cache, MonitorHealth, NodePath, PathStatus};
 
@@ -61,8 +63,6 @@ fn cache_lines(cache: &Cache) -> Vec<(&'static str, String)> {
         .underlay
         .as_ref()
         .map_or_else(|| "none".to_owned(), |u| format!("{}, MAC {}, MTU {}", u.address, u.mac, u.mtu));
-    let invalidations: Vec<_> =
-        cache.invalidations.iter().map(|(cause, count)| format!("{cause} {count}")).collect();
     let mut lines = vec![
         ("Requested path", cache.wanted.name().to_owned()),
         ("TCP", reasoned(&cache.tcp)),
@@ -72,10 +72,8 @@ fn cache_lines(cache: &Cache) -> Vec<(&'static str, String)> {
         ("Epoch", epoch),
         ("Modes", format!("{modes}; refresh after {}", span(cache.refresh_ms))),
         ("OVS monitor", monitor(cache)),
-        (
-            "Invalidations by cause",
-            if invalidations.is_empty() { "none".to_owned() } else { invalidations.join(", ") },
-        ),
+        ("Invalidations by cause", by_cause(&cache.invalidations)),
+        ("Scoped changes", by_cause(&cache.scoped_changes)),
         ("Divergences", cache.divergences.to_string()),
     ];
     if !cache.tracking_unheard.is_empty() {
@@ -85,6 +83,11 @@ fn cache_lines(cache: &Cache) -> Vec<(&'static str, String)> {
         lines.push(("Services kept off", cache.slow_services.join(", ")));
     }
     lines
+}
+
+fn by_cause(counts: &BTreeMap<String, u64>) -> String {
+    let counts: Vec<_> = counts.iter().map(|(cause, count)| format!("{cause} {count}")).collect();
+    if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
 }
 
 fn monitor(cache: &Cache) -> String {
