@@ -64,7 +64,12 @@ fn is_sample(cell: &Cell) -> bool {
     let target = match cell.client {
         Client::Outside => matches!(cell.target, Target::NodePort(_) | Target::LoadBalancer(_)),
         Client::Itself => false,
-        _ => matches!(cell.target, Target::ClusterIp | Target::LoadBalancer(_)),
+        // By NodePorts gateway routers learn their neighbours: of answers to one not yet known OVN holds four back, and drops the rest.
+        _ => match cell.target {
+            Target::ClusterIp | Target::LoadBalancer(_) => true,
+            Target::NodePort(_) => !cell.kind.external_local && !cell.kind.internal_local,
+            Target::HostPort | Target::ExternalIp(_) => false,
+        },
     };
     target && !cell.udp && !cell.kind.affinity
 }
