@@ -189,6 +189,10 @@ pub struct Cache {
     /// change ends are among them.
     #[serde(default)]
     pub scoped_changes: BTreeMap<String, u64>,
+    /// Why every change of OVS's flows ends all entries: what stands in the flow table that OVN is not known to write. Empty when there is
+    /// no such thing.
+    #[serde(default)]
+    pub unscoped_reason: String,
     /// Revalidations in which OVS's verdict differed from the entry, since the agent's start.
     pub divergences: u64,
     /// Services that are kept off the cache (`slipctl path service`), as `NAMESPACE/NAME`.

@@ -46,6 +46,7 @@ impl CacheControl for Wheel {
             refresh_ms: 2_000,
             invalidations: Default::default(),
             scoped_changes: Default::default(),
+            unscoped_reason: String::new(),
             divergences: 0,
             slow_services: Vec::new(),
             tracking_unheard: String::new(),

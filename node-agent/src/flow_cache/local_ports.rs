@@ -18,10 +18,46 @@ use crate::ovs::ports::PodPort;
 /// Ports of br-int by which cached packets come and go: pods' and the management port.
 #[derive(Debug, Default)]
 pub(super) struct LocalPorts {
-    /// Index of the interface that the programs know, by the name of OVS's interface.
-    by_name: HashMap<String, u32>,
-    /// The same by OpenFlow port.
+    /// By the name of OVS's interface.
+    by_name: HashMap<String, LocalPort>,
+    /// Index of the interface that the programs know, by OpenFlow port.
     by_number: HashMap<u32, u32>,
+}
+
+#[derive(Debug)]
+struct LocalPort {
+    /// Index of the interface that the programs know.
+    ifindex: u32,
+    /// OpenFlow port, once OVS has it.
+    number: Option<u32>,
+    /// The container; `None`: the management port.
+    container: Option<String>,
+}
+
+/// What is there of a port: what the database has, and its link.
+pub(super) struct Found {
+    name: String,
+    /// `None`: no cached packet comes or goes by it, or the link is gone.
+    ifindex: Option<u32>,
+    number: Option<u32>,
+    container: Option<String>,
+}
+
+impl Found {
+    fn of(row: &Interface) -> Self {
+        let container = PodPort::of(row).map(|pod| pod.sandbox);
+        Self { name: row.name.clone(), ifindex: interface(row), number: number(row), container }
+    }
+
+    /// All interfaces of OVS.
+    pub(super) fn all(ovs: &Ovs) -> Vec<Self> {
+        ovs.replica().read().table::<Interface>().iter().map(|row| Self::of(row)).collect()
+    }
+
+    /// Those interfaces with these names that are there.
+    pub(super) fn named(ovs: &Ovs, names: &BTreeSet<String>) -> Vec<Self> {
+        names.iter().filter_map(|name| ovs.interface(name)).map(|row| Self::of(&row)).collect()
+    }
 }
 
 /// Index of the interface that the programs know a port by; `None`: no cached packet comes or goes by it, or the link is gone.
@@ -39,21 +75,48 @@ pub(super) fn host_veth(container: &str) -> Option<u32> {
 }
 
 impl LocalPorts {
-    /// The ports as the Open_vSwitch database has them.
-    pub(super) fn read(ovs: &Ovs) -> Self {
-        let snapshot = ovs.replica().read();
-        let mut ports = Self::default();
-        for row in snapshot.table::<Interface>().iter() {
-            let Some(ifindex) = interface(row) else { continue };
-            ports.by_name.insert(row.name.clone(), ifindex);
-            ports.by_number.extend(number(row).map(|number| (number, ifindex)));
+    /// Takes over all ports.
+    pub(super) fn replace(&mut self, all: Vec<Found>) {
+        let mut before = std::mem::take(self);
+        for found in all {
+            let old = before.by_name.remove(&found.name);
+            self.put(found, old.as_ref());
         }
-        ports
+    }
+
+    /// Takes over the ports with these names: others have not changed.
+    pub(super) fn update(&mut self, names: &BTreeSet<String>, there: Vec<Found>) {
+        let mut before = HashMap::new();
+        for name in names {
+            let Some(port) = self.by_name.remove(name) else { continue };
+            if let Some(number) = port.number {
+                self.by_number.remove(&number);
+            }
+            before.insert(name.as_str(), port);
+        }
+        for found in there {
+            let old = before.remove(found.name.as_str());
+            self.put(found, old.as_ref());
+        }
+    }
+
+    /// A port whose link is gone stays what it was until its row goes: then there is something to end.
+    fn put(&mut self, found: Found, old: Option<&LocalPort>) {
+        let Found { name, ifindex, number, container } = found;
+        let Some(ifindex) = ifindex.or(old.map(|port| port.ifindex)) else { return };
+        self.by_number.extend(number.map(|number| (number, ifindex)));
+        self.by_name.insert(name, LocalPort { ifindex, number, container });
     }
 
     /// Bucket of the port with the interface of this name.
     pub(super) fn named(&self, name: &str) -> Option<u32> {
-        self.by_name.get(name).map(|ifindex| scope::port(*ifindex))
+        self.by_name.get(name).map(|port| scope::port(port.ifindex))
+    }
+
+    /// Bucket of a container's port.
+    pub(super) fn of_container(&self, id: &str) -> Option<u32> {
+        let port = self.by_name.values().find(|port| port.container.as_deref() == Some(id))?;
+        Some(scope::port(port.ifindex))
     }
 
     /// Buckets of scopes. An OpenFlow port that is not known has no entries: an endpoint takes part in the cache only after it is known.
@@ -88,6 +151,37 @@ fn number(row: &Interface) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn found(name: &str, ifindex: Option<u32>, number: u32) -> Found {
+        Found { name: name.into(), ifindex, number: Some(number), container: Some(format!("c-{name}")) }
+    }
+
+    #[test]
+    fn a_port_whose_link_is_gone_is_known_until_its_row_goes() {
+        let mut ports = LocalPorts::default();
+        ports.replace(vec![found("a", Some(17), 5), found("b", Some(18), 6)]);
+        ports.replace(vec![found("a", None, 5), found("b", Some(18), 6), found("c", None, 7)]);
+        assert_eq!(ports.named("a"), Some(scope::port(17)));
+        assert_eq!(ports.of_container("c-a"), Some(scope::port(17)));
+        assert_eq!(ports.named("c"), None, "no packet came or went by it");
+        ports.replace(vec![found("b", Some(18), 6)]);
+        assert_eq!((ports.named("a"), ports.of_container("c-a")), (None, None));
+    }
+
+    #[test]
+    fn an_update_is_of_the_named_ports_alone() {
+        let of = |ports: &LocalPorts, number| ports.buckets(&[Scope::Port(number)].into());
+        let mut ports = LocalPorts::default();
+        ports.replace(vec![found("a", Some(17), 5), found("b", Some(18), 6), found("c", Some(19), 7)]);
+        let names = ["a".to_owned(), "b".to_owned(), "d".to_owned()].into();
+        // a has another number, which b had; b is gone; d came.
+        ports.update(&names, vec![found("a", Some(17), 6), found("d", Some(20), 8)]);
+        assert!(of(&ports, 5).is_empty());
+        assert_eq!(of(&ports, 6), [scope::port(17)]);
+        assert_eq!(of(&ports, 7), [scope::port(19)]);
+        assert_eq!(of(&ports, 8), [scope::port(20)]);
+        assert_eq!(ports.named("b"), None);
+    }
 
     #[test]
     fn a_scope_has_the_bucket_that_the_programs_look_at() {

@@ -6,7 +6,6 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use ebpf::layout::scope;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -50,10 +49,14 @@ pub(super) struct Shared {
     last_sent: Mutex<BTreeMap<String, bool>>,
     /// Ports of br-int; `None` before they are known. Has its own lock, which is held for a lookup or an assignment.
     pub(super) ports: Mutex<Option<LocalPorts>>,
+    /// Held while `ports` are read anew, so that no older reading replaces a newer one.
+    pub(super) ports_turn: Mutex<()>,
     /// Remote tunnel endpoints last written to the cache; `None` when unknown.
     pub(super) remotes: Mutex<Option<BTreeSet<Ipv4Addr>>>,
     /// Why ends of tracked connections are not heard of; empty when they are.
     pub(super) tracking_unheard: Mutex<String>,
+    /// Why no change of br-int's flows can be told to concern only some entries; empty when it can.
+    pub(super) unscoped_reason: Mutex<String>,
     /// The state machine's due time has changed.
     pub(super) due: Notify,
     /// Waits for OVS's revalidators that are to begin.
@@ -170,8 +173,10 @@ impl Manager {
             inner: Mutex::new(inner),
             last_sent: Mutex::default(),
             ports: Mutex::default(),
+            ports_turn: Mutex::default(),
             remotes: Mutex::default(),
             tracking_unheard: Mutex::default(),
+            unscoped_reason: Mutex::default(),
             due: Notify::new(),
             revalidate: Requests::default(),
             ovs_is_new: Notify::new(),
@@ -228,6 +233,7 @@ impl Manager {
                 .scoped_changes()
                 .map(|(name, count)| (name.to_owned(), count))
                 .collect(),
+            unscoped_reason: self.shared.unscoped_reason.lock().clone(),
             divergences: inner.divergences,
             slow_services: self.services().slow().iter().map(ToString::to_string).collect(),
             tracking_unheard: self.shared.tracking_unheard.lock().clone(),
@@ -294,11 +300,7 @@ impl Manager {
             return;
         }
         self.shared.last_sent.lock().remove(id);
-        match host_veth(id) {
-            Some(ifindex) => self.shared.take_buckets(Cause::Removal, vec![scope::port(ifindex)]),
-            // The link is gone, and with it the way to it.
-            None => self.shared.take(Input::Changed(Cause::Removal)),
-        };
+        self.shared.container_gone(id, host_veth(id));
     }
 }
 

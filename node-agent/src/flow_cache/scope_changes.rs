@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use ebpf::layout::scope;
 
 use super::invalidation::{Cause, Input};
-use super::local_ports::LocalPorts;
+use super::local_ports::Found;
 use super::manager::Shared;
 use super::scope::Scope;
+use crate::ovs::Ovs;
 
 /// Why a change concerns everything, in metrics: the agent has not read yet which interface is which port of br-int.
 const PORTS_NOT_READ: &str = "ports_not_read";
@@ -39,8 +40,44 @@ impl Shared {
         names.iter().filter_map(named).collect()
     }
 
-    /// Replaces the ports of br-int.
-    pub(super) fn set_ports(&self, ports: LocalPorts) {
-        *self.ports.lock() = Some(ports);
+    /// Takes over all ports of br-int.
+    pub(super) fn read_ports(&self, ovs: &Ovs) {
+        let _turn = self.ports_turn.lock();
+        let all = Found::all(ovs);
+        self.ports.lock().get_or_insert_default().replace(all);
+    }
+
+    /// Takes over those ports of br-int that have these names.
+    pub(super) fn update_ports(&self, ovs: &Ovs, names: &BTreeSet<String>) {
+        let _turn = self.ports_turn.lock();
+        let there = Found::named(ovs, names);
+        let known = match &mut *self.ports.lock() {
+            Some(ports) => {
+                ports.update(names, there);
+                true
+            }
+            None => false,
+        };
+        if !known {
+            let all = Found::all(ovs);
+            self.ports.lock().get_or_insert_default().replace(all);
+        }
+    }
+
+    /// A container goes. `ifindex`: of its host veth, if that is there. Otherwise the port may be known from before; if it is not, either
+    /// nothing could be learned of it, or it went before and was ended then, as with a repeated DEL.
+    pub(super) fn container_gone(&self, id: &str, ifindex: Option<u32>) {
+        let bucket = match (ifindex, &*self.ports.lock()) {
+            (Some(ifindex), _) => Some(scope::port(ifindex)),
+            (None, Some(ports)) => match ports.of_container(id) {
+                Some(bucket) => Some(bucket),
+                None => return,
+            },
+            (None, None) => None,
+        };
+        match bucket {
+            Some(bucket) => self.take_buckets(Cause::Removal, vec![bucket]),
+            None => self.take(Input::Changed(Cause::Removal)),
+        };
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt;
 use supervision::Tasks;
 use tokio::time::MissedTickBehavior;
 
@@ -24,6 +25,8 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 const REPORTS: Duration = Duration::from_millis(250);
 /// Longest interval between two evaluations of eligibility, as a safety net for missed events.
 const DECIDE: Duration = Duration::from_secs(30);
+/// Changes within this time are looked at together.
+const TOGETHER: Duration = Duration::from_millis(5);
 
 /// Handles that the manager's tasks use.
 #[derive(Debug, Clone)]
@@ -189,6 +192,13 @@ async fn decisions(shared: Arc<Shared>, view: View) {
             changed = pods.changed() => if changed.is_err() { return },
             change = changes.next() => if change.is_none() { return },
             () = tokio::time::sleep(DECIDE) => {}
+        }
+        // What belongs to one change comes in several, and a round looks at all pods.
+        tokio::time::sleep(TOGETHER).await;
+        while let Some(more) = changes.next().now_or_never() {
+            if more.is_none() {
+                return;
+            }
         }
     }
 }

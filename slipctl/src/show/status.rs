@@ -79,6 +79,9 @@ fn cache_lines(cache: &Cache) -> Vec<(&'static str, String)> {
     if !cache.tracking_unheard.is_empty() {
         lines.push(("Connection tracking", format!("ends are not heard of: {}", cache.tracking_unheard)));
     }
+    if !cache.unscoped_reason.is_empty() {
+        lines.push(("Scopes", format!("each change of flows ends all entries: {}", cache.unscoped_reason)));
+    }
     if !cache.slow_services.is_empty() {
         lines.push(("Services kept off", cache.slow_services.join(", ")));
     }

@@ -13,7 +13,7 @@ use crate::attach::shim_ovs_end;
 use crate::flow_cache::eligibility::flow_actions::FlowExclusions;
 use crate::flow_cache::eligibility::rules::{self, Mirrored, NodePlace, Pod};
 use crate::flow_cache::invalidation::{Cause, Input};
-use crate::flow_cache::local_ports::{LocalPorts, host_veth};
+use crate::flow_cache::local_ports::host_veth;
 use crate::flow_cache::manager::{Decided, Exclusions, STARTING, Shared};
 use crate::flow_cache::{GatewayEnd, Underlay};
 use crate::kernel::link::Netlink;
@@ -206,7 +206,7 @@ pub(in crate::flow_cache) async fn round(
         shared.update_remotes(&view.ovs);
     }
     // Before an endpoint takes part in the cache, so that what concerns its port is known.
-    shared.set_ports(LocalPorts::read(&view.ovs));
+    shared.read_ports(&view.ovs);
     let bridge = view.bridge();
     let (exclusions, number) = shared.exclusions();
     let read = view.netlink.queueing_disciplines().await;

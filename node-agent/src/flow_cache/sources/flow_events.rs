@@ -62,12 +62,17 @@ fn take_event(shared: &Shared, bridge: Watched, event: monitor::Event, ignore: b
             shared.take(Input::Reading(bridge, true));
         }
         monitor::Event::Changed(came, impact) => changed(shared, bridge, came, &impact),
-        monitor::Event::Lint(Some(why)) => tracing::warn!(
-            why,
-            ?bridge,
-            "flows are not as OVN is known to write them; every change of them invalidates all cached flows"
-        ),
-        monitor::Event::Lint(None) => tracing::info!(?bridge, "flows are as OVN is known to write them"),
+        monitor::Event::Lint(why) => {
+            match &why {
+                Some(why) => tracing::warn!(
+                    why,
+                    ?bridge,
+                    "flows are not as OVN is known to write them; every change of them invalidates all cached flows"
+                ),
+                None => tracing::info!(?bridge, "flows are as OVN is known to write them"),
+            }
+            *shared.unscoped_reason.lock() = why.unwrap_or_default();
+        }
         monitor::Event::Read => {
             shared.take(Input::Reading(bridge, false));
         }

@@ -8,7 +8,6 @@ use ovsdb_client::{Change, Row, RowChange};
 
 use crate::flow_cache::cause::Cause;
 use crate::flow_cache::invalidation::Input;
-use crate::flow_cache::local_ports::LocalPorts;
 use crate::flow_cache::manager::Shared;
 use crate::ovs::Ovs;
 
@@ -84,7 +83,10 @@ fn tell(shared: &Shared, ovs: &Ovs, concern: Concern) {
     shared.update_remotes(ovs);
     // By the ports as they were and as they are: a row that is gone has its port in the former alone.
     let before = shared.named_ports(&names);
-    shared.set_ports(LocalPorts::read(ovs));
+    match &concern {
+        Concern::Ports(names) => shared.update_ports(ovs, names),
+        _ => shared.read_ports(ovs),
+    }
     let after = shared.named_ports(&names);
     let known = |name: &String| before.contains_key(name) || after.contains_key(name);
     match concern {
