@@ -177,22 +177,9 @@ fn translated(actions: &[String]) -> Option<IpAddr> {
     v6.or_else(|| text.split(':').next()).and_then(|text| text.parse().ok())
 }
 
-/// Which scopes the check pretends not to know, to show that it would notice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Blind {
-    Nothing,
-    Addresses,
-    Ports,
-}
-
 /// Whether an impact makes an entry of these scopes invalid.
-pub(super) fn is_hit(impact: &Impact, scopes: &BTreeSet<Scope>, blind: Blind) -> bool {
-    let seen = |scope: &&Scope| match scope {
-        Scope::Address(_) => blind != Blind::Addresses,
-        Scope::Port(_) => blind != Blind::Ports,
-        Scope::Mac(_) | Scope::Key { .. } | Scope::Datapath { .. } => true,
-    };
-    impact.everything.is_some() || impact.scopes.iter().filter(seen).any(|scope| scopes.contains(scope))
+pub(super) fn is_hit(impact: &Impact, scopes: &BTreeSet<Scope>) -> bool {
+    impact.everything.is_some() || impact.scopes.iter().any(|scope| scopes.contains(scope))
 }
 
 /// What was everything, for reports.

@@ -1,11 +1,12 @@
 //! A flow monitor of br-int beside the agent's, with the agent's own parser and classifier.
 
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use node_agent::flow_cache::scope::{Classifier, Impact};
+use node_agent::flow_cache::scope::{Classifier, Impact, Rule};
 use node_agent::ovs::openflow::{self, Message, Update};
 use testbed::cluster::Bed;
 
@@ -18,6 +19,8 @@ const LIST: Duration = Duration::from_secs(20);
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) impact: Impact,
+    /// What each classifier says that lacks a rule.
+    pub(super) without: BTreeMap<Rule, Impact>,
     /// Updates as text, for failures.
     pub(super) updates: Vec<String>,
 }
@@ -25,12 +28,19 @@ pub(super) struct Seen {
 impl Seen {
     /// Adds what was seen before or afterwards.
     pub(super) fn join(&mut self, other: &Self) {
-        self.impact.everything = self.impact.everything.or(other.impact.everything);
-        self.impact.scopes.extend(&other.impact.scopes);
-        self.impact.nothing += other.impact.nothing;
-        self.impact.updates += other.impact.updates;
+        join(&mut self.impact, &other.impact);
+        for (rule, impact) in &other.without {
+            join(self.without.entry(*rule).or_default(), impact);
+        }
         self.updates.extend(other.updates.iter().cloned());
     }
+}
+
+fn join(impact: &mut Impact, other: &Impact) {
+    impact.everything = impact.everything.or(other.everything);
+    impact.scopes.extend(&other.scopes);
+    impact.nothing += other.nothing;
+    impact.updates += other.updates;
 }
 
 /// The connection.
@@ -40,6 +50,8 @@ pub(super) struct Monitor {
     classifier: Classifier,
     /// The same, asked after each update, for failures.
     each: Classifier,
+    /// Classifiers that lack a rule.
+    without: BTreeMap<Rule, Classifier>,
     flows: usize,
     took: Duration,
 }
@@ -54,6 +66,7 @@ impl Monitor {
             buffer: Vec::new(),
             classifier: Classifier::default(),
             each: Classifier::default(),
+            without: Rule::CONCERNING.map(|rule| (rule, Classifier::without(rule))).into(),
             flows: 0,
             took: Duration::ZERO,
         };
@@ -65,7 +78,7 @@ impl Monitor {
             }
         }
         monitor.flows = seen.updates.len();
-        monitor.classifier.impact();
+        monitor.impacts();
         Ok(monitor)
     }
 
@@ -91,8 +104,14 @@ impl Monitor {
                 break;
             }
         }
-        seen.impact = self.classifier.impact();
+        (seen.impact, seen.without) = self.impacts();
         Ok(seen)
+    }
+
+    fn impacts(&mut self) -> (Impact, BTreeMap<Rule, Impact>) {
+        let without =
+            self.without.iter_mut().map(|(rule, classifier)| (*rule, classifier.impact())).collect();
+        (self.classifier.impact(), without)
     }
 
     /// Reads what is there, or comes within `wait`. True at the end of the first list.
@@ -136,6 +155,7 @@ impl Monitor {
             let begin = Instant::now();
             self.classifier.take(&update, begin);
             self.took += begin.elapsed();
+            self.without.values_mut().for_each(|classifier| classifier.take(&update, begin));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! R4: a flow that takes part in a conjunction acts on a packet only if one flow of every dimension matches the packet.
 
 use super::facts::Fact;
-use super::impact::{Scope, Why};
+use super::impact::{Rule, Scope, Why};
 use super::index::{Dimensions, Index};
 use super::rules;
 use crate::ovs::openflow::Match;
@@ -9,17 +9,17 @@ use crate::ovs::openflow::Match;
 /// A conjunction, and the dimension that the flow itself is in; none for a flow that matches its id.
 type Membership = (u32, Option<u8>);
 
-/// Appends the scopes of a flow by its own match, or by a dimension that it does not belong to. `facts`: what the flow was and is.
+/// Appends the scopes of a flow by its own match, or by a dimension that it does not belong to, and tells by which rule. `facts`: what the flow was and is.
 pub(super) fn scopes<'a>(
     index: &Index,
     table: u8,
     matched: &Match,
     facts: impl Iterator<Item = &'a Fact> + Clone,
     scopes: &mut Vec<Scope>,
-) -> Result<(), Why> {
+) -> Result<Rule, Why> {
     let begin = scopes.len();
     let own = rules::direct(index, table, matched, scopes);
-    let Err(why) = own else { return Ok(()) };
+    let Err(why) = own else { return own };
     scopes.truncate(begin);
     let clauses = facts.filter_map(|fact| match fact {
         Fact::Clause(_, part) => Some((part.id, Some(part.clause))),
@@ -30,7 +30,7 @@ pub(super) fn scopes<'a>(
         member = true;
         by_dimension(index, table, membership, scopes).ok_or(why)?;
     }
-    if member { Ok(()) } else { Err(why) }
+    if member { Ok(Rule::Conjunction) } else { Err(why) }
 }
 
 /// Appends the scopes of the smallest dimension that has any. A conjunction of which no other dimension has a flow never acts.

@@ -28,6 +28,49 @@ pub enum Scope {
     },
 }
 
+/// A rule of the module's table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rule {
+    /// R0.
+    NeverCached,
+    /// R1.
+    Address,
+    /// R2.
+    LocalPort,
+    /// R3.
+    Group,
+    /// R4.
+    Conjunction,
+    /// R5.
+    NextHop,
+    /// R6.
+    Original,
+    /// R7.
+    Mac,
+    /// R8.
+    RemotePort,
+    /// R9.
+    FarDatapath,
+    /// None of them: every entry.
+    Everything,
+}
+
+impl Rule {
+    /// Those by which a flow concerns something.
+    pub const CONCERNING: [Self; 10] = [
+        Self::Address,
+        Self::LocalPort,
+        Self::Group,
+        Self::Conjunction,
+        Self::NextHop,
+        Self::Original,
+        Self::Mac,
+        Self::RemotePort,
+        Self::FarDatapath,
+        Self::Everything,
+    ];
+}
+
 /// Why a change concerns every entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Why {

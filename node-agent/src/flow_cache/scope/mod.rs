@@ -43,7 +43,7 @@ mod rules;
 
 use std::time::Instant;
 
-pub use impact::{Impact, Scope, Why};
+pub use impact::{Impact, Rule, Scope, Why};
 
 use crate::ovs::openflow::{FlowActions, Key, Match, Update};
 use ledger::Ledger;
@@ -62,9 +62,16 @@ pub struct Classifier {
     /// An update could not be read, so the ledger may lack facts.
     unreadable: bool,
     lint: Option<String>,
+    /// Flows that this rule answers are taken to concern nothing.
+    without: Option<Rule>,
 }
 
 impl Classifier {
+    /// A classifier that lacks a rule: what the rule would name is not named. For tests that show what the rule is for.
+    pub fn without(rule: Rule) -> Self {
+        Self { without: Some(rule), ..Self::default() }
+    }
+
     /// Takes one update that arrived at `now`: of the initial list, or of a change.
     pub fn take(&mut self, update: &Update<'_>, now: Instant) {
         self.ledger.expire(now);
@@ -110,9 +117,10 @@ impl Classifier {
         scopes.clear();
         let all = old.iter().chain(self.ledger.facts(key));
         match conjunction::scopes(self.ledger.index(), key.table, matched, all, &mut scopes) {
+            Err(_) if self.without == Some(Rule::Everything) => self.pending.nothing += 1,
             Err(why) => self.everything(why),
-            Ok(()) if scopes.is_empty() => self.pending.nothing += 1,
-            Ok(()) => self.pending.scopes.extend(&scopes),
+            Ok(rule) if scopes.is_empty() || self.without == Some(rule) => self.pending.nothing += 1,
+            Ok(_) => self.pending.scopes.extend(&scopes),
         }
         if self.pending.scopes.len() > MANY_SCOPES {
             self.everything(Why::ManyScopes);

@@ -5,60 +5,73 @@ use std::net::IpAddr;
 use api::MacAddr;
 
 use super::facts::{Constant, FIRST_GROUP, v4};
-use super::impact::{Scope, Why};
+use super::impact::{Rule, Scope, Why};
 use super::index::Index;
 use crate::ovs::openflow::{Address, IPV4, IPV6, LogicalPort, Match};
 
 /// Writers of constants are followed this far.
 const DEPTH: u8 = 2;
 
-/// Appends the scopes of a flow by its own match; none: it concerns no entry. On an error what was appended says nothing.
-pub(super) fn direct(index: &Index, table: u8, matched: &Match, scopes: &mut Vec<Scope>) -> Result<(), Why> {
+/// Appends the scopes of a flow by its own match, and tells by which rule. On an error what was appended says nothing.
+pub(super) fn direct(
+    index: &Index,
+    table: u8,
+    matched: &Match,
+    scopes: &mut Vec<Scope>,
+) -> Result<Rule, Why> {
     Rules { index, scopes }.direct(table, matched, 0)
 }
+
+/// Appends the scopes of a flow by those of others that write what it matches; `None`: it is no such flow.
+type ByWriters<'a> = fn(&mut Rules<'a>, u8, &Match, u8) -> Option<Result<(), Why>>;
 
 struct Rules<'a> {
     index: &'a Index,
     scopes: &'a mut Vec<Scope>,
 }
 
-impl Rules<'_> {
-    fn direct(&mut self, table: u8, matched: &Match, depth: u8) -> Result<(), Why> {
+impl<'a> Rules<'a> {
+    fn direct(&mut self, table: u8, matched: &Match, depth: u8) -> Result<Rule, Why> {
         if matched.is_never_cached() {
-            return Ok(());
+            return Ok(Rule::NeverCached);
         }
         if let Some(address) = self.address(matched) {
-            return self.name(Scope::Address(address));
+            return Ok(self.name(Scope::Address(address), Rule::Address));
         }
         for register in [15, 14] {
             if let Some(port) = matched.logical_port(register)
                 && self.local_port(port)
             {
-                return Ok(());
+                return Ok(Rule::LocalPort);
             }
         }
         if let Some(port) = matched.in_port.filter(|port| self.index.is_local(*port)) {
-            return self.name(Scope::Port(port));
+            return Ok(self.name(Scope::Port(port), Rule::LocalPort));
         }
         let begin = self.scopes.len();
-        for rule in [Self::group, Self::next_hop, Self::original] {
-            if rule(self, table, matched, depth) == Some(Ok(())) {
-                return Ok(());
+        let by_writers: [(ByWriters<'a>, Rule); 3] =
+            [(Self::group, Rule::Group), (Self::next_hop, Rule::NextHop), (Self::original, Rule::Original)];
+        for (by_writers, rule) in by_writers {
+            if by_writers(self, table, matched, depth) == Some(Ok(())) {
+                return Ok(rule);
             }
             self.scopes.truncate(begin);
         }
         if let Some(mac) = self.mac(matched) {
-            return self.name(Scope::Mac(mac));
+            return Ok(self.name(Scope::Mac(mac), Rule::Mac));
         }
-        if let Some(scope) = self.remote_port(matched).or_else(|| self.far_datapath(matched)) {
-            return self.name(scope);
+        if let Some(scope) = self.remote_port(matched) {
+            return Ok(self.name(scope, Rule::RemotePort));
+        }
+        if let Some(scope) = self.far_datapath(matched) {
+            return Ok(self.name(scope, Rule::FarDatapath));
         }
         Err(self.why(matched))
     }
 
-    fn name(&mut self, scope: Scope) -> Result<(), Why> {
+    fn name(&mut self, scope: Scope, rule: Rule) -> Rule {
         self.scopes.push(scope);
-        Ok(())
+        rule
     }
 
     /// R1. Of two addresses the one that is not a load balancer's: fewer entries have it.

@@ -31,7 +31,11 @@ struct Table {
 impl Table {
     /// OpenFlow ports 11 and 12 are the logical ports 1 and 2 of the switch.
     fn new() -> Self {
-        let mut table = Self { classifier: Classifier::default(), now: Instant::now() };
+        Self::with(Classifier::default())
+    }
+
+    fn with(classifier: Classifier) -> Self {
+        let mut table = Self { classifier, now: Instant::now() };
         for flow in base() {
             table.classifier.take(&flow.present(), table.now);
         }

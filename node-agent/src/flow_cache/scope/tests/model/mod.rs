@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::MacAddr;
 use proptest::prelude::*;
+use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 
 use super::wire::Flow;
 use super::*;
@@ -114,50 +115,73 @@ fn change() -> impl Strategy<Value = Rule> {
     prop_oneof![5 => plain, 3 => clause, 1 => acts, 1 => hop, 1 => resolve]
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+type Burst = Vec<(Rule, bool)>;
 
-    #[test]
-    fn whatever_changes_is_in_the_impact(bursts in proptest::collection::vec(
-        proptest::collection::vec((change(), any::<bool>()), 1..6), 1..12,
-    )) {
-        let mut table = Table::new();
-        let mut rules = rules();
-        let mut flows: BTreeMap<_, Flow> = BTreeMap::new();
-        for (key, act) in &rules {
-            let (at, priority, conditions, conjunction) = key.clone();
-            let rule = Rule { table: at, priority, conditions, conjunction, act: *act };
-            table.classifier.take(&rule.flow().present(), table.now);
-            flows.insert(key.clone(), rule.flow());
-        }
-        table.classifier.impact();
-        prop_assert_eq!(table.classifier.lint(), None);
-        for burst in bursts {
-            let before: Vec<_> = packets().into_iter().map(|packet| carry(&rules, packet)).collect();
-            for (rule, add) in burst {
-                let key = rule.key();
-                if add {
-                    // An action of another kind for the same match is a modification.
-                    rules.insert(key.clone(), rule.act);
-                    table.classifier.take(&rule.flow().present(), table.now);
-                    flows.insert(key, rule.flow());
-                } else if let Some(flow) = flows.remove(&key) {
-                    rules.remove(&key);
-                    table.classifier.take(&flow.removed(), table.now);
-                }
-            }
-            let impact = table.classifier.impact();
-            for (packet, before) in packets().iter().zip(before) {
-                let Some((out, after)) = before else { continue };
-                let now = carry(&rules, *packet).map(|(out, after)| (out, after.macs));
-                if now != Some((out, after.macs)) && impact.everything.is_none() && out != packet.in_port {
-                    let scopes = entry(packet, out, &after);
-                    prop_assert!(
-                        !impact.scopes.is_disjoint(&scopes),
-                        "{:?} of {:?} is not in {:?}", packet, scopes, impact
-                    );
-                }
+fn bursts() -> impl Strategy<Value = Vec<Burst>> {
+    proptest::collection::vec(proptest::collection::vec((change(), any::<bool>()), 1..6), 1..12)
+}
+
+/// The first packet whose verdict changed outside of the impact.
+fn missed(classifier: Classifier, bursts: Vec<Burst>) -> Result<(), TestCaseError> {
+    let mut table = Table::with(classifier);
+    let mut rules = rules();
+    let mut flows: BTreeMap<_, Flow> = BTreeMap::new();
+    for (key, act) in &rules {
+        let (at, priority, conditions, conjunction) = key.clone();
+        let rule = Rule { table: at, priority, conditions, conjunction, act: *act };
+        table.classifier.take(&rule.flow().present(), table.now);
+        flows.insert(key.clone(), rule.flow());
+    }
+    table.classifier.impact();
+    prop_assert_eq!(table.classifier.lint(), None);
+    for burst in bursts {
+        let before: Vec<_> = packets().into_iter().map(|packet| carry(&rules, packet)).collect();
+        for (rule, add) in burst {
+            let key = rule.key();
+            if add {
+                // An action of another kind for the same match is a modification.
+                rules.insert(key.clone(), rule.act);
+                table.classifier.take(&rule.flow().present(), table.now);
+                flows.insert(key, rule.flow());
+            } else if let Some(flow) = flows.remove(&key) {
+                rules.remove(&key);
+                table.classifier.take(&flow.removed(), table.now);
             }
         }
+        let impact = table.classifier.impact();
+        for (packet, before) in packets().iter().zip(before) {
+            let Some((out, after)) = before else { continue };
+            let now = carry(&rules, *packet).map(|(out, after)| (out, after.macs));
+            if now != Some((out, after.macs)) && impact.everything.is_none() && out != packet.in_port {
+                let scopes = entry(packet, out, &after);
+                prop_assert!(
+                    !impact.scopes.is_disjoint(&scopes),
+                    "{packet:?} of {scopes:?} is not in {impact:?}"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+fn run(cases: u32, classifier: impl Fn() -> Classifier) -> Result<(), TestError<Vec<Burst>>> {
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: 0, ..Config::default() };
+    TestRunner::new(config).run(&bursts(), |bursts| missed(classifier(), bursts))
+}
+
+#[test]
+fn whatever_changes_is_in_the_impact() {
+    run(400, Classifier::default).unwrap();
+}
+
+#[test]
+fn without_any_one_of_the_rules_something_is_missed() {
+    use super::super::Rule as By;
+    // The model has no groups, no copies of the original destination, and nothing on datapaths that are not near.
+    let rules =
+        By::CONCERNING.into_iter().filter(|rule| ![By::Group, By::Original, By::FarDatapath].contains(rule));
+    for rule in rules {
+        let outcome = run(20_000, || Classifier::without(rule));
+        assert!(matches!(outcome, Err(TestError::Fail(..))), "{rule:?}: {outcome:?}");
     }
 }
