@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -15,10 +15,15 @@ use super::cast::NAMESPACE;
 use super::scene::{FLOWS, Scene, Seen};
 use super::{Stage, ms, nanos};
 use crate::scale::elsewhere::{Elsewhere, Rates};
+use testbed::cluster::config::node_ip;
 use testbed::tools::load::{PORT, now};
 
 /// What goes on meanwhile.
 const BUSY: Rates = Rates { pods: 50, endpoints: 20 };
+/// New clients a second of a service with affinity.
+const NEWCOMERS: u32 = 200;
+/// Its affinity, in seconds: flows that are learned go while others come.
+const AFFINITY: u32 = 5;
 /// How long the flows are watched.
 const WATCHED: Duration = Duration::from_secs(12);
 /// Fewest packets of a flow's ends that are carried by the cache, of all: refreshes are a packet in 2 s, of 500 a second.
@@ -50,7 +55,7 @@ struct Counts {
 pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
     ensure!(stage.fast(), "without eBPF there is no fast path to stay on: --datapath ebpf");
     let mut scene = Scene::new(stage.bed).await?;
-    let address = service(&mut scene).await?;
+    let address = service(&mut scene, "by", false).await?.cluster_ip.context("the service has no address")?;
     for (number, udp, _) in SERVICE_FLOWS {
         scene.cast.dial_address(number, "a", SocketAddr::new(address.parse()?, PORT), udp)?;
     }
@@ -67,38 +72,91 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
     let busy = format!("{pods:.0} pods and {endpoints:.0} endpoint changes a second");
     let enough = pods > f64::from(BUSY.pods) * 0.7 && endpoints > f64::from(BUSY.endpoints) * 0.5;
     stage.checks.check("enough goes on elsewhere", if enough { Ok(busy) } else { Err(busy) });
-    for flow in &seen {
-        stage.checks.check(format!("{} is not disturbed", flow.name), undisturbed(flow, from));
-    }
-    for (node, before) in &before {
-        let after = after.get(node).context("a node is gone")?;
-        stage.checks.check(format!("{node}: bystanders stay on the fast path"), stayed(before, after));
-    }
+    judge(stage, &seen, from, &before, &after, "while pods and endpoints come and go")?;
     let revoked = revoked(stage, &scene).await;
     stage.checks.check("a revoked flow ends meanwhile", revoked.map_err(|error| format!("{error:#}")));
     elsewhere.end().await?;
+    newcomers(stage, &mut scene).await?;
     let services: Api<Service> = Api::namespaced(scene.cast.client.clone(), NAMESPACE);
-    services.delete("by", &DeleteParams::default()).await?;
+    for name in ["by", "sticky"] {
+        services.delete(name, &DeleteParams::default()).await?;
+    }
     for (number, ..) in SERVICE_FLOWS {
         scene.cast.order("a", &testbed::tools::load::Order::Drop(number))?;
     }
     scene.end().await
 }
 
-/// Makes a service with `b` behind it; its address.
-async fn service(scene: &mut Scene<'_>) -> Result<String> {
+/// Makes a service with `b` behind it. With affinity it has a node port.
+async fn service(scene: &mut Scene<'_>, name: &str, affinity: bool) -> Result<ServiceSpec> {
     scene.cast.patch("b", json!({"metadata": {"labels": {"by": "yes"}}})).await?;
     let ports = ["TCP", "UDP"].map(|protocol| {
         json!({"name": protocol.to_lowercase(), "protocol": protocol, "port": PORT, "targetPort": PORT})
     });
+    let mut spec = json!({"selector": {"by": "yes"}, "ports": ports});
+    if affinity {
+        spec["type"] = "NodePort".into();
+        spec["sessionAffinity"] = "ClientIP".into();
+        spec["sessionAffinityConfig"] = json!({"clientIP": {"timeoutSeconds": AFFINITY}});
+    }
     let object: Service = serde_json::from_value(json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "by", "namespace": NAMESPACE},
-        "spec": {"selector": {"by": "yes"}, "ports": ports},
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec,
     }))?;
     let services: Api<Service> = Api::namespaced(scene.cast.client.clone(), NAMESPACE);
     let made = services.create(&PostParams::default(), &object).await.context("the service")?;
     sleep(Duration::from_secs(3)).await;
-    made.spec.and_then(|spec| spec.cluster_ip).context("the service has no address")
+    made.spec.context("the service has no specification")
+}
+
+/// Clients that nobody has seen before come to a service with affinity, so that OVS learns a flow for each, and forgets it later.
+async fn newcomers(stage: &mut Stage<'_>, scene: &mut Scene<'_>) -> Result<()> {
+    let spec = service(scene, "sticky", true).await?;
+    let port = spec.ports.iter().flatten().find(|port| port.protocol.as_deref() == Some("UDP"));
+    let port = port.and_then(|port| port.node_port).context("the service has no node port")?;
+    let node = scene.nodes.first().context("no node")?.clone();
+    let to = format!("{}:{port}", node_ip(1));
+    let bed = stage.bed;
+    let mut command = bed.host("ext").command(bed.config().program("testbed"))?;
+    command.args(["probe", "newcomers", "--rate", &NEWCOMERS.to_string(), &to]);
+    let mut clients = command.spawn().context("the clients")?;
+    sleep(Duration::from_secs(2)).await;
+    let learned = || -> Result<u64> {
+        let flows = bed.agent(&node).status()?["cache"]["scopedChanges"]["flows"].as_u64();
+        flows.context("no count of scoped changes")
+    };
+    let changes = learned()?;
+    scene.cast.log.take();
+    let before = counts(stage, scene)?;
+    let from = now();
+    sleep(WATCHED).await;
+    let seen = all_seen(scene).await;
+    let after = counts(stage, scene)?;
+    let changes = learned()? - changes;
+    let ended = clients.try_wait()?;
+    clients.kill()?;
+    clients.wait()?;
+    let said = format!("{changes} changes of flows in {WATCHED:?}, the clients' process: {ended:?}");
+    let enough = changes > u64::from(NEWCOMERS) * WATCHED.as_secs() / 4 && ended.is_none();
+    stage.checks.check("OVS learns a flow for each new client", if enough { Ok(said) } else { Err(said) });
+    judge(stage, &seen, from, &before, &after, "while new clients come")
+}
+
+fn judge(
+    stage: &mut Stage<'_>,
+    seen: &[Seen],
+    from: u64,
+    before: &BTreeMap<String, Counts>,
+    after: &BTreeMap<String, Counts>,
+    when: &str,
+) -> Result<()> {
+    for flow in seen {
+        stage.checks.check(format!("{} is not disturbed {when}", flow.name), undisturbed(flow, from));
+    }
+    for (node, before) in before {
+        let after = after.get(node).context("a node is gone")?;
+        stage.checks.check(format!("{node}: bystanders stay on the fast path {when}"), stayed(before, after));
+    }
+    Ok(())
 }
 
 /// What has arrived of all flows.

@@ -6,6 +6,7 @@ mod get;
 pub mod load;
 mod name;
 mod netexec;
+mod newcomers;
 pub mod packets;
 mod reset;
 mod respond;
@@ -45,6 +46,8 @@ pub enum Args {
     Packets(packets::Args),
     /// Send many flows of one packet each: TCP SYN and UDP.
     Spray(spray::Args),
+    /// Send a datagram each from many addresses that nobody has seen before, without end.
+    Newcomers(newcomers::Args),
     /// Count what arrives of such a spray.
     Tally(spray::TallyArgs),
     /// Ask a DNS server for the addresses of a name.
@@ -70,6 +73,7 @@ impl Args {
             Self::Load(args) => args.run(),
             Self::Packets(args) => args.run(),
             Self::Spray(args) => args.run(),
+            Self::Newcomers(args) => args.run(),
             Self::Tally(args) => args.run(),
             Self::Name(args) => args.run(),
             Self::Respond(args) => args.run(),

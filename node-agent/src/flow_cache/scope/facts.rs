@@ -68,6 +68,8 @@ pub(super) enum Fact {
     Clause(u8, Part),
     /// Virtual address of a load balancer.
     Virtual(IpAddr),
+    /// In a datapath, packets of the first table are sent through the second, which is no stage of a pipeline.
+    Calls(Option<u64>, u8, u8),
     /// For the lint: datapath, table, what is written.
     Write(Option<u64>, u8, Write),
 }
@@ -91,6 +93,7 @@ pub(super) fn read(table: u8, matched: &Match, actions: &FlowActions, facts: &mu
     if effects.translates_destination {
         facts.extend(matched.destination.whole().map(Fact::Virtual));
     }
+    facts.extend(effects.calls().map(|called| Fact::Calls(matched.datapath, table, called)));
     writes(matched, actions, patch, |write| facts.push(Fact::Write(matched.datapath, table, write)));
 }
 

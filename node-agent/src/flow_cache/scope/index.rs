@@ -10,7 +10,7 @@ use hashbrown::{HashMap, HashSet};
 use super::counted::Counted;
 use super::facts::{Constant, Fact, Write};
 use super::ledger::Name;
-use crate::ovs::openflow::LogicalPort;
+use crate::ovs::openflow::{FIRST_CALLED, LogicalPort};
 
 /// Flows of the clauses of a conjunction, by dimension.
 pub(super) type Dimensions = BTreeMap<u8, Counted<Name>>;
@@ -30,6 +30,8 @@ pub(super) struct Index {
     pub(super) neighbours: HashMap<u64, Counted<u64>>,
     /// Tables in which a router lowers the TTL.
     pub(super) routers: HashMap<u64, Counted<u8>>,
+    /// Tables that send packets through one that is no stage of a pipeline, by datapath and that table.
+    calls: HashMap<(Option<u64>, u8), Counted<u8>>,
     admits: HashMap<MacAddr, Counted<u64>>,
     sends: Counted<MacAddr>,
     writers: HashMap<(Option<u64>, Constant), Counted<Name>>,
@@ -87,6 +89,9 @@ impl Index {
                 dimensions.entry(part.clause).or_default().add(name.clone());
             }
             Fact::Virtual(address) => _ = self.virtuals.add(address),
+            Fact::Calls(datapath, from, to) => {
+                self.lint_stale |= self.calls.entry((datapath, to)).or_default().add(from);
+            }
             Fact::Write(datapath, table, write) => {
                 self.lint_stale |= self.writes.add((datapath, table, write));
                 if let (Write::LowersTtl, Some(datapath)) = (write, datapath) {
@@ -123,6 +128,10 @@ impl Index {
             }
             Fact::Clause(table, part) => self.remove_clause((table, part.id), part.clause, name),
             Fact::Virtual(address) => _ = self.virtuals.remove(&address),
+            Fact::Calls(datapath, from, to) => {
+                remove_from(&mut self.calls, &(datapath, to), &from);
+                self.lint_stale = true;
+            }
             Fact::Write(datapath, table, write) => {
                 self.lint_stale |= self.writes.remove(&(datapath, table, write));
                 if let (Write::LowersTtl, Some(datapath)) = (write, datapath) {
@@ -172,9 +181,16 @@ impl Index {
         self.routers.get(&datapath).is_some_and(|tables| tables.iter().all(|lowers| table > *lowers))
     }
 
-    /// Whether a router may have chosen a next hop in a table.
+    /// Whether a router may have chosen a next hop in a table. Tables that are no stages are as those that call them: what a client of a
+    /// service with affinity is remembered by is asked before routing.
     pub(super) fn is_routed(&self, datapath: u64, table: u8) -> bool {
-        self.routers.get(&datapath).is_some_and(|tables| tables.iter().any(|lowers| table >= *lowers))
+        let Some(tables) = self.routers.get(&datapath) else { return false };
+        let late = |table: u8| tables.iter().any(|lowers| table >= *lowers);
+        if table < FIRST_CALLED {
+            return late(table);
+        }
+        let callers = [Some(datapath), None].map(|datapath| self.calls.get(&(datapath, table)));
+        callers.into_iter().flatten().flat_map(Counted::iter).any(|caller| late(*caller))
     }
 
     /// Whether packets may have this MAC address between the way into and out of the bridge alone.

@@ -39,6 +39,8 @@ pub struct Effects {
     pub constant: Targets,
     /// Targets that get something else: a part, another field, another constant as well.
     pub other: Targets,
+    /// Bit for each table from [`FIRST_CALLED`] on that packets are resubmitted to.
+    calls: u128,
     registers: [u32; 16],
     /// Bit for each register that gets a constant, other than 0, whole.
     known: u16,
@@ -49,7 +51,17 @@ pub struct Effects {
     pushed: usize,
 }
 
+/// First table that is no stage of a logical pipeline but is called by those (OVN, `OFTABLE_SAVE_INPORT` and following, in
+/// controller/lflow.h).
+pub const FIRST_CALLED: u8 = 64;
+
 impl Effects {
+    /// Tables from [`FIRST_CALLED`] on that packets are resubmitted to. Those beyond the 128th are not told.
+    pub fn calls(&self) -> impl Iterator<Item = u8> + use<> {
+        let calls = self.calls;
+        (0..128).filter(move |at| calls & 1 << at != 0).map(|at| FIRST_CALLED + at)
+    }
+
     /// Constant, other than 0, that is written to a register.
     pub fn register(&self, at: usize) -> Option<u32> {
         self.registers.get(at).copied().filter(|_| at < 16 && self.known & 1 << at != 0)
@@ -104,6 +116,11 @@ impl Effects {
             6 => self.copy_field(body, 6),
             // NXAST_REG_LOAD: offset and bits, header, value.
             7 => self.load(body),
+            // NXAST_RESUBMIT_TABLE, NXAST_RESUBMIT_TABLE_CT: port, table.
+            14 | 44 => {
+                let called = body.get(2).and_then(|table| table.checked_sub(FIRST_CALLED));
+                self.calls |= called.and_then(|at| 1_u128.checked_shl(at.into())).unwrap_or_default();
+            }
             18 | 21 => self.lowers_ttl = true,
             // NXAST_STACK_PUSH, NXAST_STACK_POP: offset, header, bits.
             27 => self.push(part(u32_at(body, 2), u16_at(body, 0), u16_at(body, 6))),

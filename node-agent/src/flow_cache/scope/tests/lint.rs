@@ -64,6 +64,27 @@ fn a_router_lowers_the_ttl_once_and_before_it_chooses() {
     assert!(refused(&twice).unwrap().contains("several tables"));
 }
 
+/// As OVN has a gateway router learn a client of a service with affinity: the endpoint's port goes to the lower half of register 2.
+#[test]
+fn a_router_remembers_clients_before_it_routes() {
+    let port = set(&masked(1, 2, &[0, 0, 0x1f, 0x90], &[0, 0, 0xff, 0xff]));
+    let learned = Flow::new(78, &[metadata(ROUTER), src(IP), proto(17)], &[port]);
+    let asks =
+        |table| Flow::new(table, &[metadata(ROUTER), dst(IP), proto(17)], &[resubmit(78), resubmit(21)]);
+    let mut table = Table::new();
+    table.add(&asks(16));
+    let impact = table.add(&learned);
+    assert_eq!((table.classifier.lint(), impact.everything), (None, None));
+    assert_eq!(impact.scopes, [Scope::Address(IP.into())].into());
+    // After routing the next hop would be another.
+    table.add(&asks(25));
+    assert!(table.classifier.lint().unwrap().contains("next hop"));
+    table.remove(&asks(25));
+    table.wait(61);
+    table.add(&asks(16));
+    assert_eq!(table.classifier.lint(), None);
+}
+
 #[test]
 fn addresses_are_translated_by_switches_and_once() {
     let near = Flow::new(14, &[metadata(ROUTER), dst(IP)], &[group(1)]);

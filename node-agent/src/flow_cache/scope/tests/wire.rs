@@ -104,6 +104,11 @@ pub(super) fn dec_ttl() -> Vec<u8> {
     action(24, &[0; 4])
 }
 
+/// NXAST_RESUBMIT_TABLE, of the port that the packet came by (OFPP_IN_PORT).
+pub(super) fn resubmit(table: u8) -> Vec<u8> {
+    nicira(14, &[0xff, 0xf8, table, 0, 0, 0])
+}
+
 pub(super) fn group(id: u32) -> Vec<u8> {
     action(22, &id.to_be_bytes())
 }
