@@ -1,7 +1,10 @@
 //! Runs the XDP program on a packet in memory (BPF_PROG_TEST_RUN), as `dry_run` does the others.
 
 use api::error::chain;
-use aya::{TestRunOptions, programs::TestRun as _};
+use aya::{
+    TestRunOptions,
+    programs::{ProgramFd, TestRun as _},
+};
 
 use super::{
     Error, Programs,
@@ -15,6 +18,16 @@ const DATA_END_AT: usize = 4;
 const IFINDEX_AT: usize = 12;
 
 impl Programs {
+    /// The file descriptor of the XDP program, for a table of programs.
+    ///
+    /// # Errors
+    /// The program cannot be loaded.
+    pub fn xdp_program(&mut self) -> Result<&ProgramFd, Error> {
+        let failed = |text: String| Error::DryRun { program: PROGRAM.to_owned(), text };
+        let program = loaded(&mut self.ebpf).map_err(|refusal| failed(refusal.to_string()))?;
+        program.fd().map_err(|error| failed(chain(&error)))
+    }
+
     /// Runs the XDP program once and returns the packet as the program left it. The interface must be up and have an XDP program or GRO.
     ///
     /// # Errors

@@ -113,7 +113,14 @@ fn xdp_sends_what_the_tc_program_sends_and_counts_what_it_counts() {
                             assert_eq!(passed.verdict, Verdict::SentBack, "{what}: {:?}", world.reasons());
                             assert!(passed.packet == wanted, "{what}:\n{:x?}\n{wanted:x?}", passed.packet);
                             let by_xdp = counted(&world);
+                            let refused = world.count(Reason::RoomRefused);
                             let by_tc = world.arrives(&packet);
+                            if world.count(Reason::RoomRefused) > refused {
+                                // Before Linux 6.3 a TC program cannot take IPv6 out of an IPv4 tunnel for a network card.
+                                assert!(six && one == End::Tunnel, "{what}");
+                                cases += 1;
+                                continue;
+                            }
                             assert!(by_tc.packet == wanted, "{what}: {:?}", world.reasons());
                             let end = counted(&world);
                             assert_eq!(grown(&start, &by_xdp), grown(&by_xdp, &end), "{what}");
