@@ -66,7 +66,7 @@ impl NodeView {
             metrics.register(registry);
             let (health, ovs, pods) = (node.health.clone(), node.ovs.clone(), node.pods.clone());
             registry.register_collector(Box::new(InfoCollector::new(health, ovs, pods)));
-            registry.register_collector(Box::new(XdpCollector::new(node.datapath.clone())));
+            registry.register_collector(Box::new(XdpCollector::new(Arc::clone(&node.datapath))));
         });
         let (name, start) = (name.to_owned(), Instant::now());
         Self { node, name, control, start, unixctl: Unixctl::beside(ovs_db), metrics }

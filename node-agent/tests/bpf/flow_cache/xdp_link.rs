@@ -104,3 +104,20 @@ fn an_interface_whose_driver_has_no_native_xdp_is_left_alone_and_works() {
         assert_eq!(programs.uplink(), Some((br0, Mode::Direct, true)));
     });
 }
+
+#[test]
+fn an_interface_that_another_program_has_is_left_to_it() {
+    let node = node();
+    let up0 = node.ifindex("up0");
+    let others = node.pins().with_file_name("others");
+    node.run(move || {
+        let mut programs = Programs::load_with(&others, NATIVE).unwrap();
+        programs.set_uplink(up0, Mode::Direct).unwrap();
+        assert_eq!(*programs.xdp(), XdpState::Attached(up0));
+    });
+    assert_eq!(load(&node, NATIVE, Some("up0")), XdpState::Refused(Refusal::Taken));
+    let others = node.pins().with_file_name("others");
+    node.run(move || Programs::cleanup(&others).unwrap());
+    // The next agent finds the place free.
+    assert_eq!(load(&node, NATIVE, None), XdpState::Attached(up0));
+}
