@@ -6,14 +6,61 @@
 mod programs {
     use aya_ebpf::{
         bindings::TC_ACT_UNSPEC,
+        bindings::xdp_action::{XDP_ABORTED, XDP_DROP, XDP_PASS},
         helpers::generated::{bpf_redirect, bpf_redirect_peer},
-        macros::classifier,
-        programs::TcContext,
+        macros::{classifier, map, xdp},
+        maps::ProgramArray,
+        programs::{TcContext, XdpContext},
     };
 
     /// Interface that packets go to; the loader puts the number in.
     #[unsafe(no_mangle)]
     static TO: u32 = 0;
+
+    /// Words of the front of a frame that [`fresh`] writes.
+    const WORDS: usize = 16;
+
+    /// The front of the frame; the loader puts it in.
+    #[unsafe(no_mangle)]
+    static FRAME: [u64; WORDS] = [0; WORDS];
+
+    /// The program that gets the frame.
+    #[map]
+    static NEXT: ProgramArray = ProgramArray::with_max_entries(1, 0);
+
+    /// Writes the front of the frame anew and hands it on: the kernel's live frames (`BPF_F_TEST_XDP_LIVE_FRAMES`) are used again as a
+    /// program left them. Without another program the frame goes to the kernel.
+    #[xdp]
+    fn fresh(ctx: XdpContext) -> u32 {
+        // Once: each look is a new pointer to the verifier.
+        let data = ctx.data();
+        if data + WORDS * 8 > ctx.data_end() {
+            return XDP_ABORTED;
+        }
+        let mut at = 0;
+        while at < WORDS {
+            // SAFETY: inside the packet, as just checked; a constant that the loader replaces, see `to`.
+            unsafe {
+                *((data + at * 8) as *mut u64) = core::ptr::read_volatile(&raw const FRAME[at]);
+            }
+            at += 1;
+        }
+        // SAFETY: a map of programs, and the context of this one.
+        unsafe { NEXT.tail_call(&ctx, 0) };
+        XDP_PASS
+    }
+
+    /// Drops everything: the other end of a veth that frames are sent back by.
+    #[xdp]
+    fn discard(_: XdpContext) -> u32 {
+        XDP_DROP
+    }
+
+    /// Lets everything pass, at such an end that is in use.
+    #[xdp]
+    fn let_pass(_: XdpContext) -> u32 {
+        XDP_PASS
+    }
 
     fn to() -> u32 {
         // SAFETY: a constant that the loader replaces before the program is loaded; a plain read would be folded.

@@ -59,6 +59,12 @@ pub struct Config {
     /// How interfaces are attached to OVS.
     #[arg(long, env = "SLIPSTREAM_ATTACH_MODE", value_enum, default_value_t = AttachMode::Auto)]
     pub attach_mode: AttachMode,
+    /// XDP program on the uplink, which sends back what enters and leaves by the uplink.
+    #[arg(long, env = "SLIPSTREAM_XDP", value_enum, default_value_t = XdpFlag::Off)]
+    pub xdp: XdpFlag,
+    /// What the XDP program does with Geneve packets that are malformed or come from an address without a tunnel.
+    #[arg(long, env = "SLIPSTREAM_XDP_UNKNOWN_TUNNEL", value_enum, default_value_t = UnknownTunnel::Pass)]
+    pub xdp_unknown_tunnel: UnknownTunnel,
     /// Unix socket of the agent for the CNI plugin.
     #[arg(long, env = "SLIPSTREAM_CNI_SOCKET", default_value = api::cni::DEFAULT_SOCKET)]
     pub cni_socket: PathBuf,
@@ -145,6 +151,26 @@ pub enum Leases {
     Refuse,
     /// Keep the address permanently; the DHCP server must reserve it for this node.
     Keep,
+}
+
+/// Value of `--xdp`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum XdpFlag {
+    /// Do not attach it.
+    Off,
+    /// Attach it if the uplink's driver has native XDP and the uplink is not a veth; the reason is shown in status.
+    Auto,
+    /// Attach it also to a veth, whose other end must send complete checksums and have an XDP program.
+    Native,
+}
+
+/// Value of `--xdp-unknown-tunnel`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum UnknownTunnel {
+    /// OVS decides.
+    Pass,
+    /// Drop them.
+    Drop,
 }
 
 /// Value of `--attach-mode`.

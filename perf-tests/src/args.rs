@@ -10,6 +10,7 @@ use crate::bed::Bed;
 use crate::fastpath;
 use crate::record::{self, Series};
 use crate::scenario;
+use crate::xdp_forward;
 
 /// Measures Slipstream on a test bed.
 #[derive(Debug, Parser)]
@@ -62,6 +63,8 @@ enum Scenario {
 enum Inside {
     /// The fast path against OVS, against other ways to connect pods, and against its goals.
     Fastpath(fastpath::Args),
+    /// Node ports with a backend on another node: by XDP, by TC, and by the kernel's nftables, in packets per second of one core.
+    XdpForward(xdp_forward::Args),
     /// One end of a load.
     #[command(hide = true)]
     Load(fastpath::LoadArgs),
@@ -132,6 +135,7 @@ impl Inside {
     fn run(self) -> Result<()> {
         let (what, kubeconfig, nb, node, count, burst) = match self {
             Self::Fastpath(args) => return args.run(),
+            Self::XdpForward(args) => return args.run(),
             Self::Load(args) => return args.run(),
             Self::Alone => {
                 let mut out = std::io::stdout().lock();

@@ -8,6 +8,7 @@ mod fastpath;
 mod kubernetes;
 mod record;
 mod scenario;
+mod xdp_forward;
 
 fn main() -> anyhow::Result<()> {
     args::Args::parse().run()

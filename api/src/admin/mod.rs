@@ -71,6 +71,9 @@ pub struct Status {
     pub attach: String,
     /// `netdev` (userspace) or `system` (kernel).
     pub ovs_datapath: String,
+    /// Whether the XDP program is attached to the uplink: `off`, `attached …`, or `not attached: REASON`.
+    #[serde(default)]
+    pub xdp: String,
     /// Whether all conditions are met, so that pods can be added.
     pub ready: bool,
     /// Conditions that are not met, as `CONDITION: REASON`.

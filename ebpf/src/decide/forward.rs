@@ -118,7 +118,7 @@ fn check<T: Tuple, R>(
 
 /// Not 0 if the words are not the same.
 #[inline(always)]
-const fn different(one: [u32; 3], other: [u32; 3]) -> u32 {
+pub(super) const fn different(one: [u32; 3], other: [u32; 3]) -> u32 {
     let ([a, b, c], [d, e, f]) = (one, other);
     (a ^ d) | (b ^ e) | (c ^ f)
 }

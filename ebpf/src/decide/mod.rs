@@ -4,6 +4,7 @@
 //! A packet from a pod or from the tunnel:
 //! - [`admit`]: by the gate, the endpoint and the packet alone;
 //! - [`forward`]: by its entry, which [`age`] may have something to say about, and the entry of the other direction for TCP;
+//! - [`xdp`]: whether it goes back out of the uplink before the kernel has made a buffer of it;
 //! - [`note`] and [`tag`]: what is remembered of it while it is inside OVS, and how it is found again.
 //!
 //! A packet that comes out of OVS:
@@ -22,6 +23,7 @@ pub mod service;
 pub mod tag;
 pub mod tuple;
 pub mod wiring;
+pub mod xdp;
 
 use crate::layout::maps::Config;
 

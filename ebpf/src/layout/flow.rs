@@ -33,6 +33,8 @@ pub const GATE_TCP: u32 = 1 << 2;
 pub const GATE_HOLD: u32 = 1 << 3;
 /// `SLOW_SERVICES` has an entry. Asked when something is learned, and only then.
 pub const GATE_SERVICES: u32 = 1 << 4;
+/// `REMOTES` has not every address that OVS has a tunnel to. Asked before a packet from another address is dropped, and only then.
+pub const GATE_MORE_REMOTES: u32 = 1 << 5;
 
 /// A side of the bridge: pods' ports.
 pub const SIDE_POD: u8 = 0;

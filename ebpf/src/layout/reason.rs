@@ -189,6 +189,12 @@ reasons! {
         NoteOldScope = 78 "note_old_scope",
         /// Not learned: what concerns the flow is changing.
         ScopeClosed = 79 "scope_closed",
+        /// Sent back out of the uplink by the XDP program. Counted beside what the packet is counted for otherwise.
+        XdpForwarded = 90 "xdp_forwarded",
+        /// Dropped by the XDP program, as `--xdp-unknown-tunnel` says: Geneve from an address that OVS has no tunnel to.
+        XdpUnknownTunnel = 91 "xdp_unknown_tunnel",
+        /// Dropped by the XDP program, as `--xdp-unknown-tunnel` says: malformed Geneve. What is wrong is counted too.
+        XdpMalformedTunnel = 92 "xdp_malformed_tunnel",
 }
 
 /// Slots of the map `REASONS`. More than there are reasons, so that a new reason does not change the map's layout.
@@ -217,9 +223,9 @@ mod tests {
 
     #[test]
     fn every_reason_has_its_own_slot_inside_the_map() {
-        for (position, reason) in Reason::ALL.iter().enumerate() {
-            assert_eq!(reason.index() as usize, position, "{}", reason.as_str());
-            assert!(reason.index() < REASON_SLOTS);
+        assert!(Reason::ALL.iter().all(|reason| reason.index() < REASON_SLOTS));
+        for pair in Reason::ALL.windows(2) {
+            assert!(pair[0].index() < pair[1].index(), "{}", pair[1].as_str());
         }
     }
 

@@ -51,6 +51,25 @@ pub const fn changed(checksum: u16, difference: u32) -> u16 {
     !low_half(fold((checksum ^ 0xffff) as u32 + difference))
 }
 
+/// The checksum of TCP or UDP after a translation, step by step as `bpf_l4_csum_replace` makes it (`csum_replace_by_diff` of the
+/// kernel): one's complement sums of what changes in the addresses, then in the ports. `udp`: a checksum of 0 says that there is none and
+/// stays, and one that comes out as 0 is sent as 0xffff (RFC 768).
+#[inline(always)]
+pub const fn translated(checksum: u16, addresses: u32, ports: u32, udp: bool) -> u16 {
+    step(step(checksum, addresses, udp), ports, udp)
+}
+
+#[inline(always)]
+const fn step(checksum: u16, difference: u32, udp: bool) -> u16 {
+    if udp && checksum == 0 {
+        return 0;
+    }
+    // The kernel inverts all 32 bits, which adds 0xffff, a zero of one's complement: the sum is never 0, nor the checksum 0xffff.
+    let sum = fold(fold((checksum ^ 0xffff) as u32 + 0xffff) + fold(difference));
+    let sum = !low_half(sum);
+    if udp && sum == 0 { 0xffff } else { sum }
+}
+
 /// The lower half of a number.
 #[expect(clippy::cast_possible_truncation, reason = "the upper half is a carry that was added in")]
 #[inline(always)]
@@ -82,6 +101,38 @@ mod tests {
             header[at..at + 4].copy_from_slice(&word);
             prop_assert_eq!(replaced(before, old, u32::from_ne_bytes(word)), checksum(&header));
         }
+    }
+
+    proptest! {
+        #[test]
+        fn the_checksum_of_a_translated_packet_is_the_one_that_it_has_to_carry(
+            before in any::<[u8; 20]>(), after in any::<[u8; 20]>(), udp in any::<bool>(),
+        ) {
+            // Bytes 12 to 19 stand for the addresses, 0 to 3 for the ports, and 10 and 11 for the checksum over all of it.
+            let (mut before, mut after) = (before, after);
+            after[4..10].copy_from_slice(&before[4..10]);
+            before[10..12].fill(0);
+            after[10..12].fill(0);
+            let word = |bytes: &[u8; 20], at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
+            let difference = |at| word_sum(!word(&before, at)) + word_sum(word(&after, at));
+            let sent = |sum: u16| if udp && sum == 0 { 0xffff } else { sum };
+            let right = sent(checksum(&after));
+            let out = translated(sent(checksum(&before)), difference(12) + difference(16), difference(0), udp);
+            prop_assert_eq!(out, right);
+        }
+    }
+
+    #[test]
+    fn a_datagram_without_checksum_keeps_none() {
+        assert_eq!(translated(0, 0x1234, 0x4321, true), 0);
+        assert_ne!(translated(0, 0x1234, 0x4321, false), 0);
+    }
+
+    #[test]
+    fn zero_has_one_form_as_in_the_kernel() {
+        assert_eq!(translated(0xffff, 0, 0, false), 0);
+        assert_eq!(translated(0xffff, 0, 0, true), 0xffff);
+        assert_eq!(translated(0x1234, 0xffff, 0x1_fffe, false), 0x1234);
     }
 
     proptest! {

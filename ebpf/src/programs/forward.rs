@@ -243,7 +243,7 @@ fn hand_over(skb: &Skb, side: u8, target: u32, peer: bool, pass: &Pass<'_>) -> O
 }
 
 #[inline(always)]
-fn used<T>(entry: &mut Entry<T>, amount: Amount) {
+pub(super) fn used<T>(entry: &mut Entry<T>, amount: Amount) {
     entry.packets = entry.packets.wrapping_add(amount.packets);
     entry.bytes = entry.bytes.wrapping_add(amount.bytes);
 }

@@ -1,7 +1,7 @@
 //! The programs' entry points. What the flow cache knows goes its way; everything else goes to OVS, is counted, and is
 //! learned from when it comes back.
 //!
-//! All are TC classifiers. Where each one sits in the two attach modes is told in `docs/datapath.md`; the code is the
+//! All but `xdp_uplink` are TC classifiers. Where each one sits in the two attach modes is told in `docs/datapath.md`; the code is the
 //! same in both, the port's entry in `ENDPOINTS` says what to do.
 #![expect(unsafe_code, reason = "map values and packet context are raw pointers in BPF")]
 #![expect(clippy::needless_borrows_for_generic_args, reason = "a key given by value is copied on the stack")]
@@ -19,6 +19,8 @@ mod quoted;
 mod room;
 mod skb;
 mod uplink;
+mod xdp;
+mod xdp_forward;
 
 use aya_ebpf::{
     bindings::{__sk_buff, TC_ACT_SHOT, TC_ACT_UNSPEC},

@@ -156,6 +156,18 @@ pub(super) struct Front {
 }
 
 impl Front {
+    /// What is between two addresses of a packet.
+    #[inline(always)]
+    pub(super) fn between(data: usize, end: usize) -> Self {
+        Self { data, end }
+    }
+
+    /// Bytes from the front to the end.
+    #[inline(always)]
+    pub(super) fn length(&self) -> usize {
+        self.end.wrapping_sub(self.data)
+    }
+
     /// Address of an offset. To be used for bytes in front of an end that [`Window::has`] confirmed: the verifier
     /// refuses the program otherwise.
     #[inline(always)]

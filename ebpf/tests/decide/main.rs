@@ -11,3 +11,4 @@ mod learn;
 mod model;
 mod scope;
 mod service;
+mod xdp;

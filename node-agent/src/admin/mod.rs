@@ -18,6 +18,7 @@ mod service_path;
 pub mod services;
 mod versions;
 pub mod view;
+mod xdp_metrics;
 
 use api::admin as wire;
 use std::ops::ControlFlow;

@@ -13,6 +13,7 @@ use super::error::AdminError;
 use super::info_metrics::InfoCollector;
 use super::naming::Naming;
 use super::versions::versions;
+use super::xdp_metrics::XdpCollector;
 use crate::flow_cache::FlowCache;
 use crate::node::Node;
 use crate::ovs::unixctl::Unixctl;
@@ -65,6 +66,7 @@ impl NodeView {
             metrics.register(registry);
             let (health, ovs, pods) = (node.health.clone(), node.ovs.clone(), node.pods.clone());
             registry.register_collector(Box::new(InfoCollector::new(health, ovs, pods)));
+            registry.register_collector(Box::new(XdpCollector::new(Arc::clone(&node.datapath))));
         });
         let (name, start) = (name.to_owned(), Instant::now());
         Self { node, name, control, start, unixctl: Unixctl::beside(ovs_db), metrics }
@@ -188,6 +190,7 @@ impl View for NodeView {
             path: self.path(),
             attach: datapath.attach.as_str().to_owned(),
             ovs_datapath: datapath.ovs_type().to_owned(),
+            xdp: datapath.xdp().to_string(),
             ready: problems.is_empty(),
             problems,
             warnings: node.health.warnings(),

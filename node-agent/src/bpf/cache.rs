@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use super::{
     Error, Programs, Reason,
     clock::Clock,
-    config::{gate_of, gated, hold_left, timed, with_underlay},
+    config::{gate_of, gated, hold_left, timed, with_remotes, with_underlay},
     control::Control,
     ended,
     flows::{Five, Reader},
@@ -316,7 +316,10 @@ impl FlowCache for PinnedCache {
     }
 
     fn set_remotes(&self, remotes: &BTreeSet<Ipv4Addr>) -> Result<(), CacheError> {
-        self.remotes.lock().set(remotes).map_err(CacheError::from)
+        let done = self.remotes.lock().set(remotes);
+        // Whatever failed: an address that is missing must not be taken for a stranger's.
+        let told = self.control.change(|config| with_remotes(config, done.is_ok()));
+        done.and(told.map(drop)).map_err(CacheError::from)
     }
 
     fn set_timing(&self, timing: Timing) -> Result<(), CacheError> {

@@ -6,7 +6,7 @@ use api::MacAddr;
 use ebpf::{
     decide::age::holds,
     layout::{
-        flow::{GATE_FORWARD, GATE_HOLD, GATE_LEARN, GATE_SERVICES, GATE_TCP, OVERHEAD},
+        flow::{GATE_FORWARD, GATE_HOLD, GATE_LEARN, GATE_MORE_REMOTES, GATE_SERVICES, GATE_TCP, OVERHEAD},
         maps::{Config, SINGLE_NOTES},
     },
 };
@@ -83,12 +83,19 @@ pub(super) fn with_underlay(config: Config, underlay: Option<Underlay>) -> Confi
 pub(super) fn gated(config: Config, gate: Gate, now: u32, tick: Tick) -> Config {
     let begins = gate.hold && config.gate & GATE_HOLD == 0;
     let hold_until = if begins { now.wrapping_add(tick.count(HOLD)) } else { config.hold_until };
-    Config { gate: gate_bits(gate) | config.gate & GATE_SERVICES, hold_until, ..config }
+    let kept = config.gate & (GATE_SERVICES | GATE_MORE_REMOTES);
+    Config { gate: gate_bits(gate) | kept, hold_until, ..config }
 }
 
 /// `config` with the mode bit that says whether some service is kept off the cache. It is no part of [`Gate`].
 pub(super) fn with_services(config: Config, some: bool) -> Config {
     let gate = if some { config.gate | GATE_SERVICES } else { config.gate & !GATE_SERVICES };
+    Config { gate, ..config }
+}
+
+/// `config` with the mode bit that says whether the map of remote endpoints lacks some. It is no part of [`Gate`].
+pub(super) fn with_remotes(config: Config, complete: bool) -> Config {
+    let gate = if complete { config.gate & !GATE_MORE_REMOTES } else { config.gate | GATE_MORE_REMOTES };
     Config { gate, ..config }
 }
 

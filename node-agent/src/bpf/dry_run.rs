@@ -20,6 +20,8 @@ pub enum Verdict {
     Redirect,
     /// Dropped (`TC_ACT_SHOT`).
     Drop,
+    /// Sent back out of the interface (`XDP_TX`).
+    SentBack,
     /// Any other return value, which the programs never use.
     Other(i32),
 }

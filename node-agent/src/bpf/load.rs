@@ -21,6 +21,7 @@ use super::{
     shape,
     slots::Slots,
     stats,
+    xdp::{XdpState, XdpWanted},
 };
 use crate::flow_cache::Timing;
 
@@ -42,6 +43,10 @@ pub struct Options {
     pub pod_mtu: u32,
     /// Maximum number of cached IPv4 flows; a quarter of it for IPv6. 0: default.
     pub flows: u32,
+    /// Whether the XDP program is attached to the uplink.
+    pub xdp: XdpWanted,
+    /// The XDP program drops malformed Geneve, and Geneve from addresses that OVS has no tunnel to.
+    pub xdp_drops: bool,
     /// Disables counters and divergence checks, for measurements.
     pub without_counters: bool,
 }
@@ -97,6 +102,8 @@ impl Programs {
             host: Default::default(),
             gateway: None,
             uplink_via,
+            xdp_wanted: options.xdp,
+            xdp: XdpState::Off,
             slots: Slots::default(),
             tunnels_before: Default::default(),
             tunnels_idle: Vec::new(),
@@ -108,6 +115,8 @@ impl Programs {
         }
         datapath.adopt_config(options.pod_mtu())?;
         datapath.adopt_uplink()?;
+        // Also where there is no uplink, or no setting any more.
+        datapath.sync_xdp();
         datapath.adopt_host()?;
         datapath.adopt_endpoints()?;
         let strays = datapath.clear_stray_entries()?;
@@ -240,6 +249,7 @@ fn load_object(pins: &Pins, options: Options) -> Result<Ebpf, Error> {
         .default_map_pin_directory(maps)
         .override_global(aya_log::LEVEL, &level, true)
         .override_global("COUNTING", &counting, true)
+        .override_global("XDP_DROPS", &u8::from(options.xdp_drops), true)
         .load(OBJECT)
         .map_err(|source| Error::Object { dir: pins.maps(), source: Box::new(source) })?;
     for program in Program::ALL {
@@ -250,7 +260,7 @@ fn load_object(pins: &Pins, options: Options) -> Result<Ebpf, Error> {
     Ok(ebpf)
 }
 
-fn verifier_text(error: &ProgramError) -> String {
+pub(super) fn verifier_text(error: &ProgramError) -> String {
     let ProgramError::LoadError { io_error, verifier_log } = error else { return chain(error) };
     let log = verifier_log.to_string();
     let lines: Vec<_> = log.lines().filter(|line| !line.trim().is_empty()).collect();

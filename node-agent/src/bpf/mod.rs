@@ -5,7 +5,7 @@
 //! `docs/datapath.md`.
 //!
 //! Invariant: the bpffs directory holds the whole state. `endpoints/<id>/<program>-<ifindex>` and
-//! `uplink/<program>-<ifindex>` record what is attached, `v<layout>/` holds the pinned maps. A [`Programs`] holds nothing that a later
+//! `uplink/<program>-<ifindex>` record what is attached, and `xdp/` what is attached in front of the kernel; `v<layout>/` holds the pinned maps. A [`Programs`] holds nothing that a later
 //! agent could not read back from there, so the agent may be killed between any two steps.
 //!
 //! Interface indexes are those of the network namespace of the calling thread.
@@ -33,6 +33,8 @@ mod slots;
 mod slow_services;
 mod stats;
 mod sweep;
+mod xdp;
+mod xdp_run;
 
 use std::{
     collections::BTreeMap,
@@ -51,6 +53,7 @@ pub use load::Options;
 pub use log::Log;
 pub(crate) use probe::on_bpffs;
 pub use probe::{Capabilities, Unsupported, probe};
+pub use xdp::{Refusal, XdpState, XdpWanted};
 
 use crate::flow_cache::GatewayEnd;
 use pins::Pins;
@@ -141,6 +144,9 @@ pub struct Programs {
     /// What the fast path needs for the node's own traffic and that with the outside; `None`: it goes through OVS.
     gateway: Option<GatewayEnd>,
     uplink_via: links::Via,
+    /// Whether the XDP program is wanted, and whether it is attached.
+    xdp_wanted: XdpWanted,
+    xdp: XdpState,
     slots: Slots,
     /// Counters at the last call of [`Programs::prune_tunnels`].
     tunnels_before: BTreeMap<TunnelKey, TunnelCounters>,

@@ -3,6 +3,7 @@
 //! ```text
 //! <dir>/v8/<MAP>                           maps of layout 8
 //! <dir>/uplink/<program>-<ifindex>         what is attached to the uplink
+//! <dir>/xdp/xdp_uplink-<ifindex>           the XDP program on the uplink
 //! <dir>/host/<program>-<ifindex>           what is attached to the interfaces of the node itself
 //! <dir>/endpoints/<id>/<program>-<ifindex> what is attached for a pod
 //! ```
@@ -68,6 +69,10 @@ impl Pins {
         self.dir.join("uplink")
     }
 
+    pub(super) fn xdp(&self) -> PathBuf {
+        self.dir.join("xdp")
+    }
+
     pub(super) fn host(&self) -> PathBuf {
         self.dir.join("host")
     }
@@ -106,6 +111,7 @@ impl Pins {
     /// Removes everything the agent may have pinned, of any layout, and the directory itself if nothing else is in it.
     pub(super) fn remove_all(&self) -> Failures {
         let mut failures = Failures(Vec::new());
+        super::xdp::remove_others(&self.xdp(), None, &mut failures);
         // The programs that mark packets first, those that take the marks off last.
         links::remove_dir(&self.uplink(), &mut failures);
         for id in failures.note(self.endpoint_ids()).unwrap_or_default() {

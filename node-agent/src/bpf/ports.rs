@@ -148,6 +148,7 @@ impl Programs {
                 self.clear_entry(*stale)?;
             }
         }
+        self.sync_xdp();
         Ok(())
     }
 
@@ -167,6 +168,7 @@ impl Programs {
                 failures.note(self.clear_entry(stale));
             }
         }
+        self.sync_xdp();
         failures.check()
     }
 

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 
 use super::Datapath;
 use crate::attach::{Attach, Names, shim_ovs_end};
-use crate::bpf::{Options, PinnedCache, Programs};
-use crate::config::{AttachMode, Config, DatapathFlag};
+use crate::bpf::{Options, PinnedCache, Programs, XdpWanted};
+use crate::config::{AttachMode, Config, DatapathFlag, UnknownTunnel, XdpFlag};
 use crate::flow_cache::{FlowCache, Timing};
 use crate::ovs::Ovs;
 
@@ -64,6 +64,12 @@ pub fn options(config: &Config) -> Options {
     Options {
         pod_mtu: config.network.mtu.into(),
         flows: config.flow_table_size,
+        xdp: match config.xdp {
+            XdpFlag::Off => XdpWanted::Off,
+            XdpFlag::Auto => XdpWanted::Auto,
+            XdpFlag::Native => XdpWanted::Native,
+        },
+        xdp_drops: config.xdp_unknown_tunnel == UnknownTunnel::Drop,
         #[cfg(feature = "test-hooks")]
         without_counters: config.bench_without_counters,
         ..Options::default()

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::attach::{Attach, OVS_ONLY_GROUP};
-use crate::bpf::Programs;
+use crate::bpf::{Programs, XdpState};
 use crate::flow_cache::pressure_cache::PressureCache;
 use crate::flow_cache::{FlowCache, Manager, StoreError};
 
@@ -45,6 +45,11 @@ impl Datapath {
             pressure: PressureCache::default(),
             reason: reason.into(),
         }
+    }
+
+    /// Whether the XDP program is attached to the uplink.
+    pub fn xdp(&self) -> XdpState {
+        self.programs.as_ref().map_or(XdpState::Off, |programs| programs.lock().xdp().clone())
     }
 
     /// `ebpf` or `ovs`.

@@ -43,7 +43,7 @@ use scene::{Clusters, Scene};
 use tally::Tally;
 
 pub(crate) use alone::run as alone;
-pub(crate) use direct::keep as keep_direct;
+pub(crate) use direct::{OBJECT, keep as keep_direct};
 pub(crate) use load::Args as LoadArgs;
 
 /// Where `--write` puts the page.

@@ -19,6 +19,7 @@ pub(crate) fn text(status: &Status) -> String {
     let programs = versions.programs.as_deref().unwrap_or("none (agent built without an eBPF toolchain)");
     list.extend([
         ("Attach", format!("{}, OVS datapath {}", status.attach, status.ovs_datapath)),
+        ("XDP", if status.xdp.is_empty() { "off".to_owned() } else { status.xdp.clone() }),
         (
             "Ready",
             if status.ready { "yes".to_owned() } else { format!("no: {}", status.problems.join("\n")) },
@@ -196,6 +197,18 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} in\n{text}");
         }
+    }
+
+    #[test]
+    fn the_xdp_program_is_shown_with_its_reason() {
+        let mut status = status();
+        assert!(
+            text(&status).contains("XDP                     off\n"),
+            "an agent that does not say has none"
+        );
+        status.xdp = "not attached: the uplink's driver has no native XDP".to_owned();
+        let line = "XDP                     not attached: the uplink's driver has no native XDP\n";
+        assert!(text(&status).contains(line));
     }
 
     #[test]

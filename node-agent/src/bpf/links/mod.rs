@@ -7,6 +7,7 @@
 
 mod clsact;
 mod tcx;
+pub(super) mod xdp;
 
 use std::path::Path;
 

@@ -19,6 +19,7 @@ use tokio::sync::Mutex;
 pub mod address;
 pub mod error;
 pub mod ethtool;
+pub mod kind;
 mod qdisc;
 pub mod route;
 

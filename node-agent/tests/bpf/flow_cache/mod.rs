@@ -12,6 +12,9 @@ mod sweep;
 mod time;
 mod translation;
 mod world;
+mod xdp;
+mod xdp_link;
+mod xdp_passes;
 
 use std::{net::Ipv4Addr, time::Duration};
 

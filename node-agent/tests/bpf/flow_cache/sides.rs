@@ -18,7 +18,7 @@ const MANAGEMENT: [u8; 6] = [0x0a, 0x58, 10, 244, 0, 2];
 
 /// Where packets enter OVS and come out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+pub(super) enum End {
     Pod,
     OtherPod,
     Tunnel,
@@ -49,7 +49,7 @@ impl End {
     }
 
     /// The packet on the wire, where there is a tunnel.
-    fn wire(self, packet: &[u8], enters: bool) -> Vec<u8> {
+    pub(super) fn wire(self, packet: &[u8], enters: bool) -> Vec<u8> {
         match (self, enters) {
             (Self::Tunnel, true) => geneve(FAR_UPLINK, UPLINK, FAR, NEAR, [0, 5, 0, 3], 9, 0, packet),
             (Self::Tunnel, false) => geneve(UPLINK, FAR_UPLINK, NEAR, FAR, [0, 3, 0, 5], 7, 0, packet),
@@ -57,7 +57,7 @@ impl End {
         }
     }
 
-    fn enter(self, world: &World, packet: &[u8]) -> Passed {
+    pub(super) fn enter(self, world: &World, packet: &[u8]) -> Passed {
         let (program, ifindex) = match self {
             Self::Pod => ("from_pod", world.pods[0]),
             Self::OtherPod => ("from_pod", world.pods[1]),
@@ -68,7 +68,7 @@ impl End {
         world.pass(program, &self.wire(packet, true), ifindex, 0)
     }
 
-    fn leave(self, world: &World, packet: &[u8], entered: &Passed) -> Passed {
+    pub(super) fn leave(self, world: &World, packet: &[u8], entered: &Passed) -> Passed {
         let (program, ifindex) = match self {
             Self::Pod => ("to_pod", world.from_ovs[0]),
             Self::OtherPod => ("to_pod", world.from_ovs[1]),
@@ -103,7 +103,7 @@ fn own(end: End, other: Address) -> Address {
 
 /// What OVS translates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Nat {
+pub(super) enum Nat {
     None,
     Destination,
     Source,
@@ -111,14 +111,14 @@ enum Nat {
 }
 
 /// A connection between two ends: the packets of both directions, before and after OVS.
-struct Connection {
-    asked: Packet,
-    asked_after: Packet,
-    answered: Packet,
-    answered_after: Packet,
+pub(super) struct Connection {
+    pub(super) asked: Packet,
+    pub(super) asked_after: Packet,
+    pub(super) answered: Packet,
+    pub(super) answered_after: Packet,
 }
 
-fn connection(from: End, to: End, nat: Nat, six: bool, tcp: bool) -> Connection {
+pub(super) fn connection(from: End, to: End, nat: Nat, six: bool, tcp: bool) -> Connection {
     let (client, server) = (own(from, address(10)), own(to, address(20)));
     let asked_for = if matches!(nat, Nat::Destination | Nat::Both) { address(30) } else { server };
     let shown = if matches!(nat, Nat::Source | Nat::Both) { address(40) } else { client };

@@ -1,7 +1,7 @@
 //! A node for the tests of the flow cache, and the packets that its pods and its peer send.
 
 use node_agent::{
-    bpf::{Given, Mode, NodePort, Options, Passed, PinnedCache, Programs, Reason},
+    bpf::{Given, Mode, NodePort, Options, Passed, PinnedCache, Programs, Reason, XdpWanted},
     flow_cache::{FlowCache, Gate, GatewayEnd, Underlay},
 };
 use std::{net::Ipv4Addr, sync::Arc};
@@ -44,6 +44,11 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn run(interposed: bool, test: impl FnOnce(World) + Send + 'static) {
+        Self::run_with(interposed, Options::default(), test);
+    }
+
+    /// With some options of its own.
+    pub(super) fn run_with(interposed: bool, options: Options, test: impl FnOnce(World) + Send + 'static) {
         let node = Node::new();
         for pair in
             ["pod0 type veth peer name px0", "pod1 type veth peer name px1", "upl type veth peer name upx"]
@@ -57,6 +62,13 @@ impl World {
         {
             node.sh(&format!("ip link add {pair}"));
         }
+        for end in ["upl", "upx"].into_iter().filter(|_| options.xdp != XdpWanted::Off) {
+            // An XDP program runs on a packet of an interface only while that is up.
+            let path = format!("/proc/sys/net/ipv6/conf/{end}/disable_ipv6");
+            node.run(move || std::fs::write(path, "1").unwrap());
+            node.sh(&format!("ethtool -K {end} gro on"));
+            node.sh(&format!("ip link set {end} up"));
+        }
         let [pod0, pod1, uplink, sa0, sa1, sau] =
             ["pod0", "pod1", "upl", "sa0", "sa1", "sau"].map(|name| node.ifindex(name));
         let [bridge, management] = ["brx", "mpx"].map(|name| node.ifindex(name));
@@ -68,7 +80,7 @@ impl World {
         let modes = [mode(sa0, so0), mode(sa1, so1), mode(sau, sou)];
         let dir = node.pins();
         node.run(move || {
-            let options = Options { flows: 4096, pod_mtu: 1442, ..Options::default() };
+            let options = Options { flows: 4096, pod_mtu: 1442, ..options };
             let mut datapath = Programs::load_with(&dir, options).unwrap();
             datapath.set_uplink(uplink, modes[2]).unwrap();
             for (id, host, mode, last) in [("a", pod0, modes[0], 3), ("b", pod1, modes[1], 4)] {

@@ -11,7 +11,8 @@ use nix::net::if_::if_nametoindex;
 use super::place::{Keeper, Place};
 
 /// The object; empty if it could not be built.
-static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/slipstream-bench-ebpf"));
+pub(crate) static OBJECT: &[u8] =
+    aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/slipstream-bench-ebpf"));
 
 /// Attaches in a node's namespace.
 pub(super) fn attach(node: &Place) -> Result<Keeper> {

@@ -1,0 +1,128 @@
+//! One way of forwarding, and live frames that take it.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use aya::maps::ProgramArray;
+use aya::programs::{TestRun as _, Xdp, xdp::XdpMode};
+use aya::{Ebpf, EbpfLoader, TestRunAttrs, TestRunOptions};
+
+use nix::time::{ClockId, clock_gettime};
+
+use super::node::Node;
+use crate::fastpath::OBJECT;
+
+/// Frames that are in front of a program at once, as many as a driver takes from its ring (`NAPI_POLL_WEIGHT`).
+const BATCH: u32 = 64;
+/// Bytes of a frame that are written anew: `FRAME` of the benchmark's programs.
+const FRONT: usize = 128;
+
+/// The time of one slice.
+pub(super) struct Slice {
+    /// Of one frame.
+    pub(super) nanoseconds: f64,
+}
+
+/// Says how many frames a lane has forwarded until now.
+type Counter<'a> = Box<dyn Fn() -> Result<u64> + 'a>;
+
+/// A way of forwarding.
+pub(super) struct Lane<'a> {
+    pub(super) name: &'static str,
+    pub(super) slices: Vec<Slice>,
+    programs: Ebpf,
+    frame: Vec<u8>,
+    ifindex: u32,
+    forwarded: Counter<'a>,
+    /// Its frames go somewhere.
+    sends: bool,
+}
+
+impl<'a> Lane<'a> {
+    /// Through `xdp_uplink`.
+    pub(super) fn xdp(node: &'a Node, name: &'static str, frame: Vec<u8>) -> Result<Self> {
+        let mut lane = Self::to_kernel(name, frame, node.uplink, Box::new(|| Ok(node.forwarded()?.0)))?;
+        let next = lane.programs.map_mut("NEXT").context("no map NEXT")?;
+        let mut next = ProgramArray::try_from(next)?;
+        next.set(0, node.programs.lock().xdp_program()?, 0).context("hand on to xdp_uplink")?;
+        Ok(lane)
+    }
+
+    /// Through the kernel to `from_uplink`.
+    pub(super) fn tc(node: &'a Node, name: &'static str, frame: Vec<u8>) -> Result<Self> {
+        Self::to_kernel(name, frame, node.uplink, Box::new(|| Ok(node.forwarded()?.1)))
+    }
+
+    /// To a program that drops it: what making a frame costs.
+    pub(super) fn alone(node: &Node, frame: Vec<u8>) -> Result<Self> {
+        let none: Counter<'a> = Box::new(|| Ok(0));
+        let mut lane = Self { sends: false, ..Self::to_kernel("a frame alone", frame, node.uplink, none)? };
+        xdp(&mut lane.programs, "discard")?.load()?;
+        let discard = xdp(&mut lane.programs, "discard")?.fd()?.try_clone()?;
+        let next = lane.programs.map_mut("NEXT").context("no map NEXT")?;
+        ProgramArray::try_from(next)?.set(0, &discard, 0)?;
+        Ok(lane)
+    }
+
+    /// To the kernel, at this interface.
+    pub(super) fn to_kernel(
+        name: &'static str,
+        frame: Vec<u8>,
+        ifindex: u32,
+        forwarded: Counter<'a>,
+    ) -> Result<Self> {
+        let mut words = [0_u64; FRONT / 8];
+        for (word, bytes) in words.iter_mut().zip(frame.chunks_exact(8)) {
+            *word = u64::from_ne_bytes(bytes.try_into()?);
+        }
+        let mut programs = EbpfLoader::new()
+            .override_global("FRAME", &words[..], true)
+            .load(OBJECT)
+            .context("the benchmark's programs")?;
+        xdp(&mut programs, "fresh")?.load()?;
+        Ok(Self { name, slices: Vec::new(), programs, frame, ifindex, forwarded, sends: true })
+    }
+
+    /// Sends frames and takes the time. All of them must have been forwarded.
+    pub(super) fn run(&mut self, frames: u32, clock: ClockId) -> Result<Slice> {
+        // `struct xdp_md`: the end of the data, and the interface.
+        let mut context = [0; 24];
+        context[4..8].copy_from_slice(&u32::try_from(self.frame.len())?.to_ne_bytes());
+        context[12..16].copy_from_slice(&self.ifindex.to_ne_bytes());
+        let before = (self.forwarded)()?;
+        let options = TestRunOptions {
+            data_in: Some(&self.frame),
+            ctx_in: Some(&context),
+            repeat: frames,
+            attrs: TestRunAttrs::new().xdp_live_frames(BATCH),
+            ..TestRunOptions::default()
+        };
+        let start = clock_gettime(clock)?;
+        xdp(&mut self.programs, "fresh")?.test_run(options).context("live frames (Linux 5.18)")?;
+        let spent = Duration::from(clock_gettime(clock)?).saturating_sub(start.into());
+        let nanoseconds = spent.as_secs_f64() * 1e9 / f64::from(frames);
+        let done = (self.forwarded)()? - before;
+        ensure!(
+            !self.sends || done >= u64::from(frames),
+            "{}: {done} of {frames} frames were forwarded",
+            self.name
+        );
+        Ok(Slice { nanoseconds })
+    }
+}
+
+/// A program that drops everything, on an interface.
+pub(super) fn discarding(interface: &str) -> Result<Ebpf> {
+    let mut programs = EbpfLoader::new().load(OBJECT).context("the benchmark's programs")?;
+    let discard = xdp(&mut programs, "discard")?;
+    discard.load()?;
+    discard.attach(interface, XdpMode::Driver).with_context(|| interface.to_owned())?;
+    Ok(programs)
+}
+
+fn xdp<'p>(programs: &'p mut Ebpf, name: &str) -> Result<&'p mut Xdp> {
+    let program = programs.program_mut(name).with_context(|| {
+        format!("no program {name}: built without an eBPF toolchain; run `cargo xtask setup`")
+    })?;
+    Ok(program.try_into()?)
+}
