@@ -20,15 +20,15 @@ use testbed::traffic::Place;
 use testbed::ui::say;
 
 /// Pods a second.
-const PODS: [u32; 3] = [0, 20, 50];
+const PODS: [u32; 2] = [20, 50];
 /// Pairs of measurements for each.
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 3;
 /// One measurement.
 const SECONDS: &str = "5";
 /// Processor of both ends.
 const CPU: &str = "0";
 /// After the start of agents, and of what goes on elsewhere.
-const SETTLE: Duration = Duration::from_secs(4);
+const SETTLE: Duration = Duration::from_secs(3);
 
 /// Requests a second by pod IP and by cluster IP.
 type Rate = [f64; 2];
