@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::cases::{Addresses, Case, tcp};
-use super::frame::{ACK, SYN};
+use super::frame::{ACK, Packet, SYN};
 use super::scene::{Flow, FlowKey, Scene, Who};
 use testbed::tools::packets::Frame;
 
@@ -16,6 +16,17 @@ use testbed::tools::packets::Frame;
 const BRISK: Duration = Duration::from_micros(300);
 /// How often a flow is taught before it is given up.
 const LESSONS: u32 = 12;
+
+/// A station that no switch knows: OVS drops what is sent to it.
+pub(super) const NOBODY: [u8; 6] = [0x0a, 0x58, 0xff, 0xff, 0xff, 0xfe];
+
+/// A packet of the same flow that OVS drops. UDP is learned from the second packet of a flow: sent before `packet`, it makes that one the
+/// second, which is noted.
+pub(super) fn herald(packet: &Packet) -> Frame {
+    let mut herald = packet.clone();
+    herald.macs[0] = NOBODY;
+    herald.frame()
+}
 
 /// Lets OVS see both directions of each flow, a TCP connection from its SYN on.
 pub(super) fn teach(scene: &mut Scene<'_>, addresses: &Addresses, list: &[&Case], rounds: u32) -> Result<()> {

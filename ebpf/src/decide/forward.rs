@@ -123,9 +123,9 @@ const fn different(one: [u32; 3], other: [u32; 3]) -> u32 {
     (a ^ d) | (b ^ e) | (c ^ f)
 }
 
-/// Whether both directions of a TCP connection came out of OVS in this epoch and nothing that concerns the other one has changed since,
-/// and it is not being closed. `key`: of an entry of this epoch; `partner`: what there is of the other direction; `is_current`: asked of
-/// it.
+/// Whether both directions of a TCP connection came out of OVS in this epoch and nothing that concerns the other one has changed since.
+/// It may have said its last since then; RST takes its epoch away. `key`: of an entry of this epoch; `partner`: what there is of the other
+/// direction; `is_current`: asked of it.
 #[inline(always)]
 pub fn is_open<T: Tuple>(
     key: &T,
@@ -134,17 +134,7 @@ pub fn is_open<T: Tuple>(
     is_current: impl FnOnce(&Entry<T>) -> bool,
 ) -> bool {
     let Some(partner) = partner else { return false };
-    partner.epoch == epoch
-        && partner.state != STATE_CLOSING
-        && partner.partner() == *key
-        && is_current(partner)
-}
-
-/// The connection of an entry ends: nothing is carried by the entry any more, and nothing is learned before the next SYN.
-#[inline(always)]
-pub fn close<T>(entry: &mut Entry<T>) {
-    entry.state = STATE_CLOSING;
-    entry.epoch = 0;
+    partner.epoch == epoch && partner.partner() == *key && is_current(partner)
 }
 
 /// Looks at the deadline. The packet may use the entry, or is the one that OVS is asked with, or the entry is dead.

@@ -6,9 +6,10 @@ use crate::{
     layout::{
         flow::{
             Entry, GATE_LEARN, GATE_TCP, HEADER_WORDS, NOTE_LIVE, NOTE_SPENT, Note, Print, SENSITIVE,
-            SIDE_NODE, SIDE_OUTSIDE, SIDE_POD, STATE_ACTIVE, STATE_CLOSING, STATE_WAITING, TRANSLATED,
+            SIDE_NODE, SIDE_OUTSIDE, SIDE_POD, STATE_ACTIVE, STATE_CLOSING, STATE_SLOW, STATE_WAITING,
+            TRANSLATED,
         },
-        maps::{Budget, OUTSIDE_PART},
+        maps::{Budget, Config, OUTSIDE_PART},
         reason::Reason,
     },
     packet::{TCP, halves, word_sum},
@@ -115,6 +116,15 @@ pub fn judge<T: Tuple>(note: &Note<T>, out: &Out<T>, terms: &Terms<'_>) -> Resul
 pub const fn deadline(terms: &Terms<'_>, random: u32) -> u32 {
     let early = random & terms.config.jitter.saturating_sub(1);
     terms.now.wrapping_add(terms.config.refresh).wrapping_sub(early)
+}
+
+/// Gives an entry that is made its first deadline: a quarter of the time of others, so that OVS is soon asked what it does with the packets that
+/// come after the first one. One that carries nothing has nothing to be asked.
+#[inline(always)]
+pub const fn soon<T>(value: &mut Entry<T>, config: &Config) {
+    if value.state != STATE_SLOW {
+        value.deadline = value.deadline.wrapping_sub(config.refresh - config.refresh / 4);
+    }
 }
 
 /// What comes of an answer of OVS, compared with the entry of the flow.

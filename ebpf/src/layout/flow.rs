@@ -91,7 +91,7 @@ pub type Way = [u32; 3];
 pub const STATE_WAITING: u8 = 0;
 /// [`Entry::state`]: packets may use the entry.
 pub const STATE_ACTIVE: u8 = 1;
-/// [`Entry::state`]: FIN or RST was seen, and nothing is learned before the next SYN.
+/// [`Entry::state`]: FIN of this direction was seen, or RST. The entry carries nothing, and nothing is learned into it.
 pub const STATE_CLOSING: u8 = 2;
 /// [`Entry::state`]: of a service that is kept off the cache. The entry carries nothing, it says that its packets are for OVS, and
 /// counts them.

@@ -5,13 +5,15 @@ use ebpf::{
     decide::{
         Terms,
         forward::{Decision, Facts, decide},
-        learn::{Compared, Learned, Out, compare, confirm, deadline, fill, is_agent_alive, judge, spend},
+        learn::{
+            Compared, Learned, Out, compare, confirm, deadline, fill, is_agent_alive, judge, soon, spend,
+        },
         note,
     },
     layout::{
         flow::{
             Entry, GATE_LEARN, GATE_TCP, HEADER_WORDS, NOTE_LIVE, NOTE_SPENT, Note, Print, SIDE_NODE,
-            SIDE_OUTSIDE, SIDE_POD, SIDE_TUNNEL, TRANSLATED, Tuple4,
+            SIDE_OUTSIDE, SIDE_POD, SIDE_TUNNEL, STATE_SLOW, STATE_WAITING, TRANSLATED, Tuple4,
         },
         maps::{Budget, Config},
     },
@@ -197,6 +199,28 @@ proptest! {
         prop_assert!(after <= config.refresh && after > config.refresh - config.jitter);
         let always = Config { refresh: 0, jitter: 0, ..config };
         prop_assert_eq!(deadline(&terms(&always, 1, now), random), now);
+    }
+
+    /// It is earlier than any that follows, and once.
+    #[test]
+    fn the_first_deadline_is_after_a_quarter_of_the_time(
+        now in any::<u32>(), random in any::<u32>(), slow in any::<bool>(), confirmed in 0_u32..2_000,
+    ) {
+        let config = config();
+        let deadline = |now| deadline(&terms(&config, 1, now), random);
+        let mut entry = Entry::<Tuple4> { deadline: deadline(now), ..Entry::default() };
+        entry.state = if slow { STATE_SLOW } else { STATE_WAITING };
+        soon(&mut entry, &config);
+        let after = entry.deadline.wrapping_sub(now);
+        let longest = if slow { config.refresh } else { config.refresh / 4 };
+        prop_assert!(after <= longest && after > longest - config.jitter);
+        let later = now.wrapping_add(confirmed);
+        let answer = Entry { deadline: deadline(later), ..entry };
+        confirm(&mut entry, &answer);
+        prop_assert!(entry.deadline.wrapping_sub(later) > config.refresh - config.jitter);
+        let mut always = Entry::<Tuple4> { deadline: now, ..Entry::default() };
+        soon(&mut always, &Config { refresh: 0, jitter: 0, ..config });
+        prop_assert_eq!(always.deadline, now);
     }
 
     #[test]

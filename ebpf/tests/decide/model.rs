@@ -9,7 +9,7 @@ use ebpf::{
     decide::{
         Terms,
         forward::{Decision, Facts, decide, forget, forgets, is_noted},
-        learn::{Compared, Out, compare, confirm, deadline, fill, judge, spend},
+        learn::{Compared, Out, compare, confirm, deadline, fill, judge, soon, spend},
         note,
         scope::{is_current, may_learn},
     },
@@ -214,6 +214,7 @@ impl World {
                 if spend(&mut self.budget, SIDE_POD, &terms).is_err() {
                     return;
                 }
+                soon(&mut value, &config);
                 self.entry = Some(value);
             }
         }

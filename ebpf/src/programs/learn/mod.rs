@@ -7,7 +7,7 @@ use aya_ebpf::helpers::bpf_get_prandom_u32;
 use ebpf::decide::tuple::Tuple;
 use ebpf::{
     decide::{
-        Terms,
+        Terms, connection,
         learn::{self, Compared, Learned, Out},
         service,
     },
@@ -144,12 +144,14 @@ fn comes_out<F: Family, const AT: u32>(skb: &Skb, exit: &Exit<'_>) -> Result<Lea
         return Ok(Learned::Nothing);
     }
     flow.tuple.enter(exit.side);
+    let gate = maps::gate(exit.config);
     if flow.changes_connection() {
-        conn::close::<F>(&flow.tuple.reversed(), u32::from(flow.flags));
-        return Ok(Learned::Nothing);
+        conn::change::<F>(&flow.tuple.reversed(), u32::from(flow.flags), 1);
+        if !connection::teaches(flow.flags, gate) {
+            return Ok(Learned::Nothing);
+        }
     }
     let Some(claim) = claim else { return Err(Reason::NoteMissing) };
-    let gate = maps::gate(exit.config);
     let (epoch, change) = (maps::epoch(exit.config), maps::change(exit.config));
     let terms = Terms { config: exit.config, gate, epoch, change, now: skb::now() };
     let out = Out {
@@ -279,6 +281,7 @@ fn save<F: Family>(
         }
     }
     may_add(key.side(), terms)?;
+    learn::soon(value, terms.config);
     if key.side() == SIDE_TUNNEL {
         let [vni, _, remote] = value.way;
         value.slot_in = short(count::tunnel_slot(&TunnelKey { remote: mapped(remote.to_ne_bytes()), vni }));

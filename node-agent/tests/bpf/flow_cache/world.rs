@@ -43,7 +43,13 @@ pub(super) struct World {
 }
 
 impl World {
+    /// UDP is learned from the first packet, so that a test may see what comes of one.
     pub(super) fn run(interposed: bool, test: impl FnOnce(World) + Send + 'static) {
+        Self::run_with(interposed, Options { udp_at_once: true, ..Options::default() }, test);
+    }
+
+    /// `options`: more of them.
+    pub(super) fn run_with(interposed: bool, options: Options, test: impl FnOnce(World) + Send + 'static) {
         let node = Node::new();
         for pair in
             ["pod0 type veth peer name px0", "pod1 type veth peer name px1", "upl type veth peer name upx"]
@@ -68,7 +74,7 @@ impl World {
         let modes = [mode(sa0, so0), mode(sa1, so1), mode(sau, sou)];
         let dir = node.pins();
         node.run(move || {
-            let options = Options { flows: 4096, pod_mtu: 1442, ..Options::default() };
+            let options = Options { flows: 4096, pod_mtu: 1442, ..options };
             let mut datapath = Programs::load_with(&dir, options).unwrap();
             datapath.set_uplink(uplink, modes[2]).unwrap();
             for (id, host, mode, last) in [("a", pod0, modes[0], 3), ("b", pod1, modes[1], 4)] {
