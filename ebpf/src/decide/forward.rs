@@ -8,8 +8,8 @@ use super::{
 };
 use crate::layout::{
     flow::{
-        Entry, GATE_HOLD, OVERHEAD, SIDE_NODE, SIDE_OUTSIDE, SIDE_TUNNEL, STATE_ACTIVE, STATE_CLOSING,
-        STATE_SLOW, Way,
+        Entry, GATE_HOLD, OVERHEAD, PROBE_NONE, PROBE_SENT, SIDE_NODE, SIDE_OUTSIDE, SIDE_TUNNEL,
+        STATE_ACTIVE, STATE_CLOSING, STATE_SLOW, Way,
     },
     maps::Config,
     reason::Reason,
@@ -141,14 +141,14 @@ pub fn is_open<T: Tuple>(
 #[inline(always)]
 fn refresh<T>(entry: &mut Entry<T>, aggregate: bool, terms: &Terms<'_>) -> Result<(), Reason> {
     let Terms { config, gate, now, .. } = *terms;
-    let times = Times { slack: config.slack, overdue: config.overdue };
-    match age::due(now, entry.deadline, entry.probing != 0, !aggregate, times) {
+    let times = Times { slack: config.slack, overdue: config.overdue, early: age::early(config.refresh) };
+    match age::due(now, entry.deadline, entry.probing, !aggregate, times) {
         Due::Fresh => Ok(()),
         // OVS is away. The programs see the end of the hold themselves, so that it comes without the agent too.
         _ if gate & GATE_HOLD != 0 && age::holds(now, config.hold_until) => Ok(()),
         Due::Probe => {
             entry.deadline = now.wrapping_add(config.grace);
-            entry.probing = 1;
+            entry.probing = PROBE_SENT;
             Err(Reason::Probe)
         }
         Due::Dead => Err(Reason::Dead),
@@ -166,7 +166,7 @@ pub const fn forgets(reason: Reason) -> bool {
 #[inline(always)]
 pub fn forget<T>(entry: &mut Entry<T>) {
     entry.epoch = 0;
-    entry.probing = 0;
+    entry.probing = PROBE_NONE;
 }
 
 /// Whether the entry dies if the packet that goes slow for this reason is not noted.

@@ -97,6 +97,13 @@ pub const STATE_CLOSING: u8 = 2;
 /// counts them.
 pub const STATE_SLOW: u8 = 3;
 
+/// [`Entry::probing`]: OVS is not being asked.
+pub const PROBE_NONE: u8 = 0;
+/// [`Entry::probing`]: a refresh packet is inside OVS.
+pub const PROBE_SENT: u8 = 1;
+/// [`Entry::probing`]: OVS is not being asked and has confirmed nothing yet, so that [`Entry::deadline`] is an early one.
+pub const PROBE_FIRST: u8 = 2;
+
 /// [`Entry::translated`]: addresses or ports are translated.
 pub const TRANSLATED: u32 = 1 << 0;
 /// [`Entry::translated`]: the entry was made in [`STATE_SLOW`]. It stays when the connection is closed.
@@ -125,7 +132,7 @@ pub struct Entry<T> {
     pub target: u32,
     /// `STATE_*`.
     pub state: u8,
-    /// Not 0: a refresh packet is inside OVS.
+    /// `PROBE_*`.
     pub probing: u8,
     /// How much OVS lowered the TTL or hop limit.
     pub ttl_step: u8,

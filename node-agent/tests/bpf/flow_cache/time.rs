@@ -63,6 +63,27 @@ fn a_new_entry_asks_after_a_quarter_of_the_time_and_once_so_early() {
 }
 
 #[test]
+fn an_entry_that_was_not_used_at_its_early_deadline_is_trusted_as_long_as_any() {
+    World::both(|world| {
+        timed(&world, 800, 10_000);
+        learn(&world, UDP);
+        learn(&world, TCP);
+        learn_back(&world, TCP);
+        // The early deadline was after 200 ms; OVS had the last packet 1.5 s ago, and is trusted for 1.8 s.
+        std::thread::sleep(Duration::from_millis(1_500));
+        assert_eq!(world.cache.sweep().unwrap().removed, 0);
+        for shape in [UDP, TCP] {
+            let (sent, geneve) = shape.out();
+            let probe = world.sends(&sent);
+            world.comes_out("to_uplink", &geneve, world.uplink_from_ovs, &probe);
+            assert!(is_fast(&world, shape), "{:?}", world.reasons());
+        }
+        let counts = [Reason::Probe, Reason::Refreshed, Reason::Overdue].map(|reason| world.count(reason));
+        assert_eq!(counts, [2, 2, 0], "{:?}", world.reasons());
+    });
+}
+
+#[test]
 fn an_entry_whose_refresh_packet_does_not_come_out_dies() {
     World::both(|world| {
         timed(&world, 20, 60);
