@@ -46,6 +46,8 @@ pub(in crate::flow_cache_equivalence) struct Hop {
     pub(in crate::flow_cache_equivalence) pair: (Side, Side),
     pub(in crate::flow_cache_equivalence) epoch: u32,
     pub(in crate::flow_cache_equivalence) packets: u64,
+    /// Milliseconds until its refresh is due.
+    pub(in crate::flow_cache_equivalence) refresh_in_ms: i64,
 }
 
 /// What the caches of the two nodes hold.
@@ -83,7 +85,7 @@ impl Entries {
                 Action::Local { .. } | Action::Deliver(_) => None,
             };
             let (pair, epoch, packets) = (pair(flow), flow.epoch, flow.packets);
-            hops.push(Hop { node, spec, pair, epoch, packets });
+            hops.push(Hop { node, spec, pair, epoch, packets, refresh_in_ms: flow.refresh_in_ms });
             let Some(next) = next else { return Some(hops) };
             if hops.len() > self.0.len() {
                 return None;
