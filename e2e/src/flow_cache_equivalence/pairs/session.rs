@@ -63,7 +63,7 @@ impl Session<'_, '_> {
         Ok(())
     }
 
-    /// A packet of each flow in one direction, two of UDP, with these flags if it is TCP, and what is seen of it at the servers.
+    /// A packet of each flow in one direction, two of UDP that is learned, with these flags if it is TCP, and what is seen of it at the servers.
     fn lesson(&mut self, list: &[usize], back: bool, flags: Option<u8>) -> Result<()> {
         drop(self.posts.take(self.scene));
         let mut packets = Vec::new();
@@ -80,8 +80,9 @@ impl Session<'_, '_> {
                 packet.acknowledged *= u32::from(flags & ACK != 0);
                 packet.upper = tcp(flags);
             }
-            if flow.udp {
-                // It is learned from the second packet of a flow.
+            // It is learned from the second packet of a flow. Where both ends are translated nothing is, and OVS's userspace datapath leaves the
+            // source as it is of a second packet that comes before an answer.
+            if flow.udp && flow.is_learned() {
                 packets.push((sender, packet.clone()));
             }
             packets.push((sender, packet));

@@ -69,9 +69,14 @@ impl Entries {
         self.0.get(node)?.iter().find(|flow| flow.flow == *spec && flow.valid)
     }
 
+    /// What a node has of a flow, in use or not.
+    pub(in crate::flow_cache_equivalence) fn any(&self, node: usize, spec: &FlowSpec) -> Option<&Flow> {
+        self.0.get(node)?.iter().find(|flow| flow.flow == *spec)
+    }
+
     /// Whether a node has anything of a flow, in use or not.
     pub(in crate::flow_cache_equivalence) fn has(&self, node: usize, spec: &FlowSpec) -> bool {
-        self.0.get(node).is_some_and(|list| list.iter().any(|flow| flow.flow == *spec))
+        self.any(node, spec).is_some()
     }
 
     /// The entries that carry a packet which enters OVS on that node, up to where it leaves the last one; none if one is missing.
