@@ -9,7 +9,7 @@ use ebpf::{
     decide::{
         Terms, connection,
         learn::{self, Compared, Learned, Out},
-        service,
+        service, tag,
     },
     layout::{
         flow::{Entry, GATE_FORWARD, HEADER_LEN, HEADER_WORDS, Print, SIDE_OUTSIDE, SIDE_TUNNEL},
@@ -125,6 +125,10 @@ fn tell(learned: Result<Learned, Reason>) {
 fn comes_out<F: Family, const AT: u32>(skb: &Skb, exit: &Exit<'_>) -> Result<Learned, Reason> {
     let front = skb.front(AT + F::HEADER + 20);
     let interposed = exit.port.flags & PORT_INTERPOSED != 0;
+    // UDP without a number was not noted, and there is nothing to read of it. What may be a tunnel's is left to who reads what is inside.
+    if !interposed && exit.side != SIDE_OUTSIDE && tag::slot(exit.tag).is_none() && F::is_udp(&front, AT) {
+        return Ok(Learned::Nothing);
+    }
     let mut flow = match F::parse(&front, AT, skb.len().wrapping_sub(AT)) {
         Ok(flow) => flow,
         Err(_) => {
