@@ -16,7 +16,7 @@ use anyhow::Result;
 use super::cases::{self, Addresses, Arrives, Case};
 use super::checksum::pseudo_header;
 use super::frame::{TCP, UDP};
-use super::lessons::{Caches, learn, teach};
+use super::lessons::{Caches, learn_for, teach};
 use super::scene::{Scene, Who};
 use super::segments;
 use testbed::tools::packets::{CHECKED, Capture, Frame, to_hex};
@@ -26,6 +26,8 @@ use testbed::ui::Checks;
 const PAUSE: Duration = Duration::from_millis(2);
 /// Until the last packet has come; OVN's answers come by way of ovn-controller.
 const SETTLE: Duration = Duration::from_millis(400);
+/// For how long no refresh may be due: all packets of all cases are sent in it.
+const QUIET: Duration = Duration::from_secs(5);
 /// How often a case is tried until all of it has come, and the cache is seen to have carried what it must: everything may be
 /// forgotten at any time.
 const TRIES: u32 = 4;
@@ -93,7 +95,7 @@ pub(super) fn fast(scene: &mut Scene<'_>) -> Result<Pass> {
     let mut pass = Pass { addresses: Some(addresses.ips.to_vec()), ..Pass::default() };
     let mut left: Vec<&Case> = list.iter().collect();
     for _ in 0..TRIES {
-        learn(scene, &addresses, &left)?;
+        learn_for(scene, &addresses, &left, QUIET)?;
         let before = Caches::read(scene)?;
         let seen = send(scene, &left)?;
         let after = Caches::read(scene)?;

@@ -15,6 +15,7 @@ use api::MacAddr;
 
 use super::cases::Addresses;
 use super::frame::{Packet, Upper};
+use super::lessons::{NOBODY, herald};
 use super::marks::LABELS;
 use super::pairs::header::{Word, ip};
 use super::pairs::mark::Mark;
@@ -105,7 +106,8 @@ pub(super) fn run(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
         thread::sleep(Duration::from_secs(at).saturating_sub(begin.elapsed()));
         for flow in &flows {
             let tap = if flow.busy { &mut busy } else { &mut quiet };
-            tap.send(vec![flow.nth(variant).frame()], PAUSE)?;
+            let packet = flow.nth(variant);
+            tap.send(vec![herald(&packet), packet.frame()], PAUSE)?;
         }
         // Twice around. Of IPv6 OVN holds the last packet alone.
         for &six in FILLED[usize::from(variant)] {
@@ -176,7 +178,7 @@ fn pinned(scene: &Scene<'_>, who: Who, cpu: &str) -> Result<Tap> {
 fn fill(scene: &Scene<'_>, tap: &mut Tap, six: bool) -> Result<u64> {
     let ports = [21_000 + u16::from(FILLER) + u16::from(six), PORT];
     let mut packet = Addresses::of(scene).packet(Who::C, Who::A, six, ports, Upper::Udp);
-    packet.macs[0] = [0x0a, 0x58, 0xff, 0xff, 0xff, 0xfe];
+    packet.macs[0] = NOBODY;
     packet.payload = Mark { flow: FILLER, back: false, variant: 0 }.payload(64);
     let frame = packet.frame();
     for _ in 0..FILLERS / AT_ONCE {

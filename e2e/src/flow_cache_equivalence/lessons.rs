@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::cases::{Addresses, Case, tcp};
-use super::frame::{ACK, SYN};
+use super::frame::{ACK, Packet, SYN};
 use super::scene::{Flow, FlowKey, Scene, Who};
 use testbed::tools::packets::Frame;
 
@@ -16,6 +16,23 @@ use testbed::tools::packets::Frame;
 const BRISK: Duration = Duration::from_micros(300);
 /// How often a flow is taught before it is given up.
 const LESSONS: u32 = 12;
+/// How often OVS is to be asked for a confirmation before that is given up.
+const CONFIRMATIONS: u32 = 4;
+/// Between the deadlines of entries that are learned in one lesson, of both directions.
+const APART: Duration = Duration::from_millis(500);
+/// For how long no refresh is due when flows are learned, unless something is forgotten: for what is done with a few packets.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// A station that no switch knows: OVS drops what is sent to it.
+pub(super) const NOBODY: [u8; 6] = [0x0a, 0x58, 0xff, 0xff, 0xff, 0xfe];
+
+/// A packet of the same flow that OVS drops. UDP is learned from the second packet of a flow: sent before `packet`, it makes that one the
+/// second, which is noted.
+pub(super) fn herald(packet: &Packet) -> Frame {
+    let mut herald = packet.clone();
+    herald.macs[0] = NOBODY;
+    herald.frame()
+}
 
 /// Lets OVS see both directions of each flow, a TCP connection from its SYN on.
 pub(super) fn teach(scene: &mut Scene<'_>, addresses: &Addresses, list: &[&Case], rounds: u32) -> Result<()> {
@@ -34,7 +51,7 @@ fn greet(scene: &mut Scene<'_>, addresses: &Addresses, list: &[&Case]) -> Result
     Ok(())
 }
 
-/// A packet in each direction.
+/// A packet in each direction, two of UDP.
 fn talk(scene: &mut Scene<'_>, addresses: &Addresses, list: &[&Case]) -> Result<()> {
     lesson(scene, addresses, list.iter(), false, None)?;
     lesson(scene, addresses, list.iter(), true, None)
@@ -58,7 +75,9 @@ fn lesson<'c>(
             packet.upper = tcp(flags);
             packet.payload.clear();
         }
-        frames.entry(who).or_default().push(packet.frame());
+        // UDP is learned from the second packet of a flow.
+        let count = if case.kind.udp { 2 } else { 1 };
+        frames.entry(who).or_default().extend(vec![packet.frame(); count]);
     }
     for (who, frames) in frames {
         scene.tap(who)?.send(frames, BRISK)?;
@@ -67,8 +86,18 @@ fn lesson<'c>(
     Ok(())
 }
 
-/// Teaches until the caches know the flows. Those that they never know are seen in what was carried.
+/// Teaches until the caches know the flows, and no refresh is due for a while. Those that they never know are seen in what was carried.
 pub(super) fn learn(scene: &mut Scene<'_>, addresses: &Addresses, list: &[&Case]) -> Result<()> {
+    learn_for(scene, addresses, list, QUIET)
+}
+
+/// The same, and no refresh is due for this time.
+pub(super) fn learn_for(
+    scene: &mut Scene<'_>,
+    addresses: &Addresses,
+    list: &[&Case],
+    quiet: Duration,
+) -> Result<()> {
     scene.open()?;
     let mut left = list.to_vec();
     greet(scene, addresses, &left)?;
@@ -77,13 +106,28 @@ pub(super) fn learn(scene: &mut Scene<'_>, addresses: &Addresses, list: &[&Case]
         let caches = Caches::read(scene)?;
         left.retain(|case| !caches.know(addresses, case));
         if left.is_empty() {
-            return Ok(());
+            break;
         }
         if round % 4 == 0 {
             // A note of a flow that is no longer used is in the way for a second.
             thread::sleep(Duration::from_secs(1));
             greet(scene, addresses, &left)?;
         }
+    }
+    confirm(scene, addresses, list, quiet)
+}
+
+/// Lets OVS confirm what is due within this time: above all what was just learned, as its first refresh comes soon.
+fn confirm(scene: &mut Scene<'_>, addresses: &Addresses, list: &[&Case], quiet: Duration) -> Result<()> {
+    let quiet = i64::try_from(quiet.as_millis())?;
+    for _ in 0..CONFIRMATIONS {
+        let caches = Caches::read(scene)?;
+        let left = list.iter().filter_map(|&case| Some((case, caches.refresh_in_ms(addresses, case)?)));
+        let soon: Vec<(&Case, i64)> = left.filter(|(_, left)| *left < quiet).collect();
+        let Some(last) = soon.iter().map(|(_, left)| *left).max() else { return Ok(()) };
+        thread::sleep(Duration::from_millis(u64::try_from(last).unwrap_or_default()) + APART);
+        let soon: Vec<&Case> = soon.iter().map(|(case, _)| *case).collect();
+        talk(scene, addresses, &soon)?;
     }
     Ok(())
 }
@@ -104,6 +148,16 @@ impl Caches {
         let known = |node: usize, key: &FlowKey| self.0[node].get(key).is_some_and(|flow| flow.valid);
         let [out, into] = addresses.keys(case.kind, case.number);
         known(0, &out) && (!case.kind.far || known(1, &into))
+    }
+
+    /// Milliseconds until the first refresh of the entries that carry the case's packets is due; nothing if the caches do not know the flow.
+    fn refresh_in_ms(&self, addresses: &Addresses, case: &Case) -> Option<i64> {
+        let [out, into] = addresses.keys(case.kind, case.number);
+        let left = |node: usize, key: &FlowKey| {
+            self.flow(node, key).filter(|flow| flow.valid).map(|flow| flow.refresh_in_ms)
+        };
+        let out = left(0, &out)?;
+        if case.kind.far { Some(out.min(left(1, &into)?)) } else { Some(out) }
     }
 
     /// Why these and later counts do not show that the cache carried what it must of the case, and no more.

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use super::bytes::gather;
 use super::cases::{self, Addresses, Case, Kind};
 use super::frame::Packet;
-use super::lessons::{Caches, learn};
+use super::lessons::{Caches, herald, learn};
 use super::scene::{Scene, Who};
 use testbed::exec;
 use testbed::tools::load::now;
@@ -214,9 +214,11 @@ fn held(
     let mut act = || -> Result<u64> {
         // One packet is held long enough for learning to be on again, three not too long for a note.
         fill(scene, &addresses, if count == 1 { 3 } else { 2 })?;
+        let mut frames = vec![herald(&addresses.pair(KIND, number).there)];
+        frames.extend(packets(&addresses, number, 0, count));
         scene.forget();
         let off = unnoted(scene)?;
-        scene.tap(Who::A)?.send(packets(&addresses, number, 0, count), QUICK)?;
+        scene.tap(Who::A)?.send(frames, QUICK)?;
         unfit = unnoted(scene)? > off;
         for _ in 0..10 {
             if !first_is_out || known(scene, &addresses, number)? {

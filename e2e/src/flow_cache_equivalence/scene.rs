@@ -21,7 +21,8 @@ use testbed::pod::{manifest, with_image};
 pub(super) const NAMESPACE: &str = "exact";
 /// How long a pod may take, or an agent.
 const READY: Duration = Duration::from_secs(60);
-/// The longest time between refreshes that the agent knows: no packet shall go through OVS for a refresh.
+/// The longest time between refreshes that the agent knows: between the first one of an entry, after a quarter of it, and the second one no packet
+/// goes through OVS for a refresh.
 const REFRESH: &str = "--refresh-ms=10000";
 /// MTU that the sender believes in, so that it can send more than the 1400 of the network.
 const MTU: &str = "1500";
@@ -262,6 +263,8 @@ pub(super) struct Flow {
     pub(super) packets: u64,
     #[serde(rename = "ageMs")]
     age_ms: u64,
+    #[serde(rename = "refreshInMs")]
+    pub(super) refresh_in_ms: i64,
 }
 
 impl Flow {

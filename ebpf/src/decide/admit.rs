@@ -87,8 +87,8 @@ pub fn is_for_node(mac: [u32; 2], destination: u32, config: &Config) -> bool {
 pub enum Next {
     /// Its entry is looked for.
     Lookup,
-    /// It goes to OVS, and the connection leaves the cache: it begins or ends with this packet.
-    Close,
+    /// It goes to OVS. Its connection begins or ends with it, see [`super::connection`].
+    Change,
     /// It goes to OVS.
     Slow(Reason),
 }
@@ -99,7 +99,7 @@ pub const fn pod_packet(gate: u32, bound: bool, tcp: bool, changes: bool) -> Nex
     if !bound {
         Next::Slow(Reason::SourceMismatch)
     } else if changes {
-        Next::Close
+        Next::Change
     } else if tcp && gate & GATE_TCP == 0 {
         Next::Slow(Reason::TcpGateClosed)
     } else {
@@ -114,7 +114,7 @@ pub const fn plain_packet(gate: u32, geneve: bool, tcp: bool, changes: bool) -> 
     if geneve {
         Next::Slow(Reason::TunnelPacket)
     } else if changes {
-        Next::Close
+        Next::Change
     } else if tcp && gate & GATE_TCP == 0 {
         Next::Slow(Reason::TcpGateClosed)
     } else {
@@ -131,7 +131,7 @@ pub const fn tunnel_packet(gate: u32, same_ecn: bool, tcp: bool, changes: bool) 
     } else if tcp && gate & GATE_TCP == 0 {
         Next::Slow(Reason::TcpGateClosed)
     } else if changes {
-        Next::Close
+        Next::Change
     } else {
         Next::Lookup
     }

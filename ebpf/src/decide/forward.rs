@@ -8,8 +8,8 @@ use super::{
 };
 use crate::layout::{
     flow::{
-        Entry, GATE_HOLD, OVERHEAD, SIDE_NODE, SIDE_OUTSIDE, SIDE_TUNNEL, STATE_ACTIVE, STATE_CLOSING,
-        STATE_SLOW, Way,
+        Entry, GATE_HOLD, OVERHEAD, PROBE_NONE, PROBE_SENT, SIDE_NODE, SIDE_OUTSIDE, SIDE_TUNNEL,
+        STATE_ACTIVE, STATE_CLOSING, STATE_SLOW, Way,
     },
     maps::Config,
     reason::Reason,
@@ -123,9 +123,9 @@ pub(super) const fn different(one: [u32; 3], other: [u32; 3]) -> u32 {
     (a ^ d) | (b ^ e) | (c ^ f)
 }
 
-/// Whether both directions of a TCP connection came out of OVS in this epoch and nothing that concerns the other one has changed since,
-/// and it is not being closed. `key`: of an entry of this epoch; `partner`: what there is of the other direction; `is_current`: asked of
-/// it.
+/// Whether both directions of a TCP connection came out of OVS in this epoch and nothing that concerns the other one has changed since.
+/// It may have said its last since then; RST takes its epoch away. `key`: of an entry of this epoch; `partner`: what there is of the other
+/// direction; `is_current`: asked of it.
 #[inline(always)]
 pub fn is_open<T: Tuple>(
     key: &T,
@@ -134,31 +134,21 @@ pub fn is_open<T: Tuple>(
     is_current: impl FnOnce(&Entry<T>) -> bool,
 ) -> bool {
     let Some(partner) = partner else { return false };
-    partner.epoch == epoch
-        && partner.state != STATE_CLOSING
-        && partner.partner() == *key
-        && is_current(partner)
-}
-
-/// The connection of an entry ends: nothing is carried by the entry any more, and nothing is learned before the next SYN.
-#[inline(always)]
-pub fn close<T>(entry: &mut Entry<T>) {
-    entry.state = STATE_CLOSING;
-    entry.epoch = 0;
+    partner.epoch == epoch && partner.partner() == *key && is_current(partner)
 }
 
 /// Looks at the deadline. The packet may use the entry, or is the one that OVS is asked with, or the entry is dead.
 #[inline(always)]
 fn refresh<T>(entry: &mut Entry<T>, aggregate: bool, terms: &Terms<'_>) -> Result<(), Reason> {
     let Terms { config, gate, now, .. } = *terms;
-    let times = Times { slack: config.slack, overdue: config.overdue };
-    match age::due(now, entry.deadline, entry.probing != 0, !aggregate, times) {
+    let times = Times { slack: config.slack, overdue: config.overdue, early: age::early(config.refresh) };
+    match age::due(now, entry.deadline, entry.probing, !aggregate, times) {
         Due::Fresh => Ok(()),
         // OVS is away. The programs see the end of the hold themselves, so that it comes without the agent too.
         _ if gate & GATE_HOLD != 0 && age::holds(now, config.hold_until) => Ok(()),
         Due::Probe => {
             entry.deadline = now.wrapping_add(config.grace);
-            entry.probing = 1;
+            entry.probing = PROBE_SENT;
             Err(Reason::Probe)
         }
         Due::Dead => Err(Reason::Dead),
@@ -176,7 +166,7 @@ pub const fn forgets(reason: Reason) -> bool {
 #[inline(always)]
 pub fn forget<T>(entry: &mut Entry<T>) {
     entry.epoch = 0;
-    entry.probing = 0;
+    entry.probing = PROBE_NONE;
 }
 
 /// Whether the entry dies if the packet that goes slow for this reason is not noted.

@@ -1,14 +1,15 @@
 //! What is learned from a packet that comes out of OVS: an entry is made, confirmed, or shown to be wrong.
 
 use super::tuple::Tuple;
-use super::{Terms, note, scope};
+use super::{Terms, age, note, scope};
 use crate::{
     layout::{
         flow::{
-            Entry, GATE_LEARN, GATE_TCP, HEADER_WORDS, NOTE_LIVE, NOTE_SPENT, Note, Print, SENSITIVE,
-            SIDE_NODE, SIDE_OUTSIDE, SIDE_POD, STATE_ACTIVE, STATE_CLOSING, STATE_WAITING, TRANSLATED,
+            Entry, GATE_LEARN, GATE_TCP, HEADER_WORDS, NOTE_LIVE, NOTE_SPENT, Note, PROBE_FIRST, PROBE_NONE,
+            Print, SENSITIVE, SIDE_NODE, SIDE_OUTSIDE, SIDE_POD, STATE_ACTIVE, STATE_CLOSING, STATE_SLOW,
+            STATE_WAITING, TRANSLATED,
         },
-        maps::{Budget, OUTSIDE_PART},
+        maps::{Budget, Config, OUTSIDE_PART},
         reason::Reason,
     },
     packet::{TCP, halves, word_sum},
@@ -117,6 +118,16 @@ pub const fn deadline(terms: &Terms<'_>, random: u32) -> u32 {
     terms.now.wrapping_add(terms.config.refresh).wrapping_sub(early)
 }
 
+/// Gives an entry that is made its first deadline: a quarter of the time of others, so that OVS is soon asked what it does with the packets that
+/// come after the first one. One that carries nothing has nothing to be asked.
+#[inline(always)]
+pub const fn soon<T>(value: &mut Entry<T>, config: &Config) {
+    if value.state != STATE_SLOW {
+        value.deadline = value.deadline.wrapping_sub(age::early(config.refresh));
+        value.probing = PROBE_FIRST;
+    }
+}
+
 /// What comes of an answer of OVS, compared with the entry of the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compared {
@@ -183,7 +194,7 @@ pub fn confirm<T>(entry: &mut Entry<T>, answer: &Entry<T>) -> bool {
     entry.dscp = answer.dscp;
     entry.checked = answer.checked;
     entry.entered = answer.entered;
-    entry.probing = 0;
+    entry.probing = PROBE_NONE;
     entry.deadline = answer.deadline;
     moved
 }
@@ -216,7 +227,7 @@ pub fn fill<T: Tuple>(
     value.deadline = deadline;
     value.target = out.target;
     value.state = first_state(out.tuple.protocol());
-    value.probing = 0;
+    value.probing = PROBE_NONE;
     value.ttl_step = note.ttl.wrapping_sub(out.ttl);
     value.dscp = dscp;
     value.after = out.tuple;

@@ -3,7 +3,9 @@
 //!
 //! A packet from a pod or from the tunnel:
 //! - [`admit`]: by the gate, the endpoint and the packet alone;
+//! - [`connection`]: what TCP's SYN, FIN and RST do;
 //! - [`forward`]: by its entry, which [`age`] may have something to say about, and the entry of the other direction for TCP;
+//! - [`seen`]: whether it is the first one of a UDP flow;
 //! - [`xdp`]: whether it goes back out of the uplink before the kernel has made a buffer of it;
 //! - [`note`] and [`tag`]: what is remembered of it while it is inside OVS, and how it is found again.
 //!
@@ -15,10 +17,12 @@
 
 pub mod admit;
 pub mod age;
+pub mod connection;
 pub mod forward;
 pub mod learn;
 pub mod note;
 pub mod scope;
+pub mod seen;
 pub mod service;
 pub mod tag;
 pub mod tuple;

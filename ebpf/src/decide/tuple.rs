@@ -38,6 +38,8 @@ pub trait Tuple: Copy + PartialEq {
     fn destination_scope(&self) -> u32;
     /// Destination port, wire order.
     fn destination_port(&self) -> u16;
+    /// A hash of all of it.
+    fn digest(&self) -> u64;
     /// The source as the address of a service.
     fn source_key(&self) -> ServiceKey;
     /// The destination as the address of a service.
@@ -45,7 +47,7 @@ pub trait Tuple: Copy + PartialEq {
 }
 
 macro_rules! tuple {
-    ($tuple:ident, $sum:ident, $wide:ident, $scope:path) => {
+    ($tuple:ident, $sum:ident, $wide:ident, $scope:path, $words:ident) => {
         impl Tuple for $tuple {
             #[inline(always)]
             fn reversed(&self) -> Self {
@@ -127,6 +129,15 @@ macro_rules! tuple {
             }
 
             #[inline(always)]
+            fn digest(&self) -> u64 {
+                let ends =
+                    $words(self.source).wrapping_mul(FIRST) ^ $words(self.destination).wrapping_mul(SECOND);
+                let rest =
+                    u64::from(self.ports()) | u64::from(self.protocol) << 32 | u64::from(self.side) << 40;
+                mixed(mixed(ends) ^ rest.wrapping_mul(FIRST))
+            }
+
+            #[inline(always)]
             fn ports(&self) -> u32 {
                 let ([a, b], [c, d]) = (self.source_port.to_ne_bytes(), self.destination_port.to_ne_bytes());
                 u32::from_ne_bytes([a, b, c, d])
@@ -135,8 +146,31 @@ macro_rules! tuple {
     };
 }
 
-tuple!(Tuple4, word_sum, mapped, scope::address4);
-tuple!(Tuple6, words_sum, as_it_is, scope::address6);
+tuple!(Tuple4, word_sum, mapped, scope::address4, word);
+tuple!(Tuple6, words_sum, as_it_is, scope::address6, words);
+
+/// Odd numbers with bits all over: the golden ratio's, and the one that `splitmix64` mixes with.
+const FIRST: u64 = 0x9e37_79b9_7f4a_7c15;
+const SECOND: u64 = 0xbf58_476d_1ce4_e5b9;
+
+/// Brings the upper bits, in which all that was multiplied has a say, down into the lower ones and up again.
+#[inline(always)]
+const fn mixed(word: u64) -> u64 {
+    (word ^ word >> 32).wrapping_mul(SECOND)
+}
+
+/// An IPv4 address in one word.
+#[inline(always)]
+const fn word(address: u32) -> u64 {
+    address as u64
+}
+
+/// What an IPv6 address comes to in one word.
+#[inline(always)]
+const fn words(address: [u32; 4]) -> u64 {
+    let [a, b, c, d] = address;
+    mixed(a as u64 | (b as u64) << 32) ^ (c as u64 | (d as u64) << 32)
+}
 
 /// An IPv4 address in mapped form.
 #[inline(always)]

@@ -56,8 +56,9 @@ pub fn carries<T: Tuple>(entry: &Entry<T>, packet: &Facts, ends: Ends, terms: &T
 #[inline(always)]
 fn is_fresh<T>(entry: &Entry<T>, terms: &Terms<'_>) -> bool {
     let Terms { config, gate, now, .. } = *terms;
-    let Config { slack, overdue, hold_until, .. } = *config;
-    match age::due(now, entry.deadline, entry.probing != 0, true, Times { slack, overdue }) {
+    let Config { slack, overdue, refresh, hold_until, .. } = *config;
+    let times = Times { slack, overdue, early: age::early(refresh) };
+    match age::due(now, entry.deadline, entry.probing, true, times) {
         Due::Fresh => true,
         _ => gate & GATE_HOLD != 0 && age::holds(now, hold_until),
     }

@@ -93,11 +93,18 @@ pub type Way = [u32; 3];
 pub const STATE_WAITING: u8 = 0;
 /// [`Entry::state`]: packets may use the entry.
 pub const STATE_ACTIVE: u8 = 1;
-/// [`Entry::state`]: FIN or RST was seen, and nothing is learned before the next SYN.
+/// [`Entry::state`]: FIN of this direction was seen, or RST. The entry carries nothing, and nothing is learned into it.
 pub const STATE_CLOSING: u8 = 2;
 /// [`Entry::state`]: of a service that is kept off the cache. The entry carries nothing, it says that its packets are for OVS, and
 /// counts them.
 pub const STATE_SLOW: u8 = 3;
+
+/// [`Entry::probing`]: OVS is not being asked.
+pub const PROBE_NONE: u8 = 0;
+/// [`Entry::probing`]: a refresh packet is inside OVS.
+pub const PROBE_SENT: u8 = 1;
+/// [`Entry::probing`]: OVS is not being asked and has confirmed nothing yet, so that [`Entry::deadline`] is an early one.
+pub const PROBE_FIRST: u8 = 2;
 
 /// [`Entry::translated`]: addresses or ports are translated.
 pub const TRANSLATED: u32 = 1 << 0;
@@ -127,7 +134,7 @@ pub struct Entry<T> {
     pub target: u32,
     /// `STATE_*`.
     pub state: u8,
-    /// Not 0: a refresh packet is inside OVS.
+    /// `PROBE_*`.
     pub probing: u8,
     /// How much OVS lowered the TTL or hop limit.
     pub ttl_step: u8,

@@ -5,9 +5,9 @@
 //! same bytes, and a pinned map outlives the agent that made it. A change of size, order or meaning needs a new
 //! [`LAYOUT`].
 
-/// Version of everything in [`crate::layout`]. It is part of the pin path (`…/v8/`): an agent with another layout never
+/// Version of everything in [`crate::layout`]. It is part of the pin path (`…/v9/`): an agent with another layout never
 /// touches these maps, it fills its own and moves the links over.
-pub const LAYOUT: u32 = 8;
+pub const LAYOUT: u32 = 9;
 
 /// UDP destination port of Geneve (RFC 8926, 3.3).
 pub const GENEVE_PORT: u16 = 6081;
@@ -54,6 +54,10 @@ const _: () = assert!(NOTES == 1 << 16);
 
 /// Capacity of `NOTES6`. All segments of an aggregate have one flow label.
 pub const NOTES6: u32 = 1 << 14;
+
+/// Slots of `SEEN`, a power of two.
+pub const SEEN: u32 = 1 << 13;
+const _: () = assert!(SEEN.is_power_of_two());
 
 /// Bytes of `EVENTS`: some 200 divergences.
 pub const EVENTS_BYTES: u32 = 1 << 16;
@@ -126,8 +130,10 @@ pub struct Config {
     /// Notes that packets of one port may take on one CPU in one window of [`Self::budget_shift`], those of the uplink
     /// [`UPLINK_NOTES`] times as many. Refreshes do not count.
     pub note_budget: u32,
+    /// A UDP packet without an entry is noted if there was another one of its flow within this time; 0 = always.
+    pub again: u32,
 }
-const _: () = assert!(size_of::<Config>() == 100);
+const _: () = assert!(size_of::<Config>() == 104);
 
 /// How many times as many notes the uplink may take as a pod's port: all other nodes are behind it.
 pub const UPLINK_NOTES: u32 = 4;

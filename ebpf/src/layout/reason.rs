@@ -83,7 +83,7 @@ reasons! {
         BadTcpHeader = 25 "bad_tcp_header",
         /// TCP without ACK: connection tracking calls it invalid.
         TcpFlags = 26 "tcp_flags",
-        /// TCP with SYN, FIN or RST: OVS follows the connection's state.
+        /// TCP with SYN, FIN or RST: OVS follows the connection's state. With SYN and ACK it is noted.
         TcpHandshake = 27 "tcp_handshake",
         /// Source address or MAC is not the one bound to the port.
         SourceMismatch = 28 "source_mismatch",
@@ -147,9 +147,9 @@ reasons! {
         NoHeartbeat = 57 "no_heartbeat",
         /// Not learned: too many new flows.
         OverBudget = 58 "over_budget",
-        /// Not learned: the connection is being closed.
+        /// Not learned, or not carried: the connection is over, or this direction of it.
         Closing = 59 "closing",
-        /// Both directions of a connection were taken out of the cache.
+        /// SYN or RST took a connection out of the cache, or FIN a direction of one.
         Closed = 60 "closed",
         /// Not learned: the map refused the entry.
         InsertFailed = 61 "insert_failed",
@@ -189,12 +189,14 @@ reasons! {
         NoteOldScope = 78 "note_old_scope",
         /// Not learned: what concerns the flow is changing.
         ScopeClosed = 79 "scope_closed",
+        /// Not noted: the first UDP packet of a flow for a while. The next one is.
+        FirstPacket = 80 "first_packet",
         /// Sent back out of the uplink by the XDP program. Counted beside what the packet is counted for otherwise.
-        XdpForwarded = 90 "xdp_forwarded",
+        XdpForwarded = 81 "xdp_forwarded",
         /// Dropped by the XDP program, as `--xdp-unknown-tunnel` says: Geneve from an address that OVS has no tunnel to.
-        XdpUnknownTunnel = 91 "xdp_unknown_tunnel",
+        XdpUnknownTunnel = 82 "xdp_unknown_tunnel",
         /// Dropped by the XDP program, as `--xdp-unknown-tunnel` says: malformed Geneve. What is wrong is counted too.
-        XdpMalformedTunnel = 92 "xdp_malformed_tunnel",
+        XdpMalformedTunnel = 83 "xdp_malformed_tunnel",
 }
 
 /// Slots of the map `REASONS`. More than there are reasons, so that a new reason does not change the map's layout.

@@ -15,7 +15,8 @@ pub const FIN: u8 = 0x01;
 pub const SYN: u8 = 0x02;
 /// TCP flag (RFC 9293, 3.1).
 pub const RST: u8 = 0x04;
-const ACK: u8 = 0x10;
+/// TCP flag (RFC 9293, 3.1).
+pub const ACK: u8 = 0x10;
 
 /// EtherType of IPv4.
 pub const IPV4: u16 = 0x0800;
@@ -61,7 +62,7 @@ impl<T> Flow<T> {
         self.tos & 0xfc
     }
 
-    /// TCP with SYN, FIN or RST: for OVS, and the end of what is cached of the connection.
+    /// TCP with SYN, FIN or RST: for OVS, see [`crate::decide::connection`].
     #[inline(always)]
     pub const fn changes_connection(&self) -> bool {
         self.flags & (FIN | SYN | RST) != 0

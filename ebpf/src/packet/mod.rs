@@ -15,7 +15,7 @@ mod window;
 pub mod wire;
 
 pub use checksum::{changed, fold, low_half, lowered, outer_sum_is_right, replaced, translated, word_sum};
-pub use flow::{FIN, Flow, IPV4, IPV6, RST, SYN, ipv4, ipv6, print};
+pub use flow::{ACK, FIN, Flow, IPV4, IPV6, RST, SYN, ipv4, ipv6, print};
 pub use geneve::{Tunnel, uplink};
 pub use network::{MAX_EXTENSION_HEADERS, Network, network};
 pub use outer::{Fields, Outer, fields, may_be_outer, outer};

@@ -1,9 +1,10 @@
 //! The two entries of a TCP connection; what they mean is decided in [`ebpf::decide::forward`].
 
+use core::marker::PhantomData;
+
 use ebpf::{
-    decide::{Terms, forward, scope, service},
+    decide::{Terms, connection, forward, scope, service},
     layout::{flow::Entry, reason::Reason},
-    packet::SYN,
 };
 
 use super::{count, family::Family, maps};
@@ -50,24 +51,30 @@ pub(super) fn is_slow<F: Family>(before: &F::Tuple, after: &F::Tuple) -> u32 {
     service::is_slow(before, after, maps::is_slow_service).into()
 }
 
-/// SYN, FIN or RST: both directions leave the cache. `key`: of one of them.
+/// What SYN, FIN or RST does to the connection's entries. `key`: of one of them, of the segment's own direction or, if `out` is not 0, of
+/// the other one.
 #[inline(never)]
-pub(super) fn close<F: Family>(key: &F::Tuple, flags: u32) -> u32 {
-    let Some(entry) = F::flows().get_ptr_mut(key) else { return 0 };
-    // SAFETY: a map value, see `is_open`.
-    let entry = unsafe { &mut *entry };
-    let partner = entry.partner();
-    if flags & u32::from(SYN) != 0 {
-        // Another connection begins.
-        let _ = F::flows().remove(key);
-        let _ = F::flows().remove(&partner);
-    } else {
-        forward::close(entry);
-        if let Some(partner) = F::flows().get_ptr_mut(&partner) {
-            // SAFETY: a map value, see `is_open`.
-            forward::close(unsafe { &mut *partner });
-        }
+#[expect(clippy::cast_possible_truncation, reason = "eight flags")]
+pub(super) fn change<F: Family>(key: &F::Tuple, flags: u32, out: u32) -> u32 {
+    let changed = connection::change(&mut Table::<F>(PhantomData), key, flags as u8, out != 0);
+    if changed {
+        count::reason(Reason::Closed);
     }
-    count::reason(Reason::Closed);
-    1
+    changed.into()
+}
+
+/// The table of flows.
+struct Table<F>(PhantomData<F>);
+
+impl<F: Family> connection::Flows<F::Tuple> for Table<F> {
+    #[inline(always)]
+    fn entry(&mut self, key: &F::Tuple) -> Option<&mut Entry<F::Tuple>> {
+        // SAFETY: a map value, see `is_open`.
+        F::flows().get_ptr_mut(key).map(|entry| unsafe { &mut *entry })
+    }
+
+    #[inline(always)]
+    fn remove(&mut self, key: &F::Tuple) {
+        let _ = F::flows().remove(key);
+    }
 }

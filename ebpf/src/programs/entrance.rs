@@ -5,14 +5,14 @@ use ebpf::decide::tuple::Tuple as _;
 use ebpf::{
     decide::{
         admit::{self, Next, Outside},
-        forward,
+        connection, forward,
     },
     layout::{
         flow::{HEADER_LEN, SIDE_NODE, SIDE_OUTSIDE, SIDE_POD, SIDE_TUNNEL},
         maps::{Config, Port, SLOT_OUTSIDE},
         reason::Reason,
     },
-    packet::{self, Outer, Packet as _, TCP, Window as _},
+    packet::{self, Flow, Outer, Packet as _, TCP, UDP, Window as _},
 };
 
 use super::{
@@ -22,7 +22,8 @@ use super::{
     learn::is_geneve,
     maps, note,
     pass::{Outcome, Pass},
-    skb::{Front, Skb},
+    seen,
+    skb::{self, Front, Skb},
 };
 
 /// Looks at a packet that a pod sent.
@@ -72,36 +73,54 @@ fn pod<F: Family>(skb: &Skb, front: &Front, pass: &Pass<'_>) -> Result<Outcome, 
     }
     let macs = [front.u32(0), front.u32(4), front.u32(8)];
     flow.tuple.enter(SIDE_POD);
-    if next == Next::Close {
-        admit::addressed(&macs, &pass.port.mac).map_err(slow)?;
-        conn::close::<F>(&flow.tuple, u32::from(flow.flags));
-        return Err(slow(Reason::TcpHandshake));
-    }
     let packet = Arrival::<F, 14> { flow: &flow, way: [skb.ifindex(), 0, 0], macs };
     // Not before: an entry has the MACs of a packet that came this way.
-    carry_or_note(skb, front, &packet, pass, |_| admit::addressed(&macs, &pass.port.mac))
+    carry_or_note(skb, front, &packet, pass, next, |_| admit::addressed(&macs, &pass.port.mac))
 }
 
-/// Carries the packet, or notes it if an entry made of it could carry the next one. `may`: whether one may be made; it
-/// gets the reason why no entry carries this packet.
+/// Carries the packet, or notes it if an entry made of it could carry the next one. `next`: whether it changes its connection; `may`:
+/// whether the cache may have anything to do with it; it gets the reason why no entry carries this packet.
 #[inline(always)]
 fn carry_or_note<F: Family, const AT: u32>(
     skb: &Skb,
     front: &Front,
     packet: &Arrival<'_, F, AT>,
     pass: &Pass<'_>,
+    next: Next,
     may: impl FnOnce(Reason) -> Result<(), Reason>,
 ) -> Result<Outcome, (Reason, Outcome)> {
-    let reason = match cached(skb, front, packet, pass) {
-        Ok(outcome) => return Ok(outcome),
-        Err(reason) => reason,
+    let (changes, flags) = (next == Next::Change, packet.flow.flags);
+    let reason = if changes {
+        Reason::TcpHandshake
+    } else {
+        match cached(skb, front, packet, pass) {
+            Ok(outcome) => return Ok(outcome),
+            Err(reason) if !forward::is_noted(reason) => return Err((reason, Outcome::SLOW)),
+            Err(reason) => reason,
+        }
     };
-    if !forward::is_noted(reason) {
+    may(reason).map_err(|reason| (reason, Outcome::SLOW))?;
+    if changes {
+        conn::change::<F>(&packet.flow.tuple, flags.into(), 0);
+        if !connection::teaches(flags, pass.gate) {
+            return Err((reason, Outcome::SLOW));
+        }
+    } else if reason == Reason::Miss && is_first::<F>(packet.flow, pass) {
+        count::reason(Reason::FirstPacket);
         return Err((reason, Outcome::SLOW));
     }
-    may(reason).map_err(|reason| (reason, Outcome::SLOW))?;
     let outcome = note::leave(skb, front, packet, pass, forward::is_urgent(reason));
     Err((reason, outcome))
+}
+
+/// Whether it is UDP of which there was no other packet lately. An aggregate is several.
+#[inline(always)]
+fn is_first<F: Family>(flow: &Flow<F::Tuple>, pass: &Pass<'_>) -> bool {
+    let window = pass.config.again;
+    flow.tuple.protocol() == UDP
+        && window != 0
+        && pass.meta.gso_size == 0
+        && seen::again::<F>(&flow.tuple, skb::now(), window) == 0
 }
 
 /// Looks at a packet that comes by the uplink and is no Geneve packet as OVN sends them.
@@ -163,21 +182,15 @@ fn plain_packet<F: Family>(
 ) -> Result<Outcome, (Reason, Outcome)> {
     let mut flow =
         F::parse(front, 14, skb.len().wrapping_sub(14)).map_err(|reason| (reason, Outcome::UNREAD))?;
-    let slow = |reason| (reason, Outcome::SLOW);
     let protocol = flow.tuple.protocol();
     let geneve = is_geneve(&flow.tuple, pass.config);
     flow.tuple.enter(side);
-    match admit::plain_packet(pass.gate, geneve, protocol == TCP, flow.changes_connection()) {
-        Next::Slow(reason) if geneve => return Err((reason, Outcome::UNREAD)),
-        Next::Slow(reason) => return Err(slow(reason)),
-        Next::Close => {
-            conn::close::<F>(&flow.tuple, u32::from(flow.flags));
-            return Err(slow(Reason::TcpHandshake));
-        }
-        Next::Lookup => {}
+    let next = admit::plain_packet(pass.gate, geneve, protocol == TCP, flow.changes_connection());
+    if let Next::Slow(reason) = next {
+        return Err((reason, if geneve { Outcome::UNREAD } else { Outcome::SLOW }));
     }
     let packet = Arrival::<F, 14> { flow: &flow, way: [skb.ifindex(), 0, 0], macs };
-    carry_or_note(skb, front, &packet, pass, |_| Ok(()))
+    carry_or_note(skb, front, &packet, pass, next, |_| Ok(()))
 }
 
 /// Looks at a packet on the uplink whose outer headers are Geneve's.
@@ -214,18 +227,14 @@ fn tunnelled<F: Family>(
     let mut flow = F::parse(front, HEADER_LEN, skb.len().wrapping_sub(HEADER_LEN)).map_err(slow)?;
     let (same_ecn, tcp) = (outer.ecn == flow.outer_ecn(), flow.tuple.protocol() == TCP);
     flow.tuple.enter(SIDE_TUNNEL);
-    match admit::tunnel_packet(pass.gate, same_ecn, tcp, flow.changes_connection()) {
-        Next::Slow(reason) => return Err(slow(reason)),
-        Next::Close => {
-            conn::close::<F>(&flow.tuple, u32::from(flow.flags));
-            return Err(slow(Reason::TcpHandshake));
-        }
-        Next::Lookup => {}
+    let next = admit::tunnel_packet(pass.gate, same_ecn, tcp, flow.changes_connection());
+    if let Next::Slow(reason) = next {
+        return Err(slow(reason));
     }
     let way = [outer.vni, outer.option, outer.source];
     let packet = Arrival::<F, HEADER_LEN> { flow: &flow, way, macs: inner_macs(front) };
-    carry_or_note(skb, front, &packet, pass, |reason| {
-        // What OVS has no tunnel for teaches nothing, as OVS drops it.
+    carry_or_note(skb, front, &packet, pass, next, |reason| {
+        // What OVS has no tunnel for changes nothing, as OVS drops it.
         if maps::is_remote(outer.source) {
             return Ok(());
         }

@@ -24,11 +24,18 @@ pub(super) trait Family {
     const HEADER: u32;
     /// Offset in the header of the word that carries a mark.
     const WORD: u32;
+    /// Offset in the header of the protocol.
+    const PROTOCOL: u32;
 
     fn flows() -> &'static LruHashMap<Self::Tuple, Entry<Self::Tuple>>;
     fn notes() -> &'static Array<Note<Self::Tuple>>;
     fn scratch() -> &'static PerCpuArray<Entry<Self::Tuple>>;
 
+    /// Whether the packet whose IP header is at `at` is UDP right behind that header.
+    #[inline(always)]
+    fn is_udp(front: &Front, at: u32) -> bool {
+        front.has(at + Self::HEADER) && front.u8(at + Self::PROTOCOL) == packet::UDP
+    }
     /// Reads the packet whose IP header is at `at`.
     fn parse(front: &Front, at: u32, length: u32) -> Result<Flow<Self::Tuple>, Reason>;
     /// Whether the source address is the one bound to the port.
@@ -72,6 +79,7 @@ impl Family for V4 {
     const VERSION: u32 = 4;
     const HEADER: u32 = 20;
     const WORD: u32 = 4;
+    const PROTOCOL: u32 = 9;
 
     #[inline(always)]
     fn flows() -> &'static LruHashMap<Tuple4, Entry<Tuple4>> {
@@ -175,6 +183,7 @@ impl Family for V6 {
     const VERSION: u32 = 6;
     const HEADER: u32 = 40;
     const WORD: u32 = 0;
+    const PROTOCOL: u32 = 6;
 
     #[inline(always)]
     fn flows() -> &'static LruHashMap<Tuple6, Entry<Tuple6>> {

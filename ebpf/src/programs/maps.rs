@@ -10,7 +10,7 @@ use ebpf::{
     layout::maps::{
         Budget, Config, Cursors, EVENTS_BYTES, FLOWS as FLOWS_SIZE, FLOWS6_PART, NOTES as NOTE_SLOTS,
         NOTES6 as NOTE_SLOTS6, PORT_ARRAY_SIZE, PORT_HASH_SIZE, PORT_PRESENT, PORT_SLOTS, Port, PortCounters,
-        REMOTES as REMOTE_SLOTS, TUNNEL_SLOTS, TunnelCounters, TunnelKey,
+        REMOTES as REMOTE_SLOTS, SEEN as SEEN_SLOTS, TUNNEL_SLOTS, TunnelCounters, TunnelKey,
     },
     layout::reason::REASON_SLOTS,
     layout::scope::SCOPES as SCOPE_BUCKETS,
@@ -78,6 +78,10 @@ pub(super) static NOTE_BUDGET: PerCpuArray<Budget> = PerCpuArray::pinned(PORT_SL
 
 #[map]
 pub(super) static BUDGET: PerCpuArray<Budget> = PerCpuArray::pinned(2, 0);
+
+/// Sightings of UDP packets, see `ebpf::decide::seen`.
+#[map]
+pub(super) static SEEN: Array<u64> = Array::pinned(SEEN_SLOTS, 0);
 
 /// Room to build a value in: it is too large for the stack beside the rest.
 #[map]

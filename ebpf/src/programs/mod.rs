@@ -17,6 +17,7 @@ mod note;
 mod pass;
 mod quoted;
 mod room;
+mod seen;
 mod skb;
 mod uplink;
 mod xdp;

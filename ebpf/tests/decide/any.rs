@@ -98,7 +98,7 @@ prop_compose! {
         same_macs in prop::bool::weighted(0.8),
         (dscp, entry_dscp) in (prop::bool::weighted(0.1), prop::bool::weighted(0.1)),
         (ttl, ttl_step) in (0_u8..6, 0_u8..3),
-        (probing, state) in (0_u8..2, 0_u8..4),
+        (probing, state) in (0_u8..3, 0_u8..4),
         (way, entry_way) in (few(), prop::option::weighted(0.1, few())),
         (aggregate, receives, is_open) in (any::<bool>(), prop::bool::weighted(0.8), any::<bool>()),
         gate in gate(),

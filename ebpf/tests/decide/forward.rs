@@ -3,9 +3,11 @@
 use ebpf::decide::tuple::Tuple as _;
 use ebpf::{
     Reason,
-    decide::forward::{Decision, close, decide, fits, forgets, is_noted, is_open, is_urgent},
+    decide::age::early,
+    decide::forward::{Decision, decide, fits, forgets, is_noted, is_open, is_urgent},
     layout::flow::{
-        Entry, GATE_HOLD, SIDE_POD, SIDE_TUNNEL, STATE_ACTIVE, STATE_CLOSING, STATE_WAITING, Tuple4,
+        Entry, GATE_HOLD, PROBE_FIRST, PROBE_NONE, PROBE_SENT, SIDE_POD, SIDE_TUNNEL, STATE_ACTIVE,
+        STATE_CLOSING, STATE_WAITING, Tuple4,
     },
 };
 use proptest::{prelude::*, test_runner::TestCaseResult};
@@ -109,7 +111,7 @@ proptest! {
     fn an_expired_entry_is_never_used(case in valid()) {
         let case = case.without_hold();
         let late = case.late();
-        let expired = if case.entry.probing != 0 {
+        let expired = if case.entry.probing == PROBE_SENT {
             late >= 0
         } else {
             // An aggregate is costly to send through OVS, and waits for a single packet to be the one.
@@ -155,15 +157,16 @@ proptest! {
     }
 
     #[test]
-    fn a_refresh_is_asked_when_due(case in valid()) {
+    fn a_refresh_is_asked_when_due(case in valid(), is_first in any::<bool>()) {
         let mut case = case.without_hold();
-        case.entry.probing = 0;
+        case.entry.probing = if is_first { PROBE_FIRST } else { PROBE_NONE };
         case.facts.aggregate = false;
-        let due = (0..=case.config.overdue.cast_signed()).contains(&case.late());
+        let trusted = case.config.overdue + if is_first { early(case.config.refresh) } else { 0 };
+        let due = (0..=trusted.cast_signed()).contains(&case.late());
         let (reason, entry) = decided(&case);
         prop_assert_eq!(reason == Some(Reason::Probe), due);
         if due {
-            prop_assert_eq!((entry.probing, entry.deadline), (1, case.now.wrapping_add(case.config.grace)));
+            prop_assert_eq!((entry.probing, entry.deadline), (PROBE_SENT, case.now.wrapping_add(case.config.grace)));
             prop_assert!(is_urgent(Reason::Probe));
         }
     }
@@ -173,7 +176,7 @@ proptest! {
         case in valid(), late in 0_u32..2_500, after in 0_u32..200, aggregate in any::<bool>(),
     ) {
         let mut case = case.without_hold();
-        case.entry.probing = 0;
+        case.entry.probing = PROBE_NONE;
         case.entry.deadline = case.now.wrapping_sub(late);
         case.facts.aggregate = false;
         let (reason, entry) = decided(&case);
@@ -221,11 +224,14 @@ proptest! {
 
     /// Until the next SYN, with which both entries are removed.
     #[test]
-    fn a_closed_connection_carries_nothing_and_is_not_open(case in valid()) {
+    fn an_entry_that_is_closed_carries_nothing(case in valid(), broken in any::<bool>()) {
         let mut case = case;
-        close(&mut case.entry);
+        case.entry.state = STATE_CLOSING;
+        if broken {
+            case.entry.epoch = 0;
+            prop_assert!(!is_open(&case.entry.partner(), Some(&case.entry), case.epoch, |_| true));
+        }
         never(&case)?;
-        prop_assert!(!is_open(&case.entry.partner(), Some(&case.entry), case.epoch, |_| true));
         prop_assert_eq!(decided(&case).0, Some(Reason::Closing));
     }
 
@@ -238,7 +244,7 @@ proptest! {
         let key = Tuple4 { source: 1, destination: 2, side: SIDE_TUNNEL, ..Tuple4::default() };
         let after = Tuple4 { source, destination, side: SIDE_TUNNEL, ..Tuple4::default() };
         let partner = Entry { epoch: other, state, after, ..Entry::default() };
-        let expected = is_current && other == epoch && state != STATE_CLOSING && after.reversed() == key;
+        let expected = is_current && other == epoch && after.reversed() == key;
         prop_assert_eq!(is_open(&key, Some(&partner), epoch, |_| is_current), expected);
         prop_assert!(!is_open(&key, None, epoch, |_| true));
     }

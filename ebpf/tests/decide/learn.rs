@@ -5,13 +5,16 @@ use ebpf::{
     decide::{
         Terms,
         forward::{Decision, Facts, decide},
-        learn::{Compared, Learned, Out, compare, confirm, deadline, fill, is_agent_alive, judge, spend},
+        learn::{
+            Compared, Learned, Out, compare, confirm, deadline, fill, is_agent_alive, judge, soon, spend,
+        },
         note,
     },
     layout::{
         flow::{
-            Entry, GATE_LEARN, GATE_TCP, HEADER_WORDS, NOTE_LIVE, NOTE_SPENT, Note, Print, SIDE_NODE,
-            SIDE_OUTSIDE, SIDE_POD, SIDE_TUNNEL, TRANSLATED, Tuple4,
+            Entry, GATE_LEARN, GATE_TCP, HEADER_WORDS, NOTE_LIVE, NOTE_SPENT, Note, PROBE_FIRST, PROBE_NONE,
+            Print, SIDE_NODE, SIDE_OUTSIDE, SIDE_POD, SIDE_TUNNEL, STATE_SLOW, STATE_WAITING, TRANSLATED,
+            Tuple4,
         },
         maps::{Budget, Config},
     },
@@ -54,7 +57,7 @@ prop_compose! {
         epoch in few(), (target, ttl_step) in (few(), 0_u8..2), after in tuple(SIDE_TUNNEL, UDP),
         macs in prop::array::uniform3(1_u32..3), dscp in prop_oneof![Just(0_u8), Just(8)],
         (port, word, at) in (0_u64..2, prop_oneof![3 => Just(0_u64), 1 => Just(1)], 0..HEADER_WORDS),
-        (deadline, probing, state, way) in (any::<u32>(), 0_u8..2, 0_u8..2, few()),
+        (deadline, probing, state, way) in (any::<u32>(), 0_u8..3, 0_u8..2, few()),
     ) -> Entry<Tuple4> {
         let mut header = [0; HEADER_WORDS];
         header[4] = port << 16;
@@ -197,6 +200,30 @@ proptest! {
         prop_assert!(after <= config.refresh && after > config.refresh - config.jitter);
         let always = Config { refresh: 0, jitter: 0, ..config };
         prop_assert_eq!(deadline(&terms(&always, 1, now), random), now);
+    }
+
+    /// It is earlier than any that follows, and once.
+    #[test]
+    fn the_first_deadline_is_after_a_quarter_of_the_time(
+        now in any::<u32>(), random in any::<u32>(), slow in any::<bool>(), confirmed in 0_u32..2_000,
+    ) {
+        let config = config();
+        let deadline = |now| deadline(&terms(&config, 1, now), random);
+        let mut entry = Entry::<Tuple4> { deadline: deadline(now), ..Entry::default() };
+        entry.state = if slow { STATE_SLOW } else { STATE_WAITING };
+        soon(&mut entry, &config);
+        prop_assert_eq!(entry.probing == PROBE_FIRST, !slow);
+        let after = entry.deadline.wrapping_sub(now);
+        let longest = if slow { config.refresh } else { config.refresh / 4 };
+        prop_assert!(after <= longest && after > longest - config.jitter);
+        let later = now.wrapping_add(confirmed);
+        let answer = Entry { deadline: deadline(later), ..entry };
+        confirm(&mut entry, &answer);
+        prop_assert!(entry.deadline.wrapping_sub(later) > config.refresh - config.jitter);
+        prop_assert_eq!(entry.probing, PROBE_NONE);
+        let mut always = Entry::<Tuple4> { deadline: now, ..Entry::default() };
+        soon(&mut always, &Config { refresh: 0, jitter: 0, ..config });
+        prop_assert_eq!(always.deadline, now);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod admit;
 mod any;
+mod connection;
 mod encapsulation;
 mod forward;
 mod learn;

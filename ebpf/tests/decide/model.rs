@@ -9,12 +9,12 @@ use ebpf::{
     decide::{
         Terms,
         forward::{Decision, Facts, decide, forget, forgets, is_noted},
-        learn::{Compared, Out, compare, confirm, deadline, fill, judge, spend},
+        learn::{Compared, Out, compare, confirm, deadline, fill, judge, soon, spend},
         note,
         scope::{is_current, may_learn},
     },
     layout::{
-        flow::{Entry, GATE_FORWARD, GATE_LEARN, Note, Print, SIDE_POD, Tuple4},
+        flow::{Entry, GATE_FORWARD, GATE_LEARN, Note, PROBE_SENT, Print, SIDE_POD, Tuple4},
         maps::{Budget, Config},
         scope::{self, CLOSED, STEP},
     },
@@ -150,7 +150,7 @@ impl World {
         if forgets(reason) {
             self.entry.as_mut().into_iter().for_each(forget);
         }
-        if self.entry.is_some_and(|entry| entry.probing != 0) {
+        if self.entry.is_some_and(|entry| entry.probing == PROBE_SENT) {
             self.asked = Some(self.now);
         }
         assert!(is_noted(reason));
@@ -214,6 +214,7 @@ impl World {
                 if spend(&mut self.budget, SIDE_POD, &terms).is_err() {
                     return;
                 }
+                soon(&mut value, &config);
                 self.entry = Some(value);
             }
         }

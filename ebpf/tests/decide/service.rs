@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use ebpf::{
     Reason,
     decide::{
-        forward::{Decision, close, decide, forget, is_noted},
+        connection::ends,
+        forward::{Decision, decide, forget, is_noted},
         service::{go_on, is_kept_off, is_slow, keep_off, same_path},
         tuple::Tuple as _,
     },
@@ -84,7 +85,7 @@ fn no_service_is_looked_for_while_none_is_kept_off() {
     assert!(!is_kept_off(&entry));
     keep_off(&mut entry, GATE_SERVICES, look);
     assert_eq!((asked.get(), entry.state, is_kept_off(&entry)), (1, STATE_SLOW, true));
-    close(&mut entry);
+    assert!(ends(&mut entry) && !ends(&mut entry));
     assert_eq!((entry.state, is_kept_off(&entry)), (STATE_CLOSING, true), "what it counted was by OVS");
 }
 

@@ -2,6 +2,7 @@
 //! the attachment of a pod.
 
 use api::admin::Amount;
+use ebpf::decide::age::{Times, early};
 use ebpf::decide::tuple::Tuple;
 use std::hash::Hash;
 use std::ops::ControlFlow;
@@ -206,8 +207,9 @@ impl PinnedCache {
         if let Err(error) = self.programs.lock().prune_tunnels() {
             tracing::warn!(error = api::error::chain(&error), "cannot remove unused tunnel counters");
         }
-        let Config { epoch, overdue, .. } = self.control.get()?;
-        let moment = Moment { epoch, now: self.clock.now()?, overdue };
+        let Config { epoch, slack, overdue, refresh, .. } = self.control.get()?;
+        let times = Times { slack, overdue, early: early(refresh) };
+        let moment = Moment { epoch, now: self.clock.now()?, times };
         let mut swept = Swept::default();
         self.sweep_one::<Tuple4>(FLOWS, moment, &mut swept, see)?;
         self.sweep_one::<Tuple6>(FLOWS6, moment, &mut swept, see)?;

@@ -20,6 +20,9 @@ const OVERDUE: Duration = Duration::from_secs(1);
 const NOTE_AGE: Duration = Duration::from_millis(250);
 /// How long the slot of an in-flight record is not used again.
 const NOTE_REUSE: Duration = Duration::from_secs(1);
+/// UDP is learned when two packets of a flow come within this time. An entry that is used less often would be due for a refresh, or overdue, most of the
+/// time.
+pub(super) const AGAIN: Duration = Duration::from_secs(1);
 /// Learning stops after this time without a heartbeat.
 const HEARTBEAT_LIMIT: Duration = Duration::from_secs(5);
 /// Maximum jitter of a deadline; a sixteenth of the refresh interval if shorter.

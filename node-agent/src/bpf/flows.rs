@@ -10,8 +10,8 @@ use std::{
 
 use api::MacAddr;
 use ebpf::layout::flow::{
-    self, Entry, HEADER_WORDS, SENSITIVE, SIDE_NODE, SIDE_OUTSIDE, SIDE_TUNNEL, STATE_ACTIVE, STATE_CLOSING,
-    TRANSLATED, Tuple4, Tuple6,
+    self, Entry, HEADER_WORDS, PROBE_SENT, SENSITIVE, SIDE_NODE, SIDE_OUTSIDE, SIDE_TUNNEL, STATE_ACTIVE,
+    STATE_CLOSING, TRANSLATED, Tuple4, Tuple6,
 };
 
 use super::clock::Tick;
@@ -167,7 +167,7 @@ impl Reader {
             sensitive: entry.translated & SENSITIVE != 0,
             closing: entry.state == STATE_CLOSING,
             slow: is_kept_off(entry),
-            probing: entry.probing != 0,
+            probing: entry.probing == PROBE_SENT,
             ttl_step: entry.ttl_step,
             destination_mac,
             source_mac,

@@ -12,7 +12,7 @@ use ebpf::layout::maps::{BLOCKS, Config, FLOWS, FLOWS6_PART, GENEVE_PORT, LAYOUT
 use super::{
     Attached, Error, Failures, Programs,
     clock::Tick,
-    config::{next_epoch, note_budget, timed},
+    config::{AGAIN, next_epoch, note_budget, timed},
     control::Control,
     dry_run::try_kernel,
     links::{self, Kind, Via, hooks},
@@ -49,6 +49,8 @@ pub struct Options {
     pub xdp_drops: bool,
     /// Disables counters and divergence checks, for measurements.
     pub without_counters: bool,
+    /// Learns UDP from the first packet of a flow instead of the second.
+    pub udp_at_once: bool,
 }
 
 impl Options {
@@ -113,7 +115,7 @@ impl Programs {
         if new_slots {
             datapath.fill_tunnel_slots()?;
         }
-        datapath.adopt_config(options.pod_mtu())?;
+        datapath.adopt_config(options)?;
         datapath.adopt_uplink()?;
         // Also where there is no uplink, or no setting any more.
         datapath.sync_xdp();
@@ -148,7 +150,8 @@ impl Programs {
     }
 
     /// Reuses the settings of a previous agent, so that cached flows stay in use; missing settings get their defaults.
-    fn adopt_config(&self, pod_mtu: u32) -> Result<(), Error> {
+    fn adopt_config(&self, options: Options) -> Result<(), Error> {
+        let (pod_mtu, udp_at_once) = (options.pod_mtu(), options.udp_at_once);
         let cpus = u32::try_from(stats::cpus(shape::CONFIG)?).unwrap_or(u32::MAX).clamp(1, BLOCKS);
         let cpu_shift = cpus.next_power_of_two().ilog2();
         self.control.change(|old| Config {
@@ -159,6 +162,7 @@ impl Programs {
             tunnel_mtu: old.tunnel_mtu.min(pod_mtu),
             cpu_shift,
             note_budget: note_budget(cpu_shift, self.tick),
+            again: if udp_at_once { 0 } else { self.tick.count(AGAIN) },
             ..timed(old, Timing::default(), self.tick)
         })?;
         Ok(())

@@ -1,7 +1,7 @@
 //! Files under the agent's bpffs directory: names, creation and removal.
 //!
 //! ```text
-//! <dir>/v8/<MAP>                           maps of layout 8
+//! <dir>/v9/<MAP>                           maps of layout 9
 //! <dir>/uplink/<program>-<ifindex>         what is attached to the uplink
 //! <dir>/xdp/xdp_uplink-<ifindex>           the XDP program on the uplink
 //! <dir>/host/<program>-<ifindex>           what is attached to the interfaces of the node itself

@@ -6,7 +6,10 @@ use aya::{
     Pod,
     maps::{HashMap, MapData, MapError},
 };
-use ebpf::layout::flow::Entry;
+use ebpf::{
+    decide::age::{Times, trusted},
+    layout::flow::Entry,
+};
 
 use super::error::is_absent;
 
@@ -20,8 +23,8 @@ pub(super) struct Moment {
     pub(super) epoch: u32,
     /// The time, in ticks.
     pub(super) now: u32,
-    /// Ticks after its deadline for which an unused entry is kept.
-    pub(super) overdue: u32,
+    /// What decides how long after its deadline an unused entry is kept.
+    pub(super) times: Times,
 }
 
 impl Moment {
@@ -29,7 +32,7 @@ impl Moment {
     /// deadlines: that is no moment for a sweep.)
     fn is_over<T>(self, entry: &Entry<T>) -> bool {
         let late = self.now.wrapping_sub(entry.deadline).cast_signed();
-        entry.epoch != self.epoch || late > self.overdue.cast_signed()
+        entry.epoch != self.epoch || late > trusted(entry.probing, self.times).cast_signed()
     }
 }
 
@@ -104,11 +107,11 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ebpf::layout::flow::Tuple4;
+    use ebpf::layout::flow::{PROBE_FIRST, Tuple4};
 
     #[test]
     fn an_entry_is_over_when_its_epoch_is_past_or_it_is_overdue() {
-        let moment = Moment { epoch: 7, now: 50, overdue: 1_000 };
+        let moment = Moment { epoch: 7, now: 50, times: Times { slack: 200, overdue: 1_000, early: 1_500 } };
         let over =
             |epoch, deadline: u32| moment.is_over(&Entry::<Tuple4> { epoch, deadline, ..Entry::default() });
         assert!(over(6, 2_000) && over(8, 2_000));
@@ -117,5 +120,12 @@ mod tests {
         let before = |ticks: u32| 50_u32.wrapping_sub(ticks);
         assert!(!over(7, before(1_000)));
         assert!(over(7, before(1_001)));
+        let first = |ticks| Entry::<Tuple4> {
+            epoch: 7,
+            deadline: before(ticks),
+            probing: PROBE_FIRST,
+            ..Entry::default()
+        };
+        assert!(!moment.is_over(&first(2_500)) && moment.is_over(&first(2_501)));
     }
 }

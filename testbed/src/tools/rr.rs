@@ -30,8 +30,8 @@ pub struct Args {
     /// UDP instead of TCP.
     #[arg(long)]
     udp: bool,
-    /// A TCP connection for each: connect, ask, get the answer, close.
-    #[arg(long, conflicts_with = "udp")]
+    /// A connection for each: connect, ask, get the answer, close. Of UDP a socket with a port of its own.
+    #[arg(long)]
     connect: bool,
     /// So many round trips.
     #[arg(long, default_value_t = 1000)]
@@ -138,11 +138,18 @@ impl Args {
         let seen = if self.udp {
             let any: IpAddr =
                 if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-            let socket = UdpSocket::bind((any, 0))?;
-            socket.connect(server)?;
-            socket.set_read_timeout(Some(limit))?;
+            let open = || {
+                let socket = UdpSocket::bind((any, 0))?;
+                socket.connect(server)?;
+                socket.set_read_timeout(Some(limit))?;
+                std::io::Result::Ok(socket)
+            };
+            let mut socket = open()?;
             let mut answer = vec![0; self.size.max(1)];
             self.measure(|message| {
+                if self.connect {
+                    socket = open()?;
+                }
                 socket.send(message)?;
                 socket.recv(&mut answer).map(drop)
             })?

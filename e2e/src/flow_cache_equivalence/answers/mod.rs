@@ -118,11 +118,13 @@ fn answered(scene: &mut Scene<'_>, posts: &mut Posts, question: &Question) -> Re
     Ok(answers)
 }
 
-/// The same, with learning on all the while.
+/// The same of a packet that is noted, with learning on all the while.
 fn noted(scene: &mut Scene<'_>, posts: &mut Posts, question: &Question) -> Result<Vec<Vec<u8>>> {
     let mut answers = Vec::new();
     for _ in 0..TRIES {
         let before = scene.reason(0, "learning_off")?;
+        // UDP is noted from the second packet on.
+        drop(ask(scene, posts, question)?);
         answers = answered(scene, posts, question)?;
         if scene.reason(0, "learning_off")? == before {
             break;

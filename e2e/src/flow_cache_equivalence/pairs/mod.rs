@@ -109,11 +109,11 @@ fn unproven(flow: &Flow, hops: &[Vec<Hop>; 2], before: &Entries, after: &Entries
     }
     // The first node must not have an entry for it, in neither direction.
     let first = [Some(&flow.there), flow.back.as_ref()];
-    let known = first.into_iter().flatten().any(|(sender, packet)| {
-        let spec = trace::spec(packet);
-        Flow::node_of(*sender) == 0 && spec.is_some_and(|spec| before.has(0, &spec) || after.has(0, &spec))
-    });
-    known.then(|| "an entry was made of packets that nothing ties".to_owned())
+    let here = first.into_iter().flatten().filter(|(sender, _)| Flow::node_of(*sender) == 0);
+    let known = here
+        .filter_map(|(_, packet)| trace::spec(packet))
+        .find_map(|spec| before.any(0, &spec).or_else(|| after.any(0, &spec)));
+    known.map(|entry| format!("an entry was made of packets that nothing ties: {entry:?}"))
 }
 
 /// All packets through OVS.

@@ -24,6 +24,12 @@ const BRISK: Duration = Duration::from_micros(300);
 const SETTLE: Duration = Duration::from_millis(100);
 /// How often flows are taught before they are given up. The first packets may wait for OVN to hear of a service, or to find a next hop.
 const LESSONS: u32 = 16;
+/// How often OVS is to be asked for a confirmation before that is given up.
+const CONFIRMATIONS: u32 = 4;
+/// Between the deadlines of entries that are learned in one lesson, of both directions.
+const APART: Duration = Duration::from_millis(500);
+/// For how long no refresh may be due, in milliseconds: all packets are played in it.
+const QUIET_MS: i64 = 4_000;
 /// Variant of the packets that teach.
 const LESSON: u8 = 0xff;
 
@@ -57,7 +63,7 @@ impl Session<'_, '_> {
         Ok(())
     }
 
-    /// A packet of each flow in one direction, with these flags if it is TCP, and what is seen of it at the servers.
+    /// A packet of each flow in one direction, two of UDP that is learned, with these flags if it is TCP, and what is seen of it at the servers.
     fn lesson(&mut self, list: &[usize], back: bool, flags: Option<u8>) -> Result<()> {
         drop(self.posts.take(self.scene));
         let mut packets = Vec::new();
@@ -73,6 +79,11 @@ impl Session<'_, '_> {
                 packet.sequence -= u32::from(flags & SYN != 0);
                 packet.acknowledged *= u32::from(flags & ACK != 0);
                 packet.upper = tcp(flags);
+            }
+            // It is learned from the second packet of a flow. Where both ends are translated nothing is, and OVS's userspace datapath leaves the
+            // source as it is of a second packet that comes before an answer.
+            if flow.udp && flow.is_learned() {
+                packets.push((sender, packet.clone()));
             }
             packets.push((sender, packet));
         }
@@ -125,6 +136,25 @@ impl Session<'_, '_> {
             if left.is_empty() {
                 break;
             }
+        }
+        self.confirm(list)
+    }
+
+    /// Lets OVS confirm what is due while packets are played: above all what was just learned, as its first refresh comes soon.
+    fn confirm(&mut self, list: &[usize]) -> Result<()> {
+        for _ in 0..CONFIRMATIONS {
+            let entries = Entries::read(self.scene)?;
+            let left = |index: usize| {
+                let hops = Self::hops(&self.flows[index], &entries)?;
+                hops.iter().flatten().map(|hop| hop.refresh_in_ms).min()
+            };
+            let left = list.iter().filter_map(|&index| Some((index, left(index)?)));
+            let soon: Vec<(usize, i64)> = left.filter(|(_, left)| *left < QUIET_MS).collect();
+            let Some(last) = soon.iter().map(|(_, left)| *left).max() else { return Ok(()) };
+            thread::sleep(Duration::from_millis(u64::try_from(last).unwrap_or_default()) + APART);
+            let soon: Vec<usize> = soon.iter().map(|(index, _)| *index).collect();
+            self.lesson(&soon, false, None)?;
+            self.lesson(&soon, true, None)?;
         }
         Ok(())
     }

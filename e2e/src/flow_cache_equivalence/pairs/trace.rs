@@ -46,6 +46,8 @@ pub(in crate::flow_cache_equivalence) struct Hop {
     pub(in crate::flow_cache_equivalence) pair: (Side, Side),
     pub(in crate::flow_cache_equivalence) epoch: u32,
     pub(in crate::flow_cache_equivalence) packets: u64,
+    /// Milliseconds until its refresh is due.
+    pub(in crate::flow_cache_equivalence) refresh_in_ms: i64,
 }
 
 /// What the caches of the two nodes hold.
@@ -67,9 +69,14 @@ impl Entries {
         self.0.get(node)?.iter().find(|flow| flow.flow == *spec && flow.valid)
     }
 
+    /// What a node has of a flow, in use or not.
+    pub(in crate::flow_cache_equivalence) fn any(&self, node: usize, spec: &FlowSpec) -> Option<&Flow> {
+        self.0.get(node)?.iter().find(|flow| flow.flow == *spec)
+    }
+
     /// Whether a node has anything of a flow, in use or not.
     pub(in crate::flow_cache_equivalence) fn has(&self, node: usize, spec: &FlowSpec) -> bool {
-        self.0.get(node).is_some_and(|list| list.iter().any(|flow| flow.flow == *spec))
+        self.any(node, spec).is_some()
     }
 
     /// The entries that carry a packet which enters OVS on that node, up to where it leaves the last one; none if one is missing.
@@ -83,7 +90,7 @@ impl Entries {
                 Action::Local { .. } | Action::Deliver(_) => None,
             };
             let (pair, epoch, packets) = (pair(flow), flow.epoch, flow.packets);
-            hops.push(Hop { node, spec, pair, epoch, packets });
+            hops.push(Hop { node, spec, pair, epoch, packets, refresh_in_ms: flow.refresh_in_ms });
             let Some(next) = next else { return Some(hops) };
             if hops.len() > self.0.len() {
                 return None;

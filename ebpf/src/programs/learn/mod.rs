@@ -7,9 +7,9 @@ use aya_ebpf::helpers::bpf_get_prandom_u32;
 use ebpf::decide::tuple::Tuple;
 use ebpf::{
     decide::{
-        Terms,
+        Terms, connection,
         learn::{self, Compared, Learned, Out},
-        service,
+        service, tag,
     },
     layout::{
         flow::{Entry, GATE_FORWARD, HEADER_LEN, HEADER_WORDS, Print, SIDE_OUTSIDE, SIDE_TUNNEL},
@@ -125,6 +125,10 @@ fn tell(learned: Result<Learned, Reason>) {
 fn comes_out<F: Family, const AT: u32>(skb: &Skb, exit: &Exit<'_>) -> Result<Learned, Reason> {
     let front = skb.front(AT + F::HEADER + 20);
     let interposed = exit.port.flags & PORT_INTERPOSED != 0;
+    // UDP without a number was not noted, and there is nothing to read of it. What may be a tunnel's is left to who reads what is inside.
+    if !interposed && exit.side != SIDE_OUTSIDE && tag::slot(exit.tag).is_none() && F::is_udp(&front, AT) {
+        return Ok(Learned::Nothing);
+    }
     let mut flow = match F::parse(&front, AT, skb.len().wrapping_sub(AT)) {
         Ok(flow) => flow,
         Err(_) => {
@@ -144,12 +148,14 @@ fn comes_out<F: Family, const AT: u32>(skb: &Skb, exit: &Exit<'_>) -> Result<Lea
         return Ok(Learned::Nothing);
     }
     flow.tuple.enter(exit.side);
+    let gate = maps::gate(exit.config);
     if flow.changes_connection() {
-        conn::close::<F>(&flow.tuple.reversed(), u32::from(flow.flags));
-        return Ok(Learned::Nothing);
+        conn::change::<F>(&flow.tuple.reversed(), u32::from(flow.flags), 1);
+        if !connection::teaches(flow.flags, gate) {
+            return Ok(Learned::Nothing);
+        }
     }
     let Some(claim) = claim else { return Err(Reason::NoteMissing) };
-    let gate = maps::gate(exit.config);
     let (epoch, change) = (maps::epoch(exit.config), maps::change(exit.config));
     let terms = Terms { config: exit.config, gate, epoch, change, now: skb::now() };
     let out = Out {
@@ -279,6 +285,7 @@ fn save<F: Family>(
         }
     }
     may_add(key.side(), terms)?;
+    learn::soon(value, terms.config);
     if key.side() == SIDE_TUNNEL {
         let [vni, _, remote] = value.way;
         value.slot_in = short(count::tunnel_slot(&TunnelKey { remote: mapped(remote.to_ne_bytes()), vni }));

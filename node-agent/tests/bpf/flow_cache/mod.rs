@@ -1,11 +1,13 @@
 //! The flow cache, program by program: what goes in and what comes out, byte by byte. OVS is played by the test: it
 //! makes of a packet what OVS would.
 
+mod connections;
 mod ended;
 mod marks;
 mod notes;
 mod quoted;
 mod scopes;
+mod seen;
 mod services;
 mod sides;
 mod sweep;
@@ -197,11 +199,11 @@ fn tcp_is_fast_when_both_directions_were_seen_and_not_before() {
 }
 
 #[test]
-fn syn_fin_and_rst_take_both_directions_out_of_the_cache() {
+fn syn_and_rst_take_both_directions_out_of_the_cache() {
     World::both(|world| {
         let in_from_wire =
             |shape: Shape| world.pass("from_uplink", &shape.back().0, world.uplink, 0).packet.len();
-        for flags in ["S", "SA", "FA", "R", "RA"] {
+        for flags in ["S", "SA", "R", "RA"] {
             for from_peer in [false, true] {
                 learn(&world, Shape { tcp: Some("S"), ..TCP });
                 learn(&world, TCP);
@@ -219,20 +221,6 @@ fn syn_fin_and_rst_take_both_directions_out_of_the_cache() {
                 std::thread::sleep(Duration::from_millis(270));
             }
         }
-    });
-}
-
-#[test]
-fn after_a_fin_nothing_is_learned_before_the_next_syn() {
-    World::both(|world| {
-        learn(&world, TCP);
-        learn_back(&world, TCP);
-        assert!(is_fast(&world, TCP));
-        learn(&world, Shape { tcp: Some("FA"), ..TCP });
-        learn(&world, TCP);
-        learn_back(&world, TCP);
-        assert!(!is_fast(&world, TCP));
-        assert!(world.count(Reason::Closing) > 0);
     });
 }
 

@@ -40,10 +40,10 @@ fn a_sweep_removes_what_is_of_another_epoch_leaves_the_rest_and_counts_it() {
 fn a_sweep_removes_what_nobody_used_for_long_after_its_deadline() {
     World::both(|world| {
         let refresh = |ms| Timing { refresh: Duration::from_millis(ms), ..Timing::default() };
-        world.cache.set_timing(refresh(20)).unwrap();
-        learn(&world, UDP);
         world.cache.set_timing(refresh(60_000)).unwrap();
         learn(&world, SIX);
+        world.cache.set_timing(refresh(20)).unwrap();
+        learn(&world, UDP);
         assert_eq!(world.cache.sweep().unwrap().removed, 0);
         // The refresh, and a second after it in which the next packet would still ask for an answer.
         thread::sleep(Duration::from_millis(1_200));

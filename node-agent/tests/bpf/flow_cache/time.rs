@@ -41,6 +41,49 @@ fn an_entry_asks_ovs_again_and_lives_on_when_the_answer_is_the_same() {
 }
 
 #[test]
+fn a_new_entry_asks_after_a_quarter_of_the_time_and_once_so_early() {
+    World::both(|world| {
+        timed(&world, 1_600, 10_000);
+        learn(&world, UDP);
+        let begin = Instant::now();
+        let at = |ms| std::thread::sleep(Duration::from_millis(ms).saturating_sub(begin.elapsed()));
+        at(200);
+        assert!(is_fast(&world, UDP), "{:?}", world.reasons());
+        at(500);
+        let (sent, geneve) = UDP.out();
+        let probe = world.sends(&sent);
+        assert_eq!(world.count(Reason::Probe), 1, "{:?}", world.reasons());
+        world.comes_out("to_uplink", &geneve, world.uplink_from_ovs, &probe);
+        at(1_300);
+        assert!(is_fast(&world, UDP), "{:?}", world.reasons());
+        at(2_300);
+        assert!(!is_fast(&world, UDP), "{:?}", world.reasons());
+        assert_eq!((world.count(Reason::Probe), world.count(Reason::Refreshed)), (2, 1));
+    });
+}
+
+#[test]
+fn an_entry_that_was_not_used_at_its_early_deadline_is_trusted_as_long_as_any() {
+    World::both(|world| {
+        timed(&world, 800, 10_000);
+        learn(&world, UDP);
+        learn(&world, TCP);
+        learn_back(&world, TCP);
+        // The early deadline was after 200 ms; OVS had the last packet 1.5 s ago, and is trusted for 1.8 s.
+        std::thread::sleep(Duration::from_millis(1_500));
+        assert_eq!(world.cache.sweep().unwrap().removed, 0);
+        for shape in [UDP, TCP] {
+            let (sent, geneve) = shape.out();
+            let probe = world.sends(&sent);
+            world.comes_out("to_uplink", &geneve, world.uplink_from_ovs, &probe);
+            assert!(is_fast(&world, shape), "{:?}", world.reasons());
+        }
+        let counts = [Reason::Probe, Reason::Refreshed, Reason::Overdue].map(|reason| world.count(reason));
+        assert_eq!(counts, [2, 2, 0], "{:?}", world.reasons());
+    });
+}
+
+#[test]
 fn an_entry_whose_refresh_packet_does_not_come_out_dies() {
     World::both(|world| {
         timed(&world, 20, 60);

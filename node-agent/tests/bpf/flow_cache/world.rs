@@ -43,11 +43,12 @@ pub(super) struct World {
 }
 
 impl World {
+    /// UDP is learned from the first packet, so that a test may see what comes of one.
     pub(super) fn run(interposed: bool, test: impl FnOnce(World) + Send + 'static) {
-        Self::run_with(interposed, Options::default(), test);
+        Self::run_with(interposed, Options { udp_at_once: true, ..Options::default() }, test);
     }
 
-    /// With some options of its own.
+    /// `options`: more of them.
     pub(super) fn run_with(interposed: bool, options: Options, test: impl FnOnce(World) + Send + 'static) {
         let node = Node::new();
         for pair in

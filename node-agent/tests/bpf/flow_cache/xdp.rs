@@ -22,6 +22,7 @@ use super::{
 use crate::{forwarder::open, sandbox::eventually};
 
 pub(super) const NATIVE: Options = Options {
+    udp_at_once: true,
     xdp: XdpWanted::Native,
     xdp_drops: false,
     log_malformed: false,
