@@ -5,7 +5,7 @@ use std::cell::Cell;
 use ebpf::decide::age::{self, Due, Times};
 use ebpf::decide::wiring::{self, Wiring};
 use ebpf::decide::{Terms, note, tag};
-use ebpf::layout::flow::{NOTE_VOID, Note, Tuple4};
+use ebpf::layout::flow::{NOTE_VOID, Note, PROBE_FIRST, PROBE_SENT, Tuple4};
 use ebpf::layout::maps::{Config, GENEVE_PORT, PORT_INTERPOSED, PORT_PRESENT, Port, mapped};
 use ebpf::layout::reason::Reason;
 use ebpf::packet::{self, Flow, Network, Packet, TCP, Tunnel, UDP, Window};
@@ -150,12 +150,13 @@ fn outer(packet: &[u8]) {
 /// Checks decisions that depend only on numbers.
 fn decisions(bytes: &mut Bytes<'_>) {
     let (now, deadline) = (bytes.u32(), bytes.u32());
-    let times = Times { slack: bytes.u32(), overdue: bytes.u32() };
-    let [probing, cheap] = bytes.array::<2>().map(|byte| byte & 1 != 0);
+    let times = Times { slack: bytes.u32(), overdue: bytes.u32(), early: bytes.u32() };
+    let [probing, cheap] = bytes.array::<2>();
+    let (probing, cheap) = (probing % (PROBE_FIRST + 1), cheap & 1 != 0);
     let due = age::due(now, deadline, probing, cheap, times);
     let early = now.wrapping_sub(deadline) > u32::MAX / 2;
     assert!(!early || due == Due::Fresh);
-    assert_eq!(due == Due::Dead, probing && !early);
+    assert_eq!(due == Due::Dead, probing == PROBE_SENT && !early);
     assert!(due != Due::Fresh || early || !cheap);
     assert!(!age::holds(now, now) && !age::holds(now, now.wrapping_sub(1)));
     assert!(age::holds(now, now.wrapping_add(age::LONGEST_HOLD)));
