@@ -304,39 +304,6 @@ impl Manager {
     }
 }
 
-/// Control of the flow cache, as the admin socket uses it.
-pub trait CacheControl: std::fmt::Debug + Send + Sync {
-    /// Status of the flow cache and of all endpoints.
-    fn status(&self) -> CacheStatus;
-    /// Sets the requested path of the node and returns the resulting one.
-    ///
-    /// # Errors
-    /// The path cannot be persisted; the error is text for the operator.
-    fn set_node_path(&self, path: NodePath) -> Result<PathStatus, String>;
-    /// Services that are kept off the cache, and what it carries for each.
-    fn services(&self) -> &Services;
-    /// Counts a divergence found by the audit.
-    fn diverged(&self);
-}
-
-impl CacheControl for Manager {
-    fn status(&self) -> CacheStatus {
-        self.status()
-    }
-
-    fn set_node_path(&self, path: NodePath) -> Result<PathStatus, String> {
-        self.set_node_path(path).map_err(|error| error.to_string())
-    }
-
-    fn services(&self) -> &Services {
-        self.services()
-    }
-
-    fn diverged(&self) {
-        self.shared.diverged(1);
-    }
-}
-
 impl Shared {
     /// Feeds `input` to the state machine and applies the resulting step. Never blocks for long. Returns true when entries were
     /// invalidated.

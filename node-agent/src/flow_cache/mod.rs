@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `cache` | trait [`FlowCache`]: reads and writes the eBPF programs' maps; implemented by `bpf` |
 //! | `manager` | [`Manager`]: handle for the rest of the agent; applies the state machine's decisions to the maps |
+//! | `control` | trait [`CacheControl`]: what the admin socket asks of it |
 //! | `invalidation` | state machine: when to invalidate, learn, use entries in a grace period, or stop; pure, time is passed in |
 //! | `scoped` | its part for changes that concern some scopes only; pure |
 //! | `scope_changes` | changes that concern some scopes only, on their way to the state machine |
@@ -24,6 +25,7 @@ mod cache;
 pub mod cause;
 pub mod collector;
 mod connections;
+mod control;
 pub mod eligibility;
 #[cfg(test)]
 pub(crate) mod fake;
@@ -50,7 +52,8 @@ mod tasks;
 
 pub use cache::*;
 pub use connections::Connections;
-pub use manager::{CacheControl, Manager};
+pub use control::CacheControl;
+pub use manager::Manager;
 pub use path_file::StoreError;
 pub use scoped::{Concerned, ScopeChange};
 pub use service_cache::{Carried, See, ServiceAddress, ServiceCache};
