@@ -123,18 +123,18 @@ impl<'a> Choices<'a> {
             .unwrap_or(&["drop"]);
         let add = [&["lr-policy-add", ROUTER, "700", &matched][..], action].concat();
         Ok(vec![
-            Change::by_hand(&add, &["lr-policy-del", ROUTER, "700", &matched]),
+            Change::by_hand(&add, &["--if-exists", "lr-policy-del", ROUTER, "700", &matched]),
             Change::by_hand(
                 &["--may-exist", "lr-route-add", ROUTER, &prefix, "100.64.0.2"],
                 &["--if-exists", "lr-route-del", ROUTER, &prefix],
             ),
             Change::by_hand(
                 &["--policy=src-ip", "lr-route-add", ROUTER, &a, "100.64.0.2"],
-                &["--policy=src-ip", "lr-route-del", ROUTER, &a],
+                &["--if-exists", "--policy=src-ip", "lr-route-del", ROUTER, &a],
             ),
             Change::by_hand(
                 &["lr-nat-add", "GR_n1", "snat", "172.18.0.77", &a],
-                &["lr-nat-del", "GR_n1", "snat", &a],
+                &["--if-exists", "lr-nat-del", "GR_n1", "snat", &a],
             ),
             Change::by_hand(
                 &["static-mac-binding-add", "rtos-n2", &q, "0a:58:0a:f4:01:55"],
@@ -195,11 +195,11 @@ impl<'a> Choices<'a> {
         Ok(vec![
             Change::by_hand(
                 &["lb-add", "lbx", &on_pod, &to, "--", "ls-lb-add", "n1", "lbx"],
-                &["lb-del", "lbx"],
+                &["--if-exists", "lb-del", "lbx"],
             ),
             Change::by_hand(
                 &["lb-add", "lby", "10.96.7.7:80", &both, "--", "ls-lb-add", "n1", "lby"],
-                &["lb-del", "lby"],
+                &["--if-exists", "lb-del", "lby"],
             ),
         ])
     }

@@ -53,6 +53,9 @@ pub struct Args {
     /// So many packets a second at most.
     #[arg(long, default_value_t = 20_000)]
     rate: u32,
+    /// Two packets of each UDP flow: the flow cache learns from the second one.
+    #[arg(long)]
+    twice: bool,
     /// Where to.
     #[arg(required = true)]
     to: Vec<Ipv4Addr>,
@@ -61,9 +64,9 @@ pub struct Args {
 /// What a spray ends with.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sprayed {
-    /// Packets that the kernel took, each of a flow of its own.
+    /// Flows all of whose packets the kernel took.
     pub sent: u64,
-    /// Packets that it did not take.
+    /// Flows of which it did not take all.
     pub refused: u64,
     pub seconds: f64,
 }
@@ -127,7 +130,7 @@ fn raw(protocol: SockProtocol) -> Result<OwnedFd> {
 impl Args {
     /// Sends everything, and says how much that was.
     pub fn run(self) -> Result<()> {
-        let Self { from, flows, rate, to } = self;
+        let Self { from, flows, rate, twice, to } = self;
         ensure!(rate > 0, "--rate must not be 0");
         let last = flows.checked_sub(1).context("--flows must not be 0")?;
         ensure!(
@@ -145,9 +148,12 @@ impl Args {
                 if let Some(flow) = Flow::number(number, &to) {
                     let packet = flow.packet(from)?;
                     let place = SockaddrIn::from(SocketAddrV4::new(flow.to, 0));
-                    match sendto(socket.as_raw_fd(), &packet, &place, MsgFlags::empty()) {
-                        Ok(_) => said.sent += 1,
-                        Err(_) => said.refused += 1,
+                    let packets = if twice && flow.udp { 2 } else { 1 };
+                    let send = || sendto(socket.as_raw_fd(), &packet, &place, MsgFlags::empty()).is_ok();
+                    if (0..packets).all(|_| send()) {
+                        said.sent += 1;
+                    } else {
+                        said.refused += 1;
                     }
                 }
                 number += 1;

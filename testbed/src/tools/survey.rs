@@ -15,6 +15,9 @@ use super::dial::{Answer, reason};
 use super::respond::{ANSWER, QUESTION};
 use crate::ui;
 
+/// How long a connection that was answered before may take.
+const PATIENT: Duration = Duration::from_secs(5);
+
 /// `testbed probe survey`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
@@ -130,6 +133,7 @@ impl Call {
         if let (Some(connection), Some(Talk { answer: Answer::Reply(first), .. })) =
             (&mut last, outcome.talks.last())
         {
+            connection.be_patient();
             for _ in 0..self.round_trips {
                 match connection.ask() {
                     Ok(said) if said == *first => outcome.same += 1,
@@ -209,6 +213,14 @@ impl Connection {
             }
         }
         Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
+    }
+
+    /// From the second answer of a TCP connection on nothing can be lost: a loaded machine takes its time.
+    fn be_patient(&self) {
+        if let Self::Tcp(stream) = self {
+            // As before where it cannot be set.
+            stream.set_read_timeout(Some(PATIENT)).ok();
+        }
     }
 
     /// Whether the next answer belongs to the next question: one of UDP that is lost is no other's, and a stream is out of step.

@@ -49,6 +49,8 @@ const AGED: Duration = Duration::from_secs(120);
 const FEW: u64 = 100;
 /// As many as cannot be overlooked: what ended seconds ago is still there.
 const MANY: u64 = 5_000;
+/// Entries of the scene's flows and of the connections that are made beside a scan, learned anew some times.
+const LEARNED_BESIDE: u64 = 1_000;
 /// Share of the packets that is fast when nothing is in the way: all but refreshes and handshakes.
 const FAST: f64 = 0.9;
 
@@ -80,6 +82,10 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
     without_policy(stage, &world).await?;
     policy(&world).await?;
     let flows = stage.flows;
+    if stage.fast() {
+        let case = Case { what: "scan", flows: flows.min(SMALL_FLOWS), full: Full::Scan };
+        spray(stage, &mut world, case).await?;
+    }
     spray(stage, &mut world, Case { what: "spray", flows, full: Full::Nothing }).await?;
     if stage.fast() {
         aged(stage, &world, "spray").await?;
@@ -113,13 +119,16 @@ async fn agents(world: &World<'_>, flags: &[&str]) -> Result<()> {
 }
 
 /// The program that sends, in its pod.
-fn sprayer(world: &World<'_>, flows: u32) -> Result<Child> {
+fn sprayer(world: &World<'_>, flows: u32, twice: bool) -> Result<Child> {
     let cast = &world.scene.cast;
     let pod = PodName { node: &world.scene.nodes[0], namespace: NAMESPACE, name: SPRAYER };
     let mut command =
         world.bed.runtime().pod_command(world.bed, &pod, &world.bed.config().program("testbed"))?;
     command.args(["probe", "spray", "--flows", &flows.to_string(), "--rate", &RATE.to_string()]);
     command.args(["--from", &cast.ip(SPRAYER)?.to_string()]);
+    if twice {
+        command.arg("--twice");
+    }
     for name in TARGETS {
         command.arg(cast.ip(name)?.to_string());
     }
@@ -133,7 +142,8 @@ fn arrived(world: &World<'_>) -> Vec<Arrived> {
 /// A few flows to every port, and what arrives of them.
 async fn few(world: &World<'_>) -> Result<Vec<Arrived>> {
     let before = arrived(world);
-    let done = tokio::task::block_in_place(|| sprayer(world, 64)?.wait_with_output().context("the sprayer"))?;
+    let done =
+        tokio::task::block_in_place(|| sprayer(world, 64, false)?.wait_with_output().context("the sprayer"))?;
     ensure!(done.status.success(), "the sprayer ended with {}", done.status);
     sleep(Duration::from_millis(700)).await;
     Ok(arrived(world).into_iter().zip(before).map(|(after, before)| after - before).collect())
@@ -233,6 +243,8 @@ enum Full {
     FlowTable(u64),
     /// OVS's connection tracking.
     Connections,
+    /// Nothing: no flow has a second packet, and none is learned.
+    Scan,
 }
 
 /// One spray.
@@ -250,7 +262,7 @@ async fn spray(stage: &mut Stage<'_>, world: &mut World<'_>, case: Case<'_>) -> 
     let at_first = figures(stage, world)?;
     world.scene.cast.log.take();
     let from = now();
-    let mut child = sprayer(world, flows)?;
+    let mut child = sprayer(world, flows, !matches!(full, Full::Connections | Full::Scan))?;
     let mut connections = NewConnections::default();
     let mut most = at_first.clone();
     while child.try_wait()?.is_none() {
@@ -353,10 +365,16 @@ fn pressure(stage: &mut Stage<'_>, world: &World<'_>, case: Case<'_>, first: &[F
         let good = match full {
             // The kernel keeps a few slots of each processor free.
             Full::FlowTable(room_wanted) => room == room_wanted && entries >= room / 2 && learned > 2 * room,
+            Full::Scan => learned <= LEARNED_BESIDE && entries <= LEARNED_BESIDE,
             _ => learned > MANY && entries > MANY,
         };
         let outcome = if good { Ok(text) } else { Err(text) };
-        stage.checks.check(format_args!("{what}: slipctl shows the pressure on {node}"), outcome);
+        let shows =
+            if full == Full::Scan { "nothing is learned of it" } else { "slipctl shows the pressure" };
+        stage.checks.check(format_args!("{what}: {shows} on {node}"), outcome);
+        if full == Full::Scan {
+            continue;
+        }
         let shown = most.metrics.get(map).copied().unwrap_or_default();
         let text = format!("{} of {} entries", shown.0, shown.1);
         let good = shown.0 >= entries / 2 && shown.0 > FEW && shown.1 == room;
