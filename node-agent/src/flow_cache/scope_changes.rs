@@ -50,17 +50,14 @@ impl Shared {
     /// Takes over those ports of br-int that have these names.
     pub(super) fn update_ports(&self, ovs: &Ovs, names: &BTreeSet<String>) {
         let _turn = self.ports_turn.lock();
-        let there = Found::named(ovs, names);
-        let known = match &mut *self.ports.lock() {
-            Some(ports) => {
-                ports.update(names, there);
-                true
-            }
-            None => false,
-        };
-        if !known {
-            let all = Found::all(ovs);
-            self.ports.lock().get_or_insert_default().replace(all);
+        let known = self.ports.lock().is_some();
+        let found = if known { Found::named(ovs, names) } else { Found::all(ovs) };
+        let mut ports = self.ports.lock();
+        let ports = ports.get_or_insert_default();
+        if known {
+            ports.update(names, found);
+        } else {
+            ports.replace(found);
         }
     }
 

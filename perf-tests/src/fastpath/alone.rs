@@ -8,7 +8,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use etherparse::{Ipv4Header, PacketBuilder};
 use nix::mount::{MsFlags, mount};
 use nix::net::if_::if_nametoindex;
 use node_agent::bpf::{Endpoint, Given, Mode, Options, PinnedCache, Programs, Verdict};
@@ -16,6 +15,10 @@ use node_agent::flow_cache::{FlowCache, Gate, Underlay};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use crate::frames::{geneve, udp};
+
+/// Bytes of payload of a datagram.
+const PAYLOAD: usize = 18;
 /// Where bpffs is mounted, in a mount namespace of our own.
 const BPFFS: &str = "/sys/fs/bpf";
 /// Runs whose mean is one value, and how many values are taken.
@@ -151,42 +154,13 @@ impl Node {
 
 /// A packet to the other node's pod: as the pod sends it, and as OVS puts it on the wire.
 fn out(port: u16) -> (Vec<u8>, Vec<u8>) {
-    let sent = udp((POD, ROUTER), ([10, 244, 0, 3], port), ([10, 244, 1, 3], 80), 64);
-    let inner = udp((FAR_ROUTER, FAR_POD), ([10, 244, 0, 3], port), ([10, 244, 1, 3], 80), 63);
+    let sent = udp((POD, ROUTER), ([10, 244, 0, 3], port), ([10, 244, 1, 3], 80), 64, PAYLOAD);
+    let inner = udp((FAR_ROUTER, FAR_POD), ([10, 244, 0, 3], port), ([10, 244, 1, 3], 80), 63, PAYLOAD);
     (sent, geneve((UPLINK, FAR_UPLINK), (NEAR_NODE, FAR_NODE), 7, [0, 3, 0, 5], &inner))
 }
 
 /// An answer: as it comes from the wire, and as OVS delivers it.
 fn back() -> (Vec<u8>, Vec<u8>) {
-    let inner = udp((ROUTER, POD), ([10, 244, 1, 3], 80), ([10, 244, 0, 3], 40_000), 63);
+    let inner = udp((ROUTER, POD), ([10, 244, 1, 3], 80), ([10, 244, 0, 3], 40_000), 63, PAYLOAD);
     (geneve((FAR_UPLINK, UPLINK), (FAR_NODE, NEAR_NODE), 9, [0, 5, 0, 3], &inner), inner)
-}
-
-type Macs = ([u8; 6], [u8; 6]);
-
-fn udp(macs: Macs, from: ([u8; 4], u16), to: ([u8; 4], u16), ttl: u8) -> Vec<u8> {
-    let builder = PacketBuilder::ethernet2(macs.0, macs.1).ipv4(from.0, to.0, ttl).udp(from.1, to.1);
-    let mut bytes = Vec::new();
-    // Writing 18 bytes to memory.
-    let _ = builder.write(&mut bytes, &[7; 18]);
-    bytes
-}
-
-/// As OVN has it: one option of 4 bytes with the ports' keys; not to be fragmented, without a UDP checksum.
-fn geneve(macs: Macs, nodes: ([u8; 4], [u8; 4]), vni: u8, keys: [u8; 4], inner: &[u8]) -> Vec<u8> {
-    let mut payload = vec![2, 0x40, 0x65, 0x58, 0, 0, vni, 0, 0x01, 0x02, 0x80, 0x01];
-    payload.extend(keys);
-    payload.extend(inner);
-    let mut ip = Ipv4Header { time_to_live: 64, dont_fragment: true, ..Ipv4Header::default() };
-    (ip.source, ip.destination, ip.identification) = (nodes.0, nodes.1, 0);
-    let builder = PacketBuilder::ethernet2(macs.0, macs.1)
-        .ip(etherparse::IpHeaders::Ipv4(ip, Default::default()))
-        .udp(51_000, 6081);
-    let mut bytes = Vec::new();
-    // As above.
-    let _ = builder.write(&mut bytes, &payload);
-    if let Some(checksum) = bytes.get_mut(40..42) {
-        checksum.fill(0);
-    }
-    bytes
 }

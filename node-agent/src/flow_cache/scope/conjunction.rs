@@ -9,7 +9,8 @@ use crate::ovs::openflow::Match;
 /// A conjunction, and the dimension that the flow itself is in; none for a flow that matches its id.
 type Membership = (u32, Option<u8>);
 
-/// Appends the scopes of a flow by its own match, or by a dimension that it does not belong to, and tells by which rule. `facts`: what the flow was and is.
+/// Appends the scopes of a flow by its own match, or by a dimension that it does not belong to, and tells by which rule. `facts`: what
+/// the flow was and is.
 pub(super) fn scopes<'a>(
     index: &Index,
     table: u8,

@@ -10,7 +10,7 @@ use hashbrown::{HashMap, HashSet};
 use super::counted::Counted;
 use super::facts::{Constant, Fact, Write};
 use super::ledger::Name;
-use crate::ovs::openflow::{FIRST_CALLED, LogicalPort};
+use crate::ovs::openflow::{FIRST_CALLED, FIRST_UNTOLD, LogicalPort};
 
 /// Flows of the clauses of a conjunction, by dimension.
 pub(super) type Dimensions = BTreeMap<u8, Counted<Name>>;
@@ -186,7 +186,7 @@ impl Index {
     pub(super) fn is_routed(&self, datapath: u64, table: u8) -> bool {
         let Some(tables) = self.routers.get(&datapath) else { return false };
         let late = |table: u8| tables.iter().any(|lowers| table >= *lowers);
-        if table < FIRST_CALLED {
+        if !(FIRST_CALLED..FIRST_UNTOLD).contains(&table) {
             return late(table);
         }
         let callers = [Some(datapath), None].map(|datapath| self.calls.get(&(datapath, table)));

@@ -39,7 +39,7 @@ pub struct Effects {
     pub constant: Targets,
     /// Targets that get something else: a part, another field, another constant as well.
     pub other: Targets,
-    /// Bit for each table from [`FIRST_CALLED`] on that packets are resubmitted to.
+    /// Bit for each of the tables of [`Self::calls`].
     calls: u128,
     registers: [u32; 16],
     /// Bit for each register that gets a constant, other than 0, whole.
@@ -54,9 +54,11 @@ pub struct Effects {
 /// First table that is no stage of a logical pipeline but is called by those (OVN, `OFTABLE_SAVE_INPORT` and following, in
 /// controller/lflow.h).
 pub const FIRST_CALLED: u8 = 64;
+/// First table of which [`Effects::calls`] does not tell.
+pub const FIRST_UNTOLD: u8 = FIRST_CALLED + 128;
 
 impl Effects {
-    /// Tables from [`FIRST_CALLED`] on that packets are resubmitted to. Those beyond the 128th are not told.
+    /// Tables from [`FIRST_CALLED`] on, and before [`FIRST_UNTOLD`], that packets are resubmitted to.
     pub fn calls(&self) -> impl Iterator<Item = u8> + use<> {
         let calls = self.calls;
         (0..128).filter(move |at| calls & 1 << at != 0).map(|at| FIRST_CALLED + at)
@@ -117,10 +119,7 @@ impl Effects {
             // NXAST_REG_LOAD: offset and bits, header, value.
             7 => self.load(body),
             // NXAST_RESUBMIT_TABLE, NXAST_RESUBMIT_TABLE_CT: port, table.
-            14 | 44 => {
-                let called = body.get(2).and_then(|table| table.checked_sub(FIRST_CALLED));
-                self.calls |= called.and_then(|at| 1_u128.checked_shl(at.into())).unwrap_or_default();
-            }
+            14 | 44 => self.call(body.get(2)),
             18 | 21 => self.lowers_ttl = true,
             // NXAST_STACK_PUSH, NXAST_STACK_POP: offset, header, bits.
             27 => self.push(part(u32_at(body, 2), u16_at(body, 0), u16_at(body, 6))),
@@ -130,6 +129,8 @@ impl Effects {
             }
             // NXAST_REG_LOAD2: padding, field.
             33 => self.set_fields(body.get(6..).unwrap_or_default()),
+            // NXAST_CT: flags, zone (6 bytes), table that packets go on in, or 255.
+            35 => self.call(body.get(8)),
             // NXAST_NAT: padding, flags; 1 is for the source, 2 for the destination.
             36 => {
                 self.translates = true;
@@ -139,6 +140,11 @@ impl Effects {
             // NXAST_DELETE_FIELD is for tunnel metadata alone.
             _ => {}
         }
+    }
+
+    fn call(&mut self, table: Option<&u8>) {
+        let called = table.and_then(|table| table.checked_sub(FIRST_CALLED));
+        self.calls |= called.and_then(|at| 1_u128.checked_shl(at.into())).unwrap_or_default();
     }
 
     fn set_fields(&mut self, body: &[u8]) {

@@ -10,7 +10,7 @@ mod session;
 mod targets;
 
 pub use actions::{FlowActions, Part, Uncacheable};
-pub use effects::{Effects, FIRST_CALLED};
+pub use effects::{Effects, FIRST_CALLED, FIRST_UNTOLD};
 pub use fields::{Fields, LogicalPort};
 pub use matches::{Address, IPV4, IPV6, Match};
 pub use session::{management_socket, watch_sessions};

@@ -68,7 +68,10 @@ fn a_router_lowers_the_ttl_once_and_before_it_chooses() {
 #[test]
 fn a_router_remembers_clients_before_it_routes() {
     let port = set(&masked(1, 2, &[0, 0, 0x1f, 0x90], &[0, 0, 0xff, 0xff]));
-    let learned = Flow::new(78, &[metadata(ROUTER), src(IP), proto(17)], &[port]);
+    let writes =
+        |table| Flow::new(table, &[metadata(ROUTER), src(IP), proto(17)], std::slice::from_ref(&port));
+    let learned = writes(78);
+    assert!(refused(&writes(200)).is_some(), "who calls such a table is not known");
     let asks =
         |table| Flow::new(table, &[metadata(ROUTER), dst(IP), proto(17)], &[resubmit(78), resubmit(21)]);
     let mut table = Table::new();
