@@ -7,6 +7,7 @@ pub mod layout;
 pub mod needed;
 pub mod packages;
 pub mod sbom;
+pub mod single;
 pub mod slipstream;
 
 /// The code that decides an archive's bytes: a change of it is a change of every archive.

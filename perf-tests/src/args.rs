@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand, ValueEnum};
@@ -58,9 +59,11 @@ enum Scenario {
     Scale,
 }
 
-/// What is not a scenario of pods: the benchmark of the fast path, and parts that run inside a namespace.
+/// What is not a scenario of pods: a live cluster, the benchmark of the fast path, and parts that run inside a namespace.
 #[derive(Debug, Subcommand)]
 enum Inside {
+    #[command(flatten)]
+    Cluster(cluster_bench::Command),
     /// The fast path against OVS, against other ways to connect pods, and against its goals.
     Fastpath(fastpath::Args),
     /// Node ports with a backend on another node: by XDP, by TC, and by the kernel's nftables, in packets per second of one core.
@@ -70,7 +73,10 @@ enum Inside {
     Load(fastpath::LoadArgs),
     /// The programs of the path `direct`, attached until standard input ends.
     #[command(hide = true)]
-    Direct,
+    Direct {
+        #[arg(value_enum)]
+        delivery: fastpath::Delivery,
+    },
     /// The programs by themselves, in namespaces of their own.
     #[command(hide = true)]
     Alone,
@@ -93,7 +99,7 @@ enum Inside {
 }
 
 impl Args {
-    pub(crate) fn run(self) -> Result<()> {
+    pub(crate) fn run(self) -> Result<ExitCode> {
         let Self { scenarios, check, name, pods, burst, scale, rounds, datapath, json, inside } = self;
         if let Some(inside) = inside {
             return inside.run();
@@ -127,23 +133,25 @@ impl Args {
             anyhow::bail!("goals missed: {}", missed.join("; "));
         }
         writeln!(out, "goals missed: {}", missed.len())?;
-        Ok(())
+        Ok(ExitCode::SUCCESS)
     }
 }
 
 impl Inside {
-    fn run(self) -> Result<()> {
+    fn run(self) -> Result<ExitCode> {
+        let done = |result: Result<()>| result.map(|()| ExitCode::SUCCESS);
         let (what, kubeconfig, nb, node, count, burst) = match self {
-            Self::Fastpath(args) => return args.run(),
-            Self::XdpForward(args) => return args.run(),
-            Self::Load(args) => return args.run(),
+            Self::Cluster(command) => return command.run(),
+            Self::Fastpath(args) => return done(args.run()),
+            Self::XdpForward(args) => return done(args.run()),
+            Self::Load(args) => return done(args.run()),
             Self::Alone => {
                 let mut out = std::io::stdout().lock();
                 serde_json::to_writer(&mut out, &fastpath::alone()?)?;
                 writeln!(out)?;
-                return Ok(());
+                return Ok(ExitCode::SUCCESS);
             }
-            Self::Direct => return fastpath::keep_direct(),
+            Self::Direct { delivery } => return done(fastpath::keep_direct(delivery)),
             Self::InHost { what, kubeconfig, nb, node, count, burst } => {
                 (what, kubeconfig, nb, node, count, burst)
             }
@@ -157,6 +165,6 @@ impl Inside {
             }
         })?;
         serde_json::to_writer(std::io::stdout(), &series)?;
-        Ok(())
+        Ok(ExitCode::SUCCESS)
     }
 }

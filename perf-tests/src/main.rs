@@ -11,6 +11,6 @@ mod record;
 mod scenario;
 mod xdp_forward;
 
-fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<std::process::ExitCode> {
     args::Args::parse().run()
 }

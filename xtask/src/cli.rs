@@ -3,7 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::{
-    bench, build_ebpf, chart, codegen, conformance, demo, exec, fuzz, image, lint, setup, test, vm_test,
+    bench, build_ebpf, chart, codegen, conformance, demo, exec, fuzz, image, lint, release, setup, test,
+    vm_test,
 };
 
 /// Builds, tests and demonstrates Slipstream.
@@ -40,6 +41,8 @@ enum Verb {
     VmTest(vm_test::Args),
     /// Make the container image, without a container engine.
     Image(image::Args),
+    /// Make chart and image of an earlier release, for tests of upgrades; kept in the cache.
+    Release(release::Args),
     /// Write the manifests that are rendered from the Helm chart.
     Chart(chart::Args),
     /// Start a cluster and leave it running.
@@ -77,6 +80,7 @@ impl Args {
             Verb::Conformance(args) => conformance::run(&args),
             Verb::VmTest(args) => vm_test::run(&args),
             Verb::Image(args) => image::run(&args),
+            Verb::Release(args) => release::run(&args),
             Verb::Chart(args) => chart::run(&args),
             Verb::Up { args } => demo::testbed("up", &args),
             Verb::Down { args } => demo::testbed("down", &args),

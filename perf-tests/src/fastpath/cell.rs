@@ -17,9 +17,20 @@ use super::place::Place;
 pub(super) struct Route {
     pub(super) client: Place,
     pub(super) server: Place,
+    /// Where the server listens.
     pub(super) address: String,
+    /// Where the client sends to, if that is something else.
+    pub(super) by: Option<By>,
     /// Processes whose work is a part of the way: its OVS.
     pub(super) part_of_path: Vec<i32>,
+}
+
+/// An address that is translated into the server's.
+#[derive(Debug, Clone)]
+pub(super) struct By {
+    pub(super) address: String,
+    /// What to add to a port of the server.
+    pub(super) port_offset: u16,
 }
 
 /// What both ends of a load have in common.
@@ -45,7 +56,7 @@ pub(super) struct End {
 impl End {
     /// The serving end, when it listens.
     pub(super) fn serve(route: &Route, settings: &Settings) -> Result<Self> {
-        let mut end = Self::start("serve", &route.server, &route.address, settings)?;
+        let mut end = Self::start("serve", &route.server, &route.address, settings.port, settings)?;
         let word = end.line()?;
         if word != "ready" {
             bail!("the serving end did not start: {word}");
@@ -55,11 +66,15 @@ impl End {
 
     /// The end that begins.
     pub(super) fn drive(route: &Route, settings: &Settings) -> Result<Self> {
-        Self::start("drive", &route.client, &route.address, settings)
+        let (address, offset) = match &route.by {
+            Some(by) => (&by.address, by.port_offset),
+            None => (&route.address, 0),
+        };
+        Self::start("drive", &route.client, address, settings.port + offset, settings)
     }
 
-    fn start(role: &str, place: &Place, address: &str, settings: &Settings) -> Result<Self> {
-        let Settings { kind, port, cpu, part_of_path, seconds } = settings;
+    fn start(role: &str, place: &Place, address: &str, port: u16, settings: &Settings) -> Result<Self> {
+        let Settings { kind, cpu, part_of_path, seconds, .. } = settings;
         let address: IpAddr = address.parse().with_context(|| format!("address {address:?}"))?;
         let kind = kind.to_possible_value().context("kinds have names")?;
         // What else the machine runs shall disturb little.

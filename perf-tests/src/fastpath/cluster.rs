@@ -129,18 +129,25 @@ impl Cluster {
     }
 
     fn route(&self, to: &str) -> Result<Route> {
+        let (client, _) = self.pod("near")?;
+        let (server, address) = self.pod(to)?;
+        Ok(Route { client, server, address, by: None, part_of_path: self.ovs()? })
+    }
+
+    /// The processes of OVS of all nodes.
+    pub(super) fn ovs(&self) -> Result<Vec<i32>> {
         let bed = self.bed()?;
-        let place = |name: &str| {
-            let (_, node) = PODS.iter().find(|pod| pod.0 == name).context("a pod of the benchmark")?;
-            Place::pod(bed, node, NAMESPACE, name)
-        };
-        let (client, _) = place("near")?;
-        let (server, address) = place(to)?;
-        let mut part_of_path = Vec::new();
+        let mut all = Vec::new();
         for node in bed.config().node_names() {
-            part_of_path.extend(place::processes_of(&bed.host(&node), OVS)?);
+            all.extend(place::processes_of(&bed.host(&node), OVS)?);
         }
-        Ok(Route { client, server, address, part_of_path })
+        Ok(all)
+    }
+
+    /// One of the pods, and its IPv4 address.
+    pub(super) fn pod(&self, name: &str) -> Result<(Place, String)> {
+        let (_, node) = PODS.iter().find(|pod| pod.0 == name).context("a pod of the benchmark")?;
+        Place::pod(self.bed()?, node, NAMESPACE, name)
     }
 
     /// Ends it; the error says what is left.

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::rows::Row;
-use super::verdict::Goal;
+use traffic::statistics::Goal;
 
 /// Kernel whose figures the goals are about.
 const KERNEL: &str = "6.1";

@@ -3,9 +3,10 @@
 use std::io::Write;
 
 use super::report::percent;
-use super::samples::{Pairs, Samples};
+use super::samples::Samples;
 use super::tally::Tally;
-use super::verdict::Verdict;
+use traffic::statistics::Pairs;
+use traffic::statistics::Verdict;
 
 /// Prints a line for each load and path; returns those that differ, or for which there is no verdict.
 pub(super) fn print(out: &mut impl Write, samples: &Samples) -> std::io::Result<Tally> {

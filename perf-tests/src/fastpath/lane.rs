@@ -10,8 +10,6 @@ use super::place;
 use super::plan::{Load, Path};
 use super::samples::{Series, Slice};
 
-/// First port of the serving ends on one CPU; two for each kind.
-const PORT: u16 = 7100;
 /// First port of those on every CPU; two for each.
 const PORT_ALL: u16 = 7500;
 /// A short run of this part of a slice goes before one-way traffic, as a slice of transactions has its own.
@@ -29,7 +27,7 @@ impl Lane {
         let kind = load.kind();
         let nth = u16::from(twin);
         let places: Vec<(usize, u16)> = match load {
-            Load::One(_) => vec![(cpu, PORT + 2 * kind.number() + nth)],
+            Load::One(_) | Load::Ways(_) => vec![(cpu, kind.port() + path.port_offset() + nth)],
             Load::All(_) => {
                 let cpus = std::thread::available_parallelism()?.get();
                 (0..cpus).zip((PORT_ALL + nth..).step_by(2)).collect()

@@ -1,6 +1,6 @@
 //! `cargo xtask bench fastpath`: the fast path against everything that it is held against, in one run.
 //!
-//! [`scene`] brings up the paths, by [`worlds`] and [`cluster`]; [`plan`] says which load of [`load`] runs on which; [`rounds`] opens
+//! [`scene`] brings up the paths, by [`worlds`], [`cluster`] and its [`ways`]; [`plan`] says which load of [`load`] runs on which; [`rounds`] opens
 //! them as [`lane`]s and measures slice by slice into [`samples`]. [`stats`] makes medians and intervals of them, [`verdict`]
 //! answers. [`revoke`] looks for packets that come too late, [`alone`] measures the programs by themselves, [`icount`] reads what
 //! was counted in emulated machines. [`rows`] holds the goals and [`report`] writes it down; [`itself`] is a control.
@@ -21,9 +21,8 @@ mod rounds;
 mod rows;
 mod samples;
 mod scene;
-mod stats;
 mod tally;
-mod verdict;
+mod ways;
 mod worlds;
 
 use std::io::Write;
@@ -43,7 +42,7 @@ use scene::{Clusters, Scene};
 use tally::Tally;
 
 pub(crate) use alone::run as alone;
-pub(crate) use direct::{OBJECT, keep as keep_direct};
+pub(crate) use direct::{Delivery, OBJECT, keep as keep_direct};
 pub(crate) use load::Args as LoadArgs;
 
 /// Where `--write` puts the page.

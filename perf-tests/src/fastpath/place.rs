@@ -26,6 +26,11 @@ impl Place {
         Ok((Self(host.path(netns)?), address.clone()))
     }
 
+    /// A host's own network.
+    pub(super) fn host(bed: &Bed, host: &str) -> Result<Self> {
+        Ok(Self(format!("/proc/{}/ns/net", bed.host(host).init()?.pid).into()))
+    }
+
     /// A program inside it, with the machine's files.
     pub(super) fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = exec::command("nsenter");

@@ -29,9 +29,53 @@ pub(super) enum Path {
     Vxlan,
     /// A bare veth pair.
     Veth,
+    /// A pod to a cluster IP whose backend is on the other node, eBPF.
+    ClusterIp,
+    /// From outside to a node port whose backend is on that node, eBPF.
+    NodePort,
+    /// From outside to a node port whose backend is on the other node, eBPF.
+    NodePortFar,
+    /// A pod to the outside, eBPF.
+    Outside,
+    /// A node's process to a pod of the other node, eBPF.
+    HostPod,
+    /// A node's process to the other node's, on nodes with eBPF.
+    Nodes,
+    /// From outside to a pod, redirected by its node.
+    DirectIn,
+    /// From outside to a pod, redirected by another node and by its own.
+    DirectVia,
+    /// A pod to the outside, routed, with nftables' SNAT.
+    RoutedSnat,
+    /// A node's process to a pod of the other node, routed.
+    RoutedHost,
 }
 
 impl Path {
+    /// Whether it goes through the cluster with eBPF.
+    pub(super) fn is_fast(self) -> bool {
+        matches!(self, Self::Fast | Self::FastSame) || self.is_way()
+    }
+
+    /// Whether it needs the services of [`ways`](super::ways).
+    pub(super) fn is_way(self) -> bool {
+        use Path::*;
+        matches!(self, ClusterIp | NodePort | NodePortFar | Outside | HostPod | Nodes)
+    }
+
+    /// What to add to a port of its kind: servers of several paths are in one pod.
+    pub(super) fn port_offset(self) -> u16 {
+        match self {
+            Self::ClusterIp => 20,
+            Self::NodePort => 40,
+            Self::NodePortFar => 60,
+            Self::Outside => 80,
+            Self::HostPod => 100,
+            Self::Nodes => 120,
+            _ => 0,
+        }
+    }
+
     /// In tables.
     pub(super) fn label(self) -> &'static str {
         match self {
@@ -45,6 +89,16 @@ impl Path {
             Self::Routed => "routed",
             Self::Vxlan => "VXLAN",
             Self::Veth => "veth",
+            Self::ClusterIp => "fast, cluster IP, across nodes",
+            Self::NodePort => "fast, node port, own backend",
+            Self::NodePortFar => "fast, node port, other's backend",
+            Self::Outside => "fast, pod to outside",
+            Self::HostPod => "fast, node to other's pod",
+            Self::Nodes => "fast, node to node",
+            Self::DirectIn => "direct, from outside",
+            Self::DirectVia => "direct, from outside, two nodes",
+            Self::RoutedSnat => "routed and SNAT, to outside",
+            Self::RoutedHost => "routed, node to other's pod",
         }
     }
 }
@@ -57,6 +111,8 @@ pub(super) enum Load {
     One(Kind),
     /// A pair on every CPU.
     All(Kind),
+    /// As `One`, on the paths of services, of the outside and of nodes: fewer paths at once keep their rounds short.
+    Ways(Kind),
 }
 
 impl Load {
@@ -69,14 +125,18 @@ impl Load {
             Self::One(Kind::TcpStream) => ("TCP stream, Gbit/s", 1e9),
             Self::One(Kind::Crr) => ("connections/s", 1.0),
             Self::All(Kind::Crr) => ("connections/s, all CPUs", 1.0),
-            Self::One(Kind::Paced) | Self::All(_) => ("per second", 1.0),
+            Self::Ways(Kind::TcpRr) => ("TCP_RR/s, other ways", 1.0),
+            Self::Ways(Kind::UdpRr) => ("UDP_RR/s, other ways", 1.0),
+            Self::Ways(Kind::UdpPps) => ("UDP 18 B, kpps, other ways", 1e3),
+            Self::Ways(Kind::TcpStream) => ("TCP stream, Gbit/s, other ways", 1e9),
+            Self::One(Kind::Paced) | Self::All(_) | Self::Ways(_) => ("per second", 1.0),
         }
     }
 
     /// Of which kind the traffic is.
     pub(super) fn kind(self) -> Kind {
         match self {
-            Self::One(kind) | Self::All(kind) => kind,
+            Self::One(kind) | Self::All(kind) | Self::Ways(kind) => kind,
         }
     }
 }
@@ -90,6 +150,10 @@ pub(super) enum LoadName {
     TcpStream,
     Crr,
     CrrAll,
+    WaysTcpRr,
+    WaysUdpRr,
+    WaysUdpPps,
+    WaysTcpStream,
 }
 
 impl LoadName {
@@ -101,6 +165,10 @@ impl LoadName {
             Self::TcpStream => Load::One(Kind::TcpStream),
             Self::Crr => Load::One(Kind::Crr),
             Self::CrrAll => Load::All(Kind::Crr),
+            Self::WaysTcpRr => Load::Ways(Kind::TcpRr),
+            Self::WaysUdpRr => Load::Ways(Kind::UdpRr),
+            Self::WaysUdpPps => Load::Ways(Kind::UdpPps),
+            Self::WaysTcpStream => Load::Ways(Kind::TcpStream),
         }
     }
 }
@@ -108,6 +176,20 @@ impl LoadName {
 /// Which loads run on which paths: those that a goal needs, and some to know more.
 pub(super) const PLAN: &[(Load, &[Path])] = {
     use Path::*;
+    const WAYS: &[Path] = &[
+        Fast,
+        ClusterIp,
+        DirectIn,
+        NodePort,
+        DirectVia,
+        NodePortFar,
+        RoutedSnat,
+        Outside,
+        RoutedHost,
+        HostPod,
+        Host,
+        Nodes,
+    ];
     &[
         (
             Load::One(Kind::TcpRr),
@@ -121,6 +203,10 @@ pub(super) const PLAN: &[(Load, &[Path])] = {
         (Load::One(Kind::TcpStream), &[Fast, Host, Vxlan, Ovs]),
         (Load::One(Kind::Crr), &[Fast, Ovs, Vxlan]),
         (Load::All(Kind::Crr), &[Fast, Uncounted]),
+        (Load::Ways(Kind::TcpRr), WAYS),
+        (Load::Ways(Kind::UdpRr), WAYS),
+        (Load::Ways(Kind::UdpPps), &[Fast, ClusterIp]),
+        (Load::Ways(Kind::TcpStream), &[Outside, RoutedSnat]),
     ]
 };
 

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::plan::{Load, PLAN, Path};
 use super::rows::{Found, Row};
 use super::samples::Samples;
-use super::stats::median;
 use super::tally::Tally;
-use super::verdict::Goal;
+use traffic::statistics::Goal;
+use traffic::statistics::median;
 
 /// Under which circumstances it was measured.
 #[derive(Debug, Clone, Serialize, Deserialize)]

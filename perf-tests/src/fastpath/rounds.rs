@@ -5,6 +5,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use traffic::statistics::order;
 
 use super::cell::Route;
 use super::lane::Lane;
@@ -82,12 +83,6 @@ fn load_on(
     Ok(lanes.into_iter().map(|lane| lane.series).collect())
 }
 
-/// The order of `count` paths in a round.
-fn order(count: usize, round: usize) -> Vec<usize> {
-    let turned = (0..count).map(|i| (i + round / 2) % count.max(1));
-    if round.is_multiple_of(2) { turned.collect() } else { turned.rev().collect() }
-}
-
 /// How long the rounds of one load will take.
 fn expected(lanes: usize, settings: Settings) -> Duration {
     let one = settings.slice + settings.slice / 10 + OVERHEAD;
@@ -116,31 +111,6 @@ fn progress(load: Load, lanes: &[Lane], round: usize, rounds: usize, left: Durat
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_round_has_every_path_and_begins_elsewhere() {
-        for round in 0..20 {
-            let mut all = order(5, round);
-            all.sort_unstable();
-            assert_eq!(all, [0, 1, 2, 3, 4]);
-        }
-        assert_eq!(order(3, 0), [0, 1, 2]);
-        assert_eq!(order(3, 1), [2, 1, 0]);
-        assert_eq!(order(3, 2), [1, 2, 0]);
-        assert_eq!(order(3, 3), [0, 2, 1]);
-        assert_eq!(order(0, 7), Vec::<usize>::new());
-    }
-
-    #[test]
-    fn each_path_comes_as_often_before_another_as_after_it() {
-        let before = (0..40)
-            .filter(|&round| {
-                let at = |path| order(4, round).iter().position(|&i| i == path);
-                at(0) < at(2)
-            })
-            .count();
-        assert_eq!(before, 20);
-    }
 
     #[test]
     fn the_expected_time_grows_with_rounds_and_paths() {

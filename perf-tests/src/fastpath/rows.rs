@@ -7,9 +7,10 @@ use super::icount::Machines;
 use super::load::Kind::{Crr, TcpRr, TcpStream, UdpPps, UdpRr};
 use super::plan::{Load, Path};
 use super::revoke::Late;
-use super::samples::{Pairs, Samples};
-use super::stats::median;
-use super::verdict::{Goal, Verdict};
+use super::samples::Samples;
+use traffic::statistics::Pairs;
+use traffic::statistics::median;
+use traffic::statistics::{Goal, Verdict};
 
 /// A figure with its goal.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -98,6 +99,7 @@ impl Row {
 /// All rows, measured or not, in the order of the goals.
 pub(super) fn rows(found: &Found) -> Vec<Row> {
     let mut rows = ratios(&found.samples);
+    rows.extend(ways(&found.samples));
     rows.extend(found.machines.rows());
     rows.extend(alone(&found.alone));
     rows.extend(revoked(found));
@@ -132,6 +134,32 @@ fn ratios(samples: &Samples) -> Vec<Row> {
         row("TCP_RR same node", TcpRr, Path::FastSame, Path::Veth, 0.95),
         row("UDP_RR same node", UdpRr, Path::FastSame, Path::Veth, 0.95),
     ]
+}
+
+/// Connections that are translated, and those of nodes and of the outside.
+fn ways(samples: &Samples) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (name, kind) in [("TCP_RR", TcpRr), ("UDP_RR", UdpRr)] {
+        for (what, path, against, goal) in [
+            ("cluster IP across nodes", Path::ClusterIp, Path::Fast, 0.97),
+            ("from outside by node port, backend there", Path::NodePort, Path::DirectIn, 0.90),
+            (
+                "from outside by node port, backend on the other node",
+                Path::NodePortFar,
+                Path::DirectVia,
+                0.85,
+            ),
+            ("pod to outside", Path::Outside, Path::RoutedSnat, 1.0),
+            ("node to pod of the other node", Path::HostPod, Path::RoutedHost, 0.95),
+            ("node to node", Path::Nodes, Path::Host, 0.92),
+        ] {
+            rows.push(ratio(samples, &format!("{name} {what}"), Load::Ways(kind), path, against, goal));
+        }
+    }
+    let row = |what, kind, path, against, goal| ratio(samples, what, Load::Ways(kind), path, against, goal);
+    rows.push(row("UDP 18 B packets/s to a cluster IP", UdpPps, Path::ClusterIp, Path::Fast, 0.97));
+    rows.push(row("TCP stream, pod to outside", TcpStream, Path::Outside, Path::RoutedSnat, 1.0));
+    rows
 }
 
 fn alone(alone: &Alone) -> Vec<Row> {

@@ -1,9 +1,9 @@
 //! What was measured: slices of each load on each path, and pairs of them from one round.
 
 use serde::{Deserialize, Serialize};
+use traffic::statistics::{Pair, Pairs, part};
 
 use super::plan::{Load, Path};
-use super::stats::Estimate;
 
 /// A slice of which others took more than this part is left out. The quiet machine's own timers and kernel threads take
 /// some thousandths.
@@ -58,59 +58,15 @@ pub(super) struct Series {
 }
 
 /// Ratios of two series, of slices in the same round of which neither was disturbed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Pairs {
-    /// Of the ratio of the rates.
-    pub(super) estimate: Option<Estimate>,
-    /// Of the ratio of the median times of a transaction, turned round: more is better.
-    pub(super) by_times: Option<f64>,
-    /// How many pairs were left out.
-    pub(super) disturbed: usize,
-}
-
-impl Pairs {
-    fn of(series: &Series, against: &Series) -> Self {
-        let (mut rates, mut times, mut disturbed) = (Vec::new(), Vec::new(), 0);
-        for slice in &series.slices {
-            let Some(other) = against.slices.iter().find(|other| other.round == slice.round) else {
-                continue;
-            };
-            if slice.is_disturbed() || other.is_disturbed() {
-                disturbed += 1;
-                continue;
-            }
-            rates.push(slice.per_second / other.per_second);
-            times.extend(other.median_us.zip(slice.median_us).map(|(other, ours)| other / ours));
-        }
-        rates.retain(|ratio| ratio.is_finite());
-        let by_times = super::stats::median(&mut times);
-        Self { estimate: Estimate::of(&rates), by_times, disturbed }
-    }
-
-    fn used(&self) -> usize {
-        self.estimate.map_or(0, |estimate| estimate.values)
-    }
-
-    /// Whether both were measured in any round.
-    pub(super) fn has_any(&self) -> bool {
-        self.used() + self.disturbed > 0
-    }
-
-    /// The part that was left out.
-    pub(super) fn left_out(&self) -> f64 {
-        part(self.disturbed, self.used() + self.disturbed)
-    }
-
-    /// Whether more than half were left out: what is left may be of a kind.
-    pub(super) fn mostly_disturbed(&self) -> bool {
-        self.disturbed > self.used()
-    }
-
-    /// Rounds that give so many pairs, if as many are disturbed as before.
-    pub(super) fn rounds_for(&self, pairs: usize) -> usize {
-        let used = self.used().max(1);
-        (pairs * (used + self.disturbed)).div_ceil(used)
-    }
+fn pair(series: &Series, against: &Series) -> Pairs {
+    Pairs::of(series.slices.iter().filter_map(|slice| {
+        let other = against.slices.iter().find(|other| other.round == slice.round)?;
+        Some(Pair {
+            rate: slice.per_second / other.per_second,
+            time: other.median_us.zip(slice.median_us).map(|(other, ours)| other / ours),
+            is_disturbed: slice.is_disturbed() || other.is_disturbed(),
+        })
+    }))
 }
 
 /// Everything that was measured.
@@ -125,13 +81,13 @@ impl Samples {
     /// Two paths against each other.
     pub(super) fn pairs(&self, load: Load, path: Path, against: Path) -> Pairs {
         let both = self.find(load, path, false).zip(self.find(load, against, false));
-        both.map_or_else(Pairs::default, |(series, against)| Pairs::of(series, against))
+        both.map_or_else(Pairs::default, |(series, against)| pair(series, against))
     }
 
     /// Two openings of one path against each other.
     pub(super) fn twins(&self, load: Load, path: Path) -> Pairs {
         let both = self.find(load, path, true).zip(self.find(load, path, false));
-        both.map_or_else(Pairs::default, |(twin, first)| Pairs::of(twin, first))
+        both.map_or_else(Pairs::default, |(twin, first)| pair(twin, first))
     }
 
     /// Rates of one path, disturbed or not.
@@ -153,12 +109,6 @@ impl Samples {
         let all = || self.0.iter().flat_map(|series| &series.slices);
         part(all().filter(|slice| slice.is_disturbed()).count(), all().count())
     }
-}
-
-/// `some` as a part of `all`, which may be 0.
-fn part(some: usize, all: usize) -> f64 {
-    // Counts of slices, far below 2^52.
-    if all == 0 { 0.0 } else { some as f64 / all as f64 }
 }
 
 #[cfg(test)]

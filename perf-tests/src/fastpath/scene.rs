@@ -6,6 +6,7 @@ use testbed::cluster::config::Datapath;
 use super::cell::Route;
 use super::cluster::{Cluster, Sabotage};
 use super::plan::Path;
+use super::ways;
 use super::worlds::{self, World};
 
 /// How the clusters are had.
@@ -25,6 +26,8 @@ pub(super) struct Scene {
     ovs: Option<Cluster>,
     uncounted: Option<Cluster>,
     worlds: Vec<(Path, World)>,
+    /// Through services, and from and to what is no pod.
+    ways: Vec<(Path, Route)>,
 }
 
 impl Scene {
@@ -39,7 +42,12 @@ impl Scene {
                 Path::Routed => worlds::routed()?,
                 Path::Vxlan => worlds::vxlan()?,
                 Path::Veth => worlds::veth()?,
-                Path::Fast | Path::Uncounted | Path::Ovs | Path::FastSame | Path::OvsSame => continue,
+                Path::DirectIn => worlds::direct_in()?,
+                Path::DirectVia => worlds::direct_via()?,
+                Path::RoutedSnat => worlds::routed_snat()?,
+                Path::RoutedHost => worlds::routed_host()?,
+                // In clusters.
+                _ => continue,
             };
             scene.worlds.push((*path, world));
         }
@@ -53,7 +61,7 @@ impl Scene {
             let name = format!("{name}-{kind}");
             if there { Cluster::there(&name) } else { Cluster::up(&name, datapath) }
         };
-        if both || [Path::Fast, Path::FastSame].iter().any(|path| paths.contains(path)) {
+        if both || paths.iter().any(|path| path.is_fast()) {
             scene.fast = Some(match sabotage {
                 Some(sabotage) => Cluster::sabotaged(&format!("{name}-ebpf"), sabotage)?,
                 None => cluster("ebpf", Datapath::Auto)?,
@@ -61,6 +69,9 @@ impl Scene {
         }
         if both || [Path::Ovs, Path::OvsSame].iter().any(|path| paths.contains(path)) {
             scene.ovs = Some(cluster("ovs", Datapath::Ovs)?);
+        }
+        if paths.iter().any(|path| path.is_way()) {
+            scene.ways = ways::routes(scene.fast()?)?;
         }
         Ok(scene)
     }
@@ -89,6 +100,7 @@ impl Scene {
                 routes.push((same, cluster.same_node()?));
             }
         }
+        routes.extend(self.ways.iter().cloned());
         routes.extend(self.worlds.iter().map(|(path, world)| (*path, world.route())));
         Ok(routes)
     }

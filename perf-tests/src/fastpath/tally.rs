@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::verdict::Verdict;
+use traffic::statistics::Verdict;
 
 /// A goal was missed, or a row not measured.
 const MISSED: i32 = 1;
@@ -54,7 +54,7 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fastpath::verdict::Doubt;
+    use traffic::statistics::Doubt;
 
     #[test]
     fn no_verdict_is_apart_from_missed() {

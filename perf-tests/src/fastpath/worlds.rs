@@ -8,7 +8,7 @@ use std::fmt::Write;
 use anyhow::Result;
 
 use super::cell::Route;
-use super::direct;
+use super::direct::{self, Delivery};
 use super::place::{Keeper, Namespace};
 
 /// MTU of pods here and in the clusters.
@@ -39,7 +39,7 @@ impl World {
     pub(super) fn route(&self) -> Route {
         let [client, server] = &self.ends;
         let (client, server) = (client.place(), server.place());
-        Route { client, server, address: self.address.clone(), part_of_path: Vec::new() }
+        Route { client, server, address: self.address.clone(), by: None, part_of_path: Vec::new() }
     }
 }
 
@@ -61,6 +61,35 @@ pub(super) fn host() -> Result<World> {
 /// Pods whose nodes route to each other's range.
 pub(super) fn routed() -> Result<World> {
     let underlay = Underlay::new()?;
+    let pods = routed_pods(&underlay)?;
+    Ok(World::new(pods, "10.78.2.2").over(underlay))
+}
+
+/// A process of one node, and a pod of the other, to whose range it has a route.
+pub(super) fn routed_host() -> Result<World> {
+    let underlay = Underlay::new()?;
+    let [near, far] = routed_pods(&underlay)?;
+    let Underlay { switch, nodes: [client, node] } = underlay;
+    Ok(World { _between: vec![switch, node, near], ..World::new([client, far], "10.78.2.2") })
+}
+
+/// A pod, and a host that has no route to it: its node, which routes, translates the pod's address into its own.
+pub(super) fn routed_snat() -> Result<World> {
+    let underlay = Underlay::new()?;
+    let [pod, far] = routed_pods(&underlay)?;
+    let Underlay { switch, nodes: [node, outside] } = underlay;
+    outside.ip("route del 10.78.1.0/24\n")?;
+    let rules = format!(
+        "table ip nat {{\nchain out {{\ntype nat hook postrouting priority srcnat;\n\
+         ip saddr 10.78.1.0/24 oifname eth0 counter snat to {};\n}}\n}}\n",
+        node_ip(1)
+    );
+    testbed::exec::input_output(node.place().command("nft").args(["-f", "-"]), &rules)?;
+    Ok(World { _between: vec![switch, node, far], ..World::new([pod, outside], node_ip(2)) })
+}
+
+/// Makes a pod on each node, and the routes to them.
+fn routed_pods(underlay: &Underlay) -> Result<[Namespace; 2]> {
     let pods = [Namespace::new()?, Namespace::new()?];
     for (i, (node, pod)) in (1..).zip(underlay.nodes.iter().zip(&pods)) {
         let j = 3 - i;
@@ -73,7 +102,7 @@ pub(super) fn routed() -> Result<World> {
             "addr add 10.78.{i}.2/24 dev eth0\nlink set eth0 up\nroute add default via 10.78.{i}.1\n"
         ))?;
     }
-    Ok(World::new(pods, "10.78.2.2").over(underlay))
+    Ok(pods)
 }
 
 /// Pods on a bridge of their node; the nodes route to each other's range through a VXLAN device with fixed neighbours.
@@ -112,20 +141,68 @@ pub(super) fn vxlan() -> Result<World> {
 pub(super) fn direct() -> Result<World> {
     let underlay = Underlay::new()?;
     let pods = [Namespace::new()?, Namespace::new()?];
-    let mac = |i: u8| format!("0a:00:00:00:00:0{i}");
     let mut programs = Vec::new();
-    for (i, (node, pod)) in (1_u8..).zip(underlay.nodes.iter().zip(&pods)) {
+    for (node, pod) in underlay.nodes.iter().zip(&pods) {
+        programs.push(redirected(node, pod)?);
+    }
+    introduce(pods.each_ref())?;
+    Ok(World { _programs: programs, ..World::new(pods, "10.77.0.2").over(underlay) })
+}
+
+/// A host outside and a pod, whose node redirects what comes for it.
+pub(super) fn direct_in() -> Result<World> {
+    let Underlay { switch, nodes: [client, node] } = Underlay::new()?;
+    let pod = Namespace::new()?;
+    let program = redirected(&node, &pod)?;
+    introduce([&client, &pod])?;
+    Ok(World {
+        _between: vec![switch, node],
+        _programs: vec![program],
+        ..World::new([client, pod], "10.77.0.2")
+    })
+}
+
+/// The same with a second node before the pod's, which redirects from one of its interfaces to another: as many devices on the
+/// way as if it sent back by the same.
+pub(super) fn direct_via() -> Result<World> {
+    let Underlay { switch: first, nodes: [client, via] } = Underlay::new()?;
+    let (second, node, pod) = (Namespace::new()?, Namespace::new()?, Namespace::new()?);
+    second.ip("link add underlay type bridge mcast_snooping 0\nlink set underlay up\n")?;
+    for (name, host, device) in [("n1", &via, "pod"), ("n2", &node, "eth0")] {
+        let pid = host.pid();
+        second.ip(&format!(
+            "link add {name} type veth peer name {device} netns {pid}\nlink set {name} master underlay up\n"
+        ))?;
+        host.ip(&format!("link set {device} up\n"))?;
+    }
+    let programs = vec![redirected(&node, &pod)?, direct::attach(&via.place(), Delivery::Interface)?];
+    introduce([&client, &pod])?;
+    Ok(World {
+        _between: vec![first, second, via, node],
+        _programs: programs,
+        ..World::new([client, pod], "10.77.0.2")
+    })
+}
+
+/// Joins a pod with its node, whose programs hand it all that comes.
+fn redirected(node: &Namespace, pod: &Namespace) -> Result<Keeper> {
+    node.ip(&format!("{}link set pod up\n", pod_link(pod)))?;
+    direct::attach(&node.place(), Delivery::Peer)
+}
+
+/// Gives two ends their addresses, and each the other's MAC: nothing between them answers ARP.
+fn introduce(ends: [&Namespace; 2]) -> Result<()> {
+    let mac = |i: u8| format!("0a:00:00:00:00:0{i}");
+    for (i, end) in (1_u8..).zip(ends) {
         let j = 3 - i;
-        node.ip(&format!("{}link set pod up\n", pod_link(pod)))?;
-        pod.ip(&format!(
+        end.ip(&format!(
             "link set eth0 address {}\naddr add 10.77.0.{i}/24 dev eth0\nlink set eth0 up\n\
              neigh add 10.77.0.{j} lladdr {} dev eth0\n",
             mac(i),
             mac(j)
         ))?;
-        programs.push(direct::attach(&node.place())?);
     }
-    Ok(World { _programs: programs, ..World::new(pods, "10.77.0.2").over(underlay) })
+    Ok(())
 }
 
 /// Two nodes and the bridge between them.

@@ -23,7 +23,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (TEST_SUPPORT, &[]),
     // Of the agent: what a change of flows concerns, compared with what it does.
     ("e2e", &["api", "node-agent", "ovsdb-client", TEST_SUPPORT, "testbed"]),
-    ("perf-tests", &["api", "ovsdb-client", "ebpf", "controller", "node-agent", "testbed"]),
+    (
+        "perf-tests",
+        &["api", "ovsdb-client", "ebpf", "controller", "node-agent", "testbed", "traffic", "cluster-bench"],
+    ),
+    ("traffic", &[]),
+    ("cluster-bench", &["traffic"]),
     ("fuzz", &["api", "ovsdb-client", "ebpf", "controller", "node-agent"]),
     ("xtask", &[]),
 ];
@@ -38,6 +43,8 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("ebpf", &["tokio", "kube"]),
     ("slipctl", &["tokio", "kube", "k8s-openapi", "aya", "rtnetlink"]),
     ("entrypoint", &["tokio", "kube", "k8s-openapi", "aya", "rtnetlink"]),
+    ("traffic", &["tokio", "kube", "k8s-openapi", "aya", "rtnetlink"]),
+    ("cluster-bench", &["aya", "rtnetlink"]),
     ("slipstream-cni", &["tokio", "kube", "k8s-openapi", "aya", "rtnetlink", "clap"]),
 ];
 

@@ -62,6 +62,22 @@ const PACKAGES: &[Package] = &[
             "args",
         ],
     },
+    Package {
+        source: "traffic/src",
+        rooms: &[
+            "statistics",
+            "measure",
+            "net",
+            "protocol",
+            "server",
+            "load",
+            "report",
+            "client",
+            "slices",
+            "compare",
+            "cli",
+        ],
+    },
     // The programs and the programs for benchmarks are binaries, for which the library is another crate.
     Package { source: "ebpf/src", rooms: &["layout", "packet", "decide", "programs", "bench"] },
 ];

@@ -32,6 +32,8 @@ pub(crate) use session::Command;
 const MESSAGE: usize = 64;
 /// UDP payload of the packet-rate test: with Ethernet, IPv4 and UDP a frame of 60 bytes, the shortest that there is.
 const SMALL: usize = 18;
+/// The serving ends on one CPU have ports behind it.
+const PORT: u16 = 7100;
 /// How long an end waits for the other before it gives up.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -60,7 +62,7 @@ impl Kind {
     }
 
     /// Different for each.
-    pub(crate) fn number(self) -> u16 {
+    fn number(self) -> u16 {
         match self {
             Self::TcpRr => 1,
             Self::UdpRr => 2,
@@ -69,6 +71,11 @@ impl Kind {
             Self::Crr => 5,
             Self::Paced => 6,
         }
+    }
+
+    /// First of the two ports of the serving ends on one CPU.
+    pub(crate) fn port(self) -> u16 {
+        PORT + 2 * self.number()
     }
 }
 

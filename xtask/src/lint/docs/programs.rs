@@ -31,6 +31,8 @@ const PROGRAMS: &[(&str, &[&str], Option<Verbs>)] = &[
         Some(("controller/src/args.rs", "Command")),
     ),
     ("slipstream-entrypoint", &["entrypoint/"], Some(("entrypoint/src/args.rs", "Role"))),
+    ("slipstream-traffic", &["traffic/"], Some(("traffic/src/cli/mod.rs", "Command"))),
+    ("cluster-bench", &["cluster-bench/"], Some(("cluster-bench/src/args.rs", "Command"))),
     ("perf-tests", &["perf-tests/"], None),
 ];
 /// Packages without a program whose flags may be named.

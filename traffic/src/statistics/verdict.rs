@@ -1,9 +1,11 @@
 //! What a figure says about its goal. Four answers: met, missed, no verdict, not measured.
 
+use std::process::ExitCode;
+
 use serde::{Deserialize, Serialize};
 
-use super::samples::Pairs;
-use super::stats::Estimate;
+use super::estimate::Estimate;
+use super::pairs::Pairs;
 
 /// Pairs of slices without which an interval says too little.
 const FEWEST: usize = 30;
@@ -15,8 +17,10 @@ const FAR: f64 = 100.0;
 /// A bound on a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Goal {
+pub enum Goal {
+    /// The figure must not be below it.
     AtLeast(f64),
+    /// The figure must not be above it.
     AtMost(f64),
 }
 
@@ -27,7 +31,9 @@ impl Goal {
         }
     }
 
-    pub(super) fn is_met_by(self, figure: f64) -> bool {
+    /// Whether a figure meets the goal; one on the bound does.
+    #[must_use]
+    pub fn is_met_by(self, figure: f64) -> bool {
         match self {
             Self::AtLeast(bound) => figure >= bound,
             Self::AtMost(bound) => figure <= bound,
@@ -38,7 +44,7 @@ impl Goal {
 /// Why there is no verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Doubt {
+pub enum Doubt {
     /// The interval lies on both sides of the goal; so many more rounds could be enough. None: more than anybody will wait for.
     Rounds(Option<usize>),
     /// More than half of the pairs were disturbed.
@@ -48,17 +54,21 @@ pub(super) enum Doubt {
 /// The answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Verdict {
+pub enum Verdict {
+    /// The goal is met.
     Met,
+    /// The goal is missed.
     Missed,
     /// No verdict.
     Undecided(Doubt),
+    /// There is nothing to judge by.
     NotMeasured,
 }
 
 impl Verdict {
     /// On ratios of slices: the complete interval must lie on one side of the goal.
-    pub(super) fn of_pairs(goal: Goal, pairs: &Pairs) -> Self {
+    #[must_use]
+    pub fn of_pairs(goal: Goal, pairs: &Pairs) -> Self {
         let estimate = match enough(pairs) {
             Ok(estimate) => estimate,
             Err(answer) => return answer,
@@ -72,7 +82,8 @@ impl Verdict {
 
     /// On two openings of one path: they are the same if the interval holds 1, or nothing beyond 1 % of it; they differ if all of
     /// it lies beyond.
-    pub(super) fn of_twins(pairs: &Pairs) -> Self {
+    #[must_use]
+    pub fn of_twins(pairs: &Pairs) -> Self {
         let estimate = match enough(pairs) {
             Ok(estimate) => estimate,
             Err(answer) => return answer,
@@ -89,7 +100,8 @@ impl Verdict {
     }
 
     /// On a figure that counts or sums up, without an interval.
-    pub(super) fn of_figure(goal: Goal, figure: Option<f64>) -> Self {
+    #[must_use]
+    pub fn of_figure(goal: Goal, figure: Option<f64>) -> Self {
         match figure {
             None => Self::NotMeasured,
             Some(figure) if goal.is_met_by(figure) => Self::Met,
@@ -97,8 +109,21 @@ impl Verdict {
         }
     }
 
+    /// The code of a process whose goals have these verdicts: 1 if one is missed or not measured, otherwise 3 if there is none on one.
+    #[must_use]
+    pub fn exit_code(all: &[Self]) -> ExitCode {
+        if all.iter().any(|verdict| matches!(verdict, Self::Missed | Self::NotMeasured)) {
+            ExitCode::FAILURE
+        } else if all.iter().any(|verdict| matches!(verdict, Self::Undecided(_))) {
+            ExitCode::from(3)
+        } else {
+            ExitCode::SUCCESS
+        }
+    }
+
     /// In tables.
-    pub(super) fn text(self) -> String {
+    #[must_use]
+    pub fn text(self) -> String {
         match self {
             Self::Met => "met".into(),
             Self::Missed => "MISSED".into(),
@@ -146,6 +171,15 @@ mod tests {
     fn pairs(median: f64, reach: f64, values: usize, disturbed: usize) -> Pairs {
         let estimate = Estimate { median, low: median - reach, high: median + reach, values };
         Pairs { estimate: Some(estimate), disturbed, ..Pairs::default() }
+    }
+
+    #[test]
+    fn the_worst_verdict_is_the_code() {
+        let of = |all: &[Verdict]| format!("{:?}", Verdict::exit_code(all));
+        let undecided = Verdict::Undecided(Doubt::Disturbed);
+        assert_eq!(of(&[]), format!("{:?}", ExitCode::SUCCESS));
+        assert_eq!(of(&[Verdict::Met, undecided]), format!("{:?}", ExitCode::from(3)));
+        assert_eq!(of(&[undecided, Verdict::Missed]), format!("{:?}", ExitCode::FAILURE));
     }
 
     #[test]

@@ -12,19 +12,23 @@ const SEED: u64 = 0x5eed;
 
 /// A median and the interval in which it lies with a confidence of 95 %.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub(super) struct Estimate {
-    pub(super) median: f64,
-    pub(super) low: f64,
-    pub(super) high: f64,
+pub struct Estimate {
+    /// The median.
+    pub median: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
     /// Number of values that it comes from.
-    pub(super) values: usize,
+    pub values: usize,
 }
 
 impl Estimate {
     /// Of the median of some values; `None` without any.
-    pub(super) fn of(values: &[f64]) -> Option<Self> {
+    #[must_use]
+    pub fn of(values: &[f64]) -> Option<Self> {
         let median = median(&mut values.to_vec())?;
-        let mut generator = SplitMix(SEED);
+        let mut generator = SplitMix::new();
         let mut drawn = vec![0.0; values.len()];
         let mut medians = Vec::with_capacity(RESAMPLES);
         for _ in 0..RESAMPLES {
@@ -34,13 +38,13 @@ impl Estimate {
             medians.push(quick_median(&mut drawn));
         }
         medians.sort_by(f64::total_cmp);
-        let [low, high] = [TAIL, 1.0 - TAIL].map(|part| rank(&medians, part));
+        let [low, high] = interval(&medians);
         Some(Self { median, low, high, values: values.len() })
     }
 }
 
 /// The median, and the values sorted; of an even number the mean of the two in the middle.
-pub(super) fn median(values: &mut [f64]) -> Option<f64> {
+pub fn median(values: &mut [f64]) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let half = values.len() / 2;
     let upper = values.get(half).copied()?;
@@ -48,13 +52,18 @@ pub(super) fn median(values: &mut [f64]) -> Option<f64> {
 }
 
 /// The median of at least one value, without sorting all of them.
-fn quick_median(values: &mut [f64]) -> f64 {
+pub(super) fn quick_median(values: &mut [f64]) -> f64 {
     let half = values.len() / 2;
     let even = values.len().is_multiple_of(2);
     let (below, upper, _) = values.select_nth_unstable_by(half, f64::total_cmp);
     let upper = *upper;
     let lower = below.iter().copied().max_by(f64::total_cmp).filter(|_| even);
     lower.map_or(upper, |lower| f64::midpoint(lower, upper))
+}
+
+/// What is left of sorted values without the tails.
+pub(super) fn interval(sorted: &[f64]) -> [f64; 2] {
+    [TAIL, 1.0 - TAIL].map(|part| rank(sorted, part))
 }
 
 /// The value below which a part of the sorted ones lies, by the nearest rank.
@@ -70,10 +79,10 @@ fn rank(sorted: &[f64], part: f64) -> f64 {
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014): small, and good enough to draw with.
-pub(super) struct SplitMix(pub(super) u64);
+pub(crate) struct SplitMix(pub(crate) u64);
 
 impl SplitMix {
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -81,8 +90,13 @@ impl SplitMix {
         z ^ (z >> 31)
     }
 
+    /// The one that every interval is made with.
+    pub(crate) fn new() -> Self {
+        Self(SEED)
+    }
+
     /// A number below `bound`, which is not 0.
-    fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         // The upper half of a 128-bit product: below the bound, and as even as 64 bits can be.
         let wide = u128::from(self.next()) * bound as u128;
         usize::try_from(wide >> 64).unwrap_or(0)
@@ -100,7 +114,7 @@ mod tests {
         }
 
         /// Roughly normal around 0, with a deviation of 1: a sum of twelve (Irwin–Hall).
-        fn noise(&mut self) -> f64 {
+        pub(in crate::statistics) fn noise(&mut self) -> f64 {
             (0..12).map(|_| self.part()).sum::<f64>() - 6.0
         }
     }

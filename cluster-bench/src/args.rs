@@ -1,0 +1,174 @@
+//! The command line.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, Subcommand, ValueEnum};
+use traffic::{GoalOf, Test};
+
+use crate::document::Document;
+use crate::paths::Path;
+use crate::{clean, compare, rbac, run};
+
+/// Where everything is put unless told otherwise.
+const NAMESPACE: &str = "slipstream-perf-tests";
+/// The image that `cargo xtask image --traffic` makes.
+const IMAGE: &str = concat!("localhost/slipstream-traffic:", env!("CARGO_PKG_VERSION"));
+
+/// What can be done with a live cluster.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Measure the network of a cluster: deploys, measures, collects, and removes everything.
+    #[command(after_long_help = MORE)]
+    Run(Box<RunArgs>),
+    /// Remove what a run that was killed has left.
+    Clean(CleanArgs),
+    /// Compare two results: better, worse, the same or no verdict, row by row. Ends with 1 if a row is worse.
+    Compare(CompareArgs),
+}
+
+const MORE: &str = "\
+Examples:
+  cluster-bench run --kubeconfig ~/.kube/config --quick
+  cluster-bench run --kubeconfig FILE --nodes worker-1,worker-2 --image registry.example/slipstream-traffic:0.1.0 --out before
+  cluster-bench run --kubeconfig FILE --paths pod-ip,cluster-ip --tests tcp-rr --goal 'cluster-ip/pod-ip>=0.95'
+  cluster-bench run --print-rbac | kubectl apply -f -
+
+Exit codes: 0 done, goals met; 1 an error, or a goal missed or not measured; 2 a wrong command line; 3 no verdict on a goal.";
+
+/// Which cluster, and where in it.
+#[derive(Debug, Clone, Args)]
+pub struct Where {
+    /// How to reach the cluster; without it as kubectl does.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The namespace of everything. It is made, or must be one that was made for this.
+    #[arg(long, default_value = NAMESPACE)]
+    pub namespace: String,
+}
+
+/// Families of addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Family {
+    /// Only IPv4.
+    Ipv4,
+    /// Only IPv6.
+    Ipv6,
+    /// Those that the cluster has.
+    Both,
+}
+
+impl Family {
+    /// Whether an address is wanted.
+    #[must_use]
+    pub fn has(self, address: std::net::IpAddr) -> bool {
+        match self {
+            Self::Ipv4 => address.is_ipv4(),
+            Self::Ipv6 => address.is_ipv6(),
+            Self::Both => true,
+        }
+    }
+}
+
+/// `run`.
+#[derive(Debug, Clone, Args)]
+pub struct RunArgs {
+    /// Which cluster.
+    #[command(flatten)]
+    pub place: Where,
+    /// Two nodes: of the client, and of the other server. Without it the first two that are ready and take pods.
+    #[arg(long, value_delimiter = ',', value_name = "A,B")]
+    pub nodes: Vec<String>,
+    /// What is measured; without it every path.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PATH,..")]
+    pub paths: Vec<Path>,
+    /// Tests: tcp-rr, tcp-crr, tcp-stream, udp-rr, udp-rate.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "TEST,..",
+        default_values_t = [Test::TcpRr, Test::UdpRr, Test::TcpStream, Test::UdpRate, Test::TcpCrr])]
+    pub tests: Vec<Test>,
+    /// Families of addresses that are measured.
+    #[arg(long, value_enum, default_value_t = Family::Both)]
+    pub family: Family,
+    /// The traffic tool's image.
+    #[arg(long, default_value = IMAGE, value_name = "REF")]
+    pub image: String,
+    /// Rounds of all passes together; each has one slice of every path. 300, with --quick 30.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub rounds: Option<u32>,
+    /// Into so many passes the rounds are divided, each with new pods and connections. 3, with --quick 2.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=20))]
+    pub passes: Option<u32>,
+    /// Length of a slice, in milliseconds. 30, with --quick 20.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(5..=5_000))]
+    pub slice_ms: Option<u64>,
+    /// Short: the fewest slices that allow a verdict.
+    #[arg(long)]
+    pub quick: bool,
+    /// Directory of the results, run.json and report.md; must not have them yet. Without it a new one with the time in its name.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// A bound on the ratio of two paths, in every test, such as `cluster-ip/pod-ip>=0.95`; may be given more than once.
+    #[arg(long, value_name = "PATH/PATH>=RATIO")]
+    pub goal: Vec<GoalOf>,
+    /// Control port of servers with the node's network; data goes to the one after it. Both must be free on the nodes.
+    #[arg(long, default_value_t = 25_501, value_parser = clap::value_parser!(u16).range(1024..=65_534))]
+    pub host_port: u16,
+    /// Seconds until pods must be ready.
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    pub ready_seconds: u64,
+    /// Print the objects that give a service account the rights that are needed, and end.
+    #[arg(long)]
+    pub print_rbac: bool,
+}
+
+/// `clean`.
+#[derive(Debug, Clone, Args)]
+pub struct CleanArgs {
+    /// Which cluster.
+    #[command(flatten)]
+    pub place: Where,
+}
+
+/// `compare`.
+#[derive(Debug, Clone, Args)]
+pub struct CompareArgs {
+    /// run.json of the first run, or its directory.
+    pub before: PathBuf,
+    /// run.json of the second run, or its directory.
+    pub after: PathBuf,
+    /// Per cent within which two figures count as the same.
+    #[arg(long, default_value_t = 5.0, value_name = "PERCENT")]
+    pub within: f64,
+}
+
+impl Command {
+    /// Runs the command; answers with the code of the process.
+    ///
+    /// # Errors
+    /// What could not be done, for the user to read.
+    pub fn run(self) -> Result<ExitCode> {
+        match self {
+            Self::Run(args) if args.print_rbac => {
+                let text = rbac::text(&args.place.namespace);
+                std::io::stdout().write_all(text.as_bytes()).context("standard output")?;
+                Ok(ExitCode::SUCCESS)
+            }
+            Self::Run(args) => run::run(*args),
+            Self::Clean(args) => clean::run(&args.place),
+            Self::Compare(args) => args.run(),
+        }
+    }
+}
+
+impl CompareArgs {
+    fn run(&self) -> Result<ExitCode> {
+        let good = (0.1..=50.0).contains(&self.within);
+        ensure!(good, "--within {}: must be from 0.1 to 50 per cent", self.within);
+        let (before, after) = (Document::read(&self.before)?, Document::read(&self.after)?);
+        let compared = compare::compare(&before, &after, self.within / 100.0);
+        std::io::stdout().write_all(compared.text.as_bytes()).context("standard output")?;
+        Ok(if compared.has_worse() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+}

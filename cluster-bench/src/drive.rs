@@ -1,0 +1,169 @@
+//! Runs the clients: a pod for each pass, whose log has the results.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use futures::AsyncBufReadExt;
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{Api, LogParams, PostParams};
+use tokio::sync::watch;
+
+use crate::api::Cluster;
+use crate::facts::obstacle;
+use crate::place::{remove, said};
+use crate::ready::{State, state};
+use crate::rows::{documents, is_progress, last_words};
+use crate::say::Progress;
+
+/// Time between two looks at the client.
+const LOOK: Duration = Duration::from_millis(500);
+/// Between two looks at the other pods and the nodes.
+const AROUND: Duration = Duration::from_secs(3);
+/// A client may take so many times as long as was planned, and this more.
+const TIMES: u32 = 3;
+const MORE: Duration = Duration::from_secs(60);
+
+/// What is watched while a client runs.
+pub(crate) struct Watched<'a> {
+    /// Pods of servers.
+    pub(crate) servers: &'a [String],
+    pub(crate) nodes: &'a [String],
+    /// How long a pod may take to start.
+    pub(crate) ready: Duration,
+    /// How long this client will take.
+    pub(crate) planned: Duration,
+    /// How long what comes after it will take.
+    pub(crate) after: Duration,
+    /// What is said before the client's own words.
+    pub(crate) title: String,
+}
+
+/// Runs one client to its end; answers with its results.
+pub(crate) async fn run(
+    cluster: &Cluster,
+    pod: &Pod,
+    watched: &Watched<'_>,
+    progress: &mut Progress,
+) -> Result<Vec<traffic::report::Document>> {
+    let name = pod.metadata.name.clone().unwrap_or_default();
+    let made = cluster.pods().create(&PostParams::default(), pod).await;
+    made.map_err(|error| cluster.explain(error, &format!("create pod {name}")))?;
+    progress.left(watched.planned + watched.after);
+    let (says, words) = watch::channel(String::new());
+    let follow = follow(cluster, &name, &says);
+    let end = end(cluster, &name, watched, &words, progress);
+    // The log only says how far it is; the pod says when it is done.
+    let ended = tokio::select! {
+        ended = end => ended,
+        never = follow => match never {},
+    };
+    if let Err(error) = ended {
+        return Err(blame(cluster, watched)
+            .await
+            .map_or(error.context("while measuring"), |who| anyhow::anyhow!("{who}")));
+    }
+    let log = cluster.pods().logs(&name, &LogParams::default()).await;
+    let log = log.map_err(|error| cluster.explain(error, &format!("get the log of pod {name}")))?;
+    let results = documents(&log).with_context(|| format!("pod {name}"))?;
+    if results.is_empty() {
+        let words =
+            last_words(&log).unwrap_or("its log has no result: is the image that of slipstream-traffic?");
+        bail!("pod {name}: {words}");
+    }
+    remove(cluster, &name).await?;
+    Ok(results)
+}
+
+/// Waits for the end of a client.
+async fn end(
+    cluster: &Cluster,
+    name: &str,
+    watched: &Watched<'_>,
+    words: &watch::Receiver<String>,
+    progress: &mut Progress,
+) -> Result<()> {
+    let (start, mut looked, mut began) = (Instant::now(), Instant::now(), false);
+    let limit = watched.planned * TIMES + MORE;
+    loop {
+        let pod = cluster.pods().get(name).await;
+        let pod = pod.map_err(|error| cluster.explain(error, &format!("get pod {name}")))?;
+        match state(&pod, &[]) {
+            State::Done => return Ok(()),
+            State::Never(reason) => bail!("{}", said(cluster, name, reason).await),
+            State::Ready if !began => {
+                began = true;
+                progress.left(watched.planned + watched.after);
+            }
+            State::Not(_) if !began && start.elapsed() >= watched.ready => {
+                let events = cluster.events(name).await;
+                if let State::Not(why) | State::Never(why) = state(&pod, &events) {
+                    bail!("not ready after {} s: {why}", watched.ready.as_secs());
+                }
+            }
+            State::Ready | State::Not(_) => {}
+        }
+        if looked.elapsed() >= AROUND {
+            looked = Instant::now();
+            if let Some(who) = blame(cluster, watched).await {
+                bail!("{who}");
+            }
+        }
+        if start.elapsed() >= limit {
+            bail!(
+                "pod {name} has not ended after {} s, {} s were planned",
+                limit.as_secs(),
+                watched.planned.as_secs()
+            );
+        }
+        let said = words.borrow().clone();
+        progress.step(&format!("{} {said}", watched.title));
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Reads the client's words as it says them, again and again if the connection ends.
+async fn follow(cluster: &Cluster, name: &str, says: &watch::Sender<String>) -> std::convert::Infallible {
+    let params = LogParams { follow: true, since_seconds: Some(5), ..LogParams::default() };
+    loop {
+        if let Ok(log) = cluster.pods().log_stream(name, &params).await {
+            let mut lines = log.lines();
+            while let Some(Ok(line)) = lines.next().await {
+                if is_progress(&line) {
+                    says.send_replace(line);
+                }
+            }
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// A server or a node that is not as it should be: it is to blame for what a client says.
+async fn blame(cluster: &Cluster, watched: &Watched<'_>) -> Option<String> {
+    // Where these cannot be read, the client's own words must do.
+    let pods = cluster.list_pods().await.ok()?;
+    for name in watched.servers {
+        let pod = pods.iter().find(|pod| pod.metadata.name.as_ref() == Some(name));
+        match pod.map(|pod| state(pod, &[])) {
+            Some(State::Ready) => {}
+            Some(State::Never(reason) | State::Not(reason)) => {
+                return Some(format!("a server has failed: {reason}"));
+            }
+            Some(State::Done) => return Some(format!("a server has failed: pod {name} has ended")),
+            None => return Some(format!("a server has failed: pod {name} was removed by somebody else")),
+        }
+    }
+    let api: Api<Node> = Api::all(cluster.client.clone());
+    for name in watched.nodes {
+        match api.get(name).await {
+            Ok(node) => {
+                if let Some(why) = obstacle(&node).filter(|why| why.starts_with("not Ready")) {
+                    return Some(format!("node {name} has gone: {why}"));
+                }
+            }
+            Err(error) if crate::api::is_gone(&error) => return Some(format!("node {name} was removed")),
+            Err(_) => {}
+        }
+    }
+    None
+}

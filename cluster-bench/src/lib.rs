@@ -1,0 +1,27 @@
+//! The network benchmark on a live cluster, whatever network plugin it has: `run`, `clean` and `compare`.
+//!
+//! From the bottom up: [`paths`] and `plan` say what is measured and how long it takes; `objects` and `rbac` are the objects, `ready` why a
+//! pod is not; `document`, `rows`, `report` and `compare` are about results. All these are pure. `api` asks the API server, `facts` reads
+//! what the cluster is, `place` puts servers into it, `drive` runs clients, `clean` removes everything, and `run` joins them. Nothing is
+//! executed in a pod: clients say their results in their logs, so that the right to execute is not needed.
+
+mod api;
+mod args;
+mod clean;
+mod compare;
+mod document;
+mod drive;
+mod facts;
+mod objects;
+pub mod paths;
+mod place;
+mod plan;
+mod plugin;
+mod rbac;
+mod ready;
+mod report;
+mod rows;
+mod run;
+mod say;
+
+pub use args::{CleanArgs, Command, CompareArgs, RunArgs};

@@ -1,0 +1,207 @@
+//! The JSON document of a run. Its fields are described in docs/traffic.md; a change that a reader would notice raises [`FORMAT`].
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::measure::{CpuTimes, Host, Latency};
+use crate::protocol::control::Test;
+use crate::statistics::{Goal, Pairs, Verdict};
+
+/// Version of the document.
+pub const FORMAT: u32 = 1;
+
+/// A run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Document {
+    pub format: u32,
+    pub version: String,
+    /// Seconds since 1970.
+    pub begun: u64,
+    pub client: Host,
+    /// By the name of the path, which is the target where there is only one.
+    pub servers: BTreeMap<String, Host>,
+    pub rows: Vec<Row>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sliced: Option<Sliced>,
+}
+
+/// One test with one size of messages.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    pub test: Test,
+    /// `forward`, `reverse` or `both`, of streams.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub direction: Option<String>,
+    pub connections: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_bytes: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_bytes: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message_bytes: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offered_per_second: Option<f64>,
+    pub data_address: String,
+    pub seconds: f64,
+    /// The main figure: transactions, bits received or different datagrams received, per second.
+    pub per_second: f64,
+    /// The main figure by intervals of [`Row::interval_seconds`].
+    pub samples: Vec<f64>,
+    pub interval_seconds: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_us: Option<Latency>,
+    pub transactions: u64,
+    /// Requests without an answer, or datagrams that did not come.
+    pub lost: u64,
+    pub failures: BTreeMap<String, u64>,
+    pub sent_packets: u64,
+    pub received_packets: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reorder: Option<Reorder>,
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+    /// What each end sent and received from the first connection to the last, warm-up included: client, then server.
+    pub all_sent_bytes: [u64; 2],
+    pub all_received_bytes: [u64; 2],
+    pub all_transactions: [u64; 2],
+    /// TCP segments sent again: by the client, by the server.
+    pub retransmits: [u64; 2],
+    pub server_failures: BTreeMap<String, u64>,
+    pub cpu: Cpu,
+}
+
+/// Order of datagrams.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Reorder {
+    pub duplicates: u64,
+    pub reordered: u64,
+    /// Reordered of those received (RFC 4737, section 4.1.4).
+    pub ratio: f64,
+}
+
+/// What all CPUs of both machines did during the measurement, in seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cpu {
+    pub client: CpuTimes,
+    pub server: CpuTimes,
+    /// Busy time of both, in microseconds; twice the same where both ends are on one machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub us_per_transaction: Option<[f64; 2]>,
+}
+
+/// Interleaved slices of several paths.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sliced {
+    pub test: Test,
+    pub slice_ms: u64,
+    pub rounds: usize,
+    pub paths: Vec<PathSeries>,
+    pub ratios: Vec<Ratio>,
+    /// Paths that could not be opened, with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreachable: Vec<(String, String)>,
+}
+
+/// The slices of one path.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PathSeries {
+    pub name: String,
+    pub target: String,
+    pub data_address: String,
+    /// Median of the slices that were not disturbed.
+    pub per_second: Option<f64>,
+    pub median_us: Option<f64>,
+    pub disturbed: usize,
+    /// Datagrams or requests that were sent; 0 of streams.
+    #[serde(default)]
+    pub sent: u64,
+    /// Of these, without an answer, or not received.
+    #[serde(default)]
+    pub lost: u64,
+    /// Of each slice: round, rate, median time in microseconds, part in which others had the CPU.
+    pub slices: Vec<(usize, f64, Option<f64>, f64)>,
+}
+
+/// One path against another.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    pub path: String,
+    pub against: String,
+    pub pairs: Pairs,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goal: Option<Goal>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
+}
+
+impl Document {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// The file cannot be read, is no such document, or of a format that this program does not know.
+    pub fn read(path: &Path) -> Result<Self> {
+        let at = || path.display().to_string();
+        let text = std::fs::read_to_string(path).with_context(at)?;
+        Self::parse(&text).with_context(at)
+    }
+
+    /// Reads one from its text.
+    ///
+    /// # Errors
+    /// As [`Document::read`].
+    pub fn parse(text: &str) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct Version {
+            format: u32,
+        }
+        let version: Version = serde_json::from_str(text)
+            .context("no result of `slipstream-traffic run --json`: field format is missing")?;
+        if version.format != FORMAT {
+            bail!("format {}: this program reads format {FORMAT}", version.format);
+        }
+        serde_json::from_str(text).context("no result of `slipstream-traffic run --json`")
+    }
+}
+
+/// Writes a document to a file, or to standard output for `-`.
+///
+/// # Errors
+/// The file cannot be written.
+pub(crate) fn write(document: &Document, path: &Path) -> Result<()> {
+    if path == Path::new("-") {
+        return write_line(document, true);
+    }
+    let mut text = serde_json::to_string_pretty(document)?;
+    text.push('\n');
+    std::fs::write(path, text).with_context(|| format!("--json {}", path.display()))
+}
+
+/// Writes a document to standard output; as a single line if others follow.
+///
+/// # Errors
+/// It is closed.
+pub(crate) fn write_line(document: &Document, pretty: bool) -> Result<()> {
+    let text = if pretty { serde_json::to_string_pretty(document) } else { serde_json::to_string(document) }?;
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.write_all(b"\n"))
+        .and_then(|()| out.flush())
+        .context("standard output")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_that_are_not_known_are_refused() {
+        let error = |text: &str| format!("{:#}", Document::parse(text).unwrap_err());
+        assert_eq!(error(r#"{"format": 2}"#), "format 2: this program reads format 1");
+        assert!(error("{}").contains("field format"));
+        assert!(error(r#"{"format": 1}"#).contains("missing field"));
+    }
+}
