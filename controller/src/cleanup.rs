@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::certificates;
 
-/// How long the pods of controller and agents may take to end.
+/// How long the pods of controller, agents and Open vSwitch may take to end.
 const PODS_END: Duration = Duration::from_secs(240);
 /// Admission policies that were deleted are in force for about a second more.
 const RETRY: Duration = Duration::from_secs(1);
@@ -28,7 +28,7 @@ const NODES_END: Duration = Duration::from_secs(240);
 /// DaemonSet whose pods are ready when their node is clean.
 const NODES: &str = "slipstream-cleanup";
 /// Label of our pods.
-const OURS: &str = "app.kubernetes.io/name=slipstream,app.kubernetes.io/component in (controller,node)";
+const OURS: &str = "app.kubernetes.io/name=slipstream,app.kubernetes.io/component in (controller,node,ovs)";
 /// Label of the pods that clean nodes, and the container that does.
 const CLEANERS: &str = "app.kubernetes.io/name=slipstream,app.kubernetes.io/component=cleanup";
 const CLEANER: &str = "cleanup";
@@ -86,7 +86,7 @@ fn has_begun(pod: &Pod) -> bool {
     cleaner.and_then(|container| container.state.as_ref()).is_some_and(|state| state.running.is_some())
 }
 
-/// Waits until no controller and no agent is there, and removes everything; then waits for the nodes, which clean themselves by a
+/// Waits until no controller, no agent and no Open vSwitch is there, and removes everything; then waits for the nodes, which clean themselves by a
 /// DaemonSet, and removes that.
 ///
 /// # Errors

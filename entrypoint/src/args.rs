@@ -6,11 +6,12 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::central::{self, Places};
 use crate::error::Result;
-use crate::node::{self, Ovs};
+use crate::node;
+use crate::ovs::{self, Ovs};
 use crate::ready;
 use crate::say;
 use crate::settings::Settings;
-use crate::supervise::Group;
+use crate::supervise::{self, Group};
 
 /// Runs one part of Slipstream in a container.
 #[derive(Debug, Parser)]
@@ -48,6 +49,10 @@ enum Role {
         #[command(flatten)]
         places: Places,
     },
+    /// Ask whether Open vSwitch answers or waits for the end of another one; for probes.
+    Alive,
+    /// Have this container's programs end and start again.
+    Restart,
 }
 
 /// Roles without a page of their own that says whether they are ready.
@@ -67,7 +72,7 @@ impl Args {
         let settings = Settings::of_process();
         let never = match self.role {
             Role::OvnCentral(places) => return central::run(&settings, &places),
-            Role::Ovs(ovs) => return node::ovs(&settings, &ovs),
+            Role::Ovs(ovs) => return ovs::ovs(&settings, &ovs),
             Role::OvnController(ovs) => return node::ovn_controller(&settings, &ovs),
             Role::Cleanup(places) => return node::cleanup(&settings, &Ovs::default(), &places),
             Role::Wait => {
@@ -77,9 +82,17 @@ impl Args {
             Role::Ready { role, places } => {
                 match role {
                     Asked::OvnCentral => ready::central(&places)?,
-                    Asked::Ovs => ready::ovs()?,
+                    Asked::Ovs => ready::ovs(&Ovs::default())?,
                     Asked::OvnController => ready::ovn_controller()?,
                 }
+                return Ok(ExitCode::SUCCESS);
+            }
+            Role::Alive => {
+                ready::ovs_is_alive(&Ovs::default())?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            Role::Restart => {
+                supervise::ask_for_restart()?;
                 return Ok(ExitCode::SUCCESS);
             }
             Role::Controller => node::controller(&settings)?,
@@ -107,6 +120,8 @@ mod tests {
             "cleanup-prepare",
             "cleanup-cluster",
             "wait",
+            "alive",
+            "restart",
         ] {
             Args::try_parse_from(["slipstream-entrypoint", role]).unwrap();
         }

@@ -3,6 +3,7 @@
 use crate::central::Places;
 use crate::error::{Error, Result};
 use crate::exec::{self, argv};
+use crate::ovs::Ovs;
 use crate::servers::{DATABASES, Database};
 
 /// Whether both databases are served, each member of its cluster with a leader, and northd runs.
@@ -44,12 +45,23 @@ pub fn ovn_controller() -> Result<()> {
     }
 }
 
-/// Whether the switch answers.
+/// Whether the switch of this pod answers. While the pod waits for the end of another Open vSwitch, it is that one which would.
 ///
 /// # Errors
-/// It does not.
-pub fn ovs() -> Result<()> {
+/// It does not, or it has not been started.
+pub fn ovs(ovs: &Ovs) -> Result<()> {
+    if !ovs.started.exists() {
+        return Err(Error::NotReady("Open vSwitch of this pod has not started; its log says why".into()));
+    }
     exec::output(&argv(&["ovs-appctl", "--timeout=5", "-t", "ovs-vswitchd", "version"])).map(drop)
+}
+
+/// Whether the switch of this pod answers, once it has been started.
+///
+/// # Errors
+/// It does not any more.
+pub fn ovs_is_alive(ovs: &Ovs) -> Result<()> {
+    if ovs.started.exists() { self::ovs(ovs) } else { Ok(()) }
 }
 
 fn not(database: Database, why: &str) -> Error {
@@ -87,6 +99,13 @@ mod tests {
         assert!(member(&STATUS.replace("cluster member", "joining cluster")).is_err());
         assert!(member(&STATUS.replace("91aa", "unknown")).is_err());
         assert!(member("").is_err());
+    }
+
+    #[test]
+    fn an_open_vswitch_that_waits_is_alive_and_not_ready() {
+        let waiting = Ovs { started: "/nonexistent/ovs-started".into(), ..Ovs::default() };
+        ovs_is_alive(&waiting).unwrap();
+        assert!(ovs(&waiting).unwrap_err().to_string().contains("not ready"));
     }
 
     #[test]

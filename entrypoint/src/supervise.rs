@@ -18,8 +18,10 @@ use crate::say;
 
 /// How long a program may take to end after it was asked to. Three of them stay below the grace period of their pod, 30 s.
 const PATIENCE: Duration = Duration::from_secs(8);
-const WATCHED: [Signal; 5] =
-    [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP, Signal::SIGCHLD];
+/// By this one the programs are started anew.
+const RESTART: Signal = Signal::SIGUSR1;
+const WATCHED: [Signal; 6] =
+    [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP, Signal::SIGCHLD, RESTART];
 
 /// A program of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -130,6 +132,13 @@ impl Group {
                     return ExitCode::SUCCESS;
                 }
                 Ok(Signal::SIGHUP) => self.forward(Signal::SIGHUP),
+                Ok(RESTART) => {
+                    say("the programs are started anew, as asked");
+                    if let Err(error) = self.restart_all() {
+                        say(error);
+                        return ExitCode::FAILURE;
+                    }
+                }
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
                 // The thread of signals never ends by itself.
                 Err(RecvTimeoutError::Disconnected) => thread::sleep(Duration::from_secs(1)),
@@ -144,6 +153,16 @@ impl Group {
         let program = running.program.clone();
         end(running);
         self.start(&program)
+    }
+
+    /// Ends all programs, the last started first, and starts them again in their order.
+    fn restart_all(&mut self) -> Result<()> {
+        let mut programs = Vec::new();
+        while let Some(running) = self.running.pop() {
+            programs.push(running.program.clone());
+            end(running);
+        }
+        programs.iter().rev().try_for_each(|program| self.start(program))
     }
 
     /// The first program that has ended. Orphans that became this process's children are reaped.
@@ -220,6 +239,24 @@ fn end(Running { program, mut child }: Running) {
     say(format_args!("{name} has ended after {} ms", begin.elapsed().as_millis()));
 }
 
+/// Asks the first process of this container to start its programs anew. The container goes on, so the kubelet, which waits longer from
+/// restart to restart, has nothing to do with it.
+///
+/// # Errors
+/// The first process is not this program, as outside a container.
+pub fn ask_for_restart() -> Result<()> {
+    // The kernel keeps 15 characters.
+    let name = std::fs::read_to_string("/proc/1/comm").unwrap_or_default();
+    let name = name.trim();
+    if name.is_empty() || !"slipstream-entrypoint".starts_with(name) {
+        return Err(Error::Container {
+            what: format!("the first process here is {name:?}, not slipstream-entrypoint"),
+            remedy: "run this in the container whose programs are to be started again (kubectl exec)",
+        });
+    }
+    kill(Pid::from_raw(1), RESTART).map_err(|source| Error::System { call: "kill of process 1", source })
+}
+
 fn is_stop(signal: Signal) -> bool {
     matches!(signal, Signal::SIGTERM | Signal::SIGINT | Signal::SIGQUIT)
 }
@@ -272,6 +309,34 @@ mod tests {
             Ok(()) => Err(Error::NotReady("it runs".into())),
         });
         assert!(error.unwrap().contains("exit status: 3"));
+    }
+
+    #[test]
+    fn programs_are_started_anew_in_their_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log").display().to_string();
+        let said = |name: &str| format!("echo {name} >> {log}; exec sleep 60");
+        let mut group = Group::new().unwrap();
+        for name in ["a", "b"] {
+            group.start(&shell(&said(name), Stop::Terminate)).unwrap();
+            exec::retry(PATIENCE, || match std::fs::read_to_string(&log) {
+                Ok(text) if text.contains(name) => Ok(()),
+                _ => Err(Error::NotReady("yet".into())),
+            })
+            .unwrap();
+        }
+        let before: Vec<_> = group.running.iter().map(|running| running.child.id()).collect();
+        group.restart_all().unwrap();
+        group.check().unwrap();
+        let names: Vec<_> = group.running.iter().map(|running| running.program.argv[2].clone()).collect();
+        assert_eq!(names, [said("a"), said("b")]);
+        assert!(group.running.iter().all(|running| !before.contains(&running.child.id())));
+    }
+
+    #[test]
+    fn the_first_process_of_a_machine_is_left_alone() {
+        let error = ask_for_restart().unwrap_err().to_string();
+        assert!(error.contains("not slipstream-entrypoint") && error.contains("kubectl exec"), "{error}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
 use crate::cluster::config::{self, Config};
-use crate::cluster::{Bed, Shape, node_state};
+use crate::cluster::{Bed, Shape, installed, node_state};
 use crate::host::{init, relay};
 use crate::nodes::{kubelet, scheduler};
 use crate::runtime::block_on;
@@ -34,6 +34,13 @@ enum Verb {
     Leftovers,
     /// Make the container images of real nodes, unless they are there and fit.
     Images,
+    /// Give a real node the images of an OCI archive: there is no registry.
+    Image {
+        /// n1, n2, ..
+        node: String,
+        /// The archive.
+        archive: PathBuf,
+    },
     /// Show hosts, processes, nodes and pods.
     Status,
     /// Print the path of the administrator's kubeconfig.
@@ -125,6 +132,7 @@ impl Args {
                 let what = if made { "made" } else { "up to date" };
                 ui::say(format_args!("{}: {what}", archive.display()));
             }
+            Verb::Image { node, archive } => installed::import_archive(&open()?, &node, &archive)?,
             Verb::Status => status(&open()?)?,
             Verb::Kubeconfig => ui::say(open()?.config().kubeconfig("admin").display()),
             Verb::Pod(verb) => return verb.run(&open()?),

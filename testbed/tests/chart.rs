@@ -58,8 +58,8 @@ fn an_api_server_takes_every_object_of_the_chart() {
         let rendered = exec::output(&mut template(sets)).unwrap();
         let file = dir.path().join(name).with_extension("yaml");
         fs::write(&file, rendered).unwrap();
-        // With the hooks, which are no objects of the plain manifest.
-        assert_eq!(accepted(&file), plain + HOOKS, "{name}");
+        // With the hooks, which are no objects of the plain manifest, and without Open vSwitch where it is the host's.
+        assert_eq!(accepted(&file), plain + HOOKS - usize::from(name == "hosts-ovs"), "{name}");
     }
     exec::output(&mut testbed(&["down"])).unwrap();
 }
@@ -74,12 +74,45 @@ fn a_wrong_value_is_refused_with_its_place() {
         ("network.clusterSubnets={10.244.0.0}", "/network/clusterSubnets/0"),
         ("agent.datapath=xdp", "/agent/datapath"),
         ("ovs.datapath=kernel", "/ovs/datapath"),
+        ("ovs.updateStrategy=Recreate", "/ovs/updateStrategy"),
         ("agent.privileged=true", "/agent"),
         ("logLevel=loud", "/logLevel"),
     ] {
         let refused = exec::output(&mut template(&[set])).unwrap_err().to_string();
         assert!(refused.contains(&format!("'{place}'")), "{set}: {refused}");
     }
+}
+
+#[test]
+fn open_vswitch_is_not_replaced_by_itself_with_the_userspace_datapath() {
+    let sets = ["ovs.datapath=netdev,ovs.updateStrategy=RollingUpdate"];
+    let refused = exec::output(&mut template(&sets)).unwrap_err().to_string();
+    assert!(refused.contains("ovs.updateStrategy") && refused.contains("set OnDelete"), "{refused}");
+    let rendered = exec::output(&mut template(&["ovs.updateStrategy=RollingUpdate"])).unwrap();
+    assert!(daemon_set(&rendered, "slipstream-ovs").contains("type: RollingUpdate"));
+}
+
+/// One of the DaemonSets that were rendered.
+fn daemon_set<'a>(rendered: &'a str, name: &str) -> &'a str {
+    let is =
+        |object: &&str| object.contains("kind: DaemonSet") && object.contains(&format!("\n  name: {name}\n"));
+    rendered.split("\n---\n").find(is).unwrap_or_else(|| panic!("no DaemonSet {name}"))
+}
+
+#[test]
+fn settings_of_others_leave_open_vswitch_alone() {
+    let before = exec::output(&mut template(&["ovs.image.tag=v1"])).unwrap();
+    let sets = "logLevel=debug,logFormat=json,image.tag=v2,ovs.image.tag=v1,network.mtu=1300,agent.datapath=ovs,\
+                agent.metricsPort=9500,controller.replicas=1,monitoring.enabled=true,tls.enabled=false";
+    let after = exec::output(&mut template(&[sets])).unwrap();
+    assert_eq!(daemon_set(&before, "slipstream-ovs"), daemon_set(&after, "slipstream-ovs"));
+    let [before, after] = [&before, &after].map(|all| daemon_set(all, "slipstream-node"));
+    assert_ne!(before, after);
+    for agents in [before, after] {
+        assert!(agents.contains("type: RollingUpdate") && !agents.contains("- name: ovs\n"), "{agents}");
+    }
+    let moved = exec::output(&mut template(&["ovs.image.tag=v1,ovs.runDir=/run/ovs"])).unwrap();
+    assert!(daemon_set(&moved, "slipstream-ovs").contains("path: /run/ovs,"));
 }
 
 #[test]

@@ -37,19 +37,22 @@ fn the_chart_makes_a_network(name: &str, datapath: &str) {
         succeed(name, &["kubectl", "-n", "kube-system", "rollout", "status", part, "--timeout=60s"]);
     }
     // Of a DaemonSet that replaces nothing by itself there is no such status.
-    let ready = ["wait", "pod", "-l", "app.kubernetes.io/component=node", "--for=condition=Ready"];
-    succeed(name, &[&["kubectl", "-n", "kube-system", "--request-timeout=60s"], &ready[..]].concat());
+    for part in ["node", "ovs"] {
+        let label = format!("app.kubernetes.io/component={part}");
+        let ready = ["wait", "pod", "-l", &label, "--for=condition=Ready"];
+        succeed(name, &[&["kubectl", "-n", "kube-system", "--request-timeout=60s"], &ready[..]].concat());
+    }
     if datapath == "ovs" {
-        an_update_of_the_central_part_is_not_noticed(name, &url);
+        another_setting_is_not_noticed(name, &url);
     }
     an_uninstallation_gives_everything_back(name);
     succeed(name, &["down"]);
     assert_eq!(succeed(name, &["leftovers"]), "");
 }
 
-/// Has Helm replace databases and controllers, by another setting, while new connections to a service are made. Pods of nodes are left alone
-/// with the userspace datapath.
-fn an_update_of_the_central_part_is_not_noticed(name: &str, url: &str) {
+/// Has Helm replace databases, controllers, agents and ovn-controllers, by another log level, while new connections to a service are made.
+/// Open vSwitch has nothing to do with that setting, and is left alone.
+fn another_setting_is_not_noticed(name: &str, url: &str) {
     let before = succeed(name, &["kubectl", "-n", "kube-system", "get", "pods", "-o", "name"]);
     let done = AtomicBool::new(false);
     let answers = thread::scope(|scope| {
@@ -65,8 +68,13 @@ fn an_update_of_the_central_part_is_not_noticed(name: &str, url: &str) {
         let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/chart");
         let flags = ["helm", "upgrade", "slipstream", chart, "--reuse-values", "--set", "logLevel=debug"];
         succeed(name, &flags);
-        for part in ["deployment/slipstream-controller", "statefulset/slipstream-ovn-central"] {
-            let flags = ["kubectl", "-n", "kube-system", "rollout", "status", part, "--timeout=90s"];
+        let parts = [
+            "deployment/slipstream-controller",
+            "statefulset/slipstream-ovn-central",
+            "daemonset/slipstream-node",
+        ];
+        for part in parts {
+            let flags = ["kubectl", "-n", "kube-system", "rollout", "status", part, "--timeout=120s"];
             succeed(name, &flags);
         }
         done.store(true, Ordering::Relaxed);
@@ -77,7 +85,11 @@ fn an_update_of_the_central_part_is_not_noticed(name: &str, url: &str) {
     let kept = |list: &str, part: &str| {
         list.lines().filter(|pod| pod.contains(part)).map(str::to_owned).collect::<Vec<_>>()
     };
-    assert_eq!(kept(&after, "slipstream-node"), kept(&before, "slipstream-node"));
+    assert_eq!(kept(&after, "slipstream-ovs").len(), 2);
+    assert_eq!(kept(&after, "slipstream-ovs"), kept(&before, "slipstream-ovs"));
+    for pod in kept(&before, "slipstream-node") {
+        assert!(!after.contains(&pod), "{pod} was not replaced: {after}");
+    }
     assert_ne!(kept(&after, "slipstream-controller"), kept(&before, "slipstream-controller"));
     // What is made now has its network by the new ones.
     succeed(name, &["pod", "add", "after", "--node", "n2"]);

@@ -13,6 +13,9 @@ pub(crate) struct Args {
     /// Use real nodes: containerd and kubelet, with Deployments in place of stand-in pods.
     #[arg(long)]
     real: bool,
+    /// Use real nodes on which everything of Slipstream, OVN and Open vSwitch is installed by the chart, as pods of our image.
+    #[arg(long, conflicts_with = "real")]
+    installed: bool,
     /// Passed on to `testbed demo`.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<String>,
@@ -23,6 +26,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut rest = args.args.clone();
     if args.real {
         rest.insert(0, "--real".into());
+    }
+    if args.installed {
+        rest.splice(0..0, ["--real".into(), "--install=chart".into()]);
     }
     if args.keep {
         rest.insert(0, "--keep".into());

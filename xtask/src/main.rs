@@ -14,6 +14,7 @@ mod fuzz;
 mod image;
 mod lint;
 mod paths;
+mod release;
 mod setup;
 mod test;
 mod vm_test;

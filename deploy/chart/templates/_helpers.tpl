@@ -47,9 +47,33 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
+{{/* The image with Open vSwitch: that of the others, unless it stays at one of its own. */}}
+{{- define "slipstream.ovs.image" -}}
+{{- $own := .Values.ovs.image | default dict }}
+{{- get $own "repository" | default .Values.image.repository }}:{{ get $own "tag" | default .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{/* The settings of Open vSwitch, and no others: a pod of its own must not change with those of an agent. */}}
+{{- define "slipstream.ovs.env" -}}
+env:
+- name: SLIPSTREAM_NODE_NAME
+  valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+- name: SLIPSTREAM_OVS_DATAPATH
+  value: {{ .Values.ovs.datapath | quote }}
+- name: NO_COLOR
+  value: "1"
+{{- if eq .Values.ovs.datapath "netdev" }}
+# By these two it takes packets whose checksum is left to the device, or does not.
+- name: SLIPSTREAM_DATAPATH
+  value: {{ .Values.agent.datapath | quote }}
+- name: SLIPSTREAM_ATTACH_MODE
+  value: {{ .Values.agent.attachMode | quote }}
+{{- end }}
+{{- end }}
+
 {{/* The container with Open vSwitch. */}}
 {{- define "slipstream.ovs" -}}
-image: {{ include "slipstream.image" . }}
+image: {{ include "slipstream.ovs.image" . }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 args: [ovs]
 securityContext:
@@ -114,12 +138,25 @@ volumeMounts:
   hostPath: {path: /run/NetworkManager, type: DirectoryOrCreate}
 - name: tmp
   emptyDir: {}
-{{- if .Values.ovs.inContainer }}
+{{- end }}
+
+{{/* Directories of the node that only Open vSwitch has. */}}
+{{- define "slipstream.ovs.volumes" -}}
 - name: ovs-database
   hostPath: {path: {{ .Values.ovs.databaseDir }}, type: DirectoryOrCreate}
 {{- if eq .Values.ovs.datapath "netdev" }}
 - name: tun
   hostPath: {path: /dev/net/tun, type: CharDevice}
+{{- end }}
+{{- end }}
+
+{{/* Whether the namespace still has a pod of release 0.1.0, in which Open vSwitch was a container beside the agent. Without an API
+server, as in `helm template`, it has none. */}}
+{{- define "slipstream.old" -}}
+{{- range (lookup "v1" "Pod" .Release.Namespace "").items }}
+{{- $labels := .metadata.labels | default dict }}
+{{- if and (eq (get $labels "app.kubernetes.io/name") "slipstream") (eq (get $labels "app.kubernetes.io/component") "node") }}
+{{- range .spec.containers }}{{ if eq .name "ovs" }}yes{{ end }}{{ end }}
 {{- end }}
 {{- end }}
 {{- end }}

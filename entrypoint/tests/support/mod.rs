@@ -198,6 +198,11 @@ impl Container {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// Its exit code, once it has ended by itself.
+    pub(crate) fn wait(&mut self) -> Option<i32> {
+        self.outer.wait().unwrap().code()
+    }
+
     /// The process itself, as seen from here.
     fn first(&self) -> Option<Pid> {
         let id = self.outer.id();
@@ -205,10 +210,15 @@ impl Container {
         children.split_whitespace().next()?.parse().ok().map(Pid::from_raw)
     }
 
+    /// Sends a signal to its first process.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let first = wait_for(Duration::from_secs(5), "the container's first process", || self.first());
+        kill(first, signal).unwrap();
+    }
+
     /// Ends it as a kubelet does; its exit code.
     pub(crate) fn end(&mut self) -> Option<i32> {
-        let first = wait_for(Duration::from_secs(5), "the container's first process", || self.first());
-        kill(first, Signal::SIGTERM).unwrap();
+        self.signal(Signal::SIGTERM);
         self.outer.wait().unwrap().code()
     }
 }

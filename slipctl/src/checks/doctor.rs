@@ -12,7 +12,10 @@ use crate::client::Client;
 const FULL_PERCENT: u64 = 90;
 /// What to do about each condition of the agent.
 const REMEDIES: [(&str, &str); 7] = [
-    ("ovs", "is Open vSwitch running? the container `ovs` of the node's pod, or the service of the machine"),
+    (
+        "ovs",
+        "is Open vSwitch running? the node's pod of DaemonSet slipstream-ovs, or the service of the machine",
+    ),
     (
         "pods",
         "can the agent reach the API server (SLIPSTREAM_API_SERVER), and may it list pods (deploy/rbac.yaml)?",
@@ -139,8 +142,7 @@ fn agent(status: &Status, findings: &mut Vec<Finding>) {
 
 /// Open vSwitch and what its database says of the node.
 fn ovs(run: &Path, findings: &mut Vec<Finding>) {
-    let remedy =
-        "is its container or service running? kubectl -n kube-system logs daemonset/slipstream-node -c ovs";
+    let remedy = "is its pod or service running? kubectl -n kube-system get pods -o wide -l app.kubernetes.io/component=ovs";
     findings.push(match unixctl::ask(run, "ovs-vswitchd", "version") {
         Ok(version) => Finding::ok("Open vSwitch", version),
         Err(error) => Finding::failure(

@@ -115,6 +115,9 @@ pub struct Config {
     pub runtime: Runtime,
     #[serde(default)]
     pub install: Install,
+    /// Directory of the release that is installed, in place of what was built here.
+    #[serde(default)]
+    pub release: Option<PathBuf>,
     /// IPv6 beside IPv4, everywhere.
     #[serde(default)]
     pub dual_stack: bool,
@@ -163,6 +166,7 @@ impl Config {
             ovs_datapath: OvsDatapath::Netdev,
             runtime: Runtime::Netns,
             install: Install::Programs,
+            release: None,
             dual_stack: false,
             plugin: true,
             network_policy: true,

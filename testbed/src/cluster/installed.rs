@@ -15,11 +15,23 @@ use crate::exec;
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/chart");
 const NAMESPACE: &str = "kube-system";
 const RELEASE: &str = "slipstream";
+/// The image's name without its tag, which is the version.
+const IMAGE: &str = "localhost/slipstream";
 /// The label of nodes that run OVN's databases.
 const LABEL: &str = "slipstream.dev/ovn-central=";
 
-/// The archive of the image, which `cargo xtask image --dev` puts beside the programs.
+/// The chart that is installed.
+fn chart(config: &Config) -> PathBuf {
+    config.release.as_ref().map_or_else(|| CHART.into(), |release| release.join("source/deploy/chart"))
+}
+
+/// The archive of the image that is installed.
 fn archive(config: &Config) -> PathBuf {
+    config.release.as_ref().map_or_else(|| built(config), |release| release.join("slipstream.tar"))
+}
+
+/// The archive of the image that was built here, which `cargo xtask image --dev` puts beside the programs.
+fn built(config: &Config) -> PathBuf {
     config.bin.parent().unwrap_or(Path::new("/")).join("image/slipstream.tar")
 }
 
@@ -32,7 +44,8 @@ pub(super) fn check(config: &Config) -> Result<()> {
     if config.install != Install::Chart {
         return Ok(());
     }
-    let needed = [(archive(config), "cargo xtask image --dev"), (helm(config), "cargo xtask setup")];
+    let made_by = if config.release.is_some() { "cargo xtask release" } else { "cargo xtask image --dev" };
+    let needed = [(archive(config), made_by), (chart(config), made_by), (helm(config), "cargo xtask setup")];
     match needed.iter().find(|(path, _)| !path.exists()) {
         Some((path, made_by)) => bail!("{} is missing; run `{made_by}`", path.display()),
         None => Ok(()),
@@ -44,10 +57,20 @@ pub(super) fn import(bed: &Bed, node: &str) -> Result<()> {
     if bed.config().install != Install::Chart {
         return Ok(());
     }
-    let archive = archive(bed.config());
-    let mut import = bed.host(node).command(bed.config().containerd("ctr"))?;
-    import.args(["--namespace", "k8s.io", "image", "import", "--local"]);
-    exec::output(import.arg(&archive)).with_context(|| format!("image {}", archive.display())).map(drop)
+    import_archive(bed, node, &archive(bed.config()))
+}
+
+/// Gives a node the images of an archive.
+pub(crate) fn import_archive(bed: &Bed, node: &str, archive: &Path) -> Result<()> {
+    let archive = archive.display().to_string();
+    ctr_image(bed, node, &["import", "--local", &archive]).with_context(|| format!("image {archive}"))
+}
+
+/// Runs `ctr image` on a node, on the images that its kubelet sees.
+fn ctr_image(bed: &Bed, node: &str, args: &[&str]) -> Result<()> {
+    let mut command = bed.host(node).command(bed.config().containerd("ctr"))?;
+    command.args(["--namespace", "k8s.io", "image"]).args(args);
+    exec::output(&mut command).map(drop)
 }
 
 /// The addresses of the nodes with OVN's databases: three of three or more nodes, else one.
@@ -91,11 +114,28 @@ pub(super) fn install(bed: &Bed) -> Result<()> {
     std::fs::write(&file, values(config).to_string())
         .with_context(|| format!("cannot write {}", file.display()))?;
     let mut install = bed.helm_command()?;
-    install.args(["install", RELEASE, CHART, "--values"]).arg(&file);
+    install.args(["install", RELEASE]).arg(chart(config)).arg("--values").arg(&file);
     exec::output(&mut install).map(drop)
 }
 
 impl Bed {
+    /// Gives all nodes the image that was built here under another tag, beside that which is installed and keeps its own.
+    ///
+    /// # Errors
+    /// There is none, or a node does not take it.
+    pub fn add_built_image(&self, tag: &str) -> Result<()> {
+        let (built, kept) = (built(self.config()), format!("{IMAGE}:kept"));
+        let (usual, tag) = (format!("{IMAGE}:{}", env!("CARGO_PKG_VERSION")), format!("{IMAGE}:{tag}"));
+        for node in self.config().node_names() {
+            // The archive has the usual name.
+            ctr_image(self, &node, &["tag", "--force", &usual, &kept])?;
+            import_archive(self, &node, &built)?;
+            ctr_image(self, &node, &["tag", "--force", &usual, &tag])?;
+            ctr_image(self, &node, &["tag", "--force", &kept, &usual])?;
+        }
+        Ok(())
+    }
+
     /// Runs `ovn-nbctl` in a pod with the northbound database, as nobody outside has a certificate for it.
     pub(super) fn nbctl_of_pod(&self, args: &[&str]) -> Result<String> {
         let usual = ["-n", NAMESPACE, "exec", CENTRAL, "--", "ovn-nbctl", "--timeout=30", "--no-leader-only"];

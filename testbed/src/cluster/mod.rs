@@ -6,7 +6,7 @@ pub mod admission;
 mod agent;
 mod central;
 pub mod config;
-mod installed;
+pub(crate) mod installed;
 pub(crate) mod kubernetes;
 pub mod leftovers;
 mod node;

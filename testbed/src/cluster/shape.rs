@@ -1,5 +1,7 @@
 //! A cluster as the command line describes it.
 
+use std::path::PathBuf;
+
 use anyhow::{Result, ensure};
 
 use super::Bed;
@@ -27,6 +29,9 @@ pub struct Shape {
     /// How Slipstream, OVN and OVS come to the nodes.
     #[arg(long, value_enum, default_value_t)]
     pub install: Install,
+    /// Directory of an earlier release, as `cargo xtask release` makes it, that is installed in place of what was built here.
+    #[arg(long)]
+    pub release: Option<PathBuf>,
     /// IPv6 beside IPv4.
     #[arg(long)]
     pub dual_stack: bool,
@@ -50,6 +55,7 @@ impl Default for Shape {
             ovs_datapath: OvsDatapath::default(),
             runtime: Runtime::default(),
             install: Install::default(),
+            release: None,
             dual_stack: false,
             no_plugin: false,
             without_policy: false,
@@ -68,11 +74,16 @@ impl Shape {
             ovs_datapath,
             runtime,
             install,
+            ref release,
             dual_stack,
             no_plugin,
             without_policy,
             verify_interval,
         } = *self;
+        ensure!(
+            release.is_none() || install == Install::Chart,
+            "--release is a chart and its image: it needs --install chart"
+        );
         ensure!(
             install == Install::Programs || (runtime == Runtime::Containerd && !no_plugin),
             "--install chart needs kubelets that start pods: --runtime containerd, and no --no-plugin"
@@ -84,6 +95,7 @@ impl Shape {
             ovs_datapath,
             runtime,
             install,
+            release: release.clone(),
             plugin: !no_plugin,
             network_policy: !without_policy,
             verify_interval: verify_interval.unwrap_or(usual.verify_interval),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use super::Bed;
-use super::config::CONTROLLER_PORT;
+use super::config::{CONTROLLER_PORT, Install};
 use crate::exec;
 use crate::metrics::Metrics;
 
@@ -48,8 +48,9 @@ impl Bed {
     /// Waits for a comparison that began after now, and fails if it, or one since the controller's start, found a
     /// difference.
     pub fn verified(&self) -> Result<String> {
+        let host = self.leader_host()?;
         let read = || {
-            self.page("central", CONTROLLER_PORT, "/metrics")
+            self.page(&host, CONTROLLER_PORT, "/metrics")
                 .map(Metrics::new)
                 .and_then(|page| Verified::read(&page))
         };
@@ -70,6 +71,18 @@ impl Bed {
             Ok(now)
         })?;
         after.is_clean()
+    }
+
+    /// The host of the controller that leads.
+    fn leader_host(&self) -> Result<String> {
+        if self.config.install == Install::Programs {
+            return Ok("central".to_owned());
+        }
+        let path = "jsonpath={.spec.holderIdentity}";
+        let holder =
+            self.kubectl(&["-n", "kube-system", "get", "lease", "slipstream-controller", "-o", path])?;
+        // Its host's name, `_`, and what makes it unique.
+        holder.split_once('_').map(|(host, _)| host.to_owned()).with_context(|| format!("leader {holder:?}"))
     }
 
     /// As [`Self::verified`], at the end of a run, if a controller runs.

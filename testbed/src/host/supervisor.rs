@@ -201,7 +201,8 @@ fn start_again(spec: Spec, table: Table) -> Result<()> {
 }
 
 fn end(name: &str, table: &Table) -> Result<()> {
-    signal(name, Signal::SIGKILL, Duration::from_secs(10), table)
+    // A process in the middle of a call that waits for the kernel (network namespaces that are taken down, RCU) ends when that returns.
+    signal(name, Signal::SIGKILL, Duration::from_secs(40), table)
 }
 
 /// Sends a signal and waits for the end.

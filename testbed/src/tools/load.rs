@@ -5,17 +5,20 @@
 //! a reply could open a connection-tracking entry of its own after OVS has lost the one of the request.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::net::{TcpListener, TcpSocket, UdpSocket};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
@@ -46,6 +49,11 @@ const CONNECT: Duration = Duration::from_millis(250);
 const USER_TIMEOUT: Duration = Duration::from_millis(900);
 /// Before the next connection attempt.
 const AGAIN: Duration = Duration::from_millis(30);
+/// Source ports. Each attempt takes the next one: connection tracking keeps a connection of whose end it has not heard, with its
+/// translation, and may take an attempt from the same port a while later for more of it. Not those of services' node ports.
+const SOURCES: [RangeInclusive<u16>; 2] = [10_000..=29_999, 32_768..=64_999];
+/// How many are tried where others are in use.
+const PORTS_TRIED: usize = 100;
 /// Bytes of a message: flow, number, time of sending, time of the connection's beginning.
 const MESSAGE: usize = 24;
 
@@ -150,8 +158,7 @@ impl Args {
         tokio::spawn(report(arrivals));
         let mut flows: BTreeMap<u32, JoinHandle<()>> = BTreeMap::new();
         let (lines, mut orders) = mpsc::unbounded_channel();
-        let read =
-            move || std::io::stdin().lines().map_while(Result::ok).try_for_each(|line| lines.send(line));
+        let read = move || io::stdin().lines().map_while(Result::ok).try_for_each(|line| lines.send(line));
         thread::Builder::new().name("orders".into()).spawn(read)?;
         while let Some(line) = orders.recv().await {
             let order: Order = serde_json::from_str(&line).with_context(|| format!("order {line:?}"))?;
@@ -227,9 +234,35 @@ async fn send(dial: Dial, pause: Duration) {
     }
 }
 
+/// The next source port.
+fn next_source() -> SocketAddr {
+    // A process like this one may have been here before.
+    static NEXT: LazyLock<AtomicU32> =
+        LazyLock::new(|| AtomicU32::new(u32::try_from(now() / 1_000 % 1_000_000).unwrap_or_default()));
+    let [low, high] = &SOURCES;
+    let at = usize::try_from(NEXT.fetch_add(1, Ordering::Relaxed)).unwrap_or_default();
+    let port = low.clone().chain(high.clone()).nth(at % (low.len() + high.len()));
+    (Ipv4Addr::UNSPECIFIED, port.unwrap_or_default()).into()
+}
+
+/// Binds to a source port that nobody else has.
+fn bound<T>(bind: impl Fn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
+    let mut tries = PORTS_TRIED;
+    loop {
+        match bind(next_source()) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && tries > 0 => tries -= 1,
+            done => return done,
+        }
+    }
+}
+
 async fn send_udp(dial: Dial, pause: Duration, number: &mut u32) -> Result<()> {
     let began = now();
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await?;
+    let socket = bound(|source| {
+        let socket = std::net::UdpSocket::bind(source)?;
+        socket.set_nonblocking(true)?;
+        UdpSocket::from_std(socket)
+    })?;
     socket.connect(dial.to).await?;
     let mut ticks = interval(pause);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -243,7 +276,13 @@ async fn send_udp(dial: Dial, pause: Duration, number: &mut u32) -> Result<()> {
 
 async fn send_tcp(dial: Dial, pause: Duration, number: &mut u32) -> Result<()> {
     let began = now();
-    let mut stream = timeout(CONNECT, TcpStream::connect(dial.to)).await??;
+    let socket = bound(|source| {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind(source).map(|()| socket)
+    })?;
+    let mut stream = timeout(CONNECT, socket.connect(dial.to)).await??;
+    // A process that got no processor may see its connection come up much later: then the time of its beginning would say nothing.
+    ensure!(now().saturating_sub(began) <= CONNECT.as_nanos().try_into()?, "the connection came up late");
     stream.set_nodelay(true)?;
     setsockopt(&stream, sockopt::TcpUserTimeout, &u32::try_from(USER_TIMEOUT.as_millis())?)?;
     // Once given up, nothing of it is sent any more.
@@ -259,6 +298,8 @@ async fn send_tcp(dial: Dial, pause: Duration, number: &mut u32) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     const FROM: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -287,6 +328,16 @@ mod tests {
         assert_eq!(numbers, [1, 2, 3]);
         assert_eq!(list[0].at, list[1].at);
         assert!(list[1].at < list[2].at);
+    }
+
+    #[test]
+    fn no_source_port_is_taken_twice_in_a_round() {
+        let [low, high] = &SOURCES;
+        let all: BTreeSet<u16> = (0..low.len() + high.len()).map(|_| next_source().port()).collect();
+        assert!(all.iter().copied().eq(low.clone().chain(high.clone())));
+        let taken = bound(std::net::UdpSocket::bind).unwrap();
+        let port = taken.local_addr().unwrap().port();
+        assert!(all.contains(&port), "{port}");
     }
 
     #[test]

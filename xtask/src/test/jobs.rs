@@ -29,6 +29,8 @@ const FIRST: usize = 2;
 /// suites allow.
 const WAITING: usize = 2;
 
+/// Number of programs that compute all the time and run at the same time.
+const BACKGROUND: usize = 2;
 /// Number of calm programs that run at the same time.
 const CALM: usize = 2;
 
@@ -44,8 +46,8 @@ pub(super) enum Lane {
     /// With others of this lane. They keep the processors idle most of the time, and their expectations concern times of
     /// hundreds of milliseconds.
     Waiting,
-    /// With the last of the shared ones, one after another and with a low priority: programs that compute all the time, and whose expectations
-    /// concern no times. Beside a virtual machine OVS stands still for seconds, whatever the machine's priority.
+    /// With one other of this lane, after the shared ones: programs that compute all the time, and whose expectations concern no times.
+    /// Beside a virtual machine OVS stands still for seconds, whatever the machine's priority.
     Background,
     /// With one other of this lane, after those that mostly wait: programs that leave the processors idle nearly all the time, and fail
     /// beside busy ones.
@@ -102,8 +104,8 @@ pub(super) fn run_all(jobs: Vec<Job>, tally: &mut Tally) -> Result<Vec<Took>> {
     let mut took = Vec::new();
     for queues in [
         vec![(first, FIRST)],
-        // Those in the background have no lane of their own: the first one that is free takes them.
-        vec![(real, 1), (shared, SHARED), (background, 0)],
+        vec![(real, 1), (shared, SHARED)],
+        vec![(background, BACKGROUND)],
         vec![(waiting, WAITING)],
         vec![(calm, CALM)],
         vec![(alone, 1)],

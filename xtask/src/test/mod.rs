@@ -45,8 +45,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     exec::heading("build");
     tally.step("eBPF programs build", build_ebpf::run());
     if !args.quick {
-        tally.step("programs build", demo::build(&["e2e"]));
+        tally.step("programs build", demo::build(&["e2e", "cluster-bench"]));
         tally.step("container image", image::for_test_bed());
+        tally.step("image of the traffic tool", image::check_traffic());
     }
     let programs = programs::build(args.quick)?;
     let built = begin.elapsed();
@@ -77,11 +78,11 @@ fn all(programs: &[TestProgram], quick: bool) -> Result<Vec<Job>> {
             part,
             target: program.target.clone(),
             lane: match part {
-                // It holds each loss to 20 s, of which a lease takes 15.
-                _ if program.target == "real_failover" => Lane::Alone,
+                // One holds each loss to 20 s, of which a lease takes 15; the other holds a connection to 1 s.
+                _ if ["real_failover", "real_upgrade"].contains(&program.target.as_str()) => Lane::Alone,
                 "real" => Lane::Real,
-                // In a full run, the tests of the eBPF programs in the kernel run with suites that mostly wait.
-                _ if !quick && program.target == "bpf" => Lane::Waiting,
+                // In a full run, the tests of the eBPF programs in the kernel run beside the virtual machine, which uses one processor.
+                _ if !quick && program.target == "bpf" => Lane::Background,
                 // It measures how long OVS takes to revalidate thousands of flows.
                 _ if program.target == "flow_cache_manager" => Lane::Waiting,
                 _ if program.is_quick() => Lane::First,
