@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context, bail};
-use tokio::io::AsyncWriteExt;
 
-use super::flows::FlowSet;
+use super::flows::{self, FlowSet};
+use crate::kernel::child_input;
 use crate::ovs::openflow::management_socket;
 
 /// Writer of one bridge's flows.
@@ -18,6 +18,8 @@ pub struct FlowWriter {
     ofctl: PathBuf,
     target: String,
     last: Option<FlowSet>,
+    /// [`FlowWriter::ensure_connected`] has nothing left to do.
+    connected: bool,
 }
 
 impl FlowWriter {
@@ -25,7 +27,7 @@ impl FlowWriter {
     pub fn new(ofctl: &Path, ovs_db: &str, bridge: &str) -> Self {
         let target = management_socket(ovs_db, bridge)
             .map_or_else(|| bridge.to_owned(), |path| format!("unix:{}", path.display()));
-        Self { ofctl: ofctl.to_owned(), target, last: None }
+        Self { ofctl: ofctl.to_owned(), target, last: None, connected: false }
     }
 
     /// Writes `flows` if they differ from the last written ones. Returns true when they were written.
@@ -37,37 +39,87 @@ impl FlowWriter {
             return Ok(false);
         }
         self.last = None;
-        self.replace(&flows.to_string()).await?;
+        self.run("replace-flows", flows).await?;
         self.last = Some(flows.clone());
+        self.connected = true;
         Ok(true)
+    }
+
+    /// Adds the flow by which the bridge forwards like a learning switch, and which is in every table that [`FlowWriter::write`]
+    /// writes; the other flows stay. To be called while the desired flows are not known: without any flow the node is cut off,
+    /// also from the API server that has to say what the flows are. Does nothing once it, or a write, has succeeded.
+    ///
+    /// # Errors
+    /// ovs-ofctl cannot be run, or rejects the flow.
+    pub async fn ensure_connected(&mut self) -> anyhow::Result<()> {
+        if !self.connected {
+            self.run("add-flows", &flows::switching()).await?;
+            self.connected = true;
+        }
+        Ok(())
     }
 
     /// Call when the bridge may have lost its flows; the next write compares with the bridge.
     pub fn forget(&mut self) {
         self.last = None;
+        self.connected = false;
     }
 
-    async fn replace(&self, flows: &str) -> anyhow::Result<()> {
+    async fn run(&self, command: &str, flows: &FlowSet) -> anyhow::Result<()> {
+        let input = child_input::complete(&flows.to_string()).context("flows for ovs-ofctl")?;
         #[expect(
             clippy::disallowed_methods,
             reason = "the only place that starts ovs-ofctl, and only when flows change"
         )]
-        let mut child = tokio::process::Command::new(&self.ofctl)
-            .args(["--bundle", "replace-flows", &self.target, "-"])
-            .stdin(Stdio::piped())
+        let child = tokio::process::Command::new(&self.ofctl)
+            .args(["--bundle", command, &self.target, "-"])
+            .stdin(input)
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
             .with_context(|| format!("cannot run {}; set its path with --ofctl", self.ofctl.display()))?;
-        if let Some(mut stdin) = child.stdin.take() {
-            // A failed write means that ovs-ofctl has exited; its error message is reported below.
-            let _ = stdin.write_all(flows.as_bytes()).await;
-        }
         let output = child.wait_with_output().await.context("ovs-ofctl")?;
         if !output.status.success() {
             bail!("{}: flows rejected: {}", self.target, String::from_utf8_lossy(&output.stderr).trim());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// A stand-in for ovs-ofctl that writes down how it was called, and what it reads once its caller may be dead.
+    fn ofctl(dir: &Path) -> PathBuf {
+        let program = dir.join("ofctl");
+        let out = dir.join("out");
+        let script =
+            format!("#!/bin/sh\n[ -p /dev/stdin ] && exit 3\n{{ echo \"$2\"; cat; }} >> {}\n", out.display());
+        std::fs::write(&program, script).unwrap();
+        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+        program
+    }
+
+    #[tokio::test]
+    async fn flows_are_complete_before_ovs_ofctl_starts_and_a_node_is_never_cut_off_meanwhile() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = FlowWriter::new(&ofctl(dir.path()), "unix:/nowhere/db.sock", "breth0");
+        let said = || std::fs::read_to_string(dir.path().join("out")).unwrap();
+        let one = flows::switching();
+        writer.ensure_connected().await.unwrap();
+        let added = format!("add-flows\n{one}");
+        assert_eq!(said(), added);
+        writer.ensure_connected().await.unwrap();
+        assert_eq!(said(), added, "once is enough");
+        assert!(writer.write(&one).await.unwrap());
+        let replaced = format!("{added}replace-flows\n{one}");
+        assert_eq!(said(), replaced);
+        writer.forget();
+        writer.ensure_connected().await.unwrap();
+        assert_eq!(said(), format!("{replaced}{added}"), "OVS may be new");
     }
 }

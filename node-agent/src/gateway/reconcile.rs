@@ -382,6 +382,8 @@ impl Worker {
             note("flows", self.bridge_flows(&services, &ports).await);
             self.rulesets.written();
             self.health.update(&services).await;
+        } else {
+            note("connection of the node", self.flows.ensure_connected().await);
         }
         note("addresses of the node", self.announce().await);
         self.warm_tunnels().await;

@@ -26,11 +26,12 @@ use crate::ovs::unixctl::{Unixctl, UnixctlError};
 
 /// When connections are ended, after the backend was seen to be gone. Controller, OVN and OVS's revalidators take milliseconds on an
 /// idle cluster and many seconds on a large busy one.
-const AFTER: [Duration; 5] = [
+const AFTER: [Duration; 6] = [
     Duration::from_millis(700),
     Duration::from_secs(2),
-    Duration::from_secs(6),
-    Duration::from_secs(15),
+    Duration::from_secs(4),
+    Duration::from_secs(8),
+    Duration::from_secs(18),
     Duration::from_secs(40),
 ];
 /// Timeout of a call; OVS walks over all connections.
@@ -67,7 +68,7 @@ pub(super) struct Own {
 
 /// Times of [`AFTER`] at which all connections are looked through after the agent was started. Once is not enough: OVN may be following
 /// still what changed while no agent was there.
-const LOOKS: [usize; 3] = [0, 2, 4];
+const LOOKS: [usize; 4] = [0, 2, 3, 5];
 
 /// Whether all connections were looked through since the agent was started.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -410,7 +411,7 @@ mod tests {
         // Two times are over at once.
         assert_eq!(all.due(start + AFTER[2], |one| *one != stale(2)), of(&[1]));
         assert_eq!(all.next(), Some(start + AFTER[3]));
-        assert_eq!(all.due(start + AFTER[4], |_| true), of(&[1]));
+        assert_eq!(all.due(start + AFTER[5], |_| true), of(&[1]));
         assert_eq!(all.next(), None);
     }
 
@@ -422,12 +423,12 @@ mod tests {
         assert!(all.stale.is_empty(), "every service is new then");
         assert_eq!(all.next(), Some(start + AFTER[0]));
         assert!(!all.look.take(start));
-        for after in [AFTER[0], AFTER[2], AFTER[4]] {
+        for after in LOOKS.map(|at| AFTER[at]) {
             assert_eq!(all.next(), Some(start + after));
             assert!(all.look.take(start + after));
         }
         assert_eq!(all.next(), None);
-        all.add([stale(1)], start + AFTER[4]);
+        all.add([stale(1)], start + AFTER[5]);
         assert_eq!(all.stale.len(), 1);
     }
 

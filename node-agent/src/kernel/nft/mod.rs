@@ -3,29 +3,27 @@
 use std::process::Stdio;
 
 use anyhow::{Context, bail};
-use tokio::io::AsyncWriteExt;
+
+use super::child_input;
 
 pub mod monitor;
 
 /// Applies `ruleset` atomically. Returns the id of the `nft` process.
 pub async fn apply(ruleset: &str) -> anyhow::Result<u32> {
+    let input = child_input::complete(ruleset).context("ruleset for nft")?;
     #[expect(
         clippy::disallowed_methods,
         reason = "nft has the only complete compiler of rulesets; started on change only"
     )]
-    let mut child = tokio::process::Command::new("nft")
+    let child = tokio::process::Command::new("nft")
         .args(["-f", "-"])
-        .stdin(Stdio::piped())
+        .stdin(input)
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
         .context("cannot run `nft`; install the nftables package")?;
     let process = child.id().unwrap_or(0);
-    if let Some(mut stdin) = child.stdin.take() {
-        // A failed write means that nft has exited; its error message is reported below.
-        let _ = stdin.write_all(ruleset.as_bytes()).await;
-    }
     let output = child.wait_with_output().await.context("nft")?;
     if !output.status.success() {
         bail!("nft rejected the ruleset: {}", String::from_utf8_lossy(&output.stderr).trim());
