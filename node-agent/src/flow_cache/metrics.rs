@@ -20,6 +20,7 @@ pub(super) struct CacheMetrics {
     unscoped: Family<WhyLabels, Counter>,
     pub(super) delay: Histogram,
     pub(super) revalidation: Histogram,
+    pub(super) evaluation: Histogram,
     gate: Family<BitLabels, Gauge>,
     monitor: Family<MonitorLabels, Gauge>,
     pub(super) held: Counter<f64, std::sync::atomic::AtomicU64>,
@@ -71,6 +72,7 @@ impl Default for CacheMetrics {
             unscoped: Family::default(),
             delay: Histogram::new(exponential_buckets(0.000_002, 2.0, 18)),
             revalidation: Histogram::new(exponential_buckets(0.001, 2.0, 14)),
+            evaluation: Histogram::new(exponential_buckets(0.000_1, 2.0, 16)),
             gate: Family::default(),
             monitor: Family::default(),
             held: Counter::default(),
@@ -116,6 +118,11 @@ impl CacheMetrics {
             "fastpath_revalidation_seconds",
             "Duration of a round of OVS's revalidators after flow changes",
             self.revalidation.clone(),
+        );
+        registry.register(
+            "fastpath_evaluation_seconds",
+            "Duration of an evaluation of which endpoints may take the fast path",
+            self.evaluation.clone(),
         );
         registry.register(
             "fastpath_gate",

@@ -12,6 +12,7 @@ use super::{Timing, pressure};
 use crate::flow_cache::eligibility::decide::{self, View};
 use crate::flow_cache::invalidation::Watched;
 use crate::flow_cache::manager::{Manager, Shared};
+use crate::flow_cache::scope::Rule;
 use crate::kernel::link::Netlink;
 use crate::kube::pods::Pods;
 use crate::metrics::Metrics;
@@ -27,6 +28,11 @@ const REPORTS: Duration = Duration::from_millis(250);
 const DECIDE: Duration = Duration::from_secs(30);
 /// Changes within this time are looked at together.
 const TOGETHER: Duration = Duration::from_millis(5);
+/// Changes within so many times the duration of the last evaluation are looked at together: it looks at every port, and on a node with
+/// thousands of them whose ports come and go it would use up a processor.
+const SPARE: u32 = 4;
+/// Longest time for which changes are gathered.
+const GATHERED: Duration = Duration::from_secs(1);
 
 /// Handles that the manager's tasks use.
 #[derive(Debug, Clone)]
@@ -61,6 +67,8 @@ pub struct Settings {
 pub struct FaultInjection {
     /// `SLIPSTREAM_TEST_IGNORE_FLOW_EVENTS=1` (feature `test-hooks`): flow changes do not invalidate the cache.
     pub ignore_flows: bool,
+    /// `SLIPSTREAM_TEST_WITHOUT_RULE=NAME` (feature `test-hooks`): flows of br-int that this rule answers concern nothing.
+    pub without: Option<Rule>,
     /// `SLIPSTREAM_TEST_KEEP_SEQUENCE_CHECK=1` (feature `test-hooks`): the TCP sequence check of OVS's connection tracking is
     /// queried but not disabled.
     pub keep_sequence_check: bool,
@@ -73,6 +81,7 @@ impl FaultInjection {
         let set = |name: &str| std::env::var(name).is_ok_and(|value| value == "1");
         Self {
             ignore_flows: set("SLIPSTREAM_TEST_IGNORE_FLOW_EVENTS"),
+            without: std::env::var("SLIPSTREAM_TEST_WITHOUT_RULE").ok().and_then(|name| Rule::named(&name)),
             keep_sequence_check: set("SLIPSTREAM_TEST_KEEP_SEQUENCE_CHECK"),
         }
     }
@@ -115,7 +124,7 @@ impl Manager {
             tracking::Of::Kernel
         };
         tasks.spawn("connection-tracking", tracking::follow(Arc::clone(&self.shared), of));
-        let (ovs_db, ignore) = (settings.ovs_db, settings.faults.ignore_flows);
+        let (ovs_db, faults) = (settings.ovs_db, settings.faults);
         let socket = move |bridge: &str| {
             management_socket(&ovs_db, bridge)
                 .ok_or_else(|| format!("--ovs-db {ovs_db} is not a unix socket on this node"))
@@ -124,9 +133,9 @@ impl Manager {
             let socket = socket.clone();
             move || socket(&view.bridge().ok_or("no gateway bridge yet")?)
         };
-        flow_events::watch(&self.shared, tasks, Watched::Gateway, gateway, ignore);
+        flow_events::watch(&self.shared, tasks, Watched::Gateway, gateway, faults);
         let integration = move || socket(api::ovn_name::INTEGRATION_BRIDGE);
-        flow_events::watch(&self.shared, tasks, Watched::Integration, integration, ignore);
+        flow_events::watch(&self.shared, tasks, Watched::Integration, integration, faults);
     }
 }
 
@@ -186,7 +195,10 @@ async fn decisions(shared: Arc<Shared>, view: View) {
     let mut changes = view.ovs.replica().changes();
     let mut queues = None;
     loop {
+        let begin = Instant::now();
         decide::round(&shared, &view, &mut queues).await;
+        let took = begin.elapsed();
+        shared.metrics.evaluation.observe(took.as_secs_f64());
         tokio::select! {
             () = shared.decide.notified() => {}
             changed = pods.changed() => if changed.is_err() { return },
@@ -194,11 +206,28 @@ async fn decisions(shared: Arc<Shared>, view: View) {
             () = tokio::time::sleep(DECIDE) => {}
         }
         // What belongs to one change comes in several, and a round looks at all pods.
-        tokio::time::sleep(TOGETHER).await;
+        tokio::time::sleep(gathering(took)).await;
         while let Some(more) = changes.next().now_or_never() {
             if more.is_none() {
                 return;
             }
         }
+    }
+}
+
+/// How long changes are gathered before the next evaluation, if the last one took so long.
+fn gathering(took: Duration) -> Duration {
+    (took * SPARE).clamp(TOGETHER, GATHERED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn evaluations_use_a_bounded_part_of_a_processor() {
+        assert_eq!(gathering(Duration::from_micros(300)), TOGETHER);
+        assert_eq!(gathering(Duration::from_millis(50)), Duration::from_millis(200));
+        assert_eq!(gathering(Duration::from_secs(9)), GATHERED);
     }
 }

@@ -9,23 +9,30 @@ use crate::ovs::openflow::Match;
 /// A conjunction, and the dimension that the flow itself is in; none for a flow that matches its id.
 type Membership = (u32, Option<u8>);
 
-/// Appends the scopes of a flow by its own match, or by a dimension that it does not belong to, and tells by which rule. `facts`: what
-/// the flow was and is.
+/// Appends the scopes of a flow by its own match, or by a dimension that it does not belong to, and tells by which rule. `versions`: facts of
+/// what the flow was and is.
 pub(super) fn scopes<'a>(
     index: &Index,
     table: u8,
     matched: &Match,
-    facts: impl Iterator<Item = &'a Fact> + Clone,
+    versions: impl Iterator<Item = &'a [Fact]> + Clone,
     scopes: &mut Vec<Scope>,
 ) -> Result<Rule, Why> {
     let begin = scopes.len();
     let own = rules::direct(index, table, matched, scopes);
     let Err(why) = own else { return own };
     scopes.truncate(begin);
-    let clauses = facts.filter_map(|fact| match fact {
-        Fact::Clause(_, part) => Some((part.id, Some(part.clause))),
-        _ => None,
-    });
+    let clauses = |facts: &'a [Fact]| {
+        facts.iter().filter_map(|fact| match fact {
+            Fact::Clause(_, part) => Some((part.id, Some(part.clause))),
+            _ => None,
+        })
+    };
+    // A flow that was no clause, or is none any more, acts or acted by itself.
+    if matched.conjunction.is_none() && versions.clone().any(|facts| clauses(facts).next().is_none()) {
+        return Err(why);
+    }
+    let clauses = versions.flat_map(clauses);
     let mut member = false;
     for membership in matched.conjunction.map(|id| (id, None)).into_iter().chain(clauses) {
         member = true;

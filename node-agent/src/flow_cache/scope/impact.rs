@@ -69,6 +69,28 @@ impl Rule {
         Self::FarDatapath,
         Self::Everything,
     ];
+
+    /// Name of one of them in the environment of a test.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NeverCached => "never-cached",
+            Self::Address => "address",
+            Self::LocalPort => "local-port",
+            Self::Group => "group",
+            Self::Conjunction => "conjunction",
+            Self::NextHop => "next-hop",
+            Self::Original => "original",
+            Self::Mac => "mac",
+            Self::RemotePort => "remote-port",
+            Self::FarDatapath => "far-datapath",
+            Self::Everything => "everything",
+        }
+    }
+
+    /// The rule with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::CONCERNING.into_iter().find(|rule| rule.name() == name)
+    }
 }
 
 /// Why a change concerns every entry.

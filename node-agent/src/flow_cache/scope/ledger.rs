@@ -4,10 +4,11 @@
 //! flow of OVS that was older still, and ovn-controller removes flows in any order.
 
 use std::collections::VecDeque;
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hashbrown::{Equivalent, HashMap};
+use hashbrown::{DefaultHashBuilder, Equivalent, HashMap, HashSet};
 
 use super::facts::{self, Fact};
 use super::index::Index;
@@ -50,6 +51,9 @@ impl Equivalent<Name> for Key<'_> {
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     flows: HashMap<Name, Box<[Fact]>>,
+    /// Flows without facts, which are most: hashes of their keys.
+    plain: HashSet<u64>,
+    hasher: DefaultHashBuilder,
     gone: VecDeque<(Instant, Name, Box<[Fact]>)>,
     scratch: Vec<Fact>,
     index: Index,
@@ -64,9 +68,15 @@ impl Ledger {
         &mut self.index
     }
 
-    /// Facts of a flow as it is now.
-    pub(super) fn facts(&self, key: &Key<'_>) -> &[Fact] {
-        self.flows.get(key).map_or(&[], |facts| facts)
+    /// Facts of a flow as it is now; `None`: there is no such flow. The flow monitor does not tell: a flow that replaces another of the same
+    /// match by `OFPFC_ADD` is reported as added (OVS, `replace_rule_finish` in ofproto/ofproto.c).
+    pub(super) fn facts(&self, key: &Key<'_>) -> Option<&[Fact]> {
+        let plain = || self.plain.contains(&self.hash(key)).then_some(&[][..]);
+        self.flows.get(key).map(|facts| &**facts).or_else(plain)
+    }
+
+    fn hash(&self, key: &Key<'_>) -> u64 {
+        self.hasher.hash_one((key.table, key.priority, key.fields))
     }
 
     /// A flow was added or modified.
@@ -74,9 +84,11 @@ impl Ledger {
         let mut facts = std::mem::take(&mut self.scratch);
         facts.clear();
         facts::read(key.table, matched, actions, &mut facts);
-        if self.facts(key) != facts.as_slice() {
+        if self.facts(key) != Some(facts.as_slice()) {
             self.remove(key, now);
-            if !facts.is_empty() {
+            if facts.is_empty() {
+                self.plain.insert(self.hash(key));
+            } else {
                 let name = Name::from(key);
                 facts.iter().for_each(|fact| self.index.add(&name, fact));
                 self.flows.insert(name, facts.as_slice().into());
@@ -89,6 +101,8 @@ impl Ledger {
     pub(super) fn remove(&mut self, key: &Key<'_>, now: Instant) {
         if let Some((name, facts)) = self.flows.remove_entry(key) {
             self.gone.push_back((now + KEPT, name, facts));
+        } else {
+            self.plain.remove(&self.hash(key));
         }
     }
 

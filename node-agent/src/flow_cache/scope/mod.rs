@@ -18,7 +18,7 @@
 //! | R1 | an address, whole | it | addresses are written by connection tracking alone: a request's destination once, where it enters its switch; an answer's source once, where it leaves. So every state has addresses of the entry |
 //! | R2 | ingress or egress port of this node, with its datapath; `in_port` of an endpoint | port, and its key | registers 14 and 15 are written by what enters the bridge or a datapath, and by the look-up of the receiver; an egress port leads there or is a drop |
 //! | R3 | egress port from 0x8000 on | what the flows that write it concern, and the key | a group's constant is written by them or came by a tunnel |
-//! | R4 | a conjunction's clause or id | itself, or all clauses of one other dimension | it acts for a packet only if a clause of every dimension matches the packet |
+//! | R4 | a conjunction's clause, before the change and after it, or id | itself, or all clauses of one other dimension | it acts for a packet only if a clause of every dimension matches the packet |
 //! | R5 | register 0 whole (0 to 3), in a router after it has routed | the address, and what the flows that write it as a constant concern | the next hop is a copy of the destination, or a constant |
 //! | R6 | register 4 whole (4 to 7) | the same | the original destination is the packet's or its connection's, or a constant; with IPv6 a router looks its next hop up there |
 //! | R7 | a MAC address that is not a router port's | it | with one router at most a frame has the MAC addresses of sender and receiver and of router ports only |
@@ -99,24 +99,26 @@ impl Classifier {
         self.unreadable |= !matched.complete;
         let looks = self.pending.everything.is_none();
         // A modified flow concerns what it was and what it is. Its match is the same.
-        let old = if looks { Some(self.ledger.facts(key).to_vec()) } else { None };
+        let old = looks.then(|| self.ledger.facts(key).map(<[facts::Fact]>::to_vec));
         if let Some(actions) = actions {
             self.ledger.put(key, &matched, actions, now);
         }
         if let Some(old) = old {
-            self.classify(key, &matched, &old);
+            self.classify(key, &matched, old.as_deref());
         }
         if actions.is_none() {
             self.ledger.remove(key, now);
         }
     }
 
-    fn classify(&mut self, key: &Key<'_>, matched: &Match, old: &[facts::Fact]) {
+    /// `old`: what the flow was, if there was one.
+    fn classify(&mut self, key: &Key<'_>, matched: &Match, old: Option<&[facts::Fact]>) {
         self.ledger.index_mut().update_near();
         let mut scopes = std::mem::take(&mut self.scratch);
         scopes.clear();
-        let all = old.iter().chain(self.ledger.facts(key));
-        match conjunction::scopes(self.ledger.index(), key.table, matched, all, &mut scopes) {
+        // One that is removed is still there.
+        let versions = old.into_iter().chain(self.ledger.facts(key));
+        match conjunction::scopes(self.ledger.index(), key.table, matched, versions, &mut scopes) {
             Err(_) if self.without == Some(Rule::Everything) => self.pending.nothing += 1,
             Err(why) => self.everything(why),
             Ok(rule) if scopes.is_empty() || self.without == Some(rule) => self.pending.nothing += 1,

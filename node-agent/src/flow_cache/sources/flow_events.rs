@@ -12,16 +12,18 @@ use crate::flow_cache::cause::Cause;
 use crate::flow_cache::invalidation::{Input, Watched};
 use crate::flow_cache::manager::Shared;
 use crate::flow_cache::scope::Impact;
+use crate::flow_cache::tasks::FaultInjection;
 
 /// Starts the thread that monitors `bridge`, which ends when the last [`Manager`](crate::flow_cache::Manager) is dropped. `socket`: the
-/// bridge's management socket, or why there is none; asked at each attempt to connect. `ignore`: fault injection, drop change events.
+/// bridge's management socket, or why there is none; asked at each attempt to connect.
 pub(in crate::flow_cache) fn watch(
     shared: &Arc<Shared>,
     tasks: &Tasks,
     bridge: Watched,
     socket: impl Fn() -> Result<PathBuf, String> + Send + 'static,
-    ignore: bool,
+    faults: FaultInjection,
 ) {
+    let ignore = faults.ignore_flows;
     if ignore && bridge == Watched::Integration {
         tracing::error!(
             "fault injection: flow changes are ignored; entries that OVS no longer allows may be used for seconds"
@@ -39,7 +41,14 @@ pub(in crate::flow_cache) fn watch(
                 "no real-time priority for the flow monitor (CAP_SYS_NICE); invalidation may be late when all CPUs are busy"
             );
         }
-        monitor::watch(bridge, socket, stop, |event| {
+        if let Some(rule) = faults.without.filter(|_| bridge == Watched::Integration) {
+            tracing::error!(?rule, "fault injection: flow changes that this rule answers concern nothing");
+        }
+        let begin = || match faults.without {
+            Some(rule) if bridge == Watched::Integration => monitor::Session::without(rule),
+            _ => monitor::Session::new(bridge),
+        };
+        monitor::watch(begin, socket, stop, |event| {
             let Some(shared) = weak.upgrade() else {
                 stop.store(true, Ordering::Relaxed);
                 return;

@@ -16,7 +16,7 @@ use thread_priority::{
 
 use crate::flow_cache::cause::Watched;
 use crate::flow_cache::eligibility::flow_actions::{FlowExclusions, FlowIndex};
-use crate::flow_cache::scope::Impact;
+use crate::flow_cache::scope::{Impact, Rule};
 use crate::flow_cache::sources::tables::Tables;
 use crate::ovs::openflow::{self, Message, Update};
 
@@ -61,9 +61,9 @@ pub fn set_realtime_priority() -> Result<(), thread_priority::Error> {
 }
 
 /// Monitors until `stop` is set, reconnecting as needed. `socket`: the bridge's management socket, or why there is none; asked at each
-/// attempt. Calls `report` on this thread.
+/// attempt; `begin`: a connection of which nothing was read. Calls `report` on this thread.
 pub fn watch(
-    bridge: Watched,
+    begin: impl Fn() -> Session,
     socket: impl Fn() -> Result<PathBuf, String>,
     stop: &AtomicBool,
     mut report: impl FnMut(Event),
@@ -76,7 +76,7 @@ pub fn watch(
         let why = match connected {
             Ok(stream) => {
                 last.clear();
-                session(stream, bridge, stop, &mut report)
+                serve(stream, begin(), stop, &mut report)
             }
             Err(why) => why,
         };
@@ -92,13 +92,12 @@ pub fn watch(
 }
 
 /// Serves one connection. Returns why it ended.
-fn session(
+fn serve(
     mut stream: UnixStream,
-    bridge: Watched,
+    mut session: Session,
     stop: &AtomicBool,
     report: &mut impl FnMut(Event),
 ) -> String {
-    let mut session = Session::new(bridge);
     let begin = |stream: &mut UnixStream| {
         stream.set_read_timeout(Some(LOOK))?;
         let mut greeting = openflow::hello();
@@ -155,6 +154,11 @@ impl Session {
     pub fn new(bridge: Watched) -> Self {
         let (buffer, index) = (Vec::new(), FlowIndex::default());
         Self { buffer, unread: None, flows: 0, up: false, index, tables: Tables::new(bridge), lint: None }
+    }
+
+    /// The same with a classifier of br-int that lacks a rule, for tests that show what the rule is for.
+    pub fn without(rule: Rule) -> Self {
+        Self { tables: Tables::without(rule), ..Self::new(Watched::Integration) }
     }
 
     /// Parses received bytes, which may end anywhere in a message; `came` is their time of arrival. Returns bytes to send.

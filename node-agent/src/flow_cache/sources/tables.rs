@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::flow_cache::cause::Watched;
-use crate::flow_cache::scope::{Classifier, Impact, Why};
+use crate::flow_cache::scope::{Classifier, Impact, Rule, Why};
 use crate::ovs::openflow::{IPV4, Key, Match, Update};
 
 /// UDP destination port of Geneve (RFC 8926, 3.3).
@@ -25,6 +25,11 @@ impl Tables {
             Watched::Integration => Self::Integration(Box::default()),
             Watched::Gateway => Self::Gateway(Impact::default()),
         }
+    }
+
+    /// Of br-int, by a classifier that lacks a rule.
+    pub(super) fn without(rule: Rule) -> Self {
+        Self::Integration(Box::new(Classifier::without(rule)))
     }
 
     /// Takes an update that arrived at `now`.

@@ -198,6 +198,19 @@ fn a_clause_concerns_what_the_other_dimension_does() {
 }
 
 #[test]
+fn what_was_no_clause_or_is_none_any_more_acts_by_itself() {
+    let mut table = Table::new();
+    let wide = [metadata(SWITCH), tcp_dst(80)];
+    let (clause, plain) = (Flow::new(51, &wide, &[conjunction(7, 1)]), Flow::new(51, &wide, &[]));
+    table.add(&Flow::new(51, &[metadata(SWITCH), src(IP)], &[conjunction(7, 0)]));
+    assert_eq!(table.add(&clause), scopes([address("10.0.0.5")]));
+    assert_eq!(everything(&table.add(&plain)), Some(Why::Datapath));
+    assert_eq!(everything(&table.add(&clause)), Some(Why::Datapath));
+    assert_eq!(table.remove(&clause), scopes([address("10.0.0.5")]));
+    assert_eq!(table.add(&clause), scopes([address("10.0.0.5")]), "there was none");
+}
+
+#[test]
 fn a_clause_whose_conjunction_changes_concerns_both() {
     let mut table = Table::new();
     let clause = |id, fields: &[Vec<u8>], number| Flow::new(51, fields, &[conjunction(id, number)]);

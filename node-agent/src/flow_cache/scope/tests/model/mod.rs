@@ -104,6 +104,10 @@ fn change() -> impl Strategy<Value = Rule> {
         conditions.insert(Is::Datapath(SWITCH));
         Rule::new(EGRESS, 70, conditions, Act::Clause(number))
     });
+    // So few matches that a clause and a flow that acts by itself take each other's place.
+    let same = prop_oneof![Just(Is::Net(false)), Just(Is::Port(80))];
+    let turns = prop_oneof![Just(Act::Drop), Just(Act::Clause(0)), Just(Act::Clause(1))];
+    let turns = (same, turns).prop_map(|(is, act)| Rule::new(EGRESS, 70, [Is::Datapath(SWITCH), is], act));
     let acts = Just(Rule { conjunction: true, ..Rule::new(EGRESS, 70, [Is::Datapath(SWITCH)], Act::Drop) });
     let hop = (conditions(), 1..=4_u8).prop_map(|(mut conditions, pod)| {
         conditions.insert(Is::Datapath(ROUTER));
@@ -112,7 +116,7 @@ fn change() -> impl Strategy<Value = Rule> {
     let resolve = (1..=4_u8, 1..=4_u8).prop_map(|(hop, pod)| {
         Rule::new(RESOLVE, 50, [Is::Datapath(ROUTER), Is::Hop(hop), Is::To(AWAY)], Act::Resolve(pod))
     });
-    prop_oneof![5 => plain, 3 => clause, 1 => acts, 1 => hop, 1 => resolve]
+    prop_oneof![5 => plain, 3 => clause, 1 => turns, 1 => acts, 1 => hop, 1 => resolve]
 }
 
 type Burst = Vec<(Rule, bool)>;
