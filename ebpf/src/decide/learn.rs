@@ -1,16 +1,17 @@
 //! What is learned from a packet that comes out of OVS: an entry is made, confirmed, or shown to be wrong.
 
 use super::tuple::Tuple;
-use super::{Terms, age, note, scope};
+use super::{Terms, age, forward::different, note, scope};
 use crate::{
     layout::{
         flow::{
-            Entry, GATE_LEARN, GATE_TCP, HEADER_WORDS, NOTE_LIVE, NOTE_SPENT, Note, PROBE_FIRST, PROBE_NONE,
-            Print, SENSITIVE, SIDE_NODE, SIDE_OUTSIDE, SIDE_POD, STATE_ACTIVE, STATE_CLOSING, STATE_SLOW,
-            STATE_WAITING, TRANSLATED,
+            Entry, GATE_LEARN, GATE_SERVICES, GATE_TCP, HEADER_WORDS, KEPT_OFF, NOTE_LIVE, NOTE_SPENT, Note,
+            PROBE_FIRST, PROBE_NONE, Print, SENSITIVE, SIDE_NODE, SIDE_OUTSIDE, SIDE_POD, SIDE_TUNNEL,
+            STATE_ACTIVE, STATE_CLOSING, STATE_SLOW, STATE_WAITING, TRANSLATED,
         },
         maps::{Budget, Config, OUTSIDE_PART},
         reason::Reason,
+        scope::CLOSED,
     },
     packet::{TCP, halves, word_sum},
 };
@@ -199,6 +200,58 @@ pub fn confirm<T>(entry: &mut Entry<T>, answer: &Entry<T>) -> bool {
     moved
 }
 
+/// What of each word of a header is the same for all packets of a flow, see [`template`].
+const SAME: [u64; HEADER_WORDS] = {
+    let mut words = [u64::MAX; HEADER_WORDS];
+    template(&mut words);
+    words
+};
+
+/// Whether an entry says all that is seen of a packet, of how it went in and how it came out, so that it would be confirmed and would stay as
+/// it is: it gets [`more_time`]. Nothing needs to be put together for that. `dscp`: of the packet; `word`: reads the packet's front.
+#[inline(always)]
+pub fn repeats<T: Tuple>(
+    entry: &Entry<T>,
+    note: &Note<T>,
+    out: &Out<T>,
+    dscp: u8,
+    terms: &Terms<'_>,
+    word: impl Fn(usize) -> u64,
+) -> bool {
+    let other = (entry.epoch ^ terms.epoch)
+        | (entry.checked ^ terms.change)
+        | (note.change ^ terms.change)
+        | (terms.change & CLOSED)
+        | (terms.gate & GATE_SERVICES)
+        | (entry.translated & KEPT_OFF)
+        | (entry.target ^ out.target)
+        | different(entry.way, note.way)
+        | different(entry.macs, note.macs)
+        | u32::from(entry.dscp ^ dscp)
+        | u32::from(entry.ttl_step ^ note.ttl.wrapping_sub(out.ttl));
+    if other != 0 || entry.state == STATE_CLOSING || entry.after != out.tuple {
+        return false;
+    }
+    if out.tuple.side() != SIDE_TUNNEL {
+        // The MACs.
+        return (entry.header[0] ^ word(0)) | ((entry.header[1] ^ word(1)) & u64::from(u32::MAX)) == 0;
+    }
+    let (mut other, mut at) = (0, 0);
+    while at < HEADER_WORDS {
+        other |= entry.header[at] ^ (word(at) & SAME[at]);
+        at += 1;
+    }
+    other == 0
+}
+
+/// Confirms an entry that [`repeats`] what is seen.
+#[inline(always)]
+pub const fn more_time<T>(entry: &mut Entry<T>, note: &Note<T>, deadline: u32) {
+    entry.entered = note.change;
+    entry.probing = PROBE_NONE;
+    entry.deadline = deadline;
+}
+
 /// Whether something may be learned of a connection of which there is this entry.
 ///
 /// # Errors
@@ -253,7 +306,7 @@ const fn first_state(protocol: u8) -> u8 {
 /// Makes a header that OVS wrote into what is the same for all packets of the flow: ECN bits, lengths, identification and checksums
 /// become 0. Bytes are counted from the outer Ethernet header.
 #[inline(always)]
-pub fn template(header: &mut [u64; HEADER_WORDS]) {
+pub const fn template(header: &mut [u64; HEADER_WORDS]) {
     // Byte 15, ECN.
     header[1] &= !word([0, 0, 0, 0, 0, 0, 0, 3]);
     // Bytes 16 to 19, length and identification.

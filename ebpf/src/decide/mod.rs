@@ -7,6 +7,7 @@
 //! - [`forward`]: by its entry, which [`age`] may have something to say about, and the entry of the other direction for TCP;
 //! - [`seen`]: whether it is the first one of a UDP flow;
 //! - [`xdp`]: whether it goes back out of the uplink before the kernel has made a buffer of it;
+//! - [`peer`]: what is known of the node that it comes from;
 //! - [`note`] and [`tag`]: what is remembered of it while it is inside OVS, and how it is found again.
 //!
 //! A packet that comes out of OVS:
@@ -21,6 +22,7 @@ pub mod connection;
 pub mod forward;
 pub mod learn;
 pub mod note;
+pub mod peer;
 pub mod scope;
 pub mod seen;
 pub mod service;

@@ -32,6 +32,10 @@ pub const TUNNEL_OTHER: u32 = 0;
 pub const REMOTES: u32 = 4_096;
 const _: () = assert!(REMOTES * 2 == TUNNEL_SLOTS);
 
+/// Slots of `PEERS`, a power of two, on each CPU.
+pub const PEERS: u32 = 2_048;
+const _: () = assert!(PEERS.is_power_of_two());
+
 /// Default capacity of `FLOWS`; a flag of the agent changes it. A connection has an entry for each direction.
 pub const FLOWS: u32 = 524_288;
 
@@ -234,6 +238,21 @@ pub struct TunnelKey {
     pub vni: u32,
 }
 const _: () = assert!(size_of::<TunnelKey>() == 20);
+
+/// Value of `PEERS`: what was found of a node and a VNI on this CPU, see [`crate::decide::peer`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Peer {
+    /// The node's epoch before it was looked for; 0 = nothing was found yet.
+    pub epoch: u32,
+    /// The node's underlay address, wire order.
+    pub address: u32,
+    /// Virtual network identifier, 24 bits.
+    pub vni: u32,
+    /// Slot in `TUNNEL_STATS`.
+    pub slot: u32,
+}
+const _: () = assert!(size_of::<Peer>() == 16);
 
 /// Geneve packets and bytes exchanged with one peer under one VNI. Bytes count the outer headers too.
 #[repr(C)]

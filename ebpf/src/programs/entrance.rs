@@ -22,7 +22,7 @@ use super::{
     learn::is_geneve,
     maps, note,
     pass::{Outcome, Pass},
-    seen,
+    peer, seen,
     skb::{self, Front, Skb},
 };
 
@@ -235,7 +235,7 @@ fn tunnelled<F: Family>(
     let packet = Arrival::<F, HEADER_LEN> { flow: &flow, way, macs: inner_macs(front) };
     carry_or_note(skb, front, &packet, pass, next, |reason| {
         // What OVS has no tunnel for changes nothing, as OVS drops it.
-        if maps::is_remote(outer.source) {
+        if peer::find(outer.source, outer.vni, pass.epoch).is_remote() {
             return Ok(());
         }
         count::reason(reason);

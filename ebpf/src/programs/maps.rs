@@ -9,8 +9,9 @@ use ebpf::{
     layout::flow::{Entry, Note, Tuple4, Tuple6},
     layout::maps::{
         Budget, Config, Cursors, EVENTS_BYTES, FLOWS as FLOWS_SIZE, FLOWS6_PART, NOTES as NOTE_SLOTS,
-        NOTES6 as NOTE_SLOTS6, PORT_ARRAY_SIZE, PORT_HASH_SIZE, PORT_PRESENT, PORT_SLOTS, Port, PortCounters,
-        REMOTES as REMOTE_SLOTS, SEEN as SEEN_SLOTS, TUNNEL_SLOTS, TunnelCounters, TunnelKey,
+        NOTES6 as NOTE_SLOTS6, PEERS as PEER_SLOTS, PORT_ARRAY_SIZE, PORT_HASH_SIZE, PORT_PRESENT,
+        PORT_SLOTS, Peer, Port, PortCounters, REMOTES as REMOTE_SLOTS, SEEN as SEEN_SLOTS, TUNNEL_SLOTS,
+        TunnelCounters, TunnelKey,
     },
     layout::reason::REASON_SLOTS,
     layout::scope::SCOPES as SCOPE_BUCKETS,
@@ -48,6 +49,10 @@ pub(super) static TUNNEL_STATS: PerCpuArray<TunnelCounters> = PerCpuArray::pinne
 /// Outer sources that OVS has a tunnel to, in wire order. The value says nothing.
 #[map]
 static REMOTES: HashMap<u32, u32> = HashMap::pinned(REMOTE_SLOTS, BPF_F_NO_PREALLOC);
+
+/// Nodes that this CPU met lately, see `ebpf::decide::peer`.
+#[map]
+pub(super) static PEERS: PerCpuArray<Peer> = PerCpuArray::pinned(PEER_SLOTS, 0);
 
 /// Addresses of services that are kept off the flow cache. The value says nothing.
 #[map]

@@ -15,6 +15,7 @@ mod learn;
 mod maps;
 mod note;
 mod pass;
+mod peer;
 mod quoted;
 mod room;
 mod seen;
@@ -167,7 +168,7 @@ fn from_uplink(ctx: TcContext) -> i32 {
         if outcome != Outcome::NOTED && port.flags & PORT_INTERPOSED != 0 {
             clean(skb.raw(), HEADER_LEN - 14, port.slot);
         }
-        uplink::tunnel(&skb, outer.source, outer.vni, port, meta, Direction::From);
+        uplink::tunnel(&skb, peer::find(outer.source, outer.vni, epoch), port, meta, Direction::From);
         return go_on(port);
     }
     let outcome = if seen.is_ok() { entrance::from_outside(&skb, &front, &pass) } else { Outcome::UNREAD };
@@ -204,8 +205,9 @@ fn to_uplink(ctx: TcContext) -> i32 {
     let front = skb.front_on_uplink(config.geneve_port);
     let seen = packet::outer(&front, skb.len(), config.geneve_port);
     if let Ok(Some(outer)) = &seen {
-        let slot = uplink::tunnel(&skb, outer.destination, outer.vni, port, meta, Direction::To);
-        if !learn::to_uplink(&skb, outer, slot, config, port, tag) && port.flags & PORT_INTERPOSED != 0 {
+        let peer = peer::find(outer.destination, outer.vni, maps::epoch(config));
+        uplink::tunnel(&skb, peer, port, meta, Direction::To);
+        if !learn::to_uplink(&skb, outer, peer, config, port, tag) && port.flags & PORT_INTERPOSED != 0 {
             unquote(&skb, HEADER_LEN - 14);
         }
         return go_on(port);

@@ -3,7 +3,7 @@
 use ebpf::{
     layout::{
         flow::HEADER_LEN,
-        maps::{Config, Count, Port, PortCounters, TunnelCounters, TunnelKey, mapped},
+        maps::{Config, Count, Port, PortCounters, TunnelCounters, TunnelKey},
         reason::Reason,
     },
     packet::{
@@ -12,7 +12,7 @@ use ebpf::{
     },
 };
 
-use super::{count, skb::Skb};
+use super::{count, peer::Found, skb::Skb};
 
 /// Which way a packet goes, seen from the uplink.
 #[derive(Clone, Copy)]
@@ -39,15 +39,13 @@ impl Direction {
     }
 }
 
-/// Counts a packet of OVN's Geneve on the slow path; the tunnel's slot.
+/// Counts a packet of OVN's Geneve on the slow path. `peer`: the node that it is of.
 #[inline(always)]
-pub(super) fn tunnel(skb: &Skb, remote: u32, vni: u32, port: &Port, meta: Meta, direction: Direction) -> u32 {
+pub(super) fn tunnel(skb: &Skb, peer: Found, port: &Port, meta: Meta, direction: Direction) {
     let headers = if meta.gso_size == 0 { 0 } else { packet::headers(skb, HEADER_LEN - 14) };
     let amount = wire::amount(skb.len(), headers, meta);
-    let slot = count::tunnel_slot(&TunnelKey { remote: mapped(remote.to_ne_bytes()), vni });
-    count::tunnel(slot, amount, |counters| direction.of_tunnel(counters));
+    count::tunnel(peer.slot(), amount, |counters| direction.of_tunnel(counters));
     count::port(port.slot, amount, |counters| direction.of_port(counters));
-    slot
 }
 
 /// Counts a packet that is known to be in no tunnel, on the slow path. The result is as that of [`other`].

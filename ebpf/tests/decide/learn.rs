@@ -6,17 +6,19 @@ use ebpf::{
         Terms,
         forward::{Decision, Facts, decide},
         learn::{
-            Compared, Learned, Out, compare, confirm, deadline, fill, is_agent_alive, judge, soon, spend,
+            Compared, Learned, Out, compare, confirm, deadline, fill, is_agent_alive, judge, more_time,
+            repeats, soon, spend, template, template_sum,
         },
         note,
     },
     layout::{
         flow::{
-            Entry, GATE_LEARN, GATE_TCP, HEADER_WORDS, NOTE_LIVE, NOTE_SPENT, Note, PROBE_FIRST, PROBE_NONE,
-            Print, SIDE_NODE, SIDE_OUTSIDE, SIDE_POD, SIDE_TUNNEL, STATE_SLOW, STATE_WAITING, TRANSLATED,
-            Tuple4,
+            Entry, GATE_LEARN, GATE_SERVICES, GATE_TCP, HEADER_WORDS, KEPT_OFF, NOTE_LIVE, NOTE_SPENT, Note,
+            PROBE_FIRST, PROBE_NONE, Print, SIDE_NODE, SIDE_OUTSIDE, SIDE_POD, SIDE_TUNNEL, STATE_CLOSING,
+            STATE_SLOW, STATE_WAITING, TRANSLATED, Tuple4,
         },
         maps::{Budget, Config},
+        scope::CLOSED,
     },
     packet::{Flow, TCP, UDP, changed, fold},
 };
@@ -66,6 +68,13 @@ prop_compose! {
         Entry {
             epoch, way, target, ttl_step, after, macs, dscp, header, deadline, probing, state, ..Entry::default()
         }
+    }
+}
+
+prop_compose! {
+    /// What comes out of OVS, into a tunnel or to a pod.
+    fn out()(tuple in prop_oneof![tuple(SIDE_TUNNEL, TCP), tuple(SIDE_POD, TCP)], target in few(), ttl in 2_u8..60) -> Out<Tuple4> {
+        Out { tuple, target, ttl, tos: 0, print: Print::default(), index: 0, by_number: true }
     }
 }
 
@@ -126,6 +135,64 @@ proptest! {
         let Entry { macs, dscp, header, deadline, .. } = answer;
         let Entry { checked, entered, .. } = answer;
         prop_assert_eq!(confirmed, Entry { macs, dscp, header, deadline, checked, entered, probing: 0, ..old });
+    }
+
+    /// An entry that repeats what is seen is confirmed by the long way too, and is the same entry afterwards.
+    #[test]
+    fn an_entry_that_repeats_what_is_seen_is_confirmed_as_by_the_long_way(
+        key in tuple(SIDE_POD, TCP), out in out(), bytes in any::<[u64; HEADER_WORDS]>(), (macs, at, word) in (any::<[u32; 3]>(), 0..HEADER_WORDS, any::<u64>()),
+        change in prop_oneof![3 => Just(8_u32), 1 => Just(9)], now in any::<u32>(), (off, tos) in (prop::bool::weighted(0.1), any::<u8>()), what in 0..16,
+    ) {
+        let (config, epoch) = (config(), 5);
+        let gate = GATE_LEARN | GATE_TCP | if off { GATE_SERVICES } else { 0 };
+        let terms = Terms { gate, change, ..terms(&config, epoch, now) };
+        let mut note = Note { epoch, change, when: now, tuple: key, way: [3, 0, 0], macs, ttl: out.ttl + 1, tos, ..Note::default() };
+        let made = |note: &Note<Tuple4>, out: &Out<Tuple4>, dscp, bytes: [u64; HEADER_WORDS]| {
+            let mut value = Entry::default();
+            fill(&mut value, note, out, dscp, &terms, deadline(&terms, 0), |_| false);
+            value.header = bytes;
+            if out.tuple.side == SIDE_TUNNEL {
+                template(&mut value.header);
+                value.checksum = template_sum(&value.header);
+            } else {
+                value.header[1] &= u64::from(u32::MAX);
+                value.header[2..].fill(0);
+            }
+            value
+        };
+        let dscp = tos & 0xfc;
+        let mut entry = made(&note, &out, dscp, bytes);
+        (entry.probing, entry.state, entry.packets) = (1, 1, 7);
+        let (mut later, mut seen, mut shown) = (out, bytes, dscp);
+        // One thing is another one, or none.
+        match what {
+            0 => entry.epoch += 1,
+            1 => entry.checked = 6,
+            2 => note.change = 6,
+            3 => entry.translated |= KEPT_OFF,
+            4 => later.target += 1,
+            5 => note.way[1] += 1,
+            6 => note.macs[2] ^= 1,
+            7 => shown ^= 4,
+            8 => later.ttl -= 1,
+            9 => entry.state = STATE_CLOSING,
+            10 => later.tuple.destination_port ^= 1,
+            11 => seen[at] ^= word,
+            _ => {}
+        }
+        let answer = made(&note, &later, shown, seen);
+        let repeated = repeats(&entry, &note, &later, shown, &terms, |at| seen[at]);
+        let valid = entry.epoch == epoch && entry.checked == change && note.change == change && change & CLOSED == 0;
+        let equal = entry.header == answer.header && entry.macs == answer.macs && entry.dscp == answer.dscp;
+        let learns = entry.state != STATE_CLOSING && entry.translated & KEPT_OFF == 0 && !off;
+        let same = valid && equal && learns && compare(&entry, &answer, true, true) == Compared::Same;
+        prop_assert_eq!(repeated, same);
+        if repeated {
+            let (mut short, mut long) = (entry, entry);
+            more_time(&mut short, &note, answer.deadline);
+            prop_assert!(!confirm(&mut long, &answer));
+            prop_assert_eq!(short, long);
+        }
     }
 
     /// The note decides: of this packet and this epoch, young, used once; OVS did what an entry can repeat, and not to its sender.

@@ -14,7 +14,7 @@ pub(super) fn versions(node: &Node) -> Versions {
     Versions {
         agent: env!("CARGO_PKG_VERSION").to_owned(),
         programs: bpf::Programs::fingerprint(),
-        map_layout: ebpf::layout::maps::LAYOUT,
+        map_layout: bpf::layout(),
         kernel,
         ovs: node.ovs.system().and_then(|row| row.ovs_version.clone()),
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use aya::{Ebpf, EbpfLoader, programs::ProgramError};
-use ebpf::layout::maps::{BLOCKS, Config, FLOWS, FLOWS6_PART, GENEVE_PORT, LAYOUT, PORT_FAST};
+use ebpf::layout::maps::{BLOCKS, Config, FLOWS, FLOWS6_PART, GENEVE_PORT, PORT_FAST};
 
 use super::{
     Attached, Error, Failures, Programs,
@@ -156,7 +156,7 @@ impl Programs {
         let cpu_shift = cpus.next_power_of_two().ilog2();
         self.control.change(|old| Config {
             epoch: if old.epoch == 0 { first_epoch() } else { old.epoch },
-            layout: LAYOUT,
+            layout: pins::layout(),
             geneve_port: GENEVE_PORT,
             pod_mtu,
             tunnel_mtu: old.tunnel_mtu.min(pod_mtu),

@@ -57,6 +57,7 @@ pub use xdp::{Refusal, XdpState, XdpWanted};
 
 use crate::flow_cache::GatewayEnd;
 use pins::Pins;
+pub(crate) use pins::layout;
 use slots::Slots;
 
 /// Attach mode of a port.

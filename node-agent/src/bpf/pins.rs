@@ -62,7 +62,7 @@ impl Pins {
 
     /// Directory of the maps of our layout.
     pub(super) fn maps(&self) -> PathBuf {
-        self.dir.join(format!("v{LAYOUT}"))
+        self.dir.join(format!("v{}", layout()))
     }
 
     pub(super) fn uplink(&self) -> PathBuf {
@@ -100,7 +100,7 @@ impl Pins {
 
     /// Removes the maps of every other layout.
     pub(super) fn remove_other_layouts(&self, failures: &mut Failures) {
-        let ours = format!("v{LAYOUT}");
+        let ours = format!("v{}", layout());
         for name in failures.note(list(&self.dir)).unwrap_or_default() {
             if name != ours && is_layout(&name) {
                 remove_flat(&self.dir.join(name), failures);
@@ -129,6 +129,19 @@ impl Pins {
         }
         failures
     }
+}
+
+/// The map layout of this agent.
+#[cfg(not(feature = "test-hooks"))]
+pub(crate) const fn layout() -> u32 {
+    LAYOUT
+}
+
+/// The map layout of this agent, or `SLIPSTREAM_TEST_MAP_LAYOUT` (feature `test-hooks`): an agent that plays an older one, whose maps
+/// cannot be taken over.
+#[cfg(feature = "test-hooks")]
+pub(crate) fn layout() -> u32 {
+    std::env::var("SLIPSTREAM_TEST_MAP_LAYOUT").ok().and_then(|text| text.parse().ok()).unwrap_or(LAYOUT)
 }
 
 fn is_layout(name: &str) -> bool {

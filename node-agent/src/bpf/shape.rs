@@ -6,9 +6,9 @@ use aya::maps::MapInfo;
 use ebpf::layout::{
     flow::{Entry, Note, Tuple4, Tuple6},
     maps::{
-        Budget, Config, Cursors, EVENTS_BYTES, FLOWS6_PART, NOTES, NOTES6, PORT_ARRAY_SIZE, PORT_HASH_SIZE,
-        PORT_SLOTS, Port, PortCounters, REMOTES as REMOTE_SLOTS, SEEN, TUNNEL_SLOTS, TunnelCounters,
-        TunnelKey,
+        Budget, Config, Cursors, EVENTS_BYTES, FLOWS6_PART, NOTES, NOTES6, PEERS, PORT_ARRAY_SIZE,
+        PORT_HASH_SIZE, PORT_SLOTS, Peer, Port, PortCounters, REMOTES as REMOTE_SLOTS, SEEN, TUNNEL_SLOTS,
+        TunnelCounters, TunnelKey,
     },
     reason::REASON_SLOTS,
     scope::SCOPES as SCOPE_BUCKETS,
@@ -68,6 +68,7 @@ fn shapes(flows: u32) -> Vec<Shape> {
         ("NOTE_BUDGET", 4, size_of::<Budget>(), PORT_SLOTS),
         ("BUDGET", 4, size_of::<Budget>(), 2),
         ("SEEN", 4, size_of::<u64>(), SEEN),
+        ("PEERS", 4, size_of::<Peer>(), PEERS),
         ("SCRATCH", 4, size_of::<Entry<Tuple4>>(), 1),
         ("SCRATCH6", 4, size_of::<Entry<Tuple6>>(), 1),
         (EVENTS, 0, 0, EVENTS_BYTES),

@@ -92,18 +92,26 @@ impl Programs {
         let now: BTreeMap<_, _> = self.tunnel_stats()?.into_iter().collect();
         let crowded = u32::try_from(now.len()).is_ok_and(|entries| entries > TUNNEL_SLOTS / 4 * 3);
         if crowded {
-            let mut map: HashMap<&mut MapData, TunnelKey, u32> = typed(&mut self.ebpf, TUNNELS)?;
-            for (key, counters) in &now {
-                if self.tunnels_before.get(key) == Some(counters) {
-                    let slot = map.get(key, 0).map_err(|source| Error::map(TUNNELS, "read", source))?;
-                    map.remove(key).map_err(|source| Error::map(TUNNELS, "remove from", source))?;
-                    self.tunnels_idle.push(slot);
-                }
-            }
+            let removed = self.remove_idle_tunnels(&now);
+            // Whatever failed: what was removed is still known by its slot.
             self.control.invalidate()?;
+            removed?;
         }
         self.tunnels_before = now;
         Ok(self.tunnels_idle.len())
+    }
+
+    /// Removes the tunnels that counted nothing since `tunnels_before`.
+    fn remove_idle_tunnels(&mut self, now: &BTreeMap<TunnelKey, TunnelCounters>) -> Result<(), Error> {
+        let mut map: HashMap<&mut MapData, TunnelKey, u32> = typed(&mut self.ebpf, TUNNELS)?;
+        for (key, counters) in now {
+            if self.tunnels_before.get(key) == Some(counters) {
+                let slot = map.get(key, 0).map_err(|source| Error::map(TUNNELS, "read", source))?;
+                map.remove(key).map_err(|source| Error::map(TUNNELS, "remove from", source))?;
+                self.tunnels_idle.push(slot);
+            }
+        }
+        Ok(())
     }
 
     /// Marks every slot as free, in a new map.

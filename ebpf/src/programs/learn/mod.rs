@@ -13,7 +13,7 @@ use ebpf::{
     },
     layout::{
         flow::{Entry, GATE_FORWARD, HEADER_LEN, HEADER_WORDS, Print, SIDE_OUTSIDE, SIDE_TUNNEL},
-        maps::{Config, PORT_FAST, PORT_INTERPOSED, Port, SLOT_MANAGEMENT, TunnelKey, mapped},
+        maps::{Config, PORT_FAST, PORT_INTERPOSED, Port, SLOT_MANAGEMENT},
         reason::Reason,
         scope::CLOSED,
     },
@@ -25,6 +25,7 @@ use super::{
     family::{Family, V4, V6},
     maps,
     note::{self, Claim},
+    peer::{self, Found},
     skb::{self, Skb},
 };
 
@@ -44,12 +45,12 @@ struct Exit<'a> {
     learns: bool,
 }
 
-/// A Geneve packet as OVS sends it. `tunnel`: slot of the tunnel's counters. False: what is inside is no flow that the cache could carry.
+/// A Geneve packet as OVS sends it. `peer`: the node that it goes to. False: what is inside is no flow that the cache could carry.
 #[inline(always)]
 pub(super) fn to_uplink(
     skb: &Skb,
     outer: &Outer,
-    tunnel: u32,
+    peer: Found,
     config: &Config,
     port: &Port,
     tag: u32,
@@ -57,12 +58,13 @@ pub(super) fn to_uplink(
     let on = maps::gate(config) & GATE_FORWARD != 0;
     let local = config.uplink != 0 && outer.source == u32::from_ne_bytes(config.local);
     // Not OVS's: a pod can send what looks like a tunnel packet, and leaves with this node's address.
-    let foreign = !outer.plain || !maps::is_remote(outer.destination);
+    let foreign = !outer.plain || !peer.is_remote();
     if on && local && foreign {
         count::reason(Reason::ForeignTunnel);
     }
     let learns = on && local && !foreign;
-    let exit = Exit { config, port, side: SIDE_TUNNEL, target: config.uplink, slot: tunnel, tag, learns };
+    let exit =
+        Exit { config, port, side: SIDE_TUNNEL, target: config.uplink, slot: peer.slot(), tag, learns };
     let learned = if outer.inner == V4::TYPE {
         comes_out::<V4, HEADER_LEN>(skb, &exit)
     } else if outer.inner == V6::TYPE {
@@ -190,21 +192,31 @@ fn learn<F: Family, const AT: u32>(
     // SAFETY: a value of an array.
     let left = unsafe { &*claim.note };
     let key = left.tuple;
+    // What was changed in the packet made its bytes move.
+    let front = skb.front_as_is();
+    if !front.has(if AT == 14 { 16 } else { HEADER_LEN }) {
+        return Ok(Learned::Nothing);
+    }
+    // SAFETY: inside the packet, as just checked: two words without a tunnel, all of them with one.
+    let word = |number: usize| unsafe { *front.word(number) };
+    // SAFETY: draws a number.
+    let deadline = learn::deadline(terms, unsafe { bpf_get_prandom_u32() });
+    // SAFETY: a map value that an LRU map may reuse, as in `forward`.
+    let mut found = F::flows().get_ptr_mut(&key).map(|entry| unsafe { &mut *entry });
+    if let Some(entry) = &mut found
+        && learn::repeats(entry, left, out, dscp, terms, word)
+    {
+        learn::more_time(entry, left, deadline);
+        return Ok(Learned::Confirmed);
+    }
     let Some(scratch) = F::scratch().get_ptr_mut(0) else { return Ok(Learned::Nothing) };
     // SAFETY: a value of a per-CPU array, which only this CPU uses.
     let value = unsafe { &mut *scratch };
-    // SAFETY: draws a number.
-    let deadline = learn::deadline(terms, unsafe { bpf_get_prandom_u32() });
     learn::fill(value, left, out, dscp, terms, deadline, is_management);
     service::keep_off(value, terms.gate, || conn::is_slow::<F>(&key, &out.tuple) != 0);
     value.slot_in = 0;
     value.slot_out = short(exit.slot);
-    // What was changed in the packet made its bytes move.
-    let front = skb.front_as_is();
     if AT == 14 {
-        if !front.has(14) {
-            return Ok(Learned::Nothing);
-        }
         let macs = [front.u32(0), front.u32(4), front.u32(8)];
         value.checksum = 0;
         value.header[0] = u64::from(macs[0]) | u64::from(macs[1]) << 32;
@@ -216,19 +228,15 @@ fn learn<F: Family, const AT: u32>(
             at += 1;
         }
     } else {
-        if !front.has(HEADER_LEN) {
-            return Ok(Learned::Nothing);
-        }
         let mut at = 0;
         while at < HEADER_WORDS {
-            // SAFETY: inside the packet, as just checked.
-            value.header[at] = unsafe { *front.word(at) };
+            value.header[at] = word(at);
             at += 1;
         }
         learn::template(&mut value.header);
         value.checksum = learn::template_sum(&value.header);
     }
-    save::<F>(&key, value, terms)
+    save::<F>(&key, value, found, terms)
 }
 
 /// Whether an interface of the node is the management port.
@@ -244,11 +252,12 @@ const fn short(number: u32) -> u16 {
     number as u16
 }
 
-/// Compares `value` with the entry, or makes it the entry.
+/// Compares `value` with the entry that there is, or makes it the entry.
 #[inline(always)]
 fn save<F: Family>(
     key: &F::Tuple,
     value: &mut Entry<F::Tuple>,
+    found: Option<&mut Entry<F::Tuple>>,
     terms: &Terms<'_>,
 ) -> Result<Learned, Reason> {
     if value.entered != terms.change || terms.change & CLOSED != 0 {
@@ -258,9 +267,7 @@ fn save<F: Family>(
             _ => return Err(Reason::NoteOldScope),
         }
     }
-    if let Some(entry) = F::flows().get_ptr_mut(key) {
-        // SAFETY: a map value that an LRU map may reuse, as in `forward`.
-        let entry = unsafe { &mut *entry };
+    if let Some(entry) = found {
         learn::is_learnable(entry)?;
         let compared = if service::same_path(entry, value) {
             let is_current =
@@ -288,7 +295,7 @@ fn save<F: Family>(
     learn::soon(value, terms.config);
     if key.side() == SIDE_TUNNEL {
         let [vni, _, remote] = value.way;
-        value.slot_in = short(count::tunnel_slot(&TunnelKey { remote: mapped(remote.to_ne_bytes()), vni }));
+        value.slot_in = short(peer::find(remote, vni, terms.epoch).slot());
     }
     match F::flows().insert(key, &*value, 0) {
         Ok(()) if service::is_kept_off(value) => Ok(Learned::KeptOff),

@@ -1,0 +1,58 @@
+//! What is known of the node at the other end of a tunnel, see [`ebpf::decide::peer`].
+
+use ebpf::{
+    decide::peer,
+    layout::maps::{Peer, TUNNEL_OTHER, TunnelKey, mapped},
+};
+
+use super::{count, maps};
+
+/// The slot of the tunnel's counters, and [`REMOTE`].
+#[derive(Clone, Copy)]
+pub(super) struct Found(u32);
+
+/// OVS has a tunnel to the address.
+const REMOTE: u32 = 1 << 31;
+
+impl Found {
+    /// Slot in `TUNNEL_STATS`.
+    #[inline(always)]
+    pub(super) const fn slot(self) -> u32 {
+        self.0 & !REMOTE
+    }
+
+    /// Whether OVS has a tunnel to the address.
+    #[inline(always)]
+    pub(super) const fn is_remote(self) -> bool {
+        self.0 & REMOTE != 0
+    }
+}
+
+/// Looks for the node with this outer address, in wire order. `epoch`: the node's, read before.
+#[inline(always)]
+pub(super) fn find(address: u32, vni: u32, epoch: u32) -> Found {
+    if let Some(kept) = maps::PEERS.get_ptr(peer::slot(address, vni))
+        // SAFETY: a value of a per-CPU array, which only this CPU writes.
+        && let Some(slot) = peer::known(unsafe { &*kept }, address, vni, epoch)
+    {
+        return Found(slot | REMOTE);
+    }
+    Found(look(address, vni, epoch))
+}
+
+/// Looks into both maps, and keeps what OVS has a tunnel to.
+#[inline(never)]
+fn look(address: u32, vni: u32, epoch: u32) -> u32 {
+    let slot = count::tunnel_slot(&TunnelKey { remote: mapped(address.to_ne_bytes()), vni });
+    if !maps::is_remote(address) {
+        return slot;
+    }
+    // What found no slot of its own is counted as such each time.
+    if slot != TUNNEL_OTHER
+        && let Some(place) = maps::PEERS.get_ptr_mut(peer::slot(address, vni))
+    {
+        // SAFETY: a value of a per-CPU array, which only this CPU writes.
+        unsafe { *place = Peer { epoch, address, vni, slot } };
+    }
+    slot | REMOTE
+}
