@@ -14,6 +14,7 @@ pub mod node_lifecycle;
 pub(crate) mod objects;
 pub mod ovn_kubernetes_parity;
 pub mod pod_churn;
+pub(crate) mod process;
 pub mod random;
 pub(crate) mod replaced_backend;
 pub(crate) mod rolling_update;

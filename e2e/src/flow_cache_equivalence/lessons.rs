@@ -16,6 +16,8 @@ use testbed::tools::packets::Frame;
 const BRISK: Duration = Duration::from_micros(300);
 /// How often a flow is taught before it is given up.
 const LESSONS: u32 = 12;
+/// How often flows are taught anew that were ended in between.
+const ENDED: u32 = 3;
 /// How often OVS is to be asked for a confirmation before that is given up.
 const CONFIRMATIONS: u32 = 4;
 /// Between the deadlines of entries that are learned in one lesson, of both directions.
@@ -98,6 +100,23 @@ pub(super) fn learn_for(
     list: &[&Case],
     quiet: Duration,
 ) -> Result<()> {
+    let mut left = list.to_vec();
+    for _ in 0..ENDED {
+        let never = until_known(scene, addresses, &left)?;
+        confirm(scene, addresses, list, quiet)?;
+        // The last step of dealing with an earlier change, which comes when OVS has revalidated, ends what was learned before it.
+        let caches = Caches::read(scene)?;
+        let is_never = |case: &Case| never.iter().any(|one| std::ptr::eq(*one, case));
+        left.retain(|case| !caches.know(addresses, case) && !is_never(case));
+        if left.is_empty() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Teaches until the caches know the flows; those that they do not know after all lessons.
+fn until_known<'c>(scene: &mut Scene<'_>, addresses: &Addresses, list: &[&'c Case]) -> Result<Vec<&'c Case>> {
     scene.open()?;
     let mut left = list.to_vec();
     greet(scene, addresses, &left)?;
@@ -114,7 +133,7 @@ pub(super) fn learn_for(
             greet(scene, addresses, &left)?;
         }
     }
-    confirm(scene, addresses, list, quiet)
+    Ok(left)
 }
 
 /// Lets OVS confirm what is due within this time: above all what was just learned, as its first refresh comes soon.

@@ -19,7 +19,7 @@ use testbed::cluster::config::node_ip;
 use testbed::tools::load::{PORT, now};
 
 /// What goes on meanwhile.
-const BUSY: Rates = Rates { pods: 50, endpoints: 20 };
+pub(super) const BUSY: Rates = Rates { pods: 50, endpoints: 20 };
 /// New clients a second of a service with affinity.
 const NEWCOMERS: u32 = 200;
 /// Its affinity, in seconds: flows that are learned go while others come.
@@ -73,7 +73,7 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
     let enough = pods > f64::from(BUSY.pods) * 0.7 && endpoints > f64::from(BUSY.endpoints) * 0.5;
     stage.checks.check("enough goes on elsewhere", if enough { Ok(busy) } else { Err(busy) });
     judge(stage, &seen, from, &before, &after, "while pods and endpoints come and go")?;
-    let revoked = revoked(stage, &scene).await;
+    let revoked = revoked(stage, &scene, &all_flows()).await;
     stage.checks.check("a revoked flow ends meanwhile", revoked.map_err(|error| format!("{error:#}")));
     elsewhere.end().await?;
     newcomers(stage, &mut scene).await?;
@@ -161,9 +161,13 @@ fn judge(
 
 /// What has arrived of all flows.
 async fn all_seen(scene: &Scene<'_>) -> Vec<Seen> {
+    scene.seen_of(&all_flows()).await
+}
+
+/// Those of the scene, and those to the service.
+fn all_flows() -> Vec<(bool, &'static str)> {
     let names = FLOWS.iter().map(|(_, udp, name)| (*udp, *name));
-    let names: Vec<_> = names.chain(SERVICE_FLOWS.iter().map(|(_, udp, name)| (*udp, *name))).collect();
-    scene.seen_of(&names).await
+    names.chain(SERVICE_FLOWS.iter().map(|(_, udp, name)| (*udp, *name))).collect()
 }
 
 fn undisturbed(flow: &Seen, from: u64) -> Result<String, String> {
@@ -233,8 +237,12 @@ fn counts(stage: &Stage<'_>, scene: &Scene<'_>) -> Result<BTreeMap<String, Count
     scene.nodes.iter().take(2).map(one).collect()
 }
 
-/// An ACL on the receiver's port drops what the cache carries; what was sent after that must not arrive.
-async fn revoked(stage: &Stage<'_>, scene: &Scene<'_>) -> Result<String> {
+/// An ACL on the receiver's port drops what the cache carries; what was sent after that must not arrive. `flows` as for [`Scene::seen_of`].
+pub(super) async fn revoked(
+    stage: &Stage<'_>,
+    scene: &Scene<'_>,
+    flows: &[(bool, &'static str)],
+) -> Result<String> {
     let mut latest = 0;
     for _ in 0..3 {
         let port = api::ovn_name::pod_port(NAMESPACE, "b");
@@ -245,8 +253,8 @@ async fn revoked(stage: &Stage<'_>, scene: &Scene<'_>) -> Result<String> {
         let began = now();
         scene.cast.log.take();
         sleep(Duration::from_secs(1)).await;
-        let flows = all_seen(scene).await;
-        let to_b = flows.iter().filter(|flow| flow.udp && flow.name != "UDP on one node");
+        let seen = scene.seen_of(flows).await;
+        let to_b = seen.iter().filter(|flow| flow.udp && flow.name != "UDP on one node");
         let last = to_b.flat_map(|flow| flow.arrivals.iter().map(|arrival| arrival.sent)).max().unwrap_or(0);
         latest = latest.max(last.saturating_sub(began));
         stage.bed.nbctl(&[
@@ -259,7 +267,7 @@ async fn revoked(stage: &Stage<'_>, scene: &Scene<'_>) -> Result<String> {
             &matched,
         ])?;
         sleep(Duration::from_secs(2)).await;
-        let back = all_seen(scene).await;
+        let back = scene.seen_of(flows).await;
         ensure!(back.iter().all(|flow| !flow.arrivals.is_empty()), "not every flow came back: {back:?}");
     }
     let text =

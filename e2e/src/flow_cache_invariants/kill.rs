@@ -5,11 +5,12 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use tokio::time::sleep;
 
 use super::scene::{Scene, Seen};
 use super::{Stage, nanos};
+use testbed::exec;
 use testbed::tools::load::now;
 use testbed::ui::say;
 
@@ -21,6 +22,9 @@ const AWAY: Duration = Duration::from_secs(2);
 const AFTER: Duration = Duration::from_secs(3);
 /// How often each thing is done.
 const ROUNDS: u32 = 3;
+
+/// Management socket of the gateway bridge.
+const GATEWAY: &str = "unix:/run/openvswitch/breth0.mgmt";
 
 fn ms(nanoseconds: u64) -> f64 {
     Duration::from_nanos(nanoseconds).as_secs_f64() * 1e3
@@ -56,7 +60,34 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
             }
         }
     }
+    let nodes = scene.nodes.clone();
+    for node in nodes {
+        let outcome = without_flows(stage, &scene, &node).await.map_err(|error| format!("{error:#}"));
+        stage.checks.check(
+            format_args!("the gateway bridge of {node} had no flow when its agent came back"),
+            outcome,
+        );
+    }
     scene.end().await
+}
+
+/// The gateway bridge loses all flows while the agent is away. The agent has to reach the API server to know what the flows are, and
+/// reaches it only over this bridge.
+async fn without_flows(stage: &Stage<'_>, scene: &Scene<'_>, node: &str) -> Result<String> {
+    let ofctl = |command| stage.bed.ovs(node, "ovs-ofctl", &[command, GATEWAY]);
+    let count = || anyhow::Ok(ofctl("dump-flows")?.lines().filter(|line| line.contains("actions=")).count());
+    let before = count()?;
+    scene.cast.kill(node, "node-agent")?;
+    ofctl("del-flows")?;
+    let gone = count()?;
+    ensure!(gone == 0, "{gone} flows were not deleted");
+    scene.cast.restart(node, "node-agent")?;
+    scene.cast.agent_ready(node).await?;
+    exec::retry(AFTER, "the flows", || {
+        let after = count()?;
+        ensure!(after == before, "{after} flows of {before} are back");
+        Ok(format!("its {after} flows are back"))
+    })
 }
 
 /// `time`: when the flows were watched.

@@ -92,10 +92,10 @@ fn place(node: &str, pod: &str) -> Place {
 
 /// Replaces the agents.
 async fn agents(stage: &Stage<'_>, cast: &Cast<'_>, nodes: &[String], blind: bool) -> Result<()> {
-    let (flags, environment) = if blind { Sabotage::NoBump.agent() } else { (&[][..], &[][..]) };
+    let (flags, environment) = if blind { Sabotage::NoBump.agent() } else { (&[][..], Vec::new()) };
     for node in &nodes[..2] {
         cast.kill(node, "node-agent")?;
-        tokio::task::block_in_place(|| start_agent_in(stage.bed, node, flags, environment))?;
+        tokio::task::block_in_place(|| start_agent_in(stage.bed, node, flags, &environment))?;
     }
     for node in &nodes[..2] {
         cast.agent_ready(node).await?;

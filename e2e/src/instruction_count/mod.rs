@@ -39,6 +39,10 @@ pub struct Args {
     /// Measure these paths only, such as `host,node,ovs-node`; default: all.
     #[arg(long, value_delimiter = ',')]
     paths: Vec<String>,
+    /// Run this program before and after each measurement, with the row's name and `before` or `after`: where a profile begins and
+    /// ends.
+    #[arg(long)]
+    around: Option<PathBuf>,
     #[command(flatten)]
     shape: Shape,
 }
@@ -86,13 +90,14 @@ impl Args {
     }
 
     fn measure(&self, bed: &Bed) -> Result<()> {
-        let Self { out, count, repeat, paths, .. } = self;
+        let Self { out, count, repeat, paths, around, .. } = self;
         let progress = Progress::new();
         let mut measure = run::Measure {
             bed,
             count: *count,
             repeat: *repeat,
             paths,
+            around: around.as_deref(),
             progress: &progress,
             rows: Vec::new(),
         };

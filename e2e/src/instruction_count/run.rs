@@ -1,6 +1,7 @@
 //! The measurements, path by path.
 
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -33,6 +34,8 @@ pub(super) struct Measure<'a> {
     pub(super) repeat: u32,
     /// Paths to measure; empty for all.
     pub(super) paths: &'a [String],
+    /// Run before and after each measurement.
+    pub(super) around: Option<&'a Path>,
     pub(super) progress: &'a Progress,
     pub(super) rows: Vec<Row>,
 }
@@ -152,7 +155,7 @@ impl Measure<'_> {
     }
 
     /// Bare veths, the underlay, VXLAN.
-    fn references(&mut self, own: &std::path::Path) -> Result<Vec<Echo>> {
+    fn references(&mut self, own: &Path) -> Result<Vec<Echo>> {
         let bed = self.bed;
         reference::build(bed, [&CENTRAL_IP.to_string(), &EXT_IP.to_string()])?;
         let [first, second] = reference::HOSTS;
@@ -218,7 +221,9 @@ impl Measure<'_> {
             // A message of many packets costs as much as hundreds of small ones.
             let count = if suffix == BULK.0 { self.count / 20 } else { self.count };
             ask((count / 5).max(5))?;
+            self.mark(&name, "before")?;
             let seen = ask(count)?;
+            self.mark(&name, "after")?;
             if seen.lost > 0 {
                 bail!("{name}: {} answers did not come", seen.lost);
             }
@@ -228,6 +233,12 @@ impl Measure<'_> {
         self.progress.done(format_args!("{name:<14} {instructions:>8}  {all:?}"));
         self.rows.push(Row { name, instructions, all });
         Ok(())
+    }
+
+    /// Tells who profiles that a measurement of this row begins or has ended.
+    fn mark(&self, row: &str, when: &str) -> Result<()> {
+        let Some(program) = self.around else { return Ok(()) };
+        exec::output(exec::command(program).args([row, when])).map(drop)
     }
 
     /// Starts the agents with other flags; false if they do not know them.

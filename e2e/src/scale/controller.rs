@@ -9,6 +9,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
 use kube::api::Api;
 
+use crate::process::Process;
 use testbed::cluster::config::CONTROLLER_PORT;
 use testbed::cluster::{Bed, controller_arguments};
 use testbed::exec;
@@ -85,33 +86,23 @@ impl<'a> Controller<'a> {
         Ok(())
     }
 
-    /// Its number inside the host, the same as long as it is the same process.
-    pub(super) fn pid(self) -> Result<i32> {
-        let mut list = self.bed.host("central").processes()?.into_iter();
-        list.find(|process| process.name == PROCESS)
-            .and_then(|process| process.pid)
-            .context("no controller runs")
+    fn process(self) -> Result<Process> {
+        Process::of(self.bed, "central", PROCESS)
     }
 
-    fn proc(self, file: &str) -> Result<String> {
-        let path = self.bed.host("central").path(format!("/proc/{}/{file}", self.pid()?))?;
-        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+    /// Its number inside the host, the same as long as it is the same process.
+    pub(super) fn pid(self) -> Result<i32> {
+        Ok(self.process()?.pid)
     }
 
     /// The most memory that it ever had, in MB (10^6 bytes).
     pub(super) fn peak_megabytes(self) -> Result<u64> {
-        Ok(field(&self.proc("status")?, "VmHWM:")? * 1024 / 1_000_000)
+        Ok(self.process()?.peak_kb()? * 1024 / 1_000_000)
     }
 
     /// Time of a processor that it has used so far.
     pub(super) fn used(self) -> Result<Duration> {
-        let stat = self.proc("stat")?;
-        // The name, in parentheses, may hold spaces.
-        let (_, rest) = stat.rsplit_once(") ").context("/proc/PID/stat")?;
-        let words: Vec<&str> = rest.split_whitespace().collect();
-        let ticks = |i: usize| words.get(i).and_then(|w| w.parse::<u64>().ok()).context("/proc/PID/stat");
-        // utime and stime are the 14th and 15th, the state is the 3rd; a tick is 10 ms on every machine that Linux knows.
-        Ok(Duration::from_millis(10 * (ticks(11)? + ticks(12)?)))
+        self.process()?.used()
     }
 
     /// Where its log ends now.
@@ -153,28 +144,8 @@ impl<'a> Controller<'a> {
     }
 }
 
-/// A line of `/proc/PID/status` in kB.
-fn field(status: &str, name: &str) -> Result<u64> {
-    let value = status
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.trim().strip_suffix("kB")?.trim().parse().ok());
-    value.with_context(|| format!("no {name} in /proc/PID/status"))
-}
-
 /// What else the machine does: the load averages.
 pub(super) fn load_average() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn peak_memory_is_read() {
-        let status = "Name:\tx\nVmPeak:\t  9 kB\nVmHWM:\t  312 kB\nVmRSS:\t 4 kB\n";
-        assert_eq!(field(status, "VmHWM:").unwrap(), 312);
-        assert!(field(status, "VmSwap:").is_err());
-    }
 }

@@ -14,7 +14,7 @@ struct Choices<'a> {
     sets: Vec<String>,
 }
 
-/// One of each kind, with random details.
+/// One of each kind, with random details, and one by which flows are dropped for sure where no address and no port is named.
 pub(super) fn changes(bed: &Bed, scene: &Scene, random: &mut Random) -> Result<Vec<Change>> {
     let names = |table: &str| -> Result<Vec<String>> {
         let text = bed.nbctl(&["--bare", "--columns=name", "list", table])?;
@@ -25,11 +25,29 @@ pub(super) fn changes(bed: &Bed, scene: &Scene, random: &mut Random) -> Result<V
     for _ in 0..4 {
         changes.extend(choices.acl());
     }
+    changes.push(acl_without_address());
     changes.extend(choices.routers()?);
     changes.extend(choices.ports()?);
     changes.extend(choices.balancers()?);
     changes.extend(choices.others()?);
     Ok(changes)
+}
+
+/// Only the rule that such a change concerns everything finds what it changes.
+fn acl_without_address() -> Change {
+    let matched = "ip4 && tcp";
+    Change::by_hand(
+        &["--may-exist", "--type=switch", "acl-add", "n1", "to-lport", "2600", matched, "drop"],
+        &["--type=switch", "acl-del", "n1", "to-lport", "2600", matched],
+    )
+}
+
+/// A static route with an external id: the controller takes one without for a leftover of its own if its next hop is in the
+/// join network, and removes it.
+fn marked_route<'w>(router: &'w str, columns: &[&'w str]) -> Vec<&'w str> {
+    let create = ["--id=@route", "create", "logical_router_static_route", "external_ids:of=scoped"];
+    let add = ["--", "add", "logical_router", router, "static_routes", "@route"];
+    [&create[..], columns, &add[..]].concat()
 }
 
 impl<'a> Choices<'a> {
@@ -125,11 +143,11 @@ impl<'a> Choices<'a> {
         Ok(vec![
             Change::by_hand(&add, &["--if-exists", "lr-policy-del", ROUTER, "700", &matched]),
             Change::by_hand(
-                &["--may-exist", "lr-route-add", ROUTER, &prefix, "100.64.0.2"],
+                &marked_route(ROUTER, &[&format!("ip_prefix=\"{prefix}\""), "nexthop=100.64.0.2"]),
                 &["--if-exists", "lr-route-del", ROUTER, &prefix],
             ),
             Change::by_hand(
-                &["--policy=src-ip", "lr-route-add", ROUTER, &a, "100.64.0.2"],
+                &marked_route(ROUTER, &[&format!("ip_prefix={a}"), "nexthop=100.64.0.2", "policy=src-ip"]),
                 &["--if-exists", "--policy=src-ip", "lr-route-del", ROUTER, &a],
             ),
             Change::by_hand(

@@ -32,7 +32,7 @@ use service_lines::Bounds;
 use service_play::ServicePlay;
 use testbed::tools::load::{Arrival, now};
 use testbed::ui::say;
-use timeline::{Outcome, Rule, Tail, Timeline, Violation, Window};
+use timeline::{Outcome, Rule, Tail, Timeline, Times, Transit, Violation, Window};
 
 /// How late a packet may arrive after a change that denies it is in force. The agent takes a few milliseconds (the no-learn
 /// window is 20), OVS's own revalidation as long, and this machine's load the rest.
@@ -45,6 +45,8 @@ const SLIPPED: usize = 6;
 /// A message that waited for so long was lost before, and what TCP sends after a loss is one burst. The tail loss probe
 /// comes two round trips and two jiffies after the last segment (RFC 8985, section 7), long before `TCP_RTO_MIN`.
 const LOST: Duration = Duration::from_millis(40);
+/// A datagram that was read so much later than it was sent was held by OVS or OVN, and not by a reader that got no processor.
+const READ: Duration = Duration::from_millis(500);
 /// How soon an allowed flow must be there after a change. A connection that was cut is given up after 0.9 s.
 const RECOVER: Duration = Duration::from_millis(3500);
 /// As [`RECOVER`], after a process of OVS or OVN was killed.
@@ -269,8 +271,8 @@ impl Play<'_> {
             let astray = list.iter().find(|(by, _)| **by != **wanted);
             misled.extend(astray.map(|(by, _)| format!("a flow to {wanted} arrived at {by}")));
             let list: Vec<Arrival> = list.iter().map(|(_, arrival)| *arrival).collect();
-            let times = packet_times(&list);
-            packets += times.len();
+            let times = packet_times(&list, flow.protocol == Protocol::Udp);
+            packets += times.came.len();
             let outcome = line.judge(&times, end, nanos(GAP), &self.windows);
             let name = |pod: usize| format!("{} (n{})", model.pods[pod].name, model.pods[pod].node + 1);
             let flow = format!("{:?} {} to {}", flow.protocol, name(flow.from), name(flow.to));
@@ -341,14 +343,28 @@ impl Play<'_> {
 }
 
 /// When the packets of a flow came. Messages of one read are one burst of TCP, and count as one packet, if the first of them
-/// had to be sent again; if not, the reader was late, and each is its own.
-fn packet_times(arrivals: &[Arrival]) -> Vec<u64> {
+/// had to be sent again; if not, the reader was late, and each is its own. A packet was on its way when its message was sent, unless TCP may have sent
+/// it again since, or it was held.
+fn packet_times(arrivals: &[Arrival], udp: bool) -> Times {
     let reads = arrivals.chunk_by(|one, next| one.at == next.at);
     let packets = reads.flat_map(|read| {
         let again = read.iter().any(|message| message.at.saturating_sub(message.sent) >= nanos(LOST));
         if again { &read[..1] } else { read }
     });
-    packets.map(|arrival| arrival.at).collect()
+    times(&packets.copied().collect::<Vec<_>>(), udp)
+}
+
+/// When packets came, in order of that, and their transits.
+fn times(packets: &[Arrival], udp: bool) -> Times {
+    let longest = nanos(if udp { READ } else { LOST });
+    let left = |packet: &Arrival| {
+        let waited = packet.at.saturating_sub(packet.sent);
+        if waited < longest { packet.sent } else { packet.at }
+    };
+    let transit = |packet: &Arrival| Transit { left: left(packet), came: packet.at };
+    let mut transits: Vec<Transit> = packets.iter().map(transit).collect();
+    transits.sort_unstable();
+    Times { came: packets.iter().map(|packet| packet.at).collect(), transits }
 }
 
 fn verdict(found: Vec<String>, seed: u64) -> Result<String, String> {
@@ -396,9 +412,13 @@ mod tests {
             port: 0,
         };
         let times =
-            |list: &[(u64, u64)]| packet_times(&list.iter().copied().map(arrival).collect::<Vec<_>>());
-        assert_eq!(times(&[(0, 210), (10, 210), (20, 211)]), [ms(210), ms(211)]);
-        assert_eq!(times(&[(0, 30), (10, 30), (20, 30)]), [ms(30); 3], "the reader was late");
-        assert!(times(&[]).is_empty());
+            |list: &[(u64, u64)]| packet_times(&list.iter().copied().map(arrival).collect::<Vec<_>>(), false);
+        let again = times(&[(0, 210), (10, 210), (20, 211)]);
+        assert_eq!(again, vec![ms(210), ms(211)].into());
+        let late = times(&[(0, 30), (10, 30), (20, 30)]);
+        assert_eq!(late.came, [ms(30); 3], "the reader was late");
+        let left: Vec<u64> = late.transits.iter().map(|transit| transit.left).collect();
+        assert_eq!(left, [0, ms(10), ms(20)], "and the packets were not");
+        assert_eq!(times(&[]), Times::default());
     }
 }

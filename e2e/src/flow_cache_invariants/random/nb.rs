@@ -9,7 +9,7 @@ use ovsdb_client::{
     Client, Condition, Datum, Endpoint, Function, MonitorSpec, Mutator, Options, Replica, Row, Snapshot,
     Transaction, Uuid,
 };
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::model::{Acl, Direction, Model, Policy, Protocol};
 use super::nb_services;
@@ -19,6 +19,8 @@ use testbed::cluster::config::{CENTRAL_IP, NB_PORT};
 pub(super) const NAMESPACE: &str = "laws";
 /// The port group of the ACLs that are written directly.
 const GROUP: &str = "laws_direct";
+/// After so long OVN is asked again: shortly after an ovn-controller was started, a number stayed without an answer for a minute (OVN 25.03).
+const ASK_AGAIN: Duration = Duration::from_secs(15);
 /// The pods' addresses by their numbers.
 pub(super) type Addresses = Vec<String>;
 
@@ -78,6 +80,17 @@ impl Nb {
 
     /// Waits until every node has carried out what is in the database now, as `ovn-nbctl --wait=hv sync` does.
     pub(super) async fn sync(&self, limit: Duration) -> Result<()> {
+        let end = Instant::now() + limit;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            match self.sync_once(left.min(ASK_AGAIN)).await {
+                Err(_) if left > ASK_AGAIN => {}
+                done => return done,
+            }
+        }
+    }
+
+    async fn sync_once(&self, limit: Duration) -> Result<()> {
         let mut txn = Transaction::new();
         txn.mutate(NbGlobal::TABLE, Vec::new(), [("nb_cfg", Mutator::Add, Datum::from(1))]);
         self.client.transact(txn).await?;

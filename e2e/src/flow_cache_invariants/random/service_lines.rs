@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::model::{Model, Protocol};
-use super::packet_times;
 use super::services::{Client, Expect, ServiceFlow};
-use super::timeline::{Outcome, Rule, Timeline, Violation, Window};
+use super::timeline::{Outcome, Rule, Timeline, Times, Violation, Window};
+use super::{packet_times, times};
 use crate::flow_cache_invariants::nanos;
 use testbed::tools::load::{Arrival, PORTS};
 
@@ -15,7 +15,7 @@ use testbed::tools::load::{Arrival, PORTS};
 pub(super) type Backend = (usize, u16);
 
 /// How late a UDP packet may reach a backend that is gone. Nothing ends a UDP connection but OVN, and the agent after it in rounds
-/// of which the second comes after 2 s, and the third after 6 s.
+/// of which the second comes after 2 s, and the third after 4 s.
 const STALE: Duration = Duration::from_secs(5);
 /// As [`STALE`], where OVS has followed late, as ovn-controller or vswitchd was away, or an agent was.
 const STALE_RESTART: Duration = Duration::from_secs(10);
@@ -123,9 +123,11 @@ impl ServiceLines {
         if disturbed || before.expects != after.expects || moves {
             self.goes_on.set(at, Rule::Either, change);
         }
+        // A connection that was begun before may send its first packet after.
+        let from = if self.udp { at } else { at.saturating_sub(nanos(ATTEMPT)) };
         for backend in self.backends() {
             if disturbed || before.serves.contains(&backend) != after.serves.contains(&backend) {
-                self.serves.entry(backend).or_default().set(at, Rule::Either, change);
+                self.serves.entry(backend).or_default().set(from, Rule::Either, change);
             }
         }
         for pod in 0..self.pods {
@@ -179,20 +181,25 @@ impl ServiceLines {
     pub(super) fn judge(&self, arrived: &[Arrived], end: u64, gap: u64, windows: &[Window]) -> Judged {
         let all: Vec<Arrival> = arrived.iter().map(|(_, arrival)| *arrival).collect();
         let mut judged = Judged::default();
-        judged.add(self.goes_on.judge(&packet_times(&all), end, gap, windows), "it", None);
+        judged.add(self.goes_on.judge(&packet_times(&all, self.udp), end, gap, windows), "it", None);
         for (&(pod, port), line) in &self.serves {
             let there = arrived.iter().filter(|(at, arrival)| (*at, arrival.port) == (pod, port));
-            let times: Vec<u64> = if self.udp {
-                there.map(|(_, arrival)| arrival.at).collect()
+            let seen: Times = if self.udp {
+                times(&there.map(|(_, arrival)| *arrival).collect::<Vec<_>>(), true)
             } else {
-                there.map(|(_, arrival)| arrival.began).collect::<BTreeSet<_>>().into_iter().collect()
+                let began: BTreeSet<u64> = there.map(|(_, arrival)| arrival.began).collect();
+                began.into_iter().collect::<Vec<_>>().into()
             };
-            judged.add(line.judge(&times, end, gap, windows), "no backend", Some(pod));
+            judged.add(line.judge(&seen, end, gap, windows), "no backend", Some(pod));
         }
         for (&pod, line) in &self.admits {
             let there: Vec<Arrival> =
                 arrived.iter().filter(|(at, _)| *at == pod).map(|(_, arrival)| *arrival).collect();
-            judged.add(line.judge(&packet_times(&there), end, gap, windows), "denied by policy", Some(pod));
+            judged.add(
+                line.judge(&packet_times(&there, self.udp), end, gap, windows),
+                "denied by policy",
+                Some(pod),
+            );
         }
         let strangers = arrived.iter().filter(|(at, _)| Some(*at) != self.client);
         judged.strangers = strangers.filter_map(|(_, arrival)| self.stranger(arrival)).collect();

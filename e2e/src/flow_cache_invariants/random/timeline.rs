@@ -59,6 +59,27 @@ pub(super) struct Outcome {
     pub(super) allowed: u64,
 }
 
+/// A packet's transit: since when it was on its way, and when it was read at the latest. A reader that gets no processor is late, and so is OVS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Transit {
+    pub(super) left: u64,
+    pub(super) came: u64,
+}
+
+/// When the packets of a flow came, and their transits by when those began. Each in order of time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Times {
+    pub(super) came: Vec<u64>,
+    pub(super) transits: Vec<Transit>,
+}
+
+impl From<Vec<u64>> for Times {
+    /// Of what is judged by one time alone.
+    fn from(times: Vec<u64>) -> Self {
+        Self { transits: times.iter().map(|&time| Transit { left: time, came: time }).collect(), came: times }
+    }
+}
+
 /// The rules for a flow over time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Timeline {
@@ -82,41 +103,54 @@ impl Timeline {
         self.spans.last().is_none_or(|last| last.rule == Rule::Either)
     }
 
-    /// Judges arrivals, in order of time. `gap` is how long an allowed flow may be silent; `windows` are in order too.
-    pub(super) fn judge(&self, arrivals: &[u64], end: u64, gap: u64, windows: &[Window]) -> Outcome {
+    /// Judges arrivals: what is allowed by when it came, what is denied by when it was on its way. `gap` is how long an allowed flow may be silent; `windows` are in order too.
+    pub(super) fn judge(&self, times: &Times, end: u64, gap: u64, windows: &[Window]) -> Outcome {
         let mut outcome = Outcome::default();
         for (at, span) in self.spans.iter().enumerate() {
             let to = self.spans.get(at + 1).map_or(end, |next| next.from);
-            let begin = arrivals.partition_point(|&time| time < span.from);
-            let stop = arrivals.partition_point(|&time| time < to);
-            let inside = arrivals.get(begin..stop).unwrap_or_default();
             match span.rule {
                 Rule::Either => {}
-                Rule::Denied { bound } => denied(span, bound, inside, to, windows, &mut outcome),
-                Rule::Allowed { recover } => allowed(span, recover, inside, to, gap, &mut outcome),
+                Rule::Denied { bound } => {
+                    let inside = inside(&times.transits, |transit| transit.left, span.from..to);
+                    denied(span, bound, inside, to, windows, &mut outcome);
+                }
+                Rule::Allowed { recover } => {
+                    let inside = inside(&times.came, |time| *time, span.from..to);
+                    allowed(span, recover, inside, to, gap, &mut outcome);
+                }
             }
         }
         outcome
     }
 }
 
-fn denied(span: &Span, bound: u64, inside: &[u64], to: u64, windows: &[Window], outcome: &mut Outcome) {
+/// Those whose time is in a range; they are in order of it.
+fn inside<T>(all: &[T], time: impl Fn(&T) -> u64, range: std::ops::Range<u64>) -> &[T] {
+    let begin = all.partition_point(|one| time(one) < range.start);
+    let end = all.partition_point(|one| time(one) < range.end);
+    all.get(begin..end).unwrap_or_default()
+}
+
+fn denied(span: &Span, bound: u64, inside: &[Transit], to: u64, windows: &[Window], outcome: &mut Outcome) {
     let limit = span.from.saturating_add(bound);
-    let (tail, leaked) = inside.split_at(inside.partition_point(|&time| time <= limit));
-    let since = |time: &u64| time - span.from;
+    let (tail, leaked) = inside.split_at(inside.partition_point(|transit| transit.left <= limit));
+    let since = |transit: &Transit| transit.left - span.from;
     if to > limit {
         let delay = tail.last().map_or(0, since);
         outcome.tails.push(Tail { packets: tail.len(), delay });
         outcome.denied += to - limit;
     }
     let mut used = vec![0; windows.len()];
-    let mut excused = |time: u64| {
-        let open =
-            windows.iter().zip(&mut used).filter(|(window, _)| (window.from..=window.to).contains(&time));
+    // It passed OVS some time in its transit.
+    let mut excused = |transit: &Transit| {
+        let open = windows
+            .iter()
+            .zip(&mut used)
+            .filter(|(window, _)| window.from <= transit.came && transit.left <= window.to);
         open.filter(|(window, used)| **used < window.most).map(|(_, used)| *used += 1).next().is_some()
     };
     let all = leaked.len();
-    let leaked: Vec<u64> = leaked.iter().copied().filter(|&time| !excused(time)).collect();
+    let leaked: Vec<Transit> = leaked.iter().copied().filter(|transit| !excused(transit)).collect();
     outcome.slipped += all - leaked.len();
     if let (Some(first), Some(last)) = (leaked.first(), leaked.last()) {
         let (change, packets, from) = (span.change, leaked.len(), span.from);
@@ -158,7 +192,7 @@ mod tests {
         for (change, &(from, rule)) in spans.iter().enumerate() {
             timeline.set(from, rule, change);
         }
-        timeline.judge(arrivals, end, GAP, &[])
+        timeline.judge(&arrivals.to_vec().into(), end, GAP, &[])
     }
 
     const DENIED: Rule = Rule::Denied { bound: 20 };
@@ -175,15 +209,37 @@ mod tests {
     }
 
     #[test]
+    fn a_packet_that_was_read_late_is_no_leak_and_does_not_fill_a_silence() {
+        let mut timeline = Timeline::default();
+        timeline.set(100, DENIED, 0);
+        let read_late = Times { came: vec![125], transits: vec![Transit { left: 119, came: 125 }] };
+        assert!(timeline.judge(&read_late, 200, GAP, &[]).violations.is_empty());
+        let later = Times { came: vec![145], transits: vec![Transit { left: 138, came: 145 }] };
+        assert_eq!(timeline.judge(&later, 200, GAP, &[]).violations.len(), 1);
+        let window = Window { from: 140, to: 160, most: 2 };
+        let outcome = timeline.judge(&later, 200, GAP, &[window]);
+        assert_eq!(
+            (outcome.violations.len(), outcome.slipped),
+            (0, 1),
+            "it was on its way when a change began"
+        );
+        let mut timeline = Timeline::default();
+        timeline.set(100, ALLOWED, 0);
+        let transits = vec![Transit { left: 121, came: 121 }, Transit { left: 130, came: 145 }];
+        let silent = Times { came: vec![121, 145], transits };
+        assert_eq!(timeline.judge(&silent, 146, GAP, &[]).violations.len(), 1);
+    }
+
+    #[test]
     fn a_packet_or_two_may_slip_through_while_a_change_is_under_way() {
         let mut timeline = Timeline::default();
         timeline.set(100, DENIED, 0);
         let windows = [Window { from: 140, to: 160, most: 2 }];
-        let outcome = timeline.judge(&[145, 150], 200, GAP, &windows);
+        let outcome = timeline.judge(&vec![145, 150].into(), 200, GAP, &windows);
         assert_eq!((outcome.violations.len(), outcome.slipped), (0, 2));
-        let outcome = timeline.judge(&[145, 150, 155], 200, GAP, &windows);
+        let outcome = timeline.judge(&vec![145, 150, 155].into(), 200, GAP, &windows);
         assert_eq!((outcome.violations.len(), outcome.slipped), (1, 2), "not more");
-        let outcome = timeline.judge(&[139, 161], 200, GAP, &windows);
+        let outcome = timeline.judge(&vec![139, 161].into(), 200, GAP, &windows);
         assert_eq!((outcome.violations.len(), outcome.slipped), (1, 0), "and not before or after");
     }
 

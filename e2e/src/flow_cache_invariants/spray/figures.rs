@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::super::Stage;
 use super::super::scene::Scene;
-use testbed::exec;
+use crate::process::Process;
 
 /// Figures of one node at one time, or the largest of several times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,7 +57,10 @@ impl Figures {
 
 /// Reads all of a node. Without eBPF there is only the memory.
 pub(super) fn node_figures(stage: &Stage<'_>, scene: &Scene<'_>, node: &str) -> Result<Figures> {
-    let mut figures = Figures { resident_kb: resident(stage, node)?, ..Figures::default() };
+    let mut figures = Figures {
+        resident_kb: Process::of(stage.bed, node, "node-agent")?.resident_kb()?,
+        ..Figures::default()
+    };
     if !stage.fast() {
         return Ok(figures);
     }
@@ -84,16 +87,6 @@ pub(super) fn node_figures(stage: &Stage<'_>, scene: &Scene<'_>, node: &str) -> 
     };
     (figures.fast, figures.slow) = (sum("fast"), sum("slow"));
     Ok(figures)
-}
-
-fn resident(stage: &Stage<'_>, node: &str) -> Result<u64> {
-    let host = stage.bed.host(node);
-    let agent = host.processes()?.into_iter().find(|process| process.name == "node-agent");
-    let pid = agent.and_then(|agent| agent.pid).with_context(|| format!("no agent runs on {node}"))?;
-    let text = exec::output(host.command("cat")?.arg(format!("/proc/{pid}/status")))?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let number = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok());
-    number.with_context(|| format!("no VmRSS of the agent of {node}"))
 }
 
 #[cfg(test)]

@@ -120,16 +120,26 @@ async fn agents(world: &World<'_>, flags: &[&str]) -> Result<()> {
 
 /// The program that sends, in its pod.
 fn sprayer(world: &World<'_>, flows: u32, twice: bool) -> Result<Child> {
-    let cast = &world.scene.cast;
-    let pod = PodName { node: &world.scene.nodes[0], namespace: NAMESPACE, name: SPRAYER };
-    let mut command =
-        world.bed.runtime().pod_command(world.bed, &pod, &world.bed.config().program("testbed"))?;
+    sprayer_of(&world.scene, SPRAYER, flows, twice, &TARGETS)
+}
+
+/// The same from any pod of the first node, to any pods.
+pub(super) fn sprayer_of(
+    scene: &Scene<'_>,
+    from: &str,
+    flows: u32,
+    twice: bool,
+    to: &[&str],
+) -> Result<Child> {
+    let (cast, bed) = (&scene.cast, scene.cast.bed);
+    let pod = PodName { node: &scene.nodes[0], namespace: NAMESPACE, name: from };
+    let mut command = bed.runtime().pod_command(bed, &pod, &bed.config().program("testbed"))?;
     command.args(["probe", "spray", "--flows", &flows.to_string(), "--rate", &RATE.to_string()]);
-    command.args(["--from", &cast.ip(SPRAYER)?.to_string()]);
+    command.args(["--from", &cast.ip(from)?.to_string()]);
     if twice {
         command.arg("--twice");
     }
-    for name in TARGETS {
+    for name in to {
         command.arg(cast.ip(name)?.to_string());
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("the sprayer")
