@@ -36,6 +36,10 @@ const AFTER: [Duration; 6] = [
 ];
 /// Timeout of a call; OVS walks over all connections.
 const LONGEST: Duration = Duration::from_secs(10);
+/// Timeout of a list of all connections: OVS makes the text of a million in seconds.
+const LISTED: Duration = Duration::from_secs(60);
+/// Connections that are kept of a list before they are ended.
+const TOGETHER: usize = 10_000;
 /// Ending the connections of one translation is a walk of OVS over all of them. From so many translations on, all connections are listed
 /// once instead.
 const FEW: usize = 16;
@@ -232,15 +236,28 @@ impl Round {
     }
 
     async fn end_listed(&self) {
-        let dump = match self.unixctl.call("dpctl/dump-conntrack", &[&self.datapath], LONGEST).await {
-            Ok(dump) => dump,
-            Err(error) => return self.failed(&error),
-        };
         let mut ended = 0;
-        for tracked in dump.lines().filter_map(Tracked::udp) {
-            if self.is_stale(&tracked) {
-                let zone = format!("zone={}", tracked.zone);
-                ended += usize::from(self.flush(&zone, &original_tuple(tracked.original), "").await);
+        loop {
+            let mut stale = Vec::new();
+            let keep = |line: &str| {
+                if stale.len() < TOGETHER
+                    && let Some(tracked) = Tracked::udp(line)
+                    && self.is_stale(&tracked)
+                {
+                    stale.push((tracked.zone, tracked.original));
+                }
+            };
+            let listed = self.unixctl.lines("dpctl/dump-conntrack", &[&self.datapath], LISTED, keep).await;
+            if let Err(error) = listed {
+                return self.failed(&error);
+            }
+            let before = ended;
+            for &(zone, original) in &stale {
+                ended += usize::from(self.flush(&format!("zone={zone}"), &original_tuple(original), "").await);
+            }
+            // The list goes on after those that were kept, unless nothing can be ended.
+            if stale.len() < TOGETHER || ended == before {
+                break;
             }
         }
         if ended > 0 {

@@ -4,11 +4,16 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-/// Maximum size of a reply in bytes.
+use reply::{Lines, Reply};
+
+mod reply;
+
+/// Size of a read, bytes.
+const PIECE: usize = 64 << 10;
+/// Maximum size in bytes of a result that is kept as one text.
 const LONGEST: usize = 64 << 20;
 
 /// Error of a call to ovs-vswitchd.
@@ -58,12 +63,6 @@ pub struct Unixctl {
     directory: PathBuf,
 }
 
-#[derive(Deserialize)]
-struct Reply {
-    result: Option<serde_json::Value>,
-    error: Option<serde_json::Value>,
-}
-
 impl Unixctl {
     /// Client of the daemon with run directory `directory`, such as `/run/openvswitch`.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
@@ -86,21 +85,51 @@ impl Unixctl {
         params: &[&str],
         timeout: Duration,
     ) -> Result<String, UnixctlError> {
+        let mut text = Vec::new();
+        self.ask(method, params, timeout, |piece| {
+            text.extend_from_slice(piece);
+            text.len() <= LONGEST
+        })
+        .await?;
+        Ok(String::from_utf8(text).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    }
+
+    /// Calls `method` and gives each line of its output to `each`, without keeping them: for lists of connections and flows, which may
+    /// be hundreds of megabytes. Empty lines are left out.
+    ///
+    /// # Errors
+    /// As of [`Self::call`]; lines may have been given before.
+    pub async fn lines(
+        &self,
+        method: &str,
+        params: &[&str],
+        timeout: Duration,
+        mut each: impl FnMut(&str),
+    ) -> Result<(), UnixctlError> {
+        let mut lines = Lines::default();
+        self.ask(method, params, timeout, |piece| {
+            lines.take(piece, &mut each);
+            true
+        })
+        .await?;
+        lines.end(&mut each);
+        Ok(())
+    }
+
+    /// Calls `method`; `take` gets the result piece by piece, and returns false when it is too long.
+    async fn ask(
+        &self,
+        method: &str,
+        params: &[&str],
+        timeout: Duration,
+        take: impl FnMut(&[u8]) -> bool,
+    ) -> Result<(), UnixctlError> {
         let socket = self.socket().await?;
-        let exchange = tokio::time::timeout(timeout, exchange(&socket, method, params)).await;
-        let reply = match exchange {
-            Ok(Ok(reply)) => reply,
-            Ok(Err(source)) => return Err(UnixctlError::Io { method: method.to_owned(), socket, source }),
-            Err(_elapsed) => {
-                return Err(UnixctlError::Timeout { method: method.to_owned(), socket, after: timeout });
-            }
-        };
-        match (reply.error.as_ref().and_then(text), reply.result.as_ref().and_then(text)) {
-            (Some(message), _) => {
-                let message = message.trim().to_owned();
-                Err(UnixctlError::Refused { method: method.to_owned(), message })
-            }
-            (None, result) => Ok(result.unwrap_or_default()),
+        match tokio::time::timeout(timeout, exchange(&socket, method, params, take)).await {
+            Ok(Ok(None)) => Ok(()),
+            Ok(Ok(Some(message))) => Err(UnixctlError::Refused { method: method.to_owned(), message }),
+            Ok(Err(source)) => Err(UnixctlError::Io { method: method.to_owned(), socket, source }),
+            Err(_elapsed) => Err(UnixctlError::Timeout { method: method.to_owned(), socket, after: timeout }),
         }
     }
 
@@ -114,33 +143,32 @@ impl Unixctl {
     }
 }
 
-fn text(value: &serde_json::Value) -> Option<String> {
-    match value {
-        serde_json::Value::Null => None,
-        serde_json::Value::String(text) => Some(text.clone()),
-        other => Some(other.to_string()),
-    }
-}
-
-async fn exchange(socket: &Path, method: &str, params: &[&str]) -> std::io::Result<Reply> {
+/// One call; returns the error message of ovs-vswitchd, if there is one.
+async fn exchange(
+    socket: &Path,
+    method: &str,
+    params: &[&str],
+    mut take: impl FnMut(&[u8]) -> bool,
+) -> std::io::Result<Option<String>> {
     let mut stream = UnixStream::connect(socket).await?;
     let request = serde_json::json!({ "id": 0, "method": method, "params": params });
     stream.write_all(request.to_string().as_bytes()).await?;
-    let mut answer = Vec::new();
+    let (mut reply, mut buffer) = (Reply::new(), vec![0; PIECE]);
     loop {
-        if stream.read_buf(&mut answer).await? == 0 {
+        let read = stream.read(&mut buffer).await?;
+        if read == 0 {
             return Err(std::io::Error::other("connection closed before the reply was complete"));
         }
-        if answer.len() > LONGEST {
+        let mut fits = true;
+        // ovs-vswitchd keeps the connection open after the reply.
+        let complete = reply
+            .take(&buffer[..read], |piece| fits = fits && take(piece))
+            .map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))?;
+        if !fits {
             return Err(std::io::Error::other(format!("reply is longer than {LONGEST} bytes")));
         }
-        // The reply is an object and ovs-vswitchd keeps the connection open: the reply is complete when it parses.
-        if answer.trim_ascii_end().ends_with(b"}") {
-            match serde_json::from_slice(&answer) {
-                Ok(reply) => return Ok(reply),
-                Err(error) if error.is_eof() => {}
-                Err(error) => return Err(error.into()),
-            }
+        if complete {
+            return Ok(reply.error());
         }
     }
 }
@@ -177,6 +205,40 @@ mod tests {
         let text = Unixctl::new(directory.path()).call("x/y", &["1", "two"], SOON).await.unwrap();
         assert_eq!(text, "a {b} c\n");
         assert_eq!(daemon.await.unwrap(), r#"{"id":0,"method":"x/y","params":["1","two"]}"#);
+    }
+
+    #[tokio::test]
+    async fn lines_of_any_number_are_read_without_being_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("ovs-vswitchd.pid"), "7\n").unwrap();
+        let listener = UnixListener::bind(directory.path().join("ovs-vswitchd.7.ctl")).unwrap();
+        // Twice what is kept as one text.
+        let (line, count) = (format!("{}\\n", "x".repeat(1022)), 2 * (LONGEST >> 10));
+        let daemon = tokio::spawn(async move {
+            for _ in 0..2 {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                stream.write_all(br#"{"id":0,"result":""#).await.unwrap();
+                for _ in 0..count {
+                    if stream.write_all(line.as_bytes()).await.is_err() {
+                        break;
+                    }
+                }
+                let _ = stream.write_all(br#"","error":null}"#).await;
+            }
+        });
+        let unixctl = Unixctl::new(directory.path());
+        let mut seen = 0;
+        unixctl
+            .lines("x", &[], SOON, |line| {
+                assert_eq!(line.len(), 1022);
+                seen += 1;
+            })
+            .await
+            .unwrap();
+        assert_eq!(seen, count);
+        let error = unixctl.call("x", &[], SOON).await.unwrap_err().to_string();
+        assert!(error.contains("reply is longer than"), "{error}");
+        daemon.await.unwrap();
     }
 
     #[tokio::test]

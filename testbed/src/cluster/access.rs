@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
@@ -97,8 +98,20 @@ pub async fn client(kubeconfig: &Path, actor: Option<&Actor>) -> Result<Client> 
         let users = file.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut());
         users.for_each(|auth| actor.play(auth));
     }
-    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    Ok(Client::try_from(config(file).await?)?)
+}
+
+/// A client whose watches are given up when they are silent for so long: the machine may have lost the address of their connection.
+pub async fn client_of_a_node(kubeconfig: &Path, silence: Duration) -> Result<Client> {
+    let file =
+        Kubeconfig::read_from(kubeconfig).with_context(|| format!("kubeconfig {}", kubeconfig.display()))?;
+    let mut config = config(file).await?;
+    config.read_timeout = Some(silence);
     Ok(Client::try_from(config)?)
+}
+
+async fn config(file: Kubeconfig) -> Result<kube::Config> {
+    Ok(kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
 }
 
 impl Bed {

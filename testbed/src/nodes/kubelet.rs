@@ -12,7 +12,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::{Api, DeleteParams, Preconditions};
 use kube::runtime::watcher::{self, Event, watcher};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::time::{Instant, timeout};
 
 use super::cni::{CONF_DIR, Network};
 use super::record::{DIRECTORY, PodRecord};
@@ -23,6 +24,15 @@ use crate::cluster::config::{node_index, node_ip, underlay_ip6};
 
 /// Pods started at the same time.
 const PARALLEL: usize = 30;
+
+/// How often a node says that it is Ready, as a kubelet does whose node does not change.
+const AGAIN: Duration = Duration::from_secs(30);
+/// How long an answer of the API server is waited for.
+const CALL: Duration = Duration::from_secs(5);
+/// How long a watch lasts, seconds; one that is silent for longer is made anew.
+const WATCH: u32 = 20;
+/// Silence of a connection after which it counts as dead.
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// Label of pods that this kubelet leaves alone: a benchmark runs their CNI calls itself.
 pub const MANUAL_LABEL: &str = "testbed.slipstream.dev/manual";
@@ -54,8 +64,13 @@ struct Node {
     starting: Semaphore,
 }
 
-/// A pod that runs or is being started: tells its task to stop.
-type Stop = watch::Sender<bool>;
+/// A pod that runs or is being started: speaks to its task.
+struct Life {
+    /// Tells it to stop.
+    stop: watch::Sender<bool>,
+    /// Tells it that the API server says that the pod is not ready.
+    doubted: Arc<Notify>,
+}
 
 impl Args {
     /// Runs until it is killed.
@@ -68,7 +83,7 @@ impl Args {
             ips.push(underlay_ip6(ip).to_string());
         }
         let node = Arc::new(Node {
-            client: client(&kubeconfig).await?,
+            client: access::client_of_a_node(&kubeconfig, SILENCE).await?,
             name,
             ips,
             starting: Semaphore::new(PARALLEL),
@@ -80,21 +95,22 @@ impl Args {
     }
 }
 
-/// Keeps the lease, and says whether the node is Ready: it is when its network has a configuration.
+/// Keeps the lease, and says whether the node is Ready: it is when its network has a configuration. The control plane calls a node
+/// whose lease is old not ready, which only the node takes back, so it says so again now and then.
 async fn report(node: Arc<Node>) {
-    let mut said = None;
-    let mut renewed: Option<tokio::time::Instant> = None;
+    let mut said: Option<(bool, Instant)> = None;
+    let mut renewed: Option<Instant> = None;
     loop {
         let ready = Network::find(Path::new(CONF_DIR)).is_ok_and(|n| n.is_some());
-        if said != Some(ready) {
-            match status::node(&node.client, &node.name, &node.ips, ready).await {
-                Ok(()) => said = Some(ready),
+        if said.is_none_or(|(what, when)| what != ready || when.elapsed() > AGAIN) {
+            match in_time(status::node(&node.client, &node.name, &node.ips, ready)).await {
+                Ok(()) => said = Some((ready, Instant::now())),
                 Err(error) => tracing::warn!("status of the node: {error:#}"),
             }
         }
         if renewed.is_none_or(|r| r.elapsed() > Duration::from_secs(10)) {
-            match status::lease(&node.client, &node.name).await {
-                Ok(()) => renewed = Some(tokio::time::Instant::now()),
+            match in_time(status::lease(&node.client, &node.name)).await {
+                Ok(()) => renewed = Some(Instant::now()),
                 Err(error) => tracing::warn!("lease of the node: {error:#}"),
             }
         }
@@ -102,15 +118,29 @@ async fn report(node: Arc<Node>) {
     }
 }
 
+/// A call of the API that fails when it takes long: its connection may be one from an address that the node has lost.
+async fn in_time(call: impl Future<Output = Result<()>>) -> Result<()> {
+    timeout(CALL, call).await.context("no answer from the API server")?
+}
+
+/// What the API server says of a pod that runs here, and only the control plane can have written.
+fn is_doubted(pod: &Pod) -> bool {
+    let Some(status) = &pod.status else { return false };
+    let conditions = status.conditions.iter().flatten();
+    status.phase.as_deref() == Some("Running")
+        && conditions.into_iter().any(|one| one.type_ == "Ready" && one.status == "False")
+}
+
 impl Node {
     /// Follows the node's pods without end.
     async fn watch(self: Arc<Self>) -> Result<()> {
-        let mut running: HashMap<String, Stop> = HashMap::new();
+        let mut running: HashMap<String, Life> = HashMap::new();
         let mut listed: Option<HashMap<String, ()>> = None;
         let mut first = true;
         let query = watcher::Config::default()
             .fields(&format!("spec.nodeName={}", self.name))
-            .labels(&format!("{MANUAL_LABEL}!=true"));
+            .labels(&format!("{MANUAL_LABEL}!=true"))
+            .timeout(WATCH);
         let mut events = std::pin::pin!(watcher(Api::<Pod>::all(self.client.clone()), query));
         loop {
             let event = match events.try_next().await {
@@ -132,45 +162,53 @@ impl Node {
                 }
                 Event::InitDone => {
                     let listed = listed.take().unwrap_or_default();
-                    running.retain(|uid, stop| listed.contains_key(uid) || stop.send(true).is_err());
+                    running.retain(|uid, life| listed.contains_key(uid) || life.stop.send(true).is_err());
                     if std::mem::take(&mut first) {
                         self.collect_garbage(&listed)?;
                     }
                 }
                 Event::Apply(pod) => self.apply(&mut running, pod),
                 Event::Delete(pod) => {
-                    if let Some(stop) = pod.metadata.uid.as_ref().and_then(|uid| running.remove(uid)) {
+                    if let Some(life) = pod.metadata.uid.as_ref().and_then(|uid| running.remove(uid)) {
                         // Its task may have ended by itself.
-                        let _ = stop.send(true);
+                        let _ = life.stop.send(true);
                     }
                 }
             }
         }
     }
 
-    fn apply(self: &Arc<Self>, running: &mut HashMap<String, Stop>, pod: Pod) {
+    fn apply(self: &Arc<Self>, running: &mut HashMap<String, Life>, pod: Pod) {
         let Some(uid) = pod.metadata.uid.clone() else { return };
         let going = pod.metadata.deletion_timestamp.is_some();
-        if let Some(stop) = running.get(&uid) {
+        if let Some(life) = running.get(&uid) {
             if going {
-                let _ = stop.send(true);
+                let _ = life.stop.send(true);
+            } else if is_doubted(&pod) {
+                life.doubted.notify_one();
             }
             return;
         }
         let (stop, stopped) = watch::channel(going);
-        running.insert(uid, stop);
+        let doubted = Arc::new(Notify::new());
+        running.insert(uid, Life { stop, doubted: Arc::clone(&doubted) });
         let node = Arc::clone(self);
         tokio::spawn(async move {
-            node.live(&pod, &Wanted::of(&pod), stopped).await;
+            node.live(&pod, &Wanted::of(&pod), stopped, &doubted).await;
         });
     }
 
     /// The life of a pod on this node, from start to end.
-    async fn live(&self, pod: &Pod, wanted: &Wanted, mut stopped: watch::Receiver<bool>) {
-        let mut told = stopped.clone();
+    async fn live(
+        &self,
+        pod: &Pod,
+        wanted: &Wanted,
+        mut stopped: watch::Receiver<bool>,
+        doubted: &Notify,
+    ) {
         let end = async move {
             // An error means that the watch has gone, and with it this process.
-            let _ = told.wait_for(|&s| s).await;
+            let _ = stopped.wait_for(|&s| s).await;
         };
         let begin = async {
             let record = loop {
@@ -182,15 +220,16 @@ impl Node {
                     }
                 }
             };
-            self.until_done("status of the pod", || status::running(&self.client, pod, &record, &self.ips))
-                .await;
+            loop {
+                let said = || in_time(status::running(&self.client, pod, &record, &self.ips));
+                self.until_done("status of the pod", said).await;
+                doubted.notified().await;
+            }
         };
         tokio::select! {
             // A sandbox that is cut short by deletion is removed by its record, below.
             () = end => {}
-            () = begin => {
-                let _ = stopped.wait_for(|&s| s).await;
-            }
+            () = begin => {}
         }
         self.until_done("removal of the sandbox", || async {
             for record in PodRecord::all(Path::new(DIRECTORY))?.into_iter().filter(|r| r.uid == wanted.uid) {

@@ -13,6 +13,7 @@ mod service_act;
 mod service_lines;
 mod service_play;
 mod services;
+mod stalls;
 mod timeline;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +31,7 @@ use change::{Change, KINDS, Source};
 use model::{Flow, Model, Protocol};
 use service_lines::Bounds;
 use service_play::ServicePlay;
+use stalls::{Stalls, Watch};
 use testbed::tools::load::{Arrival, now};
 use testbed::ui::say;
 use timeline::{Outcome, Rule, Tail, Timeline, Times, Transit, Violation, Window};
@@ -59,6 +61,8 @@ const DWELL: Duration = Duration::from_millis(350);
 const FORCE: Duration = Duration::from_secs(60);
 /// Milliseconds between two messages of a flow.
 const PAUSE_MS: u64 = 10;
+/// This machine may stand still for one part in so many of the time.
+const STILL: u32 = 20;
 /// Pods on each node, one of each role, and flows between them.
 const PODS: usize = 5;
 const FLOWS: usize = 16;
@@ -90,6 +94,7 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
     sleep(RECOVER).await;
     let mut source = Source::new(random.fork(), &flows, nodes.len());
     let mut done = [0_usize; KINDS.len()];
+    let watch = Watch::start()?;
     let begin = now();
     for number in 1..=stage.changes {
         let change = source.next(&model);
@@ -113,11 +118,18 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
     let end = now();
     sleep(Duration::from_millis(300)).await;
     let arrivals = act.cast.log.take_received();
+    let stalls = watch.end()?;
+    let took_all = Duration::from_nanos(now() - begin);
     say(format_args!("changes: {} in {:.0} s", stage.changes, Duration::from_nanos(took).as_secs_f64()));
     for (kind, count) in KINDS.iter().zip(done) {
         say(format_args!("  {count:>5} x {kind}"));
     }
-    play.report(stage, &model, &arrivals, end)
+    let (stood, times) = (stalls.total(), stalls.count());
+    let text = format!("{times} times, {} ms of {} s", stood.as_millis(), took_all.as_secs());
+    let outcome = if stood * STILL <= took_all { Ok(text) } else { Err(text) };
+    stage.checks.check("this machine did not stand still too long to judge anything", outcome);
+    let arrivals = play.retime(&stalls, arrivals);
+    play.report(stage, &model, &arrivals, stalls.running(end))
 }
 
 /// Random pairs of pods, on one node and on two, and flows to the pod that moves: from its own switch, and one way from
@@ -253,6 +265,20 @@ impl Play<'_> {
             }
         }
         Ok(nodes)
+    }
+
+    /// Moves all times to a clock that stood still with this machine.
+    fn retime(
+        &mut self,
+        stalls: &Stalls,
+        arrivals: BTreeMap<u32, Vec<Received>>,
+    ) -> BTreeMap<u32, Vec<Received>> {
+        let clock = |time| stalls.running(time);
+        self.lines.iter_mut().for_each(|line| line.retime(&clock));
+        self.services.retime(&clock);
+        self.windows.iter_mut().for_each(|window| *window = window.retimed(&clock));
+        let one = |(by, arrival): Received| (by, stalls.arrival(arrival));
+        arrivals.into_iter().map(|(flow, list)| (flow, list.into_iter().map(one).collect())).collect()
     }
 
     fn report(

@@ -94,6 +94,13 @@ impl ServiceLines {
         }
     }
 
+    /// Moves its times to another clock.
+    pub(super) fn retime(&mut self, clock: &impl Fn(u64) -> u64) {
+        self.goes_on.retime(clock);
+        self.serves.values_mut().chain(self.admits.values_mut()).for_each(|line| line.retime(clock));
+        self.shows.iter_mut().for_each(|(from, _)| *from = clock(*from));
+    }
+
     fn backends(&self) -> impl Iterator<Item = Backend> + use<> {
         (0..self.pods).flat_map(|pod| PORTS.map(|port| (pod, port)))
     }

@@ -154,6 +154,15 @@ impl<'a> ServicePlay<'a> {
         }
     }
 
+    /// Moves its times to another clock.
+    pub(super) fn retime(&mut self, clock: &impl Fn(u64) -> u64) {
+        self.lines.iter_mut().for_each(|line| line.retime(clock));
+        self.still_since.iter_mut().flatten().for_each(|from| *from = clock(*from));
+        for still in &mut self.still {
+            (still.from, still.to) = (clock(still.from), clock(still.to));
+        }
+    }
+
     /// Judges what arrived. The flows' numbers come after those of the flows between pods.
     pub(super) fn judge(
         &self,

@@ -29,6 +29,13 @@ pub(super) struct Window {
     pub(super) most: usize,
 }
 
+impl Window {
+    /// The same by another clock.
+    pub(super) fn retimed(self, clock: &impl Fn(u64) -> u64) -> Self {
+        Self { from: clock(self.from), to: clock(self.to), ..self }
+    }
+}
+
 /// What was wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Violation {
@@ -96,6 +103,11 @@ impl Timeline {
         if !same {
             self.spans.push(Span { from, rule, change });
         }
+    }
+
+    /// Moves its times to another clock.
+    pub(super) fn retime(&mut self, clock: &impl Fn(u64) -> u64) {
+        self.spans.iter_mut().for_each(|span| span.from = clock(span.from));
     }
 
     /// Anything may be.

@@ -20,33 +20,37 @@ pub(super) struct State {
     pub(super) words: String,
 }
 
-/// Looks up `flow` in the dump of one zone. `kernel`: the dump is from the kernel datapath, which marks UDP connections whose reply
-/// was seen; the userspace datapath treats UDP as established from the third packet on, with or without a reply (OVS,
-/// lib/conntrack-other.c).
-pub(super) fn state(dump: &str, flow: &FlowSpec, kernel: bool) -> State {
-    let forward = (flow.source, flow.destination);
-    for line in dump.lines() {
-        let Some((protocol, rest)) = line.trim().split_once(',') else { continue };
-        if protocol != flow.protocol.name() {
-            continue;
-        }
-        let (original, reply) = (ends(rest, "orig=("), ends(rest, "reply=("));
-        let answered = match flow.protocol {
-            Protocol::Tcp => !["SYN_SENT", "SYN_RECV"].contains(&tcp_state(rest)),
-            Protocol::Udp => !kernel || field(rest, "status=").is_some_and(|s| s.contains("SEEN_REPLY")),
-        };
-        let (ct_next, side) = match answered {
-            true if original == Some(forward) => (ESTABLISHED, "original"),
-            true if reply == Some(forward) => (ESTABLISHED_REPLY, "reply"),
-            // A reply always belongs to an established connection.
-            false if reply == Some(forward) => (ESTABLISHED_REPLY, "reply"),
-            false if original == Some(forward) => (NEW, "original"),
-            _ => continue,
-        };
-        let mark = field(rest, "mark=").and_then(super::actions::number).unwrap_or(0);
-        return State { ct_next, mark, words: format!("{side} direction of a connection, {ct_next}") };
+impl State {
+    /// No line is of a connection of the flow.
+    pub(super) fn none() -> Self {
+        Self { ct_next: NEW, mark: 0, words: format!("no connection, {NEW}") }
     }
-    State { ct_next: NEW, mark: 0, words: format!("no connection, {NEW}") }
+}
+
+/// State of `flow` by a line of the dump of one zone, if the line is of its connection. `kernel`: the dump is from the kernel datapath,
+/// which marks UDP connections whose reply was seen; the userspace datapath treats UDP as established from the third packet on, with or
+/// without a reply (OVS, lib/conntrack-other.c).
+pub(super) fn state(line: &str, flow: &FlowSpec, kernel: bool) -> Option<State> {
+    let forward = (flow.source, flow.destination);
+    let (protocol, rest) = line.trim().split_once(',')?;
+    if protocol != flow.protocol.name() {
+        return None;
+    }
+    let (original, reply) = (ends(rest, "orig=("), ends(rest, "reply=("));
+    let answered = match flow.protocol {
+        Protocol::Tcp => !["SYN_SENT", "SYN_RECV"].contains(&tcp_state(rest)),
+        Protocol::Udp => !kernel || field(rest, "status=").is_some_and(|s| s.contains("SEEN_REPLY")),
+    };
+    let (ct_next, side) = match answered {
+        true if original == Some(forward) => (ESTABLISHED, "original"),
+        true if reply == Some(forward) => (ESTABLISHED_REPLY, "reply"),
+        // A reply always belongs to an established connection.
+        false if reply == Some(forward) => (ESTABLISHED_REPLY, "reply"),
+        false if original == Some(forward) => (NEW, "original"),
+        _ => return None,
+    };
+    let mark = field(rest, "mark=").and_then(super::actions::number).unwrap_or(0);
+    Some(State { ct_next, mark, words: format!("{side} direction of a connection, {ct_next}") })
 }
 
 /// State of a TCP connection; of two states, the earlier one.
@@ -71,7 +75,7 @@ udp,orig=(src=fd00::3,dst=fd00::4,sport=1,dport=2),reply=(src=fd00::4,dst=fd00::
 
     fn look(words: [&str; 3], kernel: bool) -> (&'static str, u32) {
         let flow = FlowSpec::parse(words[0], words[1], words[2]).unwrap();
-        let state = state(DUMP, &flow, kernel);
+        let state = DUMP.lines().find_map(|line| state(line, &flow, kernel)).unwrap_or_else(State::none);
         (state.ct_next, state.mark)
     }
 

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use subject::Ports;
+use conntrack::State;
 use subject::{Cached, Subject};
 use trace::Traced;
 
@@ -263,7 +264,7 @@ fn verdict(
 /// Traces the packet, supplying the connection tracking state of each zone as the trace reaches it.
 async fn ask(ovs: &Ovs, subject: &Subject, answer: &mut Answer) -> Result<(), String> {
     let mut question = subject.question.clone();
-    let (mut states, mut dumps): (Vec<&'static str>, HashMap<u16, String>) = Default::default();
+    let (mut states, mut found): (Vec<&'static str>, HashMap<u16, State>) = Default::default();
     for _ in 0..=PASSES {
         let spec = question.text();
         let mut params = vec![INTEGRATION_BRIDGE, spec.as_str()];
@@ -281,15 +282,18 @@ async fn ask(ovs: &Ovs, subject: &Subject, answer: &mut Answer) -> Result<(), St
             answer.doubts.push("the connection tracking zone is missing in the trace".to_owned());
             continue;
         };
-        let dump = match dumps.entry(zone) {
+        let state = match found.entry(zone) {
             Entry::Occupied(there) => there.into_mut(),
             Entry::Vacant(place) => {
-                let which = format!("zone={zone}");
-                let dump = ovs.unixctl.call("dpctl/dump-conntrack", &["-m", &which], ANSWER).await;
-                place.insert(dump.map_err(|e| e.to_string())?)
+                let (which, mut state) = (format!("zone={zone}"), None);
+                let look = |line: &str| {
+                    state = state.take().or_else(|| conntrack::state(line, &subject.flow, ovs.kernel));
+                };
+                let listed = ovs.unixctl.lines("dpctl/dump-conntrack", &["-m", &which], ANSWER, look).await;
+                listed.map_err(|e| e.to_string())?;
+                place.insert(state.unwrap_or_else(State::none))
             }
         };
-        let state = conntrack::state(dump, &subject.flow, ovs.kernel);
         answer.asked.push(format!("zone {zone}: {}", state.words));
         if states.is_empty() {
             question.mark = state.mark;
