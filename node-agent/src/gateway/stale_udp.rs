@@ -38,6 +38,10 @@ const AFTER: [Duration; 6] = [
 const LONGEST: Duration = Duration::from_secs(10);
 /// Timeout of a list of all connections: OVS makes the text of a million in seconds.
 const LISTED: Duration = Duration::from_secs(60);
+/// Userspace datapath: so many connections are listed at most. OVS makes the list in the thread that forwards, at some 3 µs a connection.
+const LISTABLE: u64 = 100_000;
+/// Userspace datapath: after each walk, so many times its duration is left for packets.
+const SPARE: u32 = 4;
 /// Connections that are kept of a list before they are ended.
 const TOGETHER: usize = 10_000;
 /// Ending the connections of one translation is a walk of OVS over all of them. From so many translations on, all connections are listed
@@ -165,6 +169,7 @@ impl StaleUdp {
             unixctl,
             // As OVS calls them: `lib/dpif.c`, `dpif_netdev` and `dpif_netlink` have one datapath each.
             datapath: format!("{0}@ovs-{0}", context.datapath_type),
+            userspace: context.datapath_type == "netdev",
             flow_cache: context.flow_cache.clone(),
             metrics: context.metrics.clone(),
         };
@@ -183,6 +188,8 @@ struct Round {
     unixctl: Unixctl,
     /// Name of OVS's datapath.
     datapath: String,
+    /// The thread that answers forwards packets too.
+    userspace: bool,
     flow_cache: Manager,
     metrics: Metrics,
 }
@@ -195,13 +202,18 @@ impl Round {
             // Nothing may be compared with an entry while connections go.
             self.flow_cache.connections_end();
         }
-        if self.all.is_some() || self.stale.len() > FEW {
+        if (self.all.is_some() || self.stale.len() > FEW) && self.may_list().await {
             self.end_listed().await;
         } else {
             for stale in &self.stale {
                 for (original, reply) in tuples(stale, &self.own) {
+                    let begin = Instant::now();
                     if self.flush("", &original, &reply).await {
                         tracing::debug!(?stale, "stale UDP connections ended");
+                    }
+                    // A walk over very many connections must not follow another at once.
+                    if self.userspace {
+                        tokio::time::sleep(begin.elapsed() * SPARE).await;
                     }
                 }
             }
@@ -235,6 +247,31 @@ impl Round {
         self.concerns(destination, forward) || self.concerns(to_source, reply)
     }
 
+    /// Whether a list of all connections leaves time for packets. What is not looked for then is counted.
+    async fn may_list(&self) -> bool {
+        if !self.userspace {
+            return true;
+        }
+        let connections = match self.unixctl.call("dpctl/ct-get-nconns", &[&self.datapath], LONGEST).await {
+            Ok(connections) => connections,
+            Err(error) => {
+                self.failed(&error);
+                return false;
+            }
+        };
+        // A number that cannot be read is an Open vSwitch that answers otherwise, and says nothing about its load.
+        let fits = connections.trim().parse().is_ok_and(|connections: u64| connections <= LISTABLE);
+        if !fits && self.all.is_some() {
+            self.metrics.stale_udp_failed();
+            tracing::warn!(
+                connections = connections.trim(),
+                at_most = LISTABLE,
+                "Open vSwitch tracks too many connections to list them; UDP clients may stay with backends that went while no agent was here"
+            );
+        }
+        fits
+    }
+
     async fn end_listed(&self) {
         let mut ended = 0;
         loop {
@@ -253,7 +290,8 @@ impl Round {
             }
             let before = ended;
             for &(zone, original) in &stale {
-                ended += usize::from(self.flush(&format!("zone={zone}"), &original_tuple(original), "").await);
+                ended +=
+                    usize::from(self.flush(&format!("zone={zone}"), &original_tuple(original), "").await);
             }
             // The list goes on after those that were kept, unless nothing can be ended.
             if stale.len() < TOGETHER || ended == before {

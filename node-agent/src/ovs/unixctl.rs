@@ -91,7 +91,8 @@ impl Unixctl {
             text.len() <= LONGEST
         })
         .await?;
-        Ok(String::from_utf8(text).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+        Ok(String::from_utf8(text)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
     }
 
     /// Calls `method` and gives each line of its output to `each`, without keeping them: for lists of connections and flows, which may

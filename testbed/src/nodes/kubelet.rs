@@ -199,13 +199,7 @@ impl Node {
     }
 
     /// The life of a pod on this node, from start to end.
-    async fn live(
-        &self,
-        pod: &Pod,
-        wanted: &Wanted,
-        mut stopped: watch::Receiver<bool>,
-        doubted: &Notify,
-    ) {
+    async fn live(&self, pod: &Pod, wanted: &Wanted, mut stopped: watch::Receiver<bool>, doubted: &Notify) {
         let end = async move {
             // An error means that the watch has gone, and with it this process.
             let _ = stopped.wait_for(|&s| s).await;

@@ -93,7 +93,8 @@ mod tests {
         stalls.woke(20 * second, 23 * second);
         stalls.woke(30 * second, 31 * second);
         assert_eq!((stalls.count(), stalls.total()), (2, Duration::from_secs(4)));
-        for (time, running) in [(0, 0), (20, 20), (21, 20), (23, 20), (24, 21), (30, 27), (31, 27), (40, 36)] {
+        for (time, running) in [(0, 0), (20, 20), (21, 20), (23, 20), (24, 21), (30, 27), (31, 27), (40, 36)]
+        {
             assert_eq!(stalls.running(time * second), running * second, "at {time} s");
         }
         assert_eq!(stalls.running(u64::MAX), u64::MAX);

@@ -19,8 +19,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use subject::Ports;
 use conntrack::State;
+pub use subject::Ports;
 use subject::{Cached, Subject};
 use trace::Traced;
 

@@ -319,9 +319,15 @@ mod tests {
     fn what_is_no_reply_says_where() {
         for (text, wanted) in [
             ("[]", "the reply is no JSON-RPC reply: unexpected byte at byte 0"),
-            (r#"{"result":["#, "the reply is no JSON-RPC reply: an object or an array in place of a text at byte 10"),
+            (
+                r#"{"result":["#,
+                "the reply is no JSON-RPC reply: an object or an array in place of a text at byte 10",
+            ),
             (r#"{"result":"\x"#, "the reply is no JSON-RPC reply: unknown escape at byte 12"),
-            (r#"{"result":"\u00g"#, "the reply is no JSON-RPC reply: no hexadecimal digit after \\u at byte 15"),
+            (
+                r#"{"result":"\u00g"#,
+                "the reply is no JSON-RPC reply: no hexadecimal digit after \\u at byte 15",
+            ),
             ("{} {", "the reply is no JSON-RPC reply: bytes after the reply at byte 3"),
             (r#"{"id":1,}"#, "the reply is no JSON-RPC reply: unexpected byte at byte 8"),
         ] {
