@@ -37,6 +37,8 @@ const SMALL: u32 = 1_024;
 const SMALL_FLOWS: u32 = 200_000;
 /// Connections for which OVS gets room once.
 const CONNECTIONS: u32 = 2_000;
+/// The agent lists so many at most (`gateway/stale_udp.rs`).
+const LISTABLE: u64 = 100_000;
 /// As in the part about random changes: the slow path of a busy machine does stall at times.
 const SILENCE: Duration = Duration::from_millis(2_500);
 /// Part of the allowed packets that must arrive.
@@ -95,8 +97,10 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
         let full = Full::FlowTable(u64::from(SMALL));
         spray(stage, &mut world, Case { what: "small table", flows: flows.min(SMALL_FLOWS), full }).await?;
         again(stage, &mut world, "small table").await?;
+        let tracked = dpctl(stage.bed, &nodes[0], &["dpctl/ct-get-nconns"]);
         agents(&world, &[]).await?;
         world.scene.dial().await?;
+        not_listed(stage, &world, tracked).await?;
     }
     connections_full(stage, &mut world).await?;
     let World { mut scene, counters, servers, .. } = world;
@@ -226,6 +230,22 @@ async fn connections_full(stage: &mut Stage<'_>, world: &mut World<'_>) -> Resul
     let mut connections = NewConnections::default();
     connect(world, &mut connections)?;
     stage.checks.check(format_args!("{what}: with room again new ones are made"), connections.judge());
+    Ok(())
+}
+
+/// An agent that starts looks through all connections, but not where the list of so many would keep the thread that forwards.
+async fn not_listed(stage: &mut Stage<'_>, world: &World<'_>, tracked: Result<String>) -> Result<()> {
+    if stage.bed.config().ovs_datapath != OvsDatapath::Netdev {
+        return Ok(());
+    }
+    // It does so when it knows all services.
+    sleep(Duration::from_secs(3)).await;
+    let tracked: u64 = tracked?.parse().context("connections")?;
+    let said = world.scene.cast.agent(&world.scene.nodes[0]).metrics()?;
+    let said: u64 = said.sum("slipstream_node_stale_udp_failures_total", &[])?;
+    let text = format!("{tracked} connections, said {said} times");
+    let outcome = if tracked > LISTABLE && said > 0 { Ok(text) } else { Err(text) };
+    stage.checks.check("an agent that starts does not list very many connections, and says so", outcome);
     Ok(())
 }
 
