@@ -40,7 +40,7 @@ const LONGEST: Duration = Duration::from_secs(10);
 const LISTED: Duration = Duration::from_secs(60);
 /// Userspace datapath: so many connections are listed at most. OVS makes the list in the thread that forwards, at some 3 µs a connection.
 const LISTABLE: u64 = 100_000;
-/// Userspace datapath: after each walk, so many times its duration is left for packets.
+/// Where there are more: after each walk, so many times its duration is left for packets.
 const SPARE: u32 = 4;
 /// Connections that are kept of a list before they are ended.
 const TOGETHER: usize = 10_000;
@@ -202,7 +202,8 @@ impl Round {
             // Nothing may be compared with an entry while connections go.
             self.flow_cache.connections_end();
         }
-        if (self.all.is_some() || self.stale.len() > FEW) && self.may_list().await {
+        let many = self.tracks_many().await;
+        if (self.all.is_some() || self.stale.len() > FEW) && !many {
             self.end_listed().await;
         } else {
             for stale in &self.stale {
@@ -212,7 +213,7 @@ impl Round {
                         tracing::debug!(?stale, "stale UDP connections ended");
                     }
                     // A walk over very many connections must not follow another at once.
-                    if self.userspace {
+                    if many {
                         tokio::time::sleep(begin.elapsed() * SPARE).await;
                     }
                 }
@@ -247,21 +248,21 @@ impl Round {
         self.concerns(destination, forward) || self.concerns(to_source, reply)
     }
 
-    /// Whether a list of all connections leaves time for packets. What is not looked for then is counted.
-    async fn may_list(&self) -> bool {
+    /// Whether OVS tracks so many connections that listing them would keep the thread that forwards. What is not looked for then is counted.
+    async fn tracks_many(&self) -> bool {
         if !self.userspace {
-            return true;
+            return false;
         }
         let connections = match self.unixctl.call("dpctl/ct-get-nconns", &[&self.datapath], LONGEST).await {
             Ok(connections) => connections,
             Err(error) => {
                 self.failed(&error);
-                return false;
+                return true;
             }
         };
-        // A number that cannot be read is an Open vSwitch that answers otherwise, and says nothing about its load.
-        let fits = connections.trim().parse().is_ok_and(|connections: u64| connections <= LISTABLE);
-        if !fits && self.all.is_some() {
+        // A number that cannot be read may be any.
+        let many = !connections.trim().parse().is_ok_and(|connections: u64| connections <= LISTABLE);
+        if many && self.all.is_some() {
             self.metrics.stale_udp_failed();
             tracing::warn!(
                 connections = connections.trim(),
@@ -269,7 +270,7 @@ impl Round {
                 "Open vSwitch tracks too many connections to list them; UDP clients may stay with backends that went while no agent was here"
             );
         }
-        fits
+        many
     }
 
     async fn end_listed(&self) {
