@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, bail};
 
 use crate::flow_cache_invariants::nanos;
 use testbed::tools::load::{Arrival, now};
@@ -44,7 +44,8 @@ impl Watch {
     /// What was seen.
     pub(super) fn end(self) -> Result<Stalls> {
         self.end.store(true, Ordering::Relaxed);
-        self.thread.join().map_err(|_| anyhow!("the thread that looks for stalls panicked"))
+        let Ok(stalls) = self.thread.join() else { bail!("the thread that looks for stalls panicked") };
+        Ok(stalls)
     }
 }
 
