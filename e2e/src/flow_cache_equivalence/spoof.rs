@@ -71,6 +71,13 @@ pub(super) fn run(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
+/// Teaches the flow; what is known then.
+fn known(scene: &mut Scene<'_>, addresses: &Addresses, case: &Case) -> Result<Caches> {
+    learn(scene, addresses, &[case])?;
+    scene.forget();
+    Caches::read(scene)
+}
+
 /// The attacker sends; what came of it.
 fn attempt(
     scene: &mut Scene<'_>,
@@ -80,9 +87,13 @@ fn attempt(
     (attacker, node): (Who, usize),
     reason: &str,
 ) -> Result<Result<String, String>> {
-    learn(scene, addresses, &[case])?;
-    scene.forget();
-    let before = Caches::read(scene)?;
+    let mut before = known(scene, addresses, case)?;
+    for _ in 0..2 {
+        // What changed just before may end what was learned after it.
+        if !before.know(addresses, case) {
+            before = known(scene, addresses, case)?;
+        }
+    }
     let refused = scene.reason(node, reason)?;
     scene.tap(attacker)?.send(vec![packet.frame(); usize::try_from(COPIES)?], Duration::from_millis(1))?;
     thread::sleep(SETTLE);
