@@ -162,9 +162,7 @@ fn a_live_cluster_is_measured_with_few_rights_and_nothing_is_left() {
     let rows = document["rows"].as_array().expect("rows");
     assert_eq!(rows.len(), 2 * 12, "{text}");
     for row in rows {
-        // A flood of datagrams may starve Open vSwitch, which forwards on the same processors, for most of the time.
-        let figure = if row["test"] == "udp-rate" { "high" } else { "median" };
-        assert!(row["per_second"][figure].as_f64().is_some_and(|rate| rate > 0.0), "{row:#}");
+        assert!(row["per_second"]["median"].as_f64().is_some_and(|rate| rate > 0.0), "{row:#}");
     }
     let plugin = document["cluster"]["plugin"].as_str().expect("a plugin");
     assert!(plugin.contains("Slipstream"), "{plugin}");

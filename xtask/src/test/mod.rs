@@ -79,7 +79,11 @@ fn all(programs: &[TestProgram], quick: bool) -> Result<Vec<Job>> {
             target: program.target.clone(),
             lane: match part {
                 // One holds each loss to 20 s, of which a lease takes 15; the other holds a connection to 1 s.
-                _ if ["real_failover", "real_upgrade"].contains(&program.target.as_str()) => Lane::Alone,
+                _ if ["real_failover", "real_perf_tests", "real_upgrade"]
+                    .contains(&program.target.as_str()) =>
+                {
+                    Lane::Alone
+                }
                 "real" => Lane::Real,
                 // In a full run, the tests of the eBPF programs in the kernel run beside the virtual machine, which uses one processor.
                 _ if !quick && program.target == "bpf" => Lane::Background,
