@@ -78,7 +78,7 @@ fn all(programs: &[TestProgram], quick: bool) -> Result<Vec<Job>> {
             part,
             target: program.target.clone(),
             lane: match part {
-                // One holds each loss to 20 s, of which a lease takes 15; the other holds a connection to 1 s.
+                // One holds each loss to 20 s, of which a lease takes 15; one holds a connection to 1 s; one measures.
                 _ if ["real_failover", "real_perf_tests", "real_upgrade"]
                     .contains(&program.target.as_str()) =>
                 {
