@@ -88,9 +88,15 @@ pub struct PodNetwork {
     /// The gateway again, if there is exactly one (for older readers).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway_ip: Option<IpAddr>,
-    /// `primary` for the cluster network.
+    /// `primary` for the cluster network, `secondary` for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
+    /// Name of the pod's interface on this network; none for the cluster network, whose interface the runtime names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// MTU of the pod's interface in bytes; none for the cluster network, whose MTU is a flag.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
 }
 
 /// A route inside a pod.
@@ -250,6 +256,24 @@ impl PodNetworks {
         Ok(network)
     }
 
+    /// Reads all entries of [`POD_NETWORKS`]: the cluster network's, and those of other networks by their keys, sorted by key.
+    /// Each of the others names the pod's interface.
+    pub fn all_of(value: &str) -> Result<(PodNetwork, BTreeMap<String, PodNetwork>), AnnotationError> {
+        let default = Self::default_of(value)?;
+        let mut all: Self = decode(POD_NETWORKS, value)?;
+        all.0.remove(DEFAULT_NETWORK);
+        for (key, network) in &all.0 {
+            if network.interface.as_ref().is_none_or(String::is_empty) {
+                return Err(AnnotationError::Malformed {
+                    key: POD_NETWORKS,
+                    problem: format!("`{key}.interface` is missing; the name of an interface is needed"),
+                    value: shorten(value),
+                });
+            }
+        }
+        Ok((default, all.0))
+    }
+
     /// The value for a pod that is only on the cluster network.
     pub fn with_default(network: PodNetwork) -> String {
         encode(&Self(BTreeMap::from([(DEFAULT_NETWORK.to_owned(), network)])))
@@ -320,6 +344,17 @@ mod tests {
     #[test]
     fn pod_networks_are_written_byte_for_byte_as_read() {
         assert_eq!(PodNetworks::with_default(PodNetworks::default_of(POD).unwrap()), POD);
+    }
+
+    #[test]
+    fn entries_of_other_networks_name_the_interface() {
+        let net = r#"{"ip_addresses":["172.16.24.3/24"],"mac_address":"0a:58:ac:10:18:03","role":"secondary","interface":"net1","mtu":1400}"#;
+        let value = POD.replacen('{', &format!(r#"{{"shop/blue":{net},"#), 1);
+        let (default, others) = PodNetworks::all_of(&value).unwrap();
+        assert_eq!(PodNetworks::with_default(default), POD);
+        assert_eq!(encode(&others["shop/blue"]), net);
+        let text = PodNetworks::all_of(&value.replace(r#","interface":"net1""#, "")).unwrap_err().to_string();
+        assert!(text.contains("`shop/blue.interface` is missing"), "{text}");
     }
 
     #[test]

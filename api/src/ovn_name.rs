@@ -100,6 +100,13 @@ pub fn pod_port(namespace: &str, pod: &str) -> String {
     format!("{namespace}_{pod}")
 }
 
+/// Switch port of a pod on another network than the cluster's, also the `iface-id` of its OVS interface. `key` is the entry's key
+/// in the annotation [`POD_NETWORKS`](crate::annotation::POD_NETWORKS): `namespace/network`, or `namespace/network/interface`.
+/// Different keys give different names, as the parts contain neither `.` nor `_`.
+pub fn network_pod_port(key: &str, namespace: &str, pod: &str) -> String {
+    format!("{}_{}", key.replace('/', "."), pod_port(namespace, pod))
+}
+
 /// Name of the gateway chassis row of a node's router port.
 pub fn gateway_chassis(node: &str, chassis: &str) -> String {
     format!("{}-{chassis}", router_to_switch(node))
@@ -145,6 +152,15 @@ mod tests {
             owner_id("Cluster", &["clusterPortGroup"]),
             "default-network-controller:Cluster:clusterPortGroup"
         );
+    }
+
+    #[test]
+    fn ports_on_other_networks_differ_from_each_other_and_from_the_cluster_networks() {
+        let port = network_pod_port("blue-net/a", "shop", "web-1");
+        assert_eq!(port, "blue-net.a_shop_web-1");
+        assert_ne!(port, network_pod_port("blue/net-a", "shop", "web-1"));
+        assert_ne!(port, network_pod_port("blue-net/a/net2", "shop", "web-1"));
+        assert_ne!(port, pod_port("shop", "web-1"));
     }
 
     #[test]

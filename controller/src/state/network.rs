@@ -28,5 +28,7 @@ pub fn of_pod(config: &Config, allocation: &Allocation) -> PodNetwork {
         gateway_ips: gateways,
         routes,
         role: Some("primary".to_owned()),
+        interface: None,
+        mtu: None,
     }
 }
