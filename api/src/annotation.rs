@@ -45,6 +45,10 @@ pub const ZONE_NAME: &str = "k8s.ovn.org/zone-name";
 pub const GLOBAL_ZONE: &str = "global";
 /// Name of the cluster network inside annotation maps.
 pub const DEFAULT_NETWORK: &str = "default";
+/// Role of the cluster network in a pod's annotation.
+pub const ROLE_PRIMARY: &str = "primary";
+/// Role of other networks in a pod's annotation.
+pub const ROLE_SECONDARY: &str = "secondary";
 
 /// An annotation's value cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,5 +1,5 @@
 //! The contract between Slipstream's binaries: annotations on Kubernetes objects, names of OVN objects, addresses derived
-//! from other addresses, which pod serves a node's host port, services and their endpoints, reading Kubernetes objects leniently,
+//! from other addresses, which pod serves a node's host port, services and their endpoints, networks beside the cluster's, reading Kubernetes objects leniently,
 //! and the request that the CNI executable sends to the node agent. No I/O but in `settings`, which reads a file and asks OVS.
 #![forbid(unsafe_code)]
 
@@ -18,6 +18,7 @@ pub mod lenient;
 pub mod mac;
 mod object;
 pub mod ovn_name;
+pub mod pod_attachments;
 #[cfg(feature = "kubernetes")]
 pub mod problem;
 mod protocol;
@@ -25,6 +26,7 @@ mod protocol;
 pub mod service;
 #[cfg(feature = "clap")]
 pub mod settings;
+pub mod virtual_network;
 
 #[cfg(feature = "kubernetes")]
 pub use lenient::Lenient;

@@ -38,6 +38,12 @@ pub mod key {
     pub const KIND: &str = "k8s.ovn.org/kind";
     /// `namespace/name` of a load balancer's service.
     pub const OWNER: &str = "k8s.ovn.org/owner";
+    /// Name of the network that a row belongs to; none on rows of the cluster's own.
+    pub const NETWORK: &str = "k8s.ovn.org/network";
+    /// On a pod's port on another network than the cluster's: the key of its entry in the pod's annotation.
+    pub const NAD: &str = "k8s.ovn.org/nad";
+    /// `namespace/name` of the `VirtualNetwork` that a row belongs to: the mark of rows that are ours.
+    pub const VIRTUAL_NETWORK: &str = "slipstream.dev/virtual-network";
 }
 
 /// Router port of the cluster router towards a node switch.

@@ -1,0 +1,308 @@
+//! Reading what a pod asks for. The values are JSON as people write it: a list, an object with the list and routes, or bare
+//! objects with commas between them; fields by either of two names; truth as text; typographic quotes from a web page.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde_json::{Map, Value};
+
+use super::{
+    Attachment, MAX_INTERFACE_NAME, MAX_INTERFACES, NFN_REQUEST, NetworkRef, PodAttachments, REQUEST, ROUTES,
+    RequestError, Route, StaticIp,
+};
+use crate::MacAddr;
+
+/// Fields of an entry, by all their names.
+const ENTRY: [&str; 8] = [
+    "name",
+    "interface",
+    "ip_address",
+    "ipAddress",
+    "mac_address",
+    "macAddress",
+    "gateway_ip",
+    "defaultGateway",
+];
+/// What `type` may be in the words of ovn4nfv.
+const NFN_TYPE: &str = "ovn4nfv";
+
+/// Reads a pod's annotations. `get` returns an annotation's value by its key.
+///
+/// # Errors
+/// The first annotation and field that cannot be used.
+pub fn parse<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Result<PodAttachments, RequestError> {
+    let given = |key: &str| get(key).map(str::trim).filter(|text| !text.is_empty());
+    let mut found = PodAttachments::default();
+    match (given(REQUEST), given(NFN_REQUEST)) {
+        (Some(_), Some(_)) => {
+            let problem = format!("annotation {NFN_REQUEST} is there too; one of them is possible");
+            return Err(RequestError { key: REQUEST, problem });
+        }
+        (Some(text), None) => Reader { key: REQUEST }.interfaces(text, &mut found)?,
+        (None, Some(text)) => Reader { key: NFN_REQUEST }.interfaces(text, &mut found)?,
+        (None, None) => {}
+    }
+    if let Some(text) = given(ROUTES) {
+        let reader = Reader { key: ROUTES };
+        let Value::Array(list) = reader.json(text)? else {
+            return Err(reader
+                .error("a list is needed, such as [{\"dst\": \"10.9.0.0/16\", \"gw\": \"172.16.24.1\"}]"));
+        };
+        reader.routes("", list, &mut found)?;
+    }
+    if let (true, Some(route)) = (found.attachments.is_empty(), found.routes.first()) {
+        let problem = format!(
+            "the route to {} has no interface: the pod asks for none with annotation {REQUEST}",
+            route.dest
+        );
+        return Err(RequestError { key: ROUTES, problem });
+    }
+    Ok(found)
+}
+
+/// Reads the value of one annotation.
+struct Reader {
+    key: &'static str,
+}
+
+impl Reader {
+    fn error(&self, problem: impl Into<String>) -> RequestError {
+        RequestError { key: self.key, problem: problem.into() }
+    }
+
+    fn json(&self, text: &str) -> Result<Value, RequestError> {
+        let error = match serde_json::from_str(text) {
+            Ok(value) => return Ok(value),
+            Err(error) => error,
+        };
+        let plain = text.replace(['“', '”'], "\"");
+        // Objects with commas between them are a list whose brackets were forgotten.
+        let listed = format!("[{plain}]");
+        let candidates = [Some(plain.as_str()), plain.starts_with('{').then_some(listed.as_str())];
+        let read = candidates.into_iter().flatten().find_map(|text| serde_json::from_str(text).ok());
+        read.ok_or_else(|| self.error(format!("it is not JSON: {error}")))
+    }
+
+    fn interfaces(&self, text: &str, found: &mut PodAttachments) -> Result<(), RequestError> {
+        let (path, list) =
+            match self.json(text)? {
+                Value::Array(list) => (String::new(), list),
+                Value::Object(map) if map.contains_key("name") => (String::new(), vec![Value::Object(map)]),
+                Value::Object(map) => self.outer(map, found)?,
+                _ => return Err(self.error(
+                    "a list of interfaces is needed, such as [{\"name\": \"blue\", \"interface\": \"net1\"}]",
+                )),
+            };
+        if list.len() > MAX_INTERFACES {
+            return Err(self.error(format!("{} interfaces; {MAX_INTERFACES} are possible", list.len())));
+        }
+        for (at, entry) in list.into_iter().enumerate() {
+            let path = format!("{path}[{at}]");
+            let attachment = self.entry(&path, entry)?;
+            if found.attachments.iter().any(|other| other.interface == attachment.interface) {
+                let name = &attachment.interface;
+                return Err(self.error(format!(
+                    "`{path}.interface`: `{name}` is there twice; each needs a name of its own"
+                )));
+            }
+            found.attachments.push(attachment);
+        }
+        let mut defaults = found.attachments.iter().filter(|attachment| attachment.default_route);
+        if let (Some(first), Some(second)) = (defaults.next(), defaults.next()) {
+            return Err(self.error(format!(
+                "`defaultGateway` is true for {} and {}; a pod has one default route",
+                first.interface, second.interface
+            )));
+        }
+        Ok(())
+    }
+
+    /// The object around the list: returns where the list is, and the list.
+    fn outer(
+        &self,
+        map: Map<String, Value>,
+        found: &mut PodAttachments,
+    ) -> Result<(String, Vec<Value>), RequestError> {
+        let mut list = None;
+        for (field, value) in map {
+            match (field.as_str(), value) {
+                ("ovnNetwork" | "interface", Value::Array(all)) if list.is_none() => {
+                    list = Some((field, all))
+                }
+                ("ovnNetworkRoutes", Value::Array(all)) => self.routes(&field, all, found)?,
+                ("type", Value::String(kind)) if kind.trim() == NFN_TYPE => {}
+                ("type", kind) => {
+                    return Err(
+                        self.error(format!("`type` is {kind}; `{NFN_TYPE}` is the one that is known"))
+                    );
+                }
+                ("ovnNetwork" | "interface" | "ovnNetworkRoutes", _) => {
+                    return Err(self.error(format!("`{field}`: one list is needed")));
+                }
+                _ => {
+                    return Err(self.error(format!(
+                        "unknown field `{field}`; ovnNetwork and ovnNetworkRoutes are known"
+                    )));
+                }
+            }
+        }
+        list.ok_or_else(|| self.error("there is no list `ovnNetwork`"))
+    }
+
+    fn entry(&self, path: &str, entry: Value) -> Result<Attachment, RequestError> {
+        let Value::Object(map) = entry else {
+            return Err(self.error(format!("`{path}` is {entry}; an object is needed")));
+        };
+        if let Some(field) = map.keys().find(|field| !ENTRY.contains(&field.as_str())) {
+            let known = ENTRY.join(", ");
+            return Err(self.error(format!("unknown field `{path}.{field}`; known are {known}")));
+        }
+        let text = |names: &[&str]| self.text(path, &map, names);
+        let needed =
+            |name: &str| text(&[name])?.ok_or_else(|| self.error(format!("`{path}.{name}` is missing")));
+        let name = needed("name")?;
+        let network = network(&name).ok_or_else(|| {
+            self.error(format!(
+                "`{path}.name`: `{name}` is no name of a network; NAME or NAMESPACE/NAME is needed"
+            ))
+        })?;
+        let interface = needed("interface")?;
+        if !is_interface_name(&interface) {
+            return Err(self.error(format!(
+                "`{path}.interface`: `{interface}` is no name of an interface; at most {MAX_INTERFACE_NAME} letters and digits are \
+                 needed, with a digit at the end, such as net1"
+            )));
+        }
+        let mut ips = Vec::new();
+        for one in text(&["ip_address", "ipAddress"])?.iter().flat_map(|text| text.split(',')) {
+            let ip = static_ip(one.trim()).ok_or_else(|| {
+                self.error(format!(
+                    "`{path}.ip_address`: `{one}` is no address; the form is 172.16.24.2 or 172.16.24.2/24"
+                ))
+            })?;
+            if ips.iter().any(|other: &StaticIp| other.ip.is_ipv4() == ip.ip.is_ipv4()) {
+                return Err(self.error(format!(
+                    "`{path}.ip_address`: two addresses of one family; one of each is possible"
+                )));
+            }
+            ips.push(ip);
+        }
+        let mac = match text(&["mac_address", "macAddress"])? {
+            None => None,
+            Some(text) => {
+                Some(mac(&text).map_err(|problem| self.error(format!("`{path}.mac_address`: {problem}")))?)
+            }
+        };
+        let gateway = match text(&["gateway_ip"])? {
+            None => None,
+            Some(text) => Some(text.parse::<IpAddr>().map_err(|_bad| {
+                self.error(format!("`{path}.gateway_ip`: `{text}` is no address; the form is 172.16.24.1"))
+            })?),
+        };
+        let default_route = self.truth(path, &map)?;
+        Ok(Attachment { network, interface, ips, mac, gateway, default_route })
+    }
+
+    /// The text of a field that has one of these names, without blanks around it; none where it is empty.
+    fn text(
+        &self,
+        path: &str,
+        map: &Map<String, Value>,
+        names: &[&str],
+    ) -> Result<Option<String>, RequestError> {
+        let mut given = names.iter().filter_map(|name| Some((*name, map.get(*name)?)));
+        let Some((name, value)) = given.next() else { return Ok(None) };
+        if let Some((other, _)) = given.next() {
+            return Err(self.error(format!("`{path}` has both `{name}` and `{other}`; one is possible")));
+        }
+        match value {
+            Value::String(text) => Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty())),
+            other => Err(self.error(format!("`{path}.{name}` is {other}; a text is needed"))),
+        }
+    }
+
+    fn truth(&self, path: &str, map: &Map<String, Value>) -> Result<bool, RequestError> {
+        match map.get("defaultGateway") {
+            None => Ok(false),
+            Some(Value::Bool(truth)) => Ok(*truth),
+            Some(Value::String(text)) if text.trim() == "true" => Ok(true),
+            Some(Value::String(text)) if matches!(text.trim(), "false" | "") => Ok(false),
+            Some(other) => {
+                Err(self.error(format!("`{path}.defaultGateway` is {other}; true or false is needed")))
+            }
+        }
+    }
+
+    fn routes(&self, path: &str, list: Vec<Value>, found: &mut PodAttachments) -> Result<(), RequestError> {
+        for (at, entry) in list.into_iter().enumerate() {
+            let path = format!("{path}[{at}]");
+            let Value::Object(map) = entry else {
+                return Err(
+                    self.error(format!("`{path}` is {entry}; an object with `dst` and `gw` is needed"))
+                );
+            };
+            if let Some(field) = map.keys().find(|field| !matches!(field.as_str(), "dst" | "gw")) {
+                return Err(self.error(format!("unknown field `{path}.{field}`; known are dst, gw")));
+            }
+            let needed = |name: &str| {
+                let text = self.text(&path, &map, &[name])?;
+                text.ok_or_else(|| self.error(format!("`{path}.{name}` is missing")))
+            };
+            let (dst, gw) = (needed("dst")?, needed("gw")?);
+            let dest: IpNet =
+                dst.parse().or_else(|_no_net| dst.parse::<IpAddr>().map(IpNet::from)).map_err(|_bad| {
+                    self.error(format!("`{path}.dst`: `{dst}` is no CIDR; the form is 172.16.29.0/24"))
+                })?;
+            let next_hop: IpAddr = gw.parse().map_err(|_bad| {
+                self.error(format!("`{path}.gw`: `{gw}` is no address; the form is 172.16.24.1"))
+            })?;
+            if dest.addr().is_ipv4() != next_hop.is_ipv4() {
+                return Err(self.error(format!("`{path}`: {dest} and {next_hop} are of different families")));
+            }
+            if dest.prefix_len() == 0 {
+                return Err(self.error(format!(
+                    "`{path}.dst`: {dest} is the default route, which `defaultGateway` decides"
+                )));
+            }
+            found.routes.push(Route { dest: dest.trunc(), next_hop });
+        }
+        Ok(())
+    }
+}
+
+fn network(text: &str) -> Option<NetworkRef> {
+    let label = |text: &str| crate::virtual_network::check_name(text).is_ok();
+    let (namespace, name) = match text.split_once('/') {
+        Some((namespace, name)) => (Some(namespace.to_owned()), name),
+        None => (None, text),
+    };
+    let good = label(name) && namespace.as_deref().is_none_or(label);
+    good.then(|| NetworkRef { namespace, name: name.to_owned() })
+}
+
+fn is_interface_name(name: &str) -> bool {
+    name.len() <= MAX_INTERFACE_NAME
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
+        && name.bytes().last().is_some_and(|byte| byte.is_ascii_digit())
+}
+
+fn static_ip(text: &str) -> Option<StaticIp> {
+    if let Ok(ip) = text.parse() {
+        return Some(StaticIp { ip, prefix_len: None });
+    }
+    let net: IpNet = text.parse().ok()?;
+    Some(StaticIp { ip: net.addr(), prefix_len: Some(net.prefix_len()) })
+}
+
+fn mac(text: &str) -> Result<MacAddr, String> {
+    let mac: MacAddr = text.parse().map_err(|error: crate::mac::ParseMacError| error.to_string())?;
+    if mac.0[0] & 1 == 1 || mac == MacAddr::default() {
+        return Err(format!(
+            "{mac} is not the address of one interface; its first byte must be even, such as 0a"
+        ));
+    }
+    Ok(mac)
+}
+
+#[cfg(test)]
+mod tests;

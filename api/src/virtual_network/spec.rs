@@ -1,0 +1,130 @@
+//! What a user writes: the fields of `spec`, as text where a text may be wrong.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Which pods may attach to a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Scope {
+    /// Those of the network's own namespace.
+    #[default]
+    Namespace,
+    /// Those of every namespace.
+    Cluster,
+}
+
+/// How far packets of a network get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Reach {
+    /// Only the network itself.
+    #[default]
+    Isolated,
+    /// Also the cluster's pods and the other networks on the cluster router.
+    ClusterRouter,
+    /// Also the outside, with a node's address as source.
+    Outside,
+    /// A physical network. Not supported yet.
+    Localnet,
+}
+
+impl Reach {
+    /// Whether the network has a port on the cluster router, so that its addresses must be unique.
+    pub fn is_routed(self) -> bool {
+        matches!(self, Self::ClusterRouter | Self::Outside)
+    }
+}
+
+impl fmt::Display for Reach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The names are those of the variants.
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// `spec` of a network.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct VirtualNetworkSpec {
+    /// Which pods may use it.
+    #[serde(default)]
+    pub scope: Scope,
+    /// CIDRs, one or two, at most one of each family.
+    pub subnets: Vec<String>,
+    /// The gateway's address in each subnet; the first address where none is given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gateways: Vec<String>,
+    /// Addresses and CIDRs that no pod gets unless it asks for one of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub excluded_ranges: Vec<String>,
+    /// How far its packets get.
+    #[serde(default)]
+    pub reach: Reach,
+    /// MTU of the pods' interfaces in bytes; the cluster's where none is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+}
+
+/// A field that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub struct SpecError {
+    /// The field, such as `spec.subnets[0]`.
+    pub field: String,
+    /// What is wrong, and what would be right.
+    pub problem: String,
+}
+
+impl SpecError {
+    pub(super) fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self { field: field.into(), problem: problem.into() }
+    }
+}
+
+impl VirtualNetworkSpec {
+    /// Reads the value of `spec`.
+    ///
+    /// # Errors
+    /// A field is missing, unknown or of another type.
+    pub fn read(value: &Value) -> Result<Self, SpecError> {
+        serde_path_to_error::deserialize(value).map_err(|error| {
+            // `.` is the whole value; `?` marks a part that the parser could not name.
+            let field = match error.path().to_string() {
+                whole if matches!(whole.as_str(), "." | "?") => "spec".to_owned(),
+                field => format!("spec.{field}"),
+            };
+            SpecError::new(field, error.inner().to_string())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_has_a_default() {
+        let spec = VirtualNetworkSpec::read(&json!({"subnets": ["172.16.24.0/24"]})).unwrap();
+        assert_eq!((spec.scope, spec.reach, spec.mtu), (Scope::Namespace, Reach::Isolated, None));
+        let all = json!({"scope": "Cluster", "subnets": ["172.16.24.0/24"], "gateways": ["172.16.24.1"],
+            "excludedRanges": ["172.16.24.128/25"], "reach": "Outside", "mtu": 1300});
+        assert_eq!(serde_json::to_value(VirtualNetworkSpec::read(&all).unwrap()).unwrap(), all);
+    }
+
+    #[test]
+    fn a_wrong_field_is_named() {
+        for (value, field, word) in [
+            (json!({}), "spec", "`subnets`"),
+            (json!({"subnets": [7]}), "spec.subnets[0]", "string"),
+            (json!({"subnets": [], "reach": "Everywhere"}), "spec.reach", "`Isolated`"),
+            (json!({"subnets": [], "vlan": 7}), "spec", "`vlan`"),
+            (json!(null), "spec", "null"),
+        ] {
+            let error = VirtualNetworkSpec::read(&value).unwrap_err();
+            assert!(error.field.starts_with(field) && error.to_string().contains(word), "{value}: {error}");
+        }
+    }
+}
