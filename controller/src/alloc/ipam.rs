@@ -2,20 +2,17 @@
 //! given out again, as other nodes, clients and caches may still take it for the pod that had it. The owner of an address is a
 //! pod's UID, so that a pod and its successor of the same name are never confused.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use api::{MacAddr, addr};
+use api::MacAddr;
 use ipnet::IpNet;
+
+use super::range::Range;
 
 /// Offsets in a node's range that no pod gets: network address, gateway, management port.
 const RESERVED: u32 = 3;
-/// Addresses that one node can give out at most, whatever the size of its range.
-const MAX_PODS: u32 = 1 << 16;
-/// How long a released address rests, unless the range has no other: longer than it takes until all nodes know that a pod is
-/// gone and clients have resolved its name again.
-pub const REST: Duration = Duration::from_secs(60);
 
 /// Why a pod has no address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -76,104 +73,6 @@ pub struct Allocation {
     pub mac: MacAddr,
 }
 
-/// One range: a bit for each address, set when taken.
-#[derive(Debug)]
-struct Range {
-    net: IpNet,
-    size: u32,
-    bits: Vec<u64>,
-    /// Where to look for the next free one.
-    next: u32,
-    /// Released offsets with the time of release, oldest first. They are still marked as taken.
-    resting: VecDeque<(u32, Instant)>,
-}
-
-impl Range {
-    fn new(net: IpNet) -> Self {
-        let host_bits = u32::from(net.max_prefix_len() - net.prefix_len());
-        let all = 1u32.checked_shl(host_bits).unwrap_or(u32::MAX);
-        // The last address of an IPv4 range is its broadcast address.
-        let size = all.saturating_sub(u32::from(net.addr().is_ipv4())).min(MAX_PODS);
-        let mut range = Self { net, size, bits: Vec::new(), next: RESERVED, resting: VecDeque::new() };
-        for offset in 0..RESERVED {
-            range.set(offset);
-        }
-        range
-    }
-
-    fn place(offset: u32) -> (usize, u64) {
-        // 32 bits fit into usize on every platform that Linux's OVS runs on.
-        (usize::try_from(offset / 64).unwrap_or(usize::MAX), 1 << (offset % 64))
-    }
-
-    fn set(&mut self, offset: u32) {
-        let (word, bit) = Self::place(offset);
-        if self.bits.len() <= word {
-            self.bits.resize(word + 1, 0);
-        }
-        self.bits[word] |= bit;
-    }
-
-    fn clear(&mut self, offset: u32) {
-        let (word, bit) = Self::place(offset);
-        if let Some(bits) = self.bits.get_mut(word) {
-            *bits &= !bit;
-        }
-    }
-
-    fn is_set(&self, offset: u32) -> bool {
-        let (word, bit) = Self::place(offset);
-        self.bits.get(word).is_some_and(|bits| bits & bit != 0)
-    }
-
-    /// The next free offset after the last one given, wrapping around the range.
-    fn next_free(&mut self, now: Instant) -> Option<u32> {
-        while let Some((offset, since)) = self.resting.front().copied() {
-            if now.duration_since(since) < REST {
-                break;
-            }
-            self.resting.pop_front();
-            self.clear(offset);
-        }
-        let round = (self.next..self.size).chain(RESERVED..self.next.min(self.size));
-        let free = round.into_iter().find(|offset| !self.is_set(*offset));
-        // If nothing else is left: the offset that has rested longest.
-        let free = free.or_else(|| {
-            let (offset, _) = self.resting.pop_front()?;
-            self.clear(offset);
-            Some(offset)
-        })?;
-        self.next = free + 1;
-        Some(free)
-    }
-
-    /// Marks an offset as in use.
-    fn take(&mut self, offset: u32) {
-        self.resting.retain(|(resting, _)| *resting != offset);
-        self.set(offset);
-        self.next = self.next.max(offset + 1);
-    }
-
-    /// Releases an offset. It rests before it is given again.
-    fn give_back(&mut self, offset: u32, now: Instant) {
-        if self.is_set(offset) && !self.resting.iter().any(|(resting, _)| *resting == offset) {
-            self.resting.push_back((offset, now));
-        }
-    }
-
-    /// The offset of `ip`, if a pod may have it.
-    fn offset(&self, ip: IpAddr) -> Option<u32> {
-        let offset = match (self.net, ip) {
-            (IpNet::V4(net), IpAddr::V4(ip)) => u32::from(ip).checked_sub(u32::from(net.network()))?,
-            (IpNet::V6(net), IpAddr::V6(ip)) => {
-                u32::try_from(u128::from(ip).checked_sub(u128::from(net.network()))?).ok()?
-            }
-            _ => return None,
-        };
-        (RESERVED..self.size).contains(&offset).then_some(offset)
-    }
-}
-
 /// Addresses in use.
 #[derive(Debug, Default)]
 pub struct Ipam {
@@ -190,10 +89,11 @@ impl Ipam {
         let same = self
             .nodes
             .get(node)
-            .is_some_and(|ranges| ranges.iter().map(|range| range.net).eq(subnets.iter().copied()));
+            .is_some_and(|ranges| ranges.iter().map(Range::net).eq(subnets.iter().copied()));
         if !same {
             self.remove_node(node);
-            self.nodes.insert(node.to_owned(), subnets.iter().map(|net| Range::new(*net)).collect());
+            self.nodes
+                .insert(node.to_owned(), subnets.iter().map(|net| Range::new(*net, RESERVED)).collect());
         }
     }
 
@@ -237,7 +137,7 @@ impl Ipam {
             range.take(offset);
             self.owners.insert(ip, uid.to_owned());
             // The range's own prefix length always fits its family.
-            addresses.extend(IpNet::new(ip, range.net.prefix_len()));
+            addresses.extend(IpNet::new(ip, range.net().prefix_len()));
         }
         let allocation = Allocation { node: node.to_owned(), addresses, mac };
         self.pods.insert(uid.to_owned(), allocation.clone());
@@ -252,7 +152,7 @@ impl Ipam {
     /// The offsets of the addresses that a pod claims, in the order of the node's ranges.
     fn offsets(&self, uid: &str, node: &str, ips: &[IpAddr], mac: MacAddr) -> Result<Vec<u32>, IpamError> {
         let ranges = self.nodes.get(node).ok_or_else(|| IpamError::NoNode(node.to_owned()))?;
-        let subnets = || ranges.iter().map(|range| range.net.to_string()).collect::<Vec<_>>().join(", ");
+        let subnets = || ranges.iter().map(|range| range.net().to_string()).collect::<Vec<_>>().join(", ");
         for &ip in ips {
             if !ranges.iter().any(|range| range.offset(ip).is_some()) {
                 return Err(IpamError::OutOfRange { ip, node: node.to_owned(), subnets: subnets() });
@@ -282,8 +182,8 @@ impl Ipam {
         let ranges = ranges.ok_or_else(|| IpamError::NoNode(node.to_owned()))?;
         let mut ips = Vec::with_capacity(ranges.len());
         for range in ranges {
-            let free = range.next_free(now).and_then(|offset| addr::nth(&range.net, offset));
-            ips.push(free.ok_or(IpamError::Exhausted(range.net))?);
+            let free = range.next_free(now).and_then(|offset| range.address(offset));
+            ips.push(free.ok_or(IpamError::Exhausted(range.net()))?);
         }
         let mac = ips.first().map(|ip| MacAddr::from_ip(*ip)).unwrap_or_default();
         self.claim(uid, node, &ips, mac)
@@ -307,9 +207,11 @@ impl Ipam {
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
+    use std::time::Duration;
 
     use proptest::prelude::*;
 
+    use super::super::range::REST;
     use super::*;
 
     fn now() -> Instant {

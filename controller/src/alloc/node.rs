@@ -9,7 +9,7 @@ use std::time::Instant;
 use api::annotation::{AnnotationError, NODE_ID, NODE_SUBNETS};
 use ipnet::IpNet;
 
-use super::ipam::REST;
+use super::range::REST;
 use api::cluster_network::ClusterSubnet;
 
 use crate::config::{Config, same_family};

@@ -1,0 +1,147 @@
+use super::super::range::REST;
+use super::*;
+
+fn blue() -> NamespacedName {
+    NamespacedName::new("shop", "blue")
+}
+
+fn subnet(net: &str) -> Subnet {
+    let net: IpNet = net.parse().unwrap();
+    Subnet { net, gateway: api::addr::gateway_of(&net).unwrap(), excluded: Vec::new() }
+}
+
+fn owner(uid: &str) -> Owner {
+    Owner { uid: uid.to_owned(), key: "shop/blue".to_owned() }
+}
+
+fn ip(text: &str) -> StaticIp {
+    StaticIp { ip: text.parse().unwrap(), prefix_len: None }
+}
+
+fn ipam(nets: &[&str], router: bool) -> NetworkIpam {
+    let mut ipam = NetworkIpam::default();
+    let subnets: Vec<Subnet> = nets.iter().map(|net| subnet(net)).collect();
+    let router = router.then(|| MacAddr::from_ip(subnets[0].gateway));
+    ipam.set(&blue(), &subnets, router);
+    ipam
+}
+
+fn give(ipam: &mut NetworkIpam, uid: &str, ips: &[StaticIp]) -> Result<String, GrantError> {
+    let grant = ipam.give(&blue(), &owner(uid), Wish { ips, mac: None }, Instant::now())?;
+    Ok(grant.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
+}
+
+#[test]
+fn pods_of_all_nodes_share_one_range_behind_the_gateway() {
+    let mut ipam = ipam(&["172.16.24.0/24", "fd00:24::/64"], true);
+    assert_eq!(give(&mut ipam, "a", &[]).unwrap(), "172.16.24.2/24 fd00:24::2/64");
+    assert_eq!(give(&mut ipam, "b", &[]).unwrap(), "172.16.24.3/24 fd00:24::3/64");
+    assert_eq!(
+        give(&mut ipam, "a", &[]).unwrap(),
+        "172.16.24.2/24 fd00:24::2/64",
+        "asking again gives the same"
+    );
+    assert_eq!(ipam.get(&blue(), &owner("b")).unwrap().mac.to_string(), "0a:58:ac:10:18:03");
+    assert_eq!(ipam.counts(&blue()), (2, 251));
+}
+
+#[test]
+fn an_address_that_is_asked_for_is_given_once() {
+    let mut ipam = ipam(&["172.16.24.0/24"], true);
+    assert_eq!(give(&mut ipam, "a", &[ip("172.16.24.55")]).unwrap(), "172.16.24.55/24");
+    let taken = give(&mut ipam, "b", &[ip("172.16.24.55")]).unwrap_err();
+    assert_eq!(taken.to_string(), "address 172.16.24.55 belongs to another pod (UID a)");
+    assert!(!ipam.has_pod("b"));
+    assert_eq!(ipam.release("a", Instant::now()), BTreeSet::from([blue()]));
+    assert_eq!(
+        give(&mut ipam, "b", &[ip("172.16.24.55")]).unwrap(),
+        "172.16.24.55/24",
+        "asked for, it need not rest"
+    );
+}
+
+#[test]
+fn what_cannot_be_given_is_refused_with_the_reason() {
+    let mut ipam = ipam(&["172.16.24.0/24"], true);
+    let wrong = StaticIp { prefix_len: Some(16), ..ip("172.16.24.9") };
+    for (wish, words) in [
+        (ip("172.16.25.9"), "172.16.25.9 is not in 172.16.24.0/24"),
+        (ip("fd00::9"), "fd00::9 is not in"),
+        (wrong, "172.16.24.9/16: the network has /24"),
+        (ip("172.16.24.0"), "which no host has"),
+        (ip("172.16.24.255"), "which no host has"),
+        (ip("172.16.24.1"), "172.16.24.1 is the network's gateway"),
+    ] {
+        let error = give(&mut ipam, "a", &[wish]).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+    assert_eq!(ipam.counts(&blue()).0, 0);
+}
+
+#[test]
+fn a_pod_may_be_the_gateway_where_no_router_is() {
+    let mut ipam = ipam(&["172.16.24.0/24"], false);
+    assert_eq!(give(&mut ipam, "router", &[ip("172.16.24.1")]).unwrap(), "172.16.24.1/24");
+    assert_eq!(give(&mut ipam, "a", &[]).unwrap(), "172.16.24.2/24");
+    ipam.release("router", Instant::now());
+    assert_eq!(give(&mut ipam, "b", &[]).unwrap(), "172.16.24.3/24");
+}
+
+#[test]
+fn a_mac_address_that_is_asked_for_is_given_once_and_others_go_around_it() {
+    let mut ipam = ipam(&["172.16.24.0/24"], true);
+    let asks = |mac: &str| Wish { ips: &[], mac: Some(mac.parse().unwrap()) };
+    let mut ask = |uid: &str, mac: &str| ipam.give(&blue(), &owner(uid), asks(mac), Instant::now());
+    // That of 172.16.24.3, which the next pod would get.
+    assert_eq!(ask("a", "0a:58:ac:10:18:03").unwrap().addresses[0].to_string(), "172.16.24.2/24");
+    assert!(matches!(ask("b", "0a:58:ac:10:18:03"), Err(GrantError::MacTaken { .. })));
+    assert!(matches!(ask("b", "0a:58:ac:10:18:01"), Err(GrantError::GatewayMac(_))));
+    assert_eq!(give(&mut ipam, "b", &[]).unwrap(), "172.16.24.4/24");
+    assert!(matches!(give(&mut ipam, "c", &[ip("172.16.24.3")]), Err(GrantError::MacTaken { .. })));
+}
+
+#[test]
+fn a_full_network_is_refused_until_an_address_is_free_and_those_rest() {
+    let mut ipam = ipam(&["172.16.24.0/29"], true);
+    for uid in ["a", "b", "c", "d"] {
+        give(&mut ipam, uid, &[]).unwrap();
+    }
+    ipam.release("b", Instant::now());
+    assert_eq!(
+        give(&mut ipam, "e", &[]).unwrap(),
+        "172.16.24.6/29",
+        "one that has never been given goes first"
+    );
+    assert_eq!(give(&mut ipam, "f", &[]).unwrap(), "172.16.24.3/29", "nothing else is left");
+    assert!(matches!(give(&mut ipam, "g", &[]), Err(GrantError::Exhausted(_))));
+    assert_eq!(ipam.counts(&blue()), (5, 0));
+    let now = Instant::now();
+    ipam.release("c", now);
+    ipam.release("a", now + REST * 2);
+    let later = now + REST * 2;
+    let given = ipam.give(&blue(), &owner("h"), Wish::default(), later).unwrap();
+    assert_eq!(given.addresses[0].to_string(), "172.16.24.4/29");
+}
+
+#[test]
+fn networks_with_the_same_range_have_nothing_in_common_and_one_that_goes_leaves_nothing() {
+    let mut ipam = ipam(&["172.16.24.0/24"], false);
+    let red = NamespacedName::new("shop", "red");
+    ipam.set(&red, &[subnet("172.16.24.0/24")], None);
+    let other = Owner { uid: "a".to_owned(), key: "shop/red".to_owned() };
+    let given = ipam.give(&red, &other, Wish { ips: &[ip("172.16.24.9")], mac: None }, Instant::now());
+    assert_eq!(given.unwrap().addresses[0].to_string(), "172.16.24.9/24");
+    assert_eq!(give(&mut ipam, "a", &[ip("172.16.24.9")]).unwrap(), "172.16.24.9/24");
+    ipam.remove(&red);
+    assert!(ipam.has_pod("a"));
+    assert_eq!(ipam.give(&red, &other, Wish::default(), Instant::now()), Err(GrantError::NotReady));
+    ipam.take_back(&blue(), &owner("a"), Instant::now());
+    assert!(!ipam.has_pod("a"));
+}
+
+#[test]
+fn an_address_beyond_those_that_are_given_can_be_asked_for() {
+    let mut ipam = ipam(&["fd00:24::/64"], false);
+    assert_eq!(give(&mut ipam, "a", &[ip("fd00:24::1:2:3:4")]).unwrap(), "fd00:24::1:2:3:4/64");
+    assert!(matches!(give(&mut ipam, "b", &[ip("fd00:24::1:2:3:4")]), Err(GrantError::AddressTaken { .. })));
+}
