@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use api::annotation;
+use api::virtual_network::{FINALIZER, VirtualNetwork};
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::{Value, json};
@@ -35,8 +37,9 @@ const CLEANER: &str = "cleanup";
 /// Prefix of our own keys and condition types.
 const PREFIX: &str = "slipstream.dev/";
 /// Annotations of ovn-kubernetes that controller and agents write.
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 11] = [
     annotation::POD_NETWORKS,
+    api::pod_attachments::IFACE_LIST,
     annotation::NODE_SUBNETS,
     annotation::NODE_ID,
     annotation::NODE_CHASSIS_ID,
@@ -119,8 +122,10 @@ pub async fn run(client: Client, namespace: &str, lease: &str) -> Result<()> {
                 .with_context(|| format!("Node {name}"))?;
         }
     }
-    let mut changed = annotations::<Node>(&client).await?;
-    changed += annotations::<Pod>(&client).await?;
+    let annotations = |metadata: &ObjectMeta| without_ours(metadata.annotations.as_ref()?);
+    let mut changed = patch_all::<Node>(&client, annotations).await?;
+    changed += patch_all::<Pod>(&client, annotations).await?;
+    changed += patch_all::<VirtualNetwork>(&client, without_finalizer).await?;
     let gone = |name: String, done: kube::Result<()>| match done {
         Err(error) if is_not_found(&error) => Ok(()),
         done => done.with_context(|| name),
@@ -167,13 +172,19 @@ async fn nodes_are_clean(sets: &Api<DaemonSet>) -> Result<()> {
     Ok(())
 }
 
-/// Removes our annotations of all objects of a kind; returns of how many.
-async fn annotations<K: Resource<DynamicType = ()>>(client: &Client) -> Result<usize> {
+/// Patches all objects of a kind that need it; returns how many did. A kind that the API server does not know has none.
+async fn patch_all<K: Resource<DynamicType = ()>>(
+    client: &Client,
+    patch: impl Fn(&ObjectMeta) -> Option<Value>,
+) -> Result<usize> {
     let kind = ApiResource::erase::<K>(&());
     let all: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
-    let objects = all.list_metadata(&ListParams::default()).await.with_context(|| kind.plural.clone())?.items;
+    let objects = match all.list_metadata(&ListParams::default()).await {
+        Err(error) if is_not_found(&error) => return Ok(0),
+        listed => listed.with_context(|| kind.plural.clone())?.items,
+    };
     let patches = objects.iter().filter_map(|object| {
-        let patch = without_ours(object.annotations())?;
+        let patch = patch(&object.metadata)?;
         Some((object.namespace(), object.name_any(), patch))
     });
     let patches: Vec<_> = patches.collect();
@@ -219,6 +230,13 @@ fn without_ours(annotations: &BTreeMap<String, String>) -> Option<Value> {
     (!ours.is_empty()).then(|| json!({"metadata": {"annotations": ours}}))
 }
 
+/// The patch that takes our finalizer off a virtual network. The network is its user's, and stays.
+fn without_finalizer(metadata: &ObjectMeta) -> Option<Value> {
+    let finalizers = metadata.finalizers.as_ref()?;
+    let others: Vec<_> = finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).collect();
+    (others.len() < finalizers.len()).then(|| json!({"metadata": {"finalizers": others}}))
+}
+
 fn is_not_found(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
@@ -237,5 +255,17 @@ mod tests {
             json!({"metadata": {"annotations": {"k8s.ovn.org/node-id": null, "slipstream.dev/cluster-network": null}}})
         );
         assert_eq!(without_ours(&of(&["k8s.ovn.org/egress-assignable"])), None);
+    }
+
+    #[test]
+    fn our_finalizer_goes_and_those_of_others_stay() {
+        let of = |all: &[&str]| ObjectMeta {
+            finalizers: Some(all.iter().map(|one| (*one).to_owned()).collect()),
+            ..ObjectMeta::default()
+        };
+        let patch = without_finalizer(&of(&["example.com/a", FINALIZER]));
+        assert_eq!(patch, Some(json!({"metadata": {"finalizers": ["example.com/a"]}})));
+        assert_eq!(without_finalizer(&of(&["example.com/a"])), None);
+        assert_eq!(without_finalizer(&ObjectMeta::default()), None);
     }
 }

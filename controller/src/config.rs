@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use api::addr::{self, Family, Masquerade};
 use api::annotation::ClusterNetwork;
 use api::cluster_network::ClusterSubnet;
+use api::virtual_network::Limits;
 use ipnet::IpNet;
 
 /// The configuration cannot be used.
@@ -148,6 +149,27 @@ impl Config {
         let pods = self.cluster_subnets.iter().map(|subnet| subnet.cidr);
         let rest = [&self.service_cidrs, &self.join_subnets, &self.masquerade_subnets];
         pods.chain(rest.into_iter().flatten().copied()).collect()
+    }
+
+    /// What the fields of virtual networks are compared with.
+    pub fn network_limits(&self) -> Limits {
+        let pods = self.cluster_subnets.iter().map(|subnet| ("cluster subnet", subnet.cidr));
+        let named = |what, nets: &[IpNet]| nets.iter().map(|net| (what, *net)).collect::<Vec<_>>();
+        let own = pods
+            .chain(named("service range", &self.service_cidrs))
+            .chain(named("join subnet", &self.join_subnets))
+            .chain(named("masquerade subnet", &self.masquerade_subnets))
+            .map(|(what, net)| (what.to_owned(), net))
+            .collect();
+        let mut node_prefixes: Vec<(Family, u8)> = Vec::new();
+        for subnet in &self.cluster_subnets {
+            let family = Family::of_net(&subnet.cidr);
+            match node_prefixes.iter_mut().find(|(known, _)| *known == family) {
+                Some((_, longest)) => *longest = (*longest).max(subnet.host_len),
+                None => node_prefixes.push((family, subnet.host_len)),
+            }
+        }
+        Limits { own, node_prefixes, mtu: self.mtu.into() }
     }
 
     /// The join range of the family of `ip`.

@@ -37,6 +37,8 @@ pub enum ErrorKind {
     Conflict,
     /// The lease could not be read or written.
     Lease,
+    /// The status or the finalizer of a virtual network could not be written; it is tried again.
+    NetworkStatus,
 }
 
 impl From<NoticeKind> for ErrorKind {
@@ -48,6 +50,9 @@ impl From<NoticeKind> for ErrorKind {
             NoticeKind::Address => Self::Malformed,
             NoticeKind::Refused => Self::TransactionRefused,
             NoticeKind::NotWritten => Self::Annotation,
+            NoticeKind::Network => Self::Malformed,
+            NoticeKind::NetworkExhausted => Self::Exhausted,
+            NoticeKind::NetworkConflict => Self::Conflict,
         }
     }
 }

@@ -13,6 +13,10 @@ pub enum Unit {
     Cluster,
     /// A node's switch, gateway router and management port, by node name.
     Node(String),
+    /// A virtual network's switch and its port on the cluster router.
+    Network(NamespacedName),
+    /// The routes and the source NAT of a virtual network on a node's gateway router, by network and node name.
+    NetworkOnNode(NamespacedName, String),
     /// The default-deny port groups of a namespace that has policies, by namespace.
     PolicyNamespace(String),
     /// A network policy's port group, ACLs and the address sets of its peers.
@@ -40,6 +44,8 @@ impl fmt::Display for Unit {
         match self {
             Self::Cluster => f.write_str("the cluster's own rows"),
             Self::Node(name) => write!(f, "node {name}"),
+            Self::Network(name) => write!(f, "virtual network {name}"),
+            Self::NetworkOnNode(name, node) => write!(f, "virtual network {name} on node {node}"),
             Self::PolicyNamespace(name) => write!(f, "default deny of namespace {name}"),
             Self::Policy(name) => write!(f, "network policy {name}"),
             Self::Pod(name) => write!(f, "pod {name}"),

@@ -72,6 +72,7 @@ fn pod(end: &End) -> Pod {
         labels: end.labels.clone(),
         addresses: own.map(Into::into).into_iter().collect(),
         mac: own.map(MacAddr::from_ip),
+        attachments: Vec::new(),
         status_ips: vec![end.ip],
         ports: ports.collect(),
     }

@@ -4,15 +4,19 @@
 use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, Ipv6Addr};
 
+use api::pod_attachments::StaticIp;
 use api::{MacAddr, addr, ovn_name};
 use ipnet::IpNet;
 use ovsdb_client::{Snapshot, nb};
 
+use crate::alloc::Owner;
 use crate::config::Config;
 use crate::index::Namespace;
 use crate::index::convert::{SeenNode, SeenPod};
+use crate::index::network::SeenNetwork;
 use crate::index::policy::Policy;
-use crate::state::{Effects, FoundNode, FoundPort, State, Watched};
+use crate::reconcile::foreign::of_virtual_network;
+use crate::state::{Effects, FoundAttachment, FoundNode, FoundPort, State, Watched};
 use api::NamespacedName;
 use api::problem::Problem;
 use api::service::{EndpointSlice, Service};
@@ -26,6 +30,7 @@ pub enum Input {
     Services(Watched<(Service, Vec<Problem>), NamespacedName>),
     EndpointSlices(Watched<(EndpointSlice, Vec<Problem>), NamespacedName>),
     Policies(Watched<(Policy, Vec<Problem>), NamespacedName>),
+    Networks(Watched<SeenNetwork, NamespacedName>),
 }
 
 /// Applies a report to the state.
@@ -37,6 +42,7 @@ pub(super) fn apply(state: &mut State, input: Input) -> Effects {
         Input::Services(change) => state.services(change),
         Input::EndpointSlices(change) => state.endpoint_slices(change),
         Input::Policies(change) => state.policies(change),
+        Input::Networks(change) => state.virtual_networks(change),
     }
 }
 
@@ -79,6 +85,7 @@ pub(super) struct Seeding {
     services: Kind<(Service, Vec<Problem>), NamespacedName>,
     slices: Kind<(EndpointSlice, Vec<Problem>), NamespacedName>,
     policies: Kind<(Policy, Vec<Problem>), NamespacedName>,
+    networks: Kind<SeenNetwork, NamespacedName>,
     pods: Kind<SeenPod, NamespacedName>,
 }
 
@@ -92,16 +99,18 @@ impl Seeding {
             Input::Services(change) => self.services.take(change, |(service, _)| service.name.clone()),
             Input::EndpointSlices(change) => self.slices.take(change, |(slice, _)| slice.name.clone()),
             Input::Policies(change) => self.policies.take(change, |(policy, _)| policy.name.clone()),
+            Input::Networks(change) => self.networks.take(change, |seen| seen.name.clone()),
         }
     }
 
-    fn lists(&self) -> [(&'static str, bool); 6] {
+    fn lists(&self) -> [(&'static str, bool); 7] {
         [
             ("nodes", self.nodes.listed),
             ("namespaces", self.namespaces.listed),
             ("services", self.services.listed),
             ("endpoint slices", self.slices.listed),
             ("network policies", self.policies.listed),
+            ("virtual networks", self.networks.listed),
             ("pods", self.pods.listed),
         ]
     }
@@ -118,11 +127,12 @@ impl Seeding {
         missing.join(", ")
     }
 
-    /// All objects as first lists, nodes first.
-    pub(super) fn into_inputs(self) -> [Input; 6] {
+    /// All objects as first lists: nodes first, networks before the pods on them.
+    pub(super) fn into_inputs(self) -> [Input; 7] {
         [
             Input::Nodes(self.nodes.into_list()),
             Input::Namespaces(self.namespaces.into_list()),
+            Input::Networks(self.networks.into_list()),
             Input::Pods(self.pods.into_list()),
             Input::Services(self.services.into_list()),
             Input::EndpointSlices(self.slices.into_list()),
@@ -131,26 +141,47 @@ impl Seeding {
     }
 }
 
-/// The pod ports that the database holds.
+/// A pod's port: the pod's UID and the addresses; `None` for other ports.
+fn pod_port(port: &nb::LogicalSwitchPort) -> Option<(String, Vec<IpAddr>, MacAddr)> {
+    port.external_ids.get("pod").filter(|pod| *pod == "true")?;
+    let uid = port.options.get("iface-id-ver")?;
+    // `MAC IP [IP]`
+    let mut words = port.addresses.iter().next()?.split(' ');
+    let mac = words.next()?.parse::<MacAddr>().ok()?;
+    let ips: Vec<_> = words.filter_map(|ip| ip.parse().ok()).collect();
+    (!ips.is_empty()).then(|| (uid.clone(), ips, mac))
+}
+
+/// The pod ports on nodes' switches that the database holds.
 pub(super) fn found_ports(snapshot: &Snapshot<'_>) -> Vec<FoundPort> {
     let ports = snapshot.table::<nb::LogicalSwitchPort>();
     let mut found = Vec::new();
     for switch in snapshot.table::<nb::LogicalSwitch>().iter() {
+        if of_virtual_network(&switch.external_ids) {
+            continue;
+        }
         for port in switch.ports.iter().filter_map(|uuid| ports.get(uuid)) {
-            if port.external_ids.get("pod").is_none_or(|pod| pod != "true") {
-                continue;
-            }
-            let Some(uid) = port.options.get("iface-id-ver") else { continue };
-            // `MAC IP [IP]`
-            let mut words = port.addresses.iter().next().map(|text| text.split(' ')).into_iter().flatten();
-            let Some(mac) = words.next().and_then(|mac| mac.parse::<MacAddr>().ok()) else { continue };
-            let ips: Vec<_> = words.filter_map(|ip| ip.parse().ok()).collect();
-            if !ips.is_empty() {
-                found.push(FoundPort { uid: uid.clone(), node: switch.name.clone(), ips, mac });
+            if let Some((uid, ips, mac)) = pod_port(port) {
+                found.push(FoundPort { uid, node: switch.name.clone(), ips, mac });
             }
         }
     }
     found.sort_by(|a, b| a.uid.cmp(&b.uid));
+    found
+}
+
+/// The pod ports on virtual networks that the database holds.
+pub(super) fn found_attachments(snapshot: &Snapshot<'_>) -> Vec<FoundAttachment> {
+    let ports = snapshot.table::<nb::LogicalSwitchPort>().iter();
+    let found = ports.filter_map(|port| {
+        let network = port.external_ids.get(ovn_name::key::VIRTUAL_NETWORK)?.parse().ok()?;
+        let key = port.external_ids.get(ovn_name::key::NAD)?.clone();
+        let (uid, ips, mac) = pod_port(port)?;
+        let ips = ips.into_iter().map(|ip| StaticIp { ip, prefix_len: None }).collect();
+        Some(FoundAttachment { network, owner: Owner { uid, key }, ips, mac })
+    });
+    let mut found: Vec<_> = found.collect();
+    found.sort_by(|a, b| a.owner.cmp(&b.owner));
     found
 }
 
@@ -165,6 +196,9 @@ pub(super) fn found_nodes(snapshot: &Snapshot<'_>, config: &Config) -> Vec<Found
     let router_ports = snapshot.table::<nb::LogicalRouterPort>();
     let mut found = Vec::new();
     for switch in snapshot.table::<nb::LogicalSwitch>().iter() {
+        if of_virtual_network(&switch.external_ids) {
+            continue;
+        }
         let join = ovn_name::router_to_join(&ovn_name::gateway_router(&switch.name));
         let joined = router_ports.iter().find(|port| port.name == join);
         let id = joined.and_then(|port| {

@@ -21,7 +21,7 @@ pub use schema::features;
 use crate::config::Config;
 use crate::metrics::{ErrorKind, Metrics};
 use crate::reconcile::{Desired, Foreign, ReplicaView, monitor_spec, repair};
-use crate::state::{Annotated, Effects, Notice, Patch, State};
+use crate::state::{Annotated, Effects, NetworkReport, Notice, Patch, State};
 use initial_sync::Seeding;
 use work::{Compared, Refusal, Work};
 
@@ -43,13 +43,15 @@ const INPUTS_AT_ONCE: usize = 512;
 /// Channels to the tasks that work for the engine.
 #[derive(Debug, Clone)]
 pub struct Outlets {
-    /// Annotations to write. All three channels are unbounded: the engine must never wait, and each receiver takes messages
+    /// Annotations to write. All channels are unbounded: the engine must never wait, and each receiver takes messages
     /// at once and has a bound of its own.
     pub patches: mpsc::UnboundedSender<Patch>,
     /// UIDs of objects that are gone, whose annotations need not be written any more.
     pub forgotten: mpsc::UnboundedSender<String>,
     /// Notices to be published.
     pub notices: mpsc::UnboundedSender<Notice>,
+    /// What is to be written into the objects of virtual networks.
+    pub networks: mpsc::UnboundedSender<NetworkReport>,
 }
 
 /// Why the engine is not ready; `None` if it is.
@@ -166,6 +168,7 @@ impl Engine {
         self.state.tick(seen);
         let snapshot = self.replica.read();
         self.state.found_ports(initial_sync::found_ports(&snapshot));
+        self.state.found_attachments(initial_sync::found_attachments(&snapshot));
         self.state.found_nodes(initial_sync::found_nodes(&snapshot, &self.state.config));
         drop(snapshot);
         for input in seeding.into_inputs() {
@@ -189,6 +192,9 @@ impl Engine {
         }
         for uid in effects.forgotten {
             let _ = self.outlets.forgotten.send(uid);
+        }
+        for report in self.state.network_reports() {
+            let _ = self.outlets.networks.send(report);
         }
         self.work.add(effects.dirty, effects.release, seen);
     }

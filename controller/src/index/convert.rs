@@ -8,6 +8,7 @@ use api::annotation::{
     self, AnnotationError, FamilyAddresses, GatewayConfig, GatewayConfigs, NodeSubnets, PodNetwork,
     PodNetworks,
 };
+use api::pod_attachments::{self, PodAttachments, RequestError};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1 as core;
 
@@ -53,6 +54,10 @@ pub struct SeenPod {
     pub created: i64,
     /// Addresses in the annotation; `None` when there is none.
     pub networks: Option<Result<PodNetwork, AnnotationError>>,
+    /// The entries of other networks in the annotation, by their keys.
+    pub others: BTreeMap<String, PodNetwork>,
+    /// The interfaces on other networks that it asks for.
+    pub request: Result<PodAttachments, RequestError>,
     /// The annotation is trusted: it existed when this controller started, and only a controller writes it.
     pub believed: bool,
 }
@@ -169,16 +174,20 @@ pub fn pod(object: core::Pod) -> Option<SeenPod> {
         Some(ips) if !ips.is_empty() => ips.into_iter().filter_map(|ip| ip.ip.parse().ok()).collect(),
         _ => status.pod_ip.and_then(|ip| ip.parse().ok()).into_iter().collect(),
     };
-    let networks = object
-        .metadata
-        .annotations
-        .as_ref()
-        .and_then(|annotations| annotations.get(annotation::POD_NETWORKS))
-        .map(|value| PodNetworks::default_of(value));
+    let annotations = object.metadata.annotations.as_ref();
+    let get = |key: &str| annotations?.get(key).map(String::as_str);
+    let networks = get(annotation::POD_NETWORKS).map(PodNetworks::default_of);
+    let others = get(annotation::POD_NETWORKS)
+        .filter(|value| value.contains(annotation::ROLE_SECONDARY))
+        .and_then(|value| PodNetworks::all_of(value).ok())
+        .map(|(_, others)| others);
+    let request = pod_attachments::parse(get);
     Some(SeenPod {
         finished,
         created,
         networks,
+        others: others.unwrap_or_default(),
+        request,
         believed: false,
         pod: Pod {
             name,
@@ -189,6 +198,7 @@ pub fn pod(object: core::Pod) -> Option<SeenPod> {
             labels: object.metadata.labels.unwrap_or_default(),
             addresses: Vec::new(),
             mac: None,
+            attachments: Vec::new(),
             status_ips,
             ports: ports.filter_map(container_port).collect(),
         },

@@ -2,6 +2,7 @@
 //! with the [units](crate::unit::Unit) that must be planned again. No client inside; tests feed objects.
 
 pub mod convert;
+pub mod network;
 pub mod objects;
 pub mod policy;
 pub mod selector;
@@ -11,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::host_port::{self, Conflict, Place, Served};
 use ipnet::IpNet;
+pub use network::{Attached, Network};
 pub use objects::{ContainerPort, Namespace, Node, Pod, Protocol};
 
 use crate::unit::Unit;
@@ -38,6 +40,8 @@ pub struct Index {
     pub services: ServiceStore,
     /// Network policies.
     pub policies: PolicyStore,
+    /// Virtual networks, and the pods that are attached to them.
+    pub networks: network::Networks,
     /// Pods by node name.
     pods_by_node: BTreeMap<String, BTreeSet<NamespacedName>>,
     /// Names of the ports that connect nodes to the physical network.
@@ -85,6 +89,12 @@ impl Index {
         }) {
             dirty.extend(self.services.nodes_changed());
         }
+        // Routes and source NAT of networks on its gateway router.
+        if old
+            .is_none_or(|old| old.chassis != node.chassis || old.gateway != node.gateway || old.id != node.id)
+        {
+            dirty.extend(self.networks.units_of_node(&name));
+        }
         // Its addresses as a peer are derived from range and number.
         if self.policies.host_network().is_configured()
             && old.is_none_or(|old| old.subnets != node.subnets || old.id != node.id)
@@ -114,6 +124,7 @@ impl Index {
             dirty.extend(self.services.node_addresses(&old.all_addresses(), &BTreeSet::new()));
             dirty.insert(Unit::Node(name.to_owned()));
             dirty.insert(Unit::HostPorts(name.to_owned()));
+            dirty.extend(self.networks.units_of_node(name));
             if self.policies.host_network().is_configured() {
                 dirty.insert(Unit::NodePeers(name.to_owned()));
             }
@@ -132,6 +143,11 @@ impl Index {
             return dirty;
         }
         dirty.extend(host_ports_changed(old, Some(&pod)));
+        self.networks.attach(
+            &name,
+            old.map(|old| old.attachments.as_slice()).unwrap_or_default(),
+            &pod.attachments,
+        );
         if let Some(old) = old.filter(|old| old.node != pod.node) {
             let node = old.node.clone();
             self.unlink(&node, &name);
@@ -150,6 +166,7 @@ impl Index {
         let mut dirty = Dirty::new();
         if let Some(old) = self.pods.remove(name) {
             self.unlink(&old.node, name);
+            self.networks.attach(name, &old.attachments, &[]);
             dirty.extend(host_ports_changed(Some(&old), None));
             let cluster = Cluster { nodes: &self.nodes, pods: &self.pods, namespaces: &self.namespaces };
             dirty.extend(self.policies.pod_changed(name, cluster));
@@ -246,6 +263,8 @@ impl Index {
         if self.policies.host_network().is_configured() {
             units.extend(self.nodes.keys().cloned().map(Unit::NodePeers));
         }
+        units.extend(self.networks.ready.keys().cloned().map(Unit::Network));
+        units.extend(self.nodes.keys().flat_map(|node| self.networks.units_of_node(node)));
         units.extend(self.pods.keys().cloned().map(Unit::Pod));
         units.extend(self.services.names().cloned().map(Unit::Service));
         units.extend(self.policies.units());

@@ -8,6 +8,7 @@ use api::annotation::GatewayConfig;
 use api::host_port::Claim;
 use ipnet::IpNet;
 
+use super::network::Attached;
 use crate::config::Config;
 use api::NamespacedName;
 
@@ -69,6 +70,8 @@ pub struct Pod {
     pub addresses: Vec<IpNet>,
     /// Derived from the first address.
     pub mac: Option<MacAddr>,
+    /// Interfaces on other networks than the cluster's.
+    pub attachments: Vec<Attached>,
     /// `status.podIPs` (of a host-network pod: the node's).
     pub status_ips: Vec<IpAddr>,
     pub ports: Vec<ContainerPort>,

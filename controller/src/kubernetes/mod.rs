@@ -5,6 +5,7 @@ pub mod events;
 #[cfg(test)]
 pub(crate) mod fake;
 pub mod lease;
+pub mod network_status;
 pub mod watch;
 
 use std::time::Duration;

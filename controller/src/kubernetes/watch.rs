@@ -4,6 +4,7 @@
 use std::fmt::Debug;
 
 use api::Lenient;
+use api::virtual_network::VirtualNetwork;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1 as discovery;
@@ -16,8 +17,8 @@ use supervision::Tasks;
 use tokio::sync::mpsc;
 
 use crate::engine::Input;
-use crate::index::convert;
 use crate::index::policy::Policy;
+use crate::index::{convert, network};
 use crate::metrics::{ErrorKind, Metrics};
 use crate::state::Watched;
 use api::NamespacedName;
@@ -38,6 +39,8 @@ struct Kind<K, T, N> {
     read: fn(K) -> Option<T>,
     key: fn(&K) -> N,
     input: fn(Watched<T, N>) -> Input,
+    /// The API server may not know the kind: then there are no objects of it.
+    may_be_unknown: bool,
 }
 
 /// Starts all watches, each a task of the set. Without `network_policy` no policy is of interest.
@@ -63,26 +66,36 @@ pub fn start(
         name: "nodes",
         read: convert::node,
         key: |node: &core::Node| node.name_any(),
-        input: Input::Nodes
+        input: Input::Nodes,
+        may_be_unknown: false,
     });
-    watch!(Kind { name: "pods", read: convert::pod, key: namespaced::<core::Pod>, input: Input::Pods });
+    watch!(Kind {
+        name: "pods",
+        read: convert::pod,
+        key: namespaced::<core::Pod>,
+        input: Input::Pods,
+        may_be_unknown: false,
+    });
     watch!(Kind {
         name: "namespaces",
         read: convert::namespace,
         key: |namespace: &core::Namespace| namespace.name_any(),
         input: Input::Namespaces,
+        may_be_unknown: false,
     });
     watch!(Kind {
         name: "services",
         read: |Lenient(object): Lenient<core::Service>| Some(Service::from_object(&object)),
         key: namespaced::<Lenient<core::Service>>,
         input: Input::Services,
+        may_be_unknown: false,
     });
     watch!(Kind {
         name: "endpoint slices",
         read: |object: discovery::EndpointSlice| Some(EndpointSlice::from_object(&object)),
         key: namespaced::<discovery::EndpointSlice>,
         input: Input::EndpointSlices,
+        may_be_unknown: false,
     });
     watch!(Kind {
         name: "network policies",
@@ -93,6 +106,14 @@ pub fn start(
         },
         key: namespaced::<networking::NetworkPolicy>,
         input: Input::Policies,
+        may_be_unknown: false,
+    });
+    watch!(Kind {
+        name: "virtual networks",
+        read: |object: VirtualNetwork| Some(network::read(&object)),
+        key: namespaced::<VirtualNetwork>,
+        input: Input::Networks,
+        may_be_unknown: true,
     });
 }
 
@@ -107,6 +128,7 @@ where
     let config = watcher::Config::default().page_size(PAGE).timeout(WATCH);
     let mut events = watcher::watcher(api, config).default_backoff().boxed();
     let mut listed = Vec::new();
+    let mut is_unknown = false;
     while let Some(event) = events.next().await {
         let change = match event {
             Ok(Event::Init) => {
@@ -119,6 +141,7 @@ where
             }
             Ok(Event::InitDone) => {
                 tracing::info!(objects = listed.len(), "listed");
+                is_unknown = false;
                 Watched::Reset(std::mem::take(&mut listed))
             }
             Ok(Event::Apply(object)) => match (kind.read)(object) {
@@ -126,6 +149,15 @@ where
                 None => continue,
             },
             Ok(Event::Delete(object)) => Watched::Delete((kind.key)(&object)),
+            Err(error) if kind.may_be_unknown && is_unknown_kind(&error) => {
+                if std::mem::replace(&mut is_unknown, true) {
+                    continue;
+                }
+                tracing::info!(
+                    "the API server does not know this kind, so there is none; looking again from time to time"
+                );
+                Watched::Reset(Vec::new())
+            }
             Err(error) => {
                 metrics.error(ErrorKind::Watch);
                 tracing::warn!(error = chain(&error), "watch failed; retrying");
@@ -137,6 +169,14 @@ where
             return std::future::pending().await;
         }
     }
+}
+
+/// Whether the API server does not have the kind. Before it knows all that it has, it answers with another code.
+fn is_unknown_kind(error: &watcher::Error) -> bool {
+    let (watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) = error else {
+        return false;
+    };
+    matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
 #[cfg(test)]
@@ -177,12 +217,48 @@ mod tests {
             read: convert::namespace,
             key: |namespace: &core::Namespace| namespace.name_any(),
             input: Input::Namespaces,
+            may_be_unknown: false,
         };
         let task = tokio::spawn(follow(Api::all(client), kind, inputs, metrics.clone()));
         let mut next = async || tokio::time::timeout(Duration::from_secs(20), queue.recv()).await.unwrap();
         assert!(matches!(next().await, Some(Input::Namespaces(Watched::Reset(all))) if all.is_empty()));
         assert!(matches!(next().await, Some(Input::Namespaces(Watched::Apply(a))) if a.name == "a"));
         assert!(metrics.errors(ErrorKind::Watch) >= 1, "it is counted");
+        task.abort();
+    }
+
+    #[tokio::test]
+    async fn a_kind_that_the_server_does_not_know_has_no_objects_until_it_does() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        let pages = Router::new().fallback(async move |uri: axum::http::Uri| {
+            if counted.fetch_add(1, Ordering::Relaxed) < 2 {
+                return fake::refusal(404, "the server could not find the requested resource");
+            }
+            if uri.query().unwrap_or_default().contains("watch=true") {
+                return Body::from_stream(futures::stream::pending::<Result<&[u8], std::io::Error>>())
+                    .into_response();
+            }
+            let object = json!({ "metadata": { "name": "blue", "namespace": "shop", "resourceVersion": "1" },
+                "spec": { "subnets": 7 } });
+            fake::object(json!({ "kind": "VirtualNetworkList", "apiVersion": "slipstream.dev/v1alpha1",
+                "metadata": { "resourceVersion": "1" }, "items": [object] }))
+        });
+        let client = fake::serve(pages).await;
+        let (inputs, mut queue) = mpsc::channel(16);
+        let metrics = Metrics::default();
+        let kind = Kind {
+            name: "virtual networks",
+            read: |object: VirtualNetwork| Some(network::read(&object)),
+            key: namespaced::<VirtualNetwork>,
+            input: Input::Networks,
+            may_be_unknown: true,
+        };
+        let task = tokio::spawn(follow(Api::all(client), kind, inputs, metrics.clone()));
+        let mut next = async || tokio::time::timeout(Duration::from_secs(20), queue.recv()).await.unwrap();
+        assert!(matches!(next().await, Some(Input::Networks(Watched::Reset(all))) if all.is_empty()));
+        assert!(matches!(next().await, Some(Input::Networks(Watched::Reset(all))) if all[0].spec.is_err()));
+        assert_eq!(metrics.errors(ErrorKind::Watch), 0);
         task.abort();
     }
 }

@@ -106,7 +106,7 @@ fn external_switch(node: &Node, gateway: &GatewayConfig, items: &mut Vec<Item>) 
 }
 
 /// A static route with its edge.
-fn route(
+pub(super) fn route(
     router: &str,
     prefix: &str,
     nexthop: &str,
@@ -157,7 +157,6 @@ fn routes(node: &Node, gateway: &GatewayConfig, config: &Config, items: &mut Vec
 
 fn nat(node: &Node, gateway: &GatewayConfig, config: &Config, items: &mut Vec<Item>) {
     let name = ovn_name::gateway_router(&node.name);
-    let router = RowKey::new(Table::LogicalRouter, name.clone());
     let clusters = config.cluster_subnets.iter().map(|subnet| (subnet.cidr.addr(), subnet.cidr.to_string()));
     let joins = config.join_addresses(node.id).into_iter().map(|net| (net.addr(), net.addr().to_string()));
     let by_node = clusters.chain(joins).filter_map(|(family, logical)| {
@@ -171,18 +170,27 @@ fn nat(node: &Node, gateway: &GatewayConfig, config: &Config, items: &mut Vec<It
         Some((join.addr(), below_load_balancing(host), false))
     });
     for (external, logical, range) in by_node.chain(of_host) {
-        let row = key::nat(&name, "snat", external, &logical);
-        let mut desired = DesiredRow::new(row.clone())
-            .with("type", "snat")
-            .with("external_ip", external.to_string())
-            .with("logical_ip", logical)
-            .with("options", map([("stateless", "false")]));
-        if range {
-            desired = desired.with("external_port_range", SNAT_PORTS);
-        }
-        items.push(desired.into());
-        items.push(Item::link(&router, "nat", &row));
+        let row = snat(&name, external, logical, range, items);
+        items.push(row.into());
     }
+}
+
+/// A row of source NAT of `router` with its edge. `range`: source ports are those of outgoing connections.
+pub(super) fn snat(
+    router: &str,
+    external: IpAddr,
+    logical: String,
+    range: bool,
+    items: &mut Vec<Item>,
+) -> DesiredRow {
+    let row = key::nat(router, "snat", external, &logical);
+    items.push(Item::link(&RowKey::new(Table::LogicalRouter, router), "nat", &row));
+    let desired = DesiredRow::new(row)
+        .with("type", "snat")
+        .with("external_ip", external.to_string())
+        .with("logical_ip", logical)
+        .with("options", map([("stateless", "false")]));
+    if range { desired.with("external_port_range", SNAT_PORTS) } else { desired }
 }
 
 /// The longest IPv6 prefix whose source NAT gives way to that of load balancing. OVN's priorities of source NAT are the length and 1

@@ -36,6 +36,17 @@ pub fn static_route(
     in_router(Table::LogicalRouterStaticRoute, router, &content)
 }
 
+/// What distinguishes the static routes of a router that are in a route table of their own.
+pub fn static_route_in_table_content(content: &str, table: &str) -> String {
+    format!("{content} table {table}")
+}
+
+/// A static route of `router` for the packets of the ports that use this route table.
+pub fn static_route_in_table(router: &str, prefix: &str, nexthop: &str, table: &str) -> RowKey {
+    let content = static_route_in_table_content(&static_route_content(prefix, nexthop, "", ""), table);
+    in_router(Table::LogicalRouterStaticRoute, router, &content)
+}
+
 /// What distinguishes the NAT rules of a router.
 pub fn nat_content(kind: &str, external_ip: &str, logical_ip: &str) -> String {
     format!("{kind} {external_ip} {logical_ip}")

@@ -6,6 +6,7 @@ pub mod columns;
 pub mod gateway;
 pub mod host_port;
 pub mod key;
+pub mod network;
 pub mod node;
 pub mod pod;
 pub mod policy;
@@ -30,6 +31,14 @@ pub fn plan(index: &Index, config: &Config, unit: &Unit) -> Vec<Item> {
             let node = index.nodes.get(name);
             node.map(|node| policy::node_items(&index.policies, node, config)).unwrap_or_default()
         }
+        Unit::Network(name) => index.networks.ready.get(name).map(network::items).unwrap_or_default(),
+        Unit::NetworkOnNode(name, node) => index
+            .networks
+            .ready
+            .get(name)
+            .zip(index.nodes.get(node))
+            .map(|(network, node)| network::node_items(network, node, config))
+            .unwrap_or_default(),
         Unit::Pod(name) => index.pods.get(name).map(|pod| pod_items(index, pod)).unwrap_or_default(),
         Unit::Service(name) => index
             .services
@@ -48,11 +57,15 @@ pub fn plan(index: &Index, config: &Config, unit: &Unit) -> Vec<Item> {
     }
 }
 
-/// A pod's port and its memberships, in one transaction.
+/// A pod's ports and the memberships of the one on the cluster's network, in one transaction.
 fn pod_items(index: &Index, pod: &Pod) -> Vec<Item> {
     let mut items = pod::items(index, pod);
     let port = pod::port_key(pod);
     let port = (!items.is_empty()).then_some(&port);
+    if let (Some(_), Some(node)) = (port, index.nodes.get(&pod.node)) {
+        let further = pod.attachments.iter();
+        items.extend(further.flat_map(|attached| network::port_items(index, pod, node, attached)));
+    }
     items.extend(policy::pod_items(&index.policies, pod, port, &index.namespaces));
     items
 }

@@ -1,11 +1,12 @@
 //! A pod's switch port.
 
-use api::ovn_name;
+use api::{MacAddr, ovn_name};
+use ipnet::IpNet;
 use ovsdb_client::Datum;
 
 use super::columns::map;
 use super::{DesiredRow, Item, RowKey, Table, node};
-use crate::index::{Index, Pod};
+use crate::index::{Index, Node, Pod};
 
 /// The switch port of a pod.
 pub fn port_key(pod: &Pod) -> RowKey {
@@ -19,19 +20,30 @@ pub fn items(index: &Index, pod: &Pod) -> Vec<Item> {
     };
     let Some(node) = index.nodes.get(&pod.node) else { return Vec::new() };
     let port = port_key(pod);
+    let ids = map([("namespace", &pod.name.namespace), ("pod", "true")]);
+    let row = port_row(&port, pod, node, mac, &pod.addresses).with("external_ids", ids);
+    vec![row.into(), Item::link(&node::switch_key(&pod.node), "ports", &port)]
+}
+
+/// A port of a pod with these addresses, without its marks.
+pub(super) fn port_row(
+    port: &RowKey,
+    pod: &Pod,
+    node: &Node,
+    mac: MacAddr,
+    addresses: &[IpNet],
+) -> DesiredRow {
     let mut address = mac.to_string();
-    for net in &pod.addresses {
+    for net in addresses {
         address.push_str(&format!(" {}", net.addr()));
     }
     let mut options = vec![("iface-id-ver", pod.uid.as_str())];
     if let Some(chassis) = &node.chassis {
         options.push(("requested-chassis", chassis));
     }
-    let row = DesiredRow::new(port.clone())
+    DesiredRow::new(port.clone())
         .with("name", port.key.clone())
         .with("addresses", address.clone())
         .with("port_security", address)
         .with("options", Datum::map(options))
-        .with("external_ids", map([("namespace", &pod.name.namespace), ("pod", "true")]));
-    vec![row.into(), Item::link(&node::switch_key(&pod.node), "ports", &port)]
 }

@@ -25,8 +25,6 @@ const OWN_TYPES: [&str; 9] = [
 const SUPERSEDED: &str = "NetworkPolicyPortIndexOwnerType";
 /// Owner type of address sets and port groups that hold a namespace's pods for other features. They have no effect alone.
 const HELPER: &str = "Namespace";
-/// Key of the network that a row belongs to. Without it, or with this value, it is the cluster's own.
-const NETWORK: &str = "k8s.ovn.org/network";
 /// The switch that joins the zones of an interconnect.
 const TRANSIT_SWITCH: &str = "transit_switch";
 
@@ -37,13 +35,20 @@ pub fn is_ours(ids: &Map<String, String>) -> bool {
     owner && kind.is_some_and(|kind| OWN_TYPES.contains(&kind) || kind == SUPERSEDED)
 }
 
-/// Whether a row with these `external_ids` belongs to another network than the cluster's own.
+/// Whether a row with these `external_ids` is one of a virtual network of ours.
+pub fn of_virtual_network(ids: &Map<String, String>) -> bool {
+    ids.contains_key(key::VIRTUAL_NETWORK)
+}
+
+/// Whether a row with these `external_ids` belongs to another network than the cluster's own, and that one is not ours.
 pub fn of_other_network(ids: &Map<String, String>) -> bool {
     other_network(ids).is_some()
 }
 
 fn other_network(ids: &Map<String, String>) -> Option<&String> {
-    ids.get(NETWORK).filter(|name| *name != api::annotation::DEFAULT_NETWORK)
+    // Without a name, or with this one, a row is the cluster's own.
+    let other = ids.get(key::NETWORK).filter(|name| *name != api::annotation::DEFAULT_NETWORK);
+    other.filter(|_| !of_virtual_network(ids))
 }
 
 /// Rows of one feature.
@@ -223,7 +228,11 @@ mod tests {
         for own in ["NetworkPolicy", HELPER, SUPERSEDED] {
             found.marked("ACL", &owned(own));
         }
-        found.marked("Address_Set", &ids(&[(NETWORK, "default")]));
+        found.marked("Address_Set", &ids(&[(key::NETWORK, "default")]));
+        found.marked(
+            "Logical_Switch",
+            &ids(&[(key::NETWORK, "shop/blue"), (key::VIRTUAL_NETWORK, "shop/blue")]),
+        );
         found.marked("Address_Set", &Map::default());
         assert_eq!(
             found.to_string(),

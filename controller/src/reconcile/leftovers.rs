@@ -12,7 +12,7 @@ use ovsdb_client::{Atom, Map, Uuid, nb};
 
 use super::desired::Desired;
 use super::diff::{Changes, Observed};
-use super::foreign::{is_ours, of_other_network};
+use super::foreign::{is_ours, of_other_network, of_virtual_network};
 use super::observed::{BY_KEY, ReplicaView};
 use crate::config::Config;
 use crate::plan::{Member, RowKey, Table};
@@ -220,7 +220,7 @@ impl Removal<'_> {
                 let ours = |port: &Arc<nb::LogicalSwitchPort>| {
                     (port.name == peer && port.r#type == "router") || port.name == management
                 };
-                if held().any(ours) {
+                if of_virtual_network(&row.external_ids) || held().any(ours) {
                     self.changes.delete(Table::LogicalSwitch, row.uuid);
                 }
                 continue;
@@ -236,7 +236,8 @@ impl Removal<'_> {
                 let gateway =
                     port.r#type == "router" && joined.is_some_and(|router| !self.is_kept_router(router));
                 let key = Some(RowKey::new(Table::LogicalSwitchPort, port.name.clone()));
-                if (pod || localnet || gateway) && self.unwanted(&owner, "ports", key) {
+                let of_network = of_virtual_network(&port.external_ids);
+                if (pod || localnet || gateway || of_network) && self.unwanted(&owner, "ports", key) {
                     self.changes.remove(owner.table, row.uuid, "ports", Atom::Uuid(port.uuid));
                 }
             }
@@ -305,7 +306,9 @@ impl Removal<'_> {
     fn routes(&mut self, owner: &RowKey, row: &nb::LogicalRouter) {
         let routes = self.view.snapshot().table::<nb::LogicalRouterStaticRoute>();
         for route in row.static_routes.iter().filter_map(|uuid| routes.get(uuid)) {
-            let ours = if owner.key.as_str() == ovn_name::CLUSTER_ROUTER {
+            let ours = if of_virtual_network(&route.external_ids) {
+                !self.is_kept_join(&route.nexthop)
+            } else if owner.key.as_str() == ovn_name::CLUSTER_ROUTER {
                 let to_gateway = self.is_join(&route.nexthop) && !self.is_kept_join(&route.nexthop);
                 to_gateway
                     && route.external_ids.is_empty()
@@ -349,6 +352,7 @@ impl Removal<'_> {
                 && nat.external_ids.is_empty()
                 && (joined || clusters.clone().any(|cluster| cluster == nat.logical_ip));
             let key = self.view.key_in_router(&owner.key, Table::Nat, nat.uuid);
+            let ours = ours || of_virtual_network(&nat.external_ids);
             if ours && self.unwanted(owner, "nat", key) {
                 self.changes.remove(owner.table, row.uuid, "nat", Atom::Uuid(nat.uuid));
             }

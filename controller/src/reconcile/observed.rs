@@ -127,7 +127,11 @@ impl Keyed for nb::LogicalRouterStaticRoute {
     fn natural_key(&self) -> Option<String> {
         let policy = self.policy.as_deref().unwrap_or_default();
         let port = self.output_port.as_deref().unwrap_or_default();
-        Some(key::static_route_content(&self.ip_prefix, &self.nexthop, policy, port))
+        let content = key::static_route_content(&self.ip_prefix, &self.nexthop, policy, port);
+        match self.route_table.as_str() {
+            "" => Some(content),
+            table => Some(key::static_route_in_table_content(&content, table)),
+        }
     }
 }
 

@@ -3,13 +3,17 @@
 //! client.
 
 mod annotating;
+mod attachments;
 mod claims;
 pub mod network;
+mod networks;
 mod nodes;
 mod pods;
 mod services_policies;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_networks;
 mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -19,14 +23,16 @@ use std::time::Instant;
 use api::MacAddr;
 use ipnet::IpNet;
 
-use crate::alloc::{Ipam, NodeAllocator};
+use crate::alloc::{Ipam, NetworkIpam, NodeAllocator, Owner, Wish};
 use crate::config::Config;
 use crate::index::convert::SeenNode;
 use crate::index::{Dirty, Index, Namespace};
 use crate::unit::Unit;
 pub use annotating::Annotated;
 use api::NamespacedName;
+use api::pod_attachments::StaticIp;
 use api::problem::Problem;
+pub use networks::NetworkReport;
 
 /// What a watch reports about one kind.
 #[derive(Debug)]
@@ -66,6 +72,7 @@ impl ObjectRef {
         match self.kind {
             "NetworkPolicy" => "networking.k8s.io/v1",
             "EndpointSlice" => "discovery.k8s.io/v1",
+            api::virtual_network::KIND => api::virtual_network::API_VERSION,
             _ => "v1",
         }
     }
@@ -106,6 +113,12 @@ pub enum NoticeKind {
     Address,
     /// Its annotation cannot be written.
     NotWritten,
+    /// A virtual network that a pod asks for is not there, or does not give it what it asks for.
+    Network,
+    /// A virtual network that a pod asks for has no address left.
+    NetworkExhausted,
+    /// Something else has the ranges or the name of a virtual network.
+    NetworkConflict,
 }
 
 impl NoticeKind {
@@ -120,6 +133,9 @@ impl NoticeKind {
             Self::NodeConflict => "NodeNetworkConflict",
             Self::Address => "ServiceAddressUnusable",
             Self::NotWritten => "NetworkAnnotationNotWritten",
+            Self::Network => "VirtualNetworkUnusable",
+            Self::NetworkExhausted => "NetworkAddressesExhausted",
+            Self::NetworkConflict => "VirtualNetworkConflict",
         }
     }
 }
@@ -171,6 +187,22 @@ pub struct FoundPort {
     pub mac: MacAddr,
 }
 
+/// A pod's port on a virtual network, found in the database at start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundAttachment {
+    pub network: NamespacedName,
+    pub owner: Owner,
+    pub ips: Vec<StaticIp>,
+    pub mac: MacAddr,
+}
+
+impl FoundAttachment {
+    /// What keeps the pod what it has.
+    fn wish(&self) -> Wish<'_> {
+        Wish { ips: &self.ips, mac: Some(self.mac) }
+    }
+}
+
 /// A node found in the database at start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundNode {
@@ -188,12 +220,18 @@ pub struct State {
     pub index: Index,
     nodes: NodeAllocator,
     ipam: Ipam,
+    /// Virtual networks, ready and not.
+    networks: networks::Networks,
+    /// Addresses on virtual networks.
+    network_ipam: NetworkIpam,
     /// Nodes that have no ranges because of an error.
     failed_nodes: BTreeMap<String, SeenNode>,
     /// Pods without an address, oldest first.
     waiting: waiting::Waiting,
     /// Ports found at start whose pods have not been seen yet.
     found_ports: Vec<FoundPort>,
+    /// The same on virtual networks.
+    found_attachments: Vec<FoundAttachment>,
     /// Annotations on their way, by the object's UID.
     annotating: HashMap<String, annotating::Underway>,
     /// Pod UIDs by name, including pods that are not in the index.
@@ -221,9 +259,12 @@ impl State {
                 .with_own_ranges(config.own_ranges())
                 .with_host_network_namespace(config.host_network_namespace.clone()),
             ipam: Ipam::default(),
+            networks: networks::Networks::default(),
+            network_ipam: NetworkIpam::default(),
             failed_nodes: BTreeMap::new(),
             waiting: waiting::Waiting::default(),
             found_ports: Vec::new(),
+            found_attachments: Vec::new(),
             annotating: HashMap::new(),
             uids: BTreeMap::new(),
             found_nodes: Vec::new(),
@@ -249,6 +290,11 @@ impl State {
     /// Passes the pod ports that the database holds, before the first pod.
     pub fn found_ports(&mut self, ports: Vec<FoundPort>) {
         self.found_ports = ports;
+    }
+
+    /// Passes the pod ports on virtual networks that the database holds, before the first pod and after the networks.
+    pub fn found_attachments(&mut self, ports: Vec<FoundAttachment>) {
+        self.found_attachments = ports;
     }
 
     /// Handles a report about namespaces.
@@ -279,6 +325,9 @@ impl State {
             Unit::Pod(name) => self.pod_object(name),
             Unit::Service(name) => ObjectRef::named("Service", name),
             Unit::Policy(name) => ObjectRef::named("NetworkPolicy", name),
+            Unit::Network(name) | Unit::NetworkOnNode(name, _) => {
+                ObjectRef::named(api::virtual_network::KIND, name)
+            }
             Unit::PolicyNamespace(name) => ObjectRef::cluster_wide("Namespace", name),
             Unit::Cluster => return Effects::default(),
         };

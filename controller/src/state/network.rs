@@ -1,7 +1,7 @@
 //! The network annotation of a pod: its addresses, gateways and routes.
 
 use api::addr;
-use api::annotation::{PodNetwork, PodRoute};
+use api::annotation::{PodNetwork, PodRoute, ROLE_PRIMARY};
 use ipnet::IpNet;
 
 use crate::alloc::Allocation;
@@ -27,7 +27,7 @@ pub fn of_pod(config: &Config, allocation: &Allocation) -> PodNetwork {
         mac_address: allocation.mac,
         gateway_ips: gateways,
         routes,
-        role: Some("primary".to_owned()),
+        role: Some(ROLE_PRIMARY.to_owned()),
         interface: None,
         mtu: None,
     }

@@ -10,6 +10,7 @@ use super::{Effects, Notice, NoticeKind, ObjectRef, State, Watched, network, not
 use crate::index::convert::{SeenNode, SeenPod};
 use crate::index::{Node, Pod};
 use crate::reconcile::leftovers::KeptGateways;
+use api::pod_attachments::PodAttachments;
 
 fn object(node: &SeenNode) -> ObjectRef {
     ObjectRef { kind: "Node", namespace: None, name: node.name.clone(), uid: node.uid.clone() }
@@ -105,6 +106,7 @@ impl State {
         let gateway = if seen.gateway_unreadable { last() } else { seen.gateway.clone() };
         let gateway_unknown = seen.gateway_unreadable && gateway.is_none();
         let (chassis, gateway) = self.claimed(&seen, gateway, effects);
+        let is_new = !self.index.nodes.contains_key(&name);
         let uplinks = self.index.uplink_of(&name).into_iter().map(str::to_owned).collect::<Vec<_>>();
         effects.dirty.extend(self.index.apply_node(Node {
             name: seen.name,
@@ -118,6 +120,9 @@ impl State {
             userspace_tso: seen.userspace_tso,
             labels: seen.labels,
         }));
+        if is_new {
+            self.yield_to_node(&name, effects);
+        }
         let mut uplinks: Vec<String> = uplinks;
         uplinks.extend(self.index.uplink_of(&name).map(str::to_owned));
         uplinks.sort();
@@ -192,6 +197,7 @@ impl State {
         self.ipam.remove_node(name);
         let uplinks: Vec<String> = self.index.uplink_of(name).map(str::to_owned).into_iter().collect();
         effects.dirty.extend(self.index.delete_node(name));
+        self.node_name_is_free(effects);
         self.conflicting.remove(name);
         for seen in stranded {
             effects.dirty.extend(self.index.apply_pod(seen.pod.clone()));
@@ -216,6 +222,8 @@ impl State {
                 finished: false,
                 created: 0,
                 networks: Some(Ok(network::of_pod(&self.config, allocation))),
+                others: BTreeMap::new(),
+                request: Ok(PodAttachments::default()),
                 believed: true,
             })
             .collect()

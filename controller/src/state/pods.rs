@@ -2,18 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::annotation::{POD_NETWORKS, PodNetworks};
+use api::annotation::{POD_NETWORKS, encode};
 use api::host_port::Conflict;
 use api::ovn_name;
+use api::pod_attachments::{IFACE_LIST, PodAttachments};
 
-use super::{Effects, Notice, NoticeKind, ObjectRef, State, Watched, network};
+use super::attachments::{entries, iface_list};
+use super::{Effects, FoundAttachment, Notice, NoticeKind, ObjectRef, State, Watched, network};
 use crate::alloc::{Allocation, IpamError};
-use crate::index::Pod;
 use crate::index::convert::SeenPod;
+use crate::index::{Attached, Pod};
 use crate::unit::Unit;
 use api::NamespacedName;
 
-fn object(seen: &SeenPod) -> ObjectRef {
+pub(super) fn object(seen: &SeenPod) -> ObjectRef {
     let NamespacedName { namespace, name } = seen.pod.name.clone();
     ObjectRef { kind: "Pod", namespace: Some(namespace), name, uid: seen.pod.uid.clone() }
 }
@@ -49,6 +51,16 @@ impl State {
                 }
             }
         }
+        for found in std::mem::take(&mut self.found_attachments) {
+            let FoundAttachment { network, owner, .. } = &found;
+            match self.network_ipam.give(network, owner, found.wish(), self.now) {
+                Ok(_) if live.contains(&owner.uid) => {}
+                Ok(_) => effects.release.push(owner.uid.clone()),
+                Err(error) => {
+                    tracing::info!(uid = owner.uid, %network, %error, "a port in the database does not keep its address");
+                }
+            }
+        }
         all.sort_by(|a, b| {
             let bare = |seen: &SeenPod| !matches!(seen.networks, Some(Ok(_)));
             let order = |seen: &SeenPod| (bare(seen), seen.created);
@@ -61,7 +73,7 @@ impl State {
         }
     }
 
-    fn apply_pod(&mut self, seen: SeenPod, effects: &mut Effects) {
+    pub(super) fn apply_pod(&mut self, mut seen: SeenPod, effects: &mut Effects) {
         let name = seen.pod.name.clone();
         if self.uids.get(&name).is_some_and(|uid| *uid != seen.pod.uid) {
             // Deleted and created again, and the watch reported only the last state.
@@ -79,14 +91,42 @@ impl State {
             return;
         }
         if seen.pod.host_network {
+            effects.notices.extend(self.host_network_request(&seen));
             effects.dirty.extend(self.index.apply_pod(seen.pod));
             return;
         }
-        match self.address(&seen) {
-            Ok(Some(allocation)) => self.place(seen, &allocation, effects),
+        if let Some(kept) = self.kept_attachments(&seen) {
+            seen.pod.attachments = kept;
+        } else if self.waiting.get(&name).is_some_and(|old| old.request != seen.request) {
+            // What it got while it waited was for what it asked for then.
+            let networks = self.network_ipam.release(&seen.pod.uid, self.now);
+            self.networks.touched.extend(networks);
+        }
+        match self.settle(&seen) {
+            Ok(Some((allocation, attachments))) => self.place(seen, &allocation, attachments, effects),
             Ok(None) => self.wait(seen, None, effects),
             Err(notice) => self.wait(seen, Some(notice), effects),
         }
+    }
+
+    /// The pod's addresses on the cluster's network and its attachments to others; `None` until its node has ranges.
+    fn settle(&mut self, seen: &SeenPod) -> Result<Option<(Allocation, Vec<Attached>)>, Notice> {
+        let attachments = self.attach(seen)?;
+        Ok(self.address(seen)?.map(|allocation| (allocation, attachments)))
+    }
+
+    /// The notice for a new pod on its node's own network that asks for further interfaces.
+    fn host_network_request(&self, seen: &SeenPod) -> Option<Notice> {
+        let asks = seen.request.as_ref().map_or(true, |request| !request.is_empty());
+        let is_new = !self.index.pods.contains_key(&seen.pod.name);
+        (asks && is_new).then(|| Notice {
+            kind: NoticeKind::Malformed,
+            object: Some(object(seen)),
+            message: format!(
+                "pod {}: a pod with hostNetwork has no interfaces of its own, so it gets none on virtual networks",
+                seen.pod.name
+            ),
+        })
     }
 
     /// The pod's addresses; `None` until its node has ranges.
@@ -133,13 +173,43 @@ impl State {
         }
     }
 
-    /// Assigns a pod its addresses.
-    fn place(&mut self, mut seen: SeenPod, allocation: &Allocation, effects: &mut Effects) {
-        self.waiting.remove(&seen.pod.name);
+    /// The annotations that the pod lacks.
+    fn lacking(
+        &self,
+        seen: &SeenPod,
+        allocation: &Allocation,
+        attachments: &[Attached],
+    ) -> BTreeMap<&'static str, String> {
         let written = matches!(&seen.networks, Some(Ok(network))
             if network.ip_addresses == allocation.addresses && network.mac_address == allocation.mac);
-        let value = || PodNetworks::with_default(network::of_pod(&self.config, allocation));
-        let annotations = if written { BTreeMap::new() } else { BTreeMap::from([(POD_NETWORKS, value())]) };
+        if written && attachments.is_empty() && seen.others.is_empty() {
+            return BTreeMap::new();
+        }
+        let mut desired = entries(network::of_pod(&self.config, allocation), attachments);
+        let mut lacking = BTreeMap::from([(POD_NETWORKS, encode(&desired))]);
+        if attachments.is_empty() {
+            return lacking;
+        }
+        let default = desired.0.remove(api::annotation::DEFAULT_NETWORK);
+        let same_gateways = matches!((&seen.networks, &default), (Some(Ok(found)), Some(default))
+            if found.gateway_ips == default.gateway_ips);
+        if written && same_gateways && seen.others == desired.0 {
+            return BTreeMap::new();
+        }
+        lacking.insert(IFACE_LIST, iface_list(attachments, self));
+        lacking
+    }
+
+    /// Assigns a pod its addresses.
+    fn place(
+        &mut self,
+        mut seen: SeenPod,
+        allocation: &Allocation,
+        attachments: Vec<Attached>,
+        effects: &mut Effects,
+    ) {
+        self.waiting.remove(&seen.pod.name);
+        let annotations = self.lacking(&seen, allocation, &attachments);
         if self.annotate(object(&seen), annotations, effects) {
             let wrong = match &seen.networks {
                 Some(Err(error)) => Some(error.to_string()),
@@ -156,6 +226,7 @@ impl State {
         }
         seen.pod.addresses.clone_from(&allocation.addresses);
         seen.pod.mac = Some(allocation.mac);
+        seen.pod.attachments = attachments;
         let pod = object(&seen);
         let (name, node) = (seen.pod.name.clone(), seen.pod.node.clone());
         let dirty = self.index.apply_pod(seen.pod);
@@ -188,11 +259,19 @@ impl State {
             if pod.host_network {
                 continue;
             }
-            let seen =
-                SeenPod { finished: false, created: pod.created, networks: None, believed: false, pod };
+            let waiting = self.waiting.get(&name);
+            let seen = SeenPod {
+                finished: false,
+                created: pod.created,
+                networks: None,
+                others: BTreeMap::new(),
+                request: waiting.map_or_else(|| Ok(PodAttachments::default()), |seen| seen.request.clone()),
+                believed: false,
+                pod,
+            };
             if self.index.is_uplink(port) {
                 let notice = self.name_conflict(&seen);
-                if self.ipam.get(&seen.pod.uid).is_some() {
+                if self.has_addresses(&seen.pod.uid) {
                     effects.release.push(seen.pod.uid.clone());
                 }
                 let pod = Pod { addresses: Vec::new(), mac: None, ..seen.pod };
@@ -223,17 +302,11 @@ impl State {
 
     /// Keeps a pod that cannot have an address yet. The error is reported once.
     fn wait(&mut self, seen: SeenPod, notice: Option<Notice>, effects: &mut Effects) {
-        let known = self.waiting.get(&seen.pod.name).is_some_and(|old| {
-            old.pod.uid == seen.pod.uid
-                && old.networks == seen.networks
-                && self.index.nodes.contains_key(&seen.pod.node)
-        });
-        if !known {
-            effects.notices.extend(notice);
-        }
+        let name = seen.pod.name.clone();
         // Services and policies may already refer to it.
         effects.dirty.extend(self.index.apply_pod(seen.pod.clone()));
         self.waiting.insert(seen);
+        effects.notices.extend(notice.filter(|notice| self.waiting.tell(&name, &notice.message)));
     }
 
     fn delete_pod(&mut self, name: &NamespacedName, effects: &mut Effects) {
@@ -246,10 +319,14 @@ impl State {
         self.waiting.remove(name);
         if let Some(uid) = self.uids.remove(name) {
             self.forget_annotation(&uid, effects);
-            if self.ipam.get(&uid).is_some() {
+            if self.has_addresses(&uid) {
                 effects.release.push(uid);
             }
         }
+    }
+
+    fn has_addresses(&self, uid: &str) -> bool {
+        self.ipam.get(uid).is_some() || self.network_ipam.has_pod(uid)
     }
 
     /// The database shows that the ports of these pods are gone: their addresses are free.
@@ -257,9 +334,11 @@ impl State {
         let mut effects = Effects::default();
         let now = self.now;
         let nodes: BTreeSet<String> = uids.iter().filter_map(|uid| self.ipam.release(uid, now)).collect();
+        let networks = uids.iter().flat_map(|uid| self.network_ipam.release(uid, now)).collect();
         for node in nodes {
             self.retry_pods(&node, &mut effects);
         }
+        self.addresses_are_free(networks, &mut effects);
         effects
     }
 
@@ -271,8 +350,8 @@ impl State {
                 continue;
             }
             let Some(seen) = self.waiting.get(&name).cloned() else { continue };
-            match self.address(&seen) {
-                Ok(Some(allocation)) => self.place(seen, &allocation, effects),
+            match self.settle(&seen) {
+                Ok(Some((allocation, attachments))) => self.place(seen, &allocation, attachments, effects),
                 Ok(None) => {}
                 Err(notice) => {
                     tracing::debug!(message = notice.message, "pod still waits for an address");

@@ -16,28 +16,52 @@ pub(super) struct Waiting {
     /// Creation time by name.
     created: HashMap<NamespacedName, i64>,
     by_node: HashMap<String, BTreeSet<Turn>>,
+    /// By the names of the virtual networks that a pod asks for, without their namespaces.
+    by_network: HashMap<String, BTreeSet<Turn>>,
+    /// What has been reported of a pod.
+    told: HashMap<NamespacedName, String>,
+}
+
+/// Names of the virtual networks that a pod asks for.
+fn networks(seen: &SeenPod) -> impl Iterator<Item = &String> {
+    let wanted = seen.request.as_ref().ok().into_iter().flat_map(|request| &request.attachments);
+    wanted.map(|attachment| &attachment.network.name)
+}
+
+/// Takes a pod out of the set of `key`.
+fn take_out(sets: &mut HashMap<String, BTreeSet<Turn>>, key: &str, turn: &Turn) {
+    if let Some(turns) = sets.get_mut(key) {
+        turns.remove(turn);
+        if turns.is_empty() {
+            sets.remove(key);
+        }
+    }
 }
 
 impl Waiting {
     /// Adds a pod, or updates it. There is at most one pod for each name.
     pub(super) fn insert(&mut self, seen: SeenPod) {
+        let told = self.told.remove(&seen.pod.name);
         self.remove(&seen.pod.name);
+        self.told.extend(told.map(|told| (seen.pod.name.clone(), told)));
         let turn = (seen.created, seen.pod.name.clone());
         self.created.insert(turn.1.clone(), turn.0);
         self.by_node.entry(seen.pod.node.clone()).or_default().insert(turn.clone());
+        for network in networks(&seen) {
+            self.by_network.entry(network.clone()).or_default().insert(turn.clone());
+        }
         self.pods.insert(turn, seen);
     }
 
     /// Takes a pod out.
     pub(super) fn remove(&mut self, name: &NamespacedName) -> Option<SeenPod> {
+        self.told.remove(name);
         let created = self.created.remove(name)?;
         let turn = (created, name.clone());
         let seen = self.pods.remove(&turn)?;
-        if let Some(turns) = self.by_node.get_mut(&seen.pod.node) {
-            turns.remove(&turn);
-            if turns.is_empty() {
-                self.by_node.remove(&seen.pod.node);
-            }
+        take_out(&mut self.by_node, &seen.pod.node, &turn);
+        for network in networks(&seen) {
+            take_out(&mut self.by_network, network, &turn);
         }
         Some(seen)
     }
@@ -50,6 +74,16 @@ impl Waiting {
     /// The pods of a node, oldest first.
     pub(super) fn of_node(&self, node: &str) -> Vec<NamespacedName> {
         self.by_node.get(node).into_iter().flatten().map(|(_, name)| name.clone()).collect()
+    }
+
+    /// The pods that ask for a virtual network of this name, oldest first.
+    pub(super) fn of_network(&self, name: &str) -> Vec<NamespacedName> {
+        self.by_network.get(name).into_iter().flatten().map(|(_, name)| name.clone()).collect()
+    }
+
+    /// Records what is reported of a waiting pod; true when it is something else than the last time.
+    pub(super) fn tell(&mut self, name: &NamespacedName, message: &str) -> bool {
+        self.told.insert(name.clone(), message.to_owned()).as_deref() != Some(message)
     }
 
     /// Number of waiting pods.
@@ -90,6 +124,25 @@ mod tests {
             (vec!["c".into(), "b".into()], vec!["d".into()])
         );
         assert_eq!(waiting.len(), 3);
+    }
+
+    #[test]
+    fn pods_are_found_by_the_networks_that_they_ask_for_and_told_something_new_only() {
+        let mut waiting = Waiting::default();
+        let object = serde_json::json!({
+            "metadata": { "name": "a", "namespace": "x", "uid": "u",
+                "annotations": {"ovnNetwork": r#"[{"name":"blue","interface":"net1"},{"name":"y/red","interface":"net2"}]"#} },
+            "spec": { "nodeName": "n1", "containers": [] },
+        });
+        let seen = convert::pod(serde_json::from_value(object).unwrap()).unwrap();
+        let name = seen.pod.name.clone();
+        waiting.insert(seen.clone());
+        assert_eq!((waiting.of_network("blue").len(), waiting.of_network("red").len()), (1, 1));
+        assert!(waiting.tell(&name, "one") && !waiting.tell(&name, "one"));
+        waiting.insert(seen);
+        assert!(!waiting.tell(&name, "one") && waiting.tell(&name, "two"));
+        waiting.remove(&name);
+        assert!(waiting.by_network.is_empty() && waiting.told.is_empty());
     }
 
     #[test]

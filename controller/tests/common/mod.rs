@@ -9,7 +9,7 @@ use controller::config::Config;
 use controller::engine::{Engine, Input, Leadership, Outlets, Reason};
 use controller::index::convert;
 use controller::metrics::Metrics;
-use controller::state::{Notice, Patch, Watched};
+use controller::state::{NetworkReport, Notice, Patch, Watched};
 use ovsdb_client::{Client, Options, Transaction, nb};
 use serde_json::{Value, json};
 use test_support::ovs;
@@ -73,6 +73,7 @@ pub(crate) struct Controller {
     pub(crate) metrics: Metrics,
     pub(crate) patches: mpsc::UnboundedReceiver<Patch>,
     pub(crate) notices: mpsc::UnboundedReceiver<Notice>,
+    pub(crate) networks: mpsc::UnboundedReceiver<NetworkReport>,
     pub(crate) reason: watch::Receiver<Reason>,
 }
 
@@ -86,11 +87,13 @@ impl Controller {
         let (patch_sender, patches) = mpsc::unbounded_channel();
         let (notice_sender, notices) = mpsc::unbounded_channel();
         let (reason_sender, reason) = watch::channel(None);
+        let (network_sender, networks) = mpsc::unbounded_channel();
         let (forgotten, _) = mpsc::unbounded_channel();
-        let outlets = Outlets { patches: patch_sender, forgotten, notices: notice_sender };
+        let outlets =
+            Outlets { patches: patch_sender, forgotten, notices: notice_sender, networks: network_sender };
         let (kept, led) = (client.clone(), leadership);
         let engine = Engine::new(kept, config, metrics.clone(), outlets, led, reason_sender).await.unwrap();
-        Self { client, engine, metrics, patches, notices, reason }
+        Self { client, engine, metrics, patches, notices, networks, reason }
     }
 
     /// Waits until the engine's replica has everything that other clients have committed so far: the server sends it before its
@@ -156,6 +159,24 @@ pub(crate) fn pods(change: Watched<Value, (&str, &str)>) -> Input {
     })
 }
 
+/// A virtual network; `created` is the second of its creation.
+pub(crate) fn network(namespace: &str, name: &str, created: u8, spec: Value) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": namespace, "uid": format!("uid-of-{namespace}-{name}"),
+            "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z"), "generation": 1},
+        "spec": spec,
+    })
+}
+
+pub(crate) fn networks(change: Watched<Value, (&str, &str)>) -> Input {
+    let read = |object: Value| controller::index::network::read(&serde_json::from_value(object).unwrap());
+    Input::Networks(match change {
+        Watched::Apply(object) => Watched::Apply(read(object)),
+        Watched::Delete((namespace, name)) => Watched::Delete(NamespacedName::new(namespace, name)),
+        Watched::Reset(all) => Watched::Reset(all.into_iter().map(read).collect()),
+    })
+}
+
 /// The first lists: these nodes and pods, nothing of the other kinds.
 pub(crate) fn lists(node_list: Vec<Value>, pod_list: Vec<Value>) -> Vec<Input> {
     vec![
@@ -164,6 +185,7 @@ pub(crate) fn lists(node_list: Vec<Value>, pod_list: Vec<Value>) -> Vec<Input> {
         Input::Namespaces(Watched::Reset(vec![])),
         Input::Services(Watched::Reset(vec![])),
         Input::EndpointSlices(Watched::Reset(vec![])),
+        Input::Networks(Watched::Reset(vec![])),
         Input::Policies(Watched::Reset(vec![])),
     ]
 }

@@ -50,6 +50,7 @@ fn pod(name: &str, address: &str, labels: &[(&str, &str)], port: Option<(&str, u
         labels: labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
         addresses: vec![address.parse().unwrap()],
         mac: None,
+        attachments: Vec::new(),
         status_ips: Vec::new(),
         ports: port.into_iter().collect(),
     }

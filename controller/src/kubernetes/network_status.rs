@@ -1,0 +1,231 @@
+//! Writes status and finalizer of virtual networks. What is to be written changes with every pod, so it is collected for a moment, and
+//! only the last state of each network is written, if the object does not hold it already.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use api::error::chain;
+use api::virtual_network::{FINALIZER, VirtualNetwork};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::TIMEOUT;
+use crate::metrics::{ErrorKind, Metrics};
+use crate::state::NetworkReport;
+
+/// How long reports are collected before the last one is written.
+const COLLECT: Duration = Duration::from_millis(500);
+/// Wait after a failure.
+const RETRY: Duration = Duration::from_secs(5);
+/// Objects that are written at once.
+const AT_ONCE: usize = 8;
+
+/// A report that waits.
+#[derive(Debug)]
+struct Waiting {
+    report: NetworkReport,
+    at: Instant,
+}
+
+/// Writes reports until the other end of the channel is gone.
+pub async fn run(client: Client, mut reports: mpsc::UnboundedReceiver<NetworkReport>, metrics: Metrics) {
+    // By UID.
+    let mut waiting: BTreeMap<String, Waiting> = BTreeMap::new();
+    let mut writing: Vec<String> = Vec::new();
+    let mut writes = FuturesUnordered::new();
+    loop {
+        let now = Instant::now();
+        while writing.len() < AT_ONCE
+            && let Some(uid) = next(&waiting, &writing, now)
+            && let Some(Waiting { report, .. }) = waiting.remove(&uid)
+        {
+            writing.push(uid);
+            writes.push(write(client.clone(), report));
+        }
+        let wake =
+            waiting.iter().filter(|(uid, _)| !writing.contains(uid)).map(|(_, waiting)| waiting.at).min();
+        let wake = wake.filter(|_| writing.len() < AT_ONCE);
+        tokio::select! {
+            report = reports.recv() => {
+                let Some(report) = report else { return };
+                let uid = report.object.uid.clone();
+                let at = waiting.get(&uid).map_or(now + COLLECT, |old| old.at);
+                waiting.insert(uid, Waiting { report, at });
+            }
+            Some((report, result)) = writes.next() => {
+                let uid = report.object.uid.clone();
+                writing.retain(|other| *other != uid);
+                if let Err(error) = result {
+                    metrics.error(ErrorKind::NetworkStatus);
+                    tracing::warn!(object = %report.object, error, "status or finalizer not written; retrying");
+                    // A newer report goes before this one.
+                    waiting.entry(uid).or_insert(Waiting { report, at: Instant::now() + RETRY });
+                }
+            }
+            () = sleep_until(wake), if wake.is_some() => {}
+        }
+    }
+}
+
+async fn sleep_until(wake: Option<Instant>) {
+    match wake {
+        Some(wake) => tokio::time::sleep_until(wake).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The first object that is due and not being written.
+fn next(waiting: &BTreeMap<String, Waiting>, writing: &[String], now: Instant) -> Option<String> {
+    let due = waiting.iter().filter(|(uid, waiting)| waiting.at <= now && !writing.contains(uid));
+    due.min_by_key(|(_, waiting)| waiting.at).map(|(uid, _)| uid.clone())
+}
+
+async fn write(client: Client, report: NetworkReport) -> (NetworkReport, Result<(), String>) {
+    let result = match tokio::time::timeout(TIMEOUT, send(&client, &report)).await {
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(()),
+        Ok(result) => result.map_err(|error| chain(&error)),
+        Err(_elapsed) => Err(format!("no answer within {} s", TIMEOUT.as_secs())),
+    };
+    (report, result)
+}
+
+fn now() -> String {
+    let time = serde_json::to_value(Time(Timestamp::now()));
+    time.ok().and_then(|time| time.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+async fn send(client: &Client, report: &NetworkReport) -> kube::Result<()> {
+    let object = &report.object;
+    let space = object.namespace.as_deref().unwrap_or_default();
+    let api: Api<VirtualNetwork> = Api::namespaced(client.clone(), space);
+    let params = PatchParams::default();
+    let mut found = api.get(&object.name).await?;
+    if found.metadata.uid.as_deref() != Some(object.uid.as_str()) {
+        return Ok(());
+    }
+    let before = found.read_status();
+    if !report.status.says_the_same_as(&before) {
+        let status = report.status.clone().with_times(&before, &now());
+        let patch = json!({"metadata": {"uid": object.uid}, "status": status});
+        found = api.patch_status(&object.name, &params, &Patch::Merge(patch)).await?;
+    }
+    let mut finalizers = found.metadata.finalizers.unwrap_or_default();
+    let has = finalizers.iter().any(|finalizer| finalizer == FINALIZER);
+    if has == report.finalizer || (report.finalizer && found.metadata.deletion_timestamp.is_some()) {
+        return Ok(());
+    }
+    if report.finalizer {
+        finalizers.push(FINALIZER.to_owned());
+    } else {
+        finalizers.retain(|finalizer| finalizer != FINALIZER);
+    }
+    // The list is written as a whole: not over a change by somebody else.
+    let metadata = json!({"uid": object.uid, "resourceVersion": found.metadata.resource_version, "finalizers": finalizers});
+    api.patch_metadata(&object.name, &params, &Patch::Merge(json!({ "metadata": metadata }))).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use api::NamespacedName;
+    use api::virtual_network::{Condition, KIND, VirtualNetworkStatus};
+    use axum::Router;
+    use axum::http::Method;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::kubernetes::fake;
+    use crate::state::ObjectRef;
+
+    fn report(used: u64, finalizer: bool) -> NetworkReport {
+        let object = ObjectRef {
+            uid: "u1".to_owned(),
+            ..ObjectRef::named(KIND, &NamespacedName::new("shop", "blue"))
+        };
+        let ready = Condition { kind: "Ready".to_owned(), status: "True".to_owned(), ..Condition::default() };
+        let status = VirtualNetworkStatus {
+            conditions: vec![ready],
+            addresses_used: used,
+            ..VirtualNetworkStatus::default()
+        };
+        NetworkReport { object, status, finalizer }
+    }
+
+    /// An API server with one object, and the paths that were written.
+    async fn server(object: Value) -> (Client, Arc<Mutex<(Value, Vec<String>)>>) {
+        let state = Arc::new(Mutex::new((object, Vec::new())));
+        let kept = Arc::clone(&state);
+        let pages =
+            Router::new().fallback(async move |method: Method, uri: axum::http::Uri, body: String| {
+                let mut state = kept.lock().unwrap();
+                if method == Method::PATCH {
+                    state.1.push(uri.path().rsplit('/').next().unwrap().to_owned());
+                    let patch: Value = serde_json::from_str(&body).unwrap();
+                    if !patch["status"].is_null() {
+                        state.0["status"] = patch["status"].clone();
+                    }
+                    if !patch["metadata"]["finalizers"].is_null() {
+                        assert_eq!(patch["metadata"]["resourceVersion"], "7");
+                        state.0["metadata"]["finalizers"] = patch["metadata"]["finalizers"].clone();
+                    }
+                }
+                fake::object(state.0.clone())
+            });
+        (fake::serve(pages).await, state)
+    }
+
+    fn object(uid: &str) -> Value {
+        json!({"apiVersion": "slipstream.dev/v1alpha1", "kind": "VirtualNetwork",
+            "metadata": {"name": "blue", "namespace": "shop", "uid": uid, "resourceVersion": "7", "finalizers": ["other"]},
+            "spec": {"subnets": ["172.16.24.0/24"]}})
+    }
+
+    #[tokio::test]
+    async fn the_last_state_is_written_once_and_what_is_there_is_not_written_again() {
+        let (client, state) = server(object("u1")).await;
+        let (reports, queue) = mpsc::unbounded_channel();
+        let task = tokio::spawn(run(client, queue, Metrics::default()));
+        for used in 0..50 {
+            reports.send(report(used, true)).unwrap();
+        }
+        let written = async |count: usize| {
+            for _ in 0..500 {
+                if state.lock().unwrap().1.len() >= count {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            panic!("nothing is written: {:?}", state.lock().unwrap());
+        };
+        written(2).await;
+        reports.send(report(49, true)).unwrap();
+        tokio::time::sleep(COLLECT * 2).await;
+        {
+            let (object, paths) = &*state.lock().unwrap();
+            assert_eq!(*paths, ["status", "blue"]);
+            assert_eq!(object["status"]["addressesUsed"], 49);
+            assert!(object["status"]["conditions"][0]["lastTransitionTime"].as_str().unwrap().ends_with('Z'));
+            assert_eq!(object["metadata"]["finalizers"], json!(["other", FINALIZER]));
+        }
+        reports.send(report(49, false)).unwrap();
+        written(3).await;
+        assert_eq!(state.lock().unwrap().0["metadata"]["finalizers"], json!(["other"]));
+        task.abort();
+    }
+
+    #[tokio::test]
+    async fn another_object_of_the_name_is_left_alone() {
+        let (client, state) = server(object("u2")).await;
+        let (_, result) = write(client, report(1, true)).await;
+        assert_eq!(result, Ok(()));
+        assert!(state.lock().unwrap().1.is_empty());
+    }
+}

@@ -1,0 +1,143 @@
+//! Virtual networks: a switch that spans all nodes; where the network is routed, a port on the cluster router; where it reaches the
+//! outside, routes and source NAT on every node's gateway router; and the pods' ports.
+//!
+//! Packets of the network find the cluster's pods and the other routed networks by the routes of the cluster router's own ports. What
+//! is for the outside takes a route to a gateway router that only packets from the network's port use (a route table). The nodes share
+//! it: any node's gateway router translates the source and gets the answers.
+
+use api::annotation::GatewayConfig;
+use api::virtual_network::Reach;
+use api::{addr, ovn_name};
+use ipnet::IpNet;
+use ovsdb_client::Datum;
+
+use super::cluster;
+use super::columns::map;
+use super::{DesiredRow, Item, RowKey, Table, gateway, key};
+use crate::config::{Config, same_family};
+use crate::index::{Attached, Index, Network, Node, Pod};
+
+/// The switch of a network.
+pub fn switch_key(network: &Network) -> RowKey {
+    RowKey::new(Table::LogicalSwitch, network.switch())
+}
+
+/// `external_ids` that mark a row as one of the network's.
+fn marks(network: &Network) -> Vec<(&'static str, String)> {
+    let name = network.name.to_string();
+    vec![(ovn_name::key::NETWORK, name.clone()), (ovn_name::key::VIRTUAL_NETWORK, name)]
+}
+
+/// The items of a network that exist once.
+pub fn items(network: &Network) -> Vec<Item> {
+    let mut items = Vec::new();
+    let switch = switch_key(network);
+    let mut other_config = Vec::new();
+    let mut gateways = Vec::new();
+    for subnet in &network.subnets {
+        match subnet.net {
+            IpNet::V4(net) => other_config.push(("subnet", net.to_string())),
+            IpNet::V6(net) => other_config.push(("ipv6_prefix", net.network().to_string())),
+        }
+        gateways.push(addr::with_prefix_of(subnet.gateway, &subnet.net));
+    }
+    let mut ids = marks(network);
+    ids.push(("gateway_ip", gateways.join(",")));
+    let row = DesiredRow::new(switch.clone()).with("name", switch.key.clone());
+    items.push(
+        row.with("other_config", Datum::map(other_config)).with("external_ids", Datum::map(ids)).into(),
+    );
+    let Some(mac) = network.router_mac() else { return items };
+
+    let router = RowKey::new(Table::LogicalRouter, ovn_name::CLUSTER_ROUTER);
+    let router_port = RowKey::new(Table::LogicalRouterPort, ovn_name::router_to_switch(&switch.key));
+    // Without routes in its table, a network that does not reach the outside has none to it.
+    let options = map([("route_table", switch.key.as_str())]);
+    items.push(
+        DesiredRow::new(router_port.clone())
+            .with("name", router_port.key.clone())
+            .with("mac", mac.to_string())
+            .with("networks", Datum::set(gateways))
+            .with("options", options)
+            .with("external_ids", Datum::map(marks(network)))
+            .into(),
+    );
+    items.push(Item::link(&router, "ports", &router_port));
+    let switch_port = RowKey::new(Table::LogicalSwitchPort, ovn_name::switch_to_router(&switch.key));
+    let row = cluster::router_side(&switch_port, &router_port, "router", &[]);
+    items.push(row.with("external_ids", Datum::map(marks(network))).into());
+    items.push(Item::link(&switch, "ports", &switch_port));
+    items
+}
+
+/// The items of a network on a node, once the node has a gateway router.
+pub fn node_items(network: &Network, node: &Node, config: &Config) -> Vec<Item> {
+    let mut items = Vec::new();
+    let (Reach::Outside, Some(_), Some(gateway)) = (network.reach, &node.chassis, &node.gateway) else {
+        return items;
+    };
+    for subnet in &network.subnets {
+        routes(network, &subnet.net, node, config, &mut items);
+        nat(network, &subnet.net, node, gateway, config, &mut items);
+    }
+    items
+}
+
+fn routes(network: &Network, net: &IpNet, node: &Node, config: &Config, items: &mut Vec<Item>) {
+    let ids = || Datum::map(marks(network));
+    let Some(join) = config.join(net.addr()) else { return };
+    if let Some(cluster_router) = addr::join_of(&join, 1) {
+        let name = ovn_name::gateway_router(&node.name);
+        let row = gateway::route(&name, &net.to_string(), &cluster_router.to_string(), None, None, items);
+        items.push(row.with("external_ids", ids()).into());
+    }
+    if let Some(gateway_router) = addr::join_of(&join, node.id) {
+        let everything = if net.addr().is_ipv4() { "0.0.0.0/0" } else { "::/0" };
+        let (nexthop, table) = (gateway_router.to_string(), network.switch());
+        let row = key::static_route_in_table(ovn_name::CLUSTER_ROUTER, everything, &nexthop, &table);
+        let router = RowKey::new(Table::LogicalRouter, ovn_name::CLUSTER_ROUTER);
+        items.push(Item::link(&router, "static_routes", &row));
+        items.push(
+            DesiredRow::new(row)
+                .with("ip_prefix", everything)
+                .with("nexthop", nexthop)
+                .with("route_table", table)
+                .with("external_ids", ids())
+                .into(),
+        );
+    }
+}
+
+fn nat(
+    network: &Network,
+    net: &IpNet,
+    node: &Node,
+    gateway: &GatewayConfig,
+    config: &Config,
+    items: &mut Vec<Item>,
+) {
+    let addresses = gateway.ip_addresses.iter().map(IpNet::addr);
+    let Some(external) = addresses.into_iter().find(|ip| same_family(*ip, net.addr())) else { return };
+    let name = ovn_name::gateway_router(&node.name);
+    let row = gateway::snat(&name, external, net.to_string(), config.features.nat_port_range, items);
+    items.push(row.with("external_ids", Datum::map(marks(network))).into());
+}
+
+/// The port of a pod on a network; none until the network is ready and has the pod's addresses.
+pub fn port_items(index: &Index, pod: &Pod, node: &Node, attached: &Attached) -> Vec<Item> {
+    let network = index.networks.ready.get(&attached.network);
+    let Some(network) = network.filter(|network| network.holds(&attached.addresses)) else {
+        return Vec::new();
+    };
+    let name = ovn_name::network_pod_port(&attached.key, &pod.name.namespace, &pod.name.name);
+    let port = RowKey::new(Table::LogicalSwitchPort, name);
+    let mut ids = marks(network);
+    ids.push((ovn_name::key::NAD, attached.key.clone()));
+    ids.push(("namespace", pod.name.namespace.clone()));
+    ids.push(("pod", "true".to_owned()));
+    let row = super::pod::port_row(&port, pod, node, attached.mac, &attached.addresses);
+    vec![row.with("external_ids", Datum::map(ids)).into(), Item::link(&switch_key(network), "ports", &port)]
+}
+
+#[cfg(test)]
+mod tests;

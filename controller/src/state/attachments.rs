@@ -1,0 +1,264 @@
+//! A pod's interfaces on virtual networks: what it asks for becomes what it gets, once, when it is made. Later changes of what it asks
+//! for are nothing to a pod that runs.
+
+use std::collections::BTreeSet;
+
+use api::NamespacedName;
+use api::annotation::{DEFAULT_NETWORK, PodNetwork, PodRoute, ROLE_SECONDARY};
+use api::pod_attachments::{Attachment, Iface, PodAttachments, REQUEST, ROUTES, StaticIp};
+use ipnet::IpNet;
+
+use super::pods::object;
+use super::{Effects, Notice, NoticeKind, State};
+use crate::alloc::{GrantError, Owner, Wish};
+use crate::config::same_family;
+use crate::index::Attached;
+use crate::index::convert::SeenPod;
+
+/// The key of an attachment in the pod's annotation: the network's name, and the interface's as well where another attachment of the
+/// pod has the key.
+fn key(network: &NamespacedName, interface: &str, taken: &[Attached]) -> String {
+    let short = network.to_string();
+    match taken.iter().any(|attached| attached.key == short) {
+        true => format!("{short}/{interface}"),
+        false => short,
+    }
+}
+
+/// An attachment as a pod's annotation has it.
+fn from_entry(key: &str, entry: &PodNetwork) -> Option<Attached> {
+    let mut parts = key.splitn(3, '/');
+    let network = NamespacedName::new(parts.next()?, parts.next()?);
+    Some(Attached {
+        key: key.to_owned(),
+        network,
+        interface: entry.interface.clone()?,
+        addresses: entry.ip_addresses.clone(),
+        mac: entry.mac_address,
+        default_gateways: entry.gateway_ips.clone(),
+        routes: entry.routes.clone(),
+        mtu: entry.mtu.unwrap_or_default(),
+    })
+}
+
+/// The entry of an attachment in the pod's annotation.
+fn entry(attached: &Attached) -> PodNetwork {
+    let only = |count: usize| count == 1;
+    PodNetwork {
+        ip_addresses: attached.addresses.clone(),
+        mac_address: attached.mac,
+        gateway_ips: attached.default_gateways.clone(),
+        routes: attached.routes.clone(),
+        ip_address: attached.addresses.first().copied().filter(|_| only(attached.addresses.len())),
+        gateway_ip: attached
+            .default_gateways
+            .first()
+            .copied()
+            .filter(|_| only(attached.default_gateways.len())),
+        role: Some(ROLE_SECONDARY.to_owned()),
+        interface: Some(attached.interface.clone()),
+        mtu: Some(attached.mtu).filter(|mtu| *mtu > 0),
+    }
+}
+
+/// The entries of the pod's annotation: the cluster's network, without a gateway of a family whose default route goes through
+/// another interface, and the others.
+pub(super) fn entries(mut default: PodNetwork, attachments: &[Attached]) -> api::annotation::PodNetworks {
+    let elsewhere: Vec<_> = attachments.iter().flat_map(|attached| &attached.default_gateways).collect();
+    let stays = |ip: &std::net::IpAddr| !elsewhere.iter().any(|other| same_family(**other, *ip));
+    default.gateway_ips.retain(stays);
+    default.gateway_ip = default.gateway_ip.filter(stays);
+    let others = attachments.iter().map(|attached| (attached.key.clone(), entry(attached)));
+    api::annotation::PodNetworks(others.chain([(DEFAULT_NETWORK.to_owned(), default)]).collect())
+}
+
+/// The list for older readers.
+pub(super) fn iface_list(attachments: &[Attached], state: &State) -> String {
+    let one = |attached: &Attached| {
+        let address = attached.addresses.first();
+        let network = state.index.networks.ready.get(&attached.network);
+        let subnet = network.and_then(|network| {
+            network.subnets.iter().find(|subnet| address.is_some_and(|net| subnet.net.contains(&net.addr())))
+        });
+        let own = attached.default_gateways.first().copied();
+        Iface {
+            ip_address: address.map(ToString::to_string).unwrap_or_default(),
+            mac_address: attached.mac.to_string(),
+            gateway_ip: own
+                .or(subnet.map(|subnet| subnet.gateway))
+                .map(|ip| ip.to_string())
+                .unwrap_or_default(),
+            interface: attached.interface.clone(),
+            default_gateway: (!attached.default_gateways.is_empty()).to_string(),
+        }
+    };
+    api::pod_attachments::iface_list(&attachments.iter().map(one).collect::<Vec<_>>())
+}
+
+impl State {
+    /// The pod's attachments, with addresses that are its own from now on.
+    pub(super) fn attach(&mut self, seen: &SeenPod) -> Result<Vec<Attached>, Notice> {
+        if let Some(kept) = self.kept_attachments(seen) {
+            for attached in &kept {
+                self.keep(seen, attached)?;
+            }
+            return Ok(kept);
+        }
+        let trouble = |kind: NoticeKind, message: String| Notice {
+            kind,
+            object: Some(object(seen)),
+            message: format!("pod {}: {message}; the pod gets no network until then", seen.pod.name),
+        };
+        let request =
+            seen.request.as_ref().map_err(|error| trouble(NoticeKind::Malformed, error.to_string()))?;
+        let mut found: Vec<Attached> = Vec::new();
+        let mut fresh: Vec<(NamespacedName, Owner)> = Vec::new();
+        let mut failed = None;
+        for wanted in &request.attachments {
+            match self.attach_one(seen, wanted, &found) {
+                Ok((attached, owner, is_new)) => {
+                    fresh.extend(is_new.then(|| (attached.network.clone(), owner)));
+                    found.push(attached);
+                }
+                Err((kind, error)) => {
+                    let message = format!("annotation {REQUEST}: interface {}: {error}", wanted.interface);
+                    failed = Some(trouble(kind, message));
+                    break;
+                }
+            }
+        }
+        let failed = failed.or_else(|| {
+            let error = self.add_routes(request, &mut found).err()?;
+            Some(trouble(NoticeKind::Malformed, format!("annotation {ROUTES}: {error}")))
+        });
+        self.networks.touched.extend(found.iter().map(|attached| attached.network.clone()));
+        match failed {
+            None => Ok(found),
+            Some(notice) => {
+                // All or nothing.
+                for (network, owner) in fresh {
+                    self.network_ipam.take_back(&network, &owner, self.now);
+                }
+                Err(notice)
+            }
+        }
+    }
+
+    /// The attachments of a pod that has been made before; none if it has not been.
+    pub(super) fn kept_attachments(&self, seen: &SeenPod) -> Option<Vec<Attached>> {
+        let old = self.index.pods.get(&seen.pod.name).filter(|old| old.uid == seen.pod.uid);
+        if let Some(old) = old.filter(|old| !old.addresses.is_empty() || !old.attachments.is_empty()) {
+            return Some(old.attachments.clone());
+        }
+        if !seen.pod.attachments.is_empty() {
+            return Some(seen.pod.attachments.clone());
+        }
+        let was_made = seen.believed && matches!(seen.networks, Some(Ok(_)));
+        was_made.then(|| seen.others.iter().filter_map(|(key, entry)| from_entry(key, entry)).collect())
+    }
+
+    /// Claims what a pod has. A network that is not there is no reason to take its other interfaces.
+    fn keep(&mut self, seen: &SeenPod, attached: &Attached) -> Result<(), Notice> {
+        let owner = Owner { uid: seen.pod.uid.clone(), key: attached.key.clone() };
+        if self.network_ipam.get(&attached.network, &owner).is_some() {
+            return Ok(());
+        }
+        let ips: Vec<StaticIp> =
+            attached.addresses.iter().map(|net| StaticIp { ip: net.addr(), prefix_len: None }).collect();
+        let wish = Wish { ips: &ips, mac: Some(attached.mac) };
+        self.networks.touched.insert(attached.network.clone());
+        match self.network_ipam.give(&attached.network, &owner, wish, self.now) {
+            Ok(_) | Err(GrantError::NotReady) => Ok(()),
+            Err(error) => Err(Notice {
+                kind: NoticeKind::Network,
+                object: Some(object(seen)),
+                message: format!(
+                    "pod {}: interface {} on virtual network {}: {error}; the pod must be made again",
+                    seen.pod.name, attached.interface, attached.network
+                ),
+            }),
+        }
+    }
+
+    fn attach_one(
+        &mut self,
+        seen: &SeenPod,
+        wanted: &Attachment,
+        found: &[Attached],
+    ) -> Result<(Attached, Owner, bool), (NoticeKind, String)> {
+        let network = self
+            .resolve(&seen.pod.name.namespace, &wanted.network)
+            .map_err(|error| (NoticeKind::Network, error))?;
+        let (name, mtu) = (network.name.clone(), network.mtu);
+        let subnets = network.subnets.clone();
+        let default_gateways = match (wanted.default_route, wanted.gateway) {
+            (true, None) => subnets.iter().map(|subnet| subnet.gateway).collect(),
+            (true, Some(gateway)) => vec![gateway],
+            (false, _) => Vec::new(),
+        };
+        if let Some(gateway) = wanted.gateway
+            && !subnets.iter().any(|subnet| subnet.net.contains(&gateway))
+        {
+            let error = format!("gateway_ip {gateway} is not an address of virtual network {name}");
+            return Err((NoticeKind::Malformed, error));
+        }
+        let key = key(&name, &wanted.interface, found);
+        let owner = Owner { uid: seen.pod.uid.clone(), key: key.clone() };
+        let is_new = self.network_ipam.get(&name, &owner).is_none();
+        let wish = Wish { ips: &wanted.ips, mac: wanted.mac };
+        let grant = self.network_ipam.give(&name, &owner, wish, self.now).map_err(|error| {
+            let kind = match error {
+                GrantError::Exhausted(_) => NoticeKind::NetworkExhausted,
+                _ => NoticeKind::Network,
+            };
+            (kind, format!("virtual network {name}: {error}"))
+        })?;
+        let attached = Attached {
+            key,
+            network: name,
+            interface: wanted.interface.clone(),
+            addresses: grant.addresses,
+            mac: grant.mac,
+            default_gateways,
+            routes: Vec::new(),
+            mtu,
+        };
+        Ok((attached, owner, is_new))
+    }
+
+    /// Gives each route to the interface whose network has the next hop.
+    fn add_routes(&self, request: &PodAttachments, found: &mut [Attached]) -> Result<(), String> {
+        for route in &request.routes {
+            let has = |attached: &Attached| {
+                let network = self.index.networks.ready.get(&attached.network);
+                network.is_some_and(|network| network.holds(&[IpNet::from(route.next_hop)]))
+            };
+            let Some(attached) = found.iter_mut().find(|attached| has(attached)) else {
+                return Err(format!(
+                    "the route to {}: next hop {} is an address of none of the networks that the pod asks for",
+                    route.dest, route.next_hop
+                ));
+            };
+            attached.routes.push(PodRoute { dest: route.dest, next_hop: route.next_hop });
+        }
+        Ok(())
+    }
+
+    /// A network of this name changed, or addresses of it are free: pods may have waited for it, the oldest first.
+    pub(super) fn retry_pods_of_network(&mut self, name: &str, effects: &mut Effects) {
+        for pod in self.waiting.of_network(name) {
+            if let Some(seen) = self.waiting.get(&pod).cloned() {
+                self.apply_pod(seen, effects);
+            }
+        }
+    }
+
+    /// Pods of these networks gave back addresses.
+    pub(super) fn addresses_are_free(&mut self, networks: BTreeSet<NamespacedName>, effects: &mut Effects) {
+        let names: BTreeSet<String> = networks.iter().map(|network| network.name.clone()).collect();
+        self.networks.touched.extend(networks);
+        for name in names {
+            self.retry_pods_of_network(&name, effects);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What is to be written into the objects of networks: status and finalizer.
+
+use api::NamespacedName;
+use api::virtual_network::{Condition, VirtualNetworkStatus, condition};
+
+use super::super::{ObjectRef, State};
+use super::{Known, Trouble};
+
+/// What the object of a network should hold.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NetworkReport {
+    pub object: ObjectRef,
+    /// Without times.
+    pub status: VirtualNetworkStatus,
+    /// Whether our finalizer belongs on it.
+    pub finalizer: bool,
+}
+
+fn condition(kind: &str, holds: bool, reason: &str, message: String) -> Condition {
+    Condition {
+        kind: kind.to_owned(),
+        status: if holds { "True" } else { "False" }.to_owned(),
+        reason: reason.to_owned(),
+        message,
+        last_transition_time: String::new(),
+    }
+}
+
+impl State {
+    /// What is to be written into the objects of networks that something happened to since the last call.
+    pub fn network_reports(&mut self) -> Vec<NetworkReport> {
+        let touched = std::mem::take(&mut self.networks.touched);
+        touched.iter().filter_map(|name| self.network_report(name)).collect()
+    }
+
+    /// None if the object holds it already.
+    fn network_report(&self, name: &NamespacedName) -> Option<NetworkReport> {
+        let known = self.networks.known.get(name)?;
+        let (used, free) = self.network_ipam.counts(name);
+        let pods = self.index.networks.pods_of(name).count();
+        let in_use = used > 0 || pods > 0;
+        let status = VirtualNetworkStatus {
+            conditions: conditions(known, self.index.networks.ready.contains_key(name), in_use, pods),
+            addresses_used: used,
+            addresses_free: free,
+            observed_generation: known.seen.generation,
+        };
+        // An object that is being deleted gets no new finalizer.
+        let finalizer = if known.seen.deleting { known.seen.finalizer && in_use } else { true };
+        let is_written = finalizer == known.seen.finalizer && status.says_the_same_as(&known.seen.status);
+        (!is_written).then(|| NetworkReport { object: known.object(), status, finalizer })
+    }
+}
+
+fn conditions(known: &Known, is_ready: bool, in_use: bool, pods: usize) -> Vec<Condition> {
+    let trouble = known.trouble.as_ref();
+    let is_right = trouble.is_none() && is_ready;
+    let ready = match trouble {
+        None => condition(condition::READY, is_right, "Ready", "pods may attach to it".to_owned()),
+        Some(Trouble { reason, message, .. }) => {
+            let stays = if is_ready { "; the network stays as it was" } else { "" };
+            condition(condition::READY, false, reason, format!("{message}{stays}"))
+        }
+    };
+    let conflict = match trouble.filter(|trouble| trouble.is_conflict) {
+        None => condition(
+            condition::CONFLICT,
+            false,
+            "None",
+            "nobody else has its addresses or its name".to_owned(),
+        ),
+        Some(Trouble { reason, message, .. }) => {
+            condition(condition::CONFLICT, true, reason, message.clone())
+        }
+    };
+    let in_use = match (in_use, known.seen.deleting) {
+        (false, _) => condition(condition::IN_USE, false, "NoPods", "no pod is attached to it".to_owned()),
+        (true, false) => {
+            condition(condition::IN_USE, true, "Pods", format!("pods that are attached to it: {pods}"))
+        }
+        (true, true) => {
+            let message = format!("it is deleted when the pods that are attached to it are gone: {pods}");
+            condition(condition::IN_USE, true, "Pods", message)
+        }
+    };
+    vec![ready, conflict, in_use]
+}

@@ -1,0 +1,265 @@
+//! Virtual networks on a real northbound database.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+#[allow(dead_code, reason = "shared with the other tests")]
+mod common;
+
+use common::{Controller, Server, config, lists, network, networks, node, nodes, pod, pods};
+use controller::engine::Input;
+use controller::state::Watched;
+use serde_json::{Value, json};
+
+fn asking(name: &str, uid: &str, node: &str, request: &Value) -> Value {
+    let mut object = pod("x", name, uid, node);
+    object["metadata"]["annotations"] = json!({"ovnNetwork": request.to_string()});
+    object
+}
+
+fn outside() -> Value {
+    let spec = json!({"scope": "Cluster", "reach": "Outside", "subnets": ["172.16.24.0/24"], "gateways": ["172.16.24.1"]});
+    network("infra", "ovn-ls-24", 1, spec)
+}
+
+fn isolated() -> Value {
+    network("x", "blue", 2, json!({"subnets": ["172.16.25.0/24", "fd00:25::/64"]}))
+}
+
+fn two_pods() -> Vec<Value> {
+    let both = json!([{"name": "ovn-ls-24", "interface": "net0", "ip_address": "172.16.24.55"},
+        {"name": "blue", "interface": "net1"}, {"name": "blue", "interface": "net2"}]);
+    let one = json!([{"name": "ovn-ls-24", "interface": "net0", "defaultGateway": "true"}]);
+    vec![
+        asking("a", "uid-a", "n1", &both),
+        asking("b", "uid-b", "n2", &one),
+        pod("x", "plain", "uid-p", "n1"),
+    ]
+}
+
+fn all_lists(network_list: Vec<Value>, pod_list: Vec<Value>) -> Vec<Input> {
+    let mut inputs = lists(vec![node("n1", 1), node("n2", 2)], pod_list);
+    inputs.retain(|input| !matches!(input, Input::Networks(_)));
+    inputs.push(networks(Watched::Reset(network_list)));
+    inputs
+}
+
+async fn started(server: &Server, inputs: Vec<Input>) -> Controller {
+    let mut controller = Controller::start(server.client(), config()).await;
+    for _ in 0..1000 {
+        controller.engine.settle().await.unwrap();
+        if !controller.reason.borrow().as_ref().is_some_and(|reason| reason.contains("lock")) {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    controller.feed(inputs).await;
+    controller
+}
+
+/// The whole database, without what differs from one run to the next.
+fn dump(server: &Server) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (table, columns) in [
+        ("Logical_Switch", "name,other_config,external_ids"),
+        ("Logical_Switch_Port", "name,type,addresses,port_security,options,external_ids"),
+        ("Logical_Router_Port", "name,mac,networks,options,external_ids"),
+        ("Logical_Router_Static_Route", "ip_prefix,nexthop,policy,route_table,external_ids"),
+        ("NAT", "type,external_ip,logical_ip,options,external_ids"),
+    ] {
+        let text =
+            server.nbctl(&["--format=csv", "--no-headings", &format!("--columns={columns}"), "list", table]);
+        lines.extend(text.lines().map(|line| format!("{table} {line}")));
+    }
+    lines.sort();
+    lines
+}
+
+fn has(server: &Server, command: &[&str], parts: &[&str]) {
+    let text = server.nbctl(command);
+    for part in parts {
+        assert!(text.contains(part), "{command:?} has no {part}:\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn networks_and_their_pods_come_and_go_and_leave_nothing() {
+    let server = Server::northbound();
+    let mut controller = started(&server, all_lists(vec![], vec![pod("x", "plain", "uid-p", "n1")])).await;
+    let before = dump(&server);
+
+    controller.feed([networks(Watched::Apply(outside())), networks(Watched::Apply(isolated()))]).await;
+    has(
+        &server,
+        &["--bare", "--columns=name,other_config,external_ids", "find", "Logical_Switch", "name=ovn-ls-24"],
+        &["subnet=172.16.24.0/24", "gateway_ip=172.16.24.1/24", "k8s.ovn.org/network=infra/ovn-ls-24"],
+    );
+    has(&server, &["ls-list"], &["(ovn-ls-24)", "(x.blue)"]);
+    has(&server, &["lrp-list", "ovn_cluster_router"], &["(rtos-ovn-ls-24)"]);
+    has(&server, &["lsp-list", "ovn-ls-24"], &["(stor-ovn-ls-24)"]);
+    for (router, external) in [("GR_n1", "172.18.0.2"), ("GR_n2", "172.18.0.3")] {
+        has(&server, &["lr-route-list", router], &["172.16.24.0/24"]);
+        has(&server, &["lr-nat-list", router], &["172.16.24.0/24", external]);
+    }
+    let defaults = server.nbctl(&[
+        "--bare",
+        "--columns=nexthop",
+        "find",
+        "Logical_Router_Static_Route",
+        "route_table=ovn-ls-24",
+    ]);
+    let mut hops: Vec<&str> = defaults.split_whitespace().collect();
+    hops.sort_unstable();
+    assert_eq!(hops, ["100.64.0.2", "100.64.0.3"]);
+
+    let asked = two_pods();
+    controller.feed(asked[..2].iter().map(|object| pods(Watched::Apply(object.clone())))).await;
+    has(&server, &["lsp-list", "ovn-ls-24"], &["(infra.ovn-ls-24_x_a)", "(infra.ovn-ls-24_x_b)"]);
+    has(&server, &["lsp-list", "x.blue"], &["(x.blue_x_a)", "(x.blue.net2_x_a)"]);
+    has(&server, &["lsp-list", "n1"], &["(x_a)", "(x_plain)"]);
+    has(&server, &["lsp-get-addresses", "infra.ovn-ls-24_x_a"], &["0a:58:ac:10:18:37 172.16.24.55"]);
+    has(&server, &["lsp-get-addresses", "x.blue_x_a"], &["0a:58:ac:10:19:02 172.16.25.2 fd00:25::2"]);
+    has(&server, &["lsp-get-port-security", "x.blue.net2_x_a"], &["172.16.25.3 fd00:25::3"]);
+    has(
+        &server,
+        &[
+            "--bare",
+            "--columns=options,external_ids",
+            "find",
+            "Logical_Switch_Port",
+            "name=infra.ovn-ls-24_x_b",
+        ],
+        &[
+            "00000000-0000-4000-8000-000000000002",
+            "iface-id-ver=uid-b",
+            "k8s.ovn.org/nad=infra/ovn-ls-24",
+            "pod=true",
+        ],
+    );
+    let last = std::iter::from_fn(|| controller.networks.try_recv().ok()).last().unwrap();
+    assert!(last.status.is("InUse") && last.status.is("Ready"), "{last:?}");
+    let whole = dump(&server);
+
+    // A pod that goes takes its ports, and its successor elsewhere gets others.
+    controller.feed([pods(Watched::Delete(("x", "a")))]).await;
+    assert_eq!(server.nbctl(&["lsp-list", "x.blue"]), "");
+    assert!(!server.nbctl(&["lsp-list", "ovn-ls-24"]).contains("x_a"));
+    let mut elsewhere = asked[0].clone();
+    elsewhere["metadata"]["uid"] = "uid-a2".into();
+    elsewhere["spec"]["nodeName"] = "n2".into();
+    controller.feed([pods(Watched::Apply(elsewhere))]).await;
+    has(&server, &["lsp-get-addresses", "infra.ovn-ls-24_x_a"], &["172.16.24.55"]);
+    has(&server, &["lsp-get-addresses", "x.blue_x_a"], &["172.16.25.4"]);
+    has(
+        &server,
+        &["--bare", "--columns=options", "find", "Logical_Switch_Port", "name=x.blue_x_a"],
+        &["00000000-0000-4000-8000-000000000002", "iface-id-ver=uid-a2"],
+    );
+    assert_eq!(controller.engine.verify().await.unwrap(), 0);
+    assert_eq!(dump(&server).len(), whole.len());
+
+    // A node that goes takes its routes and translations.
+    controller.feed([nodes(Watched::Delete("n1"))]).await;
+    let rest = server.nbctl(&[
+        "--bare",
+        "--columns=nexthop",
+        "find",
+        "Logical_Router_Static_Route",
+        "route_table=ovn-ls-24",
+    ]);
+    assert_eq!(rest, "100.64.0.3");
+    controller.feed([nodes(Watched::Apply(node("n1", 1)))]).await;
+
+    controller.feed([pods(Watched::Delete(("x", "a"))), pods(Watched::Delete(("x", "b")))]).await;
+    controller
+        .feed([networks(Watched::Delete(("infra", "ovn-ls-24"))), networks(Watched::Delete(("x", "blue")))])
+        .await;
+    assert_eq!(dump(&server), before);
+}
+
+#[tokio::test]
+async fn a_restart_over_the_same_networks_sends_nothing_and_keeps_addresses() {
+    let server = Server::northbound();
+    let first = started(&server, all_lists(vec![outside(), isolated()], two_pods())).await;
+    assert!(first.engine.foreign().is_empty(), "{}", first.engine.foreign());
+    drop(first);
+    let (before, done) = (dump(&server), server.transactions());
+    // The annotations were not written before the end: the addresses come from the ports.
+    let mut all = two_pods();
+    all.reverse();
+    let second = started(&server, all_lists(vec![isolated(), outside()], all)).await;
+    assert_eq!((second.metrics.transactions.get(), server.transactions()), (0, done));
+    assert_eq!(dump(&server), before);
+}
+
+#[tokio::test]
+async fn a_restart_removes_the_networks_that_went_meanwhile_and_only_those() {
+    let server = Server::northbound();
+    let plain = || vec![pod("x", "plain", "uid-p", "n1")];
+    drop(started(&server, all_lists(vec![], plain())).await);
+    let before = dump(&server);
+    drop(started(&server, all_lists(vec![outside(), isolated()], two_pods())).await);
+    assert!(dump(&server).len() > before.len() + 15);
+    // A network of ovn-kubernetes, and a switch of somebody's.
+    server.nbctl(&["ls-add", "other_ovn_layer2_switch"]);
+    server.nbctl(&[
+        "set",
+        "Logical_Switch",
+        "other_ovn_layer2_switch",
+        "external_ids:k8s.ovn.org/network=other",
+    ]);
+    server.nbctl(&["ls-add", "somebodys"]);
+    let controller = started(&server, all_lists(vec![], plain())).await;
+    has(&server, &["ls-list"], &["other_ovn_layer2_switch", "somebodys"]);
+    assert!(!controller.engine.foreign().is_empty(), "ovn-kubernetes' own is still told of");
+    drop(controller);
+    for switch in ["other_ovn_layer2_switch", "somebodys"] {
+        server.nbctl(&["ls-del", switch]);
+    }
+    assert_eq!(dump(&server), before);
+}
+
+#[tokio::test]
+async fn what_somebody_else_changes_in_a_network_is_put_right() {
+    let server = Server::northbound();
+    let mut controller = started(&server, all_lists(vec![outside(), isolated()], two_pods())).await;
+    let before = dump(&server);
+    for args in [
+        &["ls-del", "ovn-ls-24"][..],
+        &["lsp-del", "x.blue_x_a"],
+        &["lsp-set-addresses", "infra.ovn-ls-24_x_a", "unknown"],
+        &["lrp-del", "rtos-ovn-ls-24"],
+        &["lr-route-del", "GR_n1", "172.16.24.0/24"],
+        &["lr-nat-del", "GR_n2", "snat", "172.16.24.0/24"],
+        &["--route-table=ovn-ls-24", "lr-route-del", "ovn_cluster_router", "0.0.0.0/0"],
+    ] {
+        server.nbctl(args);
+        assert_ne!(dump(&server), before, "{args:?} does nothing");
+        for _ in 0..500 {
+            controller.engine.settle().await.unwrap();
+            if dump(&server) == before {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        assert_eq!(dump(&server), before, "after {args:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_existing_switch_of_the_name_is_taken_over() {
+    let server = Server::northbound();
+    server.nbctl(&["ls-add", "ovn-ls-24"]);
+    server.nbctl(&[
+        "set",
+        "Logical_Switch",
+        "ovn-ls-24",
+        "other_config:subnet=172.16.24.0/24",
+        "external_ids:gateway_ip=172.16.24.1/24",
+    ]);
+    let uuid = server.nbctl(&["--bare", "--columns=_uuid", "find", "Logical_Switch", "name=ovn-ls-24"]);
+    let _controller = started(&server, all_lists(vec![outside()], two_pods())).await;
+    assert_eq!(
+        server.nbctl(&["--bare", "--columns=_uuid", "find", "Logical_Switch", "name=ovn-ls-24"]),
+        uuid
+    );
+    has(&server, &["lsp-list", "ovn-ls-24"], &["(stor-ovn-ls-24)", "(infra.ovn-ls-24_x_b)"]);
+}
