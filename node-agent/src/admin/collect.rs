@@ -10,13 +10,13 @@ use crate::flow_cache::{Action, EndpointAmounts, Flow, InterfaceAmounts, Pressur
 use api::admin::{ByPath, Counters, EndpointCounters, InterfaceCounters, MapUse, TunnelCounters, TunnelEnd};
 use api::admin::{FlowSpec, Protocol};
 
-/// Container ids of endpoints that diverged in `epoch`; their entries are not used.
+/// Ids of endpoints that diverged in `epoch`; their entries are not used.
 pub fn diverged(endpoints: &[EndpointAmounts], epoch: u32) -> BTreeSet<String> {
     let now = endpoints.iter().filter(|e| e.diverged == Some(epoch));
     now.map(|e| e.endpoint.clone()).collect()
 }
 
-/// Converts at most `limit` flows, of container `only` if given, keeping their order. `diverged`: the result of
+/// Converts at most `limit` flows, of endpoint `only` if given, keeping their order. `diverged`: the result of
 /// [`diverged`].
 pub fn flows(
     list: Vec<Flow>,

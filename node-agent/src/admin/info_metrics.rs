@@ -1,11 +1,13 @@
-//! Prometheus metrics that name things: version, conditions, warnings, and the pod of each container id.
+//! Prometheus metrics that name things: version, conditions, warnings, and the pod of each endpoint.
 
 use std::fmt;
 
+use api::NamespacedName;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 
+use crate::attach;
 use crate::health::Health;
 use crate::kube::pods::Pods;
 use crate::node::problems;
@@ -50,16 +52,21 @@ impl Collector for InfoCollector {
         let help = "1 if pods can start on the node: all conditions are met, OVS is connected and the pods are known";
         encoder.encode_descriptor("ready", help, None, MetricType::Gauge)?.encode_gauge(&ready)?;
         let ports = ovs.pod_ports();
-        let help =
-            "Pod of each container id, for joining with the metrics that have the label endpoint; always 1";
+        let help = "Pod of each endpoint, for joining with the metrics that have the label endpoint, and the interface if it is not the pod's first; always 1";
         let mut info = encoder.encode_descriptor("endpoint_info", help, None, MetricType::Gauge)?;
-        for PodPort { sandbox, iface_id, .. } in &ports {
-            let (namespace, pod) = iface_id.split_once('_').unwrap_or(("", iface_id));
-            let labels = [("endpoint", sandbox.as_str()), ("namespace", namespace), ("pod", pod)];
-            info.encode_family(&labels)?.encode_gauge(&1_i64)?;
+        for port in &ports {
+            info.encode_family(&labels(port))?.encode_gauge(&1_i64)?;
         }
         Ok(())
     }
+}
+
+fn labels(port: &PodPort) -> Vec<(&'static str, String)> {
+    let id = port.id();
+    let pod = port.pod().unwrap_or_else(|| NamespacedName::new("", port.iface_id.as_str()));
+    let interface = (!attach::is_first(&id)).then(|| ("interface", port.pod_interface.clone()));
+    let labels = [("endpoint", id), ("namespace", pod.namespace), ("pod", pod.name)];
+    labels.into_iter().chain(interface).collect()
 }
 
 #[cfg(test)]
@@ -68,6 +75,26 @@ mod tests {
     use prometheus_client::registry::Registry;
 
     use super::*;
+
+    #[test]
+    fn an_endpoint_has_its_pod_and_only_a_further_interface_its_name() {
+        let port = |number, iface_id: &str, interface: &str| PodPort {
+            name: attach::Names::of(&attach::interface_id("c1", number)).shim_ovs,
+            iface_id: iface_id.to_owned(),
+            iface_id_ver: "u".to_owned(),
+            sandbox: "c1".to_owned(),
+            pod_interface: interface.to_owned(),
+            mac: String::new(),
+            addresses: String::new(),
+        };
+        let label = |name, value: &str| (name, value.to_owned());
+        let of_pod = [label("namespace", "red"), label("pod", "web.1")];
+        let first = labels(&port(0, "red_web.1", "eth0"));
+        assert_eq!(first, [&[label("endpoint", "c1")][..], &of_pod].concat());
+        let id = attach::interface_id("c1", 1);
+        let second = labels(&port(1, "shop.blue_red_web.1", "net1"));
+        assert_eq!(second, [&[label("endpoint", &id)][..], &of_pod, &[label("interface", "net1")]].concat());
+    }
 
     #[test]
     fn conditions_and_warnings_are_exported() {

@@ -1,17 +1,21 @@
-//! Resolves container ids to pods and tunnel endpoints to nodes.
+//! Resolves ids of endpoints to pods and tunnel endpoints to nodes. An endpoint is an interface of a pod; the first one of a pod has the
+//! container's id and the pod's name, `NAMESPACE/POD`, another one is `NAMESPACE/POD/INTERFACE`.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use crate::attach;
 use crate::kube::service_names::ServiceNames;
 use crate::node::Node;
 use crate::ovs::ports::PodPort;
 
-/// A pod of this node.
+/// An interface of a pod of this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named {
-    /// `NAMESPACE/NAME`.
+    /// `NAMESPACE/NAME`, and `/INTERFACE` if it is not the pod's first.
     pub pod: String,
+    /// Network, `NAMESPACE.NETWORK`; `None`: the cluster network.
+    pub network: Option<String>,
     /// Addresses with prefix length.
     pub addresses: Vec<String>,
     /// Name of the pod's OVS port.
@@ -23,7 +27,7 @@ pub struct Named {
 /// Snapshot of the names of pods and nodes.
 #[derive(Debug, Clone, Default)]
 pub struct Naming {
-    /// Pods by container id.
+    /// Interfaces of pods by id.
     pub pods: BTreeMap<String, Named>,
     /// Node names by address of the tunnel endpoint.
     pub nodes: BTreeMap<IpAddr, String>,
@@ -60,21 +64,29 @@ impl Naming {
     pub fn new(ports: Vec<PodPort>, nodes: BTreeMap<IpAddr, String>) -> Self {
         let named = |port: PodPort| {
             let addresses = port.addresses.split(',').filter(|a| !a.is_empty()).map(str::to_owned).collect();
-            let named = Named { pod: pod_of(&port.iface_id), addresses, port: port.name, mac: port.mac };
-            (port.sandbox, named)
+            let id = port.id();
+            let named = Named {
+                pod: pod_of(&port, &id),
+                network: port.network().map(str::to_owned),
+                addresses,
+                port: port.name,
+                mac: port.mac,
+            };
+            (id, named)
         };
         Self { pods: ports.into_iter().map(named).collect(), nodes, services: ServiceNames::default() }
     }
 
-    /// `NAMESPACE/NAME` of the pod of container `container`.
-    pub fn pod(&self, container: &str) -> Option<String> {
-        self.pods.get(container).map(|named| named.pod.clone())
+    /// Name of the endpoint with this id, as in [`Named::pod`].
+    pub fn pod(&self, id: &str) -> Option<String> {
+        self.pods.get(id).map(|named| named.pod.clone())
     }
 
-    /// `NAMESPACE/NAME` of this node's pod with an address.
+    /// `NAMESPACE/NAME` of this node's pod with an address of the cluster network. Other networks may have the same addresses.
     pub fn pod_at(&self, ip: IpAddr) -> Option<String> {
         let has = |address: &String| address.split('/').next().and_then(|a| a.parse().ok()) == Some(ip);
-        let named = self.pods.values().find(|named| named.addresses.iter().any(has))?;
+        let mut cluster = self.pods.values().filter(|named| named.network.is_none());
+        let named = cluster.find(|named| named.addresses.iter().any(has))?;
         Some(named.pod.clone())
     }
 
@@ -83,7 +95,7 @@ impl Naming {
         self.nodes.get(&remote).cloned()
     }
 
-    /// Resolves `NAMESPACE/POD`, a container id or a prefix of one to a container id.
+    /// Resolves `NAMESPACE/POD`, `NAMESPACE/POD/INTERFACE`, an id or a prefix of one to an id.
     pub fn container(&self, name: &str) -> Result<String, NoEndpoint> {
         if let Some((id, _)) = self.pods.iter().find(|(id, named)| *id == name || named.pod == name) {
             return Ok(id.clone());
@@ -98,9 +110,13 @@ impl Naming {
     }
 }
 
-/// Converts a logical port `NAMESPACE_POD` to `NAMESPACE/POD`; neither part contains an underscore.
-fn pod_of(iface_id: &str) -> String {
-    iface_id.replacen('_', "/", 1)
+/// Name of the endpoint of a port; the logical port where that is not named after a pod.
+fn pod_of(port: &PodPort, id: &str) -> String {
+    match port.pod() {
+        None => port.iface_id.clone(),
+        Some(pod) if attach::is_first(id) => pod.to_string(),
+        Some(pod) => format!("{pod}/{}", port.pod_interface),
+    }
 }
 
 #[cfg(test)]
@@ -132,6 +148,34 @@ pub(crate) mod tests {
         let mut one = naming();
         one.pods.remove("c0ffee02");
         assert_eq!(one.container("c0f").as_deref(), Ok("c0ffee01"));
+    }
+
+    #[test]
+    fn another_interface_of_a_pod_has_a_name_of_its_own_and_hides_no_pod() {
+        let port = |number, iface_id: &str, interface: &str, address: &str| PodPort {
+            name: attach::Names::of(&attach::interface_id("c0ffee01", number)).host,
+            iface_id: iface_id.to_owned(),
+            iface_id_ver: "u".to_owned(),
+            sandbox: "c0ffee01".to_owned(),
+            pod_interface: interface.to_owned(),
+            mac: "0a:58:0a:f4:00:03".to_owned(),
+            addresses: address.to_owned(),
+        };
+        let ports = vec![
+            port(0, "red_web.1", "eth0", "10.244.0.3/24"),
+            port(1, "shop.blue_red_web.1", "net1", "10.244.0.4/24"),
+            port(2, "shop.blue.net2_red_web.1", "net2", "10.244.0.5/24"),
+        ];
+        let naming = Naming::new(ports, BTreeMap::new());
+        assert_eq!(naming.pods.len(), 3);
+        for (name, number) in [("red/web.1", 0), ("red/web.1/net1", 1), ("red/web.1/net2", 2), ("c0ffee", 0)]
+        {
+            let id = attach::interface_id("c0ffee01", number);
+            assert_eq!(naming.container(name), Ok(id.clone()));
+            assert_eq!(naming.pods[&id].network.as_deref(), (number > 0).then_some("shop.blue"));
+        }
+        let at = |address: &str| naming.pod_at(address.parse().unwrap());
+        assert_eq!((at("10.244.0.3").as_deref(), at("10.244.0.4")), (Some("red/web.1"), None));
     }
 
     #[test]

@@ -84,7 +84,7 @@ impl Mode {
 /// Desired configuration of a pod's port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Container (sandbox) id: letters, digits, `-` and `_`.
+    /// Id of the pod's interface ([`crate::attach::interface_id`]): letters, digits, `-` and `_`.
     pub id: String,
     /// Index of the host end of the pod's veth.
     pub host_ifindex: u32,

@@ -5,7 +5,7 @@
 //! <dir>/uplink/<program>-<ifindex>         what is attached to the uplink
 //! <dir>/xdp/xdp_uplink-<ifindex>           the XDP program on the uplink
 //! <dir>/host/<program>-<ifindex>           what is attached to the interfaces of the node itself
-//! <dir>/endpoints/<id>/<program>-<ifindex> what is attached for a pod
+//! <dir>/endpoints/<id>/<program>-<ifindex> what is attached for an interface of a pod
 //! ```
 //! Links are beside the maps, not below the layout: a link outlives a change of layout, its program is replaced.
 

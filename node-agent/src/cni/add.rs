@@ -1,35 +1,38 @@
-//! ADD: connects a container to the cluster network, or fails and undoes all steps.
+//! ADD: connects a container to the cluster network and to the other networks of its pod, or fails and undoes all steps.
 //!
-//! Order: links (concurrently with the wait for addresses); then the pod's interface, and concurrently the node's ends followed by
-//! OVS port and eBPF programs; then the wait for `ovn-installed`.
+//! Order: links of the first interface (concurrently with the wait for addresses), then those of the others, which the addresses name;
+//! then the interfaces in the pod, and concurrently the node's ends followed by OVS ports and eBPF programs; then the wait for
+//! `ovn-installed` of all.
 
-use ipnet::IpNet;
 use std::pin::pin;
 use std::time::Duration;
 
-use api::annotation::{PodNetwork, PodNetworks};
-use api::ovn_name::pod_port;
+use futures::future::join_all;
+use ipnet::IpNet;
 use tokio::time::Instant;
 
+use super::interfaces::{Interfaces, Wanted, Who};
 use super::request::Call;
-use super::result::AddResult;
+use super::result::{AddResult, AddResults};
 use super::{CniError, del};
-use crate::attach::Names;
+use crate::attach::{self, Names};
 use crate::bpf::{Endpoint, Mode};
+use crate::kernel::link::Link;
 use crate::kernel::netns::Netns;
-use crate::kube::pods::PodError;
+use crate::kube::pods::{PodAddresses, PodError};
 use crate::node::Node;
 use crate::node::calls::Cancel;
 use crate::node::timing::{Steps, timed};
 use crate::ovs::ports::PodPort;
-use crate::pod::links::{self, Ends};
-use crate::pod::pod_netns::PodSide;
+use crate::pod::links::{self, Ends, PodEnd};
+use crate::pod::pod_netns::{self, PodSide};
+use crate::pod::{AttachError, endpoints};
 use api::NamespacedName;
+use api::cni::code;
+use ovsdb_client::Uuid;
 
 /// Timeout of an ADD, below the two minutes after which container runtimes give up.
 pub const BUDGET: Duration = Duration::from_secs(110);
-
-type Addresses = (String, PodNetwork);
 
 /// Executes ADD. `cancel` ends it when the result is no longer wanted.
 ///
@@ -40,29 +43,32 @@ pub async fn add(
     call: &Call,
     cancel: &Cancel,
     steps: &mut Steps,
-) -> Result<AddResult, CniError> {
+) -> Result<AddResults, CniError> {
     let deadline = Instant::now() + BUDGET;
     let pod = call
         .pod()
         .ok_or_else(|| CniError::failure("CNI_ARGS: K8S_POD_NAMESPACE and K8S_POD_NAME are missing"))?;
+    possible(node, call)?;
     let netns = Netns::open(call.netns.as_deref().unwrap_or_default().as_ref())?;
     let names = Names::of(&call.container_id);
+    let who = Who { container: &call.container_id, ifname: &call.ifname, pod: &pod, mtu: node.mtu };
     let mut addresses = pin!(timed(node.pods.addresses(&pod, call.pod_uid(), BUDGET)));
     // Usually the addresses are known already, and the veth pair is created with the final MAC.
-    let known: Option<Addresses> = match futures::poll!(addresses.as_mut()) {
-        std::task::Poll::Ready((done, _)) => Some(done?),
+    let known: Option<Interfaces> = match futures::poll!(addresses.as_mut()) {
+        std::task::Poll::Ready((done, _)) => Some(Interfaces::of(who, done?)?),
         std::task::Poll::Pending => None,
     };
-    let mac = known.as_ref().map(|(_, network)| network.mac_address);
-    steps.time("pair", links::create_links(node, &names, &netns, &call.ifname, mac)).await?;
+    let mac = known.as_ref().map(|all| all.first.network.mac_address);
+    let end = PodEnd { ifname: &call.ifname, mac, mtu: node.mtu };
+    steps.time("pair", links::create_links(node, &names, &netns, end)).await?;
 
-    let add = Add { node, call, netns: &netns, names: &names, pod: &pod, mac_is_set: mac.is_some() };
     let work = async {
-        let known = match known {
+        let all = match known {
             Some(known) => known,
-            None => wait_addresses(addresses, cancel, steps).await?,
+            None => Interfaces::of(who, wait_addresses(addresses, cancel, steps).await?)?,
         };
-        add.plug(known, cancel, deadline, steps).await
+        let add = Add { node, call, netns: &netns, pod: &pod, mac_is_set: mac.is_some(), all: &all };
+        add.plug(cancel, deadline, steps).await
     };
     match work.await {
         Ok(result) => Ok(result),
@@ -73,11 +79,31 @@ pub async fn add(
     }
 }
 
+/// Refuses what is not supported, before anything is made.
+fn possible(node: &Node, call: &Call) -> Result<(), CniError> {
+    let container = &call.container_id;
+    if !attach::is_first(container) {
+        let msg = format!("CNI_CONTAINERID: `{container}`: has the form of the agent's own ids; use another");
+        return Err(CniError::new(code::INVALID_ENVIRONMENT, msg));
+    }
+    let rows = node.ovs.ports_of(container);
+    let first = rows.iter().filter_map(|row| PodPort::of(row)).find(|port| attach::is_first(&port.id()));
+    match first.filter(|port| port.pod_interface != call.ifname) {
+        None => Ok(()),
+        Some(port) => Err(CniError::failure(format!(
+            "CNI_IFNAME `{}`: ADD was called before for this container, with CNI_IFNAME `{}`. An interface by a further call, as Multus \
+             makes it for a NetworkAttachmentDefinition, is not supported yet; where Slipstream is the default plugin, its first call \
+             makes all interfaces of the pod. Nothing was changed",
+            call.ifname, port.pod_interface
+        ))),
+    }
+}
+
 async fn wait_addresses(
-    addresses: impl Future<Output = (Result<Addresses, PodError>, Duration)>,
+    addresses: impl Future<Output = (Result<PodAddresses, PodError>, Duration)>,
     cancel: &Cancel,
     steps: &mut Steps,
-) -> Result<Addresses, CniError> {
+) -> Result<PodAddresses, CniError> {
     let (done, took) = cancel.unless(addresses).await.map_err(CniError::again)?;
     steps.add("addresses", took);
     Ok(done?)
@@ -87,118 +113,179 @@ struct Add<'a> {
     node: &'a Node,
     call: &'a Call,
     netns: &'a Netns,
-    names: &'a Names,
     pod: &'a NamespacedName,
+    /// The first interface was created with its MAC.
     mac_is_set: bool,
+    all: &'a Interfaces,
+}
+
+/// What the host side has after its steps: the host veths of all interfaces, and the rows of their OVS ports.
+struct Host {
+    links: Vec<Link>,
+    rows: Vec<Uuid>,
 }
 
 impl Add<'_> {
     async fn plug(
         &self,
-        (uid, network): Addresses,
         cancel: &Cancel,
         deadline: Instant,
         steps: &mut Steps,
-    ) -> Result<AddResult, CniError> {
-        let (node, call, datapath) = (self.node, self.call, &*self.node.datapath);
-        let side = PodSide::new(&call.ifname, &network, self.mac_is_set, datapath.pod_completes_checksums());
-        let port = self.port(uid, &network);
-        // The OVS end is set up before the port is added: with the userspace datapath ovs-vswitchd restores the flags it found
-        // when it opened the interface, with promiscuous mode added (netdev-linux.c, update_flags), and an interface that
-        // is set up in between would stay down.
-        let ends = timed(async {
-            let ends = Ends::find(&node.netlink, self.names, datapath.attach).await?;
-            ends.set_up(&node.netlink, &call.container_id).await?;
-            Ok::<_, CniError>(ends)
-        });
-        let host_side = async {
-            let (ends, up) = ends.await;
-            let ends = ends?;
-            let endpoint = Endpoint {
-                id: call.container_id.clone(),
-                host_ifindex: ends.host.index,
-                mode: Mode::of_shim(ends.shim_indexes()),
-                addresses: network.ip_addresses.iter().map(IpNet::addr).collect(),
-                mac: network.mac_address.0,
-                shares_ingress: node.pods.get(self.pod).is_some_and(|pod| pod.limits_sending),
-            };
-            let (attached, row) = tokio::join!(
-                links::add_endpoint(datapath, endpoint),
-                timed(async { node.ovs.add_pod_port(&port).await.map_err(CniError::from) })
-            );
-            Ok::<_, CniError>((ends.host, up, attached, row))
-        };
-        let ((pod, host), took) =
-            timed(async { tokio::join!(timed(side.clone().configure(self.netns)), host_side) }).await;
+    ) -> Result<AddResults, CniError> {
+        let (node, all) = (self.node, self.all);
+        if !all.further.is_empty() {
+            steps.time("pairs", self.create_further()).await?;
+        }
+        let sides = self.sides();
+        let ports: Vec<PodPort> =
+            all.all().map(|one| one.port(node.datapath.attach, &self.call.container_id, &all.uid)).collect();
+        let mut host_steps = Vec::new();
+        let ((pod, host), took) = timed(async {
+            tokio::join!(
+                timed(pod_netns::configure(sides.clone(), self.netns)),
+                self.host_side(&ports, &mut host_steps)
+            )
+        })
+        .await;
         steps.add("pod", pod.1);
-        let mut errors = Vec::new();
-        let (mut host_link, mut row_id) = (None, None);
-        match host {
-            Ok((link, up, attached, (row, row_took))) => {
-                steps.add("host", up);
-                steps.add("row", row_took);
-                host_link = Some(link);
-                match attached {
-                    Ok(took) => {
-                        node.flow_cache.endpoint_added(&call.container_id);
-                        steps.add("programs", took);
-                    }
-                    Err(e) => errors.push(CniError::from(e)),
-                }
-                match row {
-                    Ok(id) => row_id = Some(id),
-                    Err(e) => errors.push(e),
-                }
-            }
-            Err(e) => errors.push(e),
-        }
+        host_steps.into_iter().for_each(|(step, took)| steps.add(step, took));
         steps.add("plug", took);
-        if let Err(e) = pod.0 {
-            errors.push(e.into());
-        }
-        let (Some(host), Some(row), None) = (host_link, row_id, CniError::join(errors.clone())) else {
-            return Err(CniError::join(errors).unwrap_or_else(|| CniError::failure("no step completed")));
+        let host = match (host, pod.0) {
+            (Ok(host), Ok(())) => host,
+            (host, pod) => {
+                let errors = host.err().into_iter().flatten().chain(pod.err().map(CniError::from)).collect();
+                return Err(CniError::join(errors).unwrap_or_else(|| CniError::failure("no step completed")));
+            }
         };
-        let left = deadline.saturating_duration_since(Instant::now());
-        let installed = cancel.unless(node.ovs.wait_installed(row, &port.name, left));
-        steps.time("installed", installed).await.map_err(CniError::again)??;
-        self.still_current(&network)?;
-        Ok(AddResult {
-            host: self.names.host.clone(),
-            host_mac: host.mac.unwrap_or_default(),
-            ifname: call.ifname.clone(),
-            mac: network.mac_address,
-            sandbox: call.netns.clone().unwrap_or_default(),
-            mtu: node.mtu,
-            ips: network.ip_addresses.iter().map(|a| (*a, side.gateway_of(a))).collect(),
+        let installed = async {
+            for (row, port) in host.rows.iter().zip(&ports) {
+                let left = deadline.saturating_duration_since(Instant::now());
+                node.ovs.wait_installed(*row, &port.name, left).await?;
+            }
+            Ok::<_, CniError>(())
+        };
+        steps.time("installed", cancel.unless(installed)).await.map_err(CniError::again)??;
+        self.still_current()?;
+        Ok(self.results(&host.links, &sides))
+    }
+
+    /// Creates the links of all interfaces but the first.
+    async fn create_further(&self) -> Result<(), CniError> {
+        let (node, netns) = (self.node, self.netns);
+        let create = self.all.further.iter().map(|one| async move {
+            let end = PodEnd { ifname: &one.ifname, mac: Some(one.network.mac_address), mtu: one.mtu };
+            links::create_links(node, &one.names, netns, end).await
+        });
+        let made = joined(join_all(create).await);
+        made.map(drop).map_err(|errors| {
+            CniError::join(errors).unwrap_or_else(|| CniError::failure("no interface was created"))
         })
     }
 
-    fn port(&self, uid: String, network: &PodNetwork) -> PodPort {
-        PodPort {
-            name: self.names.ovs_port(self.node.datapath.attach).to_owned(),
-            iface_id: pod_port(&self.pod.namespace, &self.pod.name),
-            iface_id_ver: uid,
-            sandbox: self.call.container_id.clone(),
-            pod_interface: self.call.ifname.clone(),
-            mac: network.mac_address.to_string(),
-            addresses: network.ip_addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
+    /// Configuration of the interfaces in the pod, the first one first.
+    fn sides(&self) -> Vec<PodSide> {
+        let checksums = self.node.datapath.pod_completes_checksums();
+        let side = |one: &Wanted| {
+            let mac_is_set = self.mac_is_set || !attach::is_first(&one.id);
+            PodSide::new(&one.ifname, &one.network, mac_is_set, checksums)
+        };
+        self.all.all().map(side).collect()
+    }
+
+    /// Sets the node's ends up, and then adds OVS ports and programs. The OVS end is set up before the port is added: with the userspace
+    /// datapath ovs-vswitchd restores the flags it found when it opened the interface, with promiscuous mode added
+    /// (netdev-linux.c, update_flags), and an interface that is set up in between would stay down.
+    async fn host_side(
+        &self,
+        ports: &[PodPort],
+        steps: &mut Vec<(&'static str, Duration)>,
+    ) -> Result<Host, Vec<CniError>> {
+        let (node, datapath, container) = (self.node, &*self.node.datapath, &self.call.container_id);
+        let set_up = self.all.all().map(|one| async move {
+            let ends = Ends::find(&node.netlink, &one.names, datapath.attach).await?;
+            ends.set_up(&node.netlink, container).await?;
+            Ok::<_, AttachError>(ends)
+        });
+        let (ends, up) = timed(join_all(set_up)).await;
+        let ends: Vec<Ends> = joined(ends)?;
+        steps.push(("host", up));
+        let wanted = self.all.all().zip(&ends).map(|(one, ends)| self.endpoint(one, ends)).collect();
+        let (attached, (rows, rows_took)) = tokio::join!(
+            endpoints::add(datapath, container, wanted),
+            timed(async { node.ovs.add_pod_ports(ports).await.map_err(CniError::from) })
+        );
+        steps.push(("row", rows_took));
+        let mut errors = Vec::new();
+        match attached {
+            Ok(took) => {
+                self.all.all().for_each(|one| node.flow_cache.endpoint_added(&one.id));
+                steps.push(("programs", took));
+            }
+            Err(e) => errors.push(CniError::from(e)),
+        }
+        match rows {
+            Ok(rows) if errors.is_empty() => {
+                Ok(Host { links: ends.into_iter().map(|ends| ends.host).collect(), rows })
+            }
+            Ok(_) => Err(errors),
+            Err(e) => {
+                errors.push(e);
+                Err(errors)
+            }
+        }
+    }
+
+    fn endpoint(&self, one: &Wanted, ends: &Ends) -> Endpoint {
+        let limits_sending = || self.node.pods.get(self.pod).is_some_and(|pod| pod.limits_sending);
+        Endpoint {
+            id: one.id.clone(),
+            host_ifindex: ends.host.index,
+            mode: Mode::of_shim(ends.shim_indexes()),
+            addresses: one.network.ip_addresses.iter().map(IpNet::addr).collect(),
+            mac: one.network.mac_address.0,
+            // The `bandwidth` plugin limits the interface that the runtime named.
+            shares_ingress: attach::is_first(&one.id) && limits_sending(),
+        }
+    }
+
+    fn results(&self, hosts: &[Link], sides: &[PodSide]) -> AddResults {
+        let one = |((one, host), side): ((&Wanted, &Link), &PodSide)| AddResult {
+            host: one.names.host.clone(),
+            host_mac: host.mac.unwrap_or_default(),
+            ifname: one.ifname.clone(),
+            mac: one.network.mac_address,
+            sandbox: self.call.netns.clone().unwrap_or_default(),
+            mtu: one.mtu,
+            ips: one.network.ip_addresses.iter().map(|a| (*a, side.gateway_of(a))).collect(),
+        };
+        AddResults {
+            interfaces: self.all.all().zip(hosts).zip(sides).map(one).collect(),
+            routes: sides.iter().flat_map(PodSide::all_routes).collect(),
         }
     }
 
     /// The namespace, and the links with it, may have disappeared during the wait. And the addresses may have changed: when
-    /// the controller refuses an annotation and gives the pod new ones, the port is in place with those.
-    fn still_current(&self, network: &PodNetwork) -> Result<(), CniError> {
+    /// the controller refuses an annotation and gives the pod new ones, the ports are in place with those.
+    fn still_current(&self) -> Result<(), CniError> {
         if let Some(info) = self.node.pods.get(self.pod) {
-            let now = info.networks.as_deref().map(PodNetworks::default_of);
             // A removed or unreadable annotation counts as a changed one.
-            let same = matches!(&now, Some(Ok(now))
-                if (&now.ip_addresses, now.mac_address) == (&network.ip_addresses, network.mac_address));
-            if !same {
+            if !info.networks.as_deref().is_some_and(|now| self.all.are_in(now)) {
                 let msg = format!("pod {}: addresses changed during ADD", self.pod);
                 return Err(CniError::again(msg));
             }
         }
         Netns::open(self.netns.path()).map(drop).map_err(CniError::from)
     }
+}
+
+/// What all steps made, or the errors of those that failed.
+fn joined<T>(done: Vec<Result<T, AttachError>>) -> Result<Vec<T>, Vec<CniError>> {
+    let (mut made, mut errors) = (Vec::new(), Vec::new());
+    for one in done {
+        match one {
+            Ok(one) => made.push(one),
+            Err(error) => errors.push(CniError::from(error)),
+        }
+    }
+    if errors.is_empty() { Ok(made) } else { Err(errors) }
 }

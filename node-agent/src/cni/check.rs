@@ -1,63 +1,117 @@
 //! CHECK: verifies that a container is still connected as ADD left it. STATUS: reports whether ADD can be served.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use api::MacAddr;
-use api::annotation::PodNetworks;
+use api::annotation::{PodNetwork, PodNetworks};
 use api::cni::code;
 use ipnet::IpNet;
 use serde_json::Value;
 
 use super::CniError;
 use super::request::Call;
-use crate::attach::Names;
+use crate::attach::{self, Names};
 use crate::kernel::netns::Netns;
 use crate::node::Node;
-use crate::pod::pod_netns::PodSide;
+use crate::ovs::ports::PodPort;
+use crate::pod::pod_netns::{self, PodSide};
 
-/// Executes CHECK.
+/// Executes CHECK, of all interfaces of the container.
 ///
 /// # Errors
-/// Everything that is missing or differs.
+/// Everything that is missing or differs, with the interface.
 pub async fn check(node: &Node, call: &Call) -> Result<(), CniError> {
     let prev = call.conf.prev_result.as_ref();
     let prev = prev.ok_or_else(|| CniError::new(code::INVALID_CONFIG, "CHECK: `prevResult` is missing"))?;
-    let mut side = expected(prev, &call.ifname)?;
-    // Routes are not part of the result; they are derived from the pod's annotation, if it still exists.
-    if let Some(info) = call.pod().and_then(|key| node.pods.get(&key))
-        && let Some(Ok(network)) = info.networks.as_deref().map(PodNetworks::default_of)
-    {
-        side.routes = network.routes.iter().map(|r| (r.dest, r.next_hop)).collect();
+    let rows = node.ovs.ports_of(&call.container_id);
+    let ports: Vec<PodPort> = rows.iter().filter_map(|row| PodPort::of(row)).collect();
+    let annotation = call.pod().and_then(|key| node.pods.get(&key)?.networks);
+    let networks = annotation.and_then(|text| PodNetworks::all_of(&text).ok());
+    let others = networks.as_ref().map(|(_, others)| by_interface(others)).unwrap_or_default();
+    // Interfaces of other plugins are none of this one's.
+    let mut known: BTreeSet<&str> = others.keys().copied().collect();
+    known.extend(ports.iter().filter(|port| !attach::is_first(&port.id())).map(|p| p.pod_interface.as_str()));
+    let further: Vec<String> = in_pod(prev)
+        .into_iter()
+        .filter(|name| *name != call.ifname && known.contains(name.as_str()))
+        .collect();
+    let mut sides = vec![expected(prev, &call.ifname)?];
+    for name in &further {
+        sides.push(expected(prev, name)?);
+    }
+    // The result of a single interface has no routes; all are derived from the pod's annotation, if it still exists.
+    for side in &mut sides {
+        let network = match &networks {
+            Some((default, _)) if side.ifname == call.ifname => Some(default),
+            _ => others.get(side.ifname.as_str()).copied(),
+        };
+        side.routes = network.iter().flat_map(|n| &n.routes).map(|r| (r.dest, r.next_hop)).collect();
     }
     let netns = Netns::open(call.netns.as_deref().unwrap_or_default().as_ref())?;
-    let mut wrong = side.differences(&netns).await?;
-    wrong.extend(host_differences(node, &call.container_id).await?);
+    let mut wrong = pod_netns::differences(sides, &netns).await?;
+    wrong.extend(host_differences(node, &call.container_id, &ports, &further).await?);
     if wrong.is_empty() { Ok(()) } else { Err(CniError::failure(format!("CHECK: {}", wrong.join("; ")))) }
 }
 
-async fn host_differences(node: &Node, container: &str) -> Result<Vec<String>, CniError> {
-    let names = Names::of(container);
+/// Entries of the annotation by the interface in the pod.
+fn by_interface(others: &BTreeMap<String, PodNetwork>) -> BTreeMap<&str, &PodNetwork> {
+    others.values().filter_map(|network| Some((network.interface.as_deref()?, network))).collect()
+}
+
+/// What is wrong on the node's side. `further`: the interfaces in the pod beside the first.
+async fn host_differences(
+    node: &Node,
+    container: &str,
+    ports: &[PodPort],
+    further: &[String],
+) -> Result<Vec<String>, CniError> {
     let mut wrong = Vec::new();
-    match node.netlink.find(&names.host).await? {
-        None => wrong.push(format!("interface {} is not on the node", names.host)),
-        Some(link) if !link.up => wrong.push(format!("interface {} is down", names.host)),
-        Some(_) => {}
+    let mut ids = BTreeSet::from([container.to_owned()]);
+    ids.extend(ports.iter().map(PodPort::id));
+    for id in &ids {
+        let names = Names::of(id);
+        let port = ports.iter().find(|port| port.id() == *id);
+        // The names of the first interface's links are those of the container.
+        let whose = match port {
+            Some(port) if !attach::is_first(id) => format!(" of {}", port.pod_interface),
+            _ => String::new(),
+        };
+        match node.netlink.find(&names.host).await? {
+            None => wrong.push(format!("interface {}{whose} is not on the node", names.host)),
+            Some(link) if !link.up => wrong.push(format!("interface {}{whose} is down", names.host)),
+            Some(_) => {}
+        }
+        for port in ports.iter().filter(|port| port.id() == *id) {
+            if !node.ovs.is_on_integration_bridge(&port.name) {
+                wrong.push(format!("OVS port {}{whose} is not on br-int", port.name));
+            }
+            // In interposed mode the OVS port is the shim's far end.
+            if port.name != names.host && node.netlink.find(&port.name).await?.is_none() {
+                wrong.push(format!("interface {}{whose} is not on the node", port.name));
+            }
+        }
     }
-    let ports = node.ovs.ports_of(container);
-    if ports.is_empty() {
+    if !ports.iter().any(|port| attach::is_first(&port.id())) {
         wrong.push("the container has no OVS port".to_owned());
     }
-    for port in ports {
-        if !node.ovs.is_on_integration_bridge(&port.name) {
-            wrong.push(format!("OVS port {} is not on br-int", port.name));
-        }
-        // In interposed mode the OVS port is the shim's far end.
-        if port.name != names.host && node.netlink.find(&port.name).await?.is_none() {
-            wrong.push(format!("interface {} is not on the node", port.name));
-        }
-    }
+    let has_port = |name: &&String| ports.iter().any(|port| port.pod_interface == **name);
+    let without = further.iter().filter(|name| !has_port(name));
+    wrong.extend(without.map(|name| format!("interface {name} of the container has no OVS port")));
     Ok(wrong)
 }
 
-/// Reads the expected state of the container's interface from `prevResult`.
+/// Names of the interfaces in the container in `prevResult`.
+fn in_pod(prev: &Value) -> Vec<String> {
+    let list = prev.get("interfaces").and_then(Value::as_array);
+    let named = |one: &Value| {
+        let sandbox = one.get("sandbox").and_then(Value::as_str).unwrap_or_default();
+        let name = one.get("name").and_then(Value::as_str)?;
+        (!sandbox.is_empty()).then(|| name.to_owned())
+    };
+    list.into_iter().flatten().filter_map(named).collect()
+}
+
+/// Reads the expected state of an interface of the container from `prevResult`.
 pub fn expected(prev: &Value, ifname: &str) -> Result<PodSide, CniError> {
     let invalid = |what: String| CniError::new(code::INVALID_CONFIG, format!("prevResult: {what}"));
     let list = |key: &str| prev.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
@@ -110,6 +164,29 @@ mod tests {
     use serde_json::json;
 
     #[test]
+    fn each_interface_has_the_addresses_of_its_own_index() {
+        let prev = json!({
+            "interfaces": [
+                { "name": "h0", "mac": "02:00:00:00:00:01" },
+                { "name": "eth0", "mac": "0a:58:0a:f4:00:04", "sandbox": "/x" },
+                { "name": "h1", "mac": "02:00:00:00:00:02" },
+                { "name": "net1", "mac": "0a:58:ac:10:01:03", "sandbox": "/x" },
+            ],
+            "ips": [
+                { "address": "10.244.0.4/24", "interface": 1 },
+                { "address": "172.16.1.3/24", "gateway": "172.16.1.1", "interface": 3 },
+            ],
+        });
+        assert_eq!(in_pod(&prev), ["eth0", "net1"]);
+        let of = |name| {
+            let side = expected(&prev, name).unwrap();
+            (side.mac.to_string(), side.addresses[0].to_string(), side.gateways.len())
+        };
+        assert_eq!(of("eth0"), ("0a:58:0a:f4:00:04".to_owned(), "10.244.0.4/24".to_owned(), 0));
+        assert_eq!(of("net1"), ("0a:58:ac:10:01:03".to_owned(), "172.16.1.3/24".to_owned(), 1));
+    }
+
+    #[test]
     fn only_the_containers_interface_counts_in_a_previous_result() {
         let prev = json!({
             "interfaces": [
@@ -123,6 +200,8 @@ mod tests {
         });
         let side = expected(&prev, "eth0").unwrap();
         assert_eq!((side.addresses.len(), side.gateways.len()), (1, 1));
+        assert_eq!(in_pod(&prev), ["eth0"]);
+        assert!(in_pod(&json!({ "interfaces": 5 })).is_empty());
         assert!(expected(&prev, "host").unwrap_err().msg.contains("no interface host"));
         assert_eq!(expected(&json!({}), "eth0").unwrap_err().code, code::INVALID_CONFIG);
         let bad = json!({ "interfaces": [{ "name": "eth0", "mac": "x", "sandbox": "/x" }] });

@@ -1,67 +1,68 @@
 //! Garbage collection of resources of deleted pods, at start and periodically, as a container's network namespace can disappear
 //! without a DEL.
 //!
-//! A container with a host veth is kept: the veth is deleted with the pod's namespace, so the pod may be alive, and a DEL will
-//! follow. All resources of a container without one are removed.
+//! An interface with a host veth is kept: the veth is deleted with the pod's namespace, so the pod may be alive, and a DEL will
+//! follow. All resources of an interface without one are removed, whether or not the container has others. Interfaces are known by
+//! their ids ([`attach::interface_id`]); the first one of a container has the container's.
 
 use api::MacAddr;
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::attach::Attach;
-use crate::attach::Names;
+use crate::attach::{self, Attach, Names};
 use crate::bpf::{Endpoint, Mode};
 use crate::cni::{CniError, del};
 use crate::kernel::link::Link;
 use crate::node::Node;
 use crate::ovs::ports::PodPort;
+use crate::pod::endpoints;
 use crate::pod::links;
 
 /// Interval of rounds, after the first few.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// Resources of containers found on the node.
+/// Resources of interfaces of containers found on the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
-    /// OVS ports by container.
+    /// OVS ports by interface.
     pub ports: BTreeMap<String, PodPort>,
-    /// Containers named in the alias of a link.
+    /// Interfaces that have a link whose alias names the container.
     pub by_alias: BTreeSet<String>,
     /// Names of the veths on the node.
     pub veths: BTreeSet<String>,
-    /// Containers with eBPF programs, and whether all of their programs are attached.
+    /// Interfaces with eBPF programs, and whether all of their programs are attached.
     pub endpoints: BTreeMap<String, bool>,
 }
 
 /// Actions of a round.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Containers to remove.
+    /// Interfaces to remove.
     pub release: BTreeSet<String>,
     /// Shims without a container, by the name of their agent end.
     pub shims: BTreeSet<String>,
-    /// Containers without attached programs.
+    /// Interfaces without attached programs.
     pub reattach: BTreeSet<String>,
 }
 
 /// Computes the actions; pure. `programs`: attach mode, if the node uses eBPF programs.
 pub fn plan(found: &Found, programs: Option<Attach>) -> Plan {
     let mut plan = Plan::default();
-    let containers = found.ports.keys().chain(&found.by_alias).chain(found.endpoints.keys());
-    for container in containers.collect::<BTreeSet<_>>() {
-        let names = Names::of(container);
+    let interfaces = found.ports.keys().chain(&found.by_alias).chain(found.endpoints.keys());
+    for id in interfaces.collect::<BTreeSet<_>>() {
+        let names = Names::of(id);
         if !found.veths.contains(&names.host) {
-            plan.release.insert(container.clone());
+            plan.release.insert(id.clone());
         } else if programs.is_some_and(|mode| {
             let wanted = match mode {
                 Attach::Direct => &names.host,
                 Attach::Interposed => &names.shim_ovs,
             };
-            found.ports.get(container).is_some_and(|port| port.name == *wanted)
-        }) && found.endpoints.get(container) != Some(&true)
+            found.ports.get(id).is_some_and(|port| port.name == *wanted)
+        }) && found.endpoints.get(id) != Some(&true)
         {
-            plan.reattach.insert(container.clone());
+            plan.reattach.insert(id.clone());
         }
     }
     // A shim created by an agent that exited before it set the alias.
@@ -81,10 +82,14 @@ pub fn plan(found: &Found, programs: Option<Attach>) -> Plan {
 pub async fn look(node: &Node) -> Result<Found, CniError> {
     let links: Vec<Link> = node.netlink.list().await?;
     let veths = links.iter().filter(|l| l.kind.as_deref() == Some("veth"));
-    let endpoints = links::endpoints(&node.datapath).await?.into_iter().collect();
+    let endpoints = endpoints::list(&node.datapath).await?.into_iter().collect();
+    let interface = |link: &Link| {
+        let container = links::owner(link)?;
+        Some(attach::interface_of_link(&link.name, container).unwrap_or_else(|| container.to_owned()))
+    };
     Ok(Found {
-        ports: node.ovs.pod_ports().into_iter().map(|port| (port.sandbox.clone(), port)).collect(),
-        by_alias: veths.clone().filter_map(links::owner).map(str::to_owned).collect(),
+        ports: node.ovs.pod_ports().into_iter().map(|port| (port.id(), port)).collect(),
+        by_alias: veths.clone().filter_map(interface).collect(),
         veths: veths.map(|l| l.name.clone()).collect(),
         endpoints,
     })
@@ -101,14 +106,15 @@ pub async fn round(node: &Node) -> Result<usize, CniError> {
     let plan = plan(&found, programs);
     let mut errors = Vec::new();
     let mut done = 0;
-    for container in &plan.release {
+    for id in &plan.release {
+        let container = attach::container_of(id);
         let Some(_turn) = node.calls.try_turn(container) else { continue };
         // An ADD may have completed since the resources were listed.
-        if node.netlink.find(&Names::of(container).host).await?.is_some() {
+        if node.netlink.find(&Names::of(id).host).await?.is_some() {
             continue;
         }
-        tracing::info!(container, "removing resources of a deleted container");
-        errors.extend(del::release(node, container).await.err());
+        tracing::info!(container, interface = id, "removing resources of a deleted container");
+        errors.extend(del::release_interface(node, id).await.err());
         done += 1;
     }
     for shim in &plan.shims {
@@ -116,18 +122,19 @@ pub async fn round(node: &Node) -> Result<usize, CniError> {
         errors.extend(node.reaper.delete_if_exists(shim).await.err().map(CniError::from));
         done += 1;
     }
-    for container in &plan.reattach {
+    for id in &plan.reattach {
+        let container = attach::container_of(id);
         let Some(_turn) = node.calls.try_turn(container) else { continue };
-        let Some(port) = found.ports.get(container) else { continue };
-        tracing::info!(container, "attaching missing eBPF programs");
-        errors.extend(reattach(node, container, port).await.err());
+        let Some(port) = found.ports.get(id) else { continue };
+        tracing::info!(container, interface = id, "attaching missing eBPF programs");
+        errors.extend(reattach(node, id, port).await.err());
         done += 1;
     }
     CniError::join(errors).map_or(Ok(done), Err)
 }
 
-async fn reattach(node: &Node, container: &str, port: &PodPort) -> Result<(), CniError> {
-    let names = Names::of(container);
+async fn reattach(node: &Node, id: &str, port: &PodPort) -> Result<(), CniError> {
+    let names = Names::of(id);
     let host = node.netlink.get(&names.host).await?;
     let shim = match node.datapath.attach {
         Attach::Direct => None,
@@ -143,17 +150,19 @@ async fn reattach(node: &Node, container: &str, port: &PodPort) -> Result<(), Cn
         addresses.push(net.addr());
     }
     let mac: MacAddr = port.mac.parse().map_err(|e| bad(format!("attached_mac: {e}")))?;
-    let shares_ingress = node.pods.of_port(port).is_some_and(|pod| pod.limits_sending);
+    // The `bandwidth` plugin limits the interface that the runtime named.
+    let limits_sending = || node.pods.of_port(port).is_some_and(|pod| pod.limits_sending);
+    let shares_ingress = attach::is_first(id) && limits_sending();
     let endpoint = Endpoint {
-        id: container.to_owned(),
+        id: id.to_owned(),
         host_ifindex: host.index,
         mode: Mode::of_shim(shim),
         addresses,
         mac: mac.0,
         shares_ingress,
     };
-    links::add_endpoint(&node.datapath, endpoint).await?;
-    node.flow_cache.endpoint_added(container);
+    endpoints::add(&node.datapath, attach::container_of(id), vec![endpoint]).await?;
+    node.flow_cache.endpoint_added(id);
     Ok(())
 }
 
@@ -224,6 +233,40 @@ mod tests {
             plan(&found, Some(Attach::Interposed)),
             Plan { release: set(&[B]), reattach: set(&[A]), ..Plan::default() }
         );
+    }
+
+    #[test]
+    fn an_interface_without_its_veth_goes_and_the_others_of_the_container_stay() {
+        let (net1, net2) = (attach::interface_id(A, 1), attach::interface_id(A, 2));
+        let host = |id: &str| Names::of(id).host;
+        let of = |id: &str| {
+            let (_, port) = port(&host(id), A);
+            (port.id(), port)
+        };
+        let found = Found {
+            ports: [of(A), of(&net1), of(&net2)].into(),
+            by_alias: set(&[A, &net2]),
+            veths: set(&[&host(A), &host(&net2)]),
+            endpoints: [(A.to_owned(), true), (net1.clone(), true), (net2.clone(), false)].into(),
+        };
+        assert_eq!(found.ports.len(), 3);
+        assert_eq!(
+            plan(&found, Some(Attach::Direct)),
+            Plan { release: set(&[&net1]), reattach: set(&[&net2]), ..Plan::default() }
+        );
+        // The first one is no exception.
+        let found = Found { veths: set(&[&host(&net1), &host(&net2)]), ..found };
+        assert_eq!(plan(&found, None), Plan { release: set(&[A]), ..Plan::default() });
+    }
+
+    #[test]
+    fn a_shim_of_any_interface_is_removed_when_nobody_claims_it() {
+        let names = Names::of(&attach::interface_id(A, 12));
+        let shim = [names.shim_agent.as_str(), &names.shim_ovs];
+        let found = Found { veths: set(&shim), ..Found::default() };
+        assert_eq!(plan(&found, None).shims, set(&shim[..1]));
+        let found = Found { veths: set(&[shim[0], shim[1], &names.host]), ..Found::default() };
+        assert_eq!(plan(&found, None), Plan::default(), "its pod may be alive");
     }
 
     #[test]

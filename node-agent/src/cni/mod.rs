@@ -1,7 +1,7 @@
 //! Server side of the CNI plugin; the plugin executable only forwards requests.
 //!
-//! `request` validates, `add`, `del` and `check` execute, `result` formats the response, `server` listens, `gc` collects garbage,
-//! `installer` installs the plugin. Implements CNI specification 1.1, and older versions in their own formats.
+//! `request` validates, `interfaces` says what a pod gets, `add`, `del` and `check` execute, `result` formats the response, `server`
+//! listens, `gc` collects garbage, `installer` installs the plugin. Implements CNI specification 1.1, and older versions in their own formats.
 
 pub mod add;
 pub mod check;
@@ -9,6 +9,7 @@ pub mod del;
 pub mod error;
 pub mod gc;
 pub mod installer;
+pub mod interfaces;
 pub mod request;
 pub mod result;
 pub mod server;

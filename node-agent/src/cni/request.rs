@@ -247,7 +247,7 @@ fn bad_id(id: &str) -> Option<&'static str> {
     (!ok).then_some("must be a letter or digit, followed by letters, digits, `_`, `.` and `-`")
 }
 
-fn bad_interface(name: &str) -> Option<&'static str> {
+pub(super) fn bad_interface(name: &str) -> Option<&'static str> {
     if name.len() > MAX_NAME {
         return Some("must have at most 15 bytes");
     }

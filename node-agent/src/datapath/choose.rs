@@ -93,7 +93,7 @@ fn leave_ebpf(config: &Config, ovs: &Ovs) -> anyhow::Result<()> {
     if !config.bpf_dir.exists() {
         return Ok(());
     }
-    let pods = ovs.pod_ports().into_iter().filter(|port| port.name == Names::of(&port.sandbox).shim_ovs);
+    let pods = ovs.pod_ports().into_iter().filter(|port| port.name == Names::of(&port.id()).shim_ovs);
     let mut through: Vec<String> = pods.map(|port| port.iface_id).collect();
     let uplink = shim_ovs_end(&config.gateway_interface);
     through.extend(ovs.port(&uplink).map(|_| format!("uplink {}", config.gateway_interface)));

@@ -93,7 +93,7 @@ pub enum Action {
     /// Forward to a pod of this node, to the node, or out of the uplink without a tunnel.
     #[serde(rename_all = "camelCase")]
     Local {
-        /// Container id of the receiving pod, or name of the interface.
+        /// Id of the receiving endpoint ([`crate::attach::interface_id`]), or name of the interface.
         to: String,
     },
     /// Decapsulate a packet of another node and deliver it, or send it out of the uplink.
@@ -122,7 +122,7 @@ pub struct Translated {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Flow {
-    /// Container id of the sending pod, or of the receiving pod for [`Action::Deliver`]; name of an interface where it is none of a pod.
+    /// Id of the sending endpoint, or of the receiving one for [`Action::Deliver`]; name of an interface where it is none of a pod.
     pub endpoint: String,
     /// One end is the node itself, or outside of the cluster.
     pub gateway: bool,
@@ -218,7 +218,7 @@ pub struct CachedVerdict {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Divergence {
-    /// Container id, or `interface N` when the endpoint no longer exists.
+    /// Id of the endpoint, or `interface N` when the endpoint no longer exists.
     pub endpoint: String,
     /// Epoch of the entry.
     pub epoch: u32,
@@ -256,11 +256,11 @@ pub struct Tunnel {
     pub slow_out: Amount,
 }
 
-/// Packet and byte counters of one pod, by path.
+/// Packet and byte counters of one endpoint, by path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointAmounts {
-    /// Container id.
+    /// Id of the endpoint.
     pub endpoint: String,
     /// Sent by the pod on the fast path.
     pub fast_from: Amount,

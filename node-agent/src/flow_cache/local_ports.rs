@@ -30,8 +30,8 @@ struct LocalPort {
     ifindex: u32,
     /// OpenFlow port, once OVS has it.
     number: Option<u32>,
-    /// The container; `None`: the management port.
-    container: Option<String>,
+    /// Id of the pod's interface ([`attach::interface_id`](crate::attach::interface_id)); `None`: the management port.
+    id: Option<String>,
 }
 
 /// What is there of a port: what the database has, and its link.
@@ -40,13 +40,13 @@ pub(super) struct Found {
     /// `None`: no cached packet comes or goes by it, or the link is gone.
     ifindex: Option<u32>,
     number: Option<u32>,
-    container: Option<String>,
+    id: Option<String>,
 }
 
 impl Found {
     fn of(row: &Interface) -> Self {
-        let container = PodPort::of(row).map(|pod| pod.sandbox);
-        Self { name: row.name.clone(), ifindex: interface(row), number: number(row), container }
+        let id = PodPort::of(row).map(|pod| pod.id());
+        Self { name: row.name.clone(), ifindex: interface(row), number: number(row), id }
     }
 
     /// All interfaces of OVS.
@@ -63,15 +63,15 @@ impl Found {
 /// Index of the interface that the programs know a port by; `None`: no cached packet comes or goes by it, or the link is gone.
 pub(super) fn interface(row: &Interface) -> Option<u32> {
     match PodPort::of(row) {
-        Some(pod) => host_veth(&pod.sandbox),
+        Some(pod) => host_veth(&pod.id()),
         None if row.name == MANAGEMENT_INTERFACE => if_nametoindex(MANAGEMENT_INTERFACE).ok(),
         None => None,
     }
 }
 
-/// Index of the host veth of a container; `None` when it is gone.
-pub(super) fn host_veth(container: &str) -> Option<u32> {
-    if_nametoindex(Names::of(container).host.as_str()).ok()
+/// Index of the host veth of a pod's interface with this id; `None` when it is gone.
+pub(super) fn host_veth(id: &str) -> Option<u32> {
+    if_nametoindex(Names::of(id).host.as_str()).ok()
 }
 
 impl LocalPorts {
@@ -102,10 +102,10 @@ impl LocalPorts {
 
     /// A port whose link is gone stays what it was until its row goes: then there is something to end.
     fn put(&mut self, found: Found, old: Option<&LocalPort>) {
-        let Found { name, ifindex, number, container } = found;
+        let Found { name, ifindex, number, id } = found;
         let Some(ifindex) = ifindex.or(old.map(|port| port.ifindex)) else { return };
         self.by_number.extend(number.map(|number| (number, ifindex)));
-        self.by_name.insert(name, LocalPort { ifindex, number, container });
+        self.by_name.insert(name, LocalPort { ifindex, number, id });
     }
 
     /// Bucket of the port with the interface of this name.
@@ -113,9 +113,9 @@ impl LocalPorts {
         self.by_name.get(name).map(|port| scope::port(port.ifindex))
     }
 
-    /// Bucket of a container's port.
-    pub(super) fn of_container(&self, id: &str) -> Option<u32> {
-        let port = self.by_name.values().find(|port| port.container.as_deref() == Some(id))?;
+    /// Bucket of the port of a pod's interface with this id.
+    pub(super) fn of_interface(&self, id: &str) -> Option<u32> {
+        let port = self.by_name.values().find(|port| port.id.as_deref() == Some(id))?;
         Some(scope::port(port.ifindex))
     }
 
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     fn found(name: &str, ifindex: Option<u32>, number: u32) -> Found {
-        Found { name: name.into(), ifindex, number: Some(number), container: Some(format!("c-{name}")) }
+        Found { name: name.into(), ifindex, number: Some(number), id: Some(format!("c-{name}")) }
     }
 
     #[test]
@@ -162,10 +162,10 @@ mod tests {
         ports.replace(vec![found("a", Some(17), 5), found("b", Some(18), 6)]);
         ports.replace(vec![found("a", None, 5), found("b", Some(18), 6), found("c", None, 7)]);
         assert_eq!(ports.named("a"), Some(scope::port(17)));
-        assert_eq!(ports.of_container("c-a"), Some(scope::port(17)));
+        assert_eq!(ports.of_interface("c-a"), Some(scope::port(17)));
         assert_eq!(ports.named("c"), None, "no packet came or went by it");
         ports.replace(vec![found("b", Some(18), 6)]);
-        assert_eq!((ports.named("a"), ports.of_container("c-a")), (None, None));
+        assert_eq!((ports.named("a"), ports.of_interface("c-a")), (None, None));
     }
 
     #[test]

@@ -300,7 +300,7 @@ impl Manager {
             return;
         }
         self.shared.last_sent.lock().remove(id);
-        self.shared.container_gone(id, host_veth(id));
+        self.shared.endpoint_gone(id, host_veth(id));
     }
 }
 

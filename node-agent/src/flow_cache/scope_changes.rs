@@ -61,12 +61,12 @@ impl Shared {
         }
     }
 
-    /// A container goes. `ifindex`: of its host veth, if that is there. Otherwise the port may be known from before; if it is not, either
+    /// The interface of a pod with this id goes. `ifindex`: of its host veth, if that is there. Otherwise the port may be known from before; if it is not, either
     /// nothing could be learned of it, or it went before and was ended then, as with a repeated DEL.
-    pub(super) fn container_gone(&self, id: &str, ifindex: Option<u32>) {
+    pub(super) fn endpoint_gone(&self, id: &str, ifindex: Option<u32>) {
         let bucket = match (ifindex, &*self.ports.lock()) {
             (Some(ifindex), _) => Some(scope::port(ifindex)),
-            (None, Some(ports)) => match ports.of_container(id) {
+            (None, Some(ports)) => match ports.of_interface(id) {
                 Some(bucket) => Some(bucket),
                 None => return,
             },

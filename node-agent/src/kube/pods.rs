@@ -1,7 +1,7 @@
 //! Pods of this node, with the data needed by CNI calls, host ports and eligibility; fed by one watch.
 
 use api::NamespacedName;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,6 +45,17 @@ pub struct PodInfo {
     pub forwards: Option<&'static str>,
     /// The pod has an egress limit by the `bandwidth` plugin, which needs the `ingress` qdisc of the host veth.
     pub limits_sending: bool,
+}
+
+/// A pod's addresses on its networks, from annotation [`POD_NETWORKS`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodAddresses {
+    /// UID of the pod in the API.
+    pub uid: String,
+    /// The cluster network's.
+    pub default: PodNetwork,
+    /// Those of other networks, by their keys in the annotation. Each names the pod's interface.
+    pub others: BTreeMap<String, PodNetwork>,
 }
 
 impl PodInfo {
@@ -182,9 +193,7 @@ impl Pods {
 
     /// Data of the pod of an OVS port; `None` if the pod was replaced by another one of the same name.
     pub fn of_port(&self, port: &PodPort) -> Option<PodInfo> {
-        let (namespace, name) = port.iface_id.split_once('_')?;
-        let key = NamespacedName { namespace: namespace.to_owned(), name: name.to_owned() };
-        self.get(&key).filter(|pod| pod.uid == port.iface_id_ver)
+        self.get(&port.pod()?).filter(|pod| pod.uid == port.iface_id_ver)
     }
 
     /// True when a pod with this UID is on the node.
@@ -192,7 +201,7 @@ impl Pods {
         self.pods.read().values().any(|info| info.uid == uid)
     }
 
-    /// Waits for the addresses of a pod: returns its UID in the API and its network configuration.
+    /// Waits for the addresses of a pod on all of its networks.
     ///
     /// `uid` is the UID passed by the runtime. The wait ends early when the pod is deleted.
     pub async fn addresses(
@@ -200,7 +209,7 @@ impl Pods {
         key: &NamespacedName,
         uid: Option<&str>,
         timeout: Duration,
-    ) -> Result<(String, PodNetwork), PodError> {
+    ) -> Result<PodAddresses, PodError> {
         let mut version = self.version.subscribe();
         let start = tokio::time::Instant::now();
         let mut seen: Option<String> = None;
@@ -210,10 +219,9 @@ impl Pods {
             let limit = match (&now, &seen) {
                 (Some(info), _) if info.is(uid) => {
                     if let Some(value) = &info.networks {
-                        let network = PodNetworks::default_of(value);
-                        let network =
-                            network.map_err(|source| PodError::Annotation { pod: key.clone(), source })?;
-                        return Ok((info.uid.clone(), network));
+                        let (default, others) = PodNetworks::all_of(value)
+                            .map_err(|source| PodError::Annotation { pod: key.clone(), source })?;
+                        return Ok(PodAddresses { uid: info.uid.clone(), default, others });
                     }
                     seen = Some(info.uid.clone());
                     timeout
@@ -352,8 +360,10 @@ mod tests {
         let wait = tokio::spawn(async move { waiting.addresses(&key, Some("u1"), LONG).await });
         tokio::task::yield_now().await;
         pods.apply(self::key(), info("u1", Some(NETWORKS)));
-        let (uid, network) = wait.await.unwrap().unwrap();
-        assert_eq!((uid.as_str(), network.ip_addresses[0].to_string().as_str()), ("u1", "10.244.0.3/24"));
+        let found = wait.await.unwrap().unwrap();
+        let address = found.default.ip_addresses[0].to_string();
+        assert_eq!((found.uid.as_str(), address.as_str()), ("u1", "10.244.0.3/24"));
+        assert!(found.others.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
@@ -394,6 +404,40 @@ mod tests {
         let pods = Pods::default();
         let mirror = PodInfo { mirror_uid: Some("hash".to_owned()), ..info("u1", Some(NETWORKS)) };
         pods.apply(key(), mirror);
-        assert_eq!(pods.addresses(&key(), Some("hash"), LONG).await.unwrap().0, "u1");
+        assert_eq!(pods.addresses(&key(), Some("hash"), LONG).await.unwrap().uid, "u1");
+    }
+
+    #[tokio::test]
+    async fn addresses_on_other_networks_come_with_those_of_the_cluster_network() {
+        let pods = Pods::default();
+        let other = r#"{"shop/blue":{"ip_addresses":["172.16.0.3/24"],"mac_address":"0a:58:ac:10:00:03","interface":"net1"},"#;
+        pods.apply(key(), info("u1", Some(&NETWORKS.replacen('{', other, 1))));
+        let found = pods.addresses(&key(), None, LONG).await.unwrap();
+        assert_eq!(found.others["shop/blue"].interface.as_deref(), Some("net1"));
+        pods.apply(key(), info("u1", Some(&NETWORKS.replacen('{', &other.replace("net1", ""), 1))));
+        let error = pods.addresses(&key(), None, LONG).await.unwrap_err();
+        assert!(!error.is_transient() && error.to_string().contains("`shop/blue.interface`"), "{error}");
+    }
+
+    #[test]
+    fn a_pods_ports_on_every_network_are_that_pods() {
+        let pods = Pods::default();
+        pods.apply(key(), info("u1", None));
+        let port = |iface_id: &str, uid: &str| PodPort {
+            name: "p".to_owned(),
+            iface_id: iface_id.to_owned(),
+            iface_id_ver: uid.to_owned(),
+            sandbox: "c1".to_owned(),
+            pod_interface: "eth0".to_owned(),
+            mac: String::new(),
+            addresses: String::new(),
+        };
+        for iface_id in ["red_a", "shop.blue_red_a", "shop.blue.my_if_red_a"] {
+            assert!(pods.of_port(&port(iface_id, "u1")).is_some(), "{iface_id}");
+            assert!(pods.of_port(&port(iface_id, "u2")).is_none(), "{iface_id}");
+        }
+        for iface_id in ["red_b", "a", "red_a_b"] {
+            assert!(pods.of_port(&port(iface_id, "u1")).is_none(), "{iface_id}");
+        }
     }
 }

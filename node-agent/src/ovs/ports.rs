@@ -4,18 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::NamespacedName;
 use api::ovn_name::INTEGRATION_BRIDGE;
 use ovsdb_client::vswitch::{Bridge, Interface, Port};
 use ovsdb_client::{Atom, Condition, Datum, Error, Mutator, Transaction, Uuid};
 
 use super::{BY_CHILD, BY_IFACE_ID, BY_SANDBOX, Ovs};
+use crate::attach;
 
 /// Content of a pod's port row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodPort {
     /// Name of the port and its interface.
     pub name: String,
-    /// Logical port, `NAMESPACE_POD`.
+    /// Logical port: `NAMESPACE_POD` on the cluster network, with a prefix on another (`api::ovn_name::network_pod_port`).
     pub iface_id: String,
     /// UID of the pod (`iface-id-ver`); OVN binds the port only when the logical port has the same.
     pub iface_id_ver: String,
@@ -29,7 +31,7 @@ pub struct PodPort {
     pub addresses: String,
 }
 
-/// A pod port cannot be created.
+/// Pod ports cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
     /// The integration bridge does not exist yet; ovn-controller creates it.
@@ -62,7 +64,7 @@ pub enum PortError {
     /// The database rejected the transaction or is not connected.
     #[error("OVS port {name}: {source}")]
     Database {
-        /// Port name.
+        /// Names of the ports.
         name: String,
         /// Error of the database.
         source: Error,
@@ -97,6 +99,26 @@ impl PodPort {
         ])
     }
 
+    /// Id of the interface ([`attach::interface_id`]): of the container, unless the port has the name of another than the first.
+    pub fn id(&self) -> String {
+        attach::interface_of_link(&self.name, &self.sandbox).unwrap_or_else(|| self.sandbox.clone())
+    }
+
+    /// The pod; `None` when the logical port is not named after one. Neither part of its name contains an underscore.
+    pub fn pod(&self) -> Option<NamespacedName> {
+        let mut parts = self.iface_id.rsplitn(3, '_');
+        let (name, namespace) = (parts.next()?, parts.next()?);
+        Some(NamespacedName::new(namespace, name))
+    }
+
+    /// Network of the logical port, `NAMESPACE.NETWORK`; `None`: the cluster network.
+    pub fn network(&self) -> Option<&str> {
+        let prefix = self.iface_id.rsplitn(3, '_').nth(2)?;
+        // The name of the interface may follow.
+        let end = prefix.match_indices('.').nth(1).map_or(prefix.len(), |(at, _)| at);
+        prefix.get(..end)
+    }
+
     /// Parses an interface's row; `None` when it is not a pod's.
     pub fn of(row: &Interface) -> Option<Self> {
         let ids = &row.external_ids;
@@ -114,23 +136,38 @@ impl PodPort {
 }
 
 impl Ovs {
-    /// Adds a pod's port to the integration bridge, in one transaction that also removes ports of older sandboxes of the pod. Returns
-    /// the row id of the interface.
+    /// Adds the ports of one pod's interfaces to the integration bridge, in one transaction that also removes ports of older sandboxes of
+    /// the pod. Returns the row ids of the interfaces.
     ///
     /// # Errors
-    /// [`PortError`].
-    pub async fn add_pod_port(&self, port: &PodPort) -> Result<Uuid, PortError> {
-        let (mut transaction, interface_op) = self.plan_add(port)?;
-        transaction.comment(format!("slipstream: pod {} in sandbox {}", port.iface_id, port.sandbox));
-        let database = |source| PortError::Database { name: port.name.clone(), source };
-        let results = self.transact(transaction).await.map_err(database)?;
-        let uuid = results.get(interface_op).and_then(|r| r.uuid);
-        uuid.ok_or_else(|| database(Error::Protocol("an insert without a row id in the reply".to_owned())))
-    }
-
-    fn plan_add(&self, port: &PodPort) -> Result<(Transaction, usize), PortError> {
+    /// [`PortError`]; then none is added.
+    pub async fn add_pod_ports(&self, ports: &[PodPort]) -> Result<Vec<Uuid>, PortError> {
         let bridge = self.bridge(INTEGRATION_BRIDGE).ok_or(PortError::NoBridge)?;
         let mut transaction = Transaction::new();
+        let mut inserts = Vec::new();
+        for port in ports {
+            inserts.push(self.plan_add(bridge.uuid, port, &mut transaction)?);
+        }
+        if let Some(first) = ports.first() {
+            transaction.comment(format!("slipstream: pod {} in sandbox {}", first.iface_id, first.sandbox));
+        }
+        let database = |source| {
+            let names: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
+            PortError::Database { name: names.join(", "), source }
+        };
+        let results = self.transact(transaction).await.map_err(database)?;
+        let uuid = |insert: &usize| results.get(*insert).and_then(|r| r.uuid);
+        let all: Option<Vec<Uuid>> = inserts.iter().map(uuid).collect();
+        all.ok_or_else(|| database(Error::Protocol("an insert without a row id in the reply".to_owned())))
+    }
+
+    /// Adds what makes a port to a transaction; returns the position of the interface's insert.
+    fn plan_add(
+        &self,
+        bridge: Uuid,
+        port: &PodPort,
+        transaction: &mut Transaction,
+    ) -> Result<usize, PortError> {
         let snapshot = self.replica().read();
         let interfaces = snapshot.table::<Interface>();
         if let Some(there) = interfaces.by_index("name", &port.name).next() {
@@ -173,8 +210,8 @@ impl Ovs {
             ],
         );
         let new = Datum::set::<Atom>([row]);
-        transaction.mutate("Bridge", vec![Condition::uuid(bridge.uuid)], [("ports", Mutator::Insert, new)]);
-        Ok((transaction, interface_op))
+        transaction.mutate("Bridge", vec![Condition::uuid(bridge)], [("ports", Mutator::Insert, new)]);
+        Ok(interface_op)
     }
 
     /// Waits until ovn-controller has installed the port's flows (`external_ids:ovn-installed=true`).
@@ -215,16 +252,6 @@ impl Ovs {
             Some(row) if row.ofport.is_none() => "; OVS has not opened the port: is ovs-vswitchd running?".to_owned(),
             _ => "; is ovn-controller running and connected, and does the logical port exist with this iface-id-ver?".to_owned(),
         }
-    }
-
-    /// Removes every port of one container, whatever its bridge. Returns their names.
-    pub async fn delete_ports_of(&self, sandbox: &str) -> Result<Vec<String>, PortError> {
-        let names: Vec<String> = {
-            let snapshot = self.replica().read();
-            snapshot.table::<Interface>().by_index(BY_SANDBOX, sandbox).map(|row| row.name.clone()).collect()
-        };
-        self.delete_ports(&names).await?;
-        Ok(names)
     }
 
     /// Removes ports by name, in one transaction. Unknown names are ignored.

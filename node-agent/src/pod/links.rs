@@ -1,18 +1,14 @@
 //! Host side of a pod's connection: the pod's veth pair, and the shim pair in interposed mode.
 
 use crate::kernel::sysctl;
-use std::time::Duration;
+use std::collections::BTreeSet;
 
 use api::MacAddr;
-use api::error::chain;
 
-use crate::attach::{Attach, Names};
-use crate::bpf::{self, Endpoint};
-use crate::datapath::Datapath;
+use crate::attach::{self, Attach, Names};
 use crate::kernel::link::{Link, Netlink, Veth, ethtool};
 use crate::kernel::netns::Netns;
 use crate::node::Node;
-use crate::node::timing::timed;
 use crate::pod::AttachError;
 
 /// Prefix of a link's alias, before the container id.
@@ -23,8 +19,30 @@ pub fn owner(link: &Link) -> Option<&str> {
     link.alias.as_deref()?.strip_prefix(ALIAS)
 }
 
-/// Creates the pod's veth pair, and in interposed mode the shim pair. On error nothing is left behind, and existing links are not
-/// changed.
+/// Ids of a container's interfaces that have one of these links: by its alias, or by its name before it has one.
+pub fn interfaces_of<'a>(container: &str, links: impl IntoIterator<Item = &'a Link>) -> BTreeSet<String> {
+    let container = attach::in_alias(container);
+    let of = |link: &Link| {
+        let id = attach::interface_of_link(&link.name, container)?;
+        let ours = link.kind.as_deref() == Some("veth") && owner(link).is_none_or(|owner| owner == container);
+        ours.then_some(id)
+    };
+    links.into_iter().filter_map(of).collect()
+}
+
+/// What the end of a veth pair in the pod is created with.
+#[derive(Debug, Clone, Copy)]
+pub struct PodEnd<'a> {
+    /// Its name in the pod.
+    pub ifname: &'a str,
+    /// MAC address, if it is known already.
+    pub mac: Option<MacAddr>,
+    /// MTU of all links of the interface in bytes.
+    pub mtu: u32,
+}
+
+/// Creates the veth pair of an interface of a pod, and in interposed mode the shim pair. On error nothing is left behind, and existing
+/// links are not changed.
 ///
 /// # Errors
 /// A link exists already or cannot be created.
@@ -32,14 +50,13 @@ pub async fn create_links(
     node: &Node,
     names: &Names,
     netns: &Netns,
-    ifname: &str,
-    mac: Option<MacAddr>,
+    end: PodEnd<'_>,
 ) -> Result<(), AttachError> {
-    let pair = create_pair(node, names, netns, ifname, mac);
+    let pair = create_pair(node, names, netns, end);
     if node.datapath.attach == Attach::Direct {
         return pair.await;
     }
-    let made = tokio::join!(pair, create_shim(node, names));
+    let made = tokio::join!(pair, create_shim(node, names, end.mtu));
     let (error, made) = match made {
         (Ok(()), Ok(())) => return Ok(()),
         (Ok(()), Err(error)) => (error, Some(&names.host)),
@@ -60,8 +77,7 @@ async fn create_pair(
     node: &Node,
     names: &Names,
     netns: &Netns,
-    ifname: &str,
-    mac: Option<MacAddr>,
+    PodEnd { ifname, mac, mtu }: PodEnd<'_>,
 ) -> Result<(), AttachError> {
     let pair = Veth {
         name: &names.host,
@@ -71,7 +87,7 @@ async fn create_pair(
         peer_mac: mac,
         peer_group: 0,
         peer_netns: Some(netns.raw_fd()),
-        mtu: node.mtu,
+        mtu,
     };
     match node.netlink.create_veth(&pair).await {
         Err(e) if e.already_exists() => {
@@ -89,7 +105,7 @@ async fn create_pair(
 }
 
 /// Creates the shim pair, without IPv6 addresses on either end, and with segmentation and checksum offloads off at the agent end.
-async fn create_shim(node: &Node, names: &Names) -> Result<(), AttachError> {
+async fn create_shim(node: &Node, names: &Names, mtu: u32) -> Result<(), AttachError> {
     let pair = Veth {
         name: &names.shim_agent,
         mac: None,
@@ -98,7 +114,7 @@ async fn create_shim(node: &Node, names: &Names) -> Result<(), AttachError> {
         peer_mac: None,
         peer_group: 0,
         peer_netns: None,
-        mtu: node.mtu,
+        mtu,
     };
     node.netlink.create_veth(&pair).await?;
     match quiet_shim(names).await {
@@ -126,7 +142,7 @@ async fn quiet_shim(names: &Names) -> Result<(), AttachError> {
     Ok(())
 }
 
-/// Host ends of a container's links.
+/// Host ends of the links of an interface of a container.
 #[derive(Debug, Clone)]
 pub struct Ends {
     /// The pod's host veth.
@@ -136,7 +152,7 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Looks up the links of a container.
+    /// Looks up the links of an interface.
     pub async fn find(netlink: &Netlink, names: &Names, attach: Attach) -> Result<Self, AttachError> {
         let host = netlink.get(&names.host).await?;
         let shim = match attach {
@@ -155,7 +171,7 @@ impl Ends {
 
     /// Sets the links up, with the container id as alias.
     pub async fn set_up(&self, netlink: &Netlink, container: &str) -> Result<(), AttachError> {
-        let alias = format!("{ALIAS}{}", container.get(..200).unwrap_or(container));
+        let alias = format!("{ALIAS}{}", attach::in_alias(container));
         netlink.no_ipv6_address(self.host.index, &self.host.name).await?;
         let shim = self.shim.iter().flat_map(|(agent, ovs)| [agent, ovs]);
         for link in std::iter::once(&self.host).chain(shim) {
@@ -165,53 +181,10 @@ impl Ends {
     }
 }
 
-/// Attaches eBPF programs to an endpoint, if the node uses them. Returns the time taken.
-///
-/// # Errors
-/// The programs cannot be attached; completed steps are undone.
-pub async fn add_endpoint(datapath: &Datapath, endpoint: Endpoint) -> Result<Duration, AttachError> {
-    let Some(programs) = datapath.programs.clone() else { return Ok(Duration::ZERO) };
-    let id = endpoint.id.clone();
-    let add = move || programs.lock().add_endpoint(&endpoint).map_err(|error| chain(&error));
-    let (done, took) = timed(tokio::task::spawn_blocking(add)).await;
-    let done = done.unwrap_or_else(|e| Err(e.to_string()));
-    done.map_err(|reason| AttachError::Programs { container: id.to_owned(), reason })?;
-    Ok(took)
-}
-
-/// Detaches the eBPF programs of an endpoint; an unknown endpoint is ignored.
-///
-/// # Errors
-/// A program or map entry could not be removed.
-pub async fn remove_endpoint(datapath: &Datapath, id: &str) -> Result<(), AttachError> {
-    let Some(programs) = datapath.programs.clone() else { return Ok(()) };
-    let container = id.to_owned();
-    let remove = move || programs.lock().remove_endpoint(&container).map_err(|e| e.to_string());
-    let done = tokio::task::spawn_blocking(remove).await;
-    let done = done.unwrap_or_else(|e| Err(e.to_string()));
-    done.map_err(|reason| AttachError::Programs { container: id.to_owned(), reason })
-}
-
-/// Ids of containers with eBPF programs, and whether all of their programs are attached and have their addresses.
-///
-/// # Errors
-/// The reading thread has ended.
-pub async fn endpoints(datapath: &Datapath) -> Result<Vec<(String, bool)>, AttachError> {
-    let Some(programs) = datapath.programs.clone() else { return Ok(Vec::new()) };
-    // An endpoint migrated from another map layout has lost its settings, and is updated.
-    let whole = |e: &bpf::EndpointState| e.alive && e.mac != [0; 6];
-    let list = move || {
-        let states = programs.lock().endpoints();
-        states.into_iter().map(|state| (state.id.clone(), whole(&state))).collect()
-    };
-    let done = tokio::task::spawn_blocking(list).await;
-    done.map_err(|e| AttachError::Thread { what: "list of eBPF endpoints".to_owned(), reason: e.to_string() })
-}
-
 /// Deletes a link of a container, unless it belongs to another container.
 pub async fn delete_link(netlink: &Netlink, name: &str, container: &str) -> Result<(), AttachError> {
     let Some(link) = netlink.find(name).await? else { return Ok(()) };
-    let container = container.get(..200).unwrap_or(container);
+    let container = attach::in_alias(container);
     if link.kind.as_deref() != Some("veth") || owner(&link).is_some_and(|owner| owner != container) {
         tracing::warn!(name, container, alias = link.alias, "link belongs to another container; not deleted");
         return Ok(());

@@ -30,20 +30,54 @@ pub struct PodSide {
     pub complete_checksums: bool,
 }
 
+/// Default gateways of an entry of the pod's annotation.
+pub fn gateways(network: &PodNetwork) -> Vec<IpAddr> {
+    // Older writers set the singular form only.
+    match (&network.gateway_ips[..], network.gateway_ip) {
+        ([], Some(one)) => vec![one],
+        (list, _) => list.to_vec(),
+    }
+}
+
+/// Configures interfaces of one pod, one after the other.
+///
+/// # Errors
+/// An interface cannot be configured; the ones after it are left as they are.
+pub async fn configure(sides: Vec<PodSide>, netns: &Netns) -> Result<(), AttachError> {
+    let work = async move |netlink: Netlink| {
+        for side in &sides {
+            side.apply(&netlink).await?;
+        }
+        Ok::<_, LinkError>(())
+    };
+    inside(netns, work).await?.map_err(AttachError::from)
+}
+
+/// Compares interfaces of one pod with the expected configuration; returns the differences. Additional addresses and routes are
+/// ignored.
+///
+/// # Errors
+/// An interface cannot be read.
+pub async fn differences(sides: Vec<PodSide>, netns: &Netns) -> Result<Vec<String>, AttachError> {
+    let work = async move |netlink: Netlink| {
+        let mut wrong = Vec::new();
+        for side in &sides {
+            wrong.extend(side.compare(&netlink).await?);
+        }
+        Ok::<_, LinkError>(wrong)
+    };
+    inside(netns, work).await?.map_err(AttachError::from)
+}
+
 impl PodSide {
     /// Configuration from the pod's annotation.
     pub fn new(ifname: &str, network: &PodNetwork, mac_is_set: bool, complete_checksums: bool) -> Self {
-        // Older writers set the singular form only.
-        let gateways = match (&network.gateway_ips[..], network.gateway_ip) {
-            ([], Some(one)) => vec![one],
-            (list, _) => list.to_vec(),
-        };
         Self {
             ifname: ifname.to_owned(),
             mac: network.mac_address,
             mac_is_set,
             addresses: network.ip_addresses.clone(),
-            gateways,
+            gateways: gateways(network),
             routes: network.routes.iter().map(|r| (r.dest, r.next_hop)).collect(),
             complete_checksums,
         }
@@ -54,14 +88,15 @@ impl PodSide {
         self.gateways.iter().copied().find(|g| g.is_ipv4() == address.addr().is_ipv4())
     }
 
+    /// All routes: destination and next hop, default routes first.
+    pub fn all_routes(&self) -> Vec<(IpNet, IpAddr)> {
+        let route = |route: Route| Some((route.dest, route.gateway?));
+        self.routes_of(0).into_iter().filter_map(route).collect()
+    }
+
     fn routes_of(&self, index: u32) -> Vec<Route> {
         let defaults = self.gateways.iter().map(|gateway| Route::default_via(*gateway, index));
         defaults.chain(self.routes.iter().map(|(dest, via)| Route::via(*dest, *via, index))).collect()
-    }
-
-    /// Configures the interface.
-    pub async fn configure(self, netns: &Netns) -> Result<(), AttachError> {
-        inside(netns, async move |netlink| self.apply(&netlink).await).await?.map_err(AttachError::from)
     }
 
     async fn apply(&self, netlink: &Netlink) -> Result<(), LinkError> {
@@ -88,11 +123,6 @@ impl PodSide {
             netlink.add_route(name, &route).await?;
         }
         Ok(())
-    }
-
-    /// Compares the interface with the expected configuration; returns the differences. Additional addresses and routes are ignored.
-    pub async fn differences(self, netns: &Netns) -> Result<Vec<String>, AttachError> {
-        inside(netns, async move |netlink| self.compare(&netlink).await).await?.map_err(AttachError::from)
     }
 
     async fn compare(&self, netlink: &Netlink) -> Result<Vec<String>, LinkError> {

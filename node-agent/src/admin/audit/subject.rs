@@ -25,7 +25,7 @@ pub trait Ports {
 /// A flow with the packet to trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Subject {
-    /// Container id of the pod that owns the flow.
+    /// Id of the endpoint that owns the flow.
     pub(super) container: String,
     /// Protocol, addresses and ports.
     pub(super) flow: FlowSpec,
@@ -127,9 +127,11 @@ fn pod_entry(named: &Named, ports: &dyn Ports) -> Result<Entry, String> {
     Ok(Entry::Pod { port })
 }
 
+/// The endpoint with an address. Networks may have the same addresses; the cluster network comes first.
 fn owner(naming: &Naming, ip: IpAddr) -> Option<(String, &Named)> {
     let has = |named: &Named| nets(named).any(|net| net.addr() == ip);
-    naming.pods.iter().find(|(_, named)| has(named)).map(|(id, named)| (id.clone(), named))
+    let all = naming.pods.iter().filter(|(_, named)| has(named));
+    all.min_by_key(|(_, named)| named.network.is_some()).map(|(id, named)| (id.clone(), named))
 }
 
 fn nets(named: &Named) -> impl Iterator<Item = IpNet> {
@@ -140,8 +142,10 @@ fn nets(named: &Named) -> impl Iterator<Item = IpNet> {
 /// IPv4 address of the subnet, or the first IPv6 address without IPv4.
 fn next_hop(named: &Named, naming: &Naming, destination: IpAddr) -> Option<MacAddr> {
     let own = nets(named).find(|net| net.addr().is_ipv4() == destination.is_ipv4())?;
+    let has = |other: &Named| nets(other).any(|net| net.addr() == destination);
+    let mut neighbours = naming.pods.values().filter(|other| other.network == named.network);
     if own.contains(&destination)
-        && let Some((_, neighbour)) = owner(naming, destination)
+        && let Some(neighbour) = neighbours.find(|other| has(other))
     {
         return neighbour.mac.parse().ok();
     }

@@ -67,13 +67,13 @@ impl View {
         let mut endpoints = Vec::new();
         for interface in snapshot.table::<Interface>().iter() {
             let Some(pod) = PodPort::of(interface) else { continue };
-            let port = named(&interface.name);
+            let (id, port) = (pod.id(), named(&interface.name));
             let path = match (&node.path, port) {
                 (Path::Ovs, _) => PathStatus::ovs(format!("node: {}", node.reason)),
                 (Path::Ebpf, None) => PathStatus::ovs("no OVS port yet"),
                 (Path::Ebpf, Some(port)) => {
                     let known = self.pods.of_port(&pod).unwrap_or_default();
-                    let host = if_nametoindex(Names::of(&pod.sandbox).host.as_str());
+                    let host = if_nametoindex(Names::of(&id).host.as_str());
                     let queue = host.ok().and_then(|host| queues.get(&host));
                     let pod = Pod {
                         port: &port,
@@ -85,12 +85,7 @@ impl View {
                     rules::endpoint(pod, &mirrored, &exclusions.integration)
                 }
             };
-            endpoints.push(EndpointStatus {
-                id: pod.sandbox,
-                port: pod.iface_id,
-                addresses: pod.addresses,
-                path,
-            });
+            endpoints.push(EndpointStatus { id, port: pod.iface_id, addresses: pod.addresses, path });
         }
         endpoints.sort_by(|a, b| (&a.port, &a.id).cmp(&(&b.port, &b.id)));
         let tunnel = match (&node.path, &endpoint) {
