@@ -48,6 +48,7 @@ impl Answer {
 pub(crate) struct Call<'a> {
     pub(crate) command: &'a str,
     pub(crate) id: &'a str,
+    pub(crate) ifname: &'a str,
     pub(crate) netns: Option<&'a Path>,
     pub(crate) pod: &'a str,
     pub(crate) uid: &'a str,
@@ -57,7 +58,8 @@ pub(crate) struct Call<'a> {
 
 impl Default for Call<'_> {
     fn default() -> Self {
-        Self { command: "ADD", id: "", netns: None, pod: "", uid: "", version: "1.1.0", extra: json!({}) }
+        let (ifname, version) = ("eth0", "1.1.0");
+        Self { command: "ADD", id: "", ifname, netns: None, pod: "", uid: "", version, extra: json!({}) }
     }
 }
 
@@ -164,7 +166,7 @@ impl Bed {
         let mut command = tokio::process::Command::new(executable());
         command.env_clear().env("CNI_COMMAND", call.command).env("CNI_PATH", "/opt/cni/bin");
         if !call.id.is_empty() {
-            command.env("CNI_CONTAINERID", call.id).env("CNI_IFNAME", "eth0");
+            command.env("CNI_CONTAINERID", call.id).env("CNI_IFNAME", call.ifname);
         }
         if let Some(netns) = call.netns {
             command.env("CNI_NETNS", netns);

@@ -19,6 +19,7 @@ use api::NamespacedName;
 use api::admin::{CacheStatus, MonitorHealth, NodePath, Path};
 use bed::{Bed, Call, SOON};
 use common::on_a_node;
+use node_agent::attach;
 use node_agent::flow_cache::FaultInjection;
 use node_agent::flow_cache::Gate;
 use node_agent::kube::pods::PodInfo;
@@ -293,11 +294,53 @@ fn an_agent_made_blind_for_flows_makes_nothing_invalid_when_they_change() {
 
 /// A port of pod `ns/NAME` in container NAME.
 fn plug(ovs: &OvsNode, name: &str) {
+    plug_as(ovs, name, &format!("ns_{name}"), name);
+}
+
+/// A port called `name` with a logical port, in container `sandbox`.
+fn plug_as(ovs: &OvsNode, name: &str, iface_id: &str, sandbox: &str) {
     let id = |key: &str, value: &str| format!("external_ids:{key}={value}");
-    let ids = [id("iface-id", &format!("ns_{name}")), id("iface-id-ver", "u"), id("sandbox", name)];
+    let ids = [id("iface-id", iface_id), id("iface-id-ver", "u"), id("sandbox", sandbox)];
     let mut args = vec!["add-port", "br-int", name, "--", "set", "interface", name, "type=internal"];
     args.extend(ids.iter().map(String::as_str));
     ovs.vsctl(&args);
+}
+
+#[test]
+fn each_interface_of_a_pod_is_an_endpoint_of_its_own() {
+    on_a_node(|| async {
+        let mut bed = Bed::open().await;
+        let net1 = attach::interface_id("a", 1);
+        let host = attach::Names::of(&net1).host;
+        plug(&bed.ovs, "a");
+        plug_as(&bed.ovs, &host, "shop.blue_ns_a", "a");
+        let paths = |s: &CacheStatus| {
+            let path =
+                |id: &str| s.endpoints.iter().find(|e| e.id == id).map(|e| (e.port.clone(), e.path.path));
+            (path("a"), path(&net1))
+        };
+        let until = async |first, second| {
+            let port = |name: &str, path| Some((name.to_owned(), path));
+            let wanted = (port("ns_a", first), port("shop.blue_ns_a", second));
+            bed.until(&format!("{wanted:?}"), |s| paths(s) == wanted).await;
+            let fast = |path| Some(path == Path::Ebpf);
+            assert_eq!((bed.cache.endpoint("a"), bed.cache.endpoint(&net1)), (fast(first), fast(second)));
+        };
+        until(Path::Ebpf, Path::Ebpf).await;
+        tc(&format!("qdisc add dev {host} root tbf rate 1mbit burst 10kb latency 50ms"));
+        until(Path::Ebpf, Path::Ovs).await;
+        tc(&format!("qdisc del dev {host} root"));
+        until(Path::Ebpf, Path::Ebpf).await;
+        let key = NamespacedName { namespace: "ns".to_owned(), name: "a".to_owned() };
+        let info = PodInfo { uid: "u".to_owned(), path: Some("ovs".to_owned()), ..PodInfo::default() };
+        bed.node.pods.apply(key.clone(), info.clone());
+        until(Path::Ovs, Path::Ovs).await;
+        bed.node.pods.apply(key, PodInfo { path: None, ..info });
+        until(Path::Ebpf, Path::Ebpf).await;
+        bed.rest().await;
+        bed.node.flow_cache.endpoint_removed(&net1);
+        assert!(matches!(bed.cache.all().pop(), Some(Call::Scopes(_))), "{:?}", bed.cache.all());
+    });
 }
 
 #[test]

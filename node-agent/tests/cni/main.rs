@@ -3,19 +3,23 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-#[path = "common/cni.rs"]
+#[path = "../common/cni.rs"]
 mod bed;
+#[path = "../common/mod.rs"]
 mod common;
-#[path = "common/kube.rs"]
+mod interfaces;
+#[path = "../common/kube.rs"]
 mod kube;
-#[path = "common/ovs.rs"]
+#[path = "../common/ovs.rs"]
 mod ovs;
+mod traffic;
 
 use std::time::Duration;
 
 use bed::{Bed, Call, id, networks};
 use common::{Pod, on_a_node};
 use serde_json::json;
+use traffic::megabyte;
 
 /// Not a test by itself: the agent process of the other tests, with everything but the gateway.
 #[test]
@@ -471,42 +475,6 @@ fn an_agent_killed_in_the_middle_of_adds_is_clean_after_its_restart() {
         assert_eq!(bed.del(&id(3), None).await.error(), 0);
         bed.assert_clean().await;
     });
-}
-
-/// Sends a megabyte from one namespace to a server in the other, and returns the number of bytes that come back.
-async fn megabyte(from: &Pod, to: &Pod, address: &'static str) {
-    use std::io::{Read, Write};
-    let (ready, listening) = tokio::sync::oneshot::channel();
-    let server = node_agent::kernel::netns::Netns::open(to.path()).unwrap();
-    let serve = move || {
-        let listener = std::net::TcpListener::bind(address).unwrap();
-        ready.send(()).unwrap();
-        let (mut stream, _) = listener.accept().unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        let mut got = 0;
-        let mut buffer = vec![0; 65536];
-        while got < 1 << 20 {
-            got += stream.read(&mut buffer).unwrap();
-        }
-        stream.write_all(&got.to_be_bytes()).unwrap();
-    };
-    let client = node_agent::kernel::netns::Netns::open(from.path()).unwrap();
-    let ask = move || {
-        let to = address.parse().unwrap();
-        let mut stream = std::net::TcpStream::connect_timeout(&to, Duration::from_secs(20)).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        stream.write_all(&vec![7; 1 << 20]).unwrap();
-        let mut got = [0; size_of::<usize>()];
-        stream.read_exact(&mut got).unwrap();
-        usize::from_be_bytes(got)
-    };
-    let ask = async {
-        listening.await.unwrap();
-        client.run("client", ask).await.unwrap()
-    };
-    let (served, got) = tokio::join!(server.run("server", serve), ask);
-    served.unwrap();
-    assert_eq!(got, 1 << 20);
 }
 
 async fn two_pods(bed: &Bed) -> [Pod; 2] {
