@@ -109,6 +109,16 @@ impl Cluster {
         Self { dir, database, ports, client, _processes: [api_server, etcd] }
     }
 
+    /// A client with all rights.
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// What `ovn-nbctl` prints.
+    pub(crate) fn nbctl(&self, args: &[&str]) -> String {
+        self.database.nbctl(args)
+    }
+
     async fn create<K>(&self, api: Api<K>, object: Value)
     where
         K: Clone + std::fmt::Debug + serde::de::DeserializeOwned + serde::Serialize,
