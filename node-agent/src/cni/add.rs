@@ -169,17 +169,14 @@ impl Add<'_> {
         Ok(self.results(&host.links, &sides))
     }
 
-    /// Creates the links of all interfaces but the first.
+    /// Creates the links of all interfaces but the first, one after the other: the kernel has one lock for all links, and settings that
+    /// do not get it begin anew.
     async fn create_further(&self) -> Result<(), CniError> {
-        let (node, netns) = (self.node, self.netns);
-        let create = self.all.further.iter().map(|one| async move {
+        for one in &self.all.further {
             let end = PodEnd { ifname: &one.ifname, mac: Some(one.network.mac_address), mtu: one.mtu };
-            links::create_links(node, &one.names, netns, end).await
-        });
-        let made = joined(join_all(create).await);
-        made.map(drop).map_err(|errors| {
-            CniError::join(errors).unwrap_or_else(|| CniError::failure("no interface was created"))
-        })
+            links::create_links(self.node, &one.names, self.netns, end).await?;
+        }
+        Ok(())
     }
 
     /// Configuration of the interfaces in the pod, the first one first.
