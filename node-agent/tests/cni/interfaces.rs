@@ -480,3 +480,39 @@ fn what_an_agent_that_was_killed_in_the_middle_left_goes_with_the_next_del() {
         bed.assert_clean().await;
     });
 }
+
+/// The time is no limit but a figure to read: `--nocapture` shows it.
+async fn ten(datapath: &'static str) {
+    let bed = Bed::ready(datapath).await;
+    let _ovn = bed.ovs.play_ovn_controller().await;
+    let keys: Vec<String> = (1..10).map(|net| format!("shop/net-{net}")).collect();
+    let entries: Vec<_> = keys.iter().zip(1..).map(|(key, net)| (key.as_str(), entry(net, 3))).collect();
+    let mut times = [Vec::new(), Vec::new()];
+    for round in 0..5 {
+        for (times, entries) in times.iter_mut().zip([&entries[..0], &entries[..]]) {
+            let count = entries.len() + 1;
+            let (pod, a) = (Pod::new(), id(round * 100 + u32::try_from(count).unwrap()));
+            bed.api.put("a", "u1", Some(&with(3, entries)));
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let start = std::time::Instant::now();
+            let added = bed.add(&a, &pod, "a", "u1").await;
+            times.push(start.elapsed());
+            assert_eq!((added.error(), bed.ovs.ports().len()), (0, count), "{added:?}");
+            assert_eq!(inside(&pod).await.0.len(), count);
+            assert_eq!(bed.del(&a, Some(pod.path())).await.error(), 0);
+            bed.assert_clean().await;
+        }
+    }
+    times.iter_mut().for_each(|times| times.sort());
+    println!("{datapath}: one interface {:?}, ten {:?} (medians of 5)", times[0][2], times[1][2]);
+}
+
+#[test]
+fn ten_interfaces_are_made_in_one_add() {
+    on_a_node(async || ten("ovs").await);
+}
+
+#[test]
+fn ten_interfaces_are_made_in_one_add_interposed() {
+    on_a_node(async || ten("ebpf").await);
+}
