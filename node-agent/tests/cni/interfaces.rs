@@ -482,7 +482,7 @@ fn what_an_agent_that_was_killed_in_the_middle_left_goes_with_the_next_del() {
 }
 
 /// The time is no limit but a figure to read: `--nocapture` shows it.
-async fn ten(datapath: &'static str) {
+async fn ten(datapath: &'static str) -> String {
     let bed = Bed::ready(datapath).await;
     let _ovn = bed.ovs.play_ovn_controller().await;
     let keys: Vec<String> = (1..10).map(|net| format!("shop/net-{net}")).collect();
@@ -504,15 +504,15 @@ async fn ten(datapath: &'static str) {
         }
     }
     times.iter_mut().for_each(|times| times.sort());
-    println!("{datapath}: one interface {:?}, ten {:?} (medians of 5)", times[0][2], times[1][2]);
+    format!("{datapath}: one interface {:?}, ten {:?} (medians of 5)", times[0][2], times[1][2])
 }
 
 #[test]
 fn ten_interfaces_are_made_in_one_add() {
-    on_a_node(async || ten("ovs").await);
+    on_a_node(async || println!("{}", ten("ovs").await));
 }
 
 #[test]
 fn ten_interfaces_are_made_in_one_add_interposed() {
-    on_a_node(async || ten("ebpf").await);
+    on_a_node(async || println!("{}", ten("ebpf").await));
 }
