@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::checks::{self, Finding, doctor, preflight};
 use crate::client::{Client, Error};
 use crate::cluster::{Reach, bundle, nodes};
-use crate::{compare, show, top, trace, units};
+use crate::{compare, network, show, top, trace, units};
 
 /// Exit code of a trace whose packet does not arrive.
 const NOT_DELIVERED: u8 = 6;
@@ -111,6 +111,8 @@ enum Command {
     Trace(Box<trace::Args>),
     /// Write an archive for whoever helps: objects, logs, states of all nodes. Secrets are left out. Needs kubectl and tar.
     Bundle(Box<bundle::Args>),
+    /// Make, change and list virtual networks. Needs kubectl.
+    Network(Box<network::Args>),
     /// Show the level of the agent's log, or change it until the agent ends.
     LogLevel {
         /// error, warn, info, debug, trace, or directives such as info,node_agent::gateway=debug.
@@ -158,6 +160,10 @@ impl Args {
                 });
             }
             Command::Bundle(args) => write(&bundle::run(&args)?)?,
+            Command::Network(args) => {
+                let answer = network::run(&args)?;
+                self.output.print(&answer.value, |_: Value| answer.text)?;
+            }
             Command::LogLevel { level } => {
                 let value = client.post(wire::LOG_LEVEL, &wire::LogLevelRequest { level })?;
                 self.output.print(&value, |now: wire::LogLevel| format!("{}\n", now.level))?;

@@ -5,6 +5,7 @@ mod checks;
 mod client;
 mod cluster;
 mod compare;
+mod network;
 mod show;
 mod table;
 mod top;

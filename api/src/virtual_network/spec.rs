@@ -1,6 +1,7 @@
 //! What a user writes: the fields of `spec`, as text where a text may be wrong.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -40,6 +41,36 @@ impl fmt::Display for Reach {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The names are those of the variants.
         fmt::Debug::fmt(self, f)
+    }
+}
+
+/// The value of `all` whose name is `text`, in any case.
+fn named<T: fmt::Display + Copy>(all: &[T], text: &str, what: &str) -> Result<T, String> {
+    let found = all.iter().find(|one| one.to_string().eq_ignore_ascii_case(text.trim()));
+    let known = || all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    found.copied().ok_or_else(|| format!("`{text}` is no {what}; known are {}", known()))
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The names are those of the variants.
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+impl FromStr for Scope {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        named(&[Self::Namespace, Self::Cluster], text, "scope")
+    }
+}
+
+impl FromStr for Reach {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        named(&[Self::Isolated, Self::ClusterRouter, Self::Outside, Self::Localnet], text, "reach")
     }
 }
 
@@ -112,6 +143,14 @@ mod tests {
         let all = json!({"scope": "Cluster", "subnets": ["172.16.24.0/24"], "gateways": ["172.16.24.1"],
             "excludedRanges": ["172.16.24.128/25"], "reach": "Outside", "mtu": 1300});
         assert_eq!(serde_json::to_value(VirtualNetworkSpec::read(&all).unwrap()).unwrap(), all);
+    }
+
+    #[test]
+    fn names_are_read_in_any_case() {
+        assert_eq!("clusterrouter".parse(), Ok(Reach::ClusterRouter));
+        assert_eq!("Cluster".parse(), Ok(Scope::Cluster));
+        let error = "everywhere".parse::<Reach>().unwrap_err();
+        assert_eq!(error, "`everywhere` is no reach; known are Isolated, ClusterRouter, Outside, Localnet");
     }
 
     #[test]

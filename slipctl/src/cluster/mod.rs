@@ -4,6 +4,7 @@ pub(crate) mod bundle;
 pub(crate) mod nodes;
 mod redact;
 
+use std::io::Write;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -28,6 +29,11 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
+    /// For what needs no pod of ours.
+    pub(crate) fn by(kubectl: &str) -> Self {
+        Self { kubectl: kubectl.to_owned(), namespace: String::new(), node_exec: None, central_exec: None }
+    }
+
     /// Output of kubectl.
     ///
     /// # Errors
@@ -35,6 +41,15 @@ impl Reach {
     pub(crate) fn kubectl(&self, args: &[&str]) -> Result<String, Error> {
         let words: Vec<&str> = self.kubectl.split_whitespace().chain(args.iter().copied()).collect();
         output(&words)
+    }
+
+    /// Output of kubectl, with `input` on its standard input.
+    ///
+    /// # Errors
+    /// As of [`Self::kubectl`].
+    pub(crate) fn kubectl_with(&self, args: &[&str], input: &str) -> Result<String, Error> {
+        let words: Vec<&str> = self.kubectl.split_whitespace().chain(args.iter().copied()).collect();
+        run(&words, Some(input))
     }
 
     /// Objects as JSON: `kubectl get ARGS -o json`.
@@ -101,13 +116,30 @@ impl Reach {
 
 /// Output of a program.
 fn output(words: &[&str]) -> Result<String, Error> {
+    run(words, None)
+}
+
+/// Output of a program that reads `input`.
+fn run(words: &[&str], input: Option<&str>) -> Result<String, Error> {
     let shown = words.join(" ");
     let (program, args) = words.split_first().ok_or_else(|| Error::Usage("an empty command".to_owned()))?;
     #[expect(
         clippy::disallowed_methods,
         reason = "kubectl is how slipctl asks the cluster; nothing here is on a hot path"
     )]
-    let done = Command::new(program).args(args).stdin(Stdio::null()).output();
+    let begun = Command::new(program)
+        .args(args)
+        .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let done = begun.and_then(|mut child| {
+        if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
+            // A program that ends without reading says itself why.
+            let _ = stdin.write_all(input.as_bytes());
+        }
+        child.wait_with_output()
+    });
     let done = done.map_err(|error| Error::Program(format!("cannot run `{shown}`: {error}")))?;
     let text = String::from_utf8_lossy(&done.stdout).into_owned();
     let said = String::from_utf8_lossy(&done.stderr);
@@ -137,6 +169,7 @@ mod tests {
         assert_eq!(reach.kubectl(&["get", "pods"]).unwrap(), "get pods\n");
         let error = reach.on_central(&["ovn-trace"]).unwrap_err().to_string();
         assert!(error.contains("`false ovn-trace`"), "{error}");
+        assert_eq!(run(&["cat"], Some("read")).unwrap(), "read");
         let found = output(&["sh", "-c", "echo found; echo command terminated with exit code 6 >&2; exit 6"]);
         assert_eq!(found.unwrap(), "found\n");
         let gone = output(&["/nothing/here"]).unwrap_err().to_string();
