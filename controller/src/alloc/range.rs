@@ -21,6 +21,8 @@ pub(super) struct Range {
     first: u32,
     size: u32,
     bits: Vec<u64>,
+    /// Number of bits that are set.
+    taken: u32,
     /// First and last offsets that are given to nobody who does not ask for one of them. They are marked as taken.
     excluded: Vec<(u32, u32)>,
     /// Where to look for the next free one.
@@ -41,6 +43,7 @@ impl Range {
             first,
             size,
             bits: Vec::new(),
+            taken: 0,
             excluded: Vec::new(),
             next: first,
             resting: VecDeque::new(),
@@ -75,9 +78,8 @@ impl Range {
 
     /// Number of addresses that can still be given.
     pub(super) fn free(&self) -> u64 {
-        let taken: u64 = self.bits.iter().map(|bits| u64::from(bits.count_ones())).sum();
         let resting = u64::try_from(self.resting.len()).unwrap_or(u64::MAX);
-        u64::from(self.size).saturating_sub(taken).saturating_add(resting)
+        u64::from(self.size.saturating_sub(self.taken)).saturating_add(resting)
     }
 
     fn is_excluded(&self, offset: u32) -> bool {
@@ -94,12 +96,14 @@ impl Range {
         if self.bits.len() <= word {
             self.bits.resize(word + 1, 0);
         }
+        self.taken += u32::from(self.bits[word] & bit == 0);
         self.bits[word] |= bit;
     }
 
     fn clear(&mut self, offset: u32) {
         let (word, bit) = Self::place(offset);
-        if let Some(bits) = self.bits.get_mut(word) {
+        if let Some(bits) = self.bits.get_mut(word).filter(|bits| **bits & bit != 0) {
+            self.taken -= 1;
             *bits &= !bit;
         }
     }
@@ -119,7 +123,9 @@ impl Range {
             self.clear(offset);
         }
         let round = (self.next..self.size).chain(self.first..self.next.min(self.size));
-        let free = round.into_iter().find(|offset| !self.is_set(*offset));
+        // Many may ask for one of a full range.
+        let is_full = self.taken >= self.size;
+        let free = if is_full { None } else { round.into_iter().find(|offset| !self.is_set(*offset)) };
         // If nothing else is left: the offset that has rested longest.
         let free = free.or_else(|| {
             let (offset, _) = self.resting.pop_front()?;

@@ -74,6 +74,11 @@ impl Network {
         gateway.map(MacAddr::from_ip).filter(|_| self.reach.is_routed())
     }
 
+    /// Whether pods of a namespace may attach to it.
+    pub fn serves(&self, namespace: &str) -> bool {
+        self.scope == Scope::Cluster || self.name.namespace == namespace
+    }
+
     /// Whether all of these are addresses of the network.
     pub fn holds(&self, addresses: &[IpNet]) -> bool {
         let held = |net: &IpNet| self.subnets.iter().any(|subnet| subnet.net.contains(&net.addr()));

@@ -123,12 +123,12 @@ fn nat(
     items.push(row.with("external_ids", Datum::map(marks(network))).into());
 }
 
-/// The port of a pod on a network; none until the network is ready and has the pod's addresses.
+/// The port of a pod on a network; none until the network is ready, is for the pod's namespace and has the pod's addresses.
 pub fn port_items(index: &Index, pod: &Pod, node: &Node, attached: &Attached) -> Vec<Item> {
     let network = index.networks.ready.get(&attached.network);
-    let Some(network) = network.filter(|network| network.holds(&attached.addresses)) else {
-        return Vec::new();
-    };
+    let may_have =
+        |network: &&Network| network.serves(&pod.name.namespace) && network.holds(&attached.addresses);
+    let Some(network) = network.filter(may_have) else { return Vec::new() };
     let name = ovn_name::network_pod_port(&attached.key, &pod.name.namespace, &pod.name.name);
     let port = RowKey::new(Table::LogicalSwitchPort, name);
     let mut ids = marks(network);

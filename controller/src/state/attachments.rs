@@ -154,7 +154,17 @@ impl State {
             return Some(seen.pod.attachments.clone());
         }
         let was_made = seen.believed && matches!(seen.networks, Some(Ok(_)));
-        was_made.then(|| seen.others.iter().filter_map(|(key, entry)| from_entry(key, entry)).collect())
+        if !was_made {
+            return None;
+        }
+        let kept: Vec<Attached> =
+            seen.others.iter().filter_map(|(key, entry)| from_entry(key, entry)).collect();
+        // A network that is not known gives nothing, and what it may give is judged where its rows are planned.
+        let may_have = |attached: &Attached| {
+            let network = self.index.networks.ready.get(&attached.network);
+            network.is_none_or(|network| network.serves(&seen.pod.name.namespace))
+        };
+        kept.iter().all(may_have).then_some(kept)
     }
 
     /// Claims what a pod has. A network that is not there is no reason to take its other interfaces.

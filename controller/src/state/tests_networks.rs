@@ -454,3 +454,33 @@ fn the_work_of_a_change_does_not_grow_with_the_number_of_networks() {
     // A switch; and where it is routed, two ports and two edges.
     assert!((499 + 500 * 5..499 + 500 * 5 + 200).contains(&rows), "{rows}");
 }
+
+#[test]
+fn an_annotation_that_was_forged_while_no_controller_ran_gives_no_network_of_others() {
+    let others = seen(object("other", "red", 1, json!({"subnets": ["172.16.24.0/24"]})));
+    let entry = |key: &str| {
+        json!({"default": {"ip_addresses": ["10.244.0.9/24"], "mac_address": "0a:58:0a:f4:00:09"},
+            key: {"ip_addresses": ["172.16.24.9/24"], "mac_address": "0a:58:ac:10:18:09", "role": "secondary", "interface": "net1"}})
+        .to_string()
+    };
+    let mut state = State::new(state().config);
+    state.nodes(Watched::Reset(vec![node("n1")]));
+    state.virtual_networks(Watched::Reset(vec![others]));
+    let thief = pod_on("n1", "thief", json!({"k8s.ovn.org/pod-networks": entry("other/red")}));
+    let effects = state.pods(Watched::Reset(vec![thief]));
+    assert!(addresses(&state, "thief").is_empty());
+    assert_eq!(state.network_ipam.counts(&NamespacedName::new("other", "red")).0, 0);
+    assert!(
+        !effects.patches[0].annotations["k8s.ovn.org/pod-networks"].contains("other/red"),
+        "it is written again without"
+    );
+    // Nor later, by one that is not known yet.
+    let mut state = State::new(state.config);
+    state.nodes(Watched::Reset(vec![node("n1")]));
+    let early = pod_on("n1", "early", json!({"k8s.ovn.org/pod-networks": entry("other/red")}));
+    state.pods(Watched::Reset(vec![early]));
+    let others = seen(object("other", "red", 1, json!({"subnets": ["172.16.24.0/24"]})));
+    state.virtual_networks(Watched::Apply(others));
+    let items = crate::plan::plan(&state.index, &state.config, &Unit::Pod(NamespacedName::new("x", "early")));
+    assert!(!format!("{items:?}").contains("172.16.24.9"), "{items:?}");
+}

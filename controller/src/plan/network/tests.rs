@@ -187,6 +187,15 @@ fn a_port_is_there_only_with_its_network_and_an_address_of_it() {
     assert_eq!(count(&index), 1, "made again with another range");
     index.apply_network(network(Reach::Isolated, &["172.16.24.0/24"]));
     assert_eq!(count(&index), 2);
+    let of_others = NamespacedName::new("other", "blue");
+    let others = Network {
+        name: of_others.clone(),
+        scope: Scope::Namespace,
+        ..network(Reach::Isolated, &["172.16.24.0/24"])
+    };
+    index.apply_network(others);
+    index.apply_pod(pod(vec![Attached { network: of_others, ..attached("172.16.24.55/24") }]));
+    assert_eq!(count(&index), 1, "another namespace's own");
 }
 
 #[test]

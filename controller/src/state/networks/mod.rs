@@ -202,6 +202,10 @@ impl State {
 
     fn claim_again(&mut self, pod: &NamespacedName, network: &NamespacedName, effects: &mut Effects) {
         let Some(pod) = self.index.pods.get(pod) else { return };
+        let is_for_it = |network: &Network| network.serves(&pod.name.namespace);
+        if !self.index.networks.ready.get(network).is_some_and(is_for_it) {
+            return;
+        }
         for attached in pod.attachments.iter().filter(|attached| attached.network == *network) {
             let owner = Owner { uid: pod.uid.clone(), key: attached.key.clone() };
             let ips: Vec<_> =
