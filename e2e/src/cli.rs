@@ -9,7 +9,7 @@ use crate::harness::{Group, Program, Settings};
 use crate::{
     demonstration, fault_injection, flow_cache_equivalence, flow_cache_invariants, instruction_count,
     kernel_datapath, node_lifecycle, ovn_kubernetes_parity, pod_churn, scale, scoped_changes, service_matrix,
-    supervision, uplink_migration,
+    supervision, uplink_migration, virtual_networks,
 };
 
 /// One suite by hand.
@@ -52,6 +52,8 @@ enum Suite {
     Supervision(supervision::Args),
     /// Change the uplink of nodes as real machines' changes: gateways, addresses, leases, flushed tables.
     UplinkMigration(uplink_migration::Args),
+    /// Pods with several interfaces on virtual networks: what reaches what, and what is left.
+    VirtualNetworks(virtual_networks::Args),
 }
 
 impl Args {
@@ -84,6 +86,7 @@ impl Suite {
             Self::ServiceMatrix(_) => ("service_matrix", "matrix"),
             Self::Supervision(_) => ("supervision", "supervision"),
             Self::UplinkMigration(_) => ("uplink_migration", "uplinks"),
+            Self::VirtualNetworks(_) => ("virtual_networks", "networks"),
         }
     }
 
@@ -103,6 +106,7 @@ impl Suite {
             Self::ServiceMatrix(args) => args.group("", cluster),
             Self::Supervision(args) => args.group("", cluster),
             Self::UplinkMigration(args) => args.group("", cluster),
+            Self::VirtualNetworks(args) => args.group("", cluster),
         };
         vec![group]
     }

@@ -25,4 +25,5 @@ pub(crate) mod service_path;
 pub mod snapshot;
 pub mod supervision;
 pub mod uplink_migration;
+pub mod virtual_networks;
 pub(crate) mod ways;

@@ -83,7 +83,7 @@ pub(super) fn grant_rights(bed: &Bed) -> Result<()> {
         return Ok(());
     }
     let rights = include_str!("../../../deploy/rbac.yaml");
-    let mut objects = vec![rights];
+    let mut objects = vec![rights, include_str!("../../../deploy/virtual-network.yaml")];
     if bed.config().plugin {
         // Another plugin would write these annotations itself.
         objects.push(admission::MANIFEST);

@@ -29,6 +29,7 @@ const RUNS: &[Run] = &[
     run("pod_churn", "every_process_killed::", "cluster", Lane::Shared),
     run("pod_churn", "at_rest::", "cluster", Lane::Shared),
     run("scoped_changes", "", "cluster", Lane::Shared),
+    run("virtual_networks", "", "cluster", Lane::Shared),
     run("fault_injection", "", "cluster", Lane::Shared),
     run("ovn_kubernetes_parity", "", "cluster", Lane::Shared),
     run("flow_cache_equivalence", "sides::", "cluster", Lane::Shared),

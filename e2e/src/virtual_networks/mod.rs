@@ -1,0 +1,88 @@
+//! Virtual networks: pods with several interfaces reach one another on each network that both have, by the flow cache where there is one,
+//! and nothing of another one; networks and pods that wait for each other; nothing is left.
+
+mod life;
+mod scene;
+mod traffic;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use testbed::cluster::Shape;
+use testbed::cluster::config::Datapath;
+
+use crate::harness::{Case, Group, Program, Settings, flags};
+use scene::Scene;
+
+/// How long a part may take.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// One part of the suite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// Every network, on one node and across nodes, each family and protocol.
+    Matrix,
+    /// Networks with the same range.
+    Isolation,
+    /// A pod whose default route is by another network, to the outside.
+    Outside,
+    /// Pods that ask for what is not there, and heal.
+    Waiting,
+    /// A network in use that is deleted.
+    Deleted,
+    /// A pod with ten interfaces.
+    Ten,
+    /// The agents are killed and replaced.
+    Restart,
+}
+
+/// On what to play.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    shape: Shape,
+}
+
+/// Both datapaths, both families.
+#[must_use]
+pub fn main() -> ExitCode {
+    Program::new("virtual_networks", Settings::from_environment())
+        .with(flags::<Args>("--dual-stack --datapath ebpf").group("ebpf", "networks-ebpf"))
+        .with(flags::<Args>("--dual-stack --datapath ovs").group("ovs", "networks-ovs"))
+        .main()
+}
+
+impl Args {
+    /// All trials, on a cluster of that name.
+    #[must_use]
+    pub fn group(self, prefix: &'static str, cluster: &str) -> Group {
+        let name = cluster.to_owned();
+        let cases = [
+            ("matrix", Part::Matrix),
+            ("isolation", Part::Isolation),
+            ("outside", Part::Outside),
+            ("restart", Part::Restart),
+            ("waiting", Part::Waiting),
+            ("ten_interfaces", Part::Ten),
+            ("deleted", Part::Deleted),
+        ];
+        let cases = cases.map(|(name, part)| Case::new(name, LIMIT, part)).to_vec();
+        Group::new(prefix, cases, vec![name.clone()], move |settings, jobs| {
+            let config = self.shape.config(&name)?;
+            let ebpf = config.datapath == Datapath::Ebpf;
+            settings.on_cluster(config, jobs, |bed, jobs| {
+                let scene = Scene::set(bed)?;
+                jobs.each(|part, checks| match part {
+                    Part::Matrix => traffic::matrix(&scene, ebpf, checks),
+                    Part::Isolation => traffic::isolation(&scene, checks),
+                    Part::Outside => traffic::outside(&scene, checks),
+                    Part::Restart => life::restart(&scene, checks),
+                    Part::Waiting => life::waiting(&scene, checks),
+                    Part::Ten => life::ten_interfaces(&scene, checks),
+                    Part::Deleted => life::deleted(&scene, checks),
+                });
+                Ok(())
+            })
+        })
+    }
+}

@@ -1,0 +1,131 @@
+//! What reaches what.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use testbed::cluster::config::{EXT_IP, OUTSIDE_IP, node_ip};
+use testbed::demo::echoes::{self, PORT};
+use testbed::demo::ways::carried;
+use testbed::exec;
+use testbed::tools::Answer;
+use testbed::traffic::{self, Dial, Expect};
+use testbed::ui::Checks;
+
+use super::scene::{NETWORKS, Scene};
+
+/// Where pods answer with their names.
+const NAMED: u16 = 8080;
+/// Round trips of a flow that the flow cache is to carry.
+const COUNT: u64 = 500;
+/// How long a route, a port or an answer takes after its pod runs.
+const SETTLED: Duration = Duration::from_secs(20);
+
+/// Every pair on every network: the right pod answers, sees the client's address there, and the flow cache carries what follows.
+pub(super) fn matrix(scene: &Scene<'_>, ebpf: bool, checks: &mut Checks) -> Result<()> {
+    for (network, _) in NETWORKS {
+        for (to, way) in [("r2", "same node"), ("r3", "other node")] {
+            for six in [false, true] {
+                for udp in [false, true] {
+                    let family = if six { "IPv6" } else { "IPv4" };
+                    let protocol = if udp { "UDP" } else { "TCP" };
+                    let what = format!("network {network}, {way}, {protocol} over {family}");
+                    checks.check(what, one(scene, network, to, six, udp, ebpf).map_err(|e| format!("{e:#}")));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn one(scene: &Scene<'_>, network: &str, to: &str, six: bool, udp: bool, ebpf: bool) -> Result<String> {
+    let (bed, client, server) = (scene.bed(), scene.pod("r1")?, scene.pod(to)?);
+    let (from, address) = (client.address(network, six)?, server.address(network, six)?);
+    let dial = if udp { Dial::udp(address, NAMED) } else { Dial::tcp(address, NAMED) };
+    let expect = Expect::only(&format!("{to} {from}"));
+    let (_, verdict) = traffic::settle(bed, &client.place, dial.times(3), &expect, SETTLED);
+    let mut text = verdict.map_err(anyhow::Error::msg)?;
+    let nodes = if client.node == server.node { vec![client.node] } else { vec![client.node, server.node] };
+    let count = || nodes.iter().map(|node| carried(bed, node)).collect::<Result<Vec<u64>>>();
+    // Something else of the node may have changed meanwhile.
+    for tried in 1..=3 {
+        let before = if ebpf { count()? } else { Vec::new() };
+        let mut asking = echoes::client(bed, &client.place)?;
+        asking.args(["--count", &COUNT.to_string(), "--seconds", "10", "--size", "64"]);
+        asking.args(udp.then_some("--udp")).args([address.to_string(), PORT.to_string()]);
+        let seen = echoes::round_trips(&exec::output(&mut asking)?)?;
+        text = format!("{text}; {} answers, {} lost", seen.answers, seen.lost);
+        ensure!(seen.answers > COUNT / 2, "{text}");
+        if !ebpf {
+            break;
+        }
+        let packets: Vec<u64> =
+            count()?.iter().zip(before).map(|(after, before)| after.saturating_sub(before)).collect();
+        text = format!("{text}; the flow cache carried {packets:?} packets on {nodes:?}");
+        if packets.iter().all(|packets| *packets > seen.answers * 3 / 2) {
+            break;
+        }
+        ensure!(tried < 3, "{text}");
+    }
+    Ok(text)
+}
+
+/// The second tenant's network has the first one's range: only its own pods answer there.
+pub(super) fn isolation(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
+    let (bed, client) = (scene.bed(), scene.pod("g1")?);
+    for six in [false, true] {
+        let own = scene.pod("g2")?.address("own", six)?;
+        let expect = Expect::only(&format!("g2 {}", client.address("own", six)?));
+        let (_, verdict) =
+            traffic::settle(bed, &client.place, Dial::tcp(own, NAMED).times(3), &expect, SETTLED);
+        checks.check(format!("{own} on the second tenant's network is its own pod"), verdict);
+        for name in ["r1", "r2", "r3"] {
+            for (network, _) in NETWORKS {
+                let address = scene.pod(name)?.address(network, six)?;
+                let what = format!("{address} of {name} on {network} is not reached from the other tenant");
+                checks.check(what, not_reached(scene, address));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// No pod of the first tenant answers; one of the second tenant may, which has the same address.
+fn not_reached(scene: &Scene<'_>, address: IpAddr) -> Result<String, String> {
+    let client = scene.pod("g1").map_err(|error| error.to_string())?;
+    let dial = Dial::tcp(address, NAMED).within(Duration::from_millis(800));
+    let attempts = traffic::dial(scene.bed(), &client.place, dial).map_err(|error| format!("{error:#}"))?;
+    let is_foreign = |answer: &Answer| matches!(answer, Answer::Reply(text) if text.starts_with('r'));
+    let text = traffic::summary(&attempts);
+    if attempts.iter().any(|attempt| is_foreign(&attempt.answer)) { Err(text) } else { Ok(text) }
+}
+
+/// A pod whose default route is by the network that reaches the outside: the outside sees a node's address, and services go on by the first
+/// interface.
+pub(super) fn outside(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
+    let bed = scene.bed();
+    let own = bed.config().program("testbed").display().to_string();
+    bed.host("ext").start("server", &[&own, "probe", "serve", "--name", "outside", "--tcp", "9000"], &[])?;
+    let client = scene.pod("r3")?;
+    let route = exec::output(
+        traffic::command(bed, &client.place, "ip".as_ref())?.args(["route", "show", "default"]),
+    )?;
+    let by = if route.contains("dev net3") { Ok(route.trim().to_owned()) } else { Err(route) };
+    checks.check("the default route is by the third network's interface", by);
+    let nodes = [1, 2].map(|node| format!("outside {}", node_ip(node)));
+    let expect = Expect::OneOf(nodes.to_vec());
+    for (what, address) in
+        [("beside the nodes", IpAddr::from(EXT_IP)), ("behind a router", OUTSIDE_IP.into())]
+    {
+        let (_, verdict) =
+            traffic::settle(bed, &client.place, Dial::tcp(address, 9000).times(6), &expect, SETTLED);
+        checks.check(format!("to the outside {what}, with a node's address"), verdict);
+    }
+    let other = scene.pod("r1")?;
+    let default =
+        exec::output(traffic::command(bed, &other.place, "ip".as_ref())?.args(["route", "show", "default"]))?;
+    let by = if default.contains("dev eth0") { Ok(default.trim().to_owned()) } else { Err(default) };
+    checks.check("other pods keep theirs by the first interface", by);
+    Ok(())
+}
