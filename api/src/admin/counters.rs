@@ -64,7 +64,7 @@ pub struct TunnelCounters {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointCounters {
-    /// Container id.
+    /// Id of the interface: the container id, of further interfaces one with the container id at its end.
     pub id: String,
     /// `NAMESPACE/NAME`, where known.
     pub pod: Option<String>,

@@ -119,7 +119,7 @@ pub struct Versions {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Endpoint {
-    /// Container (sandbox) id.
+    /// Id of the interface: the container (sandbox) id, of further interfaces one with the container id at its end.
     pub id: String,
     /// `NAMESPACE/NAME`, where known.
     pub pod: Option<String>,

@@ -142,7 +142,7 @@ pub struct UnderlayStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointStatus {
-    /// Container id.
+    /// Id of the interface: the container id, of further interfaces one with the container id at its end.
     pub id: String,
     /// `NAMESPACE_POD`, the logical port; empty when the endpoint has no OVS port.
     pub port: String,
