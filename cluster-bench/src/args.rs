@@ -8,9 +8,9 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 use traffic::{GoalOf, Test};
 
-use crate::document::Document;
+use crate::document::{Document, PAGE, REPORT};
 use crate::paths::Path;
-use crate::{clean, compare, rbac, run};
+use crate::{clean, compare, html, rbac, report, run};
 
 /// Where everything is put unless told otherwise.
 const NAMESPACE: &str = "slipstream-perf-tests";
@@ -27,6 +27,8 @@ pub enum Command {
     Clean(CleanArgs),
     /// Compare two results: better, worse, the same or no verdict, row by row. Ends with 1 if a row is worse.
     Compare(CompareArgs),
+    /// Make the reports of a result anew, report.md and report.html, beside it.
+    Report(ReportArgs),
 }
 
 const MORE: &str = "\
@@ -106,7 +108,7 @@ pub struct RunArgs {
     /// Short: the fewest slices that allow a verdict.
     #[arg(long)]
     pub quick: bool,
-    /// Directory of the results, run.json and report.md; must not have them yet. Without it a new one with the time in its name.
+    /// Directory of the results, run.json, report.md and report.html; must not have them yet. Without it a new one with the time in its name.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// A bound on the ratio of two paths, in every test, such as `cluster-ip/pod-ip>=0.95`; may be given more than once.
@@ -143,6 +145,13 @@ pub struct CompareArgs {
     pub within: f64,
 }
 
+/// `report`.
+#[derive(Debug, Clone, Args)]
+pub struct ReportArgs {
+    /// run.json of a run, or its directory.
+    pub run: PathBuf,
+}
+
 impl Command {
     /// Runs the command; answers with the code of the process.
     ///
@@ -158,7 +167,21 @@ impl Command {
             Self::Run(args) => run::run(*args),
             Self::Clean(args) => clean::run(&args.place),
             Self::Compare(args) => args.run(),
+            Self::Report(args) => args.run(),
         }
+    }
+}
+
+impl ReportArgs {
+    fn run(&self) -> Result<ExitCode> {
+        let document = Document::read(&self.run)?;
+        let directory = if self.run.is_dir() { Some(self.run.as_path()) } else { self.run.parent() };
+        let directory = directory.unwrap_or(std::path::Path::new("."));
+        for (name, text) in [(REPORT, report::markdown(&document)), (PAGE, html::page(&document))] {
+            let path = directory.join(name);
+            std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+        }
+        Ok(ExitCode::SUCCESS)
     }
 }
 

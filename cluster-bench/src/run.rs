@@ -14,7 +14,7 @@ use traffic::{GoalOf, Test};
 
 use crate::api::Cluster;
 use crate::args::{RunArgs, Where};
-use crate::document::{Document, FILE, FORMAT, KIND, Method, NotMeasured, REPORT};
+use crate::document::{Document, FILE, FORMAT, KIND, Method, NotMeasured, PAGE, REPORT};
 use crate::drive::{self, Watched};
 use crate::objects::{self, Shape};
 use crate::paths::{Client, Path, Server};
@@ -22,7 +22,7 @@ use crate::place::{self, Owns, Placed, Wanted};
 use crate::plan::{self, Amount, Lane};
 use crate::rows::Collected;
 use crate::say::Progress;
-use crate::{clean, facts, report};
+use crate::{clean, facts, html, report};
 
 /// Tests of which each path can have slices.
 const SLICED: &[Test] = &[Test::TcpRr, Test::TcpCrr, Test::TcpStream, Test::UdpRr, Test::UdpRate];
@@ -257,8 +257,10 @@ impl Out {
         };
         write(FILE, serde_json::to_string(document)? + "\n")?;
         write(REPORT, report::markdown(document))?;
+        write(PAGE, html::page(document))?;
         // Nobody reads it: no reason to stop.
-        let _ = writeln!(std::io::stderr(), "results: {0}/{FILE}, {0}/{REPORT}", self.0.display());
+        let _ =
+            writeln!(std::io::stderr(), "results: {0}/{FILE}, {0}/{REPORT}, {0}/{PAGE}", self.0.display());
         Ok(())
     }
 }
