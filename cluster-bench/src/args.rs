@@ -10,7 +10,7 @@ use traffic::{GoalOf, Test};
 
 use crate::document::{Document, PAGE, REPORT};
 use crate::paths::Path;
-use crate::{clean, compare, html, rbac, report, run};
+use crate::{clean, compare, html, rbac, report, run, scenario};
 
 /// Where everything is put unless told otherwise.
 const NAMESPACE: &str = "slipstream-perf-tests";
@@ -27,6 +27,8 @@ pub enum Command {
     Clean(CleanArgs),
     /// Compare two results: better, worse, the same or no verdict, row by row. Ends with 1 if a row is worse.
     Compare(CompareArgs),
+    /// List the scenarios that come with the program.
+    Scenarios,
     /// Make the reports of a result anew, report.md and report.html, beside it.
     Report(ReportArgs),
 }
@@ -36,6 +38,7 @@ Examples:
   cluster-bench run --kubeconfig ~/.kube/config --quick
   cluster-bench run --kubeconfig FILE --nodes worker-1,worker-2 --image registry.example/slipstream-traffic:0.1.0 --out before
   cluster-bench run --kubeconfig FILE --paths pod-ip,cluster-ip --tests tcp-rr --goal 'cluster-ip/pod-ip>=0.95'
+  cluster-bench run --kubeconfig FILE --scenario services
   cluster-bench run --print-rbac | kubectl apply -f -
 
 Exit codes: 0 done, goals met; 1 an error, or a goal missed or not measured; 2 a wrong command line; 3 no verdict on a goal.";
@@ -86,13 +89,15 @@ pub struct RunArgs {
     /// What is measured; without it every path.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PATH,..")]
     pub paths: Vec<Path>,
-    /// Tests: tcp-rr, tcp-crr, tcp-stream, udp-rr, udp-rate.
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "TEST,..",
-        default_values_t = [Test::TcpRr, Test::UdpRr, Test::TcpStream, Test::UdpRate, Test::TcpCrr])]
+    /// Tests: tcp-rr, tcp-crr, tcp-stream, udp-rr, udp-rate; without it all of them.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "TEST,..")]
     pub tests: Vec<Test>,
-    /// Families of addresses that are measured.
-    #[arg(long, value_enum, default_value_t = Family::Both)]
-    pub family: Family,
+    /// What is measured and its goals, from a file, or by name: `scenarios` lists them. Flags win over it.
+    #[arg(long, value_name = "NAME|FILE")]
+    pub scenario: Option<String>,
+    /// Families of addresses that are measured; without it those that the cluster has.
+    #[arg(long, value_enum)]
+    pub family: Option<Family>,
     /// The traffic tool's image.
     #[arg(long, default_value = IMAGE, value_name = "REF")]
     pub image: String,
@@ -168,6 +173,10 @@ impl Command {
             Self::Clean(args) => clean::run(&args.place),
             Self::Compare(args) => args.run(),
             Self::Report(args) => args.run(),
+            Self::Scenarios => {
+                std::io::stdout().write_all(scenario::list().as_bytes()).context("standard output")?;
+                Ok(ExitCode::SUCCESS)
+            }
         }
     }
 }
