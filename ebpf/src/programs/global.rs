@@ -143,7 +143,9 @@ macro_rules! of_flows {
         pub(super) extern "C" fn $change(key: *const $tuple, flags: u32, out: u32) -> u32 {
             // SAFETY: callers have references.
             let Some(key) = (unsafe { key.as_ref() }) else { return 0 };
-            conn::change_entries::<$family>(key, flags, out)
+            // On the stack: Linux 6.1 takes memory of the caller's for no key of a map.
+            let key = *key;
+            conn::change_entries::<$family>(&key, flags, out)
         }
     };
 }
