@@ -8,9 +8,9 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 use traffic::{GoalOf, Test};
 
-use crate::document::Document;
+use crate::document::{Document, PAGE, REPORT};
 use crate::paths::Path;
-use crate::{clean, compare, rbac, run};
+use crate::{clean, compare, html, rbac, report, run, scenario};
 
 /// Where everything is put unless told otherwise.
 const NAMESPACE: &str = "slipstream-perf-tests";
@@ -27,6 +27,10 @@ pub enum Command {
     Clean(CleanArgs),
     /// Compare two results: better, worse, the same or no verdict, row by row. Ends with 1 if a row is worse.
     Compare(CompareArgs),
+    /// List the scenarios that come with the program.
+    Scenarios,
+    /// Make the reports of a result anew, report.md and report.html, beside it.
+    Report(ReportArgs),
 }
 
 const MORE: &str = "\
@@ -34,6 +38,7 @@ Examples:
   cluster-bench run --kubeconfig ~/.kube/config --quick
   cluster-bench run --kubeconfig FILE --nodes worker-1,worker-2 --image registry.example/slipstream-traffic:0.1.0 --out before
   cluster-bench run --kubeconfig FILE --paths pod-ip,cluster-ip --tests tcp-rr --goal 'cluster-ip/pod-ip>=0.95'
+  cluster-bench run --kubeconfig FILE --scenario services
   cluster-bench run --print-rbac | kubectl apply -f -
 
 Exit codes: 0 done, goals met; 1 an error, or a goal missed or not measured; 2 a wrong command line; 3 no verdict on a goal.";
@@ -84,13 +89,15 @@ pub struct RunArgs {
     /// What is measured; without it every path.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PATH,..")]
     pub paths: Vec<Path>,
-    /// Tests: tcp-rr, tcp-crr, tcp-stream, udp-rr, udp-rate.
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "TEST,..",
-        default_values_t = [Test::TcpRr, Test::UdpRr, Test::TcpStream, Test::UdpRate, Test::TcpCrr])]
+    /// Tests: tcp-rr, tcp-crr, tcp-stream, udp-rr, udp-rate; without it all of them.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "TEST,..")]
     pub tests: Vec<Test>,
-    /// Families of addresses that are measured.
-    #[arg(long, value_enum, default_value_t = Family::Both)]
-    pub family: Family,
+    /// What is measured and its goals, from a file, or by name: `scenarios` lists them. Flags win over it.
+    #[arg(long, value_name = "NAME|FILE")]
+    pub scenario: Option<String>,
+    /// Families of addresses that are measured; without it those that the cluster has.
+    #[arg(long, value_enum)]
+    pub family: Option<Family>,
     /// The traffic tool's image.
     #[arg(long, default_value = IMAGE, value_name = "REF")]
     pub image: String,
@@ -106,7 +113,7 @@ pub struct RunArgs {
     /// Short: the fewest slices that allow a verdict.
     #[arg(long)]
     pub quick: bool,
-    /// Directory of the results, run.json and report.md; must not have them yet. Without it a new one with the time in its name.
+    /// Directory of the results, run.json, report.md and report.html; must not have them yet. Without it a new one with the time in its name.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// A bound on the ratio of two paths, in every test, such as `cluster-ip/pod-ip>=0.95`; may be given more than once.
@@ -143,6 +150,13 @@ pub struct CompareArgs {
     pub within: f64,
 }
 
+/// `report`.
+#[derive(Debug, Clone, Args)]
+pub struct ReportArgs {
+    /// run.json of a run, or its directory.
+    pub run: PathBuf,
+}
+
 impl Command {
     /// Runs the command; answers with the code of the process.
     ///
@@ -158,7 +172,25 @@ impl Command {
             Self::Run(args) => run::run(*args),
             Self::Clean(args) => clean::run(&args.place),
             Self::Compare(args) => args.run(),
+            Self::Report(args) => args.run(),
+            Self::Scenarios => {
+                std::io::stdout().write_all(scenario::list().as_bytes()).context("standard output")?;
+                Ok(ExitCode::SUCCESS)
+            }
         }
+    }
+}
+
+impl ReportArgs {
+    fn run(&self) -> Result<ExitCode> {
+        let document = Document::read(&self.run)?;
+        let directory = if self.run.is_dir() { Some(self.run.as_path()) } else { self.run.parent() };
+        let directory = directory.unwrap_or(std::path::Path::new("."));
+        for (name, text) in [(REPORT, report::markdown(&document)), (PAGE, html::page(&document))] {
+            let path = directory.join(name);
+            std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+        }
+        Ok(ExitCode::SUCCESS)
     }
 }
 

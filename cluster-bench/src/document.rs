@@ -18,6 +18,7 @@ pub(crate) const KIND: &str = "slipstream-perf-tests-run";
 /// Names of files in the directory of a run.
 pub(crate) const FILE: &str = "run.json";
 pub(crate) const REPORT: &str = "report.md";
+pub(crate) const PAGE: &str = "report.html";
 
 /// A run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
-//! The network benchmark on a live cluster, whatever network plugin it has: `run`, `clean` and `compare`.
+//! The network benchmark on a live cluster, whatever network plugin it has: `run`, `clean`, `compare` and `report`.
 //!
-//! From the bottom up: [`paths`] and `plan` say what is measured and how long it takes; `objects` and `rbac` are the objects, `ready` why a
-//! pod is not; `document`, `rows`, `report` and `compare` are about results. All these are pure. `api` asks the API server, `facts` reads
+//! From the bottom up: [`paths`], `scenario` and `plan` say what is measured and how long it takes; `objects` and `rbac` are the objects, `ready` why a
+//! pod is not; `document`, `rows`, `report`, `html` and `compare` are about results. All these are pure. `api` asks the API server, `facts` reads
 //! what the cluster is, `place` puts servers into it, `drive` runs clients, `clean` removes everything, and `run` joins them. Nothing is
 //! executed in a pod: clients say their results in their logs, so that the right to execute is not needed.
 
@@ -12,6 +12,7 @@ mod compare;
 mod document;
 mod drive;
 mod facts;
+mod html;
 mod objects;
 pub mod paths;
 mod place;
@@ -23,5 +24,6 @@ mod report;
 mod rows;
 mod run;
 mod say;
+mod scenario;
 
-pub use args::{CleanArgs, Command, CompareArgs, RunArgs};
+pub use args::{CleanArgs, Command, CompareArgs, ReportArgs, RunArgs};

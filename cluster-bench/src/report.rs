@@ -25,7 +25,7 @@ pub(crate) fn figure(estimate: Option<Estimate>) -> String {
 }
 
 /// Rows as they are read: what misses its goal first, then what has no verdict, then by its ratio to the baseline.
-fn losing_first(document: &Document) -> Vec<&Row> {
+pub(crate) fn losing_first(document: &Document) -> Vec<&Row> {
     let mut rows: Vec<&Row> = document.rows.iter().collect();
     let rank = |row: &Row| {
         let of = |verdict: Verdict| match verdict {
@@ -41,16 +41,17 @@ fn losing_first(document: &Document) -> Vec<&Row> {
     rows
 }
 
-struct Cells {
-    rate: String,
-    interval: String,
-    time: String,
-    lost: String,
-    ratio: String,
-    goals: String,
+/// What is said of a row.
+pub(crate) struct Cells {
+    pub(crate) rate: String,
+    pub(crate) interval: String,
+    pub(crate) time: String,
+    pub(crate) lost: String,
+    pub(crate) ratio: String,
+    pub(crate) goals: String,
 }
 
-fn cells(row: &Row) -> Cells {
+pub(crate) fn cells(row: &Row) -> Cells {
     let own = row.per_second;
     let percent = |e: Estimate| {
         let wide = if e.median > 0.0 { 50.0 * (e.high - e.low) / e.median } else { 0.0 };
@@ -118,7 +119,7 @@ pub(crate) fn markdown(document: &Document) -> String {
     let mut say = |line: String| {
         let _ = writeln!(text, "{line}");
     };
-    let Document { cluster, method, .. } = document;
+    let cluster = &document.cluster;
     say(format!(
         "Kubernetes {}, {} node(s), network plugin: {}.",
         cluster.kubernetes, cluster.nodes, cluster.plugin
@@ -174,26 +175,36 @@ pub(crate) fn markdown(document: &Document) -> String {
         say(format!("- {}", one_line(line)));
     }
     say("\n## Method\n".into());
-    say(format!(
-        "{} passes, each with new pods and connections, of {} rounds; a round has one slice of {} ms of every path of a client, so \
-         that what changes with time is the same for all. Image {}. The run took {} s.",
-        method.passes, method.rounds, method.slice_ms, method.image, document.seconds
-    ));
-    say("A ratio is the median of the ratios of neighbouring slices; *by p50* it is that of their median times, turned round, which does \
-         not see what others do to the CPU. Intervals are of 95 %, by a bootstrap of passes and, in each, of \
-         blocks of slices. A slice is left out if the ends waited for a CPU longer than is usual on that path."
-        .into());
-    say(format!(
-        "Paths of pods and those of nodes have different clients and different baselines: {} and {}.",
-        name_of_baseline(document, Client::Pod),
-        name_of_baseline(document, Client::Host)
-    ));
+    say(method(document).join("\n"));
     say("\n## What this does not say\n".into());
-    say("One connection at a time on each path: not how much many connections reach together. Other traffic and other pods of these \
-         nodes were there, too. Two clusters are compared only if machines, kernels and load are the same; `compare` names what differs."
-        .into());
+    say(LIMITS.into());
     text
 }
+
+/// How it was measured, in paragraphs.
+pub(crate) fn method(document: &Document) -> Vec<String> {
+    let method = &document.method;
+    vec![
+        format!(
+            "{} passes, each with new pods and connections, of {} rounds; a round has one slice of {} ms of every path of a client, so \
+             that what changes with time is the same for all. Image {}. The run took {} s.",
+            method.passes, method.rounds, method.slice_ms, method.image, document.seconds
+        ),
+        "A ratio is the median of the ratios of neighbouring slices; the one \"by p50\" is that of their median times, turned round, which does \
+         not see what others do to the CPU. Intervals are of 95 %, by a bootstrap of passes and, in each, of \
+         blocks of slices. A slice is left out if the ends waited for a CPU longer than is usual on that path."
+            .to_owned(),
+        format!(
+            "Paths of pods and those of nodes have different clients and different baselines: {} and {}.",
+            name_of_baseline(document, Client::Pod),
+            name_of_baseline(document, Client::Host)
+        ),
+    ]
+}
+
+/// What must not be concluded from a run.
+pub(crate) const LIMITS: &str = "One connection at a time on each path: not how much many connections reach together. Other traffic and other pods of these \
+     nodes were there, too. Two clusters are compared only if machines, kernels and load are the same; the command compare names what differs.";
 
 fn name_of_baseline(document: &Document, client: Client) -> String {
     let found = document.rows.iter().find(|row| row.client == client && row.against.is_none());

@@ -13,8 +13,8 @@ use traffic::statistics::Verdict;
 use traffic::{GoalOf, Test};
 
 use crate::api::Cluster;
-use crate::args::{RunArgs, Where};
-use crate::document::{Document, FILE, FORMAT, KIND, Method, NotMeasured, REPORT};
+use crate::args::{Family, RunArgs, Where};
+use crate::document::{Document, FILE, FORMAT, KIND, Method, NotMeasured, PAGE, REPORT};
 use crate::drive::{self, Watched};
 use crate::objects::{self, Shape};
 use crate::paths::{Client, Path, Server};
@@ -22,7 +22,7 @@ use crate::place::{self, Owns, Placed, Wanted};
 use crate::plan::{self, Amount, Lane};
 use crate::rows::Collected;
 use crate::say::Progress;
-use crate::{clean, facts, report};
+use crate::{clean, facts, html, report, scenario};
 
 /// Tests of which each path can have slices.
 const SLICED: &[Test] = &[Test::TcpRr, Test::TcpCrr, Test::TcpStream, Test::UdpRr, Test::UdpRate];
@@ -32,6 +32,7 @@ const SPARE: Duration = Duration::from_secs(900);
 const AGAIN: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
+    let args = scenario::applied(args)?;
     check(&args)?;
     let out = Out::new(args.out.as_deref())?;
     let owns = Owns::default();
@@ -43,7 +44,8 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
     Ok(Verdict::exit_code(&document.verdicts().collect::<Vec<_>>()))
 }
 
-fn check(args: &RunArgs) -> Result<()> {
+/// What is wrong with a command line that can be read.
+pub(crate) fn check(args: &RunArgs) -> Result<()> {
     for test in &args.tests {
         let names = || SLICED.iter().map(|test| test.name()).collect::<Vec<_>>().join(", ");
         ensure!(SLICED.contains(test), "--tests {}: must be of {}", test.name(), names());
@@ -147,7 +149,7 @@ async fn work(cluster: &Cluster, args: &RunArgs, progress: &mut Progress, owns: 
             (path.server() == Server::OtherHost).then(|| reason.clone())
         });
     }
-    let (lanes, without) = plan::lanes(&paths, args.family, &addresses);
+    let (lanes, without) = plan::lanes(&paths, args.family.unwrap_or(Family::Both), &addresses);
     not_measured.extend(without);
     ensure!(!lanes.is_empty(), "nothing can be measured: {}", reasons(&not_measured));
     let servers: Vec<String> = addresses.servers.keys().map(|server| server.name().to_owned()).collect();
@@ -257,8 +259,10 @@ impl Out {
         };
         write(FILE, serde_json::to_string(document)? + "\n")?;
         write(REPORT, report::markdown(document))?;
+        write(PAGE, html::page(document))?;
         // Nobody reads it: no reason to stop.
-        let _ = writeln!(std::io::stderr(), "results: {0}/{FILE}, {0}/{REPORT}", self.0.display());
+        let _ =
+            writeln!(std::io::stderr(), "results: {0}/{FILE}, {0}/{REPORT}, {0}/{PAGE}", self.0.display());
         Ok(())
     }
 }

@@ -168,6 +168,8 @@ fn a_live_cluster_is_measured_with_few_rights_and_nothing_is_left() {
     assert!(plugin.contains("Slipstream"), "{plugin}");
     let report = fs::read_to_string(out("measured").join("report.md")).expect("a report");
     assert!(report.contains("| tcp-rr | cluster-ip |"), "{report}");
+    let page = fs::read_to_string(out("measured").join("report.html")).expect("a page");
+    assert!(page.contains("<svg") && page.contains("<td>host-cluster-ip</td>"), "{page}");
     assert_eq!(succeed(NAME, &["kubectl", "-n", GIVEN, "get", "pods,services", "-o", "name"]), "");
     // Not one right more than that.
     let (ended, text) = finished(&given, &["run", "--out", &out("refused").display().to_string()]);

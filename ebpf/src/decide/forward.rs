@@ -134,7 +134,7 @@ pub fn is_open<T: Tuple>(
     is_current: impl FnOnce(&Entry<T>) -> bool,
 ) -> bool {
     let Some(partner) = partner else { return false };
-    partner.epoch == epoch && partner.partner() == *key && is_current(partner)
+    partner.epoch == epoch && partner.partner().is(key) && is_current(partner)
 }
 
 /// Looks at the deadline. The packet may use the entry, or is the one that OVS is asked with, or the entry is dead.

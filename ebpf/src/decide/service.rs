@@ -52,7 +52,7 @@ pub const fn slow<T>(entry: &Entry<T>, terms: &Terms<'_>) -> Reason {
 /// path. So what a flow carried is not lost with an epoch.
 #[inline(always)]
 pub fn go_on<T: Tuple>(value: &mut Entry<T>, old: &Entry<T>) {
-    if value.after == old.after && same_path(value, old) {
+    if value.after.is(&old.after) && same_path(value, old) {
         value.learned = old.learned;
         value.packets = old.packets;
         value.bytes = old.bytes;

@@ -20,6 +20,8 @@ pub trait Tuple: Copy + PartialEq {
     fn side(&self) -> u8;
     /// IP protocol number.
     fn protocol(&self) -> u8;
+    /// Whether it is the same flow. Word by word, as the compiler would call a function that compares byte by byte.
+    fn is(&self, other: &Self) -> bool;
     /// Whether source address and port are those of `other`.
     fn same_source(&self, other: &Self) -> bool;
     /// Whether destination address and port are those of `other`.
@@ -47,7 +49,7 @@ pub trait Tuple: Copy + PartialEq {
 }
 
 macro_rules! tuple {
-    ($tuple:ident, $sum:ident, $wide:ident, $scope:path, $words:ident) => {
+    ($tuple:ident, $sum:ident, $wide:ident, $scope:path, $words:ident, $same:ident) => {
         impl Tuple for $tuple {
             #[inline(always)]
             fn reversed(&self) -> Self {
@@ -76,18 +78,26 @@ macro_rules! tuple {
             }
 
             #[inline(always)]
+            fn is(&self, other: &Self) -> bool {
+                let rest = (self.ports() ^ other.ports())
+                    | u32::from(self.protocol ^ other.protocol)
+                    | u32::from(self.side ^ other.side);
+                rest == 0 && $same(self.source, other.source) && $same(self.destination, other.destination)
+            }
+
+            #[inline(always)]
             fn same_source(&self, other: &Self) -> bool {
-                self.source == other.source && self.source_port == other.source_port
+                $same(self.source, other.source) && self.source_port == other.source_port
             }
 
             #[inline(always)]
             fn same_destination(&self, other: &Self) -> bool {
-                self.destination == other.destination && self.destination_port == other.destination_port
+                $same(self.destination, other.destination) && self.destination_port == other.destination_port
             }
 
             #[inline(always)]
             fn is_to_itself(&self) -> bool {
-                self.source == self.destination
+                $same(self.source, self.destination)
             }
 
             #[inline(always)]
@@ -98,7 +108,7 @@ macro_rules! tuple {
 
             #[inline(always)]
             fn both_addresses_differ(&self, after: &Self) -> bool {
-                self.source != after.source && self.destination != after.destination
+                !$same(self.source, after.source) && !$same(self.destination, after.destination)
             }
 
             #[inline(always)]
@@ -146,8 +156,8 @@ macro_rules! tuple {
     };
 }
 
-tuple!(Tuple4, word_sum, mapped, scope::address4, word);
-tuple!(Tuple6, words_sum, as_it_is, scope::address6, words);
+tuple!(Tuple4, word_sum, mapped, scope::address4, word, same4);
+tuple!(Tuple6, words_sum, as_it_is, scope::address6, words, same6);
 
 /// Odd numbers with bits all over: the golden ratio's, and the one that `splitmix64` mixes with.
 const FIRST: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -157,6 +167,19 @@ const SECOND: u64 = 0xbf58_476d_1ce4_e5b9;
 #[inline(always)]
 const fn mixed(word: u64) -> u64 {
     (word ^ word >> 32).wrapping_mul(SECOND)
+}
+
+/// Whether two IPv4 addresses are the same.
+#[inline(always)]
+const fn same4(one: u32, other: u32) -> bool {
+    one == other
+}
+
+/// Whether two IPv6 addresses are the same.
+#[inline(always)]
+const fn same6(one: [u32; 4], other: [u32; 4]) -> bool {
+    let ([a, b, c, d], [e, f, g, h]) = (one, other);
+    (a ^ e) | (b ^ f) | (c ^ g) | (d ^ h) == 0
 }
 
 /// An IPv4 address in one word.

@@ -3,11 +3,11 @@
 use core::marker::PhantomData;
 
 use ebpf::{
-    decide::{Terms, connection, forward, scope, service},
+    decide::{Terms, connection, forward},
     layout::{flow::Entry, reason::Reason},
 };
 
-use super::{count, family::Family, maps};
+use super::{count, family::Family};
 
 /// Whether both directions of the connection came out of OVS in this epoch. `entry`: of this direction, by `key`.
 #[inline(always)]
@@ -17,22 +17,29 @@ pub(super) fn is_open<F: Family>(key: &F::Tuple, entry: &Entry<F::Tuple>, terms:
     // the same flow.
     let partner = F::flows().get_ptr(&other).map(|partner| unsafe { &*partner });
     let change = terms.change;
-    forward::is_open(key, partner, terms.epoch, |partner| is_current::<F>(&other, partner, change) != 0)
+    forward::is_open(key, partner, terms.epoch, |partner| is_current::<F>(&other, partner, change))
 }
 
-/// Whether nothing that concerns an entry has changed. Asked of few packets: a function of its own, for the stack.
-#[inline(never)]
-pub(super) fn is_current<F: Family>(key: &F::Tuple, entry: &Entry<F::Tuple>, change: u32) -> u32 {
-    scope::is_current(key, entry, change, maps::scope).into()
+/// Whether nothing that concerns an entry has changed.
+#[inline(always)]
+pub(super) fn is_current<F: Family>(key: &F::Tuple, entry: &Entry<F::Tuple>, change: u32) -> bool {
+    F::is_current(key, entry, change) != 0
 }
 
-/// Why nothing may be learned into an entry, as a reason's number; 0: it may. A function of its own, too.
-#[inline(never)]
-pub(super) fn scope_refusal<F: Family>(key: &F::Tuple, value: &Entry<F::Tuple>, change: u32) -> u32 {
-    match scope::may_learn(key, value, change, maps::scope) {
-        Ok(()) => 0,
-        Err(Reason::ScopeClosed) => 1,
-        Err(_) => 2,
+/// Whether something may be learned into an entry.
+///
+/// # Errors
+/// What concerns it changes just now, or has changed.
+#[inline(always)]
+pub(super) fn may_learn<F: Family>(
+    key: &F::Tuple,
+    value: &Entry<F::Tuple>,
+    change: u32,
+) -> Result<(), Reason> {
+    match F::scope_refusal(key, value, change) {
+        0 => Ok(()),
+        1 => Err(Reason::ScopeClosed),
+        _ => Err(Reason::NoteOldScope),
     }
 }
 
@@ -45,17 +52,23 @@ pub(super) fn forget<F: Family>(key: &F::Tuple) {
     }
 }
 
-/// Whether a flow is of a service that is kept off the cache. Asked of few packets: a function of its own, for the stack.
-#[inline(never)]
-pub(super) fn is_slow<F: Family>(before: &F::Tuple, after: &F::Tuple) -> u32 {
-    service::is_slow(before, after, maps::is_slow_service).into()
+/// Whether a flow is of a service that is kept off the cache.
+#[inline(always)]
+pub(super) fn is_slow<F: Family>(before: &F::Tuple, after: &F::Tuple) -> bool {
+    F::is_slow(before, after) != 0
 }
 
-/// What SYN, FIN or RST does to the connection's entries. `key`: of one of them, of the segment's own direction or, if `out` is not 0, of
-/// the other one.
-#[inline(never)]
+/// What SYN, FIN or RST does to the connection's entries. `key`: of one of them, of the segment's own direction or, if `out`, of the
+/// other one.
+#[inline(always)]
+pub(super) fn change<F: Family>(key: &F::Tuple, flags: u8, out: bool) {
+    F::change(key, flags.into(), out.into());
+}
+
+/// The body of [`Family::change`].
+#[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "eight flags")]
-pub(super) fn change<F: Family>(key: &F::Tuple, flags: u32, out: u32) -> u32 {
+pub(super) fn change_entries<F: Family>(key: &F::Tuple, flags: u32, out: u32) -> u32 {
     let changed = connection::change(&mut Table::<F>(PhantomData), key, flags as u8, out != 0);
     if changed {
         count::reason(Reason::Closed);

@@ -32,10 +32,16 @@ pub(super) fn counting() -> bool {
 /// Counts a reason; the new count of this CPU.
 #[inline(always)]
 pub(super) fn reason(reason: Reason) -> u64 {
+    numbered(reason.index())
+}
+
+/// Counts the reason with this [index](Reason::index); the new count of this CPU.
+#[inline(always)]
+pub(super) fn numbered(reason: u32) -> u64 {
     if !counting() {
         return 0;
     }
-    let Some(count) = REASONS.get_ptr_mut(reason.index()) else { return 0 };
+    let Some(count) = REASONS.get_ptr_mut(reason) else { return 0 };
     // SAFETY: a value of a per-CPU array: valid, aligned, and only this CPU writes it.
     unsafe {
         *count += 1;

@@ -21,7 +21,7 @@ use super::{
     forward::{Arrival, forward as cached},
     learn::is_geneve,
     maps, note,
-    pass::{Outcome, Pass},
+    pass::{Outcome, Pass, Slow},
     peer, seen,
     skb::{self, Front, Skb},
 };
@@ -56,20 +56,19 @@ pub(super) fn from_pod(skb: &Skb, port: &Port) -> Outcome {
         return Outcome::UNREAD;
     };
     outcome.unwrap_or_else(|(reason, outcome)| {
-        count::reason(reason);
+        count::numbered(reason);
         outcome
     })
 }
 
 #[inline(always)]
-fn pod<F: Family>(skb: &Skb, front: &Front, pass: &Pass<'_>) -> Result<Outcome, (Reason, Outcome)> {
-    let mut flow =
-        F::parse(front, 14, skb.len().wrapping_sub(14)).map_err(|reason| (reason, Outcome::UNREAD))?;
-    let slow = |reason| (reason, Outcome::SLOW);
+fn pod<F: Family>(skb: &Skb, front: &Front, pass: &Pass<'_>) -> Result<Outcome, (u32, Outcome)> {
+    let mut flow = F::parse(front, 14, skb.len().wrapping_sub(14))
+        .map_err(|reason| (reason.index(), Outcome::UNREAD))?;
     let (bound, tcp) = (F::is_bound(&flow.tuple, pass.port), flow.tuple.protocol() == TCP);
     let next = admit::pod_packet(pass.gate, bound, tcp, flow.changes_connection());
     if let Next::Slow(reason) = next {
-        return Err(slow(reason));
+        return Err((reason.index(), Outcome::SLOW));
     }
     let macs = [front.u32(0), front.u32(4), front.u32(8)];
     flow.tuple.enter(SIDE_POD);
@@ -80,6 +79,9 @@ fn pod<F: Family>(skb: &Skb, front: &Front, pass: &Pass<'_>) -> Result<Outcome, 
 
 /// Carries the packet, or notes it if an entry made of it could carry the next one. `next`: whether it changes its connection; `may`:
 /// whether the cache may have anything to do with it; it gets the reason why no entry carries this packet.
+///
+/// # Errors
+/// The index of the reason why the packet goes slow, which is still to be counted, and what became of it.
 #[inline(always)]
 fn carry_or_note<F: Family, const AT: u32>(
     skb: &Skb,
@@ -87,30 +89,31 @@ fn carry_or_note<F: Family, const AT: u32>(
     packet: &Arrival<'_, F, AT>,
     pass: &Pass<'_>,
     next: Next,
-    may: impl FnOnce(Reason) -> Result<(), Reason>,
-) -> Result<Outcome, (Reason, Outcome)> {
+    may: impl FnOnce(Slow) -> Result<(), Reason>,
+) -> Result<Outcome, (u32, Outcome)> {
     let (changes, flags) = (next == Next::Change, packet.flow.flags);
     let reason = if changes {
         Reason::TcpHandshake
     } else {
         match cached(skb, front, packet, pass) {
             Ok(outcome) => return Ok(outcome),
-            Err(reason) if !forward::is_noted(reason) => return Err((reason, Outcome::SLOW)),
+            Err(reason) if !forward::is_noted(reason) => return Err((reason.index(), Outcome::SLOW)),
             Err(reason) => reason,
         }
     };
-    may(reason).map_err(|reason| (reason, Outcome::SLOW))?;
-    if changes {
-        conn::change::<F>(&packet.flow.tuple, flags.into(), 0);
+    let slow = Slow::of(reason, changes).forgotten(skb);
+    may(slow).map_err(|reason| (reason.index(), Outcome::SLOW))?;
+    if slow.changes() {
+        conn::change::<F>(&packet.flow.tuple, flags, false);
         if !connection::teaches(flags, pass.gate) {
-            return Err((reason, Outcome::SLOW));
+            return Err((slow.reason(), Outcome::SLOW));
         }
-    } else if reason == Reason::Miss && is_first::<F>(packet.flow, pass) {
+    } else if slow.is_miss() && is_first::<F>(packet.flow, pass) {
         count::reason(Reason::FirstPacket);
-        return Err((reason, Outcome::SLOW));
+        return Err((slow.reason(), Outcome::SLOW));
     }
-    let outcome = note::leave(skb, front, packet, pass, forward::is_urgent(reason));
-    Err((reason, outcome))
+    let outcome = note::leave(skb, front, packet, pass, slow.is_urgent());
+    Err((slow.reason(), outcome))
 }
 
 /// Whether it is UDP of which there was no other packet lately. An aggregate is several.
@@ -143,11 +146,11 @@ pub(super) fn from_node(skb: &Skb, config: &Config, port: &Port) -> Outcome {
 #[inline(always)]
 fn plain(skb: &Skb, front: &Front, pass: &Pass<'_>, side: u8) -> Outcome {
     let outcome = if let Err(reason) = admit::endpoint(pass.gate, pass.port, pass.epoch) {
-        Err((reason, Outcome::UNREAD))
+        Err((reason.index(), Outcome::UNREAD))
     } else if pass.meta.vlan_beside {
-        Err((Reason::Vlan, Outcome::UNREAD))
+        Err((Reason::Vlan.index(), Outcome::UNREAD))
     } else if !front.has(14 + 28) {
-        Err((Reason::TruncatedIp, Outcome::UNREAD))
+        Err((Reason::TruncatedIp.index(), Outcome::UNREAD))
     } else {
         let macs = [front.u32(0), front.u32(4), front.u32(8)];
         let ours = if side == SIDE_OUTSIDE {
@@ -157,17 +160,17 @@ fn plain(skb: &Skb, front: &Front, pass: &Pass<'_>, side: u8) -> Outcome {
         };
         let ethertype = u16::from_be(front.u16(12));
         if let Err(reason) = ours {
-            Err((reason, Outcome::UNREAD))
+            Err((reason.index(), Outcome::UNREAD))
         } else if ethertype == V4::TYPE {
             plain_packet::<V4>(skb, front, macs, pass, side)
         } else if ethertype == V6::TYPE {
             plain_packet::<V6>(skb, &skb.front(14 + 40 + 20), macs, pass, side)
         } else {
-            Err((Reason::NotIp, Outcome::UNREAD))
+            Err((Reason::NotIp.index(), Outcome::UNREAD))
         }
     };
     outcome.unwrap_or_else(|(reason, outcome)| {
-        count::reason(reason);
+        count::numbered(reason);
         outcome
     })
 }
@@ -179,15 +182,15 @@ fn plain_packet<F: Family>(
     macs: [u32; 3],
     pass: &Pass<'_>,
     side: u8,
-) -> Result<Outcome, (Reason, Outcome)> {
-    let mut flow =
-        F::parse(front, 14, skb.len().wrapping_sub(14)).map_err(|reason| (reason, Outcome::UNREAD))?;
+) -> Result<Outcome, (u32, Outcome)> {
+    let mut flow = F::parse(front, 14, skb.len().wrapping_sub(14))
+        .map_err(|reason| (reason.index(), Outcome::UNREAD))?;
     let protocol = flow.tuple.protocol();
     let geneve = is_geneve(&flow.tuple, pass.config);
     flow.tuple.enter(side);
     let next = admit::plain_packet(pass.gate, geneve, protocol == TCP, flow.changes_connection());
     if let Next::Slow(reason) = next {
-        return Err((reason, if geneve { Outcome::UNREAD } else { Outcome::SLOW }));
+        return Err((reason.index(), if geneve { Outcome::UNREAD } else { Outcome::SLOW }));
     }
     let packet = Arrival::<F, 14> { flow: &flow, way: [skb.ifindex(), 0, 0], macs };
     carry_or_note(skb, front, &packet, pass, next, |_| Ok(()))
@@ -203,15 +206,15 @@ pub(super) fn from_tunnel(skb: &Skb, front: &Front, outer: &Outer, pass: &Pass<'
         sum_is_right: packet::outer_sum_is_right(front),
     };
     let outcome = match admit::tunnel(pass.gate, outside) {
-        Err(reason) => Err((reason, Outcome::SLOW)),
+        Err(reason) => Err((reason.index(), Outcome::SLOW)),
         Ok(()) if outer.inner == V4::TYPE => tunnelled::<V4>(skb, front, outer, pass),
         Ok(()) if outer.inner == V6::TYPE => {
             tunnelled::<V6>(skb, &skb.front(HEADER_LEN + 40 + 20), outer, pass)
         }
-        Ok(()) => Err((Reason::NotIp, Outcome::SLOW)),
+        Ok(()) => Err((Reason::NotIp.index(), Outcome::SLOW)),
     };
     outcome.unwrap_or_else(|(reason, outcome)| {
-        count::reason(reason);
+        count::numbered(reason);
         outcome
     })
 }
@@ -222,14 +225,14 @@ fn tunnelled<F: Family>(
     front: &Front,
     outer: &Outer,
     pass: &Pass<'_>,
-) -> Result<Outcome, (Reason, Outcome)> {
-    let slow = |reason| (reason, Outcome::SLOW);
+) -> Result<Outcome, (u32, Outcome)> {
+    let slow = |reason: Reason| (reason.index(), Outcome::SLOW);
     let mut flow = F::parse(front, HEADER_LEN, skb.len().wrapping_sub(HEADER_LEN)).map_err(slow)?;
     let (same_ecn, tcp) = (outer.ecn == flow.outer_ecn(), flow.tuple.protocol() == TCP);
     flow.tuple.enter(SIDE_TUNNEL);
     let next = admit::tunnel_packet(pass.gate, same_ecn, tcp, flow.changes_connection());
     if let Next::Slow(reason) = next {
-        return Err(slow(reason));
+        return Err((reason.index(), Outcome::SLOW));
     }
     let way = [outer.vni, outer.option, outer.source];
     let packet = Arrival::<F, HEADER_LEN> { flow: &flow, way, macs: inner_macs(front) };
@@ -238,7 +241,7 @@ fn tunnelled<F: Family>(
         if peer::find(outer.source, outer.vni, pass.epoch).is_remote() {
             return Ok(());
         }
-        count::reason(reason);
+        count::numbered(reason.reason());
         Err(Reason::UnknownRemote)
     })
 }

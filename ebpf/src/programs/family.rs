@@ -10,7 +10,7 @@ use ebpf::{
     packet::{self, Flow, Window as _},
 };
 
-use super::{maps, skb::Front};
+use super::{global, maps, skb::Front};
 
 /// An IP version.
 pub(super) trait Family {
@@ -58,6 +58,13 @@ pub(super) trait Family {
     fn unmark(word: u32) -> u32;
     /// The word of the packet at entry, for the segment with this index.
     fn original(word: u32, original: u32, index: u32) -> u32;
+
+    // What these do is said in `global`.
+    fn is_current(key: &Self::Tuple, entry: &Entry<Self::Tuple>, change: u32) -> u32;
+    fn scope_refusal(key: &Self::Tuple, value: &Entry<Self::Tuple>, change: u32) -> u32;
+    fn is_slow(before: &Self::Tuple, after: &Self::Tuple) -> u32;
+    fn change(key: &Self::Tuple, flags: u32, out: u32) -> u32;
+    fn take_slot(payer: u32, urgent: u32, segments: u32, now: u32) -> u32;
 
     /// What tells the packet from others.
     #[inline(always)]
@@ -174,6 +181,31 @@ impl Family for V4 {
         let _ = word;
         tag::original4(original, index)
     }
+
+    #[inline(always)]
+    fn is_current(key: &Self::Tuple, entry: &Entry<Self::Tuple>, change: u32) -> u32 {
+        global::is_current4(key, entry, change)
+    }
+
+    #[inline(always)]
+    fn scope_refusal(key: &Self::Tuple, value: &Entry<Self::Tuple>, change: u32) -> u32 {
+        global::scope_refusal4(key, value, change)
+    }
+
+    #[inline(always)]
+    fn is_slow(before: &Self::Tuple, after: &Self::Tuple) -> u32 {
+        global::is_slow4(before, after)
+    }
+
+    #[inline(always)]
+    fn change(key: &Self::Tuple, flags: u32, out: u32) -> u32 {
+        global::change4(key, flags, out)
+    }
+
+    #[inline(always)]
+    fn take_slot(payer: u32, urgent: u32, segments: u32, now: u32) -> u32 {
+        global::take_slot4(payer, urgent, segments, now)
+    }
 }
 
 impl Family for V6 {
@@ -275,6 +307,32 @@ impl Family for V6 {
     fn original(word: u32, original: u32, index: u32) -> u32 {
         let _ = index;
         tag::original6(word, original)
+    }
+
+    #[inline(always)]
+    fn is_current(key: &Self::Tuple, entry: &Entry<Self::Tuple>, change: u32) -> u32 {
+        global::is_current6(key, entry, change)
+    }
+
+    #[inline(always)]
+    fn scope_refusal(key: &Self::Tuple, value: &Entry<Self::Tuple>, change: u32) -> u32 {
+        global::scope_refusal6(key, value, change)
+    }
+
+    #[inline(always)]
+    fn is_slow(before: &Self::Tuple, after: &Self::Tuple) -> u32 {
+        global::is_slow6(before, after)
+    }
+
+    #[inline(always)]
+    fn change(key: &Self::Tuple, flags: u32, out: u32) -> u32 {
+        global::change6(key, flags, out)
+    }
+
+    #[inline(always)]
+    fn take_slot(payer: u32, urgent: u32, segments: u32, now: u32) -> u32 {
+        let _ = segments;
+        global::take_slot6(payer, urgent, now)
     }
 }
 

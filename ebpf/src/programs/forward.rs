@@ -72,7 +72,7 @@ pub(super) fn forward<F: Family, const AT: u32>(
         }
     };
     let key = &packet.flow.tuple;
-    let is_current = |entry: &Entry<F::Tuple>| conn::is_current::<F>(key, entry, terms.change) != 0;
+    let is_current = |entry: &Entry<F::Tuple>| conn::is_current::<F>(key, entry, terms.change);
     let is_open = |entry: &Entry<F::Tuple>| conn::is_open::<F>(key, entry, &terms);
     match forward::decide(entry, &facts, &terms, receiver, is_current, is_open) {
         Decision::Forward(entry, slot) => carry::<F, AT>(skb, front, entry, slot, packet.flow, pass),

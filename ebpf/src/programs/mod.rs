@@ -11,6 +11,7 @@ mod count;
 mod entrance;
 mod family;
 mod forward;
+mod global;
 mod learn;
 mod maps;
 mod note;
@@ -25,7 +26,7 @@ mod xdp;
 mod xdp_forward;
 
 use aya_ebpf::{
-    bindings::{__sk_buff, TC_ACT_SHOT, TC_ACT_UNSPEC},
+    bindings::{TC_ACT_SHOT, TC_ACT_UNSPEC},
     macros::classifier,
     programs::TcContext,
 };
@@ -56,68 +57,27 @@ fn from_pod(ctx: TcContext) -> i32 {
         return verdict;
     }
     if outcome == Outcome::UNREAD {
-        unread(skb.raw());
+        global::count_unread(skb.raw());
     }
     if outcome != Outcome::NOTED && port.flags & PORT_INTERPOSED != 0 {
-        clean(skb.raw(), 0, port.slot);
+        global::clean_mark(skb.raw(), 0, port.slot);
     }
     count::port(port.slot, wire::measure(&skb, skb.meta()), |counters| &mut counters.slow_from);
     go_on(port)
 }
 
-/// Counts what is wrong with a pod's packet that the flow cache did not look at.
-#[inline(never)]
-fn unread(raw: *mut __sk_buff) -> u32 {
-    let ctx = TcContext::new(raw);
-    let skb = Skb::new(&ctx);
-    if let Err(reason) = packet::pod(&skb, skb.meta().gso_size != 0) {
-        count::malformed(&skb, reason);
-    }
-    0
-}
-
-/// Takes off what looks like our mark. `at`: offset of the Ethernet header in front of the IP header; `port`: counter slot of the port.
-#[inline(never)]
-fn clean(raw: *mut __sk_buff, at: u32, port: u32) -> u32 {
-    let skb = Skb::new(&TcContext::new(raw));
-    if let Some(config) = maps::config() {
-        note::clean(&skb, at, port, config);
-    }
-    0
-}
-
-/// Takes our mark off a packet that leaves where nothing is learned. `at` as for [`clean`].
-#[inline(never)]
-fn release(raw: *mut __sk_buff, at: u32) -> u32 {
-    note::release(&Skb::new(&TcContext::new(raw)), at);
-    0
-}
-
-/// Takes our mark off what an ICMP error quotes. `at` as for [`clean`].
+/// Takes our mark off what an ICMP error quotes. `at`: offset of the Ethernet header in front of the IP header.
 #[inline(always)]
 fn unquote(skb: &Skb, at: u32) {
     match note::ethertype(skb, at) {
         packet::IPV4 => {
-            unquote4(skb.raw(), at + 14);
+            global::unquote4(skb.raw(), at + 14);
         }
         packet::IPV6 => {
-            unquote6(skb.raw(), at + 14);
+            global::unquote6(skb.raw(), at + 14);
         }
         _ => {}
     }
-}
-
-/// A function of its own for each version, as they need stack.
-#[inline(never)]
-fn unquote4(raw: *mut __sk_buff, ip: u32) -> u32 {
-    quoted::restore4(&Skb::new(&TcContext::new(raw)), ip);
-    0
-}
-
-#[inline(never)]
-fn unquote6(raw: *mut __sk_buff, ip: u32) -> u32 {
-    quoted::restore6(&Skb::new(&TcContext::new(raw)), ip);
-    0
 }
 
 /// Direct: egress of the pod's host veth. Interposed: ingress of the agent's end of the pod's shim, what OVS sent.
@@ -166,7 +126,7 @@ fn from_uplink(ctx: TcContext) -> i32 {
             return verdict;
         }
         if outcome != Outcome::NOTED && port.flags & PORT_INTERPOSED != 0 {
-            clean(skb.raw(), HEADER_LEN - 14, port.slot);
+            global::clean_mark(skb.raw(), HEADER_LEN - 14, port.slot);
         }
         uplink::tunnel(&skb, peer::find(outer.source, outer.vni, epoch), port, meta, Direction::From);
         return go_on(port);
@@ -181,7 +141,7 @@ fn from_uplink(ctx: TcContext) -> i32 {
         uplink::plain(&skb, port, meta, Direction::From)
     };
     if outcome != Outcome::NOTED && port.flags & PORT_INTERPOSED != 0 {
-        clean(skb.raw(), inner, port.slot);
+        global::clean_mark(skb.raw(), inner, port.slot);
     }
     go_on(port)
 }
@@ -218,7 +178,7 @@ fn to_uplink(ctx: TcContext) -> i32 {
     } else {
         let inner = uplink::other(&skb, seen.err(), config, port, meta, Direction::To);
         if port.flags & PORT_INTERPOSED != 0 {
-            release(skb.raw(), inner);
+            global::release_mark(skb.raw(), inner);
             unquote(&skb, inner);
         }
     }
@@ -249,7 +209,7 @@ fn from_host(ctx: TcContext) -> i32 {
         return verdict;
     }
     if outcome != Outcome::NOTED && interposed {
-        clean(skb.raw(), 0, port.slot);
+        global::clean_mark(skb.raw(), 0, port.slot);
     }
     count::port(port.slot, wire::measure(&skb, skb.meta()), |counters| &mut counters.slow_from);
     TC_ACT_UNSPEC

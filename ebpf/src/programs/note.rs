@@ -47,14 +47,15 @@ pub(super) fn leave<F: Family, const AT: u32>(
     } else {
         0
     };
-    if !urgent && let Err(reason) = take_from_budget(pass.payer, &terms) {
-        count::reason(reason);
+    let slot = F::take_slot(pass.payer, urgent.into(), segments, terms.now);
+    if slot & NONE != 0 {
+        count::numbered(slot & !NONE);
         return Outcome::SLOW;
     }
-    let Some((slot, note)) = slot::<F>(&terms, urgent, segments) else {
-        count::reason(Reason::NoSlot);
-        return Outcome::SLOW;
-    };
+    // There is one for each number.
+    let Some(note) = F::notes().get_ptr_mut(slot) else { return Outcome::SLOW };
+    // SAFETY: a value of an array.
+    let note = unsafe { &mut *note };
     let print = F::print(front, AT, packet.flow);
     note::fill(note, packet.flow, (packet.way, packet.macs), print, segment, &terms);
     // SAFETY: a field of a value of an array.
@@ -65,6 +66,24 @@ pub(super) fn leave<F: Family, const AT: u32>(
         skb.set_tag(tag::note(note.generation, slot));
     }
     Outcome::NOTED
+}
+
+/// In place of a slot's number: what is beside it is the index of the reason why there is none.
+const NONE: u32 = 1 << 31;
+
+/// The body of [`Family::take_slot`]: a slot for the note of a packet, or [`NONE`] and why. `payer`: whose budget it is, for what is not
+/// `urgent`; `segments` as for [`Family::slot`].
+#[inline(always)]
+pub(super) fn take<F: Family>(payer: u32, urgent: bool, segments: u32, now: u32) -> u32 {
+    let Some(config) = maps::config() else { return NONE | Reason::NoSlot.index() };
+    let terms = Terms { config, gate: 0, epoch: 0, change: 0, now };
+    if !urgent && let Err(reason) = take_from_budget(payer, &terms) {
+        return NONE | reason.index();
+    }
+    match slot::<F>(&terms, urgent, segments) {
+        Some((slot, _)) => slot,
+        None => NONE | Reason::NoSlot.index(),
+    }
 }
 
 /// Takes a note from what the port with this counter slot may take.

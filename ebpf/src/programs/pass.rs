@@ -1,12 +1,15 @@
 //! What stays the same for one packet on its way through a program, and what becomes of the packet.
 
 use ebpf::{
-    decide::Terms,
-    layout::maps::{Config, Port},
+    decide::{Terms, forward},
+    layout::{
+        maps::{Config, Port},
+        reason::Reason,
+    },
     packet::wire::Meta,
 };
 
-use super::skb;
+use super::skb::{self, Skb};
 
 /// What stays the same for one packet. Gate, epoch and change are read once, see [`Terms`].
 pub(super) struct Pass<'a> {
@@ -56,5 +59,56 @@ impl Outcome {
     #[inline(always)]
     pub(super) const fn verdict(self) -> Option<i32> {
         if self.0 >= 0 { Some(self.0) } else { None }
+    }
+}
+
+/// Why a packet of which a note may be left goes slow, and what is to be done with it: one number, of which the verifier can be made to
+/// know nothing.
+#[derive(Clone, Copy)]
+pub(super) struct Slow(u32);
+
+impl Slow {
+    const REASON: u32 = 0xffff;
+    const URGENT: u32 = 1 << 16;
+    const MISS: u32 = 1 << 17;
+    const CHANGES: u32 = 1 << 18;
+
+    /// `changes`: the packet changes its connection.
+    #[inline(always)]
+    pub(super) const fn of(reason: Reason, changes: bool) -> Self {
+        let urgent = if forward::is_urgent(reason) { Self::URGENT } else { 0 };
+        let miss = if matches!(reason, Reason::Miss) { Self::MISS } else { 0 };
+        let changes = if changes { Self::CHANGES } else { 0 };
+        Self(reason.index() | urgent | miss | changes)
+    }
+
+    /// The same. The verifier looks once at what comes behind, and not for each reason: see [`Skb::forget`].
+    #[inline(always)]
+    pub(super) fn forgotten(self, skb: &Skb) -> Self {
+        Self(skb.forget(self.0))
+    }
+
+    /// [Index](Reason::index) of the reason.
+    #[inline(always)]
+    pub(super) const fn reason(self) -> u32 {
+        self.0 & Self::REASON
+    }
+
+    /// An entry dies if the packet is not noted.
+    #[inline(always)]
+    pub(super) const fn is_urgent(self) -> bool {
+        self.0 & Self::URGENT != 0
+    }
+
+    /// There is no entry.
+    #[inline(always)]
+    pub(super) const fn is_miss(self) -> bool {
+        self.0 & Self::MISS != 0
+    }
+
+    /// The packet changes its connection.
+    #[inline(always)]
+    pub(super) const fn changes(self) -> bool {
+        self.0 & Self::CHANGES != 0
     }
 }

@@ -5,7 +5,7 @@ use ebpf::{
     layout::maps::{Peer, TUNNEL_OTHER, TunnelKey, mapped},
 };
 
-use super::{count, maps};
+use super::{count, global, maps};
 
 /// The slot of the tunnel's counters, and [`REMOTE`].
 #[derive(Clone, Copy)]
@@ -37,12 +37,12 @@ pub(super) fn find(address: u32, vni: u32, epoch: u32) -> Found {
     {
         return Found(slot | REMOTE);
     }
-    Found(look(address, vni, epoch))
+    Found(global::look_for_peer(address, vni, epoch))
 }
 
-/// Looks into both maps, and keeps what OVS has a tunnel to.
-#[inline(never)]
-fn look(address: u32, vni: u32, epoch: u32) -> u32 {
+/// Looks into both maps, and keeps what OVS has a tunnel to: the body of [`global::look_for_peer`].
+#[inline(always)]
+pub(super) fn look(address: u32, vni: u32, epoch: u32) -> u32 {
     let slot = count::tunnel_slot(&TunnelKey { remote: mapped(address.to_ne_bytes()), vni });
     if !maps::is_remote(address) {
         return slot;

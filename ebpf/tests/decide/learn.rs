@@ -336,9 +336,9 @@ proptest! {
         let tuple = Tuple4 { destination: if translated { 9 } else { 2 }, ..key };
         let out = Out { tuple, target: 7, ttl: ttl - step, tos, print, index: 0, by_number: false };
         prop_assert_eq!(judge(&left, &out, &learned), Ok(()));
-        let mut entry = Entry { probing: 1, packets: 9, ..Entry::default() };
+        let mut entry = Entry { probing: 1, ..Entry::default() };
         fill(&mut entry, &left, &out, came.dscp(), &learned, deadline(&learned, random), |_| false);
-        prop_assert_eq!((entry.packets, entry.ttl_step, entry.translated & TRANSLATED != 0), (0, step, translated));
+        prop_assert_eq!((entry.ttl_step, entry.translated & TRANSLATED != 0), (step, translated));
         let facts = Facts { way: [3, 0, 0], macs, dscp: tos & 0xfc, ttl, aggregate: false };
         let later = terms(&config, epoch, now.wrapping_add(after));
         let other = terms(&config, epoch + 1, now);

@@ -1,4 +1,4 @@
-//! Ends tracked UDP connections to backends that are gone, and to services that were not there yet.
+//! Ends tracked UDP connections to backends that are gone or that a traffic policy refuses, and to services that were not there yet.
 //!
 //! UDP has no end of connection. OVN forgets the connections to a backend together with it (`ct_flush`), but does so while OVS's
 //! datapath still has flows to that backend: a client that goes on sending from the same port is tracked again at once, and stays with
@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use api::service::Front;
 use futures::FutureExt;
+use ipnet::IpNet;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -165,6 +166,7 @@ impl StaleUdp {
         let round = Round {
             stale,
             own,
+            cluster: in_force.cluster(),
             all: look.then(|| in_force.clone()),
             unixctl,
             // As OVS calls them: `lib/dpif.c`, `dpif_netdev` and `dpif_netlink` have one datapath each.
@@ -183,6 +185,8 @@ struct Round {
     stale: BTreeSet<Stale>,
     /// Where node ports are served on this node.
     own: Vec<Own>,
+    /// Ranges of the cluster.
+    cluster: Arc<[IpNet]>,
     /// All that may stay, if all connections are to be looked through.
     all: Option<InForce>,
     unixctl: Unixctl,
@@ -203,7 +207,9 @@ impl Round {
             self.flow_cache.connections_end();
         }
         let many = self.tracks_many().await;
-        if (self.all.is_some() || self.stale.len() > FEW) && !many {
+        // Who the client is stands in the list only.
+        let by_client = self.stale.iter().any(|stale| matches!(stale, Stale::FromOutside(_)));
+        if (self.all.is_some() || by_client || self.stale.len() > FEW) && !many {
             self.end_listed().await;
         } else {
             for stale in &self.stale {
@@ -240,12 +246,12 @@ impl Round {
         let source = (flow.source, flow.source_port);
         let destination = (flow.destination, flow.destination_port);
         let Some(to) = flow.translated else {
-            return self.concerns(destination, None) || self.concerns(source, None);
+            return self.concerns(source.0, destination, None) || self.concerns(destination.0, source, None);
         };
         let [to_source, to_destination] = [to.source, to.destination].map(|end| (end.ip(), end.port()));
         let forward = (to_destination != destination).then_some(to_destination);
         let reply = (to_source != source).then_some(source);
-        self.concerns(destination, forward) || self.concerns(to_source, reply)
+        self.concerns(source.0, destination, forward) || self.concerns(to_destination.0, to_source, reply)
     }
 
     /// Whether OVS tracks so many connections that listing them would keep the thread that forwards. What is not looked for then is counted.
@@ -310,14 +316,16 @@ impl Round {
             // The node's own connections meet a load balancer behind the bridge.
             return false;
         }
-        self.concerns((tracked.original.1.ip(), tracked.original.1.port()), backend)
+        let (client, asked) = tracked.original;
+        self.concerns(client.ip(), (asked.ip(), asked.port()), backend)
     }
 
-    /// Whether connections to this destination, translated to `backend` or not, are to end.
-    fn concerns(&self, destination: (IpAddr, u16), backend: Option<Backend>) -> bool {
+    /// Whether connections of this client to this destination, translated to `backend` or not, are to end.
+    fn concerns(&self, client: IpAddr, destination: (IpAddr, u16), backend: Option<Backend>) -> bool {
         let backend = backend.map(|backend| as_services_name_it(&self.own, backend));
-        let due = is_due(&self.stale, &self.own, destination, backend);
-        due || self.all.as_ref().is_some_and(|all| all.stale(destination, backend).is_some())
+        let outside = is_outside(client, &self.cluster, &self.own);
+        let due = is_due(&self.stale, &self.own, destination, backend, outside);
+        due || self.all.as_ref().is_some_and(|all| all.stale(destination, backend, outside).is_some())
     }
 
     /// Ends connections by their tuples; whether OVS did.
@@ -353,16 +361,27 @@ fn as_services_name_it(own: &[Own], (ip, port): Backend) -> Backend {
     (host.map_or(ip, |own| own.address), port)
 }
 
-/// Whether connections to this destination, translated to `backend` or not, are among the stale ones. A node port is translated by the
+/// Whether a client is neither in the cluster nor this node. Other nodes are outside of it: they ask this one as others do.
+fn is_outside(client: IpAddr, cluster: &[IpNet], own: &[Own]) -> bool {
+    let is_own = |own: &Own| own.address == client || own.masquerade == client;
+    !own.iter().any(is_own) && !cluster.iter().any(|range| range.contains(&client))
+}
+
+/// Whether connections to this destination, translated to `backend` or not, are among the stale ones. `outside`: their client is. A node port is translated by the
 /// node that is asked: on the client's own node, and on their way to another service with that number, connections are as they should be.
 fn is_due(
     stale: &BTreeSet<Stale>,
     own: &[Own],
     destination: (IpAddr, u16),
     backend: Option<Backend>,
+    outside: bool,
 ) -> bool {
     Front::candidates(destination).into_iter().any(|front| match backend {
-        Some(backend) => stale.contains(&Stale::Backend(Translation { front, backend })),
+        Some(backend) => {
+            let translation = Translation { front, backend };
+            stale.contains(&Stale::Backend(translation))
+                || (outside && stale.contains(&Stale::FromOutside(translation)))
+        }
         None if matches!(front, Front::NodePort(_)) && own.iter().all(|own| own.address != destination.0) => {
             false
         }
@@ -381,7 +400,9 @@ fn tuples(stale: &Stale, own: &[Own]) -> Vec<(String, String)> {
         )
     };
     match *stale {
-        Stale::Backend(Translation { front, backend }) => {
+        // Where all connections cannot be listed, those of the cluster's own clients end too, and choose a backend anew.
+        Stale::Backend(Translation { front, backend })
+        | Stale::FromOutside(Translation { front, backend }) => {
             let asked = match front {
                 Front::Address(ip, port) => (Some(ip), port),
                 Front::NodePort(port) => (None, port),
@@ -414,135 +435,5 @@ fn field(end: &str, address: IpAddr) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn stale(last: u8) -> Stale {
-        let front = Front::Address(IpAddr::from([10, 96, 0, 1]), 53);
-        Stale::Backend(Translation { front, backend: (IpAddr::from([10, 244, 0, last]), 5353) })
-    }
-
-    fn own() -> [Own; 2] {
-        let own = |address: &str, masquerade: &str| Own {
-            address: address.parse().unwrap(),
-            masquerade: masquerade.parse().unwrap(),
-        };
-        [own("172.18.0.2", "169.254.169.2"), own("fd00:172:18::2", "fd69::2")]
-    }
-
-    #[test]
-    fn a_backend_in_the_nodes_own_network_is_known_by_the_address_that_the_router_has_for_it() {
-        let named = |ip: &str| as_services_name_it(&own(), (ip.parse().unwrap(), 53)).0.to_string();
-        assert_eq!(named("169.254.169.2"), "172.18.0.2");
-        assert_eq!(named("fd69::2"), "fd00:172:18::2");
-        assert_eq!(named("10.244.0.3"), "10.244.0.3");
-        let front = Front::Address(IpAddr::from([10, 96, 0, 1]), 53);
-        let gone = Stale::Backend(Translation { front, backend: (IpAddr::from([172, 18, 0, 2]), 5353) });
-        let replies: Vec<_> = tuples(&gone, &own()).into_iter().map(|(_, reply)| reply).collect();
-        assert_eq!(
-            replies,
-            [
-                "ct_nw_src=172.18.0.2,ct_nw_proto=17,ct_tp_src=5353",
-                "ct_nw_src=169.254.169.2,ct_nw_proto=17,ct_tp_src=5353",
-            ]
-        );
-    }
-
-    /// After the looks at all connections.
-    fn looked() -> StaleUdp {
-        StaleUdp { look: Look::Since(Instant::now(), LOOKS.len()), ..StaleUdp::default() }
-    }
-
-    #[test]
-    fn connections_are_ended_some_times_and_not_of_a_backend_that_is_back() {
-        let start = Instant::now();
-        let mut all = looked();
-        let of = |list: &[u8]| list.iter().map(|last| stale(*last)).collect::<BTreeSet<_>>();
-        assert_eq!(all.next(), None);
-        all.add(of(&[1, 2]), start);
-        assert_eq!(all.next(), Some(start + AFTER[0]));
-        assert_eq!(all.due(start, |_| true), of(&[]));
-        assert_eq!(all.due(start + AFTER[0], |_| true), of(&[1, 2]));
-        assert_eq!(all.due(start + AFTER[0], |_| true), of(&[]));
-        // Two times are over at once.
-        assert_eq!(all.due(start + AFTER[2], |one| *one != stale(2)), of(&[1]));
-        assert_eq!(all.next(), Some(start + AFTER[3]));
-        assert_eq!(all.due(start + AFTER[5], |_| true), of(&[1]));
-        assert_eq!(all.next(), None);
-    }
-
-    #[test]
-    fn at_first_all_connections_are_looked_through() {
-        let start = Instant::now();
-        let mut all = StaleUdp::default();
-        all.add([stale(1)], start);
-        assert!(all.stale.is_empty(), "every service is new then");
-        assert_eq!(all.next(), Some(start + AFTER[0]));
-        assert!(!all.look.take(start));
-        for after in LOOKS.map(|at| AFTER[at]) {
-            assert_eq!(all.next(), Some(start + after));
-            assert!(all.look.take(start + after));
-        }
-        assert_eq!(all.next(), None);
-        all.add([stale(1)], start + AFTER[5]);
-        assert_eq!(all.stale.len(), 1);
-    }
-
-    #[test]
-    fn connections_are_named_by_what_was_asked_for_and_what_answers() {
-        let own = own();
-        let all = |stale| {
-            let named =
-                tuples(&stale, &own).into_iter().map(|(original, reply)| format!("{original} {reply}"));
-            named.collect::<Vec<_>>()
-        };
-        let named = |stale| all(stale).concat();
-        assert_eq!(
-            named(stale(7)),
-            "ct_nw_dst=10.96.0.1,ct_nw_proto=17,ct_tp_dst=53 ct_nw_src=10.244.0.7,ct_nw_proto=17,ct_tp_src=5353"
-        );
-        let backend = ("fd00::7".parse().unwrap(), 5353);
-        let six = Translation { front: Front::NodePort(30_053), backend };
-        assert_eq!(
-            named(Stale::Backend(six)),
-            "ct_nw_proto=17,ct_tp_dst=30053 ct_ipv6_src=fd00::7,ct_nw_proto=17,ct_tp_src=5353"
-        );
-        let address = Front::Address("fd00::1".parse().unwrap(), 53);
-        assert_eq!(
-            named(Stale::Untranslated(address)),
-            "ct_ipv6_dst=fd00::1,ct_nw_proto=17,ct_tp_dst=53 ct_ipv6_src=fd00::1,ct_nw_proto=17,ct_tp_src=53"
-        );
-        assert_eq!(
-            all(Stale::Untranslated(Front::NodePort(30_053))),
-            [
-                "ct_nw_dst=172.18.0.2,ct_nw_proto=17,ct_tp_dst=30053 ct_nw_src=172.18.0.2,ct_nw_proto=17,ct_tp_src=30053",
-                "ct_ipv6_dst=fd00:172:18::2,ct_nw_proto=17,ct_tp_dst=30053 ct_ipv6_src=fd00:172:18::2,ct_nw_proto=17,ct_tp_src=30053",
-            ]
-        );
-    }
-
-    #[test]
-    fn connections_to_the_node_port_of_another_node_go_on() {
-        let own = own();
-        let here = (own[0].address, 30_053);
-        let other = IpAddr::from([172, 18, 0, 3]);
-        let backend = (IpAddr::from([10, 244, 0, 7]), 5353);
-        let front = Front::NodePort(30_053);
-        let new = BTreeSet::from([Stale::Untranslated(front)]);
-        assert!(is_due(&new, &own, here, None), "made before the service");
-        assert!(!is_due(&new, &own, (other, 30_053), None), "the other node translates");
-        assert!(!is_due(&new, &own, here, Some(backend)));
-        let gone = BTreeSet::from([Stale::Backend(Translation { front, backend })]);
-        assert!(is_due(&gone, &own, here, Some(backend)));
-        assert!(!is_due(&gone, &own, here, None));
-    }
-
-    #[test]
-    fn one_connection_is_named_by_its_first_packet() {
-        let ends = ("10.244.0.3:40000".parse().unwrap(), "10.96.0.1:53".parse().unwrap());
-        assert_eq!(
-            original_tuple(ends),
-            "ct_nw_src=10.244.0.3,ct_nw_dst=10.96.0.1,ct_nw_proto=17,ct_tp_src=40000,ct_tp_dst=53"
-        );
-    }
-}
+#[path = "stale_udp_tests.rs"]
+mod tests;

@@ -10,4 +10,5 @@ mod packets;
 mod pins;
 mod programs;
 mod sandbox;
+mod verifier;
 mod wiring;

@@ -72,11 +72,7 @@ pub(super) fn to_uplink(
     } else {
         return false;
     };
-    if learned == Ok(Learned::Unread) {
-        return false;
-    }
-    tell(learned);
-    true
+    tell(skb, learned)
 }
 
 /// A packet that OVS gives out on this side without a tunnel. `target`: interface by which it leaves, a pod's host veth, the uplink or
@@ -97,11 +93,7 @@ pub(super) fn plain(skb: &Skb, config: &Config, port: &Port, side: u8, target: u
     } else {
         return false;
     };
-    if learned == Ok(Learned::Unread) {
-        return false;
-    }
-    tell(learned);
-    true
+    tell(skb, learned)
 }
 
 /// Whether it is UDP to Geneve's port.
@@ -110,16 +102,23 @@ pub(super) fn is_geneve<T: Tuple>(tuple: &T, config: &Config) -> bool {
     tuple.protocol() == UDP && tuple.destination_port() == config.geneve_port.to_be()
 }
 
-/// Counts what was learned, or why nothing was.
+/// Counts what was learned, or why nothing was; false: the packet was not read. Whatever way led here, the verifier goes on only once.
 #[inline(always)]
-fn tell(learned: Result<Learned, Reason>) {
-    let reason = match learned {
-        Ok(learned) => learned.counter(),
-        Err(reason) => Some(reason),
-    };
-    if let Some(reason) = reason {
-        count::reason(reason);
+fn tell(skb: &Skb, learned: Result<Learned, Reason>) -> bool {
+    const UNREAD: u32 = 1 << 16;
+    const NOTHING: u32 = 1 << 17;
+    let told = skb.forget(match learned {
+        Ok(Learned::Unread) => UNREAD,
+        Ok(learned) => match learned.counter() {
+            Some(reason) => reason.index(),
+            None => NOTHING,
+        },
+        Err(reason) => reason.index(),
+    });
+    if told < UNREAD {
+        count::numbered(told);
     }
+    told != UNREAD
 }
 
 /// `AT`: offset of the IP header.
@@ -152,7 +151,7 @@ fn comes_out<F: Family, const AT: u32>(skb: &Skb, exit: &Exit<'_>) -> Result<Lea
     flow.tuple.enter(exit.side);
     let gate = maps::gate(exit.config);
     if flow.changes_connection() {
-        conn::change::<F>(&flow.tuple.reversed(), u32::from(flow.flags), 1);
+        conn::change::<F>(&flow.tuple.reversed(), flow.flags, true);
         if !connection::teaches(flow.flags, gate) {
             return Ok(Learned::Nothing);
         }
@@ -213,7 +212,12 @@ fn learn<F: Family, const AT: u32>(
     // SAFETY: a value of a per-CPU array, which only this CPU uses.
     let value = unsafe { &mut *scratch };
     learn::fill(value, left, out, dscp, terms, deadline, is_management);
-    service::keep_off(value, terms.gate, || conn::is_slow::<F>(&key, &out.tuple) != 0);
+    service::keep_off(value, terms.gate, || conn::is_slow::<F>(&key, &out.tuple));
+    // SAFETY: fields of the value. Volatile, for the reason of `note::write_words`.
+    unsafe {
+        (&raw mut value.packets).write_volatile(0);
+        (&raw mut value.bytes).write_volatile(0);
+    }
     value.slot_in = 0;
     value.slot_out = short(exit.slot);
     if AT == 14 {
@@ -261,17 +265,12 @@ fn save<F: Family>(
     terms: &Terms<'_>,
 ) -> Result<Learned, Reason> {
     if value.entered != terms.change || terms.change & CLOSED != 0 {
-        match conn::scope_refusal::<F>(key, value, terms.change) {
-            0 => {}
-            1 => return Err(Reason::ScopeClosed),
-            _ => return Err(Reason::NoteOldScope),
-        }
+        conn::may_learn::<F>(key, value, terms.change)?;
     }
     if let Some(entry) = found {
         learn::is_learnable(entry)?;
         let compared = if service::same_path(entry, value) {
-            let is_current =
-                entry.checked == terms.change || conn::is_current::<F>(key, entry, terms.change) != 0;
+            let is_current = entry.checked == terms.change || conn::is_current::<F>(key, entry, terms.change);
             learn::compare(entry, value, is_current, count::counting())
         } else {
             Compared::New

@@ -118,11 +118,11 @@ impl ServiceIndex {
     pub fn new(node: &str, own: Vec<IpNet>) -> Self {
         Self {
             node: node.to_owned(),
+            udp: UdpServices::new(node, &own),
             claims: Claims::new(own),
             node_addresses: BTreeSet::new(),
             services: BTreeMap::new(),
             slices: BTreeMap::new(),
-            udp: UdpServices::default(),
             names: ServiceNames::default(),
         }
     }

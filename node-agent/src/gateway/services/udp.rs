@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use api::service::{Condition, EndpointSlice, Front, Service};
 use api::{NamespacedName, Protocol};
+use ipnet::IpNet;
 
 /// Address and port of a backend.
 pub type Backend = (IpAddr, u16);
@@ -21,8 +23,11 @@ pub struct Translation {
 /// Tracked connections that do not do what services say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stale {
-    /// They lead to a backend that the service does not have any more.
+    /// They lead to a backend that the service does not have any more, or not for this node (`internalTrafficPolicy: Local`).
     Backend(Translation),
+    /// They come from outside and lead to a backend of another node, which the service does not allow any more
+    /// (`externalTrafficPolicy: Local`). Clients of the cluster may have it still.
+    FromOutside(Translation),
     /// They were made before the service, and are not translated.
     Untranslated(Front),
 }
@@ -34,6 +39,10 @@ pub struct InForce {
     fronts: HashMap<Front, usize>,
     /// Translations, with how many slices lead to each.
     translations: HashMap<Translation, usize>,
+    /// Of these, those that clients from outside do not get on this node.
+    refused: HashMap<Translation, usize>,
+    /// Ranges of the cluster: pods, services and what OVN's routers have.
+    cluster: Arc<[IpNet]>,
 }
 
 impl InForce {
@@ -46,14 +55,25 @@ impl InForce {
     pub fn concerns(&self, stale: &Stale) -> bool {
         match stale {
             Stale::Backend(translation) => !self.contains(translation),
+            Stale::FromOutside(translation) => self.refused.contains_key(translation),
             Stale::Untranslated(front) => self.fronts.contains_key(front),
         }
     }
 
+    /// Ranges of the cluster, whose addresses are not outside.
+    pub fn cluster(&self) -> Arc<[IpNet]> {
+        Arc::clone(&self.cluster)
+    }
+
     /// What a tracked connection to `destination`, translated to `backend` or not, is to services; `None` if it is as it should be, or to
-    /// no service's address. A host port may have the number of a node port and goes first; its connections are said to be stale, and
+    /// no service's address. `outside`: its client is. A host port may have the number of a node port and goes first; its connections are said to be stale, and
     /// end with no harm but a new choice of the same pod.
-    pub fn stale(&self, destination: (IpAddr, u16), backend: Option<Backend>) -> Option<Stale> {
+    pub fn stale(
+        &self,
+        destination: (IpAddr, u16),
+        backend: Option<Backend>,
+        outside: bool,
+    ) -> Option<Stale> {
         let [address, node_port] = Front::candidates(destination);
         let has = |front: &Front| self.fronts.contains_key(front);
         let Some(backend) = backend else {
@@ -61,6 +81,9 @@ impl InForce {
         };
         let front = [address, node_port].into_iter().find(has)?;
         let translation = Translation { front, backend };
+        if outside && self.refused.contains_key(&translation) {
+            return Some(Stale::FromOutside(translation));
+        }
         (!self.contains(&translation)).then_some(Stale::Backend(translation))
     }
 }
@@ -69,14 +92,38 @@ impl InForce {
 #[derive(Debug, PartialEq, Eq)]
 struct Kept {
     owner: NamespacedName,
-    backends: BTreeSet<(String, Backend)>,
+    backends: BTreeSet<Endpoint>,
 }
+
+/// A backend of a slice.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Endpoint {
+    /// Name of the service port.
+    port: String,
+    backend: Backend,
+    /// It is on this node.
+    here: bool,
+}
+
+/// Which backends are behind an address of a service on this node, by its traffic policies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Behind {
+    All,
+    /// `internalTrafficPolicy: Local`: those of this node.
+    Own,
+    /// `externalTrafficPolicy: Local`: those of this node for clients from outside, all for others.
+    OwnFromOutside,
+}
+
+/// Where a service is reached: the name of the service port, the address, and what is behind it.
+type Reached = (String, Front, Behind);
 
 /// UDP ports of all services, and their backends on all nodes.
 #[derive(Debug, Default)]
 pub(super) struct UdpServices {
-    /// Fronts by the names of their ports.
-    services: BTreeMap<NamespacedName, BTreeSet<(String, Front)>>,
+    /// Name of this node.
+    node: String,
+    services: BTreeMap<NamespacedName, BTreeSet<Reached>>,
     slices: BTreeMap<NamespacedName, Kept>,
     /// Slices of each service.
     of: HashMap<NamespacedName, BTreeSet<NamespacedName>>,
@@ -86,6 +133,12 @@ pub(super) struct UdpServices {
 }
 
 impl UdpServices {
+    /// For the node `node`, in a cluster with these ranges.
+    pub(super) fn new(node: &str, cluster: &[IpNet]) -> Self {
+        let in_force = InForce { cluster: cluster.into(), ..InForce::default() };
+        Self { node: node.to_owned(), in_force, ..Self::default() }
+    }
+
     /// Sets the state of a service; `None`: it was deleted.
     pub(super) fn set_service(&mut self, name: &NamespacedName, service: Option<&Service>) {
         let new = service.map(fronts).unwrap_or_default();
@@ -93,16 +146,15 @@ impl UdpServices {
         if new != old {
             let slices = self.of.get(name).into_iter().flatten();
             let slices = slices.filter_map(|slice| self.slices.get(slice));
-            let of = |fronts, slice| translations(fronts, slice).collect::<BTreeSet<_>>();
-            let changes: Vec<_> = slices.map(|slice| (of(&old, slice), of(&new, slice))).collect();
-            for (_, front) in &new {
+            let changes: Vec<_> = slices.map(|slice| (Led::of(&old, slice), Led::of(&new, slice))).collect();
+            for (_, front, _) in &new {
                 let uses = self.in_force.fronts.entry(*front).or_default();
                 *uses += 1;
                 if *uses == 1 {
                     self.stale.insert(Stale::Untranslated(*front));
                 }
             }
-            for (_, front) in &old {
+            for (_, front, _) in &old {
                 if lose(&mut self.in_force.fronts, front) {
                     self.stale.remove(&Stale::Untranslated(*front));
                 }
@@ -118,15 +170,13 @@ impl UdpServices {
 
     /// Sets the state of a slice; `None`: it was deleted.
     pub(super) fn set_slice(&mut self, name: &NamespacedName, slice: Option<&EndpointSlice>) {
-        let new = slice.and_then(|slice| Some(Kept { owner: slice.owner()?, backends: backends(slice) }));
+        let new = slice
+            .and_then(|slice| Some(Kept { owner: slice.owner()?, backends: backends(slice, &self.node) }));
         let new = new.filter(|kept| !kept.backends.is_empty());
         let old = self.slices.remove(name);
-        let of = |kept: &Option<Kept>| -> BTreeSet<Translation> {
-            let Some(kept) = kept else { return BTreeSet::new() };
-            self.services
-                .get(&kept.owner)
-                .map(|fronts| translations(fronts, kept).collect())
-                .unwrap_or_default()
+        let of = |kept: &Option<Kept>| -> Led {
+            let reached = kept.as_ref().and_then(|kept| Some((self.services.get(&kept.owner)?, kept)));
+            reached.map(|(reached, kept)| Led::of(reached, kept)).unwrap_or_default()
         };
         let (before, after) = (of(&old), of(&new));
         if let Some(old) = &old
@@ -144,14 +194,26 @@ impl UdpServices {
         self.change(&before, &after);
     }
 
-    fn change(&mut self, before: &BTreeSet<Translation>, after: &BTreeSet<Translation>) {
-        for translation in after.difference(before) {
+    fn change(&mut self, before: &Led, after: &Led) {
+        for translation in after.translations.difference(&before.translations) {
             *self.in_force.translations.entry(*translation).or_default() += 1;
             self.stale.remove(&Stale::Backend(*translation));
         }
-        for translation in before.difference(after) {
+        for translation in before.translations.difference(&after.translations) {
             if lose(&mut self.in_force.translations, translation) {
                 self.stale.insert(Stale::Backend(*translation));
+            }
+        }
+        for translation in after.refused.difference(&before.refused) {
+            let uses = self.in_force.refused.entry(*translation).or_default();
+            *uses += 1;
+            if *uses == 1 {
+                self.stale.insert(Stale::FromOutside(*translation));
+            }
+        }
+        for translation in before.refused.difference(&after.refused) {
+            if lose(&mut self.in_force.refused, translation) {
+                self.stale.remove(&Stale::FromOutside(*translation));
             }
         }
     }
@@ -193,33 +255,72 @@ fn lose<K: std::hash::Hash + Eq>(uses: &mut HashMap<K, usize>, key: &K) -> bool 
     last
 }
 
-/// Where the UDP ports of a service are reached, by their names.
-fn fronts(service: &Service) -> BTreeSet<(String, Front)> {
+/// Where the UDP ports of a service are reached.
+fn fronts(service: &Service) -> BTreeSet<Reached> {
     let udp = service.fronts().filter(|(port, _)| port.protocol == Protocol::Udp);
-    udp.map(|(port, front)| (port.name.clone(), front)).collect()
+    udp.map(|(port, front)| (port.name.clone(), front, behind(service, front))).collect()
 }
 
-/// UDP backends of a slice that serve, by the name of the service port.
-fn backends(slice: &EndpointSlice) -> BTreeSet<(String, Backend)> {
+fn behind(service: &Service, front: Front) -> Behind {
+    let is_internal = matches!(front, Front::Address(ip, _) if service.cluster_ips.contains(&ip));
+    match is_internal {
+        true if service.internal_local => Behind::Own,
+        false if service.external_local => Behind::OwnFromOutside,
+        _ => Behind::All,
+    }
+}
+
+/// UDP backends of a slice that serve. `node`: the name of this node.
+fn backends(slice: &EndpointSlice, node: &str) -> BTreeSet<Endpoint> {
     let ports = || slice.ports.iter().filter(|port| port.protocol == Protocol::Udp);
     let serving = slice.endpoints.iter().filter(|endpoint| endpoint.condition != Condition::NotReady);
     serving
-        .flat_map(|endpoint| ports().map(|port| (port.name.clone(), (endpoint.address, port.port))))
+        .flat_map(|endpoint| {
+            let here = endpoint.node.as_deref() == Some(node);
+            ports().map(move |port| Endpoint {
+                port: port.name.clone(),
+                backend: (endpoint.address, port.port),
+                here,
+            })
+        })
         .collect()
 }
 
-fn translations<'a>(
-    fronts: &'a BTreeSet<(String, Front)>,
-    slice: &'a Kept,
-) -> impl Iterator<Item = Translation> + 'a {
-    let same_family = |front: &Front, backend: &Backend| match front {
+/// What a slice leads to, by the addresses of its service.
+#[derive(Debug, Default)]
+struct Led {
+    translations: BTreeSet<Translation>,
+    /// Of these, those that clients from outside do not get.
+    refused: BTreeSet<Translation>,
+}
+
+impl Led {
+    fn of(reached: &BTreeSet<Reached>, slice: &Kept) -> Self {
+        let mut led = Self::default();
+        for Endpoint { port, backend, here } in &slice.backends {
+            for (_, front, behind) in
+                reached.iter().filter(|(name, front, _)| name == port && same_family(front, backend))
+            {
+                let translation = Translation { front: *front, backend: *backend };
+                match behind {
+                    Behind::Own if !here => continue,
+                    Behind::OwnFromOutside if !here => {
+                        led.refused.insert(translation);
+                    }
+                    _ => {}
+                }
+                led.translations.insert(translation);
+            }
+        }
+        led
+    }
+}
+
+fn same_family(front: &Front, backend: &Backend) -> bool {
+    match front {
         Front::Address(ip, _) => ip.is_ipv4() == backend.0.is_ipv4(),
         Front::NodePort(_) => true,
-    };
-    slice.backends.iter().flat_map(move |(port, backend)| {
-        let fronts = fronts.iter().filter(move |(name, front)| name == port && same_family(front, backend));
-        fronts.map(|(_, front)| Translation { front: *front, backend: *backend })
-    })
+    }
 }
 
 #[cfg(test)]

@@ -125,11 +125,11 @@ fn a_connection_is_stale_if_its_service_does_not_have_its_backend() {
     set(&mut all, "a", "one", &[1]);
     let service = (IpAddr::from([10, 96, 0, 1]), 53);
     let node = (IpAddr::from([172, 18, 0, 2]), 30_053);
-    let stale = |destination, last: u8| all.in_force().stale(destination, Some(backend(last)));
+    let stale = |destination, last: u8| all.in_force().stale(destination, Some(backend(last)), false);
     assert_eq!((stale(service, 1), stale(service, 2)), (None, Some(Stale::Backend(by_address(1, 2)))));
     assert!(stale(node, 1).is_none() && stale(node, 2).is_some());
     assert_eq!(stale((IpAddr::from([192, 0, 2, 1]), 53), 2), None, "of no service");
-    let untranslated = all.in_force().stale(service, None);
+    let untranslated = all.in_force().stale(service, None, false);
     assert_eq!(untranslated, Some(Stale::Untranslated(Front::Address(service.0, 53))));
 }
 
@@ -144,4 +144,67 @@ fn what_was_tracked_before_a_service_was_made_is_stale() {
     assert_eq!(all.take_stale(), BTreeSet::from([Stale::Untranslated(Front::NodePort(30_053))]));
     all.set_service(&name("one"), None);
     assert!(all.take_stale().is_empty() && !all.in_force().concerns(&untranslated));
+}
+
+/// A slice whose first endpoint is on this node and whose second one is on another.
+fn two_nodes(all: &mut UdpServices) {
+    let mut slice = slice("a", "one", &[(1, Condition::Ready), (2, Condition::Ready)]);
+    slice.endpoints[0].node = Some("n1".to_owned());
+    slice.endpoints[1].node = Some("n2".to_owned());
+    all.set_slice(&name("a"), Some(&slice));
+}
+
+#[test]
+fn a_traffic_policy_that_becomes_local_refuses_backends_of_other_nodes_to_clients_from_outside() {
+    let mut all = UdpServices::new("n1", &[]);
+    all.set_service(&name("one"), Some(&service(1, Some(30_053))));
+    two_nodes(&mut all);
+    all.take_stale();
+    let local = Service { external_local: true, ..service(1, Some(30_053)) };
+    all.set_service(&name("one"), Some(&local));
+    let other = Translation { front: Front::NodePort(30_053), backend: backend(2) };
+    assert_eq!(all.take_stale(), BTreeSet::from([Stale::FromOutside(other)]));
+    assert!(all.in_force().concerns(&Stale::FromOutside(other)) && all.in_force().contains(&other));
+    let node = (IpAddr::from([172, 18, 0, 2]), 30_053);
+    let stale = |last, outside| all.in_force().stale(node, Some(backend(last)), outside);
+    assert_eq!(stale(2, true), Some(Stale::FromOutside(other)));
+    assert_eq!((stale(2, false), stale(1, true), stale(1, false)), (None, None, None));
+    // The cluster address is for all still.
+    let cluster = (IpAddr::from([10, 96, 0, 1]), 53);
+    assert_eq!(all.in_force().stale(cluster, Some(backend(2)), true), None);
+    // And back.
+    all.set_service(&name("one"), Some(&service(1, Some(30_053))));
+    assert!(all.take_stale().is_empty() && !all.in_force().concerns(&Stale::FromOutside(other)));
+    assert!(all.in_force().refused.is_empty());
+}
+
+#[test]
+fn a_backend_that_moves_to_another_node_is_refused_there_and_gone_with_its_slice() {
+    let mut all = UdpServices::new("n1", &[]);
+    all.set_service(&name("one"), Some(&Service { external_local: true, ..service(1, Some(30_053)) }));
+    two_nodes(&mut all);
+    let moved = |node: &str| {
+        let mut slice = slice("a", "one", &[(1, Condition::Ready)]);
+        slice.endpoints[0].node = Some(node.to_owned());
+        slice
+    };
+    all.set_slice(&name("a"), Some(&moved("n1")));
+    all.take_stale();
+    all.set_slice(&name("a"), Some(&moved("n2")));
+    let node_port = Translation { front: Front::NodePort(30_053), backend: backend(1) };
+    assert_eq!(all.take_stale(), BTreeSet::from([Stale::FromOutside(node_port)]));
+    all.set_slice(&name("a"), None);
+    assert!(all.take_stale().contains(&Stale::Backend(node_port)));
+    assert!(!all.in_force().concerns(&Stale::FromOutside(node_port)));
+}
+
+#[test]
+fn an_internal_traffic_policy_that_becomes_local_ends_connections_to_backends_of_other_nodes() {
+    let mut all = UdpServices::new("n1", &[]);
+    all.set_service(&name("one"), Some(&service(1, None)));
+    two_nodes(&mut all);
+    all.take_stale();
+    all.set_service(&name("one"), Some(&Service { internal_local: true, ..service(1, None) }));
+    assert_eq!(take_gone(&mut all), BTreeSet::from([by_address(1, 2)]));
+    assert!(all.in_force().contains(&by_address(1, 1)));
 }
