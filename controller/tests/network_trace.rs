@@ -163,7 +163,8 @@ async fn packets_get_as_far_as_their_network_reaches() {
         let trace = cluster.arrives(from, destination, port);
         assert!(!trace.contains("ip4.src"), "{trace}");
     }
-    // To the outside, from the address of the node whose gateway router is taken.
+    // To the outside, from the address of the node whose gateway router is taken. Traces are of no chassis, and every port is where they are:
+    // any node's policy may take the packet.
     let [switch, port, source, next] = OUT;
     let trace = cluster.trace(switch, port, source, next, "192.0.2.1");
     let by = |node: &str, address: &str| {
@@ -171,6 +172,8 @@ async fn packets_get_as_far_as_their_network_reaches() {
             && trace.contains(&format!("ct_snat(ip4.src={address})"))
     };
     assert!(by("n1", "172.18.0.2") || by("n2", "172.18.0.3"), "{trace}");
+    // Nothing chooses among several gateway routers.
+    assert!(!cluster.sbctl(&["lflow-list"]).contains("select("), "there is a group");
     // The cluster's own pods leave by their node, as without the networks.
     let trace = cluster.arrives(CLUSTER, "192.0.2.1", "breth0_n1");
     assert!(trace.contains("ct_snat(ip4.src=172.18.0.2)"), "{trace}");

@@ -31,7 +31,10 @@ pub fn plan(index: &Index, config: &Config, unit: &Unit) -> Vec<Item> {
             let node = index.nodes.get(name);
             node.map(|node| policy::node_items(&index.policies, node, config)).unwrap_or_default()
         }
-        Unit::Network(name) => index.networks.ready.get(name).map(network::items).unwrap_or_default(),
+        Unit::Network(name) => {
+            let network = index.networks.ready.get(name);
+            network.map(|network| network::items(network, config)).unwrap_or_default()
+        }
         Unit::NetworkOnNode(name, node) => index
             .networks
             .ready

@@ -2,8 +2,10 @@
 //! outside, routes and source NAT on every node's gateway router; and the pods' ports.
 //!
 //! Packets of the network find the cluster's pods and the other routed networks by the routes of the cluster router's own ports. What
-//! is for the outside takes a route to a gateway router that only packets from the network's port use (a route table). The nodes share
-//! it: any node's gateway router translates the source and gets the answers.
+//! is for the outside takes a default route that only packets from the network's port use (a route table), to nobody; a policy on each
+//! node sends what has taken it to that node's gateway router, which translates the source and gets the answers. There is no route by
+//! several gateway routers: OVN chooses one of these by a group, of which the node agent cannot tell what it does, so that every
+//! change of OVS's flows would end all of a node's cached flows.
 
 use api::annotation::GatewayConfig;
 use api::virtual_network::Reach;
@@ -29,7 +31,7 @@ fn marks(network: &Network) -> Vec<(&'static str, String)> {
 }
 
 /// The items of a network that exist once.
-pub fn items(network: &Network) -> Vec<Item> {
+pub fn items(network: &Network, config: &Config) -> Vec<Item> {
     let mut items = Vec::new();
     let switch = switch_key(network);
     let mut other_config = Vec::new();
@@ -67,7 +69,40 @@ pub fn items(network: &Network) -> Vec<Item> {
     let row = cluster::router_side(&switch_port, &router_port, "router", &[]);
     items.push(row.with("external_ids", Datum::map(marks(network))).into());
     items.push(Item::link(&switch, "ports", &switch_port));
+    if network.reach == Reach::Outside {
+        for subnet in &network.subnets {
+            default_route(network, &subnet.net, config, &mut items);
+        }
+    }
     items
+}
+
+/// Priority of the policies that send packets to the gateway router of their node. Below the one for a node's own addresses.
+const OUTSIDE_PRIORITY: i64 = 500;
+
+/// The route by which packets for the outside are known. Nobody has the address of its next hop: without a policy of their node they
+/// are lost.
+fn default_route(network: &Network, net: &IpNet, config: &Config, items: &mut Vec<Item>) {
+    let nobody = config.join(net.addr()).and_then(|join| match join {
+        IpNet::V4(join) => {
+            addr::nth(&join.into(), u32::from(join.broadcast()) - u32::from(join.network()) - 1)
+        }
+        IpNet::V6(join) => Some(join.broadcast().into()),
+    });
+    let Some(nobody) = nobody else { return };
+    let everything = if net.addr().is_ipv4() { "0.0.0.0/0" } else { "::/0" };
+    let (nexthop, table) = (nobody.to_string(), network.switch());
+    let row = key::static_route_in_table(ovn_name::CLUSTER_ROUTER, everything, &nexthop, &table);
+    let router = RowKey::new(Table::LogicalRouter, ovn_name::CLUSTER_ROUTER);
+    items.push(Item::link(&router, "static_routes", &row));
+    items.push(
+        DesiredRow::new(row)
+            .with("ip_prefix", everything)
+            .with("nexthop", nexthop)
+            .with("route_table", table)
+            .with("external_ids", Datum::map(marks(network)))
+            .into(),
+    );
 }
 
 /// The items of a network on a node, once the node has a gateway router.
@@ -92,16 +127,24 @@ fn routes(network: &Network, net: &IpNet, node: &Node, config: &Config, items: &
         items.push(row.with("external_ids", ids()).into());
     }
     if let Some(gateway_router) = addr::join_of(&join, node.id) {
-        let everything = if net.addr().is_ipv4() { "0.0.0.0/0" } else { "::/0" };
-        let (nexthop, table) = (gateway_router.to_string(), network.switch());
-        let row = key::static_route_in_table(ovn_name::CLUSTER_ROUTER, everything, &nexthop, &table);
+        // Packets of a pod are routed on the pod's own node, where the node's management port is, too.
+        let family = if net.addr().is_ipv4() { "ip4" } else { "ip6" };
+        let matching = format!(
+            "inport == \"{}\" && outport == \"{}\" && {family} && is_chassis_resident(\"{}\") /* {} */",
+            ovn_name::router_to_switch(&network.switch()),
+            ovn_name::router_to_join(ovn_name::CLUSTER_ROUTER),
+            ovn_name::management_port(&node.name),
+            node.name
+        );
+        let row = key::policy(ovn_name::CLUSTER_ROUTER, OUTSIDE_PRIORITY, &matching);
         let router = RowKey::new(Table::LogicalRouter, ovn_name::CLUSTER_ROUTER);
-        items.push(Item::link(&router, "static_routes", &row));
+        items.push(Item::link(&router, "policies", &row));
         items.push(
             DesiredRow::new(row)
-                .with("ip_prefix", everything)
-                .with("nexthop", nexthop)
-                .with("route_table", table)
+                .with("priority", OUTSIDE_PRIORITY)
+                .with("match", matching)
+                .with("action", "reroute")
+                .with("nexthops", gateway_router.to_string())
                 .with("external_ids", ids())
                 .into(),
         );

@@ -329,6 +329,9 @@ impl Removal<'_> {
         for policy in row.policies.iter().filter_map(|uuid| policies.get(uuid)) {
             let node = policy.r#match.rsplit_once("/* ").and_then(|(_, tail)| tail.strip_suffix(" */"));
             let ours = node.is_some_and(|node| {
+                if of_virtual_network(&policy.external_ids) {
+                    return !self.kept.contains_key(node);
+                }
                 !self.kept.contains_key(node)
                     && policy.priority == crate::plan::gateway::OWN_NODE_PRIORITY
                     && policy

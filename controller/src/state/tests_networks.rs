@@ -451,8 +451,8 @@ fn the_work_of_a_change_does_not_grow_with_the_number_of_networks() {
         .map(|unit| crate::plan::plan(&state.index, &state.config, unit))
         .map(|items| items.len())
         .sum();
-    // A switch; and where it is routed, two ports and two edges.
-    assert!((499 + 500 * 5..499 + 500 * 5 + 200).contains(&rows), "{rows}");
+    // A switch; where it reaches the outside, two ports and two edges, and a route and its edge.
+    assert!((499 + 500 * 7..499 + 500 * 7 + 200).contains(&rows), "{rows}");
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn edges(items: &[Item]) -> Vec<String> {
 
 #[test]
 fn an_isolated_network_is_a_switch_and_nothing_else() {
-    let items = items(&network(Reach::Isolated, &["172.16.24.0/24", "fd00:24::/64"]));
+    let items = items(&network(Reach::Isolated, &["172.16.24.0/24", "fd00:24::/64"]), &config());
     let rows = rows(&items);
     assert_eq!(rows.keys().collect::<Vec<_>>(), ["Logical_Switch ovn-ls-24"]);
     let columns = &rows["Logical_Switch ovn-ls-24"];
@@ -94,7 +94,7 @@ fn an_isolated_network_is_a_switch_and_nothing_else() {
 
 #[test]
 fn a_routed_network_has_a_port_on_the_cluster_router_as_the_published_commands_make_it() {
-    let items = items(&network(Reach::ClusterRouter, &["172.16.24.0/24"]));
+    let items = items(&network(Reach::ClusterRouter, &["172.16.24.0/24"]), &config());
     assert_eq!(edges(&items), ["ovn_cluster_router ports rtos-ovn-ls-24", "ovn-ls-24 ports stor-ovn-ls-24"]);
     let rows = rows(&items);
     let port = &rows["Logical_Router_Port rtos-ovn-ls-24"];
@@ -107,17 +107,17 @@ fn a_routed_network_has_a_port_on_the_cluster_router_as_the_published_commands_m
 }
 
 #[test]
-fn a_network_that_reaches_the_outside_has_routes_and_source_nat_on_every_node() {
+fn a_network_that_reaches_the_outside_leaves_each_node_by_its_own_gateway_router() {
     let network = network(Reach::Outside, &["172.16.24.0/24", "fd00:24::/64"]);
     let items = node_items(&network, &node("n1", 2), &config());
     let rows = rows(&items);
     assert_eq!(
         rows.keys().map(String::as_str).collect::<Vec<_>>(),
         [
+            "Logical_Router_Policy ovn_cluster_router|500 inport == \"rtos-ovn-ls-24\" && outport == \"rtoj-ovn_cluster_router\" && ip4 && is_chassis_resident(\"k8s-n1\") /* n1 */",
+            "Logical_Router_Policy ovn_cluster_router|500 inport == \"rtos-ovn-ls-24\" && outport == \"rtoj-ovn_cluster_router\" && ip6 && is_chassis_resident(\"k8s-n1\") /* n1 */",
             "Logical_Router_Static_Route GR_n1|172.16.24.0/24 via 100.64.0.1  ",
             "Logical_Router_Static_Route GR_n1|fd00:24::/64 via fd98::1  ",
-            "Logical_Router_Static_Route ovn_cluster_router|0.0.0.0/0 via 100.64.0.2   table ovn-ls-24",
-            "Logical_Router_Static_Route ovn_cluster_router|::/0 via fd98::2   table ovn-ls-24",
             "NAT GR_n1|snat 172.18.0.2 172.16.24.0/24",
             "NAT GR_n1|snat fd00:172:18::2 fd00:24::/64",
         ]
@@ -126,6 +126,18 @@ fn a_network_that_reaches_the_outside_has_routes_and_source_nat_on_every_node() 
     assert_eq!(edges(&items).len(), rows.len());
     let without = Node { gateway: None, ..node("n1", 2) };
     assert!(node_items(&network, &without, &config()).is_empty());
+    // What no node's policy takes has a next hop that nobody is.
+    let routes: Vec<String> = self::rows(&super::items(&network, &config()))
+        .into_keys()
+        .filter(|row| row.contains("Static_Route"))
+        .collect();
+    assert_eq!(
+        routes,
+        [
+            "Logical_Router_Static_Route ovn_cluster_router|0.0.0.0/0 via 100.64.255.254   table ovn-ls-24",
+            "Logical_Router_Static_Route ovn_cluster_router|::/0 via fd98::ffff:ffff:ffff:ffff   table ovn-ls-24",
+        ]
+    );
 }
 
 fn pod(attachments: Vec<Attached>) -> Pod {
