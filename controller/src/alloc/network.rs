@@ -130,6 +130,25 @@ impl Pool {
         }
     }
 
+    /// Whether these are the network's own but for what is excluded.
+    fn differs_in_exclusions_only(&self, subnets: &[Subnet], router: Option<MacAddr>) -> bool {
+        let bare = |all: &[Subnet]| all.iter().map(|one| (one.net, one.gateway)).collect::<Vec<_>>();
+        self.router == router && bare(&self.subnets) == bare(subnets)
+    }
+
+    /// Excludes other addresses. What was given stays given; what rested does no more.
+    fn exclude(&mut self, subnets: &[Subnet]) {
+        let Self { subnets: own, ranges, .. } = Self::new(subnets, self.router);
+        (self.subnets, self.ranges) = (own, ranges);
+        for ip in self.ips.keys() {
+            for range in &mut self.ranges {
+                if let Some(offset) = range.offset(*ip) {
+                    range.take(offset);
+                }
+            }
+        }
+    }
+
     /// The place of the subnet that an address which is asked for belongs to.
     fn asked(&self, wish: StaticIp, owner: &Owner) -> Result<usize, GrantError> {
         let StaticIp { ip, prefix_len } = wish;
@@ -228,10 +247,16 @@ pub struct NetworkIpam {
 
 impl NetworkIpam {
     /// Sets the ranges of a network. `router`: MAC address of its port on a router, if it has one. A network that had others
-    /// loses what it gave.
+    /// loses what it gave, unless only what is excluded changed.
     pub fn set(&mut self, network: &NamespacedName, subnets: &[Subnet], router: Option<MacAddr>) {
         let known = self.pools.get(network);
         if known.is_some_and(|pool| pool.subnets == subnets && pool.router == router) {
+            return;
+        }
+        if let Some(pool) = self.pools.get_mut(network)
+            && pool.differs_in_exclusions_only(subnets, router)
+        {
+            pool.exclude(subnets);
             return;
         }
         self.remove(network);

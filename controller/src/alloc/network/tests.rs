@@ -145,3 +145,24 @@ fn an_address_beyond_those_that_are_given_can_be_asked_for() {
     assert_eq!(give(&mut ipam, "a", &[ip("fd00:24::1:2:3:4")]).unwrap(), "fd00:24::1:2:3:4/64");
     assert!(matches!(give(&mut ipam, "b", &[ip("fd00:24::1:2:3:4")]), Err(GrantError::AddressTaken { .. })));
 }
+
+#[test]
+fn what_is_given_stays_given_when_other_addresses_are_excluded() {
+    let mut ipam = ipam(&["172.16.24.0/29"], true);
+    assert_eq!(give(&mut ipam, "a", &[]).unwrap(), "172.16.24.2/29");
+    assert_eq!(give(&mut ipam, "b", &[]).unwrap(), "172.16.24.3/29");
+    let excluded = vec!["172.16.24.2/31".parse().unwrap(), "172.16.24.4/32".parse().unwrap()];
+    let narrower = [Subnet { excluded, ..subnet("172.16.24.0/29") }];
+    let router = Some(MacAddr::from_ip(narrower[0].gateway));
+    ipam.set(&blue(), &narrower, router);
+    assert_eq!(ipam.counts(&blue()), (2, 2));
+    assert_eq!(give(&mut ipam, "a", &[]).unwrap(), "172.16.24.2/29", "it keeps what it has");
+    assert_eq!(give(&mut ipam, "c", &[]).unwrap(), "172.16.24.5/29");
+    assert!(matches!(give(&mut ipam, "d", &[ip("172.16.24.3")]), Err(GrantError::AddressTaken { .. })));
+    ipam.set(&blue(), &[subnet("172.16.24.0/29")], router);
+    assert_eq!(ipam.counts(&blue()), (3, 2));
+    // Another range is another network.
+    ipam.set(&blue(), &[subnet("172.16.25.0/29")], router);
+    assert_eq!(ipam.counts(&blue()).0, 0);
+    assert!(!ipam.has_pod("a"));
+}
