@@ -14,6 +14,8 @@ use crate::exec;
 /// Where a runtime looks for networks and executables.
 pub const CONF_DIR: &str = "/etc/cni/net.d";
 pub const BIN_DIR: &str = "/opt/cni/bin";
+/// What runtimes call a pod's interface.
+const INTERFACE: &str = "eth0";
 
 /// The network's configuration, as the node agent wrote it.
 #[derive(Clone, Debug)]
@@ -26,12 +28,36 @@ pub struct Network {
 #[derive(Debug, Deserialize)]
 struct AddResult {
     #[serde(default)]
+    interfaces: Vec<AddedInterface>,
+    #[serde(default)]
     ips: Vec<AddedIp>,
+}
+
+#[derive(Debug, Deserialize)]
+struct AddedInterface {
+    name: String,
+    #[serde(default)]
+    sandbox: String,
 }
 
 #[derive(Debug, Deserialize)]
 struct AddedIp {
     address: String,
+    interface: Option<usize>,
+}
+
+impl AddResult {
+    /// The addresses of the interface that the runtime has named, without their prefix length. Runtimes show those of the pod's other
+    /// interfaces to nobody.
+    fn addresses(self) -> Vec<String> {
+        let Self { interfaces, ips } = self;
+        let is_first = |ip: &AddedIp| {
+            let interface = ip.interface.and_then(|index| interfaces.get(index));
+            interface.is_none_or(|interface| interface.name == INTERFACE && !interface.sandbox.is_empty())
+        };
+        let ips = ips.into_iter().filter(is_first);
+        ips.map(|ip| ip.address.split('/').next().unwrap_or_default().to_owned()).collect()
+    }
 }
 
 impl Network {
@@ -58,14 +84,11 @@ impl Network {
         let answer = self.call("ADD", pod).await?;
         let result: AddResult =
             serde_json::from_str(&answer).with_context(|| format!("ADD answered {answer:?}"))?;
-        if result.ips.is_empty() {
+        let addresses = result.addresses();
+        if addresses.is_empty() {
             bail!("ADD answered without an address: {answer}");
         }
-        Ok(result
-            .ips
-            .into_iter()
-            .map(|ip| ip.address.split('/').next().unwrap_or_default().to_owned())
-            .collect())
+        Ok(addresses)
     }
 
     /// DEL.
@@ -82,7 +105,7 @@ impl Network {
             .env("CNI_COMMAND", verb)
             .env("CNI_CONTAINERID", &pod.sandbox)
             .env("CNI_NETNS", pod.netns.as_deref().unwrap_or_default())
-            .env("CNI_IFNAME", "eth0")
+            .env("CNI_IFNAME", INTERFACE)
             .env("CNI_PATH", BIN_DIR)
             .env("CNI_ARGS", arguments)
             .stdin(Stdio::piped())
