@@ -35,7 +35,7 @@ pub(super) fn waiting(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// A pod with ten interfaces: it runs, one in ten answers, and nothing of it is left.
+/// A pod with ten interfaces: it runs and answers, and nothing of it is left.
 pub(super) fn ten_interfaces(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
     let red = &scene.red;
     let before = red.snapshot()?;
@@ -47,12 +47,12 @@ pub(super) fn ten_interfaces(scene: &Scene<'_>, checks: &mut Checks) -> Result<(
     let ten = if all.len() == 10 { Ok(String::new()) } else { Err(format!("{all:?}")) };
     checks.check("each has addresses", ten);
     let client = scene.pod("r1")?;
-    for key in ["own", "own/net7"] {
-        let Some(address) = all.get(key).and_then(|network| network.ip_addresses.first()) else { continue };
+    // Linux answers by the first of several interfaces on one network, so only that one's address is one to ask.
+    if let Some(address) = all.get("own").and_then(|network| network.ip_addresses.first()) {
         let expect = Expect::only(&format!("many {}", client.address("own", false)?));
         let dial = Dial::tcp(address.addr(), 8080).times(2);
         let (_, verdict) = traffic::settle(red.bed, &client.place, dial, &expect, HEAL);
-        checks.check(format!("{key}, {}: the pod answers", address.addr()), verdict);
+        checks.check(format!("by the first of them, {}, the pod answers", address.addr()), verdict);
     }
     red.delete(&["many"])?;
     let same = eventually(|| before.equals(&red.snapshot()?).map(|()| String::new()));
