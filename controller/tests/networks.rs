@@ -63,6 +63,7 @@ fn dump(server: &Server) -> Vec<String> {
         ("Logical_Switch_Port", "name,type,addresses,port_security,options,external_ids"),
         ("Logical_Router_Port", "name,mac,networks,options,external_ids"),
         ("Logical_Router_Static_Route", "ip_prefix,nexthop,policy,route_table,external_ids"),
+        ("Logical_Router_Policy", "priority,match,action,nexthops,external_ids"),
         ("NAT", "type,external_ip,logical_ip,options,external_ids"),
     ] {
         let text =
@@ -71,6 +72,17 @@ fn dump(server: &Server) -> Vec<String> {
     }
     lines.sort();
     lines
+}
+
+/// The gateway routers to which policies send what is for the outside, in order.
+fn ways_out(server: &Server) -> Vec<String> {
+    let find = ["--bare", "--columns=match,nexthops", "find", "Logical_Router_Policy", "action=reroute"];
+    let text = server.nbctl(&find);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
+    let of_network = lines.chunks(2).filter(|pair| pair[0].contains("rtos-ovn-ls-24"));
+    let mut found: Vec<String> = of_network.map(|pair| pair[1].to_owned()).collect();
+    found.sort_unstable();
+    found
 }
 
 fn has(server: &Server, command: &[&str], parts: &[&str]) {
@@ -99,16 +111,7 @@ async fn networks_and_their_pods_come_and_go_and_leave_nothing() {
         has(&server, &["lr-route-list", router], &["172.16.24.0/24"]);
         has(&server, &["lr-nat-list", router], &["172.16.24.0/24", external]);
     }
-    let defaults = server.nbctl(&[
-        "--bare",
-        "--columns=nexthop",
-        "find",
-        "Logical_Router_Static_Route",
-        "route_table=ovn-ls-24",
-    ]);
-    let mut hops: Vec<&str> = defaults.split_whitespace().collect();
-    hops.sort_unstable();
-    assert_eq!(hops, ["100.64.0.2", "100.64.0.3"]);
+    assert_eq!(ways_out(&server), ["100.64.0.2", "100.64.0.3"], "a policy on each node");
 
     let asked = two_pods();
     controller.feed(asked[..2].iter().map(|object| pods(Watched::Apply(object.clone())))).await;
@@ -158,14 +161,7 @@ async fn networks_and_their_pods_come_and_go_and_leave_nothing() {
 
     // A node that goes takes its routes and translations.
     controller.feed([nodes(Watched::Delete("n1"))]).await;
-    let rest = server.nbctl(&[
-        "--bare",
-        "--columns=nexthop",
-        "find",
-        "Logical_Router_Static_Route",
-        "route_table=ovn-ls-24",
-    ]);
-    assert_eq!(rest, "100.64.0.3");
+    assert_eq!(ways_out(&server), ["100.64.0.3"]);
     controller.feed([nodes(Watched::Apply(node("n1", 1)))]).await;
 
     controller.feed([pods(Watched::Delete(("x", "a"))), pods(Watched::Delete(("x", "b")))]).await;
@@ -229,6 +225,7 @@ async fn what_somebody_else_changes_in_a_network_is_put_right() {
         &["lrp-del", "rtos-ovn-ls-24"],
         &["lr-route-del", "GR_n1", "172.16.24.0/24"],
         &["lr-nat-del", "GR_n2", "snat", "172.16.24.0/24"],
+        &["lr-policy-del", "ovn_cluster_router", "500"],
         &["--route-table=ovn-ls-24", "lr-route-del", "ovn_cluster_router", "0.0.0.0/0"],
     ] {
         server.nbctl(args);
