@@ -36,6 +36,17 @@ pub(super) fn matrix(scene: &Scene<'_>, ebpf: bool, checks: &mut Checks) -> Resu
             }
         }
     }
+    if ebpf {
+        for node in ["n1", "n2"] {
+            let status = scene.bed().agent(node).status()?;
+            let why = status["cache"]["unscopedReason"].as_str().map(str::to_owned);
+            let scoped = match why.as_deref() {
+                Some("") => Ok(String::new()),
+                _ => Err(format!("{why:?}")),
+            };
+            checks.check(format!("{node}: a change of flows ends only the entries that it concerns"), scoped);
+        }
+    }
     Ok(())
 }
 
