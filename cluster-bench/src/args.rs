@@ -204,3 +204,20 @@ impl CompareArgs {
         Ok(if compared.has_worse() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    /// The arguments of `run` as a command line would give them.
+    pub(crate) fn parsed(line: &str) -> RunArgs {
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: RunArgs,
+        }
+        Line::try_parse_from(["x"].into_iter().chain(line.split_whitespace())).unwrap().args
+    }
+}

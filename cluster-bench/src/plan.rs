@@ -164,18 +164,13 @@ pub(crate) fn arguments(client: Client, lanes: &[Lane], tests: &[Test], amount: 
 
 #[cfg(test)]
 mod tests {
-    use clap::{Parser, ValueEnum};
+    use clap::ValueEnum;
 
     use super::*;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: RunArgs,
-    }
+    use crate::args::tests::parsed;
 
     fn amount(line: &str) -> Amount {
-        Amount::of(&Line::try_parse_from(["x"].into_iter().chain(line.split_whitespace())).unwrap().args)
+        Amount::of(&parsed(line))
     }
 
     fn addresses() -> Addresses {

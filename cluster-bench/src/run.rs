@@ -315,19 +315,11 @@ fn clean_on_panic(place: Where, owns: Owns) {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: RunArgs,
-    }
+    use crate::args::tests::parsed;
 
     fn error(line: &str) -> Option<String> {
-        let line = Line::try_parse_from(["x"].into_iter().chain(line.split_whitespace())).unwrap();
-        check(&line.args).err().map(|error| error.to_string())
+        check(&parsed(line)).err().map(|error| error.to_string())
     }
 
     #[test]

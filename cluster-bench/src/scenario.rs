@@ -133,20 +133,9 @@ fn values<T: ValueEnum>(field: &str, words: &[String]) -> Result<Vec<T>> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
+    use crate::args::tests::parsed;
     use crate::run::check;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: RunArgs,
-    }
-
-    fn parsed(line: &str) -> RunArgs {
-        Line::try_parse_from(["x"].into_iter().chain(line.split_whitespace())).unwrap().args
-    }
 
     fn filled(line: &str, text: &str) -> Result<RunArgs> {
         let mut args = parsed(line);
