@@ -3,22 +3,17 @@
 
 #[allow(dead_code, reason = "shared with the other tests")]
 mod common;
-
-use std::process::Stdio;
-use std::time::{Duration, Instant};
+mod northd;
 
 use api::MacAddr;
-use common::{Controller, Server, command, config, lists, network, networks, node, output, pod};
+use common::{Controller, config, lists, network, networks, node, pod};
 use controller::engine::Input;
 use controller::state::Watched;
+use northd::Northd;
 use serde_json::{Value, json};
-use test_support::ovs::Process;
 
 /// Two nodes with a pod on each, and networks of every reach.
-struct Cluster {
-    server: Server,
-    _northd: Process,
-}
+struct Cluster(Northd);
 
 fn on(namespace: &str, name: &str, node: &str, request: &Value) -> Value {
     let mut object = pod(namespace, name, &format!("uid-{name}"), node);
@@ -49,22 +44,8 @@ fn objects() -> (Vec<Value>, Vec<Value>) {
 }
 
 async fn cluster() -> Cluster {
-    let server = Server::start(&[("nb.db", "ovn-nb.ovsschema"), ("sb.db", "ovn-sb.ovsschema")]);
-    let db = format!("unix:{}", server.path("db.sock").display());
-    let northd = command("ovn-northd")
-        .args([format!("--ovnnb-db={db}"), format!("--ovnsb-db={db}")])
-        .arg(format!("--unixctl={}", server.path("northd.ctl").display()))
-        .args(["--no-chdir", "--dummy-numa="])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let cluster = Cluster { server, _northd: Process(northd) };
-    for number in [1, 2] {
-        let chassis = format!("00000000-0000-4000-8000-00000000000{number}");
-        cluster.sbctl(&["chassis-add", &chassis, "geneve", &format!("172.18.0.{}", number + 1)]);
-    }
-    let mut controller = Controller::start(cluster.server.client(), config()).await;
+    let northd = Northd::start();
+    let mut controller = Controller::start(northd.server.client(), config()).await;
     let (all, pods) = objects();
     let mut inputs = lists(vec![node("n1", 1), node("n2", 2)], pods);
     inputs.retain(|input| !matches!(input, Input::Networks(_)));
@@ -78,40 +59,17 @@ async fn cluster() -> Cluster {
             [("x_a", 1), ("x_b", 2), ("y_c", 2), ("y.blue_y_c", 2)].map(|(port, at)| (port.to_owned(), at)),
         )
         .collect();
-    // Northd must have processed the last row; a bound port shows that its flows are there.
-    let start = Instant::now();
-    loop {
-        let flows = cluster.sbctl(&["lflow-list"]);
-        if ports.iter().all(|(port, _)| flows.contains(port)) && flows.contains("rtoe-GR_n2") {
-            break;
-        }
-        assert!(start.elapsed() < Duration::from_secs(60), "northd does not compile the rows");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    northd.wait_for(ports.iter().map(|(port, _)| port.as_str()).chain(["rtoe-GR_n2"]));
     for (port, number) in &ports {
-        cluster.sbctl(&["lsp-bind", port, &format!("00000000-0000-4000-8000-00000000000{number}")]);
+        northd.bind(port, *number);
     }
-    for name in ["GR_n1", "GR_n2"] {
-        let known = format!("external_ids:name={name}");
-        let datapath = cluster.sbctl(&["--bare", "--columns=_uuid", "find", "Datapath_Binding", &known]);
-        cluster.sbctl(&[
-            "create",
-            "MAC_Binding",
-            &format!("logical_port=rtoe-{name}"),
-            "ip=172.18.0.1",
-            "mac=\"02:42:ac:12:00:ff\"",
-            &format!("datapath={}", datapath.trim()),
-        ]);
+    for router in ["GR_n1", "GR_n2"] {
+        northd.know_the_gateway(router);
     }
-    cluster
+    Cluster(northd)
 }
 
 impl Cluster {
-    fn sbctl(&self, args: &[&str]) -> String {
-        let db = format!("--db=unix:{}", self.server.path("db.sock").display());
-        output(command("ovn-sbctl").arg(db).args(args))
-    }
-
     /// The result for an ICMP packet from `source` that enters by a port, in short form. `next` is the address whose MAC address
     /// it is sent to.
     fn trace(&self, switch: &str, port: &str, source: &str, next: &str, destination: &str) -> String {
@@ -122,8 +80,7 @@ impl Cluster {
             mac(source),
             mac(next)
         );
-        let db = format!("--db=unix:{}", self.server.path("db.sock").display());
-        output(command("ovn-trace").arg(db).args(["--minimal", "--ct=new", switch, &packet]))
+        self.0.trace(switch, &packet)
     }
 
     fn arrives(&self, from: [&str; 4], destination: &str, port: &str) -> String {
@@ -173,7 +130,7 @@ async fn packets_get_as_far_as_their_network_reaches() {
     };
     assert!(by("n1", "172.18.0.2") || by("n2", "172.18.0.3"), "{trace}");
     // Nothing chooses among several gateway routers.
-    assert!(!cluster.sbctl(&["lflow-list"]).contains("select("), "there is a group");
+    assert!(!cluster.0.sbctl(&["lflow-list"]).contains("select("), "there is a group");
     // The cluster's own pods leave by their node, as without the networks.
     let trace = cluster.arrives(CLUSTER, "192.0.2.1", "breth0_n1");
     assert!(trace.contains("ct_snat(ip4.src=172.18.0.2)"), "{trace}");

@@ -83,13 +83,8 @@ const OUTSIDE_PRIORITY: i64 = 500;
 /// The route by which packets for the outside are known. Nobody has the address of its next hop: without a policy of their node they
 /// are lost.
 fn default_route(network: &Network, net: &IpNet, config: &Config, items: &mut Vec<Item>) {
-    let nobody = config.join(net.addr()).and_then(|join| match join {
-        IpNet::V4(join) => {
-            addr::nth(&join.into(), u32::from(join.broadcast()) - u32::from(join.network()) - 1)
-        }
-        IpNet::V6(join) => Some(join.broadcast().into()),
-    });
-    let Some(nobody) = nobody else { return };
+    // The last address of a join range is given to no node.
+    let Some(nobody) = config.join(net.addr()).map(|join| join.broadcast()) else { return };
     let everything = if net.addr().is_ipv4() { "0.0.0.0/0" } else { "::/0" };
     let (nexthop, table) = (nobody.to_string(), network.switch());
     let row = key::static_route_in_table(ovn_name::CLUSTER_ROUTER, everything, &nexthop, &table);

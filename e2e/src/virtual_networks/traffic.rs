@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use serde_json::json;
 
 use testbed::cluster::config::{EXT_IP, OUTSIDE_IP, node_ip};
 use testbed::demo::echoes::{self, PORT};
@@ -13,7 +14,7 @@ use testbed::tools::Answer;
 use testbed::traffic::{self, Dial, Expect};
 use testbed::ui::Checks;
 
-use super::scene::{NETWORKS, Scene};
+use super::scene::{NETWORKS, RED, Scene};
 
 /// Where pods answer with their names.
 const NAMED: u16 = 8080;
@@ -112,7 +113,8 @@ fn not_reached(scene: &Scene<'_>, address: IpAddr) -> Result<String, String> {
     if attempts.iter().any(|attempt| is_foreign(&attempt.answer)) { Err(text) } else { Ok(text) }
 }
 
-/// A pod whose default route is by the network that reaches the outside: the outside sees the address of its node.
+/// A pod whose default route is by the network that reaches the outside: the outside sees the address of its node,
+/// and services go on by the first interface.
 pub(super) fn outside(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
     let bed = scene.bed();
     let own = bed.config().program("testbed").display().to_string();
@@ -137,4 +139,21 @@ pub(super) fn outside(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
     let by = if default.contains("dev eth0") { Ok(default.trim().to_owned()) } else { Err(default) };
     checks.check("other pods keep theirs by the first interface", by);
     Ok(())
+}
+
+/// The pod with its default route elsewhere asks for a service of the cluster, and is seen by its address there.
+fn service(scene: &Scene<'_>) -> Result<String, String> {
+    let made = || {
+        let object = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"namespace": RED, "name": "named"},
+            "spec": {"selector": {"app": "r1"}, "ports": [{"port": 80, "targetPort": NAMED}]},
+        });
+        scene.red.apply(object)?;
+        let address: IpAddr = scene.red.field("service/named", ".spec.clusterIP")?.parse()?;
+        let from = scene.red.field("pod/r3", ".status.podIP")?;
+        anyhow::Ok((address, Expect::only(&format!("r1 {from}"))))
+    };
+    let (address, expect) = made().map_err(|error| format!("{error:#}"))?;
+    let client = scene.pod("r3").map_err(|error| error.to_string())?;
+    traffic::settle(scene.bed(), &client.place, Dial::tcp(address, 80).times(3), &expect, SETTLED).1
 }

@@ -123,9 +123,10 @@ impl StaleUdp {
         Some(self.not_before.map_or(next, |at| at.max(next)))
     }
 
-    /// What is to be ended now. `still`: whether it is stale still.
-    fn due(&mut self, now: Instant, still: impl Fn(&Stale) -> bool) -> BTreeSet<Stale> {
-        self.stale.retain(|stale, _| still(stale));
+    /// What is to be ended now. `still`: what is stale of it still.
+    fn due(&mut self, now: Instant, still: impl Fn(&Stale) -> Option<Stale>) -> BTreeSet<Stale> {
+        let all = std::mem::take(&mut self.stale).into_iter();
+        self.stale = all.filter_map(|(stale, times)| Some((still(&stale)?, times))).collect();
         let mut due = BTreeSet::new();
         for (stale, (since, done)) in &mut self.stale {
             let over = AFTER.iter().filter(|after| now >= *since + **after).count();
@@ -157,7 +158,7 @@ impl StaleUdp {
             }
         }
         self.not_before = None;
-        let stale = self.due(now, |stale| in_force.concerns(stale));
+        let stale = self.due(now, |stale| in_force.still(stale));
         let look = self.look.take(now);
         let Some(unixctl) = Unixctl::beside(&context.config.ovs_db) else { return };
         if stale.is_empty() && !look {

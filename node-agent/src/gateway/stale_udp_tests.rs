@@ -44,13 +44,13 @@ fn connections_are_ended_some_times_and_not_of_a_backend_that_is_back() {
     assert_eq!(all.next(), None);
     all.add(of(&[1, 2]), start);
     assert_eq!(all.next(), Some(start + AFTER[0]));
-    assert_eq!(all.due(start, |_| true), of(&[]));
-    assert_eq!(all.due(start + AFTER[0], |_| true), of(&[1, 2]));
-    assert_eq!(all.due(start + AFTER[0], |_| true), of(&[]));
+    assert_eq!(all.due(start, |one| Some(*one)), of(&[]));
+    assert_eq!(all.due(start + AFTER[0], |one| Some(*one)), of(&[1, 2]));
+    assert_eq!(all.due(start + AFTER[0], |one| Some(*one)), of(&[]));
     // Two times are over at once.
-    assert_eq!(all.due(start + AFTER[2], |one| *one != stale(2)), of(&[1]));
+    assert_eq!(all.due(start + AFTER[2], |one| (*one != stale(2)).then_some(*one)), of(&[1]));
     assert_eq!(all.next(), Some(start + AFTER[3]));
-    assert_eq!(all.due(start + AFTER[5], |_| true), of(&[1]));
+    assert_eq!(all.due(start + AFTER[5], |one| Some(*one)), of(&[1]));
     assert_eq!(all.next(), None);
 }
 

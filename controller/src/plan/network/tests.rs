@@ -134,7 +134,7 @@ fn a_network_that_reaches_the_outside_leaves_each_node_by_its_own_gateway_router
     assert_eq!(
         routes,
         [
-            "Logical_Router_Static_Route ovn_cluster_router|0.0.0.0/0 via 100.64.255.254   table ovn-ls-24",
+            "Logical_Router_Static_Route ovn_cluster_router|0.0.0.0/0 via 100.64.255.255   table ovn-ls-24",
             "Logical_Router_Static_Route ovn_cluster_router|::/0 via fd98::ffff:ffff:ffff:ffff   table ovn-ls-24",
         ]
     );

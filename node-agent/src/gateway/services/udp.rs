@@ -51,13 +51,20 @@ impl InForce {
         self.translations.contains_key(translation)
     }
 
-    /// Whether connections that were stale still are.
-    pub fn concerns(&self, stale: &Stale) -> bool {
+    /// What is stale now of connections that were: a backend that is back may be refused to clients from outside.
+    pub fn still(&self, stale: &Stale) -> Option<Stale> {
         match stale {
-            Stale::Backend(translation) => !self.contains(translation),
-            Stale::FromOutside(translation) => self.refused.contains_key(translation),
-            Stale::Untranslated(front) => self.fronts.contains_key(front),
+            Stale::Backend(translation) | Stale::FromOutside(translation) => self.unwanted(*translation),
+            Stale::Untranslated(front) => self.fronts.contains_key(front).then_some(*stale),
         }
+    }
+
+    /// Which connections with a translation are stale.
+    fn unwanted(&self, translation: Translation) -> Option<Stale> {
+        if !self.contains(&translation) {
+            return Some(Stale::Backend(translation));
+        }
+        self.refused.contains_key(&translation).then_some(Stale::FromOutside(translation))
     }
 
     /// Ranges of the cluster, whose addresses are not outside.
@@ -80,11 +87,8 @@ impl InForce {
             return has(&address).then_some(Stale::Untranslated(address));
         };
         let front = [address, node_port].into_iter().find(has)?;
-        let translation = Translation { front, backend };
-        if outside && self.refused.contains_key(&translation) {
-            return Some(Stale::FromOutside(translation));
-        }
-        (!self.contains(&translation)).then_some(Stale::Backend(translation))
+        let stale = self.unwanted(Translation { front, backend });
+        stale.filter(|stale| outside || !matches!(stale, Stale::FromOutside(_)))
     }
 }
 
@@ -195,9 +199,13 @@ impl UdpServices {
     }
 
     fn change(&mut self, before: &Led, after: &Led) {
+        // What there may be connections to: what was there, or went since it was asked for.
+        let mut known = before.translations.clone();
         for translation in after.translations.difference(&before.translations) {
             *self.in_force.translations.entry(*translation).or_default() += 1;
-            self.stale.remove(&Stale::Backend(*translation));
+            if self.stale.remove(&Stale::Backend(*translation)) {
+                known.insert(*translation);
+            }
         }
         for translation in before.translations.difference(&after.translations) {
             if lose(&mut self.in_force.translations, translation) {
@@ -207,7 +215,7 @@ impl UdpServices {
         for translation in after.refused.difference(&before.refused) {
             let uses = self.in_force.refused.entry(*translation).or_default();
             *uses += 1;
-            if *uses == 1 {
+            if *uses == 1 && known.contains(translation) {
                 self.stale.insert(Stale::FromOutside(*translation));
             }
         }

@@ -139,11 +139,11 @@ fn what_was_tracked_before_a_service_was_made_is_stale() {
     all.set_service(&name("one"), Some(&service(1, None)));
     let front = Front::Address(IpAddr::from([10, 96, 0, 1]), 53);
     let untranslated = Stale::Untranslated(front);
-    assert!(all.take_stale().contains(&untranslated) && all.in_force().concerns(&untranslated));
+    assert!(all.take_stale().contains(&untranslated) && all.in_force().still(&untranslated).is_some());
     all.set_service(&name("one"), Some(&service(1, Some(30_053))));
     assert_eq!(all.take_stale(), BTreeSet::from([Stale::Untranslated(Front::NodePort(30_053))]));
     all.set_service(&name("one"), None);
-    assert!(all.take_stale().is_empty() && !all.in_force().concerns(&untranslated));
+    assert!(all.take_stale().is_empty() && all.in_force().still(&untranslated).is_none());
 }
 
 /// A slice whose first endpoint is on this node and whose second one is on another.
@@ -164,7 +164,8 @@ fn a_traffic_policy_that_becomes_local_refuses_backends_of_other_nodes_to_client
     all.set_service(&name("one"), Some(&local));
     let other = Translation { front: Front::NodePort(30_053), backend: backend(2) };
     assert_eq!(all.take_stale(), BTreeSet::from([Stale::FromOutside(other)]));
-    assert!(all.in_force().concerns(&Stale::FromOutside(other)) && all.in_force().contains(&other));
+    assert_eq!(all.in_force().still(&Stale::FromOutside(other)), Some(Stale::FromOutside(other)));
+    assert!(all.in_force().contains(&other), "for clients of the cluster");
     let node = (IpAddr::from([172, 18, 0, 2]), 30_053);
     let stale = |last, outside| all.in_force().stale(node, Some(backend(last)), outside);
     assert_eq!(stale(2, true), Some(Stale::FromOutside(other)));
@@ -174,7 +175,7 @@ fn a_traffic_policy_that_becomes_local_refuses_backends_of_other_nodes_to_client
     assert_eq!(all.in_force().stale(cluster, Some(backend(2)), true), None);
     // And back.
     all.set_service(&name("one"), Some(&service(1, Some(30_053))));
-    assert!(all.take_stale().is_empty() && !all.in_force().concerns(&Stale::FromOutside(other)));
+    assert!(all.take_stale().is_empty() && all.in_force().still(&Stale::FromOutside(other)).is_none());
     assert!(all.in_force().refused.is_empty());
 }
 
@@ -195,7 +196,7 @@ fn a_backend_that_moves_to_another_node_is_refused_there_and_gone_with_its_slice
     assert_eq!(all.take_stale(), BTreeSet::from([Stale::FromOutside(node_port)]));
     all.set_slice(&name("a"), None);
     assert!(all.take_stale().contains(&Stale::Backend(node_port)));
-    assert!(!all.in_force().concerns(&Stale::FromOutside(node_port)));
+    assert_eq!(all.in_force().still(&Stale::FromOutside(node_port)), Some(Stale::Backend(node_port)));
 }
 
 #[test]
@@ -207,4 +208,27 @@ fn an_internal_traffic_policy_that_becomes_local_ends_connections_to_backends_of
     all.set_service(&name("one"), Some(&Service { internal_local: true, ..service(1, None) }));
     assert_eq!(take_gone(&mut all), BTreeSet::from([by_address(1, 2)]));
     assert!(all.in_force().contains(&by_address(1, 1)));
+}
+
+#[test]
+fn a_new_backend_elsewhere_of_a_service_whose_policy_is_local_has_no_connections_to_end() {
+    let mut all = UdpServices::new("n1", &[]);
+    let local = Service { external_local: true, ..service(1, Some(30_053)) };
+    all.set_service(&name("one"), Some(&local));
+    all.take_stale();
+    two_nodes(&mut all);
+    assert!(all.take_stale().is_empty());
+    // The service was another one a moment ago: seen at once, and seen in two.
+    let other = Translation { front: Front::NodePort(30_053), backend: backend(2) };
+    for at_once in [true, false] {
+        all.set_service(&name("one"), Some(&service(1, Some(30_053))));
+        all.take_stale();
+        all.set_service(&name("one"), None);
+        let gone = if at_once { None } else { Some(Stale::Backend(other)) };
+        assert!(gone.is_none_or(|gone| all.take_stale().contains(&gone)));
+        all.set_service(&name("one"), Some(&local));
+        let stale = all.take_stale();
+        assert_eq!(stale.contains(&Stale::FromOutside(other)), at_once, "{stale:?}");
+        assert_eq!(all.in_force().still(&Stale::Backend(other)), Some(Stale::FromOutside(other)));
+    }
 }
