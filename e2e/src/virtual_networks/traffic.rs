@@ -133,6 +133,7 @@ pub(super) fn outside(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
             traffic::settle(bed, &client.place, Dial::tcp(address, 9000).times(6), &expect, SETTLED);
         checks.check(format!("to the outside {what}, with the address of its node"), verdict);
     }
+    checks.check("services go on by its first interface", service(scene));
     let other = scene.pod("r1")?;
     let default =
         exec::output(traffic::command(bed, &other.place, "ip".as_ref())?.args(["route", "show", "default"]))?;
