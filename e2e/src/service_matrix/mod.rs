@@ -6,6 +6,7 @@ mod judge;
 mod objects;
 mod oracle;
 mod play;
+mod restart;
 mod scene;
 mod world;
 
@@ -33,6 +34,15 @@ enum Addresses {
     HostPort,
     ExternalIp,
     LoadBalancer,
+}
+
+/// A trial.
+#[derive(Clone, Copy, Debug)]
+enum Trial {
+    /// All cells with such addresses, of IPv4 or IPv6.
+    Cells(Addresses, bool),
+    /// UDP goes on while agents are replaced.
+    Restart,
 }
 
 /// On what to play it.
@@ -72,16 +82,17 @@ impl Addresses {
 }
 
 impl Args {
-    /// Ten trials, on a cluster of that name.
+    /// Ten trials of the matrix and one more, on a cluster of that name.
     #[must_use]
     pub fn group(self, prefix: &'static str, cluster: &str) -> Group {
         let name = cluster.to_owned();
         let mut cases = Vec::new();
         for (family, six) in [("ipv4", false), ("ipv6", true)] {
             for (what, addresses) in Addresses::ALL {
-                cases.push(Case::new(format!("{family}::{what}"), LIMIT, (addresses, six)));
+                cases.push(Case::new(format!("{family}::{what}"), LIMIT, Trial::Cells(addresses, six)));
             }
         }
+        cases.push(Case::new("restart", LIMIT, Trial::Restart));
         Group::new(prefix, cases, vec![name.clone()], move |settings, jobs| {
             let config = self.shape.config(&name)?;
             fits(&config)?;
@@ -98,7 +109,7 @@ fn fits(config: &Config) -> Result<()> {
     Ok(())
 }
 
-fn play_all(bed: &Bed, jobs: &mut Jobs<(Addresses, bool)>) -> Result<()> {
+fn play_all(bed: &Bed, jobs: &mut Jobs<Trial>) -> Result<()> {
     let config = bed.config();
     let datapath = play::Datapath {
         ebpf: config.datapath == Datapath::Ebpf,
@@ -106,14 +117,19 @@ fn play_all(bed: &Bed, jobs: &mut Jobs<(Addresses, bool)>) -> Result<()> {
     };
     let mut scene: Option<Scene<'_>> = None;
     let mut set = false;
-    jobs.each(|(addresses, six), checks: &mut Checks| {
+    jobs.each(|trial, checks: &mut Checks| {
         if !std::mem::replace(&mut set, true) {
             let mut new = Scene::set(bed).context("the scene")?;
             play::settle(&mut new)?;
             scene = Some(new);
         }
         let Some(scene) = &mut scene else { bail!("there is no scene: see the first trial") };
-        play::check(scene, datapath, *six, |target| addresses.take(target), checks)
+        match *trial {
+            Trial::Cells(addresses, six) => {
+                play::check(scene, datapath, six, |target| addresses.take(target), checks)
+            }
+            Trial::Restart => restart::check(scene, checks),
+        }
     });
     match scene {
         Some(scene) => scene.clear(),

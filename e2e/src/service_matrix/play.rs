@@ -74,7 +74,7 @@ fn is_sample(cell: &Cell) -> bool {
     target && !cell.udp && !cell.kind.affinity
 }
 
-fn by_client(cells: &[Cell], call: impl Fn(&Cell) -> Call) -> BTreeMap<Client, Vec<Call>> {
+pub(super) fn by_client(cells: &[Cell], call: impl Fn(&Cell) -> Call) -> BTreeMap<Client, Vec<Call>> {
     let mut calls: BTreeMap<Client, Vec<Call>> = BTreeMap::new();
     for cell in cells {
         calls.entry(cell.client).or_default().push(call(cell));
@@ -83,7 +83,7 @@ fn by_client(cells: &[Cell], call: impl Fn(&Cell) -> Call) -> BTreeMap<Client, V
 }
 
 /// What the client of a cell does.
-fn call(cell: &Cell, ways: &[Way], scene: &Scene<'_>, round_trips: u32) -> Call {
+pub(super) fn call(cell: &Cell, ways: &[Way], scene: &Scene<'_>, round_trips: u32) -> Call {
     let plain = Call {
         udp: cell.udp,
         to: scene.world.destination(cell),

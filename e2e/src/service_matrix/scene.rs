@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use api::admin::Flow;
 use serde_json::{Value, json};
 use testbed::cluster::Bed;
-use testbed::tools::survey::{Call, Outcome};
+use testbed::tools::survey::{Call, Order, Outcome};
 use testbed::traffic::{self, Place};
 use testbed::{exec, pod};
 
@@ -100,19 +100,46 @@ impl<'a> Scene<'a> {
         &mut self,
         calls: &BTreeMap<Client, Vec<Call>>,
     ) -> Result<BTreeMap<Client, Vec<Outcome>>> {
-        for (client, surveyor) in &mut self.surveyors {
-            surveyor.order(calls.get(client).map(Vec::as_slice).unwrap_or_default())?;
-        }
-        let mut outcomes = BTreeMap::new();
-        for (client, surveyor) in &mut self.surveyors {
-            let reported = surveyor.report().with_context(|| client.to_string())?;
+        let order = |client: &Client| Order::Call(calls.get(client).cloned().unwrap_or_default());
+        let outcomes = self.all(order)?;
+        for (client, reported) in &outcomes {
             ensure!(
                 reported.len() == calls.get(client).map_or(0, Vec::len),
                 "{client} did not make all calls"
             );
-            outcomes.insert(*client, reported);
         }
         Ok(outcomes)
+    }
+
+    /// Lets all clients ask so many questions on each of their open connections.
+    pub(super) fn again(&mut self, round_trips: u32) -> Result<BTreeMap<Client, Vec<Outcome>>> {
+        self.all(|_| Order::Again(round_trips))
+    }
+
+    fn all(&mut self, order: impl Fn(&Client) -> Order) -> Result<BTreeMap<Client, Vec<Outcome>>> {
+        for (client, surveyor) in &mut self.surveyors {
+            surveyor.order(&order(client))?;
+        }
+        let mut outcomes = BTreeMap::new();
+        for (client, surveyor) in &mut self.surveyors {
+            outcomes.insert(*client, surveyor.report().with_context(|| client.to_string())?);
+        }
+        Ok(outcomes)
+    }
+
+    /// Replaces both agents by new ones.
+    pub(super) fn restart_agents(&self) -> Result<()> {
+        for node in [Node::N1, Node::N2] {
+            self.bed.host(node.name()).kill("node-agent")?;
+            self.bed.host(node.name()).restart("node-agent")?;
+        }
+        Ok(())
+    }
+
+    /// Whether both agents are ready.
+    pub(super) fn agents_ready(&self) -> bool {
+        let mut nodes = [Node::N1, Node::N2].into_iter();
+        nodes.all(|node| self.bed.agent(node.name()).status().is_ok_and(|status| status["ready"] == true))
     }
 
     /// What a node's flow cache holds.
@@ -190,8 +217,8 @@ impl Surveyor {
         Ok(Self { child, orders, reports })
     }
 
-    fn order(&mut self, calls: &[Call]) -> Result<()> {
-        let line = serde_json::to_string(calls)?;
+    fn order(&mut self, order: &Order) -> Result<()> {
+        let line = serde_json::to_string(order)?;
         writeln!(self.orders, "{line}").context("the client takes no order")
     }
 

@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::Context;
-use super::services::{Backend, InForce, Stale, Translation};
+use super::services::{Backend, Client, InForce, Stale, Translation};
 use crate::flow_cache::{Flow, Manager};
 use crate::metrics::Metrics;
 use crate::ovs::tracked::Tracked;
@@ -209,7 +209,7 @@ impl Round {
         }
         let many = self.tracks_many().await;
         // Who the client is stands in the list only.
-        let by_client = self.stale.iter().any(|stale| matches!(stale, Stale::FromOutside(_)));
+        let by_client = self.stale.iter().any(|stale| matches!(stale, Stale::Refused(..)));
         if (self.all.is_some() || by_client || self.stale.len() > FEW) && !many {
             self.end_listed().await;
         } else {
@@ -324,9 +324,9 @@ impl Round {
     /// Whether connections of this client to this destination, translated to `backend` or not, are to end.
     fn concerns(&self, client: IpAddr, destination: (IpAddr, u16), backend: Option<Backend>) -> bool {
         let backend = backend.map(|backend| as_services_name_it(&self.own, backend));
-        let outside = is_outside(client, &self.cluster, &self.own);
-        let due = is_due(&self.stale, &self.own, destination, backend, outside);
-        due || self.all.as_ref().is_some_and(|all| all.stale(destination, backend, outside).is_some())
+        let client = whose(client, &self.cluster, &self.own);
+        let due = is_due(&self.stale, &self.own, destination, backend, client);
+        due || self.all.as_ref().is_some_and(|all| all.stale(destination, backend, client).is_some())
     }
 
     /// Ends connections by their tuples; whether OVS did.
@@ -362,26 +362,29 @@ fn as_services_name_it(own: &[Own], (ip, port): Backend) -> Backend {
     (host.map_or(ip, |own| own.address), port)
 }
 
-/// Whether a client is neither in the cluster nor this node. Other nodes are outside of it: they ask this one as others do.
-fn is_outside(client: IpAddr, cluster: &[IpNet], own: &[Own]) -> bool {
-    let is_own = |own: &Own| own.address == client || own.masquerade == client;
-    !own.iter().any(is_own) && !cluster.iter().any(|range| range.contains(&client))
+/// Where a client is. Other nodes are outside: they ask this one as others do.
+fn whose(client: IpAddr, cluster: &[IpNet], own: &[Own]) -> Client {
+    if own.iter().any(|own| own.address == client || own.masquerade == client) {
+        return Client::Node;
+    }
+    if cluster.iter().any(|range| range.contains(&client)) { Client::Cluster } else { Client::Outside }
 }
 
-/// Whether connections to this destination, translated to `backend` or not, are among the stale ones. `outside`: their client is. A node port is translated by the
-/// node that is asked: on the client's own node, and on their way to another service with that number, connections are as they should be.
+/// Whether connections of such a client to this destination, translated to `backend` or not, are among the stale ones. A node port is
+/// translated by the node that is asked: on the client's own node, and on their way to another service with that number, connections are as
+/// they should be.
 fn is_due(
     stale: &BTreeSet<Stale>,
     own: &[Own],
     destination: (IpAddr, u16),
     backend: Option<Backend>,
-    outside: bool,
+    client: Client,
 ) -> bool {
     Front::candidates(destination).into_iter().any(|front| match backend {
         Some(backend) => {
             let translation = Translation { front, backend };
             stale.contains(&Stale::Backend(translation))
-                || (outside && stale.contains(&Stale::FromOutside(translation)))
+                || stale.contains(&Stale::Refused(translation, client))
         }
         None if matches!(front, Front::NodePort(_)) && own.iter().all(|own| own.address != destination.0) => {
             false
@@ -401,9 +404,9 @@ fn tuples(stale: &Stale, own: &[Own]) -> Vec<(String, String)> {
         )
     };
     match *stale {
-        // Where all connections cannot be listed, those of the cluster's own clients end too, and choose a backend anew.
+        // Where all connections cannot be listed, those of other clients end too, and choose a backend anew.
         Stale::Backend(Translation { front, backend })
-        | Stale::FromOutside(Translation { front, backend }) => {
+        | Stale::Refused(Translation { front, backend }, _) => {
             let asked = match front {
                 Front::Address(ip, port) => (Some(ip), port),
                 Front::NodePort(port) => (None, port),

@@ -111,12 +111,12 @@ fn connections_to_the_node_port_of_another_node_go_on() {
     let backend = (IpAddr::from([10, 244, 0, 7]), 5353);
     let front = Front::NodePort(30_053);
     let new = BTreeSet::from([Stale::Untranslated(front)]);
-    assert!(is_due(&new, &own, here, None, false), "made before the service");
-    assert!(!is_due(&new, &own, (other, 30_053), None, false), "the other node translates");
-    assert!(!is_due(&new, &own, here, Some(backend), false));
+    assert!(is_due(&new, &own, here, None, Client::Cluster), "made before the service");
+    assert!(!is_due(&new, &own, (other, 30_053), None, Client::Cluster), "the other node translates");
+    assert!(!is_due(&new, &own, here, Some(backend), Client::Cluster));
     let gone = BTreeSet::from([Stale::Backend(Translation { front, backend })]);
-    assert!(is_due(&gone, &own, here, Some(backend), false));
-    assert!(!is_due(&gone, &own, here, None, false));
+    assert!(is_due(&gone, &own, here, Some(backend), Client::Cluster));
+    assert!(!is_due(&gone, &own, here, None, Client::Cluster));
 }
 
 #[test]
@@ -129,20 +129,26 @@ fn one_connection_is_named_by_its_first_packet() {
 }
 
 #[test]
-fn a_traffic_policy_concerns_clients_from_outside_only() {
+fn a_traffic_policy_concerns_its_own_clients_only() {
     let own = own();
-    let cluster = ["10.244.0.0/16".parse().unwrap(), "fd00:10:244::/48".parse().unwrap()];
-    let outside = |client: &str| is_outside(client.parse().unwrap(), &cluster, &own);
-    for client in ["10.244.3.7", "fd00:10:244::5", "172.18.0.2", "169.254.169.2", "fd00:172:18::2"] {
-        assert!(!outside(client), "{client}");
-    }
-    for client in ["172.18.0.3", "192.0.2.1", "fd00:172:18::9"] {
-        assert!(outside(client), "{client}");
+    let cluster = ["10.244.0.0/16".parse().unwrap(), "169.254.169.0/29".parse().unwrap()];
+    let cluster = [&cluster[..], &["fd00:10:244::/48".parse().unwrap()]].concat();
+    for (clients, expected) in [
+        (&["10.244.3.7", "fd00:10:244::5"][..], Client::Cluster),
+        (&["172.18.0.2", "169.254.169.2", "fd00:172:18::2"], Client::Node),
+        (&["172.18.0.3", "192.0.2.1", "fd00:172:18::9"], Client::Outside),
+    ] {
+        for client in clients {
+            assert_eq!(whose(client.parse().unwrap(), &cluster, &own), expected, "{client}");
+        }
     }
     let (here, backend) = ((own[0].address, 30_053), (IpAddr::from([10, 244, 1, 7]), 5353));
     let refused = Translation { front: Front::NodePort(30_053), backend };
-    let stale = BTreeSet::from([Stale::FromOutside(refused)]);
-    assert!(is_due(&stale, &own, here, Some(backend), true));
-    assert!(!is_due(&stale, &own, here, Some(backend), false));
-    assert_eq!(tuples(&stale.first().copied().unwrap(), &own).len(), 1);
+    for whose in [Client::Outside, Client::Cluster] {
+        let stale = BTreeSet::from([Stale::Refused(refused, whose)]);
+        for client in [Client::Node, Client::Cluster, Client::Outside] {
+            assert_eq!(is_due(&stale, &own, here, Some(backend), client), client == whose);
+        }
+        assert_eq!(tuples(&stale.first().copied().unwrap(), &own).len(), 1);
+    }
 }

@@ -43,6 +43,15 @@ pub struct Call {
     pub tries: u32,
 }
 
+/// One line of standard input.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Order {
+    /// Make these calls. Connections of the last ones end.
+    Call(Vec<Call>),
+    /// So many further questions on every connection that is open. Outcomes are of those calls that left one open.
+    Again(u32),
+}
+
 /// One connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Talk {
@@ -55,9 +64,9 @@ pub struct Talk {
 }
 
 /// What came of a call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// The connections that count.
+    /// The connections that count; none where an open one was asked again.
     pub talks: Vec<Talk>,
     /// Further questions on the last connection that had the same answer as the first.
     pub same: u32,
@@ -75,19 +84,25 @@ impl Args {
     pub fn run(self) -> Result<()> {
         let mut held = Vec::new();
         for line in std::io::stdin().lock().lines() {
-            let calls: Vec<Call> = serde_json::from_str(&line?).context("an order")?;
-            drop(held);
-            let (outcomes, connections) = all(&calls, self.parallel);
-            held = connections;
+            let outcomes = match serde_json::from_str(&line?).context("an order")? {
+                Order::Call(calls) => {
+                    held.clear();
+                    let outcomes;
+                    (outcomes, held) = all(&calls, self.parallel);
+                    outcomes
+                }
+                Order::Again(round_trips) => {
+                    held.iter_mut().map(|held: &mut Held| held.ask(round_trips)).collect()
+                }
+            };
             ui::say(serde_json::to_string(&outcomes)?);
         }
-        drop(held);
         Ok(())
     }
 }
 
 /// Makes all calls; the outcomes in their order, and the connections that are still open.
-fn all(calls: &[Call], parallel: usize) -> (Vec<Outcome>, Vec<Connection>) {
+fn all(calls: &[Call], parallel: usize) -> (Vec<Outcome>, Vec<Held>) {
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::new());
     thread::scope(|scope| {
@@ -112,6 +127,32 @@ fn all(calls: &[Call], parallel: usize) -> (Vec<Outcome>, Vec<Connection>) {
     (outcomes, held)
 }
 
+/// A connection that stays open.
+struct Held {
+    connection: Connection,
+    /// What was answered first.
+    first: String,
+}
+
+impl Held {
+    /// Asks further questions, and compares the answers.
+    fn ask(&mut self, round_trips: u32) -> Outcome {
+        let mut outcome = Outcome::default();
+        for _ in 0..round_trips {
+            match self.connection.ask() {
+                Ok(said) if said == self.first => outcome.same += 1,
+                Ok(_) => outcome.other += 1,
+                Err(error) if self.connection.goes_on_after(&error) => outcome.lost += 1,
+                Err(_) => {
+                    outcome.lost += 1;
+                    break;
+                }
+            }
+        }
+        outcome
+    }
+}
+
 /// Both kinds, with a time limit set.
 enum Connection {
     Tcp(TcpStream),
@@ -119,34 +160,25 @@ enum Connection {
 }
 
 impl Call {
-    fn make(&self) -> (Outcome, Option<Connection>) {
+    fn make(&self) -> (Outcome, Option<Held>) {
         for _ in 0..self.warm_up {
             self.talk();
         }
-        let mut outcome = Outcome { talks: Vec::new(), same: 0, other: 0, lost: 0 };
+        let mut talks = Vec::new();
         let mut last = None;
         for _ in 0..self.connections {
             let (talk, connection) = self.talk();
-            outcome.talks.push(talk);
-            last = connection;
+            last = match (connection, &talk.answer) {
+                (Some(connection), Answer::Reply(first)) => Some(Held { connection, first: first.clone() }),
+                _ => None,
+            };
+            talks.push(talk);
         }
-        if let (Some(connection), Some(Talk { answer: Answer::Reply(first), .. })) =
-            (&mut last, outcome.talks.last())
-        {
-            connection.be_patient();
-            for _ in 0..self.round_trips {
-                match connection.ask() {
-                    Ok(said) if said == *first => outcome.same += 1,
-                    Ok(_) => outcome.other += 1,
-                    Err(error) if connection.goes_on_after(&error) => outcome.lost += 1,
-                    Err(_) => {
-                        outcome.lost += 1;
-                        break;
-                    }
-                }
-            }
-        }
-        (outcome, last)
+        let further = last.as_mut().map(|held| {
+            held.connection.be_patient();
+            held.ask(self.round_trips)
+        });
+        (Outcome { talks, ..further.unwrap_or_default() }, last)
     }
 
     /// One connection, tried anew while nothing comes.
@@ -267,6 +299,14 @@ mod tests {
         let said: Vec<_> = outcome.talks.iter().map(|talk| &talk.answer).collect();
         assert_eq!(said, [&Answer::Reply("a".into()), &Answer::Reply("b".into())]);
         assert_eq!((outcome.same, outcome.other, outcome.lost), (1, 1, 1));
+    }
+
+    #[test]
+    fn what_is_open_is_asked_again() {
+        let server = udp(&["a", "b", "b", "c"]);
+        let (_, mut held) = all(&[Call { round_trips: 0, ..call(server, true) }], 1);
+        let outcome = held[0].ask(3);
+        assert_eq!((outcome.talks.len(), outcome.same, outcome.other, outcome.lost), (0, 1, 1, 1));
     }
 
     #[test]

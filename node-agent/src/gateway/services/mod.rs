@@ -15,7 +15,7 @@ use k8s_openapi::api::discovery::v1 as discovery;
 
 use crate::kube::service_names::ServiceNames;
 use udp::UdpServices;
-pub use udp::{Backend, InForce, Stale, Translation};
+pub use udp::{Backend, Client, InForce, Stale, Translation};
 
 /// Number of other nodes with backends kept per slice, for this node's own connections.
 const ELSEWHERE: usize = 8;

@@ -20,14 +20,25 @@ pub struct Translation {
     pub backend: Backend,
 }
 
+/// Where a client of a service is, as far as traffic policies tell clients apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Client {
+    /// A process of this node in the node's own network. Where it asks an external address, the node makes that the cluster address, and
+    /// OVN's gateway router has all backends behind it.
+    Node,
+    /// Another of the cluster's addresses: a pod.
+    Cluster,
+    /// Anything else, other nodes too.
+    Outside,
+}
+
 /// Tracked connections that do not do what services say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stale {
-    /// They lead to a backend that the service does not have any more, or not for this node (`internalTrafficPolicy: Local`).
+    /// They lead to a backend that the service does not have any more.
     Backend(Translation),
-    /// They come from outside and lead to a backend of another node, which the service does not allow any more
-    /// (`externalTrafficPolicy: Local`). Clients of the cluster may have it still.
-    FromOutside(Translation),
+    /// They lead to a backend of another node, which a traffic policy `Local` refuses to these clients. Others may have it still.
+    Refused(Translation, Client),
     /// They were made before the service, and are not translated.
     Untranslated(Front),
 }
@@ -39,8 +50,8 @@ pub struct InForce {
     fronts: HashMap<Front, usize>,
     /// Translations, with how many slices lead to each.
     translations: HashMap<Translation, usize>,
-    /// Of these, those that clients from outside do not get on this node.
-    refused: HashMap<Translation, usize>,
+    /// Of these, those that some clients do not get on this node.
+    refused: HashMap<(Translation, Client), usize>,
     /// Ranges of the cluster: pods, services and what OVN's routers have.
     cluster: Arc<[IpNet]>,
 }
@@ -51,10 +62,10 @@ impl InForce {
         self.translations.contains_key(translation)
     }
 
-    /// What is stale now of connections that were: a backend that is back may be refused to clients from outside.
+    /// What is stale now of connections that were: a backend that is back may be refused to some clients.
     pub fn still(&self, stale: &Stale) -> Option<Stale> {
         match stale {
-            Stale::Backend(translation) | Stale::FromOutside(translation) => self.unwanted(*translation),
+            Stale::Backend(translation) | Stale::Refused(translation, _) => self.unwanted(*translation),
             Stale::Untranslated(front) => self.fronts.contains_key(front).then_some(*stale),
         }
     }
@@ -64,7 +75,9 @@ impl InForce {
         if !self.contains(&translation) {
             return Some(Stale::Backend(translation));
         }
-        self.refused.contains_key(&translation).then_some(Stale::FromOutside(translation))
+        let refused = |client: &Client| self.refused.contains_key(&(translation, *client));
+        let client = [Client::Outside, Client::Cluster].into_iter().find(refused)?;
+        Some(Stale::Refused(translation, client))
     }
 
     /// Ranges of the cluster, whose addresses are not outside.
@@ -73,13 +86,13 @@ impl InForce {
     }
 
     /// What a tracked connection to `destination`, translated to `backend` or not, is to services; `None` if it is as it should be, or to
-    /// no service's address. `outside`: its client is. A host port may have the number of a node port and goes first; its connections are said to be stale, and
-    /// end with no harm but a new choice of the same pod.
+    /// no service's address. A host port may have the number of a node port and goes first; its connections are said to be stale, and end
+    /// with no harm but a new choice of the same pod.
     pub fn stale(
         &self,
         destination: (IpAddr, u16),
         backend: Option<Backend>,
-        outside: bool,
+        client: Client,
     ) -> Option<Stale> {
         let [address, node_port] = Front::candidates(destination);
         let has = |front: &Front| self.fronts.contains_key(front);
@@ -88,7 +101,7 @@ impl InForce {
         };
         let front = [address, node_port].into_iter().find(has)?;
         let stale = self.unwanted(Translation { front, backend });
-        stale.filter(|stale| outside || !matches!(stale, Stale::FromOutside(_)))
+        stale.filter(|stale| !matches!(stale, Stale::Refused(_, whose) if *whose != client))
     }
 }
 
@@ -112,11 +125,10 @@ struct Endpoint {
 /// Which backends are behind an address of a service on this node, by its traffic policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Behind {
+    /// Those of all nodes.
     All,
-    /// `internalTrafficPolicy: Local`: those of this node.
-    Own,
-    /// `externalTrafficPolicy: Local`: those of this node for clients from outside, all for others.
-    OwnFromOutside,
+    /// A traffic policy `Local`: those of this node for such clients, all for others.
+    OwnFor(Client),
 }
 
 /// Where a service is reached: the name of the service port, the address, and what is behind it.
@@ -212,16 +224,16 @@ impl UdpServices {
                 self.stale.insert(Stale::Backend(*translation));
             }
         }
-        for translation in after.refused.difference(&before.refused) {
-            let uses = self.in_force.refused.entry(*translation).or_default();
+        for refused @ (translation, client) in after.refused.difference(&before.refused) {
+            let uses = self.in_force.refused.entry(*refused).or_default();
             *uses += 1;
             if *uses == 1 && known.contains(translation) {
-                self.stale.insert(Stale::FromOutside(*translation));
+                self.stale.insert(Stale::Refused(*translation, *client));
             }
         }
-        for translation in before.refused.difference(&after.refused) {
-            if lose(&mut self.in_force.refused, translation) {
-                self.stale.remove(&Stale::FromOutside(*translation));
+        for refused @ (translation, client) in before.refused.difference(&after.refused) {
+            if lose(&mut self.in_force.refused, refused) {
+                self.stale.remove(&Stale::Refused(*translation, *client));
             }
         }
     }
@@ -272,8 +284,8 @@ fn fronts(service: &Service) -> BTreeSet<Reached> {
 fn behind(service: &Service, front: Front) -> Behind {
     let is_internal = matches!(front, Front::Address(ip, _) if service.cluster_ips.contains(&ip));
     match is_internal {
-        true if service.internal_local => Behind::Own,
-        false if service.external_local => Behind::OwnFromOutside,
+        true if service.internal_local => Behind::OwnFor(Client::Cluster),
+        false if service.external_local => Behind::OwnFor(Client::Outside),
         _ => Behind::All,
     }
 }
@@ -298,8 +310,8 @@ fn backends(slice: &EndpointSlice, node: &str) -> BTreeSet<Endpoint> {
 #[derive(Debug, Default)]
 struct Led {
     translations: BTreeSet<Translation>,
-    /// Of these, those that clients from outside do not get.
-    refused: BTreeSet<Translation>,
+    /// Of these, those that some clients do not get.
+    refused: BTreeSet<(Translation, Client)>,
 }
 
 impl Led {
@@ -310,12 +322,8 @@ impl Led {
                 reached.iter().filter(|(name, front, _)| name == port && same_family(front, backend))
             {
                 let translation = Translation { front: *front, backend: *backend };
-                match behind {
-                    Behind::Own if !here => continue,
-                    Behind::OwnFromOutside if !here => {
-                        led.refused.insert(translation);
-                    }
-                    _ => {}
+                if let (Behind::OwnFor(client), false) = (behind, *here) {
+                    led.refused.insert((translation, *client));
                 }
                 led.translations.insert(translation);
             }

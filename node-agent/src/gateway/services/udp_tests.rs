@@ -125,11 +125,12 @@ fn a_connection_is_stale_if_its_service_does_not_have_its_backend() {
     set(&mut all, "a", "one", &[1]);
     let service = (IpAddr::from([10, 96, 0, 1]), 53);
     let node = (IpAddr::from([172, 18, 0, 2]), 30_053);
-    let stale = |destination, last: u8| all.in_force().stale(destination, Some(backend(last)), false);
+    let stale =
+        |destination, last: u8| all.in_force().stale(destination, Some(backend(last)), Client::Cluster);
     assert_eq!((stale(service, 1), stale(service, 2)), (None, Some(Stale::Backend(by_address(1, 2)))));
     assert!(stale(node, 1).is_none() && stale(node, 2).is_some());
     assert_eq!(stale((IpAddr::from([192, 0, 2, 1]), 53), 2), None, "of no service");
-    let untranslated = all.in_force().stale(service, None, false);
+    let untranslated = all.in_force().stale(service, None, Client::Cluster);
     assert_eq!(untranslated, Some(Stale::Untranslated(Front::Address(service.0, 53))));
 }
 
@@ -163,19 +164,27 @@ fn a_traffic_policy_that_becomes_local_refuses_backends_of_other_nodes_to_client
     let local = Service { external_local: true, ..service(1, Some(30_053)) };
     all.set_service(&name("one"), Some(&local));
     let other = Translation { front: Front::NodePort(30_053), backend: backend(2) };
-    assert_eq!(all.take_stale(), BTreeSet::from([Stale::FromOutside(other)]));
-    assert_eq!(all.in_force().still(&Stale::FromOutside(other)), Some(Stale::FromOutside(other)));
+    assert_eq!(all.take_stale(), BTreeSet::from([Stale::Refused(other, Client::Outside)]));
+    assert_eq!(
+        all.in_force().still(&Stale::Refused(other, Client::Outside)),
+        Some(Stale::Refused(other, Client::Outside))
+    );
     assert!(all.in_force().contains(&other), "for clients of the cluster");
     let node = (IpAddr::from([172, 18, 0, 2]), 30_053);
-    let stale = |last, outside| all.in_force().stale(node, Some(backend(last)), outside);
-    assert_eq!(stale(2, true), Some(Stale::FromOutside(other)));
-    assert_eq!((stale(2, false), stale(1, true), stale(1, false)), (None, None, None));
+    let stale = |last, client| all.in_force().stale(node, Some(backend(last)), client);
+    assert_eq!(stale(2, Client::Outside), Some(Stale::Refused(other, Client::Outside)));
+    for (last, client) in [(2, Client::Cluster), (2, Client::Node), (1, Client::Outside)] {
+        assert_eq!(stale(last, client), None, "{last} {client:?}");
+    }
     // The cluster address is for all still.
     let cluster = (IpAddr::from([10, 96, 0, 1]), 53);
-    assert_eq!(all.in_force().stale(cluster, Some(backend(2)), true), None);
+    assert_eq!(all.in_force().stale(cluster, Some(backend(2)), Client::Outside), None);
     // And back.
     all.set_service(&name("one"), Some(&service(1, Some(30_053))));
-    assert!(all.take_stale().is_empty() && all.in_force().still(&Stale::FromOutside(other)).is_none());
+    assert!(
+        all.take_stale().is_empty()
+            && all.in_force().still(&Stale::Refused(other, Client::Outside)).is_none()
+    );
     assert!(all.in_force().refused.is_empty());
 }
 
@@ -193,21 +202,29 @@ fn a_backend_that_moves_to_another_node_is_refused_there_and_gone_with_its_slice
     all.take_stale();
     all.set_slice(&name("a"), Some(&moved("n2")));
     let node_port = Translation { front: Front::NodePort(30_053), backend: backend(1) };
-    assert_eq!(all.take_stale(), BTreeSet::from([Stale::FromOutside(node_port)]));
+    assert_eq!(all.take_stale(), BTreeSet::from([Stale::Refused(node_port, Client::Outside)]));
     all.set_slice(&name("a"), None);
     assert!(all.take_stale().contains(&Stale::Backend(node_port)));
-    assert_eq!(all.in_force().still(&Stale::FromOutside(node_port)), Some(Stale::Backend(node_port)));
+    assert_eq!(
+        all.in_force().still(&Stale::Refused(node_port, Client::Outside)),
+        Some(Stale::Backend(node_port))
+    );
 }
 
 #[test]
-fn an_internal_traffic_policy_that_becomes_local_ends_connections_to_backends_of_other_nodes() {
+fn an_internal_traffic_policy_that_becomes_local_refuses_backends_of_other_nodes_to_pods() {
     let mut all = UdpServices::new("n1", &[]);
     all.set_service(&name("one"), Some(&service(1, None)));
     two_nodes(&mut all);
     all.take_stale();
     all.set_service(&name("one"), Some(&Service { internal_local: true, ..service(1, None) }));
-    assert_eq!(take_gone(&mut all), BTreeSet::from([by_address(1, 2)]));
-    assert!(all.in_force().contains(&by_address(1, 1)));
+    let refused = Stale::Refused(by_address(1, 2), Client::Cluster);
+    assert_eq!(all.take_stale(), BTreeSet::from([refused]));
+    let cluster = (IpAddr::from([10, 96, 0, 1]), 53);
+    let stale = |last, client| all.in_force().stale(cluster, Some(backend(last)), client);
+    assert_eq!((stale(2, Client::Cluster), stale(1, Client::Cluster)), (Some(refused), None));
+    // The node makes this address of the service's external ones, which the policy does not concern.
+    assert_eq!(stale(2, Client::Node), None);
 }
 
 #[test]
@@ -228,7 +245,10 @@ fn a_new_backend_elsewhere_of_a_service_whose_policy_is_local_has_no_connections
         assert!(gone.is_none_or(|gone| all.take_stale().contains(&gone)));
         all.set_service(&name("one"), Some(&local));
         let stale = all.take_stale();
-        assert_eq!(stale.contains(&Stale::FromOutside(other)), at_once, "{stale:?}");
-        assert_eq!(all.in_force().still(&Stale::Backend(other)), Some(Stale::FromOutside(other)));
+        assert_eq!(stale.contains(&Stale::Refused(other, Client::Outside)), at_once, "{stale:?}");
+        assert_eq!(
+            all.in_force().still(&Stale::Backend(other)),
+            Some(Stale::Refused(other, Client::Outside))
+        );
     }
 }
