@@ -26,6 +26,7 @@ pub struct Metrics {
     gateway_restored: Family<WhatLabels, Counter>,
     gateway_given_back: Counter,
     stale_udp_failed: Counter,
+    stale_udp_ended: Counter,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -143,6 +144,12 @@ impl Default for Metrics {
             "Failed attempts to end tracked UDP connections to a removed backend of a service",
             stale_udp_failed.clone(),
         );
+        let stale_udp_ended = Counter::default();
+        registry.register(
+            "stale_udp_ended",
+            "Tracked UDP connections ended because their service does not lead to their backend any more",
+            stale_udp_ended.clone(),
+        );
         Self {
             registry: Arc::new(Mutex::new(registry)),
             cni_calls,
@@ -156,6 +163,7 @@ impl Default for Metrics {
             gateway_restored,
             gateway_given_back,
             stale_udp_failed,
+            stale_udp_ended,
         }
     }
 }
@@ -204,6 +212,11 @@ impl Metrics {
     /// Counts a failed attempt to end tracked UDP connections to a removed backend.
     pub fn stale_udp_failed(&self) {
         self.stale_udp_failed.inc();
+    }
+
+    /// Counts tracked UDP connections that were listed and ended.
+    pub fn stale_udp_ended(&self, connections: u64) {
+        self.stale_udp_ended.inc_by(connections);
     }
 
     /// Counts an uplink migration that was undone.

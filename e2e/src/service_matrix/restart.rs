@@ -10,7 +10,7 @@ use testbed::tools::Answer;
 use testbed::tools::survey::Call;
 use testbed::ui::Checks;
 
-use super::cell::{Cell, Client, cells};
+use super::cell::{Cell, Client, Node, cells};
 use super::oracle::ways;
 use super::play::{by_client, call};
 use super::scene::{Scene, comes_true};
@@ -74,6 +74,15 @@ pub(super) fn check(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
         checks.check(
             format!("{client}: UDP stays with its backend while agents are replaced"),
             if good { Ok(text) } else { Err(text + &lines) },
+        );
+    }
+    // A connection that was ended may get the same backend again, and the same port.
+    for node in [Node::N1, Node::N2] {
+        let ended = scene.ended(node)?;
+        let text = format!("{ended} ended");
+        checks.check(
+            format!("the new agent of {} takes no UDP connection for stale", node.name()),
+            if ended == 0 { Ok(text) } else { Err(text) },
         );
     }
     Ok(())

@@ -136,6 +136,11 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
+    /// How many UDP connections a node's agent took for stale and ended.
+    pub(super) fn ended(&self, node: Node) -> Result<u64> {
+        Ok(self.bed.agent(node.name()).metrics()?.sum("slipstream_node_stale_udp_ended_total", &[])?)
+    }
+
     /// Whether both agents are ready.
     pub(super) fn agents_ready(&self) -> bool {
         let mut nodes = [Node::N1, Node::N2].into_iter();

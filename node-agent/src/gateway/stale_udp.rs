@@ -281,7 +281,7 @@ impl Round {
     }
 
     async fn end_listed(&self) {
-        let mut ended = 0;
+        let mut ended: u64 = 0;
         loop {
             let mut stale = Vec::new();
             let keep = |line: &str| {
@@ -298,8 +298,7 @@ impl Round {
             }
             let before = ended;
             for &(zone, original) in &stale {
-                ended +=
-                    usize::from(self.flush(&format!("zone={zone}"), &original_tuple(original), "").await);
+                ended += u64::from(self.flush(&format!("zone={zone}"), &original_tuple(original), "").await);
             }
             // The list goes on after those that were kept, unless nothing can be ended.
             if stale.len() < TOGETHER || ended == before {
@@ -307,6 +306,7 @@ impl Round {
             }
         }
         if ended > 0 {
+            self.metrics.stale_udp_ended(ended);
             tracing::info!(connections = ended, "stale UDP connections ended");
         }
     }
