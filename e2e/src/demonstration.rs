@@ -10,7 +10,7 @@ use testbed::demo;
 use testbed::ui::Progress;
 
 use crate::harness::{Case, Group, Program, Settings, flags};
-use crate::{replaced_backend, rolling_update, service_path, ways};
+use crate::{new_service, replaced_backend, rolling_update, service_path, ways};
 
 /// How long the demonstration may take.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -24,6 +24,8 @@ enum Part {
     Ways,
     /// A service whose backend is replaced.
     Replaced,
+    /// A service that is made while an agent is away.
+    New,
     /// A service whose backends come and go.
     Rolling,
     /// A service that leaves the flow cache and comes back.
@@ -49,7 +51,7 @@ pub fn main() -> ExitCode {
 }
 
 impl Args {
-    /// Four trials, on a cluster of that name, and one more where there is a flow cache.
+    /// Four trials, on a cluster of that name, one more with one family, and one where there is a flow cache.
     #[must_use]
     pub fn group(self, prefix: &'static str, cluster: &str) -> Group {
         let name = cluster.to_owned();
@@ -59,6 +61,9 @@ impl Args {
             Case::new("replaced_backend", LIMIT, Part::Replaced),
             Case::new("rolling_update", LIMIT, Part::Rolling),
         ];
+        if !self.shape.dual_stack {
+            cases.push(Case::new("new_service", LIMIT, Part::New));
+        }
         if self.shape.datapath != Datapath::Ovs {
             cases.push(Case::new("service_path", LIMIT, Part::ServicePath));
         }
@@ -76,6 +81,7 @@ impl Args {
                         Part::Traffic => Ok(()),
                         Part::Ways => ways::check(bed, ebpf, checks),
                         Part::Replaced => replaced_backend::check(bed, checks),
+                        Part::New => new_service::check(bed, checks),
                         Part::Rolling => rolling_update::check(bed, checks),
                         Part::ServicePath => service_path::check(bed, checks),
                     }

@@ -10,6 +10,7 @@ pub mod flow_cache_invariants;
 pub mod harness;
 pub mod instruction_count;
 pub mod kernel_datapath;
+pub(crate) mod new_service;
 pub mod node_lifecycle;
 pub(crate) mod objects;
 pub mod ovn_kubernetes_parity;

@@ -18,6 +18,8 @@ pub struct FlowWriter {
     ofctl: PathBuf,
     target: String,
     last: Option<FlowSet>,
+    /// Flows were added since the last write.
+    widened: bool,
     /// [`FlowWriter::ensure_connected`] has nothing left to do.
     connected: bool,
 }
@@ -27,16 +29,35 @@ impl FlowWriter {
     pub fn new(ofctl: &Path, ovs_db: &str, bridge: &str) -> Self {
         let target = management_socket(ovs_db, bridge)
             .map_or_else(|| bridge.to_owned(), |path| format!("unix:{}", path.display()));
-        Self { ofctl: ofctl.to_owned(), target, last: None, connected: false }
+        Self { ofctl: ofctl.to_owned(), target, last: None, widened: false, connected: false }
     }
 
-    /// Writes `flows` if they differ from the last written ones. Returns true when they were written.
+    /// Adds those of `flows` that the bridge does not have, and leaves the others, until the next [`FlowWriter::write`]. What is not known of
+    /// the bridge is added as well. Returns true when flows were added.
+    ///
+    /// # Errors
+    /// ovs-ofctl cannot be run, or rejects the flows.
+    pub async fn widen(&mut self, flows: &FlowSet) -> anyhow::Result<bool> {
+        let new = self.last.as_ref().map_or_else(|| flows.clone(), |last| flows.beyond(last));
+        if new.is_empty() {
+            return Ok(false);
+        }
+        let last = self.last.take();
+        self.run("add-flows", &new).await?;
+        self.connected = true;
+        self.widened = true;
+        self.last = last.map(|last| new.over(last));
+        Ok(true)
+    }
+
+    /// Writes `flows` if they differ from what the bridge has. Returns true when they were written, now or by [`FlowWriter::widen`].
     ///
     /// # Errors
     /// ovs-ofctl cannot be run, or rejects the flows.
     pub async fn write(&mut self, flows: &FlowSet) -> anyhow::Result<bool> {
+        let widened = std::mem::take(&mut self.widened);
         if self.last.as_ref() == Some(flows) {
-            return Ok(false);
+            return Ok(widened);
         }
         self.last = None;
         self.run("replace-flows", flows).await?;
@@ -121,5 +142,46 @@ mod tests {
         writer.forget();
         writer.ensure_connected().await.unwrap();
         assert_eq!(said(), format!("{replaced}{added}"), "OVS may be new");
+    }
+
+    #[tokio::test]
+    async fn new_flows_are_added_before_old_ones_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = FlowWriter::new(&ofctl(dir.path()), "unix:/nowhere/db.sock", "breth0");
+        let said = || {
+            let out = dir.path().join("out");
+            let text = std::fs::read_to_string(&out).unwrap_or_default();
+            std::fs::write(out, "").unwrap();
+            text
+        };
+        let set = |ports: &[u16]| {
+            let mut set = FlowSet::default();
+            ports.iter().for_each(|port| set.add(0, 0, 10, format!("tp_dst={port}"), "NORMAL"));
+            set
+        };
+        // Nothing is known of the bridge.
+        assert!(writer.widen(&set(&[1, 2])).await.unwrap());
+        assert_eq!(said(), format!("add-flows\n{}", set(&[1, 2])));
+        assert!(writer.write(&set(&[1, 2])).await.unwrap());
+        assert_eq!(said(), format!("replace-flows\n{}", set(&[1, 2])));
+        // One comes and one goes.
+        assert!(writer.widen(&set(&[2, 3])).await.unwrap());
+        assert_eq!(said(), format!("add-flows\n{}", set(&[3])));
+        assert!(writer.write(&set(&[2, 3])).await.unwrap());
+        assert_eq!(said(), format!("replace-flows\n{}", set(&[2, 3])));
+        // One only comes, one only goes, one is another.
+        assert!(writer.widen(&set(&[2, 3, 4])).await.unwrap());
+        assert!(writer.write(&set(&[2, 3, 4])).await.unwrap());
+        assert_eq!(said(), format!("add-flows\n{}", set(&[4])));
+        assert!(!writer.widen(&set(&[4])).await.unwrap());
+        assert_eq!(said(), "");
+        assert!(writer.write(&set(&[4])).await.unwrap());
+        assert_eq!(said(), format!("replace-flows\n{}", set(&[4])));
+        let mut other = FlowSet::default();
+        other.add(0, 0, 10, "tp_dst=4", "drop");
+        assert!(writer.widen(&other).await.unwrap());
+        assert!(writer.write(&other).await.unwrap());
+        assert_eq!(said(), format!("add-flows\n{other}"));
+        assert!(!writer.widen(&other).await.unwrap() && !writer.write(&other).await.unwrap());
     }
 }

@@ -2,6 +2,7 @@
 //! step does not stop the others, and is retried.
 
 mod bridge;
+mod flows;
 
 use super::uplink::snapshot as saved;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,10 +26,8 @@ use rtnetlink::sys::SocketAddr;
 use rtnetlink::{MulticastGroup, new_multicast_connection};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
-use super::bridge::openflow_port;
-use super::flows;
 use super::follow::Follower;
 use super::host_ports;
 use super::nft;
@@ -39,7 +38,6 @@ use super::{FamilyGateway, Gateway, host, rulesets, tunnels};
 use crate::gateway::flow_writer::FlowWriter;
 use crate::gateway::health_check_node_port::HealthServers;
 use crate::gateway::management_port::ManagementPort;
-use crate::kernel::sysctl;
 use crate::kube::announce::{Announcement, Outlet};
 use crate::kube::cluster_network::{self, Difference};
 use crate::kube::host_ports::HostPorts;
@@ -245,9 +243,9 @@ impl FamilyGateway {
         nft::FamilyInputs { node: self.address.addr(), masquerade_local }
     }
 
-    fn flows(&self) -> flows::FamilyInputs {
+    fn flows(&self) -> super::flows::FamilyInputs {
         let Masquerade { ovn, host, .. } = self.masquerade.addresses;
-        flows::FamilyInputs {
+        super::flows::FamilyInputs {
             node: self.address,
             service_cidrs: self.service_cidrs.clone(),
             masquerade_ovn: ovn,
@@ -376,10 +374,16 @@ impl Worker {
             if !self.gateway.context.config.node_port {
                 services.iter_mut().for_each(super::services::NodeService::without_node_ports);
             }
+            // What comes from outside to a service is OVN's. Where the node has its translation and the bridge not yet its flow, the node
+            // would take it, and hide the client; so flows come first, and go last.
+            let flows = self.bridge_flows(&services, &ports);
+            if let Ok((flows, _)) = &flows {
+                note("new flows", self.flows.widen(flows).await.map(drop));
+            }
             note("nftables", self.translations(&services).await);
             note("nftables of OVS's ports", self.isolation().await);
             note("host ports", self.host_ports(&ports).await);
-            note("flows", self.bridge_flows(&services, &ports).await);
+            note("flows", self.write_flows(flows).await);
             self.rulesets.written();
             self.health.update(&services).await;
         } else {
@@ -487,49 +491,6 @@ impl Worker {
         if self.management.is_some() && host_ports::nft::on_loopback(ports) {
             host::ensure_sysctl("ipv4", ManagementPort::NAME, "route_localnet", "1")?;
         }
-        Ok(())
-    }
-
-    /// Tunnel endpoints: addresses of this node and of the other nodes, and the remotes of OVS's tunnels.
-    fn tunnel_ends(&self) -> BTreeSet<IpAddr> {
-        let own = self.gateway.reach.families.iter().map(|family| family.address.addr());
-        let others = self.view.remote_nodes().into_iter().chain(tunnels::remotes(&self.gateway.context.ovs));
-        own.chain(others).collect()
-    }
-
-    async fn bridge_flows(
-        &mut self,
-        services: &[super::services::NodeService],
-        ports: &HostPorts,
-    ) -> anyhow::Result<()> {
-        let ovs = &self.gateway.context.ovs;
-        let number =
-            |name: &str| ovs.interface(name).and_then(|row| openflow_port(&row)).map(|n| n.to_string());
-        let Some(uplink) = number(&self.names.port) else {
-            self.flows_written = false;
-            anyhow::bail!("OVS has not assigned a port number to {} yet", self.names.port);
-        };
-        let gateway = &self.gateway;
-        let inputs = flows::Inputs {
-            uplink,
-            patch: number(&self.names.patch),
-            mac: gateway.taken.journal.found.mac,
-            families: gateway.reach.families.iter().map(FamilyGateway::flows).collect(),
-            remote_nodes: self.view.remote_nodes(),
-            tunnel_ends: self.tunnel_ends(),
-            local_ports: sysctl::local_ports(),
-        };
-        let mut set = flows::compute(&inputs, services);
-        host_ports::flows::add(&mut set, &inputs, &self.own_addresses(), ports);
-        if self.flows.write(&set).await? {
-            info!(
-                bridge = gateway.bridge(),
-                flows = set.len(),
-                patch = inputs.patch,
-                "flows of the bridge written"
-            );
-        }
-        self.flows_written = inputs.patch.is_some();
         Ok(())
     }
 

@@ -1,0 +1,69 @@
+//! Flows of the gateway bridge.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use tracing::info;
+
+use super::Worker;
+use crate::gateway::bridge::openflow_port;
+use crate::gateway::flows::{self, FlowSet};
+use crate::gateway::services::NodeService;
+use crate::gateway::{FamilyGateway, host_ports, tunnels};
+use crate::kernel::sysctl;
+use crate::kube::host_ports::HostPorts;
+
+/// OpenFlow number of OVN's patch port; none while OVN has not made it.
+pub(super) type Patch = Option<String>;
+
+impl Worker {
+    /// The flows that the bridge has to have.
+    pub(super) fn bridge_flows(
+        &self,
+        services: &[NodeService],
+        ports: &HostPorts,
+    ) -> anyhow::Result<(FlowSet, Patch)> {
+        let gateway = &self.gateway;
+        let ovs = &gateway.context.ovs;
+        let number =
+            |name: &str| ovs.interface(name).and_then(|row| openflow_port(&row)).map(|n| n.to_string());
+        let Some(uplink) = number(&self.names.port) else {
+            anyhow::bail!("OVS has not assigned a port number to {} yet", self.names.port);
+        };
+        let inputs = flows::Inputs {
+            uplink,
+            patch: number(&self.names.patch),
+            mac: gateway.taken.journal.found.mac,
+            families: gateway.reach.families.iter().map(FamilyGateway::flows).collect(),
+            remote_nodes: self.view.remote_nodes(),
+            tunnel_ends: self.tunnel_ends(),
+            local_ports: sysctl::local_ports(),
+        };
+        let mut set = flows::compute(&inputs, services);
+        host_ports::flows::add(&mut set, &inputs, &self.own_addresses(), ports);
+        Ok((set, inputs.patch))
+    }
+
+    /// Makes the bridge's flows these.
+    pub(super) async fn write_flows(
+        &mut self,
+        flows: anyhow::Result<(FlowSet, Patch)>,
+    ) -> anyhow::Result<()> {
+        if flows.is_err() {
+            self.flows_written = false;
+        }
+        let (flows, patch) = flows?;
+        if self.flows.write(&flows).await? {
+            info!(bridge = self.gateway.bridge(), flows = flows.len(), patch, "flows of the bridge written");
+        }
+        self.flows_written = patch.is_some();
+        Ok(())
+    }
+
+    /// Tunnel endpoints: addresses of this node and of the other nodes, and the remotes of OVS's tunnels.
+    fn tunnel_ends(&self) -> BTreeSet<IpAddr> {
+        let own = self.gateway.reach.families.iter().map(|family| family.address.addr());
+        let others = self.view.remote_nodes().into_iter().chain(tunnels::remotes(&self.gateway.context.ovs));
+        own.chain(others).collect()
+    }
+}
