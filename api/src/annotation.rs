@@ -11,6 +11,7 @@ use serde::de::{self, DeserializeOwned, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::MacAddr;
+use crate::quote::quoted;
 
 /// Key of the pod's addresses: written by the controller, read by the node agent. See [`PodNetworks`].
 pub const POD_NETWORKS: &str = "k8s.ovn.org/pod-networks";
@@ -224,7 +225,7 @@ pub struct ClusterNetwork {
 
 /// Reads the JSON value of annotation `key`.
 pub fn decode<T: DeserializeOwned>(key: &'static str, value: &str) -> Result<T, AnnotationError> {
-    let malformed = |problem| AnnotationError::Malformed { key, problem, value: shorten(value) };
+    let malformed = |problem| AnnotationError::Malformed { key, problem, value: quoted(value) };
     let mut json = serde_json::Deserializer::from_str(value);
     let read = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         // `.` is the whole value; `?` marks a part that the parser could not name.
@@ -249,12 +250,12 @@ impl PodNetworks {
         let mut all: Self = decode(POD_NETWORKS, value)?;
         let found = all.0.remove(DEFAULT_NETWORK);
         let network =
-            found.ok_or_else(|| AnnotationError::NoDefault { key: POD_NETWORKS, value: shorten(value) })?;
+            found.ok_or_else(|| AnnotationError::NoDefault { key: POD_NETWORKS, value: quoted(value) })?;
         if network.ip_addresses.is_empty() {
             return Err(AnnotationError::Malformed {
                 key: POD_NETWORKS,
                 problem: "`default.ip_addresses` is empty; at least one address is needed".to_owned(),
-                value: shorten(value),
+                value: quoted(value),
             });
         }
         Ok(network)
@@ -271,7 +272,7 @@ impl PodNetworks {
                 return Err(AnnotationError::Malformed {
                     key: POD_NETWORKS,
                     problem: format!("`{key}.interface` is missing; the name of an interface is needed"),
-                    value: shorten(value),
+                    value: quoted(value),
                 });
             }
         }
@@ -292,7 +293,7 @@ impl NodeSubnets {
             .remove(DEFAULT_NETWORK)
             .map(|ranges| ranges.0)
             .filter(|nets| !nets.is_empty())
-            .ok_or_else(|| AnnotationError::NoDefault { key: NODE_SUBNETS, value: shorten(value) })
+            .ok_or_else(|| AnnotationError::NoDefault { key: NODE_SUBNETS, value: quoted(value) })
     }
 
     /// Whether the cluster network's range has the format of older versions.
@@ -312,7 +313,7 @@ impl GatewayConfigs {
         let mut all: Self = decode(L3_GATEWAY_CONFIG, value)?;
         all.0
             .remove(DEFAULT_NETWORK)
-            .ok_or_else(|| AnnotationError::NoDefault { key: L3_GATEWAY_CONFIG, value: shorten(value) })
+            .ok_or_else(|| AnnotationError::NoDefault { key: L3_GATEWAY_CONFIG, value: quoted(value) })
     }
 
     /// The value for a node with this gateway.
@@ -329,13 +330,6 @@ impl ClusterNetwork {
 }
 
 /// Limits error messages to 200 characters of the value, as users may write long ones.
-fn shorten(value: &str) -> String {
-    match value.char_indices().nth(200) {
-        Some((at, _)) => format!("{}…", &value[..at]),
-        None => value.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

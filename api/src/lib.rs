@@ -22,6 +22,7 @@ pub mod pod_attachments;
 #[cfg(feature = "kubernetes")]
 pub mod problem;
 mod protocol;
+mod quote;
 #[cfg(feature = "kubernetes")]
 pub mod service;
 #[cfg(feature = "clap")]

@@ -12,6 +12,8 @@ mod flow;
 mod geneve;
 mod openflow_monitor;
 mod ovsdb_framing;
+mod pod_attachments;
+mod virtual_network;
 
 pub use annotations::annotations;
 pub use cli_ranges::cli_ranges;
@@ -20,12 +22,14 @@ pub use flow::flow;
 pub use geneve::geneve;
 pub use openflow_monitor::openflow_monitor;
 pub use ovsdb_framing::ovsdb_framing;
+pub use pod_attachments::pod_attachments;
+pub use virtual_network::virtual_network;
 
 /// A function of this library.
 pub type Target = fn(&[u8]);
 
 /// All targets by name, which is also the name of their program and of their directory in `seeds/`.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, Target); 9] = [
     ("cni_request", cni_request),
     ("annotations", annotations),
     ("geneve", geneve),
@@ -33,4 +37,6 @@ pub const TARGETS: [(&str, Target); 7] = [
     ("ovsdb_framing", ovsdb_framing),
     ("openflow_monitor", openflow_monitor),
     ("cli_ranges", cli_ranges),
+    ("virtual_network", virtual_network),
+    ("pod_attachments", pod_attachments),
 ];

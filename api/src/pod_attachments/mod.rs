@@ -25,6 +25,8 @@ pub const ROUTES: &str = "ovnNetworkRoutes";
 pub const IFACE_LIST: &str = "ovnIfaceList";
 /// Further interfaces that a pod may have.
 pub const MAX_INTERFACES: usize = 10;
+/// Further routes that a pod may have.
+pub const MAX_ROUTES: usize = 100;
 /// Characters of an interface's name at most, as Linux has it.
 pub const MAX_INTERFACE_NAME: usize = 15;
 

@@ -7,10 +7,11 @@ use ipnet::IpNet;
 use serde_json::{Map, Value};
 
 use super::{
-    Attachment, MAX_INTERFACE_NAME, MAX_INTERFACES, NFN_REQUEST, NetworkRef, PodAttachments, REQUEST, ROUTES,
-    RequestError, Route, StaticIp,
+    Attachment, MAX_INTERFACE_NAME, MAX_INTERFACES, MAX_ROUTES, NFN_REQUEST, NetworkRef, PodAttachments,
+    REQUEST, ROUTES, RequestError, Route, StaticIp,
 };
 use crate::MacAddr;
+use crate::quote::quoted;
 
 /// Fields of an entry, by all their names.
 const ENTRY: [&str; 8] = [
@@ -132,16 +133,18 @@ impl Reader {
                 ("ovnNetworkRoutes", Value::Array(all)) => self.routes(&field, all, found)?,
                 ("type", Value::String(kind)) if kind.trim() == NFN_TYPE => {}
                 ("type", kind) => {
-                    return Err(
-                        self.error(format!("`type` is {kind}; `{NFN_TYPE}` is the one that is known"))
-                    );
+                    return Err(self.error(format!(
+                        "`type` is {}; `{NFN_TYPE}` is the one that is known",
+                        quoted(kind)
+                    )));
                 }
                 ("ovnNetwork" | "interface" | "ovnNetworkRoutes", _) => {
                     return Err(self.error(format!("`{field}`: one list is needed")));
                 }
                 _ => {
                     return Err(self.error(format!(
-                        "unknown field `{field}`; ovnNetwork and ovnNetworkRoutes are known"
+                        "unknown field `{}`; ovnNetwork and ovnNetworkRoutes are known",
+                        quoted(field)
                     )));
                 }
             }
@@ -151,11 +154,11 @@ impl Reader {
 
     fn entry(&self, path: &str, entry: Value) -> Result<Attachment, RequestError> {
         let Value::Object(map) = entry else {
-            return Err(self.error(format!("`{path}` is {entry}; an object is needed")));
+            return Err(self.error(format!("`{path}` is {}; an object is needed", quoted(entry))));
         };
         if let Some(field) = map.keys().find(|field| !ENTRY.contains(&field.as_str())) {
             let known = ENTRY.join(", ");
-            return Err(self.error(format!("unknown field `{path}.{field}`; known are {known}")));
+            return Err(self.error(format!("unknown field `{path}.{}`; known are {known}", quoted(field))));
         }
         let text = |names: &[&str]| self.text(path, &map, names);
         let needed =
@@ -163,21 +166,24 @@ impl Reader {
         let name = needed("name")?;
         let network = network(&name).ok_or_else(|| {
             self.error(format!(
-                "`{path}.name`: `{name}` is no name of a network; NAME or NAMESPACE/NAME is needed"
+                "`{path}.name`: `{}` is no name of a network; NAME or NAMESPACE/NAME is needed",
+                quoted(&name)
             ))
         })?;
         let interface = needed("interface")?;
         if !is_interface_name(&interface) {
             return Err(self.error(format!(
-                "`{path}.interface`: `{interface}` is no name of an interface; at most {MAX_INTERFACE_NAME} letters and digits are \
-                 needed, with a digit at the end, such as net1"
+                "`{path}.interface`: `{}` is no name of an interface; at most {MAX_INTERFACE_NAME} letters and digits are \
+                 needed, with a digit at the end, such as net1",
+                quoted(&interface)
             )));
         }
         let mut ips = Vec::new();
         for one in text(&["ip_address", "ipAddress"])?.iter().flat_map(|text| text.split(',')) {
             let ip = static_ip(one.trim()).ok_or_else(|| {
                 self.error(format!(
-                    "`{path}.ip_address`: `{one}` is no address; the form is 172.16.24.2 or 172.16.24.2/24"
+                    "`{path}.ip_address`: `{}` is no address; the form is 172.16.24.2 or 172.16.24.2/24",
+                    quoted(one)
                 ))
             })?;
             if ips.iter().any(|other: &StaticIp| other.ip.is_ipv4() == ip.ip.is_ipv4()) {
@@ -196,7 +202,10 @@ impl Reader {
         let gateway = match text(&["gateway_ip"])? {
             None => None,
             Some(text) => Some(text.parse::<IpAddr>().map_err(|_bad| {
-                self.error(format!("`{path}.gateway_ip`: `{text}` is no address; the form is 172.16.24.1"))
+                self.error(format!(
+                    "`{path}.gateway_ip`: `{}` is no address; the form is 172.16.24.1",
+                    quoted(text)
+                ))
             })?),
         };
         let default_route = self.truth(path, &map)?;
@@ -217,7 +226,7 @@ impl Reader {
         }
         match value {
             Value::String(text) => Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty())),
-            other => Err(self.error(format!("`{path}.{name}` is {other}; a text is needed"))),
+            other => Err(self.error(format!("`{path}.{name}` is {}; a text is needed", quoted(other)))),
         }
     }
 
@@ -228,7 +237,8 @@ impl Reader {
             Some(Value::String(text)) if text.trim() == "true" => Ok(true),
             Some(Value::String(text)) if matches!(text.trim(), "false" | "") => Ok(false),
             Some(other) => {
-                Err(self.error(format!("`{path}.defaultGateway` is {other}; true or false is needed")))
+                Err(self
+                    .error(format!("`{path}.defaultGateway` is {}; true or false is needed", quoted(other))))
             }
         }
     }
@@ -237,12 +247,15 @@ impl Reader {
         for (at, entry) in list.into_iter().enumerate() {
             let path = format!("{path}[{at}]");
             let Value::Object(map) = entry else {
-                return Err(
-                    self.error(format!("`{path}` is {entry}; an object with `dst` and `gw` is needed"))
-                );
+                return Err(self.error(format!(
+                    "`{path}` is {}; an object with `dst` and `gw` is needed",
+                    quoted(entry)
+                )));
             };
             if let Some(field) = map.keys().find(|field| !matches!(field.as_str(), "dst" | "gw")) {
-                return Err(self.error(format!("unknown field `{path}.{field}`; known are dst, gw")));
+                return Err(
+                    self.error(format!("unknown field `{path}.{}`; known are dst, gw", quoted(field)))
+                );
             }
             let needed = |name: &str| {
                 let text = self.text(&path, &map, &[name])?;
@@ -251,10 +264,13 @@ impl Reader {
             let (dst, gw) = (needed("dst")?, needed("gw")?);
             let dest: IpNet =
                 dst.parse().or_else(|_no_net| dst.parse::<IpAddr>().map(IpNet::from)).map_err(|_bad| {
-                    self.error(format!("`{path}.dst`: `{dst}` is no CIDR; the form is 172.16.29.0/24"))
+                    self.error(format!(
+                        "`{path}.dst`: `{}` is no CIDR; the form is 172.16.29.0/24",
+                        quoted(&dst)
+                    ))
                 })?;
             let next_hop: IpAddr = gw.parse().map_err(|_bad| {
-                self.error(format!("`{path}.gw`: `{gw}` is no address; the form is 172.16.24.1"))
+                self.error(format!("`{path}.gw`: `{}` is no address; the form is 172.16.24.1", quoted(&gw)))
             })?;
             if dest.addr().is_ipv4() != next_hop.is_ipv4() {
                 return Err(self.error(format!("`{path}`: {dest} and {next_hop} are of different families")));
@@ -264,7 +280,18 @@ impl Reader {
                     "`{path}.dst`: {dest} is the default route, which `defaultGateway` decides"
                 )));
             }
-            found.routes.push(Route { dest: dest.trunc(), next_hop });
+            let dest = dest.trunc();
+            if found.routes.iter().any(|other| other.dest == dest) {
+                return Err(
+                    self.error(format!("`{path}.dst`: there is a route to {dest} already; one is possible"))
+                );
+            }
+            if found.routes.len() == MAX_ROUTES {
+                return Err(
+                    self.error(format!("`{path}`: more than {MAX_ROUTES} routes; so many are possible"))
+                );
+            }
+            found.routes.push(Route { dest, next_hop });
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use ipnet::IpNet;
 
 use super::spec::{Reach, SpecError, VirtualNetworkSpec};
 use crate::addr::{self, Family};
+use crate::quote::quoted;
 
 /// Ranges that no network may have a part of: addresses in them mean something of their own to every host.
 const SPECIAL: [(&str, &str); 6] = [
@@ -73,8 +74,9 @@ pub fn check_name(name: &str) -> Result<(), SpecError> {
     Err(SpecError::new(
         "metadata.name",
         format!(
-            "`{name}` cannot be the name of a network: at most 63 lower-case letters, digits and `-` are needed, with a letter or \
-             digit at both ends and without dots"
+            "`{}` cannot be the name of a network: at most 63 lower-case letters, digits and `-` are needed, with a letter or \
+             digit at both ends and without dots",
+            quoted(name)
         ),
     ))
 }
@@ -104,10 +106,9 @@ impl VirtualNetworkSpec {
         let mut found: Vec<Subnet> = Vec::new();
         for (at, text) in self.subnets.iter().enumerate() {
             let error = |problem: String| SpecError::new(format!("spec.subnets[{at}]"), problem);
-            let net: IpNet = text
-                .trim()
-                .parse()
-                .map_err(|_bad| error(format!("`{text}` is no CIDR; the form is 172.16.24.0/24")))?;
+            let net: IpNet = text.trim().parse().map_err(|_bad| {
+                error(format!("`{}` is no CIDR; the form is 172.16.24.0/24", quoted(text)))
+            })?;
             self.subnet(net, limits).map_err(error)?;
             if found.iter().any(|other| Family::of_net(&other.net) == Family::of_net(&net)) {
                 return Err(error(format!(
@@ -169,10 +170,9 @@ impl VirtualNetworkSpec {
         let mut given: Vec<IpAddr> = Vec::new();
         for (at, text) in self.gateways.iter().enumerate() {
             let error = |problem: String| SpecError::new(format!("spec.gateways[{at}]"), problem);
-            let gateway: IpAddr = text
-                .trim()
-                .parse()
-                .map_err(|_bad| error(format!("`{text}` is no address; the form is 172.16.24.1")))?;
+            let gateway: IpAddr = text.trim().parse().map_err(|_bad| {
+                error(format!("`{}` is no address; the form is 172.16.24.1", quoted(text)))
+            })?;
             let ranges = list(subnets.iter().map(|subnet| subnet.net));
             let subnet = subnets.iter_mut().find(|subnet| subnet.net.contains(&gateway));
             let subnet = subnet.ok_or_else(|| error(format!("{gateway} is not in {ranges}")))?;
@@ -200,7 +200,10 @@ impl VirtualNetworkSpec {
             let text = text.trim();
             let read = text.parse::<IpNet>().or_else(|_no_net| text.parse::<IpAddr>().map(IpNet::from));
             let range = read.map_err(|_bad| {
-                error(format!("`{text}` is neither a CIDR nor an address; the form is 172.16.24.128/25"))
+                error(format!(
+                    "`{}` is neither a CIDR nor an address; the form is 172.16.24.128/25",
+                    quoted(text)
+                ))
             })?;
             let range = range.trunc();
             let ranges = list(subnets.iter().map(|subnet| subnet.net));

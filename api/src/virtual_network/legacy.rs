@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use super::check::check_name;
 use super::spec::{Reach, Scope, SpecError, VirtualNetworkSpec};
+use crate::quote::quoted;
 
 /// Kind of the object.
 pub const KIND: &str = "onapNetwork";
@@ -29,24 +30,25 @@ struct Config {
 pub fn convert(name: &str, config: &str) -> Result<VirtualNetworkSpec, SpecError> {
     let mut json = serde_json::Deserializer::from_str(config);
     let read: Config = serde_path_to_error::deserialize(&mut json).map_err(|error| {
-        let field = match error.path().to_string() {
+        let field = match quoted(error.path()) {
             whole if matches!(whole.as_str(), "." | "?") => FIELD.to_owned(),
             field => format!("{FIELD}.{field}"),
         };
-        SpecError::new(field, error.inner().to_string())
+        SpecError::new(field, quoted(error.inner()))
     })?;
     json.end().map_err(|error| SpecError::new(FIELD, error.to_string()))?;
     let kind = read.cnitype.as_deref().map_or(KNOWN_TYPES[0], str::trim);
     if !KNOWN_TYPES.contains(&kind) {
         let known = KNOWN_TYPES.join(", ");
-        let problem = format!("`{kind}` is not known; what can make a network: {known}");
+        let problem = format!("`{}` is not known; what can make a network: {known}", quoted(kind));
         return Err(SpecError::new(format!("{FIELD}.cnitype"), problem));
     }
     check_name(name)?;
     if let Some(inner) = read.name.as_deref().map(str::trim)
         && inner != name
     {
-        let problem = format!("`{inner}` is not the object's name, `{name}`; both must be the same");
+        let problem =
+            format!("`{}` is not the object's name, `{name}`; both must be the same", quoted(inner));
         return Err(SpecError::new(format!("{FIELD}.name"), problem));
     }
     Ok(VirtualNetworkSpec {

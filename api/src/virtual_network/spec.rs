@@ -6,6 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::quote::quoted;
+
 /// Which pods may attach to a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Scope {
@@ -121,11 +123,11 @@ impl VirtualNetworkSpec {
     pub fn read(value: &Value) -> Result<Self, SpecError> {
         serde_path_to_error::deserialize(value).map_err(|error| {
             // `.` is the whole value; `?` marks a part that the parser could not name.
-            let field = match error.path().to_string() {
+            let field = match quoted(error.path()) {
                 whole if matches!(whole.as_str(), "." | "?") => "spec".to_owned(),
                 field => format!("spec.{field}"),
             };
-            SpecError::new(field, error.inner().to_string())
+            SpecError::new(field, quoted(error.inner()))
         })
     }
 }

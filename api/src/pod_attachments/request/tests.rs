@@ -196,3 +196,38 @@ proptest! {
         let _ = read(&[(NFN_REQUEST, &text), (ROUTES, &text)]);
     }
 }
+
+#[test]
+fn a_destination_has_one_route_and_there_are_not_too_many() {
+    let routes = |list: String| {
+        let pairs = [(REQUEST, r#"[{"name": "a", "interface": "net1"}]"#), (ROUTES, list.as_str())];
+        read(&pairs).map(|found| found.routes.len()).map_err(|error| error.to_string())
+    };
+    let route = |dst: String| format!(r#"{{"dst": "{dst}", "gw": "172.16.24.1"}}"#);
+    let twice = [route("10.9.1.0/24".into()), route("10.9.1.7/24".into())].join(",");
+    assert!(
+        routes(format!("[{twice}]"))
+            .unwrap_err()
+            .contains("`[1].dst`: there is a route to 10.9.1.0/24 already")
+    );
+    let many = |count: usize| {
+        let all: Vec<_> = (0..count).map(|at| route(format!("10.{}.{}.0/24", at / 250, at % 250))).collect();
+        routes(format!("[{}]", all.join(",")))
+    };
+    assert_eq!(many(MAX_ROUTES), Ok(MAX_ROUTES));
+    assert!(many(MAX_ROUTES + 1).unwrap_err().contains("more than 100 routes"));
+}
+
+#[test]
+fn long_values_are_quoted_in_part() {
+    let long = "n".repeat(5000);
+    for value in [
+        format!(r#"[{{"name": "{long}", "interface": "net1"}}]"#),
+        format!(r#"[{{"{long}": 1}}]"#),
+        format!(r#"["{long}"]"#),
+        format!(r#"{{"type": "{long}"}}"#),
+    ] {
+        let error = read(&[(REQUEST, &value)]).unwrap_err().to_string();
+        assert!(error.len() < 600 && error.contains('…'), "{error}");
+    }
+}
