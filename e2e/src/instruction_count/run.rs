@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::{Row, reference};
 use testbed::cluster::config::{CENTRAL_IP, Config, Datapath, EXT_IP, node_ip};
@@ -41,8 +41,18 @@ pub(super) struct Measure<'a> {
 }
 
 impl Measure<'_> {
-    /// All paths. The programs go last, as a node that has had them is put back to OVS alone by its agent.
+    /// All paths that are asked for.
     pub(super) fn everything(&mut self) -> Result<()> {
+        self.measure_all()?;
+        let is_there = |asked: &String| self.rows.iter().any(|row| row.name.starts_with(asked.as_str()));
+        let unknown: Vec<&str> =
+            self.paths.iter().filter(|asked| !is_there(asked)).map(String::as_str).collect();
+        ensure!(unknown.is_empty(), "no such path: {}; docs/testing.md names them", unknown.join(", "));
+        Ok(())
+    }
+
+    /// The programs go last, as a node that has had them is put back to OVS alone by its agent.
+    fn measure_all(&mut self) -> Result<()> {
         let bed = self.bed;
         let own = bed.config().program("testbed");
         let _references = self.references(&own)?;
@@ -170,9 +180,19 @@ impl Measure<'_> {
             Echo::start(bed.host(second).network_command(own)?)?,
             Echo::start(inside(first, reference::ROUTED)?)?,
         ];
-        self.loads("veth", &|| inside(first, reference::PAIR[0]), reference::PAIR_SERVER)?;
-        self.loads("host", &|| bed.host(first).network_command(own), &EXT_IP.to_string())?;
-        self.loads("vxlan", &|| inside(first, reference::POD), reference::OVERLAY_SERVER)?;
+        let pair = || inside(first, reference::PAIR[0]);
+        let host = || bed.host(first).network_command(own);
+        let overlay = || inside(first, reference::POD);
+        let ext = EXT_IP.to_string();
+        let references: [(&str, &dyn Fn() -> Result<Command>, &str); 3] = [
+            ("veth", &pair, reference::PAIR_SERVER),
+            ("host", &host, &ext),
+            ("vxlan", &overlay, reference::OVERLAY_SERVER),
+        ];
+        for (path, client, server) in references {
+            self.loads(path, client, server)?;
+            ONCE.iter().try_for_each(|&load| self.load(path, load, client, server))?;
+        }
         self.loads("snat", &|| inside(first, reference::ROUTED), &EXT_IP.to_string())?;
         self.load("snat", BULK, &|| inside(first, reference::ROUTED), &EXT_IP.to_string())?;
         self.loads("routed", &|| bed.host(second).network_command(own), reference::ROUTED_SERVER)?;
