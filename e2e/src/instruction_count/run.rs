@@ -72,8 +72,7 @@ impl Measure<'_> {
         }
         let client = || traffic::command(bed, &place(0), &own);
         self.progress.done("pods are Ready");
-        self.loads("fast", &client, &far)?;
-        ONCE.iter().try_for_each(|&load| self.load("fast", load, &client, &far))?;
+        self.with_connections("fast", &client, &far)?;
         self.loads("fast-same", &client, &near)?;
         let [near_service, far_service] =
             [self.service("near", &near, "n1")?, self.service("far", &far, "n2")?];
@@ -94,8 +93,7 @@ impl Measure<'_> {
             bail!("no agent with --datapath=ovs");
         }
         // Two names for one state: OVS is what the fast path is compared with, off is what learning is compared with.
-        self.loads("ovs", &client, &far)?;
-        ONCE.iter().try_for_each(|&load| self.load("ovs", load, &client, &far))?;
+        self.with_connections("ovs", &client, &far)?;
         self.loads("ovs-same", &client, &near)?;
         self.loads("ovs-service", &client, &far_service)?;
         self.loads("ovs-service-same", &client, &near_service)?;
@@ -183,16 +181,9 @@ impl Measure<'_> {
         let pair = || inside(first, reference::PAIR[0]);
         let host = || bed.host(first).network_command(own);
         let overlay = || inside(first, reference::POD);
-        let ext = EXT_IP.to_string();
-        let references: [(&str, &dyn Fn() -> Result<Command>, &str); 3] = [
-            ("veth", &pair, reference::PAIR_SERVER),
-            ("host", &host, &ext),
-            ("vxlan", &overlay, reference::OVERLAY_SERVER),
-        ];
-        for (path, client, server) in references {
-            self.loads(path, client, server)?;
-            ONCE.iter().try_for_each(|&load| self.load(path, load, client, server))?;
-        }
+        self.with_connections("veth", &pair, reference::PAIR_SERVER)?;
+        self.with_connections("host", &host, &EXT_IP.to_string())?;
+        self.with_connections("vxlan", &overlay, reference::OVERLAY_SERVER)?;
         self.loads("snat", &|| inside(first, reference::ROUTED), &EXT_IP.to_string())?;
         self.load("snat", BULK, &|| inside(first, reference::ROUTED), &EXT_IP.to_string())?;
         self.loads("routed", &|| bed.host(second).network_command(own), reference::ROUTED_SERVER)?;
@@ -205,6 +196,17 @@ impl Measure<'_> {
 
     fn loads(&mut self, path: &str, client: &dyn Fn() -> Result<Command>, server: &str) -> Result<()> {
         LOADS.iter().try_for_each(|&load| self.load(path, load, client, server))
+    }
+
+    /// Also connections, and questions that are asked once.
+    fn with_connections(
+        &mut self,
+        path: &str,
+        client: &dyn Fn() -> Result<Command>,
+        server: &str,
+    ) -> Result<()> {
+        self.loads(path, client, server)?;
+        ONCE.iter().try_for_each(|&load| self.load(path, load, client, server))
     }
 
     /// One row: the lowest median of some measurements. OVS has modes, by the order in which its flows came.
