@@ -329,7 +329,6 @@ impl ClusterNetwork {
     }
 }
 
-/// Limits error messages to 200 characters of the value, as users may write long ones.
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

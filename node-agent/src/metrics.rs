@@ -147,7 +147,7 @@ impl Default for Metrics {
         let stale_udp_ended = Counter::default();
         registry.register(
             "stale_udp_ended",
-            "Tracked UDP connections ended because their service does not lead to their backend any more",
+            "Tracked UDP connections that were listed and ended, as they did not lead where their service does",
             stale_udp_ended.clone(),
         );
         Self {

@@ -32,21 +32,25 @@ impl FlowWriter {
         Self { ofctl: ofctl.to_owned(), target, last: None, widened: false, connected: false }
     }
 
-    /// Adds those of `flows` that the bridge does not have, and leaves the others, until the next [`FlowWriter::write`]. What is not known of
-    /// the bridge is added as well. Returns true when flows were added.
+    /// Adds those of `flows` that the bridge does not have, and leaves the others, until the next [`FlowWriter::write`]. While it is not known
+    /// what the bridge has, writes `flows` at once: OVS reports every flow that is added as a new one, also one that it has, and the flow
+    /// cache would forget what concerns it. Returns true when flows were added.
     ///
     /// # Errors
     /// ovs-ofctl cannot be run, or rejects the flows.
     pub async fn widen(&mut self, flows: &FlowSet) -> anyhow::Result<bool> {
-        let new = self.last.as_ref().map_or_else(|| flows.clone(), |last| flows.beyond(last));
+        let Some(last) = self.last.take() else {
+            self.widened = self.write(flows).await?;
+            return Ok(self.widened);
+        };
+        let new = flows.beyond(&last);
         if new.is_empty() {
+            self.last = Some(last);
             return Ok(false);
         }
-        let last = self.last.take();
         self.run("add-flows", &new).await?;
-        self.connected = true;
         self.widened = true;
-        self.last = last.map(|last| new.over(last));
+        self.last = Some(new.over(last));
         Ok(true)
     }
 
@@ -159,11 +163,11 @@ mod tests {
             ports.iter().for_each(|port| set.add(0, 0, 10, format!("tp_dst={port}"), "NORMAL"));
             set
         };
-        // Nothing is known of the bridge.
+        // Nothing is known of the bridge: what it has must not be added again.
         assert!(writer.widen(&set(&[1, 2])).await.unwrap());
-        assert_eq!(said(), format!("add-flows\n{}", set(&[1, 2])));
-        assert!(writer.write(&set(&[1, 2])).await.unwrap());
         assert_eq!(said(), format!("replace-flows\n{}", set(&[1, 2])));
+        assert!(writer.write(&set(&[1, 2])).await.unwrap());
+        assert_eq!(said(), "");
         // One comes and one goes.
         assert!(writer.widen(&set(&[2, 3])).await.unwrap());
         assert_eq!(said(), format!("add-flows\n{}", set(&[3])));
