@@ -16,6 +16,7 @@ pub mod host_port;
 #[cfg(feature = "kubernetes")]
 pub mod lenient;
 pub mod mac;
+pub mod network_attachment;
 mod object;
 pub mod ovn_name;
 pub mod pod_attachments;

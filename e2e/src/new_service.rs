@@ -68,7 +68,7 @@ fn made(bed: &Bed) -> Result<String> {
 
 fn create(bed: &Bed, backend: &str) -> Result<()> {
     for object in objects(backend) {
-        exec::input_output(bed.kubectl_command()?.args(["apply", "-f", "-"]), &object.to_string())?;
+        bed.apply(&object.to_string())?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 use testbed::cluster::Bed;
 use testbed::exec;
@@ -30,23 +31,19 @@ impl Objects<'_> {
         self.apply(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}))
     }
 
-    /// `kubectl apply`.
+    /// Creates or changes an object.
     pub(crate) fn apply(&self, object: impl fmt::Display) -> Result<()> {
-        let mut command = self.bed.kubectl_command()?;
-        exec::input_output(command.args(["apply", "-f", "-"]), &object.to_string()).map(drop)
+        self.bed.apply(&object.to_string()).map(drop)
     }
 
     /// Deletes pods and waits until they are gone from the API.
     pub(crate) fn delete(&self, names: &[&str]) -> Result<()> {
-        let timeout = format!("--timeout={}s", self.heal.as_secs());
-        let args = ["delete", "pod", "-n", self.namespace, "--ignore-not-found", &timeout];
-        self.bed.kubectl(&[&args, names].concat()).map(drop)
+        self.bed.delete_all::<Pod>(self.namespace, names, self.heal)
     }
 
     /// A field of an object in the namespace, or of a node, by JSON path.
     pub(crate) fn field(&self, object: &str, path: &str) -> Result<String> {
-        let path = format!("jsonpath={{{path}}}");
-        self.bed.kubectl(&["get", object, "-n", self.namespace, "-o", &path])
+        self.bed.field(object, self.namespace, path)
     }
 
     /// The log of a process from here on.

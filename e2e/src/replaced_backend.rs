@@ -2,7 +2,7 @@
 //! the new one.
 
 use std::net::IpAddr;
-use std::process::Stdio;
+use std::process::{Child, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -19,11 +19,18 @@ use testbed::ui::Checks;
 const PORT: u16 = 7201;
 /// Its node port, where it has one.
 const NODE_PORT: u16 = 30_191;
-/// How long the client goes on; in milliseconds where it pauses.
-const SECONDS: u64 = 16;
+/// How long the client goes on.
+const GOES_ON: Duration = Duration::from_secs(16);
 /// When the backend is replaced, and when the old one stops answering: what is still sent to it is lost from then on.
 const REPLACED: Duration = Duration::from_secs(3);
 const SILENT: Duration = Duration::from_secs(10);
+
+/// How long the client goes on where the service is deleted and made again.
+const AGAIN: Duration = Duration::from_secs(22);
+/// OVN has forgotten the service.
+const FORGOTTEN: Duration = Duration::from_secs(2);
+/// The agent has started, and looked through all connections 0.7 and 4 s after it knew all services.
+const LOOKED: Duration = Duration::from_secs(9);
 
 /// From a backend on the client's node to one on the other, and back; and from the other node to the own one, as a traffic policy wants it.
 pub(crate) fn check(bed: &Bed, checks: &mut Checks) -> Result<()> {
@@ -33,6 +40,11 @@ pub(crate) fn check(bed: &Bed, checks: &mut Checks) -> Result<()> {
     }
     let what = "UDP from outside follows to the node's own backend when externalTrafficPolicy becomes Local";
     checks.check(what, policy(bed).map_err(|e| format!("{e:#}")));
+    let what =
+        "UDP follows to the backend of a service that was deleted while no agent was there, and made again";
+    checks.check(what, made_again(bed).map_err(|e| format!("{e:#}")));
+    let what = "UDP of the node itself follows to a service that is made after it began, and made again with another address";
+    checks.check(what, of_the_node(bed).map_err(|e| format!("{e:#}")));
     Ok(())
 }
 
@@ -58,6 +70,59 @@ fn replaced(bed: &Bed, old: (&'static str, &str), new: (&'static str, &str)) -> 
         after: service(&second, None, false),
     };
     served(bed, &change, old, new)
+}
+
+/// The service is deleted while the agent of the client's node is away, and ovn-controller, which would end its connections; it is made again
+/// with another backend when the agent has looked through the connections that it found.
+fn made_again(bed: &Bed) -> Result<String> {
+    let pods = Pods::list(bed)?;
+    let (old, new) = (("n1", "web-1"), ("n2", "web-2"));
+    let first = [(pods.find(old.1)?.1.into(), old.0)];
+    let second = [(pods.find(new.1)?.1.into(), new.0)];
+    let (before, after) = (service(&first, None, false), service(&second, None, false));
+    let echo = Echo::in_pod(bed, old.0, pods.find(old.1)?.0)?;
+    let _echo = Echo::in_pod(bed, new.0, pods.find(new.1)?.0)?;
+    let own =
+        before.create(bed)?.into_iter().find(IpAddr::is_ipv4).context("the service has no IPv4 address")?;
+    let client =
+        Place::Pod { node: "n1".into(), namespace: "shop".into(), name: pods.find("client")?.0.into() };
+    let running = start(bed, &client, (own, PORT), AGAIN)?;
+    thread::sleep(REPLACED);
+    let host = bed.host("n1");
+    let away =
+        host.kill("node-agent").and_then(|()| host.kill("ovn-controller")).and_then(|()| before.delete(bed));
+    // Other trials need them.
+    host.restart("ovn-controller")?;
+    thread::sleep(FORGOTTEN);
+    host.restart("node-agent")?;
+    away?;
+    thread::sleep(LOOKED);
+    let again = after.create_at(bed, own)?;
+    drop(echo);
+    let output = running.wait_with_output()?;
+    after.delete(bed)?;
+    ensure!(again.contains(&own), "the service has {again:?} now, not {own}");
+    to_the_end(&output)
+}
+
+/// A process of the node asks its node port, which the node's own rules translate by the first packet: from before the service is there, and while
+/// it is deleted and made again.
+fn of_the_node(bed: &Bed) -> Result<String> {
+    let pods = Pods::list(bed)?;
+    let backends = [(pods.find("web-2")?.1.into(), "n2")];
+    let service = service(&backends, Some(NODE_PORT), false);
+    let _echo = Echo::in_pod(bed, "n2", pods.find("web-2")?.0)?;
+    let running = start(bed, &Place::Host("n1".into()), (node_ip(1).into(), NODE_PORT), GOES_ON)?;
+    thread::sleep(FORGOTTEN);
+    let first = service.create(bed)?;
+    thread::sleep(REPLACED);
+    service.delete(bed)?;
+    thread::sleep(FORGOTTEN);
+    let second = service.create(bed)?;
+    let output = running.wait_with_output()?;
+    service.delete(bed)?;
+    ensure!(first != second, "the service has {second:?} again");
+    to_the_end(&output)
 }
 
 /// The client asks the first node, whose service has a backend on the other one only, and then also one of its own.
@@ -87,23 +152,30 @@ fn served(bed: &Bed, change: &Change<'_>, old: (&str, &str), new: (&str, &str)) 
     let made = change.before.create(bed)?;
     let own = made.iter().find(|ip| ip.is_ipv4()).map(|ip| (*ip, PORT));
     let (address, port) = change.target.or(own).context("the service has no IPv4 address")?;
-    let mut client = echoes::client(bed, &change.client)?;
-    client.args(["--udp", "--pause", "2", "--timeout", "500", "--count", "1000000"]);
-    client.args(["--seconds", &SECONDS.to_string(), &address.to_string(), &port.to_string()]);
-    let running = client.stdout(Stdio::piped()).spawn().context("cannot start the client")?;
+    let running = start(bed, &change.client, (address, port), GOES_ON)?;
     thread::sleep(REPLACED);
     change.after.create(bed)?;
     thread::sleep(SILENT.saturating_sub(REPLACED));
     drop(echo);
     let output = running.wait_with_output()?;
     change.before.delete(bed)?;
+    to_the_end(&output)
+}
+
+/// Starts a UDP client that goes on asking from one port.
+fn start(bed: &Bed, client: &Place, (address, port): (IpAddr, u16), goes_on: Duration) -> Result<Child> {
+    let mut client = echoes::client(bed, client)?;
+    client.args(["--udp", "--pause", "2", "--timeout", "500", "--count", "1000000"]);
+    client.args(["--seconds", &goes_on.as_secs().to_string(), &address.to_string(), &port.to_string()]);
+    client.stdout(Stdio::piped()).spawn().context("cannot start the client")
+}
+
+/// Whether a client was served until it ended.
+fn to_the_end(output: &Output) -> Result<String> {
     let seen = echoes::round_trips(&String::from_utf8_lossy(&output.stdout))?;
-    let text = format!(
-        "{} answers, {} lost, the last answer {} ms before the end",
-        seen.answers,
-        seen.lost,
-        seen.total_ms.saturating_sub(seen.last_answer_ms)
-    );
-    ensure!(seen.answers > 1000 && seen.total_ms.saturating_sub(seen.last_answer_ms) < 2000, "{text}");
+    let silent = seen.total_ms.saturating_sub(seen.last_answer_ms);
+    let text =
+        format!("{} answers, {} lost, the last answer {silent} ms before the end", seen.answers, seen.lost);
+    ensure!(seen.answers > 1000 && silent < 2000, "{text}");
     Ok(text)
 }

@@ -20,7 +20,7 @@ use testbed::ui::Checks;
 const PORT: u16 = 7202;
 /// Times that the other backend comes or goes, and the time between.
 const CHANGES: usize = 10;
-const PAUSE: Duration = Duration::from_millis(1200);
+const PAUSE: Duration = Duration::from_secs(2);
 /// Most that the clients go on; they end when they are told to. A loaded machine may need five times as long as an idle one.
 const SECONDS: u64 = 120;
 /// Longest until the flow cache has both connections again after the last change. Each change of the endpoints ends their

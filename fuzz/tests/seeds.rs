@@ -40,4 +40,4 @@ macro_rules! seeds {
     };
 }
 
-seeds! { cni_request annotations geneve flow ovsdb_framing openflow_monitor cli_ranges virtual_network pod_attachments }
+seeds! { cni_request annotations geneve flow ovsdb_framing openflow_monitor cli_ranges virtual_network network_attachments pod_attachments traffic_protocol }

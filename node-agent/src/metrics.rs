@@ -27,6 +27,7 @@ pub struct Metrics {
     gateway_given_back: Counter,
     stale_udp_failed: Counter,
     stale_udp_ended: Counter,
+    datapath_unconfirmed: Counter,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -144,6 +145,12 @@ impl Default for Metrics {
             "Failed attempts to end tracked UDP connections to a removed backend of a service",
             stale_udp_failed.clone(),
         );
+        let datapath_unconfirmed = Counter::default();
+        registry.register(
+            "gateway_datapath_unconfirmed",
+            "Times that new services were translated by the node before OVS's datapath was known to have their flows",
+            datapath_unconfirmed.clone(),
+        );
         let stale_udp_ended = Counter::default();
         registry.register(
             "stale_udp_ended",
@@ -164,6 +171,7 @@ impl Default for Metrics {
             gateway_given_back,
             stale_udp_failed,
             stale_udp_ended,
+            datapath_unconfirmed,
         }
     }
 }
@@ -207,6 +215,11 @@ impl Metrics {
     /// Counts a restored object of the gateway.
     pub fn gateway_restored(&self, what: &'static str) {
         self.gateway_restored.get_or_create(&WhatLabels { what }).inc();
+    }
+
+    /// Counts that services were translated although OVS's datapath did not follow its tables in time.
+    pub fn datapath_unconfirmed(&self) {
+        self.datapath_unconfirmed.inc();
     }
 
     /// Counts a failed attempt to end tracked UDP connections to a removed backend.

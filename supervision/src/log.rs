@@ -1,6 +1,7 @@
 //! The log of a process: as text or JSON, to standard error or a file, at a level that can be changed while it runs.
 
 use std::fs::OpenOptions;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock};
 
@@ -95,7 +96,9 @@ pub fn start(args: &LogArgs) -> Result<(), LogError> {
     let layer = fmt::layer().with_writer(writer);
     let layer = match args.log_format {
         LogFormat::Text => {
-            layer.with_ansi(args.logfile.is_none() && std::env::var_os("NO_COLOR").is_none()).boxed()
+            // Colours are for a terminal: who collects logs wants none.
+            let colours = args.logfile.is_none() && std::env::var_os("NO_COLOR").is_none();
+            layer.with_ansi(colours && std::io::stderr().is_terminal()).boxed()
         }
         LogFormat::Json => layer.json().flatten_event(true).boxed(),
     };

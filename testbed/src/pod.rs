@@ -49,10 +49,7 @@ impl Verb {
         match self {
             Self::Add { pod, node } => {
                 let (namespace, name) = split(&pod);
-                exec::input_output(
-                    bed.kubectl_command()?.args(["apply", "-f", "-"]),
-                    &with_image(bed, manifest(namespace, name, node.as_deref()))?.to_string(),
-                )?;
+                bed.apply(&with_image(bed, manifest(namespace, name, node.as_deref()))?.to_string())?;
                 bed.kubectl(&[
                     "wait",
                     "-n",
@@ -90,11 +87,11 @@ impl Verb {
 
 /// Waits until all pods of a namespace are Ready.
 pub fn wait_ready(bed: &Bed, namespace: &str, limit: Duration) -> Result<()> {
-    let timeout = format!("--timeout={}s", exec::patient(limit).as_secs());
-    let waited = bed.kubectl(&["wait", "-n", namespace, "pods", "--all", "--for=condition=Ready", &timeout]);
-    waited.map(drop).with_context(|| match bed.kubectl(&["get", "pods", "-n", namespace, "-o", "wide"]) {
-        Ok(list) => format!("not all pods became Ready:\n{list}"),
-        Err(error) => format!("not all pods became Ready, and they cannot be listed: {error:#}"),
+    bed.pods_ready(namespace, None, exec::patient(limit)).with_context(|| {
+        match bed.kubectl(&["get", "pods", "-n", namespace, "-o", "wide"]) {
+            Ok(list) => format!("not all pods became Ready:\n{list}"),
+            Err(error) => format!("not all pods became Ready, and they cannot be listed: {error:#}"),
+        }
     })
 }
 

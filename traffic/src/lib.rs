@@ -18,5 +18,6 @@ pub mod statistics;
 
 pub use client::PORT;
 pub use measure::{CpuTimes, Host, Latency, Transactions, transactions};
+pub use protocol::any::read_anything;
 pub use protocol::control::Test;
 pub use slices::{GoalOf, SHORTEST};

@@ -1,10 +1,13 @@
 //! Further interfaces of a pod: what its annotations ask for, as one list, and the list that older readers know.
 //!
-//! The annotations are [`REQUEST`], or [`NFN_REQUEST`] in its place, and [`ROUTES`]. A network that is asked for is named only;
-//! which one it is, and whether the pod may use it, is for the controller to say.
+//! The annotations are [`REQUEST`], or [`NFN_REQUEST`] in its place, and [`ROUTES`]; [`PRIMARY`], if neither of
+//! the first two is there; and [`SELECTIONS`], which names definitions of networks of any plugin. A network that is asked for is
+//! named only; which one it is, and whether the pod may use it, is for the controller to say.
 
 mod iface_list;
+mod primary;
 mod request;
+mod selection;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,7 +16,9 @@ use ipnet::IpNet;
 
 use crate::MacAddr;
 pub use iface_list::{Iface, iface_list};
+pub use primary::PrimaryWish;
 pub use request::parse;
+pub use selection::{MAX_SELECTIONS, SELECTIONS, Selection, selections};
 
 /// Key of the list of a pod's further interfaces.
 pub const REQUEST: &str = "ovnNetwork";
@@ -21,6 +26,8 @@ pub const REQUEST: &str = "ovnNetwork";
 pub const NFN_REQUEST: &str = "k8s.plugin.opnfv.org/nfn-network";
 /// Key of further routes inside the pod.
 pub const ROUTES: &str = "ovnNetworkRoutes";
+/// Key of the addresses that a pod asks for on the cluster's network; not read where a pod asks for networks by name.
+pub const PRIMARY: &str = "ovn";
 /// Key of the list that the controller writes for older readers.
 pub const IFACE_LIST: &str = "ovnIfaceList";
 /// Further interfaces that a pod may have.
@@ -37,6 +44,8 @@ pub struct PodAttachments {
     pub attachments: Vec<Attachment>,
     /// Further routes, each through one of the attachments.
     pub routes: Vec<Route>,
+    /// Addresses on the cluster's network.
+    pub primary: Option<PrimaryWish>,
 }
 
 /// One further interface.
@@ -50,8 +59,8 @@ pub struct Attachment {
     pub ips: Vec<StaticIp>,
     /// The MAC address that the pod asks for; without one it follows from the address.
     pub mac: Option<MacAddr>,
-    /// A gateway in place of the network's own.
-    pub gateway: Option<IpAddr>,
+    /// Gateways in place of the network's own, at most one of a family.
+    pub gateways: Vec<IpAddr>,
     /// The pod's default route goes through this interface.
     pub default_route: bool,
 }
@@ -93,7 +102,7 @@ pub struct Route {
 }
 
 impl PodAttachments {
-    /// Whether the pod asks for nothing.
+    /// Whether the pod asks for no further interface.
     pub fn is_empty(&self) -> bool {
         self.attachments.is_empty() && self.routes.is_empty()
     }

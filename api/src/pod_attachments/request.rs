@@ -7,8 +7,8 @@ use ipnet::IpNet;
 use serde_json::{Map, Value};
 
 use super::{
-    Attachment, MAX_INTERFACE_NAME, MAX_INTERFACES, MAX_ROUTES, NFN_REQUEST, NetworkRef, PodAttachments,
-    REQUEST, ROUTES, RequestError, Route, StaticIp,
+    Attachment, MAX_INTERFACE_NAME, MAX_INTERFACES, MAX_ROUTES, NFN_REQUEST, NetworkRef, PRIMARY,
+    PodAttachments, REQUEST, ROUTES, RequestError, Route, StaticIp, primary,
 };
 use crate::MacAddr;
 use crate::quote::quoted;
@@ -41,7 +41,8 @@ pub fn parse<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Result<PodAttachments
         }
         (Some(text), None) => Reader { key: REQUEST }.interfaces(text, &mut found)?,
         (None, Some(text)) => Reader { key: NFN_REQUEST }.interfaces(text, &mut found)?,
-        (None, None) => {}
+        // What asks for networks by name goes before the annotation of one interface.
+        (None, None) => found.primary = given(PRIMARY).map(primary::parse).transpose()?,
     }
     if let Some(text) = given(ROUTES) {
         let reader = Reader { key: ROUTES };
@@ -62,16 +63,16 @@ pub fn parse<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Result<PodAttachments
 }
 
 /// Reads the value of one annotation.
-struct Reader {
-    key: &'static str,
+pub(super) struct Reader {
+    pub(super) key: &'static str,
 }
 
 impl Reader {
-    fn error(&self, problem: impl Into<String>) -> RequestError {
+    pub(super) fn error(&self, problem: impl Into<String>) -> RequestError {
         RequestError { key: self.key, problem: problem.into() }
     }
 
-    fn json(&self, text: &str) -> Result<Value, RequestError> {
+    pub(super) fn json(&self, text: &str) -> Result<Value, RequestError> {
         let error = match serde_json::from_str(text) {
             Ok(value) => return Ok(value),
             Err(error) => error,
@@ -178,38 +179,55 @@ impl Reader {
                 quoted(&interface)
             )));
         }
+        let (ips, mac) = (self.ips(path, &map)?, self.mac(path, &map)?);
+        let gateways = self.gateway(path, &map)?.into_iter().collect();
+        let default_route = self.truth(path, &map)?;
+        Ok(Attachment { network, interface, ips, mac, gateways, default_route })
+    }
+
+    /// The addresses asked for, at most one of each family.
+    pub(super) fn ips(&self, path: &str, map: &Map<String, Value>) -> Result<Vec<StaticIp>, RequestError> {
         let mut ips = Vec::new();
-        for one in text(&["ip_address", "ipAddress"])?.iter().flat_map(|text| text.split(',')) {
+        let field = field(path, "ip_address");
+        for one in self.text(path, map, &["ip_address", "ipAddress"])?.iter().flat_map(|text| text.split(','))
+        {
             let ip = static_ip(one.trim()).ok_or_else(|| {
                 self.error(format!(
-                    "`{path}.ip_address`: `{}` is no address; the form is 172.16.24.2 or 172.16.24.2/24",
+                    "`{field}`: `{}` is no address; the form is 172.16.24.2 or 172.16.24.2/24",
                     quoted(one)
                 ))
             })?;
             if ips.iter().any(|other: &StaticIp| other.ip.is_ipv4() == ip.ip.is_ipv4()) {
-                return Err(self.error(format!(
-                    "`{path}.ip_address`: two addresses of one family; one of each is possible"
-                )));
+                return Err(
+                    self.error(format!("`{field}`: two addresses of one family; one of each is possible"))
+                );
             }
             ips.push(ip);
         }
-        let mac = match text(&["mac_address", "macAddress"])? {
-            None => None,
-            Some(text) => {
-                Some(mac(&text).map_err(|problem| self.error(format!("`{path}.mac_address`: {problem}")))?)
-            }
-        };
-        let gateway = match text(&["gateway_ip"])? {
-            None => None,
-            Some(text) => Some(text.parse::<IpAddr>().map_err(|_bad| {
-                self.error(format!(
-                    "`{path}.gateway_ip`: `{}` is no address; the form is 172.16.24.1",
-                    quoted(text)
-                ))
-            })?),
-        };
-        let default_route = self.truth(path, &map)?;
-        Ok(Attachment { network, interface, ips, mac, gateway, default_route })
+        Ok(ips)
+    }
+
+    /// The MAC address asked for.
+    pub(super) fn mac(&self, path: &str, map: &Map<String, Value>) -> Result<Option<MacAddr>, RequestError> {
+        let Some(text) = self.text(path, map, &["mac_address", "macAddress"])? else { return Ok(None) };
+        let error = |problem| self.error(format!("`{}`: {problem}", field(path, "mac_address")));
+        mac(&text).map(Some).map_err(error)
+    }
+
+    /// The gateway asked for.
+    pub(super) fn gateway(
+        &self,
+        path: &str,
+        map: &Map<String, Value>,
+    ) -> Result<Option<IpAddr>, RequestError> {
+        let Some(text) = self.text(path, map, &["gateway_ip"])? else { return Ok(None) };
+        text.parse().map(Some).map_err(|_bad| {
+            self.error(format!(
+                "`{}`: `{}` is no address; the form is 172.16.24.1",
+                field(path, "gateway_ip"),
+                quoted(text)
+            ))
+        })
     }
 
     /// The text of a field that has one of these names, without blanks around it; none where it is empty.
@@ -222,11 +240,15 @@ impl Reader {
         let mut given = names.iter().filter_map(|name| Some((*name, map.get(*name)?)));
         let Some((name, value)) = given.next() else { return Ok(None) };
         if let Some((other, _)) = given.next() {
-            return Err(self.error(format!("`{path}` has both `{name}` and `{other}`; one is possible")));
+            let place = if path.is_empty() { "it".to_owned() } else { format!("`{path}`") };
+            return Err(self.error(format!("{place} has both `{name}` and `{other}`; one is possible")));
         }
         match value {
             Value::String(text) => Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty())),
-            other => Err(self.error(format!("`{path}.{name}` is {}; a text is needed", quoted(other)))),
+            other => {
+                let field = field(path, name);
+                Err(self.error(format!("`{field}` is {}; a text is needed", quoted(other))))
+            }
         }
     }
 
@@ -297,6 +319,11 @@ impl Reader {
     }
 }
 
+/// A field by its path.
+fn field(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
 fn network(text: &str) -> Option<NetworkRef> {
     let label = |text: &str| crate::virtual_network::check_name(text).is_ok();
     let (namespace, name) = match text.split_once('/') {
@@ -307,13 +334,13 @@ fn network(text: &str) -> Option<NetworkRef> {
     good.then(|| NetworkRef { namespace, name: name.to_owned() })
 }
 
-fn is_interface_name(name: &str) -> bool {
+pub(super) fn is_interface_name(name: &str) -> bool {
     name.len() <= MAX_INTERFACE_NAME
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
         && name.bytes().last().is_some_and(|byte| byte.is_ascii_digit())
 }
 
-fn static_ip(text: &str) -> Option<StaticIp> {
+pub(super) fn static_ip(text: &str) -> Option<StaticIp> {
     if let Ok(ip) = text.parse() {
         return Some(StaticIp { ip, prefix_len: None });
     }
@@ -321,7 +348,7 @@ fn static_ip(text: &str) -> Option<StaticIp> {
     Some(StaticIp { ip: net.addr(), prefix_len: Some(net.prefix_len()) })
 }
 
-fn mac(text: &str) -> Result<MacAddr, String> {
+pub(super) fn mac(text: &str) -> Result<MacAddr, String> {
     let mac: MacAddr = text.parse().map_err(|error: crate::mac::ParseMacError| error.to_string())?;
     if mac.0[0] & 1 == 1 || mac == MacAddr::default() {
         return Err(format!(

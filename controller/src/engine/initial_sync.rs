@@ -13,7 +13,7 @@ use crate::alloc::Owner;
 use crate::config::Config;
 use crate::index::Namespace;
 use crate::index::convert::{SeenNode, SeenPod};
-use crate::index::network::SeenNetwork;
+use crate::index::network::{SeenDefinition, SeenNetwork};
 use crate::index::policy::Policy;
 use crate::reconcile::foreign::of_virtual_network;
 use crate::state::{Effects, FoundAttachment, FoundNode, FoundPort, State, Watched};
@@ -31,6 +31,8 @@ pub enum Input {
     EndpointSlices(Watched<(EndpointSlice, Vec<Problem>), NamespacedName>),
     Policies(Watched<(Policy, Vec<Problem>), NamespacedName>),
     Networks(Watched<SeenNetwork, NamespacedName>),
+    /// `None`: the API server does not know the kind.
+    Definitions(Option<Watched<SeenDefinition, NamespacedName>>),
 }
 
 /// Applies a report to the state.
@@ -43,6 +45,7 @@ pub(super) fn apply(state: &mut State, input: Input) -> Effects {
         Input::EndpointSlices(change) => state.endpoint_slices(change),
         Input::Policies(change) => state.policies(change),
         Input::Networks(change) => state.virtual_networks(change),
+        Input::Definitions(change) => state.definitions(change),
     }
 }
 
@@ -86,6 +89,9 @@ pub(super) struct Seeding {
     slices: Kind<(EndpointSlice, Vec<Problem>), NamespacedName>,
     policies: Kind<(Policy, Vec<Problem>), NamespacedName>,
     networks: Kind<SeenNetwork, NamespacedName>,
+    definitions: Kind<SeenDefinition, NamespacedName>,
+    /// Whether the API server knows the kind of the definitions.
+    has_definitions: bool,
     pods: Kind<SeenPod, NamespacedName>,
 }
 
@@ -100,10 +106,15 @@ impl Seeding {
             Input::EndpointSlices(change) => self.slices.take(change, |(slice, _)| slice.name.clone()),
             Input::Policies(change) => self.policies.take(change, |(policy, _)| policy.name.clone()),
             Input::Networks(change) => self.networks.take(change, |seen| seen.name.clone()),
+            Input::Definitions(change) => {
+                self.has_definitions = change.is_some();
+                let change = change.unwrap_or_else(|| Watched::Reset(Vec::new()));
+                self.definitions.take(change, |seen| seen.name.clone());
+            }
         }
     }
 
-    fn lists(&self) -> [(&'static str, bool); 7] {
+    fn lists(&self) -> [(&'static str, bool); 8] {
         [
             ("nodes", self.nodes.listed),
             ("namespaces", self.namespaces.listed),
@@ -111,6 +122,7 @@ impl Seeding {
             ("endpoint slices", self.slices.listed),
             ("network policies", self.policies.listed),
             ("virtual networks", self.networks.listed),
+            ("network attachment definitions", self.definitions.listed),
             ("pods", self.pods.listed),
         ]
     }
@@ -128,11 +140,12 @@ impl Seeding {
     }
 
     /// All objects as first lists: nodes first, networks before the pods on them.
-    pub(super) fn into_inputs(self) -> [Input; 7] {
+    pub(super) fn into_inputs(self) -> [Input; 8] {
         [
             Input::Nodes(self.nodes.into_list()),
             Input::Namespaces(self.namespaces.into_list()),
             Input::Networks(self.networks.into_list()),
+            Input::Definitions(self.has_definitions.then(|| self.definitions.into_list())),
             Input::Pods(self.pods.into_list()),
             Input::Services(self.services.into_list()),
             Input::EndpointSlices(self.slices.into_list()),

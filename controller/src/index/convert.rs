@@ -8,7 +8,7 @@ use api::annotation::{
     self, AnnotationError, FamilyAddresses, GatewayConfig, GatewayConfigs, NodeSubnets, PodNetwork,
     PodNetworks,
 };
-use api::pod_attachments::{self, PodAttachments, RequestError};
+use api::pod_attachments::{self, PodAttachments, RequestError, Selection};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1 as core;
 
@@ -58,6 +58,8 @@ pub struct SeenPod {
     pub others: BTreeMap<String, PodNetwork>,
     /// The interfaces on other networks that it asks for.
     pub request: Result<PodAttachments, RequestError>,
+    /// The NetworkAttachmentDefinitions that it names, of any plugin.
+    pub selections: Result<Vec<Selection>, RequestError>,
     /// The annotation is trusted: it existed when this controller started, and only a controller writes it.
     pub believed: bool,
 }
@@ -182,12 +184,15 @@ pub fn pod(object: core::Pod) -> Option<SeenPod> {
         .and_then(|value| PodNetworks::all_of(value).ok())
         .map(|(_, others)| others);
     let request = pod_attachments::parse(get);
+    let selections =
+        get(pod_attachments::SELECTIONS).map_or_else(|| Ok(Vec::new()), pod_attachments::selections);
     Some(SeenPod {
         finished,
         created,
         networks,
         others: others.unwrap_or_default(),
         request,
+        selections,
         believed: false,
         pod: Pod {
             name,

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::annotation::PodRoute;
+use api::network_attachment::{Definition, NetworkAttachmentDefinition};
 use api::virtual_network::{
     FINALIZER, Reach, Scope, SpecError, Subnet, VirtualNetwork, VirtualNetworkSpec, VirtualNetworkStatus,
 };
@@ -43,6 +44,18 @@ pub fn read(object: &VirtualNetwork) -> SeenNetwork {
         spec: object.read_spec(),
         status: object.read_status(),
     }
+}
+
+/// A NetworkAttachmentDefinition as the API server has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeenDefinition {
+    pub name: NamespacedName,
+    pub definition: Definition,
+}
+
+/// Reads a NetworkAttachmentDefinition.
+pub fn read_definition(object: &NetworkAttachmentDefinition) -> SeenDefinition {
+    SeenDefinition { name: NamespacedName::from(&object.metadata), definition: object.read() }
 }
 
 /// A network that pods may attach to: its fields are right, and nobody else has its ranges or its name.

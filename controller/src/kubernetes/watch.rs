@@ -4,6 +4,7 @@
 use std::fmt::Debug;
 
 use api::Lenient;
+use api::network_attachment::NetworkAttachmentDefinition;
 use api::virtual_network::VirtualNetwork;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1 as core;
@@ -39,8 +40,8 @@ struct Kind<K, T, N> {
     read: fn(K) -> Option<T>,
     key: fn(&K) -> N,
     input: fn(Watched<T, N>) -> Input,
-    /// The API server may not know the kind: then there are no objects of it.
-    may_be_unknown: bool,
+    /// The report that the API server does not know the kind, where that is no error.
+    unknown: Option<fn() -> Input>,
 }
 
 /// Starts all watches, each a task of the set. Without `network_policy` no policy is of interest.
@@ -67,35 +68,35 @@ pub fn start(
         read: convert::node,
         key: |node: &core::Node| node.name_any(),
         input: Input::Nodes,
-        may_be_unknown: false,
+        unknown: None,
     });
     watch!(Kind {
         name: "pods",
         read: convert::pod,
         key: namespaced::<core::Pod>,
         input: Input::Pods,
-        may_be_unknown: false,
+        unknown: None,
     });
     watch!(Kind {
         name: "namespaces",
         read: convert::namespace,
         key: |namespace: &core::Namespace| namespace.name_any(),
         input: Input::Namespaces,
-        may_be_unknown: false,
+        unknown: None,
     });
     watch!(Kind {
         name: "services",
         read: |Lenient(object): Lenient<core::Service>| Some(Service::from_object(&object)),
         key: namespaced::<Lenient<core::Service>>,
         input: Input::Services,
-        may_be_unknown: false,
+        unknown: None,
     });
     watch!(Kind {
         name: "endpoint slices",
         read: |object: discovery::EndpointSlice| Some(EndpointSlice::from_object(&object)),
         key: namespaced::<discovery::EndpointSlice>,
         input: Input::EndpointSlices,
-        may_be_unknown: false,
+        unknown: None,
     });
     watch!(Kind {
         name: "network policies",
@@ -106,14 +107,21 @@ pub fn start(
         },
         key: namespaced::<networking::NetworkPolicy>,
         input: Input::Policies,
-        may_be_unknown: false,
+        unknown: None,
     });
     watch!(Kind {
         name: "virtual networks",
         read: |object: VirtualNetwork| Some(network::read(&object)),
         key: namespaced::<VirtualNetwork>,
         input: Input::Networks,
-        may_be_unknown: true,
+        unknown: Some(|| Input::Networks(Watched::Reset(Vec::new()))),
+    });
+    watch!(Kind {
+        name: "network attachment definitions",
+        read: |object: NetworkAttachmentDefinition| Some(network::read_definition(&object)),
+        key: namespaced::<NetworkAttachmentDefinition>,
+        input: |change| Input::Definitions(Some(change)),
+        unknown: Some(|| Input::Definitions(None)),
     });
 }
 
@@ -130,7 +138,7 @@ where
     let mut listed = Vec::new();
     let mut is_unknown = false;
     while let Some(event) = events.next().await {
-        let change = match event {
+        let input = match event {
             Ok(Event::Init) => {
                 listed.clear();
                 continue;
@@ -142,29 +150,30 @@ where
             Ok(Event::InitDone) => {
                 tracing::info!(objects = listed.len(), "listed");
                 is_unknown = false;
-                Watched::Reset(std::mem::take(&mut listed))
+                (kind.input)(Watched::Reset(std::mem::take(&mut listed)))
             }
             Ok(Event::Apply(object)) => match (kind.read)(object) {
-                Some(object) => Watched::Apply(object),
+                Some(object) => (kind.input)(Watched::Apply(object)),
                 None => continue,
             },
-            Ok(Event::Delete(object)) => Watched::Delete((kind.key)(&object)),
-            Err(error) if kind.may_be_unknown && is_unknown_kind(&error) => {
-                if std::mem::replace(&mut is_unknown, true) {
+            Ok(Event::Delete(object)) => (kind.input)(Watched::Delete((kind.key)(&object))),
+            Err(error) => {
+                if let Some(unknown) = kind.unknown.filter(|_| is_unknown_kind(&error)) {
+                    if std::mem::replace(&mut is_unknown, true) {
+                        continue;
+                    }
+                    tracing::info!(
+                        "the API server does not know this kind, so there is none; looking again from time to time"
+                    );
+                    unknown()
+                } else {
+                    metrics.error(ErrorKind::Watch);
+                    tracing::warn!(error = chain(&error), "watch failed; retrying");
                     continue;
                 }
-                tracing::info!(
-                    "the API server does not know this kind, so there is none; looking again from time to time"
-                );
-                Watched::Reset(Vec::new())
-            }
-            Err(error) => {
-                metrics.error(ErrorKind::Watch);
-                tracing::warn!(error = chain(&error), "watch failed; retrying");
-                continue;
             }
         };
-        if inputs.send((kind.input)(change)).await.is_err() {
+        if inputs.send(input).await.is_err() {
             // The engine has ended, and that is the end to be reported.
             return std::future::pending().await;
         }
@@ -217,7 +226,7 @@ mod tests {
             read: convert::namespace,
             key: |namespace: &core::Namespace| namespace.name_any(),
             input: Input::Namespaces,
-            may_be_unknown: false,
+            unknown: None,
         };
         let task = tokio::spawn(follow(Api::all(client), kind, inputs, metrics.clone()));
         let mut next = async || tokio::time::timeout(Duration::from_secs(20), queue.recv()).await.unwrap();
@@ -252,7 +261,7 @@ mod tests {
             read: |object: VirtualNetwork| Some(network::read(&object)),
             key: namespaced::<VirtualNetwork>,
             input: Input::Networks,
-            may_be_unknown: true,
+            unknown: Some(|| Input::Networks(Watched::Reset(Vec::new()))),
         };
         let task = tokio::spawn(follow(Api::all(client), kind, inputs, metrics.clone()));
         let mut next = async || tokio::time::timeout(Duration::from_secs(20), queue.recv()).await.unwrap();

@@ -2,12 +2,14 @@
 //! for are nothing to a pod that runs.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use api::NamespacedName;
 use api::annotation::{DEFAULT_NETWORK, PodNetwork, PodRoute, ROLE_SECONDARY};
-use api::pod_attachments::{Attachment, Iface, PodAttachments, REQUEST, ROUTES, StaticIp};
+use api::pod_attachments::{Attachment, Iface, PodAttachments, ROUTES, StaticIp};
 use ipnet::IpNet;
 
+use super::definitions::all_of;
 use super::pods::object;
 use super::{Effects, Notice, NoticeKind, State};
 use crate::alloc::{GrantError, Owner, Wish};
@@ -65,7 +67,7 @@ fn entry(attached: &Attached) -> PodNetwork {
 /// another interface, and the others.
 pub(super) fn entries(mut default: PodNetwork, attachments: &[Attached]) -> api::annotation::PodNetworks {
     let elsewhere: Vec<_> = attachments.iter().flat_map(|attached| &attached.default_gateways).collect();
-    let stays = |ip: &std::net::IpAddr| !elsewhere.iter().any(|other| same_family(**other, *ip));
+    let stays = |ip: &IpAddr| !elsewhere.iter().any(|other| same_family(**other, *ip));
     default.gateway_ips.retain(stays);
     default.gateway_ip = default.gateway_ip.filter(stays);
     let others = attachments.iter().map(|attached| (attached.key.clone(), entry(attached)));
@@ -111,17 +113,19 @@ impl State {
         };
         let request =
             seen.request.as_ref().map_err(|error| trouble(NoticeKind::Malformed, error.to_string()))?;
+        let selected = self.selected(seen).map_err(|(kind, error)| trouble(kind, error))?;
+        let wanted = all_of(request, selected).map_err(|error| trouble(NoticeKind::Malformed, error))?;
         let mut found: Vec<Attached> = Vec::new();
         let mut fresh: Vec<(NamespacedName, Owner)> = Vec::new();
         let mut failed = None;
-        for wanted in &request.attachments {
+        for (key, wanted) in &wanted {
             match self.attach_one(seen, wanted, &found) {
                 Ok((attached, owner, is_new)) => {
                     fresh.extend(is_new.then(|| (attached.network.clone(), owner)));
                     found.push(attached);
                 }
                 Err((kind, error)) => {
-                    let message = format!("annotation {REQUEST}: interface {}: {error}", wanted.interface);
+                    let message = format!("annotation {key}: interface {}: {error}", wanted.interface);
                     failed = Some(trouble(kind, message));
                     break;
                 }
@@ -201,15 +205,14 @@ impl State {
             .map_err(|error| (NoticeKind::Network, error))?;
         let (name, mtu) = (network.name.clone(), network.mtu);
         let subnets = network.subnets.clone();
-        let default_gateways = match (wanted.default_route, wanted.gateway) {
-            (true, None) => subnets.iter().map(|subnet| subnet.gateway).collect(),
-            (true, Some(gateway)) => vec![gateway],
+        let default_gateways = match (wanted.default_route, wanted.gateways.is_empty()) {
+            (true, true) => subnets.iter().map(|subnet| subnet.gateway).collect(),
+            (true, false) => wanted.gateways.clone(),
             (false, _) => Vec::new(),
         };
-        if let Some(gateway) = wanted.gateway
-            && !subnets.iter().any(|subnet| subnet.net.contains(&gateway))
-        {
-            let error = format!("gateway_ip {gateway} is not an address of virtual network {name}");
+        let is_held = |gateway: &&IpAddr| !subnets.iter().any(|subnet| subnet.net.contains(*gateway));
+        if let Some(gateway) = wanted.gateways.iter().find(is_held) {
+            let error = format!("gateway {gateway} is not an address of virtual network {name}");
             return Err((NoticeKind::Malformed, error));
         }
         let key = key(&name, &wanted.interface, found);
@@ -256,7 +259,7 @@ impl State {
 
     /// A network of this name changed, or addresses of it are free: pods may have waited for it, the oldest first.
     pub(super) fn retry_pods_of_network(&mut self, name: &str, effects: &mut Effects) {
-        for pod in self.waiting.of_network(name) {
+        for pod in self.waiting.of_network(name, self.definitions.naming(name)) {
             if let Some(seen) = self.waiting.get(&pod).cloned() {
                 self.apply_pod(seen, effects);
             }

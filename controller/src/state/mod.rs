@@ -5,6 +5,7 @@
 mod annotating;
 mod attachments;
 mod claims;
+mod definitions;
 pub mod network;
 mod networks;
 mod nodes;
@@ -13,7 +14,11 @@ mod services_policies;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod tests_definitions;
+#[cfg(test)]
 mod tests_networks;
+#[cfg(test)]
+mod tests_primary;
 mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -222,6 +227,8 @@ pub struct State {
     ipam: Ipam,
     /// Virtual networks, ready and not.
     networks: networks::Networks,
+    /// NetworkAttachmentDefinitions.
+    definitions: definitions::Definitions,
     /// Addresses on virtual networks.
     network_ipam: NetworkIpam,
     /// Nodes that have no ranges because of an error.
@@ -260,6 +267,7 @@ impl State {
                 .with_host_network_namespace(config.host_network_namespace.clone()),
             ipam: Ipam::default(),
             networks: networks::Networks::default(),
+            definitions: definitions::Definitions::default(),
             network_ipam: NetworkIpam::default(),
             failed_nodes: BTreeMap::new(),
             waiting: waiting::Waiting::default(),

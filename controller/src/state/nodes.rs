@@ -224,6 +224,7 @@ impl State {
                 networks: Some(Ok(network::of_pod(&self.config, allocation))),
                 others: BTreeMap::new(),
                 request: Ok(PodAttachments::default()),
+                selections: Ok(Vec::new()),
                 believed: true,
             })
             .collect()

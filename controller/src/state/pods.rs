@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::annotation::{POD_NETWORKS, encode};
 use api::host_port::Conflict;
+use api::network_attachment::STATUS;
 use api::ovn_name;
 use api::pod_attachments::{IFACE_LIST, PodAttachments};
 
@@ -97,7 +98,11 @@ impl State {
         }
         if let Some(kept) = self.kept_attachments(&seen) {
             seen.pod.attachments = kept;
-        } else if self.waiting.get(&name).is_some_and(|old| old.request != seen.request) {
+        } else if self
+            .waiting
+            .get(&name)
+            .is_some_and(|old| old.request != seen.request || old.selections != seen.selections)
+        {
             // What it got while it waited was for what it asked for then.
             let networks = self.network_ipam.release(&seen.pod.uid, self.now);
             self.networks.touched.extend(networks);
@@ -117,6 +122,7 @@ impl State {
 
     /// The notice for a new pod on its node's own network that asks for further interfaces.
     fn host_network_request(&self, seen: &SeenPod) -> Option<Notice> {
+        // Definitions of other plugins are for those to refuse.
         let asks = seen.request.as_ref().map_or(true, |request| !request.is_empty());
         let is_new = !self.index.pods.contains_key(&seen.pod.name);
         (asks && is_new).then(|| Notice {
@@ -140,13 +146,14 @@ impl State {
             object: Some(object(seen)),
             message: format!("pod {}: {message}", seen.pod.name),
         };
+        let wish = seen.request.as_ref().ok().and_then(|request| request.primary.as_ref());
         let found = match &seen.networks {
             Some(Err(error)) => return Err(malformed(error.to_string())),
             // Only this controller allocates addresses, so the annotation is not trusted; one that cannot be the pod's is an error.
             Some(Ok(network)) if !seen.believed => {
                 let ips: Vec<_> = network.ip_addresses.iter().map(ipnet::IpNet::addr).collect();
                 match self.ipam.check(uid, &seen.pod.node, &ips, network.mac_address) {
-                    Ok(()) => self.ipam.allocate(uid, &seen.pod.node, self.now),
+                    Ok(()) => self.ipam.allocate(uid, &seen.pod.node, wish, self.now),
                     Err(IpamError::NoNode(node)) => Err(IpamError::NoNode(node)),
                     Err(other) => Err(IpamError::Annotation(Box::new(other))),
                 }
@@ -159,7 +166,7 @@ impl State {
                     other => IpamError::Annotation(Box::new(other)),
                 })
             }
-            None => self.ipam.allocate(uid, &seen.pod.node, self.now),
+            None => self.ipam.allocate(uid, &seen.pod.node, wish, self.now),
         };
         match found {
             Ok(allocation) => Ok(Some(allocation)),
@@ -197,6 +204,7 @@ impl State {
             return BTreeMap::new();
         }
         lacking.insert(IFACE_LIST, iface_list(attachments, self));
+        lacking.extend(self.network_status(seen, allocation, attachments).map(|value| (STATUS, value)));
         lacking
     }
 
@@ -266,6 +274,7 @@ impl State {
                 networks: None,
                 others: BTreeMap::new(),
                 request: waiting.map_or_else(|| Ok(PodAttachments::default()), |seen| seen.request.clone()),
+                selections: waiting.map_or_else(|| Ok(Vec::new()), |seen| seen.selections.clone()),
                 believed: false,
                 pod,
             };

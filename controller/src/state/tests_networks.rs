@@ -7,7 +7,7 @@ use crate::config::Features;
 use crate::index::convert::{self, SeenPod};
 use crate::index::network::{self, SeenNetwork};
 
-fn state() -> State {
+pub(super) fn state() -> State {
     let mut state = State::new(Config {
         cluster_subnets: vec!["10.244.0.0/16/24".parse().unwrap()],
         service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
@@ -29,24 +29,24 @@ fn node(name: &str) -> SeenNode {
     convert::node(serde_json::from_value(object).unwrap()).unwrap()
 }
 
-fn object(namespace: &str, name: &str, created: u32, spec: Value) -> Value {
+pub(super) fn object(namespace: &str, name: &str, created: u32, spec: Value) -> Value {
     json!({"metadata": {"name": name, "namespace": namespace, "uid": format!("{namespace}-{name}-{created}"),
         "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z"), "generation": 1}, "spec": spec})
 }
 
-fn seen(object: Value) -> SeenNetwork {
+pub(super) fn seen(object: Value) -> SeenNetwork {
     network::read(&serde_json::from_value(object).unwrap())
 }
 
-fn blue(net: &str) -> SeenNetwork {
+pub(super) fn blue(net: &str) -> SeenNetwork {
     seen(object("x", "blue", 1, json!({ "subnets": [net] })))
 }
 
-fn for_all(namespace: &str, name: &str, created: u32, net: &str) -> SeenNetwork {
+pub(super) fn for_all(namespace: &str, name: &str, created: u32, net: &str) -> SeenNetwork {
     seen(object(namespace, name, created, json!({"scope": "Cluster", "subnets": [net], "reach": "Outside"})))
 }
 
-fn pod_on(node: &str, name: &str, annotations: Value) -> SeenPod {
+pub(super) fn pod_on(node: &str, name: &str, annotations: Value) -> SeenPod {
     let object = json!({
         "metadata": { "name": name, "namespace": "x", "uid": name, "annotations": annotations },
         "spec": { "nodeName": node, "containers": [] },
@@ -62,13 +62,13 @@ fn net1(name: &str) -> SeenPod {
     asking(name, r#"[{"name":"blue","interface":"net1"}]"#)
 }
 
-fn addresses(state: &State, name: &str) -> Vec<String> {
+pub(super) fn addresses(state: &State, name: &str) -> Vec<String> {
     let pod = state.index.pods.get(&NamespacedName::new("x", name));
     let attached = pod.into_iter().flat_map(|pod| &pod.attachments).flat_map(|attached| &attached.addresses);
     attached.map(ToString::to_string).collect()
 }
 
-fn messages(effects: &Effects) -> Vec<&str> {
+pub(super) fn messages(effects: &Effects) -> Vec<&str> {
     effects.notices.iter().map(|notice| notice.message.as_str()).collect()
 }
 
@@ -232,7 +232,7 @@ fn a_request_that_cannot_be_read_is_told_of_and_healed_by_another() {
         ("{", "annotation ovnNetwork: it is not JSON"),
         (
             r#"[{"name":"blue","interface":"net1","gateway_ip":"10.0.0.1"}]"#,
-            "gateway_ip 10.0.0.1 is not an address of",
+            "gateway 10.0.0.1 is not an address of",
         ),
         (
             r#"{"ovnNetwork":[{"name":"blue","interface":"net1"}],"ovnNetworkRoutes":[{"dst":"10.0.0.0/8","gw":"10.0.0.1"}]}"#,

@@ -1,10 +1,13 @@
 //! Pods without an address, oldest first, found by name and by node: the cost of a pod's end or a node's heartbeat must not grow
 //! with the number of waiting pods.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::Hash;
 
 use crate::index::convert::SeenPod;
 use api::NamespacedName;
+use api::pod_attachments::Selection;
 
 /// The order in which pods get an address: creation time, then name.
 type Turn = (i64, NamespacedName);
@@ -18,6 +21,8 @@ pub(super) struct Waiting {
     by_node: HashMap<String, BTreeSet<Turn>>,
     /// By the names of the virtual networks that a pod asks for, without their namespaces.
     by_network: HashMap<String, BTreeSet<Turn>>,
+    /// By the names of the NetworkAttachmentDefinitions that a pod names, with the pod's namespace where it says none.
+    by_definition: HashMap<NamespacedName, BTreeSet<Turn>>,
     /// What has been reported of a pod.
     told: HashMap<NamespacedName, String>,
 }
@@ -28,8 +33,24 @@ fn networks(seen: &SeenPod) -> impl Iterator<Item = &String> {
     wanted.map(|attachment| &attachment.network.name)
 }
 
+/// Names of the definitions that a pod names.
+fn definitions(seen: &SeenPod) -> impl Iterator<Item = NamespacedName> {
+    let selections = seen.selections.as_ref().ok().into_iter().flatten();
+    selections.map(|selection| definition_of(seen, selection))
+}
+
+/// The definition that an element means.
+pub(super) fn definition_of(seen: &SeenPod, selection: &Selection) -> NamespacedName {
+    let namespace = selection.definition.namespace.as_ref().unwrap_or(&seen.pod.name.namespace);
+    NamespacedName::new(namespace, &selection.definition.name)
+}
+
 /// Takes a pod out of the set of `key`.
-fn take_out(sets: &mut HashMap<String, BTreeSet<Turn>>, key: &str, turn: &Turn) {
+fn take_out<K: Eq + Hash + Borrow<Q>, Q: Eq + Hash + ?Sized>(
+    sets: &mut HashMap<K, BTreeSet<Turn>>,
+    key: &Q,
+    turn: &Turn,
+) {
     if let Some(turns) = sets.get_mut(key) {
         turns.remove(turn);
         if turns.is_empty() {
@@ -50,6 +71,9 @@ impl Waiting {
         for network in networks(&seen) {
             self.by_network.entry(network.clone()).or_default().insert(turn.clone());
         }
+        for definition in definitions(&seen) {
+            self.by_definition.entry(definition).or_default().insert(turn.clone());
+        }
         self.pods.insert(turn, seen);
     }
 
@@ -62,6 +86,9 @@ impl Waiting {
         take_out(&mut self.by_node, &seen.pod.node, &turn);
         for network in networks(&seen) {
             take_out(&mut self.by_network, network, &turn);
+        }
+        for definition in definitions(&seen) {
+            take_out(&mut self.by_definition, &definition, &turn);
         }
         Some(seen)
     }
@@ -76,9 +103,36 @@ impl Waiting {
         self.by_node.get(node).into_iter().flatten().map(|(_, name)| name.clone()).collect()
     }
 
-    /// The pods that ask for a virtual network of this name, oldest first.
-    pub(super) fn of_network(&self, name: &str) -> Vec<NamespacedName> {
-        self.by_network.get(name).into_iter().flatten().map(|(_, name)| name.clone()).collect()
+    /// The pods that ask for a virtual network of this name, or name one of these definitions, oldest first.
+    pub(super) fn of_network<'a>(
+        &self,
+        name: &str,
+        definitions: impl IntoIterator<Item = &'a NamespacedName>,
+    ) -> Vec<NamespacedName> {
+        let mut turns: BTreeSet<&Turn> = self.by_network.get(name).into_iter().flatten().collect();
+        turns.extend(self.turns_of(definitions));
+        turns.into_iter().map(|(_, name)| name.clone()).collect()
+    }
+
+    /// The pods that name one of these definitions, oldest first.
+    pub(super) fn of_definitions<'a>(
+        &self,
+        definitions: impl IntoIterator<Item = &'a NamespacedName>,
+    ) -> Vec<NamespacedName> {
+        let turns: BTreeSet<&Turn> = self.turns_of(definitions).collect();
+        turns.into_iter().map(|(_, name)| name.clone()).collect()
+    }
+
+    fn turns_of<'a>(
+        &self,
+        definitions: impl IntoIterator<Item = &'a NamespacedName>,
+    ) -> impl Iterator<Item = &Turn> {
+        definitions.into_iter().filter_map(|name| self.by_definition.get(name)).flatten()
+    }
+
+    /// All pods, oldest first.
+    pub(super) fn all(&self) -> Vec<NamespacedName> {
+        self.pods.keys().map(|(_, name)| name.clone()).collect()
     }
 
     /// Records what is reported of a waiting pod; true when it is something else than the last time.
@@ -137,12 +191,39 @@ mod tests {
         let seen = convert::pod(serde_json::from_value(object).unwrap()).unwrap();
         let name = seen.pod.name.clone();
         waiting.insert(seen.clone());
-        assert_eq!((waiting.of_network("blue").len(), waiting.of_network("red").len()), (1, 1));
+        assert_eq!((waiting.of_network("blue", []).len(), waiting.of_network("red", []).len()), (1, 1));
         assert!(waiting.tell(&name, "one") && !waiting.tell(&name, "one"));
         waiting.insert(seen);
         assert!(!waiting.tell(&name, "one") && waiting.tell(&name, "two"));
         waiting.remove(&name);
         assert!(waiting.by_network.is_empty() && waiting.told.is_empty());
+    }
+
+    #[test]
+    fn pods_that_name_a_definition_and_those_that_ask_for_its_network_come_oldest_first_and_once() {
+        let mut waiting = Waiting::default();
+        let mut add = |name: &str, created: i64, annotations: serde_json::Value| {
+            let object = serde_json::json!({
+                "metadata": { "name": name, "namespace": "x", "uid": name, "annotations": annotations },
+                "spec": { "nodeName": "n1", "containers": [] },
+            });
+            let seen = convert::pod(serde_json::from_value(object).unwrap()).unwrap();
+            waiting.insert(SeenPod { created, ..seen });
+        };
+        let own = r#"[{"name":"blue","interface":"net7"}]"#;
+        add("z", 1, serde_json::json!({ "k8s.v1.cni.cncf.io/networks": "first" }));
+        add("y", 2, serde_json::json!({ "ovnNetwork": own }));
+        add("b", 3, serde_json::json!({ "k8s.v1.cni.cncf.io/networks": "second, x/first" }));
+        add("a", 4, serde_json::json!({ "ovnNetwork": own, "k8s.v1.cni.cncf.io/networks": "second" }));
+        let definitions = ["first", "second"].map(|name| NamespacedName::new("x", name));
+        let told = |names: Vec<NamespacedName>| names.into_iter().map(|name| name.name).collect::<String>();
+        assert_eq!(told(waiting.of_network("blue", &definitions)), "zyba");
+        assert_eq!(told(waiting.of_definitions(&definitions)), "zba");
+        assert_eq!(told(waiting.all()), "zyba");
+        for name in ["a", "b", "y", "z"] {
+            waiting.remove(&NamespacedName::new("x", name));
+        }
+        assert!(waiting.by_definition.is_empty() && waiting.by_network.is_empty());
     }
 
     #[test]

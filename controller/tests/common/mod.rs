@@ -186,6 +186,7 @@ pub(crate) fn lists(node_list: Vec<Value>, pod_list: Vec<Value>) -> Vec<Input> {
         Input::Services(Watched::Reset(vec![])),
         Input::EndpointSlices(Watched::Reset(vec![])),
         Input::Networks(Watched::Reset(vec![])),
+        Input::Definitions(None),
         Input::Policies(Watched::Reset(vec![])),
     ]
 }

@@ -37,7 +37,7 @@ fn without_the_policy(world: &mut World<'_>) -> Result<()> {
             exec::input_output(command.args(&flags).args(["create", "-f", "-"]), &object)
         })?;
     }
-    exec::input_output(world.bed.kubectl_command()?.args(["apply", "-f", "-"]), admission::MANIFEST)?;
+    world.bed.apply(admission::MANIFEST)?;
     admission::wait_in_force(world.bed)?;
     for (name, what) in
         [("greedy", "all addresses that are left"), ("router", "the router's hardware address")]

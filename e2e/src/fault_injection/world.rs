@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::ops::Deref;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail};
 
 use crate::objects::Objects;
 use testbed::cluster::config::{CONTROLLER_PORT, node_index};
@@ -123,12 +123,9 @@ impl<'a> World<'a> {
     /// Waits for an event about a pod or node; returns its note.
     pub(super) fn event(&self, object: &str, reason: &str) -> Result<String> {
         exec::retry(SOON, &format!("an event {reason} about {object}"), || {
-            let filter = format!("involvedObject.name={object},reason={reason}");
-            let note = "jsonpath={.items[0].message}";
-            let found = self.bed.kubectl(&["get", "events", "-A", "--field-selector", &filter, "-o", note]);
-            let found = found.context("there is none")?;
-            ensure!(!found.is_empty(), "there is none");
-            Ok(found)
+            let all = self.bed.events(None, object)?;
+            let found = all.into_iter().find(|(why, _)| why == reason);
+            Ok(found.context("there is none")?.1)
         })
     }
 

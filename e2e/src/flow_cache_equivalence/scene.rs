@@ -117,20 +117,13 @@ impl<'a> Scene<'a> {
 
     /// Applies an object.
     pub(super) fn apply(&self, object: &str) -> Result<()> {
-        exec::input_output(self.bed.kubectl_command()?.args(["apply", "-f", "-"]), object).map(drop)
+        self.bed.apply(object).map(drop)
     }
 
     fn pod(&self, name: &str, node: &str) -> Result<Member> {
         let bed = self.bed;
         self.apply(&with_image(bed, manifest(NAMESPACE, name, Some(node)))?.to_string())?;
-        let pod = exec::retry(READY, "the pod runs", || {
-            let said = bed.kubectl(&["get", "pod", "-n", NAMESPACE, name, "-o", "json"])?;
-            let pod: Value = serde_json::from_str(&said)?;
-            ensure!(pod["status"]["phase"] == "Running", "pod {name}: {}", pod["status"]["phase"]);
-            Ok(pod)
-        })?;
-        let ips = pod["status"]["podIPs"].as_array().into_iter().flatten();
-        let ips: Vec<IpAddr> = ips.filter_map(|ip| ip["ip"].as_str()?.parse().ok()).collect();
+        let ips = exec::retry(READY, "the pod runs", || bed.running_pod(NAMESPACE, name))?;
         let ipv4 = ips.iter().find_map(|ip| if let IpAddr::V4(ip) = ip { Some(*ip) } else { None });
         let ipv6 = ips.iter().copied().find(IpAddr::is_ipv6);
         let run = |program: &str| {

@@ -1,6 +1,5 @@
 //! The measurements, path by path.
 
-use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -8,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::{Row, reference};
+use crate::kernel_datapath::agent;
 use testbed::cluster::config::{CENTRAL_IP, Config, Datapath, EXT_IP, node_ip};
 use testbed::cluster::{self, Bed};
 use testbed::demo::echoes::{Echo, Service};
@@ -27,6 +27,11 @@ const LOADS: [(&str, &[&str]); 2] = [("", &[]), ("-udp", &["--udp"])];
 const BULK: (&str, &[&str]) = ("-bulk", &["--size", "200000"]);
 /// A connection with one round trip, and a question from a port that is used once.
 const ONCE: [(&str, &[&str]); 2] = [("-crr", &["--connect"]), ("-udp-once", &["--udp", "--connect"])];
+
+/// Where every packet is to go through OVS, one of so many may not.
+const SOME: u64 = 10;
+/// So many times as many measurements at most as are wanted.
+const TRIES: u32 = 6;
 
 pub(super) struct Measure<'a> {
     pub(super) bed: &'a Bed,
@@ -61,7 +66,7 @@ impl Measure<'_> {
         let _references = self.references(&own)?;
         for (name, node) in PODS {
             let manifest = pod::manifest(NAMESPACE, name, Some(node)).to_string();
-            exec::input_output(bed.kubectl_command()?.args(["apply", "-f", "-"]), &manifest)?;
+            bed.apply(&manifest)?;
         }
         pod::wait_ready(bed, NAMESPACE, Duration::from_secs(60))?;
         let place = |index: usize| {
@@ -159,10 +164,10 @@ impl Measure<'_> {
     }
 
     fn address(&self, name: &str) -> Result<String> {
-        let query = "jsonpath={.status.podIP}";
-        let ip = self.bed.kubectl(&["get", "pod", "-n", NAMESPACE, name, "-o", query])?;
-        ip.parse::<Ipv4Addr>().with_context(|| format!("pod {name} has the address {ip:?}"))?;
-        Ok(ip)
+        let ips = self.bed.pod_addresses(NAMESPACE, name)?;
+        let ip =
+            ips.iter().find(|ip| ip.is_ipv4()).with_context(|| format!("pod {name} has no IPv4 address"))?;
+        Ok(ip.to_string())
     }
 
     /// Bare veths, the underlay, VXLAN.
@@ -235,9 +240,13 @@ impl Measure<'_> {
         };
         // What is asked once goes by OVS whatever the programs do.
         let once = ONCE.iter().any(|(name, _)| *name == suffix);
+        // Every packet is to go through OVS, and to be learned.
+        let slow = path.starts_with("learn");
         let mut all = Vec::new();
-        for _ in 0..self.repeat {
-            if once || path.starts_with("ovs") || path.starts_with("learn") {
+        let mut tries = 0;
+        while all.len() < self.repeat as usize {
+            tries += 1;
+            if once || slow || path.starts_with("ovs") {
                 for node in self.bed.config().node_names() {
                     let mut flush = self.bed.host(&node).command(self.bed.config().ovs("ovs-appctl"))?;
                     exec::output(flush.env("OVS_RUNDIR", "/run/openvswitch").arg("dpctl/del-flows"))?;
@@ -246,18 +255,30 @@ impl Measure<'_> {
             // A message of many packets costs as much as hundreds of small ones.
             let count = if suffix == BULK.0 { self.count / 20 } else { self.count };
             ask((count / 5).max(5))?;
+            let before = if slow { self.carried()? } else { 0 };
             self.mark(&name, "before")?;
             let seen = ask(count)?;
             self.mark(&name, "after")?;
             if seen.lost > 0 {
                 bail!("{name}: {} answers did not come", seen.lost);
             }
-            all.push(seen.p50_ns);
+            // A packet that finds no free slot leaves its entry in use for the grace.
+            if !slow || self.carried()? - before < u64::from(count) / SOME {
+                all.push(seen.p50_ns);
+            } else if tries > TRIES * self.repeat {
+                bail!("{name}: the flow cache carries its packets; {} measurements are good", all.len());
+            }
         }
         let instructions = all.iter().copied().min().unwrap_or(0);
         self.progress.done(format_args!("{name:<14} {instructions:>8}  {all:?}"));
         self.rows.push(Row { name, instructions, all });
         Ok(())
+    }
+
+    /// Packets that the client's node has sent or delivered by the flow cache.
+    fn carried(&self) -> Result<u64> {
+        let fast = agent::fast(self.bed, PODS[0].1)?;
+        Ok(fast.sent + fast.delivered)
     }
 
     /// Tells who profiles that a measurement of this row begins or has ended.

@@ -40,14 +40,14 @@ fn judge(status: &Value, ebpf: bool) -> Result<String> {
 
 /// Packets that the fast path of a node has sent and received over tunnels, and moved between pods of the node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Fast {
-    pub(super) sent: u64,
-    pub(super) received: u64,
-    pub(super) delivered: u64,
+pub(crate) struct Fast {
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+    pub(crate) delivered: u64,
 }
 
 /// Reads them.
-pub(super) fn fast(bed: &Bed, node: &str) -> Result<Fast> {
+pub(crate) fn fast(bed: &Bed, node: &str) -> Result<Fast> {
     let counters = bed.agent(node).counters()?;
     let sum = |list: &str, direction: &str| -> Result<u64> {
         let list = counters[list].as_array().with_context(|| format!("no {list} in {counters}"))?;

@@ -121,7 +121,7 @@ fn policy(bed: &Bed, server: std::net::Ipv4Addr) -> Result<String> {
     client.args(["--seconds", &exec::patient(FLOW).as_secs_f64().to_string()]);
     let mut child = client.args([&server.to_string(), &PORT.to_string()]).stdout(Stdio::piped()).spawn()?;
     thread::sleep(exec::patient(Duration::from_secs(1)));
-    exec::input_output(bed.kubectl_command()?.args(["apply", "-f", "-"]), POLICY)?;
+    bed.apply(POLICY)?;
     let accepted = begin.elapsed();
     let early = child.try_wait()?;
     let said = String::from_utf8(child.wait_with_output()?.stdout)?;

@@ -1,7 +1,7 @@
 //! A cluster on the datapath of this machine's kernel, with its module `openvswitch`. Traffic, a policy
 //! under traffic, the programs, and the fast path.
 
-mod agent;
+pub(crate) mod agent;
 mod flows;
 mod forgotten;
 mod programs;

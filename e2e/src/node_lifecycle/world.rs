@@ -103,11 +103,7 @@ impl<'a> World<'a> {
 
     /// Waits until pods are Ready.
     pub(super) fn ready(&self, names: &[&str]) -> Result<()> {
-        let pods: Vec<String> = names.iter().map(|name| format!("pod/{name}")).collect();
-        let timeout = format!("--timeout={}s", HEAL.as_secs());
-        let mut args = vec!["wait", "-n", NAMESPACE, "--for=condition=Ready", &timeout];
-        args.extend(pods.iter().map(String::as_str));
-        self.bed.kubectl(&args).map(drop).with_context(|| {
+        self.bed.pods_ready(NAMESPACE, Some(names), HEAL).with_context(|| {
             let path = "jsonpath={range .items[*]}{.involvedObject.name}: {.message}\n{end}";
             let filter = "--field-selector=type=Warning";
             let list =

@@ -27,7 +27,7 @@ pub(super) fn apply(bed: &Bed, stage: Stage) -> Result<()> {
 }
 
 fn apply_text(bed: &Bed, text: &str) -> Result<()> {
-    exec::input_output(bed.kubectl_command()?.args(["apply", "-f", "-"]), text).map(drop)
+    bed.apply(text).map(drop)
 }
 
 fn pods(bed: &Bed) -> Result<()> {

@@ -9,10 +9,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
+use api::annotation::{POD_NETWORKS, PodNetworks};
+use api::ovn_name;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
 
 use crate::harness::{Case, Group, Jobs, Program, Settings, flags};
 use crate::random::Random;
@@ -22,10 +25,10 @@ use chaos::{Chaos, Victims};
 use testbed::cluster::Bed;
 use testbed::cluster::Shape;
 use testbed::nodes::kubelet;
+use testbed::pod;
 use testbed::runtime::block_on;
 use testbed::traffic::{self, Dial, Expect, Place};
 use testbed::ui::{Checks, Progress, say};
-use testbed::{exec, pod};
 
 const NAMESPACE: &str = "churn";
 /// Requests to the API server at the same time.
@@ -61,6 +64,9 @@ pub struct Args {
     /// does at once.
     #[arg(long, default_value_t = 0)]
     stubs: usize,
+    /// Virtual networks on which each pod has a further interface.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=10))]
+    networks: u8,
     /// Makes the random moments repeatable.
     #[arg(long)]
     seed: Option<u64>,
@@ -75,7 +81,7 @@ pub struct Args {
 #[must_use]
 pub fn main() -> ExitCode {
     Program::new("pod_churn", Settings::from_environment())
-        .with(flags::<Args>("--stubs 700").group("at_rest", "churn"))
+        .with(flags::<Args>("--stubs 700 --networks 2").group("at_rest", "churn"))
         .with(flags::<Args>("--kill=all --stubs 700").group("every_process_killed", "churn-kill"))
         .main()
 }
@@ -97,7 +103,10 @@ impl Args {
         let seed = self.seed.unwrap_or_else(Random::seed);
         say(format_args!("seed {seed}"));
         let progress = Progress::new();
-        exec::input_output(bed.kubectl_command()?.args(["apply", "-f", "-"]), OBJECTS)?;
+        bed.apply(OBJECTS)?;
+        for number in 1..=self.networks {
+            bed.apply(&network(number).to_string())?;
+        }
         bed.enter_network("central")?;
         block_on(async {
             let client = kubelet::client(&bed.config().kubeconfig("admin")).await?;
@@ -177,6 +186,7 @@ impl Run<'_> {
                     let name = format!("p{i}");
                     let mut object = pod::with_image(self.bed, pod::manifest(NAMESPACE, &name, None))?;
                     object["metadata"]["labels"]["churn"] = "yes".into();
+                    object["metadata"]["annotations"] = json!({ "ovnNetwork": self.asked() });
                     let object: Pod = serde_json::from_value(object)?;
                     api.create(&PostParams::default(), &object)
                         .await
@@ -205,6 +215,12 @@ impl Run<'_> {
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
+    }
+
+    /// What each pod asks for.
+    fn asked(&self) -> String {
+        let one = |number: u8| json!({"name": network_name(number), "interface": network_name(number)});
+        Value::from_iter((1..=self.args.networks).map(one)).to_string()
     }
 
     /// Deletes all pods at once and waits until they are gone.
@@ -268,24 +284,39 @@ impl Run<'_> {
     }
 
     fn each_once(&self) -> Result<()> {
-        let list: serde_json::Value =
-            serde_json::from_str(&self.bed.kubectl(&["get", "pods", "-n", NAMESPACE, "-o", "json"])?)?;
-        let items: Vec<_> = list["items"].as_array().into_iter().flatten().collect();
-        let addresses: BTreeSet<_> = items.iter().filter_map(|p| p["status"]["podIP"].as_str()).collect();
+        let items: Vec<Pod> = self.bed.list(NAMESPACE, "")?;
+        let each = 1 + usize::from(self.args.networks);
+        let addresses: BTreeSet<_> =
+            items.iter().filter_map(|pod| pod.status.as_ref()?.pod_ip.clone()).collect();
         ensure!(addresses.len() == items.len(), "{} pods have {} addresses", items.len(), addresses.len());
+        let all: Vec<String> = items.iter().map(networks).collect::<Result<Vec<_>>>()?.concat();
+        let unique: BTreeSet<_> = all.iter().collect();
+        ensure!(
+            all.len() == items.len() * each,
+            "{} pods have {} addresses by annotation",
+            items.len(),
+            all.len()
+        );
+        ensure!(unique.len() == all.len(), "of {} addresses {} are different", all.len(), unique.len());
         for node in self.bed.config().node_names() {
-            let expected: BTreeSet<_> = items
-                .iter()
-                .filter(|p| p["spec"]["nodeName"] == node.as_str())
-                .filter_map(|p| p["metadata"]["name"].as_str().map(|n| format!("{NAMESPACE}_{n}")))
-                .collect();
+            let on_node =
+                |pod: &&Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.as_ref() == Some(&node));
+            let ports = |pod: &Pod| {
+                let name = pod.name_any();
+                let further = (1..=self.args.networks).map(|number| {
+                    let key = format!("{NAMESPACE}/{}", network_name(number));
+                    ovn_name::network_pod_port(&key, NAMESPACE, &pod.name_any())
+                });
+                further.chain([ovn_name::pod_port(NAMESPACE, &name)]).collect::<Vec<_>>()
+            };
+            let expected: BTreeSet<_> = items.iter().filter(on_node).flat_map(ports).collect();
             let ports = snapshot::pod_ports(self.bed, &node)?;
             let unique: BTreeSet<_> = ports.iter().cloned().collect();
             ensure!(unique.len() == ports.len(), "{node}: a pod has two ports: {ports:?}");
             ensure!(unique == expected, "{node}: ports {unique:?}, pods {expected:?}");
         }
         let logical = snapshot::logical_ports(self.bed, NAMESPACE)?;
-        ensure!(logical == items.len(), "{} pods have {logical} logical ports", items.len());
+        ensure!(logical == items.len() * each, "{} pods have {logical} logical ports", items.len());
         Ok(())
     }
 
@@ -312,6 +343,28 @@ impl Run<'_> {
         }
         Ok(format!("{seen} answers"))
     }
+}
+
+fn network_name(number: u8) -> String {
+    format!("net{number}")
+}
+
+/// A network for all of the pods.
+fn network(number: u8) -> Value {
+    json!({
+        "apiVersion": "slipstream.dev/v1alpha1", "kind": "VirtualNetwork",
+        "metadata": {"namespace": NAMESPACE, "name": network_name(number)},
+        "spec": {"subnets": [format!("172.{}.0.0/16", 20 + number)]},
+    })
+}
+
+/// The addresses that the controller gave a pod, on all of its networks.
+fn networks(pod: &Pod) -> Result<Vec<String>> {
+    let text =
+        pod.annotations().get(POD_NETWORKS).with_context(|| format!("{}: no annotation", pod.name_any()))?;
+    let (default, others) = PodNetworks::all_of(text)?;
+    let all = std::iter::once(&default).chain(others.values());
+    Ok(all.flat_map(|network| &network.ip_addresses).map(|net| net.addr().to_string()).collect())
 }
 
 fn phase(pod: &Pod) -> &str {

@@ -1,30 +1,32 @@
 //! Changes of Kubernetes' objects, each with what undoes it.
 
+use std::time::Duration;
+
 use anyhow::Result;
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use testbed::cluster::Bed;
 
 use super::change::{Change, Expected};
 use super::scene::{NAMESPACE, apply, ingress, pod_of, service};
 
+/// How long objects may take to go.
+const GONE: Duration = Duration::from_secs(60);
+
 /// Objects that come and go.
-fn objects(name: &str, expected: Expected, kind: &'static str, object: Value) -> Change {
-    let named = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+fn objects(name: &str, expected: Expected, object: Value) -> Change {
+    let text = object.to_string();
     Change::new(
         name,
         expected,
         move |bed| apply(bed, std::slice::from_ref(&object)),
-        move |bed| {
-            bed.kubectl(&["-n", NAMESPACE, "delete", kind, &named, "--wait=true"])?;
-            Ok(())
-        },
+        move |bed| bed.remove(&text, GONE),
     )
 }
 
 fn label(pod: &'static str, from: &'static str, to: &'static str) -> Change {
     let set = |bed: &Bed, value: &str| -> Result<()> {
-        bed.kubectl(&["-n", NAMESPACE, "label", "pod", pod, "--overwrite", &format!("role={value}")])?;
-        Ok(())
+        bed.patch::<Pod>(NAMESPACE, pod, &json!({"metadata": {"labels": {"role": value}}}))
     };
     Change::new(
         &format!("role of {pod}: {from} to {to}"),
@@ -53,53 +55,40 @@ pub(super) fn changes(bed: &Bed) -> Result<Vec<Change>> {
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "elsewhere"}});
     let dual = bed.config().dual_stack;
     Ok(vec![
-        objects("pod on n2", scoped, "pod", pod_of(bed, "other", "n2", "none")?),
-        objects(
-            "pod on n2 that a policy's peers include",
-            scoped,
-            "pod",
-            pod_of(bed, "other", "n2", "client")?,
-        ),
-        objects("pod on n1", scoped, "pod", pod_of(bed, "here", "n1", "none")?),
-        objects("pod on n1 with a policy", scoped, "pod", pod_of(bed, "here", "n1", "guarded")?),
-        objects("pod on n2 that is an endpoint", scoped, "pod", pod_of(bed, "other", "n2", "web")?),
-        objects("pod on n1 that is an endpoint", scoped, "pod", pod_of(bed, "here", "n1", "web")?),
+        objects("pod on n2", scoped, pod_of(bed, "other", "n2", "none")?),
+        objects("pod on n2 that a policy's peers include", scoped, pod_of(bed, "other", "n2", "client")?),
+        objects("pod on n1", scoped, pod_of(bed, "here", "n1", "none")?),
+        objects("pod on n1 with a policy", scoped, pod_of(bed, "here", "n1", "guarded")?),
+        objects("pod on n2 that is an endpoint", scoped, pod_of(bed, "other", "n2", "web")?),
+        objects("pod on n1 that is an endpoint", scoped, pod_of(bed, "here", "n1", "web")?),
         label("g", "idle", "client"),
         label("c", "idle", "client"),
         label("c", "idle", "guarded"),
         label("f", "client", "web"),
-        objects("policy by pods", scoped, "networkpolicy", ingress("p", "web", &role("client"), &json!([]))),
+        objects("policy by pods", scoped, ingress("p", "web", &role("client"), &json!([]))),
         objects(
             "policy by pods and port",
             scoped,
-            "networkpolicy",
             ingress("p", "web", &role("idle"), &json!([{"port": 8080}])),
         ),
         objects(
             "policy with a named port",
             scoped,
-            "networkpolicy",
             ingress("p", "web", &role("idle"), &json!([{"port": "http"}])),
         ),
-        objects(
-            "policy by namespaces",
-            scoped,
-            "networkpolicy",
-            ingress("p", "web", &namespaces, &json!([])),
-        ),
-        objects("policy by block", scoped, "networkpolicy", ingress("p", "web", &block, &json!([]))),
-        objects("policy that refuses", scoped, "networkpolicy", policy("p", deny)),
-        objects("policy for egress", scoped, "networkpolicy", policy("p", egress)),
-        objects("policy for all pods", scoped, "networkpolicy", policy("p", all)),
-        objects("service", scoped, "service", service("s", "web", false, dual)),
-        objects("service with affinity", scoped, "service", service("s", "web", true, dual)),
-        objects("service without endpoints", scoped, "service", service("s", "nobody", false, dual)),
+        objects("policy by namespaces", scoped, ingress("p", "web", &namespaces, &json!([]))),
+        objects("policy by block", scoped, ingress("p", "web", &block, &json!([]))),
+        objects("policy that refuses", scoped, policy("p", deny)),
+        objects("policy for egress", scoped, policy("p", egress)),
+        objects("policy for all pods", scoped, policy("p", all)),
+        objects("service", scoped, service("s", "web", false, dual)),
+        objects("service with affinity", scoped, service("s", "web", true, dual)),
+        objects("service without endpoints", scoped, service("s", "nobody", false, dual)),
         objects(
             "namespace",
             scoped,
-            "namespace",
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "scoped-other"}}),
         ),
-        objects("node", Expected::Any, "node", node),
+        objects("node", Expected::Any, node),
     ])
 }

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use api::MacAddr;
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use testbed::cluster::Bed;
 use testbed::cluster::config::node_ip;
-use testbed::{exec, pod};
+use testbed::pod;
 
 use super::control::Control;
 use super::flows::{Flow, From, Packet, Translation, ethernet, geneve};
@@ -63,7 +64,7 @@ pub(super) struct Scene {
 /// Creates or changes objects.
 pub(super) fn apply(bed: &Bed, objects: &[Value]) -> Result<()> {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
-    exec::input_output(bed.kubectl_command()?.args(["apply", "-f", "-"]), &list.to_string())?;
+    bed.apply(&list.to_string())?;
     Ok(())
 }
 
@@ -117,12 +118,7 @@ impl Scene {
                 members.insert(name, member(bed, node, name)?);
             }
         }
-        let services = ["web", "sticky"].map(|name| {
-            let query = "jsonpath={.spec.clusterIPs[*]}";
-            let addresses = bed.kubectl(&["-n", NAMESPACE, "get", "service", name, "-o", query])?;
-            let addresses = addresses.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
-            Ok((name.to_owned(), addresses))
-        });
+        let services = ["web", "sticky"].map(|name| Ok((name.to_owned(), bed.cluster_ips(NAMESPACE, name)?)));
         let services = services.into_iter().collect::<Result<_>>()?;
         let mut tunnels = BTreeMap::new();
         for node in ["n1", "n2"] {
@@ -249,10 +245,11 @@ fn gateway(address: IpAddr) -> MacAddr {
 
 fn member(bed: &Bed, node: &str, name: &str) -> Result<Member> {
     let port = format!("{NAMESPACE}_{name}");
-    let path = "jsonpath={.metadata.annotations.k8s\\.ovn\\.org/pod-networks}";
-    let text = bed.kubectl(&["-n", NAMESPACE, "get", "pod", name, "-o", path])?;
+    let object: Pod = bed.read(NAMESPACE, name)?;
+    let text = object.metadata.annotations.as_ref().and_then(|all| all.get("k8s.ovn.org/pod-networks"));
+    let text = text.with_context(|| format!("pod {name} has no annotation of its networks"))?;
     let networks: Value =
-        serde_json::from_str(&text).with_context(|| format!("annotation of {name}: {text}"))?;
+        serde_json::from_str(text).with_context(|| format!("annotation of {name}: {text}"))?;
     let network = &networks["default"];
     let addresses = network["ip_addresses"].as_array().context("no addresses")?.iter();
     let addresses = addresses.filter_map(|text| text.as_str()?.split('/').next()?.parse().ok()).collect();

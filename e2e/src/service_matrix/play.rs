@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use testbed::exec;
 use testbed::tools::survey::{Call, Outcome};
 use testbed::ui::{Checks, say};
 
@@ -17,9 +18,9 @@ use super::world::BACKEND_PORTS;
 /// Cells of each client at a time; their connections are open together.
 const ROUND: usize = 40;
 /// Times that a cell is tried when the cache was invalidated meanwhile, as it is when something changes on a node.
-const TRIES: usize = 5;
+const TRIES: u32 = 5;
 /// Times that it is tried otherwise: the OVS of a loaded machine stands still longer than an entry waits for its answer.
-const AGAIN: usize = 2;
+const AGAIN: u32 = 2;
 /// How long OVN may take to carry out all services.
 const SETTLED: Duration = Duration::from_secs(45);
 
@@ -84,21 +85,25 @@ pub(super) fn by_client(cells: &[Cell], call: impl Fn(&Cell) -> Call) -> BTreeMa
 
 /// What the client of a cell does.
 pub(super) fn call(cell: &Cell, ways: &[Way], scene: &Scene<'_>, round_trips: u32) -> Call {
+    let wait = |milliseconds: u64| u64::from(exec::patience()) * milliseconds;
     let plain = Call {
         udp: cell.udp,
         to: scene.world.destination(cell),
         warm_up: 0,
+        settle_ms: 0,
         connections: 3,
         round_trips,
-        timeout_ms: 1500,
+        timeout_ms: wait(1500),
         tries: 3,
     };
     if ways.is_empty() {
         // OVN's routers refuse 25 times a second at most.
-        Call { connections: 1, timeout_ms: 300, tries: 20, ..plain }
+        Call { connections: 1, timeout_ms: wait(300), tries: 20, ..plain }
     } else if cell.kind.affinity {
-        // OVN drops the packet by which it learns affinity, and may learn beside the first connection (docs/services.md).
-        Call { warm_up: 1, connections: 6, timeout_ms: 400, tries: 8, ..plain }
+        // OVN drops the packet by which it learns affinity, and may learn beside the first connection (docs/services.md). What the kernel's
+        // datapath remembers of before OVS revises in turns, which take seconds on an emulated processor.
+        let settle_ms = wait(1000) - 1000;
+        Call { warm_up: 1, settle_ms, connections: 6, timeout_ms: wait(400), tries: 8, ..plain }
     } else {
         plain
     }
@@ -133,7 +138,7 @@ pub(super) fn check(
     checks: &mut Checks,
 ) -> Result<()> {
     let cells = cells().0.into_iter().filter(|cell| cell.six == six && takes(cell.target));
-    let mut queue: BTreeMap<Client, VecDeque<(Cell, usize)>> = BTreeMap::new();
+    let mut queue: BTreeMap<Client, VecDeque<(Cell, u32)>> = BTreeMap::new();
     let mut rows: BTreeMap<Row, Tally> = BTreeMap::new();
     for cell in cells {
         rows.entry((cell.client, cell.target, cell.kind.backends)).or_default();
@@ -141,7 +146,7 @@ pub(super) fn check(
     }
     let mut ports = BTreeSet::new();
     while queue.values().any(|list| !list.is_empty()) {
-        let round: Vec<(Cell, usize)> =
+        let round: Vec<(Cell, u32)> =
             queue.values_mut().flat_map(|list| list.drain(..list.len().min(ROUND))).collect();
         let played = play(scene, datapath, &round)?;
         for ((cell, tries), seen) in round.into_iter().zip(played.seen) {
@@ -153,7 +158,7 @@ pub(super) fn check(
             let row = rows.entry((cell.client, cell.target, cell.kind.backends)).or_default();
             match seen {
                 Ok(Seen { wrong_speed: Some(_), .. })
-                    if tries < if played.invalidated { TRIES } else { AGAIN } =>
+                    if tries < exec::patience() * if played.invalidated { TRIES } else { AGAIN } =>
                 {
                     queue.entry(cell.client).or_default().push_back((cell, tries + 1));
                 }
@@ -198,7 +203,7 @@ struct Played {
     invalidated: bool,
 }
 
-fn play(scene: &mut Scene<'_>, datapath: Datapath, round: &[(Cell, usize)]) -> Result<Played> {
+fn play(scene: &mut Scene<'_>, datapath: Datapath, round: &[(Cell, u32)]) -> Result<Played> {
     let cells: Vec<Cell> = round.iter().map(|(cell, _)| *cell).collect();
     let round_trips = if datapath.ebpf { ROUND_TRIPS } else { ROUND_TRIPS / 10 };
     let before = if datapath.ebpf { scene.changes()? } else { Vec::new() };

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use api::admin::Flow;
+use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
-use testbed::cluster::Bed;
+use testbed::cluster::{Bed, objects};
 use testbed::tools::survey::{Call, Order, Outcome};
 use testbed::traffic::{self, Place};
 use testbed::{exec, pod};
@@ -49,19 +50,8 @@ impl<'a> Scene<'a> {
         let backends = [one?, two?];
         create(bed, kinds().iter().map(service))?;
         create(bed, kinds().iter().flat_map(|kind| slices(kind, backends)).collect::<Vec<_>>().into_iter())?;
-        for kind in kinds() {
-            bed.kubectl(&[
-                "patch",
-                "service",
-                "-n",
-                NAMESPACE,
-                &name(&kind),
-                "--subresource=status",
-                "--type=merge",
-                "-p",
-                &status(&kind).to_string(),
-            ])?;
-        }
+        let statuses: Vec<_> = kinds().iter().map(|kind| (name(kind), status(kind))).collect();
+        bed.patch_status::<Service>(NAMESPACE, &statuses)?;
         let world = World { clients: [three?, four?], backends, cluster_ips: cluster_ips(bed)? };
         routes(bed)?;
         let mut servers = Vec::new();
@@ -215,7 +205,9 @@ impl Drop for Server {
 impl Surveyor {
     fn start(bed: &Bed, place: &Place) -> Result<Self> {
         let mut command = tool(bed, place)?;
-        command.arg("survey").stdin(Stdio::piped()).stdout(Stdio::piped());
+        // Each of them is slower beside others.
+        let parallel = (6 / exec::patience()).max(1).to_string();
+        command.args(["survey", "--parallel", &parallel]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("cannot start a client in {place}"))?;
         let orders = child.stdin.take().context("no pipe to the client")?;
         let reports = BufReader::new(child.stdout.take().context("no pipe from the client")?);
@@ -255,19 +247,18 @@ fn tool(bed: &Bed, place: &Place) -> Result<Command> {
 
 fn create(bed: &Bed, objects: impl Iterator<Item = Value>) -> Result<()> {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects.collect::<Vec<_>>()});
-    exec::input_output(bed.kubectl_command()?.args(["create", "-f", "-"]), &list.to_string()).map(drop)
+    bed.create(&list.to_string()).map(drop)
 }
 
 fn addresses(bed: &Bed, pod: &str) -> Result<Pair> {
-    let query = "jsonpath={.status.podIPs[*].ip}";
-    pair(&bed.kubectl(&["get", "pod", "-n", NAMESPACE, pod, "-o", query])?).with_context(|| pod.to_owned())
+    pair(&bed.pod_addresses(NAMESPACE, pod)?).with_context(|| pod.to_owned())
 }
 
 /// One address of each family.
-fn pair(text: &str) -> Result<Pair> {
+fn pair(addresses: &[IpAddr]) -> Result<Pair> {
     let (mut four, mut six) = (None, None);
-    for word in text.split_whitespace() {
-        match word.parse()? {
+    for address in addresses {
+        match *address {
             IpAddr::V4(ip) => four = Some(ip),
             IpAddr::V6(ip) => six = Some(ip),
         }
@@ -276,19 +267,12 @@ fn pair(text: &str) -> Result<Pair> {
 }
 
 fn cluster_ips(bed: &Bed) -> Result<Vec<Pair>> {
-    let said = bed.kubectl(&["get", "services", "-n", NAMESPACE, "-o", "json"])?;
-    let list: Value = serde_json::from_str(&said)?;
-    let services: BTreeMap<&str, &Value> = list["items"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|service| Some((service["metadata"]["name"].as_str()?, &service["spec"]["clusterIPs"])))
-        .collect();
+    let services: Vec<Service> = bed.list(NAMESPACE, "")?;
     let of = |kind: &Kind| {
         let name = name(kind);
-        let ips = services.get(name.as_str()).with_context(|| format!("no service {name}"))?;
-        let words: Vec<&str> = ips.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        pair(&words.join(" ")).with_context(|| format!("service {name}"))
+        let service = services.iter().find(|service| service.metadata.name.as_deref() == Some(&name));
+        let service = service.with_context(|| format!("no service {name}"))?;
+        pair(&objects::cluster_ips(service)?).with_context(|| format!("service {name}"))
     };
     kinds().iter().map(of).collect()
 }

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
 
 use crate::flow_cache_invariants::scene::{Scene, Seen};
 use crate::harness::{Case, Group, Jobs, Program, Settings, flags};
@@ -95,7 +96,7 @@ impl Args {
         let progress = Progress::new();
         let namespace =
             serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-        exec::input_output(bed.kubectl_command()?.args(["apply", "-f", "-"]), &namespace.to_string())?;
+        bed.apply(&namespace.to_string())?;
         bed.enter_network("central")?;
         block_on(async {
             let scene = Scene::new(bed).await?;
@@ -184,21 +185,21 @@ fn end(bed: &Bed, process: &Process<'_>, task: &str) -> Result<String> {
     let how = process.end(task)?;
     let name = format!("during-{task}");
     let object = pod::with_image(bed, pod::manifest(NAMESPACE, &name, Some(NODE)))?;
-    let made = exec::input_output(bed.kubectl_command()?.args(["create", "-f", "-"]), &object.to_string());
+    let made = bed.create(&object.to_string());
     let back = process.start_again()?;
     made.with_context(|| format!("pod {name}"))?;
     answers(bed, &name)?;
-    bed.kubectl(&["delete", "pod", "-n", NAMESPACE, &name, "--wait=false"])?;
+    bed.delete::<Pod>(NAMESPACE, &name)?;
     Ok(format!("{how}, ready again after {:.1} s", back.as_secs_f64()))
 }
 
 /// Waits until a pod runs, and lets it answer.
 fn answers(bed: &Bed, name: &str) -> Result<()> {
     let ip = exec::retry(Duration::from_secs(30), "the pod made meanwhile runs", || {
-        let query = "jsonpath={.status.phase} {.status.podIP}";
-        let said = bed.kubectl(&["get", "pod", "-n", NAMESPACE, name, "-o", query])?;
-        let ip = said.strip_prefix("Running ").with_context(|| format!("pod {name}: {said:?}"))?;
-        Ok(ip.parse::<std::net::IpAddr>()?)
+        bed.running_pod(NAMESPACE, name)?
+            .first()
+            .copied()
+            .with_context(|| format!("pod {name} has no address"))
     })?;
     let expect = Expect::OneOf(vec![format!("{name} {}", host_address(ip))]);
     let ask = Dial::tcp(ip, 8080).to_pod(bed);

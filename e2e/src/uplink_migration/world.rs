@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use testbed::cluster::Bed;
@@ -52,14 +53,13 @@ impl<'a> World<'a> {
     /// Makes the pod of a node, in place of one that the agent's clean-up has cut off.
     pub(super) fn pod_of(&self, node: &str) -> Result<()> {
         let name = if node == "n1" { "a" } else { "b" };
-        self.bed.kubectl(&["delete", "pod", "-n", NAMESPACE, name, "--ignore-not-found", "--timeout=60s"])?;
+        self.bed.delete_all::<Pod>(NAMESPACE, &[name], Duration::from_secs(60))?;
         self.apply(&pod::with_image(self.bed, pod::manifest(NAMESPACE, name, Some(node)))?)?;
         pod::wait_ready(self.bed, NAMESPACE, SOON)
     }
 
     fn apply(&self, object: &Value) -> Result<()> {
-        exec::input_output(self.bed.kubectl_command()?.args(["apply", "-f", "-"]), &object.to_string())
-            .map(drop)
+        self.bed.apply(&object.to_string()).map(drop)
     }
 
     /// `ip ARGS` on a host.
@@ -74,8 +74,8 @@ impl<'a> World<'a> {
 
     /// An annotation of a node, by its name without the prefix.
     pub(super) fn annotation(&self, node: &str, name: &str) -> Result<String> {
-        let query = format!("jsonpath={{.metadata.annotations.k8s\\.ovn\\.org/{name}}}");
-        self.bed.kubectl(&["get", "node", node, "-o", &query])
+        let path = format!(r".metadata.annotations.k8s\.ovn\.org/{name}");
+        self.bed.field(&format!("node/{node}"), NAMESPACE, &path)
     }
 
     /// Waits until it is so.
@@ -114,8 +114,6 @@ impl<'a> World<'a> {
 
     /// The node's own connection to the node port of another address of the cluster is answered.
     pub(super) fn node_port(&self, node: &str, address: Ipv4Addr) -> Result<()> {
-        let query = "jsonpath={.items[*].metadata.annotations.k8s\\.ovn\\.org/l3-gateway-config}";
-        self.bed.kubectl(&["get", "nodes", "-o", query])?;
         let answers = traffic::settle(
             self.bed,
             &Place::Host(node.to_owned()),
@@ -131,9 +129,8 @@ impl<'a> World<'a> {
 
     /// Pods talk across nodes, and the outside is reached from both.
     pub(super) fn is_well(&self) -> Result<()> {
-        let ip = self.bed.kubectl(&["get", "pod", "-n", NAMESPACE, "b", "-o", "jsonpath={.status.podIP}"])?;
-        let client =
-            self.bed.kubectl(&["get", "pod", "-n", NAMESPACE, "a", "-o", "jsonpath={.status.podIP}"])?;
+        let ip = self.bed.field("pod/b", NAMESPACE, ".status.podIP")?;
+        let client = self.bed.field("pod/a", NAMESPACE, ".status.podIP")?;
         let ip: IpAddr = ip.parse().with_context(|| format!("pod b has the address {ip:?}"))?;
         self.answers(
             Self::pod("a"),

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use testbed::exec;
@@ -38,7 +38,8 @@ pub(super) fn waiting(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
 /// A pod with ten interfaces: it runs and answers, and nothing of it is left.
 pub(super) fn ten_interfaces(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
     let red = &scene.red;
-    let before = red.snapshot()?;
+    // Nodes clean up after pods that are gone from the API.
+    let before = red.quiet()?;
     let asked: Vec<_> =
         (0..10).map(|number| json!({"name": "own", "interface": format!("net{number}")})).collect();
     red.apply(asking(RED, "many", Some("n2"), &json!(asked)))?;
@@ -116,26 +117,23 @@ pub(super) fn deleted(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-fn running(tenant: &Objects<'_>, pod: &str) -> Result<String, String> {
-    let timeout = format!("--timeout={}s", exec::patient(HEAL).as_secs());
-    let args = ["wait", "-n", tenant.namespace, &format!("pod/{pod}"), "--for=condition=Ready", &timeout];
-    tenant.bed.kubectl(&args).map(|_| String::new()).map_err(|error| format!("{error:#}"))
+pub(super) fn running(tenant: &Objects<'_>, pod: &str) -> Result<String, String> {
+    let ready = tenant.bed.pods_ready(tenant.namespace, Some(&[pod]), exec::patient(HEAL));
+    ready.map(|()| String::new()).map_err(|error| format!("{error:#}"))
 }
 
 /// An event about a pod whose message has this text.
-fn event(tenant: &Objects<'_>, pod: &str, text: &str) -> Result<String, String> {
+pub(super) fn event(tenant: &Objects<'_>, pod: &str, text: &str) -> Result<String, String> {
     eventually(|| {
-        let field = format!("--field-selector=involvedObject.name={pod}");
-        let path = "jsonpath={range .items[*]}{.reason}: {.message}{\"\\n\"}{end}";
-        let said = tenant.bed.kubectl(&["get", "events", "-n", tenant.namespace, &field, "-o", path])?;
-        let found = said.lines().find(|line| line.contains("Network") && line.contains(text));
-        ensure!(found.is_some(), "events: {said:?}");
-        Ok(found.unwrap_or_default().to_owned())
+        let said = tenant.bed.events(Some(tenant.namespace), pod)?;
+        let lines = said.iter().map(|(reason, message)| format!("{reason}: {message}"));
+        let found = lines.into_iter().find(|line| line.contains("Network") && line.contains(text));
+        found.with_context(|| format!("events: {said:?}"))
     })
 }
 
 /// Tries until it holds, or the time is over.
-fn eventually(mut what: impl FnMut() -> Result<String>) -> Result<String, String> {
+pub(super) fn eventually(mut what: impl FnMut() -> Result<String>) -> Result<String, String> {
     let end = std::time::Instant::now() + exec::patient(HEAL);
     loop {
         match what() {

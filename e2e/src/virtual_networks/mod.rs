@@ -1,7 +1,9 @@
 //! Virtual networks: pods with several interfaces reach one another on each network that both have, by the flow cache where there is one,
 //! and nothing of another one; networks and pods that wait for each other; nothing is left.
 
+mod definitions;
 mod life;
+mod primary;
 mod scene;
 mod traffic;
 
@@ -30,6 +32,10 @@ enum Part {
     Waiting,
     /// A network in use that is deleted.
     Deleted,
+    /// Pods that name NetworkAttachmentDefinitions.
+    Definitions,
+    /// A pod that asks for its address on the cluster's network.
+    Primary,
     /// A pod with ten interfaces.
     Ten,
     /// The agents are killed and replaced.
@@ -63,6 +69,8 @@ impl Args {
             ("outside", Part::Outside),
             ("restart", Part::Restart),
             ("waiting", Part::Waiting),
+            ("definitions", Part::Definitions),
+            ("primary", Part::Primary),
             ("ten_interfaces", Part::Ten),
             ("deleted", Part::Deleted),
         ];
@@ -78,6 +86,8 @@ impl Args {
                     Part::Outside => traffic::outside(&scene, checks),
                     Part::Restart => life::restart(&scene, checks),
                     Part::Waiting => life::waiting(&scene, checks),
+                    Part::Definitions => definitions::check(&scene, checks),
+                    Part::Primary => primary::check(&scene, checks),
                     Part::Ten => life::ten_interfaces(&scene, checks),
                     Part::Deleted => life::deleted(&scene, checks),
                 });

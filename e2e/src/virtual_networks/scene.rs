@@ -94,6 +94,8 @@ impl<'a> Scene<'a> {
                 scene.pods.insert(name, Member { place, node, networks });
             }
         }
+        // What OVN still carries out for these pods ends entries of their flows.
+        bed.nbctl(&["--wait=hv", "sync"])?;
         Ok(scene)
     }
 

@@ -13,7 +13,7 @@ pub(super) fn versions(node: &Node) -> Versions {
     let kernel = kernel.map_or_else(|error| format!("unknown ({error})"), |text| text.trim().to_owned());
     Versions {
         agent: env!("CARGO_PKG_VERSION").to_owned(),
-        programs: bpf::Programs::fingerprint(),
+        programs: bpf::Programs::fingerprint().map(str::to_owned),
         map_layout: bpf::layout(),
         kernel,
         ovs: node.ovs.system().and_then(|row| row.ovs_version.clone()),

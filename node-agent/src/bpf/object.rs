@@ -1,13 +1,17 @@
 //! The embedded eBPF object file, and the names of its programs.
 
+use std::sync::LazyLock;
+
 /// The object; empty if the agent was built without an eBPF toolchain.
 pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/slipstream-ebpf"));
 
 impl super::Programs {
     /// Fingerprint of the embedded programs (FNV-1a, 64 bits, in hexadecimal), to tell builds apart; `None` when the agent
     /// was built without them.
-    pub fn fingerprint() -> Option<String> {
-        (!OBJECT.is_empty()).then(|| format!("{:016x}", api::hash::fnv1a(OBJECT)))
+    pub fn fingerprint() -> Option<&'static str> {
+        // Every status has it, and the object has megabytes.
+        static FINGERPRINT: LazyLock<String> = LazyLock::new(|| format!("{:016x}", api::hash::fnv1a(OBJECT)));
+        (!OBJECT.is_empty()).then(|| FINGERPRINT.as_str())
     }
 }
 

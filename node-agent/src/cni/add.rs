@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::interfaces::{Interfaces, Wanted, Who};
 use super::request::Call;
 use super::result::{AddResult, AddResults};
-use super::{CniError, del};
+use super::{CniError, del, further};
 use crate::attach::{self, Names};
 use crate::bpf::{Endpoint, Mode};
 use crate::kernel::link::Link;
@@ -48,7 +48,10 @@ pub async fn add(
     let pod = call
         .pod()
         .ok_or_else(|| CniError::failure("CNI_ARGS: K8S_POD_NAMESPACE and K8S_POD_NAME are missing"))?;
-    possible(node, call)?;
+    possible(call)?;
+    if let Some(ports) = further::ports(node, call) {
+        return further::add(node, call, &ports).await;
+    }
     let netns = Netns::open(call.netns.as_deref().unwrap_or_default().as_ref())?;
     let names = Names::of(&call.container_id);
     let who = Who { container: &call.container_id, ifname: &call.ifname, pod: &pod, mtu: node.mtu };
@@ -80,23 +83,13 @@ pub async fn add(
 }
 
 /// Refuses what is not supported, before anything is made.
-fn possible(node: &Node, call: &Call) -> Result<(), CniError> {
+fn possible(call: &Call) -> Result<(), CniError> {
     let container = &call.container_id;
-    if !attach::is_first(container) {
-        let msg = format!("CNI_CONTAINERID: `{container}`: has the form of the agent's own ids; use another");
-        return Err(CniError::new(code::INVALID_ENVIRONMENT, msg));
+    if attach::is_first(container) {
+        return Ok(());
     }
-    let rows = node.ovs.ports_of(container);
-    let first = rows.iter().filter_map(|row| PodPort::of(row)).find(|port| attach::is_first(&port.id()));
-    match first.filter(|port| port.pod_interface != call.ifname) {
-        None => Ok(()),
-        Some(port) => Err(CniError::failure(format!(
-            "CNI_IFNAME `{}`: ADD was called before for this container, with CNI_IFNAME `{}`. An interface by a further call, as Multus \
-             makes it for a NetworkAttachmentDefinition, is not supported yet; where Slipstream is the default plugin, its first call \
-             makes all interfaces of the pod. Nothing was changed",
-            call.ifname, port.pod_interface
-        ))),
-    }
+    let msg = format!("CNI_CONTAINERID: `{container}`: has the form of the agent's own ids; use another");
+    Err(CniError::new(code::INVALID_ENVIRONMENT, msg))
 }
 
 async fn wait_addresses(

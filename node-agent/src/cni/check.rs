@@ -8,8 +8,8 @@ use api::cni::code;
 use ipnet::IpNet;
 use serde_json::Value;
 
-use super::CniError;
 use super::request::Call;
+use super::{CniError, further};
 use crate::attach::{self, Names};
 use crate::kernel::netns::Netns;
 use crate::node::Node;
@@ -31,6 +31,7 @@ pub async fn check(node: &Node, call: &Call) -> Result<(), CniError> {
     // Interfaces of other plugins are none of this one's.
     let mut known: BTreeSet<&str> = others.keys().copied().collect();
     known.extend(ports.iter().filter(|port| !attach::is_first(&port.id())).map(|p| p.pod_interface.as_str()));
+    let is_further = further::is_further(&ports, &call.ifname);
     let further: Vec<String> = in_pod(prev)
         .into_iter()
         .filter(|name| *name != call.ifname && known.contains(name.as_str()))
@@ -42,7 +43,7 @@ pub async fn check(node: &Node, call: &Call) -> Result<(), CniError> {
     // The result of a single interface has no routes; all are derived from the pod's annotation, if it still exists.
     for side in &mut sides {
         let network = match &networks {
-            Some((default, _)) if side.ifname == call.ifname => Some(default),
+            Some((default, _)) if side.ifname == call.ifname && !is_further => Some(default),
             _ => others.get(side.ifname.as_str()).copied(),
         };
         side.routes = network.iter().flat_map(|n| &n.routes).map(|r| (r.dest, r.next_hop)).collect();

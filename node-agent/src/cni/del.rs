@@ -12,8 +12,8 @@ use api::annotation::PodNetworks;
 use api::cni::code;
 use serde_json::Value;
 
-use super::CniError;
 use super::request::Call;
+use super::{CniError, further};
 use crate::attach::{self, Names};
 use crate::node::Node;
 use crate::node::timing::Steps;
@@ -26,6 +26,10 @@ use crate::pod::{endpoints, links};
 /// [`crate::cni::gc`] after the database has reconnected.
 pub async fn del(node: &Node, call: &Call, steps: &mut Steps) -> Result<(), CniError> {
     let container = call.container_id.as_str();
+    if further::ports(node, call).is_some() {
+        tracing::debug!(container, interface = call.ifname, "goes with the first interface of the container");
+        return Ok(());
+    }
     let several = several_were_asked_for(node, call);
     let (port, rest) = steps.time("release", release_each(node, container, several)).await;
     match (port, rest) {

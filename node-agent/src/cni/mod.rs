@@ -7,6 +7,7 @@ pub mod add;
 pub mod check;
 pub mod del;
 pub mod error;
+mod further;
 pub mod gc;
 pub mod installer;
 pub mod interfaces;

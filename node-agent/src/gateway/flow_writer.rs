@@ -54,6 +54,11 @@ impl FlowWriter {
         Ok(true)
     }
 
+    /// Whether it is not known what the bridge has: nothing was written yet, or OVS was started again.
+    pub fn is_new(&self) -> bool {
+        self.last.is_none()
+    }
+
     /// Writes `flows` if they differ from what the bridge has. Returns true when they were written, now or by [`FlowWriter::widen`].
     ///
     /// # Errors

@@ -19,6 +19,7 @@ pub mod follow;
 pub mod health_check_node_port;
 pub mod host;
 pub mod host_ports;
+mod host_udp;
 pub mod management_port;
 pub mod nft;
 pub mod nics;

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use api::addr::Masquerade;
+use api::addr::{Family, Masquerade};
 use api::{annotation, ovn_name};
 use futures::StreamExt;
 use futures::channel::mpsc::UnboundedReceiver;
@@ -30,9 +30,11 @@ use tracing::{debug, warn};
 
 use super::follow::Follower;
 use super::host_ports;
+use super::host_udp::{self, HostUdp};
 use super::nft;
+use super::nft::udp::{Place, UdpTranslations};
 use super::rulesets::Rulesets;
-use super::stale_udp::{Own, StaleUdp};
+use super::stale_udp::{Here, Own, StaleUdp};
 use super::watch::{ClusterView, Watches};
 use super::{FamilyGateway, Gateway, host, rulesets, tunnels};
 use crate::gateway::flow_writer::FlowWriter;
@@ -136,8 +138,8 @@ pub async fn run(
             () = sleep_until(worker.stale_udp.next()) => {
                 let families = worker.gateway.reach.families.iter();
                 let own = families.map(|f| Own { address: f.address.addr(), masquerade: f.masquerade.addresses.host });
-                let own = own.collect();
-                worker.stale_udp.end_due(worker.view.services.udp_in_force(), own, &worker.gateway.context);
+                let here = Here { own: own.collect(), host_ports: worker.host_ports.as_ref().map(host_ports::udp) };
+                worker.stale_udp.end_due(worker.view.services.udp_in_force(), here, &worker.gateway.context);
             }
             changed = host_ports.changed() => {
                 changed.context("watch of this node's pods ended")?;
@@ -202,6 +204,9 @@ struct Worker {
     chassis_put_back: Option<Instant>,
     view: ClusterView,
     stale_udp: StaleUdp,
+    host_udp: HostUdp,
+    /// Addresses of this node, as last read.
+    own: BTreeSet<IpAddr>,
     flows: FlowWriter,
     rulesets: Rulesets,
     /// Serving pod of each host port; `None` until all pods have been listed.
@@ -275,6 +280,8 @@ impl Worker {
                 gateway.context.service_names.clone(),
             ),
             stale_udp: StaleUdp::default(),
+            host_udp: HostUdp::new(gateway.context.metrics.clone()),
+            own: BTreeSet::new(),
             flows: FlowWriter::new(&config.ofctl, &config.ovs_db, &gateway.taken.bridge),
             rulesets: Rulesets::new(gateway.context.metrics.clone()),
             health: HealthServers::default(),
@@ -374,11 +381,11 @@ impl Worker {
             if !self.gateway.context.config.node_port {
                 services.iter_mut().for_each(super::services::NodeService::without_node_ports);
             }
-            // What comes from outside to a service is OVN's. Where the node has its translation and the bridge not yet its flow, the node
-            // would take it, and hide the client; so flows come first, and go last.
+            // What comes from outside to a service is OVN's. Where the node has its translation and the datapath not yet the bridge's flow,
+            // the node would take it, and hide the client; so flows come first, and go last.
             let flows = self.bridge_flows(&services, &ports);
             if let Ok((flows, _)) = &flows {
-                note("new flows", self.flows.widen(flows).await.map(drop));
+                note("new flows", self.widen(flows, &services).await);
             }
             note("nftables", self.translations(&services).await);
             note("nftables of OVS's ports", self.isolation().await);
@@ -396,7 +403,7 @@ impl Worker {
 
     /// Addresses of all nodes. If this node's addresses cannot be read from the kernel, they are left out here; `announce` reads them
     /// again and reports the error.
-    async fn node_addresses(&self) -> BTreeSet<IpAddr> {
+    async fn node_addresses(&mut self) -> BTreeSet<IpAddr> {
         let gateway = &self.gateway;
         let masquerade: Vec<IpNet> = gateway.masquerade.iter().map(|range| range.subnet).collect();
         let here = node_annotations::host_cidrs(&gateway.context.netlink, &masquerade).await;
@@ -404,6 +411,7 @@ impl Worker {
         let own = gateway.reach.families.iter().map(|family| family.address.addr());
         let mut addresses: BTreeSet<IpAddr> = own.chain(here).collect();
         gateway.context.flow_cache.services().set_node_addresses(addresses.clone());
+        self.own.clone_from(&addresses);
         addresses.extend(self.view.all_remote_addresses());
         addresses
     }
@@ -461,6 +469,16 @@ impl Worker {
         if self.rulesets.services.write(nft::services_table(&inputs, services)).await? {
             debug!(services = services.len(), "nftables ruleset applied");
         }
+        let families = &self.gateway.reach.families;
+        self.host_udp.follow(host_udp::InForce {
+            translations: UdpTranslations::of(&inputs, services),
+            place: Place {
+                own: self.own.clone(),
+                host_ports: self.host_ports.as_ref().map(host_ports::udp).unwrap_or_default(),
+                service_cidrs: families.iter().flat_map(|family| family.service_cidrs.clone()).collect(),
+            },
+            families: families.iter().map(|family| Family::of(family.address.addr())).collect(),
+        });
         Ok(())
     }
 

@@ -66,6 +66,15 @@ pub(super) struct StaleUdp {
     not_before: Option<Instant>,
 }
 
+/// What this node serves at its own addresses.
+#[derive(Debug, Default)]
+pub(super) struct Here {
+    /// The addresses where OVN serves node ports.
+    pub(super) own: Vec<Own>,
+    /// UDP host ports of this node's pods; none: not known yet.
+    pub(super) host_ports: Option<BTreeSet<u16>>,
+}
+
 /// An address of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Own {
@@ -139,9 +148,8 @@ impl StaleUdp {
         due
     }
 
-    /// Ends the connections that are due, in the background, one round at a time. `own`: the addresses where OVN serves node ports on this
-    /// node.
-    pub(super) fn end_due(&mut self, in_force: &InForce, own: Vec<Own>, context: &Context) {
+    /// Ends the connections that are due, in the background, one round at a time.
+    pub(super) fn end_due(&mut self, in_force: &InForce, here: Here, context: &Context) {
         let now = Instant::now();
         if let Some(mut round) = self.round.take() {
             match (&mut round).now_or_never() {
@@ -166,7 +174,7 @@ impl StaleUdp {
         }
         let round = Round {
             stale,
-            own,
+            here,
             cluster: in_force.cluster(),
             all: look.then(|| in_force.clone()),
             unixctl,
@@ -184,8 +192,7 @@ impl StaleUdp {
 struct Round {
     /// What is ended.
     stale: BTreeSet<Stale>,
-    /// Where node ports are served on this node.
-    own: Vec<Own>,
+    here: Here,
     /// Ranges of the cluster.
     cluster: Arc<[IpNet]>,
     /// All that may stay, if all connections are to be looked through.
@@ -214,7 +221,7 @@ impl Round {
             self.end_listed().await;
         } else {
             for stale in &self.stale {
-                for (original, reply) in tuples(stale, &self.own) {
+                for (original, reply) in tuples(stale, &self.here.own) {
                     let begin = Instant::now();
                     if self.flush("", &original, &reply).await {
                         tracing::debug!(?stale, "stale UDP connections ended");
@@ -252,7 +259,10 @@ impl Round {
         let [to_source, to_destination] = [to.source, to.destination].map(|end| (end.ip(), end.port()));
         let forward = (to_destination != destination).then_some(to_destination);
         let reply = (to_source != source).then_some(source);
-        self.concerns(source.0, destination, forward) || self.concerns(to_destination.0, to_source, reply)
+        // A reply whose source is translated may also be a flow to the outside, so it does not tell that a service is gone.
+        self.concerns(source.0, destination, forward)
+            || self.concerns(to_destination.0, to_source, reply)
+            || forward.is_some_and(|backend| self.is_unserved(destination, backend))
     }
 
     /// Whether OVS tracks so many connections that listing them would keep the thread that forwards. What is not looked for then is counted.
@@ -318,14 +328,25 @@ impl Round {
             return false;
         }
         let (client, asked) = tracked.original;
-        self.concerns(client.ip(), (asked.ip(), asked.port()), backend)
+        let asked = (asked.ip(), asked.port());
+        // The host's own connections are in zone 0, where the kernel tracks.
+        let by_ovn = tracked.zone != 0 && !BRIDGE_ZONES.contains(&tracked.zone);
+        let unserved = by_ovn && backend.is_some_and(|backend| self.is_unserved(asked, backend));
+        self.concerns(client.ip(), asked, backend) || unserved
+    }
+
+    /// Whether all connections are looked through, and one that was translated so belongs to a service that went while no agent was here. OVN
+    /// serves host ports in the same way.
+    fn is_unserved(&self, destination: (IpAddr, u16), backend: Backend) -> bool {
+        let host_port = self.here.host_ports.as_ref().is_none_or(|ports| ports.contains(&destination.1));
+        !host_port && self.all.as_ref().is_some_and(|all| all.unserved(destination, backend))
     }
 
     /// Whether connections of this client to this destination, translated to `backend` or not, are to end.
     fn concerns(&self, client: IpAddr, destination: (IpAddr, u16), backend: Option<Backend>) -> bool {
-        let backend = backend.map(|backend| as_services_name_it(&self.own, backend));
-        let client = whose(client, &self.cluster, &self.own);
-        let due = is_due(&self.stale, &self.own, destination, backend, client);
+        let backend = backend.map(|backend| as_services_name_it(&self.here.own, backend));
+        let client = whose(client, &self.cluster, &self.here.own);
+        let due = is_due(&self.stale, &self.here.own, destination, backend, client);
         due || self.all.as_ref().is_some_and(|all| all.stale(destination, backend, client).is_some())
     }
 

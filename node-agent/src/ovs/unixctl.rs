@@ -95,6 +95,19 @@ impl Unixctl {
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
     }
 
+    /// Waits until no flow of the datapath is older than OVS's tables are now: `revalidator/wait` replies at the end of a round over all of
+    /// them, which may have started before, so a second one has to end too. OVS starts a round when its tables change, and otherwise every
+    /// 500 ms (`max-revalidator`, ovs-vswitchd.conf.db(5)).
+    ///
+    /// # Errors
+    /// ovs-vswitchd is not running, or a round takes longer than `timeout`.
+    pub async fn datapath_follows(&self, timeout: Duration) -> Result<(), UnixctlError> {
+        for _ in 0..2 {
+            self.call("revalidator/wait", &[], timeout).await?;
+        }
+        Ok(())
+    }
+
     /// Calls `method` and gives each line of its output to `each`, without keeping them: for lists of connections and flows, which may
     /// be hundreds of megabytes. Empty lines are left out.
     ///

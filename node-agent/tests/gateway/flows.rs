@@ -119,7 +119,7 @@ fn the_kernel_takes_the_rulesets_and_their_removal() {
             "fd00:172:18:10::1 . tcp . 80 : fd69::3 . 30081",
             "ip6 daddr fd00:172:18:10::9 tcp dport 80 dnat ip6 to numgen random mod 2",
             "ip6 daddr fd00:10:96::58 tcp dport 80 redirect to :9090",
-            "ip6 daddr @remote_nodes6 icmpv6 type packet-too-big drop",
+            "icmpv6 type packet-too-big ip6 daddr @remote_nodes6 drop",
             "snat ip6 to fd00:10:244::2",
             "iifgroup 20817 drop",
         ] {

@@ -1,6 +1,7 @@
 //! Asking the agent of a node: its pages and metrics, and what it tells operators, through slipctl or its socket.
 
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use api::admin::{SERVICE_TOTALS, ServiceTotals, ServiceTotalsRequest};
@@ -14,6 +15,9 @@ use crate::metrics::Metrics;
 
 /// Where the agent answers operators; in the host's own files.
 const SOCKET: &str = "/run/slipstream/admin.sock";
+
+/// Longest until a page is there.
+const PAGE: Duration = Duration::from_secs(5);
 
 /// The agent of a node.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +36,8 @@ impl Bed {
     /// A page of the process that answers at that port of a host's own address; any status but 200 is an error.
     pub fn page(&self, host: &str, port: u16, path: &str) -> Result<String> {
         let mut get = self.host(host).network_command(self.config.program("testbed"))?;
-        get.args(["probe", "get", &Ipv4Addr::LOCALHOST.to_string(), &port.to_string(), path, "--body"]);
+        get.args(["probe", "get", "--body", "--timeout", &exec::patient(PAGE).as_secs().to_string()]);
+        get.args([&Ipv4Addr::LOCALHOST.to_string(), &port.to_string(), path]);
         exec::output(&mut get).with_context(|| format!("{path} of port {port} on {host}"))
     }
 }

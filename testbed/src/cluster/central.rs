@@ -88,7 +88,7 @@ pub(super) fn grant_rights(bed: &Bed) -> Result<()> {
         // Another plugin would write these annotations itself.
         objects.push(admission::MANIFEST);
     }
-    exec::input_output(bed.kubectl_command()?.args(["apply", "-f", "-"]), &objects.join("\n---\n")).map(drop)
+    bed.apply(&objects.join("\n---\n")).map(drop)
 }
 
 /// Node objects in order, so that their ranges are known, and the tokens of controller and agents.
@@ -109,9 +109,9 @@ pub(super) fn prepare_cluster(bed: &Bed) -> Result<()> {
             .to_string()
         })
         .collect();
-    // A control plane alone has none, and kubectl takes nothing for a mistake.
+    // A control plane alone has none.
     if !objects.is_empty() {
-        exec::input_output(bed.kubectl_command()?.args(["apply", "-f", "-"]), &objects.join("\n---\n"))?;
+        bed.apply(&objects.join("\n---\n"))?;
     }
     if bed.config().install == Install::Chart {
         return Ok(());

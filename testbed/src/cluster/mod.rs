@@ -6,11 +6,14 @@ pub mod admission;
 mod agent;
 mod central;
 pub mod config;
+mod field;
 pub(crate) mod installed;
 pub(crate) mod kubernetes;
 pub mod leftovers;
+mod logs;
 mod node;
 pub mod node_state;
+pub mod objects;
 mod pki;
 mod reboot;
 mod shape;
@@ -24,7 +27,8 @@ use std::process::Command;
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use k8s_openapi::api::core::v1::NodeCondition;
 use nix::sched::{CloneFlags, setns};
 
 use crate::exec;
@@ -190,21 +194,36 @@ impl Bed {
 
     /// Waits until a node is Ready. The error says what has ended, or what the node itself says.
     pub fn wait_node_ready(&self, node: &str) -> Result<()> {
-        // Pods wait longer for each other than programs that are started in order.
-        let limit = if self.config.install == Install::Chart { 180 } else { 60 };
+        // Pods wait longer for each other than programs that are started in order. Where the processor is emulated, and shared with other tests,
+        // loading the programs alone has taken 50 s, and all of it 150: more than other things are slower.
+        let limit = match self.config.install {
+            Install::Chart => 180,
+            Install::Programs if exec::patience() > 1 => 120,
+            Install::Programs => 60,
+        };
         exec::retry(Duration::from_secs(limit), &format!("node {node} becomes Ready"), || {
             self.host("central").check_running("controller")?;
             for process in ["node-agent"].iter().chain(self.runtime().processes()) {
                 self.host(node).check_running(process)?;
             }
-            let ready = "{.status.conditions[?(@.type==\"Ready\")].";
-            let query = format!("jsonpath={ready}status}} {ready}message}}");
-            let said = self.kubectl(&["get", "node", node, "-o", &query])?;
-            match said.split_once(' ') {
-                Some(("True", _)) => Ok(()),
-                _ => Err(anyhow!("Ready is {said:?}; see {}", self.config.log(node, "node-agent").display())),
-            }
+            let log = self.config.log(node, "node-agent");
+            let Some(ready) = self.node_condition(node, "Ready")? else {
+                bail!("there is no condition Ready; see {}", log.display());
+            };
+            let NodeCondition { status, message, .. } = ready;
+            ensure!(status == "True", "Ready is {status:?}, {message:?}; see {}", log.display());
+            Ok(())
         })
+        .map_err(|error| anyhow!("{error:#}; {}", self.why_not_ready(node)))
+    }
+
+    /// What the logs of a node that is not Ready end with: where tests run for others, only their errors are kept.
+    fn why_not_ready(&self, node: &str) -> String {
+        let said = [("central", "controller"), (node, "node-agent")].map(|(host, process)| {
+            let log = fs::read_to_string(self.config.log(host, process)).unwrap_or_default();
+            format!("{process} says: {}", logs::end(&log))
+        });
+        said.join("; ")
     }
 
     /// Runs kubectl as the administrator and returns what it printed.
@@ -221,6 +240,8 @@ impl Bed {
     pub fn kubectl_command(&self) -> Result<Command> {
         let mut command = self.host("central").network_command(self.config.kubernetes("kubectl"))?;
         command.arg("--kubeconfig").arg(self.config.kubeconfig("admin"));
+        // Most end before there is anything to collect; one that watches goes on.
+        command.env("GOGC", "off").env("GOMEMLIMIT", "256MiB");
         Ok(command)
     }
 
@@ -230,7 +251,8 @@ impl Bed {
             return self.nbctl_of_pod(args);
         }
         let mut command = self.host("central").command(self.config.ovs("ovn-nbctl"))?;
-        command.args(["--timeout=30", "--no-leader-only", "--db=unix:/run/ovn/ovnnb_db.sock"]);
+        let timeout = format!("--timeout={}", 30 * exec::patience());
+        command.args([&timeout, "--no-leader-only", "--db=unix:/run/ovn/ovnnb_db.sock"]);
         exec::output(command.args(args))
     }
 
@@ -241,7 +263,8 @@ impl Bed {
 
     /// Asks or changes the Open_vSwitch database of a node by `ovs-vsctl`.
     pub fn vsctl(&self, node: &str, args: &[&str]) -> Result<String> {
-        let usual = ["--timeout=10", "--db=unix:/run/openvswitch/db.sock"];
+        let timeout = format!("--timeout={}", 10 * exec::patience());
+        let usual = [timeout.as_str(), "--db=unix:/run/openvswitch/db.sock"];
         self.ovs(node, "ovs-vsctl", &[&usual, args].concat())
     }
 

@@ -12,6 +12,8 @@ use super::config::{
 };
 use crate::exec;
 
+/// How long an agent that has moved the uplink waits for the API server before it gives the uplink back.
+const API_PATIENCE: Duration = Duration::from_secs(60);
 /// Where packages of Open vSwitch have it.
 const DATABASE: &str = "/etc/openvswitch/conf.db";
 const SOCKET: &str = "/run/openvswitch/db.sock";
@@ -98,7 +100,13 @@ pub fn start_agent_in(bed: &Bed, node: &str, flags: &[&str], environment: &[(&st
         .chain(flags.iter().map(|&flag| flag.to_owned()))
         .collect();
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
-    bed.host(node).start("node-agent", &argv, &[ENVIRONMENT, environment].concat())
+    let mut usual = ENVIRONMENT.to_vec();
+    let api_patience = exec::patient(API_PATIENCE).as_millis().to_string();
+    // Where everything is slow, an uplink that is given back stays so for minutes.
+    if exec::patience() > 1 {
+        usual.push(("SLIPSTREAM_API_PATIENCE_MS", &api_patience));
+    }
+    bed.host(node).start("node-agent", &argv, &[&usual, environment].concat())
 }
 
 /// The flags of an agent, the same for `run` and for `cleanup`.

@@ -1,13 +1,15 @@
 //! Echoes and services in front of them, for connections that last.
 
+use std::io::{BufRead, BufReader};
 use std::net::IpAddr;
 use std::process::{Child, Command, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
 
 use crate::cluster::Bed;
-use crate::exec;
 use crate::tools::RoundTrips;
 use crate::traffic::{self, Place};
 
@@ -33,10 +35,17 @@ impl Echo {
         Self::start(command).with_context(|| format!("in {place}"))
     }
 
-    /// Starts one by a command that runs the traffic tool, before its arguments.
+    /// Starts one by a command that runs the traffic tool, before its arguments; it listens when this returns.
     pub fn start(mut command: Command) -> Result<Self> {
-        command.args(["probe", "echo", "--cpu", CPU, &PORT.to_string()]).stdin(Stdio::null());
-        Ok(Self(command.spawn().context("cannot start an echo")?))
+        command.args(["probe", "echo", "--cpu", CPU, &PORT.to_string()]);
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("cannot start an echo")?;
+        let said = child.stdout.take().context("no pipe from an echo")?;
+        let echo = Self(child);
+        let mut line = String::new();
+        BufReader::new(said).read_line(&mut line).context("what an echo says")?;
+        ensure!(!line.is_empty(), "an echo ended before it listened");
+        Ok(echo)
     }
 }
 
@@ -78,19 +87,25 @@ impl Service<'_> {
     /// Makes it; its cluster IPs.
     pub fn create(&self, bed: &Bed) -> Result<Vec<IpAddr>> {
         for object in self.objects() {
-            exec::input_output(bed.kubectl_command()?.args(["apply", "-f", "-"]), &object.to_string())?;
+            bed.apply(&object.to_string())?;
         }
-        let query =
-            ["get", "service", "-n", self.namespace, self.name, "-o", "jsonpath={.spec.clusterIPs[*]}"];
-        let said = bed.kubectl(&query)?;
-        said.split_whitespace().map(|ip| ip.parse().with_context(|| format!("address {ip}"))).collect()
+        bed.cluster_ips(self.namespace, self.name)
+    }
+
+    /// Makes it with that cluster IP; its cluster IPs.
+    pub fn create_at(&self, bed: &Bed, cluster_ip: IpAddr) -> Result<Vec<IpAddr>> {
+        let mut objects = self.objects();
+        objects[0]["spec"]["clusterIP"] = cluster_ip.to_string().into();
+        for object in objects {
+            bed.apply(&object.to_string())?;
+        }
+        bed.cluster_ips(self.namespace, self.name)
     }
 
     /// Deletes it.
     pub fn delete(&self, bed: &Bed) -> Result<()> {
-        bed.kubectl(&["delete", "service", "-n", self.namespace, self.name])?;
-        let slices = format!("of={}", self.name);
-        bed.kubectl(&["delete", "endpointslice", "-n", self.namespace, "-l", &slices]).map(drop)
+        bed.delete::<core::Service>(self.namespace, self.name)?;
+        bed.delete_labelled::<EndpointSlice>(self.namespace, &format!("of={}", self.name))
     }
 
     /// The service, and a slice for each family.

@@ -16,11 +16,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::cluster::Bed;
-use crate::cluster::Shape;
 use crate::cluster::config::Runtime;
+use crate::cluster::{Bed, Shape, objects};
+use crate::pod;
 use crate::ui::{Checks, Progress, say};
-use crate::{exec, pod};
 
 /// The other objects, as an operator would write them.
 const NAMESPACE: &str = include_str!("../../../deploy/examples/10-namespace.yaml");
@@ -81,10 +80,8 @@ pub fn play(bed: &Bed, progress: &Progress, checks: &mut Checks) -> Result<()> {
         ("30-service.yaml", SERVICE),
         ("40-networkpolicy.yaml", POLICY),
     ] {
-        let said =
-            exec::input_output(bed.kubectl_command()?.args(["apply", "-f", "-"]), text).context(file)?;
-        for line in said.lines() {
-            progress.done(format_args!("{file}: {line}"));
+        for object in bed.apply(text).context(file)? {
+            progress.done(format_args!("{file}: {} applied", objects::title(&object)));
         }
     }
     if bed.config().dual_stack {

@@ -1,6 +1,6 @@
 //! What the demonstration tries, and the expected results.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -96,10 +96,9 @@ fn tries(bed: &Bed, pods: &Pods) -> Result<Vec<Try>> {
     // The servers in real pods are agnhost's; outside there is always our own.
     let tcp = |host, port| Dial::tcp(host, port).to_pod(bed);
     let udp = |host, port| Dial::udp(host, port).to_pod(bed);
-    let service =
-        bed.kubectl(&["get", "service", "-n", "shop", "web", "-o", "jsonpath={.spec.clusterIP}"])?;
-    let service: Ipv4Addr =
-        service.parse().with_context(|| format!("the service has the address {service:?}"))?;
+    let ips = bed.cluster_ips("shop", "web")?;
+    let four = ips.iter().find_map(|ip| if let IpAddr::V4(ip) = ip { Some(*ip) } else { None });
+    let service = four.with_context(|| format!("the service has no IPv4 address; it has {ips:?}"))?;
     let (n1, n2) = (node_ip(1), node_ip(2));
     let on = |host: &str| Place::Host(host.to_owned());
     let both = |seen: &str| Expect::All(vec![format!("web-1 {seen}"), format!("web-2 {seen}")]);

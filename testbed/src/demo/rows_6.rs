@@ -1,6 +1,6 @@
 //! What the demonstration tries by IPv6 on a dual-stack cluster, and the expected results.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use anyhow::{Context, Result};
 
@@ -12,11 +12,9 @@ use crate::traffic::{Dial, Expect, Place};
 
 /// The service's IPv6 address.
 fn service(bed: &Bed) -> Result<Ipv6Addr> {
-    let query = "jsonpath={.spec.clusterIPs[*]}";
-    let text = bed.kubectl(&["get", "service", "-n", "shop", "web", "-o", query])?;
-    text.split_whitespace()
-        .find_map(|word| word.parse().ok())
-        .with_context(|| format!("the service has no IPv6 address; it has {text:?}"))
+    let ips = bed.cluster_ips("shop", "web")?;
+    let six = ips.iter().find_map(|ip| if let IpAddr::V6(ip) = ip { Some(*ip) } else { None });
+    six.with_context(|| format!("the service has no IPv6 address; it has {ips:?}"))
 }
 
 /// The tries, in order.

@@ -8,7 +8,6 @@ use anyhow::{Context, Result};
 use super::rows::Try;
 use super::workloads::Pods;
 use crate::cluster::Bed;
-use crate::exec;
 use crate::traffic::{Dial, Expect, Place};
 
 /// The namespace and a policy that takes it, as an operator would write them.
@@ -27,8 +26,7 @@ pub(super) fn denied(bed: &Bed, pods: &Pods) -> Result<Try> {
 
 /// Allows it. The node comes by its management port, whose address is the second of its range.
 pub(super) fn allowed(bed: &Bed, pods: &Pods) -> Result<Try> {
-    exec::input_output(bed.kubectl_command()?.args(["apply", "-f", "-"]), HOST_NETWORK)
-        .context("50-host-network.yaml")?;
+    bed.apply(HOST_NETWORK).context("50-host-network.yaml")?;
     let (_, web1) = pods.find("web-1")?;
     let [a, b, c, _] = web1.octets();
     let seen = format!("db {}", Ipv4Addr::new(a, b, c, 2));

@@ -5,6 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::Value;
 
 use super::echoes::{self, CPU, Echo, PORT, Service};
@@ -155,8 +157,8 @@ impl Scene<'_> {
     /// Deletes the services.
     pub fn clear(self) -> Result<()> {
         for name in &self.names {
-            self.bed.kubectl(&["delete", "service", "-n", "shop", name])?;
-            self.bed.kubectl(&["delete", "endpointslice", "-n", "shop", "-l", &format!("of={name}")])?;
+            self.bed.delete::<core::Service>("shop", name)?;
+            self.bed.delete_labelled::<EndpointSlice>("shop", &format!("of={name}"))?;
         }
         Ok(())
     }

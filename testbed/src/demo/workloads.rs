@@ -3,11 +3,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use crate::cluster::Bed;
 use crate::cluster::config::Runtime;
+use crate::cluster::{Bed, objects};
 
 /// As an operator would write them.
 const PODS: &str = include_str!("../../../deploy/examples/20-pods.yaml");
@@ -84,15 +86,12 @@ pub struct Pods(Vec<(String, Vec<IpAddr>)>);
 impl Pods {
     /// Reads them.
     pub fn list(bed: &Bed) -> Result<Self> {
-        let query = "jsonpath={range .items[*]}{.metadata.name} {.status.podIPs[*].ip}{\"\\n\"}{end}";
-        let text = bed.kubectl(&["get", "pods", "-n", "shop", "-o", query])?;
-        let one = |line: &str| -> Result<(String, Vec<IpAddr>)> {
-            let (name, ips) = line.split_once(' ').context("no address")?;
-            let ips = ips.split(' ').map(str::parse).collect::<Result<_, _>>()?;
-            Ok((name.to_owned(), ips))
+        let one = |pod: &Pod| -> Result<(String, Vec<IpAddr>)> {
+            let (name, ips) = (pod.name_any(), objects::addresses(pod)?);
+            ensure!(!ips.is_empty(), "pod {name} has no address");
+            Ok((name, ips))
         };
-        let pods = text.lines().map(|line| one(line).with_context(|| format!("pod {line:?}")));
-        pods.collect::<Result<_>>().map(Self)
+        bed.list("shop", "")?.iter().map(one).collect::<Result<_>>().map(Self)
     }
 
     /// The pod of that name, or of the Deployment of that name, with its IPv4 address.

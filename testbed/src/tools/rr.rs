@@ -100,6 +100,7 @@ impl EchoArgs {
         let socket = UdpSocket::bind(v6).or_else(|_| UdpSocket::bind::<SocketAddr>(v4));
         let socket = socket.with_context(|| format!("UDP port {port}"))?;
         thread::Builder::new().name("udp".into()).spawn(move || echo_udp(&socket))?;
+        ui::say(format_args!("TCP and UDP port {port} listen"));
         for stream in listener.incoming() {
             let stream = stream?;
             // A client that has gone needs no more.

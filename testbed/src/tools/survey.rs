@@ -33,6 +33,8 @@ pub struct Call {
     pub to: SocketAddr,
     /// Connections whose answers do not count, before the others.
     pub warm_up: u32,
+    /// Milliseconds to wait after those.
+    pub settle_ms: u64,
     /// Connections, or UDP sockets, one after another, with a question each.
     pub connections: u32,
     /// More questions on the last of them.
@@ -164,6 +166,7 @@ impl Call {
         for _ in 0..self.warm_up {
             self.talk();
         }
+        thread::sleep(Duration::from_millis(self.settle_ms));
         let mut talks = Vec::new();
         let mut last = None;
         for _ in 0..self.connections {
@@ -268,7 +271,7 @@ mod tests {
     use super::*;
 
     fn call(to: SocketAddr, udp: bool) -> Call {
-        Call { udp, to, warm_up: 0, connections: 2, round_trips: 3, timeout_ms: 200, tries: 2 }
+        Call { udp, to, warm_up: 0, settle_ms: 0, connections: 2, round_trips: 3, timeout_ms: 200, tries: 2 }
     }
 
     /// A UDP server whose answers are these, one after another, and then none.

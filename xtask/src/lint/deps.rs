@@ -29,7 +29,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("traffic", &[]),
     ("cluster-bench", &["traffic"]),
-    ("fuzz", &["api", "ovsdb-client", "ebpf", "controller", "node-agent"]),
+    ("fuzz", &["api", "ovsdb-client", "ebpf", "controller", "node-agent", "traffic"]),
     ("xtask", &[]),
 ];
 /// The package on which the tests of every package may depend.

@@ -73,27 +73,23 @@ fn all(programs: &[TestProgram], quick: bool) -> Result<Vec<Job>> {
             continue;
         }
         let part = program.part();
-        jobs.push(Job {
-            name: format!("{} {}", program.package, program.target),
-            part,
-            target: program.target.clone(),
-            lane: match part {
-                // One holds each loss to 20 s, of which a lease takes 15; one holds a connection to 1 s; one measures.
-                _ if ["real_failover", "real_perf_tests", "real_upgrade"]
-                    .contains(&program.target.as_str()) =>
-                {
-                    Lane::Alone
-                }
-                "real" => Lane::Real,
-                // In a full run, the tests of the eBPF programs in the kernel run beside the virtual machine, which uses one processor.
-                _ if !quick && program.target == "bpf" => Lane::Background,
-                // It measures how long OVS takes to revalidate thousands of flows.
-                _ if program.target == "flow_cache_manager" => Lane::Waiting,
-                _ if program.is_quick() => Lane::First,
-                _ => Lane::Shared,
-            },
-            command: program.command()?,
-        });
+        let lane = match part {
+            // One holds each loss to 20 s, of which a lease takes 15; one holds a connection to 1 s; one measures.
+            _ if ["real_failover", "real_perf_tests", "real_upgrade"].contains(&program.target.as_str()) => {
+                Lane::Alone
+            }
+            "real" => Lane::Real,
+            // In a full run, the tests of the eBPF programs in the kernel run beside the virtual machine.
+            _ if !quick && program.target == "bpf" => Lane::Background,
+            // It measures how long OVS takes to revalidate thousands of flows.
+            _ if program.target == "flow_cache_manager" => Lane::Waiting,
+            _ if program.is_quick() => Lane::First,
+            _ => Lane::Shared,
+        };
+        let command =
+            if lane == Lane::Background { program.command_beside_machine()? } else { program.command()? };
+        let name = format!("{} {}", program.package, program.target);
+        jobs.push(Job { name, part, target: program.target.clone(), lane, command });
     }
     Ok(jobs)
 }

@@ -21,10 +21,23 @@ pub(super) struct TestProgram {
     executable: PathBuf,
 }
 
+/// Niceness of what runs beside the virtual machine. Emulation is slow, and the limits in the machine count real time.
+pub(super) const BESIDE_MACHINE: &str = "10";
+
 impl TestProgram {
     /// Runs it as `cargo test` would.
     pub(super) fn command(&self) -> Result<Command> {
-        let mut command = exec::command(&self.executable);
+        self.around(exec::command(&self.executable))
+    }
+
+    /// As [`Self::command`], with what the virtual machine leaves of the processors.
+    pub(super) fn command_beside_machine(&self) -> Result<Command> {
+        let mut command = exec::command("nice");
+        command.args(["-n", BESIDE_MACHINE]).arg(&self.executable);
+        self.around(command)
+    }
+
+    fn around(&self, mut command: Command) -> Result<Command> {
         command
             .current_dir(&self.directory)
             .env("CARGO_MANIFEST_DIR", &self.directory)

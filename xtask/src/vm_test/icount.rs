@@ -44,11 +44,11 @@ const RATIOS: &[(&str, &str, f64)] = &[
 ];
 
 /// Measures on one kernel and writes the figures where `cargo xtask bench fastpath` reads them.
-pub(super) fn run(kernel: Kernel) -> Result<()> {
+pub(super) fn run(kernel: Kernel, limit: u64) -> Result<()> {
     let e2e = paths::target().join("debug/e2e");
     let script = format!("'{}' instruction-count --out /run/vm/keep/icount.json", e2e.display());
     let origin = Origin::now()?;
-    let outcome = start(kernel, true, &script)?;
+    let outcome = start(kernel, true, limit, &script)?;
     let file = outcome.kept.join("icount.json");
     let text =
         fs::read_to_string(&file).with_context(|| format!("the machine left no {}", file.display()))?;

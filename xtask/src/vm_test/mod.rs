@@ -25,10 +25,13 @@ pub(crate) struct Args {
     /// round trips.
     #[arg(long)]
     icount: bool,
+    /// Seconds after which a machine counts as stuck and is ended.
+    #[arg(long, default_value_t = LIMIT)]
+    limit: u64,
 }
 
-/// A machine that runs longer counts as stuck.
-const LIMIT: Duration = Duration::from_secs(1800);
+/// Seconds after which a machine of `cargo xtask test` counts as stuck.
+const LIMIT: u64 = 1800;
 /// The kernel of `cargo xtask test`: the oldest on which the programs run.
 const USUAL: &str = "6.1";
 
@@ -43,18 +46,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     setup::ensure_machines(&kernels)?;
     if let Some(script) = &args.exec {
         for kernel in kernels {
-            let outcome = start(kernel, args.icount, script)?;
+            let outcome = start(kernel, args.icount, args.limit, script)?;
             exec::say(format_args!("exit code {}", outcome.code));
         }
         return Ok(());
     }
     demo::build(&["e2e"])?;
     if args.icount {
-        return kernels.into_iter().try_for_each(icount::run);
+        return kernels.into_iter().try_for_each(|kernel| icount::run(kernel, args.limit));
     }
     let mut tally = Tally::default();
     for kernel in kernels {
-        if let Err(error) = test(&mut tally, kernel) {
+        if let Err(error) = test(&mut tally, kernel, args.limit) {
             tally.fail(format!("kernel {}: {error:#}", kernel.line));
         }
     }
@@ -68,15 +71,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 pub(crate) fn part(tally: &mut Tally) -> Result<()> {
     let kernel = Kernel::find(USUAL)?;
     setup::ensure_machines(&[kernel])?;
-    test(tally, kernel)
+    test(tally, kernel, LIMIT)
 }
 
 /// Runs the suite `kernel_datapath` on a kernel.
-fn test(tally: &mut Tally, kernel: Kernel) -> Result<()> {
+fn test(tally: &mut Tally, kernel: Kernel, limit: u64) -> Result<()> {
     let expect = if kernel.runs_programs() { "ebpf" } else { "ovs" };
     let e2e = paths::target().join("debug/e2e");
     let script = format!("'{}' --name vm kernel-datapath --expect {expect}", e2e.display());
-    let outcome = start(kernel, false, &script)?;
+    let outcome = start(kernel, false, limit, &script)?;
     let name = format!("kernel {}", kernel.line);
     let before = tally.failures();
     if !tally.read(&name, &outcome.output) {
@@ -92,8 +95,8 @@ fn test(tally: &mut Tally, kernel: Kernel) -> Result<()> {
 
 /// Runs a script on a kernel. A machine that ends before the script is started once more: newer kernels patch their own code
 /// while they boot, which the emulation of several processors does not always survive.
-fn start(kernel: Kernel, count_instructions: bool, script: &str) -> Result<Outcome> {
-    let machine = Machine { kernel, count_instructions, limit: LIMIT };
+fn start(kernel: Kernel, count_instructions: bool, limit: u64, script: &str) -> Result<Outcome> {
+    let machine = Machine { kernel, count_instructions, limit: Duration::from_secs(limit) };
     let release = kernel.release()?;
     exec::heading(&format!("kernel {release}"));
     let begin = Instant::now();

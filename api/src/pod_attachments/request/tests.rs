@@ -14,7 +14,7 @@ fn summary(found: &PodAttachments) -> Vec<String> {
     let one = |a: &Attachment| {
         let ips: Vec<_> = a.ips.iter().map(|ip| format!("{}/{:?}", ip.ip, ip.prefix_len)).collect();
         let mac = a.mac.map(|mac| mac.to_string()).unwrap_or_default();
-        let gateway = a.gateway.map(|ip| ip.to_string()).unwrap_or_default();
+        let gateway = a.gateways.iter().map(ToString::to_string).collect::<String>();
         format!("{} {} [{}] {mac} {gateway} {}", a.network, a.interface, ips.join(" "), a.default_route)
     };
     found.attachments.iter().map(one).collect()

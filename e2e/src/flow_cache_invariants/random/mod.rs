@@ -394,13 +394,11 @@ fn times(packets: &[Arrival], udp: bool) -> Times {
 }
 
 fn verdict(found: Vec<String>, seed: u64) -> Result<String, String> {
-    if found.is_empty() {
-        return Ok(String::new());
-    }
+    let Some(first) = found.first() else { return Ok(String::new()) };
     for line in found.iter().take(20) {
         say(format_args!("  {line}"));
     }
-    Err(format!("{} times; run again with --seed {seed}", found.len()))
+    Err(format!("{} times, run again with --seed {seed}: {first}", found.len()))
 }
 
 /// The packets of denied flows between the change and its bound.

@@ -6,6 +6,8 @@
 //! `arp slipstream_ports` are static. They drop packets that arrive on links of group [`OVS_ONLY_GROUP`]: OVS reads those links by
 //! packet socket, and the node's own stack must not handle the same packets a second time.
 
+pub mod udp;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -262,6 +264,7 @@ fn set(out: &mut String, head: &str, kind: &str, elements: &[String]) {
 fn chains(out: &mut String, inputs: &Inputs, all: &[Translations]) {
     let (mut prerouting, mut output, mut mark, mut pmtud) = (vec![], vec![], vec![], vec![]);
     let mut forged = vec![];
+    let (mut from_nodes, mut to_nodes) = (vec![], vec![]);
     for t in all {
         let Words { ip, suffix, too_big, .. } = Words::of(t.family);
         let external =
@@ -295,19 +298,30 @@ fn chains(out: &mut String, inputs: &Inputs, all: &[Translations]) {
         for ((address, proto, port), target) in &t.internal_redirected {
             output.push(format!("{ip} daddr {address} {} dport {port} redirect to :{target}", proto.lower()));
         }
-        mark.push(format!(
-            "{ip} daddr . meta l4proto . th dport @internal_local_services{suffix} meta mark set {LOCAL_POLICY_MARK:#x}"
-        ));
-        pmtud.push(format!("{ip} daddr @remote_nodes{suffix} {too_big} drop"));
+        // What every packet of the node meets, and not only the first of a connection, looks at the protocol before it looks up addresses.
+        if !t.internal_marked.is_empty() {
+            mark.push(format!(
+                "{ip} daddr . meta l4proto . th dport @internal_local_services{suffix} meta mark set {LOCAL_POLICY_MARK:#x}"
+            ));
+        }
+        pmtud.push(format!("{too_big} {ip} daddr @remote_nodes{suffix} drop"));
+        // The outer source port is a hash of what is inside, so each connection of pods would be one of the node's, too, in the same
+        // table that any pod can fill.
+        from_nodes.push(format!("udp dport {GENEVE} {ip} saddr @remote_nodes{suffix} notrack"));
+        to_nodes.push(format!("udp dport {GENEVE} {ip} daddr @remote_nodes{suffix} notrack"));
         if let Some((name, _)) = &inputs.management {
             // Drops tunnel packets forged by a pod. Those that OVN sends to the bridge are dropped by flows there.
             forged
                 .push(format!("iifname \"{name}\" {ip} daddr @remote_nodes{suffix} udp dport {GENEVE} drop"));
         }
     }
+    chain(out, "tunnels_in_untracked", "filter hook prerouting priority raw", &from_nodes);
+    chain(out, "tunnels_out_untracked", "filter hook output priority raw", &to_nodes);
     chain(out, "prerouting", "nat hook prerouting priority dstnat", &prerouting);
     chain(out, "output", "nat hook output priority -100", &output);
-    chain(out, "output_mark", "route hook output priority mangle", &mark);
+    if !mark.is_empty() {
+        chain(out, "output_mark", "route hook output priority mangle", &mark);
+    }
     chain(out, "no_pmtud", "filter hook output priority filter", &pmtud);
     chain(out, "no_forged_tunnels", "filter hook forward priority filter", &forged);
     if let Some((name, addresses)) = &inputs.management {

@@ -82,6 +82,29 @@ fn an_internal_local_service_with_a_host_backend_is_redirected_not_marked() {
 }
 
 #[test]
+fn a_nodes_own_packets_are_looked_up_only_where_their_protocol_is_concerned() {
+    let chains = |services: &[NodeService]| -> Vec<String> {
+        let text = services_table(&dual_inputs(), services);
+        let chains = text.split("\tchain ").skip(1).filter(|chain| !chain.contains("type nat hook"));
+        chains.map(|chain| chain.split("\n\t}").next().unwrap().to_owned()).collect()
+    };
+    let rules = |chain: &str| chain.lines().skip(2).map(str::trim).map(str::to_owned).collect::<Vec<_>>();
+    for chain in chains(&[]) {
+        let rules = rules(&chain);
+        assert!(!rules.is_empty(), "a chain without rules costs each packet:\n{chain}");
+        for rule in rules {
+            let first = ["udp dport ", "icmp type ", "icmpv6 type ", "iifname "];
+            assert!(first.iter().any(|first| rule.starts_with(first)), "{rule}");
+        }
+    }
+    let marked = chains(&fixture::reference_services("n1"));
+    assert!(
+        marked.iter().any(|chain| chain.starts_with("output_mark") && rules(chain).len() == 1),
+        "{marked:?}"
+    );
+}
+
+#[test]
 fn two_services_with_one_address_make_one_element() {
     let mut services = fixture::reference_services("n1");
     let mut twin = services.iter().find(|s| s.name.name == "external").unwrap().clone();
@@ -127,6 +150,10 @@ fn a_dual_service_has_translations_of_both_families_and_a_single_one_of_its_own(
     for (ip, set) in [("ip", "remote_nodes"), ("ip6", "remote_nodes6")] {
         let rule = format!("iifname \"ovn-k8s-mp0\" {ip} daddr @{set} udp dport 6081 drop");
         assert!(text.contains(&rule), "{rule} is not in\n{text}");
+        for side in ["saddr", "daddr"] {
+            let rule = format!("udp dport 6081 {ip} {side} @{set} notrack");
+            assert!(text.contains(&rule), "{rule} is not in\n{text}");
+        }
     }
     // IPv4 is as without IPv6.
     let single = services_table(&inputs(), &services);

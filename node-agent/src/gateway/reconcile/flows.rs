@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::time::Duration;
 
-use tracing::info;
+use api::error::chain;
+use tracing::{info, warn};
 
 use super::Worker;
 use crate::gateway::bridge::openflow_port;
@@ -12,6 +14,10 @@ use crate::gateway::services::NodeService;
 use crate::gateway::{FamilyGateway, host_ports, tunnels};
 use crate::kernel::sysctl;
 use crate::kube::host_ports::HostPorts;
+use crate::ovs::unixctl::Unixctl;
+
+/// Timeout for each of two rounds over the datapath's flows.
+const FOLLOWED: Duration = Duration::from_secs(1);
 
 /// OpenFlow number of OVN's patch port; none while OVN has not made it.
 pub(super) type Patch = Option<String>;
@@ -42,6 +48,22 @@ impl Worker {
         let mut set = flows::compute(&inputs, services);
         host_ports::flows::add(&mut set, &inputs, &self.own_addresses(), ports);
         Ok((set, inputs.patch))
+    }
+
+    /// Adds what the bridge has not yet of these flows. At the start of the agent, when services may have come in its absence, the datapath
+    /// has them too after it. Later this would keep the task from ending stale connections in time.
+    pub(super) async fn widen(&mut self, flows: &FlowSet, services: &[NodeService]) -> anyhow::Result<()> {
+        let is_new = self.flows.is_new();
+        self.flows.widen(flows).await?;
+        let unixctl = Unixctl::beside(&self.gateway.context.config.ovs_db);
+        if let (true, Some(unixctl)) = (is_new && services.iter().any(NodeService::is_outside), unixctl) {
+            // On a machine that is so busy, services that nobody can use are worse than a client that is hidden for a moment.
+            if let Err(error) = unixctl.datapath_follows(FOLLOWED).await {
+                self.gateway.context.metrics.datapath_unconfirmed();
+                warn!(error = chain(&error), "OVS's datapath does not follow its flow tables in time");
+            }
+        }
+        Ok(())
     }
 
     /// Makes the bridge's flows these.

@@ -70,6 +70,11 @@ impl NodeService {
         self.external_ips.iter().copied().filter(move |ip| Family::of(*ip) == family)
     }
 
+    /// Whether it has an address for clients outside of the cluster.
+    pub fn is_outside(&self) -> bool {
+        !self.external_ips.is_empty() || self.ports.iter().any(|port| port.node_port.is_some())
+    }
+
     /// Takes the node ports off, for a node that serves none.
     pub fn without_node_ports(&mut self) {
         for port in &mut self.ports {

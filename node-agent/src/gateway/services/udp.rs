@@ -103,6 +103,13 @@ impl InForce {
         let stale = self.unwanted(Translation { front, backend });
         stale.filter(|stale| !matches!(stale, Stale::Refused(_, whose) if *whose != client))
     }
+
+    /// Whether a connection that a load balancer translated has a destination of no service any more.
+    pub fn unserved(&self, destination: (IpAddr, u16), backend: Backend) -> bool {
+        let is_in_cluster = |ip: IpAddr| self.cluster.iter().any(|range| range.contains(&ip));
+        !Front::candidates(destination).iter().any(|front| self.fronts.contains_key(front))
+            && (is_in_cluster(destination.0) || is_in_cluster(backend.0))
+    }
 }
 
 /// What is kept of a slice: its service, and the backends by the name of the service port.

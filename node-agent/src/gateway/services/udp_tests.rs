@@ -135,6 +135,20 @@ fn a_connection_is_stale_if_its_service_does_not_have_its_backend() {
 }
 
 #[test]
+fn a_connection_to_a_service_that_is_not_there_is_unserved() {
+    let mut all =
+        UdpServices::new("n1", &["10.244.0.0/16".parse().unwrap(), "10.96.0.0/16".parse().unwrap()]);
+    all.set_service(&name("one"), Some(&service(1, Some(30_053))));
+    let to = |ip: [u8; 4], port, backend| all.in_force().unserved((ip.into(), port), backend);
+    let elsewhere = (IpAddr::from([172, 18, 0, 3]), 53);
+    assert!(!to([10, 96, 0, 1], 53, backend(2)), "that service decides by its own backends");
+    assert!(!to([172, 18, 0, 2], 30_053, backend(2)));
+    assert!(to([10, 96, 0, 2], 53, backend(2)) && to([10, 96, 0, 1], 54, elsewhere), "a cluster address");
+    assert!(to([203, 0, 113, 1], 53, backend(2)) && to([172, 18, 0, 2], 30_054, backend(2)), "and others");
+    assert!(!to([203, 0, 113, 1], 53, elsewhere), "the host's own translation");
+}
+
+#[test]
 fn what_was_tracked_before_a_service_was_made_is_stale() {
     let mut all = UdpServices::default();
     all.set_service(&name("one"), Some(&service(1, None)));

@@ -51,9 +51,7 @@ impl NodeRuntime for Real {
 
     fn start_addons(&self, bed: &Bed) -> Result<()> {
         let text = DNS.replace("@DNS_SERVICE_IP@", &DNS_SERVICE_IP.to_string());
-        exec::input_output(bed.kubectl_command()?.args(["apply", "-f", "-"]), &text)
-            .map(drop)
-            .context("cluster DNS")
+        bed.apply(&text).map(drop).context("cluster DNS")
     }
 
     fn wait_addons(&self, bed: &Bed) -> Result<()> {
