@@ -347,7 +347,9 @@ impl Round {
         let backend = backend.map(|backend| as_services_name_it(&self.here.own, backend));
         let client = whose(client, &self.cluster, &self.here.own);
         let due = is_due(&self.stale, &self.here.own, destination, backend, client);
-        due || self.all.as_ref().is_some_and(|all| all.stale(destination, backend, client).is_some())
+        let is_own = self.here.own.iter().any(|own| own.address == destination.0);
+        let stale = |all: &InForce| all.stale(destination, is_own, backend, client);
+        due || self.all.as_ref().and_then(stale).is_some()
     }
 
     /// Ends connections by their tuples; whether OVS did.

@@ -88,16 +88,20 @@ impl InForce {
     /// What a tracked connection to `destination`, translated to `backend` or not, is to services; `None` if it is as it should be, or to
     /// no service's address. A host port may have the number of a node port and goes first; its connections are said to be stale, and end
     /// with no harm but a new choice of the same pod.
+    ///
+    /// `is_own`: the destination is an address of this node, where it translates node ports.
     pub fn stale(
         &self,
         destination: (IpAddr, u16),
+        is_own: bool,
         backend: Option<Backend>,
         client: Client,
     ) -> Option<Stale> {
         let [address, node_port] = Front::candidates(destination);
         let has = |front: &Front| self.fronts.contains_key(front);
         let Some(backend) = backend else {
-            return has(&address).then_some(Stale::Untranslated(address));
+            let untranslated = [Some(address), is_own.then_some(node_port)];
+            return untranslated.into_iter().flatten().find(has).map(Stale::Untranslated);
         };
         let front = [address, node_port].into_iter().find(has)?;
         let stale = self.unwanted(Translation { front, backend });

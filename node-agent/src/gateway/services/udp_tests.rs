@@ -126,12 +126,15 @@ fn a_connection_is_stale_if_its_service_does_not_have_its_backend() {
     let service = (IpAddr::from([10, 96, 0, 1]), 53);
     let node = (IpAddr::from([172, 18, 0, 2]), 30_053);
     let stale =
-        |destination, last: u8| all.in_force().stale(destination, Some(backend(last)), Client::Cluster);
+        |destination, last: u8| all.in_force().stale(destination, false, Some(backend(last)), Client::Cluster);
     assert_eq!((stale(service, 1), stale(service, 2)), (None, Some(Stale::Backend(by_address(1, 2)))));
     assert!(stale(node, 1).is_none() && stale(node, 2).is_some());
     assert_eq!(stale((IpAddr::from([192, 0, 2, 1]), 53), 2), None, "of no service");
-    let untranslated = all.in_force().stale(service, None, Client::Cluster);
+    let untranslated = all.in_force().stale(service, false, None, Client::Cluster);
     assert_eq!(untranslated, Some(Stale::Untranslated(Front::Address(service.0, 53))));
+    let untranslated = |is_own| all.in_force().stale(node, is_own, None, Client::Cluster);
+    assert_eq!(untranslated(true), Some(Stale::Untranslated(Front::NodePort(30_053))));
+    assert_eq!(untranslated(false), None, "another node translates it");
 }
 
 #[test]
@@ -185,14 +188,14 @@ fn a_traffic_policy_that_becomes_local_refuses_backends_of_other_nodes_to_client
     );
     assert!(all.in_force().contains(&other), "for clients of the cluster");
     let node = (IpAddr::from([172, 18, 0, 2]), 30_053);
-    let stale = |last, client| all.in_force().stale(node, Some(backend(last)), client);
+    let stale = |last, client| all.in_force().stale(node, true, Some(backend(last)), client);
     assert_eq!(stale(2, Client::Outside), Some(Stale::Refused(other, Client::Outside)));
     for (last, client) in [(2, Client::Cluster), (2, Client::Node), (1, Client::Outside)] {
         assert_eq!(stale(last, client), None, "{last} {client:?}");
     }
     // The cluster address is for all still.
     let cluster = (IpAddr::from([10, 96, 0, 1]), 53);
-    assert_eq!(all.in_force().stale(cluster, Some(backend(2)), Client::Outside), None);
+    assert_eq!(all.in_force().stale(cluster, false, Some(backend(2)), Client::Outside), None);
     // And back.
     all.set_service(&name("one"), Some(&service(1, Some(30_053))));
     assert!(
@@ -235,7 +238,7 @@ fn an_internal_traffic_policy_that_becomes_local_refuses_backends_of_other_nodes
     let refused = Stale::Refused(by_address(1, 2), Client::Cluster);
     assert_eq!(all.take_stale(), BTreeSet::from([refused]));
     let cluster = (IpAddr::from([10, 96, 0, 1]), 53);
-    let stale = |last, client| all.in_force().stale(cluster, Some(backend(last)), client);
+    let stale = |last, client| all.in_force().stale(cluster, false, Some(backend(last)), client);
     assert_eq!((stale(2, Client::Cluster), stale(1, Client::Cluster)), (Some(refused), None));
     // The node makes this address of the service's external ones, which the policy does not concern.
     assert_eq!(stale(2, Client::Node), None);
