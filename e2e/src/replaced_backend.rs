@@ -48,8 +48,7 @@ pub(crate) fn check(bed: &Bed, checks: &mut Checks) -> Result<()> {
     checks.check(what, made_again(bed).map_err(|e| format!("{e:#}")));
     let what = "UDP of the node itself follows to a service that is made after it began, and made again with another address";
     checks.check(what, of_the_node(bed).map_err(|e| format!("{e:#}")));
-    let what =
-        "UDP of a pod to its own node's port, from before a service that was made while no agent was there, shows the pod";
+    let what = "UDP of a pod to its own node's port, from before a service that was made while no agent was there, shows the pod";
     checks.check(what, shown(bed).map_err(|e| format!("{e:#}")));
     Ok(())
 }
@@ -163,7 +162,8 @@ fn shown(bed: &Bed) -> Result<String> {
 fn ways(table: &str, client: IpAddr, backend: IpAddr) -> [usize; 2] {
     let asked = [format!("orig=(src={client},dst={},", node_ip(1)), format!("dport={NODE_PORT})")];
     let ours = || table.lines().filter(|line| asked.iter().all(|part| line.contains(part)));
-    let from = |ip: IpAddr| ours().filter(|line| line.contains(&format!("reply=(src={ip},dst={client},"))).count();
+    let from =
+        |ip: IpAddr| ours().filter(|line| line.contains(&format!("reply=(src={ip},dst={client},"))).count();
     [from(node_ip(1).into()), from(backend)]
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
@@ -21,6 +21,8 @@ static STARTED: AtomicUsize = AtomicUsize::new(0);
 pub(super) const CLOSING: &str = "in all:";
 /// A program that runs longer counts as stuck.
 const LIMIT: Duration = Duration::from_secs(1800);
+/// As [`LIMIT`], with what others leave of the processors.
+const IDLE_LIMIT: Duration = Duration::from_secs(4000);
 /// Number of programs that run at the same time as those of real nodes, which mostly wait for kubelets. When those are done it is one more.
 const SHARED: usize = 2;
 /// Number of quick programs that run at the same time.
@@ -49,6 +51,9 @@ pub(super) enum Lane {
     /// With one other of this lane, after the shared ones: programs that compute all the time, and whose expectations concern no times.
     /// Beside a virtual machine OVS stands still for seconds, whatever the machine's priority.
     Background,
+    /// One after the other beside all that are shared, in the background or waiting, with what these leave of the processors (`SCHED_IDLE`,
+    /// sched(7)): compilers, which keep nobody from a processor.
+    Idle,
     /// With one other of this lane, after those that mostly wait: programs that leave the processors idle nearly all the time, and fail
     /// beside busy ones.
     Calm,
@@ -99,20 +104,39 @@ pub(super) fn run_all(jobs: Vec<Job>, tally: &mut Tally) -> Result<Vec<Took>> {
     let (first, real, shared) =
         (of(&mut jobs, Lane::First), of(&mut jobs, Lane::Real), of(&mut jobs, Lane::Shared));
     let (waiting, background) = (of(&mut jobs, Lane::Waiting), of(&mut jobs, Lane::Background));
-    let calm = of(&mut jobs, Lane::Calm);
+    let (calm, idle) = (of(&mut jobs, Lane::Calm), of(&mut jobs, Lane::Idle));
     let alone = VecDeque::from(jobs);
     let mut took = Vec::new();
-    for queues in [
-        vec![(first, FIRST)],
-        vec![(real, 1), (shared, SHARED)],
-        vec![(background, BACKGROUND)],
-        vec![(waiting, WAITING)],
-        vec![(calm, CALM)],
-        vec![(alone, 1)],
-    ] {
-        in_lanes(queues, tally, &mut took);
+    in_lanes(vec![(first, FIRST)], tally, &mut took);
+    let beside = thread::scope(|scope| {
+        let idle = scope.spawn(|| idle.into_iter().map(run).collect::<Vec<_>>());
+        for queues in
+            [vec![(real, 1), (shared, SHARED)], vec![(background, BACKGROUND)], vec![(waiting, WAITING)]]
+        {
+            in_lanes(queues, tally, &mut took);
+        }
+        idle.join()
+    });
+    match beside {
+        Ok(outcomes) => outcomes.into_iter().for_each(|outcome| end(outcome, tally, &mut took)),
+        Err(_) => tally.fail("the thread of the programs with the lowest priority has panicked"),
     }
+    in_lanes(vec![(calm, CALM)], tally, &mut took);
+    in_lanes(vec![(alone, 1)], tally, &mut took);
     Ok(took)
+}
+
+/// A command of [`Lane::Idle`]; what it starts has no other priority.
+pub(super) fn at_idle_priority(program: &Path) -> Command {
+    let mut command = exec::command("chrt");
+    command.args(["--idle", "0"]).arg(program);
+    command
+}
+
+/// Counts what came of a program.
+fn end(outcome: Outcome, tally: &mut Tally, took: &mut Vec<Took>) {
+    count(&outcome, tally);
+    took.push(Took { name: outcome.name, time: outcome.time, idle: outcome.idle });
 }
 
 /// Runs queues side by side, each in the given number of lanes; a lane whose queue is empty helps with the queues after it.
@@ -137,8 +161,7 @@ fn in_lanes(queues: Vec<(VecDeque<Job>, usize)>, tally: &mut Tally, took: &mut V
         }
         drop(sender);
         for outcome in receiver {
-            count(&outcome, tally);
-            took.push(Took { name: outcome.name, time: outcome.time, idle: outcome.idle });
+            end(outcome, tally, took);
         }
     });
 }
@@ -146,10 +169,11 @@ fn in_lanes(queues: Vec<(VecDeque<Job>, usize)>, tally: &mut Tally, took: &mut V
 fn run(mut job: Job) -> Outcome {
     exec::say(format_args!("started: {}", job.name));
     let (begin, before) = (Instant::now(), Processors::now());
+    let limit = if job.lane == Lane::Idle { IDLE_LIMIT } else { LIMIT };
     // A library and a program may have one name, and run at the same time.
     let number = STARTED.fetch_add(1, Ordering::Relaxed);
     let path = logs().join(format!("{}-{number}.log", job.name.replace([' ', '/', ':'], "-")));
-    let ended = start(&mut job.command, &path).and_then(wait);
+    let ended = start(&mut job.command, &path).and_then(|child| wait(child, limit));
     let good = ended.as_ref().is_ok_and(ExitStatus::success);
     let output = ended.and_then(|status| {
         let mut text = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
@@ -201,8 +225,8 @@ fn start(command: &mut Command, log: &PathBuf) -> Result<Child> {
         .with_context(|| format!("cannot start {shown}"))
 }
 
-fn wait(mut child: Child) -> Result<ExitStatus> {
-    let end = Instant::now() + LIMIT;
+fn wait(mut child: Child, limit: Duration) -> Result<ExitStatus> {
+    let end = Instant::now() + limit;
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
@@ -272,6 +296,7 @@ mod tests {
         let took = run_all(
             vec![
                 job("jobs test alone", Lane::Alone, "echo 'test result: ok. 1 passed; 0 failed'"),
+                job("jobs test idle", Lane::Idle, "echo 'test result: ok. 5 passed; 0 failed'"),
                 job("jobs test shared", Lane::Shared, "echo 'test result: ok. 2 passed; 0 failed'"),
                 job("jobs test first", Lane::First, "echo 'in all: 4 passed, 1 failed'; exit 1"),
                 job("jobs test silent", Lane::Real, "exit 3"),
@@ -280,7 +305,7 @@ mod tests {
         );
         let names: Vec<_> = took.unwrap().into_iter().map(|took| took.name).collect();
         assert_eq!(names.first().unwrap(), "jobs test first");
-        assert_eq!(names.last().unwrap(), "jobs test alone");
-        assert_eq!(tally.closing_line(), "7 passed, 2 failed");
+        assert_eq!(names[names.len() - 2..], ["jobs test idle", "jobs test alone"]);
+        assert_eq!(tally.closing_line(), "12 passed, 2 failed");
     }
 }

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 
 use super::jobs::{self, Job, Lane};
-use super::programs::{self, BESIDE_MACHINE};
+use super::programs;
 use super::tally::Tally;
 use crate::{conformance, exec, lint, vm_test};
 
@@ -17,20 +17,17 @@ struct Step {
     run: fn(&mut Tally) -> Result<()>,
 }
 
-/// The part that runs in a virtual machine.
-const MACHINE: &str = "vm";
-
 const STEPS: &[Step] = &[
     // The longest of those in the background comes first.
     Step {
         name: "kernel datapath in a virtual machine",
-        part: MACHINE,
+        part: "vm",
         lane: Lane::Background,
         is_quick: false,
         run: vm_test::part,
     },
-    Step { name: "lint", part: "lint", lane: Lane::Background, is_quick: true, run: checks },
-    Step { name: "documentation examples", part: "doc", lane: Lane::First, is_quick: true, run: doc_tests },
+    Step { name: "lint", part: "lint", lane: Lane::Idle, is_quick: true, run: checks },
+    Step { name: "documentation examples", part: "doc", lane: Lane::Idle, is_quick: true, run: doc_tests },
     Step {
         name: "upstream specs on real nodes",
         part: "real",
@@ -46,9 +43,7 @@ pub(super) fn jobs(quick: bool) -> Result<Vec<Job>> {
     let steps = STEPS.iter().filter(|step| step.is_quick || !quick);
     let job = |step: &Step| {
         let lane = if quick { Lane::First } else { step.lane };
-        let mut command = exec::command("nice");
-        let nice = if lane == Lane::Background && step.part != MACHINE { BESIDE_MACHINE } else { "0" };
-        command.args(["-n", nice]).arg(&me);
+        let mut command = if lane == Lane::Idle { jobs::at_idle_priority(&me) } else { exec::command(&me) };
         command.args(["test", "--step", step.name]);
         let target = step.part.to_owned();
         Job { name: step.name.to_owned(), part: step.part, target, lane, command }

@@ -125,8 +125,9 @@ fn a_connection_is_stale_if_its_service_does_not_have_its_backend() {
     set(&mut all, "a", "one", &[1]);
     let service = (IpAddr::from([10, 96, 0, 1]), 53);
     let node = (IpAddr::from([172, 18, 0, 2]), 30_053);
-    let stale =
-        |destination, last: u8| all.in_force().stale(destination, false, Some(backend(last)), Client::Cluster);
+    let stale = |destination, last: u8| {
+        all.in_force().stale(destination, false, Some(backend(last)), Client::Cluster)
+    };
     assert_eq!((stale(service, 1), stale(service, 2)), (None, Some(Stale::Backend(by_address(1, 2)))));
     assert!(stale(node, 1).is_none() && stale(node, 2).is_some());
     assert_eq!(stale((IpAddr::from([192, 0, 2, 1]), 53), 2), None, "of no service");
