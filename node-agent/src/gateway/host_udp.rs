@@ -58,6 +58,8 @@ impl HostUdp {
 
 async fn follow(mut now: watch::Receiver<Option<Arc<InForce>>>, metrics: Metrics) {
     let mut done: Option<Arc<InForce>> = None;
+    // It may fail for ever, as where a program is missing: told once.
+    let mut told = String::new();
     loop {
         let wanted = now.borrow_and_update().clone();
         if let Some(wanted) = wanted.filter(|wanted| done.as_ref() != Some(wanted)) {
@@ -65,13 +67,18 @@ async fn follow(mut now: watch::Receiver<Option<Arc<InForce>>>, metrics: Metrics
             match round(done.as_deref(), &wanted, &metrics).await {
                 Ok(()) => {
                     done = Some(wanted);
+                    told.clear();
                     tokio::time::sleep(begin.elapsed() * SPARE).await;
                 }
                 Err(error) => {
                     metrics.stale_udp_failed();
-                    tracing::warn!(
-                        "cannot end UDP connections of the node that services have changed: {error:#}"
-                    );
+                    let error = format!("{error:#}");
+                    if error != told {
+                        tracing::warn!(
+                            "cannot end UDP connections of the node that services have changed; trying again: {error}"
+                        );
+                        told = error;
+                    }
                     tokio::time::sleep(RETRY).await;
                     if now.has_changed().is_ok() {
                         continue;
