@@ -1,6 +1,6 @@
 //! `slipctl top`: rates from two readings of the counters.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -54,8 +54,10 @@ struct Rates {
     seconds: f64,
     /// Rates by remote node and VNI.
     tunnels: Vec<TunnelRate>,
-    /// Rates by pod.
+    /// Rates by interface of a pod.
     endpoints: Vec<EndpointRate>,
+    /// Sums of these by network, where pods have interfaces on virtual networks.
+    networks: Vec<NetworkRate>,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -75,7 +77,17 @@ struct EndpointRate {
     rate: Rate,
 }
 
+/// Sum of the interfaces on a network.
 #[derive(Debug, PartialEq, Serialize)]
+struct NetworkRate {
+    /// `NAMESPACE/NAME` of the virtual network; none: the cluster's network.
+    network: Option<String>,
+    interfaces: usize,
+    #[serde(flatten)]
+    rate: Rate,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 struct Rate {
     #[serde(rename = "in")]
     received: PathRate,
@@ -83,7 +95,7 @@ struct Rate {
     sent: PathRate,
 }
 
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PathRate {
     fast_packets_per_second: f64,
@@ -114,7 +126,10 @@ impl Rates {
             pod: e.pod.clone(),
             rate: Rate::of(old.get(e.id.as_str()), (e.received, e.sent), seconds),
         });
-        Self { seconds, tunnels, endpoints: endpoints.collect() }
+        let endpoints: Vec<EndpointRate> = endpoints.collect();
+        let networks = now.endpoints.iter().map(|e| e.network.as_deref());
+        let networks = by_network(networks.zip(endpoints.iter().map(|e| &e.rate)));
+        Self { seconds, tunnels, endpoints, networks }
     }
 
     /// Formats the rates as one line of JSON.
@@ -147,12 +162,40 @@ impl Rates {
             Column::Right("HIT"),
         ];
         let columns = |first: &[Column]| [first, &rates].concat();
-        format!(
-            "{}\n{}",
+        let mut tables = vec![
             table(&columns(&[Column::Left("TUNNEL"), Column::Right("VNI")]), &tunnels),
-            table(&columns(&[Column::Left("POD")]), &endpoints)
-        )
+            table(&columns(&[Column::Left("POD")]), &endpoints),
+        ];
+        if !self.networks.is_empty() {
+            let networks = self.networks.iter().map(|n| {
+                let name = n.network.clone().unwrap_or_else(|| "(the cluster's)".to_owned());
+                [vec![name, n.interfaces.to_string()], n.rate.cells()].concat()
+            });
+            let first = [Column::Left("NETWORK"), Column::Right("INTERFACES")];
+            tables.push(table(&columns(&first), &networks.collect::<Vec<_>>()));
+        }
+        tables.join("\n")
     }
+}
+
+/// Sums by network, the cluster's first; none if there is no other.
+fn by_network<'a>(all: impl Iterator<Item = (Option<&'a str>, &'a Rate)>) -> Vec<NetworkRate> {
+    let mut sums: BTreeMap<Option<&str>, (usize, Rate)> = BTreeMap::new();
+    for (network, rate) in all {
+        let (interfaces, sum) = sums.entry(network).or_default();
+        *interfaces += 1;
+        sum.received.add(&rate.received);
+        sum.sent.add(&rate.sent);
+    }
+    if sums.keys().all(Option::is_none) {
+        return Vec::new();
+    }
+    let one = |(network, (interfaces, rate)): (Option<&str>, _)| NetworkRate {
+        network: network.map(str::to_owned),
+        interfaces,
+        rate,
+    };
+    sums.into_iter().map(one).collect()
 }
 
 impl Rate {
@@ -179,6 +222,15 @@ impl PathRate {
             slow_bytes_per_second: rate(slow.bytes, seconds),
             hit_ratio: share(fast.packets, slow.packets),
         }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.fast_packets_per_second += other.fast_packets_per_second;
+        self.fast_bytes_per_second += other.fast_bytes_per_second;
+        self.slow_packets_per_second += other.slow_packets_per_second;
+        self.slow_bytes_per_second += other.slow_bytes_per_second;
+        let all = self.fast_packets_per_second + self.slow_packets_per_second;
+        self.hit_ratio = (all > 0.0).then(|| self.fast_packets_per_second / all);
     }
 
     fn cells(&self) -> Vec<String> {
@@ -223,6 +275,7 @@ mod tests {
             endpoints: vec![wire::EndpointCounters {
                 id: "c1".to_owned(),
                 pod: Some("default/a".to_owned()),
+                network: None,
                 received,
                 sent,
             }],
@@ -246,6 +299,33 @@ mod tests {
              POD        IN FAST/s  SLOW/s   bit/s    HIT  OUT FAST/s  SLOW/s  bit/s  HIT\n\
              default/a        150      50  200.0k  75.0%           0       0      0    -\n"
         );
+    }
+
+    #[test]
+    fn interfaces_on_virtual_networks_are_summed_by_network() {
+        let with = |counters: Counters| {
+            let further = |id: &str, network: &str| wire::EndpointCounters {
+                id: id.to_owned(),
+                network: Some(network.to_owned()),
+                ..counters.endpoints[0].clone()
+            };
+            let more = [further("c2", "shop/blue"), further("c3", "shop/blue"), further("c4", "shop/green")];
+            let endpoints = [counters.endpoints.clone(), more.to_vec()].concat();
+            Counters { endpoints, ..counters }
+        };
+        let rates = Rates::between(&with(counters(1_000, 100, 10)), &with(counters(3_000, 400, 110)));
+        let text = rates.text();
+        let networks = text.split("\n\n").last().unwrap();
+        assert_eq!(
+            networks,
+            "NETWORK          INTERFACES  IN FAST/s  SLOW/s   bit/s    HIT  OUT FAST/s  SLOW/s  bit/s  HIT\n\
+             (the cluster's)           1        150      50  200.0k  75.0%           0       0      0    -\n\
+             shop/blue                 2        300     100  400.0k  75.0%           0       0      0    -\n\
+             shop/green                1        150      50  200.0k  75.0%           0       0      0    -\n"
+        );
+        let value: serde_json::Value = serde_json::from_str(&rates.line().unwrap()).unwrap();
+        assert_eq!(value["networks"][1]["network"], "shop/blue");
+        assert_eq!(value["networks"][1]["in"]["fastPacketsPerSecond"], 300.0);
     }
 
     #[test]

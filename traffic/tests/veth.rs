@@ -56,7 +56,9 @@ fn datagrams_at_a_rate_all_arrive_and_the_rate_is_kept() {
     assert_eq!(rows.len(), 3);
     for row in rows {
         let sent = row["sent_packets"].as_u64().unwrap();
-        assert!((1000..=1510).contains(&sent), "{row:#}");
+        // Of 0.3 s, which a busy machine makes longer.
+        assert!(sent >= 1000, "{row:#}");
+        assert!(row["per_second"].as_f64().unwrap() < 5050.0, "{row:#}");
         assert_eq!(row["received_packets"], sent, "{row:#}");
         assert_eq!((&row["reorder"]["reordered"], &row["lost"]), (&0.into(), &0.into()));
     }

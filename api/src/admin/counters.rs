@@ -60,14 +60,17 @@ pub struct TunnelCounters {
     pub sent: ByPath,
 }
 
-/// Counters of one pod.
+/// Counters of one interface of a pod.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointCounters {
     /// Id of the interface: the container id, of further interfaces one with the container id at its end.
     pub id: String,
-    /// `NAMESPACE/NAME`, where known.
+    /// `NAMESPACE/NAME`, and `/INTERFACE` if it is not the pod's first; where known.
     pub pod: Option<String>,
+    /// Virtual network of the interface, `NAMESPACE/NAME`; `None`: the cluster's network, or not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<String>,
     /// Delivered to the pod.
     #[serde(rename = "in")]
     pub received: ByPath,

@@ -1,10 +1,11 @@
 //! What reaches what.
 
 use std::net::IpAddr;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
-use serde_json::json;
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
 
 use testbed::cluster::config::{EXT_IP, OUTSIDE_IP, node_ip};
 use testbed::demo::echoes::{self, PORT};
@@ -20,8 +21,10 @@ use super::scene::{NETWORKS, RED, Scene};
 const NAMED: u16 = 8080;
 /// Round trips of a flow that the flow cache is to carry.
 const COUNT: u64 = 500;
-/// How long a route, a port or an answer takes after its pod runs.
+/// How long a route, a port, an answer or the flow cache takes after its pod runs.
 const SETTLED: Duration = Duration::from_secs(20);
+/// Before a flow is looked at again that was not carried.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// Every pair on every network: the right pod answers, sees the client's address there, and the flow cache carries what follows.
 pub(super) fn matrix(scene: &Scene<'_>, ebpf: bool, checks: &mut Checks) -> Result<()> {
@@ -46,9 +49,29 @@ pub(super) fn matrix(scene: &Scene<'_>, ebpf: bool, checks: &mut Checks) -> Resu
                 _ => Err(format!("{why:?}")),
             };
             checks.check(format!("{node}: a change of flows ends only the entries that it concerns"), scoped);
+            for (network, _) in NETWORKS {
+                let what = format!("{node}: packets of network {network} are counted");
+                checks.check(what, counted(scene, node, network).map_err(|e| format!("{e:#}")));
+            }
         }
     }
     Ok(())
+}
+
+/// The interfaces on a network have its name, and more packets by the flow cache than one flow has.
+fn counted(scene: &Scene<'_>, node: &str, network: &str) -> Result<String> {
+    let agent = scene.bed().agent(node);
+    let name = format!("{RED}/{network}");
+    let counters = agent.counters()?;
+    let all = counters["endpoints"].as_array().context("no counters of interfaces")?;
+    let fast = |one: &Value| one["in"]["fast"]["packets"].as_u64().unwrap_or_default();
+    let on_it: Vec<u64> = all.iter().filter(|one| one["network"] == name.as_str()).map(fast).collect();
+    let text = format!("{on_it:?} packets");
+    ensure!(on_it.iter().sum::<u64>() > COUNT, "{text}");
+    let label = format!("network=\"{name}\"");
+    let named = agent.page("/metrics")?.lines().filter(|line| line.contains(&label)).count();
+    ensure!(named == on_it.len(), "{text}, and {named} interfaces have {label} among the metrics");
+    Ok(text)
 }
 
 fn one(scene: &Scene<'_>, network: &str, to: &str, six: bool, udp: bool, ebpf: bool) -> Result<String> {
@@ -57,30 +80,31 @@ fn one(scene: &Scene<'_>, network: &str, to: &str, six: bool, udp: bool, ebpf: b
     let dial = if udp { Dial::udp(address, NAMED) } else { Dial::tcp(address, NAMED) };
     let expect = Expect::only(&format!("{to} {from}"));
     let (_, verdict) = traffic::settle(bed, &client.place, dial.times(3), &expect, SETTLED);
-    let mut text = verdict.map_err(anyhow::Error::msg)?;
+    let text = verdict.map_err(anyhow::Error::msg)?;
     let nodes = if client.node == server.node { vec![client.node] } else { vec![client.node, server.node] };
     let count = || nodes.iter().map(|node| carried(bed, node)).collect::<Result<Vec<u64>>>();
-    // Something else of the node may have changed meanwhile.
-    for tried in 1..=3 {
+    // The pods may be new, or something else of the node may have changed meanwhile.
+    let begin = Instant::now();
+    loop {
         let before = if ebpf { count()? } else { Vec::new() };
         let mut asking = echoes::client(bed, &client.place)?;
         asking.args(["--count", &COUNT.to_string(), "--seconds", "10", "--size", "64"]);
         asking.args(udp.then_some("--udp")).args([address.to_string(), PORT.to_string()]);
         let seen = echoes::round_trips(&exec::output(&mut asking)?)?;
-        text = format!("{text}; {} answers, {} lost", seen.answers, seen.lost);
+        let text = format!("{text}; {} answers, {} lost", seen.answers, seen.lost);
         ensure!(seen.answers > COUNT / 2, "{text}");
         if !ebpf {
-            break;
+            return Ok(text);
         }
         let packets: Vec<u64> =
             count()?.iter().zip(before).map(|(after, before)| after.saturating_sub(before)).collect();
-        text = format!("{text}; the flow cache carried {packets:?} packets on {nodes:?}");
+        let text = format!("{text}; the flow cache carried {packets:?} packets on {nodes:?}");
         if packets.iter().all(|packets| *packets > seen.answers * 3 / 2) {
-            break;
+            return Ok(text);
         }
-        ensure!(tried < 3, "{text}");
+        ensure!(begin.elapsed() < SETTLED, "{text}");
+        thread::sleep(AGAIN);
     }
-    Ok(text)
 }
 
 /// The second tenant's network has the first one's range: only its own pods answer there.

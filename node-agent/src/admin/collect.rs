@@ -101,6 +101,7 @@ pub fn counters(
         .into_iter()
         .map(|e| EndpointCounters {
             pod: naming.pod(&e.endpoint),
+            network: naming.pods.get(&e.endpoint).and_then(|named| Some(named.network.as_ref()?.to_string())),
             received: ByPath::new(e.fast_to, e.slow_to),
             sent: ByPath::new(e.fast_from, e.slow_from),
             id: e.endpoint,

@@ -52,7 +52,7 @@ impl Collector for InfoCollector {
         let help = "1 if pods can start on the node: all conditions are met, OVS is connected and the pods are known";
         encoder.encode_descriptor("ready", help, None, MetricType::Gauge)?.encode_gauge(&ready)?;
         let ports = ovs.pod_ports();
-        let help = "Pod of each endpoint, for joining with the metrics that have the label endpoint, and the interface if it is not the pod's first; always 1";
+        let help = "Pod of each endpoint, for joining with the metrics that have the label endpoint, with interface and virtual network if it is not the pod's first; always 1";
         let mut info = encoder.encode_descriptor("endpoint_info", help, None, MetricType::Gauge)?;
         for port in &ports {
             info.encode_family(&labels(port))?.encode_gauge(&1_i64)?;
@@ -65,8 +65,9 @@ fn labels(port: &PodPort) -> Vec<(&'static str, String)> {
     let id = port.id();
     let pod = port.pod().unwrap_or_else(|| NamespacedName::new("", port.iface_id.as_str()));
     let interface = (!attach::is_first(&id)).then(|| ("interface", port.pod_interface.clone()));
+    let network = port.network().map(|network| ("network", network.to_string()));
     let labels = [("endpoint", id), ("namespace", pod.namespace), ("pod", pod.name)];
-    labels.into_iter().chain(interface).collect()
+    labels.into_iter().chain(interface).chain(network).collect()
 }
 
 #[cfg(test)]
@@ -93,7 +94,8 @@ mod tests {
         assert_eq!(first, [&[label("endpoint", "c1")][..], &of_pod].concat());
         let id = attach::interface_id("c1", 1);
         let second = labels(&port(1, "shop.blue_red_web.1", "net1"));
-        assert_eq!(second, [&[label("endpoint", &id)][..], &of_pod, &[label("interface", "net1")]].concat());
+        let further = [label("interface", "net1"), label("network", "shop/blue")];
+        assert_eq!(second, [&[label("endpoint", &id)][..], &of_pod, &further].concat());
     }
 
     #[test]

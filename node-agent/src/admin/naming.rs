@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use api::NamespacedName;
+
 use crate::attach;
 use crate::kube::service_names::ServiceNames;
 use crate::node::Node;
@@ -14,8 +16,8 @@ use crate::ovs::ports::PodPort;
 pub struct Named {
     /// `NAMESPACE/NAME`, and `/INTERFACE` if it is not the pod's first.
     pub pod: String,
-    /// Network, `NAMESPACE.NETWORK`; `None`: the cluster network.
-    pub network: Option<String>,
+    /// Virtual network; `None`: the cluster network.
+    pub network: Option<NamespacedName>,
     /// Addresses with prefix length.
     pub addresses: Vec<String>,
     /// Name of the pod's OVS port.
@@ -67,7 +69,7 @@ impl Naming {
             let id = port.id();
             let named = Named {
                 pod: pod_of(&port, &id),
-                network: port.network().map(str::to_owned),
+                network: port.network(),
                 addresses,
                 port: port.name,
                 mac: port.mac,
@@ -172,7 +174,7 @@ pub(crate) mod tests {
         {
             let id = attach::interface_id("c0ffee01", number);
             assert_eq!(naming.container(name), Ok(id.clone()));
-            assert_eq!(naming.pods[&id].network.as_deref(), (number > 0).then_some("shop.blue"));
+            assert_eq!(naming.pods[&id].network, (number > 0).then(|| NamespacedName::new("shop", "blue")));
         }
         let at = |address: &str| naming.pod_at(address.parse().unwrap());
         assert_eq!((at("10.244.0.3").as_deref(), at("10.244.0.4")), (Some("red/web.1"), None));

@@ -245,7 +245,8 @@ mod tests {
         assert!(ports.iter().zip(all.all()).all(|(port, wanted)| port.id() == wanted.id));
         assert_eq!(ports[2].pod().unwrap().to_string(), "red/a");
         let networks: Vec<_> = ports.iter().map(PodPort::network).collect();
-        assert_eq!(networks, [None, Some("shop.blue"), Some("shop.blue")]);
+        let blue = Some(NamespacedName::new("shop", "blue"));
+        assert_eq!(networks, [None, blue.clone(), blue]);
     }
 
     #[test]

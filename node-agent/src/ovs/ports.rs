@@ -111,12 +111,12 @@ impl PodPort {
         Some(NamespacedName::new(namespace, name))
     }
 
-    /// Network of the logical port, `NAMESPACE.NETWORK`; `None`: the cluster network.
-    pub fn network(&self) -> Option<&str> {
+    /// Virtual network of the logical port; `None`: the cluster network.
+    pub fn network(&self) -> Option<NamespacedName> {
         let prefix = self.iface_id.rsplitn(3, '_').nth(2)?;
         // The name of the interface may follow.
-        let end = prefix.match_indices('.').nth(1).map_or(prefix.len(), |(at, _)| at);
-        prefix.get(..end)
+        let mut parts = prefix.split('.');
+        Some(NamespacedName::new(parts.next()?, parts.next()?))
     }
 
     /// Parses an interface's row; `None` when it is not a pod's.
