@@ -236,9 +236,15 @@ fn when_ovs_makes_the_bridge_s_interface_anew_addresses_and_routes_come_back() {
         let first = takeover.restore_bridge(&mut taken).await;
         assert!(!matches!(first, Ok(false)), "everything is missing");
         let mac = world.netlink.get("eth0").await.unwrap().mac;
+        // The agent repeats it whenever the kernel tells of a change of the interface. Without that it may stay down: OVS gives it the flags
+        // that it had before.
         let ready = async {
-            while !matches!(world.netlink.find("breth0").await, Ok(Some(link)) if link.mac == mac && link.up)
-            {
+            loop {
+                let restored = takeover.restore_bridge(&mut taken).await;
+                let link = world.netlink.find("breth0").await;
+                if restored.is_ok() && matches!(link, Ok(Some(link)) if link.mac == mac && link.up) {
+                    return;
+                }
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
