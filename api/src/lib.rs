@@ -25,6 +25,8 @@ pub mod problem;
 mod protocol;
 mod quote;
 #[cfg(feature = "kubernetes")]
+mod resource;
+#[cfg(feature = "kubernetes")]
 pub mod service;
 #[cfg(feature = "clap")]
 pub mod settings;

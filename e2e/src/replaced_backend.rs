@@ -27,6 +27,8 @@ const SILENT: Duration = Duration::from_secs(10);
 
 /// Answers that a client gets at least that is served nearly all the time, on a busy machine too.
 const ENOUGH: u64 = 1000;
+/// As [`ENOUGH`], where the service, or the node's agent, is away for a part of the time.
+const ENOUGH_IN_PART: u64 = ENOUGH / 4;
 
 /// How long the client goes on where the service is deleted and made again.
 const AGAIN: Duration = Duration::from_secs(22);
@@ -107,8 +109,7 @@ fn made_again(bed: &Bed) -> Result<String> {
     let output = running.wait_with_output()?;
     after.delete(bed)?;
     ensure!(again.contains(&own), "the service has {again:?} now, not {own}");
-    // It is served for about half of the time.
-    to_the_end(&output, ENOUGH / 4)
+    to_the_end(&output, ENOUGH_IN_PART)
 }
 
 /// A process of the node asks its node port, which the node's own rules translate by the first packet: from before the service is there, and while
@@ -128,8 +129,7 @@ fn of_the_node(bed: &Bed) -> Result<String> {
     let output = running.wait_with_output()?;
     service.delete(bed)?;
     ensure!(first != second, "the service has {second:?} again");
-    // It is served for half of the time.
-    to_the_end(&output, ENOUGH / 4)
+    to_the_end(&output, ENOUGH_IN_PART)
 }
 
 /// A pod asks a node port of its own node. What it sent before the service was there goes to the gateway router, which has the node port too
@@ -156,7 +156,7 @@ fn shown(bed: &Bed) -> Result<String> {
     service.delete(bed)?;
     let [hidden, plain] = ways(&table, address.into(), behind.into());
     ensure!(hidden == 0 && plain > 0, "OVS has {hidden} connections that hide the pod, {plain} that do not");
-    to_the_end(&output, ENOUGH / 4)
+    to_the_end(&output, ENOUGH_IN_PART)
 }
 
 /// How many of OVS's connections answer a client from a node port that is not translated, and how many from its backend.

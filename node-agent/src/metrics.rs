@@ -142,7 +142,7 @@ impl Default for Metrics {
         let stale_udp_failed = Counter::default();
         registry.register(
             "stale_udp_failures",
-            "Failed attempts to end tracked UDP connections to a removed backend of a service",
+            "Failed attempts to end tracked UDP connections that do not do what services say",
             stale_udp_failed.clone(),
         );
         let datapath_unconfirmed = Counter::default();

@@ -2,12 +2,12 @@
 //! others.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::{Metadata, NamespaceResourceScope, Resource};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Definition;
 use crate::NamespacedName;
+use crate::resource::namespaced_resource;
 
 /// A `NetworkAttachmentDefinition`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -27,23 +27,4 @@ impl NetworkAttachmentDefinition {
     }
 }
 
-impl Resource for NetworkAttachmentDefinition {
-    const API_VERSION: &'static str = super::API_VERSION;
-    const GROUP: &'static str = super::GROUP;
-    const KIND: &'static str = super::KIND;
-    const VERSION: &'static str = super::VERSION;
-    const URL_PATH_SEGMENT: &'static str = super::PLURAL;
-    type Scope = NamespaceResourceScope;
-}
-
-impl Metadata for NetworkAttachmentDefinition {
-    type Ty = ObjectMeta;
-
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn metadata_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
+namespaced_resource!(NetworkAttachmentDefinition);

@@ -2,12 +2,12 @@
 //! list and the watch of all others.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::{Metadata, NamespaceResourceScope, Resource};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::spec::{SpecError, VirtualNetworkSpec};
 use super::status::VirtualNetworkStatus;
+use crate::resource::namespaced_resource;
 
 /// A `VirtualNetwork`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -37,26 +37,7 @@ impl VirtualNetwork {
     }
 }
 
-impl Resource for VirtualNetwork {
-    const API_VERSION: &'static str = super::API_VERSION;
-    const GROUP: &'static str = super::GROUP;
-    const KIND: &'static str = super::KIND;
-    const VERSION: &'static str = super::VERSION;
-    const URL_PATH_SEGMENT: &'static str = super::PLURAL;
-    type Scope = NamespaceResourceScope;
-}
-
-impl Metadata for VirtualNetwork {
-    type Ty = ObjectMeta;
-
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn metadata_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
+namespaced_resource!(VirtualNetwork);
 
 #[cfg(test)]
 mod tests {

@@ -99,12 +99,15 @@ pub fn counters(
     tunnels.sort_by(|a, b| (&a.node, a.remote, a.vni).cmp(&(&b.node, b.remote, b.vni)));
     let mut endpoints: Vec<EndpointCounters> = endpoints
         .into_iter()
-        .map(|e| EndpointCounters {
-            pod: naming.pod(&e.endpoint),
-            network: naming.pods.get(&e.endpoint).and_then(|named| Some(named.network.as_ref()?.to_string())),
-            received: ByPath::new(e.fast_to, e.slow_to),
-            sent: ByPath::new(e.fast_from, e.slow_from),
-            id: e.endpoint,
+        .map(|e| {
+            let named = naming.pods.get(&e.endpoint);
+            EndpointCounters {
+                pod: named.map(|named| named.pod.clone()),
+                network: named.and_then(|named| named.network.as_ref()).map(ToString::to_string),
+                received: ByPath::new(e.fast_to, e.slow_to),
+                sent: ByPath::new(e.fast_from, e.slow_from),
+                id: e.endpoint,
+            }
         })
         .collect();
     endpoints.sort_by(|a, b| (&a.pod, &a.id).cmp(&(&b.pod, &b.id)));

@@ -347,7 +347,7 @@ impl Round {
         let backend = backend.map(|backend| as_services_name_it(&self.here.own, backend));
         let client = whose(client, &self.cluster, &self.here.own);
         let due = is_due(&self.stale, &self.here.own, destination, backend, client);
-        let is_own = self.here.own.iter().any(|own| own.address == destination.0);
+        let is_own = is_own(&self.here.own, destination.0);
         let stale = |all: &InForce| all.stale(destination, is_own, backend, client);
         due || self.all.as_ref().and_then(stale).is_some()
     }
@@ -385,6 +385,11 @@ fn as_services_name_it(own: &[Own], (ip, port): Backend) -> Backend {
     (host.map_or(ip, |own| own.address), port)
 }
 
+/// Whether this node translates node ports at the address.
+fn is_own(own: &[Own], address: IpAddr) -> bool {
+    own.iter().any(|own| own.address == address)
+}
+
 /// Where a client is. Other nodes are outside: they ask this one as others do.
 fn whose(client: IpAddr, cluster: &[IpNet], own: &[Own]) -> Client {
     if own.iter().any(|own| own.address == client || own.masquerade == client) {
@@ -409,9 +414,7 @@ fn is_due(
             stale.contains(&Stale::Backend(translation))
                 || stale.contains(&Stale::Refused(translation, client))
         }
-        None if matches!(front, Front::NodePort(_)) && own.iter().all(|own| own.address != destination.0) => {
-            false
-        }
+        None if matches!(front, Front::NodePort(_)) && !is_own(own, destination.0) => false,
         None => stale.contains(&Stale::Untranslated(front)),
     })
 }

@@ -22,7 +22,7 @@ pub(super) struct TestProgram {
 }
 
 /// Niceness of what runs beside the virtual machine. Emulation is slow, and the limits in the machine count real time.
-pub(super) const BESIDE_MACHINE: &str = "10";
+const BESIDE_MACHINE: &str = "10";
 
 /// Tells test programs that the programs which they start are built.
 const BUILT: &str = "SLIPSTREAM_PROGRAMS_BUILT";
