@@ -179,7 +179,8 @@ fn with_mark(entered: &[u8], out: &[u8]) -> Vec<u8> {
     let [from, to] = [entered.len(), out.len()].map(|all| all - PAYLOAD - HEADERS);
     out[to + 4..to + 8].copy_from_slice(&entered[from + 4..from + 8]);
     out[to + 10..to + 12].fill(0);
-    let words = out[to..to + 20].chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+    let words =
+        out[to..to + 20].chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
     let sum: u32 = words.sum();
     let sum = (sum & 0xffff) + (sum >> 16);
     let checksum = !(sum + (sum >> 16)) & 0xffff;

@@ -1,0 +1,28 @@
+//! The measurement of the programs by themselves: that its packets are learned and carried as those of a pod are.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::process::Command;
+
+use serde_json::Value;
+
+#[test]
+fn hits_and_misses_of_the_programs_alone_are_measured() {
+    let mut command = Command::new("unshare");
+    command.args([
+        "--net",
+        "--mount",
+        "--propagation",
+        "private",
+        "--",
+        env!("CARGO_BIN_EXE_perf-tests"),
+        "alone",
+    ]);
+    let out = command.output().unwrap();
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "{said}{}", String::from_utf8_lossy(&out.stderr));
+    let alone: Value = serde_json::from_str(said.lines().last().unwrap_or_default()).unwrap();
+    for kind in ["hit_tx", "hit_rx", "miss"] {
+        let values: Vec<f64> = alone[kind].as_array().unwrap().iter().filter_map(Value::as_f64).collect();
+        assert!(!values.is_empty() && values.iter().all(|value| value.is_finite()), "{kind}: {values:?}");
+    }
+}
