@@ -13,9 +13,11 @@ pub mod cni;
 pub mod error;
 pub mod hash;
 pub mod host_port;
+pub mod ipam_claim;
 #[cfg(feature = "kubernetes")]
 pub mod lenient;
 pub mod mac;
+pub mod multi_policy;
 pub mod network_attachment;
 mod object;
 pub mod ovn_name;

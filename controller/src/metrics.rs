@@ -39,6 +39,8 @@ pub enum ErrorKind {
     Lease,
     /// The status or the finalizer of a virtual network could not be written; it is tried again.
     NetworkStatus,
+    /// An IPAMClaim could not be made, or its status not written; it is tried again.
+    IpamClaim,
 }
 
 impl From<NoticeKind> for ErrorKind {

@@ -14,7 +14,7 @@ use crate::certificates;
 use crate::config::Config;
 use crate::engine::{Engine, Input, Leadership, Outlets, Reason};
 use crate::kubernetes::lease::Election;
-use crate::kubernetes::{self, Access, annotate, events, network_status};
+use crate::kubernetes::{self, Access, annotate, claim_status, events, network_status};
 use crate::metrics::Metrics;
 use crate::state::Annotated;
 
@@ -108,7 +108,8 @@ impl Controller {
         let (patches, patch_queue) = mpsc::unbounded_channel();
         let (forgotten, forgotten_queue) = mpsc::unbounded_channel();
         let (notices, notice_queue) = mpsc::unbounded_channel();
-        let (networks, reports) = mpsc::unbounded_channel();
+        let (networks, network_reports) = mpsc::unbounded_channel();
+        let (claims, claim_reports) = mpsc::unbounded_channel();
         let (done, annotated) = mpsc::unbounded_channel();
         let (inputs, input_queue) = mpsc::channel(INPUT_QUEUE);
         let ends = annotate::Ends {
@@ -119,14 +120,21 @@ impl Controller {
         };
         tasks.spawn("annotations", annotate::run(kube.clone(), ends, metrics.clone()));
         tasks.spawn("events", events::run(kube.clone(), identity, notice_queue, metrics.clone()));
-        tasks.spawn("network-status", network_status::run(kube.clone(), reports, metrics.clone()));
+        tasks.spawn(
+            "network-status",
+            network_status::run(kube.clone(), network_reports, notices.clone(), metrics.clone()),
+        );
+        tasks.spawn(
+            "claim-status",
+            claim_status::run(kube.clone(), claim_reports, notices.clone(), metrics.clone()),
+        );
         kubernetes::watch::start(tasks, &kube, &inputs, &metrics, network_policy);
         if let Some(settings) = certificates {
             certificates::start(tasks, &kube, settings);
         }
         let client = Client::new(nb);
         tasks.spawn("nb-session", session(client.clone()));
-        let outlets = Outlets { patches, forgotten, notices, networks };
+        let outlets = Outlets { patches, forgotten, notices, networks, claims };
         let work =
             Work { client, config, metrics, outlets: outlets.clone(), leadership, reason, adopt, verify };
         tasks.thread("engine", move |stop| work.on_thread(stop, input_queue, annotated));

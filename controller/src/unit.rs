@@ -21,7 +21,11 @@ pub enum Unit {
     PolicyNamespace(String),
     /// A network policy's port group, ACLs and the address sets of its peers.
     Policy(NamespacedName),
-    /// A pod's port and its memberships.
+    /// The same of a virtual network's policies, by network and namespace.
+    MultiPolicyNamespace(NamespacedName, String),
+    /// The same of a policy of a virtual network, by network and policy.
+    MultiPolicy(NamespacedName, NamespacedName),
+    /// A pod's ports and their memberships.
     Pod(NamespacedName),
     /// The sets of policies' peers that hold a node's own addresses, by node name.
     NodePeers(String),
@@ -48,6 +52,12 @@ impl fmt::Display for Unit {
             Self::NetworkOnNode(name, node) => write!(f, "virtual network {name} on node {node}"),
             Self::PolicyNamespace(name) => write!(f, "default deny of namespace {name}"),
             Self::Policy(name) => write!(f, "network policy {name}"),
+            Self::MultiPolicyNamespace(network, name) => {
+                write!(f, "default deny of namespace {name} on virtual network {network}")
+            }
+            Self::MultiPolicy(network, name) => {
+                write!(f, "multi-network policy {name} on virtual network {network}")
+            }
             Self::Pod(name) => write!(f, "pod {name}"),
             Self::NodePeers(name) => write!(f, "addresses of node {name} as a peer"),
             Self::HostPorts(name) => write!(f, "host ports of node {name}"),

@@ -63,6 +63,8 @@ pub struct Attachment {
     pub gateways: Vec<IpAddr>,
     /// The pod's default route goes through this interface.
     pub default_route: bool,
+    /// The IPAMClaim, in the pod's namespace, that keeps the addresses when the pod is gone.
+    pub claim: Option<String>,
 }
 
 /// A network as a pod names it.
@@ -99,6 +101,17 @@ pub struct Route {
     pub dest: IpNet,
     /// Next hop, an address of one of the pod's networks.
     pub next_hop: IpAddr,
+}
+
+/// Whether `text` has the form of an object's name with dots (RFC 1123's subdomain), up to its length of 253 characters.
+pub(crate) fn is_subdomain(text: &str) -> bool {
+    let is_label = |label: &str| {
+        let bytes = label.as_bytes();
+        let ends = [bytes.first(), bytes.last()];
+        ends.iter().all(|end| end.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()))
+            && bytes.iter().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+    };
+    text.len() <= 253 && text.split('.').all(is_label)
 }
 
 impl PodAttachments {

@@ -182,7 +182,7 @@ impl Reader {
         let (ips, mac) = (self.ips(path, &map)?, self.mac(path, &map)?);
         let gateways = self.gateway(path, &map)?.into_iter().collect();
         let default_route = self.truth(path, &map)?;
-        Ok(Attachment { network, interface, ips, mac, gateways, default_route })
+        Ok(Attachment { network, interface, ips, mac, gateways, default_route, claim: None })
     }
 
     /// The addresses asked for, at most one of each family.

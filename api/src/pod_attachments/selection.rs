@@ -9,13 +9,15 @@ use std::net::IpAddr;
 use serde_json::{Map, Value};
 
 use super::request::{is_interface_name, mac, static_ip};
-use super::{Attachment, MAX_INTERFACE_NAME, NetworkRef, RequestError, StaticIp};
+use super::{Attachment, MAX_INTERFACE_NAME, NetworkRef, RequestError, StaticIp, is_subdomain};
 use crate::quote::quoted;
 
 /// Key of the annotation.
 pub const SELECTIONS: &str = "k8s.v1.cni.cncf.io/networks";
 /// Elements that an annotation may have, of all plugins.
 pub const MAX_SELECTIONS: usize = 100;
+/// The field that names an IPAMClaim.
+const CLAIM: &str = "ipam-claim-reference";
 /// Fields for other kinds of networks.
 const UNSUPPORTED: [&str; 4] = ["bandwidth", "portMappings", "infiniband-guid", "deviceID"];
 
@@ -163,7 +165,26 @@ impl Selection {
             gateways.push(ip);
         }
         let default_route = !gateways.is_empty();
-        Ok(Attachment { network, interface: self.interface.clone(), ips, mac, gateways, default_route })
+        let claim = self.claim()?.map(str::to_owned);
+        let interface = self.interface.clone();
+        Ok(Attachment { network, interface, ips, mac, gateways, default_route, claim })
+    }
+
+    /// The IPAMClaim that keeps its addresses.
+    ///
+    /// # Errors
+    /// The field is no name of an object.
+    pub fn claim(&self) -> Result<Option<&str>, RequestError> {
+        let path = format!("[{}].{CLAIM}", self.at);
+        match self.fields.get(CLAIM) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) if text.trim().is_empty() => Ok(None),
+            Some(Value::String(text)) if is_subdomain(text.trim()) => Ok(Some(text.trim())),
+            Some(Value::String(text)) => {
+                Err(error(format!("`{path}`: `{}` is no name of an IPAMClaim", quoted(text))))
+            }
+            Some(other) => Err(error(format!("`{path}` is {}; a text is needed", quoted(other)))),
+        }
     }
 
     /// A field that is a list of texts.
@@ -211,12 +232,14 @@ mod tests {
     #[test]
     fn objects_give_addresses_hardware_address_and_default_route() {
         let text = r#"[{"name": "a"}, {"name": "blue", "namespace": "infra", "ips": ["172.16.24.5/24", "fd01::5"],
-            "mac": "0a:00:00:00:00:05", "interface": "net4", "default-route": ["172.16.24.1"], "cni-args": {"x": 1}}]"#;
+            "mac": "0a:00:00:00:00:05", "interface": "net4", "default-route": ["172.16.24.1"], "cni-args": {"x": 1},
+            "ipam-claim-reference": "vm1.blue"}]"#;
         let all = selections(text).unwrap();
         assert_eq!(all[0].interface, "net1");
         let found = all[1].attachment(blue()).unwrap();
         assert_eq!((found.interface.as_str(), found.ips.len(), found.default_route), ("net4", 2, true));
         assert_eq!(found.mac.unwrap().to_string(), "0a:00:00:00:00:05");
+        assert_eq!(found.claim.as_deref(), Some("vm1.blue"));
         assert_eq!(found.gateways, ["172.16.24.1".parse::<IpAddr>().unwrap()]);
     }
 
@@ -233,6 +256,11 @@ mod tests {
             (r#"[{"name": "a", "ips": ["1.2.3"]}]"#, "`1.2.3` is no address"),
             (r#"[{"name": "a", "mac": "01:00:00:00:00:05"}]"#, "first byte must be even"),
             (r#"[{"name": "a", "default-route": ["x"]}]"#, "`x` is no address"),
+            (
+                r#"[{"name": "a", "ipam-claim-reference": "A_"}]"#,
+                "`[0].ipam-claim-reference`: `A_` is no name",
+            ),
+            (r#"[{"name": "a", "ipam-claim-reference": 7}]"#, "`[0].ipam-claim-reference` is 7"),
             (r#"[{"name": "a", "bandwidth": {}}]"#, "`[0].bandwidth` is not possible"),
             ("a@eth-one", "`eth-one` is no name of an interface"),
         ] {

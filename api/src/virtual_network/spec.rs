@@ -76,6 +76,27 @@ impl FromStr for Reach {
     }
 }
 
+/// How long a pod's addresses are its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Lifecycle {
+    /// As long as an IPAMClaim of the pod lives; for pods of StatefulSets the controller makes the claims.
+    Persistent,
+}
+
+/// How a network gives addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ipam {
+    /// Without it a pod's addresses end with the pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifecycle: Option<Lifecycle>,
+}
+
+impl Ipam {
+    /// Addresses of pods of StatefulSets outlive the pods.
+    pub const PERSISTENT: Self = Self { lifecycle: Some(Lifecycle::Persistent) };
+}
+
 /// `spec` of a network.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -97,6 +118,9 @@ pub struct VirtualNetworkSpec {
     /// MTU of the pods' interfaces in bytes; the cluster's where none is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
+    /// How addresses are given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipam: Option<Ipam>,
 }
 
 /// A field that cannot be used.
@@ -116,6 +140,12 @@ impl SpecError {
 }
 
 impl VirtualNetworkSpec {
+    /// Whether addresses of pods of StatefulSets outlive the pods.
+    #[must_use]
+    pub fn is_persistent(&self) -> bool {
+        self.ipam.is_some_and(|ipam| ipam.lifecycle == Some(Lifecycle::Persistent))
+    }
+
     /// Reads the value of `spec`.
     ///
     /// # Errors
@@ -143,7 +173,8 @@ mod tests {
         let spec = VirtualNetworkSpec::read(&json!({"subnets": ["172.16.24.0/24"]})).unwrap();
         assert_eq!((spec.scope, spec.reach, spec.mtu), (Scope::Namespace, Reach::Isolated, None));
         let all = json!({"scope": "Cluster", "subnets": ["172.16.24.0/24"], "gateways": ["172.16.24.1"],
-            "excludedRanges": ["172.16.24.128/25"], "reach": "Outside", "mtu": 1300});
+            "excludedRanges": ["172.16.24.128/25"], "reach": "Outside", "mtu": 1300,
+            "ipam": {"lifecycle": "Persistent"}});
         assert_eq!(serde_json::to_value(VirtualNetworkSpec::read(&all).unwrap()).unwrap(), all);
     }
 

@@ -1,6 +1,6 @@
 //! Addresses of pods on virtual networks: each network gives its own, over all nodes. A pod may ask for an address or a MAC address;
 //! what it does not ask for is given as on the cluster's network. Networks may have the same ranges, so everything is kept by
-//! network.
+//! network. What an IPAMClaim keeps is given to nobody but pods that use the claim, one at a time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -33,6 +33,10 @@ pub struct Wish<'a> {
     /// At most one of each family.
     pub ips: &'a [StaticIp],
     pub mac: Option<MacAddr>,
+    /// The IPAMClaim that the pod uses: it gets the addresses that the claim keeps, and the claim keeps those that it gets.
+    pub claim: Option<&'a NamespacedName>,
+    /// The pod has the addresses already, whoever they are kept for.
+    pub is_old: bool,
 }
 
 /// What a pod has on a network.
@@ -89,6 +93,26 @@ pub enum GrantError {
         /// UID of the pod that has it.
         uid: String,
     },
+    /// A claim keeps the address.
+    #[error("address {ip} is kept by IPAMClaim {claim}; a pod that names the claim gets it")]
+    Kept {
+        /// The address.
+        ip: IpAddr,
+        /// The claim.
+        claim: NamespacedName,
+    },
+    /// The pod asks for one address, and its claim keeps another.
+    #[error(
+        "IPAMClaim {claim} keeps address {kept}, and the pod asks for {asked}; the pod must leave one of them out"
+    )]
+    ClaimDiffers {
+        /// The claim.
+        claim: NamespacedName,
+        /// The address that it keeps.
+        kept: IpAddr,
+        /// The address that the pod asks for.
+        asked: IpAddr,
+    },
     /// Another pod has the MAC address.
     #[error("MAC address {mac} belongs to another pod (UID {uid})")]
     MacTaken {
@@ -112,6 +136,10 @@ struct Pool {
     ips: HashMap<IpAddr, Owner>,
     macs: HashMap<MacAddr, Owner>,
     grants: HashMap<Owner, Grant>,
+    /// Addresses that claims keep.
+    kept: HashMap<IpAddr, NamespacedName>,
+    /// The same by claim.
+    claims: HashMap<NamespacedName, Vec<IpAddr>>,
 }
 
 impl Pool {
@@ -127,6 +155,8 @@ impl Pool {
             ips: HashMap::new(),
             macs: HashMap::new(),
             grants: HashMap::new(),
+            kept: HashMap::new(),
+            claims: HashMap::new(),
         }
     }
 
@@ -140,17 +170,13 @@ impl Pool {
     fn exclude(&mut self, subnets: &[Subnet]) {
         let Self { subnets: own, ranges, .. } = Self::new(subnets, self.router);
         (self.subnets, self.ranges) = (own, ranges);
-        for ip in self.ips.keys() {
-            for range in &mut self.ranges {
-                if let Some(offset) = range.offset(*ip) {
-                    range.take(offset);
-                }
-            }
+        for ip in self.ips.keys().chain(self.kept.keys()) {
+            take(&mut self.ranges, *ip);
         }
     }
 
     /// The place of the subnet that an address which is asked for belongs to.
-    fn asked(&self, wish: StaticIp, owner: &Owner) -> Result<usize, GrantError> {
+    fn asked(&self, wish: StaticIp) -> Result<usize, GrantError> {
         let StaticIp { ip, prefix_len } = wish;
         let found = self.subnets.iter().position(|subnet| subnet.net.contains(&ip));
         let Some(at) = found else {
@@ -169,9 +195,67 @@ impl Pool {
         if self.router.is_some() && ip == subnet.gateway {
             return Err(GrantError::Gateway(ip));
         }
-        match self.ips.get(&ip).filter(|other| *other != owner) {
+        Ok(at)
+    }
+
+    fn is_free(&self, ip: IpAddr, owner: Option<&Owner>) -> Result<(), GrantError> {
+        match self.ips.get(&ip).filter(|other| Some(*other) != owner) {
             Some(other) => Err(GrantError::AddressTaken { ip, uid: other.uid.clone() }),
-            None => Ok(at),
+            None => Ok(()),
+        }
+    }
+
+    fn is_not_kept(&self, ip: IpAddr, claim: Option<&NamespacedName>) -> Result<(), GrantError> {
+        match self.kept.get(&ip).filter(|other| Some(*other) != claim) {
+            Some(other) => Err(GrantError::Kept { ip, claim: other.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// The addresses that a pod asks for, itself and by its claim, by the place of their subnets.
+    fn wanted(&self, owner: &Owner, wish: Wish<'_>) -> Result<Vec<Option<IpAddr>>, GrantError> {
+        let mut wanted: Vec<Option<IpAddr>> = vec![None; self.subnets.len()];
+        for one in wish.ips {
+            let at = self.asked(*one)?;
+            if !wish.is_old {
+                self.is_not_kept(one.ip, wish.claim)?;
+            }
+            wanted[at] = Some(one.ip);
+        }
+        if let Some((claim, kept)) =
+            wish.claim.filter(|_| !wish.is_old).and_then(|claim| self.claims.get_key_value(claim))
+        {
+            for kept in kept.iter().copied() {
+                let found = self.subnets.iter().position(|subnet| subnet.net.contains(&kept));
+                let Some(place) = found.and_then(|at| wanted.get_mut(at)) else { continue };
+                if let Some(asked) = place.replace(kept).filter(|asked| *asked != kept) {
+                    return Err(GrantError::ClaimDiffers { claim: claim.clone(), kept, asked });
+                }
+            }
+        }
+        for ip in wanted.iter().flatten() {
+            self.is_free(*ip, Some(owner))?;
+        }
+        Ok(wanted)
+    }
+
+    /// A claim keeps these addresses from now on, and no others.
+    fn keep(&mut self, claim: &NamespacedName, ips: Vec<IpAddr>, now: Instant) {
+        self.let_go(claim, now);
+        for ip in &ips {
+            self.kept.insert(*ip, claim.clone());
+            take(&mut self.ranges, *ip);
+        }
+        self.claims.insert(claim.clone(), ips);
+    }
+
+    /// A claim keeps nothing any more. What no pod has is free.
+    fn let_go(&mut self, claim: &NamespacedName, now: Instant) {
+        for ip in self.claims.remove(claim).unwrap_or_default() {
+            self.kept.remove(&ip);
+            if !self.ips.contains_key(&ip) {
+                give_back(&mut self.ranges, ip, now);
+            }
         }
     }
 
@@ -186,11 +270,7 @@ impl Pool {
     }
 
     fn give(&mut self, owner: &Owner, wish: Wish<'_>, now: Instant) -> Result<Grant, GrantError> {
-        let mut asked: Vec<Option<IpAddr>> = vec![None; self.subnets.len()];
-        for one in wish.ips {
-            let at = self.asked(*one, owner)?;
-            asked[at] = Some(one.ip);
-        }
+        let asked = self.wanted(owner, wish)?;
         if let Some(mac) = wish.mac {
             self.mac_is_free(mac, owner)?;
         }
@@ -212,14 +292,21 @@ impl Pool {
                 Err(error) => return Err(error),
             }
         };
-        for (range, net) in self.ranges.iter_mut().zip(&grant.addresses) {
-            if let Some(offset) = range.offset(net.addr()) {
-                range.take(offset);
-            }
-            self.ips.insert(net.addr(), owner.clone());
+        let ips: Vec<IpAddr> = grant.addresses.iter().map(IpNet::addr).collect();
+        for ip in &ips {
+            take(&mut self.ranges, *ip);
+            self.ips.insert(*ip, owner.clone());
         }
         self.macs.insert(grant.mac, owner.clone());
         self.grants.insert(owner.clone(), grant.clone());
+        // A claim that keeps something else keeps that for the pod's next life.
+        let may_keep = |claim: &&NamespacedName| {
+            ips.iter().all(|ip| self.is_not_kept(*ip, Some(claim)).is_ok())
+                && (!wish.is_old || !self.claims.contains_key(*claim))
+        };
+        if let Some(claim) = wish.claim.filter(may_keep) {
+            self.keep(claim, ips, now);
+        }
         Ok(grant)
     }
 
@@ -227,13 +314,27 @@ impl Pool {
         let Some(grant) = self.grants.remove(owner) else { return };
         for net in &grant.addresses {
             self.ips.remove(&net.addr());
-            for range in &mut self.ranges {
-                if let Some(offset) = range.offset(net.addr()) {
-                    range.give_back(offset, now);
-                }
+            if !self.kept.contains_key(&net.addr()) {
+                give_back(&mut self.ranges, net.addr(), now);
             }
         }
         self.macs.remove(&grant.mac);
+    }
+}
+
+fn take(ranges: &mut [Range], ip: IpAddr) {
+    for range in ranges {
+        if let Some(offset) = range.offset(ip) {
+            range.take(offset);
+        }
+    }
+}
+
+fn give_back(ranges: &mut [Range], ip: IpAddr, now: Instant) {
+    for range in ranges {
+        if let Some(offset) = range.offset(ip) {
+            range.give_back(offset, now);
+        }
     }
 }
 
@@ -243,6 +344,8 @@ pub struct NetworkIpam {
     pools: BTreeMap<NamespacedName, Pool>,
     /// What each pod has, by its UID: network and key.
     pods: HashMap<String, BTreeSet<(NamespacedName, String)>>,
+    /// The network of each claim that keeps something.
+    claims: HashMap<NamespacedName, NamespacedName>,
 }
 
 impl NetworkIpam {
@@ -268,6 +371,9 @@ impl NetworkIpam {
         let Some(pool) = self.pools.remove(network) else { return };
         for owner in pool.grants.into_keys() {
             self.forget(network, &owner);
+        }
+        for claim in pool.claims.into_keys() {
+            self.claims.remove(&claim);
         }
     }
 
@@ -306,8 +412,69 @@ impl NetworkIpam {
             return Ok(grant.clone());
         }
         let grant = pool.give(owner, wish, now)?;
+        self.claims.extend(
+            wish.claim
+                .filter(|claim| pool.claims.contains_key(*claim))
+                .map(|claim| (claim.clone(), network.clone())),
+        );
         self.pods.entry(owner.uid.clone()).or_default().insert((network.clone(), owner.key.clone()));
         Ok(grant)
+    }
+
+    /// A claim keeps these addresses of a network from now on, whether or not a pod has them; one that keeps others goes on with those.
+    ///
+    /// # Errors
+    /// They are not the network's, or somebody else has one of them or keeps it. The claim keeps nothing then.
+    pub fn keep(
+        &mut self,
+        network: &NamespacedName,
+        claim: &NamespacedName,
+        ips: &[IpNet],
+        now: Instant,
+    ) -> Result<(), GrantError> {
+        if self.claims.contains_key(claim) {
+            return Ok(());
+        }
+        let pool = self.pools.get_mut(network).ok_or(GrantError::NotReady)?;
+        for net in ips {
+            pool.asked(StaticIp { ip: net.addr(), prefix_len: Some(net.prefix_len()) })?;
+            pool.is_not_kept(net.addr(), None)?;
+            pool.is_free(net.addr(), None)?;
+        }
+        pool.keep(claim, ips.iter().map(IpNet::addr).collect(), now);
+        self.claims.insert(claim.clone(), network.clone());
+        Ok(())
+    }
+
+    /// A claim keeps what an owner has, unless it keeps something else, or another claim keeps one of the addresses.
+    pub fn adopt(&mut self, network: &NamespacedName, owner: &Owner, claim: &NamespacedName, now: Instant) {
+        let Some(pool) = self.pools.get_mut(network).filter(|_| !self.claims.contains_key(claim)) else {
+            return;
+        };
+        let Some(grant) = pool.grants.get(owner) else { return };
+        let ips: Vec<IpAddr> = grant.addresses.iter().map(IpNet::addr).collect();
+        if ips.iter().all(|ip| pool.is_not_kept(*ip, None).is_ok()) {
+            pool.keep(claim, ips, now);
+            self.claims.insert(claim.clone(), network.clone());
+        }
+    }
+
+    /// The network of a claim, and the addresses that it keeps there; none if it keeps nothing.
+    pub fn kept(&self, claim: &NamespacedName) -> Option<(&NamespacedName, Vec<IpNet>)> {
+        let network = self.claims.get(claim)?;
+        let pool = self.pools.get(network)?;
+        let with_length = |ip: &IpAddr| {
+            let subnet = pool.subnets.iter().find(|subnet| subnet.net.contains(ip))?;
+            IpNet::new(*ip, subnet.net.prefix_len()).ok()
+        };
+        Some((network, pool.claims.get(claim)?.iter().filter_map(with_length).collect()))
+    }
+
+    /// A claim keeps nothing any more. Returns its network.
+    pub fn let_go(&mut self, claim: &NamespacedName, now: Instant) -> Option<NamespacedName> {
+        let network = self.claims.remove(claim)?;
+        self.pools.get_mut(&network)?.let_go(claim, now);
+        Some(network)
     }
 
     /// Takes back what was given on one network.

@@ -13,8 +13,8 @@ use crate::alloc::Owner;
 use crate::config::Config;
 use crate::index::Namespace;
 use crate::index::convert::{SeenNode, SeenPod};
-use crate::index::network::{SeenDefinition, SeenNetwork};
-use crate::index::policy::Policy;
+use crate::index::network::{SeenClaim, SeenDefinition, SeenNetwork};
+use crate::index::policy::{Policy, SeenMultiPolicy};
 use crate::reconcile::foreign::of_virtual_network;
 use crate::state::{Effects, FoundAttachment, FoundNode, FoundPort, State, Watched};
 use api::NamespacedName;
@@ -30,9 +30,12 @@ pub enum Input {
     Services(Watched<(Service, Vec<Problem>), NamespacedName>),
     EndpointSlices(Watched<(EndpointSlice, Vec<Problem>), NamespacedName>),
     Policies(Watched<(Policy, Vec<Problem>), NamespacedName>),
+    MultiPolicies(Watched<SeenMultiPolicy, NamespacedName>),
     Networks(Watched<SeenNetwork, NamespacedName>),
     /// `None`: the API server does not know the kind.
     Definitions(Option<Watched<SeenDefinition, NamespacedName>>),
+    /// `None`: the API server does not know the kind.
+    Claims(Option<Watched<SeenClaim, NamespacedName>>),
 }
 
 /// Applies a report to the state.
@@ -44,8 +47,10 @@ pub(super) fn apply(state: &mut State, input: Input) -> Effects {
         Input::Services(change) => state.services(change),
         Input::EndpointSlices(change) => state.endpoint_slices(change),
         Input::Policies(change) => state.policies(change),
+        Input::MultiPolicies(change) => state.multi_policies(change),
         Input::Networks(change) => state.virtual_networks(change),
         Input::Definitions(change) => state.definitions(change),
+        Input::Claims(change) => state.ipam_claims(change),
     }
 }
 
@@ -88,10 +93,14 @@ pub(super) struct Seeding {
     services: Kind<(Service, Vec<Problem>), NamespacedName>,
     slices: Kind<(EndpointSlice, Vec<Problem>), NamespacedName>,
     policies: Kind<(Policy, Vec<Problem>), NamespacedName>,
+    multi_policies: Kind<SeenMultiPolicy, NamespacedName>,
     networks: Kind<SeenNetwork, NamespacedName>,
     definitions: Kind<SeenDefinition, NamespacedName>,
     /// Whether the API server knows the kind of the definitions.
     has_definitions: bool,
+    claims: Kind<SeenClaim, NamespacedName>,
+    /// Whether the API server knows the kind of the claims.
+    has_claims: bool,
     pods: Kind<SeenPod, NamespacedName>,
 }
 
@@ -105,24 +114,32 @@ impl Seeding {
             Input::Services(change) => self.services.take(change, |(service, _)| service.name.clone()),
             Input::EndpointSlices(change) => self.slices.take(change, |(slice, _)| slice.name.clone()),
             Input::Policies(change) => self.policies.take(change, |(policy, _)| policy.name.clone()),
+            Input::MultiPolicies(change) => self.multi_policies.take(change, |seen| seen.policy.name.clone()),
             Input::Networks(change) => self.networks.take(change, |seen| seen.name.clone()),
             Input::Definitions(change) => {
                 self.has_definitions = change.is_some();
                 let change = change.unwrap_or_else(|| Watched::Reset(Vec::new()));
                 self.definitions.take(change, |seen| seen.name.clone());
             }
+            Input::Claims(change) => {
+                self.has_claims = change.is_some();
+                let change = change.unwrap_or_else(|| Watched::Reset(Vec::new()));
+                self.claims.take(change, |seen| seen.name.clone());
+            }
         }
     }
 
-    fn lists(&self) -> [(&'static str, bool); 8] {
+    fn lists(&self) -> [(&'static str, bool); 10] {
         [
             ("nodes", self.nodes.listed),
             ("namespaces", self.namespaces.listed),
             ("services", self.services.listed),
             ("endpoint slices", self.slices.listed),
             ("network policies", self.policies.listed),
+            ("multi-network policies", self.multi_policies.listed),
             ("virtual networks", self.networks.listed),
             ("network attachment definitions", self.definitions.listed),
+            ("IPAM claims", self.claims.listed),
             ("pods", self.pods.listed),
         ]
     }
@@ -139,17 +156,19 @@ impl Seeding {
         missing.join(", ")
     }
 
-    /// All objects as first lists: nodes first, networks before the pods on them.
-    pub(super) fn into_inputs(self) -> [Input; 8] {
+    /// All objects as first lists: nodes first, networks before the claims of their addresses, and both before the pods on them.
+    pub(super) fn into_inputs(self) -> [Input; 10] {
         [
             Input::Nodes(self.nodes.into_list()),
             Input::Namespaces(self.namespaces.into_list()),
             Input::Networks(self.networks.into_list()),
             Input::Definitions(self.has_definitions.then(|| self.definitions.into_list())),
+            Input::Claims(self.has_claims.then(|| self.claims.into_list())),
             Input::Pods(self.pods.into_list()),
             Input::Services(self.services.into_list()),
             Input::EndpointSlices(self.slices.into_list()),
             Input::Policies(self.policies.into_list()),
+            Input::MultiPolicies(self.multi_policies.into_list()),
         ]
     }
 }

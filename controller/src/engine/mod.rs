@@ -21,7 +21,7 @@ pub use schema::features;
 use crate::config::Config;
 use crate::metrics::{ErrorKind, Metrics};
 use crate::reconcile::{Desired, Foreign, ReplicaView, monitor_spec, repair};
-use crate::state::{Annotated, Effects, NetworkReport, Notice, Patch, State};
+use crate::state::{Annotated, ClaimReport, Effects, NetworkReport, Notice, Patch, State};
 use initial_sync::Seeding;
 use work::{Compared, Refusal, Work};
 
@@ -52,6 +52,8 @@ pub struct Outlets {
     pub notices: mpsc::UnboundedSender<Notice>,
     /// What is to be written into the objects of virtual networks.
     pub networks: mpsc::UnboundedSender<NetworkReport>,
+    /// What is to be written into the objects of IPAMClaims.
+    pub claims: mpsc::UnboundedSender<ClaimReport>,
 }
 
 /// Why the engine is not ready; `None` if it is.
@@ -195,6 +197,9 @@ impl Engine {
         }
         for report in self.state.network_reports() {
             let _ = self.outlets.networks.send(report);
+        }
+        for report in self.state.claim_reports() {
+            let _ = self.outlets.claims.send(report);
         }
         self.work.add(effects.dirty, effects.release, seen);
     }

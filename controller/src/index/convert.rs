@@ -43,6 +43,15 @@ pub struct SeenNode {
     pub problems: Vec<Problem>,
 }
 
+/// The StatefulSet that a pod belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatefulSet {
+    /// `apiVersion` of its reference.
+    pub api_version: String,
+    pub name: String,
+    pub uid: String,
+}
+
 /// A pod as the API server has it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SeenPod {
@@ -60,6 +69,8 @@ pub struct SeenPod {
     pub request: Result<PodAttachments, RequestError>,
     /// The NetworkAttachmentDefinitions that it names, of any plugin.
     pub selections: Result<Vec<Selection>, RequestError>,
+    /// The StatefulSet that it belongs to.
+    pub stateful_set: Option<StatefulSet>,
     /// The annotation is trusted: it existed when this controller started, and only a controller writes it.
     pub believed: bool,
 }
@@ -186,7 +197,16 @@ pub fn pod(object: core::Pod) -> Option<SeenPod> {
     let request = pod_attachments::parse(get);
     let selections =
         get(pod_attachments::SELECTIONS).map_or_else(|| Ok(Vec::new()), pod_attachments::selections);
+    let owners = object.metadata.owner_references.into_iter().flatten();
+    let set = owners
+        .filter(|owner| owner.controller == Some(true))
+        .find(|owner| owner.kind == "StatefulSet" && owner.api_version.split('/').next() == Some("apps"));
     Some(SeenPod {
+        stateful_set: set.map(|set| StatefulSet {
+            api_version: set.api_version,
+            name: set.name,
+            uid: set.uid,
+        }),
         finished,
         created,
         networks,

@@ -18,7 +18,7 @@ pub use objects::{ContainerPort, Namespace, Node, Pod, Protocol};
 use crate::unit::Unit;
 use api::NamespacedName;
 use api::service::{EndpointSlice, Service};
-use policy::{Cluster, Policy, PolicyStore};
+use policy::{Attachable, Cluster, MultiPolicies, Policy, PolicyStore};
 use service::ServiceStore;
 
 /// Units to plan again. Sorted, so that runs are reproducible.
@@ -40,6 +40,8 @@ pub struct Index {
     pub services: ServiceStore,
     /// Network policies.
     pub policies: PolicyStore,
+    /// Policies of virtual networks.
+    pub multi_policies: MultiPolicies,
     /// Virtual networks, and the pods that are attached to them.
     pub networks: network::Networks,
     /// Pods by node name.
@@ -143,6 +145,7 @@ impl Index {
             return dirty;
         }
         dirty.extend(host_ports_changed(old, Some(&pod)));
+        let networks = networks_of(old, Some(&pod));
         self.networks.attach(
             &name,
             old.map(|old| old.attachments.as_slice()).unwrap_or_default(),
@@ -158,6 +161,8 @@ impl Index {
             &name,
             Cluster { nodes: &self.nodes, pods: &self.pods, namespaces: &self.namespaces },
         ));
+        let all = Attachable { pods: &self.pods, namespaces: &self.namespaces };
+        dirty.extend(self.multi_policies.pod_changed(&name, &networks, all));
         dirty
     }
 
@@ -170,6 +175,8 @@ impl Index {
             dirty.extend(host_ports_changed(Some(&old), None));
             let cluster = Cluster { nodes: &self.nodes, pods: &self.pods, namespaces: &self.namespaces };
             dirty.extend(self.policies.pod_changed(name, cluster));
+            let all = Attachable { pods: &self.pods, namespaces: &self.namespaces };
+            dirty.extend(self.multi_policies.pod_changed(name, &networks_of(Some(&old), None), all));
         }
         dirty
     }
@@ -181,19 +188,21 @@ impl Index {
             return Dirty::new();
         }
         self.namespaces.insert(name.clone(), namespace);
-        self.policies.namespace_changed(
-            &name,
-            Cluster { nodes: &self.nodes, pods: &self.pods, namespaces: &self.namespaces },
-        )
+        self.namespace_changed(&name)
     }
 
     /// Removes a namespace.
     pub fn delete_namespace(&mut self, name: &str) -> Dirty {
         self.namespaces.remove(name);
-        self.policies.namespace_changed(
-            name,
-            Cluster { nodes: &self.nodes, pods: &self.pods, namespaces: &self.namespaces },
-        )
+        self.namespace_changed(name)
+    }
+
+    fn namespace_changed(&mut self, name: &str) -> Dirty {
+        let cluster = Cluster { nodes: &self.nodes, pods: &self.pods, namespaces: &self.namespaces };
+        let mut dirty = self.policies.namespace_changed(name, cluster);
+        let all = Attachable { pods: &self.pods, namespaces: &self.namespaces };
+        dirty.extend(self.multi_policies.namespace_changed(name, all));
+        dirty
     }
 
     /// Adds or updates a service.
@@ -226,6 +235,19 @@ impl Index {
     pub fn delete_policy(&mut self, name: &NamespacedName) -> Dirty {
         self.policies
             .delete(name, Cluster { nodes: &self.nodes, pods: &self.pods, namespaces: &self.namespaces })
+    }
+
+    /// Adds or updates a policy of these virtual networks.
+    pub fn apply_multi_policy(&mut self, policy: &Policy, networks: BTreeSet<NamespacedName>) -> Dirty {
+        let all = Attachable { pods: &self.pods, namespaces: &self.namespaces };
+        let pods_of = |network: &NamespacedName| self.networks.pods_of(network).cloned().collect();
+        self.multi_policies.apply(policy, networks, all, pods_of)
+    }
+
+    /// Removes a policy of virtual networks.
+    pub fn delete_multi_policy(&mut self, name: &NamespacedName) -> Dirty {
+        let all = Attachable { pods: &self.pods, namespaces: &self.namespaces };
+        self.multi_policies.delete(name, all)
     }
 
     /// Which pods serve the host ports of a node, and which do not because another pod does.
@@ -268,6 +290,7 @@ impl Index {
         units.extend(self.pods.keys().cloned().map(Unit::Pod));
         units.extend(self.services.names().cloned().map(Unit::Service));
         units.extend(self.policies.units());
+        units.extend(self.multi_policies.units());
         units
     }
 
@@ -279,6 +302,12 @@ impl Index {
             }
         }
     }
+}
+
+/// The virtual networks that a pod was or is attached to.
+fn networks_of(old: Option<&Pod>, new: Option<&Pod>) -> BTreeSet<NamespacedName> {
+    let attached = old.into_iter().chain(new).flat_map(|pod| &pod.attachments);
+    attached.map(|attached| attached.network.clone()).collect()
 }
 
 /// The nodes whose host ports may be served differently when a pod changes.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::annotation::PodRoute;
+use api::ipam_claim::{Claim, IpamClaim};
 use api::network_attachment::{Definition, NetworkAttachmentDefinition};
 use api::virtual_network::{
     FINALIZER, Reach, Scope, SpecError, Subnet, VirtualNetwork, VirtualNetworkSpec, VirtualNetworkStatus,
@@ -58,6 +59,21 @@ pub fn read_definition(object: &NetworkAttachmentDefinition) -> SeenDefinition {
     SeenDefinition { name: NamespacedName::from(&object.metadata), definition: object.read() }
 }
 
+/// An IPAMClaim as the API server has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeenClaim {
+    pub name: NamespacedName,
+    pub uid: String,
+    /// What it says, or the field that is wrong.
+    pub claim: Result<Claim, String>,
+}
+
+/// Reads an IPAMClaim.
+pub fn read_claim(object: &IpamClaim) -> SeenClaim {
+    let uid = object.metadata.uid.clone().unwrap_or_default();
+    SeenClaim { name: NamespacedName::from(&object.metadata), uid, claim: object.read() }
+}
+
 /// A network that pods may attach to: its fields are right, and nobody else has its ranges or its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Network {
@@ -67,6 +83,8 @@ pub struct Network {
     pub subnets: Vec<Subnet>,
     /// MTU of the pods' interfaces, bytes.
     pub mtu: u32,
+    /// Addresses of pods of StatefulSets outlive the pods.
+    pub persistent: bool,
 }
 
 impl Network {
@@ -180,6 +198,7 @@ impl Index {
         let Some(network) = self.networks.ready.get(name) else { return Dirty::new() };
         let mut units = Dirty::from([Unit::Network(name.clone())]);
         units.extend(self.networks.pods_of(name).cloned().map(Unit::Pod));
+        units.extend(self.multi_policies.units_of(name));
         if network.reach == Reach::Outside {
             units.extend(self.nodes.keys().map(|node| Unit::NetworkOnNode(name.clone(), node.clone())));
         }
@@ -195,7 +214,14 @@ mod tests {
         let net: IpNet = "172.16.24.0/24".parse().unwrap();
         let gateway = api::addr::gateway_of(&net).unwrap();
         let subnets = vec![Subnet { net, gateway, excluded: Vec::new() }];
-        Network { name: NamespacedName::new("shop", "blue"), scope, reach, subnets, mtu: 1400 }
+        Network {
+            name: NamespacedName::new("shop", "blue"),
+            scope,
+            reach,
+            subnets,
+            mtu: 1400,
+            persistent: false,
+        }
     }
 
     #[test]

@@ -1,99 +1,41 @@
-//! Writes status and finalizer of virtual networks. What is to be written changes with every pod, so it is collected for a moment, and
-//! only the last state of each network is written, if the object does not hold it already.
+//! Writes status and finalizer of virtual networks.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use api::error::chain;
 use api::virtual_network::{FINALIZER, VirtualNetwork};
-use futures::StreamExt;
-use futures::stream::FuturesUnordered;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 
-use super::TIMEOUT;
+use super::reports::{self, Report};
 use crate::metrics::{ErrorKind, Metrics};
-use crate::state::NetworkReport;
-
-/// How long reports are collected before the last one is written.
-const COLLECT: Duration = Duration::from_millis(500);
-/// Wait after a failure.
-const RETRY: Duration = Duration::from_secs(5);
-/// Objects that are written at once.
-const AT_ONCE: usize = 8;
-
-/// A report that waits.
-#[derive(Debug)]
-struct Waiting {
-    report: NetworkReport,
-    at: Instant,
-}
+use crate::state::{NetworkReport, Notice, ObjectRef};
 
 /// Writes reports until the other end of the channel is gone.
-pub async fn run(client: Client, mut reports: mpsc::UnboundedReceiver<NetworkReport>, metrics: Metrics) {
-    // By UID.
-    let mut waiting: BTreeMap<String, Waiting> = BTreeMap::new();
-    let mut writing: Vec<String> = Vec::new();
-    let mut writes = FuturesUnordered::new();
-    loop {
-        let now = Instant::now();
-        while writing.len() < AT_ONCE
-            && let Some(uid) = next(&waiting, &writing, now)
-            && let Some(Waiting { report, .. }) = waiting.remove(&uid)
-        {
-            writing.push(uid);
-            writes.push(write(client.clone(), report));
-        }
-        let wake =
-            waiting.iter().filter(|(uid, _)| !writing.contains(uid)).map(|(_, waiting)| waiting.at).min();
-        let wake = wake.filter(|_| writing.len() < AT_ONCE);
-        tokio::select! {
-            report = reports.recv() => {
-                let Some(report) = report else { return };
-                let uid = report.object.uid.clone();
-                let at = waiting.get(&uid).map_or(now + COLLECT, |old| old.at);
-                waiting.insert(uid, Waiting { report, at });
-            }
-            Some((report, result)) = writes.next() => {
-                let uid = report.object.uid.clone();
-                writing.retain(|other| *other != uid);
-                if let Err(error) = result {
-                    metrics.error(ErrorKind::NetworkStatus);
-                    tracing::warn!(object = %report.object, error, "status or finalizer not written; retrying");
-                    // A newer report goes before this one.
-                    waiting.entry(uid).or_insert(Waiting { report, at: Instant::now() + RETRY });
-                }
-            }
-            () = sleep_until(wake), if wake.is_some() => {}
-        }
+pub async fn run(
+    client: Client,
+    reports: mpsc::UnboundedReceiver<NetworkReport>,
+    notices: mpsc::UnboundedSender<Notice>,
+    metrics: Metrics,
+) {
+    reports::run(client, reports, notices, metrics).await;
+}
+
+impl Report for NetworkReport {
+    const KIND: ErrorKind = ErrorKind::NetworkStatus;
+
+    fn object(&self) -> &ObjectRef {
+        &self.object
     }
-}
 
-async fn sleep_until(wake: Option<Instant>) {
-    match wake {
-        Some(wake) => tokio::time::sleep_until(wake).await,
-        None => std::future::pending().await,
+    fn key(&self) -> String {
+        self.object.uid.clone()
     }
-}
 
-/// The first object that is due and not being written.
-fn next(waiting: &BTreeMap<String, Waiting>, writing: &[String], now: Instant) -> Option<String> {
-    let due = waiting.iter().filter(|(uid, waiting)| waiting.at <= now && !writing.contains(uid));
-    due.min_by_key(|(_, waiting)| waiting.at).map(|(uid, _)| uid.clone())
-}
-
-async fn write(client: Client, report: NetworkReport) -> (NetworkReport, Result<(), String>) {
-    let result = match tokio::time::timeout(TIMEOUT, send(&client, &report)).await {
-        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(()),
-        Ok(result) => result.map_err(|error| chain(&error)),
-        Err(_elapsed) => Err(format!("no answer within {} s", TIMEOUT.as_secs())),
-    };
-    (report, result)
+    async fn write(&self, client: &Client) -> kube::Result<()> {
+        send(client, self).await
+    }
 }
 
 fn now() -> String {
@@ -134,6 +76,7 @@ async fn send(client: &Client, report: &NetworkReport) -> kube::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
+    use std::time::Duration;
 
     use api::NamespacedName;
     use api::virtual_network::{Condition, KIND, VirtualNetworkStatus};
@@ -143,7 +86,7 @@ mod tests {
 
     use super::*;
     use crate::kubernetes::fake;
-    use crate::state::ObjectRef;
+    use crate::kubernetes::reports::{COLLECT, write};
 
     fn report(used: u64, finalizer: bool) -> NetworkReport {
         let object = ObjectRef {
@@ -192,7 +135,7 @@ mod tests {
     async fn the_last_state_is_written_once_and_what_is_there_is_not_written_again() {
         let (client, state) = server(object("u1")).await;
         let (reports, queue) = mpsc::unbounded_channel();
-        let task = tokio::spawn(run(client, queue, Metrics::default()));
+        let task = tokio::spawn(run(client, queue, mpsc::unbounded_channel().0, Metrics::default()));
         for used in 0..50 {
             reports.send(report(used, true)).unwrap();
         }
@@ -224,7 +167,7 @@ mod tests {
     #[tokio::test]
     async fn another_object_of_the_name_is_left_alone() {
         let (client, state) = server(object("u2")).await;
-        let (_, result) = write(client, report(1, true)).await;
+        let (_, _, result) = write(client, report(1, true), false).await;
         assert_eq!(result, Ok(()));
         assert!(state.lock().unwrap().1.is_empty());
     }

@@ -4,6 +4,8 @@
 use std::fmt::Debug;
 
 use api::Lenient;
+use api::ipam_claim::IpamClaim;
+use api::multi_policy::MultiNetworkPolicy;
 use api::network_attachment::NetworkAttachmentDefinition;
 use api::virtual_network::VirtualNetwork;
 use futures::StreamExt;
@@ -18,7 +20,7 @@ use supervision::Tasks;
 use tokio::sync::mpsc;
 
 use crate::engine::Input;
-use crate::index::policy::Policy;
+use crate::index::policy::{Policy, SeenMultiPolicy};
 use crate::index::{convert, network};
 use crate::metrics::{ErrorKind, Metrics};
 use crate::state::Watched;
@@ -110,6 +112,17 @@ pub fn start(
         unknown: None,
     });
     watch!(Kind {
+        name: "multi-network policies",
+        read: if network_policy {
+            |object: MultiNetworkPolicy| Some(SeenMultiPolicy::from_object(&object))
+        } else {
+            |_| None
+        },
+        key: namespaced::<MultiNetworkPolicy>,
+        input: Input::MultiPolicies,
+        unknown: Some(|| Input::MultiPolicies(Watched::Reset(Vec::new()))),
+    });
+    watch!(Kind {
         name: "virtual networks",
         read: |object: VirtualNetwork| Some(network::read(&object)),
         key: namespaced::<VirtualNetwork>,
@@ -122,6 +135,13 @@ pub fn start(
         key: namespaced::<NetworkAttachmentDefinition>,
         input: |change| Input::Definitions(Some(change)),
         unknown: Some(|| Input::Definitions(None)),
+    });
+    watch!(Kind {
+        name: "IPAM claims",
+        read: |object: IpamClaim| Some(network::read_claim(&object)),
+        key: namespaced::<IpamClaim>,
+        input: |change| Input::Claims(Some(change)),
+        unknown: Some(|| Input::Claims(None)),
     });
 }
 

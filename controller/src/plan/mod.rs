@@ -15,9 +15,14 @@ pub mod service;
 
 pub use row::{DesiredRow, Edge, Item, Key, Member, RowKey, Table};
 
+use std::collections::BTreeMap;
+
+use api::NamespacedName;
+
 use crate::config::Config;
 use crate::index::{Index, Pod};
 use crate::unit::Unit;
+use policy::Domain;
 
 /// The items of a unit; none if its object does not exist (any more).
 pub fn plan(index: &Index, config: &Config, unit: &Unit) -> Vec<Item> {
@@ -29,7 +34,8 @@ pub fn plan(index: &Index, config: &Config, unit: &Unit) -> Vec<Item> {
         }
         Unit::NodePeers(name) => {
             let node = index.nodes.get(name);
-            node.map(|node| policy::node_items(&index.policies, node, config)).unwrap_or_default()
+            node.map(|node| policy::node_items(&Domain::cluster(&index.policies, config), node))
+                .unwrap_or_default()
         }
         Unit::Network(name) => {
             let network = index.networks.ready.get(name);
@@ -42,7 +48,7 @@ pub fn plan(index: &Index, config: &Config, unit: &Unit) -> Vec<Item> {
             .zip(index.nodes.get(node))
             .map(|(network, node)| network::node_items(network, node, config))
             .unwrap_or_default(),
-        Unit::Pod(name) => index.pods.get(name).map(|pod| pod_items(index, pod)).unwrap_or_default(),
+        Unit::Pod(name) => index.pods.get(name).map(|pod| pod_items(index, pod, config)).unwrap_or_default(),
         Unit::Service(name) => index
             .services
             .served(name)
@@ -51,24 +57,58 @@ pub fn plan(index: &Index, config: &Config, unit: &Unit) -> Vec<Item> {
                 service::service_items(&service, &endpoints, service::NodesView(&index.nodes), config)
             })
             .unwrap_or_default(),
-        Unit::PolicyNamespace(name) => policy::namespace_items(&index.policies, name, config),
+        Unit::PolicyNamespace(name) => {
+            policy::namespace_items(&Domain::cluster(&index.policies, config), name)
+        }
         Unit::Policy(name) => index
             .policies
             .get(name)
-            .map(|found| policy::policy_items(&index.policies, found, config))
+            .map(|found| policy::policy_items(&Domain::cluster(&index.policies, config), found))
             .unwrap_or_default(),
+        Unit::MultiPolicyNamespace(network, name) => {
+            let domain = virtual_domain(index, network, config);
+            domain.map(|domain| policy::namespace_items(&domain, name)).unwrap_or_default()
+        }
+        Unit::MultiPolicy(network, name) => {
+            let on = index.multi_policies.on(network).and_then(|on| on.store.get(name));
+            let domain = virtual_domain(index, network, config);
+            on.zip(domain).map(|(found, domain)| policy::policy_items(&domain, found)).unwrap_or_default()
+        }
     }
 }
 
-/// A pod's ports and the memberships of the one on the cluster's network, in one transaction.
-fn pod_items(index: &Index, pod: &Pod) -> Vec<Item> {
+/// The policies of a virtual network; none if it is not ready or has none.
+fn virtual_domain<'a>(index: &'a Index, network: &NamespacedName, config: &'a Config) -> Option<Domain<'a>> {
+    let on = index.multi_policies.on(network)?;
+    Some(Domain::virtual_network(&on.store, index.networks.ready.get(network)?, config))
+}
+
+/// A pod's ports and their memberships, in one transaction.
+fn pod_items(index: &Index, pod: &Pod, config: &Config) -> Vec<Item> {
     let mut items = pod::items(index, pod);
-    let port = pod::port_key(pod);
-    let port = (!items.is_empty()).then_some(&port);
-    if let (Some(_), Some(node)) = (port, index.nodes.get(&pod.node)) {
-        let further = pod.attachments.iter();
-        items.extend(further.flat_map(|attached| network::port_items(index, pod, node, attached)));
+    let ports: Vec<RowKey> = (!items.is_empty()).then(|| pod::port_key(pod)).into_iter().collect();
+    // By network.
+    let mut further: BTreeMap<&NamespacedName, Vec<RowKey>> = BTreeMap::new();
+    if let (false, Some(node)) = (ports.is_empty(), index.nodes.get(&pod.node)) {
+        for attached in &pod.attachments {
+            let port = network::port_items(index, pod, node, attached);
+            let keys = further.entry(&attached.network).or_default();
+            keys.extend((!port.is_empty()).then(|| network::port_key(pod, attached)));
+            items.extend(port);
+        }
     }
-    items.extend(policy::pod_items(&index.policies, pod, port, &index.namespaces));
+    items.extend(policy::pod_items(
+        &Domain::cluster(&index.policies, config),
+        pod,
+        &ports,
+        &index.namespaces,
+    ));
+    for (network, ports) in further {
+        let there = index.multi_policies.on(network).and_then(|on| on.pods.get(&pod.name));
+        let domain = virtual_domain(index, network, config);
+        if let Some((there, domain)) = there.zip(domain) {
+            items.extend(policy::pod_items(&domain, there, &ports, &index.namespaces));
+        }
+    }
     items
 }

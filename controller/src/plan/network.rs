@@ -161,14 +161,19 @@ fn nat(
     items.push(row.with("external_ids", Datum::map(marks(network))).into());
 }
 
+/// The switch port of a pod on a network.
+pub fn port_key(pod: &Pod, attached: &Attached) -> RowKey {
+    let name = ovn_name::network_pod_port(&attached.key, &pod.name.namespace, &pod.name.name);
+    RowKey::new(Table::LogicalSwitchPort, name)
+}
+
 /// The port of a pod on a network; none until the network is ready, is for the pod's namespace and has the pod's addresses.
 pub fn port_items(index: &Index, pod: &Pod, node: &Node, attached: &Attached) -> Vec<Item> {
     let network = index.networks.ready.get(&attached.network);
     let may_have =
         |network: &&Network| network.serves(&pod.name.namespace) && network.holds(&attached.addresses);
     let Some(network) = network.filter(may_have) else { return Vec::new() };
-    let name = ovn_name::network_pod_port(&attached.key, &pod.name.namespace, &pod.name.name);
-    let port = RowKey::new(Table::LogicalSwitchPort, name);
+    let port = port_key(pod, attached);
     let mut ids = marks(network);
     ids.push((ovn_name::key::NAD, attached.key.clone()));
     ids.push(("namespace", pod.name.namespace.clone()));

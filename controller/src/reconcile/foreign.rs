@@ -9,8 +9,13 @@ use api::ovn_name::{self, key};
 use ovsdb_client::{Map, Snapshot, nb};
 
 /// Owner types of the rows that the controller writes.
-const OWN_TYPES: [&str; 9] = [
+const OWN_TYPES: [&str; 14] = [
     "Cluster",
+    "MultiNetpolNamespace",
+    "MultiNetworkPolicy",
+    "MultiNetworkPolicyNamedPort",
+    "MultiPodSelector",
+    "MultiPodSelectorNamedPort",
     "NetpolDefault",
     "NetpolNamespace",
     "NetpolNode",

@@ -36,15 +36,15 @@ pub(super) fn may_leave(view: &ReplicaView<'_>, table: Table, uuid: Uuid) -> boo
 /// Nodes whose gateway is not known, with their join addresses. Their gateways' rows in the database stay.
 pub type KeptGateways = BTreeMap<String, Vec<IpAddr>>;
 
-/// Owner type of the groups whose ACLs deny; everything else in a group or an address set allows.
-const DENYING: &str = "NetpolNamespace";
+/// Owner types of the groups whose ACLs deny; everything else in a group or an address set allows.
+const DENYING: [&str; 2] = ["NetpolNamespace", "MultiNetpolNamespace"];
 
 /// Removes what allows something and is ours and not wanted: ports and ACLs of policies' groups, addresses of sets. To be
 /// called only when everything that is wanted has been planned, and before anything is added.
 pub fn closing(desired: &Desired, view: &ReplicaView<'_>, config: &Config) -> Changes {
     let kept = KeptGateways::new();
     let mut removal = Removal { desired, view, config, kept: &kept, changes: Changes::default() };
-    removal.marked(|ids| ids.get(key::OWNER_TYPE).is_none_or(|kind| kind != DENYING));
+    removal.marked(|ids| ids.get(key::OWNER_TYPE).is_none_or(|kind| !DENYING.contains(&kind.as_str())));
     removal.changes
 }
 

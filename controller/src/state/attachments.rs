@@ -10,6 +10,7 @@ use api::pod_attachments::{Attachment, Iface, PodAttachments, ROUTES, StaticIp};
 use ipnet::IpNet;
 
 use super::definitions::all_of;
+use super::ipam_claims::{Refused, Used};
 use super::pods::object;
 use super::{Effects, Notice, NoticeKind, State};
 use crate::alloc::{GrantError, Owner, Wish};
@@ -97,14 +98,23 @@ pub(super) fn iface_list(attachments: &[Attached], state: &State) -> String {
     api::pod_attachments::iface_list(&attachments.iter().map(one).collect::<Vec<_>>())
 }
 
+/// One interface that a pod gets.
+struct One {
+    attached: Attached,
+    owner: Owner,
+    /// It had nothing before.
+    is_new: bool,
+    claim: Option<Used>,
+}
+
 impl State {
-    /// The pod's attachments, with addresses that are its own from now on.
-    pub(super) fn attach(&mut self, seen: &SeenPod) -> Result<Vec<Attached>, Notice> {
+    /// The pod's attachments, with addresses that are its own from now on; `None` until the pod that used a claim of it before is gone.
+    pub(super) fn attach(&mut self, seen: &SeenPod) -> Result<Option<Vec<Attached>>, Notice> {
         if let Some(kept) = self.kept_attachments(seen) {
             for attached in &kept {
                 self.keep(seen, attached)?;
             }
-            return Ok(kept);
+            return Ok(Some(kept));
         }
         let trouble = |kind: NoticeKind, message: String| Notice {
             kind,
@@ -117,35 +127,45 @@ impl State {
         let wanted = all_of(request, selected).map_err(|error| trouble(NoticeKind::Malformed, error))?;
         let mut found: Vec<Attached> = Vec::new();
         let mut fresh: Vec<(NamespacedName, Owner)> = Vec::new();
+        let mut used: Vec<(Used, String)> = Vec::new();
         let mut failed = None;
         for (key, wanted) in &wanted {
             match self.attach_one(seen, wanted, &found) {
-                Ok((attached, owner, is_new)) => {
+                Ok(One { attached, owner, is_new, claim }) => {
                     fresh.extend(is_new.then(|| (attached.network.clone(), owner)));
+                    used.extend(claim.map(|claim| (claim, attached.interface.clone())));
                     found.push(attached);
                 }
-                Err((kind, error)) => {
+                Err(Refused::Soon) => {
+                    failed = Some(None);
+                    break;
+                }
+                Err(Refused::Told(kind, error)) => {
                     let message = format!("annotation {key}: interface {}: {error}", wanted.interface);
-                    failed = Some(trouble(kind, message));
+                    failed = Some(Some(trouble(kind, message)));
                     break;
                 }
             }
         }
         let failed = failed.or_else(|| {
             let error = self.add_routes(request, &mut found).err()?;
-            Some(trouble(NoticeKind::Malformed, format!("annotation {ROUTES}: {error}")))
+            Some(Some(trouble(NoticeKind::Malformed, format!("annotation {ROUTES}: {error}"))))
         });
         self.networks.touched.extend(found.iter().map(|attached| attached.network.clone()));
-        match failed {
-            None => Ok(found),
-            Some(notice) => {
-                // All or nothing.
-                for (network, owner) in fresh {
-                    self.network_ipam.take_back(&network, &owner, self.now);
-                }
-                Err(notice)
+        let Some(notice) = failed else {
+            for (claim, interface) in used {
+                self.hold(claim, seen, &interface);
             }
+            return Ok(Some(found));
+        };
+        // All or nothing.
+        for (network, owner) in fresh {
+            self.network_ipam.take_back(&network, &owner, self.now);
         }
+        for (claim, _) in used {
+            self.forget_unless_known(&claim.name);
+        }
+        notice.map_or(Ok(None), Err)
     }
 
     /// The attachments of a pod that has been made before; none if it has not been.
@@ -174,15 +194,28 @@ impl State {
     /// Claims what a pod has. A network that is not there is no reason to take its other interfaces.
     fn keep(&mut self, seen: &SeenPod, attached: &Attached) -> Result<(), Notice> {
         let owner = Owner { uid: seen.pod.uid.clone(), key: attached.key.clone() };
+        // A pod uses the claim that it named when it was made.
+        let used = self.claim_of(seen, attached).filter(|_| seen.believed);
         if self.network_ipam.get(&attached.network, &owner).is_some() {
+            if let Some(used) = used {
+                self.network_ipam.adopt(&attached.network, &owner, &used.name, self.now);
+                self.hold(used, seen, &attached.interface);
+            }
             return Ok(());
         }
         let ips: Vec<StaticIp> =
             attached.addresses.iter().map(|net| StaticIp { ip: net.addr(), prefix_len: None }).collect();
-        let wish = Wish { ips: &ips, mac: Some(attached.mac) };
+        let claim = used.as_ref().map(|used| &used.name);
+        let wish = Wish { ips: &ips, mac: Some(attached.mac), claim, is_old: true };
         self.networks.touched.insert(attached.network.clone());
         match self.network_ipam.give(&attached.network, &owner, wish, self.now) {
-            Ok(_) | Err(GrantError::NotReady) => Ok(()),
+            Ok(_) => {
+                if let Some(used) = used {
+                    self.hold(used, seen, &attached.interface);
+                }
+                Ok(())
+            }
+            Err(GrantError::NotReady) => Ok(()),
             Err(error) => Err(Notice {
                 kind: NoticeKind::Network,
                 object: Some(object(seen)),
@@ -199,10 +232,11 @@ impl State {
         seen: &SeenPod,
         wanted: &Attachment,
         found: &[Attached],
-    ) -> Result<(Attached, Owner, bool), (NoticeKind, String)> {
+    ) -> Result<One, Refused> {
         let network = self
             .resolve(&seen.pod.name.namespace, &wanted.network)
             .map_err(|error| (NoticeKind::Network, error))?;
+        let claim = self.claim_for(seen, wanted, network)?;
         let (name, mtu) = (network.name.clone(), network.mtu);
         let subnets = network.subnets.clone();
         let default_gateways = match (wanted.default_route, wanted.gateways.is_empty()) {
@@ -213,12 +247,14 @@ impl State {
         let is_held = |gateway: &&IpAddr| !subnets.iter().any(|subnet| subnet.net.contains(*gateway));
         if let Some(gateway) = wanted.gateways.iter().find(is_held) {
             let error = format!("gateway {gateway} is not an address of virtual network {name}");
-            return Err((NoticeKind::Malformed, error));
+            return Err((NoticeKind::Malformed, error).into());
         }
         let key = key(&name, &wanted.interface, found);
         let owner = Owner { uid: seen.pod.uid.clone(), key: key.clone() };
         let is_new = self.network_ipam.get(&name, &owner).is_none();
-        let wish = Wish { ips: &wanted.ips, mac: wanted.mac };
+        let ips = claim.as_ref().map_or(&wanted.ips, |claim| &claim.ips);
+        let wish =
+            Wish { ips, mac: wanted.mac, claim: claim.as_ref().map(|claim| &claim.name), is_old: false };
         let grant = self.network_ipam.give(&name, &owner, wish, self.now).map_err(|error| {
             let kind = match error {
                 GrantError::Exhausted(_) => NoticeKind::NetworkExhausted,
@@ -236,7 +272,7 @@ impl State {
             routes: Vec::new(),
             mtu,
         };
-        Ok((attached, owner, is_new))
+        Ok(One { attached, owner, is_new, claim })
     }
 
     /// Gives each route to the interface whose network has the next hop.
@@ -269,6 +305,7 @@ impl State {
     /// Pods of these networks gave back addresses.
     pub(super) fn addresses_are_free(&mut self, networks: BTreeSet<NamespacedName>, effects: &mut Effects) {
         let names: BTreeSet<String> = networks.iter().map(|network| network.name.clone()).collect();
+        self.retry_claims(&networks, effects);
         self.networks.touched.extend(networks);
         for name in names {
             self.retry_pods_of_network(&name, effects);

@@ -30,6 +30,11 @@ pub(super) struct Definitions {
 }
 
 impl Definitions {
+    /// The definition of this name.
+    pub(super) fn get(&self, name: &NamespacedName) -> Option<&Definition> {
+        self.all.get(name)
+    }
+
     /// The definitions that name a virtual network of this name.
     pub(super) fn naming(&self, network: &str) -> impl Iterator<Item = &NamespacedName> {
         self.by_network.get(network).into_iter().flatten()
@@ -121,6 +126,7 @@ impl State {
                 self.apply_pod(seen, &mut effects);
             }
         }
+        self.policies_may_be_about_others(&mut effects);
         effects
     }
 

@@ -6,6 +6,8 @@ mod annotating;
 mod attachments;
 mod claims;
 mod definitions;
+mod ipam_claims;
+mod multi_policies;
 pub mod network;
 mod networks;
 mod nodes;
@@ -37,6 +39,7 @@ pub use annotating::Annotated;
 use api::NamespacedName;
 use api::pod_attachments::StaticIp;
 use api::problem::Problem;
+pub use ipam_claims::{ClaimReport, ClaimStatus, NewClaim};
 pub use networks::NetworkReport;
 
 /// What a watch reports about one kind.
@@ -78,6 +81,8 @@ impl ObjectRef {
             "NetworkPolicy" => "networking.k8s.io/v1",
             "EndpointSlice" => "discovery.k8s.io/v1",
             api::virtual_network::KIND => api::virtual_network::API_VERSION,
+            api::multi_policy::KIND => api::multi_policy::API_VERSION,
+            api::ipam_claim::KIND => api::ipam_claim::API_VERSION,
             _ => "v1",
         }
     }
@@ -204,7 +209,7 @@ pub struct FoundAttachment {
 impl FoundAttachment {
     /// What keeps the pod what it has.
     fn wish(&self) -> Wish<'_> {
-        Wish { ips: &self.ips, mac: Some(self.mac) }
+        Wish { ips: &self.ips, mac: Some(self.mac), claim: None, is_old: true }
     }
 }
 
@@ -229,6 +234,10 @@ pub struct State {
     networks: networks::Networks,
     /// NetworkAttachmentDefinitions.
     definitions: definitions::Definitions,
+    /// Policies of virtual networks.
+    multi_policies: multi_policies::Known,
+    /// IPAMClaims, by which addresses on virtual networks outlive pods.
+    ipam_claims: ipam_claims::IpamClaims,
     /// Addresses on virtual networks.
     network_ipam: NetworkIpam,
     /// Nodes that have no ranges because of an error.
@@ -268,6 +277,8 @@ impl State {
             ipam: Ipam::default(),
             networks: networks::Networks::default(),
             definitions: definitions::Definitions::default(),
+            multi_policies: multi_policies::Known::default(),
+            ipam_claims: ipam_claims::IpamClaims::default(),
             network_ipam: NetworkIpam::default(),
             failed_nodes: BTreeMap::new(),
             waiting: waiting::Waiting::default(),
@@ -336,7 +347,10 @@ impl State {
             Unit::Network(name) | Unit::NetworkOnNode(name, _) => {
                 ObjectRef::named(api::virtual_network::KIND, name)
             }
-            Unit::PolicyNamespace(name) => ObjectRef::cluster_wide("Namespace", name),
+            Unit::MultiPolicy(_, name) => ObjectRef::named(api::multi_policy::KIND, name),
+            Unit::PolicyNamespace(name) | Unit::MultiPolicyNamespace(_, name) => {
+                ObjectRef::cluster_wide("Namespace", name)
+            }
             Unit::Cluster => return Effects::default(),
         };
         let message =

@@ -225,6 +225,7 @@ impl State {
                 others: BTreeMap::new(),
                 request: Ok(PodAttachments::default()),
                 selections: Ok(Vec::new()),
+                stateful_set: None,
                 believed: true,
             })
             .collect()

@@ -104,6 +104,7 @@ impl State {
             .is_some_and(|old| old.request != seen.request || old.selections != seen.selections)
         {
             // What it got while it waited was for what it asked for then.
+            self.let_go_of_claims(&seen.pod.uid);
             let networks = self.network_ipam.release(&seen.pod.uid, self.now);
             self.networks.touched.extend(networks);
         }
@@ -114,9 +115,10 @@ impl State {
         }
     }
 
-    /// The pod's addresses on the cluster's network and its attachments to others; `None` until its node has ranges.
+    /// The pod's addresses on the cluster's network and its attachments to others; `None` until its node has ranges, and until the pod
+    /// that used its claims before is gone.
     fn settle(&mut self, seen: &SeenPod) -> Result<Option<(Allocation, Vec<Attached>)>, Notice> {
-        let attachments = self.attach(seen)?;
+        let Some(attachments) = self.attach(seen)? else { return Ok(None) };
         Ok(self.address(seen)?.map(|allocation| (allocation, attachments)))
     }
 
@@ -275,6 +277,7 @@ impl State {
                 others: BTreeMap::new(),
                 request: waiting.map_or_else(|| Ok(PodAttachments::default()), |seen| seen.request.clone()),
                 selections: waiting.map_or_else(|| Ok(Vec::new()), |seen| seen.selections.clone()),
+                stateful_set: waiting.and_then(|seen| seen.stateful_set.clone()),
                 believed: false,
                 pod,
             };
@@ -330,6 +333,8 @@ impl State {
             self.forget_annotation(&uid, effects);
             if self.has_addresses(&uid) {
                 effects.release.push(uid);
+            } else {
+                self.let_go_of_claims(&uid);
             }
         }
     }
@@ -343,6 +348,9 @@ impl State {
         let mut effects = Effects::default();
         let now = self.now;
         let nodes: BTreeSet<String> = uids.iter().filter_map(|uid| self.ipam.release(uid, now)).collect();
+        for uid in uids {
+            self.let_go_of_claims(uid);
+        }
         let networks = uids.iter().flat_map(|uid| self.network_ipam.release(uid, now)).collect();
         for node in nodes {
             self.retry_pods(&node, &mut effects);

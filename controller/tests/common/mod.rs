@@ -9,7 +9,7 @@ use controller::config::Config;
 use controller::engine::{Engine, Input, Leadership, Outlets, Reason};
 use controller::index::convert;
 use controller::metrics::Metrics;
-use controller::state::{NetworkReport, Notice, Patch, Watched};
+use controller::state::{ClaimReport, NetworkReport, Notice, Patch, Watched};
 use ovsdb_client::{Client, Options, Transaction, nb};
 use serde_json::{Value, json};
 use test_support::ovs;
@@ -74,6 +74,7 @@ pub(crate) struct Controller {
     pub(crate) patches: mpsc::UnboundedReceiver<Patch>,
     pub(crate) notices: mpsc::UnboundedReceiver<Notice>,
     pub(crate) networks: mpsc::UnboundedReceiver<NetworkReport>,
+    pub(crate) claims: mpsc::UnboundedReceiver<ClaimReport>,
     pub(crate) reason: watch::Receiver<Reason>,
 }
 
@@ -89,11 +90,17 @@ impl Controller {
         let (reason_sender, reason) = watch::channel(None);
         let (network_sender, networks) = mpsc::unbounded_channel();
         let (forgotten, _) = mpsc::unbounded_channel();
-        let outlets =
-            Outlets { patches: patch_sender, forgotten, notices: notice_sender, networks: network_sender };
+        let (claim_sender, claims) = mpsc::unbounded_channel();
+        let outlets = Outlets {
+            patches: patch_sender,
+            forgotten,
+            notices: notice_sender,
+            networks: network_sender,
+            claims: claim_sender,
+        };
         let (kept, led) = (client.clone(), leadership);
         let engine = Engine::new(kept, config, metrics.clone(), outlets, led, reason_sender).await.unwrap();
-        Self { client, engine, metrics, patches, notices, networks, reason }
+        Self { client, engine, metrics, patches, notices, networks, claims, reason }
     }
 
     /// Waits until the engine's replica has everything that other clients have committed so far: the server sends it before its
@@ -187,6 +194,8 @@ pub(crate) fn lists(node_list: Vec<Value>, pod_list: Vec<Value>) -> Vec<Input> {
         Input::EndpointSlices(Watched::Reset(vec![])),
         Input::Networks(Watched::Reset(vec![])),
         Input::Definitions(None),
+        Input::Claims(None),
+        Input::MultiPolicies(Watched::Reset(vec![])),
         Input::Policies(Watched::Reset(vec![])),
     ]
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use api::NamespacedName;
 use api::virtual_network::{
-    API_VERSION, GROUP, KIND, PLURAL, Reach, Scope, VirtualNetworkSpec, condition, legacy,
+    API_VERSION, GROUP, Ipam, KIND, PLURAL, Reach, Scope, VirtualNetworkSpec, condition, legacy,
 };
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -51,6 +51,9 @@ enum Verb {
         /// CIDRs and addresses that no pod gets unless it asks for one, in place of those that are set; `none` for none.
         #[arg(long, value_delimiter = ',')]
         exclude: Vec<String>,
+        /// Whether addresses of a StatefulSet's pods are kept while the pods are away; for pods that are made from then on.
+        #[arg(long)]
+        persistent: Option<bool>,
     },
     /// Delete a network. It stays while pods are attached to it, and takes no new ones.
     Delete {
@@ -81,8 +84,11 @@ struct Create {
     /// MTU of the pods' interfaces, in bytes; by default the cluster's.
     #[arg(long)]
     mtu: Option<u32>,
+    /// Keep the addresses of a StatefulSet's pods while the pods are away.
+    #[arg(long)]
+    persistent: bool,
     /// The JSON of an onapNetwork's `spec.config`, in place of all other flags.
-    #[arg(long, conflicts_with_all = ["subnet", "gateway", "exclude", "reach", "scope", "mtu"])]
+    #[arg(long, conflicts_with_all = ["subnet", "gateway", "exclude", "reach", "scope", "mtu", "persistent"])]
     config: Option<String>,
 }
 
@@ -99,6 +105,7 @@ impl Create {
             excluded_ranges: self.exclude.clone(),
             reach: self.reach,
             mtu: self.mtu,
+            ipam: self.persistent.then_some(Ipam::PERSISTENT),
         })
     }
 }
@@ -126,7 +133,9 @@ pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
         }
         Verb::Get { network } => networks.get(network).map(shown),
         Verb::Create(create) => networks.create(&create.network, &create.spec()?).map(shown),
-        Verb::Update { network, mtu, exclude } => networks.update(network, *mtu, exclude).map(shown),
+        Verb::Update { network, mtu, exclude, persistent } => {
+            networks.update(network, *mtu, exclude, *persistent).map(shown)
+        }
         Verb::Delete { network } => networks.delete(network),
     }
 }
@@ -178,16 +187,26 @@ impl Networks<'_> {
         })
     }
 
-    fn update(&self, network: &NamespacedName, mtu: Option<u32>, exclude: &[String]) -> Result<Value, Error> {
+    fn update(
+        &self,
+        network: &NamespacedName,
+        mtu: Option<u32>,
+        exclude: &[String],
+        persistent: Option<bool>,
+    ) -> Result<Value, Error> {
         let mut spec = serde_json::Map::new();
         spec.extend(mtu.map(|mtu| ("mtu".to_owned(), json!(mtu))));
+        spec.extend(
+            persistent.map(|persistent| ("ipam".to_owned(), json!(persistent.then_some(Ipam::PERSISTENT)))),
+        );
         match exclude {
             [] => {}
             [none] if none == "none" => drop(spec.insert("excludedRanges".to_owned(), Value::Null)),
             ranges => drop(spec.insert("excludedRanges".to_owned(), json!(ranges))),
         }
         if spec.is_empty() {
-            let what = "nothing to change: --mtu or --exclude is needed; the other fields are fixed";
+            let what =
+                "nothing to change: --mtu, --exclude or --persistent is needed; the other fields are fixed";
             return Err(Error::Usage(what.to_owned()));
         }
         let patch = json!({ "spec": spec }).to_string();

@@ -57,6 +57,14 @@ pub(super) fn one(object: &Value) -> String {
         ("Excluded", or(spec.excluded_ranges.join(", "), "nothing")),
         ("MTU", spec.mtu.map_or_else(|| "the cluster's".to_owned(), |mtu| mtu.to_string())),
         (
+            "Lifecycle",
+            match spec.is_persistent() {
+                true => "addresses of a StatefulSet's pods are kept while the pods are away",
+                false => "addresses end with their pods, but those of IPAMClaims that pods name",
+            }
+            .to_owned(),
+        ),
+        (
             "Interfaces",
             format!("{} have addresses, {} more could", status.addresses_used, status.addresses_free),
         ),

@@ -130,7 +130,15 @@ fn a_change_is_a_patch_of_what_may_change() {
     );
     fake.run(&["update", "shop/blue", "--exclude", "none"]).unwrap();
     assert!(fake.log().contains(r#"{"spec":{"excludedRanges":null}}"#), "{}", fake.log());
-    assert!(fake.run(&["update", "shop/blue"]).unwrap_err().contains("--mtu or --exclude is needed"));
+    fake.run(&["update", "shop/blue", "--persistent", "true"]).unwrap();
+    assert!(fake.log().contains(r#"{"spec":{"ipam":{"lifecycle":"Persistent"}}}"#), "{}", fake.log());
+    fake.run(&["update", "shop/blue", "--persistent", "false"]).unwrap();
+    assert!(fake.log().contains(r#"{"spec":{"ipam":null}}"#), "{}", fake.log());
+    assert!(
+        fake.run(&["update", "shop/blue"])
+            .unwrap_err()
+            .contains("--mtu, --exclude or --persistent is needed")
+    );
 }
 
 #[test]

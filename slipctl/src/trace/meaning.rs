@@ -46,20 +46,27 @@ fn acl(row: &BTreeMap<String, Value>, action: &str) -> String {
     let verb = if action.starts_with("allow") { "allowed" } else { "denied" };
     let direction = id("direction").to_lowercase();
     let object = id("k8s.ovn.org/name").replacen(':', "/", 1);
-    match (id("k8s.ovn.org/owner-type"), id("gress-index")) {
+    // Policies of a virtual network have owner types of their own.
+    let owner_type = id("k8s.ovn.org/owner-type");
+    let (kind, on) = match id(api::ovn_name::key::VIRTUAL_NETWORK) {
+        "" => ("NetworkPolicy", String::new()),
+        network => ("MultiNetworkPolicy", format!(" on virtual network {network}")),
+    };
+    match (owner_type.trim_start_matches("Multi"), id("gress-index")) {
         ("NetworkPolicy" | "NetworkPolicyNamedPort", index) if !index.is_empty() => {
             let rule =
                 index.parse::<u32>().map_or_else(|_| index.to_owned(), |index| (index + 1).to_string());
-            format!("{verb} by NetworkPolicy {object}, {direction} rule {rule}")
+            format!("{verb} by {kind} {object}{on}, {direction} rule {rule}")
         }
         ("NetpolNamespace", _) => {
             format!(
-                "{verb} by default: policies of namespace {object} select the pod for {direction}, and none of their rules allows this"
+                "{verb} by default: policies of namespace {object}{on} select the pod for {direction}, and none of their rules allows \
+                 this"
             )
         }
         ("NetpolNode", _) => format!("{verb}: the node {object} reaches its own pods whatever policies say"),
-        (kind, _) => format!(
-            "{verb} by ACL {} ({kind} {object})",
+        _ => format!(
+            "{verb} by ACL {} ({owner_type} {object})",
             row.get("name").and_then(Value::as_str).unwrap_or("without a name")
         ),
     }
@@ -87,6 +94,13 @@ mod tests {
             row(&json!({"action": "drop", "external_ids": {"k8s.ovn.org/owner-type": "NetpolNamespace",
             "k8s.ovn.org/name": "shop", "direction": "Egress"}}));
         assert!(of_row("ACL", &deny).1.starts_with("denied by default: policies of namespace shop"));
+        let on_network = row(&json!({"action": "allow-related", "external_ids": {
+            "k8s.ovn.org/owner-type": "MultiNetworkPolicy", "k8s.ovn.org/name": "shop:db", "direction": "Egress", "gress-index": "1",
+            "slipstream.dev/virtual-network": "shop/blue"}}));
+        assert_eq!(
+            of_row("ACL", &on_network).1,
+            "allowed by MultiNetworkPolicy shop/db on virtual network shop/blue, egress rule 2"
+        );
         let service = row(
             &json!({"name": "Service_shop/db_TCP_cluster", "external_ids": {"k8s.ovn.org/owner": "shop/db"}}),
         );

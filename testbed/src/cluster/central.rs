@@ -83,7 +83,11 @@ pub(super) fn grant_rights(bed: &Bed) -> Result<()> {
         return Ok(());
     }
     let rights = include_str!("../../../deploy/rbac.yaml");
-    let mut objects = vec![rights, include_str!("../../../deploy/virtual-network.yaml")];
+    let kinds = [
+        include_str!("../../../deploy/virtual-network.yaml"),
+        include_str!("../../../deploy/ipam-claim.yaml"),
+    ];
+    let mut objects = vec![rights, kinds[0], kinds[1]];
     if bed.config().plugin {
         // Another plugin would write these annotations itself.
         objects.push(admission::MANIFEST);

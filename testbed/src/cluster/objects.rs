@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use api::network_attachment;
 use api::virtual_network::VirtualNetwork;
+use api::{multi_policy, network_attachment};
 use k8s_openapi::api::core::v1::{Event, Node, NodeCondition, Pod, Service};
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::params::ValidationDirective;
@@ -322,11 +322,13 @@ fn endpoint(client: &Client, object: &DynamicObject) -> Result<Api<DynamicObject
     let TypeMeta { api_version, kind } = object.types.as_ref().context("an object without a kind")?;
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let kind_of_group = GroupVersionKind::gvk(group, version, kind);
-    // The name of its resource is not the kind's with an `s`.
-    let resource = if kind == network_attachment::KIND {
-        ApiResource::from_gvk_with_plural(&kind_of_group, network_attachment::PLURAL)
-    } else {
-        ApiResource::from_gvk(&kind_of_group)
+    // The names of some resources are not the kinds' with an `s`.
+    let resource = match kind.as_str() {
+        network_attachment::KIND => {
+            ApiResource::from_gvk_with_plural(&kind_of_group, network_attachment::PLURAL)
+        }
+        multi_policy::KIND => ApiResource::from_gvk_with_plural(&kind_of_group, multi_policy::PLURAL),
+        _ => ApiResource::from_gvk(&kind_of_group),
     };
     Ok(if CLUSTER_WIDE.contains(&kind.as_str()) {
         Api::all_with(client.clone(), &resource)

@@ -27,7 +27,7 @@ fn ipam(nets: &[&str], router: bool) -> NetworkIpam {
 }
 
 fn give(ipam: &mut NetworkIpam, uid: &str, ips: &[StaticIp]) -> Result<String, GrantError> {
-    let grant = ipam.give(&blue(), &owner(uid), Wish { ips, mac: None }, Instant::now())?;
+    let grant = ipam.give(&blue(), &owner(uid), Wish { ips, ..Wish::default() }, Instant::now())?;
     Ok(grant.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
 }
 
@@ -90,7 +90,7 @@ fn a_pod_may_be_the_gateway_where_no_router_is() {
 #[test]
 fn a_mac_address_that_is_asked_for_is_given_once_and_others_go_around_it() {
     let mut ipam = ipam(&["172.16.24.0/24"], true);
-    let asks = |mac: &str| Wish { ips: &[], mac: Some(mac.parse().unwrap()) };
+    let asks = |mac: &str| Wish { mac: Some(mac.parse().unwrap()), ..Wish::default() };
     let mut ask = |uid: &str, mac: &str| ipam.give(&blue(), &owner(uid), asks(mac), Instant::now());
     // That of 172.16.24.3, which the next pod would get.
     assert_eq!(ask("a", "0a:58:ac:10:18:03").unwrap().addresses[0].to_string(), "172.16.24.2/24");
@@ -129,7 +129,8 @@ fn networks_with_the_same_range_have_nothing_in_common_and_one_that_goes_leaves_
     let red = NamespacedName::new("shop", "red");
     ipam.set(&red, &[subnet("172.16.24.0/24")], None);
     let other = Owner { uid: "a".to_owned(), key: "shop/red".to_owned() };
-    let given = ipam.give(&red, &other, Wish { ips: &[ip("172.16.24.9")], mac: None }, Instant::now());
+    let given =
+        ipam.give(&red, &other, Wish { ips: &[ip("172.16.24.9")], ..Wish::default() }, Instant::now());
     assert_eq!(given.unwrap().addresses[0].to_string(), "172.16.24.9/24");
     assert_eq!(give(&mut ipam, "a", &[ip("172.16.24.9")]).unwrap(), "172.16.24.9/24");
     ipam.remove(&red);
@@ -165,4 +166,119 @@ fn what_is_given_stays_given_when_other_addresses_are_excluded() {
     ipam.set(&blue(), &[subnet("172.16.25.0/29")], router);
     assert_eq!(ipam.counts(&blue()).0, 0);
     assert!(!ipam.has_pod("a"));
+}
+
+fn claim(name: &str) -> NamespacedName {
+    NamespacedName::new("shop", name)
+}
+
+fn give_by(ipam: &mut NetworkIpam, uid: &str, by: &str, ips: &[StaticIp]) -> Result<String, GrantError> {
+    let by = claim(by);
+    let wish = Wish { ips, claim: Some(&by), ..Wish::default() };
+    let grant = ipam.give(&blue(), &owner(uid), wish, Instant::now())?;
+    Ok(grant.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
+}
+
+#[test]
+fn a_claim_keeps_what_its_pod_got_for_the_next_one_and_from_all_others() {
+    let mut ipam = ipam(&["172.16.24.0/29", "fd00:24::/64"], true);
+    let now = Instant::now();
+    let first = give_by(&mut ipam, "a", "db", &[]).unwrap();
+    assert_eq!(ipam.release("a", now), BTreeSet::from([blue()]));
+    // All other addresses are taken, one after another, also rested ones.
+    for uid in ["b", "c", "d", "e"] {
+        let given = ipam.give(&blue(), &owner(uid), Wish::default(), now + REST * 2).unwrap();
+        assert_ne!(given.addresses[0].to_string(), "172.16.24.2/29");
+    }
+    assert!(matches!(give(&mut ipam, "f", &[]), Err(GrantError::Exhausted(_))));
+    let asked = give(&mut ipam, "f", &[ip("172.16.24.2")]).unwrap_err();
+    assert_eq!(
+        asked.to_string(),
+        "address 172.16.24.2 is kept by IPAMClaim shop/db; a pod that names the claim gets it"
+    );
+    assert_eq!(give_by(&mut ipam, "g", "db", &[]).unwrap(), first);
+    assert_eq!(ipam.get(&blue(), &owner("g")).unwrap().mac.to_string(), "0a:58:ac:10:18:02");
+    let taken = give_by(&mut ipam, "h", "db", &[]).unwrap_err();
+    assert!(matches!(taken, GrantError::AddressTaken { .. }), "{taken}");
+}
+
+#[test]
+fn what_a_claim_no_longer_keeps_is_free_when_no_pod_has_it() {
+    let mut ipam = ipam(&["172.16.24.0/24"], true);
+    let now = Instant::now();
+    give_by(&mut ipam, "a", "db", &[]).unwrap();
+    let (network, kept) = ipam.kept(&claim("db")).unwrap();
+    assert_eq!((network.clone(), kept), (blue(), vec!["172.16.24.2/24".parse().unwrap()]));
+    assert_eq!(ipam.let_go(&claim("db"), now), Some(blue()));
+    assert!(ipam.kept(&claim("db")).is_none() && ipam.let_go(&claim("db"), now).is_none());
+    assert!(give(&mut ipam, "b", &[ip("172.16.24.2")]).is_err(), "the pod still has it");
+    ipam.release("a", now);
+    assert_eq!(give(&mut ipam, "b", &[ip("172.16.24.2")]).unwrap(), "172.16.24.2/24");
+    assert_eq!(ipam.counts(&blue()), (1, 252));
+}
+
+#[test]
+fn a_claim_with_addresses_gets_them_unless_somebody_has_them() {
+    let mut ipam = ipam(&["172.16.24.0/24", "fd00:24::/64"], true);
+    let now = Instant::now();
+    let nets = |all: &[&str]| all.iter().map(|net| net.parse().unwrap()).collect::<Vec<IpNet>>();
+    assert_eq!(ipam.keep(&blue(), &claim("db"), &nets(&["172.16.24.9/24"]), now), Ok(()));
+    assert_eq!(give(&mut ipam, "a", &[]).unwrap(), "172.16.24.10/24 fd00:24::2/64", "the next one in turn");
+    // The other family is added to what the claim keeps.
+    assert_eq!(give_by(&mut ipam, "b", "db", &[]).unwrap(), "172.16.24.9/24 fd00:24::3/64");
+    assert_eq!(ipam.kept(&claim("db")).unwrap().1.len(), 2);
+    ipam.release("b", now);
+    let differs = give_by(&mut ipam, "b", "db", &[ip("172.16.24.7")]).unwrap_err();
+    assert!(
+        differs.to_string().contains("keeps address 172.16.24.9, and the pod asks for 172.16.24.7"),
+        "{differs}"
+    );
+    for (ips, words) in [
+        (["172.16.24.9/24"], "kept by IPAMClaim shop/db"),
+        (["172.16.24.10/24"], "belongs to another pod (UID a)"),
+        (["172.16.24.1/24"], "gateway"),
+        (["172.16.24.8/16"], "the network has /24"),
+        (["10.0.0.1/8"], "is not in"),
+    ] {
+        let error = ipam.keep(&blue(), &claim("other"), &nets(&ips), now).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+        assert!(ipam.kept(&claim("other")).is_none());
+    }
+}
+
+#[test]
+fn what_is_kept_stays_kept_when_other_addresses_are_excluded_and_ends_with_the_network() {
+    let mut ipam = ipam(&["172.16.24.0/29"], true);
+    let now = Instant::now();
+    give_by(&mut ipam, "a", "db", &[]).unwrap();
+    ipam.release("a", now);
+    let excluded = Subnet { excluded: vec!["172.16.24.6/32".parse().unwrap()], ..subnet("172.16.24.0/29") };
+    let router = Some(MacAddr::from_ip(excluded.gateway));
+    ipam.set(&blue(), &[excluded], router);
+    let mut given = Vec::new();
+    while let Ok(one) = give(&mut ipam, &format!("p{}", given.len()), &[]) {
+        given.push(one);
+    }
+    assert_eq!(given, ["172.16.24.3/29", "172.16.24.4/29", "172.16.24.5/29"]);
+    ipam.remove(&blue());
+    assert!(ipam.kept(&claim("db")).is_none() && ipam.claims.is_empty());
+}
+
+#[test]
+fn a_pod_that_has_an_address_keeps_it_whoever_it_is_kept_for() {
+    let mut ipam = ipam(&["172.16.24.0/24"], true);
+    let now = Instant::now();
+    let nets = ["172.16.24.9/24".parse().unwrap()];
+    ipam.keep(&blue(), &claim("db"), &nets, now).unwrap();
+    let old = |ipam: &mut NetworkIpam, uid: &str, by: &NamespacedName| {
+        let wish = Wish { ips: &[ip("172.16.24.9")], claim: Some(by), is_old: true, ..Wish::default() };
+        ipam.give(&blue(), &owner(uid), wish, now).map(drop)
+    };
+    old(&mut ipam, "a", &claim("other")).unwrap();
+    assert!(ipam.kept(&claim("other")).is_none(), "another claim keeps it");
+    ipam.release("a", now);
+    assert_eq!(give_by(&mut ipam, "b", "db", &[]).unwrap(), "172.16.24.9/24");
+    ipam.let_go(&claim("db"), now);
+    ipam.adopt(&blue(), &owner("b"), &claim("new"), now);
+    assert_eq!(ipam.kept(&claim("new")).unwrap().1, nets);
 }

@@ -9,15 +9,58 @@ use super::{Direction, IpBlock, NamespaceScope, PeerSelector, Peers, Policy, Por
 use crate::index::Protocol;
 use crate::index::selector::Selector;
 use api::NamespacedName;
+use api::multi_policy::MultiNetworkPolicy;
+use api::pod_attachments::NetworkRef;
 use api::problem::{Problem, Problems};
+
+/// A policy of virtual networks as the API server has it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SeenMultiPolicy {
+    pub uid: String,
+    pub policy: Policy,
+    pub problems: Vec<Problem>,
+    /// The networks that it is about, as they are named, or what is wrong with the names.
+    pub networks: Result<Vec<NetworkRef>, String>,
+}
+
+impl SeenMultiPolicy {
+    /// Reads a MultiNetworkPolicy. One that cannot be read isolates all pods of its namespace on its networks.
+    pub fn from_object(object: &MultiNetworkPolicy) -> Self {
+        let name = NamespacedName::from(&object.metadata);
+        let spec = serde_path_to_error::deserialize::<_, networking::NetworkPolicySpec>(&object.spec);
+        let (policy, problems) = match spec {
+            Ok(spec) => Policy::read(name, Some(&spec), "multi-network policy"),
+            Err(error) => {
+                let mut problems = Problems::new("multi-network policy", &name);
+                problems.add(&format!("spec.{}", error.path()), error.inner().to_string());
+                let closed = Policy {
+                    name,
+                    subject: Selector::default(),
+                    ingress: Some(Vec::new()),
+                    egress: Some(Vec::new()),
+                };
+                (closed, problems.into_inner())
+            }
+        };
+        let uid = object.metadata.uid.clone().unwrap_or_default();
+        Self { uid, policy, problems, networks: object.networks() }
+    }
+}
 
 impl Policy {
     /// Reads a NetworkPolicy.
     pub fn from_object(object: &networking::NetworkPolicy) -> (Self, Vec<Problem>) {
-        let name = NamespacedName::from(&object.metadata);
-        let mut problems = Problems::new("network policy", &name);
+        Self::read(NamespacedName::from(&object.metadata), object.spec.as_ref(), "network policy")
+    }
+
+    fn read(
+        name: NamespacedName,
+        spec: Option<&networking::NetworkPolicySpec>,
+        kind: &str,
+    ) -> (Self, Vec<Problem>) {
+        let mut problems = Problems::new(kind, &name);
         let mut policy = Self { name, subject: Selector::default(), ingress: None, egress: None };
-        let Some(spec) = &object.spec else {
+        let Some(spec) = spec else {
             return (policy, problems.into_inner());
         };
         let (subject, errors) = spec.pod_selector.as_ref().map(Selector::parse_widened).unwrap_or_default();

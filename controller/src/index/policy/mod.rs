@@ -2,6 +2,7 @@
 
 mod convert;
 mod host;
+mod multi;
 mod named;
 mod store;
 
@@ -14,7 +15,9 @@ use super::selector::Selector;
 use super::{Namespace, Pod, Protocol};
 use api::NamespacedName;
 
+pub use convert::SeenMultiPolicy;
 pub use host::HostNetwork;
+pub use multi::{Attachable, MultiPolicies, OnNetwork};
 pub use named::{NamedPort, NamedPorts, Scope};
 pub use store::{Cluster, PolicyStore};
 

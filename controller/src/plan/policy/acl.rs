@@ -1,19 +1,18 @@
 //! ACLs of policies.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
 use api::ovn_name;
 use ovsdb_client::Datum;
 
-use crate::config::Config;
 use crate::index::Protocol;
-use crate::index::policy::{Direction, NamedPort, Policy, PolicyStore, PortSpec, Rule, Scope};
-use crate::plan::columns::{ALLOW_PRIORITY, POLICY_TIER, map, owner_ids};
+use crate::index::policy::{Direction, NamedPort, Policy, PortSpec, Rule, Scope};
+use crate::plan::columns::{ALLOW_PRIORITY, map};
 use crate::plan::{DesiredRow, Item, RowKey, Table};
 
+use super::domain::{Domain, Owner};
 use super::matching::{self, Side};
-use super::{NAMED_PORT_TYPE, NAMESPACE_TYPE, POLICY_TYPE, block, set};
+use super::{block, set};
 
 /// Priority of the ACLs that isolate a pod.
 const DENY_PRIORITY: i64 = 1000;
@@ -38,7 +37,7 @@ struct Acl<'a> {
 }
 
 impl Acl<'_> {
-    fn items(self, group: &RowKey, config: &Config) -> [Item; 2] {
+    fn items(self, group: &RowKey, domain: &Domain<'_>) -> [Item; 2] {
         let key = RowKey::new(Table::Acl, self.id);
         let (direction, options) = match self.direction {
             Direction::Ingress => ("to-lport", Datum::Map(Vec::new())),
@@ -57,8 +56,8 @@ impl Acl<'_> {
             .with("options", options)
             .with("priority", self.priority)
             .with("severity", Datum::EMPTY);
-        if config.features.acl_tier {
-            row = row.with("tier", POLICY_TIER);
+        if domain.config.features.acl_tier {
+            row = row.with("tier", domain.tier());
         }
         [row.into(), Item::link(group, "acls", &key)]
     }
@@ -67,18 +66,18 @@ impl Acl<'_> {
 /// The ACLs that isolate the pods of a namespace's default-deny group. Address resolution (ARP, ND) is let through; otherwise
 /// nothing that is allowed would work.
 pub(super) fn deny_items(
+    domain: &Domain<'_>,
     namespace: &str,
     direction: Direction,
     group: &RowKey,
-    config: &Config,
 ) -> Vec<Item> {
     let ports = matching::port_group(direction, group);
     let make = |kind: &str, action, priority, matching| {
-        let id = ovn_name::owner_id(NAMESPACE_TYPE, &[namespace, direction.text(), kind]);
+        let id = domain.id(Owner::Namespace, &[namespace, direction.text(), kind]);
         let extra = [("direction", direction.text()), ("type", kind)];
-        let external_ids = owner_ids(&id, NAMESPACE_TYPE, namespace, &extra);
-        let name = format!("NP:{namespace}:{}", direction.text());
-        Acl { id, external_ids, name, direction, action, priority, matching }.items(group, config)
+        let external_ids = domain.owner_ids(&id, Owner::Namespace, namespace, &extra);
+        let name = format!("{}:{namespace}:{}", domain.acl_prefix(), direction.text());
+        Acl { id, external_ids, name, direction, action, priority, matching }.items(group, domain)
     };
     let arp = format!("{ports} && (arp || nd)");
     let mut items = Vec::from(make("defaultDeny", "drop", DENY_PRIORITY, ports));
@@ -88,29 +87,25 @@ pub(super) fn deny_items(
 
 /// One rule of a policy, with what all its ACLs share.
 struct RuleContext<'a> {
-    store: &'a PolicyStore,
+    domain: &'a Domain<'a>,
     policy: &'a Policy,
     direction: Direction,
     index: String,
     rule: &'a Rule,
     group: &'a RowKey,
-    config: &'a Config,
-    families: Vec<IpAddr>,
 }
 
 /// The ACLs of one rule: for each protocol one for the peers that are sets (or all peers) and one for all address blocks; for
 /// each named port such ACLs for each number that it resolves to.
 pub(super) fn rule_items(
-    store: &PolicyStore,
+    domain: &Domain<'_>,
     policy: &Policy,
     direction: Direction,
     index: usize,
     rule: &Rule,
     group: &RowKey,
-    config: &Config,
 ) -> Vec<Item> {
-    let (index, families) = (index.to_string(), config.families());
-    let context = RuleContext { store, policy, direction, index, rule, group, config, families };
+    let context = RuleContext { domain, policy, direction, index: index.to_string(), rule, group };
     let mut items = Vec::new();
     let peers = [(SET_INDEX, context.set_peers()), (BLOCK_INDEX, context.block_peers())];
     let peers = || peers.iter().filter_map(|(kind, peers)| Some((*kind, peers.as_deref()?)));
@@ -143,9 +138,9 @@ impl RuleContext<'_> {
     /// Matches the peers that are sets, or all peers.
     fn set_peers(&self) -> Option<String> {
         match &self.rule.peers {
-            None => matching::any_address(&self.families),
-            Some(peers) => matching::in_sets(Side::of_peer(self.direction), &self.families, |ip| {
-                peers.selectors.iter().map(|peer| set::peer_reference(peer, ip)).collect()
+            None => matching::any_address(&self.domain.families),
+            Some(peers) => matching::in_sets(Side::of_peer(self.direction), &self.domain.families, |ip| {
+                peers.selectors.iter().map(|peer| set::peer_reference(self.domain, peer, ip)).collect()
             }),
         }
     }
@@ -157,7 +152,7 @@ impl RuleContext<'_> {
 
     fn allow(&self, kind: &str, protocol: Option<Protocol>, peers: &str, ports: Option<&str>) -> [Item; 2] {
         let protocol = protocol.map_or(NO_PROTOCOL, Protocol::lower);
-        self.acl(POLICY_TYPE, kind, protocol, &[], [Some(peers), ports])
+        self.acl(Owner::Policy, kind, protocol, &[], [Some(peers), ports])
     }
 
     /// The ACLs of a named port: one for each number and kind of peers.
@@ -178,21 +173,21 @@ impl RuleContext<'_> {
         for (kind, peers) in [(SET_INDEX, self.set_peers()), (BLOCK_INDEX, self.block_peers())] {
             let Some(peers) = peers else { continue };
             let ports = of_kind(kind == BLOCK_INDEX);
-            let named = self.store.named_ports();
+            let named = self.domain.store.named_ports();
             let numbers: BTreeSet<u16> = ports.iter().flat_map(|port| named.numbers(port)).collect();
             // On egress the named pods are already among the peers, and where all are peers nothing is added.
             let implied =
                 self.rule.peers.is_none() || (self.direction == Direction::Egress && kind == SET_INDEX);
             for number in numbers {
-                let pods = matching::in_sets(Side::Destination, &self.families, |ip| {
+                let pods = matching::in_sets(Side::Destination, &self.domain.families, |ip| {
                     let of_number =
                         ports.iter().filter(|port| named.numbers(port).any(|declared| declared == number));
-                    of_number.map(|port| set::named_reference(port, number, ip)).collect()
+                    of_number.map(|port| set::named_reference(self.domain, port, number, ip)).collect()
                 });
                 let port = format!("{0} && {0}.dst=={number}", protocol.lower());
                 let parts = [(!implied).then_some(peers.as_str()), pods.as_deref(), Some(&port)];
                 let extra = [("port-name", name), ("port", &number.to_string())];
-                items.extend(self.acl(NAMED_PORT_TYPE, kind, protocol.lower(), &extra, parts));
+                items.extend(self.acl(Owner::NamedPort, kind, protocol.lower(), &extra, parts));
             }
         }
         items
@@ -200,7 +195,7 @@ impl RuleContext<'_> {
 
     fn acl<const N: usize>(
         &self,
-        owner_type: &str,
+        owner: Owner,
         kind: &str,
         protocol: &str,
         extra: &[(&str, &str)],
@@ -210,7 +205,7 @@ impl RuleContext<'_> {
         let direction = self.direction.text();
         let mut id_parts = vec![namespace, name, direction, &self.index, protocol, kind];
         id_parts.extend(extra.iter().map(|(_, value)| *value));
-        let id = ovn_name::owner_id(owner_type, &id_parts);
+        let id = self.domain.id(owner, &id_parts);
         let mut ids = vec![
             ("direction", direction),
             ("gress-index", self.index.as_str()),
@@ -221,15 +216,15 @@ impl RuleContext<'_> {
         let ports = matching::port_group(self.direction, self.group);
         let matching: Vec<&str> = parts.into_iter().flatten().chain([ports.as_str()]).collect();
         Acl {
-            external_ids: owner_ids(&id, owner_type, &full, &ids),
+            external_ids: self.domain.owner_ids(&id, owner, &full, &ids),
             id,
-            name: format!("NP:{full}:{direction}:{}", self.index),
+            name: format!("{}:{full}:{direction}:{}", self.domain.acl_prefix(), self.index),
             direction: self.direction,
             action: "allow-related",
             priority: ALLOW_PRIORITY,
             matching: matching.join(" && "),
         }
-        .items(self.group, self.config)
+        .items(self.group, self.domain)
     }
 }
 

@@ -8,6 +8,9 @@
 //! Memberships are planned with the pod, not with the policy. So a new pod costs only its own memberships, and its port is
 //! isolated in the transaction that creates it.
 //!
+//! Policies of virtual networks (MultiNetworkPolicy) have the same rows over the pods' ports and addresses there, with owner types of their
+//! own and the network's name in their ids.
+//!
 //! Deliberate difference: ovn-kubernetes reads a named port as every port of the protocol. Here a name is resolved: for each
 //! number that destination pods give to it there is one ACL, which allows that number towards an address set of exactly
 //! those pods (owner types `NetworkPolicyNamedPort` and `PodSelectorNamedPort`). When no pod declares the name, nothing is
@@ -15,55 +18,50 @@
 
 mod acl;
 mod block;
+mod domain;
 mod matching;
 mod set;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use api::{addr, ovn_name};
+use api::addr;
 
-use crate::config::Config;
-use crate::index::policy::{Direction, Policy, PolicyStore};
+use crate::index::policy::{Direction, Policy};
 use crate::index::{Namespace, Node, Pod};
 use crate::plan::cluster::port_group;
-use crate::plan::columns::owner_ids;
 use crate::plan::{DesiredRow, Item, RowKey};
 use api::NamespacedName;
+pub use domain::Domain;
+use domain::Owner;
 
-/// Owner type of a namespace's default-deny rows.
-const NAMESPACE_TYPE: &str = "NetpolNamespace";
-/// Owner type of a policy's rows.
-const POLICY_TYPE: &str = "NetworkPolicy";
-/// Owner type of a policy's ACLs for named ports.
-const NAMED_PORT_TYPE: &str = "NetworkPolicyNamedPort";
-
-fn deny_id(namespace: &str, direction: Direction) -> String {
-    ovn_name::owner_id(NAMESPACE_TYPE, &[namespace, direction.text()])
+fn deny_id(domain: &Domain<'_>, namespace: &str, direction: Direction) -> String {
+    domain.id(Owner::Namespace, &[namespace, direction.text()])
 }
 
-fn policy_id(policy: &NamespacedName) -> String {
-    ovn_name::owner_id(POLICY_TYPE, &[&policy.namespace, &policy.name])
+fn policy_id(domain: &Domain<'_>, policy: &NamespacedName) -> String {
+    domain.id(Owner::Policy, &[&policy.namespace, &policy.name])
 }
 
 /// The rows of a policy: port group, ACLs, and the address sets of its peers and named ports.
-pub fn policy_items(store: &PolicyStore, policy: &Policy, config: &Config) -> Vec<Item> {
-    let id = policy_id(&policy.name);
+pub fn policy_items(domain: &Domain<'_>, policy: &Policy) -> Vec<Item> {
+    let id = policy_id(domain, &policy.name);
     let group = port_group(&id);
     let name = format!("{}:{}", policy.name.namespace, policy.name.name);
     let row = DesiredRow::new(group.clone()).with("name", group.hashed_name());
-    let mut items = vec![Item::from(row.with("external_ids", owner_ids(&id, POLICY_TYPE, &name, &[])))];
+    let mut items =
+        vec![Item::from(row.with("external_ids", domain.owner_ids(&id, Owner::Policy, &name, &[])))];
     for direction in Direction::ALL {
         for (index, rule) in policy.rules(direction).into_iter().flatten().enumerate() {
-            items.extend(acl::rule_items(store, policy, direction, index, rule, &group, config));
+            items.extend(acl::rule_items(domain, policy, direction, index, rule, &group));
         }
     }
     for peer in policy.peer_selectors() {
-        items.extend(set::peer_rows(peer, config));
+        items.extend(set::peer_rows(domain, peer));
     }
     for port in policy.named_ports() {
-        for number in store.named_ports().numbers(&port) {
-            items.extend(set::named_rows(&port, number, config));
+        for number in domain.store.named_ports().numbers(&port) {
+            items.extend(set::named_rows(domain, &port, number));
         }
     }
     items
@@ -71,51 +69,53 @@ pub fn policy_items(store: &PolicyStore, policy: &Policy, config: &Config) -> Ve
 
 /// The default-deny rows of a namespace; none when it has no policy. Both directions are written, also when only one is
 /// in use.
-pub fn namespace_items(store: &PolicyStore, namespace: &str, config: &Config) -> Vec<Item> {
-    if store.in_namespace(namespace).next().is_none() {
+pub fn namespace_items(domain: &Domain<'_>, namespace: &str) -> Vec<Item> {
+    if domain.store.in_namespace(namespace).next().is_none() {
         return Vec::new();
     }
     let mut items = Vec::new();
     for direction in Direction::ALL {
-        let id = deny_id(namespace, direction);
+        let id = deny_id(domain, namespace, direction);
         let group = port_group(&id);
-        let ids = owner_ids(&id, NAMESPACE_TYPE, namespace, &[("direction", direction.text())]);
+        let ids = domain.owner_ids(&id, Owner::Namespace, namespace, &[("direction", direction.text())]);
         let row = DesiredRow::new(group.clone()).with("name", group.hashed_name()).with("external_ids", ids);
         items.push(row.into());
-        items.extend(acl::deny_items(namespace, direction, &group, config));
+        items.extend(acl::deny_items(domain, namespace, direction, &group));
     }
     items
 }
 
-/// The memberships of a pod: in the port groups of the policies that select it and of the directions they isolate, when
-/// its `port` is there; and in the address sets of which it is a peer.
+/// The memberships of a pod: its `ports` that are there in the port groups of the policies that select it and of the directions they
+/// isolate; and its addresses in the address sets of which it is a peer.
 pub fn pod_items(
-    store: &PolicyStore,
+    domain: &Domain<'_>,
     pod: &Pod,
-    port: Option<&RowKey>,
+    ports: &[RowKey],
     namespaces: &BTreeMap<String, Namespace>,
 ) -> Vec<Item> {
+    let store = domain.store;
     let mut items = Vec::new();
-    if let Some(port) = port {
+    if !ports.is_empty() {
+        let mut join =
+            |group: &RowKey| items.extend(ports.iter().map(|port| Item::link(group, "ports", port)));
         let mut isolated = [false; 2];
         for policy in store.in_namespace(&pod.name.namespace).filter(|policy| policy.selects(pod)) {
-            items.push(Item::link(&port_group(&policy_id(&policy.name)), "ports", port));
+            join(&port_group(&policy_id(domain, &policy.name)));
             for (isolated, direction) in isolated.iter_mut().zip(Direction::ALL) {
                 *isolated |= policy.rules(direction).is_some();
             }
         }
         for (isolated, direction) in isolated.into_iter().zip(Direction::ALL) {
             if isolated {
-                let group = port_group(&deny_id(&pod.name.namespace, direction));
-                items.push(Item::link(&group, "ports", port));
+                join(&port_group(&deny_id(domain, &pod.name.namespace, direction)));
             }
         }
     }
     for peer in store.peers_of(pod, namespaces) {
-        items.extend(set::peer_members(peer, pod));
+        items.extend(set::peer_members(domain, peer, pod));
     }
     for (named, number) in store.named_ports().of_pod(&pod.name) {
-        items.extend(set::named_members(named, number, pod));
+        items.extend(set::named_members(domain, named, number, pod));
     }
     items
 }
@@ -123,12 +123,12 @@ pub fn pod_items(
 /// The memberships of a node in the sets of peers that select the namespace that represents the nodes. They are the addresses
 /// from which the node's own programs reach pods: the management port's, and the gateway router's on the join switch for
 /// connections through a service.
-pub fn node_items(store: &PolicyStore, node: &Node, config: &Config) -> Vec<Item> {
+pub fn node_items(domain: &Domain<'_>, node: &Node) -> Vec<Item> {
     let management = node.subnets.iter().filter_map(addr::management_of);
-    let join = config.join_addresses(node.id).into_iter().map(|net| net.addr());
+    let join = domain.config.join_addresses(node.id).into_iter().map(|net| net.addr());
     let addresses: Vec<IpAddr> = management.chain(join).collect();
-    let peers = store.host_network().peers();
-    peers.flat_map(|peer| set::peer_addresses_in(peer, &addresses)).collect()
+    let peers = domain.store.host_network().peers();
+    peers.flat_map(|peer| set::peer_addresses_in(domain, peer, &addresses)).collect()
 }
 
 #[cfg(test)]

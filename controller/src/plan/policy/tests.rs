@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use super::*;
-use crate::config::Features;
+use crate::config::{Config, Features};
 use crate::index::{ContainerPort, Dirty, Index, Protocol};
 use crate::plan::{Member, Table};
 use crate::unit::Unit;
@@ -70,7 +70,7 @@ fn index(policies: &[Policy], pods: &[Pod]) -> Index {
 
 fn items(index: &Index, name: &str, config: &Config) -> Vec<Item> {
     let policy = index.policies.get(&NamespacedName::new("n", name)).unwrap();
-    policy_items(&index.policies, policy, config)
+    policy_items(&Domain::cluster(&index.policies, config), policy)
 }
 
 fn rows(items: &[Item], table: Table) -> Vec<&DesiredRow> {
@@ -116,7 +116,7 @@ fn a_named_port_gives_one_acl_for_each_number_towards_the_pods_that_declare_it()
     assert_eq!(sets.len(), 2);
     let expected = [80, 81].map(|n| format!("ip4.dst == {{{}}} && tcp && tcp.dst=={n}", set(n)));
     assert_eq!(matches(&items), expected);
-    let members = pod_items(&index.policies, &pods[0], None, &index.namespaces);
+    let members = pod_items(&Domain::cluster(&index.policies, &config()), &pods[0], &[], &index.namespaces);
     let set = RowKey::new(
         Table::AddressSet,
         "default-network-controller:PodSelectorNamedPort:n_LS{}:web:tcp:80:v4",
@@ -185,7 +185,7 @@ fn with_two_families_a_peer_has_two_sets_and_one_match() {
     let sets = sets(&items);
     let (v4, v6) = (&sets["PodSelector:n_LS{}:v4"], &sets["PodSelector:n_LS{}:v6"]);
     assert_eq!(matches(&items), [format!("(ip4.src == {{{v4}}} || ip6.src == {{{v6}}})")]);
-    let members = pod_items(&index.policies, &both, None, &index.namespaces);
+    let members = pod_items(&Domain::cluster(&index.policies, &config()), &both, &[], &index.namespaces);
     let key = |family: &str| {
         RowKey::new(Table::AddressSet, format!("default-network-controller:PodSelector:n_LS{{}}:{family}"))
     };
@@ -230,7 +230,9 @@ fn a_set_shared_by_two_policies_stays_for_the_one_that_is_left() {
     let spec = json!({"podSelector": {"matchLabels": {"x": "1"}}, "ingress": [{"from": [{"podSelector": {"matchLabels": {"a": "1"}}}]}]});
     let peer = pod("a", "10.244.0.3/24", &[("a", "1")], None);
     let mut index = index(&[policy("p", spec.clone()), policy("q", spec)], std::slice::from_ref(&peer));
-    let is_member = |index: &Index| !pod_items(&index.policies, &peer, None, &index.namespaces).is_empty();
+    let is_member = |index: &Index| {
+        !pod_items(&Domain::cluster(&index.policies, &config()), &peer, &[], &index.namespaces).is_empty()
+    };
     let dirty = index.delete_policy(&NamespacedName::new("n", "p"));
     assert!(!dirty.contains(&Unit::Pod(peer.name.clone())), "its memberships do not change: {dirty:?}");
     assert!(is_member(&index));
@@ -245,14 +247,19 @@ fn a_new_pod_gets_isolation_with_its_port() {
     let index = index(&[policy("p", json!({"podSelector": {}, "policyTypes": ["Egress"]}))], &[]);
     let port = RowKey::new(Table::LogicalSwitchPort, "n_a");
     let subject = pod("a", "10.244.0.3/24", &[], None);
-    let groups: BTreeSet<_> = pod_items(&index.policies, &subject, Some(&port), &index.namespaces)
-        .into_iter()
-        .map(|item| {
-            let Item::Edge(edge) = item else { panic!("{item:?}") };
-            assert_eq!(edge.member, Member::Row(port.clone()));
-            edge.owner.key
-        })
-        .collect();
+    let groups: BTreeSet<_> = pod_items(
+        &Domain::cluster(&index.policies, &config()),
+        &subject,
+        std::slice::from_ref(&port),
+        &index.namespaces,
+    )
+    .into_iter()
+    .map(|item| {
+        let Item::Edge(edge) = item else { panic!("{item:?}") };
+        assert_eq!(edge.member, Member::Row(port.clone()));
+        edge.owner.key
+    })
+    .collect();
     let of = |id: &str| port_group(&format!("default-network-controller:{id}")).key;
     assert_eq!(groups, BTreeSet::from([of("NetworkPolicy:n:p"), of("NetpolNamespace:n:Egress")]));
 }
@@ -260,10 +267,13 @@ fn a_new_pod_gets_isolation_with_its_port() {
 #[test]
 fn a_namespace_without_policies_has_no_default_deny() {
     let mut index = index(&[policy("p", json!({"podSelector": {}}))], &[]);
-    assert_eq!(rows(&namespace_items(&index.policies, "n", &config()), Table::PortGroup).len(), 2);
-    assert!(namespace_items(&index.policies, "m", &config()).is_empty());
+    assert_eq!(
+        rows(&namespace_items(&Domain::cluster(&index.policies, &config()), "n"), Table::PortGroup).len(),
+        2
+    );
+    assert!(namespace_items(&Domain::cluster(&index.policies, &config()), "m").is_empty());
     index.delete_policy(&NamespacedName::new("n", "p"));
-    assert!(namespace_items(&index.policies, "n", &config()).is_empty());
+    assert!(namespace_items(&Domain::cluster(&index.policies, &config()), "n").is_empty());
 }
 
 #[test]
@@ -283,7 +293,7 @@ fn without_tiers_in_the_schema_no_acl_names_one() {
     let index = index(&[policy("p", json!({"podSelector": {}, "ingress": [{}]}))], &[]);
     for (config, expected) in [(config(), true), (old, false)] {
         let mut all = items(&index, "p", &config);
-        all.extend(namespace_items(&index.policies, "n", &config));
+        all.extend(namespace_items(&Domain::cluster(&index.policies, &config), "n"));
         let acls = rows(&all, Table::Acl);
         assert_eq!(acls.len(), 5);
         assert!(acls.iter().all(|acl| acl.columns.contains_key("tier") == expected));
@@ -295,8 +305,10 @@ fn a_namespace_label_moves_its_pods_between_sets() {
     let spec = json!({"podSelector": {}, "ingress": [{"from": [{"namespaceSelector": {"matchLabels": {"team": "red"}}}]}]});
     let mut index = index(&[policy("p", spec)], &[pod("a", "10.244.0.3/24", &[], None)]);
     let a = NamespacedName::new("n", "a");
-    let is_member =
-        |index: &Index| !pod_items(&index.policies, &index.pods[&a], None, &index.namespaces).is_empty();
+    let is_member = |index: &Index| {
+        !pod_items(&Domain::cluster(&index.policies, &config()), &index.pods[&a], &[], &index.namespaces)
+            .is_empty()
+    };
     assert!(!is_member(&index));
     let labels = BTreeMap::from([("team".to_owned(), "red".to_owned())]);
     assert_eq!(

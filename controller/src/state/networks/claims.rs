@@ -105,7 +105,14 @@ mod tests {
     fn network(name: &str, net: &str, reach: Reach) -> Network {
         let net: IpNet = net.parse().unwrap();
         let subnets = vec![Subnet { net, gateway: net.addr(), excluded: Vec::new() }];
-        Network { name: name.parse().unwrap(), scope: Scope::Namespace, reach, subnets, mtu: 1400 }
+        Network {
+            name: name.parse().unwrap(),
+            scope: Scope::Namespace,
+            reach,
+            subnets,
+            mtu: 1400,
+            persistent: false,
+        }
     }
 
     fn loses(claims: &NetworkClaims, network: &Network) -> Option<String> {

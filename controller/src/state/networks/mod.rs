@@ -77,6 +77,7 @@ impl State {
                 }
             }
         }
+        self.policies_may_be_about_others(&mut effects);
         effects
     }
 
@@ -101,6 +102,8 @@ impl State {
         let is_for_all = seen.spec.as_ref().is_ok_and(|spec| spec.scope == Scope::Cluster);
         self.set_for_all(&name, is_for_all);
         self.networks.conflicting.remove(&(seen.created, name.clone()));
+        // Claims of its addresses look it up by name.
+        self.networks.known.insert(name.clone(), Known { seen: seen.clone(), trouble: None });
         let trouble = match self.judge(&seen) {
             Ok(network) => {
                 self.activate(network, effects);
@@ -143,6 +146,7 @@ impl State {
             reach: spec.reach,
             subnets: checked.subnets,
             mtu: checked.mtu,
+            persistent: spec.is_persistent(),
         };
         let switch = network.switch();
         if switch == ovn_name::JOIN_SWITCH || self.index.nodes.contains_key(&switch) {
@@ -190,6 +194,7 @@ impl State {
         let freed = self.networks.claims.take(&network);
         self.network_ipam.set(&name, &network.subnets, network.router_mac());
         effects.dirty.extend(self.index.apply_network(network));
+        self.keep_for_claims_of(&name, effects);
         // Pods that had addresses of it before it went keep them.
         let pods: Vec<NamespacedName> = self.index.networks.pods_of(&name).cloned().collect();
         for pod in pods {
@@ -210,7 +215,7 @@ impl State {
             let owner = Owner { uid: pod.uid.clone(), key: attached.key.clone() };
             let ips: Vec<_> =
                 attached.addresses.iter().map(|net| StaticIp { ip: net.addr(), prefix_len: None }).collect();
-            let wish = Wish { ips: &ips, mac: Some(attached.mac) };
+            let wish = Wish { ips: &ips, mac: Some(attached.mac), claim: None, is_old: true };
             if let Err(error) = self.network_ipam.give(network, &owner, wish, self.now) {
                 effects.notices.push(Notice {
                     kind: NoticeKind::Network,
@@ -294,7 +299,7 @@ impl State {
         })
     }
 
-    fn find(&self, namespace: &str, wanted: &NetworkRef) -> Result<NamespacedName, String> {
+    pub(super) fn find(&self, namespace: &str, wanted: &NetworkRef) -> Result<NamespacedName, String> {
         let Networks { known, for_all, .. } = &self.networks;
         let wanted_name = &wanted.name;
         let is_for_all = |space: &String| for_all.get(wanted_name).is_some_and(|all| all.contains(space));
