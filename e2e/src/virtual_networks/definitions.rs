@@ -43,9 +43,9 @@ spec:
 ";
 const NODE: &str = "n1";
 /// How long the controller may take to see that the API server knows another kind: its pauses grow to half a minute, and some more.
-const LOOKED: Duration = Duration::from_secs(90);
+pub(super) const LOOKED: Duration = Duration::from_secs(90);
 
-fn definition(name: &str, config: &Value) -> Value {
+pub(super) fn definition(name: &str, config: &Value) -> Value {
     json!({
         "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
         "metadata": {"namespace": RED, "name": name}, "spec": {"config": config.to_string()},
@@ -70,7 +70,7 @@ pub(super) fn check(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
     let red = &scene.red;
     red.apply(naming("before", NODE, "absent"))?;
     checks.check("where the kind is not installed, the annotation is nobody's", running(red, "before"));
-    red.apply(KIND)?;
+    install_kind(red)?;
     exec::retry(HEAL, "the kind is served", || {
         red.apply(definition("macvlan", &json!({"cniVersion": "1.0.0", "type": "macvlan"})))
     })?;
@@ -108,6 +108,11 @@ pub(super) fn check(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
     let (_, verdict) = traffic::settle(red.bed, &place, dial, &Expect::only(&format!("d2 {client}")), HEAL);
     checks.check("after these calls, too", verdict);
     red.delete(&["before", "d1", "d2"])
+}
+
+/// Makes the kind, if it is not there.
+pub(super) fn install_kind(red: &Objects<'_>) -> Result<()> {
+    red.apply(KIND)
 }
 
 /// The pod that is made here waits once the controller watches the kind; before that it runs without the network.

@@ -1,8 +1,10 @@
 //! Virtual networks: pods with several interfaces reach one another on each network that both have, by the flow cache where there is one,
 //! and nothing of another one; networks and pods that wait for each other; nothing is left.
 
+mod claims;
 mod definitions;
 mod life;
+mod policies;
 mod primary;
 mod scene;
 mod traffic;
@@ -34,6 +36,10 @@ enum Part {
     Deleted,
     /// Pods that name NetworkAttachmentDefinitions.
     Definitions,
+    /// Policies of virtual networks.
+    Policies,
+    /// Addresses that outlive pods.
+    Claims,
     /// A pod that asks for its address on the cluster's network.
     Primary,
     /// A pod with ten interfaces.
@@ -68,8 +74,10 @@ impl Args {
             ("isolation", Part::Isolation),
             ("outside", Part::Outside),
             ("restart", Part::Restart),
+            ("policies", Part::Policies),
             ("waiting", Part::Waiting),
             ("definitions", Part::Definitions),
+            ("claims", Part::Claims),
             ("primary", Part::Primary),
             ("ten_interfaces", Part::Ten),
             ("deleted", Part::Deleted),
@@ -87,6 +95,8 @@ impl Args {
                     Part::Restart => life::restart(&scene, checks),
                     Part::Waiting => life::waiting(&scene, checks),
                     Part::Definitions => definitions::check(&scene, checks),
+                    Part::Policies => policies::check(&scene, checks),
+                    Part::Claims => claims::check(&scene, checks),
                     Part::Primary => primary::check(&scene, checks),
                     Part::Ten => life::ten_interfaces(&scene, checks),
                     Part::Deleted => life::deleted(&scene, checks),
