@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use api::ipam_claim;
 use api::virtual_network::{
-    self, Reach, Scope, VirtualNetwork, VirtualNetworkSpec, VirtualNetworkStatus, condition,
+    self, Ipam, Lifecycle, Reach, Scope, VirtualNetwork, VirtualNetworkSpec, VirtualNetworkStatus, condition,
 };
 use serde_json::{Value, json};
 
@@ -42,12 +43,30 @@ fn its_names_are_those_of_the_programs() {
 }
 
 #[test]
+fn the_names_of_claims_are_those_of_the_programs() {
+    let kind = objects("ipam-claim.yaml").remove(0);
+    assert_eq!(kind["metadata"]["name"], format!("{}.{}", ipam_claim::PLURAL, ipam_claim::GROUP));
+    let (spec, version) = (&kind["spec"], &kind["spec"]["versions"][0]);
+    assert_eq!(
+        (&spec["names"]["kind"], &version["name"]),
+        (&json!(ipam_claim::KIND), &json!(ipam_claim::VERSION))
+    );
+    assert_eq!(format!("{}/{}", ipam_claim::GROUP, ipam_claim::VERSION), ipam_claim::API_VERSION);
+    let properties = &version["schema"]["openAPIV3Schema"]["properties"];
+    for field in ["network", "interface", "ipRequests"] {
+        assert!(properties["spec"]["properties"][field].is_object(), "{field}");
+    }
+    assert_eq!(properties["status"]["required"], json!(["ips", "ownerPod"]), "both are written");
+}
+
+#[test]
 fn its_fields_are_those_that_are_read() {
     let whole = VirtualNetworkSpec {
         subnets: vec!["172.16.24.0/24".to_owned()],
         gateways: vec!["172.16.24.1".to_owned()],
         excluded_ranges: vec!["172.16.24.9".to_owned()],
         mtu: Some(1300),
+        ipam: Some(Ipam::PERSISTENT),
         ..VirtualNetworkSpec::default()
     };
     let schema = schema();
@@ -58,6 +77,8 @@ fn its_fields_are_those_that_are_read() {
     assert_eq!(fields["reach"]["default"], serde_json::to_value(whole.reach).unwrap());
     assert_eq!(fields["scope"]["enum"], serde_json::to_value([Scope::Namespace, Scope::Cluster]).unwrap());
     assert_eq!(fields["scope"]["default"], serde_json::to_value(whole.scope).unwrap());
+    let lifecycle = &fields["ipam"]["properties"]["lifecycle"]["enum"];
+    assert_eq!(*lifecycle, serde_json::to_value([Lifecycle::Persistent]).unwrap());
     for fixed in ["scope", "subnets", "reach"] {
         assert_eq!(fields[fixed]["x-kubernetes-validations"][0]["rule"], "self == oldSelf", "{fixed}");
     }

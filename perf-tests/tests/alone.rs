@@ -1,13 +1,11 @@
 //! The measurement of the programs by themselves: that its packets are learned and carried as those of a pod are.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::process::Command;
-
 use serde_json::Value;
 
 #[test]
 fn hits_and_misses_of_the_programs_alone_are_measured() {
-    let mut command = Command::new("unshare");
+    let mut command = testbed::exec::command("unshare");
     command.args([
         "--net",
         "--mount",

@@ -32,7 +32,7 @@ impl SeenMultiPolicy {
             Ok(spec) => Policy::read(name, Some(&spec), "multi-network policy"),
             Err(error) => {
                 let mut problems = Problems::new("multi-network policy", &name);
-                problems.add(&format!("spec.{}", error.path()), error.inner().to_string());
+                problems.add(format!("spec.{}", error.path()), error.inner().to_string());
                 let closed = Policy {
                     name,
                     subject: Selector::default(),
