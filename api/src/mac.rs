@@ -19,14 +19,22 @@ pub struct MacAddr(pub [u8; 6]);
 pub struct ParseMacError(String);
 
 impl MacAddr {
+    /// The first bytes of addresses that follow from IP addresses, as in ovn-kubernetes.
+    pub const PREFIX: [u8; 2] = [0x0a, 0x58];
+
     /// The MAC address for `ip`: `0a:58` followed by the four bytes of an IPv4 address. For IPv6 the four bytes
     /// are a hash of the address, as sixteen do not fit.
     pub fn from_ip(ip: IpAddr) -> Self {
+        Self::with_prefix(Self::PREFIX, ip)
+    }
+
+    /// The same with other first bytes than [`Self::PREFIX`].
+    pub fn with_prefix([first, second]: [u8; 2], ip: IpAddr) -> Self {
         let tail = match ip {
             IpAddr::V4(v4) => v4.octets(),
             IpAddr::V6(v6) => hash32(v6),
         };
-        Self([0x0a, 0x58, tail[0], tail[1], tail[2], tail[3]])
+        Self([first, second, tail[0], tail[1], tail[2], tail[3]])
     }
 
     /// Shorthand for [`MacAddr::from_ip`] with an IPv4 address.
@@ -98,6 +106,8 @@ mod tests {
 
     #[test]
     fn mac_of_an_ipv6_address_is_0a58_and_a_hash() {
+        let ip = IpAddr::V4(Ipv4Addr::new(10, 244, 1, 3));
+        assert_eq!(MacAddr::with_prefix([0x02, 0x11], ip).to_string(), "02:11:0a:f4:01:03");
         let mac = MacAddr::from_ip("fd00::1".parse().unwrap());
         assert_eq!(mac.0[..2], [0x0a, 0x58]);
         assert_ne!(mac, MacAddr::from_ip("fd00::2".parse().unwrap()));

@@ -66,6 +66,7 @@ fn its_fields_are_those_that_are_read() {
         gateways: vec!["172.16.24.1".to_owned()],
         excluded_ranges: vec!["172.16.24.9".to_owned()],
         mtu: Some(1300),
+        mac_prefix: Some("0a:11".to_owned()),
         ipam: Some(Ipam::PERSISTENT),
         ..VirtualNetworkSpec::default()
     };

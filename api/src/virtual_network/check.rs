@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::spec::{Reach, SpecError, VirtualNetworkSpec};
+use crate::MacAddr;
 use crate::addr::{self, Family};
 use crate::quote::quoted;
 
@@ -51,6 +52,8 @@ pub struct Checked {
     pub subnets: Vec<Subnet>,
     /// MTU of the pods' interfaces, bytes.
     pub mtu: u32,
+    /// First bytes of MAC addresses that follow from pods' addresses.
+    pub mac_prefix: [u8; 2],
 }
 
 /// Whether two ranges have an address in common.
@@ -95,7 +98,21 @@ impl VirtualNetworkSpec {
         self.set_gateways(&mut subnets)?;
         self.set_excluded(&mut subnets)?;
         let mtu = self.mtu(&subnets, limits)?;
-        Ok(Checked { subnets, mtu })
+        Ok(Checked { subnets, mtu, mac_prefix: self.mac_prefix()? })
+    }
+
+    fn mac_prefix(&self) -> Result<[u8; 2], SpecError> {
+        let Some(text) = &self.mac_prefix else { return Ok(MacAddr::PREFIX) };
+        let error = |problem: &str| SpecError::new("spec.macPrefix", format!("`{}` {problem}", quoted(text)));
+        // Whatever is right before four more bytes is a prefix.
+        let whole: MacAddr = format!("{}:00:00:00:00", text.trim())
+            .parse()
+            .map_err(|_bad| error("is not two bytes of a MAC address; the form is 0a:11"))?;
+        let MacAddr([first, second, ..]) = whole;
+        if first % 2 == 1 {
+            return Err(error("begins as a group address does; the first byte must be even, such as 0a"));
+        }
+        Ok([first, second])
     }
 
     fn subnets(&self, limits: &Limits) -> Result<Vec<Subnet>, SpecError> {
@@ -329,12 +346,30 @@ mod tests {
                 VirtualNetworkSpec { excluded_ranges: vec!["1-2".to_owned()], ..base() },
                 "neither a CIDR nor an address",
             ),
+            (
+                VirtualNetworkSpec { mac_prefix: Some("0a".to_owned()), ..base() },
+                "spec.macPrefix: `0a` is not two bytes",
+            ),
+            (
+                VirtualNetworkSpec { mac_prefix: Some("01:00".to_owned()), ..base() },
+                "spec.macPrefix: `01:00` begins as a group address does",
+            ),
             (VirtualNetworkSpec { mtu: Some(9000), ..base() }, "spec.mtu: 9000 is not in 1280–1400"),
             (VirtualNetworkSpec { mtu: Some(1000), ..base() }, "spec.mtu: 1000 is not in 1280–1400"),
         ] {
             let text = error(&spec);
             assert!(text.contains(words), "{text}");
         }
+    }
+
+    #[test]
+    fn a_mac_prefix_is_two_bytes_and_ours_where_none_is_given() {
+        let checked = |prefix: Option<&str>| {
+            let mac_prefix = prefix.map(str::to_owned);
+            let spec = VirtualNetworkSpec { mac_prefix, ..spec(&["172.16.24.0/24"]) };
+            spec.check(&limits()).unwrap().mac_prefix
+        };
+        assert_eq!((checked(None), checked(Some(" 02:1F"))), ([0x0a, 0x58], [0x02, 0x1f]));
     }
 
     #[test]

@@ -118,6 +118,9 @@ pub struct VirtualNetworkSpec {
     /// MTU of the pods' interfaces in bytes; the cluster's where none is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
+    /// First two bytes of MAC addresses that follow from pods' addresses, such as `0a:11`; `0a:58` where none are given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac_prefix: Option<String>,
     /// How addresses are given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipam: Option<Ipam>,
@@ -174,7 +177,7 @@ mod tests {
         assert_eq!((spec.scope, spec.reach, spec.mtu), (Scope::Namespace, Reach::Isolated, None));
         let all = json!({"scope": "Cluster", "subnets": ["172.16.24.0/24"], "gateways": ["172.16.24.1"],
             "excludedRanges": ["172.16.24.128/25"], "reach": "Outside", "mtu": 1300,
-            "ipam": {"lifecycle": "Persistent"}});
+            "macPrefix": "0a:11", "ipam": {"lifecycle": "Persistent"}});
         assert_eq!(serde_json::to_value(VirtualNetworkSpec::read(&all).unwrap()).unwrap(), all);
     }
 

@@ -132,6 +132,8 @@ struct Pool {
     subnets: Vec<Subnet>,
     /// MAC address of the router's port, if there is one.
     router: Option<MacAddr>,
+    /// First bytes of MAC addresses that follow from addresses.
+    prefix: [u8; 2],
     ranges: Vec<Range>,
     ips: HashMap<IpAddr, Owner>,
     macs: HashMap<MacAddr, Owner>,
@@ -151,6 +153,7 @@ impl Pool {
         Self {
             subnets: subnets.to_vec(),
             router,
+            prefix: MacAddr::PREFIX,
             ranges: subnets.iter().map(range).collect(),
             ips: HashMap::new(),
             macs: HashMap::new(),
@@ -284,7 +287,7 @@ impl Pool {
                 addresses.extend(IpNet::new(ip, range.net().prefix_len()));
             }
             let first = addresses.first().map(IpNet::addr).ok_or(GrantError::NotReady)?;
-            let mac = wish.mac.unwrap_or_else(|| MacAddr::from_ip(first));
+            let mac = wish.mac.unwrap_or_else(|| MacAddr::with_prefix(self.prefix, first));
             match self.mac_is_free(mac, owner) {
                 Ok(()) => break Grant { addresses, mac },
                 // Another free address has another MAC address.
@@ -364,6 +367,13 @@ impl NetworkIpam {
         }
         self.remove(network);
         self.pools.insert(network.clone(), Pool::new(subnets, router));
+    }
+
+    /// Sets the first bytes of the MAC addresses that a network gives from now on.
+    pub fn set_mac_prefix(&mut self, network: &NamespacedName, prefix: [u8; 2]) {
+        if let Some(pool) = self.pools.get_mut(network) {
+            pool.prefix = prefix;
+        }
     }
 
     /// Removes a network with everything that it gave.

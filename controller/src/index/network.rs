@@ -83,6 +83,8 @@ pub struct Network {
     pub subnets: Vec<Subnet>,
     /// MTU of the pods' interfaces, bytes.
     pub mtu: u32,
+    /// First bytes of MAC addresses that follow from pods' addresses.
+    pub mac_prefix: [u8; 2],
     /// Addresses of pods of StatefulSets outlive the pods.
     pub persistent: bool,
 }
@@ -220,6 +222,7 @@ mod tests {
             reach,
             subnets,
             mtu: 1400,
+            mac_prefix: MacAddr::PREFIX,
             persistent: false,
         }
     }

@@ -84,11 +84,14 @@ struct Create {
     /// MTU of the pods' interfaces, in bytes; by default the cluster's.
     #[arg(long)]
     mtu: Option<u32>,
+    /// First two bytes of the MAC addresses that follow from pods' addresses; by default 0a:58.
+    #[arg(long)]
+    mac_prefix: Option<String>,
     /// Keep the addresses of a StatefulSet's pods while the pods are away.
     #[arg(long)]
     persistent: bool,
     /// The JSON of an onapNetwork's `spec.config`, in place of all other flags.
-    #[arg(long, conflicts_with_all = ["subnet", "gateway", "exclude", "reach", "scope", "mtu", "persistent"])]
+    #[arg(long, conflicts_with_all = ["subnet", "gateway", "exclude", "reach", "scope", "mtu", "mac_prefix", "persistent"])]
     config: Option<String>,
 }
 
@@ -105,6 +108,7 @@ impl Create {
             excluded_ranges: self.exclude.clone(),
             reach: self.reach,
             mtu: self.mtu,
+            mac_prefix: self.mac_prefix.clone(),
             ipam: self.persistent.then_some(Ipam::PERSISTENT),
         })
     }

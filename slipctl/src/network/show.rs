@@ -56,6 +56,7 @@ pub(super) fn one(object: &Value) -> String {
         ("Gateways", or(spec.gateways.join(", "), "the first address of each subnet")),
         ("Excluded", or(spec.excluded_ranges.join(", "), "nothing")),
         ("MTU", spec.mtu.map_or_else(|| "the cluster's".to_owned(), |mtu| mtu.to_string())),
+        ("MAC prefix", spec.mac_prefix.clone().unwrap_or_else(|| "0a:58".to_owned())),
         (
             "Lifecycle",
             match spec.is_persistent() {

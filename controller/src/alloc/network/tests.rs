@@ -282,3 +282,13 @@ fn a_pod_that_has_an_address_keeps_it_whoever_it_is_kept_for() {
     ipam.adopt(&blue(), &owner("b"), &claim("new"), now);
     assert_eq!(ipam.kept(&claim("new")).unwrap().1, nets);
 }
+
+#[test]
+fn mac_addresses_begin_as_the_network_says() {
+    let mut ipam = ipam(&["172.16.24.0/24"], true);
+    give(&mut ipam, "a", &[]).unwrap();
+    ipam.set_mac_prefix(&blue(), [0x02, 0x11]);
+    give(&mut ipam, "b", &[]).unwrap();
+    let mac = |uid: &str| ipam.get(&blue(), &owner(uid)).unwrap().mac.to_string();
+    assert_eq!((mac("a").as_str(), mac("b").as_str()), ("0a:58:ac:10:18:02", "02:11:ac:10:18:03"));
+}

@@ -51,6 +51,7 @@ fn network(reach: Reach, nets: &[&str]) -> Network {
         reach,
         subnets: nets.iter().map(subnet).collect(),
         mtu: 1400,
+        mac_prefix: MacAddr::PREFIX,
         persistent: false,
     }
 }

@@ -111,6 +111,7 @@ mod tests {
             reach,
             subnets,
             mtu: 1400,
+            mac_prefix: api::MacAddr::PREFIX,
             persistent: false,
         }
     }

@@ -146,6 +146,7 @@ impl State {
             reach: spec.reach,
             subnets: checked.subnets,
             mtu: checked.mtu,
+            mac_prefix: checked.mac_prefix,
             persistent: spec.is_persistent(),
         };
         let switch = network.switch();
@@ -193,6 +194,7 @@ impl State {
         let name = network.name.clone();
         let freed = self.networks.claims.take(&network);
         self.network_ipam.set(&name, &network.subnets, network.router_mac());
+        self.network_ipam.set_mac_prefix(&name, network.mac_prefix);
         effects.dirty.extend(self.index.apply_network(network));
         self.keep_for_claims_of(&name, effects);
         // Pods that had addresses of it before it went keep them.
