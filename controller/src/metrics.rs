@@ -54,7 +54,7 @@ impl From<NoticeKind> for ErrorKind {
             NoticeKind::NotWritten => Self::Annotation,
             NoticeKind::Network => Self::Malformed,
             NoticeKind::NetworkExhausted => Self::Exhausted,
-            NoticeKind::NetworkConflict => Self::Conflict,
+            NoticeKind::NetworkConflict | NoticeKind::AddressConflict => Self::Conflict,
         }
     }
 }

@@ -98,6 +98,27 @@ pub(super) fn iface_list(attachments: &[Attached], state: &State) -> String {
     api::pod_attachments::iface_list(&attachments.iter().map(one).collect::<Vec<_>>())
 }
 
+/// Something of another pod's that a pod asks for.
+#[derive(Debug)]
+pub(super) struct Asked {
+    /// UID of the pod that has it.
+    uid: String,
+    /// What it is.
+    what: String,
+    network: NamespacedName,
+}
+
+impl Asked {
+    fn of(error: &GrantError, network: &NamespacedName) -> Option<Self> {
+        let (uid, what) = match error {
+            GrantError::AddressTaken { ip, uid } => (uid, format!("address {ip}")),
+            GrantError::MacTaken { mac, uid } => (uid, format!("MAC address {mac}")),
+            _ => return None,
+        };
+        Some(Self { uid: uid.clone(), what, network: network.clone() })
+    }
+}
+
 /// One interface that a pod gets.
 struct One {
     attached: Attached,
@@ -255,7 +276,9 @@ impl State {
         let ips = claim.as_ref().map_or(&wanted.ips, |claim| &claim.ips);
         let wish =
             Wish { ips, mac: wanted.mac, claim: claim.as_ref().map(|claim| &claim.name), is_old: false };
-        let grant = self.network_ipam.give(&name, &owner, wish, self.now).map_err(|error| {
+        let given = self.network_ipam.give(&name, &owner, wish, self.now);
+        self.asked_of_another = given.as_ref().err().and_then(|error| Asked::of(error, &name));
+        let grant = given.map_err(|error| {
             let kind = match error {
                 GrantError::Exhausted(_) => NoticeKind::NetworkExhausted,
                 _ => NoticeKind::Network,
@@ -291,6 +314,21 @@ impl State {
             attached.routes.push(PodRoute { dest: route.dest, next_hop: route.next_hop });
         }
         Ok(())
+    }
+
+    /// The notice for the pod that has what a waiting pod asks for.
+    pub(super) fn conflict_of(&self, waiting: &NamespacedName, asked: &Asked) -> Option<Notice> {
+        let Asked { uid, what, network } = asked;
+        // Only when something new is told of a pod.
+        let (holder, _) =
+            self.uids.iter().find(|(_, other)| *other == uid).filter(|(name, _)| *name != waiting)?;
+        Some(Notice {
+            kind: NoticeKind::AddressConflict,
+            object: Some(self.pod_object(holder)),
+            message: format!(
+                "pod {holder}: pod {waiting} asks for its {what} on virtual network {network}, and waits until this pod is gone"
+            ),
+        })
     }
 
     /// A network of this name changed, or addresses of it are free: pods may have waited for it, the oldest first.

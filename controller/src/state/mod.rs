@@ -129,6 +129,8 @@ pub enum NoticeKind {
     NetworkExhausted,
     /// Something else has the ranges or the name of a virtual network.
     NetworkConflict,
+    /// Another pod asks for what this one has on a virtual network.
+    AddressConflict,
 }
 
 impl NoticeKind {
@@ -146,6 +148,7 @@ impl NoticeKind {
             Self::Network => "VirtualNetworkUnusable",
             Self::NetworkExhausted => "NetworkAddressesExhausted",
             Self::NetworkConflict => "VirtualNetworkConflict",
+            Self::AddressConflict => "VirtualNetworkAddressConflict",
         }
     }
 }
@@ -240,6 +243,8 @@ pub struct State {
     ipam_claims: ipam_claims::IpamClaims,
     /// Addresses on virtual networks.
     network_ipam: NetworkIpam,
+    /// What the last pod that was refused something on a virtual network asked for although another pod has it.
+    asked_of_another: Option<attachments::Asked>,
     /// Nodes that have no ranges because of an error.
     failed_nodes: BTreeMap<String, SeenNode>,
     /// Pods without an address, oldest first.
@@ -280,6 +285,7 @@ impl State {
             multi_policies: multi_policies::Known::default(),
             ipam_claims: ipam_claims::IpamClaims::default(),
             network_ipam: NetworkIpam::default(),
+            asked_of_another: None,
             failed_nodes: BTreeMap::new(),
             waiting: waiting::Waiting::default(),
             found_ports: Vec::new(),

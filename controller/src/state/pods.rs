@@ -108,6 +108,7 @@ impl State {
             let networks = self.network_ipam.release(&seen.pod.uid, self.now);
             self.networks.touched.extend(networks);
         }
+        self.asked_of_another = None;
         match self.settle(&seen) {
             Ok(Some((allocation, attachments))) => self.place(seen, &allocation, attachments, effects),
             Ok(None) => self.wait(seen, None, effects),
@@ -318,7 +319,11 @@ impl State {
         // Services and policies may already refer to it.
         effects.dirty.extend(self.index.apply_pod(seen.pod.clone()));
         self.waiting.insert(seen);
-        effects.notices.extend(notice.filter(|notice| self.waiting.tell(&name, &notice.message)));
+        let asked = self.asked_of_another.take();
+        if let Some(notice) = notice.filter(|notice| self.waiting.tell(&name, &notice.message)) {
+            effects.notices.push(notice);
+            effects.notices.extend(asked.and_then(|asked| self.conflict_of(&name, &asked)));
+        }
     }
 
     fn delete_pod(&mut self, name: &NamespacedName, effects: &mut Effects) {

@@ -199,6 +199,13 @@ fn an_address_that_another_pod_has_is_given_when_the_database_let_go_of_it() {
     assert!(messages(&effects)[0].contains(
         "interface net2: virtual network x/blue: address 172.16.24.9 belongs to another pod (UID a)"
     ));
+    let holder = &effects.notices[1];
+    assert_eq!(
+        (holder.kind, holder.object.as_ref().unwrap().uid.as_str()),
+        (NoticeKind::AddressConflict, "a")
+    );
+    assert!(holder.message.contains("pod x/b asks for its address 172.16.24.9 on virtual network x/blue"));
+    assert!(messages(&state.pods(Watched::Apply(asks("b")))).is_empty(), "told once");
     assert_eq!(state.network_ipam.counts(&NamespacedName::new("x", "blue")).0, 2, "all or nothing");
     let effects = state.pods(Watched::Delete(NamespacedName::new("x", "a")));
     assert_eq!(effects.release, ["a"]);

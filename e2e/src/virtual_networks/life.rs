@@ -30,6 +30,7 @@ pub(super) fn waiting(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
     let static_one = json!([{"name": "own", "interface": "net1", "ip_address": taken}]);
     red.apply(asking(RED, "thief", Some("n2"), &static_one))?;
     checks.check("the address of another pod: told as an Event", event(red, "thief", &taken));
+    checks.check("also on the pod that has it", event(red, "r1", "pod red/thief asks for its address"));
     red.delete(&["early", "twice", "thief"])?;
     red.bed.kubectl(&["delete", "virtualnetwork", "-n", RED, "later", "--timeout=30s"])?;
     Ok(())
