@@ -18,7 +18,7 @@ use crate::engine::VERIFY;
 use crate::kubernetes::lease::Election;
 use crate::kubernetes::{Access, parse_server};
 use crate::run::Controller;
-use crate::{certificates, cleanup};
+use crate::{certificates, cleanup, network_api};
 
 /// Slipstream's controller: writes OVN's northbound database from Kubernetes objects.
 #[derive(Debug, Parser)]
@@ -126,6 +126,16 @@ struct Run {
     /// Address and port of the HTTP endpoints /metrics, /healthz and /readyz.
     #[arg(long, env = "SLIPSTREAM_METRICS_BIND_ADDRESS", default_value = "127.0.0.1:9409")]
     metrics_bind_address: SocketAddr,
+    /// Address and port of an HTTP API for virtual networks (docs/virtual-networks.md#over-http); without it there is none. A loopback
+    /// address, unless there is a certificate.
+    #[arg(long, env = "SLIPSTREAM_NETWORK_API_BIND_ADDRESS")]
+    network_api_bind_address: Option<SocketAddr>,
+    /// PEM file with the certificate that this API shows, with its chain. Read again when it changes.
+    #[arg(long, env = "SLIPSTREAM_NETWORK_API_CERT", requires = "network_api_key")]
+    network_api_cert: Option<PathBuf>,
+    /// PEM file with the private key of that certificate.
+    #[arg(long, env = "SLIPSTREAM_NETWORK_API_KEY", requires = "network_api_cert")]
+    network_api_key: Option<PathBuf>,
     #[command(flatten)]
     log: LogArgs,
     #[command(flatten)]
@@ -193,9 +203,15 @@ impl Run {
             lease_name,
             leader_elect,
             metrics_bind_address,
+            network_api_bind_address,
+            network_api_cert,
+            network_api_key,
             log: _,
             settings: _,
         } = self;
+        let network_api = network_api_bind_address
+            .map(|address| network_api::Settings { address, tls: network_api_cert.zip(network_api_key) });
+        network_api.as_ref().map_or(Ok(()), network_api::Settings::check)?;
         let config = Config {
             cluster_subnets,
             service_cidrs,
@@ -240,6 +256,7 @@ impl Run {
             }),
             identity,
             address: metrics_bind_address,
+            network_api,
         })
     }
 }

@@ -12,6 +12,7 @@ pub mod engine;
 pub mod index;
 pub mod kubernetes;
 pub mod metrics;
+pub mod network_api;
 pub mod plan;
 pub mod reconcile;
 pub mod run;

@@ -41,6 +41,9 @@ pub enum ErrorKind {
     NetworkStatus,
     /// An IPAMClaim could not be made, or its status not written; it is tried again.
     IpamClaim,
+    /// The API for virtual networks answered with an error of its own or of the API server, could not accept a connection, or could
+    /// not read a new certificate.
+    NetworkApi,
 }
 
 impl From<NoticeKind> for ErrorKind {

@@ -16,6 +16,7 @@ use crate::engine::{Engine, Input, Leadership, Outlets, Reason};
 use crate::kubernetes::lease::Election;
 use crate::kubernetes::{self, Access, annotate, claim_status, events, network_status};
 use crate::metrics::Metrics;
+use crate::network_api;
 use crate::state::Annotated;
 
 /// Reports of the watches that wait for the engine. If it is full, the watches wait and the API server buffers.
@@ -49,6 +50,8 @@ pub struct Controller {
     pub identity: String,
     /// Address of the administrative server.
     pub address: SocketAddr,
+    /// Where virtual networks are made and changed over HTTP.
+    pub network_api: Option<network_api::Settings>,
 }
 
 impl Controller {
@@ -85,10 +88,14 @@ impl Controller {
             election,
             identity,
             address,
+            network_api,
         } = self;
         let kube = access.client().await?;
         let metrics = Metrics::default();
         let listener = admin::bind(address).await?;
+        if let Some(settings) = network_api {
+            tasks.spawn("network-api", network_api::bind(&settings, access.config().await?, &metrics).await?);
+        }
         let leadership = match election {
             Some(election) => {
                 let (held, holding) = watch::channel(false);

@@ -77,7 +77,7 @@ fn helm() -> Result<PathBuf> {
 
 fn lint() -> Result<()> {
     // What is off by default must be right as well.
-    for set in [&[][..], &["--set", "monitoring.enabled=true"]] {
+    for set in [&[][..], &["--set", "monitoring.enabled=true,controller.networkApi.secretName=network-api"]] {
         let mut lint = exec::command(helm()?);
         lint.args(["lint", "--strict", "--quiet", CHART, "--values", EXAMPLE]).args(set);
         exec::output(&mut lint)?;

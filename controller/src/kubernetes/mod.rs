@@ -36,6 +36,15 @@ pub struct Access {
 impl Access {
     /// A client.
     pub async fn client(&self) -> anyhow::Result<kube::Client> {
+        let config = self.config().await?;
+        let server = config.cluster_url.clone();
+        tracing::info!(%server, "Kubernetes API");
+        kube::Client::try_from(config)
+            .with_context(|| format!("API server {server}: the client cannot be set up"))
+    }
+
+    /// The settings of a client.
+    pub async fn config(&self) -> anyhow::Result<kube::Config> {
         let server = self.server.as_ref().map(Uri::to_string);
         let mut config = match &self.kubeconfig {
             None if let Some(made) = self.flags.kubeconfig(server.as_deref())? => {
@@ -61,10 +70,7 @@ impl Access {
         // A server that went away without closing the connection is noticed, even if its address moved to another server.
         config.read_timeout = Some(READ_TIMEOUT);
         config.reset_reader_on_write = true;
-        let server = config.cluster_url.clone();
-        tracing::info!(%server, "Kubernetes API");
-        kube::Client::try_from(config)
-            .with_context(|| format!("API server {server}: the client cannot be set up"))
+        Ok(config)
     }
 }
 

@@ -33,6 +33,7 @@ const PACKAGES: &[Package] = &[
             "admin",
             "kubernetes",
             "certificates",
+            "network_api",
             "cleanup",
             "run",
             "args",
