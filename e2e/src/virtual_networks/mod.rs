@@ -3,6 +3,7 @@
 
 mod claims;
 mod definitions;
+mod http;
 mod life;
 mod policies;
 mod primary;
@@ -38,6 +39,8 @@ enum Part {
     Definitions,
     /// Policies of virtual networks.
     Policies,
+    /// The controller's API.
+    Http,
     /// Addresses that outlive pods.
     Claims,
     /// A pod that asks for its address on the cluster's network.
@@ -75,6 +78,7 @@ impl Args {
             ("outside", Part::Outside),
             ("restart", Part::Restart),
             ("policies", Part::Policies),
+            ("http", Part::Http),
             ("waiting", Part::Waiting),
             ("definitions", Part::Definitions),
             ("claims", Part::Claims),
@@ -96,6 +100,7 @@ impl Args {
                     Part::Waiting => life::waiting(&scene, checks),
                     Part::Definitions => definitions::check(&scene, checks),
                     Part::Policies => policies::check(&scene, checks),
+                    Part::Http => http::check(&scene, checks),
                     Part::Claims => claims::check(&scene, checks),
                     Part::Primary => primary::check(&scene, checks),
                     Part::Ten => life::ten_interfaces(&scene, checks),

@@ -24,6 +24,8 @@ pub const NB_PORT: u16 = 6641;
 pub const SB_PORT: u16 = 6642;
 /// Where controller and agents serve their metrics and say whether they are ready, on their own host.
 pub const CONTROLLER_PORT: u16 = 9409;
+/// TCP port of the controller's API for virtual networks.
+pub const NETWORK_API_PORT: u16 = 9412;
 pub const AGENT_PORT: u16 = 9410;
 
 /// Address of cluster DNS, where there is one.

@@ -6,7 +6,8 @@ use anyhow::{Context, Result};
 
 use super::config::{
     CENTRAL_IP, CONTROLLER_PORT, Config, Install, JOIN_SUBNET, JOIN_SUBNET_6, MASQUERADE_SUBNET,
-    MASQUERADE_SUBNET_6, NB_PORT, POD_MTU, SB_PORT, SERVICE_CIDR, SERVICE_CIDR_6, node_ip, node_name,
+    MASQUERADE_SUBNET_6, NB_PORT, NETWORK_API_PORT, POD_MTU, SB_PORT, SERVICE_CIDR, SERVICE_CIDR_6, node_ip,
+    node_name,
 };
 use super::{Bed, access, admission};
 use crate::exec;
@@ -154,5 +155,6 @@ pub fn controller_arguments(config: &Config) -> Vec<String> {
         // Where everything is slow, a lease may run out before it can be renewed.
         flag("leader-elect", (exec::patience() == 1).to_string()),
         flag("metrics-bind-address", format!("127.0.0.1:{CONTROLLER_PORT}")),
+        flag("network-api-bind-address", format!("127.0.0.1:{NETWORK_API_PORT}")),
     ]
 }
