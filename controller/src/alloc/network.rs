@@ -421,6 +421,9 @@ impl NetworkIpam {
         if let Some(grant) = pool.grants.get(owner) {
             return Ok(grant.clone());
         }
+        // A claim keeps addresses of one network.
+        let claim = wish.claim.filter(|claim| self.claims.get(*claim).is_none_or(|other| other == network));
+        let wish = Wish { claim, ..wish };
         let grant = pool.give(owner, wish, now)?;
         self.claims.extend(
             wish.claim

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use api::NamespacedName;
+use api::virtual_network::check_name;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -153,7 +154,7 @@ async fn list(
     Path(namespace): Path<String>,
     headers: HeaderMap,
 ) -> Result<Answer, Failure> {
-    shared.networks(&headers)?.list(Some(&namespace)).await
+    shared.networks(&headers)?.list(Some(label(&namespace)?)).await
 }
 
 async fn query(
@@ -161,7 +162,7 @@ async fn query(
     Path((namespace, name)): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Result<Answer, Failure> {
-    shared.networks(&headers)?.query(&NamespacedName::new(namespace, name)).await
+    shared.networks(&headers)?.query(&named(&namespace, &name)?).await
 }
 
 async fn create(
@@ -171,6 +172,7 @@ async fn create(
     body: Result<Json<Value>, JsonRejection>,
 ) -> Result<Answer, Failure> {
     let (networks, body) = (shared.networks(&headers)?, body?.0);
+    label(&namespace)?;
     to_its_end(async move { networks.create(&namespace, &body).await }).await
 }
 
@@ -180,8 +182,8 @@ async fn update(
     headers: HeaderMap,
     body: Result<Json<Value>, JsonRejection>,
 ) -> Result<Answer, Failure> {
-    let (networks, body) = (shared.networks(&headers)?, body?.0);
-    to_its_end(async move { networks.update(&NamespacedName::new(namespace, name), &body).await }).await
+    let (networks, body, name) = (shared.networks(&headers)?, body?.0, named(&namespace, &name)?);
+    to_its_end(async move { networks.update(&name, &body).await }).await
 }
 
 async fn delete(
@@ -189,8 +191,17 @@ async fn delete(
     Path((namespace, name)): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Result<Answer, Failure> {
-    let networks = shared.networks(&headers)?;
-    to_its_end(async move { networks.delete(&NamespacedName::new(namespace, name)).await }).await
+    let (networks, name) = (shared.networks(&headers)?, named(&namespace, &name)?);
+    to_its_end(async move { networks.delete(&name).await }).await
+}
+
+/// A name of the path, which becomes part of a path of the API server.
+fn label(text: &str) -> Result<&str, Failure> {
+    check_name(text).map(|()| text).map_err(|error| Failure::new(StatusCode::BAD_REQUEST, format!("path: {}", error.problem)))
+}
+
+fn named(namespace: &str, name: &str) -> Result<NamespacedName, Failure> {
+    Ok(NamespacedName::new(label(namespace)?, label(name)?))
 }
 
 /// Carries out an operation also if its caller goes away meanwhile, so that nothing is left half made.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::NamespacedName;
-use api::virtual_network::{API_VERSION, KIND, VirtualNetwork, VirtualNetworkSpec, condition, legacy};
+use api::virtual_network::{API_VERSION, KIND, VirtualNetwork, VirtualNetworkSpec, check_name, condition, legacy};
 use axum::http::StatusCode;
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions,
@@ -63,6 +63,7 @@ impl Networks {
         let wrong = |message: String| Failure::new(StatusCode::BAD_REQUEST, message);
         let name =
             body["name"].as_str().ok_or_else(|| wrong("`name` is missing; a text is needed".to_owned()))?;
+        check_name(name).map_err(|error| wrong(error.to_string()))?;
         let spec = match (&body["spec"], body["config"].as_str()) {
             (Value::Null, Some(config)) => {
                 let spec = legacy::convert(name, config).map_err(|error| wrong(error.to_string()))?;

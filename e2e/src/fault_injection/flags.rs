@@ -25,7 +25,12 @@ fn attempt(world: &World<'_>, host: &str, seconds: u8, flags: Flags<'_>) -> Resu
         "central" => ("slipstream-controller", controller_arguments(config)),
         node => ("slipstream-node-agent", agent_arguments(config, node)),
     };
-    for (name, value) in flags {
+    // Beside the one that runs; what a case says of them goes before.
+    let ports: Flags<'_> = match host {
+        "central" => &[("metrics-bind-address", "127.0.0.1:0"), ("network-api-bind-address", "127.0.0.1:0")],
+        _ => &[("metrics-bind-address", "127.0.0.1:0")],
+    };
+    for (name, value) in ports.iter().chain(flags) {
         arguments.retain(|argument| !argument.starts_with(&format!("--{name}=")));
         arguments.push(format!("--{name}={value}"));
     }
@@ -48,6 +53,7 @@ fn refused(ended: &Captured, words: &[&str]) -> Result<String> {
 
 pub(super) fn run(world: &mut World<'_>) -> Result<()> {
     overlaps(world);
+    network_api(world);
     kubeconfigs(world)
 }
 
@@ -76,8 +82,28 @@ fn overlaps(world: &mut World<'_>) {
     ];
     for (what, flags, words) in cases {
         world.check(&format!("{what}: refused, naming both"), |world| {
-            let flags = [flags, &[("metrics-bind-address", "127.0.0.1:0")]].concat();
-            refused(&attempt(world, "central", 10, &flags)?, words)
+            refused(&attempt(world, "central", 10, flags)?, words)
+        });
+    }
+}
+
+/// Callers of the API for virtual networks send their tokens.
+fn network_api(world: &mut World<'_>) {
+    let cases: [(&str, Flags<'_>, &[&str]); 2] = [
+        (
+            "on all addresses without a certificate",
+            &[("network-api-bind-address", "0.0.0.0:0")],
+            &["0.0.0.0:0", "--network-api-cert", "loopback"],
+        ),
+        (
+            "with a certificate that is not there",
+            &[("network-api-cert", "/nowhere.crt"), ("network-api-key", "/nowhere.key")],
+            &["--network-api-cert", "/nowhere.crt"],
+        ),
+    ];
+    for (what, flags, words) in cases {
+        world.check(&format!("network API {what}: refused, naming the flag"), |world| {
+            refused(&attempt(world, "central", 10, flags)?, words)
         });
     }
 }
@@ -90,8 +116,7 @@ fn kubeconfigs(world: &mut World<'_>) -> Result<()> {
     for (host, who) in [("central", "controller"), ("n1", "agent")] {
         for (what, path) in [("missing", &missing), ("unreadable", &garbage)] {
             world.check(&format!("{who}, {what} kubeconfig: refused, naming the file"), |world| {
-                let flags = [("kubeconfig", path.as_str()), ("metrics-bind-address", "127.0.0.1:0")];
-                refused(&attempt(world, host, 10, &flags)?, &[path, "kubeconfig"])
+                refused(&attempt(world, host, 10, &[("kubeconfig", path.as_str())])?, &[path, "kubeconfig"])
             });
         }
     }
@@ -100,8 +125,7 @@ fn kubeconfigs(world: &mut World<'_>) -> Result<()> {
     object["clusters"][0]["cluster"]["server"] = NOWHERE.into();
     fs::write(&nowhere, object.to_string())?;
     let unreachable = |world: &World<'_>, host: &str| {
-        let flags = [("kubeconfig", nowhere.as_str()), ("metrics-bind-address", "127.0.0.1:0")];
-        let ended = attempt(world, host, 6, &flags)?;
+        let ended = attempt(world, host, 6, &[("kubeconfig", nowhere.as_str())])?;
         ensure!(
             ended.status.code() == Some(ENDED),
             "it did not go on trying: {}: {}",

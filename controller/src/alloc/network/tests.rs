@@ -292,3 +292,17 @@ fn mac_addresses_begin_as_the_network_says() {
     let mac = |uid: &str| ipam.get(&blue(), &owner(uid)).unwrap().mac.to_string();
     assert_eq!((mac("a").as_str(), mac("b").as_str()), ("0a:58:ac:10:18:02", "02:11:ac:10:18:03"));
 }
+
+#[test]
+fn a_claim_keeps_addresses_of_one_network() {
+    let mut ipam = ipam(&["172.16.24.0/24"], true);
+    let red = NamespacedName::new("shop", "red");
+    ipam.set(&red, &[subnet("172.16.25.0/24")], None);
+    give_by(&mut ipam, "a", "db", &[]).unwrap();
+    let by = claim("db");
+    let wish = Wish { claim: Some(&by), ..Wish::default() };
+    ipam.give(&red, &owner("b"), wish, Instant::now()).unwrap();
+    assert_eq!(ipam.kept(&by).unwrap().0, &blue());
+    ipam.let_go(&by, Instant::now());
+    assert!(ipam.kept(&by).is_none() && ipam.pools.values().all(|pool| pool.claims.is_empty()));
+}

@@ -91,7 +91,7 @@ impl State {
         };
         if of != network.name {
             return Err(refused(format!(
-                "IPAMClaim {name} is for virtual network {of}, and not for {}",
+                "IPAMClaim {name} is for virtual network {of}, and not for {}; another claim is needed, or none of this name",
                 network.name
             )));
         }
