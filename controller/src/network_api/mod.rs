@@ -197,7 +197,9 @@ async fn delete(
 
 /// A name of the path, which becomes part of a path of the API server.
 fn label(text: &str) -> Result<&str, Failure> {
-    check_name(text).map(|()| text).map_err(|error| Failure::new(StatusCode::BAD_REQUEST, format!("path: {}", error.problem)))
+    check_name(text)
+        .map(|()| text)
+        .map_err(|error| Failure::new(StatusCode::BAD_REQUEST, format!("path: {}", error.problem)))
 }
 
 fn named(namespace: &str, name: &str) -> Result<NamespacedName, Failure> {

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use api::NamespacedName;
-use api::virtual_network::{API_VERSION, KIND, VirtualNetwork, VirtualNetworkSpec, check_name, condition, legacy};
+use api::virtual_network::{
+    API_VERSION, KIND, VirtualNetwork, VirtualNetworkSpec, check_name, condition, legacy,
+};
 use axum::http::StatusCode;
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions,

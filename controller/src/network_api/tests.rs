@@ -223,7 +223,11 @@ async fn bad_requests_are_told_and_the_older_form_is_converted() {
     assert_eq!(ask(&pages, Method::PATCH, ONE, Some("good"), json!({"spec": {}})).await.0, 400);
     assert_eq!(ask(&pages, Method::PUT, ONE, Some("good"), blue()).await.0, 405);
     assert_eq!(ask(&pages, Method::GET, "/v2", Some("good"), Value::Null).await.0, 404);
-    for path in ["/v1/namespaces/a%2F..%2Fb/networks", "/v1/namespaces/shop/networks/%2E%2E", "/v1/namespaces/shop/networks/b%3Fx"] {
+    for path in [
+        "/v1/namespaces/a%2F..%2Fb/networks",
+        "/v1/namespaces/shop/networks/%2E%2E",
+        "/v1/namespaces/shop/networks/b%3Fx",
+    ] {
         let method = if path.ends_with("networks") { Method::POST } else { Method::DELETE };
         let (code, answer) = ask(&pages, method, path, Some("good"), blue()).await;
         assert!(code == 400 && answer["error"].as_str().unwrap().contains("name"), "{path}: {code} {answer}");
