@@ -99,9 +99,10 @@ pub fn name_of(pod: &str, interface: &str) -> String {
         return plain;
     }
     let hash = format!("-{:016x}", fnv1a(format!("{pod}.{interface}").as_bytes()));
-    // Names of pods are ASCII.
-    let kept: String = plain.chars().take(MAX_NAME - hash.len()).collect();
-    format!("{kept}{hash}")
+    // What no name may have, and what no label of one may end with, says the hash.
+    let fit = |one: char| if one.is_ascii_alphanumeric() || one == '.' { one } else { '-' };
+    let kept: String = plain.chars().map(fit).take(MAX_NAME - hash.len()).collect();
+    format!("{}{hash}", kept.trim_end_matches(['.', '-']))
 }
 
 #[cfg(test)]
@@ -153,5 +154,12 @@ mod tests {
         let long = name_of(&"w".repeat(253), "net1");
         assert_eq!(long.len(), MAX_NAME);
         assert!(is_subdomain(&long) && long != name_of(&"w".repeat(253), "net2"));
+        // Cut off at the dot between both.
+        for length in 230..240 {
+            let name = name_of(&"w".repeat(length), "aVeryLongName1");
+            assert!(is_subdomain(&name) && name.len() <= MAX_NAME, "{name}");
+        }
+        let strange = name_of("web-0", &"ö_".repeat(200));
+        assert!(is_subdomain(&strange), "{strange}");
     }
 }
