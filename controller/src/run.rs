@@ -14,7 +14,7 @@ use crate::certificates;
 use crate::config::Config;
 use crate::engine::{Engine, Input, Leadership, Outlets, Reason};
 use crate::kubernetes::lease::Election;
-use crate::kubernetes::{self, Access, annotate, claim_status, events, network_status};
+use crate::kubernetes::{self, Access, annotate, events, reports};
 use crate::metrics::Metrics;
 use crate::network_api;
 use crate::state::Annotated;
@@ -129,11 +129,11 @@ impl Controller {
         tasks.spawn("events", events::run(kube.clone(), identity, notice_queue, metrics.clone()));
         tasks.spawn(
             "network-status",
-            network_status::run(kube.clone(), network_reports, notices.clone(), metrics.clone()),
+            reports::run(kube.clone(), network_reports, notices.clone(), metrics.clone()),
         );
         tasks.spawn(
             "claim-status",
-            claim_status::run(kube.clone(), claim_reports, notices.clone(), metrics.clone()),
+            reports::run(kube.clone(), claim_reports, notices.clone(), metrics.clone()),
         );
         kubernetes::watch::start(tasks, &kube, &inputs, &metrics, network_policy);
         if let Some(settings) = certificates {

@@ -7,11 +7,10 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use api::ovn_name;
 use api::service::{EndpointSlice, Service};
-use common::{Controller, Server, config, lists, node, pod, pods};
+use common::{Controller, Server, lists, node, pod, pods};
 use controller::engine::Input;
 use controller::index::policy::Policy;
 use controller::metrics::ErrorKind;
@@ -45,19 +44,6 @@ fn with_policies(nodes: Vec<Value>, pods: Vec<Value>, all: &[Value]) -> Vec<Inpu
     lists.pop();
     lists.push(policies(all));
     lists
-}
-
-async fn started(server: &Server, inputs: Vec<Input>) -> Controller {
-    let mut controller = Controller::start(server.client(), config()).await;
-    for _ in 0..1000 {
-        controller.engine.settle().await.unwrap();
-        if !controller.reason.borrow().as_ref().is_some_and(|reason| reason.contains("lock")) {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    controller.feed(inputs).await;
-    controller
 }
 
 /// Names of the ports of a port group by its id.
@@ -101,10 +87,10 @@ async fn a_pod_made_while_the_controller_was_away_is_isolated_however_many_other
     let server = Server::northbound();
     let mut all = crowd();
     all.push(pod("aaa", "old", "uid-old", "n1"));
-    drop(started(&server, with_policies(two_nodes(), all.clone(), &[deny("aaa")])).await);
+    drop(Controller::started(&server, with_policies(two_nodes(), all.clone(), &[deny("aaa")])).await);
     assert_eq!(ports_of(&server, "NetpolNamespace:aaa:Ingress"), BTreeSet::from(["aaa_old".to_owned()]));
     all.push(pod("aaa", "new", "uid-new", "n2"));
-    let mut controller = started(&server, with_policies(two_nodes(), all, &[deny("aaa")])).await;
+    let mut controller = Controller::started(&server, with_policies(two_nodes(), all, &[deny("aaa")])).await;
     let expected = BTreeSet::from(["aaa_old".to_owned(), "aaa_new".to_owned()]);
     assert_eq!(ports_of(&server, "NetpolNamespace:aaa:Ingress"), expected);
     assert_eq!(controller.engine.verify().await.unwrap(), 0);
@@ -129,11 +115,14 @@ async fn a_policy_made_and_a_label_changed_while_the_controller_was_away_take_ef
         labelled("c", "client"),
         labelled("d", "db"),
     ]);
-    drop(started(&server, with_policies(two_nodes(), before, &[policy("aaa", "web", of("web"))])).await);
+    drop(
+        Controller::started(&server, with_policies(two_nodes(), before, &[policy("aaa", "web", of("web"))]))
+            .await,
+    );
     let mut after = crowd();
     after.extend([labelled("a", "web"), labelled("b", "web"), labelled("c", "none"), labelled("d", "db")]);
     let all = [policy("aaa", "web", of("web")), policy("aaa", "db", of("db"))];
-    let mut controller = started(&server, with_policies(two_nodes(), after, &all)).await;
+    let mut controller = Controller::started(&server, with_policies(two_nodes(), after, &all)).await;
     let names = |all: &[&str]| all.iter().map(|name| format!("aaa_{name}")).collect::<BTreeSet<_>>();
     assert_eq!(ports_of(&server, "NetpolNamespace:aaa:Ingress"), names(&["a", "b", "d"]));
     assert_eq!(ports_of(&server, "NetworkPolicy:aaa:web"), names(&["a", "b"]));
@@ -196,7 +185,8 @@ async fn nothing_is_open_while_the_database_is_written_from_nothing() {
     let watching = watch_for_open_ports(server.client(), group, Arc::clone(&stop)).await;
     let mut all = crowd();
     all.extend((0..50).map(|at| pod("aaa", &format!("p{at}"), &format!("uid-a{at}"), "n1")));
-    let controller = started(&server, with_policies(two_nodes(), all, &[deny("aaa"), deny("zzz")])).await;
+    let controller =
+        Controller::started(&server, with_policies(two_nodes(), all, &[deny("aaa"), deny("zzz")])).await;
     stop.notify_one();
     assert_eq!(watching.await.unwrap(), Vec::<String>::new());
     let (operations, bytes) = controller.metrics.largest_transaction();
@@ -212,7 +202,8 @@ async fn a_database_that_was_emptied_is_written_again_in_portions() {
     }));
     all.retain(|pod| pod["metadata"]["name"].as_str().is_some_and(|name| name.len() <= 4));
     let mut controller =
-        started(&server, with_policies(two_nodes(), all.clone(), &[deny("aaa"), deny("zzz")])).await;
+        Controller::started(&server, with_policies(two_nodes(), all.clone(), &[deny("aaa"), deny("zzz")]))
+            .await;
     let before = ports_of(&server, "NetpolNamespace:aaa:Ingress");
     let (written, repairs) = (controller.metrics.operations.get(), controller.metrics.repairs.get());
     for table in ["Logical_Switch", "Logical_Router", "Port_Group", "Address_Set", "Load_Balancer_Group"] {
@@ -276,7 +267,7 @@ async fn services_on_many_nodes_are_written_in_bounded_transactions_and_a_node_i
         names.iter().zip(1..).map(|(name, at)| node_port(name, at)).collect(),
     ));
     inputs[4] = Input::EndpointSlices(Watched::Reset(names.iter().map(|name| slice(name)).collect()));
-    let mut controller = started(&server, inputs).await;
+    let mut controller = Controller::started(&server, inputs).await;
     let balancers = server.nbctl(&["--bare", "--columns=name", "list", "Load_Balancer"]);
     assert_eq!(balancers.lines().filter(|line| line.contains("_node_")).count(), 40 * 200);
     let (operations, bytes) = controller.metrics.largest_transaction();
@@ -298,9 +289,11 @@ async fn services_on_many_nodes_are_written_in_bounded_transactions_and_a_node_i
 #[tokio::test]
 async fn a_verification_finds_what_no_change_told_of_and_puts_it_right() {
     let server = Server::northbound();
-    let mut controller =
-        started(&server, with_policies(two_nodes(), vec![pod("aaa", "a", "uid-a", "n1")], &[deny("aaa")]))
-            .await;
+    let mut controller = Controller::started(
+        &server,
+        with_policies(two_nodes(), vec![pod("aaa", "a", "uid-a", "n1")], &[deny("aaa")]),
+    )
+    .await;
     assert_eq!(controller.engine.verify().await.unwrap(), 0);
     controller.engine.forget_changes();
     server.nbctl(&[
@@ -321,9 +314,11 @@ async fn a_verification_finds_what_no_change_told_of_and_puts_it_right() {
 #[tokio::test]
 async fn a_verification_after_one_without_a_difference_still_finds_what_came_since() {
     let server = Server::northbound();
-    let mut controller =
-        started(&server, with_policies(two_nodes(), vec![pod("aaa", "a", "uid-a", "n1")], &[deny("aaa")]))
-            .await;
+    let mut controller = Controller::started(
+        &server,
+        with_policies(two_nodes(), vec![pod("aaa", "a", "uid-a", "n1")], &[deny("aaa")]),
+    )
+    .await;
     for _ in 0..3 {
         assert_eq!(controller.engine.verify().await.unwrap(), 0);
     }
@@ -382,7 +377,7 @@ async fn what_the_database_refuses_is_left_out_of_the_rest_and_tried_again() {
 }
 
 async fn started_with_refusals(server: &Server, inputs: Vec<Input>) -> Controller {
-    let mut controller = started(server, vec![]).await;
+    let mut controller = Controller::started(server, vec![]).await;
     for input in inputs {
         controller.engine.apply(input);
     }

@@ -7,7 +7,7 @@ mod common;
 use std::process::Stdio;
 
 use api::service::Service;
-use common::{Controller, Server, config, lists, node, nodes, pod};
+use common::{Controller, Server, lists, node, nodes, pod};
 use controller::engine::Input;
 use controller::index::policy::Policy;
 use controller::state::Watched;
@@ -255,16 +255,7 @@ async fn started(server: &Server) -> Controller {
 }
 
 async fn started_with(server: &Server, lists: Vec<Input>) -> Controller {
-    let mut controller = Controller::start(server.client(), config()).await;
-    // The lock of a controller that has just ended is free when the server has noticed.
-    for _ in 0..1000 {
-        controller.engine.settle().await.unwrap();
-        if !controller.reason.borrow().as_ref().is_some_and(|reason| reason.contains("lock")) {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
-    controller.feed(lists).await;
+    let controller = Controller::started(server, lists).await;
     assert!(controller.engine.is_settled());
     controller
 }

@@ -4,7 +4,7 @@
 #[allow(dead_code, reason = "shared with the other tests")]
 mod common;
 
-use common::{Controller, Server, config, lists, network, networks, node, pod};
+use common::{Controller, Server, lists, network, networks, node, pod};
 use controller::engine::Input;
 use controller::index::policy::SeenMultiPolicy;
 use controller::state::Watched;
@@ -51,16 +51,7 @@ fn all_lists(policies: Vec<SeenMultiPolicy>) -> Vec<Input> {
 }
 
 async fn started(server: &Server, policies: Vec<SeenMultiPolicy>) -> Controller {
-    let mut controller = Controller::start(server.client(), config()).await;
-    for _ in 0..1000 {
-        controller.engine.settle().await.unwrap();
-        if !controller.reason.borrow().as_ref().is_some_and(|reason| reason.contains("lock")) {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
-    controller.feed(all_lists(policies)).await;
-    controller
+    Controller::started(server, all_lists(policies)).await
 }
 
 /// All that policies are made of, without what differs from one run to the next.

@@ -18,22 +18,7 @@ fn two_pods() -> Vec<serde_json::Value> {
 }
 
 async fn started(server: &Server) -> Controller {
-    let mut controller = Controller::start(server.client(), config()).await;
-    wait_for_lock(&mut controller).await;
-    controller.feed(lists(two_nodes(), two_pods())).await;
-    controller
-}
-
-/// The lock of a controller that has just ended is free when the server has noticed.
-async fn wait_for_lock(controller: &mut Controller) {
-    for _ in 0..1000 {
-        controller.engine.settle().await.unwrap();
-        if !controller.reason.borrow().as_ref().is_some_and(|reason| reason.contains("lock")) {
-            return;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
-    panic!("the lock does not become free");
+    Controller::started(server, lists(two_nodes(), two_pods())).await
 }
 
 #[tokio::test]
@@ -97,7 +82,7 @@ async fn a_restart_removes_what_went_meanwhile_and_only_that() {
     assert!(foreign(&server));
 
     let mut controller = Controller::start(server.client(), config()).await;
-    wait_for_lock(&mut controller).await;
+    controller.wait_for_lock().await;
     controller.feed(lists(vec![node("n1", 1)], vec![])).await;
     assert!(foreign(&server), "foreign rows are untouched");
     for (command, gone) in [
@@ -121,7 +106,7 @@ async fn a_restart_removes_what_went_meanwhile_and_only_that() {
     let done = server.transactions();
     drop(controller);
     let mut again = Controller::start(server.client(), config()).await;
-    wait_for_lock(&mut again).await;
+    again.wait_for_lock().await;
     again.feed(lists(vec![node("n1", 1)], vec![])).await;
     assert_eq!(server.transactions(), done);
 }
@@ -289,7 +274,7 @@ async fn nothing_is_deleted_before_every_kind_was_listed() {
     drop(started(&server).await);
     let before = server.transactions();
     let mut controller = Controller::start(server.client(), config()).await;
-    wait_for_lock(&mut controller).await;
+    controller.wait_for_lock().await;
     let mut all = lists(vec![], vec![]);
     let last = all.pop().unwrap();
     controller.feed(all).await;

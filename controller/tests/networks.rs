@@ -4,7 +4,7 @@
 #[allow(dead_code, reason = "shared with the other tests")]
 mod common;
 
-use common::{Controller, Server, config, lists, network, networks, node, nodes, pod, pods};
+use common::{Controller, Server, lists, network, networks, node, nodes, pod, pods};
 use controller::engine::Input;
 use controller::state::Watched;
 use serde_json::{Value, json};
@@ -40,19 +40,6 @@ fn all_lists(network_list: Vec<Value>, pod_list: Vec<Value>) -> Vec<Input> {
     inputs.retain(|input| !matches!(input, Input::Networks(_)));
     inputs.push(networks(Watched::Reset(network_list)));
     inputs
-}
-
-async fn started(server: &Server, inputs: Vec<Input>) -> Controller {
-    let mut controller = Controller::start(server.client(), config()).await;
-    for _ in 0..1000 {
-        controller.engine.settle().await.unwrap();
-        if !controller.reason.borrow().as_ref().is_some_and(|reason| reason.contains("lock")) {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
-    controller.feed(inputs).await;
-    controller
 }
 
 /// The whole database, without what differs from one run to the next.
@@ -95,7 +82,8 @@ fn has(server: &Server, command: &[&str], parts: &[&str]) {
 #[tokio::test]
 async fn networks_and_their_pods_come_and_go_and_leave_nothing() {
     let server = Server::northbound();
-    let mut controller = started(&server, all_lists(vec![], vec![pod("x", "plain", "uid-p", "n1")])).await;
+    let mut controller =
+        Controller::started(&server, all_lists(vec![], vec![pod("x", "plain", "uid-p", "n1")])).await;
     let before = dump(&server);
 
     controller.feed([networks(Watched::Apply(outside())), networks(Watched::Apply(isolated()))]).await;
@@ -174,14 +162,14 @@ async fn networks_and_their_pods_come_and_go_and_leave_nothing() {
 #[tokio::test]
 async fn a_restart_over_the_same_networks_sends_nothing_and_keeps_addresses() {
     let server = Server::northbound();
-    let first = started(&server, all_lists(vec![outside(), isolated()], two_pods())).await;
+    let first = Controller::started(&server, all_lists(vec![outside(), isolated()], two_pods())).await;
     assert!(first.engine.foreign().is_empty(), "{}", first.engine.foreign());
     drop(first);
     let (before, done) = (dump(&server), server.transactions());
     // The annotations were not written before the end: the addresses come from the ports.
     let mut all = two_pods();
     all.reverse();
-    let second = started(&server, all_lists(vec![isolated(), outside()], all)).await;
+    let second = Controller::started(&server, all_lists(vec![isolated(), outside()], all)).await;
     assert_eq!((second.metrics.transactions.get(), server.transactions()), (0, done));
     assert_eq!(dump(&server), before);
 }
@@ -190,9 +178,9 @@ async fn a_restart_over_the_same_networks_sends_nothing_and_keeps_addresses() {
 async fn a_restart_removes_the_networks_that_went_meanwhile_and_only_those() {
     let server = Server::northbound();
     let plain = || vec![pod("x", "plain", "uid-p", "n1")];
-    drop(started(&server, all_lists(vec![], plain())).await);
+    drop(Controller::started(&server, all_lists(vec![], plain())).await);
     let before = dump(&server);
-    drop(started(&server, all_lists(vec![outside(), isolated()], two_pods())).await);
+    drop(Controller::started(&server, all_lists(vec![outside(), isolated()], two_pods())).await);
     assert!(dump(&server).len() > before.len() + 15);
     // A network of ovn-kubernetes, and a switch of somebody's.
     server.nbctl(&["ls-add", "other_ovn_layer2_switch"]);
@@ -203,7 +191,7 @@ async fn a_restart_removes_the_networks_that_went_meanwhile_and_only_those() {
         "external_ids:k8s.ovn.org/network=other",
     ]);
     server.nbctl(&["ls-add", "somebodys"]);
-    let controller = started(&server, all_lists(vec![], plain())).await;
+    let controller = Controller::started(&server, all_lists(vec![], plain())).await;
     has(&server, &["ls-list"], &["other_ovn_layer2_switch", "somebodys"]);
     assert!(!controller.engine.foreign().is_empty(), "ovn-kubernetes' own is still told of");
     drop(controller);
@@ -216,7 +204,8 @@ async fn a_restart_removes_the_networks_that_went_meanwhile_and_only_those() {
 #[tokio::test]
 async fn what_somebody_else_changes_in_a_network_is_put_right() {
     let server = Server::northbound();
-    let mut controller = started(&server, all_lists(vec![outside(), isolated()], two_pods())).await;
+    let mut controller =
+        Controller::started(&server, all_lists(vec![outside(), isolated()], two_pods())).await;
     let before = dump(&server);
     for args in [
         &["ls-del", "ovn-ls-24"][..],
@@ -253,7 +242,7 @@ async fn an_existing_switch_of_the_name_is_taken_over() {
         "external_ids:gateway_ip=172.16.24.1/24",
     ]);
     let uuid = server.nbctl(&["--bare", "--columns=_uuid", "find", "Logical_Switch", "name=ovn-ls-24"]);
-    let _controller = started(&server, all_lists(vec![outside()], two_pods())).await;
+    let _controller = Controller::started(&server, all_lists(vec![outside()], two_pods())).await;
     assert_eq!(
         server.nbctl(&["--bare", "--columns=_uuid", "find", "Logical_Switch", "name=ovn-ls-24"]),
         uuid

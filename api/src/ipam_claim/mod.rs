@@ -52,18 +52,14 @@ impl Claim {
             Some(other) => return Err(format!("spec.network is {}; a text is needed", quoted(other))),
             None => return Err("spec.network is missing; the name of a virtual network is needed".to_owned()),
         };
-        let (namespace, name) = match network.split_once('/') {
-            Some((namespace, name)) => (Some(namespace), name),
-            None => (None, network),
-        };
-        if namespace.into_iter().chain([name]).any(|label| check_name(label).is_err()) {
-            return Err(format!(
+        let network = NetworkRef::parse(network, |label| check_name(label).is_ok()).ok_or_else(|| {
+            format!(
                 "spec.network is `{}`, which is no name of a virtual network; NAME or NAMESPACE/NAME is needed",
                 quoted(network)
-            ));
-        }
+            )
+        })?;
         Ok(Self {
-            network: NetworkRef { namespace: namespace.map(str::to_owned), name: name.to_owned() },
+            network,
             ips: addresses("status.ips", status.get("ips"))?,
             requests: addresses("spec.ipRequests", spec.get("ipRequests"))?,
             pod: status.get("ownerPod").and_then(Value::as_str).unwrap_or_default().to_owned(),

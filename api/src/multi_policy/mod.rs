@@ -36,17 +36,12 @@ pub fn networks(text: &str) -> Result<Vec<NetworkRef>, String> {
         ));
     }
     let read = |part: &&str| {
-        let (namespace, name) = match part.split_once('/') {
-            Some((namespace, name)) => (Some(namespace), name),
-            None => (None, *part),
-        };
-        if namespace.into_iter().chain([name]).any(|label| !is_subdomain(label)) {
-            return Err(format!(
+        NetworkRef::parse(part, is_subdomain).ok_or_else(|| {
+            format!(
                 "annotation {POLICY_FOR}: `{}` is no name of a network; NAME or NAMESPACE/NAME is needed",
                 quoted(part)
-            ));
-        }
-        Ok(NetworkRef { namespace: namespace.map(str::to_owned), name: name.to_owned() })
+            )
+        })
     };
     parts.iter().map(read).collect()
 }

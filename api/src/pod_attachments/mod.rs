@@ -76,6 +76,18 @@ pub struct NetworkRef {
     pub name: String,
 }
 
+impl NetworkRef {
+    /// Reads NAME or NAMESPACE/NAME; none where `is_label` holds of a part not.
+    pub(crate) fn parse(text: &str, is_label: impl Fn(&str) -> bool) -> Option<Self> {
+        let (namespace, name) = match text.split_once('/') {
+            Some((namespace, name)) => (Some(namespace), name),
+            None => (None, text),
+        };
+        let good = namespace.into_iter().chain([name]).all(is_label);
+        good.then(|| Self { namespace: namespace.map(str::to_owned), name: name.to_owned() })
+    }
+}
+
 impl fmt::Display for NetworkRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.namespace {

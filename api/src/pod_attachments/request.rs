@@ -325,13 +325,7 @@ fn field(path: &str, name: &str) -> String {
 }
 
 fn network(text: &str) -> Option<NetworkRef> {
-    let label = |text: &str| crate::virtual_network::check_name(text).is_ok();
-    let (namespace, name) = match text.split_once('/') {
-        Some((namespace, name)) => (Some(namespace.to_owned()), name),
-        None => (None, text),
-    };
-    let good = label(name) && namespace.as_deref().is_none_or(label);
-    good.then(|| NetworkRef { namespace, name: name.to_owned() })
+    NetworkRef::parse(text, |label| crate::virtual_network::check_name(label).is_ok())
 }
 
 pub(super) fn is_interface_name(name: &str) -> bool {

@@ -6,21 +6,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 
-use super::reports::{self, Report};
-use crate::metrics::{ErrorKind, Metrics};
+use super::reports::Report;
+use crate::metrics::ErrorKind;
 use crate::state::{ClaimReport, ClaimStatus, NewClaim, Notice, NoticeKind, ObjectRef};
-
-/// Writes reports until the other end of the channel is gone.
-pub async fn run(
-    client: Client,
-    reports: mpsc::UnboundedReceiver<ClaimReport>,
-    notices: mpsc::UnboundedSender<Notice>,
-    metrics: Metrics,
-) {
-    reports::run(client, reports, notices, metrics).await;
-}
 
 impl Report for ClaimReport {
     const KIND: ErrorKind = ErrorKind::IpamClaim;
@@ -105,10 +94,13 @@ mod tests {
     use axum::http::{Method, StatusCode};
     use axum::response::IntoResponse;
 
+    use tokio::sync::mpsc;
+
     use super::*;
     use crate::index::convert::StatefulSet;
     use crate::kubernetes::fake;
-    use crate::kubernetes::reports::COLLECT;
+    use crate::kubernetes::reports::{COLLECT, run};
+    use crate::metrics::Metrics;
 
     #[derive(Default)]
     struct Server {

@@ -1,13 +1,13 @@
 //! Everything that talks to the API server: watches, annotations, events, the lease.
 
 pub mod annotate;
-pub mod claim_status;
+mod claim_status;
 pub mod events;
 #[cfg(test)]
 pub(crate) mod fake;
 pub mod lease;
-pub mod network_status;
-mod reports;
+mod network_status;
+pub mod reports;
 pub mod watch;
 
 use std::time::Duration;

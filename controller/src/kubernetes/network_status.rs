@@ -6,21 +6,10 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
-use tokio::sync::mpsc;
 
-use super::reports::{self, Report};
-use crate::metrics::{ErrorKind, Metrics};
-use crate::state::{NetworkReport, Notice, ObjectRef};
-
-/// Writes reports until the other end of the channel is gone.
-pub async fn run(
-    client: Client,
-    reports: mpsc::UnboundedReceiver<NetworkReport>,
-    notices: mpsc::UnboundedSender<Notice>,
-    metrics: Metrics,
-) {
-    reports::run(client, reports, notices, metrics).await;
-}
+use super::reports::Report;
+use crate::metrics::ErrorKind;
+use crate::state::{NetworkReport, ObjectRef};
 
 impl Report for NetworkReport {
     const KIND: ErrorKind = ErrorKind::NetworkStatus;
@@ -84,9 +73,12 @@ mod tests {
     use axum::http::Method;
     use serde_json::Value;
 
+    use tokio::sync::mpsc;
+
     use super::*;
     use crate::kubernetes::fake;
-    use crate::kubernetes::reports::{COLLECT, write};
+    use crate::kubernetes::reports::{COLLECT, run, write};
+    use crate::metrics::Metrics;
 
     fn report(used: u64, finalizer: bool) -> NetworkReport {
         let object = ObjectRef {

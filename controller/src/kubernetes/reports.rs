@@ -25,7 +25,7 @@ const RETRY: Duration = Duration::from_secs(5);
 const AT_ONCE: usize = 8;
 
 /// What an object should hold.
-pub(super) trait Report: Debug + Clone + Send + 'static {
+pub trait Report: Debug + Clone + Send + 'static {
     /// What failures are counted as.
     const KIND: ErrorKind;
 
@@ -53,7 +53,7 @@ struct Waiting<R> {
 }
 
 /// Writes reports until the other end of the channel is gone.
-pub(super) async fn run<R: Report>(
+pub async fn run<R: Report>(
     client: Client,
     mut reports: mpsc::UnboundedReceiver<R>,
     notices: mpsc::UnboundedSender<Notice>,

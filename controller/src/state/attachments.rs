@@ -119,6 +119,20 @@ impl Asked {
     }
 }
 
+/// Why a pod waits.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) notice: Notice,
+    /// What it asks for although another pod has it.
+    of_another: Option<Asked>,
+}
+
+impl From<Notice> for Refusal {
+    fn from(notice: Notice) -> Self {
+        Self { notice, of_another: None }
+    }
+}
+
 /// One interface that a pod gets.
 struct One {
     attached: Attached,
@@ -130,7 +144,7 @@ struct One {
 
 impl State {
     /// The pod's attachments, with addresses that are its own from now on; `None` until the pod that used a claim of it before is gone.
-    pub(super) fn attach(&mut self, seen: &SeenPod) -> Result<Option<Vec<Attached>>, Notice> {
+    pub(super) fn attach(&mut self, seen: &SeenPod) -> Result<Option<Vec<Attached>>, Refusal> {
         if let Some(kept) = self.kept_attachments(seen) {
             for attached in &kept {
                 self.keep(seen, attached)?;
@@ -161,19 +175,19 @@ impl State {
                     failed = Some(None);
                     break;
                 }
-                Err(Refused::Told(kind, error)) => {
+                Err(Refused::Told(kind, error, of_another)) => {
                     let message = format!("annotation {key}: interface {}: {error}", wanted.interface);
-                    failed = Some(Some(trouble(kind, message)));
+                    failed = Some(Some(Refusal { notice: trouble(kind, message), of_another }));
                     break;
                 }
             }
         }
         let failed = failed.or_else(|| {
             let error = self.add_routes(request, &mut found).err()?;
-            Some(Some(trouble(NoticeKind::Malformed, format!("annotation {ROUTES}: {error}"))))
+            Some(Some(trouble(NoticeKind::Malformed, format!("annotation {ROUTES}: {error}")).into()))
         });
         self.networks.touched.extend(found.iter().map(|attached| attached.network.clone()));
-        let Some(notice) = failed else {
+        let Some(refusal) = failed else {
             for (claim, interface) in used {
                 self.hold(claim, seen, &interface);
             }
@@ -186,7 +200,7 @@ impl State {
         for (claim, _) in used {
             self.forget_unless_known(&claim.name);
         }
-        notice.map_or(Ok(None), Err)
+        refusal.map_or(Ok(None), Err)
     }
 
     /// The attachments of a pod that has been made before; none if it has not been.
@@ -216,7 +230,7 @@ impl State {
     fn keep(&mut self, seen: &SeenPod, attached: &Attached) -> Result<(), Notice> {
         let owner = Owner { uid: seen.pod.uid.clone(), key: attached.key.clone() };
         // A pod uses the claim that it named when it was made.
-        let used = self.claim_of(seen, attached).filter(|_| seen.believed);
+        let used = seen.believed.then(|| self.claim_of(seen, attached)).flatten();
         if self.network_ipam.get(&attached.network, &owner).is_some() {
             if let Some(used) = used {
                 self.network_ipam.adopt(&attached.network, &owner, &used.name, self.now);
@@ -276,14 +290,12 @@ impl State {
         let ips = claim.as_ref().map_or(&wanted.ips, |claim| &claim.ips);
         let wish =
             Wish { ips, mac: wanted.mac, claim: claim.as_ref().map(|claim| &claim.name), is_old: false };
-        let given = self.network_ipam.give(&name, &owner, wish, self.now);
-        self.asked_of_another = given.as_ref().err().and_then(|error| Asked::of(error, &name));
-        let grant = given.map_err(|error| {
+        let grant = self.network_ipam.give(&name, &owner, wish, self.now).map_err(|error| {
             let kind = match error {
                 GrantError::Exhausted(_) => NoticeKind::NetworkExhausted,
                 _ => NoticeKind::Network,
             };
-            (kind, format!("virtual network {name}: {error}"))
+            Refused::Told(kind, format!("virtual network {name}: {error}"), Asked::of(&error, &name))
         })?;
         let attached = Attached {
             key,
@@ -317,8 +329,8 @@ impl State {
     }
 
     /// The notice for the pod that has what a waiting pod asks for.
-    pub(super) fn conflict_of(&self, waiting: &NamespacedName, asked: &Asked) -> Option<Notice> {
-        let Asked { uid, what, network } = asked;
+    pub(super) fn conflict_of(&self, waiting: &NamespacedName, refusal: &Refusal) -> Option<Notice> {
+        let Asked { uid, what, network } = refusal.of_another.as_ref()?;
         // Only when something new is told of a pod.
         let (holder, _) =
             self.uids.iter().find(|(_, other)| *other == uid).filter(|(name, _)| *name != waiting)?;

@@ -243,8 +243,6 @@ pub struct State {
     ipam_claims: ipam_claims::IpamClaims,
     /// Addresses on virtual networks.
     network_ipam: NetworkIpam,
-    /// What the last pod that was refused something on a virtual network asked for although another pod has it.
-    asked_of_another: Option<attachments::Asked>,
     /// Nodes that have no ranges because of an error.
     failed_nodes: BTreeMap<String, SeenNode>,
     /// Pods without an address, oldest first.
@@ -285,7 +283,6 @@ impl State {
             multi_policies: multi_policies::Known::default(),
             ipam_claims: ipam_claims::IpamClaims::default(),
             network_ipam: NetworkIpam::default(),
-            asked_of_another: None,
             failed_nodes: BTreeMap::new(),
             waiting: waiting::Waiting::default(),
             found_ports: Vec::new(),

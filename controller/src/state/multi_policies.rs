@@ -151,6 +151,26 @@ mod tests {
     }
 
     #[test]
+    fn a_policy_follows_when_a_node_takes_the_networks_name_and_leaves_it() {
+        let mut state = state();
+        // Of two networks with one name the older one is there.
+        state.virtual_networks(Watched::Reset(vec![
+            for_all("y", "red", 2, "172.16.25.0/24"),
+            for_all("z", "red", 1, "172.16.26.0/24"),
+        ]));
+        state.multi_policies(Watched::Apply(policy("p", Some("red"), &all_from("a"))));
+        assert_eq!(about(&state, "p"), ["z/red"]);
+        let object = json!({ "metadata": { "name": "red", "uid": "red" } });
+        let node = crate::index::convert::node(serde_json::from_value(object).unwrap()).unwrap();
+        state.nodes(Watched::Apply(node));
+        assert_eq!(about(&state, "p"), ["y/red"], "neither is there");
+        let effects = state.nodes(Watched::Delete("red".to_owned()));
+        assert_eq!(about(&state, "p"), ["z/red"]);
+        let unit = Unit::MultiPolicy(NamespacedName::new("z", "red"), NamespacedName::new("x", "p"));
+        assert!(effects.dirty.contains(&unit), "at the same time as the network: {:?}", effects.dirty);
+    }
+
+    #[test]
     fn what_cannot_be_read_closes_and_is_told_once() {
         let mut state = state();
         state.virtual_networks(Watched::Apply(blue("172.16.24.0/24")));

@@ -8,7 +8,7 @@ use api::network_attachment::STATUS;
 use api::ovn_name;
 use api::pod_attachments::{IFACE_LIST, PodAttachments};
 
-use super::attachments::{entries, iface_list};
+use super::attachments::{Refusal, entries, iface_list};
 use super::{Effects, FoundAttachment, Notice, NoticeKind, ObjectRef, State, Watched, network};
 use crate::alloc::{Allocation, IpamError};
 use crate::index::convert::SeenPod;
@@ -88,7 +88,7 @@ impl State {
         // The pod's port would have the name of a node's uplink: nodes take precedence.
         if !seen.pod.host_network && self.index.is_uplink(&ovn_name::pod_port(&name.namespace, &name.name)) {
             let notice = self.name_conflict(&seen);
-            self.wait(seen, Some(notice), effects);
+            self.wait(seen, Some(notice.into()), effects);
             return;
         }
         if seen.pod.host_network {
@@ -108,17 +108,16 @@ impl State {
             let networks = self.network_ipam.release(&seen.pod.uid, self.now);
             self.networks.touched.extend(networks);
         }
-        self.asked_of_another = None;
         match self.settle(&seen) {
             Ok(Some((allocation, attachments))) => self.place(seen, &allocation, attachments, effects),
             Ok(None) => self.wait(seen, None, effects),
-            Err(notice) => self.wait(seen, Some(notice), effects),
+            Err(refusal) => self.wait(seen, Some(refusal), effects),
         }
     }
 
     /// The pod's addresses on the cluster's network and its attachments to others; `None` until its node has ranges, and until the pod
     /// that used its claims before is gone.
-    fn settle(&mut self, seen: &SeenPod) -> Result<Option<(Allocation, Vec<Attached>)>, Notice> {
+    fn settle(&mut self, seen: &SeenPod) -> Result<Option<(Allocation, Vec<Attached>)>, Refusal> {
         let Some(attachments) = self.attach(seen)? else { return Ok(None) };
         Ok(self.address(seen)?.map(|allocation| (allocation, attachments)))
     }
@@ -288,7 +287,7 @@ impl State {
                     effects.release.push(seen.pod.uid.clone());
                 }
                 let pod = Pod { addresses: Vec::new(), mac: None, ..seen.pod };
-                self.wait(SeenPod { pod, ..seen }, Some(notice), effects);
+                self.wait(SeenPod { pod, ..seen }, Some(notice.into()), effects);
             } else {
                 self.apply_pod(seen, effects);
             }
@@ -314,15 +313,15 @@ impl State {
     }
 
     /// Keeps a pod that cannot have an address yet. The error is reported once.
-    fn wait(&mut self, seen: SeenPod, notice: Option<Notice>, effects: &mut Effects) {
+    fn wait(&mut self, seen: SeenPod, refusal: Option<Refusal>, effects: &mut Effects) {
         let name = seen.pod.name.clone();
         // Services and policies may already refer to it.
         effects.dirty.extend(self.index.apply_pod(seen.pod.clone()));
         self.waiting.insert(seen);
-        let asked = self.asked_of_another.take();
-        if let Some(notice) = notice.filter(|notice| self.waiting.tell(&name, &notice.message)) {
-            effects.notices.push(notice);
-            effects.notices.extend(asked.and_then(|asked| self.conflict_of(&name, &asked)));
+        if let Some(refusal) = refusal.filter(|refusal| self.waiting.tell(&name, &refusal.notice.message)) {
+            let of_another = self.conflict_of(&name, &refusal);
+            effects.notices.push(refusal.notice);
+            effects.notices.extend(of_another);
         }
     }
 
@@ -375,7 +374,7 @@ impl State {
             match self.settle(&seen) {
                 Ok(Some((allocation, attachments))) => self.place(seen, &allocation, attachments, effects),
                 Ok(None) => {}
-                Err(notice) => {
+                Err(Refusal { notice, .. }) => {
                     tracing::debug!(message = notice.message, "pod still waits for an address");
                     if notice.kind == NoticeKind::Exhausted {
                         return;

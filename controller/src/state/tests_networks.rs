@@ -206,6 +206,10 @@ fn an_address_that_another_pod_has_is_given_when_the_database_let_go_of_it() {
     );
     assert!(holder.message.contains("pod x/b asks for its address 172.16.24.9 on virtual network x/blue"));
     assert!(messages(&state.pods(Watched::Apply(asks("b")))).is_empty(), "told once");
+    let effects = state.nodes(Watched::Apply(node("n1")));
+    assert!(messages(&effects).is_empty(), "{:?}", messages(&effects));
+    let effects = state.pods(Watched::Apply(asking("c", r#"[{"name":"none","interface":"net1"}]"#)));
+    assert_eq!(effects.notices.len(), 1, "what is told of one pod is about that: {:?}", messages(&effects));
     assert_eq!(state.network_ipam.counts(&NamespacedName::new("x", "blue")).0, 2, "all or nothing");
     let effects = state.pods(Watched::Delete(NamespacedName::new("x", "a")));
     assert_eq!(effects.release, ["a"]);

@@ -83,6 +83,25 @@ impl Controller {
         Self::led(client, config, Leadership::always()).await
     }
 
+    /// Starts one beside or after others, with its first lists. The lock of one that has just ended is free when the server has noticed.
+    pub(crate) async fn started(server: &Server, inputs: Vec<Input>) -> Self {
+        let mut controller = Self::start(server.client(), config()).await;
+        controller.wait_for_lock().await;
+        controller.feed(inputs).await;
+        controller
+    }
+
+    pub(crate) async fn wait_for_lock(&mut self) {
+        for _ in 0..1000 {
+            self.engine.settle().await.unwrap();
+            if !self.reason.borrow().as_ref().is_some_and(|reason| reason.contains("lock")) {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        panic!("the lock does not become free");
+    }
+
     pub(crate) async fn led(client: Client, config: Config, leadership: Leadership) -> Self {
         let metrics = Metrics::default();
         let (patch_sender, patches) = mpsc::unbounded_channel();

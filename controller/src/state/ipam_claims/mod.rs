@@ -16,6 +16,7 @@ use crate::alloc::GrantError;
 use crate::index::convert::StatefulSet;
 use crate::index::network::SeenClaim;
 pub use report::{ClaimReport, ClaimStatus, NewClaim};
+use using::uses;
 pub(super) use using::{Refused, Used};
 
 /// The pod that uses a claim.
@@ -122,7 +123,7 @@ impl State {
             && !self.ipam_claims.holders.contains_key(&name)
             && let Some(network) = self.ipam_claims.network_of(&name)
         {
-            self.retry_pods_of_network(&network, effects);
+            self.retry_pods_of_claim(&name, &network, effects);
         }
     }
 
@@ -164,6 +165,16 @@ impl State {
         if self.ipam_claims.failed.insert(name.clone(), error.clone()).as_ref() != Some(&error) {
             let message = format!("IPAMClaim {name}: {error}; pods that name the claim wait");
             effects.notices.push(Notice { kind, object: Some(object), message });
+        }
+    }
+
+    /// A claim says something new: pods that use it may have waited for that, the oldest first.
+    fn retry_pods_of_claim(&mut self, name: &NamespacedName, network: &str, effects: &mut Effects) {
+        for pod in self.waiting.of_network(network, self.definitions.naming(network)) {
+            let seen = self.waiting.get(&pod).filter(|seen| uses(seen, name)).cloned();
+            if let Some(seen) = seen {
+                self.apply_pod(seen, effects);
+            }
         }
     }
 

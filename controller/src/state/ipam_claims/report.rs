@@ -41,15 +41,11 @@ pub struct NewClaim {
 impl State {
     /// What is to be written into the objects of claims that something happened to since the last call.
     pub fn claim_reports(&mut self) -> Vec<ClaimReport> {
-        let dropped = std::mem::take(&mut self.ipam_claims.dropped).into_iter().map(|name| ClaimReport {
-            object: ObjectRef::named(KIND, &name),
-            status: None,
-            new: None,
-        });
-        let dropped: Vec<_> = dropped.collect();
+        let dropped = std::mem::take(&mut self.ipam_claims.dropped).into_iter();
         let touched = std::mem::take(&mut self.ipam_claims.touched);
         let reports = touched.iter().filter_map(|name| self.claim_report(name));
-        reports.chain(dropped).collect()
+        let no_more = |name| ClaimReport { object: ObjectRef::named(KIND, &name), status: None, new: None };
+        reports.chain(dropped.map(no_more)).collect()
     }
 
     /// None if the object holds it already, or nothing is kept for the claim.

@@ -2,8 +2,9 @@
 
 use api::NamespacedName;
 use api::ipam_claim::name_of;
-use api::pod_attachments::{Attachment, StaticIp};
+use api::pod_attachments::{Attachment, Selection, StaticIp};
 
+use super::super::attachments::Asked;
 use super::super::{NoticeKind, State};
 use super::Holder;
 use crate::index::convert::{SeenPod, StatefulSet};
@@ -22,16 +23,28 @@ pub(in super::super) struct Used {
 /// Why a pod gets nothing.
 #[derive(Debug)]
 pub(in super::super) enum Refused {
-    /// To be told to its user.
-    Told(NoticeKind, String),
+    /// To be told to its user, and to that of another pod which has what it asks for.
+    Told(NoticeKind, String, Option<Asked>),
     /// The pod that used the claim before is gone, and its port is about to go.
     Soon,
 }
 
 impl From<(NoticeKind, String)> for Refused {
     fn from((kind, message): (NoticeKind, String)) -> Self {
-        Self::Told(kind, message)
+        Self::Told(kind, message, None)
     }
+}
+
+/// Whether a pod uses a claim, by its own words or as a pod of a StatefulSet.
+pub(super) fn uses(seen: &SeenPod, claim: &NamespacedName) -> bool {
+    let selections = || seen.selections.as_ref().ok().into_iter().flatten();
+    let own = seen.request.as_ref().ok().into_iter().flat_map(|request| &request.attachments);
+    let interfaces = own.map(|one| &one.interface).chain(selections().map(|one| &one.interface));
+    let is_made_for = |interface: &String| name_of(&seen.pod.name.name, interface) == claim.name;
+    let names = |one: &Selection| one.claim().is_ok_and(|named| named == Some(claim.name.as_str()));
+    seen.pod.name.namespace == claim.namespace
+        && (selections().any(names)
+            || (seen.stateful_set.is_some() && interfaces.into_iter().any(is_made_for)))
 }
 
 impl State {
@@ -42,7 +55,7 @@ impl State {
         wanted: &Attachment,
         network: &Network,
     ) -> Result<Option<Used>, Refused> {
-        let refused = |message: String| Refused::Told(NoticeKind::Network, message);
+        let refused = |message: String| Refused::from((NoticeKind::Network, message));
         let space = &seen.pod.name.namespace;
         let (name, set) = match (&wanted.claim, &seen.stateful_set) {
             (Some(claim), _) => (NamespacedName::new(space, claim), None),

@@ -276,12 +276,14 @@ impl State {
         let seen = known.seen.clone();
         self.networks.known.remove(&name);
         self.apply_network(seen, effects);
+        self.policies_may_be_about_others(effects);
     }
 
     /// A node is gone, and with it its name.
     pub(super) fn node_name_is_free(&mut self, effects: &mut Effects) {
         if !self.networks.conflicting.is_empty() {
             self.retry_networks(effects);
+            self.policies_may_be_about_others(effects);
         }
     }
 
