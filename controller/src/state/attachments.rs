@@ -127,9 +127,9 @@ pub(super) struct Refusal {
     of_another: Option<Asked>,
 }
 
-impl From<Notice> for Refusal {
+impl From<Notice> for Box<Refusal> {
     fn from(notice: Notice) -> Self {
-        Self { notice, of_another: None }
+        Self::new(Refusal { notice, of_another: None })
     }
 }
 
@@ -144,7 +144,7 @@ struct One {
 
 impl State {
     /// The pod's attachments, with addresses that are its own from now on; `None` until the pod that used a claim of it before is gone.
-    pub(super) fn attach(&mut self, seen: &SeenPod) -> Result<Option<Vec<Attached>>, Refusal> {
+    pub(super) fn attach(&mut self, seen: &SeenPod) -> Result<Option<Vec<Attached>>, Box<Refusal>> {
         if let Some(kept) = self.kept_attachments(seen) {
             for attached in &kept {
                 self.keep(seen, attached)?;
@@ -177,7 +177,7 @@ impl State {
                 }
                 Err(Refused::Told(kind, error, of_another)) => {
                     let message = format!("annotation {key}: interface {}: {error}", wanted.interface);
-                    failed = Some(Some(Refusal { notice: trouble(kind, message), of_another }));
+                    failed = Some(Some(Box::new(Refusal { notice: trouble(kind, message), of_another })));
                     break;
                 }
             }

@@ -117,7 +117,7 @@ impl State {
 
     /// The pod's addresses on the cluster's network and its attachments to others; `None` until its node has ranges, and until the pod
     /// that used its claims before is gone.
-    fn settle(&mut self, seen: &SeenPod) -> Result<Option<(Allocation, Vec<Attached>)>, Refusal> {
+    fn settle(&mut self, seen: &SeenPod) -> Result<Option<(Allocation, Vec<Attached>)>, Box<Refusal>> {
         let Some(attachments) = self.attach(seen)? else { return Ok(None) };
         Ok(self.address(seen)?.map(|allocation| (allocation, attachments)))
     }
@@ -313,7 +313,7 @@ impl State {
     }
 
     /// Keeps a pod that cannot have an address yet. The error is reported once.
-    fn wait(&mut self, seen: SeenPod, refusal: Option<Refusal>, effects: &mut Effects) {
+    fn wait(&mut self, seen: SeenPod, refusal: Option<Box<Refusal>>, effects: &mut Effects) {
         let name = seen.pod.name.clone();
         // Services and policies may already refer to it.
         effects.dirty.extend(self.index.apply_pod(seen.pod.clone()));
@@ -374,7 +374,8 @@ impl State {
             match self.settle(&seen) {
                 Ok(Some((allocation, attachments))) => self.place(seen, &allocation, attachments, effects),
                 Ok(None) => {}
-                Err(Refusal { notice, .. }) => {
+                Err(refusal) => {
+                    let notice = refusal.notice;
                     tracing::debug!(message = notice.message, "pod still waits for an address");
                     if notice.kind == NoticeKind::Exhausted {
                         return;
