@@ -1,4 +1,4 @@
-//! The command line of `e2e`: every suite with its parameters, as the test programs of the same names run it without.
+//! The command line of `e2e`: the demonstration, and every suite with its parameters, as the test programs of the same names run it without.
 
 use std::process::ExitCode;
 
@@ -7,24 +7,32 @@ use libtest_mimic::Arguments;
 
 use crate::harness::{Group, Program, Settings};
 use crate::{
-    demonstration, fault_injection, flow_cache_equivalence, flow_cache_invariants, instruction_count,
+    demo, demonstration, fault_injection, flow_cache_equivalence, flow_cache_invariants, instruction_count,
     kernel_datapath, node_lifecycle, ovn_kubernetes_parity, pod_churn, scale, scoped_changes, service_matrix,
     supervision, uplink_migration, virtual_networks,
 };
 
-/// One suite by hand.
+/// The demonstration, or one suite by hand.
 #[derive(Debug, Parser)]
 #[command(name = "e2e")]
 pub struct Args {
     #[command(flatten)]
     settings: Settings,
     #[command(subcommand)]
-    suite: Suite,
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Show that a cluster works, in a table.
+    Demo(demo::Args),
+    #[command(flatten)]
+    Suite(Suite),
 }
 
 #[derive(Debug, Subcommand)]
 enum Suite {
-    /// The table of `testbed demo`.
+    /// The table of `e2e demo`, every way of a connection, and services that change.
     Demonstration(demonstration::Args),
     /// Bad input and missing services: clear errors, nothing left behind, and recovery.
     FaultInjection(fault_injection::Args),
@@ -57,10 +65,14 @@ enum Suite {
 }
 
 impl Args {
-    /// Runs the suite.
+    /// Runs the demonstration or the suite.
     #[must_use]
     pub fn run(self) -> ExitCode {
-        let Self { settings, suite } = self;
+        let Self { settings, verb } = self;
+        let suite = match verb {
+            Verb::Demo(args) => return args.main(settings.name.as_deref().unwrap_or("demo"), settings.keep),
+            Verb::Suite(suite) => suite,
+        };
         let (program, name) = suite.names();
         let cluster = settings.name.clone().unwrap_or_else(|| name.to_owned());
         let program = Program::new(program, settings).with_all(suite.groups(&cluster));

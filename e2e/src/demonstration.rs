@@ -4,9 +4,9 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use crate::demo;
 use testbed::cluster::Shape;
 use testbed::cluster::config::Datapath;
-use testbed::demo;
 use testbed::ui::Progress;
 
 use crate::harness::{Case, Group, Program, Settings, flags};

@@ -3,7 +3,9 @@
 #![forbid(unsafe_code)]
 
 pub mod cli;
+pub mod demo;
 pub mod demonstration;
+pub(crate) mod expect;
 pub mod fault_injection;
 pub mod flow_cache_equivalence;
 pub mod flow_cache_invariants;

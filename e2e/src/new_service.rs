@@ -6,15 +6,15 @@ use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
+use crate::demo::Pods;
+use crate::harness::Checks;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use testbed::cluster::Bed;
 use testbed::cluster::config::{EXT_IP, node_ip};
-use testbed::demo::Pods;
 use testbed::exec;
 use testbed::tools::{Answer, Attempt};
 use testbed::traffic::{self, Place};
-use testbed::ui::Checks;
 
 const NAMESPACE: &str = "shop";
 const NAME: &str = "newcomer";

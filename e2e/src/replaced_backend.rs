@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::demo::Pods;
+use crate::demo::echoes::{self, Echo, Service};
+use crate::harness::Checks;
 use testbed::cluster::Bed;
 use testbed::cluster::config::node_ip;
-use testbed::demo::Pods;
-use testbed::demo::echoes::{self, Echo, Service};
 use testbed::traffic::Place;
-use testbed::ui::Checks;
 
 /// Port of the service.
 const PORT: u16 = 7201;

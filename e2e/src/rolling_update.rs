@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use api::admin::{Protocol, ServiceTraffic};
 
+use crate::demo::Pods;
+use crate::demo::echoes::{self, Echo, Service};
+use crate::harness::Checks;
 use testbed::cluster::Bed;
 use testbed::cluster::config::Datapath;
-use testbed::demo::Pods;
-use testbed::demo::echoes::{self, Echo, Service};
 use testbed::traffic::Place;
-use testbed::ui::Checks;
 
 /// Port of the service.
 const PORT: u16 = 7202;

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use api::admin::{PathTotals, ServicePath};
 
+use crate::demo::Pods;
+use crate::demo::echoes::{self, Echo, Service};
+use crate::harness::Checks;
 use testbed::cluster::Bed;
-use testbed::demo::Pods;
-use testbed::demo::echoes::{self, Echo, Service};
 use testbed::exec;
 use testbed::traffic::Place;
-use testbed::ui::Checks;
 
 /// Where the clients are, and the service is kept off the cache.
 const NODE: &str = "n1";

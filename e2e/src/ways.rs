@@ -7,11 +7,11 @@ use anyhow::{Context, Result, ensure};
 use api::admin::{Amount, Protocol, ServiceTraffic};
 use serde_json::{Value, json};
 
+use crate::demo::echoes::PORT;
+use crate::demo::ways::{Scene, Way, carried};
+use crate::harness::Checks;
 use testbed::cluster::Bed;
 use testbed::cluster::config::OvsDatapath;
-use testbed::demo::echoes::PORT;
-use testbed::demo::ways::{Scene, Way, carried};
-use testbed::ui::Checks;
 
 /// Round trips of a connection.
 const COUNT: u64 = 1000;

@@ -11,15 +11,15 @@ use crate::cluster::{Bed, Shape, installed, node_state};
 use crate::host::{init, relay};
 use crate::nodes::{kubelet, scheduler};
 use crate::runtime::block_on;
-use crate::{demo, images, pod, tools, ui};
+use crate::{images, pod, tools, ui};
 
 /// A Slipstream cluster on one machine.
 #[derive(Debug, Parser)]
 #[command(name = "testbed")]
 pub struct Args {
-    /// Name of the cluster: `bed`, or for `demo` the name of the verb.
-    #[arg(long, global = true)]
-    name: Option<String>,
+    /// Name of the cluster.
+    #[arg(long, global = true, default_value = "bed")]
+    name: String,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -90,8 +90,6 @@ enum Verb {
     },
     /// Wait until the controller has compared the northbound database with what it wants, and fail if it ever differed.
     Verify,
-    /// Show that a cluster works, in a table.
-    Demo(demo::Args),
     /// The traffic tool.
     #[command(subcommand)]
     Probe(tools::Args),
@@ -114,8 +112,6 @@ impl Args {
     /// Does what was asked.
     pub fn run(self) -> Result<ExitCode> {
         let Self { name, verb } = self;
-        let or = |default: &str| name.clone().unwrap_or_else(|| default.to_owned());
-        let name = or("bed");
         let open = || Bed::open(&name);
         match verb {
             Verb::Up(shape) => {
@@ -152,7 +148,6 @@ impl Args {
             Verb::Restart { host, process } => open()?.host(&host).restart(&process)?,
             Verb::Reboot { node } => open()?.reboot(&node)?,
             Verb::Verify => ui::say(open()?.verified()?),
-            Verb::Demo(args) => return verdict(args.run(&or("demo"))?),
             Verb::Probe(args) => args.run()?,
             Verb::HostInit { host, bed, disk } => init::run(&host, &bed, disk)?,
             Verb::Relay(args) => block_on(args.run())?,

@@ -3,13 +3,12 @@
 //!
 //! [`cluster`] brings clusters up and down; [`host`] is one host of them; [`nodes`] plays scheduler and kubelet;
 //! [`images`] makes the container images of real nodes; [`tools`] makes and answers traffic; [`traffic`] has them used and says
-//! what came of it; [`metrics`] reads what processes have counted; [`demo`] shows that a cluster works. What is tested on clusters
-//! is in the package `e2e`.
+//! what came of it; [`metrics`] reads what processes have counted. What clusters must do is in the package `e2e`, its demonstration
+//! too.
 #![forbid(unsafe_code)]
 
 pub mod cli;
 pub mod cluster;
-pub mod demo;
 pub mod exec;
 pub mod host;
 pub mod images;

@@ -16,7 +16,7 @@ pub(crate) struct Args {
     /// Use real nodes on which everything of Slipstream, OVN and Open vSwitch is installed by the chart, as pods of our image.
     #[arg(long, conflicts_with = "real")]
     installed: bool,
-    /// Passed on to `testbed demo`.
+    /// Passed on to `e2e demo`.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<String>,
 }
@@ -33,20 +33,24 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.keep {
         rest.insert(0, "--keep".into());
     }
-    testbed("demo", &rest)
+    start("e2e", "demo", &rest)
 }
 
 /// Sets up, builds, and runs one verb of the test bed.
 pub(crate) fn testbed(verb: &str, args: &[String]) -> Result<()> {
-    setup::ensure_beside(scope(args), || build(&[]))?;
+    start("testbed", verb, args)
+}
+
+fn start(program: &str, verb: &str, args: &[String]) -> Result<()> {
+    setup::ensure_beside(scope(args), || build(&[program]))?;
     if args.iter().any(|arg| arg == "chart" || arg == "--install=chart") {
         image::for_test_bed()?;
     }
-    let status = exec::command(paths::target().join("debug/testbed")).arg(verb).args(args).status()?;
+    let status = exec::command(paths::target().join("debug").join(program)).arg(verb).args(args).status()?;
     if status.success() {
         return Ok(());
     }
-    // The test bed itself has reported the error.
+    // The program itself has reported the error.
     std::process::exit(status.code().unwrap_or(1));
 }
 

@@ -15,10 +15,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use crate::harness::Checks;
 use crate::harness::{self, Case, Group, Jobs, Program, Settings};
 use testbed::cluster::Bed;
 use testbed::cluster::config::{Config, Datapath};
-use testbed::ui::{Checks, Progress};
+use testbed::ui::Progress;
 use world::World;
 
 /// How long a kind of fault may take.

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 
+use crate::expect::{self, Expect};
+use crate::harness::Checks;
 use crate::objects::Objects;
 use testbed::cluster::config::{CONTROLLER_PORT, node_index};
 use testbed::cluster::{Actor, Bed};
-use testbed::traffic::{self, Dial, Expect, Place};
-use testbed::ui::Checks;
+use testbed::traffic::{Dial, Place};
 use testbed::{exec, pod};
 
 /// Where the pods are.
@@ -108,7 +109,7 @@ impl<'a> World<'a> {
         let first = Ipv4Addr::new(10, 244, 0, 8 * (node_index(&node).context("no node")? - 1));
         let client = Ipv4Addr::from(u32::from(first) + 2);
         let expect = Expect::only(&format!("{name} {client}"));
-        let outcome = traffic::settle(self.bed, &Place::Host(node), Dial::tcp(ip, 8080), &expect, HEAL).1;
+        let outcome = expect::settle(self.bed, &Place::Host(node), Dial::tcp(ip, 8080), &expect, HEAL).1;
         outcome.map_err(|seen| anyhow!("pod {name} at {ip}: {seen}"))?;
         Ok(format!("{name} answers at {ip}"))
     }

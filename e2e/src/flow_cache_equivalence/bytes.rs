@@ -19,8 +19,8 @@ use super::frame::{TCP, UDP};
 use super::lessons::{Caches, learn_for, teach};
 use super::scene::{Scene, Who};
 use super::segments;
+use crate::harness::Checks;
 use testbed::tools::packets::{CHECKED, Capture, Frame, to_hex};
-use testbed::ui::Checks;
 
 /// Between two packets, so that they come in their order whichever way each of them takes.
 const PAUSE: Duration = Duration::from_millis(2);

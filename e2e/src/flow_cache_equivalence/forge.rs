@@ -16,9 +16,9 @@ use super::lessons::{Caches, learn};
 use super::scene::{Scene, Who, mac};
 use super::tap::Tap;
 use super::tunnel::{GENEVE_PORT, geneve, on_wire};
+use crate::harness::Checks;
 use testbed::cluster::config::{node_ip, underlay_ip6};
 use testbed::tools::packets::{Frame, Offload};
-use testbed::ui::Checks;
 
 /// Number of the flow that tells the network and the port keys, and of the forged one.
 const KNOWN: u16 = 560;

@@ -24,11 +24,11 @@ use super::pairs::seen::Seen;
 use super::pairs::trace::{Entries, spec};
 use super::scene::{NAMESPACE, Scene, Who};
 use super::tap::Tap;
+use crate::demo::echoes::PORT;
+use crate::harness::Checks;
 use testbed::cluster::config::{EXT_IP, node_ip, underlay_ip6, underlay_mac};
-use testbed::demo::echoes::PORT;
 use testbed::nodes::PodName;
 use testbed::tools::packets::{Frame, Offload};
-use testbed::ui::Checks;
 
 /// The CPU whose slots are used again, and the one whose slots are left alone. A packet's note is made where it is sent.
 const BUSY: &str = "0";

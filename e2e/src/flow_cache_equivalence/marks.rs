@@ -17,8 +17,8 @@ use super::pairs::route;
 use super::pairs::seen::Seen;
 use super::pairs::trace::{Entries, spec};
 use super::scene::{Scene, Who};
-use testbed::demo::echoes::PORT;
-use testbed::ui::Checks;
+use crate::demo::echoes::PORT;
+use crate::harness::Checks;
 
 /// Numbers of the flows.
 const FIRST: u8 = 200;

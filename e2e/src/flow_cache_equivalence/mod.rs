@@ -2,7 +2,7 @@
 //! entry of another pod; what enters OVS before a change teaches nothing after it; and no packet that comes out of OVS is taken for
 //! another one.
 //!
-//! Two groups of trials, each on a cluster of its own: `pods`, some of which concern times, and `sides`.
+//! Three groups of trials, each on a cluster of its own: `compared` and `pods`, some of which concern times, and `sides`.
 
 mod answers;
 mod bytes;
@@ -27,12 +27,12 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
+use crate::harness::Checks;
 use crate::harness::{Case, Group, Jobs, Program, Settings, bring_up, flags};
 use bytes::Pass;
 use scene::Scene;
 use testbed::cluster::Bed;
 use testbed::cluster::config::{Config, Datapath};
-use testbed::ui::Checks;
 
 /// How long a part may take.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -65,7 +65,9 @@ enum Part {
 /// Which cluster a part is played on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Pods alone, and a second cluster without eBPF for some parts.
+    /// Pods alone, after a second cluster without eBPF.
+    Compared,
+    /// Pods alone.
     Pods,
     /// Pods, the node's own ports and the outside.
     Sides,
@@ -94,7 +96,8 @@ impl Part {
 
     fn stage(self) -> Stage {
         match self {
-            Self::Bytes | Self::Spoof | Self::Tunnel | Self::Forge | Self::Race => Stage::Pods,
+            Self::Bytes => Stage::Compared,
+            Self::Spoof | Self::Tunnel | Self::Forge | Self::Race => Stage::Pods,
             Self::Pairs | Self::Held | Self::Answers | Self::Marks | Self::Mirror => Stage::Sides,
         }
     }
@@ -135,11 +138,16 @@ pub fn main() -> ExitCode {
 }
 
 impl Args {
-    /// A trial for each part. Those between pods alone are on a cluster of that name; before `bytes` a second one without eBPF comes and
-    /// goes. The others have a third cluster.
+    /// A trial for each part. Those between pods alone are on a cluster of that name, but for `bytes`, which has one of its own and before
+    /// it one without eBPF. The others have a further cluster.
     #[must_use]
     pub fn groups(self, cluster: &str) -> Vec<Group> {
-        vec![self.clone().pods(cluster), self.sides(&format!("{cluster}-sides"))]
+        let named = |part: &str| format!("{cluster}-{part}");
+        vec![
+            self.clone().compared(&named("bytes"), &named("ovs")),
+            self.clone().on_one(Stage::Pods, "pods", cluster),
+            self.on_one(Stage::Sides, "sides", &named("sides")),
+        ]
     }
 
     fn cases(&self, stage: Stage) -> Vec<Case<Part>> {
@@ -148,20 +156,19 @@ impl Args {
         Part::ALL.iter().filter(wanted).map(|&part| Case::new(part.name(), LIMIT, part)).collect()
     }
 
-    fn pods(self, cluster: &str) -> Group {
-        let (name, plain) = (cluster.to_owned(), format!("{cluster}-ovs"));
+    fn compared(self, cluster: &str, plain: &str) -> Group {
+        let (name, plain) = (cluster.to_owned(), plain.to_owned());
         let clusters = vec![name.clone(), plain.clone()];
-        Group::new("pods", self.cases(Stage::Pods), clusters, move |settings, jobs| {
-            let compares = jobs.selected().any(|part| *part == Part::Bytes);
-            let plain = if compares { self::plain(&plain)? } else { Pass::default() };
+        Group::new("compared", self.cases(Stage::Compared), clusters, move |settings, jobs| {
+            let plain = self::plain(&plain)?;
             settings
                 .on_cluster(config(&name, Datapath::Ebpf)?, jobs, |bed, jobs| self.play(bed, &plain, jobs))
         })
     }
 
-    fn sides(self, cluster: &str) -> Group {
+    fn on_one(self, stage: Stage, prefix: &'static str, cluster: &str) -> Group {
         let name = cluster.to_owned();
-        Group::new("sides", self.cases(Stage::Sides), vec![name.clone()], move |settings, jobs| {
+        Group::new(prefix, self.cases(stage), vec![name.clone()], move |settings, jobs| {
             let nothing = Pass::default();
             settings
                 .on_cluster(config(&name, Datapath::Ebpf)?, jobs, |bed, jobs| self.play(bed, &nothing, jobs))

@@ -15,9 +15,10 @@ use super::cases::{self, Addresses, Case, Kind};
 use super::frame::Packet;
 use super::lessons::{Caches, herald, learn};
 use super::scene::{Scene, Who};
+use crate::harness::Checks;
 use testbed::exec;
 use testbed::tools::load::now;
-use testbed::ui::{Checks, say};
+use testbed::ui::say;
 
 /// Numbers of the flows.
 const STOPPED: [u16; 6] = [540, 541, 542, 543, 544, 545];

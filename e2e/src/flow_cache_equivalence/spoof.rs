@@ -12,7 +12,7 @@ use super::cases::{Addresses, Case, Kind};
 use super::frame::Packet;
 use super::lessons::{Caches, learn};
 use super::scene::{Scene, Who};
-use testbed::ui::Checks;
+use crate::harness::Checks;
 
 /// Number of the first flow; those below are cases of the comparison.
 const FIRST: u16 = 500;

@@ -20,9 +20,9 @@ use super::frame::Packet;
 use super::lessons::{Caches, learn};
 use super::scene::{Scene, Who};
 use super::tap::Tap;
+use crate::harness::Checks;
 use testbed::cluster::config::{node_ip, underlay_mac};
 use testbed::tools::packets::{Frame, Offload};
-use testbed::ui::Checks;
 
 /// Numbers of the flows.
 const FIRST: u16 = 520;

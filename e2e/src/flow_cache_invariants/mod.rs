@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use crate::harness::Checks;
 use crate::harness::{Case, Group, Jobs, Program, Settings, flags};
 use crate::random::Random;
 use node_agent::flow_cache::scope::Rule;
@@ -27,7 +28,7 @@ use testbed::cluster::Shape;
 use testbed::cluster::config::Datapath;
 use testbed::cluster::{Bed, start_agent_in};
 use testbed::runtime::block_on;
-use testbed::ui::{Checks, Progress, say};
+use testbed::ui::{Progress, say};
 
 /// How long a part may take.
 const LIMIT: Duration = Duration::from_secs(900);

@@ -13,9 +13,9 @@ use tokio::time::sleep;
 
 use super::cast::{Cast, NAMESPACE, New};
 use super::{Sabotage, Stage};
+use crate::demo::echoes::{self, Echo, PORT};
 use crate::scale::elsewhere::{Elsewhere, Rates};
 use testbed::cluster::start_agent_in;
-use testbed::demo::echoes::{self, Echo, PORT};
 use testbed::traffic::Place;
 use testbed::ui::say;
 

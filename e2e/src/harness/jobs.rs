@@ -2,8 +2,8 @@
 
 use std::sync::mpsc::{Receiver, Sender};
 
+use crate::harness::Checks;
 use anyhow::Result;
-use testbed::ui::Checks;
 
 /// A trial by its index, and where its outcome goes.
 #[derive(Debug)]

@@ -6,6 +6,7 @@
 //! the cluster down, which is a trial of its own (`taken_down`). Trials run one after another in the order of the list, since
 //! most of them change the cluster that the next one finds.
 
+mod checks;
 mod group;
 mod jobs;
 mod junit;
@@ -19,6 +20,7 @@ use std::time::Instant;
 use clap::Parser;
 use libtest_mimic::{Arguments, Trial};
 
+pub use checks::Checks;
 pub use group::{Case, Group};
 pub use jobs::{Job, Jobs};
 pub use settings::{Settings, bring_up};

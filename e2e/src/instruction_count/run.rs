@@ -7,10 +7,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::{Row, reference};
+use crate::demo::echoes::{Echo, Service};
 use crate::kernel_datapath::agent;
 use testbed::cluster::config::{CENTRAL_IP, Config, Datapath, EXT_IP, node_ip};
 use testbed::cluster::{self, Bed};
-use testbed::demo::echoes::{Echo, Service};
 use testbed::tools::RoundTrips;
 use testbed::traffic::{self, Place};
 use testbed::ui::{Progress, say};

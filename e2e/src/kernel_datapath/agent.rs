@@ -3,9 +3,9 @@
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use crate::harness::Checks;
 use testbed::cluster::Bed;
 use testbed::exec;
-use testbed::ui::Checks;
 
 /// The path that the node chose, the reason, and that OVS forwards in the kernel.
 pub(super) fn check(bed: &Bed, node: &str, ebpf: bool, checks: &mut Checks) {

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::agent;
+use crate::demo::Pods;
+use crate::demo::echoes::{self, Echo, PORT};
+use crate::harness::Checks;
 use testbed::cluster::Bed;
-use testbed::demo::Pods;
-use testbed::demo::echoes::{self, Echo, PORT};
 use testbed::exec;
 use testbed::tools::RoundTrips;
 use testbed::traffic::Place;
-use testbed::ui::Checks;
 
 /// From then on the web servers take nothing but what they are for.
 const POLICY: &str = r#"{

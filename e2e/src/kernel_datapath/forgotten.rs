@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use api::admin::{Flow, Protocol};
 
+use crate::demo::Pods;
+use crate::demo::echoes::{self, Echo, PORT, Service};
+use crate::harness::Checks;
 use testbed::cluster::Bed;
-use testbed::demo::Pods;
-use testbed::demo::echoes::{self, Echo, PORT, Service};
 use testbed::exec;
 use testbed::traffic::Place;
-use testbed::ui::Checks;
 
 use crate::ways::changes;
 

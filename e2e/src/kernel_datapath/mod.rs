@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use crate::demo;
 use crate::harness::{Case, Group, Jobs, Program, Settings, flags};
 use crate::ways;
 use testbed::cluster::Bed;
 use testbed::cluster::Shape;
 use testbed::cluster::config::{Datapath, OvsDatapath};
-use testbed::demo;
 use testbed::ui::Progress;
 
 /// How long a part may take, on an emulated processor some times as long.

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::harness::Checks;
 use testbed::cluster::Bed;
-use testbed::ui::Checks;
 
 /// Where the agents pin, see `bed::node`.
 const PINS: &str = "/sys/fs/bpf/slipstream";

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::demo::Pods;
+use crate::harness::Checks;
 use testbed::cluster::Bed;
-use testbed::demo::Pods;
 use testbed::exec;
 use testbed::traffic::{self, Place};
-use testbed::ui::Checks;
 
 /// Where the receiver listens. No policy says anything of it.
 const PORT: &str = "7200";

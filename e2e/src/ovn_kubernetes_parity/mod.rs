@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde_json::Value;
 
+use crate::harness::Checks;
 use crate::harness::{Case, Group, Jobs, Program, Settings, flags};
 use test_support::ovn_reference::{Difference, Reviewed, Stage, compare, data};
 use testbed::cluster::Bed;
 use testbed::cluster::Shape;
-use testbed::ui::{Checks, Progress};
+use testbed::ui::Progress;
 
 /// The northbound database in comparable form: table to rows.
 pub fn northbound(bed: &Bed) -> Result<Value> {

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use crate::expect::{self, Expect};
+use crate::harness::Checks;
 use test_support::ovn_reference::Stage;
 use testbed::cluster::Bed;
 use testbed::cluster::config::{CENTRAL_IP, OUTSIDE_IP, node_ip};
 use testbed::exec;
-use testbed::traffic::{self, Dial, Expect, Place};
-use testbed::ui::Checks;
+use testbed::traffic::{self, Dial, Place};
 
 const LIMIT: Duration = Duration::from_secs(15);
 /// Enough connections that each of two backends is met, but for one run in some thousand.
@@ -33,7 +34,7 @@ pub(super) fn run(bed: &Bed, stage: Stage, checks: &mut Checks) -> Result<()> {
     };
     for check in list {
         let Check { what, from, dial, expect } = check;
-        let (_, verdict) = traffic::settle(bed, &from, dial, &expect, LIMIT);
+        let (_, verdict) = expect::settle(bed, &from, dial, &expect, LIMIT);
         checks.check(what, verdict);
     }
     if stage == Stage::Services {

@@ -17,6 +17,8 @@ use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
+use crate::expect::{self, Expect};
+use crate::harness::Checks;
 use crate::harness::{Case, Group, Jobs, Program, Settings, flags};
 use crate::random::Random;
 use crate::scale::stubs;
@@ -27,8 +29,8 @@ use testbed::cluster::Shape;
 use testbed::nodes::kubelet;
 use testbed::pod;
 use testbed::runtime::block_on;
-use testbed::traffic::{self, Dial, Expect, Place};
-use testbed::ui::{Checks, Progress, say};
+use testbed::traffic::{Dial, Place};
+use testbed::ui::{Progress, say};
 
 const NAMESPACE: &str = "churn";
 /// Requests to the API server at the same time.
@@ -331,7 +333,7 @@ impl Run<'_> {
             let ip: Ipv4Addr = ip.parse().map_err(|e| format!("{}: address {ip:?}: {e}", pod.name_any()))?;
             let [a, b, c, _] = ip.octets();
             let expect = Expect::only(&format!("{} {a}.{b}.{c}.2", pod.name_any()));
-            traffic::settle(
+            expect::settle(
                 self.bed,
                 &Place::Host(node),
                 Dial::tcp(ip, 8080).to_pod(self.bed),

@@ -10,7 +10,7 @@ use super::policy::{Labels, Policy};
 use super::run::Run;
 use super::world::{Pod, some_labels, some_pod};
 use super::{load, node, told};
-use testbed::ui::Checks;
+use crate::harness::Checks;
 
 /// Pods made, deleted and given other labels; a hundredth of all, but some.
 const LEAST: usize = 20;

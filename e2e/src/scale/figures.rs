@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::controller::load_average;
-use testbed::ui::{Checks, say};
+use crate::harness::Checks;
+use testbed::ui::say;
 
 /// Collects figures and prints them together in the end.
 #[derive(Debug)]

@@ -13,12 +13,14 @@ use super::policy::{Labels, Peer, Policy, labels};
 use super::watch::Watch;
 use super::world::{Pod, World};
 use super::{SHOWN, SOCKET, eventually, load, stubs, told};
+use crate::expect::{self, Expect};
+use crate::harness::Checks;
 use testbed::cluster::Bed;
 use testbed::nodes::kubelet;
 use testbed::pod;
 use testbed::runtime::block_on;
-use testbed::traffic::{self, Dial, Expect, Place};
-use testbed::ui::{Checks, Progress};
+use testbed::traffic::{Dial, Place};
+use testbed::ui::Progress;
 
 /// Pods without a machine.
 const STUBS: usize = 600;
@@ -123,7 +125,7 @@ impl Scene<'_> {
         };
         let dial =
             Dial::tcp(self.address(server)?, 8080).to_pod(self.bed).times(2).within(Duration::from_secs(1));
-        let (_, verdict) = traffic::settle(self.bed, &place, dial, &expect, SETTLE);
+        let (_, verdict) = expect::settle(self.bed, &place, dial, &expect, SETTLE);
         checks.check(what, verdict);
         Ok(())
     }

@@ -9,9 +9,9 @@ use super::digest::Digest;
 use super::figures::Figures;
 use super::run::Run;
 use super::{SOCKET, eventually, journal, told, told_text};
+use crate::harness::Checks;
 use testbed::cluster::config::{CENTRAL_IP, NB_PORT};
 use testbed::exec;
-use testbed::ui::Checks;
 
 const FILE: &str = "/run/ovn/ovnnb_db.db";
 /// What the controller's log says when a session with the database ends.

@@ -10,10 +10,11 @@ use super::figures::{self, Figures, milliseconds};
 use super::watch::Watch;
 use super::world::World;
 use super::{Args, Part, SHOWN, SOCKET, Trial, away, eventually, latency, load, rebuild, told, told_text};
+use crate::harness::Checks;
 use crate::random::Random;
 use testbed::cluster::Bed;
 use testbed::exec;
-use testbed::ui::{Checks, Progress};
+use testbed::ui::Progress;
 
 /// One cluster full of objects.
 pub(super) struct Run<'a> {

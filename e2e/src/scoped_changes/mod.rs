@@ -14,10 +14,11 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use crate::harness::Checks;
 use anyhow::{Context, Result};
 use node_agent::flow_cache::scope::{Rule, Why};
 use testbed::cluster::{Bed, Shape};
-use testbed::ui::{Checks, say};
+use testbed::ui::say;
 
 use crate::harness::{Case, Group, Program, Settings, flags};
 use crate::random::Random;

@@ -13,11 +13,11 @@ mod world;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use crate::harness::Checks;
 use anyhow::{Context, Result, bail, ensure};
 use testbed::cluster::Bed;
 use testbed::cluster::Shape;
 use testbed::cluster::config::{Config, Datapath, OvsDatapath, Runtime};
-use testbed::ui::Checks;
 
 use crate::harness::{Case, Group, Jobs, Program, Settings, flags};
 use cell::Target;

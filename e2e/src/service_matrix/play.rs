@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
+use crate::harness::Checks;
 use anyhow::{Context, Result};
 use testbed::exec;
 use testbed::tools::survey::{Call, Outcome};
-use testbed::ui::{Checks, say};
+use testbed::ui::say;
 
 use super::cell::{Backends, Cell, Client, Node, Target, cells};
 use super::judge::{self, Answered, Caches, ROUND_TRIPS};

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
+use crate::harness::Checks;
 use anyhow::{Result, ensure};
 use testbed::tools::Answer;
 use testbed::tools::survey::Call;
-use testbed::ui::Checks;
 
 use super::cell::{Cell, Client, Node, cells};
 use super::oracle::ways;

@@ -13,7 +13,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 
+use crate::expect::{self, Expect};
 use crate::flow_cache_invariants::scene::{Scene, Seen};
+use crate::harness::Checks;
 use crate::harness::{Case, Group, Jobs, Program, Settings, flags};
 use crate::snapshot::Snapshot;
 use process::Process;
@@ -23,8 +25,8 @@ use testbed::exec;
 use testbed::pod;
 use testbed::runtime::block_on;
 use testbed::tools::load::now;
-use testbed::traffic::{self, Dial, Expect, Place};
-use testbed::ui::{Checks, Progress, say};
+use testbed::traffic::{Dial, Place};
+use testbed::ui::{Progress, say};
 
 /// How long a part may take.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -204,7 +206,7 @@ fn answers(bed: &Bed, name: &str) -> Result<()> {
     let expect = Expect::OneOf(vec![format!("{name} {}", host_address(ip))]);
     let ask = Dial::tcp(ip, 8080).to_pod(bed);
     let (_, verdict) =
-        traffic::settle(bed, &Place::Host(NODE.to_owned()), ask, &expect, Duration::from_secs(20));
+        expect::settle(bed, &Place::Host(NODE.to_owned()), ask, &expect, Duration::from_secs(20));
     verdict.map(drop).map_err(anyhow::Error::msg)
 }
 

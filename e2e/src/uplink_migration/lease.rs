@@ -9,10 +9,11 @@ use anyhow::{Result, ensure};
 
 use super::follow::start_dnsmasq;
 use super::world::{BRIDGE, World};
+use crate::expect::Expect;
 use testbed::cluster::config::{EXT_IP, node_ip, underlay_mac};
 use testbed::cluster::{agent_arguments, start_agent_with};
 use testbed::exec;
-use testbed::traffic::{Dial, Expect, Place};
+use testbed::traffic::{Dial, Place};
 
 const NODE: &str = "n2";
 /// What a client does with a lease: as the scripts of distributions, with the lease's time.

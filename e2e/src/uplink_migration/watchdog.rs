@@ -65,6 +65,6 @@ fn on(world: &World<'_>, interface: &str) -> Result<()> {
 /// The node's own connections to the outside work.
 fn reaches(world: &World<'_>) -> Result<()> {
     let dial = testbed::traffic::Dial::tcp(testbed::cluster::config::OUTSIDE_IP, 9000);
-    let expect = testbed::traffic::Expect::only(&format!("outside {}", node_ip(2)));
+    let expect = crate::expect::Expect::only(&format!("outside {}", node_ip(2)));
     world.answers(testbed::traffic::Place::Host(NODE.to_owned()), dial, &expect)
 }

@@ -7,11 +7,12 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
+use crate::expect::{self, Expect};
 use testbed::cluster::Bed;
 use testbed::cluster::config::{OUTSIDE_IP, OUTSIDE_IP_6};
 use testbed::exec;
 use testbed::pod;
-use testbed::traffic::{self, Dial, Expect, Place};
+use testbed::traffic::{self, Dial, Place};
 
 /// How long a node may take to follow, and the cluster after it. A call of the API over a connection from an address that has
 /// gone is given up after 10 s, and there may be several such connections.
@@ -95,7 +96,7 @@ impl<'a> World<'a> {
     /// Waits until a client gets this answer.
     pub(super) fn answers(&self, from: Place, dial: Dial, expect: &Expect) -> Result<()> {
         let shown = format!("{from} -> {} port {}", dial.host, dial.port);
-        let outcome = traffic::settle(self.bed, &from, dial, expect, SOON).1;
+        let outcome = expect::settle(self.bed, &from, dial, expect, SOON).1;
         outcome.map(drop).map_err(|seen| anyhow!("{shown}: {seen}"))
     }
 
@@ -114,7 +115,7 @@ impl<'a> World<'a> {
 
     /// The node's own connection to the node port of another address of the cluster is answered.
     pub(super) fn node_port(&self, node: &str, address: Ipv4Addr) -> Result<()> {
-        let answers = traffic::settle(
+        let answers = expect::settle(
             self.bed,
             &Place::Host(node.to_owned()),
             Dial::tcp(address, NODE_PORT).within(Duration::from_secs(1)),

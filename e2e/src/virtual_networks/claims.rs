@@ -9,10 +9,11 @@ use anyhow::{Context, Result, bail, ensure};
 use api::annotation::PodNetwork;
 use serde_json::{Value, json};
 
+use crate::expect::{self, Expect};
+use crate::harness::Checks;
 use testbed::exec;
 use testbed::pod;
-use testbed::traffic::{self, Dial, Expect, Place};
-use testbed::ui::Checks;
+use testbed::traffic::{Dial, Place};
 
 use super::definitions;
 use super::life::{event, eventually, running};
@@ -62,7 +63,7 @@ pub(super) fn check(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
                 .context("no address")?,
             8080,
         );
-        let (_, verdict) = traffic::settle(red.bed, &place, dial.times(3), &expect, HEAL);
+        let (_, verdict) = expect::settle(red.bed, &place, dial.times(3), &expect, HEAL);
         checks.check(format!("{client} reaches it there, IPv{}", if six { 6 } else { 4 }), verdict);
     }
     red.delete(&[POD])?;

@@ -9,11 +9,12 @@ use api::network_attachment::NetworkStatus;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
+use crate::expect::{self, Expect};
+use crate::harness::Checks;
 use testbed::exec;
 use testbed::nodes::cni::BIN_DIR;
 use testbed::pod;
-use testbed::traffic::{self, Dial, Expect, Place};
-use testbed::ui::Checks;
+use testbed::traffic::{Dial, Place};
 
 use super::life::{event, eventually, running};
 use super::scene::{HEAL, RED, Scene};
@@ -102,10 +103,10 @@ pub(super) fn check(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
     let place = Place::Pod { node: NODE.into(), namespace: RED.into(), name: "d1".into() };
     let client = first.get(1).and_then(|one| one.ips.iter().find(|ip| ip.is_ipv4())).context("no address")?;
     let dial = Dial::tcp(Ipv4Addr::new(172, 16, 30, 77), 8080).times(3);
-    let (_, verdict) = traffic::settle(red.bed, &place, dial, &Expect::only(&format!("d2 {client}")), HEAL);
+    let (_, verdict) = expect::settle(red.bed, &place, dial, &Expect::only(&format!("d2 {client}")), HEAL);
     checks.check("they reach each other on the network", verdict);
     multus(red, &first, checks)?;
-    let (_, verdict) = traffic::settle(red.bed, &place, dial, &Expect::only(&format!("d2 {client}")), HEAL);
+    let (_, verdict) = expect::settle(red.bed, &place, dial, &Expect::only(&format!("d2 {client}")), HEAL);
     checks.check("after these calls, too", verdict);
     red.delete(&["before", "d1", "d2"])
 }

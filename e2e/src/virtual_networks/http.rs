@@ -5,10 +5,10 @@ use std::net::Ipv4Addr;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use crate::harness::Checks;
 use testbed::cluster::Bed;
 use testbed::cluster::config::NETWORK_API_PORT;
 use testbed::exec;
-use testbed::ui::Checks;
 
 use super::life::{eventually, running};
 use super::scene::{HEAL, RED, Scene, asking};

@@ -6,9 +6,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
+use crate::expect::{self, Expect};
+use crate::harness::Checks;
 use testbed::exec;
-use testbed::traffic::{self, Dial, Expect};
-use testbed::ui::Checks;
+use testbed::traffic::Dial;
 
 use super::scene::{HEAL, RED, Scene, asking, network, networks};
 use crate::objects::Objects;
@@ -53,7 +54,7 @@ pub(super) fn ten_interfaces(scene: &Scene<'_>, checks: &mut Checks) -> Result<(
     if let Some(address) = all.get("own").and_then(|network| network.ip_addresses.first()) {
         let expect = Expect::only(&format!("many {}", client.address("own", false)?));
         let dial = Dial::tcp(address.addr(), 8080).times(2);
-        let (_, verdict) = traffic::settle(red.bed, &client.place, dial, &expect, HEAL);
+        let (_, verdict) = expect::settle(red.bed, &client.place, dial, &expect, HEAL);
         checks.check(format!("by the first of them, {}, the pod answers", address.addr()), verdict);
     }
     red.delete(&["many"])?;
@@ -73,7 +74,7 @@ pub(super) fn restart(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
     for network in ["own", "routed", "out"] {
         let expect = Expect::only(&format!("r3 {}", client.address(network, false)?));
         let dial = Dial::tcp(server.address(network, false)?, 8080).times(3);
-        let (_, verdict) = traffic::settle(bed, &client.place, dial, &expect, HEAL);
+        let (_, verdict) = expect::settle(bed, &client.place, dial, &expect, HEAL);
         checks.check(format!("after a restart of both agents: network {network}"), verdict);
     }
     let asked = json!([{"name": "own", "interface": "net1"}]);
@@ -102,7 +103,7 @@ pub(super) fn deleted(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
     let (client, server) = (scene.pod("g1")?, scene.pod("g2")?);
     let expect = Expect::only(&format!("g2 {}", client.address("own", false)?));
     let dial = Dial::tcp(server.address("own", false)?, 8080).times(2);
-    let (_, verdict) = traffic::settle(bed, &client.place, dial, &expect, HEAL);
+    let (_, verdict) = expect::settle(bed, &client.place, dial, &expect, HEAL);
     checks.check("its pods go on", verdict);
     green.delete(&["g1", "g2"])?;
     checks.check(

@@ -8,10 +8,11 @@ use std::{net::IpAddr, thread};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use testbed::demo::echoes;
+use crate::demo::echoes;
+use crate::expect::{self, Expect};
+use crate::harness::Checks;
 use testbed::exec;
-use testbed::traffic::{self, Dial, Expect};
-use testbed::ui::Checks;
+use testbed::traffic::Dial;
 
 use super::life::eventually;
 use super::scene::{HEAL, RED, Scene};
@@ -77,7 +78,7 @@ pub(super) fn check(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
     let client = scene.pod("r2")?;
     let expect = Expect::only(&format!("r3 {}", red.field("pod/r2", ".status.podIP")?));
     let (_, verdict) =
-        traffic::settle(red.bed, &client.place, Dial::tcp(address, NAMED).times(3), &expect, HEAL);
+        expect::settle(red.bed, &client.place, Dial::tcp(address, NAMED).times(3), &expect, HEAL);
     checks.check("the cluster's network is as before", verdict);
     red.bed.kubectl(&["label", "pod", "-n", RED, "r2", "--overwrite", "app=r1"])?;
     checks.check("a label lets it through", reaches(scene, "r2", "own", false, true, HEAL)?);
@@ -135,7 +136,7 @@ fn reaches(
         true => Expect::only(&format!("r3 {}", client.address(network, six)?)),
         false => Expect::Dropped,
     };
-    Ok(traffic::settle(scene.bed(), &client.place, dial.times(2), &expect, limit).1)
+    Ok(expect::settle(scene.bed(), &client.place, dial.times(2), &expect, limit).1)
 }
 
 /// The pod that the policy is about asks another one.
@@ -143,14 +144,14 @@ fn asks(scene: &Scene<'_>, from: &str, to: &str, six: bool) -> Result<Result<Str
     let (client, server) = (scene.pod(from)?, scene.pod(to)?);
     let expect = Expect::only(&format!("{to} {}", client.address("own", six)?));
     let dial = Dial::tcp(server.address("own", six)?, NAMED).times(2);
-    Ok(traffic::settle(scene.bed(), &client.place, dial, &expect, HEAL).1)
+    Ok(expect::settle(scene.bed(), &client.place, dial, &expect, HEAL).1)
 }
 
 fn other_tenant(scene: &Scene<'_>, six: bool) -> Result<Result<String, String>> {
     let (client, server) = (scene.pod("g1")?, scene.pod("g2")?);
     let expect = Expect::only(&format!("g2 {}", client.address("own", six)?));
     let dial = Dial::tcp(server.address("own", six)?, NAMED).times(2);
-    Ok(traffic::settle(scene.bed(), &client.place, dial, &expect, HEAL).1)
+    Ok(expect::settle(scene.bed(), &client.place, dial, &expect, HEAL).1)
 }
 
 /// A client that asks all the time gets no answer from when on only another pod may ask.

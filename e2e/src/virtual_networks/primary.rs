@@ -6,9 +6,10 @@ use anyhow::{Context, Result};
 use api::annotation::{NODE_SUBNETS, NodeSubnets, PodNetwork, PodNetworks};
 use serde_json::{Value, json};
 
+use crate::expect::{self, Expect};
+use crate::harness::Checks;
 use testbed::pod;
-use testbed::traffic::{self, Dial, Expect};
-use testbed::ui::Checks;
+use testbed::traffic::Dial;
 
 use super::life::{event, running};
 use super::scene::{HEAL, RED, Scene};
@@ -44,7 +45,7 @@ pub(super) fn check(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
     for (address, source) in addresses.iter().zip(own(red, "r3")?.ip_addresses) {
         let expect = Expect::only(&format!("fixed {}", source.addr()));
         let (_, verdict) =
-            traffic::settle(bed, &client.place, Dial::tcp(*address, 8080).times(3), &expect, HEAL);
+            expect::settle(bed, &client.place, Dial::tcp(*address, 8080).times(3), &expect, HEAL);
         checks.check(format!("a pod of the other node reaches {address}"), verdict);
     }
     red.apply(asking("second", &json!({"ip_address": wanted.to_string()})))?;

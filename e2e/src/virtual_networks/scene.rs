@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use api::annotation::{PodNetwork, PodNetworks};
 use serde_json::{Value, json};
 
+use crate::demo::echoes::Echo;
 use testbed::cluster::Bed;
-use testbed::demo::echoes::Echo;
 use testbed::pod;
 use testbed::traffic::Place;
 

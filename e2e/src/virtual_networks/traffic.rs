@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use crate::demo::echoes::{self, PORT};
+use crate::demo::ways::carried;
+use crate::expect::{self, Expect};
+use crate::harness::Checks;
 use testbed::cluster::config::{EXT_IP, OUTSIDE_IP, node_ip};
-use testbed::demo::echoes::{self, PORT};
-use testbed::demo::ways::carried;
 use testbed::exec;
 use testbed::tools::Answer;
-use testbed::traffic::{self, Dial, Expect};
-use testbed::ui::Checks;
+use testbed::traffic::{self, Dial};
 
 use super::scene::{NETWORKS, RED, Scene};
 
@@ -79,7 +80,7 @@ fn one(scene: &Scene<'_>, network: &str, to: &str, six: bool, udp: bool, ebpf: b
     let (from, address) = (client.address(network, six)?, server.address(network, six)?);
     let dial = if udp { Dial::udp(address, NAMED) } else { Dial::tcp(address, NAMED) };
     let expect = Expect::only(&format!("{to} {from}"));
-    let (_, verdict) = traffic::settle(bed, &client.place, dial.times(3), &expect, SETTLED);
+    let (_, verdict) = expect::settle(bed, &client.place, dial.times(3), &expect, SETTLED);
     let text = verdict.map_err(anyhow::Error::msg)?;
     let nodes = if client.node == server.node { vec![client.node] } else { vec![client.node, server.node] };
     let count = || nodes.iter().map(|node| carried(bed, node)).collect::<Result<Vec<u64>>>();
@@ -114,7 +115,7 @@ pub(super) fn isolation(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
         let own = scene.pod("g2")?.address("own", six)?;
         let expect = Expect::only(&format!("g2 {}", client.address("own", six)?));
         let (_, verdict) =
-            traffic::settle(bed, &client.place, Dial::tcp(own, NAMED).times(3), &expect, SETTLED);
+            expect::settle(bed, &client.place, Dial::tcp(own, NAMED).times(3), &expect, SETTLED);
         checks.check(format!("{own} on the second tenant's network is its own pod"), verdict);
         for name in ["r1", "r2", "r3"] {
             for (network, _) in NETWORKS {
@@ -154,7 +155,7 @@ pub(super) fn outside(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
         [("beside the nodes", IpAddr::from(EXT_IP)), ("behind a router", OUTSIDE_IP.into())]
     {
         let (_, verdict) =
-            traffic::settle(bed, &client.place, Dial::tcp(address, 9000).times(6), &expect, SETTLED);
+            expect::settle(bed, &client.place, Dial::tcp(address, 9000).times(6), &expect, SETTLED);
         checks.check(format!("to the outside {what}, with the address of its node"), verdict);
     }
     checks.check("services go on by its first interface", service(scene));
@@ -180,5 +181,5 @@ fn service(scene: &Scene<'_>) -> Result<String, String> {
     };
     let (address, expect) = made().map_err(|error| format!("{error:#}"))?;
     let client = scene.pod("r3").map_err(|error| error.to_string())?;
-    traffic::settle(scene.bed(), &client.place, Dial::tcp(address, 80).times(3), &expect, SETTLED).1
+    expect::settle(scene.bed(), &client.place, Dial::tcp(address, 80).times(3), &expect, SETTLED).1
 }

@@ -34,7 +34,7 @@ const WAITING: usize = 2;
 /// Number of programs that compute all the time and run at the same time.
 const BACKGROUND: usize = 2;
 /// Number of calm programs that run at the same time.
-const CALM: usize = 2;
+const CALM: usize = 3;
 
 /// Which programs may run at the same time as a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub(super) enum Lane {
     /// One after the other beside all that are shared, in the background or waiting, with what these leave of the processors (`SCHED_IDLE`,
     /// sched(7)): compilers, which keep nobody from a processor.
     Idle,
-    /// With one other of this lane, after those that mostly wait: programs that leave the processors idle nearly all the time, and fail
+    /// With two others of this lane, after those that mostly wait: programs that leave the processors idle nearly all the time, and fail
     /// beside busy ones.
     Calm,
     /// With no other program.

@@ -45,6 +45,7 @@ const RUNS: &[Run] = &[
     // Suites that use the whole machine, or fail when others run.
     run("flow_cache_equivalence", "pods::", "alone", Lane::Calm),
     run("scale", "", "alone", Lane::Calm),
+    run("flow_cache_equivalence", "compared::", "alone", Lane::Calm),
     run("flow_cache_invariants", "full_node_ebpf::", "alone", Lane::Alone),
     run("flow_cache_invariants", "spray_", "alone", Lane::Alone),
 ];

@@ -21,12 +21,12 @@ use super::pairs::session::place;
 use super::pairs::trace::{Entries, spec};
 use super::scene::{NAMESPACE, Scene};
 use super::segments;
+use crate::demo::echoes::Service;
+use crate::harness::Checks;
 use judge::{is_answer, judge};
 use questions::{NODE_PORT, PORT, Question, questions};
 use testbed::cluster::Bed;
-use testbed::demo::echoes::Service;
 use testbed::exec;
-use testbed::ui::Checks;
 
 /// Number of the flow between pods that shows that the caches work.
 const CONTROL: u16 = 570;

@@ -17,10 +17,10 @@ use super::lessons::{Caches, learn};
 use super::pairs::header::{Word, ip};
 use super::pairs::mark::Mark;
 use super::scene::{NAMESPACE, Scene, Who};
+use crate::harness::Checks;
 use ovs::{Copies, Port, set, unset};
 use testbed::exec;
 use testbed::tools::packets::Capture;
-use testbed::ui::Checks;
 use trials::{Slow, TRIALS, Trial};
 
 /// Numbers of the flows from a to c and to b; of TCP and UDP, each with both families.

@@ -19,10 +19,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Result;
 
 use super::scene::Scene;
+use crate::harness::Checks;
 use posts::Posts;
 use seen::Seen;
 use session::{Session, fault};
-use testbed::ui::Checks;
 use trace::{Entries, Hop, Side};
 use ways::{Flow, PAIRS, Services};
 

@@ -10,8 +10,8 @@ use super::super::scene::{Scene, Who};
 use super::posts::{Posts, Sender};
 use super::route;
 use super::trace::Side;
+use crate::demo::echoes::{PORT, Service};
 use testbed::cluster::config::{EXT_IP, node_ip, underlay_ip6};
-use testbed::demo::echoes::{PORT, Service};
 
 /// Port of the services.
 const SERVICE_PORT: u16 = 7300;

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 
-use crate::cluster::Bed;
-use crate::cluster::config::Datapath;
-use crate::metrics::Sample;
-use crate::ui::{Checks, say};
+use crate::harness::Checks;
+use testbed::cluster::Bed;
+use testbed::cluster::config::Datapath;
+use testbed::metrics::Sample;
+use testbed::ui::say;
 
 /// Packets of one tunnel in one direction, by node: (node, labels) to count.
 pub(super) type Tunnels = BTreeMap<(String, String), u64>;

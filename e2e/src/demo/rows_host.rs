@@ -7,8 +7,9 @@ use anyhow::{Context, Result};
 
 use super::rows::Try;
 use super::workloads::Pods;
-use crate::cluster::Bed;
-use crate::traffic::{Dial, Expect, Place};
+use crate::expect::Expect;
+use testbed::cluster::Bed;
+use testbed::traffic::{Dial, Place};
 
 /// The namespace and a policy that takes it, as an operator would write them.
 const HOST_NETWORK: &str = include_str!("../../../deploy/examples/50-host-network.yaml");

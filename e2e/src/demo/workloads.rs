@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use crate::cluster::config::Runtime;
-use crate::cluster::{Bed, objects};
+use testbed::cluster::config::Runtime;
+use testbed::cluster::{Bed, objects};
 
 /// As an operator would write them.
 const PODS: &str = include_str!("../../../deploy/examples/20-pods.yaml");

@@ -7,11 +7,12 @@ use anyhow::{Context, Result};
 
 use super::workloads::Pods;
 use super::{counters, rows_6, rows_host};
-use crate::cluster::Bed;
-use crate::cluster::config::{API_SERVICE_IP, EXT_IP, OUTSIDE_IP, node_index, node_ip};
-use crate::exec;
-use crate::traffic::{self, Dial, Expect, Place, median_ms};
-use crate::ui::Checks;
+use crate::expect::{self, Expect};
+use crate::harness::Checks;
+use testbed::cluster::Bed;
+use testbed::cluster::config::{API_SERVICE_IP, EXT_IP, OUTSIDE_IP, node_index, node_ip};
+use testbed::exec;
+use testbed::traffic::{self, Dial, Place, median_ms};
 
 /// One line of the table.
 #[derive(Debug)]
@@ -163,7 +164,7 @@ fn measure_one(bed: &Bed, one: Try) -> Row {
         _ => (dial, SAMPLES),
     };
     // The first try settles and warms up; the times are those of the second.
-    let (first, verdict) = traffic::settle(bed, &from, dial.times(samples), &expect, LIMIT);
+    let (first, verdict) = expect::settle(bed, &from, dial.times(samples), &expect, LIMIT);
     let answered = !matches!(expect, Expect::Dropped | Expect::Refused);
     let measured = if verdict.is_ok() && answered {
         traffic::dial(bed, &from, dial.times(samples)).unwrap_or(first)

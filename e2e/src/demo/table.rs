@@ -1,7 +1,7 @@
 //! Rows of text under each other.
 
 use super::rows::Row;
-use crate::ui::say;
+use testbed::ui::say;
 
 /// Prints the rows with a heading, each column as wide as its widest cell.
 pub(super) fn print(rows: &[Row]) {

@@ -4,8 +4,8 @@ use anyhow::Result;
 
 use super::table;
 use super::ways::{Scene, Way};
-use crate::cluster::Bed;
-use crate::ui::say;
+use testbed::cluster::Bed;
+use testbed::ui::say;
 
 /// Requests of a connection.
 const COUNT: u64 = 3000;

@@ -9,9 +9,9 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
 
-use crate::cluster::Bed;
-use crate::tools::RoundTrips;
-use crate::traffic::{self, Place};
+use testbed::cluster::Bed;
+use testbed::tools::RoundTrips;
+use testbed::traffic::{self, Place};
 
 /// Where the echoes listen. The demonstration's policies say nothing of the web servers, so it is open.
 pub const PORT: u16 = 7100;

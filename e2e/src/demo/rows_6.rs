@@ -6,9 +6,10 @@ use anyhow::{Context, Result};
 
 use super::rows::{Try, pod};
 use super::workloads::Pods;
-use crate::cluster::Bed;
-use crate::cluster::config::{EXT_IP, OUTSIDE_IP_6, Runtime, node_ip, underlay_ip6};
-use crate::traffic::{Dial, Expect, Place};
+use crate::expect::Expect;
+use testbed::cluster::Bed;
+use testbed::cluster::config::{EXT_IP, OUTSIDE_IP_6, Runtime, node_ip, underlay_ip6};
+use testbed::traffic::{Dial, Place};
 
 /// The service's IPv6 address.
 fn service(bed: &Bed) -> Result<Ipv6Addr> {

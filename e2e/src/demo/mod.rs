@@ -1,4 +1,4 @@
-//! `testbed demo`: a two-node cluster, ordinary objects, and a table that shows what its traffic does.
+//! `e2e demo`: a two-node cluster, ordinary objects, and a table that shows what its traffic does.
 
 mod counters;
 pub mod echoes;
@@ -12,26 +12,25 @@ mod workloads;
 
 pub use workloads::Pods;
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::cluster::config::Runtime;
-use crate::cluster::{Bed, Shape, objects};
-use crate::pod;
-use crate::ui::{Checks, Progress, say};
+use crate::harness::Checks;
+use testbed::cluster::config::Runtime;
+use testbed::cluster::{Bed, Shape, objects};
+use testbed::pod;
+use testbed::ui::{Progress, say};
 
 /// The other objects, as an operator would write them.
 const NAMESPACE: &str = include_str!("../../../deploy/examples/10-namespace.yaml");
 const SERVICE: &str = include_str!("../../../deploy/examples/30-service.yaml");
 const POLICY: &str = include_str!("../../../deploy/examples/40-networkpolicy.yaml");
 
-/// `testbed demo`.
+/// What to demonstrate on.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Leave the cluster running and say how to look around in it.
-    #[arg(long)]
-    keep: bool,
     /// On real nodes, with Deployments: short for `--runtime containerd`.
     #[arg(long)]
     real: bool,
@@ -40,9 +39,22 @@ pub struct Args {
 }
 
 impl Args {
-    /// Runs it on a cluster of that name; true if everything holds.
-    pub fn run(self, name: &str) -> Result<bool> {
-        let Self { keep, real, mut shape } = self;
+    /// Runs it on a cluster of that name, which is left if `keep`, with a word about how to look around in it. The exit code says whether
+    /// everything holds.
+    #[must_use]
+    pub fn main(self, name: &str, keep: bool) -> ExitCode {
+        match self.run(name, keep) {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::FAILURE,
+            Err(error) => {
+                say(format_args!("error: {error:#}"));
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    fn run(self, name: &str, keep: bool) -> Result<bool> {
+        let Self { real, mut shape } = self;
         if real {
             shape.runtime = Runtime::Containerd;
         }

@@ -12,11 +12,11 @@ use serde_json::Value;
 use super::echoes::{self, CPU, Echo, PORT, Service};
 use super::rows::pod;
 use super::workloads::Pods;
-use crate::cluster::Bed;
-use crate::cluster::config::{EXT_IP, node_ip, underlay_ip6};
-use crate::exec;
-use crate::tools::RoundTrips;
-use crate::traffic::Place;
+use testbed::cluster::Bed;
+use testbed::cluster::config::{EXT_IP, node_ip, underlay_ip6};
+use testbed::exec;
+use testbed::tools::RoundTrips;
+use testbed::traffic::Place;
 
 /// Port of the services.
 const SERVICE_PORT: u16 = 7200;
