@@ -12,6 +12,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::addr::Family;
 use api::service::Front;
 use futures::FutureExt;
 use ipnet::IpNet;
@@ -415,7 +416,7 @@ fn is_due(
                 || stale.contains(&Stale::Refused(translation, client))
         }
         None if matches!(front, Front::NodePort(_)) && !is_own(own, destination.0) => false,
-        None => stale.contains(&Stale::Untranslated(front)),
+        None => stale.contains(&Stale::Untranslated(front, Family::of(destination.0))),
     })
 }
 
@@ -440,9 +441,10 @@ fn tuples(stale: &Stale, own: &[Own]) -> Vec<(String, String)> {
             let host = own.iter().find(|own| own.address == backend.0).map(|own| (own.masquerade, backend.1));
             std::iter::once(backend).chain(host).map(|backend| pair(asked, backend)).collect()
         }
-        Stale::Untranslated(Front::Address(ip, port)) => vec![pair((Some(ip), port), (ip, port))],
-        Stale::Untranslated(Front::NodePort(port)) => {
-            own.iter().map(|own| pair((Some(own.address), port), (own.address, port))).collect()
+        Stale::Untranslated(Front::Address(ip, port), _) => vec![pair((Some(ip), port), (ip, port))],
+        Stale::Untranslated(Front::NodePort(port), family) => {
+            let own = own.iter().map(|own| own.address).filter(|address| Family::of(*address) == family);
+            own.map(|address| pair((Some(address), port), (address, port))).collect()
         }
     }
 }

@@ -91,13 +91,18 @@ fn connections_are_named_by_what_was_asked_for_and_what_answers() {
     );
     let address = Front::Address("fd00::1".parse().unwrap(), 53);
     assert_eq!(
-        named(Stale::Untranslated(address)),
+        named(Stale::Untranslated(address, Family::V6)),
         "ct_ipv6_dst=fd00::1,ct_nw_proto=17,ct_tp_dst=53 ct_ipv6_src=fd00::1,ct_nw_proto=17,ct_tp_src=53"
     );
     assert_eq!(
-        all(Stale::Untranslated(Front::NodePort(30_053))),
+        all(Stale::Untranslated(Front::NodePort(30_053), Family::V4)),
         [
             "ct_nw_dst=172.18.0.2,ct_nw_proto=17,ct_tp_dst=30053 ct_nw_src=172.18.0.2,ct_nw_proto=17,ct_tp_src=30053",
+        ]
+    );
+    assert_eq!(
+        all(Stale::Untranslated(Front::NodePort(30_053), Family::V6)),
+        [
             "ct_ipv6_dst=fd00:172:18::2,ct_nw_proto=17,ct_tp_dst=30053 ct_ipv6_src=fd00:172:18::2,ct_nw_proto=17,ct_tp_src=30053",
         ]
     );
@@ -110,8 +115,9 @@ fn connections_to_the_node_port_of_another_node_go_on() {
     let other = IpAddr::from([172, 18, 0, 3]);
     let backend = (IpAddr::from([10, 244, 0, 7]), 5353);
     let front = Front::NodePort(30_053);
-    let new = BTreeSet::from([Stale::Untranslated(front)]);
+    let new = BTreeSet::from([Stale::Untranslated(front, Family::V4)]);
     assert!(is_due(&new, &own, here, None, Client::Cluster), "made before the service");
+    assert!(!is_due(&new, &own, (own[1].address, 30_053), None, Client::Node), "another family's port");
     assert!(!is_due(&new, &own, (other, 30_053), None, Client::Cluster), "the other node translates");
     assert!(!is_due(&new, &own, here, Some(backend), Client::Cluster));
     let gone = BTreeSet::from([Stale::Backend(Translation { front, backend })]);

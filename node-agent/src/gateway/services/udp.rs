@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use api::addr::Family;
 use api::service::{Condition, EndpointSlice, Front, Service};
 use api::{NamespacedName, Protocol};
 use ipnet::IpNet;
@@ -39,15 +40,15 @@ pub enum Stale {
     Backend(Translation),
     /// They lead to a backend of another node, which a traffic policy `Local` refuses to these clients. Others may have it still.
     Refused(Translation, Client),
-    /// They were made before the service, and are not translated.
-    Untranslated(Front),
+    /// They were made before the service, and are not translated. A node port is served in the families of its service only.
+    Untranslated(Front, Family),
 }
 
 /// The UDP translations that are in force at one time.
 #[derive(Debug, Clone, Default)]
 pub struct InForce {
-    /// Fronts of all services, with how many service ports have each.
-    fronts: HashMap<Front, usize>,
+    /// Fronts of all services by family, with how many service ports have each.
+    fronts: HashMap<(Front, Family), usize>,
     /// Translations, with how many slices lead to each.
     translations: HashMap<Translation, usize>,
     /// Of these, those that some clients do not get on this node.
@@ -66,7 +67,9 @@ impl InForce {
     pub fn still(&self, stale: &Stale) -> Option<Stale> {
         match stale {
             Stale::Backend(translation) | Stale::Refused(translation, _) => self.unwanted(*translation),
-            Stale::Untranslated(front) => self.fronts.contains_key(front).then_some(*stale),
+            Stale::Untranslated(front, family) => {
+                self.fronts.contains_key(&(*front, *family)).then_some(*stale)
+            }
         }
     }
 
@@ -98,10 +101,12 @@ impl InForce {
         client: Client,
     ) -> Option<Stale> {
         let [address, node_port] = Front::candidates(destination);
-        let has = |front: &Front| self.fronts.contains_key(front);
+        let family = Family::of(destination.0);
+        let has = |front: &Front| self.fronts.contains_key(&(*front, family));
         let Some(backend) = backend else {
             let untranslated = [Some(address), is_own.then_some(node_port)];
-            return untranslated.into_iter().flatten().find(has).map(Stale::Untranslated);
+            let front = untranslated.into_iter().flatten().find(has);
+            return front.map(|front| Stale::Untranslated(front, family));
         };
         let front = [address, node_port].into_iter().find(has)?;
         let stale = self.unwanted(Translation { front, backend });
@@ -111,7 +116,8 @@ impl InForce {
     /// Whether a connection that a load balancer translated has a destination of no service any more.
     pub fn unserved(&self, destination: (IpAddr, u16), backend: Backend) -> bool {
         let is_in_cluster = |ip: IpAddr| self.cluster.iter().any(|range| range.contains(&ip));
-        !Front::candidates(destination).iter().any(|front| self.fronts.contains_key(front))
+        let family = Family::of(destination.0);
+        !Front::candidates(destination).iter().any(|front| self.fronts.contains_key(&(*front, family)))
             && (is_in_cluster(destination.0) || is_in_cluster(backend.0))
     }
 }
@@ -142,8 +148,8 @@ enum Behind {
     OwnFor(Client),
 }
 
-/// Where a service is reached: the name of the service port, the address, and what is behind it.
-type Reached = (String, Front, Behind);
+/// Where a service is reached: the name of the service port, the address, its family, and what is behind it.
+type Reached = (String, Front, Family, Behind);
 
 /// UDP ports of all services, and their backends on all nodes.
 #[derive(Debug, Default)]
@@ -174,16 +180,16 @@ impl UdpServices {
             let slices = self.of.get(name).into_iter().flatten();
             let slices = slices.filter_map(|slice| self.slices.get(slice));
             let changes: Vec<_> = slices.map(|slice| (Led::of(&old, slice), Led::of(&new, slice))).collect();
-            for (_, front, _) in &new {
-                let uses = self.in_force.fronts.entry(*front).or_default();
+            for (_, front, family, _) in &new {
+                let uses = self.in_force.fronts.entry((*front, *family)).or_default();
                 *uses += 1;
                 if *uses == 1 {
-                    self.stale.insert(Stale::Untranslated(*front));
+                    self.stale.insert(Stale::Untranslated(*front, *family));
                 }
             }
-            for (_, front, _) in &old {
-                if lose(&mut self.in_force.fronts, front) {
-                    self.stale.remove(&Stale::Untranslated(*front));
+            for (_, front, family, _) in &old {
+                if lose(&mut self.in_force.fronts, &(*front, *family)) {
+                    self.stale.remove(&Stale::Untranslated(*front, *family));
                 }
             }
             for (before, after) in &changes {
@@ -289,7 +295,15 @@ fn lose<K: std::hash::Hash + Eq>(uses: &mut HashMap<K, usize>, key: &K) -> bool 
 /// Where the UDP ports of a service are reached.
 fn fronts(service: &Service) -> BTreeSet<Reached> {
     let udp = service.fronts().filter(|(port, _)| port.protocol == Protocol::Udp);
-    udp.map(|(port, front)| (port.name.clone(), front, behind(service, front))).collect()
+    let of_service: BTreeSet<Family> = service.cluster_ips.iter().copied().map(Family::of).collect();
+    udp.flat_map(|(port, front)| {
+        let families = match front {
+            Front::Address(ip, _) => BTreeSet::from([Family::of(ip)]),
+            Front::NodePort(_) => of_service.clone(),
+        };
+        families.into_iter().map(move |family| (port.name.clone(), front, family, behind(service, front)))
+    })
+    .collect()
 }
 
 fn behind(service: &Service, front: Front) -> Behind {
@@ -329,8 +343,9 @@ impl Led {
     fn of(reached: &BTreeSet<Reached>, slice: &Kept) -> Self {
         let mut led = Self::default();
         for Endpoint { port, backend, here } in &slice.backends {
-            for (_, front, behind) in
-                reached.iter().filter(|(name, front, _)| name == port && same_family(front, backend))
+            let family = Family::of(backend.0);
+            for (_, front, _, behind) in
+                reached.iter().filter(|(name, _, of, _)| name == port && *of == family)
             {
                 let translation = Translation { front: *front, backend: *backend };
                 if let (Behind::OwnFor(client), false) = (behind, *here) {
@@ -340,13 +355,6 @@ impl Led {
             }
         }
         led
-    }
-}
-
-fn same_family(front: &Front, backend: &Backend) -> bool {
-    match front {
-        Front::Address(ip, _) => ip.is_ipv4() == backend.0.is_ipv4(),
-        Front::NodePort(_) => true,
     }
 }
 

@@ -132,10 +132,34 @@ fn a_connection_is_stale_if_its_service_does_not_have_its_backend() {
     assert!(stale(node, 1).is_none() && stale(node, 2).is_some());
     assert_eq!(stale((IpAddr::from([192, 0, 2, 1]), 53), 2), None, "of no service");
     let untranslated = all.in_force().stale(service, false, None, Client::Cluster);
-    assert_eq!(untranslated, Some(Stale::Untranslated(Front::Address(service.0, 53))));
+    assert_eq!(untranslated, Some(Stale::Untranslated(Front::Address(service.0, 53), Family::V4)));
     let untranslated = |is_own| all.in_force().stale(node, is_own, None, Client::Cluster);
-    assert_eq!(untranslated(true), Some(Stale::Untranslated(Front::NodePort(30_053))));
+    assert_eq!(untranslated(true), Some(Stale::Untranslated(Front::NodePort(30_053), Family::V4)));
     assert_eq!(untranslated(false), None, "another node translates it");
+    let six = ("fd00:172:18::2".parse().unwrap(), 30_053);
+    let of_six = |all: &UdpServices| all.in_force().stale(six, true, None, Client::Node);
+    assert_eq!(of_six(&all), Some(Stale::Untranslated(Front::NodePort(30_053), Family::V6)));
+    all.set_service(&name("one"), Some(&ipv4_only(1, Some(30_053))));
+    assert_eq!(of_six(&all), None, "somebody else has that port there");
+}
+
+/// A service without an IPv6 address.
+fn ipv4_only(last: u8, node_port: Option<u16>) -> Service {
+    let mut service = service(last, node_port);
+    service.cluster_ips.retain(IpAddr::is_ipv4);
+    service
+}
+
+#[test]
+fn a_node_port_is_served_in_the_families_of_its_service() {
+    let mut all = UdpServices::default();
+    all.set_service(&name("one"), Some(&service(1, Some(30_053))));
+    let node_port = |family| Stale::Untranslated(Front::NodePort(30_053), family);
+    let stale = all.take_stale();
+    assert!(stale.contains(&node_port(Family::V4)) && stale.contains(&node_port(Family::V6)), "{stale:?}");
+    all.set_service(&name("one"), Some(&ipv4_only(1, Some(30_053))));
+    assert!(all.in_force().still(&node_port(Family::V6)).is_none());
+    assert!(all.in_force().still(&node_port(Family::V4)).is_some());
 }
 
 #[test]
@@ -157,10 +181,11 @@ fn what_was_tracked_before_a_service_was_made_is_stale() {
     let mut all = UdpServices::default();
     all.set_service(&name("one"), Some(&service(1, None)));
     let front = Front::Address(IpAddr::from([10, 96, 0, 1]), 53);
-    let untranslated = Stale::Untranslated(front);
+    let untranslated = Stale::Untranslated(front, Family::V4);
     assert!(all.take_stale().contains(&untranslated) && all.in_force().still(&untranslated).is_some());
     all.set_service(&name("one"), Some(&service(1, Some(30_053))));
-    assert_eq!(all.take_stale(), BTreeSet::from([Stale::Untranslated(Front::NodePort(30_053))]));
+    let node_port = |family| Stale::Untranslated(Front::NodePort(30_053), family);
+    assert_eq!(all.take_stale(), [Family::V4, Family::V6].map(node_port).into());
     all.set_service(&name("one"), None);
     assert!(all.take_stale().is_empty() && all.in_force().still(&untranslated).is_none());
 }
