@@ -93,7 +93,7 @@ fn a_pod_waits_for_its_definition_and_then_for_the_network() {
 }
 
 #[test]
-fn a_pod_that_waits_goes_on_when_the_kind_goes_or_the_definition_turns_out_anothers() {
+fn a_pod_that_waits_goes_on_when_the_kind_goes_or_the_definition_is_of_another_plugin() {
     for last in [None, Some(Watched::Apply(foreign("blue"))), Some(Watched::Reset(vec![foreign("blue")]))] {
         let mut state = state();
         state.definitions(Some(Watched::Reset(vec![])));

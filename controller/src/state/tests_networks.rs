@@ -301,7 +301,7 @@ fn of_networks_that_overlap_the_older_has_the_range_and_the_other_gets_it_after_
 }
 
 #[test]
-fn a_network_gives_way_to_a_node_of_its_switchs_name() {
+fn a_network_gives_way_to_a_node_with_the_name_of_its_switch() {
     let mut state = state();
     let name = NamespacedName::new("infra", "n3");
     state.virtual_networks(Watched::Apply(for_all("infra", "n3", 1, "172.16.24.0/24")));

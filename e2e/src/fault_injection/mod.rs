@@ -2,12 +2,12 @@
 //! in the end nothing may be left behind.
 
 mod annotations;
-mod believed;
 mod calls;
 mod exhaustion;
 mod flags;
 mod forgery;
 mod outage;
+mod untrusted_input;
 mod world;
 
 use std::process::ExitCode;
@@ -44,7 +44,7 @@ const SCENES: &[(&str, Scene)] = &[
     ("cni_calls", calls::run),
     ("malformed_annotations", annotations::run),
     ("refused_annotations", forgery::run),
-    ("disbelieved_annotations_names_addresses", believed::run),
+    ("disbelieved_annotations_names_addresses", untrusted_input::run),
     ("exhausted_range", exhaustion::run),
     ("databases_away", outage::run),
 ];

@@ -16,9 +16,9 @@ use anyhow::Result;
 use super::cases::{self, Addresses, Arrives, Case};
 use super::checksum::pseudo_header;
 use super::frame::{TCP, UDP};
-use super::lessons::{Caches, learn_for, teach};
 use super::scene::{Scene, Who};
 use super::segments;
+use super::warm_up::{Caches, learn_for, teach};
 use crate::harness::Checks;
 use testbed::tools::packets::{CHECKED, Capture, Frame, to_hex};
 

@@ -15,7 +15,6 @@ use api::MacAddr;
 
 use super::cases::Addresses;
 use super::frame::{Packet, Upper};
-use super::lessons::{NOBODY, herald};
 use super::marks::LABELS;
 use super::pairs::header::{Word, ip};
 use super::pairs::mark::Mark;
@@ -24,6 +23,7 @@ use super::pairs::seen::Seen;
 use super::pairs::trace::{Entries, spec};
 use super::scene::{NAMESPACE, Scene, Who};
 use super::tap::Tap;
+use super::warm_up::{NOBODY, herald};
 use crate::demo::echoes::PORT;
 use crate::harness::Checks;
 use testbed::cluster::config::{EXT_IP, node_ip, underlay_ip6, underlay_mac};

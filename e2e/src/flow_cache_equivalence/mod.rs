@@ -11,7 +11,6 @@ mod checksum;
 mod forge;
 mod frame;
 mod held;
-mod lessons;
 mod marks;
 mod mirror;
 mod pairs;
@@ -21,6 +20,7 @@ mod segments;
 mod spoof;
 mod tap;
 mod tunnel;
+mod warm_up;
 
 use std::process::ExitCode;
 use std::time::Duration;

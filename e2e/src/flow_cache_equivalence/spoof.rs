@@ -10,8 +10,8 @@ use anyhow::Result;
 use super::bytes::gather;
 use super::cases::{Addresses, Case, Kind};
 use super::frame::Packet;
-use super::lessons::{Caches, learn};
 use super::scene::{Scene, Who};
+use super::warm_up::{Caches, learn};
 use crate::harness::Checks;
 
 /// Number of the first flow; those below are cases of the comparison.

@@ -11,7 +11,7 @@ use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::cast::NAMESPACE;
+use super::load_pods::NAMESPACE;
 use super::scene::{FLOWS, Scene, Seen};
 use super::{Stage, ms, nanos};
 use crate::scale::elsewhere::{Elsewhere, Rates};
@@ -57,12 +57,12 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
     let mut scene = Scene::new(stage.bed).await?;
     let address = service(&mut scene, "by", false).await?.cluster_ip.context("the service has no address")?;
     for (number, udp, _) in SERVICE_FLOWS {
-        scene.cast.dial_address(number, "a", SocketAddr::new(address.parse()?, PORT), udp)?;
+        scene.pods.dial_address(number, "a", SocketAddr::new(address.parse()?, PORT), udp)?;
     }
-    let elsewhere = Elsewhere::begin(stage.bed, &scene.cast.client, BUSY).await?;
+    let elsewhere = Elsewhere::begin(stage.bed, &scene.pods.client, BUSY).await?;
     // Connections to the service, and the first pods' switches, are new.
     sleep(Duration::from_secs(3)).await;
-    scene.cast.log.take();
+    scene.pods.log.take();
     let before = counts(stage, &scene)?;
     let from = now();
     sleep(WATCHED).await;
@@ -77,19 +77,19 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
     stage.checks.check("a revoked flow ends meanwhile", revoked.map_err(|error| format!("{error:#}")));
     elsewhere.end().await?;
     newcomers(stage, &mut scene).await?;
-    let services: Api<Service> = Api::namespaced(scene.cast.client.clone(), NAMESPACE);
+    let services: Api<Service> = Api::namespaced(scene.pods.client.clone(), NAMESPACE);
     for name in ["by", "sticky"] {
         services.delete(name, &DeleteParams::default()).await?;
     }
     for (number, ..) in SERVICE_FLOWS {
-        scene.cast.order("a", &testbed::tools::load::Order::Drop(number))?;
+        scene.pods.order("a", &testbed::tools::load::Order::Drop(number))?;
     }
     scene.end().await
 }
 
 /// Makes a service with `b` behind it. With affinity it has a node port.
 async fn service(scene: &mut Scene<'_>, name: &str, affinity: bool) -> Result<ServiceSpec> {
-    scene.cast.patch("b", json!({"metadata": {"labels": {"by": "yes"}}})).await?;
+    scene.pods.patch("b", json!({"metadata": {"labels": {"by": "yes"}}})).await?;
     let ports = ["TCP", "UDP"].map(|protocol| {
         json!({"name": protocol.to_lowercase(), "protocol": protocol, "port": PORT, "targetPort": PORT})
     });
@@ -102,7 +102,7 @@ async fn service(scene: &mut Scene<'_>, name: &str, affinity: bool) -> Result<Se
     let object: Service = serde_json::from_value(json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec,
     }))?;
-    let services: Api<Service> = Api::namespaced(scene.cast.client.clone(), NAMESPACE);
+    let services: Api<Service> = Api::namespaced(scene.pods.client.clone(), NAMESPACE);
     let made = services.create(&PostParams::default(), &object).await.context("the service")?;
     sleep(Duration::from_secs(3)).await;
     made.spec.context("the service has no specification")
@@ -125,7 +125,7 @@ async fn newcomers(stage: &mut Stage<'_>, scene: &mut Scene<'_>) -> Result<()> {
         flows.context("no count of scoped changes")
     };
     let changes = learned()?;
-    scene.cast.log.take();
+    scene.pods.log.take();
     let before = counts(stage, scene)?;
     let from = now();
     sleep(WATCHED).await;
@@ -251,7 +251,7 @@ pub(super) async fn revoked(
             ["--wait=hv", "--type=switch", "acl-add", &scene.nodes[1], "to-lport", "30000", &matched, "drop"];
         stage.bed.nbctl(&acl)?;
         let began = now();
-        scene.cast.log.take();
+        scene.pods.log.take();
         sleep(Duration::from_secs(1)).await;
         let seen = scene.seen_of(flows).await;
         let to_b = seen.iter().filter(|flow| flow.udp && flow.name != "UDP on one node");

@@ -47,8 +47,8 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
 async fn flows_changed(stage: &mut Stage<'_>, scene: &Scene<'_>) -> Result<()> {
     let nodes = scene.nodes.clone();
     for node in &nodes {
-        scene.cast.kill(node, "node-agent")?;
-        scene.cast.kill(node, "ovn-controller")?;
+        scene.pods.kill(node, "node-agent")?;
+        scene.pods.kill(node, "ovn-controller")?;
     }
     sleep(Duration::from_secs(1)).await;
     let running = scene.seen().await;
@@ -87,16 +87,16 @@ async fn flows_changed(stage: &mut Stage<'_>, scene: &Scene<'_>) -> Result<()> {
     for node in &nodes {
         let flow = "table=0,priority=65535,ip";
         stage.bed.ovs(node, "ovs-ofctl", &["--strict", "del-flows", BRIDGE, flow])?;
-        scene.cast.restart(node, "ovn-controller")?;
-        scene.cast.restart(node, "node-agent")?;
+        scene.pods.restart(node, "ovn-controller")?;
+        scene.pods.restart(node, "node-agent")?;
     }
     ready(scene).await
 }
 
 async fn ready(scene: &Scene<'_>) -> Result<()> {
     for node in &scene.nodes {
-        scene.cast.agent_ready(node).await?;
-        scene.cast.agent_sees(node).await?;
+        scene.pods.agent_ready(node).await?;
+        scene.pods.agent_sees(node).await?;
     }
     // OVS's flows come back with ovn-controller, and each change of them invalidates the cache.
     sleep(Duration::from_secs(3)).await;
@@ -106,14 +106,14 @@ async fn ready(scene: &Scene<'_>) -> Result<()> {
 /// OVS is down for a while; the agents live and hold.
 async fn switch_away(stage: &mut Stage<'_>, scene: &mut Scene<'_>) -> Result<()> {
     for node in &scene.nodes {
-        scene.cast.kill(node, "ovs-vswitchd")?;
+        scene.pods.kill(node, "ovs-vswitchd")?;
     }
     let from = now();
     sleep(AWAY).await;
     let to = now();
     let gone = scene.seen().await;
     for node in &scene.nodes {
-        scene.cast.restart(node, "ovs-vswitchd")?;
+        scene.pods.restart(node, "ovs-vswitchd")?;
     }
     for seen in &gone {
         if stage.fast() {
@@ -146,19 +146,19 @@ enum Agent {
 /// OVS is killed, and then the agents, which have seen it and hold. The hold ends all the same.
 async fn both_dead(stage: &mut Stage<'_>, scene: &Scene<'_>, agent: Agent) -> Result<()> {
     for node in &scene.nodes {
-        scene.cast.kill(node, "ovs-vswitchd")?;
+        scene.pods.kill(node, "ovs-vswitchd")?;
     }
     let from = now();
     sleep(SEEN).await;
     for node in &scene.nodes {
-        scene.cast.kill(node, "node-agent")?;
+        scene.pods.kill(node, "node-agent")?;
     }
     let end = from + nanos(HOLD + Duration::from_secs(4));
     while now() < end {
         sleep(LIFE).await;
         if agent == Agent::Crashes {
             for node in &scene.nodes {
-                scene.cast.restart(node, "node-agent")?;
+                scene.pods.restart(node, "node-agent")?;
             }
         }
     }
@@ -179,8 +179,8 @@ async fn both_dead(stage: &mut Stage<'_>, scene: &Scene<'_>, agent: Agent) -> Re
         }
     }
     for node in &scene.nodes {
-        scene.cast.restart(node, "ovs-vswitchd")?;
-        scene.cast.restart(node, "node-agent")?;
+        scene.pods.restart(node, "ovs-vswitchd")?;
+        scene.pods.restart(node, "node-agent")?;
     }
     ready(scene).await
 }
@@ -188,7 +188,7 @@ async fn both_dead(stage: &mut Stage<'_>, scene: &Scene<'_>, agent: Agent) -> Re
 /// OVS is down for longer than the hold.
 async fn switch_dead(stage: &mut Stage<'_>, scene: &Scene<'_>) -> Result<()> {
     for node in &scene.nodes {
-        scene.cast.kill(node, "ovs-vswitchd")?;
+        scene.pods.kill(node, "ovs-vswitchd")?;
     }
     let from = now();
     sleep(HOLD + Duration::from_secs(2)).await;
@@ -200,7 +200,7 @@ async fn switch_dead(stage: &mut Stage<'_>, scene: &Scene<'_>) -> Result<()> {
         stage.checks.check(format_args!("OVS away for longer than the hold: {} stops", seen.name), outcome);
     }
     for node in &scene.nodes {
-        scene.cast.restart(node, "ovs-vswitchd")?;
+        scene.pods.restart(node, "ovs-vswitchd")?;
     }
     ready(scene).await
 }

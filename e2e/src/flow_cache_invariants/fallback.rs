@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::cast::NAMESPACE;
+use super::load_pods::NAMESPACE;
 use super::scene::{FLOWS, Scene};
 use super::{Stage, no_bpf};
 use testbed::exec;
@@ -61,7 +61,7 @@ pub(super) async fn told(
 ) -> Result<String> {
     let end = Instant::now() + SOON;
     loop {
-        let status = tokio::task::block_in_place(|| scene.cast.agent(node).status());
+        let status = tokio::task::block_in_place(|| scene.pods.agent(node).status());
         let status = match status {
             Ok(status) if status.pointer(member).is_some_and(&good) => {
                 let text = status.pointer(reason).and_then(Value::as_str).unwrap_or_default();
@@ -82,7 +82,7 @@ pub(super) async fn told(
 
 /// All flows of the scene arrive.
 pub(super) async fn traffic(stage: &mut Stage<'_>, scene: &Scene<'_>, what: &str) {
-    scene.cast.log.take();
+    scene.pods.log.take();
     sleep(Duration::from_secs(2)).await;
     let silent: Vec<_> = scene
         .seen()
@@ -98,11 +98,11 @@ pub(super) async fn traffic(stage: &mut Stage<'_>, scene: &Scene<'_>, what: &str
 
 async fn node_switch(stage: &mut Stage<'_>, scene: &Scene<'_>) -> Result<()> {
     let node = scene.nodes[0].clone();
-    scene.cast.agent(&node).slipctl(&["path", "node", "ovs"])?;
+    scene.pods.agent(&node).slipctl(&["path", "node", "ovs"])?;
     let outcome = told(scene, &node, "/path", |path| path == "ovs", "/reason").await;
     stage.checks.check("slipctl path node ovs: the node is on ovs", said(outcome));
     traffic(stage, scene, "slipctl path node ovs").await;
-    scene.cast.agent(&node).slipctl(&["path", "node", "auto"])?;
+    scene.pods.agent(&node).slipctl(&["path", "node", "auto"])?;
     let outcome = told(scene, &node, "/path", |path| path == "ebpf", "/path").await;
     stage.checks.check("slipctl path node auto: the node is on ebpf again", said(outcome));
     Ok(())
@@ -116,25 +116,25 @@ async fn pod_switch(stage: &mut Stage<'_>, scene: &Scene<'_>) -> Result<()> {
         list.clone().find(|endpoint| endpoint["pod"] == pod.as_str()).map(|endpoint| endpoint["path"].clone())
     };
     let annotate = |value: Value| json!({"metadata": {"annotations": {"slipstream.dev/path": value}}});
-    scene.cast.patch("a", annotate("ovs".into())).await?;
+    scene.pods.patch("a", annotate("ovs".into())).await?;
     let on = |path: &'static str| move |found: Option<Value>| found.is_some_and(|found| found == path);
     let outcome = told(scene, &node, "/endpoints", |list| on("ovs")(path_of(list)), "/node").await;
     stage.checks.check("slipstream.dev/path: ovs on a pod: its endpoint is on ovs", said(outcome));
     traffic(stage, scene, "slipstream.dev/path: ovs").await;
     // The next agent must not put the pod on the fast path before it has asked the API server.
     let before = fast_packets(scene, &node, &pod);
-    scene.cast.restart(&node, "node-agent")?;
-    scene.cast.agent_ready(&node).await?;
+    scene.pods.restart(&node, "node-agent")?;
+    scene.pods.agent_ready(&node).await?;
     let outcome = told(scene, &node, "/endpoints", |list| on("ovs")(path_of(list)), "/node").await;
     stage.checks.check("slipstream.dev/path: ovs outlives the agent", said(outcome));
-    scene.cast.agent_sees(&node).await?;
+    scene.pods.agent_sees(&node).await?;
     traffic(stage, scene, "slipstream.dev/path: ovs, another agent").await;
     let outcome = match (before, fast_packets(scene, &node, &pod)) {
         (Ok(before), Ok(after)) if before == after => Ok(String::new()),
         other => Err(format!("fast packets before and after: {other:?}")),
     };
     stage.checks.check("slipstream.dev/path: ovs, another agent: no packet of the pod was fast", outcome);
-    scene.cast.patch("a", annotate(Value::Null)).await?;
+    scene.pods.patch("a", annotate(Value::Null)).await?;
     let outcome = told(scene, &node, "/endpoints", |list| on("ebpf")(path_of(list)), "/node").await;
     stage.checks.check("without the annotation: its endpoint is on ebpf again", said(outcome));
     Ok(())
@@ -142,7 +142,7 @@ async fn pod_switch(stage: &mut Stage<'_>, scene: &Scene<'_>) -> Result<()> {
 
 /// Packets of a pod that were carried by the flow cache, as counted since its programs were attached.
 fn fast_packets(scene: &Scene<'_>, node: &str, pod: &str) -> Result<u64> {
-    let shown = scene.cast.agent(node).counters()?;
+    let shown = scene.pods.agent(node).counters()?;
     let list = shown["endpoints"].as_array().context("no endpoints")?;
     let mine = list.iter().find(|endpoint| endpoint["pod"] == pod).with_context(|| format!("no {pod}"))?;
     let of = |way: &str| mine[way]["fast"]["packets"].as_u64().with_context(|| format!("{way}: {mine}"));
@@ -156,13 +156,13 @@ async fn sequence_check(stage: &mut Stage<'_>, scene: &Scene<'_>) -> Result<()> 
         exec::output(stage.bed.host(&node).command("sh")?.args(["-c", script]))
     };
     run("cd /run/openvswitch && for f in ovs-vswitchd.*.ctl ovs-vswitchd.pid; do mv $f away-$f; done")?;
-    scene.cast.restart(&node, "node-agent")?;
+    scene.pods.restart(&node, "node-agent")?;
     let outcome = told(scene, &node, "/cache/tcp/path", |path| path == "ovs", "/cache/tcp/reason").await;
     stage.checks.check("the sequence check is not verified: TCP is on ovs", said(outcome));
     traffic(stage, scene, "the sequence check is not verified").await;
     run("cd /run/openvswitch && for f in away-*; do mv $f ${f#away-}; done")?;
-    scene.cast.restart(&node, "node-agent")?;
-    scene.cast.agent_ready(&node).await?;
+    scene.pods.restart(&node, "node-agent")?;
+    scene.pods.agent_ready(&node).await?;
     let outcome = told(scene, &node, "/cache/tcp/path", |path| path == "ebpf", "/cache/tcp/path").await;
     stage.checks.check("the sequence check is verified: TCP is on ebpf", said(outcome));
     Ok(())
@@ -170,10 +170,10 @@ async fn sequence_check(stage: &mut Stage<'_>, scene: &Scene<'_>) -> Result<()> 
 
 async fn switch_down(stage: &mut Stage<'_>, scene: &Scene<'_>) -> Result<()> {
     let node = scene.nodes[0].clone();
-    scene.cast.kill(&node, "ovs-vswitchd")?;
+    scene.pods.kill(&node, "ovs-vswitchd")?;
     let outcome = told(scene, &node, "/cache/sight", |sight| sight != "open", "/cache/blind").await;
     stage.checks.check("OVS down: the status tells it", said(outcome));
-    scene.cast.restart(&node, "ovs-vswitchd")?;
+    scene.pods.restart(&node, "ovs-vswitchd")?;
     let outcome = told(scene, &node, "/cache/sight", |sight| sight == "open", "/cache/sight").await;
     stage.checks.check("OVS is back: the fast path is open", said(outcome));
     Ok(())
@@ -183,23 +183,23 @@ async fn switch_down(stage: &mut Stage<'_>, scene: &Scene<'_>) -> Result<()> {
 /// that is cached does not is shown by the part about dead processes.)
 async fn agent_down(stage: &mut Stage<'_>, scene: &mut Scene<'_>) -> Result<()> {
     for node in &scene.nodes {
-        scene.cast.kill(node, "node-agent")?;
+        scene.pods.kill(node, "node-agent")?;
     }
     sleep(NO_HEARTBEAT).await;
-    scene.cast.dial(LATE_FLOW, "a", "b", true)?;
+    scene.pods.dial(LATE_FLOW, "a", "b", true)?;
     sleep(Duration::from_secs(2)).await;
-    let before = scene.cast.log.take();
+    let before = scene.pods.log.take();
     let outcome = match before.get(&LATE_FLOW).map_or(0, Vec::len) {
         0 => Err("nothing arrived".to_owned()),
         count => Ok(format!("{count} packets")),
     };
     stage.checks.check("agent down for 6.5 s: a new flow passes", outcome);
     for node in &scene.nodes {
-        scene.cast.kill(node, "ovs-vswitchd")?;
+        scene.pods.kill(node, "ovs-vswitchd")?;
     }
     let dead = now();
     sleep(Duration::from_millis(1500)).await;
-    let after = scene.cast.log.take();
+    let after = scene.pods.log.take();
     // What was sent before may have been inside OVS, or was lost there.
     let late = |flow: u32| after.get(&flow).into_iter().flatten().filter(|a| a.sent > dead).count();
     let outcome = match late(LATE_FLOW) {
@@ -212,11 +212,11 @@ async fn agent_down(stage: &mut Stage<'_>, scene: &mut Scene<'_>) -> Result<()> 
     let outcome = if old > 0 { Ok(format!("{old} packets")) } else { Err("nothing arrived".into()) };
     stage.checks.check("agent down for 6.5 s: what was learned before goes on without OVS", outcome);
     for node in &scene.nodes {
-        scene.cast.restart(node, "ovs-vswitchd")?;
-        scene.cast.restart(node, "node-agent")?;
+        scene.pods.restart(node, "ovs-vswitchd")?;
+        scene.pods.restart(node, "node-agent")?;
     }
     for node in &scene.nodes {
-        scene.cast.agent_ready(node).await?;
+        scene.pods.agent_ready(node).await?;
     }
     traffic(stage, scene, "agents and OVS are back").await;
     Ok(())

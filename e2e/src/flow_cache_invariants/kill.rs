@@ -46,14 +46,14 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
     for round in 1..=ROUNDS {
         for node in scene.nodes.clone() {
             let from = now();
-            scene.cast.kill(&node, "node-agent")?;
+            scene.pods.kill(&node, "node-agent")?;
             sleep(AWAY).await;
             let what = format!("{round}: the agent of {node} is killed and away");
             judge(stage, &what, from..=now(), &scene.seen().await);
             for what in ["comes back", "is replaced"] {
                 let from = now();
-                scene.cast.restart(&node, "node-agent")?;
-                scene.cast.agent_ready(&node).await?;
+                scene.pods.restart(&node, "node-agent")?;
+                scene.pods.agent_ready(&node).await?;
                 sleep(AFTER).await;
                 let what = format!("{round}: the agent of {node} {what}");
                 judge(stage, &what, from..=now(), &scene.seen().await);
@@ -77,12 +77,12 @@ async fn without_flows(stage: &Stage<'_>, scene: &Scene<'_>, node: &str) -> Resu
     let ofctl = |command| stage.bed.ovs(node, "ovs-ofctl", &[command, GATEWAY]);
     let count = || anyhow::Ok(ofctl("dump-flows")?.lines().filter(|line| line.contains("actions=")).count());
     let before = count()?;
-    scene.cast.kill(node, "node-agent")?;
+    scene.pods.kill(node, "node-agent")?;
     ofctl("del-flows")?;
     let gone = count()?;
     ensure!(gone == 0, "{gone} flows were not deleted");
-    scene.cast.restart(node, "node-agent")?;
-    scene.cast.agent_ready(node).await?;
+    scene.pods.restart(node, "node-agent")?;
+    scene.pods.agent_ready(node).await?;
     exec::retry(AFTER, "the flows", || {
         let after = count()?;
         ensure!(after == before, "{after} flows of {before} are back");

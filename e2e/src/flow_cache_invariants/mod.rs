@@ -2,11 +2,11 @@
 //! more than OVS allows, all that OVS allows, and what happens when parts die.
 
 mod bystanders;
-mod cast;
 mod dead;
 mod fallback;
 mod full_node;
 mod kill;
+mod load_pods;
 mod loader;
 mod no_bpf;
 mod random;

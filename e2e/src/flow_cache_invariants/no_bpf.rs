@@ -52,7 +52,7 @@ pub(super) async fn lost(stage: &mut Stage<'_>, scene: &Scene<'_>) -> Result<()>
         ("ebpf", ["--datapath=ebpf", "lacks CAP_BPF"]),
         ("auto", ["lacks CAP_BPF", "attached through eBPF programs of an earlier run"]),
     ] {
-        scene.cast.kill(&node, "node-agent")?;
+        scene.pods.kill(&node, "node-agent")?;
         let what = format!("the agent lacks CAP_BPF, --datapath={datapath}");
         let refused = tokio::task::block_in_place(|| refused(stage.bed, &node, datapath));
         let outcome = refused.map_err(|error| format!("{error:#}")).and_then(|text| {
@@ -61,9 +61,9 @@ pub(super) async fn lost(stage: &mut Stage<'_>, scene: &Scene<'_>) -> Result<()>
         });
         stage.checks.check(format_args!("{what}: it says why and ends"), outcome);
         traffic(stage, scene, &what).await;
-        scene.cast.restart(&node, "node-agent")?;
-        scene.cast.agent_ready(&node).await?;
-        scene.cast.agent_sees(&node).await?;
+        scene.pods.restart(&node, "node-agent")?;
+        scene.pods.agent_ready(&node).await?;
+        scene.pods.agent_sees(&node).await?;
     }
     Ok(())
 }
@@ -99,14 +99,14 @@ pub(super) async fn never(stage: &mut Stage<'_>) -> Result<()> {
     tokio::task::block_in_place(|| clean(bed, &node, &[], true).and_then(|()| start(bed, &node, &without)))?;
     tokio::task::block_in_place(|| bed.wait_node_ready(&node))?;
     let mut scene = Scene::new(stage.bed).await?;
-    scene.cast.agent_ready(&node).await?;
+    scene.pods.agent_ready(&node).await?;
     let reason = told(&scene, &node, "/path", |path| path == "ovs", "/reason").await;
     let reason = reason.and_then(|reason| {
         ensure!(reason.contains("is not on a bpffs"), "the reason is {reason:?}");
         Ok(reason)
     });
     stage.checks.check("no bpffs, --datapath=auto: the node is on ovs and says why", said(reason));
-    let table = scene.cast.agent(&node).slipctl(&["status"]);
+    let table = scene.pods.agent(&node).slipctl(&["status"]);
     let shown = table.and_then(|text| {
         ensure!(text.contains("is not on a bpffs"), "{text}");
         Ok(String::new())
@@ -120,8 +120,8 @@ pub(super) async fn never(stage: &mut Stage<'_>) -> Result<()> {
     })?;
     tokio::task::block_in_place(|| bed.wait_node_ready(&node))?;
     let scene = Scene::new(stage.bed).await?;
-    scene.cast.agent_ready(&node).await?;
-    scene.cast.agent_sees(&node).await?;
+    scene.pods.agent_ready(&node).await?;
+    scene.pods.agent_sees(&node).await?;
     tokio::time::sleep(SETTLE).await;
     let back = told(&scene, &node, "/path", |path| path == "ebpf", "/path").await;
     stage.checks.check("with a bpffs again: the node is on ebpf", said(back));

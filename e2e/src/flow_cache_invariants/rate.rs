@@ -11,7 +11,7 @@ use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::cast::{Cast, NAMESPACE, New};
+use super::load_pods::{LoadPods, NAMESPACE, New};
 use super::{Sabotage, Stage};
 use crate::demo::echoes::{self, Echo, PORT};
 use crate::scale::elsewhere::{Elsewhere, Rates};
@@ -36,32 +36,32 @@ type Rate = [f64; 2];
 /// Runs it and says what came of it.
 pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
     let nodes = stage.bed.config().node_names();
-    let mut cast = Cast::new(stage.bed, 100).await?;
+    let mut pods = LoadPods::new(stage.bed, 100).await?;
     for (name, node) in [("a", &nodes[0]), ("b", &nodes[1])] {
-        cast.add(New { name, node, role: "none", annotations: &[] }).await?;
+        pods.add(New { name, node, role: "none", annotations: &[] }).await?;
     }
-    cast.patch("b", json!({"metadata": {"labels": {"rate": "yes"}}})).await?;
+    pods.patch("b", json!({"metadata": {"labels": {"rate": "yes"}}})).await?;
     let _echo = Echo::at(stage.bed, &place(&nodes[1], "b"))?;
     let service: Service = serde_json::from_value(json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "rate", "namespace": NAMESPACE},
         "spec": {"selector": {"rate": "yes"}, "ports": [{"port": PORT, "targetPort": PORT, "protocol": "TCP"}]},
     }))?;
-    let services: Api<Service> = Api::namespaced(cast.client.clone(), NAMESPACE);
+    let services: Api<Service> = Api::namespaced(pods.client.clone(), NAMESPACE);
     let made = services.create(&PostParams::default(), &service).await?;
     let address = made.spec.and_then(|spec| spec.cluster_ip).context("no address")?;
-    let to = [cast.ip("b")?.to_string(), address];
-    for pods in PODS {
+    let to = [pods.ip("b")?.to_string(), address];
+    for others in PODS {
         let mut ratios: [Vec<f64>; 2] = Default::default();
         for round in 0..ROUNDS {
             let mut rates: [Rate; 2] = Default::default();
             for turn in 0..2 {
                 let blind = (turn + round) % 2 == 1;
-                agents(stage, &cast, &nodes, blind).await?;
-                rates[usize::from(blind)] = measure(stage, &cast, &nodes[0], &to, pods).await?;
+                agents(stage, &pods, &nodes, blind).await?;
+                rates[usize::from(blind)] = measure(stage, &pods, &nodes[0], &to, others).await?;
             }
             let [sees, blind] = rates;
             say(format_args!(
-                "  {pods} pods/s, round {round}: by pod IP and cluster IP {sees:.0?}, blind {blind:.0?}"
+                "  {others} pods/s, round {round}: by pod IP and cluster IP {sees:.0?}, blind {blind:.0?}"
             ));
             for (at, ratios) in ratios.iter_mut().enumerate() {
                 ratios.push(sees[at] / blind[at]);
@@ -73,15 +73,15 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
             let median = ratios.get(ratios.len() / 2).copied().unwrap_or_default();
             let text = format!("{median:.3} of blind agents ({least:.3?} to {most:.3?})");
             stage.checks.check(
-                format!("{pods} pods/s elsewhere, {what}"),
+                format!("{others} pods/s elsewhere, {what}"),
                 if median >= 0.95 { Ok(text) } else { Err(text) },
             );
         }
     }
-    agents(stage, &cast, &nodes, false).await?;
+    agents(stage, &pods, &nodes, false).await?;
     services.delete("rate", &DeleteParams::default()).await?;
     for name in ["a", "b"] {
-        cast.remove(name).await?;
+        pods.remove(name).await?;
     }
     Ok(())
 }
@@ -91,15 +91,15 @@ fn place(node: &str, pod: &str) -> Place {
 }
 
 /// Replaces the agents.
-async fn agents(stage: &Stage<'_>, cast: &Cast<'_>, nodes: &[String], blind: bool) -> Result<()> {
+async fn agents(stage: &Stage<'_>, pods: &LoadPods<'_>, nodes: &[String], blind: bool) -> Result<()> {
     let (flags, environment) = if blind { Sabotage::NoBump.agent() } else { (&[][..], Vec::new()) };
     for node in &nodes[..2] {
-        cast.kill(node, "node-agent")?;
+        pods.kill(node, "node-agent")?;
         tokio::task::block_in_place(|| start_agent_in(stage.bed, node, flags, &environment))?;
     }
     for node in &nodes[..2] {
-        cast.agent_ready(node).await?;
-        cast.agent_sees(node).await?;
+        pods.agent_ready(node).await?;
+        pods.agent_sees(node).await?;
     }
     sleep(SETTLE).await;
     Ok(())
@@ -107,12 +107,12 @@ async fn agents(stage: &Stage<'_>, cast: &Cast<'_>, nodes: &[String], blind: boo
 
 async fn measure(
     stage: &Stage<'_>,
-    cast: &Cast<'_>,
+    pods: &LoadPods<'_>,
     node: &str,
     to: &[String; 2],
-    pods: u32,
+    others: u32,
 ) -> Result<Rate> {
-    let elsewhere = Elsewhere::begin(stage.bed, &cast.client, Rates { pods, endpoints: 0 }).await?;
+    let elsewhere = Elsewhere::begin(stage.bed, &pods.client, Rates { pods: others, endpoints: 0 }).await?;
     sleep(SETTLE).await;
     let mut rates = Rate::default();
     for (rate, to) in rates.iter_mut().zip(to) {
@@ -127,7 +127,7 @@ async fn measure(
         }
     }
     let (made, _) = elsewhere.rates();
-    ensure!(pods == 0 || made > f64::from(pods) * 0.8, "only {made:.1} pods a second were made, not {pods}");
+    ensure!(others == 0 || made > f64::from(others) * 0.8, "only {made:.1} pods a second were made, not {others}");
     elsewhere.end().await?;
     Ok(rates)
 }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use tokio::time::sleep;
 
 use super::Stage;
-use super::cast::NAMESPACE;
+use super::load_pods::NAMESPACE;
 use super::scene::{FLOWS, Scene};
 use testbed::cluster::Bed;
 use testbed::tools::load::{Order, PORT};
@@ -39,7 +39,7 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
         places.push(Place { pod, node: node.clone(), zone });
     }
     scene.dial().await?;
-    let to = scene.cast.ip("b")?.to_string();
+    let to = scene.pods.ip("b")?.to_string();
     let entries: Vec<_> = places.iter().flat_map(|place| [("tcp", place), ("udp", place)]).collect();
     let mut rests = vec![Vec::new(); entries.len()];
     for _ in 0..LOOKS {
@@ -53,7 +53,7 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
         stage.checks.check(what, kept(rests));
     }
     for (number, _) in (0..).zip(FLOWS) {
-        scene.cast.order("a", &Order::Drop(number))?;
+        scene.pods.order("a", &Order::Drop(number))?;
     }
     sleep(Duration::from_secs(AFTER)).await;
     for ((protocol, place), rests) in entries.into_iter().zip(rests) {

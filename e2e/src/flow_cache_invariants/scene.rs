@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use tokio::time::sleep;
 
-use super::cast::{Cast, New};
+use super::load_pods::{LoadPods, New};
 use testbed::cluster::Bed;
 use testbed::tools::load::{Arrival, Order, now};
 
@@ -25,7 +25,7 @@ pub(super) const FLOWS: [(&str, bool, &str); 4] = [
 
 /// The pods and their flows.
 pub(crate) struct Scene<'a> {
-    pub(super) cast: Cast<'a>,
+    pub(super) pods: LoadPods<'a>,
     pub(super) nodes: Vec<String>,
 }
 
@@ -40,13 +40,13 @@ pub(crate) struct Seen {
 impl<'a> Scene<'a> {
     /// Makes the pods and waits until the flows run.
     pub(crate) async fn new(bed: &'a Bed) -> Result<Self> {
-        let mut cast = Cast::new(bed, PAUSE_MS).await?;
+        let mut pods = LoadPods::new(bed, PAUSE_MS).await?;
         let nodes = bed.config().node_names();
         let (first, second) = (nodes[0].as_str(), nodes[1 % nodes.len()].as_str());
         for (name, node) in [("a", first), ("b", second), ("c", first)] {
-            cast.add(New { name, node, role: "none", annotations: &[] }).await?;
+            pods.add(New { name, node, role: "none", annotations: &[] }).await?;
         }
-        let mut scene = Self { cast, nodes };
+        let mut scene = Self { pods, nodes };
         scene.dial().await?;
         Ok(scene)
     }
@@ -54,20 +54,20 @@ impl<'a> Scene<'a> {
     /// Begins all flows again, and waits until they have run for a while.
     pub(super) async fn dial(&mut self) -> Result<()> {
         for (number, (to, udp, _)) in (0..).zip(FLOWS) {
-            self.cast.dial(number, "a", to, udp)?;
+            self.pods.dial(number, "a", to, udp)?;
         }
         sleep(WARM).await;
-        self.cast.log.take();
+        self.pods.log.take();
         Ok(())
     }
 
     /// Ends the flows and deletes the pods.
     pub(crate) async fn end(mut self) -> Result<()> {
         for (number, _) in (0..).zip(FLOWS) {
-            self.cast.order("a", &Order::Drop(number))?;
+            self.pods.order("a", &Order::Drop(number))?;
         }
         for name in ["a", "b", "c"] {
-            self.cast.remove(name).await?;
+            self.pods.remove(name).await?;
         }
         Ok(())
     }
@@ -82,7 +82,7 @@ impl<'a> Scene<'a> {
         let end = now();
         // Reports come a little later than what they tell.
         sleep(Duration::from_millis(200)).await;
-        let mut all = self.cast.log.take();
+        let mut all = self.pods.log.take();
         let flows = (0..).zip(flows).map(|(number, &(udp, name))| {
             let mut arrivals = all.remove(&number).unwrap_or_default();
             arrivals.retain(|arrival| arrival.at <= end);

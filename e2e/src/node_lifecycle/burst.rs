@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::{Value, json};
 
-use super::tidy;
+use super::leftovers;
 use super::world::{HEAL, NAMESPACE, World};
 use testbed::exec;
 use testbed::nodes::real;
@@ -35,7 +35,7 @@ pub(super) fn run(world: &World<'_>) -> Result<String> {
     for (name, ip) in &pods {
         reached(world, name, *ip)?;
     }
-    tidy::check(world.bed)?;
+    leftovers::check(world.bed)?;
     let begin = Instant::now();
     let args = ["delete", "pods", "-n", NAMESPACE, "-l", "burst=yes", "--timeout=180s"];
     world.bed.kubectl(&args)?;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use serde_json::json;
 
-use super::tidy;
+use super::leftovers;
 use super::world::{NAMESPACE, World};
 
 const NODE: &str = "n2";
@@ -29,7 +29,7 @@ pub(super) fn run(world: &World<'_>) -> Result<String> {
     ])?;
     ensure!(!nodes.contains(NODE), "the drained node still has pods: {nodes}");
     let moved = begin.elapsed().as_secs_f64();
-    world.eventually("each pod has its own", || tidy::check(world.bed).map(drop))?;
+    world.eventually("each pod has its own", || leftovers::check(world.bed).map(drop))?;
     let old = world.subnet(NODE)?;
     let kept = world.subnet("n1")?;
     // A kubelet that runs would not notice.
@@ -64,7 +64,7 @@ pub(super) fn run(world: &World<'_>) -> Result<String> {
         "--cascade=foreground",
         "--timeout=60s",
     ])?;
-    world.eventually("each pod has its own", || tidy::check(world.bed).map(drop))?;
+    world.eventually("each pod has its own", || leftovers::check(world.bed).map(drop))?;
     Ok(format!(
         "pods moved after {moved:.1} s; deleted: nothing of it in OVN {gone} later; again: Ready after {back}, range {old} \
          then {new}, pods answer"

@@ -10,13 +10,13 @@ mod cni_files;
 mod drain;
 mod full_disk;
 mod images;
+mod leftovers;
 mod reboot;
 mod runtimes;
 mod skew;
 mod static_pod;
 mod stream;
 mod switch;
-mod tidy;
 mod world;
 
 use std::process::ExitCode;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::tidy;
+use super::leftovers;
 use super::world::World;
 
 const NODE: &str = "n2";
@@ -31,7 +31,7 @@ pub(super) fn run(world: &World<'_>) -> Result<String> {
     let up = begin.elapsed().as_secs_f64();
     world.wait_node(NODE, "True")?;
     world.stream()?.goes_on(Duration::from_secs(2))?;
-    let clear = world.eventually("each pod has its own", || tidy::check(world.bed).map(drop))?;
+    let clear = world.eventually("each pod has its own", || leftovers::check(world.bed).map(drop))?;
     let now = world.run(NODE, "ovs-vsctl", &["list-ports", "br-int"])?;
     let old = now.lines().find(|port| is_of_pod(port) && ports.lines().any(|other| other == *port));
     ensure!(old.is_none(), "the port {} of a sandbox from before is there", old.unwrap_or_default());

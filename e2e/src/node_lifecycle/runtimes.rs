@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::tidy;
+use super::leftovers;
 use super::world::World;
 
 /// Neither is on the way of a packet.
@@ -33,6 +33,6 @@ fn restarted(world: &World<'_>, process: &str) -> Result<String> {
     let after = world.identities()?;
     ensure!(before == after, "pods changed: {before:?} became {after:?}");
     world.delete(&[&new])?;
-    world.eventually("each pod has its own", || tidy::check(world.bed).map(drop))?;
+    world.eventually("each pod has its own", || leftovers::check(world.bed).map(drop))?;
     Ok(format!("pods unchanged; {seen}; new pod {started}"))
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
-use super::tidy;
+use super::leftovers;
 use super::world::{HEAL, NAMESPACE, World};
 use testbed::exec;
 
@@ -52,6 +52,6 @@ fn served(world: &World<'_>, mirror: &str) -> Result<String> {
     world.answers(mirror)?;
     let (ip, subnet) = (world.address(mirror)?, world.subnet(NODE)?);
     ensure!(subnet.contains(&ip), "{ip} is not in {subnet}");
-    tidy::check(world.bed)?;
+    leftovers::check(world.bed)?;
     Ok(ip.to_string())
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::tidy;
+use super::leftovers;
 use super::world::World;
 
 /// ovn-controller writes flows; those that are there go on. At its start it clears what it cannot know.
@@ -39,6 +39,6 @@ fn killed(world: &World<'_>, process: &str, bound: Duration) -> Result<String> {
     let after = world.identities()?;
     ensure!(before == after, "pods changed: {before:?} became {after:?}");
     world.delete(&[&new])?;
-    world.eventually("each pod has its own", || tidy::check(world.bed).map(drop))?;
+    world.eventually("each pod has its own", || leftovers::check(world.bed).map(drop))?;
     Ok(format!("pods unchanged; {seen}, killed on both nodes for {AWAY:?} each; new pod {started}"))
 }

@@ -9,8 +9,8 @@ use anyhow::{Context, Result, bail, ensure};
 use ipnet::Ipv4Net;
 use serde_json::{Value, json};
 
+use super::leftovers;
 use super::stream::Stream;
-use super::tidy;
 use crate::objects::Objects;
 use crate::snapshot::Snapshot;
 use testbed::cluster::Bed;
@@ -72,7 +72,7 @@ impl<'a> World<'a> {
         exec::retry(HEAL, "nothing is left", || {
             let left = crate::snapshot::logical_ports(self.bed, NAMESPACE)?;
             ensure!(left == 0, "{left} logical ports");
-            tidy::check(self.bed)
+            leftovers::check(self.bed)
         })
     }
 

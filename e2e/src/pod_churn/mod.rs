@@ -1,7 +1,7 @@
 //! Many pods come and go at once, and then nothing of them is left; also when processes are killed
 //! meanwhile.
 
-mod chaos;
+mod random_kills;
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -23,7 +23,7 @@ use crate::harness::{Case, Group, Jobs, Program, Settings, flags};
 use crate::random::Random;
 use crate::scale::stubs;
 use crate::snapshot::{self, Snapshot};
-use chaos::{Chaos, Victims};
+use random_kills::{RandomKills, Victims};
 use testbed::cluster::Bed;
 use testbed::cluster::Shape;
 use testbed::nodes::kubelet;
@@ -151,17 +151,17 @@ impl Run<'_> {
     /// Fills and empties once, with or without kills, and checks both states.
     async fn round(&mut self, round: u32, before: &Snapshot, checks: &mut Checks) -> Result<()> {
         let pods = self.args.pods;
-        let chaos = self.chaos()?;
+        let kills = self.kills()?;
         let filled = self.fill(pods).await;
-        self.order(chaos)?;
+        self.order(kills)?;
         checks.check(format_args!("round {round}: {pods} pods run"), said(filled));
         checks.check(format_args!("round {round}: each pod has its port, its address and its link, once"), {
             self.eventually(|| self.each_once()).await
         });
         checks.check(format_args!("round {round}: {} of them answer", ASKED.min(pods)), self.ask().await);
-        let chaos = self.chaos()?;
+        let kills = self.kills()?;
         let drained = self.drain().await;
-        self.order(chaos)?;
+        self.order(kills)?;
         checks.check(format_args!("round {round}: the pods are gone"), said(drained));
         checks.check(format_args!("round {round}: nothing of them is left"), {
             self.eventually(|| before.equals(&Snapshot::take(self.bed)?)).await
@@ -170,12 +170,12 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn chaos(&mut self) -> Result<Option<Chaos>> {
-        self.args.kill.map(|victims| Chaos::begin(self.bed, victims, &mut self.random)).transpose()
+    fn kills(&mut self) -> Result<Option<RandomKills>> {
+        self.args.kill.map(|victims| RandomKills::begin(self.bed, victims, &mut self.random)).transpose()
     }
 
-    fn order(&self, chaos: Option<Chaos>) -> Result<()> {
-        chaos.map_or(Ok(()), Chaos::end)
+    fn order(&self, kills: Option<RandomKills>) -> Result<()> {
+        kills.map_or(Ok(()), RandomKills::end)
     }
 
     /// Makes pods and waits until all of them run.

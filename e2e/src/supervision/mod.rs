@@ -4,8 +4,8 @@
 //! Finally the API server hangs while OVS is restarted: what packets need must come back without it.
 
 mod api_silent;
+mod external_changes;
 mod process;
-mod told;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -129,11 +129,11 @@ impl Run<'_, '_> {
             Part::Agent | Part::Controller => ("", None),
             Part::Settings => (
                 "settings of ovn-controller that somebody changes are put back",
-                Some(told::settings(bed, NODE)),
+                Some(external_changes::settings(bed, NODE)),
             ),
             Part::Configuration => (
                 "a CNI configuration before ours is a condition of the node",
-                Some(told::configuration(bed, NODE)),
+                Some(external_changes::configuration(bed, NODE)),
             ),
             Part::Silent => (
                 "the API server stands still: the bridge's flows come back without it",

@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn flows_that_are_nearly_the_same_have_slots_and_sightings_of_their_own() {
-        let (mut slots, mut seens, mut six) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let (mut slots, mut records, mut six) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for number in 0..SEEN {
             let port = u16::try_from(number % 65_536).unwrap();
             let tuple = Tuple4 {
@@ -69,14 +69,14 @@ mod tests {
             let (slot, seen) = sighting(&tuple, 0);
             assert!(slot < SEEN);
             slots.insert(slot);
-            seens.insert(seen);
+            records.insert(seen);
             let tuple = Tuple6 { source: [1, 2, 3, 4], destination: [5, 6, 7, number], ..Tuple6::default() };
             six.insert(sighting(&tuple, 0));
         }
         // Of random ones 63 % of the slots would be taken.
         assert!(slots.len() > usize::try_from(SEEN / 2).unwrap(), "{}", slots.len());
         assert_eq!(
-            (seens.len(), six.len()),
+            (records.len(), six.len()),
             (usize::try_from(SEEN).unwrap(), usize::try_from(SEEN).unwrap())
         );
     }

@@ -15,12 +15,12 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::cases::{Addresses, Case, Kind};
-use super::lessons::{Caches, learn};
 use super::pairs::posts::Posts;
 use super::pairs::session::place;
 use super::pairs::trace::{Entries, spec};
 use super::scene::{NAMESPACE, Scene};
 use super::segments;
+use super::warm_up::{Caches, learn};
 use crate::demo::echoes::Service;
 use crate::harness::Checks;
 use judge::{is_answer, judge};

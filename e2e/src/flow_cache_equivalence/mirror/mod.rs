@@ -13,10 +13,10 @@ use serde_json::Value;
 
 use super::cases::{Addresses, Case, Kind};
 use super::frame::Packet;
-use super::lessons::{Caches, learn};
 use super::pairs::header::{Word, ip};
 use super::pairs::mark::Mark;
 use super::scene::{NAMESPACE, Scene, Who};
+use super::warm_up::{Caches, learn};
 use crate::harness::Checks;
 use ovs::{Copies, Port, set, unset};
 use testbed::exec;

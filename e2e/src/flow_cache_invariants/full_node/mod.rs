@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use super::Stage;
 use super::bystanders::{BUSY, revoked};
-use super::cast::New;
+use super::load_pods::New;
 use super::ms;
 use super::scene::{FLOWS, Scene};
 use super::spray::sprayer_of;
@@ -47,7 +47,7 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
     ensure!(stage.fast(), "without eBPF the agent follows no changes: --datapath ebpf");
     let mut scene = Scene::new(stage.bed).await?;
     let node = scene.nodes[0].clone();
-    scene.cast.add(New { name: "s", node: &node, role: "spray", annotations: &[] }).await?;
+    scene.pods.add(New { name: "s", node: &node, role: "spray", annotations: &[] }).await?;
     let empty = Figures::of(stage.bed, &node)?;
     let start = Instant::now();
     let ports = Ports::add(stage.bed, &node, stage.ports).await?;
@@ -57,7 +57,7 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
     busy(stage, &scene, &node).await?;
     again(stage, &mut scene, &node).await?;
     ports.remove()?;
-    scene.cast.remove("s").await?;
+    scene.pods.remove("s").await?;
     scene.end().await
 }
 
@@ -111,9 +111,9 @@ async fn busy(stage: &mut Stage<'_>, scene: &Scene<'_>, node: &str) -> Result<()
     let flows = stage.flows;
     let mut filling = Filling { scene, child: None, flows };
     filling.go_on()?;
-    let elsewhere = Elsewhere::begin(stage.bed, &scene.cast.client, BUSY).await?;
+    let elsewhere = Elsewhere::begin(stage.bed, &scene.pods.client, BUSY).await?;
     sleep(Duration::from_secs(6)).await;
-    scene.cast.log.take();
+    scene.pods.log.take();
     let (from, start) = (now(), Instant::now());
     let before = Figures::of(stage.bed, node)?;
     let (mut blind, mut entries) = (0, before.entries);
@@ -172,12 +172,12 @@ async fn busy(stage: &mut Stage<'_>, scene: &Scene<'_>, node: &str) -> Result<()
 
 /// The agent is killed and started anew: flows go on, and it follows changes again.
 async fn again(stage: &mut Stage<'_>, scene: &mut Scene<'_>, node: &str) -> Result<()> {
-    scene.cast.log.take();
+    scene.pods.log.take();
     let from = now();
     let start = Instant::now();
-    scene.cast.restart(node, "node-agent")?;
-    scene.cast.agent_ready(node).await?;
-    scene.cast.agent_sees(node).await?;
+    scene.pods.restart(node, "node-agent")?;
+    scene.pods.agent_ready(node).await?;
+    scene.pods.agent_sees(node).await?;
     let took = start.elapsed();
     let seen = scene.seen().await;
     let worst = seen.iter().map(|flow| flow.longest_silence(from, now())).max().context("no flows")?;

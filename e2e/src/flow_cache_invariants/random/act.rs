@@ -12,7 +12,7 @@ use super::model::{Direction, Flow, Model, Pod, Policy, Protocol};
 use super::nb::{NAMESPACE, Nb, nonce, policy_name};
 use super::services::{Client, SERVICES, Service, ServiceFlow};
 use super::{FORCE, PODS, service_act};
-use crate::flow_cache_invariants::cast::{Cast, New};
+use crate::flow_cache_invariants::load_pods::{LoadPods, New};
 use testbed::tools::load::PORTS;
 
 /// The pod that is moved. On the other node it has an address of the first node's range, far above those that are assigned.
@@ -44,7 +44,7 @@ pub(super) fn pods(nodes: &[String]) -> Model {
 
 /// The cluster.
 pub(super) struct Act<'a> {
-    pub(super) cast: Cast<'a>,
+    pub(super) pods: LoadPods<'a>,
     nb: Nb,
     nodes: Vec<String>,
     flows: Vec<Flow>,
@@ -60,7 +60,7 @@ pub(super) struct Act<'a> {
 impl<'a> Act<'a> {
     /// Makes the pods and begins the flows.
     pub(super) async fn new(
-        cast: Cast<'a>,
+        pods: LoadPods<'a>,
         nodes: Vec<String>,
         (flows, service_flows): (&[Flow], &[ServiceFlow]),
         model: &Model,
@@ -69,7 +69,7 @@ impl<'a> Act<'a> {
         let (away, starting) = (BTreeSet::new(), BTreeSet::new());
         let addresses = vec![String::new(); model.pods.len()];
         let mut act = Self {
-            cast,
+            pods,
             nb,
             nodes,
             flows: flows.to_vec(),
@@ -82,7 +82,7 @@ impl<'a> Act<'a> {
         for pod in 0..model.pods.len() {
             act.make(pod, model).await?;
         }
-        service_act::add_hosts(&mut act.cast, &act.nodes, model.services.len())?;
+        service_act::add_hosts(&mut act.pods, &act.nodes, model.services.len())?;
         for service in 0..model.services.len() {
             act.write_service(service, model).await?;
         }
@@ -103,7 +103,7 @@ impl<'a> Act<'a> {
         let annotations: &[(&str, &str)] =
             if foreign { &[("k8s.ovn.org/pod-networks", MOVER_NETWORK)] } else { &[] };
         let new = New { name, node: &self.nodes[*node], role: &role, annotations };
-        self.addresses[pod] = self.cast.add(new).await?.to_string();
+        self.addresses[pod] = self.pods.add(new).await?.to_string();
         Ok(())
     }
 
@@ -111,7 +111,7 @@ impl<'a> Act<'a> {
     fn dial(&mut self, model: &Model, chosen: impl Fn(&Flow) -> bool) -> Result<()> {
         for (number, flow) in self.flows.iter().enumerate().filter(|(_, flow)| chosen(flow)) {
             let (from, to) = (&model.pods[flow.from].name, &model.pods[flow.to].name);
-            self.cast.dial(u32::try_from(number)?, from, to, flow.protocol == Protocol::Udp)?;
+            self.pods.dial(u32::try_from(number)?, from, to, flow.protocol == Protocol::Udp)?;
         }
         Ok(())
     }
@@ -121,7 +121,7 @@ impl<'a> Act<'a> {
         let first = self.flows.len();
         for (number, flow) in self.service_flows.iter().enumerate().filter(|(_, flow)| chosen(flow)) {
             let number = u32::try_from(first + number)?;
-            service_act::dial(&mut self.cast, number, flow, &self.nodes, model)?;
+            service_act::dial(&mut self.pods, number, flow, &self.nodes, model)?;
         }
         Ok(())
     }
@@ -132,12 +132,12 @@ impl<'a> Act<'a> {
     }
 
     async fn write_service(&self, service: usize, model: &Model) -> Result<()> {
-        service_act::write(&self.cast.client, model, service).await?;
+        service_act::write(&self.pods.client, model, service).await?;
         self.write_backends(service, model, None).await
     }
 
     async fn write_backends(&self, service: usize, model: &Model, without: Option<usize>) -> Result<()> {
-        let kube = &self.cast.client;
+        let kube = &self.pods.client;
         if !model.services[service].live {
             return Ok(());
         }
@@ -153,7 +153,7 @@ impl<'a> Act<'a> {
     pub(super) fn agents_are_well(&mut self) -> bool {
         let starting: Vec<usize> = self.starting.iter().copied().collect();
         for node in starting {
-            if self.cast.sees(&self.nodes[node]) {
+            if self.pods.sees(&self.nodes[node]) {
                 self.starting.remove(&node);
             }
         }
@@ -164,7 +164,7 @@ impl<'a> Act<'a> {
     pub(super) fn crashed(&mut self) -> Result<BTreeSet<usize>> {
         let mut now = Vec::new();
         for node in &self.nodes {
-            let list = tokio::task::block_in_place(|| self.cast.bed.host(node).processes())?;
+            let list = tokio::task::block_in_place(|| self.pods.bed.host(node).processes())?;
             now.push(list.into_iter().find(|p| p.name == "ovn-controller").and_then(|p| p.pid));
         }
         let before = std::mem::replace(&mut self.controllers, now);
@@ -175,8 +175,8 @@ impl<'a> Act<'a> {
     /// Starts the agents that are still down.
     pub(super) async fn all_up(&mut self) -> Result<()> {
         for node in std::mem::take(&mut self.away) {
-            self.cast.restart(&self.nodes[node], "node-agent")?;
-            self.cast.agent_ready(&self.nodes[node]).await?;
+            self.pods.restart(&self.nodes[node], "node-agent")?;
+            self.pods.agent_ready(&self.nodes[node]).await?;
         }
         Ok(())
     }
@@ -188,19 +188,19 @@ impl<'a> Act<'a> {
                 self.write_policy(*id, policy).await
             }
             Change::RemovePolicy { id } => {
-                let api: Api<NetworkPolicy> = Api::namespaced(self.cast.client.clone(), NAMESPACE);
+                let api: Api<NetworkPolicy> = Api::namespaced(self.pods.client.clone(), NAMESPACE);
                 api.delete(&policy_name(*id), &DeleteParams::default()).await?;
                 Ok(())
             }
             Change::Relabel { pod, role } => {
-                self.cast.relabel(&model.pods[*pod].name, &format!("r{role}")).await
+                self.pods.relabel(&model.pods[*pod].name, &format!("r{role}")).await
             }
             Change::AddAcl { id, acl } => self.nb.add_acl(*id, acl, &self.addresses).await,
             Change::RemoveAcl { id } => self.nb.remove_acl(*id).await,
             Change::ReplacePod { pod, .. } | Change::MovePod { pod, .. } => self.replace(*pod, model).await,
-            Change::RestartController { node } => self.cast.restart(&self.nodes[*node], "ovn-controller"),
+            Change::RestartController { node } => self.pods.restart(&self.nodes[*node], "ovn-controller"),
             Change::RestartSwitch { node } => {
-                self.cast.restart(&self.nodes[*node], "ovs-vswitchd")?;
+                self.pods.restart(&self.nodes[*node], "ovs-vswitchd")?;
                 self.starting.insert(*node);
                 self.in_force(model).await?;
                 // OVS has forgotten its connections. One whose acknowledgement is the first packet that it sees would be
@@ -212,10 +212,10 @@ impl<'a> Act<'a> {
             }
             Change::AgentDown { node } => {
                 self.away.insert(*node);
-                self.cast.kill(&self.nodes[*node], "node-agent")
+                self.pods.kill(&self.nodes[*node], "node-agent")
             }
             Change::AgentUp { node } => {
-                self.cast.restart(&self.nodes[*node], "node-agent")?;
+                self.pods.restart(&self.nodes[*node], "node-agent")?;
                 self.away.remove(node);
                 self.starting.insert(*node);
                 Ok(())
@@ -233,7 +233,7 @@ impl<'a> Act<'a> {
                 self.dial_services(model, |flow| flow.service == *service)
             }
             Change::ReplaceService { service, .. } => {
-                service_act::remove(&self.cast.client, *service).await?;
+                service_act::remove(&self.pods.client, *service).await?;
                 self.write_service(*service, model).await
             }
         }
@@ -242,7 +242,7 @@ impl<'a> Act<'a> {
     async fn replace(&mut self, pod: usize, model: &Model) -> Result<()> {
         // An agent that is only just starting would make the pod's way to its network long.
         for node in std::mem::take(&mut self.starting) {
-            self.cast.agent_ready(&self.nodes[node]).await?;
+            self.pods.agent_ready(&self.nodes[node]).await?;
         }
         let Pod { name, node, .. } = &model.pods[pod];
         let behind: Vec<usize> = (0..model.services.len())
@@ -251,7 +251,7 @@ impl<'a> Act<'a> {
         for &service in &behind {
             self.write_backends(service, model, Some(pod)).await?;
         }
-        self.cast.remove(name).await?;
+        self.pods.remove(name).await?;
         if name == MOVER {
             // At home it is a pod like others to the controller. Elsewhere the controller refuses its address, and its
             // port is made here, on the switch of the address.
@@ -306,7 +306,7 @@ impl<'a> Act<'a> {
                 list: [{peer: peers, "ports": ports}],
             },
         });
-        let api: Api<NetworkPolicy> = Api::namespaced(self.cast.client.clone(), NAMESPACE);
+        let api: Api<NetworkPolicy> = Api::namespaced(self.pods.client.clone(), NAMESPACE);
         let params = PatchParams::apply("laws").force();
         api.patch(&name, &params, &Patch::Apply(&object)).await.with_context(|| format!("policy {name}"))?;
         Ok(())

@@ -22,7 +22,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tokio::time::sleep;
 
-use super::cast::Cast;
+use super::load_pods::LoadPods;
 use super::loader::Received;
 use super::{Stage, ms, nanos};
 use crate::random::Random;
@@ -76,8 +76,8 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
     let mut model = act::pods(&nodes);
     let flows = draw_flows(&mut random, &model);
     let service_flows = service_play::draw_flows(&mut random, &model, nodes.len());
-    let cast = Cast::new(stage.bed, PAUSE_MS).await?;
-    let mut act = Act::new(cast, nodes.clone(), (&flows, &service_flows), &model).await?;
+    let pods = LoadPods::new(stage.bed, PAUSE_MS).await?;
+    let mut act = Act::new(pods, nodes.clone(), (&flows, &service_flows), &model).await?;
     act.in_force(&model).await?;
     let (pods, direct, to_services) = (model.pods.len(), flows.len(), service_flows.len());
     stage.progress.done(format_args!("{pods} pods, {direct} flows between them, {to_services} to services"));
@@ -117,7 +117,7 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
     sleep(BOUND_WITHOUT_AGENT + GAP).await;
     let end = now();
     sleep(Duration::from_millis(300)).await;
-    let arrivals = act.cast.log.take_received();
+    let arrivals = act.pods.log.take_received();
     let stalls = watch.end()?;
     let took_all = Duration::from_nanos(now() - begin);
     say(format_args!("changes: {} in {:.0} s", stage.changes, Duration::from_nanos(took).as_secs_f64()));

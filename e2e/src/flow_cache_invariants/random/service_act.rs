@@ -14,7 +14,7 @@ use super::nb::NAMESPACE;
 use super::services::{
     Client, ENTRY, SERVICE_PORT, ServiceFlow, Way, address_of_node, cluster_ip, external_ip, node_port,
 };
-use crate::flow_cache_invariants::cast::Cast;
+use crate::flow_cache_invariants::load_pods::LoadPods;
 use testbed::cluster::config::EXT_IP;
 use testbed::exec;
 
@@ -27,15 +27,15 @@ pub(super) fn service_name(service: usize) -> String {
 }
 
 /// Starts the load tools outside pods, and tells the outside world where external addresses are.
-pub(super) fn add_hosts(cast: &mut Cast<'_>, nodes: &[String], services: usize) -> Result<()> {
+pub(super) fn add_hosts(pods: &mut LoadPods<'_>, nodes: &[String], services: usize) -> Result<()> {
     for (number, node) in nodes.iter().enumerate() {
-        cast.add_host(node, address_of_node(number).into())?;
+        pods.add_host(node, address_of_node(number).into())?;
     }
-    cast.add_host(OUTSIDE, EXT_IP.into())?;
+    pods.add_host(OUTSIDE, EXT_IP.into())?;
     let via = address_of_node(ENTRY).to_string();
     for service in 0..services {
         let to = format!("{}/32", external_ip(service));
-        let mut command = cast.bed.host(OUTSIDE).command("ip")?;
+        let mut command = pods.bed.host(OUTSIDE).command("ip")?;
         exec::output(command.args(["route", "replace", &to, "via", &via]))?;
     }
     Ok(())
@@ -43,7 +43,7 @@ pub(super) fn add_hosts(cast: &mut Cast<'_>, nodes: &[String], services: usize) 
 
 /// Begins a flow, or begins it again.
 pub(super) fn dial(
-    cast: &mut Cast<'_>,
+    pods: &mut LoadPods<'_>,
     number: u32,
     flow: &ServiceFlow,
     nodes: &[String],
@@ -60,7 +60,7 @@ pub(super) fn dial(
         Way::NodePort(node) => (address_of_node(node), node_port(flow.service)),
     };
     let to = SocketAddr::new(IpAddr::V4(ip), port);
-    cast.dial_address(number, &from, to, flow.protocol == Protocol::Udp)
+    pods.dial_address(number, &from, to, flow.protocol == Protocol::Udp)
 }
 
 /// Writes a service as the model has it, or deletes it.

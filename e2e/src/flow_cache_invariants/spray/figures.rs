@@ -64,7 +64,7 @@ pub(super) fn node_figures(stage: &Stage<'_>, scene: &Scene<'_>, node: &str) -> 
     if !stage.fast() {
         return Ok(figures);
     }
-    let agent = scene.cast.agent(node);
+    let agent = scene.pods.agent(node);
     let status = agent.status()?;
     for map in status["maps"].as_array().context("no maps in the status")? {
         let number = |name: &str| map[name].as_u64().with_context(|| format!("no {name} in {map}"));

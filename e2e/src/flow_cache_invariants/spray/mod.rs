@@ -20,7 +20,7 @@ use self::connect::{NewConnections, SERVER, Server};
 use self::figures::{Figures, node_figures};
 use self::tally::{Arrived, Counter, DENIED};
 use super::Stage;
-use super::cast::{NAMESPACE, New};
+use super::load_pods::{NAMESPACE, New};
 use super::scene::{Scene, Seen};
 use testbed::cluster::config::OvsDatapath;
 use testbed::cluster::{Bed, start_agent_in};
@@ -72,7 +72,7 @@ struct World<'a> {
 pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
     let mut scene = Scene::new(stage.bed).await?;
     let nodes = scene.nodes.clone();
-    scene.cast.add(New { name: SPRAYER, node: &nodes[0], role: "spray", annotations: &[] }).await?;
+    scene.pods.add(New { name: SPRAYER, node: &nodes[0], role: "spray", annotations: &[] }).await?;
     let (mut counters, mut servers) = (Vec::new(), Vec::new());
     for name in TARGETS {
         let node = nodes[usize::from(name == "b") % nodes.len()].as_str();
@@ -105,8 +105,8 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
     connections_full(stage, &mut world).await?;
     let World { mut scene, counters, servers, .. } = world;
     drop((counters, servers));
-    scene.cast.remove(SPRAYER).await?;
-    let api: Api<NetworkPolicy> = Api::namespaced(scene.cast.client.clone(), NAMESPACE);
+    scene.pods.remove(SPRAYER).await?;
+    let api: Api<NetworkPolicy> = Api::namespaced(scene.pods.client.clone(), NAMESPACE);
     api.delete("spray", &DeleteParams::default()).await.context("policy")?;
     scene.end().await
 }
@@ -114,10 +114,10 @@ pub(super) async fn run(stage: &mut Stage<'_>) -> Result<()> {
 /// Restarts the agents of all nodes, with other flags.
 async fn agents(world: &World<'_>, flags: &[&str]) -> Result<()> {
     for node in &world.scene.nodes {
-        world.scene.cast.kill(node, "node-agent")?;
+        world.scene.pods.kill(node, "node-agent")?;
         tokio::task::block_in_place(|| start_agent_in(world.bed, node, flags, &[]))?;
-        world.scene.cast.agent_ready(node).await?;
-        world.scene.cast.agent_sees(node).await?;
+        world.scene.pods.agent_ready(node).await?;
+        world.scene.pods.agent_sees(node).await?;
     }
     Ok(())
 }
@@ -135,16 +135,16 @@ pub(super) fn sprayer_of(
     twice: bool,
     to: &[&str],
 ) -> Result<Child> {
-    let (cast, bed) = (&scene.cast, scene.cast.bed);
+    let (pods, bed) = (&scene.pods, scene.pods.bed);
     let pod = PodName { node: &scene.nodes[0], namespace: NAMESPACE, name: from };
     let mut command = bed.runtime().pod_command(bed, &pod, &bed.config().program("testbed"))?;
     command.args(["probe", "spray", "--flows", &flows.to_string(), "--rate", &RATE.to_string()]);
-    command.args(["--from", &cast.ip(from)?.to_string()]);
+    command.args(["--from", &pods.ip(from)?.to_string()]);
     if twice {
         command.arg("--twice");
     }
     for name in to {
-        command.arg(cast.ip(name)?.to_string());
+        command.arg(pods.ip(name)?.to_string());
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("the sprayer")
 }
@@ -190,7 +190,7 @@ async fn policy(world: &World<'_>) -> Result<()> {
             "ingress": [{"ports": ports}],
         },
     });
-    let api: Api<NetworkPolicy> = Api::namespaced(world.scene.cast.client.clone(), NAMESPACE);
+    let api: Api<NetworkPolicy> = Api::namespaced(world.scene.pods.client.clone(), NAMESPACE);
     let params = PatchParams::apply("laws").force();
     api.patch("spray", &params, &Patch::Apply(&object)).await.context("policy")?;
     let end = Instant::now() + Duration::from_secs(20);
@@ -241,7 +241,7 @@ async fn not_listed(stage: &mut Stage<'_>, world: &World<'_>, tracked: Result<St
     // It does so when it knows all services.
     sleep(Duration::from_secs(3)).await;
     let tracked: u64 = tracked?.parse().context("connections")?;
-    let said = world.scene.cast.agent(&world.scene.nodes[0]).metrics()?;
+    let said = world.scene.pods.agent(&world.scene.nodes[0]).metrics()?;
     let said: u64 = said.sum("slipstream_node_stale_udp_failures_total", &[])?;
     let text = format!("{tracked} connections, said {said} times");
     let outcome = if tracked > LISTABLE && said > 0 { Ok(text) } else { Err(text) };
@@ -259,7 +259,7 @@ fn connect(world: &World<'_>, connections: &mut NewConnections) -> Result<()> {
     let node = world.scene.nodes[0].clone();
     let client = Place::Pod { node, namespace: NAMESPACE.into(), name: "a".into() };
     for name in TARGETS {
-        let to = world.scene.cast.ip(name)?;
+        let to = world.scene.pods.ip(name)?;
         tokio::task::block_in_place(|| connections.make(world.bed, &client, to));
     }
     Ok(())
@@ -290,7 +290,7 @@ async fn spray(stage: &mut Stage<'_>, world: &mut World<'_>, case: Case<'_>) -> 
     let Case { what, flows, full } = case;
     let before = arrived(world);
     let at_first = figures(stage, world)?;
-    world.scene.cast.log.take();
+    world.scene.pods.log.take();
     let from = now();
     let mut child = sprayer(world, flows, !matches!(full, Full::Connections | Full::Scan))?;
     let mut connections = NewConnections::default();

@@ -29,12 +29,12 @@ const PAUSE: Duration = Duration::from_millis(1500);
 const AWAY: Duration = Duration::from_millis(800);
 
 /// A thread that kills.
-pub(super) struct Chaos {
+pub(super) struct RandomKills {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Result<()>>,
 }
 
-impl Chaos {
+impl RandomKills {
     /// Begins to kill, each process at least once, in random order.
     pub(super) fn begin(bed: &Bed, victims: Victims, random: &mut Random) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
@@ -57,8 +57,10 @@ impl Chaos {
             }
             Ok(())
         };
-        let thread =
-            thread::Builder::new().name("chaos".into()).spawn(work).context("cannot start a thread")?;
+        let thread = thread::Builder::new()
+            .name("random kills".into())
+            .spawn(work)
+            .context("cannot start a thread")?;
         Ok(Self { stop, thread })
     }
 

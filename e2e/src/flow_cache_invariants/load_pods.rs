@@ -31,7 +31,7 @@ struct Member {
 }
 
 /// Pods by name.
-pub(super) struct Cast<'a> {
+pub(super) struct LoadPods<'a> {
     pub(super) bed: &'a Bed,
     pub(super) client: Client,
     pub(super) log: Log,
@@ -50,7 +50,7 @@ pub(super) struct New<'a> {
     pub(super) annotations: &'a [(&'a str, &'a str)],
 }
 
-impl<'a> Cast<'a> {
+impl<'a> LoadPods<'a> {
     /// Connects to the API server, and makes the namespace. The calling thread must be in the network of `central`.
     pub(super) async fn new(bed: &'a Bed, pause_ms: u64) -> Result<Self> {
         let client = kubelet::client(&bed.config().kubeconfig("admin")).await?;
