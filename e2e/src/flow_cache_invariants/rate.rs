@@ -127,7 +127,10 @@ async fn measure(
         }
     }
     let (made, _) = elsewhere.rates();
-    ensure!(others == 0 || made > f64::from(others) * 0.8, "only {made:.1} pods a second were made, not {others}");
+    ensure!(
+        others == 0 || made > f64::from(others) * 0.8,
+        "only {made:.1} pods a second were made, not {others}"
+    );
     elsewhere.end().await?;
     Ok(rates)
 }
