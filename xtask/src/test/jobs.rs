@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::failures;
 use super::tally::Tally;
+use super::{failures, junit};
 use crate::{exec, paths};
 
 /// Number of programs started so far, for the names of their logs.
@@ -70,6 +70,8 @@ pub(super) struct Job {
     /// Name of the test target, by which it can be selected.
     pub(super) target: String,
     pub(super) lane: Lane,
+    /// It writes its own JUnit file.
+    pub(super) reports_itself: bool,
     pub(super) command: Command,
 }
 
@@ -85,6 +87,7 @@ pub(super) struct Took {
 /// Result of a program.
 struct Outcome {
     name: String,
+    reports_itself: bool,
     output: Result<String>,
     good: bool,
     time: Duration,
@@ -183,7 +186,7 @@ fn run(mut job: Job) -> Outcome {
         Ok(text)
     });
     let idle = before.idle_until(Processors::now());
-    Outcome { name: job.name, output, good, time: begin.elapsed(), idle }
+    Outcome { name: job.name, reports_itself: job.reports_itself, output, good, time: begin.elapsed(), idle }
 }
 
 /// Time of all processors since the start of the machine, in ticks.
@@ -240,12 +243,15 @@ fn wait(mut child: Child, limit: Duration) -> Result<ExitStatus> {
 }
 
 fn count(outcome: &Outcome, tally: &mut Tally) {
-    let Outcome { name, output, good, time, idle } = outcome;
+    let Outcome { name, reports_itself, output, good, time, idle } = outcome;
     exec::heading(name);
     let output = match output {
         Ok(output) => output,
         Err(error) => return tally.fail(format!("{name}: {error:#}")),
     };
+    if !reports_itself && let Err(error) = junit::write(&junit_directory(), name, output, *time) {
+        exec::say(format_args!("no JUnit file of {name}: {error:#}"));
+    }
     // If a part prints its own counts of everything that it ran, those are used.
     let (shown, counts) = match output.rsplit_once(CLOSING) {
         Some((before, closing)) => (before, format!("{CLOSING}{closing}")),
@@ -266,6 +272,11 @@ fn count(outcome: &Outcome, tally: &mut Tally) {
     exec::say(format_args!("--- {name} took {time:.0?}, processors idle {idle} %"));
 }
 
+/// Where JUnit files go.
+pub(super) fn junit_directory() -> PathBuf {
+    paths::target().join("junit")
+}
+
 fn logs() -> PathBuf {
     paths::target().join("test-logs")
 }
@@ -277,7 +288,7 @@ mod tests {
     fn job(name: &str, lane: Lane, script: &str) -> Job {
         let mut command = exec::command("sh");
         command.args(["-c", script]);
-        Job { name: name.into(), part: "unit", target: name.into(), lane, command }
+        Job { name: name.into(), part: "unit", target: name.into(), lane, reports_itself: true, command }
     }
 
     #[test]

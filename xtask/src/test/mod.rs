@@ -2,6 +2,7 @@
 
 mod failures;
 mod jobs;
+mod junit;
 mod programs;
 mod steps;
 mod suites;
@@ -66,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn all(programs: &[TestProgram], quick: bool) -> Result<Vec<Job>> {
     let mut jobs = steps::jobs(quick)?;
     if !quick {
-        jobs.extend(suites::jobs(programs)?);
+        jobs.extend(suites::of_suites(programs)?);
     }
     for program in programs.iter().filter(|p| p.is_unit || p.package != "e2e") {
         if quick && !program.is_quick() {
@@ -89,7 +90,7 @@ fn all(programs: &[TestProgram], quick: bool) -> Result<Vec<Job>> {
         let command =
             if lane == Lane::Background { program.command_beside_machine()? } else { program.command()? };
         let name = format!("{} {}", program.package, program.target);
-        jobs.push(Job { name, part, target: program.target.clone(), lane, command });
+        jobs.push(Job { name, part, target: program.target.clone(), lane, reports_itself: false, command });
     }
     Ok(jobs)
 }

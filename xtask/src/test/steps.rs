@@ -46,7 +46,7 @@ pub(super) fn jobs(quick: bool) -> Result<Vec<Job>> {
         let mut command = if lane == Lane::Idle { jobs::at_idle_priority(&me) } else { exec::command(&me) };
         command.args(["test", "--step", step.name]);
         let target = step.part.to_owned();
-        Job { name: step.name.to_owned(), part: step.part, target, lane, command }
+        Job { name: step.name.to_owned(), part: step.part, target, lane, reports_itself: false, command }
     };
     Ok(steps.map(job).collect())
 }

@@ -2,9 +2,8 @@
 
 use anyhow::{Context, Result, bail};
 
-use super::jobs::{Job, Lane};
+use super::jobs::{self, Job, Lane};
 use super::programs::TestProgram;
-use crate::paths;
 
 /// One run of a suite's test program.
 struct Run {
@@ -54,7 +53,7 @@ const RUNS: &[Run] = &[
 const IN_MACHINES: &[&str] = &["kernel_datapath", "instruction_count"];
 
 /// The jobs of all suites.
-pub(super) fn jobs(programs: &[TestProgram]) -> Result<Vec<Job>> {
+pub(super) fn of_suites(programs: &[TestProgram]) -> Result<Vec<Job>> {
     let suites: Vec<_> = programs.iter().filter(|p| p.package == "e2e" && !p.is_unit).collect();
     let known = |target: &str| RUNS.iter().any(|run| run.target == target) || IN_MACHINES.contains(&target);
     if let Some(unknown) = suites.iter().find(|program| !known(&program.target)) {
@@ -74,13 +73,20 @@ pub(super) fn jobs(programs: &[TestProgram]) -> Result<Vec<Job>> {
             bail!("there is no suite {}", run.target);
         };
         let mut command = program.command()?;
-        command.env("SLIPSTREAM_JUNIT", paths::target().join("junit"));
+        command.env("SLIPSTREAM_JUNIT", jobs::junit_directory());
         let mut name = format!("e2e {}", run.target);
         if !run.filter.is_empty() {
             command.arg(run.filter);
             name = format!("{name} {}", run.filter.trim_end_matches(':'));
         }
-        jobs.push(Job { name, part: run.part, target: run.target.to_owned(), lane: run.lane, command });
+        jobs.push(Job {
+            name,
+            part: run.part,
+            target: run.target.to_owned(),
+            lane: run.lane,
+            reports_itself: true,
+            command,
+        });
     }
     Ok(jobs)
 }
