@@ -4,10 +4,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use k8s_openapi::api::core::v1::Pod;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::expect::{self, Expect};
+use crate::objects::Objects;
 use testbed::cluster::Bed;
 use testbed::cluster::config::{OUTSIDE_IP, OUTSIDE_IP_6};
 use testbed::exec;
@@ -28,17 +28,18 @@ const OUTSIDE_PORT: u16 = 9000;
 
 pub(super) struct World<'a> {
     pub(super) bed: &'a Bed,
+    objects: Objects<'a>,
 }
 
 impl<'a> World<'a> {
     /// Makes what the scenes need.
     pub(super) fn new(bed: &'a Bed) -> Result<Self> {
-        let world = Self { bed };
-        world.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}))?;
+        let world = Self { bed, objects: Objects { bed, namespace: NAMESPACE, heal: SOON, soon: SOON } };
+        world.objects.make_namespace()?;
         world.pod_of("n1")?;
         world.pod_of("n2")?;
         let port = json!({"port": 80, "targetPort": 8080, "nodePort": NODE_PORT});
-        world.apply(&json!({
+        world.objects.apply(json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": "b", "namespace": NAMESPACE},
             "spec": {"type": "NodePort", "selector": {"app": "b"}, "ports": [port]},
         }))?;
@@ -54,13 +55,9 @@ impl<'a> World<'a> {
     /// Makes the pod of a node, in place of one that the agent's clean-up has cut off.
     pub(super) fn pod_of(&self, node: &str) -> Result<()> {
         let name = if node == "n1" { "a" } else { "b" };
-        self.bed.delete_all::<Pod>(NAMESPACE, &[name], Duration::from_secs(60))?;
-        self.apply(&pod::with_image(self.bed, pod::manifest(NAMESPACE, name, Some(node)))?)?;
+        self.objects.delete(&[name])?;
+        self.objects.apply(pod::with_image(self.bed, pod::manifest(NAMESPACE, name, Some(node)))?)?;
         pod::wait_ready(self.bed, NAMESPACE, SOON)
-    }
-
-    fn apply(&self, object: &Value) -> Result<()> {
-        self.bed.apply(&object.to_string()).map(drop)
     }
 
     /// `ip ARGS` on a host.
@@ -76,7 +73,7 @@ impl<'a> World<'a> {
     /// An annotation of a node, by its name without the prefix.
     pub(super) fn annotation(&self, node: &str, name: &str) -> Result<String> {
         let path = format!(r".metadata.annotations.k8s\.ovn\.org/{name}");
-        self.bed.field(&format!("node/{node}"), NAMESPACE, &path)
+        self.objects.field(&format!("node/{node}"), &path)
     }
 
     /// Waits until it is so.
@@ -130,8 +127,8 @@ impl<'a> World<'a> {
 
     /// Pods talk across nodes, and the outside is reached from both.
     pub(super) fn is_well(&self) -> Result<()> {
-        let ip = self.bed.field("pod/b", NAMESPACE, ".status.podIP")?;
-        let client = self.bed.field("pod/a", NAMESPACE, ".status.podIP")?;
+        let ip = self.objects.field("pod/b", ".status.podIP")?;
+        let client = self.objects.field("pod/a", ".status.podIP")?;
         let ip: IpAddr = ip.parse().with_context(|| format!("pod b has the address {ip:?}"))?;
         self.answers(
             Self::pod("a"),
