@@ -10,7 +10,7 @@ use node_agent::bpf::{Endpoint, Error, Mode, Options, Programs};
 
 use crate::{
     programs::endpoint,
-    sandbox::Node,
+    sandbox::{Node, Shell},
     wiring::{Config, Wired},
 };
 

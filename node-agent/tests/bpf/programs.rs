@@ -13,7 +13,7 @@ use node_agent::flow_cache::FlowCache as _;
 
 use crate::{
     packets::{FAR, NEAR, arp, from_peer, from_peer6, outer4, ovn, patched, tagged, tcp, to_peer, udp},
-    sandbox::Node,
+    sandbox::{Node, Shell},
 };
 
 /// Tunnels that can be counted (`ebpf::layout::maps::TUNNEL_SLOTS`, less the one for all others).

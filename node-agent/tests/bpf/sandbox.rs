@@ -1,10 +1,8 @@
-//! Namespaces of the test's own: a thread that left the machine's network and mounts, and what can be done in it.
+//! Nodes of the test's own: network namespaces with a bpffs, and what can be done in them.
 
 use std::{
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     path::{Path, PathBuf},
     process::{Command, Output},
-    sync::mpsc,
     thread,
     time::{Duration, Instant},
 };
@@ -12,77 +10,30 @@ use std::{
 use nix::{
     mount::{MntFlags, MsFlags, mount, umount2},
     net::if_::if_nametoindex,
-    sched::{CloneFlags, unshare},
-    unistd::{Pid, geteuid, gettid},
 };
+pub(crate) use test_support::namespaces::Netns;
 
 /// Longest wait for something that the kernel does a little later.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-type Job = Box<dyn FnOnce() + Send>;
+/// Command lines in a namespace.
+pub(crate) trait Shell {
+    /// Runs a command line in the namespace; it must succeed.
+    fn sh(&self, line: &str);
 
-/// A network namespace, held by a thread that runs what it is given in it.
-pub(crate) struct Netns {
-    jobs: Option<mpsc::Sender<Job>>,
-    tid: Pid,
-    thread: Option<thread::JoinHandle<()>>,
+    /// Whether a command line succeeds in the namespace.
+    fn try_sh(&self, line: &str) -> bool;
 }
 
-impl Netns {
-    /// A new, empty network namespace.
-    pub(crate) fn new(name: &str) -> Self {
-        Self::with(name, CloneFlags::CLONE_NEWNET)
-    }
-
-    fn with(name: &str, flags: CloneFlags) -> Self {
-        assert!(geteuid().is_root(), "the eBPF tests load programs into the kernel: run them as root");
-        let (jobs, queue) = mpsc::channel::<Job>();
-        let (ready, is_ready) = mpsc::channel();
-        let holder = move || {
-            let entered = unshare(flags);
-            ready.send((entered, gettid())).unwrap();
-            for job in queue {
-                job();
-            }
-        };
-        let thread = thread::Builder::new().name(name.to_owned()).spawn(holder).unwrap();
-        let (entered, tid) = is_ready.recv().unwrap();
-        entered.expect("cannot make namespaces: run the tests as root outside of a restricted container");
-        Self { jobs: Some(jobs), tid, thread: Some(thread) }
-    }
-
-    /// Runs `job` in the namespace; a panic in it is one here.
-    pub(crate) fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
-        let (result, take) = mpsc::channel();
-        let job: Job = Box::new(move || result.send(catch_unwind(AssertUnwindSafe(job))).unwrap());
-        self.jobs.as_ref().unwrap().send(job).unwrap();
-        take.recv().unwrap().unwrap_or_else(|panic| resume_unwind(panic))
-    }
-
-    /// Runs a command line in the namespace; it must succeed.
-    pub(crate) fn sh(&self, line: &str) {
+impl Shell for Netns {
+    fn sh(&self, line: &str) {
         let line = line.to_owned();
         self.run(move || must(&line));
     }
 
-    /// Whether a command line succeeds in the namespace.
-    pub(crate) fn try_sh(&self, line: &str) -> bool {
+    fn try_sh(&self, line: &str) -> bool {
         let line = line.to_owned();
         self.run(move || output(&line).status.success())
-    }
-
-    /// Thread that holds the namespace, as `ip link set … netns` takes it.
-    pub(crate) fn tid(&self) -> Pid {
-        self.tid
-    }
-}
-
-impl Drop for Netns {
-    fn drop(&mut self) {
-        drop(self.jobs.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 
@@ -94,12 +45,11 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn new() -> Self {
-        let net = Netns::with("node", CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS);
+        let net = Netns::with_mounts("node");
         let bpffs = tempfile::tempdir().unwrap();
         let dir = bpffs.path().to_path_buf();
         net.run(move || {
             let none: Option<&Path> = None;
-            mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
             mount(Some("bpf"), &dir, Some("bpf"), MsFlags::empty(), none).unwrap();
         });
         Self { net, bpffs }

@@ -18,7 +18,7 @@ use node_agent::bpf::{Endpoint, Mode, Options, PortCounters, Programs};
 use crate::{
     forwarder::Forwarder,
     programs::endpoint,
-    sandbox::{Netns, Node, PATIENCE, eventually},
+    sandbox::{Netns, Node, PATIENCE, Shell, eventually},
 };
 
 pub(crate) const POD: &str = "10.9.0.2";

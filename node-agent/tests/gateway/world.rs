@@ -17,6 +17,7 @@ use node_agent::gateway::uplink::migration::Takeover;
 use node_agent::kernel::link::{Netlink, Veth, ethtool};
 use node_agent::ovs::Ovs;
 use parking_lot::Mutex;
+use test_support::namespaces;
 
 /// The neighbour's address, the node's default gateway.
 pub(crate) const NEIGHBOUR: Ipv4Addr = Ipv4Addr::new(172, 18, 0, 1);
@@ -51,16 +52,7 @@ fn on_a_node_in<Fut: Future<Output = ()>>(
     interposed: bool,
     test: impl FnOnce(World) -> Fut + Send + 'static,
 ) {
-    let thread = std::thread::Builder::new().name("node".to_owned()).spawn(move || {
-        unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).expect("root is needed for namespaces");
-        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-        mount(None::<&str>, "/", None::<&str>, private, None::<&str>).expect("private mounts");
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async { test(World::new(interposed).await).await });
-    });
-    if let Err(panic) = thread.unwrap().join() {
-        std::panic::resume_unwind(panic);
-    }
+    namespaces::on_a_node(async move || test(World::new(interposed).await).await);
 }
 
 fn tools() -> PathBuf {

@@ -12,7 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::{
     packets::{FAR, NEAR, patched},
     programs::endpoint,
-    sandbox::Node,
+    sandbox::{Node, Shell},
 };
 
 pub(super) const POD: [u8; 6] = [0x0a, 0x58, 10, 244, 0, 3];

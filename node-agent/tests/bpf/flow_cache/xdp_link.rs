@@ -3,7 +3,7 @@
 use node_agent::bpf::{Mode, Options, Programs, Refusal, XdpState, XdpWanted};
 
 use super::xdp::NATIVE;
-use crate::sandbox::Node;
+use crate::sandbox::{Node, Shell};
 
 const AUTO: Options = Options { xdp: XdpWanted::Auto, ..NATIVE };
 
