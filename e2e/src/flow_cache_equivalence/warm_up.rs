@@ -115,7 +115,7 @@ pub(super) fn learn_for(
     Ok(())
 }
 
-/// Teaches until the caches know the flows; those that they do not know after all warm_up.
+/// Teaches until the caches know the flows; those that they do not know after all rounds.
 fn until_known<'c>(scene: &mut Scene<'_>, addresses: &Addresses, list: &[&'c Case]) -> Result<Vec<&'c Case>> {
     scene.open()?;
     let mut left = list.to_vec();

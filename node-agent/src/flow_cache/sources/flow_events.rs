@@ -60,7 +60,8 @@ pub(in crate::flow_cache) fn watch(
 
 fn take_event(shared: &Shared, bridge: Watched, event: monitor::Event, ignore: bool) {
     match event {
-        monitor::Event::Reading if ignore => {}
+        // A flow that excludes ports from the cache is a change of flows as well.
+        monitor::Event::Reading | monitor::Event::Exclusions(_) if ignore => {}
         monitor::Event::Changed(..) | monitor::Event::Paused(_) if ignore => {
             // Only to leave the state of an empty table.
             if bridge == Watched::Integration && shared.waits_for_flows() {
