@@ -80,6 +80,7 @@
 mod backoff;
 mod client;
 pub mod column;
+mod command;
 mod condition;
 mod connection;
 mod datum;
@@ -90,6 +91,8 @@ mod framing;
 pub mod fuzzing;
 mod lock;
 pub mod model;
+mod monitor;
+mod options;
 mod replica;
 mod row;
 mod rpc;
@@ -102,15 +105,17 @@ mod txn;
 pub use uuid::Uuid;
 
 pub use backoff::Backoff;
-pub use client::{Client, Options, Status};
+pub use client::Client;
 pub use condition::{Condition, Function};
 pub use datum::{Atom, Datum};
 pub use endpoint::Endpoint;
 pub use error::Error;
 pub use lock::Lock;
 pub use model::{nb, sb, vswitch};
+pub use monitor::Replica;
+pub use options::{Options, Status};
 pub use replica::{
-    Change, ChangeKind, ChangeStream, MonitorProtocol, MonitorSpec, Replica, RowChange, Snapshot, Table,
+    Change, ChangeKind, ChangeStream, MonitorProtocol, MonitorSpec, RowChange, Snapshot, Table,
 };
 pub use row::Row;
 pub use schema::{ColumnSchema, Schema, TableSchema};

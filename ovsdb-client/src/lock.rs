@@ -2,7 +2,7 @@
 
 use tokio::sync::{mpsc, watch};
 
-use crate::session::Command;
+use crate::command::Command;
 
 /// A requested lock. Released on drop.
 #[derive(Debug)]

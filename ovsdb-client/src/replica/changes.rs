@@ -81,7 +81,7 @@ pub struct ChangeStream {
 }
 
 impl ChangeStream {
-    pub(super) fn new(receiver: broadcast::Receiver<Arc<Vec<RowChange>>>) -> Self {
+    pub(crate) fn new(receiver: broadcast::Receiver<Arc<Vec<RowChange>>>) -> Self {
         Self { receiver }
     }
 

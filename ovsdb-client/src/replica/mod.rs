@@ -1,6 +1,7 @@
 //! Replicas: typed copies of monitored tables, kept current by the session.
 
 mod changes;
+mod protocol;
 mod spec;
 mod table;
 mod wire;
@@ -11,13 +12,13 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::sync::{broadcast, mpsc, watch};
+use tokio::sync::{broadcast, watch};
 
 pub use changes::{Change, ChangeKind, ChangeStream, RowChange};
-pub use spec::{MonitorProtocol, MonitorSpec};
+pub use protocol::MonitorProtocol;
+pub use spec::MonitorSpec;
 pub use table::Table;
 
-use crate::session::Command;
 use crate::{Row, Schema};
 use spec::TableSpec;
 use table::AnyTable;
@@ -32,56 +33,6 @@ type TablesByName = HashMap<&'static str, Box<dyn AnyTable>>;
 struct Tables {
     by_name: TablesByName,
     version: u64,
-}
-
-/// A typed, indexed copy of the monitored tables. Clones share it.
-///
-/// Updates are applied completely: a [`Snapshot`] never shows half of a transaction. While the session is down the last contents stay
-/// readable.
-#[derive(Debug, Clone)]
-pub struct Replica {
-    handle: Arc<Handle>,
-}
-
-/// Ends the monitor when the last [`Replica`] goes.
-#[derive(Debug)]
-struct Handle {
-    core: Arc<Core>,
-    commands: mpsc::UnboundedSender<Command>,
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        // A session that is gone has nothing to cancel.
-        let _ = self.commands.send(Command::CancelMonitor(self.core.id));
-    }
-}
-
-impl Replica {
-    pub(crate) fn new(core: Arc<Core>, commands: mpsc::UnboundedSender<Command>) -> Self {
-        Self { handle: Arc::new(Handle { core, commands }) }
-    }
-
-    /// Access to the tables. Updates wait while a snapshot is held, so keep it short and never across an await.
-    pub fn read(&self) -> Snapshot<'_> {
-        self.handle.core.snapshot()
-    }
-
-    /// Changes from now on. To miss nothing, take the stream first and read the tables after.
-    pub fn changes(&self) -> ChangeStream {
-        ChangeStream::new(self.handle.core.subscribe())
-    }
-
-    /// Whether the session is up and the contents follow the server. False from the loss of the connection until the
-    /// contents have been brought up to date again.
-    pub fn is_synced(&self) -> bool {
-        *self.handle.core.synced.borrow()
-    }
-
-    /// Follows [`Replica::is_synced`].
-    pub fn synced(&self) -> watch::Receiver<bool> {
-        self.handle.core.synced.subscribe()
-    }
 }
 
 /// Read access to a replica at one point between two updates.
@@ -120,7 +71,7 @@ pub(crate) enum Load {
     Update,
 }
 
-/// The replica's state, owned by the session and read by [`Replica`]s.
+/// The replica's state, owned by the session and read by [`crate::Replica`]s.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) id: u64,
@@ -179,6 +130,14 @@ impl Core {
 
     pub(crate) fn set_last_transaction(&self, id: Option<String>) {
         *self.last_transaction.lock() = id;
+    }
+
+    pub(crate) fn is_synced(&self) -> bool {
+        *self.synced.borrow()
+    }
+
+    pub(crate) fn synced(&self) -> watch::Receiver<bool> {
+        self.synced.subscribe()
     }
 
     pub(crate) fn set_synced(&self, synced: bool) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::changes::RowChange;
-use super::spec::MonitorProtocol;
+use super::protocol::MonitorProtocol;
 use super::wire::{self, Sink};
 use crate::sorted::Kept;
 use crate::{Condition, Row};

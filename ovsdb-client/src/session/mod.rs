@@ -5,52 +5,21 @@
 
 mod handshake;
 mod live;
+mod server;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::client::{Options, Status};
+use crate::command::Command;
+use crate::options::{Options, Status};
 use crate::replica::Core;
 use crate::{Endpoint, Error, Schema};
 use live::Live;
-
-/// What handles ask of the session.
-#[derive(Debug)]
-pub(crate) enum Command {
-    /// Send a request, hand back the reply.
-    Call(Request),
-    /// The caller of the request with this ticket has gone.
-    Abandon(u64),
-    /// Keep a replica current.
-    Monitor { core: Arc<Core>, done: oneshot::Sender<Result<(), Error>> },
-    /// Stop doing so.
-    CancelMonitor(u64),
-    /// Request a lock.
-    Lock {
-        id: u64,
-        name: String,
-        steal: bool,
-        owned: watch::Sender<bool>,
-        done: oneshot::Sender<Result<(), Error>>,
-    },
-    /// Give it back.
-    Unlock { id: u64, name: String },
-}
-
-/// A request to send.
-#[derive(Debug)]
-pub(crate) struct Request {
-    pub(crate) ticket: u64,
-    pub(crate) method: String,
-    pub(crate) params: Box<RawValue>,
-    pub(crate) done: oneshot::Sender<Result<Box<RawValue>, Error>>,
-}
 
 /// A replica and who waits for its first contents.
 struct Monitored {

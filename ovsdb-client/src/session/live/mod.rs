@@ -11,10 +11,11 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::handshake::{Server, answer};
-use super::{Command, State};
-use crate::client::{Options, Status};
+use super::State;
+use super::server::{Server, answer};
+use crate::command::Command;
 use crate::connection::{Connection, Event};
+use crate::options::{Options, Status};
 use crate::replica::MonitorProtocol;
 use crate::rpc::{self, Message};
 use crate::{Error, Schema};
