@@ -8,8 +8,8 @@ use kube::api::{Api, ListParams, LogParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
-use crate::args::Where;
 use crate::objects::{LABEL, MINE};
+use crate::options::Where;
 
 /// How long it may take to connect.
 const CONNECT: Duration = Duration::from_secs(5);

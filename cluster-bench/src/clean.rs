@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DeleteParams};
 
 use crate::api::{Cluster, is_gone, mine};
-use crate::args::Where;
 use crate::objects::{LABEL, MADE, MINE};
+use crate::options::Where;
 use crate::say::Progress;
 
 /// Time between two looks at what is left.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use traffic::{PORT, SHORTEST, Test};
 
-use crate::args::{Family, RunArgs};
 use crate::document::NotMeasured;
+use crate::options::{Family, RunArgs};
 use crate::paths::{Client, Path, Server, Way};
 
 /// What a slice takes beside its length and its warm-up, a tenth: asking the server how long it waited.
@@ -167,7 +167,7 @@ mod tests {
     use clap::ValueEnum;
 
     use super::*;
-    use crate::args::tests::parsed;
+    use crate::options::tests::parsed;
 
     fn amount(line: &str) -> Amount {
         Amount::of(&parsed(line))

@@ -13,10 +13,10 @@ use traffic::statistics::Verdict;
 use traffic::{GoalOf, Test};
 
 use crate::api::Cluster;
-use crate::args::{Family, RunArgs, Where};
 use crate::document::{Document, FILE, FORMAT, KIND, Method, NotMeasured, PAGE, REPORT};
 use crate::drive::{self, Watched};
 use crate::objects::{self, Shape};
+use crate::options::{Family, RunArgs, Where};
 use crate::paths::{Client, Path, Server};
 use crate::place::{self, Owns, Placed, Wanted};
 use crate::plan::{self, Amount, Lane};
@@ -316,7 +316,7 @@ fn clean_on_panic(place: Where, owns: Owns) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::tests::parsed;
+    use crate::options::tests::parsed;
 
     fn error(line: &str) -> Option<String> {
         check(&parsed(line)).err().map(|error| error.to_string())

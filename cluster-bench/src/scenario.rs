@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use serde::Deserialize;
 use traffic::{GoalOf, Test};
 
-use crate::args::{Family, RunArgs};
+use crate::options::{Family, RunArgs};
 use crate::paths::Path;
 
 /// What is measured if neither a flag nor a scenario says so.
@@ -134,7 +134,7 @@ fn values<T: ValueEnum>(field: &str, words: &[String]) -> Result<Vec<T>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::tests::parsed;
+    use crate::options::tests::parsed;
     use crate::run::check;
 
     fn filled(line: &str, text: &str) -> Result<RunArgs> {

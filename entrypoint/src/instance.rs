@@ -12,6 +12,8 @@ use crate::error::{Error, Result};
 use crate::say;
 use crate::supervise::Group;
 
+/// How long the release may take to go once the pods that clean nodes are there.
+pub(crate) const RELEASE_GOES: Duration = Duration::from_secs(900);
 /// Locked (`flock`) as long as an Open vSwitch of ours runs, also between the ends of its two programs.
 const LOCK: &str = "slipstream-ovs.lock";
 /// What Open vSwitch listens at as long as it runs. A socket file whose program has ended refuses connections.

@@ -9,6 +9,7 @@ pub mod exec;
 pub mod instance;
 pub mod node;
 pub mod ovs;
+mod paths;
 pub mod ready;
 pub mod servers;
 pub mod settings;

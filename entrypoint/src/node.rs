@@ -13,19 +13,17 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use crate::central::Places;
 use crate::error::{Error, Result};
 use crate::exec::{self, Argv, argv};
+use crate::instance::RELEASE_GOES;
 use crate::ovs::Ovs;
+use crate::paths::{CHASSIS_TLS, make};
 use crate::servers::{Database, Transport};
 use crate::settings::{DATAPATH, NB, OVS_LEAVES, SB, Settings};
 use crate::supervise::{Group, Program, Stop};
 use crate::tls::Files;
 use crate::{ready, say};
 
-/// How long the release may take to go once the pods that clean nodes are there.
-pub(crate) const RELEASE_GOES: Duration = Duration::from_secs(900);
 const BPF: &str = "/sys/fs/bpf";
 const SYSCTLS: &str = "/proc/sys";
-/// Where the agent keeps the certificate of the node's chassis.
-pub(crate) const CHASSIS_TLS: &str = "/var/lib/slipstream/tls";
 const SB_CERTIFICATES: &str = "SLIPSTREAM_SB_CERTIFICATES";
 /// Where the controller keeps its own.
 const CONTROLLER_TLS: &str = "/run/slipstream/tls";
@@ -189,10 +187,6 @@ fn endpoints(settings: &Settings, name: &str, database: Database) -> Result<Stri
         Some(set) => Ok(set.to_owned()),
         None => Ok(settings.central()?.endpoints(database, settings.transport()?)),
     }
-}
-
-pub(crate) fn make(dir: &Path) -> Result<()> {
-    fs::create_dir_all(dir).map_err(|source| Error::File { action: "create", path: dir.to_owned(), source })
 }
 
 fn need_bpffs(path: &Path) -> Result<()> {

@@ -10,8 +10,8 @@ use uuid::Uuid;
 
 use crate::error::{Error, Result};
 use crate::exec::{self, Argv, argv};
-use crate::instance::Instance;
-use crate::node::{CHASSIS_TLS, RELEASE_GOES, make};
+use crate::instance::{Instance, RELEASE_GOES};
+use crate::paths::{CHASSIS_TLS, make};
 use crate::say;
 use crate::settings::{OVS_LEAVES, Settings};
 use crate::supervise::{Group, Program, Stop};

@@ -1,17 +1,17 @@
 //! Command line.
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use api::admin::{self as wire, FlowSpec, NodePath, Path, PathStatus, ServicePath, ServicePathRequest};
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 use serde_json::Value;
 
-use crate::checks::{self, Finding, doctor, preflight};
+use crate::checks::{doctor, preflight};
 use crate::client::{Client, Error};
 use crate::cluster::{Reach, bundle, nodes};
+use crate::output::{Output, write};
 use crate::{compare, network, show, top, trace, units};
 
 /// Exit code of a trace whose packet does not arrive.
@@ -32,14 +32,6 @@ pub(crate) struct Args {
     output: Output,
     #[command(subcommand)]
     command: Command,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// Plain text.
-    Table,
-    /// JSON, as sent by the agent.
-    Json,
 }
 
 #[derive(Debug, Subcommand)]
@@ -231,36 +223,6 @@ fn audit_code(reply: &Value) -> ExitCode {
         (false, true) => 5,
         (false, false) => 0,
     })
-}
-
-impl Output {
-    /// Prints findings; the exit code says whether one is a failure.
-    fn findings(self, findings: &[Finding]) -> Result<ExitCode, Error> {
-        let value = serde_json::to_value(findings).map_err(Error::not_understood)?;
-        self.print(&value, |_: Value| checks::text(findings))?;
-        Ok(checks::code(findings))
-    }
-
-    fn print<T: serde::de::DeserializeOwned>(
-        self,
-        value: &Value,
-        text: impl FnOnce(T) -> String,
-    ) -> Result<(), Error> {
-        let out = match self {
-            Self::Json => format!("{value:#}\n"),
-            Self::Table => text(serde_json::from_value(value.clone()).map_err(Error::not_understood)?),
-        };
-        write(&out)
-    }
-}
-
-/// Writes to standard output. A closed pipe is not an error.
-pub(crate) fn write(text: &str) -> Result<(), Error> {
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Error::Output(error)),
-        _ => Ok(()),
-    }
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {

@@ -6,6 +6,7 @@ mod client;
 mod cluster;
 mod compare;
 mod network;
+mod output;
 mod show;
 mod table;
 mod top;

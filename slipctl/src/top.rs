@@ -8,8 +8,8 @@ use api::admin::Amount;
 use api::admin::{self as wire, ByPath, Counters, share};
 use serde::Serialize;
 
-use crate::args::write;
 use crate::client::{Client, Error};
+use crate::output::write;
 use crate::show::pod_or_container;
 use crate::table::{Column, table};
 use crate::units::{percent, short};
