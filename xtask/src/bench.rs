@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::{demo, exec, paths, setup};
+use crate::{build, exec, paths, setup};
 
 /// Not one of `perf-tests`: it compares the traffic tool with others.
 const TRAFFIC_CHECK: &str = "traffic-check";
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         "-p",
         "testbed",
         "--features",
-        demo::TEST_HOOKS,
+        build::TEST_HOOKS,
     ]))?;
     let mut run = exec::cargo();
     run.args(["run", "--release", "-p", "perf-tests", "--"]).args(args);

@@ -1,6 +1,6 @@
 //! The command line of `cargo xtask`.
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::{
     bench, build_ebpf, chart, codegen, conformance, demo, exec, fuzz, image, lint, release, setup, test,
@@ -73,8 +73,8 @@ impl Args {
             Verb::Setup(args) => setup::run(&args),
             Verb::BuildEbpf => build_ebpf::run(),
             Verb::Codegen { check } => codegen::run(check),
-            Verb::Lint => lint::run(),
-            Verb::Test(args) => test::run(&args),
+            Verb::Lint => lint::run(&Self::command()),
+            Verb::Test(args) => test::run(&args, &Self::command()),
             Verb::Demo(args) => demo::run(&args),
             Verb::Fuzz(args) => fuzz::run(&args),
             Verb::Conformance(args) => conformance::run(&args),

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::setup::Scope;
-use crate::{exec, image, paths, setup};
+use crate::{build, exec, image, paths, setup};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -42,7 +42,7 @@ pub(crate) fn testbed(verb: &str, args: &[String]) -> Result<()> {
 }
 
 fn start(program: &str, verb: &str, args: &[String]) -> Result<()> {
-    setup::ensure_beside(scope(args), || build(&[program]))?;
+    setup::ensure_beside(scope(args), || build::programs(&[program]))?;
     if args.iter().any(|arg| arg == "chart" || arg == "--install=chart") {
         image::for_test_bed()?;
     }
@@ -58,20 +58,6 @@ fn start(program: &str, verb: &str, args: &[String]) -> Result<()> {
 fn scope(args: &[String]) -> Scope {
     let real = |arg: &String| arg == "--real" || arg.ends_with("containerd");
     if args.iter().any(real) { Scope::All } else { Scope::Light }
-}
-
-/// Features of the programs that tests need and no release has.
-pub(crate) const TEST_HOOKS: &str = "node-agent/test-hooks,controller/test-hooks";
-
-/// Builds the programs of a cluster in the dev profile, and the packages `more`.
-pub(crate) fn build(more: &[&str]) -> Result<()> {
-    exec::say("building");
-    let mut cargo = exec::cargo();
-    cargo.args(["build", "--quiet", "--features", TEST_HOOKS]);
-    for package in ["controller", "node-agent", "slipstream-cni", "slipctl", "testbed"].iter().chain(more) {
-        cargo.args(["-p", package]);
-    }
-    exec::run(&mut cargo)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{demo, exec, paths, setup};
+use crate::{build, exec, paths, setup};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return traffic(args);
     }
     let packages = setup::ensure_image_packages()?;
-    build(args.dev)?;
+    build_all(args.dev)?;
     let work = paths::target().join("image");
     let programs = work.join("programs");
     fs::create_dir_all(&programs).with_context(|| format!("cannot create {}", programs.display()))?;
@@ -132,10 +132,10 @@ pub(crate) fn for_test_bed() -> Result<()> {
     run(&Args { name: None, output: None, traffic: false, dev: true, check: false })
 }
 
-fn build(dev: bool) -> Result<()> {
+fn build_all(dev: bool) -> Result<()> {
     exec::say("building");
     if dev {
-        demo::build(&["entrypoint"])?;
+        build::programs(&["entrypoint"])?;
     } else {
         let mut cargo = exec::cargo();
         cargo.args(["build", "--quiet", "--release", "--locked"]);

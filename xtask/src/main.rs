@@ -3,6 +3,7 @@
 //! This crate uses no other crate of the workspace, so that it always builds first and fast.
 
 mod bench;
+mod build;
 mod build_ebpf;
 mod chart;
 mod cli;
@@ -16,6 +17,7 @@ mod lint;
 mod paths;
 mod release;
 mod setup;
+mod tally;
 mod test;
 mod vm_test;
 mod vmlinux;

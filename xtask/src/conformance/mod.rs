@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::{demo, exec, paths, setup};
+use crate::{build, exec, paths, setup};
 use baseline::Baseline;
 use cluster::{Cluster, Shape};
 use focus::Focus;
@@ -66,7 +66,7 @@ pub(crate) struct Args {
 /// Sets up, builds, runs, and exits with an error unless all results are as expected.
 pub(crate) fn run(args: &Args) -> Result<()> {
     setup::ensure()?;
-    demo::build(&[])?;
+    build::programs(&[])?;
     if on_cluster(args)?.is_good() { Ok(()) } else { std::process::exit(1) }
 }
 

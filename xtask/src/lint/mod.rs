@@ -12,9 +12,9 @@ use anyhow::{Result, bail};
 
 use crate::{build_ebpf, chart, codegen, exec};
 
-/// Runs every check and reports all that failed.
-pub(crate) fn run() -> Result<()> {
-    let failed = failures();
+/// Runs every check and reports all that failed. `verbs` is the command line of this program.
+pub(crate) fn run(verbs: &clap::Command) -> Result<()> {
+    let failed = failures(verbs);
     if failed.is_empty() {
         exec::say("lint: clean");
         return Ok(());
@@ -38,21 +38,23 @@ pub(crate) const CHECKS: &[&str] = &[
 ];
 
 /// The names of the checks that failed. Each has printed its findings.
-pub(crate) fn failures() -> Vec<&'static str> {
+pub(crate) fn failures(verbs: &clap::Command) -> Vec<&'static str> {
     let mut failed = Vec::new();
-    for (name, check) in CHECKS.iter().zip([
-        formatting,
-        deps::check,
-        unused::check,
-        rooms::check,
-        hooks::check,
-        tidy::check,
-        docs::check,
-        generated,
-        chart::check,
-        clippy,
-        build_ebpf::lint,
-    ]) {
+    let documents = || docs::check(verbs);
+    let checks: [&dyn Fn() -> Result<()>; 11] = [
+        &formatting,
+        &deps::check,
+        &unused::check,
+        &rooms::check,
+        &hooks::check,
+        &tidy::check,
+        &documents,
+        &generated,
+        &chart::check,
+        &clippy,
+        &build_ebpf::lint,
+    ];
+    for (name, check) in CHECKS.iter().zip(checks) {
         exec::say(format_args!("lint: {name}"));
         if let Err(error) = check() {
             exec::say(format_args!("{error:#}"));

@@ -11,14 +11,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::tally::Tally;
 use super::{failures, junit};
+use crate::tally::{CLOSING, Tally};
 use crate::{exec, paths};
 
 /// Number of programs started so far, for the names of their logs.
 static STARTED: AtomicUsize = AtomicUsize::new(0);
-/// Precedes the counts of a part that runs in a process of its own.
-pub(super) const CLOSING: &str = "in all:";
 /// A program that runs longer counts as stuck.
 const LIMIT: Duration = Duration::from_secs(1800);
 /// As [`LIMIT`], with what others leave of the processors.

@@ -6,16 +6,15 @@ mod junit;
 mod programs;
 mod steps;
 mod suites;
-pub(crate) mod tally;
 
 use std::time::Instant;
 
 use anyhow::{Result, bail};
 
-use crate::{build_ebpf, demo, exec, image, setup};
+use crate::tally::Tally;
+use crate::{build, build_ebpf, exec, image, setup};
 use jobs::{Job, Lane, Took};
 use programs::TestProgram;
-use tally::Tally;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -34,10 +33,10 @@ pub(crate) struct Args {
 /// Number of the slowest programs that are listed at the end.
 const SLOWEST: usize = 15;
 
-/// Runs the chosen jobs; a failed program does not stop the next.
-pub(crate) fn run(args: &Args) -> Result<()> {
+/// Runs the chosen jobs; a failed program does not stop the next. `verbs` is the command line of this program.
+pub(crate) fn run(args: &Args, verbs: &clap::Command) -> Result<()> {
     if let Some(step) = &args.step {
-        return steps::run(step);
+        return steps::run(step, verbs);
     }
     let mut tally = Tally::default();
     let begin = Instant::now();
@@ -46,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     exec::heading("build");
     tally.step("eBPF programs build", build_ebpf::run());
     if !args.quick {
-        tally.step("programs build", demo::build(&["e2e", "cluster-bench"]));
+        tally.step("programs build", build::programs(&["e2e", "cluster-bench"]));
         tally.step("container image", image::for_test_bed());
         tally.step("image of the traffic tool", image::check_traffic());
     }

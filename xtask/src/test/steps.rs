@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 
 use super::jobs::{self, Job, Lane};
 use super::programs;
-use super::tally::Tally;
+use crate::tally::{CLOSING, Tally};
 use crate::{conformance, exec, lint, vm_test};
 
 /// A step by its name.
@@ -14,7 +14,8 @@ struct Step {
     /// When it runs; in a quick run before everything else.
     lane: Lane,
     is_quick: bool,
-    run: fn(&mut Tally) -> Result<()>,
+    /// The command line of this program is for the step that compares documents with it.
+    run: fn(&mut Tally, &clap::Command) -> Result<()>,
 }
 
 const STEPS: &[Step] = &[
@@ -24,16 +25,22 @@ const STEPS: &[Step] = &[
         part: "vm",
         lane: Lane::Background,
         is_quick: false,
-        run: vm_test::part,
+        run: |tally, _| vm_test::part(tally),
     },
     Step { name: "lint", part: "lint", lane: Lane::Idle, is_quick: true, run: checks },
-    Step { name: "documentation examples", part: "doc", lane: Lane::Idle, is_quick: true, run: doc_tests },
+    Step {
+        name: "documentation examples",
+        part: "doc",
+        lane: Lane::Idle,
+        is_quick: true,
+        run: |tally, _| doc_tests(tally),
+    },
     Step {
         name: "upstream specs on real nodes",
         part: "real",
         lane: Lane::Real,
         is_quick: false,
-        run: specs,
+        run: |tally, _| specs(tally),
     },
 ];
 
@@ -52,19 +59,19 @@ pub(super) fn jobs(quick: bool) -> Result<Vec<Job>> {
 }
 
 /// Runs one step in this process; the last line of output is for [`jobs`].
-pub(super) fn run(name: &str) -> Result<()> {
+pub(super) fn run(name: &str, verbs: &clap::Command) -> Result<()> {
     let Some(step) = STEPS.iter().find(|step| step.name == name) else { bail!("there is no step {name}") };
     let mut tally = Tally::default();
-    if let Err(error) = (step.run)(&mut tally) {
+    if let Err(error) = (step.run)(&mut tally, verbs) {
         tally.fail(format!("{name}: {error:#}"));
     }
     tally.report();
-    exec::say(format_args!("{} {}", jobs::CLOSING, tally.closing_line()));
+    exec::say(format_args!("{} {}", CLOSING, tally.closing_line()));
     if tally.is_good() { Ok(()) } else { std::process::exit(1) }
 }
 
-fn checks(tally: &mut Tally) -> Result<()> {
-    let failed = lint::failures();
+fn checks(tally: &mut Tally, verbs: &clap::Command) -> Result<()> {
+    let failed = lint::failures(verbs);
     for check in lint::CHECKS {
         if failed.contains(check) {
             tally.fail(format!("lint: {check}"));

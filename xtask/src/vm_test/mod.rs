@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::setup::kernel::{KERNELS, Kernel};
-use crate::test::tally::Tally;
-use crate::{demo, exec, paths, setup};
+use crate::tally::Tally;
+use crate::{build, exec, paths, setup};
 use machine::{Machine, Outcome};
 
 #[derive(Debug, clap::Args)]
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         return Ok(());
     }
-    demo::build(&["e2e"])?;
+    build::programs(&["e2e"])?;
     if args.icount {
         return kernels.into_iter().try_for_each(|kernel| icount::run(kernel, args.limit));
     }

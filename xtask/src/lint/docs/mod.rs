@@ -19,8 +19,8 @@ use self::programs::Programs;
 use self::tree::Tree;
 use crate::{exec, paths};
 
-/// Checks every document and reports all problems, with file and line.
-pub(super) fn check() -> Result<()> {
+/// Checks every document and reports all problems, with file and line. `verbs` is the command line of `cargo xtask`.
+pub(super) fn check(verbs: &clap::Command) -> Result<()> {
     let list =
         exec::output(exec::command("git").args(["ls-files", "--cached", "--others", "--exclude-standard"]))
             .context("list of files")?;
@@ -31,7 +31,7 @@ pub(super) fn check() -> Result<()> {
         let text = std::fs::read_to_string(root.join(file)).with_context(|| file.to_owned())?;
         documents.insert(file.to_owned(), Document::parse(&text));
     }
-    let known = Known { programs: Programs::read(&tree)?, metrics: Metrics::read(&tree)?, tree };
+    let known = Known { programs: Programs::read(&tree, verbs)?, metrics: Metrics::read(&tree)?, tree };
     let wrong = problems(&documents, &known);
     if wrong.is_empty() { Ok(()) } else { bail!("{}", wrong.join("\n")) }
 }
@@ -118,6 +118,8 @@ fn link(file: &str, target: &str, tree: &Tree, documents: &BTreeMap<String, Docu
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
 
     fn problems_of(text: &str) -> Vec<String> {
@@ -133,7 +135,7 @@ mod tests {
 
     #[test]
     fn the_documents_of_the_repository_name_what_there_is() {
-        check().unwrap();
+        check(&crate::cli::Args::command()).unwrap();
     }
 
     #[test]

@@ -6,11 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, bail};
-use clap::CommandFactory;
 use serde::Deserialize;
 
 use super::tree::Tree;
-use crate::{cli, exec, paths};
+use crate::{exec, paths};
 
 /// The file that names a program's verbs, and the enum in it.
 type Verbs = (&'static str, &'static str);
@@ -62,10 +61,9 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Reads sources, clap's description of this program, and `cargo metadata`.
-    pub(super) fn read(tree: &Tree) -> Result<Self> {
-        let mut programs =
-            Self { xtask: xtask(&cli::Args::command()), packages: packages()?, ..Self::default() };
+    /// Reads sources, `verbs`, clap's description of this program, and `cargo metadata`.
+    pub(super) fn read(tree: &Tree, verbs: &clap::Command) -> Result<Self> {
+        let mut programs = Self { xtask: xtask(verbs), packages: packages()?, ..Self::default() };
         for (name, directories, source) in PROGRAMS {
             let verbs = source.map(|(file, item)| verbs_of(file, item)).transpose()?.unwrap_or_default();
             let mut flags = BTreeSet::new();
@@ -219,6 +217,8 @@ fn kebab(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
 
     #[test]
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn this_program_tells_its_own_verbs() {
-        let verbs = xtask(&cli::Args::command());
+        let verbs = xtask(&crate::cli::Args::command());
         assert!(verbs["test"].as_ref().is_some_and(|flags| flags.contains("only")));
         assert!(verbs["bench"].is_none(), "passes its arguments on");
     }

@@ -2,8 +2,10 @@
 
 use anyhow::Result;
 
-use super::jobs;
 use crate::exec;
+
+/// Precedes the counts of a part that runs in a process of its own.
+pub(crate) const CLOSING: &str = "in all:";
 
 /// The counts of a run so far.
 #[derive(Debug, Default)]
@@ -99,7 +101,7 @@ struct Summary {
 
 impl Summary {
     fn parse(line: &str) -> Option<Self> {
-        let rest = ["test result:", "checks:", jobs::CLOSING].iter().find_map(|p| line.strip_prefix(p))?;
+        let rest = ["test result:", "checks:", CLOSING].iter().find_map(|p| line.strip_prefix(p))?;
         let words: Vec<&str> = rest.split([' ', ';', ',', '.']).filter(|w| !w.is_empty()).collect();
         let count =
             |name: &str| words.windows(2).find(|w| w[1] == name).and_then(|w| w[0].parse::<u64>().ok());
@@ -126,7 +128,7 @@ mod tests {
         assert!(!tally.is_good());
         // A part that ran at the same time as the others.
         let mut all = Tally::default();
-        assert!(all.read("z", &format!("{} {}", jobs::CLOSING, tally.closing_line())));
+        assert!(all.read("z", &format!("{} {}", CLOSING, tally.closing_line())));
         assert_eq!(all.closing_line(), tally.closing_line());
     }
 
