@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use node_agent::flow_cache::cause::Watched;
 use node_agent::flow_cache::eligibility::flow_actions::FlowExclusions;
+use node_agent::flow_cache::invalidation::Watched;
 use node_agent::flow_cache::sources::flow_monitor::{Event, Session};
 use node_agent::ovs::openflow::{self, Message, Update};
 

@@ -2,13 +2,11 @@
 
 use api::admin as wire;
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 
 use super::naming::Naming;
-use super::services;
+use super::{flow_spec, services};
 use crate::flow_cache::{Action, EndpointAmounts, Flow, InterfaceAmounts, Pressure, Tunnel};
 use api::admin::{ByPath, Counters, EndpointCounters, InterfaceCounters, MapUse, TunnelCounters, TunnelEnd};
-use api::admin::{FlowSpec, Protocol};
 
 /// Ids of endpoints that diverged in `epoch`; their entries are not used.
 pub fn diverged(endpoints: &[EndpointAmounts], epoch: u32) -> BTreeSet<String> {
@@ -29,19 +27,10 @@ pub fn flows(
     wanted.filter_map(|flow| show(flow, diverged, naming)).take(limit).collect()
 }
 
-/// Five-tuple of a flow; `None` for a protocol other than TCP and UDP.
-pub fn spec(flow: &Flow) -> Option<FlowSpec> {
-    Some(FlowSpec {
-        protocol: Protocol::of(flow.protocol)?,
-        source: SocketAddr::new(flow.source, flow.source_port),
-        destination: SocketAddr::new(flow.destination, flow.destination_port),
-    })
-}
-
 fn show(flow: Flow, diverged: &BTreeSet<String>, naming: &Naming) -> Option<wire::Flow> {
     let off = diverged.contains(&flow.endpoint);
     Some(wire::Flow {
-        flow: spec(&flow)?,
+        flow: flow_spec::spec(&flow)?,
         pod: naming.pod(&flow.endpoint),
         translated: flow
             .translated

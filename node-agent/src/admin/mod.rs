@@ -8,6 +8,7 @@ pub mod audit;
 mod audit_metrics;
 pub mod collect;
 mod error;
+mod flow_spec;
 pub mod http;
 mod info_metrics;
 mod log_level;

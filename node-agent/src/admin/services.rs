@@ -7,7 +7,7 @@ use api::Protocol;
 use api::admin::{self as wire, BackendTraffic, Path, ServiceTraffic};
 use api::service::Front;
 
-use super::collect;
+use super::flow_spec;
 use super::naming::Naming;
 use crate::flow_cache::{self, Flow, Use};
 use crate::kube::service_names::ServicePortName;
@@ -65,7 +65,7 @@ impl Traffic {
 
 /// What a flow is to a service, if it is a service's.
 fn use_of(flow: &Flow, naming: &Naming) -> Option<(wire::Protocol, Use)> {
-    let (spec, to) = (collect::spec(flow)?, flow.translated?);
+    let (spec, to) = (flow_spec::spec(flow)?, flow.translated?);
     let protocol = match spec.protocol {
         wire::Protocol::Tcp => Protocol::Tcp,
         wire::Protocol::Udp => Protocol::Udp,

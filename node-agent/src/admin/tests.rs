@@ -18,7 +18,7 @@ struct Node {
     services: Services,
 }
 
-impl audit::Ports for Node {
+impl view::Ports for Node {
     fn number(&self, _: &str) -> Option<i64> {
         None
     }
@@ -69,7 +69,7 @@ impl View for Node {
     fn kernel_datapath(&self) -> bool {
         false
     }
-    fn ports(&self) -> &dyn audit::Ports {
+    fn ports(&self) -> &dyn view::Ports {
         self
     }
     fn audited(&self, _: wire::Verdict, _: bool) {}

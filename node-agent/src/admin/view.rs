@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::audit::Ports;
 use super::audit_metrics::AuditMetrics;
 use super::collect;
 use super::error::AdminError;
@@ -19,6 +18,14 @@ use crate::node::Node;
 use crate::ovs::unixctl::Unixctl;
 use api::admin::{self as wire, CacheStatus, Endpoint, Path, PathStatus};
 use ovsdb_client::vswitch::Interface;
+
+/// Ports of br-int.
+pub trait Ports {
+    /// OpenFlow port number of the port called `name`.
+    fn number(&self, name: &str) -> Option<i64>;
+    /// OpenFlow port number and local address of the tunnel to `remote`.
+    fn tunnel(&self, remote: IpAddr) -> Option<(i64, Option<IpAddr>)>;
+}
 
 /// Interface of the admin socket to the node. Methods may block.
 pub trait View: Send + Sync {

@@ -7,6 +7,9 @@ use aya::{EbpfError, maps::MapError, programs::ProgramError};
 use super::Unsupported;
 use crate::flow_cache::CacheError;
 
+/// Number of lines from the end of the verifier's log that go into an error.
+const VERIFIER_LINES: usize = 12;
+
 /// Whether the error means that the map has no such key (aya's KeyNotFound for lookups, ENOENT for removals).
 pub(super) fn is_absent(error: &MapError) -> bool {
     match error {
@@ -106,6 +109,15 @@ impl Error {
     pub(super) fn map(map: &'static str, action: &'static str, source: MapError) -> Self {
         Self::Map { map, action, source: Box::new(source) }
     }
+}
+
+/// Why the kernel rejects a program, with the end of the verifier's log.
+pub(super) fn verifier_text(error: &ProgramError) -> String {
+    let ProgramError::LoadError { io_error, verifier_log } = error else { return api::error::chain(error) };
+    let log = verifier_log.to_string();
+    let lines: Vec<_> = log.lines().filter(|line| !line.trim().is_empty()).collect();
+    let last = &lines[lines.len().saturating_sub(VERIFIER_LINES)..];
+    format!("{io_error}: {}", last.join(" | "))
 }
 
 /// Failures of an operation that continues after errors.

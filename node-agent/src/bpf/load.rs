@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use aya::{Ebpf, EbpfLoader, programs::ProgramError};
+use aya::{Ebpf, EbpfLoader};
 use ebpf::layout::maps::{BLOCKS, Config, FLOWS, FLOWS6_PART, GENEVE_PORT, PORT_FAST};
 
 use super::{
@@ -15,6 +15,7 @@ use super::{
     config::{AGAIN, next_epoch, note_budget, timed},
     control::Control,
     dry_run::try_kernel,
+    error::verifier_text,
     links::{self, Kind, Via, hooks},
     object::{OBJECT, Program},
     pins::{self, Pins},
@@ -24,9 +25,6 @@ use super::{
     xdp::{XdpState, XdpWanted},
 };
 use crate::flow_cache::Timing;
-
-/// Number of lines from the end of the verifier's log that go into an error.
-const VERIFIER_LINES: usize = 12;
 
 /// Level of aya's log, as the programs know it: 0 = nothing, so that the kernel removes the code.
 const LOG_OFF: u8 = 0;
@@ -262,12 +260,4 @@ fn load_object(pins: &Pins, options: Options) -> Result<Ebpf, Error> {
             .map_err(|error| Error::Program { program: program.name(), text: verifier_text(&error) })?;
     }
     Ok(ebpf)
-}
-
-pub(super) fn verifier_text(error: &ProgramError) -> String {
-    let ProgramError::LoadError { io_error, verifier_log } = error else { return chain(error) };
-    let log = verifier_log.to_string();
-    let lines: Vec<_> = log.lines().filter(|line| !line.trim().is_empty()).collect();
-    let last = &lines[lines.len().saturating_sub(VERIFIER_LINES)..];
-    format!("{io_error}: {}", last.join(" | "))
 }

@@ -28,11 +28,13 @@ mod ports;
 mod probe;
 mod remotes;
 mod scopes;
+mod service_cache;
 mod shape;
 mod slots;
 mod slow_services;
 mod stats;
 mod sweep;
+mod teardown;
 mod xdp;
 mod xdp_run;
 
@@ -49,11 +51,12 @@ pub use ebpf::{
     layout::maps::{Count, PortCounters, TunnelCounters, TunnelKey},
 };
 pub use error::{Error, Failures};
+pub use links::xdp::Refusal;
 pub use load::Options;
 pub use log::Log;
 pub(crate) use probe::on_bpffs;
 pub use probe::{Capabilities, Unsupported, probe};
-pub use xdp::{Refusal, XdpState, XdpWanted};
+pub use xdp::{XdpState, XdpWanted};
 
 use crate::flow_cache::GatewayEnd;
 use pins::Pins;

@@ -16,7 +16,7 @@ use std::{
 
 use ebpf::layout::maps::LAYOUT;
 
-use super::{Error, Failures, links, object::Program};
+use super::{Error, Failures, object::Program};
 
 /// A program on an interface: what a pinned link's file name says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -107,28 +107,6 @@ impl Pins {
             }
         }
     }
-
-    /// Removes everything the agent may have pinned, of any layout, and the directory itself if nothing else is in it.
-    pub(super) fn remove_all(&self) -> Failures {
-        let mut failures = Failures(Vec::new());
-        super::xdp::remove_others(&self.xdp(), None, &mut failures);
-        // The programs that mark packets first, those that take the marks off last.
-        links::remove_dir(&self.uplink(), &mut failures);
-        for id in failures.note(self.endpoint_ids()).unwrap_or_default() {
-            links::remove_dir(&self.endpoint(&id), &mut failures);
-        }
-        failures.note(remove_dir(&self.endpoints()));
-        links::remove_dir(&self.host(), &mut failures);
-        for name in failures.note(list(&self.dir)).unwrap_or_default() {
-            if is_layout(&name) {
-                remove_flat(&self.dir.join(name), &mut failures);
-            }
-        }
-        if failures.note(list(&self.dir)).is_some_and(|left| left.is_empty()) {
-            failures.note(remove_dir(&self.dir));
-        }
-        failures
-    }
 }
 
 /// The map layout of this agent.
@@ -144,7 +122,7 @@ pub(crate) fn layout() -> u32 {
     std::env::var("SLIPSTREAM_TEST_MAP_LAYOUT").ok().and_then(|text| text.parse().ok()).unwrap_or(LAYOUT)
 }
 
-fn is_layout(name: &str) -> bool {
+pub(super) fn is_layout(name: &str) -> bool {
     name.strip_prefix('v').is_some_and(|version| version.parse::<u32>().is_ok())
 }
 
@@ -197,7 +175,7 @@ pub(super) fn remove_dir(dir: &Path) -> Result<(), Error> {
 }
 
 /// Removes the pins in a directory and the directory.
-fn remove_flat(dir: &Path, failures: &mut Failures) {
+pub(super) fn remove_flat(dir: &Path, failures: &mut Failures) {
     for name in failures.note(list(dir)).unwrap_or_default() {
         failures.note(remove_pin(&dir.join(name)));
     }

@@ -1,34 +1,20 @@
-//! [`ServiceCache`] on the pinned maps: map `SLOW_SERVICES` with the addresses of services that are kept off the flow cache, and what
-//! entries of translated flows count.
+//! Map `SLOW_SERVICES` with the addresses of services that are kept off the flow cache, and what entries of translated flows count.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use aya::{
-    Pod,
-    maps::{HashMap, Map, MapData, MapError},
-};
+use aya::maps::{HashMap, Map, MapData, MapError};
 use ebpf::{
-    decide::{
-        service::{is_kept_off, is_slow},
-        tuple::Tuple,
-    },
+    decide::{service::is_kept_off, tuple::Tuple},
     layout::{
-        flow::{Entry, STATE_CLOSING, TRANSLATED, Tuple4, Tuple6},
+        flow::{Entry, TRANSLATED},
         service::ServiceKey,
     },
 };
 
-use super::{
-    Error, PinnedCache,
-    config::with_services,
-    error::is_absent,
-    flows::Five,
-    shape::{FLOWS, FLOWS6, SLOW_SERVICES},
-    sweep::{Walk, entry},
-};
-use crate::flow_cache::{CacheError, Carried, See, ServiceAddress, ServiceCache, Swept};
+use super::{Error, flows::Five, shape::SLOW_SERVICES};
+use crate::flow_cache::{Carried, ServiceAddress};
 use api::Protocol;
 use api::admin::Amount;
 
@@ -45,7 +31,7 @@ impl SlowServices {
     }
 
     /// The keys of the map.
-    fn list(&self) -> Result<BTreeSet<ServiceKey>, Error> {
+    pub(super) fn list(&self) -> Result<BTreeSet<ServiceKey>, Error> {
         self.0.keys().collect::<Result<_, _>>().map_err(|source| failed("list", source))
     }
 
@@ -53,7 +39,7 @@ impl SlowServices {
     ///
     /// # Errors
     /// The first key that could not be removed or added; the others are still processed.
-    fn set(&mut self, wanted: &BTreeSet<ServiceKey>) -> Result<(), Error> {
+    pub(super) fn set(&mut self, wanted: &BTreeSet<ServiceKey>) -> Result<(), Error> {
         let there = self.list()?;
         let mut result = Ok(());
         for key in there.difference(wanted) {
@@ -71,7 +57,7 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 
 /// Key of an address; `None` for a protocol that the flow cache does not have.
-fn key(of: &ServiceAddress) -> Option<ServiceKey> {
+pub(super) fn key(of: &ServiceAddress) -> Option<ServiceKey> {
     let protocol = match of.protocol {
         Protocol::Tcp => TCP,
         Protocol::Udp => UDP,
@@ -98,7 +84,7 @@ fn protocol(number: u8) -> Option<Protocol> {
 }
 
 /// The address of a key; `None` if no agent has written it.
-fn address(key: &ServiceKey) -> Option<ServiceAddress> {
+pub(super) fn address(key: &ServiceKey) -> Option<ServiceAddress> {
     let mut bytes = [0; 16];
     for (part, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(key.address) {
         *part = word.to_ne_bytes();
@@ -132,119 +118,10 @@ pub(super) fn carried<T: Tuple + Into<Five> + Hash>(key: &T, entry: &Entry<T>) -
     })
 }
 
-/// Removes entries whose path is not their service's, but not those of closed connections, which carry nothing; calls `see` with each that there is. `capacity`: as for
-/// [`super::sweep::count`].
-fn end_misplaced<T: Pod + Tuple>(
-    map: &mut HashMap<MapData, T, Entry<T>>,
-    capacity: usize,
-    slow: &BTreeSet<ServiceKey>,
-    see: &mut dyn FnMut(&T, &Entry<T>),
-) -> Result<Walk, MapError>
-where
-    Entry<T>: Pod,
-{
-    let mut walk = Walk::default();
-    // Removing while listing would begin the list anew.
-    let mut misplaced = Vec::new();
-    for key in map.keys().take(capacity) {
-        let key = key?;
-        let Some(found) = entry(map, &key)? else { continue };
-        walk.stayed += 1;
-        let is_right = is_slow(&key, &found.after, |key| slow.contains(key)) == is_kept_off(&found);
-        if is_right || found.state == STATE_CLOSING {
-            see(&key, &found);
-        } else {
-            misplaced.push(key);
-        }
-    }
-    for key in misplaced {
-        // It was in use until now: as late as possible.
-        if let Some(found) = entry(map, &key)? {
-            see(&key, &found);
-        }
-        match map.remove(&key) {
-            Ok(()) => walk.removed += 1,
-            // A program, a sweep or an eviction was first.
-            Err(error) if is_absent(&error) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    walk.stayed = walk.stayed.saturating_sub(walk.removed);
-    Ok(walk)
-}
-
-impl PinnedCache {
-    fn keep_off(&self, addresses: &BTreeSet<ServiceAddress>) -> Result<(), Error> {
-        let keys: BTreeSet<ServiceKey> = addresses.iter().filter_map(key).collect();
-        let mut map = self.slow_services.lock();
-        // The gate last: a program that sees it finds the addresses.
-        let done = map.set(&keys);
-        let some = !keys.is_empty();
-        self.control.change(|config| with_services(config, some))?;
-        done
-    }
-
-    fn kept_off(&self) -> Result<BTreeSet<ServiceAddress>, Error> {
-        Ok(self.slow_services.lock().list()?.iter().filter_map(address).collect())
-    }
-
-    /// Calls `see` with every entry, and ends those on the wrong path if `ends`.
-    fn look(&self, ends: bool, see: See<'_>) -> Result<u64, Error> {
-        let slow = self.slow_services.lock().list()?;
-        Ok(self.look_into::<Tuple4>(FLOWS, ends.then_some(&slow), see)?
-            + self.look_into::<Tuple6>(FLOWS6, ends.then_some(&slow), see)?)
-    }
-
-    fn look_into<T: Pod + Tuple + Into<Five> + Hash>(
-        &self,
-        name: &'static str,
-        slow: Option<&BTreeSet<ServiceKey>>,
-        see: See<'_>,
-    ) -> Result<u64, Error>
-    where
-        Entry<T>: Pod,
-    {
-        let mut see = |key: &T, entry: &Entry<T>| carried(key, entry).iter().for_each(&mut *see);
-        let (removed, _) = self.walk::<T, Entry<T>>(name, |map, capacity| match slow {
-            Some(slow) => end_misplaced(map, capacity, slow, &mut see),
-            None => {
-                for key in map.keys().take(capacity) {
-                    let key = key?;
-                    if let Some(entry) = entry(map, &key)? {
-                        see(&key, &entry);
-                    }
-                }
-                Ok(Walk::default())
-            }
-        })?;
-        Ok(removed)
-    }
-}
-
-impl ServiceCache for PinnedCache {
-    fn set_slow_services(&self, addresses: &BTreeSet<ServiceAddress>) -> Result<(), CacheError> {
-        self.keep_off(addresses).map_err(CacheError::from)
-    }
-
-    fn slow_services(&self) -> Result<BTreeSet<ServiceAddress>, CacheError> {
-        self.kept_off().map_err(CacheError::from)
-    }
-
-    fn end_misplaced(&self, see: See<'_>) -> Result<u64, CacheError> {
-        self.look(true, see).map_err(CacheError::from)
-    }
-
-    fn each_carried(&self, see: See<'_>) -> Result<(), CacheError> {
-        self.look(false, see).map(drop).map_err(CacheError::from)
-    }
-
-    fn sweep_seeing(&self, see: See<'_>) -> Result<Swept, CacheError> {
-        self.sweep_all(see).map_err(CacheError::from)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use ebpf::layout::flow::Tuple4;
+
     use super::*;
 
     #[test]

@@ -7,11 +7,16 @@ use std::path::Path;
 
 use aya::{Ebpf, programs::Xdp};
 
-use super::{Error, Failures, Programs, links, load::verifier_text, pins};
+use super::{
+    Error, Failures, Programs,
+    error::verifier_text,
+    links::{
+        self,
+        xdp::{PROGRAM, Refusal},
+    },
+    pins,
+};
 use crate::kernel::link::{ethtool, kind};
-
-/// Name of the program, in the object and in its pin.
-pub(super) const PROGRAM: &str = "xdp_uplink";
 
 /// Feature of cards that take a VLAN tag off the frame, so that an XDP program does not see it (linux/netdev_features.h).
 const TAKES_TAGS: &str = "rx-vlan-hw-parse";
@@ -39,39 +44,6 @@ pub enum XdpState {
     Attached(u32),
     /// It is wanted, and cannot be attached.
     Refused(Refusal),
-}
-
-/// Why the XDP program is not attached.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    #[error("the uplink is a veth, which needs --xdp=native")]
-    Veth,
-    #[error(
-        "the uplink's card takes VLAN tags off the frames, so that an XDP program cannot tell whose they are; turn this off with `ethtool -K {0} rxvlan off`"
-    )]
-    VlanOffload(String),
-    #[error("the uplink's driver has no native XDP")]
-    Driver,
-    #[error("another XDP program is attached to the uplink")]
-    Taken,
-    #[error("the kernel rejects the program: {0}")]
-    Verifier(String),
-    #[error("{0}")]
-    Failed(String),
-}
-
-impl Refusal {
-    /// Label value in metrics.
-    pub const fn as_str(&self) -> &'static str {
-        match self {
-            Self::Veth => "veth",
-            Self::VlanOffload(_) => "vlan_offload",
-            Self::Driver => "driver",
-            Self::Taken => "taken",
-            Self::Verifier(_) => "verifier",
-            Self::Failed(_) => "failed",
-        }
-    }
 }
 
 impl XdpState {

@@ -9,7 +9,8 @@ use aya::{
 use super::{
     Error, Programs,
     dry_run::{Given, Passed, Verdict},
-    xdp::{PROGRAM, loaded},
+    links::xdp::PROGRAM,
+    xdp::loaded,
 };
 
 /// `struct xdp_md` of linux/bpf.h: where data ends and which interface it is at, at these offsets; zeros beside.

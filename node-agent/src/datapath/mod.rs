@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::attach::{Attach, OVS_ONLY_GROUP};
 use crate::bpf::{Programs, XdpState};
-use crate::flow_cache::pressure_cache::PressureCache;
+use crate::flow_cache::metrics::pressure_cache::PressureCache;
 use crate::flow_cache::{FlowCache, Manager, StoreError};
 
 pub use choose::{choose, options, timing};

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tokio::time::MissedTickBehavior;
 
-use super::{CacheError, FlowCache, Pressure, Services, Swept};
-use crate::flow_cache::manager::Shared;
+use super::cache::{CacheError, FlowCache, Pressure, Swept};
+use super::services::Services;
+use super::state::Shared;
 
 /// Interval between two sweeps.
 const PERIOD: Duration = Duration::from_secs(10);

@@ -4,6 +4,7 @@
 mod bridge;
 mod flows;
 
+use super::uplink::follow::Follower;
 use super::uplink::snapshot as saved;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -28,7 +29,6 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use super::follow::Follower;
 use super::host_ports;
 use super::host_udp::{self, HostUdp};
 use super::nft;

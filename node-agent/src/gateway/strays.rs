@@ -3,8 +3,8 @@
 
 use tracing::warn;
 
-use super::own;
 use crate::gateway::uplink::migration::{Taken, Takeover};
+use crate::gateway::uplink::own;
 
 impl Takeover {
     /// Moves such addresses and routes to the bridge, unless it has them. Other addresses stay, as they may be virtual ones. Returns

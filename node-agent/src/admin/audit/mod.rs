@@ -20,7 +20,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conntrack::State;
-pub use subject::Ports;
 use subject::{Cached, Subject};
 use trace::Traced;
 
@@ -99,7 +98,7 @@ async fn subjects(
     let (wanted, naming) = (request.flow, view.naming());
     let mut list = cached(view, usize::MAX).await?;
     match wanted {
-        Some(wanted) => list.retain(|flow| super::collect::spec(flow) == Some(wanted)),
+        Some(wanted) => list.retain(|flow| super::flow_spec::spec(flow) == Some(wanted)),
         None => list.retain(|flow| flow.valid),
     }
     list.truncate(limit);
@@ -128,7 +127,7 @@ fn failed(error: UnixctlError) -> AdminError {
 }
 
 fn unaskable(flow: Option<Flow>, why: String, naming: &Naming) -> Audited {
-    let spec = flow.as_ref().and_then(super::collect::spec);
+    let spec = flow.as_ref().and_then(super::flow_spec::spec);
     let unknown = api::admin::FlowSpec {
         protocol: api::admin::Protocol::Udp,
         source: ([0; 4], 0).into(),
@@ -202,7 +201,7 @@ async fn unchanged(view: &Arc<dyn View>, subject: &Subject) -> Result<bool, Admi
     let naming = view.naming();
     Ok(cached(view, usize::MAX).await?.iter().any(|flow| {
         flow.endpoint == subject.container
-            && super::collect::spec(flow) == Some(subject.flow)
+            && super::flow_spec::spec(flow) == Some(subject.flow)
             && flow.epoch == before.epoch
             && flow.valid == before.valid
             && compare::remembered(flow, &naming) == before.outcome

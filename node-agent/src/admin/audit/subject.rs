@@ -7,20 +7,13 @@ use ipnet::IpNet;
 
 use super::compare;
 use super::question::{Entry, Question};
-use crate::admin::collect;
 use crate::admin::error::AdminError;
+use crate::admin::flow_spec;
 use crate::admin::naming::{Named, Naming};
+use crate::admin::view::Ports;
 use crate::flow_cache::{Action, Flow};
 use api::admin::FlowSpec;
 use api::admin::Outcome;
-
-/// Ports of br-int.
-pub trait Ports {
-    /// OpenFlow port number of the port called `name`.
-    fn number(&self, name: &str) -> Option<i64>;
-    /// OpenFlow port number and local address of the tunnel to `remote`.
-    fn tunnel(&self, remote: IpAddr) -> Option<(i64, Option<IpAddr>)>;
-}
 
 /// A flow with the packet to trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +46,7 @@ impl Subject {
     /// What is missing for the trace.
     pub(super) fn cached(flow: &Flow, naming: &Naming, ports: &dyn Ports) -> Result<Self, String> {
         let spec =
-            collect::spec(flow).ok_or_else(|| format!("protocol {} is not supported", flow.protocol))?;
+            flow_spec::spec(flow).ok_or_else(|| format!("protocol {} is not supported", flow.protocol))?;
         if let Some(to) = flow.translated {
             // A trace has no connection: it would choose a backend of its own.
             return Err(format!(

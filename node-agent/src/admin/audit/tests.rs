@@ -9,6 +9,7 @@ use tokio::net::UnixListener;
 
 use super::*;
 use crate::admin::naming::tests::naming;
+use crate::admin::view::Ports;
 use crate::flow_cache::CacheControl;
 use crate::flow_cache::FlowCache;
 use crate::flow_cache::fake::Fake;

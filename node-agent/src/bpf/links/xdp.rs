@@ -13,10 +13,43 @@ use aya::{
 };
 use nix::errno::Errno;
 
-use crate::bpf::{
-    pins,
-    xdp::{PROGRAM, Refusal},
-};
+use crate::bpf::pins;
+
+/// Name of the program, in the object and in its pin.
+pub(in crate::bpf) const PROGRAM: &str = "xdp_uplink";
+
+/// Why the XDP program is not attached.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("the uplink is a veth, which needs --xdp=native")]
+    Veth,
+    #[error(
+        "the uplink's card takes VLAN tags off the frames, so that an XDP program cannot tell whose they are; turn this off with `ethtool -K {0} rxvlan off`"
+    )]
+    VlanOffload(String),
+    #[error("the uplink's driver has no native XDP")]
+    Driver,
+    #[error("another XDP program is attached to the uplink")]
+    Taken,
+    #[error("the kernel rejects the program: {0}")]
+    Verifier(String),
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl Refusal {
+    /// Label value in metrics.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Veth => "veth",
+            Self::VlanOffload(_) => "vlan_offload",
+            Self::Driver => "driver",
+            Self::Taken => "taken",
+            Self::Verifier(_) => "verifier",
+            Self::Failed(_) => "failed",
+        }
+    }
+}
 
 /// Attaches the program and pins the link.
 pub(in crate::bpf) fn attach(program: &mut Xdp, path: &Path, ifindex: u32) -> Result<(), Refusal> {

@@ -12,9 +12,11 @@ use ovsdb_client::vswitch::{Bridge, Interface, Mirror, OpenVSwitch, Port};
 use ebpf::layout::maps::GENEVE_PORT;
 
 use crate::flow_cache::eligibility::flow_actions::FlowExclusions;
-use crate::flow_cache::remotes;
 use crate::ovs::ports::PodPort;
 use api::admin::PathStatus;
+
+/// `remote_ip` of a tunnel that accepts any remote endpoint, selected by OpenFlow actions (ovs-vswitchd.conf.db(5)).
+const FLOW: &str = "flow";
 
 /// Tunnel options that have no effect on single packets; any other option makes the node ineligible.
 const PLAIN_OPTIONS: [&str; 5] = ["remote_ip", "local_ip", "key", "csum", "packet_type"];
@@ -148,6 +150,11 @@ fn tunnel(row: &Interface) -> Option<String> {
     Some(format!("tunnel {} has option {}={}, which the fast path cannot repeat", row.name, odd.0, odd.1))
 }
 
+/// Whether `row` is a Geneve tunnel without a fixed remote endpoint. ovn-controller sets `remote_ip` on every tunnel it creates.
+fn accepts_any_remote(row: &Interface) -> bool {
+    row.r#type == "geneve" && row.options.get("remote_ip").is_none_or(|remote| remote == FLOW)
+}
+
 /// IPv4 address of the tunnel endpoint.
 ///
 /// # Errors
@@ -159,7 +166,7 @@ pub fn tunnel_endpoint<'a>(
     mirrored: &Mirrored,
     mut interfaces: impl Iterator<Item = &'a Interface>,
 ) -> Result<Ipv4Addr, String> {
-    if let Some(row) = interfaces.find(|row| remotes::accepts_any_remote(row)) {
+    if let Some(row) = interfaces.find(|row| accepts_any_remote(row)) {
         return Err(format!(
             "tunnel {} has no fixed remote_ip; the remote endpoints that OVS accepts are unknown",
             row.name
@@ -518,5 +525,18 @@ mod tests {
         let counted = Bridge { ipfix: Some(Uuid::new_v4()), ..bridge.clone() };
         assert!(gateway(Some(&counted), &[], &FlowExclusions::default()).reason.contains("IPFIX"));
         assert_eq!(gateway(None, &[], &FlowExclusions::default()).path, Path::Ovs);
+    }
+
+    #[test]
+    fn a_geneve_tunnel_without_a_fixed_other_end_accepts_any_remote() {
+        let row = |kind: &str, remote_ip: Option<&str>| {
+            let options: Vec<_> = remote_ip.map(|remote| ("remote_ip", remote)).into_iter().collect();
+            tunnel_row(kind, &options)
+        };
+        assert!(accepts_any_remote(&row("geneve", Some("flow"))));
+        assert!(accepts_any_remote(&row("geneve", None)));
+        assert!(!accepts_any_remote(&row("geneve", Some("172.18.0.3"))));
+        assert!(!accepts_any_remote(&row("geneve", Some("fd00::3"))));
+        assert!(!accepts_any_remote(&row("vxlan", Some("flow"))));
     }
 }

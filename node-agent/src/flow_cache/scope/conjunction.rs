@@ -62,6 +62,6 @@ fn by_dimension(index: &Index, table: u8, (id, own): Membership, scopes: &mut Ve
 fn of(
     dimensions: &Dimensions,
     own: Option<u8>,
-) -> impl Iterator<Item = (&u8, &super::counted::Counted<super::ledger::Name>)> {
+) -> impl Iterator<Item = (&u8, &super::counted::Counted<super::name::Name>)> {
     dimensions.iter().filter(move |(clause, _)| Some(**clause) != own)
 }

@@ -9,7 +9,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::counted::Counted;
 use super::facts::{Constant, Fact, Write};
-use super::ledger::Name;
+use super::name::Name;
 use crate::ovs::openflow::{FIRST_CALLED, FIRST_UNTOLD, LogicalPort};
 
 /// Flows of the clauses of a conjunction, by dimension.

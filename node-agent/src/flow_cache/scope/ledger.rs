@@ -5,47 +5,17 @@
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hashbrown::{DefaultHashBuilder, Equivalent, HashMap, HashSet};
+use hashbrown::{DefaultHashBuilder, HashMap, HashSet};
 
 use super::facts::{self, Fact};
 use super::index::Index;
+use super::name::Name;
 use crate::ovs::openflow::{FlowActions, Key, Match};
 
 /// How long facts of removed flows stay known: much longer than OVS's revalidators take to bring datapath flows in line.
 const KEPT: Duration = Duration::from_secs(60);
-
-/// Key of a flow that is kept.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Name {
-    table: u8,
-    priority: u16,
-    fields: Arc<[u8]>,
-}
-
-impl Name {
-    pub(super) fn table(&self) -> u8 {
-        self.table
-    }
-
-    pub(super) fn matched(&self) -> Match {
-        Key { table: self.table, priority: self.priority, fields: &self.fields }.matched()
-    }
-}
-
-impl From<&Key<'_>> for Name {
-    fn from(key: &Key<'_>) -> Self {
-        Self { table: key.table, priority: key.priority, fields: key.fields.into() }
-    }
-}
-
-impl Equivalent<Name> for Key<'_> {
-    fn equivalent(&self, name: &Name) -> bool {
-        (self.table, self.priority, self.fields) == (name.table, name.priority, &*name.fields)
-    }
-}
 
 /// Facts of flows.
 #[derive(Debug, Default)]

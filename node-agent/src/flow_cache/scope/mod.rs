@@ -39,6 +39,7 @@ mod impact;
 mod index;
 mod ledger;
 mod lint;
+mod name;
 mod rules;
 
 use std::time::Instant;

@@ -7,12 +7,12 @@ use std::time::Instant;
 
 use supervision::Tasks;
 
+use super::faults::FaultInjection;
 use super::flow_monitor as monitor;
-use crate::flow_cache::cause::Cause;
+use crate::flow_cache::invalidation::Cause;
 use crate::flow_cache::invalidation::{Input, Watched};
-use crate::flow_cache::manager::Shared;
 use crate::flow_cache::scope::Impact;
-use crate::flow_cache::tasks::FaultInjection;
+use crate::flow_cache::state::Shared;
 
 /// Starts the thread that monitors `bridge`, which ends when the last [`Manager`](crate::flow_cache::Manager) is dropped. `socket`: the
 /// bridge's management socket, or why there is none; asked at each attempt to connect.

@@ -14,8 +14,8 @@ use thread_priority::{
     thread_native_id,
 };
 
-use crate::flow_cache::cause::Watched;
 use crate::flow_cache::eligibility::flow_actions::{FlowExclusions, FlowIndex};
+use crate::flow_cache::invalidation::Watched;
 use crate::flow_cache::scope::{Impact, Rule};
 use crate::flow_cache::sources::tables::Tables;
 use crate::ovs::openflow::{self, Message, Update};

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinError;
 
-use crate::flow_cache::CacheError;
-use crate::flow_cache::connections::{Added, Waiting};
+use crate::flow_cache::cache::CacheError;
+use crate::flow_cache::cache::connections::{Added, Waiting};
 use crate::flow_cache::invalidation::{Cause, Input};
-use crate::flow_cache::manager::Shared;
+use crate::flow_cache::state::Shared;
 use crate::kernel::conntrack_events::{Forgotten, Heard, Monitor};
 
 /// Before the subscription is tried again.

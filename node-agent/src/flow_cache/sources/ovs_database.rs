@@ -6,9 +6,9 @@ use std::sync::Arc;
 use ovsdb_client::vswitch::{Bridge, Interface, Mirror, OpenVSwitch, Port};
 use ovsdb_client::{Change, Row, RowChange};
 
-use crate::flow_cache::cause::Cause;
+use crate::flow_cache::invalidation::Cause;
 use crate::flow_cache::invalidation::Input;
-use crate::flow_cache::manager::Shared;
+use crate::flow_cache::state::Shared;
 use crate::ovs::Ovs;
 
 /// Reports relevant changes of the Open_vSwitch database, and whether it is synced, to the state machine. Never returns while

@@ -14,11 +14,10 @@ use std::time::{Duration, Instant};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 
-use crate::flow_cache::invalidation::{Input, Round};
-use crate::flow_cache::manager::Shared;
-use crate::flow_cache::scoped::Concerned;
+use crate::flow_cache::invalidation::{Concerned, Input, Round};
+use crate::flow_cache::state::Shared;
+use crate::flow_cache::state::requests::Requests;
 use crate::ovs::unixctl::Unixctl;
 
 /// Timeout for a round. By default OVS starts one at least every 500 ms (`max-revalidator`, ovs-vswitchd.conf.db(5)).
@@ -27,34 +26,6 @@ const LONGEST: Duration = Duration::from_secs(5);
 const ASSUMED: Duration = Duration::from_millis(700);
 /// Waits at a time; what comes meanwhile is waited for together.
 const WAITS: usize = 16;
-
-/// What is to be waited for next.
-#[derive(Debug, Default)]
-pub(in crate::flow_cache) struct Requests {
-    next: Mutex<Concerned>,
-    some: Notify,
-}
-
-impl Requests {
-    /// Requests a wait.
-    pub(in crate::flow_cache) fn add(&self, concerned: Concerned) {
-        if !concerned.is_empty() {
-            self.next.lock().add(concerned);
-            self.some.notify_one();
-        }
-    }
-
-    /// Takes what was requested; waits until something is.
-    async fn take(&self) -> Concerned {
-        loop {
-            let next = std::mem::take(&mut *self.next.lock());
-            if !next.is_empty() {
-                return next;
-            }
-            self.some.notified().await;
-        }
-    }
-}
 
 /// After each change, waits for two rounds and reports each to the state machine. Never returns.
 pub(in crate::flow_cache) async fn run(shared: Arc<Shared>, unixctl: Option<Unixctl>) {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::flow_cache::cause::Watched;
+use crate::flow_cache::invalidation::Watched;
 use crate::flow_cache::scope::{Classifier, Impact, Rule, Why};
 use crate::ovs::openflow::{IPV4, Key, Match, Update};
 

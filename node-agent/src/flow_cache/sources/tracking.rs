@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::flow_cache::invalidation::{Input, Tracking};
-use crate::flow_cache::manager::Shared;
+use crate::flow_cache::state::Shared;
 use crate::ovs::unixctl::{Unixctl, UnixctlError};
 
 /// Name of the userspace datapath in `dpctl` commands.

@@ -14,7 +14,7 @@ use rtnetlink::packet_route::neighbour::{
 use rtnetlink::{MulticastGroup, new_multicast_connection};
 
 use crate::flow_cache::invalidation::{Cause, Input};
-use crate::flow_cache::manager::Shared;
+use crate::flow_cache::state::Shared;
 use crate::kernel::link::{Link, Netlink};
 
 /// Delay for removed neighbours and routes. When ovs-vswitchd exits, the kernel reports the removal of its interfaces' neighbours and

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use tokio::time::Instant;
 use tracing::info;
 
-use super::super::follow::Verdict;
+use super::super::uplink::follow::Verdict;
 use super::super::{reach, uplink};
 use super::Worker;
 use crate::bpf::NodePort;

@@ -13,12 +13,11 @@ use ipnet::IpNet;
 use tracing::{info, warn};
 
 use super::journal::{Found, Journal, Phase, Step, Store};
+use super::{observed, own};
 use crate::bpf::{Mode, Programs};
 use crate::config::Leases;
 use crate::gateway::bridge::{self, BridgeSpec};
-use crate::gateway::follow;
 use crate::gateway::nft::{self, OVS_ONLY_GROUP};
-use crate::gateway::own;
 use crate::gateway::uplink;
 use crate::gateway::uplink::snapshot::{SavedAddress, SavedRoute};
 use crate::kernel::link::{Link, Netlink, Veth, ethtool};
@@ -184,7 +183,7 @@ impl Takeover {
             && journal.bridge_index.is_none_or(|index| index == seen.index)
             && seen.up
             && !seen.addresses.is_empty()
-            && !follow::is_recorded(journal, &seen)
+            && !observed::is_recorded(journal, &seen)
         {
             self.record(journal, seen)?;
         }

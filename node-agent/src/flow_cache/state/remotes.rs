@@ -6,16 +6,8 @@ use std::net::Ipv4Addr;
 
 use ovsdb_client::vswitch::Interface;
 
-use crate::flow_cache::manager::Shared;
+use super::Shared;
 use crate::ovs::Ovs;
-
-/// `remote_ip` of a tunnel that accepts any remote endpoint, selected by OpenFlow actions (ovs-vswitchd.conf.db(5)).
-const FLOW: &str = "flow";
-
-/// Whether `row` is a Geneve tunnel without a fixed remote endpoint. ovn-controller sets `remote_ip` on every tunnel it creates.
-pub(super) fn accepts_any_remote(row: &Interface) -> bool {
-    row.r#type == "geneve" && row.options.get("remote_ip").is_none_or(|remote| remote == FLOW)
-}
 
 /// Remote IPv4 endpoint of a Geneve tunnel that OVS has opened; the fast path does not support IPv6 endpoints.
 fn remote(row: &Interface) -> Option<Ipv4Addr> {
@@ -26,7 +18,7 @@ fn remote(row: &Interface) -> Option<Ipv4Addr> {
 impl Shared {
     /// Writes the remote tunnel endpoints of the database to the cache. Must run before the invalidation that a removed tunnel
     /// causes; otherwise entries could be learned from it again.
-    pub(super) fn update_remotes(&self, ovs: &Ovs) {
+    pub(in crate::flow_cache) fn update_remotes(&self, ovs: &Ovs) {
         let Some(cache) = &self.cache else { return };
         // The lock is held throughout, so that an older snapshot cannot overwrite a newer one.
         let mut last_sent = self.remotes.lock();
@@ -66,14 +58,5 @@ mod tests {
         ] {
             assert_eq!(remote(&row), None, "{why}");
         }
-    }
-
-    #[test]
-    fn a_geneve_tunnel_without_a_fixed_other_end_accepts_any_remote() {
-        assert!(accepts_any_remote(&row("geneve", Some("flow"), None)));
-        assert!(accepts_any_remote(&row("geneve", None, None)));
-        assert!(!accepts_any_remote(&row("geneve", Some("172.18.0.3"), None)));
-        assert!(!accepts_any_remote(&row("geneve", Some("fd00::3"), None)));
-        assert!(!accepts_any_remote(&row("vxlan", Some("flow"), None)));
     }
 }

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::HOLD;
+use crate::flow_cache::cache::HOLD;
 
 /// State of the flow monitor of the gateway bridge.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum GatewayMonitor {
+pub(in crate::flow_cache) enum GatewayMonitor {
     /// Connected.
     Up,
     /// Lost at this time, after it was connected, by this agent or the one before.
@@ -17,18 +17,18 @@ pub(super) enum GatewayMonitor {
 
 impl GatewayMonitor {
     /// Not connected yet, by an agent that is starting.
-    pub(super) fn starting() -> Self {
+    pub(in crate::flow_cache) fn starting() -> Self {
         Self::Missing("not connected yet".to_owned())
     }
 
     /// That of an agent before this one, whose cache is adopted. `left`: rest of the grace period if it had lost OVS.
-    pub(super) fn adopted(now: Instant, left: Option<Duration>) -> Self {
+    pub(in crate::flow_cache) fn adopted(now: Instant, left: Option<Duration>) -> Self {
         let passed = HOLD.saturating_sub(left.unwrap_or(HOLD));
         Self::Lost(now.checked_sub(passed).unwrap_or(now), "not connected yet".to_owned())
     }
 
     /// After it was connected, or was not, with the reason.
-    pub(super) fn next(&self, now: Instant, state: Result<(), String>) -> Self {
+    pub(in crate::flow_cache) fn next(&self, now: Instant, state: Result<(), String>) -> Self {
         match (state, self) {
             (Ok(()), _) => Self::Up,
             (Err(why), Self::Up) => Self::Lost(now, why),
@@ -39,7 +39,7 @@ impl GatewayMonitor {
 
     /// Why the gateway bridge is not monitored; `None` while it is, and for [`HOLD`] after it was: a restart of OVS must not interrupt
     /// traffic.
-    pub(super) fn unsynced_reason(&self, now: Instant) -> Option<String> {
+    pub(in crate::flow_cache) fn unsynced_reason(&self, now: Instant) -> Option<String> {
         let why = match self {
             Self::Up => return None,
             Self::Lost(..) if self.hold_ends().is_some_and(|end| now < end) => return None,
@@ -49,7 +49,7 @@ impl GatewayMonitor {
     }
 
     /// End of the grace period.
-    pub(super) fn hold_ends(&self) -> Option<Instant> {
+    pub(in crate::flow_cache) fn hold_ends(&self) -> Option<Instant> {
         match self {
             Self::Lost(since, _) => Some(*since + HOLD),
             Self::Up | Self::Missing(_) => None,

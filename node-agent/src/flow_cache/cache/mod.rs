@@ -3,6 +3,9 @@
 //! Control calls (`invalidate`, `set_gate`, `heartbeat`) read and write one pinned map each, and wait only for other control
 //! calls.
 
+pub(in crate::flow_cache) mod connections;
+mod services;
+
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::ControlFlow;
@@ -13,7 +16,8 @@ use api::admin::Amount;
 use ebpf::layout::reason::Reason;
 use serde::Serialize;
 
-use super::{Connections, ScopeChange, service_cache::ServiceCache};
+pub use connections::Connections;
+pub use services::{Carried, See, ServiceAddress, ServiceCache};
 
 /// Grace period: how long cached flows are used without refresh while OVS is not monitored.
 pub const HOLD: Duration = Duration::from_secs(10);
@@ -312,6 +316,15 @@ pub enum CacheError {
     /// The eBPF programs or their maps are missing or of another version.
     #[error("{0}")]
     Programs(String),
+}
+
+/// A change of scopes, for [`FlowCache::change_scopes`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ScopeChange {
+    /// Buckets of the scopes that changed ([`ebpf::layout::scope`]), each with whether nothing is learned in it from now on.
+    pub buckets: Vec<(u32, bool)>,
+    /// Nothing is learned in some bucket, of these or of others.
+    pub closing: bool,
 }
 
 /// Interface to the flow cache in the kernel.

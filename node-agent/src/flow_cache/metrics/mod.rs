@@ -1,5 +1,9 @@
 //! Metrics of the flow cache's manager: invalidations and their latency, mode bits, monitor health.
 
+pub mod collector;
+pub mod pressure_cache;
+pub mod service_collector;
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -7,7 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::flow_cache::Gate;
+use crate::flow_cache::cache::Gate;
 use crate::flow_cache::invalidation::{Cause, Tracking};
 use api::admin::MonitorHealth;
 

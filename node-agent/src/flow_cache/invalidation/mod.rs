@@ -7,14 +7,19 @@
 //! while a source of change events is lost, entries are first used without refresh for a grace period (a restart of OVS must
 //! not interrupt traffic), then the cache is closed.
 //!
-//! A change that concerns some scopes only does the same to these scopes alone: [`super::scoped`].
+//! A change that concerns some scopes only does the same to these scopes alone: [`scoped`].
+
+mod cause;
+pub(in crate::flow_cache) mod gateway_monitor;
+mod scoped;
 
 use std::time::{Duration, Instant};
 
-pub use crate::flow_cache::cause::{Cause, Watched};
-use crate::flow_cache::scoped::{Concerned, ScopeChange, Scoped};
-use crate::flow_cache::{Gate, HOLD};
+use crate::flow_cache::cache::{Gate, HOLD, ScopeChange};
 use api::admin::MonitorHealth;
+pub use cause::{Cause, Watched};
+pub use scoped::Concerned;
+use scoped::Scoped;
 
 /// Timing of the state machine.
 #[derive(Debug, Clone, Copy)]

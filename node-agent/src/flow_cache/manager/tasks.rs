@@ -7,12 +7,14 @@ use futures::FutureExt;
 use supervision::Tasks;
 use tokio::time::MissedTickBehavior;
 
-use super::sources::{flow_events, forgotten, ovs_database, revalidation, tracking, underlay};
-use super::{Timing, pressure};
-use crate::flow_cache::eligibility::decide::{self, View};
+use super::Manager;
+use crate::flow_cache::cache::Timing;
 use crate::flow_cache::invalidation::Watched;
-use crate::flow_cache::manager::{Manager, Shared};
-use crate::flow_cache::scope::Rule;
+use crate::flow_cache::sources::faults::FaultInjection;
+use crate::flow_cache::sources::{flow_events, forgotten, ovs_database, revalidation, tracking, underlay};
+use crate::flow_cache::state::Shared;
+use crate::flow_cache::state::view::View;
+use crate::flow_cache::{decide, pressure};
 use crate::kernel::link::Netlink;
 use crate::kube::pods::Pods;
 use crate::metrics::Metrics;
@@ -60,31 +62,6 @@ pub struct Settings {
     pub timing: Timing,
     /// Faults to inject, for tests.
     pub faults: FaultInjection,
-}
-
-/// Faults that a test injects to show that its checks detect them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct FaultInjection {
-    /// `SLIPSTREAM_TEST_IGNORE_FLOW_EVENTS=1` (feature `test-hooks`): flow changes do not invalidate the cache.
-    pub ignore_flows: bool,
-    /// `SLIPSTREAM_TEST_WITHOUT_RULE=NAME` (feature `test-hooks`): flows of br-int that this rule answers concern nothing.
-    pub without: Option<Rule>,
-    /// `SLIPSTREAM_TEST_KEEP_SEQUENCE_CHECK=1` (feature `test-hooks`): the TCP sequence check of OVS's connection tracking is
-    /// queried but not disabled.
-    pub keep_sequence_check: bool,
-}
-
-impl FaultInjection {
-    /// Reads the faults from the environment.
-    #[cfg(feature = "test-hooks")]
-    pub fn from_environment() -> Self {
-        let set = |name: &str| std::env::var(name).is_ok_and(|value| value == "1");
-        Self {
-            ignore_flows: set("SLIPSTREAM_TEST_IGNORE_FLOW_EVENTS"),
-            without: std::env::var("SLIPSTREAM_TEST_WITHOUT_RULE").ok().and_then(|name| Rule::named(&name)),
-            keep_sequence_check: set("SLIPSTREAM_TEST_KEEP_SEQUENCE_CHECK"),
-        }
-    }
 }
 
 impl Manager {

@@ -1,5 +1,9 @@
 //! [`Services`]: which services are kept off the flow cache, and what it carries for each.
 
+mod choices;
+mod file;
+pub(in crate::flow_cache) mod stats;
+
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path as FilePath;
@@ -13,13 +17,13 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::Notify;
 
-use super::path_file::StoreError;
-use super::service_cache::{See, ServiceAddress, ServiceCache};
-use super::service_choices::Choices;
-use super::service_file::ServiceFile;
-use super::service_stats::{Backend, ServiceStats, Totals};
-use super::{CacheError, FlowCache};
+use crate::flow_cache::cache::{CacheError, FlowCache, See, ServiceAddress, ServiceCache, Swept};
+use crate::flow_cache::path_file::StoreError;
 use crate::kube::service_names::ServiceNames;
+use choices::Choices;
+use file::ServiceFile;
+use stats::ServiceStats;
+pub use stats::{Backend, Sums, Totals, Use, use_of};
 
 /// Time between two looks for entries of the other path: a packet that was being learned when the path changed is learned by then.
 const IN_FLIGHT: Duration = Duration::from_millis(50);
@@ -294,7 +298,7 @@ impl Services {
     }
 
     /// Sweeps the maps, and counts what was carried. `None`: the cache knows no services. Blocks.
-    pub(super) fn sweep(&self) -> Option<Result<super::Swept, CacheError>> {
+    pub(super) fn sweep(&self) -> Option<Result<Swept, CacheError>> {
         self.cache().is_some().then(|| self.walk(|cache, see| cache.sweep_seeing(see)))
     }
 

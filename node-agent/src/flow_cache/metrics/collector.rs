@@ -10,7 +10,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 
 use super::pressure_cache::PressureCache;
-use super::{CacheError, EndpointAmounts, FlowCache, InterfaceAmounts, Pressure, Tunnel};
+use crate::flow_cache::cache::{CacheError, EndpointAmounts, FlowCache, InterfaceAmounts, Pressure, Tunnel};
 
 /// Exports the node's datapath, and the metrics of the flow cache if the node has one.
 #[derive(Debug)]

@@ -77,7 +77,7 @@ const MOST: usize = 65_536;
 
 /// Connections whose entries are to be ended.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
+pub(in crate::flow_cache) struct Waiting {
     /// Deleted connections, and when the first of them came.
     soon: Connections,
     /// Those for which entries were looked for once, and when to do so again.
@@ -91,7 +91,7 @@ pub(super) struct Waiting {
 
 /// What was done with a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Added {
+pub(in crate::flow_cache) enum Added {
     /// Entries of it will be looked for.
     Waits,
     /// It has no entries: it was closed, and they ended with it, or it is of the node's tunnels, of which each flow inside has one.
@@ -104,7 +104,7 @@ pub(super) enum Added {
 
 impl Waiting {
     /// Adds a connection that ended.
-    pub(super) fn add(&mut self, forgotten: &Forgotten) -> Added {
+    pub(in crate::flow_cache) fn add(&mut self, forgotten: &Forgotten) -> Added {
         let is_tunnel = forgotten.protocol == 17 && forgotten.original.destination.port() == GENEVE_PORT;
         if forgotten.closed || is_tunnel {
             return Added::NoEntries;
@@ -121,7 +121,7 @@ impl Waiting {
     }
 
     /// When to look for entries next.
-    pub(super) fn due(&self, now: Instant) -> Option<Instant> {
+    pub(in crate::flow_cache) fn due(&self, now: Instant) -> Option<Instant> {
         let after = |times, least: Duration| {
             self.last.map_or(now, |(ended, took)| ended + (took.saturating_mul(times)).max(least))
         };
@@ -132,7 +132,7 @@ impl Waiting {
     }
 
     /// Takes all connections for a walk.
-    pub(super) fn take(&mut self, now: Instant) -> Connections {
+    pub(in crate::flow_cache) fn take(&mut self, now: Instant) -> Connections {
         let soon = std::mem::take(&mut self.soon);
         let mut all = std::mem::take(&mut self.late);
         all.extend(&soon);
@@ -156,7 +156,7 @@ impl Waiting {
     }
 
     /// A walk ended.
-    pub(super) fn walked(&mut self, now: Instant, took: Duration) {
+    pub(in crate::flow_cache) fn walked(&mut self, now: Instant, took: Duration) {
         self.last = Some((now, took));
     }
 }

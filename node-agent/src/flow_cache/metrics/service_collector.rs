@@ -7,8 +7,8 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 
 use super::collector::{Count, write};
-use super::service_stats::{Backend, ServiceStats, Sums, Totals};
-use super::services::Services;
+use crate::flow_cache::services::stats::ServiceStats;
+use crate::flow_cache::services::{Backend, Services, Sums, Totals};
 
 /// Label `service` of the backends that have no figures of their own.
 const OTHERS: &str = "other";
@@ -94,8 +94,8 @@ impl Collector for ServiceCollector {
 
 #[cfg(test)]
 mod tests {
-    use super::super::services::tests::{Bed, WEB, entry};
     use super::*;
+    use crate::flow_cache::services::tests::{Bed, WEB, entry};
     use crate::metrics::Metrics;
 
     fn exported(services: &Services) -> String {

@@ -2,8 +2,8 @@
 
 use api::admin::{CacheStatus, NodePath, PathStatus};
 
-use super::manager::Manager;
-use super::services::Services;
+use super::Manager;
+use crate::flow_cache::services::Services;
 
 /// Control of the flow cache, as the admin socket uses it.
 pub trait CacheControl: std::fmt::Debug + Send + Sync {

@@ -10,37 +10,17 @@ use ovsdb_client::vswitch::{Bridge, Interface, Mirror, OpenVSwitch, Port};
 
 use crate::attach::Names;
 use crate::attach::shim_ovs_end;
+use crate::flow_cache::cache::{GatewayEnd, Underlay};
 use crate::flow_cache::eligibility::flow_actions::FlowExclusions;
 use crate::flow_cache::eligibility::rules::{self, Mirrored, NodePlace, Pod};
 use crate::flow_cache::invalidation::{Cause, Input};
-use crate::flow_cache::local_ports::host_veth;
-use crate::flow_cache::manager::{Decided, Exclusions, STARTING, Shared};
-use crate::flow_cache::{GatewayEnd, Underlay};
-use crate::kernel::link::Netlink;
-use crate::kube::pods::Pods;
-use crate::ovs::Ovs;
+use crate::flow_cache::state::ports::host_veth;
+use crate::flow_cache::state::view::View;
+use crate::flow_cache::state::{Decided, Exclusions, STARTING, Shared};
 use crate::ovs::ports::PodPort;
 use api::admin::{EndpointStatus, NodePath, Path, PathStatus};
 
-/// Inputs of the eligibility rules.
-#[derive(Debug, Clone)]
-pub(in crate::flow_cache) struct View {
-    pub(in crate::flow_cache) ovs: Ovs,
-    pub(in crate::flow_cache) pods: Pods,
-    pub(in crate::flow_cache) netlink: Netlink,
-    /// Name of the uplink.
-    pub(in crate::flow_cache) uplink: String,
-}
-
 impl View {
-    /// Name of the gateway bridge (`ovn-bridge-mappings`).
-    pub(in crate::flow_cache) fn bridge(&self) -> Option<String> {
-        let system = self.ovs.system()?;
-        let mappings = system.external_ids.get("ovn-bridge-mappings")?;
-        let wanted = |pair: &&str| pair.split(':').next() == Some(api::ovn_name::PHYSICAL_NETWORK);
-        mappings.split(',').find(wanted)?.split(':').nth(1).map(str::to_owned)
-    }
-
     fn decide(
         &self,
         shared: &Shared,
@@ -117,7 +97,7 @@ impl View {
     }
 
     /// Path of the node and the reason for it.
-    pub(in crate::flow_cache) fn node(&self, shared: &Shared) -> PathStatus {
+    pub(super) fn node(&self, shared: &Shared) -> PathStatus {
         self.node_with(shared, &shared.exclusions().0.integration)
     }
 
@@ -192,11 +172,7 @@ impl View {
 
 /// Evaluates all paths and writes the changed ones to the cache. `queues`: the queueing disciplines by interface index, read anew;
 /// those of the round before stand when they cannot be read, and without any nothing is evaluated.
-pub(in crate::flow_cache) async fn round(
-    shared: &Shared,
-    view: &View,
-    queues: &mut Option<HashMap<u32, String>>,
-) {
+pub(super) async fn round(shared: &Shared, view: &View, queues: &mut Option<HashMap<u32, String>>) {
     if *view.ovs.replica().synced().borrow() {
         shared.update_remotes(&view.ovs);
     }

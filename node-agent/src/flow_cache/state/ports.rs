@@ -17,7 +17,7 @@ use crate::ovs::ports::PodPort;
 
 /// Ports of br-int by which cached packets come and go: pods' and the management port.
 #[derive(Debug, Default)]
-pub(super) struct LocalPorts {
+pub(in crate::flow_cache) struct LocalPorts {
     /// By the name of OVS's interface.
     by_name: HashMap<String, LocalPort>,
     /// Index of the interface that the programs know, by OpenFlow port.
@@ -35,7 +35,7 @@ struct LocalPort {
 }
 
 /// What is there of a port: what the database has, and its link.
-pub(super) struct Found {
+pub(in crate::flow_cache) struct Found {
     name: String,
     /// `None`: no cached packet comes or goes by it, or the link is gone.
     ifindex: Option<u32>,
@@ -50,18 +50,18 @@ impl Found {
     }
 
     /// All interfaces of OVS.
-    pub(super) fn all(ovs: &Ovs) -> Vec<Self> {
+    pub(in crate::flow_cache) fn all(ovs: &Ovs) -> Vec<Self> {
         ovs.replica().read().table::<Interface>().iter().map(|row| Self::of(row)).collect()
     }
 
     /// Those interfaces with these names that are there.
-    pub(super) fn named(ovs: &Ovs, names: &BTreeSet<String>) -> Vec<Self> {
+    pub(in crate::flow_cache) fn named(ovs: &Ovs, names: &BTreeSet<String>) -> Vec<Self> {
         names.iter().filter_map(|name| ovs.interface(name)).map(|row| Self::of(&row)).collect()
     }
 }
 
 /// Index of the interface that the programs know a port by; `None`: no cached packet comes or goes by it, or the link is gone.
-pub(super) fn interface(row: &Interface) -> Option<u32> {
+pub(in crate::flow_cache) fn interface(row: &Interface) -> Option<u32> {
     match PodPort::of(row) {
         Some(pod) => host_veth(&pod.id()),
         None if row.name == MANAGEMENT_INTERFACE => if_nametoindex(MANAGEMENT_INTERFACE).ok(),
@@ -70,13 +70,13 @@ pub(super) fn interface(row: &Interface) -> Option<u32> {
 }
 
 /// Index of the host veth of a pod's interface with this id; `None` when it is gone.
-pub(super) fn host_veth(id: &str) -> Option<u32> {
+pub(in crate::flow_cache) fn host_veth(id: &str) -> Option<u32> {
     if_nametoindex(Names::of(id).host.as_str()).ok()
 }
 
 impl LocalPorts {
     /// Takes over all ports.
-    pub(super) fn replace(&mut self, all: Vec<Found>) {
+    pub(in crate::flow_cache) fn replace(&mut self, all: Vec<Found>) {
         let mut before = std::mem::take(self);
         for found in all {
             let old = before.by_name.remove(&found.name);
@@ -85,7 +85,7 @@ impl LocalPorts {
     }
 
     /// Takes over the ports with these names: others have not changed.
-    pub(super) fn update(&mut self, names: &BTreeSet<String>, there: Vec<Found>) {
+    pub(in crate::flow_cache) fn update(&mut self, names: &BTreeSet<String>, there: Vec<Found>) {
         let mut before = HashMap::new();
         for name in names {
             let Some(port) = self.by_name.remove(name) else { continue };
@@ -109,18 +109,18 @@ impl LocalPorts {
     }
 
     /// Bucket of the port with the interface of this name.
-    pub(super) fn named(&self, name: &str) -> Option<u32> {
+    pub(in crate::flow_cache) fn named(&self, name: &str) -> Option<u32> {
         self.by_name.get(name).map(|port| scope::port(port.ifindex))
     }
 
     /// Bucket of the port of a pod's interface with this id.
-    pub(super) fn of_interface(&self, id: &str) -> Option<u32> {
+    pub(in crate::flow_cache) fn of_interface(&self, id: &str) -> Option<u32> {
         let port = self.by_name.values().find(|port| port.id.as_deref() == Some(id))?;
         Some(scope::port(port.ifindex))
     }
 
     /// Buckets of scopes. An OpenFlow port that is not known has no entries: an endpoint takes part in the cache only after it is known.
-    pub(super) fn buckets(&self, scopes: &BTreeSet<Scope>) -> Vec<u32> {
+    pub(in crate::flow_cache) fn buckets(&self, scopes: &BTreeSet<Scope>) -> Vec<u32> {
         scopes.iter().filter_map(|scope| self.bucket(scope)).collect()
     }
 

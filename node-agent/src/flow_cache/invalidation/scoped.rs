@@ -4,16 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use crate::flow_cache::invalidation::{Round, Times};
-
-/// A change of scopes, for [`FlowCache::change_scopes`](crate::flow_cache::FlowCache::change_scopes).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ScopeChange {
-    /// Buckets of the scopes that changed ([`ebpf::layout::scope`]), each with whether nothing is learned in it from now on.
-    pub buckets: Vec<(u32, bool)>,
-    /// Nothing is learned in some bucket, of these or of others.
-    pub closing: bool,
-}
+use super::{Round, Times};
 
 /// What a wait for OVS's revalidators is for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

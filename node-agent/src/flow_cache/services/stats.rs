@@ -13,7 +13,7 @@ use api::admin::Amount;
 use api::service::Front;
 use api::{NamespacedName, Protocol};
 
-use super::service_cache::Carried;
+use crate::flow_cache::cache::Carried;
 use crate::kube::service_names::{ServiceNames, ServicePortName};
 
 /// Most backends that have figures of their own; the rest shares one.
@@ -100,7 +100,7 @@ struct Held {
 
 /// The sums of all services.
 #[derive(Debug, Default)]
-pub(super) struct ServiceStats {
+pub(in crate::flow_cache) struct ServiceStats {
     /// The first round was: what there was before is not counted.
     begun: bool,
     seen: HashMap<u64, Seen>,
@@ -111,7 +111,7 @@ pub(super) struct ServiceStats {
 
 impl ServiceStats {
     /// Adds what an entry counted since it was looked at last.
-    pub(super) fn see(&mut self, entry: &Carried, names: &ServiceNames, now: Instant) {
+    pub(in crate::flow_cache) fn see(&mut self, entry: &Carried, names: &ServiceNames, now: Instant) {
         let Some(Use { port, backend, to_backend, .. }) =
             use_of(names, entry.protocol, entry.before, entry.after)
         else {
@@ -156,7 +156,7 @@ impl ServiceStats {
     }
 
     /// Ends a round in which every entry was looked at. `complete`: all services were known in it.
-    pub(super) fn end_round(&mut self, now: Instant, complete: bool) {
+    pub(in crate::flow_cache) fn end_round(&mut self, now: Instant, complete: bool) {
         self.begun |= complete;
         self.seen.retain(|_, seen| now.saturating_duration_since(seen.at) < REMEMBER);
         if self.seen.capacity() / 4 > self.seen.len() {
@@ -165,12 +165,12 @@ impl ServiceStats {
     }
 
     /// Sums by backend.
-    pub(super) fn backends(&self) -> impl Iterator<Item = (&Backend, &Totals)> {
+    pub(in crate::flow_cache) fn backends(&self) -> impl Iterator<Item = (&Backend, &Totals)> {
         self.backends.iter().map(|(of, held)| (of, &held.totals))
     }
 
     /// Sums of backends that found no room.
-    pub(super) fn others(&self) -> &Totals {
+    pub(in crate::flow_cache) fn others(&self) -> &Totals {
         &self.others
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::{CacheError, FlowCache, Pressure};
+use crate::flow_cache::cache::{CacheError, FlowCache, Pressure};
 
 /// Maximum age of a cached reading.
 const GOOD_FOR: Duration = Duration::from_secs(5);

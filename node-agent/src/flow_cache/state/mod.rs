@@ -1,40 +1,42 @@
-//! [`Manager`]: feeds events to the state machine, applies its steps to the flow cache, and keeps the node's status.
+//! [`Shared`]: feeds events to the state machine, applies its steps to the flow cache, and keeps what is known of the node.
+
+mod exclusions;
+mod gateway;
+pub(super) mod ports;
+mod remotes;
+pub(super) mod requests;
+mod scope_changes;
+mod status;
+pub(super) mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
-use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::gateway_monitor::GatewayMonitor;
-use super::local_ports::{LocalPorts, host_veth};
-use super::metrics::CacheMetrics;
-use super::sources::revalidation::Requests;
-use crate::flow_cache::eligibility::decide::View;
-use crate::flow_cache::eligibility::flow_actions::FlowExclusions;
-use crate::flow_cache::invalidation::{Cause, Engine, Input, Step, Times, Tracking, Watched};
+use crate::flow_cache::cache::{FlowCache, Gate, GatewayEnd, Timing, Underlay};
+use crate::flow_cache::invalidation::gateway_monitor::GatewayMonitor;
+use crate::flow_cache::invalidation::{Cause, Engine, Input, Step, Times, Tracking};
+use crate::flow_cache::metrics::CacheMetrics;
 use crate::flow_cache::path_file::{Store, StoreError};
-use crate::flow_cache::{FlowCache, Gate, GatewayEnd, Services, Timing, Underlay};
-use api::admin::{
-    Cache, CacheStatus, EndpointStatus, GateStatus, MonitorHealth, NodePath, PathStatus, UnderlayStatus,
-};
+use crate::flow_cache::services::Services;
+use api::admin::{EndpointStatus, MonitorHealth, NodePath, PathStatus};
+pub(super) use exclusions::Exclusions;
+use ports::LocalPorts;
+use requests::Requests;
+use view::View;
 
 /// Reason shown before the first evaluation.
 pub(super) const STARTING: &str = "the agent is starting";
 
-/// Manager of the node's flow cache. Clones share state.
-#[derive(Debug, Clone)]
-pub struct Manager {
-    pub(super) shared: Arc<Shared>,
-}
-
+/// What the tasks of the flow cache share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) cache: Option<Arc<dyn FlowCache>>,
-    /// Inputs of the eligibility rules; set by [`Manager::start`].
+    /// Inputs of the eligibility rules; set when the tasks are started.
     pub(super) view: OnceLock<View>,
     /// OVS uses its userspace datapath (`netdev`).
     pub(super) netdev: bool,
@@ -89,13 +91,6 @@ struct Inner {
     divergences: u64,
 }
 
-/// What the flows of the two bridges exclude from the fast path.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Exclusions {
-    pub(super) integration: Arc<FlowExclusions>,
-    pub(super) gateway: Arc<FlowExclusions>,
-}
-
 /// Result of the last evaluation of the eligibility rules.
 #[derive(Debug, Clone)]
 pub(super) struct Decided {
@@ -108,31 +103,9 @@ pub(super) struct Decided {
     pub(super) endpoints: Vec<EndpointStatus>,
 }
 
-impl Manager {
-    /// Creates the manager of `cache`. `netdev`: OVS uses its userspace datapath. `without`: why there is no cache, if `cache`
-    /// is `None`. Has no effect before [`Manager::start`].
-    ///
-    /// # Errors
-    /// The requested paths, persisted under `state_dir`, cannot be read.
-    pub fn new(
-        cache: Option<Arc<dyn FlowCache>>,
-        netdev: bool,
-        without: &str,
-        state_dir: &std::path::Path,
-    ) -> Result<Self, StoreError> {
-        let store = Store::new(state_dir);
-        let wanted = store.load()?;
-        let services = Services::new(cache.clone(), state_dir)?;
-        Ok(Self::with(cache, netdev, without, store, wanted, services))
-    }
-
-    /// Creates a manager without a flow cache, for `cleanup`.
-    pub fn none(netdev: bool) -> Self {
-        let store = Store::new(std::path::Path::new("/nonexistent"));
-        Self::with(None, netdev, "", store, NodePath::Ovs, Services::none())
-    }
-
-    fn with(
+impl Shared {
+    /// Without any effect yet. `without`: why there is no cache, if `cache` is `None`.
+    pub(super) fn new(
         cache: Option<Arc<dyn FlowCache>>,
         netdev: bool,
         without: &str,
@@ -162,7 +135,7 @@ impl Manager {
             timing: Timing::default(),
             divergences: 0,
         };
-        let shared = Shared {
+        Self {
             cache,
             view: OnceLock::new(),
             netdev,
@@ -181,130 +154,25 @@ impl Manager {
             revalidate: Requests::default(),
             ovs_is_new: Notify::new(),
             decide: Notify::new(),
-        };
-        Self { shared: Arc::new(shared) }
+        }
     }
 
-    /// Status of the flow cache and of all endpoints.
-    pub fn status(&self) -> CacheStatus {
-        let inner = self.shared.inner.lock();
-        let Decided { node, tunnel, gateway, underlay, endpoints, .. } = inner.decided.clone();
-        let Gate { forward, learn, tcp, hold } = inner.gate.unwrap_or_default();
-        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let there = self.shared.cache.is_some();
-        let cache = Cache {
-            wanted: inner.wanted,
-            tcp: match (there, inner.engine.tracking()) {
-                (false, _) => node.clone(),
-                (_, Tracking::Tolerant) => {
-                    PathStatus::ebpf("OVS's connection tracking accepts TCP packets of any sequence number")
-                }
-                (_, Tracking::Unknown) => PathStatus::ovs(
-                    "not known yet whether OVS's connection tracking accepts TCP packets of any sequence number",
-                ),
-                (_, Tracking::Strict(why)) => PathStatus::ovs(why.clone()),
-            },
-            tunnel,
-            gateway,
-            underlay: underlay.map(|underlay| UnderlayStatus {
-                address: underlay.address,
-                mac: underlay.mac.to_string(),
-                mtu: underlay.mtu,
-            }),
-            epoch: self.shared.cache.as_ref().and_then(|cache| cache.epoch().ok()),
-            gate: GateStatus { forward, learn, tcp, hold },
-            monitor: inner.engine.monitor_health(),
-            unsynced_reason: if there {
-                inner.engine.unsynced_reason().unwrap_or_default()
-            } else {
-                String::new()
-            },
-            hold_ms: inner.engine.held_since().map(|since| milliseconds(since.elapsed())),
-            refresh_ms: milliseconds(inner.timing.refresh),
-            invalidations: self
-                .shared
-                .metrics
-                .invalidations()
-                .map(|(name, count)| (name.to_owned(), count))
-                .collect(),
-            scoped_changes: self
-                .shared
-                .metrics
-                .scoped_changes()
-                .map(|(name, count)| (name.to_owned(), count))
-                .collect(),
-            unscoped_reason: self.shared.unscoped_reason.lock().clone(),
-            divergences: inner.divergences,
-            slow_services: self.services().slow().iter().map(ToString::to_string).collect(),
-            tracking_unheard: self.shared.tracking_unheard.lock().clone(),
-        };
-        CacheStatus { node, cache, endpoints }
-    }
-
-    /// Services that are kept off the cache, and what it carries for each.
-    pub fn services(&self) -> &Services {
-        &self.shared.services
-    }
-
-    /// Requested path of the node.
-    pub fn wanted(&self) -> NodePath {
-        self.shared.inner.lock().wanted
-    }
-
-    /// Sets the requested path of the node at once, and persists it for later agents. Returns the resulting path. Writes a small
-    /// file.
+    /// Persists the requested path of the node, and takes it over.
     ///
     /// # Errors
-    /// The path cannot be persisted under the state directory; nothing is changed then.
-    pub fn set_node_path(&self, path: NodePath) -> Result<PathStatus, StoreError> {
-        self.shared.store.save(path)?;
+    /// The path cannot be persisted; nothing is changed then.
+    pub(super) fn request(&self, path: NodePath) -> Result<(), StoreError> {
+        self.store.save(path)?;
         tracing::info!(path = path.name(), "path of the node requested");
-        self.shared.inner.lock().wanted = path;
+        self.inner.lock().wanted = path;
         if path == NodePath::Ovs {
             // Takes effect before the next evaluation.
-            self.shared.take(Input::Enable(false));
+            self.take(Input::Enable(false));
         }
-        self.shared.decide.notify_one();
-        let view = self.shared.view.get();
-        Ok(view.map_or_else(|| self.status().node, |view| view.node(&self.shared)))
+        self.decide.notify_one();
+        Ok(())
     }
 
-    /// Whether a cached flow is one of these; true if they cannot be read. Blocks: iterates over all entries.
-    pub fn has_flow(&self, is_one: impl Fn(&super::Flow) -> bool) -> bool {
-        let mut found = false;
-        let mut look = |flow: &super::Flow| {
-            found = is_one(flow);
-            if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        };
-        let read = self.shared.cache.as_ref().is_none_or(|cache| cache.each_flow(&mut look).is_ok());
-        found || !read
-    }
-
-    /// Call before and after tracked connections are ended in OVS: entries repeat what the connections did.
-    pub fn connections_end(&self) {
-        if self.shared.cache.is_some() {
-            self.shared.take(Input::Changed(Cause::Connections));
-        }
-    }
-
-    /// Call after the programs of endpoint `id` were attached or attached again.
-    pub fn endpoint_added(&self, id: &str) {
-        self.shared.last_sent.lock().remove(id);
-        self.shared.decide.notify_one();
-    }
-
-    /// Call after the programs of endpoint `id` were detached and before its links are deleted: invalidates its flows, so that no
-    /// packet is redirected to these links.
-    pub fn endpoint_removed(&self, id: &str) {
-        if self.shared.cache.is_none() {
-            return;
-        }
-        self.shared.last_sent.lock().remove(id);
-        self.shared.endpoint_gone(id, host_veth(id));
-    }
-}
-
-impl Shared {
     /// Feeds `input` to the state machine and applies the resulting step. Never blocks for long. Returns true when entries were
     /// invalidated.
     pub(super) fn take(&self, input: Input) -> bool {
@@ -442,6 +310,11 @@ impl Shared {
         was != Some(false) && !fast
     }
 
+    /// The path of endpoint `id` is to be written again.
+    pub(super) fn forget_endpoint(&self, id: &str) {
+        self.last_sent.lock().remove(id);
+    }
+
     /// Drops state of endpoints that no longer exist.
     pub(super) fn retain_endpoints(&self, exists: impl Fn(&str) -> bool) {
         self.last_sent.lock().retain(|id, _| exists(id));
@@ -482,76 +355,6 @@ impl Shared {
     /// True while br-int has had no flows since the monitor connected.
     pub(super) fn waits_for_flows(&self) -> bool {
         self.inner.lock().engine.waits_for_flows()
-    }
-
-    /// Sets the exclusions because of the flows of `bridge`; learning stops until [`Shared::exclusions_applied`].
-    pub(super) fn set_exclusions(&self, bridge: Watched, exclusions: FlowExclusions) {
-        let mut inner = self.inner.lock();
-        let (all, version) = &mut inner.exclusions;
-        let of_bridge = match bridge {
-            Watched::Integration => &mut all.integration,
-            Watched::Gateway => &mut all.gateway,
-        };
-        if **of_bridge != exclusions {
-            *of_bridge = Arc::new(exclusions);
-            *version += 1;
-            self.take_locked(&mut inner, Input::Deciding(true));
-            self.decide.notify_one();
-        }
-    }
-
-    /// Current exclusions and their version.
-    pub(super) fn exclusions(&self) -> (Exclusions, u64) {
-        self.inner.lock().exclusions.clone()
-    }
-
-    /// Call when the flow monitor of the gateway bridge is connected and synced, or is not, with the reason.
-    pub(super) fn gateway_monitor(&self, state: Result<(), String>) {
-        let connected = state.is_ok();
-        let mut inner = self.inner.lock();
-        inner.gateway_hold_over &= !connected;
-        inner.gateway_monitor = inner.gateway_monitor.next(Instant::now(), state);
-        self.take_locked(&mut inner, Input::GatewayMonitor(connected));
-        match connected {
-            true => self.decide.notify_one(),
-            // The path is evaluated when the grace period is over: OVS may only be starting again.
-            false => self.due.notify_one(),
-        }
-    }
-
-    /// Why the gateway bridge is not monitored; `None` when it is.
-    pub(super) fn gateway_unsynced(&self) -> Option<String> {
-        self.inner.lock().gateway_monitor.unsynced_reason(Instant::now())
-    }
-
-    /// Path of the gateway bridge as decided last, while its monitor is lost and the grace period lasts.
-    pub(super) fn gateway_held(&self) -> Option<(PathStatus, Option<GatewayEnd>)> {
-        let inner = self.inner.lock();
-        inner.gateway_monitor.hold_ends().filter(|end| Instant::now() < *end)?;
-        Some((inner.decided.gateway.clone(), inner.decided.gateway_end))
-    }
-
-    /// Writes what the fast path needs for traffic of the gateway bridge, unless it is written already. Returns true when it was
-    /// changed.
-    pub(super) fn set_gateway(&self, end: Option<GatewayEnd>) -> bool {
-        let Some(cache) = &self.cache else { return false };
-        let before = self.inner.lock().gateway_sent;
-        // What the agent before wrote stands until the bridge is monitored, or the grace period is over.
-        let adopted = before.is_none() && self.gateway_held().is_some();
-        if adopted || before == Some(end) {
-            return false;
-        }
-        let done = self.check("set the path of the gateway bridge", cache.set_gateway(end));
-        self.inner.lock().gateway_sent = done.map(|()| end);
-        before.is_some()
-    }
-
-    /// Call after the exclusions of this version were applied to all endpoints; learning resumes if they are current.
-    pub(super) fn exclusions_applied(&self, version: u64) {
-        let mut inner = self.inner.lock();
-        if inner.exclusions.1 == version {
-            self.take_locked(&mut inner, Input::Deciding(false));
-        }
     }
 
     pub(super) fn services(&self) -> &Services {

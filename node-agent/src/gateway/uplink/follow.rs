@@ -9,28 +9,14 @@ use anyhow::Context as _;
 use api::addr::Family;
 use tokio::time::Instant;
 
+use super::journal::Journal;
+use super::migration::{Taken, Takeover};
+use super::observed::{Observed, is_alike, is_recorded};
 use super::own;
-use crate::gateway::uplink::journal::Journal;
-use crate::gateway::uplink::migration::{Taken, Takeover};
-use crate::gateway::uplink::snapshot::{SavedAddress, SavedRoute};
+use super::snapshot::SavedRoute;
 
 /// Debounce time for changes, as an interface loses its addresses shortly before it disappears.
 const SETTLE: Duration = Duration::from_millis(500);
-
-/// State of the bridge in the kernel.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Observed {
-    /// Number of the interface.
-    pub index: u32,
-    /// Administratively up.
-    pub up: bool,
-    /// The node's own addresses.
-    pub addresses: Vec<SavedAddress>,
-    /// Routes, except those of the kernel and of routing daemons.
-    pub routes: Vec<SavedRoute>,
-    /// Next hops of the best default route of each family, IPv4 first.
-    pub hops: Vec<IpAddr>,
-}
 
 /// Next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,25 +85,6 @@ impl Follower {
         self.hops.clone_from(&seen.hops);
         Verdict::Record
     }
-}
-
-/// Whether there is nothing to record. Remaining lifetimes are ignored.
-pub(super) fn is_recorded(journal: &Journal, seen: &Observed) -> bool {
-    journal.bridge_index == Some(seen.index)
-        && same(&journal.found.addresses, &seen.addresses, SavedAddress::is_same)
-        && same(&journal.found.routes, &seen.routes, SavedRoute::is_same)
-}
-
-fn is_alike(one: &Observed, other: &Observed) -> bool {
-    one.index == other.index
-        && one.hops == other.hops
-        && same(&one.addresses, &other.addresses, SavedAddress::is_same)
-        && same(&one.routes, &other.routes, SavedRoute::is_same)
-}
-
-/// Whether two lists have the same elements in any order.
-fn same<T>(one: &[T], other: &[T], is_same: impl Fn(&T, &T) -> bool) -> bool {
-    one.len() == other.len() && one.iter().all(|a| other.iter().any(|b| is_same(a, b)))
 }
 
 impl Takeover {
@@ -195,6 +162,7 @@ fn best_hops(routes: &[SavedRoute], index: u32) -> Vec<IpAddr> {
 mod tests {
     use super::*;
     use crate::gateway::uplink::journal::Found;
+    use crate::gateway::uplink::snapshot::SavedAddress;
 
     fn journal(addresses: &[&str]) -> Journal {
         let found = Found {

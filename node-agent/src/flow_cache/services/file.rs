@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use api::NamespacedName;
 
-use super::path_file::StoreError;
+use crate::flow_cache::path_file::StoreError;
 
 /// File `service-paths`: the services whose path is `ovs`, one NAMESPACE/NAME a line.
 #[derive(Debug, Clone)]

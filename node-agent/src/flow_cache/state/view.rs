@@ -1,0 +1,25 @@
+//! Where the inputs of the eligibility rules come from.
+
+use crate::kernel::link::Netlink;
+use crate::kube::pods::Pods;
+use crate::ovs::Ovs;
+
+/// Inputs of the eligibility rules.
+#[derive(Debug, Clone)]
+pub(in crate::flow_cache) struct View {
+    pub(in crate::flow_cache) ovs: Ovs,
+    pub(in crate::flow_cache) pods: Pods,
+    pub(in crate::flow_cache) netlink: Netlink,
+    /// Name of the uplink.
+    pub(in crate::flow_cache) uplink: String,
+}
+
+impl View {
+    /// Name of the gateway bridge (`ovn-bridge-mappings`).
+    pub(in crate::flow_cache) fn bridge(&self) -> Option<String> {
+        let system = self.ovs.system()?;
+        let mappings = system.external_ids.get("ovn-bridge-mappings")?;
+        let wanted = |pair: &&str| pair.split(':').next() == Some(api::ovn_name::PHYSICAL_NETWORK);
+        mappings.split(',').find(wanted)?.split(':').nth(1).map(str::to_owned)
+    }
+}
