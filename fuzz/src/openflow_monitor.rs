@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use node_agent::flow_cache::eligibility::flow_actions::FlowExclusions;
-use node_agent::flow_cache::invalidation::Watched;
+use node_agent::flow_cache::invalidation::{MonitorError, Watched};
 use node_agent::flow_cache::sources::flow_monitor::{Event, Session};
 use node_agent::ovs::openflow::{self, Message, Update};
 
@@ -18,7 +18,7 @@ struct Told {
     exclusions: Option<FlowExclusions>,
     replies: Vec<u8>,
     /// Why the session ended.
-    end: Option<String>,
+    end: Option<MonitorError>,
 }
 
 /// The first byte determines how the stream is cut; the rest is the stream.

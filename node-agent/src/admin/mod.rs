@@ -136,7 +136,7 @@ async fn path_node(State(view): State<Arc<dyn View>>, body: Bytes) -> Answer<Pat
     let request: wire::PathRequest = read(&body)?;
     blocking(move || {
         let control = view.control().ok_or_else(|| no_cache(&*view))?;
-        control.set_node_path(request.path).map_err(AdminError::Cannot)
+        control.set_node_path(request.path).map_err(|error| AdminError::Cannot(error.to_string()))
     })
     .await
 }

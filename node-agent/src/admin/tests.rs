@@ -8,8 +8,8 @@ use tokio::net::UnixStream;
 
 use super::naming::{Naming, tests::naming};
 use super::*;
-use crate::flow_cache::Services;
 use crate::flow_cache::fake::Fake;
+use crate::flow_cache::{Services, StoreError};
 use crate::kube::service_names::fixture::service;
 use api::admin::{Cache, CacheStatus, NodePath, Path as PacketPath, PathStatus};
 
@@ -57,7 +57,7 @@ impl CacheControl for Wheel {
         &self.0
     }
     fn diverged(&self) {}
-    fn set_node_path(&self, path: NodePath) -> Result<PathStatus, String> {
+    fn set_node_path(&self, path: NodePath) -> Result<PathStatus, StoreError> {
         Ok(PathStatus { path: PacketPath::Ovs, reason: format!("asked for: {}", path.name()) })
     }
 }

@@ -11,14 +11,27 @@ use ovsdb_client::vswitch::{Bridge, Interface, Mirror, OpenVSwitch, Port};
 use crate::attach::Names;
 use crate::attach::shim_ovs_end;
 use crate::flow_cache::cache::{GatewayEnd, Underlay};
+use crate::flow_cache::eligibility::error::TunnelError;
 use crate::flow_cache::eligibility::flow_actions::FlowExclusions;
 use crate::flow_cache::eligibility::rules::{self, Mirrored, NodePlace, Pod};
 use crate::flow_cache::invalidation::{Cause, Input};
 use crate::flow_cache::state::ports::host_veth;
 use crate::flow_cache::state::view::View;
 use crate::flow_cache::state::{Decided, Exclusions, STARTING, Shared};
+use crate::kernel::link::LinkError;
 use crate::ovs::ports::PodPort;
 use api::admin::{EndpointStatus, NodePath, Path, PathStatus};
+
+/// Why the uplink and its bridge cannot be an end of the fast path.
+#[derive(Debug, thiserror::Error)]
+enum EndError {
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error("bridge {bridge} has no MAC address")]
+    NoMac { bridge: String },
+    #[error("tunnel endpoint {address} (ovn-encap-ip) is not an address of the gateway bridge {bridge}")]
+    NotOfBridge { address: std::net::Ipv4Addr, bridge: String },
+}
 
 impl View {
     fn decide(
@@ -27,7 +40,7 @@ impl View {
         bridge: Option<&str>,
         exclusions: &Exclusions,
         queues: &HashMap<u32, String>,
-    ) -> (Decided, Result<std::net::Ipv4Addr, String>) {
+    ) -> (Decided, Result<std::net::Ipv4Addr, TunnelError>) {
         let node = self.node_with(shared, &exclusions.integration);
         let snapshot = self.ovs.replica().read();
         let mirrors = || snapshot.table::<Mirror>().iter().map(AsRef::as_ref);
@@ -41,7 +54,7 @@ impl View {
                 let interfaces = snapshot.table::<Interface>().iter().map(AsRef::as_ref);
                 rules::tunnel_endpoint(system, gateway.as_deref(), port.as_deref(), &copied, interfaces)
             }
-            None => Err("the Open_vSwitch database is empty".to_owned()),
+            None => Err(TunnelError::NoDatabase),
         };
         let mirrored = find(INTEGRATION_BRIDGE).map(|row| Mirrored::of(&row, mirrors())).unwrap_or_default();
         let mut endpoints = Vec::new();
@@ -71,7 +84,7 @@ impl View {
         let tunnel = match (&node.path, &endpoint) {
             (Path::Ovs, _) => PathStatus::ovs(format!("node: {}", node.reason)),
             (_, Ok(_)) => PathStatus::ebpf("eligible"),
-            (_, Err(why)) => PathStatus::ovs(why.clone()),
+            (_, Err(why)) => PathStatus::ovs(why.to_string()),
         };
         let own = bridge.and_then(named);
         let management = named(MANAGEMENT_INTERFACE);
@@ -146,26 +159,22 @@ impl View {
     }
 
     /// What the fast path needs to know of the gateway bridge.
-    async fn gateway_end(&self, bridge: &str) -> Result<GatewayEnd, String> {
-        let link = |e: crate::kernel::link::LinkError| e.to_string();
-        let uplink = self.netlink.get(&self.uplink).await.map_err(link)?;
-        let own = self.netlink.get(bridge).await.map_err(link)?;
-        let mac = own.mac.ok_or_else(|| format!("bridge {bridge} has no MAC address"))?;
+    async fn gateway_end(&self, bridge: &str) -> Result<GatewayEnd, EndError> {
+        let uplink = self.netlink.get(&self.uplink).await?;
+        let own = self.netlink.get(bridge).await?;
+        let mac = own.mac.ok_or_else(|| EndError::NoMac { bridge: bridge.to_owned() })?;
         Ok(GatewayEnd { mac, mtu: uplink.mtu })
     }
 
     /// Checks the tunnel endpoint of the database against the kernel's links and addresses.
-    async fn underlay(&self, bridge: &str, address: std::net::Ipv4Addr) -> Result<Underlay, String> {
-        let link = |e: crate::kernel::link::LinkError| e.to_string();
-        let uplink = self.netlink.get(&self.uplink).await.map_err(link)?;
-        let holder = self.netlink.get(bridge).await.map_err(link)?;
-        let addresses = self.netlink.addresses(holder.index, bridge).await.map_err(link)?;
+    async fn underlay(&self, bridge: &str, address: std::net::Ipv4Addr) -> Result<Underlay, EndError> {
+        let uplink = self.netlink.get(&self.uplink).await?;
+        let holder = self.netlink.get(bridge).await?;
+        let addresses = self.netlink.addresses(holder.index, bridge).await?;
         if !addresses.iter().any(|net| net.addr() == address) {
-            return Err(format!(
-                "tunnel endpoint {address} (ovn-encap-ip) is not an address of the gateway bridge {bridge}"
-            ));
+            return Err(EndError::NotOfBridge { address, bridge: bridge.to_owned() });
         }
-        let mac = holder.mac.ok_or_else(|| format!("bridge {bridge} has no MAC address"))?;
+        let mac = holder.mac.ok_or_else(|| EndError::NoMac { bridge: bridge.to_owned() })?;
         Ok(Underlay { address, mac, mtu: uplink.mtu })
     }
 }
@@ -189,7 +198,7 @@ pub(super) async fn round(shared: &Shared, view: &View, queues: &mut Option<Hash
     if let (Path::Ebpf, Some(bridge), Ok(address)) = (decided.tunnel.path, &bridge, address) {
         match view.underlay(bridge, address).await {
             Ok(underlay) => decided.underlay = Some(underlay),
-            Err(why) => decided.tunnel = PathStatus::ovs(why),
+            Err(why) => decided.tunnel = PathStatus::ovs(why.to_string()),
         }
     }
     if let Some(held) = shared.gateway_held().filter(|_| decided.node.path == Path::Ebpf) {
@@ -198,7 +207,7 @@ pub(super) async fn round(shared: &Shared, view: &View, queues: &mut Option<Hash
     } else if let (Path::Ebpf, Some(bridge)) = (decided.gateway.path, &bridge) {
         match view.gateway_end(bridge).await {
             Ok(end) => decided.gateway_end = Some(end),
-            Err(why) => decided.gateway = PathStatus::ovs(why),
+            Err(why) => decided.gateway = PathStatus::ovs(why.to_string()),
         }
     }
     let ids: BTreeSet<&str> = decided.endpoints.iter().map(|endpoint| endpoint.id.as_str()).collect();

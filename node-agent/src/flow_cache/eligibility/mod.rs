@@ -3,5 +3,6 @@
 //! `rules` looks at database rows and pods, `flow_actions` at flows of br-int. Pure: `decide.rs`, beside this directory, collects their
 //! inputs, evaluates them and writes the result to the cache.
 
+pub mod error;
 pub mod flow_actions;
 pub mod rules;

@@ -11,6 +11,7 @@ use ovsdb_client::vswitch::{Bridge, Interface, Mirror, OpenVSwitch, Port};
 
 use ebpf::layout::maps::GENEVE_PORT;
 
+use super::error::TunnelError;
 use crate::flow_cache::eligibility::flow_actions::FlowExclusions;
 use crate::ovs::ports::PodPort;
 use api::admin::PathStatus;
@@ -165,36 +166,28 @@ pub fn tunnel_endpoint<'a>(
     uplink: Option<&Port>,
     mirrored: &Mirrored,
     mut interfaces: impl Iterator<Item = &'a Interface>,
-) -> Result<Ipv4Addr, String> {
+) -> Result<Ipv4Addr, TunnelError> {
     if let Some(row) = interfaces.find(|row| accepts_any_remote(row)) {
-        return Err(format!(
-            "tunnel {} has no fixed remote_ip; the remote endpoints that OVS accepts are unknown",
-            row.name
-        ));
+        return Err(TunnelError::AnyRemote { tunnel: row.name.clone() });
     }
     let text = system.external_ids.get("ovn-encap-ip").map_or("", String::as_str);
     let address = match text.parse::<IpAddr>() {
         Ok(IpAddr::V4(address)) => address,
-        Ok(IpAddr::V6(address)) => {
-            return Err(format!(
-                "the underlay is IPv6 (tunnel endpoint {address}); the fast path supports IPv4 only"
-            ));
-        }
-        Err(_) if text.is_empty() => {
-            return Err("no tunnel endpoint yet (ovn-encap-ip is not set)".to_owned());
-        }
-        Err(error) => return Err(format!("ovn-encap-ip is `{text}`: {error}")),
+        Ok(IpAddr::V6(address)) => return Err(TunnelError::Ipv6 { address }),
+        Err(_) if text.is_empty() => return Err(TunnelError::NoEndpoint),
+        Err(problem) => return Err(TunnelError::Malformed { text: text.to_owned(), problem }),
     };
-    let Some(gateway) = gateway else { return Err("no gateway bridge yet".to_owned()) };
+    let Some(gateway) = gateway else { return Err(TunnelError::NoBridge) };
     if let Some(uplink) = uplink {
         if let Some(what) = mirrored.of_port(&uplink.uuid) {
-            return Err(format!("the uplink, in bridge {}, {what}", gateway.name));
+            return Err(TunnelError::Mirrored { bridge: gateway.name.clone(), what });
         }
+        let port = uplink.name.clone();
         if uplink.interfaces.len() > 1 {
-            return Err(format!("OVS port {} of the uplink is a bond", uplink.name));
+            return Err(TunnelError::Bond { port });
         }
         if uplink.qos.is_some() {
-            return Err(format!("OVS port {} of the uplink has a QoS setting", uplink.name));
+            return Err(TunnelError::Shaped { port });
         }
     }
     Ok(address)
@@ -349,15 +342,16 @@ mod tests {
         };
         assert_eq!(ask(&v4, Some(&bridge), &port, &none), Ok(Ipv4Addr::new(172, 18, 0, 2)));
         let v6 = chassis(&[("ovn-encap-ip", "fd00::2")]);
-        assert!(ask(&v6, Some(&bridge), &port, &none).unwrap_err().contains("underlay is IPv6"));
-        assert!(ask(&chassis(&[]), Some(&bridge), &port, &none).unwrap_err().contains("not set"));
-        assert!(ask(&v4, None, &port, &none).unwrap_err().contains("no gateway bridge"));
+        assert!(ask(&v6, Some(&bridge), &port, &none).unwrap_err().to_string().contains("underlay is IPv6"));
+        assert!(ask(&chassis(&[]), Some(&bridge), &port, &none).unwrap_err().to_string().contains("not set"));
+        assert!(ask(&v4, None, &port, &none).unwrap_err().to_string().contains("no gateway bridge"));
         let copied = Mirrored { ports: vec![(port.uuid, "m".to_owned())], ..Mirrored::default() };
-        assert!(ask(&v4, Some(&bridge), &port, &copied).unwrap_err().contains("mirror m"));
+        assert!(ask(&v4, Some(&bridge), &port, &copied).unwrap_err().to_string().contains("mirror m"));
         let shaped = Port { qos: Some(Uuid::new_v4()), ..port };
-        assert!(ask(&v4, Some(&bridge), &shaped, &none).unwrap_err().contains("QoS"));
+        assert!(ask(&v4, Some(&bridge), &shaped, &none).unwrap_err().to_string().contains("QoS"));
         let open = tunnel_row("geneve", &[("remote_ip", "flow")]);
-        let why = tunnel_endpoint(&v4, Some(&bridge), None, &none, std::iter::once(&open)).unwrap_err();
+        let why =
+            tunnel_endpoint(&v4, Some(&bridge), None, &none, std::iter::once(&open)).unwrap_err().to_string();
         assert!(why.contains("tunnel ovn-n2-0 has no fixed remote_ip"), "{why}");
     }
 

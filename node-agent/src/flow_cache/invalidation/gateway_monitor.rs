@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::MonitorError;
 use crate::flow_cache::cache::HOLD;
 
 /// State of the flow monitor of the gateway bridge.
@@ -10,25 +11,25 @@ pub(in crate::flow_cache) enum GatewayMonitor {
     /// Connected.
     Up,
     /// Lost at this time, after it was connected, by this agent or the one before.
-    Lost(Instant, String),
+    Lost(Instant, MonitorError),
     /// Not connected yet.
-    Missing(String),
+    Missing(MonitorError),
 }
 
 impl GatewayMonitor {
     /// Not connected yet, by an agent that is starting.
     pub(in crate::flow_cache) fn starting() -> Self {
-        Self::Missing("not connected yet".to_owned())
+        Self::Missing(MonitorError::NotYet)
     }
 
     /// That of an agent before this one, whose cache is adopted. `left`: rest of the grace period if it had lost OVS.
     pub(in crate::flow_cache) fn adopted(now: Instant, left: Option<Duration>) -> Self {
         let passed = HOLD.saturating_sub(left.unwrap_or(HOLD));
-        Self::Lost(now.checked_sub(passed).unwrap_or(now), "not connected yet".to_owned())
+        Self::Lost(now.checked_sub(passed).unwrap_or(now), MonitorError::NotYet)
     }
 
     /// After it was connected, or was not, with the reason.
-    pub(in crate::flow_cache) fn next(&self, now: Instant, state: Result<(), String>) -> Self {
+    pub(in crate::flow_cache) fn next(&self, now: Instant, state: Result<(), MonitorError>) -> Self {
         match (state, self) {
             (Ok(()), _) => Self::Up,
             (Err(why), Self::Up) => Self::Lost(now, why),
@@ -63,8 +64,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn lost() -> Result<(), String> {
-        Err("gone".to_owned())
+    fn lost() -> Result<(), MonitorError> {
+        Err(MonitorError::Closed)
     }
 
     #[test]
@@ -76,7 +77,9 @@ mod tests {
         let state = up.next(now, lost()).next(now + SECOND, lost());
         assert_eq!(state.hold_ends(), Some(now + HOLD));
         assert_eq!(state.unsynced_reason(now + HOLD - SECOND), None);
-        assert!(state.unsynced_reason(now + HOLD).unwrap().ends_with("not connected: gone"));
+        assert!(
+            state.unsynced_reason(now + HOLD).unwrap().ends_with("not connected: connection closed by OVS")
+        );
         assert_eq!(state.next(now + HOLD, Ok(())), GatewayMonitor::Up);
     }
 

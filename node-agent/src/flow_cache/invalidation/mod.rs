@@ -11,6 +11,7 @@
 
 mod cause;
 pub(in crate::flow_cache) mod gateway_monitor;
+mod monitor_error;
 mod scoped;
 
 use std::time::{Duration, Instant};
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 use crate::flow_cache::cache::{Gate, HOLD, ScopeChange};
 use api::admin::MonitorHealth;
 pub use cause::{Cause, Watched};
+pub use monitor_error::MonitorError;
 pub use scoped::Concerned;
 use scoped::Scoped;
 
@@ -91,7 +93,7 @@ pub enum Input {
         flows: usize,
     },
     /// The flow monitor of br-int was lost, with the reason.
-    MonitorLost(String),
+    MonitorLost(MonitorError),
     /// The flow monitor of the gateway bridge is connected (`true`), or was lost.
     GatewayMonitor(bool),
     /// Whether the Open_vSwitch database is connected and synced.
@@ -151,7 +153,7 @@ pub struct Engine {
     integration: Monitor,
     gateway: Monitor,
     deciding: bool,
-    monitor: Result<(), String>,
+    monitor: Result<(), MonitorError>,
     /// br-int had no flows when the monitor connected: ovs-vswitchd restarted and its flows are not installed yet.
     empty: bool,
     database: bool,
@@ -173,7 +175,7 @@ impl Engine {
             integration: Monitor::default(),
             gateway: Monitor::default(),
             deciding: false,
-            monitor: Err("not connected yet".to_owned()),
+            monitor: Err(MonitorError::NotYet),
             empty: false,
             database: false,
             tracking,

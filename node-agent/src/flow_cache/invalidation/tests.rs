@@ -124,7 +124,7 @@ fn a_burst_that_does_not_end_is_cut_and_the_next_change_makes_invalid_again() {
 #[test]
 fn cached_flows_go_on_through_a_restart_of_ovs_and_end_when_its_flows_are_back() {
     let (mut engine, now) = open();
-    let step = engine.take(now, Input::MonitorLost("end of file".to_owned()));
+    let step = engine.take(now, Input::MonitorLost(MonitorError::Closed));
     assert_eq!(
         step,
         Step {
@@ -172,14 +172,14 @@ fn flow_changes_are_still_obeyed_while_only_the_database_is_away() {
 #[test]
 fn a_removed_pod_makes_invalid_even_while_ovs_is_away() {
     let (mut engine, now) = open();
-    engine.take(now, Input::MonitorLost("x".to_owned()));
+    engine.take(now, Input::MonitorLost(MonitorError::Closed));
     assert_eq!(engine.take(now, Input::Changed(Cause::Removal)).invalidate, Some(Cause::Removal));
 }
 
 #[test]
 fn a_strict_connection_tracking_takes_tcp_out_even_in_a_hold() {
     let (mut engine, now) = open();
-    engine.take(now, Input::MonitorLost("x".to_owned()));
+    engine.take(now, Input::MonitorLost(MonitorError::Closed));
     let step = engine.take(now, Input::Tracking(Tracking::Strict("on".to_owned())));
     assert!(step.gate.forward && step.gate.hold && !step.gate.tcp);
 }
@@ -207,7 +207,7 @@ fn nothing_is_learned_before_what_changed_was_read_and_who_may_be_cached_was_dec
     assert!(!engine.take(due, Input::Reading(Watched::Integration, false)).gate.learn);
     assert!(engine.take(due, Input::Deciding(false)).gate.learn);
     engine.take(due, Input::Reading(Watched::Integration, true));
-    engine.take(due, Input::MonitorLost("x".to_owned()));
+    engine.take(due, Input::MonitorLost(MonitorError::Closed));
     engine.take(due, Input::Monitor { flows: 1 });
     let due = engine.due().unwrap();
     assert!(engine.take(due, Input::Tick).gate.learn, "a session that ended in the middle is not read on");
@@ -245,7 +245,7 @@ fn the_gateway_bridges_monitor_stops_learning_as_br_ints_does_and_closes_nothing
 #[test]
 fn flows_of_the_gateway_bridge_that_come_while_ovs_is_away_do_not_end_the_grace_period() {
     let (mut engine, now) = open();
-    engine.take(now, Input::MonitorLost("gone".to_owned()));
+    engine.take(now, Input::MonitorLost(MonitorError::Closed));
     assert_eq!(engine.take(now + MS, Input::Changed(Cause::GatewayFlows)).invalidate, None);
     engine.take(now + MS, Input::Monitor { flows: 0 });
     let step = engine.take(now + 2 * MS, Input::Changed(Cause::GatewayFlows));
@@ -312,7 +312,7 @@ fn scopes_that_change_without_end_are_opened_now_and_then_and_end_their_entries_
 #[test]
 fn while_ovs_is_away_a_change_of_scopes_is_one_of_everything() {
     let (mut engine, now) = open();
-    engine.take(now, Input::MonitorLost("away".to_owned()));
+    engine.take(now, Input::MonitorLost(MonitorError::Closed));
     let step = engine.take(now, scopes(&[1]));
     assert_eq!((step.invalidate, buckets(&step)), (Some(Cause::Flows), vec![]));
 }

@@ -3,6 +3,7 @@
 use api::admin::{CacheStatus, NodePath, PathStatus};
 
 use super::Manager;
+use crate::flow_cache::path_file::StoreError;
 use crate::flow_cache::services::Services;
 
 /// Control of the flow cache, as the admin socket uses it.
@@ -12,8 +13,8 @@ pub trait CacheControl: std::fmt::Debug + Send + Sync {
     /// Sets the requested path of the node and returns the resulting one.
     ///
     /// # Errors
-    /// The path cannot be persisted; the error is text for the operator.
-    fn set_node_path(&self, path: NodePath) -> Result<PathStatus, String>;
+    /// The path cannot be persisted; nothing is changed then.
+    fn set_node_path(&self, path: NodePath) -> Result<PathStatus, StoreError>;
     /// Services that are kept off the cache, and what it carries for each.
     fn services(&self) -> &Services;
     /// Counts a divergence found by the audit.
@@ -25,8 +26,8 @@ impl CacheControl for Manager {
         self.status()
     }
 
-    fn set_node_path(&self, path: NodePath) -> Result<PathStatus, String> {
-        self.set_node_path(path).map_err(|error| error.to_string())
+    fn set_node_path(&self, path: NodePath) -> Result<PathStatus, StoreError> {
+        self.set_node_path(path)
     }
 
     fn services(&self) -> &Services {

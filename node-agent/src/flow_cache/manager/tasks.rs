@@ -9,7 +9,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::Manager;
 use crate::flow_cache::cache::Timing;
-use crate::flow_cache::invalidation::Watched;
+use crate::flow_cache::invalidation::{MonitorError, Watched};
 use crate::flow_cache::sources::faults::FaultInjection;
 use crate::flow_cache::sources::{flow_events, forgotten, ovs_database, revalidation, tracking, underlay};
 use crate::flow_cache::state::Shared;
@@ -104,11 +104,11 @@ impl Manager {
         let (ovs_db, faults) = (settings.ovs_db, settings.faults);
         let socket = move |bridge: &str| {
             management_socket(&ovs_db, bridge)
-                .ok_or_else(|| format!("--ovs-db {ovs_db} is not a unix socket on this node"))
+                .ok_or_else(|| MonitorError::Elsewhere { ovs_db: ovs_db.clone() })
         };
         let gateway = {
             let socket = socket.clone();
-            move || socket(&view.bridge().ok_or("no gateway bridge yet")?)
+            move || socket(&view.bridge().ok_or(MonitorError::NoBridge)?)
         };
         flow_events::watch(&self.shared, tasks, Watched::Gateway, gateway, faults);
         let integration = move || socket(api::ovn_name::INTEGRATION_BRIDGE);

@@ -9,8 +9,7 @@ use supervision::Tasks;
 
 use super::faults::FaultInjection;
 use super::flow_monitor as monitor;
-use crate::flow_cache::invalidation::Cause;
-use crate::flow_cache::invalidation::{Input, Watched};
+use crate::flow_cache::invalidation::{Cause, Input, MonitorError, Watched};
 use crate::flow_cache::scope::Impact;
 use crate::flow_cache::state::Shared;
 
@@ -20,7 +19,7 @@ pub(in crate::flow_cache) fn watch(
     shared: &Arc<Shared>,
     tasks: &Tasks,
     bridge: Watched,
-    socket: impl Fn() -> Result<PathBuf, String> + Send + 'static,
+    socket: impl Fn() -> Result<PathBuf, MonitorError> + Send + 'static,
     faults: FaultInjection,
 ) {
     let ignore = faults.ignore_flows;
@@ -101,7 +100,7 @@ fn take_event(shared: &Shared, bridge: Watched, event: monitor::Event, ignore: b
             }
         }
         monitor::Event::Down(why) => {
-            tracing::warn!(why, ?bridge, "flow monitor lost");
+            tracing::warn!(why = why.to_string(), ?bridge, "flow monitor lost");
             match bridge {
                 Watched::Integration => shared.ovs_lost(why),
                 Watched::Gateway => shared.gateway_monitor(Err(why)),

@@ -15,7 +15,7 @@ use thread_priority::{
 };
 
 use crate::flow_cache::eligibility::flow_actions::{FlowExclusions, FlowIndex};
-use crate::flow_cache::invalidation::Watched;
+use crate::flow_cache::invalidation::{MonitorError, Watched};
 use crate::flow_cache::scope::{Impact, Rule};
 use crate::flow_cache::sources::tables::Tables;
 use crate::ovs::openflow::{self, Message, Update};
@@ -41,7 +41,7 @@ pub enum Event {
     /// All updates received so far are parsed. Follows [`Event::Reading`], [`Event::Changed`] and [`Event::Exclusions`].
     Read,
     /// The monitor was lost, with the reason.
-    Down(String),
+    Down(MonitorError),
 }
 
 /// Interval of connection attempts. There is no notification when a process listens on a socket file again.
@@ -64,18 +64,20 @@ pub fn set_realtime_priority() -> Result<(), thread_priority::Error> {
 /// attempt; `begin`: a connection of which nothing was read. Calls `report` on this thread.
 pub fn watch(
     begin: impl Fn() -> Session,
-    socket: impl Fn() -> Result<PathBuf, String>,
+    socket: impl Fn() -> Result<PathBuf, MonitorError>,
     stop: &AtomicBool,
     mut report: impl FnMut(Event),
 ) {
-    let mut last = String::new();
+    let mut last = None;
     while !stop.load(Ordering::Relaxed) {
         let connected = socket().and_then(|socket| {
-            UnixStream::connect(&socket).map_err(|error| format!("{}: {error}", socket.display()))
+            let failed = |error: std::io::Error| error.to_string();
+            let connected = UnixStream::connect(&socket).map_err(failed);
+            connected.map_err(|problem| MonitorError::Connect { socket, problem })
         });
         let why = match connected {
             Ok(stream) => {
-                last.clear();
+                last = None;
                 serve(stream, begin(), stop, &mut report)
             }
             Err(why) => why,
@@ -83,9 +85,9 @@ pub fn watch(
         if stop.load(Ordering::Relaxed) {
             return;
         }
-        if why != last {
+        if last.as_ref() != Some(&why) {
             report(Event::Down(why.clone()));
-            last = why;
+            last = Some(why);
         }
         std::thread::sleep(RETRY);
     }
@@ -97,7 +99,7 @@ fn serve(
     mut session: Session,
     stop: &AtomicBool,
     report: &mut impl FnMut(Event),
-) -> String {
+) -> MonitorError {
     let begin = |stream: &mut UnixStream| {
         stream.set_read_timeout(Some(LOOK))?;
         let mut greeting = openflow::hello();
@@ -105,28 +107,28 @@ fn serve(
         stream.write_all(&greeting)
     };
     if let Err(error) = begin(&mut stream) {
-        return format!("OpenFlow hello: {error}");
+        return MonitorError::Hello(error.to_string());
     }
     let mut chunk = vec![0; 65_536];
     loop {
         let count = match stream.read(&mut chunk) {
-            Ok(0) => return "connection closed by OVS".to_owned(),
+            Ok(0) => return MonitorError::Closed,
             Ok(count) => count,
             Err(e) if matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {
                 if stop.load(Ordering::Relaxed) {
-                    return "stopped".to_owned();
+                    return MonitorError::Stopped;
                 }
                 continue;
             }
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(error) => return format!("read: {error}"),
+            Err(error) => return MonitorError::Read(error.to_string()),
         };
         let came = Instant::now();
         match session.read(chunk.get(..count).unwrap_or_default(), came, report) {
             Ok(replies) if replies.is_empty() => {}
             Ok(replies) => {
                 if let Err(error) = stream.write_all(&replies) {
-                    return format!("write: {error}");
+                    return MonitorError::Write(error.to_string());
                 }
             }
             Err(why) => return why,
@@ -170,7 +172,7 @@ impl Session {
         bytes: &[u8],
         came: Instant,
         report: &mut impl FnMut(Event),
-    ) -> Result<Vec<u8>, String> {
+    ) -> Result<Vec<u8>, MonitorError> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.extend(bytes);
         let (mut at, mut replies) = (0, Vec::new());
@@ -213,17 +215,12 @@ impl Session {
         message: Message<'_>,
         came: Instant,
         report: &mut impl FnMut(Event),
-    ) -> Result<Option<Vec<u8>>, String> {
+    ) -> Result<Option<Vec<u8>>, MonitorError> {
         match message {
             Message::Echo { xid, body } => return Ok(Some(openflow::echo_reply(xid, body))),
             Message::Hello(true) | Message::Other => {}
-            Message::Hello(false) => {
-                return Err("the bridge does not support OpenFlow 1.5; add OpenFlow15 to column `protocols` of the bridge"
-                    .to_owned());
-            }
-            Message::Error(kind, code) => {
-                return Err(format!("OVS rejects the flow monitor: OpenFlow error type {kind}, code {code}"));
-            }
+            Message::Hello(false) => return Err(MonitorError::Version),
+            Message::Error(kind, code) => return Err(MonitorError::Rejected { kind, code }),
             Message::Initial { updates, more } => {
                 for update in openflow::updates(updates) {
                     self.flows += 1;

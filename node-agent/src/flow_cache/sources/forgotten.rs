@@ -5,7 +5,7 @@
 //! `dpctl/flush-conntrack` invalidates the cache, and changes by others are noticed by the refresh.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -49,14 +49,22 @@ pub(in crate::flow_cache) async fn follow(shared: Arc<Shared>) {
     }
 }
 
+/// A setting of the kernel that cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}", setting.display())]
+struct SettingError {
+    setting: PathBuf,
+    source: io::Error,
+}
+
 /// Sets `nf_conntrack_events` to 1.
-fn every_connection_is_told(setting: &Path) -> Result<(), String> {
-    let shown = |error: io::Error| format!("{}: {error}", setting.display());
-    let now = std::fs::read_to_string(setting).map_err(shown)?;
+fn every_connection_is_told(setting: &Path) -> Result<(), SettingError> {
+    let failed = |source| SettingError { setting: setting.to_path_buf(), source };
+    let now = std::fs::read_to_string(setting).map_err(failed)?;
     if now.trim() == "1" {
         return Ok(());
     }
-    std::fs::write(setting, "1").map_err(shown)
+    std::fs::write(setting, "1").map_err(failed)
 }
 
 /// Serves one subscription. Returns why it ended.
@@ -148,10 +156,10 @@ mod tests {
     fn the_kernel_is_made_to_tell_of_all_connections() {
         let dir = tempfile::tempdir().unwrap();
         let setting = dir.path().join("nf_conntrack_events");
-        assert!(every_connection_is_told(&setting).unwrap_err().contains("nf_conntrack_events"));
+        assert!(every_connection_is_told(&setting).unwrap_err().to_string().contains("nf_conntrack_events"));
         for text in ["0\n", "1\n", "2\n"] {
             std::fs::write(&setting, text).unwrap();
-            assert_eq!(every_connection_is_told(&setting), Ok(()));
+            every_connection_is_told(&setting).unwrap();
             assert_eq!(std::fs::read_to_string(&setting).unwrap().trim(), "1");
         }
     }

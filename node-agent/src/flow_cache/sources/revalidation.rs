@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use crate::flow_cache::invalidation::{Concerned, Input, Round};
 use crate::flow_cache::state::Shared;
 use crate::flow_cache::state::requests::Requests;
-use crate::ovs::unixctl::Unixctl;
+use crate::ovs::unixctl::{Unixctl, UnixctlError};
 
 /// Timeout for a round. By default OVS starts one at least every 500 ms (`max-revalidator`, ovs-vswitchd.conf.db(5)).
 const LONGEST: Duration = Duration::from_secs(5);
@@ -42,6 +42,15 @@ trait Revalidators {
     async fn wait(&self);
 }
 
+/// Why the end of a round is not known.
+#[derive(Debug, thiserror::Error)]
+enum WaitError {
+    #[error(transparent)]
+    Unixctl(#[from] UnixctlError),
+    #[error("no unixctl socket of ovs-vswitchd on this node")]
+    NoSocket,
+}
+
 struct Ovs {
     shared: Arc<Shared>,
     unixctl: Option<Unixctl>,
@@ -53,10 +62,8 @@ impl Revalidators for Ovs {
     async fn wait(&self) {
         let began = Instant::now();
         let waited = match &self.unixctl {
-            Some(unixctl) => {
-                unixctl.call("revalidator/wait", &[], LONGEST).await.map_err(|error| error.to_string())
-            }
-            None => Err("no unixctl socket of ovs-vswitchd on this node".to_owned()),
+            Some(unixctl) => unixctl.call("revalidator/wait", &[], LONGEST).await.map_err(WaitError::from),
+            None => Err(WaitError::NoSocket),
         };
         match waited {
             Ok(_) => {
@@ -66,7 +73,7 @@ impl Revalidators for Ovs {
             Err(error) => {
                 if !std::mem::replace(&mut *self.logged.lock(), true) {
                     tracing::warn!(
-                        error,
+                        error = error.to_string(),
                         "revalidator/wait failed; assuming a fixed duration for a revalidator round"
                     );
                 }

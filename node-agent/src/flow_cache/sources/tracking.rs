@@ -6,6 +6,7 @@
 //! meaningless, and a dropped RST leaves the peer waiting. `nf_conntrack_tcp_ignore_invalid_rst` (Linux 5.14) turns that off. Both
 //! settings are read back; while they are not in effect, TCP takes the slow path.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -47,7 +48,7 @@ async fn kernel(shared: Arc<Shared>, setting: PathBuf) {
     loop {
         let tracking = match ignore_rst(&setting) {
             Ok(()) => Tracking::Tolerant,
-            Err(why) => Tracking::Strict(why),
+            Err(why) => Tracking::Strict(why.to_string()),
         };
         if shared.tracking() != tracking {
             match &tracking {
@@ -62,28 +63,48 @@ async fn kernel(shared: Arc<Shared>, setting: PathBuf) {
     }
 }
 
+/// Why TCP packets of any sequence number are not known to be accepted.
+#[derive(Debug, thiserror::Error)]
+enum CheckError {
+    #[error("cannot read {}: {source}{}", setting.display(), hint(source))]
+    Read { setting: PathBuf, source: io::Error },
+    #[error("cannot write 1 to {}: {source}", setting.display())]
+    Write { setting: PathBuf, source: io::Error },
+    #[error("{} is not 1 after writing 1", setting.display())]
+    NotKept { setting: PathBuf },
+    #[error(
+        "no unixctl socket of ovs-vswitchd on this node; the TCP sequence check of its connection tracking cannot be disabled"
+    )]
+    NoSocket,
+    #[error("the TCP sequence check of OVS's connection tracking is still on: {answer}")]
+    StillOn { answer: String },
+    #[error("OVS rejects {method}: {message}")]
+    Refused { method: String, message: String },
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => " (needs Linux 5.14 or later with module nf_conntrack loaded)",
+        _ => "",
+    }
+}
+
 /// Turns the setting on if it is off, and reads it back.
 ///
 /// # Errors
 /// Why the setting is off.
-fn ignore_rst(setting: &Path) -> Result<(), String> {
-    let read = || {
-        std::fs::read_to_string(setting).map(|text| text.trim() == "1").map_err(|error| {
-            let hint = match error.kind() {
-                std::io::ErrorKind::NotFound => {
-                    " (needs Linux 5.14 or later with module nf_conntrack loaded)"
-                }
-                _ => "",
-            };
-            format!("cannot read {}: {error}{hint}", setting.display())
-        })
+fn ignore_rst(setting: &Path) -> Result<(), CheckError> {
+    let setting = setting.to_path_buf();
+    let read = || match std::fs::read_to_string(&setting) {
+        Ok(text) => Ok(text.trim() == "1"),
+        Err(source) => Err(CheckError::Read { setting: setting.clone(), source }),
     };
     if read()? {
         return Ok(());
     }
-    let failed = |error| format!("cannot write 1 to {}: {error}", setting.display());
-    std::fs::write(setting, "1").map_err(failed)?;
-    if read()? { Ok(()) } else { Err(format!("{} is not 1 after writing 1", setting.display())) }
+    let failed = |source| CheckError::Write { setting: setting.clone(), source };
+    std::fs::write(&setting, "1").map_err(failed)?;
+    if read()? { Ok(()) } else { Err(CheckError::NotKept { setting }) }
 }
 
 /// Keeps the TCP sequence check of the userspace datapath's connection tracking off.
@@ -92,8 +113,7 @@ async fn userspace(shared: Arc<Shared>, unixctl: Option<Unixctl>, keep: bool) {
         tracing::error!("fault injection: the TCP sequence check stays on; TCP flows take the slow path");
     }
     let Some(unixctl) = unixctl else {
-        let why = "no unixctl socket of ovs-vswitchd on this node; the TCP sequence check of its connection tracking cannot be disabled";
-        shared.take(Input::Tracking(Tracking::Strict(why.to_owned())));
+        shared.take(Input::Tracking(Tracking::Strict(CheckError::NoSocket.to_string())));
         return;
     };
     loop {
@@ -108,6 +128,7 @@ async fn userspace(shared: Arc<Shared>, unixctl: Option<Unixctl>, keep: bool) {
                 }
             }
             Err(why) => {
+                let why = why.to_string();
                 let strict = Tracking::Strict(why.clone());
                 if shared.tracking() != strict {
                     tracing::warn!(why, "TCP flows take the slow path");
@@ -123,7 +144,7 @@ async fn userspace(shared: Arc<Shared>, unixctl: Option<Unixctl>, keep: bool) {
 ///
 /// # Errors
 /// OVS has rejected the command, or reported the check as enabled, for 2 s.
-async fn turn_check_off(unixctl: &Unixctl, keep: bool) -> Result<(), String> {
+async fn turn_check_off(unixctl: &Unixctl, keep: bool) -> Result<(), CheckError> {
     const SOON: Duration = Duration::from_secs(5);
     const COMMANDS: [&str; 2] = ["dpctl/ct-disable-tcp-seq-chk", "dpctl/ct-get-tcp-seq-chk"];
     let began = Instant::now();
@@ -136,18 +157,18 @@ async fn turn_check_off(unixctl: &Unixctl, keep: bool) -> Result<(), String> {
         };
         let refusal = match asked.await {
             Ok(answer) if answer.contains("disabled") => return Ok(()),
-            Ok(answer) => {
-                format!("the TCP sequence check of OVS's connection tracking is still on: {}", answer.trim())
-            }
-            Err(UnixctlError::Refused { method, message }) => format!("OVS rejects {method}: {message}"),
+            Ok(answer) => Some(CheckError::StillOn { answer: answer.trim().to_owned() }),
+            Err(UnixctlError::Refused { method, message }) => Some(CheckError::Refused { method, message }),
             // ovs-vswitchd is not available; the flow monitor reports that.
             Err(error) => {
                 tracing::debug!(%error, "cannot query the TCP sequence check");
-                String::new()
+                None
             }
         };
         // A starting ovs-vswitchd opens its socket before it creates its datapath.
-        if !refusal.is_empty() && began.elapsed() >= Duration::from_secs(2) {
+        if let Some(refusal) = refusal
+            && began.elapsed() >= Duration::from_secs(2)
+        {
             return Err(refusal);
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -162,15 +183,15 @@ mod tests {
     fn the_kernels_setting_is_turned_on_and_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let setting = dir.path().join("ignore_invalid_rst");
-        let absent = ignore_rst(&setting).unwrap_err();
+        let absent = ignore_rst(&setting).unwrap_err().to_string();
         assert!(absent.contains("cannot read") && absent.contains("5.14"), "{absent}");
         assert!(!setting.exists(), "nothing is made");
         for text in ["0\n", "1\n"] {
             std::fs::write(&setting, text).unwrap();
-            assert_eq!(ignore_rst(&setting), Ok(()));
+            ignore_rst(&setting).unwrap();
             assert_eq!(std::fs::read_to_string(&setting).unwrap().trim(), "1");
         }
         // Writes have no effect.
-        assert!(ignore_rst(Path::new("/dev/null")).unwrap_err().contains("after writing 1"));
+        assert!(ignore_rst(Path::new("/dev/null")).unwrap_err().to_string().contains("after writing 1"));
     }
 }

@@ -6,11 +6,11 @@ use api::admin::PathStatus;
 
 use super::Shared;
 use crate::flow_cache::cache::GatewayEnd;
-use crate::flow_cache::invalidation::Input;
+use crate::flow_cache::invalidation::{Input, MonitorError};
 
 impl Shared {
     /// Call when the flow monitor of the gateway bridge is connected and synced, or is not, with the reason.
-    pub(in crate::flow_cache) fn gateway_monitor(&self, state: Result<(), String>) {
+    pub(in crate::flow_cache) fn gateway_monitor(&self, state: Result<(), MonitorError>) {
         let connected = state.is_ok();
         let mut inner = self.inner.lock();
         inner.gateway_hold_over &= !connected;

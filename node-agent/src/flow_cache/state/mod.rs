@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 
 use crate::flow_cache::cache::{FlowCache, Gate, GatewayEnd, Timing, Underlay};
 use crate::flow_cache::invalidation::gateway_monitor::GatewayMonitor;
-use crate::flow_cache::invalidation::{Cause, Engine, Input, Step, Times, Tracking};
+use crate::flow_cache::invalidation::{Cause, Engine, Input, MonitorError, Step, Times, Tracking};
 use crate::flow_cache::metrics::CacheMetrics;
 use crate::flow_cache::path_file::{Store, StoreError};
 use crate::flow_cache::services::Services;
@@ -343,7 +343,7 @@ impl Shared {
     }
 
     /// Call when ovs-vswitchd is lost; a new one starts with its TCP sequence check on.
-    pub(super) fn ovs_lost(&self, why: String) {
+    pub(super) fn ovs_lost(&self, why: MonitorError) {
         let mut inner = self.inner.lock();
         inner.lives += 1;
         self.take_locked(&mut inner, Input::MonitorLost(why));
