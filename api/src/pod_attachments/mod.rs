@@ -6,6 +6,7 @@
 
 mod iface_list;
 mod primary;
+mod reader;
 mod request;
 mod selection;
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
-use super::request::Reader;
+use super::reader::Reader;
 use super::{PRIMARY, RequestError, StaticIp};
 use crate::MacAddr;
 use crate::quote::quoted;

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use serde_json::{Map, Value};
 
-use super::request::{is_interface_name, mac, static_ip};
+use super::reader::{is_interface_name, mac, static_ip};
 use super::{Attachment, MAX_INTERFACE_NAME, NetworkRef, RequestError, StaticIp, is_subdomain};
 use crate::quote::quoted;
 
