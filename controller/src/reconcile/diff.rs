@@ -7,21 +7,8 @@ use std::sync::Arc;
 use ovsdb_client::{Atom, Condition, Datum, Mutator, Transaction, Uuid};
 
 use super::desired::{Desired, Touched};
+use super::observed::ReplicaView;
 use crate::plan::{Member, RowKey, Table};
-
-/// What the database holds.
-pub trait Observed {
-    /// Rows that the key names; more than one only in tables without a unique index.
-    fn find_all(&self, key: &RowKey) -> Vec<Uuid>;
-    /// A column's value.
-    fn column(&self, table: Table, uuid: Uuid, column: &str) -> Option<Datum>;
-    /// Whether a set column contains a value.
-    fn contains(&self, table: Table, uuid: Uuid, column: &str, member: &Atom) -> bool;
-    /// Whether the server's schema has the column.
-    fn has_column(&self, table: Table, column: &str) -> bool;
-    /// Rows that have a strong reference to a row of a non-root table.
-    fn holders(&self, table: Table, uuid: Uuid) -> Vec<(Table, Uuid, &'static str)>;
-}
 
 /// A member of a set as an operation names it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -178,7 +165,7 @@ impl Changes {
 }
 
 /// Compares the touched rows and edges.
-pub fn compare(desired: &Desired, observed: &dyn Observed, touched: &Touched) -> Changes {
+pub fn compare(desired: &Desired, observed: &ReplicaView<'_>, touched: &Touched) -> Changes {
     let none = BTreeSet::new();
     let mut differ = Differ::new(desired, observed, &none);
     differ.look_at(touched);
@@ -193,7 +180,7 @@ pub fn compare(desired: &Desired, observed: &dyn Observed, touched: &Touched) ->
 /// the size of a transaction depends only on what it is about.
 pub struct Differ<'a> {
     desired: &'a Desired,
-    observed: &'a dyn Observed,
+    observed: &'a ReplicaView<'a>,
     /// Rows that the database refuses; left as they are.
     barred: &'a BTreeSet<RowKey>,
     states: HashMap<RowKey, State>,
@@ -206,7 +193,7 @@ pub struct Differ<'a> {
 
 impl<'a> Differ<'a> {
     /// Nothing has been compared yet.
-    pub fn new(desired: &'a Desired, observed: &'a dyn Observed, barred: &'a BTreeSet<RowKey>) -> Self {
+    pub fn new(desired: &'a Desired, observed: &'a ReplicaView<'a>, barred: &'a BTreeSet<RowKey>) -> Self {
         Self {
             desired,
             observed,

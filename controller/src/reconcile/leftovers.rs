@@ -11,7 +11,7 @@ use api::ovn_name::{self, key};
 use ovsdb_client::{Atom, Map, Uuid, nb};
 
 use super::desired::Desired;
-use super::diff::{Changes, Observed};
+use super::diff::Changes;
 use super::foreign::{is_ours, of_other_network, of_virtual_network};
 use super::observed::{BY_KEY, ReplicaView};
 use crate::config::Config;

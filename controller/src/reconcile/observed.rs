@@ -2,7 +2,6 @@
 
 use ovsdb_client::{Atom, Datum, MonitorSpec, Row, RowChange, Schema, Snapshot, Uuid, nb};
 
-use super::diff::Observed;
 use crate::plan::{RowKey, Table, key};
 
 /// Name of the index by [key](RowKey) that every table has.
@@ -287,8 +286,9 @@ pub fn members_changed(table: Table, change: &RowChange, column: &str) -> (Vec<A
     }
 }
 
-impl Observed for ReplicaView<'_> {
-    fn find_all(&self, key: &RowKey) -> Vec<Uuid> {
+impl ReplicaView<'_> {
+    /// Rows that the key names; more than one only in tables without a unique index.
+    pub fn find_all(&self, key: &RowKey) -> Vec<Uuid> {
         let by_key = |text: &str| -> Vec<Uuid> {
             with_table!(key.table, R => {
                 self.snapshot.table::<R>().by_index(BY_KEY, text).map(|row| row.uuid()).collect()
@@ -310,11 +310,13 @@ impl Observed for ReplicaView<'_> {
         found
     }
 
-    fn column(&self, table: Table, uuid: Uuid, column: &str) -> Option<Datum> {
+    /// A column's value.
+    pub fn column(&self, table: Table, uuid: Uuid, column: &str) -> Option<Datum> {
         with_table!(table, R => self.snapshot.table::<R>().get(&uuid)?.get(column))
     }
 
-    fn contains(&self, table: Table, uuid: Uuid, column: &str, member: &Atom) -> bool {
+    /// Whether a set column contains a value.
+    pub fn contains(&self, table: Table, uuid: Uuid, column: &str, member: &Atom) -> bool {
         // Sets may be large: looked up in place, without building a value of them.
         macro_rules! in_set {
             ($row:ident, $field:ident, $member:expr) => {
@@ -353,11 +355,13 @@ impl Observed for ReplicaView<'_> {
         }
     }
 
-    fn has_column(&self, table: Table, column: &str) -> bool {
+    /// Whether the server's schema has the column.
+    pub fn has_column(&self, table: Table, column: &str) -> bool {
         self.schema.has_column(table.name(), column)
     }
 
-    fn holders(&self, table: Table, uuid: Uuid) -> Vec<(Table, Uuid, &'static str)> {
+    /// Rows that have a strong reference to a row of a non-root table.
+    pub fn holders(&self, table: Table, uuid: Uuid) -> Vec<(Table, Uuid, &'static str)> {
         let switches = self.snapshot.table::<nb::LogicalSwitch>();
         let routers = self.snapshot.table::<nb::LogicalRouter>();
         let router_ports = self.snapshot.table::<nb::LogicalRouterPort>();

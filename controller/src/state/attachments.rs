@@ -9,9 +9,10 @@ use api::annotation::{DEFAULT_NETWORK, PodNetwork, PodRoute, ROLE_SECONDARY};
 use api::pod_attachments::{Attachment, Iface, PodAttachments, ROUTES, StaticIp};
 use ipnet::IpNet;
 
+use super::asked::{Asked, Refusal, Refused};
 use super::definitions::all_of;
-use super::ipam_claims::{Refused, Used};
-use super::pods::object;
+use super::ipam_claims::Used;
+use super::pod_object::object;
 use super::{Effects, Notice, NoticeKind, State};
 use crate::alloc::{GrantError, Owner, Wish};
 use crate::config::same_family;
@@ -96,41 +97,6 @@ pub(super) fn iface_list(attachments: &[Attached], state: &State) -> String {
         }
     };
     api::pod_attachments::iface_list(&attachments.iter().map(one).collect::<Vec<_>>())
-}
-
-/// Something of another pod's that a pod asks for.
-#[derive(Debug)]
-pub(super) struct Asked {
-    /// UID of the pod that has it.
-    uid: String,
-    /// What it is.
-    what: String,
-    network: NamespacedName,
-}
-
-impl Asked {
-    fn of(error: &GrantError, network: &NamespacedName) -> Option<Self> {
-        let (uid, what) = match error {
-            GrantError::AddressTaken { ip, uid } => (uid, format!("address {ip}")),
-            GrantError::MacTaken { mac, uid } => (uid, format!("MAC address {mac}")),
-            _ => return None,
-        };
-        Some(Self { uid: uid.clone(), what, network: network.clone() })
-    }
-}
-
-/// Why a pod waits.
-#[derive(Debug)]
-pub(super) struct Refusal {
-    pub(super) notice: Notice,
-    /// What it asks for although another pod has it.
-    of_another: Option<Asked>,
-}
-
-impl From<Notice> for Box<Refusal> {
-    fn from(notice: Notice) -> Self {
-        Self::new(Refusal { notice, of_another: None })
-    }
 }
 
 /// One interface that a pod gets.

@@ -3,6 +3,7 @@
 //! client.
 
 mod annotating;
+mod asked;
 mod attachments;
 mod claims;
 mod definitions;
@@ -11,6 +12,7 @@ mod multi_policies;
 pub mod network;
 mod networks;
 mod nodes;
+mod pod_object;
 mod pods;
 mod services_policies;
 #[cfg(test)]

@@ -8,18 +8,15 @@ use api::network_attachment::STATUS;
 use api::ovn_name;
 use api::pod_attachments::{IFACE_LIST, PodAttachments};
 
-use super::attachments::{Refusal, entries, iface_list};
+use super::asked::Refusal;
+use super::attachments::{entries, iface_list};
+use super::pod_object::object;
 use super::{Effects, FoundAttachment, Notice, NoticeKind, ObjectRef, State, Watched, network};
 use crate::alloc::{Allocation, IpamError};
 use crate::index::convert::SeenPod;
 use crate::index::{Attached, Pod};
 use crate::unit::Unit;
 use api::NamespacedName;
-
-pub(super) fn object(seen: &SeenPod) -> ObjectRef {
-    let NamespacedName { namespace, name } = seen.pod.name.clone();
-    ObjectRef { kind: "Pod", namespace: Some(namespace), name, uid: seen.pod.uid.clone() }
-}
 
 impl State {
     /// Handles a report about pods. Pods that are bound to no node are not reported.

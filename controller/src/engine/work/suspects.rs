@@ -6,7 +6,8 @@ use std::time::Instant;
 use super::MAX_LOOKS;
 use crate::metrics::Metrics;
 use crate::plan::RowKey;
-use crate::reconcile::diff::{Observed, compare};
+use crate::reconcile::ReplicaView;
+use crate::reconcile::diff::compare;
 use crate::reconcile::repair::RepairLimit;
 use crate::reconcile::{Desired, Touched};
 
@@ -44,7 +45,7 @@ impl Suspects {
     }
 
     /// Takes the rows that differ and were not repaired too often, as many as one portion of work may compare.
-    pub(super) fn take(&mut self, desired: &Desired, view: &dyn Observed, metrics: &Metrics) -> Touched {
+    pub(super) fn take(&mut self, desired: &Desired, view: &ReplicaView<'_>, metrics: &Metrics) -> Touched {
         let mut found = Touched::default();
         let mut looks = 0;
         while looks < MAX_LOOKS

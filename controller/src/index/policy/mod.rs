@@ -1,5 +1,6 @@
 //! Network policies: plain structs, how they are read, and which units a change makes dirty.
 
+mod cluster;
 mod convert;
 mod host;
 mod multi;
@@ -15,11 +16,12 @@ use super::selector::Selector;
 use super::{Namespace, Pod, Protocol};
 use api::NamespacedName;
 
+pub use cluster::Cluster;
 pub use convert::SeenMultiPolicy;
 pub use host::HostNetwork;
 pub use multi::{Attachable, MultiPolicies, OnNetwork};
 pub use named::{NamedPort, NamedPorts, Scope};
-pub use store::{Cluster, PolicyStore};
+pub use store::PolicyStore;
 
 /// A network policy. A direction that is `Some` isolates the selected pods in that direction, also without rules.
 #[derive(Debug, Clone, PartialEq, Eq)]

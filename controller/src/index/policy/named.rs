@@ -6,8 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::PeerSelector;
-use super::store::Cluster;
+use super::{Cluster, PeerSelector};
 use crate::index::{Pod, Protocol};
 use api::NamespacedName;
 

@@ -16,8 +16,8 @@ use crate::alloc::GrantError;
 use crate::index::convert::StatefulSet;
 use crate::index::network::SeenClaim;
 pub use report::{ClaimReport, ClaimStatus, NewClaim};
+pub(super) use using::Used;
 use using::uses;
-pub(super) use using::{Refused, Used};
 
 /// The pod that uses a claim.
 #[derive(Debug, Clone)]

@@ -4,7 +4,7 @@ use api::NamespacedName;
 use api::ipam_claim::name_of;
 use api::pod_attachments::{Attachment, Selection, StaticIp};
 
-use super::super::attachments::Asked;
+use super::super::asked::Refused;
 use super::super::{NoticeKind, State};
 use super::Holder;
 use crate::index::convert::{SeenPod, StatefulSet};
@@ -18,21 +18,6 @@ pub(in super::super) struct Used {
     pub(in super::super) ips: Vec<StaticIp>,
     /// Where the claim is one that is made here.
     set: Option<StatefulSet>,
-}
-
-/// Why a pod gets nothing.
-#[derive(Debug)]
-pub(in super::super) enum Refused {
-    /// To be told to its user, and to that of another pod which has what it asks for.
-    Told(NoticeKind, String, Option<Asked>),
-    /// The pod that used the claim before is gone, and its port is about to go.
-    Soon,
-}
-
-impl From<(NoticeKind, String)> for Refused {
-    fn from((kind, message): (NoticeKind, String)) -> Self {
-        Self::Told(kind, message, None)
-    }
 }
 
 /// Whether a pod uses a claim, by its own words or as a pod of a StatefulSet.
