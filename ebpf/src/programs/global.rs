@@ -18,7 +18,7 @@ use ebpf::{
 use super::{
     conn, count,
     family::{V4, V6},
-    maps, note, peer, quoted,
+    maps, note, peer_maps, quoted,
     skb::Skb,
 };
 
@@ -72,11 +72,11 @@ pub(super) extern "C" fn unquote6(raw: *mut __sk_buff, ip: u32) -> u32 {
     0
 }
 
-/// The node with this outer address, see [`peer::find`].
+/// The node with this outer address, see `peer::find`.
 #[inline(never)]
 #[unsafe(no_mangle)]
 pub(super) extern "C" fn look_for_peer(address: u32, vni: u32, epoch: u32) -> u32 {
-    peer::look(address, vni, epoch)
+    peer_maps::look(address, vni, epoch)
 }
 
 /// A slot for the note of a packet, see [`note::take`].

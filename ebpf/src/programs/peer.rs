@@ -1,18 +1,12 @@
 //! What is known of the node at the other end of a tunnel, see [`ebpf::decide::peer`].
 
-use ebpf::{
-    decide::peer,
-    layout::maps::{Peer, TUNNEL_OTHER, TunnelKey, mapped},
-};
+use ebpf::decide::peer;
 
-use super::{count, global, maps};
+use super::{global, maps, peer_maps::REMOTE};
 
 /// The slot of the tunnel's counters, and [`REMOTE`].
 #[derive(Clone, Copy)]
 pub(super) struct Found(u32);
-
-/// OVS has a tunnel to the address.
-const REMOTE: u32 = 1 << 31;
 
 impl Found {
     /// Slot in `TUNNEL_STATS`.
@@ -38,21 +32,4 @@ pub(super) fn find(address: u32, vni: u32, epoch: u32) -> Found {
         return Found(slot | REMOTE);
     }
     Found(global::look_for_peer(address, vni, epoch))
-}
-
-/// Looks into both maps, and keeps what OVS has a tunnel to: the body of [`global::look_for_peer`].
-#[inline(always)]
-pub(super) fn look(address: u32, vni: u32, epoch: u32) -> u32 {
-    let slot = count::tunnel_slot(&TunnelKey { remote: mapped(address.to_ne_bytes()), vni });
-    if !maps::is_remote(address) {
-        return slot;
-    }
-    // What found no slot of its own is counted as such each time.
-    if slot != TUNNEL_OTHER
-        && let Some(place) = maps::PEERS.get_ptr_mut(peer::slot(address, vni))
-    {
-        // SAFETY: a value of a per-CPU array, which only this CPU writes.
-        unsafe { *place = Peer { epoch, address, vni, slot } };
-    }
-    slot | REMOTE
 }

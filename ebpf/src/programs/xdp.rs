@@ -6,7 +6,6 @@ use aya_ebpf::{
         xdp_action::{XDP_DROP, XDP_PASS},
         xdp_md,
     },
-    helpers::bpf_xdp_load_bytes,
     macros::xdp,
     programs::XdpContext,
 };
@@ -29,9 +28,10 @@ use super::{
     count,
     family::{Family, V4, V6},
     forward::Arrival,
+    frame::{Frame, front},
     learn::is_geneve,
-    maps, skb,
-    skb::Front,
+    maps,
+    skb::{self, Front},
     xdp_forward::forward,
 };
 
@@ -44,73 +44,6 @@ static XDP_DROPS: u8 = 0;
 fn drops() -> bool {
     // SAFETY: a plain static; volatile, as the loader may have set another value than the compiler saw.
     unsafe { core::ptr::read_volatile(&raw const XDP_DROPS) != 0 }
-}
-
-/// A packet in front of a driver (`struct xdp_md`).
-#[derive(Clone, Copy)]
-pub(super) struct Frame {
-    raw: *mut xdp_md,
-    length: u32,
-}
-
-impl Frame {
-    #[inline(always)]
-    fn new(raw: *mut xdp_md) -> Self {
-        Self { raw, length: length(raw) }
-    }
-
-    #[inline(always)]
-    pub(super) fn raw(self) -> *mut xdp_md {
-        self.raw
-    }
-
-    /// Interface at which the packet is.
-    #[inline(always)]
-    fn ifindex(self) -> u32 {
-        // SAFETY: the context is valid for the length of the program.
-        unsafe { (*self.raw).ingress_ifindex }
-    }
-
-    /// Direct access to the bytes, all of which are contiguous: the program says of itself that it takes no others.
-    #[inline(always)]
-    pub(super) fn front(self) -> Front {
-        front(self.raw)
-    }
-}
-
-/// Bytes of the frame. A function of its own: where registers are few the compiler would keep the pointers as numbers of 32 bits, which
-/// the verifier refuses.
-#[expect(clippy::cast_possible_truncation, reason = "a page at most")]
-#[inline(never)]
-fn length(raw: *mut xdp_md) -> u32 {
-    front(raw).length() as u32
-}
-
-#[inline(always)]
-fn front(raw: *mut xdp_md) -> Front {
-    // SAFETY: the context is valid for the length of the program. Volatile, as in `Skb::front_as_is`.
-    unsafe {
-        Front::between(
-            core::ptr::read_volatile(&raw const (*raw).data) as usize,
-            core::ptr::read_volatile(&raw const (*raw).data_end) as usize,
-        )
-    }
-}
-
-impl Packet for Frame {
-    #[inline(always)]
-    fn len(&self) -> u32 {
-        self.length
-    }
-
-    #[inline(always)]
-    fn read<const N: usize>(&self, offset: u32) -> Option<[u8; N]> {
-        let mut bytes = [0; N];
-        #[expect(clippy::cast_possible_truncation, reason = "a header's field")]
-        // SAFETY: the helper checks its arguments, and refuses what is beyond the packet.
-        let answer = unsafe { bpf_xdp_load_bytes(self.raw, offset, bytes.as_mut_ptr().cast(), N as u32) };
-        if answer == 0 { Some(bytes) } else { None }
-    }
 }
 
 /// The uplink, native only.

@@ -24,9 +24,9 @@ use super::{
     count,
     family::Family,
     forward::{Arrival, used},
+    frame::Frame,
     maps,
     skb::Front,
-    xdp::Frame,
 };
 
 /// Sends the packet back out of the uplink if its entry says so. `None`: for TC, and the packet is as it was.

@@ -11,7 +11,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::rows::Row;
+use super::row::Row;
 use traffic::statistics::Goal;
 
 /// Kernel whose figures the goals are about.

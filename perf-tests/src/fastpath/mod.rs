@@ -18,6 +18,7 @@ mod plan;
 mod report;
 mod revoke;
 mod rounds;
+mod row;
 mod rows;
 mod samples;
 mod scene;

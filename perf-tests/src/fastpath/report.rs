@@ -7,7 +7,8 @@ use std::process::Command;
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Load, PLAN, Path};
-use super::rows::{Found, Row};
+use super::row::Row;
+use super::rows::Found;
 use super::samples::Samples;
 use super::tally::Tally;
 use traffic::statistics::Goal;

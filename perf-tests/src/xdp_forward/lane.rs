@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use aya::maps::ProgramArray;
-use aya::programs::{TestRun as _, Xdp, xdp::XdpMode};
+use aya::programs::TestRun as _;
 use aya::{Ebpf, EbpfLoader, TestRunAttrs, TestRunOptions};
 
 use nix::time::{ClockId, clock_gettime};
 
 use super::node::Node;
+use super::programs::xdp;
 use crate::fastpath::OBJECT;
 
 /// Frames that are in front of a program at once, as many as a driver takes from its ring (`NAPI_POLL_WEIGHT`).
@@ -109,20 +110,4 @@ impl<'a> Lane<'a> {
         );
         Ok(Slice { nanoseconds })
     }
-}
-
-/// A program that drops everything, on an interface.
-pub(super) fn discarding(interface: &str) -> Result<Ebpf> {
-    let mut programs = EbpfLoader::new().load(OBJECT).context("the benchmark's programs")?;
-    let discard = xdp(&mut programs, "discard")?;
-    discard.load()?;
-    discard.attach(interface, XdpMode::Driver).with_context(|| interface.to_owned())?;
-    Ok(programs)
-}
-
-fn xdp<'p>(programs: &'p mut Ebpf, name: &str) -> Result<&'p mut Xdp> {
-    let program = programs.program_mut(name).with_context(|| {
-        format!("no program {name}: built without an eBPF toolchain; run `cargo xtask setup`")
-    })?;
-    Ok(program.try_into()?)
 }

@@ -12,6 +12,7 @@ mod frames;
 mod kernel;
 mod lane;
 mod node;
+mod programs;
 
 use std::io::Write;
 

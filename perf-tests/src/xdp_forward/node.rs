@@ -11,7 +11,7 @@ use node_agent::flow_cache::{FlowCache, Gate, GatewayEnd, Timing, Underlay};
 use parking_lot::Mutex;
 
 use super::frames::{FAR_NODE, NODE, UPLINK, answered, answered_in_tunnel, asked, asked_in_tunnel};
-use super::{BPFFS, lane, sh};
+use super::{BPFFS, programs, sh};
 
 /// A node with the programs attached to the uplink.
 pub(super) struct Node {
@@ -81,5 +81,5 @@ pub(super) fn wire(name: &str, through: bool) -> Result<Option<aya::Ebpf>> {
         return Ok(None);
     }
     sh(&format!("ip link set {other} up"))?;
-    lane::discarding(&other).map(Some)
+    programs::discarding(&other).map(Some)
 }
