@@ -1,236 +1,200 @@
-//! Which directory of a package may import from which: imports between the rooms of a package point one way.
+//! Which module of a package may import from which: imports point one way.
 //!
-//! A room is a top-level module of the package: a directory or a single file of `src/`. Each may import from those before it in
-//! the package's list, and from no other. Tests (`tests.rs`, and everything after the first `#[cfg(test)]` of a file)
-//! may import from any.
+//! A room is a top-level module of the package: a directory or a single file of `src/`. Each may import from those before it in the
+//! package's list, and from no other. Within a room no modules may use each other in a circle. What a root passes on with `use` counts
+//! as the module that it is from. What only tests compile may import from any.
 
-use std::collections::BTreeSet;
-use std::path::Path;
+mod arrows;
+mod packages;
+mod source;
+
+use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
 
 use crate::{exec, paths};
-
-/// The rooms of a package, lowest first.
-struct Package {
-    source: &'static str,
-    rooms: &'static [&'static str],
-}
-
-const PACKAGES: &[Package] = &[
-    Package {
-        source: "controller/src",
-        rooms: &[
-            "unit",
-            "config",
-            "index",
-            "alloc",
-            "plan",
-            "reconcile",
-            "state",
-            "metrics",
-            "engine",
-            "admin",
-            "kubernetes",
-            "certificates",
-            "network_api",
-            "cleanup",
-            "run",
-            "args",
-        ],
-    },
-    Package {
-        source: "node-agent/src",
-        rooms: &[
-            "kernel",
-            "attach",
-            "config",
-            "health",
-            "metrics",
-            "ovs",
-            "kube",
-            "flow_cache",
-            "bpf",
-            "lock",
-            "datapath",
-            "node",
-            "pod",
-            "cni",
-            "gateway",
-            "admin",
-            "cleanup",
-            "run",
-            "args",
-        ],
-    },
-    Package {
-        source: "traffic/src",
-        rooms: &[
-            "statistics",
-            "measure",
-            "net",
-            "protocol",
-            "server",
-            "load",
-            "report",
-            "client",
-            "slices",
-            "compare",
-            "cli",
-        ],
-    },
-    // The programs and the programs for benchmarks are binaries, for which the library is another crate.
-    Package { source: "ebpf/src", rooms: &["layout", "packet", "decide", "programs", "bench"] },
-];
+use arrows::{Arrows, Modules, circles};
+use packages::{PACKAGES, Package, Rooms};
+use source::{Path, Source};
 
 /// Checks every file that git tracks or would add.
 pub(super) fn check() -> Result<()> {
     let list =
         exec::output(exec::command("git").args(["ls-files", "--cached", "--others", "--exclude-standard"]))
             .context("list of files")?;
-    let mut wrong = Vec::new();
+    let files: Vec<&str> = list.lines().filter(|file| paths::root().join(file).exists()).collect();
+    let mut wrong = unlisted(&files);
     for package in PACKAGES {
-        let mut seen = BTreeSet::new();
-        for file in list.lines().filter_map(|file| Some((file, package.inside(file)?))) {
-            let (path, inside) = file;
-            // Deleted but not yet committed: nothing to check.
-            let Ok(text) = std::fs::read_to_string(paths::root().join(path)) else { continue };
-            let Some(room) = room_of(inside) else { continue };
-            seen.insert(room.to_owned());
-            if !is_test(inside) {
-                wrong.extend(package.violations(room, &text).into_iter().map(|why| format!("{path}: {why}")));
-            }
+        let Rooms::Ordered(rooms) = package.rooms else { continue };
+        let mut modules = Modules::default();
+        for (file, module) in files.iter().filter_map(|file| Some((file, package.module(file)?))) {
+            let text =
+                std::fs::read_to_string(paths::root().join(file)).with_context(|| (*file).to_owned())?;
+            let source = Source::read(&text, &module).with_context(|| (*file).to_owned())?;
+            modules.add(module, source);
         }
-        for unlisted in seen.iter().filter(|room| !package.rooms.contains(&room.as_str())) {
-            wrong.push(format!(
-                "{}/{unlisted} is new: say in xtask/src/lint/rooms.rs where in the order it stands",
-                package.source
-            ));
-        }
-        for gone in package.rooms.iter().filter(|room| !seen.contains(**room)) {
-            wrong.push(format!(
-                "{}/{gone} is listed in xtask/src/lint/rooms.rs, and is not there",
-                package.source
-            ));
-        }
+        wrong.extend(places(package.source, rooms, &modules));
+        let arrows = modules.arrows();
+        wrong.extend(upward(package.source, rooms, &arrows));
+        wrong.extend(round(package.source, &arrows));
     }
     if wrong.is_empty() { Ok(()) } else { bail!("{}", wrong.join("\n")) }
 }
 
 impl Package {
-    /// The path of a source file below the package's sources.
-    fn inside<'a>(&self, file: &'a str) -> Option<&'a str> {
-        file.strip_prefix(self.source)?.strip_prefix('/').filter(|file| file.ends_with(".rs"))
-    }
-
-    /// Forbidden imports of a file of `room`.
-    fn violations(&self, room: &str, text: &str) -> Vec<String> {
-        let place = |of: &str| self.rooms.iter().position(|r| *r == of);
-        let Some(own) = place(room) else { return Vec::new() };
-        let imported = imports(text);
-        let above = imported.iter().filter(|other| place(other).is_some_and(|at| at > own));
-        above.map(|other| format!("`{room}` must not import from `{other}`, which stands above it")).collect()
-    }
-}
-
-/// The room of a file; `None` for the roots of the library and the program.
-fn room_of(inside: &str) -> Option<&str> {
-    let first = inside.split('/').next()?;
-    let room = first.strip_suffix(".rs").unwrap_or(first);
-    (!matches!(first, "lib.rs" | "main.rs")).then_some(room)
-}
-
-fn is_test(inside: &str) -> bool {
-    let file = Path::new(inside).file_name().and_then(|name| name.to_str());
-    matches!(file, Some("tests.rs" | "fake.rs" | "fixture.rs"))
-}
-
-/// The top-level modules that a file names after `crate::`, except in tests and comments.
-fn imports(text: &str) -> BTreeSet<String> {
-    let code: String = text
-        .split("#[cfg(test)]\nmod ")
-        .next()
-        .unwrap_or_default()
-        .lines()
-        .map(|line| line.split("//").next().unwrap_or_default())
-        .collect::<Vec<_>>()
-        .join("\n");
-    let mut found = BTreeSet::new();
-    for (at, _) in code.match_indices("crate::") {
-        // `other_crate::` is not a path of this crate.
-        if code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_') {
-            continue;
+    /// The module of a source file of the package; the root of library and program is the empty path.
+    fn module(&self, file: &str) -> Option<Path> {
+        let inside = file.strip_prefix(self.source)?.strip_prefix('/')?.strip_suffix(".rs")?;
+        let mut module: Path = inside.split('/').map(str::to_owned).collect();
+        let is_root = module.len() == 1 && matches!(inside, "lib" | "main");
+        if is_root || module.last().is_some_and(|name| name == "mod") {
+            module.pop();
         }
-        let rest = &code[at + "crate::".len()..];
-        match rest.strip_prefix('{') {
-            Some(list) => found.extend(heads(list)),
-            None => found.extend(head(rest)),
-        }
+        Some(module)
     }
-    found
 }
 
-/// The first name of a path.
-fn head(path: &str) -> Option<String> {
-    let name: String = path.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-    (!name.is_empty()).then_some(name)
+/// Packages of the workspace that are not listed.
+fn unlisted(files: &[&str]) -> Vec<String> {
+    let sources = files.iter().filter_map(|file| {
+        let directory = file.strip_suffix("/Cargo.toml")?;
+        Some(format!("{directory}/src"))
+    });
+    let unlisted = sources.filter(|source| {
+        let inside = format!("{source}/");
+        files.iter().any(|file| file.starts_with(&inside)) && PACKAGES.iter().all(|p| p.source != source)
+    });
+    unlisted
+        .map(|source| format!("{source} is new: list its rooms in xtask/src/lint/rooms/packages.rs"))
+        .collect()
 }
 
-/// The first names of the paths in `a::b, c::{d, e}, f}`, up to the brace that closes the list.
-fn heads(list: &str) -> Vec<String> {
-    let (mut depth, mut start, mut heads) = (0_u32, 0, Vec::new());
-    for (at, c) in list.char_indices() {
-        match c {
-            '{' => depth += 1,
-            '}' if depth == 0 => {
-                heads.extend(head(&list[start..at]));
-                break;
-            }
-            '}' => depth -= 1,
-            ',' if depth == 0 => {
-                heads.extend(head(&list[start..at]));
-                start = at + 1;
-            }
-            _ => {}
-        }
-    }
-    heads
+/// Rooms without a place in the order, and places without a room.
+fn places(source: &str, rooms: &[&str], modules: &Modules) -> Vec<String> {
+    let seen = modules.rooms();
+    let unlisted = seen.iter().filter(|room| !rooms.contains(room)).map(|room| {
+        format!(
+            "{source}/{room} is new: say in xtask/src/lint/rooms/packages.rs where in the order it stands"
+        )
+    });
+    let gone = rooms.iter().filter(|room| !seen.contains(**room)).map(|room| {
+        format!("{source}/{room} is listed in xtask/src/lint/rooms/packages.rs, and is not there")
+    });
+    unlisted.chain(gone).collect()
+}
+
+/// Arrows from a room to one that stands above it.
+fn upward(source: &str, rooms: &[&str], arrows: &Arrows) -> Vec<String> {
+    let place = |of: &str| rooms.iter().position(|room| *room == of);
+    let between = arrows.get(&Path::new()).into_iter().flatten();
+    let above =
+        between.filter(|((from, to), _)| matches!((place(from), place(to)), (Some(a), Some(b)) if b > a));
+    above
+        .map(|((from, to), why)| {
+            format!("{source}: `{from}` must not import from `{to}`, which stands above it: {why}")
+        })
+        .collect()
+}
+
+/// Circles of modules within the rooms.
+fn round(source: &str, arrows: &Arrows) -> Vec<String> {
+    let inside = arrows.iter().filter(|(level, _)| !level.is_empty());
+    inside
+        .flat_map(|(level, between)| {
+            circles(between).into_iter().map(move |circle| {
+                let within = |((from, to), _): &(&(String, String), &String)| {
+                    circle.contains(from.as_str()) && circle.contains(to.as_str())
+                };
+                let arrows: BTreeMap<_, _> = between.iter().filter(within).collect();
+                let arrows: Vec<String> =
+                    arrows.into_iter().map(|((from, to), why)| format!("  `{from}` → `{to}`: {why}")).collect();
+                format!(
+                    "{source}/{}: modules use each other in a circle; move what both sides need below both:\n{}",
+                    level.join("/"),
+                    arrows.join("\n")
+                )
+            })
+        })
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const HOUSE: Package = Package { source: "x/src", rooms: &["low", "middle", "high"] };
+    const ROOMS: &[&str] = &["low", "middle", "high"];
+
+    fn house(files: &[(&str, &str)]) -> Modules {
+        let package = Package { source: "x/src", rooms: Rooms::Ordered(ROOMS) };
+        let mut modules = Modules::default();
+        for (file, text) in files {
+            let module = package.module(file).unwrap();
+            let source = Source::read(text, &module).unwrap();
+            modules.add(module, source);
+        }
+        modules
+    }
+
+    fn upward_in(file: &str, text: &str) -> usize {
+        let files = [("x/src/low.rs", ""), ("x/src/middle/mod.rs", ""), ("x/src/high.rs", ""), (file, text)];
+        upward("x/src", ROOMS, &house(&files).arrows()).len()
+    }
 
     #[test]
     fn a_room_imports_only_from_those_before_it() {
-        assert_eq!(HOUSE.violations("middle", "use crate::low::Thing;\nuse std::fs;").len(), 0);
-        assert_eq!(HOUSE.violations("middle", "use crate::high::Thing;").len(), 1);
-        assert_eq!(HOUSE.violations("low", "fn f() { crate::middle::g() }").len(), 1);
-        assert_eq!(HOUSE.violations("low", "use crate::low::other;").len(), 0);
+        assert_eq!(upward_in("x/src/middle/a.rs", "use crate::low::Thing;\nuse std::fs;"), 0);
+        assert_eq!(upward_in("x/src/middle/a.rs", "use crate::high::Thing;"), 1);
+        assert_eq!(upward_in("x/src/middle/a.rs", "use super::super::high::Thing;"), 1);
+        assert_eq!(upward_in("x/src/low.rs", "fn f() { crate::middle::g() }"), 1);
+        assert_eq!(upward_in("x/src/low.rs", "use super::middle::g;"), 1);
+        assert_eq!(upward_in("x/src/low.rs", "use crate::low::other;"), 0);
+        assert_eq!(upward_in("x/src/lib.rs", "use crate::high::Thing;"), 0);
+        assert_eq!(upward_in("x/src/low.rs", "#[cfg(test)] use crate::high::Thing;"), 0);
     }
 
     #[test]
-    fn every_form_of_import_is_seen() {
-        let heads = |text| imports(text).into_iter().collect::<Vec<_>>();
-        assert_eq!(heads("use crate::{low::{a, b}, high};\n"), ["high", "low"]);
-        assert_eq!(heads("use crate::{\n    low,\n    middle::x,\n};\n"), ["low", "middle"]);
-        assert_eq!(heads("pub(in crate::low) fn f() {}"), ["low"]);
-        assert!(heads("use their_crate::high; // crate::high").is_empty());
+    fn every_room_has_a_place_and_every_place_a_room() {
+        let whole =
+            [("x/src/low/a.rs", ""), ("x/src/middle.rs", ""), ("x/src/high.rs", ""), ("x/src/main.rs", "")];
+        assert!(places("x/src", ROOMS, &house(&whole)).is_empty());
+        let odd = places(
+            "x/src",
+            ROOMS,
+            &house(&[("x/src/low.rs", ""), ("x/src/attic.rs", ""), ("x/src/high.rs", "")]),
+        );
+        assert_eq!(odd.len(), 2, "{odd:?}");
+        assert!(
+            odd[0].contains("x/src/attic is new") && odd[1].contains("x/src/middle is listed"),
+            "{odd:?}"
+        );
     }
 
     #[test]
-    fn tests_may_import_from_any() {
-        let text = "use crate::low;\n#[cfg(test)]\nmod tests {\n    use crate::high;\n}\n";
-        assert_eq!(HOUSE.violations("middle", text).len(), 0);
-        assert!(is_test("low/tests.rs") && !is_test("low/mod.rs"));
+    fn folders_of_a_room_do_not_use_each_other_in_a_circle() {
+        let down = [
+            ("x/src/middle/one/a.rs", "use crate::middle::two::b::B;"),
+            ("x/src/middle/two/b.rs", "use super::super::three::C;"),
+            ("x/src/middle/three.rs", ""),
+        ];
+        assert!(round("x/src", &house(&down).arrows()).is_empty());
+        let mut back = down.to_vec();
+        back[2].1 = "use super::one::a::A;";
+        let found = round("x/src", &house(&back).arrows());
+        assert_eq!(found.len(), 1);
+        assert!(found[0].starts_with("x/src/middle: ") && found[0].contains("`three` → `one`"), "{found:?}");
     }
 
     #[test]
-    fn a_room_is_a_directory_or_a_file() {
-        assert_eq!(room_of("low/deep/file.rs"), Some("low"));
-        assert_eq!(room_of("low.rs"), Some("low"));
-        assert_eq!(room_of("lib.rs"), None);
+    fn a_package_that_is_not_listed_is_found() {
+        assert_eq!(
+            unlisted(&["attic/Cargo.toml", "attic/src/lib.rs", "api/Cargo.toml", "api/src/lib.rs"]).len(),
+            1
+        );
+        assert!(unlisted(&["Cargo.toml", "docs/x.md"]).is_empty());
+    }
+
+    #[test]
+    fn the_rooms_of_this_workspace_point_one_way() {
+        check().unwrap();
     }
 }
