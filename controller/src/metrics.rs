@@ -161,26 +161,26 @@ impl Default for Metrics {
         );
         r.register("nb_transactions", "Transactions carried out", metrics.transactions.clone());
         r.register("nb_operations", "Operations of transactions carried out", metrics.operations.clone());
-        r.register("nb_repairs", "Rows put right after a change by somebody else", metrics.repairs.clone());
+        r.register("nb_repairs", "Rows repaired after a change by another client", metrics.repairs.clone());
         r.register(
             "nb_repairs_deferred",
-            "Repairs put off because there were many",
+            "Repairs deferred because the row was repaired too often",
             metrics.repairs_deferred.clone(),
         );
         r.register(
             "nb_differences",
-            "Operations that the last verification found to be missing, and units that the database refuses",
+            "Operations that the last verification needed to repair differences, and units that the database refuses",
             metrics.differences.clone(),
         );
         r.register(
             "nb_differences_found",
-            "Operations that verifications found to be missing, and made up for",
+            "Operations needed to repair differences found by verifications",
             metrics.differences_found.clone(),
         );
-        r.register("nb_verifications", "Verifications that came to their end", metrics.verifications.clone());
+        r.register("nb_verifications", "Completed verifications", metrics.verifications.clone());
         r.register(
             "nb_verifications_unchanged",
-            "Verifications before which nothing had changed since the last, so that they only planned",
+            "Verifications that skipped the comparison because nothing had changed since the last one",
             metrics.verifications_unchanged.clone(),
         );
         r.register(
@@ -190,7 +190,7 @@ impl Default for Metrics {
         );
         r.register(
             "nb_transaction_bytes_max",
-            "Bytes of the largest transaction, about",
+            "Approximate size of the largest transaction in bytes",
             metrics.bytes_max.clone(),
         );
         r.register("annotations", "Annotations written", metrics.annotations.clone());
@@ -206,7 +206,7 @@ impl Default for Metrics {
             r.register_with_unit(name, help, Unit::Seconds, histogram.clone());
         };
         seconds("nb_transaction", "Round trip of a transaction", &metrics.transaction_seconds);
-        seconds("pod_to_nb", "From seeing a pod to its port in the database", &metrics.pod_seconds);
+        seconds("pod_to_nb", "Time from the watch event of a pod to its committed port", &metrics.pod_seconds);
         seconds("annotation", "Writing an annotation", &metrics.annotation_seconds);
         metrics.registry = Arc::new(r);
         metrics

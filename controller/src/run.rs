@@ -65,7 +65,7 @@ impl Controller {
         let result = tokio::select! {
             ended = ends.next() => Err(ended.into()),
             signal = &mut stop => {
-                tracing::info!(signal, "ending");
+                tracing::info!(signal, "signal received; exiting");
                 Ok(())
             }
         };

@@ -277,7 +277,7 @@ impl Member {
                 return Ok(());
             }
             say(format_args!(
-                "{}: no server is a member of a cluster: {} is made anew",
+                "{}: no cluster member found; recreating {}",
                 database.name(),
                 path.display()
             ));

@@ -133,7 +133,7 @@ impl Group {
                 }
                 Ok(Signal::SIGHUP) => self.forward(Signal::SIGHUP),
                 Ok(RESTART) => {
-                    say("the programs are started anew, as asked");
+                    say("restart requested; restarting the programs");
                     if let Err(error) = self.restart_all() {
                         say(error);
                         return ExitCode::FAILURE;
@@ -229,7 +229,7 @@ fn end(Running { program, mut child }: Running) {
     let begin = Instant::now();
     while matches!(child.try_wait(), Ok(None)) {
         if begin.elapsed() >= PATIENCE {
-            say(format_args!("{name} does not end: killed"));
+            say(format_args!("{name} did not exit within the grace period; sent SIGKILL"));
             let _ = child.kill();
             let _ = child.wait();
             return;

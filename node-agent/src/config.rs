@@ -59,7 +59,7 @@ pub struct Config {
     /// How interfaces are attached to OVS.
     #[arg(long, env = "SLIPSTREAM_ATTACH_MODE", value_enum, default_value_t = AttachMode::Auto)]
     pub attach_mode: AttachMode,
-    /// XDP program on the uplink, which sends back what enters and leaves by the uplink.
+    /// XDP program on the uplink, which forwards cached flows that enter and leave by the uplink.
     #[arg(long, env = "SLIPSTREAM_XDP", value_enum, default_value_t = XdpFlag::Off)]
     pub xdp: XdpFlag,
     /// What the XDP program does with Geneve packets that are malformed or come from an address without a tunnel.

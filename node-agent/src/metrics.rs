@@ -142,19 +142,19 @@ impl Default for Metrics {
         let stale_udp_failed = Counter::default();
         registry.register(
             "stale_udp_failures",
-            "Failed attempts to end tracked UDP connections that do not do what services say",
+            "Failed attempts to delete stale UDP conntrack entries of services",
             stale_udp_failed.clone(),
         );
         let datapath_unconfirmed = Counter::default();
         registry.register(
             "gateway_datapath_unconfirmed",
-            "Times that new services were translated by the node before OVS's datapath was known to have their flows",
+            "Times that node translations of new services took effect before the OVS datapath confirmed their flows",
             datapath_unconfirmed.clone(),
         );
         let stale_udp_ended = Counter::default();
         registry.register(
             "stale_udp_ended",
-            "Tracked UDP connections that were listed and ended, as they did not lead where their service does",
+            "Stale UDP conntrack entries of services deleted",
             stale_udp_ended.clone(),
         );
         Self {

@@ -125,7 +125,7 @@ fn source_ranges(spec: &core::ServiceSpec, problems: &mut Problems) -> (Vec<IpNe
         match text.trim().parse::<IpNet>() {
             Ok(net) => found.push(net.trunc()),
             Err(_) => {
-                let problem = format!("`{text}` is not a CIDR such as 192.0.2.0/24; it lets nobody in");
+                let problem = format!("`{text}` is not a CIDR such as 192.0.2.0/24; the entry is ignored and admits no source");
                 problems.add(format!("spec.loadBalancerSourceRanges[{i}]"), problem);
                 unreadable = true;
             }
@@ -320,7 +320,7 @@ mod tests {
         assert!(service.unreadable_ranges);
         assert_eq!(
             problems[0].message,
-            "spec.loadBalancerSourceRanges[0]: `10.0.0.0/33` is not a CIDR such as 192.0.2.0/24; it lets nobody in"
+            "spec.loadBalancerSourceRanges[0]: `10.0.0.0/33` is not a CIDR such as 192.0.2.0/24; the entry is ignored and admits no source"
         );
         assert!(!read(json!(["192.0.2.0/24"])).0.unreadable_ranges);
         assert!(!read(json!([])).0.unreadable_ranges);

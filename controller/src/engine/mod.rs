@@ -178,7 +178,7 @@ impl Engine {
             self.take(effects, seen);
         }
         let units = self.state.units().len();
-        tracing::info!(units, "everything is listed; comparing it with the database");
+        tracing::info!(units, "initial lists complete; full comparison started");
         self.work.start_full(&self.state, &mut self.desired, &self.metrics);
     }
 
@@ -356,7 +356,7 @@ impl Engine {
                 Refusal::Alone(unit) => {
                     let what =
                         unit.as_ref().map_or_else(|| "a repair or removal".to_owned(), ToString::to_string);
-                    tracing::error!(%error, what, "the database refuses this; tried again later");
+                    tracing::error!(%error, what, "row rejected by the database; retrying later");
                     if let Some(unit) = unit {
                         let effects = self.state.refused(&unit, &error.to_string());
                         self.take(effects, Instant::now());

@@ -183,7 +183,7 @@ where
                         continue;
                     }
                     tracing::info!(
-                        "the API server does not know this kind, so there is none; looking again from time to time"
+                        "kind is not served by the API server (CRD missing); retrying periodically"
                     );
                     unknown()
                 } else {

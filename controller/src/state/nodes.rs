@@ -36,7 +36,7 @@ impl State {
                         continue;
                     }
                     if let Err(error) = self.nodes.found(&found.name, found.subnets, found.id) {
-                        tracing::warn!(node = found.name, %error, "a node in the database does not keep what it has");
+                        tracing::warn!(node = found.name, %error, "subnets or number of an existing node cannot be reused");
                     }
                 }
                 // Assignments in annotations are taken before anything free is given away; of two nodes with the same claim the older one
@@ -95,7 +95,7 @@ impl State {
             ];
             effects.notices.extend(unreadable.into_iter().flatten().map(|error| Notice {
                 kind: NoticeKind::Malformed,
-                message: format!("node {}: {error}; written again as the node has it", seen.name),
+                message: format!("node {}: {error}; restored to the assigned value", seen.name),
                 object: Some(object(&seen)),
             }));
         }
@@ -155,11 +155,11 @@ impl State {
             for (on, message) in [
                 (
                     object(seen),
-                    format!("node {}: {claim} is that of node {owner}; it is not used", seen.name),
+                    format!("node {}: {claim} belongs to node {owner} and is not used here", seen.name),
                 ),
                 (
                     owner_object,
-                    format!("node {owner}: {claim} is claimed by node {}, too; it stays here", seen.name),
+                    format!("node {owner}: {claim} is also claimed by node {}; node {owner} keeps it", seen.name),
                 ),
             ] {
                 effects.notices.push(Notice { kind: NoticeKind::NodeConflict, object: Some(on), message });

@@ -45,7 +45,7 @@ impl State {
                 Ok(_) if live.contains(&port.uid) => {}
                 Ok(_) => effects.release.push(port.uid),
                 Err(error) => {
-                    tracing::info!(uid = port.uid, node = port.node, %error, "a port in the database does not keep its address");
+                    tracing::info!(uid = port.uid, node = port.node, %error, "address of an existing port cannot be reused");
                 }
             }
         }
@@ -55,7 +55,7 @@ impl State {
                 Ok(_) if live.contains(&owner.uid) => {}
                 Ok(_) => effects.release.push(owner.uid.clone()),
                 Err(error) => {
-                    tracing::info!(uid = owner.uid, %network, %error, "a port in the database does not keep its address");
+                    tracing::info!(uid = owner.uid, %network, %error, "address of an existing port cannot be reused");
                 }
             }
         }
@@ -228,7 +228,7 @@ impl State {
             effects.notices.extend(wrong.map(|wrong| Notice {
                 kind: NoticeKind::Malformed,
                 object: Some(object(&seen)),
-                message: format!("pod {}: {wrong}; written again as the pod has it", seen.pod.name),
+                message: format!("pod {}: {wrong}; restored to the assigned value", seen.pod.name),
             }));
         }
         seen.pod.addresses.clone_from(&allocation.addresses);

@@ -49,7 +49,7 @@ impl HostUdp {
         if self.now.receiver_count() == 0 {
             if before.is_some() {
                 self.metrics.stale_udp_failed();
-                tracing::error!("the task that ends UDP connections of the node has died; started again");
+                tracing::error!("task that deletes stale UDP conntrack entries ended unexpectedly; restarted");
             }
             tokio::spawn(follow(self.now.subscribe(), self.metrics.clone()));
         }

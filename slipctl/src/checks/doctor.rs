@@ -91,7 +91,7 @@ fn agent(status: &Status, findings: &mut Vec<Finding>) {
         findings.push(Finding::warning(
             "warnings",
             warning,
-            "the agent goes on, with what it says missing",
+            "the agent runs without what the warning names",
             "docs/agent.md explains the agent's warnings",
         ));
     }
@@ -134,7 +134,7 @@ fn agent(status: &Status, findings: &mut Vec<Finding>) {
         findings.push(Finding::warning(
             "maps",
             format!("{} has {} of {} entries", map.map, map.entries, map.capacity),
-            "what finds no room goes through OVS",
+            "flows that do not fit take the slow path",
             "agent.flowTableSize",
         ));
     }

@@ -64,7 +64,7 @@ fn acl(row: &BTreeMap<String, Value>, action: &str) -> String {
                  this"
             )
         }
-        ("NetpolNode", _) => format!("{verb}: the node {object} reaches its own pods whatever policies say"),
+        ("NetpolNode", _) => format!("{verb}: traffic from node {object} to its own pods is always allowed"),
         _ => format!(
             "{verb} by ACL {} ({owner_type} {object})",
             row.get("name").and_then(Value::as_str).unwrap_or("without a name")

@@ -232,7 +232,7 @@ impl Full {
             }
             let mut atoms = atoms::of_unit(&unit, desired);
             if !touched.is_empty() {
-                tracing::warn!(%unit, "planned otherwise than it was known to be");
+                tracing::warn!(%unit, "plan of a unit changed without an event; comparing its rows");
                 self.atoms.push_back(Atom { units: vec![unit.clone()], touched: touched.clone() });
                 atoms.push_back(Atom { units: vec![unit.clone()], touched });
             }
@@ -278,7 +278,7 @@ impl Full {
             tracing::error!(
                 operations = changes.len(),
                 what = what(),
-                "the database differs from what it should hold, and no change of it was seen; putting it right"
+                "northbound database drifted without an observed change; repairing"
             );
         }
     }
@@ -296,7 +296,7 @@ impl Full {
     /// difference and `now` is what was compared.
     pub(super) fn finish(self, refused: usize, now: Compared, metrics: &Metrics) -> Option<Compared> {
         match self.why {
-            Why::Repair => tracing::info!("the database holds what it should"),
+            Why::Repair => tracing::info!("northbound database is in sync"),
             Why::Verification => {
                 metrics.verified(self.differences, refused);
                 if self.is_known() {

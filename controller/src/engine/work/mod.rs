@@ -378,7 +378,7 @@ fn replan(unit: &Unit, state: &State, desired: &mut Desired, touched: &mut Touch
     let items = plan::plan(&state.index, &state.config, unit);
     for key in desired.set(unit, items, touched) {
         metrics.error(ErrorKind::Conflict);
-        tracing::error!(%unit, table = key.table.name(), key = key.key.as_str(), "another object has this row, otherwise");
+        tracing::error!(%unit, table = key.table.name(), key = key.key.as_str(), "row conflict: another object wants this row with other columns");
     }
 }
 

@@ -58,14 +58,14 @@ impl Suspects {
             }
             let (table, name) = (key.table.name(), key.key.as_str());
             if self.repairs.allow(&key, Instant::now()) {
-                tracing::warn!(table, key = name, "somebody else changed a row; putting it right");
+                tracing::warn!(table, key = name, "row changed by another client; repairing");
                 metrics.repairs.inc();
                 found.extend(suspect);
             } else {
                 tracing::error!(
                     table,
                     key = name,
-                    "somebody else keeps changing a row; leaving it for a while"
+                    "row keeps being changed by another client; repair deferred"
                 );
                 metrics.repairs_deferred.inc();
                 self.deferred.insert(key);

@@ -58,7 +58,7 @@ fn conditions(known: &Known, is_ready: bool, in_use: bool, pods: usize) -> Vec<C
     let ready = match trouble {
         None => condition(condition::READY, is_right, "Ready", "pods may attach to it".to_owned()),
         Some(Trouble { reason, message, .. }) => {
-            let stays = if is_ready { "; the network stays as it was" } else { "" };
+            let stays = if is_ready { "; the previous configuration stays in force" } else { "" };
             condition(condition::READY, false, reason, format!("{message}{stays}"))
         }
     };
@@ -67,7 +67,7 @@ fn conditions(known: &Known, is_ready: bool, in_use: bool, pods: usize) -> Vec<C
             condition::CONFLICT,
             false,
             "None",
-            "nobody else has its addresses or its name".to_owned(),
+            "no conflict with other networks or nodes".to_owned(),
         ),
         Some(Trouble { reason, message, .. }) => {
             condition(condition::CONFLICT, true, reason, message.clone())
