@@ -13,6 +13,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::MacAddr;
 use crate::quote::quoted;
 
+/// Prefix of the keys and condition types that are Slipstream's own.
+pub const OWN_PREFIX: &str = "slipstream.dev/";
 /// Key of the pod's addresses: written by the controller, read by the node agent. See [`PodNetworks`].
 pub const POD_NETWORKS: &str = "k8s.ovn.org/pod-networks";
 /// Key of the node's pod ranges. See [`NodeSubnets`].
@@ -46,6 +48,14 @@ pub const ZONE_NAME: &str = "k8s.ovn.org/zone-name";
 pub const GLOBAL_ZONE: &str = "global";
 /// Name of the cluster network inside annotation maps.
 pub const DEFAULT_NETWORK: &str = "default";
+/// Label of a Node with the zone that it is in (Kubernetes, well-known labels).
+pub const TOPOLOGY_ZONE: &str = "topology.kubernetes.io/zone";
+/// Key on a mirror pod with the UID of its static pod, which the kubelet passes to the runtime (Kubernetes, well-known annotations).
+pub const MIRROR_POD: &str = "kubernetes.io/config.mirror";
+/// Key on a pod for the `bandwidth` plugin: limit of the pod's egress traffic (Kubernetes, well-known annotations).
+pub const EGRESS_BANDWIDTH: &str = "kubernetes.io/egress-bandwidth";
+/// Type of the Node condition that names the CNI configuration by which the container runtime connects pods.
+pub const CNI_CONFIGURATION_IN_USE: &str = "slipstream.dev/CNIConfigurationInUse";
 /// Role of the cluster network in a pod's annotation.
 pub const ROLE_PRIMARY: &str = "primary";
 /// Role of other networks in a pod's annotation.

@@ -31,7 +31,7 @@ pub struct Claim {
 /// Addresses of the node on which a port is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Listen {
-    /// This address. It takes precedence over every other value.
+    /// Listens on this address only. It takes precedence over every other value.
     One(IpAddr),
     /// Every IPv4 address.
     EveryIpv4,

@@ -28,7 +28,7 @@ impl MacAddr {
         Self::with_prefix(Self::PREFIX, ip)
     }
 
-    /// The same with other first bytes than [`Self::PREFIX`].
+    /// MAC derived from `ip` as by [`Self::from_ip`], with other first bytes than [`Self::PREFIX`].
     pub fn with_prefix([first, second]: [u8; 2], ip: IpAddr) -> Self {
         let tail = match ip {
             IpAddr::V4(v4) => v4.octets(),

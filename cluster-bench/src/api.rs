@@ -81,6 +81,7 @@ impl Cluster {
         match error {
             kube::Error::Api(status) => refused(status.code, &status.message, doing),
             other => {
+                // The chain of causes; `api::error::chain` belongs to the product, on which this package does not depend.
                 let mut text = other.to_string();
                 let mut cause = std::error::Error::source(&other);
                 while let Some(inner) = cause {

@@ -1,4 +1,4 @@
-//! The command line: what there is to do, and who does it.
+//! Command line of `cluster-bench`: verbs, flags and their defaults.
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -156,7 +156,7 @@ async fn delete(cluster: &Cluster, name: &str, by_force: bool) -> Result<()> {
     gone(cluster, deleted, &format!("delete pod {name}"))
 }
 
-/// It is as good if it was gone before, or is already being removed (409).
+/// An object that was gone before, or is already being removed (409), counts as deleted.
 fn gone<T>(cluster: &Cluster, deleted: kube::Result<T>, doing: &str) -> Result<()> {
     match deleted {
         Ok(_) => Ok(()),

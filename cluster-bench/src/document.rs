@@ -39,7 +39,7 @@ pub(crate) struct Document {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Cluster {
     pub(crate) kubernetes: String,
-    /// As far as it can be told.
+    /// Network plugin, as far as it can be told.
     pub(crate) plugin: String,
     /// What says so: DaemonSets with their images, arguments about the datapath, annotations of nodes.
     pub(crate) evidence: Vec<String>,
@@ -49,7 +49,7 @@ pub(crate) struct Cluster {
     pub(crate) passed_over: Vec<String>,
     /// The client's node, and the other one where there is one.
     pub(crate) measured: Vec<Node>,
-    /// As the traffic tool sees the client's machine.
+    /// The client's machine as the traffic tool sees it.
     pub(crate) client: Option<Host>,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Node {
 pub(crate) struct Method {
     pub(crate) image: String,
     pub(crate) passes: u32,
-    /// Of each pass.
+    /// Rounds of each pass.
     pub(crate) rounds: u32,
     pub(crate) slice_ms: u64,
 }

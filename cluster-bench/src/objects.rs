@@ -15,7 +15,7 @@ pub(crate) const MADE: &str = "slipstream.dev/perf-tests-made";
 const ROLE: &str = "slipstream.dev/perf-tests-role";
 /// The program in the image.
 const PROGRAM: &str = "/usr/bin/slipstream-traffic";
-/// As whom it runs.
+/// User id of the containers' processes.
 const USER: i64 = 65_532;
 
 /// What can go wrong here is that the JSON of this file is no such object, which its tests would show.

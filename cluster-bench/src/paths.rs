@@ -19,7 +19,7 @@ pub enum Path {
     NodePort,
     /// From a pod to a node port of the other node, with the endpoint there.
     NodePortOther,
-    /// The same by a Service with `externalTrafficPolicy: Local`.
+    /// From a pod to a node port of the other node, by a Service with `externalTrafficPolicy: Local`.
     NodePortLocal,
     /// From a pod to the other node itself.
     PodHost,
@@ -61,16 +61,16 @@ pub enum Way {
     Direct,
     /// A Service's.
     ClusterIp,
-    /// That of the client's node, with a node port.
+    /// Address of the client's node, with a node port.
     NodePortOwn,
-    /// That of the other node.
+    /// Address of the other node, with a node port.
     NodePortOther,
-    /// That of the other node; the Service keeps traffic on the node.
+    /// Address of the other node, with a node port of a Service that keeps traffic on the node.
     NodePortLocal,
 }
 
 impl Path {
-    /// As on the command line.
+    /// Name of the path on the command line.
     #[must_use]
     pub fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())

@@ -23,13 +23,13 @@ const PATIENCE: u64 = 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Amount {
     pub(crate) passes: u32,
-    /// Of each pass.
+    /// Rounds of each pass.
     pub(crate) rounds: u32,
     pub(crate) slice: Duration,
 }
 
 impl Amount {
-    /// As it is wanted.
+    /// Amount that the arguments ask for.
     pub(crate) fn of(args: &RunArgs) -> Self {
         let (rounds, passes, slice) = if args.quick { (30, 2, 20) } else { (300, 3, 30) };
         let passes = args.passes.unwrap_or(passes);
@@ -59,7 +59,7 @@ pub(crate) struct Addresses {
     pub(crate) cluster_ips: BTreeMap<Server, Vec<IpAddr>>,
     pub(crate) own_node: Vec<IpAddr>,
     pub(crate) other_node: Vec<IpAddr>,
-    /// The same for TCP and UDP.
+    /// Node port of the Service, one number for TCP and UDP.
     pub(crate) node_port: Option<u16>,
     pub(crate) node_port_local: Option<u16>,
     /// Control port of servers with the node's network.

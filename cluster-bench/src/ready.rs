@@ -20,7 +20,7 @@ pub(crate) enum State {
     Done,
     /// Not yet, for this reason.
     Not(String),
-    /// It will not be any more.
+    /// The pod will never be ready, for this reason.
     Never(String),
 }
 

@@ -51,7 +51,7 @@ pub(crate) struct Collected {
 }
 
 impl Collected {
-    /// Of documents in the order of passes.
+    /// Collects documents, which are in the order of passes.
     pub(crate) fn of(documents: Vec<report::Document>) -> Result<Self> {
         let mut all = Self { series: BTreeMap::new(), unreachable: BTreeMap::new(), tests: Vec::new() };
         for document in documents {

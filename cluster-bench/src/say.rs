@@ -14,7 +14,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Of something that will take so long.
+    /// Progress of something that takes `time`.
     pub(crate) fn new(time: Duration) -> Self {
         let end = Instant::now() + time;
         Self { end, is_terminal: std::io::stderr().is_terminal(), said: None }

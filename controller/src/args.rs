@@ -1,4 +1,4 @@
-//! The command line.
+//! Command line of the controller: verbs, flags and their defaults.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

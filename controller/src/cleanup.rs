@@ -34,8 +34,6 @@ const OURS: &str = "app.kubernetes.io/name=slipstream,app.kubernetes.io/componen
 /// Label of the pods that clean nodes, and the container that does.
 const CLEANERS: &str = "app.kubernetes.io/name=slipstream,app.kubernetes.io/component=cleanup";
 const CLEANER: &str = "cleanup";
-/// Prefix of our own keys and condition types.
-const PREFIX: &str = "slipstream.dev/";
 /// Annotations of ovn-kubernetes that controller and agents write.
 const KEYS: [&str; 11] = [
     annotation::POD_NETWORKS,
@@ -110,8 +108,10 @@ pub async fn run(client: Client, namespace: &str, lease: &str) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     for node in nodes.list(&ListParams::default()).await.context("nodes")?.items {
         let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-        let ours: Vec<_> =
-            conditions.filter(|c| c.type_.starts_with(PREFIX)).map(|c| c.type_.clone()).collect();
+        let ours: Vec<_> = conditions
+            .filter(|c| c.type_.starts_with(annotation::OWN_PREFIX))
+            .map(|c| c.type_.clone())
+            .collect();
         if !ours.is_empty() {
             let gone: Vec<_> = ours.iter().map(|kind| json!({"type": kind, "$patch": "delete"})).collect();
             let patch = Patch::Strategic(json!({"status": {"conditions": gone}}));
@@ -225,7 +225,7 @@ async fn patched(objects: &Api<DynamicObject>, name: &str, patch: &Value) -> kub
 
 /// The patch that removes our annotations, if there are any.
 fn without_ours(annotations: &BTreeMap<String, String>) -> Option<Value> {
-    let is_ours = |key: &&String| KEYS.contains(&key.as_str()) || key.starts_with(PREFIX);
+    let is_ours = |key: &&String| KEYS.contains(&key.as_str()) || key.starts_with(annotation::OWN_PREFIX);
     let ours: BTreeMap<_, _> = annotations.keys().filter(is_ours).map(|key| (key, Value::Null)).collect();
     (!ours.is_empty()).then(|| json!({"metadata": {"annotations": ours}}))
 }

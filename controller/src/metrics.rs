@@ -206,7 +206,11 @@ impl Default for Metrics {
             r.register_with_unit(name, help, Unit::Seconds, histogram.clone());
         };
         seconds("nb_transaction", "Round trip of a transaction", &metrics.transaction_seconds);
-        seconds("pod_to_nb", "Time from the watch event of a pod to its committed port", &metrics.pod_seconds);
+        seconds(
+            "pod_to_nb",
+            "Time from the watch event of a pod to its committed port",
+            &metrics.pod_seconds,
+        );
         seconds("annotation", "Writing an annotation", &metrics.annotation_seconds);
         metrics.registry = Arc::new(r);
         metrics

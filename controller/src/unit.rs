@@ -21,9 +21,9 @@ pub enum Unit {
     PolicyNamespace(String),
     /// A network policy's port group, ACLs and the address sets of its peers.
     Policy(NamespacedName),
-    /// The same of a virtual network's policies, by network and namespace.
+    /// The default-deny port groups of a virtual network's policies, by network and namespace.
     MultiPolicyNamespace(NamespacedName, String),
-    /// The same of a policy of a virtual network, by network and policy.
+    /// The port group, ACLs and address sets of one policy of a virtual network, by network and policy.
     MultiPolicy(NamespacedName, NamespacedName),
     /// A pod's ports and their memberships.
     Pod(NamespacedName),

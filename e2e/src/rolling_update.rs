@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use api::admin::{Protocol, ServiceTraffic};
+use api::admin::{CachedProtocol, ServiceTraffic};
 
 use crate::demo::Pods;
 use crate::demo::echoes::{self, Echo, Service};
@@ -64,7 +64,7 @@ pub(crate) fn check(bed: &Bed, checks: &mut Checks) -> Result<()> {
         thread::sleep(PAUSE);
     }
     if bed.config().datapath != Datapath::Ovs {
-        for protocol in [Protocol::Tcp, Protocol::Udp] {
+        for protocol in [CachedProtocol::Tcp, CachedProtocol::Udp] {
             let what = format!("slipctl services shows the {protocol} connection to the backend that stays");
             checks.check(what, soon_shown(bed, protocol, address, stays.0).map_err(|e| format!("{e:#}")));
         }
@@ -84,7 +84,7 @@ fn start(bed: &Bed, place: &Place, address: IpAddr, more: &[&str]) -> Result<Chi
 }
 
 /// [`shown`], as soon as it shows it: within [`LEARNED`].
-fn soon_shown(bed: &Bed, protocol: Protocol, address: IpAddr, backend: IpAddr) -> Result<String> {
+fn soon_shown(bed: &Bed, protocol: CachedProtocol, address: IpAddr, backend: IpAddr) -> Result<String> {
     let started = Instant::now();
     loop {
         match shown(bed, protocol, address, backend) {
@@ -99,7 +99,7 @@ fn soon_shown(bed: &Bed, protocol: Protocol, address: IpAddr, backend: IpAddr) -
 }
 
 /// What slipctl on the clients' node shows of the service.
-fn shown(bed: &Bed, protocol: Protocol, address: IpAddr, backend: IpAddr) -> Result<String> {
+fn shown(bed: &Bed, protocol: CachedProtocol, address: IpAddr, backend: IpAddr) -> Result<String> {
     let services: Vec<ServiceTraffic> = bed.agent("n1").slipctl_json(&["services"])?;
     let front = SocketAddr::new(address, PORT).to_string();
     let of = |s: &&ServiceTraffic| {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use api::admin::{Amount, Protocol, ServiceTraffic};
+use api::admin::{Amount, CachedProtocol, ServiceTraffic};
 use serde_json::{Value, json};
 
 use crate::demo::echoes::PORT;
@@ -125,7 +125,7 @@ fn shown(bed: &Bed, way: &Way, answers: u64) -> Result<()> {
     let services: Vec<ServiceTraffic> = bed.agent(node).slipctl_json(&["services"])?;
     let cluster_ip = SocketAddr::new(way.to, way.port).to_string();
     let addresses = [cluster_ip, format!("node port {}", way.port)];
-    let of = services.iter().filter(|s| s.protocol == Protocol::Udp && addresses.contains(&s.address));
+    let of = services.iter().filter(|s| s.protocol == CachedProtocol::Udp && addresses.contains(&s.address));
     let mut backends =
         of.filter(|s| s.service.starts_with("shop/way-")).flat_map(|service| &service.backends);
     let most = |amount: Amount| amount.packets > answers / 2;

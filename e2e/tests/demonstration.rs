@@ -1,4 +1,4 @@
-//! See `e2e/src/demonstration.rs`.
+//! Test program of suite `demonstration`: the demonstration's table as a test. Code in `e2e/src/demonstration.rs`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! See `e2e/src/fault_injection`.
+//! Test program of suite `fault_injection`: bad input and missing services. Code in `e2e/src/fault_injection`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! See `e2e/src/flow_cache_equivalence`.
+//! Test program of suite `flow_cache_equivalence`: the flow cache against OVS, byte by byte. Code in `e2e/src/flow_cache_equivalence`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! See `e2e/src/flow_cache_invariants`.
+//! Test program of suite `flow_cache_invariants`: never more than OVS allows. Code in `e2e/src/flow_cache_invariants`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! See `e2e/src/instruction_count`.
+//! Test program of suite `instruction_count`: instructions of a round trip by path. Code in `e2e/src/instruction_count`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! See `e2e/src/kernel_datapath`.
+//! Test program of suite `kernel_datapath`: a cluster on OVS's kernel module. Code in `e2e/src/kernel_datapath`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! See `e2e/src/node_lifecycle`.
+//! Test program of suite `node_lifecycle`: restarts, crashes, drain, reboot, full disks. Code in `e2e/src/node_lifecycle`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! See `e2e/src/ovn_kubernetes_parity`.
+//! Test program of suite `ovn_kubernetes_parity`: rows against those of ovn-kubernetes. Code in `e2e/src/ovn_kubernetes_parity`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! See `e2e/src/scale`.
+//! Test program of suite `scale`: many simulated nodes and pods on one control plane. Code in `e2e/src/scale`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! See `e2e/src/scoped_changes`.
+//! Test program of suite `scoped_changes`: scopes cover every flow that a change concerns. Code in `e2e/src/scoped_changes`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! See `e2e/src/service_matrix`.
+//! Test program of suite `service_matrix`: who reaches what by which address of a service. Code in `e2e/src/service_matrix`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! See `e2e/src/supervision`.
+//! Test program of suite `supervision`: every task of agent and controller is ended in turn. Code in `e2e/src/supervision`.
 
 use std::process::ExitCode;
 

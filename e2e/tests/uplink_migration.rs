@@ -1,4 +1,4 @@
-//! See `e2e/src/uplink_migration`.
+//! Test program of suite `uplink_migration`: changes of a machine's uplink, and the way back. Code in `e2e/src/uplink_migration`.
 
 use std::process::ExitCode;
 

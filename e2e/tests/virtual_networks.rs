@@ -1,4 +1,4 @@
-//! See `e2e/src/virtual_networks`.
+//! Test program of suite `virtual_networks`: pods with several interfaces. Code in `e2e/src/virtual_networks`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The command line.
+//! Command line of `slipstream-entrypoint`: the role of a container.
 
 use std::process::ExitCode;
 

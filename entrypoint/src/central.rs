@@ -276,11 +276,7 @@ impl Member {
             if !self.waits_in_vain(places, database) {
                 return Ok(());
             }
-            say(format_args!(
-                "{}: no cluster member found; recreating {}",
-                database.name(),
-                path.display()
-            ));
+            say(format_args!("{}: no cluster member found; recreating {}", database.name(), path.display()));
             fs::remove_file(&path).map_err(|source| Error::File {
                 action: "remove",
                 path: path.clone(),

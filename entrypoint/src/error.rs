@@ -19,7 +19,7 @@ pub enum Error {
     Wrong {
         /// Name of the variable.
         name: &'static str,
-        /// Its value.
+        /// Value of the variable.
         value: String,
         /// What is wrong with it.
         problem: String,
@@ -87,7 +87,7 @@ pub enum Error {
     System {
         /// The call.
         call: &'static str,
-        /// Its error.
+        /// Error of the call.
         source: nix::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! `slipstream-entrypoint ROLE`. See its `--help`.
+//! The executable `slipstream-entrypoint ROLE`: the first process of each container.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

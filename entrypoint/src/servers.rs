@@ -11,11 +11,11 @@ pub enum Database {
     Sb,
 }
 
-/// Both, in the order in which they are started.
+/// Both databases, in the order in which they are started.
 pub const DATABASES: [Database; 2] = [Database::Nb, Database::Sb];
 
 impl Database {
-    /// As files and sockets have it.
+    /// Short name of the database, as files and sockets have it.
     #[must_use]
     pub fn short(self) -> &'static str {
         match self {
@@ -95,7 +95,7 @@ impl Servers {
         self.0.len() > 1
     }
 
-    /// Those other than `own`.
+    /// Servers other than `own`.
     pub fn others(&self, own: IpAddr) -> impl Iterator<Item = IpAddr> {
         self.0.iter().copied().filter(move |address| *address != own)
     }

@@ -112,7 +112,7 @@ impl Group {
         self.run_and_look(|| None)
     }
 
-    /// As [`Self::run`]; about every second `look` may name a program that is to be started anew.
+    /// Does what [`Self::run`] does; about every second `look` may name a program that is to be restarted.
     #[must_use]
     pub fn run_and_look(mut self, mut look: impl FnMut() -> Option<&'static str>) -> ExitCode {
         loop {

@@ -1,4 +1,4 @@
-//! Command line of the node agent.
+//! Command line of the node agent and its verbs; flags are in [`crate::config`].
 
 use clap::{Parser, Subcommand};
 

@@ -22,7 +22,7 @@ pub struct Image {
     pub layers: Vec<Rc<Layer>>,
     /// The `config` object of the image's configuration.
     pub config: Value,
-    /// Its names, each with a tag.
+    /// Names of the image, each with a tag.
     pub names: Vec<String>,
     /// When it was made (RFC 3339), if that is to be said.
     pub created: Option<String>,
@@ -114,7 +114,7 @@ impl<W: Write> Archive<W> {
     }
 }
 
-/// This machine's architecture as Go, and so the specification, names it.
+/// The machine's architecture as Go, and so the specification, names it.
 ///
 /// # Errors
 /// No images are made for it.

@@ -9,11 +9,11 @@ use anyhow::{Context, Result, bail};
 /// A package as its control file describes it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Package {
-    /// Its name.
+    /// Name of the package.
     pub name: String,
-    /// Its version.
+    /// Version of the package.
     pub version: String,
-    /// Its architecture.
+    /// Architecture of the package.
     pub architecture: String,
     /// The whole control file.
     pub control: String,

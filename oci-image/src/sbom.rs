@@ -46,7 +46,7 @@ pub fn crates(text: &str) -> Result<Vec<Crate>> {
 pub struct Subject<'a> {
     /// Name of the image.
     pub name: &'a str,
-    /// Its version.
+    /// Version of the subject.
     pub version: &'a str,
     /// Time of the commit, RFC 3339.
     pub created: &'a str,

@@ -31,7 +31,7 @@ pub(crate) struct Connection {
 pub(crate) enum Event {
     /// A message came.
     Message(Bytes),
-    /// Nothing was heard for a probe interval: the caller should send an echo request.
+    /// No message came for a probe interval: the caller should send an echo request.
     Idle,
 }
 

@@ -57,7 +57,7 @@ pub enum Error {
         /// Explanation by the server.
         details: String,
     },
-    /// This client already holds or waits for the lock.
+    /// The client already holds or waits for the lock of this name.
     #[error("lock {0:?} was already requested by this client")]
     LockInUse(String),
     /// The peer sent something that is not OVSDB.

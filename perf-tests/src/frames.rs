@@ -16,7 +16,7 @@ pub(crate) fn udp(macs: Macs, from: End, to: End, ttl: u8, payload: usize) -> Ve
     bytes
 }
 
-/// As OVN has it: one option of 4 bytes with the ports' keys; not to be fragmented, without a UDP checksum.
+/// A Geneve frame as OVN makes it: one option of 4 bytes with the ports' keys; not to be fragmented, without a UDP checksum.
 pub(crate) fn geneve(macs: Macs, nodes: ([u8; 4], [u8; 4]), vni: u8, keys: [u8; 4], inner: &[u8]) -> Vec<u8> {
     let mut payload = vec![2, 0x40, 0x65, 0x58, 0, 0, vni, 0, 0x01, 0x02, 0x80, 0x01];
     payload.extend(keys);

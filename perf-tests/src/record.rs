@@ -22,7 +22,7 @@ pub(crate) struct Series {
 pub(crate) struct Goal {
     /// The figure that is bounded.
     pub figure: Figure,
-    /// It must be below this, in the series' unit.
+    /// Bound that the figure must stay below, in the series' unit.
     pub below: f64,
 }
 

@@ -1,4 +1,4 @@
-//! Command line.
+//! Command line of `slipctl`: verbs, flags and their defaults.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -95,7 +95,7 @@ fn shown() -> Value {
     json!({"service": "shop/web", "wanted": "ebpf", "temporary": false, "path": "ebpf", "reason": "", "addresses": []})
 }
 
-/// Of a service without traffic.
+/// Answers of an agent whose service has no traffic.
 fn quiet(resource: &str, _: &Value) -> (u16, Value) {
     let mut reply = shown();
     if resource == "/v1/services/totals" {

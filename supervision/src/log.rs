@@ -57,7 +57,7 @@ pub enum LogError {
     /// The file cannot be opened.
     #[error("--logfile {path}: {source}")]
     File {
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
         /// Error of the file system.
         source: std::io::Error,

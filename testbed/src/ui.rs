@@ -1,4 +1,4 @@
-//! What the test bed says to the person before it.
+//! Messages of the test bed on the terminal.
 
 use std::fmt;
 #[cfg(not(test))]

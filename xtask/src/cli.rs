@@ -27,7 +27,7 @@ enum Verb {
         #[arg(long)]
         check: bool,
     },
-    /// Formatting, clippy, dependency directions and file rules.
+    /// Formatting, clippy, dependency directions, file rules and doc comments.
     Lint,
     /// Run every test, from unit tests to whole clusters. Ends with one line that counts them.
     Test(test::Args),

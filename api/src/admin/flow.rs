@@ -1,4 +1,4 @@
-//! Cached flows.
+//! Entries of the flow cache as the admin socket shows them.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 /// A protocol that the flow cache supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Protocol {
+pub enum CachedProtocol {
     /// TCP, protocol number 6.
     Tcp,
     /// UDP, protocol number 17.
     Udp,
 }
 
-impl Protocol {
+impl CachedProtocol {
     /// Protocol number in the IP header (IANA).
     pub const fn number(self) -> u8 {
         match self {
@@ -43,13 +43,13 @@ impl Protocol {
     }
 }
 
-impl fmt::Display for Protocol {
+impl fmt::Display for CachedProtocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Protocol {
+impl FromStr for CachedProtocol {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -66,7 +66,7 @@ impl FromStr for Protocol {
 #[serde(rename_all = "camelCase")]
 pub struct FlowSpec {
     /// Protocol.
-    pub protocol: Protocol,
+    pub protocol: CachedProtocol,
     /// Source address and port.
     pub source: SocketAddr,
     /// Destination address and port.
@@ -117,7 +117,7 @@ mod tests {
             let flow = FlowSpec::parse(words[0], words[1], words[2]).unwrap();
             assert_eq!(flow.to_string(), words.join(" "));
         }
-        assert_eq!("TCP".parse::<Protocol>().unwrap().number(), 6);
+        assert_eq!("TCP".parse::<CachedProtocol>().unwrap().number(), 6);
     }
 
     #[test]

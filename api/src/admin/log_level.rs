@@ -15,6 +15,6 @@ pub struct LogLevelRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LogLevel {
-    /// As of [`LogLevelRequest::level`].
+    /// Level or directives in force, in the form of [`LogLevelRequest::level`].
     pub level: String,
 }

@@ -18,7 +18,7 @@ mod services;
 pub use audit::{AuditReply, AuditRequest, Audited, Outcome, Verdict};
 pub use counters::{Amount, ByPath, Counters, EndpointCounters, InterfaceCounters, TunnelCounters, share};
 pub use flow::{Action, DEFAULT_FLOWS, Flow, FlowsRequest, Translated, TunnelEnd};
-pub use flow_spec::{FlowSpec, Protocol};
+pub use flow_spec::{CachedProtocol, FlowSpec};
 pub use log_level::{LogLevel, LogLevelRequest};
 pub use path::{
     Cache, EndpointStatus, GateStatus, MonitorHealth, NodePath, Path, PathStatus, Status as CacheStatus,

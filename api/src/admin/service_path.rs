@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Amount, Path, PathStatus, Protocol};
+use super::{Amount, CachedProtocol, Path, PathStatus};
 
 /// Asks for the path of a service, or sets it. The response is a [`ServicePath`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,7 +29,7 @@ pub struct ServicePath {
     pub service: String,
     /// What was asked for; `ebpf` if nothing was.
     pub wanted: Path,
-    /// It was asked for a while.
+    /// True if the requested path ends by itself after some time.
     pub temporary: bool,
     /// The path now and the reason for it.
     #[serde(flatten)]
@@ -66,7 +66,7 @@ pub struct BackendTotals {
     /// Name of the port; empty if the service's only port has none.
     pub port: String,
     /// Protocol.
-    pub protocol: Protocol,
+    pub protocol: CachedProtocol,
     /// Address and port of the backend.
     pub address: SocketAddr,
     /// By the flow cache.

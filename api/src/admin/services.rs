@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Amount, Path, Protocol};
+use super::{Amount, CachedProtocol, Path};
 
 /// One address of a service port, with the backends to which the flow cache carries its connections.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,7 +15,7 @@ pub struct ServiceTraffic {
     /// Name of the port; empty if the service's only port has none.
     pub port: String,
     /// Protocol.
-    pub protocol: Protocol,
+    pub protocol: CachedProtocol,
     /// Address and port, or `node port N`.
     pub address: String,
     /// The path of the entries that this is about. With `ovs` they carry nothing, and count what OVS carries: the service is kept off

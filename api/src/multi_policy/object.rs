@@ -14,7 +14,7 @@ use crate::resource::namespaced_resource;
 pub struct MultiNetworkPolicy {
     /// Namespace, name, the annotation and so on.
     pub metadata: ObjectMeta,
-    /// That of a NetworkPolicy.
+    /// Specification of the policy, in the schema of NetworkPolicy.
     #[serde(default)]
     pub spec: Value,
 }

@@ -34,7 +34,7 @@ pub const PLUGIN: &str = "slipstream-cni";
 pub enum Definition {
     /// A virtual network, always with its namespace.
     Network(NetworkRef),
-    /// It is of our plugin and cannot be used, or cannot be read at all: why.
+    /// Definition for Slipstream that cannot be used or read, with the reason.
     Unusable(String),
     /// Another plugin's, or one whose configuration is a file on the nodes.
     Foreign,

@@ -16,9 +16,9 @@ pub struct NetworkStatus {
     pub name: String,
     /// Name of the interface inside the pod.
     pub interface: String,
-    /// Its addresses, without prefix lengths.
+    /// Addresses of the interface, without prefix lengths.
     pub ips: Vec<IpAddr>,
-    /// Its hardware address.
+    /// MAC address of the interface.
     pub mac: String,
     /// Whether it is the cluster's network, whose address is the pod's.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -125,7 +125,9 @@ fn source_ranges(spec: &core::ServiceSpec, problems: &mut Problems) -> (Vec<IpNe
         match text.trim().parse::<IpNet>() {
             Ok(net) => found.push(net.trunc()),
             Err(_) => {
-                let problem = format!("`{text}` is not a CIDR such as 192.0.2.0/24; the entry is ignored and admits no source");
+                let problem = format!(
+                    "`{text}` is not a CIDR such as 192.0.2.0/24; the entry is ignored and admits no source"
+                );
                 problems.add(format!("spec.loadBalancerSourceRanges[{i}]"), problem);
                 unreadable = true;
             }

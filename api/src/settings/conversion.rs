@@ -9,7 +9,7 @@ pub(super) enum Converted {
     Value(String),
     /// To be left out, and why.
     Skip(String),
-    /// It cannot be taken: what would be right.
+    /// The value has no equivalent; the text says what would be valid.
     Wrong(String),
 }
 

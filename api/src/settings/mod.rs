@@ -98,7 +98,7 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Those of the process.
+    /// Sources of settings of this process.
     #[must_use]
     pub fn of_process() -> Self {
         let text =

@@ -14,11 +14,11 @@ pub enum Program {
 /// What an old word is to a program.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Meaning {
-    /// This flag.
+    /// The word means this flag.
     Flag(&'static str),
-    /// This flag, with a value in another form.
+    /// The word means this flag, with the value in another form.
     Converted(&'static str, fn(&str) -> Converted),
-    /// Nothing, and why nothing is lost by it.
+    /// The word is ignored; the text says why nothing is lost by it.
     Nothing(&'static str),
     /// Something that this program does not do; what to do in its place.
     Refused(&'static str),
@@ -44,7 +44,7 @@ impl Meanings {
         Self { controller: Nothing("it is the agents'"), agent: meaning }
     }
 
-    /// That of a program.
+    /// Meaning of the word for `program`.
     pub(super) const fn of(&self, program: Program) -> Meaning {
         match program {
             Program::Controller => self.controller,
@@ -67,7 +67,7 @@ pub(super) enum Form {
 /// An old flag.
 #[derive(Debug)]
 pub struct Word {
-    /// Its name, without dashes.
+    /// Name of the flag, without dashes.
     pub name: &'static str,
     pub(super) form: Form,
     pub(super) meanings: Meanings,

@@ -140,7 +140,7 @@ struct Pool {
     grants: HashMap<Owner, Grant>,
     /// Addresses that claims keep.
     kept: HashMap<IpAddr, NamespacedName>,
-    /// The same by claim.
+    /// Addresses kept, by claim.
     claims: HashMap<NamespacedName, Vec<IpAddr>>,
 }
 

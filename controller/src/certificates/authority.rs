@@ -52,7 +52,7 @@ impl Authority {
         Ok(Self { certificate: pair.certificate.clone(), issuer })
     }
 
-    /// Its own certificate.
+    /// Certificate of the authority itself, as PEM.
     pub(super) fn certificate(&self) -> &str {
         &self.certificate
     }

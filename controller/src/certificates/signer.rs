@@ -118,7 +118,7 @@ fn is_open(request: &CertificateSigningRequest) -> bool {
 /// Why a request is not granted.
 #[derive(Debug)]
 enum Refusal {
-    /// It never will be.
+    /// The request will never be signed, for this reason.
     Never(String),
     /// The node has not said yet which chassis it is.
     NotYet(String),

@@ -1,4 +1,4 @@
-//! Whether this process may write.
+//! Whether this controller may write to the database: leader election and the database's lock.
 
 use ovsdb_client::{Client, Error, Lock};
 use tokio::sync::watch;

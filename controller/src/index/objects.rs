@@ -31,7 +31,7 @@ pub struct Node {
     pub gateway_unknown: bool,
     /// All addresses of the host, with prefix length.
     pub host_cidrs: Vec<IpNet>,
-    /// Its OVS segments packets in the userspace datapath ([`api::annotation::USERSPACE_TSO`]).
+    /// The node's OVS segments packets in the userspace datapath ([`api::annotation::USERSPACE_TSO`]).
     pub userspace_tso: bool,
     pub labels: BTreeMap<String, String>,
 }
@@ -52,7 +52,7 @@ impl Node {
 
     /// The zone that the node is in (label `topology.kubernetes.io/zone`).
     pub fn zone(&self) -> Option<&str> {
-        self.labels.get("topology.kubernetes.io/zone").map(String::as_str)
+        self.labels.get(api::annotation::TOPOLOGY_ZONE).map(String::as_str)
     }
 }
 

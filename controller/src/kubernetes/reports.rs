@@ -48,7 +48,7 @@ pub trait Report: Debug + Clone + Send + 'static {
 struct Waiting<R> {
     report: R,
     at: Instant,
-    /// Its failure has been told.
+    /// True after the failure of this report has been told.
     told: bool,
 }
 

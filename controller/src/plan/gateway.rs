@@ -18,8 +18,8 @@ use crate::index::Node;
 const SNAT_PORTS: &str = "32768-60999";
 /// Priority of the policies that send packets for the node's own addresses to its management port.
 pub const OWN_NODE_PRIORITY: i64 = 1004;
-/// Key of `external_ids` that marks the route to the masquerade range.
-pub const MASQUERADE_MARK: &str = "k8s.ovn.org/node-masquerade-subnet";
+/// Key of `external_ids` that marks the route to the masquerade range: ovn-kubernetes takes the key of the annotation.
+pub const MASQUERADE_MARK: &str = api::annotation::NODE_MASQUERADE_SUBNET;
 
 /// Adds the gateway half of a node, once the node agent has reported chassis and gateway configuration.
 pub fn items(node: &Node, config: &Config, items: &mut Vec<Item>) {

@@ -28,11 +28,11 @@ struct SetChange {
 /// The state of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// It is there.
+    /// The row exists, with this UUID.
     Present(Uuid),
-    /// It is to be inserted.
+    /// The row is to be inserted.
     Insert,
-    /// It cannot exist: it is not wanted, or no row that would hold it is there yet.
+    /// The row cannot exist: it is not wanted, or no row that would hold it is there yet.
     Absent,
 }
 
@@ -192,7 +192,7 @@ pub struct Differ<'a> {
 }
 
 impl<'a> Differ<'a> {
-    /// Nothing has been compared yet.
+    /// A new comparison, with an empty result.
     pub fn new(desired: &'a Desired, observed: &'a ReplicaView<'a>, barred: &'a BTreeSet<RowKey>) -> Self {
         Self {
             desired,

@@ -8,7 +8,7 @@ use super::{Effects, ObjectRef, Patch, State};
 /// Result of an object's patch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Annotated {
-    /// It is written; the object's UID.
+    /// The annotation is written; the object's UID.
     Written(String),
     /// The object is gone.
     Gone(String),

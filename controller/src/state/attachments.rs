@@ -103,7 +103,7 @@ pub(super) fn iface_list(attachments: &[Attached], state: &State) -> String {
 struct One {
     attached: Attached,
     owner: Owner,
-    /// It had nothing before.
+    /// The pod had no address on this interface before.
     is_new: bool,
     claim: Option<Used>,
 }

@@ -51,14 +51,14 @@ pub enum Watched<T, K> {
     Apply(T),
     /// The object is gone.
     Delete(K),
-    /// These are all objects of the kind.
+    /// Complete list of the objects of the kind; it replaces what is known.
     Reset(Vec<T>),
 }
 
 /// A Kubernetes object, as events and messages name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectRef {
-    /// As in its manifest: `Node`, `Pod`, `Service`, ..
+    /// Kind as in a manifest: `Node`, `Pod`, `Service`, ..
     pub kind: &'static str,
     pub namespace: Option<String>,
     pub name: String,
@@ -117,13 +117,13 @@ pub enum NoticeKind {
     Conflict,
     /// The northbound database refuses its rows.
     Refused,
-    /// Its name in the database would be the name of something else.
+    /// The object's name in the database would be the name of something else.
     NameConflict,
     /// A node claims what another node has.
     NodeConflict,
     /// A service's address cannot be served.
     Address,
-    /// Its annotation cannot be written.
+    /// An annotation of the object cannot be written.
     NotWritten,
     /// A virtual network that a pod asks for is not there, or does not give it what it asks for.
     Network,
@@ -251,7 +251,7 @@ pub struct State {
     waiting: waiting::Waiting,
     /// Ports found at start whose pods have not been seen yet.
     found_ports: Vec<FoundPort>,
-    /// The same on virtual networks.
+    /// Ports of pods on virtual networks found in the database at start, until pods are listed.
     found_attachments: Vec<FoundAttachment>,
     /// Annotations on their way, by the object's UID.
     annotating: HashMap<String, annotating::Underway>,

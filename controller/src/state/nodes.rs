@@ -159,7 +159,10 @@ impl State {
                 ),
                 (
                     owner_object,
-                    format!("node {owner}: {claim} is also claimed by node {}; node {owner} keeps it", seen.name),
+                    format!(
+                        "node {owner}: {claim} is also claimed by node {}; node {owner} keeps it",
+                        seen.name
+                    ),
                 ),
             ] {
                 effects.notices.push(Notice { kind: NoticeKind::NodeConflict, object: Some(on), message });

@@ -366,7 +366,10 @@ fn an_active_network_stays_as_it_was_when_its_object_becomes_wrong() {
     assert_eq!(effects.notices[0].kind, NoticeKind::Malformed);
     assert!(effects.dirty.is_empty());
     let report = report(&mut state, "blue");
-    assert!(condition(&report, "Ready").2.ends_with("the previous configuration stays in force"), "{report:?}");
+    assert!(
+        condition(&report, "Ready").2.ends_with("the previous configuration stays in force"),
+        "{report:?}"
+    );
     assert_eq!(addresses(&state, "a").len(), 1);
 }
 

@@ -229,7 +229,7 @@ impl Replica {
         }
     }
 
-    /// Its log so far.
+    /// Log of the replica so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! What the demonstration tries, and the expected results.
+//! Connections that the demonstration tries, with the expected results.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;

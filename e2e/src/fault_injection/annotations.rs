@@ -1,4 +1,4 @@
-//! Annotations that another client has overwritten.
+//! Faults of suite `fault_injection`: annotations that another client has overwritten.
 
 use anyhow::{Result, ensure};
 

@@ -1,4 +1,4 @@
-//! More pods than addresses.
+//! Faults of suite `fault_injection`: more pods than addresses.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Databases that are down for a while.
+//! Faults of suite `fault_injection`: databases that are down for a while.
 
 use std::thread;
 use std::time::Duration;

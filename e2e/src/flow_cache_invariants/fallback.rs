@@ -1,4 +1,4 @@
-//! The fallback table (section 6 of the design), as far as it is not about services: each condition is forced, traffic goes
+//! The conditions under which packets fall back to OVS (docs/datapath.md), as far as they are not about services: each condition is forced, traffic goes
 //! on, and the status tells the path with its reason. And what ends when the condition ends.
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the caller says of clusters.
+//! Settings of a suite's clusters, from command line and environment.
 
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};

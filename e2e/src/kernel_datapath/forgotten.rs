@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use api::admin::{Flow, Protocol};
+use api::admin::{CachedProtocol, Flow};
 
 use crate::demo::Pods;
 use crate::demo::echoes::{self, Echo, PORT, Service};
@@ -123,7 +123,7 @@ fn entries(bed: &Bed) -> Result<Entries> {
         let is_one = |f: &&Flow| f.valid && f.flow.protocol == protocol && f.flow.destination.port() == port;
         flows.iter().find(is_one).map(|flow| flow.age_ms)
     };
-    Ok(Entries { to_service: age(SERVICE, Protocol::Udp), beside: age(PORT, Protocol::Tcp) })
+    Ok(Entries { to_service: age(SERVICE, CachedProtocol::Udp), beside: age(PORT, CachedProtocol::Tcp) })
 }
 
 fn conntrack(bed: &Bed, args: &[&str]) -> Result<()> {

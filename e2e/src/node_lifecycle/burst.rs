@@ -1,4 +1,4 @@
-//! Many pods at once on one node.
+//! Trial of suite `node_lifecycle`: many pods at once on one node.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;

@@ -1,4 +1,4 @@
-//! The runtime's configuration and our executable, broken by hand.
+//! Trial of suite `node_lifecycle`: the runtime's CNI configuration and our executable, broken by hand.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! A node drained, deleted, and registered again.
+//! Trial of suite `node_lifecycle`: a node is drained, deleted, and registered again.
 
 use std::time::{Duration, Instant};
 

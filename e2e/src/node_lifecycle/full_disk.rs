@@ -1,4 +1,4 @@
-//! Disks without room.
+//! Trial of suite `node_lifecycle`: the disks of a node, or of a database, have no room.
 
 use std::fs;
 

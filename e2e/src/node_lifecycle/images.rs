@@ -1,4 +1,4 @@
-//! An image that is not there.
+//! Trial of suite `node_lifecycle`: a pod's image is not on its node.
 
 use anyhow::{Result, ensure};
 

@@ -1,4 +1,4 @@
-//! kubelet and containerd restarted while pods run.
+//! Trial of suite `node_lifecycle`: kubelet and containerd are restarted while pods run.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A kubelet of another version than the API server.
+//! Trial of suite `node_lifecycle`: a kubelet of another version than the API server.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -1,4 +1,4 @@
-//! A pod that the kubelet has from a file.
+//! Trial of suite `node_lifecycle`: a pod that the kubelet has from a file.
 
 use std::fs;
 use std::time::Instant;

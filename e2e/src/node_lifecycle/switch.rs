@@ -1,4 +1,4 @@
-//! ovn-controller and vswitchd killed while pods run.
+//! Trial of suite `node_lifecycle`: ovn-controller and ovs-vswitchd are killed while pods run.
 
 use std::thread;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The northbound database is lost, and comes back empty.
+//! Part of suite `scale`: the northbound database is lost, and comes back empty.
 
 use std::fs;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! The parts on one control plane full of objects.
+//! Parts of suite `scale` that share one control plane full of objects.
 
 use std::time::{Duration, Instant};
 

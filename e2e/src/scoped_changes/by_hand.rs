@@ -1,4 +1,4 @@
-//! Random changes of the northbound database.
+//! Random changes of the northbound database, as if made by hand.
 
 use anyhow::Result;
 use testbed::cluster::Bed;

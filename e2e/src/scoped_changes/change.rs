@@ -1,4 +1,4 @@
-//! One change, and what undoes it.
+//! A change of suite `scoped_changes`, and what undoes it.
 
 use anyhow::Result;
 use testbed::cluster::Bed;

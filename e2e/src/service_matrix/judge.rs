@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use api::admin::{Flow, Protocol};
+use api::admin::{CachedProtocol, Flow};
 use testbed::tools::Answer;
 use testbed::tools::survey::{Outcome, Talk};
 
@@ -130,7 +130,7 @@ impl Carried {
         let matches = |end: SocketAddr, ip: IpAddr, port: Option<u16>| {
             end.ip() == ip && port.is_none_or(|port| end.port() == port)
         };
-        let of_protocol = |flow: &&Flow| (flow.flow.protocol == Protocol::Udp) == udp;
+        let of_protocol = |flow: &&Flow| (flow.flow.protocol == CachedProtocol::Udp) == udp;
         let there = flows.iter().filter(of_protocol).filter(|flow| {
             let (source, destination) = translated(flow);
             matches(flow.flow.source, leg.before.source, before)

@@ -15,7 +15,7 @@ const SETTINGS: [(&str, &str); 2] = [("system-id", "another"), ("ovn-bridge-mapp
 /// A configuration that the container runtime takes before ours.
 const CONFIGURATION: &str = "/etc/cni/net.d/05-another.conf";
 /// The condition that tells of it.
-const CONDITION: &str = "slipstream.dev/CNIConfigurationInUse";
+const CONDITION: &str = api::annotation::CNI_CONFIGURATION_IN_USE;
 
 /// Settings of ovn-controller that another program changes are restored.
 pub(super) fn settings(bed: &Bed, node: &str) -> Result<String> {

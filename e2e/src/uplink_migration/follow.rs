@@ -1,4 +1,4 @@
-//! What the kernel has changes, and the gateway follows.
+//! Trials of suite `uplink_migration`: the kernel's addresses and routes change, and the gateway follows.
 
 use std::time::{Duration, Instant};
 

@@ -42,7 +42,11 @@ const SCENES: &[Scene] = &[
     ("address", "another address of the node is followed", follow::address),
     ("flush", "nftables, rules and routes that somebody flushed come back", taken::flushed),
     ("pair", "an address of a keepalived pair comes and goes, and is nobody's own", pair::keepalived),
-    ("watchdog", "a node that loses the API server by the take-over gets its network back", watchdog::run),
+    (
+        "watchdog",
+        "a node that loses the API server by the uplink migration gets its network back",
+        watchdog::run,
+    ),
     ("tunnels", "tunnel ends and lengths that cannot be are told", refused::tunnels),
     ("lease", "a leased address is refused with the reason, or kept", lease::run),
     ("late", "an address by advertisement that comes late is followed", follow::late),

@@ -44,7 +44,7 @@ fn takes_part(port: &Port, epoch: u32) -> Result<(), Reason> {
 pub struct Outside {
     /// A VLAN tag is held beside the packet.
     pub vlan: bool,
-    /// It is for this node's tunnel endpoint, see [`is_for_node`].
+    /// The packet is for this node's tunnel endpoint, see [`is_for_node`].
     pub ours: bool,
     /// The outer UDP checksum is 0.
     pub plain: bool,
@@ -85,11 +85,11 @@ pub fn is_for_node(mac: [u32; 2], destination: u32, config: &Config) -> bool {
 /// What comes next for a packet whose headers were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Its entry is looked for.
+    /// The packet's entry is looked for.
     Lookup,
-    /// It goes to OVS. Its connection begins or ends with it, see [`super::connection`].
+    /// The packet goes to OVS, and its connection begins or ends with it, see [`super::connection`].
     Change,
-    /// It goes to OVS.
+    /// The packet goes to OVS for this reason.
     Slow(Reason),
 }
 

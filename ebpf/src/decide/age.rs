@@ -29,7 +29,7 @@ pub const fn trusted(probing: u8, times: Times) -> u32 {
 /// What the age of an entry asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// Nothing: use the entry.
+    /// No refresh is due: use the entry.
     Fresh,
     /// Send this packet through OVS; the entry stays in use until it comes out, or until the grace is over.
     Probe,

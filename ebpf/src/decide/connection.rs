@@ -26,7 +26,7 @@ pub const fn teaches(flags: u8, gate: u32) -> bool {
     flags & (SYN | ACK | FIN | RST) == SYN | ACK && gate & GATE_TCP != 0
 }
 
-/// Does to the entries of a connection what a segment with SYN, FIN or RST does; whether that changed something. `out`: the segment comes
+/// Applies SYN, FIN or RST to the entries of the segment's connection. True if an entry changed. `out`: the segment comes
 /// out of OVS, and `key` is of the other direction, as that of its own is not known there.
 #[inline(always)]
 pub fn change<T: Tuple>(flows: &mut impl Flows<T>, key: &T, flags: u8, out: bool) -> bool {

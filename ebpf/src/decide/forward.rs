@@ -35,9 +35,9 @@ pub struct Facts {
 pub enum Decision<'a, T, R> {
     /// The entry carries it. `R` is what is known of the receiver.
     Forward(&'a mut Entry<T>, R),
-    /// It goes to OVS, as its service is kept off the cache: [`Reason::ServiceSlow`]. The entry counts it.
+    /// The packet goes to OVS, as its service is kept off the cache: [`Reason::ServiceSlow`]. The entry counts it.
     KeptOff(&'a mut Entry<T>),
-    /// It goes to OVS as it is. [`forgets`], [`is_urgent`] and [`is_noted`] say what else is to be done.
+    /// The packet goes to OVS unchanged. [`forgets`], [`is_urgent`] and [`is_noted`] say what else is to be done.
     Slow(Reason),
 }
 

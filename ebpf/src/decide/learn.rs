@@ -19,9 +19,9 @@ use crate::{
 /// What was learned from a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learned {
-    /// Nothing, and there is nothing to tell.
+    /// No entry was made, and there is nothing to tell.
     Nothing,
-    /// Nothing: the packet is none that the flow cache carries.
+    /// No entry was made: the packet is none that the flow cache carries.
     Unread,
     /// An entry was made.
     Entry,

@@ -23,7 +23,7 @@ pub const SHORTEST: u32 = 60;
 /// Where a packet in front of the XDP program comes from and leaves to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ends {
-    /// It comes out of a tunnel.
+    /// True for a packet that comes out of a tunnel.
     pub tunnel: bool,
     /// Bytes of the frame, with the outer headers that it came with.
     pub length: u32,

@@ -121,7 +121,7 @@ pub struct Config {
     pub note_age: u32,
     /// A slot whose note is younger than this is not used again.
     pub note_reuse: u32,
-    /// Nothing is learned when the agent has not been heard of for this time.
+    /// Nothing is learned after so many ticks without a heartbeat of the agent.
     pub heartbeat_limit: u32,
     /// New entries per CPU in one window of this budget …
     pub budget: u32,
@@ -161,11 +161,11 @@ const _: () = assert!(size_of::<Budget>() == 8);
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursors {
-    /// Of single IPv4 packets.
+    /// Slots used last for single IPv4 packets.
     pub single: [u32; 2],
-    /// Of IPv4 aggregates, in blocks.
+    /// Blocks of slots used last for IPv4 aggregates.
     pub block: [u32; 2],
-    /// Of IPv6 packets.
+    /// Slots used last for IPv6 packets.
     pub six: [u32; 2],
 }
 const _: () = assert!(size_of::<Cursors>() == 24);

@@ -135,9 +135,9 @@ reasons! {
         SourcePortChanged = 51 "source_port_changed",
         /// A packet came out of OVS that was not noted.
         NoteMissing = 52 "note_missing",
-        /// It entered OVS in an earlier epoch: nothing is learned from it.
+        /// The packet entered OVS in an earlier epoch: nothing is learned from it.
         NoteOldEpoch = 53 "note_old_epoch",
-        /// It was inside OVS for too long: nothing is learned from it.
+        /// The packet was inside OVS for longer than a note is valid: nothing is learned from it.
         NoteExpired = 54 "note_expired",
         /// Not noted: the packet has a priority of another program, where a tag would be.
         PriorityTaken = 55 "priority_taken",
@@ -179,9 +179,9 @@ reasons! {
         StrayMark = 73 "stray_mark",
         /// Not noted: packets of this port took too many notes on this CPU lately.
         PortBudget = 74 "port_budget",
-        /// Of the node, or on the uplink: a tunnel's packet that is not of OVN's Geneve over IPv4.
+        /// A tunnel's packet of the node, or on the uplink, that is not of OVN's Geneve over IPv4.
         TunnelPacket = 75 "tunnel_packet",
-        /// Of a service that is kept off the flow cache (`slipctl path service`): OVS has each of its packets.
+        /// Packet of a service that is kept off the flow cache (`slipctl path service`): OVS has each of its packets.
         ServiceSlow = 76 "service_slow",
         /// Something that concerns the entry has changed.
         ScopeChanged = 77 "scope_changed",

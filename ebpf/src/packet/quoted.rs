@@ -68,7 +68,7 @@ pub fn is_of4<P: Packet>(packet: &P, at: u32, tuple: &Tuple4, length: u32) -> bo
     same().unwrap_or(false)
 }
 
-/// As [`is_of4`], of IPv6.
+/// [`is_of4`] for IPv6.
 #[inline(always)]
 pub fn is_of6<P: Packet>(packet: &P, at: u32, tuple: &Tuple6, length: u32) -> bool {
     let same = || -> Option<bool> {

@@ -1,4 +1,4 @@
-//! How packets and bytes are counted.
+//! Counting of packets and bytes as they are on the wire.
 //!
 //! *Packets* are packets on the wire: an aggregate (GSO on the way out, GRO on the way in) counts as the segments it
 //! stands for.
@@ -34,7 +34,7 @@ pub struct Amount {
 }
 
 impl Amount {
-    /// These packets with `bytes` more in front of each.
+    /// Amount of the same packets with `bytes` more in front of each.
     #[inline(always)]
     #[must_use]
     pub const fn with_headers(self, bytes: u32) -> Self {

@@ -64,7 +64,7 @@ pub(super) extern "C" fn unquote4(raw: *mut __sk_buff, ip: u32) -> u32 {
     0
 }
 
-/// As [`unquote4`], of ICMPv6.
+/// [`unquote4`] for ICMPv6.
 #[inline(never)]
 #[unsafe(no_mangle)]
 pub(super) extern "C" fn unquote6(raw: *mut __sk_buff, ip: u32) -> u32 {
@@ -86,7 +86,7 @@ pub(super) extern "C" fn take_slot4(payer: u32, urgent: u32, segments: u32, now:
     note::take::<V4>(payer, urgent != 0, segments, now)
 }
 
-/// As [`take_slot4`], of an IPv6 packet, whose segments all have its flow label.
+/// [`take_slot4`] for an IPv6 packet, whose segments all have its flow label.
 #[inline(never)]
 #[unsafe(no_mangle)]
 pub(super) extern "C" fn take_slot6(payer: u32, urgent: u32, now: u32) -> u32 {

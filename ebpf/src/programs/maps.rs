@@ -92,7 +92,7 @@ pub(super) static SEEN: Array<u64> = Array::pinned(SEEN_SLOTS, 0);
 #[map]
 pub(super) static SCRATCH: PerCpuArray<Entry<Tuple4>> = PerCpuArray::pinned(1, 0);
 
-/// The same for IPv6.
+/// Room to build a value of an IPv6 flow in, as [`SCRATCH`] for IPv4.
 #[map]
 pub(super) static SCRATCH6: PerCpuArray<Entry<Tuple6>> = PerCpuArray::pinned(1, 0);
 

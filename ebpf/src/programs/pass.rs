@@ -1,4 +1,4 @@
-//! What stays the same for one packet on its way through a program, and what becomes of the packet.
+//! State of one packet on its way through a program ([`Pass`]), and its outcome.
 
 use ebpf::{
     decide::{Terms, forward},
@@ -48,7 +48,7 @@ impl Outcome {
     /// To OVS. It was not looked at, or not understood.
     pub(super) const UNREAD: Self = Self(-3);
 
-    /// It is on its way. `verdict`: what the program returns; none of those that are used is negative but `TC_ACT_UNSPEC`, and
+    /// The packet is on its way. `verdict`: what the program returns; none of those that are used is negative but `TC_ACT_UNSPEC`, and
     /// that is none of a packet on its way.
     #[inline(always)]
     pub(super) const fn done(verdict: i32) -> Self {
@@ -82,7 +82,7 @@ impl Slow {
         Self(reason.index() | urgent | miss | changes)
     }
 
-    /// The same. The verifier looks once at what comes behind, and not for each reason: see [`Skb::forget`].
+    /// Returns `self`. The verifier looks once at what comes behind, and not for each reason: see [`Skb::forget`].
     #[inline(always)]
     pub(super) fn forgotten(self, skb: &Skb) -> Self {
         Self(skb.forget(self.0))

@@ -44,7 +44,7 @@ pub(super) fn restore4(skb: &Skb, ip: u32) {
     }
 }
 
-/// As [`restore4`], of IPv6.
+/// [`restore4`] for IPv6.
 #[inline(always)]
 pub(super) fn restore6(skb: &Skb, ip: u32) {
     let Some(at) = quoted6(skb, ip) else { return };

@@ -53,7 +53,7 @@ pub(crate) struct Case {
     /// What is known of the receiver and the connection.
     pub(crate) receives: bool,
     pub(crate) is_open: bool,
-    /// Nothing that concerns the entry has changed; asked if the entry was not checked since the last change.
+    /// True if no change since the last check concerns the entry; asked if the entry was not checked since the last change.
     pub(crate) is_current: bool,
 }
 
@@ -63,7 +63,7 @@ impl Case {
         Terms { config, gate: *gate, epoch: *epoch, change: *change, now: *now }
     }
 
-    /// The same without a hold.
+    /// This case without a hold.
     pub(crate) fn without_hold(self) -> Self {
         Self { gate: self.gate & !GATE_HOLD, ..self }
     }

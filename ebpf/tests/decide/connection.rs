@@ -135,8 +135,8 @@ impl World {
         false
     }
 
-    /// Both directions came out of OVS in this epoch; this one's entry is of a packet that entered after the last SYN or RST, or was
-    /// in OVS then.
+    /// Checks that both directions came out of OVS in this epoch; this one's entry is of a packet that entered after the last SYN or RST,
+    /// or was in OVS then.
     fn check(&self, back: bool) {
         assert!(self.out.iter().all(Option::is_some), "fast before both directions came out in this epoch");
         let (key, _) = flow(back);

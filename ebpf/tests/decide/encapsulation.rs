@@ -12,7 +12,7 @@ fn bytes(header: &[u64; HEADER_WORDS]) -> Vec<u8> {
 }
 
 proptest! {
-    /// Of any header, with any fields: the packet's IPv4 checksum is right, and everything else is as OVS wrote it.
+    /// Whatever the header and the fields: the packet's IPv4 checksum is right, and everything else is as OVS wrote it.
     #[test]
     fn a_header_from_the_template_is_one_that_ovs_could_have_written(
         mut ovs in prop::array::uniform9(any::<u64>()), ecn in 0_u8..4, total in 58_u32..65_536,

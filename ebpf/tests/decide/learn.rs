@@ -269,7 +269,7 @@ proptest! {
         prop_assert_eq!(deadline(&terms(&always, 1, now), random), now);
     }
 
-    /// It is earlier than any that follows, and once.
+    /// The first deadline is earlier than any that follows, and comes once.
     #[test]
     fn the_first_deadline_is_after_a_quarter_of_the_time(
         now in any::<u32>(), random in any::<u32>(), slow in any::<bool>(), confirmed in 0_u32..2_000,

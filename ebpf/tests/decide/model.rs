@@ -58,9 +58,9 @@ enum Event {
 #[derive(Clone, Copy, Debug)]
 enum Seen {
     Not,
-    /// As one that may concern everything: another epoch.
+    /// A change that may concern everything: another epoch.
     Everything,
-    /// As one of the receiver's address, of which nothing is learned for now.
+    /// A change of the receiver's address, of which nothing is learned for now.
     Scope,
 }
 

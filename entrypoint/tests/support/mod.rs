@@ -198,7 +198,7 @@ impl Container {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Its exit code, once it has ended by itself.
+    /// Exit code of the container, once it has ended by itself.
     pub(crate) fn wait(&mut self) -> Option<i32> {
         self.outer.wait().unwrap().code()
     }

@@ -21,7 +21,7 @@ pub(super) struct InfoCollector {
 }
 
 impl InfoCollector {
-    /// Of a node with these.
+    /// Collector of a node with these parts.
     pub(super) fn new(health: Health, ovs: Ovs, pods: Pods) -> Self {
         Self { health, parts: Some((ovs, pods)) }
     }

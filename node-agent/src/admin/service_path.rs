@@ -85,8 +85,8 @@ pub(super) async fn totals(State(view): State<Arc<dyn View>>, body: Bytes) -> An
 
 fn backend((of, totals): (Backend, Totals)) -> Option<wire::BackendTotals> {
     let protocol = match of.protocol {
-        api::Protocol::Tcp => wire::Protocol::Tcp,
-        api::Protocol::Udp => wire::Protocol::Udp,
+        api::Protocol::Tcp => wire::CachedProtocol::Tcp,
+        api::Protocol::Udp => wire::CachedProtocol::Udp,
         // The flow cache has none.
         api::Protocol::Sctp => return None,
     };

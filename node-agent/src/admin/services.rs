@@ -13,7 +13,7 @@ use crate::flow_cache::{self, Flow, Use};
 use crate::kube::service_names::ServicePortName;
 
 /// Service port, protocol, address, and whether by OVS.
-type Place = (ServicePortName, wire::Protocol, Front, bool);
+type Place = (ServicePortName, wire::CachedProtocol, Front, bool);
 
 /// Sums of the entries of connections to services, by service address and backend.
 #[derive(Debug)]
@@ -64,11 +64,11 @@ impl Traffic {
 }
 
 /// What a flow is to a service, if it is a service's.
-fn use_of(flow: &Flow, naming: &Naming) -> Option<(wire::Protocol, Use)> {
+fn use_of(flow: &Flow, naming: &Naming) -> Option<(wire::CachedProtocol, Use)> {
     let (spec, to) = (flow_spec::spec(flow)?, flow.translated?);
     let protocol = match spec.protocol {
-        wire::Protocol::Tcp => Protocol::Tcp,
-        wire::Protocol::Udp => Protocol::Udp,
+        wire::CachedProtocol::Tcp => Protocol::Tcp,
+        wire::CachedProtocol::Udp => Protocol::Udp,
     };
     let (before, after) = ((spec.source, spec.destination), (to.source, to.destination));
     Some((spec.protocol, flow_cache::use_of(&naming.services, protocol, before, after)?))

@@ -14,7 +14,7 @@ use crate::datapath::Datapath;
 pub(super) struct XdpCollector(Arc<Datapath>);
 
 impl XdpCollector {
-    /// Of this datapath.
+    /// Collector of this datapath.
     pub(super) fn new(datapath: Arc<Datapath>) -> Self {
         Self(datapath)
     }

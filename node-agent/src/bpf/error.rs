@@ -22,7 +22,7 @@ pub(super) fn is_absent(error: &MapError) -> bool {
 /// Error of an operation on eBPF programs, maps or links.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// This machine cannot run the programs; the node must use OVS only.
+    /// The machine cannot run the programs; the node must use OVS only.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
     /// A file operation on the pins.
@@ -150,12 +150,7 @@ impl fmt::Display for Failures {
             if i > 0 {
                 f.write_str("; ")?;
             }
-            write!(f, "{error}")?;
-            let mut cause = std::error::Error::source(error);
-            while let Some(inner) = cause {
-                write!(f, ": {inner}")?;
-                cause = inner.source();
-            }
+            f.write_str(&api::error::chain(error))?;
         }
         Ok(())
     }

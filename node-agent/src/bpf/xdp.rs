@@ -36,13 +36,13 @@ pub enum XdpWanted {
 /// Whether the XDP program is attached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum XdpState {
-    /// It is not wanted.
+    /// The program is not wanted.
     Off,
     /// There is no uplink yet.
     NoUplink,
-    /// It is attached to the interface with this index.
+    /// The program is attached to the interface with this index.
     Attached(u32),
-    /// It is wanted, and cannot be attached.
+    /// The program is wanted, and cannot be attached.
     Refused(Refusal),
 }
 

@@ -49,7 +49,9 @@ impl HostUdp {
         if self.now.receiver_count() == 0 {
             if before.is_some() {
                 self.metrics.stale_udp_failed();
-                tracing::error!("task that deletes stale UDP conntrack entries ended unexpectedly; restarted");
+                tracing::error!(
+                    "task that deletes stale UDP conntrack entries ended unexpectedly; restarted"
+                );
             }
             tokio::spawn(follow(self.now.subscribe(), self.metrics.clone()));
         }

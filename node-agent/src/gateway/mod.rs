@@ -49,7 +49,7 @@ use host::HostConfig;
 use management_port::ManagementPort;
 use parking_lot::Mutex;
 use reach::Reach;
-use uplink::migration::{Taken, Takeover};
+use uplink::migration::{Migration, Taken};
 
 /// Handles and settings of the gateway.
 #[derive(Clone)]
@@ -152,8 +152,8 @@ pub async fn setup(context: Context) -> anyhow::Result<Gateway> {
         "--cluster-subnets has no IPv4 CIDR; IPv6-only clusters are not supported, dual-stack ones are"
     );
     let masquerade = masquerade_ranges(&config)?;
-    let taken = takeover(&context, &masquerade).take(&config.gateway_interface).await?;
-    let seen = takeover(&context, &masquerade).observe(&taken.journal).await?;
+    let taken = migration(&context, &masquerade).take(&config.gateway_interface).await?;
+    let seen = migration(&context, &masquerade).observe(&taken.journal).await?;
     let seen = seen.with_context(|| format!("bridge {} no longer exists", taken.bridge))?;
     let addresses = taken.addresses();
     let (found, warnings) = reach::reach(&config, &masquerade, &addresses, &seen.hops, None);
@@ -200,7 +200,7 @@ pub async fn setup(context: Context) -> anyhow::Result<Gateway> {
 /// All failed steps; a failed step does not stop the others.
 pub async fn cleanup(context: Context) -> anyhow::Result<()> {
     let masquerade = masquerade_ranges(&context.config)?;
-    let takeover = takeover(&context, &masquerade);
+    let migration = migration(&context, &masquerade);
     let mut failures = Vec::new();
     let mut note = |what: &str, result: anyhow::Result<()>| {
         if let Err(error) = result {
@@ -208,7 +208,7 @@ pub async fn cleanup(context: Context) -> anyhow::Result<()> {
         }
     };
     note("management port", ManagementPort::remove(&context.ovs, &context.netlink).await);
-    match takeover.store.load() {
+    match migration.store.load() {
         Ok(Some(journal)) => {
             for range in &masquerade {
                 let config = host_config(&context.config, range, &journal.bridge, None);
@@ -224,7 +224,7 @@ pub async fn cleanup(context: Context) -> anyhow::Result<()> {
         Ok(None) => {}
         Err(error) => note("journal", Err(error)),
     }
-    note("uplink", takeover.release().await);
+    note("uplink", migration.release().await);
     let tables = nft::removal() + &host_ports::nft::removal();
     note("nftables", crate::kernel::nft::apply(&tables).await.map(drop));
     anyhow::ensure!(failures.is_empty(), "cleanup of the gateway failed: {}", failures.join("; "));
@@ -257,8 +257,8 @@ impl Gateway {
         Ok(())
     }
 
-    fn takeover(&self) -> Takeover {
-        takeover(&self.context, &self.masquerade)
+    fn migration(&self) -> Migration {
+        migration(&self.context, &self.masquerade)
     }
 
     fn management_port(&self, subnets: Vec<IpNet>) -> ManagementPort {
@@ -284,8 +284,8 @@ impl Gateway {
     }
 }
 
-fn takeover(context: &Context, masquerade: &[MasqueradeRange]) -> Takeover {
-    Takeover {
+fn migration(context: &Context, masquerade: &[MasqueradeRange]) -> Migration {
+    Migration {
         netlink: context.netlink.clone(),
         ovs: context.ovs.clone(),
         programs: context.programs.clone(),

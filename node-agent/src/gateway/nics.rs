@@ -10,7 +10,7 @@ use ipnet::IpNet;
 
 use super::uplink::find;
 use super::uplink::journal::Store;
-use super::uplink::migration::{Takeover, bridge_name};
+use super::uplink::migration::{Migration, bridge_name};
 use super::{MasqueradeRange, masquerade_ranges};
 use crate::config::Config;
 use crate::kernel::link::Netlink;
@@ -29,7 +29,7 @@ pub async fn to_bridge(config: Config, interfaces: Vec<String>, dry_run: bool) -
         return say(&plan(&config, interface).await?);
     }
     let _held = crate::lock::hold(&config, false, WAIT).await?;
-    let taken = takeover(&config).await?.take(interface).await?;
+    let taken = migration(&config).await?.take(interface).await?;
     let addresses: Vec<String> = taken.addresses().iter().map(IpNet::to_string).collect();
     say(&format!("{} is a port of {}, which has {}\n", taken.uplink, taken.bridge, addresses.join(", ")))
 }
@@ -50,7 +50,7 @@ pub async fn to_nics(config: Config, bridges: Vec<String>) -> anyhow::Result<()>
         journal.bridge,
         journal.uplink
     );
-    takeover(&config).await?.release().await?;
+    migration(&config).await?.release().await?;
     say(&format!("{} has its addresses and routes again\n", journal.uplink))
 }
 
@@ -61,8 +61,8 @@ fn one(names: &[String]) -> anyhow::Result<&str> {
     }
 }
 
-async fn takeover(config: &Config) -> anyhow::Result<Takeover> {
-    Ok(Takeover {
+async fn migration(config: &Config) -> anyhow::Result<Migration> {
+    Ok(Migration {
         netlink: Netlink::open()?,
         ovs: Ovs::connect(&config.ovs_db, WAIT).await.context("Open_vSwitch database (--ovs-db)")?,
         programs: None,
@@ -76,10 +76,10 @@ async fn takeover(config: &Config) -> anyhow::Result<Takeover> {
 
 /// What [`to_bridge`] would do.
 async fn plan(config: &Config, interface: &str) -> anyhow::Result<String> {
-    let takeover = takeover(config).await?;
-    let link = takeover.netlink.get(interface).await?;
-    let (addresses, routes) = takeover.look_at(&link).await?;
-    find::look(&takeover.netlink, &link, &addresses, takeover.leases).await?;
+    let migration = migration(config).await?;
+    let link = migration.netlink.get(interface).await?;
+    let (addresses, routes) = migration.look_at(&link).await?;
+    find::look(&migration.netlink, &link, &addresses, migration.leases).await?;
     let bridge = bridge_name(interface);
     let mut text = format!("{interface} would become a port of {bridge}, and to {bridge} would move\n");
     for address in &addresses {

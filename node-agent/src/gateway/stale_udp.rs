@@ -95,7 +95,7 @@ enum Look {
     /// Not all services are known yet.
     #[default]
     Never,
-    /// They are since then; so many of [`LOOKS`] are done.
+    /// All services are known since this time; so many of [`LOOKS`] are done.
     Since(Instant, usize),
 }
 

@@ -3,10 +3,10 @@
 
 use tracing::warn;
 
-use crate::gateway::uplink::migration::{Taken, Takeover};
+use crate::gateway::uplink::migration::{Migration, Taken};
 use crate::gateway::uplink::own;
 
-impl Takeover {
+impl Migration {
     /// Moves such addresses and routes to the bridge, unless it has them. Other addresses stay, as they may be virtual ones. Returns
     /// their number.
     ///

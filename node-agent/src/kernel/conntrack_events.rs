@@ -58,13 +58,14 @@ pub struct Ends {
 pub struct Forgotten {
     /// IP protocol number: 6 (TCP) or 17 (UDP).
     pub protocol: u8,
-    /// Its first packet, before translation.
+    /// Ends of the connection's first packet, before translation.
     pub original: Ends,
     /// A reply, before translation is undone.
     pub reply: Ends,
     /// Packets went both ways, in TCP with an acknowledgement.
     pub assured: bool,
-    /// It had time left: it was deleted, and did not time out. True as well on kernels that do not say so (before Linux 5.10).
+    /// True if the connection had time left: it was deleted, and did not time out. True as well on kernels that do not say so (before Linux
+    /// 5.10).
     pub early: bool,
     /// TCP that both ends had closed, or one had reset.
     pub closed: bool,
@@ -73,7 +74,7 @@ pub struct Forgotten {
 /// A notification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Heard {
-    /// These connections ended.
+    /// Connections that ended.
     Forgotten(Vec<Forgotten>),
     /// Notifications were lost.
     Lost,

@@ -14,7 +14,7 @@ pub fn set_interface(family: &str, interface: &str, key: &'static str, value: &s
         .map_err(|e| LinkError::new(format!("{interface} ({})", path.display()), "write", e))
 }
 
-/// As [`set_interface`], for an interface that is not the agent's: the value of before is recorded.
+/// Sets a variable like [`set_interface`], for an interface that is not the agent's: the value of before is recorded.
 pub fn change_interface(
     family: &str,
     interface: &str,

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::annotation::{AnnotationError, POD_NETWORKS, POD_PATH, PodNetwork, PodNetworks};
+use api::annotation::{
+    AnnotationError, EGRESS_BANDWIDTH, MIRROR_POD, POD_NETWORKS, POD_PATH, PodNetwork, PodNetworks,
+};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::WatchStreamExt;
@@ -20,10 +22,6 @@ use crate::metrics::Metrics;
 use crate::ovs::ports::PodPort;
 use api::error::chain;
 
-/// Annotation of a mirror pod with the UID of its static pod, which the kubelet passes to the runtime.
-const MIRROR: &str = "kubernetes.io/config.mirror";
-/// Annotation for the `bandwidth` plugin: limit of a pod's egress traffic.
-const EGRESS_BANDWIDTH: &str = "kubernetes.io/egress-bandwidth";
 /// Label of KubeVirt on pods of virtual machines.
 const KUBEVIRT: &str = "kubevirt.io";
 
@@ -54,7 +52,7 @@ pub struct PodAddresses {
     pub uid: String,
     /// The cluster network's.
     pub default: PodNetwork,
-    /// Those of other networks, by their keys in the annotation. Each names the pod's interface.
+    /// Addresses on other networks, by the keys of the annotation. Each names the pod's interface.
     pub others: BTreeMap<String, PodNetwork>,
 }
 
@@ -299,7 +297,7 @@ fn trim(pod: &Pod) -> (NamespacedName, PodInfo) {
     let annotation = |name: &str| pod.annotations().get(name).cloned();
     let info = PodInfo {
         uid: pod.uid().unwrap_or_default(),
-        mirror_uid: annotation(MIRROR),
+        mirror_uid: annotation(MIRROR_POD),
         networks: annotation(POD_NETWORKS),
         path: annotation(POD_PATH),
         forwards: forwards(pod),

@@ -33,7 +33,7 @@ pub fn interfaces_of<'a>(container: &str, links: impl IntoIterator<Item = &'a Li
 /// What the end of a veth pair in the pod is created with.
 #[derive(Debug, Clone, Copy)]
 pub struct PodEnd<'a> {
-    /// Its name in the pod.
+    /// Name of the interface in the pod.
     pub ifname: &'a str,
     /// MAC address, if it is known already.
     pub mac: Option<MacAddr>,

@@ -9,7 +9,7 @@ use crate::sandbox::Node;
 /// (BPF_COMPLEXITY_LIMIT_INSNS), and other kernels than this one look at more: the distance is for them.
 const ONE: u32 = 200_000;
 
-/// Of all programs together: a node waits for it at each start of its agent.
+/// Instructions of all programs together: a node waits for the verifier at each start of its agent.
 const ALL: u32 = 600_000;
 
 #[test]

@@ -236,7 +236,7 @@ fn a_kernel_without_tcx_links_is_wired_the_same() {
     assert!(!wired.ping());
 }
 
-/// As the `bandwidth` plugin does for `kubernetes.io/egress-bandwidth`, with a filter that is easier to see than a rate.
+/// Does what the `bandwidth` plugin does for `kubernetes.io/egress-bandwidth`, with a filter that is easier to see than a rate.
 #[test]
 fn an_ingress_qdisc_of_others_has_room_beside_the_programs_and_takes_effect() {
     for shares_ingress in [true, false] {

@@ -102,7 +102,7 @@ impl OvsNode {
         self.ofctl_of("br-int", command_name, flow);
     }
 
-    /// The same for another bridge.
+    /// Changes the flows of `bridge`, as [`Self::ofctl`] does for br-int.
     pub(crate) fn ofctl_of(&self, bridge: &str, command_name: &str, flow: &str) {
         let socket = format!("unix:{}", self.path(&format!("{bridge}.mgmt")).display());
         let status = command("ovs-ofctl").args(["-O", "OpenFlow15", command_name, &socket, flow]).status();

@@ -47,8 +47,8 @@ fn dump(world: &World) -> Vec<String> {
 #[test]
 fn ovs_takes_all_flows_and_is_written_to_only_when_they_differ() {
     on_a_node(|mut world| async move {
-        let takeover = world.takeover();
-        takeover.take("eth0").await.unwrap();
+        let migration = world.migration();
+        migration.take("eth0").await.unwrap();
         let mut writer = FlowWriter::new(&world.ofctl(), &world.db(), "breth0");
         let set = flows::compute(&inputs(), &[]);
         assert!(writer.write(&set).await.unwrap());

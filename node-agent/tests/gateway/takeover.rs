@@ -91,21 +91,21 @@ async fn assert_given_back(world: &World, before: &str) {
 fn the_bridge_takes_addresses_and_routes_and_gives_them_back_exactly() {
     in_both_modes(|world| async move {
         let before = state();
-        let takeover = world.takeover();
-        let taken = takeover.take("eth0").await.unwrap();
+        let migration = world.migration();
+        let taken = migration.take("eth0").await.unwrap();
         assert_eq!(
             (taken.bridge.as_str(), taken.uplink.as_str(), taken.port.as_str()),
             ("breth0", "eth0", port(&world))
         );
         assert_taken(&world).await;
         let after = state();
-        takeover.take("eth0").await.unwrap();
-        assert_eq!(state(), after, "a second take-over changes nothing");
+        migration.take("eth0").await.unwrap();
+        assert_eq!(state(), after, "a second migration changes nothing");
         // The bridge's own name selects the same gateway.
-        assert_eq!(takeover.take("breth0").await.unwrap().uplink, "eth0");
-        takeover.release().await.unwrap();
+        assert_eq!(migration.take("breth0").await.unwrap().uplink, "eth0");
+        migration.release().await.unwrap();
         assert_given_back(&world, &before).await;
-        takeover.release().await.unwrap();
+        migration.release().await.unwrap();
     });
 }
 
@@ -116,11 +116,11 @@ fn after_a_crash_before_any_step_the_next_start_finishes() {
         for step in Step::ALL {
             let crash = crash_at(step);
             let hook: Hook<'_> = &crash;
-            world.takeover().take_with("eth0", hook).await.unwrap_err();
+            world.migration().take_with("eth0", hook).await.unwrap_err();
             assert!(world.reaches_neighbour(), "{step:?}: the node must stay reachable");
-            world.takeover().take("eth0").await.unwrap_or_else(|e| panic!("{step:?}: {e:#}"));
+            world.migration().take("eth0").await.unwrap_or_else(|e| panic!("{step:?}: {e:#}"));
             assert_taken(&world).await;
-            world.takeover().release().await.unwrap_or_else(|e| panic!("{step:?}: {e:#}"));
+            world.migration().release().await.unwrap_or_else(|e| panic!("{step:?}: {e:#}"));
             assert_given_back(&world, &before).await;
         }
     });
@@ -133,8 +133,8 @@ fn after_a_crash_before_any_step_cleanup_puts_everything_back() {
         for step in Step::ALL {
             let crash = crash_at(step);
             let hook: Hook<'_> = &crash;
-            world.takeover().take_with("eth0", hook).await.unwrap_err();
-            world.takeover().release().await.unwrap_or_else(|e| panic!("{step:?}: {e:#}"));
+            world.migration().take_with("eth0", hook).await.unwrap_err();
+            world.migration().release().await.unwrap_or_else(|e| panic!("{step:?}: {e:#}"));
             assert_given_back(&world, &before).await;
         }
     });
@@ -145,16 +145,16 @@ fn after_a_crash_of_the_roll_back_both_ways_are_open() {
     in_both_modes(|world| async move {
         let before = state();
         for (n, step) in Step::ALL.into_iter().enumerate() {
-            world.takeover().take_with("eth0", &crash_after_all).await.unwrap();
+            world.migration().take_with("eth0", &crash_after_all).await.unwrap();
             let crash = crash_at(step);
             let hook: Hook<'_> = &crash;
-            world.takeover().release_with(hook).await.unwrap_err();
+            world.migration().release_with(hook).await.unwrap_err();
             assert!(world.reaches_neighbour(), "{step:?}: the node must stay reachable");
             if n % 2 == 0 {
-                world.takeover().take("eth0").await.unwrap_or_else(|e| panic!("{step:?}: {e:#}"));
+                world.migration().take("eth0").await.unwrap_or_else(|e| panic!("{step:?}: {e:#}"));
                 assert_taken(&world).await;
             }
-            world.takeover().release().await.unwrap_or_else(|e| panic!("{step:?}: {e:#}"));
+            world.migration().release().await.unwrap_or_else(|e| panic!("{step:?}: {e:#}"));
             assert_given_back(&world, &before).await;
         }
     });
@@ -165,7 +165,7 @@ fn a_step_that_fails_is_named_and_everything_is_put_back() {
     on_a_node(|world| async move {
         world.vsctl("add-br other -- set bridge other datapath_type=netdev -- add-port other eth0");
         let before = state();
-        let error = format!("{:#}", world.takeover().take("eth0").await.unwrap_err());
+        let error = format!("{:#}", world.migration().take("eth0").await.unwrap_err());
         assert!(
             error.contains("Uplink") && error.contains("eth0 is a port of another OVS bridge"),
             "{error}"
@@ -181,9 +181,9 @@ fn a_step_that_fails_is_named_and_everything_is_put_back() {
 fn without_an_address_the_error_says_what_to_do() {
     on_a_node(|world| async move {
         ip("addr flush dev eth0");
-        let error = format!("{:#}", world.takeover().take("eth0").await.unwrap_err());
+        let error = format!("{:#}", world.migration().take("eth0").await.unwrap_err());
         assert!(error.contains("neither eth0 nor breth0 has an address"), "{error}");
-        let error = format!("{:#}", world.takeover().take("eth7").await.unwrap_err());
+        let error = format!("{:#}", world.migration().take("eth7").await.unwrap_err());
         assert!(error.contains("eth7"), "{error}");
     });
 }
@@ -198,12 +198,12 @@ fn a_bridge_made_by_somebody_else_is_adopted_and_left_in_place() {
         ip("addr add 169.254.169.2/29 dev breth0");
         ip("route add default via 172.18.0.1 dev breth0");
         let before = state();
-        let taken = world.takeover().take("eth0").await.unwrap();
+        let taken = world.migration().take("eth0").await.unwrap();
         assert!(taken.journal.adopted);
         assert_eq!(world.vsctl("list-ports breth0").trim(), port(&world));
         let addresses: Vec<String> = taken.journal.found.addresses.iter().map(ToString::to_string).collect();
         assert_eq!(addresses, ["172.18.0.2/16"], "the masquerade address is not the node's own");
-        world.takeover().release().await.unwrap();
+        world.migration().release().await.unwrap();
         assert_eq!(world.vsctl("list-ports breth0").trim(), "eth0");
         assert!(world.netlink.find("so-eth0").await.unwrap().is_none());
         let bridge = |state: &str| state.matches("172.18.0.2").count();
@@ -214,10 +214,10 @@ fn a_bridge_made_by_somebody_else_is_adopted_and_left_in_place() {
 #[test]
 fn when_ovs_makes_the_bridge_s_interface_anew_addresses_and_routes_come_back() {
     on_a_node(|mut world| async move {
-        let takeover = world.takeover();
-        let mut taken = takeover.take("eth0").await.unwrap();
+        let migration = world.migration();
+        let mut taken = migration.take("eth0").await.unwrap();
         let old = world.netlink.get("breth0").await.unwrap().index;
-        assert!(!takeover.restore_bridge(&mut taken).await.unwrap(), "nothing is missing");
+        assert!(!migration.restore_bridge(&mut taken).await.unwrap(), "nothing is missing");
         world.kill_switch();
         assert!(ip("-br link").contains("breth0"), "the interface outlives the process");
         ip("link del breth0");
@@ -232,15 +232,15 @@ fn when_ovs_makes_the_bridge_s_interface_anew_addresses_and_routes_come_back() {
         };
         tokio::time::timeout(Duration::from_secs(20), appears).await.expect("OVS makes its interface again");
         // OVS sets the MAC address of its interface shortly after it created it, and sets it down for that (`netdev_linux`, tap
-        // devices). The kernel then drops the routes, or refuses new ones: if the take-over was faster than OVS, it must repeat them.
-        let first = takeover.restore_bridge(&mut taken).await;
+        // devices). The kernel then drops the routes, or refuses new ones: if the migration was faster than OVS, it must repeat them.
+        let first = migration.restore_bridge(&mut taken).await;
         assert!(!matches!(first, Ok(false)), "everything is missing");
         let mac = world.netlink.get("eth0").await.unwrap().mac;
         // The agent repeats it whenever the kernel tells of a change of the interface. Without that it may stay down: OVS gives it the flags
         // that it had before.
         let ready = async {
             loop {
-                let restored = takeover.restore_bridge(&mut taken).await;
+                let restored = migration.restore_bridge(&mut taken).await;
                 let link = world.netlink.find("breth0").await;
                 if restored.is_ok() && matches!(link, Ok(Some(link)) if link.mac == mac && link.up) {
                     return;
@@ -251,24 +251,24 @@ fn when_ovs_makes_the_bridge_s_interface_anew_addresses_and_routes_come_back() {
         tokio::time::timeout(Duration::from_secs(20), ready)
             .await
             .expect("OVS gives its interface the address");
-        takeover.restore_bridge(&mut taken).await.unwrap();
-        assert!(!takeover.restore_bridge(&mut taken).await.unwrap(), "nothing is missing any more");
+        migration.restore_bridge(&mut taken).await.unwrap();
+        assert!(!migration.restore_bridge(&mut taken).await.unwrap(), "nothing is missing any more");
         assert_taken(&world).await;
-        takeover.release().await.unwrap();
+        migration.release().await.unwrap();
     });
 }
 
 #[test]
 fn what_somebody_changes_on_the_bridge_stays_over_a_start_of_the_agent_and_is_given_back() {
     in_both_modes(|world| async move {
-        world.takeover().take("eth0").await.unwrap();
+        world.migration().take("eth0").await.unwrap();
         ip("route replace default via 172.18.0.254 dev breth0 proto dhcp metric 100");
         ip("addr del 172.18.0.77/16 dev breth0");
         ip("addr add 172.18.0.3/16 dev breth0");
         ip("addr add 10.7.0.3/24 dev breth0");
         ip("addr add 172.18.0.200/32 dev breth0");
         ip("-6 addr del fd00:172:18::2/64 dev breth0");
-        let taken = world.takeover().take("eth0").await.unwrap();
+        let taken = world.migration().take("eth0").await.unwrap();
         let routes = ip("-4 route show default");
         assert_eq!(
             routes.trim(),
@@ -278,7 +278,7 @@ fn what_somebody_changes_on_the_bridge_stays_over_a_start_of_the_agent_and_is_gi
         let addresses: Vec<String> = taken.addresses().iter().map(ToString::to_string).collect();
         // A second address of a subnet, or one with a prefix of its full length, may be shared by a pair of machines.
         assert_eq!(addresses, ["172.18.0.2/16", "10.7.0.3/24"]);
-        world.takeover().release().await.unwrap();
+        world.migration().release().await.unwrap();
         let on_uplink = ip("-br addr show dev eth0 scope global");
         assert!(on_uplink.contains("172.18.0.2/16 ") && on_uplink.contains("10.7.0.3/24"), "{on_uplink}");
         assert!(!on_uplink.contains("172.18.0.77") && !on_uplink.contains("fd00:172:18::2"), "{on_uplink}");
@@ -291,14 +291,14 @@ fn what_somebody_changes_on_the_bridge_stays_over_a_start_of_the_agent_and_is_gi
 fn a_virtual_address_stays_where_it_was_and_is_not_put_back() {
     on_a_node(|world| async move {
         ip("addr add 172.18.0.200/32 dev eth0");
-        let taken = world.takeover().take("eth0").await.unwrap();
+        let taken = world.migration().take("eth0").await.unwrap();
         let on_uplink = || ip("-4 -br addr show dev eth0");
         assert!(on_uplink().contains(" 172.18.0.200/32"), "{}", on_uplink());
         assert!(!taken.addresses().iter().any(|a| a.to_string().contains("200")));
         assert!(world.reaches_neighbour());
-        world.takeover().take("eth0").await.unwrap();
+        world.migration().take("eth0").await.unwrap();
         assert!(on_uplink().contains(" 172.18.0.200/32"), "not moved by a second start");
-        world.takeover().release().await.unwrap();
+        world.migration().release().await.unwrap();
         assert!(on_uplink().contains(" 172.18.0.200/32") && on_uplink().contains(" 172.18.0.2/16"));
         assert!(world.reaches_neighbour());
     });

@@ -13,7 +13,7 @@ use nix::sched::{CloneFlags, unshare};
 use node_agent::bpf::Programs;
 use node_agent::config::Leases;
 use node_agent::gateway::uplink::journal::Store;
-use node_agent::gateway::uplink::migration::Takeover;
+use node_agent::gateway::uplink::migration::Migration;
 use node_agent::kernel::link::{Netlink, Veth, ethtool};
 use node_agent::ovs::Ovs;
 use parking_lot::Mutex;
@@ -181,8 +181,8 @@ impl World {
         format!("--ovs-db=unix:{dir}/db.sock --state-dir={dir}/state --bpf-dir={dir}/bpf")
     }
 
-    pub(crate) fn takeover(&self) -> Takeover {
-        Takeover {
+    pub(crate) fn migration(&self) -> Migration {
+        Migration {
             netlink: self.netlink.clone(),
             ovs: self.ovs.clone(),
             programs: self.programs.clone(),

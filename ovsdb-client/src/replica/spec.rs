@@ -1,4 +1,4 @@
-//! What to monitor.
+//! What a replica monitors: tables, columns and conditions.
 
 use serde_json::json;
 

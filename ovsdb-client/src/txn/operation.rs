@@ -46,7 +46,7 @@ impl Mutator {
 pub enum Until {
     /// The rows found equal the rows given.
     Equal,
-    /// They differ.
+    /// The rows found differ from the rows given.
     NotEqual,
 }
 

@@ -7,7 +7,7 @@ use super::soon;
 
 /// Name of the database.
 pub const NB: &str = "OVN_Northbound";
-/// Its schema file.
+/// Schema file of the northbound database.
 pub const NB_SCHEMA: &str = "ovn-nb.ovsschema";
 
 pub async fn run(client: &Client, txn: Transaction) -> Result<Vec<OpResult>, Error> {

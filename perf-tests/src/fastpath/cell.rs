@@ -104,7 +104,7 @@ impl End {
         Ok(Self { child, input, out })
     }
 
-    /// Its process id: the commands before it on the command line replace themselves by it (exec).
+    /// Process id of the end: the commands before it on the command line replace themselves by it (exec).
     pub(super) fn pid(&self) -> Result<Pid> {
         Ok(Pid::from_raw(self.child.id().try_into()?))
     }

@@ -62,7 +62,7 @@ pub(super) fn processes(name: &str) -> Vec<i32> {
         .collect()
 }
 
-/// Those of them that run on a host of a cluster, each with a number of its own in the host's PID namespace.
+/// Processes called `name` that run on a host of a cluster, each with a number of its own in the host's PID namespace.
 pub(super) fn processes_of(host: &HostHandle<'_>, name: &str) -> Result<Vec<i32>> {
     let namespace = |pid: i32| fs::read_link(format!("/proc/{pid}/ns/pid"));
     let own = namespace(host.init()?.pid).context("PID namespace of a host")?;

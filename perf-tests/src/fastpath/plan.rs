@@ -111,7 +111,7 @@ pub(super) enum Load {
     One(Kind),
     /// A pair on every CPU.
     All(Kind),
-    /// As `One`, on the paths of services, of the outside and of nodes: fewer paths at once keep their rounds short.
+    /// One pair of ends as in `One`, on the paths of services, of the outside and of nodes: fewer paths at once keep their rounds short.
     Ways(Kind),
 }
 
@@ -133,7 +133,7 @@ impl Load {
         }
     }
 
-    /// Of which kind the traffic is.
+    /// Kind of the traffic.
     pub(super) fn kind(self) -> Kind {
         match self {
             Self::One(kind) | Self::All(kind) | Self::Ways(kind) => kind,

@@ -30,7 +30,7 @@ const LONGEST: f64 = 9.0;
 const RECOVER: Duration = Duration::from_secs(30);
 /// By when nothing may arrive without such a process: refresh 2 s, slack 0.2 s, grace 0.2 s.
 const BOUND: Duration = Duration::from_millis(2400);
-/// Of an ACL that comes before all others.
+/// Priority of an ACL that comes before all others.
 const PRIORITY: &str = "2000";
 
 /// Packets of one stream that came too late.

@@ -14,7 +14,7 @@ use super::worlds::{self, World};
 pub(super) struct Clusters<'a> {
     /// Begin of their names.
     pub(super) name: &'a str,
-    /// They run already.
+    /// True if the clusters run already.
     pub(super) there: bool,
     pub(super) sabotage: Option<Sabotage>,
 }

@@ -162,7 +162,7 @@ pub(super) fn direct_in() -> Result<World> {
     })
 }
 
-/// The same with a second node before the pod's, which redirects from one of its interfaces to another: as many devices on the
+/// [`direct_in`] with a second node before the pod's, which redirects from one of its interfaces to another: as many devices on the
 /// way as if it sent back by the same.
 pub(super) fn direct_via() -> Result<World> {
     let Underlay { switch: first, nodes: [client, via] } = Underlay::new()?;

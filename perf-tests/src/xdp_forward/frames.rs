@@ -22,7 +22,7 @@ pub(super) fn asked() -> Vec<u8> {
     udp((GATEWAY, UPLINK), (CLIENT, 40_000), (NODE, NODE_PORT), 64, PAYLOAD)
 }
 
-/// The same as OVS puts it on the wire.
+/// What the client sends, as OVS puts it on the wire.
 pub(super) fn asked_in_tunnel() -> Vec<u8> {
     let inner = udp((ROUTER, FAR_ROUTER), (JOIN, 40_000), (POD, 8_080), 62, PAYLOAD);
     geneve((UPLINK, FAR_UPLINK), (NODE, FAR_NODE), 7, [0, 3, 0, 5], &inner)
@@ -34,7 +34,7 @@ pub(super) fn answered_in_tunnel() -> Vec<u8> {
     geneve((FAR_UPLINK, UPLINK), (FAR_NODE, NODE), 9, [0, 5, 0, 3], &inner)
 }
 
-/// The same as OVS gives it to the client.
+/// The pod's answer, as OVS gives it to the client.
 pub(super) fn answered() -> Vec<u8> {
     udp((UPLINK, GATEWAY), (NODE, NODE_PORT), (CLIENT, 40_000), 62, PAYLOAD)
 }

@@ -20,7 +20,7 @@ const FRONT: usize = 128;
 
 /// The time of one slice.
 pub(super) struct Slice {
-    /// Of one frame.
+    /// Time of one frame.
     pub(super) nanoseconds: f64,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Lane<'a> {
     frame: Vec<u8>,
     ifindex: u32,
     forwarded: Counter<'a>,
-    /// Its frames go somewhere.
+    /// True if the lane sends its frames on.
     sends: bool,
 }
 

@@ -18,11 +18,11 @@ const FAILED: u8 = 6;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Level {
-    /// As it should be.
+    /// Nothing is wrong.
     Ok,
     /// Works, with less.
     Warning,
-    /// Does not work.
+    /// Something does not work.
     Failure,
 }
 

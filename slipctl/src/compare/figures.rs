@@ -100,7 +100,7 @@ impl Rates {
     }
 }
 
-/// Both paths of a service.
+/// Figures of a service by both paths.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Comparison {
@@ -166,7 +166,7 @@ pub(super) mod tests {
         };
         let backend = |port: u16| api::admin::BackendTotals {
             port: String::new(),
-            protocol: api::admin::Protocol::Tcp,
+            protocol: api::admin::CachedProtocol::Tcp,
             address: ([10, 244, 0, 3], port).into(),
             fast: of(fast),
             slow: of(slow),

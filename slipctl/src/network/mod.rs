@@ -117,9 +117,9 @@ impl Create {
 /// What is printed.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// As JSON.
+    /// The answer as JSON.
     pub(crate) value: Value,
-    /// As text.
+    /// The answer as text.
     pub(crate) text: String,
 }
 

@@ -1,4 +1,4 @@
-//! `slipctl audit`.
+//! Output of `slipctl audit`.
 
 use api::admin::{AuditReply, Audited, Outcome, Verdict};
 

@@ -1,4 +1,4 @@
-//! `slipctl flows`.
+//! Output of `slipctl flows`.
 
 use api::admin::{Action, Flow, TunnelEnd};
 

@@ -1,4 +1,4 @@
-//! `slipctl path service`.
+//! Output of `slipctl path service`.
 
 use api::admin::ServicePath;
 

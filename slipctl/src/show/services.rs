@@ -1,4 +1,4 @@
-//! `slipctl services`.
+//! Output of `slipctl services`.
 
 use api::admin::{BackendTraffic, ServiceTraffic, service_port};
 

@@ -1,4 +1,4 @@
-//! `slipctl status` and `slipctl path`.
+//! Output of `slipctl status` and `slipctl path`.
 
 use std::collections::BTreeMap;
 

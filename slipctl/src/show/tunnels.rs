@@ -1,4 +1,4 @@
-//! `slipctl tunnels`.
+//! Output of `slipctl tunnels`.
 
 use api::admin::{ByPath, TunnelCounters};
 

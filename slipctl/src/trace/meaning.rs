@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use api::ovn_name::key;
 use serde_json::Value;
 
 /// Tables that rows are looked for in, and their columns.
@@ -26,7 +27,7 @@ pub(super) fn of_row(table: &str, row: &BTreeMap<String, Value>) -> (&'static st
         "ACL" => ("policy", acl(row, &text("action"))),
         "Load_Balancer" => {
             let ids = row.get("external_ids");
-            let owner = ids.and_then(|ids| ids["k8s.ovn.org/owner"].as_str()).unwrap_or_default();
+            let owner = ids.and_then(|ids| ids[key::OWNER].as_str()).unwrap_or_default();
             ("service", format!("Service {owner} (load balancer {})", text("name")))
         }
         "Logical_Router_Static_Route" => {
@@ -42,13 +43,13 @@ pub(super) fn of_row(table: &str, row: &BTreeMap<String, Value>) -> (&'static st
 
 /// An ACL by the policy and rule that it is made from.
 fn acl(row: &BTreeMap<String, Value>, action: &str) -> String {
-    let id = |key: &str| row.get("external_ids").and_then(|ids| ids[key].as_str()).unwrap_or_default();
+    let id = |of: &str| row.get("external_ids").and_then(|ids| ids[of].as_str()).unwrap_or_default();
     let verb = if action.starts_with("allow") { "allowed" } else { "denied" };
     let direction = id("direction").to_lowercase();
-    let object = id("k8s.ovn.org/name").replacen(':', "/", 1);
+    let object = id(key::NAME).replacen(':', "/", 1);
     // Policies of a virtual network have owner types of their own.
-    let owner_type = id("k8s.ovn.org/owner-type");
-    let (kind, on) = match id(api::ovn_name::key::VIRTUAL_NETWORK) {
+    let owner_type = id(key::OWNER_TYPE);
+    let (kind, on) = match id(key::VIRTUAL_NETWORK) {
         "" => ("NetworkPolicy", String::new()),
         network => ("MultiNetworkPolicy", format!(" on virtual network {network}")),
     };

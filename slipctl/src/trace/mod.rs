@@ -254,7 +254,7 @@ pub(crate) fn text(answer: &Answer) -> String {
 }
 
 impl Answer {
-    /// As JSON.
+    /// The answer as JSON.
     ///
     /// # Errors
     /// Never for this type.

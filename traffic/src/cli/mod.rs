@@ -1,4 +1,4 @@
-//! The command line.
+//! Command line of `slipstream-traffic`: verbs, flags and their defaults.
 
 mod plan;
 mod run;

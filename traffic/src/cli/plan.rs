@@ -63,7 +63,7 @@ pub(super) struct Wanted {
     /// The server sends (tcp-stream).
     #[arg(long, conflicts_with = "bidirectional")]
     reverse: bool,
-    /// Both ends send, each on connections of its own (tcp-stream).
+    /// True if both ends send, each on connections of its own (tcp-stream).
     #[arg(long)]
     bidirectional: bool,
     /// Send data to this address, and not to the target's: a Service, a node port, a host port. Without a port, the server's data port.

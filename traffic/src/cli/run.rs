@@ -1,4 +1,4 @@
-//! `slipstream-traffic run`.
+//! The verb `slipstream-traffic run`.
 
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! `slipstream-traffic serve`.
+//! The verb `slipstream-traffic serve`.
 
 use std::io::Write;
 use std::net::IpAddr;

@@ -96,7 +96,7 @@ impl Together {
         Ok(Self { shared, threads })
     }
 
-    /// Of exchanges, one thread each, at a rate that they share.
+    /// Load of exchanges, one thread each, at a rate that they share.
     pub(crate) fn of_exchanges(
         exchanges: Vec<Box<dyn Exchange>>,
         rate: Option<f64>,

@@ -21,7 +21,7 @@ pub(crate) enum Outcome {
     Answered,
     /// The request or its answer did not come.
     Lost,
-    /// It failed, by the name of the error; the next one may not.
+    /// The transaction failed, by the name of the error; the next one may not.
     Failed(String),
 }
 

@@ -23,7 +23,7 @@ pub(crate) enum Directions {
     Forward,
     /// The server.
     Reverse,
-    /// Both, each on connections of its own.
+    /// Both ends send, each on connections of its own.
     Both,
 }
 

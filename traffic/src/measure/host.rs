@@ -18,7 +18,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// This one. What cannot be read stays empty.
+    /// The machine that this process runs on. What cannot be read stays empty.
     pub(crate) fn this() -> Self {
         let read =
             |path: &str| fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();

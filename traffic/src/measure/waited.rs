@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use super::CpuTimes;
 
-/// Both sums at one moment.
+/// Time waited for a CPU, and time stolen by the hypervisor, at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Waited {
-    /// Of all threads, in nanoseconds.
+    /// Time that all threads waited for a CPU, in nanoseconds.
     pub(crate) nanoseconds: u64,
-    /// Of all CPUs, in nanoseconds; in steps of 10 ms.
+    /// Time stolen from all CPUs, in nanoseconds; in steps of 10 ms.
     pub(crate) stolen: u64,
 }
 

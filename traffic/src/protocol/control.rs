@@ -65,7 +65,7 @@ impl Test {
         !matches!(self, Self::TcpStream | Self::UdpRate)
     }
 
-    /// As on the command line.
+    /// Name of the test on the command line.
     #[must_use]
     pub fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
@@ -80,7 +80,7 @@ pub(crate) struct Settings {
     pub(crate) connections: u32,
     pub(crate) request_bytes: u32,
     pub(crate) response_bytes: u32,
-    /// Of a stream's writes, or a datagram's payload.
+    /// Bytes of a stream's writes, or of a datagram's payload.
     pub(crate) message_bytes: u32,
     /// Warm-up and measurement, in seconds.
     pub(crate) seconds: f64,

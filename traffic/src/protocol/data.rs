@@ -51,7 +51,7 @@ pub(crate) fn read_hello(bytes: &[u8]) -> Option<(u64, Mode)> {
 pub(crate) enum Kind {
     /// Wants an answer.
     Request,
-    /// Of the warm-up.
+    /// Datagram of the warm-up, which is not counted.
     Early,
     /// Counts.
     Counted,
@@ -65,7 +65,7 @@ pub(crate) struct Head {
     pub(crate) tag: u64,
     pub(crate) kind: Kind,
     pub(crate) flow: u16,
-    /// Of this flow and kind, from 0; 40 bits.
+    /// Number of the datagram among those of its flow and kind, from 0; 40 bits.
     pub(crate) number: u64,
 }
 

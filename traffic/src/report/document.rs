@@ -119,10 +119,10 @@ pub struct PathSeries {
     /// Datagrams or requests that were sent; 0 of streams.
     #[serde(default)]
     pub sent: u64,
-    /// Of these, without an answer, or not received.
+    /// Datagrams or requests among `sent` that were not received, or had no answer.
     #[serde(default)]
     pub lost: u64,
-    /// Of each slice: round, rate, median time in microseconds, part in which others had the CPU.
+    /// Slices, each with its round, rate, median time in microseconds and the part in which others had the CPU.
     pub slices: Vec<(usize, f64, Option<f64>, f64)>,
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct Path {
 pub(crate) struct Slice {
     /// Transactions, or bits.
     pub(crate) per_second: f64,
-    /// Of a transaction, in microseconds.
+    /// Median time of a transaction, in microseconds.
     pub(crate) median_us: Option<f64>,
     /// Part of the slice in which an end could have run and did not.
     pub(crate) away: f64,
@@ -79,7 +79,7 @@ pub(crate) fn pairs(series: &[Slice], against: &[Slice]) -> Vec<Pair> {
     series.iter().zip(against).enumerate().map(pair).collect()
 }
 
-/// Those that were not disturbed.
+/// Slices that were not disturbed.
 pub(crate) fn calm(slices: &[Slice]) -> impl Iterator<Item = Slice> {
     let marks = disturbed::marks(slices);
     slices.iter().copied().zip(marks).filter(|(_, disturbed)| !*disturbed).map(|(slice, _)| slice)

@@ -5,7 +5,7 @@ use crate::statistics::Goal;
 struct Fake {
     factor: f64,
     state: u64,
-    /// Of ten slices so many are disturbed, and then run at half the speed.
+    /// How many of ten slices are disturbed, and then run at half the speed.
     disturbed: u64,
     slices: u64,
 }

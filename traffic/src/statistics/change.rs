@@ -17,12 +17,12 @@ pub enum Change {
     Worse,
     /// All of it is within.
     Same,
-    /// It holds more than one answer, or there are too few values.
+    /// The interval holds more than one answer, or there are too few values.
     Undecided,
 }
 
 impl Change {
-    /// Of the ratio of the later figure to the earlier one. What is within `within` of 1, such as 0.01, is the same.
+    /// Judges the ratio of the later figure to the earlier one. What is within `within` of 1, such as 0.01, is the same.
     #[must_use]
     pub fn of(ratio: Option<Estimate>, within: f64) -> Self {
         let Some(Estimate { low, high, values, .. }) = ratio else { return Self::Undecided };

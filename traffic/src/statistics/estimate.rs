@@ -24,7 +24,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Of the median of some values; `None` without any.
+    /// Confidence interval of the median of some values; `None` without any.
     #[must_use]
     pub fn of(values: &[f64]) -> Option<Self> {
         let median = median(&mut values.to_vec())?;

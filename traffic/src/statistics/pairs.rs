@@ -18,9 +18,9 @@ pub struct Pair {
 /// Ratios of two series, of slices in the same round of which neither was disturbed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pairs {
-    /// Of the ratio of the rates.
+    /// Estimate of the ratio of the rates.
     pub estimate: Option<Estimate>,
-    /// Of the ratio of the median times of a transaction, turned round: more is better.
+    /// Ratio of the median times of a transaction, turned round: more is better.
     pub by_times: Option<f64>,
     /// How many pairs were left out.
     pub disturbed: usize,

@@ -9,7 +9,7 @@ const RESAMPLES: usize = 1_000;
 const BLOCKS: usize = 10;
 
 impl Estimate {
-    /// Of the median of all values of some runs. `None` without any value.
+    /// Estimate of the median of all values of some runs. `None` without any value.
     #[must_use]
     pub fn of_runs(runs: &[Vec<f64>]) -> Option<Self> {
         let runs = filled(runs);
@@ -19,7 +19,7 @@ impl Estimate {
         Some(estimate(middle, drawn, &[&runs]))
     }
 
-    /// Of the ratio of the medians of some runs and of some others. `None` if a side has no value, or the second a median of 0.
+    /// Estimate of the ratio of the medians of some runs and of some others. `None` if a side has no value, or the second a median of 0.
     #[must_use]
     pub fn of_ratio_of_runs(runs: &[Vec<f64>], against: &[Vec<f64>]) -> Option<Self> {
         let (runs, against) = (filled(runs), filled(against));
@@ -42,7 +42,7 @@ fn middle(runs: &[&[f64]]) -> Option<f64> {
     median(&mut runs.concat())
 }
 
-/// As many runs as there are, each drawn from all of them, and as many values of each, in blocks.
+/// Draws as many runs as there are, each from all of them, and as many values of each, in blocks.
 fn draw(runs: &[&[f64]], generator: &mut SplitMix) -> Vec<f64> {
     let mut values = Vec::with_capacity(runs.iter().map(|run| run.len()).sum());
     for _ in runs {

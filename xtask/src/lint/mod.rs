@@ -1,6 +1,7 @@
 //! `cargo xtask lint`: formatting, clippy (also of the eBPF programs), generated files, manifests of the chart, dependencies of packages and
-//! rooms, file rules and documents.
+//! rooms, file rules, doc comments and documents.
 
+mod comments;
 mod deps;
 mod docs;
 mod hooks;
@@ -30,6 +31,7 @@ pub(crate) const CHECKS: &[&str] = &[
     "rooms",
     "no test hooks in a release",
     "file rules",
+    "doc comments",
     "documents",
     "generated files",
     "manifests of the chart",
@@ -41,13 +43,14 @@ pub(crate) const CHECKS: &[&str] = &[
 pub(crate) fn failures(verbs: &clap::Command) -> Vec<&'static str> {
     let mut failed = Vec::new();
     let documents = || docs::check(verbs);
-    let checks: [&dyn Fn() -> Result<()>; 11] = [
+    let checks: [&dyn Fn() -> Result<()>; 12] = [
         &formatting,
         &deps::check,
         &unused::check,
         &rooms::check,
         &hooks::check,
         &tidy::check,
+        &comments::check,
         &documents,
         &generated,
         &chart::check,

@@ -1,4 +1,4 @@
-//! The system's packages.
+//! Debian packages that building and testing need.
 
 use anyhow::Result;
 

@@ -77,10 +77,10 @@ pub(super) struct Full {
     begun: bool,
     units: BTreeSet<Unit>,
     atoms: VecDeque<Atom>,
-    /// Of a verification: units that differed.
+    /// Units that differed. Empty unless this is a verification.
     doubtful: Vec<Unit>,
     doubtful_parts: Vec<leftovers::Part>,
-    /// Of a verification: operations that would repair the rows that differed twice.
+    /// Operations that would repair the rows that differed twice. 0 unless this is a verification.
     differences: usize,
     verification: Option<Verification>,
 }

@@ -64,7 +64,7 @@ struct Current {
     /// The full comparison that it is part of; another one may have been requested meanwhile.
     generation: u64,
     atoms: Vec<Atom>,
-    /// It is the last portion of the events that were planned together.
+    /// True for the last portion of the events that were planned together.
     last: bool,
 }
 

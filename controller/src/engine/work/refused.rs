@@ -30,7 +30,7 @@ struct Entry {
 pub(in crate::engine) enum Refusal {
     /// The portion is sent again in smaller pieces.
     Divided,
-    /// This alone is refused.
+    /// This unit, repair or removal is refused by itself.
     Alone(Option<Unit>),
 }
 

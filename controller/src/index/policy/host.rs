@@ -9,7 +9,7 @@ use crate::index::Namespace;
 /// The namespace that represents the nodes, and the peers that select it.
 #[derive(Debug, Default)]
 pub struct HostNetwork {
-    /// Its name; `None` when no namespace represents the nodes.
+    /// Name of the namespace that represents the nodes; `None` when there is none.
     namespace: Option<String>,
     peers: BTreeSet<PeerSelector>,
 }

@@ -76,7 +76,7 @@ pub struct PeerSelector {
 /// Namespaces whose pods are peers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NamespaceScope {
-    /// This namespace, whatever its labels.
+    /// The policy's own namespace, whatever its labels.
     Own(String),
     /// Namespaces with matching labels.
     Matching(Selector),
@@ -94,7 +94,7 @@ pub struct PortRule {
 pub enum PortSpec {
     All,
     Number(u16),
-    /// Both ends included.
+    /// Range of ports, both ends included.
     Range(u16, u16),
     /// The port to which the destination pod gives this name.
     Named(String),

@@ -11,9 +11,9 @@ use api::NamespacedName;
 /// The policies of one network.
 #[derive(Debug, Default)]
 pub struct OnNetwork {
-    /// Its pods, as they are there.
+    /// Pods attached to the virtual network, as they are there.
     pub pods: BTreeMap<NamespacedName, Pod>,
-    /// Its policies.
+    /// Policies for the virtual network.
     pub store: PolicyStore,
 }
 

@@ -46,9 +46,9 @@ pub(super) enum Ended {
 pub(super) enum After {
     /// The object is off the queue, after this time on it.
     Off(Duration),
-    /// It is written again, now or later.
+    /// The annotation is written again, now or later.
     Again,
-    /// It is written again, and has failed so often that its owner should be informed.
+    /// The annotation is written again, and has failed so often that the owner of the object should be informed.
     Stuck { failures: u32 },
 }
 

@@ -60,12 +60,12 @@ pub struct Domain<'a> {
 }
 
 impl<'a> Domain<'a> {
-    /// Of the cluster's network.
+    /// Policy domain of the cluster's network.
     pub fn cluster(store: &'a PolicyStore, config: &'a Config) -> Self {
         Self { store, config, families: config.families(), network: None }
     }
 
-    /// Of a virtual network.
+    /// Policy domain of a virtual network.
     pub fn virtual_network(store: &'a PolicyStore, network: &'a Network, config: &'a Config) -> Self {
         let families = network.subnets.iter().map(|subnet| subnet.net.addr()).collect();
         Self { store, config, families, network: Some(&network.name) }

@@ -1,4 +1,4 @@
-//! Whether an answer is what it has to be.
+//! Whether OVN's answer to a question about a flow is what it has to be.
 
 use std::net::IpAddr;
 

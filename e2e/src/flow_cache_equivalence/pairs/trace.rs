@@ -106,8 +106,8 @@ impl Entries {
 /// The flow of a packet.
 pub(in crate::flow_cache_equivalence) fn spec(packet: &Packet) -> Option<FlowSpec> {
     let protocol = match packet.upper {
-        Upper::Udp => api::admin::Protocol::Udp,
-        Upper::Tcp { .. } => api::admin::Protocol::Tcp,
+        Upper::Udp => api::admin::CachedProtocol::Udp,
+        Upper::Tcp { .. } => api::admin::CachedProtocol::Tcp,
         _ => return None,
     };
     Some(FlowSpec {
@@ -153,7 +153,7 @@ pub(in crate::flow_cache_equivalence) fn pairs<'a>(
 
 #[cfg(test)]
 mod tests {
-    use api::admin::{Protocol, Translated, TunnelEnd};
+    use api::admin::{CachedProtocol, Translated, TunnelEnd};
 
     use super::*;
 
@@ -196,7 +196,7 @@ mod tests {
         let first = spec(&packet).unwrap();
         let after = Translated { source: first.source, destination: "10.244.1.3:7100".parse().unwrap() };
         let second =
-            FlowSpec { protocol: Protocol::Udp, source: after.source, destination: after.destination };
+            FlowSpec { protocol: CachedProtocol::Udp, source: after.source, destination: after.destination };
         let out = Flow {
             translated: Some(after),
             ..entry(first, Action::Tunnel(tunnel(2)), Some("exact/a"), "c0ffee", 5)

@@ -1,4 +1,4 @@
-//! Carrying changes out on the cluster.
+//! Carries the random changes of suite `flow_cache_invariants` out on the cluster.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What was to be of one flow when, and whether its arrivals were so. Pure. Times are nanoseconds of one clock.
+//! What the oracle expects of one flow over time, and whether arrivals agree. Pure. Times are nanoseconds of one clock.
 
 /// What the oracle says of a stretch of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Map full, or a scan (section 6 of the design): a pod sends a million packets, each of a flow of its own, to a pod of the other node
+//! Full maps, as a scan makes them: a pod sends a million packets, each of a flow of its own, to a pod of the other node
 //! and one of its own. The slow path continues, with the running flows and with new ones; nothing arrives that a policy denies; the
 //! agent does not grow; the pressure can be seen; and afterwards it is as it was.
 

@@ -1,6 +1,6 @@
 //! Parser of `dpctl/dump-conntrack -m` (ovs-dpctl(8)): connection tracking state of a flow's packets.
 
-use api::admin::{FlowSpec, Protocol};
+use api::admin::{CachedProtocol, FlowSpec};
 
 use crate::ovs::tracked::{ends, field};
 
@@ -38,8 +38,8 @@ pub(super) fn state(line: &str, flow: &FlowSpec, kernel: bool) -> Option<State> 
     }
     let (original, reply) = (ends(rest, "orig=("), ends(rest, "reply=("));
     let answered = match flow.protocol {
-        Protocol::Tcp => !["SYN_SENT", "SYN_RECV"].contains(&tcp_state(rest)),
-        Protocol::Udp => !kernel || field(rest, "status=").is_some_and(|s| s.contains("SEEN_REPLY")),
+        CachedProtocol::Tcp => !["SYN_SENT", "SYN_RECV"].contains(&tcp_state(rest)),
+        CachedProtocol::Udp => !kernel || field(rest, "status=").is_some_and(|s| s.contains("SEEN_REPLY")),
     };
     let (ct_next, side) = match answered {
         true if original == Some(forward) => (ESTABLISHED, "original"),

@@ -129,7 +129,7 @@ fn failed(error: UnixctlError) -> AdminError {
 fn unaskable(flow: Option<Flow>, why: String, naming: &Naming) -> Audited {
     let spec = flow.as_ref().and_then(super::flow_spec::spec);
     let unknown = api::admin::FlowSpec {
-        protocol: api::admin::Protocol::Udp,
+        protocol: api::admin::CachedProtocol::Udp,
         source: ([0; 4], 0).into(),
         destination: ([0; 4], 0).into(),
     };

@@ -69,8 +69,9 @@ impl Connections {
 const AGAIN: Duration = Duration::from_millis(50);
 /// To look for entries is to read all of them. Between two such walks is at least this many times the time that the last took.
 const PAUSE: u32 = 4;
-/// The same where nothing but connections that timed out waits, and the least pause.
+/// [`PAUSE`] while nothing but connections that timed out waits.
 const LATE_PAUSE: u32 = 20;
+/// Shortest time between two walks for connections that timed out.
 const LATE: Duration = Duration::from_secs(1);
 /// Pairs of ends that wait at most. A pod that fills the tracking table with connections has them ended as fast as it can send.
 const MOST: usize = 65_536;
@@ -80,7 +81,7 @@ const MOST: usize = 65_536;
 pub(in crate::flow_cache) struct Waiting {
     /// Deleted connections, and when the first of them came.
     soon: Connections,
-    /// Those for which entries were looked for once, and when to do so again.
+    /// Connections for which entries were looked for once, and when to do so again.
     again: Option<(Instant, Connections)>,
     /// Connections that timed out. Entries need packets through OVS to stay in use, and those keep a connection: there is an entry only if
     /// timeouts were made shorter than the refresh interval.
@@ -94,7 +95,8 @@ pub(in crate::flow_cache) struct Waiting {
 pub(in crate::flow_cache) enum Added {
     /// Entries of it will be looked for.
     Waits,
-    /// It has no entries: it was closed, and they ended with it, or it is of the node's tunnels, of which each flow inside has one.
+    /// The connection has no entries: it was closed, and they ended with it, or it is of the node's tunnels, of which each flow inside has
+    /// one.
     NoEntries,
     /// Too many wait. It never was in both directions, and entries of it end by their refresh.
     Dropped,

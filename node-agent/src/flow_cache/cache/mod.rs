@@ -154,7 +154,7 @@ pub struct Flow {
     pub valid: bool,
     /// FIN or RST was seen: the entry carries nothing, and nothing is learned of the connection before the next SYN.
     pub closing: bool,
-    /// Its service is kept off the cache (`slipctl path service`): the entry carries nothing, and counts what OVS carries.
+    /// The flow's service is kept off the cache (`slipctl path service`): the entry carries nothing, and counts what OVS carries.
     pub slow: bool,
     /// A revalidation packet is inside OVS.
     pub probing: bool,

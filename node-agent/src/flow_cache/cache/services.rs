@@ -56,6 +56,6 @@ pub trait ServiceCache: std::fmt::Debug + Send + Sync {
     fn end_misplaced(&self, see: See<'_>) -> Result<u64, CacheError>;
     /// Calls `see` for every translated entry. Iterates over all entries.
     fn each_carried(&self, see: See<'_>) -> Result<(), CacheError>;
-    /// As [`super::FlowCache::sweep`], in the same iteration; calls `see` for every translated entry before it is removed.
+    /// Sweeps as [`super::FlowCache::sweep`] does, in the same iteration; calls `see` for every translated entry before it is removed.
     fn sweep_seeing(&self, see: See<'_>) -> Result<Swept, CacheError>;
 }

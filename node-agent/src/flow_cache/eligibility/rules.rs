@@ -33,7 +33,7 @@ pub struct Mirrored {
     pub all: Option<String>,
     /// Ports whose packets are copied, each with the name of the mirror.
     pub ports: Vec<(Uuid, String)>,
-    /// Those of them whose packets are copied where they leave OVS.
+    /// Ports among `ports` whose packets are copied where they leave OVS.
     pub leaving: Vec<(Uuid, String)>,
     /// Ports that get the copies, each with the name of the mirror. OVS gives them nothing else, and drops what comes in by them.
     pub outputs: Vec<(Uuid, String)>,
@@ -198,7 +198,7 @@ pub fn tunnel_endpoint<'a>(
 pub struct NodePlace<'a> {
     /// The OVS port.
     pub port: Arc<Port>,
-    /// Its interface.
+    /// Interface of the port.
     pub interface: Arc<Interface>,
     /// Mirrored ports of its bridge.
     pub mirrored: &'a Mirrored,

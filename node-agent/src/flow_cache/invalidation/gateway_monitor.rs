@@ -22,7 +22,7 @@ impl GatewayMonitor {
         Self::Missing(MonitorError::NotYet)
     }
 
-    /// That of an agent before this one, whose cache is adopted. `left`: rest of the grace period if it had lost OVS.
+    /// Monitor with the state of the agent before this one, whose cache is adopted. `left`: rest of the grace period if it had lost OVS.
     pub(in crate::flow_cache) fn adopted(now: Instant, left: Option<Duration>) -> Self {
         let passed = HOLD.saturating_sub(left.unwrap_or(HOLD));
         Self::Lost(now.checked_sub(passed).unwrap_or(now), MonitorError::NotYet)

@@ -33,7 +33,7 @@ pub(super) enum Write {
     TranslatesDestination,
     /// Writes to the registers of the next hop what is neither a constant nor the packet's destination.
     NextHop,
-    /// The same for the registers of the destination before translation.
+    /// Writes to the registers of the destination before translation what is neither a constant nor the packet's destination.
     Original,
     /// Writes to register 1 what is neither 0 nor the original destination.
     Scratches,

@@ -56,7 +56,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// Those by which a flow concerns something.
+    /// Rules by which a flow concerns something.
     pub const CONCERNING: [Self; 10] = [
         Self::Address,
         Self::LocalPort,

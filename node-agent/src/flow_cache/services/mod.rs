@@ -81,7 +81,7 @@ impl Services {
         Ok(Self::with(cache, file, Choices::new(kept_off)))
     }
 
-    /// Of a node without a flow cache.
+    /// Services of a node without a flow cache.
     pub fn none() -> Self {
         Self::with(None, ServiceFile::new(FilePath::new("/nonexistent")), Choices::default())
     }

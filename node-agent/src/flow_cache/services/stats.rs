@@ -105,7 +105,7 @@ pub(in crate::flow_cache) struct ServiceStats {
     begun: bool,
     seen: HashMap<u64, Seen>,
     backends: BTreeMap<Backend, Held>,
-    /// Of backends that found no room.
+    /// Sums of the backends that found no room.
     others: Totals,
 }
 

@@ -147,7 +147,7 @@ pub struct Session {
     up: bool,
     index: FlowIndex,
     tables: Tables,
-    /// As last reported.
+    /// Lint as last reported.
     lint: Option<String>,
 }
 
@@ -158,7 +158,7 @@ impl Session {
         Self { buffer, unread: None, flows: 0, up: false, index, tables: Tables::new(bridge), lint: None }
     }
 
-    /// The same with a classifier of br-int that lacks a rule, for tests that show what the rule is for.
+    /// A session of br-int whose classifier lacks a rule, for tests that show what the rule is for.
     pub fn without(rule: Rule) -> Self {
         Self { tables: Tables::without(rule), ..Self::new(Watched::Integration) }
     }

@@ -13,9 +13,9 @@ const UDP: u8 = 17;
 /// The flow tables of a monitored bridge, as far as they say what a change of them concerns.
 #[derive(Debug)]
 pub(super) enum Tables {
-    /// Of br-int.
+    /// Tables of br-int, which say by their flows what a change concerns.
     Integration(Box<Classifier>),
-    /// Of the gateway bridge.
+    /// Tables of the gateway bridge.
     Gateway(Impact),
 }
 
@@ -27,7 +27,7 @@ impl Tables {
         }
     }
 
-    /// Of br-int, by a classifier that lacks a rule.
+    /// Tables of br-int whose classifier lacks a rule, for tests that show what the rule is for.
     pub(super) fn without(rule: Rule) -> Self {
         Self::Integration(Box::new(Classifier::without(rule)))
     }

@@ -54,7 +54,7 @@ impl Found {
         ovs.replica().read().table::<Interface>().iter().map(|row| Self::of(row)).collect()
     }
 
-    /// Those interfaces with these names that are there.
+    /// Interfaces with these names that exist.
     pub(in crate::flow_cache) fn named(ovs: &Ovs, names: &BTreeSet<String>) -> Vec<Self> {
         names.iter().filter_map(|name| ovs.interface(name)).map(|row| Self::of(&row)).collect()
     }

@@ -26,7 +26,7 @@ impl Shared {
         }
     }
 
-    /// The same with the buckets of the scopes. Without any it concerns what any change concerns.
+    /// Takes a change with the buckets of its scopes. Without any it concerns what any change concerns.
     pub(in crate::flow_cache) fn take_buckets(&self, cause: Cause, mut buckets: Vec<u32>) -> bool {
         self.metrics.scoped(cause);
         buckets.push(scope::ANY);

@@ -127,13 +127,13 @@ impl FlowSet {
         self.0.entry(key).or_insert_with(|| (cookie, actions.into()));
     }
 
-    /// Those flows that `other` does not have, or has with other actions.
+    /// Flows that `other` does not have, or has with other actions.
     pub fn beyond(&self, other: &Self) -> Self {
         let new = self.0.iter().filter(|(key, flow)| other.0.get(key) != Some(flow));
         Self(new.map(|(key, flow)| (key.clone(), flow.clone())).collect())
     }
 
-    /// These flows and those of `other` that have another key.
+    /// Flows of this set, and flows of `other` that have another key.
     pub fn over(self, mut other: Self) -> Self {
         other.0.extend(self.0);
         other

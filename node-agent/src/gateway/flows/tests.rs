@@ -156,7 +156,7 @@ fn the_order_of_services_and_nodes_does_not_matter() {
     assert_eq!(compute(&inputs(), &services).to_string(), compute(&inputs(), &reversed).to_string());
 }
 
-/// The same service with both families.
+/// A service with both families.
 fn dual(name: &str) -> NodeService {
     let mut service = fixture::reference_services("n1").into_iter().find(|s| s.name.name == name).unwrap();
     service.cluster_ips.push("fd00:10:96::53".parse().unwrap());

@@ -27,7 +27,7 @@ pub struct Place {
 }
 
 impl UdpTranslations {
-    /// Those that the ruleset for these services has.
+    /// Translations of the ruleset for these services.
     pub fn of(inputs: &Inputs, services: &[NodeService]) -> Self {
         let has_udp =
             |service: &&NodeService| service.ports.iter().any(|port| port.protocol == Protocol::Udp);

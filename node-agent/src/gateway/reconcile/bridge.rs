@@ -17,18 +17,18 @@ use crate::ovs::chassis;
 impl Worker {
     /// Records or restores the bridge's addresses and routes, and adds those that OVN needs.
     pub(super) async fn bridge(&mut self) -> anyhow::Result<()> {
-        let takeover = self.gateway.takeover();
+        let migration = self.gateway.migration();
         let taken = &mut self.gateway.taken;
-        for _ in 0..takeover.take_strays(taken).await? {
+        for _ in 0..migration.take_strays(taken).await? {
             self.gateway.context.metrics.gateway_restored("uplink");
         }
-        if let Some(seen) = takeover.observe(&taken.journal).await? {
+        if let Some(seen) = migration.observe(&taken.journal).await? {
             match self.follower.judge(&taken.journal, &seen, Instant::now()) {
                 Verdict::Same => {}
                 Verdict::Wait(at) => self.look_again = Some(at),
-                Verdict::Record => takeover.record(&mut taken.journal, seen)?,
+                Verdict::Record => migration.record(&mut taken.journal, seen)?,
                 Verdict::Restore => {
-                    let changed = takeover.restore_bridge(taken).await?;
+                    let changed = migration.restore_bridge(taken).await?;
                     self.follower.restored();
                     if changed {
                         self.gateway.context.metrics.gateway_restored("bridge");

@@ -36,11 +36,11 @@ pub enum Client {
 /// Tracked connections that do not do what services say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stale {
-    /// They lead to a backend that the service does not have any more.
+    /// Connections to a backend that the service does not have any more.
     Backend(Translation),
-    /// They lead to a backend of another node, which a traffic policy `Local` refuses to these clients. Others may have it still.
+    /// Connections to a backend of another node, which a traffic policy `Local` refuses to these clients. Others may have it still.
     Refused(Translation, Client),
-    /// They were made before the service, and are not translated. A node port is served in the families of its service only.
+    /// Connections that were made before the service, and are not translated. A node port is served in the families of its service only.
     Untranslated(Front, Family),
 }
 
@@ -51,7 +51,7 @@ pub struct InForce {
     fronts: HashMap<(Front, Family), usize>,
     /// Translations, with how many slices lead to each.
     translations: HashMap<Translation, usize>,
-    /// Of these, those that some clients do not get on this node.
+    /// Translations among `translations` that some clients do not get on this node, with how many slices refuse each.
     refused: HashMap<(Translation, Client), usize>,
     /// Ranges of the cluster: pods, services and what OVN's routers have.
     cluster: Arc<[IpNet]>,
@@ -135,14 +135,14 @@ struct Endpoint {
     /// Name of the service port.
     port: String,
     backend: Backend,
-    /// It is on this node.
+    /// True for an endpoint on this node.
     here: bool,
 }
 
 /// Which backends are behind an address of a service on this node, by its traffic policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Behind {
-    /// Those of all nodes.
+    /// Backends of all nodes.
     All,
     /// A traffic policy `Local`: those of this node for such clients, all for others.
     OwnFor(Client),
@@ -335,7 +335,7 @@ fn backends(slice: &EndpointSlice, node: &str) -> BTreeSet<Endpoint> {
 #[derive(Debug, Default)]
 struct Led {
     translations: BTreeSet<Translation>,
-    /// Of these, those that some clients do not get.
+    /// Translations among `translations` that some clients do not get.
     refused: BTreeSet<(Translation, Client)>,
 }
 

@@ -10,7 +10,7 @@ use api::addr::Family;
 use tokio::time::Instant;
 
 use super::journal::Journal;
-use super::migration::{Taken, Takeover};
+use super::migration::{Migration, Taken};
 use super::observed::{Observed, is_alike, is_recorded};
 use super::own;
 use super::snapshot::SavedRoute;
@@ -87,7 +87,7 @@ impl Follower {
     }
 }
 
-impl Takeover {
+impl Migration {
     /// Reads the state of the bridge from the kernel; `None` while it does not exist or is being recreated.
     ///
     /// # Errors

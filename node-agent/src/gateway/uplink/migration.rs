@@ -25,7 +25,7 @@ use crate::ovs::Ovs;
 
 /// Everything the migration works with.
 #[derive(Clone)]
-pub struct Takeover {
+pub struct Migration {
     /// Kernel side.
     pub netlink: Netlink,
     /// OVS side.
@@ -70,7 +70,7 @@ pub fn bridge_name(interface: &str) -> String {
     attach::fitting(format!("br{interface}"))
 }
 
-impl Takeover {
+impl Migration {
     /// Moves the node's addresses to the bridge, from whatever state an earlier run left. When a step fails, the migration is undone.
     ///
     /// # Errors
@@ -79,10 +79,10 @@ impl Takeover {
         self.take_with(interface, &|_| Ok(())).await
     }
 
-    /// As [`Takeover::take`]; `hook` is called before each step, and its failure stops everything at once, as a crash would.
+    /// Does what [`Migration::take`] does. `hook` is called before each step, and its failure stops everything at once, as a crash would.
     ///
     /// # Errors
-    /// As [`Takeover::take`], or `hook` failed.
+    /// As [`Migration::take`], or `hook` failed.
     pub async fn take_with(&self, interface: &str, hook: Hook<'_>) -> anyhow::Result<Taken> {
         let mut journal = self.begin(interface).await?;
         if let Err(Stopped { step, error, crashed }) = self.steps(&mut journal, hook).await {
@@ -382,10 +382,10 @@ impl Takeover {
         self.release_with(&|_| Ok(())).await
     }
 
-    /// As [`Takeover::release`]; `hook` is called before each step, and its failure stops everything at once.
+    /// Does what [`Migration::release`] does. `hook` is called before each step, and its failure stops everything at once.
     ///
     /// # Errors
-    /// As [`Takeover::release`], or `hook` failed.
+    /// As [`Migration::release`], or `hook` failed.
     pub async fn release_with(&self, hook: Hook<'_>) -> anyhow::Result<()> {
         let Some(mut journal) = self.store.load()? else { return Ok(()) };
         self.roll_back(&mut journal, hook).await

@@ -398,8 +398,8 @@ impl Netlink {
         )
     }
 
-    /// As [`Netlink::put_saved_route`], but a route whose next hop is unreachable is left out, as the kernel rejects it. That happens
-    /// when another process removed the address whose subnet has the next hop.
+    /// Puts back a route like [`Netlink::put_saved_route`], but leaves out a route whose next hop is unreachable, as the kernel rejects it.
+    /// That happens when another process removed the address whose subnet has the next hop.
     ///
     /// # Errors
     /// As [`Netlink::put_saved_route`], except for an unreachable next hop.

@@ -11,7 +11,7 @@ use super::oxm::{self, Field};
 /// What a match says of an address of the packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Address {
-    /// Nothing.
+    /// The address is not matched.
     #[default]
     Any,
     /// A prefix, or bits.

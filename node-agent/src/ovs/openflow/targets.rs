@@ -56,7 +56,7 @@ impl Targets {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) id: Id,
-    /// Of the lowest bit.
+    /// Place of the lowest bit.
     offset: u16,
     bits: u16,
 }

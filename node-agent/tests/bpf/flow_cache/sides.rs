@@ -42,7 +42,7 @@ impl End {
         }
     }
 
-    /// The same of what comes out: what enters in the other direction is its answer.
+    /// MACs of what leaves by this end: what enters in the other direction is its answer.
     fn leaving(self) -> ([u8; 6], [u8; 6]) {
         let (source, destination) = self.entering();
         (destination, source)

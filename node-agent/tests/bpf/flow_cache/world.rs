@@ -251,14 +251,14 @@ impl Shape {
         if self.ecn == 3 { 2 } else { self.ecn }
     }
 
-    /// As the pod sends it, and as OVS puts it on the wire.
+    /// The packet as the pod sends it, and as OVS puts it on the wire.
     pub(super) fn out(self) -> (Vec<u8>, Vec<u8>) {
         let sent = self.frame((POD, ROUTER), true, 0);
         let inner = self.frame((FAR_ROUTER, FAR_POD), true, 1);
         (sent, geneve(UPLINK, FAR_UPLINK, NEAR, FAR, [0, 3, 0, 5], 7, self.outer_ecn(), &inner))
     }
 
-    /// As it comes from the wire, and as OVS delivers it.
+    /// The answer as it comes from the wire, and as OVS delivers it.
     pub(super) fn back(self) -> (Vec<u8>, Vec<u8>) {
         let inner = self.frame((ROUTER, POD), false, 1);
         let delivered = self.frame((ROUTER, POD), false, 1);
@@ -313,7 +313,7 @@ pub(super) fn outer(packet: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// The same packet from another outer source.
+/// `packet` from another outer source.
 pub(super) fn from_node(packet: &[u8], source: [u8; 4]) -> Vec<u8> {
     outer(packet, 26, &source)
 }

@@ -17,13 +17,13 @@ const TICK: u64 = 10_000_000;
 /// Watches one CPU for the end that runs on it.
 pub(super) struct Account {
     cpu: usize,
-    /// Of this process and of what is a part of the path.
+    /// Clocks of this process and of what is a part of the path.
     clocks: Vec<ClockId>,
 }
 
 /// The clocks at one moment.
 pub(super) struct Reading {
-    /// Of all clocks, the other end's last; those of processes that have ended have stopped.
+    /// Readings of all clocks, the other end's last; those of processes that have ended have stopped.
     clocks: Vec<ClockId>,
     time: u64,
     ours: Vec<Option<u64>>,

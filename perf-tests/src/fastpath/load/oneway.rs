@@ -47,7 +47,7 @@ pub(crate) struct Arrived {
 }
 
 impl Sent {
-    /// Both parts together.
+    /// What was sent and what arrived, as one result.
     pub(crate) fn with(self, arrived: Arrived) -> Measured {
         let time = Duration::from_nanos(arrived.last.saturating_sub(self.begin));
         let per_second = per_second(arrived.count, time);

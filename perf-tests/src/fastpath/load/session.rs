@@ -22,7 +22,7 @@ pub(crate) struct Command {
 }
 
 impl Command {
-    /// As a line.
+    /// The command as a line.
     pub(crate) fn line(self) -> String {
         format!("go {} {}\n", self.length.as_micros(), self.peer)
     }

@@ -1,4 +1,4 @@
-//! What the lint refuses.
+//! Tests of the lint: flows that it refuses.
 
 use super::wire::*;
 use super::*;
@@ -64,7 +64,7 @@ fn a_router_lowers_the_ttl_once_and_before_it_chooses() {
     assert!(refused(&twice).unwrap().contains("several tables"));
 }
 
-/// As OVN has a gateway router learn a client of a service with affinity: the endpoint's port goes to the lower half of register 2.
+/// OVN has a gateway router learn a client of a service with affinity: the endpoint's port goes to the lower half of register 2.
 #[test]
 fn a_router_remembers_clients_before_it_routes() {
     let port = set(&masked(1, 2, &[0, 0, 0x1f, 0x90], &[0, 0, 0xff, 0xff]));

@@ -1,4 +1,4 @@
-//! Each rule, and each thing that is unknown.
+//! Tests of the classifier: each rule, and each thing that is unknown.
 
 mod lint;
 mod model;
@@ -57,7 +57,7 @@ impl Table {
         self.updates(&[flow.removed()])
     }
 
-    /// Of a flow with that match, which does nothing.
+    /// Impact of adding a flow with that match, which does nothing.
     fn matching(&mut self, fields: &[Vec<u8>]) -> Impact {
         self.add(&Flow::new(50, fields, &[]))
     }

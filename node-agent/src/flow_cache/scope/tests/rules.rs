@@ -1,4 +1,4 @@
-//! Each rule by itself.
+//! Tests of the classifier's rules, each by itself.
 
 use api::MacAddr;
 

@@ -1,4 +1,4 @@
-//! What is constant, copied, pushed and translated.
+//! Tests of a flow's effects: what is constant, copied, pushed and translated.
 
 use super::super::oxm::Id;
 use super::*;
