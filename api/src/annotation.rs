@@ -234,6 +234,9 @@ pub struct ClusterNetwork {
 }
 
 /// Reads the JSON value of annotation `key`.
+///
+/// # Errors
+/// The value is no JSON of this type; the error names the key and the field.
 pub fn decode<T: DeserializeOwned>(key: &'static str, value: &str) -> Result<T, AnnotationError> {
     let malformed = |problem| AnnotationError::Malformed { key, problem, value: quoted(value) };
     let mut json = serde_json::Deserializer::from_str(value);
@@ -256,6 +259,9 @@ pub fn encode<T: Serialize>(value: &T) -> String {
 
 impl PodNetworks {
     /// Reads the cluster network's entry from [`POD_NETWORKS`].
+    ///
+    /// # Errors
+    /// The value cannot be read, or has no entry `default` with an address.
     pub fn default_of(value: &str) -> Result<PodNetwork, AnnotationError> {
         let mut all: Self = decode(POD_NETWORKS, value)?;
         let found = all.0.remove(DEFAULT_NETWORK);
@@ -273,6 +279,9 @@ impl PodNetworks {
 
     /// Reads all entries of [`POD_NETWORKS`]: the cluster network's, and those of other networks by their keys, sorted by key.
     /// Each of the others names the pod's interface.
+    ///
+    /// # Errors
+    /// Fails as [`Self::default_of`], or another entry names no interface.
     pub fn all_of(value: &str) -> Result<(PodNetwork, BTreeMap<String, PodNetwork>), AnnotationError> {
         let default = Self::default_of(value)?;
         let mut all: Self = decode(POD_NETWORKS, value)?;
@@ -297,6 +306,9 @@ impl PodNetworks {
 
 impl NodeSubnets {
     /// Reads the cluster network's ranges from [`NODE_SUBNETS`].
+    ///
+    /// # Errors
+    /// The value cannot be read, or has no entry `default`.
     pub fn default_of(value: &str) -> Result<Vec<IpNet>, AnnotationError> {
         let mut all: Self = decode(NODE_SUBNETS, value)?;
         all.0
@@ -319,6 +331,9 @@ impl NodeSubnets {
 
 impl GatewayConfigs {
     /// Reads the cluster network's gateway from [`L3_GATEWAY_CONFIG`].
+    ///
+    /// # Errors
+    /// The value cannot be read, or has no entry `default`.
     pub fn default_of(value: &str) -> Result<GatewayConfig, AnnotationError> {
         let mut all: Self = decode(L3_GATEWAY_CONFIG, value)?;
         all.0
@@ -334,6 +349,9 @@ impl GatewayConfigs {
 
 impl ClusterNetwork {
     /// Reads [`CLUSTER_NETWORK`].
+    ///
+    /// # Errors
+    /// The value cannot be read.
     pub fn read(value: &str) -> Result<Self, AnnotationError> {
         decode(CLUSTER_NETWORK, value)
     }

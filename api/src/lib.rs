@@ -2,6 +2,7 @@
 //! from other addresses, which pod serves a node's host port, services and their endpoints, networks beside the cluster's, reading Kubernetes objects leniently,
 //! and the request that the CNI executable sends to the node agent. No I/O but in `settings`, which reads a file and asks OVS.
 #![forbid(unsafe_code)]
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 pub mod addr;
 pub mod admin;

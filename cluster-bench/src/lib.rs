@@ -5,6 +5,8 @@
 //! what the cluster is, `place` puts servers into it, `drive` runs clients, `clean` removes everything, `run` joins them, and `args` is the command line. Nothing is
 //! executed in a pod: clients say their results in their logs, so that the right to execute is not needed.
 
+#![warn(missing_docs, clippy::missing_errors_doc)]
+
 mod api;
 mod args;
 mod clean;

@@ -17,6 +17,9 @@ use crate::metrics::Metrics;
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Binds the address.
+///
+/// # Errors
+/// The address cannot be listened on.
 pub async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address)
         .await
@@ -32,6 +35,9 @@ pub fn pages(metrics: Metrics, reason: watch::Receiver<Reason>, leadership: Lead
 }
 
 /// Serves the pages.
+///
+/// # Errors
+/// The listener fails.
 pub async fn serve(listener: TcpListener, pages: Router) -> std::io::Result<()> {
     axum::serve(listener, pages).await
 }

@@ -1,6 +1,7 @@
 //! Slipstream's controller: Kubernetes objects → [index] → pure [plan] → [reconcile]iation with the OVN northbound
 //! database.
 #![forbid(unsafe_code)]
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 pub mod admin;
 pub mod alloc;

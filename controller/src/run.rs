@@ -37,6 +37,7 @@ pub struct Controller {
     pub certificates: Option<certificates::Settings>,
     /// The API server.
     pub access: Access,
+    /// What is planned by: networks, names and features.
     pub config: Config,
     /// Whether network policies are enforced.
     pub network_policy: bool,
@@ -56,6 +57,9 @@ pub struct Controller {
 
 impl Controller {
     /// Runs until a signal, or until one of its tasks ends, which is an error with the task's name and cause.
+    ///
+    /// # Errors
+    /// A part could not be started, or a task ended.
     pub async fn run(self) -> anyhow::Result<()> {
         let mut stop = std::pin::pin!(signal()?);
         let (tasks, mut ends) = Tasks::new();

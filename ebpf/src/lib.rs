@@ -11,6 +11,7 @@
 //! The library never panics, never allocates and never reads beyond a packet: bytes come through [`packet::Packet`], which answers
 //! `None` past the end, or [`packet::Window`], which is asked for its length first.
 #![no_std]
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 pub mod decide;
 pub mod layout;

@@ -1,6 +1,7 @@
 //! The first process of each container of the image. By its argument it is one role: it checks the environment, prepares
 //! directories and databases, and becomes the program of the role, or starts several programs and ends with the first of them.
 #![forbid(unsafe_code)]
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 pub mod args;
 pub mod central;

@@ -127,7 +127,6 @@ impl Config {
 
     /// Time for the API server to respond after the uplink migration; then the migration is undone.
     #[cfg(not(feature = "test-hooks"))]
-    #[expect(clippy::unused_self, reason = "a flag with feature test-hooks")]
     pub fn api_patience(&self) -> std::time::Duration {
         std::time::Duration::from_secs(60)
     }

@@ -19,6 +19,8 @@
 //! | `admin` | HTTP servers: metrics, health, status, admin socket, audit |
 //! | `run`, `cleanup`, `args` | start and exit, command line |
 
+#![warn(missing_docs, clippy::missing_errors_doc)]
+
 pub mod admin;
 pub mod args;
 pub mod attach;

@@ -1,6 +1,7 @@
 //! Container images without a container engine: layers whose bytes follow from their content alone, archives that runtimes import,
 //! and the image of Slipstream, made of Debian's packages and our programs.
 #![forbid(unsafe_code)]
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 pub mod layer;
 pub mod layout;

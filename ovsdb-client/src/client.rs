@@ -49,6 +49,9 @@ impl Client {
     }
 
     /// Waits until the session is up. The error names the endpoints and how each failed last.
+    ///
+    /// # Errors
+    /// [`Error::NotConnected`] after `timeout`; [`Error::Closed`] if the client was closed.
     pub async fn connected(&self, timeout: Duration) -> Result<(), Error> {
         let mut status = self.status();
         let wait = status.wait_for(|status| matches!(status, Status::Connected { .. }));
@@ -74,6 +77,9 @@ impl Client {
     }
 
     /// The schema as the server has it now. Waits for a connection for at most the connect timeout.
+    ///
+    /// # Errors
+    /// [`Error::NotConnected`] after the connect timeout; [`Error::Closed`] if the client was closed.
     pub async fn schema(&self) -> Result<Arc<Schema>, Error> {
         let mut schema = self.shared.schema.clone();
         let wait = schema.wait_for(Option::is_some);
@@ -89,6 +95,10 @@ impl Client {
     /// When this returns `Ok`, every replica of this client already shows the effect. Without a session it fails at once
     /// with [`Error::NotConnected`]. Dropping the future after the request was sent asks the server to cancel it (only a
     /// waiting transaction can still be cancelled).
+    ///
+    /// # Errors
+    /// The session is missing or ended, the server did not answer in time, or an operation or the commit was refused. If the request was sent
+    /// and no answer came, the transaction may have been carried out.
     pub async fn transact(&self, transaction: Transaction) -> Result<Vec<OpResult>, Error> {
         if transaction.is_empty() {
             return Ok(Vec::new());
@@ -102,6 +112,9 @@ impl Client {
     }
 
     /// Monitors tables. Returns when the first full contents are in; waits for a connection without limit.
+    ///
+    /// # Errors
+    /// The server refuses the monitor, or the client was closed.
     pub async fn monitor(&self, spec: MonitorSpec) -> Result<Replica, Error> {
         let core = Arc::new(Core::new(self.shared.next_id.fetch_add(1, Ordering::Relaxed), spec));
         // Made first, so that dropping this future ends the monitor.
@@ -114,12 +127,18 @@ impl Client {
 
     /// Requests a lock (RFC 7047 section 4.1.8). Returns when the server has answered; [`Lock::owned`] tells whether and
     /// when it is ours. Requested again after every reconnect, released on drop.
+    ///
+    /// # Errors
+    /// [`Error::LockInUse`] if this client has the lock already; otherwise the request failed or the client was closed.
     pub async fn lock(&self, name: &str) -> Result<Lock, Error> {
         self.request_lock(name, false).await
     }
 
     /// Like [`Client::lock`], but takes the lock from its owner. After a reconnect it is requested without stealing, so
     /// that a client that was cut off does not rob its successor.
+    ///
+    /// # Errors
+    /// Fails as [`Client::lock`].
     pub async fn steal_lock(&self, name: &str) -> Result<Lock, Error> {
         self.request_lock(name, true).await
     }
@@ -135,6 +154,9 @@ impl Client {
     }
 
     /// Asks the server for an echo; the time it took.
+    ///
+    /// # Errors
+    /// Fails as [`Client::call`].
     pub async fn echo(&self) -> Result<Duration, Error> {
         let start = std::time::Instant::now();
         self.call("echo", &json!([])).await?;
@@ -142,6 +164,9 @@ impl Client {
     }
 
     /// Names of the databases the server has.
+    ///
+    /// # Errors
+    /// Fails as [`Client::call`], or the reply is no list of names.
     pub async fn list_dbs(&self) -> Result<Vec<String>, Error> {
         let reply = self.call("list_dbs", &json!([])).await?;
         serde_json::from_str(reply.get())
@@ -149,6 +174,9 @@ impl Client {
     }
 
     /// Any method, with its result as text.
+    ///
+    /// # Errors
+    /// The session is missing or ended, the server did not answer in time, or answers with an error.
     pub async fn call(&self, method: &str, params: &impl Serialize) -> Result<Box<RawValue>, Error> {
         self.request(method, params, self.shared.options.call_timeout, false).await
     }

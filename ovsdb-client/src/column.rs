@@ -25,6 +25,9 @@ pub enum Mode {
 /// Field type of a generated row.
 pub trait Column: Default + Clone + PartialEq {
     /// Takes a value from the wire.
+    ///
+    /// # Errors
+    /// The value is not of the column's type.
     fn set<'de, D: Deserializer<'de>>(&mut self, mode: Mode, value: D) -> Result<(), D::Error>;
     /// The value without its type.
     fn datum(&self) -> Datum;

@@ -19,6 +19,9 @@ pub enum Endpoint {
 
 impl Endpoint {
     /// Parses a comma separated list, as in `tcp:10.0.0.1:6641,tcp:10.0.0.2:6641`.
+    ///
+    /// # Errors
+    /// An entry is no endpoint; an empty text is one empty entry.
     pub fn parse_list(list: &str) -> Result<Vec<Self>, Error> {
         list.split(',').map(|one| one.trim().parse()).collect()
     }

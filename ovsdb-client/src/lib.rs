@@ -77,6 +77,8 @@
 //! # }
 //! ```
 
+#![warn(missing_docs, clippy::missing_errors_doc)]
+
 mod backoff;
 mod client;
 pub mod column;

@@ -29,6 +29,9 @@ pub trait Row: Default + Clone + PartialEq + Debug + Send + Sync + 'static {
     fn with_uuid(uuid: Uuid) -> Self;
 
     /// Takes a column's value, or a difference to it, from the wire. Columns that the struct does not have are skipped.
+    ///
+    /// # Errors
+    /// The value is not of the column's type.
     fn set<'de, D: Deserializer<'de>>(&mut self, column: &str, mode: Mode, value: D) -> Result<(), D::Error>;
 
     /// Takes the copies of values that other rows have, where they are kept.

@@ -2,6 +2,7 @@
 //! the process should exit so that its supervisor restarts it. A process with a dead part that looks healthy is worse than a
 //! restart. [`log`] is the process's log.
 #![forbid(unsafe_code)]
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 pub mod log;
 

@@ -4,6 +4,8 @@
 //! and histograms; `net` has sockets; `server` and `load` are the two ends of traffic; `client` runs tests; `slices` interleaves
 //! paths; `report` and `compare` write and read results; [`cli`] is the command line.
 
+#![warn(missing_docs, clippy::missing_errors_doc)]
+
 pub mod cli;
 mod client;
 mod compare;

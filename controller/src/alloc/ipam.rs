@@ -164,6 +164,10 @@ impl Ipam {
 
     /// Claims addresses that a pod already has, by its annotation or its switch port: one of each of the node's ranges, in their
     /// order, and the MAC address derived from the first one or one that no other pod can have, as [`Ipam::allocate`] would give them.
+    ///
+    /// # Errors
+    /// The addresses are not one of each of the node's ranges, an address or the MAC belongs to another pod, or the MAC does not follow from the
+    /// address.
     pub fn claim(
         &mut self,
         uid: &str,
@@ -192,6 +196,9 @@ impl Ipam {
     }
 
     /// Whether [`Ipam::claim`] would accept these addresses.
+    ///
+    /// # Errors
+    /// Fails as [`Ipam::claim`] would.
     pub fn check(&self, uid: &str, node: &str, ips: &[IpAddr], mac: MacAddr) -> Result<(), IpamError> {
         self.offsets(uid, node, ips, mac).map(drop)
     }
@@ -225,6 +232,9 @@ impl Ipam {
     }
 
     /// Gives a pod an address of each of the node's ranges: what it asks for, and else the next free one.
+    ///
+    /// # Errors
+    /// A range of the node has no free address, or the pod cannot have what it asks for.
     pub fn allocate(
         &mut self,
         uid: &str,

@@ -32,6 +32,7 @@ pub struct Owner {
 pub struct Wish<'a> {
     /// At most one of each family.
     pub ips: &'a [StaticIp],
+    /// MAC address that the pod asks for.
     pub mac: Option<MacAddr>,
     /// The IPAMClaim that the pod uses: it gets the addresses that the claim keeps, and the claim keeps those that it gets.
     pub claim: Option<&'a NamespacedName>,
@@ -44,6 +45,7 @@ pub struct Wish<'a> {
 pub struct Grant {
     /// One address of each of the network's ranges, in their order, with the range's prefix length.
     pub addresses: Vec<IpNet>,
+    /// MAC address of the pod's interface.
     pub mac: MacAddr,
 }
 

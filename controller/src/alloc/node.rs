@@ -146,6 +146,9 @@ impl NodeAllocator {
     }
 
     /// Takes what the database holds for a node, before any annotation is read. What cannot be used is left out.
+    ///
+    /// # Errors
+    /// The ranges or the number are not usable: outside the cluster's, of the wrong families, or of another node.
     pub fn found(&mut self, node: &str, subnets: Vec<IpNet>, id: u32) -> Result<(), NodeError> {
         let assignment = Assignment { subnets: self.check_subnets(subnets)?, id: self.check_id(id)? };
         self.hold(node, &assignment);
@@ -165,6 +168,9 @@ impl NodeAllocator {
 
     /// The number and ranges of the node; allocates what is missing. A node that has something keeps it, whatever its annotations
     /// say later.
+    ///
+    /// # Errors
+    /// An annotation is not usable, or no range or number is free.
     pub fn assign(&mut self, node: &SeenNode, now: Instant) -> Result<Assignment, NodeError> {
         if let Some(held) = self.held.get(&node.name) {
             return Ok(held.clone());

@@ -24,13 +24,21 @@ use api::service::{EndpointSlice, Service};
 /// A report of one of the watches. Objects come with their problems.
 #[derive(Debug)]
 pub enum Input {
+    /// Nodes, by name.
     Nodes(Watched<SeenNode, String>),
+    /// Pods.
     Pods(Watched<SeenPod, NamespacedName>),
+    /// Namespaces, by name.
     Namespaces(Watched<Namespace, String>),
+    /// Services.
     Services(Watched<(Service, Vec<Problem>), NamespacedName>),
+    /// EndpointSlices.
     EndpointSlices(Watched<(EndpointSlice, Vec<Problem>), NamespacedName>),
+    /// NetworkPolicies.
     Policies(Watched<(Policy, Vec<Problem>), NamespacedName>),
+    /// MultiNetworkPolicies.
     MultiPolicies(Watched<SeenMultiPolicy, NamespacedName>),
+    /// VirtualNetworks.
     Networks(Watched<SeenNetwork, NamespacedName>),
     /// `None`: the API server does not know the kind.
     Definitions(Option<Watched<SeenDefinition, NamespacedName>>),

@@ -94,6 +94,9 @@ enum Started {
 
 impl Engine {
     /// Connects the parts. The client must be connected, as the server's schema decides what is planned.
+    ///
+    /// # Errors
+    /// There is no session with the database, or it refuses the monitor or the lock.
     pub async fn new(
         client: Client,
         mut config: Config,
@@ -382,6 +385,9 @@ impl Engine {
     }
 
     /// Runs until the inputs end, or until there is no database session any more.
+    ///
+    /// # Errors
+    /// The lock of the database cannot be requested.
     pub async fn run(
         mut self,
         mut inputs: mpsc::Receiver<Input>,
@@ -465,6 +471,9 @@ impl Engine {
     }
 
     /// Verifies everything, for tests. Returns the number of operations that were missing.
+    ///
+    /// # Errors
+    /// Fails as [`Self::settle`].
     pub async fn verify(&mut self) -> Result<u64, Error> {
         let (before, _) = self.metrics.found_by_verification();
         self.start_verification();
@@ -478,6 +487,9 @@ impl Engine {
     }
 
     /// Works until nothing is left to do, for tests. Applies no input and waits for none.
+    ///
+    /// # Errors
+    /// A transaction failed.
     pub async fn settle(&mut self) -> Result<(), Error> {
         loop {
             while let Ok(Some(change)) = tokio::time::timeout(Duration::ZERO, self.changes.next()).await {

@@ -19,7 +19,9 @@ use api::problem::Problem;
 /// A node as the API server has it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SeenNode {
+    /// Name of the node.
     pub name: String,
+    /// `metadata.uid`.
     pub uid: String,
     /// Creation time, seconds since the epoch: of two nodes with the same claim the older one wins.
     pub created: i64,
@@ -29,13 +31,19 @@ pub struct SeenNode {
     pub subnets_outdated: bool,
     /// Number in the annotation; `None` when there is none.
     pub id: Option<Result<u32, AnnotationError>>,
+    /// Addresses of type `InternalIP` in the status.
     pub addresses: Vec<IpAddr>,
+    /// OVS `system-id`, once the agent has reported it.
     pub chassis: Option<String>,
+    /// Gateway configuration, once the agent has reported one that can be read.
     pub gateway: Option<GatewayConfig>,
     /// The gateway annotation exists and cannot be read.
     pub gateway_unreadable: bool,
+    /// All addresses of the host, with prefix length.
     pub host_cidrs: Vec<IpNet>,
+    /// The node's OVS segments packets in the userspace datapath ([`api::annotation::USERSPACE_TSO`]).
     pub userspace_tso: bool,
+    /// Labels of the Node.
     pub labels: BTreeMap<String, String>,
     /// The cluster's network, as the annotation describes it.
     pub cluster_network: Option<String>,
@@ -48,7 +56,9 @@ pub struct SeenNode {
 pub struct StatefulSet {
     /// `apiVersion` of its reference.
     pub api_version: String,
+    /// Name of the StatefulSet.
     pub name: String,
+    /// UID of the StatefulSet.
     pub uid: String,
 }
 

@@ -18,7 +18,9 @@ use crate::unit::Unit;
 /// A network as the API server has it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SeenNetwork {
+    /// Name of the network.
     pub name: NamespacedName,
+    /// `metadata.uid`.
     pub uid: String,
     /// Creation time, seconds since the epoch: of two networks with the same claim the older one wins.
     pub created: i64,
@@ -28,7 +30,9 @@ pub struct SeenNetwork {
     pub deleting: bool,
     /// Our finalizer is on it.
     pub finalizer: bool,
+    /// The specification, or the field that is wrong.
     pub spec: Result<VirtualNetworkSpec, SpecError>,
+    /// The status that the controller wrote last.
     pub status: VirtualNetworkStatus,
 }
 
@@ -50,7 +54,9 @@ pub fn read(object: &VirtualNetwork) -> SeenNetwork {
 /// A NetworkAttachmentDefinition as the API server has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenDefinition {
+    /// Name of the NetworkAttachmentDefinition.
     pub name: NamespacedName,
+    /// What the definition means for Slipstream.
     pub definition: Definition,
 }
 
@@ -62,7 +68,9 @@ pub fn read_definition(object: &NetworkAttachmentDefinition) -> SeenDefinition {
 /// An IPAMClaim as the API server has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenClaim {
+    /// Name of the IPAMClaim.
     pub name: NamespacedName,
+    /// `metadata.uid`.
     pub uid: String,
     /// What it says, or the field that is wrong.
     pub claim: Result<Claim, String>,
@@ -77,9 +85,13 @@ pub fn read_claim(object: &IpamClaim) -> SeenClaim {
 /// A network that pods may attach to: its fields are right, and nobody else has its ranges or its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Network {
+    /// Name of the network.
     pub name: NamespacedName,
+    /// Namespaces whose pods may attach.
     pub scope: Scope,
+    /// How far packets of the network get.
     pub reach: Reach,
+    /// Ranges of the network, at most one for each family.
     pub subnets: Vec<Subnet>,
     /// MTU of the pods' interfaces, bytes.
     pub mtu: u32,
@@ -124,11 +136,13 @@ impl Network {
 pub struct Attached {
     /// Key of the entry in the pod's annotation.
     pub key: String,
+    /// Name of the network.
     pub network: NamespacedName,
     /// Name of the interface inside the pod.
     pub interface: String,
     /// Addresses with the prefix lengths of the network's ranges.
     pub addresses: Vec<IpNet>,
+    /// MAC address of the interface.
     pub mac: MacAddr,
     /// Gateways of the pod's default route, if it goes through this interface.
     pub default_gateways: Vec<IpAddr>,

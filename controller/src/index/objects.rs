@@ -15,6 +15,7 @@ use api::NamespacedName;
 /// A node as far as it is known. The gateway half is missing until the node agent has written its annotations.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
+    /// Name of the node.
     pub name: String,
     /// The node's number, from 2. The join address is derived from it.
     pub id: u32,
@@ -33,6 +34,7 @@ pub struct Node {
     pub host_cidrs: Vec<IpNet>,
     /// The node's OVS segments packets in the userspace datapath ([`api::annotation::USERSPACE_TSO`]).
     pub userspace_tso: bool,
+    /// Labels of the Node.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -59,12 +61,17 @@ impl Node {
 /// A pod that is bound to a node and not finished.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pod {
+    /// Name of the pod.
     pub name: NamespacedName,
+    /// `metadata.uid`.
     pub uid: String,
     /// Creation time, seconds since the epoch.
     pub created: i64,
+    /// Name of the node that the pod is bound to.
     pub node: String,
+    /// The pod shares the network namespace of its node (`spec.hostNetwork`).
     pub host_network: bool,
+    /// Labels of the pod.
     pub labels: BTreeMap<String, String>,
     /// Allocated addresses with the prefix length of the node's range; empty until allocated, and for host-network pods.
     pub addresses: Vec<IpNet>,
@@ -74,6 +81,7 @@ pub struct Pod {
     pub attachments: Vec<Attached>,
     /// `status.podIPs` (of a host-network pod: the node's).
     pub status_ips: Vec<IpAddr>,
+    /// Ports that the pod's containers declare.
     pub ports: Vec<ContainerPort>,
 }
 
@@ -98,10 +106,15 @@ impl Pod {
 /// A declared container port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerPort {
+    /// Name of the port, which is unique in the pod.
     pub name: Option<String>,
+    /// Port in the container.
     pub port: u16,
+    /// Protocol of the port.
     pub protocol: Protocol,
+    /// Port of the node that leads to the container's.
     pub host_port: Option<u16>,
+    /// Address of the node on which the host port is open; `None`: all of them.
     pub host_ip: Option<IpAddr>,
 }
 
@@ -110,6 +123,8 @@ pub use api::Protocol;
 /// A namespace's labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Namespace {
+    /// Name of the namespace.
     pub name: String,
+    /// Labels of the Namespace.
     pub labels: BTreeMap<String, String>,
 }

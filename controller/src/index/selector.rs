@@ -24,9 +24,13 @@ pub struct Requirement {
 /// How a [`Requirement`] compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operator {
+    /// The label has one of the values.
     In,
+    /// The label is absent, or has none of the values.
     NotIn,
+    /// The label is there, with any value.
     Exists,
+    /// The label is absent.
     DoesNotExist,
 }
 
@@ -37,14 +41,27 @@ pub enum SelectorError {
     #[error(
         "matchExpressions key `{key}`: unknown operator `{operator}`; In, NotIn, Exists, DoesNotExist are known"
     )]
-    Operator { key: String, operator: String },
+    Operator {
+        /// Key of the label.
+        key: String,
+        /// The operator found.
+        operator: String,
+    },
     /// `In` and `NotIn` need values.
     #[error("matchExpressions key `{key}`: operator {operator} needs at least one value")]
-    NoValues { key: String, operator: String },
+    NoValues {
+        /// Key of the label.
+        key: String,
+        /// `In` or `NotIn`.
+        operator: String,
+    },
 }
 
 impl Selector {
     /// From the Kubernetes object. All requirements must be usable.
+    ///
+    /// # Errors
+    /// A requirement has an unknown operator, or no values where the operator needs one.
     pub fn parse(selector: &LabelSelector) -> Result<Self, SelectorError> {
         let mut parsed = Self::labels_only(selector);
         for requirement in selector.match_expressions.iter().flatten() {

@@ -30,7 +30,9 @@ const RETRY: Duration = Duration::from_secs(1);
 /// A lease and the candidate for it.
 #[derive(Debug, Clone)]
 pub struct Election {
+    /// Namespace of the Lease.
     pub namespace: String,
+    /// Name of the Lease.
     pub name: String,
     /// Unique to this process.
     pub identity: String,

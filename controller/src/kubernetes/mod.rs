@@ -35,6 +35,9 @@ pub struct Access {
 
 impl Access {
     /// A client.
+    ///
+    /// # Errors
+    /// Fails as [`Self::config`], or the client cannot be set up with these settings.
     pub async fn client(&self) -> anyhow::Result<kube::Client> {
         let config = self.config().await?;
         let server = config.cluster_url.clone();
@@ -44,6 +47,9 @@ impl Access {
     }
 
     /// The settings of a client.
+    ///
+    /// # Errors
+    /// The kubeconfig, the flags or the service account cannot be read or used.
     pub async fn config(&self) -> anyhow::Result<kube::Config> {
         let server = self.server.as_ref().map(Uri::to_string);
         let mut config = match &self.kubeconfig {
@@ -75,6 +81,9 @@ impl Access {
 }
 
 /// Reads the address of an API server from the command line.
+///
+/// # Errors
+/// The text is no `https://HOST[:PORT]`.
 pub fn parse_server(text: &str) -> anyhow::Result<Uri> {
     let form = "the form is https://HOST[:PORT], as in https://192.0.2.1:6443";
     let uri: Uri = text.parse().context(form)?;

@@ -29,6 +29,7 @@ pub trait Report: Debug + Clone + Send + 'static {
     /// What failures are counted as.
     const KIND: ErrorKind;
 
+    /// The object that the report is about.
     fn object(&self) -> &ObjectRef;
 
     /// Objects with different keys are written apart.

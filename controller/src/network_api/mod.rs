@@ -52,6 +52,9 @@ pub struct Settings {
 
 impl Settings {
     /// Fails where tokens would go over a network in the clear.
+    ///
+    /// # Errors
+    /// The address is no loopback address, and there is no certificate.
     pub fn check(&self) -> anyhow::Result<()> {
         ensure!(
             self.tls.is_some() || self.address.ip().is_loopback(),
@@ -73,6 +76,9 @@ struct Shared {
 }
 
 /// Binds the address and returns what serves it. `config`: for the API server; its credentials are not used.
+///
+/// # Errors
+/// The settings fail [`Settings::check`], the address cannot be listened on, or certificate and key cannot be read.
 pub async fn bind(
     settings: &Settings,
     config: kube::Config,

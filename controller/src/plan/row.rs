@@ -18,7 +18,7 @@ macro_rules! tables {
         /// A table of the northbound database that the controller writes.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Table {
-            $($table,)*
+            $(#[doc = concat!("Table `", $name, "`.")] $table,)*
         }
 
         impl Table {
@@ -156,11 +156,14 @@ impl From<Key> for Datum {
 /// with the owner's name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RowKey {
+    /// Table of the row.
     pub table: Table,
+    /// Name, id or text that identifies the row in its table.
     pub key: Key,
 }
 
 impl RowKey {
+    /// The key of a row of `table`.
     pub fn new(table: Table, key: impl Into<Key>) -> Self {
         Self { table, key: key.into() }
     }
@@ -175,11 +178,14 @@ impl RowKey {
 /// columns that refer to other rows, or that several units fill together, are not here but [`Edge`]s.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DesiredRow {
+    /// Identity of the row.
     pub key: RowKey,
+    /// Values by name of the column.
     pub columns: BTreeMap<&'static str, Datum>,
 }
 
 impl DesiredRow {
+    /// A row without columns.
     pub fn new(key: RowKey) -> Self {
         Self { key, columns: BTreeMap::new() }
     }
@@ -195,8 +201,11 @@ impl DesiredRow {
 /// One member of a set-valued column of `owner`, such as a port of a switch or an address of an address set.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Edge {
+    /// Row that has the column.
     pub owner: RowKey,
+    /// Name of the column.
     pub column: &'static str,
+    /// The member that the column contains.
     pub member: Member,
 }
 
@@ -212,7 +221,9 @@ pub enum Member {
 /// A row or an edge.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Item {
+    /// A row.
     Row(DesiredRow),
+    /// A member of a row's column.
     Edge(Edge),
 }
 

@@ -68,6 +68,7 @@ pub struct Found {
 /// Rows of features that the controller does not have, by feature.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Foreign {
+    /// What was found, by name of the feature.
     pub features: BTreeMap<String, Found>,
 }
 
@@ -185,6 +186,9 @@ pub struct NotAdopted(pub Foreign);
 
 impl Foreign {
     /// Whether the controller may work on the database; `adopt`: it is configured to leave such rows.
+    ///
+    /// # Errors
+    /// There are such rows, and the controller is not configured to leave them.
     pub fn check(self, adopt: bool) -> Result<(), NotAdopted> {
         if self.is_empty() {
             return Ok(());

@@ -53,9 +53,13 @@ pub fn closing(desired: &Desired, view: &ReplicaView<'_>, config: &Config) -> Ch
 pub enum Part {
     /// Port groups and address sets.
     Marked,
+    /// Load balancers.
     LoadBalancers,
+    /// Logical switches, with their ports.
     Switches,
+    /// Logical routers, with their ports, routes and policies.
     Routers,
+    /// Static MAC bindings.
     MacBindings,
 }
 

@@ -60,8 +60,11 @@ pub enum Watched<T, K> {
 pub struct ObjectRef {
     /// Kind as in a manifest: `Node`, `Pod`, `Service`, ..
     pub kind: &'static str,
+    /// Namespace of the object; `None` for kinds without one.
     pub namespace: Option<String>,
+    /// Name of the object.
     pub name: String,
+    /// `metadata.uid`.
     pub uid: String,
 }
 
@@ -102,7 +105,9 @@ impl std::fmt::Display for ObjectRef {
 /// Annotations to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Patch {
+    /// Object that the annotations are written to.
     pub object: ObjectRef,
+    /// Values by key.
     pub annotations: BTreeMap<&'static str, String>,
 }
 
@@ -158,6 +163,7 @@ impl NoticeKind {
 /// Something an operator should know about an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
+    /// Why the notice is given.
     pub kind: NoticeKind,
     /// Where an event is published; `None` for objects known by name only.
     pub object: Option<ObjectRef>,
@@ -198,16 +204,22 @@ pub struct FoundPort {
     pub uid: String,
     /// The switch it is on.
     pub node: String,
+    /// Addresses of the port.
     pub ips: Vec<IpAddr>,
+    /// MAC address of the port.
     pub mac: MacAddr,
 }
 
 /// A pod's port on a virtual network, found in the database at start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundAttachment {
+    /// Name of the network.
     pub network: NamespacedName,
+    /// Pod that the port belongs to, and its interface.
     pub owner: Owner,
+    /// Addresses of the port.
     pub ips: Vec<StaticIp>,
+    /// MAC address of the port.
     pub mac: MacAddr,
 }
 
@@ -221,6 +233,7 @@ impl FoundAttachment {
 /// A node found in the database at start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundNode {
+    /// Name of the node.
     pub name: String,
     /// Ranges of its switch.
     pub subnets: Vec<IpNet>,
@@ -231,7 +244,9 @@ pub struct FoundNode {
 /// Index and allocators.
 #[derive(Debug)]
 pub struct State {
+    /// What is planned by: networks, names and features.
     pub config: Config,
+    /// Objects of the cluster, as plain structs.
     pub index: Index,
     nodes: NodeAllocator,
     ipam: Ipam,

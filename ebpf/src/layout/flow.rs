@@ -61,6 +61,7 @@ pub struct Tuple4 {
     pub protocol: u8,
     /// `SIDE_*`: where the packet enters OVS, or leaves it.
     pub side: u8,
+    /// Padding; always 0.
     pub _pad: u16,
 }
 const _: () = assert!(size_of::<Tuple4>() == 16);
@@ -81,6 +82,7 @@ pub struct Tuple6 {
     pub protocol: u8,
     /// `SIDE_*`: where the packet enters OVS, or leaves it.
     pub side: u8,
+    /// Padding; always 0.
     pub _pad: u16,
 }
 const _: () = assert!(size_of::<Tuple6>() == 40);
@@ -233,6 +235,7 @@ pub struct Divergence {
     pub epoch: u32,
     /// IP version, 4 or 6.
     pub family: u32,
+    /// Padding; always 0.
     pub _pad: u32,
     /// The flow as it entered OVS; IPv4 in mapped form.
     pub tuple: Tuple6,

@@ -192,6 +192,7 @@ pub struct Port {
     pub slot: u32,
     /// MAC bound to the port; of the uplink that of the node, or zero if only tunnels are on the fast path.
     pub mac: [u8; 6],
+    /// Padding; always 0.
     pub _pad: [u8; 2],
     /// IPv4 address bound to the port, network byte order; zero = none.
     pub ipv4: [u8; 4],

@@ -13,6 +13,7 @@ pub struct ServiceKey {
     pub port: u16,
     /// IP protocol number: 6 (TCP) or 17 (UDP).
     pub protocol: u8,
+    /// Padding; always 0.
     pub _pad: u8,
 }
 const _: () = assert!(size_of::<ServiceKey>() == 20);

@@ -98,6 +98,9 @@ impl Naming {
     }
 
     /// Resolves `NAMESPACE/POD`, `NAMESPACE/POD/INTERFACE`, an id or a prefix of one to an id.
+    ///
+    /// # Errors
+    /// No interface has the name, or several have it.
     pub fn container(&self, name: &str) -> Result<String, NoEndpoint> {
         if let Some((id, _)) = self.pods.iter().find(|(id, named)| *id == name || named.pod == name) {
             return Ok(id.clone());

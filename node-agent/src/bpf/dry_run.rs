@@ -48,8 +48,11 @@ pub struct Given<'a> {
 /// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passed {
+    /// What the program returned.
     pub verdict: Verdict,
+    /// The packet after the run.
     pub packet: Vec<u8>,
+    /// `skb->priority` after the run.
     pub tag: u32,
 }
 

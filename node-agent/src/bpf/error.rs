@@ -28,59 +28,109 @@ pub enum Error {
     /// A file operation on the pins.
     #[error("cannot {action} {}", path.display())]
     Pin {
+        /// What was tried, as a verb.
         action: &'static str,
+        /// File or directory of the pin.
         path: PathBuf,
+        /// Error of the system call.
         #[source]
         source: io::Error,
     },
     /// Loading the object: parsing it, creating or pinning its maps.
     #[error("cannot load the eBPF object with its maps pinned in {}", dir.display())]
     Object {
+        /// Directory of the pinned maps.
         dir: PathBuf,
+        /// Error of the loader.
         #[source]
         source: Box<EbpfError>,
     },
     /// The kernel rejects a program; the source has the end of the verifier's log.
     #[error("the kernel rejects eBPF program {program}: {text}")]
-    Program { program: &'static str, text: String },
+    Program {
+        /// Name of the program.
+        program: &'static str,
+        /// End of the verifier's log.
+        text: String,
+    },
     /// The object has no such program or map: it was built from another source than the agent.
     #[error("the eBPF object has no {what} {name}; build agent and object from the same source")]
-    NotInObject { what: &'static str, name: &'static str },
+    NotInObject {
+        /// `program` or `map`.
+        what: &'static str,
+        /// Name of the program or map.
+        name: &'static str,
+    },
     /// Attaching a program to an interface.
     #[error("cannot attach {program} to interface {ifindex} ({})", if *ingress { "ingress" } else { "egress" })]
     Attach {
+        /// Name of the program.
         program: &'static str,
+        /// Index of the interface.
         ifindex: u32,
+        /// Direction: true for ingress, false for egress.
         ingress: bool,
+        /// Error of the attachment.
         #[source]
         source: Box<ProgramError>,
     },
     /// There is no interface with this index in this network namespace.
     #[error("cannot attach {program}: no interface has index {ifindex} in this network namespace")]
-    NoInterface { program: &'static str, ifindex: u32 },
+    NoInterface {
+        /// Name of the program.
+        program: &'static str,
+        /// The index.
+        ifindex: u32,
+    },
     /// Reading or writing a map.
     #[error("cannot {action} map {map}")]
     Map {
+        /// Name of the map.
         map: &'static str,
+        /// What was tried, as a verb.
         action: &'static str,
+        /// Error of the operation.
         #[source]
         source: Box<MapError>,
     },
     /// Invalid configuration of a port.
     #[error("endpoint {id:?}: {problem}")]
-    BadEndpoint { id: String, problem: String },
+    BadEndpoint {
+        /// Id of the pod's interface.
+        id: String,
+        /// What is wrong, and what would be right.
+        problem: String,
+    },
     /// Invalid configuration of the uplink.
     #[error("uplink {ifindex}: {problem}")]
-    BadUplink { ifindex: u32, problem: &'static str },
+    BadUplink {
+        /// Index of the uplink.
+        ifindex: u32,
+        /// What is wrong.
+        problem: &'static str,
+    },
     /// Every counter slot is taken.
     #[error("no counter slot left: at most {capacity} pods per node are supported")]
-    NoSlot { capacity: u32 },
+    NoSlot {
+        /// Number of slots.
+        capacity: u32,
+    },
     /// Setting up a port failed, and so did undoing it.
     #[error("{cause}; and undoing it failed: {rollback}")]
-    Rollback { cause: Box<Error>, rollback: Failures },
+    Rollback {
+        /// Why the port could not be set up.
+        cause: Box<Error>,
+        /// What could not be undone.
+        rollback: Failures,
+    },
     /// Running a program on a packet in memory.
     #[error("cannot run {program} on a packet: {text}")]
-    DryRun { program: String, text: String },
+    DryRun {
+        /// Name of the program.
+        program: String,
+        /// Error of the run.
+        text: String,
+    },
     /// Reading the programs' log.
     #[error("cannot read the programs' log")]
     Log(#[source] io::Error),

@@ -91,6 +91,7 @@ pub struct Endpoint {
     pub id: String,
     /// Index of the host end of the pod's veth.
     pub host_ifindex: u32,
+    /// How the programs are attached, with the shim's ends.
     pub mode: Mode,
     /// Addresses bound to the port: at most one of each family.
     pub addresses: Vec<IpAddr>,
@@ -114,11 +115,17 @@ pub enum NodePort {
 /// State of a pod's port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointState {
+    /// Id of the pod's interface ([`crate::attach::interface_id`]).
     pub id: String,
+    /// Index of the host end of the pod's veth.
     pub host_ifindex: u32,
+    /// How the programs are attached, with the shim's ends.
     pub mode: Mode,
+    /// IPv4 address bound to the port.
     pub ipv4: Option<Ipv4Addr>,
+    /// IPv6 address bound to the port.
     pub ipv6: Option<Ipv6Addr>,
+    /// MAC bound to the port.
     pub mac: [u8; 6],
     /// Whether every link that the mode needs is pinned and attached to an interface that exists.
     pub alive: bool,

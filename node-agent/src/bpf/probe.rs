@@ -26,18 +26,34 @@ pub struct Capabilities {
 /// Why the machine cannot run the eBPF programs; shown in status.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unsupported {
+    /// The agent was built without the eBPF object.
     #[error("this agent was built without eBPF programs; run `cargo xtask setup` and build it again")]
     NoObject,
+    /// The kernel is older than the programs need.
     #[error("kernel {found} is older than the eBPF programs need: it cannot {what}")]
-    Kernel { found: String, what: &'static str },
+    Kernel {
+        /// Release of the running kernel.
+        found: String,
+        /// What it cannot do, as a verb.
+        what: &'static str,
+    },
+    /// The kernel has no BTF.
     #[error("the kernel has no BTF type information at /sys/kernel/btf/vmlinux (CONFIG_DEBUG_INFO_BTF)")]
     NoBtf,
+    /// The process lacks a capability (capabilities(7)).
     #[error(
         "the process lacks {missing}; run the agent as root or with CAP_BPF, CAP_NET_ADMIN and CAP_SYS_ADMIN or CAP_PERFMON"
     )]
-    NoCapability { missing: &'static str },
+    NoCapability {
+        /// The capabilities that are missing.
+        missing: &'static str,
+    },
+    /// The directory of the pins is on no bpffs.
     #[error("{} is not on a bpffs; mount one with `mount -t bpf bpf /sys/fs/bpf`", dir.display())]
-    NotBpffs { dir: PathBuf },
+    NotBpffs {
+        /// Directory of the pins.
+        dir: PathBuf,
+    },
 }
 
 impl Unsupported {

@@ -113,6 +113,9 @@ fn in_pod(prev: &Value) -> Vec<String> {
 }
 
 /// Reads the expected state of an interface of the container from `prevResult`.
+///
+/// # Errors
+/// `prevResult` does not describe the interface.
 pub fn expected(prev: &Value, ifname: &str) -> Result<PodSide, CniError> {
     let invalid = |what: String| CniError::new(code::INVALID_CONFIG, format!("prevResult: {what}"));
     let list = |key: &str| prev.get(key).and_then(Value::as_array).cloned().unwrap_or_default();

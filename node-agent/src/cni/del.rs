@@ -24,6 +24,9 @@ use crate::pod::{endpoints, links};
 ///
 /// DEL succeeds without the Open_vSwitch database: the links are deleted at once, and the unconnected ports are removed by
 /// [`crate::cni::gc`] after the database has reconnected.
+///
+/// # Errors
+/// A link, port or entry of the container could not be removed.
 pub async fn del(node: &Node, call: &Call, steps: &mut Steps) -> Result<(), CniError> {
     let container = call.container_id.as_str();
     if further::ports(node, call).is_some() {
@@ -130,6 +133,9 @@ async fn delete_links(node: &Node, container: &str, ids: &BTreeSet<String>) -> R
 }
 
 /// Executes GC: removes all containers that are not in the runtime's list.
+///
+/// # Errors
+/// The resources could not be listed, or some not removed.
 pub async fn gc(node: &Node, call: &Call) -> Result<(), CniError> {
     let Some(valid) = &call.conf.valid_attachments else {
         let msg = "GC: `cni.dev/valid-attachments` is missing; pass an empty list to remove all containers";
@@ -149,6 +155,9 @@ pub async fn gc(node: &Node, call: &Call) -> Result<(), CniError> {
 }
 
 /// Ids of all containers with any resource on the node.
+///
+/// # Errors
+/// The resources could not be listed.
 pub async fn containers(node: &Node) -> Result<BTreeSet<String>, CniError> {
     let mut all: BTreeSet<String> = node.ovs.pod_ports().into_iter().map(|port| port.sandbox).collect();
     let links = node.netlink.list().await?;

@@ -79,6 +79,9 @@ pub fn plan(found: &Found, programs: Option<Attach>) -> Plan {
 }
 
 /// Collects all resources of containers.
+///
+/// # Errors
+/// Interfaces or endpoints could not be listed.
 pub async fn look(node: &Node) -> Result<Found, CniError> {
     let links: Vec<Link> = node.netlink.list().await?;
     let veths = links.iter().filter(|l| l.kind.as_deref() == Some("veth"));

@@ -5,6 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// Replaces a file atomically, also with regard to a crash (write to a temporary file, sync, rename).
+///
+/// # Errors
+/// A file operation failed; the target is as it was.
 pub fn write_atomically(target: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let directory = target.parent().ok_or_else(|| io::Error::other("path has no file name"))?;
     std::fs::create_dir_all(directory)?;

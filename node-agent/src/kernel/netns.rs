@@ -105,6 +105,9 @@ impl Netns {
     /// Runs `work` in the namespace, on a thread named `name` (the kernel shows at most 15 bytes).
     ///
     /// Sockets and threads created by `work` belong to the namespace and must not be leaked by accident.
+    ///
+    /// # Errors
+    /// The thread cannot be started or enter the namespace, or `work` panicked.
     pub async fn run<T, F>(&self, name: &str, work: F) -> Result<T, NetnsError>
     where
         T: Send + 'static,

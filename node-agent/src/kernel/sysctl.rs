@@ -8,6 +8,9 @@ use crate::kernel::link::LinkError;
 use crate::kernel::sysctl_record;
 
 /// Writes `net/FAMILY/conf/INTERFACE/KEY`, such as `ipv6`, `eth0`, `disable_ipv6`.
+///
+/// # Errors
+/// The setting does not exist, or the kernel rejects the value.
 pub fn set_interface(family: &str, interface: &str, key: &'static str, value: &str) -> Result<(), LinkError> {
     let path = interface_path(family, interface, key);
     std::fs::write(&path, value)
@@ -15,6 +18,9 @@ pub fn set_interface(family: &str, interface: &str, key: &'static str, value: &s
 }
 
 /// Sets a variable like [`set_interface`], for an interface that is not the agent's: the value of before is recorded.
+///
+/// # Errors
+/// The setting does not exist, the kernel rejects the value, or the value of before cannot be recorded.
 pub fn change_interface(
     family: &str,
     interface: &str,
@@ -27,6 +33,9 @@ pub fn change_interface(
 }
 
 /// Reads `net/FAMILY/conf/INTERFACE/KEY`, without the newline.
+///
+/// # Errors
+/// The setting does not exist or cannot be read.
 pub fn get_interface(family: &str, interface: &str, key: &'static str) -> Result<String, LinkError> {
     let path = interface_path(family, interface, key);
     let read = std::fs::read_to_string(&path);
@@ -35,6 +44,9 @@ pub fn get_interface(family: &str, interface: &str, key: &'static str) -> Result
 }
 
 /// Names under `net/FAMILY/conf`: interfaces, `all` and `default`.
+///
+/// # Errors
+/// The directory cannot be listed.
 pub fn interfaces(family: &str) -> Result<Vec<String>, LinkError> {
     let path: PathBuf = ["/proc/sys/net", family, "conf"].iter().collect();
     let error = |e| LinkError::new(path.display().to_string(), "list", e);
@@ -44,6 +56,9 @@ pub fn interfaces(family: &str) -> Result<Vec<String>, LinkError> {
 
 /// Raises the number `net/netfilter/KEY` to at least `value`. Returns false when the setting does not exist (yet), before connection
 /// tracking is loaded.
+///
+/// # Errors
+/// The setting cannot be read, or the kernel rejects the value.
 pub fn raise_netfilter(key: &'static str, value: u32) -> Result<bool, LinkError> {
     let path = PathBuf::from("/proc/sys/net/netfilter").join(key);
     let error = |doing, e| LinkError::new(path.display().to_string(), doing, e);
@@ -74,6 +89,9 @@ fn port_range(text: &str) -> Option<RangeInclusive<u16>> {
 }
 
 /// Turns IPv6 off on an interface. Succeeds on a kernel without IPv6.
+///
+/// # Errors
+/// The setting cannot be written, for another reason than that the kernel has no IPv6.
 pub fn disable_ipv6(interface: &str) -> Result<(), LinkError> {
     match set_interface("ipv6", interface, "disable_ipv6", "1") {
         Err(e)

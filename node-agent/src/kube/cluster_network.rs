@@ -78,6 +78,9 @@ pub fn differences(controller: &ClusterNetwork, agent: &ClusterNetwork) -> Vec<D
 }
 
 /// Differences according to the annotations of this Node; empty while the controller has not written them.
+///
+/// # Errors
+/// The controller's annotation cannot be read; names the key and the field.
 pub fn check(
     annotations: &BTreeMap<String, String>,
     agent: &ClusterNetwork,

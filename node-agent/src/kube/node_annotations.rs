@@ -127,6 +127,9 @@ pub async fn publish(
 
 /// Addresses of the node for use by others: global addresses of all interfaces except loopback, the management port and those in
 /// `hidden`.
+///
+/// # Errors
+/// Interfaces or addresses could not be listed.
 pub async fn host_cidrs(netlink: &Netlink, hidden: &[IpNet]) -> Result<BTreeSet<IpNet>, LinkError> {
     let mut found = BTreeSet::new();
     for link in netlink.list().await? {

@@ -202,6 +202,9 @@ impl Pods {
     /// Waits for the addresses of a pod on all of its networks.
     ///
     /// `uid` is the UID passed by the runtime. The wait ends early when the pod is deleted.
+    ///
+    /// # Errors
+    /// The addresses are not there in time, the annotation cannot be read, or the pod was deleted or replaced.
     pub async fn addresses(
         &self,
         key: &NamespacedName,

@@ -255,6 +255,9 @@ impl Ovs {
     }
 
     /// Removes ports by name, in one transaction. Unknown names are ignored.
+    ///
+    /// # Errors
+    /// The database did not carry out the transaction.
     pub async fn delete_ports(&self, names: &[String]) -> Result<(), PortError> {
         let mut transaction = Transaction::new();
         {

@@ -153,6 +153,9 @@ pub struct Ends {
 
 impl Ends {
     /// Looks up the links of an interface.
+    ///
+    /// # Errors
+    /// A link does not exist.
     pub async fn find(netlink: &Netlink, names: &Names, attach: Attach) -> Result<Self, AttachError> {
         let host = netlink.get(&names.host).await?;
         let shim = match attach {
@@ -170,6 +173,9 @@ impl Ends {
     }
 
     /// Sets the links up, with the container id as alias.
+    ///
+    /// # Errors
+    /// The kernel refuses a change of a link.
     pub async fn set_up(&self, netlink: &Netlink, container: &str) -> Result<(), AttachError> {
         let alias = format!("{ALIAS}{}", attach::in_alias(container));
         netlink.no_ipv6_address(self.host.index, &self.host.name).await?;
@@ -182,6 +188,9 @@ impl Ends {
 }
 
 /// Deletes a link of a container, unless it belongs to another container.
+///
+/// # Errors
+/// The link exists and cannot be deleted.
 pub async fn delete_link(netlink: &Netlink, name: &str, container: &str) -> Result<(), AttachError> {
     let Some(link) = netlink.find(name).await? else { return Ok(()) };
     let container = attach::in_alias(container);

@@ -10,6 +10,7 @@ const TICK: f64 = 0.01;
 pub struct CpuTimes {
     /// User and nice.
     pub user: f64,
+    /// In the kernel, without interrupts.
     pub system: f64,
     /// Interrupts and soft interrupts.
     pub softirq: f64,

@@ -9,9 +9,13 @@ use serde::{Deserialize, Serialize};
 pub struct Host {
     /// Version of this program.
     pub version: String,
+    /// Name of the machine.
     pub hostname: String,
+    /// Release of the kernel.
     pub kernel: String,
+    /// Model of the first CPU.
     pub cpu_model: String,
+    /// Number of CPUs that this program may use.
     pub cpus: usize,
     /// The kernel's clock source.
     pub clock: String,

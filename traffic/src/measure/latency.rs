@@ -14,11 +14,17 @@ const DIGITS: u8 = 3;
 /// Percentiles, in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
+    /// Arithmetic mean.
     pub mean: f64,
+    /// Median.
     pub p50: f64,
+    /// 90th percentile.
     pub p90: f64,
+    /// 99th percentile.
     pub p99: f64,
+    /// 99.9th percentile.
     pub p99_9: f64,
+    /// The longest time.
     pub max: f64,
 }
 

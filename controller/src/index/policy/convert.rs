@@ -16,8 +16,11 @@ use api::problem::{Problem, Problems};
 /// A policy of virtual networks as the API server has it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SeenMultiPolicy {
+    /// `metadata.uid`.
     pub uid: String,
+    /// The policy, without what is wrong.
     pub policy: Policy,
+    /// Fields that are wrong.
     pub problems: Vec<Problem>,
     /// The networks that it is about, as they are named, or what is wrong with the names.
     pub networks: Result<Vec<NetworkRef>, String>,

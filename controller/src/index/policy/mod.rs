@@ -26,17 +26,22 @@ pub use store::PolicyStore;
 /// A network policy. A direction that is `Some` isolates the selected pods in that direction, also without rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
+    /// Name of the policy.
     pub name: NamespacedName,
     /// Selects pods of the policy's namespace.
     pub subject: Selector,
+    /// Rules for traffic to the pods; `None`: not isolated.
     pub ingress: Option<Vec<Rule>>,
+    /// Rules for traffic from the pods; `None`: not isolated.
     pub egress: Option<Vec<Rule>>,
 }
 
 /// A direction of traffic, as seen from the pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Direction {
+    /// Traffic to the pod.
     Ingress,
+    /// Traffic from the pod.
     Egress,
 }
 
@@ -52,13 +57,16 @@ pub struct Rule {
 /// The peers of a rule. With neither blocks nor selectors the rule allows no peer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Peers {
+    /// Ranges of addresses.
     pub blocks: Vec<IpBlock>,
+    /// Pods by namespace and labels.
     pub selectors: Vec<PeerSelector>,
 }
 
 /// Addresses that are peers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IpBlock {
+    /// Range of peers.
     pub cidr: IpNet,
     /// Inside `cidr`.
     pub except: Vec<IpNet>,
@@ -67,6 +75,7 @@ pub struct IpBlock {
 /// Pods that are peers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PeerSelector {
+    /// Namespaces of the pods.
     pub namespace: NamespaceScope,
     /// `None`: all pods of the namespaces except host-network pods; and the nodes, where a namespace selector selects the namespace
     /// that represents them ([`HostNetwork`]).
@@ -85,14 +94,18 @@ pub enum NamespaceScope {
 /// Ports of one protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortRule {
+    /// Protocol of the ports.
     pub protocol: Protocol,
+    /// Ports that are allowed.
     pub port: PortSpec,
 }
 
 /// Which ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PortSpec {
+    /// Every port.
     All,
+    /// One port by its number.
     Number(u16),
     /// Range of ports, both ends included.
     Range(u16, u16),

@@ -28,7 +28,9 @@ pub struct MultiPolicies {
 /// The objects that the policies depend on.
 #[derive(Debug, Clone, Copy)]
 pub struct Attachable<'a> {
+    /// Pods of the cluster.
     pub pods: &'a BTreeMap<NamespacedName, Pod>,
+    /// Namespaces by name.
     pub namespaces: &'a BTreeMap<String, Namespace>,
 }
 

@@ -13,8 +13,11 @@ use api::NamespacedName;
 /// A named port and the pods over which it is resolved.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NamedPort {
+    /// Pods over which the port is resolved.
     pub scope: Scope,
+    /// Name of the port.
     pub name: String,
+    /// Protocol of the port.
     pub protocol: Protocol,
 }
 

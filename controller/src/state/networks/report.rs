@@ -9,6 +9,7 @@ use super::{Known, Trouble};
 /// What the object of a network should hold.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NetworkReport {
+    /// The network.
     pub object: ObjectRef,
     /// Without times.
     pub status: VirtualNetworkStatus,

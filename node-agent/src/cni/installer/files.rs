@@ -34,6 +34,9 @@ pub struct File {
 
 impl Files {
     /// Reads the plugin executable from the directory of the agent's executable, once.
+    ///
+    /// # Errors
+    /// The path of the agent's own executable is not known, or the plugin's cannot be read.
     pub fn new(bin_dir: &Path, conf_dir: &Path, socket: &Path) -> anyhow::Result<Self> {
         let own = std::env::current_exe().context("path of the agent's own executable")?;
         let source = own.with_file_name(EXECUTABLE);
@@ -55,6 +58,9 @@ impl Files {
     }
 
     /// Writes missing or differing files; returns those written.
+    ///
+    /// # Errors
+    /// A file cannot be written.
     pub fn put_right(&self) -> anyhow::Result<Vec<&File>> {
         let mut written = Vec::new();
         for file in &self.list {

@@ -331,6 +331,7 @@ pub struct ScopeChange {
 ///
 /// # Errors
 /// All methods fail when a map cannot be read or written ([`CacheError`]).
+#[expect(clippy::missing_errors_doc, reason = "all fail alike, as the trait says")]
 pub trait FlowCache: std::fmt::Debug + Send + Sync {
     /// Current epoch.
     fn epoch(&self) -> Result<u32, CacheError>;

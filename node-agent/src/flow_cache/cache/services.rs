@@ -45,6 +45,7 @@ pub type See<'a> = &'a mut dyn FnMut(&Carried);
 ///
 /// # Errors
 /// All methods fail when a map cannot be read or written ([`CacheError`]).
+#[expect(clippy::missing_errors_doc, reason = "all fail alike, as the trait says")]
 pub trait ServiceCache: std::fmt::Debug + Send + Sync {
     /// Sets the complete list of addresses whose connections take the slow path from now on. Entries that were made before stay, see
     /// [`Self::end_misplaced`]. On an error addresses may be missing.

@@ -20,6 +20,10 @@ pub struct Neighbour {
     pub mac: MacAddr,
 }
 
+#[expect(
+    clippy::missing_errors_doc,
+    reason = "each fails with LinkError, which names interface and operation"
+)]
 impl Netlink {
     /// Adds an address with its prefix length. IPv6 addresses are added without duplicate address detection, for immediate use.
     pub async fn add_address(&self, index: u32, name: &str, address: IpNet) -> Result<(), LinkError> {

@@ -52,6 +52,9 @@ pub fn disable_tx_offloads(interface: &str) -> Result<(), LinkError> {
 }
 
 /// Names of active features, such as `tx-checksum-ip-generic`.
+///
+/// # Errors
+/// The interface does not exist, or its driver does not answer.
 pub fn active_features(interface: &str) -> Result<Vec<String>, LinkError> {
     let read = || Ethtool::open()?.features(interface);
     read().map(|f| f.active).map_err(|e| LinkError::new(interface, "read offload features", e))

@@ -103,6 +103,10 @@ pub struct Netlink {
     dump: Arc<Mutex<()>>,
 }
 
+#[expect(
+    clippy::missing_errors_doc,
+    reason = "each fails with LinkError, which names interface and operation"
+)]
 impl Netlink {
     /// Opens a socket in the namespace of the calling thread, and serves it on the current tokio runtime.
     ///

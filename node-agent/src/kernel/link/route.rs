@@ -99,6 +99,10 @@ impl std::fmt::Display for Route {
     }
 }
 
+#[expect(
+    clippy::missing_errors_doc,
+    reason = "each fails with LinkError, which names interface and operation"
+)]
 impl Netlink {
     /// Adds a route. `name` is the name of the interface, for the error.
     pub async fn add_route(&self, name: &str, route: &Route) -> Result<(), LinkError> {

@@ -9,6 +9,9 @@ use super::child_input;
 pub mod monitor;
 
 /// Applies `ruleset` atomically. Returns the id of the `nft` process.
+///
+/// # Errors
+/// `nft` cannot be started, or rejects the ruleset; the tables are as they were.
 pub async fn apply(ruleset: &str) -> anyhow::Result<u32> {
     let input = child_input::complete(ruleset).context("ruleset for nft")?;
     #[expect(
@@ -42,6 +45,9 @@ pub struct Writer {
 
 impl Writer {
     /// Applies `ruleset` unless it equals the last applied one. Returns true when it was applied.
+    ///
+    /// # Errors
+    /// Fails as [`apply`]. The next call applies its ruleset in any case.
     pub async fn write(&mut self, ruleset: String) -> anyhow::Result<bool> {
         if self.last.as_ref() == Some(&ruleset) {
             return Ok(false);
