@@ -270,7 +270,7 @@ impl PodNetworks {
         if network.ip_addresses.is_empty() {
             return Err(AnnotationError::Malformed {
                 key: POD_NETWORKS,
-                problem: "`default.ip_addresses` is empty; at least one address is needed".to_owned(),
+                problem: "`default.ip_addresses` is empty; must have at least one address".to_owned(),
                 value: quoted(value),
             });
         }
@@ -290,7 +290,7 @@ impl PodNetworks {
             if network.interface.as_ref().is_none_or(String::is_empty) {
                 return Err(AnnotationError::Malformed {
                     key: POD_NETWORKS,
-                    problem: format!("`{key}.interface` is missing; the name of an interface is needed"),
+                    problem: format!("`{key}.interface` is missing; must be the name of an interface"),
                     value: quoted(value),
                 });
             }

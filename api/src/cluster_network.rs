@@ -22,7 +22,7 @@ const DEFAULT_HOST_LEN_V6: u8 = 64;
 /// A text that is not a [`ClusterSubnet`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "cluster subnet `{text}`: {problem}; CIDR/HOSTLEN is needed, such as 10.244.0.0/16/24, with HOSTLEN longer than the prefix and at most 29 (IPv6: 125)"
+    "cluster subnet `{text}`: {problem}; must be CIDR/HOSTLEN, such as 10.244.0.0/16/24, with HOSTLEN longer than the prefix and at most 29 (IPv6: 125)"
 )]
 pub struct ClusterSubnetError {
     /// The text.

@@ -14,7 +14,7 @@ pub struct MacAddr(pub [u8; 6]);
 /// The text is not six hexadecimal bytes separated by colons.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is not a MAC address: six two-digit hexadecimal bytes separated by `:` are needed, such as 0a:58:0a:f4:00:03"
+    "`{0}` is not a MAC address: must be six two-digit hexadecimal bytes separated by `:`, such as 0a:58:0a:f4:00:03"
 )]
 pub struct ParseMacError(String);
 

@@ -49,12 +49,12 @@ impl Claim {
     pub fn read(spec: &Value, status: &Value) -> Result<Self, String> {
         let network = match spec.get("network") {
             Some(Value::String(text)) => text.trim(),
-            Some(other) => return Err(format!("spec.network is {}; a text is needed", quoted(other))),
-            None => return Err("spec.network is missing; the name of a virtual network is needed".to_owned()),
+            Some(other) => return Err(format!("spec.network is {}; must be a string", quoted(other))),
+            None => return Err("spec.network is missing; must be the name of a virtual network".to_owned()),
         };
         let network = NetworkRef::parse(network, |label| check_name(label).is_ok()).ok_or_else(|| {
             format!(
-                "spec.network is `{}`, which is no name of a virtual network; NAME or NAMESPACE/NAME is needed",
+                "spec.network is `{}`, which is no name of a virtual network; must be NAME or NAMESPACE/NAME",
                 quoted(network)
             )
         })?;
@@ -71,7 +71,7 @@ fn addresses(field: &str, value: Option<&Value>) -> Result<Vec<IpNet>, String> {
     let all = match value {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(Value::Array(all)) => all,
-        Some(other) => return Err(format!("{field} is {}; a list of texts is needed", quoted(other))),
+        Some(other) => return Err(format!("{field} is {}; must be a list of strings", quoted(other))),
     };
     let mut found: Vec<IpNet> = Vec::new();
     for one in all {
@@ -79,7 +79,7 @@ fn addresses(field: &str, value: Option<&Value>) -> Result<Vec<IpNet>, String> {
             format!("{field}: {} is no address with a prefix length, such as 172.16.24.2/24", quoted(one))
         })?;
         if found.iter().any(|other| other.addr().is_ipv4() == net.addr().is_ipv4()) {
-            return Err(format!("{field}: two addresses of one family; one of each is possible"));
+            return Err(format!("{field}: two addresses of one family; use only one of each"));
         }
         found.push(net);
     }

@@ -38,7 +38,7 @@ pub fn networks(text: &str) -> Result<Vec<NetworkRef>, String> {
     let read = |part: &&str| {
         NetworkRef::parse(part, is_subdomain).ok_or_else(|| {
             format!(
-                "annotation {POLICY_FOR}: `{}` is no name of a network; NAME or NAMESPACE/NAME is needed",
+                "annotation {POLICY_FOR}: `{}` is no name of a network; must be NAME or NAMESPACE/NAME",
                 quoted(part)
             )
         })

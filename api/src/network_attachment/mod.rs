@@ -29,7 +29,7 @@ pub const PLURAL: &str = "network-attachment-definitions";
 /// What `type` is in the configuration of our plugin: the name of its executable.
 pub const PLUGIN: &str = "slipstream-cni";
 
-/// What a definition means for us.
+/// Classification of a NetworkAttachmentDefinition: for Slipstream, for another plugin, or unusable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Definition {
     /// A virtual network, always with its namespace.
@@ -53,7 +53,7 @@ impl Definition {
                 Err(error) => return Self::Unusable(format!("spec.config is not JSON: {error}")),
             },
             Some(other) => {
-                return Self::Unusable(format!("spec.config is {}; a text is needed", quoted(other)));
+                return Self::Unusable(format!("spec.config is {}; must be a string", quoted(other)));
             }
         };
         // A configuration, or a list of them with one of ours first.
@@ -67,7 +67,7 @@ impl Definition {
             Some(Value::String(text)) => text.trim(),
             Some(other) => {
                 return Self::Unusable(format!(
-                    "spec.config: `network` is {}; a text is needed",
+                    "spec.config: `network` is {}; must be a string",
                     quoted(other)
                 ));
             }
@@ -75,7 +75,7 @@ impl Definition {
         let (namespace, network) = text.split_once('/').unwrap_or((&name.namespace, text));
         if [namespace, network].into_iter().any(|label| check_name(label).is_err()) {
             return Self::Unusable(format!(
-                "spec.config: `network` is `{}`, which is no name of a virtual network; NAME or NAMESPACE/NAME is needed",
+                "spec.config: `network` is `{}`, which is no name of a virtual network; must be NAME or NAMESPACE/NAME",
                 quoted(text)
             ));
         }

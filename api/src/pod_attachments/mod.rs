@@ -23,7 +23,7 @@ pub use selection::{MAX_SELECTIONS, SELECTIONS, Selection, selections};
 
 /// Key of the list of a pod's further interfaces.
 pub const REQUEST: &str = "ovnNetwork";
-/// The same in the words of ovn4nfv.
+/// Annotation key of ovn4nfv with the same content as [`REQUEST`].
 pub const NFN_REQUEST: &str = "k8s.plugin.opnfv.org/nfn-network";
 /// Key of further routes inside the pod.
 pub const ROUTES: &str = "ovnNetworkRoutes";

@@ -27,17 +27,17 @@ pub struct PrimaryWish {
 pub(super) fn parse(text: &str) -> Result<PrimaryWish, RequestError> {
     let reader = Reader { key: PRIMARY };
     let Value::Object(map) = reader.json(text)? else {
-        return Err(reader.error("an object is needed, such as {\"ip_address\": \"10.244.1.9\"}"));
+        return Err(reader.error("must be an object, such as {\"ip_address\": \"10.244.1.9\"}"));
     };
     if let Some(field) = map.keys().find(|field| !FIELDS.contains(&field.as_str())) {
         let known = FIELDS.join(", ");
-        return Err(reader.error(format!("unknown field `{}`; known are {known}", quoted(field))));
+        return Err(reader.error(format!("unknown field `{}`; supported: {known}", quoted(field))));
     }
     let ips = reader.ips("", &map)?;
     let mac = reader.mac("", &map)?;
     let gateway = reader.gateway("", &map)?;
     if ips.is_empty() && mac.is_none() {
-        return Err(reader.error("`ip_address` or `mac_address` is needed"));
+        return Err(reader.error("must have `ip_address` or `mac_address`"));
     }
     Ok(PrimaryWish { ips, mac, gateway })
 }
@@ -62,11 +62,11 @@ mod tests {
     fn what_cannot_be_used_is_named() {
         for (text, says) in [
             ("10.244.1.9", "it is not JSON"),
-            ("[]", "an object is needed"),
-            ("{}", "`ip_address` or `mac_address` is needed"),
+            ("[]", "must be an object"),
+            ("{}", "must have `ip_address` or `mac_address`"),
             (r#"{"ip_address": "10.244.1.300"}"#, "`ip_address`: `10.244.1.300` is no address"),
             (r#"{"ip_address": "10.244.1.9,10.244.1.8"}"#, "two addresses of one family"),
-            (r#"{"ip_address": 7}"#, "`ip_address` is 7; a text is needed"),
+            (r#"{"ip_address": 7}"#, "`ip_address` is 7; must be a string"),
             (
                 r#"{"mac_address": "01:00:00:00:00:01"}"#,
                 "`mac_address`: 01:00:00:00:00:01 is not the address of one interface",
@@ -74,7 +74,7 @@ mod tests {
             (r#"{"ip_address": "10.244.1.9", "gateway_ip": "x"}"#, "`gateway_ip`: `x` is no address"),
             (
                 r#"{"mac_address": "0a:00:00:00:00:01", "macAddress": ""}"#,
-                "ovn: it has both `mac_address` and `macAddress`; one is possible",
+                "ovn: it has both `mac_address` and `macAddress`; use only one of them",
             ),
             (r#"{"ip": "10.244.1.9"}"#, "unknown field `ip`"),
         ] {

@@ -46,7 +46,7 @@ impl Reader {
             })?;
             if ips.iter().any(|other: &StaticIp| other.ip.is_ipv4() == ip.ip.is_ipv4()) {
                 return Err(
-                    self.error(format!("`{field}`: two addresses of one family; one of each is possible"))
+                    self.error(format!("`{field}`: two addresses of one family; use only one of each"))
                 );
             }
             ips.push(ip);
@@ -88,13 +88,13 @@ impl Reader {
         let Some((name, value)) = given.next() else { return Ok(None) };
         if let Some((other, _)) = given.next() {
             let place = if path.is_empty() { "it".to_owned() } else { format!("`{path}`") };
-            return Err(self.error(format!("{place} has both `{name}` and `{other}`; one is possible")));
+            return Err(self.error(format!("{place} has both `{name}` and `{other}`; use only one of them")));
         }
         match value {
             Value::String(text) => Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty())),
             other => {
                 let field = field(path, name);
-                Err(self.error(format!("`{field}` is {}; a text is needed", quoted(other))))
+                Err(self.error(format!("`{field}` is {}; must be a string", quoted(other))))
             }
         }
     }

@@ -36,7 +36,7 @@ pub fn parse<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Result<PodAttachments
     let mut found = PodAttachments::default();
     match (given(REQUEST), given(NFN_REQUEST)) {
         (Some(_), Some(_)) => {
-            let problem = format!("annotation {NFN_REQUEST} is there too; one of them is possible");
+            let problem = format!("annotation {NFN_REQUEST} is there too; use only one of them");
             return Err(RequestError { key: REQUEST, problem });
         }
         (Some(text), None) => Reader { key: REQUEST }.interfaces(text, &mut found)?,
@@ -47,8 +47,9 @@ pub fn parse<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Result<PodAttachments
     if let Some(text) = given(ROUTES) {
         let reader = Reader { key: ROUTES };
         let Value::Array(list) = reader.json(text)? else {
-            return Err(reader
-                .error("a list is needed, such as [{\"dst\": \"10.9.0.0/16\", \"gw\": \"172.16.24.1\"}]"));
+            return Err(
+                reader.error("must be a list, such as [{\"dst\": \"10.9.0.0/16\", \"gw\": \"172.16.24.1\"}]")
+            );
         };
         reader.routes("", list, &mut found)?;
     }
@@ -70,7 +71,7 @@ impl Reader {
                 Value::Object(map) if map.contains_key("name") => (String::new(), vec![Value::Object(map)]),
                 Value::Object(map) => self.outer(map, found)?,
                 _ => return Err(self.error(
-                    "a list of interfaces is needed, such as [{\"name\": \"blue\", \"interface\": \"net1\"}]",
+                    "must be a list of interfaces, such as [{\"name\": \"blue\", \"interface\": \"net1\"}]",
                 )),
             };
         if list.len() > MAX_INTERFACES {
@@ -118,11 +119,11 @@ impl Reader {
                     )));
                 }
                 ("ovnNetwork" | "interface" | "ovnNetworkRoutes", _) => {
-                    return Err(self.error(format!("`{field}`: one list is needed")));
+                    return Err(self.error(format!("`{field}`: must be one list")));
                 }
                 _ => {
                     return Err(self.error(format!(
-                        "unknown field `{}`; ovnNetwork and ovnNetworkRoutes are known",
+                        "unknown field `{}`; supported: ovnNetwork, ovnNetworkRoutes",
                         quoted(field)
                     )));
                 }
@@ -133,11 +134,11 @@ impl Reader {
 
     fn entry(&self, path: &str, entry: Value) -> Result<Attachment, RequestError> {
         let Value::Object(map) = entry else {
-            return Err(self.error(format!("`{path}` is {}; an object is needed", quoted(entry))));
+            return Err(self.error(format!("`{path}` is {}; must be an object", quoted(entry))));
         };
         if let Some(field) = map.keys().find(|field| !ENTRY.contains(&field.as_str())) {
             let known = ENTRY.join(", ");
-            return Err(self.error(format!("unknown field `{path}.{}`; known are {known}", quoted(field))));
+            return Err(self.error(format!("unknown field `{path}.{}`; supported: {known}", quoted(field))));
         }
         let text = |names: &[&str]| self.text(path, &map, names);
         let needed =
@@ -145,7 +146,7 @@ impl Reader {
         let name = needed("name")?;
         let network = network(&name).ok_or_else(|| {
             self.error(format!(
-                "`{path}.name`: `{}` is no name of a network; NAME or NAMESPACE/NAME is needed",
+                "`{path}.name`: `{}` is no name of a network; must be NAME or NAMESPACE/NAME",
                 quoted(&name)
             ))
         })?;
@@ -171,7 +172,7 @@ impl Reader {
             Some(Value::String(text)) if matches!(text.trim(), "false" | "") => Ok(false),
             Some(other) => {
                 Err(self
-                    .error(format!("`{path}.defaultGateway` is {}; true or false is needed", quoted(other))))
+                    .error(format!("`{path}.defaultGateway` is {}; must be true or false", quoted(other))))
             }
         }
     }
@@ -180,14 +181,12 @@ impl Reader {
         for (at, entry) in list.into_iter().enumerate() {
             let path = format!("{path}[{at}]");
             let Value::Object(map) = entry else {
-                return Err(self.error(format!(
-                    "`{path}` is {}; an object with `dst` and `gw` is needed",
-                    quoted(entry)
-                )));
+                return Err(self
+                    .error(format!("`{path}` is {}; must be an object with `dst` and `gw`", quoted(entry))));
             };
             if let Some(field) = map.keys().find(|field| !matches!(field.as_str(), "dst" | "gw")) {
                 return Err(
-                    self.error(format!("unknown field `{path}.{}`; known are dst, gw", quoted(field)))
+                    self.error(format!("unknown field `{path}.{}`; supported: dst, gw", quoted(field)))
                 );
             }
             let needed = |name: &str| {
@@ -216,7 +215,7 @@ impl Reader {
             let dest = dest.trunc();
             if found.routes.iter().any(|other| other.dest == dest) {
                 return Err(
-                    self.error(format!("`{path}.dst`: there is a route to {dest} already; one is possible"))
+                    self.error(format!("`{path}.dst`: there is a route to {dest} already; use only one"))
                 );
             }
             if found.routes.len() == MAX_ROUTES {

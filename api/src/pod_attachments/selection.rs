@@ -30,7 +30,7 @@ pub struct Selection {
     pub interface: String,
     /// The element as it was read; empty where a name is all that it says.
     fields: Map<String, Value>,
-    /// Its place, from 0.
+    /// Place of the element in the annotation, from 0.
     at: usize,
 }
 
@@ -51,10 +51,10 @@ pub fn selections(text: &str) -> Result<Vec<Selection>, RequestError> {
                 .enumerate()
                 .map(|(at, element)| match element {
                     Value::Object(fields) => Ok(fields),
-                    other => Err(error(format!("`[{at}]` is {}; an object is needed", quoted(other)))),
+                    other => Err(error(format!("`[{at}]` is {}; must be an object", quoted(other)))),
                 })
                 .collect::<Result<_, _>>()?,
-            Ok(_) => return Err(error("a list of objects is needed, such as [{\"name\": \"blue\"}]")),
+            Ok(_) => return Err(error("must be a list of objects, such as [{\"name\": \"blue\"}]")),
             Err(bad) => return Err(error(format!("it is not JSON: {bad}"))),
         }
     } else {
@@ -84,7 +84,7 @@ fn element(at: usize, fields: Map<String, Value>) -> Result<Selection, RequestEr
     let text = |key: &str| match fields.get(key) {
         None => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.trim()).filter(|text| !text.is_empty())),
-        Some(other) => Err(error(format!("`[{at}].{key}` is {}; a text is needed", quoted(other)))),
+        Some(other) => Err(error(format!("`[{at}].{key}` is {}; must be a string", quoted(other)))),
     };
     let name = text("name")?.ok_or_else(|| error(format!("`[{at}].name` is missing")))?;
     // RFC 1123's subdomain: names of definitions may have dots.
@@ -96,7 +96,7 @@ fn element(at: usize, fields: Map<String, Value>) -> Result<Selection, RequestEr
     let namespace = text("namespace")?;
     if let Some(bad) = [Some(name), namespace].into_iter().flatten().find(|text| !is_name(text)) {
         return Err(error(format!(
-            "`[{at}]`: `{}` is no name of a NetworkAttachmentDefinition; NAME, NAMESPACE/NAME or NAME@INTERFACE is needed",
+            "`[{at}]`: `{}` is no name of a NetworkAttachmentDefinition; must be NAME, NAMESPACE/NAME or NAME@INTERFACE",
             quoted(bad)
         )));
     }
@@ -114,12 +114,12 @@ impl Selection {
         let path = format!("[{}]", self.at);
         if let Some(field) = UNSUPPORTED.into_iter().find(|field| self.fields.contains_key(*field)) {
             return Err(error(format!(
-                "`{path}.{field}` is not possible on a virtual network; leave it out"
+                "`{path}.{field}` is not supported on a virtual network; leave it out"
             )));
         }
         if !is_interface_name(&self.interface) {
             return Err(error(format!(
-                "`{path}.interface`: `{}` is no name of an interface; at most {MAX_INTERFACE_NAME} letters and digits are needed, with \
+                "`{path}.interface`: `{}` is no name of an interface; must be at most {MAX_INTERFACE_NAME} letters and digits, with \
                  a digit at the end, such as net1",
                 quoted(&self.interface)
             )));
@@ -134,7 +134,7 @@ impl Selection {
             })?;
             if ips.iter().any(|other| other.ip.is_ipv4() == ip.ip.is_ipv4()) {
                 return Err(error(format!(
-                    "`{path}.ips`: two addresses of one family; one of each is possible"
+                    "`{path}.ips`: two addresses of one family; use only one of each"
                 )));
             }
             ips.push(ip);
@@ -146,7 +146,7 @@ impl Selection {
                 Some(mac(text.trim()).map_err(|problem| error(format!("`{path}.mac`: {problem}")))?)
             }
             Some(other) => {
-                return Err(error(format!("`{path}.mac` is {}; a text is needed", quoted(other))));
+                return Err(error(format!("`{path}.mac` is {}; must be a string", quoted(other))));
             }
         };
         let mut gateways: Vec<IpAddr> = Vec::new();
@@ -159,7 +159,7 @@ impl Selection {
             })?;
             if gateways.iter().any(|other| other.is_ipv4() == ip.is_ipv4()) {
                 return Err(error(format!(
-                    "`{path}.default-route`: two gateways of one family; one of each is possible"
+                    "`{path}.default-route`: two gateways of one family; use only one of each"
                 )));
             }
             gateways.push(ip);
@@ -183,14 +183,14 @@ impl Selection {
             Some(Value::String(text)) => {
                 Err(error(format!("`{path}`: `{}` is no name of an IPAMClaim", quoted(text))))
             }
-            Some(other) => Err(error(format!("`{path}` is {}; a text is needed", quoted(other)))),
+            Some(other) => Err(error(format!("`{path}` is {}; must be a string", quoted(other)))),
         }
     }
 
-    /// A field that is a list of texts.
+    /// A field that is a list of strings.
     fn list(&self, key: &str) -> Result<Vec<&str>, RequestError> {
         let bad = |value: &Value| {
-            error(format!("`[{}].{key}` is {}; a list of texts is needed", self.at, quoted(value)))
+            error(format!("`[{}].{key}` is {}; must be a list of strings", self.at, quoted(value)))
         };
         match self.fields.get(key) {
             None | Some(Value::Null) => Ok(Vec::new()),
@@ -247,11 +247,11 @@ mod tests {
     fn what_is_wrong_is_named_with_its_place() {
         for (text, words) in [
             ("[{\"name\": \"a\"", "it is not JSON"),
-            ("[7]", "`[0]` is 7; an object is needed"),
+            ("[7]", "`[0]` is 7; must be an object"),
             ("{\"name\": \"a\"}", "a list of objects"),
             ("[{}]", "`[0].name` is missing"),
             ("a,B_", "`[1]`: `B_` is no name"),
-            (r#"[{"name": "a", "ips": "1.2.3.4"}]"#, "`[0].ips` is \"1.2.3.4\"; a list of texts"),
+            (r#"[{"name": "a", "ips": "1.2.3.4"}]"#, "`[0].ips` is \"1.2.3.4\"; must be a list of strings"),
             (r#"[{"name": "a", "ips": ["1.2.3.4", "1.2.3.5"]}]"#, "two addresses of one family"),
             (r#"[{"name": "a", "ips": ["1.2.3"]}]"#, "`1.2.3` is no address"),
             (r#"[{"name": "a", "mac": "01:00:00:00:00:05"}]"#, "first byte must be even"),
@@ -261,7 +261,7 @@ mod tests {
                 "`[0].ipam-claim-reference`: `A_` is no name",
             ),
             (r#"[{"name": "a", "ipam-claim-reference": 7}]"#, "`[0].ipam-claim-reference` is 7"),
-            (r#"[{"name": "a", "bandwidth": {}}]"#, "`[0].bandwidth` is not possible"),
+            (r#"[{"name": "a", "bandwidth": {}}]"#, "`[0].bandwidth` is not supported"),
             ("a@eth-one", "`eth-one` is no name of an interface"),
         ] {
             let said = problem(text);

@@ -147,8 +147,10 @@ fn ip(text: &str, field: &str, problems: &mut Problems) -> Option<IpAddr> {
 fn protocol(text: Option<&str>, field: String, problems: &mut Problems) -> Option<Protocol> {
     let protocol = Protocol::parse(text);
     if protocol.is_none() {
-        problems
-            .add(field, format!("unknown protocol `{}`; TCP, UDP, SCTP are known", text.unwrap_or_default()));
+        problems.add(
+            field,
+            format!("unknown protocol `{}`; supported: TCP, UDP, SCTP", text.unwrap_or_default()),
+        );
     }
     protocol
 }
@@ -351,7 +353,7 @@ mod tests {
             [
                 "service n/s: spec.externalIPs[0]: `x` is not an IP address",
                 "service n/s: spec.ports[0].port: port 0 is not between 1 and 65535",
-                "service n/s: spec.ports[1].protocol: unknown protocol `ICMP`; TCP, UDP, SCTP are known",
+                "service n/s: spec.ports[1].protocol: unknown protocol `ICMP`; supported: TCP, UDP, SCTP",
             ]
         );
     }

@@ -77,7 +77,7 @@ pub fn check_name(name: &str) -> Result<(), SpecError> {
     Err(SpecError::new(
         "metadata.name",
         format!(
-            "`{}` cannot be the name of a network: at most 63 lower-case letters, digits and `-` are needed, with a letter or \
+            "`{}` cannot be the name of a network: must be at most 63 lower-case letters, digits and `-`, with a letter or \
              digit at both ends and without dots",
             quoted(name)
         ),
@@ -117,7 +117,7 @@ impl VirtualNetworkSpec {
 
     fn subnets(&self, limits: &Limits) -> Result<Vec<Subnet>, SpecError> {
         if !(1..=2).contains(&self.subnets.len()) {
-            let problem = format!("{} are given; one is needed, or one of each family", self.subnets.len());
+            let problem = format!("{} are given; must be one, or one of each family", self.subnets.len());
             return Err(SpecError::new("spec.subnets", problem));
         }
         let mut found: Vec<Subnet> = Vec::new();
@@ -129,7 +129,7 @@ impl VirtualNetworkSpec {
             self.subnet(net, limits).map_err(error)?;
             if found.iter().any(|other| Family::of_net(&other.net) == Family::of_net(&net)) {
                 return Err(error(format!(
-                    "{net} is a second {} range; one of each family is possible",
+                    "{net} is a second {} range; use only one of each family",
                     Family::of_net(&net).name()
                 )));
             }
@@ -148,11 +148,11 @@ impl VirtualNetworkSpec {
         }
         let longest = net.max_prefix_len() - 2;
         if net.prefix_len() > longest {
-            return Err(format!("{net} has no room for a gateway and a pod; at most /{longest} is possible"));
+            return Err(format!("{net} has no room for a gateway and a pod; must be at most /{longest}"));
         }
         let shortest = if family == Family::V4 { SHORTEST.0 } else { SHORTEST.1 };
         if net.prefix_len() < shortest {
-            return Err(format!("{net} is larger than a network may be; at least /{shortest} is needed"));
+            return Err(format!("{net} is larger than a network may be; must be at least /{shortest}"));
         }
         for (range, what) in SPECIAL {
             if range.parse().is_ok_and(|range| overlap(&range, &net)) {
@@ -161,7 +161,7 @@ impl VirtualNetworkSpec {
         }
         if let Some((what, own)) = limits.own.iter().find(|(_, own)| overlap(own, &net)) {
             return Err(format!(
-                "{net} overlaps {what} {own}; a range that the cluster does not use is needed"
+                "{net} overlaps {what} {own}; must be a range that the cluster does not use"
             ));
         }
         if !self.reach.is_routed() {
@@ -176,7 +176,7 @@ impl VirtualNetworkSpec {
             // The cluster router sends what a node's pods send to their gateway router, by a route that is as long as the node's
             // range; only routes that are at least as long go before it.
             Some((_, node)) if net.prefix_len() < *node => Err(format!(
-                "{net}: with reach {} at least /{node} is needed, the length of a node's range; Isolated allows any",
+                "{net}: with reach {} must be at least /{node}, the length of a node's range; Isolated allows any",
                 self.reach
             )),
             Some(_) => Ok(()),
@@ -200,10 +200,7 @@ impl VirtualNetworkSpec {
                 )));
             }
             if given.iter().any(|other| subnet.net.contains(other)) {
-                return Err(error(format!(
-                    "{gateway} is a second gateway of {}; one is possible",
-                    subnet.net
-                )));
+                return Err(error(format!("{gateway} is a second gateway of {}; use only one", subnet.net)));
             }
             given.push(gateway);
             subnet.gateway = gateway;
@@ -300,7 +297,7 @@ mod tests {
     #[test]
     fn a_wrong_subnet_is_named_with_what_would_be_right() {
         for (subnets, field, words) in [
-            (&[][..], "spec.subnets: ", "one is needed"),
+            (&[][..], "spec.subnets: ", "must be one"),
             (&["10.1.0.0/24", "10.2.0.0/24", "fd00::/64"], "spec.subnets: ", "3 are given"),
             (&["x"], "spec.subnets[0]: ", "`x` is no CIDR; the form is 172.16.24.0/24"),
             (&["172.16.24.0"], "spec.subnets[0]: ", "is no CIDR"),
@@ -378,7 +375,7 @@ mod tests {
             let routed = |net: &str| VirtualNetworkSpec { reach, ..spec(&[net]) };
             assert!(routed("172.16.24.0/24").check(&limits()).is_ok());
             assert!(routed("172.16.24.0/28").check(&limits()).is_ok());
-            assert!(error(&routed("172.16.0.0/16")).contains("at least /24 is needed"));
+            assert!(error(&routed("172.16.0.0/16")).contains("must be at least /24"));
             assert!(error(&routed("fd00:24::/64")).contains("needs IPv6 in the cluster's network"));
         }
         assert!(spec(&["172.16.0.0/16", "fd00:24::/64"]).check(&limits()).is_ok(), "isolated ones are free");

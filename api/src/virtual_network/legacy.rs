@@ -69,7 +69,7 @@ mod tests {
     use super::*;
     use crate::addr::Family;
 
-    /// As it was published, with its blanks.
+    /// A configuration as it was published, with its blanks.
     const PUBLISHED: &str = r#"{
 "cnitype" : "ovn",
 "name": " ovn-ls-24",

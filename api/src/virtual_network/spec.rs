@@ -11,10 +11,10 @@ use crate::quote::quoted;
 /// Which pods may attach to a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Scope {
-    /// Those of the network's own namespace.
+    /// Pods of the network's own namespace may attach.
     #[default]
     Namespace,
-    /// Those of every namespace.
+    /// Pods of every namespace may attach.
     Cluster,
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for Reach {
 fn named<T: fmt::Display + Copy>(all: &[T], text: &str, what: &str) -> Result<T, String> {
     let found = all.iter().find(|one| one.to_string().eq_ignore_ascii_case(text.trim()));
     let known = || all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    found.copied().ok_or_else(|| format!("`{text}` is no {what}; known are {}", known()))
+    found.copied().ok_or_else(|| format!("`{text}` is no {what}; supported: {}", known()))
 }
 
 impl fmt::Display for Scope {
@@ -79,7 +79,7 @@ impl FromStr for Reach {
 /// How long a pod's addresses are its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Lifecycle {
-    /// As long as an IPAMClaim of the pod lives; for pods of StatefulSets the controller makes the claims.
+    /// Addresses live as long as an IPAMClaim of the pod; for pods of StatefulSets the controller makes the claims.
     Persistent,
 }
 
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!("clusterrouter".parse(), Ok(Reach::ClusterRouter));
         assert_eq!("Cluster".parse(), Ok(Scope::Cluster));
         let error = "everywhere".parse::<Reach>().unwrap_err();
-        assert_eq!(error, "`everywhere` is no reach; known are Isolated, ClusterRouter, Outside, Localnet");
+        assert_eq!(error, "`everywhere` is no reach; supported: Isolated, ClusterRouter, Outside, Localnet");
     }
 
     #[test]

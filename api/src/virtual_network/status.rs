@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Types of a network's conditions.
 pub mod condition {
-    /// Its switch is wanted in the northbound database, and pods may attach to it.
+    /// The network's switch is wanted in the northbound database, and pods may attach to the network.
     pub const READY: &str = "Ready";
     /// Something else has its addresses or its name.
     pub const CONFLICT: &str = "Conflict";

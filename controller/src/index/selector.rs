@@ -39,7 +39,7 @@ pub enum Operator {
 pub enum SelectorError {
     /// The operator does not exist.
     #[error(
-        "matchExpressions key `{key}`: unknown operator `{operator}`; In, NotIn, Exists, DoesNotExist are known"
+        "matchExpressions key `{key}`: unknown operator `{operator}`; supported: In, NotIn, Exists, DoesNotExist"
     )]
     Operator {
         /// Key of the label.
@@ -222,7 +222,7 @@ mod tests {
             {"key": "k", "operator": "Gt", "values": ["1"]}]}));
         assert_eq!(
             Selector::parse(&bad).unwrap_err().to_string(),
-            "matchExpressions key `k`: unknown operator `Gt`; In, NotIn, Exists, DoesNotExist are known"
+            "matchExpressions key `k`: unknown operator `Gt`; supported: In, NotIn, Exists, DoesNotExist"
         );
         let (widened, errors) = Selector::parse_widened(&bad);
         assert_eq!(errors.len(), 1);

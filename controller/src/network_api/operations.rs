@@ -64,7 +64,7 @@ impl Networks {
     pub(super) async fn create(&self, namespace: &str, body: &Value) -> Result<Answer, Failure> {
         let wrong = |message: String| Failure::new(StatusCode::BAD_REQUEST, message);
         let name =
-            body["name"].as_str().ok_or_else(|| wrong("`name` is missing; a text is needed".to_owned()))?;
+            body["name"].as_str().ok_or_else(|| wrong("`name` is missing; must be a string".to_owned()))?;
         check_name(name).map_err(|error| wrong(error.to_string()))?;
         let spec = match (&body["spec"], body["config"].as_str()) {
             (Value::Null, Some(config)) => {

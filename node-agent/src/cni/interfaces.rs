@@ -27,7 +27,7 @@ pub struct Wanted {
     pub names: Names,
     /// Key of its entry in the annotation.
     pub key: String,
-    /// Its name in the pod.
+    /// Name of the interface in the pod.
     pub ifname: String,
     /// Logical port.
     pub iface_id: String,
@@ -44,7 +44,7 @@ pub struct Interfaces {
     pub uid: String,
     /// The one on the cluster network.
     pub first: Wanted,
-    /// Those on other networks, in the order of their keys.
+    /// Interfaces on other networks, in the order of their keys.
     pub further: Vec<Wanted>,
 }
 

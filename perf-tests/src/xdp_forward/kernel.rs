@@ -1,4 +1,4 @@
-//! The same done by the kernel: nftables translates destination and source, and the packet is routed. Without a tunnel, which the flow
+//! Forwarding of node ports by the kernel: nftables translates destination and source, and the packet is routed. Without a tunnel, which the flow
 //! cache's lanes make and take away besides.
 
 use anyhow::{Context, Result};

@@ -167,7 +167,7 @@ fn wrong_words_are_refused_with_what_would_be_right() {
     for (words, right) in [
         (&["get", "blue"][..], "NAMESPACE/NAME"),
         (&["create", "shop/blue"], "--subnet"),
-        (&["create", "shop/blue", "--subnet", "x", "--reach", "far"], "known are Isolated, ClusterRouter"),
+        (&["create", "shop/blue", "--subnet", "x", "--reach", "far"], "supported: Isolated, ClusterRouter"),
         (&["create", "shop/blue", "--subnet", "x", "--config", "{}"], "cannot be used with"),
     ] {
         let error = parse(words).unwrap_err();

@@ -124,23 +124,23 @@ fn what_is_wrong_is_named_with_its_place() {
         (0..11).map(|at| format!(r#"{{"name":"blue","interface":"net{at}"}}"#)).collect();
     for (value, words) in [
         ("{".to_owned(), "it is not JSON"),
-        ("7".to_owned(), "a list of interfaces is needed"),
-        ("[7]".to_owned(), "`[0]` is 7; an object is needed"),
+        ("7".to_owned(), "must be a list of interfaces"),
+        ("[7]".to_owned(), "`[0]` is 7; must be an object"),
         ("{}".to_owned(), "there is no list `ovnNetwork`"),
-        (r#"{"ovnNetwork":{}}"#.to_owned(), "`ovnNetwork`: one list is needed"),
+        (r#"{"ovnNetwork":{}}"#.to_owned(), "`ovnNetwork`: must be one list"),
         (r#"{"ovnNetwork":[],"vlan":1}"#.to_owned(), "unknown field `vlan`"),
         (r#"{"ovnNetwork":[{"name":"blue"}]}"#.to_owned(), "`ovnNetwork[0].interface` is missing"),
         (r#"[{"interface":"net1"}]"#.to_owned(), "`[0].name` is missing"),
         (r#"[{"name":"a.b","interface":"net1"}]"#.to_owned(), "`[0].name`: `a.b` is no name of a network"),
-        (entry(r#","vlan":"7""#), "unknown field `[0].vlan`; known are name, interface"),
-        (entry(r#","ip_address":7"#), "`[0].ip_address` is 7; a text is needed"),
+        (entry(r#","vlan":"7""#), "unknown field `[0].vlan`; supported: name, interface"),
+        (entry(r#","ip_address":7"#), "`[0].ip_address` is 7; must be a string"),
         (entry(r#","ip_address":"172.16.24.300""#), "`172.16.24.300` is no address"),
         (entry(r#","ip_address":"172.16.24.2,172.16.24.3""#), "two addresses of one family"),
         (entry(r#","ip_address":"1.2.3.4","ipAddress":"1.2.3.4""#), "both `ip_address` and `ipAddress`"),
         (entry(r#","mac_address":"0a:00""#), "`[0].mac_address`: `0a:00` is not a MAC address"),
         (entry(r#","mac_address":"01:00:00:00:00:01""#), "its first byte must be even"),
         (entry(r#","gateway_ip":"here""#), "`[0].gateway_ip`: `here` is no address"),
-        (entry(r#","defaultGateway":"yes""#), r#"`[0].defaultGateway` is "yes"; true or false"#),
+        (entry(r#","defaultGateway":"yes""#), r#"`[0].defaultGateway` is "yes"; must be true or false"#),
         (format!("[{}]", eleven.join(",")), "11 interfaces; 10 are possible"),
         (
             r#"[{"name":"blue","interface":"net1"},{"name":"red","interface":"net1"}]"#.to_owned(),
@@ -167,7 +167,7 @@ fn what_is_wrong_is_named_with_its_place() {
 fn a_wrong_route_is_named() {
     let interfaces = r#"[{"name":"blue","interface":"net1"}]"#;
     for (routes, words) in [
-        ("{}", "a list is needed"),
+        ("{}", "must be a list"),
         ("[7]", "`[0]` is 7"),
         (r#"[{"dst":"10.0.0.0/8"}]"#, "`[0].gw` is missing"),
         (r#"[{"dst":"10.0.0.0/8","gw":"172.16.24.1","via":"x"}]"#, "unknown field `[0].via`"),

@@ -111,7 +111,7 @@ fn directions(spec: &networking::NetworkPolicySpec, problems: &mut Problems) -> 
             "Ingress" => ingress = true,
             "Egress" => egress = true,
             other => {
-                let problem = format_args!("unknown type `{other}`; Ingress and Egress are known");
+                let problem = format_args!("unknown type `{other}`; supported: Ingress, Egress");
                 problems.add(format_args!("spec.policyTypes[{i}]"), problem);
                 (ingress, egress) = (true, true);
             }
@@ -211,7 +211,7 @@ impl Reader<'_> {
             let text = port.protocol.as_deref().unwrap_or_default();
             self.problems.add(
                 format_args!("{field}.protocol"),
-                format_args!("unknown protocol `{text}`; TCP, UDP, SCTP are known"),
+                format_args!("unknown protocol `{text}`; supported: TCP, UDP, SCTP"),
             );
             return None;
         };
@@ -300,7 +300,7 @@ mod tests {
             (json!({"port": 80, "endPort": 79}), "endPort: 79 is below port 80"),
             (json!({"port": "web", "endPort": 90}), "endPort: needs a port that is a number"),
             (json!({"endPort": 90}), "endPort: needs a port that is a number"),
-            (json!({"protocol": "ICMP"}), "protocol: unknown protocol `ICMP`; TCP, UDP, SCTP are known"),
+            (json!({"protocol": "ICMP"}), "protocol: unknown protocol `ICMP`; supported: TCP, UDP, SCTP"),
         ] {
             let (rule, problems) = ingress_rule(json!({"ports": [port]}));
             assert_eq!(rule.ports, Some(Vec::new()), "{port}");
@@ -326,7 +326,7 @@ mod tests {
             ),
             (
                 json!({"podSelector": {"matchExpressions": [{"key": "k", "operator": "Is"}]}}),
-                ".podSelector: matchExpressions key `k`: unknown operator `Is`; In, NotIn, Exists, DoesNotExist are known",
+                ".podSelector: matchExpressions key `k`: unknown operator `Is`; supported: In, NotIn, Exists, DoesNotExist",
             ),
         ] {
             let (rule, problems) = ingress_rule(json!({"from": [peer]}));

@@ -18,7 +18,7 @@ use crate::kube::client::in_time;
 use crate::node::Node;
 
 /// Type of the condition on the Node object.
-pub const CONDITION: &str = "slipstream.dev/CNIConfigurationInUse";
+pub const CONDITION: &str = api::annotation::CNI_CONFIGURATION_IN_USE;
 /// Name of the warning in the agent.
 const WARNING: &str = "cni-configuration";
 /// Name of the warning when the condition cannot be written.
