@@ -1,4 +1,4 @@
-//! Networks and pods that come and go.
+//! Trials of suite `virtual_networks`: networks and pods that come and go.
 
 use std::thread;
 use std::time::Duration;

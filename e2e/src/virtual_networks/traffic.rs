@@ -1,4 +1,4 @@
-//! What reaches what.
+//! Trials of suite `virtual_networks`: which pod reaches which, on which network.
 
 use std::net::IpAddr;
 use std::thread;
