@@ -30,7 +30,7 @@ pub enum Family {
     Ipv4,
     /// Only IPv6.
     Ipv6,
-    /// Those that the cluster has.
+    /// The families that the cluster has.
     Both,
 }
 

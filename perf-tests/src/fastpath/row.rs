@@ -16,7 +16,7 @@ pub(super) struct Row {
     pub(super) unit: String,
     /// None: not measured.
     pub(super) figure: Option<f64>,
-    /// Of a ratio of slices the interval of its median, which decides; otherwise the least and the greatest value.
+    /// For a ratio of slices the interval of its median, which decides; otherwise the least and the greatest value.
     pub(super) interval: Option<(f64, f64)>,
     /// The part of the pairs of slices that was left out.
     pub(super) left_out: Option<f64>,

@@ -10,8 +10,11 @@ use api::NamespacedName;
 /// The objects that policies depend on, after the change that is being reported.
 #[derive(Debug, Clone, Copy)]
 pub struct Cluster<'a> {
+    /// The nodes, by name.
     pub nodes: &'a BTreeMap<String, Node>,
+    /// The pods, by name.
     pub pods: &'a BTreeMap<NamespacedName, Pod>,
+    /// The namespaces, by name.
     pub namespaces: &'a BTreeMap<String, Namespace>,
 }
 

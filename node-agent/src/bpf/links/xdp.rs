@@ -21,18 +21,24 @@ pub(in crate::bpf) const PROGRAM: &str = "xdp_uplink";
 /// Why the XDP program is not attached.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
+    /// The uplink is a veth, and the setting leaves veths out.
     #[error("the uplink is a veth, which needs --xdp=native")]
     Veth,
+    /// The network card takes VLAN tags off the frames; holds the name of the interface.
     #[error(
         "the uplink's card takes VLAN tags off the frames, so that an XDP program cannot tell whose they are; turn this off with `ethtool -K {0} rxvlan off`"
     )]
     VlanOffload(String),
+    /// The driver has no native XDP.
     #[error("the uplink's driver has no native XDP")]
     Driver,
+    /// The interface has an XDP program of somebody else.
     #[error("another XDP program is attached to the uplink")]
     Taken,
+    /// The kernel rejects the program; holds the end of the verifier's log.
     #[error("the kernel rejects the program: {0}")]
     Verifier(String),
+    /// Another failure; holds the error with its causes.
     #[error("{0}")]
     Failed(String),
 }

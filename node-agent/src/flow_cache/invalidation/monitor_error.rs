@@ -48,7 +48,7 @@ pub enum MonitorError {
     Rejected {
         /// Type of the OpenFlow error.
         kind: u16,
-        /// Its code.
+        /// Code of the OpenFlow error.
         code: u16,
     },
 }
