@@ -17,7 +17,7 @@ type Verbs = (&'static str, &'static str);
 /// A program, the directories of packages that have its flags, and where its verbs are: file and enum. A program without verbs has none.
 const PROGRAMS: &[(&str, &[&str], Option<Verbs>)] = &[
     ("testbed", &["testbed/"], Some(("testbed/src/cli.rs", "Verb"))),
-    ("e2e", &["e2e/", "testbed/"], Some(("e2e/src/cli.rs", "Suite"))),
+    ("e2e", &["e2e/", "testbed/"], Some(("e2e/src/cli.rs", "Verb"))),
     ("slipctl", &["slipctl/"], Some(("slipctl/src/args.rs", "Command"))),
     (
         "slipstream-node-agent",
@@ -165,16 +165,25 @@ fn verbs_of(file: &str, item: &str) -> Result<BTreeSet<String>> {
     Ok(verbs)
 }
 
-/// The variants of an enum in formatted source text, in the spelling that clap gives them on the command line.
+/// The variants of an enum in formatted source text, in the spelling that clap gives them on the command line. In place of a variant that
+/// clap flattens there are those of the enum in it, which has the variant's name.
 fn variants(text: &str, item: &str) -> BTreeSet<String> {
     let head = format!("enum {item} {{");
     let body = text.lines().skip_while(|l| !l.ends_with(&head)).skip(1).take_while(|l| *l != "}");
-    let names = body.filter_map(|line| {
-        let name = line.strip_prefix("    ")?;
-        name.starts_with(|c: char| c.is_ascii_uppercase())
-            .then(|| name.split(|c: char| !c.is_alphanumeric()).next().unwrap_or(name))
-    });
-    names.map(kebab).collect()
+    let (mut names, mut is_flattened) = (BTreeSet::new(), false);
+    for line in body.filter_map(|line| line.strip_prefix("    ")) {
+        if line == "#[command(flatten)]" {
+            is_flattened = true;
+        } else if line.starts_with(|c: char| c.is_ascii_uppercase()) {
+            let name = line.split(|c: char| !c.is_alphanumeric()).next().unwrap_or(line);
+            if std::mem::take(&mut is_flattened) {
+                names.append(&mut variants(text, name));
+            } else {
+                names.insert(kebab(name));
+            }
+        }
+    }
+    names
 }
 
 /// The long flags of every `#[arg(long)]` under a directory.
@@ -226,6 +235,12 @@ mod tests {
         let text = "enum Other {\n    No,\n}\n#[derive(Subcommand)]\nenum Verb {\n    /// Bring up.\n    Up(Shape),\n    \
                     #[command(hide = true)]\n    HostInit {\n        Path: u8,\n    },\n    Down,\n}\n";
         assert_eq!(variants(text, "Verb").into_iter().collect::<Vec<_>>(), ["down", "host-init", "up"]);
+        let all =
+            format!("{text}enum All {{\n    Demo(Demo),\n    #[command(flatten)]\n    Verb(Verb),\n}}\n");
+        assert_eq!(
+            variants(&all, "All").into_iter().collect::<Vec<_>>(),
+            ["demo", "down", "host-init", "up"]
+        );
     }
 
     #[test]
