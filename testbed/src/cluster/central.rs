@@ -11,6 +11,7 @@ use super::config::{
 };
 use super::{Bed, access, admission};
 use crate::exec;
+use crate::nodes::real::multus;
 
 /// The northbound and southbound database and the daemon between them.
 pub(super) fn start_ovn(bed: &Bed) -> Result<()> {
@@ -92,6 +93,9 @@ pub(super) fn grant_rights(bed: &Bed) -> Result<()> {
     if bed.config().plugin {
         // Another plugin would write these annotations itself.
         objects.push(admission::MANIFEST);
+    }
+    if bed.config().multus.is_some() {
+        objects.push(multus::MANIFEST);
     }
     bed.apply(&objects.join("\n---\n")).map(drop)
 }

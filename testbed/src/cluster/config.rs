@@ -44,6 +44,16 @@ pub enum Install {
     Chart,
 }
 
+/// What Slipstream is under Multus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Multus {
+    /// The plugin of the cluster's network.
+    Default,
+    /// A plugin of further networks, beside another one that has the cluster's.
+    Secondary,
+}
+
 /// How the agents attach their programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -118,6 +128,9 @@ pub struct Config {
     /// Directory of the release that is installed, in place of what was built here.
     #[serde(default)]
     pub release: Option<PathBuf>,
+    /// Multus is what the container runtime calls, with Slipstream in this role. Needs real nodes.
+    #[serde(default)]
+    pub multus: Option<Multus>,
     /// IPv6 beside IPv4, everywhere.
     #[serde(default)]
     pub dual_stack: bool,
@@ -167,6 +180,7 @@ impl Config {
             runtime: Runtime::Netns,
             install: Install::Programs,
             release: None,
+            multus: None,
             dual_stack: false,
             plugin: true,
             network_policy: true,
@@ -269,6 +283,18 @@ impl Config {
     #[must_use]
     pub fn containerd(&self, program: &str) -> PathBuf {
         self.cache.join("containerd").join(program)
+    }
+
+    /// Multus, or a plugin of another network.
+    #[must_use]
+    pub fn cni(&self, program: &str) -> PathBuf {
+        self.cache.join("cni").join(program)
+    }
+
+    /// Whether pods have the cluster's network by Slipstream.
+    #[must_use]
+    pub fn is_default_network(&self) -> bool {
+        self.multus != Some(Multus::Secondary)
     }
 
     /// Where the image archives are, and the list of their names.

@@ -12,6 +12,8 @@ use rcgen::{
     KeyUsagePurpose, SanType,
 };
 
+use crate::nodes::real::multus;
+
 use super::config::{
     API_PORT, API_SERVICE_IP, API_SERVICE_IP_6, CENTRAL_IP, Config, Runtime, node_ip, node_name, underlay_ip6,
 };
@@ -101,6 +103,9 @@ fn users(config: &Config) -> Vec<User> {
         user("admin", "admin", &["system:masters"]),
         user("kube-controller-manager", "system:kube-controller-manager", manager),
     ];
+    if config.multus.is_some() {
+        users.push(user(multus::USER, multus::USER, &[]));
+    }
     if config.runtime == Runtime::Containerd {
         users.push(user("kube-scheduler", "system:kube-scheduler", &[]));
         // The API server, as kubelets and as aggregated servers see it.

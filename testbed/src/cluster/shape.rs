@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 
 use super::Bed;
-use super::config::{AttachMode, Config, Datapath, Install, OvsDatapath, Runtime};
+use super::config::{AttachMode, Config, Datapath, Install, Multus, OvsDatapath, Runtime};
 use crate::ui::say;
 
 /// What cluster to make.
@@ -32,6 +32,9 @@ pub struct Shape {
     /// Directory of an earlier release, as `cargo xtask release` makes it, that is installed in place of what was built here.
     #[arg(long)]
     pub release: Option<PathBuf>,
+    /// Multus between the container runtime and Slipstream, which has this role under it.
+    #[arg(long, value_enum)]
+    pub multus: Option<Multus>,
     /// IPv6 beside IPv4.
     #[arg(long)]
     pub dual_stack: bool,
@@ -56,6 +59,7 @@ impl Default for Shape {
             runtime: Runtime::default(),
             install: Install::default(),
             release: None,
+            multus: None,
             dual_stack: false,
             no_plugin: false,
             without_policy: false,
@@ -75,6 +79,7 @@ impl Shape {
             runtime,
             install,
             ref release,
+            multus,
             dual_stack,
             no_plugin,
             without_policy,
@@ -88,6 +93,10 @@ impl Shape {
             install == Install::Programs || (runtime == Runtime::Containerd && !no_plugin),
             "--install chart needs kubelets that start pods: --runtime containerd, and no --no-plugin"
         );
+        ensure!(
+            multus.is_none() || (runtime == Runtime::Containerd && install == Install::Programs),
+            "--multus needs a container runtime that calls it: --runtime containerd, and no --install chart"
+        );
         let usual = Config::new(name, nodes)?;
         let config = Config {
             datapath,
@@ -96,6 +105,7 @@ impl Shape {
             runtime,
             install,
             release: release.clone(),
+            multus,
             plugin: !no_plugin,
             network_policy: !without_policy,
             verify_interval: verify_interval.unwrap_or(usual.verify_interval),

@@ -1,5 +1,5 @@
-//! The programs of a cluster that are built here: Kubernetes, its test suite, the container runtime and the DNS
-//! server. They are built in groups, each a step with a stamp of its own. A program that exists in `KUBEBUILDER_ASSETS` is
+//! The programs of a cluster that are built here: Kubernetes, its test suite, the container runtime, the DNS server, and Multus with
+//! plugins of other networks. They are built in groups, each a step with a stamp of its own. A program that exists in `KUBEBUILDER_ASSETS` is
 //! used from there.
 
 use std::fs;
@@ -45,6 +45,26 @@ const COREDNS: Module = Module {
     tags: "",
     version_of: "github.com/coredns/coredns",
     version_variables: |_| Vec::new(),
+};
+
+const MULTUS: Module = Module {
+    name: "multus",
+    tags: "",
+    version_of: "gopkg.in/k8snetworkplumbingwg/multus-cni.v4",
+    version_variables: |version| {
+        vec![format!("gopkg.in/k8snetworkplumbingwg/multus-cni.v4/pkg/multus.version=v{version}")]
+    },
+};
+
+const PLUGINS: Module = Module {
+    name: "plugins",
+    tags: "",
+    version_of: "github.com/containernetworking/plugins",
+    version_variables: |version| {
+        vec![format!(
+            "github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion=v{version}"
+        )]
+    },
 };
 
 /// Where a file of a group comes from.
@@ -129,6 +149,30 @@ const GROUPS: &[Group] = &[
                 go("github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2"),
             ),
             ("ctr", go("github.com/containerd/containerd/v2/cmd/ctr")),
+        ],
+    },
+    Group {
+        title: "Multus",
+        key: "multus",
+        directory: "cni",
+        module: MULTUS,
+        files: &[
+            ("multus", go("gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/multus")),
+            ("passthru", go("gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/passthru-cni")),
+        ],
+    },
+    Group {
+        title: "plugins of other networks",
+        key: "plugins",
+        directory: "cni",
+        module: PLUGINS,
+        files: &[
+            ("bridge", go("github.com/containernetworking/plugins/plugins/main/bridge")),
+            ("macvlan", go("github.com/containernetworking/plugins/plugins/main/macvlan")),
+            ("ptp", go("github.com/containernetworking/plugins/plugins/main/ptp")),
+            ("host-local", go("github.com/containernetworking/plugins/plugins/ipam/host-local")),
+            ("static", go("github.com/containernetworking/plugins/plugins/ipam/static")),
+            ("tuning", go("github.com/containernetworking/plugins/plugins/meta/tuning")),
         ],
     },
     Group {

@@ -3,6 +3,7 @@
 pub mod cgroups;
 mod containerd;
 mod kubelet;
+pub(crate) mod multus;
 mod sandbox;
 mod skew;
 mod store;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::{NodeRuntime, PodName};
-use crate::cluster::config::{Config, DNS_SERVICE_IP};
+use crate::cluster::config::{Config, DNS_SERVICE_IP, Multus};
 use crate::cluster::{Bed, kubernetes};
 use crate::exec;
 
@@ -30,6 +31,7 @@ impl NodeRuntime for Real {
     fn prepare_machine(&self, config: &Config) -> Result<()> {
         store::check(config)?;
         skew::check(config)?;
+        multus::check(config)?;
         sysctl::take(&config.mark())?;
         config.node_names().iter().try_for_each(|node| cgroups::create(&config.mark(), node))
     }
@@ -38,6 +40,7 @@ impl NodeRuntime for Real {
         let relay = kubernetes::relay(bed.config(), node);
         bed.host(node).start("relay", &relay.iter().map(String::as_str).collect::<Vec<_>>(), &[])?;
         store::fill(bed, node)?;
+        multus::install(bed, node)?;
         containerd::start(bed, node)
     }
 
@@ -50,11 +53,20 @@ impl NodeRuntime for Real {
     }
 
     fn start_addons(&self, bed: &Bed) -> Result<()> {
+        multus::install_before_ours(bed)?;
+        multus::connect(bed)?;
+        if bed.config().multus == Some(Multus::Secondary) {
+            // Nobody serves services there: the other plugin has no part for that.
+            return Ok(());
+        }
         let text = DNS.replace("@DNS_SERVICE_IP@", &DNS_SERVICE_IP.to_string());
         bed.apply(&text).map(drop).context("cluster DNS")
     }
 
     fn wait_addons(&self, bed: &Bed) -> Result<()> {
+        if bed.config().multus == Some(Multus::Secondary) {
+            return Ok(());
+        }
         // From every node: its way to services, across the network, to a real pod.
         for node in bed.config().node_names() {
             exec::retry(Duration::from_secs(60), "cluster DNS answers", || {
